@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
+.PHONY: help demo test test-all bench format tidy clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+
+demo:  ## decode a real prompt with the bundled models, and see where each token came from
+	@scripts/bootstrap demo
+	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli
+	@build/bin/specagg generate --compare
+
+test:  ## what must pass before a commit (at most 12 minutes once built)
+	@scripts/bootstrap test
+	@scripts/run-tests release
+
+test-all:  ## the whole matrix: compilers, instruction sets, sanitizers, slow tests, longer fuzzing
+	@scripts/bootstrap test-all
+	@scripts/run-tests --all
+
+bench:  ## every benchmark
+	@scripts/bootstrap demo
+	@cmake --preset release >/dev/null && cmake --build build
+	@for program in build/bin/bench-*; do $$program || exit; done
+
+format:  ## clang-format everything
+	@git ls-files -co --exclude-standard '*.hpp' '*.cpp' '*.cu' | xargs clang-format -i
+
+tidy:  ## clang-tidy over tests and examples
+	@cmake --preset clang >/dev/null && cmake --build build/clang --target specagg_testing
+	@run-clang-tidy -quiet -p build/clang '(tests|examples)/.*\.cpp$$'
+
+clean:  ## remove build/
+	@rm -rf build

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# What each target needs, found the same way in the source tree and by find_package(specagg).
+
+# xsimd by its header: the CMake target of Debian's package links a library that does not exist.
+function(specagg_use_xsimd target)
+  find_path(SPECAGG_XSIMD_INCLUDE_DIR xsimd/xsimd.hpp DOC "Where xsimd/xsimd.hpp is")
+  mark_as_advanced(SPECAGG_XSIMD_INCLUDE_DIR)
+  if(SPECAGG_XSIMD_INCLUDE_DIR)
+    target_include_directories(${target} SYSTEM INTERFACE $<BUILD_INTERFACE:${SPECAGG_XSIMD_INCLUDE_DIR}>)
+  else()
+    message(WARNING "specagg: xsimd/xsimd.hpp was not found: specagg falls back to scalar code, which gives the same "
+                    "tokens many times slower. Install xsimd, or set SPECAGG_XSIMD_INCLUDE_DIR.")
+  endif()
+endfunction()
+
+macro(specagg_find_cpu)
+  find_package(Eigen3 NO_MODULE QUIET)
+  find_package(Threads QUIET)
+endmacro()

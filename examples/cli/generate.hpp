@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <specagg/specagg.hpp>
+
+namespace cli {
+
+struct generate_options {
+  std::string target = SPECAGG_MODELS "/target.gguf", draft = SPECAGG_MODELS "/draft.gguf";
+  std::string policy = "lossless", prompt = "ROMEO:\nO, she doth teach the torches to burn bright!\n", prompt_file;
+  std::size_t gamma = 4, max_tokens = 200;
+  specagg::sampling sample = {.temperature = 0.8};
+  specagg::penalty_options penalty;
+  std::vector<std::string> stops;
+  std::uint64_t seed = 1;
+  unsigned threads = 1;
+  bool compare = false, json = false;
+};
+
+// specagg generate. Throws specagg::error for whatever cannot be used.
+void generate(const generate_options& options);
+
+}  // namespace cli

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person sees: colours, a progress bar, and text that is cut only between characters.
+#pragma once
+#include <fmt/color.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include <specagg/verify/verify.hpp>
+
+namespace cli {
+
+inline bool colourful() {
+  static const bool yes = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
+  return yes;
+}
+inline std::string coloured(fmt::text_style style, std::string_view text) {
+  return colourful() ? fmt::format(style, "{}", text) : std::string(text);
+}
+inline std::string bold(std::string_view text) { return coloured(fmt::emphasis::bold, text); }
+
+// A token's text, marked by where it came from: in colour, or {residual} and [bonus] where there is none.
+inline std::string marked(std::string_view text, specagg::origin from) {
+  using specagg::origin;
+  if (text.empty()) return {};
+  if (!colourful()) return from == origin::residual ? fmt::format("{{{}}}", text) : from == origin::bonus ? fmt::format("[{}]", text) : std::string(text);
+  const auto colour = from == origin::accepted ? fmt::terminal_color::green : from == origin::residual ? fmt::terminal_color::bright_red : fmt::terminal_color::bright_cyan;
+  return fmt::format(fmt::fg(colour), "{}", text);
+}
+
+// On stderr, if that is a terminal, once the work has taken half a second.
+class progress {
+ public:
+  explicit progress(std::string what) : what_(std::move(what)) {}
+  ~progress() { clear(); }
+  void show(double done) {
+    using namespace std::chrono;
+    const auto now = steady_clock::now();
+    if (!tty_ || now - start_ < milliseconds(500) || now - last_ < milliseconds(50)) return;
+    last_ = now, shown_ = true;
+    const int width = 30, full = int(done * width);
+    const double spent = duration<double>(now - start_).count();
+    fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f} %  {:.0f} s left ", what_, "", full, "", width - full, 100 * done, done > 0 ? spent / done - spent : 0);
+    std::fflush(stderr);
+  }
+  void clear() {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+    shown_ = false;
+  }
+
+ private:
+  std::string what_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_ = start_;
+  bool tty_ = isatty(STDERR_FILENO) != 0, shown_ = false;
+};
+
+// Bytes at the end of `text` that begin a UTF-8 character whose rest is still to come.
+inline std::size_t unfinished(std::string_view text) {
+  for (std::size_t n = 1; n <= 3 && n <= text.size(); ++n) {
+    const auto b = static_cast<unsigned char>(text[text.size() - n]);
+    if (b < 0x80) return 0;
+    if (b >= 0xC0) return n < (b >= 0xF0 ? 4u : b >= 0xE0 ? 3u : 2u) ? n : 0;
+  }
+  return 0;
+}
+
+}  // namespace cli

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exact law of any algorithm written against the Chooser concept: every branch is walked, no seed, no luck.
+// For tests and analysis: allocates, and takes time in the number of branches.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include <specagg/verify/token.hpp>
+
+SPECAGG_BEGIN
+
+// A chooser that follows one branch of the tree of decisions and remembers where the others fork off. Using one moment
+// twice on a branch for two different decisions would be a reuse of noise: it is counted in `reused`.
+class exhaustive_chooser {
+ public:
+  double probability = 1;  // of the branch followed
+  std::size_t reused = 0;
+
+  bool coin(moment m, double w, double t) {
+    note(m);
+    // The branch taken first is "true"; each is taken only if it has mass.
+    const double yes = t > 0 ? std::min(1.0, w / t) : (w > 0 ? 1.0 : 0.0);
+    return choose({{1, yes}, {0, w < t ? 1 - yes : (w > 0 ? 0.0 : 1.0)}}) == 1;
+  }
+  template <class Weights>
+  token_id draw(moment m, const Weights& w) {
+    note(m);
+    if (step_ < path_.size()) return choose({});
+    std::vector<branch> all;
+    double total = 0;
+    for (std::size_t v = 0; v < w.size(); ++v)
+      if (const double x = w[v]; x > 0) all.push_back({token_id(v), x}), total += x;
+    for (branch& b : all) b.probability /= total;
+    return choose(std::move(all));
+  }
+
+  // To the next branch; false when all have been walked.
+  bool next() {
+    while (!path_.empty() && ++path_.back().taken == path_.back().all.size()) path_.pop_back();
+    step_ = 0, probability = 1, reused = 0;
+    used_.clear();
+    return !path_.empty();
+  }
+
+ private:
+  struct branch {
+    token_id choice;
+    double probability;
+  };
+  struct fork {
+    std::vector<branch> all;
+    std::size_t taken = 0;
+  };
+  token_id choose(std::vector<branch> all) {
+    if (step_ == path_.size()) {
+      std::erase_if(all, [](const branch& b) { return !(b.probability > 0); });
+      path_.push_back({std::move(all)});
+    }
+    const fork& f = path_[step_++];
+    if (f.all.empty()) return no_token;
+    probability *= f.all[f.taken].probability;
+    return f.all[f.taken].choice;
+  }
+  void note(moment m) {
+    const std::tuple key(m.use, m.position, m.start);
+    reused += std::ranges::find(used_, key) != used_.end();
+    used_.push_back(key);
+  }
+  std::vector<fork> path_;
+  std::vector<std::tuple<stream, std::uint32_t, std::uint32_t>> used_;
+  std::size_t step_ = 0;
+};
+
+// The law of run(chooser): the probability of each of its results. `reused`, if given, counts moments used twice.
+template <class Run>
+auto exact_law(Run&& run, std::size_t* reused = nullptr) {
+  exhaustive_chooser chooser;
+  std::map<decltype(run(chooser)), double> law;
+  do {
+    auto result = run(chooser);
+    law[std::move(result)] += chooser.probability;
+    if (reused) *reused += chooser.reused;
+  } while (chooser.next());
+  return law;
+}
+
+// The law a policy promises for one pair of rows, in the rows' own precision; empty if it is undefined or a row is bad.
+template <class Policy, class Q, class P>
+std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_row, status* why = nullptr) {
+  constexpr bool confidence = reads_confidence<Policy>;
+  auto q = as_row(q_row);
+  auto p = as_row(p_row);
+  const auto fail = [&](status s) {
+    if (why) *why = s;
+    return std::vector<double>();
+  };
+  if (!valid(policy)) return fail(status::invalid_parameter);
+  if (q.size() != p.size()) return fail(status::vocabulary_mismatch);
+  if (const status s = q.normalise(confidence); s != status::ok) return fail(s);
+  if (const status s = p.normalise(confidence); s != status::ok) return fail(s);
+  const row_pair<confidence, decltype(q), decltype(p)> rows(q, p);
+  const auto pi = policy.bind(rows);
+  std::vector<double> law(rows.size());
+  for (std::size_t v = 0; v < law.size(); ++v) {
+    law[v] = double(pi(at(rows, v)).v);
+    if (!(law[v] < std::numeric_limits<double>::infinity())) return fail(status::undefined_target);
+  }
+  if (why) *why = status::ok;
+  return law;
+}
+
+// One round of drafting and verification, walked completely. draft_model(prefix) and target_model(prefix) give rows after
+// a prefix of drafted tokens; verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the verifier; law(prefix)
+// the probabilities promised for the token after a prefix of emitted ones.
+// Returned: the largest |P(next token = x | text s was emitted and more follows) - pi_s(x)| over all s and x; 1 if a row
+// was refused.
+template <class Policy, class Draft, class Target, class Verify, class Law>
+double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model, Target&& target_model, Verify&& verify,
+                            Law&& promised, std::size_t* reused = nullptr) {
+  std::map<std::vector<token_id>, double> reach;  // probability that a round's text begins so
+  exhaustive_chooser chooser;
+  do {
+    std::vector<token_id> y;
+    std::vector<decltype(draft_model(y))> q;
+    std::vector<decltype(target_model(y))> p;
+    std::vector<double> scratch(1);
+    std::vector<emission> out(gamma + 1);
+    for (std::size_t j = 0;; ++j) {
+      q.push_back(draft_model(y)), p.push_back(target_model(y));
+      if (j == gamma) break;
+      auto row = as_row(q[j]);
+      scratch.resize(verify_scratch(row.size()));
+      if (row.normalise() != status::ok) return 1;
+      y.push_back(draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch));
+    }
+    const verdict v = verify(draft{y, 0}, q, p, policy, chooser, std::span(out), std::span(scratch));
+    if (v.why != status::ok) return 1;
+    std::vector<token_id> text;
+    reach[text] += chooser.probability;
+    for (std::size_t i = 0; i < v.emitted; ++i) {
+      text.push_back(out[i].token);
+      reach[text] += chooser.probability;
+    }
+    if (reused) *reused += chooser.reused;
+  } while (chooser.next());
+
+  double worst = 0;
+  for (const auto& [prefix, probability] : reach) {
+    const std::vector<double> law = promised(prefix);
+    std::vector<double> next(law.size());
+    double follows = 0;
+    for (std::size_t x = 0; x < law.size(); ++x) {
+      auto longer = prefix;
+      longer.push_back(token_id(x));
+      if (const auto found = reach.find(longer); found != reach.end()) follows += next[x] = found->second;
+    }
+    if (follows > 0)
+      for (std::size_t x = 0; x < law.size(); ++x) worst = std::max(worst, std::fabs(next[x] / follows - law[x]));
+  }
+  return worst;
+}
+
+SPECAGG_END

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reader of GGUF model files (versions 2 and 3, little-endian), memory-mapped: tensors and strings stay in the file.
+//
+// The file is not trusted. Every count, length, dimension, offset and type is checked against the bytes that are really
+// there before it is used, and memory grows with what was read, never with what a count promises. A bad file throws
+// specagg::error, one line that names the file, the place and the reason. (A file that another process shortens while
+// it is mapped raises SIGBUS, as with every mapping.)
+#pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <specagg/config.hpp>
+#include <specagg/error.hpp>
+
+SPECAGG_BEGIN
+namespace cpu {
+
+static_assert(std::endian::native == std::endian::little, "GGUF numbers are read where they lie");
+
+// How the elements of a tensor are stored; the numbers are the file's.
+enum class tensor_type : std::uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
+
+// q8_0: blocks of 32 elements, each one F16 scale followed by 32 signed bytes.
+inline constexpr std::size_t q8_0_block = 32, q8_0_bytes = 34;
+
+struct tensor {
+  std::string_view name;
+  tensor_type type{};
+  unsigned rank = 0;                // 1..4
+  std::size_t rows = 0, cols = 0;   // cols: the file's first dimension, contiguous; rows: the product of the others
+  std::size_t outer = 0;            // the product of the dimensions after the second (1 for a vector or a matrix)
+  const std::byte* data = nullptr;  // rows * row_bytes(type, cols) bytes, aligned to at least 8
+};
+
+constexpr std::size_t row_bytes(tensor_type type, std::size_t cols) {
+  switch (type) {
+    case tensor_type::f32: return cols * 4;
+    case tensor_type::q8_0: return cols / q8_0_block * q8_0_bytes;
+    default: return cols * 2;
+  }
+}
+
+// The types of metadata values; the numbers are the file's.
+enum class value_type : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+
+struct value {
+  std::string_view key;
+  value_type type{};  // of the elements, for an array
+  bool is_array = false;
+  std::size_t count = 1;            // elements
+  const std::byte* data = nullptr;  // where the elements lie in the file, unaligned; strings: u64 length, then bytes
+};
+
+// Text from the file, fit for one line of an error message.
+inline std::string printable(std::string_view text) {
+  std::string line;
+  for (char c : text.substr(0, 64)) line += c >= ' ' && c <= '~' ? c : '?';
+  return text.size() > 64 ? line + "..." : line;
+}
+
+// One string of several parts. (In `"literal" + std::string` g++ 12 warns of overlaps that do not exist.)
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::string all;
+  const auto append = [&](const auto& part) {
+    if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(part)>>) all += std::to_string(part);
+    else all += part;
+  };
+  (append(parts), ...);
+  return all;
+}
+
+namespace detail {
+
+template <class T>
+T read_unaligned(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+inline std::string tensor_type_name(std::uint32_t type) {
+  static constexpr const char* names[] = {
+      "F32",      "F16",      "Q4_0",    "Q4_1",  "Q4_2",       "Q4_3",       "Q5_0",       "Q5_1",
+      "Q8_0",     "Q8_1",     "Q2_K",    "Q3_K",  "Q4_K",       "Q5_K",       "Q6_K",       "Q8_K",
+      "IQ2_XXS",  "IQ2_XS",   "IQ3_XXS", "IQ1_S", "IQ4_NL",     "IQ3_S",      "IQ2_S",      "IQ4_XS",
+      "I8",       "I16",      "I32",     "I64",   "F64",        "IQ1_M",      "BF16",       "Q4_0_4_4",
+      "Q4_0_4_8", "Q4_0_8_8", "TQ1_0",   "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4"};
+  return type < std::size(names) ? names[type] : std::to_string(type);
+}
+
+constexpr const char* value_type_name(value_type type) {
+  constexpr const char* names[] = {"uint8",   "int8",   "uint16", "int16",  "uint32", "int32",  "float32",
+                                   "boolean", "string", "array",  "uint64", "int64",  "float64"};
+  return names[static_cast<std::uint32_t>(type)];
+}
+
+// Bytes of one element; 0 for strings and arrays, which have no fixed size.
+constexpr std::size_t value_size(value_type type) {
+  constexpr std::size_t sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+  return sizes[static_cast<std::uint32_t>(type)];
+}
+
+// Walks the file; whatever is taken lies inside it.
+struct cursor {
+  const std::string& input;
+  std::span<const std::byte> bytes;
+  std::size_t at = 0;
+
+  [[noreturn]] void fail(const std::string& reason) const { throw error(input, text("byte ", at), reason); }
+  const std::byte* take(std::uint64_t size, const char* what) {
+    if (size > bytes.size() - at)
+      fail(text("truncated: ", what, " takes ", size, " bytes, ", bytes.size() - at, " are left"));
+    const auto* from = bytes.data() + at;
+    at += static_cast<std::size_t>(size);
+    return from;
+  }
+  template <class T>
+  T number(const char* what) {
+    return read_unaligned<T>(take(sizeof(T), what));
+  }
+  std::string_view string(const char* what) {
+    const auto size = number<std::uint64_t>(what);
+    const auto* from = take(size, what);
+    return {reinterpret_cast<const char*>(from), static_cast<std::size_t>(size)};
+  }
+  value_type type() {
+    const auto type = number<std::uint32_t>("a value's type");
+    if (type > static_cast<std::uint32_t>(value_type::f64))
+      fail(text("unknown metadata type ", type, " (0 to 12 are known)"));
+    return static_cast<value_type>(type);
+  }
+};
+
+// The sorted items' one name that occurs twice, if any.
+template <class Item, class Name>
+void refuse_duplicates(const std::string& input, std::vector<Item>& items, const char* what, Name name) {
+  std::sort(items.begin(), items.end(), [&](const Item& a, const Item& b) { return name(a) < name(b); });
+  const auto twin =
+      std::adjacent_find(items.begin(), items.end(), [&](const Item& a, const Item& b) { return name(a) == name(b); });
+  if (twin != items.end()) throw error(input, text(what, " ", printable(name(*twin))), "occurs twice");
+}
+
+template <class Item, class Name>
+const Item* find_sorted(const std::vector<Item>& items, std::string_view wanted, Name name) {
+  const auto it = std::lower_bound(items.begin(), items.end(), wanted,
+                                   [&](const Item& item, std::string_view key) { return name(item) < key; });
+  return it != items.end() && name(*it) == wanted ? &*it : nullptr;
+}
+
+}  // namespace detail
+
+// An opened file. Copies share the mapping, which lives as long as one of them does.
+class gguf_file {
+ public:
+  static gguf_file open(const std::string& path) {
+    const auto fail = [&](const std::string& reason) { throw error(path, "", reason); };
+    // Not blocking: opening a pipe by mistake must not hang.
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) fail(std::strerror(errno));
+    const std::shared_ptr<void> closer(nullptr, [descriptor](void*) { ::close(descriptor); });
+    struct stat info {};
+    if (::fstat(descriptor, &info) != 0) fail(std::strerror(errno));
+    if (!S_ISREG(info.st_mode)) fail("not a regular file");
+    if (info.st_size == 0) fail("the file is empty");
+    const auto size = static_cast<std::size_t>(info.st_size);
+    void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (address == MAP_FAILED) fail(std::strerror(errno));
+    std::shared_ptr<const void> mapping(address, [size](void* at) { ::munmap(at, size); });
+    ::madvise(address, size, MADV_WILLNEED);
+    return gguf_file(path, {static_cast<const std::byte*>(address), size}, std::move(mapping));
+  }
+
+  // Reads a file that lies in memory; the bytes must outlive this and everything made from it.
+  static gguf_file view(std::span<const std::byte> bytes, std::string name) {
+    return gguf_file(std::move(name), bytes, nullptr);
+  }
+
+  const std::string& name() const { return name_; }
+  std::size_t size() const { return bytes_.size(); }
+  const std::vector<tensor>& tensors() const { return tensors_; }
+  const std::vector<value>& values() const { return values_; }
+
+  const value* find(std::string_view key) const {
+    return detail::find_sorted(values_, key, [](const value& v) { return v.key; });
+  }
+  const tensor* find_tensor(std::string_view name) const {
+    return detail::find_sorted(tensors_, name, [](const tensor& t) { return t.name; });
+  }
+
+  // Typed metadata. An absent key gives `otherwise`, or an error if there is none; another type is an error.
+  std::uint64_t integer(std::string_view key, std::optional<std::uint64_t> otherwise = {}) const {
+    const auto* v = find(key);
+    if (!v && otherwise) return *otherwise;
+    const auto signed_value = [&](std::int64_t i) {
+      if (i < 0) fail(key, "is negative");
+      return static_cast<std::uint64_t>(i);
+    };
+    if (v && !v->is_array) switch (v->type) {
+        case value_type::u8: return detail::read_unaligned<std::uint8_t>(v->data);
+        case value_type::u16: return detail::read_unaligned<std::uint16_t>(v->data);
+        case value_type::u32: return detail::read_unaligned<std::uint32_t>(v->data);
+        case value_type::u64: return detail::read_unaligned<std::uint64_t>(v->data);
+        case value_type::i8: return signed_value(detail::read_unaligned<std::int8_t>(v->data));
+        case value_type::i16: return signed_value(detail::read_unaligned<std::int16_t>(v->data));
+        case value_type::i32: return signed_value(detail::read_unaligned<std::int32_t>(v->data));
+        case value_type::i64: return signed_value(detail::read_unaligned<std::int64_t>(v->data));
+        default: break;
+      }
+    wrong_type(key, v, "an integer");
+  }
+  double real(std::string_view key, std::optional<double> otherwise = {}) const {
+    const auto* v = find(key);
+    if (!v && otherwise) return *otherwise;
+    if (v && !v->is_array && v->type == value_type::f32) return detail::read_unaligned<float>(v->data);
+    if (v && !v->is_array && v->type == value_type::f64) return detail::read_unaligned<double>(v->data);
+    wrong_type(key, v, "a float");
+  }
+  bool flag(std::string_view key, std::optional<bool> otherwise = {}) const {
+    const auto* v = find(key);
+    if (!v && otherwise) return *otherwise;
+    if (!v || v->is_array || v->type != value_type::boolean) wrong_type(key, v, "a boolean");
+    return *v->data != std::byte{0};
+  }
+  std::string_view string(std::string_view key, std::optional<std::string_view> otherwise = {}) const {
+    const auto* v = find(key);
+    if (!v && otherwise) return *otherwise;
+    if (!v || v->is_array || v->type != value_type::string) wrong_type(key, v, "a string");
+    return {reinterpret_cast<const char*>(v->data + 8),
+            static_cast<std::size_t>(detail::read_unaligned<std::uint64_t>(v->data))};
+  }
+  // Arrays of strings, and of numbers of exactly type T; copied out, since the file does not align them.
+  std::vector<std::string_view> strings(std::string_view key) const {
+    const auto& v = array(key, value_type::string);
+    std::vector<std::string_view> out;
+    const auto* at = v.data;
+    for (std::size_t i = 0; i < v.count; ++i) {
+      const auto size = static_cast<std::size_t>(detail::read_unaligned<std::uint64_t>(at));
+      out.emplace_back(reinterpret_cast<const char*>(at + 8), size);
+      at += 8 + size;
+    }
+    return out;
+  }
+  template <class T>
+  std::vector<T> numbers(std::string_view key) const {
+    constexpr auto type = std::is_same_v<T, float> ? value_type::f32 : value_type::i32;
+    static_assert(std::is_same_v<T, float> || std::is_same_v<T, std::int32_t>);
+    const auto& v = array(key, type);
+    std::vector<T> out(v.count);  // the elements are in the file: open() counted them
+    if (v.count != 0) std::memcpy(out.data(), v.data, v.count * sizeof(T));
+    return out;
+  }
+
+  [[noreturn]] void fail(std::string_view key, const std::string& reason) const {
+    throw error(name_, text("metadata ", printable(key)), reason);
+  }
+
+ private:
+  gguf_file(std::string name, std::span<const std::byte> bytes, std::shared_ptr<const void> mapping)
+      : name_(std::move(name)), bytes_(bytes), mapping_(std::move(mapping)) {
+    if (reinterpret_cast<std::uintptr_t>(bytes_.data()) % 8 != 0)
+      throw error(name_, "", "the bytes do not start at a multiple of 8");
+    detail::cursor in{name_, bytes_};
+    if (bytes_.size() < 4 || std::memcmp(in.take(4, "the magic"), "GGUF", 4) != 0)
+      throw error(name_, "", "not a GGUF file");
+    const auto version = in.number<std::uint32_t>("the version");
+    if (version == 0x02000000u || version == 0x03000000u)
+      throw error(name_, "header", "big-endian GGUF is not supported (little-endian is)");
+    if (version != 2 && version != 3)
+      throw error(name_, "header", text("GGUF version ", version, " is not supported (2 and 3 are)"));
+    const auto tensor_count = in.number<std::uint64_t>("the tensor count");
+    const auto value_count = in.number<std::uint64_t>("the metadata count");
+    // The shortest entry of each table; the loops below would stop at the end of the file anyway, this says it at once.
+    if (value_count > bytes_.size() / 13 || tensor_count > bytes_.size() / 32)
+      throw error(name_, "header",
+                  text("promises ", value_count, " metadata entries and ", tensor_count, " tensors, more than ",
+                       bytes_.size(), " bytes can hold"));
+    for (std::uint64_t i = 0; i < value_count; ++i) values_.push_back(read_value(in));
+    detail::refuse_duplicates(name_, values_, "metadata", [](const value& v) { return v.key; });
+
+    const auto alignment = integer("general.alignment", 32);
+    if (alignment < 8 || alignment > 65536 || !std::has_single_bit(alignment))
+      fail("general.alignment", text(alignment, " is not a power of two from 8 to 65536"));
+    for (std::uint64_t i = 0; i < tensor_count; ++i) tensors_.push_back(read_tensor(in));
+    const auto padding = (0 - in.at) & static_cast<std::size_t>(alignment - 1);
+    if (padding > bytes_.size() - in.at && tensor_count != 0)
+      throw error(name_, "tensor data", "truncated: the file ends before it");
+    const auto start = in.at + padding;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) place(tensors_[i], offsets_[i], start, alignment);
+    offsets_ = {};
+    detail::refuse_duplicates(name_, tensors_, "tensor", [](const tensor& t) { return t.name; });
+  }
+
+  static value read_value(detail::cursor& in) {
+    value v;
+    v.key = in.string("a metadata key");
+    v.type = in.type();
+    std::uint64_t count = 1;
+    if (v.type == value_type::array) {
+      v.is_array = true;
+      v.type = in.type();
+      if (v.type == value_type::array)
+        in.fail(text("metadata ", printable(v.key), ": arrays of arrays are not supported"));
+      count = in.number<std::uint64_t>("an array's length");
+      // Before any multiplication: no element takes less than one byte.
+      if (count > in.bytes.size() - in.at)
+        in.fail(text("truncated: metadata ", printable(v.key), " promises ", count, " elements, ",
+                     in.bytes.size() - in.at, " bytes are left"));
+    }
+    v.data = in.bytes.data() + in.at;
+    v.count = static_cast<std::size_t>(count);
+    if (v.type == value_type::string) {
+      for (std::size_t i = 0; i < v.count; ++i) in.string("a metadata string");
+    } else {
+      // count <= file size < 2^63, and a size is at most 8: divide rather than multiply.
+      const auto size = detail::value_size(v.type);
+      if (v.count > (in.bytes.size() - in.at) / size)
+        in.fail(text("truncated: metadata ", printable(v.key), " promises ", v.count, " elements of ", size, " bytes, ",
+                     in.bytes.size() - in.at, " bytes are left"));
+      in.take(v.count * size, "a metadata value");
+    }
+    return v;
+  }
+
+  tensor read_tensor(detail::cursor& in) {
+    tensor t;
+    t.name = in.string("a tensor's name");
+    const auto bad = [&](const std::string& reason) { throw error(name_, text("tensor ", printable(t.name)), reason); };
+    t.rank = in.number<std::uint32_t>("a tensor's rank");
+    if (t.rank < 1 || t.rank > 4) bad(text("has ", t.rank, " dimensions (1 to 4 are possible)"));
+    std::array<std::uint64_t, 4> shape = {1, 1, 1, 1};
+    std::uint64_t elements = 1;
+    for (unsigned d = 0; d < t.rank; ++d) {
+      shape[d] = in.number<std::uint64_t>("a tensor's dimension");
+      if (shape[d] == 0) bad(text("dimension ", d, " is 0"));
+      if (shape[d] > std::numeric_limits<std::int64_t>::max() / elements / 4)  // so that bytes and strides fit too
+        bad(text("dimension ", d, " is ", shape[d], ": the size overflows"));
+      elements *= shape[d];
+    }
+    const auto type = in.number<std::uint32_t>("a tensor's type");
+    t.type = static_cast<tensor_type>(type);
+    if (t.type != tensor_type::f32 && t.type != tensor_type::f16 && t.type != tensor_type::bf16 &&
+        t.type != tensor_type::q8_0)
+      bad(text("type ", detail::tensor_type_name(type), " is not supported (F32, F16, BF16 and Q8_0 are)"));
+    if (t.type == tensor_type::q8_0 && shape[0] % q8_0_block != 0)
+      bad(text("Q8_0 rows of ", shape[0], " elements (a multiple of 32 is needed)"));
+    t.cols = static_cast<std::size_t>(shape[0]);
+    t.rows = static_cast<std::size_t>(shape[1] * shape[2] * shape[3]);
+    t.outer = static_cast<std::size_t>(shape[2] * shape[3]);
+    offsets_.push_back(in.number<std::uint64_t>("a tensor's offset"));
+    return t;
+  }
+
+  void place(tensor& t, std::uint64_t offset, std::size_t start, std::uint64_t alignment) const {
+    const auto bad = [&](const std::string& reason) { throw error(name_, text("tensor ", printable(t.name)), reason); };
+    if (offset % alignment != 0) bad(text("offset ", offset, " is not a multiple of the alignment ", alignment));
+    const auto bytes = t.rows * row_bytes(t.type, t.cols);  // fits: at most 4 bytes for each of 2^61 elements
+    const auto left = bytes_.size() - start;
+    if (offset > left || bytes > left - offset)
+      bad(text("takes ", bytes, " bytes at offset ", offset, ", the file has ", left, " bytes of tensor data"));
+    t.data = bytes_.data() + start + offset;
+  }
+
+  [[noreturn]] void wrong_type(std::string_view key, const value* v, const char* wanted) const {
+    if (!v) fail(key, text("is missing (", wanted, " is needed)"));
+    fail(key,
+         text("is ", v->is_array ? "an array of " : "", detail::value_type_name(v->type), " (", wanted, " is needed)"));
+  }
+  const value& array(std::string_view key, value_type type) const {
+    const auto* v = find(key);
+    if (!v || !v->is_array || v->type != type)
+      wrong_type(key, v, text("an array of ", detail::value_type_name(type)).c_str());
+    return *v;
+  }
+
+  std::string name_;
+  std::span<const std::byte> bytes_;
+  std::shared_ptr<const void> mapping_;  // null for a view
+  std::vector<value> values_;            // sorted by key
+  std::vector<tensor> tensors_;          // sorted by name
+  std::vector<std::uint64_t> offsets_;   // of the tensors as read, until they are placed
+};
+
+}  // namespace cpu
+SPECAGG_END

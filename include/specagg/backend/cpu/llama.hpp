@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Llama architecture on the CPU as a source of logits: RMSNorm, rotary embedding on adjacent pairs, grouped-query
+// attention, SwiGLU, tied or separate output.
+//
+// Logits are a function of the weights and the tokens alone: bit-identical whether the tokens were fed one by one, all
+// at once or after rollbacks, on any number of threads, any instruction set and any compiler. All sums run in an order
+// fixed by absolute positions and columns, and everything else is exactly rounded (IEEE 754) or built from such steps.
+#pragma once
+#include <specagg/backend/cpu/matrix.hpp>  // first: it puts kernel/simd.hpp before Eigen
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <specagg/backend/cpu/gguf.hpp>
+#include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/config.hpp>
+#include <specagg/error.hpp>
+#include <specagg/kernel/math.hpp>
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+namespace cpu {
+
+// What a file says, checked: every tensor has the shape that the metadata call for. Immutable; sessions share it.
+// The matrices stay in the file's mapping.
+struct llama_weights {
+  struct layer {
+    std::vector<float> attention_norm, ffn_norm;  // [dim], padded to 16 with zeros
+    tensor q, k, v, output, gate, up, down;  // rows x cols: [heads * head_dim, dim], [kv_heads * head_dim, dim] x 2,
+  };                                         // [dim, heads * head_dim], [ffn, dim] x 2, [dim, ffn]
+  gguf_file file;
+  std::size_t context = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
+  std::vector<double> frequencies;  // radians per position of each rotated pair; the rest of a head is not rotated
+  float epsilon = 0;
+  tensor embedding, output;  // [vocab, dim]; the same one if tied
+  std::vector<float> output_norm;
+  std::vector<layer> layers;
+
+  explicit llama_weights(gguf_file from) : file(std::move(from)) {
+    const auto architecture = file.string("general.architecture");
+    if (architecture != "llama")
+      file.fail("general.architecture", text("\"", printable(architecture), "\" is not supported (\"llama\" is)"));
+    const auto size = [&](std::string_view key, std::uint64_t most, std::optional<std::uint64_t> otherwise = {}) {
+      const auto n = file.integer(key, otherwise);
+      if (n < 1 || n > most) file.fail(key, text("is ", n, " (1 to ", most, " are possible)"));
+      return static_cast<std::size_t>(n);
+    };
+    context = size("llama.context_length", 1 << 24);
+    dim = size("llama.embedding_length", 1 << 20);
+    ffn = size("llama.feed_forward_length", 1 << 22);
+    heads = size("llama.attention.head_count", 1 << 14);
+    kv_heads = size("llama.attention.head_count_kv", 1 << 14, heads);
+    const auto blocks = size("llama.block_count", 1 << 14);
+    if (heads % kv_heads != 0)
+      file.fail("llama.attention.head_count_kv", text(kv_heads, " does not divide ", heads, " heads"));
+    if (!file.find("llama.attention.key_length") && dim % heads != 0)
+      file.fail("llama.attention.head_count", text(heads, " does not divide ", dim, " dimensions"));
+    head_dim = size("llama.attention.key_length", 1 << 14, dim / heads);
+    if (size("llama.attention.value_length", 1 << 14, head_dim) != head_dim)
+      file.fail("llama.attention.value_length", "differs from the length of keys, which is not supported");
+    const auto rotated = size("llama.rope.dimension_count", head_dim, head_dim);
+    if (rotated % 2 != 0) file.fail("llama.rope.dimension_count", text(rotated, " is odd"));
+    const auto scaling = file.string("llama.rope.scaling.type", "none");
+    if (scaling != "none")
+      file.fail("llama.rope.scaling.type", text("\"", printable(scaling), "\" is not supported (\"none\" is)"));
+    if (file.integer("llama.expert_count", 0) != 0)
+      file.fail("llama.expert_count", "mixtures of experts are not supported");
+    const auto base = file.real("llama.rope.freq_base", 10000);
+    if (!(base >= 1 && base <= 1e12)) file.fail("llama.rope.freq_base", "is not in 1 to 1e12");
+    for (std::size_t i = 0; i < rotated; i += 2)
+      frequencies.push_back(
+          specagg::exp(-(static_cast<double>(i) / static_cast<double>(rotated)) * specagg::log(base)));
+    const auto eps = file.real("llama.attention.layer_norm_rms_epsilon");
+    if (!(eps >= 1e-12 && eps <= 1)) file.fail("llama.attention.layer_norm_rms_epsilon", "is not in 1e-12 to 1");
+    epsilon = static_cast<float>(eps);
+
+    const auto* table = file.find_tensor("token_embd.weight");
+    vocab = table ? table->rows : 0;
+    if (vocab > static_cast<std::size_t>(std::numeric_limits<token_id>::max()))
+      throw error(file.name(), "tensor token_embd.weight", "has more rows than there are token ids");
+    std::vector<bool> used(file.tensors().size());
+    const auto take = [&](const std::string& name, std::size_t rows, std::size_t cols, bool vector = false) {
+      const auto* t = file.find_tensor(name);
+      if (!t) throw error(file.name(), text("tensor ", name), "is missing");
+      if (t->rank > 2 || t->rows != rows || t->cols != cols || (vector && t->rank != 1))
+        throw error(file.name(), text("tensor ", name),
+                    text("is ", t->cols, " x ", t->rows, " (the metadata call for ", cols, " x ", rows, ")"));
+      used[static_cast<std::size_t>(t - file.tensors().data())] = true;
+      return *t;
+    };
+    const auto norm = [&](const std::string& name) {
+      const auto t = take(name, 1, dim, true);
+      std::vector<float> out(padded(dim));
+      read_row(t, 0, out.data());
+      return out;
+    };
+    embedding = take("token_embd.weight", vocab, dim);
+    output = file.find_tensor("output.weight") ? take("output.weight", vocab, dim) : embedding;
+    output_norm = norm("output_norm.weight");
+    for (std::size_t i = 0; i < blocks; ++i) {
+      const auto at = text("blk.", i, ".");
+      const auto width = heads * head_dim, kv_width = kv_heads * head_dim;
+      layer l;
+      l.attention_norm = norm(at + "attn_norm.weight");
+      l.q = take(at + "attn_q.weight", width, dim);
+      l.k = take(at + "attn_k.weight", kv_width, dim);
+      l.v = take(at + "attn_v.weight", kv_width, dim);
+      l.output = take(at + "attn_output.weight", dim, width);
+      l.ffn_norm = norm(at + "ffn_norm.weight");
+      l.gate = take(at + "ffn_gate.weight", ffn, dim);
+      l.up = take(at + "ffn_up.weight", ffn, dim);
+      l.down = take(at + "ffn_down.weight", dim, ffn);
+      layers.push_back(std::move(l));
+    }
+    // A tensor that is left over (a bias, rotary factors, an expert) would change the logits.
+    const auto unknown = std::find(used.begin(), used.end(), false) - used.begin();
+    if (static_cast<std::size_t>(unknown) < used.size())
+      throw error(file.name(), text("tensor ", printable(file.tensors()[static_cast<std::size_t>(unknown)].name)),
+                  text("is not supported (a Llama model of ", blocks, " blocks without biases has none)"));
+    if (file.integer("llama.vocab_size", vocab) != vocab)
+      file.fail("llama.vocab_size", text("differs from the ", vocab, " rows of token_embd.weight"));
+    if (const auto* tokens = file.find("tokenizer.ggml.tokens"); tokens && tokens->count != vocab)
+      file.fail("tokenizer.ggml.tokens", text("holds ", tokens->count, " pieces, token_embd.weight ", vocab, " rows"));
+  }
+};
+
+namespace detail {
+
+struct sine_cosine {
+  double sine, cosine;
+};
+// For |x| < 2^25; absolute error below 4e-16. The C library's differ from one to the next.
+inline sine_cosine sin_cos(double x) {
+  constexpr double rounder = 0x1.8p52, two_over_pi = 0x1.45f306dc9c883p-1;
+  constexpr double half_pi[] = {0x1.921fb54442d18p0, 0x1.1a62633145c07p-54};  // pi/2 to 107 bits
+  const double t = specagg::fma(x, two_over_pi, rounder), n = t - rounder;    // the quarter turns, also t's low bits
+  const double r = specagg::fma(-n, half_pi[1], specagg::fma(-n, half_pi[0], x)), z = r * r;
+  // Taylor on [-pi/4, pi/4]: the terms left out are below 5e-17.
+  constexpr double s[] = {-1. / 6,        1. / 120,         -1. / 5040,          1. / 362880,
+                          -1. / 39916800, 1. / 6227020800., -1. / 1307674368000.};
+  constexpr double c[] = {-1. / 2,       1. / 24,        -1. / 720,          1. / 40320,
+                          -1. / 3628800, 1. / 479001600, -1. / 87178291200., 1. / 20922789888000.};
+  double ps = s[6], pc = c[7];
+  for (int i = 5; i >= 0; --i) ps = specagg::fma(ps, z, s[i]);
+  for (int i = 6; i >= 0; --i) pc = specagg::fma(pc, z, c[i]);
+  const double sine = specagg::fma(ps * z, r, r), cosine = specagg::fma(pc, z, 1.);
+  switch (std::bit_cast<std::uint64_t>(t) & 3) {
+    case 0: return {sine, cosine};
+    case 1: return {cosine, -sine};
+    case 2: return {-sine, -cosine};
+    default: return {-cosine, sine};
+  }
+}
+
+// y = x / sqrt(mean x^2 + epsilon) * weight, all three padded to 16 columns with zeros.
+inline void rms_norm(const float* x, const std::vector<float>& weight, std::size_t dim, float epsilon, float* y) {
+  lanes squares = 0;
+  for (std::size_t c = 0; c < weight.size(); c += 16) {
+    const auto v = lanes::load(x + c);
+    squares = fma(v, v, squares);
+  }
+  const float scale = 1 / std::sqrt(reduce_add(squares) / static_cast<float>(dim) + epsilon);
+  for (std::size_t c = 0; c < weight.size(); c += 16)
+    (lanes::load(x + c) * lanes(scale) * lanes::load(weight.data() + c)).store(y + c);
+}
+
+// Four accumulators, by position mod 4, of Wide * 16 dimensions of one head's weighted values: adds, for p in
+// [begin, end), weight[p] values[p * stride + ...]. `sums` holds 64 * Wide floats between calls; begin % 4 == 0.
+template <int Wide>
+SPECAGG_INLINE void weigh_values(const float* weight, const float* values, std::size_t stride, std::size_t begin,
+                                 std::size_t end, float* sums) {
+  const auto at = [&](int i) { return lanes::load(sums + 16 * i); };
+  lanes a0 = at(0), a1 = at(1), a2 = at(2), a3 = at(3), b0 = 0, b1 = 0, b2 = 0, b3 = 0;
+  if constexpr (Wide == 2) b0 = at(4), b1 = at(5), b2 = at(6), b3 = at(7);
+  const auto add = [&](std::size_t p, lanes& a, lanes& b) {
+    const lanes w = weight[p];
+    a = fma(lanes::load(values + p * stride), w, a);
+    if constexpr (Wide == 2) b = fma(lanes::load(values + p * stride + 16), w, b);
+  };
+  auto p = begin;
+  for (; p + 4 <= end; p += 4) add(p, a0, b0), add(p + 1, a1, b1), add(p + 2, a2, b2), add(p + 3, a3, b3);
+  if (p < end) add(p, a0, b0);
+  if (p + 1 < end) add(p + 1, a1, b1);
+  if (p + 2 < end) add(p + 2, a2, b2);
+  a0.store(sums), a1.store(sums + 16), a2.store(sums + 32), a3.store(sums + 48);
+  if constexpr (Wide == 2) b0.store(sums + 64), b1.store(sums + 80), b2.store(sums + 96), b3.store(sums + 112);
+}
+
+// e^(scores - their maximum), in place, for the first `count` of them; the sum. The rest of the last 16 becomes 0.
+inline float exponentiate(float* scores, std::size_t count) {
+  const lanes infinity = std::numeric_limits<float>::infinity();
+  const auto end = padded(count);
+  auto* last = scores + (end - 16);
+  select(lanes::iota(static_cast<float>(end - 16)) < lanes(static_cast<float>(count)), lanes::load(last), -infinity)
+      .store(last);
+  auto most = -infinity;
+  for (std::size_t p = 0; p < end; p += 16) most = max(most, lanes::load(scores + p));
+  const lanes top = reduce_max(most);
+  const auto scale = exp_scale<float>::of_temperature(1);
+  lanes sum = 0;
+  for (std::size_t p = 0; p < end; p += 16) {
+    const auto e = exp_scaled(lanes::load(scores + p) - top, scale);
+    e.store(scores + p);
+    sum = sum + e;
+  }
+  return reduce_add(sum);
+}
+
+}  // namespace detail
+
+// One sequence: the weights, a cache of keys and values, scratch. Memory is allocated here, none in extend().
+class llama {
+ public:
+  using value_type = float;
+
+  // capacity: positions to keep, at most the model's context; 0 means all of it, but at most 4096. Sessions that share
+  // a pool take turns; without one everything runs on the calling thread. Throws specagg::error if the memory would be
+  // out of all proportion to the file, as a hostile file could have it.
+  explicit llama(std::shared_ptr<const llama_weights> weights, std::shared_ptr<thread_pool> pool = nullptr,
+                 std::size_t capacity = 0)
+      : w_(std::move(weights)),
+        pool_(pool ? std::move(pool) : std::make_shared<thread_pool>(1)),
+        capacity_(checked_capacity(*w_, capacity ? capacity : 4096)),
+        chunk_(std::min<std::size_t>(capacity_, 32)),
+        x_(chunk_, w_->dim),
+        h_(chunk_, w_->dim),
+        qkv_(chunk_, (w_->heads + 2 * w_->kv_heads) * w_->head_dim),
+        attended_(chunk_, w_->heads * w_->head_dim),
+        gate_(chunk_, w_->ffn),
+        up_(chunk_, w_->ffn),
+        rotations_(chunk_, 2 * w_->frequencies.size()),
+        scores_((chunk_ + together - 1) / together * together * w_->heads, capacity_),
+        keys_(w_->layers.size() * w_->kv_heads * w_->head_dim, capacity_),
+        values_(w_->layers.size() * w_->kv_heads * capacity_, w_->head_dim) {}
+
+  std::size_t vocab_size() const { return w_->vocab; }
+  std::size_t position() const { return position_; }
+  std::size_t capacity() const { return capacity_; }
+  const llama_weights& weights() const { return *w_; }
+
+  // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, V a row; with none
+  // wanted the output matrix is not read. Unless it answers ok nothing was appended.
+  status extend(std::span<const token_id> tokens, std::span<float> logits) {
+    const auto rows = logits.size() / w_->vocab;
+    if (rows * w_->vocab != logits.size() || rows > tokens.size()) return status::invalid_parameter;
+    if (tokens.size() > capacity_ - position_) return status::context_full;
+    for (token_id token : tokens)
+      if (token < 0 || static_cast<std::size_t>(token) >= w_->vocab) return status::token_out_of_range;
+    const auto first_row = tokens.size() - rows;
+    for (std::size_t i = 0; i < tokens.size(); i += chunk_) {
+      const auto part = tokens.subspan(i, std::min(chunk_, tokens.size() - i));
+      const auto skip = first_row > i ? std::min(part.size(), first_row - i) : 0;
+      step(part, skip, logits.data() + (i + skip - first_row) * (skip < part.size() ? w_->vocab : 0));
+    }
+    return status::ok;
+  }
+
+  // Forgets everything from `position` on, which must not be ahead. O(1).
+  void rollback(std::size_t position) { position_ = std::min(position, position_); }
+
+ private:
+  static std::size_t checked_capacity(const llama_weights& w, std::size_t wanted) {
+    const auto capacity = std::min(wanted, w.context);
+    // In double, where products of hostile sizes do not wrap. 64 times the file is generous: useful models need less
+    // than once the file for keys and values.
+    const auto floats =
+        static_cast<double>(padded(capacity)) *
+        (2. * static_cast<double>(w.layers.size() * w.kv_heads) * static_cast<double>(padded(w.head_dim)) +
+         32. * static_cast<double>(w.heads));
+    if (4 * floats > std::max(64. * static_cast<double>(w.file.size()), 0x1p28))
+      throw error(w.file.name(), text("context of ", capacity, " tokens"),
+                  text("takes ", static_cast<std::uint64_t>(4 * floats) >> 20, " MiB of keys and values"));
+    return capacity;
+  }
+
+  // The rows of `count` in parallel, in ranges of at least some 16,000 multiplications (about a microsecond).
+  template <class Body>
+  void for_rows(std::size_t count, std::size_t cost, Body&& body) {
+    pool_->for_ranges(count, padded(std::max<std::size_t>(1, 16384 / cost)), std::forward<Body>(body));
+  }
+
+  void step(std::span<const token_id> tokens, std::size_t skip, float* logits) {
+    const auto& w = *w_;
+    const auto n = tokens.size();
+    const auto width = w.heads * w.head_dim, kv_width = w.kv_heads * w.head_dim;
+    auto x = x_.top(n), h = h_.top(n), qkv = qkv_.top(n), attended = attended_.top(n), gate = gate_.top(n),
+         up = up_.top(n);
+    for (std::size_t t = 0; t < n; ++t) read_row(w.embedding, static_cast<std::size_t>(tokens[t]), row(x, t));
+    find_rotations(n);
+    for (std::size_t i = 0; i < w.layers.size(); ++i) {
+      const auto& l = w.layers[i];
+      normalise(x, 0, l.attention_norm, h);
+      for_rows(width + 2 * kv_width, w.dim * n, [&](std::size_t begin, std::size_t end) {
+        std::size_t first = 0;  // the rows of q, k and v, one after the other
+        for (const auto* m : {&l.q, &l.k, &l.v}) {
+          const auto from = std::max(begin, first), to = std::min(end, first + m->rows);
+          if (from < to) multiply(*m, from - first, to - first, h, qkv.data() + first, stride(qkv));
+          first += m->rows;
+        }
+      });
+      remember(i, n, qkv);
+      const auto groups = (n + together - 1) / together;
+      const auto cost = (position_ + n) * w.head_dim * (w.heads / w.kv_heads) * std::min(n, together) * 2;
+      pool_->for_ranges(groups * w.kv_heads, 1 + 16384 / cost, [&](std::size_t begin, std::size_t end) {
+        for (auto j = begin; j < end; ++j) {
+          const auto first = j / w.kv_heads * together;
+          attend(i, j % w.kv_heads, first, std::min(n, first + together), begin, qkv, attended);
+        }
+      });
+      add_product(l.output, attended, h, x);
+      normalise(x, 0, l.ffn_norm, h);
+      for_rows(w.ffn, 2 * w.dim * n, [&](std::size_t begin, std::size_t end) {
+        multiply(l.gate, begin, end, h, gate.data(), stride(gate));
+        multiply(l.up, begin, end, h, up.data(), stride(up));
+        for (std::size_t t = 0; t < n; ++t)
+          for (auto c = begin; c < end; c += 16) {  // ranges start at multiples of 16; beyond the last row lie zeros
+            const auto g = lanes::load(row(gate, t) + c), u = lanes::load(row(up, t) + c);
+            (g * u / (lanes(1) + exp(-g))).store(row(gate, t) + c);
+          }
+      });
+      add_product(l.down, gate, h, x);
+    }
+    position_ += n;
+    if (skip == n) return;
+    normalise(x, skip, w.output_norm, h);
+    const auto last = h_.top(n - skip);
+    for_rows(w.vocab, w.dim * (n - skip),
+             [&](std::size_t begin, std::size_t end) { multiply(w.output, begin, end, last, logits, w.vocab); });
+  }
+
+  static std::size_t stride(const activations& a) { return static_cast<std::size_t>(a.outerStride()); }
+  static float* row(activations& a, std::size_t t) { return a.data() + t * stride(a); }
+
+  // The rows of x from `skip` on, normalised, to the first rows of y.
+  void normalise(activations& x, std::size_t skip, const std::vector<float>& weight, activations& y) const {
+    for (std::size_t t = skip; t < static_cast<std::size_t>(x.rows()); ++t)
+      detail::rms_norm(row(x, t), weight, w_->dim, w_->epsilon, row(y, t - skip));
+  }
+
+  // x += m y, by way of `product`.
+  void add_product(const tensor& m, const activations& y, activations& product, activations& x) {
+    for_rows(m.rows, m.cols * static_cast<std::size_t>(y.rows()), [&](std::size_t begin, std::size_t end) {
+      multiply(m, begin, end, y, product.data(), stride(product));
+      const auto from = static_cast<Eigen::Index>(begin), size = static_cast<Eigen::Index>(end - begin);
+      x.middleCols(from, size) += product.middleCols(from, size);
+    });
+  }
+
+  // Cosines, then sines, of the n positions from position_ on.
+  void find_rotations(std::size_t n) {
+    auto rotations = rotations_.top(n);
+    const auto pairs = w_->frequencies.size();
+    for (std::size_t t = 0; t < n; ++t)
+      for (std::size_t i = 0; i < pairs; ++i) {
+        const auto [sine, cosine] = detail::sin_cos(static_cast<double>(position_ + t) * w_->frequencies[i]);
+        row(rotations, t)[i] = static_cast<float>(cosine), row(rotations, t)[pairs + i] = static_cast<float>(sine);
+      }
+  }
+
+  void rotate(float* head, const float* rotation) const {
+    using one = vec<float, 1>;
+    const auto pairs = w_->frequencies.size();
+    for (std::size_t i = 0; i < pairs; ++i) {
+      const one a = head[2 * i], b = head[2 * i + 1], cosine = rotation[i], sine = rotation[pairs + i];
+      head[2 * i] = fma(a, cosine, -(b * sine)).v;
+      head[2 * i + 1] = fma(a, sine, b * cosine).v;
+    }
+  }
+
+  // Keys lie in blocks of 16 positions, [layer][kv head][block][dimension][16]: a load is one dimension of 16
+  // positions, so that 16 scores grow side by side and no sum over lanes is needed. Values lie plainly, [layer]
+  // [kv head][position][dimension].
+  float* keys(std::size_t layer, std::size_t head) {
+    return keys_.data() + (layer * w_->kv_heads + head) * w_->head_dim * padded(capacity_);
+  }
+  float* values(std::size_t layer, std::size_t head) {
+    return values_.data() + (layer * w_->kv_heads + head) * capacity_ * padded(w_->head_dim);
+  }
+
+  // Rotates queries and keys of n tokens, scales the queries, and stores keys and values.
+  void remember(std::size_t layer, std::size_t n, activations& qkv) {
+    const auto& w = *w_;
+    const auto scale = 1 / std::sqrt(static_cast<float>(w.head_dim));
+    auto rotations = rotations_.top(n);
+    for (std::size_t t = 0; t < n; ++t) {
+      auto* q = row(qkv, t);
+      for (std::size_t head = 0; head < w.heads + w.kv_heads; ++head) rotate(q + head * w.head_dim, row(rotations, t));
+      const auto* k = q + w.heads * w.head_dim;
+      const auto* v = k + w.kv_heads * w.head_dim;
+      for (std::size_t i = 0; i < w.heads * w.head_dim; ++i) q[i] *= scale;
+      const auto at = position_ + t;
+      for (std::size_t head = 0; head < w.kv_heads; ++head, k += w.head_dim, v += w.head_dim) {
+        auto* key = keys(layer, head) + at / 16 * 16 * w.head_dim + at % 16;
+        for (std::size_t d = 0; d < w.head_dim; ++d) key[16 * d] = k[d];
+        std::copy_n(v, w.head_dim, values(layer, head) + at * padded(w.head_dim));
+      }
+    }
+  }
+
+  // Tokens [first, end) of this step and all query heads of one key-value head: some keys or values at a time, for all
+  // of these queries, so that the cache is read from memory once. slot: which scratch to use.
+  void attend(std::size_t layer, std::size_t kv_head, std::size_t first, std::size_t end, std::size_t slot,
+              activations& qkv, activations& attended) {
+    const auto& w = *w_;
+    const auto group = w.heads / w.kv_heads, dims = w.head_dim, queries = (end - first) * group;
+    const auto* k = keys(layer, kv_head);
+    const auto* v = values(layer, kv_head);
+    const auto seen = [&](std::size_t i) { return position_ + first + i / group + 1; };  // positions of query i
+    const auto place = [&](std::size_t i) { return (kv_head * group + i % group) * dims; };
+    const auto scores = [&](std::size_t i) {
+      return scores_.data() + (slot * together * group + i) * padded(capacity_);
+    };
+    for (std::size_t p = 0; p < seen(queries - 1); p += 64) {
+      for (std::size_t i = 0; i < queries; ++i) {
+        const auto* q = row(qkv, first + i / group) + place(i);
+        auto* s = scores(i) + p;
+        const auto* at = k + p * dims;
+        if (p + 48 < seen(i)) {
+          lanes s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+          for (std::size_t d = 0; d < dims; ++d, at += 16) {
+            const lanes qd = q[d];
+            s0 = fma(lanes::load(at), qd, s0), s1 = fma(lanes::load(at + 16 * dims), qd, s1);
+            s2 = fma(lanes::load(at + 32 * dims), qd, s2), s3 = fma(lanes::load(at + 48 * dims), qd, s3);
+          }
+          s0.store(s), s1.store(s + 16), s2.store(s + 32), s3.store(s + 48);
+        } else {
+          for (auto b = p; b < seen(i); b += 16, s += 16) {
+            lanes sum = 0;
+            for (std::size_t d = 0; d < dims; ++d, at += 16) sum = fma(lanes::load(at), lanes(q[d]), sum);
+            sum.store(s);
+          }
+        }
+      }
+    }
+    float totals[32], sums[32][128];
+    for (std::size_t from = 0; from < queries; from += 32) {
+      const auto some = std::min<std::size_t>(32, queries - from);
+      for (std::size_t i = 0; i < some; ++i) totals[i] = detail::exponentiate(scores(from + i), seen(from + i));
+      for (std::size_t d = 0; d < dims; d += 32) {
+        for (std::size_t i = 0; i < some; ++i) std::fill_n(sums[i], 128, 0.f);
+        for (std::size_t p = 0; p < seen(from + some - 1); p += 64)
+          for (std::size_t i = 0; i < some; ++i)
+            if (const auto to = std::min(p + 64, seen(from + i)); p < to) {
+              if (d + 16 < dims) detail::weigh_values<2>(scores(from + i), v + d, padded(dims), p, to, sums[i]);
+              else detail::weigh_values<1>(scores(from + i), v + d, padded(dims), p, to, sums[i]);
+            }
+        for (std::size_t i = 0; i < some; ++i)
+          for (std::size_t e = d; e < std::min(dims, d + 32); ++e) {
+            const auto* a = sums[i] + (e - d) / 16 * 64 + (e - d) % 16;
+            row(attended, first + (from + i) / group)[place(from + i) + e] =
+                ((a[0] + a[16]) + (a[32] + a[48])) / totals[i];
+          }
+      }
+    }
+  }
+
+  static constexpr std::size_t together = 4;  // tokens whose queries run over keys and values together
+
+  std::shared_ptr<const llama_weights> w_;
+  std::shared_ptr<thread_pool> pool_;
+  std::size_t capacity_, chunk_, position_ = 0;
+  activation_buffer x_, h_, qkv_, attended_, gate_, up_, rotations_, scores_, keys_, values_;
+};
+
+}  // namespace cpu
+SPECAGG_END

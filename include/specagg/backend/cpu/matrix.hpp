@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights as the file stores them (F32, F16, BF16, Q8_0), times n columns of activations.
+//
+// Every product of one weight row and one token is summed in one order: 16 lanes, lane l taking the columns l, l + 16,
+// ... in turn, each step one fma; then one fixed tree over the lanes. That order knows neither n, nor the tiling, nor
+// the threads, nor the instruction set, so a token's results have the same bits however it is batched. Each weight row
+// is read from memory once for all n tokens. Error against exact arithmetic: at most (cols / 16 + 4) 2^-24 sum |w x|.
+#pragma once
+#include <specagg/kernel/simd.hpp>  // before Eigen: g++ 12 warns about intrinsics that this header did not see first
+
+#include <Eigen/Core>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <specagg/backend/cpu/gguf.hpp>
+#include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/config.hpp>
+
+SPECAGG_BEGIN
+namespace cpu {
+
+using lanes = vec<float, 16>;
+
+constexpr std::size_t padded(std::size_t cols) { return (cols + 15) / 16 * 16; }
+
+// n rows of activations, one token each. Rows start 64-byte aligned, `outerStride()` floats apart; the kernels read
+// them up to padded(cols), where owners keep zeros.
+using activations = Eigen::Map<Eigen::Array<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, Eigen::Unaligned,
+                               Eigen::OuterStride<>>;
+
+// Memory for activations, zero at first. (Not Eigen's own: its allocator differs with the instruction set.)
+class activation_buffer {
+ public:
+  activation_buffer(std::size_t rows, std::size_t cols) : cols_(cols), memory_(rows * padded(cols) / 16) {}
+  activations top(std::size_t rows) {
+    return {data(), static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(cols_),
+            Eigen::OuterStride<>(static_cast<Eigen::Index>(padded(cols_)))};
+  }
+  float* data() { return memory_.data()->v; }
+
+ private:
+  struct alignas(64) line {
+    float v[16] = {};
+  };
+  std::size_t cols_;
+  std::vector<line> memory_;
+};
+
+namespace detail {
+
+// Columns c..c+15 of a row as floats, exactly (a Q8_0 weight has at most 19 significant bits).
+template <tensor_type Type>
+SPECAGG_INLINE lanes load_weights(const std::byte* row, std::size_t c) {
+  if constexpr (Type == tensor_type::f32) {
+    return lanes::load(reinterpret_cast<const float*>(row) + c);
+  } else if constexpr (Type == tensor_type::f16) {
+    return lanes::load_f16(reinterpret_cast<const std::uint16_t*>(row) + c);
+  } else if constexpr (Type == tensor_type::bf16) {
+    return lanes::load_bf16(reinterpret_cast<const std::uint16_t*>(row) + c);
+  } else {
+    const auto* block = row + c / q8_0_block * q8_0_bytes;
+    std::uint16_t scale;
+    std::memcpy(&scale, block, sizeof scale);
+    return lanes(specagg::detail::float_of_f16(scale)) *
+           lanes::load_i8(reinterpret_cast<const std::int8_t*>(block + 2 + c % q8_0_block));
+  }
+}
+
+// The last columns of a row whose length is no multiple of 16; the other lanes are 0. (Q8_0 rows have no such tail.)
+template <tensor_type Type>
+SPECAGG_INLINE lanes load_weights_tail(const std::byte* row, std::size_t c, std::size_t cols) {
+  constexpr std::size_t size = Type == tensor_type::f32 ? 4 : 2;
+  alignas(64) std::byte tail[16 * size] = {};
+  std::memcpy(tail, row + c * size, (cols - c) * size);
+  return load_weights<Type>(tail, 0);
+}
+
+// The four sums over lanes, each as reduce_add: lane i + lane i + 8, then + 4, + 2, + 1; the last steps side by side.
+typedef float f32x4 __attribute__((vector_size(16)));
+template <class Lanes>
+SPECAGG_INLINE f32x4 quarter_sum(Lanes a) {
+  if constexpr (specagg::detail::native_lanes<float> == 16) {
+    typedef float f32x16 __attribute__((vector_size(64)));
+    f32x16 x;
+    std::memcpy(&x, &a, sizeof x);
+    const auto h = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                   __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+    return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
+  } else if constexpr (specagg::detail::native_lanes<float> == 8) {
+    typedef float f32x8 __attribute__((vector_size(32)));
+    f32x8 h;
+    const auto sum = a.lo + a.hi;
+    std::memcpy(&h, &sum, sizeof h);
+    return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
+  } else {
+    const auto q = (a.lo.lo + a.hi.lo) + (a.lo.hi + a.hi.hi);
+    f32x4 sum;
+    std::memcpy(&sum, &q, sizeof sum);
+    return sum;
+  }
+}
+SPECAGG_INLINE f32x4 sum_lanes(lanes a, lanes b, lanes c, lanes d) {
+  const auto qa = quarter_sum(a), qb = quarter_sum(b), qc = quarter_sum(c), qd = quarter_sum(d);
+  const auto ab = __builtin_shufflevector(qa, qb, 0, 1, 4, 5) + __builtin_shufflevector(qa, qb, 2, 3, 6, 7);
+  const auto cd = __builtin_shufflevector(qc, qd, 0, 1, 4, 5) + __builtin_shufflevector(qc, qd, 2, 3, 6, 7);
+  return __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
+}
+
+// Accumulators of 4 weight rows times Tokens tokens; a recursion, since arrays of vectors end up in memory.
+template <int Tokens>
+struct tile {
+  lanes a = 0, b = 0, c = 0, d = 0;
+  tile<Tokens - 1> rest;
+  SPECAGG_INLINE void add(lanes wa, lanes wb, lanes wc, lanes wd, const float* x, std::size_t x_stride) {
+    auto v = lanes::load(x);
+#if SPECAGG_ISA_ID == 3  // g++ would make x a memory operand of all four, and loading it four times the bottleneck
+    lanes::reg in_register = v.v;
+    asm("" : "+v"(in_register));
+    v = lanes::batch(in_register);
+#endif
+    a = fma(wa, v, a), b = fma(wb, v, b), c = fma(wc, v, c), d = fma(wd, v, d);
+    rest.add(wa, wb, wc, wd, x + x_stride, x_stride);
+  }
+  SPECAGG_INLINE void store(float* y, std::size_t y_stride) const {
+    const auto sums = sum_lanes(a, b, c, d);
+    std::memcpy(y, &sums, sizeof sums);
+    rest.store(y + y_stride, y_stride);
+  }
+};
+template <>
+struct tile<0> {
+  SPECAGG_INLINE void add(lanes, lanes, lanes, lanes, const float*, std::size_t) {}
+  SPECAGG_INLINE void store(float*, std::size_t) const {}
+};
+
+// The same for one weight row.
+template <int Tokens>
+struct line {
+  lanes a = 0;
+  line<Tokens - 1> rest;
+  SPECAGG_INLINE void add(lanes w, const float* x, std::size_t x_stride) {
+    a = fma(w, lanes::load(x), a);
+    rest.add(w, x + x_stride, x_stride);
+  }
+  SPECAGG_INLINE void store(float* y, std::size_t y_stride) const {
+    *y = reduce_add(a);
+    rest.store(y + y_stride, y_stride);
+  }
+};
+template <>
+struct line<0> {
+  SPECAGG_INLINE void add(lanes, const float*, std::size_t) {}
+  SPECAGG_INLINE void store(float*, std::size_t) const {}
+};
+
+// How many tokens fit the registers: beside 4 rows of weights with 32 registers of 16 lanes, else beside one row.
+inline constexpr int native = specagg::detail::native_lanes<float>;
+inline constexpr std::size_t tile_tokens = native == 16 ? 6 : native == 8 ? 5 : 2;
+
+// `rows` rows from `row` on, for Tokens tokens.
+template <tensor_type Type, int Tokens>
+void multiply_tile(const std::byte* row, std::size_t stride, std::size_t rows, std::size_t cols, const float* x,
+                   std::size_t x_stride, float* y, std::size_t y_stride) {
+  const auto whole = cols / 16 * 16;
+  std::size_t r = 0;
+  if constexpr (native == 16 || Tokens == 1) {
+    for (; whole == cols && r + 4 <= rows; r += 4, row += 4 * stride) {
+      tile<Tokens> sums;
+      for (std::size_t c = 0; c < cols; c += 16)
+        sums.add(load_weights<Type>(row, c), load_weights<Type>(row + stride, c),
+                 load_weights<Type>(row + 2 * stride, c), load_weights<Type>(row + 3 * stride, c), x + c, x_stride);
+      sums.store(y + r, y_stride);
+    }
+  }
+  for (; r < rows; ++r, row += stride) {
+    line<Tokens> sums;
+    for (std::size_t c = 0; c < whole; c += 16) sums.add(load_weights<Type>(row, c), x + c, x_stride);
+    if constexpr (Type != tensor_type::q8_0)
+      if (whole < cols) sums.add(load_weights_tail<Type>(row, whole, cols), x + whole, x_stride);
+    sums.store(y + r, y_stride);
+  }
+}
+
+template <tensor_type Type, int Tokens = static_cast<int>(tile_tokens)>
+SPECAGG_INLINE void multiply_tokens(std::size_t tokens, const std::byte* row, std::size_t stride, std::size_t rows,
+                                    std::size_t cols, const float* x, std::size_t x_stride, float* y,
+                                    std::size_t y_stride) {
+  if constexpr (Tokens > 0) {
+    if (tokens == Tokens) return multiply_tile<Type, Tokens>(row, stride, rows, cols, x, x_stride, y, y_stride);
+    multiply_tokens<Type, Tokens - 1>(tokens, row, stride, rows, cols, x, x_stride, y, y_stride);
+  }
+}
+
+template <tensor_type Type>
+void multiply_rows(const tensor& w, std::size_t begin, std::size_t end, const activations& x, float* y,
+                   std::size_t y_stride) {
+  const auto stride = row_bytes(Type, w.cols), x_stride = static_cast<std::size_t>(x.outerStride());
+  const auto n = static_cast<std::size_t>(x.rows()), tiles = (n + tile_tokens - 1) / tile_tokens;
+  if (n == 0) return;
+  const auto block = tiles == 1 ? end - begin : std::size_t{4};  // 4 rows stay in the first cache for all tiles
+  for (auto r = begin; r < end; r += block) {
+    for (std::size_t i = 0; i < tiles; ++i) {
+      const auto t = n * i / tiles, next = n * (i + 1) / tiles;
+      multiply_tokens<Type>(next - t, w.data + r * stride, stride, std::min(block, end - r), w.cols,
+                            x.data() + t * x_stride, x_stride, y + t * y_stride + r, y_stride);
+    }
+  }
+}
+
+}  // namespace detail
+
+// y[t * y_stride + r] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and every token t.
+// y overlaps neither x nor w.
+inline void multiply(const tensor& w, std::size_t begin, std::size_t end, const activations& x, float* y,
+                     std::size_t y_stride) {
+  switch (w.type) {
+    case tensor_type::f32: return detail::multiply_rows<tensor_type::f32>(w, begin, end, x, y, y_stride);
+    case tensor_type::f16: return detail::multiply_rows<tensor_type::f16>(w, begin, end, x, y, y_stride);
+    case tensor_type::bf16: return detail::multiply_rows<tensor_type::bf16>(w, begin, end, x, y, y_stride);
+    case tensor_type::q8_0: return detail::multiply_rows<tensor_type::q8_0>(w, begin, end, x, y, y_stride);
+  }
+}
+
+// One row as floats.
+inline void read_row(const tensor& w, std::size_t r, float* y) {
+  const auto copy = [&]<tensor_type Type>() {
+    const auto* row = w.data + r * row_bytes(Type, w.cols);
+    std::size_t c = 0;
+    for (; c + 16 <= w.cols; c += 16) detail::load_weights<Type>(row, c).store(y + c);
+    if constexpr (Type != tensor_type::q8_0) {
+      if (c == w.cols) return;
+      float tail[16];
+      detail::load_weights_tail<Type>(row, c, w.cols).store(tail);
+      std::copy_n(tail, w.cols - c, y + c);
+    }
+  };
+  switch (w.type) {
+    case tensor_type::f32: return copy.template operator()<tensor_type::f32>();
+    case tensor_type::f16: return copy.template operator()<tensor_type::f16>();
+    case tensor_type::bf16: return copy.template operator()<tensor_type::bf16>();
+    case tensor_type::q8_0: return copy.template operator()<tensor_type::q8_0>();
+  }
+}
+
+}  // namespace cpu
+SPECAGG_END

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows: the probabilities of all tokens at one position. q is the draft's row, p the target's, pi the law to be emitted.
+//
+// Anything with size() and row[v] is a Distribution: std::vector, std::span, an Eigen vector or a row of a matrix. The
+// library's own rows below add what is not stored: softmax of logits, sparse and one-hot rows. Rows are views: copying
+// one copies a pointer, and the memory behind it must outlive the call.
+#pragma once
+#include <algorithm>
+#include <concepts>
+#include <ranges>
+#include <span>
+
+#include <specagg/kernel/reduce.hpp>
+#include <specagg/kernel/sample.hpp>
+#include <specagg/kernel/softmax.hpp>
+#include <specagg/random.hpp>
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+
+template <class D>
+concept Distribution = requires(const std::remove_cvref_t<D>& d, std::size_t v) {
+  { d.size() } -> std::convertible_to<std::size_t>;
+  { d[v] } -> std::convertible_to<double>;
+};
+
+// How far a sum of probabilities may be from 1 and still be renormalised.
+inline constexpr double normalisation_tolerance = 1e-3;
+
+// A Row is a Distribution that the kernels can walk. normalise(confidence) does the one pass that makes it usable (it
+// scales the row to sum 1, and says what is wrong with it); `confidence`: the untempered view will be read too.
+// open(begin, count) gives a block; block<V>(k, lanes) its tokens k, k + 1, ... as a vec; block.confidence<V> the same
+// untempered.
+template <class R>
+concept Row = Distribution<R> && requires(R& r, const R& c, std::size_t v) {
+  typename R::value_type;
+  { r.normalise(true) } -> std::same_as<status>;
+  c.open(v, v);
+};
+
+namespace detail {
+
+// sum and validity of probabilities in one pass; `scale` becomes 1 / sum.
+template <class T>
+status normaliser(double sum, double negatives, T& scale) {
+  if (!(sum > 0) || !(sum < std::numeric_limits<double>::infinity()) || negatives > 0) return status::invalid_row;
+  if (sum < 1 - normalisation_tolerance || sum > 1 + normalisation_tolerance) return status::not_normalised;
+  scale = T(1 / sum);
+  return status::ok;
+}
+template <class V>
+SPECAGG_INLINE auto sum_and_negatives(V x) {
+  return both(x, select(x < V(0), V(1), V(0)));
+}
+
+// Probabilities in memory, scaled. The untempered view of stored probabilities is the row itself.
+template <class T>
+struct scaled_block {
+  const T* x;
+  T scale;
+  template <class V>
+  SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+    return settled((lanes == V::lanes ? V::load(x + k) : V::load_partial(x + k, lanes, 0)) * V(scale));
+  }
+  template <class V>
+  SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
+    return operator()<V>(k, lanes);
+  }
+};
+
+// A block of a row that is not an array: gathered onto the stack first.
+template <class T>
+struct gathered_block {
+  alignas(64) T x[block_size];
+  template <class Fill>
+  gathered_block(std::size_t count, Fill&& fill) {
+    std::fill_n(x, std::min((count + 15) / 16 * 16, block_size), T(0));
+    fill(x);
+  }
+  template <class V>
+  SPECAGG_INLINE V operator()(std::size_t k, int) const {
+    return settled(V::load(x + k));
+  }
+  template <class V>
+  SPECAGG_INLINE V confidence(std::size_t k, int) const {
+    return operator()<V>(k, 0);
+  }
+};
+
+}  // namespace detail
+
+// Probabilities as an array of V floats or doubles.
+template <class T>
+class dense_row {
+ public:
+  using value_type = T;
+  dense_row() = default;
+  dense_row(const T* probabilities, std::size_t size) : x_(probabilities), size_(size) {}
+  dense_row(std::span<const T> probabilities) : dense_row(probabilities.data(), probabilities.size()) {}
+
+  std::size_t size() const { return size_; }
+  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
+  status normalise(bool /*confidence*/ = false) {
+    using V = vec<T, 16>;
+    const detail::scaled_block<T> raw{x_, 1};
+    const auto [sum, negatives] = reduce_blocks<detail::add>(size_, [&](std::size_t begin, std::size_t count) {
+      return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) {
+        return detail::sum_and_negatives(raw.template operator()<V>(begin + k, lanes));
+      });
+    });
+    return detail::normaliser(sum, negatives, scale_);
+  }
+  detail::scaled_block<T> open(std::size_t begin, std::size_t) const { return {x_ + begin, scale_}; }
+
+ private:
+  const T* x_ = nullptr;
+  std::size_t size_ = 0;
+  T scale_ = 1;
+};
+
+// Any other Distribution (a strided Eigen row, a table in a test): read through operator[]. Holds D by value, or by
+// reference when made from an lvalue.
+template <class D>
+class indexed_row {
+ public:
+  using value_type = std::remove_cvref_t<decltype(std::declval<const std::remove_cvref_t<D>&>()[0])>;
+  using T = value_type;
+  explicit indexed_row(D d) : d_(static_cast<D&&>(d)) {}
+
+  std::size_t size() const { return std::size_t(d_.size()); }
+  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
+  status normalise(bool /*confidence*/ = false) {
+    scale_ = 1;
+    const auto [sum, negatives] = reduce_blocks<detail::add>(size(), [&](std::size_t begin, std::size_t count) {
+      const auto block = open(begin, count);
+      return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) {
+        return detail::sum_and_negatives(block.template operator()<vec<T, 16>>(k, lanes));
+      });
+    });
+    return detail::normaliser(sum, negatives, scale_);
+  }
+  detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
+    return {count, [&](T* x) {
+              using index = decltype(d_.size());
+              for (std::size_t k = 0; k < count; ++k) x[k] = d_[static_cast<index>(begin + k)] * scale_;
+            }};
+  }
+
+ private:
+  D d_;
+  T scale_ = 1;
+};
+
+// The n tokens with mass and their probabilities, ids strictly ascending; every other token has probability 0.
+template <class T>
+class sparse_row {
+ public:
+  using value_type = T;
+  sparse_row() = default;
+  sparse_row(std::span<const token_id> ids, std::span<const T> probabilities, std::size_t vocabulary)
+      : ids_(ids), x_(probabilities), size_(vocabulary) {}
+
+  std::size_t size() const { return size_; }
+  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
+  status normalise(bool /*confidence*/ = false) {
+    if (ids_.size() != x_.size()) return status::invalid_row;
+    double sum = 0, negatives = 0;
+    for (std::size_t i = 0; i < ids_.size(); ++i) {
+      if (ids_[i] < 0 || std::size_t(ids_[i]) >= size_ || (i > 0 && ids_[i] <= ids_[i - 1])) return status::invalid_row;
+      sum += double(x_[i]), negatives += x_[i] < 0;
+    }
+    return detail::normaliser(sum, negatives, scale_);
+  }
+  detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
+    return {count, [&](T* x) {
+              auto i = std::size_t(std::ranges::lower_bound(ids_, token_id(begin)) - ids_.begin());
+              for (; i < x_.size() && i < ids_.size() && std::size_t(ids_[i]) - begin < count; ++i)
+                x[std::size_t(ids_[i]) - begin] = x_[i] * scale_;
+            }};
+  }
+
+ private:
+  std::span<const token_id> ids_;
+  std::span<const T> x_;
+  std::size_t size_ = 0;
+  T scale_ = 1;
+};
+
+// All mass on one token: an n-gram or a greedy draft.
+template <class T>
+class one_hot_row {
+ public:
+  using value_type = T;
+  one_hot_row() = default;
+  one_hot_row(token_id token, std::size_t vocabulary) : token_(token), size_(vocabulary) {}
+
+  std::size_t size() const { return size_; }
+  T operator[](std::size_t v) const { return T(token_ >= 0 && v == std::size_t(token_)); }
+  status normalise(bool /*confidence*/ = false) {
+    return token_ >= 0 && std::size_t(token_) < size_ ? status::ok : status::invalid_row;
+  }
+  detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
+    return {count, [&](T* x) {
+              const auto t = std::size_t(token_);
+              if (t >= begin && t - begin < count) x[t - begin] = 1;
+            }};
+  }
+
+ private:
+  token_id token_ = no_token;
+  std::size_t size_ = 0;
+};
+
+// softmax(logits / temperature), restricted to `cut`, never materialised. normalise() reads the logits once for the
+// normaliser; after that every element costs one exponential. The untempered view (temperature 1, nothing cut) is what
+// deferral rules call confidence; it costs a second pass only if it is asked for and differs.
+template <class T>
+class softmax_row {
+ public:
+  using value_type = T;
+  softmax_row() = default;
+  softmax_row(const T* logits, std::size_t size, double temperature = 1) : logits_(logits), size_(size), temperature_(temperature) {}
+  softmax_row(std::span<const T> logits, double temperature = 1) : softmax_row(logits.data(), logits.size(), temperature) {}
+
+  std::size_t size() const { return size_; }
+  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
+  const T* logits() const { return logits_; }
+  double temperature() const { return temperature_; }
+  // Keeps only the tokens of `c`. Call before normalise().
+  void restrict_to(const cutoff<T>& c) { cut_ = c; }
+  const cutoff<T>& restriction() const { return cut_; }
+
+  status normalise(bool confidence = false) {
+    if (!usable(temperature_)) return status::invalid_parameter;
+    if (normalised_ < 1) {
+      const auto sum = sum_exponentials(logits_, size_, temperature_, cut_);
+      if (!(sum.total > 0)) return status::invalid_row;
+      tempered_ = {sum.max, temperature_, sum.total};
+      if (temperature_ == 1 && cut_.keeps_all()) confidence_ = tempered_, normalised_ = 2;
+      else normalised_ = 1;
+    }
+    if (confidence && normalised_ < 2) {
+      const auto sum = sum_exponentials(logits_, size_, 1);
+      if (!(sum.total > 0)) return status::invalid_row;
+      confidence_ = {sum.max, 1, sum.total}, normalised_ = 2;
+    }
+    return status::ok;
+  }
+
+  struct block {
+    softmax_block<T> tempered, untempered;
+    template <class V>
+    SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+      return tempered.template operator()<V>(k, lanes);
+    }
+    template <class V>
+    SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
+      return untempered.template operator()<V>(k, lanes);
+    }
+  };
+  block open(std::size_t begin, std::size_t count) const {
+    return {{logits_, begin, count, tempered_, cut_}, {logits_, begin, count, confidence_, {}}};
+  }
+
+  // Temperatures whose reciprocal is a finite T; colder ones are greedy decoding (process.hpp).
+  static bool usable(double temperature) {
+    return temperature > 4.0 / double(std::numeric_limits<T>::max()) && temperature < double(std::numeric_limits<T>::max());
+  }
+
+ private:
+  const T* logits_ = nullptr;
+  std::size_t size_ = 0;
+  double temperature_ = 1;
+  cutoff<T> cut_;
+  softmax_factors<T> tempered_, confidence_;
+  int normalised_ = 0;  // 1: tempered_ is set; 2: confidence_ too
+};
+
+// A row whose untempered view is another row.
+template <Row R, Row C>
+class confident_row {
+ public:
+  using value_type = typename R::value_type;
+  confident_row(R row, C confidence) : row_(row), confidence_(confidence) {}
+  std::size_t size() const { return row_.size(); }
+  value_type operator[](std::size_t v) const { return row_[v]; }
+  status normalise(bool confidence = false) {
+    if (confidence_.size() != row_.size()) return status::vocabulary_mismatch;
+    const status s = row_.normalise();
+    return s != status::ok || !confidence ? s : confidence_.normalise();
+  }
+  template <class A, class B>
+  struct block {
+    A a;
+    B b;
+    template <class V>
+    SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+      return a.template operator()<V>(k, lanes);
+    }
+    template <class V>
+    SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
+      return b.template operator()<V>(k, lanes);
+    }
+  };
+  auto open(std::size_t begin, std::size_t count) const {
+    return block<decltype(row_.open(0, 0)), decltype(confidence_.open(0, 0))>{row_.open(begin, count),
+                                                                              confidence_.open(begin, count)};
+  }
+
+ private:
+  R row_;
+  C confidence_;
+};
+
+// A token from a normalised row. scratch: block_count(V) doubles. How a draft is sampled: m.use is stream::draft.
+template <Row R, Chooser C>
+token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
+  return chooser.draw(m, weigh(row, [](auto v) { return v; }, scratch));
+}
+
+// Any Distribution as a Row: a Row as it is, arrays without a copy, the rest through operator[].
+template <class D>
+  requires Distribution<D>
+auto as_row(D&& d) {
+  using U = std::remove_cvref_t<D>;
+  constexpr bool outlives = std::is_lvalue_reference_v<D> || std::ranges::borrowed_range<U>;
+  constexpr bool unit_stride = [] {  // Eigen's dense types say so at compile time
+    if constexpr (requires { U::InnerStrideAtCompileTime; }) return U::InnerStrideAtCompileTime == 1;
+    else return std::ranges::contiguous_range<U>;
+  }();
+  if constexpr (Row<U>) {
+    return U(d);
+  } else if constexpr (outlives && unit_stride && requires { d.data(); }) {
+    return dense_row<std::remove_cvref_t<decltype(*d.data())>>(d.data(), std::size_t(d.size()));
+  } else {
+    return indexed_row<std::conditional_t<std::is_lvalue_reference_v<D>, const U&, U>>(static_cast<D&&>(d));
+  }
+}
+
+SPECAGG_END

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// fmt::format("{}", status), and of origins. The only header that names fmt; nothing else in the library needs it.
+#pragma once
+#include <fmt/format.h>
+
+#include <specagg/verify/verify.hpp>
+
+template <>
+struct fmt::formatter<specagg::status> : fmt::formatter<fmt::string_view> {
+  auto format(specagg::status s, fmt::format_context& context) const {
+    const auto n = specagg::name(s);
+    return fmt::formatter<fmt::string_view>::format({n.data(), n.size()}, context);
+  }
+};
+template <>
+struct fmt::formatter<specagg::origin> : fmt::formatter<fmt::string_view> {
+  auto format(specagg::origin o, fmt::format_context& context) const {
+    return fmt::formatter<fmt::string_view>::format(specagg::name(o), context);
+  }
+};

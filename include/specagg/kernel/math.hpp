@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// exp, log and pow of the library: made of exactly rounded operations alone, so identical on every instruction set and
+// device. Errors are stated as constants, which the tests assert for every float and for millions of doubles.
+#pragma once
+#include <specagg/kernel/simd.hpp>
+
+SPECAGG_BEGIN
+
+namespace detail {
+
+// 2^r = 1 + r (c0 + c1 r + ...) on [-1/2, 1/2], exact at 0; minimax in relative error (Remez), 9.1e-8 and 3.4e-18.
+// log m = 2 s + s^3 (l0 + l1 s^2 + ...), s = (m - 1) / (m + 1), m in [sqrt 1/2, sqrt 2); minimax, 5e-12 and 9e-21.
+template <class T>
+struct coefficients;
+template <>
+struct coefficients<float> {
+  static constexpr float exp2[] = {0x1.62e42ap-1f, 0x1.ebf9bcp-3f, 0x1.c6b752p-5f, 0x1.3cea88p-7f, 0x1.5bba14p-10f};
+  static constexpr float log[] = {0x1.555554p-1f, 0x1.999a78p-2f, 0x1.243954p-2f, 0x1.e2e676p-3f};
+  static constexpr float rounder = 0x1.8p23f + 127.f, log2e = 0x1.715476p0f, log2e_low = 0x1.4ae0cp-26f;
+  static constexpr float ln2 = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;  // ln2 in 14 bits: n * ln2 is exact
+};
+template <>
+struct coefficients<double> {
+  static constexpr double exp2[] = {0x1.62e42fefa39efp-1,  0x1.ebfbdff82c5a4p-3,  0x1.c6b08d7049fe8p-5,
+                                    0x1.3b2ab6fba011ap-7,  0x1.5d87fe78cd6cfp-10, 0x1.4309130ed8cd5p-13,
+                                    0x1.ffcbfba980f96p-17, 0x1.62bfc79d4b59fp-20, 0x1.b5267cdfd91eep-24,
+                                    0x1.e61b4f9a207f5p-28, 0x1.e79bb6fc55606p-32};
+  static constexpr double log[] = {0x1.5555555555555p-1, 0x1.9999999999dc5p-2, 0x1.249249242ed2bp-2,
+                                   0x1.c71c7255840bdp-3, 0x1.745cdf2387eedp-3, 0x1.3b2087f76d846p-3,
+                                   0x1.0f5f948ed431fp-3, 0x1.0f4c192f32f2bp-3};
+  static constexpr double rounder = 0x1.8p52 + 1023., log2e = 0x1.71547652b82fep0, log2e_low = 0x1.777d0ffda0d24p-56;
+  static constexpr double ln2 = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
+};
+
+// Horner's rule, unrolled: c[I] + r (c[I+1] + ...).
+template <int I, int Size, class V, class C>
+SPECAGG_FUNCTION SPECAGG_INLINE V polynomial(V r, const C& c) {
+  if constexpr (I + 1 == Size) return V(c[I]);
+  else return fma(r, polynomial<I + 1, Size>(r, c), V(c[I]));
+}
+
+}  // namespace detail
+
+// Relative errors. Between neighbouring arguments exp may fall by one unit in its last place; log never falls.
+template <class T>
+inline constexpr double exp_error = sizeof(T) == 4 ? 1.9e-7 : 2.2e-16;
+template <class T>
+inline constexpr double log_error = sizeof(T) == 4 ? 9e-8 : 2e-16;
+// For given |y log x|.
+template <class T>
+constexpr double pow_error(double y_log_x) {
+  return exp_error<T> + (log_error<T> + std::numeric_limits<T>::epsilon() / 2) * y_log_x;
+}
+
+// The factor of exp_scaled: log2(e) / temperature as an unevaluated sum of two T.
+template <class T>
+struct exp_scale {
+  T high, low;
+  SPECAGG_FUNCTION static exp_scale of_temperature(double temperature) {
+    const double x = detail::coefficients<double>::log2e / temperature;
+    if constexpr (sizeof(T) == 4) return {T(x), T(x - double(T(x)))};
+    else {  // one Newton step recovers what the division lost
+      const double r = fma(-x, temperature, detail::coefficients<double>::log2e);
+      return {x, (r + detail::coefficients<double>::log2e_low) / temperature};
+    }
+  }
+};
+
+// exp is 0 where its result is below 2^(least_exponent - 1/2): what is not 0 is never subnormal, so that flush-to-zero
+// makes no difference.
+template <class T>
+inline constexpr T least_exponent = sizeof(T) == 4 ? -125 : -1021;
+
+// e^(x / temperature) for x <= 0 (the kernel of every softmax: x = logit - max): in [0, 1], exactly 1 at 0, 0 where it is
+// below 2^(least - 1/2), NaN for NaN.
+template <class V, class T = typename V::value_type>
+SPECAGG_FUNCTION SPECAGG_INLINE V exp_scaled(V x, exp_scale<T> scale, T least = least_exponent<T>) {
+  using C = detail::coefficients<T>;
+  constexpr int size = sizeof(C::exp2) / sizeof(T);
+  const V t = fma(x, V(scale.high), V(C::rounder));  // the integer n = round(x log2(e) / temperature), in the low bits
+  const V n = t - V(C::rounder);
+  const V r = fma(x, V(scale.low), fma(x, V(scale.high), -n));
+  const V y = fma(r, detail::polynomial<0, size>(r, C::exp2), V(1)) * shift_to_exponent(t);
+  return select(t < V(C::rounder + least), V(0), y);
+}
+
+// e^x for any x: +inf above the logarithm of the largest finite number, else as exp_scaled.
+template <class T, int N>
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp(vec<T, N> x) {
+  using V = vec<T, N>;
+  using C = detail::coefficients<T>;
+  constexpr T largest = sizeof(T) == 4 ? T(0x1.62e42ep6) : T(0x1.62e42fefa39efp9);
+  // The exponent may be 128, and 2^128 is no float: above 0 it is made one smaller, and the result doubled.
+  const V big = select(x > V(0), V(1), V(0));
+  const V t = fma(x, V(C::log2e), V(C::rounder)) - big;
+  const V n = (t - V(C::rounder)) + big;
+  const V r = fma(x, V(C::log2e_low), fma(x, V(C::log2e), -n));
+  const V y = (fma(r, detail::polynomial<0, sizeof(C::exp2) / sizeof(T)>(r, C::exp2), V(1)) * shift_to_exponent(t)) *
+              (big + V(1));
+  return select(x > V(largest), V(std::numeric_limits<T>::infinity()),
+                select(t < V(C::rounder + least_exponent<T>), V(0), y));
+}
+
+// Natural logarithm: -inf at 0, NaN below and for NaN, +inf at +inf. Subnormal arguments count as 0 (as under
+// flush-to-zero).
+template <class T, int N>
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log(vec<T, N> x) {
+  using V = vec<T, N>;
+  using C = detail::coefficients<T>;
+  constexpr int size = sizeof(C::log) / sizeof(T);
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  V m = mantissa_of(x), e = exponent_of(x) - V(std::numeric_limits<T>::max_exponent - 1);
+  const auto high = m > V(T(0x1.6a09e6p0));
+  m = select(high, m * V(T(0.5)), m), e = select(high, e + V(1), e);
+  const V f = m - V(1), s = f / (V(2) + f), z = s * s;
+  // log m = f - s (f - z R): the leading term f is exact (fdlibm's arrangement)
+  const V low = fma(e, V(C::ln2_low), s * fma(z, detail::polynomial<0, size>(z, C::log), -f));
+  V y = fma(e, V(C::ln2), f + low);
+  y = select(x < V(std::numeric_limits<T>::min()), V(-infinity), y);
+  y = select(x < V(0), V(std::numeric_limits<T>::quiet_NaN()), y);
+  return select(x < V(infinity), y, x);  // +inf and NaN answer themselves
+}
+
+// x^y for x >= 0 as exp(y log x): x^0 = 1 for any x, and so is 1^y for finite y.
+template <class T, int N>
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> pow(vec<T, N> x, vec<T, N> y) {
+  return select(y == vec<T, N>(0), vec<T, N>(1), exp(y * log(x)));
+}
+
+// The same for one double.
+template <std::same_as<double> D>
+SPECAGG_FUNCTION SPECAGG_INLINE D exp(D x) {
+  return exp(vec<D, 1>(x)).v;
+}
+template <std::same_as<double> D>
+SPECAGG_FUNCTION SPECAGG_INLINE D log(D x) {
+  return log(vec<D, 1>(x)).v;
+}
+template <std::same_as<double> D>
+SPECAGG_FUNCTION SPECAGG_INLINE D pow(D x, D y) {
+  return pow(vec<D, 1>(x), vec<D, 1>(y)).v;
+}
+
+SPECAGG_END

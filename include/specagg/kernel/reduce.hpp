@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums and maxima over the vocabulary in one fixed order, and the walk over its blocks.
+//
+// The vocabulary is cut into blocks of 1024 tokens. Inside a block, vector i of 16 lanes goes to accumulator i mod 4;
+// the four are combined as (0 + 1) + (2 + 3), then lane i with lane i + 8, i + 4, i + 2, i + 1. Block results are added
+// in double, in order. The order never depends on the machine, so neither do the bits.
+#pragma once
+#include <cstddef>
+#include <utility>
+
+#include <specagg/kernel/simd.hpp>
+
+SPECAGG_BEGIN
+
+inline constexpr std::size_t block_size = 1024;
+constexpr std::size_t block_count(std::size_t vocabulary) { return (vocabulary + block_size - 1) / block_size; }
+
+// Relative error of a sum of n terms of one sign: 21 roundings deep inside a block, then one for each block.
+template <class T>
+constexpr double sum_error(std::size_t n) {
+  return 22 * double(std::numeric_limits<T>::epsilon() / 2) + double(block_count(n)) * 0x1p-53;
+}
+
+// Two values reduced in one pass: rows.sum([](auto at) { return both(at.q, at.p); }). Nest for more.
+template <class A, class B = A>
+struct both {
+  A first;
+  B second;
+  both() = default;
+  SPECAGG_FUNCTION SPECAGG_INLINE both(A a, B b) : first(a), second(b) {}
+};
+
+namespace detail {
+
+struct add {
+  static constexpr double identity = 0;
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) { return a + b; }
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE static double across(V a) { return double(reduce_add(a)); }
+};
+struct larger {  // NaN loses
+  static constexpr double identity = -std::numeric_limits<double>::infinity();
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) { return max(b, a); }
+  SPECAGG_FUNCTION SPECAGG_INLINE static double apply(double a, double b) { return b > a ? b : a; }
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE static double across(V a) { return double(reduce_max(a)); }
+};
+
+// The three steps of a reduction, for a vec and for nested pairs of them.
+template <class Op, class V>
+struct reducer {
+  using result = double;
+  SPECAGG_FUNCTION SPECAGG_INLINE static V identity() { return V(Op::identity); }
+  SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) { return Op::apply(a, settled(b)); }
+  SPECAGG_FUNCTION SPECAGG_INLINE static V keep(V a, int lanes) {
+    return select(V::iota(0) < V(lanes), a, V(Op::identity));
+  }
+  SPECAGG_FUNCTION SPECAGG_INLINE static double across(V a) { return Op::across(a); }
+};
+template <class Op, class A, class B>
+struct reducer<Op, both<A, B>> {
+  using P = both<A, B>;
+  using F = reducer<Op, A>;
+  using S = reducer<Op, B>;
+  using result = both<typename F::result, typename S::result>;
+  SPECAGG_FUNCTION SPECAGG_INLINE static P identity() { return {F::identity(), S::identity()}; }
+  SPECAGG_FUNCTION SPECAGG_INLINE static P apply(P a, P b) { return {F::apply(a.first, b.first), S::apply(a.second, b.second)}; }
+  SPECAGG_FUNCTION SPECAGG_INLINE static P keep(P a, int n) { return {F::keep(a.first, n), S::keep(a.second, n)}; }
+  SPECAGG_FUNCTION SPECAGG_INLINE static result across(P a) { return {F::across(a.first), S::across(a.second)}; }
+};
+template <class Op>
+struct reducer<Op, double> {  // block results, across blocks
+  using result = double;
+  SPECAGG_FUNCTION SPECAGG_INLINE static double identity() { return Op::identity; }
+  SPECAGG_FUNCTION SPECAGG_INLINE static double apply(double a, double b) { return Op::apply(a, b); }
+};
+
+}  // namespace detail
+
+// One block: f(k, lanes) gives the vector of tokens k..k+15 of the block (lanes of them real; the rest is ignored), for
+// k = 0, 16, ... below count <= block_size. Returns a double, or pairs of doubles if f returns both(...).
+template <class Op, class F>
+SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
+  using V = decltype(f(std::size_t(0), 16));
+  using R = detail::reducer<Op, V>;
+  V a0 = R::identity(), a1 = a0, a2 = a0, a3 = a0;
+  std::size_t k = 0;
+  for (; k + 64 <= count; k += 64) {
+    a0 = R::apply(a0, f(k, 16));
+    a1 = R::apply(a1, f(k + 16, 16));
+    a2 = R::apply(a2, f(k + 32, 16));
+    a3 = R::apply(a3, f(k + 48, 16));
+  }
+  const auto rest = [&](V& a) {
+    if (k + 16 <= count) a = R::apply(a, f(k, 16));
+    else if (k < count) a = R::apply(a, R::keep(f(k, int(count - k)), int(count - k)));
+    k += 16;
+  };
+  if (k < count) rest(a0), rest(a1), rest(a2), rest(a3);
+  return R::across(R::apply(R::apply(a0, a1), R::apply(a2, a3)));
+}
+
+// All blocks: per_block(begin, count) in order; their results combined in double.
+template <class Op, class F>
+SPECAGG_INLINE auto reduce_blocks(std::size_t vocabulary, F&& per_block) {
+  using D = decltype(per_block(std::size_t(0), std::size_t(0)));
+  using R = detail::reducer<Op, D>;
+  D total = R::identity();
+  for (std::size_t begin = 0; begin < vocabulary; begin += block_size)
+    total = R::apply(total, per_block(begin, vocabulary - begin < block_size ? vocabulary - begin : block_size));
+  return total;
+}
+
+// ---- over rows -------------------------------------------------------------------------------------------------------
+// `rows` is anything with value_type, size() and open(begin, count), whose block<V>(k, lanes) gives tokens k.. of the block
+// as one V or a struct of them; f takes that and returns a V or both(...).
+
+template <class Op, class Rows, class F>
+SPECAGG_INLINE auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, const F& f) {
+  using V = vec<typename Rows::value_type, 16>;
+  const auto block = rows.open(begin, count);
+  return reduce_block<Op>(count, [&](std::size_t k, int lanes) { return f(block.template operator()<V>(k, lanes)); });
+}
+template <class Op, class Rows, class F>
+SPECAGG_INLINE auto reduce_rows(const Rows& rows, const F& f) {
+  return reduce_blocks<Op>(rows.size(), [&](std::size_t begin, std::size_t count) {
+    return reduce_block_of<Op>(rows, begin, count, f);
+  });
+}
+// One token of the rows, as f sees it.
+template <class Rows>
+SPECAGG_INLINE auto at(const Rows& rows, std::size_t v) {
+  return rows.open(v, 1).template operator()<vec<typename Rows::value_type, 1>>(0, 1);
+}
+
+SPECAGG_END

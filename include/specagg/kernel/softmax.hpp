@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log-sum-exp and the elements of a softmax, straight from logits: one read of the row, nothing materialised.
+#pragma once
+#include <specagg/kernel/math.hpp>
+#include <specagg/kernel/reduce.hpp>
+
+SPECAGG_BEGIN
+
+// Which tokens of a row are kept: those that come no later than (logit, id) in the order "larger logit first, then lower
+// id". Top-k, top-p, min-p and greedy decoding each keep such a prefix, so one pair says it all. The default keeps all.
+template <class T>
+struct cutoff {
+  T logit = -std::numeric_limits<T>::infinity();
+  std::size_t last = static_cast<std::size_t>(-1);  // the highest kept id among those with exactly this logit
+
+  bool keeps_all() const { return logit == -std::numeric_limits<T>::infinity(); }
+  bool keeps(T l, std::size_t id) const { return l > logit || (l == logit && id <= last); }
+};
+
+// The factors of one softmax row: e^((l - max) / temperature) * inverse for a kept logit l, 0 otherwise, and 0 where the
+// exponential is below 2^least: least is such that no product is subnormal, and a host that flushes those sees the same.
+template <class T>
+struct softmax_factors {
+  T max = 0;
+  exp_scale<T> scale{};
+  T inverse = 0, least = least_exponent<T>;
+
+  softmax_factors() = default;
+  softmax_factors(T largest, double temperature, double total)
+      : max(largest), scale(exp_scale<T>::of_temperature(temperature)), inverse(T(1 / total)) {
+    for (double t = total; t > 1; t /= 2) ++least;
+  }
+};
+
+// One block of logits as probabilities.
+template <class T>
+struct softmax_block {
+  const T* logits;
+  softmax_factors<T> factors;
+  T cut, last;  // cutoff relative to this block: last is a lane index, -1 (no tie kept) ... block_size (all kept)
+  bool filtered;
+
+  softmax_block(const T* row, std::size_t begin, std::size_t count, const softmax_factors<T>& f, const cutoff<T>& c)
+      : logits(row + begin), factors(f), cut(c.logit), filtered(!c.keeps_all()) {
+    last = c.last < begin ? T(-1) : T(c.last - begin < count ? c.last - begin : count);
+  }
+  // Tokens k..k+15 of the block. Lanes beyond `lanes` are 0.
+  template <class V>
+  SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+    const V l = logits_at<V>(k, lanes);
+    const V e = exp_scaled(l - V(factors.max), factors.scale, factors.least) * V(factors.inverse);
+    return settled(filtered ? select(dropped(l, k), V(0), e) : e);
+  }
+  template <class V>
+  SPECAGG_INLINE V logits_at(std::size_t k, int lanes) const {
+    return lanes == V::lanes ? V::load(logits + k) : V::load_partial(logits + k, lanes, -std::numeric_limits<T>::infinity());
+  }
+  template <class V>
+  SPECAGG_INLINE typename V::mask_type dropped(V l, std::size_t k) const {  // a NaN is not: it must be found
+    return (l < V(cut)) | ((l == V(cut)) & (V::iota(0) + V(k) > V(last)));
+  }
+};
+
+// max and sum of e^((l - max) / temperature) over the kept tokens of a row. Each block is shifted by its own maximum and
+// scaled when added, so a row is read from memory once. `total` is NaN if any logit is NaN or +inf or none is finite.
+// Relative error of total: 2e-6 (float), 4e-15 (double).
+template <class T>
+struct softmax_sum {
+  T max;
+  double total;
+};
+
+template <class T>
+softmax_sum<T> sum_exponentials(const T* logits, std::size_t size, double temperature, const cutoff<T>& cut = {}) {
+  using V = vec<T, 16>;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  const softmax_factors<T> unscaled(0, temperature, 1);
+  softmax_sum<T> sum{-infinity, 0};
+  for (std::size_t begin = 0; begin < size; begin += block_size) {
+    const std::size_t count = size - begin < block_size ? size - begin : block_size;
+    softmax_block<T> block(logits, begin, count, unscaled, cut);
+    const double top = reduce_block<detail::larger>(
+        count, [&](std::size_t k, int lanes) { return block.template logits_at<V>(k, lanes); });
+    block.factors.max = T(top) == -infinity ? T(0) : T(top);  // a block of masks only still has to find its NaNs
+    const double part = reduce_block<detail::add>(
+        count, [&](std::size_t k, int lanes) { return block.template operator()<V>(k, lanes); });
+    if (T(top) > sum.max) {
+      sum.total = fma(sum.total, exp((double(sum.max) - top) / temperature), part);
+      sum.max = T(top);
+    } else if (T(top) > -infinity) {
+      sum.total = fma(part, exp((top - double(sum.max)) / temperature), sum.total);
+    } else {
+      sum.total += part;  // 0, or NaN
+    }
+  }
+  if (sum.max == -infinity) sum.total = std::numeric_limits<double>::quiet_NaN();
+  return sum;
+}
+
+// ln sum_v e^(l(v) / temperature). NaN for an invalid row. Within 1e-6 + 6e-8 |result| of the exact value for floats.
+template <class T>
+double log_sum_exp(const T* logits, std::size_t size, double temperature = 1) {
+  const auto sum = sum_exponentials(logits, size, temperature);
+  return double(sum.max) / temperature + log(sum.total);
+}
+
+SPECAGG_END

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model, as the decoders see it: something that appends tokens to its context and can take them back.
+#pragma once
+#include <chrono>
+#include <concepts>
+#include <span>
+
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+
+//   vocab_size()            V
+//   capacity()              tokens the context can hold
+//   position()              tokens it holds now
+//   extend(tokens, logits)  appends the tokens and writes the logits that follow each of the last logits.size() / V of
+//                           them, row by row (V each), into memory of the caller. On any status but ok nothing is
+//                           appended. `logits` may be empty (prefill).
+//   rollback(position)      forgets everything from that position on; O(1) for a model with a KV cache
+// For speculative decoding to equal the target exactly, a row must not depend on how the tokens were grouped into calls.
+template <class S>
+concept LogitSource = requires(S& s, const S& c, std::span<const token_id> tokens,
+                               std::span<typename S::value_type> logits, std::size_t n) {
+  { c.vocab_size() } -> std::convertible_to<std::size_t>;
+  { c.capacity() } -> std::convertible_to<std::size_t>;
+  { c.position() } -> std::convertible_to<std::size_t>;
+  { s.extend(tokens, logits) } -> std::same_as<status>;
+  s.rollback(n);
+};
+
+// A model that counts its calls and the time they take. seconds_of[n]: calls that appended n tokens (n >= 63: together).
+template <LogitSource S>
+class metered {
+ public:
+  using value_type = typename S::value_type;
+  explicit metered(S& source) : source_(&source) {}
+  std::size_t vocab_size() const { return source_->vocab_size(); }
+  std::size_t capacity() const { return source_->capacity(); }
+  std::size_t position() const { return source_->position(); }
+  void rollback(std::size_t position) { source_->rollback(position); }
+  status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
+    const auto start = std::chrono::steady_clock::now();
+    const status s = source_->extend(tokens, logits);
+    const double t = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const std::size_t n = tokens.size() < most ? tokens.size() : most;
+    ++calls, tokens_in += tokens.size(), seconds += t;
+    ++calls_of[n], seconds_of[n] += t;
+    if (t < fastest_of[n] || calls_of[n] == 1) fastest_of[n] = t;
+    return s;
+  }
+
+  static constexpr std::size_t most = 63;
+  std::size_t calls = 0, tokens_in = 0;
+  double seconds = 0;
+  std::size_t calls_of[most + 1] = {};
+  double seconds_of[most + 1] = {}, fastest_of[most + 1] = {};
+
+ private:
+  S* source_;
+};
+
+SPECAGG_END

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lossy speculative decoding: Tran-Thien 2023, "An optimal lossy variant of speculative decoding".
+#pragma once
+#include <specagg/policy/policy.hpp>
+
+SPECAGG_BEGIN
+
+// The published rule accepts y ~ q with probability min(1, p / ((1 - alpha) q)) and else draws from norm((p / beta - q)+).
+// The law it emits, with R = sum (q - p / (1 - alpha))+ the rejected mass and S = sum (p / beta - q)+:
+//   pi = min(q, p / (1 - alpha)) + (R / S) (p / beta - q)+ ,   and + R p if S = 0 < R.
+// verify_token towards this pi has exactly that acceptance and that residual. alpha in [0, 1), beta >= 1 - alpha.
+struct lossy {
+  static constexpr double exact = 0;  // the beta with S = R: smallest KL(p || pi) at this acceptance
+  double alpha = 0;
+  double beta = exact;
+  static constexpr bool reads_confidence = false;
+  constexpr bool valid() const { return alpha >= 0 && alpha < 1 && (beta == exact || beta >= 1 - alpha); }
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    const double a = 1 / (1 - alpha);
+    const double r = rows.sum([=](auto at) { return positive(fma(-a, at.p, at.q)); });
+    double c = beta == exact ? 1 : 1 / beta;
+    // S(c) = sum (c p - q)+ is convex and S(1) >= R: Newton's steps from 1 fall to the root. Rounding ends them.
+    for (int step = 0; beta == exact && r > 0 && step < 64; ++step) {
+      const auto [p_a, q_a] = rows.sum([=](auto at) {
+        const auto in = c * at.p > at.q;
+        return both(select(in, at.p, 0), select(in, at.q, 0));
+      });
+      const double next = (r + q_a) / p_a;
+      if (!(next < c)) break;
+      c = next;
+    }
+    const double s = rows.sum([=](auto at) { return positive(fma(c, at.p, -at.q)); });
+    const double share = s > 0 ? r / s : 0, rest = s > 0 ? 0 : r;
+    return [=](auto at) {
+      const auto kept = fma(rest, at.p, min(at.q, a * at.p));
+      return fma(share, positive(fma(c, at.p, -at.q)), kept);
+    };
+  }
+};
+
+SPECAGG_END

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// A policy is its equation: the sums it needs over (q, p), then one elementwise line for pi(v).
+//
+//   struct my_rule {                                     // pi = q where p is confident, else p
+//     double alpha;
+//     template <class Rows>
+//     SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+//       const double top = rows.max([](auto at) { return at.confidence_p; });
+//       return [=](auto at) { return select(top < alpha, at.p, at.q); };
+//     }
+//   };
+//
+// `at` is one token's view of the rows: q, p and their untempered confidence_q, confidence_p. What a lambda does not name
+// is not read. The same text runs lane by lane on vectors of float (fast), of double (audit), and inside a CUDA block.
+// pi must be >= 0 and sum to 1. Where rows have no law (0/0 in a normaliser), let it come out NaN: it is reported as
+// status::undefined_target. Reductions return doubles; write fma(a, b, c) where a product meets a sum (kernel/simd.hpp).
+#pragma once
+#include <specagg/distribution.hpp>
+#include <specagg/kernel/sample.hpp>
+
+SPECAGG_BEGIN
+
+// Two things a policy may declare, each checked by the compiler because the view then lacks the member:
+//   static constexpr bool reads_draft = false;        pi does not depend on q: the bonus needs no row of the draft
+//   static constexpr bool reads_confidence = false;   saves a pass over rows whose temperature is not 1
+template <class P>
+constexpr bool reads_draft = [] {
+  if constexpr (requires { P::reads_draft; }) return P::reads_draft;
+  else return true;
+}();
+template <class P>
+constexpr bool reads_confidence = [] {
+  if constexpr (requires { P::reads_confidence; }) return P::reads_confidence;
+  else return true;
+}();
+
+// One token, or 16, as a policy sees it.
+template <class V, bool Confidence = true>
+struct token_view {
+  V q, p, confidence_q, confidence_p;
+};
+template <class V>
+struct token_view<V, false> {
+  V q, p;
+};
+template <class V, bool Confidence = true>
+struct target_view {  // no draft row
+  V p, confidence_p;
+};
+template <class V>
+struct target_view<V, false> {
+  V p;
+};
+
+// The normalised rows at one position and the passes over them. f(at) returns a vec, or both(a, b) for two results.
+template <bool Confidence, class Q, class P>
+class row_pair {
+ public:
+  using value_type = typename P::value_type;
+  static_assert(std::is_same_v<typename Q::value_type, value_type>,
+                "specagg: the rows of draft and target must have one value type (both float or both double)");
+  row_pair(const Q& q, const P& p) : q_(q), p_(p) {}
+  std::size_t size() const { return p_.size(); }
+  template <class F>
+  auto sum(F f) const {
+    return reduce_rows<detail::add>(*this, f);
+  }
+  template <class F>
+  auto max(F f) const {
+    return reduce_rows<detail::larger>(*this, f);
+  }
+
+  template <class A, class B>
+  struct block {
+    A q;
+    B p;
+    template <class V>
+    SPECAGG_INLINE token_view<V, Confidence> operator()(std::size_t k, int n) const {
+      const V x = q.template operator()<V>(k, n), y = p.template operator()<V>(k, n);
+      if constexpr (Confidence) return {x, y, q.template confidence<V>(k, n), p.template confidence<V>(k, n)};
+      else return {x, y};
+    }
+  };
+  auto open(std::size_t begin, std::size_t count) const {
+    return block<decltype(q_.open(0, 0)), decltype(p_.open(0, 0))>{q_.open(begin, count), p_.open(begin, count)};
+  }
+
+ private:
+  const Q& q_;
+  const P& p_;
+};
+
+// The same without a draft row.
+template <bool Confidence, class P>
+class target_rows {
+ public:
+  using value_type = typename P::value_type;
+  explicit target_rows(const P& p) : p_(p) {}
+  std::size_t size() const { return p_.size(); }
+  template <class F>
+  auto sum(F f) const {
+    return reduce_rows<detail::add>(*this, f);
+  }
+  template <class F>
+  auto max(F f) const {
+    return reduce_rows<detail::larger>(*this, f);
+  }
+
+  template <class B>
+  struct block {
+    B p;
+    template <class V>
+    SPECAGG_INLINE target_view<V, Confidence> operator()(std::size_t k, int n) const {
+      if constexpr (Confidence) return {p.template operator()<V>(k, n), p.template confidence<V>(k, n)};
+      else return {p.template operator()<V>(k, n)};
+    }
+  };
+  auto open(std::size_t begin, std::size_t count) const { return block<decltype(p_.open(0, 0))>{p_.open(begin, count)}; }
+
+ private:
+  const P& p_;
+};
+
+// What verify_token and every other consumer needs of a rule: bind(rows) gives pi(at), a vec for a vec.
+template <class Policy, class T = float>
+concept TargetPolicy = requires(const Policy& policy, const row_pair<reads_confidence<Policy>, dense_row<T>, dense_row<T>>& rows,
+                                token_view<vec<T, 16>, reads_confidence<Policy>> at) {
+  { policy.bind(rows)(at) } -> std::convertible_to<vec<T, 16>>;
+};
+
+// Whether the parameters of a policy are in their range; policies without such a check take any.
+template <class Policy>
+constexpr bool valid(const Policy& policy) {
+  if constexpr (requires { policy.valid(); }) return policy.valid();
+  else return true;
+}
+
+SPECAGG_END

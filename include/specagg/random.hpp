@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Randomness as decisions: the Chooser concept, and the production chooser on a counter-based generator.
+#pragma once
+#include <array>
+#include <concepts>
+#include <cstdint>
+
+#include <specagg/kernel/math.hpp>
+#include <specagg/kernel/sample.hpp>
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+
+// Philox4x32-10 (Salmon et al. 2011): 128 bits of counter and 64 bits of key to 128 random bits.
+using philox_block = std::array<std::uint32_t, 4>;
+SPECAGG_FUNCTION constexpr philox_block philox(philox_block counter, std::uint64_t key) {
+  std::uint32_t k0 = std::uint32_t(key), k1 = std::uint32_t(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t(0xD2511F53u) * counter[0], b = std::uint64_t(0xCD9E8D57u) * counter[2];
+    counter = {std::uint32_t(b >> 32) ^ counter[1] ^ k0, std::uint32_t(b), std::uint32_t(a >> 32) ^ counter[3] ^ k1,
+               std::uint32_t(a)};
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// What a number is used for. Streams never share numbers: the residual must not see the noise that drew the draft.
+enum class stream : std::uint8_t { draft, coin, residual, bonus, side, shared };
+
+// Where a number is used: the absolute position of the token it decides, and the position where the current draft round
+// began. Block verification conditions on noise beyond the accepted prefix, so the next round must not see it again:
+// `start` tells the rounds apart. Shared noise has no start (0): that it ignores rounds is its point.
+struct moment {
+  stream use;
+  std::uint32_t position;
+  std::uint32_t start;
+};
+
+// Decisions an algorithm asks for. coin(m, w, t): true with probability min(1, w / t), false if w is 0.
+// draw(m, weights): token v with probability weights[v] / total.
+template <class C>
+concept Chooser = requires(C& c, moment m, double w) {
+  { c.coin(m, w, w) } -> std::convertible_to<bool>;
+};
+
+// The production chooser: every number is a function of (seed, request, site, moment, index) alone; not of batch slot,
+// thread, call order, instruction set or device. The layout below is normative (tests/random.test.cpp has its known
+// answers): key = words 0 and 1 of philox({request low, request high, site, 0x73706563}, seed);
+// counter = {index / 4, position, start, stream}; coins and draws use words 0 and 1 as 53 bits; noise for token v uses
+// word v mod 4 of index v.
+class random_streams {
+ public:
+  constexpr explicit random_streams(std::uint64_t seed, std::uint64_t request = 0, std::uint32_t site = 0) {
+    const auto k = philox({std::uint32_t(request), std::uint32_t(request >> 32), site, 0x73706563u}, seed);
+    key_ = std::uint64_t(k[1]) << 32 | k[0];
+  }
+
+  // A double in [0, 1) with 53 random bits.
+  constexpr double uniform(moment m) const {
+    const auto r = philox({0, m.position, m.start, std::uint32_t(m.use)}, key_);
+    return double(std::uint64_t(r[0] >> 5) << 26 | r[1] >> 6) * 0x1p-53;
+  }
+  // Exp(1) noise of token v at a position, the same for everyone who has the seed: -ln((x + 1/2) / 2^32), x of 32 bits.
+  // Never 0: it lies in [1.16e-10, 22.9], in steps of relative size 2^-32 of the probability it stands for.
+  double noise(std::uint32_t position, token_id v) const {
+    const auto r = philox({std::uint32_t(v) / 4, position, 0, std::uint32_t(stream::shared)}, key_);
+    return -log((double(r[std::uint32_t(v) % 4]) + 0.5) * 0x1p-32);
+  }
+
+  // Strict and division-free: u * t < w. w = 0 never passes; t = 0 < w always does.
+  bool coin(moment m, double w, double t) const { return uniform(m) * t < w; }
+  template <class Weights>
+  token_id draw(moment m, const Weights& w) const {
+    return inverse_transform(w, uniform(m));
+  }
+
+ private:
+  std::uint64_t key_;
+};
+
+SPECAGG_END

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// specagg: decide which tokens to emit, given rows of logits from two or more models.
+//
+// The way of the data, and of these headers (each includes only what stands above it):
+//   logits --process--> row --policy--> pi --verify--> accepted prefix + one token + status --decode: commit, roll back
+#pragma once
+#include <specagg/config.hpp>
+#include <specagg/token.hpp>
+#include <specagg/kernel/simd.hpp>
+#include <specagg/kernel/math.hpp>
+#include <specagg/kernel/reduce.hpp>
+#include <specagg/kernel/softmax.hpp>
+#include <specagg/kernel/sample.hpp>
+#include <specagg/random.hpp>
+#include <specagg/distribution.hpp>
+#include <specagg/process.hpp>
+#include <specagg/policy/policy.hpp>
+#include <specagg/policy/lossless.hpp>
+#include <specagg/policy/lossy.hpp>
+#include <specagg/policy/cascade.hpp>
+#include <specagg/policy/token_cascade.hpp>
+#include <specagg/policy/combine.hpp>
+#include <specagg/verify/verify.hpp>
+#include <specagg/verify/token.hpp>
+#include <specagg/logit_source.hpp>
+#include <specagg/decode/speculative.hpp>
+#include <specagg/decode/stop.hpp>

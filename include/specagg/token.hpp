@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Token ids and the outcome of every step. Plain data: the same type in every translation unit.
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+#include <specagg/config.hpp>
+
+namespace specagg {
+
+using token_id = std::int32_t;  // 0..V-1
+
+inline constexpr token_id no_token = -1;  // no token; in a draft: the draft ends here (padding of ragged batches)
+
+// What happened to one row or one step. Core functions report these and never throw.
+enum class status : std::uint8_t {
+  ok,
+  draft_not_in_support,  // q(y) = 0: y was not sampled from q; the emitted token is still drawn for this row
+  token_out_of_range,    // a drafted id is < -1 or >= V: rejected, the token is drawn from pi
+  invalid_row,           // NaN, +inf or a negative probability in a row, or every token masked: no token
+  not_normalised,        // probabilities whose sum is further than 1e-3 from 1: no token
+  undefined_target,      // pi does not exist for these rows (disjoint rows in a product, a weight of +inf): no token
+  vocabulary_mismatch,   // rows of different sizes in one step: no token
+  invalid_parameter,     // a temperature, top-p ... outside its range: no token
+  context_full,          // the model has no room for the tokens it was given: nothing was appended
+  model_failed,          // the model could not compute a row
+};
+
+// One line for people; the enumerators' names for programs.
+constexpr std::string_view name(status s) {
+  switch (s) {
+    case status::ok: return "ok";
+    case status::draft_not_in_support: return "draft_not_in_support";
+    case status::token_out_of_range: return "token_out_of_range";
+    case status::invalid_row: return "invalid_row";
+    case status::not_normalised: return "not_normalised";
+    case status::undefined_target: return "undefined_target";
+    case status::vocabulary_mismatch: return "vocabulary_mismatch";
+    case status::invalid_parameter: return "invalid_parameter";
+    case status::context_full: return "context_full";
+    case status::model_failed: return "model_failed";
+  }
+  return "unknown";
+}
+
+}  // namespace specagg

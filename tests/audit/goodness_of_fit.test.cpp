@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The planned statistics of the suite. Every test here has fixed seeds; false_alarm below is the suite-wide rate 1e-6
+// split over the planned tests (Bonferroni), so that a changed seed is not a changed verdict.
+#include <specagg/audit/goodness_of_fit.hpp>
+
+#include <cstdio>
+#include <map>
+
+#include <specagg/audit/exact_law.hpp>
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/specagg.hpp>
+
+#include "support/catch.hpp"
+
+using namespace specagg;
+
+namespace {
+
+constexpr double planned_tests = 16, false_alarm = 1e-6 / planned_tests;
+
+// Counts of the texts of `length` tokens that speculative_decode emits for requests 0..n-1 through real random streams,
+// against the joint law of the target. `streams(request)` makes the chooser.
+template <class Policy, class Streams>
+fit joint_fit(const Policy& policy, std::size_t gamma, std::size_t n, Streams streams) {
+  using T = double;
+  constexpr std::size_t vocabulary = 3, length = 5;
+  std::map<std::vector<token_id>, double> seen;
+  toy_source<T> d(vocabulary, 11, 2, 2), m(vocabulary, 12, 2, 2);
+  speculative_workspace<T> work(vocabulary, gamma);
+  std::vector<token_id> buffer(16);
+  no_processor none;
+  for (std::size_t request = 0; request < n; ++request) {
+    d.rollback(0), m.rollback(0);
+    buffer[0] = 0;
+    text t{buffer, 1};
+    auto chooser = streams(request);
+    const status s = speculative_decode(t, length, d, m, policy, chooser, none, {.gamma = gamma}, work,
+                                        [](const emission&) { return true; }, [](auto&&...) {});
+    if (s != status::ok) return {.passed = false};
+    seen[{buffer.begin() + 1, buffer.begin() + 1 + length}] += 1;
+  }
+  std::vector<double> counts, law;
+  std::vector<token_id> y(length);
+  for (std::size_t i = 0, all = 243; i < all; ++i) {
+    double p = 1;
+    std::vector<token_id> context{0};
+    for (std::size_t j = 0, rest = i; j < length; ++j, rest /= vocabulary) {
+      std::vector<T> ql(vocabulary), pl(vocabulary);
+      d.row(context, ql), m.row(context, pl);
+      y[j] = token_id(rest % vocabulary);
+      p *= target_law(policy, softmax_row<T>(ql), softmax_row<T>(pl))[std::size_t(y[j])];
+      context.push_back(y[j]);
+    }
+    law.push_back(p), counts.push_back(seen[y]);
+  }
+  return goodness_of_fit(counts, law, false_alarm);
+}
+
+void report(const char* name, const fit& f) {
+  std::printf("%-44s chi-square %8.1f at %3.0f degrees, p %.3g, finds TV >= %.4f\n", name, f.chi_square, f.freedom, f.p_value, f.detectable);
+}
+
+// A chooser that draws the residual with the noise of the draft: a bug shipped by a real engine.
+struct reused_noise {
+  random_streams inner;
+  bool coin(moment m, double w, double t) { return inner.coin(m, w, t); }
+  template <class W>
+  token_id draw(moment m, const W& w) {
+    return inner.draw({m.use == stream::residual ? stream::draft : m.use, m.position, m.start}, w);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the chi-square tail agrees with known quantiles") {
+  CHECK(chi_square_tail(3.841458820694124, 1) == Approx(0.05).epsilon(1e-10));
+  CHECK(chi_square_tail(18.307038053275146, 10) == Approx(0.05).epsilon(1e-10));
+  CHECK(chi_square_tail(149.44925277903886, 100) == Approx(0.001).epsilon(1e-9));
+  CHECK(chi_square_tail(2, 2) == Approx(0.36787944117144233).epsilon(1e-12));
+  CHECK(chi_square_tail(0, 5) == 1);
+}
+TEST_CASE("an outcome of probability 0 fails the fit at once") {
+  const std::vector<double> counts{500, 499, 1}, law{0.5, 0.5, 0};
+  CHECK_FALSE(goodness_of_fit(counts, law, 1e-9).passed);
+}
+TEST_CASE("many rounds through the production streams emit the joint law") {
+  const auto streams = [](std::size_t request) { return random_streams(2024, request); };
+  const std::size_t n = 200000;
+  for (const std::size_t gamma : {std::size_t(1), std::size_t(3)}) {
+    const fit a = joint_fit(lossless{}, gamma, n, streams);
+    const fit b = joint_fit(token_v3{0.4}, gamma, n, streams);
+    const fit c = joint_fit(lossy{0.2}, gamma, n, streams);
+    report("lossless", a), report("token-v3", b), report("lossy, exact beta", c);
+    CHECK(a.passed);
+    CHECK(b.passed);
+    CHECK(c.passed);
+    CHECK(a.detectable < 0.02);  // what a pass is worth
+    CHECK(c.detectable < 0.02);
+  }
+}
+TEST_CASE("mutant: a residual drawn with the draft's noise fails the planned fit") {
+  const fit f = joint_fit(lossless{}, 3, 50000, [](std::size_t request) { return reused_noise{random_streams(2024, request)}; });
+  report("residual reuses the draft's noise", f);
+  CHECK_FALSE(f.passed);
+}
+TEST_CASE("mutant: one noise for all requests fails the planned fit") {
+  const fit f = joint_fit(lossless{}, 3, 50000, [](std::size_t) { return random_streams(2024); });
+  CHECK_FALSE(f.passed);
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes GGUF files in memory, good and bad ones, and a small Llama model whose weights are the same numbers in every
+// tensor type.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <specagg/backend/cpu/gguf.hpp>
+
+namespace test {
+
+using specagg::cpu::tensor_type;
+using specagg::cpu::value_type;
+
+template <class T>
+std::string raw(T x) {
+  std::string out(sizeof x, '\0');
+  std::memcpy(out.data(), &x, sizeof x);
+  return out;
+}
+inline std::string raw_string(std::string_view s) { return raw(std::uint64_t{s.size()}) + std::string(s); }
+
+struct gguf_writer {
+  std::uint32_t version = 3;
+  std::uint64_t alignment = 32, values = 0, tensors = 0;
+  std::string metadata, infos, data;
+
+  void value(std::string_view key, value_type type, const std::string& bytes) {
+    metadata += raw_string(key) + raw(static_cast<std::uint32_t>(type)) + bytes;
+    ++values;
+  }
+  void integer(std::string_view key, std::uint32_t x) { value(key, value_type::u32, raw(x)); }
+  void real(std::string_view key, float x) { value(key, value_type::f32, raw(x)); }
+  void flag(std::string_view key, bool x) { value(key, value_type::boolean, raw(x)); }
+  void string(std::string_view key, std::string_view x) { value(key, value_type::string, raw_string(x)); }
+  void array(std::string_view key, value_type type, std::size_t count, const std::string& bytes) {
+    value(key, value_type::array, raw(static_cast<std::uint32_t>(type)) + raw(std::uint64_t{count}) + bytes);
+  }
+  void strings(std::string_view key, const std::vector<std::string>& all) {
+    std::string bytes;
+    for (const auto& s : all) bytes += raw_string(s);
+    array(key, value_type::string, all.size(), bytes);
+  }
+  template <class T>
+  void numbers(std::string_view key, const std::vector<T>& all) {
+    std::string bytes;
+    for (T x : all) bytes += raw(x);
+    array(key, std::is_same_v<T, float> ? value_type::f32 : value_type::i32, all.size(), bytes);
+  }
+  void tensor(std::string_view name, const std::vector<std::uint64_t>& shape, std::uint32_t type,
+              const std::string& bytes) {
+    data.resize((data.size() + alignment - 1) / alignment * alignment);
+    tensor_at(name, shape, type, data.size());
+    data += bytes;
+  }
+  void tensor_at(std::string_view name, const std::vector<std::uint64_t>& shape, std::uint32_t type,
+                 std::uint64_t offset) {
+    infos += raw_string(name) + raw(static_cast<std::uint32_t>(shape.size()));
+    for (auto d : shape) infos += raw(d);
+    infos += raw(type) + raw(offset);
+    ++tensors;
+  }
+  std::string bytes() const {
+    auto out = std::string("GGUF") + raw(version) + raw(tensors) + raw(values) + metadata + infos;
+    if (tensors != 0) out.resize((out.size() + alignment - 1) / alignment * alignment);
+    return out + data;
+  }
+};
+
+// Numbers of the form k / 64, |k| < 32, exact in all four types (a Q8_0 block gets the scale 1/64).
+inline std::string encode(const std::vector<int>& sixty_fourths, tensor_type type) {
+  std::string out;
+  for (std::size_t i = 0; i < sixty_fourths.size(); ++i) {
+    const float x = static_cast<float>(sixty_fourths[i]) / 64;
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    switch (type) {
+      case tensor_type::f32: out += raw(x); break;
+      case tensor_type::bf16: out += raw(static_cast<std::uint16_t>(bits >> 16)); break;
+      case tensor_type::f16:
+        out += raw(
+            static_cast<std::uint16_t>(x == 0 ? 0 : (bits >> 16 & 0x8000u) | ((bits >> 13 & 0x3ffffu) - (112u << 10))));
+        break;
+      case tensor_type::q8_0:
+        if (i % 32 == 0) out += raw(std::uint16_t{0x2400});  // 1/64
+        out += static_cast<char>(sixty_fourths[i]);
+        break;
+    }
+  }
+  return out;
+}
+
+// Reads the writer's bytes; they are kept 8-byte aligned here.
+class gguf_bytes {
+ public:
+  explicit gguf_bytes(std::string_view bytes) : words_(bytes.size() / 8 + 1), size_(bytes.size()) {
+    if (!bytes.empty()) std::memcpy(words_.data(), bytes.data(), bytes.size());
+  }
+  specagg::cpu::gguf_file open() const {
+    return specagg::cpu::gguf_file::view({reinterpret_cast<const std::byte*>(words_.data()), size_}, "test.gguf");
+  }
+
+ private:
+  std::vector<std::uint64_t> words_;
+  std::size_t size_;
+};
+
+// what() of the error that f throws, or "".
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const specagg::error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+// Control tokens, the 256 bytes, and some pieces whose scores make merges interesting.
+inline std::vector<std::string> small_vocabulary() {
+  std::vector<std::string> pieces = {"<unk>", "<s>", "</s>"};
+  const char* digits = "0123456789ABCDEF";
+  for (int i = 0; i < 256; ++i) pieces.push_back(std::string("<0x") + digits[i / 16] + digits[i % 16] + ">");
+  const std::string space = "\xe2\x96\x81";
+  for (const auto& s :
+       {space + "a", std::string("ab"), std::string("bc"), std::string("abc"), space + "ab", std::string("cab"),
+        std::string("\xc3\xa9"), space + space, space, std::string("a"), std::string("b"), std::string("c")})
+    pieces.push_back(s);
+  return pieces;
+}
+
+inline void write_tokenizer(gguf_writer& to, const std::vector<std::string>& pieces) {
+  std::vector<float> scores;
+  std::vector<std::int32_t> types;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    scores.push_back(i < 259 ? 0 : -static_cast<float>(i - 259));
+    types.push_back(i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1);
+  }
+  to.string("tokenizer.ggml.model", "llama");
+  to.strings("tokenizer.ggml.tokens", pieces);
+  to.numbers("tokenizer.ggml.scores", scores);
+  to.numbers("tokenizer.ggml.token_type", types);
+  to.integer("tokenizer.ggml.bos_token_id", 1);
+  to.integer("tokenizer.ggml.eos_token_id", 2);
+}
+
+struct small_model {
+  tensor_type type = tensor_type::f32;
+  std::uint32_t dim = 64, heads = 4, kv_heads = 2, ffn = 96, blocks = 2, context = 80, rotated = 16;
+  int separate_output = 0;                                    // 0: tied; else the embedding times this
+  std::string architecture = "llama", skip = {}, twist = {};  // a tensor to leave out; one to give a wrong shape
+
+  gguf_writer write() const {
+    gguf_writer to;
+    const auto pieces = small_vocabulary();
+    to.string("general.architecture", architecture);
+    to.integer("llama.context_length", context);
+    to.integer("llama.embedding_length", dim);
+    to.integer("llama.block_count", blocks);
+    to.integer("llama.feed_forward_length", ffn);
+    to.integer("llama.attention.head_count", heads);
+    to.integer("llama.attention.head_count_kv", kv_heads);
+    to.real("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    to.integer("llama.rope.dimension_count", rotated);
+    write_tokenizer(to, pieces);
+    std::uint32_t state = 1;
+    const auto put = [&](const std::string& name, std::uint64_t cols, std::uint64_t rows, tensor_type as,
+                         int factor = 1) {
+      std::vector<int> numbers(cols * rows);
+      for (auto& x : numbers) x = factor * (static_cast<int>((state = state * 1664525u + 1013904223u) >> 26) - 31) / 2;
+      auto shape = rows == 1 ? std::vector<std::uint64_t>{cols} : std::vector<std::uint64_t>{cols, rows};
+      if (name == twist) shape = {rows, cols};
+      if (name != skip) to.tensor(name, shape, static_cast<std::uint32_t>(as), encode(numbers, as));
+    };
+    const auto kv = dim / heads * kv_heads;
+    put("token_embd.weight", dim, pieces.size(), type);
+    if (separate_output != 0) {
+      state = 1;
+      put("output.weight", dim, pieces.size(), type, separate_output);
+    }
+    put("output_norm.weight", dim, 1, tensor_type::f32);
+    for (std::uint32_t i = 0; i < blocks; ++i) {
+      const auto at = specagg::cpu::text("blk.", i, ".");
+      put(at + "attn_norm.weight", dim, 1, tensor_type::f32);
+      put(at + "attn_q.weight", dim, dim, type);
+      put(at + "attn_k.weight", dim, kv, type);
+      put(at + "attn_v.weight", dim, kv, type);
+      put(at + "attn_output.weight", dim, dim, type);
+      put(at + "ffn_norm.weight", dim, 1, tensor_type::f32);
+      put(at + "ffn_gate.weight", dim, ffn, type);
+      put(at + "ffn_up.weight", dim, ffn, type);
+      put(at + "ffn_down.weight", ffn, dim, type);
+    }
+    return to;
+  }
+};
+
+}  // namespace test

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/backend/cpu/llama.hpp>  // first: it puts the library's intrinsics before Eigen's
+#include <specagg/backend/cpu/tokenizer.hpp>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "backend/cpu/gguf_writer.hpp"
+#include "support/catch.hpp"
+
+using namespace specagg;
+using namespace specagg::cpu;
+
+namespace {
+
+std::shared_ptr<const llama_weights> bundled(const std::string& name) {
+  return std::make_shared<const llama_weights>(gguf_file::open(std::string(SPECAGG_MODELS) + "/" + name + ".gguf"));
+}
+
+// Weights of a file in memory, which they must not outlive.
+std::shared_ptr<const llama_weights> weights_of(const test::gguf_bytes& bytes) {
+  return std::make_shared<const llama_weights>(bytes.open());
+}
+
+std::vector<token_id> some_tokens(std::size_t count, std::size_t vocab, unsigned seed = 1) {
+  std::mt19937 random(seed);
+  std::vector<token_id> tokens(count);
+  for (auto& t : tokens) t = static_cast<token_id>(random() % vocab);
+  return tokens;
+}
+
+// All rows, fed at once.
+std::vector<float> rows_of(llama& model, std::span<const token_id> tokens) {
+  std::vector<float> logits(tokens.size() * model.vocab_size());
+  REQUIRE(model.extend(tokens, logits) == status::ok);
+  return logits;
+}
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+std::string refusal(const test::gguf_writer& file) {
+  return test::error_of([&] { weights_of(test::gguf_bytes(file.bytes())); });
+}
+
+}  // namespace
+
+TEST_CASE("the bundled models reproduce their references: likelihoods, logits, greedy continuation") {
+  const double nll_tolerance = 2e-4, logit_tolerance = 2e-3;
+  for (const std::string name : {"draft", "target", "bard", "bible"}) {
+    const auto weights = bundled(name);
+    const auto vocab = weights->vocab;
+    const tokenizer text(weights->file);
+    for (const auto& r :
+         nlohmann::json::parse(std::ifstream(std::string(SPECAGG_MODELS) + "/" + name + ".reference.json"))) {
+      const auto ids = text.encode(r["text"].get<std::string>());
+      REQUIRE(ids == r["ids"].get<std::vector<token_id>>());
+      llama model(weights);
+      auto logits = rows_of(model, ids);
+      const auto log_sum = [&](std::size_t row) {
+        double sum = 0;
+        for (std::size_t v = 0; v < vocab; ++v) sum += std::exp(double{logits[row * vocab + v]});
+        return std::log(sum);
+      };
+      for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
+        const auto nll = log_sum(i) - logits[i * vocab + static_cast<std::size_t>(ids[i + 1])];
+        CHECK(std::abs(nll - r["nll_per_token"][i].get<double>()) < nll_tolerance);
+      }
+      CHECK(std::abs(log_sum(ids.size() - 1) - r["last_logsumexp"].get<double>()) < nll_tolerance);
+      std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(vocab), logits.end());
+      std::vector<std::size_t> order(vocab);
+      for (std::size_t v = 0; v < vocab; ++v) order[v] = v;
+      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return last[a] > last[b]; });
+      for (std::size_t i = 0; i < 8; ++i) {
+        CHECK(order[i] == r["last_logits_top8"][i][0].get<std::size_t>());
+        CHECK(std::abs(last[order[i]] - r["last_logits_top8"][i][1].get<double>()) < logit_tolerance);
+      }
+      std::vector<token_id> greedy;
+      for (std::size_t i = 0; i < r["greedy_continuation_ids"].size(); ++i) {
+        greedy.push_back(static_cast<token_id>(std::max_element(last.begin(), last.end()) - last.begin()));
+        REQUIRE(model.extend(std::span(&greedy.back(), 1), last) == status::ok);
+      }
+      CHECK(greedy == r["greedy_continuation_ids"].get<std::vector<token_id>>());
+    }
+  }
+}
+
+TEST_CASE(
+    "logits have the same bits fed at once, one by one, in random parts, after rollbacks, on 1, 2 and 3 threads") {
+  const test::gguf_bytes small(test::small_model{}.write().bytes());
+  for (const auto& weights : {bundled("draft"), bundled("target"), weights_of(small)}) {
+    const auto vocab = weights->vocab;
+    const auto tokens = some_tokens(77, vocab);
+    llama at_once(weights);
+    const auto expected = rows_of(at_once, tokens);
+    const auto row = [&](std::size_t i, std::size_t n) { return std::span(expected).subspan(i * vocab, n * vocab); };
+    for (unsigned threads : {1u, 2u, 3u}) {
+      llama model(weights, std::make_shared<thread_pool>(threads));
+      CHECK(same_bits(rows_of(model, tokens), expected));
+      model.rollback(0);
+      for (std::size_t i = 0; i < tokens.size(); ++i)
+        CHECK(same_bits(rows_of(model, std::span(tokens).subspan(i, 1)), row(i, 1)));
+      std::mt19937 random(threads);
+      for (std::size_t i = 0, steps = 0; steps < 40; ++steps) {
+        i = random() % 3 == 0 ? random() % (i + 1) : i;  // back to anywhere, over wrong tokens of another future
+        model.rollback(i);
+        const auto wrong = some_tokens(random() % 4, vocab, 99);
+        rows_of(model, wrong);
+        model.rollback(i);
+        CHECK(model.position() == i);
+        const auto n = std::min<std::size_t>(tokens.size() - i, random() % 9);
+        CHECK(same_bits(rows_of(model, std::span(tokens).subspan(i, n)), row(i, n)));
+        i += n;
+      }
+    }
+  }
+}
+
+TEST_CASE("only the last rows are written when fewer are wanted, none for a mere prefill") {
+  const auto weights = bundled("draft");
+  const auto vocab = weights->vocab;
+  const auto tokens = some_tokens(70, vocab);
+  llama model(weights);
+  const auto all = rows_of(model, tokens);
+  for (std::size_t wanted : {0u, 1u, 6u, 37u, 38u, 39u, 69u}) {
+    model.rollback(0);
+    std::vector<float> logits(wanted * vocab);
+    REQUIRE(model.extend(tokens, logits) == status::ok);
+    CHECK(same_bits(logits, std::span(all).last(logits.size())));
+    CHECK(model.position() == tokens.size());
+  }
+}
+
+TEST_CASE("the bits of the logits are the same in every build") {
+  // A fingerprint of all rows; every compiler, set of flags and instruction set must find the same.
+  const auto fingerprint = [](const std::shared_ptr<const llama_weights>& weights) {
+    llama model(weights);
+    std::uint64_t h = 14695981039346656037u;
+    for (float x : rows_of(model, some_tokens(40, weights->vocab)))
+      h = (h ^ std::bit_cast<std::uint32_t>(x)) * 1099511628211u;
+    return h;
+  };
+  CHECK(fingerprint(bundled("draft")) == 0xc041962b554d9411u);
+  CHECK(fingerprint(bundled("target")) == 0x7d88b9a2092b8909u);
+}
+
+TEST_CASE("the four tensor types give the same bits for the same numbers, tied and separate output agree") {
+  const auto logits = [](test::small_model m) {
+    const test::gguf_bytes bytes(m.write().bytes());
+    llama model(weights_of(bytes));
+    return rows_of(model, some_tokens(50, model.vocab_size()));
+  };
+  const auto expected = logits({});
+  for (float x : expected) REQUIRE(std::isfinite(x));
+  for (auto type : {tensor_type::f16, tensor_type::bf16, tensor_type::q8_0})
+    CHECK(same_bits(logits({.type = type}), expected));
+  CHECK(same_bits(logits({.separate_output = 1}), expected));
+  auto negated = logits({.separate_output = -1});
+  for (float& x : negated) x = -x;
+  CHECK(same_bits(negated, expected));
+}
+
+TEST_CASE("a session answers with a status, and appends nothing, when tokens do not fit or are none") {
+  const test::gguf_bytes bytes(test::small_model{}.write().bytes());
+  const auto weights = weights_of(bytes);
+  const auto vocab = weights->vocab;
+  llama model(weights);
+  CHECK(model.capacity() == 80);
+  CHECK(llama(weights, nullptr, 20).capacity() == 20);
+  CHECK(llama(weights, nullptr, 1000).capacity() == 80);
+  std::vector<float> row(vocab);
+  const auto tokens = some_tokens(81, vocab);
+  CHECK(model.extend(tokens, {}) == status::context_full);
+  CHECK(model.position() == 0);
+  CHECK(model.extend(std::span(tokens).first(79), {}) == status::ok);
+  for (token_id bad : {no_token, static_cast<token_id>(vocab), std::numeric_limits<token_id>::min()}) {
+    const token_id one[] = {bad};
+    CHECK(model.extend(one, row) == status::token_out_of_range);
+  }
+  CHECK(model.extend(std::span(tokens).first(2), row) == status::context_full);
+  CHECK(model.extend({}, row) == status::invalid_parameter);
+  CHECK(model.extend(std::span(tokens).first(1), std::span(row).first(vocab - 1)) == status::invalid_parameter);
+  CHECK(model.position() == 79);
+  CHECK(model.extend({}, {}) == status::ok);
+  CHECK(model.extend(std::span(tokens).first(1), row) == status::ok);
+  CHECK(model.position() == model.capacity());
+  CHECK(model.extend(std::span(tokens).first(1), row) == status::context_full);
+  model.rollback(1000);
+  CHECK(model.position() == 80);
+}
+
+TEST_CASE("the last position of a context that is no multiple of 16 works") {
+  const test::gguf_bytes bytes(test::small_model{.context = 35}.write().bytes());
+  const auto weights = weights_of(bytes);
+  llama a(weights), b(weights);
+  const auto tokens = some_tokens(35, weights->vocab);
+  const auto expected = rows_of(a, tokens);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    CHECK(same_bits(rows_of(b, std::span(tokens).subspan(i, 1)),
+                    std::span(expected).subspan(i * weights->vocab, weights->vocab)));
+}
+
+TEST_CASE("sine and cosine are within 4e-16 of exact ones up to 2^25") {
+  std::mt19937_64 random(6);
+  double worst = 0;
+  const auto check = [&](double x) {
+    const auto [sine, cosine] = cpu::detail::sin_cos(x);
+    worst = std::max({worst, static_cast<double>(std::abs(sine - std::sin(static_cast<long double>(x)))),
+                      static_cast<double>(std::abs(cosine - std::cos(static_cast<long double>(x))))});
+  };
+  for (int i = 0; i < 200000; ++i)
+    check(std::ldexp(static_cast<double>(random() >> 11), -28 - static_cast<int>(random() % 40)));
+  for (int i = 0; i < 5000; ++i) check(i), check(i * 0.785398163397448309616);
+  CHECK(worst < 4e-16);
+}
+
+TEST_CASE("rotary frequencies are base^(-2i/d)") {
+  const auto weights = bundled("target");
+  REQUIRE(weights->frequencies.size() == 16);
+  for (std::size_t i = 0; i < 16; ++i)
+    CHECK(weights->frequencies[i] == Approx(std::pow(10000., -2. * static_cast<double>(i) / 32)).epsilon(1e-14));
+}
+
+TEST_CASE("a model of another architecture, or whose tensors and metadata disagree, is refused by name") {
+  const auto has = [](const std::string& message, const std::string& reason) {
+    INFO(message);
+    CHECK(message.rfind("test.gguf: ", 0) == 0);
+    CHECK(message.find(reason) != std::string::npos);
+  };
+  CHECK(refusal(test::small_model{}.write()) == "");
+  has(refusal(test::gguf_writer{}), "metadata general.architecture: is missing");
+  has(refusal(test::small_model{.architecture = "qwen2"}.write()),
+      "general.architecture: \"qwen2\" is not supported (\"llama\" is)");
+  has(refusal(test::small_model{.context = 0}.write()), "llama.context_length: is 0 (1 to 16777216 are possible)");
+  has(refusal(test::small_model{.context = ~0u}.write()), "llama.context_length: is 4294967295");
+  has(refusal(test::small_model{.blocks = 0}.write()), "llama.block_count: is 0");
+  has(refusal(test::small_model{.kv_heads = 3}.write()), "llama.attention.head_count_kv: 3 does not divide 4 heads");
+  has(refusal(test::small_model{.heads = 5, .kv_heads = 5}.write()),
+      "llama.attention.head_count: 5 does not divide 64 dimensions");
+  has(refusal(test::small_model{.rotated = 18}.write()), "llama.rope.dimension_count: is 18 (1 to 16 are possible)");
+  has(refusal(test::small_model{.rotated = 15}.write()), "llama.rope.dimension_count: 15 is odd");
+  has(refusal(test::small_model{.skip = "blk.1.ffn_up.weight"}.write()), "tensor blk.1.ffn_up.weight: is missing");
+  has(refusal(test::small_model{.skip = "token_embd.weight"}.write()), "tensor token_embd.weight: is missing");
+  has(refusal(test::small_model{.twist = "blk.0.ffn_gate.weight"}.write()),
+      "tensor blk.0.ffn_gate.weight: is 96 x 64 (the metadata call for 64 x 96)");
+  has(refusal(test::small_model{.twist = "token_embd.weight"}.write()), "tensor token_embd.weight: is 271 x 64");
+
+  const auto with = [](auto change) {
+    auto file = test::small_model{}.write();
+    change(file);
+    return refusal(file);
+  };
+  has(with([](auto& f) { f.string("llama.rope.scaling.type", "yarn"); }), "\"yarn\" is not supported (\"none\" is)");
+  has(with([](auto& f) { f.integer("llama.expert_count", 8); }), "llama.expert_count: mixtures of experts");
+  has(with([](auto& f) { f.integer("llama.vocab_size", 8); }), "llama.vocab_size: differs from the 271 rows");
+  has(with([](auto& f) { f.integer("llama.attention.value_length", 8); }), "llama.attention.value_length: differs");
+  for (float base : {0.5f, -1.f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+    has(with([&](auto& f) { f.real("llama.rope.freq_base", base); }), "llama.rope.freq_base: is not in 1 to 1e12");
+  has(with([](auto& f) { f.tensor("blk.0.attn_q.bias", {64}, 0, std::string(256, '\0')); }),
+      "tensor blk.0.attn_q.bias: is not supported");
+  has(with([](auto& f) { f.tensor("rope_freqs.weight", {8}, 0, std::string(32, '\0')); }),
+      "tensor rope_freqs.weight: is not");
+  auto bytes = test::small_model{}.write().bytes();
+  const std::string key = "llama.attention.layer_norm_rms_epsilon";
+  std::memset(bytes.data() + bytes.find(key) + key.size() + 4, 0, 4);
+  has(test::error_of([&] { weights_of(test::gguf_bytes(bytes)); }), key + ": is not in 1e-12 to 1");
+}
+
+TEST_CASE("a session whose memory is out of proportion to the file is refused, a shorter one is not") {
+  const test::gguf_bytes bytes(test::small_model{.context = 1 << 24}.write().bytes());
+  const auto weights = weights_of(bytes);
+  CHECK(llama(weights).capacity() == 4096);
+  CHECK(test::error_of([&] { llama(weights, nullptr, 1 << 24); }) ==
+        "test.gguf: context of 16777216 tokens: takes 16384 MiB of keys and values");
+}
+
+TEST_CASE("weights stay in the file's mapping: what is held besides is a small fraction") {
+  const auto weights = bundled("target");
+  const auto* first = weights->file.tensors().front().data;
+  const auto inside = [&](const tensor& t) {
+    return std::abs(t.data - first) < static_cast<std::ptrdiff_t>(weights->file.size());
+  };
+  CHECK((inside(weights->embedding) && weights->output.data == weights->embedding.data));
+  for (const auto& l : weights->layers)
+    for (const auto* t : {&l.q, &l.k, &l.v, &l.output, &l.gate, &l.up, &l.down}) CHECK(inside(*t));
+}
+
+TEST_CASE("a model whose weights are not numbers gives rows of NaN, not a crash") {
+  auto bytes = test::small_model{}.write().bytes();
+  std::memset(bytes.data() + bytes.size() - 4096, 0xff, 4096);
+  const test::gguf_bytes kept(bytes);
+  llama model(weights_of(kept));
+  const auto logits = rows_of(model, some_tokens(3, model.vocab_size()));
+  CHECK(std::isnan(logits.back()));
+}

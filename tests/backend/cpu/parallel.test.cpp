@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/backend/cpu/parallel.hpp>
+
+#include <chrono>
+#include <ctime>
+
+#include "support/catch.hpp"
+
+using specagg::cpu::thread_pool;
+
+TEST_CASE("a parallel loop covers every row once, in ranges that are multiples of the grain") {
+  for (unsigned threads : {1u, 2u, 3u, 8u}) {
+    thread_pool pool(threads);
+    CHECK(pool.threads() == threads);
+    for (std::size_t grain : {1u, 7u, 16u, 1000u})
+      for (std::size_t count : {0u, 1u, 6u, 15u, 16u, 17u, 255u, 4096u, 100000u}) {
+        std::vector<unsigned char> seen(count);
+        std::atomic<bool> whole = true;
+        pool.for_ranges(count, grain, [&](std::size_t begin, std::size_t end) {
+          if (begin % grain != 0 || begin >= end || (end % grain != 0 && end != count)) whole = false;
+          for (auto i = begin; i < end; ++i) ++seen[i];  // a data race if two ranges overlap
+        });
+        CHECK(whole);
+        CHECK(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
+      }
+  }
+}
+
+TEST_CASE("twenty thousand short loops in a row each see what the one before wrote") {
+  for (unsigned threads : {2u, 5u}) {
+    thread_pool pool(threads);
+    std::vector<int> a(64, 0), b(64, 0);
+    for (int i = 0; i < 20000; ++i) {
+      pool.for_ranges(64, 1, [&](std::size_t begin, std::size_t end) {
+        for (auto j = begin; j < end; ++j) b[j] = a[63 - j] + 1;
+      });
+      std::swap(a, b);
+    }
+    CHECK(std::all_of(a.begin(), a.end(), [](int n) { return n == 20000; }));
+  }
+}
+
+TEST_CASE("sleeping workers wake up again, and a pool goes away at any time") {
+  for (int i = 0; i < 20; ++i) {
+    thread_pool pool(3);
+    if (i % 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (int j = 0; j < 3; ++j) {
+      std::atomic<std::size_t> sum = 0;
+      pool.for_ranges(1000, 1, [&](std::size_t begin, std::size_t end) { sum += end - begin; });
+      CHECK(sum == 1000);
+      if (i % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+}
+
+TEST_CASE("workers do take part") {
+  thread_pool pool(2);
+  const auto caller = std::this_thread::get_id();
+  bool helped = false;
+  for (int i = 0; i < 100 && !helped; ++i) {
+    std::atomic<bool> other = false;
+    pool.for_ranges(8, 1, [&](std::size_t, std::size_t) {
+      if (std::this_thread::get_id() != caller) other = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    helped = other;
+  }
+  CHECK(helped);
+}
+
+TEST_CASE("one thread means the calling thread") {
+  thread_pool pool(1);
+  const auto caller = std::this_thread::get_id();
+  pool.for_ranges(100, 1, [&](std::size_t, std::size_t) { CHECK(std::this_thread::get_id() == caller); });
+}
+
+TEST_CASE("idle workers use no processor time") {
+  thread_pool pool(4);
+  pool.for_ranges(100, 1, [](std::size_t, std::size_t) {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const auto before = std::clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC < 0.05);
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command-line program as a user meets it: what it prints, and one clear line with status 2 for what it cannot use.
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/catch.hpp"
+
+namespace {
+
+struct ran {
+  int status;
+  std::string out;  // stdout and stderr
+};
+ran run(const std::string& arguments) {
+  const std::string command = std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 </dev/null";
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe);
+  ran r{-1, {}};
+  std::array<char, 4096> buffer;
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) r.out.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return r;
+}
+nlohmann::json json(const std::string& arguments) {
+  const ran r = run("generate --json " + arguments);
+  INFO(r.out);
+  REQUIRE(r.status == 0);
+  return nlohmann::json::parse(r.out);
+}
+// One line, status 2, and every word of `words` in it.
+void refuses(const std::string& arguments, std::initializer_list<const char*> words) {
+  const ran r = run(arguments);
+  INFO(arguments << "\n" << r.out);
+  CHECK(r.status == 2);
+  CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
+  for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
+}
+const std::string models = SPECAGG_MODELS;
+
+}  // namespace
+
+TEST_CASE("generate --json holds every number, and they agree with each other") {
+  const auto j = json("--max-tokens 60 --compare --gamma 3");
+  for (const char* key : {"text", "tokens", "origin", "logprob", "logprob_target", "drafted", "accepted", "target_calls", "draft_calls", "acceptance", "seconds",
+                          "tokens_per_second", "speedup_measured", "speedup_predicted", "c", "v", "expected_tokens_per_round", "tokens_per_target_call",
+                          "mean_logprob_target", "target_alone", "ended_by", "rounds", "prompt", "policy", "gamma", "temperature", "seed"})
+    CHECK(j.contains(key));
+  CHECK(j["tokens"].size() == 60);
+  CHECK(j["origin"].size() == 60);
+  CHECK(j["logprob"].size() == 60);
+  std::size_t accepted = 0;
+  for (const auto& o : j["origin"]) accepted += o == "accepted";
+  CHECK(accepted == j["accepted"]);
+  CHECK(j["target_calls"] == j["rounds"]);
+  CHECK(double(j["acceptance"]) == Approx(double(j["accepted"]) / double(j["drafted"])));
+  for (const auto& l : j["logprob"]) CHECK(double(l) <= 0);
+  CHECK(double(j["seconds"]["total"]) >= double(j["seconds"]["draft"]) + double(j["seconds"]["target"]));
+  CHECK(double(j["v"]) > 0);
+  CHECK(j["target_alone"]["tokens"].size() == 60);
+}
+TEST_CASE("the same seed gives the same text, another seed another; threads change nothing") {
+  const auto a = json("--max-tokens 50 --seed 7"), b = json("--max-tokens 50 --seed 7 --threads 2"), c = json("--max-tokens 50 --seed 8");
+  CHECK(a["tokens"] == b["tokens"]);
+  CHECK(a["logprob"] == b["logprob"]);
+  CHECK(a["tokens"] != c["tokens"]);
+}
+TEST_CASE("at temperature 0, lossless prints the text of the target alone, for 20 prompts of 200 tokens") {
+  const std::string text_file = models + "/../prompts.txt";
+  std::ifstream file(text_file);
+  std::string prompt;
+  int prompts = 0;
+  while (std::getline(file, prompt)) {
+    ++prompts;
+    const auto j = json("--temperature 0 --max-tokens 200 --compare --prompt \"" + prompt + "\" --gamma " + std::to_string(1 + prompts % 8));
+    CHECK(j["text"] == j["target_alone"]["text"]);
+    CHECK(j["tokens"].size() == 200);
+    CHECK(j["identical_to_target_alone"] == true);
+  }
+  CHECK(prompts == 20);
+}
+TEST_CASE("every policy generates; gamma 0 is the target alone") {
+  for (const char* policy : {"lossless", "lossy:alpha=0.3", "lossy:alpha=0.3,beta=1", "lossy:alpha=0.2,beta=exact", "opt:alpha=0.1", "token-v3:alpha=0.3", "ensemble:lambda=0.7"})
+    for (const char* gamma : {"0", "1", "5"}) CHECK(json(std::string("--max-tokens 20 --policy ") + policy + " --gamma " + gamma)["tokens"].size() == 20);
+  const auto j = json("--max-tokens 20 --gamma 0");
+  CHECK(j["draft_calls"] == 0);
+  CHECK(j["target_calls"] == 20);
+}
+TEST_CASE("a stop string ends the text before it, also where it spans tokens") {
+  const std::string whole = json("--max-tokens 100 --seed 3")["text"];
+  const std::string stop = whole.substr(whole.size() / 2, 7);
+  std::ofstream("stop.tmp") << stop;
+  const auto j = json("--max-tokens 100 --seed 3 --stop \"$(cat stop.tmp)\" --stop 'never seen'");
+  std::filesystem::remove("stop.tmp");
+  CHECK(j["text"] == whole.substr(0, whole.find(stop)));
+  CHECK(j["ended_by"] == "stop");
+}
+TEST_CASE("empty, one-byte, non-UTF-8 and binary prompts work") {
+  CHECK(json("--prompt '' --max-tokens 5")["tokens"].size() == 5);
+  CHECK(json("--prompt a --max-tokens 5")["tokens"].size() == 5);
+  std::ofstream("prompt.tmp", std::ios::binary) << "\xff\xfe broken \xc3 utf-8 \x01\x80";
+  CHECK(json("--prompt-file prompt.tmp --max-tokens 20")["tokens"].size() == 20);
+  std::filesystem::remove("prompt.tmp");
+}
+TEST_CASE("penalties and filters are applied") {
+  const auto greedy = json("--temperature 0 --max-tokens 100"), penalised = json("--temperature 0 --max-tokens 100 --repeat-penalty 1.5");
+  CHECK(greedy["tokens"] != penalised["tokens"]);
+  CHECK(json("--top-k 1 --max-tokens 50 --temperature 1")["tokens"] == json("--temperature 0 --max-tokens 50")["tokens"]);
+  CHECK(json("--top-p 1e-9 --max-tokens 50 --temperature 1")["tokens"] == json("--temperature 0 --max-tokens 50")["tokens"]);
+  CHECK(json("--min-p 1 --max-tokens 50 --temperature 1")["tokens"] == json("--temperature 0 --max-tokens 50")["tokens"]);
+}
+TEST_CASE("text output marks where each token came from") {
+  const ran r = run("generate --compare --max-tokens 60");
+  CHECK(r.status == 0);
+  for (const char* word : {"target alone", "accepted draft", "{residual}", "[bonus]", "acceptance", "tokens per target call", "measured", "predicted"})
+    CHECK(r.out.find(word) != std::string::npos);
+}
+TEST_CASE("--help is everywhere") {
+  for (const char* command : {"--help", "generate --help", "--version"}) CHECK(run(command).status == 0);
+  CHECK(run("generate --help").out.find("token-v3") != std::string::npos);
+}
+TEST_CASE("what cannot be used gets one line that names it, and exit status 2") {
+  refuses("", {"subcommand"});
+  refuses("generate --policy nonsense", {"--policy nonsense", "unknown", "lossless"});
+  refuses("generate --policy opt:alhpa=1", {"alhpa", "no parameter", "alpha"});
+  refuses("generate --policy lossless:alpha=1", {"alpha", "no parameters"});
+  refuses("generate --policy opt:alpha", {"key=value"});
+  refuses("generate --policy opt:alpha=1,alpha=2", {"alpha", "twice"});
+  refuses("generate --policy opt:alpha=x", {"alpha", "not a number"});
+  refuses("generate --policy opt:alpha=nan", {"alpha", "not a number"});
+  refuses("generate --policy lossy:alpha=1", {"alpha", "[0, 1)"});
+  refuses("generate --policy lossy:alpha=-0.1", {"alpha"});
+  refuses("generate --policy lossy:alpha=0.5,beta=0.4", {"beta", "[0.5"});
+  refuses("generate --policy ensemble:lambda=1.5", {"lambda", "[0, 1]"});
+  refuses("generate --gamma -1", {"--gamma"});
+  refuses("generate --gamma many", {"--gamma"});
+  refuses("generate --temperature -1", {"--temperature"});
+  refuses("generate --temperature nan", {"--temperature"});
+  for (const char* option : {"--top-p", "--min-p", "--repeat-penalty"}) refuses(std::string("generate ") + option + " nan", {option, "range"});
+  refuses("generate --top-p 0", {"--top-p"});
+  refuses("generate --nonsense", {"nonsense"});
+  refuses("generate --target /nowhere.gguf", {"/nowhere.gguf"});
+  refuses("generate --target " + models, {models.c_str()});
+  refuses("generate --target " + models + "/README.md", {"README.md"});
+  refuses("generate --prompt-file /nowhere.txt", {"/nowhere.txt"});
+  refuses("generate --prompt \"$(head -c 20000 /dev/zero | tr '\\0' 'x')\"", {"prompt", "context"});
+}
+TEST_CASE("a truncated or damaged model file is named, with the place") {
+  namespace fs = std::filesystem;
+  std::ifstream in(models + "/draft.gguf", std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(in), {}};
+  const auto with = [&](std::string bytes, const char* word) {
+    std::ofstream("broken.gguf", std::ios::binary) << bytes;
+    refuses("generate --draft broken.gguf", {"broken.gguf", word});
+    fs::remove("broken.gguf");
+  };
+  with("", "");
+  with(whole.substr(0, 3), "");
+  with(whole.substr(0, 1000), "");
+  with(whole.substr(0, whole.size() / 2), "");
+  with(whole.substr(0, whole.size() - 1), "");
+  with("GGML" + whole.substr(4), "");
+  std::string other_vocabulary = whole;
+  const auto piece = other_vocabulary.find("<0x41>");
+  REQUIRE(piece != std::string::npos);
+  other_vocabulary[other_vocabulary.rfind("the")] = 'T';  // one piece differs
+  with(other_vocabulary, "vocabular");
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/decode/speculative.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <set>
+
+#include <specagg/audit/exact_law.hpp>
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/specagg.hpp>
+
+#include "support/catch.hpp"
+
+using namespace specagg;
+using T = double;
+
+namespace {
+
+constexpr std::size_t vocabulary = 3;
+const auto keep_all = [](const emission&) { return true; };
+const auto no_watch = [](auto&&...) {};
+
+// What `texts` needs to know: the two models' seeds, and the processing that both rows go through.
+struct setting {
+  std::size_t gamma, length;
+  decode_options options = {};
+  penalty_options penalty = {};
+};
+
+struct penalty_memory {
+  std::vector<std::uint32_t> counts = std::vector<std::uint32_t>(vocabulary);
+  std::vector<token_id> distinct = std::vector<token_id>(vocabulary), text = std::vector<token_id>(64);
+  penalties with(penalty_options o) { return {o, counts, distinct, text}; }
+};
+
+// The exact joint law of the texts that decoding emits, against the product of the promised laws.
+template <class Policy>
+double worst_joint_error(const Policy& policy, setting s) {
+  s.options.gamma = s.gamma;
+  std::size_t misuses = 0, reused = 0;
+  const auto law = exact_law(
+      [&](auto& chooser) {
+        toy_source<T> d(vocabulary, 1), m(vocabulary, 2);
+        std::vector<token_id> buffer(16);
+        text t{buffer, 1};
+        speculative_workspace<T> work(vocabulary, s.gamma);
+        penalty_memory memory;
+        auto processor = memory.with(s.penalty);
+        processor.push(0);
+        const status why = speculative_decode(t, s.length, d, m, policy, chooser, processor, s.options, work, keep_all, no_watch);
+        REQUIRE(why == status::ok);
+        // Both caches hold a prefix of the text, and no more than it.
+        CHECK(d.position() <= t.size);
+        CHECK(m.position() <= t.size);
+        misuses += d.misuses + m.misuses;
+        return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
+      },
+      &reused);
+  CHECK(misuses == 0);
+  CHECK(reused == 0);
+  double worst = 0, total = 0;
+  const toy_source<T> d(vocabulary, 1), m(vocabulary, 2);
+  for (const auto& [tokens, probability] : law) {
+    total += probability;
+    double due = 1;
+    std::vector<token_id> context{0};
+    for (const token_id x : tokens) {
+      std::vector<T> ql(vocabulary), pl(vocabulary);
+      d.row(context, ql), m.row(context, pl);
+      penalty_memory memory;
+      auto processor = memory.with(s.penalty);
+      for (const token_id c : context) processor.push(c);
+      processor.apply(std::span(ql)), processor.apply(std::span(pl));
+      const auto pi = target_law(policy, processed_row<T>(ql, s.options.sample), processed_row<T>(pl, s.options.sample));
+      REQUIRE(pi.size() == vocabulary);
+      due *= pi[std::size_t(x)];
+      context.push_back(x);
+      if (x == s.options.end_of_text) CHECK(context.size() == tokens.size() + 1);  // nothing stands behind the end
+    }
+    if (s.options.end_of_text == no_token) CHECK(tokens.size() == s.length);
+    worst = std::max(worst, std::fabs(probability - due));
+  }
+  CHECK(total == Approx(1).epsilon(1e-12));
+  return worst;
+}
+
+template <class F>
+void for_each_policy(F f) {
+  f("lossless", lossless{}), f("ensemble", ensemble{0.3}), f("opt", opt{0.05}), f("token-v3", token_v3{0.3}), f("lossy", lossy{0.2});
+}
+
+}  // namespace
+
+TEST_CASE("texts decoded on the toy source have exactly the joint law, for every policy and gamma 0..3") {
+  for_each_policy([](const char* name, const auto& policy) {
+    for (std::size_t gamma = 0; gamma <= 3; ++gamma) {
+      const double worst = worst_joint_error(policy, {gamma, 4});
+      std::printf("%-10s gamma %zu: 81 texts of 4 tokens, worst error %.2e\n", name, gamma, worst);
+      CHECK(worst < 1e-12);
+    }
+  });
+}
+TEST_CASE("a repetition penalty that changes inside the draft keeps the joint law exact") {
+  const penalty_options penalty{.repetition = 1.7, .presence = 0.3, .frequency = 0.4};
+  for_each_policy([&](const char*, const auto& policy) {
+    CHECK(worst_joint_error(policy, {2, 4, {}, penalty}) < 1e-12);
+    CHECK(worst_joint_error(policy, {3, 3, {}, penalty}) < 1e-12);
+  });
+}
+TEST_CASE("temperature, top-k, top-p and min-p keep the joint law exact") {
+  for (const sampling s : {sampling{0.5}, sampling{1, 2}, sampling{1, 0, 0.7}, sampling{2, 0, 1, 0.6}, sampling{0}})
+    for_each_policy([&](const char*, const auto& policy) { CHECK(worst_joint_error(policy, {2, 3, {.sample = s}}) < 1e-12); });
+}
+TEST_CASE("an end-of-text token inside an accepted prefix ends the text there, with the right law") {
+  for_each_policy([&](const char*, const auto& policy) { CHECK(worst_joint_error(policy, {3, 4, {.end_of_text = 1}}) < 1e-12); });
+}
+
+TEST_CASE("at temperature 0 speculative decoding equals the target alone") {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    std::vector<token_id> reference;
+    for (const std::size_t gamma : {0, 1, 4, 8}) {
+      toy_source<float> d(50, seed), m(50, seed + 1000);
+      std::vector<token_id> buffer(100);
+      text t{buffer, 1};
+      speculative_workspace<float> work(50, gamma);
+      no_processor none;
+      random_streams chooser(seed, gamma);
+      REQUIRE(speculative_decode(t, 60, d, m, lossless{}, chooser, none, {.gamma = gamma, .sample = {0}}, work, keep_all, no_watch) == status::ok);
+      REQUIRE(t.size == 61);
+      if (gamma == 0) reference = buffer;
+      CHECK(buffer == reference);
+    }
+  }
+}
+TEST_CASE("a draft equal to the target is always accepted") {
+  toy_source<float> d(100, 5), m(100, 5);
+  std::vector<token_id> buffer(300);
+  text t{buffer, 1};
+  speculative_workspace<float> work(100, 4);
+  no_processor none;
+  random_streams chooser(1);
+  std::size_t drafted = 0, accepted = 0;
+  REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, none, {}, work, keep_all,
+                             [&](const auto& r, auto&) { drafted += r.drafted, accepted += r.accepted; }) == status::ok);
+  CHECK(drafted == 160);
+  CHECK(accepted == drafted);
+  CHECK(m.calls == 40);
+}
+TEST_CASE("what accept() refuses ends the text: tokens behind it are taken back from models and processor") {
+  toy_source<float> d(30, 3), m(30, 3);
+  std::vector<token_id> buffer(200);
+  text t{buffer, 1};
+  speculative_workspace<float> work(30, 8);
+  no_processor none;
+  random_streams chooser(1);
+  for (std::size_t stop_at = 1; stop_at <= 12; ++stop_at) {  // the draft equals the target: all of these are accepted
+    const std::size_t before = t.size;
+    std::size_t seen = 0;
+    REQUIRE(speculative_decode(t, 50, d, m, lossless{}, chooser, none, {.gamma = 8}, work,
+                               [&](const emission&) { return ++seen < stop_at; }, no_watch) == status::ok);
+    CHECK(t.size == before + stop_at);
+    CHECK(d.position() <= t.size);
+    CHECK(m.position() <= t.size);
+  }
+  CHECK(d.misuses + m.misuses == 0);
+}
+TEST_CASE("a full context ends decoding with context_full, and nothing is lost") {
+  for (std::size_t capacity = 1; capacity < 12; ++capacity) {
+    toy_source<float> d(30, 3, 2, 3, capacity), m(30, 4, 2, 3, capacity + 1);
+    std::vector<token_id> buffer(100);
+    text t{buffer, 1};
+    speculative_workspace<float> work(30, 4);
+    no_processor none;
+    random_streams chooser(1);
+    CHECK(speculative_decode(t, 50, d, m, lossless{}, chooser, none, {}, work, keep_all, no_watch) == status::context_full);
+    CHECK(t.size >= capacity);
+    CHECK(t.size <= capacity + 1);
+    CHECK(d.misuses + m.misuses == 0);
+  }
+}
+TEST_CASE("models of different vocabularies, an empty text and no room are reported, not guessed") {
+  toy_source<float> d(30, 3), m(31, 4);
+  std::vector<token_id> buffer(100);
+  text t{buffer, 1}, empty{buffer, 0};
+  speculative_workspace<float> work(31, 4);
+  no_processor none;
+  random_streams chooser(1);
+  CHECK(speculative_round(t, 5, d, m, lossless{}, chooser, none, {}, work).why == status::vocabulary_mismatch);
+  CHECK(speculative_round(empty, 5, m, m, lossless{}, chooser, none, {}, work).why == status::invalid_parameter);
+  CHECK(speculative_round(t, 0, m, m, lossless{}, chooser, none, {}, work).why == status::invalid_parameter);
+  CHECK(speculative_round(t, 5, m, m, lossy{2.0}, chooser, none, {}, work).why == status::invalid_parameter);
+  CHECK(t.size == 1);
+}
+
+namespace {
+// Fails, or returns rows of NaN, at a chosen call.
+struct faulty : toy_source<float> {
+  std::size_t fail_at = 1000, nan_at = 1000, n = 0;
+  using toy_source::toy_source;
+  status extend(std::span<const token_id> tokens, std::span<float> logits) {
+    if (n++ == fail_at) return status::model_failed;
+    const status s = toy_source::extend(tokens, logits);
+    if (n - 1 == nan_at) logits[logits.size() / 2] = std::nanf("");
+    return s;
+  }
+};
+}  // namespace
+TEST_CASE("a model that fails or returns NaN is reported; the text keeps what was verified and decoding can go on") {
+  for (std::size_t call = 0; call < 30; ++call)
+    for (int which = 0; which < 4; ++which) {
+      faulty d(30, 3), m(30, 4);
+      (which == 0 ? d.fail_at : which == 1 ? d.nan_at : which == 2 ? m.fail_at : m.nan_at) = call;
+      std::vector<token_id> buffer(200);
+      text t{buffer, 1};
+      speculative_workspace<float> work(30, 3);
+      no_processor none;
+      random_streams chooser(call);
+      std::size_t rounds = 0;
+      while (t.size < 60 && ++rounds < 200) {
+        const std::size_t before = t.size;
+        const auto r = speculative_round(t, 5, d, m, ensemble{0.4}, chooser, none, {.gamma = 3}, work);
+        CHECK(t.size == before + r.emitted);
+        CHECK((r.emitted > 0 || r.why != status::ok));
+        if (r.why != status::ok) CHECK((r.why == status::model_failed || r.why == status::invalid_row));
+        CHECK(d.position() <= t.size);
+        CHECK(m.position() <= t.size);
+      }
+      CHECK(t.size >= 60);
+      CHECK(d.misuses + m.misuses == 0);
+      CHECK(std::ranges::all_of(std::span(buffer).first(t.size), [](token_id x) { return x >= 0 && x < 30; }));
+    }
+}
+TEST_CASE("overlaps of the drafted positions predict the tokens per round") {
+  toy_source<float> d(40, 8), m(40, 9);
+  std::vector<token_id> buffer(20001);
+  text t{buffer, 1};
+  d = toy_source<float>(40, 8, 2, 3, 30000), m = toy_source<float>(40, 9, 2, 3, 30000);
+  speculative_workspace<float> work(40, 4);
+  no_processor none;
+  random_streams chooser(3);
+  double expected = 0, emitted = 0, rounds = 0;
+  REQUIRE(speculative_decode(t, 20000, d, m, lossless{}, chooser, none, {.gamma = 4, .overlaps = true}, work, keep_all,
+                             [&](const auto& r, auto& w) {
+                               if (r.drafted < 4) return;
+                               expected += expected_tokens(std::span(w.overlaps).first(r.drafted)), emitted += double(r.emitted), ++rounds;
+                             }) == status::ok);
+  std::printf("expected tokens a round %.4f, emitted %.4f over %.0f rounds\n", expected / rounds, emitted / rounds, rounds);
+  CHECK(expected / rounds == Approx(emitted / rounds).margin(0.05));  // 5 standard errors at 10^4 rounds
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: Chooser
+#include <specagg/specagg.hpp>
+
+#include <array>
+#include <random>
+
+specagg::verdict verify(const specagg::draft& draft, const std::array<std::array<float, 4>, 2>& rows);
+specagg::verdict verify(const specagg::draft& draft, const std::array<std::array<float, 4>, 2>& rows) {
+#ifdef SPECAGG_BROKEN
+  std::mt19937 chooser;  // bits are no decisions
+#else
+  specagg::random_streams chooser(1);
+#endif
+  std::array<specagg::emission, 2> out;
+  std::array<double, 1> scratch;
+  return specagg::verify_token(draft, rows, rows, specagg::lossless{}, chooser, out, scratch);
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// What links specagg::cpu: Eigen comes with it, and its vectors are rows.
+#include <specagg/specagg.hpp>
+
+#include <Eigen/Core>
+
+int main() {
+  const Eigen::VectorXf row = Eigen::VectorXf::Constant(4, 0.25F);
+  return specagg::as_row(row).normalise() == specagg::status::ok ? 0 : 1;
+}

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+# What does not depend on this build's compiler and flags, and therefore runs in one preset only:
+#   tree               scripts/check-tree
+#   headers            each header alone, by each compiler; the core without exceptions and RTTI
+#   bits               bits/bits.cpp for each instruction set, compiler and -ffp-contract: the same output everywhere
+#   package            consumers: the include path alone, find_package after an installation, add_subdirectory
+#   isa                parts built for different instruction sets in one program
+#   must_not_compile   each must_not_compile/*.cpp, and -ffast-math: the compiler's message is the expected one
+#   fuzz               each fuzz/*.fuzz.cpp for FUZZ_SECONDS (30)
+# What cannot be tested on this machine becomes a test that says why it was skipped.
+
+function(specagg_skip name reason)
+  message(STATUS "SKIPPED: ${name}: ${reason}")
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${reason}")
+  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped:")
+endfunction()
+
+set(compilers)
+foreach(compiler IN ITEMS g++ clang++)
+  find_program(SPECAGG_${compiler} ${compiler})
+  mark_as_advanced(SPECAGG_${compiler})
+  if(SPECAGG_${compiler})
+    list(APPEND compilers ${compiler})
+  else()
+    specagg_skip("everything with ${compiler}" "there is no ${compiler}")
+  endif()
+endforeach()
+
+set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
+set(avx2 -mavx2 -mfma -mf16c)
+set(sse2)
+set(neon)
+set(scalar -DSPECAGG_SCALAR)
+set(isas scalar)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND isas sse2)
+  set(cpu)
+  if(EXISTS /proc/cpuinfo)
+    file(READ /proc/cpuinfo cpu)
+  endif()
+  foreach(isa IN ITEMS avx2 avx512)
+    set(lacking ${${isa}})
+    list(TRANSFORM lacking REPLACE "^-m" "")
+    foreach(feature IN LISTS lacking)
+      if(cpu MATCHES "[ \t]${feature}[ \n]")
+        list(REMOVE_ITEM lacking ${feature})
+      endif()
+    endforeach()
+    if(lacking)
+      specagg_skip("everything on ${isa}" "this CPU has no ${lacking}")
+    else()
+      list(APPEND isas ${isa})
+    endif()
+  endforeach()
+else()
+  list(APPEND isas neon)
+endif()
+
+set(tree ${CMAKE_CURRENT_BINARY_DIR}/tree)
+set(strict -std=c++20 -Wall -Wextra -Wconversion -Werror)
+set(includes -I${PROJECT_SOURCE_DIR}/include)
+set(externals ${SPECAGG_XSIMD_INCLUDE_DIR})
+if(TARGET Eigen3::Eigen)
+  get_target_property(eigen Eigen3::Eigen INTERFACE_INCLUDE_DIRECTORIES)
+  list(APPEND externals ${eigen})
+endif()
+list(REMOVE_ITEM externals ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
+list(TRANSFORM externals PREPEND -isystem)
+set(command ${strict} ${includes} ${externals})
+
+# Compiles `source` into tree/<output> with the compiler and flags given, when the build makes `tree`.
+set_property(GLOBAL PROPERTY specagg_tree)
+function(specagg_compile output compiler source)
+  cmake_path(GET output PARENT_PATH folder)
+  file(MAKE_DIRECTORY ${tree}/${folder})
+  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "DEPENDS")
+  set(touch)
+  if("-fsyntax-only" IN_LIST arg_UNPARSED_ARGUMENTS)
+    set(touch COMMAND ${CMAKE_COMMAND} -E touch ${tree}/${output})
+  endif()
+  add_custom_command(
+    OUTPUT ${tree}/${output}
+    COMMAND ${SPECAGG_${compiler}} ${command} ${arg_UNPARSED_ARGUMENTS} ${source} ${arg_DEPENDS} -o ${tree}/${output}
+            -MD -MF ${tree}/${output}.d -MT ${tree}/${output} ${touch}
+    DEPENDS ${source} ${arg_DEPENDS} DEPFILE ${tree}/${output}.d COMMENT "${compiler}: ${output}" VERBATIM)
+  set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
+endfunction()
+
+# The compiler refuses `source` with a message that matches `regex` (whose first part may be lines above the last).
+function(specagg_must_not_compile name source regex)
+  foreach(compiler IN LISTS compilers)
+    set(test "must_not_compile: ${name}, ${compiler}")
+    add_test(NAME ${test} COMMAND ${SPECAGG_${compiler}} ${command} -fsyntax-only ${ARGN} ${source})
+    set_tests_properties(${test} PROPERTIES PASS_REGULAR_EXPRESSION "error: .*${regex}" ENVIRONMENT LC_ALL=C)
+  endforeach()
+endfunction()
+
+# --- tree -------------------------------------------------------------------------------------------------------------
+add_test(NAME "tree: includes, names, licences" COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-tree)
+
+# --- headers ----------------------------------------------------------------------------------------------------------
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/*.hpp)
+list(FILTER headers EXCLUDE REGEX "backend/cuda/")
+if(NOT TARGET specagg::cpu)
+  list(FILTER headers EXCLUDE REGEX "backend/cpu/")
+endif()
+foreach(header IN LISTS headers)
+  file(CONFIGURE OUTPUT ${tree}/headers/${header}.cpp CONTENT "#include <${header}>\n#include <${header}>\n")
+  set(flags -fno-exceptions -fno-rtti)
+  if(header MATCHES "specagg/(error|format|audit/|site/|backend/)")
+    set(flags)
+  endif()
+  foreach(compiler IN LISTS compilers)
+    specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only ${flags})
+  endforeach()
+endforeach()
+
+# --- bits -------------------------------------------------------------------------------------------------------------
+if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/bits/bits.cpp)
+  foreach(isa IN LISTS isas)
+    foreach(compiler IN LISTS compilers)
+      foreach(contract IN ITEMS fast off)
+        set(variant ${isa}-${compiler}-contract-${contract})
+        specagg_compile(bits/${variant} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/bits.cpp
+          -O2 ${${isa}} -ffp-contract=${contract})
+        specagg_expect_bits("bits: ${variant}" ${tree}/bits/${variant})
+      endforeach()
+    endforeach()
+  endforeach()
+endif()
+
+# --- package ----------------------------------------------------------------------------------------------------------
+set(package ${CMAKE_CURRENT_SOURCE_DIR}/package)
+add_test(NAME "package: install" COMMAND bash -c
+  "rm -rf ${tree}/prefix && ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${tree}/prefix")
+set_tests_properties("package: install" PROPERTIES FIXTURES_SETUP prefix)
+function(specagg_consumer name)  # configures, builds and runs package/ with the cache entries given
+  string(MAKE_C_IDENTIFIER ${name} id)
+  add_test(NAME "package: ${name}"
+    COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${package} ${tree}/package/${id} --build-generator Ninja
+            --build-noclean --build-options -DCMAKE_PREFIX_PATH=${tree}/prefix ${ARGN} --test-command consumer)
+  set_tests_properties("package: ${name}" PROPERTIES FIXTURES_REQUIRED prefix)
+endfunction()
+
+foreach(compiler IN LISTS compilers)
+  foreach(mode IN ITEMS exceptions no-exceptions)
+    set(flags -O1)
+    if(mode STREQUAL no-exceptions)
+      list(APPEND flags -fno-exceptions -fno-rtti)
+    endif()
+    specagg_compile(package/consumer-${compiler}-${mode} ${compiler} ${package}/consumer.cpp ${flags})
+    add_test(NAME "package: the include path alone, ${compiler}, ${mode}"
+      COMMAND ${tree}/package/consumer-${compiler}-${mode})
+    string(JOIN " " flags ${strict} ${flags})
+    specagg_consumer("find_package, ${compiler}, ${mode}" -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}}
+      -DCMAKE_CXX_FLAGS=${flags})
+  endforeach()
+  string(JOIN " " flags ${strict})
+  specagg_consumer("find_package COMPONENTS cpu, ${compiler}" -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}}
+    -DCMAKE_CXX_FLAGS=${flags} -DCOMPONENTS=cpu)
+endforeach()
+specagg_consumer("add_subdirectory adds nothing but the library" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+  -DSPECAGG_SOURCE=${PROJECT_SOURCE_DIR})
+specagg_consumer("an unknown component is named" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCOMPONENTS=telepathy)
+set_tests_properties("package: an unknown component is named" PROPERTIES
+  PASS_REGULAR_EXPRESSION "no component 'telepathy'; it has")
+specagg_consumer("a missing xsimd is warned of" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DSPECAGG_XSIMD_INCLUDE_DIR=)
+set_tests_properties("package: a missing xsimd is warned of" PROPERTIES
+  PASS_REGULAR_EXPRESSION "xsimd/xsimd.hpp was not found")
+
+# --- isa --------------------------------------------------------------------------------------------------------------
+foreach(compiler IN LISTS compilers)
+  set(objects)
+  set(parts)
+  foreach(isa IN LISTS isas)
+    specagg_compile(isa/${compiler}-${isa}.o ${compiler} ${package}/isa_part.cpp -c -O2 ${${isa}} -DPART=part_${isa})
+    list(APPEND objects ${tree}/isa/${compiler}-${isa}.o)
+    string(APPEND parts " PART(part_${isa})")
+  endforeach()
+  specagg_compile(isa/${compiler} ${compiler} ${package}/isa_main.cpp -O2 "-DPARTS=${parts}" DEPENDS ${objects})
+  string(JOIN ", " linked ${isas})
+  add_test(NAME "isa: ${linked} linked together, ${compiler}" COMMAND ${tree}/isa/${compiler})
+endforeach()
+
+# --- must_not_compile -------------------------------------------------------------------------------------------------
+# A file compiles as it is, and not with -DSPECAGG_BROKEN; its line "// EXPECT: regex" is what the message must match.
+specagg_must_not_compile("-ffast-math" ${package}/consumer.cpp "specagg: -ffast-math"
+  -ffast-math -Wfatal-errors)
+file(GLOB sources CONFIGURE_DEPENDS must_not_compile/*.cpp)
+foreach(source IN LISTS sources)
+  cmake_path(GET source STEM name)
+  file(STRINGS ${source} expect REGEX "^// EXPECT: ")
+  string(REPLACE "// EXPECT: " "" expect "${expect}")
+  specagg_must_not_compile(${name} ${source} "${expect}" -DSPECAGG_BROKEN)
+  foreach(compiler IN LISTS compilers)
+    specagg_compile(must_not_compile/${name}.${compiler} ${compiler} ${source} -fsyntax-only)
+  endforeach()
+endforeach()
+
+# --- fuzz -------------------------------------------------------------------------------------------------------------
+# A line "// FUZZ: -max_len=65536" in a source gives libFuzzer options; fuzz/<name>/ holds its seeds.
+file(GLOB sources CONFIGURE_DEPENDS fuzz/*.fuzz.cpp)
+if(SPECAGG_clang++)
+  file(WRITE ${tree}/fuzzer.cpp "extern \"C\" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }\n")
+  execute_process(COMMAND ${SPECAGG_clang++} -fsanitize=fuzzer,address,undefined ${tree}/fuzzer.cpp -o ${tree}/fuzzer
+    RESULT_VARIABLE no_fuzzer OUTPUT_QUIET ERROR_QUIET)
+else()
+  set(no_fuzzer TRUE)
+endif()
+if(no_fuzzer)
+  specagg_skip("fuzz" "there is no clang++ with libFuzzer")
+  set(sources)
+endif()
+foreach(source IN LISTS sources)
+  cmake_path(GET source STEM name)
+  specagg_compile(fuzz/${name} clang++ ${source} -g -O1 -march=native -fsanitize=fuzzer,address,undefined
+    -fno-sanitize-recover=all -DFMT_HEADER_ONLY -pthread -I${CMAKE_CURRENT_SOURCE_DIR}
+    -DSPECAGG_MODELS="${PROJECT_SOURCE_DIR}/examples/models")
+  file(STRINGS ${source} options REGEX "^// FUZZ: ")
+  string(REPLACE "// FUZZ: " "" options "${options}")
+  set(seeds)
+  if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/${name})
+    set(seeds ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/${name})
+  endif()
+  file(MAKE_DIRECTORY ${tree}/fuzz/${name}.corpus)
+  string(JOIN " " options -max_total_time=\${FUZZ_SECONDS:-30} -timeout=20 -rss_limit_mb=4096 -verbosity=0
+    -print_final_stats=1 -artifact_prefix=${tree}/fuzz/${name}- ${options} ${tree}/fuzz/${name}.corpus ${seeds})
+  add_test(NAME "fuzz: ${name}" COMMAND bash -c "exec ${tree}/fuzz/${name} ${options}")
+  set_tests_properties("fuzz: ${name}" PROPERTIES LABELS fuzz TIMEOUT 0 COST 1000)
+endforeach()
+
+get_property(outputs GLOBAL PROPERTY specagg_tree)
+add_custom_target(tree ALL DEPENDS ${outputs})

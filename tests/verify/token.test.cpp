@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/verify/token.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include <specagg/audit/exact_law.hpp>
+#include <specagg/specagg.hpp>
+
+#include "support/catch.hpp"
+
+using namespace specagg;
+
+namespace {
+std::size_t allocations = 0;
+}
+void* operator new(std::size_t n) {
+  ++allocations;
+  if (void* p = std::malloc(n)) return p;
+  std::abort();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity(), quiet_nan = std::numeric_limits<float>::quiet_NaN();
+
+// Says yes or no to every coin, draws with a fixed uniform, and remembers what it was asked.
+struct scripted {
+  bool yes = false;
+  double u = 0;
+  std::vector<moment> coins = {}, draws = {};
+  std::vector<double> totals = {};
+  bool coin(moment m, double w, double t) {
+    coins.push_back(m);
+    return yes ? w > 0 : u * t < w;
+  }
+  template <class W>
+  token_id draw(moment m, const W& w) {
+    draws.push_back(m), totals.push_back(w.total);
+    return inverse_transform(w, u);
+  }
+};
+
+struct outcome {
+  verdict v;
+  std::vector<emission> out;
+};
+template <class Policy, class Q, class P, class C>
+outcome run(const Policy& policy, std::vector<token_id> y, const Q& q, const P& p, C& chooser, draft d = {}) {
+  d.tokens = y;
+  outcome o{{}, std::vector<emission>(y.size() + 1)};
+  std::vector<double> scratch(verify_scratch(p[0].size()) + 1);
+  o.v = verify_token(d, q, p, policy, chooser, o.out, scratch);
+  return o;
+}
+template <class C>
+outcome run_dense(std::vector<token_id> y, std::vector<std::vector<float>> q, std::vector<std::vector<float>> p, C& chooser, draft d = {}) {
+  return run(lossless{}, std::move(y), q, p, chooser, d);
+}
+using rows = std::vector<std::vector<float>>;
+
+struct product {  // norm(q p): undefined for disjoint rows
+  template <class R>
+  auto bind(const R& both_rows) const {
+    const double z = both_rows.sum([](auto at) { return at.q * at.p; });
+    return [=](auto at) { return at.q * at.p / z; };
+  }
+};
+
+}  // namespace
+
+TEST_CASE("p = q accepts every token, whatever the coin") {
+  const std::vector<float> r{0.1f, 0.2f, 0.3f, 0.4f};
+  scripted worst{.u = std::nextafter(1.0, 0.0)};
+  const auto o = run_dense({0, 1, 2, 3}, rows(4, r), rows(5, r), worst);
+  CHECK(o.v.accepted == 4);
+  CHECK(o.v.emitted == 5);
+  CHECK(o.out[4].from == origin::bonus);
+}
+TEST_CASE("disjoint supports never accept, even for the coin 0") {
+  scripted lucky{.u = 0};
+  const auto o = run_dense({0}, {{0.5f, 0.5f, 0, 0}}, rows(2, {0, 0, 0.25f, 0.75f}), lucky);
+  CHECK(o.v.accepted == 0);
+  CHECK(o.v.emitted == 1);
+  CHECK(o.out[0].token == 2);
+  CHECK(o.out[0].from == origin::residual);
+}
+TEST_CASE("a row of NaN emits nothing and says invalid_row; the prefix before it stands") {
+  const std::vector<float> good{0.5f, 0.5f}, bad{quiet_nan, 0.5f};
+  scripted yes{.yes = true};
+  for (const auto& broken : {bad, std::vector<float>{inf, 0}, std::vector<float>{1.5f, -0.5f}, std::vector<float>{0, 0}}) {
+    const auto p = run_dense({0, 1, 0}, rows(3, good), {good, good, broken, good}, yes);
+    CHECK(p.v.why == status::invalid_row);
+    CHECK(p.v.accepted == 2);
+    CHECK(p.v.emitted == 2);
+    const auto q = run_dense({0, 1, 0}, {good, broken, good}, rows(4, good), yes);
+    CHECK(q.v.why == status::invalid_row);
+    CHECK(q.v.emitted == 1);
+    const auto bonus = run_dense({0, 1, 0}, rows(3, good), {good, good, good, broken}, yes);
+    CHECK(bonus.v.why == status::invalid_row);
+    CHECK(bonus.v.emitted == 3);
+  }
+}
+TEST_CASE("a fully masked row of logits, or one with NaN or +inf anywhere, is an invalid_row") {
+  for (const std::size_t size : {1u, 16u, 1000u, 5000u})
+    for (const float poison : {quiet_nan, inf})
+      for (const std::size_t where : {std::size_t(0), size / 2, size - 1}) {
+        std::vector<float> logits(size, 0.f), broken = logits, masked(size, -inf);
+        broken[where] = poison;
+        scripted yes{.yes = true};
+        const softmax_row<float> q(logits);
+        CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(broken)), yes).v.why == status::invalid_row);
+        CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(masked)), yes).v.why == status::invalid_row);
+        CHECK(run(lossless{}, {0}, std::vector{softmax_row<float>(broken)}, std::vector(2, q), yes).v.why == status::invalid_row);
+      }
+}
+TEST_CASE("rows that sum to 1 within 1e-3 are renormalised, others are not_normalised") {
+  scripted yes{.yes = true};
+  CHECK(run_dense({0}, {{0.5005f, 0.5f}}, rows(2, {0.4997f, 0.5f}), yes).v.why == status::ok);
+  CHECK(run_dense({0}, {{0.502f, 0.5f}}, rows(2, {0.5f, 0.5f}), yes).v.why == status::not_normalised);
+  CHECK(run_dense({0}, {{0.5f, 0.5f}}, rows(2, {0.5f, 0.498f}), yes).v.why == status::not_normalised);
+}
+TEST_CASE("one-hot q: pi(y) accepts, and the residual is pi without y") {
+  const auto law = exact_law([](auto& chooser) {
+    const std::vector<double> p{0.2, 0.5, 0.3};
+    const std::vector<token_id> y{1};
+    std::vector<emission> out(2);
+    std::vector<double> scratch(1);
+    std::vector<one_hot_row<double>> q{{1, 3}};
+    const auto v = verify_token({y}, q, std::vector(2, dense_row<double>(p)), lossless{}, chooser, out, scratch);
+    return std::pair(v.accepted, out[0].token);
+  });
+  CHECK(law.at({1, 1}) == Approx(0.5).epsilon(1e-14));
+  CHECK(law.at({0, 0}) == Approx(0.2).epsilon(1e-14));
+  CHECK(law.at({0, 2}) == Approx(0.3).epsilon(1e-14));
+  CHECK(law.count({0, 1}) == 0);
+}
+TEST_CASE("a vocabulary of one token") {
+  scripted yes{.yes = true};
+  const auto o = run_dense({0, 0}, rows(2, {1}), rows(3, {1}), yes);
+  CHECK(o.v.emitted == 3);
+  CHECK(o.out[2].token == 0);
+  CHECK(o.out[0].log_pi == 0);
+}
+TEST_CASE("a vocabulary of 151,936 tokens, with the mass on its last token") {
+  constexpr std::size_t size = 151936;
+  std::vector<float> q(size, -20.f), p(size, -20.f);
+  q[0] = 20, p[size - 1] = 20;
+  random_streams chooser(1);
+  const auto o = run(lossless{}, {0}, std::vector{softmax_row<float>(q)}, std::vector(2, softmax_row<float>(p)), chooser);
+  CHECK(o.v.accepted == 0);
+  CHECK(o.out[0].token == token_id(size - 1));
+}
+TEST_CASE("a residual of 1e-9 is real and is sampled") {
+  const std::vector<double> q{0.5 + 1e-9, 0.5 - 1e-9}, p{0.5, 0.5};
+  const auto law = exact_law([&](auto& chooser) {
+    const std::vector<token_id> y{0};
+    std::vector<emission> out(2);
+    std::vector<double> scratch(1);
+    const auto v = verify_token({y, 0, no_token, false}, std::vector(1, q), std::vector(1, p), lossless{}, chooser, out, scratch);
+    return std::tuple(v.accepted, v.emitted, out[0].token);
+  });
+  CHECK(law.at({0, 1, 1}) == Approx(1e-9 / (0.5 + 1e-9)).epsilon(1e-6));
+  CHECK(law.at({1, 1, 0}) == Approx(1).epsilon(1e-8));
+}
+TEST_CASE("no positive residual after a rejection draws from pi itself") {
+  // Rejected although p = q: only a chooser that breaks its promise can do that, as round-off may.
+  struct refuses : scripted {
+    bool coin(moment, double, double) { return false; }
+  } chooser;
+  const std::vector<float> r{0, 0.25f, 0.75f};
+  const auto o = run_dense({2}, {r}, {r, r}, chooser);
+  CHECK(o.v.emitted == 1);
+  CHECK(o.out[0].token == 1);
+  REQUIRE(chooser.totals.size() == 1);
+  CHECK(chooser.totals[0] == 1);
+}
+TEST_CASE("a uniform of exactly 0 rejects a token of target probability 0") {
+  scripted zero{.u = 0};
+  const auto o = run_dense({0}, {{0.5f, 0.5f}}, rows(2, {0, 1}), zero);
+  CHECK(o.v.accepted == 0);
+  CHECK(o.out[0].token == 1);
+}
+TEST_CASE("a drafted token of probability 0 under q is reported; accepted if pi gives it mass, else the position is drawn from pi") {
+  scripted any{.u = 0.999};
+  auto o = run_dense({1}, {{1, 0, 0}}, rows(2, {0.2f, 0.5f, 0.3f}), any);
+  CHECK(o.v.why == status::ok);
+  CHECK(o.v.accepted == 1);
+  CHECK(o.out[0].why == status::draft_not_in_support);
+  const auto law = exact_law([&](auto& chooser) {
+    o = run_dense({1}, {{1, 0, 0}}, rows(2, {0.25f, 0, 0.75f}), chooser);
+    return std::tuple(o.v.accepted, o.out[0].token, o.out[0].why);
+  });
+  CHECK(law.size() == 2);
+  CHECK(law.at({0, 0, status::draft_not_in_support}) == 0.25);  // pi, not norm((pi - q)+), which would never give 0
+  CHECK(law.at({0, 2, status::draft_not_in_support}) == 0.75);
+}
+TEST_CASE("drafted ids outside the vocabulary are rejected and drawn from pi") {
+  for (const token_id y : {-2, -100, 3, 1 << 30, std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()}) {
+    const auto law = exact_law([&](auto& chooser) {
+      const auto o = run_dense({y, 0}, rows(2, {0, 0.5f, 0.5f}), rows(3, {0.25f, 0.25f, 0.5f}), chooser);
+      CHECK(o.v.emitted == 1);
+      CHECK(o.out[0].why == status::token_out_of_range);
+      return o.out[0].token;
+    });
+    CHECK(law.at(0) == 0.25);
+    CHECK(law.at(2) == 0.5);
+  }
+}
+TEST_CASE("-1 ends the draft: padding of ragged batches is a shorter draft with its bonus") {
+  scripted yes{.yes = true};
+  const std::vector<float> r{0.5f, 0.5f};
+  for (std::size_t length = 0; length <= 4; ++length) {
+    std::vector<token_id> y(4, 0);
+    std::fill(y.begin() + std::ptrdiff_t(length), y.end(), no_token);
+    if (length + 1 < 4) y[length + 1] = 7;  // whatever stands behind it
+    const auto o = run_dense(y, rows(4, r), rows(5, r), yes);
+    CHECK(o.v.accepted == length);
+    CHECK(o.v.emitted == length + 1);
+    CHECK(o.out[length].from == origin::bonus);
+  }
+}
+TEST_CASE("an end-of-text token inside an accepted prefix ends it there: no later token, no bonus") {
+  scripted yes{.yes = true};
+  const std::vector<float> r{0.25f, 0.25f, 0.5f};
+  const auto o = run_dense({0, 2, 1, 0}, rows(4, r), rows(5, r), yes, {.end_of_text = 2});
+  CHECK(o.v.accepted == 2);
+  CHECK(o.v.emitted == 2);
+  CHECK(o.out[1].token == 2);
+}
+TEST_CASE("no bonus is drawn where none is wanted") {
+  scripted yes{.yes = true};
+  const auto o = run_dense({0}, {{1, 0}}, rows(2, {1, 0}), yes, {.bonus = false});
+  CHECK(o.v.emitted == 1);
+  CHECK(yes.draws.empty());
+}
+TEST_CASE("an empty draft is the target alone") {
+  const auto law = exact_law([](auto& chooser) {
+    const auto o = run_dense({}, {}, rows(1, {0.25f, 0.75f}), chooser);
+    CHECK(o.out[0].from == origin::bonus);
+    return o.out[0].token;
+  });
+  CHECK(law.at(0) == 0.25);
+}
+TEST_CASE("rows of different vocabularies are a vocabulary_mismatch, never a silent minimum") {
+  scripted yes{.yes = true};
+  CHECK(run_dense({0}, {{0.5f, 0.5f}}, rows(2, {0.5f, 0.25f, 0.25f}), yes).v.why == status::vocabulary_mismatch);
+  CHECK(run(ensemble{}, {}, rows{{0.5f, 0.5f}}, rows(1, {0.5f, 0.25f, 0.25f}), yes).v.why == status::vocabulary_mismatch);
+}
+TEST_CASE("parameters out of range are an invalid_parameter") {
+  scripted yes{.yes = true};
+  const rows r(2, {0.5f, 0.5f});
+  for (const double a : {-0.1, 1.0, 2.0, double(quiet_nan)}) CHECK(run(lossy{a}, {0}, r, r, yes).v.why == status::invalid_parameter);
+  CHECK(run(lossy{0.3, 0.6}, {0}, r, r, yes).v.why == status::invalid_parameter);
+  for (const double l : {-0.1, 1.1, double(quiet_nan)}) CHECK(run(ensemble{l}, {0}, r, r, yes).v.why == status::invalid_parameter);
+}
+TEST_CASE("a law that does not exist is an undefined_target, and emits nothing") {
+  scripted yes{.yes = true};
+  CHECK(run(product{}, {0}, rows{{1, 0}, {1, 0}}, rows{{0, 1}, {0, 1}}, yes).v.why == status::undefined_target);
+  CHECK(run(product{}, {}, rows{{1, 0}}, rows{{0, 1}}, yes).v.why == status::undefined_target);
+  CHECK(run(product{}, {0}, rows{{1, 0}, {0.5f, 0.5f}}, rows{{0.5f, 0.5f}, {0, 1}}, yes).v.emitted == 2);
+}
+TEST_CASE("sparse and dense rows of the same law give the same tokens") {
+  constexpr std::size_t size = 3000;
+  std::vector<token_id> ids{0, 15, 16, 1023, 1024, 2047, 2999};
+  std::vector<float> mass{0.125f, 0.125f, 0.25f, 0.125f, 0.125f, 0.125f, 0.125f}, dense(size);
+  for (std::size_t i = 0; i < ids.size(); ++i) dense[std::size_t(ids[i])] = mass[i];
+  std::vector<float> other(size, 1.f / 4096);
+  other[1024] += 1.f - 3000.f / 4096;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    random_streams chooser(seed);
+    const std::vector<token_id> y{ids[seed % 7], 1024};
+    const auto a = run(ensemble{0.25}, y, std::vector(3, dense_row<float>(dense)), std::vector(3, dense_row<float>(other)), chooser);
+    const auto b = run(ensemble{0.25}, y, std::vector(3, sparse_row<float>(ids, mass, size)), std::vector(3, dense_row<float>(other)), chooser);
+    REQUIRE(a.v.emitted == b.v.emitted);
+    for (std::size_t i = 0; i < a.v.emitted; ++i) CHECK(a.out[i].token == b.out[i].token);
+  }
+}
+TEST_CASE("rows are asked for once, in order, and not beyond the first rejection; the draft's bonus row only when it is needed") {
+  const std::vector<float> r{0.5f, 0.5f}, other{0, 1};
+  std::vector<std::size_t> q_asked, p_asked;
+  const auto q = [&](std::size_t j) -> const std::vector<float>& { return q_asked.push_back(j), r; };
+  const auto p = [&](std::size_t j) -> const std::vector<float>& { return p_asked.push_back(j), j == 2 ? other : r; };
+  const std::vector<token_id> y{0, 1, 0, 1};
+  std::vector<emission> out(5);
+  std::vector<double> scratch(1);
+  scripted chooser{.u = 0.5};
+  CHECK(verify_token({y}, q, p, lossless{}, chooser, out, scratch).emitted == 3);
+  using list = std::vector<std::size_t>;
+  CHECK(q_asked == list{0, 1, 2});
+  CHECK(p_asked == list{0, 1, 2});
+  q_asked.clear(), p_asked.clear();
+  CHECK(verify_token({std::span(y).first(2)}, q, [&](std::size_t) -> const std::vector<float>& { return r; }, lossless{}, chooser, out, scratch).emitted == 3);
+  CHECK(q_asked == list{0, 1});  // pi = p: no row of the draft for the bonus
+  q_asked.clear();
+  CHECK(verify_token({std::span(y).first(2)}, q, [&](std::size_t) -> const std::vector<float>& { return r; }, ensemble{}, chooser, out, scratch).emitted == 3);
+  CHECK(q_asked == list{0, 1, 2});
+}
+TEST_CASE("log-probabilities are those of the emitted tokens under pi and under p") {
+  const std::vector<double> q{0.5, 0.25, 0.25}, p{0.125, 0.25, 0.625};
+  scripted chooser{.u = 0.7};
+  const auto o = run(ensemble{0.5}, {1, 0}, std::vector(3, q), std::vector(3, p), chooser);
+  REQUIRE(o.v.emitted == 2);
+  CHECK(o.out[0].log_pi == Approx(std::log(0.25)).epsilon(1e-15));
+  CHECK(o.out[0].log_p == Approx(std::log(0.25)).epsilon(1e-15));
+  CHECK(o.out[1].token == 2);
+  CHECK(o.out[1].log_pi == Approx(std::log(0.4375)).epsilon(1e-15));
+  CHECK(o.out[1].log_p == Approx(std::log(0.625)).epsilon(1e-15));
+}
+TEST_CASE("overlaps are sum min(q, pi) at every drafted position, reached or not") {
+  const std::vector<double> q{0.5, 0.25, 0.25}, p{0.125, 0.25, 0.625};
+  const std::vector<token_id> y{0, 0, 2};
+  std::vector<emission> out(4);
+  std::vector<double> scratch(1);
+  std::vector<overlap> overlaps(3);
+  scripted chooser{.u = 0.9};
+  const auto v = verify_token({y}, std::vector(4, q), std::vector(4, p), lossless{}, chooser, out, scratch, overlaps);
+  CHECK(v.emitted == 1);
+  for (const auto& o : overlaps) CHECK(o.acceptance == Approx(0.625).epsilon(1e-15));
+  CHECK(overlaps[0].ratio == 0.25);
+  CHECK(overlaps[2].ratio == 1);
+  CHECK(expected_tokens(overlaps) == Approx(1 + 0.625 + 0.625 * 0.25 + 0.625 * 0.0625));
+}
+TEST_CASE("a token is never emitted that its law gives no mass, over random rows with many zeros") {
+  random_streams source(7);
+  auto integer = [&, n = std::uint32_t(0)](std::uint32_t below) mutable {
+    return std::uint32_t(source.uniform({stream::side, n++, 0}) * below);
+  };
+  for (int trial = 0; trial < 20000; ++trial) {
+    const std::size_t size = 1 + integer(40);
+    rows q(3, std::vector<float>(size)), p = q;
+    for (rows* r : {&q, &p})
+      for (auto& row : *r) {
+        for (int i = 0; i < 16; ++i) row[integer(std::uint32_t(size))] += 1.f / 16;
+      }
+    std::vector<token_id> y;
+    for (int j = 0; j < 2; ++j) y.push_back(token_id(integer(std::uint32_t(size))));
+    random_streams chooser(std::uint64_t(trial), 1);
+    const auto check = [&](const auto& policy) {
+      const auto o = run(policy, y, q, p, chooser);
+      REQUIRE(o.v.why == status::ok);
+      for (std::size_t i = 0; i < o.v.emitted; ++i) {
+        const auto law = target_law(policy, q[i], p[i]);
+        CHECK(law[std::size_t(o.out[i].token)] > 0);
+      }
+    };
+    check(lossless{}), check(opt{0.1}), check(token_v3{0.5}), check(lossy{0.3});
+  }
+}
+TEST_CASE("verification allocates nothing") {
+  const std::vector<float> q(5000, 1.f / 5000), p = q;
+  const std::vector<token_id> y{1, 2, 3};
+  std::vector<emission> out(4);
+  std::vector<double> scratch(verify_scratch(5000));
+  std::vector<overlap> overlaps(3);
+  const softmax_row<float> l(q);
+  random_streams chooser(1);
+  const auto row = [&](std::size_t) -> const std::vector<float>& { return q; };
+  const auto logits = [&](std::size_t) { return l; };
+  const std::size_t before = allocations;
+  verify_token({y}, row, row, token_v3{0.2}, chooser, out, scratch, overlaps);
+  verify_token({y}, logits, logits, lossy{0.2}, chooser, out, scratch, overlaps);
+  CHECK(allocations == before);
+}
+TEST_CASE("renaming the tokens renames the law; a token of no mass changes nothing") {
+  const std::vector<double> q{0.5, 0.125, 0.25, 0.125}, p{0.125, 0.25, 0.125, 0.5};
+  const std::vector<std::size_t> order{2, 0, 3, 1};
+  const auto check = [&](const auto& policy) {
+    const auto law = target_law(policy, q, p);
+    std::vector<double> q2(4), p2(4), q3 = q, p3 = p;
+    for (std::size_t v = 0; v < 4; ++v) q2[order[v]] = q[v], p2[order[v]] = p[v];
+    q3.resize(1100), p3.resize(1100);
+    const auto renamed = target_law(policy, q2, p2), padded = target_law(policy, q3, p3);
+    for (std::size_t v = 0; v < 4; ++v) {
+      CHECK(renamed[order[v]] == Approx(law[v]).epsilon(1e-14));
+      CHECK(padded[v] == Approx(law[v]).epsilon(1e-14));
+    }
+    for (std::size_t v = 4; v < 1100; ++v) CHECK(padded[v] == 0);
+  };
+  check(lossless{}), check(ensemble{0.3}), check(opt{0.1}), check(token_v3{0.3}), check(lossy{0.2}), check(lossy{0.2, 1});
+}
