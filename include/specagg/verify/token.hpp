@@ -26,22 +26,23 @@ status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m
 
 // Verifies a draft of g tokens.
 //   q_rows, p_rows  the rows the draft was sampled from and the target's: anything indexable, or callables, of Rows or
-//                   other Distributions. p_rows is asked for 0..g, each at most once, in order, and not beyond the first
-//                   rejection (unless overlaps are wanted); q_rows for 0..g-1, and for g (one more call of the draft
-//                   model) only if every token was accepted, a bonus is wanted and the policy reads the draft.
+//                   other Distributions. p_rows is asked for 0..g, each at most once, in order, and not beyond the
+//                   first rejection (unless overlaps are wanted); q_rows for 0..g-1, and for g (one more call of the
+//                   draft model) only if every token was accepted, a bonus is wanted and the policy reads the draft.
 //   out             at least g + 1 emissions, the first verdict.emitted of them written
 //   scratch         verify_scratch(V) doubles
-//   overlaps        empty, or g elements: filled for every drafted position, also behind a rejection, at the price of one
-//                   pass over the rows of each
+//   overlaps        empty, or g elements: filled for every drafted position, also behind a rejection, at the price of
+//                   one pass over the rows of each
 // A position whose row is invalid, or whose law does not exist, emits nothing: the prefix before it stands. A drafted
-// token outside the vocabulary, or of probability 0 under q, has not been sampled from q: it is reported; if pi gives it
-// mass it is accepted as it is, otherwise the position is drawn from pi.
+// token outside the vocabulary, or of probability 0 under q, has not been sampled from q: it is reported; if pi gives
+// it mass it is accepted as it is, otherwise the position is drawn from pi.
 template <class Policy, class QRows, class PRows, Chooser C>
 verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser,
                      std::span<emission> out, std::span<double> scratch, std::span<overlap> overlaps = {}) {
   using P = std::remove_cvref_t<decltype(detail::row_number(p_rows, 0))>;
   using Q = std::remove_cvref_t<decltype(detail::row_number(q_rows, 0))>;
-  static_assert(TargetPolicy<Policy, typename P::value_type>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+  static_assert(TargetPolicy<Policy, typename P::value_type>,
+                "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
   constexpr bool confidence = reads_confidence<Policy>;
   verdict result;
   if (!valid(policy)) return result.why = status::invalid_parameter, result;
@@ -87,7 +88,8 @@ verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const
     e.from = origin::residual;
     status s = status::undefined_target;
     if (e.why == status::ok)
-      s = detail::draw_token(rows, pi, [&](auto at) { return positive(settled(pi(at)) - at.q); }, m, chooser, scratch, e);
+      s = detail::draw_token(
+          rows, pi, [&](auto at) { return positive(settled(pi(at)) - at.q); }, m, chooser, scratch, e);
     // Not from q, or pi - q nowhere positive (it was rejected by rounding alone): pi itself.
     if (s != status::ok) s = detail::draw_token(rows, pi, pi, m, chooser, scratch, e);
     if (s != status::ok) return fail(s);
