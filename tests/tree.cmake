@@ -137,18 +137,19 @@ foreach(page IN LISTS pages)
 endforeach()
 
 # --- bits -------------------------------------------------------------------------------------------------------------
-if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/bits/bits.cpp)
-  foreach(isa IN LISTS isas)
-    foreach(compiler IN LISTS compilers)
-      foreach(contract IN ITEMS fast off)
-        set(variant ${isa}-${compiler}-contract-${contract})
-        specagg_compile(bits/${variant} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/bits.cpp
-          -O2 ${${isa}} -ffp-contract=${contract})
-        specagg_expect_bits("bits: ${variant}" expected.txt ${tree}/bits/${variant})
-      endforeach()
+foreach(isa IN LISTS isas)
+  foreach(compiler IN LISTS compilers)
+    foreach(contract IN ITEMS fast off)
+      if(contract STREQUAL off AND NOT isa STREQUAL avx2)
+        continue()  # -ffp-contract matters where there is a fused multiply-add to contract to; one such is enough
+      endif()
+      set(variant ${isa}-${compiler}-contract-${contract})
+      specagg_compile(bits/${variant} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/bits.cpp
+        -O1 ${${isa}} -ffp-contract=${contract})
+      specagg_expect_bits("bits: ${variant}" expected.txt ${tree}/bits/${variant})
     endforeach()
   endforeach()
-endif()
+endforeach()
 
 # Whole texts, with the models: each instruction set once.
 foreach(isa IN LISTS isas)

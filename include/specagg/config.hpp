@@ -27,8 +27,10 @@
 
 #if defined(__GNUC__)
 #define SPECAGG_INLINE inline __attribute__((always_inline))
+#define SPECAGG_OUTLINE inline __attribute__((noinline))
 #else
 #define SPECAGG_INLINE inline
+#define SPECAGG_OUTLINE inline
 #endif
 
 // Which instructions the vectors of kernel/simd.hpp are made of. SPECAGG_SCALAR asks for plain scalar code.

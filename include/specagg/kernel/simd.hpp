@@ -66,20 +66,26 @@ SPECAGG_FUNCTION SPECAGG_INLINE To bit_cast(From x) {
   return y;
 }
 
-// round(a * b + c), rounded once. Without the instruction: for floats the product is exact in double, the sum is
-// rounded to odd there (truncate, then set the last bit if anything was lost), and a double rounded to odd rounds to
-// float correctly because it has more than two bits to spare (Boldo & Melquiond 2008).
+// round(a * b + c) without the instruction: the product is exact in double, the sum is rounded to odd there (truncate,
+// then set the last bit if anything was lost), and a double rounded to odd rounds to float correctly because it has more
+// than two bits to spare (Boldo & Melquiond 2008). A call, as are the fused of sse2 below: inlined everywhere they would
+// double the code and the time to compile it, for a tenth of the time to run.
+SPECAGG_FUNCTION SPECAGG_OUTLINE float emulated_fused(float a, float b, float c) {
+  const double p = double(a) * double(b), z = double(c), s = p + z;
+  const double zz = s - p, e = (p - (s - zz)) + (z - zz);  // s + e == p + z exactly (Knuth's two-sum)
+  if (!(e > 0) && !(e < 0)) return float(s);
+  const auto away = (bit_cast<std::uint64_t>(e) ^ bit_cast<std::uint64_t>(s)) >> 63;
+  return float(bit_cast<double>((bit_cast<std::uint64_t>(s) - away) | 1));
+}
+
+// round(a * b + c), rounded once.
 SPECAGG_FUNCTION SPECAGG_INLINE float fused(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
   return __fmaf_rn(a, b, c);
 #elif defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__aarch64__)
   return std::fma(a, b, c);
 #else
-  const double p = double(a) * double(b), z = double(c), s = p + z;
-  const double zz = s - p, e = (p - (s - zz)) + (z - zz);  // s + e == p + z exactly (Knuth's two-sum)
-  if (!(e > 0) && !(e < 0)) return float(s);
-  const auto away = (bit_cast<std::uint64_t>(e) ^ bit_cast<std::uint64_t>(s)) >> 63;
-  return float(bit_cast<double>((bit_cast<std::uint64_t>(s) - away) | 1));
+  return emulated_fused(a, b, c);
 #endif
 }
 SPECAGG_FUNCTION SPECAGG_INLINE double fused(double a, double b, double c) {
@@ -317,7 +323,7 @@ SPECAGG_INLINE __m256 wide_i8(const std::int8_t* x) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x))));
 }
 #elif SPECAGG_ISA_ID == 1
-SPECAGG_INLINE __m128d fused_odd(__m128d p, __m128d c) {  // detail::fused(float, float, float), two lanes at a time
+SPECAGG_INLINE __m128d fused_odd(__m128d p, __m128d c) {  // emulated_fused up to the last rounding, two lanes at a time
   const __m128d s = _mm_add_pd(p, c), zz = _mm_sub_pd(s, p);
   const __m128d e = _mm_add_pd(_mm_sub_pd(p, _mm_sub_pd(s, zz)), _mm_sub_pd(c, zz));
   const __m128d zero = _mm_setzero_pd(), lost = _mm_or_pd(_mm_cmplt_pd(e, zero), _mm_cmpgt_pd(e, zero));
@@ -325,21 +331,22 @@ SPECAGG_INLINE __m128d fused_odd(__m128d p, __m128d c) {  // detail::fused(float
   const __m128i odd = _mm_or_si128(_mm_sub_epi64(_mm_castpd_si128(s), away), _mm_set1_epi64x(1));
   return _mm_or_pd(_mm_and_pd(lost, _mm_castsi128_pd(odd)), _mm_andnot_pd(lost, s));
 }
-SPECAGG_INLINE __m128 fused(__m128 a, __m128 b, __m128 c) {
 #if defined(__FMA__)
-  return _mm_fmadd_ps(a, b, c);
+SPECAGG_INLINE __m128 fused(__m128 a, __m128 b, __m128 c) { return _mm_fmadd_ps(a, b, c); }
+SPECAGG_INLINE __m128d fused(__m128d a, __m128d b, __m128d c) { return _mm_fmadd_pd(a, b, c); }
 #else
+SPECAGG_OUTLINE __m128 fused(__m128 a, __m128 b, __m128 c) {
   const __m128 lo = _mm_cvtpd_ps(fused_odd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c)));
   const __m128 ah = _mm_movehl_ps(a, a), bh = _mm_movehl_ps(b, b), ch = _mm_movehl_ps(c, c);
   const __m128 hi = _mm_cvtpd_ps(fused_odd(_mm_mul_pd(_mm_cvtps_pd(ah), _mm_cvtps_pd(bh)), _mm_cvtps_pd(ch)));
   return _mm_movelh_ps(lo, hi);
-#endif
 }
-SPECAGG_INLINE __m128d fused(__m128d a, __m128d b, __m128d c) {
+SPECAGG_OUTLINE __m128d fused(__m128d a, __m128d b, __m128d c) {
   return _mm_set_pd(fused(_mm_cvtsd_f64(_mm_unpackhi_pd(a, a)), _mm_cvtsd_f64(_mm_unpackhi_pd(b, b)),
                           _mm_cvtsd_f64(_mm_unpackhi_pd(c, c))),
                     fused(_mm_cvtsd_f64(a), _mm_cvtsd_f64(b), _mm_cvtsd_f64(c)));
 }
+#endif
 SPECAGG_INLINE __m128 exponent_shift(__m128 t) { return _mm_castsi128_ps(_mm_slli_epi32(_mm_castps_si128(t), 23)); }
 SPECAGG_INLINE __m128d exponent_shift(__m128d t) { return _mm_castsi128_pd(_mm_slli_epi64(_mm_castpd_si128(t), 52)); }
 SPECAGG_INLINE __m128 shift_right_exponent(__m128 t) {
@@ -464,7 +471,7 @@ struct vec<T, N> {
     asm("" : "+v"(r));
 #elif SPECAGG_ISA_ID == 4
     asm("" : "+w"(r));
-#elif defined(__FMA__)
+#elif defined(__FMA__) || defined(__FMA4__)
     asm("" : "+x"(r));
 #endif
     return batch(r);
