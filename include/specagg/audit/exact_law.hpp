@@ -126,13 +126,13 @@ double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& dra
     std::vector<token_id> y;
     std::vector<decltype(draft_model(y))> q;
     std::vector<decltype(target_model(y))> p;
-    std::vector<double> scratch(1);
+    std::vector<double> scratch(verify_scratch(1, gamma));
     std::vector<emission> out(gamma + 1);
     for (std::size_t j = 0;; ++j) {
       q.push_back(draft_model(y)), p.push_back(target_model(y));
       if (j == gamma) break;
       auto row = as_row(q[j]);
-      scratch.resize(verify_scratch(row.size()));
+      scratch.resize(verify_scratch(row.size(), gamma));
       if (row.normalise() != status::ok) return 1;
       y.push_back(draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch));
     }
