@@ -112,14 +112,14 @@ std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_
   return law;
 }
 
-// One round of drafting and verification, walked completely. draft_model(prefix) and target_model(prefix) give rows after
-// a prefix of drafted tokens; verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the verifier; law(prefix)
-// the probabilities promised for the token after a prefix of emitted ones.
-// Returned: the largest |P(next token = x | text s was emitted and more follows) - pi_s(x)| over all s and x; 1 if a row
-// was refused.
+// One round of drafting and verification, walked completely. draft_model(prefix) and target_model(prefix) give rows
+// after a prefix of drafted tokens; verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the verifier;
+// law(prefix) the probabilities promised for the token after a prefix of emitted ones.
+// Returned: the largest |P(next token = x | text s was emitted and more follows) - pi_s(x)| over all s and x; 1 if a
+// row was refused.
 template <class Policy, class Draft, class Target, class Verify, class Law>
-double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model, Target&& target_model, Verify&& verify,
-                            Law&& promised, std::size_t* reused = nullptr) {
+double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model, Target&& target_model,
+                            Verify&& verify, Law&& promised, std::size_t* reused = nullptr) {
   std::map<std::vector<token_id>, double> reach;  // probability that a round's text begins so
   exhaustive_chooser chooser;
   do {

@@ -71,8 +71,8 @@ struct exp_scale {
 template <class T>
 inline constexpr T least_exponent = sizeof(T) == 4 ? -125 : -1021;
 
-// e^(x / temperature) for x <= 0 (the kernel of every softmax: x = logit - max): in [0, 1], exactly 1 at 0, 0 where it is
-// below 2^(least - 1/2), NaN for NaN.
+// e^(x / temperature) for x <= 0 (the kernel of every softmax: x = logit - max): in [0, 1], exactly 1 at 0, 0 where it
+// is below 2^(least - 1/2), NaN for NaN.
 template <class V, class T = typename V::value_type>
 SPECAGG_FUNCTION SPECAGG_INLINE V exp_scaled(V x, exp_scale<T> scale, T least = least_exponent<T>) {
   using C = detail::coefficients<T>;

@@ -10,10 +10,11 @@
 //     }
 //   };
 //
-// `at` is one token's view of the rows: q, p and their untempered confidence_q, confidence_p. What a lambda does not name
-// is not read. The same text runs lane by lane on vectors of float (fast), of double (audit), and inside a CUDA block.
-// pi must be >= 0 and sum to 1. Where rows have no law (0/0 in a normaliser), let it come out NaN: it is reported as
-// status::undefined_target. Reductions return doubles; write fma(a, b, c) where a product meets a sum (kernel/simd.hpp).
+// `at` is one token's view of the rows: q, p and their untempered confidence_q, confidence_p. What a lambda does not
+// name is not read. The same text runs lane by lane on vectors of float (fast), of double (audit), and inside a CUDA
+// block. pi must be >= 0 and sum to 1. Where rows have no law (0/0 in a normaliser), let it come out NaN: it is
+// reported as status::undefined_target. Reductions return doubles; write fma(a, b, c) where a product meets a sum
+// (kernel/simd.hpp).
 #pragma once
 #include <specagg/distribution.hpp>
 #include <specagg/kernel/sample.hpp>
@@ -115,7 +116,9 @@ class target_rows {
       else return {p.template operator()<V>(k, n)};
     }
   };
-  auto open(std::size_t begin, std::size_t count) const { return block<decltype(p_.open(0, 0))>{p_.open(begin, count)}; }
+  auto open(std::size_t begin, std::size_t count) const {
+    return block<decltype(p_.open(0, 0))>{p_.open(begin, count)};
+  }
 
  private:
   const P& p_;
@@ -164,7 +167,8 @@ SPECAGG_FUNCTION auto normalised(const Rows& rows, G g) {
 
 // What verify_token and every other consumer needs of a rule: bind(rows) gives pi(at), a vec for a vec.
 template <class Policy, class T = float>
-concept TargetPolicy = requires(const Policy& policy, const row_pair<reads_confidence<Policy>, dense_row<T>, dense_row<T>>& rows,
+concept TargetPolicy = requires(const Policy& policy,
+                                const row_pair<reads_confidence<Policy>, dense_row<T>, dense_row<T>>& rows,
                                 token_view<vec<T, 16>, reads_confidence<Policy>> at) {
   { policy.bind(rows)(at) } -> std::convertible_to<vec<T, 16>>;
 };

@@ -9,16 +9,16 @@ SPECAGG_BEGIN
 
 // Verifies a draft of g tokens.
 //   q_rows, p_rows  the rows the draft was sampled from and the target's: anything indexable, or callables, of Rows or
-//                   other Distributions. p_rows is asked for 0..g, each at most once, in order, and not beyond the first
-//                   rejection (unless overlaps are wanted); q_rows for 0..g-1, and for g (one more call of the draft
-//                   model) only if every token was accepted, a bonus is wanted and the policy reads the draft.
+//                   other Distributions. p_rows is asked for 0..g, each at most once, in order, and not beyond the
+//                   first rejection (unless overlaps are wanted); q_rows for 0..g-1, and for g (one more call of the
+//                   draft model) only if every token was accepted, a bonus is wanted and the policy reads the draft.
 //   out             at least g + 1 emissions, the first verdict.emitted of them written
 //   scratch         verify_scratch(V) doubles
-//   overlaps        empty, or g elements: filled for every drafted position, also behind a rejection, at the price of one
-//                   pass over the rows of each
+//   overlaps        empty, or g elements: filled for every drafted position, also behind a rejection, at the price of
+//                   one pass over the rows of each
 // A position whose row is invalid, or whose law does not exist, emits nothing: the prefix before it stands. A drafted
-// token outside the vocabulary, or of probability 0 under q, has not been sampled from q: it is reported; if pi gives it
-// mass it is accepted as it is, otherwise the position is drawn from pi.
+// token outside the vocabulary, or of probability 0 under q, has not been sampled from q: it is reported; if pi gives
+// it mass it is accepted as it is, otherwise the position is drawn from pi.
 template <class Policy, class QRows, class PRows, Chooser C>
 verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser,
                      std::span<emission> out, std::span<double> scratch, std::span<overlap> overlaps = {}) {
@@ -36,12 +36,12 @@ verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const
       if (!overlaps.empty()) overlaps[j] = detail::measure(rows, pi, {e, w, t});
       if (!decides) return status::ok;
       deciding = chooser.coin({stream::coin, position, drafted.start}, w, t);
-      if (deciding) {
-        ++result.accepted;
-      } else if (const status drawn = detail::draw_residual(rows, pi, 1, {stream::residual, position, drafted.start}, chooser, scratch, e);
-                 drawn != status::ok) {
-        return drawn;
+      if (!deciding) {
+        const moment m{stream::residual, position, drafted.start};
+        const status drawn = detail::draw_residual(rows, pi, 1, m, chooser, scratch, e);
+        if (drawn != status::ok) return drawn;
       }
+      result.accepted += deciding;
       out[result.emitted++] = e;
       return status::ok;
     });
