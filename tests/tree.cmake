@@ -2,6 +2,7 @@
 # What does not depend on this build's compiler and flags, and therefore runs in one preset only:
 #   tree               scripts/check-tree
 #   headers            each header alone, by each compiler; the core without exceptions and RTTI
+#   docs               the code in README.md and docs/*.md
 #   bits               bits/bits.cpp for each instruction set, compiler and -ffp-contract: the same output everywhere
 #   package            consumers: the include path alone, find_package after an installation, add_subdirectory
 #   isa                parts built for different instruction sets in one program
@@ -112,6 +113,26 @@ foreach(header IN LISTS headers)
   endif()
   foreach(compiler IN LISTS compilers)
     specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only ${flags})
+  endforeach()
+endforeach()
+
+# --- documentation: every ```cpp block of README.md and docs/ compiles behind #include <specagg/specagg.hpp> -----------
+file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
+foreach(page IN LISTS pages)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page})
+  cmake_path(GET page STEM name)
+  file(READ ${page} text)
+  string(REPLACE ";" "<semicolon>" text "${text}")
+  string(REGEX MATCHALL "\n```cpp\n[^`]*\n```" blocks "${text}")
+  set(number 0)
+  foreach(block IN LISTS blocks)
+    math(EXPR number "${number} + 1")
+    string(REGEX REPLACE "\n```cpp\n([^`]*)\n```" "\\1" code "${block}")
+    string(REPLACE "<semicolon>" ";" code "${code}")
+    file(CONFIGURE OUTPUT ${tree}/docs/${name}-${number}.cpp CONTENT "#include <specagg/specagg.hpp>\n@code@\n" @ONLY)
+    foreach(compiler IN LISTS compilers)
+      specagg_compile(docs/${name}-${number}.${compiler} ${compiler} ${tree}/docs/${name}-${number}.cpp -fsyntax-only)
+    endforeach()
   endforeach()
 endforeach()
 
