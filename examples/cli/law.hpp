@@ -6,7 +6,7 @@ namespace cli {
 
 struct law_options {
   std::string policy = "lossless", verify = "token", q, p;
-  bool batch = false, json = false;
+  bool batch = false, grid = false, json = false;
 };
 
 // specagg law: the exact law of one position under a policy and a verifier. Throws specagg::error for bad input.

@@ -55,17 +55,23 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
 }
 
 void add_law(CLI::App& app, cli::law_options& o) {
-  CLI::App* l = app.add_subcommand("law", "The exact law of the emitted token for one pair of rows, and the acceptance");
+  CLI::App* l =
+      app.add_subcommand("law", "The exact law of the emitted token for one pair of rows, and the acceptance");
   l->add_option("--policy", o.policy, "NAME or NAME:key=value,... (see below)")->capture_default_str();
   l->add_option("--verify", o.verify, "token, block, coupled or match")->capture_default_str();
   l->add_option("--q", o.q, "The draft's probabilities, separated by commas");
   l->add_option("--p", o.p, "The target's probabilities");
-  l->add_flag("--batch", o.batch, "One JSON object a line on stdin, one on stdout; a bad line gets a status and the batch goes on");
-  l->add_flag("--json", o.json, "One JSON object instead of a table");
-  l->footer(policies() +
-            "\n--batch reads {\"id\":1,\"policy\":\"token-v3\",\"params\":{\"alpha\":0.3},\"verify\":\"token\",\"q\":[...],\"p\":[...]}\n"
-            "(or q_logits and p_logits; optionally q_confidence and p_confidence) and writes\n"
-            "{\"id\":1,\"target\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.");
+  l->add_flag("--batch", o.batch,
+              "One JSON object a line on stdin, one on stdout; a bad line gets a status and the batch goes on");
+  l->add_flag("--grid", o.grid,
+              "The audit: every rule and verifier on every pair of rows of the 1/8 grid over 3 tokens, gamma 1 to 3");
+  l->add_flag("--json", o.json, "JSON instead of a table");
+  l->footer(
+      policies() +
+      "\n--batch reads "
+      "{\"id\":1,\"policy\":\"token-v3\",\"params\":{\"alpha\":0.3},\"verify\":\"token\",\"q\":[...],\"p\":[...]}\n"
+      "(or q_logits and p_logits; optionally q_confidence and p_confidence) and writes\n"
+      "{\"id\":1,\"target\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.");
   l->callback([&o] { cli::law(o); });
 }
 

@@ -62,19 +62,24 @@ const std::vector<rule>& rules() {
          return {lossy{alpha, exact ? lossy::exact : p.number("beta", lossy::exact, 1 - alpha, inf)}};
        }},
       {"lenient", "alpha=0", "lossy with beta 1",
-       [](P& p) -> any_policy { return {lossy{p.number("alpha", 0, 0, 1, true), 1}}; }},
+       [](P& p) -> any_policy {
+         return {lossy{p.number("alpha", 0, 0, 1, true), 1}};
+       }},
       {"mentored", "kl=0", "lossy with the alpha that makes KL(p || pi) = kl",
        [](P& p) -> any_policy { return {mentored{p.number("kl", 0, 0, inf)}}; }},
       {"chow", "alpha=0", "p if max q < 1 - alpha, else q", [=](P& p) -> any_policy { return {chow{any_alpha(p)}}; }},
-      {"chow-log", "alpha=0", "p if H(q) > alpha, else q", [=](P& p) -> any_policy { return {chow_log{any_alpha(p)}}; }},
-      {"diff", "alpha=0", "p if max q < max p - alpha, else q", [=](P& p) -> any_policy { return {diff{any_alpha(p)}}; }},
+      {"chow-log", "alpha=0", "p if H(q) > alpha, else q",
+       [=](P& p) -> any_policy { return {chow_log{any_alpha(p)}}; }},
+      {"diff", "alpha=0", "p if max q < max p - alpha, else q",
+       [=](P& p) -> any_policy { return {diff{any_alpha(p)}}; }},
       {"diff-log", "alpha=0", "p if H(p) < H(q) - alpha, else q",
        [=](P& p) -> any_policy { return {diff_log{any_alpha(p)}}; }},
       {"opt", "alpha=0", "p if max q < max p - alpha TV(p, q), else q",
        [=](P& p) -> any_policy { return {opt{any_alpha(p)}}; }},
       {"opt-log", "alpha=0", "p if H(p) < H(q) - alpha TV(p, q), else q",
        [=](P& p) -> any_policy { return {opt_log{any_alpha(p)}}; }},
-      {"bild", "alpha=0", "p if -sum q log p > alpha, else q", [=](P& p) -> any_policy { return {bild{any_alpha(p)}}; }},
+      {"bild", "alpha=0", "p if -sum q log p > alpha, else q",
+       [=](P& p) -> any_policy { return {bild{any_alpha(p)}}; }},
       {"token-v1", "alpha=0", "q (1-r) + eta p, r = 1 iff q(v) < max p - alpha",
        [=](P& p) -> any_policy { return {token_v1{any_alpha(p)}}; }},
       {"token-v2", "alpha=0", "q (1-r) + eta p, r = 1 iff p(v) < max p - alpha",
@@ -82,7 +87,8 @@ const std::vector<rule>& rules() {
       {"token-v3", "alpha=0", "q (1-r) + eta p, r = 1 iff p(v) < (1-alpha) max p",
        [=](P& p) -> any_policy { return {token_v3{any_alpha(p)}}; }},
       {"ensemble", "lambda=0.5", "lambda q + (1-lambda) p", [=](P& p) -> any_policy { return {ensemble{lambda(p)}}; }},
-      {"contrastive", "mu=0.1, plausibility=0, form=plain|plus", "softmax(l_p - mu l_q), or softmax((1+mu) l_p - mu l_q)",
+      {"contrastive", "mu=0.1, plausibility=0, form=plain|plus",
+       "softmax(l_p - mu l_q), or softmax((1+mu) l_p - mu l_q)",
        [](P& p) -> any_policy {
          const double mu = p.number("mu", 0.1, -inf, inf), plausibility = p.number("plausibility", 0, 0, 1);
          return {contrastive{mu, plausibility, !p.is("form", "plain") && p.is("form", "plus")}};

@@ -38,7 +38,8 @@ struct any_policy {
     std::optional<bound> b;
     ((rule.index() == I ? (void)b.emplace(std::in_place_index<I>, std::get<I>(rule).bind(rows)) : void()), ...);
     return [pi = *b](auto at) {
-      return std::visit([&](const auto& chosen) __attribute__((noinline)) { return chosen(at); }, pi);
+      return std::visit(
+          [&](const auto& chosen) __attribute__((noinline)) { return chosen(at); }, pi);
     };
   }
 };
