@@ -24,6 +24,7 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_option("--target", o.target, "GGUF file of the target model")->capture_default_str();
   g->add_option("--draft", o.draft, "GGUF file of the draft model")->capture_default_str();
   g->add_option("--policy", o.policy, "The law to emit: NAME or NAME:key=value,... (see below)")->capture_default_str();
+  g->add_option("--verify", o.verify, "How drafts are judged: token, block, match or coupled")->capture_default_str();
   g->add_option("--gamma", o.gamma, "Tokens drafted a round; 0: the target alone")
       ->check(CLI::Range(0, 62))
       ->capture_default_str();
