@@ -37,6 +37,21 @@ struct model {
       : weights(w), session(w, std::move(pool)), tokens(w->file) {}
 };
 
+// The law p by its own type: its bonus needs no row of the draft.
+template <class F>
+void with_policy(const any_policy& policy, F&& f) {
+  if (std::holds_alternative<lossless>(policy.rule)) f(lossless{});
+  else f(policy);
+}
+template <class F>
+void with_verifier(const std::string& name, std::uint64_t seed, F&& f) {
+  if (name == "token") f(token_verifier{});
+  else if (name == "block") f(block_verifier{});
+  else if (name == "match") f(match_verifier{});
+  else if (name == "coupled") f(coupled_verifier{shared_noise(seed)});
+  else throw error("--verify " + name, "", "is unknown (token, block, match, coupled are known)");
+}
+
 // What one decoding gave.
 struct decoded {
   std::vector<emission> emissions;
@@ -102,11 +117,11 @@ struct job {
       result.expected += expected_tokens(std::span(w.overlaps).first(round.drafted));
     };
     start = steady_clock::now();
-    why = std::visit(
-        [&](const auto& p) {
-          return speculative_decode(t, most, d, m, p, chooser, processor, decode, work, accept, after_round);
-        },
-        policy);
+    with_policy(policy, [&](const auto& rule) {
+      with_verifier(options.verify, options.seed, [&](const auto& verifier) {
+        why = speculative_decode(t, most, d, m, rule, chooser, processor, decode, work, accept, after_round, verifier);
+      });
+    });
     result.total_seconds = seconds_since(start);
     result.target_calls = m.calls, result.target_seconds = m.seconds;
     result.draft_calls = d.calls, result.draft_seconds = d.seconds;
@@ -139,7 +154,7 @@ comparison compare(const job& j, const any_policy& policy) {
         bar.show((i + half + 0.5 * double(d.emissions.size()) / double(j.most)) / comparison::repeats);
       };
     };
-    r.alone = j.run(lossless{}, 0, tick(0));
+    r.alone = j.run({lossless{}}, 0, tick(0));
     r.speculative = j.run(policy, j.options.gamma, tick(0.5));
     const double step = r.alone.target_seconds / double(r.alone.target_calls);
     a.push_back(1 / r.alone.tokens_per_second()), s.push_back(1 / r.speculative.tokens_per_second());
@@ -295,8 +310,8 @@ void generate(const generate_options& o) {
     }
   }
   if (o.json) {
-    out["prompt"] = prompt, out["policy"] = o.policy, out["gamma"] = o.gamma, out["temperature"] = o.sample.temperature,
-    out["seed"] = o.seed;
+    out["prompt"] = prompt, out["policy"] = o.policy, out["verify"] = o.verify, out["gamma"] = o.gamma,
+    out["temperature"] = o.sample.temperature, out["seed"] = o.seed;
     out["instruction_set"] = instruction_set, out["threads"] = o.threads, out["seconds"]["load"] = load_seconds;
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   }

@@ -10,7 +10,8 @@ namespace cli {
 
 struct generate_options {
   std::string target = SPECAGG_MODELS "/target.gguf", draft = SPECAGG_MODELS "/draft.gguf";
-  std::string policy = "lossless", prompt = "ROMEO:\nO, she doth teach the torches to burn bright!\n", prompt_file;
+  std::string policy = "lossless", verify = "token", prompt = "ROMEO:\nO, she doth teach the torches to burn bright!\n",
+              prompt_file;
   std::size_t gamma = 4, max_tokens = 200;
   specagg::sampling sample = {.temperature = 0.8};
   specagg::penalty_options penalty;

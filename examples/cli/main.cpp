@@ -8,15 +8,23 @@
 #include <specagg/error.hpp>
 
 #include "generate.hpp"
+#include "law.hpp"
 #include "policies.hpp"
 
 namespace {
+
+std::string policies() {
+  std::string all = "Policies (q: draft, p: target):\n";
+  for (const cli::rule& r : cli::rules()) all += fmt::format("  {:<11} {:<38} {}\n", r.name, r.keys, r.law);
+  return all;
+}
 
 void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g = app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
   g->add_option("--target", o.target, "GGUF file of the target model")->capture_default_str();
   g->add_option("--draft", o.draft, "GGUF file of the draft model")->capture_default_str();
   g->add_option("--policy", o.policy, "The law to emit: NAME or NAME:key=value,... (see below)")->capture_default_str();
+  g->add_option("--verify", o.verify, "How drafts are judged: token, block, match or coupled")->capture_default_str();
   g->add_option("--gamma", o.gamma, "Tokens drafted a round; 0: the target alone")
       ->check(CLI::Range(0, 62))
       ->capture_default_str();
@@ -43,10 +51,29 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_flag("--compare", o.compare,
               "Also decode with the target alone, five times each in turn; measured and predicted speed-up");
   g->add_flag("--json", o.json, "One JSON object instead of text");
-  std::string footer = "Policies (q: draft, p: target):\n";
-  for (const cli::rule& r : cli::rules()) footer += fmt::format("  {:<10} {:<22} {}\n", r.name, r.keys, r.law);
-  g->footer(footer + "\nWithout colour, {residual} and [bonus] tokens are bracketed, accepted drafts are plain.");
+  g->footer(policies() + "\nWithout colour, {residual} and [bonus] tokens are bracketed, accepted drafts are plain.");
   g->callback([&o] { cli::generate(o); });
+}
+
+void add_law(CLI::App& app, cli::law_options& o) {
+  CLI::App* l =
+      app.add_subcommand("law", "The exact law of the emitted token for one pair of rows, and the acceptance");
+  l->add_option("--policy", o.policy, "NAME or NAME:key=value,... (see below)")->capture_default_str();
+  l->add_option("--verify", o.verify, "token, block, coupled or match")->capture_default_str();
+  l->add_option("--q", o.q, "The draft's probabilities, separated by commas");
+  l->add_option("--p", o.p, "The target's probabilities");
+  l->add_flag("--batch", o.batch,
+              "One JSON object a line on stdin, one on stdout; a bad line gets a status and the batch goes on");
+  l->add_flag("--grid", o.grid,
+              "The audit: every rule and verifier on every pair of rows of the 1/8 grid over 3 tokens, gamma 1 to 3");
+  l->add_flag("--json", o.json, "JSON instead of a table");
+  l->footer(
+      policies() +
+      "\n--batch reads "
+      "{\"id\":1,\"policy\":\"token-v3\",\"params\":{\"alpha\":0.3},\"verify\":\"token\",\"q\":[...],\"p\":[...]}\n"
+      "(or q_logits and p_logits; optionally q_confidence and p_confidence) and writes\n"
+      "{\"id\":1,\"target\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.");
+  l->callback([&o] { cli::law(o); });
 }
 
 }  // namespace
@@ -56,7 +83,9 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", SPECAGG_VERSION);
   app.require_subcommand(1);
   cli::generate_options generate;
+  cli::law_options law;
   add_generate(app, generate);
+  add_law(app, law);
   try {
     app.parse(argc, argv);
     return 0;

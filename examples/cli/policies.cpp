@@ -49,28 +49,79 @@ void parameters::none_left(const std::string& known) const {
 
 const std::vector<rule>& rules() {
   using namespace specagg;
+  using P = parameters;
+  const auto any_alpha = [](P& p) { return p.number("alpha", 0, -inf, inf); };
+  const auto lambda = [](P& p) { return p.number("lambda", 0.5, 0, 1); };
+  const auto realign = [](P& p) -> any_policy { return {geometric{p.number("lambda", 0.5, -inf, inf)}}; };
   static const std::vector<rule> all = {
-      {"lossless", "", "pi = p", [](parameters&) { return any_policy(lossless{}); }},
+      {"lossless", "", "p", [](P&) -> any_policy { return {lossless{}}; }},
       {"lossy", "alpha=0, beta=exact", "min(q, p/(1-alpha)) + (R/S) (p/beta - q)+",
-       [](parameters& p) {
+       [](P& p) -> any_policy {
          const double alpha = p.number("alpha", 0, 0, 1, true);
          const bool exact = p.is("beta", "exact");
-         return any_policy(lossy{alpha, exact ? lossy::exact : p.number("beta", lossy::exact, 1 - alpha, inf)});
+         return {lossy{alpha, exact ? lossy::exact : p.number("beta", lossy::exact, 1 - alpha, inf)}};
        }},
+      {"lenient", "alpha=0", "lossy with beta 1",
+       [](P& p) -> any_policy {
+         return {lossy{p.number("alpha", 0, 0, 1, true), 1}};
+       }},
+      {"mentored", "kl=0", "lossy with the alpha that makes KL(p || pi) = kl",
+       [](P& p) -> any_policy { return {mentored{p.number("kl", 0, 0, inf)}}; }},
+      {"chow", "alpha=0", "p if max q < 1 - alpha, else q", [=](P& p) -> any_policy { return {chow{any_alpha(p)}}; }},
+      {"chow-log", "alpha=0", "p if H(q) > alpha, else q",
+       [=](P& p) -> any_policy { return {chow_log{any_alpha(p)}}; }},
+      {"diff", "alpha=0", "p if max q < max p - alpha, else q",
+       [=](P& p) -> any_policy { return {diff{any_alpha(p)}}; }},
+      {"diff-log", "alpha=0", "p if H(p) < H(q) - alpha, else q",
+       [=](P& p) -> any_policy { return {diff_log{any_alpha(p)}}; }},
       {"opt", "alpha=0", "p if max q < max p - alpha TV(p, q), else q",
-       [](parameters& p) { return any_policy(opt{p.number("alpha", 0, -inf, inf)}); }},
-      {"token-v3", "alpha=0", "q (1-r) + eta p, r(v) = 1 iff p(v) < (1-alpha) max p",
-       [](parameters& p) { return any_policy(token_v3{p.number("alpha", 0, -inf, inf)}); }},
-      {"ensemble", "lambda=0.5", "lambda q + (1-lambda) p",
-       [](parameters& p) { return any_policy(ensemble{p.number("lambda", 0.5, 0, 1)}); }},
+       [=](P& p) -> any_policy { return {opt{any_alpha(p)}}; }},
+      {"opt-log", "alpha=0", "p if H(p) < H(q) - alpha TV(p, q), else q",
+       [=](P& p) -> any_policy { return {opt_log{any_alpha(p)}}; }},
+      {"bild", "alpha=0", "p if -sum q log p > alpha, else q",
+       [=](P& p) -> any_policy { return {bild{any_alpha(p)}}; }},
+      {"token-v1", "alpha=0", "q (1-r) + eta p, r = 1 iff q(v) < max p - alpha",
+       [=](P& p) -> any_policy { return {token_v1{any_alpha(p)}}; }},
+      {"token-v2", "alpha=0", "q (1-r) + eta p, r = 1 iff p(v) < max p - alpha",
+       [=](P& p) -> any_policy { return {token_v2{any_alpha(p)}}; }},
+      {"token-v3", "alpha=0", "q (1-r) + eta p, r = 1 iff p(v) < (1-alpha) max p",
+       [=](P& p) -> any_policy { return {token_v3{any_alpha(p)}}; }},
+      {"ensemble", "lambda=0.5", "lambda q + (1-lambda) p", [=](P& p) -> any_policy { return {ensemble{lambda(p)}}; }},
+      {"contrastive", "mu=0.1, plausibility=0, form=plain|plus",
+       "softmax(l_p - mu l_q), or softmax((1+mu) l_p - mu l_q)",
+       [](P& p) -> any_policy {
+         const double mu = p.number("mu", 0.1, -inf, inf), plausibility = p.number("plausibility", 0, 0, 1);
+         return {contrastive{mu, plausibility, !p.is("form", "plain") && p.is("form", "plus")}};
+       }},
+      {"geometric", "lambda=0.5", "norm(q^lambda p^(1-lambda))", realign},
+      {"realign", "lambda=0.5", "softmax(lambda l_q + (1-lambda) l_p), the same", realign},
+      {"power", "lambda=0.5, rho=1", "norm((lambda q^rho + (1-lambda) p^rho)^(1/rho))",
+       [=](P& p) -> any_policy {
+         const double weight = lambda(p);
+         return {power{weight, p.number("rho", 1, -inf, inf)}};
+       }},
+      {"min", "", "norm(min(q, p))", [](P&) -> any_policy { return {minimum<>{}}; }},
+      {"max", "", "norm(max(q, p))", [](P&) -> any_policy { return {maximum<>{}}; }},
   };
   return all;
+}
+
+any_policy make_policy(const std::string& input, const std::string& name, std::map<std::string, std::string> values) {
+  std::vector<std::string> names;
+  for (const rule& r : rules()) {
+    names.push_back(r.name);
+    if (r.name != name) continue;
+    parameters p(input, std::move(values));
+    const any_policy policy = r.make(p);
+    p.none_left(r.keys);
+    return policy;
+  }
+  throw specagg::error(input, "policy", fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(names, ", ")));
 }
 
 any_policy parse_policy(const std::string& text) {
   const std::string input = "--policy " + text;
   const auto colon = text.find(':');
-  const std::string name = text.substr(0, colon);
   std::map<std::string, std::string> values;
   for (std::size_t i = colon; i != std::string::npos;) {
     const auto end = text.find(',', ++i);
@@ -82,16 +133,7 @@ any_policy parse_policy(const std::string& text) {
       throw specagg::error(input, item.substr(0, equals), "is given twice");
     i = end;
   }
-  std::vector<std::string> names;
-  for (const rule& r : rules()) {
-    names.push_back(r.name);
-    if (r.name != name) continue;
-    parameters p(input, values);
-    const any_policy policy = r.make(p);
-    p.none_left(r.keys);
-    return policy;
-  }
-  throw specagg::error(input, "name", fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(names, ", ")));
+  return make_policy(input, text.substr(0, colon), std::move(values));
 }
 
 }  // namespace cli

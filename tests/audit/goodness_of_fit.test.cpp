@@ -20,8 +20,8 @@ constexpr double planned_tests = 16, false_alarm = 1e-6 / planned_tests;
 
 // Counts of the texts of `length` tokens that speculative_decode emits for requests 0..n-1 through real random streams,
 // against the joint law of the target. `streams(request)` makes the chooser.
-template <class Policy, class Streams>
-fit joint_fit(const Policy& policy, std::size_t gamma, std::size_t n, Streams streams) {
+template <class Policy, class Streams, class Verifier = token_verifier>
+fit joint_fit(const Policy& policy, std::size_t gamma, std::size_t n, Streams streams, const Verifier& verifier = {}) {
   using T = double;
   constexpr std::size_t vocabulary = 3, length = 5;
   std::map<std::vector<token_id>, double> seen;
@@ -36,7 +36,7 @@ fit joint_fit(const Policy& policy, std::size_t gamma, std::size_t n, Streams st
     auto chooser = streams(request);
     const status s = speculative_decode(
         t, length, d, m, policy, chooser, none, {.gamma = gamma}, work, [](const emission&) { return true; },
-        [](auto&&...) {});
+        [](auto&&...) {}, verifier);
     if (s != status::ok) return {.passed = false};
     seen[{buffer.begin() + 1, buffer.begin() + 1 + length}] += 1;
   }
@@ -99,6 +99,40 @@ TEST_CASE("many rounds through the production streams emit the joint law") {
     CHECK(a.detectable < 0.02);  // what a pass is worth
     CHECK(c.detectable < 0.02);
   }
+}
+namespace {
+// Block verification's noise beyond the accepted prefix is seen again by the next round if numbers are keyed by position
+// alone.
+struct without_start {
+  random_streams inner;
+  bool coin(moment m, double w, double t) { return inner.coin({m.use, m.position, 0}, w, t); }
+  template <class W>
+  token_id draw(moment m, const W& w) {
+    return inner.draw({m.use, m.position, 0}, w);
+  }
+};
+}  // namespace
+TEST_CASE("block verification over many rounds emits the joint law; with noise keyed by position alone it does not") {
+  const std::size_t n = 400000;
+  const fit a = joint_fit(
+      lossless{}, 3, n, [](std::size_t request) { return random_streams(5, request); }, block_verifier{});
+  const fit b = joint_fit(
+      token_v3{0.4}, 2, n, [](std::size_t request) { return random_streams(6, request); }, block_verifier{});
+  const fit broken = joint_fit(
+      lossless{}, 3, n, [](std::size_t request) { return without_start{random_streams(5, request)}; },
+      block_verifier{});
+  report("block, lossless", a), report("block, token-v3", b), report("block, keyed by position alone", broken);
+  CHECK(a.passed);
+  CHECK(b.passed);
+  CHECK(a.detectable < 0.013);
+  CHECK_FALSE(broken.passed);
+}
+TEST_CASE("exact-match verification emits the joint law over many rounds") {
+  const std::size_t n = 100000;
+  const auto streams = [](std::size_t request) { return random_streams(8, request); };
+  const fit a = joint_fit(lossless{}, 3, n, streams, match_verifier{});
+  CHECK(a.passed);
+  report("match, lossless", a);
 }
 TEST_CASE("mutant: a residual drawn with the draft's noise fails the planned fit") {
   const fit f =

@@ -126,24 +126,24 @@ double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& dra
     std::vector<token_id> y;
     std::vector<decltype(draft_model(y))> q;
     std::vector<decltype(target_model(y))> p;
-    std::vector<double> scratch(1);
+    std::vector<double> scratch(verify_scratch(1, gamma));
     std::vector<emission> out(gamma + 1);
     for (std::size_t j = 0;; ++j) {
       q.push_back(draft_model(y)), p.push_back(target_model(y));
       if (j == gamma) break;
       auto row = as_row(q[j]);
-      scratch.resize(verify_scratch(row.size()));
+      scratch.resize(verify_scratch(row.size(), gamma));
       if (row.normalise() != status::ok) return 1;
       y.push_back(draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch));
     }
     const verdict v = verify(draft{y, 0}, q, p, policy, chooser, std::span(out), std::span(scratch));
-    if (v.why != status::ok) return 1;
     std::vector<token_id> text;
     reach[text] += chooser.probability;
     for (std::size_t i = 0; i < v.emitted; ++i) {
       text.push_back(out[i].token);
       reach[text] += chooser.probability;
     }
+    if (v.why != status::ok && !(v.why == status::undefined_target && promised(text).empty())) return 1;
     if (reused) *reused += chooser.reused;
   } while (chooser.next());
 
@@ -156,6 +156,12 @@ double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& dra
       auto longer = prefix;
       longer.push_back(token_id(x));
       if (const auto found = reach.find(longer); found != reach.end()) follows += next[x] = found->second;
+    }
+    if (law.empty() && prefix.size() <= gamma) {  // undefined: reported, and nothing emitted
+      bool emitted = false;
+      for (const auto& [text, unused] : reach)
+        emitted |= text.size() == prefix.size() + 1 && std::equal(prefix.begin(), prefix.end(), text.begin());
+      if (emitted) return 1;
     }
     if (follows > 0)
       for (std::size_t x = 0; x < law.size(); ++x) worst = std::max(worst, std::fabs(next[x] / follows - law[x]));

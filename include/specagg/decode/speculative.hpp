@@ -7,9 +7,49 @@
 
 #include <specagg/logit_source.hpp>
 #include <specagg/process.hpp>
+#include <specagg/verify/block.hpp>
+#include <specagg/verify/coupled.hpp>
+#include <specagg/verify/match.hpp>
 #include <specagg/verify/token.hpp>
 
 SPECAGG_BEGIN
+
+// How a round draws its drafts, and how it judges them. A coupled draft is judged by coupled verification alone.
+struct token_verifier {
+  template <Row R, Chooser C>
+  token_id propose(const R& q, moment m, C& chooser, std::span<double> scratch) const {
+    return draw(q, m, chooser, scratch);
+  }
+  template <class... A>
+  verdict verify(const draft& drafted, A&&... a) const {
+    return verify_token(drafted, a...);
+  }
+};
+struct block_verifier : token_verifier {
+  template <class... A>
+  verdict verify(const draft& drafted, A&&... a) const {
+    return verify_block(drafted, a...);
+  }
+};
+struct match_verifier : token_verifier {
+  template <class... A>
+  verdict verify(const draft& drafted, A&&... a) const {
+    return verify_match(drafted, a...);
+  }
+};
+struct coupled_verifier {  // no overlaps: they stay 0
+  shared_noise noise;
+  template <Row R, class C>
+  token_id propose(const R& q, moment m, C&, std::span<double>) const {
+    return race(q, noise, m.position);
+  }
+  template <class Q, class P, class Policy, class C>
+  verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy, C&, std::span<emission> out,
+                 std::span<double>, std::span<overlap> overlaps) const {
+    std::ranges::fill(overlaps, overlap{});
+    return verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
+  }
+};
 
 struct decode_options {
   std::size_t gamma = 4;  // tokens drafted a round; 0: the target alone
@@ -28,10 +68,10 @@ struct text {
 template <class T>
 struct speculative_workspace {
   std::size_t vocabulary, gamma;
-  std::vector<T> draft_logits, target_logits;  // (gamma + 1) x V each
-  std::vector<processed_row<T>> draft_rows;    // gamma + 1
-  std::vector<emission> emissions;             // gamma + 1
-  std::vector<overlap> overlaps;               // gamma
+  std::vector<T> draft_logits, target_logits;             // (gamma + 1) x V each
+  std::vector<processed_row<T>> draft_rows, target_rows;  // gamma + 1 each
+  std::vector<emission> emissions;                        // gamma + 1
+  std::vector<overlap> overlaps;                          // gamma
   std::vector<double> scratch;
 
   speculative_workspace(std::size_t vocab_size, std::size_t most_drafted)
@@ -40,9 +80,10 @@ struct speculative_workspace {
         draft_logits((gamma + 1) * vocabulary),
         target_logits((gamma + 1) * vocabulary),
         draft_rows(gamma + 1),
+        target_rows(gamma + 1),
         emissions(gamma + 1),
         overlaps(gamma),
-        scratch(verify_scratch(vocabulary)) {}
+        scratch(verify_scratch(vocabulary, gamma)) {}
   std::span<T> draft_row(std::size_t j) { return std::span(draft_logits).subspan(j * vocabulary, vocabulary); }
   std::span<T> target_row(std::size_t j) { return std::span(target_logits).subspan(j * vocabulary, vocabulary); }
 };
@@ -64,10 +105,10 @@ void truncate(text& t, std::size_t n, D& draft_model, M& target_model, P& proces
 
 // Appends 1 to most tokens to the text (0 only if `why` is not ok). The models may have seen any prefix of the text;
 // the processor has been pushed all of it. Working memory is the workspace; no allocation.
-template <LogitSource D, LogitSource M, class Policy, Chooser C, class P>
+template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier>
 speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
                                      C& chooser, P& processor, const decode_options& options,
-                                     speculative_workspace<typename M::value_type>& work) {
+                                     speculative_workspace<typename M::value_type>& work, const V& verifier = {}) {
   using T = typename M::value_type;
   static_assert(std::same_as<typename D::value_type, T>, "specagg: both models must give logits of one type");
   speculative_result result;
@@ -101,7 +142,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     failed = draft_row(g);
     if (failed != status::ok) break;
     const moment m{stream::draft, std::uint32_t(start + g), std::uint32_t(start)};
-    const token_id y = draw(work.draft_rows[g], m, chooser, work.scratch);
+    const token_id y = verifier.propose(work.draft_rows[g], m, chooser, work.scratch);
     if (y == no_token) break;
     t.tokens[start + g++] = y;
     processor.push(y);
@@ -132,10 +173,14 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     }
     return work.draft_rows[j];
   };
-  const auto p_rows = [&](std::size_t j) { return processed_row<T>(work.target_row(j), options.sample); };
+  for (std::size_t j = 0; j <= g; ++j) work.target_rows[j] = processed_row<T>(work.target_row(j), options.sample);
+  const auto p_rows = [&](std::size_t j) -> const processed_row<T>& {
+    (void)work.target_rows[j].normalise(reads_confidence<Policy>);  // once, though a verifier may ask several times
+    return work.target_rows[j];
+  };
   const draft drafted{t.tokens.subspan(start, g), std::uint32_t(start), options.end_of_text};
   const auto overlaps = options.overlaps ? std::span(work.overlaps).first(g) : std::span<overlap>();
-  const verdict v = verify_token(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, overlaps);
+  const verdict v = verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, overlaps);
 
   // Commit, roll back.
   for (std::size_t i = 0; i < v.emitted; ++i) {
@@ -153,14 +198,16 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
 // Rounds until `most` tokens were appended, the text ended, accept(emission) said false (that token is the last one
 // kept; whatever the round emitted behind it is taken back), or a round could not go on.
 // after_round(result, workspace), if given, sees each round.
-template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class Accept, class AfterRound>
+template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class Accept, class AfterRound,
+          class V = token_verifier>
 status speculative_decode(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy, C& chooser,
                           P& processor, const decode_options& options,
                           speculative_workspace<typename M::value_type>& work, Accept&& accept,
-                          AfterRound&& after_round) {
+                          AfterRound&& after_round, const V& verifier = {}) {
   for (std::size_t left = most; left > 0;) {
     const std::size_t before = t.size;
-    const auto round = speculative_round(t, left, draft_model, target_model, policy, chooser, processor, options, work);
+    const auto round =
+        speculative_round(t, left, draft_model, target_model, policy, chooser, processor, options, work, verifier);
     after_round(round, work);
     for (std::size_t i = 0; i < round.emitted; ++i) {
       if (accept(work.emissions[i]) && work.emissions[i].token != options.end_of_text) continue;

@@ -123,7 +123,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log(vec<T, N> x) {
 
 // x^y for x >= 0 as exp(y log x): x^0 = 1 for any x, and so is 1^y for finite y.
 template <class T, int N>
-SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> pow(vec<T, N> x, vec<T, N> y) {
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> pow(vec<T, N> x, std::type_identity_t<vec<T, N>> y) {
   return select(y == vec<T, N>(0), vec<T, N>(1), exp(y * log(x)));
 }
 

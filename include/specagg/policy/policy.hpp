@@ -124,6 +124,47 @@ class target_rows {
   const P& p_;
 };
 
+// ---- words for equations ---------------------------------------------------------------------------------------------
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr bool is_finite(double x) { return x > -infinity && x < infinity; }
+template <class Weights>
+constexpr bool all_finite(const Weights& w) {
+  for (const double x : w)
+    if (!is_finite(x)) return false;
+  return true;
+}
+template <class Weights>
+constexpr bool is_convex(const Weights& w) {
+  double sum = 0;
+  for (const double x : w) {
+    if (!(x >= 0)) return false;
+    sum += x;
+  }
+  return sum > 1 - 1e-9 && sum < 1 + 1e-9;
+}
+
+// pi of a deferral rule: the target's row if it defers, else the draft's.
+SPECAGG_FUNCTION inline auto target_if(bool defer) {
+  return [=](auto at) { return select(defer, at.p, at.q); };
+}
+// w log x, with 0 log 0 = 0.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE V weighted_log(V w, V x) {
+  return select(w == V(0), V(0), w * log(x));
+}
+// One token's share of the entropy, -x log x.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE V entropy_term(V x) {
+  return weighted_log(-x, x);
+}
+// pi = g / sum g; NaN, hence undefined, where no token has weight.
+template <class Rows, class G>
+SPECAGG_FUNCTION auto normalised(const Rows& rows, G g) {
+  const double scale = 1 / rows.sum(g);
+  return [=](auto at) { return g(at) * scale; };
+}
+
 // What verify_token and every other consumer needs of a rule: bind(rows) gives pi(at), a vec for a vec.
 template <class Policy, class T = float>
 concept TargetPolicy = requires(const Policy& policy,

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// specagg law: which token comes out, with what probability, computed by walking every branch of the verifier.
+#include "law.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include <specagg/audit/coupled_law.hpp>
+#include <specagg/audit/exact_law.hpp>
+#include <specagg/error.hpp>
+#include <specagg/format.hpp>
+
+#include "policies.hpp"
+#include "terminal.hpp"
+
+namespace cli {
+namespace {
+
+using namespace specagg;
+using json = nlohmann::json;
+using numbers = std::vector<double>;
+
+struct result {
+  status why = status::ok;
+  numbers target, law;
+  double acceptance = 0;
+};
+
+// The law of the token that stands at the first position of the text: drafted by q, judged by `verify`.
+template <class Policy, class R, class Verify>
+numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify, double& acceptance, status& why) {
+  const std::size_t size = q.size();
+  numbers law(size), scratch(verify_scratch(size, 1));
+  exhaustive_chooser chooser;
+  acceptance = 0;
+  do {
+    auto row = q;
+    why = row.normalise();
+    if (why != status::ok) return {};
+    const token_id y = draw(row, {stream::draft, 0, 0}, chooser, scratch);
+    emission out[2];
+    const verdict v =
+        verify(draft{{&y, 1}, 0, no_token, false}, std::array{q}, std::array{p}, policy, chooser, out, scratch);
+    if (v.why != status::ok) return why = v.why, numbers();
+    law[std::size_t(out[0].token)] += chooser.probability;
+    if (v.accepted) acceptance += chooser.probability;
+  } while (chooser.next());
+  return law;
+}
+
+// Rows as the policy sees them: probabilities, and the untempered ones behind them.
+using row = confident_row<dense_row<double>, dense_row<double>>;
+row with_confidence(const numbers& x, const numbers& confidence) {
+  return {dense_row<double>(x), dense_row<double>(confidence)};
+}
+
+result law_of(const any_policy& policy, const std::string& verifier, const row& q, const row& p) {
+  result r;
+  r.target = target_law(policy, q, p, &r.why);
+  if (r.why != status::ok) return r;
+  if (verifier == "coupled") {  // no chooser to walk: the joint law in closed form, summed over the drafts
+    row drafted = q;
+    if (r.why = drafted.normalise(); r.why != status::ok) return r;
+    numbers probabilities(q.size());
+    for (std::size_t v = 0; v < q.size(); ++v) probabilities[v] = drafted[v];
+    const numbers joint = coupled_joint_law(probabilities, r.target);
+    r.law.resize(q.size());
+    for (std::size_t i = 0; i < joint.size(); ++i) r.law[i % q.size()] += joint[i];
+    r.acceptance = coupled_acceptance(probabilities, r.target);
+  } else if (verifier == "block") {
+    r.law = emitted_law(
+        policy, q, p, [](auto&&... a) { return verify_block(a...); }, r.acceptance, r.why);
+  } else if (verifier == "match") {
+    r.law = emitted_law(
+        policy, q, p, [](auto&&... a) { return verify_match(a...); }, r.acceptance, r.why);
+  } else {
+    r.law = emitted_law(
+        policy, q, p, [](auto&&... a) { return verify_token(a...); }, r.acceptance, r.why);
+  }
+  return r;
+}
+
+void check_verifier(const std::string& input, const std::string& name) {
+  for (const char* known : {"token", "block", "coupled", "match"})
+    if (name == known) return;
+  throw error(input, "verify", "\"" + name + "\" is unknown (token, block, coupled, match are known)");
+}
+
+numbers parse_row(const char* option, const std::string& text) {
+  numbers row;
+  for (std::size_t i = 0; i <= text.size();) {
+    const std::size_t end = std::min(text.find(',', i), text.size());
+    double x = 0;
+    const auto [stop, failure] = std::from_chars(text.data() + i, text.data() + end, x);
+    if (failure != std::errc() || stop != text.data() + end)
+      throw error(option, fmt::format("entry {}", row.size()),
+                  fmt::format("\"{}\" is not a number", text.substr(i, end - i)));
+    row.push_back(x);
+    i = end + 1;
+  }
+  return row;
+}
+
+json number(double x) { return std::isfinite(x) ? json(x) : json(fmt::format("{}", x)); }
+json list(const numbers& x) {
+  json out = json::array();
+  for (const double v : x) out.push_back(number(v));
+  return out;
+}
+
+// ---- one JSON object a line ------------------------------------------------------------------------------------------
+
+numbers row_in(const json& line, const std::string& key) {
+  if (!line.contains(key)) throw error(key, "", "is missing");
+  const json& in = line[key];
+  if (!in.is_array() || in.empty()) throw error(key, "", "is not a list of numbers");
+  numbers row;
+  for (const json& x : in) {
+    if (x.is_number()) row.push_back(x.get<double>());
+    else if (x == "-inf") row.push_back(-infinity);
+    else throw error(key, fmt::format("entry {}", row.size()), "is not a number");
+  }
+  return row;
+}
+
+json answer(const json& line) {
+  if (!line.is_object()) throw error("line", "", "is not a JSON object");
+  for (const auto& [key, value] : line.items())
+    if (std::string(" id policy params verify q p q_logits p_logits q_confidence p_confidence expect ")
+            .find(" " + key + " ") == std::string::npos)
+      throw error("key", key, "is unknown");
+  std::map<std::string, std::string> values;
+  const json params = line.value("params", json::object());
+  if (!params.is_object()) throw error("params", "", "is not a JSON object");
+  for (const auto& [key, value] : params.items()) {
+    if (!value.is_number() && !value.is_string()) throw error("params", key, "is neither a number nor a word");
+    values[key] = value.is_string() ? value.get<std::string>() : fmt::format("{}", value.get<double>());
+  }
+  if (!line.contains("policy") || !line["policy"].is_string()) throw error("policy", "", "is missing");
+  const any_policy policy = make_policy("params", line["policy"].get<std::string>(), values);
+  if (line.contains("verify") && !line["verify"].is_string()) throw error("verify", "", "is not a word");
+  const std::string verifier = line.value("verify", "token");
+  check_verifier("line", verifier);
+  // Logits become probabilities first; given probabilities may come with untempered ones.
+  status why = status::ok;
+  const auto row_of = [&](const std::string& key) {
+    numbers x = row_in(line, line.contains(key + "_logits") ? key + "_logits" : key);
+    if (!line.contains(key + "_logits")) return x;
+    softmax_row<double> softmax(x);
+    if (const status s = softmax.normalise(); s != status::ok) why = s;
+    numbers probabilities(x.size());
+    for (std::size_t v = 0; v < x.size(); ++v) probabilities[v] = softmax[v];
+    return probabilities;
+  };
+  const auto confidence_of = [&](const std::string& key, const numbers& x) {
+    return line.contains(key + "_confidence") ? row_in(line, key + "_confidence") : x;
+  };
+  const numbers q = row_of("q"), p = row_of("p"), qc = confidence_of("q", q), pc = confidence_of("p", p);
+  if (why != status::ok) return {{"status", name(why)}};
+  const result r = law_of(policy, verifier, with_confidence(q, qc), with_confidence(p, pc));
+  if (r.why != status::ok) return {{"status", name(r.why)}};
+  return {{"target", list(r.target)}, {"law", list(r.law)}, {"acceptance", r.acceptance}, {"status", "ok"}};
+}
+
+void batch() {
+  std::string text;
+  while (std::getline(std::cin, text)) {
+    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    json out, id;
+    try {
+      const json line = json::parse(text);
+      if (line.is_object() && line.contains("id")) id = line["id"];
+      out = answer(line);
+    } catch (const json::exception& e) {
+      out = {{"status", std::string("not JSON: ") + e.what()}};
+    } catch (const std::exception& e) {
+      out = {{"status", e.what()}};
+    }
+    json ordered = {{"id", id}};
+    ordered.update(out);
+    fmt::print("{}\n", ordered.dump(-1, ' ', false, json::error_handler_t::replace));
+  }
+}
+
+// ---- every rule, every verifier, every pair of the grid --------------------------------------------------------------
+
+// All distributions over 3 tokens whose probabilities are multiples of 1/8.
+std::vector<numbers> eighths() {
+  std::vector<numbers> all;
+  for (int a = 0; a <= 8; ++a)
+    for (int b = 0; a + b <= 8; ++b) all.push_back({a / 8.0, b / 8.0, (8 - a - b) / 8.0});
+  return all;
+}
+
+// Drafts of gamma tokens: one pair of rows at the first position, another of the grid, depending on the tokens before, at
+// each later one. The largest error of a conditional law over all pairs; undefined targets must be reported as such.
+template <class Verify>
+double worst_on_grid(const any_policy& policy, std::size_t gamma, const std::vector<numbers>& grid,
+                     std::size_t& undefined, Verify verify) {
+  const std::size_t n = grid.size();
+  double worst = 0;
+  for (std::size_t i = 0; i < n * n; ++i) {
+    const auto pair_after = [&](const std::vector<token_id>& prefix) {
+      std::size_t k = i;
+      for (const token_id t : prefix) k = (k * 31 + std::size_t(t) * 577 + 101) % (n * n);
+      return k;
+    };
+    const auto q = [&](const std::vector<token_id>& prefix) { return dense_row<double>(grid[pair_after(prefix) / n]); };
+    const auto p = [&](const std::vector<token_id>& prefix) { return dense_row<double>(grid[pair_after(prefix) % n]); };
+    const auto promised = [&](const std::vector<token_id>& prefix) { return target_law(policy, q(prefix), p(prefix)); };
+    undefined += promised({}).empty();
+    worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, promised));
+  }
+  return worst;
+}
+
+double worst_coupled(const any_policy& policy, const std::vector<numbers>& grid, std::size_t& undefined) {
+  double worst = 0;
+  for (const numbers& q : grid)
+    for (const numbers& p : grid) {
+      const numbers pi = target_law(policy, dense_row<double>(q), dense_row<double>(p));
+      if (pi.empty()) {
+        ++undefined;
+        continue;
+      }
+      const numbers joint = coupled_joint_law(q, pi);
+      for (std::size_t i = 0; i < 3; ++i) {
+        double row = 0, column = 0;
+        for (std::size_t j = 0; j < 3; ++j) row += joint[3 * i + j], column += joint[3 * j + i];
+        worst = std::max({worst, std::abs(row - q[i]), std::abs(column - pi[i])});
+      }
+    }
+  return worst;
+}
+
+void grid(const law_options& o) {
+  const std::vector<numbers> rows = eighths();
+  const std::vector<std::string> policies = {"lossless",
+                                             "lossy:alpha=0.25",
+                                             "lossy:alpha=0.3,beta=0.8",
+                                             "lossy:alpha=0.3,beta=5",
+                                             "lenient:alpha=0.4",
+                                             "mentored:kl=0.05",
+                                             "chow:alpha=0.4",
+                                             "chow-log:alpha=0.9",
+                                             "diff:alpha=0.1",
+                                             "diff-log:alpha=0.1",
+                                             "opt:alpha=0.4",
+                                             "opt-log:alpha=0.3",
+                                             "bild:alpha=1.2",
+                                             "token-v1:alpha=0.3",
+                                             "token-v2:alpha=0.3",
+                                             "token-v3:alpha=0.3",
+                                             "ensemble:lambda=0.3",
+                                             "contrastive:mu=0.3",
+                                             "contrastive:mu=0.3,plausibility=0.2",
+                                             "contrastive:mu=0.3,form=plus",
+                                             "geometric:lambda=0.3",
+                                             "realign:lambda=1.5",
+                                             "power:lambda=0.3,rho=2",
+                                             "power:lambda=0.3,rho=-1",
+                                             "power:lambda=0.3,rho=0",
+                                             "min",
+                                             "max"};
+  json table = json::array();
+  progress bar("enumerating");
+  if (!o.json)
+    fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12}\n", "policy", "verify", "pairs", "gamma", "undefined",
+               "worst error");
+  std::size_t done = 0;
+  for (const std::string& text : policies)
+    for (const char* verifier : {"token", "block", "match", "coupled"}) {
+      const any_policy policy = parse_policy(text);
+      double worst = 0;
+      std::size_t undefined = 0;
+      const std::string v = verifier;
+      for (std::size_t gamma = 1; gamma <= 3 && v != "coupled"; ++gamma) {
+        undefined = 0;
+        const auto check = [&](auto verify) {
+          worst = std::max(worst, worst_on_grid(policy, gamma, rows, undefined, verify));
+        };
+        if (v == "token") check([](auto&&... a) { return verify_token(a...); });
+        else if (v == "block") check([](auto&&... a) { return verify_block(a...); });
+        else check([](auto&&... a) { return verify_match(a...); });
+      }
+      if (v == "coupled") worst = worst_coupled(policy, rows, undefined);
+      table.push_back({{"policy", text},
+                       {"verify", v},
+                       {"pairs", rows.size() * rows.size()},
+                       {"undefined", undefined},
+                       {"worst_error", worst}});
+      if (!o.json)
+        bar.clear(), fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12.1e}\n", text, v, rows.size() * rows.size(),
+                                v == "coupled" ? "joint law" : "1, 2, 3", undefined, worst);
+      bar.show(double(++done) / double(4 * policies.size()));
+    }
+  if (o.json) fmt::print("{}\n", table.dump(2));
+}
+
+void print_table(const result& r, const numbers& q, const numbers& p) {
+  fmt::print("{:>6} {:>12} {:>12} {:>12} {:>12}\n", "token", "q", "p", "target", "emitted");
+  for (std::size_t v = 0; v < q.size(); ++v)
+    fmt::print("{:>6} {:>12.9f} {:>12.9f} {:>12.9f} {:>12.9f}  {}\n", v, q[v], p[v], r.target[v], r.law[v],
+               coloured(fmt::fg(fmt::terminal_color::green), std::string(std::size_t(40 * r.law[v] + 0.5), '#')));
+  double worst = 0;
+  for (std::size_t v = 0; v < q.size(); ++v) worst = std::max(worst, std::abs(r.target[v] - r.law[v]));
+  fmt::print("acceptance {:.9f}, largest |emitted - target| {:.1e}\n", r.acceptance, worst);
+}
+
+}  // namespace
+
+void law(const law_options& o) {
+  if (o.batch) return batch();
+  if (o.grid) return grid(o);
+  const any_policy policy = parse_policy(o.policy);
+  check_verifier("--verify " + o.verify, o.verify);
+  if (o.q.empty() || o.p.empty())
+    throw error(o.q.empty() ? "--q" : "--p", "", "is missing (probabilities, separated by commas)");
+  const numbers q = parse_row("--q", o.q), p = parse_row("--p", o.p);
+  const result r = law_of(policy, o.verify, with_confidence(q, q), with_confidence(p, p));
+  if (r.why != status::ok) throw error("law", "--q, --p", std::string(name(r.why)));
+  if (o.json)
+    fmt::print("{}\n", json{{"policy", o.policy},
+                            {"verify", o.verify},
+                            {"target", list(r.target)},
+                            {"law", list(r.law)},
+                            {"acceptance", r.acceptance},
+                            {"status", "ok"}}
+                           .dump(2));
+  else print_table(r, q, p);
+}
+
+}  // namespace cli

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Is my engine's sampler biased? A planned test of a foreign speculative sampler, given as a callback.
+#pragma once
+#include <vector>
+
+#include <specagg/audit/goodness_of_fit.hpp>
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+
+// Runs sampler(request) for requests 0..n-1: it drafts, verifies and returns the texts' first `length` tokens, all requests
+// from the same context. joint(tokens) is the probability the text should have (the product of the target law's conditional
+// probabilities). All vocabulary^length texts are listed: keep both small. The result's `passed` is false for a biased
+// sampler, with probability at most false_alarm for a right one; `detectable` says how small a bias would have been found.
+template <class Sampler, class Joint>
+fit audit_sampler(std::size_t vocabulary, std::size_t length, std::size_t n, Sampler&& sampler, Joint&& joint,
+                  double false_alarm = 1e-6) {
+  std::size_t texts = 1;
+  for (std::size_t i = 0; i < length; ++i) texts *= vocabulary;
+  std::vector<double> counts(texts + 1), law(texts + 1);  // the last: anything that is no such text
+  for (std::size_t i = 0; i < texts; ++i) {
+    std::vector<token_id> tokens(length);
+    for (std::size_t j = 0, rest = i; j < length; ++j, rest /= vocabulary) tokens[j] = token_id(rest % vocabulary);
+    law[i] = joint(tokens);
+  }
+  for (std::size_t request = 0; request < n; ++request) {
+    const std::vector<token_id> tokens = sampler(request);
+    std::size_t index = 0;
+    for (std::size_t j = length; j-- > 0;) {
+      const bool valid = j < tokens.size() && tokens[j] >= 0 && std::size_t(tokens[j]) < vocabulary && index < texts;
+      index = valid ? index * vocabulary + std::size_t(tokens[j]) : texts;
+    }
+    counts[index] += 1;
+  }
+  return goodness_of_fit(counts, law, false_alarm);
+}
+
+SPECAGG_END

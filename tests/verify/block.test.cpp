@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/verify/block.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <vector>
+
+#include <specagg/audit/exact_law.hpp>
+#include <specagg/specagg.hpp>
+
+#include "../../examples/cli/policies.hpp"
+#include "support/catch.hpp"
+
+using namespace specagg;
+
+namespace {
+
+// Walks drafts and coins; what replaces a rejected token does not matter here and is not branched on.
+struct counting_chooser : exhaustive_chooser {
+  template <class W>
+  token_id draw(moment m, const W& w) {
+    return m.use == stream::draft ? exhaustive_chooser::draw(m, w) : inverse_transform(w, 0);
+  }
+};
+
+// The expected number of accepted tokens, exactly: a context-free pair of rows per position.
+template <class Policy, class Verify>
+double expected_accepted(const Policy& policy, const std::vector<std::vector<double>>& q,
+                         const std::vector<std::vector<double>>& p, Verify verify) {
+  const std::size_t gamma = q.size() - 1;
+  counting_chooser chooser;
+  std::vector<double> scratch(verify_scratch(q[0].size(), gamma));
+  std::vector<emission> out(gamma + 1);
+  std::vector<token_id> y(gamma);
+  double expected = 0;
+  do {
+    for (std::size_t j = 0; j < gamma; ++j) {
+      auto row = as_row(q[j]);
+      if (row.normalise() != status::ok) return -1;
+      y[j] = draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch);
+    }
+    const verdict v = verify(draft{y, 0, no_token, false}, q, p, policy, chooser, out, scratch);
+    expected += chooser.probability * double(v.accepted);
+  } while (chooser.next());
+  return expected;
+}
+const auto by_token = [](auto&&... a) { return verify_token(a...); };
+const auto by_block = [](auto&&... a) { return verify_block(a...); };
+
+std::vector<double> random_row(std::uint32_t seed, std::size_t size) {
+  const random_streams noise(seed);
+  std::vector<double> row(size);
+  double sum = 0;
+  for (std::size_t v = 0; v < size; ++v) {
+    const double u = noise.uniform({stream::side, std::uint32_t(v), 0});
+    sum += row[v] = u < 0.15 ? 0 : u * u;
+  }
+  if (sum == 0) sum = row[0] = 1;
+  for (double& x : row) x /= sum;
+  return row;
+}
+
+}  // namespace
+
+TEST_CASE("the example of the block verification paper: 10/9 accepted tokens by token, 11/9 by block") {
+  const std::vector<double> q{2.0 / 3, 1.0 / 3}, p{1.0 / 3, 2.0 / 3};
+  CHECK(expected_accepted(lossless{}, std::vector(3, q), std::vector(3, p), by_token) ==
+        Approx(10.0 / 9).epsilon(1e-14));
+  CHECK(expected_accepted(lossless{}, std::vector(3, q), std::vector(3, p), by_block) ==
+        Approx(11.0 / 9).epsilon(1e-14));
+}
+TEST_CASE("block verification never accepts fewer tokens in expectation, on 10,000 random instances per policy") {
+  std::uint32_t seed = 0;
+  for (const char* name : {"lossless",
+                           "lossy:alpha=0.2",
+                           "lenient:alpha=0.3",
+                           "mentored:kl=0.1",
+                           "chow:alpha=0.4",
+                           "chow-log:alpha=0.8",
+                           "diff:alpha=0.05",
+                           "diff-log:alpha=0.1",
+                           "opt:alpha=0.2",
+                           "opt-log:alpha=0.2",
+                           "bild:alpha=1",
+                           "token-v1:alpha=0.2",
+                           "token-v2:alpha=0.2",
+                           "token-v3:alpha=0.3",
+                           "ensemble:lambda=0.4",
+                           "contrastive:mu=0.2",
+                           "geometric:lambda=0.4",
+                           "power:lambda=0.4,rho=2",
+                           "min",
+                           "max"}) {
+    const auto policy = cli::parse_policy(name);
+    double least = 1, most = 0;
+    std::size_t instances = 0;
+    while (instances < 10000) {
+      std::vector<std::vector<double>> q, p;
+      for (int j = 0; j < 3; ++j) q.push_back(random_row(++seed, 3)), p.push_back(random_row(++seed, 3));
+      bool defined = true;
+      for (std::size_t j = 0; j < 2; ++j) defined &= !target_law(policy, q[j], p[j]).empty();
+      if (!defined) continue;
+      ++instances;
+      const double gain = expected_accepted(policy, q, p, by_block) - expected_accepted(policy, q, p, by_token);
+      least = std::min(least, gain), most = std::max(most, gain);
+    }
+    std::printf("%-22s %zu instances, gain in accepted tokens from %.1e to %.3f\n", name, instances, least, most);
+    CHECK(least > -1e-14);
+    CHECK(most > 0.001);  // and is not token verification again
+  }
+}
+TEST_CASE("gamma 1 is token verification, coin for coin") {
+  for (std::uint32_t seed = 0; seed < 3000; ++seed) {
+    const auto q = random_row(2 * seed, 40), p = random_row(2 * seed + 1, 40);
+    const std::vector<token_id> y{token_id(seed % 40)};
+    std::vector<emission> a(2), b(2);
+    std::vector<double> scratch(verify_scratch(40, 1));
+    random_streams chooser(seed);
+    const auto s =
+        verify_token({.tokens = y}, std::vector(2, q), std::vector(2, p), ensemble{0.3}, chooser, a, scratch);
+    const auto t =
+        verify_block({.tokens = y}, std::vector(2, q), std::vector(2, p), ensemble{0.3}, chooser, b, scratch);
+    REQUIRE(s.emitted == t.emitted);
+    for (std::size_t i = 0; i < s.emitted; ++i) CHECK(a[i].token == b[i].token);
+  }
+}
+TEST_CASE("a defect in a row ends a block before it; the prefix is verified as a shorter draft") {
+  const std::vector<float> good{0.5f, 0.5f}, bad{0.5f, std::numeric_limits<float>::quiet_NaN()};
+  const std::vector<token_id> y{0, 1, 0};
+  std::vector<emission> out(4);
+  std::vector<double> scratch(verify_scratch(2, 3));
+  for (std::size_t at = 0; at < 4; ++at) {
+    std::vector<std::vector<float>> p(4, good);
+    p[at] = bad;
+    random_streams chooser(at);
+    const auto v = verify_block({.tokens = y}, std::vector(4, good), p, lossless{}, chooser, out, scratch);
+    CHECK(v.why == status::invalid_row);
+    CHECK(v.accepted == at);
+    CHECK(v.emitted == at);
+  }
+}
+TEST_CASE("tokens that q never had and ids out of range end a block's claim, and are reported") {
+  std::vector<emission> out(3);
+  std::vector<double> scratch(verify_scratch(3, 2));
+  const std::vector<std::vector<double>> q(3, {0.5, 0.5, 0}), p(3, {0.25, 0.25, 0.5});
+  for (const token_id y0 : {7, -5}) {
+    const std::vector<token_id> y{y0, 0};
+    const auto law = exact_law([&](auto& chooser) {
+      const auto v = verify_block({.tokens = y}, q, p, lossless{}, chooser, out, scratch);
+      CHECK(v.accepted == 0);
+      CHECK(out[0].why == status::token_out_of_range);
+      return out[0].token;
+    });
+    CHECK(law.at(2) == Approx(0.5).epsilon(1e-15));  // drawn from pi
+  }
+}
+TEST_CASE("mutant: stopping at the first failed coin of a block is found by the audit") {
+  const auto stops_early = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,
+                              auto scratch) {
+    // Coins from the first to the last, ending at the first that fails: token verification's habit.
+    std::vector<double> w{1};
+    for (std::size_t i = 0; i < d.size(); ++i) {
+      const double share = w[i] * p[i][std::size_t(d.tokens[i])] / q[i][std::size_t(d.tokens[i])];
+      w.push_back(std::min(1.0, share));
+    }
+    std::size_t tau = 0;
+    for (std::size_t i = 1; i <= d.size(); ++i) {
+      double h = w[i];
+      if (i < d.size()) {
+        double s = 0;
+        for (std::size_t v = 0; v < 3; ++v) s += std::max(0.0, w[i] * p[i][v] - q[i][v]);
+        h = s + 1 - w[i] > 0 ? s / (s + 1 - w[i]) : 1;
+      }
+      if (!chooser.coin({stream::coin, std::uint32_t(i - 1), 0}, h, 1)) break;
+      tau = i;
+    }
+    verdict result{tau, tau, status::ok};
+    for (std::size_t i = 0; i < tau; ++i) out[i].token = d.tokens[i];
+    (void)detail::with_law(policy, q, p, tau, [&](const auto& rows, const auto& pi) {
+      if (tau == d.size())
+        return detail::draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(tau), 0}, chooser, scratch, out[tau]);
+      out[tau].why = status::ok;
+      return detail::draw_residual(rows, pi, w[tau], {stream::residual, std::uint32_t(tau), 0}, chooser, scratch,
+                                   out[tau]);
+    });
+    ++result.emitted;
+    return result;
+  };
+  const std::vector<double> q{0.5, 0.25, 0.25}, p{0.25, 0.5, 0.25};
+  const auto q_model = [&](const std::vector<token_id>&) { return q; };
+  const auto p_model = [&](const std::vector<token_id>&) { return p; };
+  const auto law = [&](const std::vector<token_id>&) { return p; };
+  CHECK(worst_error_of_round(lossless{}, 2, q_model, p_model, stops_early, law) > 0.01);
+  CHECK(worst_error_of_round(lossless{}, 2, q_model, p_model, by_block, law) < 1e-15);
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/verify/coupled.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+#include <specagg/audit/coupled_law.hpp>
+#include <specagg/audit/goodness_of_fit.hpp>
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/specagg.hpp>
+
+#include "support/catch.hpp"
+
+using namespace specagg;
+
+namespace {
+
+std::vector<double> random_row(std::uint32_t seed, std::size_t size, double spread = 4) {
+  const random_streams noise(seed);
+  std::vector<double> row(size);
+  double sum = 0;
+  for (std::size_t v = 0; v < size; ++v)
+    sum += row[v] = std::exp(spread * noise.uniform({stream::side, std::uint32_t(v), 0}));
+  for (double& x : row) x /= sum;
+  return row;
+}
+dense_row<double> ready(const std::vector<double>& x) {
+  dense_row<double> row(x);
+  REQUIRE(row.normalise() == status::ok);
+  return row;
+}
+
+}  // namespace
+
+TEST_CASE("draft and output under shared noise have their closed joint law, and match at the closed rate") {
+  constexpr double false_alarm = 1e-8;
+  for (std::uint32_t trial = 0; trial < 4; ++trial) {
+    const auto q = random_row(10 + trial, 4), pi = random_row(20 + trial, 4);
+    const auto joint = coupled_joint_law(q, pi);
+    std::vector<double> counts(16);
+    double matches = 0;
+    constexpr std::uint32_t n = 200000;
+    const shared_noise noise(99, trial);
+    const auto qr = ready(q), pr = ready(pi);
+    for (std::uint32_t t = 0; t < n; ++t) {
+      const token_id y = race(qr, noise, t), x = race(pr, noise, t);
+      counts[std::size_t(4 * y + x)] += 1, matches += x == y;
+    }
+    const fit f = goodness_of_fit(counts, joint, false_alarm);
+    const double due = coupled_acceptance(q, pi);
+    std::printf("joint law: p-value %.3g, finds TV >= %.4f; match rate %.5f, due %.5f\n", f.p_value, f.detectable,
+                matches / n, due);
+    CHECK(f.passed);
+    CHECK(f.detectable < 0.0125);
+    CHECK(std::fabs(matches / n - due) < 5.5 * std::sqrt(due * (1 - due) / n));
+    double tv = 0;
+    for (std::size_t v = 0; v < 4; ++v) tv += std::max(0.0, q[v] - pi[v]);
+    CHECK(due >= (1 - tv) / (1 + tv));
+  }
+}
+TEST_CASE("one seed gives one text: gamma, and for pi = p the draft model, change no token") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    std::vector<token_id> reference;
+    for (const std::uint64_t draft_seed : {1u, 2u, 3u})
+      for (const std::size_t gamma : {0u, 1u, 4u, 8u}) {
+        toy_source<float> d(60, draft_seed), m(60, 50);
+        std::vector<token_id> buffer(80);
+        text t{buffer, 1};
+        speculative_workspace<float> work(60, gamma);
+        no_processor none;
+        random_streams unused(0);
+        REQUIRE(speculative_decode(
+                    t, 60, d, m, lossless{}, unused, none, {.gamma = gamma}, work, [](const emission&) { return true; },
+                    [](auto&&...) {}, coupled_verifier{shared_noise(seed)}) == status::ok);
+        if (reference.empty()) reference = buffer;
+        CHECK(buffer == reference);
+      }
+  }
+}
+TEST_CASE("with a policy that reads the draft, gamma still changes no token") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    std::vector<token_id> reference;
+    for (const std::size_t gamma : {0u, 1u, 4u, 8u}) {
+      toy_source<float> d(60, 1), m(60, 50);
+      std::vector<token_id> buffer(80);
+      text t{buffer, 1};
+      speculative_workspace<float> work(60, gamma);
+      no_processor none;
+      random_streams unused(0);
+      REQUIRE(speculative_decode(
+                  t, 60, d, m, token_v3{0.4}, unused, none, {.gamma = gamma}, work,
+                  [](const emission&) { return true; }, [](auto&&...) {},
+                  coupled_verifier{shared_noise(seed)}) == status::ok);
+      if (reference.empty()) reference = buffer;
+      CHECK(buffer == reference);
+    }
+  }
+}
+
+namespace {
+// Sites with one row each under a monotone 1-homogeneous F, against one machine that sees all rows.
+template <std::size_t N, class Policy, class Combine>
+void sites_agree_with_one_machine(const Policy& policy, Combine combine, const char* name) {
+  constexpr std::size_t size = 200;
+  std::size_t named = 0, disagreements = 0, unanimous_trials = 0, blind_errors = 0;
+  constexpr std::uint32_t trials = 2000;
+  for (std::uint32_t trial = 0; trial < trials; ++trial) {
+    const shared_noise noise(7, trial);
+    std::array<std::vector<double>, N> x;
+    for (std::size_t k = 0; k < N; ++k) {
+      x[k] = random_row(trial, size, 6);  // related rows
+      const auto own = random_row(trial * 31 + 7 * std::uint32_t(k) + 1, size, 6);
+      for (std::size_t v = 0; v < size; ++v) x[k][v] = 0.6 * x[k][v] + 0.4 * own[v];
+    }
+    std::vector<dense_row<double>> rows;
+    for (const auto& r : x) rows.push_back(ready(r));
+    const auto all = [&]<std::size_t... I>(std::index_sequence<I...>) { return std::array{rows[I]...}; }
+    (std::make_index_sequence<N>());
+    const model_rows<dense_row<double>, N> together(all);
+    const contender due = race(together, policy.bind(together), noise, 0);
+    const auto next = [&](std::size_t s, contender last) {
+      return race(
+          rows[s], [](auto v) { return v; }, noise, 0, last);
+    };
+    const auto score = [&](std::size_t s, token_id v) { return rows[s][std::size_t(v)] / noise(0, v); };
+    std::array<token_id, N> winners;
+    for (std::size_t k = 0; k < N; ++k) winners[k] = race(rows[k], noise, 0);
+    if (const token_id agreed = unanimous(winners); agreed != no_token) {
+      ++unanimous_trials;
+      CHECK(agreed == due.token);
+      continue;
+    }
+    ++disagreements;
+    CHECK(exchange<N>(next, score, combine, &named).token == due.token);
+    // Judging by the winners' own scores, without asking the others, is wrong now and then.
+    contender best;
+    for (std::size_t k = 0; k < N; ++k) {
+      std::array<double, N> only{};
+      only[k] = score(k, winners[k]);
+      const contender c{winners[k], combine(only)};
+      if (best.token == no_token || before(c, best)) best = c;
+    }
+    blind_errors += best.token != due.token;
+  }
+  std::printf("%-12s %zu sites: unanimous %zu, exchanges %zu with %.2f contenders a side; without answers %zu wrong\n",
+              name, N, unanimous_trials, disagreements, double(named) / double(disagreements * N), blind_errors);
+  CHECK(disagreements > 100);
+  CHECK(unanimous_trials > 100);
+  if (std::string_view(name) == "mixture") CHECK(blind_errors > 0);
+  CHECK(double(named) / double(disagreements * N) < 5);
+}
+}  // namespace
+
+TEST_CASE("1, 2 and 3 sites find the token of one machine: unanimity where they agree, the exchange where not") {
+  const auto mix2 = [](const std::array<double, 2>& s) { return std::fma(0.3, s[0], 0.7 * s[1]); };
+  sites_agree_with_one_machine<2>(mixture<2>{{0.3, 0.7}}, mix2, "mixture");
+  const auto mix3 = [](const std::array<double, 3>& s) { return std::fma(0.2, s[0], std::fma(0.3, s[1], 0.5 * s[2])); };
+  sites_agree_with_one_machine<3>(mixture<3>{{0.2, 0.3, 0.5}}, mix3, "mixture");
+  const auto highest = [](const std::array<double, 2>& s) { return std::max(s[0], s[1]); };
+  sites_agree_with_one_machine<2>(maximum<2>{}, highest, "max");
+}
+TEST_CASE("defects and the end of the text are handled as in token verification") {
+  const std::vector<double> r{0.5, 0.5}, bad{0.5, std::nan("")};
+  std::vector<emission> out(4);
+  const shared_noise noise(3);
+  std::vector<token_id> y;
+  for (std::uint32_t j = 0; j < 3; ++j) y.push_back(race(ready(r), noise, j));
+  const auto all =
+      verify_coupled(coupled_draft{{.tokens = y}}, std::vector(4, r), std::vector(4, r), lossless{}, noise, out);
+  CHECK(all.accepted == 3);
+  CHECK(all.emitted == 4);
+  std::vector<std::vector<double>> p(4, r);
+  p[2] = bad;
+  const auto broken = verify_coupled(coupled_draft{{.tokens = y}}, std::vector(4, r), p, lossless{}, noise, out);
+  CHECK(broken.why == status::invalid_row);
+  CHECK(broken.emitted == 2);
+  const auto ended = verify_coupled(coupled_draft{{.tokens = y, .end_of_text = y[0]}}, std::vector(4, r),
+                                    std::vector(4, r), lossless{}, noise, out);
+  CHECK(ended.emitted == 1);
+}
