@@ -15,6 +15,7 @@
 #include <specagg/distribution.hpp>
 #include <specagg/process.hpp>
 #include <specagg/policy/policy.hpp>
+#include <specagg/policy/models.hpp>
 #include <specagg/policy/lossless.hpp>
 #include <specagg/policy/lossy.hpp>
 #include <specagg/policy/cascade.hpp>
@@ -23,5 +24,8 @@
 #include <specagg/verify/verify.hpp>
 #include <specagg/verify/token.hpp>
 #include <specagg/logit_source.hpp>
+#include <specagg/decode/text.hpp>
 #include <specagg/decode/speculative.hpp>
+#include <specagg/decode/collaborative.hpp>
+#include <specagg/decode/cascade.hpp>
 #include <specagg/decode/stop.hpp>
