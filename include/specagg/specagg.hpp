@@ -31,5 +31,8 @@
 #include <specagg/verify/match.hpp>
 #include <specagg/verify/coupled.hpp>
 #include <specagg/logit_source.hpp>
+#include <specagg/decode/text.hpp>
 #include <specagg/decode/speculative.hpp>
+#include <specagg/decode/collaborative.hpp>
+#include <specagg/decode/cascade.hpp>
 #include <specagg/decode/stop.hpp>

@@ -190,6 +190,19 @@ TEST_CASE("a full context ends decoding with context_full, and nothing is lost")
     CHECK(d.misuses + m.misuses == 0);
   }
 }
+TEST_CASE("a buffer that is full to the last token ends decoding with context_full") {
+  for (std::size_t size = 2; size < 12; ++size) {
+    toy_source<float> d(30, 3), m(30, 3);  // all drafts are accepted, and each round has a bonus
+    std::vector<token_id> buffer(size);
+    text t{buffer, 1};
+    speculative_workspace<float> work(30, 4);
+    no_processor none;
+    random_streams chooser(1);
+    const status s = speculative_decode(t, 50, d, m, lossless{}, chooser, none, {}, work, keep_all, no_watch);
+    CHECK(s == status::context_full);
+    CHECK(t.size == size);
+  }
+}
 TEST_CASE("models of different vocabularies, an empty text and no room are reported, not guessed") {
   toy_source<float> d(30, 3), m(31, 4);
   std::vector<token_id> buffer(100);
@@ -240,6 +253,42 @@ TEST_CASE("a model that fails or returns NaN is reported; the text keeps what wa
       CHECK(t.size >= 60);
       CHECK(d.misuses + m.misuses == 0);
       CHECK(std::ranges::all_of(std::span(buffer).first(t.size), [](token_id x) { return x >= 0 && x < 30; }));
+    }
+}
+TEST_CASE("a model that fails in the middle, for the bonus too, leaves the law as it was") {
+  struct failing : toy_source<T> {
+    std::size_t fail_at = 1000, n = 0;
+    using toy_source::toy_source;
+    status extend(std::span<const token_id> tokens, std::span<T> logits) {
+      return n++ == fail_at ? status::model_failed : toy_source::extend(tokens, logits);
+    }
+  };
+  for (std::size_t call = 0; call < 6; ++call)
+    for (const bool draft_fails : {false, true}) {
+      const auto law = exact_law([&](auto& chooser) {
+        failing d(vocabulary, 1), m(vocabulary, 2);
+        (draft_fails ? d : m).fail_at = call;
+        std::vector<token_id> buffer(16);
+        text t{buffer, 1};
+        speculative_workspace<T> work(vocabulary, 1);
+        no_processor none;
+        while (t.size < 5)
+          speculative_decode(t, 5 - t.size, d, m, ensemble{0.3}, chooser, none, {.gamma = 1}, work, keep_all, no_watch);
+        return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
+      });
+      double worst = 0;
+      for (const auto& [tokens, probability] : law) {
+        double due = 1;
+        std::vector<token_id> context{0};
+        for (const token_id x : tokens) {
+          std::vector<T> ql(vocabulary), pl(vocabulary);
+          toy_source<T>(vocabulary, 1).row(context, ql), toy_source<T>(vocabulary, 2).row(context, pl);
+          due *= target_law(ensemble{0.3}, softmax_row<T>(ql), softmax_row<T>(pl))[std::size_t(x)];
+          context.push_back(x);
+        }
+        worst = std::max(worst, std::fabs(probability - due));
+      }
+      CHECK(worst < 1e-12);
     }
 }
 TEST_CASE("overlaps of the drafted positions predict the tokens per round") {

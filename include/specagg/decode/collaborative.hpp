@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collaborative decoding via speculation (CoS): n models take turns in drafting what all of them verify, and every
+// token has the law pi = C(p^0, ..., p^(n-1)) of a combiner, a policy. Fu et al. 2025 (arXiv:2502.01662), with its two
+// algorithms corrected: a rejection keeps the accepted prefix, each token is verified against the row it was drawn
+// from, and after a rejection model 0 drafts, whoever scored last.
+//
+//   text | cached drafts           which models have a row for each position, and which model drew each draft
+//   abcd | e f g h                 model 0 drew e f g; model 1 scored them and drew h from its next row;
+//   row 0: x x x .                 model 2 comes next: it scores e f g h and draws the token behind them; then every
+//   row 1: x x x x                 model has rows for e f g, and these are verified.
+//   row 2: . . . .
+//
+// One turn: the first model that lacks the row of the first cached token scores all cached tokens in one call; what
+// every model has a row for is verified, first to last; then the model drafts gamma more, the first of them for free
+// (its row came with the scores). With two models they alternate as drafter and verifier.
+#pragma once
+#include <array>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <specagg/decode/text.hpp>
+#include <specagg/policy/models.hpp>
+#include <specagg/verify/token.hpp>
+
+SPECAGG_BEGIN
+
+// gamma[k]: tokens that model k drafts in a turn. Model 0 begins: the one with the largest gamma belongs there, and it
+// has to draft at least one. gamma[k] = 0: the model only scores; {g, 0} is speculative decoding without a bonus.
+template <std::size_t N>
+struct collaborative_options {
+  std::array<std::size_t, N> gamma;
+  sampling sample = {};  // of all models alike
+  token_id end_of_text = no_token;
+};
+
+// All memory a turn works in, allocated once, and the drafts that outlive it. The cached tokens stand in the text's
+// buffer, behind the text; their number never exceeds L = the sum of the gammas, for a model drafts only when all of
+// its own drafts are decided. T: the models' logits.
+template <class T, std::size_t N>
+struct collaborative_workspace {
+  std::size_t vocabulary, longest;     // longest: L
+  std::vector<T> logits;               // N x (L + 1) x V
+  std::vector<processed_row<T>> rows;  // N x (L + 1)
+  std::vector<emission> emissions;     // L + 1
+  std::vector<std::size_t> drafter;    // L: which model drew the cached token at a position, by position mod L
+  std::vector<double> scratch;
+  std::array<std::size_t, N> begin{}, end{};  // model k has the rows of positions begin[k]..end[k]-1
+  std::size_t cached = 0, start = 0;   // start: where this chain of drafts began; see moment in collaborative_turn
+
+  collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma)
+      : vocabulary(vocab_size), longest(sum(gamma)), logits(N * (longest + 1) * vocabulary), rows(N * (longest + 1)),
+        emissions(longest + 1), drafter(longest), scratch(verify_scratch(vocabulary)) {}
+  static std::size_t sum(const std::array<std::size_t, N>& gamma) {
+    std::size_t total = 0;
+    for (const std::size_t g : gamma) total += g;
+    return total;
+  }
+  processed_row<T>& row(std::size_t k, std::size_t position) { return rows[k * (longest + 1) + position - begin[k]]; }
+  std::span<T> logits_of(std::size_t k, std::size_t position, std::size_t count) {
+    return std::span(logits).subspan((k * (longest + 1) + position - begin[k]) * vocabulary, count * vocabulary);
+  }
+};
+
+// One turn: who took it, and what came of it. `emitted` tokens were appended to the text (workspace.emissions says
+// where each came from): `accepted` drafts, and the token that replaced a rejected one. It may be 0: not all models
+// have spoken. If `why` is not ok the cached drafts are gone, and what was emitted still is what the law promises.
+struct collaborative_result {
+  std::size_t model = 0, drafted = 0, accepted = 0, emitted = 0;
+  status why = status::ok;
+};
+
+namespace detail {
+
+// f(std::integral_constant<k>), k < N.
+template <std::size_t N, class F>
+decltype(auto) with_number(std::size_t k, F&& f) {
+  if constexpr (N == 1) return f(std::integral_constant<std::size_t, 0>());
+  else if (k == N - 1) return f(std::integral_constant<std::size_t, N - 1>());
+  else return with_number<N - 1>(k, f);
+}
+
+// f(rows, pi): the rows of N models at one position, normalised, and the law bound to them. Two are a pair (q, p).
+template <class Policy, class R, std::size_t N, class F>
+status with_models(const Policy& policy, std::array<R, N>& row, F&& f) {
+  constexpr bool confidence = N == 2 && reads_confidence<Policy>;
+  for (R& r : row)
+    if (const status s = r.normalise(confidence); s != status::ok) return s;
+  if constexpr (N == 2) {
+    const row_pair<confidence, R, R> rows(row[0], row[1]);
+    return f(rows, policy.bind(rows));
+  } else {
+    const model_rows<R, N> rows(row);
+    return f(rows, policy.bind(rows));
+  }
+}
+
+// The verification of a token drawn from row K: accepted with probability min(1, pi(y) / p^K(y)), else replaced by a
+// token from norm((pi - p^K)+). log_p is that of the last model.
+template <std::size_t K, std::size_t N, class Rows, class Pi, Chooser C>
+status verify_drawn(const Rows& rows, const Pi& pi, token_id y, moment m, C& chooser, std::span<double> scratch,
+                    emission& out) {
+  const auto emit = [&](token_id v) {
+    const auto seen = at(rows, std::size_t(v));
+    const double w = number(pi(seen)), t = number(model<K>(seen));
+    out.token = v, out.log_pi = log(w), out.log_p = log(number(model<N - 1>(seen)));
+    return std::pair(w, t);
+  };
+  const auto draw_from = [&](const auto& weight) {
+    const auto w = weigh(rows, weight, scratch);
+    return w.total > 0 && w.total < std::numeric_limits<double>::infinity() ? chooser.draw(m, w) : no_token;
+  };
+  const auto [w, t] = emit(y);
+  if (!(w < std::numeric_limits<double>::infinity())) return status::undefined_target;
+  out.from = origin::accepted, out.why = status::ok;
+  m.use = stream::coin;
+  if (chooser.coin(m, w, t)) return status::ok;
+  out.from = origin::residual;
+  m.use = stream::residual;
+  token_id z = draw_from([&](auto at) { return positive(settled(pi(at)) - model<K>(at)); });
+  if (z == no_token) z = draw_from(pi);  // pi - p^K nowhere positive: it was rejected by rounding alone
+  if (z == no_token) return status::undefined_target;
+  emit(z);
+  return status::ok;
+}
+
+}  // namespace detail
+
+// Takes the cached drafts back, and everything but the first n tokens of the text.
+template <class T, class P, LogitSource... M>
+void abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, sizeof...(M)>& work, M&... models) {
+  for (; work.cached > 0; --work.cached) processor.pop();
+  work.end.fill(0);
+  truncate(t, n, processor, models...);
+}
+
+// One turn of n models, which appends 0 to `most` tokens to the text. Between turns the drafts in the workspace belong
+// to this text, its buffer, its processor (which has been pushed them, too) and its models; abandon() ends that.
+// `models` is a std::tie of them. No allocation.
+//
+// Randomness: position is that of the token, start where the chain of drafts began that it belongs to: the size of the
+// text after the last rejection (or when decoding began). A chain drafts and verifies a position at most once, and each
+// chain starts behind the one before, because a rejection, too, leaves a token: no number decides twice, however many
+// turns a draft outlives. (After a failure before the chain's first token the same drafts are drawn once more; nothing
+// had depended on them.)
+template <class T, LogitSource... M, class Policy, Chooser C, class P>
+  requires(std::same_as<typename M::value_type, T> && ...)
+collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
+                                        const Policy& policy, C& chooser, P& processor,
+                                        const collaborative_options<sizeof...(M)>& options,
+                                        collaborative_workspace<T, sizeof...(M)>& work) {
+  constexpr std::size_t N = sizeof...(M);
+  const auto all = [&](auto&& f) { return std::apply(f, models); };
+  collaborative_result result;
+  const auto fail = [&](status s) {
+    all([&](auto&... m) { abandon(t, t.size, processor, work, m...); });
+    return result.why = s, result;
+  };
+  if constexpr (N == 2)
+    static_assert(TargetPolicy<Policy, T>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+  if (!valid(policy) || most == 0 || options.gamma[0] == 0 || work.longest == 0) return fail(status::invalid_parameter);
+  if (const status s = all([&](auto&... m) { return ready(t, work.vocabulary, m...); }); s != status::ok)
+    return fail(s);
+  const std::size_t limit = std::min(t.size + most, all([&](auto&... m) { return room(t, m...); }));
+  const auto sent = [&] { return t.size + work.cached; };  // the text and the drafts behind it
+  if (work.cached == 0) work.start = t.size, work.end.fill(0);
+
+  // Score: the rows of all cached tokens, and one more. A model's own drafts are decided before its next turn.
+  std::size_t& k = result.model;
+  while (k + 1 < N && work.end[k] > t.size) ++k;
+  const bool ends = work.cached > 0 && t.tokens[sent() - 1] == options.end_of_text;  // a draft; it ends nothing yet
+  const std::size_t free = std::min(work.longest - work.cached, limit - std::min(limit, sent()));
+  const std::size_t drafts = ends ? 0 : std::min(options.gamma[k], free);
+  const auto score_more = [&](std::size_t count) {  // the rows of the last `count` positions up to the first free one
+    const std::size_t position = sent() + 1 - count;
+    const std::span<T> logits = work.logits_of(k, position, count);
+    const status s = detail::with_number<N>(k, [&](auto number) {
+      return score(t.tokens.first(sent()), std::get<number()>(models), processor, logits);
+    });
+    for (std::size_t j = 0; s == status::ok && j < count; ++j) {
+      work.row(k, position + j) =
+          processed_row<T>(logits.subspan(j * work.vocabulary, work.vocabulary), options.sample);
+      work.end[k] = position + j + 1;
+    }
+    return s;
+  };
+  work.begin[k] = t.size;
+  if (const status s = score_more(work.cached + 1); s != status::ok) return fail(s);
+
+  // Verify the tokens that every model has scored.
+  const auto scored = [&](std::size_t end) { return end > t.size; };
+  while (work.cached > 0 && t.size < limit && std::ranges::all_of(work.end, scored)) {
+    const std::size_t position = t.size;
+    std::array<processed_row<T>, N> row;
+    for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);
+    emission& e = work.emissions[result.emitted];
+    const moment m{stream::coin, std::uint32_t(position), std::uint32_t(work.start)};
+    const status s = detail::with_models(policy, row, [&](const auto& rows, const auto& pi) {
+      return detail::with_number<N>(work.drafter[position % work.longest], [&](auto drafter) {
+        return detail::verify_drawn<drafter(), N>(rows, pi, t.tokens[position], m, chooser, work.scratch, e);
+      });
+    });
+    if (s != status::ok) return fail(s);
+    ++result.emitted;
+    if (e.from == origin::accepted) {
+      ++result.accepted, ++t.size, --work.cached;
+      if (e.token == options.end_of_text) return result;  // a draft of it has nothing behind it
+    } else {
+      all([&](auto&... models) { abandon(t, position, processor, work, models...); });
+      append(t, e.token, processor);
+      return result;
+    }
+  }
+
+  // Draft. Where pi = p, model 1 needs nobody's approval: its first draft is final.
+  for (; result.drafted < drafts; ++result.drafted) {
+    if (result.drafted > 0)
+      if (const status s = score_more(1); s != status::ok) return fail(s);
+    moment m{stream::draft, std::uint32_t(sent()), std::uint32_t(work.start)};
+    processed_row<T>& row = work.row(k, sent());
+    if constexpr (N == 2 && !reads_draft<Policy>) {
+      if (k == 1) {
+        if (const status s = row.normalise(reads_confidence<Policy>); s != status::ok) return fail(s);
+        const target_rows<reads_confidence<Policy>, processed_row<T>> rows(row);
+        const auto pi = policy.bind(rows);
+        emission& e = work.emissions[result.emitted];
+        e = {.from = origin::bonus};
+        m.use = stream::bonus;
+        if (const status s = detail::draw_token(rows, pi, pi, m, chooser, work.scratch, e); s != status::ok)
+          return fail(s);
+        append(t, e.token, processor), ++result.emitted;
+        return result;
+      }
+    }
+    if (const status s = row.normalise(); s != status::ok) return fail(s);
+    const token_id y = draw(row, m, chooser, work.scratch);
+    if (y == no_token) return fail(status::invalid_row);
+    t.tokens[sent()] = y, work.drafter[sent() % work.longest] = k;
+    processor.push(y), ++work.cached;
+    if (y == options.end_of_text) return ++result.drafted, result;
+  }
+  return result;
+}
+
+// Turns as decode_rounds says; after_turn(result, workspace) sees each. The workspace comes and goes without drafts.
+template <class T, LogitSource... M, class Policy, Chooser C, class P, class Accept, class AfterTurn>
+status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models, const Policy& policy,
+                            C& chooser, P& processor, const collaborative_options<sizeof...(M)>& options,
+                            collaborative_workspace<T, sizeof...(M)>& work, Accept&& accept, AfterTurn&& after_turn) {
+  const auto turn = [&](std::size_t left) {
+    const auto r = collaborative_turn(t, left, models, policy, chooser, processor, options, work);
+    after_turn(r, work);
+    return r;
+  };
+  const auto cut = [&](std::size_t n) {
+    std::apply([&](auto&... m) { abandon(t, n, processor, work, m...); }, models);
+  };
+  const status s = decode_rounds(t, most, options.end_of_text, work.emissions, turn, cut, accept);
+  cut(t.size);
+  return s;
+}
+
+SPECAGG_END

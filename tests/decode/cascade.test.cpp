@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/decode/cascade.hpp>
+
+#include <cstdio>
+#include <map>
+
+#include <specagg/decode/speculative.hpp>
+
+#include "decode/toy_text.hpp"
+
+using namespace specagg;
+using T = double;
+
+namespace {
+
+// Defer iff max q < 1 - alpha (Chow), of the untempered row.
+struct unsure {
+  double alpha;
+  template <class Rows>
+  auto bind(const Rows& rows) const {
+    const bool defer = rows.max([](auto at) { return at.confidence_q; }) < 1 - alpha;
+    return [=](auto at) { return select(defer, at.p, at.q); };
+  }
+};
+struct unsure_tempered {  // the same of the row that is sampled from
+  double alpha;
+  static constexpr bool reads_confidence = false;
+  template <class Rows>
+  auto bind(const Rows& rows) const {
+    const bool defer = rows.max([](auto at) { return at.q; }) < 1 - alpha;
+    return [=](auto at) { return select(defer, at.p, at.q); };
+  }
+};
+// Does not look at anything.
+struct always_target {
+  template <class Rows>
+  auto bind(const Rows&) const {
+    return [](auto at) { return at.p; };
+  }
+};
+struct half_and_half {
+  template <class Rows>
+  auto bind(const Rows&) const {
+    return [](auto at) { return 0.5 * at.q + 0.5 * at.p; };
+  }
+};
+
+struct setting {
+  std::size_t length = 4;
+  sampling sample = {};
+  token_id end_of_text = no_token;
+  penalty_options penalty = {};
+  std::size_t longest_run = 10;
+  cascade_options options() const { return {sample, end_of_text, longest_run}; }
+};
+const penalty_options some_penalty{.repetition = 1.7, .presence = 0.3, .frequency = 0.4};
+const setting settings[] = {{},
+                            {4, {0.5}},
+                            {4, {1, 2}},
+                            {4, {2, 0, 0.8}},
+                            {4, {0}},
+                            {4, {}, 1},
+                            {4, {}, no_token, some_penalty},
+                            {4, {0.7}, 2, some_penalty},
+                            {5, {}, no_token, {}, 2},
+                            {4, {}, no_token, {}, 0}};
+
+toy_source<T> small_model() { return {vocabulary, 1}; }
+toy_source<T> large_model() { return {vocabulary, 2}; }
+std::vector<double> q_row(const std::vector<token_id>& context, const setting& s) {
+  return probabilities(small_model(), context, s.sample, s.penalty);
+}
+std::vector<double> p_row(const std::vector<token_id>& context, const setting& s) {
+  return probabilities(large_model(), context, s.sample, s.penalty);
+}
+std::vector<double> untempered_q(const std::vector<token_id>& context, const setting& s) {
+  return probabilities(small_model(), context, {}, s.penalty);
+}
+
+// The exact law of decode(text, most, small, large, chooser, processor, workspace, accept). Every path is checked for
+// the state it leaves behind, and by check(small, large, emissions).
+template <class Decode, class Check>
+auto law_of(const setting& s, Decode decode, Check check) {
+  std::size_t wrong = 0, reused = 0;
+  auto law = exact_law(
+      [&](auto& chooser) {
+        auto d = small_model(), m = large_model();
+        std::vector<token_id> buffer(16);
+        text t{buffer, 1};
+        cascade_workspace<T> work(vocabulary, 10, s.length);
+        penalty_memory memory;
+        witness processor{memory.with(s.penalty), {}};
+        processor.push(0);
+        std::vector<emission> emissions;
+        const auto accept = [&](const emission& e) { return emissions.push_back(e), true; };
+        wrong += decode(t, s.length, d, m, chooser, processor, work, accept) != status::ok;
+        wrong += d.misuses + m.misuses + (d.position() > t.size) + (m.position() > t.size);
+        wrong += !std::ranges::equal(processor.pushed, std::span(buffer).first(t.size));
+        wrong += emissions.size() + 1 != t.size || !check(d, m, emissions);
+        return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
+      },
+      &reused);
+  CHECK(wrong == 0);
+  CHECK(reused == 0);
+  return law;
+}
+
+}  // namespace
+
+// ---- sequential -----------------------------------------------------------------------------------------------------
+
+TEST_CASE("a sequential cascade emits exactly q or p by its rule, and calls p for those tokens alone") {
+  for (const setting& s : settings) {
+    double worst = 0;
+    for (const double alpha : {0.3, 0.5, 0.6}) {
+      const auto check = [&](const auto& rule, auto sure) {
+        const auto law = law_of(
+            s,
+            [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor, auto& work, auto& accept) {
+              return sequential_decode(t, most, d, m, rule, chooser, processor, s.options(), work, accept);
+            },
+            [&](const auto& d, const auto& m, const std::vector<emission>& emissions) {
+              // Calls: p once a token of its own; q at every token that was not forced upon p.
+              std::size_t large = 0, forced = 0, run = 0;
+              for (const emission& e : emissions) {
+                forced += run == s.longest_run;
+                large += e.from == origin::bonus;
+                run = e.from == origin::bonus ? 0 : run + 1;
+              }
+              return m.calls == large && d.calls == emissions.size() - forced;
+            });
+        worst = std::max(worst, worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
+          // Who wrote the tokens so far follows from the rule: run again.
+          std::size_t run = 0;
+          for (std::size_t n = 1;; ++n) {
+            const std::vector<token_id> before(context.begin(), context.begin() + std::ptrdiff_t(n));
+            const auto c = sure(before);
+            const bool defer = run == s.longest_run || *std::ranges::max_element(c) < 1 - alpha;
+            if (n == context.size()) return defer ? p_row(context, s) : q_row(context, s);
+            run = defer ? 0 : run + 1;
+          }
+        }));
+      };
+      check(unsure{alpha}, [&](const auto& c) { return untempered_q(c, s); });
+      check(unsure_tempered{alpha}, [&](const auto& c) { return q_row(c, s); });
+    }
+    std::printf("sequential cascade: texts of %zu tokens, worst error %.2e\n", s.length, worst);
+    CHECK(worst < 1e-12);
+  }
+}
+TEST_CASE("in a sequential cascade of a small model that is always sure p writes every eleventh token") {
+  toy_source<T> d(vocabulary, 1), m(vocabulary, 2);
+  std::vector<token_id> buffer(111);
+  text t{buffer, 1};
+  cascade_workspace<T> work(vocabulary);
+  no_processor none;
+  random_streams chooser(1);
+  std::size_t n = 0;
+  REQUIRE(sequential_decode(t, 110, d, m, unsure{1}, chooser, none, {}, work, [&](const emission& e) {
+            CHECK((e.from == origin::bonus) == (++n % 11 == 0));
+            return true;
+          }) == status::ok);
+  CHECK(m.calls == 10);
+  CHECK(d.calls == 100);
+}
+TEST_CASE("a rule that mixes instead of deferring is refused by the sequential cascade") {
+  auto d = small_model(), m = large_model();
+  std::vector<token_id> buffer(16);
+  text t{buffer, 1};
+  cascade_workspace<T> work(vocabulary);
+  no_processor none;
+  random_streams chooser(1);
+  CHECK(sequential_decode(t, 9, d, m, half_and_half{}, chooser, none, {}, work, keep_all) == status::invalid_parameter);
+  CHECK(sequential_decode(t, 9, d, m, ensemble{0.3}, chooser, none, {}, work, keep_all) == status::invalid_parameter);
+  CHECK(t.size == 1);
+  CHECK(sequential_decode(t, 9, d, m, always_target{}, chooser, none, {}, work, keep_all) == status::ok);
+  CHECK(m.calls == 9);
+}
+
+// ---- oracle ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("an oracle cascade emits exactly the law of any policy, with both models called for every token") {
+  for (const setting& s : settings) {
+    double worst = 0;
+    const auto check = [&](const auto& policy) {
+      const auto law = law_of(
+          s,
+          [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor, auto& work, auto& accept) {
+            return oracle_decode(t, most, d, m, policy, chooser, processor, s.options(), work, accept);
+          },
+          [&](const auto& d, const auto& m, const auto& e) { return d.calls == e.size() && m.calls == e.size(); });
+      worst = std::max(worst, worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
+        penalty_memory memory;
+        auto processor = memory.with(s.penalty);
+        for (const token_id c : context) processor.push(c);
+        std::vector<T> q(vocabulary), p(vocabulary);
+        small_model().row(context, q), large_model().row(context, p);
+        processor.apply(std::span(q)), processor.apply(std::span(p));
+        return target_law(policy, processed_row<T>(q, s.sample), processed_row<T>(p, s.sample));
+      }));
+    };
+    check(opt{0.05}), check(token_v3{0.3}), check(ensemble{0.3}), check(lossy{0.2}), check(lossless{}),
+        check(unsure{0.5});
+    std::printf("oracle cascade: texts of %zu tokens, worst error %.2e\n", s.length, worst);
+    CHECK(worst < 1e-12);
+  }
+}
+TEST_CASE("an oracle of pi = p decodes what the target alone does, token by token") {
+  toy_source<float> d(50, 1), m(50, 2);
+  std::vector<token_id> a(61), b(61);
+  text ta{a, 1}, tb{b, 1};
+  cascade_workspace<float> work(50);
+  speculative_workspace<float> alone(50, 0);
+  no_processor none;
+  random_streams chooser(7);
+  REQUIRE(oracle_decode(ta, 60, d, m, lossless{}, chooser, none, {}, work, keep_all) == status::ok);
+  REQUIRE(speculative_decode(tb, 60, d, m, lossless{}, chooser, none, {.gamma = 0}, alone, keep_all, no_watch) ==
+          status::ok);
+  CHECK(a == b);
+}
+
+// ---- sequence level -------------------------------------------------------------------------------------------------
+
+TEST_CASE("a sequence-level cascade emits exactly the responses of q it is sure of, and else those of p") {
+  for (const setting& s : settings)
+    for (const double alpha : {0.0, 0.95, 0.97, 1.0}) {
+      const auto law = law_of(
+          s,
+          [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor, auto& work, auto& accept) {
+            return sequence_decode(t, most, d, m, alpha, chooser, processor, s.options(), work, accept);
+          },
+          [&](const auto& d, const auto& m, const std::vector<emission>& e) {
+            const bool small = e[0].from == origin::accepted;
+            return small ? d.calls == e.size() && m.calls == 0 : d.calls > 0 && m.calls == e.size();
+          });
+      // All responses, by each model.
+      struct response {
+        double q = 1, p = 1, confidence = 1;
+      };
+      std::map<std::vector<token_id>, response> all;
+      const auto extend = [&](auto&& self, std::vector<token_id> context, response r) -> void {
+        if (context.size() == s.length + 1 || (context.size() > 1 && context.back() == s.end_of_text)) {
+          all[{context.begin() + 1, context.end()}] = r;
+          return;
+        }
+        const auto q = q_row(context, s), p = p_row(context, s), c = untempered_q(context, s);
+        for (std::size_t v = 0; v < vocabulary; ++v) {
+          context.push_back(token_id(v));
+          self(self, context, {r.q * q[v], r.p * p[v], r.confidence * c[v]});
+          context.pop_back();
+        }
+      };
+      extend(extend, {0}, {});
+      double defers = 0, worst = 0, total = 0;
+      for (const auto& [tokens, r] : all)
+        if (r.confidence < 1 - alpha) defers += r.q;
+      for (const auto& [tokens, r] : all) {
+        const double due = (r.confidence < 1 - alpha ? 0 : r.q) + defers * r.p;
+        const auto found = law.find(tokens);
+        const double probability = found == law.end() ? 0 : found->second;
+        worst = std::max(worst, std::fabs(probability - due)), total += probability;
+      }
+      if (&s == settings)
+        std::printf("sequence cascade: alpha %.2f defers %.3f, worst error %.2e\n", alpha, defers, worst);
+      CHECK(worst < 1e-12);
+      CHECK(total == Approx(1).epsilon(1e-12));
+    }
+}
+
+// ---- Big Little Decoder ---------------------------------------------------------------------------------------------
+
+namespace {
+
+struct bild_text {
+  std::vector<token_id> tokens{0};
+  std::size_t small_calls = 0, large_calls = 0;
+};
+
+// BiLD once more, from its description, with rows from nowhere but the whole context.
+bild_text bild_by_hand(const toy_source<T>& d, const toy_source<T>& m, std::size_t length, const bild_thresholds& b,
+                       const setting& s) {
+  bild_text out;
+  std::vector<token_id>& x = out.tokens;
+  const auto best = [](const std::vector<double>& row) {
+    return token_id(std::ranges::max_element(row) - row.begin());
+  };
+  const auto row = [&](const toy_source<T>& model, const std::vector<token_id>& c) {
+    return probabilities(model, c, {}, s.penalty);
+  };
+  while (x.size() < length + 1 && (x.size() == 1 || x.back() != s.end_of_text)) {
+    std::vector<token_id> y = x;  // the text and what the small model makes of it
+    while (y.size() - x.size() < s.longest_run && y.size() < length + 1 &&
+           (y.size() == x.size() || y.back() != s.end_of_text)) {
+      const auto q = row(d, y);
+      ++out.small_calls;
+      if (*std::ranges::max_element(q) < b.fallback) break;
+      y.push_back(best(q));
+    }
+    ++out.large_calls;
+    bool replaced = false;
+    while (x.size() < y.size() && !replaced) {
+      const auto p = row(m, x);
+      const token_id small = y[x.size()];
+      replaced = -std::log(p[std::size_t(small)]) > b.rollback && best(p) != small;
+      x.push_back(replaced ? best(p) : small);
+    }
+    const bool ended = x.size() > 1 && x.back() == s.end_of_text;
+    if (!replaced && !ended && x.size() < length + 1) x.push_back(best(row(m, x)));
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("BiLD writes the text of its description, with as many calls of each model") {
+  std::size_t texts = 0, tokens = 0, replaced = 0, kept = 0, appended = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed)
+    for (const bild_thresholds& b : {bild_thresholds{}, {0.45, 1.5}, {0.4, 0.9}, {0, 0}, {0.5, 1e9}, {1.1, 1}})
+      for (setting s : {setting{30},
+                        {30, {}, no_token, {}, 3},
+                        {30, {}, 1},
+                        {30, {}, no_token, some_penalty},
+                        {30, {}, 2, some_penalty, 4}}) {
+        toy_source<T> d(vocabulary, seed, 2, 5), m(vocabulary, seed + 1000, 2, 5);
+        const auto due = bild_by_hand(d, m, s.length, b, s);
+        std::vector<token_id> buffer(64);
+        text t{buffer, 1};
+        cascade_workspace<T> work(vocabulary);
+        penalty_memory memory;
+        witness processor{memory.with(s.penalty), {}};
+        processor.push(0);
+        REQUIRE(bild_decode(t, s.length, d, m, b, processor, s.options(), work, [&](const emission& e) {
+                  (e.from == origin::accepted ? kept : e.from == origin::residual ? replaced : appended) += 1;
+                  return true;
+                }, no_watch) == status::ok);
+        buffer.resize(t.size);
+        CHECK(buffer == due.tokens);
+        CHECK(d.calls == due.small_calls);
+        CHECK(m.calls == due.large_calls);
+        CHECK(processor.pushed == buffer);
+        CHECK((d.position() <= t.size && m.position() <= t.size && d.misuses + m.misuses == 0));
+        ++texts, tokens += t.size - 1;
+      }
+  std::printf("BiLD: %zu texts, %zu tokens: %zu of the small model, %zu replaced, %zu appended\n", texts, tokens, kept,
+              replaced, appended);
+  CHECK(std::min({kept, replaced, appended}) > 1000);
+}
+TEST_CASE("a shorter BiLD text is the beginning of a longer one") {
+  for (std::size_t length = 1; length < 40; ++length) {
+    std::vector<token_id> texts[2];
+    for (const std::size_t n : {length, std::size_t(40)}) {
+      toy_source<T> d(20, 5), m(20, 6);
+      std::vector<token_id>& buffer = texts[n == 40];
+      buffer.resize(41);
+      text t{buffer, 1};
+      cascade_workspace<T> work(20);
+      no_processor none;
+      REQUIRE(bild_decode(t, n, d, m, {0.1, 3}, none, {}, work, keep_all, no_watch) == status::ok);
+      REQUIRE(t.size == n + 1);
+    }
+    CHECK(std::equal(texts[0].begin(), texts[0].begin() + std::ptrdiff_t(length + 1), texts[1].begin()));
+  }
+}
+TEST_CASE(
+    "BiLD with thresholds that trust nobody is the large model's greedy text, and the small one's if they trust all") {
+  const auto greedy = [](std::uint64_t seed) {
+    toy_source<T> m(50, seed);
+    std::vector<token_id> buffer(61);
+    text t{buffer, 1};
+    speculative_workspace<T> work(50, 0);
+    no_processor none;
+    random_streams chooser(1);
+    REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, none, {.gamma = 0, .sample = {0}}, work, keep_all,
+                               no_watch) == status::ok);
+    return buffer;
+  };
+  const auto bild = [](const bild_thresholds& b, std::size_t longest_run) {
+    toy_source<T> d(50, 1), m(50, 2);
+    std::vector<token_id> buffer(61);
+    text t{buffer, 1};
+    cascade_workspace<T> work(50, longest_run);
+    no_processor none;
+    REQUIRE(bild_decode(t, 60, d, m, b, none, {.longest_run = longest_run}, work, keep_all, no_watch) == status::ok);
+    return buffer;
+  };
+  CHECK(bild({1.1, 5}, 10) == greedy(2));
+  CHECK(bild({0, 0}, 10) == greedy(2));
+  CHECK(bild({0, 1e9}, 60) == greedy(1));
+}
+
+// ---- ends, limits and defects ---------------------------------------------------------------------------------------
+
+namespace {
+
+// f(name, decode) for each of the four; decode(text, most, small, large, chooser, processor, workspace, accept).
+template <class F>
+void for_each_decoder(F f) {
+  f("sequential", [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
+    return sequential_decode(t, n, d, m, unsure{0.5}, c, p, {}, w, accept);
+  });
+  f("oracle", [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
+    return oracle_decode(t, n, d, m, ensemble{0.4}, c, p, {}, w, accept);
+  });
+  f("sequence, sure", [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
+    return sequence_decode(t, n, d, m, 1, c, p, {}, w, accept);
+  });
+  f("sequence, unsure", [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
+    return sequence_decode(t, n, d, m, 0, c, p, {}, w, accept);
+  });
+  f("BiLD", [](auto& t, std::size_t n, auto& d, auto& m, auto&, auto& p, auto& w, auto&& accept) {
+    return bild_decode(t, n, d, m, {0.3, 1.2}, p, {}, w, accept, no_watch);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("what accept() refuses ends a cascade's text, in models and processor, too") {
+  for_each_decoder([](const char* name, auto decode) {
+    INFO(name);
+    auto d = small_model(), m = large_model();
+    std::vector<token_id> buffer(64);
+    text t{buffer, 1};
+    cascade_workspace<T> work(vocabulary, 10, 12);
+    penalty_memory memory;
+    witness processor{memory.with(some_penalty), {}};
+    processor.push(0);
+    random_streams chooser(3);
+    for (std::size_t stop_at = 1; stop_at <= 9; ++stop_at) {
+      const std::size_t before = t.size;
+      std::size_t seen = 0;
+      REQUIRE(decode(t, 12, d, m, chooser, processor, work, [&](const emission&) { return ++seen < stop_at; }) ==
+              status::ok);
+      CHECK(t.size == before + stop_at);
+      CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
+      CHECK((d.position() <= t.size && m.position() <= t.size && d.misuses + m.misuses == 0));
+    }
+  });
+}
+TEST_CASE("a full context or buffer ends a cascade with context_full, and nothing is lost") {
+  for_each_decoder([](const char* name, auto decode) {
+    INFO(name);
+    for (std::size_t size = 2; size < 14; ++size)
+      for (const bool buffer_is_short : {false, true}) {
+        toy_source<T> d(vocabulary, 1, 2, 3, buffer_is_short ? 100 : size + 1),
+            m(vocabulary, 2, 2, 3, buffer_is_short ? 100 : size);
+        std::vector<token_id> buffer(buffer_is_short ? size : 100);
+        text t{buffer, 1};
+        cascade_workspace<T> work(vocabulary, 10, 20);
+        no_processor none;
+        random_streams chooser(1);
+        std::size_t n = 0;
+        CHECK(decode(t, 20, d, m, chooser, none, work, [&](const emission&) { return ++n, true; }) ==
+              status::context_full);
+        CHECK(t.size == size);
+        CHECK(n == size - 1);
+        CHECK(d.misuses + m.misuses == 0);
+      }
+  });
+}
+TEST_CASE("a model of a cascade that fails or returns NaN is reported; the text stays, and decoding can go on") {
+  for_each_decoder([](const char* name, auto decode) {
+    for (std::size_t call = 0; call < 30; ++call)
+      for (int which = 0; which < 4; ++which) {
+        INFO(name << ", call " << call << ", " << which);
+        faulty<T> d(vocabulary, 3), m(vocabulary, 4);
+        (which == 0 ? d.fail_at : which == 1 ? d.nan_at : which == 2 ? m.fail_at : m.nan_at) = call;
+        std::vector<token_id> buffer(64);
+        text t{buffer, 1};
+        cascade_workspace<T> work(vocabulary, 10, 40);
+        penalty_memory memory;
+        witness processor{memory.with(some_penalty), {}};
+        processor.push(0);
+        random_streams chooser(call);
+        std::size_t failures = 0;
+        while (t.size < 40 && failures < 9) {
+          std::size_t kept = 0;
+          const std::size_t before = t.size;
+          const status s =
+              decode(t, 40 - t.size, d, m, chooser, processor, work, [&](const emission&) { return ++kept, true; });
+          failures += s != status::ok;
+          if (s != status::ok) CHECK(s == (which % 2 == 0 ? status::model_failed : status::invalid_row));
+          CHECK(t.size == before + kept);
+          CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
+          CHECK((d.position() <= t.size && m.position() <= t.size));
+        }
+        CHECK(t.size == 40);
+        CHECK(failures <= 1);
+        CHECK(d.misuses + m.misuses == 0);
+      }
+  });
+}
+TEST_CASE("models of different vocabularies, an empty text and bad parameters end a cascade with their status") {
+  for_each_decoder([](const char* name, auto decode) {
+    INFO(name);
+    toy_source<T> d(30, 1), m(31, 2), same(30, 2);
+    std::vector<token_id> buffer(40);
+    text t{buffer, 1}, empty{buffer, 0};
+    cascade_workspace<T> work(30, 10, 9);
+    no_processor none;
+    random_streams chooser(1);
+    CHECK(decode(t, 9, d, m, chooser, none, work, keep_all) == status::vocabulary_mismatch);
+    CHECK(decode(empty, 9, d, same, chooser, none, work, keep_all) == status::invalid_parameter);
+    CHECK(t.size == 1);
+  });
+  auto d = small_model(), m = large_model();
+  std::vector<token_id> buffer(40);
+  text t{buffer, 1};
+  cascade_workspace<T> work(vocabulary, 10, 5);
+  no_processor none;
+  random_streams chooser(1);
+  CHECK(oracle_decode(t, 9, d, m, ensemble{2}, chooser, none, {}, work, keep_all) == status::invalid_parameter);
+  CHECK(sequential_decode(t, 9, d, m, ensemble{2}, chooser, none, {}, work, keep_all) == status::invalid_parameter);
+  CHECK(sequence_decode(t, 9, d, m, std::nan(""), chooser, none, {}, work, keep_all) == status::invalid_parameter);
+  CHECK(sequence_decode(t, 12, d, m, 0.5, chooser, none, {}, work, keep_all) ==
+        status::invalid_parameter);  // no memory
+  CHECK(bild_round(t, 0, d, m, {}, none, {}, work).why == status::invalid_parameter);
+  CHECK(t.size == 1);
+}

@@ -1,0 +1,707 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/decode/collaborative.hpp>
+
+#include <cstdio>
+#include <map>
+
+#include <specagg/audit/goodness_of_fit.hpp>
+
+#include "decode/toy_text.hpp"
+
+using namespace specagg;
+using T = double;
+
+namespace {
+
+// Combiners, each as a policy and in plain words.
+template <std::size_t N>
+struct average {
+  std::array<double, N> weight;
+  static constexpr bool reads_confidence = false;
+  template <class Rows>
+  auto bind(const Rows&) const {
+    return [w = weight](auto at) {
+      return fold_models<N>(at, [&](std::size_t k, auto x, auto sum) { return fma(w[k], x, sum); });
+    };
+  }
+  double plain(const std::array<std::vector<double>, N>& p, std::size_t v) const {
+    double sum = 0;
+    for (std::size_t k = 0; k < N; ++k) sum += weight[k] * p[k][v];
+    return sum;
+  }
+};
+template <std::size_t N>
+struct product {
+  static constexpr bool reads_confidence = false;
+  template <class Rows>
+  auto bind(const Rows& rows) const {
+    const auto all = [](auto at) {
+      return fold_models<N>(at, [](std::size_t k, auto x, auto so_far) { return k + 1 == N ? x : x * so_far; });
+    };
+    const double scale = 1 / rows.sum(all);
+    return [=](auto at) { return all(at) * scale; };
+  }
+  double plain(const std::array<std::vector<double>, N>& p, std::size_t v) const {
+    double x = 1;
+    for (const auto& row : p) x *= row[v];
+    return x;
+  }
+};
+template <std::size_t N>
+struct smallest {
+  static constexpr bool reads_confidence = false;
+  template <class Rows>
+  auto bind(const Rows& rows) const {
+    const auto least = [](auto at) {
+      return fold_models<N>(at, [](std::size_t k, auto x, auto so_far) { return k + 1 == N ? x : min(x, so_far); });
+    };
+    const double scale = 1 / rows.sum(least);
+    return [=](auto at) { return least(at) * scale; };
+  }
+  double plain(const std::array<std::vector<double>, N>& p, std::size_t v) const {
+    double x = 1;
+    for (const auto& row : p) x = std::min(x, row[v]);
+    return x;
+  }
+};
+// softmax(l_1 - l_0 / 2): the order of the models matters.
+struct against_the_first {
+  static constexpr bool reads_confidence = false;
+  template <class Rows>
+  auto bind(const Rows& rows) const {
+    const auto w = [](auto at) { return at.p / sqrt(at.q); };
+    const double scale = 1 / rows.sum(w);
+    return [=](auto at) { return w(at) * scale; };
+  }
+  double plain(const std::array<std::vector<double>, 2>& p, std::size_t v) const {
+    return p[1][v] / std::sqrt(p[0][v]);
+  }
+};
+
+template <std::size_t N>
+using sources = std::array<toy_source<T>, N>;
+template <std::size_t N>
+sources<N> make_sources(std::size_t order = 2) {
+  return [&]<std::size_t... K>(std::index_sequence<K...>) {
+    return sources<N>{toy_source<T>(vocabulary, K + 1, order)...};
+  }(std::make_index_sequence<N>());
+}
+template <class Models>
+auto tie_all(Models& models) {
+  return std::apply([](auto&... m) { return std::tie(m...); }, models);
+}
+
+struct setting {
+  std::size_t length;
+  sampling sample = {};
+  token_id end_of_text = no_token;
+  penalty_options penalty = {};
+};
+
+template <std::size_t N, class Combine>
+std::vector<double> combined(const Combine& c, const sources<N>& models, const std::vector<token_id>& context,
+                             const setting& s = {0}) {
+  std::array<std::vector<double>, N> p;
+  for (std::size_t k = 0; k < N; ++k) p[k] = probabilities(models[k], context, s.sample, s.penalty);
+  std::vector<double> r(vocabulary);
+  double total = 0;
+  for (std::size_t v = 0; v < vocabulary; ++v) total += r[v] = c.plain(p, v);
+  for (double& x : r) x /= total;
+  return r;
+}
+
+// The exact joint law of the decoded texts, against the product of the promised laws.
+template <std::size_t N, class Policy>
+double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma, const setting& s) {
+  std::size_t wrong = 0, reused = 0;
+  const auto law = exact_law(
+      [&](auto& chooser) {
+        auto models = make_sources<N>();
+        std::vector<token_id> buffer(16);
+        text t{buffer, 1};
+        collaborative_workspace<T, N> work(vocabulary, gamma);
+        penalty_memory memory;
+        witness processor{memory.with(s.penalty), {}};
+        processor.push(0);
+        wrong += collaborative_decode(t, s.length, tie_all(models), policy, chooser, processor,
+                                      {gamma, s.sample, s.end_of_text}, work, keep_all, no_watch) != status::ok;
+        for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
+        wrong += !std::ranges::equal(processor.pushed, std::span(buffer).first(t.size));
+        return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
+      },
+      &reused);
+  CHECK(wrong == 0);
+  CHECK(reused == 0);  // no number decides twice
+  const auto models = make_sources<N>();
+  return worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
+    return combined<N>(policy, models, context, s);
+  });
+}
+
+template <std::size_t N>
+std::string name(const std::array<std::size_t, N>& gamma) {
+  std::string s;
+  for (const std::size_t g : gamma) s += (s.empty() ? "(" : ",") + std::to_string(g);
+  return s + ")";
+}
+const std::array<std::array<std::size_t, 2>, 5> pairs{{{1, 1}, {5, 1}, {2, 3}, {3, 2}, {2, 0}}};
+const std::array<std::array<std::size_t, 3>, 5> triples{{{1, 1, 1}, {3, 2, 1}, {1, 2, 3}, {2, 0, 1}, {2, 0, 0}}};
+template <class F>
+void for_each_pair_combiner(F f) {
+  f("average", average<2>{{0.3, 0.7}}), f("product", product<2>{}), f("smallest", smallest<2>{});
+  f("against the first", against_the_first{});
+}
+template <class F>
+void for_each_triple_combiner(F f) {
+  f("average", average<3>{{0.2, 0.5, 0.3}}), f("product", product<3>{}), f("smallest", smallest<3>{});
+}
+
+}  // namespace
+
+TEST_CASE("two models that take turns emit exactly the combined law, for every combiner and any gammas") {
+  for_each_pair_combiner([](const char* combiner, const auto& policy) {
+    for (const auto& gamma : pairs) {
+      const double worst = worst_error<2>(policy, gamma, {4});
+      std::printf("n = 2  %-18s gammas %-8s 81 texts of 4 tokens, worst error %.2e\n", combiner, name(gamma).c_str(),
+                  worst);
+      CHECK(worst < 1e-12);
+    }
+  });
+}
+TEST_CASE("three models that take turns emit exactly the combined law, for every combiner and any gammas") {
+  for_each_triple_combiner([](const char* combiner, const auto& policy) {
+    for (const auto& gamma : triples) {
+      const double worst = worst_error<3>(policy, gamma, {4});
+      std::printf("n = 3  %-18s gammas %-8s 81 texts of 4 tokens, worst error %.2e\n", combiner, name(gamma).c_str(),
+                  worst);
+      CHECK(worst < 1e-12);
+    }
+  });
+}
+TEST_CASE("penalties, filters and an end of text keep the law of models that take turns exact") {
+  const penalty_options penalty{.repetition = 1.7, .presence = 0.3, .frequency = 0.4};
+  const setting settings[] = {
+      {4, {}, no_token, penalty}, {4, {}, 1}, {4, {0.6, 2}}, {4, {2, 0, 0.8}, 2, penalty}, {4, {0}}};
+  for (const setting& s : settings) {
+    for (const auto& gamma : pairs) CHECK(worst_error<2>(average<2>{{0.3, 0.7}}, gamma, s) < 1e-12);
+    for (const auto& gamma : triples) CHECK(worst_error<3>(average<3>{{0.2, 0.5, 0.3}}, gamma, s) < 1e-12);
+  }
+  CHECK(worst_error<2>(product<2>{}, {3, 2}, {4, {}, 0, penalty}) < 1e-12);
+  CHECK(worst_error<3>(product<3>{}, {3, 2, 1}, {4, {}, 0, penalty}) < 1e-12);
+}
+TEST_CASE("policies of the library, deferral rules with untempered rows among them, combine two alternating models") {
+  const auto check = [](const auto& policy, const sampling& s) {
+    std::size_t reused = 0;
+    const auto law = exact_law(
+        [&](auto& chooser) {
+          auto models = make_sources<2>();
+          std::vector<token_id> buffer(16);
+          text t{buffer, 1};
+          collaborative_workspace<T, 2> work(vocabulary, {2, 2});
+          no_processor none;
+          REQUIRE(collaborative_decode(t, 4, tie_all(models), policy, chooser, none, {{2, 2}, s}, work, keep_all,
+                                       no_watch) == status::ok);
+          return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
+        },
+        &reused);
+    CHECK(reused == 0);
+    const auto models = make_sources<2>();
+    CHECK(worst_joint_error(law, 4, no_token, [&](const auto& context) {
+            std::vector<T> q(vocabulary), p(vocabulary);
+            models[0].row(context, q), models[1].row(context, p);
+            return target_law(policy, processed_row<T>(q, s), processed_row<T>(p, s));
+          }) < 1e-12);
+  };
+  for (const sampling& s : {sampling{}, sampling{0.5}}) {
+    check(lossless{}, s), check(ensemble{0.3}, s), check(opt{0.05}, s), check(token_v3{0.3}, s), check(lossy{0.2}, s);
+  }
+}
+
+// ---- randomness -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr double false_alarm = 1e-6 / 16;  // of each planned test
+
+template <std::size_t N, class Policy, class Streams>
+fit joint_fit(const Policy& policy, const std::array<std::size_t, N>& gamma, std::size_t n, Streams streams) {
+  constexpr std::size_t length = 5;
+  std::map<std::vector<token_id>, double> seen;
+  auto models = make_sources<N>();
+  collaborative_workspace<T, N> work(vocabulary, gamma);
+  std::vector<token_id> buffer(16);
+  no_processor none;
+  for (std::size_t request = 0; request < n; ++request) {
+    for (auto& m : models) m.rollback(0);
+    buffer[0] = 0;
+    text t{buffer, 1};
+    auto chooser = streams(request);
+    if (collaborative_decode(t, length, tie_all(models), policy, chooser, none, {gamma}, work, keep_all, no_watch) !=
+        status::ok)
+      return {.passed = false};
+    seen[{buffer.begin() + 1, buffer.begin() + 1 + length}] += 1;
+  }
+  std::vector<double> counts, law;
+  for (std::size_t i = 0; i < 243; ++i) {
+    double p = 1;
+    std::vector<token_id> context{0};
+    for (std::size_t j = 0, rest = i; j < length; ++j, rest /= vocabulary) {
+      p *= combined<N>(policy, models, context)[rest % vocabulary];
+      context.push_back(token_id(rest % vocabulary));
+    }
+    law.push_back(p), counts.push_back(seen[{context.begin() + 1, context.end()}]);
+  }
+  return goodness_of_fit(counts, law, false_alarm);
+}
+void report(const char* what, const fit& f) {
+  std::printf("%-44s chi-square %8.1f at %3.0f degrees, p %.3g, finds TV >= %.4f\n", what, f.chi_square, f.freedom,
+              f.p_value, f.detectable);
+}
+
+// A chooser that spoils the moments it is given. C: a chooser, or a reference to one.
+template <class C, class Spoil>
+struct spoiled {
+  C inner;
+  Spoil spoil;
+  bool coin(moment m, double w, double t) { return inner.coin(spoil(m), w, t); }
+  template <class W>
+  token_id draw(moment m, const W& w) {
+    return inner.draw(spoil(m), w);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("many turns through the production streams emit the joint law of the combination") {
+  const auto streams = [](std::size_t request) { return random_streams(31, request); };
+  const fit two = joint_fit<2>(average<2>{{0.4, 0.6}}, {3, 2}, 200000, streams);
+  const fit three = joint_fit<3>(product<3>{}, {3, 2, 1}, 200000, streams);
+  report("two models, gammas (3,2), average", two), report("three models, gammas (3,2,1), product", three);
+  CHECK(two.passed);
+  CHECK(three.passed);
+  CHECK(two.detectable < 0.02);  // what a pass is worth
+  CHECK(three.detectable < 0.02);
+}
+TEST_CASE("mutant: a replacement drawn with the draft's noise fails the planned fit") {
+  const auto to_draft = [](moment m) {
+    return m.use == stream::residual ? moment{stream::draft, m.position, m.start} : m;
+  };
+  const auto streams = [&](std::size_t request) {
+    return spoiled<random_streams, decltype(to_draft)>{random_streams(31, request), to_draft};
+  };
+  const fit f = joint_fit<2>(average<2>{{0.4, 0.6}}, {3, 2}, 50000, streams);
+  report("replacement reuses the draft's noise", f);
+  CHECK_FALSE(f.passed);
+}
+TEST_CASE("mutant: without `start`, drafts of different chains share numbers, which is counted") {
+  std::size_t reused = 0;
+  exact_law(
+      [&](auto& inner) {
+        const auto no_start = [](moment m) { return moment{m.use, m.position, 0}; };
+        spoiled<decltype(inner), decltype(no_start)> chooser{inner, no_start};
+        auto models = make_sources<2>();
+        std::vector<token_id> buffer(16);
+        text t{buffer, 1};
+        collaborative_workspace<T, 2> work(vocabulary, {2, 2});
+        no_processor none;
+        collaborative_decode(t, 3, tie_all(models), average<2>{{0.5, 0.5}}, chooser, none, {{2, 2}}, work, keep_all,
+                             no_watch);
+        return buffer;
+      },
+      &reused);
+  CHECK(reused > 0);
+}
+
+// ---- the paper's algorithms, written out ----------------------------------------------------------------------------
+
+namespace {
+
+struct printed_error {
+  bool drops_prefix = false;     // Algorithm 1: T <- the resampled token; what T had accepted is gone
+  bool wrong_drafter = false;    // Algorithm 2: after a rejection the model that scored last drafts on
+  bool forgets_drafter = false;  // Algorithm 2: VERIFY(r, t) does not know which model drew t; here: takes it for M_1's
+};
+
+// CoS without caches: rows are recomputed, nothing is rolled back, a bonus is drawn before anything is verified.
+template <std::size_t N, class Combine, class C>
+std::vector<token_id> cos_as_printed(const sources<N>& models, const Combine& combine,
+                                     const std::array<std::size_t, N>& gamma, std::size_t length, C& chooser,
+                                     const printed_error& error, std::array<double, N>* calls = nullptr) {
+  std::vector<token_id> s{0}, cached;
+  std::vector<std::size_t> drafter;
+  std::array<std::size_t, N> scored{};
+  std::uint32_t decisions = 0;
+  std::vector<double> scratch(verify_scratch(vocabulary));
+  const auto sample = [&](const std::vector<double>& w) {
+    auto row = as_row(w);
+    if (row.normalise() != status::ok) FAIL("weights to draw from");
+    return draw(row, {stream::draft, decisions++, 0}, chooser, scratch);
+  };
+  const auto propose = [&](std::size_t k, std::size_t n) {
+    for (std::size_t j = 0; j < n; ++j) {
+      auto context = s;
+      context.insert(context.end(), cached.begin(), cached.end());
+      cached.push_back(sample(probabilities(models[k], context)));
+      drafter.push_back(k), scored[k] = cached.size();
+      if (calls) (*calls)[k] += 1;
+    }
+  };
+  while (s.size() <= length) {
+    if (cached.empty()) {
+      drafter.clear(), scored = {};
+      propose(0, gamma[0]);
+      continue;
+    }
+    const auto i = std::size_t(std::ranges::min_element(scored) - scored.begin());
+    const std::size_t before = s.size();
+    propose(i, 1);  // scores what it has not seen, and the bonus: one call
+    bool rejected = false;
+    while (!rejected && !cached.empty() && *std::ranges::min_element(scored) > 0) {
+      const auto y = std::size_t(cached[0]);
+      const auto r = combined<N>(combine, models, s);
+      const auto d = probabilities(models[error.forgets_drafter ? 0 : drafter[0]], s);
+      if (chooser.coin({stream::coin, decisions++, 0}, r[y], d[y])) {
+        s.push_back(token_id(y)), cached.erase(cached.begin()), drafter.erase(drafter.begin());
+        for (std::size_t& n : scored) --n;
+      } else {
+        std::vector<double> left(vocabulary);
+        double total = 0;
+        for (std::size_t v = 0; v < vocabulary; ++v) total += left[v] = std::max(0.0, r[v] - d[v]);
+        for (double& x : left) x /= total;
+        const token_id z = sample(left);
+        if (error.drops_prefix) s.resize(before);
+        s.push_back(z), cached.clear(), drafter.clear(), scored = {};
+        rejected = true;
+      }
+    }
+    if (!rejected || error.wrong_drafter) propose(i, gamma[i] - 1);
+  }
+  return {s.begin() + 1, s.begin() + 1 + std::ptrdiff_t(length)};
+}
+
+template <std::size_t N, class Combine>
+double worst_of_printed(const Combine& combine, const std::array<std::size_t, N>& gamma, const printed_error& error) {
+  const auto models = make_sources<N>();
+  const std::size_t length = 3;
+  const auto law =
+      exact_law([&](auto& chooser) { return cos_as_printed(models, combine, gamma, length, chooser, error); });
+  return worst_joint_error(law, length, no_token,
+                           [&](const auto& context) { return combined<N>(combine, models, context); });
+}
+
+}  // namespace
+
+TEST_CASE("the corrected algorithms, written out without caches, pass the audit") {
+  CHECK(worst_of_printed<2>(average<2>{{0.3, 0.7}}, {2, 2}, {}) < 1e-12);
+  CHECK(worst_of_printed<3>(average<3>{{0.2, 0.5, 0.3}}, {1, 1, 1}, {}) < 1e-12);
+}
+TEST_CASE("mutant: a rejection that drops the accepted prefix (CoS, Algorithm 1) is found") {
+  const double worst = worst_of_printed<2>(average<2>{{0.3, 0.7}}, {2, 2}, {.drops_prefix = true});
+  std::printf("drops the accepted prefix: worst error %.3f\n", worst);
+  CHECK(worst > 0.005);
+}
+TEST_CASE("mutant: a head verified against the row of another model (CoS, Algorithm 2) is found") {
+  const double two = worst_of_printed<2>(average<2>{{0.3, 0.7}}, {2, 2}, {.forgets_drafter = true});
+  const double three = worst_of_printed<3>(average<3>{{0.2, 0.5, 0.3}}, {1, 1, 1}, {.forgets_drafter = true});
+  const double both =
+      worst_of_printed<2>(average<2>{{0.3, 0.7}}, {2, 2}, {.wrong_drafter = true, .forgets_drafter = true});
+  std::printf(
+      "forgets who drew the head: worst error %.3f (n = 2), %.3f (n = 3), %.3f (and lets the wrong model draft)\n", two,
+      three, both);
+  CHECK(two > 0.005);
+  CHECK(three > 0.005);
+  CHECK(both > 0.005);
+}
+TEST_CASE(
+    "drafting with the last scorer after a rejection (CoS, Algorithm 2) keeps the law, but not who does the work") {
+  CHECK(worst_of_printed<2>(average<2>{{0.3, 0.7}}, {2, 2}, {.wrong_drafter = true}) < 1e-12);
+  const auto models = make_sources<2>();
+  std::array<double, 2> due{}, printed{};
+  for (std::size_t request = 0; request < 50; ++request) {
+    random_streams a(1, request), b(1, request);
+    cos_as_printed<2>(models, average<2>{{0.3, 0.7}}, {5, 2}, 50, a, {}, &due);
+    cos_as_printed<2>(models, average<2>{{0.3, 0.7}}, {5, 2}, 50, b, {.wrong_drafter = true}, &printed);
+  }
+  std::printf("calls for 2500 tokens, gammas (5,2): %.0f and %.0f; as printed %.0f and %.0f\n", due[0], due[1],
+              printed[0], printed[1]);
+  CHECK(printed[1] > 1.1 * due[1]);
+}
+
+// ---- who is called how often ----------------------------------------------------------------------------------------
+
+namespace {
+
+double total_variation(const std::vector<double>& a, const std::vector<double>& b) {
+  double tv = 0;
+  for (std::size_t v = 0; v < a.size(); ++v) tv += std::max(0.0, a[v] - b[v]);
+  return tv;
+}
+std::vector<double> context_free(const toy_source<T>& m) {
+  std::vector<T> l(m.vocab_size());
+  m.row({}, l);
+  processed_row<T> row(l);
+  REQUIRE(row.normalise() == status::ok);
+  std::vector<double> p;
+  for (std::size_t v = 0; v < l.size(); ++v) p.push_back(row[v]);
+  return p;
+}
+
+}  // namespace
+TEST_CASE("calls per model on context-free models are the visit rates of the renewal formula") {
+  // A round is a draft and its verification. It is in one of three states: 0 (D) after a rejection, 1 (P) when p drafts
+  // behind its own bonus, 2 (Q) when q does. `next`: where it leads if the whole draft is accepted; otherwise to D.
+  constexpr std::size_t v = 8, most = 200000, next[] = {1, 2, 1};
+  // The pair of models with TV 0.4, hence a_q = a_p = 0.8 at lambda = 1/2: its spread is found by bisection.
+  double low = 0, high = 20;
+  for (int i = 0; i < 60; ++i) {
+    const double spread = (low + high) / 2;
+    const double tv = total_variation(context_free({v, 1, 0, spread}), context_free({v, 2, 0, spread}));
+    (tv < 0.4 ? low : high) = spread;
+  }
+  struct example {
+    double lambda;
+    std::array<std::size_t, 2> gamma;
+    double c, check;
+  };
+  for (const example& x : {example{0.5, {1, 1}, 0.1, 1.774}, {0.5, {1, 1}, 1, 1.667}, {0.5, {5, 1}, 0.1, 2.694},
+                           {0.3, {3, 2}, 0.2, 0}, {0.7, {5, 3}, 0.5, 0}}) {
+    toy_source<T> mq(v, 1, 0, low, 2 * most), mp(v, 2, 0, low, 2 * most);
+    const double tv = total_variation(context_free(mq), context_free(mp));
+    const double aq = 1 - (1 - x.lambda) * tv, ap = 1 - x.lambda * tv;
+    const double gq = double(x.gamma[0]), gp = double(x.gamma[1]), A = std::pow(aq, gq), B = std::pow(ap, gp);
+    const double pi[] = {(1 - A * B) / (1 + A), A / (1 + A), A * B / (1 + A)};
+    const double a[] = {aq, ap, aq}, g[] = {gq, gp, gq};
+    double tokens = 0;  // a round
+    for (int i = 0; i < 3; ++i) tokens += pi[i] * (1 - std::pow(a[i], g[i])) / (1 - a[i]);
+
+    std::vector<token_id> buffer(most + 1);
+    text t{buffer, 1};
+    collaborative_workspace<T, 2> work(v, x.gamma);
+    no_processor none;
+    random_streams chooser(5, x.gamma[0] + std::uint64_t(10 * x.c));
+    REQUIRE(collaborative_decode(t, most, std::tie(mq, mp), ensemble{x.lambda}, chooser, none, {x.gamma}, work,
+                                 keep_all, no_watch) == status::ok);
+
+    const auto check = [&](const char* model, std::size_t seen, const std::array<double, 3>& calls) {
+      double due = 0;  // calls per token
+      for (std::size_t i = 0; i < 3; ++i) due += pi[i] * calls[i] / tokens;
+      // Planned tolerance: 6 standard deviations. Z = calls - due * tokens of a cycle from D to D has mean 0; its
+      // first two moments from each state follow from those of the next state.
+      std::array<double, 3> first{}, second{};
+      for (int repeat = 0; repeat < 500; ++repeat)
+        for (std::size_t i = 0; i < 3; ++i) {
+          double m = 0, s = 0;
+          for (int n = 1; n <= int(g[i]); ++n) {  // n tokens, the last of them a replacement
+            const double p = std::pow(a[i], n - 1) * (1 - a[i]), z = calls[i] - due * n;
+            m += p * z, s += p * z * z;
+          }
+          const double p = std::pow(a[i], g[i]), z = calls[i] - due * g[i];
+          m += p * (z + first[next[i]]), s += p * (z * z + 2 * z * first[next[i]] + second[next[i]]);
+          first[i] = m, second[i] = s;
+        }
+      const double tolerance = 6 * std::sqrt(second[0] * pi[0] / tokens / most);
+      std::printf("a_q %.2f a_p %.2f gammas %s: calls of %s per token %.4f, due %.4f +- %.4f\n", aq, ap,
+                  name(x.gamma).c_str(), model, double(seen) / most, due, tolerance);
+      CHECK(std::fabs(first[0]) < 1e-12);
+      CHECK(std::fabs(double(seen) / most - due) < tolerance);
+      CHECK(tolerance < 0.03);  // what a pass is worth
+      return due;
+    };
+    // D: gq calls of q draft, one of p scores. P: its first draft came with its scores, so gp - 1 calls; q scores.
+    const double due_q = check("q", mq.calls, {gq, 1, gq - 1}), due_p = check("p", mp.calls, {1, gp - 1, 1});
+    const double speedup = (1 + x.c) / (x.c * due_q + due_p);
+    std::printf("  speed-up at c = %.1f: %.4f, due %.4f\n", x.c,
+                (1 + x.c) * most / (x.c * double(mq.calls) + double(mp.calls)), speedup);
+    if (x.check > 0) CHECK(speedup == Approx(x.check).margin(0.0005));
+  }
+}
+TEST_CASE("equal models: every call of either gives a token, and all drafts are kept") {
+  toy_source<T> a(vocabulary, 7), b(vocabulary, 7);
+  std::vector<token_id> buffer(201);
+  text t{buffer, 1};
+  collaborative_workspace<T, 2> work(vocabulary, {1, 1});
+  no_processor none;
+  random_streams chooser(1);
+  std::size_t rejected = 0;
+  REQUIRE(collaborative_decode(t, 200, std::tie(a, b), average<2>{{0.5, 0.5}}, chooser, none, {{1, 1}}, work, keep_all,
+                               [&](const auto& r, const auto&) { rejected += r.emitted - r.accepted; }) == status::ok);
+  CHECK(rejected == 0);
+  CHECK(a.calls + b.calls == 201);  // every call a draft, and one more that verifies the last
+  CHECK(t.size == 201);
+}
+TEST_CASE("where pi = p the bonus of p is final: as many calls of p as in speculative decoding, and no more of q") {
+  for (std::size_t gamma = 1; gamma <= 4; ++gamma) {
+    toy_source<T> a(vocabulary, 1), b(vocabulary, 2);
+    std::vector<token_id> buffer(501);
+    text t{buffer, 1};
+    collaborative_workspace<T, 2> work(vocabulary, {gamma, 3});
+    no_processor none;
+    random_streams chooser(1);
+    std::size_t rounds = 0, bonus = 0;
+    REQUIRE(collaborative_decode(t, 500, std::tie(a, b), lossless{}, chooser, none, {{gamma, 3}}, work,
+                                 [&](const emission& e) { return bonus += e.from == origin::bonus, true; },
+                                 [&](const auto& r, const auto&) { rounds += r.model == 1; }) == status::ok);
+    CHECK(b.calls == rounds);
+    CHECK(a.calls <= rounds * gamma);
+    CHECK(bonus > 0);
+  }
+}
+
+// ---- what is decoded at temperature 0 -------------------------------------------------------------------------------
+
+TEST_CASE("at temperature 0, with all weight on one model, the text is that model's own") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const auto alone = [&](std::uint64_t s) {
+      toy_source<float> m(50, s);
+      std::vector<token_id> buffer(61);
+      text t{buffer, 1};
+      speculative_workspace<float> work(50, 0);
+      no_processor none;
+      random_streams chooser(seed);
+      REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, none, {.gamma = 0, .sample = {0}}, work, keep_all,
+                                 no_watch) == status::ok);
+      return buffer;
+    };
+    const auto together = [&]<std::size_t N>(const auto& policy, const std::array<std::size_t, N>& gamma) {
+      std::array<toy_source<float>, N> models = [&]<std::size_t... K>(std::index_sequence<K...>) {
+        return std::array<toy_source<float>, N>{toy_source<float>(50, seed + 100 * K)...};
+      }(std::make_index_sequence<N>());
+      std::vector<token_id> buffer(61);
+      text t{buffer, 1};
+      collaborative_workspace<float, N> work(50, gamma);
+      no_processor none;
+      random_streams chooser(seed);
+      REQUIRE(collaborative_decode(t, 60, tie_all(models), policy, chooser, none, {gamma, {0}}, work, keep_all,
+                                   no_watch) == status::ok);
+      return buffer;
+    };
+    for (const auto& gamma : pairs) {
+      CHECK(together(ensemble{0}, gamma) == alone(seed + 100));
+      CHECK(together(ensemble{1}, gamma) == alone(seed));
+      CHECK(together(lossless{}, gamma) == alone(seed + 100));
+    }
+    for (const auto& gamma : triples) CHECK(together(average<3>{{0, 0, 1}}, gamma) == alone(seed + 200));
+  }
+}
+
+// ---- ends, limits and defects ---------------------------------------------------------------------------------------
+
+TEST_CASE("what accept() refuses ends the text: drafts and tokens behind it are taken back from everybody") {
+  auto models = make_sources<3>();
+  std::vector<token_id> buffer(60);
+  text t{buffer, 1};
+  collaborative_workspace<T, 3> work(vocabulary, {3, 2, 2});
+  penalty_memory memory;
+  witness processor{memory.with({}), {}};
+  processor.push(0);
+  random_streams chooser(1);
+  for (std::size_t stop_at = 1; stop_at <= 9; ++stop_at) {
+    const std::size_t before = t.size;
+    std::size_t seen = 0;
+    REQUIRE(collaborative_decode(
+                t, 50, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor, {{3, 2, 2}}, work,
+                [&](const emission&) { return ++seen < stop_at; }, no_watch) == status::ok);
+    CHECK(t.size == before + stop_at);
+    CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
+    for (const auto& m : models) CHECK((m.position() <= t.size && m.misuses == 0));
+  }
+}
+TEST_CASE("a full context or buffer ends decoding by turns with context_full, and nothing is lost") {
+  for (std::size_t size = 2; size < 14; ++size)
+    for (const bool buffer_is_short : {false, true}) {
+      toy_source<T> a(vocabulary, 1, 2, 3, buffer_is_short ? 100 : size + 1),
+          b(vocabulary, 2, 2, 3, buffer_is_short ? 100 : size);
+      std::vector<token_id> buffer(buffer_is_short ? size : 100);
+      text t{buffer, 1};
+      collaborative_workspace<T, 2> work(vocabulary, {3, 2});
+      no_processor none;
+      random_streams chooser(1);
+      CHECK(collaborative_decode(t, 50, std::tie(a, b), ensemble{0.4}, chooser, none, {{3, 2}}, work, keep_all,
+                                 no_watch) == status::context_full);
+      CHECK(t.size == size);
+      CHECK(a.misuses + b.misuses == 0);
+    }
+}
+TEST_CASE("bad settings of models that take turns are reported") {
+  toy_source<T> a(30, 1), b(31, 2), c(30, 2);
+  std::vector<token_id> buffer(40);
+  text t{buffer, 1}, empty{buffer, 0};
+  collaborative_workspace<T, 2> work(30, {2, 2}), none_at_all(30, {0, 0});
+  no_processor none;
+  random_streams chooser(1);
+  const auto why = [&](text& x, auto models, const auto& policy, std::array<std::size_t, 2> gamma, auto& w) {
+    return collaborative_decode(x, 9, models, policy, chooser, none, {gamma}, w, keep_all, no_watch);
+  };
+  CHECK(why(t, std::tie(a, b), ensemble{0.5}, {2, 2}, work) == status::vocabulary_mismatch);
+  CHECK(why(empty, std::tie(a, c), ensemble{0.5}, {2, 2}, work) == status::invalid_parameter);
+  CHECK(why(t, std::tie(a, c), ensemble{1.5}, {2, 2}, work) == status::invalid_parameter);
+  CHECK(why(t, std::tie(a, c), ensemble{0.5}, {0, 2}, work) == status::invalid_parameter);
+  CHECK(why(t, std::tie(a, c), ensemble{0.5}, {1, 0}, none_at_all) == status::invalid_parameter);
+  CHECK(t.size == 1);
+  CHECK(why(t, std::tie(a, c), ensemble{0.5}, {9, 9}, work) == status::ok);  // no more than the workspace holds
+  CHECK(t.size == 10);
+}
+TEST_CASE("rows that have no combination end decoding with undefined_target") {
+  toy_source<T> a(30, 1), b(30, 2);  // at temperature 0 their rows are disjoint sooner or later
+  std::vector<token_id> buffer(40);
+  text t{buffer, 1};
+  collaborative_workspace<T, 2> work(30, {2, 2});
+  no_processor none;
+  random_streams chooser(1);
+  CHECK(collaborative_decode(t, 30, std::tie(a, b), product<2>{}, chooser, none, {{2, 2}, {0}}, work, keep_all,
+                             no_watch) == status::undefined_target);
+  CHECK(work.cached == 0);
+  CHECK(t.size >= 1);
+}
+TEST_CASE("a model among three that fails or returns NaN is reported; the text stays, and decoding can go on") {
+  for (std::size_t call = 0; call < 25; ++call)
+    for (int which = 0; which < 6; ++which) {
+      std::array<faulty<T>, 3> models{{{vocabulary, 3}, {vocabulary, 4}, {vocabulary, 5}}};
+      (which % 2 == 0 ? models[std::size_t(which) / 2].fail_at : models[std::size_t(which) / 2].nan_at) = call;
+      std::vector<token_id> buffer(60);
+      text t{buffer, 1};
+      collaborative_workspace<T, 3> work(vocabulary, {3, 2, 1});
+      penalty_memory memory;
+      witness processor{memory.with({}), {}};
+      processor.push(0);
+      random_streams chooser(call);
+      std::size_t failures = 0;
+      while (t.size < 40 && failures < 9) {
+        std::size_t kept = 0;
+        const std::size_t before = t.size;
+        const status s = collaborative_decode(
+            t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor, {{3, 2, 1}}, work,
+            [&](const emission&) { return ++kept, true; }, no_watch);
+        failures += s != status::ok;
+        if (s != status::ok) CHECK(s == (which % 2 == 0 ? status::model_failed : status::invalid_row));
+        CHECK(t.size == before + kept);
+        CHECK(work.cached == 0);
+        CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
+        for (const auto& m : models) CHECK(m.position() <= t.size);
+      }
+      CHECK(t.size == 40);
+      CHECK(failures <= 1);
+      for (const auto& m : models) CHECK(m.misuses == 0);
+    }
+}
+TEST_CASE("a failure in the middle leaves the law of models that take turns as it was") {
+  for (std::size_t call = 0; call < 4; ++call)
+    for (std::size_t which = 0; which < 2; ++which) {
+      const auto law = exact_law([&](auto& chooser) {
+        std::array<faulty<T>, 2> models{{{vocabulary, 1}, {vocabulary, 2}}};
+        models[which].fail_at = call;
+        std::vector<token_id> buffer(16);
+        text t{buffer, 1};
+        collaborative_workspace<T, 2> work(vocabulary, {2, 2});
+        no_processor none;
+        while (t.size < 5)
+          collaborative_decode(t, 5 - t.size, tie_all(models), average<2>{{0.3, 0.7}}, chooser, none, {{2, 2}}, work,
+                               keep_all, no_watch);
+        return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
+      });
+      const auto models = make_sources<2>();
+      CHECK(worst_joint_error(law, 4, no_token, [&](const auto& context) {
+              return combined<2>(average<2>{{0.3, 0.7}}, models, context);
+            }) < 1e-12);
+    }
+}

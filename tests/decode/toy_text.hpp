@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of the decoders share: texts of toy models, and the law they should have.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include <specagg/audit/exact_law.hpp>
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/specagg.hpp>
+
+#include "support/catch.hpp"
+
+namespace {
+
+constexpr std::size_t vocabulary = 3;
+const auto keep_all = [](const specagg::emission&) { return true; };
+const auto no_watch = [](auto&&...) {};
+
+struct penalty_memory {
+  std::vector<std::uint32_t> counts = std::vector<std::uint32_t>(vocabulary);
+  std::vector<specagg::token_id> distinct = std::vector<specagg::token_id>(vocabulary),
+                                 text = std::vector<specagg::token_id>(64);
+  specagg::penalties with(specagg::penalty_options o) { return {o, counts, distinct, text}; }
+};
+
+// Penalties that remember what they were pushed: after decoding it must be the text.
+struct witness {
+  specagg::penalties inner;
+  std::vector<specagg::token_id> pushed;
+  void push(specagg::token_id t) { inner.push(t), pushed.push_back(t); }
+  void pop() { inner.pop(), pushed.pop_back(); }
+  template <class T>
+  void apply(std::span<T> logits) const {
+    inner.apply(logits);
+  }
+};
+static_assert(specagg::Processor<witness>);
+
+// A model's probabilities after a context, processed as the decoders have to.
+inline std::vector<double> probabilities(const specagg::toy_source<double>& model,
+                                         const std::vector<specagg::token_id>& context, const specagg::sampling& s = {},
+                                         const specagg::penalty_options& penalty = {}) {
+  std::vector<double> logits(model.vocab_size());
+  model.row(context, logits);
+  penalty_memory memory;
+  auto processor = memory.with(penalty);
+  for (const specagg::token_id t : context) processor.push(t);
+  processor.apply(std::span(logits));
+  specagg::processed_row<double> row(logits, s);
+  if (row.normalise() != specagg::status::ok) FAIL("a toy model's row");
+  std::vector<double> p(logits.size());
+  for (std::size_t v = 0; v < p.size(); ++v) p[v] = row[v];
+  return p;
+}
+
+// The largest error of a joint law over texts that follow token 0, against the product of what promised(context) gives
+// each next token. A text has `length` tokens unless it ends before.
+template <class Law, class Promised>
+double worst_joint_error(const Law& law, std::size_t length, specagg::token_id end_of_text, Promised promised) {
+  double worst = 0, total = 0;
+  for (const auto& [tokens, probability] : law) {
+    double due = 1;
+    std::vector<specagg::token_id> context{0};
+    for (const specagg::token_id x : tokens) {
+      due *= promised(context)[std::size_t(x)];
+      context.push_back(x);
+    }
+    const auto end = std::ranges::find(tokens, end_of_text);
+    if (end == tokens.end()) CHECK(tokens.size() == length);
+    else CHECK(end + 1 == tokens.end());  // nothing stands behind the end
+    worst = std::max(worst, std::fabs(probability - due));
+    total += probability;
+  }
+  CHECK(total == Approx(1).epsilon(1e-12));
+  return worst;
+}
+
+// Fails, or returns rows of NaN, at a chosen call.
+template <class T>
+struct faulty : specagg::toy_source<T> {
+  std::size_t fail_at = 1000, nan_at = 1000, n = 0;
+  using specagg::toy_source<T>::toy_source;
+  specagg::status extend(std::span<const specagg::token_id> tokens, std::span<T> logits) {
+    if (n++ == fail_at) return specagg::status::model_failed;
+    const specagg::status s = specagg::toy_source<T>::extend(tokens, logits);
+    if (n - 1 == nan_at) logits[logits.size() / 2] = std::numeric_limits<T>::quiet_NaN();
+    return s;
+  }
+};
+
+}  // namespace

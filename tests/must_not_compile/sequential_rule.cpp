@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: view_before_target
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/specagg.hpp>
+
+struct rule {  // of a sequential cascade: decides before the target is called
+  double alpha;
+  template <class Rows>
+  auto bind(const Rows& rows) const {
+#ifdef SPECAGG_BROKEN
+    const bool defer = rows.max([](auto at) { return at.confidence_p; }) > alpha;
+#else
+    const bool defer = rows.max([](auto at) { return at.confidence_q; }) < 1 - alpha;
+#endif
+    return [=](auto at) { return select(defer, at.p, at.q); };
+  }
+};
+
+using model = specagg::toy_source<float>;
+specagg::status decode(specagg::text& t, model& small, model& large, specagg::cascade_workspace<float>& work);
+specagg::status decode(specagg::text& t, model& small, model& large, specagg::cascade_workspace<float>& work) {
+  specagg::random_streams chooser(1);
+  specagg::no_processor none;
+  return specagg::sequential_decode(t, 9, small, large, rule{0.5}, chooser, none, {}, work,
+                                    [](auto&&) { return true; });
+}
