@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One lossless verification step from f32 logits, gamma 4, against the same step with every softmax written out in scalar
-// code (what most engines' CPU paths do; our own statement of it). Both see the same rows and drafts; acceptance about .8.
+// One lossless verification step from f32 logits, gamma 4, against the same step with every softmax written out in
+// scalar code (what most engines' CPU paths do; our own statement of it). Both see the same rows and drafts; acceptance
+// about .8.
 #include <benchmark/benchmark.h>
 #include <specagg/specagg.hpp>
 
@@ -41,8 +42,9 @@ void ours(benchmark::State& state) {
   double accepted = 0;
   for (auto _ : state) {
     random_streams chooser(3, ++step);
-    const auto v = verify_token({.tokens = r.y}, [&](std::size_t j) { return softmax_row<float>(r.draft_logits(j)); },
-                                [&](std::size_t j) { return softmax_row<float>(r.target_logits(j)); }, lossless{}, chooser, out, r.scratch);
+    const auto v = verify_token(
+        {.tokens = r.y}, [&](std::size_t j) { return softmax_row<float>(r.draft_logits(j)); },
+        [&](std::size_t j) { return softmax_row<float>(r.target_logits(j)); }, lossless{}, chooser, out, r.scratch);
     accepted += double(v.accepted);
     benchmark::DoNotOptimize(out);
   }

@@ -40,6 +40,7 @@ int main() {
 
   // Commit `emitted` tokens; roll the KV caches back to position + accepted.
   for (std::size_t i = 0; i < verdict.emitted; ++i)
-    std::printf("position %zu: token %d (%s), log p %.3f\n", position + i, out[i].token, name(out[i].from), out[i].log_p);
+    std::printf("position %zu: token %d (%s), log p %.3f\n", position + i, out[i].token, name(out[i].from),
+                out[i].log_p);
   return verdict.why == specagg::status::ok && verdict.emitted == verdict.accepted + 1 ? 0 : 1;
 }

@@ -25,7 +25,8 @@ foreach(name IN LISTS names)
   string(REPLACE "<open>" "[" name "${name}")
   string(REPLACE "<close>" "]" name "${name}")
   string(REGEX REPLACE "([][,])" "\\\\\\1" filter "${name}")
-  string(APPEND script "add_test([==[${FOLDER}: ${name}]==] ${EMULATOR} [==[${PROGRAM}]==] [==[${filter}]==] ${strict})\n"
+  string(APPEND script
+    "add_test([==[${FOLDER}: ${name}]==] ${EMULATOR} [==[${PROGRAM}]==] [==[${filter}]==] ${strict})\n"
     "set_tests_properties([==[${FOLDER}: ${name}]==] PROPERTIES LABELS ${LABEL} TIMEOUT 900)\n")
 endforeach()
 file(WRITE ${OUTPUT} "${script}")

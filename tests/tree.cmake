@@ -26,7 +26,7 @@ foreach(compiler IN ITEMS g++ clang++)
   endif()
 endforeach()
 
-set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
+set(avx512 -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
 set(avx2 -mavx2 -mfma -mf16c)
 set(sse2)
 set(neon)
@@ -123,11 +123,19 @@ if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/bits/bits.cpp)
         set(variant ${isa}-${compiler}-contract-${contract})
         specagg_compile(bits/${variant} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/bits.cpp
           -O2 ${${isa}} -ffp-contract=${contract})
-        specagg_expect_bits("bits: ${variant}" ${tree}/bits/${variant})
+        specagg_expect_bits("bits: ${variant}" expected.txt ${tree}/bits/${variant})
       endforeach()
     endforeach()
   endforeach()
 endif()
+
+# Whole texts, with the models: each instruction set once.
+foreach(isa IN LISTS isas)
+  list(GET compilers 0 compiler)
+  specagg_compile(bits/texts-${isa} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/texts.cpp
+    -O2 ${${isa}} -pthread -DSPECAGG_MODELS="${PROJECT_SOURCE_DIR}/examples/models")
+  specagg_expect_bits("bits: texts, ${isa}" texts.expected.txt ${tree}/bits/texts-${isa})
+endforeach()
 
 # --- package ----------------------------------------------------------------------------------------------------------
 set(package ${CMAKE_CURRENT_SOURCE_DIR}/package)

@@ -22,7 +22,9 @@ namespace {
 
 using namespace specagg;
 using std::chrono::steady_clock;
-double seconds_since(steady_clock::time_point t) { return std::chrono::duration<double>(steady_clock::now() - t).count(); }
+double seconds_since(steady_clock::time_point t) {
+  return std::chrono::duration<double>(steady_clock::now() - t).count();
+}
 
 // One model file, and one text in it.
 struct model {
@@ -100,11 +102,16 @@ struct job {
       result.expected += expected_tokens(std::span(w.overlaps).first(round.drafted));
     };
     start = steady_clock::now();
-    why = std::visit([&](const auto& p) { return speculative_decode(t, most, d, m, p, chooser, processor, decode, work, accept, after_round); }, policy);
+    why = std::visit(
+        [&](const auto& p) {
+          return speculative_decode(t, most, d, m, p, chooser, processor, decode, work, accept, after_round);
+        },
+        policy);
     result.total_seconds = seconds_since(start);
     result.target_calls = m.calls, result.target_seconds = m.seconds;
     result.draft_calls = d.calls, result.draft_seconds = d.seconds;
-    if (why != status::ok) throw error("decoding", fmt::format("token {}", result.emissions.size()), std::string(name(why)));
+    if (why != status::ok)
+      throw error("decoding", fmt::format("token {}", result.emissions.size()), std::string(name(why)));
     if (result.ended_by.empty()) result.ended_by = "length";
     return result;
   }
@@ -127,7 +134,11 @@ comparison compare(const job& j, const any_policy& policy) {
   std::vector<double> a, s, ratio, c, v;
   progress bar("decoding");
   for (int i = 0; i < comparison::repeats; ++i) {
-    const auto tick = [&](double half) { return [&, half](const emission&, const decoded& d) { bar.show((i + half + 0.5 * double(d.emissions.size()) / double(j.most)) / comparison::repeats); }; };
+    const auto tick = [&](double half) {
+      return [&, half](const emission&, const decoded& d) {
+        bar.show((i + half + 0.5 * double(d.emissions.size()) / double(j.most)) / comparison::repeats);
+      };
+    };
     r.alone = j.run(lossless{}, 0, tick(0));
     r.speculative = j.run(policy, j.options.gamma, tick(0.5));
     const double step = r.alone.target_seconds / double(r.alone.target_calls);
@@ -136,7 +147,8 @@ comparison compare(const job& j, const any_policy& policy) {
     c.push_back(r.speculative.draft_calls ? r.speculative.draft_seconds / double(r.speculative.draft_calls) / step : 0);
     v.push_back(r.speculative.target_seconds / double(r.speculative.target_calls) / step);
   }
-  r.seconds_alone = median(a), r.seconds_speculative = median(s), r.measured = median(ratio), r.c = median(c), r.v = median(v);
+  r.seconds_alone = median(a), r.seconds_speculative = median(s), r.measured = median(ratio), r.c = median(c),
+  r.v = median(v);
   r.expected = r.speculative.expected / double(r.speculative.rounds);
   r.predicted = r.expected / fma(r.c, double(r.speculative.draft_calls) / double(r.speculative.rounds), r.v);
   return r;
@@ -161,7 +173,12 @@ nlohmann::json report(const decoded& d) {
           {"draft_calls", d.draft_calls},
           {"tokens_per_target_call", d.per_target_call()},
           {"expected_tokens_per_round", d.rounds ? d.expected / double(d.rounds) : 0},
-          {"seconds", {{"prompt", d.prompt_seconds}, {"draft", d.draft_seconds}, {"target", d.target_seconds}, {"other", d.other_seconds()}, {"total", d.total_seconds}}},
+          {"seconds",
+           {{"prompt", d.prompt_seconds},
+            {"draft", d.draft_seconds},
+            {"target", d.target_seconds},
+            {"other", d.other_seconds()},
+            {"total", d.total_seconds}}},
           {"tokens_per_second", d.tokens_per_second()}};
 }
 
@@ -184,12 +201,12 @@ double mean_log_p(const decoded& d) {
 }
 
 void print_summary(const decoded& d) {
-  fmt::print("{} tokens in {:.0f} ms ({:.0f} tokens/s): draft {:.0f} %, target {:.0f} %, everything else {:.1f} %\n", d.emissions.size(),
-             1e3 * d.total_seconds, d.tokens_per_second(), 100 * d.draft_seconds / d.total_seconds, 100 * d.target_seconds / d.total_seconds,
-             100 * d.other_seconds() / d.total_seconds);
+  fmt::print("{} tokens in {:.0f} ms ({:.0f} tokens/s): draft {:.0f} %, target {:.0f} %, everything else {:.1f} %\n",
+             d.emissions.size(), 1e3 * d.total_seconds, d.tokens_per_second(), 100 * d.draft_seconds / d.total_seconds,
+             100 * d.target_seconds / d.total_seconds, 100 * d.other_seconds() / d.total_seconds);
   if (d.drafted > 0)
-    fmt::print("acceptance {:.3f} ({} of {} drafted), {:.2f} tokens per target call ({} calls)\n", d.acceptance(), d.accepted, d.drafted, d.per_target_call(),
-               d.target_calls);
+    fmt::print("acceptance {:.3f} ({} of {} drafted), {:.2f} tokens per target call ({} calls)\n", d.acceptance(),
+               d.accepted, d.drafted, d.per_target_call(), d.target_calls);
 }
 
 std::string read_prompt(const generate_options& o) {
@@ -217,16 +234,20 @@ void generate(const generate_options& o) {
   model target_model(o.target, pool), draft_model(o.draft, pool);
   const double load_seconds = seconds_since(start);
   if (draft_model.tokens.hash() != target_model.tokens.hash())
-    throw error(o.draft, "vocabulary", fmt::format("differs from that of {} ({} and {} tokens); draft and target must share one", o.target, draft_model.tokens.size(), target_model.tokens.size()));
+    throw error(o.draft, "vocabulary",
+                fmt::format("differs from that of {} ({} and {} tokens); draft and target must share one", o.target,
+                            draft_model.tokens.size(), target_model.tokens.size()));
 
   const std::string prompt = read_prompt(o);
   job j{o, draft_model, target_model, target_model.tokens.encode(prompt), o.max_tokens};
   if (j.prompt.empty()) {
-    if (target_model.tokens.bos() == no_token) throw error("prompt", "", "is empty, and the model has no token that begins a text");
+    if (target_model.tokens.bos() == no_token)
+      throw error("prompt", "", "is empty, and the model has no token that begins a text");
     j.prompt.push_back(target_model.tokens.bos());
   }
   const std::size_t context = std::min(target_model.session.capacity(), draft_model.session.capacity());
-  if (j.prompt.size() >= context) throw error("prompt", "", fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));
+  if (j.prompt.size() >= context)
+    throw error("prompt", "", fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));
   j.most = std::min(o.max_tokens, context - j.prompt.size());
 
   nlohmann::json out;
@@ -237,19 +258,24 @@ void generate(const generate_options& o) {
       out["target_alone"] = report(r.alone);
       out["speedup_measured"] = r.measured, out["speedup_predicted"] = r.predicted;
       out["c"] = r.c, out["v"] = r.v, out["repeats"] = comparison::repeats;
-      out["mean_logprob_target"] = mean_log_p(r.speculative), out["target_alone"]["mean_logprob_target"] = mean_log_p(r.alone);
+      out["mean_logprob_target"] = mean_log_p(r.speculative),
+      out["target_alone"]["mean_logprob_target"] = mean_log_p(r.alone);
       out["identical_to_target_alone"] = r.alone.text == r.speculative.text;
     } else {
       fmt::print("{}\n{}{}\n\n", bold("prompt"), prompt, prompt.ends_with('\n') ? "" : "\n");
       fmt::print("{}\n{}\n", bold("target alone"), r.alone.text);
       print_summary(r.alone);
-      fmt::print("\n{}  {} {} {}\n{}\n", bold(fmt::format("{}, gamma {}, temperature {:g}", o.policy, o.gamma, o.sample.temperature)),
-                 marked("accepted draft", origin::accepted), marked("residual", origin::residual), marked("bonus", origin::bonus),
-                 marked_text(r.speculative, target_model.tokens));
+      fmt::print("\n{}  {} {} {}\n{}\n",
+                 bold(fmt::format("{}, gamma {}, temperature {:g}", o.policy, o.gamma, o.sample.temperature)),
+                 marked("accepted draft", origin::accepted), marked("residual", origin::residual),
+                 marked("bonus", origin::bonus), marked_text(r.speculative, target_model.tokens));
       print_summary(r.speculative);
-      fmt::print("mean log-probability under the target {:.3f} (target alone {:.3f})\n", mean_log_p(r.speculative), mean_log_p(r.alone));
-      fmt::print("{}\n", bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = E / (c g + v): E {:.3f}, c {:.3f}, g {:.2f}, v {:.3f}", r.measured,
-                                          comparison::repeats, r.predicted, r.expected, r.c, double(r.speculative.draft_calls) / double(r.speculative.rounds), r.v)));
+      fmt::print("mean log-probability under the target {:.3f} (target alone {:.3f})\n", mean_log_p(r.speculative),
+                 mean_log_p(r.alone));
+      fmt::print("{}\n", bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = E / (c g + v): "
+                                          "E {:.3f}, c {:.3f}, g {:.2f}, v {:.3f}",
+                                          r.measured, comparison::repeats, r.predicted, r.expected, r.c,
+                                          double(r.speculative.draft_calls) / double(r.speculative.rounds), r.v)));
     }
   } else {
     std::size_t printed = 0;
@@ -257,7 +283,9 @@ void generate(const generate_options& o) {
       if (o.json) return;
       std::size_t until = d.text.size();
       if (d.ended_by.empty()) until -= std::max(held_back(d.text, o.stops), unfinished(d.text));
-      if (until > printed) fmt::print("{}", marked(std::string_view(d.text).substr(printed, until - printed), e.from)), std::fflush(stdout), printed = until;
+      if (until > printed)
+        fmt::print("{}", marked(std::string_view(d.text).substr(printed, until - printed), e.from)),
+            std::fflush(stdout), printed = until;
     };
     const decoded d = j.run(policy, o.gamma, stream_out);
     if (o.json) out = report(d);
@@ -267,7 +295,8 @@ void generate(const generate_options& o) {
     }
   }
   if (o.json) {
-    out["prompt"] = prompt, out["policy"] = o.policy, out["gamma"] = o.gamma, out["temperature"] = o.sample.temperature, out["seed"] = o.seed;
+    out["prompt"] = prompt, out["policy"] = o.policy, out["gamma"] = o.gamma, out["temperature"] = o.sample.temperature,
+    out["seed"] = o.seed;
     out["instruction_set"] = instruction_set, out["threads"] = o.threads, out["seconds"]["load"] = load_seconds;
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   }

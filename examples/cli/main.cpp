@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command-line program: options in, one clear line and exit status 2 for what cannot be used.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <exception>
 
@@ -17,19 +17,31 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_option("--target", o.target, "GGUF file of the target model")->capture_default_str();
   g->add_option("--draft", o.draft, "GGUF file of the draft model")->capture_default_str();
   g->add_option("--policy", o.policy, "The law to emit: NAME or NAME:key=value,... (see below)")->capture_default_str();
-  g->add_option("--gamma", o.gamma, "Tokens drafted a round; 0: the target alone")->check(CLI::Range(0, 62))->capture_default_str();
+  g->add_option("--gamma", o.gamma, "Tokens drafted a round; 0: the target alone")
+      ->check(CLI::Range(0, 62))
+      ->capture_default_str();
   g->add_option("--prompt", o.prompt, "Text to continue");
   g->add_option("--prompt-file", o.prompt_file, "File with the text to continue")->excludes("--prompt");
-  g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   g->add_option("--temperature", o.sample.temperature, "0: greedy")->check(CLI::Range(0.0, 1e6))->capture_default_str();
   g->add_option("--top-k", o.sample.top_k, "Keep the k most probable tokens; 0: all")->capture_default_str();
-  g->add_option("--top-p", o.sample.top_p, "Keep the most probable tokens up to this mass, in (0, 1]")->check(CLI::Range(1e-9, 1.0))->capture_default_str();
-  g->add_option("--min-p", o.sample.min_p, "Keep tokens of at least this fraction of the largest probability")->check(CLI::Range(0.0, 1.0))->capture_default_str();
-  g->add_option("--repeat-penalty", o.penalty.repetition, "Divides positive, multiplies negative logits of tokens in the text")->check(CLI::Range(1e-3, 1e3))->capture_default_str();
+  g->add_option("--top-p", o.sample.top_p, "Keep the most probable tokens up to this mass, in (0, 1]")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  g->add_option("--min-p", o.sample.min_p, "Keep tokens of at least this fraction of the largest probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  g->add_option("--repeat-penalty", o.penalty.repetition,
+                "Divides positive, multiplies negative logits of tokens in the text")
+      ->check(CLI::Range(1e-3, 1e3))
+      ->capture_default_str();
   g->add_option("--stop", o.stops, "End before this text (may be given several times)")->allow_extra_args(false);
   g->add_option("--seed", o.seed, "Of all random numbers")->capture_default_str();
   g->add_option("--threads", o.threads, "Threads of the models")->check(CLI::Range(1, 256))->capture_default_str();
-  g->add_flag("--compare", o.compare, "Also decode with the target alone, five times each in turn; measured and predicted speed-up");
+  g->add_flag("--compare", o.compare,
+              "Also decode with the target alone, five times each in turn; measured and predicted speed-up");
   g->add_flag("--json", o.json, "One JSON object instead of text");
   std::string footer = "Policies (q: draft, p: target):\n";
   for (const cli::rule& r : cli::rules()) footer += fmt::format("  {:<10} {:<22} {}\n", r.name, r.keys, r.law);

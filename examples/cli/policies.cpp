@@ -26,7 +26,9 @@ double parameters::number(const std::string& key, double otherwise, double low, 
     throw specagg::error(input_, key, fmt::format("\"{}\" is not a number", text));
   if (x < low || x > high || (open && x == high)) {
     const auto bound = [](double b) { return b == inf ? "inf" : b == -inf ? "-inf" : fmt::format("{:g}", b); };
-    throw specagg::error(input_, key, fmt::format("{} is not in [{}, {}{}", text, bound(low), bound(high), open || high == inf ? ")" : "]"));
+    throw specagg::error(
+        input_, key,
+        fmt::format("{} is not in [{}, {}{}", text, bound(low), bound(high), open || high == inf ? ")" : "]"));
   }
   return x;
 }
@@ -40,8 +42,9 @@ bool parameters::is(const std::string& key, const std::string& word) {
 
 void parameters::none_left(const std::string& known) const {
   if (values_.empty()) return;
-  throw specagg::error(input_, values_.begin()->first,
-                       known.empty() ? std::string("this policy has no parameters") : "is no parameter of this policy (" + known + ")");
+  throw specagg::error(
+      input_, values_.begin()->first,
+      known.empty() ? std::string("this policy has no parameters") : "is no parameter of this policy (" + known + ")");
 }
 
 const std::vector<rule>& rules() {

@@ -17,7 +17,8 @@ using any_policy = std::variant<specagg::lossless, specagg::lossy, specagg::opt,
 // The parameters somebody wrote, as text; the makers below take what they know, and what is left over is an error.
 class parameters {
  public:
-  parameters(std::string input, std::map<std::string, std::string> values) : input_(std::move(input)), values_(std::move(values)) {}
+  parameters(std::string input, std::map<std::string, std::string> values)
+      : input_(std::move(input)), values_(std::move(values)) {}
   // A number in [low, high] (or [low, high) if `open`), the default if it was not given.
   double number(const std::string& key, double otherwise, double low, double high, bool open = false);
   bool is(const std::string& key, const std::string& word);  // takes the value if it is this word

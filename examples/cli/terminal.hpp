@@ -27,8 +27,13 @@ inline std::string bold(std::string_view text) { return coloured(fmt::emphasis::
 inline std::string marked(std::string_view text, specagg::origin from) {
   using specagg::origin;
   if (text.empty()) return {};
-  if (!colourful()) return from == origin::residual ? fmt::format("{{{}}}", text) : from == origin::bonus ? fmt::format("[{}]", text) : std::string(text);
-  const auto colour = from == origin::accepted ? fmt::terminal_color::green : from == origin::residual ? fmt::terminal_color::bright_red : fmt::terminal_color::bright_cyan;
+  if (!colourful())
+    return from == origin::residual ? fmt::format("{{{}}}", text)
+           : from == origin::bonus  ? fmt::format("[{}]", text)
+                                    : std::string(text);
+  const auto colour = from == origin::accepted   ? fmt::terminal_color::green
+                      : from == origin::residual ? fmt::terminal_color::bright_red
+                                                 : fmt::terminal_color::bright_cyan;
   return fmt::format(fmt::fg(colour), "{}", text);
 }
 
@@ -44,7 +49,8 @@ class progress {
     last_ = now, shown_ = true;
     const int width = 30, full = int(done * width);
     const double spent = duration<double>(now - start_).count();
-    fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f} %  {:.0f} s left ", what_, "", full, "", width - full, 100 * done, done > 0 ? spent / done - spent : 0);
+    fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f} %  {:.0f} s left ", what_, "", full, "", width - full, 100 * done,
+               done > 0 ? spent / done - spent : 0);
     std::fflush(stderr);
   }
   void clear() {

@@ -9,8 +9,9 @@
 
 // -ffast-math lets the compiler assume that NaN and infinity do not exist and reorder sums: rows of NaN would pass as
 // valid, and tokens would differ from machine to machine.
-#if (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)) && !defined(SPECAGG_ALLOW_FAST_MATH)
-#error "specagg: -ffast-math (or -ffinite-math-only) breaks the detection of NaN and the promise of equal tokens on every machine; compile this file without it, or define SPECAGG_ALLOW_FAST_MATH to accept that"
+#if !defined(SPECAGG_ALLOW_FAST_MATH) && \
+    (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__))
+#error "specagg: -ffast-math hides NaN and changes tokens from machine to machine; compile this file without it (SPECAGG_ALLOW_FAST_MATH accepts that)"
 #endif
 
 #if !defined(__CUDA_ARCH__) && defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
@@ -39,7 +40,8 @@
 #define SPECAGG_ISA scalar
 #elif !__has_include(<xsimd/xsimd.hpp>)
 #define SPECAGG_ISA scalar  // slow, same tokens: xsimd is the only dependency, and it is optional
-#elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#elif defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
+    defined(__AVX512VL__)
 #define SPECAGG_ISA avx512
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define SPECAGG_ISA avx2

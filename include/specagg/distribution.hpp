@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows: the probabilities of all tokens at one position. q is the draft's row, p the target's, pi the law to be emitted.
+// Rows: the probabilities of all tokens at one position. q is the draft's row, p the target's, pi the law to be
+// emitted.
 //
 // Anything with size() and row[v] is a Distribution: std::vector, std::span, an Eigen vector or a row of a matrix. The
 // library's own rows below add what is not stored: softmax of logits, sparse and one-hot rows. Rows are views: copying
@@ -123,7 +124,8 @@ class dense_row {
 template <class D>
 class indexed_row {
  public:
-  using value_type = std::remove_cvref_t<decltype(std::declval<const std::remove_cvref_t<D>&>()[0])>;
+  using element = std::remove_cvref_t<decltype(std::declval<const std::remove_cvref_t<D>&>()[0])>;
+  using value_type = std::conditional_t<std::is_same_v<element, float>, float, double>;
   using T = value_type;
   explicit indexed_row(D d) : d_(static_cast<D&&>(d)) {}
 
@@ -142,7 +144,7 @@ class indexed_row {
   detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
     return {count, [&](T* x) {
               using index = decltype(d_.size());
-              for (std::size_t k = 0; k < count; ++k) x[k] = d_[static_cast<index>(begin + k)] * scale_;
+              for (std::size_t k = 0; k < count; ++k) x[k] = static_cast<T>(d_[static_cast<index>(begin + k)]) * scale_;
             }};
   }
 
@@ -219,8 +221,10 @@ class softmax_row {
  public:
   using value_type = T;
   softmax_row() = default;
-  softmax_row(const T* logits, std::size_t size, double temperature = 1) : logits_(logits), size_(size), temperature_(temperature) {}
-  softmax_row(std::span<const T> logits, double temperature = 1) : softmax_row(logits.data(), logits.size(), temperature) {}
+  softmax_row(const T* logits, std::size_t size, double temperature = 1)
+      : logits_(logits), size_(size), temperature_(temperature) {}
+  softmax_row(std::span<const T> logits, double temperature = 1)
+      : softmax_row(logits.data(), logits.size(), temperature) {}
 
   std::size_t size() const { return size_; }
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
@@ -264,7 +268,8 @@ class softmax_row {
 
   // Temperatures whose reciprocal is a finite T; colder ones are greedy decoding (process.hpp).
   static bool usable(double temperature) {
-    return temperature > 4.0 / double(std::numeric_limits<T>::max()) && temperature < double(std::numeric_limits<T>::max());
+    return temperature > 4.0 / double(std::numeric_limits<T>::max()) &&
+           temperature < double(std::numeric_limits<T>::max());
   }
 
  private:
@@ -315,7 +320,8 @@ class confident_row {
 // A token from a normalised row. scratch: block_count(V) doubles. How a draft is sampled: m.use is stream::draft.
 template <Row R, Chooser C>
 token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
-  return chooser.draw(m, weigh(row, [](auto v) { return v; }, scratch));
+  const auto itself = [](auto v) { return v; };
+  return chooser.draw(m, weigh(row, itself, scratch));
 }
 
 // Any Distribution as a Row: a Row as it is, arrays without a copy, the rest through operator[].
@@ -324,14 +330,15 @@ template <class D>
 auto as_row(D&& d) {
   using U = std::remove_cvref_t<D>;
   constexpr bool outlives = std::is_lvalue_reference_v<D> || std::ranges::borrowed_range<U>;
-  constexpr bool unit_stride = [] {  // Eigen's dense types say so at compile time
-    if constexpr (requires { U::InnerStrideAtCompileTime; }) return U::InnerStrideAtCompileTime == 1;
+  using element = std::remove_cvref_t<decltype(d[0])>;
+  constexpr bool is_array = (std::is_same_v<element, float> || std::is_same_v<element, double>) && [] {
+    if constexpr (requires { U::InnerStrideAtCompileTime; }) return U::InnerStrideAtCompileTime == 1;  // Eigen says so
     else return std::ranges::contiguous_range<U>;
   }();
   if constexpr (Row<U>) {
     return U(d);
-  } else if constexpr (outlives && unit_stride && requires { d.data(); }) {
-    return dense_row<std::remove_cvref_t<decltype(*d.data())>>(d.data(), std::size_t(d.size()));
+  } else if constexpr (outlives && is_array && requires { d.data(); }) {
+    return dense_row<element>(d.data(), std::size_t(d.size()));
   } else {
     return indexed_row<std::conditional_t<std::is_lvalue_reference_v<D>, const U&, U>>(static_cast<D&&>(d));
   }

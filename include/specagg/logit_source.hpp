@@ -16,7 +16,8 @@ SPECAGG_BEGIN
 //                           them, row by row (V each), into memory of the caller. On any status but ok nothing is
 //                           appended. `logits` may be empty (prefill).
 //   rollback(position)      forgets everything from that position on; O(1) for a model with a KV cache
-// For speculative decoding to equal the target exactly, a row must not depend on how the tokens were grouped into calls.
+// For speculative decoding to equal the target exactly, a row must not depend on how the tokens were grouped into
+// calls.
 template <class S>
 concept LogitSource = requires(S& s, const S& c, std::span<const token_id> tokens,
                                std::span<typename S::value_type> logits, std::size_t n) {
@@ -27,7 +28,8 @@ concept LogitSource = requires(S& s, const S& c, std::span<const token_id> token
   s.rollback(n);
 };
 
-// A model that counts its calls and the time they take. seconds_of[n]: calls that appended n tokens (n >= 63: together).
+// A model that counts its calls and the time they take. seconds_of[n]: calls that appended n tokens (n >= 63:
+// together).
 template <LogitSource S>
 class metered {
  public:

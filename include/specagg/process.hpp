@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From logits to a row: processors (penalties, masks, biases) change the logits; temperature, top-k, top-p and min-p say
-// which tokens of their softmax are kept.
+// From logits to a row: processors (penalties, masks, biases) change the logits; temperature, top-k, top-p and min-p
+// say which tokens of their softmax are kept.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -12,10 +12,11 @@
 
 SPECAGG_BEGIN
 
-// ---- processors ------------------------------------------------------------------------------------------------------
+// ---- processors
+// ------------------------------------------------------------------------------------------------------
 
-// A processor is a function of the text so far, the draft included: it changes at every draft position, applies to q and
-// p alike, and is undone when drafts are rolled back. apply() edits a row of logits in place for the next position;
+// A processor is a function of the text so far, the draft included: it changes at every draft position, applies to q
+// and p alike, and is undone when drafts are rolled back. apply() edits a row of logits in place for the next position;
 // push() and pop() follow the text. Masks set -inf.
 template <class P>
 concept Processor = requires(P& p, token_id t, std::span<float> logits) {
@@ -32,9 +33,10 @@ struct no_processor {
 };
 
 struct penalty_options {
-  double repetition = 1;  // > 0; logits of tokens in the text are divided by it if positive, multiplied if negative (CTRL)
-  double presence = 0;    // taken off the logits of tokens in the text
-  double frequency = 0;   // taken off once for every occurrence
+  double repetition =
+      1;  // > 0; logits of tokens in the text are divided by it if positive, multiplied if negative (CTRL)
+  double presence = 0;   // taken off the logits of tokens in the text
+  double frequency = 0;  // taken off once for every occurrence
   bool none() const { return repetition == 1 && presence == 0 && frequency == 0; }
 };
 
@@ -43,8 +45,12 @@ struct penalty_options {
 class penalties {
  public:
   penalties() = default;
-  penalties(penalty_options options, std::span<std::uint32_t> counts, std::span<token_id> distinct, std::span<token_id> text)
-      : options_(options), counts_(counts.first(std::min(counts.size(), distinct.size()))), distinct_(distinct), text_(text) {
+  penalties(penalty_options options, std::span<std::uint32_t> counts, std::span<token_id> distinct,
+            std::span<token_id> text)
+      : options_(options),
+        counts_(counts.first(std::min(counts.size(), distinct.size()))),
+        distinct_(distinct),
+        text_(text) {
     std::ranges::fill(counts_, 0u);
   }
   void push(token_id t) {
@@ -80,7 +86,8 @@ class penalties {
   std::size_t distinct_size_ = 0, size_ = 0;
 };
 
-// ---- temperature and filters -----------------------------------------------------------------------------------------
+// ---- temperature and filters
+// -----------------------------------------------------------------------------------------
 
 // Applied in this order, each to the renormalised result of the one before; ties keep the lower ids.
 struct sampling {
@@ -90,7 +97,8 @@ struct sampling {
   double min_p = 0;         // [0, 1]: tokens with at least this fraction of the largest probability
 
   bool valid() const {
-    return temperature >= 0 && temperature < std::numeric_limits<float>::max() && top_p > 0 && top_p <= 1 && min_p >= 0 && min_p <= 1;
+    return temperature >= 0 && temperature < std::numeric_limits<float>::max() && top_p > 0 && top_p <= 1 &&
+           min_p >= 0 && min_p <= 1;
   }
 };
 
@@ -126,7 +134,8 @@ cutoff<T> shortest_prefix(const T* logits, std::size_t size, const cutoff<T>& cu
       mass[(k >> shift) & ((1u << take) - 1)] += weight(logits[v]);
     }
     double reached = above;
-    std::uint32_t crossing = 0;  // the bucket in which `enough` is reached; if round-off leaves none, the last with weight
+    std::uint32_t crossing =
+        0;  // the bucket in which `enough` is reached; if round-off leaves none, the last with weight
     for (std::uint32_t bucket = 1u << take; bucket-- > 0;) {
       if (!(mass[bucket] > 0)) continue;
       crossing = bucket, above = reached;
@@ -171,7 +180,8 @@ class processed_row : public softmax_row<T> {
       const auto count = [](T) { return 1.0; };
       if (!softmax_row<T>::usable(sampling_.temperature)) cut = detail::shortest_prefix(l, size, cut, 1, count);
       else {
-        if (sampling_.top_k > 0 && sampling_.top_k < size) cut = detail::shortest_prefix(l, size, cut, sampling_.top_k, count);
+        if (sampling_.top_k > 0 && sampling_.top_k < size)
+          cut = detail::shortest_prefix(l, size, cut, sampling_.top_k, count);
         if (sampling_.top_p < 1) {
           double kept = 0;
           for (std::size_t v = 0; v < size; ++v)

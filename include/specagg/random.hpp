@@ -61,7 +61,7 @@ class random_streams {
     return double(std::uint64_t(r[0] >> 5) << 26 | r[1] >> 6) * 0x1p-53;
   }
   // Exp(1) noise of token v at a position, the same for everyone who has the seed: -ln((x + 1/2) / 2^32), x of 32 bits.
-  // Never 0: it lies in [1.16e-10, 22.9], in steps of relative size 2^-32 of the probability it stands for.
+  // Never 0: it lies in [1.16e-10, 22.9], and e^-noise in steps of 2^-32.
   double noise(std::uint32_t position, token_id v) const {
     const auto r = philox({std::uint32_t(v) / 4, position, 0, std::uint32_t(stream::shared)}, key_);
     return -log((double(r[std::uint32_t(v) % 4]) + 0.5) * 0x1p-32);

@@ -12,13 +12,13 @@ using namespace specagg;
 
 namespace {
 
-const auto token_verifier = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out, auto scratch) {
-  return verify_token(d, q, p, policy, chooser, out, scratch);
-};
+const auto token_verifier = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser,
+                               auto out, auto scratch) { return verify_token(d, q, p, policy, chooser, out, scratch); };
 
 // Every pair of the grid at the first position; another pair, depending on the tokens before, at each later one.
 template <class T, class Policy, class Verify>
-double worst_on_grid(const Policy& policy, std::size_t gamma, Verify verify, std::size_t* pairs = nullptr, std::size_t* reused = nullptr) {
+double worst_on_grid(const Policy& policy, std::size_t gamma, Verify verify, std::size_t* pairs = nullptr,
+                     std::size_t* reused = nullptr) {
   const auto grid = eighths<T>();
   const auto exact = eighths<double>();
   const std::size_t n = grid.size();
@@ -47,7 +47,8 @@ void emits_its_law(const char* name, const Policy& policy, double bound) {
   std::size_t pairs = 0, reused = 0;
   for (std::size_t gamma = 1; gamma <= 3; ++gamma)
     worst = std::max(worst, worst_on_grid<T>(policy, gamma, token_verifier, &pairs, &reused));
-  std::printf("%-28s token   %s  %5zu pairs x gamma  worst error %.2e\n", name, sizeof(T) == 8 ? "double" : "float ", pairs, worst);
+  std::printf("%-28s token   %s  %5zu pairs x gamma  worst error %.2e\n", name, sizeof(T) == 8 ? "double" : "float ",
+              pairs, worst);
   CHECK(worst < bound);
   CHECK(worst >= 0);
   CHECK(reused == 0);  // no number decides twice
@@ -79,14 +80,16 @@ TEST_CASE("rows of floats emit every law to 1e-6 on the 1/8 grid") {
   emits_its_law<float>("lossy, exact beta", lossy{0.25}, 1e-6);
 }
 
-// ---- mutants: the audit must find each of these well-known mistakes --------------------------------------------------
+// ---- mutants: the audit must find each of these well-known mistakes
+// --------------------------------------------------
 
 namespace {
 
 // A verifier written out for mutation: what it accepts with, and what its residual subtracts.
 template <class Accept, class Residual>
 auto mutant(Accept accept, Residual residual) {
-  return [=](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, std::span<emission> out, std::span<double> scratch) {
+  return [=](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, std::span<emission> out,
+             std::span<double> scratch) {
     verdict v;
     for (std::size_t j = 0; j <= d.size(); ++j) {
       auto qj = as_row(q[j]);
@@ -139,9 +142,8 @@ TEST_CASE("mutant: accepting with q/p instead of p/q is found") {
   CHECK(worst_on_grid<double>(lossless{}, 1, mutant(inverted, rest)) > 0.1);
 }
 TEST_CASE("mutant: q and p swapped throughout is found") {
-  const auto swapped = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out, auto scratch) {
-    return verify_token(d, p, q, policy, chooser, out, scratch);
-  };
+  const auto swapped = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,
+                          auto scratch) { return verify_token(d, p, q, policy, chooser, out, scratch); };
   CHECK(worst_on_grid<double>(lossless{}, 1, swapped) > 0.1);
   CHECK(worst_on_grid<double>(opt{0.4}, 1, swapped) > 0.1);
 }
@@ -150,17 +152,21 @@ TEST_CASE("mutant: a residual drawn from p, or from pi, is found") {
   CHECK(worst_on_grid<double>(lossless{}, 1, mutant(ratio, [](auto pi, auto, auto) { return pi; })) > 0.05);
 }
 TEST_CASE("mutant: the residual of p where pi is due is found") {
-  CHECK(worst_on_grid<double>(token_v3{0.3}, 1, mutant(ratio, [](auto, auto q, auto p) { return positive(p - q); })) > 0.05);
+  CHECK(worst_on_grid<double>(token_v3{0.3}, 1, mutant(ratio, [](auto, auto q, auto p) { return positive(p - q); })) >
+        0.05);
 }
 TEST_CASE("mutant: the bonus drawn from p where pi reads the draft is found") {
-  const auto bonus_from_p = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out, auto scratch) {
+  const auto bonus_from_p = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser,
+                               auto out, auto scratch) {
     draft short_draft = d;
     short_draft.bonus = false;
     verdict v = verify_token(short_draft, q, p, policy, chooser, out, scratch);
     if (v.accepted < d.size()) return v;
     auto row = as_row(p[d.size()]);
     if (row.normalise() != status::ok) return v;
-    out[v.emitted++].token = chooser.draw({stream::bonus, std::uint32_t(d.size()), 0}, weigh(row, [](auto x) { return x; }, scratch));
+    out[v.emitted++].token =
+        chooser.draw({stream::bonus, std::uint32_t(d.size()), 0}, weigh(
+                                                                      row, [](auto x) { return x; }, scratch));
     return v;
   };
   CHECK(worst_on_grid<double>(ensemble{0.5}, 1, bonus_from_p) > 0.1);
@@ -168,7 +174,8 @@ TEST_CASE("mutant: the bonus drawn from p where pi reads the draft is found") {
 }
 TEST_CASE("mutant: a moment used for two decisions is counted") {
   std::size_t reused = 0;
-  const auto shared_noise = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out, auto scratch) {
+  const auto shared_noise = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser,
+                               auto out, auto scratch) {
     draft_stream_everywhere same{chooser};
     return verify_token(d, q, p, policy, same, out, scratch);
   };
@@ -181,7 +188,9 @@ TEST_CASE("mutant: sparse rows merged by index instead of by id are found") {
   const std::array<token_id, 2> q_ids{0, 2}, p_ids{1, 2};
   const std::array<double, 2> q_mass{0.5, 0.5}, p_mass{0.25, 0.75};
   const auto by = [&](const std::array<token_id, 2>& ids) {
-    const auto rows = [&](std::span<const token_id> i, std::span<const double> m) { return std::vector(2, sparse_row<double>(i, m, 3)); };
+    const auto rows = [&](std::span<const token_id> i, std::span<const double> m) {
+      return std::vector(2, sparse_row<double>(i, m, 3));
+    };
     return [=](const draft& d, const auto&, const auto&, const auto& policy, auto& chooser, auto out, auto scratch) {
       return verify_token(d, rows(q_ids, q_mass), rows(ids, p_mass), policy, chooser, out, scratch);
     };

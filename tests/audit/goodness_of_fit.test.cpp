@@ -34,8 +34,9 @@ fit joint_fit(const Policy& policy, std::size_t gamma, std::size_t n, Streams st
     buffer[0] = 0;
     text t{buffer, 1};
     auto chooser = streams(request);
-    const status s = speculative_decode(t, length, d, m, policy, chooser, none, {.gamma = gamma}, work,
-                                        [](const emission&) { return true; }, [](auto&&...) {});
+    const status s = speculative_decode(
+        t, length, d, m, policy, chooser, none, {.gamma = gamma}, work, [](const emission&) { return true; },
+        [](auto&&...) {});
     if (s != status::ok) return {.passed = false};
     seen[{buffer.begin() + 1, buffer.begin() + 1 + length}] += 1;
   }
@@ -57,7 +58,8 @@ fit joint_fit(const Policy& policy, std::size_t gamma, std::size_t n, Streams st
 }
 
 void report(const char* name, const fit& f) {
-  std::printf("%-44s chi-square %8.1f at %3.0f degrees, p %.3g, finds TV >= %.4f\n", name, f.chi_square, f.freedom, f.p_value, f.detectable);
+  std::printf("%-44s chi-square %8.1f at %3.0f degrees, p %.3g, finds TV >= %.4f\n", name, f.chi_square, f.freedom,
+              f.p_value, f.detectable);
 }
 
 // A chooser that draws the residual with the noise of the draft: a bug shipped by a real engine.
@@ -99,7 +101,8 @@ TEST_CASE("many rounds through the production streams emit the joint law") {
   }
 }
 TEST_CASE("mutant: a residual drawn with the draft's noise fails the planned fit") {
-  const fit f = joint_fit(lossless{}, 3, 50000, [](std::size_t request) { return reused_noise{random_streams(2024, request)}; });
+  const fit f =
+      joint_fit(lossless{}, 3, 50000, [](std::size_t request) { return reused_noise{random_streams(2024, request)}; });
   report("residual reuses the draft's noise", f);
   CHECK_FALSE(f.passed);
 }

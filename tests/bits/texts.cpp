@@ -10,7 +10,8 @@
 using namespace specagg;
 
 template <class Policy>
-void print_text(const char* title, cpu::llama& d, cpu::llama& m, const cpu::tokenizer& tokens, const Policy& policy, std::size_t gamma, std::uint64_t seed) {
+void print_text(const char* title, cpu::llama& d, cpu::llama& m, const cpu::tokenizer& tokens, const Policy& policy,
+                std::size_t gamma, std::uint64_t seed) {
   std::vector<token_id> buffer = tokens.encode("KING RICHARD:\nWhat shall I");
   text t{buffer, buffer.size()};
   buffer.resize(200), t.tokens = buffer;
@@ -19,13 +20,17 @@ void print_text(const char* title, cpu::llama& d, cpu::llama& m, const cpu::toke
   random_streams chooser(seed);
   no_processor none;
   double log_pi = 0;
-  const status why = speculative_decode(t, 40, d, m, policy, chooser, none, {.gamma = gamma, .sample = {.temperature = 1, .top_p = 0.95}}, work,
-                                        [&](const emission& e) { return log_pi += e.log_pi, true; }, [](auto&&...) {});
-  std::printf("%s, seed %d, %s, log pi %a\n%s\n", title, int(seed), name(why).data(), log_pi, tokens.decode(std::span(buffer).first(t.size)).c_str());
+  const status why = speculative_decode(
+      t, 40, d, m, policy, chooser, none, {.gamma = gamma, .sample = {.temperature = 1, .top_p = 0.95}}, work,
+      [&](const emission& e) { return log_pi += e.log_pi, true; }, [](auto&&...) {});
+  std::printf("%s, seed %d, %s, log pi %a\n%s\n", title, int(seed), name(why).data(), log_pi,
+              tokens.decode(std::span(buffer).first(t.size)).c_str());
 }
 
 int main() {
-  const auto load = [](const char* path) { return std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(path)); };
+  const auto load = [](const char* path) {
+    return std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(path));
+  };
   const auto target = load(SPECAGG_MODELS "/target.gguf"), small = load(SPECAGG_MODELS "/draft.gguf");
   cpu::llama m(target), d(small);
   const cpu::tokenizer tokens(target->file);

@@ -49,9 +49,33 @@ const std::string models = SPECAGG_MODELS;
 
 TEST_CASE("generate --json holds every number, and they agree with each other") {
   const auto j = json("--max-tokens 60 --compare --gamma 3");
-  for (const char* key : {"text", "tokens", "origin", "logprob", "logprob_target", "drafted", "accepted", "target_calls", "draft_calls", "acceptance", "seconds",
-                          "tokens_per_second", "speedup_measured", "speedup_predicted", "c", "v", "expected_tokens_per_round", "tokens_per_target_call",
-                          "mean_logprob_target", "target_alone", "ended_by", "rounds", "prompt", "policy", "gamma", "temperature", "seed"})
+  for (const char* key : {"text",
+                          "tokens",
+                          "origin",
+                          "logprob",
+                          "logprob_target",
+                          "drafted",
+                          "accepted",
+                          "target_calls",
+                          "draft_calls",
+                          "acceptance",
+                          "seconds",
+                          "tokens_per_second",
+                          "speedup_measured",
+                          "speedup_predicted",
+                          "c",
+                          "v",
+                          "expected_tokens_per_round",
+                          "tokens_per_target_call",
+                          "mean_logprob_target",
+                          "target_alone",
+                          "ended_by",
+                          "rounds",
+                          "prompt",
+                          "policy",
+                          "gamma",
+                          "temperature",
+                          "seed"})
     CHECK(j.contains(key));
   CHECK(j["tokens"].size() == 60);
   CHECK(j["origin"].size() == 60);
@@ -67,7 +91,8 @@ TEST_CASE("generate --json holds every number, and they agree with each other") 
   CHECK(j["target_alone"]["tokens"].size() == 60);
 }
 TEST_CASE("the same seed gives the same text, another seed another; threads change nothing") {
-  const auto a = json("--max-tokens 50 --seed 7"), b = json("--max-tokens 50 --seed 7 --threads 2"), c = json("--max-tokens 50 --seed 8");
+  const auto a = json("--max-tokens 50 --seed 7"), b = json("--max-tokens 50 --seed 7 --threads 2"),
+             c = json("--max-tokens 50 --seed 8");
   CHECK(a["tokens"] == b["tokens"]);
   CHECK(a["logprob"] == b["logprob"]);
   CHECK(a["tokens"] != c["tokens"]);
@@ -79,7 +104,8 @@ TEST_CASE("at temperature 0, lossless prints the text of the target alone, for 2
   int prompts = 0;
   while (std::getline(file, prompt)) {
     ++prompts;
-    const auto j = json("--temperature 0 --max-tokens 200 --compare --prompt \"" + prompt + "\" --gamma " + std::to_string(1 + prompts % 8));
+    const auto j = json("--temperature 0 --max-tokens 200 --compare --prompt \"" + prompt + "\" --gamma " +
+                        std::to_string(1 + prompts % 8));
     CHECK(j["text"] == j["target_alone"]["text"]);
     CHECK(j["tokens"].size() == 200);
     CHECK(j["identical_to_target_alone"] == true);
@@ -87,8 +113,10 @@ TEST_CASE("at temperature 0, lossless prints the text of the target alone, for 2
   CHECK(prompts == 20);
 }
 TEST_CASE("every policy generates; gamma 0 is the target alone") {
-  for (const char* policy : {"lossless", "lossy:alpha=0.3", "lossy:alpha=0.3,beta=1", "lossy:alpha=0.2,beta=exact", "opt:alpha=0.1", "token-v3:alpha=0.3", "ensemble:lambda=0.7"})
-    for (const char* gamma : {"0", "1", "5"}) CHECK(json(std::string("--max-tokens 20 --policy ") + policy + " --gamma " + gamma)["tokens"].size() == 20);
+  for (const char* policy : {"lossless", "lossy:alpha=0.3", "lossy:alpha=0.3,beta=1", "lossy:alpha=0.2,beta=exact",
+                             "opt:alpha=0.1", "token-v3:alpha=0.3", "ensemble:lambda=0.7"})
+    for (const char* gamma : {"0", "1", "5"})
+      CHECK(json(std::string("--max-tokens 20 --policy ") + policy + " --gamma " + gamma)["tokens"].size() == 20);
   const auto j = json("--max-tokens 20 --gamma 0");
   CHECK(j["draft_calls"] == 0);
   CHECK(j["target_calls"] == 20);
@@ -110,16 +138,21 @@ TEST_CASE("empty, one-byte, non-UTF-8 and binary prompts work") {
   std::filesystem::remove("prompt.tmp");
 }
 TEST_CASE("penalties and filters are applied") {
-  const auto greedy = json("--temperature 0 --max-tokens 100"), penalised = json("--temperature 0 --max-tokens 100 --repeat-penalty 1.5");
+  const auto greedy = json("--temperature 0 --max-tokens 100"),
+             penalised = json("--temperature 0 --max-tokens 100 --repeat-penalty 1.5");
   CHECK(greedy["tokens"] != penalised["tokens"]);
-  CHECK(json("--top-k 1 --max-tokens 50 --temperature 1")["tokens"] == json("--temperature 0 --max-tokens 50")["tokens"]);
-  CHECK(json("--top-p 1e-9 --max-tokens 50 --temperature 1")["tokens"] == json("--temperature 0 --max-tokens 50")["tokens"]);
-  CHECK(json("--min-p 1 --max-tokens 50 --temperature 1")["tokens"] == json("--temperature 0 --max-tokens 50")["tokens"]);
+  CHECK(json("--top-k 1 --max-tokens 50 --temperature 1")["tokens"] ==
+        json("--temperature 0 --max-tokens 50")["tokens"]);
+  CHECK(json("--top-p 1e-9 --max-tokens 50 --temperature 1")["tokens"] ==
+        json("--temperature 0 --max-tokens 50")["tokens"]);
+  CHECK(json("--min-p 1 --max-tokens 50 --temperature 1")["tokens"] ==
+        json("--temperature 0 --max-tokens 50")["tokens"]);
 }
 TEST_CASE("text output marks where each token came from") {
   const ran r = run("generate --compare --max-tokens 60");
   CHECK(r.status == 0);
-  for (const char* word : {"target alone", "accepted draft", "{residual}", "[bonus]", "acceptance", "tokens per target call", "measured", "predicted"})
+  for (const char* word : {"target alone", "accepted draft", "{residual}", "[bonus]", "acceptance",
+                           "tokens per target call", "measured", "predicted"})
     CHECK(r.out.find(word) != std::string::npos);
 }
 TEST_CASE("--help is everywhere") {
@@ -143,7 +176,8 @@ TEST_CASE("what cannot be used gets one line that names it, and exit status 2") 
   refuses("generate --gamma many", {"--gamma"});
   refuses("generate --temperature -1", {"--temperature"});
   refuses("generate --temperature nan", {"--temperature"});
-  for (const char* option : {"--top-p", "--min-p", "--repeat-penalty"}) refuses(std::string("generate ") + option + " nan", {option, "range"});
+  for (const char* option : {"--top-p", "--min-p", "--repeat-penalty"})
+    refuses(std::string("generate ") + option + " nan", {option, "range"});
   refuses("generate --top-p 0", {"--top-p"});
   refuses("generate --nonsense", {"nonsense"});
   refuses("generate --target /nowhere.gguf", {"/nowhere.gguf"});

@@ -48,7 +48,8 @@ double worst_joint_error(const Policy& policy, setting s) {
         penalty_memory memory;
         auto processor = memory.with(s.penalty);
         processor.push(0);
-        const status why = speculative_decode(t, s.length, d, m, policy, chooser, processor, s.options, work, keep_all, no_watch);
+        const status why =
+            speculative_decode(t, s.length, d, m, policy, chooser, processor, s.options, work, keep_all, no_watch);
         REQUIRE(why == status::ok);
         // Both caches hold a prefix of the text, and no more than it.
         CHECK(d.position() <= t.size);
@@ -72,7 +73,8 @@ double worst_joint_error(const Policy& policy, setting s) {
       auto processor = memory.with(s.penalty);
       for (const token_id c : context) processor.push(c);
       processor.apply(std::span(ql)), processor.apply(std::span(pl));
-      const auto pi = target_law(policy, processed_row<T>(ql, s.options.sample), processed_row<T>(pl, s.options.sample));
+      const auto pi =
+          target_law(policy, processed_row<T>(ql, s.options.sample), processed_row<T>(pl, s.options.sample));
       REQUIRE(pi.size() == vocabulary);
       due *= pi[std::size_t(x)];
       context.push_back(x);
@@ -87,7 +89,8 @@ double worst_joint_error(const Policy& policy, setting s) {
 
 template <class F>
 void for_each_policy(F f) {
-  f("lossless", lossless{}), f("ensemble", ensemble{0.3}), f("opt", opt{0.05}), f("token-v3", token_v3{0.3}), f("lossy", lossy{0.2});
+  f("lossless", lossless{}), f("ensemble", ensemble{0.3}), f("opt", opt{0.05}), f("token-v3", token_v3{0.3}),
+      f("lossy", lossy{0.2});
 }
 
 }  // namespace
@@ -110,23 +113,28 @@ TEST_CASE("a repetition penalty that changes inside the draft keeps the joint la
 }
 TEST_CASE("temperature, top-k, top-p and min-p keep the joint law exact") {
   for (const sampling s : {sampling{0.5}, sampling{1, 2}, sampling{1, 0, 0.7}, sampling{2, 0, 1, 0.6}, sampling{0}})
-    for_each_policy([&](const char*, const auto& policy) { CHECK(worst_joint_error(policy, {2, 3, {.sample = s}}) < 1e-12); });
+    for_each_policy([&](const char*, const auto& policy) {
+      CHECK(worst_joint_error(policy, {2, 3, {.sample = s}}) < 1e-12);
+    });
 }
 TEST_CASE("an end-of-text token inside an accepted prefix ends the text there, with the right law") {
-  for_each_policy([&](const char*, const auto& policy) { CHECK(worst_joint_error(policy, {3, 4, {.end_of_text = 1}}) < 1e-12); });
+  for_each_policy([&](const char*, const auto& policy) {
+    CHECK(worst_joint_error(policy, {3, 4, {.end_of_text = 1}}) < 1e-12);
+  });
 }
 
 TEST_CASE("at temperature 0 speculative decoding equals the target alone") {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     std::vector<token_id> reference;
-    for (const std::size_t gamma : {0, 1, 4, 8}) {
+    for (const std::size_t gamma : {0u, 1u, 4u, 8u}) {
       toy_source<float> d(50, seed), m(50, seed + 1000);
       std::vector<token_id> buffer(100);
       text t{buffer, 1};
       speculative_workspace<float> work(50, gamma);
       no_processor none;
       random_streams chooser(seed, gamma);
-      REQUIRE(speculative_decode(t, 60, d, m, lossless{}, chooser, none, {.gamma = gamma, .sample = {0}}, work, keep_all, no_watch) == status::ok);
+      REQUIRE(speculative_decode(t, 60, d, m, lossless{}, chooser, none, {.gamma = gamma, .sample = {0}}, work,
+                                 keep_all, no_watch) == status::ok);
       REQUIRE(t.size == 61);
       if (gamma == 0) reference = buffer;
       CHECK(buffer == reference);
@@ -141,8 +149,9 @@ TEST_CASE("a draft equal to the target is always accepted") {
   no_processor none;
   random_streams chooser(1);
   std::size_t drafted = 0, accepted = 0;
-  REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, none, {}, work, keep_all,
-                             [&](const auto& r, auto&) { drafted += r.drafted, accepted += r.accepted; }) == status::ok);
+  REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, none, {}, work, keep_all, [&](const auto& r, auto&) {
+            drafted += r.drafted, accepted += r.accepted;
+          }) == status::ok);
   CHECK(drafted == 160);
   CHECK(accepted == drafted);
   CHECK(m.calls == 40);
@@ -157,8 +166,9 @@ TEST_CASE("what accept() refuses ends the text: tokens behind it are taken back 
   for (std::size_t stop_at = 1; stop_at <= 12; ++stop_at) {  // the draft equals the target: all of these are accepted
     const std::size_t before = t.size;
     std::size_t seen = 0;
-    REQUIRE(speculative_decode(t, 50, d, m, lossless{}, chooser, none, {.gamma = 8}, work,
-                               [&](const emission&) { return ++seen < stop_at; }, no_watch) == status::ok);
+    REQUIRE(speculative_decode(
+                t, 50, d, m, lossless{}, chooser, none, {.gamma = 8}, work,
+                [&](const emission&) { return ++seen < stop_at; }, no_watch) == status::ok);
     CHECK(t.size == before + stop_at);
     CHECK(d.position() <= t.size);
     CHECK(m.position() <= t.size);
@@ -173,7 +183,8 @@ TEST_CASE("a full context ends decoding with context_full, and nothing is lost")
     speculative_workspace<float> work(30, 4);
     no_processor none;
     random_streams chooser(1);
-    CHECK(speculative_decode(t, 50, d, m, lossless{}, chooser, none, {}, work, keep_all, no_watch) == status::context_full);
+    CHECK(speculative_decode(t, 50, d, m, lossless{}, chooser, none, {}, work, keep_all, no_watch) ==
+          status::context_full);
     CHECK(t.size >= capacity);
     CHECK(t.size <= capacity + 1);
     CHECK(d.misuses + m.misuses == 0);
@@ -243,8 +254,10 @@ TEST_CASE("overlaps of the drafted positions predict the tokens per round") {
   REQUIRE(speculative_decode(t, 20000, d, m, lossless{}, chooser, none, {.gamma = 4, .overlaps = true}, work, keep_all,
                              [&](const auto& r, auto& w) {
                                if (r.drafted < 4) return;
-                               expected += expected_tokens(std::span(w.overlaps).first(r.drafted)), emitted += double(r.emitted), ++rounds;
+                               expected += expected_tokens(std::span(w.overlaps).first(r.drafted)),
+                                   emitted += double(r.emitted), ++rounds;
                              }) == status::ok);
-  std::printf("expected tokens a round %.4f, emitted %.4f over %.0f rounds\n", expected / rounds, emitted / rounds, rounds);
+  std::printf("expected tokens a round %.4f, emitted %.4f over %.0f rounds\n", expected / rounds, emitted / rounds,
+              rounds);
   CHECK(expected / rounds == Approx(emitted / rounds).margin(0.05));  // 5 standard errors at 10^4 rounds
 }

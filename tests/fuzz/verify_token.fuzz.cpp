@@ -29,7 +29,8 @@ struct bytes {
 };
 
 template <class Policy, class Q, class P>
-void check(const Policy& policy, const draft& d, const std::vector<Q>& q, const std::vector<P>& p, std::uint64_t seed, bool overlaps) {
+void check(const Policy& policy, const draft& d, const std::vector<Q>& q, const std::vector<P>& p, std::uint64_t seed,
+           bool overlaps) {
   random_streams chooser(seed);
   std::size_t most = 1;
   for (const auto& row : p) most = row.size() > most ? row.size() : most;
@@ -66,9 +67,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const double parameter = in.take<float>(), second = in.take<float>();
   sampling how{in.take<float>(), in.take<std::uint8_t>(), in.take<float>(), in.take<float>()};
   if (kind & 16) how = {};
-  draft d{.tokens = {}, .start = in.take<std::uint32_t>(), .end_of_text = token_id(in.take<std::uint8_t>()) - 1, .bonus = (kind & 32) == 0};
+  draft d{.tokens = {},
+          .start = in.take<std::uint32_t>(),
+          .end_of_text = token_id(in.take<std::uint8_t>()) - 1,
+          .bonus = (kind & 32) == 0};
   std::vector<token_id> y;
-  for (std::size_t j = 0; j < gamma; ++j) y.push_back(kind & 64 ? in.take<token_id>() : token_id(in.take<std::uint8_t>()) % token_id(vocabulary + 2) - 1);
+  for (std::size_t j = 0; j < gamma; ++j)
+    y.push_back(kind & 64 ? in.take<token_id>() : token_id(in.take<std::uint8_t>()) % token_id(vocabulary + 2) - 1);
   d.tokens = y;
   const auto seed = in.take<std::uint64_t>();
   // Values: raw floats, or a byte each as 1/16ths, or -inf for some.
@@ -79,7 +84,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       double sum = 0;
       for (std::size_t v = 0; v < vocabulary + other_size; ++v) {
         const float x = (kind & 3) == 0 ? in.take<float>() : float(in.take<std::int8_t>()) / 16;
-        row.push_back((kind & 4) && x < -7 ? -std::numeric_limits<float>::infinity() : (kind & 3) == 3 ? (x > 0 ? x : 0) : x);
+        row.push_back((kind & 4) && x < -7 ? -std::numeric_limits<float>::infinity()
+                      : (kind & 3) == 3    ? (x > 0 ? x : 0)
+                                           : x);
         sum += row.back();
       }
       if ((kind & 3) == 3 && sum > 0)

@@ -117,7 +117,7 @@ TEMPLATE_TEST_CASE("exp_scaled is within the error of exp at temperatures from 1
               [&](long double x) { return std::exp(x / static_cast<long double>(temperature)); });
 }
 
-TEMPLATE_TEST_CASE("exp_scaled is exactly 1 at 0, in [0, 1] elsewhere, 0 from the stated cut on, NaN for NaN", "", float,
+TEMPLATE_TEST_CASE("exp_scaled is exactly 1 at 0, at most 1 elsewhere, 0 from the stated cut on, NaN for NaN", "", float,
                    double) {
   using T = TestType;
   numbers random(4);

@@ -107,21 +107,21 @@ TEMPLATE_TEST_CASE("a sum of terms of one sign is within its stated error", "", 
   two_arrays<T> rows;
   double worst = 0;
   for (const std::size_t n : {1u, 16u, 100u, 1024u, 1025u, 5000u, 151936u})
-    for (const int shape : {0, 1, 2, 3}) {
+    for (const int shape : {0, 1, 2}) {
       rows.x.resize(n), rows.y.resize(n);
       long double exact = 0;
-      for (T& x : rows.x) {
-        x = shape == 0   ? T(random.uniform())
-            : shape == 1 ? std::ldexp(T(random.uniform()), -int(random.below(30)))
-            : shape == 2 ? 1 + std::numeric_limits<T>::epsilon()        // every partial sum is rounded the same way
-                         : T(0.1) + T(random.uniform()) * T(1e-3);
-        exact += static_cast<long double>(x);
+      for (std::size_t v = 0; v < n; ++v) {
+        rows.x[v] = shape == 0          ? T(random.uniform())
+                    : shape == 1        ? std::ldexp(T(random.uniform()), -int(random.below(30)))
+                    : v % 1024 / 64 > 0 ? std::numeric_limits<T>::epsilon() * T(0.499)  // every addition loses its term
+                                        : T(1);
+        exact += static_cast<long double>(rows.x[v]);
       }
       const double sum = specagg::reduce_rows<specagg::detail::add>(rows, [](auto at) { return at.x; });
       worst = std::max(worst, double(std::fabs(sum - exact) / exact) / specagg::sum_error<T>(n));
     }
   CHECK(worst <= 1);
-  CHECK(worst > 0.01);
+  CHECK(worst > 0.5);
   CHECK(specagg::sum_error<float>(151936) < 1.4e-6);
   CHECK(specagg::sum_error<double>(151936) < 2e-14);
 }

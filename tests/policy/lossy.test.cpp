@@ -18,7 +18,8 @@ std::vector<double> random_row(std::uint64_t seed, std::size_t size, double spre
   const random_streams noise(seed);
   std::vector<double> row(size);
   double sum = 0;
-  for (std::size_t v = 0; v < size; ++v) sum += row[v] = std::exp(spread * noise.uniform({stream::side, std::uint32_t(v), 0}));
+  for (std::size_t v = 0; v < size; ++v)
+    sum += row[v] = std::exp(spread * noise.uniform({stream::side, std::uint32_t(v), 0}));
   for (double& x : row) x /= sum;
   return row;
 }
@@ -78,7 +79,8 @@ TEST_CASE("the formula printed in the papers is no law where this one is") {
 TEST_CASE("hostile rows end the search for beta") {
   // Ratios p/q spread over 2^-40 .. 2^40 in both rows, and rows that share no token.
   std::vector<double> q(80), p(80);
-  for (int i = 0; i < 80; ++i) q[std::size_t(i)] = std::ldexp(1.0, -i / 2 - 1), p[std::size_t(79 - i)] = std::ldexp(1.0, -i / 2 - 1);
+  for (int i = 0; i < 80; ++i)
+    q[std::size_t(i)] = std::ldexp(1.0, -i / 2 - 1), p[std::size_t(79 - i)] = std::ldexp(1.0, -i / 2 - 1);
   const double sum = std::accumulate(q.begin(), q.end(), 0.0);
   for (double& x : q) x /= sum;
   for (double& x : p) x /= sum;

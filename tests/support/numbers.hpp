@@ -18,11 +18,17 @@ class numbers {
  public:
   explicit numbers(std::uint64_t seed) : seed_(seed) {}
   std::uint32_t word() {
-    if (used_ == 4) block_ = specagg::philox({std::uint32_t(next_), std::uint32_t(next_ >> 32), 0, 0}, seed_), ++next_, used_ = 0;
+    if (used_ == 4) {
+      block_ = specagg::philox({std::uint32_t(next_), std::uint32_t(next_ >> 32), 0, 0}, seed_);
+      ++next_, used_ = 0;
+    }
     return block_[used_++];
   }
   std::size_t below(std::size_t n) { return std::size_t(std::uint64_t(word()) * n >> 32); }
-  double uniform() { return double(word()) * 0x1p-32; }                     // [0, 1)
+  double uniform() {  // [0, 1)
+    const std::uint64_t high = word() >> 5;
+    return double(high << 26 | word() >> 6) * 0x1p-53;
+  }
   double between(double low, double high) { return std::fma(uniform(), high - low, low); }
   double bell() { return uniform() + uniform() + uniform() + uniform() - 2; }  // in (-2, 2), variance 1/3
   template <class T>

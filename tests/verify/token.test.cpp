@@ -17,13 +17,13 @@ using namespace specagg;
 namespace {
 std::size_t allocations = 0;
 }
-void* operator new(std::size_t n) {
+[[gnu::noinline]] void* operator new(std::size_t n) {
   ++allocations;
   if (void* p = std::malloc(n)) return p;
   std::abort();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace {
 
@@ -59,7 +59,8 @@ outcome run(const Policy& policy, std::vector<token_id> y, const Q& q, const P& 
   return o;
 }
 template <class C>
-outcome run_dense(std::vector<token_id> y, std::vector<std::vector<float>> q, std::vector<std::vector<float>> p, C& chooser, draft d = {}) {
+outcome run_dense(std::vector<token_id> y, std::vector<std::vector<float>> q, std::vector<std::vector<float>> p,
+                  C& chooser, draft d = {}) {
   return run(lossless{}, std::move(y), q, p, chooser, d);
 }
 using rows = std::vector<std::vector<float>>;
@@ -93,7 +94,8 @@ TEST_CASE("disjoint supports never accept, even for the coin 0") {
 TEST_CASE("a row of NaN emits nothing and says invalid_row; the prefix before it stands") {
   const std::vector<float> good{0.5f, 0.5f}, bad{quiet_nan, 0.5f};
   scripted yes{.yes = true};
-  for (const auto& broken : {bad, std::vector<float>{inf, 0}, std::vector<float>{1.5f, -0.5f}, std::vector<float>{0, 0}}) {
+  for (const auto& broken :
+       {bad, std::vector<float>{inf, 0}, std::vector<float>{1.5f, -0.5f}, std::vector<float>{0, 0}}) {
     const auto p = run_dense({0, 1, 0}, rows(3, good), {good, good, broken, good}, yes);
     CHECK(p.v.why == status::invalid_row);
     CHECK(p.v.accepted == 2);
@@ -114,9 +116,12 @@ TEST_CASE("a fully masked row of logits, or one with NaN or +inf anywhere, is an
         broken[where] = poison;
         scripted yes{.yes = true};
         const softmax_row<float> q(logits);
-        CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(broken)), yes).v.why == status::invalid_row);
-        CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(masked)), yes).v.why == status::invalid_row);
-        CHECK(run(lossless{}, {0}, std::vector{softmax_row<float>(broken)}, std::vector(2, q), yes).v.why == status::invalid_row);
+        CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(broken)), yes).v.why ==
+              status::invalid_row);
+        CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(masked)), yes).v.why ==
+              status::invalid_row);
+        CHECK(run(lossless{}, {0}, std::vector{softmax_row<float>(broken)}, std::vector(2, q), yes).v.why ==
+              status::invalid_row);
       }
 }
 TEST_CASE("rows that sum to 1 within 1e-3 are renormalised, others are not_normalised") {
@@ -152,7 +157,8 @@ TEST_CASE("a vocabulary of 151,936 tokens, with the mass on its last token") {
   std::vector<float> q(size, -20.f), p(size, -20.f);
   q[0] = 20, p[size - 1] = 20;
   random_streams chooser(1);
-  const auto o = run(lossless{}, {0}, std::vector{softmax_row<float>(q)}, std::vector(2, softmax_row<float>(p)), chooser);
+  const auto o =
+      run(lossless{}, {0}, std::vector{softmax_row<float>(q)}, std::vector(2, softmax_row<float>(p)), chooser);
   CHECK(o.v.accepted == 0);
   CHECK(o.out[0].token == token_id(size - 1));
 }
@@ -162,7 +168,8 @@ TEST_CASE("a residual of 1e-9 is real and is sampled") {
     const std::vector<token_id> y{0};
     std::vector<emission> out(2);
     std::vector<double> scratch(1);
-    const auto v = verify_token({y, 0, no_token, false}, std::vector(1, q), std::vector(1, p), lossless{}, chooser, out, scratch);
+    const auto v =
+        verify_token({y, 0, no_token, false}, std::vector(1, q), std::vector(1, p), lossless{}, chooser, out, scratch);
     return std::tuple(v.accepted, v.emitted, out[0].token);
   });
   CHECK(law.at({0, 1, 1}) == Approx(1e-9 / (0.5 + 1e-9)).epsilon(1e-6));
@@ -186,7 +193,9 @@ TEST_CASE("a uniform of exactly 0 rejects a token of target probability 0") {
   CHECK(o.v.accepted == 0);
   CHECK(o.out[0].token == 1);
 }
-TEST_CASE("a drafted token of probability 0 under q is reported; accepted if pi gives it mass, else the position is drawn from pi") {
+TEST_CASE(
+    "a drafted token of probability 0 under q is reported; accepted if pi gives it mass, else the position is drawn "
+    "from pi") {
   scripted any{.u = 0.999};
   auto o = run_dense({1}, {{1, 0, 0}}, rows(2, {0.2f, 0.5f, 0.3f}), any);
   CHECK(o.v.why == status::ok);
@@ -201,7 +210,8 @@ TEST_CASE("a drafted token of probability 0 under q is reported; accepted if pi 
   CHECK(law.at({0, 2, status::draft_not_in_support}) == 0.75);
 }
 TEST_CASE("drafted ids outside the vocabulary are rejected and drawn from pi") {
-  for (const token_id y : {-2, -100, 3, 1 << 30, std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()}) {
+  for (const token_id y :
+       {-2, -100, 3, 1 << 30, std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()}) {
     const auto law = exact_law([&](auto& chooser) {
       const auto o = run_dense({y, 0}, rows(2, {0, 0.5f, 0.5f}), rows(3, {0.25f, 0.25f, 0.5f}), chooser);
       CHECK(o.v.emitted == 1);
@@ -212,7 +222,7 @@ TEST_CASE("drafted ids outside the vocabulary are rejected and drawn from pi") {
     CHECK(law.at(2) == 0.5);
   }
 }
-TEST_CASE("-1 ends the draft: padding of ragged batches is a shorter draft with its bonus") {
+TEST_CASE("padding with -1 ends the draft: a ragged batch is a shorter draft with its bonus") {
   scripted yes{.yes = true};
   const std::vector<float> r{0.5f, 0.5f};
   for (std::size_t length = 0; length <= 4; ++length) {
@@ -250,14 +260,17 @@ TEST_CASE("an empty draft is the target alone") {
 TEST_CASE("rows of different vocabularies are a vocabulary_mismatch, never a silent minimum") {
   scripted yes{.yes = true};
   CHECK(run_dense({0}, {{0.5f, 0.5f}}, rows(2, {0.5f, 0.25f, 0.25f}), yes).v.why == status::vocabulary_mismatch);
-  CHECK(run(ensemble{}, {}, rows{{0.5f, 0.5f}}, rows(1, {0.5f, 0.25f, 0.25f}), yes).v.why == status::vocabulary_mismatch);
+  CHECK(run(ensemble{}, {}, rows{{0.5f, 0.5f}}, rows(1, {0.5f, 0.25f, 0.25f}), yes).v.why ==
+        status::vocabulary_mismatch);
 }
 TEST_CASE("parameters out of range are an invalid_parameter") {
   scripted yes{.yes = true};
   const rows r(2, {0.5f, 0.5f});
-  for (const double a : {-0.1, 1.0, 2.0, double(quiet_nan)}) CHECK(run(lossy{a}, {0}, r, r, yes).v.why == status::invalid_parameter);
+  for (const double a : {-0.1, 1.0, 2.0, double(quiet_nan)})
+    CHECK(run(lossy{a}, {0}, r, r, yes).v.why == status::invalid_parameter);
   CHECK(run(lossy{0.3, 0.6}, {0}, r, r, yes).v.why == status::invalid_parameter);
-  for (const double l : {-0.1, 1.1, double(quiet_nan)}) CHECK(run(ensemble{l}, {0}, r, r, yes).v.why == status::invalid_parameter);
+  for (const double l : {-0.1, 1.1, double(quiet_nan)})
+    CHECK(run(ensemble{l}, {0}, r, r, yes).v.why == status::invalid_parameter);
 }
 TEST_CASE("a law that does not exist is an undefined_target, and emits nothing") {
   scripted yes{.yes = true};
@@ -275,13 +288,17 @@ TEST_CASE("sparse and dense rows of the same law give the same tokens") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     random_streams chooser(seed);
     const std::vector<token_id> y{ids[seed % 7], 1024};
-    const auto a = run(ensemble{0.25}, y, std::vector(3, dense_row<float>(dense)), std::vector(3, dense_row<float>(other)), chooser);
-    const auto b = run(ensemble{0.25}, y, std::vector(3, sparse_row<float>(ids, mass, size)), std::vector(3, dense_row<float>(other)), chooser);
+    const auto a = run(ensemble{0.25}, y, std::vector(3, dense_row<float>(dense)),
+                       std::vector(3, dense_row<float>(other)), chooser);
+    const auto b = run(ensemble{0.25}, y, std::vector(3, sparse_row<float>(ids, mass, size)),
+                       std::vector(3, dense_row<float>(other)), chooser);
     REQUIRE(a.v.emitted == b.v.emitted);
     for (std::size_t i = 0; i < a.v.emitted; ++i) CHECK(a.out[i].token == b.out[i].token);
   }
 }
-TEST_CASE("rows are asked for once, in order, and not beyond the first rejection; the draft's bonus row only when it is needed") {
+TEST_CASE(
+    "rows are asked for once, in order, and not beyond the first rejection; the draft's bonus row only when it is "
+    "needed") {
   const std::vector<float> r{0.5f, 0.5f}, other{0, 1};
   std::vector<std::size_t> q_asked, p_asked;
   const auto q = [&](std::size_t j) -> const std::vector<float>& { return q_asked.push_back(j), r; };
@@ -295,10 +312,16 @@ TEST_CASE("rows are asked for once, in order, and not beyond the first rejection
   CHECK(q_asked == list{0, 1, 2});
   CHECK(p_asked == list{0, 1, 2});
   q_asked.clear(), p_asked.clear();
-  CHECK(verify_token({std::span(y).first(2)}, q, [&](std::size_t) -> const std::vector<float>& { return r; }, lossless{}, chooser, out, scratch).emitted == 3);
+  CHECK(verify_token(
+            {std::span(y).first(2)}, q, [&](std::size_t) -> const std::vector<float>& { return r; }, lossless{},
+            chooser, out, scratch)
+            .emitted == 3);
   CHECK(q_asked == list{0, 1});  // pi = p: no row of the draft for the bonus
   q_asked.clear();
-  CHECK(verify_token({std::span(y).first(2)}, q, [&](std::size_t) -> const std::vector<float>& { return r; }, ensemble{}, chooser, out, scratch).emitted == 3);
+  CHECK(verify_token(
+            {std::span(y).first(2)}, q, [&](std::size_t) -> const std::vector<float>& { return r; }, ensemble{},
+            chooser, out, scratch)
+            .emitted == 3);
   CHECK(q_asked == list{0, 1, 2});
 }
 TEST_CASE("log-probabilities are those of the emitted tokens under pi and under p") {
@@ -382,5 +405,6 @@ TEST_CASE("renaming the tokens renames the law; a token of no mass changes nothi
     }
     for (std::size_t v = 4; v < 1100; ++v) CHECK(padded[v] == 0);
   };
-  check(lossless{}), check(ensemble{0.3}), check(opt{0.1}), check(token_v3{0.3}), check(lossy{0.2}), check(lossy{0.2, 1});
+  check(lossless{}), check(ensemble{0.3}), check(opt{0.1}), check(token_v3{0.3}), check(lossy{0.2}),
+      check(lossy{0.2, 1});
 }

@@ -112,27 +112,27 @@ std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_
   return law;
 }
 
-// One round of drafting and verification, walked completely. draft_model(prefix) and target_model(prefix) give rows after
-// a prefix of drafted tokens; verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the verifier; law(prefix)
-// the probabilities promised for the token after a prefix of emitted ones.
-// Returned: the largest |P(next token = x | text s was emitted and more follows) - pi_s(x)| over all s and x; 1 if a row
-// was refused.
+// One round of drafting and verification, walked completely. draft_model(prefix) and target_model(prefix) give rows
+// after a prefix of drafted tokens; verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the verifier;
+// law(prefix) the probabilities promised for the token after a prefix of emitted ones.
+// Returned: the largest |P(next token = x | text s was emitted and more follows) - pi_s(x)| over all s and x; 1 if a
+// row was refused.
 template <class Policy, class Draft, class Target, class Verify, class Law>
-double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model, Target&& target_model, Verify&& verify,
-                            Law&& promised, std::size_t* reused = nullptr) {
+double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model, Target&& target_model,
+                            Verify&& verify, Law&& promised, std::size_t* reused = nullptr) {
   std::map<std::vector<token_id>, double> reach;  // probability that a round's text begins so
   exhaustive_chooser chooser;
   do {
     std::vector<token_id> y;
     std::vector<decltype(draft_model(y))> q;
     std::vector<decltype(target_model(y))> p;
-    std::vector<double> scratch(1);
+    std::vector<double> scratch(verify_scratch(1, gamma));
     std::vector<emission> out(gamma + 1);
     for (std::size_t j = 0;; ++j) {
       q.push_back(draft_model(y)), p.push_back(target_model(y));
       if (j == gamma) break;
       auto row = as_row(q[j]);
-      scratch.resize(verify_scratch(row.size()));
+      scratch.resize(verify_scratch(row.size(), gamma));
       if (row.normalise() != status::ok) return 1;
       y.push_back(draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch));
     }

@@ -12,7 +12,8 @@
 
 SPECAGG_BEGIN
 
-// P(chi-square with `freedom` degrees of freedom > x): the regularised upper incomplete gamma function Q(freedom/2, x/2).
+// P(chi-square with `freedom` degrees of freedom > x): the regularised upper incomplete gamma function Q(freedom/2,
+// x/2).
 inline double chi_square_tail(double x, double freedom) {
   const double a = freedom / 2, z = x / 2;
   if (!(z > 0)) return 1;
@@ -39,9 +40,9 @@ struct fit {
   bool passed = true;     // p_value >= false_alarm, and nothing impossible was seen
 };
 
-// counts[i] observations of an outcome of probability law[i]; the law sums to 1. Outcomes expected fewer than 5 times are
-// taken together. An outcome of probability 0 that was seen fails at once. `detectable` follows from chi-square >= 4 n TV^2
-// in expectation and the normal approximation of the non-central law.
+// counts[i] observations of an outcome of probability law[i]; the law sums to 1. Outcomes expected fewer than 5 times
+// are taken together. An outcome of probability 0 that was seen fails at once. `detectable` follows from chi-square >=
+// 4 n TV^2 in expectation and the normal approximation of the non-central law.
 inline fit goodness_of_fit(std::span<const double> counts, std::span<const double> law, double false_alarm) {
   const double n = std::accumulate(counts.begin(), counts.end(), 0.0);
   fit result;

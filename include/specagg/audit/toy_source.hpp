@@ -16,7 +16,8 @@ template <class T = double>
 class toy_source {
  public:
   using value_type = T;
-  toy_source(std::size_t vocabulary, std::uint64_t seed, std::size_t order = 2, double spread = 3, std::size_t capacity = 4096)
+  toy_source(std::size_t vocabulary, std::uint64_t seed, std::size_t order = 2, double spread = 3,
+             std::size_t capacity = 4096)
       : vocabulary_(vocabulary), seed_(seed), order_(order), spread_(spread), capacity_(capacity) {}
 
   std::size_t vocab_size() const { return vocabulary_; }
@@ -35,7 +36,8 @@ class toy_source {
     ++calls;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       context_.push_back(tokens[i]);
-      if (const std::size_t behind = tokens.size() - i; behind <= rows) row(context_, logits.subspan((rows - behind) * vocabulary_, vocabulary_));
+      if (const std::size_t behind = tokens.size() - i; behind <= rows)
+        row(context_, logits.subspan((rows - behind) * vocabulary_, vocabulary_));
     }
     return status::ok;
   }

@@ -9,8 +9,8 @@
 
 SPECAGG_BEGIN
 
-// Where the earliest stop begins in `text`, npos if there is none. Only stops that end behind byte `from` are looked for
-// (what was before it has been looked at). Empty stops never match.
+// Where the earliest stop begins in `text`, npos if there is none. Only stops that end behind byte `from` are looked
+// for (what was before it has been looked at). Empty stops never match.
 template <class Strings>
 std::size_t find_stop(std::string_view text, std::size_t from, const Strings& stops) {
   std::size_t first = std::string_view::npos;

@@ -71,8 +71,8 @@ struct exp_scale {
 template <class T>
 inline constexpr T least_exponent = sizeof(T) == 4 ? -125 : -1021;
 
-// e^(x / temperature) for x <= 0 (the kernel of every softmax: x = logit - max): in [0, 1], exactly 1 at 0, 0 where it is
-// below 2^(least - 1/2), NaN for NaN.
+// e^(x / temperature) for x <= 0 (the kernel of every softmax: x = logit - max): in [0, 1], exactly 1 at 0, 0 where it
+// is below 2^(least - 1/2), NaN for NaN.
 template <class V, class T = typename V::value_type>
 SPECAGG_FUNCTION SPECAGG_INLINE V exp_scaled(V x, exp_scale<T> scale, T least = least_exponent<T>) {
   using C = detail::coefficients<T>;
@@ -123,7 +123,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log(vec<T, N> x) {
 
 // x^y for x >= 0 as exp(y log x): x^0 = 1 for any x, and so is 1^y for finite y.
 template <class T, int N>
-SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> pow(vec<T, N> x, vec<T, N> y) {
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> pow(vec<T, N> x, std::type_identity_t<vec<T, N>> y) {
   return select(y == vec<T, N>(0), vec<T, N>(1), exp(y * log(x)));
 }
 

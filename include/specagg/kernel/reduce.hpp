@@ -35,17 +35,25 @@ namespace detail {
 struct add {
   static constexpr double identity = 0;
   template <class V>
-  SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) { return a + b; }
+  SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) {
+    return a + b;
+  }
   template <class V>
-  SPECAGG_FUNCTION SPECAGG_INLINE static double across(V a) { return double(reduce_add(a)); }
+  SPECAGG_FUNCTION SPECAGG_INLINE static double across(V a) {
+    return double(reduce_add(a));
+  }
 };
 struct larger {  // NaN loses
   static constexpr double identity = -std::numeric_limits<double>::infinity();
   template <class V>
-  SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) { return max(b, a); }
+  SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) {
+    return max(b, a);
+  }
   SPECAGG_FUNCTION SPECAGG_INLINE static double apply(double a, double b) { return b > a ? b : a; }
   template <class V>
-  SPECAGG_FUNCTION SPECAGG_INLINE static double across(V a) { return double(reduce_max(a)); }
+  SPECAGG_FUNCTION SPECAGG_INLINE static double across(V a) {
+    return double(reduce_max(a));
+  }
 };
 
 // The three steps of a reduction, for a vec and for nested pairs of them.
@@ -66,7 +74,9 @@ struct reducer<Op, both<A, B>> {
   using S = reducer<Op, B>;
   using result = both<typename F::result, typename S::result>;
   SPECAGG_FUNCTION SPECAGG_INLINE static P identity() { return {F::identity(), S::identity()}; }
-  SPECAGG_FUNCTION SPECAGG_INLINE static P apply(P a, P b) { return {F::apply(a.first, b.first), S::apply(a.second, b.second)}; }
+  SPECAGG_FUNCTION SPECAGG_INLINE static P apply(P a, P b) {
+    return {F::apply(a.first, b.first), S::apply(a.second, b.second)};
+  }
   SPECAGG_FUNCTION SPECAGG_INLINE static P keep(P a, int n) { return {F::keep(a.first, n), S::keep(a.second, n)}; }
   SPECAGG_FUNCTION SPECAGG_INLINE static result across(P a) { return {F::across(a.first), S::across(a.second)}; }
 };
@@ -113,9 +123,10 @@ SPECAGG_INLINE auto reduce_blocks(std::size_t vocabulary, F&& per_block) {
   return total;
 }
 
-// ---- over rows -------------------------------------------------------------------------------------------------------
-// `rows` is anything with value_type, size() and open(begin, count), whose block<V>(k, lanes) gives tokens k.. of the block
-// as one V or a struct of them; f takes that and returns a V or both(...).
+// ---- over rows
+// ------------------------------------------------------------------------------------------------------- `rows` is
+// anything with value_type, size() and open(begin, count), whose block<V>(k, lanes) gives tokens k.. of the block as
+// one V or a struct of them; f takes that and returns a V or both(...).
 
 template <class Op, class Rows, class F>
 SPECAGG_INLINE auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, const F& f) {
@@ -125,9 +136,8 @@ SPECAGG_INLINE auto reduce_block_of(const Rows& rows, std::size_t begin, std::si
 }
 template <class Op, class Rows, class F>
 SPECAGG_INLINE auto reduce_rows(const Rows& rows, const F& f) {
-  return reduce_blocks<Op>(rows.size(), [&](std::size_t begin, std::size_t count) {
-    return reduce_block_of<Op>(rows, begin, count, f);
-  });
+  return reduce_blocks<Op>(
+      rows.size(), [&](std::size_t begin, std::size_t count) { return reduce_block_of<Op>(rows, begin, count, f); });
 }
 // One token of the rows, as f sees it.
 template <class Rows>

@@ -8,8 +8,9 @@
 
 SPECAGG_BEGIN
 
-// Unnormalised weights w(v) = f(rows at v) >= 0 of the tokens of `rows`: what a Chooser's draw() takes. `blocks` are the
-// sums of 1024 weights each, made by weigh() in the pass that also gave `total`; drawing then visits one block again.
+// Unnormalised weights w(v) = f(rows at v) >= 0 of the tokens of `rows`: what a Chooser's draw() takes. `blocks` are
+// the sums of 1024 weights each, made by weigh() in the pass that also gave `total`; drawing then visits one block
+// again.
 template <class Rows, class F>
 struct weights {
   using value_type = typename Rows::value_type;
@@ -31,9 +32,10 @@ weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
   return {rows, f, block_sums.first(block_count(rows.size())), total};
 }
 
-// Inverse transform: the first token whose cumulative weight exceeds u * total; u in [0, 1). Blocks are counted by their
-// sums, tokens within one by their own weights; where the round-off between the two leaves none, the last token with
-// weight of the block: never a token of weight 0. no_token if no weight is positive, or the total is NaN or infinite.
+// Inverse transform: the first token whose cumulative weight exceeds u * total; u in [0, 1). Blocks are counted by
+// their sums, tokens within one by their own weights; where the round-off between the two leaves none, the last token
+// with weight of the block: never a token of weight 0. no_token if no weight is positive, or the total is NaN or
+// infinite.
 template <class Rows, class F>
 token_id inverse_transform(const weights<Rows, F>& w, double u) {
   using V = vec<typename Rows::value_type, 16>;

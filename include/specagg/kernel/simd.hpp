@@ -4,9 +4,9 @@
 // The library computes on vec<T, 16> whatever the machine has: 1 x 512, 2 x 256 or 4 x 128 bits, or 16 scalars. A wide
 // vec is a pair of halves, recursively (compilers keep such pairs in registers; arrays of registers they spill). Every
 // operation here is exactly rounded (IEEE 754: + - * / sqrt fma) or moves bits, so lanes agree everywhere. One thing is
-// left to whoever writes formulas with it: where a product meets a sum, write fma(a, b, c). A plain a * b + c may or may
-// not be contracted by the compiler, and then the bits depend on its flags. (What rows hand out and what reductions take
-// is settled: a product there stays a product.)
+// left to whoever writes formulas with it: where a product meets a sum, write fma(a, b, c). A plain a * b + c may or
+// may not be contracted by the compiler, and then the bits depend on its flags. (What rows hand out and what reductions
+// take is settled: a product there stays a product.)
 #pragma once
 #include <cmath>
 #include <concepts>
@@ -28,7 +28,8 @@
 #define SPECAGG_CAT(a, b) SPECAGG_CAT_(a, b)
 #define SPECAGG_ISA_ID SPECAGG_CAT(SPECAGG_ISA_ID_, SPECAGG_ISA)
 
-#if defined(__GNUC__) && !defined(__clang__)  // g++ 12 takes the undefined operand of its own AVX-512 intrinsics for ours
+// g++ 12 takes the undefined operand of its own AVX-512 intrinsics for ours.
+#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -105,7 +106,8 @@ SPECAGG_FUNCTION SPECAGG_INLINE void settle_scalar([[maybe_unused]] auto& x) {
 // Exact: every half and every bfloat16 is a float. A signalling NaN comes out quiet.
 SPECAGG_FUNCTION SPECAGG_INLINE float float_of_f16(std::uint16_t h) {
   const std::uint32_t sign = std::uint32_t(h & 0x8000u) << 16, rest = h & 0x7fffu;
-  if (rest >= 0x7c00u) return bit_cast<float>(sign | 0x7f800000u | (rest & 0x3ffu) << 13 | (rest > 0x7c00u ? 0x400000u : 0u));
+  const std::uint32_t quiet = rest > 0x7c00u ? 0x400000u : 0u;
+  if (rest >= 0x7c00u) return bit_cast<float>(sign | 0x7f800000u | (rest & 0x3ffu) << 13 | quiet);
   if (rest >= 0x400u) return bit_cast<float>(sign | ((rest << 13) + 0x38000000u));
   const float magnitude = float(rest) * 0x1p-24f;  // subnormal half
   return sign ? -magnitude : magnitude;
@@ -132,7 +134,8 @@ struct mask;
 template <class T, int N>
 struct vec;
 
-// ---- one lane: plain arithmetic, also the form used inside a CUDA block ----------------------------------------------
+// ---- one lane: plain arithmetic, also the form used inside a CUDA block
+// ----------------------------------------------
 
 template <class T>
 struct mask<T, 1> {
@@ -212,7 +215,8 @@ struct vec<T, 1> {
   }
 };
 
-// ---- one register ----------------------------------------------------------------------------------------------------
+// ---- one register
+// ----------------------------------------------------------------------------------------------------
 
 #if SPECAGG_ISA_ID != 0
 namespace detail {
@@ -242,10 +246,18 @@ SPECAGG_INLINE double tree_add(__m128d x) { return _mm_cvtsd_f64(_mm_add_sd(x, _
 #if SPECAGG_ISA_ID == 3
 SPECAGG_INLINE __m512 fused(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
 SPECAGG_INLINE __m512d fused(__m512d a, __m512d b, __m512d c) { return _mm512_fmadd_pd(a, b, c); }
-SPECAGG_INLINE __m512 exponent_shift(__m512 t) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(t), 23)); }
-SPECAGG_INLINE __m512d exponent_shift(__m512d t) { return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52)); }
-SPECAGG_INLINE __m512 shift_right_exponent(__m512 t) { return _mm512_castsi512_ps(_mm512_srli_epi32(_mm512_castps_si512(t), 23)); }
-SPECAGG_INLINE __m512d shift_right_exponent(__m512d t) { return _mm512_castsi512_pd(_mm512_srli_epi64(_mm512_castpd_si512(t), 52)); }
+SPECAGG_INLINE __m512 exponent_shift(__m512 t) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(t), 23));
+}
+SPECAGG_INLINE __m512d exponent_shift(__m512d t) {
+  return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52));
+}
+SPECAGG_INLINE __m512 shift_right_exponent(__m512 t) {
+  return _mm512_castsi512_ps(_mm512_srli_epi32(_mm512_castps_si512(t), 23));
+}
+SPECAGG_INLINE __m512d shift_right_exponent(__m512d t) {
+  return _mm512_castsi512_pd(_mm512_srli_epi64(_mm512_castpd_si512(t), 52));
+}
 SPECAGG_INLINE float tree_add(__m512 x) {
   const __m256 y = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
   __m128 z = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
@@ -276,11 +288,21 @@ SPECAGG_INLINE __m512 wide_i8(const std::int8_t* x) {
 #elif SPECAGG_ISA_ID == 2
 SPECAGG_INLINE __m256 fused(__m256 a, __m256 b, __m256 c) { return _mm256_fmadd_ps(a, b, c); }
 SPECAGG_INLINE __m256d fused(__m256d a, __m256d b, __m256d c) { return _mm256_fmadd_pd(a, b, c); }
-SPECAGG_INLINE __m256 exponent_shift(__m256 t) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23)); }
-SPECAGG_INLINE __m256d exponent_shift(__m256d t) { return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(t), 52)); }
-SPECAGG_INLINE __m256 shift_right_exponent(__m256 t) { return _mm256_castsi256_ps(_mm256_srli_epi32(_mm256_castps_si256(t), 23)); }
-SPECAGG_INLINE __m256d shift_right_exponent(__m256d t) { return _mm256_castsi256_pd(_mm256_srli_epi64(_mm256_castpd_si256(t), 52)); }
-SPECAGG_INLINE float tree_add(__m256 x) { return tree_add(_mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1))); }
+SPECAGG_INLINE __m256 exponent_shift(__m256 t) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23));
+}
+SPECAGG_INLINE __m256d exponent_shift(__m256d t) {
+  return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(t), 52));
+}
+SPECAGG_INLINE __m256 shift_right_exponent(__m256 t) {
+  return _mm256_castsi256_ps(_mm256_srli_epi32(_mm256_castps_si256(t), 23));
+}
+SPECAGG_INLINE __m256d shift_right_exponent(__m256d t) {
+  return _mm256_castsi256_pd(_mm256_srli_epi64(_mm256_castpd_si256(t), 52));
+}
+SPECAGG_INLINE float tree_add(__m256 x) {
+  return tree_add(_mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
+}
 SPECAGG_INLINE double tree_add(__m256d x) {
   return tree_add(_mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1)));
 }
@@ -320,8 +342,12 @@ SPECAGG_INLINE __m128d fused(__m128d a, __m128d b, __m128d c) {
 }
 SPECAGG_INLINE __m128 exponent_shift(__m128 t) { return _mm_castsi128_ps(_mm_slli_epi32(_mm_castps_si128(t), 23)); }
 SPECAGG_INLINE __m128d exponent_shift(__m128d t) { return _mm_castsi128_pd(_mm_slli_epi64(_mm_castpd_si128(t), 52)); }
-SPECAGG_INLINE __m128 shift_right_exponent(__m128 t) { return _mm_castsi128_ps(_mm_srli_epi32(_mm_castps_si128(t), 23)); }
-SPECAGG_INLINE __m128d shift_right_exponent(__m128d t) { return _mm_castsi128_pd(_mm_srli_epi64(_mm_castpd_si128(t), 52)); }
+SPECAGG_INLINE __m128 shift_right_exponent(__m128 t) {
+  return _mm_castsi128_ps(_mm_srli_epi32(_mm_castps_si128(t), 23));
+}
+SPECAGG_INLINE __m128d shift_right_exponent(__m128d t) {
+  return _mm_castsi128_pd(_mm_srli_epi64(_mm_castpd_si128(t), 52));
+}
 SPECAGG_INLINE __m128 wide_f16(const std::uint16_t* x) {
   return _mm_set_ps(float_of_f16(x[3]), float_of_f16(x[2]), float_of_f16(x[1]), float_of_f16(x[0]));
 }
@@ -333,10 +359,18 @@ SPECAGG_INLINE __m128 wide_i8(const std::int8_t* x) { return _mm_set_ps(x[3], x[
 #else
 SPECAGG_INLINE float32x4_t fused(float32x4_t a, float32x4_t b, float32x4_t c) { return vfmaq_f32(c, a, b); }
 SPECAGG_INLINE float64x2_t fused(float64x2_t a, float64x2_t b, float64x2_t c) { return vfmaq_f64(c, a, b); }
-SPECAGG_INLINE float32x4_t exponent_shift(float32x4_t t) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(t), 23)); }
-SPECAGG_INLINE float64x2_t exponent_shift(float64x2_t t) { return vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(t), 52)); }
-SPECAGG_INLINE float32x4_t shift_right_exponent(float32x4_t t) { return vreinterpretq_f32_u32(vshrq_n_u32(vreinterpretq_u32_f32(t), 23)); }
-SPECAGG_INLINE float64x2_t shift_right_exponent(float64x2_t t) { return vreinterpretq_f64_u64(vshrq_n_u64(vreinterpretq_u64_f64(t), 52)); }
+SPECAGG_INLINE float32x4_t exponent_shift(float32x4_t t) {
+  return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(t), 23));
+}
+SPECAGG_INLINE float64x2_t exponent_shift(float64x2_t t) {
+  return vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(t), 52));
+}
+SPECAGG_INLINE float32x4_t shift_right_exponent(float32x4_t t) {
+  return vreinterpretq_f32_u32(vshrq_n_u32(vreinterpretq_u32_f32(t), 23));
+}
+SPECAGG_INLINE float64x2_t shift_right_exponent(float64x2_t t) {
+  return vreinterpretq_f64_u64(vshrq_n_u64(vreinterpretq_u64_f64(t), 52));
+}
 SPECAGG_INLINE float tree_add(float32x4_t x) {
   const float32x2_t y = vadd_f32(vget_low_f32(x), vget_high_f32(x));
   return vget_lane_f32(y, 0) + vget_lane_f32(y, 1);
@@ -345,7 +379,9 @@ SPECAGG_INLINE double tree_add(float64x2_t x) { return vgetq_lane_f64(x, 0) + vg
 SPECAGG_INLINE float32x4_t root(float32x4_t x) { return vsqrtq_f32(x); }
 SPECAGG_INLINE float64x2_t root(float64x2_t x) { return vsqrtq_f64(x); }
 SPECAGG_INLINE float32x4_t wide_f16(const std::uint16_t* x) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x))); }
-SPECAGG_INLINE float32x4_t wide_bf16(const std::uint16_t* x) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(x), 16)); }
+SPECAGG_INLINE float32x4_t wide_bf16(const std::uint16_t* x) {
+  return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(x), 16));
+}
 SPECAGG_INLINE float32x4_t wide_i8(const std::int8_t* x) {
   const std::int32_t y[4] = {x[0], x[1], x[2], x[3]};
   return vcvtq_f32_s32(vld1q_s32(y));
@@ -442,7 +478,7 @@ struct vec<T, N> {
     return y[0];
   }
   friend SPECAGG_INLINE vec shift_to_exponent(vec t) { return batch(detail::exponent_shift(reg(t.v))); }
-  friend SPECAGG_INLINE vec exponent_of(vec x) {  // as an integer in the low bits of 2^mantissa_bits, which is then taken off
+  friend SPECAGG_INLINE vec exponent_of(vec x) {  // an integer in the low bits of 2^mantissa_bits, which is taken off
     const vec anchor = T(detail::bits_of<T>(1) << detail::mantissa_bits<T>);
     return (batch(detail::shift_right_exponent(reg(x.v))) | anchor.v) - anchor.v;
   }
@@ -454,7 +490,8 @@ struct vec<T, N> {
 };
 #endif
 
-// ---- a pair of halves ------------------------------------------------------------------------------------------------
+// ---- a pair of halves
+// ------------------------------------------------------------------------------------------------
 
 template <class T, int N>
   requires(N > detail::native_lanes<T>)
@@ -486,7 +523,9 @@ struct vec<T, N> {
                      : vec{half::load_partial(x, n, fill), half(fill)};
   }
   static SPECAGG_INLINE vec load_f16(const std::uint16_t* x) { return {half::load_f16(x), half::load_f16(x + N / 2)}; }
-  static SPECAGG_INLINE vec load_bf16(const std::uint16_t* x) { return {half::load_bf16(x), half::load_bf16(x + N / 2)}; }
+  static SPECAGG_INLINE vec load_bf16(const std::uint16_t* x) {
+    return {half::load_bf16(x), half::load_bf16(x + N / 2)};
+  }
   static SPECAGG_INLINE vec load_i8(const std::int8_t* x) { return {half::load_i8(x), half::load_i8(x + N / 2)}; }
   static SPECAGG_INLINE vec iota(T first) { return {half::iota(first), half::iota(first + T(N / 2))}; }
   SPECAGG_INLINE void store(T* x) const { lo.store(x), hi.store(x + N / 2); }
@@ -517,7 +556,8 @@ struct vec<T, N> {
   friend SPECAGG_INLINE vec mantissa_of(vec x) { return {mantissa_of(x.lo), mantissa_of(x.hi)}; }
 };
 
-// ---- for formulas ----------------------------------------------------------------------------------------------------
+// ---- for formulas
+// ----------------------------------------------------------------------------------------------------
 
 // (x)+ = max(0, x); NaN stays NaN.
 template <class T, int N>
@@ -529,8 +569,8 @@ template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> select(bool c, vec<T, N> a, vec<T, N> b) {
   return c ? a : b;
 }
-// The rounded-once a * b + c for plain doubles, so that formulas read the same outside the element. (A template, so that
-// after `using namespace specagg` the C library's functions of these names are not ambiguous.)
+// The rounded-once a * b + c for plain doubles, so that formulas read the same outside the element. (A template, so
+// that after `using namespace specagg` the C library's functions of these names are not ambiguous.)
 template <std::same_as<double> D>
 SPECAGG_FUNCTION SPECAGG_INLINE D fma(D a, D b, D c) {
   return detail::fused(a, b, c);

@@ -6,8 +6,9 @@
 
 SPECAGG_BEGIN
 
-// Which tokens of a row are kept: those that come no later than (logit, id) in the order "larger logit first, then lower
-// id". Top-k, top-p, min-p and greedy decoding each keep such a prefix, so one pair says it all. The default keeps all.
+// Which tokens of a row are kept: those that come no later than (logit, id) in the order "larger logit first, then
+// lower id". Top-k, top-p, min-p and greedy decoding each keep such a prefix, so one pair says it all. The default
+// keeps all.
 template <class T>
 struct cutoff {
   T logit = -std::numeric_limits<T>::infinity();
@@ -17,8 +18,9 @@ struct cutoff {
   bool keeps(T l, std::size_t id) const { return l > logit || (l == logit && id <= last); }
 };
 
-// The factors of one softmax row: e^((l - max) / temperature) * inverse for a kept logit l, 0 otherwise, and 0 where the
-// exponential is below 2^least: least is such that no product is subnormal, and a host that flushes those sees the same.
+// The factors of one softmax row: e^((l - max) / temperature) * inverse for a kept logit l, 0 otherwise, and 0 where
+// the exponential is below 2^least: least is such that no product is subnormal, and a host that flushes those sees the
+// same.
 template <class T>
 struct softmax_factors {
   T max = 0;
@@ -53,7 +55,8 @@ struct softmax_block {
   }
   template <class V>
   SPECAGG_INLINE V logits_at(std::size_t k, int lanes) const {
-    return lanes == V::lanes ? V::load(logits + k) : V::load_partial(logits + k, lanes, -std::numeric_limits<T>::infinity());
+    constexpr T masked = -std::numeric_limits<T>::infinity();
+    return lanes == V::lanes ? V::load(logits + k) : V::load_partial(logits + k, lanes, masked);
   }
   template <class V>
   SPECAGG_INLINE typename V::mask_type dropped(V l, std::size_t k) const {  // a NaN is not: it must be found
@@ -61,14 +64,22 @@ struct softmax_block {
   }
 };
 
-// max and sum of e^((l - max) / temperature) over the kept tokens of a row. Each block is shifted by its own maximum and
-// scaled when added, so a row is read from memory once. `total` is NaN if any logit is NaN or +inf or none is finite.
-// Relative error of total: 2e-6 (float), 4e-15 (double).
+// max and sum of e^((l - max) / temperature) over the kept tokens of a row. Each block is shifted by its own maximum
+// and scaled when added, so a row is read from memory once. `total` is NaN if any logit is NaN or +inf or none is
+// finite.
 template <class T>
 struct softmax_sum {
   T max;
   double total;
 };
+
+// Relative error of total, so the absolute one of its logarithm. Roundings of T: those of the sum, 4 of an exponential,
+// 4 of l - max (which come in with the factor (max - l) / temperature: averaged over a block of 1024 at most 4.5). Of
+// doubles: 20 for adding a block.
+template <class T>
+constexpr double softmax_error(std::size_t size) {
+  return 30 * double(std::numeric_limits<T>::epsilon() / 2) + 20 * double(block_count(size)) * 0x1p-53;
+}
 
 template <class T>
 softmax_sum<T> sum_exponentials(const T* logits, std::size_t size, double temperature, const cutoff<T>& cut = {}) {
@@ -97,7 +108,8 @@ softmax_sum<T> sum_exponentials(const T* logits, std::size_t size, double temper
   return sum;
 }
 
-// ln sum_v e^(l(v) / temperature). NaN for an invalid row. Within 1e-6 + 6e-8 |result| of the exact value for floats.
+// ln sum_v e^(l(v) / temperature), temperature > 0. NaN for an invalid row. Within softmax_error + 2^-52 |max /
+// temperature|.
 template <class T>
 double log_sum_exp(const T* logits, std::size_t size, double temperature = 1) {
   const auto sum = sum_exponentials(logits, size, temperature);

@@ -1,21 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speculative cascades: pi = p where the rule defers to the target, else q. Ties do not defer.
+// Speculative cascades: pi = p where the rule defers to the target, else q. Untempered rows decide; ties do not defer.
 // Narasimhan et al. 2025, Faster Cascades via Speculative Decoding (arXiv:2405.19261).
 #pragma once
 #include <specagg/policy/policy.hpp>
 
 SPECAGG_BEGIN
 
-// Defer iff max q < max p - alpha TV(p, q)   (max of the untempered rows).
+// Defer iff max q < 1 - alpha.
+struct chow {
+  double alpha = 0;
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    return target_if(rows.max([](auto at) { return at.confidence_q; }) < 1 - alpha);
+  }
+};
+
+// Defer iff max q < max p - alpha.
+struct diff {
+  double alpha = 0;
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    const auto top = rows.max([](auto at) { return both(at.confidence_q, at.confidence_p); });
+    return target_if(top.first < top.second - alpha);
+  }
+};
+
+// Defer iff max q < max p - alpha TV(p, q).
 struct opt {
   double alpha = 0;
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    const auto [max_q, max_p] = rows.max([](auto at) { return both(at.confidence_q, at.confidence_p); });
+    const auto top = rows.max([](auto at) { return both(at.confidence_q, at.confidence_p); });
     const double tv = rows.sum([](auto at) { return positive(at.p - at.q); });
-    const bool defer = max_q < fma(-alpha, tv, max_p);
-    return [=](auto at) { return select(defer, at.p, at.q); };
+    return target_if(top.first < fma(-alpha, tv, top.second));
   }
 };
 

@@ -1,19 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collaborative decoding: the law combines the models' rows. Fu et al. 2025, CoS (arXiv:2502.01662).
+// Collaborative decoding: the law combines the rows of all models. Fu et al. 2025, CoS (arXiv:2502.01662).
+// Those that say `unanimous` are coordinatewise increasing and 1-homogeneous before normalisation: models that agree on a
+// token under shared noise have found the combined token, whatever the weights (verify/coupled.hpp).
 #pragma once
-#include <specagg/policy/policy.hpp>
+#include <array>
+
+#include <specagg/policy/models.hpp>
 
 SPECAGG_BEGIN
+
+// pi = sum_k weight[k] p^k, weights >= 0 with sum 1.
+template <std::size_t N>
+struct mixture {
+  std::array<double, N> weight;
+  static constexpr bool reads_confidence = false, unanimous = true;
+  constexpr bool valid() const { return is_convex(weight); }
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows&) const {
+    return [w = weight](auto at) {
+      return fold_models<N>(at, [&](std::size_t k, auto x, auto sum) { return fma(w[k], x, sum); });
+    };
+  }
+};
 
 // pi = lambda q + (1 - lambda) p, lambda in [0, 1].
 struct ensemble {
   double lambda = 0.5;
-  static constexpr bool reads_confidence = false;
+  static constexpr bool reads_confidence = false, unanimous = true;
   constexpr bool valid() const { return lambda >= 0 && lambda <= 1; }
 
   template <class Rows>
-  SPECAGG_FUNCTION auto bind(const Rows&) const {
-    return [l = lambda](auto at) { return fma(l, at.q, (1 - l) * at.p); };
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    return mixture<2>{{lambda, 1 - lambda}}.bind(rows);
+  }
+};
+
+// pi = norm(min_k p^k); undefined if no token has mass in every row.
+template <std::size_t N = 2>
+struct minimum {
+  static constexpr bool reads_confidence = false, unanimous = true;
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    return normalised(rows, [](auto at) {
+      return fold_models<N>(at, [](std::size_t k, auto x, auto least) { return k + 1 == N ? x : min(x, least); });
+    });
+  }
+};
+
+// pi = norm(max_k p^k).
+template <std::size_t N = 2>
+struct maximum {
+  static constexpr bool reads_confidence = false, unanimous = true;
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    return normalised(rows, [](auto at) {
+      return fold_models<N>(at, [](std::size_t k, auto x, auto most) { return k + 1 == N ? x : max(x, most); });
+    });
   }
 };
 

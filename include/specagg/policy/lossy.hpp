@@ -5,8 +5,8 @@
 
 SPECAGG_BEGIN
 
-// The published rule accepts y ~ q with probability min(1, p / ((1 - alpha) q)) and else draws from norm((p / beta - q)+).
-// The law it emits, with R = sum (q - p / (1 - alpha))+ the rejected mass and S = sum (p / beta - q)+:
+// The published rule accepts y ~ q with probability min(1, p / ((1 - alpha) q)) and else draws from norm((p / beta -
+// q)+). The law it emits, with R = sum (q - p / (1 - alpha))+ the rejected mass and S = sum (p / beta - q)+:
 //   pi = min(q, p / (1 - alpha)) + (R / S) (p / beta - q)+ ,   and + R p if S = 0 < R.
 // verify_token towards this pi has exactly that acceptance and that residual. alpha in [0, 1), beta >= 1 - alpha.
 struct lossy {

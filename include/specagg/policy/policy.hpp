@@ -10,10 +10,11 @@
 //     }
 //   };
 //
-// `at` is one token's view of the rows: q, p and their untempered confidence_q, confidence_p. What a lambda does not name
-// is not read. The same text runs lane by lane on vectors of float (fast), of double (audit), and inside a CUDA block.
-// pi must be >= 0 and sum to 1. Where rows have no law (0/0 in a normaliser), let it come out NaN: it is reported as
-// status::undefined_target. Reductions return doubles; write fma(a, b, c) where a product meets a sum (kernel/simd.hpp).
+// `at` is one token's view of the rows: q, p and their untempered confidence_q, confidence_p. What a lambda does not
+// name is not read. The same text runs lane by lane on vectors of float (fast), of double (audit), and inside a CUDA
+// block. pi must be >= 0 and sum to 1. Where rows have no law (0/0 in a normaliser), let it come out NaN: it is
+// reported as status::undefined_target. Reductions return doubles; write fma(a, b, c) where a product meets a sum
+// (kernel/simd.hpp).
 #pragma once
 #include <specagg/distribution.hpp>
 #include <specagg/kernel/sample.hpp>
@@ -115,15 +116,59 @@ class target_rows {
       else return {p.template operator()<V>(k, n)};
     }
   };
-  auto open(std::size_t begin, std::size_t count) const { return block<decltype(p_.open(0, 0))>{p_.open(begin, count)}; }
+  auto open(std::size_t begin, std::size_t count) const {
+    return block<decltype(p_.open(0, 0))>{p_.open(begin, count)};
+  }
 
  private:
   const P& p_;
 };
 
+// ---- words for equations ---------------------------------------------------------------------------------------------
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr bool is_finite(double x) { return x > -infinity && x < infinity; }
+template <class Weights>
+constexpr bool all_finite(const Weights& w) {
+  for (const double x : w)
+    if (!is_finite(x)) return false;
+  return true;
+}
+template <class Weights>
+constexpr bool is_convex(const Weights& w) {
+  double sum = 0;
+  for (const double x : w) {
+    if (!(x >= 0)) return false;
+    sum += x;
+  }
+  return sum > 1 - 1e-9 && sum < 1 + 1e-9;
+}
+
+// pi of a deferral rule: the target's row if it defers, else the draft's.
+SPECAGG_FUNCTION inline auto target_if(bool defer) {
+  return [=](auto at) { return select(defer, at.p, at.q); };
+}
+// w log x, with 0 log 0 = 0.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE V weighted_log(V w, V x) {
+  return select(w == V(0), V(0), w * log(x));
+}
+// One token's share of the entropy, -x log x.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE V entropy_term(V x) {
+  return weighted_log(-x, x);
+}
+// pi = g / sum g; NaN, hence undefined, where no token has weight.
+template <class Rows, class G>
+SPECAGG_FUNCTION auto normalised(const Rows& rows, G g) {
+  const double scale = 1 / rows.sum(g);
+  return [=](auto at) { return g(at) * scale; };
+}
+
 // What verify_token and every other consumer needs of a rule: bind(rows) gives pi(at), a vec for a vec.
 template <class Policy, class T = float>
-concept TargetPolicy = requires(const Policy& policy, const row_pair<reads_confidence<Policy>, dense_row<T>, dense_row<T>>& rows,
+concept TargetPolicy = requires(const Policy& policy,
+                                const row_pair<reads_confidence<Policy>, dense_row<T>, dense_row<T>>& rows,
                                 token_view<vec<T, 16>, reads_confidence<Policy>> at) {
   { policy.bind(rows)(at) } -> std::convertible_to<vec<T, 16>>;
 };

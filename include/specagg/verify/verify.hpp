@@ -80,7 +80,93 @@ SPECAGG_INLINE double number(V x) {
 
 }  // namespace detail
 
-// Doubles of scratch that a verifier needs for rows of V tokens.
-constexpr std::size_t verify_scratch(std::size_t vocabulary) { return block_count(vocabulary); }
+namespace detail {
+
+// f(rows, pi) for the pair of rows number j, normalised, and the law bound to them; or what is wrong with them.
+template <class Policy, class QRows, class PRows, class F>
+status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
+  constexpr bool confidence = reads_confidence<Policy>;
+  auto q = row_number(q_rows, j);
+  auto p = row_number(p_rows, j);
+  static_assert(TargetPolicy<Policy, typename decltype(p)::value_type>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+  if (q.size() != p.size()) return status::vocabulary_mismatch;
+  if (const status s = q.normalise(confidence); s != status::ok) return s;
+  if (const status s = p.normalise(confidence); s != status::ok) return s;
+  const row_pair<confidence, decltype(q), decltype(p)> rows(q, p);
+  return f(rows, policy.bind(rows));
+}
+
+// The same for a position whose draft row is not needed unless the policy reads it.
+template <class Policy, class QRows, class PRows, class F>
+status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
+  if constexpr (reads_draft<Policy>) {
+    return with_law(policy, q_rows, p_rows, j, f);
+  } else {
+    auto p = row_number(p_rows, j);
+    if (const status s = p.normalise(reads_confidence<Policy>); s != status::ok) return s;
+    const target_rows<reads_confidence<Policy>, decltype(p)> rows(p);
+    return f(rows, policy.bind(rows));
+  }
+}
+
+// A drafted token under its rows: w = pi(y), t = q(y), and the emission it would be.
+struct judgement {
+  emission e;
+  double w = 0, t = 0;
+};
+template <class Rows, class Pi>
+judgement judge(const Rows& rows, const Pi& pi, token_id y) {
+  judgement d{{.token = y, .why = status::token_out_of_range}, 0, 0};
+  if (y < 0 || std::size_t(y) >= rows.size()) return d;
+  const auto seen = at(rows, std::size_t(y));
+  d.w = number(pi(seen)), d.t = number(seen.q);
+  d.e.why = d.t > 0 ? status::ok : status::draft_not_in_support;
+  d.e.log_pi = log(d.w), d.e.log_p = log(number(seen.p));
+  return d;
+}
+template <class Rows, class Pi>
+overlap measure(const Rows& rows, const Pi& pi, const judgement& d) {
+  return {rows.sum([&](auto at) { return min(at.q, pi(at)); }), d.t > 0 ? (d.w < d.t ? d.w / d.t : 1) : double(d.w > 0)};
+}
+
+// The token drawn from `weight` for one position and its log-probabilities, or why there is none.
+template <class Rows, class Pi, class Weight, Chooser C>
+status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m, C& chooser, std::span<double> scratch, emission& out) {
+  const auto w = weigh(rows, weight, scratch);
+  if (!(w.total < std::numeric_limits<double>::infinity())) return status::undefined_target;  // NaN too
+  const token_id z = w.total > 0 ? chooser.draw(m, w) : no_token;
+  if (z == no_token) return status::undefined_target;
+  const auto seen = at(rows, std::size_t(z));
+  out.token = z, out.log_pi = log(number(pi(seen))), out.log_p = log(number(seen.p));
+  return status::ok;
+}
+// The token that replaces a rejected one: from norm((claim pi - q)+); from pi itself if the draft was not drawn from q, or
+// if that weight is nowhere positive.
+template <class Rows, class Pi, Chooser C>
+status draw_residual(const Rows& rows, const Pi& pi, double claim, moment m, C& chooser, std::span<double> scratch, emission& out) {
+  out.from = origin::residual;
+  if (out.why == status::ok) {
+    const auto left = [&](auto at) { return positive(fma(claim, pi(at), -at.q)); };
+    if (draw_token(rows, pi, left, m, chooser, scratch, out) == status::ok) return status::ok;
+  }
+  return draw_token(rows, pi, pi, m, chooser, scratch, out);
+}
+// The token after a draft of g accepted ones; nothing if none is wanted.
+template <class Policy, class QRows, class PRows, Chooser C>
+status draw_bonus(const draft& drafted, std::size_t g, const Policy& policy, QRows& q_rows, PRows& p_rows, C& chooser, std::span<double> scratch,
+                  std::span<emission> out, verdict& result) {
+  if (!drafted.bonus || drafted.ends_text(g)) return status::ok;
+  emission e{.from = origin::bonus};
+  const status s = with_target_law(policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
+    return draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(drafted.start + g), drafted.start}, chooser, scratch, e);
+  });
+  if (s == status::ok) out[result.emitted++] = e;
+  return s;
+}
+
+}  // namespace detail
+
+// Doubles of scratch that a verifier needs for rows of V tokens and drafts of gamma.
+constexpr std::size_t verify_scratch(std::size_t vocabulary, std::size_t gamma = 0) { return block_count(vocabulary) + gamma + 1; }
 
 SPECAGG_END

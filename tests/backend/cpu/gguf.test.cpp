@@ -181,7 +181,7 @@ TEST_CASE("tensors of another type, shape, place or twice are refused by name") 
   refuses(with({4, 5}, 0, 0), "tensor w: takes 80 bytes at offset 0, the file has 64 bytes of tensor data");
   refuses(with({4, 4}, 0, 32), "tensor w: takes 64 bytes at offset 32, the file has 64");
   refuses(with({4}, 0, 1 << 20), "tensor w: takes 16 bytes at offset 1048576");
-  refuses(with({4}, 0, ~std::uint64_t{31}), "tensor w: takes 16 bytes at offset 18446744073709551584");
+  refuses(with({16}, 0, ~std::uint64_t{31}), "tensor w: takes 64 bytes at offset 18446744073709551584");
   refuses(with({4}, 0, 8), "tensor w: offset 8 is not a multiple of the alignment 32");
   refuses(with({std::uint64_t{1} << 32, std::uint64_t{1} << 32}, 0, 0),
           "dimension 1 is 4294967296: the size overflows");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/backend/cpu/llama.hpp>  // first: it puts the library's intrinsics before Eigen's
 #include <specagg/backend/cpu/tokenizer.hpp>
+#include <specagg/logit_source.hpp>
 
 #include <cmath>
 #include <fstream>
@@ -12,6 +13,8 @@
 
 using namespace specagg;
 using namespace specagg::cpu;
+
+static_assert(LogitSource<llama>);
 
 namespace {
 

@@ -53,16 +53,20 @@ TEST_CASE("sleeping workers wake up again, and a pool goes away at any time") {
   }
 }
 
-TEST_CASE("workers do take part") {
+TEST_CASE("workers do take part, and the loop ends when the last of them has") {
   thread_pool pool(2);
   const auto caller = std::this_thread::get_id();
   bool helped = false;
   for (int i = 0; i < 100 && !helped; ++i) {
     std::atomic<bool> other = false;
-    pool.for_ranges(8, 1, [&](std::size_t, std::size_t) {
-      if (std::this_thread::get_id() != caller) other = true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic<std::size_t> done = 0;
+    pool.for_ranges(8, 1, [&](std::size_t begin, std::size_t end) {
+      const bool worker = std::this_thread::get_id() != caller;
+      if (worker) other = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(worker ? 5 : 1));  // the caller runs out of ranges first
+      done += end - begin;
     });
+    REQUIRE(done == 8);
     helped = other;
   }
   CHECK(helped);

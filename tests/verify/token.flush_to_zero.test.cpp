@@ -32,8 +32,10 @@ result run(std::uint64_t seed) {
   std::vector<emission> out(3);
   std::vector<double> scratch(verify_scratch(size));
   random_streams chooser(seed);
-  const auto v = verify_token({.tokens = y}, [&](std::size_t j) { return softmax_row<float>(q.data() + j * size, size, 0.9); },
-                              [&](std::size_t j) { return softmax_row<float>(p.data() + j * size, size, 0.9); }, lossless{}, chooser, out, scratch);
+  const auto v = verify_token(
+      {.tokens = y}, [&](std::size_t j) { return softmax_row<float>(q.data() + j * size, size, 0.9); },
+      [&](std::size_t j) { return softmax_row<float>(p.data() + j * size, size, 0.9); }, lossless{}, chooser, out,
+      scratch);
   result r{v.emitted, {}, {}};
   for (std::size_t i = 0; i < v.emitted; ++i) r.tokens.push_back(out[i].token), r.logs.push_back(out[i].log_pi);
   return r;
@@ -46,8 +48,9 @@ TEST_CASE("flush-to-zero and denormals-are-zero change no token and no bit of a 
   for (std::uint64_t seed = 0; seed < 200; ++seed) plain.push_back(run(seed));
   const unsigned mode = _mm_getcsr();
   _mm_setcsr(mode | 0x8040);
-  volatile float tiny = 1e-40f;
-  const bool flushes = tiny * 1.0f == 0;
+  volatile float tiny = 1e-40f, one = 1;
+  volatile float product = tiny * one;
+  const bool flushes = product == 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) flushed.push_back(run(seed));
   _mm_setcsr(mode);
   CHECK(flushes);

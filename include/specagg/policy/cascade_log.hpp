@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cascades that measure confidence in nats: H is the entropy of an untempered row. As in cascade.hpp, pi = p where the
+// rule defers, else q; ties do not defer. Narasimhan et al. 2025 (arXiv:2405.19261); bild: Kim et al. 2023 (2302.07863).
+#pragma once
+#include <specagg/policy/policy.hpp>
+
+SPECAGG_BEGIN
+
+// Defer iff H(q) > alpha.
+struct chow_log {
+  double alpha = 0;
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    return target_if(rows.sum([](auto at) { return entropy_term(at.confidence_q); }) > alpha);
+  }
+};
+
+// Defer iff H(p) < H(q) - alpha.
+struct diff_log {
+  double alpha = 0;
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    const auto h = rows.sum([](auto at) { return both(entropy_term(at.confidence_q), entropy_term(at.confidence_p)); });
+    return target_if(h.second < h.first - alpha);
+  }
+};
+
+// Defer iff H(p) < H(q) - alpha TV(p, q).
+struct opt_log {
+  double alpha = 0;
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    const auto h = rows.sum([](auto at) { return both(entropy_term(at.confidence_q), entropy_term(at.confidence_p)); });
+    const double tv = rows.sum([](auto at) { return positive(at.p - at.q); });
+    return target_if(h.second < fma(-alpha, tv, h.first));
+  }
+};
+
+// Defer iff the cross-entropy -sum q log p exceeds alpha; it is infinite where p lacks a token of q.
+struct bild {
+  double alpha = 0;
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    return target_if(rows.sum([](auto at) { return weighted_log(-at.confidence_q, at.confidence_p); }) > alpha);
+  }
+};
+
+SPECAGG_END

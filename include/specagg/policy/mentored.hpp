@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mentored decoding: as many drafts as a budget of KL(p || pi) nats allows. Tran-Thien 2023.
+#pragma once
+#include <specagg/policy/lossy.hpp>
+
+SPECAGG_BEGIN
+
+// pi is the lossy law with exact beta whose alpha spends the budget: KL(p || pi) = kl, found by bisection (every step is
+// lossy's own iteration and one more sum: about 40 times the cost of a lossy row). pi = q if KL(p || q) <= kl.
+struct mentored {
+  double kl = 0;
+  static constexpr bool reads_confidence = false;
+  constexpr bool valid() const { return kl >= 0; }
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    const auto divergence = [&](auto pi) {
+      return rows.sum([=](auto at) { return weighted_log(at.p, at.p / pi(at)); });
+    };
+    double low = 0, high = 1;  // KL(low) <= kl < KL(high), if even q = pi (alpha -> 1) is too far
+    const bool free = divergence([](auto at) { return at.q; }) <= kl;
+    for (int step = 0; !free && step < 48; ++step) {
+      const double middle = 0.5 * (low + high);
+      (divergence(lossy{middle}.bind(rows)) <= kl ? low : high) = middle;
+    }
+    const auto spent = lossy{low}.bind(rows);
+    return [=](auto at) { return select(free, at.q, spent(at)); };
+  }
+};
+
+SPECAGG_END

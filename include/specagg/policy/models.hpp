@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of any number of models at one position, for policies that combine them: model<K>(at) is token v's probability
+// in row K. A pair (q, p) is the case of two: model 0 is q, model 1 is p.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include <specagg/policy/policy.hpp>
+
+SPECAGG_BEGIN
+
+// N values as nested pairs (compilers keep those in registers).
+template <class V, std::size_t N>
+struct model_view {
+  V first;
+  model_view<V, N - 1> rest;
+};
+template <class V>
+struct model_view<V, 1> {
+  V first;
+};
+
+template <std::size_t K, class V, std::size_t N>
+SPECAGG_FUNCTION SPECAGG_INLINE V model(const model_view<V, N>& at) {
+  static_assert(K < N);
+  if constexpr (K == 0) return at.first;
+  else return model<K - 1>(at.rest);
+}
+template <std::size_t K, class V, bool Confidence>
+SPECAGG_FUNCTION SPECAGG_INLINE V model(const token_view<V, Confidence>& at) {
+  static_assert(K < 2, "specagg: a pair of rows has two models");
+  if constexpr (K == 0) return at.q;
+  else return at.p;
+}
+
+// f(k, model k, sum so far) from the last model to the first; the sum starts at 0.
+template <std::size_t N, class At, class F>
+SPECAGG_FUNCTION SPECAGG_INLINE auto fold_models(const At& at, const F& f) {
+  using V = std::remove_cvref_t<decltype(model<0>(at))>;
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    V sum(0);
+    ((sum = f(N - 1 - I, model<N - 1 - I>(at), sum)), ...);
+    return sum;
+  }(std::make_index_sequence<N>());
+}
+
+// The normalised rows of N models at one position and the passes over them.
+template <class R, std::size_t N>
+class model_rows {
+ public:
+  using value_type = typename R::value_type;
+  explicit model_rows(const std::array<R, N>& rows) : rows_(rows) {}
+  std::size_t size() const { return rows_[0].size(); }
+  template <class F>
+  auto sum(F f) const {
+    return reduce_rows<detail::add>(*this, f);
+  }
+  template <class F>
+  auto max(F f) const {
+    return reduce_rows<detail::larger>(*this, f);
+  }
+
+  struct block {
+    std::array<decltype(std::declval<const R&>().open(0, 0)), N> rows;
+    template <class V>
+    SPECAGG_INLINE model_view<V, N> operator()(std::size_t k, int lanes) const {
+      return view<V, 0>(k, lanes);
+    }
+
+   private:
+    template <class V, std::size_t K>
+    SPECAGG_INLINE model_view<V, N - K> view(std::size_t k, int lanes) const {
+      if constexpr (K + 1 == N) return {rows[K].template operator()<V>(k, lanes)};
+      else return {rows[K].template operator()<V>(k, lanes), view<V, K + 1>(k, lanes)};
+    }
+  };
+  block open(std::size_t begin, std::size_t count) const {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return block{{rows_[I].open(begin, count)...}};
+    }(std::make_index_sequence<N>());
+  }
+
+ private:
+  const std::array<R, N>& rows_;
+};
+
+SPECAGG_END

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block verification towards any target law: the draft is judged as a whole. The same law as token verification, and never
+// fewer accepted tokens in expectation. Sun et al. 2024, Block Verification Accelerates Speculative Decoding
+// (arXiv:2403.10444), for pi = p; the proof uses of p only that it sums to 1.
+#pragma once
+#include <specagg/verify/verify.hpp>
+
+SPECAGG_BEGIN
+
+//   w[0] = 1;  w[i] = min(1, w[i-1] pi_i(y_i) / q_i(y_i))                                   the claim on the first i tokens
+//   h[i] = S / (S + 1 - w[i]),  S = sum_v (w[i] pi_{i+1}(v) - q_{i+1}(v))+ ;  h[g] = w[g]
+//   tau  = the largest i with U_i < h[i], else 0: so many tokens are kept; then a bonus, or norm((w pi - q)+) at tau + 1
+//
+// Arguments as for verify_token, but the rows may be asked for several times each, and scratch is verify_scratch(V, g)
+// doubles. The coins are looked at from the last to the first, so a draft that is kept whole costs no pass for h. Claims
+// are doubles; with rows of floats S has a relative error of 2e-6. A defective row ends the draft before it: the prefix is
+// verified as a shorter draft, and the defect is reported if all of it was kept.
+template <class Policy, class QRows, class PRows, Chooser C>
+verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser, std::span<emission> out,
+                     std::span<double> scratch, std::span<overlap> overlaps = {}) {
+  verdict result;
+  if (!valid(policy)) return result.why = status::invalid_parameter, result;
+  std::size_t g = drafted.size();
+  const std::span<double> claim = scratch.last(g + 1), sums = scratch.first(scratch.size() - claim.size());
+  const auto moment_of = [&](stream use, std::size_t j) { return moment{use, std::uint32_t(drafted.start + j), drafted.start}; };
+
+  status defect = status::ok;
+  claim[0] = 1;
+  for (std::size_t i = 0; i < g; ++i) {
+    defect = detail::with_law(policy, q_rows, p_rows, i, [&](const auto& rows, const auto& pi) {
+      const auto d = detail::judge(rows, pi, drafted.tokens[i]);
+      if (!(d.w < infinity)) return status::undefined_target;
+      if (!overlaps.empty()) overlaps[i] = detail::measure(rows, pi, d);
+      const double share = claim[i] * d.w;
+      claim[i + 1] = d.t > 0 ? (share < d.t ? share / d.t : 1) : double(d.w > 0);
+      out[i] = d.e;
+      return status::ok;
+    });
+    if (defect != status::ok) g = i;
+  }
+
+  std::size_t tau = g;
+  for (; tau > 0; --tau) {
+    double h = claim[tau];
+    if (tau < g && h > 0) {
+      const status s = detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
+        const double left = rows.sum([&](auto at) { return positive(fma(claim[tau], pi(at), -at.q)); });
+        const double all = left + (1 - claim[tau]);
+        h = all > 0 ? left / all : 1;
+        return status::ok;
+      });
+      if (s != status::ok) return result.why = s, result;
+    }
+    if (chooser.coin(moment_of(stream::coin, tau - 1), h, 1)) break;
+  }
+  result.accepted = result.emitted = tau;
+  if (tau == g) {
+    result.why = defect != status::ok ? defect : detail::draw_bonus(drafted, g, policy, q_rows, p_rows, chooser, sums, out, result);
+    return result;
+  }
+  emission e = out[tau];  // says whether the token that is replaced came from q
+  result.why = detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
+    return detail::draw_residual(rows, pi, claim[tau], moment_of(stream::residual, tau), chooser, sums, e);
+  });
+  if (result.why == status::ok) out[result.emitted++] = e;
+  return result;
+}
+
+SPECAGG_END

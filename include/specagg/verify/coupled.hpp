@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Coupled verification: draft and target are drawn with the same noise, y = argmin E/q and x = argmin E/pi, and the draft is
+// kept while they agree. Daliri, Musco, Suresh 2024 (arXiv:2408.07978).
+//
+// x has exactly the law pi, and is a function of (seed, request, position, pi) alone: no draft, batch, network delay or
+// number of drafted tokens can change a token. They agree with probability sum_i 1 / sum_j max(pi_j/pi_i, q_j/q_i), which
+// is at least (1 - TV) / (1 + TV). For pi = p no row of the draft is needed.
+#pragma once
+#include <array>
+
+#include <specagg/verify/verify.hpp>
+
+SPECAGG_BEGIN
+
+// Exp(1) noise E(position, token), the same for all who hold the seed and request; sites do not differ here.
+class shared_noise {
+ public:
+  constexpr explicit shared_noise(std::uint64_t seed, std::uint64_t request = 0) : streams_(seed, request) {}
+  double operator()(std::uint32_t position, token_id v) const { return streams_.noise(position, v); }
+
+ private:
+  random_streams streams_;
+};
+
+// A draft drawn by race(). It has a type of its own: its tokens are not independent of the target's draw, so a ratio,
+// block or residual verification of it is biased, and a coupled verification of any other draft accepts too little.
+struct coupled_draft {
+  draft drafted;
+};
+
+// A token's score in the race: its weight over its noise. The largest wins.
+struct contender {
+  token_id token = no_token;
+  double score = 0;
+};
+// a is before b: larger score, then lower id.
+constexpr bool before(const contender& a, const contender& b) {
+  return a.score > b.score || (a.score == b.score && a.token < b.token);
+}
+
+// The best token that comes after `last` in that order (the winner, by default), weights f(at) of the rows. no_token if no
+// other has weight. One pass; each token with weight costs a logarithm.
+template <class Rows, class F>
+contender race(const Rows& rows, F f, const shared_noise& noise, std::uint32_t position, contender last = {no_token, infinity}) {
+  using V = vec<typename Rows::value_type, 16>;
+  contender best;
+  for (std::size_t begin = 0; begin < rows.size(); begin += block_size) {
+    const std::size_t count = rows.size() - begin < block_size ? rows.size() - begin : block_size;
+    const auto block = rows.open(begin, count);
+    for (std::size_t k = 0; k < count; k += 16) {
+      const int lanes = count - k < 16 ? int(count - k) : 16;
+      typename V::value_type w[16];
+      settled(f(block.template operator()<V>(k, lanes))).store(w);
+      for (int i = 0; i < lanes; ++i) {
+        if (!(w[i] > 0)) continue;
+        const token_id v = token_id(begin + k) + i;
+        const contender c{v, double(w[i]) / noise(position, v)};
+        if (before(last, c) && (best.token == no_token || before(c, best))) best = c;
+      }
+    }
+  }
+  return best;
+}
+// How a coupled draft is drawn from a normalised row.
+template <Row R>
+token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
+  return race(row, [](auto v) { return v; }, noise, position).token;
+}
+
+// Arguments as for verify_token; no chooser and no scratch. q_rows is used only if the policy reads the draft.
+template <class Policy, class QRows, class PRows>
+verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows, PRows&& p_rows, const Policy& policy, const shared_noise& noise,
+                       std::span<emission> out) {
+  const draft& drafted = coupled.drafted;
+  verdict result;
+  if (!valid(policy)) return result.why = status::invalid_parameter, result;
+  const std::size_t g = drafted.size();
+  for (std::size_t j = 0; j < g || (j == g && drafted.bonus && !drafted.ends_text(g)); ++j) {
+    emission e;
+    result.why = detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+      const double total = rows.sum(pi);
+      if (!(total > 0) || !(total < infinity)) return status::undefined_target;
+      e.token = race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
+      const auto seen = at(rows, std::size_t(e.token));
+      e.log_pi = log(detail::number(pi(seen))), e.log_p = log(detail::number(seen.p));
+      return status::ok;
+    });
+    if (result.why != status::ok) return result;
+    const bool kept = j < g && e.token == drafted.tokens[j];
+    e.from = kept ? origin::accepted : j < g ? origin::residual : origin::bonus;
+    out[result.emitted++] = e;
+    if (!kept) break;
+    ++result.accepted;
+  }
+  return result;
+}
+
+// What would be biased does not compile.
+template <class... Other>
+verdict verify_token(const coupled_draft&, Other&&...) {
+  static_assert(sizeof...(Other) > 999, "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
+  return {};
+}
+template <class... Other>
+verdict verify_block(const coupled_draft&, Other&&...) {
+  static_assert(sizeof...(Other) > 999, "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
+  return {};
+}
+template <class... Other>
+verdict verify_match(const coupled_draft&, Other&&...) {
+  static_assert(sizeof...(Other) > 999, "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
+  return {};
+}
+template <class... Other>
+verdict verify_coupled(const draft&, Other&&...) {
+  static_assert(sizeof...(Other) > 999, "specagg: this draft was not drawn with the shared noise; verify_token, verify_block or verify_match judge it");
+  return {};
+}
+
+// ---- several sites ---------------------------------------------------------------------------------------------------
+
+// The winner that all sites have, or no_token. For a combiner that is `unanimous` (coordinatewise increasing and
+// 1-homogeneous: mixtures, power means, geometric means with weights >= 0, min, max) it is the combined winner, whatever
+// the weights: if i wins everywhere then p^k_j <= t_j p^k_i with t_j = E_j / E_i, and F keeps such inequalities.
+template <class Tokens>
+token_id unanimous(const Tokens& winners) {
+  token_id all = no_token;
+  for (const token_id t : winners) {
+    if (all != no_token && t != all) return no_token;
+    all = t;
+  }
+  return all;
+}
+
+// The combined winner argmin E / F(p^1 .. p^n) for sites that cannot see each other's rows. In turn each site names its
+// next best (id, score) and the others answer with their own score of that id; a combined score F(scores) is then exact,
+// and no token not yet named can beat F(last score named by each): the best named one that does is the winner.
+//   next(site, last)    the site's best contender after `last`; no_token when it has none left
+//   score(site, token)  the site's score of a token
+//   combine(scores)     F, `unanimous`, of N doubles
+// All numbers are doubles as transmitted; ties go to the lower id. `named`, if given, counts the contenders sent.
+template <std::size_t N, class Next, class Score, class Combine>
+contender exchange(Next&& next, Score&& score, Combine&& combine, std::size_t* named = nullptr) {
+  contender best;
+  std::array<contender, N> last;
+  last.fill({no_token, infinity});
+  for (bool more = true; more;) {
+    more = false;
+    for (std::size_t s = 0; s < N; ++s) {
+      if (last[s].score == 0) continue;  // this site has named all it has
+      last[s] = next(s, last[s]);
+      if (last[s].token == no_token) {
+        last[s].score = 0;
+        continue;
+      }
+      more = true;
+      if (named) ++*named;
+      std::array<double, N> scores;
+      for (std::size_t k = 0; k < N; ++k) scores[k] = k == s ? last[s].score : score(k, last[s].token);
+      const contender c{last[s].token, combine(scores)};
+      if (c.score > 0 && (best.token == no_token || before(c, best))) best = c;
+    }
+    std::array<double, N> bound;
+    for (std::size_t k = 0; k < N; ++k) bound[k] = last[k].score;
+    if (best.token != no_token && best.score > combine(bound)) return best;
+  }
+  return best;
+}
+
+SPECAGG_END

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/process.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+
+using specagg::penalties;
+using specagg::penalty_options;
+using specagg::processed_row;
+using specagg::sampling;
+using specagg::status;
+using specagg::token_id;
+
+namespace {
+
+template <class T>
+std::vector<double> row_of(const std::vector<T>& logits, const sampling& s) {
+  processed_row<T> row(logits, s);
+  REQUIRE(row.normalise() == status::ok);
+  std::vector<double> p(logits.size());
+  for (std::size_t v = 0; v < p.size(); ++v) p[v] = double(row[v]);
+  return p;
+}
+
+// The same by sorting, in long double. `nudge` moves the thresholds of top-p and min-p by that relative amount.
+template <class T>
+std::vector<double> sorted_row(const std::vector<T>& logits, const sampling& s, double nudge) {
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  std::vector<double> p(logits.size());
+  if (s.temperature == 0) return p[order[0]] = 1, p;
+  const auto weight = [&](std::size_t v) {
+    return std::exp((static_cast<long double>(logits[v]) - static_cast<long double>(logits[order[0]])) /
+                    static_cast<long double>(s.temperature));
+  };
+  const auto total = [&] {
+    long double sum = 0;
+    for (const std::size_t v : order) sum += weight(v);
+    return sum;
+  };
+  if (s.top_k > 0) order.resize(std::min(order.size(), std::size_t(s.top_k)));
+  if (s.top_p < 1) {
+    const long double enough = s.top_p * (1 + nudge) * total();
+    long double sum = 0;
+    std::size_t n = 0;
+    while (n < order.size() && (n == 0 || sum < enough)) sum += weight(order[n++]);
+    order.resize(n);
+  }
+  if (s.min_p > 0)
+    std::erase_if(order, [&](std::size_t v) { return weight(v) < std::min(1., s.min_p * (1 + nudge)); });
+  const long double sum = total();
+  for (const std::size_t v : order) p[v] = double(weight(v) / sum);
+  return p;
+}
+
+bool same_row(const std::vector<double>& got, const std::vector<double>& due, double error) {
+  for (std::size_t v = 0; v < got.size(); ++v)
+    if ((got[v] > 0) != (due[v] > 1e-37) || std::fabs(got[v] - due[v]) > error * due[v]) return false;
+  return true;
+}
+template <class T>
+constexpr double row_error = sizeof(T) == 4 ? 4e-6 : 1e-13;
+
+std::vector<token_id> kept(const std::vector<double>& p) {
+  std::vector<token_id> ids;
+  for (std::size_t v = 0; v < p.size(); ++v)
+    if (p[v] > 0) ids.push_back(token_id(v));
+  return ids;
+}
+template <class T>
+std::vector<token_id> kept(const std::vector<T>& logits, const sampling& s) {
+  return kept(row_of(logits, s));
+}
+std::vector<token_id> first(token_id n) {
+  std::vector<token_id> ids(static_cast<std::size_t>(n));
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
+template <class T>
+std::vector<T> logs(std::initializer_list<double> probabilities) {
+  std::vector<T> l;
+  for (const double p : probabilities) l.push_back(T(std::log(p)));
+  return l;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("every combination of temperature and filters is the row that sorting gives, ties and masks included",
+                   "", float, double) {
+  using T = TestType;
+  numbers random(1);
+  int on_a_threshold = 0, rows = 0;
+  for (const std::size_t size : {1u, 2u, 7u, 50u, 1500u})
+    for (const double temperature : {0., 1e-30, 0.5, 1., 2.})
+      for (const std::uint32_t top_k : {0u, 1u, 3u, 40u, 1500u, 4000000000u})
+        for (const double top_p : {1., 0.999, 0.9, 0.5, 0.013, 1e-9})
+          for (const double min_p : {0., 0.01, 0.3, 1.}) {
+            const int levels = rows % 3 == 0 ? 3 : rows % 3 == 1 ? 12 : 1000;  // few: many ties
+            std::vector<T> l(size);
+            for (T& x : l) {
+              const int level = int(random.below(std::size_t(levels))) - levels / 2;
+              x = level == 0 && random.below(2) ? T(-0.0) : T(level) * T(7) / T(levels);
+              if (random.below(10) == 0) x = -std::numeric_limits<T>::infinity();
+            }
+            l[random.below(size)] = T(random.below(2)) * 3;
+            const sampling s{temperature, top_k, top_p, min_p};
+            const auto got = row_of(l, s), low = sorted_row(l, s, -1e-6), high = sorted_row(l, s, 1e-6);
+            ++rows, on_a_threshold += kept(low) != kept(high);
+            if (same_row(got, low, row_error<T>) || same_row(got, high, row_error<T>)) continue;
+            CAPTURE(size, temperature, top_k, top_p, min_p, levels, kept(got), kept(low), kept(high));
+            FAIL("another row");
+          }
+  CHECK(rows == 5 * 5 * 6 * 6 * 4);
+  CHECK(on_a_threshold < rows / 20);
+}
+
+TEMPLATE_TEST_CASE("the filters act in the order top-k, top-p, min-p, each on the renormalised row before it", "", float,
+                   double) {
+  using T = TestType;
+  const auto l = logs<T>({0.4, 0.3, 0.2, 0.1});
+  CHECK(kept(l, {.top_k = 2, .top_p = 0.55}) == first(1));   // of 4/7 and 3/7; top-p first would keep two
+  CHECK(kept(l, {.top_k = 2, .top_p = 0.6}) == first(2));
+  CHECK(kept(l, {.top_p = 0.65, .min_p = 0.6}) == first(2));
+  CHECK(kept(l, {.top_k = 3, .min_p = 0.45}) == first(3));
+  CHECK(kept(l, {.temperature = 0.5, .top_p = 0.5}) == first(1));  // 16, 9, 4, 1 of 30: temperature comes before the filters
+  CHECK(kept(l, {.temperature = 2, .min_p = 0.5}) == first(4));
+  CHECK(std::fabs(row_of(l, {.top_k = 2})[0] - 4. / 7) < 1e-6);
+}
+
+TEMPLATE_TEST_CASE("top-p keeps the token that crosses it, at least one, and all at 1", "", float, double) {
+  using T = TestType;
+  const auto l = logs<T>({0.2, 0.5, 0.3});
+  CHECK(kept(l, {.top_p = 0.49}) == std::vector<token_id>{1});
+  CHECK(kept(l, {.top_p = 0.51}) == std::vector<token_id>{1, 2});
+  CHECK(kept(l, {.top_p = 0.81}) == first(3));
+  for (const double tiny : {1e-9, 1e-300, std::numeric_limits<double>::denorm_min()})
+    CHECK(kept(l, {.top_p = tiny}) == std::vector<token_id>{1});
+  const std::vector<T> long_tail = {0, -60, -80};
+  CHECK(kept(long_tail, {.top_p = 1}) == first(3));
+  CHECK(kept(long_tail, {.top_p = 0.999}) == first(1));
+}
+
+TEMPLATE_TEST_CASE("of ties the lower ids are kept, by every filter and at temperature 0", "", float, double) {
+  using T = TestType;
+  const std::vector<T> equal(2000, T(-3.25));
+  CHECK(kept(equal, {.temperature = 0}) == first(1));
+  CHECK(kept(equal, {.top_k = 7}) == first(7));
+  CHECK(kept(equal, {.top_k = 1500}) == first(1500));
+  CHECK(kept(equal, {.top_p = 0.5}) == first(1000));
+  CHECK(kept(equal, {.top_p = 0.5 + 1e-9}) == first(1001));
+  CHECK(kept(equal, {.min_p = 1}) == first(2000));
+  CHECK(kept(equal, {.temperature = 1e-20, .top_k = 5, .top_p = 0.5}) == first(3));
+  std::vector<T> l = {1, 0, T(-0.0), 2, T(-0.0), 0};
+  CHECK(kept(l, {.top_k = 4}) == first(4));  // -0 and 0 are one logit
+  CHECK(kept(l, {.top_k = 5}) == first(5));
+  l = {-1, T(-0.0), 0};
+  CHECK(kept(l, {.temperature = 0}) == std::vector<token_id>{1});
+  CHECK(kept(l, {.min_p = 1}) == std::vector<token_id>{1, 2});
+  CHECK(kept(equal, {.top_k = 2000}) == first(2000));
+  CHECK(kept(equal, {.top_k = 2001}) == first(2000));
+}
+
+TEMPLATE_TEST_CASE("temperature 0 is the largest logit as a one-hot row, whose confidence is the untempered softmax", "",
+                   float, double) {
+  using T = TestType;
+  numbers random(2);
+  for (const std::size_t size : {1u, 5u, 1025u, 5000u}) {
+    std::vector<T> l(size);
+    for (T& x : l) x = T(random.bell());
+    const auto top = std::size_t(std::ranges::max_element(l) - l.begin());
+    processed_row<T> greedy(l, {.temperature = 0, .top_k = 3, .top_p = 0.5, .min_p = 0.5});
+    specagg::softmax_row<T> plain(l);
+    REQUIRE(greedy.normalise(true) == status::ok);
+    REQUIRE(plain.normalise() == status::ok);
+    bool right = true;
+    for (std::size_t v = 0; v < size; ++v)
+      right = right && greedy[v] == (v == top) &&
+              greedy.open(v, 1).template confidence<specagg::vec<T, 1>>(0, 1).v == plain[v];
+    CHECK(right);
+  }
+  const std::vector<T> masked = {-std::numeric_limits<T>::infinity(), -1e30f, -std::numeric_limits<T>::infinity()};
+  CHECK(kept(masked, {.temperature = 0}) == std::vector<token_id>{1});
+}
+
+TEMPLATE_TEST_CASE("temperatures too small to divide by are greedy, small ones share between ties", "", float, double) {
+  using T = TestType;
+  const std::vector<T> l = {1, 3, 2, 3};
+  for (const double temperature : {0., 1e-310, 1e-320}) CHECK(kept(l, {.temperature = temperature}) == std::vector<token_id>{1});
+  for (const double temperature : {1e-30, 1e-10, 1e-3}) {
+    const auto p = row_of(l, {.temperature = temperature});
+    CHECK(p == std::vector<double>{0, 0.5, 0, 0.5});
+  }
+  const auto hot = row_of(l, {.temperature = 1e30});
+  CHECK(same_row(hot, {0.25, 0.25, 0.25, 0.25}, 1e-6));
+}
+
+TEMPLATE_TEST_CASE("a row without filters has the bits of the softmax row", "", float, double) {
+  using T = TestType;
+  numbers random(3);
+  std::vector<T> l(3000);
+  for (T& x : l) x = T(5 * random.bell());
+  processed_row<T> processed(l, {.temperature = 0.7});
+  specagg::softmax_row<T> plain(l, 0.7);
+  CHECK(processed.normalise() == status::ok);
+  CHECK(processed.normalise(true) == status::ok);
+  CHECK(plain.normalise(true) == status::ok);
+  bool same = true;
+  for (std::size_t v = 0; v < l.size(); ++v) same = same && processed[v] == plain[v];
+  CHECK(same);
+  processed_row<T> unset(l);
+  CHECK(unset.normalise() == status::ok);
+  CHECK(unset.temperature() == 1);
+}
+
+TEMPLATE_TEST_CASE("parameters out of their range, and bad logits whatever the filters would drop, have their status", "",
+                   float, double) {
+  using T = TestType;
+  using L = std::numeric_limits<double>;
+  const auto of = [](const std::vector<T>& l, const sampling& s) { return processed_row<T>(l, s).normalise(true); };
+  const std::vector<T> good = {1, 2, 3};
+  for (const double bad : {-1., -1e-300, L::quiet_NaN(), L::infinity(), -L::infinity()}) {
+    CHECK(of(good, {.temperature = bad}) == status::invalid_parameter);
+    CHECK(of(good, {.top_p = bad}) == status::invalid_parameter);
+    CHECK(of(good, {.min_p = bad}) == status::invalid_parameter);
+  }
+  CHECK(of(good, {.top_p = 0}) == status::invalid_parameter);
+  CHECK(of(good, {.top_p = above(1.)}) == status::invalid_parameter);
+  CHECK(of(good, {.min_p = above(1.)}) == status::invalid_parameter);
+  const T infinity = std::numeric_limits<T>::infinity(), nothing = std::numeric_limits<T>::quiet_NaN();
+  for (const sampling& s : {sampling{}, {.temperature = 0}, {.temperature = 0.5, .top_k = 1}, {.top_p = 0.1}, {.min_p = 1}}) {
+    for (const T bad : {nothing, -nothing, infinity})
+      for (const std::size_t v : {0u, 1u, 1030u, 2099u}) {
+        std::vector<T> l(2100, T(1));
+        l[5] = 30, l[v] = bad;
+        CHECK(of(l, s) == status::invalid_row);
+      }
+    CHECK(of(std::vector<T>(2100, -infinity), s) == status::invalid_row);
+    CHECK(of({}, s) == status::invalid_row);
+    CHECK(of({-infinity, 0, -infinity}, s) == status::ok);
+  }
+  CHECK(processed_row<T>().normalise() == status::invalid_row);
+}
+
+TEMPLATE_TEST_CASE("filters of a real vocabulary keep what a partial sort keeps", "", float, double) {
+  using T = TestType;
+  numbers random(4);
+  std::vector<T> l(151936);
+  for (T& x : l) x = T(std::round(random.bell() * 2000) / 200);  // about 190 ties each
+  for (const std::uint32_t top_k : {1u, 50u, 1000u, 100000u}) {
+    const sampling s{.temperature = 0.8, .top_k = top_k};
+    CHECK(same_row(row_of(l, s), sorted_row(l, s, 0), row_error<T>));
+  }
+  const sampling s{.temperature = 0.8, .top_p = 0.8123, .min_p = 0.01};
+  CHECK(same_row(row_of(l, s), sorted_row(l, s, 0), row_error<T>));
+}
+
+TEMPLATE_TEST_CASE("ordered maps numbers to integers in their order, and back", "", float, double) {
+  using T = TestType;
+  numbers random(5);
+  auto values = nasty<T>();
+  for (int i = 0; i < 2000; ++i) values.push_back(random.bits<T>());
+  std::erase_if(values, [](T x) { return std::isnan(x); });
+  bool right = true;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const T a = values[i], b = values[random.below(values.size())];
+    right = right && (a < b) == (specagg::detail::ordered(a) < specagg::detail::ordered(b)) &&
+            (a == b) == (specagg::detail::ordered(a) == specagg::detail::ordered(b)) &&
+            specagg::detail::unordered<T>(specagg::detail::ordered(a)) == a;
+  }
+  CHECK(right);
+}
+
+// ---- penalties -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct counters {
+  std::vector<std::uint32_t> counts;
+  std::vector<token_id> distinct, text;
+  counters(std::size_t vocabulary, std::size_t length) : counts(vocabulary, 99u), distinct(vocabulary), text(length) {}
+  penalties with(const penalty_options& o) { return {o, counts, distinct, text}; }
+};
+
+// The three penalties from the whole text.
+template <class T>
+std::vector<T> penalised(std::vector<T> logits, const std::vector<token_id>& text, const penalty_options& o) {
+  std::map<token_id, int> counts;
+  for (const token_id t : text) ++counts[t];
+  for (const auto& [t, count] : counts) {
+    if (t < 0 || std::size_t(t) >= logits.size()) continue;
+    double l = double(logits[std::size_t(t)]);
+    l = l > 0 ? l / o.repetition : l * o.repetition;
+    const volatile double rounded = l;
+    l = std::fma(-o.frequency, double(count), rounded - o.presence);
+    logits[std::size_t(t)] = T(l);
+  }
+  return logits;
+}
+
+constexpr penalty_options all_three{.repetition = 1.3, .presence = 0.4, .frequency = 0.15};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("penalties after any pushes and pops are those of the text that is left", "", float, double) {
+  using T = TestType;
+  numbers random(6);
+  constexpr std::size_t vocabulary = 30, length = 60;
+  counters memory(vocabulary, length);
+  penalties processor = memory.with(all_three);
+  std::vector<token_id> text;
+  std::vector<T> logits(vocabulary);
+  for (T& x : logits) x = T(3 * random.bell());
+  logits[3] = 0, logits[4] = -std::numeric_limits<T>::infinity();
+  for (int step = 0; step < 3000; ++step) {
+    if (text.empty() || (text.size() < length && random.below(20) < (step / 200 % 2 ? 8u : 12u))) {
+      const token_id outside[] = {-1, -2147483647 - 1, token_id(vocabulary), 2147483647};
+      text.push_back(random.below(10) ? token_id(random.below(vocabulary)) : outside[random.below(4)]);
+      processor.push(text.back());
+    } else {
+      text.pop_back();
+      processor.pop();
+    }
+    auto got = logits;
+    processor.apply(std::span<T>(got));
+    if (got == penalised(logits, text, all_three)) continue;
+    CAPTURE(step, text);
+    FAIL("other penalties");
+  }
+  while (!text.empty()) text.pop_back(), processor.pop();
+  auto got = logits;
+  processor.apply(std::span<T>(got));
+  CHECK(got == logits);
+  CHECK(memory.counts == std::vector<std::uint32_t>(vocabulary));
+}
+
+TEST_CASE("a repetition penalty divides what is positive and multiplies what is not") {
+  counters memory(4, 8);
+  penalties processor = memory.with({.repetition = 2});
+  for (const token_id t : {0, 1, 2, 1}) processor.push(t);
+  std::vector<float> logits = {3, -3, 0, 3};
+  processor.apply(std::span<float>(logits));
+  CHECK(logits == std::vector<float>{1.5f, -6, 0, 3});
+}
+
+TEST_CASE("presence counts once, frequency every time, and either may be a reward") {
+  counters memory(4, 8);
+  for (const double sign : {1., -1.}) {
+    penalties processor = memory.with({.presence = sign * 0.5, .frequency = sign * 0.25});
+    for (const token_id t : {0, 1, 1, 1}) processor.push(t);
+    std::vector<double> logits = {1, 1, 1, 1};
+    processor.apply(std::span<double>(logits));
+    CHECK(logits == std::vector<double>{1 - sign * 0.75, 1 - sign * 1.25, 1, 1});
+  }
+}
+
+TEST_CASE("penalties of nothing leave the bits alone") {
+  counters memory(3, 8);
+  penalties processor = memory.with({});
+  processor.push(1);
+  std::vector<float> logits = {-0.f, -0.f, 1e-45f};
+  const auto before = logits;
+  processor.apply(std::span<float>(logits));
+  for (std::size_t v = 0; v < 3; ++v) CHECK(same(logits[v], before[v]));
+  CHECK(penalty_options{}.none());
+  CHECK_FALSE(penalty_options{.presence = 1}.none());
+}
+
+TEST_CASE("memory is never overrun: a text that outgrows it is not counted and comes back, no memory counts nothing") {
+  counters memory(5, 3);
+  penalties processor = memory.with(all_three);
+  std::vector<token_id> text;
+  const std::vector<float> logits = {1, -1, 2, -2, 3};
+  const auto check = [&] {
+    auto got = logits;
+    processor.apply(std::span<float>(got));
+    CHECK(got == penalised(logits, {text.begin(), text.begin() + std::min<std::ptrdiff_t>(3, std::ssize(text))}, all_three));
+  };
+  for (const token_id t : {4, 0, 4, 1, 2, 0}) text.push_back(t), processor.push(t), check();
+  while (!text.empty()) text.pop_back(), processor.pop(), check();
+  processor.pop();  // nothing left to undo
+  check();
+
+  std::vector<std::uint32_t> counts(5);
+  std::vector<token_id> few(2), room(8);
+  penalties narrow(all_three, counts, few, room);
+  for (const token_id t : {0, 1, 2, 3, 4}) narrow.push(t);
+  std::vector<float> shorter = {1};
+  narrow.apply(std::span<float>(shorter));
+  CHECK(shorter == penalised(std::vector<float>{1}, {0}, all_three));
+
+  penalties none;
+  for (int i = 0; i < 3; ++i) none.push(i);
+  for (int i = 0; i < 5; ++i) none.pop();
+  auto got = logits;
+  none.apply(std::span<float>(got));
+  CHECK(got == logits);
+}
+
+TEST_CASE("penalties and no_processor are Processors") {
+  static_assert(specagg::Processor<penalties> && specagg::Processor<specagg::no_processor>);
+  static_assert(!specagg::Processor<int>);
+  specagg::no_processor nothing;
+  nothing.push(1), nothing.pop();
+  std::vector<float> logits = {1, 2};
+  nothing.apply(std::span<float>(logits));
+  CHECK(logits == std::vector<float>{1, 2});
+}
