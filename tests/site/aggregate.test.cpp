@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include <specagg/audit/coupled_law.hpp>
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/audit/goodness_of_fit.hpp>
 #include <specagg/audit/toy_source.hpp>
@@ -40,19 +41,21 @@ using grid_row = std::array<double, 3>;
 
 // The law of one aggregation with independent drafts. how(position, x_l, p_l, x_r, p_r, eta, site_l, site_r, scratch).
 template <class How>
-std::map<outcome, double> law_of(const grid_row& p_l, const grid_row& p_r, const site_weights& eta, How how, std::size_t* reused = nullptr,
-                                 std::uint32_t second = 1) {
-  return exact_law([&](exhaustive_chooser& tree) {
-    at_site l{tree, 0}, r{tree, second};
-    std::vector<double> scratch(1);
-    auto row_l = as_row(p_l);
-    auto row_r = as_row(p_r);
-    const moment m{stream::draft, 5, 0};
-    const token_id x_l = draw(row_l, m, l, scratch), x_r = draw(row_r, m, r, scratch);
-    const aggregation a = how(5u, x_l, p_l, x_r, p_r, eta, l, r, scratch);
-    if (a.why != status::ok) return outcome(no_token, false, false);
-    return outcome(a.token, a.accepted_l, a.accepted_r);
-  }, reused);
+std::map<outcome, double> law_of(const grid_row& p_l, const grid_row& p_r, const site_weights& eta, How how,
+                                 std::size_t* reused = nullptr, std::uint32_t second = 1) {
+  return exact_law(
+      [&](exhaustive_chooser& tree) {
+        at_site l{tree, 0}, r{tree, second};
+        std::vector<double> scratch(1);
+        auto row_l = as_row(p_l);
+        auto row_r = as_row(p_r);
+        const moment m{stream::draft, 5, 0};
+        const token_id x_l = draw(row_l, m, l, scratch), x_r = draw(row_r, m, r, scratch);
+        const aggregation a = how(5u, x_l, p_l, x_r, p_r, eta, l, r, scratch);
+        if (a.why != status::ok) return outcome(no_token, false, false);
+        return outcome(a.token, a.accepted_l, a.accepted_r);
+      },
+      reused);
 }
 const auto library = [](auto&&... arguments) { return aggregate(arguments...); };
 
@@ -85,17 +88,18 @@ errors worst_on_grid(How how, std::size_t* reused = nullptr, std::uint32_t secon
 // aggregate() written out for mutation: rejection weight of (a, b, eta), residual of (b, a, pi), the coin of the side.
 template <class Reject, class Residual>
 auto mutant(Reject reject, Residual residual, double side = 0.5, bool same_site = false) {
-  return [=](std::uint32_t t, token_id x_l, const grid_row& p_l, token_id x_r, const grid_row& p_r, const site_weights& eta, auto& site_l,
-             auto& site_r, std::vector<double>& scratch) {
+  return [=](std::uint32_t t, token_id x_l, const grid_row& p_l, token_id x_r, const grid_row& p_r,
+             const site_weights& eta, auto& site_l, auto& site_r, std::vector<double>& scratch) {
     const auto one = [&](token_id x, const grid_row& a, const grid_row& b, double other, auto& site) {
       auto q = as_row(a);
       auto p = as_row(b);
       const row_pair<false, decltype(q), decltype(p)> rows(q, p);
       const double ax = a[std::size_t(x)], bx = b[std::size_t(x)];
       if (!(ax > bx && site.coin({stream::coin, t, 0}, reject(ax, bx, other), ax))) return x;
-      return site.draw({stream::residual, t, 0}, weigh(rows, [&](auto at) {
-                         return residual(at.p, at.q, fma(other, at.p, (1 - other) * at.q));
-                       }, scratch));
+      return site.draw(
+          {stream::residual, t, 0},
+          weigh(
+              rows, [&](auto at) { return residual(at.p, at.q, fma(other, at.p, (1 - other) * at.q)); }, scratch));
     };
     const bool l = site_l.coin({stream::side, t, 0}, side, 1);
     const token_id x = l ? one(x_l, p_l, p_r, eta.r, site_l) : one(x_r, p_r, p_l, eta.l, same_site ? site_l : site_r);
@@ -107,10 +111,13 @@ const auto right_residual = [](auto b, auto a, auto) { return positive(b - a); }
 
 }  // namespace
 
-TEST_CASE("aggregation emits exactly eta^l p^l + eta^r p^r on the 1/8 grid, and confirms drafts as often as the closed form says") {
+TEST_CASE(
+    "aggregation emits exactly eta^l p^l + eta^r p^r on the 1/8 grid, and confirms drafts as often as the closed form "
+    "says") {
   std::size_t reused = 0;
   const errors worst = worst_on_grid(library, &reused);
-  std::printf("aggregate, 2025 pairs x 7 weights: worst error of the law %.1e, of the joint acceptance %.1e\n", worst.law, worst.acceptance);
+  std::printf("aggregate, 2025 pairs x 7 weights: worst error of the law %.1e, of the joint acceptance %.1e\n",
+              worst.law, worst.acceptance);
   CHECK(worst.law < 1e-12);
   CHECK(worst.acceptance < 1e-12);
   CHECK(reused == 0);
@@ -136,13 +143,16 @@ TEST_CASE("the unmutated statement of aggregation passes the audit") {
   CHECK(worst.acceptance < 1e-12);
 }
 TEST_CASE("mutants of aggregation are found") {
-  CHECK(worst_on_grid(mutant(right_reject, [](auto b, auto, auto) { return b; })).law > 0.05);          // residual p^other
-  CHECK(worst_on_grid(mutant(right_reject, [](auto, auto, auto pi) { return pi; })).law > 0.05);        // residual pi
+  CHECK(worst_on_grid(mutant(right_reject, [](auto b, auto, auto) { return b; })).law > 0.05);    // residual p^other
+  CHECK(worst_on_grid(mutant(right_reject, [](auto, auto, auto pi) { return pi; })).law > 0.05);  // residual pi
   CHECK(worst_on_grid(mutant(right_reject, [](auto b, auto a, auto) { return positive(a - b); })).law > 0.05);
-  CHECK(worst_on_grid(mutant([](double a, double b, double eta) { return (1 - eta) * (a - b); }, right_residual)).law > 0.05);
-  CHECK(worst_on_grid(mutant([](double a, double b, double) { return a - b; }, right_residual)).law > 0.05);  // towards the other row
+  CHECK(worst_on_grid(mutant([](double a, double b, double eta) { return (1 - eta) * (a - b); }, right_residual)).law >
+        0.05);
+  CHECK(worst_on_grid(mutant([](double a, double b, double) { return a - b; }, right_residual)).law >
+        0.05);  // towards the other row
   CHECK(worst_on_grid(mutant([](double, double b, double eta) { return eta * b; }, right_residual)).law > 0.05);
-  const errors one_sided = worst_on_grid(mutant(right_reject, right_residual, 1));  // the law stands, the acceptance does not
+  const errors one_sided =
+      worst_on_grid(mutant(right_reject, right_residual, 1));  // the law stands, the acceptance does not
   CHECK(one_sided.law < 1e-12);
   CHECK(one_sided.acceptance > 0.05);
 }
@@ -159,17 +169,21 @@ TEST_CASE("mutant: the same streams on both sites are counted as reuse, and acce
     double kept = 0;
     for (std::uint32_t t = 0; t < n; ++t) {
       const moment m{stream::draft, t, 0};
-      const token_id x_l = draw(dense_row<double>(p_l), m, site_l, scratch), x_r = draw(dense_row<double>(p_r), m, site_r, scratch);
+      const token_id x_l = draw(dense_row<double>(p_l), m, site_l, scratch),
+                     x_r = draw(dense_row<double>(p_r), m, site_r, scratch);
       kept += aggregate(t, x_l, p_l, x_r, p_r, weights_of(0.5), site_l, site_r, scratch).accepted_l;
     }
     return kept / n;
   };
   const double due = acceptance(p_l, p_r, weights_of(0.5)).l();
-  std::printf("acceptance of l: due %.3f, measured %.3f, with one stream for both sites %.3f\n", due, measured(1), measured(0));
+  std::printf("acceptance of l: due %.3f, measured %.3f, with one stream for both sites %.3f\n", due, measured(1),
+              measured(0));
   CHECK(measured(1) == Approx(due).margin(0.02));
   CHECK(measured(0) > due + 0.1);
 }
-TEST_CASE("many tokens through the production streams follow the joint law, drafts ahead, rejections and redrawn drafts included") {
+TEST_CASE(
+    "many tokens through the production streams follow the joint law, drafts ahead, rejections and redrawn drafts "
+    "included") {
   // Two sites that draft up to 3 tokens beyond the last aggregation, and again, with the same noise, after a rejection.
   constexpr std::size_t vocabulary = 3, length = 4, ahead = 3;
   const toy_source<double> model_l(vocabulary, 21, 2, 2), model_r(vocabulary, 22, 2, 2);
@@ -196,12 +210,13 @@ TEST_CASE("many tokens through the production streams follow the joint law, draf
           while (drafts.size() < ahead) {
             auto prefix = text;
             prefix.insert(prefix.end(), drafts.begin(), drafts.end());
-            drafts.push_back(draw(dense_row<double>(row(model, prefix)), {stream::draft, std::uint32_t(prefix.size()), 0}, site, scratch));
+            drafts.push_back(draw(dense_row<double>(row(model, prefix)),
+                                  {stream::draft, std::uint32_t(prefix.size()), 0}, site, scratch));
           }
         };
         fill(model_l, of_l, site_l), fill(model_r, of_r, site_r);
-        const auto a = aggregate(std::uint32_t(text.size()), of_l[0], row(model_l, text), of_r[0], row(model_r, text), weights(text), site_l,
-                                 site_r, scratch);
+        const auto a = aggregate(std::uint32_t(text.size()), of_l[0], row(model_l, text), of_r[0], row(model_r, text),
+                                 weights(text), site_l, site_r, scratch);
         REQUIRE(a.why == status::ok);
         text.push_back(a.token);
         a.accepted_l ? void(of_l.erase(of_l.begin())) : of_l.clear();
@@ -220,8 +235,8 @@ TEST_CASE("many tokens through the production streams follow the joint law, draf
     return goodness_of_fit(counts, law, 1e-8);
   };
   for (const fit& f : {fit_of(dynamic, 60000), fit_of(static_weights, 60000)}) {
-    std::printf("aggregation with look-ahead: chi-square %.1f at %.0f degrees, p %.3g, finds TV >= %.4f\n", f.chi_square, f.freedom, f.p_value,
-                f.detectable);
+    std::printf("aggregation with look-ahead: chi-square %.1f at %.0f degrees, p %.3g, finds TV >= %.4f\n",
+                f.chi_square, f.freedom, f.p_value, f.detectable);
     CHECK(f.passed);
     CHECK(f.detectable < 0.04);
   }
@@ -241,7 +256,39 @@ TEST_CASE("real acceptances of the two sites are negatively correlated") {
   CHECK(least >= -1 - 1e-9);
 }
 
-// ---- weights and rows ------------------------------------------------------------------------------------------------
+TEST_CASE("with shared noise the token is argmin E / pi, and drafts are confirmed as often as the closed form says") {
+  const std::vector<double> p_l{0.5, 0.3, 0.2}, p_r{0.1, 0.3, 0.6};
+  const auto w = weights_of(0.4);
+  const auto pi = target_law(w.law(), p_l, p_r);
+  const shared_noise noise(8);
+  const dense_row<double> l(p_l), r(p_r);
+  std::vector<double> counts(3);
+  double kept_l = 0, kept_r = 0, agreed = 0;
+  const std::uint32_t n = 40000;
+  for (std::uint32_t t = 0; t < n; ++t) {
+    token_id best = 0;
+    for (token_id v = 1; v < 3; ++v)
+      if (noise(t, v) / pi[std::size_t(v)] < noise(t, best) / pi[std::size_t(best)]) best = v;
+    const token_id x_l = race(l, noise, t), x_r = race(r, noise, t);
+    const auto a = aggregate_shared(t, x_l, p_l, x_r, p_r, w, noise);
+    REQUIRE(a.why == status::ok);
+    CHECK(a.token == best);
+    if (x_l == x_r) CHECK(a.token == x_l);
+    counts[std::size_t(a.token)] += 1, kept_l += a.accepted_l, kept_r += a.accepted_r, agreed += x_l == x_r;
+  }
+  const auto match = [&](const std::vector<double>& p) { return coupled_acceptance(p, pi); };
+  std::printf("shared noise: l %.3f (due %.3f), r %.3f (due %.3f), unanimous %.3f; independent drafts %.3f, %.3f\n",
+              kept_l / n, match(p_l), kept_r / n, match(p_r), agreed / n, acceptance(p_l, p_r, w).l(),
+              acceptance(p_l, p_r, w).r());
+  CHECK(goodness_of_fit(counts, pi, 1e-8).passed);
+  CHECK(kept_l / n == Approx(match(p_l)).margin(0.012));
+  CHECK(kept_r / n == Approx(match(p_r)).margin(0.012));
+  CHECK(match(p_l) > acceptance(p_l, p_r, w).l());
+  CHECK(aggregate_shared(0, 0, p_l, 0, std::vector<double>{1}, w, noise).why == status::vocabulary_mismatch);
+  CHECK(aggregate_shared(0, 0, p_l, 0, p_r, weigh_sites(-inf, -inf), noise).why == status::undefined_target);
+}
+
+// ---- weights and rows -----------------------------------------------------------------------------------------------
 
 TEST_CASE("weights are the softmax of h^l and h^r, at any scale, and 0 and 1 for a site without documents") {
   for (const double offset : {0.0, 1e3, -1e5})
@@ -251,15 +298,18 @@ TEST_CASE("weights are the softmax of h^l and h^r, at any scale, and 0 and 1 for
         const auto w = weigh_sites(offset, h_r);
         CHECK(w.l == Approx(1 / (1 + std::exp(-lead))).epsilon(1e-14));
         CHECK(w.r == Approx(1 / (1 + std::exp(lead))).epsilon(1e-14).margin(1e-307));
-        CHECK(w.log_l == Approx(-std::log1p(std::exp(-std::fabs(lead))) - (lead < 0 ? -lead : 0)).epsilon(1e-14).margin(1e-15));
+        CHECK(w.log_l ==
+              Approx(-std::log1p(std::exp(-std::fabs(lead))) - (lead < 0 ? -lead : 0)).epsilon(1e-14).margin(1e-15));
         CHECK(w.l + w.r == Approx(1).epsilon(1e-15));
       }
   CHECK(weigh_sites(0, -inf).l == 1);
   CHECK(weigh_sites(-inf, -5).r == 1);
   CHECK(weigh_sites(-inf, -5).log_l == -inf);
-  for (const auto& w : {weigh_sites(-inf, -inf), weigh_sites(quiet_nan, 0), weigh_sites(0, inf), weigh_sites(inf, inf)}) CHECK(std::isnan(w.l));
+  for (const auto& w : {weigh_sites(-inf, -inf), weigh_sites(quiet_nan, 0), weigh_sites(0, inf), weigh_sites(inf, inf)})
+    CHECK(std::isnan(w.l));
 }
-TEMPLATE_TEST_CASE("a site's row is ln sum_d softmax_d(R) p(.|d), whatever the scale of relevances and logits", "", float, double) {
+TEMPLATE_TEST_CASE("a site's row is ln sum_d softmax_d(R) p(.|d), whatever the scale of relevances and logits", "",
+                   float, double) {
   using T = TestType;
   const random_streams noise(3);
   for (const std::size_t size : {1u, 15u, 40u, 1100u})
@@ -282,12 +332,15 @@ TEMPLATE_TEST_CASE("a site's row is ln sum_d softmax_d(R) p(.|d), whatever the s
         long double sum = 0;
         for (std::size_t d = 0; d < 3; ++d) {
           long double z = 0;
-          for (const T l : logits[d]) z += std::exp((long double)(l) - 100.L * (long double)(d) - 100);
-          sum += std::exp((long double)(logits[d][v]) - 100.L * (long double)(d) - 100) / z * std::exp((long double)(relevance[d]) - expected_h);
+          for (const T l : logits[d]) z += std::exp((long double)(l)-100.L * (long double)(d)-100);
+          sum += std::exp((long double)(logits[d][v]) - 100.L * (long double)(d)-100) / z *
+                 std::exp((long double)(relevance[d]) - expected_h);
         }
         const double due = double(std::log(sum));
         if (std::isinf(due)) CHECK(double(out[v]) == due);
-        else CHECK(double(out[v]) == Approx(due).epsilon(sizeof(T) == 4 ? 2e-6 : 1e-13).margin(sizeof(T) == 4 ? 2e-6 : 1e-13));
+        else
+          CHECK(double(out[v]) ==
+                Approx(due).epsilon(sizeof(T) == 4 ? 2e-6 : 1e-13).margin(sizeof(T) == 4 ? 2e-6 : 1e-13));
       }
     }
 }
@@ -346,7 +399,7 @@ TEST_CASE("documents that are no rows get their status; a site without documents
   CHECK(mix_documents<double>(std::vector<std::span<const double>>{good}, std::vector{-inf}, out, scratch).h == -inf);
 }
 
-// ---- edge cases ------------------------------------------------------------------------------------------------------
+// ---- edge cases -----------------------------------------------------------------------------------------------------
 
 TEST_CASE("bad rows, weights and drafts get their status, and no token has probability 0 under pi") {
   const std::vector<double> a{0.5, 0.5, 0}, b{0, 0.25, 0.75}, bad{quiet_nan, 1, 0}, two{0.5, 0.5};
@@ -361,7 +414,8 @@ TEST_CASE("bad rows, weights and drafts get their status, and no token has proba
   const auto half = weights_of(0.5);
   CHECK(run(0, bad, 1, b, half).begin()->first == std::tuple(status::invalid_row, no_token, false, false));
   CHECK(run(0, a, 1, two, half).begin()->first == std::tuple(status::vocabulary_mismatch, no_token, false, false));
-  CHECK(run(0, a, 1, b, weigh_sites(-inf, -inf)).begin()->first == std::tuple(status::undefined_target, no_token, false, false));
+  CHECK(run(0, a, 1, b, weigh_sites(-inf, -inf)).begin()->first ==
+        std::tuple(status::undefined_target, no_token, false, false));
   for (const auto& [o, p] : run(2, a, -7, b, half)) {  // neither was drawn from its row
     CHECK(std::get<0>(o) != status::ok);
     CHECK(std::get<1>(o) >= 0);

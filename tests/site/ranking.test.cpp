@@ -44,5 +44,10 @@ TEST_CASE("natural numbers add, subtract, multiply and divide exactly up to thei
   CHECK(natural::read(bytes) == x);
   for (std::uint32_t i = 300; i > 0; --i) x /= i;
   CHECK(x == natural(1));
-  CHECK(times_binomial(1, 60, 30) == [] { natural z = 118264581; z *= 1000000000; z += 564861424; return z; }());
+  CHECK(times_binomial(1, 60, 30) == [] {
+    natural z = 118264581;
+    z *= 1000000000;
+    z += 564861424;
+    return z;
+  }());
 }

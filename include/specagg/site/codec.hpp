@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows in few bytes. The decoded row is the row: a token is drafted from what the bytes say and verified against what the
-// bytes say. (Drafting from the full row and verifying a truncated one is biased.)
+// Rows in few bytes. The decoded row is the row: a token is drafted from what the bytes say and verified against what
+// the bytes say. (Drafting from the full row and verifying a truncated one is biased.)
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -19,7 +19,8 @@ SPECAGG_BEGIN
 //   counts  b of a total l, p = b / l: one number for tokens and counts together. b_i = floor(l p_i + 1/2), then the
 //           largest rounding errors are adjusted until sum b = l (Reznik 2011). Never longer than the bound
 //           log2 C(V, K) + log2 C(l + K - 1, K - 1) bits: V = 32000, K = 8, l = 64 take 17 bytes, always
-// In full and half, kept tokens go as gaps in a Golomb-Rice code, at most bit_width(V) + 2 bits each.
+//           (10 us a row; the time grows with K^3: 2 ms for K = 64)
+// In full and half, the ids of the k kept tokens go as gaps in a Golomb-Rice code, about log2(V / k) + 2 bits each.
 struct row_codec {
   enum class values : std::uint8_t { full, half, counts };
   static constexpr std::uint32_t most_counted = 64, largest_total = 65536;
@@ -32,7 +33,8 @@ struct row_codec {
 
   constexpr bool valid() const {
     const bool counted = top_k >= 1 && top_k <= most_counted && total >= 1 && total <= largest_total;
-    return vocabulary >= 1 && vocabulary < std::size_t(1) << 31 && top_p > 0 && top_p <= 1 && (format != values::counts || counted);
+    return vocabulary >= 1 && vocabulary < std::size_t(1) << 31 && top_p > 0 && top_p <= 1 &&
+           (format != values::counts || counted);
   }
   constexpr bool truncates() const { return top_k > 0 || top_p < 1; }  // otherwise values go without ids, V of them
   constexpr std::size_t max_tokens() const { return top_k > 0 && top_k < vocabulary ? top_k : vocabulary; }
@@ -41,8 +43,8 @@ struct row_codec {
   constexpr std::size_t max_bytes() const;
 };
 
-// why: ok; invalid_row for bytes that are truncated or that encode() does not write; token_out_of_range; not_normalised;
-// invalid_parameter for a bad codec or too little memory; vocabulary_mismatch.
+// why: ok; invalid_row for bytes that are truncated or that encode() does not write; token_out_of_range;
+// not_normalised; invalid_parameter for a bad codec or too little memory; vocabulary_mismatch.
 // bytes: how many were written, or read: rows may follow each other. row: normalised, in memory of the caller.
 template <class T>
 struct coded_row {
@@ -114,6 +116,16 @@ class bit_reader {
   int held_ = 0;
 };
 
+// Whole numbers without ids: the lowest byte first.
+inline void store_number(std::uint8_t* to, std::uint64_t x, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) to[i] = std::uint8_t(x >> 8 * i);
+}
+inline std::uint64_t load_number(const std::uint8_t* from, std::size_t bytes) {
+  std::uint64_t x = 0;
+  for (std::size_t i = 0; i < bytes; ++i) x |= std::uint64_t(from[i]) << 8 * i;
+  return x;
+}
+
 // A half of at most 2^15, rounded to even; and its value in units of 2^-24, exactly.
 inline constexpr std::uint16_t half_of_top = 0x7800;
 inline std::uint16_t half_of(double x) {
@@ -130,7 +142,8 @@ struct counted_rows {
   std::uint32_t vocabulary, total;
   natural ways;  // of rows with k tokens
   std::uint32_t k = 1;
-  constexpr explicit counted_rows(const row_codec& c) : vocabulary(std::uint32_t(c.vocabulary)), total(c.total), ways(vocabulary) {}
+  constexpr explicit counted_rows(const row_codec& c)
+      : vocabulary(std::uint32_t(c.vocabulary)), total(c.total), ways(vocabulary) {}
   constexpr void next() {
     ways *= vocabulary - k, ways /= k + 1;
     ways *= total - k, ways /= k;
@@ -152,9 +165,10 @@ constexpr std::size_t counted_bytes(const row_codec& c) {
 }
 
 // Gaps between ids are coded with this many low bits: floor(log2(V / k)).
-inline int gap_bits(std::size_t vocabulary, std::size_t k) { return int(std::bit_width(vocabulary / k)) - 1; }
+constexpr int gap_bits(std::size_t vocabulary, std::size_t k) { return int(std::bit_width(vocabulary / k)) - 1; }
 
-// b_i of the probabilities: floor(l p + 1/2), then the largest errors corrected, lower ids first. Both have at most 64 elements.
+// b_i of at most 64 probabilities: floor(l p + 1/2), then the largest errors corrected, of equal ones that of the lower
+// id.
 template <class T>
 void round_to_counts(std::span<const T> mass, double sum, std::uint32_t total, std::span<std::uint32_t> counts) {
   double error[row_codec::most_counted];
@@ -198,7 +212,8 @@ std::size_t keep(const row_codec& codec, const R& row, std::span<token_id> ids, 
     return kept;
   };
   if (codec.max_tokens() < size) cut = shortest_prefix(mass.data(), size, cut, codec.top_k, [](T) { return 1.0; });
-  if (codec.top_p < 1) cut = shortest_prefix(mass.data(), size, cut, codec.top_p * sum(), [](T x) { return double(x); });
+  if (codec.top_p < 1)
+    cut = shortest_prefix(mass.data(), size, cut, codec.top_p * sum(), [](T x) { return double(x); });
   const double scale = codec.truncates() ? sum() : 1;
   std::size_t n = 0;
   for (std::size_t v = 0; v < size; ++v)
@@ -211,14 +226,18 @@ std::size_t keep(const row_codec& codec, const R& row, std::span<token_id> ids, 
 template <class T>
 constexpr std::size_t row_codec::max_bytes() const {
   if (format == values::counts) return detail::counted_bytes(*this);
-  const std::size_t value = format == values::half ? 16 : 8 * sizeof(T), width = std::size_t(std::bit_width(vocabulary));
-  return ((truncates() ? width + max_tokens() * (width + 2 + value) : vocabulary * value) + 7) / 8;
+  const std::size_t value = format == values::half ? 16 : 8 * sizeof(T), k = max_tokens();
+  // With b low bits, k gaps take k (b + 1) + sum (gap >> b) < k (b + 3) bits; for fewer tokens b may be 1 larger.
+  const std::size_t gap = std::size_t(detail::gap_bits(vocabulary, k)) + 4;
+  const std::size_t list = std::size_t(std::bit_width(vocabulary)) + k * (gap + value);
+  return ((truncates() ? list : vocabulary * value) + 7) / 8;
 }
 
 // Bytes of the tokens with mass (ids ascending, probabilities beside them: at most max_tokens), rounded as the format
 // wants but not truncated again: encoding a decoded row gives its bytes back.
 template <class T>
-coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::span<const T> mass, std::span<std::uint8_t> out) {
+coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::span<const T> mass,
+                    std::span<std::uint8_t> out) {
   using values = row_codec::values;
   const auto fail = [](status s) { return coded_row<T>{.why = s}; };
   if (!codec.valid() || ids.size() > codec.max_tokens()) return fail(status::invalid_parameter);
@@ -245,37 +264,39 @@ coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::
   }
 
   const T top = *std::ranges::max_element(mass);
-  const int width = codec.format == values::half ? 16 : 8 * int(sizeof(T));
+  const std::size_t width = codec.format == values::half ? 2 : sizeof(T);
   const auto number = [&](T x) {
     return codec.format == values::half ? detail::half_of(double(x) / double(top) * 0x1p15)
                                         : std::uint64_t(detail::bit_cast<detail::bits_of<T>>(x + T(0)));
   };
-  detail::bit_writer to(out);
   if (!codec.truncates()) {
-    std::size_t i = 0;
-    for (std::size_t v = 0; v < codec.vocabulary; ++v)
-      to.put(i < ids.size() && std::size_t(ids[i]) == v ? number(mass[i++]) : 0, width);
-  } else {
-    const auto k = std::size_t(std::ranges::count_if(mass, [&](T x) { return number(x) > 0; }));
-    const int low = detail::gap_bits(codec.vocabulary, k);
-    to.put(k, int(std::bit_width(codec.vocabulary)));
-    std::uint64_t next = 0;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const std::uint64_t x = number(mass[i]);
-      if (x == 0) continue;
-      const std::uint64_t gap = std::uint64_t(ids[i]) - next;
-      to.put_unary(gap >> low), to.put(gap & ((std::uint64_t(1) << low) - 1), low), to.put(x, width);
-      next += gap + 1;
-    }
+    const std::size_t bytes = codec.vocabulary * width;
+    if (out.size() < bytes) return fail(status::invalid_parameter);
+    for (std::size_t v = 0, i = 0; v < codec.vocabulary; ++v)
+      detail::store_number(&out[v * width], i < ids.size() && std::size_t(ids[i]) == v ? number(mass[i++]) : 0, width);
+    return {.bytes = bytes};
+  }
+  const auto k = std::size_t(std::ranges::count_if(mass, [&](T x) { return number(x) > 0; }));
+  const int low = detail::gap_bits(codec.vocabulary, k);
+  detail::bit_writer to(out);
+  to.put(k, int(std::bit_width(codec.vocabulary)));
+  std::uint64_t next = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::uint64_t x = number(mass[i]);
+    if (x == 0) continue;
+    const std::uint64_t gap = std::uint64_t(ids[i]) - next;
+    to.put_unary(gap >> low), to.put(gap & ((std::uint64_t(1) << low) - 1), low), to.put(x, 8 * int(width));
+    next += gap + 1;
   }
   const std::size_t bytes = to.finish();
   return to.ok() ? coded_row<T>{.bytes = bytes} : fail(status::invalid_parameter);
 }
 
-// The row at the front of `in`. ids and mass hold at least max_tokens elements and keep the row. Any bytes are safe: they
-// give a row that encode() turns into the same bytes, or a status.
+// The row at the front of `in`. ids and mass hold at least max_tokens elements and keep the row. Any bytes are safe:
+// they give a row that encode() turns into the same bytes, or a status.
 template <class T>
-coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in, std::span<token_id> ids, std::span<T> mass) {
+coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in, std::span<token_id> ids,
+                    std::span<T> mass) {
   using values = row_codec::values;
   const auto fail = [](status s) { return coded_row<T>{.why = s}; };
   const std::size_t most = codec.max_tokens();
@@ -296,27 +317,29 @@ coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in, st
     rank = subset_of_rank(rank, rows.vocabulary, ids.first(k), rows.compositions());
     subset_of_rank(rank, codec.total - 1, std::span(parts, k - 1));
     parts[k - 1] = codec.total - 1;
-    for (std::size_t i = 0; i < k; ++i)
-      mass[i] = T(i > 0 ? parts[i] - parts[i - 1] : parts[i] + 1) / T(codec.total);
+    for (std::size_t i = 0; i < k; ++i) mass[i] = T(i > 0 ? parts[i] - parts[i - 1] : parts[i] + 1) / T(codec.total);
   } else {
     const bool halves = codec.format == values::half;
-    const std::uint64_t end = halves ? detail::half_of_top + 1u : detail::bit_cast<detail::bits_of<T>>(std::numeric_limits<T>::infinity());
-    detail::bit_reader from(in);
+    const std::size_t width = halves ? 2 : sizeof(T);
+    const std::uint64_t end =
+        halves ? detail::half_of_top + 1u : detail::bit_cast<detail::bits_of<T>>(std::numeric_limits<T>::infinity());
     std::uint64_t largest = 0;
     double sum = 0;
-    const auto take = [&](std::uint64_t id) {  // false for a number that encode() never writes
-      const std::uint64_t x = from.take(halves ? 16 : 8 * int(sizeof(T)));
-      if (x == 0) return !codec.truncates();
-      if (x >= end) return false;
-      ids[k] = token_id(id);
+    const auto take = [&](std::uint64_t id, std::uint64_t x) {
+      ids[k] = token_id(id), largest = std::max(largest, x);
       mass[k] = halves ? T(detail::units_of_half(x)) : detail::bit_cast<T>(detail::bits_of<T>(x));
-      largest = std::max(largest, x), sum += double(mass[k++]);
-      return true;
+      sum += double(mass[k++]);
     };
     if (!codec.truncates()) {
-      for (std::size_t v = 0; v < codec.vocabulary; ++v)
-        if (!take(v)) return fail(status::invalid_row);
+      bytes = codec.vocabulary * width;
+      if (in.size() < bytes) return fail(status::invalid_row);
+      for (std::size_t v = 0; v < codec.vocabulary; ++v) {
+        const std::uint64_t x = detail::load_number(&in[v * width], width);
+        if (x >= end) return fail(status::invalid_row);
+        if (x > 0) take(v, x);
+      }
     } else {
+      detail::bit_reader from(in);
       const std::uint64_t count = from.take(int(std::bit_width(codec.vocabulary)));
       if (count == 0 || count > most) return fail(status::invalid_row);
       const int low = detail::gap_bits(codec.vocabulary, count);
@@ -324,11 +347,14 @@ coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in, st
         next += from.take_unary(codec.vocabulary >> low) << low;
         next += from.take(low);
         if (next >= codec.vocabulary) return fail(status::token_out_of_range);
-        if (!take(next)) return fail(status::invalid_row);
+        const std::uint64_t x = from.take(8 * int(width));
+        if (x == 0 || x >= end) return fail(status::invalid_row);
+        take(next, x);
       }
+      if (!from.ok()) return fail(status::invalid_row);
+      bytes = from.bytes();
     }
-    bytes = from.bytes();
-    if (!from.ok() || (halves && largest != detail::half_of_top)) return fail(status::invalid_row);
+    if (halves && largest != detail::half_of_top) return fail(status::invalid_row);
     for (std::size_t i = 0; i < k && halves; ++i) mass[i] = T(double(mass[i]) / sum);
   }
   coded_row<T> result{.bytes = bytes, .row = {ids.first(k), mass.first(k), codec.vocabulary}};
@@ -345,7 +371,8 @@ auto encode(const row_codec& codec, const D& distribution, std::span<std::uint8_
   auto row = as_row(distribution);
   using T = typename decltype(row)::value_type;
   const auto fail = [](status s) { return coded_row<T>{.why = s}; };
-  if (!codec.valid() || ids.size() < codec.max_tokens() || mass.size() < codec.vocabulary) return fail(status::invalid_parameter);
+  if (!codec.valid() || ids.size() < codec.max_tokens() || mass.size() < codec.vocabulary)
+    return fail(status::invalid_parameter);
   if (row.size() != codec.vocabulary) return fail(status::vocabulary_mismatch);
   if (const status s = row.normalise(); s != status::ok) return fail(s);
   const std::size_t n = detail::keep(codec, row, ids, mass);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Subsets numbered without gaps (the combinatorial number system), with exact integers: the shortest code that gives every
-// subset of a size the same length. Cover 1973, Enumerative source encoding.
+// Subsets numbered without gaps (the combinatorial number system), with exact integers: the shortest code that gives
+// every subset of a size the same length. Cover 1973, Enumerative source encoding.
 #pragma once
 #include <array>
 #include <bit>
@@ -62,14 +62,17 @@ class natural {
   }
 
   // Bits of its binary form; 0 for 0.
-  constexpr std::size_t bits() const { return size_ == 0 ? 0 : 32 * size_ - std::size_t(std::countl_zero(limbs_[size_ - 1])); }
+  constexpr std::size_t bits() const {
+    return size_ == 0 ? 0 : 32 * size_ - std::size_t(std::countl_zero(limbs_[size_ - 1]));
+  }
   // Its bytes, the lowest first; what `to` does not hold is dropped.
   constexpr void write(std::span<std::uint8_t> to) const {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = i / 4 < size_ ? std::uint8_t(limbs_[i / 4] >> 8 * (i % 4)) : 0;
   }
   static constexpr natural read(std::span<const std::uint8_t> from) {  // at most 4 * capacity bytes
     natural x;
-    for (std::size_t i = 0; i < from.size() && i < 4 * capacity; ++i) x.limbs_[i / 4] |= std::uint32_t(from[i]) << 8 * (i % 4);
+    for (std::size_t i = 0; i < from.size() && i < 4 * capacity; ++i)
+      x.limbs_[i / 4] |= std::uint32_t(from[i]) << 8 * (i % 4);
     x.size_ = capacity;
     return x.trim();
   }
@@ -90,8 +93,8 @@ constexpr natural times_binomial(natural m, std::uint32_t n, std::uint32_t k) {
   return m;
 }
 
-// sum_i m C(c_i, i) over the elements c_1 < c_2 < ... < c_k: m times the number of the set among all sets of its size, in
-// 0 .. C(n, k) - 1 for elements below n.
+// sum_i m C(c_i, i) over the elements c_1 < c_2 < ... < c_k: m times the number of the set among all sets of its size,
+// in 0 .. C(n, k) - 1 for elements below n.
 template <class T>
 constexpr natural subset_rank(std::span<const T> elements, const natural& m = 1) {
   natural rank;
@@ -100,7 +103,8 @@ constexpr natural subset_rank(std::span<const T> elements, const natural& m = 1)
   return rank;
 }
 
-// The set, and what is left of the rank when m times its number is taken off. rank < m C(n, k); k = elements.size() <= n.
+// The set, and what is left of the rank when m times its number is taken off. rank < m C(n, k); k = elements.size() <=
+// n.
 template <class T>
 constexpr natural subset_of_rank(natural rank, std::uint32_t n, std::span<T> elements, const natural& m = 1) {
   for (std::uint32_t i = std::uint32_t(elements.size()); i > 0; --i) {
