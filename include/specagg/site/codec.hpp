@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows in few bytes. The decoded row is the row: a token is drafted from what the bytes say and verified against what
+// the bytes say. (Drafting from the full row and verifying a truncated one is biased.)
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <span>
+
+#include <specagg/distribution.hpp>
+#include <specagg/process.hpp>
+#include <specagg/site/ranking.hpp>
+
+SPECAGG_BEGIN
+
+// What both ends agree on beforehand. The tokens kept are those of top_k, then of top_p (as in `sampling`); values are
+//   full    the row's own numbers: 4 bytes each for float, 8 for double
+//   half    2 bytes each: 2^15 p / max p as a half, so that tokens down to 2^-29 of the largest keep 11 bits
+//   counts  b of a total l, p = b / l: one number for tokens and counts together. b_i = floor(l p_i + 1/2), then the
+//           largest rounding errors are adjusted until sum b = l (Reznik 2011). Never longer than the bound
+//           log2 C(V, K) + log2 C(l + K - 1, K - 1) bits: V = 32000, K = 8, l = 64 take 17 bytes, always
+//           (10 us a row; the time grows with K^3: 2 ms for K = 64)
+// In full and half, the ids of the k kept tokens go as gaps in a Golomb-Rice code, about log2(V / k) + 2 bits each.
+struct row_codec {
+  enum class values : std::uint8_t { full, half, counts };
+  static constexpr std::uint32_t most_counted = 64, largest_total = 65536;
+
+  std::size_t vocabulary = 0;
+  values format = values::full;
+  std::uint32_t top_k = 0;  // 0: off
+  double top_p = 1;
+  std::uint32_t total = 0;  // l, for counts
+
+  constexpr bool valid() const {
+    const bool counted = top_k >= 1 && top_k <= most_counted && total >= 1 && total <= largest_total;
+    return vocabulary >= 1 && vocabulary < std::size_t(1) << 31 && top_p > 0 && top_p <= 1 &&
+           (format != values::counts || counted);
+  }
+  constexpr bool truncates() const { return top_k > 0 || top_p < 1; }  // otherwise values go without ids, V of them
+  constexpr std::size_t max_tokens() const { return top_k > 0 && top_k < vocabulary ? top_k : vocabulary; }
+  // Bytes that no encoded row of T exceeds. Rows of counts all have this size, and so have rows that are not truncated.
+  template <class T>
+  constexpr std::size_t max_bytes() const;
+};
+
+// why: ok; invalid_row for bytes that are truncated or that encode() does not write; token_out_of_range;
+// not_normalised; invalid_parameter for a bad codec or too little memory; vocabulary_mismatch.
+// bytes: how many were written, or read: rows may follow each other. row: normalised, in memory of the caller.
+template <class T>
+struct coded_row {
+  status why = status::ok;
+  std::size_t bytes = 0;
+  sparse_row<T> row = {};
+};
+
+namespace detail {
+
+class bit_writer {
+ public:
+  explicit bit_writer(std::span<std::uint8_t> to) : to_(to) {}
+  void put(std::uint64_t value, int count) {  // count <= 64
+    if (count > 32) put(value & 0xffffffffu, 32), value >>= 32, count -= 32;
+    pending_ |= value << held_, held_ += count;
+    for (; held_ >= 8; held_ -= 8, pending_ >>= 8) flush();
+  }
+  void put_unary(std::uint64_t value) {  // that many ones, then a zero
+    for (; value >= 32; value -= 32) put(0xffffffffu, 32);
+    put((std::uint64_t(1) << value) - 1, int(value) + 1);
+  }
+  // Bytes written in all; `ok` tells whether they fitted.
+  std::size_t finish() {
+    if (held_ > 0) flush();
+    return size_;
+  }
+  bool ok() const { return size_ <= to_.size(); }
+
+ private:
+  void flush() {
+    if (size_++ < to_.size()) to_[size_ - 1] = std::uint8_t(pending_);
+  }
+  std::span<std::uint8_t> to_;
+  std::size_t size_ = 0;
+  std::uint64_t pending_ = 0;
+  int held_ = 0;  // < 8 between calls
+};
+
+class bit_reader {
+ public:
+  explicit bit_reader(std::span<const std::uint8_t> from) : from_(from) {}
+  std::uint64_t take(int count) {  // count <= 64; 0 beyond the end
+    if (count > 32) {
+      const std::uint64_t low = take(32);
+      return low | take(count - 32) << 32;
+    }
+    for (; held_ < count; held_ += 8) {
+      pending_ |= std::uint64_t(size_ < from_.size() ? from_[size_] : 0) << held_;
+      ++size_;
+    }
+    const std::uint64_t value = pending_ & ((std::uint64_t(1) << count) - 1);
+    pending_ >>= count, held_ -= count;
+    return value;
+  }
+  std::uint64_t take_unary(std::uint64_t most) {
+    std::uint64_t value = 0;
+    while (value <= most && take(1) == 1) ++value;
+    return value;
+  }
+  // All bytes were there, and the last one's unused bits are 0.
+  bool ok() const { return size_ <= from_.size() && pending_ == 0; }
+  std::size_t bytes() const { return size_; }
+
+ private:
+  std::span<const std::uint8_t> from_;
+  std::size_t size_ = 0;
+  std::uint64_t pending_ = 0;
+  int held_ = 0;
+};
+
+// Whole numbers without ids: the lowest byte first.
+inline void store_number(std::uint8_t* to, std::uint64_t x, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) to[i] = std::uint8_t(x >> 8 * i);
+}
+inline std::uint64_t load_number(const std::uint8_t* from, std::size_t bytes) {
+  std::uint64_t x = 0;
+  for (std::size_t i = 0; i < bytes; ++i) x |= std::uint64_t(from[i]) << 8 * i;
+  return x;
+}
+
+// A half of at most 2^15, rounded to even; and its value in units of 2^-24, exactly.
+inline constexpr std::uint16_t half_of_top = 0x7800;
+inline std::uint16_t half_of(double x) {
+  if (x < 0x1p-14) return std::uint16_t(fma(x, 0x1p24, 0x1p52) - 0x1p52);
+  const std::uint64_t b = bit_cast<std::uint64_t>(x) - (std::uint64_t(1023 - 15) << 52);
+  return std::uint16_t((b + ((std::uint64_t(1) << 41) - 1) + (b >> 42 & 1)) >> 42);
+}
+inline double units_of_half(std::uint64_t h) {
+  return double(h < 0x400 ? h : ((h & 0x3ff) | 0x400) << ((h >> 10) - 1));
+}
+
+// Sums over the number of tokens k with mass, k = 1 .. K: of rows with k tokens there are C(V, k) C(l - 1, k - 1).
+struct counted_rows {
+  std::uint32_t vocabulary, total;
+  natural ways;  // of rows with k tokens
+  std::uint32_t k = 1;
+  constexpr explicit counted_rows(const row_codec& c)
+      : vocabulary(std::uint32_t(c.vocabulary)), total(c.total), ways(vocabulary) {}
+  constexpr void next() {
+    ways *= vocabulary - k, ways /= k + 1;
+    ways *= total - k, ways /= k;
+    ++k;
+  }
+  constexpr bool last(std::size_t most) const { return k >= most || k >= vocabulary || k >= total; }
+  constexpr natural compositions() const { return times_binomial(1, total - 1, k - 1); }
+};
+constexpr natural all_counted_rows(const row_codec& c) {
+  counted_rows rows(c);
+  natural all = rows.ways;
+  while (!rows.last(c.max_tokens())) rows.next(), all += rows.ways;
+  return all;
+}
+constexpr std::size_t counted_bytes(const row_codec& c) {
+  natural largest = all_counted_rows(c);
+  largest -= 1;
+  return (largest.bits() + 7) / 8;
+}
+
+// Gaps between ids are coded with this many low bits: floor(log2(V / k)).
+constexpr int gap_bits(std::size_t vocabulary, std::size_t k) { return int(std::bit_width(vocabulary / k)) - 1; }
+
+// b_i of at most 64 probabilities: floor(l p + 1/2), then the largest errors corrected, of equal ones that of the lower
+// id.
+template <class T>
+void round_to_counts(std::span<const T> mass, double sum, std::uint32_t total, std::span<std::uint32_t> counts) {
+  double error[row_codec::most_counted];
+  std::int64_t left = total;
+  for (std::size_t i = 0; i < mass.size(); ++i) {
+    double p = double(mass[i]) / sum;
+    settle_scalar(p);
+    const double b = std::floor(fma(double(total), p, 0.5));
+    error[i] = fma(-double(total), p, b), counts[i] = std::uint32_t(b), left -= counts[i];
+  }
+  const auto begin = error, end = error + mass.size();
+  for (; left > 0; --left) {
+    const auto i = std::min_element(begin, end);
+    ++counts[std::size_t(i - begin)], ++*i;
+  }
+  for (; left < 0; ++left) {
+    const auto i = std::max_element(begin, end);
+    --counts[std::size_t(i - begin)], --*i;
+  }
+}
+
+// The tokens the codec keeps of a normalised row, and their probabilities; how many. ids: max_tokens; mass: V elements.
+template <class R, class T = typename R::value_type>
+std::size_t keep(const row_codec& codec, const R& row, std::span<token_id> ids, std::span<T> mass) {
+  const std::size_t size = row.size();
+  for (std::size_t begin = 0; begin < size; begin += block_size) {
+    const std::size_t count = std::min(size - begin, block_size);
+    const auto block = row.open(begin, count);
+    for (std::size_t k = 0; k < count; k += 16) {
+      T lane[16];
+      const int lanes = int(std::min<std::size_t>(count - k, 16));
+      block.template operator()<vec<T, 16>>(k, lanes).store(lane);
+      std::copy_n(lane, lanes, mass.data() + begin + k);
+    }
+  }
+  cutoff<T> cut{T(0)};
+  const auto sum = [&] {
+    double kept = 0;
+    for (std::size_t v = 0; v < size; ++v)
+      if (cut.keeps(mass[v], v)) kept += double(mass[v]);
+    return kept;
+  };
+  if (codec.max_tokens() < size) cut = shortest_prefix(mass.data(), size, cut, codec.top_k, [](T) { return 1.0; });
+  if (codec.top_p < 1)
+    cut = shortest_prefix(mass.data(), size, cut, codec.top_p * sum(), [](T x) { return double(x); });
+  const double scale = codec.truncates() ? sum() : 1;
+  std::size_t n = 0;
+  for (std::size_t v = 0; v < size; ++v)
+    if (cut.keeps(mass[v], v) && mass[v] > 0) ids[n] = token_id(v), mass[n++] = T(double(mass[v]) / scale);
+  return n;
+}
+
+}  // namespace detail
+
+template <class T>
+constexpr std::size_t row_codec::max_bytes() const {
+  if (format == values::counts) return detail::counted_bytes(*this);
+  const std::size_t value = format == values::half ? 16 : 8 * sizeof(T), k = max_tokens();
+  // With b low bits, k gaps take k (b + 1) + sum (gap >> b) < k (b + 3) bits; for fewer tokens b may be 1 larger.
+  const std::size_t gap = std::size_t(detail::gap_bits(vocabulary, k)) + 4;
+  const std::size_t list = std::size_t(std::bit_width(vocabulary)) + k * (gap + value);
+  return ((truncates() ? list : vocabulary * value) + 7) / 8;
+}
+
+// Bytes of the tokens with mass (ids ascending, probabilities beside them: at most max_tokens), rounded as the format
+// wants but not truncated again: encoding a decoded row gives its bytes back.
+template <class T>
+coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::span<const T> mass,
+                    std::span<std::uint8_t> out) {
+  using values = row_codec::values;
+  const auto fail = [](status s) { return coded_row<T>{.why = s}; };
+  if (!codec.valid() || ids.size() > codec.max_tokens()) return fail(status::invalid_parameter);
+  if (const status s = sparse_row<T>(ids, mass, codec.vocabulary).normalise(); s != status::ok) return fail(s);
+
+  if (codec.format == values::counts) {
+    std::uint32_t counts[row_codec::most_counted], parts[row_codec::most_counted];
+    token_id kept[row_codec::most_counted];
+    double sum = 0;
+    for (const T x : mass) sum += double(x);
+    detail::round_to_counts(mass, sum, codec.total, counts);
+    std::size_t k = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (counts[i] > 0) kept[k] = ids[i], parts[k] = counts[i] + (k > 0 ? parts[k - 1] : std::uint32_t(-1)), ++k;
+    natural rank;
+    detail::counted_rows rows(codec);
+    for (; rows.k < k; rows.next()) rank += rows.ways;
+    rank += subset_rank(std::span<const token_id>(kept, k), rows.compositions());
+    rank += subset_rank(std::span<const std::uint32_t>(parts, k - 1));  // partial sums less 1: k - 1 of 0 .. l - 2
+    const std::size_t bytes = detail::counted_bytes(codec);
+    if (out.size() < bytes) return fail(status::invalid_parameter);
+    rank.write(out.first(bytes));
+    return {.bytes = bytes};
+  }
+
+  const T top = *std::ranges::max_element(mass);
+  const std::size_t width = codec.format == values::half ? 2 : sizeof(T);
+  const auto number = [&](T x) {
+    return codec.format == values::half ? detail::half_of(double(x) / double(top) * 0x1p15)
+                                        : std::uint64_t(detail::bit_cast<detail::bits_of<T>>(x + T(0)));
+  };
+  if (!codec.truncates()) {
+    const std::size_t bytes = codec.vocabulary * width;
+    if (out.size() < bytes) return fail(status::invalid_parameter);
+    for (std::size_t v = 0, i = 0; v < codec.vocabulary; ++v)
+      detail::store_number(&out[v * width], i < ids.size() && std::size_t(ids[i]) == v ? number(mass[i++]) : 0, width);
+    return {.bytes = bytes};
+  }
+  const auto k = std::size_t(std::ranges::count_if(mass, [&](T x) { return number(x) > 0; }));
+  const int low = detail::gap_bits(codec.vocabulary, k);
+  detail::bit_writer to(out);
+  to.put(k, int(std::bit_width(codec.vocabulary)));
+  std::uint64_t next = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::uint64_t x = number(mass[i]);
+    if (x == 0) continue;
+    const std::uint64_t gap = std::uint64_t(ids[i]) - next;
+    to.put_unary(gap >> low), to.put(gap & ((std::uint64_t(1) << low) - 1), low), to.put(x, 8 * int(width));
+    next += gap + 1;
+  }
+  const std::size_t bytes = to.finish();
+  return to.ok() ? coded_row<T>{.bytes = bytes} : fail(status::invalid_parameter);
+}
+
+// The row at the front of `in`. ids and mass hold at least max_tokens elements and keep the row. Any bytes are safe:
+// they give a row that encode() turns into the same bytes, or a status.
+template <class T>
+coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in, std::span<token_id> ids,
+                    std::span<T> mass) {
+  using values = row_codec::values;
+  const auto fail = [](status s) { return coded_row<T>{.why = s}; };
+  const std::size_t most = codec.max_tokens();
+  if (!codec.valid() || ids.size() < most || mass.size() < most) return fail(status::invalid_parameter);
+  std::size_t k = 0, bytes = 0;
+
+  if (codec.format == values::counts) {
+    bytes = detail::counted_bytes(codec);
+    if (in.size() < bytes) return fail(status::invalid_row);
+    natural rank = natural::read(in.first(bytes));
+    detail::counted_rows rows(codec);
+    for (; rank >= rows.ways; rows.next()) {
+      if (rows.last(most)) return fail(status::invalid_row);
+      rank -= rows.ways;
+    }
+    k = rows.k;
+    std::uint32_t parts[row_codec::most_counted];
+    rank = subset_of_rank(rank, rows.vocabulary, ids.first(k), rows.compositions());
+    subset_of_rank(rank, codec.total - 1, std::span(parts, k - 1));
+    parts[k - 1] = codec.total - 1;
+    for (std::size_t i = 0; i < k; ++i) mass[i] = T(i > 0 ? parts[i] - parts[i - 1] : parts[i] + 1) / T(codec.total);
+  } else {
+    const bool halves = codec.format == values::half;
+    const std::size_t width = halves ? 2 : sizeof(T);
+    const std::uint64_t end =
+        halves ? detail::half_of_top + 1u : detail::bit_cast<detail::bits_of<T>>(std::numeric_limits<T>::infinity());
+    std::uint64_t largest = 0;
+    double sum = 0;
+    const auto take = [&](std::uint64_t id, std::uint64_t x) {
+      ids[k] = token_id(id), largest = std::max(largest, x);
+      mass[k] = halves ? T(detail::units_of_half(x)) : detail::bit_cast<T>(detail::bits_of<T>(x));
+      sum += double(mass[k++]);
+    };
+    if (!codec.truncates()) {
+      bytes = codec.vocabulary * width;
+      if (in.size() < bytes) return fail(status::invalid_row);
+      for (std::size_t v = 0; v < codec.vocabulary; ++v) {
+        const std::uint64_t x = detail::load_number(&in[v * width], width);
+        if (x >= end) return fail(status::invalid_row);
+        if (x > 0) take(v, x);
+      }
+    } else {
+      detail::bit_reader from(in);
+      const std::uint64_t count = from.take(int(std::bit_width(codec.vocabulary)));
+      if (count == 0 || count > most) return fail(status::invalid_row);
+      const int low = detail::gap_bits(codec.vocabulary, count);
+      for (std::uint64_t next = 0; k < count; ++next) {
+        next += from.take_unary(codec.vocabulary >> low) << low;
+        next += from.take(low);
+        if (next >= codec.vocabulary) return fail(status::token_out_of_range);
+        const std::uint64_t x = from.take(8 * int(width));
+        if (x == 0 || x >= end) return fail(status::invalid_row);
+        take(next, x);
+      }
+      if (!from.ok()) return fail(status::invalid_row);
+      bytes = from.bytes();
+    }
+    if (halves && largest != detail::half_of_top) return fail(status::invalid_row);
+    for (std::size_t i = 0; i < k && halves; ++i) mass[i] = T(double(mass[i]) / sum);
+  }
+  coded_row<T> result{.bytes = bytes, .row = {ids.first(k), mass.first(k), codec.vocabulary}};
+  const status s = result.row.normalise();
+  return s == status::ok ? result : fail(s);
+}
+
+// Truncates, rounds and encodes a row, and returns it as the other end will see it: this is the row to draft from.
+// ids: max_tokens elements; mass: V, and the result lies in them; out: max_bytes.
+template <class D>
+  requires Distribution<D>
+auto encode(const row_codec& codec, const D& distribution, std::span<std::uint8_t> out, std::span<token_id> ids,
+            std::span<typename decltype(as_row(distribution))::value_type> mass) {
+  auto row = as_row(distribution);
+  using T = typename decltype(row)::value_type;
+  const auto fail = [](status s) { return coded_row<T>{.why = s}; };
+  if (!codec.valid() || ids.size() < codec.max_tokens() || mass.size() < codec.vocabulary)
+    return fail(status::invalid_parameter);
+  if (row.size() != codec.vocabulary) return fail(status::vocabulary_mismatch);
+  if (const status s = row.normalise(); s != status::ok) return fail(s);
+  const std::size_t n = detail::keep(codec, row, ids, mass);
+  const auto written = encode<T>(codec, ids.first(n), mass.first(n), out);
+  return written.why == status::ok ? decode<T>(codec, out.first(written.bytes), ids, mass) : written;
+}
+
+SPECAGG_END

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// DSSD: the draft model runs on a device, the target model at the edge, and verification is split between them. Ning et
+// al. 2025. Its authors state that the method is covered by a filed patent, application number CN2025108856278.
+//
+// Four ways to say the same to each other; all of them emit exactly p:
+//                up                                  down                               residual drawn
+//   DSD          gamma x (token, row q_j)            (accepted, token)                  edge
+//   quantised    the same, rows of a few counts      (accepted, token)                  edge
+//   DSSD         gamma x (token, q_j(y_j))           (accepted, row p_j) if rejected,   device
+//                                                    (accepted, token) if not
+//   shared noise gamma tokens                        (accepted, token)                  edge
+// A token is kept with probability min(1, p(y) / q(y)); the paper prints q / p throughout, which is biased. Whatever
+// row travels, the decoded row is the row, on both sides (codec.hpp). Device and edge may hold different seeds; with
+// the same one, every protocol emits the tokens that verify_token would.
+#pragma once
+#include <span>
+#include <vector>
+
+#include <specagg/policy/lossless.hpp>
+#include <specagg/site/codec.hpp>
+#include <specagg/verify/coupled.hpp>
+#include <specagg/verify/token.hpp>
+
+SPECAGG_BEGIN
+
+// ---- what travels ---------------------------------------------------------------------------------------------------
+// Views of the sender's memory. bytes() is what the content takes: 4 for a token, 1 for a count of accepted tokens;
+// frames and addresses are the transport's.
+
+template <class T>
+struct uplink {
+  draft drafted = {};              // its tokens and where they stand
+  token_id correction = no_token;  // DSSD: the token at drafted.start - 1, which the device drew after a rejection
+  std::span<const T> probabilities = {};    // DSSD: q_j(y_j), unrounded: a rounded one would be another q
+  std::span<const std::uint8_t> rows = {};  // DSD and quantised: the encoded rows, one after another
+  std::size_t bytes() const {
+    return 4 * (drafted.size() + (correction != no_token)) + sizeof(T) * probabilities.size() + rows.size();
+  }
+};
+struct downlink {
+  std::size_t accepted = 0;
+  token_id token = no_token;  // the residual or bonus token behind them; none if the text ended or a row came
+  std::span<const std::uint8_t> row = {};  // DSSD, after a rejection: p_accepted, encoded
+  status why = status::ok;                 // else: why nothing follows the accepted tokens
+  std::size_t bytes() const { return 1 + (row.empty() ? (token == no_token ? 0 : 4) : row.size()); }
+};
+struct shared_uplink {  // tokens drawn with shared noise, a type of their own: a ratio test of them would be biased
+  coupled_draft coupled = {};
+  std::size_t bytes() const { return 4 * coupled.drafted.size(); }
+};
+
+// All memory one half works in, allocated once: for gamma tokens and rows as `codec` has them.
+template <class T>
+struct split_workspace {
+  std::vector<token_id> tokens, ids;
+  std::vector<T> probabilities, mass;
+  std::vector<std::uint8_t> bytes;
+  std::vector<sparse_row<T>> rows;
+  std::vector<emission> emissions;
+  std::vector<double> scratch;
+  std::size_t used = 0;  // of bytes, while a device drafts
+  uplink<T> up = {};     // the draft so far
+
+  split_workspace(const row_codec& codec, std::size_t gamma)
+      : tokens(gamma),
+        ids((gamma + 1) * codec.max_tokens()),
+        probabilities(gamma),
+        mass(gamma * codec.max_tokens() + codec.vocabulary),
+        bytes((gamma + 1) * codec.max_bytes<T>()),
+        rows(gamma),
+        emissions(gamma + 1),
+        scratch(verify_scratch(codec.vocabulary, gamma)) {}
+};
+
+// ---- device ---------------------------------------------------------------------------------------------------------
+
+// Begins a draft at position `start` of the text. correction: what finish_round() drew the round before, if it did.
+template <class T>
+void begin_draft(split_workspace<T>& work, std::uint32_t start, token_id end_of_text = no_token,
+                 token_id correction = no_token) {
+  work.up = {.drafted = {{}, start, end_of_text}, .correction = correction}, work.used = 0;
+}
+
+// Whether the draft may grow: it has fewer than gamma tokens, and its text has not ended. Otherwise the draft_
+// functions return invalid_parameter.
+template <class T>
+bool can_draft(const split_workspace<T>& work) {
+  const draft& d = work.up.drafted;
+  return d.tokens.size() < work.tokens.size() && !d.ends_text(d.tokens.size());
+}
+
+namespace detail {
+
+template <class T>
+status draft_next(split_workspace<T>& work, token_id y) {
+  if (y == no_token) return status::invalid_row;
+  const std::size_t g = work.up.drafted.tokens.size();
+  work.tokens[g] = y;
+  work.up.drafted.tokens = std::span(work.tokens).first(g + 1);
+  return status::ok;
+}
+template <class T>
+moment draft_moment(const split_workspace<T>& work) {
+  const draft& d = work.up.drafted;
+  return {stream::draft, std::uint32_t(d.start + d.tokens.size()), d.start};
+}
+
+}  // namespace detail
+
+// DSD and quantised drafts: one more token, from what the edge will decode of the row. work.up is what travels.
+template <class T, Distribution R, Chooser C>
+status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& row, C& chooser) {
+  if (!can_draft(work)) return status::invalid_parameter;
+  const coded_row<T> coded = encode(codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
+  if (coded.why != status::ok) return coded.why;
+  work.used += coded.bytes;
+  work.up.rows = std::span(work.bytes).first(work.used);
+  return detail::draft_next(work, draw(coded.row, detail::draft_moment(work), chooser, work.scratch));
+}
+
+// DSSD: one more token, from the row itself, which the device keeps.
+template <class T, Distribution D, Chooser C>
+status draft_split(split_workspace<T>& work, const D& distribution, C& chooser) {
+  auto row = as_row(distribution);
+  if (!can_draft(work)) return status::invalid_parameter;
+  if (block_count(row.size()) > work.scratch.size()) return status::vocabulary_mismatch;
+  if (const status s = row.normalise(); s != status::ok) return s;
+  const std::size_t g = work.up.drafted.tokens.size();
+  const token_id y = draw(row, detail::draft_moment(work), chooser, work.scratch);
+  if (y != no_token) work.probabilities[g] = row[std::size_t(y)];
+  work.up.probabilities = std::span(work.probabilities).first(g + 1);
+  return detail::draft_next(work, y);
+}
+
+// After the answer, in every protocol: the token behind the down.accepted ones, or none if the text ended. If a row
+// came, it is drawn here from norm((p - q)+) with the device's own row q_accepted (`q_rows`, indexable or a callable,
+// is asked for no other), and must travel as the next uplink's correction. why: what the edge reported, or invalid_row,
+// invalid_parameter ... for an answer that is none to this draft.
+struct finished {
+  token_id token = no_token;
+  token_id correction = no_token;
+  status why = status::ok;
+};
+template <class T, class QRows, Chooser C>
+finished finish_round(const downlink& down, const draft& drafted, const row_codec& codec, QRows&& q_rows, C& chooser,
+                      split_workspace<T>& work) {
+  const std::size_t j = down.accepted, g = drafted.size();
+  if (down.why != status::ok) return {.why = down.why};
+  if (j > g || (!down.row.empty() && (j == g || down.token != no_token))) return {.why = status::invalid_parameter};
+  if (down.token < no_token || (down.token >= 0 && std::size_t(down.token) >= codec.vocabulary))
+    return {.why = status::token_out_of_range};
+  if (down.row.empty()) return {.token = down.token};
+  const coded_row<T> p = decode<T>(codec, down.row, work.ids, work.mass);
+  if (p.why != status::ok || p.bytes != down.row.size())
+    return {.why = p.why != status::ok ? p.why : status::invalid_row};
+  auto q = detail::row_number(q_rows, j);
+  if (q.size() != p.row.size()) return {.why = status::vocabulary_mismatch};
+  if (const status s = q.normalise(); s != status::ok) return {.why = s};
+  const row_pair<false, decltype(q), sparse_row<T>> rows(q, p.row);
+  const moment m{stream::residual, std::uint32_t(drafted.start + j), drafted.start};
+  const token_id y = drafted.tokens[j];
+  token_id z = no_token;
+  const auto residual = [](auto at) { return positive(at.p - at.q); };
+  if (y >= 0 && std::size_t(y) < q.size() && q[std::size_t(y)] > 0)
+    if (const auto w = weigh(rows, residual, work.scratch); w.total > 0) z = chooser.draw(m, w);
+  // Not drawn from q, or p - q nowhere positive: p itself, as verify_token has it.
+  if (z == no_token) z = draw(p.row, m, chooser, work.scratch);
+  return {z, z, z == no_token ? status::undefined_target : status::ok};
+}
+
+// ---- edge -----------------------------------------------------------------------------------------------------------
+
+namespace detail {
+template <class T>
+downlink answer(const verdict& v, const split_workspace<T>& work) {
+  return {v.accepted, v.emitted > v.accepted ? work.emissions[v.accepted].token : no_token, {}, v.why};
+}
+}  // namespace detail
+
+// What the edge asks before its model reads the tokens: whether they are tokens, and no more than agreed.
+template <class T>
+status check_uplink(const uplink<T>& up, const row_codec& codec, std::size_t gamma) {
+  const auto is_token = [&](token_id t) { return t >= 0 && std::size_t(t) < codec.vocabulary; };
+  const auto tokens = up.drafted.tokens.first(up.drafted.size());
+  if (tokens.size() > gamma) return status::invalid_parameter;
+  const bool good = std::ranges::all_of(tokens, is_token) && (up.correction == no_token || is_token(up.correction));
+  return good ? status::ok : status::token_out_of_range;
+}
+
+// verify(drafted, q_rows, p_rows, policy, chooser, emissions, scratch) -> verdict: any verifier of ratios.
+struct token_verifier {
+  template <class... A>
+  verdict operator()(A&&... a) const {
+    return verify_token(static_cast<A&&>(a)...);
+  }
+};
+
+// DSD and quantised drafts. p_rows as for verify_token. An uplink whose rows do not decode to one for each token, or
+// whose draft is too long, decides nothing.
+template <class T, class PRows, Chooser C, class Verify = token_verifier>
+downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser, split_workspace<T>& work,
+                      Verify&& verify = {}) {
+  const std::size_t g = up.drafted.size(), most = codec.max_tokens();
+  if (g > work.rows.size()) return {.why = status::invalid_parameter};
+  std::span<const std::uint8_t> rest = up.rows;
+  for (std::size_t j = 0; j < g; ++j) {
+    const coded_row<T> coded = decode<T>(codec, rest, std::span(work.ids).subspan(j * most, most),
+                                         std::span(work.mass).subspan(j * most, most));
+    if (coded.why != status::ok) return {.why = coded.why};
+    work.rows[j] = coded.row, rest = rest.subspan(coded.bytes);
+  }
+  if (!rest.empty()) return {.why = status::invalid_row};
+  draft drafted = up.drafted;
+  drafted.tokens = drafted.tokens.first(g);
+  const verdict v = verify(drafted, std::span<const sparse_row<T>>(work.rows).first(g), p_rows, lossless{}, chooser,
+                           std::span(work.emissions), std::span(work.scratch));
+  return detail::answer(v, work);
+}
+
+// DSSD. Each p_j is encoded and used as decoded, because that is what the device will subtract its q_j from.
+template <class T, class PRows, Chooser C>
+downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser,
+                      split_workspace<T>& work) {
+  const draft& drafted = up.drafted;
+  const std::size_t g = drafted.size();
+  downlink down;
+  const auto fail = [&](status s) { return down.why = s, down; };  // what was accepted stands
+  if (up.probabilities.size() < g || g > work.rows.size()) return fail(status::invalid_parameter);
+  for (std::size_t j = 0; j < g; ++j)
+    if (!(up.probabilities[j] >= 0 && up.probabilities[j] <= 1 + normalisation_tolerance))
+      return fail(status::invalid_row);
+  for (;; ++down.accepted) {
+    const std::size_t j = down.accepted;
+    if (j == g && (!drafted.bonus || drafted.ends_text(g))) return down;
+    const auto p_row = detail::row_number(p_rows, j);
+    const coded_row<T> p = encode(codec, p_row, work.bytes, work.ids, work.mass);
+    if (p.why != status::ok) return fail(p.why);
+    const auto position = std::uint32_t(drafted.start + j);
+    if (j == g) {
+      down.token = draw(p.row, {stream::bonus, position, drafted.start}, chooser, work.scratch);
+      return down;
+    }
+    const token_id y = drafted.tokens[j];
+    const bool in_range = y >= 0 && std::size_t(y) < p.row.size();
+    const double w = in_range ? double(p.row[std::size_t(y)]) : 0, t = in_range ? double(up.probabilities[j]) : 0;
+    if (!chooser.coin({stream::coin, position, drafted.start}, w, t)) {
+      down.row = std::span(work.bytes).first(p.bytes);
+      return down;
+    }
+  }
+}
+
+// ---- shared noise ---------------------------------------------------------------------------------------------------
+
+// One more token, drawn with the noise that the edge will use: both ends hold the seed. No row ever travels.
+template <class T, Distribution D>
+status draft_shared(split_workspace<T>& work, const D& distribution, const shared_noise& noise) {
+  auto row = as_row(distribution);
+  if (!can_draft(work)) return status::invalid_parameter;
+  if (const status s = row.normalise(); s != status::ok) return s;
+  return detail::draft_next(work, race(row, noise, detail::draft_moment(work).position));
+}
+template <class T>
+shared_uplink shared_up(const split_workspace<T>& work) {
+  return {coupled_draft{work.up.drafted}};
+}
+
+// Emits argmin E / p_j while the draft says the same: the text is a function of the seed and the target alone.
+template <class T, class PRows>
+downlink verify_shared(const shared_uplink& up, PRows&& p_rows, const shared_noise& noise, split_workspace<T>& work) {
+  if (up.coupled.drafted.size() >= work.emissions.size()) return {.why = status::invalid_parameter};
+  return detail::answer(verify_coupled(up.coupled, p_rows, p_rows, lossless{}, noise, work.emissions), work);
+}
+
+SPECAGG_END
