@@ -15,8 +15,8 @@ namespace {
 const row q{0.50, 0.30, 0.15, 0.05}, p{0.25, 0.35, 0.10, 0.30};  // draft and target, the same at every position
 constexpr std::size_t length = 2;
 
-// An engine of one drafted token and a residual or a bonus, written by hand: what it draws the draft from, what it judges
-// with, and which uniform draws the residual.
+// An engine of one drafted token and a residual or a bonus, written by hand: what it draws the draft from, what it
+// judges with, and which uniform draws the residual.
 struct engine {
   row drafted_from = q, judged_with = q, target = p;
   bool shares_noise = false;

@@ -44,6 +44,7 @@ auto read(const R& row, bool confidence = false) {
       x.store(&p[begin + k]);
     }
   }
+  for (std::size_t v = row.size(); v < (row.size() + 15) / 16 * 16; ++v) CHECK(p[v] == 0);  // lanes behind the last token
   p.resize(row.size());
   return p;
 }
@@ -111,7 +112,8 @@ status verdict(R row) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("stored probabilities are the row, scaled to sum 1: dense, indexed and sparse alike", "", float, double) {
+TEMPLATE_TEST_CASE("stored probabilities are the row, scaled to sum 1: dense, indexed and sparse alike", "", float,
+                   double) {
   using T = TestType;
   numbers random(1);
   for (const std::size_t size : {1u, 2u, 15u, 16u, 17u, 1000u, 1024u, 1025u, 3000u, 151936u})
@@ -126,8 +128,8 @@ TEMPLATE_TEST_CASE("stored probabilities are the row, scaled to sum 1: dense, in
     }
 }
 
-TEMPLATE_TEST_CASE("a row is the same row dense, indexed and sparse, as its own confidence, and normalised twice", "", float,
-                   double) {
+TEMPLATE_TEST_CASE("a row is the same row dense, indexed and sparse, as its own confidence, and normalised twice", "",
+                   float, double) {
   using T = TestType;
   std::vector<T> p(2500);
   p[0] = T(0.5), p[1023] = T(0.125), p[1024] = T(0.25), p[2499] = T(0.125);
@@ -168,22 +170,28 @@ TEMPLATE_TEST_CASE("each defect of a row has its status, wherever it is", "", fl
                                        {T(-0.5), status::invalid_row},        {T(2), status::not_normalised},
                                        {L::denorm_min(), status::ok},         {T(-0.0), status::ok}};
   for (const std::size_t size : {2u, 17u, 1024u, 1030u, 3100u})
-    for (std::size_t v = 0; v < size; v += size > 100 ? 31 : 1)
+    for (std::size_t v = 0; v<size; v += size> 100 ? 31 : 1)
       for (const defect& d : defects) {
         auto p = probabilities<T>(random, size);
         const std::size_t other = v ? 0 : 1;
         p[other] += p[v], p[v] = d.value;
         std::vector<token_id> ids(size);
         for (std::size_t i = 0; i < size; ++i) ids[i] = token_id(i);
-        const status found[] = {verdict(dense_row<T>(p)), verdict(as_row(table<T>{p})), verdict(sparse_row<T>(ids, p, size))};
+        const status found[] = {verdict(dense_row<T>(p)), verdict(as_row(table<T>{p})),
+                                verdict(sparse_row<T>(ids, p, size))};
         if (found[0] == d.due && found[1] == d.due && found[2] == d.due) continue;
         CAPTURE(size, v, d.value, name(d.due), name(found[0]), name(found[1]), name(found[2]));
         FAIL("a defect was not reported as what it is");
       }
   for (const std::size_t size : {1u, 16u, 1500u})
-    for (const auto& [mass, due] : {std::pair{0., status::invalid_row}, {0.9, status::not_normalised}, {1.1, status::not_normalised},
-                                    {1 - 1.01e-3, status::not_normalised}, {1 + 1.01e-3, status::not_normalised},
-                                    {1 - 0.99e-3, status::ok}, {1 + 0.99e-3, status::ok}, {1e-30, status::not_normalised}}) {
+    for (const auto& [mass, due] : {std::pair{0., status::invalid_row},
+                                    {0.9, status::not_normalised},
+                                    {1.1, status::not_normalised},
+                                    {1 - 1.01e-3, status::not_normalised},
+                                    {1 + 1.01e-3, status::not_normalised},
+                                    {1 - 0.99e-3, status::ok},
+                                    {1 + 0.99e-3, status::ok},
+                                    {1e-30, status::not_normalised}}) {
       const auto p = probabilities<T>(random, size, mass);
       CAPTURE(size, mass);
       CHECK(verdict(dense_row<T>(p)) == due);
@@ -233,7 +241,8 @@ TEST_CASE("a one-hot row needs a token of the vocabulary") {
   }
 }
 
-TEMPLATE_TEST_CASE("a softmax row is the softmax of its logits, with the untempered one as confidence", "", float, double) {
+TEMPLATE_TEST_CASE("a softmax row is the softmax of its logits, with the untempered one as confidence", "", float,
+                   double) {
   using T = TestType;
   numbers random(3);
   for (const std::size_t size : {1u, 3u, 16u, 1000u, 1025u, 5000u})
@@ -243,7 +252,8 @@ TEMPLATE_TEST_CASE("a softmax row is the softmax of its logits, with the untempe
       const auto softmax = [&](double t) {
         std::vector<long double> due;
         long double sum = 0;
-        for (const T x : l) due.push_back(std::exp(static_cast<long double>(x) / static_cast<long double>(t))), sum += due.back();
+        for (const T x : l)
+          due.push_back(std::exp(static_cast<long double>(x) / static_cast<long double>(t))), sum += due.back();
         for (auto& x : due) x /= sum;
         return due;
       };
@@ -254,10 +264,10 @@ TEMPLATE_TEST_CASE("a softmax row is the softmax of its logits, with the untempe
       CHECK(cold.normalise(true) == status::ok);  // asked for later
       CHECK(row.normalise(true) == status::ok);
       const auto confidence = read(row, true), due = read([&] {
-        softmax_row<T> untempered(l);
-        CHECK(untempered.normalise() == status::ok);
-        return untempered;
-      }());
+                                                 softmax_row<T> untempered(l);
+                                                 CHECK(untempered.normalise() == status::ok);
+                                                 return untempered;
+                                               }());
       CHECK(confidence == due);
       CHECK(read(cold, true) == due);
       CHECK((read(row) == due) == (temperature == 1 || size == 1));
@@ -284,11 +294,13 @@ TEMPLATE_TEST_CASE("a softmax row finds bad logits and bad temperatures", "", fl
   softmax_row<T> nothing_left(good);
   nothing_left.restrict_to({4});
   CHECK(verdict(nothing_left) == status::invalid_row);
-  for (const double temperature : {0., -1., double(NAN), double(INFINITY), -double(INFINITY), double(L::denorm_min())}) {
+  for (const double temperature :
+       {0., -1., double(NAN), double(INFINITY), -double(INFINITY), double(L::denorm_min())}) {
     CHECK_FALSE(softmax_row<T>::usable(temperature));
     CHECK(verdict(softmax_row<T>(good, temperature)) == status::invalid_parameter);
   }
-  for (const double temperature : {1e-30, 1e-3, 1e3, 1e30}) CHECK(verdict(softmax_row<T>(good, temperature)) == status::ok);
+  for (const double temperature : {1e-30, 1e-3, 1e3, 1e30})
+    CHECK(verdict(softmax_row<T>(good, temperature)) == status::ok);
   CHECK(verdict(softmax_row<T>(std::vector<T>{-L::infinity(), 0})) == status::ok);
 }
 
@@ -311,7 +323,8 @@ TEMPLATE_TEST_CASE("a restricted softmax row keeps what it was told to, its conf
 }
 
 TEST_CASE("a confident row takes its confidence from another row of the same vocabulary") {
-  const std::vector<float> l = {0, 3, 1}, p = {0.5f, 0.25f, 0.25f}, longer = {0.25f, 0.25f, 0.25f, 0.25f}, wrong = {1, 1, 1};
+  const std::vector<float> l = {0, 3, 1}, p = {0.5f, 0.25f, 0.25f}, longer = {0.25f, 0.25f, 0.25f, 0.25f},
+                           wrong = {1, 1, 1};
   specagg::confident_row row(softmax_row<float>(l, 0.5), dense_row<float>(p));
   CHECK(row.normalise(true) == status::ok);
   CHECK(read(row, true) == p);
@@ -320,7 +333,8 @@ TEST_CASE("a confident row takes its confidence from another row of the same voc
   CHECK(read(row) == read(tempered));
   CHECK(row[1] == tempered[1]);
   CHECK(row.size() == 3);
-  CHECK(specagg::confident_row(dense_row<float>(p), dense_row<float>(longer)).normalise() == status::vocabulary_mismatch);
+  CHECK(specagg::confident_row(dense_row<float>(p), dense_row<float>(longer)).normalise() ==
+        status::vocabulary_mismatch);
   specagg::confident_row bad{dense_row<float>(p), dense_row<float>(wrong)};
   CHECK(bad.normalise() == status::ok);
   CHECK(bad.normalise(true) == status::not_normalised);
@@ -363,7 +377,8 @@ TEST_CASE("what has no size or no element that is a number is no Distribution") 
   static_assert(specagg::Distribution<std::span<const float>> && specagg::Distribution<table<double>>);
   static_assert(Row<dense_row<float>> && Row<sparse_row<double>> && Row<one_hot_row<float>> && Row<softmax_row<float>>);
   static_assert(Row<indexed_row<table<float>>> && !Row<std::vector<float>>);
-  static_assert(!specagg::Distribution<int> && !specagg::Distribution<std::list<float>> && !specagg::Distribution<float*>);
+  static_assert(!specagg::Distribution<int> && !specagg::Distribution<std::list<float>> &&
+                !specagg::Distribution<float*>);
   static_assert(!specagg::Distribution<std::vector<std::string>>);
   SUCCEED();
 }

@@ -54,8 +54,7 @@ std::vector<double> sorted_row(const std::vector<T>& logits, const sampling& s, 
     while (n < order.size() && (n == 0 || sum < enough)) sum += weight(order[n++]);
     order.resize(n);
   }
-  if (s.min_p > 0)
-    std::erase_if(order, [&](std::size_t v) { return weight(v) < std::min(1., s.min_p * (1 + nudge)); });
+  if (s.min_p > 0) std::erase_if(order, [&](std::size_t v) { return weight(v) < std::min(1., s.min_p * (1 + nudge)); });
   const long double sum = total();
   for (const std::size_t v : order) p[v] = double(weight(v) / sum);
   return p;
@@ -93,8 +92,9 @@ std::vector<T> logs(std::initializer_list<double> probabilities) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("every combination of temperature and filters is the row that sorting gives, ties and masks included",
-                   "", float, double) {
+TEMPLATE_TEST_CASE(
+    "every combination of temperature and filters is the row that sorting gives, ties and masks included", "", float,
+    double) {
   using T = TestType;
   numbers random(1);
   int on_a_threshold = 0, rows = 0;
@@ -122,15 +122,16 @@ TEMPLATE_TEST_CASE("every combination of temperature and filters is the row that
   CHECK(on_a_threshold < rows / 20);
 }
 
-TEMPLATE_TEST_CASE("the filters act in the order top-k, top-p, min-p, each on the renormalised row before it", "", float,
-                   double) {
+TEMPLATE_TEST_CASE("the filters act in the order top-k, top-p, min-p, each on the renormalised row before it", "",
+                   float, double) {
   using T = TestType;
   const auto l = logs<T>({0.4, 0.3, 0.2, 0.1});
-  CHECK(kept(l, {.top_k = 2, .top_p = 0.55}) == first(1));   // of 4/7 and 3/7; top-p first would keep two
+  CHECK(kept(l, {.top_k = 2, .top_p = 0.55}) == first(1));  // of 4/7 and 3/7; top-p first would keep two
   CHECK(kept(l, {.top_k = 2, .top_p = 0.6}) == first(2));
   CHECK(kept(l, {.top_p = 0.65, .min_p = 0.6}) == first(2));
   CHECK(kept(l, {.top_k = 3, .min_p = 0.45}) == first(3));
-  CHECK(kept(l, {.temperature = 0.5, .top_p = 0.5}) == first(1));  // 16, 9, 4, 1 of 30: temperature comes before the filters
+  CHECK(kept(l, {.temperature = 0.5, .top_p = 0.5}) ==
+        first(1));  // 16, 9, 4, 1 of 30: temperature comes before the filters
   CHECK(kept(l, {.temperature = 2, .min_p = 0.5}) == first(4));
   CHECK(std::fabs(row_of(l, {.top_k = 2})[0] - 4. / 7) < 1e-6);
 }
@@ -168,8 +169,8 @@ TEMPLATE_TEST_CASE("of ties the lower ids are kept, by every filter and at tempe
   CHECK(kept(equal, {.top_k = 2001}) == first(2000));
 }
 
-TEMPLATE_TEST_CASE("temperature 0 is the largest logit as a one-hot row, whose confidence is the untempered softmax", "",
-                   float, double) {
+TEMPLATE_TEST_CASE("temperature 0 is the largest logit as a one-hot row, whose confidence is the untempered softmax",
+                   "", float, double) {
   using T = TestType;
   numbers random(2);
   for (const std::size_t size : {1u, 5u, 1025u, 5000u}) {
@@ -193,7 +194,8 @@ TEMPLATE_TEST_CASE("temperature 0 is the largest logit as a one-hot row, whose c
 TEMPLATE_TEST_CASE("temperatures too small to divide by are greedy, small ones share between ties", "", float, double) {
   using T = TestType;
   const std::vector<T> l = {1, 3, 2, 3};
-  for (const double temperature : {0., 1e-310, 1e-320}) CHECK(kept(l, {.temperature = temperature}) == std::vector<token_id>{1});
+  for (const double temperature : {0., 1e-310, 1e-320})
+    CHECK(kept(l, {.temperature = temperature}) == std::vector<token_id>{1});
   for (const double temperature : {1e-30, 1e-10, 1e-3}) {
     const auto p = row_of(l, {.temperature = temperature});
     CHECK(p == std::vector<double>{0, 0.5, 0, 0.5});
@@ -220,8 +222,8 @@ TEMPLATE_TEST_CASE("a row without filters has the bits of the softmax row", "", 
   CHECK(unset.temperature() == 1);
 }
 
-TEMPLATE_TEST_CASE("parameters out of their range, and bad logits whatever the filters would drop, have their status", "",
-                   float, double) {
+TEMPLATE_TEST_CASE("parameters out of their range, and bad logits whatever the filters would drop, have their status",
+                   "", float, double) {
   using T = TestType;
   using L = std::numeric_limits<double>;
   const auto of = [](const std::vector<T>& l, const sampling& s) { return processed_row<T>(l, s).normalise(true); };
@@ -235,7 +237,8 @@ TEMPLATE_TEST_CASE("parameters out of their range, and bad logits whatever the f
   CHECK(of(good, {.top_p = above(1.)}) == status::invalid_parameter);
   CHECK(of(good, {.min_p = above(1.)}) == status::invalid_parameter);
   const T infinity = std::numeric_limits<T>::infinity(), nothing = std::numeric_limits<T>::quiet_NaN();
-  for (const sampling& s : {sampling{}, {.temperature = 0}, {.temperature = 0.5, .top_k = 1}, {.top_p = 0.1}, {.min_p = 1}}) {
+  for (const sampling& s :
+       {sampling{}, {.temperature = 0}, {.temperature = 0.5, .top_k = 1}, {.top_p = 0.1}, {.min_p = 1}}) {
     for (const T bad : {nothing, -nothing, infinity})
       for (const std::size_t v : {0u, 1u, 1030u, 2099u}) {
         std::vector<T> l(2100, T(1));
@@ -278,7 +281,8 @@ TEMPLATE_TEST_CASE("ordered maps numbers to integers in their order, and back", 
   CHECK(right);
 }
 
-// ---- penalties -------------------------------------------------------------------------------------------------------
+// ---- penalties
+// -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -381,7 +385,8 @@ TEST_CASE("memory is never overrun: a text that outgrows it is not counted and c
   const auto check = [&] {
     auto got = logits;
     processor.apply(std::span<float>(got));
-    CHECK(got == penalised(logits, {text.begin(), text.begin() + std::min<std::ptrdiff_t>(3, std::ssize(text))}, all_three));
+    CHECK(got ==
+          penalised(logits, {text.begin(), text.begin() + std::min<std::ptrdiff_t>(3, std::ssize(text))}, all_three));
   };
   for (const token_id t : {4, 0, 4, 1, 2, 0}) text.push_back(t), processor.push(t), check();
   while (!text.empty()) text.pop_back(), processor.pop(), check();

@@ -17,7 +17,8 @@ using specagg::token_id;
 
 namespace {
 
-constexpr stream every_stream[] = {stream::draft, stream::coin, stream::residual, stream::bonus, stream::side, stream::shared};
+constexpr stream every_stream[] = {stream::draft, stream::coin, stream::residual,
+                                   stream::bonus, stream::side, stream::shared};
 constexpr std::uint64_t big_seed = 0xfedcba9876543210u, big_request = 0x0123456789abcdefu;
 
 // How far a mean of n independent numbers may be from its expectation: a fixed seed fails with probability 1e-6.
@@ -41,7 +42,8 @@ TEST_CASE("the layout of uniforms is frozen: seeds give the same coins and draws
     moment at;
     std::uint64_t bits;  // of uniform * 2^53
   };
-  constexpr known answers[] = {  // made by another implementation of the documented layout
+  constexpr known answers[] = {
+      // made by another implementation of the documented layout
       {0, 0, 0, {stream::draft, 0, 0}, 0x7f3b3a0112b0e},
       {1, 0, 0, {stream::draft, 0, 0}, 0x2d45083fc563f},
       {0, 1, 0, {stream::draft, 0, 0}, 0x1494813dbf6d88},
@@ -68,7 +70,8 @@ TEST_CASE("the layout of noise is frozen: both ends of a link make the same nois
     token_id token;
     double noise;
   };
-  constexpr known answers[] = {  // made in 200 bits
+  constexpr known answers[] = {
+      // made in 200 bits
       {0, 0, 0, 0, 0, 0x1.3272640fba1b6p-2},
       {0, 0, 0, 0, 1, 0x1.8bcacfc718742p-1},
       {0, 0, 0, 0, 2, 0x1.3fb3852ca2c9ap-2},
@@ -88,7 +91,8 @@ TEST_CASE("the layout of noise is frozen: both ends of a link make the same nois
 TEST_CASE("no two of streams, positions, starts, requests, sites and seeds share a number") {
   std::set<double> seen;
   std::size_t made = 0;
-  const std::vector<std::uint64_t> wide = {0, 1, 2, 3, 4, 5, 1u << 31, 0xffffffffu, std::uint64_t(1) << 32, std::uint64_t(5) << 32};
+  const std::vector<std::uint64_t> wide = {
+      0, 1, 2, 3, 4, 5, 1u << 31, 0xffffffffu, std::uint64_t(1) << 32, std::uint64_t(5) << 32};
   const std::vector<std::uint32_t> narrow = {0, 1, 2, 3, 4, 5, 1u << 30, 0xffffffffu};
   for (const std::uint64_t seed : {std::uint64_t(0), std::uint64_t(1), big_seed})
     for (const std::uint64_t request : wide)
@@ -109,7 +113,7 @@ TEST_CASE("tokens and positions share no noise, and noise shares nothing with th
   for (std::uint32_t position = 0; position < 20; ++position)
     for (token_id v = 0; v < 500; ++v, ++made) equal += !seen.insert(random.noise(position, v)).second;
   CHECK(made == 10000);
-  CHECK(equal <= 1);  // 32 bits: one pair is equal by chance with probability 1.2e-2, two with 7e-5
+  CHECK(equal <= 1);              // 32 bits: one pair is equal by chance with probability 1.2e-2, two with 7e-5
   std::set<std::uint32_t> words;  // the words behind the first uniforms of every other stream, and of the shared one's
   for (const stream use : every_stream)
     if (use != stream::shared)
@@ -142,9 +146,9 @@ TEST_CASE("uniforms have the moments of a uniform, and streams are uncorrelated 
   for (std::uint32_t i = 0; i < n; ++i) {
     const double u = random.uniform({stream::draft, i, 0}) - 0.5;
     mean += u / n, square += u * u / n;
-    const double others[] = {random.uniform({stream::coin, i, 0}),        random.uniform({stream::residual, i, 0}),
-                             random.uniform({stream::bonus, i, 0}),       random.uniform({stream::side, i, 0}),
-                             random.uniform({stream::draft, i + 1, 0}),   random.uniform({stream::draft, i, 1}),
+    const double others[] = {random.uniform({stream::coin, i, 0}),         random.uniform({stream::residual, i, 0}),
+                             random.uniform({stream::bonus, i, 0}),        random.uniform({stream::side, i, 0}),
+                             random.uniform({stream::draft, i + 1, 0}),    random.uniform({stream::draft, i, 1}),
                              other_request.uniform({stream::draft, i, 0}), other_site.uniform({stream::draft, i, 0})};
     for (int k = 0; k < 8; ++k) with[k] += u * (others[k] - 0.5) / n;
   }
@@ -153,7 +157,8 @@ TEST_CASE("uniforms have the moments of a uniform, and streams are uncorrelated 
   for (const double covariance : with) CHECK(std::fabs(covariance) < allowed(1. / 144, n));
 }
 
-TEST_CASE("noise is positive, has the moments of Exp(1), and is least for token v with probability p(v) (1e-6 a check)") {
+TEST_CASE(
+    "noise is positive, has the moments of Exp(1), and is least for token v with probability p(v) (1e-6 a check)") {
   constexpr int positions = 500, tokens = 1000, n = positions * tokens;
   const random_streams random(6);
   double mean = 0, square = 0, least = 1, largest = 0, wins = 0;
@@ -182,8 +187,9 @@ TEST_CASE("a coin is strict and division-free: weight 0 never passes, weight at 
   for (std::uint32_t i = 0; i < n; ++i) {
     const moment m{stream::coin, i, 0};
     const double u = random.uniform(m);
-    strict = strict && !random.coin(m, 0, 1) && !random.coin(m, 0, 0) && random.coin(m, 1e-30, 0) && random.coin(m, 0.7, 0.7) &&
-             random.coin(m, 1e-30, 1e-30) && !random.coin(m, u, 1) && random.coin(m, std::nextafter(u, 1), 1);
+    strict = strict && !random.coin(m, 0, 1) && !random.coin(m, 0, 0) && random.coin(m, 1e-30, 0) &&
+             random.coin(m, 0.7, 0.7) && random.coin(m, 1e-30, 1e-30) && !random.coin(m, u, 1) &&
+             random.coin(m, std::nextafter(u, 1), 1);
     passed += random.coin(m, 0.2, 0.5);
   }
   CHECK(strict);
@@ -194,7 +200,8 @@ TEST_CASE("a draw is the inverse transform of its moment's uniform") {
   const std::vector<float> probabilities = {0, 0.25, 0.125, 0, 0.625};
   const specagg::dense_row<float> row(probabilities);
   double blocks[1];
-  const auto weights = specagg::weigh(row, [](auto at) { return at; }, blocks);
+  const auto weights = specagg::weigh(
+      row, [](auto at) { return at; }, blocks);
   const random_streams random(8);
   bool same = true;
   for (std::uint32_t i = 0; i < 1000; ++i) {

@@ -116,7 +116,7 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 
-# --- documentation: every ```cpp block of README.md and docs/ compiles behind #include <specagg/specagg.hpp> -----------
+# --- documentation: every ```cpp block of README.md and docs/ compiles behind #include <specagg/specagg.hpp> ---------
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
 foreach(page IN LISTS pages)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page})

@@ -226,11 +226,14 @@ void print_summary(const decoded& d) {
 
 std::string read_prompt(const generate_options& o) {
   if (o.prompt_file.empty()) return o.prompt;
-  std::ifstream file(o.prompt_file, std::ios::binary);
-  if (!file) throw error(o.prompt_file, "", "cannot be read");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw error(o.prompt_file, "", "cannot be read");
-  return text;
+  try {
+    std::ifstream file;
+    file.exceptions(std::ios::failbit | std::ios::badbit);
+    file.open(o.prompt_file, std::ios::binary);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  } catch (const std::ios_base::failure&) {
+    throw error(o.prompt_file, "", "cannot be read");
+  }
 }
 
 }  // namespace

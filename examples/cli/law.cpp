@@ -114,7 +114,8 @@ json list(const numbers& x) {
   return out;
 }
 
-// ---- one JSON object a line ------------------------------------------------------------------------------------------
+// ---- one JSON object a line
+// ------------------------------------------------------------------------------------------
 
 numbers row_in(const json& line, const std::string& key) {
   if (!line.contains(key)) throw error(key, "", "is missing");
@@ -188,7 +189,8 @@ void batch() {
   }
 }
 
-// ---- every rule, every verifier, every pair of the grid --------------------------------------------------------------
+// ---- every rule, every verifier, every pair of the grid
+// --------------------------------------------------------------
 
 // All distributions over 3 tokens whose probabilities are multiples of 1/8.
 std::vector<numbers> eighths() {
@@ -198,8 +200,8 @@ std::vector<numbers> eighths() {
   return all;
 }
 
-// Drafts of gamma tokens: one pair of rows at the first position, another of the grid, depending on the tokens before, at
-// each later one. The largest error of a conditional law over all pairs; undefined targets must be reported as such.
+// Drafts of gamma tokens: one pair of rows at the first position, another of the grid, depending on the tokens before,
+// at each later one. The largest error of a conditional law over all pairs; undefined targets must be reported as such.
 template <class Verify>
 double worst_on_grid(const any_policy& policy, std::size_t gamma, const std::vector<numbers>& grid,
                      std::size_t& undefined, Verify verify) {

@@ -14,8 +14,8 @@
 
 namespace cli {
 
-// One policy type for all rules, so that a decoder is compiled once and not once for each: bind() binds the rule that was
-// chosen, and every 16 tokens cost one jump.
+// One policy type for all rules, so that a decoder is compiled once and not once for each: bind() binds the rule that
+// was chosen, and every 16 tokens cost one jump.
 struct any_policy {
   std::variant<specagg::lossless, specagg::lossy, specagg::mentored, specagg::chow, specagg::chow_log, specagg::diff,
                specagg::diff_log, specagg::opt, specagg::opt_log, specagg::bild, specagg::token_v1, specagg::token_v2,
@@ -65,8 +65,8 @@ struct rule {
 };
 const std::vector<rule>& rules();
 
-// Throw specagg::error: unknown name, unknown key, a value that is no number or out of range. `input` names the source of
-// the text in messages.
+// Throw specagg::error: unknown name, unknown key, a value that is no number or out of range. `input` names the source
+// of the text in messages.
 any_policy make_policy(const std::string& input, const std::string& name, std::map<std::string, std::string> values);
 any_policy parse_policy(const std::string& text);
 

@@ -10,7 +10,8 @@
 // -ffast-math lets the compiler assume that NaN and infinity do not exist and reorder sums: rows of NaN would pass as
 // valid, and tokens would differ from machine to machine.
 #if !defined(SPECAGG_ALLOW_FAST_MATH) && \
-    (defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__))
+    (defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
+     (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__))
 #error "specagg: -ffast-math hides NaN and changes tokens from machine to machine; compile this file without it (SPECAGG_ALLOW_FAST_MATH accepts that)"
 #endif
 
@@ -47,6 +48,10 @@
 #define SPECAGG_ISA avx512
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define SPECAGG_ISA avx2
+#elif defined(__SSE2__) && defined(__FMA__)  // 128-bit vectors too, but other instructions: names of their own
+#define SPECAGG_ISA sse2_fma
+#elif defined(__SSE2__) && defined(__AVX__)
+#define SPECAGG_ISA sse2_avx
 #elif defined(__SSE2__)
 #define SPECAGG_ISA sse2
 #elif defined(__aarch64__)

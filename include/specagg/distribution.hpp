@@ -41,6 +41,10 @@ concept Row = Distribution<R> && requires(R& r, const R& c, std::size_t v) {
 
 namespace detail {
 
+// A container about to vanish: a view made from it would dangle.
+template <class R>
+concept short_lived = std::ranges::range<R> && !std::ranges::borrowed_range<R> && !std::is_lvalue_reference_v<R>;
+
 // sum and validity of probabilities in one pass; `scale` becomes 1 / sum.
 template <class T>
 status normaliser(double sum, double negatives, T& scale) {
@@ -97,6 +101,9 @@ class dense_row {
   using value_type = T;
   dense_row() = default;
   dense_row(const T* probabilities, std::size_t size) : x_(probabilities), size_(size) {}
+  template <class R>
+    requires detail::short_lived<R>
+  dense_row(R&&) = delete;  // the row would outlive its memory
   dense_row(std::span<const T> probabilities) : dense_row(probabilities.data(), probabilities.size()) {}
 
   std::size_t size() const { return size_; }
@@ -223,6 +230,9 @@ class softmax_row {
   softmax_row() = default;
   softmax_row(const T* logits, std::size_t size, double temperature = 1)
       : logits_(logits), size_(size), temperature_(temperature) {}
+  template <class R>
+    requires detail::short_lived<R>
+  softmax_row(R&&, double = 1) = delete;  // the row would outlive its memory
   softmax_row(std::span<const T> logits, double temperature = 1)
       : softmax_row(logits.data(), logits.size(), temperature) {}
 

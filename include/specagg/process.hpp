@@ -164,6 +164,9 @@ template <class T>
 class processed_row : public softmax_row<T> {
  public:
   processed_row() = default;
+  template <class R>
+    requires detail::short_lived<R>
+  processed_row(R&&, const sampling& = {}) = delete;  // the row would outlive its memory
   processed_row(std::span<const T> logits, const sampling& s = {})
       : softmax_row<T>(logits, softmax_row<T>::usable(s.temperature) ? s.temperature : 1), sampling_(s) {}
 

@@ -23,6 +23,7 @@
 #include <specagg/policy/cascade_log.hpp>
 #include <specagg/policy/token_cascade.hpp>
 #include <specagg/policy/combine.hpp>
+#include <specagg/policy/extremes.hpp>
 #include <specagg/policy/power.hpp>
 #include <specagg/policy/log_linear.hpp>
 #include <specagg/verify/verify.hpp>

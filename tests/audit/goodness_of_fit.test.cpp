@@ -101,8 +101,8 @@ TEST_CASE("many rounds through the production streams emit the joint law") {
   }
 }
 namespace {
-// Block verification's noise beyond the accepted prefix is seen again by the next round if numbers are keyed by position
-// alone.
+// Block verification's noise beyond the accepted prefix is seen again by the next round if numbers are keyed by
+// position alone.
 struct without_start {
   random_streams inner;
   bool coin(moment m, double w, double t) { return inner.coin({m.use, m.position, 0}, w, t); }

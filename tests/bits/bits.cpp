@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints lines "name hash" over the raw bits of what the library computes: the same lines for every compiler, instruction
-// set and -ffp-contract. The inputs are made of integers and exact operations, so that nothing but the library can differ.
+// Prints lines "name hash" over the raw bits of what the library computes: the same lines for every compiler,
+// instruction set and -ffp-contract. The inputs are made of integers and exact operations, so that nothing but the
+// library can differ.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -18,7 +19,8 @@ using specagg::vec;
 
 namespace {
 
-// ---- inputs and hashes -----------------------------------------------------------------------------------------------
+// ---- inputs and hashes
+// -----------------------------------------------------------------------------------------------
 
 class numbers {
  public:
@@ -60,7 +62,9 @@ class hash {  // 64-bit FNV-1a
   void add(std::uint64_t x) {
     for (int i = 0; i < 8; ++i) h_ = (h_ ^ (x >> 8 * i & 255)) * 0x100000001b3u;
   }
-  void add(float x) { add(std::uint64_t(x == x ? std::bit_cast<std::uint32_t>(x) : 0x7fc00000u)); }  // NaN has many bits
+  void add(float x) {
+    add(std::uint64_t(x == x ? std::bit_cast<std::uint32_t>(x) : 0x7fc00000u));
+  }  // NaN has many bits
   void add(double x) { add(x == x ? std::bit_cast<std::uint64_t>(x) : 0x7ff8000000000000u); }
   template <class T, int N>
   void add(vec<T, N> x) {
@@ -74,7 +78,8 @@ class hash {  // 64-bit FNV-1a
   std::uint64_t h_ = 0xcbf29ce484222325u;
 };
 
-// ---- exp, log, pow ---------------------------------------------------------------------------------------------------
+// ---- exp, log, pow
+// ---------------------------------------------------------------------------------------------------
 
 template <class T>
 void functions(const char* exp_name, const char* scaled_name, const char* log_name, const char* pow_name) {
@@ -82,8 +87,9 @@ void functions(const char* exp_name, const char* scaled_name, const char* log_na
   using L = std::numeric_limits<T>;
   hash e(exp_name), s(scaled_name), l(log_name), p(pow_name);
   numbers random(1);
-  const T special[] = {0, T(-0.0), 1, -1, L::infinity(), -L::infinity(), L::quiet_NaN(), L::max(), L::lowest(), L::min(), L::denorm_min(),
-                       T(88.5), T(-87), T(709.5), T(-708.5), T(0.70703125)};
+  const T special[] = {
+      0,        T(-0.0),         1,       -1,     L::infinity(), -L::infinity(), L::quiet_NaN(), L::max(), L::lowest(),
+      L::min(), L::denorm_min(), T(88.5), T(-87), T(709.5),      T(-708.5),      T(0.70703125)};
   for (int i = 0; i < 2000; ++i) {
     T x[16], y[16], z[16];
     for (int k = 0; k < 16; ++k) {
@@ -99,7 +105,8 @@ void functions(const char* exp_name, const char* scaled_name, const char* log_na
   }
 }
 
-// ---- rows ------------------------------------------------------------------------------------------------------------
+// ---- rows
+// ------------------------------------------------------------------------------------------------------------
 
 template <class T>
 std::vector<T> logits(numbers& random, std::size_t size, bool masks = true) {
@@ -146,7 +153,8 @@ struct table {  // a Distribution that is no array
 };
 
 template <class T>
-void rows(const char* sums_name, const char* lse_name, const char* rows_name, const char* filters_name, const char* draws_name) {
+void rows(const char* sums_name, const char* lse_name, const char* rows_name, const char* filters_name,
+          const char* draws_name) {
   hash sums(sums_name), lse(lse_name), all_rows(rows_name), filters(filters_name), draws(draws_name);
   numbers random(2);
   for (const std::size_t size : {1u, 3u, 16u, 17u, 1000u, 1024u, 1025u, 5000u, 50000u}) {
@@ -206,7 +214,8 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name, co
   }
 }
 
-// ---- randomness ------------------------------------------------------------------------------------------------------
+// ---- randomness
+// ------------------------------------------------------------------------------------------------------
 
 void randomness() {
   hash uniforms("uniforms"), coins("coins"), noise("noise");
@@ -219,9 +228,11 @@ void randomness() {
   }
 }
 
-// ---- verification ----------------------------------------------------------------------------------------------------
+// ---- verification
+// ----------------------------------------------------------------------------------------------------
 
-void add_verdict(hash& h, const specagg::verdict& v, std::span<const specagg::emission> out, std::span<const specagg::overlap> overlaps) {
+void add_verdict(hash& h, const specagg::verdict& v, std::span<const specagg::emission> out,
+                 std::span<const specagg::overlap> overlaps) {
   h.add(std::uint64_t(v.accepted)), h.add(std::uint64_t(v.emitted)), h.add(std::uint64_t(v.why));
   for (std::size_t i = 0; i < v.emitted; ++i) {
     h.add(std::uint64_t(out[i].token)), h.add(std::uint64_t(out[i].from)), h.add(std::uint64_t(out[i].why));
@@ -233,7 +244,8 @@ void add_verdict(hash& h, const specagg::verdict& v, std::span<const specagg::em
 
 // Steps of drafting up to 4 tokens from q rows and verifying them, the rows made by make_q(j) and make_p(j).
 template <class Policy, class MakeQ, class MakeP>
-void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary, std::uint32_t start, const MakeQ& make_q, const MakeP& make_p) {
+void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary, std::uint32_t start,
+          const MakeQ& make_q, const MakeP& make_p) {
   const specagg::random_streams chooser(9);
   std::vector<double> scratch(specagg::verify_scratch(vocabulary));
   std::array<token_id, 4> tokens{};
@@ -241,14 +253,17 @@ void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary
   for (std::size_t j = 0; j < gamma; ++j) {
     auto q = make_q(j);
     if (q.normalise() != specagg::status::ok) continue;
-    const auto w = specagg::weigh(q, [](auto at) { return at; }, scratch);
+    const auto w = specagg::weigh(
+        q, [](auto at) { return at; }, scratch);
     tokens[j] = chooser.draw({specagg::stream::draft, std::uint32_t(start + j), start}, w);
     if (random.below(40) == 0) tokens[j] = token_id(random.below(std::uint32_t(vocabulary) + 2)) - 1;
   }
   std::array<specagg::emission, 5> out;
   std::array<specagg::overlap, 4> overlaps;
   const std::span<specagg::overlap> wanted(overlaps.data(), start % 2 ? gamma : 0);
-  const auto verdict = specagg::verify_token({std::span(tokens).first(gamma), start}, make_q, make_p, policy, chooser, out, scratch, wanted);
+  const specagg::draft drafted{std::span(tokens).first(gamma), start};
+  const auto verdict = specagg::verify_token(drafted, make_q, make_p, policy, chooser,
+                                             out, scratch, wanted);
   add_verdict(h, verdict, out, wanted.first(verdict.why == specagg::status::ok ? wanted.size() : 0));
 }
 
@@ -266,8 +281,9 @@ void verify_softmax(const char* name, const Policy& policy) {
       for (float& x : l_p[j]) x += random.scaled<float>(14);
     }
     const double t_q = temperatures[i % 3], t_p = temperatures[i / 3 % 3];
-    step(h, random, policy, vocabulary, i * 7, [&](std::size_t j) { return specagg::softmax_row<float>(l_q[j], t_q); },
-         [&](std::size_t j) { return specagg::softmax_row<float>(l_p[j], t_p); });
+    step(
+        h, random, policy, vocabulary, i * 7, [&](std::size_t j) { return specagg::softmax_row<float>(l_q[j], t_q); },
+        [&](std::size_t j) { return specagg::softmax_row<float>(l_p[j], t_p); });
   }
 }
 
@@ -282,8 +298,9 @@ void verify_stored(const char* name, const Policy& policy, const RowOfQ& row_of_
     for (std::size_t j = 0; j < 5; ++j) {
       p[j] = probabilities<double>(random, vocabulary), q[j] = probabilities<double>(random, vocabulary);
     }
-    step(h, random, policy, vocabulary, i * 11, [&](std::size_t j) { return row_of_q(q[j], j); },
-         [&](std::size_t j) { return row_of_p(p[j], j); });
+    step(
+        h, random, policy, vocabulary, i * 11, [&](std::size_t j) { return row_of_q(q[j], j); },
+        [&](std::size_t j) { return row_of_p(p[j], j); });
   }
 }
 

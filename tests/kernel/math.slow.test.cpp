@@ -22,7 +22,8 @@ struct found {
 template <class F, class Due>
 found sweep(float a, float b, int towards, F f, Due due) {
   found r;
-  float x[16], y[16], before = towards > 0 ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity();
+  float x[16], y[16],
+      before = towards > 0 ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity();
   const std::uint64_t end = std::bit_cast<std::uint32_t>(b);
   for (std::uint64_t i = std::bit_cast<std::uint32_t>(a); i <= end; i += 16) {
     for (std::uint64_t k = 0; k < 16; ++k) x[k] = std::bit_cast<float>(std::uint32_t(std::min(i + k, end)));
@@ -62,7 +63,8 @@ TEST_CASE("exp of every float from 0 to the largest is within its stated error a
 }
 
 TEST_CASE("log of every positive normal float is within its stated error and never falls") {
-  check(sweep(std::numeric_limits<float>::min(), std::numeric_limits<float>::max(), 1, [](V x) { return log(x); },
-              [](double x) { return std::log(x); }),
+  check(sweep(
+            std::numeric_limits<float>::min(), std::numeric_limits<float>::max(), 1, [](V x) { return log(x); },
+            [](double x) { return std::log(x); }),
         specagg::log_error<float>, 0);
 }

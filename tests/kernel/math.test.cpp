@@ -91,17 +91,21 @@ TEST_CASE("exp of a double is within its stated error") {
   numbers random(1);
   const auto due = [](long double x) { return std::exp(x); };
   for (const auto& [a, b] : {std::array{lowest_log<double>, 0.}, {0., 709.78}, {-1., 1.}, {-0.35, 0.35}, {-1e-3, 1e-3}})
-    within<double>(exp_error<double>, 50000, [&, a = a, b = b] { return random.between(a, b); }, exp_of<double>, due);
+    within<double>(
+        exp_error<double>, 50000, [&, a = a, b = b] { return random.between(a, b); }, exp_of<double>, due);
   CHECK(specagg::exp(1.0) == exp_of(1.0));
 }
 
 TEST_CASE("log of a double is within its stated error, also beside 1") {
   numbers random(2);
   const auto due = [](long double x) { return std::log(x); };
-  const auto bits = [&] { return std::ldexp(1 + random.uniform() + random.uniform() * 0x1p-32, int(random.below(2045)) - 1022); };
+  const auto bits = [&] {
+    return std::ldexp(1 + random.uniform() + random.uniform() * 0x1p-32, int(random.below(2045)) - 1022);
+  };
   within<double>(log_error<double>, 100000, bits, log_of<double>, due);
   for (const auto& [a, b] : {std::array{0.25, 0.7}, {0.7, 1.}, {1., 1.42}, {1.42, 4.}})
-    within<double>(log_error<double>, 50000, [&, a = a, b = b] { return random.between(a, b); }, log_of<double>, due);
+    within<double>(
+        log_error<double>, 50000, [&, a = a, b = b] { return random.between(a, b); }, log_of<double>, due);
   const auto beside = [&] { return 1 + std::ldexp(random.bell(), -int(random.below(50)) - 2) + 0x1p-52; };
   for (int i = 0; i < 100000; ++i)
     if (const double x = beside(); x != 1 && relative_error(log_of(x), due(x)) > log_error<double>) FAIL_CHECK(x);
@@ -112,13 +116,14 @@ TEMPLATE_TEST_CASE("exp_scaled is within the error of exp at temperatures from 1
   using T = TestType;
   numbers random(3);
   for (const double temperature : {1e-3, 0.01, 0.1, 0.3, 0.7, 1., 1.3, 2., 10., 100., 1e3})
-    within<T>(exp_error<T>, 30000, [&] { return T(random.uniform() * double(lowest_log<T>) * 0.999 * temperature); },
-              [&](T x) { return exp_over(x, temperature); },
-              [&](long double x) { return std::exp(x / static_cast<long double>(temperature)); });
+    within<T>(
+        exp_error<T>, 30000, [&] { return T(random.uniform() * double(lowest_log<T>) * 0.999 * temperature); },
+        [&](T x) { return exp_over(x, temperature); },
+        [&](long double x) { return std::exp(x / static_cast<long double>(temperature)); });
 }
 
-TEMPLATE_TEST_CASE("exp_scaled is exactly 1 at 0, at most 1 elsewhere, 0 from the stated cut on, NaN for NaN", "", float,
-                   double) {
+TEMPLATE_TEST_CASE("exp_scaled is exactly 1 at 0, at most 1 elsewhere, 0 from the stated cut on, NaN for NaN", "",
+                   float, double) {
   using T = TestType;
   numbers random(4);
   for (const double temperature : {1e-3, 0.1, 0.7, 1., 2., 1e3}) {
@@ -186,7 +191,8 @@ TEMPLATE_TEST_CASE("pow is within its stated error, x^0 and 1^y are 1", "", floa
     const T x = T(std::ldexp(1 + random.uniform(), int(random.below(40)) - 20)), y = T(4 * random.bell());
     const long double y_log_x = y * std::log(static_cast<long double>(x));
     if (std::fabs(y_log_x) > 80) continue;
-    worst = std::max(worst, relative_error(pow_of(x, y), std::exp(y_log_x)) / specagg::pow_error<T>(double(std::fabs(y_log_x))));
+    worst = std::max(
+        worst, relative_error(pow_of(x, y), std::exp(y_log_x)) / specagg::pow_error<T>(double(std::fabs(y_log_x))));
   }
   CHECK(worst <= 1);
   CHECK(worst >= 0.25);
@@ -219,8 +225,8 @@ TEMPLATE_TEST_CASE("exp, log and pow on 16 lanes are those of each lane alone", 
     log(V::load(x.data())).store(l.data());
     pow(abs(V::load(x.data())), V::load(y.data())).store(p.data());
     for (std::size_t k = 0; k < 16; ++k)
-      equal = equal && same(e[k], exp_of(x[k])) && same(l[k], log_of(x[k])) && same(p[k], pow_of(std::fabs(x[k]), y[k])) &&
-              same(s[k], exp_scaled(vec<T, 1>(-std::fabs(x[k])), scale).v);
+      equal = equal && same(e[k], exp_of(x[k])) && same(l[k], log_of(x[k])) &&
+              same(p[k], pow_of(std::fabs(x[k]), y[k])) && same(s[k], exp_scaled(vec<T, 1>(-std::fabs(x[k])), scale).v);
   }
   CHECK(equal);
 }

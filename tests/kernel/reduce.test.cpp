@@ -28,7 +28,8 @@ struct two_arrays {
     const T *x, *y;
     template <class V>
     view<V> operator()(std::size_t k, int lanes) const {
-      return {V::load_partial(x + k, lanes, T(1e30)), V::load_partial(y + k, lanes, T(-1e30))};  // lanes behind: to be ignored
+      return {V::load_partial(x + k, lanes, T(1e30)),
+              V::load_partial(y + k, lanes, T(-1e30))};  // lanes behind: to be ignored
     }
   };
   block open(std::size_t begin, std::size_t) const { return {x.data() + begin, y.data() + begin}; }
@@ -62,20 +63,23 @@ T random_value(numbers& random) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("sums and maxima have the bits of the promised order, for every length to 2100 and a real vocabulary",
-                   "", float, double) {
+TEMPLATE_TEST_CASE(
+    "sums and maxima have the bits of the promised order, for every length to 2100 and a real vocabulary", "", float,
+    double) {
   using T = TestType;
   numbers random(1);
   two_arrays<T> rows;
   const auto check = [&] {
     const auto sum = specagg::reduce_rows<specagg::detail::add>(rows, [](auto at) { return at.x; });
     const auto max = specagg::reduce_rows<specagg::detail::larger>(rows, [](auto at) { return at.y; });
-    const auto [a, bc] = specagg::reduce_rows<specagg::detail::add>(
-        rows, [](auto at) { return both(at.y, both(at.x, at.x - at.y)); });
+    const auto [a, bc] =
+        specagg::reduce_rows<specagg::detail::add>(rows, [](auto at) { return both(at.y, both(at.x, at.x - at.y)); });
     std::vector<T> difference(rows.size());
     for (std::size_t v = 0; v < rows.size(); ++v) difference[v] = rows.x[v] - rows.y[v];
-    return same(sum, in_order(rows.x, T(0), add)) && same(max, in_order(rows.y, -std::numeric_limits<T>::infinity(), larger)) &&
-           same(a, in_order(rows.y, T(0), add)) && same(bc.first, sum) && same(bc.second, in_order(difference, T(0), add));
+    return same(sum, in_order(rows.x, T(0), add)) &&
+           same(max, in_order(rows.y, -std::numeric_limits<T>::infinity(), larger)) &&
+           same(a, in_order(rows.y, T(0), add)) && same(bc.first, sum) &&
+           same(bc.second, in_order(difference, T(0), add));
   };
   for (std::size_t n = 1; n <= 2100; ++n) {
     rows.x.push_back(random_value<T>(random)), rows.y.push_back(random_value<T>(random));
@@ -130,7 +134,7 @@ TEMPLATE_TEST_CASE("NaN makes a sum NaN and loses a maximum, in any lane of any 
   using T = TestType;
   const T nothing = std::numeric_limits<T>::quiet_NaN();
   for (const std::size_t n : {1u, 15u, 17u, 64u, 100u, 1024u, 1030u, 2100u})
-    for (std::size_t v = 0; v < n; v += n > 200 ? 13 : 1) {
+    for (std::size_t v = 0; v<n; v += n> 200 ? 13 : 1) {
       two_arrays<T> rows{std::vector<T>(n, T(0.5)), std::vector<T>(n, T(-2))};
       rows.x[v] = rows.y[v] = nothing;
       const double sum = specagg::reduce_rows<specagg::detail::add>(rows, [](auto at) { return at.x; });

@@ -56,8 +56,9 @@ token_id last_with_weight(const std::vector<T>& w) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("where sums are exact, u draws exactly the first token whose cumulative weight exceeds u times the total",
-                   "", float, double) {
+TEMPLATE_TEST_CASE(
+    "where sums are exact, u draws exactly the first token whose cumulative weight exceeds u times the total", "",
+    float, double) {
   using T = TestType;
   numbers random(1);
   for (const std::size_t size : {1u, 2u, 16u, 17u, 64u, 1023u, 1024u, 1025u, 2048u, 2500u, 4096u})
@@ -80,7 +81,8 @@ TEMPLATE_TEST_CASE("where sums are exact, u draws exactly the first token whose 
       for (std::size_t k = 0; k < total; ++k) {
         while (cumulative <= k) cumulative += std::size_t(w.w[++v]);
         const double u = double(k) / double(total);
-        right = right && inverse_transform(weights, u) == token_id(v) && inverse_transform(weights, u + 0.4 / double(total)) == token_id(v);
+        right = right && inverse_transform(weights, u) == token_id(v) &&
+                inverse_transform(weights, u + 0.4 / double(total)) == token_id(v);
       }
       CAPTURE(size, heaviest);
       CHECK(right);
@@ -105,7 +107,8 @@ TEMPLATE_TEST_CASE("a token that has all the weight is drawn by every u, whereve
   SUCCEED();
 }
 
-TEMPLATE_TEST_CASE("a token of weight 0 is never drawn, at the ends of the unit interval least of all", "", float, double) {
+TEMPLATE_TEST_CASE("a token of weight 0 is never drawn, at the ends of the unit interval least of all", "", float,
+                   double) {
   using T = TestType;
   numbers random(2);
   for (int round = 0; round < 300; ++round) {
@@ -151,7 +154,8 @@ TEMPLATE_TEST_CASE("a draw agrees with the exact cumulative weights but for the 
       }
       const auto z = std::size_t(inverse_transform(weights, u));
       const long double at = static_cast<long double>(u) * sum;
-      right = right && z < size && cumulative[z] + slack > at && cumulative[z] - static_cast<long double>(w.w[z]) - slack <= at;
+      right = right && z < size && cumulative[z] + slack > at &&
+              cumulative[z] - static_cast<long double>(w.w[z]) - slack <= at;
     }
     CAPTURE(size);
     CHECK(right);
@@ -172,7 +176,8 @@ TEST_CASE("where round-off leaves no token, the last with weight is drawn: of it
   weights.total -= 1;
   blocks[1] += 0.5;  // the tokens of a block sum to less than the block
   CHECK(inverse_transform(weights, (blocks[0] + blocks[1] - 0.25) / weights.total) == last_of(2048));
-  CHECK(inverse_transform(weights, (blocks[0] + blocks[1] + 0.25) / weights.total) == last_of(2048 + 7));  // the first of block 2
+  CHECK(inverse_transform(weights, (blocks[0] + blocks[1] + 0.25) / weights.total) ==
+        last_of(2048 + 7));  // the first of block 2
 }
 
 TEST_CASE("the last uniform draws the last token of 149 blocks, however their sums were rounded") {

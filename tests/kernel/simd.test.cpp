@@ -93,7 +93,8 @@ T exact_fma(T a, T b, T c) {
   const int drop = std::max(length(p) - std::numeric_limits<T>::digits,
                             std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits - ep);
   wide_int kept = drop > 127 ? 0 : p >> drop;
-  const wide_int rest = drop > 127 ? p : p - (kept << drop), half = drop > 127 ? ~wide_int(0) : wide_int(1) << (drop - 1);
+  const wide_int rest = drop > 127 ? p : p - (kept << drop);
+  const wide_int half = drop > 127 ? ~wide_int(0) : wide_int(1) << (drop - 1);
   if (rest > half || (rest == half && (kept & 1))) ++kept;
   const T magnitude = std::ldexp(T(std::uint64_t(kept)), ep + drop);
   return minus ? -magnitude : magnitude;
@@ -142,10 +143,13 @@ TEMPLATE_TEST_CASE("every operation on 16 lanes is the operation on each lane al
   agrees<T>("mantissa_of", [](auto a, auto, auto) { return mantissa_of(a); }, positive_normal<T>);
   // from 1 / epsilon on, the low bits of a number are an integer
   agrees<T>("shift_to_exponent", [](auto a, auto, auto) { return shift_to_exponent(a); },
-            [](T x) { return std::floor(std::fabs(std::fmod(std::isfinite(x) ? x : 1, T(255)))) + 1 / std::numeric_limits<T>::epsilon(); });
+            [](T x) {
+              const T whole = std::floor(std::fabs(std::fmod(std::isfinite(x) ? x : 1, T(255))));
+              return whole + 1 / std::numeric_limits<T>::epsilon();
+            });
 }
 
-TEMPLATE_TEST_CASE("arithmetic keeps the sign of zero, and max and min return the second unless the first wins", "", float,
+TEMPLATE_TEST_CASE("arithmetic keeps the sign of zero; max and min return the second unless the first wins", "", float,
                    double) {
   using T = TestType;
   using V = vec<T, 16>;
@@ -172,7 +176,8 @@ TEMPLATE_TEST_CASE("a mask has any lane set or none", "", float, double) {
   for (std::size_t i = 0; i < 16; ++i) CHECK(first[i] == T(5 + i));
 }
 
-TEMPLATE_TEST_CASE("fma rounds once: ties, near ties, cancellation, subnormal results, overflow, NaN", "", float, double) {
+TEMPLATE_TEST_CASE("fma rounds once: ties, near ties, cancellation, subnormal results, overflow, NaN", "", float,
+                   double) {
   using T = TestType;
   constexpr int digits = std::numeric_limits<T>::digits, lowest = std::numeric_limits<T>::min_exponent - digits;
   constexpr int highest = std::numeric_limits<T>::max_exponent;
@@ -181,7 +186,9 @@ TEMPLATE_TEST_CASE("fma rounds once: ties, near ties, cancellation, subnormal re
     for (const T b : nasty<T>())
       for (const T c : nasty<T>()) rounds_once(a, b, c);
   const auto near_one = [&] { return std::fma(T(int(random.below(9)) - 4), std::numeric_limits<T>::epsilon(), T(1)); };
-  const auto mantissa = [&] { return 1 + T(random.uniform()) + T(random.uniform()) * std::numeric_limits<T>::epsilon(); };
+  const auto mantissa = [&] {
+    return 1 + T(random.uniform()) + T(random.uniform()) * std::numeric_limits<T>::epsilon();
+  };
   const auto sign = [&](T x) { return random.below(2) ? -x : x; };
   for (int i = 0; i < 100000; ++i) {
     rounds_once(random.bits<T>(), random.bits<T>(), random.bits<T>());
@@ -226,7 +233,8 @@ TEST_CASE("every half, every bfloat16 and every 8-bit integer loads as its value
       const auto f16 = narrow(vec<float, 16>::load_f16(&x[shift])), bf16 = narrow(vec<float, 16>::load_bf16(&x[shift]));
       const auto i8 = narrow(vec<float, 16>::load_i8(&y[shift]));
       for (std::size_t k = 0; k < 16; ++k) {
-        const float half = value_of_half(x[shift + k]), bfloat = std::bit_cast<float>(std::uint32_t(x[shift + k]) << 16);
+        const float half = value_of_half(x[shift + k]);
+        const float bfloat = std::bit_cast<float>(std::uint32_t(x[shift + k]) << 16);
         halves = halves && same(f16[k], half) && same(vec<float, 1>::load_f16(&x[shift + k]).v, half);
         bfloats = bfloats && same(bf16[k], bfloat) && same(vec<float, 1>::load_bf16(&x[shift + k]).v, bfloat);
         integers = integers && i8[k] == float(y[shift + k]) && vec<float, 1>::load_i8(&y[shift + k]).v == i8[k];

@@ -57,6 +57,7 @@ std::vector<T> elements(const std::vector<T>& l, double temperature, const cutof
     for (std::size_t k = 0; k < count; k += 16)
       block.template operator()<V>(k, int(std::min(count - k, std::size_t(16)))).store(&p[begin + k]);
   }
+  for (std::size_t v = l.size(); v < (l.size() + 15) / 16 * 16; ++v) CHECK(p[v] == 0);  // lanes behind the last token
   p.resize(l.size());
   return p;
 }
@@ -124,7 +125,7 @@ TEMPLATE_TEST_CASE("a row with NaN or +inf anywhere, or without a finite logit, 
   for (const std::size_t size : {1u, 7u, 1024u, 1030u, 3100u})
     for (const T background : {T(0.5), masked<T>})  // masked: in a block where nothing else is finite, too
       for (const T bad : {nothing, -nothing, -masked<T>})
-        for (std::size_t v = 0; v < size; v += size > 100 ? 37 : 1) {
+        for (std::size_t v = 0; v<size; v += size> 100 ? 37 : 1) {
           std::vector<T> l(size, background);
           if (v >= 1024) l[0] = 3;
           l[v] = bad;
@@ -148,7 +149,8 @@ TEMPLATE_TEST_CASE("a cutoff does not hide NaN", "", float, double) {
 TEMPLATE_TEST_CASE("logits of any size and the coldest temperatures do not overflow", "", float, double) {
   using T = TestType;
   const T huge = T(1e30), largest = std::numeric_limits<T>::max();
-  for (const auto& l : {std::vector<T>{huge, -huge, huge}, {largest, -largest}, {-largest, -largest}, {T(1e-30), T(2e-30)}})
+  for (const auto& l :
+       {std::vector<T>{huge, -huge, huge}, {largest, -largest}, {-largest, -largest}, {T(1e-30), T(2e-30)}})
     for (const double temperature : {1e-30, 1e-3, 1., 1e3}) {
       CAPTURE(l, temperature);
       const double got = log_sum_exp(l.data(), l.size(), temperature);
@@ -164,8 +166,8 @@ TEMPLATE_TEST_CASE("logits of any size and the coldest temperatures do not overf
   CHECK(elements(std::vector<T>{T(-7)}, 0.3) == std::vector<T>{1});
 }
 
-TEMPLATE_TEST_CASE("the elements of a row are the softmax, sum to 1, and are the same 16 at a time and alone", "", float,
-                   double) {
+TEMPLATE_TEST_CASE("the elements of a row are the softmax, sum to 1, and are the same 16 at a time and alone", "",
+                   float, double) {
   using T = TestType;
   numbers random(3);
   for (const std::size_t size : {1u, 16u, 100u, 1025u, 5000u, 151936u})
@@ -183,10 +185,13 @@ TEMPLATE_TEST_CASE("the elements of a row are the softmax, sum to 1, and are the
         const long double log_p = static_cast<long double>(l[v]) / static_cast<long double>(temperature) - norm;
         // of an element: the error of the total, an exponential and two products, and of l - max over the temperature
         const double bound = softmax_error<T>(size) + unit * (6 + double(f.max - l[v]) / temperature);
-        if (p[v] > 0) worst = std::max(worst, double(std::fabs(static_cast<long double>(p[v]) / std::exp(log_p) - 1)) / bound);
+        if (p[v] > 0)
+          worst = std::max(worst, double(std::fabs(static_cast<long double>(p[v]) / std::exp(log_p) - 1)) / bound);
         else equal = equal && log_p < -85;
         if (size < 10000 || v % 97 == 0)
-          equal = equal && specagg::softmax_block<T>(l.data(), v, 1, f, {}).template operator()<specagg::vec<T, 1>>(0, 1).v == p[v];
+          equal =
+              equal &&
+              specagg::softmax_block<T>(l.data(), v, 1, f, {}).template operator()<specagg::vec<T, 1>>(0, 1).v == p[v];
       }
       CAPTURE(size, temperature);
       CHECK(equal);
@@ -228,7 +233,8 @@ TEMPLATE_TEST_CASE("a cutoff keeps the larger logits, and of its ties those up t
       long double total = 0;
       bool kept_any = false;
       for (std::size_t v = 0; v < size; ++v)
-        if (cut.keeps(l[v], v)) total += std::exp(static_cast<long double>(l[v] - std::ranges::max(l))), kept_any = true;
+        if (cut.keeps(l[v], v))
+          total += std::exp(static_cast<long double>(l[v] - std::ranges::max(l))), kept_any = true;
       CAPTURE(size, round, cut.logit, cut.last);
       if (!kept_any) continue;
       const auto sum = specagg::sum_exponentials(l.data(), size, 1, cut);
@@ -237,7 +243,10 @@ TEMPLATE_TEST_CASE("a cutoff keeps the larger logits, and of its ties those up t
       bool right = true;
       for (std::size_t v = 0; v < size; ++v)
         right = right && (p[v] > 0) == (l[v] > cut.logit || (l[v] == cut.logit && v <= cut.last)) &&
-                same(specagg::softmax_block<T>(l.data(), v, 1, factors(sum, 1), cut).template operator()<specagg::vec<T, 1>>(0, 1).v, p[v]);
+                same(specagg::softmax_block<T>(l.data(), v, 1, factors(sum, 1), cut)
+                         .template operator()<specagg::vec<T, 1>>(0, 1)
+                         .v,
+                     p[v]);
       CHECK(right);
     }
   CHECK(cutoff<T>{}.keeps_all());

@@ -5,8 +5,9 @@
 
 #include <vector>
 
-specagg::verdict judge(const specagg::coupled_draft& drafted, specagg::random_streams& chooser, const specagg::shared_noise& noise,
-                       std::vector<specagg::emission>& out, std::vector<double>& scratch) {
+specagg::verdict judge(const specagg::coupled_draft& drafted, specagg::random_streams& chooser,
+                       const specagg::shared_noise& noise, std::vector<specagg::emission>& out,
+                       std::vector<double>& scratch) {
   const std::vector<std::vector<float>> rows(2, {0.5f, 0.5f});
 #ifdef SPECAGG_BROKEN
   (void)noise;

@@ -51,9 +51,26 @@ template <class T>
 const std::vector<T>& nasty() {
   using L = std::numeric_limits<T>;
   static const std::vector<T> values = [] {
-    std::vector<T> v = {T(0), T(1), T(0.5), T(1.5), T(3), 1 + L::epsilon(), 1 - L::epsilon() / 2, T(1) / 3, T(1e3), L::min(),
-                        2 * L::min(), L::min() - L::denorm_min(), L::denorm_min(), 5 * L::denorm_min(), L::max(),
-                        L::max() / 2, L::infinity(), L::quiet_NaN(), 1 / L::epsilon(), 1 / L::epsilon() + 1};
+    std::vector<T> v = {T(0),
+                        T(1),
+                        T(0.5),
+                        T(1.5),
+                        T(3),
+                        1 + L::epsilon(),
+                        1 - L::epsilon() / 2,
+                        T(1) / 3,
+                        T(1e3),
+                        L::min(),
+                        2 * L::min(),
+                        L::min() - L::denorm_min(),
+                        L::denorm_min(),
+                        5 * L::denorm_min(),
+                        L::max(),
+                        L::max() / 2,
+                        L::infinity(),
+                        L::quiet_NaN(),
+                        1 / L::epsilon(),
+                        1 / L::epsilon() + 1};
     for (std::size_t i = 0, n = v.size(); i < n; ++i) v.push_back(-v[i]);
     return v;
   }();
@@ -80,7 +97,8 @@ T below(T x) {
 template <class T>
 class fenced {
  public:
-  explicit fenced(std::size_t n) : page_(std::size_t(sysconf(_SC_PAGESIZE))), room_((n * sizeof(T) + page_ - 1) / page_ * page_) {
+  explicit fenced(std::size_t n)
+      : page_(std::size_t(sysconf(_SC_PAGESIZE))), room_((n * sizeof(T) + page_ - 1) / page_ * page_) {
     void* m = mmap(nullptr, room_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED) throw std::bad_alloc();
     memory_ = static_cast<char*>(m);

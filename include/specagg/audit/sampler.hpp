@@ -8,10 +8,11 @@
 
 SPECAGG_BEGIN
 
-// Runs sampler(request) for requests 0..n-1: it drafts, verifies and returns the texts' first `length` tokens, all requests
-// from the same context. joint(tokens) is the probability the text should have (the product of the target law's conditional
-// probabilities). All vocabulary^length texts are listed: keep both small. The result's `passed` is false for a biased
-// sampler, with probability at most false_alarm for a right one; `detectable` says how small a bias would have been found.
+// Runs sampler(request) for requests 0..n-1: it drafts, verifies and returns the texts' first `length` tokens, all
+// requests from the same context. joint(tokens) is the probability the text should have (the product of the target
+// law's conditional probabilities). All vocabulary^length texts are listed: keep both small. The result's `passed` is
+// false for a biased sampler, with probability at most false_alarm for a right one; `detectable` says how small a bias
+// would have been found.
 template <class Sampler, class Joint>
 fit audit_sampler(std::size_t vocabulary, std::size_t length, std::size_t n, Sampler&& sampler, Joint&& joint,
                   double false_alarm = 1e-6) {

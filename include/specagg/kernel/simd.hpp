@@ -21,6 +21,8 @@
 
 #define SPECAGG_ISA_ID_scalar 0
 #define SPECAGG_ISA_ID_sse2 1
+#define SPECAGG_ISA_ID_sse2_avx 1
+#define SPECAGG_ISA_ID_sse2_fma 1
 #define SPECAGG_ISA_ID_avx2 2
 #define SPECAGG_ISA_ID_avx512 3
 #define SPECAGG_ISA_ID_neon 4
@@ -67,9 +69,9 @@ SPECAGG_FUNCTION SPECAGG_INLINE To bit_cast(From x) {
 }
 
 // round(a * b + c) without the instruction: the product is exact in double, the sum is rounded to odd there (truncate,
-// then set the last bit if anything was lost), and a double rounded to odd rounds to float correctly because it has more
-// than two bits to spare (Boldo & Melquiond 2008). A call, as are the fused of sse2 below: inlined everywhere they would
-// double the code and the time to compile it, for a tenth of the time to run.
+// then set the last bit if anything was lost), and a double rounded to odd rounds to float correctly because it has
+// more than two bits to spare (Boldo & Melquiond 2008). A call, as are the fused of sse2 below: inlined everywhere they
+// would double the code and the time to compile it, for a tenth of the time to run.
 SPECAGG_FUNCTION SPECAGG_OUTLINE float emulated_fused(float a, float b, float c) {
   const double p = double(a) * double(b), z = double(c), s = p + z;
   const double zz = s - p, e = (p - (s - zz)) + (z - zz);  // s + e == p + z exactly (Knuth's two-sum)
@@ -100,11 +102,11 @@ SPECAGG_FUNCTION SPECAGG_INLINE double fused(double a, double b, double c) {
 SPECAGG_FUNCTION SPECAGG_INLINE void settle_scalar([[maybe_unused]] auto& x) {
 #if defined(__CUDA_ARCH__)
   // vec<T, 1> uses intrinsics there, which are never fused
-#elif defined(__FMA__)
+#elif defined(__FMA__) || defined(__FMA4__)
   asm("" : "+x"(x));
 #elif defined(__aarch64__)
   asm("" : "+w"(x));
-#elif defined(__FP_FAST_FMAF) || defined(__FP_FAST_FMA)
+#elif !defined(__x86_64__) && !defined(__i386__)  // those have nothing to fuse with
   asm("" : "+m"(x));
 #endif
 }

@@ -9,6 +9,7 @@ SPECAGG_BEGIN
 // Defer iff max q < 1 - alpha.
 struct chow {
   double alpha = 0;
+  constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
@@ -19,6 +20,7 @@ struct chow {
 // Defer iff max q < max p - alpha.
 struct diff {
   double alpha = 0;
+  constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
@@ -30,6 +32,7 @@ struct diff {
 // Defer iff max q < max p - alpha TV(p, q).
 struct opt {
   double alpha = 0;
+  constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {

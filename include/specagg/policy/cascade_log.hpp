@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cascades that measure confidence in nats: H is the entropy of an untempered row. As in cascade.hpp, pi = p where the
-// rule defers, else q; ties do not defer. Narasimhan et al. 2025 (arXiv:2405.19261); bild: Kim et al. 2023 (2302.07863).
+// The cascades that measure confidence in nats: H is the entropy of an untempered row. As in cascade.hpp, pi = p where
+// the rule defers, else q; ties do not defer. Narasimhan et al. 2025 (arXiv:2405.19261); bild: Kim et al. 2023
+// (2302.07863).
 #pragma once
 #include <specagg/policy/policy.hpp>
 
@@ -9,6 +10,7 @@ SPECAGG_BEGIN
 // Defer iff H(q) > alpha.
 struct chow_log {
   double alpha = 0;
+  constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
@@ -19,6 +21,7 @@ struct chow_log {
 // Defer iff H(p) < H(q) - alpha.
 struct diff_log {
   double alpha = 0;
+  constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
@@ -30,6 +33,7 @@ struct diff_log {
 // Defer iff H(p) < H(q) - alpha TV(p, q).
 struct opt_log {
   double alpha = 0;
+  constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
@@ -42,6 +46,7 @@ struct opt_log {
 // Defer iff the cross-entropy -sum q log p exceeds alpha; it is infinite where p lacks a token of q.
 struct bild {
   double alpha = 0;
+  constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {

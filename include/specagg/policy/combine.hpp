@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collaborative decoding: the law combines the rows of all models. Fu et al. 2025, CoS (arXiv:2502.01662).
-// Those that say `unanimous` are coordinatewise increasing and 1-homogeneous before normalisation: models that agree on a
-// token under shared noise have found the combined token, whatever the weights (verify/coupled.hpp).
+// Those that say `unanimous` are coordinatewise increasing and 1-homogeneous before normalisation: models that agree on
+// a token under shared noise have found the combined token, whatever the weights (verify/coupled.hpp).
 #pragma once
 #include <array>
 
@@ -33,32 +33,6 @@ struct ensemble {
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     return mixture<2>{{lambda, 1 - lambda}}.bind(rows);
-  }
-};
-
-// pi = norm(min_k p^k); undefined if no token has mass in every row.
-template <std::size_t N = 2>
-struct minimum {
-  static constexpr bool reads_confidence = false, unanimous = true;
-
-  template <class Rows>
-  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    return normalised(rows, [](auto at) {
-      return fold_models<N>(at, [](std::size_t k, auto x, auto least) { return k + 1 == N ? x : min(x, least); });
-    });
-  }
-};
-
-// pi = norm(max_k p^k).
-template <std::size_t N = 2>
-struct maximum {
-  static constexpr bool reads_confidence = false, unanimous = true;
-
-  template <class Rows>
-  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    return normalised(rows, [](auto at) {
-      return fold_models<N>(at, [](std::size_t k, auto x, auto most) { return k + 1 == N ? x : max(x, most); });
-    });
   }
 };
 

@@ -8,8 +8,8 @@
 SPECAGG_BEGIN
 
 // On rows: pi = norm(prod_k (p^k)^weight[k]). A token that a row of positive weight lacks has no mass, nor has one with
-// p(v) < plausibility * max p, p being the last row (Li et al. 2023, arXiv:2210.15097); a token that only a row of negative
-// weight lacks has infinite weight: pi is undefined. 0 * (-inf) = 0.
+// p(v) < plausibility * max p, p being the last row (Li et al. 2023, arXiv:2210.15097); a token that only a row of
+// negative weight lacks has infinite weight: pi is undefined. 0 * (-inf) = 0.
 template <std::size_t N>
 struct log_linear {
   std::array<double, N> weight;
@@ -32,8 +32,7 @@ struct log_linear {
   }
 };
 
-// softmax(lambda l_q + (1 - lambda) l_p), lambda any number: norm(q^lambda p^(1-lambda)).
-// lambda > 1 extrapolates from p to q: decoding-time realignment (DeRa, Liu et al. 2024, arXiv:2402.02992).
+// softmax(lambda l_q + (1 - lambda) l_p), any lambda; lambda > 1 is realignment (DeRa, Liu et al. 2024, arXiv:2402.02992).
 struct geometric {
   double lambda = 0.5;
   static constexpr bool reads_confidence = false;

@@ -5,8 +5,8 @@
 
 SPECAGG_BEGIN
 
-// pi is the lossy law with exact beta whose alpha spends the budget: KL(p || pi) = kl, found by bisection (every step is
-// lossy's own iteration and one more sum: about 40 times the cost of a lossy row). pi = q if KL(p || q) <= kl.
+// pi is the lossy law with exact beta whose alpha spends the budget: KL(p || pi) = kl, found by bisection (every step
+// is lossy's own iteration and one more sum: about 40 times the cost of a lossy row). pi = q if KL(p || q) <= kl.
 struct mentored {
   double kl = 0;
   static constexpr bool reads_confidence = false;

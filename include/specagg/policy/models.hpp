@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of any number of models at one position, for policies that combine them: model<K>(at) is token v's probability
-// in row K. A pair (q, p) is the case of two: model 0 is q, model 1 is p.
+// The rows of any number of models at one position, for policies that combine them: model<K>(at) is token v's
+// probability in row K. A pair (q, p) is the case of two: model 0 is q, model 1 is p.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -42,7 +42,8 @@ SPECAGG_FUNCTION SPECAGG_INLINE auto fold_models(const At& at, const F& f) {
     V sum(0);
     ((sum = f(N - 1 - I, model<N - 1 - I>(at), sum)), ...);
     return sum;
-  }(std::make_index_sequence<N>());
+  }
+  (std::make_index_sequence<N>());
 }
 
 // The normalised rows of N models at one position and the passes over them.
@@ -76,9 +77,8 @@ class model_rows {
     }
   };
   block open(std::size_t begin, std::size_t count) const {
-    return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return block{{rows_[I].open(begin, count)...}};
-    }(std::make_index_sequence<N>());
+    return [&]<std::size_t... I>(std::index_sequence<I...>) { return block{{rows_[I].open(begin, count)...}}; }
+    (std::make_index_sequence<N>());
   }
 
  private:

@@ -9,6 +9,7 @@ SPECAGG_BEGIN
 // r(v) = 1 iff q(v) < max p - alpha.
 struct token_v1 {
   double alpha = 0;
+  constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
@@ -21,6 +22,7 @@ struct token_v1 {
 // r(v) = 1 iff p(v) < max p - alpha.
 struct token_v2 {
   double alpha = 0;
+  constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
@@ -33,6 +35,7 @@ struct token_v2 {
 // r(v) = 1 iff p(v) < (1 - alpha) max p.
 struct token_v3 {
   double alpha = 0;
+  constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {

@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block verification towards any target law: the draft is judged as a whole. The same law as token verification, and never
-// fewer accepted tokens in expectation. Sun et al. 2024, Block Verification Accelerates Speculative Decoding
+// Block verification towards any target law: the draft is judged as a whole. The same law as token verification, and
+// never fewer accepted tokens in expectation. Sun et al. 2024, Block Verification Accelerates Speculative Decoding
 // (arXiv:2403.10444), for pi = p; the proof uses of p only that it sums to 1.
 #pragma once
 #include <specagg/verify/verify.hpp>
 
 SPECAGG_BEGIN
 
-//   w[0] = 1;  w[i] = min(1, w[i-1] pi_i(y_i) / q_i(y_i))                                   the claim on the first i tokens
+//   w[0] = 1;  w[i] = min(1, w[i-1] pi_i(y_i) / q_i(y_i))      the claim on i tokens
 //   h[i] = S / (S + 1 - w[i]),  S = sum_v (w[i] pi_{i+1}(v) - q_{i+1}(v))+ ;  h[g] = w[g]
-//   tau  = the largest i with U_i < h[i], else 0: so many tokens are kept; then a bonus, or norm((w pi - q)+) at tau + 1
+//   tau  = the largest i with U_i < h[i], else 0: so many are kept; then a bonus, or norm((w pi - q)+) at tau + 1
 //
 // Arguments as for verify_token, but the rows may be asked for several times each, and scratch is verify_scratch(V, g)
-// doubles. The coins are looked at from the last to the first, so a draft that is kept whole costs no pass for h. Claims
-// are doubles; with rows of floats S has a relative error of 2e-6. A defective row ends the draft before it: the prefix is
-// verified as a shorter draft, and the defect is reported if all of it was kept.
+// doubles. The coins are looked at from the last to the first, so a draft that is kept whole costs no pass for h.
+// Claims are doubles; with rows of floats S has a relative error of 2e-6. A defective row ends the draft before it: the
+// prefix is verified as a shorter draft, and the defect is reported if all of it was kept.
 template <class Policy, class QRows, class PRows, Chooser C>
-verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser, std::span<emission> out,
-                     std::span<double> scratch, std::span<overlap> overlaps = {}) {
+verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser,
+                     std::span<emission> out, std::span<double> scratch, std::span<overlap> overlaps = {}) {
   verdict result;
-  if (!valid(policy)) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, overlaps)) return result.why = status::invalid_parameter, result;
   std::size_t g = drafted.size();
+  if (scratch.size() < g + 1) return result.why = status::invalid_parameter, result;
   const std::span<double> claim = scratch.last(g + 1), sums = scratch.first(scratch.size() - claim.size());
-  const auto moment_of = [&](stream use, std::size_t j) { return moment{use, std::uint32_t(drafted.start + j), drafted.start}; };
+  const auto moment_of = [&](stream use, std::size_t j) {
+    return moment{use, std::uint32_t(drafted.start + j), drafted.start};
+  };
 
   status defect = status::ok;
   claim[0] = 1;
@@ -55,7 +58,9 @@ verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const
   }
   result.accepted = result.emitted = tau;
   if (tau == g) {
-    result.why = defect != status::ok ? defect : detail::draw_bonus(drafted, g, policy, q_rows, p_rows, chooser, sums, out, result);
+    result.why = defect != status::ok
+                     ? defect
+                     : detail::draw_bonus(drafted, g, policy, q_rows, p_rows, chooser, sums, out, result);
     return result;
   }
   emission e = out[tau];  // says whether the token that is replaced came from q

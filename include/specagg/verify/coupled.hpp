@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coupled verification: draft and target are drawn with the same noise, y = argmin E/q and x = argmin E/pi, and the draft is
-// kept while they agree. Daliri, Musco, Suresh 2024 (arXiv:2408.07978).
+// Coupled verification: draft and target are drawn with the same noise, y = argmin E/q and x = argmin E/pi, and the
+// draft is kept while they agree. Daliri, Musco, Suresh 2024 (arXiv:2408.07978).
 //
 // x has exactly the law pi, and is a function of (seed, request, position, pi) alone: no draft, batch, network delay or
-// number of drafted tokens can change a token. They agree with probability sum_i 1 / sum_j max(pi_j/pi_i, q_j/q_i), which
-// is at least (1 - TV) / (1 + TV). For pi = p no row of the draft is needed.
+// number of drafted tokens can change a token. They agree with probability sum_i 1 / sum_j max(pi_j/pi_i, q_j/q_i),
+// which is at least (1 - TV) / (1 + TV). For pi = p no row of the draft is needed.
 #pragma once
 #include <array>
 
@@ -26,6 +26,7 @@ class shared_noise {
 // block or residual verification of it is biased, and a coupled verification of any other draft accepts too little.
 struct coupled_draft {
   draft drafted;
+  constexpr explicit coupled_draft(const draft& d) : drafted(d) {}
 };
 
 // A token's score in the race: its weight over its noise. The largest wins.
@@ -38,10 +39,11 @@ constexpr bool before(const contender& a, const contender& b) {
   return a.score > b.score || (a.score == b.score && a.token < b.token);
 }
 
-// The best token that comes after `last` in that order (the winner, by default), weights f(at) of the rows. no_token if no
-// other has weight. One pass; each token with weight costs a logarithm.
+// The best token that comes after `last` in that order (the winner, by default), weights f(at) of the rows. no_token if
+// no other has weight. One pass; each token with weight costs a logarithm.
 template <class Rows, class F>
-contender race(const Rows& rows, F f, const shared_noise& noise, std::uint32_t position, contender last = {no_token, infinity}) {
+contender race(const Rows& rows, F f, const shared_noise& noise, std::uint32_t position,
+               contender last = {no_token, infinity}) {
   using V = vec<typename Rows::value_type, 16>;
   contender best;
   for (std::size_t begin = 0; begin < rows.size(); begin += block_size) {
@@ -64,16 +66,18 @@ contender race(const Rows& rows, F f, const shared_noise& noise, std::uint32_t p
 // How a coupled draft is drawn from a normalised row.
 template <Row R>
 token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
-  return race(row, [](auto v) { return v; }, noise, position).token;
+  return race(
+             row, [](auto v) { return v; }, noise, position)
+      .token;
 }
 
 // Arguments as for verify_token; no chooser and no scratch. q_rows is used only if the policy reads the draft.
 template <class Policy, class QRows, class PRows>
-verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows, PRows&& p_rows, const Policy& policy, const shared_noise& noise,
-                       std::span<emission> out) {
+verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
+                       const shared_noise& noise, std::span<emission> out) {
   const draft& drafted = coupled.drafted;
   verdict result;
-  if (!valid(policy)) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, {})) return result.why = status::invalid_parameter, result;
   const std::size_t g = drafted.size();
   for (std::size_t j = 0; j < g || (j == g && drafted.bonus && !drafted.ends_text(g)); ++j) {
     emission e;
@@ -98,30 +102,40 @@ verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows, PRows&& p_r
 // What would be biased does not compile.
 template <class... Other>
 verdict verify_token(const coupled_draft&, Other&&...) {
-  static_assert(sizeof...(Other) > 999, "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
+  static_assert(
+      sizeof...(Other) > 999,
+      "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
   return {};
 }
 template <class... Other>
 verdict verify_block(const coupled_draft&, Other&&...) {
-  static_assert(sizeof...(Other) > 999, "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
+  static_assert(
+      sizeof...(Other) > 999,
+      "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
   return {};
 }
 template <class... Other>
 verdict verify_match(const coupled_draft&, Other&&...) {
-  static_assert(sizeof...(Other) > 999, "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
+  static_assert(
+      sizeof...(Other) > 999,
+      "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
   return {};
 }
 template <class... Other>
 verdict verify_coupled(const draft&, Other&&...) {
-  static_assert(sizeof...(Other) > 999, "specagg: this draft was not drawn with the shared noise; verify_token, verify_block or verify_match judge it");
+  static_assert(
+      sizeof...(Other) > 999,
+      "specagg: this draft was not drawn with the shared noise; verify_token, verify_block or verify_match judge it");
   return {};
 }
 
-// ---- several sites ---------------------------------------------------------------------------------------------------
+// ---- several sites
+// ---------------------------------------------------------------------------------------------------
 
 // The winner that all sites have, or no_token. For a combiner that is `unanimous` (coordinatewise increasing and
-// 1-homogeneous: mixtures, power means, geometric means with weights >= 0, min, max) it is the combined winner, whatever
-// the weights: if i wins everywhere then p^k_j <= t_j p^k_i with t_j = E_j / E_i, and F keeps such inequalities.
+// 1-homogeneous: mixtures, power means, geometric means with weights >= 0, min, max) it is the combined winner,
+// whatever the weights: if i wins everywhere then p^k_j <= t_j p^k_i with t_j = E_j / E_i, and F keeps such
+// inequalities.
 template <class Tokens>
 token_id unanimous(const Tokens& winners) {
   token_id all = no_token;
@@ -133,8 +147,8 @@ token_id unanimous(const Tokens& winners) {
 }
 
 // The combined winner argmin E / F(p^1 .. p^n) for sites that cannot see each other's rows. In turn each site names its
-// next best (id, score) and the others answer with their own score of that id; a combined score F(scores) is then exact,
-// and no token not yet named can beat F(last score named by each): the best named one that does is the winner.
+// next best (id, score) and the others answer with their own score of that id; a combined score F(scores) is then
+// exact, and no token not yet named can beat F(last score named by each): the best named one that does is the winner.
 //   next(site, last)    the site's best contender after `last`; no_token when it has none left
 //   score(site, token)  the site's score of a token
 //   combine(scores)     F, `unanimous`, of N doubles

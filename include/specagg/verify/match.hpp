@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact-match verification: draw z ~ pi at every position and go on while it is the drafted token. What other engines call
-// "sample and match": right for greedy decoding; otherwise it accepts with probability sum q pi, less than 1 - TV(q, pi).
+// Exact-match verification: draw z ~ pi at every position and go on while it is the drafted token. What other engines
+// call "sample and match": right for greedy decoding; otherwise it accepts with probability sum q pi, less than 1 -
+// TV(q, pi).
 #pragma once
 #include <specagg/verify/verify.hpp>
 
@@ -9,10 +10,10 @@ SPECAGG_BEGIN
 // Arguments as for verify_token. q_rows is used only if the policy reads the draft, or overlaps are wanted (whose
 // `acceptance` is sum q pi here, and `ratio` is pi(y)).
 template <class Policy, class QRows, class PRows, Chooser C>
-verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser, std::span<emission> out,
-                     std::span<double> scratch, std::span<overlap> overlaps = {}) {
+verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser,
+                     std::span<emission> out, std::span<double> scratch, std::span<overlap> overlaps = {}) {
   verdict result;
-  if (!valid(policy)) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, overlaps)) return result.why = status::invalid_parameter, result;
   const std::size_t g = drafted.size();
   bool deciding = true;
   for (std::size_t j = 0; j < g && (deciding || !overlaps.empty()); ++j) {
@@ -30,7 +31,8 @@ verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const
     }
     emission e;
     result.why = detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-      return detail::draw_token(rows, pi, pi, {stream::residual, std::uint32_t(drafted.start + j), drafted.start}, chooser, scratch, e);
+      return detail::draw_token(rows, pi, pi, {stream::residual, std::uint32_t(drafted.start + j), drafted.start},
+                                chooser, scratch, e);
     });
     if (result.why != status::ok) return result;
     deciding = e.token == y;

@@ -23,7 +23,7 @@ template <class Policy, class QRows, class PRows, Chooser C>
 verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser,
                      std::span<emission> out, std::span<double> scratch, std::span<overlap> overlaps = {}) {
   verdict result;
-  if (!valid(policy)) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, overlaps)) return result.why = status::invalid_parameter, result;
   const std::size_t g = drafted.size();
   bool deciding = true;  // behind a rejection only overlaps are computed
 

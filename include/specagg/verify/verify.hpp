@@ -82,13 +82,22 @@ SPECAGG_INLINE double number(V x) {
 
 namespace detail {
 
+// What stands before every verification: parameters in range, room for every result.
+template <class Policy>
+bool usable(const draft& drafted, const Policy& policy, std::span<const emission> out, std::span<overlap> overlaps) {
+  const std::size_t g = drafted.size();
+  std::ranges::fill(overlaps, overlap{});
+  return valid(policy) && out.size() >= g + drafted.bonus && (overlaps.empty() || overlaps.size() >= g);
+}
+
 // f(rows, pi) for the pair of rows number j, normalised, and the law bound to them; or what is wrong with them.
 template <class Policy, class QRows, class PRows, class F>
 status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
   constexpr bool confidence = reads_confidence<Policy>;
   auto q = row_number(q_rows, j);
   auto p = row_number(p_rows, j);
-  static_assert(TargetPolicy<Policy, typename decltype(p)::value_type>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+  static_assert(TargetPolicy<Policy, typename decltype(p)::value_type>,
+                "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
   if (q.size() != p.size()) return status::vocabulary_mismatch;
   if (const status s = q.normalise(confidence); s != status::ok) return s;
   if (const status s = p.normalise(confidence); s != status::ok) return s;
@@ -126,12 +135,15 @@ judgement judge(const Rows& rows, const Pi& pi, token_id y) {
 }
 template <class Rows, class Pi>
 overlap measure(const Rows& rows, const Pi& pi, const judgement& d) {
-  return {rows.sum([&](auto at) { return min(at.q, pi(at)); }), d.t > 0 ? (d.w < d.t ? d.w / d.t : 1) : double(d.w > 0)};
+  return {rows.sum([&](auto at) { return min(at.q, pi(at)); }),
+          d.t > 0 ? (d.w < d.t ? d.w / d.t : 1) : double(d.w > 0)};
 }
 
 // The token drawn from `weight` for one position and its log-probabilities, or why there is none.
 template <class Rows, class Pi, class Weight, Chooser C>
-status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m, C& chooser, std::span<double> scratch, emission& out) {
+status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m, C& chooser, std::span<double> scratch,
+                  emission& out) {
+  if (scratch.size() < block_count(rows.size())) return status::invalid_parameter;
   const auto w = weigh(rows, weight, scratch);
   if (!(w.total < std::numeric_limits<double>::infinity())) return status::undefined_target;  // NaN too
   const token_id z = w.total > 0 ? chooser.draw(m, w) : no_token;
@@ -140,10 +152,11 @@ status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m
   out.token = z, out.log_pi = log(number(pi(seen))), out.log_p = log(number(seen.p));
   return status::ok;
 }
-// The token that replaces a rejected one: from norm((claim pi - q)+); from pi itself if the draft was not drawn from q, or
-// if that weight is nowhere positive.
+// The token that replaces a rejected one: from norm((claim pi - q)+); from pi itself if the draft was not drawn from q,
+// or if that weight is nowhere positive.
 template <class Rows, class Pi, Chooser C>
-status draw_residual(const Rows& rows, const Pi& pi, double claim, moment m, C& chooser, std::span<double> scratch, emission& out) {
+status draw_residual(const Rows& rows, const Pi& pi, double claim, moment m, C& chooser, std::span<double> scratch,
+                     emission& out) {
   out.from = origin::residual;
   if (out.why == status::ok) {
     const auto left = [&](auto at) { return positive(fma(claim, pi(at), -at.q)); };
@@ -153,12 +166,13 @@ status draw_residual(const Rows& rows, const Pi& pi, double claim, moment m, C& 
 }
 // The token after a draft of g accepted ones; nothing if none is wanted.
 template <class Policy, class QRows, class PRows, Chooser C>
-status draw_bonus(const draft& drafted, std::size_t g, const Policy& policy, QRows& q_rows, PRows& p_rows, C& chooser, std::span<double> scratch,
-                  std::span<emission> out, verdict& result) {
+status draw_bonus(const draft& drafted, std::size_t g, const Policy& policy, QRows& q_rows, PRows& p_rows, C& chooser,
+                  std::span<double> scratch, std::span<emission> out, verdict& result) {
   if (!drafted.bonus || drafted.ends_text(g)) return status::ok;
   emission e{.from = origin::bonus};
   const status s = with_target_law(policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
-    return draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(drafted.start + g), drafted.start}, chooser, scratch, e);
+    return draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(drafted.start + g), drafted.start}, chooser, scratch,
+                      e);
   });
   if (s == status::ok) out[result.emitted++] = e;
   return s;
@@ -167,6 +181,8 @@ status draw_bonus(const draft& drafted, std::size_t g, const Policy& policy, QRo
 }  // namespace detail
 
 // Doubles of scratch that a verifier needs for rows of V tokens and drafts of gamma.
-constexpr std::size_t verify_scratch(std::size_t vocabulary, std::size_t gamma = 0) { return block_count(vocabulary) + gamma + 1; }
+constexpr std::size_t verify_scratch(std::size_t vocabulary, std::size_t gamma = 0) {
+  return block_count(vocabulary) + gamma + 1;
+}
 
 SPECAGG_END

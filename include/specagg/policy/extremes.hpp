@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The smallest and the largest of the models' probabilities, normalised. Unanimous, as in combine.hpp.
+#pragma once
+#include <specagg/policy/models.hpp>
+
+SPECAGG_BEGIN
+
+// pi = norm(min_k p^k); undefined if no token has mass in every row.
+template <std::size_t N = 2>
+struct minimum {
+  static constexpr bool reads_confidence = false, unanimous = true;
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    return normalised(rows, [](auto at) {
+      return fold_models<N>(at, [](std::size_t k, auto x, auto least) { return k + 1 == N ? x : min(x, least); });
+    });
+  }
+};
+
+// pi = norm(max_k p^k).
+template <std::size_t N = 2>
+struct maximum {
+  static constexpr bool reads_confidence = false, unanimous = true;
+
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
+    return normalised(rows, [](auto at) {
+      return fold_models<N>(at, [](std::size_t k, auto x, auto most) { return k + 1 == N ? x : max(x, most); });
+    });
+  }
+};
+
+SPECAGG_END
