@@ -8,6 +8,7 @@
 #include <specagg/error.hpp>
 
 #include "generate.hpp"
+#include "plan.hpp"
 #include "policies.hpp"
 
 namespace {
@@ -45,6 +46,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   cli::generate_options generate;
   add_generate(app, generate);
+  cli::add_plan(app);
   try {
     app.parse(argc, argv);
     return 0;

@@ -25,3 +25,9 @@
 #include <specagg/logit_source.hpp>
 #include <specagg/decode/speculative.hpp>
 #include <specagg/decode/stop.hpp>
+#include <specagg/plan/acceptance.hpp>
+#include <specagg/plan/speedup.hpp>
+#include <specagg/plan/draft_length.hpp>
+#include <specagg/plan/link.hpp>
+#include <specagg/plan/dragon.hpp>
+#include <specagg/plan/profiler.hpp>
