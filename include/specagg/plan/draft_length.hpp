@@ -104,12 +104,12 @@ struct acceptance_predictor {
 //   verify; c.observe(overlaps of the g drafted positions, tokens emitted, cost of the round);
 // The rule above needs the row of token k, which costs a draft step. With R = prod a_j of the tokens kept so far it
 // falls into two: `another` before the step, over the rows seen: E max(0, R a - rho (verify + link)) >= rho draft; and
-// `keep` after it: R a_k >= rho (verify + link). So a round may end with a row that nothing is drawn from. rho: tokens
-// over cost of the last rounds, fading by 1 in 100; it starts with 4 rounds of the best fixed draft at acceptance 0.65.
-// Every 32nd round drafts a token whatever the rule says: where drafting does not pay, that keeps the predictor
-// informed, and costs at most 1 %. Plain numbers, exactly rounded operations: the same costs give the same drafts on
-// every machine. With the bundled models (temperature 0.8, 10^4 tokens, 13 settings of costs) tokens per cost were 99.4
-// to 102.7 % of the best fixed gamma's, from max q.
+// `keep` after it: R a_k >= rho (verify + link). So a round may end with a row that nothing is drawn from.
+// rho: tokens over cost of the last rounds, fading by 1 in 100; it starts with 4 rounds of the best fixed draft at
+// acceptance 0.65. Every 32nd round drafts a token whatever the rule says: where drafting does not pay, that keeps the
+// predictor informed, for 1/32 of what a drafted token costs. Plain numbers, exactly rounded operations: the same costs
+// give the same drafts on every machine. With the bundled models (temperatures 0.8 and 1, about 10^4 tokens, 13
+// settings of costs) tokens per cost were 99.1 to 102.7 % of the best fixed gamma's, confidence being max q.
 struct draft_length_controller {
   static constexpr std::size_t most = 64;  // drafted a round; `another` is false from there
   draft_costs cost;
