@@ -9,6 +9,7 @@
 
 #include "generate.hpp"
 #include "law.hpp"
+#include "plan.hpp"
 #include "policies.hpp"
 
 namespace {
@@ -86,6 +87,7 @@ int main(int argc, char** argv) {
   cli::law_options law;
   add_generate(app, generate);
   add_law(app, law);
+  cli::add_plan(app);
   try {
     app.parse(argc, argv);
     return 0;

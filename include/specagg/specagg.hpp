@@ -37,3 +37,9 @@
 #include <specagg/decode/collaborative.hpp>
 #include <specagg/decode/cascade.hpp>
 #include <specagg/decode/stop.hpp>
+#include <specagg/plan/acceptance.hpp>
+#include <specagg/plan/speedup.hpp>
+#include <specagg/plan/draft_length.hpp>
+#include <specagg/plan/link.hpp>
+#include <specagg/plan/dragon.hpp>
+#include <specagg/plan/profiler.hpp>

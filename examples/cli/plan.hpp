@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace cli {
+
+// specagg plan cos|speculative|dssd|dragon: the closed forms of include/specagg/plan.
+// Throws specagg::error for parameters out of range.
+void add_plan(CLI::App& app);
+
+}  // namespace cli

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// specagg plan: what it prints, and one clear line with status 2 for what it cannot use.
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/catch.hpp"
+
+namespace {
+
+struct ran {
+  int status;
+  std::string out;  // stdout and stderr
+};
+ran plan(const std::string& arguments) {
+  const std::string command = std::string(SPECAGG_CLI) + " plan " + arguments + " 2>&1 </dev/null";
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe);
+  ran r{-1, {}};
+  std::array<char, 4096> buffer;
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) r.out.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return r;
+}
+nlohmann::json json(const std::string& arguments) {
+  const ran r = plan(arguments + " --json");
+  INFO(r.out);
+  REQUIRE(r.status == 0);
+  return nlohmann::json::parse(r.out);
+}
+// The texts stand in the output in this order.
+void prints(const std::string& arguments, std::initializer_list<const char*> texts) {
+  const ran r = plan(arguments);
+  INFO(arguments << "\n" << r.out);
+  CHECK(r.status == 0);
+  std::size_t at = 0;
+  for (const char* text : texts) {
+    INFO(text);
+    at = r.out.find(text, at);
+    REQUIRE(at != std::string::npos);
+    at += std::string(text).size();
+  }
+}
+void refuses(const std::string& arguments, std::initializer_list<const char*> words) {
+  const ran r = plan(arguments);
+  INFO(arguments << "\n" << r.out);
+  CHECK(r.status == 2);
+  CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
+  for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("plan dssd prints Table 1 of its paper, all 24 cells") {
+  prints("dssd",
+         {"a = 0.5", "a = 0.6", "a = 0.7", "a = 0.8", "a = 0.9", "a = 0.99",
+          "2  0.75 (26.00 ms)  0.64 (25.12 ms)  0.51 (24.08 ms)  0.36 (22.88 ms)  0.19 (21.52 ms)  0.02 (20.16 ms)\n",
+          "4  0.94 (27.50 ms)  0.87 (26.96 ms)  0.76 (26.08 ms)  0.59 (24.72 ms)  0.34 (22.75 ms)  0.04 (20.32 ms)\n",
+          "6  0.98 (27.88 ms)  0.95 (27.63 ms)  0.88 (27.06 ms)  0.74 (25.90 ms)  0.47 (23.75 ms)  0.06 (20.47 ms)\n",
+          "8  1.00 (27.97 ms)  0.98 (27.87 ms)  0.94 (27.54 ms)  0.83 (26.66 ms)  0.57 (24.56 ms)  0.08 (20.62 ms)\n"});
+  const auto j = json("dssd");
+  REQUIRE(j["table"].size() == 24);
+  for (const auto& cell : j["table"])
+    CHECK(double(cell["t_comm_ms"]) ==
+          Approx(20 + 8 * (1 - std::pow(double(cell["acceptance"]), double(cell["gamma"])))).epsilon(1e-13));
+}
+TEST_CASE("plan dssd --schemes counts the bytes of each split") {
+  prints("dssd --schemes --gamma 4 --acceptance 0.8",
+         {"dsd", "400016", "dssd", "24", "shared-noise", "16", "quantised"});
+  const auto j = json("dssd --vocabulary 32000 --gamma 4 --acceptance 0.8");
+  REQUIRE(j["schemes"].size() == 4);
+  CHECK(j["schemes"][3]["bytes_up"] == 84);  // 4 x (an id and 134.8 bits)
+  CHECK(double(j["schemes"][1]["speedup"]) > double(j["schemes"][0]["speedup"]));
+}
+TEST_CASE("plan cos prints the three check values, or one setting") {
+  prints("cos", {"1,1", "1.774", "1,1", "1.667", "5,1", "2.694"});
+  const auto j = json("cos --acceptance 0.8 --gamma 5,1 --c 0.1");
+  REQUIRE(j["settings"].size() == 1);
+  const auto& s = j["settings"][0];
+  CHECK(double(s["speedup"]) == Approx(2.694).margin(5e-4));
+  CHECK(double(s["pi_d"]) + double(s["pi_p"]) + double(s["pi_q"]) == Approx(1));
+  const auto e = json("cos --tv 0.4 --lambda 0.3")["settings"][0];
+  CHECK(double(e["a_q"]) == Approx(0.72));
+  CHECK(double(e["a_p"]) == Approx(0.88));
+}
+TEST_CASE("plan dragon prints the check values") {
+  prints("dragon", {"0.50  0.50", "0.4181", "0.4500", "0.90  0.50", "0.3731", "0.4500"});
+  const auto j = json("dragon --a-l 0.5 --a-r 0.5");
+  const auto& s = j["settings"][0];
+  CHECK(double(s["exact_l"]) == Approx(0.4181).margin(6e-5));
+  CHECK(double(s["eq7_l"]) == Approx(0.45));
+  CHECK(double(s["eq7_l"]) - double(s["eq7_r"]) == Approx(double(s["eq8"])));
+  CHECK(double(s["simulated_l"]) == Approx(double(s["exact_l"])).epsilon(0.01));
+  CHECK(double(s["moving"]) < double(s["simulated_l"]));
+  CHECK(s["side_exact"] == "l");
+  // Synchronous: look-ahead 1.
+  CHECK(double(json("dragon --look-ahead 1 --a-l 0.5")["settings"][0]["simulated_l"]) == Approx(0.65).epsilon(1e-3));
+}
+TEST_CASE("plan speculative finds the best gamma") {
+  const auto j = json("speculative");
+  CHECK(j["best_gamma"] == 6);
+  CHECK(double(j["best_speedup"]) == Approx((1 - std::pow(0.8, 7)) / 0.2 / 1.6));
+  CHECK(j["rows"].size() == 13);
+  CHECK(json("speculative --acceptance 0.9,0.8,0.7,0.2 --d 0.05")["best_gamma"] == 3);
+  CHECK(json("speculative --d 2")["best_gamma"] == 0);
+  CHECK(double(json("speculative --law-reads-draft")["best_speedup"]) < double(j["best_speedup"]));
+  prints("speculative", {"gamma", "best"});
+}
+TEST_CASE("every plan has --help") {
+  for (const char* command : {"--help", "cos --help", "speculative --help", "dssd --help", "dragon --help"}) {
+    const ran r = plan(command);
+    CHECK(r.status == 0);
+    CHECK(r.out.find("--help") != std::string::npos);
+  }
+  CHECK(plan("dssd --help").out.find("CN2025108856278") != std::string::npos);
+}
+TEST_CASE("plan refuses what it cannot use in one line, with status 2") {
+  refuses("", {"subcommand"});
+  refuses("nonsense", {"subcommand"});
+  refuses("cos --acceptance 1.5", {"plan cos", "--acceptance", "1.5", "[0, 1]"});
+  refuses("cos --acceptance many", {"--acceptance"});
+  refuses("cos --gamma 0", {"--gamma", "[1,"});
+  refuses("cos --gamma -1", {"--gamma"});
+  refuses("cos --c -1", {"--c", "[0, inf)"});
+  refuses("cos --v 0", {"--v"});
+  refuses("cos --lambda 0.3", {"--lambda", "--tv"});
+  refuses("cos --tv 2", {"--tv"});
+  refuses("speculative --c nan", {"--c", "nan"});
+  refuses("speculative --d -1", {"--d"});
+  refuses("speculative --most 100000", {"--most"});
+  refuses("dssd --acceptance 0.5,nan", {"--acceptance", "nan"});
+  refuses("dssd --rate 0", {"--rate"});
+  refuses("dssd --vocabulary inf", {"--vocabulary"});
+  refuses("dssd --kept 0", {"--kept"});
+  refuses("dragon --a-l -0.1", {"plan dragon", "--a-l"});
+  refuses("dragon --correlation -2", {"--correlation", "[-1, 1]"});
+  refuses("dragon --look-ahead 65", {"--look-ahead", "64"});
+  refuses("dragon --c-l 0 --c-r 0", {"--c-l"});
+  refuses("dragon --t-l inf", {"--t-l"});
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/plan/draft_length.hpp>
+
+#include <cmath>
+#include <type_traits>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+
+using namespace specagg;
+
+namespace {
+
+// A text for the controller: the row at each position has a confidence, somewhat like its neighbour's, and a draft from
+// it is accepted with probability 0.15 + 0.8 confidence. Same text and coins for every strategy.
+struct text_world {
+  std::vector<double> confidence, coin;
+  explicit text_world(std::uint64_t seed, std::size_t size) : confidence(size), coin(size) {
+    numbers n(seed);
+    double level = 0.5;
+    for (std::size_t i = 0; i < size; ++i) {
+      level = 0.5 * level + 0.5 * n.uniform();
+      confidence[i] = n.uniform() < 0.3 ? 0.97 : level * level;
+      coin[i] = n.uniform();
+    }
+  }
+  static double acceptance(double x) { return 0.15 + 0.8 * x; }
+};
+struct outcome {
+  double tokens = 0, cost = 0, drafted = 0, rounds = 0;
+  double rate() const { return tokens / cost; }
+};
+// Drafts through the text: call(g) and keep(x) are the strategy.
+template <class Begin, class Call, class Keep, class After>
+outcome play(const plan::draft_costs& cost, const text_world& w, Begin begin, Call call, Keep keep, After after) {
+  outcome all;
+  for (std::size_t at = 0; at + 70 < w.coin.size();) {
+    begin();
+    std::vector<overlap> overlaps;
+    std::size_t steps = 0, kept = 0;
+    while (call(overlaps.size())) {
+      const double x = w.confidence[at + overlaps.size()];
+      ++steps;
+      if (!keep(x)) break;
+      overlaps.push_back({text_world::acceptance(x), text_world::acceptance(x)});
+    }
+    while (kept < overlaps.size() && w.coin[at + kept] < overlaps[kept].acceptance) ++kept;
+    const double spent = cost.round(steps, overlaps.size());
+    after(overlaps, double(kept + 1), spent);
+    at += kept + 1;
+    all.tokens += double(kept + 1), all.cost += spent, all.drafted += double(overlaps.size()), all.rounds += 1;
+  }
+  return all;
+}
+outcome play_fixed(const plan::draft_costs& cost, const text_world& w, std::size_t gamma) {
+  return play(
+      cost, w, [] {}, [=](std::size_t g) { return g < gamma; }, [](double) { return true; },
+      [](const auto&, double, double) {});
+}
+outcome play_auto(const plan::draft_costs& cost, const text_world& w, plan::draft_length_controller& c) {
+  return play(
+      cost, w, [&] { c.begin(); }, [&](std::size_t) { return c.another(); }, [&](double x) { return c.keep(x); },
+      [&](const auto& o, double tokens, double spent) { c.observe(o, tokens, spent); });
+}
+
+}  // namespace
+
+TEST_CASE("the best fixed gamma is the argmax over every gamma") {
+  numbers n(1);
+  for (int i = 0; i < 200; ++i) {
+    const double a = n.uniform(), c = n.uniform(), slope = 0.2 * n.uniform();
+    const auto v = [=](std::size_t g) { return 1 + slope * double(g) + (g > 4 ? 0.3 : 0); };
+    const auto best = plan::best_fixed_gamma(a, c, v, 20);
+    for (std::size_t g = 0; g <= 20; ++g)
+      CHECK(plan::speculative_speedup(plan::expected_tokens(a, g), double(g), c, v(g)) <= best.rate * (1 + 1e-14));
+    CHECK(plan::speculative_speedup(plan::expected_tokens(a, best.gamma), double(best.gamma), c, v(best.gamma)) ==
+          Approx(best.rate).epsilon(1e-13));
+    const auto list =
+        plan::best_fixed_draft(std::vector<double>(20, a), [&](std::size_t g) { return c * double(g) + v(g); });
+    CHECK((list.gamma == best.gamma && list.rate == best.rate));
+  }
+  CHECK(plan::best_fixed_gamma(
+            0, 0.1, [](std::size_t) { return 1.0; }, 8)
+            .gamma == 0);
+  CHECK(plan::best_fixed_gamma(
+            1, 0.1, [](std::size_t) { return 1.0; }, 8)
+            .gamma == 8);
+  CHECK(plan::best_fixed_gamma(
+            0.8, 0.1, [](std::size_t) { return 1.0; }, 20)
+            .gamma == 6);
+}
+TEST_CASE(
+    "the marginal-value rule with rho of the best policy is the best policy: policy iteration on known acceptances") {
+  // Known a_k, in 4 classes at random: the best stopping rule is a threshold on the product; no threshold beats rho's.
+  const plan::draft_costs cost{1, 0.1, 0.05, 0};
+  const auto rate = [&](double threshold) {
+    numbers n(2);
+    double tokens = 0, spent = 0;
+    for (int round = 0; round < 40000; ++round) {
+      double reached = 1;
+      std::size_t g = 0;
+      tokens += 1;
+      while (g < 64) {  // a_k is known before the step
+        const double a = 0.25 + 0.25 * double(n.below(4));
+        if (!(reached * a >= threshold)) break;
+        reached *= a, tokens += reached, ++g;
+      }
+      spent += cost.round(g, g);
+    }
+    return tokens / spent;
+  };
+  double rho = 1;
+  for (int i = 0; i < 8; ++i) rho = rate(rho * cost.token());  // worth_drafting(reached, rho, cost)
+  for (double threshold = 0.02; threshold < 1; threshold *= 1.1) CHECK(rate(threshold) <= rho * 1.001);
+  CHECK(plan::worth_drafting(rho * cost.token(), rho, cost));
+  CHECK(!plan::worth_drafting(0.999 * rho * cost.token(), rho, cost));
+}
+TEST_CASE("the predictor starts at 0.3 + 0.7 x and learns any shape, class by class") {
+  plan::acceptance_predictor p;
+  CHECK(p(0.5) == Approx(0.3 + 0.7 * 8.5 / 16));
+  CHECK(p(1) == p(0.999));
+  CHECK((p(-1) == p(0) && p(2) == p(1) && p(std::nan("")) == p(0)));
+  const auto shape = [](double x) { return x < 0.3 ? 0.9 : x < 0.6 ? 0.1 : x; };
+  numbers n(3);
+  for (int i = 0; i < 20000; ++i) {
+    const double x = n.uniform();
+    p.observe(x, shape(x));
+  }
+  for (double x = 1.0 / 32; x < 1; x += 1.0 / 16)
+    if (std::fabs(x - 0.3) > 0.05 && std::fabs(x - 0.6) > 0.05) CHECK(p(x) == Approx(shape(x)).margin(0.03));
+}
+TEST_CASE("confidence from entropy is 1 for a certain row and 0 for the uniform one") {
+  CHECK(plan::confidence_of_entropy(0, 1000) == 1);
+  CHECK(plan::confidence_of_entropy(std::log(1000.0), 1000) == Approx(0).margin(1e-7));
+  CHECK(plan::confidence_of_entropy(std::log(1000.0) / 4, 1000) == Approx(0.5));
+  CHECK(plan::confidence_of_entropy(0, 1) == 1);
+}
+TEST_CASE(
+    "the controller makes at least 99 % of the tokens per cost of the best fixed gamma, wherever that lies, often "
+    "more") {
+  double most_gained = 0;
+  const text_world w(11, 20000);
+  for (const plan::draft_costs& cost : {plan::draft_costs{1, 0.02, 0.02, 0},
+                                        {1, 0.1, 0, 0},
+                                        {1, 0.1, 0.05, 0},
+                                        {1, 0.2, 0.1, 0.05},
+                                        {1, 0.2, 0.6, 0},
+                                        {1, 0.5, 0, 0},
+                                        {3, 0.01, 0, 0},
+                                        {2e-3, 1e-4, 1e-5, 1e-5},
+                                        {1, 0, 0, 0}}) {
+    double best = 0;
+    for (std::size_t g = 0; g <= 64; g += g < 16 ? 1 : 16) best = std::max(best, play_fixed(cost, w, g).rate());
+    plan::draft_length_controller c(cost);
+    const double rate = play_auto(cost, w, c).rate();
+    INFO("draft " << cost.draft << " verify " << cost.verify << " target " << cost.target << ": best fixed " << best
+                  << ", controller " << rate);
+    CHECK(rate >= 0.99 * best);
+    most_gained = std::max(most_gained, rate / best);
+  }
+  CHECK(most_gained > 1.04);
+}
+TEST_CASE("where drafting never pays it drafts in one round of 32, and comes back when it pays") {
+  const plan::draft_costs cost{1, 1, 1, 0};
+  plan::draft_length_controller c(cost);
+  const auto idle = play_auto(cost, text_world(5, 3300), c);
+  CHECK(idle.drafted <= 130);
+  CHECK(idle.drafted >= 90);
+  c.cost = {1, 0.01, 0.01, 0};  // the costs it is told
+  const auto busy = play_auto(c.cost, text_world(6, 6000), c);
+  CHECK(busy.drafted / busy.rounds > 2);
+}
+TEST_CASE("it drafts longer behind a sure row than behind an unsure one, and never more than it has room for") {
+  plan::draft_length_controller c({1, 0.05, 0.01, 0});
+  const auto length = [&](double x) {
+    c.begin();
+    std::size_t g = 0;
+    while (c.another() && c.keep(x)) ++g;
+    return g;
+  };
+  CHECK(length(0.95) > length(0.2));
+  plan::draft_length_controller free({1, 0, 0, 0});
+  free.begin();
+  std::size_t g = 0;
+  while (free.another() && free.keep(1)) ++g;
+  CHECK(g == plan::draft_length_controller::most);
+  CHECK(!free.keep(1));
+}
+TEST_CASE("the controller is plain data: copies decide alike") {
+  static_assert(std::is_trivially_copyable_v<plan::draft_length_controller>);
+  plan::draft_length_controller a({1, 0.1, 0.05, 0});
+  play_auto(a.cost, text_world(3, 500), a);
+  auto b = a;
+  const auto x = play_auto(a.cost, text_world(4, 500), a), y = play_auto(b.cost, text_world(4, 500), b);
+  CHECK((x.tokens == y.tokens && x.cost == y.cost));
+}
