@@ -321,17 +321,19 @@ double worst_with(const row_codec& codec, Drafted drafted) {
     return dense(coded.row);
   };
   double worst = 0;
-  for (const auto& q : eighths<double>())
+  for (const auto& q : eighths<double>()) {
+    const std::vector<double> row = decoded(q);
     for (const auto& p : eighths<double>()) {
-      const auto q_model = [&](const std::vector<token_id>&) { return drafted(decoded(q), q); };
+      const auto q_model = [&](const std::vector<token_id>&) { return drafted(row, q); };
       const auto p_model = [&](const std::vector<token_id>&) { return p; };
       const auto verify = [&](const draft& d, const auto&, const auto& ps, const auto& policy, auto& chooser, auto out,
                               auto scratch) {
-        return verify_token(d, std::vector(2, decoded(q)), ps, policy, chooser, out, scratch);
+        return verify_token(d, std::vector(2, row), ps, policy, chooser, out, scratch);
       };
       const auto law = [&](const std::vector<token_id>&) { return std::vector<double>(p.begin(), p.end()); };
       worst = std::max(worst, worst_error_of_round(lossless{}, 2, q_model, p_model, verify, law));
     }
+  }
   return worst;
 }
 
