@@ -243,7 +243,7 @@ TEST_CASE("ids out of range, wrong sums, negative, infinite or NaN numbers and s
   const row_codec halves{.vocabulary = 2, .format = values::half};
   CHECK(why(halves, b(0x7800, 16), b(1, 16)) == status::ok);
   CHECK(why(halves, b(0x77ff, 16), b(1, 16)) == status::invalid_row);  // not relative to the largest
-  for (const std::uint64_t bad : {0x7801, 0x7c00, 0x7e00, 0x8000, 0xffff})
+  for (const std::uint64_t bad : {0x7801u, 0x7c00u, 0x7e00u, 0x8000u, 0xffffu})
     CHECK(why(halves, b(0x7800, 16), b(bad, 16)) == status::invalid_row);
   const row_codec counts{.vocabulary = 3, .format = values::counts, .top_k = 2, .total = 4};  // 3 + 3 * 3 rows
   CHECK(why(counts, b(11, 8)) == status::ok);
@@ -321,17 +321,19 @@ double worst_with(const row_codec& codec, Drafted drafted) {
     return dense(coded.row);
   };
   double worst = 0;
-  for (const auto& q : eighths<double>())
+  for (const auto& q : eighths<double>()) {
+    const std::vector<double> row = decoded(q);
     for (const auto& p : eighths<double>()) {
-      const auto q_model = [&](const std::vector<token_id>&) { return drafted(decoded(q), q); };
+      const auto q_model = [&](const std::vector<token_id>&) { return drafted(row, q); };
       const auto p_model = [&](const std::vector<token_id>&) { return p; };
       const auto verify = [&](const draft& d, const auto&, const auto& ps, const auto& policy, auto& chooser, auto out,
                               auto scratch) {
-        return verify_token(d, std::vector(2, decoded(q)), ps, policy, chooser, out, scratch);
+        return verify_token(d, std::vector(2, row), ps, policy, chooser, out, scratch);
       };
       const auto law = [&](const std::vector<token_id>&) { return std::vector<double>(p.begin(), p.end()); };
       worst = std::max(worst, worst_error_of_round(lossless{}, 2, q_model, p_model, verify, law));
     }
+  }
   return worst;
 }
 
