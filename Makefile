@@ -9,7 +9,8 @@ help:  ## this list
 demo:  ## decode a real prompt with the bundled models, and see where each token came from
 	@scripts/bootstrap demo
 	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli
-	@build/bin/specagg generate --compare
+	@build/bin/specagg generate --compare --temperature 0.6 --gamma 1 --policy lossless
+	@echo && build/bin/specagg generate --compare --temperature 0.6 --gamma 1 --policy token-v3:alpha=0.8
 
 test:  ## what must pass before a commit (at most 12 minutes once built)
 	@scripts/bootstrap test

@@ -281,8 +281,7 @@ TEMPLATE_TEST_CASE("ordered maps numbers to integers in their order, and back", 
   CHECK(right);
 }
 
-// ---- penalties
-// -------------------------------------------------------------------------------------------------------
+// ---- penalties ----------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -391,6 +390,7 @@ TEST_CASE("memory is never overrun: a text that outgrows it is not counted and c
   for (const token_id t : {4, 0, 4, 1, 2, 0}) text.push_back(t), processor.push(t), check();
   while (!text.empty()) text.pop_back(), processor.pop(), check();
   processor.pop();  // nothing left to undo
+  text.push_back(1), processor.push(1);
   check();
 
   std::vector<std::uint32_t> counts(5);

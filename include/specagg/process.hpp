@@ -12,8 +12,7 @@
 
 SPECAGG_BEGIN
 
-// ---- processors
-// ------------------------------------------------------------------------------------------------------
+// ---- processors ---------------------------------------------------------------------------------------------------
 
 // A processor is a function of the text so far, the draft included: it changes at every draft position, applies to q
 // and p alike, and is undone when drafts are rolled back. apply() edits a row of logits in place for the next position;
@@ -86,8 +85,7 @@ class penalties {
   std::size_t distinct_size_ = 0, size_ = 0;
 };
 
-// ---- temperature and filters
-// -----------------------------------------------------------------------------------------
+// ---- temperature and filters --------------------------------------------------------------------------------------
 
 // Applied in this order, each to the renormalised result of the one before; ties keep the lower ids.
 struct sampling {

@@ -80,8 +80,7 @@ TEST_CASE("rows of floats emit every law to 1e-6 on the 1/8 grid") {
   emits_its_law<float>("lossy, exact beta", lossy{0.25}, 1e-6);
 }
 
-// ---- mutants: the audit must find each of these well-known mistakes
-// --------------------------------------------------
+// ---- mutants: the audit must find each of these well-known mistakes -----------------------------------------------
 
 namespace {
 

@@ -19,8 +19,7 @@ using specagg::vec;
 
 namespace {
 
-// ---- inputs and hashes
-// -----------------------------------------------------------------------------------------------
+// ---- inputs and hashes --------------------------------------------------------------------------------------------
 
 class numbers {
  public:
@@ -78,8 +77,7 @@ class hash {  // 64-bit FNV-1a
   std::uint64_t h_ = 0xcbf29ce484222325u;
 };
 
-// ---- exp, log, pow
-// ---------------------------------------------------------------------------------------------------
+// ---- exp, log, pow ------------------------------------------------------------------------------------------------
 
 template <class T>
 void functions(const char* exp_name, const char* scaled_name, const char* log_name, const char* pow_name) {
@@ -105,8 +103,7 @@ void functions(const char* exp_name, const char* scaled_name, const char* log_na
   }
 }
 
-// ---- rows
-// ------------------------------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------------------------
 
 template <class T>
 std::vector<T> logits(numbers& random, std::size_t size, bool masks = true) {
@@ -214,8 +211,7 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name, co
   }
 }
 
-// ---- randomness
-// ------------------------------------------------------------------------------------------------------
+// ---- randomness ---------------------------------------------------------------------------------------------------
 
 void randomness() {
   hash uniforms("uniforms"), coins("coins"), noise("noise");
@@ -228,8 +224,7 @@ void randomness() {
   }
 }
 
-// ---- verification
-// ----------------------------------------------------------------------------------------------------
+// ---- verification -------------------------------------------------------------------------------------------------
 
 void add_verdict(hash& h, const specagg::verdict& v, std::span<const specagg::emission> out,
                  std::span<const specagg::overlap> overlaps) {

@@ -54,7 +54,7 @@ TEST_CASE("find_stop is the earliest beginning of a stop that ends behind `from`
   CHECK(found > 4000);
 }
 
-TEST_CASE("held_back is the longest end of the text that begins a stop but is not one, as looking everywhere finds it") {
+TEST_CASE("held_back is the longest end of the text that begins a stop but is not one, as looking everywhere finds") {
   numbers random(2);
   int held = 0;
   for (int round = 0; round < 20000; ++round) {

@@ -210,8 +210,9 @@ TEST_CASE(
           while (drafts.size() < ahead) {
             auto prefix = text;
             prefix.insert(prefix.end(), drafts.begin(), drafts.end());
-            drafts.push_back(draw(dense_row<double>(row(model, prefix)),
-                                  {stream::draft, std::uint32_t(prefix.size()), 0}, site, scratch));
+            const auto probabilities = row(model, prefix);
+            drafts.push_back(draw(dense_row<double>(probabilities), {stream::draft, std::uint32_t(prefix.size()), 0},
+                                  site, scratch));
           }
         };
         fill(model_l, of_l, site_l), fill(model_r, of_r, site_r);

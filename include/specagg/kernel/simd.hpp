@@ -142,8 +142,7 @@ struct mask;
 template <class T, int N>
 struct vec;
 
-// ---- one lane: plain arithmetic, also the form used inside a CUDA block
-// ----------------------------------------------
+// ---- one lane: plain arithmetic, also the form used inside a CUDA block -------------------------------------------
 
 template <class T>
 struct mask<T, 1> {
@@ -223,8 +222,7 @@ struct vec<T, 1> {
   }
 };
 
-// ---- one register
-// ----------------------------------------------------------------------------------------------------
+// ---- one register -------------------------------------------------------------------------------------------------
 
 #if SPECAGG_ISA_ID != 0
 namespace detail {
@@ -499,8 +497,7 @@ struct vec<T, N> {
 };
 #endif
 
-// ---- a pair of halves
-// ------------------------------------------------------------------------------------------------
+// ---- a pair of halves ---------------------------------------------------------------------------------------------
 
 template <class T, int N>
   requires(N > detail::native_lanes<T>)
@@ -565,8 +562,7 @@ struct vec<T, N> {
   friend SPECAGG_INLINE vec mantissa_of(vec x) { return {mantissa_of(x.lo), mantissa_of(x.hi)}; }
 };
 
-// ---- for formulas
-// ----------------------------------------------------------------------------------------------------
+// ---- for formulas -------------------------------------------------------------------------------------------------
 
 // (x)+ = max(0, x); NaN stays NaN.
 template <class T, int N>

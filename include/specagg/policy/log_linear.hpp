@@ -32,7 +32,7 @@ struct log_linear {
   }
 };
 
-// softmax(lambda l_q + (1 - lambda) l_p), any lambda; lambda > 1 is realignment (DeRa, Liu et al. 2024, arXiv:2402.02992).
+// softmax(lambda l_q + (1 - lambda) l_p), any lambda; lambda > 1 is realignment (DeRa, Liu et al. 2024, 2402.02992).
 struct geometric {
   double lambda = 0.5;
   static constexpr bool reads_confidence = false;

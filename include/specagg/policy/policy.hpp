@@ -124,8 +124,7 @@ class target_rows {
   const P& p_;
 };
 
-// ---- words for equations
-// ---------------------------------------------------------------------------------------------
+// ---- words for equations ------------------------------------------------------------------------------------------
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr bool is_finite(double x) { return x > -infinity && x < infinity; }

@@ -26,6 +26,7 @@ class shared_noise {
 // block or residual verification of it is biased, and a coupled verification of any other draft accepts too little.
 struct coupled_draft {
   draft drafted;
+  constexpr coupled_draft() = default;
   constexpr explicit coupled_draft(const draft& d) : drafted(d) {}
 };
 
@@ -129,8 +130,7 @@ verdict verify_coupled(const draft&, Other&&...) {
   return {};
 }
 
-// ---- several sites
-// ---------------------------------------------------------------------------------------------------
+// ---- several sites ------------------------------------------------------------------------------------------------
 
 // The winner that all sites have, or no_token. For a combiner that is `unanimous` (coordinatewise increasing and
 // 1-homogeneous: mixtures, power means, geometric means with weights >= 0, min, max) it is the combined winner,
