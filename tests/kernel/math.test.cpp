@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <type_traits>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
@@ -35,7 +36,10 @@ T exp_over(T x, double temperature) {
   return exp_scaled(vec<T, 1>(x), exp_scale<T>::of_temperature(temperature)).v;
 }
 
-double relative_error(long double got, long double due) { return double(std::fabs((got - due) / due)); }
+template <class Real>  // long double, or double where floats are judged
+double relative_error(std::type_identity_t<Real> got, Real due) {
+  return double(std::fabs((got - due) / due));
+}
 
 // The largest relative error over `count` arguments that `next` makes, and where it is.
 template <class T, class Next, class F, class Due>
