@@ -137,6 +137,11 @@ inline constexpr int native_lanes =
 
 }  // namespace detail
 
+#if defined(__GNUC__) && !defined(__clang__)  // g++ 12 sees whole-vector loads of short arrays in branches never taken
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Warray-bounds"
+#endif
+
 template <class T, int N>
 struct mask;
 template <class T, int N>
@@ -561,6 +566,10 @@ struct vec<T, N> {
   friend SPECAGG_INLINE vec exponent_of(vec x) { return {exponent_of(x.lo), exponent_of(x.hi)}; }
   friend SPECAGG_INLINE vec mantissa_of(vec x) { return {mantissa_of(x.lo), mantissa_of(x.hi)}; }
 };
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 // ---- for formulas -------------------------------------------------------------------------------------------------
 
