@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -14,7 +15,7 @@
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/format.hpp>
 
-#include "policies.hpp"
+#include "decoders.hpp"
 #include "terminal.hpp"
 
 namespace cli {
@@ -28,83 +29,109 @@ double seconds_since(steady_clock::time_point t) {
 
 // One model file, and one text in it.
 struct model {
+  std::string path;
   std::shared_ptr<const cpu::llama_weights> weights;
   cpu::llama session;
   cpu::tokenizer tokens;
-  model(const std::string& path, std::shared_ptr<cpu::thread_pool> pool)
-      : model(std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(path)), std::move(pool)) {}
-  model(std::shared_ptr<const cpu::llama_weights> w, std::shared_ptr<cpu::thread_pool> pool)
-      : weights(w), session(w, std::move(pool)), tokens(w->file) {}
+  model(const std::string& file, const std::shared_ptr<cpu::thread_pool>& pool)
+      : path(file),
+        weights(std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file))),
+        session(weights, pool),
+        tokens(weights->file) {}
 };
 
-// The law p by its own type: its bonus needs no row of the draft.
-template <class F>
-void with_policy(const any_policy& policy, F&& f) {
-  if (std::holds_alternative<lossless>(policy.rule)) f(lossless{});
-  else f(policy);
-}
-template <class F>
-void with_verifier(const std::string& name, std::uint64_t seed, F&& f) {
-  if (name == "token") f(token_verifier{});
-  else if (name == "block") f(block_verifier{});
-  else if (name == "match") f(match_verifier{});
-  else if (name == "coupled") f(coupled_verifier{shared_noise(seed)});
-  else throw error("--verify " + name, "", "is unknown (token, block, match, coupled are known)");
-}
-
-// What one decoding gave.
+// What one decoding gave. Of the models, the last is the target.
 struct decoded {
   std::vector<emission> emissions;
   std::string text, ended_by;
   std::size_t rounds = 0, drafted = 0, accepted = 0;
   double expected = 0;  // sum over rounds of expected_tokens
-  std::size_t target_calls = 0, draft_calls = 0;
-  double target_seconds = 0, draft_seconds = 0, total_seconds = 0, prompt_seconds = 0;
+  std::vector<metered_model> models;
+  double total_seconds = 0, prompt_seconds = 0;
+  plan::draft_costs costs;  // measured for --gamma auto
 
-  double other_seconds() const { return total_seconds - target_seconds - draft_seconds; }
-  double per_target_call() const { return double(emissions.size()) / double(std::max<std::size_t>(target_calls, 1)); }
+  std::size_t target_calls() const { return models.back().calls; }
+  double target_seconds() const { return models.back().seconds; }
+  std::size_t draft_calls() const {
+    std::size_t n = 0;
+    for (const auto& m : models) n += m.calls;
+    return n - target_calls();
+  }
+  double draft_seconds() const {
+    double t = 0;
+    for (const auto& m : models) t += m.seconds;
+    return t - target_seconds();
+  }
+  double other_seconds() const { return total_seconds - target_seconds() - draft_seconds(); }
+  double per_target_call() const { return double(emissions.size()) / double(std::max<std::size_t>(target_calls(), 1)); }
   double acceptance() const { return drafted ? double(accepted) / double(drafted) : 0; }
   double tokens_per_second() const { return double(emissions.size()) / total_seconds; }
 };
 
+double median(std::vector<double> x) {
+  std::sort(x.begin(), x.end());
+  return x.empty() ? 0 : x[x.size() / 2];
+}
+
+// Seconds of a call that appends n tokens behind what the model has seen, the median of several.
+double seconds_of_call(cpu::llama& model, token_id any, std::size_t n) {
+  const std::size_t position = model.position();
+  const std::vector<token_id> tokens(n, any);
+  std::vector<float> logits(n * model.vocab_size());
+  std::vector<double> times;
+  for (int i = 0; i < 9; ++i) {
+    const auto start = steady_clock::now();
+    if (model.extend(tokens, logits) == status::ok) times.push_back(seconds_since(start));
+    model.rollback(position);
+  }
+  return median(times);
+}
+
 // What does not change between the decodings of one command.
 struct job {
   const generate_options& options;
-  model& draft_model;
-  model& target_model;
+  std::vector<std::unique_ptr<model>>& models;  // the target is the last
   std::vector<token_id> prompt;
   std::size_t most;  // tokens to emit
 
+  const cpu::tokenizer& tokens() const { return models.back()->tokens; }
+
   // Decodes the prompt once. watch(emission, text so far) sees each token.
   template <class Watch>
-  decoded run(const any_policy& policy, std::size_t gamma, Watch&& watch) const {
+  decoded run(const decoder& d, Watch&& watch) const {
     decoded result;
-    const std::size_t vocabulary = target_model.session.vocab_size(), room = prompt.size() + most;
-    std::vector<token_id> buffer(prompt), distinct(vocabulary), history(room + gamma + 1);
-    buffer.resize(room + gamma);
+    const std::size_t vocabulary = tokens().size(), room = prompt.size() + most + d.drafts;
+    std::vector<token_id> buffer(prompt), distinct(vocabulary), history(room + 1);
+    buffer.resize(room);
     std::vector<std::uint32_t> counts(vocabulary);
     penalties processor(options.penalty, counts, distinct, history);
     for (const token_id t : prompt) processor.push(t);
     text t{buffer, prompt.size()};
     random_streams chooser(options.seed);
-    speculative_workspace<float> work(vocabulary, gamma);
 
-    // The prompt, but for its last token, goes into both caches before the clock of decoding starts.
+    // The prompt, but for its last token, goes into every cache before the clock of decoding starts.
     auto start = steady_clock::now();
-    const std::span<const token_id> before(prompt.data(), prompt.size() - 1);
-    target_model.session.rollback(0), draft_model.session.rollback(0);
-    status why = target_model.session.extend(before, {});
-    if (why == status::ok && gamma > 0) why = draft_model.session.extend(before, {});
-    if (why != status::ok) throw error("prompt", "", std::string(name(why)));
+    for (const auto& m : models) {
+      m->session.rollback(0);
+      if (const status s = m->session.extend(std::span(prompt).first(prompt.size() - 1), {}); s != status::ok)
+        throw error("prompt", "", std::string(name(s)));
+      result.models.emplace_back(m->session);
+    }
     result.prompt_seconds = seconds_since(start);
+    if (d.automatic) {
+      cpu::llama& target = models.back()->session;
+      const std::size_t many = std::min<std::size_t>(5, target.capacity() - target.position());
+      const double one = seconds_of_call(target, prompt.back(), 1);
+      result.costs = {1, seconds_of_call(models[0]->session, prompt.back(), 1) / one,
+                      many > 1 ? (seconds_of_call(target, prompt.back(), many) / one - 1) / double(many - 1) : 0};
+      result.costs.verify = std::max(0.0, result.costs.verify);
+    }
 
-    metered d(draft_model.session), m(target_model.session);
-    const decode_options decode{gamma, options.sample, target_model.tokens.eos(), gamma > 0};
     const auto accept = [&](const emission& e) {
       const std::size_t from = result.text.size();
-      result.text += target_model.tokens.piece(e.token);
+      result.text += tokens().piece(e.token);
       result.emissions.push_back(e);
-      if (e.token == decode.end_of_text) result.ended_by = "end of text";
+      if (e.token == tokens().eos()) result.ended_by = "end of text";
       if (const std::size_t stop = find_stop(result.text, from, options.stops); stop != std::string::npos) {
         result.text.resize(stop);
         result.ended_by = "stop";
@@ -112,19 +139,13 @@ struct job {
       watch(e, result);
       return result.ended_by.empty();
     };
-    const auto after_round = [&](const speculative_result& round, const auto& w) {
-      ++result.rounds, result.drafted += round.drafted, result.accepted += round.accepted;
-      result.expected += expected_tokens(std::span(w.overlaps).first(round.drafted));
+    const auto after_round = [&](std::size_t drafted, std::size_t accepted, double expected) {
+      ++result.rounds, result.drafted += drafted, result.accepted += accepted, result.expected += expected;
     };
     start = steady_clock::now();
-    with_policy(policy, [&](const auto& rule) {
-      with_verifier(options.verify, options.seed, [&](const auto& verifier) {
-        why = speculative_decode(t, most, d, m, rule, chooser, processor, decode, work, accept, after_round, verifier);
-      });
-    });
+    const status why = d.decode({t, most, options.sample, tokens().eos(), result.models, chooser, processor,
+                                 result.costs, accept, after_round});
     result.total_seconds = seconds_since(start);
-    result.target_calls = m.calls, result.target_seconds = m.seconds;
-    result.draft_calls = d.calls, result.draft_seconds = d.seconds;
     if (why != status::ok)
       throw error("decoding", fmt::format("token {}", result.emissions.size()), std::string(name(why)));
     if (result.ended_by.empty()) result.ended_by = "length";
@@ -132,48 +153,56 @@ struct job {
   }
 };
 
-double median(std::vector<double> x) {
-  std::sort(x.begin(), x.end());
-  return x[x.size() / 2];
-}
-
-// The target alone and the policy, timed in turn.
+// The target alone and the decoder, timed in turn.
 struct comparison {
   static constexpr int repeats = 5;
-  decoded alone, speculative;  // the last of each
-  double seconds_alone = 0, seconds_speculative = 0, measured = 0, predicted = 0, c = 0, v = 0, expected = 0;
+  decoded alone, chosen;  // the last of each
+  double measured = 0, predicted = 0;
+  std::string formula;  // of the prediction, with its numbers
+  double c = 0, v = 0;  // a draft step, and a scoring, in single-token steps of the target
 };
 
-comparison compare(const job& j, const any_policy& policy) {
+comparison compare(const job& j, const decoder& d) {
   comparison r;
-  std::vector<double> a, s, ratio, c, v;
+  const decoder alone = target_alone();
+  std::vector<double> ratio, c, v, calls;
   progress bar("decoding");
   for (int i = 0; i < comparison::repeats; ++i) {
     const auto tick = [&](double half) {
-      return [&, half](const emission&, const decoded& d) {
-        bar.show((i + half + 0.5 * double(d.emissions.size()) / double(j.most)) / comparison::repeats);
+      return [&, half](const emission&, const decoded& so_far) {
+        bar.show((i + half + 0.5 * double(so_far.emissions.size()) / double(j.most)) / comparison::repeats);
       };
     };
-    r.alone = j.run({lossless{}}, 0, tick(0));
-    r.speculative = j.run(policy, j.options.gamma, tick(0.5));
-    const double step = r.alone.target_seconds / double(r.alone.target_calls);
-    a.push_back(1 / r.alone.tokens_per_second()), s.push_back(1 / r.speculative.tokens_per_second());
-    ratio.push_back(a.back() / s.back());
-    c.push_back(r.speculative.draft_calls ? r.speculative.draft_seconds / double(r.speculative.draft_calls) / step : 0);
-    v.push_back(r.speculative.target_seconds / double(r.speculative.target_calls) / step);
+    r.alone = j.run(alone, tick(0));
+    r.chosen = j.run(d, tick(0.5));
+    const double step = r.alone.target_seconds() / double(r.alone.target_calls());
+    ratio.push_back(r.chosen.tokens_per_second() / r.alone.tokens_per_second());
+    const auto mean = [](double seconds, std::size_t n) { return n ? seconds / double(n) : 0; };
+    c.push_back(mean(r.chosen.draft_seconds(), r.chosen.draft_calls()) / step);
+    v.push_back(mean(r.chosen.target_seconds(), r.chosen.target_calls()) / step);
+    calls.push_back(double(r.chosen.emissions.size()) * step / (r.chosen.draft_seconds() + r.chosen.target_seconds()));
   }
-  r.seconds_alone = median(a), r.seconds_speculative = median(s), r.measured = median(ratio), r.c = median(c),
-  r.v = median(v);
-  r.expected = r.speculative.expected / double(r.speculative.rounds);
-  r.predicted = r.expected / fma(r.c, double(r.speculative.draft_calls) / double(r.speculative.rounds), r.v);
+  r.measured = median(ratio), r.c = median(c), r.v = median(v);
+  if (d.name == "speculative") {
+    const double rounds = double(r.chosen.rounds), expected = r.chosen.expected / rounds,
+                 steps = double(r.chosen.draft_calls()) / rounds;
+    r.predicted = expected / fma(r.c, steps, r.v);
+    r.formula = fmt::format("E / (c g + v): E {:.3f}, c {:.3f}, g {:.2f}, v {:.3f}", expected, r.c, steps, r.v);
+  } else {
+    r.predicted = median(calls);
+    r.formula = fmt::format("the model calls alone: c {:.3f}, {} draft calls, {} target calls", r.c,
+                            r.chosen.draft_calls(), r.chosen.target_calls());
+  }
   return r;
 }
 
 nlohmann::json report(const decoded& d) {
-  nlohmann::json tokens = nlohmann::json::array(), origins = tokens, log_pi = tokens, log_p = tokens;
+  nlohmann::json tokens = nlohmann::json::array(), origins = tokens, log_pi = tokens, log_p = tokens, models = tokens;
   for (const emission& e : d.emissions) {
     tokens.push_back(e.token), origins.push_back(name(e.from)), log_pi.push_back(e.log_pi), log_p.push_back(e.log_p);
   }
+  for (const metered_model& m : d.models)
+    models.push_back({{"calls", m.calls}, {"tokens", m.tokens_in}, {"seconds", m.seconds}});
   return {{"text", d.text},
           {"tokens", tokens},
           {"origin", origins},
@@ -184,14 +213,15 @@ nlohmann::json report(const decoded& d) {
           {"drafted", d.drafted},
           {"accepted", d.accepted},
           {"acceptance", d.acceptance()},
-          {"target_calls", d.target_calls},
-          {"draft_calls", d.draft_calls},
+          {"target_calls", d.target_calls()},
+          {"draft_calls", d.draft_calls()},
+          {"models", models},
           {"tokens_per_target_call", d.per_target_call()},
           {"expected_tokens_per_round", d.rounds ? d.expected / double(d.rounds) : 0},
           {"seconds",
            {{"prompt", d.prompt_seconds},
-            {"draft", d.draft_seconds},
-            {"target", d.target_seconds},
+            {"draft", d.draft_seconds()},
+            {"target", d.target_seconds()},
             {"other", d.other_seconds()},
             {"total", d.total_seconds}}},
           {"tokens_per_second", d.tokens_per_second()}};
@@ -210,18 +240,20 @@ std::string marked_text(const decoded& d, const cpu::tokenizer& tokens) {
 }
 
 double mean_log_p(const decoded& d) {
-  double sum = 0;
-  for (const emission& e : d.emissions) sum += e.log_p;
-  return d.emissions.empty() ? 0 : sum / double(d.emissions.size());
+  double sum = 0, n = 0;
+  for (const emission& e : d.emissions)
+    if (!std::isnan(e.log_p)) sum += e.log_p, ++n;  // NaN: the target was not asked
+  return n > 0 ? sum / n : 0;
 }
 
 void print_summary(const decoded& d) {
   fmt::print("{} tokens in {:.0f} ms ({:.0f} tokens/s): draft {:.0f} %, target {:.0f} %, everything else {:.1f} %\n",
-             d.emissions.size(), 1e3 * d.total_seconds, d.tokens_per_second(), 100 * d.draft_seconds / d.total_seconds,
-             100 * d.target_seconds / d.total_seconds, 100 * d.other_seconds() / d.total_seconds);
+             d.emissions.size(), 1e3 * d.total_seconds, d.tokens_per_second(),
+             100 * d.draft_seconds() / d.total_seconds, 100 * d.target_seconds() / d.total_seconds,
+             100 * d.other_seconds() / d.total_seconds);
   if (d.drafted > 0)
     fmt::print("acceptance {:.3f} ({} of {} drafted), {:.2f} tokens per target call ({} calls)\n", d.acceptance(),
-               d.accepted, d.drafted, d.per_target_call(), d.target_calls);
+               d.accepted, d.drafted, d.per_target_call(), d.target_calls());
 }
 
 std::string read_prompt(const generate_options& o) {
@@ -239,7 +271,7 @@ std::string read_prompt(const generate_options& o) {
 }  // namespace
 
 void generate(const generate_options& o) {
-  const any_policy policy = parse_policy(o.policy);
+  const decoder d = make_decoder(o);
   const auto in_range = [](const char* option, double x, bool ok) {
     if (!ok) throw error(option, "", fmt::format("{} is out of range", x));
   };
@@ -249,72 +281,85 @@ void generate(const generate_options& o) {
   in_range("--repeat-penalty", o.penalty.repetition, o.penalty.repetition > 0);
   const auto start = steady_clock::now();
   const auto pool = std::make_shared<cpu::thread_pool>(o.threads);
-  model target_model(o.target, pool), draft_model(o.draft, pool);
+  std::vector<std::unique_ptr<model>> models;
+  models.push_back(std::make_unique<model>(o.draft, pool));
+  for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, pool));
+  models.push_back(std::make_unique<model>(o.target, pool));
   const double load_seconds = seconds_since(start);
-  if (draft_model.tokens.hash() != target_model.tokens.hash())
-    throw error(o.draft, "vocabulary",
-                fmt::format("differs from that of {} ({} and {} tokens); draft and target must share one", o.target,
-                            draft_model.tokens.size(), target_model.tokens.size()));
+  const cpu::tokenizer& tokens = models.back()->tokens;
+  std::size_t context = models.back()->session.capacity();
+  for (const auto& m : models) {
+    context = std::min(context, m->session.capacity());
+    if (m->tokens.hash() != tokens.hash())
+      throw error(m->path, "vocabulary",
+                  fmt::format("differs from that of {} ({} and {} tokens); all models must share one", o.target,
+                              m->tokens.size(), tokens.size()));
+  }
 
   const std::string prompt = read_prompt(o);
-  job j{o, draft_model, target_model, target_model.tokens.encode(prompt), o.max_tokens};
+  job j{o, models, tokens.encode(prompt), o.max_tokens};
   if (j.prompt.empty()) {
-    if (target_model.tokens.bos() == no_token)
-      throw error("prompt", "", "is empty, and the model has no token that begins a text");
-    j.prompt.push_back(target_model.tokens.bos());
+    if (tokens.bos() == no_token) throw error("prompt", "", "is empty, and the model has no token that begins a text");
+    j.prompt.push_back(tokens.bos());
   }
-  const std::size_t context = std::min(target_model.session.capacity(), draft_model.session.capacity());
   if (j.prompt.size() >= context)
     throw error("prompt", "", fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));
   j.most = std::min(o.max_tokens, context - j.prompt.size());
 
   nlohmann::json out;
   if (o.compare) {
-    const comparison r = compare(j, policy);
+    const comparison r = compare(j, d);
     if (o.json) {
-      out = report(r.speculative);
+      out = report(r.chosen);
       out["target_alone"] = report(r.alone);
       out["speedup_measured"] = r.measured, out["speedup_predicted"] = r.predicted;
       out["c"] = r.c, out["v"] = r.v, out["repeats"] = comparison::repeats;
-      out["mean_logprob_target"] = mean_log_p(r.speculative),
+      out["mean_logprob_target"] = mean_log_p(r.chosen),
       out["target_alone"]["mean_logprob_target"] = mean_log_p(r.alone);
-      out["identical_to_target_alone"] = r.alone.text == r.speculative.text;
+      out["identical_to_target_alone"] = r.alone.text == r.chosen.text;
     } else {
       fmt::print("{}\n{}{}\n\n", bold("prompt"), prompt, prompt.ends_with('\n') ? "" : "\n");
       fmt::print("{}\n{}\n", bold("target alone"), r.alone.text);
       print_summary(r.alone);
+      const std::string gamma = d.gamma.empty() ? "" : ", gamma " + d.gamma;
       fmt::print("\n{}  {} {} {}\n{}\n",
-                 bold(fmt::format("{}, gamma {}, temperature {:g}", o.policy, o.gamma, o.sample.temperature)),
+                 bold(fmt::format("{} {}{}, temperature {:g}", d.name, d.policy, gamma, o.sample.temperature)),
                  marked("accepted draft", origin::accepted), marked("residual", origin::residual),
-                 marked("bonus", origin::bonus), marked_text(r.speculative, target_model.tokens));
-      print_summary(r.speculative);
-      fmt::print("mean log-probability under the target {:.3f} (target alone {:.3f})\n", mean_log_p(r.speculative),
+                 marked("bonus", origin::bonus), marked_text(r.chosen, tokens));
+      print_summary(r.chosen);
+      fmt::print("mean log-probability under the target {:.3f} (target alone {:.3f})\n", mean_log_p(r.chosen),
                  mean_log_p(r.alone));
-      fmt::print("{}\n", bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = E / (c g + v): "
-                                          "E {:.3f}, c {:.3f}, g {:.2f}, v {:.3f}",
-                                          r.measured, comparison::repeats, r.predicted, r.expected, r.c,
-                                          double(r.speculative.draft_calls) / double(r.speculative.rounds), r.v)));
+      fmt::print("{}\n", bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = {}", r.measured,
+                                          comparison::repeats, r.predicted, r.formula)));
     }
   } else {
     std::size_t printed = 0;
-    const auto stream_out = [&](const emission& e, const decoded& d) {
+    const auto stream_out = [&](const emission& e, const decoded& so_far) {
       if (o.json) return;
-      std::size_t until = d.text.size();
-      if (d.ended_by.empty()) until -= std::max(held_back(d.text, o.stops), unfinished(d.text));
+      std::size_t until = so_far.text.size();
+      if (so_far.ended_by.empty()) until -= std::max(held_back(so_far.text, o.stops), unfinished(so_far.text));
       if (until > printed)
-        fmt::print("{}", marked(std::string_view(d.text).substr(printed, until - printed), e.from)),
+        fmt::print("{}", marked(std::string_view(so_far.text).substr(printed, until - printed), e.from)),
             std::fflush(stdout), printed = until;
     };
-    const decoded d = j.run(policy, o.gamma, stream_out);
-    if (o.json) out = report(d);
+    const decoded once = j.run(d, stream_out);
+    if (o.json) out = report(once);
     else {
-      if (printed < d.text.size()) fmt::print("{}", d.text.substr(printed));
-      fmt::print("\n\n"), print_summary(d);
+      if (printed < once.text.size()) fmt::print("{}", once.text.substr(printed));
+      fmt::print("\n\n"), print_summary(once);
+      if (d.automatic)
+        fmt::print(
+            "{:.2f} tokens drafted a round; measured: a draft step {:.3f} target steps, a token more to score {:.3f}\n",
+            double(once.drafted) / double(once.rounds), once.costs.draft, once.costs.verify);
     }
+    if (d.automatic) out["costs"] = {{"draft", once.costs.draft}, {"verify", once.costs.verify}};
   }
   if (o.json) {
-    out["prompt"] = prompt, out["policy"] = o.policy, out["verify"] = o.verify, out["gamma"] = o.gamma,
+    out["prompt"] = prompt, out["decoder"] = d.name, out["policy"] = d.policy, out["verify"] = d.verify,
     out["temperature"] = o.sample.temperature, out["seed"] = o.seed;
+    if (d.gamma.find_first_not_of("0123456789") == std::string::npos && !d.gamma.empty())
+      out["gamma"] = std::stoul(d.gamma);
+    else out["gamma"] = d.gamma;
     out["instruction_set"] = instruction_set, out["threads"] = o.threads, out["seconds"]["load"] = load_seconds;
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   }

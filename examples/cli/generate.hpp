@@ -10,9 +10,11 @@ namespace cli {
 
 struct generate_options {
   std::string target = SPECAGG_MODELS "/target.gguf", draft = SPECAGG_MODELS "/draft.gguf";
-  std::string policy = "lossless", verify = "token", prompt = "ROMEO:\nO, she doth teach the torches to burn bright!\n",
-              prompt_file;
-  std::size_t gamma = 4, max_tokens = 200;
+  std::vector<std::string> models;                    // further ones, between draft and target
+  std::string decoder = "speculative";
+  std::string policy, verify, gamma;                  // empty: the decoder's own default
+  std::string prompt = "ROMEO:\nO, she doth teach the torches to burn bright!\n", prompt_file;
+  std::size_t max_tokens = 200;
   specagg::sampling sample = {.temperature = 0.8};
   specagg::penalty_options penalty;
   std::vector<std::string> stops;

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <cstdio>
 #include <exception>
 
 #include <specagg/error.hpp>
 
+#include "decoders.hpp"
 #include "generate.hpp"
 #include "law.hpp"
 #include "plan.hpp"
@@ -20,15 +22,21 @@ std::string policies() {
   return all;
 }
 
+// CLI11 reads -1 as the largest unsigned number.
+const CLI::Validator natural(
+    [](const std::string& text) { return text.starts_with('-') ? "must not be negative" : std::string(); }, "");
+
 void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g = app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
   g->add_option("--target", o.target, "GGUF file of the target model")->capture_default_str();
   g->add_option("--draft", o.draft, "GGUF file of the draft model")->capture_default_str();
-  g->add_option("--policy", o.policy, "The law to emit: NAME or NAME:key=value,... (see below)")->capture_default_str();
-  g->add_option("--verify", o.verify, "How drafts are judged: token, block, match or coupled")->capture_default_str();
-  g->add_option("--gamma", o.gamma, "Tokens drafted a round; 0: the target alone")
-      ->check(CLI::Range(0, 62))
-      ->capture_default_str();
+  g->add_option("--model", o.models, "GGUF file of a further model, for --decoder n-model (may be given several times)")
+      ->allow_extra_args(false);
+  g->add_option("--decoder", o.decoder, "How the models work together (see below)")->capture_default_str();
+  g->add_option("--policy", o.policy, "The law to emit: NAME or NAME:key=value,... (see below)");
+  g->add_option("--verify", o.verify, "How drafts are judged: token, block, match or coupled");
+  g->add_option("--gamma", o.gamma,
+                "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each model, N,N,... [4]");
   g->add_option("--prompt", o.prompt, "Text to continue");
   g->add_option("--prompt-file", o.prompt_file, "File with the text to continue")->excludes("--prompt");
   g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")
@@ -47,12 +55,13 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
       ->check(CLI::Range(1e-3, 1e3))
       ->capture_default_str();
   g->add_option("--stop", o.stops, "End before this text (may be given several times)")->allow_extra_args(false);
-  g->add_option("--seed", o.seed, "Of all random numbers")->capture_default_str();
+  g->add_option("--seed", o.seed, "Of all random numbers")->check(natural)->capture_default_str();
   g->add_option("--threads", o.threads, "Threads of the models")->check(CLI::Range(1, 256))->capture_default_str();
   g->add_flag("--compare", o.compare,
               "Also decode with the target alone, five times each in turn; measured and predicted speed-up");
   g->add_flag("--json", o.json, "One JSON object instead of text");
-  g->footer(policies() + "\nWithout colour, {residual} and [bonus] tokens are bracketed, accepted drafts are plain.");
+  g->footer(cli::decoders_help() + "\n" + policies() +
+            "\nWithout colour, {residual} and [bonus] tokens are bracketed, accepted drafts are plain.");
   g->callback([&o] { cli::generate(o); });
 }
 
@@ -77,6 +86,9 @@ void add_law(CLI::App& app, cli::law_options& o) {
   l->callback([&o] { cli::law(o); });
 }
 
+// fputs, because fmt::print throws where stderr cannot be written either.
+void complain(const std::string& line) { std::fputs(("specagg: " + line + "\n").c_str(), stderr); }
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -90,15 +102,17 @@ int main(int argc, char** argv) {
   cli::add_plan(app);
   try {
     app.parse(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout))
+      throw specagg::error("standard output", "", "cannot be written");
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
     std::string line = e.what();
     for (char& c : line)
       if (c == '\n') c = ' ';
-    fmt::print(stderr, "specagg: {} (--help says more)\n", line);
+    complain(line + " (--help says more)");
   } catch (const std::exception& e) {
-    fmt::print(stderr, "specagg: {}\n", e.what());
+    complain(e.what());
   }
   return 2;
 }

@@ -9,11 +9,6 @@
 #include <limits>
 
 namespace cli {
-namespace {
-
-constexpr double inf = std::numeric_limits<double>::max();
-
-}  // namespace
 
 double parameters::number(const std::string& key, double otherwise, double low, double high, bool open) {
   const auto found = values_.find(key);
@@ -25,10 +20,12 @@ double parameters::number(const std::string& key, double otherwise, double low, 
   if (failure != std::errc() || end != text.data() + text.size() || !std::isfinite(x))
     throw specagg::error(input_, key, fmt::format("\"{}\" is not a number", text));
   if (x < low || x > high || (open && x == high)) {
-    const auto bound = [](double b) { return b == inf ? "inf" : b == -inf ? "-inf" : fmt::format("{:g}", b); };
+    const auto bound = [](double b) {
+      return b == unbounded ? "inf" : b == -unbounded ? "-inf" : fmt::format("{:g}", b);
+    };
     throw specagg::error(
         input_, key,
-        fmt::format("{} is not in [{}, {}{}", text, bound(low), bound(high), open || high == inf ? ")" : "]"));
+        fmt::format("{} is not in [{}, {}{}", text, bound(low), bound(high), open || high == unbounded ? ")" : "]"));
   }
   return x;
 }
@@ -50,23 +47,23 @@ void parameters::none_left(const std::string& known) const {
 const std::vector<rule>& rules() {
   using namespace specagg;
   using P = parameters;
-  const auto any_alpha = [](P& p) { return p.number("alpha", 0, -inf, inf); };
+  const auto any_alpha = [](P& p) { return p.number("alpha", 0, -unbounded, unbounded); };
   const auto lambda = [](P& p) { return p.number("lambda", 0.5, 0, 1); };
-  const auto realign = [](P& p) -> any_policy { return {geometric{p.number("lambda", 0.5, -inf, inf)}}; };
+  const auto realign = [](P& p) -> any_policy { return {geometric{p.number("lambda", 0.5, -unbounded, unbounded)}}; };
   static const std::vector<rule> all = {
       {"lossless", "", "p", [](P&) -> any_policy { return {lossless{}}; }},
       {"lossy", "alpha=0, beta=exact", "min(q, p/(1-alpha)) + (R/S) (p/beta - q)+",
        [](P& p) -> any_policy {
          const double alpha = p.number("alpha", 0, 0, 1, true);
          const bool exact = p.is("beta", "exact");
-         return {lossy{alpha, exact ? lossy::exact : p.number("beta", lossy::exact, 1 - alpha, inf)}};
+         return {lossy{alpha, exact ? lossy::exact : p.number("beta", lossy::exact, 1 - alpha, unbounded)}};
        }},
       {"lenient", "alpha=0", "lossy with beta 1",
        [](P& p) -> any_policy {
          return {lossy{p.number("alpha", 0, 0, 1, true), 1}};
        }},
       {"mentored", "kl=0", "lossy with the alpha that makes KL(p || pi) = kl",
-       [](P& p) -> any_policy { return {mentored{p.number("kl", 0, 0, inf)}}; }},
+       [](P& p) -> any_policy { return {mentored{p.number("kl", 0, 0, unbounded)}}; }},
       {"chow", "alpha=0", "p if max q < 1 - alpha, else q", [=](P& p) -> any_policy { return {chow{any_alpha(p)}}; }},
       {"chow-log", "alpha=0", "p if H(q) > alpha, else q",
        [=](P& p) -> any_policy { return {chow_log{any_alpha(p)}}; }},
@@ -90,7 +87,8 @@ const std::vector<rule>& rules() {
       {"contrastive", "mu=0.1, plausibility=0, form=plain|plus",
        "softmax(l_p - mu l_q), or softmax((1+mu) l_p - mu l_q)",
        [](P& p) -> any_policy {
-         const double mu = p.number("mu", 0.1, -inf, inf), plausibility = p.number("plausibility", 0, 0, 1);
+         const double mu = p.number("mu", 0.1, -unbounded, unbounded);
+         const double plausibility = p.number("plausibility", 0, 0, 1);
          return {contrastive{mu, plausibility, !p.is("form", "plain") && p.is("form", "plus")}};
        }},
       {"geometric", "lambda=0.5", "norm(q^lambda p^(1-lambda))", realign},
@@ -98,13 +96,34 @@ const std::vector<rule>& rules() {
       {"power", "lambda=0.5, rho=1", "norm((lambda q^rho + (1-lambda) p^rho)^(1/rho))",
        [=](P& p) -> any_policy {
          const double weight = lambda(p);
-         return {power{weight, p.number("rho", 1, -inf, inf)}};
+         return {power{weight, p.number("rho", 1, -unbounded, unbounded)}};
        }},
       {"min", "", "norm(min(q, p))", [](P&) -> any_policy { return {minimum<>{}}; }},
       {"max", "", "norm(max(q, p))", [](P&) -> any_policy { return {maximum<>{}}; }},
   };
   return all;
 }
+
+namespace {
+
+std::pair<std::string, std::map<std::string, std::string>> split(const std::string& text) {
+  const std::string input = "--policy " + text;
+  const auto colon = text.find(':');
+  std::map<std::string, std::string> values;
+  for (std::size_t i = colon; i != std::string::npos;) {
+    const auto end = text.find(',', ++i);
+    const std::string item = text.substr(i, end == std::string::npos ? end : end - i);
+    const auto equals = item.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw specagg::error(input, "parameter \"" + item + "\"", "is not of the form key=value");
+    if (!values.emplace(item.substr(0, equals), item.substr(equals + 1)).second)
+      throw specagg::error(input, item.substr(0, equals), "is given twice");
+    i = end;
+  }
+  return {text.substr(0, colon), std::move(values)};
+}
+
+}  // namespace
 
 any_policy make_policy(const std::string& input, const std::string& name, std::map<std::string, std::string> values) {
   std::vector<std::string> names;
@@ -119,21 +138,13 @@ any_policy make_policy(const std::string& input, const std::string& name, std::m
   throw specagg::error(input, "policy", fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(names, ", ")));
 }
 
+std::pair<std::string, parameters> parse_parameters(const std::string& text) {
+  auto [name, values] = split(text);
+  return {name, parameters("--policy " + text, std::move(values))};
+}
 any_policy parse_policy(const std::string& text) {
-  const std::string input = "--policy " + text;
-  const auto colon = text.find(':');
-  std::map<std::string, std::string> values;
-  for (std::size_t i = colon; i != std::string::npos;) {
-    const auto end = text.find(',', ++i);
-    const std::string item = text.substr(i, end == std::string::npos ? end : end - i);
-    const auto equals = item.find('=');
-    if (equals == std::string::npos || equals == 0)
-      throw specagg::error(input, "parameter \"" + item + "\"", "is not of the form key=value");
-    if (!values.emplace(item.substr(0, equals), item.substr(equals + 1)).second)
-      throw specagg::error(input, item.substr(0, equals), "is given twice");
-    i = end;
-  }
-  return make_policy(input, text.substr(0, colon), std::move(values));
+  auto [name, values] = split(text);
+  return make_policy("--policy " + text, name, std::move(values));
 }
 
 }  // namespace cli

@@ -2,6 +2,7 @@
 // --policy NAME[:key=value,...] to a policy.
 #pragma once
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -69,5 +70,9 @@ const std::vector<rule>& rules();
 // of the text in messages.
 any_policy make_policy(const std::string& input, const std::string& name, std::map<std::string, std::string> values);
 any_policy parse_policy(const std::string& text);
+// NAME[:key=value,...] as a name and what its maker has to take.
+std::pair<std::string, parameters> parse_parameters(const std::string& text);
+
+inline constexpr double unbounded = std::numeric_limits<double>::max();  // the end of "any finite number"
 
 }  // namespace cli

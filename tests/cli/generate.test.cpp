@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "../examples/cli/policies.hpp"
 #include "support/catch.hpp"
 
 namespace {
@@ -112,14 +113,95 @@ TEST_CASE("at temperature 0, lossless prints the text of the target alone, for 2
   }
   CHECK(prompts == 20);
 }
-TEST_CASE("every policy generates; gamma 0 is the target alone") {
-  for (const char* policy : {"lossless", "lossy:alpha=0.3", "lossy:alpha=0.3,beta=1", "lossy:alpha=0.2,beta=exact",
-                             "opt:alpha=0.1", "token-v3:alpha=0.3", "ensemble:lambda=0.7"})
-    for (const char* gamma : {"0", "1", "5"})
-      CHECK(json(std::string("--max-tokens 20 --policy ") + policy + " --gamma " + gamma)["tokens"].size() == 20);
-  const auto j = json("--max-tokens 20 --gamma 0");
-  CHECK(j["draft_calls"] == 0);
-  CHECK(j["target_calls"] == 20);
+TEST_CASE("every policy generates under every verifier and decoder") {
+  const auto generates = [](const std::string& options) {
+    const auto j = json("--max-tokens 8 --prompt 'He that ' " + options);
+    INFO(options);
+    CHECK(j["tokens"].size() == 8);
+    CHECK(j["logprob"].size() == 8);
+    CHECK(j["ended_by"] == "length");
+  };
+  for (const cli::rule& rule : cli::rules()) {
+    const std::string policy = "--policy " + rule.name;
+    for (const char* verify : {"token", "block", "match", "coupled"}) generates(policy + " --verify " + verify);
+    generates(policy + " --gamma auto");
+    generates(policy + " --decoder alternating --gamma 3,2");
+    generates(policy + " --decoder n-model --gamma 2");
+    generates(policy + " --decoder oracle");
+  }
+  for (const char* policy : {"chow:alpha=0.5", "chow-log:alpha=2"})
+    generates(std::string("--decoder sequential --policy ") + policy);
+  for (const char* alpha : {"0", "1"}) generates(std::string("--decoder sequence --policy chow:alpha=") + alpha);
+  generates("--decoder bild --policy bild:fallback=0.4,rollback=2");
+  for (const char* policy :
+       {"ensemble", "geometric:w1=1,w2=1,w3=-1", "realign", "power:rho=2", "power:w1=1,w2=0,w3=0", "min", "max"}) {
+    generates(std::string("--decoder n-model --gamma 3,2,1 --policy ") + policy + " --model " + models + "/bard.gguf");
+  }
+  generates("--decoder n-model --model " + models + "/bard.gguf --model " + models + "/bible.gguf");
+}
+TEST_CASE("gamma 0 is the target alone; every decoder counts the calls of its models") {
+  const auto none = json("--max-tokens 20 --gamma 0");
+  CHECK(none["draft_calls"] == 0);
+  CHECK(none["target_calls"] == 20);
+  for (const char* gamma : {"0", "1", "5"})
+    CHECK(json(std::string("--max-tokens 20 --policy opt:alpha=0.1 --gamma ") + gamma)["tokens"].size() == 20);
+  const auto oracle = json("--max-tokens 20 --decoder oracle");
+  CHECK(oracle["models"].size() == 2);
+  CHECK(oracle["draft_calls"] == 20);
+  CHECK(oracle["target_calls"] == 20);
+  const auto sequential = json("--max-tokens 60 --decoder sequential");
+  CHECK(sequential["target_calls"] < 60);
+  CHECK(sequential["target_calls"] > 0);
+  const auto three = json("--max-tokens 60 --decoder n-model --model " + models + "/bard.gguf --gamma 3,1,1");
+  CHECK(three["models"].size() == 3);
+  for (const auto& m : three["models"]) CHECK(m["calls"] > 0);
+  const auto costs = json("--max-tokens 60 --gamma auto")["costs"];
+  CHECK(costs["draft"] > 0);
+  CHECK(costs["verify"] >= 0);
+}
+TEST_CASE("coupled texts are the same for every gamma, auto too") {
+  const auto alone = json("--max-tokens 100 --verify coupled --gamma 0");
+  for (const char* gamma : {"1", "4", "8", "auto"})
+    CHECK(json(std::string("--max-tokens 100 --verify coupled --gamma ") + gamma)["tokens"] == alone["tokens"]);
+}
+TEST_CASE("sure of everything, the sequence-level cascade and the sequential one print the draft model's text") {
+  const auto j = json("--max-tokens 30 --decoder sequence --policy chow:alpha=1");
+  CHECK(j["target_calls"] == 0);
+  const auto never = json("--max-tokens 30 --decoder sequence --policy chow:alpha=-1");
+  CHECK(never["target_calls"] == 30);
+}
+TEST_CASE("decoders that do not go together with an option say what does") {
+  refuses("generate --decoder nonsense", {"nonsense", "unknown", "alternating", "bild"});
+  refuses("generate --verify nonsense", {"nonsense", "token, block, match, coupled"});
+  refuses("generate --decoder alternating --verify block", {"block", "alternating", "token"});
+  for (const char* d : {"sequential", "oracle", "sequence", "bild"}) {
+    refuses(std::string("generate --decoder ") + d + " --verify token", {"--verify", d, "no drafts to verify"});
+    refuses(std::string("generate --decoder ") + d + " --gamma 3", {"--gamma", d});
+  }
+  refuses("generate --decoder sequential --policy opt", {"opt", "chow"});
+  refuses("generate --decoder sequence --policy opt", {"opt", "chow"});
+  refuses("generate --decoder bild --policy chow", {"chow", "bild:fallback"});
+  refuses("generate --decoder bild --policy bild:alpha=1", {"alpha", "fallback, rollback"});
+  refuses("generate --gamma 3,2", {"3,2", "one number"});
+  refuses("generate --gamma 63", {"63", "62"});
+  refuses("generate --gamma 3,", {"3,"});
+  refuses("generate --decoder alternating --gamma 1,2,3", {"1,2,3", "2 numbers"});
+  refuses("generate --decoder alternating --gamma 0,2", {"0,2", "at least 1"});
+  refuses("generate --decoder alternating --gamma auto", {"auto"});
+  const std::string bard = " --model " + models + "/bard.gguf";
+  refuses("generate" + bard, {"bard.gguf", "n-model"});
+  refuses("generate --decoder n-model" + bard + bard + bard, {"bard.gguf", "at most 4"});
+  refuses("generate --decoder n-model --policy opt" + bard, {"opt", "3 models", "ensemble"});
+  refuses("generate --decoder n-model --policy ensemble:w1=0.5,w2=0.4" + bard, {"sum to 1"});
+  refuses("generate --decoder n-model --policy min:w1=1" + bard, {"w1"});
+  refuses("generate --decoder n-model --model /nowhere.gguf", {"/nowhere.gguf"});
+  refuses("generate --seed -1", {"--seed", "negative"});
+}
+TEST_CASE("output that cannot be written is an error") {
+  for (const char* options : {"--json", "", "--compare"}) {
+    const ran r = run(std::string("generate --max-tokens 5 ") + options + " >/dev/full");
+    CHECK(r.status == 2);
+  }
 }
 TEST_CASE("a stop string ends the text before it, also where it spans tokens") {
   const std::string whole = json("--max-tokens 100 --seed 3")["text"];
@@ -172,8 +254,8 @@ TEST_CASE("what cannot be used gets one line that names it, and exit status 2") 
   refuses("generate --policy lossy:alpha=-0.1", {"alpha"});
   refuses("generate --policy lossy:alpha=0.5,beta=0.4", {"beta", "[0.5"});
   refuses("generate --policy ensemble:lambda=1.5", {"lambda", "[0, 1]"});
-  refuses("generate --gamma -1", {"--gamma"});
-  refuses("generate --gamma many", {"--gamma"});
+  refuses("generate --gamma=-1", {"--gamma"});
+  refuses("generate --gamma many", {"--gamma", "auto"});
   refuses("generate --temperature -1", {"--temperature"});
   refuses("generate --temperature nan", {"--temperature"});
   for (const char* option : {"--top-p", "--min-p", "--repeat-penalty"})

@@ -35,8 +35,8 @@ struct penalty_memory {
 };
 
 // The exact joint law of the texts that decoding emits, against the product of the promised laws.
-template <class Policy>
-double worst_joint_error(const Policy& policy, setting s) {
+template <class Policy, class V = token_verifier, class L = fixed_draft_length>
+double worst_joint_error(const Policy& policy, setting s, const V& verifier = {}, const L& length = {}) {
   s.options.gamma = s.gamma;
   std::size_t misuses = 0, reused = 0;
   const auto law = exact_law(
@@ -48,8 +48,8 @@ double worst_joint_error(const Policy& policy, setting s) {
         penalty_memory memory;
         auto processor = memory.with(s.penalty);
         processor.push(0);
-        const status why =
-            speculative_decode(t, s.length, d, m, policy, chooser, processor, s.options, work, keep_all, no_watch);
+        const status why = speculative_decode(t, s.length, d, m, policy, chooser, processor, s.options, work, keep_all,
+                                              no_watch, verifier, L(length));
         REQUIRE(why == status::ok);
         // Both caches hold a prefix of the text, and no more than it.
         CHECK(d.position() <= t.size);
@@ -121,6 +121,63 @@ TEST_CASE("an end-of-text token inside an accepted prefix ends the text there, w
   for_each_policy([&](const char*, const auto& policy) {
     CHECK(worst_joint_error(policy, {3, 4, {.end_of_text = 1}}) < 1e-12);
   });
+}
+
+namespace {
+// Stops where the row is not sure, or the round before emitted one token: a length that depends on text, row and past.
+struct moody_length : fixed_draft_length {
+  bool short_round = false;
+  std::size_t* stops;
+  std::size_t g = 0;
+  explicit moody_length(std::size_t* count) : stops(count) {}
+  void begin() { g = 0; }
+  bool another() const { return !short_round || g < 1; }
+  bool keep(double top) {
+    const bool yes = top > 0.7;
+    return *stops += !yes, g += yes, yes;
+  }
+  void observe(std::span<const overlap>, std::size_t emitted, std::size_t) { short_round = emitted == 1; }
+};
+}  // namespace
+TEST_CASE("drafts as long as their rows say keep the joint law exact, under every verifier") {
+  std::size_t stops = 0;
+  for_each_policy([&](const char*, const auto& policy) {
+    CHECK(worst_joint_error(policy, {3, 4}, token_verifier{}, moody_length(&stops)) < 1e-12);
+    CHECK(worst_joint_error(policy, {3, 4}, block_verifier{}, moody_length(&stops)) < 1e-12);
+    CHECK(worst_joint_error(policy, {3, 3}, match_verifier{}, moody_length(&stops)) < 1e-12);
+    CHECK(worst_joint_error(policy, {3, 4}, block_verifier{}, plan::draft_length_controller({1, 0.2, 0.1})) < 1e-12);
+  });
+  CHECK(stops > 100);
+}
+TEST_CASE("a row made for a draft that was not drawn serves as the row of the bonus: no model is called twice for it") {
+  toy_source<float> d(30, 3), m(30, 3);
+  std::vector<token_id> buffer(200);
+  text t{buffer, 1};
+  speculative_workspace<float> work(30, 4);
+  no_processor none;
+  random_streams chooser(1);
+  struct none_kept : fixed_draft_length {
+    bool keep(double) const { return false; }
+  };
+  REQUIRE(speculative_decode(t, 50, d, m, ensemble{0.4}, chooser, none, {}, work, keep_all, no_watch, token_verifier{},
+                             none_kept()) == status::ok);
+  CHECK(d.calls == 50);
+  CHECK(m.calls == 50);
+  CHECK(d.misuses + m.misuses == 0);
+}
+TEST_CASE("a coupled text is the same whatever decides how much is drafted") {
+  const auto decode = [](auto length, std::size_t gamma) {
+    toy_source<float> d(30, 3, 2, 3, 300), m(30, 4, 2, 3, 300);
+    std::vector<token_id> buffer(210);
+    text t{buffer, 1};
+    speculative_workspace<float> work(30, gamma);
+    no_processor none;
+    random_streams chooser(1);
+    REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, none, {.gamma = gamma}, work, keep_all, no_watch,
+                               coupled_verifier{shared_noise(7)}, length) == status::ok);
+    return std::vector<token_id>(buffer.begin(), buffer.begin() + 201);
+  };
+  CHECK(decode(fixed_draft_length(), 0) == decode(plan::draft_length_controller({1, 0.02, 0.01}), 8));
 }
 
 TEST_CASE("at temperature 0 speculative decoding equals the target alone") {

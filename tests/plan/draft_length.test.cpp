@@ -47,7 +47,7 @@ outcome play(const plan::draft_costs& cost, const text_world& w, Begin begin, Ca
     }
     while (kept < overlaps.size() && w.coin[at + kept] < overlaps[kept].acceptance) ++kept;
     const double spent = cost.round(steps, overlaps.size());
-    after(overlaps, double(kept + 1), spent);
+    after(overlaps, kept + 1, steps);
     at += kept + 1;
     all.tokens += double(kept + 1), all.cost += spent, all.drafted += double(overlaps.size()), all.rounds += 1;
   }
@@ -56,12 +56,12 @@ outcome play(const plan::draft_costs& cost, const text_world& w, Begin begin, Ca
 outcome play_fixed(const plan::draft_costs& cost, const text_world& w, std::size_t gamma) {
   return play(
       cost, w, [] {}, [=](std::size_t g) { return g < gamma; }, [](double) { return true; },
-      [](const auto&, double, double) {});
+      [](const auto&, std::size_t, std::size_t) {});
 }
 outcome play_auto(const plan::draft_costs& cost, const text_world& w, plan::draft_length_controller& c) {
   return play(
       cost, w, [&] { c.begin(); }, [&](std::size_t) { return c.another(); }, [&](double x) { return c.keep(x); },
-      [&](const auto& o, double tokens, double spent) { c.observe(o, tokens, spent); });
+      [&](const auto& o, std::size_t tokens, std::size_t steps) { c.observe(o, tokens, steps); });
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ struct match_verifier : token_verifier {
     return verify_match(drafted, a...);
   }
 };
-struct coupled_verifier {  // no overlaps: they stay 0
+struct coupled_verifier {  // for overlaps it says what happened: 1 for accepted tokens, 0 from the first rejected one
   shared_noise noise;
   template <Row R, class C>
   token_id propose(const R& q, moment m, C&, std::span<double>) const {
@@ -45,13 +45,26 @@ struct coupled_verifier {  // no overlaps: they stay 0
   template <class Q, class P, class Policy, class C>
   verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy, C&, std::span<emission> out,
                  std::span<double>, std::span<overlap> overlaps) const {
-    std::ranges::fill(overlaps, overlap{});
-    return verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
+    const verdict v = verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
+    for (std::size_t j = 0; j < overlaps.size(); ++j) overlaps[j] = j < v.accepted ? overlap{1, 1} : overlap{};
+    return v;
   }
 };
 
+// How long a draft gets, up to gamma: as long as that. plan/draft_length.hpp has one that learns where to stop. Whether
+// to draft on may depend on the text, the drafted tokens and the next row, not on the token drawn from it: so no law
+// changes.
+struct fixed_draft_length {
+  static constexpr bool reads_overlaps = false;
+  void begin() {}
+  bool another() const { return true; }    // is one more draft step worth it, whatever its row will be?
+  bool keep(double /*max q*/) const { return true; }  // now that the row is known: is drafting from it worth scoring?
+  // The round is over: the overlaps of what was drafted (if reads_overlaps), tokens emitted, draft steps made.
+  void observe(std::span<const overlap>, std::size_t, std::size_t) {}
+};
+
 struct decode_options {
-  std::size_t gamma = 4;           // tokens drafted a round; 0: the target alone
+  std::size_t gamma = 4;           // tokens drafted a round, at most; 0: the target alone
   sampling sample = {};            // of draft and target alike
   token_id end_of_text = no_token;
   bool overlaps = false;           // also measure the overlap of every drafted position; see expected_tokens
@@ -83,10 +96,12 @@ struct speculative_result {
 };
 
 // Appends 1 to most tokens to the text (0 only if `why` is not ok). Working memory is the workspace; no allocation.
-template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier>
+template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier,
+          class L = fixed_draft_length>
 speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
                                      C& chooser, P& processor, const decode_options& options,
-                                     speculative_workspace<typename M::value_type>& work, const V& verifier = {}) {
+                                     speculative_workspace<typename M::value_type>& work, const V& verifier = {},
+                                     L&& length = {}) {
   using T = typename M::value_type;
   static_assert(std::same_as<typename D::value_type, T>, "specagg: both models must give logits of one type");
   speculative_result result;
@@ -98,16 +113,19 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   std::size_t& g = result.drafted;
   const std::size_t gamma = std::min({options.gamma, work.gamma, most - 1, room(t, draft_model, target_model) - start,
                                       t.tokens.size() - start - 1});
+  std::size_t draft_steps = 0;
   const auto draft_row = [&](std::size_t j) {  // q_j: the row after the text and j drafted tokens
+    ++draft_steps;
     const std::span<T> logits = work.draft_row(j);
     const status s = score(t.tokens.first(start + j), draft_model, processor, logits);
     work.draft_rows[j] = s == status::ok ? processed_row<T>(logits, options.sample) : processed_row<T>();
     return s == status::ok ? work.draft_rows[j].normalise() : s;
   };
   status failed = status::ok;
-  while (g < gamma) {
+  length.begin();
+  while (g < gamma && length.another()) {
     failed = draft_row(g);
-    if (failed != status::ok) break;
+    if (failed != status::ok || !length.keep(double(work.draft_rows[g].largest()))) break;
     const moment m{stream::draft, std::uint32_t(start + g), std::uint32_t(start)};
     const token_id y = verifier.propose(work.draft_rows[g], m, chooser, work.scratch);
     if (y == no_token) break;
@@ -123,9 +141,9 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     return {.why = failed};
   }
 
-  // Verify. The bonus of a policy that reads the draft costs one more call: row number g.
+  // Verify. The bonus of a policy that reads the draft may cost one more call: row number g.
   const auto q_rows = [&](std::size_t j) -> const processed_row<T>& {
-    if (j == g) failed = draft_row(g);
+    if (j == draft_steps) failed = draft_row(g);
     return work.draft_rows[j];
   };
   for (std::size_t j = 0; j <= g; ++j) work.target_rows[j] = processed_row<T>(work.target_row(j), options.sample);
@@ -134,9 +152,12 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     return work.target_rows[j];
   };
   const draft drafted{t.tokens.subspan(start, g), std::uint32_t(start), options.end_of_text};
-  const auto overlaps = options.overlaps ? std::span(work.overlaps).first(g) : std::span<overlap>();
+  const bool measure = options.overlaps || std::remove_cvref_t<L>::reads_overlaps;
+  const auto overlaps = measure ? std::span(work.overlaps).first(g) : std::span<overlap>();
   const verdict v =
       verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, overlaps);
+
+  length.observe(overlaps, v.emitted, draft_steps);
 
   // Commit, roll back.
   truncate(t, start + v.accepted, processor, draft_model, target_model);
@@ -148,14 +169,14 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
 
 // Rounds as decode_rounds says; after_round(result, workspace) sees each.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class Accept, class AfterRound,
-          class V = token_verifier>
+          class V = token_verifier, class L = fixed_draft_length>
 status speculative_decode(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy, C& chooser,
                           P& processor, const decode_options& options,
                           speculative_workspace<typename M::value_type>& work, Accept&& accept,
-                          AfterRound&& after_round, const V& verifier = {}) {
+                          AfterRound&& after_round, const V& verifier = {}, L&& length = {}) {
   const auto round = [&](std::size_t left) {
-    const auto r =
-        speculative_round(t, left, draft_model, target_model, policy, chooser, processor, options, work, verifier);
+    const auto r = speculative_round(t, left, draft_model, target_model, policy, chooser, processor, options, work,
+                                     verifier, length);
     after_round(r, work);
     return r;
   };

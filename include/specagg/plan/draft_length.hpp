@@ -101,7 +101,8 @@ struct acceptance_predictor {
 //     if (!c.keep(max q)) break;              // now that the row is known: is drafting from it worth scoring it?
 //     draw token g from the row, g += 1;
 //   }
-//   verify; c.observe(overlaps of the g drafted positions, tokens emitted, cost of the round);
+//   verify; c.observe(overlaps of the g drafted positions, tokens emitted, draft steps made);
+// which is how speculative_round (decode/speculative.hpp) calls it.
 // The rule above needs the row of token k, which costs a draft step. With R = prod a_j of the tokens kept so far it
 // falls into two: `another` before the step, over the rows seen: E max(0, R a - rho (verify + link)) >= rho draft; and
 // `keep` after it: R a_k >= rho (verify + link). So a round may end with a row that nothing is drawn from.
@@ -111,6 +112,7 @@ struct acceptance_predictor {
 // give the same drafts on every machine. With the bundled models (temperatures 0.8 and 1, about 10^4 tokens, 13
 // settings of costs) tokens per cost were 99.1 to 102.7 % of the best fixed gamma's, confidence being max q.
 struct draft_length_controller {
+  static constexpr bool reads_overlaps = true;
   static constexpr std::size_t most = 64;  // drafted a round; `another` is false from there
   draft_costs cost;
   acceptance_predictor acceptance;
@@ -149,10 +151,13 @@ struct draft_length_controller {
     confidence[kept++] = row_confidence, reached = next;
     return true;
   }
-  void observe(std::span<const overlap> drafted, double emitted, double cost_of_round) {
-    for (std::size_t k = 0; k < std::min(drafted.size(), kept); ++k)
+  void observe(std::span<const overlap> drafted, std::size_t emitted, std::size_t draft_steps) {
+    for (std::size_t k = 0; k < std::min(drafted.size(), kept); ++k) {
       acceptance.observe(confidence[k], drafted[k].acceptance);
-    tokens = fma(tokens, 1 - 1.0 / 100, emitted), spent = fma(spent, 1 - 1.0 / 100, cost_of_round);
+      if (!(drafted[k].ratio > 0)) break;  // behind a certain rejection a verifier may have measured nothing
+    }
+    tokens = fma(tokens, 1 - 1.0 / 100, double(emitted));
+    spent = fma(spent, 1 - 1.0 / 100, cost.round(draft_steps, drafted.size()));
   }
 };
 

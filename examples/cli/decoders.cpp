@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "decoders.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <tuple>
+#include <utility>
+
+#include "policies.hpp"
+
+namespace cli {
+namespace {
+
+using namespace specagg;
+
+constexpr std::size_t most_models = 4;
+constexpr std::size_t most_drafted = 62;      // a round; what metered counts call by call
+constexpr std::size_t most_automatic = 32;    // the same for --gamma auto
+
+[[noreturn]] void refuse(const std::string& option, const std::string& why) { throw error(option, "", why); }
+
+// The law p by its own type: its bonus needs no row of the draft.
+template <class F>
+status with_policy(const any_policy& policy, F&& f) {
+  return std::holds_alternative<lossless>(policy.rule) ? f(lossless{}) : f(policy);
+}
+template <class F>
+status with_verifier(const std::string& name, std::uint64_t seed, F&& f) {
+  if (name == "block") return f(block_verifier{});
+  if (name == "match") return f(match_verifier{});
+  if (name == "coupled") return f(coupled_verifier{shared_noise(seed)});
+  return f(token_verifier{});
+}
+
+// "5" or "5,1,1".
+std::vector<std::size_t> numbers(const std::string& text) {
+  std::vector<std::size_t> all;
+  const char *at = text.data(), *const end = at + text.size();
+  for (bool more = true; more; ++at) {
+    std::size_t n = 0;
+    const auto [behind, failure] = std::from_chars(at, end, n);
+    if (failure != std::errc() || n > most_drafted || (behind != end && *behind != ','))
+      refuse("--gamma " + text, fmt::format("is no number from 0 to {}, list of them, or auto", most_drafted));
+    all.push_back(n), at = behind, more = at != end;
+  }
+  return all;
+}
+
+// Policies over the rows of n > 2 models.
+template <std::size_t N>
+struct models_policy {
+  std::variant<minimum<N>, maximum<N>, mixture<N>, power_mean<N>, log_linear<N>> rule;
+};
+template <std::size_t N>
+models_policy<N> parse_models_policy(const std::string& text) {
+  auto [name, p] = parse_parameters(text);
+  std::array<double, N> weight{};
+  const bool powers = name == "geometric" || name == "realign", extreme = name == "min" || name == "max";
+  for (std::size_t k = 0; !extreme && k < N; ++k)
+    weight[k] = p.number(fmt::format("w{}", k + 1), 1 / double(N), powers ? -unbounded : 0, unbounded);
+  const auto convex = [&] {
+    if (!is_convex(weight)) refuse("--policy " + text, fmt::format("w1..w{} must sum to 1", N));
+    return weight;
+  };
+  models_policy<N> policy;
+  if (name == "ensemble") policy.rule = mixture<N>{convex()};
+  else if (name == "power") policy.rule = power_mean<N>{convex(), p.number("rho", 1, -unbounded, unbounded)};
+  else if (powers) policy.rule = log_linear<N>{weight};
+  else if (name == "min") policy.rule = minimum<N>{};
+  else if (name == "max") policy.rule = maximum<N>{};
+  else
+    refuse("--policy " + text,
+           fmt::format("does not combine {} models (ensemble, geometric, realign, power, min, max do)", N));
+  p.none_left(extreme ? "" : fmt::format("w1..w{}{}", N, name == "power" ? ", rho" : ""));
+  return policy;
+}
+
+// ---- one function for each decoder: the options that it alone understands, and the call ---------------------------
+
+void speculative(decoder& d, const generate_options& o) {
+  const any_policy policy = parse_policy(d.policy);
+  d.automatic = d.gamma == "auto";
+  const std::vector<std::size_t> gamma = d.automatic ? std::vector{most_automatic} : numbers(d.gamma);
+  if (gamma.size() != 1) refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
+  d.drafts = gamma[0];
+  const bool measure = d.drafts > 0;
+  d.decode = [policy, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic,
+              measure](const decoding& j) {
+    const decode_options options{g, j.sample, j.end_of_text, measure};
+    speculative_workspace<float> work(j.models[0].vocab_size(), g);
+    const auto after_round = [&](const speculative_result& r, const auto& w) {
+      j.after_round(r.drafted, r.accepted, expected_tokens(std::span(w.overlaps).first(r.drafted)));
+    };
+    return with_policy(policy, [&](const auto& rule) {
+      return with_verifier(verify, seed, [&](const auto& verifier) {
+        const auto run = [&](auto&& length) {
+          return speculative_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
+                                    options, work, j.accept, after_round, verifier, length);
+        };
+        return automatic ? run(plan::draft_length_controller(j.costs)) : run(fixed_draft_length());
+      });
+    });
+  };
+}
+
+template <std::size_t N>
+void collaborative(decoder& d) {
+  std::vector<std::size_t> list = numbers(d.gamma);
+  if (list.size() == 1) list.resize(N, 1);
+  if (list.size() != N || list[0] == 0)
+    refuse("--gamma " + d.gamma, fmt::format("--decoder {} of {} models takes {} numbers, or one for the first model "
+                                             "(the others then draft 1); the first at least 1",
+                                             d.name, N, N));
+  std::array<std::size_t, N> gamma;
+  std::copy(list.begin(), list.end(), gamma.begin());
+  d.drafts = collaborative_workspace<float, N>::sum(gamma);
+  const auto run = [gamma](const decoding& j, const auto& rule) {
+    collaborative_workspace<float, N> work(j.models[0].vocab_size(), gamma);
+    const auto models = [&]<std::size_t... I>(std::index_sequence<I...>) { return std::tie(j.models[I]...); }
+    (std::make_index_sequence<N>());
+    const auto after_turn = [&](const collaborative_result& r, const auto&) {
+      j.after_round(r.drafted, r.accepted, double(r.emitted));
+    };
+    return collaborative_decode(j.text, j.most, models, rule, j.chooser, j.processor,
+                                collaborative_options<N>{gamma, j.sample, j.end_of_text}, work, j.accept, after_turn);
+  };
+  if constexpr (N == 2) {
+    d.decode = [run, policy = parse_policy(d.policy)](const decoding& j) {
+      return with_policy(policy, [&](const auto& rule) { return run(j, rule); });
+    };
+  } else {
+    d.decode = [run, policy = parse_models_policy<N>(d.policy)](const decoding& j) {
+      return std::visit([&](const auto& rule) { return run(j, rule); }, policy.rule);
+    };
+  }
+}
+
+// The cascades draft nothing that could be rejected in a round, BiLD apart.
+void sequential(decoder& d) {
+  const any_policy policy = parse_policy(d.policy);
+  const auto decode = [](const auto& rule) {
+    return [rule](const decoding& j) {
+      cascade_workspace<float> work(j.models[0].vocab_size());
+      return sequential_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
+                               cascade_options{j.sample, j.end_of_text}, work, j.accept);
+    };
+  };
+  if (const auto* rule = std::get_if<chow>(&policy.rule)) d.decode = decode(*rule);
+  else if (const auto* log_rule = std::get_if<chow_log>(&policy.rule)) d.decode = decode(*log_rule);
+  else
+    refuse("--policy " + d.policy,
+           "looks at p; --decoder sequential decides before p is computed (chow and chow-log look at q alone)");
+}
+void oracle(decoder& d) {
+  d.decode = [policy = parse_policy(d.policy)](const decoding& j) {
+    cascade_workspace<float> work(j.models[0].vocab_size());
+    return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser, j.processor,
+                         cascade_options{j.sample, j.end_of_text}, work, j.accept);
+  };
+}
+void sequence(decoder& d) {
+  const any_policy policy = parse_policy(d.policy);
+  const auto* rule = std::get_if<chow>(&policy.rule);
+  if (!rule) refuse("--policy " + d.policy, "--decoder sequence knows one rule: chow");
+  d.decode = [alpha = rule->alpha](const decoding& j) {
+    cascade_workspace<float> work(j.models[0].vocab_size(), cascade_options().longest_run, j.most);
+    return sequence_decode(j.text, j.most, j.models.front(), j.models.back(), alpha, j.chooser, j.processor,
+                           cascade_options{j.sample, j.end_of_text}, work, j.accept);
+  };
+}
+void bild_original(decoder& d) {
+  auto [name, p] = parse_parameters(d.policy);
+  if (name != "bild") refuse("--policy " + d.policy, "--decoder bild has its own rule: bild:fallback=0.6,rollback=5");
+  const bild_thresholds thresholds{p.number("fallback", 0.6, 0, 1), p.number("rollback", 5, 0, unbounded)};
+  p.none_left("fallback, rollback");
+  d.drafts = cascade_options().longest_run;
+  d.decode = [thresholds](const decoding& j) {
+    cascade_workspace<float> work(j.models[0].vocab_size());
+    const auto after_round = [&](const cascade_result& r, const auto&) {
+      j.after_round(r.drafted, r.accepted, double(r.emitted));
+    };
+    return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, j.processor,
+                       cascade_options{j.sample, j.end_of_text}, work, j.accept, after_round);
+  };
+}
+
+struct known {
+  const char *name, *policy, *gamma, *verifiers, *what;  // gamma, verifiers: "" where there is none
+};
+constexpr known all_known[] = {
+    {"speculative", "lossless", "4", "token, block, match, coupled", "the draft model drafts, the target verifies"},
+    {"alternating", "ensemble", "4", "token", "CoS: draft and target take turns, each drafts what both verify"},
+    {"n-model", "ensemble", "4", "token", "CoS of the draft, every --model and the target (at most 4 models)"},
+    {"sequential", "chow:alpha=0.5", "", "", "the target is called only where the rule defers (chow, chow-log)"},
+    {"oracle", "lossless", "", "", "both models at every token, any policy"},
+    {"sequence", "chow:alpha=0.5", "", "", "the draft writes everything; unsure of it (chow), the target starts over"},
+    {"bild", "bild:fallback=0.6,rollback=5", "", "", "Big Little Decoder, greedy at any temperature"},
+};
+
+}  // namespace
+
+decoder make_decoder(const generate_options& o) {
+  std::string names;
+  const known* k = nullptr;
+  for (const known& one : all_known) {
+    names += (names.empty() ? "" : ", ") + std::string(one.name);
+    if (o.decoder == one.name) k = &one;
+  }
+  if (!k) refuse("--decoder " + o.decoder, "is unknown (" + names + " are known)");
+  const auto chosen = [](const std::string& given, std::string otherwise) { return given.empty() ? otherwise : given; };
+  const std::string verifiers = k->verifiers;
+  decoder d;
+  d.name = o.decoder, d.policy = chosen(o.policy, k->policy), d.gamma = chosen(o.gamma, k->gamma);
+  d.verify = chosen(o.verify, verifiers.substr(0, verifiers.find(',')));
+  if (!o.verify.empty()) {
+    if (verifiers.empty()) refuse("--verify " + o.verify, "--decoder " + d.name + " has no drafts to verify");
+    if ((", " + verifiers + ",").find(", " + o.verify + ",") == std::string::npos)
+      refuse("--verify " + o.verify, "is unknown to --decoder " + d.name + " (it has " + verifiers + ")");
+  }
+  if (!o.gamma.empty() && *k->gamma == '\0') refuse("--gamma " + o.gamma, "--decoder " + d.name + " takes none");
+  if (!o.models.empty() && d.name != "n-model")
+    refuse("--model " + o.models[0], "--decoder " + d.name + " has two models; n-model takes more");
+  const std::size_t n = 2 + o.models.size();
+  if (n > most_models)
+    refuse("--model " + o.models[most_models - 2], fmt::format("is one too many: at most {} models", most_models));
+
+  if (d.name == "speculative") speculative(d, o);
+  else if (d.name == "sequential") sequential(d);
+  else if (d.name == "oracle") oracle(d);
+  else if (d.name == "sequence") sequence(d);
+  else if (d.name == "bild") bild_original(d);
+  else if (n == 2) collaborative<2>(d);
+  else if (n == 3) collaborative<3>(d);
+  else collaborative<4>(d);
+  return d;
+}
+
+decoder target_alone() {
+  generate_options o;
+  o.gamma = "0";
+  return make_decoder(o);
+}
+
+std::string decoders_help() {
+  std::string all = "Decoders (default policy):\n";
+  for (const known& k : all_known) all += fmt::format("  {:<12} {:<29} {}\n", k.name, k.policy, k.what);
+  return all +
+         "  Three or more models: ensemble, geometric, realign, power (w1=..,w2=..: one weight each), min, max.\n"
+         "  --gamma auto measures the models first, and stops drafting where a token more costs more than it brings.\n";
+}
+
+}  // namespace cli

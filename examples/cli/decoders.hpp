@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// --decoder NAME with its policy, verifier and gammas: checked to fit together, then ready to decode.
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <specagg/backend/cpu/llama.hpp>
+#include <specagg/specagg.hpp>
+
+#include "generate.hpp"
+
+namespace cli {
+
+using metered_model = specagg::metered<specagg::cpu::llama>;
+
+// What one decoding works on. models: in the order in which they draft; the target is the last.
+struct decoding {
+  specagg::text& text;
+  std::size_t most;  // tokens to emit
+  specagg::sampling sample;
+  specagg::token_id end_of_text;
+  std::span<metered_model> models;
+  specagg::random_streams& chooser;
+  specagg::penalties& processor;
+  specagg::plan::draft_costs costs;  // for --gamma auto
+  std::function<bool(const specagg::emission&)> accept;
+  std::function<void(std::size_t drafted, std::size_t accepted, double expected)> after_round;
+};
+
+struct decoder {
+  std::string name, policy, verify, gamma;  // as given, or the defaults of this decoder
+  std::size_t drafts = 0;                   // tokens that may stand behind the text
+  bool automatic = false;                   // needs decoding::costs
+  std::function<specagg::status(const decoding&)> decode;
+};
+
+// Throws specagg::error where the options do not fit together, and says what would.
+decoder make_decoder(const generate_options& options);
+// The target, the last of the models, without drafts.
+decoder target_alone();
+
+// --help: the decoders and what each takes.
+std::string decoders_help();
+
+}  // namespace cli
