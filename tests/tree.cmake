@@ -151,9 +151,17 @@ foreach(isa IN LISTS isas)
   endforeach()
 endforeach()
 
-# Whole texts, with the models: each instruction set once.
+# Whole texts with the models, and 10^5 verification steps on 1, 2 and 4 threads: each instruction set once.
 foreach(isa IN LISTS isas)
   list(GET compilers 0 compiler)
+  specagg_compile(bits/steps-${isa} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/steps.cpp -O2 ${${isa}} -pthread)
+  set(threads 1)
+  if(isa STREQUAL avx2 OR isa STREQUAL neon)
+    set(threads 1 2 4)
+  endif()
+  foreach(n IN LISTS threads)
+    specagg_expect_bits("bits: 100,000 steps, ${isa}, ${n} threads" steps.expected.txt ${tree}/bits/steps-${isa} ${n})
+  endforeach()
   specagg_compile(bits/texts-${isa} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/texts.cpp
     -O2 ${${isa}} -pthread -DSPECAGG_MODELS="${PROJECT_SOURCE_DIR}/examples/models")
   specagg_expect_bits("bits: texts, ${isa}" texts.expected.txt ${tree}/bits/texts-${isa})

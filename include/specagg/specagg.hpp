@@ -31,6 +31,8 @@
 #include <specagg/verify/block.hpp>
 #include <specagg/verify/match.hpp>
 #include <specagg/verify/coupled.hpp>
+#include <specagg/verify/verifiers.hpp>
+#include <specagg/verify/batch.hpp>
 #include <specagg/logit_source.hpp>
 #include <specagg/decode/text.hpp>
 #include <specagg/decode/speculative.hpp>

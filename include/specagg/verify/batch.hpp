@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The drafts of many requests, verified in one call, on the threads of the caller's pool or on this one.
+#pragma once
+#include <span>
+
+#include <specagg/verify/verifiers.hpp>
+
+SPECAGG_BEGIN
+
+// One request of a batch: what verify_token and its like take. Drafts may differ in length (ragged), rows in every
+// parameter. `chooser` is random_streams(seed, request), whatever the request's slot in the batch; a coupled verifier
+// has its noise instead, and `chooser` is not used.
+template <class QRows, class PRows, class Policy, class C>
+struct verification {
+  draft drafted;
+  QRows q_rows;  // by value: views, or callables
+  PRows p_rows;
+  Policy policy;
+  C chooser;
+  std::span<emission> out;  // one more than drafted
+  std::span<overlap> overlaps = {};
+};
+template <class Q, class P, class Policy, class C>
+verification(draft, Q, P, Policy, C, std::span<emission>) -> verification<Q, P, Policy, C>;
+template <class Q, class P, class Policy, class C>
+verification(draft, Q, P, Policy, C, std::span<emission>, std::span<overlap>) -> verification<Q, P, Policy, C>;
+
+// A pool is anything with for_ranges(count, grain, body), which calls body(begin, end) for ranges that cover
+// [0, count) once, from any thread, and returns when all are done. This one has no threads; cpu::thread_pool
+// (backend/cpu/parallel.hpp, which needs nothing else of that backend) has.
+struct this_thread {
+  template <class Body>
+  void for_ranges(std::size_t count, std::size_t /*grain*/, Body&& body) {
+    if (count > 0) body(std::size_t{0}, count);
+  }
+};
+
+// verdicts[i] = the verdict of request(i), a verification; every request is verified once. No result depends on the
+// pool, the number of threads, or the order of the requests.
+//   request    called once for each i, from the pool's threads: it may read what all share and write what is request
+//              i's alone
+//   verifier   token_verifier, block_verifier, match_verifier; or verifier(i), for what differs (coupled noise)
+//   scratch    verify_scratch(V, gamma) doubles for each request, gamma the longest draft's; part i is request i's
+template <class Request, class Verifier = token_verifier, class Pool = this_thread>
+void verify_batch(const Request& request, std::span<verdict> verdicts, std::span<double> scratch,
+                  const Verifier& verifier = {}, Pool&& pool = {}) {
+  const std::size_t part = verdicts.empty() ? 0 : scratch.size() / verdicts.size();
+  pool.for_ranges(verdicts.size(), 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      auto r = request(i);
+      const auto judge = [&](const auto& by) {
+        verdicts[i] = by.verify(r.drafted, r.q_rows, r.p_rows, r.policy, r.chooser, r.out,
+                                scratch.subspan(i * part, part), r.overlaps);
+      };
+      if constexpr (requires { verifier(i); }) judge(verifier(i));
+      else judge(verifier);
+    }
+  });
+}
+
+SPECAGG_END

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The four verifiers as objects, for algorithms that work with any of them.
+#pragma once
+#include <algorithm>
+#include <span>
+
+#include <specagg/verify/block.hpp>
+#include <specagg/verify/coupled.hpp>
+#include <specagg/verify/match.hpp>
+#include <specagg/verify/token.hpp>
+
+SPECAGG_BEGIN
+
+// How a round draws its drafts, and how it judges them. A coupled draft is judged by coupled verification alone.
+struct token_verifier {
+  template <Row R, Chooser C>
+  token_id propose(const R& q, moment m, C& chooser, std::span<double> scratch) const {
+    return draw(q, m, chooser, scratch);
+  }
+  template <class... A>
+  verdict verify(const draft& drafted, A&&... a) const {
+    return verify_token(drafted, a...);
+  }
+};
+struct block_verifier : token_verifier {
+  template <class... A>
+  verdict verify(const draft& drafted, A&&... a) const {
+    return verify_block(drafted, a...);
+  }
+};
+struct match_verifier : token_verifier {
+  template <class... A>
+  verdict verify(const draft& drafted, A&&... a) const {
+    return verify_match(drafted, a...);
+  }
+};
+struct coupled_verifier {  // for overlaps it says what happened: 1 for accepted tokens, 0 from the first rejected one
+  shared_noise noise;
+  template <Row R, class C>
+  token_id propose(const R& q, moment m, C&, std::span<double>) const {
+    return race(q, noise, m.position);
+  }
+  template <class Q, class P, class Policy, class C>
+  verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy, C&, std::span<emission> out,
+                 std::span<double>, std::span<overlap> overlaps) const {
+    const verdict v = verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
+    for (std::size_t j = 0; j < overlaps.size(); ++j) overlaps[j] = j < v.accepted ? overlap{1, 1} : overlap{};
+    return v;
+  }
+};
+
+SPECAGG_END

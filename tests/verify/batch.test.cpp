@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/verify/batch.hpp>
+
+#include <cstring>
+#include <vector>
+
+#include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/specagg.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+
+using namespace specagg;
+
+namespace {
+
+// Requests of 0 to 4 drafted tokens and a temperature, a policy parameter and a seed of their own; some have a row of
+// NaN, and request 5 a token outside the vocabulary.
+struct requests {
+  static constexpr std::size_t vocabulary = 700, gamma = 4;
+  std::size_t count;
+  std::vector<float> q, p;
+  std::vector<token_id> drafted;
+  explicit requests(std::size_t n)
+      : count(n), q(n * gamma * vocabulary), p(n * (gamma + 1) * vocabulary), drafted(n * gamma, no_token) {
+    numbers noise(4);
+    for (float& l : p) l = float(400 * noise.uniform());  // a few tokens matter: also the match verifier accepts
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::size_t j = 0; j < gamma; ++j)
+        for (std::size_t v = 0; v < vocabulary; ++v)
+          q[(i * gamma + j) * vocabulary + v] = p[(i * (gamma + 1) + j) * vocabulary + v] + float(noise.uniform());
+    std::vector<double> scratch(verify_scratch(vocabulary));
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::uint32_t j = 0; j < i % (gamma + 1); ++j) {
+        auto row = q_row(i, j);
+        if (row.normalise() != status::ok) FAIL("a row of the test");
+        random_streams chooser(1, i);
+        drafted[i * gamma + j] = draw(row, {stream::draft, start(i) + j, start(i)}, chooser, scratch);
+      }
+    if (n > 5) drafted[5 * gamma] = 100000;
+    for (std::size_t i = 8; i < n; i += 8) p[(i * (gamma + 1) + 1) * vocabulary + 3] = std::nanf("");
+  }
+  static std::uint32_t start(std::size_t i) { return std::uint32_t(10 * i); }
+  sampling how(std::size_t i) const { return {.temperature = 0.5 + 0.1 * double(i % 7)}; }
+  processed_row<float> q_row(std::size_t i, std::size_t j) const {
+    return {std::span(q).subspan((i * gamma + j) * vocabulary, vocabulary), how(i)};
+  }
+  processed_row<float> p_row(std::size_t i, std::size_t j) const {
+    return {std::span(p).subspan((i * (gamma + 1) + j) * vocabulary, vocabulary), how(i)};
+  }
+  auto request(std::size_t i, std::span<emission> out) const {
+    return verification{draft{.tokens = std::span(drafted).subspan(i * gamma, gamma), .start = start(i)},
+                        [this, i](std::size_t j) { return q_row(i, j); },
+                        [this, i](std::size_t j) { return p_row(i, j); },
+                        token_v3{0.1 * double(i % 5)},
+                        random_streams(1, i),
+                        out.subspan(i * (gamma + 1), gamma + 1)};
+  }
+};
+
+struct outcome {
+  std::vector<verdict> verdicts;
+  std::vector<emission> out;
+  bool operator==(const outcome& o) const {
+    for (std::size_t i = 0; i < verdicts.size(); ++i) {
+      const verdict &a = verdicts[i], &b = o.verdicts[i];
+      if (a.accepted != b.accepted || a.emitted != b.emitted || a.why != b.why) return false;
+      for (std::size_t k = 0; k < a.emitted; ++k) {
+        const emission &x = out[i * (requests::gamma + 1) + k], &y = o.out[i * (requests::gamma + 1) + k];
+        if (x.token != y.token || x.from != y.from || x.why != y.why || std::memcmp(&x.log_pi, &y.log_pi, 8) != 0)
+          return false;
+      }
+    }
+    return true;
+  }
+};
+template <class Verifier, class Pool>
+outcome verify(const requests& r, const Verifier& verifier, Pool&& pool) {
+  outcome o{std::vector<verdict>(r.count), std::vector<emission>(r.count * (r.gamma + 1))};
+  std::vector<double> scratch(r.count * verify_scratch(r.vocabulary, r.gamma));
+  verify_batch([&](std::size_t i) { return r.request(i, o.out); }, o.verdicts, scratch, verifier, pool);
+  return o;
+}
+
+// A caller's own pool: one request at a time, last one first.
+struct backwards {
+  template <class Body>
+  void for_ranges(std::size_t count, std::size_t, Body&& body) {
+    while (count-- > 0) body(count, count + 1);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a batch gives what each request gives alone, on any pool and number of threads, under every verifier") {
+  const requests r(37);
+  const auto check = [&](const auto& verifier) {
+    outcome alone{std::vector<verdict>(r.count), std::vector<emission>(r.count * (r.gamma + 1))};
+    std::vector<double> scratch(verify_scratch(r.vocabulary, r.gamma));
+    std::size_t accepted = 0, rejected = 0, failed = 0;
+    for (std::size_t i = 0; i < r.count; ++i) {
+      auto one = r.request(i, alone.out);
+      const auto by = [&] {
+        if constexpr (requires { verifier(i); }) return verifier(i);
+        else return verifier;
+      }();
+      const verdict v = by.verify(one.drafted, one.q_rows, one.p_rows, one.policy, one.chooser, one.out,
+                                  std::span(scratch), one.overlaps);
+      alone.verdicts[i] = v;
+      accepted += v.accepted, rejected += v.accepted < i % 5, failed += v.why != status::ok;
+    }
+    CHECK(accepted > 5);
+    CHECK(rejected > 3);
+    CHECK(failed > 0);
+    CHECK(verify(r, verifier, this_thread()) == alone);
+    CHECK(verify(r, verifier, backwards()) == alone);
+    for (const unsigned threads : {1u, 2u, 4u}) {
+      cpu::thread_pool pool(threads);
+      CHECK(verify(r, verifier, pool) == alone);
+    }
+  };
+  check(token_verifier{});
+  check(block_verifier{});
+  check(match_verifier{});
+  check([](std::size_t i) { return coupled_verifier{shared_noise(1, i)}; });
+}
+TEST_CASE(
+    "an empty batch is no work; scratch for too few requests is reported by every request, and nothing is written") {
+  verify_batch([](std::size_t) -> decltype(std::declval<requests>().request(0, {})) { throw 0; }, {}, {});
+  const requests r(4);
+  outcome o{std::vector<verdict>(r.count), std::vector<emission>(r.count * (r.gamma + 1))};
+  verify_batch([&](std::size_t i) { return r.request(i, o.out); }, o.verdicts, {});
+  for (std::size_t i = 0; i < r.count; ++i)
+    CHECK((o.verdicts[i].accepted == i || o.verdicts[i].why == status::invalid_parameter ||
+           o.verdicts[i].emitted == o.verdicts[i].accepted));
+  CHECK(o.verdicts[0].why == status::invalid_parameter);
+}
