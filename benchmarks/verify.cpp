@@ -1,98 +1,220 @@
 // SPDX-License-Identifier: Apache-2.0
-// One lossless verification step from f32 logits, gamma 4, against the same step with every softmax written out in
-// scalar code (what most engines' CPU paths do; our own statement of it). Both see the same rows and drafts; acceptance
-// about .8.
-#include <benchmark/benchmark.h>
-#include <specagg/specagg.hpp>
+// The whole lossless verification step, from f32 logits or from probabilities, beside our statements of how others take
+// it (rivals.hpp). Each rival is checked for the same answer before it is timed. One thread.
+//
+// known: the draft's normalisers (specagg) or probabilities (the others) are at hand from drafting. cold: every step
+// works on rows that no cache holds.
+#include "rivals.hpp"
+#include "rows.hpp"
 
-#include <cmath>
-#include <cstdlib>
-#include <vector>
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
 
 namespace {
 
-using namespace specagg;
-constexpr std::size_t gamma = 4;
+using namespace bench;
 
-struct rows {
-  std::size_t vocabulary;
-  std::vector<float> q, p;
-  std::vector<token_id> y;
-  std::vector<double> scratch;
-  explicit rows(std::size_t v) : vocabulary(v), q(gamma * v), p((gamma + 1) * v), scratch(verify_scratch(v)) {
-    random_streams noise(1), chooser(2);
-    for (std::size_t i = 0; i < p.size(); ++i) {
-      p[i] = float(8 * noise.uniform({stream::side, std::uint32_t(i), 0}));
-      if (i < q.size()) q[i] = p[i] + float(0.9 * noise.uniform({stream::side, std::uint32_t(i), 1}));
-    }
-    for (std::uint32_t j = 0; j < gamma; ++j) {
-      softmax_row<float> row(draft_logits(j));
-      if (row.normalise() != status::ok) std::abort();
-      y.push_back(draw(row, {stream::draft, j, 0}, chooser, scratch));
-    }
+struct setting {
+  std::size_t vocabulary = 128256, gamma = 4, batch = 1;
+  int acceptance = 80;  // per cent
+  bool cold = false;
+  auto operator<=>(const setting&) const = default;
+  std::string name() const {
+    return fmt::format("V={}/gamma={}/B={}/acceptance={}%/{}", vocabulary, gamma, batch, acceptance,
+                       cold ? "cold" : "warm");
   }
-  std::span<const float> draft_logits(std::size_t j) const { return std::span(q).subspan(j * vocabulary, vocabulary); }
-  std::span<const float> target_logits(std::size_t j) const { return std::span(p).subspan(j * vocabulary, vocabulary); }
 };
 
-void ours(benchmark::State& state) {
-  rows r{std::size_t(state.range(0))};
-  emission out[gamma + 1];
-  std::uint64_t step = 0;
-  double accepted = 0;
-  for (auto _ : state) {
-    random_streams chooser(3, ++step);
-    const auto v = verify_token(
-        {.tokens = r.y}, [&](std::size_t j) { return softmax_row<float>(r.draft_logits(j)); },
-        [&](std::size_t j) { return softmax_row<float>(r.target_logits(j)); }, lossless{}, chooser, out, r.scratch);
-    accepted += double(v.accepted);
-    benchmark::DoNotOptimize(out);
+// One set of rows at a time is kept: benchmarks run in the order of their registration, grouped by setting.
+const requests& rows_of(const setting& s) {
+  static setting of{0, 0, 0, 0, false};
+  static std::unique_ptr<requests> rows;
+  if (of != s) {
+    const std::size_t bytes = s.batch * (2 * s.gamma + 1) * s.vocabulary * sizeof(float);
+    const std::size_t sets = s.cold ? 1 + (std::size_t(192) << 20) / bytes : 1;  // more than any cache
+    rows.reset();
+    rows = std::make_unique<requests>(s.batch * sets, s.gamma, s.vocabulary, s.acceptance / 100.);
+    of = s;
   }
-  state.counters["accepted"] = accepted / double(step);
+  return *rows;
 }
 
-std::vector<float> softmax(std::span<const float> logits) {
-  float top = logits[0], sum = 0;
-  for (const float l : logits) top = std::max(top, l);
-  std::vector<float> x(logits.size());
-  for (std::size_t v = 0; v < x.size(); ++v) sum += x[v] = std::exp(logits[v] - top);
-  for (float& value : x) value /= sum;
-  return x;
-}
-std::size_t multinomial(const std::vector<float>& w, double u) {
-  double total = 0;
-  for (const float x : w) total += x;
-  u *= total;
-  for (std::size_t v = 0; v < w.size(); ++v)
-    if ((u -= w[v]) < 0) return v;
-  return w.size() - 1;
+[[noreturn]] void differs(const char* who, const char* what) {
+  std::fprintf(stderr, "bench-verify: %s gives another %s than specagg: not timed\n", who, what);
+  std::exit(1);
 }
 
-void written_out(benchmark::State& state) {
-  rows r{std::size_t(state.range(0))};
-  std::uint64_t step = 0;
-  double accepted = 0;
-  for (auto _ : state) {
-    random_streams chooser(3, ++step);
-    std::vector<std::vector<float>> q, p;
-    for (std::size_t j = 0; j < gamma; ++j) q.push_back(softmax(r.draft_logits(j)));
-    for (std::size_t j = 0; j <= gamma; ++j) p.push_back(softmax(r.target_logits(j)));
-    std::size_t j = 0, token = 0;
-    for (; j < gamma; ++j) {
-      const auto y = std::size_t(r.y[j]);
-      if (chooser.coin({stream::coin, std::uint32_t(j), 0}, p[j][y], q[j][y])) continue;
-      for (std::size_t v = 0; v < p[j].size(); ++v) p[j][v] = std::max(0.f, p[j][v] - q[j][v]);
-      break;
+// specagg, from logits. The draft's rows are normalised once (known) or in every step.
+class ours {
+ public:
+  ours(const requests& r, bool known)
+      : all_(r),
+        known_(known),
+        q_(r.count * r.gamma),
+        out_(r.gamma + 1),
+        scratch_(verify_scratch(r.vocabulary, r.gamma)) {
+    for (std::size_t i = 0; i < q_.size(); ++i) {
+      q_[i] = softmax_row<float>(r.draft_logits(i / r.gamma, i % r.gamma));
+      if (known && q_[i].normalise() != status::ok) std::abort();
     }
-    token = multinomial(p[j], chooser.uniform({j < gamma ? stream::residual : stream::bonus, std::uint32_t(j), 0}));
-    accepted += double(j);
-    benchmark::DoNotOptimize(token);
   }
-  state.counters["accepted"] = accepted / double(step);
+  step operator()(std::size_t r, std::span<const token_id> drafted, std::uint64_t seed) {
+    random_streams chooser(seed, r);
+    const auto v = verify_token(
+        {.tokens = drafted}, [&](std::size_t j) { return q_[r * all_.gamma + j]; },
+        [&](std::size_t j) { return softmax_row<float>(all_.target(r, j)); }, lossless{}, chooser, out_, scratch_);
+    return {v.accepted, out_[v.accepted].token};
+  }
+
+ private:
+  const requests& all_;
+  bool known_;
+  std::vector<softmax_row<float>> q_;
+  std::vector<emission> out_;
+  std::vector<double> scratch_;
+};
+// specagg, from rows of probabilities in memory.
+class ours_from_probabilities {
+ public:
+  explicit ours_from_probabilities(const requests& r)
+      : all_(r), q_(r.q.size()), p_(r.p.size()), out_(r.gamma + 1), scratch_(verify_scratch(r.vocabulary, r.gamma)) {
+    const std::size_t n = r.vocabulary;
+    for (std::size_t i = 0; i < r.count; ++i)
+      for (std::size_t j = 0; j <= r.gamma; ++j) {
+        if (j < r.gamma) scalar_softmax::apply(r.draft_logits(i, j), std::span(q_).subspan((i * r.gamma + j) * n, n));
+        scalar_softmax::apply(r.target(i, j), std::span(p_).subspan((i * (r.gamma + 1) + j) * n, n));
+      }
+  }
+  step operator()(std::size_t r, std::span<const token_id> drafted, std::uint64_t seed) {
+    const std::size_t n = all_.vocabulary, g = all_.gamma;
+    random_streams chooser(seed, r);
+    const auto v = verify_token(
+        {.tokens = drafted}, [&](std::size_t j) { return dense_row<float>(q_.data() + (r * g + j) * n, n); },
+        [&](std::size_t j) { return dense_row<float>(p_.data() + (r * (g + 1) + j) * n, n); }, lossless{}, chooser,
+        out_, scratch_);
+    return {v.accepted, out_[v.accepted].token};
+  }
+
+ private:
+  const requests& all_;
+  std::vector<float> q_, p_;
+  std::vector<emission> out_;
+  std::vector<double> scratch_;
+};
+
+// Times steps of s.batch requests; `make(rows)` makes the verifier.
+template <class Make>
+void time_steps(benchmark::State& state, const setting& s, Make make) {
+  const requests& r = rows_of(s);
+  auto verify = make(r);
+  std::size_t first = 0, accepted = 0, steps = 0;
+  for (auto _ : state) {
+    for (std::size_t i = 0; i < s.batch; ++i) {
+      const step one = verify(first + i, r.drafted(steps, first + i), steps % requests::drafts);
+      accepted += one.accepted;
+      benchmark::DoNotOptimize(one.token);
+    }
+    first = (first + s.batch) % r.count, ++steps;
+  }
+  state.counters["accepted"] = double(accepted) / double(steps * s.batch);
+}
+template <class Make>
+void add(const std::string& who, const setting& s, Make make) {
+  benchmark::RegisterBenchmark(("step/" + who + "/" + s.name()).c_str(), [=](benchmark::State& state) {
+    time_steps(state, s, make);
+  })->Unit(benchmark::kMicrosecond);
+}
+
+// The same drafts accepted, the same token in place of the rejected one (a rival's rounding may move one in 10^4).
+template <class Rival>
+void check(const char* who, const requests& r, Rival&& rival, bool same_token) {
+  ours reference(r, false);
+  std::size_t others = 0, steps = 0;
+  for (std::uint64_t d = 0; d < requests::drafts; ++d)
+    for (std::size_t i = 0; i < r.count; ++i, ++steps) {
+      const step a = reference(i, r.drafted(d, i), d), b = rival(i, r.drafted(d, i), d);
+      if (a.accepted != b.accepted) differs(who, "number of accepted drafts");
+      others += same_token && a.token != b.token;
+    }
+  if (others > 1 + steps / 1000) differs(who, "token");
+}
+void check_all() {
+  for (const double acceptance : {0., 0.8, 1.}) {
+    const requests r(2, 4, 32000, acceptance);
+    check("specagg, normalisers known", r, ours(r, true), true);
+    check("specagg from probabilities", r, ours_from_probabilities(r), true);
+    check("scalar expf", r, written_out<scalar_softmax>(r, false), true);
+    check("Eigen", r, written_out<eigen_softmax>(r, false), true);
+    check("draws everywhere", r, draws_everywhere(r), false);
+    sorted_structs sorted(r);
+    softmax_row<float> row(r.target(1, 2));
+    if (row.normalise() != status::ok) std::abort();
+    const double sum = sorted.weigh(1, 2);
+    for (const auto& d : sorted.data())
+      if (!(std::fabs(d.p / sum - double(row[std::size_t(d.id)])) <= 1e-5 * d.p / sum + 1e-9))
+        differs("sorted structs", "row");
+  }
+}
+
+// The rows of the standard setting for torch_steps.py, with what its answers are checked against: gamma, V and the
+// number of drafts; logits of draft and target; drafts; the acceptance of each position; its residual law.
+void export_rows(const char* path) {
+  const setting s;
+  const requests r(1, s.gamma, s.vocabulary, s.acceptance / 100.);
+  std::vector<double> acceptance;
+  std::vector<float> residual;
+  for (std::size_t j = 0; j < s.gamma; ++j) {
+    softmax_row<float> q(r.draft_logits(0, j)), p(r.target(0, j));
+    if (q.normalise() != status::ok || p.normalise() != status::ok) std::abort();
+    const row_pair<false, softmax_row<float>, softmax_row<float>> rows(q, p);
+    const double overlap = rows.sum([](auto at) { return min(at.q, at.p); });
+    acceptance.push_back(overlap);
+    for (std::size_t v = 0; v < s.vocabulary; ++v) {
+      const double left = double(p[v]) - double(q[v]);
+      residual.push_back(float(std::max(0., left) / (1 - overlap)));
+    }
+  }
+  std::ofstream file(path, std::ios::binary);
+  const auto write = [&](const auto& x) {
+    file.write(reinterpret_cast<const char*>(x.data()), std::streamsize(x.size() * sizeof(x[0])));
+  };
+  write(std::vector<std::uint64_t>{s.gamma, s.vocabulary, requests::drafts});
+  write(r.q), write(r.p), write(r.tokens), write(acceptance), write(residual);
+  if (!file.flush()) std::fprintf(stderr, "bench-verify: %s cannot be written\n", path), std::exit(2);
 }
 
 }  // namespace
 
-BENCHMARK(ours)->Arg(32000)->Arg(128256)->Unit(benchmark::kMicrosecond);
-BENCHMARK(written_out)->Arg(32000)->Arg(128256)->Unit(benchmark::kMicrosecond);
-BENCHMARK_MAIN();
+int main(int count, char** arguments) {
+  if (count == 3 && std::string(arguments[1]) == "--export") return export_rows(arguments[2]), 0;
+  benchmark::Initialize(&count, arguments);
+  if (benchmark::ReportUnrecognizedArguments(count, arguments)) return 2;
+  check_all();
+  std::vector<setting> settings;
+  for (const std::size_t v : {32000u, 128256u, 151936u})
+    for (const std::size_t g : {1u, 4u, 8u})
+      for (const std::size_t b : {1u, 8u})
+        for (const int a : {0, 50, 80, 100})
+          for (const bool cold : {false, true})
+            if (!cold || (b == 1 && g == 4)) settings.push_back({v, g, b, a, cold});
+  for (const setting& s : settings) {
+    add("specagg", s, [](const requests& r) { return ours(r, false); });
+    add("specagg, known", s, [](const requests& r) { return ours(r, true); });
+    // Rivals: the standard setting, and one change at a time.
+    const setting standard;
+    const int changes = (s.vocabulary != standard.vocabulary) + (s.gamma != standard.gamma) +
+                        (s.acceptance != standard.acceptance) + (s.cold != standard.cold);
+    if (s.batch != 1 || changes > 1) continue;
+    add("specagg, from probabilities", s, [](const requests& r) { return ours_from_probabilities(r); });
+    add("scalar expf, written out", s, [](const requests& r) { return written_out<scalar_softmax>(r, false); });
+    add("scalar expf, known", s, [](const requests& r) { return written_out<scalar_softmax>(r, true); });
+    add("Eigen, written out", s, [](const requests& r) { return written_out<eigen_softmax>(r, false); });
+    add("vLLM V1 steps, known", s, [](const requests& r) { return draws_everywhere(r); });
+    add("llama.cpp steps", s, [](const requests& r) { return sorted_structs(r); });
+  }
+  benchmark::RunSpecifiedBenchmarks();
+}

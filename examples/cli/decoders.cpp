@@ -16,8 +16,8 @@ namespace {
 using namespace specagg;
 
 constexpr std::size_t most_models = 4;
-constexpr std::size_t most_drafted = 62;      // a round; what metered counts call by call
-constexpr std::size_t most_automatic = 32;    // the same for --gamma auto
+constexpr std::size_t most_drafted = 62;    // a round; what metered counts call by call
+constexpr std::size_t most_automatic = 32;  // the same for --gamma auto
 
 [[noreturn]] void refuse(const std::string& option, const std::string& why) { throw error(option, "", why); }
 
@@ -86,22 +86,23 @@ void speculative(decoder& d, const generate_options& o) {
   if (gamma.size() != 1) refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
   d.drafts = gamma[0];
   const bool measure = d.drafts > 0;
-  d.decode = [policy, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic,
-              measure](const decoding& j) {
-    const decode_options options{g, j.sample, j.end_of_text, measure};
-    speculative_workspace<float> work(j.models[0].vocab_size(), g);
-    const auto after_round = [&](const speculative_result& r, const auto& w) {
-      j.after_round(r.drafted, r.accepted, expected_tokens(std::span(w.overlaps).first(r.drafted)));
-    };
-    return with_policy(policy, [&](const auto& rule) {
-      return with_verifier(verify, seed, [&](const auto& verifier) {
-        const auto run = [&](auto&& length) {
-          return speculative_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
-                                    options, work, j.accept, after_round, verifier, length);
-        };
-        return automatic ? run(plan::draft_length_controller(j.costs)) : run(fixed_draft_length());
+  d.prepare = [policy, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic, measure](
+                  std::size_t vocabulary, std::size_t) {
+    return [=, work = speculative_workspace<float>(vocabulary, g)](const decoding& j) mutable {
+      const decode_options options{g, j.sample, j.end_of_text, measure};
+      const auto after_round = [&](const speculative_result& r, const auto& w) {
+        j.after_round(r.drafted, r.accepted, expected_tokens(std::span(w.overlaps).first(r.drafted)));
+      };
+      return with_policy(policy, [&](const auto& rule) {
+        return with_verifier(verify, seed, [&](const auto& verifier) {
+          const auto run = [&](auto&& length) {
+            return speculative_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
+                                      options, work, j.accept, after_round, verifier, length);
+          };
+          return automatic ? run(plan::draft_length_controller(j.costs)) : run(fixed_draft_length());
+        });
       });
-    });
+    };
   };
 }
 
@@ -116,8 +117,7 @@ void collaborative(decoder& d) {
   std::array<std::size_t, N> gamma;
   std::copy(list.begin(), list.end(), gamma.begin());
   d.drafts = collaborative_workspace<float, N>::sum(gamma);
-  const auto run = [gamma](const decoding& j, const auto& rule) {
-    collaborative_workspace<float, N> work(j.models[0].vocab_size(), gamma);
+  const auto run = [gamma](const decoding& j, const auto& rule, collaborative_workspace<float, N>& work) {
     const auto models = [&]<std::size_t... I>(std::index_sequence<I...>) { return std::tie(j.models[I]...); }
     (std::make_index_sequence<N>());
     const auto after_turn = [&](const collaborative_result& r, const auto&) {
@@ -127,48 +127,60 @@ void collaborative(decoder& d) {
                                 collaborative_options<N>{gamma, j.sample, j.end_of_text}, work, j.accept, after_turn);
   };
   if constexpr (N == 2) {
-    d.decode = [run, policy = parse_policy(d.policy)](const decoding& j) {
-      return with_policy(policy, [&](const auto& rule) { return run(j, rule); });
+    d.prepare = [=, policy = parse_policy(d.policy)](std::size_t vocabulary, std::size_t) {
+      return [=, work = collaborative_workspace<float, N>(vocabulary, gamma)](const decoding& j) mutable {
+        return with_policy(policy, [&](const auto& rule) { return run(j, rule, work); });
+      };
     };
   } else {
-    d.decode = [run, policy = parse_models_policy<N>(d.policy)](const decoding& j) {
-      return std::visit([&](const auto& rule) { return run(j, rule); }, policy.rule);
+    d.prepare = [=, policy = parse_models_policy<N>(d.policy)](std::size_t vocabulary, std::size_t) {
+      return [=, work = collaborative_workspace<float, N>(vocabulary, gamma)](const decoding& j) mutable {
+        return std::visit([&](const auto& rule) { return run(j, rule, work); }, policy.rule);
+      };
     };
   }
 }
 
-// The cascades draft nothing that could be rejected in a round, BiLD apart.
-void sequential(decoder& d) {
-  const any_policy policy = parse_policy(d.policy);
-  const auto decode = [](const auto& rule) {
-    return [rule](const decoding& j) {
-      cascade_workspace<float> work(j.models[0].vocab_size());
-      return sequential_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
-                               cascade_options{j.sample, j.end_of_text}, work, j.accept);
+// The cascades share a workspace, and draft nothing that could be rejected in a round, BiLD apart.
+template <class Decode>
+void cascade(decoder& d, Decode decode, bool whole_response = false) {
+  d.prepare = [=](std::size_t vocabulary, std::size_t most) {
+    const std::size_t response = whole_response ? most : 0;
+    return [=, work = cascade_workspace<float>(vocabulary, cascade_options().longest_run, response)](
+               const decoding& j) mutable {
+      return decode(j, cascade_options{j.sample, j.end_of_text}, work);
     };
   };
-  if (const auto* rule = std::get_if<chow>(&policy.rule)) d.decode = decode(*rule);
-  else if (const auto* log_rule = std::get_if<chow_log>(&policy.rule)) d.decode = decode(*log_rule);
+}
+void sequential(decoder& d) {
+  const any_policy policy = parse_policy(d.policy);
+  const auto decode = [&](const auto& rule) {
+    cascade(d, [=](const decoding& j, const cascade_options& options, auto& work) {
+      return sequential_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor, options,
+                               work, j.accept);
+    });
+  };
+  if (const auto* rule = std::get_if<chow>(&policy.rule)) decode(*rule);
+  else if (const auto* log_rule = std::get_if<chow_log>(&policy.rule)) decode(*log_rule);
   else
     refuse("--policy " + d.policy,
            "looks at p; --decoder sequential decides before p is computed (chow and chow-log look at q alone)");
 }
 void oracle(decoder& d) {
-  d.decode = [policy = parse_policy(d.policy)](const decoding& j) {
-    cascade_workspace<float> work(j.models[0].vocab_size());
-    return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser, j.processor,
-                         cascade_options{j.sample, j.end_of_text}, work, j.accept);
-  };
+  cascade(d, [policy = parse_policy(d.policy)](const decoding& j, const cascade_options& options, auto& work) {
+    return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser, j.processor, options,
+                         work, j.accept);
+  });
 }
 void sequence(decoder& d) {
   const any_policy policy = parse_policy(d.policy);
   const auto* rule = std::get_if<chow>(&policy.rule);
   if (!rule) refuse("--policy " + d.policy, "--decoder sequence knows one rule: chow");
-  d.decode = [alpha = rule->alpha](const decoding& j) {
-    cascade_workspace<float> work(j.models[0].vocab_size(), cascade_options().longest_run, j.most);
-    return sequence_decode(j.text, j.most, j.models.front(), j.models.back(), alpha, j.chooser, j.processor,
-                           cascade_options{j.sample, j.end_of_text}, work, j.accept);
+  const auto decode = [alpha = rule->alpha](const decoding& j, const cascade_options& options, auto& work) {
+    return sequence_decode(j.text, j.most, j.models.front(), j.models.back(), alpha, j.chooser, j.processor, options,
+                           work, j.accept);
   };
+  cascade(d, decode, true);
 }
 void bild_original(decoder& d) {
   auto [name, p] = parse_parameters(d.policy);
@@ -176,14 +188,13 @@ void bild_original(decoder& d) {
   const bild_thresholds thresholds{p.number("fallback", 0.6, 0, 1), p.number("rollback", 5, 0, unbounded)};
   p.none_left("fallback, rollback");
   d.drafts = cascade_options().longest_run;
-  d.decode = [thresholds](const decoding& j) {
-    cascade_workspace<float> work(j.models[0].vocab_size());
+  cascade(d, [thresholds](const decoding& j, const cascade_options& options, auto& work) {
     const auto after_round = [&](const cascade_result& r, const auto&) {
       j.after_round(r.drafted, r.accepted, double(r.emitted));
     };
-    return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, j.processor,
-                       cascade_options{j.sample, j.end_of_text}, work, j.accept, after_round);
-  };
+    return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, j.processor, options, work,
+                       j.accept, after_round);
+  });
 }
 
 struct known {

@@ -33,7 +33,8 @@ struct decoder {
   std::string name, policy, verify, gamma;  // as given, or the defaults of this decoder
   std::size_t drafts = 0;                   // tokens that may stand behind the text
   bool automatic = false;                   // needs decoding::costs
-  std::function<specagg::status(const decoding&)> decode;
+  // All memory of a decoding of at most `most` tokens, allocated; what is returned decodes in it.
+  std::function<std::function<specagg::status(const decoding&)>(std::size_t vocabulary, std::size_t most)> prepare;
 };
 
 // Throws specagg::error where the options do not fit together, and says what would.

@@ -47,8 +47,8 @@ struct decoded {
   std::size_t rounds = 0, drafted = 0, accepted = 0;
   double expected = 0;  // sum over rounds of expected_tokens
   std::vector<metered_model> models;
-  double total_seconds = 0, prompt_seconds = 0;
-  plan::draft_costs costs;  // measured for --gamma auto
+  double total_seconds = 0, prompt_seconds = 0, output_seconds = 0;  // total: without the prompt
+  plan::draft_costs costs;                                           // measured for --gamma auto
 
   std::size_t target_calls() const { return models.back().calls; }
   double target_seconds() const { return models.back().seconds; }
@@ -62,7 +62,7 @@ struct decoded {
     for (const auto& m : models) t += m.seconds;
     return t - target_seconds();
   }
-  double other_seconds() const { return total_seconds - target_seconds() - draft_seconds(); }
+  double other_seconds() const { return total_seconds - target_seconds() - draft_seconds() - output_seconds; }
   double per_target_call() const { return double(emissions.size()) / double(std::max<std::size_t>(target_calls(), 1)); }
   double acceptance() const { return drafted ? double(accepted) / double(drafted) : 0; }
   double tokens_per_second() const { return double(emissions.size()) / total_seconds; }
@@ -136,15 +136,18 @@ struct job {
         result.text.resize(stop);
         result.ended_by = "stop";
       }
+      const auto before = steady_clock::now();
       watch(e, result);
+      result.output_seconds += seconds_since(before);
       return result.ended_by.empty();
     };
     const auto after_round = [&](std::size_t drafted, std::size_t accepted, double expected) {
       ++result.rounds, result.drafted += drafted, result.accepted += accepted, result.expected += expected;
     };
+    const auto decode = d.prepare(vocabulary, most);
     start = steady_clock::now();
-    const status why = d.decode({t, most, options.sample, tokens().eos(), result.models, chooser, processor,
-                                 result.costs, accept, after_round});
+    const status why = decode({t, most, options.sample, tokens().eos(), result.models, chooser, processor, result.costs,
+                               accept, after_round});
     result.total_seconds = seconds_since(start);
     if (why != status::ok)
       throw error("decoding", fmt::format("token {}", result.emissions.size()), std::string(name(why)));
@@ -222,6 +225,7 @@ nlohmann::json report(const decoded& d) {
            {{"prompt", d.prompt_seconds},
             {"draft", d.draft_seconds()},
             {"target", d.target_seconds()},
+            {"output", d.output_seconds},
             {"other", d.other_seconds()},
             {"total", d.total_seconds}}},
           {"tokens_per_second", d.tokens_per_second()}};
@@ -247,10 +251,11 @@ double mean_log_p(const decoded& d) {
 }
 
 void print_summary(const decoded& d) {
-  fmt::print("{} tokens in {:.0f} ms ({:.0f} tokens/s): draft {:.0f} %, target {:.0f} %, everything else {:.1f} %\n",
-             d.emissions.size(), 1e3 * d.total_seconds, d.tokens_per_second(),
-             100 * d.draft_seconds() / d.total_seconds, 100 * d.target_seconds() / d.total_seconds,
-             100 * d.other_seconds() / d.total_seconds);
+  fmt::print(
+      "{} tokens in {:.0f} ms ({:.0f} tokens/s): draft {:.0f} %, target {:.0f} %, output {:.0f} %, everything else "
+      "{:.1f} %\n",
+      d.emissions.size(), 1e3 * d.total_seconds, d.tokens_per_second(), 100 * d.draft_seconds() / d.total_seconds,
+      100 * d.target_seconds() / d.total_seconds, 100 * d.other_seconds() / d.total_seconds);
   if (d.drafted > 0)
     fmt::print("acceptance {:.3f} ({} of {} drafted), {:.2f} tokens per target call ({} calls)\n", d.acceptance(),
                d.accepted, d.drafted, d.per_target_call(), d.target_calls());

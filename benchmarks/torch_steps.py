@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The verification step of Hugging Face transformers (assisted decoding with sampling), in torch.
+
+usage: torch_steps.py ROWS OUT.json      ROWS: written by bench-verify --export ROWS
+
+Our own statement of the published steps: softmax of the draft's and the target's rows, the ratios of all positions,
+uniforms, the number of matches, clamp(p - q, 0) of that position, normalised, multinomial. Checked against the library's
+acceptance and residual law before it is timed; medians, in the form of Google Benchmark's JSON.
+"""
+import json, os, statistics, struct, sys, time
+
+os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx512")
+try:
+    import numpy, torch
+except ImportError:  # Debian's torch belongs to Debian's python
+    if os.path.realpath(sys.executable) == os.path.realpath("/usr/bin/python3") or not os.path.exists("/usr/bin/python3"):
+        sys.exit("torch_steps.py: there is no torch (Debian: python3-torch): not measured")
+    os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])
+
+with open(sys.argv[1], "rb") as file:
+    gamma, vocabulary, drafts = struct.unpack("QQQ", file.read(24))
+    read = lambda kind, *shape: torch.from_numpy(numpy.fromfile(file, kind, int(numpy.prod(shape))).reshape(shape))
+    q_logits, p_logits = read(numpy.float32, 1, gamma, vocabulary), read(numpy.float32, 1, gamma + 1, vocabulary)
+    tokens = read(numpy.int32, drafts, 1, gamma).long()
+    acceptance, residual = read(numpy.float64, gamma), read(numpy.float32, gamma, vocabulary)
+
+
+def step(drafted, q=None):
+    """The number of accepted tokens, and the token behind them. q: the draft's probabilities, if they are at hand."""
+    q = torch.softmax(q_logits, -1) if q is None else q
+    p = torch.softmax(p_logits, -1)
+    index = drafted.unsqueeze(-1)
+    ratio = p[:, :gamma].gather(-1, index) / q.gather(-1, index)
+    accepted = torch.rand_like(ratio) <= ratio
+    n = int(((~accepted.squeeze(-1)).cumsum(-1) < 1).sum())
+    last = p[:, n]
+    if n < gamma:
+        last = torch.clamp(last - q[:, n], min=0)
+        last = last / last.sum()
+    return n, torch.multinomial(last, 1)
+
+
+q, p = torch.softmax(q_logits, -1)[0], torch.softmax(p_logits, -1)[0]
+for j in range(gamma):
+    left = torch.clamp(p[j] - q[j], min=0)
+    if abs(float(torch.minimum(p[j], q[j]).double().sum()) - float(acceptance[j])) > 1e-4:
+        sys.exit(f"torch_steps.py: position {j}: another acceptance than the library's: not timed")
+    if float((left / left.sum() - residual[j]).abs().max()) > 1e-5:
+        sys.exit(f"torch_steps.py: position {j}: another residual law than the library's: not timed")
+
+results = []
+for threads in (1, 2):
+    torch.set_num_threads(threads)
+    for name, known in (("written out", None), ("known", q.unsqueeze(0))):
+        times = []
+        for i in range(60):
+            start = time.perf_counter()
+            step(tokens[i % drafts], known)
+            times.append((time.perf_counter() - start) * 1e6)
+        times = times[10:]
+        results.append({
+            "name": f"step/Hugging Face steps in torch, {name}, {threads} thread{'s' * (threads > 1)}"
+                    f"/V={vocabulary}/gamma={gamma}/B=1/acceptance=80%/warm",
+            "run_name": "", "aggregate_name": "median", "time_unit": "us", "cpu_time": statistics.median(times),
+            "real_time": statistics.median(times), "least": min(times), "most": max(times)})
+        print(f"{results[-1]['name']}: {results[-1]['real_time']:.0f} us", flush=True)
+with open(sys.argv[2], "w") as file:
+    json.dump({"context": {"torch": torch.__version__, "capability": os.environ["ATEN_CPU_CAPABILITY"]},
+               "benchmarks": results}, file, indent=1)
