@@ -20,10 +20,10 @@ test-all:  ## the whole matrix: compilers, instruction sets, sanitizers, slow te
 	@scripts/bootstrap test-all
 	@scripts/run-tests --all
 
-bench:  ## every benchmark
-	@scripts/bootstrap demo
-	@cmake --preset release >/dev/null && cmake --build build
-	@for program in build/bin/bench-*; do $$program || exit; done
+bench:  ## every benchmark with its rivals: JSON, tables, plots (8 minutes; QUICK=1: 2; DOCS=1: into docs/)
+	@scripts/bootstrap bench
+	@cmake --preset release >/dev/null && cmake --build build --target bench-kernels bench-verify specagg_cli
+	@scripts/bench $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
 format:  ## clang-format everything
 	@git ls-files -co --exclude-standard '*.hpp' '*.cpp' '*.cu' | xargs clang-format -i
