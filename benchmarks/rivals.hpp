@@ -53,9 +53,9 @@ struct eigen_softmax {
   }
 };
 
-// Hugging Face transformers, assisted decoding with sampling: softmax of every row of both models written out, ratios of
-// all positions, the number of matches, clamp(p - q, 0) of that position, multinomial. `probabilities`: the draft's rows
-// are at hand as probabilities, from drafting.
+// Hugging Face transformers, assisted decoding with sampling: softmax of every row of both models written out, ratios
+// of all positions, the number of matches, clamp(p - q, 0) of that position, multinomial. `probabilities`: the draft's
+// rows are at hand as probabilities, from drafting.
 template <class Softmax>
 class written_out {
  public:
@@ -131,8 +131,8 @@ class draws_everywhere {
   std::vector<float> q_, p_, noise_;
 };
 
-// llama.cpp, speculative-simple: at each position the target's row becomes an array of {id, logit, p}, sorted, softmaxed
-// and drawn from; the draft is kept while the drawn token is the drafted one (exact match: it accepts less).
+// llama.cpp, speculative-simple: at each position the target's row becomes an array of {id, logit, p}, sorted,
+// softmaxed and drawn from; the draft is kept while the drawn token is the drafted one (exact match: it accepts less).
 class sorted_structs {
  public:
   explicit sorted_structs(const requests& r) : all_(r), data_(r.vocabulary) {}
