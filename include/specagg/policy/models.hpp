@@ -33,6 +33,13 @@ SPECAGG_FUNCTION SPECAGG_INLINE V model(const token_view<V, Confidence>& at) {
   if constexpr (K == 0) return at.q;
   else return at.p;
 }
+// The view of N numbers.
+template <std::size_t K = 0, std::size_t N>
+constexpr auto view_of(const std::array<double, N>& x) {
+  using V = vec<double, 1>;
+  if constexpr (K + 1 == N) return model_view<V, 1>{V(x[K])};
+  else return model_view<V, N - K>{V(x[K]), view_of<K + 1>(x)};
+}
 
 // f(k, model k, sum so far) from the last model to the first; the sum starts at 0.
 template <std::size_t N, class At, class F>
