@@ -35,6 +35,8 @@ TEST_CASE("logits of any size combine: nothing over- or underflows before the so
   const row law = target_law(geometric{0.5}, q, p);
   CHECK(law[0] == Approx(softmax({0, 0, -0.5})[0]).epsilon(1e-12));
   CHECK(law[1] == Approx(softmax({0, 0, -0.5})[1]).epsilon(1e-12));
+  const row left{1, 1e-300}, right{1e-300, 1};  // scores of ln 1e-900
+  CHECK(law_of(log_linear<2>{{3, 3}}, std::array{left, right})[1] == Approx(0.5).epsilon(1e-9));
 }
 TEST_CASE("a row of positive weight masks what it lacks, one of weight 0 nothing, one of negative weight is refused") {
   const row q{0.5, 0, 0.5}, p{0.25, 0.75, 0};
@@ -48,6 +50,9 @@ TEST_CASE("a row of positive weight masks what it lacks, one of weight 0 nothing
   CHECK(why == status::undefined_target);
   const row both{0.5, 0.5, 0};
   CHECK(target_law(geometric{2}, both, p)[2] == 0);  // lacked by q, too: 0, not 0 / 0
+  const std::array lacked{both, p};
+  CHECK(law_of(log_linear<2>{{-1, 2}}, lacked)[2] == 0);  // nor inf - inf, in whichever order
+  CHECK(law_of(log_linear<2>{{2, -1}}, lacked)[2] == 0);
   CHECK(target_law(geometric{0.5}, row{1, 0}, row{0, 1}).empty());
 }
 TEST_CASE("realign by lambda > 1 goes beyond q, away from p") {
