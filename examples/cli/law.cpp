@@ -114,8 +114,7 @@ json list(const numbers& x) {
   return out;
 }
 
-// ---- one JSON object a line
-// ------------------------------------------------------------------------------------------
+// ---- one JSON object a line -----------------------------------------------------------------------------------------
 
 numbers row_in(const json& line, const std::string& key) {
   if (!line.contains(key)) throw error(key, "", "is missing");
@@ -172,9 +171,9 @@ json answer(const json& line) {
 void batch() {
   std::string text;
   while (std::getline(std::cin, text)) {
-    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     json out, id;
     try {
+      if (text.find_first_not_of(" \t\r") == std::string::npos) throw error("line", "", "is empty");
       const json line = json::parse(text);
       if (line.is_object() && line.contains("id")) id = line["id"];
       out = answer(line);
@@ -189,8 +188,7 @@ void batch() {
   }
 }
 
-// ---- every rule, every verifier, every pair of the grid
-// --------------------------------------------------------------
+// ---- every rule, every verifier, every pair of the grid ------------------------------------------------------------
 
 // All distributions over 3 tokens whose probabilities are multiples of 1/8.
 std::vector<numbers> eighths() {

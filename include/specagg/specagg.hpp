@@ -26,6 +26,8 @@
 #include <specagg/policy/extremes.hpp>
 #include <specagg/policy/power.hpp>
 #include <specagg/policy/log_linear.hpp>
+#include <specagg/policy/contrastive.hpp>
+#include <specagg/policy/raw_logits.hpp>
 #include <specagg/verify/verify.hpp>
 #include <specagg/verify/token.hpp>
 #include <specagg/verify/block.hpp>

@@ -1,33 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // specagg plan: what it prints, and one clear line with status 2 for what it cannot use.
-#include <sys/wait.h>
-
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
-#include <string>
 
-#include "support/catch.hpp"
+#include "cli/command.hpp"
 
 namespace {
 
-struct ran {
-  int status;
-  std::string out;  // stdout and stderr
-};
-ran plan(const std::string& arguments) {
-  const std::string command = std::string(SPECAGG_CLI) + " plan " + arguments + " 2>&1 </dev/null";
-  FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe);
-  ran r{-1, {}};
-  std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) r.out.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return r;
-}
+using cli::ran;
+ran plan(const std::string& arguments) { return cli::run("plan " + arguments); }
 nlohmann::json json(const std::string& arguments) {
   const ran r = plan(arguments + " --json");
   INFO(r.out);
@@ -48,11 +29,7 @@ void prints(const std::string& arguments, std::initializer_list<const char*> tex
   }
 }
 void refuses(const std::string& arguments, std::initializer_list<const char*> words) {
-  const ran r = plan(arguments);
-  INFO(arguments << "\n" << r.out);
-  CHECK(r.status == 2);
-  CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
-  for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
+  cli::refuses("plan " + arguments, words);
 }
 
 }  // namespace

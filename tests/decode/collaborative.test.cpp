@@ -217,6 +217,143 @@ TEST_CASE("policies of the library, deferral rules with untempered rows among th
   }
 }
 
+namespace {
+
+// A combiner of the library and its formula in plain doubles.
+template <class Policy, class Formula>
+struct with_formula : Policy {
+  Formula formula;
+  with_formula(const Policy& policy, Formula f) : Policy(policy), formula(f) {}
+  template <std::size_t N>
+  double plain(const std::array<std::vector<double>, N>& p, std::size_t v) const {
+    std::array<double, N> x;
+    for (std::size_t k = 0; k < N; ++k) x[k] = p[k][v];
+    return formula(x);
+  }
+};
+using two = std::array<double, 2>;
+using three = std::array<double, 3>;
+template <class F>
+void for_each_pair_combiner_of_the_library(F f) {
+  const auto check = [&](const char* name, const auto& policy, auto due) { f(name, with_formula(policy, due)); };
+  check("ensemble", ensemble{0.3}, [](two x) { return 0.3 * x[0] + 0.7 * x[1]; });
+  check("contrastive", contrastive{0.3}, [](two x) { return x[1] * std::pow(x[0], -0.3); });
+  check("contrastive, plus", contrastive{0.3, 0, true},
+        [](two x) { return std::pow(x[1], 1.3) * std::pow(x[0], -0.3); });
+  check("geometric", geometric{0.3}, [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
+  check("realign", geometric{1.5}, [](two x) { return std::pow(x[0], 1.5) * std::pow(x[1], -0.5); });
+  check("power 2", power{0.3, 2}, [](two x) { return std::sqrt(0.3 * x[0] * x[0] + 0.7 * x[1] * x[1]); });
+  check("power -1", power{0.3, -1}, [](two x) { return 1 / (0.3 / x[0] + 0.7 / x[1]); });
+  check("power 0", power{0.3, 0}, [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
+  check("min", minimum<>{}, [](two x) { return std::min(x[0], x[1]); });
+  check("max", maximum<>{}, [](two x) { return std::max(x[0], x[1]); });
+  check("arithmetic", arithmetic<2>{0.5}, [](two x) { return std::pow(x[1], 1.5) * std::pow(x[0], -0.5); });
+}
+template <class F>
+void for_each_triple_combiner_of_the_library(F f) {
+  const auto check = [&](const char* name, const auto& policy, auto due) { f(name, with_formula(policy, due)); };
+  check("mixture", mixture<3>{{0.2, 0.5, 0.3}}, [](three x) { return 0.2 * x[0] + 0.5 * x[1] + 0.3 * x[2]; });
+  check("arithmetic", arithmetic<>{0.5}, [](three x) { return x[0] * std::sqrt(x[1] / x[2]); });
+  check("log-linear", log_linear<3>{{0.2, 0.5, 0.3}},
+        [](three x) { return std::pow(x[0], 0.2) * std::pow(x[1], 0.5) * std::pow(x[2], 0.3); });
+  check("power 2", power_mean<3>{{0.2, 0.5, 0.3}, 2},
+        [](three x) { return std::sqrt(0.2 * x[0] * x[0] + 0.5 * x[1] * x[1] + 0.3 * x[2] * x[2]); });
+  check("power -1", power_mean<3>{{0.2, 0.5, 0.3}, -1},
+        [](three x) { return 1 / (0.2 / x[0] + 0.5 / x[1] + 0.3 / x[2]); });
+  check("min", minimum<3>{}, [](three x) { return std::min({x[0], x[1], x[2]}); });
+  check("max", maximum<3>{}, [](three x) { return std::max({x[0], x[1], x[2]}); });
+}
+
+}  // namespace
+
+TEST_CASE("every combiner of the library has its exact joint law: two models, gammas (1,1) and (5,1)") {
+  for_each_pair_combiner_of_the_library([](const char* name, const auto& policy) {
+    const double a = worst_error<2>(policy, {1, 1}, {4}), b = worst_error<2>(policy, {5, 1}, {4});
+    std::printf("n = 2  %-18s gammas (1,1) and (5,1): worst error %.2e, %.2e\n", name, a, b);
+    CHECK(a < 1e-12);
+    CHECK(b < 1e-12);
+  });
+}
+TEST_CASE("every combiner of the library has its exact joint law: three models, gammas (1,1,1) and (3,2,1)") {
+  for_each_triple_combiner_of_the_library([](const char* name, const auto& policy) {
+    const double a = worst_error<3>(policy, {1, 1, 1}, {4}), b = worst_error<3>(policy, {3, 2, 1}, {4});
+    std::printf("n = 3  %-18s gammas (1,1,1) and (3,2,1): worst error %.2e, %.2e\n", name, a, b);
+    CHECK(a < 1e-12);
+    CHECK(b < 1e-12);
+  });
+}
+TEST_CASE("a plausibility mask keeps the law of turns exact") {
+  constexpr contrastive masked{0.5, 0.5};
+  const auto law = exact_law([&](auto& chooser) {
+    auto models = make_sources<2>();
+    std::vector<token_id> buffer(16);
+    text t{buffer, 1};
+    collaborative_workspace<T, 2> work(vocabulary, {2, 2});
+    no_processor none;
+    REQUIRE(collaborative_decode(t, 4, tie_all(models), masked, chooser, none, {{2, 2}}, work, keep_all, no_watch) ==
+            status::ok);
+    return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
+  });
+  const auto models = make_sources<2>();
+  std::size_t masks = 0;
+  CHECK(worst_joint_error(law, 4, no_token, [&](const auto& context) {
+          const auto q = probabilities(models[0], context), p = probabilities(models[1], context);
+          const double floor = 0.5 * std::ranges::max(p);
+          std::vector<double> r(vocabulary);
+          double total = 0;
+          for (std::size_t v = 0; v < vocabulary; ++v)
+            total += r[v] = p[v] < floor ? ++masks, 0 : p[v] / std::sqrt(q[v]);
+          for (double& x : r) x /= total;
+          return r;
+        }) < 1e-12);
+  CHECK(masks > 0);
+}
+TEST_CASE("raw logits: models that take turns emit the combination, tempered and filtered after it was made") {
+  const auto check = [&]<std::size_t N>(const auto& policy, const std::array<std::size_t, N>& gamma,
+                                        const sampling& s) {
+    std::size_t reused = 0;
+    const auto law = exact_law(
+        [&](auto& chooser) {
+          auto models = make_sources<N>();
+          std::vector<token_id> buffer(16);
+          text t{buffer, 1};
+          collaborative_workspace<T, N> work(vocabulary, gamma);
+          no_processor none;
+          REQUIRE(collaborative_decode(t, 4, tie_all(models), raw_logits{policy}, chooser, none, {gamma, s}, work,
+                                       keep_all, no_watch) == status::ok);
+          return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
+        },
+        &reused);
+    CHECK(reused == 0);
+    const auto models = make_sources<N>();
+    double from_processed = 0;
+    const double worst = worst_joint_error(law, 4, no_token, [&](const auto& context) {
+      auto raw = combined<N>(policy, models, context);  // at temperature 1
+      for (double& x : raw) x = std::log(x);
+      const processed_row<T> as_logits(raw, s);
+      auto row = as_logits;
+      REQUIRE(row.normalise() == status::ok);
+      std::vector<double> r(vocabulary);
+      for (std::size_t v = 0; v < vocabulary; ++v) r[v] = row[v];
+      const auto other = combined<N>(policy, models, context, {.length = 0, .sample = s});
+      for (std::size_t v = 0; v < vocabulary; ++v)
+        from_processed = std::max(from_processed, std::fabs(r[v] - other[v]));
+      return r;
+    });
+    std::printf("raw logits, n = %zu: worst error %.2e; laws of processed rows differ by up to %.3f\n", N, worst,
+                from_processed);
+    CHECK(worst < 1e-12);
+    CHECK(from_processed > 0.01);
+  };
+  const auto mix = with_formula(ensemble{0.3}, [](two x) { return 0.3 * x[0] + 0.7 * x[1]; });
+  const auto product = with_formula(geometric{0.3}, [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
+  const auto proxy = with_formula(arithmetic<>{0.5}, [](three x) { return x[0] * std::sqrt(x[1] / x[2]); });
+  check(mix, std::array<std::size_t, 2>{2, 2}, {0.5});
+  check(mix, std::array<std::size_t, 2>{3, 1}, {1, 2});
+  check(product, std::array<std::size_t, 2>{2, 1}, {2, 0, 0.7});
+  check(proxy, std::array<std::size_t, 3>{2, 1, 1}, {0.5, 2});
+}
+
 // ---- randomness -----------------------------------------------------------------------------------------------------
 
 namespace {

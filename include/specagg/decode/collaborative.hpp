@@ -20,7 +20,7 @@
 #include <vector>
 
 #include <specagg/decode/text.hpp>
-#include <specagg/policy/models.hpp>
+#include <specagg/policy/raw_logits.hpp>
 #include <specagg/verify/token.hpp>
 
 SPECAGG_BEGIN
@@ -45,12 +45,13 @@ struct collaborative_workspace {
   std::vector<emission> emissions;     // L + 1
   std::vector<std::size_t> drafter;    // L: which model drew the cached token at a position, by position mod L
   std::vector<double> scratch;
+  std::vector<T> combined;             // V
   std::array<std::size_t, N> begin{}, end{};  // model k has the rows of positions begin[k]..end[k]-1
   std::size_t cached = 0, start = 0;   // start: where this chain of drafts began; see moment in collaborative_turn
 
   collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma)
       : vocabulary(vocab_size), longest(sum(gamma)), logits(N * (longest + 1) * vocabulary), rows(N * (longest + 1)),
-        emissions(longest + 1), drafter(longest), scratch(verify_scratch(vocabulary)) {}
+        emissions(longest + 1), drafter(longest), scratch(verify_scratch(vocabulary)), combined(vocabulary) {}
   static std::size_t sum(const std::array<std::size_t, N>& gamma) {
     std::size_t total = 0;
     for (const std::size_t g : gamma) total += g;
@@ -80,18 +81,24 @@ decltype(auto) with_number(std::size_t k, F&& f) {
   else return with_number<N - 1>(k, f);
 }
 
-// f(rows, pi): the rows of N models at one position, normalised, and the law bound to them. Two are a pair (q, p).
-template <class Policy, class R, std::size_t N, class F>
-status with_models(const Policy& policy, std::array<R, N>& row, F&& f) {
-  constexpr bool confidence = N == 2 && reads_confidence<Policy>;
-  for (R& r : row)
-    if (const status s = r.normalise(confidence); s != status::ok) return s;
-  if constexpr (N == 2) {
-    const row_pair<confidence, R, R> rows(row[0], row[1]);
-    return f(rows, policy.bind(rows));
+// f(rows, pi): the rows of N models at one position, normalised, and the law bound to them. Where they are combined as
+// raw logits, pi is a row of its own behind theirs, made in `combined` and processed like them.
+template <class Policy, class T, std::size_t N, class F>
+status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row, const sampling& sample,
+                   std::span<T> combined, F&& f) {
+  if constexpr (is_raw_logits<Policy>) {
+    std::array<std::span<const T>, N> logits;
+    std::array<processed_row<T>, N + 1> all;
+    for (std::size_t k = 0; k < N; ++k) {
+      if (const status s = row[k].normalise(); s != status::ok) return s;
+      all[k] = row[k], logits[k] = {row[k].logits(), row[k].size()};
+    }
+    if (const status s = combine_logits(policy.policy, logits, combined); s != status::ok) return s;
+    all[N] = processed_row<T>(combined, sample);
+    if (const status s = all[N].normalise(); s != status::ok) return s;
+    return f(model_rows<processed_row<T>, N + 1>(all), [](auto at) { return model<N>(at); });
   } else {
-    const model_rows<R, N> rows(row);
-    return f(rows, policy.bind(rows));
+    return with_models(policy, row, f);
   }
 }
 
@@ -156,7 +163,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     all([&](auto&... m) { abandon(t, t.size, processor, work, m...); });
     return result.why = s, result;
   };
-  if constexpr (N == 2)
+  if constexpr (N == 2 && !is_raw_logits<Policy>)
     static_assert(TargetPolicy<Policy, T>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
   if (!valid(policy) || most == 0 || options.gamma[0] == 0 || work.longest == 0) return fail(status::invalid_parameter);
   if (const status s = all([&](auto&... m) { return ready(t, work.vocabulary, m...); }); s != status::ok)
@@ -195,11 +202,12 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);
     emission& e = work.emissions[result.emitted];
     const moment m{stream::coin, std::uint32_t(position), std::uint32_t(work.start)};
-    const status s = detail::with_models(policy, row, [&](const auto& rows, const auto& pi) {
+    const auto verify = [&](const auto& rows, const auto& pi) {
       return detail::with_number<N>(work.drafter[position % work.longest], [&](auto drafter) {
         return detail::verify_drawn<drafter(), N>(rows, pi, t.tokens[position], m, chooser, work.scratch, e);
       });
-    });
+    };
+    const status s = detail::with_law_of(policy, row, options.sample, std::span(work.combined), verify);
     if (s != status::ok) return fail(s);
     ++result.emitted;
     if (e.from == origin::accepted) {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collaborative decoding: the law combines the rows of all models. Fu et al. 2025, CoS (arXiv:2502.01662).
-// Those that say `unanimous` are coordinatewise increasing and 1-homogeneous before normalisation: models that agree on
-// a token under shared noise have found the combined token, whatever the weights (verify/coupled.hpp).
 #pragma once
 #include <array>
 
@@ -16,11 +14,12 @@ struct mixture {
   static constexpr bool reads_confidence = false, unanimous = true;
   constexpr bool valid() const { return is_convex(weight); }
 
+  SPECAGG_FUNCTION auto unnormalised(auto at) const {
+    return fold_models<N>(at, [&](std::size_t k, auto x, auto sum) { return fma(weight[k], x, sum); });
+  }
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows&) const {
-    return [w = weight](auto at) {
-      return fold_models<N>(at, [&](std::size_t k, auto x, auto sum) { return fma(w[k], x, sum); });
-    };
+    return [f = *this](auto at) { return f.unnormalised(at); };
   }
 };
 
@@ -30,9 +29,10 @@ struct ensemble {
   static constexpr bool reads_confidence = false, unanimous = true;
   constexpr bool valid() const { return lambda >= 0 && lambda <= 1; }
 
+  SPECAGG_FUNCTION auto unnormalised(auto at) const { return mixture<2>{{lambda, 1 - lambda}}.unnormalised(at); }
   template <class Rows>
-  SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    return mixture<2>{{lambda, 1 - lambda}}.bind(rows);
+  SPECAGG_FUNCTION auto bind(const Rows&) const {
+    return [f = *this](auto at) { return f.unnormalised(at); };
   }
 };
 

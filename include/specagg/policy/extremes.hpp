@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest and the largest of the models' probabilities, normalised. Unanimous, as in combine.hpp.
+// The smallest and the largest of the models' probabilities, normalised.
 #pragma once
 #include <specagg/policy/models.hpp>
 
@@ -10,11 +10,12 @@ template <std::size_t N = 2>
 struct minimum {
   static constexpr bool reads_confidence = false, unanimous = true;
 
+  SPECAGG_FUNCTION auto unnormalised(auto at) const {
+    return fold_models<N>(at, [](std::size_t k, auto x, auto least) { return k + 1 == N ? x : min(x, least); });
+  }
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    return normalised(rows, [](auto at) {
-      return fold_models<N>(at, [](std::size_t k, auto x, auto least) { return k + 1 == N ? x : min(x, least); });
-    });
+    return normalised(rows, [f = *this](auto at) { return f.unnormalised(at); });
   }
 };
 
@@ -23,11 +24,12 @@ template <std::size_t N = 2>
 struct maximum {
   static constexpr bool reads_confidence = false, unanimous = true;
 
+  SPECAGG_FUNCTION auto unnormalised(auto at) const {
+    return fold_models<N>(at, [](std::size_t k, auto x, auto most) { return k + 1 == N ? x : max(x, most); });
+  }
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    return normalised(rows, [](auto at) {
-      return fold_models<N>(at, [](std::size_t k, auto x, auto most) { return k + 1 == N ? x : max(x, most); });
-    });
+    return normalised(rows, [f = *this](auto at) { return f.unnormalised(at); });
   }
 };
 

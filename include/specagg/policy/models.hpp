@@ -33,6 +33,13 @@ SPECAGG_FUNCTION SPECAGG_INLINE V model(const token_view<V, Confidence>& at) {
   if constexpr (K == 0) return at.q;
   else return at.p;
 }
+// The view of N numbers.
+template <std::size_t K = 0, std::size_t N>
+constexpr auto view_of(const std::array<double, N>& x) {
+  using V = vec<double, 1>;
+  if constexpr (K + 1 == N) return model_view<V, 1>{V(x[K])};
+  else return model_view<V, N - K>{V(x[K]), view_of<K + 1>(x)};
+}
 
 // f(k, model k, sum so far) from the last model to the first; the sum starts at 0.
 template <std::size_t N, class At, class F>
@@ -84,5 +91,20 @@ class model_rows {
  private:
   const std::array<R, N>& rows_;
 };
+
+// f(rows, pi): the rows of N models at one position, normalised, and the law bound to them. Two are a pair (q, p).
+template <class Policy, class R, std::size_t N, class F>
+status with_models(const Policy& policy, std::array<R, N>& row, F&& f) {
+  constexpr bool confidence = N == 2 && reads_confidence<Policy>;
+  for (R& r : row)
+    if (const status s = r.normalise(confidence); s != status::ok) return s;
+  if constexpr (N == 2) {
+    const row_pair<confidence, R, R> rows(row[0], row[1]);
+    return f(rows, policy.bind(rows));
+  } else {
+    const model_rows<R, N> rows(row);
+    return f(rows, policy.bind(rows));
+  }
+}
 
 SPECAGG_END

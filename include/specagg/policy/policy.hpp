@@ -24,6 +24,12 @@ SPECAGG_BEGIN
 // Two things a policy may declare, each checked by the compiler because the view then lacks the member:
 //   static constexpr bool reads_draft = false;        pi does not depend on q: the bonus needs no row of the draft
 //   static constexpr bool reads_confidence = false;   saves a pass over rows whose temperature is not 1
+// A combiner may declare a third, which nobody checks:
+//   static constexpr bool unanimous = true;           F is coordinatewise increasing and 1-homogeneous, where pi =
+//                                                     norm F and F = unnormalised(at), a member. Models that agree on a
+//                                                     token under shared noise have found the combined one, whatever
+//                                                     the parameters (verify/coupled.hpp). Where these decide it, write
+//                                                     bool unanimous_here() const instead
 template <class P>
 constexpr bool reads_draft = [] {
   if constexpr (requires { P::reads_draft; }) return P::reads_draft;
@@ -34,6 +40,13 @@ constexpr bool reads_confidence = [] {
   if constexpr (requires { P::reads_confidence; }) return P::reads_confidence;
   else return true;
 }();
+template <class P>
+constexpr bool is_unanimous = [] {
+  if constexpr (requires { P::unanimous; }) return P::unanimous;
+  else return false;
+}();
+template <class P>
+constexpr bool may_be_unanimous = is_unanimous<P> || requires(const P& policy) { policy.unanimous_here(); };
 
 // One token, or 16, as a policy sees it.
 template <class V, bool Confidence = true>
@@ -158,6 +171,17 @@ template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V entropy_term(V x) {
   return weighted_log(-x, x);
 }
+// e^z - 1, z <= 0, and log(1 + x) without cancellation (Kahan): the error of y is in both factors.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE V exp_minus_1(V z) {
+  const V y = exp(z);
+  return select(y == 1, z, select(y > 0, (y - 1) * z / log(y), -1));
+}
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE V log_1_plus(V x) {
+  const V y = 1 + x;
+  return select(y == 1, x, log(y) * x / (y - 1));
+}
 // pi = g / sum g; NaN, hence undefined, where no token has weight.
 template <class Rows, class G>
 SPECAGG_FUNCTION auto normalised(const Rows& rows, G g) {
@@ -178,6 +202,12 @@ template <class Policy>
 constexpr bool valid(const Policy& policy) {
   if constexpr (requires { policy.valid(); }) return policy.valid();
   else return true;
+}
+// Whether a combiner is unanimous with the parameters it has.
+template <class Policy>
+constexpr bool unanimous_here(const Policy& policy) {
+  if constexpr (requires { policy.unanimous_here(); }) return valid(policy) && policy.unanimous_here();
+  else return is_unanimous<Policy> && valid(policy);
 }
 
 SPECAGG_END

@@ -16,17 +16,26 @@ struct power_mean {
   static constexpr bool reads_confidence = false, unanimous = true;
   constexpr bool valid() const { return is_convex(weight) && is_finite(rho); }
 
+  SPECAGG_FUNCTION auto unnormalised(auto at) const {
+    std::size_t last = N - 1;
+    while (last > 0 && weight[last] == 0) --last;
+    // Of the ratios to the row whose power is largest: no power overflows, and the mean lies in [some weight, 1].
+    const auto main = fold_models<N>(at, [&](std::size_t k, auto x, auto y) {
+      return k == last ? x : weight[k] == 0 ? y : rho > 0 ? max(x, y) : min(x, y);
+    });
+    const double size = rho < 0 ? -rho : rho;
+    const bool zero = size < 1e-30, near = size < 0.125;  // near: the mean is nearly 1; its difference from 1 is summed
+    const auto mean = fold_models<N>(at, [&](std::size_t k, auto x, auto sum) {
+      const auto r = x / main;
+      const auto term = zero ? log(r) : near ? exp_minus_1(rho * log(r)) : pow(r, rho);
+      return weight[k] == 0 ? sum : fma(weight[k], term, sum);
+    });
+    const auto root = zero ? exp(mean) : near ? exp(log_1_plus(mean) / rho) : pow(mean, 1 / rho);
+    return select(main > 0, main * root, 0);
+  }
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    return normalised(rows, [w = weight, r = rho](auto at) {
-      // Of the ratios to the largest row, so that no power over- or underflows early.
-      const auto top = fold_models<N>(at, [](std::size_t, auto x, auto most) { return max(x, most); });
-      const auto mean = fold_models<N>(at, [&](std::size_t k, auto x, auto sum) {
-        const auto term = r == 0 ? log(x / top) : pow(x / top, r);
-        return select(w[k] == 0, sum, fma(w[k], term, sum));
-      });
-      return select(top > 0, top * (r == 0 ? exp(mean) : pow(mean, 1 / r)), 0);
-    });
+    return normalised(rows, [f = *this](auto at) { return f.unnormalised(at); });
   }
 };
 
@@ -36,6 +45,9 @@ struct power {
   static constexpr bool reads_confidence = false, unanimous = true;
   constexpr bool valid() const { return lambda >= 0 && lambda <= 1 && is_finite(rho); }
 
+  SPECAGG_FUNCTION auto unnormalised(auto at) const {
+    return power_mean<2>{{lambda, 1 - lambda}, rho}.unnormalised(at);
+  }
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     return power_mean<2>{{lambda, 1 - lambda}, rho}.bind(rows);

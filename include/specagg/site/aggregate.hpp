@@ -169,8 +169,8 @@ aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_
 }
 
 // The same with shared noise: the token is argmin E / pi, drafts are drawn by race(row, noise, position). A token that
-// both sites drafted is the answer, whatever the weights: unanimous(std::array{x_l, x_r}) tells, and no row need
-// travel. The law is pi, and the text a function of the seed alone; a draft is confirmed with probability
+// both sites drafted is the answer, whatever the weights: unanimous(eta.law(), std::array{x_l, x_r}) tells, and no
+// row need travel. The law is pi, and the text a function of the seed alone; a draft is confirmed with probability
 // sum_i 1 / sum_j max(pi_j / pi_i, p^s_j / p^s_i).
 template <class L, class R>
 aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r, const R& p_r,

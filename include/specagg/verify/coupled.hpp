@@ -8,6 +8,7 @@
 #pragma once
 #include <array>
 
+#include <specagg/policy/models.hpp>
 #include <specagg/verify/verify.hpp>
 
 SPECAGG_BEGIN
@@ -132,12 +133,16 @@ verdict verify_coupled(const draft&, Other&&...) {
 
 // ---- several sites ------------------------------------------------------------------------------------------------
 
-// The winner that all sites have, or no_token. For a combiner that is `unanimous` (coordinatewise increasing and
-// 1-homogeneous: mixtures, power means, geometric means with weights >= 0, min, max) it is the combined winner,
-// whatever the weights: if i wins everywhere then p^k_j <= t_j p^k_i with t_j = E_j / E_i, and F keeps such
-// inequalities.
-template <class Tokens>
-token_id unanimous(const Tokens& winners) {
+// The winner that all sites have: the combined winner argmin E / F(p^1 .. p^n), whatever the parameters of a combiner
+// that is `unanimous` (policy/policy.hpp: mixtures, power means, geometric means with weights >= 0, min, max). For if i
+// wins everywhere then p^k_j <= t_j p^k_i with t_j = E_j / E_i, and F keeps such inequalities. no_token where the sites
+// differ, or where the combiner is not unanimous with the parameters it has.
+template <class Policy, class Tokens>
+token_id unanimous(const Policy& policy, const Tokens& winners) {
+  static_assert(may_be_unanimous<Policy>,
+                "specagg: this combiner is not monotone and 1-homogeneous: a token that all sites drew may not be the "
+                "combined one");
+  if (!unanimous_here(policy)) return no_token;
   token_id all = no_token;
   for (const token_id t : winners) {
     if (all != no_token && t != all) return no_token;
@@ -151,11 +156,15 @@ token_id unanimous(const Tokens& winners) {
 // exact, and no token not yet named can beat F(last score named by each): the best named one that does is the winner.
 //   next(site, last)    the site's best contender after `last`; no_token when it has none left
 //   score(site, token)  the site's score of a token
-//   combine(scores)     F, `unanimous`, of N doubles
-// All numbers are doubles as transmitted; ties go to the lower id. `named`, if given, counts the contenders sent.
-template <std::size_t N, class Next, class Score, class Combine>
-contender exchange(Next&& next, Score&& score, Combine&& combine, std::size_t* named = nullptr) {
+// F is the policy's, which has to be unanimous; if it is not with the parameters it has, nobody wins. All numbers are
+// doubles as transmitted; ties go to the lower id. `named`, if given, counts the contenders sent.
+template <std::size_t N, class Policy, class Next, class Score>
+contender exchange(const Policy& policy, Next&& next, Score&& score, std::size_t* named = nullptr) {
+  static_assert(may_be_unanimous<Policy>,
+                "specagg: this combiner is not monotone and 1-homogeneous: the best scores of all sites bound nothing");
   contender best;
+  if (!unanimous_here(policy)) return best;
+  const auto combine = [&](const std::array<double, N>& x) { return detail::number(policy.unnormalised(view_of(x))); };
   std::array<contender, N> last;
   last.fill({no_token, infinity});
   for (bool more = true; more;) {

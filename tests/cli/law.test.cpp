@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// specagg law: exact laws against answers computed by an independent program in float64 (law.jsonl: each line is a
+// question, and in `expect` its answer), and one clear line, or one status, for what it cannot use.
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "cli/command.hpp"
+
+using nlohmann::json;
+
+namespace {
+
+const std::string known_answers = std::string(SPECAGG_SOURCE_DIR) + "/tests/cli/law.jsonl";
+
+std::vector<json> lines_of(const std::string& text) {
+  std::vector<json> all;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
+  return all;
+}
+// The answers to a text of lines.
+std::vector<json> batch(const std::string& text) {
+  const auto path = std::filesystem::temp_directory_path() / ("specagg-law-" + std::to_string(getpid()) + ".jsonl");
+  std::ofstream(path) << text;
+  const cli::ran r = cli::run("law --batch", path.string());
+  std::filesystem::remove(path);
+  CHECK(r.status == 0);
+  return lines_of(r.out);
+}
+double worst(const json& a, const json& b) {
+  if (a.size() != b.size()) return HUGE_VAL;
+  double w = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) w = std::max(w, std::fabs(double(a[i]) - double(b[i])));
+  return w;
+}
+// One more line behind it is answered: the batch went on.
+const std::string good = R"({"id":"good","policy":"lossless","q":[0.5,0.5],"p":[0.25,0.75]})";
+void bad_line(const std::string& line, const json& id, std::initializer_list<const char*> words) {
+  INFO(line.substr(0, 200));
+  const auto out = batch(line + "\n" + good + "\n");
+  REQUIRE(out.size() == 2);
+  CHECK(out[0]["id"] == id);
+  const std::string why = out[0].at("status");
+  INFO(why);
+  CHECK(why != "ok");
+  CHECK(why.size() < 500);
+  for (const char* word : words) CHECK(why.find(word) != std::string::npos);
+  CHECK_FALSE(out[0].contains("law"));
+  CHECK(out[1]["id"] == "good");
+  CHECK(out[1]["status"] == "ok");
+  CHECK(double(out[1]["acceptance"]) == 0.75);
+}
+
+}  // namespace
+
+TEST_CASE("law --batch gives every known answer to 1e-9: targets, laws, acceptances and statuses") {
+  std::ifstream in(known_answers);
+  std::stringstream text;
+  text << in.rdbuf();
+  const auto due = lines_of(text.str());
+  const cli::ran r = cli::run("law --batch", known_answers);
+  REQUIRE(r.status == 0);
+  const auto out = lines_of(r.out);
+  REQUIRE(due.size() == 240);
+  REQUIRE(out.size() == due.size());
+  std::set<std::string> policies, verifiers;
+  for (std::size_t i = 0; i < due.size(); ++i) {
+    const json& e = due[i]["expect"];
+    INFO(due[i].dump());
+    policies.insert(due[i]["policy"]), verifiers.insert(due[i]["verify"]);
+    CHECK(out[i]["id"] == e["id"]);
+    CHECK(out[i]["status"] == e["status"]);
+    if (e["status"] != "ok") continue;
+    CHECK(worst(out[i]["target"], e["target"]) < 1e-9);
+    CHECK(worst(out[i]["law"], e["law"]) < 1e-9);
+    CHECK(std::fabs(double(out[i]["acceptance"]) - double(e["acceptance"])) < 1e-9);
+  }
+  CHECK(policies.size() >= 20);  // mentored has its test in tests/policy
+  CHECK(verifiers == std::set<std::string>{"token", "block", "match", "coupled"});
+}
+TEST_CASE("the emitted law does not depend on the verifier, the acceptance does") {
+  std::string text;
+  for (const char* v : {"token", "block", "match", "coupled"})
+    text += json{{"policy", "token-v3"},
+                 {"params", {{"alpha", 0.3}}},
+                 {"verify", v},
+                 {"q", {0.5, 0.25, 0.25}},
+                 {"p", {0.125, 0.25, 0.625}}}
+                .dump() +
+            "\n";
+  const auto out = batch(text);
+  REQUIRE(out.size() == 4);
+  for (const json& o : out) CHECK(worst(o["law"], {0.09375, 0.1875, 0.71875}) < 1e-15);  // eta = 0.75
+  CHECK(double(out[0]["acceptance"]) == Approx(0.09375 + 0.1875 + 0.25).epsilon(1e-14));  // sum min(q, pi)
+  CHECK(double(out[1]["acceptance"]) == double(out[0]["acceptance"]));                    // gamma = 1
+  CHECK(double(out[2]["acceptance"]) == Approx(0.5 * 0.09375 + 0.25 * 0.1875 + 0.25 * 0.71875).epsilon(1e-14));
+  CHECK(double(out[3]["acceptance"]) < double(out[0]["acceptance"]));
+  CHECK(double(out[3]["acceptance"]) > double(out[2]["acceptance"]));
+}
+TEST_CASE("a bad line gets a status that names the problem, and the batch goes on") {
+  bad_line("nonsense", nullptr, {"not JSON"});
+  bad_line("", nullptr, {"empty"});
+  bad_line(" \t\r", nullptr, {"empty"});
+  bad_line(good.substr(0, good.size() - 1), nullptr, {"not JSON"});
+  bad_line(R"({"id":1,"policy":"lossless","q":[NaN,0.5],"p":[1,0]})", nullptr, {"not JSON"});
+  bad_line("\xff\xfe{}", nullptr, {"not JSON"});
+  bad_line("[1,2]", nullptr, {"not a JSON object"});
+  bad_line(std::string(100000, '[') + std::string(100000, ']'), nullptr, {"not a JSON object"});
+  bad_line(R"({"id":2,"q":[1],"p":[1]})", 2, {"policy", "missing"});
+  bad_line(R"({"id":3,"policy":"magic","q":[1],"p":[1]})", 3, {"magic", "lossless", "token-v3"});
+  bad_line(R"({"id":4,"policy":"token-v3","params":{"beta":1},"q":[1],"p":[1]})", 4, {"beta", "alpha"});
+  bad_line(R"({"id":5,"policy":"ensemble","params":{"lambda":2},"q":[1],"p":[1]})", 5, {"lambda", "[0, 1]"});
+  bad_line(R"({"id":6,"policy":"chow","params":{"alpha":[]},"q":[1],"p":[1]})", 6, {"alpha"});
+  bad_line(R"({"id":7,"policy":"chow","params":7,"q":[1],"p":[1]})", 7, {"params"});
+  bad_line(R"({"id":8,"policy":"lossless","verify":"prayer","q":[1],"p":[1]})", 8, {"prayer", "coupled"});
+  bad_line(R"({"id":9,"policy":"lossless","q":[1]})", 9, {"p", "missing"});
+  bad_line(R"({"id":10,"policy":"lossless","q":[],"p":[]})", 10, {"q"});
+  bad_line(R"({"id":11,"policy":"lossless","q":[0.5,"nan"],"p":[1,0]})", 11, {"q", "entry 1"});
+  bad_line(R"({"id":12,"policy":"lossless","q":[1],"p":[1],"colour":"red"})", 12, {"colour"});
+  bad_line(R"({"id":13,"policy":"lossless","q":[0.5,0.5],"p":[1]})", 13, {"vocabulary_mismatch"});
+  bad_line(R"({"id":14,"policy":"lossless","q":[0.5,0.4],"p":[1,0]})", 14, {"not_normalised"});
+  bad_line(R"({"id":15,"policy":"lossless","q":[-0.5,1.5],"p":[1,0]})", 15, {"invalid_row"});
+  bad_line(R"({"id":16,"policy":"lossless","q_logits":["-inf","-inf"],"p":[1,0]})", 16, {"invalid_row"});
+  bad_line(R"({"id":17,"policy":"min","q":[1,0],"p":[0,1]})", 17, {"undefined_target"});
+  bad_line(R"({"id":18,"policy":"opt","q":[1,0],"p":[0,1],"q_confidence":[1]})", 18, {"vocabulary_mismatch"});
+  std::string huge = R"({"id":19,"policy":"lossless","p":[1],"q":[)";
+  for (int i = 0; i < 1 << 20; ++i) huge += "0,";
+  bad_line(huge + "1]}", 19, {"vocabulary_mismatch"});
+  CHECK(batch("").empty());
+  CHECK(batch(good).size() == 1);  // no newline at the end
+}
+TEST_CASE("logits, -inf among them, are rows; confidence decides, probabilities are mixed") {
+  const auto out = batch(R"({"policy":"lossless","q_logits":[0,0,"-inf"],"p_logits":[1,"-inf",1]})"
+                         "\n"
+                         R"({"policy":"chow","params":{"alpha":0.4},"q":[1,0],"p":[0,1],"q_confidence":[0.5,0.5]})"
+                         "\n"
+                         R"({"policy":"chow","params":{"alpha":0.4},"q":[1,0],"p":[0,1],"q_confidence":[0.75,0.25]})");
+  REQUIRE(out.size() == 3);
+  CHECK(worst(out[0]["law"], {0.5, 0, 0.5}) < 1e-15);
+  CHECK(double(out[0]["acceptance"]) == Approx(0.5));
+  CHECK(out[1]["law"] == json({0.0, 1.0}));
+  CHECK(out[2]["law"] == json({1.0, 0.0}));
+}
+TEST_CASE("law prints a table, or JSON") {
+  const cli::ran table = cli::run("law --policy token-v3:alpha=0.3 --q 0.5,0.25,0.25 --p 0.125,0.25,0.625");
+  CHECK(table.status == 0);
+  for (const char* text : {"0.718750000", "0.093750000", "acceptance 0.531250000"})
+    CHECK(table.out.find(text) != std::string::npos);
+  const cli::ran r = cli::run("law --policy ensemble:lambda=0.25 --verify match --q 0.5,0.5 --p 0,1 --json");
+  REQUIRE(r.status == 0);
+  const json j = json::parse(r.out);
+  CHECK(worst(j["law"], {0.125, 0.875}) < 1e-15);
+  CHECK(double(j["acceptance"]) == Approx(0.5));
+}
+TEST_CASE("law refuses what it cannot use in one line, with status 2") {
+  cli::refuses("law", {"--q", "missing"});
+  cli::refuses("law --q 0.5,0.5", {"--p", "missing"});
+  cli::refuses("law --q 1,x --p 1,0", {"--q", "entry 1", "x"});
+  cli::refuses("law --q 1,0 --p 1,,0", {"--p", "entry 1"});
+  cli::refuses("law --q 1e999,0 --p 1,0", {"--q", "1e999"});
+  cli::refuses("law --q 0.5,0.5 --p 1", {"vocabulary_mismatch"});
+  cli::refuses("law --q 0.5,0.4 --p 0.5,0.5", {"not_normalised"});
+  cli::refuses("law --q nan,1 --p 1,0", {"invalid_row"});
+  cli::refuses("law --q=-1,2 --p 1,0", {"invalid_row"});
+  cli::refuses("law --q inf,1 --p 1,0", {"invalid_row"});
+  cli::refuses("law --policy min --q 1,0 --p 0,1", {"undefined_target"});
+  cli::refuses("law --policy magic --q 1 --p 1", {"magic", "token-v3"});
+  cli::refuses("law --policy opt:alpha=x --q 1 --p 1", {"alpha", "x"});
+  cli::refuses("law --policy opt:alpha --q 1 --p 1", {"key=value"});
+  cli::refuses("law --policy min:alpha=1 --q 1 --p 1", {"no parameters"});
+  cli::refuses("law --policy lossy:alpha=0.5,beta=0.4 --q 1 --p 1", {"beta", "0.5"});
+  cli::refuses("law --verify prayer --q 1 --p 1", {"prayer", "coupled"});
+  cli::refuses("law --colour", {"--colour"});
+}

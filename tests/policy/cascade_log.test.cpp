@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/policy/cascade_log.hpp>
+
+#include "policy/plain.hpp"
+
+using namespace specagg;
+
+namespace {
+
+double entropy(const row& x) {
+  double h = 0;
+  for (const double p : x) h -= p > 0 ? p * std::log(p) : 0;
+  return h;
+}
+double tv(const row& a, const row& b) {
+  double sum = 0;
+  for (std::size_t v = 0; v < a.size(); ++v) sum += std::max(0.0, a[v] - b[v]);
+  return sum;
+}
+double cross(const row& q, const row& p) {
+  double h = 0;
+  for (std::size_t v = 0; v < q.size(); ++v) h -= q[v] > 0 ? q[v] * std::log(p[v]) : 0;
+  return h;
+}
+// The rule defers for every alpha below `threshold`, and for none above.
+template <class Rule>
+void defers_below(double threshold, const row& q, const row& p) {
+  for (const double step : {1e-12, 1e-3, 1.0}) {
+    CHECK(target_law(Rule{threshold - step}, q, p) == p);
+    CHECK(target_law(Rule{threshold + step}, q, p) == q);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("chow-log, diff-log, opt-log and bild defer below the alpha of their formulas, holes or not") {
+  numbers n(6);
+  for (int trial = 0; trial < 100; ++trial) {
+    const bool holes = trial % 2;
+    const std::size_t size = 2 + n.below(30);
+    row q, p;
+    do {  // rows whose sum is 1 in doubles come back bit by bit
+      const auto sixteenths = [&] {
+        row x(size);
+        for (int i = 0; i < 1024; ++i) x[n.below(holes ? (size + 1) / 2 : size)] += 0x1p-10;
+        return x;
+      };
+      q = sixteenths(), p = sixteenths();
+    } while (tv(q, p) == 0);
+    defers_below<chow_log>(entropy(q), q, p);
+    defers_below<diff_log>(entropy(q) - entropy(p), q, p);
+    defers_below<opt_log>((entropy(q) - entropy(p)) / tv(q, p), q, p);
+    if (cross(q, p) < inf) defers_below<bild>(cross(q, p), q, p);
+  }
+}
+TEST_CASE("ties do not defer") {
+  const row q{1, 0}, p{0, 1};  // entropies of exactly 0
+  CHECK(target_law(chow_log{0}, q, p) == q);
+  CHECK(target_law(diff_log{0}, q, p) == q);
+  CHECK(target_law(opt_log{0}, q, p) == q);
+  CHECK(target_law(bild{0}, q, q) == q);
+  CHECK(target_law(chow_log{-1e-300}, q, p) == p);
+  CHECK(target_law(diff_log{-1e-300}, q, p) == p);
+}
+TEST_CASE("zeros cost no entropy, and bild's is infinite where p lacks a token of q") {
+  const row q{0.5, 0.5, 0}, p{0.5, 0.25, 0.25}, lacking{1, 0, 0};
+  defers_below<chow_log>(std::log(2), q, p);
+  defers_below<bild>(1.5 * std::log(2), q, p);
+  CHECK(target_law(bild{1e300}, q, lacking) == lacking);
+  CHECK(target_law(bild{1e300}, lacking, q) == lacking);  // -log 0.5 is little
+}
+TEST_CASE("entropies are those of untempered rows, TV and the law those of tempered ones") {
+  const row l{1, 0, 0}, m{0.4, 0, 1.3};
+  const double t = 0.25;
+  const row q1 = softmax(l), p1 = softmax(m), qt = softmax({4, 0, 0}), pt = softmax({1.6, 0, 5.2});
+  REQUIRE(entropy(q1) - entropy(qt) > 0.1);
+  const softmax_row<double> q(l, t), p(m, t);
+  const auto defers_below_alpha = [&](auto rule, double threshold) {
+    for (const double step : {1e-9, 1e-3}) {
+      rule.alpha = threshold - step;
+      const row deferred = target_law(rule, q, p);
+      rule.alpha = threshold + step;
+      const row kept = target_law(rule, q, p);
+      for (std::size_t v = 0; v < 3; ++v) {
+        CHECK(deferred[v] == Approx(pt[v]).epsilon(1e-12));
+        CHECK(kept[v] == Approx(qt[v]).epsilon(1e-12));
+      }
+    }
+  };
+  defers_below_alpha(chow_log{}, entropy(q1));
+  defers_below_alpha(diff_log{}, entropy(q1) - entropy(p1));
+  defers_below_alpha(opt_log{}, (entropy(q1) - entropy(p1)) / tv(qt, pt));
+  defers_below_alpha(bild{}, cross(q1, p1));
+}
+TEST_CASE("any finite alpha will do") {
+  CHECK(valid(chow_log{-1e300}));
+  CHECK_FALSE(valid(diff_log{inf}));
+  CHECK_FALSE(valid(opt_log{std::nan("")}));
+  CHECK_FALSE(valid(bild{-inf}));
+}
