@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command-line program as a user meets it: what it prints, and one clear line with status 2 for what it cannot use.
-#include <sys/wait.h>
-
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -11,38 +7,17 @@
 #include <string>
 
 #include "../examples/cli/policies.hpp"
-#include "support/catch.hpp"
+#include "cli/command.hpp"
 
 namespace {
 
-struct ran {
-  int status;
-  std::string out;  // stdout and stderr
-};
-ran run(const std::string& arguments) {
-  const std::string command = std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 </dev/null";
-  FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe);
-  ran r{-1, {}};
-  std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) r.out.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return r;
-}
+using cli::ran, cli::refuses, cli::run;
+
 nlohmann::json json(const std::string& arguments) {
   const ran r = run("generate --json " + arguments);
   INFO(r.out);
   REQUIRE(r.status == 0);
   return nlohmann::json::parse(r.out);
-}
-// One line, status 2, and every word of `words` in it.
-void refuses(const std::string& arguments, std::initializer_list<const char*> words) {
-  const ran r = run(arguments);
-  INFO(arguments << "\n" << r.out);
-  CHECK(r.status == 2);
-  CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
-  for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
 }
 const std::string models = SPECAGG_MODELS;
 
