@@ -29,9 +29,11 @@
 #if defined(__GNUC__)
 #define SPECAGG_INLINE inline __attribute__((always_inline))
 #define SPECAGG_OUTLINE inline __attribute__((noinline))
+#define SPECAGG_FLATTEN __attribute__((flatten))  // all it calls is inlined: a loop over the vocabulary, with its lambda
 #else
 #define SPECAGG_INLINE inline
 #define SPECAGG_OUTLINE inline
+#define SPECAGG_FLATTEN
 #endif
 
 // Which instructions the vectors of kernel/simd.hpp are made of. SPECAGG_SCALAR asks for plain scalar code.

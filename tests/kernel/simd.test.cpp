@@ -138,6 +138,7 @@ TEMPLATE_TEST_CASE("every operation on 16 lanes is the operation on each lane al
   agrees<T>("a >= b", [](auto a, auto b, auto c) { return select(a >= b, c, a); });
   agrees<T>("a == b", [](auto a, auto b, auto c) { return select(a == b, c, a); });
   agrees<T>("& | !", [](auto a, auto b, auto c) { return select(((a < b) & (b < c)) | !(a < c), c, b); });
+  agrees<T>("zero_where", [](auto a, auto b, auto c) { return zero_where(a < b, c); });
   agrees<T>("select by one bool", [](auto a, auto b, auto) { return select(true, select(false, b, a), b); });
   agrees<T>("exponent_of", [](auto a, auto, auto) { return exponent_of(a); }, positive_normal<T>);
   agrees<T>("mantissa_of", [](auto a, auto, auto) { return mantissa_of(a); }, positive_normal<T>);
@@ -161,6 +162,23 @@ TEMPLATE_TEST_CASE("arithmetic keeps the sign of zero; max and min return the se
   is(max(V(0), V(T(-0.0))), T(-0.0)), is(max(V(T(-0.0)), V(0)), 0), is(min(V(0), V(T(-0.0))), T(-0.0));
   is(max(V(nan), V(1)), 1), is(max(V(1), V(nan)), nan), is(min(V(nan), V(1)), 1), is(min(V(1), V(nan)), nan);
   is(specagg::positive(V(nan)), nan), is(specagg::positive(V(-1)), 0), is(specagg::positive(V(2)), 2);
+}
+
+TEMPLATE_TEST_CASE("times_exp2 is the product with a power of two, and NaN for NaN", "", float, double) {
+  using T = TestType;
+  using L = std::numeric_limits<T>;
+  const T anchor = T(1.5) / L::epsilon() + T(L::max_exponent - 1);  // its low bits are the biased exponent of 1
+  const auto of = [&](T y, T n) {
+    const auto got = narrow(times_exp2(vec<T, 16>(y), vec<T, 16>(n), vec<T, 16>(anchor + n)));
+    CHECK(same(got[0], got[15]));
+    CHECK(same(got[0], times_exp2(vec<T, 1>(y), vec<T, 1>(n), vec<T, 1>(anchor + n)).v));
+    return got[0];
+  };
+  bool right = true;
+  for (int n = 0; n >= L::min_exponent; --n)
+    for (const T y : {T(1), T(0.75), T(1.375), 1 + L::epsilon()}) right = right && of(y, T(n)) == std::ldexp(y, n);
+  CHECK(right);
+  CHECK(std::isnan(of(L::quiet_NaN(), L::quiet_NaN())));
 }
 
 TEMPLATE_TEST_CASE("a mask has any lane set or none", "", float, double) {

@@ -97,6 +97,34 @@ TEMPLATE_TEST_CASE("log_sum_exp is within its stated error where rounding goes o
   CHECK(worst > 0.01);
 }
 
+TEST_CASE("log_sum_exp of rows like a model's is within 1e-6 of the exact one") {
+  numbers random(6);
+  double worst = 0;
+  for (const std::size_t size : {32000u, 128256u, 151936u})
+    for (const double temperature : {0.3, 0.6, 0.7, 0.9, 1., 1.4})
+      for (const double spread : {2., 6.}) {
+        const auto l = logits<float>(random, size, spread, 10);
+        const double got = log_sum_exp(l.data(), size, temperature);
+        worst = std::max(worst, double(std::fabs(got - exact_log_sum_exp(l, temperature))));
+      }
+  CHECK(worst <= 1e-6);
+}
+
+TEMPLATE_TEST_CASE("a block far above all before it, however far, counts as if it came first", "", float, double) {
+  using T = TestType;
+  for (const T far : {T(1), T(80), T(1e4), T(1e30), std::numeric_limits<T>::max()}) {
+    std::vector<T> l(5000, T(0));
+    for (std::size_t v = 2048; v < 4096; ++v) l[v] = far;
+    std::vector<T> turned(l.rbegin(), l.rend());
+    for (const double temperature : {0.3, 1., 7.}) {
+      CHECK(error_in_bounds(l, temperature) <= 1);
+      CHECK(error_in_bounds(turned, temperature) <= 1);
+    }
+    l[3000] = std::numeric_limits<T>::quiet_NaN();
+    CHECK(std::isnan(log_sum_exp(l.data(), l.size())));
+  }
+}
+
 TEMPLATE_TEST_CASE("masked tokens add nothing, be it one, whole blocks, or the tail", "", float, double) {
   using T = TestType;
   numbers random(2);

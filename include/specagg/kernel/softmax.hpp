@@ -64,9 +64,8 @@ struct softmax_block {
   }
 };
 
-// max and sum of e^((l - max) / temperature) over the kept tokens of a row. Each block is shifted by its own maximum
-// and scaled when added, so a row is read from memory once. `total` is NaN if any logit is NaN or +inf or none is
-// finite.
+// max and sum of e^((l - max) / temperature) over the kept tokens of a row. `total` is NaN if any logit is NaN or +inf
+// or none is finite.
 template <class T>
 struct softmax_sum {
   T max;
@@ -74,35 +73,57 @@ struct softmax_sum {
 };
 
 // Relative error of total, so the absolute one of its logarithm. Roundings of T: those of the sum, 4 of an exponential,
-// 4 of l - max (which come in with the factor (max - l) / temperature: averaged over a block of 1024 at most 4.5). Of
-// doubles: 20 for adding a block.
+// and those of l - max and of 1 / temperature, which come in with the factor (max - l) / temperature: averaged over the
+// row that is its entropy less ln(total), so at most ln(size). Of doubles: 20 for adding a block.
 template <class T>
 constexpr double softmax_error(std::size_t size) {
-  return 30 * double(std::numeric_limits<T>::epsilon() / 2) + 20 * double(block_count(size)) * 0x1p-53;
+  double log_size = 0.7;
+  for (std::size_t n = size; n > 1; n /= 2) log_size += 0.7;  // ln 2, and to spare
+  return (26 + 2 * log_size) * double(std::numeric_limits<T>::epsilon() / 2) + 20 * double(block_count(size)) * 0x1p-53;
 }
 
+namespace detail {
+
+// The sum of the weights of a block, if no logit is larger than max_before, and its largest logit.
+template <bool Filtered, class T>
+SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<T>& block, std::size_t count, T max_before) {
+  using V = vec<T, 16>;
+  V largest(-std::numeric_limits<T>::infinity());
+  const double sum = reduce_block<add>(count, [&](std::size_t k, int lanes) {
+    const V l = block.template logits_at<V>(k, lanes);
+    largest = max(l, largest);
+    const V e = exp_scaled<false>(l - V(max_before), block.factors.scale);
+    if constexpr (Filtered) return select(block.dropped(l, k), V(0), e);
+    else return e;
+  });
+  return {sum, reduce_max(largest)};
+}
+
+}  // namespace detail
+
+// Each block is exponentiated against the largest logit up to and including it. That is nearly always the largest
+// before it, so one read of a block is enough: it gives the sum against that, and the block's maximum, which says
+// whether the sum has to be taken again. (Random rows: for about ln(V / 1024) blocks.)
 template <class T>
 softmax_sum<T> sum_exponentials(const T* logits, std::size_t size, double temperature, const cutoff<T>& cut = {}) {
-  using V = vec<T, 16>;
   constexpr T infinity = std::numeric_limits<T>::infinity();
-  const softmax_factors<T> unscaled(0, temperature, 1);
+  const softmax_factors<T> factors(0, temperature, 1);
   softmax_sum<T> sum{-infinity, 0};
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
-    softmax_block<T> block(logits, begin, count, unscaled, cut);
-    const double top = reduce_block<detail::larger>(
-        count, [&](std::size_t k, int lanes) { return block.template logits_at<V>(k, lanes); });
-    block.factors.max = T(top) == -infinity ? T(0) : T(top);  // a block of masks only still has to find its NaNs
-    const double part = reduce_block<detail::add>(
-        count, [&](std::size_t k, int lanes) { return block.template operator()<V>(k, lanes); });
-    if (T(top) > sum.max) {
-      sum.total = fma(sum.total, exp((double(sum.max) - top) / temperature), part);
-      sum.max = T(top);
-    } else if (T(top) > -infinity) {
-      sum.total = fma(part, exp((top - double(sum.max)) / temperature), sum.total);
-    } else {
-      sum.total += part;  // 0, or NaN
+    const softmax_block<T> block(logits, begin, count, factors, cut);
+    const auto pass = [&] {
+      const T max = sum.max == -infinity ? T(0) : sum.max;  // nothing but masks: still to be searched for NaN
+      return block.filtered ? detail::sum_block<true>(block, count, max) : detail::sum_block<false>(block, count, max);
+    };
+    auto [part, top] = pass();
+    if (top > sum.max) {
+      sum.total *= exp((double(sum.max) - double(top)) / temperature);
+      detail::settle_scalar(sum.total);
+      sum.max = top;
+      part = pass().first;
     }
+    sum.total += part;
   }
   if (sum.max == -infinity) sum.total = std::numeric_limits<double>::quiet_NaN();
   return sum;
