@@ -248,13 +248,15 @@ TEST_CASE("every half, every bfloat16 and every 8-bit integer loads as its value
   for (std::uint32_t h = 0; h < 65536 + 16; h += 16)
     for (std::size_t shift = 0; shift < 2; ++shift) {
       for (std::uint32_t k = 0; k < 16; ++k) x[shift + k] = std::uint16_t(h + k), y[shift + k] = std::int8_t(h + k);
-      const auto f16 = narrow(vec<float, 16>::load_f16(&x[shift])), bf16 = narrow(vec<float, 16>::load_bf16(&x[shift]));
+      const auto* h16 = reinterpret_cast<const specagg::f16*>(&x[shift]);
+      const auto* b16 = reinterpret_cast<const specagg::bf16*>(&x[shift]);
+      const auto f16 = narrow(vec<float, 16>::load(h16)), bf16 = narrow(vec<float, 16>::load(b16));
       const auto i8 = narrow(vec<float, 16>::load_i8(&y[shift]));
       for (std::size_t k = 0; k < 16; ++k) {
         const float half = value_of_half(x[shift + k]);
         const float bfloat = std::bit_cast<float>(std::uint32_t(x[shift + k]) << 16);
-        halves = halves && same(f16[k], half) && same(vec<float, 1>::load_f16(&x[shift + k]).v, half);
-        bfloats = bfloats && same(bf16[k], bfloat) && same(vec<float, 1>::load_bf16(&x[shift + k]).v, bfloat);
+        halves = halves && same(f16[k], half) && same(vec<float, 1>::load(h16 + k).v, half);
+        bfloats = bfloats && same(bf16[k], bfloat) && same(vec<float, 1>::load(b16 + k).v, bfloat);
         integers = integers && i8[k] == float(y[shift + k]) && vec<float, 1>::load_i8(&y[shift + k]).v == i8[k];
       }
     }
@@ -283,8 +285,8 @@ TEMPLATE_TEST_CASE("loads and stores touch their own elements and nothing beside
   for (const int from_end : {0, 1}) {
     const auto* h = from_end ? halves.end() - 16 : halves.begin();
     const auto* b = from_end ? bytes.end() - 16 : bytes.begin();
-    CHECK(reduce_max(vec<float, 16>::load_f16(h)) == 0);
-    CHECK(reduce_max(vec<float, 16>::load_bf16(h)) == 0);
+    CHECK(reduce_max(vec<float, 16>::load(reinterpret_cast<const specagg::f16*>(h))) == 0);
+    CHECK(reduce_max(vec<float, 16>::load(reinterpret_cast<const specagg::bf16*>(h))) == 0);
     CHECK(reduce_max(vec<float, 16>::load_i8(b)) == 0);
   }
 }

@@ -112,7 +112,7 @@ TEST_CASE("log_sum_exp of rows like a model's is within 1e-6 of the exact one") 
 
 TEMPLATE_TEST_CASE("a block far above all before it, however far, counts as if it came first", "", float, double) {
   using T = TestType;
-  for (const T far : {T(1), T(80), T(1e4), T(1e30), std::numeric_limits<T>::max()}) {
+  for (const T far : {T(1), T(80), T(1e4), T(1e30), std::numeric_limits<T>::max() / 8}) {
     std::vector<T> l(5000, T(0));
     for (std::size_t v = 2048; v < 4096; ++v) l[v] = far;
     std::vector<T> turned(l.rbegin(), l.rend());

@@ -18,6 +18,7 @@
 #include <type_traits>
 
 #include <specagg/config.hpp>
+#include <specagg/half.hpp>
 
 #define SPECAGG_ISA_ID_scalar 0
 #define SPECAGG_ISA_ID_sse2 1
@@ -122,6 +123,12 @@ SPECAGG_FUNCTION SPECAGG_INLINE float float_of_f16(std::uint16_t h) {
 }
 SPECAGG_FUNCTION SPECAGG_INLINE float float_of_bf16(std::uint16_t h) { return bit_cast<float>(std::uint32_t(h) << 16); }
 
+// A stored number as the number it is computed with.
+SPECAGG_FUNCTION SPECAGG_INLINE float number(f16 h) { return float_of_f16(h.bits); }
+SPECAGG_FUNCTION SPECAGG_INLINE float number(bf16 h) { return float_of_bf16(h.bits); }
+SPECAGG_FUNCTION SPECAGG_INLINE float number(float x) { return x; }
+SPECAGG_FUNCTION SPECAGG_INLINE double number(double x) { return x; }
+
 // Lanes in one register of this machine.
 template <class T>
 inline constexpr int native_lanes =
@@ -169,10 +176,14 @@ struct vec<T, 1> {
   template <class S>
     requires std::is_arithmetic_v<S>
   SPECAGG_FUNCTION SPECAGG_INLINE vec(S s) : v(static_cast<T>(s)) {}
-  SPECAGG_FUNCTION static SPECAGG_INLINE vec load(const T* x) { return *x; }
-  SPECAGG_FUNCTION static SPECAGG_INLINE vec load_partial(const T* x, int n, T fill) { return n > 0 ? *x : fill; }
-  static SPECAGG_INLINE vec load_f16(const std::uint16_t* x) { return detail::float_of_f16(*x); }
-  static SPECAGG_INLINE vec load_bf16(const std::uint16_t* x) { return detail::float_of_bf16(*x); }
+  template <class S>
+  SPECAGG_FUNCTION static SPECAGG_INLINE vec load(const S* x) {
+    return detail::number(*x);
+  }
+  template <class S>
+  SPECAGG_FUNCTION static SPECAGG_INLINE vec load_partial(const S* x, int n, T fill) {
+    return n > 0 ? detail::number(*x) : fill;
+  }
   static SPECAGG_INLINE vec load_i8(const std::int8_t* x) { return *x; }
   static SPECAGG_INLINE vec iota(T first) { return first; }
   SPECAGG_FUNCTION SPECAGG_INLINE void store(T* x) const { *x = v; }
@@ -312,10 +323,10 @@ SPECAGG_INLINE __m512 partial(const float* x, int n, float fill) {
 SPECAGG_INLINE __m512d partial(const double* x, int n, double fill) {
   return _mm512_mask_loadu_pd(_mm512_set1_pd(fill), __mmask8((1u << n) - 1), x);
 }
-SPECAGG_INLINE __m512 wide_f16(const std::uint16_t* x) {
+SPECAGG_INLINE __m512 wide(const f16* x) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
 }
-SPECAGG_INLINE __m512 wide_bf16(const std::uint16_t* x) {
+SPECAGG_INLINE __m512 wide(const bf16* x) {
   return _mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))), 16));
 }
@@ -345,10 +356,10 @@ SPECAGG_INLINE float tree_add(__m256 x) {
 SPECAGG_INLINE double tree_add(__m256d x) {
   return tree_add(_mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1)));
 }
-SPECAGG_INLINE __m256 wide_f16(const std::uint16_t* x) {
+SPECAGG_INLINE __m256 wide(const f16* x) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
 }
-SPECAGG_INLINE __m256 wide_bf16(const std::uint16_t* x) {
+SPECAGG_INLINE __m256 wide(const bf16* x) {
   return _mm256_castsi256_ps(
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))), 16));
 }
@@ -390,10 +401,10 @@ SPECAGG_INLINE __m128 shift_right_exponent(__m128 t) {
 SPECAGG_INLINE __m128d shift_right_exponent(__m128d t) {
   return _mm_castsi128_pd(_mm_srli_epi64(_mm_castpd_si128(t), 52));
 }
-SPECAGG_INLINE __m128 wide_f16(const std::uint16_t* x) {
-  return _mm_set_ps(float_of_f16(x[3]), float_of_f16(x[2]), float_of_f16(x[1]), float_of_f16(x[0]));
+SPECAGG_INLINE __m128 wide(const f16* x) {
+  return _mm_set_ps(number(x[3]), number(x[2]), number(x[1]), number(x[0]));
 }
-SPECAGG_INLINE __m128 wide_bf16(const std::uint16_t* x) {
+SPECAGG_INLINE __m128 wide(const bf16* x) {
   return _mm_castsi128_ps(
       _mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64(reinterpret_cast<const __m128i*>(x))));
 }
@@ -420,9 +431,9 @@ SPECAGG_INLINE float tree_add(float32x4_t x) {
 SPECAGG_INLINE double tree_add(float64x2_t x) { return vgetq_lane_f64(x, 0) + vgetq_lane_f64(x, 1); }
 SPECAGG_INLINE float32x4_t root(float32x4_t x) { return vsqrtq_f32(x); }
 SPECAGG_INLINE float64x2_t root(float64x2_t x) { return vsqrtq_f64(x); }
-SPECAGG_INLINE float32x4_t wide_f16(const std::uint16_t* x) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x))); }
-SPECAGG_INLINE float32x4_t wide_bf16(const std::uint16_t* x) {
-  return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(x), 16));
+SPECAGG_INLINE float32x4_t wide(const f16* x) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&x->bits))); }
+SPECAGG_INLINE float32x4_t wide(const bf16* x) {
+  return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(&x->bits), 16));
 }
 SPECAGG_INLINE float32x4_t wide_i8(const std::int8_t* x) {
   const std::int32_t y[4] = {x[0], x[1], x[2], x[3]};
@@ -468,8 +479,14 @@ struct vec<T, N> {
     return load(y);
 #endif
   }
-  static SPECAGG_INLINE vec load_f16(const std::uint16_t* x) { return batch(detail::wide_f16(x)); }
-  static SPECAGG_INLINE vec load_bf16(const std::uint16_t* x) { return batch(detail::wide_bf16(x)); }
+  static SPECAGG_INLINE vec load(const f16* x) { return batch(detail::wide(x)); }
+  static SPECAGG_INLINE vec load(const bf16* x) { return batch(detail::wide(x)); }
+  template <class S>
+  static SPECAGG_INLINE vec load_partial(const S* x, int n, T fill) {
+    S y[N] = {};
+    for (int i = 0; i < n; ++i) y[i] = x[i];
+    return select(iota(0) < vec(n), load(y), vec(fill));
+  }
   static SPECAGG_INLINE vec load_i8(const std::int8_t* x) { return batch(detail::wide_i8(x)); }
   static SPECAGG_INLINE vec iota(T first) {
     T y[N];
@@ -576,14 +593,14 @@ struct vec<T, N> {
     requires std::is_arithmetic_v<S>
   SPECAGG_INLINE vec(S s) : lo(s), hi(s) {}
   SPECAGG_INLINE vec(half a, half b) : lo(a), hi(b) {}
-  static SPECAGG_INLINE vec load(const T* x) { return {half::load(x), half::load(x + N / 2)}; }
-  static SPECAGG_INLINE vec load_partial(const T* x, int n, T fill) {
+  template <class S>
+  static SPECAGG_INLINE vec load(const S* x) {
+    return {half::load(x), half::load(x + N / 2)};
+  }
+  template <class S>
+  static SPECAGG_INLINE vec load_partial(const S* x, int n, T fill) {
     return n > N / 2 ? vec{half::load(x), half::load_partial(x + N / 2, n - N / 2, fill)}
                      : vec{half::load_partial(x, n, fill), half(fill)};
-  }
-  static SPECAGG_INLINE vec load_f16(const std::uint16_t* x) { return {half::load_f16(x), half::load_f16(x + N / 2)}; }
-  static SPECAGG_INLINE vec load_bf16(const std::uint16_t* x) {
-    return {half::load_bf16(x), half::load_bf16(x + N / 2)};
   }
   static SPECAGG_INLINE vec load_i8(const std::int8_t* x) { return {half::load_i8(x), half::load_i8(x + N / 2)}; }
   static SPECAGG_INLINE vec iota(T first) { return {half::iota(first), half::iota(first + T(N / 2))}; }

@@ -34,15 +34,27 @@ struct softmax_factors {
   }
 };
 
-// One block of logits as probabilities.
-template <class T>
+namespace detail {
+
+// 16 logits as stored, or `lanes` of them and masks.
+template <class V, class S>
+SPECAGG_INLINE V load_logits(const S* logits, int lanes) {
+  constexpr auto masked = -std::numeric_limits<typename V::value_type>::infinity();
+  return lanes == V::lanes ? V::load(logits) : V::load_partial(logits, lanes, masked);
+}
+
+}  // namespace detail
+
+// One block of logits as probabilities. S: what they are stored as, float, double, bf16 or f16.
+template <class S>
 struct softmax_block {
-  const T* logits;
+  using T = computed<S>;
+  const S* logits;
   softmax_factors<T> factors;
   T cut, last;  // cutoff relative to this block: last is a lane index, -1 (no tie kept) ... block_size (all kept)
   bool filtered;
 
-  softmax_block(const T* row, std::size_t begin, std::size_t count, const softmax_factors<T>& f, const cutoff<T>& c)
+  softmax_block(const S* row, std::size_t begin, std::size_t count, const softmax_factors<T>& f, const cutoff<T>& c)
       : logits(row + begin), factors(f), cut(c.logit), filtered(!c.keeps_all()) {
     last = c.last < begin ? T(-1) : T(c.last - begin < count ? c.last - begin : count);
   }
@@ -50,13 +62,13 @@ struct softmax_block {
   template <class V>
   SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
     const V l = logits_at<V>(k, lanes);
+    if (filtered && !any(!(l < V(cut)))) return V(0);  // of most filtered rows nearly everything: no exponential
     const V e = exp_scaled(l - V(factors.max), factors.scale, factors.least) * V(factors.inverse);
     return settled(filtered ? select(dropped(l, k), V(0), e) : e);
   }
   template <class V>
   SPECAGG_INLINE V logits_at(std::size_t k, int lanes) const {
-    constexpr T masked = -std::numeric_limits<T>::infinity();
-    return lanes == V::lanes ? V::load(logits + k) : V::load_partial(logits + k, lanes, masked);
+    return detail::load_logits<V>(logits + k, lanes);
   }
   template <class V>
   SPECAGG_INLINE typename V::mask_type dropped(V l, std::size_t k) const {  // a NaN is not: it must be found
@@ -85,8 +97,8 @@ constexpr double softmax_error(std::size_t size) {
 namespace detail {
 
 // The sum of the weights of a block, if no logit is larger than max_before, and its largest logit.
-template <bool Filtered, class T>
-SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<T>& block, std::size_t count, T max_before) {
+template <bool Filtered, class S, class T = computed<S>>
+SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<S>& block, std::size_t count, T max_before) {
   using V = vec<T, 16>;
   V largest(-std::numeric_limits<T>::infinity());
   const double sum = reduce_block<add>(count, [&](std::size_t k, int lanes) {
@@ -104,14 +116,14 @@ SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<T>& block, std::si
 // Each block is exponentiated against the largest logit up to and including it. That is nearly always the largest
 // before it, so one read of a block is enough: it gives the sum against that, and the block's maximum, which says
 // whether the sum has to be taken again. (Random rows: for about ln(V / 1024) blocks.)
-template <class T>
-softmax_sum<T> sum_exponentials(const T* logits, std::size_t size, double temperature, const cutoff<T>& cut = {}) {
+template <class S, class T = computed<S>>
+softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature, const cutoff<T>& cut = {}) {
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const softmax_factors<T> factors(0, temperature, 1);
   softmax_sum<T> sum{-infinity, 0};
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
-    const softmax_block<T> block(logits, begin, count, factors, cut);
+    const softmax_block<S> block(logits, begin, count, factors, cut);
     const auto pass = [&] {
       const T max = sum.max == -infinity ? T(0) : sum.max;  // nothing but masks: still to be searched for NaN
       return block.filtered ? detail::sum_block<true>(block, count, max) : detail::sum_block<false>(block, count, max);
@@ -131,8 +143,8 @@ softmax_sum<T> sum_exponentials(const T* logits, std::size_t size, double temper
 
 // ln sum_v e^(l(v) / temperature), temperature > 0. NaN for an invalid row. Within softmax_error + 2^-52 |max /
 // temperature|.
-template <class T>
-double log_sum_exp(const T* logits, std::size_t size, double temperature = 1) {
+template <class S>
+double log_sum_exp(const S* logits, std::size_t size, double temperature = 1) {
   const auto sum = sum_exponentials(logits, size, temperature);
   return double(sum.max) / temperature + log(sum.total);
 }
