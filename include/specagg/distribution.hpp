@@ -127,8 +127,8 @@ class dense_row {
   dense_row() = default;
   dense_row(const T* probabilities, std::size_t size) : x_(probabilities), size_(size) {}
   template <class R>
-    requires detail::short_lived<R>
-  dense_row(R&&) = delete;  // the row would outlive its memory
+    requires detail::short_lived<R> dense_row(R&&)
+  = delete;  // the row would outlive its memory
   dense_row(std::span<const T> probabilities) : dense_row(probabilities.data(), probabilities.size()) {}
 
   std::size_t size() const { return size_; }
@@ -136,11 +136,12 @@ class dense_row {
   status normalise(bool /*confidence*/ = false) {
     using V = vec<T, 16>;
     const detail::scaled_block<T> raw{x_, 1};
-    const auto [sum, negatives] = reduce_blocks<detail::add>(size_, [&](std::size_t begin, std::size_t count) {
-      return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) {
-        return detail::sum_and_negatives(raw.template operator()<V>(begin + k, lanes));
-      });
-    });
+    const auto [sum, negatives] =
+        reduce_blocks<detail::add>(size_, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+          return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+            return detail::sum_and_negatives(raw.template operator()<V>(begin + k, lanes));
+          });
+        });
     return detail::normaliser(sum, negatives, scale_);
   }
   detail::scaled_block<T> open(std::size_t begin, std::size_t) const { return {x_ + begin, scale_}; }
@@ -165,12 +166,13 @@ class indexed_row {
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   status normalise(bool /*confidence*/ = false) {
     scale_ = 1;
-    const auto [sum, negatives] = reduce_blocks<detail::add>(size(), [&](std::size_t begin, std::size_t count) {
-      const auto block = open(begin, count);
-      return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) {
-        return detail::sum_and_negatives(block.template operator()<vec<T, 16>>(k, lanes));
-      });
-    });
+    const auto [sum, negatives] =
+        reduce_blocks<detail::add>(size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+          const auto block = open(begin, count);
+          return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+            return detail::sum_and_negatives(block.template operator()<vec<T, 16>>(k, lanes));
+          });
+        });
     return detail::normaliser(sum, negatives, scale_);
   }
   detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
@@ -257,8 +259,8 @@ class softmax_row {
   softmax_row(const S* logits, std::size_t size, double temperature = 1)
       : logits_(logits), size_(size), temperature_(temperature) {}
   template <class R>
-    requires detail::short_lived<R>
-  softmax_row(R&&, double = 1) = delete;  // the row would outlive its memory
+    requires detail::short_lived<R> softmax_row(R&&, double = 1)
+  = delete;  // the row would outlive its memory
   softmax_row(std::span<const S> logits, double temperature = 1)
       : softmax_row(logits.data(), logits.size(), temperature) {}
 
@@ -371,7 +373,7 @@ auto as_row(D&& d) {
   using U = std::remove_cvref_t<D>;
   constexpr bool outlives = std::is_lvalue_reference_v<D> || std::ranges::borrowed_range<U>;
   using element = std::remove_cvref_t<decltype(d[0])>;
-  constexpr bool is_array = (std::is_same_v<element, float> || std::is_same_v<element, double>) && [] {
+  constexpr bool is_array = (std::is_same_v<element, float> || std::is_same_v<element, double>)&&[] {
     if constexpr (requires { U::InnerStrideAtCompileTime; }) return U::InnerStrideAtCompileTime == 1;  // Eigen says so
     else return std::ranges::contiguous_range<U>;
   }();

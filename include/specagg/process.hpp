@@ -100,16 +100,16 @@ struct sampling {
   }
 };
 
-// A row of logits as the engine samples from it. normalise() finds what the filters keep: temperature 0 and top-k in one
-// pass, which is also the normaliser's; top-p in the normaliser's and another one or few over the logits.
+// A row of logits as the engine samples from it. normalise() finds what the filters keep: temperature 0 and top-k in
+// one pass, which is also the normaliser's; top-p in the normaliser's and another one or few over the logits.
 template <class S>
 class processed_row : public softmax_row<S> {
  public:
   using T = typename softmax_row<S>::value_type;
   processed_row() = default;
   template <class R>
-    requires detail::short_lived<R>
-  processed_row(R&&, const sampling& = {}) = delete;  // the row would outlive its memory
+    requires detail::short_lived<R> processed_row(R&&, const sampling& = {})
+  = delete;  // the row would outlive its memory
   processed_row(std::span<const S> logits, const sampling& s = {})
       : softmax_row<S>(logits, softmax_row<S>::usable(s.temperature) ? s.temperature : 1), sampling_(s) {}
 
@@ -138,9 +138,8 @@ class processed_row : public softmax_row<S> {
     const bool top_k = k > 0 && k < size;
     if (!top_k && p == 1 && sampling_.min_p == 0) return status::ok;
 
-    const auto scale = exp_scale<T>::of_temperature(temperature);
     shortlist<T> list;
-    bool listed = false;   // `list` has all that is kept but for what weighs `above`
+    bool listed = false;  // `list` has all that is kept but for what weighs `above`
     double above = 0;
     cutoff<T> cut;
     softmax_sum<T> kept;
@@ -157,20 +156,20 @@ class processed_row : public softmax_row<S> {
         kept = sum_exponentials(l, size, temperature, cut);
       }
     }
-    const T max = kept.max;
-    const auto weight = [&](T x) { return double(exp_scaled<false>(vec<T, 1>(x) - vec<T, 1>(max), scale).v); };
+    const softmax_factors<T> weight(kept.max, temperature, 1);
+    const auto weight_of = [&](T x) { return double(weight(vec<T, 1>(x) - vec<T, 1>(weight.max)).v); };
     if (p < 1) {
       const double enough = p * kept.total;
       if (!listed && !top_k) listed = list_crossing(l, size, kept, temperature, enough, list, above);
-      if (listed) cut = list.keep(enough - above, weight);
-      else cut = detail::shortest_prefix(l, size, cut, enough, weight);
+      if (listed) cut = list.keep(enough - above, weight_of);
+      else cut = detail::shortest_prefix(l, size, cut, enough, weight_of);
     }
     if (sampling_.min_p > 0) {
-      const T lowest = smallest_with(l, size, max, scale, sampling_.min_p);
+      const T lowest = smallest_with(l, size, weight, sampling_.min_p);
       if (lowest > cut.logit) cut = {lowest}, listed = false;
     }
     this->restrict_to(cut);
-    if (listed) this->know({max, above + mass_of(list.logits.data(), list.size, max, scale)});
+    if (listed) this->know({weight.max, above + mass_of(list.logits.data(), list.size, weight)});
     return status::ok;
   }
 

@@ -211,8 +211,8 @@ TEMPLATE_TEST_CASE("the elements of a row are the softmax, sum to 1, and are the
       for (std::size_t v = 0; v < size; ++v) {
         sum += static_cast<long double>(p[v]);
         const long double log_p = static_cast<long double>(l[v]) / static_cast<long double>(temperature) - norm;
-        // of an element: the error of the total, an exponential and two products, and of l - max over the temperature
-        const double bound = softmax_error<T>(size) + unit * (6 + double(f.max - l[v]) / temperature);
+        // of an element: the error of the total, an exponential, and those of l - max and of 1 / temperature
+        const double bound = softmax_error<T>(size) + unit * (6 + 2 * double(f.max - l[v]) / temperature);
         if (p[v] > 0)
           worst = std::max(worst, double(std::fabs(static_cast<long double>(p[v]) / std::exp(log_p) - 1)) / bound);
         else equal = equal && log_p < -85;

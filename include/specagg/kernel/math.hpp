@@ -72,16 +72,14 @@ template <class T>
 inline constexpr T least_exponent = sizeof(T) == 4 ? -125 : -1021;
 
 // e^(x / temperature) for x <= 0 (the kernel of every softmax: x = logit - max): in [0, 1], exactly 1 at 0, 0 where it
-// is below 2^(least - 1/2), NaN for NaN. `Refined` = false leaves scale.low out: the relative error grows by 2^-p |x| /
-// temperature (p = 24 or 53), as much as the rounding of x itself may bring.
-template <bool Refined = true, class V, class T = typename V::value_type>
+// is below 2^(least - 1/2), NaN for NaN.
+template <class V, class T = typename V::value_type>
 SPECAGG_FUNCTION SPECAGG_INLINE V exp_scaled(V x, exp_scale<T> scale, T least = least_exponent<T>) {
   using C = detail::coefficients<T>;
   constexpr int size = sizeof(C::exp2) / sizeof(T);
   const V t = fma(x, V(scale.high), V(C::rounder));  // the integer n = round(x log2(e) / temperature), in the low bits
   const V n = t - V(C::rounder);
-  V r = fma(x, V(scale.high), -n);
-  if constexpr (Refined) r = fma(x, V(scale.low), r);
+  const V r = fma(x, V(scale.low), fma(x, V(scale.high), -n));
   const V y = fma(r, detail::polynomial<0, size>(r, C::exp2), V(1));
   return zero_where(t < V(C::rounder + least), times_exp2(y, n, t));
 }

@@ -133,12 +133,13 @@ template <class Op, class Rows, class F>
 SPECAGG_INLINE auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, const F& f) {
   using V = vec<typename Rows::value_type, 16>;
   const auto block = rows.open(begin, count);
-  return reduce_block<Op>(count, [&](std::size_t k, int lanes) { return f(block.template operator()<V>(k, lanes)); });
+  return reduce_block<Op>(
+      count, [&](std::size_t k, int lanes) SPECAGG_INNER { return f(block.template operator()<V>(k, lanes)); });
 }
 template <class Op, class Rows, class F>
 SPECAGG_FLATTEN auto reduce_rows(const Rows& rows, const F& f) {
-  return reduce_blocks<Op>(
-      rows.size(), [&](std::size_t begin, std::size_t count) { return reduce_block_of<Op>(rows, begin, count, f); });
+  return reduce_blocks<Op>(rows.size(), [&](std::size_t begin, std::size_t count)
+                                            SPECAGG_INNER { return reduce_block_of<Op>(rows, begin, count, f); });
 }
 // One token of the rows, as f sees it.
 template <class Rows>

@@ -30,7 +30,7 @@ SPECAGG_FLATTEN top_logit<T> find_largest(const S* logits, std::size_t size) {
   auto bad = V(0) < V(0);
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
-    const double largest = reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) {
+    const double largest = reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
       const V l = detail::load_logits<V>(logits + begin + k, lanes);
       bad = bad | !(l < V(infinity));
       return l;
@@ -177,25 +177,25 @@ SPECAGG_FLATTEN bool list_between(const S* logits, std::size_t size, T lowest, T
   return true;
 }
 
-// The sum of the weights e^((l - max) / temperature) of tokens.
+// The sum of the weights of tokens.
 template <class S, class T = computed<S>>
-SPECAGG_FLATTEN double mass_of(const S* logits, std::size_t size, T max, exp_scale<T> scale) {
-  return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) {
-    return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) {
-      return exp_scaled<false>(detail::load_logits<vec<T, 16>>(logits + begin + k, lanes) - vec<T, 16>(max), scale);
+SPECAGG_FLATTEN double mass_of(const S* logits, std::size_t size, const softmax_factors<T>& weight) {
+  return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+    return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+      return weight(detail::load_logits<vec<T, 16>>(logits + begin + k, lanes) - vec<T, 16>(weight.max));
     });
   });
 }
 
-// The smallest logit with weight >= least; `max`, whose weight is 1, at most.
+// The smallest logit with weight >= least (the largest logit, whose weight is 1, if there is no other).
 template <class S, class T = computed<S>>
-SPECAGG_FLATTEN T smallest_with(const S* logits, std::size_t size, T max, exp_scale<T> scale, double least) {
+SPECAGG_FLATTEN T smallest_with(const S* logits, std::size_t size, const softmax_factors<T>& weight, double least) {
   using V = vec<T, 16>;
-  const T bound = T(least) < T(1) && double(T(least)) < least ? detail::next_above(T(least)) : T(least);
-  const double negated = reduce_blocks<detail::larger>(size, [&](std::size_t begin, std::size_t count) {
-    return reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) {
+  const T bound = double(T(least)) < least ? detail::next_above(T(least)) : T(least);
+  const double negated = reduce_blocks<detail::larger>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+    return reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
       const V l = detail::load_logits<V>(logits + begin + k, lanes);
-      return select(exp_scaled<false>(l - V(max), scale) >= V(bound), -l, V(-max));
+      return select(weight(l - V(weight.max)) >= V(bound), -l, V(-weight.max));
     });
   });
   return T(-negated);
@@ -203,13 +203,13 @@ SPECAGG_FLATTEN T smallest_with(const S* logits, std::size_t size, T max, exp_sc
 
 // The sum of the weights of the tokens with logit >= a, b and c.
 template <class S, class T = computed<S>>
-SPECAGG_FLATTEN both<double, both<double>> masses_from(const S* logits, std::size_t size, T max, exp_scale<T> scale, T a,
-                                                       T b, T c) {
+SPECAGG_FLATTEN both<double, both<double>> masses_from(const S* logits, std::size_t size,
+                                                       const softmax_factors<T>& weight, T a, T b, T c) {
   using V = vec<T, 16>;
-  return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) {
-    return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) {
+  return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+    return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
       const V l = detail::load_logits<V>(logits + begin + k, lanes);
-      const V e = exp_scaled<false>(l - V(max), scale);
+      const V e = weight(l - V(weight.max));
       return both(zero_where(l < V(a), e), both(zero_where(l < V(b), e), zero_where(l < V(c), e)));
     });
   });
@@ -224,13 +224,13 @@ bool list_crossing(const S* logits, std::size_t size, const softmax_sum<T>& all,
   const double needed = double(all.max) + temperature * log((all.total - enough) / double(size) / 2);
   T lowest = T(std::max(needed, double(std::numeric_limits<T>::lowest())));
   T end = std::numeric_limits<T>::infinity();
-  const auto scale = exp_scale<T>::of_temperature(temperature);
+  const softmax_factors<T> weight(all.max, temperature, 1);
   above = 0;
   for (;;) {
     if (list_between(logits, size, lowest, end, list)) return true;
     const T step = (std::min(end, all.max) - lowest) / 4, a = lowest + step, b = a + step, c = b + step;
     if (!(lowest < a && a < b && b < c && c < end)) return false;
-    const auto [from_a, from_bc] = masses_from(logits, size, all.max, scale, a, b, c);
+    const auto [from_a, from_bc] = masses_from(logits, size, weight, a, b, c);
     if (from_bc.second >= enough) lowest = c;
     else if (from_bc.first >= enough) lowest = b, end = c, above = from_bc.second;
     else if (from_a >= enough) lowest = a, end = b, above = from_bc.first;

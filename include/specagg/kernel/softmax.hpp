@@ -18,20 +18,33 @@ struct cutoff {
   bool keeps(T l, std::size_t id) const { return l > logit || (l == logit && id <= last); }
 };
 
-// The factors of one softmax row: e^((l - max) / temperature) * inverse for a kept logit l, 0 otherwise, and 0 where
-// the exponential is below 2^least: least is such that no product is subnormal, and a host that flushes those sees the
-// same.
+// The elements of one softmax row, e^(x / temperature) / total for x = l - max <= 0; with total = 1, weights. This is
+// the exponential of math.hpp with two savings: its coefficients are divided by total, so an element costs no product
+// more, and the low part of 1 / temperature is left out, whose rounding counts as much as that of x. 0 where it is
+// below about 2^least_exponent: none is subnormal, and a host that flushes those sees the same. NaN for NaN.
 template <class T>
 struct softmax_factors {
-  T max = 0;
-  exp_scale<T> scale{};
-  T inverse = 0, least = least_exponent<T>;
+  T max = 0, scale = 0;
 
   softmax_factors() = default;
   softmax_factors(T largest, double temperature, double total)
-      : max(largest), scale(exp_scale<T>::of_temperature(temperature)), inverse(T(1 / total)) {
-    for (double t = total; t > 1; t /= 2) ++least;
+      : max(largest),
+        scale(exp_scale<T>::of_temperature(temperature).high),
+        lowest(C::rounder + least_exponent<T> + 1) {
+    for (int i = 0; i < size; ++i) c[i] = T((i == 0 ? 1 : double(C::exp2[i - 1])) / total);
+    for (; total >= 2; total /= 2) ++lowest;
   }
+  template <class V>
+  SPECAGG_INLINE V operator()(V x) const {
+    const V t = fma(x, V(scale), V(C::rounder)), n = t - V(C::rounder);
+    const V r = fma(x, V(scale), -n);
+    return zero_where(t < V(lowest), times_exp2(detail::polynomial<0, size>(r, c), n, t));
+  }
+
+ private:
+  using C = detail::coefficients<T>;
+  static constexpr int size = 1 + sizeof(C::exp2) / sizeof(T);
+  T lowest = 0, c[size] = {};
 };
 
 namespace detail {
@@ -63,7 +76,7 @@ struct softmax_block {
   SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
     const V l = logits_at<V>(k, lanes);
     if (filtered && !any(!(l < V(cut)))) return V(0);  // of most filtered rows nearly everything: no exponential
-    const V e = exp_scaled(l - V(factors.max), factors.scale, factors.least) * V(factors.inverse);
+    const V e = factors(l - V(factors.max));
     return settled(filtered ? select(dropped(l, k), V(0), e) : e);
   }
   template <class V>
@@ -101,10 +114,10 @@ template <bool Filtered, class S, class T = computed<S>>
 SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<S>& block, std::size_t count, T max_before) {
   using V = vec<T, 16>;
   V largest(-std::numeric_limits<T>::infinity());
-  const double sum = reduce_block<add>(count, [&](std::size_t k, int lanes) {
+  const double sum = reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
     const V l = block.template logits_at<V>(k, lanes);
     largest = max(l, largest);
-    const V e = exp_scaled<false>(l - V(max_before), block.factors.scale);
+    const V e = block.factors(l - V(max_before));
     if constexpr (Filtered) return select(block.dropped(l, k), V(0), e);
     else return e;
   });
