@@ -234,6 +234,19 @@ TEST_CASE("sparse ids must ascend strictly within the vocabulary, and a bad row 
   CHECK(of({}) == status::invalid_row);
 }
 
+TEST_CASE("blocks in which a sparse or one-hot row holds nothing say so") {
+  const std::vector<token_id> ids = {5, 2048, 4095};
+  const std::vector<float> p = {0.5f, 0.25f, 0.25f};
+  const sparse_row<float> row(ids, p, 5000);
+  const one_hot_row<float> hot(2047, 5000);
+  const bool row_empty[] = {false, true, false, false, true}, hot_empty[] = {true, false, true, true, true};
+  for (std::size_t b = 0; b < 5; ++b) {
+    const std::size_t count = std::min<std::size_t>(1024, 5000 - 1024 * b);
+    CHECK(specagg::detail::known_empty(row.open(1024 * b, count)) == row_empty[b]);
+    CHECK(specagg::detail::known_empty(hot.open(1024 * b, count)) == hot_empty[b]);
+  }
+}
+
 TEST_CASE("a one-hot row needs a token of the vocabulary") {
   CHECK(verdict(one_hot_row<float>(0, 1)) == status::ok);
   CHECK(verdict(one_hot_row<float>(9, 10)) == status::ok);

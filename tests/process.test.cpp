@@ -265,6 +265,84 @@ TEMPLATE_TEST_CASE("filters of a real vocabulary keep what a partial sort keeps"
   CHECK(same_row(row_of(l, s), sorted_row(l, s, 0), row_error<T>));
 }
 
+TEST_CASE("top-p of thousands of ties, and of more tokens than are ever listed, keeps what sorting keeps") {
+  std::vector<float> l(30000, 1.f);
+  for (std::size_t v = 0; v < l.size(); v += 7) l[v] = 0;
+  CHECK(same_row(row_of(l, {.top_p = 0.4}), sorted_row(l, {.top_p = 0.4}, 0), row_error<float>));
+  for (const std::uint32_t top_k : {0u, 1500u, 29000u})
+    for (const double top_p : {1., 0.97, 0.3}) {
+      const sampling s{.temperature = 1.3, .top_k = top_k, .top_p = top_p, .min_p = top_k ? 0. : 0.01};
+      for (std::size_t v = 0; v < l.size(); ++v) l[v] = float(v * 7919 % 30011) * 2e-4f;  // no ties
+      const auto got = row_of(l, s), low = sorted_row(l, s, -1e-6), high = sorted_row(l, s, 1e-6);
+      CAPTURE(top_k, top_p);
+      CHECK((same_row(got, low, row_error<float>) || same_row(got, high, row_error<float>)));
+    }
+}
+
+// ---- 16-bit logits ------------------------------------------------------------------------------------------------
+
+namespace {
+
+template <class S>
+bool same_as_floats(const S* stored, std::size_t size, const sampling& s) {
+  std::vector<float> wide(size);
+  for (std::size_t v = 0; v < size; ++v) wide[v] = specagg::detail::number(stored[v]);
+  processed_row<S> a(std::span(stored, size), s);
+  processed_row<float> b(wide, s);
+  const status found = a.normalise(true);
+  if (found != b.normalise(true)) return false;
+  if (found != status::ok) return true;
+  bool equal = true;
+  for (std::size_t begin = 0; begin < size; begin += 1024) {
+    const std::size_t count = std::min(size - begin, std::size_t(1024));
+    const auto x = a.open(begin, count);
+    const auto y = b.open(begin, count);
+    for (std::size_t k = 0; k < count; k += 16) {
+      using V = specagg::vec<float, 16>;
+      const int lanes = int(std::min(count - k, std::size_t(16)));
+      float p[4][16];
+      x.template operator()<V>(k, lanes).store(p[0]), y.template operator()<V>(k, lanes).store(p[1]);
+      x.template confidence<V>(k, lanes).store(p[2]), y.template confidence<V>(k, lanes).store(p[3]);
+      for (int i = 0; i < 16; ++i) equal = equal && p[0][i] == p[1][i] && p[2][i] == p[3][i];
+    }
+  }
+  const double bits = specagg::log_sum_exp(stored, size), due = specagg::log_sum_exp(wide.data(), size);
+  return equal && same(bits, due) && a.restriction().logit == b.restriction().logit &&
+         a.restriction().last == b.restriction().last && a[size - 1] == b[size - 1];
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("rows of 16-bit logits have the bits of the same row as floats, wherever they begin", "",
+                   specagg::bf16, specagg::f16) {
+  using S = TestType;
+  numbers random(7);
+  constexpr bool half = std::is_same_v<S, specagg::f16>;
+  const fenced<S> memory(5000);
+  for (const std::size_t size : {1u, 3u, 16u, 33u, 1023u, 1025u, 5000u})
+    for (S* const at : {memory.begin(), memory.end() - size})
+      for (int shape = 0; shape < 4; ++shape) {
+        for (std::size_t v = 0; v < size; ++v) {
+          const auto word = std::uint16_t(random.word());
+          const auto tame =
+              std::uint16_t((half ? 0x3000 : 0x3e00) + (word & (half ? 0x1bff : 0x01ff)) + (word & 0x8000));
+          at[v].bits = shape == 0 ? tame : word;  // any bits: subnormal numbers, infinities and NaN too
+          const bool special = (at[v].bits & (half ? 0x7c00 : 0x7f80)) == (half ? 0x7c00 : 0x7f80);
+          if (special && shape != 3) at[v].bits = half ? 0xfc00 : 0xff80;  // a mask
+        }
+        at[size / 2].bits = 0x3f80;
+        for (const sampling& s : {sampling{},
+                                  {.temperature = 0},
+                                  {.temperature = 0.7, .top_k = 40},
+                                  {.top_p = 0.9},
+                                  {.temperature = 2, .top_k = 2000, .top_p = 0.5},
+                                  {.min_p = 0.1}}) {
+          CAPTURE(size, shape, s.temperature, s.top_k, s.top_p);
+          CHECK(same_as_floats(at, size, s));
+        }
+      }
+}
+
 TEMPLATE_TEST_CASE("ordered maps numbers to integers in their order, and back", "", float, double) {
   using T = TestType;
   numbers random(5);

@@ -88,6 +88,18 @@ TEST_CASE("the layout of noise is frozen: both ends of a link make the same nois
   }
 }
 
+TEST_CASE("64 words of noise at once are those of the tokens alone") {
+  const random_streams streams(42, 7, 1);
+  bool equal = true;
+  for (const specagg::token_id first : {0, 64, 4, 151932})
+    for (const std::uint32_t position : {0u, 5u, 4000000000u}) {
+      const auto words = streams.noise_words(position, first);
+      for (std::size_t i = 0; i < 64; ++i)
+        equal = equal && random_streams::noise_of(words[i]) == streams.noise(position, first + specagg::token_id(i));
+    }
+  CHECK(equal);
+}
+
 TEST_CASE("no two of streams, positions, starts, requests, sites and seeds share a number") {
   std::set<double> seen;
   std::size_t made = 0;

@@ -29,9 +29,13 @@
 #if defined(__GNUC__)
 #define SPECAGG_INLINE inline __attribute__((always_inline))
 #define SPECAGG_OUTLINE inline __attribute__((noinline))
+#define SPECAGG_INNER __attribute__((always_inline))  // for lambdas, behind their parameters
+#define SPECAGG_FLATTEN __attribute__((flatten, noinline))  // all it calls is inlined: a loop over the vocabulary
 #else
 #define SPECAGG_INLINE inline
 #define SPECAGG_OUTLINE inline
+#define SPECAGG_INNER
+#define SPECAGG_FLATTEN
 #endif
 
 // Which instructions the vectors of kernel/simd.hpp are made of. SPECAGG_SCALAR asks for plain scalar code.

@@ -73,24 +73,49 @@ struct scaled_block {
   }
 };
 
-// A block of a row that is not an array: gathered onto the stack first.
+// A block of a row that is not an array: gathered onto the stack first, if it holds anything.
 template <class T>
 struct gathered_block {
   alignas(64) T x[block_size];
+  bool empty;
   template <class Fill>
-  gathered_block(std::size_t count, Fill&& fill) {
+  gathered_block(std::size_t count, bool nothing, Fill&& fill) : empty(nothing) {
+    if (empty) return;
     std::fill_n(x, std::min((count + 15) / 16 * 16, block_size), T(0));
     fill(x);
   }
   template <class V>
   SPECAGG_INLINE V operator()(std::size_t k, int) const {
-    return settled(V::load(x + k));
+    return empty ? V(0) : settled(V::load(x + k));
   }
   template <class V>
   SPECAGG_INLINE V confidence(std::size_t k, int) const {
     return operator()<V>(k, 0);
   }
 };
+
+// Mass 1 on one token of the block, or on none (-1).
+template <class T>
+struct one_hot_block {
+  int token;
+  bool empty;
+  explicit one_hot_block(int t) : token(t), empty(t < 0) {}
+  template <class V>
+  SPECAGG_INLINE V operator()(std::size_t k, int) const {
+    return select(V::iota(0) == V(token - int(k)), V(1), V(0));
+  }
+  template <class V>
+  SPECAGG_INLINE V confidence(std::size_t k, int) const {
+    return operator()<V>(k, 0);
+  }
+};
+
+// Whether a block is known to hold no mass.
+template <class Block>
+SPECAGG_INLINE bool known_empty(const Block& block) {
+  if constexpr (requires { block.empty; }) return block.empty;
+  else return false;
+}
 
 }  // namespace detail
 
@@ -102,8 +127,8 @@ class dense_row {
   dense_row() = default;
   dense_row(const T* probabilities, std::size_t size) : x_(probabilities), size_(size) {}
   template <class R>
-    requires detail::short_lived<R>
-  dense_row(R&&) = delete;  // the row would outlive its memory
+    requires detail::short_lived<R> dense_row(R&&)
+  = delete;  // the row would outlive its memory
   dense_row(std::span<const T> probabilities) : dense_row(probabilities.data(), probabilities.size()) {}
 
   std::size_t size() const { return size_; }
@@ -111,11 +136,12 @@ class dense_row {
   status normalise(bool /*confidence*/ = false) {
     using V = vec<T, 16>;
     const detail::scaled_block<T> raw{x_, 1};
-    const auto [sum, negatives] = reduce_blocks<detail::add>(size_, [&](std::size_t begin, std::size_t count) {
-      return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) {
-        return detail::sum_and_negatives(raw.template operator()<V>(begin + k, lanes));
-      });
-    });
+    const auto [sum, negatives] =
+        reduce_blocks<detail::add>(size_, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+          return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+            return detail::sum_and_negatives(raw.template operator()<V>(begin + k, lanes));
+          });
+        });
     return detail::normaliser(sum, negatives, scale_);
   }
   detail::scaled_block<T> open(std::size_t begin, std::size_t) const { return {x_ + begin, scale_}; }
@@ -140,16 +166,17 @@ class indexed_row {
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   status normalise(bool /*confidence*/ = false) {
     scale_ = 1;
-    const auto [sum, negatives] = reduce_blocks<detail::add>(size(), [&](std::size_t begin, std::size_t count) {
-      const auto block = open(begin, count);
-      return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) {
-        return detail::sum_and_negatives(block.template operator()<vec<T, 16>>(k, lanes));
-      });
-    });
+    const auto [sum, negatives] =
+        reduce_blocks<detail::add>(size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+          const auto block = open(begin, count);
+          return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+            return detail::sum_and_negatives(block.template operator()<vec<T, 16>>(k, lanes));
+          });
+        });
     return detail::normaliser(sum, negatives, scale_);
   }
   detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
-    return {count, [&](T* x) {
+    return {count, false, [&](T* x) {
               using index = decltype(d_.size());
               for (std::size_t k = 0; k < count; ++k) x[k] = static_cast<T>(d_[static_cast<index>(begin + k)]) * scale_;
             }};
@@ -181,8 +208,9 @@ class sparse_row {
     return detail::normaliser(sum, negatives, scale_);
   }
   detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
-    return {count, [&](T* x) {
-              auto i = std::size_t(std::ranges::lower_bound(ids_, token_id(begin)) - ids_.begin());
+    auto i = std::size_t(std::ranges::lower_bound(ids_, token_id(begin)) - ids_.begin());
+    const bool nothing = i >= x_.size() || i >= ids_.size() || std::size_t(ids_[i]) - begin >= count;
+    return {count, nothing, [&](T* x) {
               for (; i < x_.size() && i < ids_.size() && std::size_t(ids_[i]) - begin < count; ++i)
                 x[std::size_t(ids_[i]) - begin] = x_[i] * scale_;
             }};
@@ -208,11 +236,9 @@ class one_hot_row {
   status normalise(bool /*confidence*/ = false) {
     return token_ >= 0 && std::size_t(token_) < size_ ? status::ok : status::invalid_row;
   }
-  detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
-    return {count, [&](T* x) {
-              const auto t = std::size_t(token_);
-              if (t >= begin && t - begin < count) x[t - begin] = 1;
-            }};
+  detail::one_hot_block<T> open(std::size_t begin, std::size_t count) const {
+    const auto t = std::size_t(token_);  // a negative one is large
+    return detail::one_hot_block<T>(t >= begin && t - begin < count ? int(t - begin) : -1);
   }
 
  private:
@@ -223,22 +249,24 @@ class one_hot_row {
 // softmax(logits / temperature), restricted to `cut`, never materialised. normalise() reads the logits once for the
 // normaliser; after that every element costs one exponential. The untempered view (temperature 1, nothing cut) is what
 // deferral rules call confidence; it costs a second pass only if it is asked for and differs.
-template <class T>
+// S is what the logits are stored as: float, double, bf16 or f16 (computed in float).
+template <class S>
 class softmax_row {
  public:
-  using value_type = T;
+  using value_type = computed<S>;
+  using T = value_type;
   softmax_row() = default;
-  softmax_row(const T* logits, std::size_t size, double temperature = 1)
+  softmax_row(const S* logits, std::size_t size, double temperature = 1)
       : logits_(logits), size_(size), temperature_(temperature) {}
   template <class R>
-    requires detail::short_lived<R>
-  softmax_row(R&&, double = 1) = delete;  // the row would outlive its memory
-  softmax_row(std::span<const T> logits, double temperature = 1)
+    requires detail::short_lived<R> softmax_row(R&&, double = 1)
+  = delete;  // the row would outlive its memory
+  softmax_row(std::span<const S> logits, double temperature = 1)
       : softmax_row(logits.data(), logits.size(), temperature) {}
 
   std::size_t size() const { return size_; }
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
-  const T* logits() const { return logits_; }
+  const S* logits() const { return logits_; }
   T largest() const { return tempered_.inverse; }  // the largest probability, once normalised
   double temperature() const { return temperature_; }
   // Keeps only the tokens of `c`. Call before normalise().
@@ -247,23 +275,22 @@ class softmax_row {
 
   status normalise(bool confidence = false) {
     if (!usable(temperature_)) return status::invalid_parameter;
-    if (normalised_ < 1) {
+    if (!normalised_) {
       const auto sum = sum_exponentials(logits_, size_, temperature_, cut_);
       if (!(sum.total > 0)) return status::invalid_row;
-      tempered_ = {sum.max, temperature_, sum.total};
-      if (temperature_ == 1 && cut_.keeps_all()) confidence_ = tempered_, normalised_ = 2;
-      else normalised_ = 1;
+      know(sum);
+      if (temperature_ == 1 && cut_.keeps_all()) know_confidence(sum);
     }
-    if (confidence && normalised_ < 2) {
+    if (confidence && !confident_) {
       const auto sum = sum_exponentials(logits_, size_, 1);
       if (!(sum.total > 0)) return status::invalid_row;
-      confidence_ = {sum.max, 1, sum.total}, normalised_ = 2;
+      know_confidence(sum);
     }
     return status::ok;
   }
 
   struct block {
-    softmax_block<T> tempered, untempered;
+    softmax_block<S> tempered, untempered;
     template <class V>
     SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
       return tempered.template operator()<V>(k, lanes);
@@ -283,13 +310,18 @@ class softmax_row {
            temperature < double(std::numeric_limits<T>::max());
   }
 
+ protected:
+  // What normalise() would have found, from a pass that had another purpose.
+  void know(const softmax_sum<T>& kept) { tempered_ = {kept.max, temperature_, kept.total}, normalised_ = true; }
+  void know_confidence(const softmax_sum<T>& all) { confidence_ = {all.max, 1, all.total}, confident_ = true; }
+
  private:
-  const T* logits_ = nullptr;
+  const S* logits_ = nullptr;
   std::size_t size_ = 0;
   double temperature_ = 1;
   cutoff<T> cut_;
   softmax_factors<T> tempered_, confidence_;
-  int normalised_ = 0;  // 1: tempered_ is set; 2: confidence_ too
+  bool normalised_ = false, confident_ = false;
 };
 
 // A row whose untempered view is another row.
@@ -342,7 +374,7 @@ auto as_row(D&& d) {
   using U = std::remove_cvref_t<D>;
   constexpr bool outlives = std::is_lvalue_reference_v<D> || std::ranges::borrowed_range<U>;
   using element = std::remove_cvref_t<decltype(d[0])>;
-  constexpr bool is_array = (std::is_same_v<element, float> || std::is_same_v<element, double>) && [] {
+  constexpr bool is_array = (std::is_same_v<element, float> || std::is_same_v<element, double>)&&[] {
     if constexpr (requires { U::InnerStrideAtCompileTime; }) return U::InnerStrideAtCompileTime == 1;  // Eigen says so
     else return std::ranges::contiguous_range<U>;
   }();

@@ -3,12 +3,12 @@
 // say which tokens of their softmax are kept.
 #pragma once
 #include <algorithm>
-#include <bit>
 #include <concepts>
 #include <cstdint>
 #include <span>
 
 #include <specagg/distribution.hpp>
+#include <specagg/kernel/select.hpp>
 
 SPECAGG_BEGIN
 
@@ -100,109 +100,79 @@ struct sampling {
   }
 };
 
-namespace detail {
-
-// Orders floats as unsigned integers, larger float, larger integer; -0 and +0 are one value.
-template <class T>
-bits_of<T> ordered(T x) {
-  const auto b = bit_cast<bits_of<T>>(x + T(0));
-  constexpr auto sign = bits_of<T>(1) << (8 * sizeof(T) - 1);
-  return b & sign ? bits_of<T>(~b) : bits_of<T>(b | sign);
-}
-template <class T>
-T unordered(bits_of<T> k) {
-  constexpr auto sign = bits_of<T>(1) << (8 * sizeof(T) - 1);
-  return bit_cast<T>(k & sign ? bits_of<T>(k ^ sign) : bits_of<T>(~k));
-}
-
-// The shortest prefix, in the order (larger logit, then lower id), of the tokens kept by `cut` whose weights sum to at
-// least `enough`. Radix selection on the logits' bits, 11 at a time: nothing is sorted or stored. Weights >= 0.
-template <class T, class Weight>
-cutoff<T> shortest_prefix(const T* logits, std::size_t size, const cutoff<T>& cut, double enough, Weight weight) {
-  constexpr int width = 8 * sizeof(T), step = 11;
-  bits_of<T> prefix = 0;
-  double above = 0;  // weight of the tokens known to be in the prefix
-  for (int left = width; left > 0;) {
-    const int take = std::min(step, left);
-    const int shift = left - take;
-    double mass[1 << step] = {};
-    for (std::size_t v = 0; v < size; ++v) {
-      const auto k = ordered(logits[v]);
-      if ((left < width && (k >> left) != (prefix >> left)) || !cut.keeps(logits[v], v)) continue;
-      mass[(k >> shift) & ((1u << take) - 1)] += weight(logits[v]);
-    }
-    double reached = above;
-    std::uint32_t crossing =
-        0;  // the bucket in which `enough` is reached; if round-off leaves none, the last with weight
-    for (std::uint32_t bucket = 1u << take; bucket-- > 0;) {
-      if (!(mass[bucket] > 0)) continue;
-      crossing = bucket, above = reached;
-      reached += mass[bucket];
-      if (reached >= enough) break;
-    }
-    prefix |= bits_of<T>(crossing) << shift;
-    left = shift;
-  }
-  const T logit = unordered<T>(prefix);  // all tokens above it are in; of its ties, as many as are needed
-  cutoff<T> result{logit, 0};
-  for (std::size_t v = 0; v < size; ++v) {
-    if (logits[v] != logit || !cut.keeps(logits[v], v)) continue;
-    result.last = v;
-    above += weight(logits[v]);
-    if (above >= enough) break;
-  }
-  return result;
-}
-
-}  // namespace detail
-
-// A row of logits as the engine samples from it. normalise() finds what the filters keep (each one pass or three), then
-// the normaliser of what is left.
-template <class T>
-class processed_row : public softmax_row<T> {
+// A row of logits as the engine samples from it. normalise() finds what the filters keep: temperature 0 and top-k in
+// one pass, which is also the normaliser's; top-p in the normaliser's and another one or few over the logits.
+template <class S>
+class processed_row : public softmax_row<S> {
  public:
+  using T = typename softmax_row<S>::value_type;
   processed_row() = default;
   template <class R>
-    requires detail::short_lived<R>
-  processed_row(R&&, const sampling& = {}) = delete;  // the row would outlive its memory
-  processed_row(std::span<const T> logits, const sampling& s = {})
-      : softmax_row<T>(logits, softmax_row<T>::usable(s.temperature) ? s.temperature : 1), sampling_(s) {}
+    requires detail::short_lived<R> processed_row(R&&, const sampling& = {})
+  = delete;  // the row would outlive its memory
+  processed_row(std::span<const S> logits, const sampling& s = {})
+      : softmax_row<S>(logits, softmax_row<S>::usable(s.temperature) ? s.temperature : 1), sampling_(s) {}
 
   status normalise(bool confidence = false) {
     if (!sampling_.valid()) return status::invalid_parameter;
     if (!filtered_) {
-      const T* l = this->logits();
-      const std::size_t size = this->size();
-      const auto all = sum_exponentials(l, size, this->temperature());
-      if (!(all.total > 0)) return status::invalid_row;
-      const auto scale = exp_scale<T>::of_temperature(this->temperature());
-      const auto weight = [&](T x) { return double(exp_scaled(vec<T, 1>(x) - vec<T, 1>(all.max), scale).v); };
-      cutoff<T> cut;
-      const auto count = [](T) { return 1.0; };
-      if (!softmax_row<T>::usable(sampling_.temperature)) cut = detail::shortest_prefix(l, size, cut, 1, count);
-      else {
-        if (sampling_.top_k > 0 && sampling_.top_k < size)
-          cut = detail::shortest_prefix(l, size, cut, sampling_.top_k, count);
-        if (sampling_.top_p < 1) {
-          double kept = 0;
-          for (std::size_t v = 0; v < size; ++v)
-            if (cut.keeps(l[v], v)) kept += weight(l[v]);
-          cut = detail::shortest_prefix(l, size, cut, sampling_.top_p * kept, weight);
-        }
-        if (sampling_.min_p > 0) {  // relative to the largest weight, which is exactly 1
-          T lowest = all.max;
-          for (std::size_t v = 0; v < size; ++v)
-            if (l[v] < lowest && weight(l[v]) >= sampling_.min_p) lowest = l[v];
-          if (lowest > cut.logit) cut = {lowest};
-        }
-      }
-      this->restrict_to(cut);
+      const status s = softmax_row<S>::usable(sampling_.temperature) ? filter() : take_largest();
+      if (s != status::ok) return s;
       filtered_ = true;
     }
-    return softmax_row<T>::normalise(confidence);
+    return softmax_row<S>::normalise(confidence);
   }
 
  private:
+  status take_largest() {
+    const auto top = find_largest(this->logits(), this->size());
+    if (!top.valid) return status::invalid_row;
+    this->restrict_to({top.logit, top.id});
+    this->know({top.logit, 1});
+    return status::ok;
+  }
+  status filter() {
+    const S* l = this->logits();
+    const std::size_t size = this->size(), k = sampling_.top_k;
+    const double temperature = this->temperature(), p = sampling_.top_p;
+    const bool top_k = k > 0 && k < size;
+    if (!top_k && p == 1 && sampling_.min_p == 0) return status::ok;
+
+    shortlist<T> list;
+    bool listed = false;  // `list` has all that is kept but for what weighs `above`
+    double above = 0;
+    cutoff<T> cut;
+    softmax_sum<T> kept;
+    if (top_k && k <= list.capacity / 2) {
+      if (!list_largest(l, size, k, list, cut)) return status::invalid_row;
+      kept = sum_exponentials(list.logits.data(), list.size, temperature);
+      listed = true;
+    } else {
+      kept = sum_exponentials(l, size, temperature);
+      if (!(kept.total > 0)) return status::invalid_row;
+      if (temperature == 1) this->know_confidence(kept);
+      if (top_k) {
+        cut = detail::shortest_prefix(l, size, cut, double(k), [](T) { return 1.0; });
+        kept = sum_exponentials(l, size, temperature, cut);
+      }
+    }
+    const softmax_factors<T> weight(kept.max, temperature, 1);
+    const auto weight_of = [&](T x) { return double(weight(vec<T, 1>(x) - vec<T, 1>(weight.max)).v); };
+    if (p < 1) {
+      const double enough = p * kept.total;
+      if (!listed && !top_k) listed = list_crossing(l, size, kept, temperature, enough, list, above);
+      if (listed) cut = list.keep(enough - above, weight_of);
+      else cut = detail::shortest_prefix(l, size, cut, enough, weight_of);
+    }
+    if (sampling_.min_p > 0) {
+      const T lowest = smallest_with(l, size, weight, sampling_.min_p);
+      if (lowest > cut.logit) cut = {lowest}, listed = false;
+    }
+    this->restrict_to(cut);
+    if (listed) this->know({weight.max, above + mass_of(list.logits.data(), list.size, weight)});
+    return status::ok;
+  }
+
   sampling sampling_;
   bool filtered_ = false;
 };

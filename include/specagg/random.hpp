@@ -64,7 +64,29 @@ class random_streams {
   // Never 0: it lies in [1.16e-10, 22.9], and e^-noise in steps of 2^-32.
   double noise(std::uint32_t position, token_id v) const {
     const auto r = philox({std::uint32_t(v) / 4, position, 0, std::uint32_t(stream::shared)}, key_);
-    return -log((double(r[std::uint32_t(v) % 4]) + 0.5) * 0x1p-32);
+    return noise_of(r[std::uint32_t(v) % 4]);
+  }
+  static double noise_of(std::uint32_t word) { return -log((double(word) + 0.5) * 0x1p-32); }
+  // The words of that for the tokens first .. first + 63, first a multiple of 4: 16 counters side by side, which
+  // compilers turn into vectors.
+  std::array<std::uint32_t, 64> noise_words(std::uint32_t position, token_id first) const {
+    constexpr int n = 16;
+    std::uint32_t a[n], b[n], c[n], d[n], k0 = std::uint32_t(key_), k1 = std::uint32_t(key_ >> 32);
+    for (int i = 0; i < n; ++i)
+      a[i] = std::uint32_t(first) / 4 + std::uint32_t(i), b[i] = position, c[i] = 0,
+      d[i] = std::uint32_t(stream::shared);
+    for (int round = 0; round < 10; ++round) {
+      for (int i = 0; i < n; ++i) {
+        const std::uint64_t x = std::uint64_t(0xD2511F53u) * a[i], y = std::uint64_t(0xCD9E8D57u) * c[i];
+        a[i] = std::uint32_t(y >> 32) ^ b[i] ^ k0, b[i] = std::uint32_t(y);
+        c[i] = std::uint32_t(x >> 32) ^ d[i] ^ k1, d[i] = std::uint32_t(x);
+      }
+      k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    std::array<std::uint32_t, 64> words;
+    for (std::size_t i = 0; i < n; ++i)
+      words[4 * i] = a[i], words[4 * i + 1] = b[i], words[4 * i + 2] = c[i], words[4 * i + 3] = d[i];
+    return words;
   }
 
   // Strict and division-free: u * t < w. w = 0 never passes; t = 0 < w always does.

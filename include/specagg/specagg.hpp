@@ -6,10 +6,12 @@
 #pragma once
 #include <specagg/config.hpp>
 #include <specagg/token.hpp>
+#include <specagg/half.hpp>
 #include <specagg/kernel/simd.hpp>
 #include <specagg/kernel/math.hpp>
 #include <specagg/kernel/reduce.hpp>
 #include <specagg/kernel/softmax.hpp>
+#include <specagg/kernel/select.hpp>
 #include <specagg/kernel/sample.hpp>
 #include <specagg/random.hpp>
 #include <specagg/distribution.hpp>

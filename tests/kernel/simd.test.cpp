@@ -138,6 +138,7 @@ TEMPLATE_TEST_CASE("every operation on 16 lanes is the operation on each lane al
   agrees<T>("a >= b", [](auto a, auto b, auto c) { return select(a >= b, c, a); });
   agrees<T>("a == b", [](auto a, auto b, auto c) { return select(a == b, c, a); });
   agrees<T>("& | !", [](auto a, auto b, auto c) { return select(((a < b) & (b < c)) | !(a < c), c, b); });
+  agrees<T>("zero_where", [](auto a, auto b, auto c) { return zero_where(a < b, c); });
   agrees<T>("select by one bool", [](auto a, auto b, auto) { return select(true, select(false, b, a), b); });
   agrees<T>("exponent_of", [](auto a, auto, auto) { return exponent_of(a); }, positive_normal<T>);
   agrees<T>("mantissa_of", [](auto a, auto, auto) { return mantissa_of(a); }, positive_normal<T>);
@@ -161,6 +162,23 @@ TEMPLATE_TEST_CASE("arithmetic keeps the sign of zero; max and min return the se
   is(max(V(0), V(T(-0.0))), T(-0.0)), is(max(V(T(-0.0)), V(0)), 0), is(min(V(0), V(T(-0.0))), T(-0.0));
   is(max(V(nan), V(1)), 1), is(max(V(1), V(nan)), nan), is(min(V(nan), V(1)), 1), is(min(V(1), V(nan)), nan);
   is(specagg::positive(V(nan)), nan), is(specagg::positive(V(-1)), 0), is(specagg::positive(V(2)), 2);
+}
+
+TEMPLATE_TEST_CASE("times_exp2 is the product with a power of two, and NaN for NaN", "", float, double) {
+  using T = TestType;
+  using L = std::numeric_limits<T>;
+  const T anchor = T(1.5) / L::epsilon() + T(L::max_exponent - 1);  // its low bits are the biased exponent of 1
+  const auto of = [&](T y, T n) {
+    const auto got = narrow(times_exp2(vec<T, 16>(y), vec<T, 16>(n), vec<T, 16>(anchor + n)));
+    CHECK(same(got[0], got[15]));
+    CHECK(same(got[0], times_exp2(vec<T, 1>(y), vec<T, 1>(n), vec<T, 1>(anchor + n)).v));
+    return got[0];
+  };
+  bool right = true;
+  for (int n = 0; n >= L::min_exponent; --n)
+    for (const T y : {T(1), T(0.75), T(1.375), 1 + L::epsilon()}) right = right && of(y, T(n)) == std::ldexp(y, n);
+  CHECK(right);
+  CHECK(std::isnan(of(L::quiet_NaN(), L::quiet_NaN())));
 }
 
 TEMPLATE_TEST_CASE("a mask has any lane set or none", "", float, double) {
@@ -230,13 +248,15 @@ TEST_CASE("every half, every bfloat16 and every 8-bit integer loads as its value
   for (std::uint32_t h = 0; h < 65536 + 16; h += 16)
     for (std::size_t shift = 0; shift < 2; ++shift) {
       for (std::uint32_t k = 0; k < 16; ++k) x[shift + k] = std::uint16_t(h + k), y[shift + k] = std::int8_t(h + k);
-      const auto f16 = narrow(vec<float, 16>::load_f16(&x[shift])), bf16 = narrow(vec<float, 16>::load_bf16(&x[shift]));
+      const auto* h16 = reinterpret_cast<const specagg::f16*>(&x[shift]);
+      const auto* b16 = reinterpret_cast<const specagg::bf16*>(&x[shift]);
+      const auto f16 = narrow(vec<float, 16>::load(h16)), bf16 = narrow(vec<float, 16>::load(b16));
       const auto i8 = narrow(vec<float, 16>::load_i8(&y[shift]));
       for (std::size_t k = 0; k < 16; ++k) {
         const float half = value_of_half(x[shift + k]);
         const float bfloat = std::bit_cast<float>(std::uint32_t(x[shift + k]) << 16);
-        halves = halves && same(f16[k], half) && same(vec<float, 1>::load_f16(&x[shift + k]).v, half);
-        bfloats = bfloats && same(bf16[k], bfloat) && same(vec<float, 1>::load_bf16(&x[shift + k]).v, bfloat);
+        halves = halves && same(f16[k], half) && same(vec<float, 1>::load(h16 + k).v, half);
+        bfloats = bfloats && same(bf16[k], bfloat) && same(vec<float, 1>::load(b16 + k).v, bfloat);
         integers = integers && i8[k] == float(y[shift + k]) && vec<float, 1>::load_i8(&y[shift + k]).v == i8[k];
       }
     }
@@ -265,8 +285,8 @@ TEMPLATE_TEST_CASE("loads and stores touch their own elements and nothing beside
   for (const int from_end : {0, 1}) {
     const auto* h = from_end ? halves.end() - 16 : halves.begin();
     const auto* b = from_end ? bytes.end() - 16 : bytes.begin();
-    CHECK(reduce_max(vec<float, 16>::load_f16(h)) == 0);
-    CHECK(reduce_max(vec<float, 16>::load_bf16(h)) == 0);
+    CHECK(reduce_max(vec<float, 16>::load(reinterpret_cast<const specagg::f16*>(h))) == 0);
+    CHECK(reduce_max(vec<float, 16>::load(reinterpret_cast<const specagg::bf16*>(h))) == 0);
     CHECK(reduce_max(vec<float, 16>::load_i8(b)) == 0);
   }
 }

@@ -97,6 +97,34 @@ TEMPLATE_TEST_CASE("log_sum_exp is within its stated error where rounding goes o
   CHECK(worst > 0.01);
 }
 
+TEST_CASE("log_sum_exp of rows like a model's is within 1e-6 of the exact one") {
+  numbers random(6);
+  double worst = 0;
+  for (const std::size_t size : {32000u, 128256u, 151936u})
+    for (const double temperature : {0.3, 0.6, 0.7, 0.9, 1., 1.4})
+      for (const double spread : {2., 6.}) {
+        const auto l = logits<float>(random, size, spread, 10);
+        const double got = log_sum_exp(l.data(), size, temperature);
+        worst = std::max(worst, double(std::fabs(got - exact_log_sum_exp(l, temperature))));
+      }
+  CHECK(worst <= 1e-6);
+}
+
+TEMPLATE_TEST_CASE("a block far above all before it, however far, counts as if it came first", "", float, double) {
+  using T = TestType;
+  for (const T far : {T(1), T(80), T(1e4), T(1e30), std::numeric_limits<T>::max() / 8}) {
+    std::vector<T> l(5000, T(0));
+    for (std::size_t v = 2048; v < 4096; ++v) l[v] = far;
+    std::vector<T> turned(l.rbegin(), l.rend());
+    for (const double temperature : {0.3, 1., 7.}) {
+      CHECK(error_in_bounds(l, temperature) <= 1);
+      CHECK(error_in_bounds(turned, temperature) <= 1);
+    }
+    l[3000] = std::numeric_limits<T>::quiet_NaN();
+    CHECK(std::isnan(log_sum_exp(l.data(), l.size())));
+  }
+}
+
 TEMPLATE_TEST_CASE("masked tokens add nothing, be it one, whole blocks, or the tail", "", float, double) {
   using T = TestType;
   numbers random(2);
@@ -183,8 +211,8 @@ TEMPLATE_TEST_CASE("the elements of a row are the softmax, sum to 1, and are the
       for (std::size_t v = 0; v < size; ++v) {
         sum += static_cast<long double>(p[v]);
         const long double log_p = static_cast<long double>(l[v]) / static_cast<long double>(temperature) - norm;
-        // of an element: the error of the total, an exponential and two products, and of l - max over the temperature
-        const double bound = softmax_error<T>(size) + unit * (6 + double(f.max - l[v]) / temperature);
+        // of an element: the error of the total, an exponential, and those of l - max and of 1 / temperature
+        const double bound = softmax_error<T>(size) + unit * (6 + 2 * double(f.max - l[v]) / temperature);
         if (p[v] > 0)
           worst = std::max(worst, double(std::fabs(static_cast<long double>(p[v]) / std::exp(log_p) - 1)) / bound);
         else equal = equal && log_p < -85;

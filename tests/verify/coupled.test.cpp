@@ -60,6 +60,32 @@ TEST_CASE("draft and output under shared noise have their closed joint law, and 
     CHECK(due >= (1 - tv) / (1 + tv));
   }
 }
+TEST_CASE("a race has the winner, and every next one, of scores computed one by one") {
+  for (const std::size_t size : {1u, 63u, 64u, 65u, 1000u, 1100u, 3000u}) {
+    auto p = random_row(std::uint32_t(size), size, 9);
+    for (std::size_t v = 0; v < size; ++v)
+      if (size > 64 && (v % 5 == 0 || v / 64 == 1)) p[v] = 0;
+    double sum = 0;
+    for (const double x : p) sum += x;
+    for (double& x : p) x /= sum;
+    const auto row = ready(p);
+    const auto itself = [](auto at) { return at; };
+    const shared_noise noise(5, size);
+    for (std::uint32_t position = 0; position < 20; ++position) {
+      std::vector<contender> all;
+      for (std::size_t v = 0; v < size; ++v)
+        if (row[v] > 0) all.push_back({token_id(v), row[v] / noise(position, token_id(v))});
+      std::ranges::sort(all, before);
+      contender last{no_token, infinity};
+      for (std::size_t i = 0; i < all.size() && i < 5; ++i) {
+        last = race(row, itself, noise, position, last);
+        CHECK(last.token == all[i].token);
+        CHECK(last.score == all[i].score);
+      }
+    }
+  }
+}
+
 TEST_CASE("one seed gives one text: gamma, and for pi = p the draft model, change no token") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     std::vector<token_id> reference;

@@ -349,6 +349,34 @@ TEST_CASE("overlaps are sum min(q, pi) at every drafted position, reached or not
   CHECK(overlaps[2].ratio == 1);
   CHECK(expected_tokens(overlaps) == Approx(1 + 0.625 + 0.625 * 0.25 + 0.625 * 0.0625));
 }
+TEST_CASE("overlaps with one-hot and sparse drafts have the bits of the dense draft's") {
+  constexpr std::size_t size = 5000;
+  std::vector<float> l(size), q(size);
+  const random_streams noise(6);
+  for (std::size_t v = 0; v < size; ++v) l[v] = float(5 * noise.uniform({stream::side, std::uint32_t(v), 0}));
+  const std::vector<token_id> ids = {7, 1023, 4999};
+  const std::vector<float> few = {0.5f, 0.25f, 0.25f};
+  for (std::size_t i = 0; i < ids.size(); ++i) q[std::size_t(ids[i])] = few[i];
+  std::vector<float> one(size);
+  one[4500] = 1;
+  const softmax_row<float> p(l);
+  const auto overlap_of = [&](const auto& row, token_id y) {
+    emission out[2];
+    overlap o[1];
+    std::vector<double> scratch(verify_scratch(size));
+    const random_streams chooser(1);
+    verify_token(draft{.tokens = std::span(&y, 1)}, std::vector{row}, std::vector{p, p}, lossless{}, chooser, out,
+                 scratch, o);
+    return o[0].acceptance;
+  };
+  const double sparse = overlap_of(sparse_row<float>(ids, few, size), 7),
+               hot = overlap_of(one_hot_row<float>(4500, size), 4500);
+  CHECK(sparse > 0);
+  CHECK(hot > 0);
+  CHECK(sparse == overlap_of(dense_row<float>(q), 7));
+  CHECK(hot == overlap_of(dense_row<float>(one), 4500));
+}
+
 TEST_CASE("a token is never emitted that its law gives no mass, over random rows with many zeros") {
   random_streams source(7);
   auto integer = [&, n = std::uint32_t(0)](std::uint32_t below) mutable {

@@ -80,8 +80,8 @@ SPECAGG_FUNCTION SPECAGG_INLINE V exp_scaled(V x, exp_scale<T> scale, T least = 
   const V t = fma(x, V(scale.high), V(C::rounder));  // the integer n = round(x log2(e) / temperature), in the low bits
   const V n = t - V(C::rounder);
   const V r = fma(x, V(scale.low), fma(x, V(scale.high), -n));
-  const V y = fma(r, detail::polynomial<0, size>(r, C::exp2), V(1)) * shift_to_exponent(t);
-  return select(t < V(C::rounder + least), V(0), y);
+  const V y = fma(r, detail::polynomial<0, size>(r, C::exp2), V(1));
+  return zero_where(t < V(C::rounder + least), times_exp2(y, n, t));
 }
 
 // e^x for any x: +inf above the logarithm of the largest finite number, else as exp_scaled.

@@ -103,12 +103,14 @@ SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
     a2 = R::apply(a2, f(k + 32, 16));
     a3 = R::apply(a3, f(k + 48, 16));
   }
-  const auto rest = [&](V& a) {
-    if (k + 16 <= count) a = R::apply(a, f(k, 16));
-    else if (k < count) a = R::apply(a, R::keep(f(k, int(count - k)), int(count - k)));
-    k += 16;
-  };
-  if (k < count) rest(a0), rest(a1), rest(a2), rest(a3);
+  for (int i = 0; k < count; k += 16, ++i) {
+    const int lanes = count - k < 16 ? int(count - k) : 16;
+    const V last = R::keep(f(k, lanes), lanes);
+    if (i == 0) a0 = R::apply(a0, last);
+    else if (i == 1) a1 = R::apply(a1, last);
+    else if (i == 2) a2 = R::apply(a2, last);
+    else a3 = R::apply(a3, last);
+  }
   return R::across(R::apply(R::apply(a0, a1), R::apply(a2, a3)));
 }
 
@@ -123,21 +125,21 @@ SPECAGG_INLINE auto reduce_blocks(std::size_t vocabulary, F&& per_block) {
   return total;
 }
 
-// ---- over rows
-// ------------------------------------------------------------------------------------------------------- `rows` is
-// anything with value_type, size() and open(begin, count), whose block<V>(k, lanes) gives tokens k.. of the block as
-// one V or a struct of them; f takes that and returns a V or both(...).
+// ---- over rows ----------------------------------------------------------------------------------------------------
+// `rows` is anything with value_type, size() and open(begin, count), whose block<V>(k, lanes) gives tokens k.. of the
+// block as one V or a struct of them; f takes that and returns a V or both(...).
 
 template <class Op, class Rows, class F>
 SPECAGG_INLINE auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, const F& f) {
   using V = vec<typename Rows::value_type, 16>;
   const auto block = rows.open(begin, count);
-  return reduce_block<Op>(count, [&](std::size_t k, int lanes) { return f(block.template operator()<V>(k, lanes)); });
+  return reduce_block<Op>(
+      count, [&](std::size_t k, int lanes) SPECAGG_INNER { return f(block.template operator()<V>(k, lanes)); });
 }
 template <class Op, class Rows, class F>
-SPECAGG_INLINE auto reduce_rows(const Rows& rows, const F& f) {
-  return reduce_blocks<Op>(
-      rows.size(), [&](std::size_t begin, std::size_t count) { return reduce_block_of<Op>(rows, begin, count, f); });
+SPECAGG_FLATTEN auto reduce_rows(const Rows& rows, const F& f) {
+  return reduce_blocks<Op>(rows.size(), [&](std::size_t begin, std::size_t count)
+                                            SPECAGG_INNER { return reduce_block_of<Op>(rows, begin, count, f); });
 }
 // One token of the rows, as f sees it.
 template <class Rows>

@@ -18,6 +18,7 @@
 #include <type_traits>
 
 #include <specagg/config.hpp>
+#include <specagg/half.hpp>
 
 #define SPECAGG_ISA_ID_scalar 0
 #define SPECAGG_ISA_ID_sse2 1
@@ -122,6 +123,12 @@ SPECAGG_FUNCTION SPECAGG_INLINE float float_of_f16(std::uint16_t h) {
 }
 SPECAGG_FUNCTION SPECAGG_INLINE float float_of_bf16(std::uint16_t h) { return bit_cast<float>(std::uint32_t(h) << 16); }
 
+// A stored number as the number it is computed with.
+SPECAGG_FUNCTION SPECAGG_INLINE float number(f16 h) { return float_of_f16(h.bits); }
+SPECAGG_FUNCTION SPECAGG_INLINE float number(bf16 h) { return float_of_bf16(h.bits); }
+SPECAGG_FUNCTION SPECAGG_INLINE float number(float x) { return x; }
+SPECAGG_FUNCTION SPECAGG_INLINE double number(double x) { return x; }
+
 // Lanes in one register of this machine.
 template <class T>
 inline constexpr int native_lanes =
@@ -169,10 +176,14 @@ struct vec<T, 1> {
   template <class S>
     requires std::is_arithmetic_v<S>
   SPECAGG_FUNCTION SPECAGG_INLINE vec(S s) : v(static_cast<T>(s)) {}
-  SPECAGG_FUNCTION static SPECAGG_INLINE vec load(const T* x) { return *x; }
-  SPECAGG_FUNCTION static SPECAGG_INLINE vec load_partial(const T* x, int n, T fill) { return n > 0 ? *x : fill; }
-  static SPECAGG_INLINE vec load_f16(const std::uint16_t* x) { return detail::float_of_f16(*x); }
-  static SPECAGG_INLINE vec load_bf16(const std::uint16_t* x) { return detail::float_of_bf16(*x); }
+  template <class S>
+  SPECAGG_FUNCTION static SPECAGG_INLINE vec load(const S* x) {
+    return detail::number(*x);
+  }
+  template <class S>
+  SPECAGG_FUNCTION static SPECAGG_INLINE vec load_partial(const S* x, int n, T fill) {
+    return n > 0 ? detail::number(*x) : fill;
+  }
   static SPECAGG_INLINE vec load_i8(const std::int8_t* x) { return *x; }
   static SPECAGG_INLINE vec iota(T first) { return first; }
   SPECAGG_FUNCTION SPECAGG_INLINE void store(T* x) const { *x = v; }
@@ -199,6 +210,7 @@ struct vec<T, 1> {
   SPECAGG_FUNCTION friend SPECAGG_INLINE mask_type operator>=(vec a, vec b) { return {a.v >= b.v}; }
   SPECAGG_FUNCTION friend SPECAGG_INLINE mask_type operator==(vec a, vec b) { return {a.v == b.v}; }
   SPECAGG_FUNCTION friend SPECAGG_INLINE vec select(mask_type m, vec a, vec b) { return m.m ? a : b; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec zero_where(mask_type m, vec a) { return m.m ? 0 : a.v; }
   SPECAGG_FUNCTION friend SPECAGG_INLINE vec max(vec a, vec b) { return a.v > b.v ? a : b; }  // unordered: b
   SPECAGG_FUNCTION friend SPECAGG_INLINE vec min(vec a, vec b) { return a.v < b.v ? a : b; }  // unordered: b
   SPECAGG_FUNCTION friend SPECAGG_INLINE vec abs(vec a) { return a.v < 0 ? -a.v : a.v + 0; }
@@ -216,6 +228,8 @@ struct vec<T, 1> {
     using B = detail::bits_of<T>;
     return detail::bit_cast<T>(B(detail::bit_cast<B>(t.v) << detail::mantissa_bits<T>));
   }
+  // y 2^n for an integer n, given also as shift_to_exponent's t. Exact if the result is normal.
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec times_exp2(vec y, vec /*n*/, vec t) { return y * shift_to_exponent(t); }
   // The biased exponent of a positive normal x as a number, and x with that exponent replaced by 1's: in [1, 2).
   SPECAGG_FUNCTION friend SPECAGG_INLINE vec exponent_of(vec x) {
     return T(detail::bit_cast<detail::bits_of<T>>(x.v) >> detail::mantissa_bits<T>);
@@ -246,13 +260,28 @@ using batch = xsimd::batch<T, arch>;
 
 // What xsimd 8.1 lacks, or does not round once: a fused multiply-add; on NEON the division and the square root of
 // floats; and on AVX-512 its -x is 0 - x, which loses -0 (vec uses the compiler's own / and - on registers instead).
-// reduce_add is a fixed tree: lane i + lane i + N/2, and again.
+// reduce_add and reduce_max are fixed trees: lane i with lane i + N/2, and again.
 #if SPECAGG_ISA_ID <= 2
 SPECAGG_INLINE float tree_add(__m128 x) {
   x = _mm_add_ps(x, _mm_movehl_ps(x, x));
   return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
 }
 SPECAGG_INLINE double tree_add(__m128d x) { return _mm_cvtsd_f64(_mm_add_sd(x, _mm_unpackhi_pd(x, x))); }
+#endif
+#if SPECAGG_ISA_ID <= 3
+SPECAGG_INLINE float tree_max(__m128 x) {
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+SPECAGG_INLINE double tree_max(__m128d x) { return _mm_cvtsd_f64(_mm_max_sd(x, _mm_unpackhi_pd(x, x))); }
+#endif
+#if SPECAGG_ISA_ID == 2 || SPECAGG_ISA_ID == 3
+SPECAGG_INLINE float tree_max(__m256 x) {
+  return tree_max(_mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
+}
+SPECAGG_INLINE double tree_max(__m256d x) {
+  return tree_max(_mm_max_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1)));
+}
 #endif
 #if SPECAGG_ISA_ID == 3
 SPECAGG_INLINE __m512 fused(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
@@ -263,6 +292,8 @@ SPECAGG_INLINE __m512 exponent_shift(__m512 t) {
 SPECAGG_INLINE __m512d exponent_shift(__m512d t) {
   return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52));
 }
+SPECAGG_INLINE __m512 scaled(__m512 y, __m512 n) { return _mm512_scalef_ps(y, n); }
+SPECAGG_INLINE __m512d scaled(__m512d y, __m512d n) { return _mm512_scalef_pd(y, n); }
 SPECAGG_INLINE __m512 shift_right_exponent(__m512 t) {
   return _mm512_castsi512_ps(_mm512_srli_epi32(_mm512_castps_si512(t), 23));
 }
@@ -280,16 +311,22 @@ SPECAGG_INLINE double tree_add(__m512d x) {
   const __m128d z = _mm_add_pd(_mm256_castpd256_pd128(y), _mm256_extractf128_pd(y, 1));
   return _mm_cvtsd_f64(_mm_add_sd(z, _mm_unpackhi_pd(z, z)));
 }
+SPECAGG_INLINE float tree_max(__m512 x) {
+  return tree_max(_mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
+}
+SPECAGG_INLINE double tree_max(__m512d x) {
+  return tree_max(_mm256_max_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd(x, 1)));
+}
 SPECAGG_INLINE __m512 partial(const float* x, int n, float fill) {
   return _mm512_mask_loadu_ps(_mm512_set1_ps(fill), __mmask16((1u << n) - 1), x);
 }
 SPECAGG_INLINE __m512d partial(const double* x, int n, double fill) {
   return _mm512_mask_loadu_pd(_mm512_set1_pd(fill), __mmask8((1u << n) - 1), x);
 }
-SPECAGG_INLINE __m512 wide_f16(const std::uint16_t* x) {
+SPECAGG_INLINE __m512 wide(const f16* x) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
 }
-SPECAGG_INLINE __m512 wide_bf16(const std::uint16_t* x) {
+SPECAGG_INLINE __m512 wide(const bf16* x) {
   return _mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))), 16));
 }
@@ -311,16 +348,18 @@ SPECAGG_INLINE __m256 shift_right_exponent(__m256 t) {
 SPECAGG_INLINE __m256d shift_right_exponent(__m256d t) {
   return _mm256_castsi256_pd(_mm256_srli_epi64(_mm256_castpd_si256(t), 52));
 }
+SPECAGG_INLINE __m256 cleared(__m256 m, __m256 a) { return _mm256_andnot_ps(m, a); }
+SPECAGG_INLINE __m256d cleared(__m256d m, __m256d a) { return _mm256_andnot_pd(m, a); }
 SPECAGG_INLINE float tree_add(__m256 x) {
   return tree_add(_mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
 }
 SPECAGG_INLINE double tree_add(__m256d x) {
   return tree_add(_mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1)));
 }
-SPECAGG_INLINE __m256 wide_f16(const std::uint16_t* x) {
+SPECAGG_INLINE __m256 wide(const f16* x) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
 }
-SPECAGG_INLINE __m256 wide_bf16(const std::uint16_t* x) {
+SPECAGG_INLINE __m256 wide(const bf16* x) {
   return _mm256_castsi256_ps(
       _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))), 16));
 }
@@ -352,6 +391,8 @@ SPECAGG_OUTLINE __m128d fused(__m128d a, __m128d b, __m128d c) {
                     fused(_mm_cvtsd_f64(a), _mm_cvtsd_f64(b), _mm_cvtsd_f64(c)));
 }
 #endif
+SPECAGG_INLINE __m128 cleared(__m128 m, __m128 a) { return _mm_andnot_ps(m, a); }
+SPECAGG_INLINE __m128d cleared(__m128d m, __m128d a) { return _mm_andnot_pd(m, a); }
 SPECAGG_INLINE __m128 exponent_shift(__m128 t) { return _mm_castsi128_ps(_mm_slli_epi32(_mm_castps_si128(t), 23)); }
 SPECAGG_INLINE __m128d exponent_shift(__m128d t) { return _mm_castsi128_pd(_mm_slli_epi64(_mm_castpd_si128(t), 52)); }
 SPECAGG_INLINE __m128 shift_right_exponent(__m128 t) {
@@ -360,10 +401,10 @@ SPECAGG_INLINE __m128 shift_right_exponent(__m128 t) {
 SPECAGG_INLINE __m128d shift_right_exponent(__m128d t) {
   return _mm_castsi128_pd(_mm_srli_epi64(_mm_castpd_si128(t), 52));
 }
-SPECAGG_INLINE __m128 wide_f16(const std::uint16_t* x) {
-  return _mm_set_ps(float_of_f16(x[3]), float_of_f16(x[2]), float_of_f16(x[1]), float_of_f16(x[0]));
+SPECAGG_INLINE __m128 wide(const f16* x) {
+  return _mm_set_ps(number(x[3]), number(x[2]), number(x[1]), number(x[0]));
 }
-SPECAGG_INLINE __m128 wide_bf16(const std::uint16_t* x) {
+SPECAGG_INLINE __m128 wide(const bf16* x) {
   return _mm_castsi128_ps(
       _mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64(reinterpret_cast<const __m128i*>(x))));
 }
@@ -390,9 +431,9 @@ SPECAGG_INLINE float tree_add(float32x4_t x) {
 SPECAGG_INLINE double tree_add(float64x2_t x) { return vgetq_lane_f64(x, 0) + vgetq_lane_f64(x, 1); }
 SPECAGG_INLINE float32x4_t root(float32x4_t x) { return vsqrtq_f32(x); }
 SPECAGG_INLINE float64x2_t root(float64x2_t x) { return vsqrtq_f64(x); }
-SPECAGG_INLINE float32x4_t wide_f16(const std::uint16_t* x) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x))); }
-SPECAGG_INLINE float32x4_t wide_bf16(const std::uint16_t* x) {
-  return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(x), 16));
+SPECAGG_INLINE float32x4_t wide(const f16* x) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&x->bits))); }
+SPECAGG_INLINE float32x4_t wide(const bf16* x) {
+  return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(&x->bits), 16));
 }
 SPECAGG_INLINE float32x4_t wide_i8(const std::int8_t* x) {
   const std::int32_t y[4] = {x[0], x[1], x[2], x[3]};
@@ -438,8 +479,14 @@ struct vec<T, N> {
     return load(y);
 #endif
   }
-  static SPECAGG_INLINE vec load_f16(const std::uint16_t* x) { return batch(detail::wide_f16(x)); }
-  static SPECAGG_INLINE vec load_bf16(const std::uint16_t* x) { return batch(detail::wide_bf16(x)); }
+  static SPECAGG_INLINE vec load(const f16* x) { return batch(detail::wide(x)); }
+  static SPECAGG_INLINE vec load(const bf16* x) { return batch(detail::wide(x)); }
+  template <class S>
+  static SPECAGG_INLINE vec load_partial(const S* x, int n, T fill) {
+    S y[N] = {};
+    for (int i = 0; i < n; ++i) y[i] = x[i];
+    return select(iota(0) < vec(n), load(y), vec(fill));
+  }
   static SPECAGG_INLINE vec load_i8(const std::int8_t* x) { return batch(detail::wide_i8(x)); }
   static SPECAGG_INLINE vec iota(T first) {
     T y[N];
@@ -459,6 +506,13 @@ struct vec<T, N> {
   friend SPECAGG_INLINE mask_type operator>=(vec a, vec b) { return {a.v >= b.v}; }
   friend SPECAGG_INLINE mask_type operator==(vec a, vec b) { return {a.v == b.v}; }
   friend SPECAGG_INLINE vec select(mask_type m, vec a, vec b) { return xsimd::select(m.m, a.v, b.v); }
+  friend SPECAGG_INLINE vec zero_where(mask_type m, vec a) {
+#if SPECAGG_ISA_ID == 1 || SPECAGG_ISA_ID == 2  // select would test the sign of each lane of m first
+    return batch(detail::cleared(typename batch::batch_bool_type::register_type(m.m), reg(a.v)));
+#else
+    return select(m, 0, a);
+#endif
+  }
 #if SPECAGG_ISA_ID == 4  // NEON's own return NaN if either is NaN; x86's return b
   friend SPECAGG_INLINE vec max(vec a, vec b) { return select(a > b, a, b); }
   friend SPECAGG_INLINE vec min(vec a, vec b) { return select(a < b, a, b); }
@@ -483,13 +537,24 @@ struct vec<T, N> {
   }
   friend SPECAGG_INLINE T reduce_add(vec a) { return detail::tree_add(reg(a.v)); }
   friend SPECAGG_INLINE T reduce_max(vec a) {
+#if SPECAGG_ISA_ID <= 3
+    return detail::tree_max(reg(a.v));
+#else
     T y[N];
     a.store(y);
     for (int h = N / 2; h > 0; h /= 2)
       for (int i = 0; i < h; ++i) y[i] = y[i] > y[i + h] ? y[i] : y[i + h];
     return y[0];
+#endif
   }
   friend SPECAGG_INLINE vec shift_to_exponent(vec t) { return batch(detail::exponent_shift(reg(t.v))); }
+  friend SPECAGG_INLINE vec times_exp2(vec y, [[maybe_unused]] vec n, [[maybe_unused]] vec t) {
+#if SPECAGG_ISA_ID == 3
+    return batch(detail::scaled(reg(y.v), reg(n.v)));
+#else
+    return y * shift_to_exponent(t);
+#endif
+  }
   friend SPECAGG_INLINE vec exponent_of(vec x) {  // an integer in the low bits of 2^mantissa_bits, which is taken off
     const vec anchor = T(detail::bits_of<T>(1) << detail::mantissa_bits<T>);
     return (batch(detail::shift_right_exponent(reg(x.v))) | anchor.v) - anchor.v;
@@ -528,14 +593,14 @@ struct vec<T, N> {
     requires std::is_arithmetic_v<S>
   SPECAGG_INLINE vec(S s) : lo(s), hi(s) {}
   SPECAGG_INLINE vec(half a, half b) : lo(a), hi(b) {}
-  static SPECAGG_INLINE vec load(const T* x) { return {half::load(x), half::load(x + N / 2)}; }
-  static SPECAGG_INLINE vec load_partial(const T* x, int n, T fill) {
+  template <class S>
+  static SPECAGG_INLINE vec load(const S* x) {
+    return {half::load(x), half::load(x + N / 2)};
+  }
+  template <class S>
+  static SPECAGG_INLINE vec load_partial(const S* x, int n, T fill) {
     return n > N / 2 ? vec{half::load(x), half::load_partial(x + N / 2, n - N / 2, fill)}
                      : vec{half::load_partial(x, n, fill), half(fill)};
-  }
-  static SPECAGG_INLINE vec load_f16(const std::uint16_t* x) { return {half::load_f16(x), half::load_f16(x + N / 2)}; }
-  static SPECAGG_INLINE vec load_bf16(const std::uint16_t* x) {
-    return {half::load_bf16(x), half::load_bf16(x + N / 2)};
   }
   static SPECAGG_INLINE vec load_i8(const std::int8_t* x) { return {half::load_i8(x), half::load_i8(x + N / 2)}; }
   static SPECAGG_INLINE vec iota(T first) { return {half::iota(first), half::iota(first + T(N / 2))}; }
@@ -554,6 +619,7 @@ struct vec<T, N> {
   friend SPECAGG_INLINE vec select(mask_type m, vec a, vec b) {
     return {select(m.lo, a.lo, b.lo), select(m.hi, a.hi, b.hi)};
   }
+  friend SPECAGG_INLINE vec zero_where(mask_type m, vec a) { return {zero_where(m.lo, a.lo), zero_where(m.hi, a.hi)}; }
   friend SPECAGG_INLINE vec max(vec a, vec b) { return {max(a.lo, b.lo), max(a.hi, b.hi)}; }
   friend SPECAGG_INLINE vec min(vec a, vec b) { return {min(a.lo, b.lo), min(a.hi, b.hi)}; }
   friend SPECAGG_INLINE vec abs(vec a) { return {abs(a.lo), abs(a.hi)}; }
@@ -563,6 +629,9 @@ struct vec<T, N> {
   friend SPECAGG_INLINE T reduce_add(vec a) { return reduce_add(a.lo + a.hi); }
   friend SPECAGG_INLINE T reduce_max(vec a) { return reduce_max(max(a.lo, a.hi)); }
   friend SPECAGG_INLINE vec shift_to_exponent(vec t) { return {shift_to_exponent(t.lo), shift_to_exponent(t.hi)}; }
+  friend SPECAGG_INLINE vec times_exp2(vec y, vec n, vec t) {
+    return {times_exp2(y.lo, n.lo, t.lo), times_exp2(y.hi, n.hi, t.hi)};
+  }
   friend SPECAGG_INLINE vec exponent_of(vec x) { return {exponent_of(x.lo), exponent_of(x.hi)}; }
   friend SPECAGG_INLINE vec mantissa_of(vec x) { return {mantissa_of(x.lo), mantissa_of(x.hi)}; }
 };

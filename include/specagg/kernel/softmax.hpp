@@ -18,31 +18,56 @@ struct cutoff {
   bool keeps(T l, std::size_t id) const { return l > logit || (l == logit && id <= last); }
 };
 
-// The factors of one softmax row: e^((l - max) / temperature) * inverse for a kept logit l, 0 otherwise, and 0 where
-// the exponential is below 2^least: least is such that no product is subnormal, and a host that flushes those sees the
-// same.
+// The elements of one softmax row, e^(x / temperature) / total for x = l - max <= 0; with total = 1, weights. This is
+// the exponential of math.hpp with two savings: its coefficients are divided by total, so an element costs no product
+// more, and the low part of 1 / temperature is left out, whose rounding counts as much as that of x. 0 where it is
+// below about 2^least_exponent: none is subnormal, and a host that flushes those sees the same. NaN for NaN.
 template <class T>
 struct softmax_factors {
-  T max = 0;
-  exp_scale<T> scale{};
-  T inverse = 0, least = least_exponent<T>;
+  T max = 0, scale = 0;
 
   softmax_factors() = default;
   softmax_factors(T largest, double temperature, double total)
-      : max(largest), scale(exp_scale<T>::of_temperature(temperature)), inverse(T(1 / total)) {
-    for (double t = total; t > 1; t /= 2) ++least;
+      : max(largest),
+        scale(exp_scale<T>::of_temperature(temperature).high),
+        lowest(C::rounder + least_exponent<T> + 1) {
+    for (int i = 0; i < size; ++i) c[i] = T((i == 0 ? 1 : double(C::exp2[i - 1])) / total);
+    for (; total >= 2; total /= 2) ++lowest;
   }
+  template <class V>
+  SPECAGG_INLINE V operator()(V x) const {
+    const V t = fma(x, V(scale), V(C::rounder)), n = t - V(C::rounder);
+    const V r = fma(x, V(scale), -n);
+    return zero_where(t < V(lowest), times_exp2(detail::polynomial<0, size>(r, c), n, t));
+  }
+
+ private:
+  using C = detail::coefficients<T>;
+  static constexpr int size = 1 + sizeof(C::exp2) / sizeof(T);
+  T lowest = 0, c[size] = {};
 };
 
-// One block of logits as probabilities.
-template <class T>
+namespace detail {
+
+// 16 logits as stored, or `lanes` of them and masks.
+template <class V, class S>
+SPECAGG_INLINE V load_logits(const S* logits, int lanes) {
+  constexpr auto masked = -std::numeric_limits<typename V::value_type>::infinity();
+  return lanes == V::lanes ? V::load(logits) : V::load_partial(logits, lanes, masked);
+}
+
+}  // namespace detail
+
+// One block of logits as probabilities. S: what they are stored as, float, double, bf16 or f16.
+template <class S>
 struct softmax_block {
-  const T* logits;
+  using T = computed<S>;
+  const S* logits;
   softmax_factors<T> factors;
   T cut, last;  // cutoff relative to this block: last is a lane index, -1 (no tie kept) ... block_size (all kept)
   bool filtered;
 
-  softmax_block(const T* row, std::size_t begin, std::size_t count, const softmax_factors<T>& f, const cutoff<T>& c)
+  softmax_block(const S* row, std::size_t begin, std::size_t count, const softmax_factors<T>& f, const cutoff<T>& c)
       : logits(row + begin), factors(f), cut(c.logit), filtered(!c.keeps_all()) {
     last = c.last < begin ? T(-1) : T(c.last - begin < count ? c.last - begin : count);
   }
@@ -50,13 +75,13 @@ struct softmax_block {
   template <class V>
   SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
     const V l = logits_at<V>(k, lanes);
-    const V e = exp_scaled(l - V(factors.max), factors.scale, factors.least) * V(factors.inverse);
+    if (filtered && !any(!(l < V(cut)))) return V(0);  // of most filtered rows nearly everything: no exponential
+    const V e = factors(l - V(factors.max));
     return settled(filtered ? select(dropped(l, k), V(0), e) : e);
   }
   template <class V>
   SPECAGG_INLINE V logits_at(std::size_t k, int lanes) const {
-    constexpr T masked = -std::numeric_limits<T>::infinity();
-    return lanes == V::lanes ? V::load(logits + k) : V::load_partial(logits + k, lanes, masked);
+    return detail::load_logits<V>(logits + k, lanes);
   }
   template <class V>
   SPECAGG_INLINE typename V::mask_type dropped(V l, std::size_t k) const {  // a NaN is not: it must be found
@@ -64,9 +89,8 @@ struct softmax_block {
   }
 };
 
-// max and sum of e^((l - max) / temperature) over the kept tokens of a row. Each block is shifted by its own maximum
-// and scaled when added, so a row is read from memory once. `total` is NaN if any logit is NaN or +inf or none is
-// finite.
+// max and sum of e^((l - max) / temperature) over the kept tokens of a row. `total` is NaN if any logit is NaN or +inf
+// or none is finite.
 template <class T>
 struct softmax_sum {
   T max;
@@ -74,35 +98,57 @@ struct softmax_sum {
 };
 
 // Relative error of total, so the absolute one of its logarithm. Roundings of T: those of the sum, 4 of an exponential,
-// 4 of l - max (which come in with the factor (max - l) / temperature: averaged over a block of 1024 at most 4.5). Of
-// doubles: 20 for adding a block.
+// and those of l - max and of 1 / temperature, which come in with the factor (max - l) / temperature: averaged over the
+// row that is its entropy less ln(total), so at most ln(size). Of doubles: 20 for adding a block.
 template <class T>
 constexpr double softmax_error(std::size_t size) {
-  return 30 * double(std::numeric_limits<T>::epsilon() / 2) + 20 * double(block_count(size)) * 0x1p-53;
+  double log_size = 0.7;
+  for (std::size_t n = size; n > 1; n /= 2) log_size += 0.7;  // ln 2, and to spare
+  return (26 + 2 * log_size) * double(std::numeric_limits<T>::epsilon() / 2) + 20 * double(block_count(size)) * 0x1p-53;
 }
 
-template <class T>
-softmax_sum<T> sum_exponentials(const T* logits, std::size_t size, double temperature, const cutoff<T>& cut = {}) {
+namespace detail {
+
+// The sum of the weights of a block, if no logit is larger than max_before, and its largest logit.
+template <bool Filtered, class S, class T = computed<S>>
+SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<S>& block, std::size_t count, T max_before) {
   using V = vec<T, 16>;
+  V largest(-std::numeric_limits<T>::infinity());
+  const double sum = reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+    const V l = block.template logits_at<V>(k, lanes);
+    largest = max(l, largest);
+    const V e = block.factors(l - V(max_before));
+    if constexpr (Filtered) return select(block.dropped(l, k), V(0), e);
+    else return e;
+  });
+  return {sum, reduce_max(largest)};
+}
+
+}  // namespace detail
+
+// Each block is exponentiated against the largest logit up to and including it. That is nearly always the largest
+// before it, so one read of a block is enough: it gives the sum against that, and the block's maximum, which says
+// whether the sum has to be taken again. (Random rows: for about ln(V / 1024) blocks.)
+template <class S, class T = computed<S>>
+softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature, const cutoff<T>& cut = {}) {
   constexpr T infinity = std::numeric_limits<T>::infinity();
-  const softmax_factors<T> unscaled(0, temperature, 1);
+  const softmax_factors<T> factors(0, temperature, 1);
   softmax_sum<T> sum{-infinity, 0};
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
-    softmax_block<T> block(logits, begin, count, unscaled, cut);
-    const double top = reduce_block<detail::larger>(
-        count, [&](std::size_t k, int lanes) { return block.template logits_at<V>(k, lanes); });
-    block.factors.max = T(top) == -infinity ? T(0) : T(top);  // a block of masks only still has to find its NaNs
-    const double part = reduce_block<detail::add>(
-        count, [&](std::size_t k, int lanes) { return block.template operator()<V>(k, lanes); });
-    if (T(top) > sum.max) {
-      sum.total = fma(sum.total, exp((double(sum.max) - top) / temperature), part);
-      sum.max = T(top);
-    } else if (T(top) > -infinity) {
-      sum.total = fma(part, exp((top - double(sum.max)) / temperature), sum.total);
-    } else {
-      sum.total += part;  // 0, or NaN
+    const softmax_block<S> block(logits, begin, count, factors, cut);
+    const auto pass = [&] {
+      const T max = sum.max == -infinity ? T(0) : sum.max;  // nothing but masks: still to be searched for NaN
+      return block.filtered ? detail::sum_block<true>(block, count, max) : detail::sum_block<false>(block, count, max);
+    };
+    auto [part, top] = pass();
+    if (top > sum.max) {
+      sum.total *= exp((double(sum.max) - double(top)) / temperature);
+      detail::settle_scalar(sum.total);
+      sum.max = top;
+      part = pass().first;
     }
+    sum.total += part;
   }
   if (sum.max == -infinity) sum.total = std::numeric_limits<double>::quiet_NaN();
   return sum;
@@ -110,8 +156,8 @@ softmax_sum<T> sum_exponentials(const T* logits, std::size_t size, double temper
 
 // ln sum_v e^(l(v) / temperature), temperature > 0. NaN for an invalid row. Within softmax_error + 2^-52 |max /
 // temperature|.
-template <class T>
-double log_sum_exp(const T* logits, std::size_t size, double temperature = 1) {
+template <class S>
+double log_sum_exp(const S* logits, std::size_t size, double temperature = 1) {
   const auto sum = sum_exponentials(logits, size, temperature);
   return double(sum.max) / temperature + log(sum.total);
 }

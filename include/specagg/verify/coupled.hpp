@@ -18,6 +18,9 @@ class shared_noise {
  public:
   constexpr explicit shared_noise(std::uint64_t seed, std::uint64_t request = 0) : streams_(seed, request) {}
   double operator()(std::uint32_t position, token_id v) const { return streams_.noise(position, v); }
+  std::array<std::uint32_t, 64> words(std::uint32_t position, token_id first) const {
+    return streams_.noise_words(position, first);
+  }
 
  private:
   random_streams streams_;
@@ -42,23 +45,36 @@ constexpr bool before(const contender& a, const contender& b) {
 }
 
 // The best token that comes after `last` in that order (the winner, by default), weights f(at) of the rows. no_token if
-// no other has weight. One pass; each token with weight costs a logarithm.
+// no other has weight. One pass. The noise -ln u is at least 1 - u, so a token whose weight is below (1 - u) times the
+// best score so far needs no logarithm: few need one.
 template <class Rows, class F>
-contender race(const Rows& rows, F f, const shared_noise& noise, std::uint32_t position,
-               contender last = {no_token, infinity}) {
+SPECAGG_FLATTEN contender race(const Rows& rows, F f, const shared_noise& noise, std::uint32_t position,
+                               contender last = {no_token, infinity}) {
   using V = vec<typename Rows::value_type, 16>;
   contender best;
   for (std::size_t begin = 0; begin < rows.size(); begin += block_size) {
     const std::size_t count = rows.size() - begin < block_size ? rows.size() - begin : block_size;
     const auto block = rows.open(begin, count);
-    for (std::size_t k = 0; k < count; k += 16) {
-      const int lanes = count - k < 16 ? int(count - k) : 16;
-      typename V::value_type w[16];
-      settled(f(block.template operator()<V>(k, lanes))).store(w);
-      for (int i = 0; i < lanes; ++i) {
-        if (!(w[i] > 0)) continue;
-        const token_id v = token_id(begin + k) + i;
-        const contender c{v, double(w[i]) / noise(position, v)};
+    for (std::size_t k = 0; k < count; k += 64) {
+      typename V::value_type w[64] = {};
+      V most(0);
+      for (std::size_t i = 0; i < 64 && k + i < count; i += 16) {
+        const int lanes = count - k - i < 16 ? int(count - k - i) : 16;
+        const V x = settled(f(block.template operator()<V>(k + i, lanes)));
+        x.store(w + i);
+        most = max(x, most);
+      }
+      if (!any(most > V(0))) continue;
+      const auto words = noise.words(position, token_id(begin + k));
+      const std::size_t end = count - k < 64 ? count - k : 64;
+      int hopeful = 0;
+      double need[64];
+      for (std::size_t i = 0; i < 64; ++i) need[i] = (1 - (double(words[i]) + 0.5) * 0x1p-32) * best.score;
+      for (std::size_t i = 0; i < 64; ++i) hopeful |= double(w[i]) * (1 + 1e-9) >= need[i];
+      if (!hopeful) continue;
+      for (std::size_t i = 0; i < end; ++i) {
+        if (!(w[i] > 0) || double(w[i]) * (1 + 1e-9) < need[i]) continue;
+        const contender c{token_id(begin + k + i), double(w[i]) / random_streams::noise_of(words[i])};
         if (before(last, c) && (best.token == no_token || before(c, best))) best = c;
       }
     }

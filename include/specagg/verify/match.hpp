@@ -20,7 +20,7 @@ verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const
     const token_id y = drafted.tokens[j];
     if (!overlaps.empty()) {
       const status s = detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-        overlaps[j] = {rows.sum([&](auto at) { return at.q * pi(at); }), detail::judge(rows, pi, y).w};
+        overlaps[j] = {rows.sum_where_drafted([&](auto at) { return at.q * pi(at); }), detail::judge(rows, pi, y).w};
         return status::ok;
       });
       if (s != status::ok) {

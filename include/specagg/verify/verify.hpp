@@ -135,7 +135,7 @@ judgement judge(const Rows& rows, const Pi& pi, token_id y) {
 }
 template <class Rows, class Pi>
 overlap measure(const Rows& rows, const Pi& pi, const judgement& d) {
-  return {rows.sum([&](auto at) { return min(at.q, pi(at)); }),
+  return {rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); }),
           d.t > 0 ? (d.w < d.t ? d.w / d.t : 1) : double(d.w > 0)};
 }
 

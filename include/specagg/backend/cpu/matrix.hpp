@@ -58,9 +58,9 @@ SPECAGG_INLINE lanes load_weights(const std::byte* row, std::size_t c) {
   if constexpr (Type == tensor_type::f32) {
     return lanes::load(reinterpret_cast<const float*>(row) + c);
   } else if constexpr (Type == tensor_type::f16) {
-    return lanes::load_f16(reinterpret_cast<const std::uint16_t*>(row) + c);
+    return lanes::load(reinterpret_cast<const f16*>(row) + c);
   } else if constexpr (Type == tensor_type::bf16) {
-    return lanes::load_bf16(reinterpret_cast<const std::uint16_t*>(row) + c);
+    return lanes::load(reinterpret_cast<const bf16*>(row) + c);
   } else {
     const auto* block = row + c / q8_0_block * q8_0_bytes;
     std::uint16_t scale;

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tokens of a row of logits come first in the order "larger logit, then lower id": the first, the k first, the
+// fewest that have a given share of the mass. Nothing is sorted and nothing allocated: vectors find a lower bound, the
+// few tokens above it are listed on the stack, and the choice among them is exact.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include <specagg/kernel/softmax.hpp>
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+
+// The largest logit and the lowest id that has it.
+template <class T>
+struct top_logit {
+  T logit;
+  std::size_t id;
+  bool valid;  // one is finite, and none NaN or +inf
+};
+
+// One pass.
+template <class S, class T = computed<S>>
+SPECAGG_FLATTEN top_logit<T> find_largest(const S* logits, std::size_t size) {
+  using V = vec<T, 16>;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  top_logit<T> top{-infinity, 0, true};
+  auto bad = V(0) < V(0);
+  for (std::size_t begin = 0; begin < size; begin += block_size) {
+    const std::size_t count = size - begin < block_size ? size - begin : block_size;
+    const double largest = reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+      const V l = detail::load_logits<V>(logits + begin + k, lanes);
+      bad = bad | !(l < V(infinity));
+      return l;
+    });
+    if (T(largest) > top.logit) top.logit = T(largest), top.id = begin;
+  }
+  top.valid = !any(bad) && top.logit > -infinity;
+  while (top.id < size && !(detail::number(logits[top.id]) == top.logit)) ++top.id;
+  return top;
+}
+
+namespace detail {
+
+// Orders floats as unsigned integers, larger float, larger integer; -0 and +0 are one value.
+template <class T>
+bits_of<T> ordered(T x) {
+  const auto b = bit_cast<bits_of<T>>(x + T(0));
+  constexpr auto sign = bits_of<T>(1) << (8 * sizeof(T) - 1);
+  return b & sign ? bits_of<T>(~b) : bits_of<T>(b | sign);
+}
+template <class T>
+T unordered(bits_of<T> k) {
+  constexpr auto sign = bits_of<T>(1) << (8 * sizeof(T) - 1);
+  return bit_cast<T>(k & sign ? bits_of<T>(k ^ sign) : bits_of<T>(~k));
+}
+template <class T>
+T next_above(T x) {
+  return unordered<T>(ordered(x) + 1);
+}
+
+// The shortest prefix, in the order (larger logit, then lower id), of the tokens kept by `cut` whose weights sum to at
+// least `enough`. Radix selection on the logits' bits, 11 at a time: nothing is sorted or stored. Weights >= 0.
+template <class S, class Weight, class T = computed<S>>
+cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cut, double enough, Weight weight) {
+  constexpr int width = 8 * sizeof(T), step = 11;
+  bits_of<T> prefix = 0;
+  double above = 0;  // weight of the tokens known to be in the prefix
+  for (int left = width; left > 0;) {
+    const int take = std::min(step, left);
+    const int shift = left - take;
+    double mass[1 << step] = {};
+    for (std::size_t v = 0; v < size; ++v) {
+      const T l = number(logits[v]);
+      const auto k = ordered(l);
+      if ((left < width && (k >> left) != (prefix >> left)) || !cut.keeps(l, v)) continue;
+      mass[(k >> shift) & ((1u << take) - 1)] += weight(l);
+    }
+    double reached = above;
+    std::uint32_t crossing = 0;  // the bucket in which `enough` is reached, or the last with weight (round-off)
+    for (std::uint32_t bucket = 1u << take; bucket-- > 0;) {
+      if (!(mass[bucket] > 0)) continue;
+      crossing = bucket, above = reached;
+      reached += mass[bucket];
+      if (reached >= enough) break;
+    }
+    prefix |= bits_of<T>(crossing) << shift;
+    left = shift;
+  }
+  const T logit = unordered<T>(prefix);  // all tokens above it are in; of its ties, as many as are needed
+  cutoff<T> result{logit, 0};
+  for (std::size_t v = 0; v < size; ++v) {
+    const T l = number(logits[v]);
+    if (l != logit || !cut.keeps(l, v)) continue;
+    result.last = v;
+    above += weight(l);
+    if (above >= enough) break;
+  }
+  return result;
+}
+
+}  // namespace detail
+
+// Some tokens of a row, in the order of their ids.
+template <class T>
+struct shortlist {
+  static constexpr std::size_t capacity = 2048;
+  std::array<T, capacity> logits;
+  std::array<token_id, capacity> ids;
+  std::size_t size = 0;
+
+  // Room for 16 more?
+  bool has_room() const { return size + 16 <= capacity; }
+  // Appends those of the tokens first, first + 1, ... for which lowest <= logit < end.
+  template <class V>
+  void append(V l, int lanes, std::size_t first, T lowest, T end) {
+    T lane[16];
+    l.store(lane);
+    for (int i = 0; i < lanes; ++i) {
+      logits[size] = lane[i], ids[size] = token_id(first) + i;
+      size += lane[i] >= lowest && lane[i] < end;
+    }
+  }
+  // Leaves only the shortest prefix with weight `enough`, and says which tokens of the row those are.
+  template <class Weight>
+  cutoff<T> keep(double enough, Weight weight) {
+    const cutoff<T> cut = detail::shortest_prefix(logits.data(), size, {}, enough, weight);
+    const std::size_t last = std::size_t(ids[cut.last]);
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < size; ++i)
+      if (cut.keeps(logits[i], i)) logits[kept] = logits[i], ids[kept] = ids[i], ++kept;
+    size = kept;
+    return {cut.logit, last};
+  }
+};
+
+// The k tokens that come first (k <= capacity / 2), or all that are not masked if they are fewer. One pass: when the
+// list is full, all but its first k are dropped, and from then on only what is larger than the last of these is listed.
+// False if the row is invalid.
+template <class S, class T = computed<S>>
+SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t k, shortlist<T>& list,
+                                  cutoff<T>& cut) {
+  using V = vec<T, 16>;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  const auto one = [](T) { return 1.0; };
+  T lowest = std::numeric_limits<T>::lowest();
+  auto bad = V(0) < V(0);
+  for (std::size_t v = 0; v < size; v += 16) {
+    const int lanes = size - v < 16 ? int(size - v) : 16;
+    const V l = detail::load_logits<V>(logits + v, lanes);
+    bad = bad | !(l < V(infinity));
+    if (!any(l >= V(lowest))) continue;
+    if (!list.has_room()) {
+      cut = list.keep(double(k), one);
+      lowest = detail::next_above(cut.logit);
+    }
+    list.append(l, lanes, v, lowest, infinity);
+  }
+  if (list.size > k) cut = list.keep(double(k), one);
+  return !any(bad) && list.size > 0;
+}
+
+// All tokens with lowest <= logit < end, in one pass; false if they are too many.
+template <class S, class T = computed<S>>
+SPECAGG_FLATTEN bool list_between(const S* logits, std::size_t size, T lowest, T end, shortlist<T>& list) {
+  using V = vec<T, 16>;
+  list.size = 0;
+  for (std::size_t v = 0; v < size; v += 16) {
+    const int lanes = size - v < 16 ? int(size - v) : 16;
+    const V l = detail::load_logits<V>(logits + v, lanes);
+    if (!any((l >= V(lowest)) & (l < V(end)))) continue;
+    if (!list.has_room()) return false;
+    list.append(l, lanes, v, lowest, end);
+  }
+  return true;
+}
+
+// The sum of the weights of tokens.
+template <class S, class T = computed<S>>
+SPECAGG_FLATTEN double mass_of(const S* logits, std::size_t size, const softmax_factors<T>& weight) {
+  return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+    return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+      return weight(detail::load_logits<vec<T, 16>>(logits + begin + k, lanes) - vec<T, 16>(weight.max));
+    });
+  });
+}
+
+// The smallest logit with weight >= least (the largest logit, whose weight is 1, if there is no other).
+template <class S, class T = computed<S>>
+SPECAGG_FLATTEN T smallest_with(const S* logits, std::size_t size, const softmax_factors<T>& weight, double least) {
+  using V = vec<T, 16>;
+  const T bound = double(T(least)) < least ? detail::next_above(T(least)) : T(least);
+  const double negated = reduce_blocks<detail::larger>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+    return reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+      const V l = detail::load_logits<V>(logits + begin + k, lanes);
+      return select(weight(l - V(weight.max)) >= V(bound), -l, V(-weight.max));
+    });
+  });
+  return T(-negated);
+}
+
+// The sum of the weights of the tokens with logit >= a, b and c.
+template <class S, class T = computed<S>>
+SPECAGG_FLATTEN both<double, both<double>> masses_from(const S* logits, std::size_t size,
+                                                       const softmax_factors<T>& weight, T a, T b, T c) {
+  using V = vec<T, 16>;
+  return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+    return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+      const V l = detail::load_logits<V>(logits + begin + k, lanes);
+      const V e = weight(l - V(weight.max));
+      return both(zero_where(l < V(a), e), both(zero_where(l < V(b), e), zero_where(l < V(c), e)));
+    });
+  });
+}
+
+// Lists the tokens among which the shortest prefix with weight `enough` ends, 0 < enough < all.total; `above` is the
+// weight of those before them. False if they do not fit the list (thousands of ties).
+template <class S, class T = computed<S>>
+bool list_crossing(const S* logits, std::size_t size, const softmax_sum<T>& all, double temperature, double enough,
+                   shortlist<T>& list, double& above) {
+  // What is lighter than the size-th part of what may be left out is not needed. (Half of it: more than any round-off.)
+  const double needed = double(all.max) + temperature * log((all.total - enough) / double(size) / 2);
+  T lowest = T(std::max(needed, double(std::numeric_limits<T>::lowest())));
+  T end = std::numeric_limits<T>::infinity();
+  const softmax_factors<T> weight(all.max, temperature, 1);
+  above = 0;
+  for (;;) {
+    if (list_between(logits, size, lowest, end, list)) return true;
+    const T step = (std::min(end, all.max) - lowest) / 4, a = lowest + step, b = a + step, c = b + step;
+    if (!(lowest < a && a < b && b < c && c < end)) return false;
+    const auto [from_a, from_bc] = masses_from(logits, size, weight, a, b, c);
+    if (from_bc.second >= enough) lowest = c;
+    else if (from_bc.first >= enough) lowest = b, end = c, above = from_bc.second;
+    else if (from_a >= enough) lowest = a, end = b, above = from_bc.first;
+    else end = a, above = from_a;
+  }
+}
+
+SPECAGG_END
