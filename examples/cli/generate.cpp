@@ -255,7 +255,8 @@ void print_summary(const decoded& d) {
       "{} tokens in {:.0f} ms ({:.0f} tokens/s): draft {:.0f} %, target {:.0f} %, output {:.0f} %, everything else "
       "{:.1f} %\n",
       d.emissions.size(), 1e3 * d.total_seconds, d.tokens_per_second(), 100 * d.draft_seconds() / d.total_seconds,
-      100 * d.target_seconds() / d.total_seconds, 100 * d.other_seconds() / d.total_seconds);
+      100 * d.target_seconds() / d.total_seconds, 100 * d.output_seconds / d.total_seconds,
+      100 * d.other_seconds() / d.total_seconds);
   if (d.drafted > 0)
     fmt::print("acceptance {:.3f} ({} of {} drafted), {:.2f} tokens per target call ({} calls)\n", d.acceptance(),
                d.accepted, d.drafted, d.per_target_call(), d.target_calls());

@@ -267,7 +267,7 @@ class softmax_row {
   std::size_t size() const { return size_; }
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   const S* logits() const { return logits_; }
-  T largest() const { return tempered_.inverse; }  // the largest probability, once normalised
+  T largest() const { return tempered_(vec<T, 1>(0)).v; }  // the largest probability, once normalised
   double temperature() const { return temperature_; }
   // Keeps only the tokens of `c`. Call before normalise().
   void restrict_to(const cutoff<T>& c) { cut_ = c; }
