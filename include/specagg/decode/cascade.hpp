@@ -134,7 +134,7 @@ inline cascade_result one_token(status s) { return {.emitted = s == status::ok, 
 // The most probable token and its probability; the lowest id wins ties.
 template <class R>
 std::pair<token_id, double> likeliest(const R& row) {
-  const auto best = std::size_t(std::max_element(row.logits(), row.logits() + row.size()) - row.logits());
+  const std::size_t best = find_largest(row.logits(), row.size()).id;
   return {token_id(best), double(row[best])};
 }
 

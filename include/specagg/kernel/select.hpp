@@ -226,14 +226,17 @@ bool list_crossing(const S* logits, std::size_t size, const softmax_sum<T>& all,
   T end = std::numeric_limits<T>::infinity();
   const softmax_factors<T> weight(all.max, temperature, 1);
   above = 0;
-  for (;;) {
-    if (list_between(logits, size, lowest, end, list)) return true;
-    const T step = (std::min(end, all.max) - lowest) / 4, a = lowest + step, b = a + step, c = b + step;
+  for (double from = all.total;;) {  // the weight of the tokens from `lowest` on
+    const T largest = std::min(end, all.max);
+    const double heaviest = double(weight(vec<T, 1>(largest - all.max)).v);  // of one token
+    if (from - above <= double(list.capacity) * heaviest && list_between(logits, size, lowest, end, list)) return true;
+    const T step = (largest - lowest) / 4, a = lowest + step, b = a + step, c = b + step;
     if (!(lowest < a && a < b && b < c && c < end)) return false;
     const auto [from_a, from_bc] = masses_from(logits, size, weight, a, b, c);
-    if (from_bc.second >= enough) lowest = c;
-    else if (from_bc.first >= enough) lowest = b, end = c, above = from_bc.second;
-    else if (from_a >= enough) lowest = a, end = b, above = from_bc.first;
+    const auto [from_b, from_c] = from_bc;
+    if (from_c >= enough) lowest = c, from = from_c;
+    else if (from_b >= enough) lowest = b, from = from_b, end = c, above = from_c;
+    else if (from_a >= enough) lowest = a, from = from_a, end = b, above = from_b;
     else end = a, above = from_a;
   }
 }

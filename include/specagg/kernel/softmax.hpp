@@ -32,7 +32,7 @@ struct softmax_factors {
         scale(exp_scale<T>::of_temperature(temperature).high),
         lowest(C::rounder + least_exponent<T> + 1) {
     for (int i = 0; i < size; ++i) c[i] = T((i == 0 ? 1 : double(C::exp2[i - 1])) / total);
-    for (; total >= 2; total /= 2) ++lowest;
+    lowest += T(exponent_of(vec<double, 1>(total)).v - exponent_of(vec<double, 1>(1)).v);
   }
   template <class V>
   SPECAGG_INLINE V operator()(V x) const {
