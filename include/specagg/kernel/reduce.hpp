@@ -95,21 +95,21 @@ template <class Op, class F>
 SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   using V = decltype(f(std::size_t(0), 16));
   using R = detail::reducer<Op, V>;
+  // The four accumulators change places, so that f, which may be a hundred instructions, is inlined three times, not
+  // five: compilers take less than half the time.
   V a0 = R::identity(), a1 = a0, a2 = a0, a3 = a0;
   std::size_t k = 0;
-  for (; k + 64 <= count; k += 64) {
-    a0 = R::apply(a0, f(k, 16));
-    a1 = R::apply(a1, f(k + 16, 16));
-    a2 = R::apply(a2, f(k + 32, 16));
-    a3 = R::apply(a3, f(k + 48, 16));
+  for (; k + 32 <= count; k += 32) {
+    const V b0 = R::apply(a0, f(k, 16)), b1 = R::apply(a1, f(k + 16, 16));
+    a0 = a2, a1 = a3, a2 = b0, a3 = b1;
   }
-  for (int i = 0; k < count; k += 16, ++i) {
-    const int lanes = count - k < 16 ? int(count - k) : 16;
-    const V last = R::keep(f(k, lanes), lanes);
-    if (i == 0) a0 = R::apply(a0, last);
-    else if (i == 1) a1 = R::apply(a1, last);
-    else if (i == 2) a2 = R::apply(a2, last);
-    else a3 = R::apply(a3, last);
+  for (; k % 64 != 0 || k < count; k += 16) {
+    V next = a0;
+    if (k < count) {
+      const int lanes = count - k < 16 ? int(count - k) : 16;
+      next = R::apply(a0, R::keep(f(k, lanes), lanes));
+    }
+    a0 = a1, a1 = a2, a2 = a3, a3 = next;
   }
   return R::across(R::apply(R::apply(a0, a1), R::apply(a2, a3)));
 }
