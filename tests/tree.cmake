@@ -2,6 +2,7 @@
 # What does not depend on this build's compiler and flags, and therefore runs in one preset only:
 #   tree               scripts/check-tree
 #   headers            each header alone, by each compiler; the core without exceptions and RTTI
+#   amalgamation       what scripts/amalgamate writes: alone, and under the exact-law tests
 #   docs               the code in README.md and docs/*.md
 #   bits               bits/bits.cpp for each instruction set, compiler and -ffp-contract: the same output everywhere
 #   package            consumers: the include path alone, find_package after an installation, add_subdirectory
@@ -71,11 +72,12 @@ list(TRANSFORM externals PREPEND -isystem)
 set(command ${strict} ${includes} ${externals})
 
 # Compiles `source` into tree/<output> with the compiler and flags given, when the build makes `tree`.
+# DEPENDS: files to link; AFTER: files that must exist.
 set_property(GLOBAL PROPERTY specagg_tree)
 function(specagg_compile output compiler source)
   cmake_path(GET output PARENT_PATH folder)
   file(MAKE_DIRECTORY ${tree}/${folder})
-  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "DEPENDS;AFTER")
   set(touch)
   if("-fsyntax-only" IN_LIST arg_UNPARSED_ARGUMENTS)
     set(touch COMMAND ${CMAKE_COMMAND} -E touch ${tree}/${output})
@@ -84,7 +86,7 @@ function(specagg_compile output compiler source)
     OUTPUT ${tree}/${output}
     COMMAND ${SPECAGG_${compiler}} ${command} ${arg_UNPARSED_ARGUMENTS} ${source} ${arg_DEPENDS} -o ${tree}/${output}
             -MD -MF ${tree}/${output}.d -MT ${tree}/${output} ${touch}
-    DEPENDS ${source} ${arg_DEPENDS} DEPFILE ${tree}/${output}.d COMMENT "${compiler}: ${output}" VERBATIM)
+    DEPENDS ${source} ${arg_DEPENDS} ${arg_AFTER} DEPFILE ${tree}/${output}.d COMMENT "${compiler}: ${output}" VERBATIM)
   set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
 endfunction()
 
@@ -116,6 +118,39 @@ foreach(header IN LISTS headers)
     specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only ${flags})
   endforeach()
 endforeach()
+
+# --- amalgamation -----------------------------------------------------------------------------------------------------
+# In ${one} specagg/specagg.hpp is the amalgamation, and every other header leads to it or, if it has no such header, to
+# the original: including an original that the amalgamation has too would define everything twice.
+set(one ${tree}/amalgamation)
+list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/include/ OUTPUT_VARIABLE originals)
+add_custom_command(OUTPUT ${one}/specagg/specagg.hpp VERBATIM
+  COMMAND ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${one}/specagg/specagg.hpp
+  DEPENDS ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${originals})
+file(STRINGS ${PROJECT_SOURCE_DIR}/include/specagg/specagg.hpp core REGEX "^#include <specagg/")
+foreach(header IN LISTS headers)
+  set(leads_to ${PROJECT_SOURCE_DIR}/include/${header})
+  if("#include <${header}>" IN_LIST core)
+    set(leads_to specagg/specagg.hpp)
+  endif()
+  if(NOT header STREQUAL "specagg/specagg.hpp")
+    file(CONFIGURE OUTPUT ${one}/${header} CONTENT "#pragma once\n#include <${leads_to}>\n")
+  endif()
+endforeach()
+file(CONFIGURE OUTPUT ${one}/alone.cpp CONTENT "#include <specagg/specagg.hpp>\n#include <specagg/specagg.hpp>\n")
+set(command_before "${command}")
+list(REMOVE_ITEM command ${includes})
+foreach(compiler IN LISTS compilers)
+  foreach(isa IN LISTS isas)
+    specagg_compile(amalgamation/alone-${compiler}-${isa} ${compiler} ${one}/alone.cpp -I${one} -fsyntax-only
+      -fno-exceptions -fno-rtti ${${isa}} AFTER ${one}/specagg/specagg.hpp)
+  endforeach()
+endforeach()
+set(command "${command_before}")
+add_executable(test-amalgamation verify/token.test.cpp audit/exact_law.test.cpp ${one}/specagg/specagg.hpp)
+target_link_libraries(test-amalgamation PRIVATE specagg_testing)
+target_include_directories(test-amalgamation BEFORE PRIVATE ${one})
+add_test(NAME "amalgamation: exact laws" COMMAND test-amalgamation)
 
 # --- documentation: every ```cpp block of README.md and docs/ compiles behind #include <specagg/specagg.hpp> ---------
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
