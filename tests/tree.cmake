@@ -8,6 +8,7 @@
 #   package            consumers: the include path alone, find_package after an installation, add_subdirectory
 #   isa                parts built for different instruction sets in one program
 #   dispatch           specagg_dispatch: the best version at start, on machines with and without AVX (by qemu)
+#   counts             instructions of each kernel, against counts/recorded.json
 #   must_not_compile   each must_not_compile/*.cpp, and -ffast-math: the compiler's message is the expected one
 #   fuzz               each fuzz/*.fuzz.cpp for FUZZ_SECONDS (30)
 # What cannot be tested on this machine becomes a test that says why it was skipped.
@@ -328,6 +329,20 @@ if(SPECAGG_aarch64_g++ AND SPECAGG_qemu_aarch64)
 else()
   specagg_skip("dispatch: aarch64" "there is no aarch64-linux-gnu-g++, or no qemu-aarch64")
 endif()
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+foreach(compiler IN LISTS compilers)
+  foreach(isa IN ITEMS avx512 avx2 scalar)
+    set(counter ${PROJECT_SOURCE_DIR}/scripts/count-instructions ${SPECAGG_${compiler}} ${isa} ${externals})
+    add_test(NAME "counts: ${isa}, ${compiler}" COMMAND ${counter})
+    set_tests_properties("counts: ${isa}, ${compiler}" PROPERTIES LABELS counts SKIP_REGULAR_EXPRESSION "^skipped:")
+  endforeach()
+endforeach()
+set(counter ${PROJECT_SOURCE_DIR}/scripts/count-instructions g++ avx2 ${externals})
+add_test(NAME "counts: 4 % more are found" COMMAND bash -c "output=$(\"$@\" 2>&1); status=$?; echo \"$output\"
+  [[ $output = skipped* ]] || [[ $status = 1 && $output =~ avx2,\\ log_sum_exp:.*TOO\\ MANY.*total_variation ]]"
+  bash ${counter} -DSPECAGG_BROKEN)
+set_tests_properties("counts: 4 % more are found" PROPERTIES LABELS counts SKIP_REGULAR_EXPRESSION "^skipped:")
 
 # --- must_not_compile -------------------------------------------------------------------------------------------------
 # A file compiles as it is, and not with -DSPECAGG_BROKEN; its line "// EXPECT: regex" is what the message must match.
