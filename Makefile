@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-all bench format tidy clean
+.PHONY: help demo test test-all bench amalgamate format tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 demo:  ## decode a real prompt with the bundled models, and see where each token came from
 	@scripts/bootstrap demo
@@ -24,6 +24,9 @@ bench:  ## every benchmark with its rivals: JSON, tables, plots (8 minutes; QUIC
 	@scripts/bootstrap bench
 	@cmake --preset release >/dev/null && cmake --build build --target bench-kernels bench-verify specagg_cli
 	@scripts/bench $(if $(QUICK),--quick) $(if $(DOCS),--docs)
+
+amalgamate:  ## build/specagg.hpp: the library as one header
+	@scripts/amalgamate
 
 format:  ## clang-format everything
 	@git ls-files -co --exclude-standard '*.hpp' '*.cpp' '*.cu' | xargs clang-format -i

@@ -2,10 +2,13 @@
 # What does not depend on this build's compiler and flags, and therefore runs in one preset only:
 #   tree               scripts/check-tree
 #   headers            each header alone, by each compiler; the core without exceptions and RTTI
+#   amalgamation       what scripts/amalgamate writes: alone, and under the exact-law tests
 #   docs               the code in README.md and docs/*.md
 #   bits               bits/bits.cpp for each instruction set, compiler and -ffp-contract: the same output everywhere
 #   package            consumers: the include path alone, find_package after an installation, add_subdirectory
 #   isa                parts built for different instruction sets in one program
+#   dispatch           specagg_dispatch: the best version at start, on machines with and without AVX (by qemu)
+#   counts             instructions of each kernel, against counts/recorded.json
 #   must_not_compile   each must_not_compile/*.cpp, and -ffast-math: the compiler's message is the expected one
 #   fuzz               each fuzz/*.fuzz.cpp for FUZZ_SECONDS (30)
 # What cannot be tested on this machine becomes a test that says why it was skipped.
@@ -70,11 +73,12 @@ list(TRANSFORM externals PREPEND -isystem)
 set(command ${strict} ${includes} ${externals})
 
 # Compiles `source` into tree/<output> with the compiler and flags given, when the build makes `tree`.
+# DEPENDS: files to link; AFTER: files that must exist.
 set_property(GLOBAL PROPERTY specagg_tree)
 function(specagg_compile output compiler source)
   cmake_path(GET output PARENT_PATH folder)
   file(MAKE_DIRECTORY ${tree}/${folder})
-  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "DEPENDS;AFTER")
   set(touch)
   if("-fsyntax-only" IN_LIST arg_UNPARSED_ARGUMENTS)
     set(touch COMMAND ${CMAKE_COMMAND} -E touch ${tree}/${output})
@@ -83,7 +87,7 @@ function(specagg_compile output compiler source)
     OUTPUT ${tree}/${output}
     COMMAND ${SPECAGG_${compiler}} ${command} ${arg_UNPARSED_ARGUMENTS} ${source} ${arg_DEPENDS} -o ${tree}/${output}
             -MD -MF ${tree}/${output}.d -MT ${tree}/${output} ${touch}
-    DEPENDS ${source} ${arg_DEPENDS} DEPFILE ${tree}/${output}.d COMMENT "${compiler}: ${output}" VERBATIM)
+    DEPENDS ${source} ${arg_DEPENDS} ${arg_AFTER} DEPFILE ${tree}/${output}.d COMMENT "${compiler}: ${output}" VERBATIM)
   set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
 endfunction()
 
@@ -115,6 +119,39 @@ foreach(header IN LISTS headers)
     specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only ${flags})
   endforeach()
 endforeach()
+
+# --- amalgamation -----------------------------------------------------------------------------------------------------
+# In ${one} specagg/specagg.hpp is the amalgamation, and every other header leads to it or, if it has no such header, to
+# the original: including an original that the amalgamation has too would define everything twice.
+set(one ${tree}/amalgamation)
+list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/include/ OUTPUT_VARIABLE originals)
+add_custom_command(OUTPUT ${one}/specagg/specagg.hpp VERBATIM
+  COMMAND ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${one}/specagg/specagg.hpp
+  DEPENDS ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${originals})
+file(STRINGS ${PROJECT_SOURCE_DIR}/include/specagg/specagg.hpp core REGEX "^#include <specagg/")
+foreach(header IN LISTS headers)
+  set(leads_to ${PROJECT_SOURCE_DIR}/include/${header})
+  if("#include <${header}>" IN_LIST core)
+    set(leads_to specagg/specagg.hpp)
+  endif()
+  if(NOT header STREQUAL "specagg/specagg.hpp")
+    file(CONFIGURE OUTPUT ${one}/${header} CONTENT "#pragma once\n#include <${leads_to}>\n")
+  endif()
+endforeach()
+file(CONFIGURE OUTPUT ${one}/alone.cpp CONTENT "#include <specagg/specagg.hpp>\n#include <specagg/specagg.hpp>\n")
+set(command_before "${command}")
+list(REMOVE_ITEM command ${includes})
+foreach(compiler IN LISTS compilers)
+  foreach(isa IN LISTS isas)
+    specagg_compile(amalgamation/alone-${compiler}-${isa} ${compiler} ${one}/alone.cpp -I${one} -fsyntax-only
+      -fno-exceptions -fno-rtti ${${isa}} AFTER ${one}/specagg/specagg.hpp)
+  endforeach()
+endforeach()
+set(command "${command_before}")
+add_executable(test-amalgamation verify/token.test.cpp audit/exact_law.test.cpp ${one}/specagg/specagg.hpp)
+target_link_libraries(test-amalgamation PRIVATE specagg_testing)
+target_include_directories(test-amalgamation BEFORE PRIVATE ${one})
+add_test(NAME "amalgamation: exact laws" COMMAND test-amalgamation)
 
 # --- documentation: every ```cpp block of README.md and docs/ compiles behind #include <specagg/specagg.hpp> ---------
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
@@ -219,6 +256,106 @@ foreach(compiler IN LISTS compilers)
   string(JOIN ", " linked ${isas})
   add_test(NAME "isa: ${linked} linked together, ${compiler}" COMMAND ${tree}/isa/${compiler})
 endforeach()
+
+# --- dispatch ---------------------------------------------------------------------------------------------------------
+# Builds package/'s dispatch for the instruction sets `built` and runs it for each that `runs` here, under `emulator`;
+# all must answer what the scalar version does. Their folder is ${dispatch}.
+macro(specagg_dispatch_tests name built runs emulator)
+  string(MAKE_C_IDENTIFIER "dispatch_${name}" id)
+  set(dispatch ${tree}/package/${id})
+  add_test(NAME "dispatch: build, ${name}"
+    COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${package} ${dispatch} --build-generator Ninja --build-noclean
+            --build-target dispatch --build-options -DCMAKE_PREFIX_PATH=${tree}/prefix "-DDISPATCH=${built}" ${ARGN})
+  set_tests_properties("dispatch: build, ${name}" PROPERTIES FIXTURES_REQUIRED prefix FIXTURES_SETUP ${id})
+  foreach(isa IN ITEMS ${runs})
+    specagg_dispatch_test("${isa}, ${name}"
+      "diff <(SPECAGG_ISA=scalar ${emulator} ./dispatch | sed 1s/scalar/${isa}/) \
+            <(SPECAGG_ISA=${isa} ${emulator} ./dispatch)")
+  endforeach()
+  specagg_dispatch_test("an unknown name, ${name}" "! SPECAGG_ISA=avx ${emulator} ./dispatch")
+  set_tests_properties("dispatch: an unknown name, ${name}" PROPERTIES
+    PASS_REGULAR_EXPRESSION "^specagg: SPECAGG_ISA=avx: no such version \\(step, step_isa: [a-z0-9 ]+\\)\n$")
+  specagg_dispatch_test("a version exports its entries and nothing else, ${name}" "
+    for object in dispatch.dispatch/*.o; do
+      isa=\${object%.o} && isa=\${isa##*.}
+      diff <(printf 'step_%s\\n' $isa isa_$isa | sort) <(nm -gj --defined-only $object | sort) || exit
+    done
+    nm -g --defined-only CMakeFiles/*step_scalar.dir/dispatch.dispatch/*.o | grep -q ' W '")  # it had something to hide
+endmacro()
+function(specagg_dispatch_test name script)
+  add_test(NAME "dispatch: ${name}" COMMAND bash -c "${script}" WORKING_DIRECTORY ${dispatch})
+  set_tests_properties("dispatch: ${name}" PROPERTIES FIXTURES_REQUIRED ${id})
+endfunction()
+
+find_program(SPECAGG_qemu qemu-x86_64)
+mark_as_advanced(SPECAGG_qemu)
+if("sse2" IN_LIST isas)
+  foreach(compiler IN LISTS compilers)
+    specagg_dispatch_tests(${compiler} "avx512;avx2;sse2;scalar" "${isas}" ""
+      -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}} "-DCMAKE_CXX_FLAGS=-O1 -Wall -Wextra -Wconversion -Werror")
+    list(GET isas -1 best)
+    specagg_dispatch_test("the best is the default, ${compiler}" "./dispatch | head -1 | grep -qx ${best}")
+    if(NOT SPECAGG_qemu)
+      specagg_skip("dispatch: on a machine without AVX, ${compiler}" "there is no qemu-x86_64")
+      continue()
+    endif()
+    # Nehalem has no AVX: one AVX instruction ends the program. max,-xsave has AVX2, which its system does not save.
+    foreach(machine IN ITEMS Nehalem max,-xsave)
+      set(qemu "${SPECAGG_qemu} -cpu ${machine}")
+      specagg_dispatch_test("on ${machine}, ${compiler}"
+        "diff <(SPECAGG_ISA=scalar ./dispatch | sed 1s/scalar/sse2/) <(${qemu} ./dispatch)")
+      specagg_dispatch_test("avx2 wanted on ${machine}, ${compiler}" "! SPECAGG_ISA=avx2 ${qemu} ./dispatch")
+      set_tests_properties("dispatch: avx2 wanted on ${machine}, ${compiler}" PROPERTIES
+        PASS_REGULAR_EXPRESSION "^specagg: SPECAGG_ISA=avx2: this machine cannot run it")
+    endforeach()
+    specagg_dispatch_test("on max, ${compiler}"
+      "diff <(SPECAGG_ISA=scalar ./dispatch | sed 1s/scalar/avx2/) <(${SPECAGG_qemu} -cpu max ./dispatch)")
+    specagg_dispatch_test("linked with no precaution an older machine crashes, ${compiler}"
+      "cmake --build . --target dispatch_naive && { ${SPECAGG_qemu} -cpu Nehalem ./dispatch_naive; test $? = 132; }")
+  endforeach()
+  # What may not be dispatched is refused when it is built.
+  file(CONFIGURE OUTPUT ${tree}/dispatch/initialiser.cpp CONTENT
+    "#include <iostream>\n#include <string>\n#include \"dispatch_step.cpp\"\nstd::string global(99, 'x');\n")
+  specagg_consumer("dispatch of a static initialiser is refused" -DDISPATCH=sse2 -DCMAKE_CXX_FLAGS=-O1
+    -DDISPATCH_STEP=${tree}/dispatch/initialiser.cpp)
+  set_tests_properties("package: dispatch of a static initialiser is refused" PROPERTIES
+    PASS_REGULAR_EXPRESSION "has a static initialiser")
+  specagg_consumer("dispatch of a missing entry is refused" -DDISPATCH=sse2 -DDISPATCH_STEP=consumer.cpp)
+  set_tests_properties("package: dispatch of a missing entry is refused" PROPERTIES
+    PASS_REGULAR_EXPRESSION "no extern \"C\" function makes step_sse2")
+  specagg_consumer("dispatch needs a version that runs everywhere" -DDISPATCH=avx2)
+  set_tests_properties("package: dispatch needs a version that runs everywhere" PROPERTIES
+    PASS_REGULAR_EXPRESSION "nothing that every x86_64 runs")
+endif()
+find_program(SPECAGG_aarch64_g++ aarch64-linux-gnu-g++)
+find_program(SPECAGG_qemu_aarch64 qemu-aarch64)
+mark_as_advanced(SPECAGG_aarch64_g++ SPECAGG_qemu_aarch64)
+if(SPECAGG_aarch64_g++ AND SPECAGG_qemu_aarch64)
+  specagg_dispatch_tests(aarch64 "neon;scalar" "neon;scalar" ${SPECAGG_qemu_aarch64} -DCMAKE_SYSTEM_NAME=Linux
+    -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=${SPECAGG_aarch64_g++} -DCMAKE_EXE_LINKER_FLAGS=-static
+    -DCMAKE_CXX_FLAGS=-O1)
+else()
+  specagg_skip("dispatch: aarch64" "there is no aarch64-linux-gnu-g++, or no qemu-aarch64")
+endif()
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+foreach(compiler IN LISTS compilers)
+  foreach(isa IN ITEMS avx512 avx2 scalar)
+    set(counter ${PROJECT_SOURCE_DIR}/scripts/count-instructions ${SPECAGG_${compiler}} ${isa} ${externals})
+    add_test(NAME "counts: ${isa}, ${compiler}" COMMAND ${counter})
+    set(labels counts)
+    if(compiler STREQUAL "clang++" AND NOT isa STREQUAL "avx2")
+      list(APPEND labels slow)
+    endif()
+    set_tests_properties("counts: ${isa}, ${compiler}" PROPERTIES
+      LABELS "${labels}" SKIP_REGULAR_EXPRESSION "^skipped:")
+  endforeach()
+endforeach()
+set(counter ${PROJECT_SOURCE_DIR}/scripts/count-instructions g++ avx2 ${externals})
+add_test(NAME "counts: 4 % more are found" COMMAND bash -c "output=$(\"$@\" 2>&1); status=$?; echo \"$output\"
+  [[ $output = skipped* ]] || [[ $status = 1 && $output =~ avx2,\\ log_sum_exp:.*TOO\\ MANY.*total_variation ]]"
+  bash ${counter} -DSPECAGG_BROKEN)
+set_tests_properties("counts: 4 % more are found" PROPERTIES LABELS counts SKIP_REGULAR_EXPRESSION "^skipped:")
 
 # --- must_not_compile -------------------------------------------------------------------------------------------------
 # A file compiles as it is, and not with -DSPECAGG_BROKEN; its line "// EXPECT: regex" is what the message must match.
