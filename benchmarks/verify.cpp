@@ -10,6 +10,7 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -48,17 +49,20 @@ const requests& rows_of(const setting& s) {
   std::exit(1);
 }
 
-// specagg, from logits. The draft's rows are normalised once (known) or in every step.
+// specagg, from logits stored as S. The draft's rows are normalised once (known) or in every step.
+template <class S>
 class ours {
  public:
   ours(const requests& r, bool known)
       : all_(r),
         known_(known),
+        stored_q_(stored(r.q)),
+        stored_p_(stored(r.p)),
         q_(r.count * r.gamma),
         out_(r.gamma + 1),
         scratch_(verify_scratch(r.vocabulary, r.gamma)) {
     for (std::size_t i = 0; i < q_.size(); ++i) {
-      q_[i] = softmax_row<float>(r.draft_logits(i / r.gamma, i % r.gamma));
+      q_[i] = row(r.q, stored_q_, i);
       if (known && q_[i].normalise() != status::ok) std::abort();
     }
   }
@@ -66,14 +70,27 @@ class ours {
     random_streams chooser(seed, r);
     const auto v = verify_token(
         {.tokens = drafted}, [&](std::size_t j) { return q_[r * all_.gamma + j]; },
-        [&](std::size_t j) { return softmax_row<float>(all_.target(r, j)); }, lossless{}, chooser, out_, scratch_);
+        [&](std::size_t j) { return row(all_.p, stored_p_, r * (all_.gamma + 1) + j); }, lossless{}, chooser, out_,
+        scratch_);
     return {v.accepted, out_[v.accepted].token};
   }
 
  private:
+  static std::vector<S> stored(const std::vector<float>& logits) {
+    std::vector<S> all;
+    if constexpr (!std::is_same_v<S, float>)
+      for (const float l : logits) all.push_back({std::uint16_t(std::bit_cast<std::uint32_t>(l) >> 16)});  // bf16
+    return all;
+  }
+  softmax_row<S> row(const std::vector<float>& logits, const std::vector<S>& others, std::size_t i) const {
+    const std::size_t n = all_.vocabulary;
+    if constexpr (std::is_same_v<S, float>) return softmax_row<S>(logits.data() + i * n, n);
+    else return softmax_row<S>(others.data() + i * n, n);
+  }
   const requests& all_;
   bool known_;
-  std::vector<softmax_row<float>> q_;
+  std::vector<S> stored_q_, stored_p_;  // empty for floats, which are where they are
+  std::vector<softmax_row<S>> q_;
   std::vector<emission> out_;
   std::vector<double> scratch_;
 };
@@ -132,7 +149,7 @@ void add(const std::string& who, const setting& s, Make make) {
 // The same drafts accepted, the same token in place of the rejected one (a rival's rounding may move one in 10^4).
 template <class Rival>
 void check(const char* who, const requests& r, Rival&& rival, bool same_token) {
-  ours reference(r, false);
+  ours<float> reference(r, false);
   std::size_t others = 0, steps = 0;
   for (std::uint64_t d = 0; d < requests::drafts; ++d)
     for (std::size_t i = 0; i < r.count; ++i, ++steps) {
@@ -145,7 +162,7 @@ void check(const char* who, const requests& r, Rival&& rival, bool same_token) {
 void check_all() {
   for (const double acceptance : {0., 0.8, 1.}) {
     const requests r(2, 4, 32000, acceptance);
-    check("specagg, normalisers known", r, ours(r, true), true);
+    check("specagg, normalisers known", r, ours<float>(r, true), true);
     check("specagg from probabilities", r, ours_from_probabilities(r), true);
     check("scalar expf", r, written_out<scalar_softmax>(r, false), true);
     check("Eigen", r, written_out<eigen_softmax>(r, false), true);
@@ -202,13 +219,15 @@ int main(int count, char** arguments) {
           for (const bool cold : {false, true})
             if (!cold || (b == 1 && g == 4)) settings.push_back({v, g, b, a, cold});
   for (const setting& s : settings) {
-    add("specagg", s, [](const requests& r) { return ours(r, false); });
-    add("specagg, known", s, [](const requests& r) { return ours(r, true); });
+    add("specagg", s, [](const requests& r) { return ours<float>(r, false); });
+    add("specagg, known", s, [](const requests& r) { return ours<float>(r, true); });
     // Rivals: the standard setting, and one change at a time.
     const setting standard;
     const int changes = (s.vocabulary != standard.vocabulary) + (s.gamma != standard.gamma) +
                         (s.acceptance != standard.acceptance) + (s.cold != standard.cold);
     if (s.batch != 1 || changes > 1) continue;
+    add("specagg, bf16", s, [](const requests& r) { return ours<bf16>(r, false); });
+    add("specagg, bf16, known", s, [](const requests& r) { return ours<bf16>(r, true); });
     add("specagg, from probabilities", s, [](const requests& r) { return ours_from_probabilities(r); });
     add("scalar expf, written out", s, [](const requests& r) { return written_out<scalar_softmax>(r, false); });
     add("scalar expf, known", s, [](const requests& r) { return written_out<scalar_softmax>(r, true); });
