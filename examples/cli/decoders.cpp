@@ -50,9 +50,7 @@ std::vector<std::size_t> numbers(const std::string& text) {
 
 // Policies over the rows of n > 2 models.
 template <std::size_t N>
-struct models_policy {
-  std::variant<minimum<N>, maximum<N>, mixture<N>, power_mean<N>, log_linear<N>> rule;
-};
+using models_policy = any_of<minimum<N>, maximum<N>, mixture<N>, power_mean<N>, log_linear<N>>;
 template <std::size_t N>
 models_policy<N> parse_models_policy(const std::string& text) {
   auto [name, p] = parse_parameters(text);
@@ -135,7 +133,7 @@ void collaborative(decoder& d) {
   } else {
     d.prepare = [=, policy = parse_models_policy<N>(d.policy)](std::size_t vocabulary, std::size_t) {
       return [=, work = collaborative_workspace<float, N>(vocabulary, gamma)](const decoding& j) mutable {
-        return std::visit([&](const auto& rule) { return run(j, rule, work); }, policy.rule);
+        return run(j, policy, work);
       };
     };
   }

@@ -15,21 +15,18 @@
 
 namespace cli {
 
-// One policy type for all rules, so that a decoder is compiled once and not once for each: bind() binds the rule that
-// was chosen, and every 16 tokens cost one jump.
-struct any_policy {
-  std::variant<specagg::lossless, specagg::lossy, specagg::mentored, specagg::chow, specagg::chow_log, specagg::diff,
-               specagg::diff_log, specagg::opt, specagg::opt_log, specagg::bild, specagg::token_v1, specagg::token_v2,
-               specagg::token_v3, specagg::ensemble, specagg::contrastive, specagg::geometric, specagg::power,
-               specagg::minimum<>, specagg::maximum<>>
-      rule;
+// One of several policies, as a policy: a decoder is compiled once and not once for each. bind() binds the rule that was
+// chosen, and every 16 tokens cost one jump.
+template <class... Rules>
+struct any_of {
+  std::variant<Rules...> rule;
 
   bool valid() const {
     return std::visit([](const auto& r) { return specagg::valid(r); }, rule);
   }
   template <class Rows>
   auto bind(const Rows& rows) const {
-    return bind(rows, std::make_index_sequence<std::variant_size_v<decltype(rule)>>());
+    return bind(rows, std::make_index_sequence<sizeof...(Rules)>());
   }
 
  private:
@@ -44,6 +41,11 @@ struct any_policy {
     };
   }
 };
+using any_policy =
+    any_of<specagg::lossless, specagg::lossy, specagg::mentored, specagg::chow, specagg::chow_log, specagg::diff,
+           specagg::diff_log, specagg::opt, specagg::opt_log, specagg::bild, specagg::token_v1, specagg::token_v2,
+           specagg::token_v3, specagg::ensemble, specagg::contrastive, specagg::geometric, specagg::power,
+           specagg::minimum<>, specagg::maximum<>>;
 
 // The parameters somebody wrote, as text; the makers below take what they know, and what is left over is an error.
 class parameters {

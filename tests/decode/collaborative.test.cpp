@@ -2,10 +2,12 @@
 #include <specagg/decode/collaborative.hpp>
 
 #include <cstdio>
+#include <functional>
 #include <map>
 
 #include <specagg/audit/goodness_of_fit.hpp>
 
+#include "../../examples/cli/policies.hpp"
 #include "decode/toy_text.hpp"
 
 using namespace specagg;
@@ -219,23 +221,25 @@ TEST_CASE("policies of the library, deferral rules with untempered rows among th
 
 namespace {
 
-// A combiner of the library and its formula in plain doubles.
-template <class Policy, class Formula>
-struct with_formula : Policy {
-  Formula formula;
-  with_formula(const Policy& policy, Formula f) : Policy(policy), formula(f) {}
-  template <std::size_t N>
+// A combiner of the library and its formula in plain doubles: of one type for all, so that decoders are compiled once.
+template <std::size_t N, class... Policies>
+struct with_formula : cli::any_of<Policies...> {
+  std::function<double(const std::array<double, N>&)> formula;
+  with_formula(auto policy, auto f) : cli::any_of<Policies...>{policy}, formula(f) {}
   double plain(const std::array<std::vector<double>, N>& p, std::size_t v) const {
     std::array<double, N> x;
     for (std::size_t k = 0; k < N; ++k) x[k] = p[k][v];
     return formula(x);
   }
 };
+using pair_combiner = with_formula<2, ensemble, contrastive, geometric, power, minimum<>, maximum<>, arithmetic<2>>;
+using triple_combiner =
+    with_formula<3, mixture<3>, arithmetic<>, log_linear<3>, power_mean<3>, minimum<3>, maximum<3>>;
 using two = std::array<double, 2>;
 using three = std::array<double, 3>;
 template <class F>
 void for_each_pair_combiner_of_the_library(F f) {
-  const auto check = [&](const char* name, const auto& policy, auto due) { f(name, with_formula(policy, due)); };
+  const auto check = [&](const char* name, auto policy, auto due) { f(name, pair_combiner(policy, due)); };
   check("ensemble", ensemble{0.3}, [](two x) { return 0.3 * x[0] + 0.7 * x[1]; });
   check("contrastive", contrastive{0.3}, [](two x) { return x[1] * std::pow(x[0], -0.3); });
   check("contrastive, plus", contrastive{0.3, 0, true},
@@ -251,7 +255,7 @@ void for_each_pair_combiner_of_the_library(F f) {
 }
 template <class F>
 void for_each_triple_combiner_of_the_library(F f) {
-  const auto check = [&](const char* name, const auto& policy, auto due) { f(name, with_formula(policy, due)); };
+  const auto check = [&](const char* name, auto policy, auto due) { f(name, triple_combiner(policy, due)); };
   check("mixture", mixture<3>{{0.2, 0.5, 0.3}}, [](three x) { return 0.2 * x[0] + 0.5 * x[1] + 0.3 * x[2]; });
   check("arithmetic", arithmetic<>{0.5}, [](three x) { return x[0] * std::sqrt(x[1] / x[2]); });
   check("log-linear", log_linear<3>{{0.2, 0.5, 0.3}},
@@ -345,9 +349,9 @@ TEST_CASE("raw logits: models that take turns emit the combination, tempered and
     CHECK(worst < 1e-12);
     CHECK(from_processed > 0.01);
   };
-  const auto mix = with_formula(ensemble{0.3}, [](two x) { return 0.3 * x[0] + 0.7 * x[1]; });
-  const auto product = with_formula(geometric{0.3}, [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
-  const auto proxy = with_formula(arithmetic<>{0.5}, [](three x) { return x[0] * std::sqrt(x[1] / x[2]); });
+  const pair_combiner mix(ensemble{0.3}, [](two x) { return 0.3 * x[0] + 0.7 * x[1]; });
+  const pair_combiner product(geometric{0.3}, [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
+  const triple_combiner proxy(arithmetic<>{0.5}, [](three x) { return x[0] * std::sqrt(x[1] / x[2]); });
   check(mix, std::array<std::size_t, 2>{2, 2}, {0.5});
   check(mix, std::array<std::size_t, 2>{3, 1}, {1, 2});
   check(product, std::array<std::size_t, 2>{2, 1}, {2, 0, 0.7});

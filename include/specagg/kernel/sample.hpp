@@ -25,8 +25,8 @@ struct weights {
 
 // One pass over the rows. block_sums: at least block_count(rows.size()) doubles, written, and kept by the result.
 template <class Rows, class F>
-SPECAGG_FLATTEN weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
-  const double total = reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
+  const double total = reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
     return block_sums[begin / block_size] = reduce_block_of<detail::add>(rows, begin, count, f);
   });
   return {rows, f, block_sums.first(block_count(rows.size())), total};

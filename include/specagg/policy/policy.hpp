@@ -85,8 +85,8 @@ class row_pair {
   }
   // sum(f) of an f that is 0 wherever q is: the blocks in which a sparse draft holds nothing are not looked at.
   template <class F>
-  SPECAGG_FLATTEN double sum_where_drafted(F f) const {
-    return reduce_blocks<detail::add>(size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+  double sum_where_drafted(F f) const {
+    return reduce_blocks<detail::add>(size(), [&](std::size_t begin, std::size_t count) {
       return detail::known_empty(q_.open(begin, count)) ? 0. : reduce_block_of<detail::add>(*this, begin, count, f);
     });
   }
