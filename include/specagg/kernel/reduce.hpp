@@ -96,20 +96,16 @@ SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   using V = decltype(f(std::size_t(0), 16));
   using R = detail::reducer<Op, V>;
   V a0 = R::identity(), a1 = a0, a2 = a0, a3 = a0;
+  const auto add_to_first = [&](V x) SPECAGG_INNER {  // and the next is first: f stands in two places only, not in five
+    const V sum = R::apply(a0, x);
+    a0 = a1, a1 = a2, a2 = a3, a3 = sum;
+  };
   std::size_t k = 0;
-  for (; k + 64 <= count; k += 64) {
-    a0 = R::apply(a0, f(k, 16));
-    a1 = R::apply(a1, f(k + 16, 16));
-    a2 = R::apply(a2, f(k + 32, 16));
-    a3 = R::apply(a3, f(k + 48, 16));
-  }
-  for (int i = 0; k < count; k += 16, ++i) {
-    const int lanes = count - k < 16 ? int(count - k) : 16;
-    const V last = R::keep(f(k, lanes), lanes);
-    if (i == 0) a0 = R::apply(a0, last);
-    else if (i == 1) a1 = R::apply(a1, last);
-    else if (i == 2) a2 = R::apply(a2, last);
-    else a3 = R::apply(a3, last);
+  for (; k + 16 <= count; k += 16) add_to_first(f(k, 16));
+  if (k < count) add_to_first(R::keep(f(k, int(count - k)), int(count - k))), k += 16;
+  for (; k % 64 > 0; k += 16) {
+    const V first = a0;
+    a0 = a1, a1 = a2, a2 = a3, a3 = first;
   }
   return R::across(R::apply(R::apply(a0, a1), R::apply(a2, a3)));
 }
