@@ -244,6 +244,7 @@ TEST_CASE("blocks in which a sparse or one-hot row holds nothing say so") {
     const std::size_t count = std::min<std::size_t>(1024, 5000 - 1024 * b);
     CHECK(specagg::detail::known_empty(row.open(1024 * b, count)) == row_empty[b]);
     CHECK(specagg::detail::known_empty(hot.open(1024 * b, count)) == hot_empty[b]);
+    CHECK(specagg::detail::known_empty(one_hot_row<float>(2048, 5000).open(1024 * b, count)) == (b != 2));
   }
 }
 

@@ -45,17 +45,29 @@ namespace detail {
 template <class R>
 concept short_lived = std::ranges::range<R> && !std::ranges::borrowed_range<R> && !std::is_lvalue_reference_v<R>;
 
-// sum and validity of probabilities in one pass; `scale` becomes 1 / sum.
+// What is wrong with probabilities of this sum, if anything; `scale` becomes 1 / sum.
 template <class T>
-status normaliser(double sum, double negatives, T& scale) {
-  if (!(sum > 0) || !(sum < std::numeric_limits<double>::infinity()) || negatives > 0) return status::invalid_row;
+status normaliser(double sum, bool negative, T& scale) {
+  if (!(sum > 0) || !(sum < std::numeric_limits<double>::infinity()) || negative) return status::invalid_row;
   if (sum < 1 - normalisation_tolerance || sum > 1 + normalisation_tolerance) return status::not_normalised;
   scale = T(1 / sum);
   return status::ok;
 }
-template <class V>
-SPECAGG_INLINE auto sum_and_negatives(V x) {
-  return both(x, select(x < V(0), V(1), V(0)));
+// The same for a row of which `scale` is a member, in one pass.
+template <class R, class T>
+SPECAGG_FLATTEN status normalise_stored(const R& row, T& scale) {
+  using V = vec<T, 16>;
+  scale = 1;
+  V lowest(0);
+  const double sum = reduce_blocks<add>(row.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+    const auto block = row.open(begin, count);
+    return reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+      const V x = block.template operator()<V>(k, lanes);
+      lowest = min(x, lowest);
+      return x;
+    });
+  });
+  return normaliser(sum, any(lowest < V(0)), scale);
 }
 
 // Probabilities in memory, scaled. The untempered view of stored probabilities is the row itself.
@@ -133,17 +145,7 @@ class dense_row {
 
   std::size_t size() const { return size_; }
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
-  status normalise(bool /*confidence*/ = false) {
-    using V = vec<T, 16>;
-    const detail::scaled_block<T> raw{x_, 1};
-    const auto [sum, negatives] =
-        reduce_blocks<detail::add>(size_, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-          return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-            return detail::sum_and_negatives(raw.template operator()<V>(begin + k, lanes));
-          });
-        });
-    return detail::normaliser(sum, negatives, scale_);
-  }
+  status normalise(bool /*confidence*/ = false) { return detail::normalise_stored(*this, scale_); }
   detail::scaled_block<T> open(std::size_t begin, std::size_t) const { return {x_ + begin, scale_}; }
 
  private:
@@ -164,17 +166,7 @@ class indexed_row {
 
   std::size_t size() const { return std::size_t(d_.size()); }
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
-  status normalise(bool /*confidence*/ = false) {
-    scale_ = 1;
-    const auto [sum, negatives] =
-        reduce_blocks<detail::add>(size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-          const auto block = open(begin, count);
-          return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-            return detail::sum_and_negatives(block.template operator()<vec<T, 16>>(k, lanes));
-          });
-        });
-    return detail::normaliser(sum, negatives, scale_);
-  }
+  status normalise(bool /*confidence*/ = false) { return detail::normalise_stored(*this, scale_); }
   detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
     return {count, false, [&](T* x) {
               using index = decltype(d_.size());
@@ -200,12 +192,13 @@ class sparse_row {
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   status normalise(bool /*confidence*/ = false) {
     if (ids_.size() != x_.size()) return status::invalid_row;
-    double sum = 0, negatives = 0;
+    double sum = 0;
+    bool negative = false;
     for (std::size_t i = 0; i < ids_.size(); ++i) {
       if (ids_[i] < 0 || std::size_t(ids_[i]) >= size_ || (i > 0 && ids_[i] <= ids_[i - 1])) return status::invalid_row;
-      sum += double(x_[i]), negatives += x_[i] < 0;
+      sum += double(x_[i]), negative = negative || x_[i] < 0;
     }
-    return detail::normaliser(sum, negatives, scale_);
+    return detail::normaliser(sum, negative, scale_);
   }
   detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
     auto i = std::size_t(std::ranges::lower_bound(ids_, token_id(begin)) - ids_.begin());

@@ -115,7 +115,7 @@ TEMPLATE_TEST_CASE("what is listed holds the token at which a share of the mass 
   int full = 0, lists = 0;
   for (const std::size_t size : {1u, 100u, 2048u, 40000u})
     for (int shape = 0; shape < 7; ++shape)
-      for (const double p : {1e-9, 0.3, 0.9, 0.999})
+      for (const double p : {1e-9, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999})
         for (const double temperature : {0.1, 1., 10.}) {
           const auto l = row<T>(random, size, shape);
           const auto all = specagg::sum_exponentials(l.data(), size, temperature);

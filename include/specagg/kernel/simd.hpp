@@ -597,8 +597,8 @@ struct vec<T, N> {
   static SPECAGG_INLINE vec load(const S* x) {
     return {half::load(x), half::load(x + N / 2)};
   }
-  template <class S>
-  static SPECAGG_INLINE vec load_partial(const S* x, int n, T fill) {
+  template <class S>  // a call: only the last tokens of a row need it, but every loop has it
+  static SPECAGG_OUTLINE vec load_partial(const S* x, int n, T fill) {
     return n > N / 2 ? vec{half::load(x), half::load_partial(x + N / 2, n - N / 2, fill)}
                      : vec{half::load_partial(x, n, fill), half(fill)};
   }
