@@ -313,6 +313,30 @@ bool same_as_floats(const S* stored, std::size_t size, const sampling& s) {
 
 }  // namespace
 
+TEMPLATE_TEST_CASE("top-p within round-off of 1 still has a cut, and min-p after it still counts", "", float, double) {
+  using T = TestType;
+  numbers n(7);
+  const double finest = sizeof(T) == 4 ? 1e-5 : 1e-14;
+  std::size_t checked = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::vector<T> l(2000 + n.below(6000));
+    const double background = i % 2 ? -1e4 : -8 - double(n.below(20));
+    for (T& x : l) x = T(background + 0.01 * n.uniform());
+    const std::size_t heads = 1 + n.below(1500);
+    const double spread = 0.5 * double(n.below(3));
+    for (std::size_t k = 0; k < heads; ++k) l[n.below(std::uint32_t(l.size()))] = T(5 + spread * n.uniform());
+    const double top_p = 1 - finest * std::pow(10, -3 * n.uniform());
+    if (!(top_p < 1)) continue;
+    processed_row<T> row(l, {1, 0, top_p, 0.5});
+    REQUIRE(row.normalise() == status::ok);
+    ++checked;
+    if (std::isnan(row.restriction().logit)) FAIL("no cut at 1 - top_p = " << 1 - top_p << ", V = " << l.size());
+    const T most = std::ranges::max(l);
+    for (std::size_t v = 0; v < l.size(); ++v)
+      if (std::exp(double(l[v] - most)) < 0.4999 && row[v] > 0) FAIL("min-p was forgotten");
+  }
+  CHECK(checked > 1000);
+}
 TEMPLATE_TEST_CASE("rows of 16-bit logits have the bits of the same row as floats, wherever they begin", "",
                    specagg::bf16, specagg::f16) {
   using S = TestType;

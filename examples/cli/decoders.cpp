@@ -42,7 +42,9 @@ std::vector<std::size_t> numbers(const std::string& text) {
     std::size_t n = 0;
     const auto [behind, failure] = std::from_chars(at, end, n);
     if (failure != std::errc() || n > most_drafted || (behind != end && *behind != ','))
-      refuse("--gamma " + text, fmt::format("is no number from 0 to {}, list of them, or auto", most_drafted));
+      refuse("--gamma " + text, fmt::format("is no number from 0 to {} or list of them (--decoder speculative also has "
+                                            "auto)",
+                                            most_drafted));
     all.push_back(n), at = behind, more = at != end;
   }
   return all;

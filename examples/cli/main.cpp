@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 
@@ -22,9 +24,17 @@ std::string policies() {
   return all;
 }
 
-// CLI11 reads -1 as the largest unsigned number.
+// CLI11 reads -1 as the largest unsigned number, 010 as 8, and what is too large as the largest.
 const CLI::Validator natural(
-    [](const std::string& text) { return text.starts_with('-') ? "must not be negative" : std::string(); }, "");
+    [](const std::string& text) {
+      std::uint64_t n = 0;
+      const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), n);
+      const bool leading_zero = text.size() > 1 && text[0] == '0';
+      return failure == std::errc() && end == text.data() + text.size() && !leading_zero
+                 ? std::string()
+                 : text + " is no number from 0 to 18446744073709551615";
+    },
+    "");
 
 void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g = app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");

@@ -15,8 +15,8 @@
 
 namespace cli {
 
-// One of several policies, as a policy: a decoder is compiled once and not once for each. bind() binds the rule that was
-// chosen, and every 16 tokens cost one jump.
+// One of several policies, as a policy: a decoder is compiled once and not once for each. bind() binds the rule that
+// was chosen, and every 16 tokens cost one jump.
 template <class... Rules>
 struct any_of {
   std::variant<Rules...> rule;

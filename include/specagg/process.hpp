@@ -161,6 +161,8 @@ class processed_row : public softmax_row<S> {
     if (p < 1) {
       const double enough = p * kept.total;
       if (!listed && !top_k) listed = list_crossing(l, size, kept, temperature, enough, list, above);
+      // `enough` within round-off of everything can lie beyond what was listed; the whole row then decides.
+      if (listed && !(mass_of(list.logits.data(), list.size, weight) > 0)) listed = false;
       if (listed) cut = list.keep(enough - above, weight_of);
       else cut = detail::shortest_prefix(l, size, cut, enough, weight_of);
     }

@@ -170,7 +170,8 @@ TEST_CASE("decoders that do not go together with an option say what does") {
   refuses("generate --decoder n-model --policy ensemble:w1=0.5,w2=0.4" + bard, {"sum to 1"});
   refuses("generate --decoder n-model --policy min:w1=1" + bard, {"w1"});
   refuses("generate --decoder n-model --model /nowhere.gguf", {"/nowhere.gguf"});
-  refuses("generate --seed -1", {"--seed", "negative"});
+  for (const char* seed : {"-1", "010", "1e3", "18446744073709551616"})
+    refuses(std::string("generate --seed=") + seed, {"--seed", "is no number from 0"});
 }
 TEST_CASE("output that cannot be written is an error") {
   for (const char* options : {"--json", "", "--compare"}) {

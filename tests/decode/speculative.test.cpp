@@ -242,8 +242,7 @@ TEST_CASE("a full context ends decoding with context_full, and nothing is lost")
     random_streams chooser(1);
     CHECK(speculative_decode(t, 50, d, m, lossless{}, chooser, none, {}, work, keep_all, no_watch) ==
           status::context_full);
-    CHECK(t.size >= capacity);
-    CHECK(t.size <= capacity + 1);
+    CHECK(t.size == std::max<std::size_t>(capacity, 1));  // whatever was drafted: every model can see all of the text
     CHECK(d.misuses + m.misuses == 0);
   }
 }

@@ -68,10 +68,10 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   result.why = most == 0 ? status::invalid_parameter : ready(t, work.vocabulary, draft_model, target_model);
   if (result.why != status::ok) return result;
 
-  // Draft. The last token of a round is the target's: one less than `most` is drafted. Scoring needs room for all.
+  // Draft. The last token of a round is the target's: one less than `most`, and than there is room for, is drafted.
   std::size_t& g = result.drafted;
-  const std::size_t gamma = std::min({options.gamma, work.gamma, most - 1, room(t, draft_model, target_model) - start,
-                                      t.tokens.size() - start - 1});
+  const std::size_t gamma =
+      std::min({options.gamma, work.gamma, most - 1, room(t, draft_model, target_model) - start - 1});
   std::size_t draft_steps = 0;
   const auto draft_row = [&](std::size_t j) {  // q_j: the row after the text and j drafted tokens
     ++draft_steps;

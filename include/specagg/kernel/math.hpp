@@ -84,9 +84,10 @@ SPECAGG_FUNCTION SPECAGG_INLINE V exp_scaled(V x, exp_scale<T> scale, T least = 
   return zero_where(t < V(C::rounder + least), times_exp2(y, n, t));
 }
 
-// e^x for any x: +inf above the logarithm of the largest finite number, else as exp_scaled.
+namespace detail {
+
 template <class T, int N>
-SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp(vec<T, N> x) {
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp_of(vec<T, N> x) {
   using V = vec<T, N>;
   using C = detail::coefficients<T>;
   constexpr T largest = sizeof(T) == 4 ? T(0x1.62e42ep6) : T(0x1.62e42fefa39efp9);
@@ -101,10 +102,8 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp(vec<T, N> x) {
                 select(t < V(C::rounder + least_exponent<T>), V(0), y));
 }
 
-// Natural logarithm: -inf at 0, NaN below and for NaN, +inf at +inf. Subnormal arguments count as 0 (as under
-// flush-to-zero).
 template <class T, int N>
-SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log(vec<T, N> x) {
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log_of(vec<T, N> x) {
   using V = vec<T, N>;
   using C = detail::coefficients<T>;
   constexpr int size = sizeof(C::log) / sizeof(T);
@@ -119,6 +118,33 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log(vec<T, N> x) {
   y = select(x < V(std::numeric_limits<T>::min()), V(-infinity), y);
   y = select(x < V(0), V(std::numeric_limits<T>::quiet_NaN()), y);
   return select(x < V(infinity), y, x);  // +inf and NaN answer themselves
+}
+
+// Doubles, of which audits with many rules are made, are computed out of line: a rule of several logarithms would take
+// compilers minutes.
+template <int N>
+SPECAGG_FUNCTION SPECAGG_OUTLINE vec<double, N> exp_outlined(vec<double, N> x) {
+  return exp_of(x);
+}
+template <int N>
+SPECAGG_FUNCTION SPECAGG_OUTLINE vec<double, N> log_outlined(vec<double, N> x) {
+  return log_of(x);
+}
+
+}  // namespace detail
+
+// e^x for any x: +inf above the logarithm of the largest finite number, else as exp_scaled.
+template <class T, int N>
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp(vec<T, N> x) {
+  if constexpr (sizeof(T) == 8) return detail::exp_outlined(x);
+  else return detail::exp_of(x);
+}
+// Natural logarithm: -inf at 0, NaN below and for NaN, +inf at +inf. Subnormal arguments count as 0 (as under
+// flush-to-zero).
+template <class T, int N>
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log(vec<T, N> x) {
+  if constexpr (sizeof(T) == 8) return detail::log_outlined(x);
+  else return detail::log_of(x);
 }
 
 // x^y for x >= 0 as exp(y log x): x^0 = 1 for any x, and so is 1^y for finite y.

@@ -129,23 +129,24 @@ SPECAGG_INLINE auto reduce_blocks(std::size_t vocabulary, F&& per_block) {
 // `rows` is anything with value_type, size() and open(begin, count), whose block<V>(k, lanes) gives tokens k.. of the
 // block as one V or a struct of them; f takes that and returns a V or both(...).
 
-template <class Op, class Rows, class F>
-SPECAGG_INLINE auto reduce_open_block(const Rows& rows, std::size_t begin, std::size_t count, const F& f) {
-  using V = vec<typename Rows::value_type, 16>;
-  const auto block = rows.open(begin, count);
-  return reduce_block<Op>(
-      count, [&](std::size_t k, int lanes) SPECAGG_INNER { return f(block.template operator()<V>(k, lanes)); });
-}
+// One block. Rows of floats are what engines have: there all of f is inlined. Doubles are for audits, which have many
+// rules, and compilers take their time: there they decide.
 template <class Op, class Rows, class F>
 SPECAGG_FLATTEN auto reduce_block_of_floats(const Rows& rows, std::size_t begin, std::size_t count, const F& f) {
-  return reduce_open_block<Op>(rows, begin, count, f);
+  const auto block = rows.open(begin, count);
+  return reduce_block<Op>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+    return f(block.template operator()<vec<float, 16>>(k, lanes));
+  });
 }
-// One block. Rows of floats are what engines have: there all of f is inlined. Doubles are for audits, which have many
-// rules, and compilers take their time.
 template <class Op, class Rows, class F>
 auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, const F& f) {
-  if constexpr (sizeof(typename Rows::value_type) == 4) return reduce_block_of_floats<Op>(rows, begin, count, f);
-  else return reduce_open_block<Op>(rows, begin, count, f);
+  if constexpr (sizeof(typename Rows::value_type) == 4) {
+    return reduce_block_of_floats<Op>(rows, begin, count, f);
+  } else {
+    const auto block = rows.open(begin, count);
+    return reduce_block<Op>(
+        count, [&](std::size_t k, int lanes) { return f(block.template operator()<vec<double, 16>>(k, lanes)); });
+  }
 }
 template <class Op, class Rows, class F>
 auto reduce_rows(const Rows& rows, const F& f) {
