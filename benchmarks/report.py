@@ -72,15 +72,17 @@ bars = [
     ("TV of probabilities in cache, over reading both rows", us("TV of probabilities: specagg/cache") / us("floor: read both/cache"), "<=", 1.25),
     ("TV of probabilities from memory, over reading both rows", us("TV of probabilities: specagg/memory") / us("floor: read both/memory"), "<=", 1.25),
     ("residual mass and draw from logits, over one exponential pass", us("residual mass and draw: specagg") / us("floor: exponentials of both rows"), "<=", 1.3),
-    ("step, draft's normalisers known: scalar expf over specagg", step("scalar expf, written out") / step("specagg, known"), ">=", 15),
+    ("step, draft's normalisers (or probabilities) known to both: scalar expf over specagg", step("scalar expf, known") / step("specagg, known"), ">=", 15),
     ("step, nothing known: scalar expf over specagg", step("scalar expf, written out") / step("specagg"), ">=", 12),
-    ("step, bf16 over f32 logits from memory: f32 time over bf16", step("specagg", STANDARD + "cold") / step("specagg, bf16", STANDARD + "cold"), ">=", 1.3),
+    ("step from memory, nothing known: f32 time over bf16 time", step("specagg", STANDARD + "cold") / step("specagg, bf16", STANDARD + "cold"), ">=", 1.3),
+    ("step from memory, normalisers known: f32 time over bf16 time", step("specagg, known", STANDARD + "cold") / step("specagg, bf16, known", STANDARD + "cold"), ">=", 1.3),
     ("top-k 40 row, V = 151,936: sorting over specagg", us("top-k 40 row: sorted") / us("top-k 40 row: specagg"), ">=", 20),
     ("top-p 0.9 row, V = 151,936: sorting over specagg", us("top-p 0.9 row: sorted") / us("top-p 0.9 row: specagg"), ">=", 20),
     ("specagg generate, lossless, gamma 4: time in neither model nor terminal", 100 * other["lossless, gamma 4"], "<=", 3),
 ]
 if hugging_face:
-    bars.insert(5, ("step: Hugging Face steps in torch over specagg, normalisers known", hugging_face / step("specagg, known"), ">=", 20))
+    bars.insert(5, ("step, draft's normalisers known to specagg: Hugging Face steps in torch as published (softmax of all rows) over specagg", hugging_face / step("specagg, known"), ">=", 20))
+    bars.insert(6, ("the same, the draft's probabilities at hand in torch too", step("Hugging Face steps in torch, known, 1 thread") / step("specagg, known"), ">=", 20))
 add("## What was asked for\n")
 add("| ratio | measured | bar | |\n| --- | ---: | ---: | --- |")
 for what, value, kind, bar in bars:
