@@ -175,13 +175,13 @@ def bars_plot(name, title, labels, values, colours, texts, xlabel, log=False):
     axis.barh(y, values, color=colours, height=0.7)
     axis.set_yticks(list(y), labels)
     axis.tick_params(left=False)
-    axis.set_title(title)
+    figure.suptitle(title, x=0.01, ha="left", weight="bold", size=10)
     axis.set_xlabel(xlabel)
     if log:
         axis.set_xscale("log")
     for at, value, label in zip(y, values, texts):
         axis.text(value * (1.06 if log else 1), at, "" * (not log) + f" {label}", va="center")
-    axis.margins(x=0.18)
+    axis.margins(x=0.3 if log else 0.18)
     figure.tight_layout()
     figure.savefig(plots / f"{name}.svg", metadata={"Date": None})
     plt.close(figure)

@@ -85,7 +85,7 @@ void speculative(decoder& d, const generate_options& o) {
   const std::vector<std::size_t> gamma = d.automatic ? std::vector{most_automatic} : numbers(d.gamma);
   if (gamma.size() != 1) refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
   d.drafts = gamma[0];
-  const bool measure = d.drafts > 0;
+  const bool measure = o.compare;  // overlaps cost a pass over both rows of every drafted position
   d.prepare = [policy, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic, measure](
                   std::size_t vocabulary, std::size_t) {
     return [=, work = speculative_workspace<float>(vocabulary, g)](const decoding& j) mutable {

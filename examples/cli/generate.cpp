@@ -220,7 +220,6 @@ nlohmann::json report(const decoded& d) {
           {"draft_calls", d.draft_calls()},
           {"models", models},
           {"tokens_per_target_call", d.per_target_call()},
-          {"expected_tokens_per_round", d.rounds ? d.expected / double(d.rounds) : 0},
           {"seconds",
            {{"prompt", d.prompt_seconds},
             {"draft", d.draft_seconds()},
@@ -318,6 +317,7 @@ void generate(const generate_options& o) {
     if (o.json) {
       out = report(r.chosen);
       out["target_alone"] = report(r.alone);
+      out["expected_tokens_per_round"] = r.chosen.expected / double(std::max<std::size_t>(r.chosen.rounds, 1));
       out["speedup_measured"] = r.measured, out["speedup_predicted"] = r.predicted;
       out["c"] = r.c, out["v"] = r.v, out["repeats"] = comparison::repeats;
       out["mean_logprob_target"] = mean_log_p(r.chosen),
