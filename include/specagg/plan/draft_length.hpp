@@ -109,8 +109,8 @@ struct acceptance_predictor {
 // rho: tokens over cost of the last rounds, fading by 1 in 100; it starts with 4 rounds of the best fixed draft at
 // acceptance 0.65. Every 32nd round drafts a token whatever the rule says: where drafting does not pay, that keeps the
 // predictor informed, for 1/32 of what a drafted token costs. Plain numbers, exactly rounded operations: the same costs
-// give the same drafts on every machine. tests/decode/speculative.models.test.cpp prints tokens per cost beside those of
-// the best fixed gamma, confidence being max q, and asserts at least 97 % of them.
+// give the same drafts on every machine. tests/decode/speculative.models.test.cpp prints its tokens per cost beside
+// those of the best fixed gamma, confidence being max q, and asserts at least 97 % of them.
 struct draft_length_controller {
   static constexpr bool reads_overlaps = true;
   static constexpr std::size_t most = 64;  // drafted a round; `another` is false from there
