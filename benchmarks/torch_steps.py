@@ -4,9 +4,8 @@
 
 usage: torch_steps.py ROWS OUT.json      ROWS: written by bench-verify --export ROWS
 
-Our own statement of the published steps: softmax of the draft's and the target's rows, the ratios of all positions,
-uniforms, the number of matches, clamp(p - q, 0) of that position, normalised, multinomial. Checked against the library's
-acceptance and residual law before it is timed; medians, in the form of Google Benchmark's JSON.
+The steps are those of hf_steps.py. Checked against the library's acceptance and residual law before they are timed;
+medians, in the form of Google Benchmark's JSON.
 """
 import json, os, statistics, struct, sys, time
 
@@ -17,6 +16,7 @@ except ImportError:  # Debian's torch belongs to Debian's python
     if os.path.realpath(sys.executable) == os.path.realpath("/usr/bin/python3") or not os.path.exists("/usr/bin/python3"):
         sys.exit("torch_steps.py: there is no torch (Debian: python3-torch): not measured")
     os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])
+import hf_steps
 
 with open(sys.argv[1], "rb") as file:
     gamma, vocabulary, drafts = struct.unpack("QQQ", file.read(24))
@@ -24,22 +24,6 @@ with open(sys.argv[1], "rb") as file:
     q_logits, p_logits = read(numpy.float32, 1, gamma, vocabulary), read(numpy.float32, 1, gamma + 1, vocabulary)
     tokens = read(numpy.int32, drafts, 1, gamma).long()
     acceptance, residual = read(numpy.float64, gamma), read(numpy.float32, gamma, vocabulary)
-
-
-def step(drafted, q=None):
-    """The number of accepted tokens, and the token behind them. q: the draft's probabilities, if they are at hand."""
-    q = torch.softmax(q_logits, -1) if q is None else q
-    p = torch.softmax(p_logits, -1)
-    index = drafted.unsqueeze(-1)
-    ratio = p[:, :gamma].gather(-1, index) / q.gather(-1, index)
-    accepted = torch.rand_like(ratio) <= ratio
-    n = int(((~accepted.squeeze(-1)).cumsum(-1) < 1).sum())
-    last = p[:, n]
-    if n < gamma:
-        last = torch.clamp(last - q[:, n], min=0)
-        last = last / last.sum()
-    return n, torch.multinomial(last, 1)
-
 
 q, p = torch.softmax(q_logits, -1)[0], torch.softmax(p_logits, -1)[0]
 for j in range(gamma):
@@ -56,7 +40,7 @@ for threads in (1, 2):
         times = []
         for i in range(60):
             start = time.perf_counter()
-            step(tokens[i % drafts], known)
+            hf_steps.step(q_logits, p_logits, tokens[i % drafts], known)
             times.append((time.perf_counter() - start) * 1e6)
         times = times[10:]
         results.append({

@@ -17,3 +17,7 @@ macro(specagg_find_cpu)
   find_package(Eigen3 NO_MODULE QUIET)
   find_package(Threads QUIET)
 endmacro()
+
+macro(specagg_find_cuda)
+  find_package(CUDAToolkit 12 QUIET)
+endmacro()

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # What does not depend on this build's compiler and flags, and therefore runs in one preset only:
 #   tree               scripts/check-tree
-#   headers            each header alone, by each compiler; the core without exceptions and RTTI
+#   headers            each header alone, and all together, by each compiler; the core without exceptions and RTTI
 #   amalgamation       what scripts/amalgamate writes: alone, and under the exact-law tests
 #   docs               the code in README.md and docs/*.md
 #   bits               bits/bits.cpp for each instruction set, compiler and -ffp-contract: the same output everywhere
 #   package            consumers: the include path alone, find_package after an installation, add_subdirectory
 #   isa                parts built for different instruction sets in one program
 #   dispatch           specagg_dispatch: the best version at start, on machines with and without AVX (by qemu)
+#   cuda               kernels by nvcc without warnings, and what needs a device (the rest of tests/cuda is emulated)
 #   counts             instructions of each kernel, against counts/recorded.json
 #   must_not_compile   each must_not_compile/*.cpp, and -ffast-math: the compiler's message is the expected one
 #   fuzz               each fuzz/*.fuzz.cpp for FUZZ_SECONDS (30)
@@ -109,6 +110,14 @@ list(FILTER headers EXCLUDE REGEX "backend/cuda/")
 if(NOT TARGET specagg::cpu)
   list(FILTER headers EXCLUDE REGEX "backend/cpu/")
 endif()
+set(every)
+foreach(header IN LISTS headers)
+  string(APPEND every "#include <${header}>\n")
+endforeach()
+file(CONFIGURE OUTPUT ${tree}/headers/every.cpp CONTENT "${every}")
+foreach(compiler IN LISTS compilers)
+  specagg_compile(headers/every.${compiler} ${compiler} ${tree}/headers/every.cpp -fsyntax-only)
+endforeach()
 foreach(header IN LISTS headers)
   file(CONFIGURE OUTPUT ${tree}/headers/${header}.cpp CONTENT "#include <${header}>\n#include <${header}>\n")
   set(flags -fno-exceptions -fno-rtti)
@@ -336,6 +345,45 @@ if(SPECAGG_aarch64_g++ AND SPECAGG_qemu_aarch64)
     -DCMAKE_CXX_FLAGS=-O1)
 else()
   specagg_skip("dispatch: aarch64" "there is no aarch64-linux-gnu-g++, or no qemu-aarch64")
+endif()
+
+# --- cuda -------------------------------------------------------------------------------------------------------------
+find_program(SPECAGG_nvcc nvcc PATHS /usr/local/cuda/bin)
+mark_as_advanced(SPECAGG_nvcc)
+if(SPECAGG_nvcc)
+  set(nvcc ${SPECAGG_nvcc} -ccbin ${CMAKE_CXX_COMPILER} -std=c++20 --expt-relaxed-constexpr -Werror all-warnings
+    -I${PROJECT_SOURCE_DIR}/include -I${CMAKE_CURRENT_SOURCE_DIR})
+  function(specagg_nvcc output source)  # as specagg_compile
+    add_custom_command(
+      OUTPUT ${tree}/${output} COMMAND ${nvcc} ${ARGN} ${source} -o ${tree}/${output} -MD -MF ${tree}/${output}.d
+      DEPENDS ${source} DEPFILE ${tree}/${output}.d COMMENT "nvcc: ${output}" VERBATIM)
+    set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
+  endfunction()
+  file(MAKE_DIRECTORY ${tree}/cuda)
+  foreach(arch IN ITEMS 80 90)
+    specagg_nvcc(cuda/kernels-sm_${arch}.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels.cu -arch=sm_${arch} -c
+      -Xcompiler=-Wall,-Wextra)
+  endforeach()
+  specagg_nvcc(cuda/verify.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/verify.test.cpp -x cu -arch=sm_90 -c)
+  file(READ ${PROJECT_SOURCE_DIR}/docs/cuda.md text)
+  string(REGEX REPLACE ".*\n```cuda\n([^`]*)\n```.*" "\\1" code "${text}")
+  file(CONFIGURE OUTPUT ${tree}/docs/cuda.cu CONTENT "@code@\n" @ONLY)
+  specagg_nvcc(docs/cuda.o ${tree}/docs/cuda.cu -arch=sm_90 -c)
+  specagg_consumer("find_package COMPONENTS cuda" -DCOMPONENTS=cuda -DCMAKE_CUDA_ARCHITECTURES=90
+    -DCMAKE_CUDA_COMPILER=${SPECAGG_nvcc})
+else()
+  specagg_skip("cuda: nvcc" "there is no nvcc")
+endif()
+if(TARGET specagg_cuda_emulator)
+  file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include
+    ${PROJECT_SOURCE_DIR}/include/specagg/backend/cuda/*.hpp)
+  foreach(header IN LISTS sources)
+    file(CONFIGURE OUTPUT ${tree}/headers/${header}.cpp CONTENT "#include <${header}>\n#include <${header}>\n")
+    foreach(compiler IN LISTS compilers)
+      specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only
+        -DSPECAGG_SCALAR -Wno-unknown-pragmas -I${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulator)
+    endforeach()
+  endforeach()
 endif()
 
 # --- counts -----------------------------------------------------------------------------------------------------------

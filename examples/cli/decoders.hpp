@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include <specagg/backend/cpu/llama.hpp>
 #include <specagg/specagg.hpp>
 
+#include "backends.hpp"
 #include "generate.hpp"
 
 namespace cli {
 
-using metered_model = specagg::metered<specagg::cpu::llama>;
+using metered_model = specagg::metered<session>;
 
 // What one decoding works on. models: in the order in which they draft; the target is the last.
 struct decoding {

@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/format.hpp>
 
@@ -30,14 +29,10 @@ double seconds_since(steady_clock::time_point t) {
 // One model file, and one text in it.
 struct model {
   std::string path;
-  std::shared_ptr<const cpu::llama_weights> weights;
-  cpu::llama session;
+  std::unique_ptr<cli::session> session;
   cpu::tokenizer tokens;
-  model(const std::string& file, const std::shared_ptr<cpu::thread_pool>& pool)
-      : path(file),
-        weights(std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file))),
-        session(weights, pool),
-        tokens(weights->file) {}
+  model(const std::string& file, backend& on)
+      : path(file), session(on.open(file)), tokens(cpu::gguf_file::open(file)) {}
 };
 
 // What one decoding gave. Of the models, the last is the target.
@@ -74,7 +69,7 @@ double median(std::vector<double> x) {
 }
 
 // Seconds of a call that appends n tokens behind what the model has seen, the median of several.
-double seconds_of_call(cpu::llama& model, token_id any, std::size_t n) {
+double seconds_of_call(session& model, token_id any, std::size_t n) {
   const std::size_t position = model.position();
   const std::vector<token_id> tokens(n, any);
   std::vector<float> logits(n * model.vocab_size());
@@ -112,17 +107,17 @@ struct job {
     // The prompt, but for its last token, goes into every cache before the clock of decoding starts.
     auto start = steady_clock::now();
     for (const auto& m : models) {
-      m->session.rollback(0);
-      if (const status s = m->session.extend(std::span(prompt).first(prompt.size() - 1), {}); s != status::ok)
+      m->session->rollback(0);
+      if (const status s = m->session->extend(std::span(prompt).first(prompt.size() - 1), {}); s != status::ok)
         throw error("prompt", "", std::string(name(s)));
-      result.models.emplace_back(m->session);
+      result.models.emplace_back(*m->session);
     }
     result.prompt_seconds = seconds_since(start);
     if (d.automatic) {
-      cpu::llama& target = models.back()->session;
+      session& target = *models.back()->session;
       const std::size_t many = std::min<std::size_t>(5, target.capacity() - target.position());
       const double one = seconds_of_call(target, prompt.back(), 1);
-      result.costs = {1, seconds_of_call(models[0]->session, prompt.back(), 1) / one,
+      result.costs = {1, seconds_of_call(*models[0]->session, prompt.back(), 1) / one,
                       many > 1 ? (seconds_of_call(target, prompt.back(), many) / one - 1) / double(many - 1) : 0};
       result.costs.verify = std::max(0.0, result.costs.verify);
     }
@@ -285,16 +280,16 @@ void generate(const generate_options& o) {
   in_range("--min-p", o.sample.min_p, sampling{1, 0, 1, o.sample.min_p}.valid());
   in_range("--repeat-penalty", o.penalty.repetition, o.penalty.repetition > 0);
   const auto start = steady_clock::now();
-  const auto pool = std::make_shared<cpu::thread_pool>(o.threads);
+  const auto on = make_backend(o.backend, o.threads);
   std::vector<std::unique_ptr<model>> models;
-  models.push_back(std::make_unique<model>(o.draft, pool));
-  for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, pool));
-  models.push_back(std::make_unique<model>(o.target, pool));
+  models.push_back(std::make_unique<model>(o.draft, *on));
+  for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, *on));
+  models.push_back(std::make_unique<model>(o.target, *on));
   const double load_seconds = seconds_since(start);
   const cpu::tokenizer& tokens = models.back()->tokens;
-  std::size_t context = models.back()->session.capacity();
+  std::size_t context = models.back()->session->capacity();
   for (const auto& m : models) {
-    context = std::min(context, m->session.capacity());
+    context = std::min(context, m->session->capacity());
     if (m->tokens.hash() != tokens.hash())
       throw error(m->path, "vocabulary",
                   fmt::format("differs from that of {} ({} and {} tokens); all models must share one", o.target,
@@ -366,7 +361,8 @@ void generate(const generate_options& o) {
     if (d.gamma.find_first_not_of("0123456789") == std::string::npos && !d.gamma.empty())
       out["gamma"] = std::stoul(d.gamma);
     else out["gamma"] = d.gamma;
-    out["instruction_set"] = instruction_set, out["threads"] = o.threads, out["seconds"]["load"] = load_seconds;
+    out["backend"] = o.backend, out["instruction_set"] = instruction_set, out["threads"] = o.threads,
+    out["seconds"]["load"] = load_seconds;
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   }
 }

@@ -19,6 +19,7 @@ struct generate_options {
   specagg::penalty_options penalty;
   std::vector<std::string> stops;
   std::uint64_t seed = 1;
+  std::string backend = "cpu";
   unsigned threads = 1;
   bool compare = false, json = false;
 };

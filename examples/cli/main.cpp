@@ -66,7 +66,10 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
       ->capture_default_str();
   g->add_option("--stop", o.stops, "End before this text (may be given several times)")->allow_extra_args(false);
   g->add_option("--seed", o.seed, "Of all random numbers")->check(natural)->capture_default_str();
-  g->add_option("--threads", o.threads, "Threads of the models")->check(CLI::Range(1, 256))->capture_default_str();
+  g->add_option("--backend", o.backend, "Where the models run: cpu or cuda")->capture_default_str();
+  g->add_option("--threads", o.threads, "Threads of the models on the CPU")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   g->add_flag("--compare", o.compare,
               "Also decode with the target alone, five times each in turn; measured and predicted speed-up");
   g->add_flag("--json", o.json, "One JSON object instead of text");

@@ -26,7 +26,12 @@
 #define SPECAGG_FUNCTION
 #endif
 
-#if defined(__GNUC__)
+#if defined(__CUDACC__)
+#define SPECAGG_INLINE __forceinline__
+#define SPECAGG_OUTLINE inline __noinline__
+#define SPECAGG_INNER
+#define SPECAGG_FLATTEN
+#elif defined(__GNUC__)
 #define SPECAGG_INLINE inline __attribute__((always_inline))
 #define SPECAGG_OUTLINE inline __attribute__((noinline))
 #else
@@ -36,7 +41,7 @@
 
 // Loops over the vocabulary and the lambdas in them (INNER stands behind their parameters) are inlined where a register
 // holds 8 floats or more. Where 16 lanes are 4 registers or 16 scalars that would treble the time to compile.
-#if defined(__GNUC__) && defined(__AVX2__) && !defined(SPECAGG_SCALAR)
+#if defined(__GNUC__) && defined(__AVX2__) && !defined(SPECAGG_SCALAR) && !defined(__CUDACC__)
 #define SPECAGG_INNER __attribute__((always_inline))
 #define SPECAGG_FLATTEN __attribute__((flatten, noinline))
 #else
@@ -47,7 +52,7 @@
 // Which instructions the vectors of kernel/simd.hpp are made of. SPECAGG_SCALAR asks for plain scalar code.
 // The name is also an inline namespace: two translation units built for different instruction sets would otherwise
 // share one copy of every inline function, and the linker's choice could crash the older machine.
-#if defined(SPECAGG_SCALAR)
+#if defined(SPECAGG_SCALAR) || defined(__CUDACC__)  // device code works on pairs of plain numbers
 #define SPECAGG_ISA scalar
 #elif !defined(__has_include)
 #define SPECAGG_ISA scalar
@@ -74,9 +79,20 @@
 #define SPECAGG_STRING_(x) #x
 #define SPECAGG_STRING(x) SPECAGG_STRING_(x)
 
-#define SPECAGG_BEGIN   \
-  namespace specagg {   \
+// nvcc warns where a function for both sides is instantiated for rows of the host's; on the device that is an error.
+#if defined(__CUDACC__)
+#define SPECAGG_PUSH_WARNINGS_ _Pragma("nv_diagnostic push") _Pragma("nv_diag_suppress 20011,20014")
+#define SPECAGG_POP_WARNINGS_ _Pragma("nv_diagnostic pop")
+#else
+#define SPECAGG_PUSH_WARNINGS_
+#define SPECAGG_POP_WARNINGS_
+#endif
+
+#define SPECAGG_BEGIN    \
+  SPECAGG_PUSH_WARNINGS_ \
+  namespace specagg {    \
   inline namespace SPECAGG_ISA {
 #define SPECAGG_END \
   }                 \
-  }
+  }                 \
+  SPECAGG_POP_WARNINGS_

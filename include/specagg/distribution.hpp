@@ -298,7 +298,7 @@ class softmax_row {
   }
 
   // Temperatures whose reciprocal is a finite T; colder ones are greedy decoding (process.hpp).
-  static bool usable(double temperature) {
+  SPECAGG_FUNCTION static bool usable(double temperature) {
     return temperature > 4.0 / double(std::numeric_limits<T>::max()) &&
            temperature < double(std::numeric_limits<T>::max());
   }
@@ -362,8 +362,7 @@ token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
 
 // Any Distribution as a Row: a Row as it is, arrays without a copy, the rest through operator[].
 template <class D>
-  requires Distribution<D>
-auto as_row(D&& d) {
+requires Distribution<D> SPECAGG_FUNCTION auto as_row(D&& d) {
   using U = std::remove_cvref_t<D>;
   constexpr bool outlives = std::is_lvalue_reference_v<D> || std::ranges::borrowed_range<U>;
   using element = std::remove_cvref_t<decltype(d[0])>;

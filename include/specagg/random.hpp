@@ -50,23 +50,27 @@ concept Chooser = requires(C& c, moment m, double w) {
 // word v mod 4 of index v.
 class random_streams {
  public:
-  constexpr explicit random_streams(std::uint64_t seed, std::uint64_t request = 0, std::uint32_t site = 0) {
+  SPECAGG_FUNCTION constexpr explicit random_streams(std::uint64_t seed, std::uint64_t request = 0,
+                                                     std::uint32_t site = 0) {
     const auto k = philox({std::uint32_t(request), std::uint32_t(request >> 32), site, 0x73706563u}, seed);
     key_ = std::uint64_t(k[1]) << 32 | k[0];
   }
 
   // A double in [0, 1) with 53 random bits.
-  constexpr double uniform(moment m) const {
+  SPECAGG_FUNCTION constexpr double uniform(moment m) const {
     const auto r = philox({0, m.position, m.start, std::uint32_t(m.use)}, key_);
     return double(std::uint64_t(r[0] >> 5) << 26 | r[1] >> 6) * 0x1p-53;
   }
   // Exp(1) noise of token v at a position, the same for everyone who has the seed: -ln((x + 1/2) / 2^32), x of 32 bits.
   // Never 0: it lies in [1.16e-10, 22.9], and e^-noise in steps of 2^-32.
-  double noise(std::uint32_t position, token_id v) const {
-    const auto r = philox({std::uint32_t(v) / 4, position, 0, std::uint32_t(stream::shared)}, key_);
-    return noise_of(r[std::uint32_t(v) % 4]);
+  SPECAGG_FUNCTION double noise(std::uint32_t position, token_id v) const {
+    return noise_of(four_words(position, v)[std::uint32_t(v) % 4]);
   }
-  static double noise_of(std::uint32_t word) { return -log((double(word) + 0.5) * 0x1p-32); }
+  // The words of that for the four tokens v / 4 * 4 + 0 .. 3.
+  SPECAGG_FUNCTION philox_block four_words(std::uint32_t position, token_id v) const {
+    return philox({std::uint32_t(v) / 4, position, 0, std::uint32_t(stream::shared)}, key_);
+  }
+  SPECAGG_FUNCTION static double noise_of(std::uint32_t word) { return -log((double(word) + 0.5) * 0x1p-32); }
   // The words of that for the tokens first .. first + 63, first a multiple of 4: 16 counters side by side, which
   // compilers turn into vectors.
   std::array<std::uint32_t, 64> noise_words(std::uint32_t position, token_id first) const {
@@ -90,7 +94,7 @@ class random_streams {
   }
 
   // Strict and division-free: u * t < w. w = 0 never passes; t = 0 < w always does.
-  bool coin(moment m, double w, double t) const { return uniform(m) * t < w; }
+  SPECAGG_FUNCTION bool coin(moment m, double w, double t) const { return uniform(m) * t < w; }
   template <class Weights>
   token_id draw(moment m, const Weights& w) const {
     return inverse_transform(w, uniform(m));

@@ -173,6 +173,25 @@ TEST_CASE("decoders that do not go together with an option say what does") {
   for (const char* seed : {"-1", "010", "1e3", "18446744073709551616"})
     refuses(std::string("generate --seed=") + seed, {"--seed", "is no number from 0"});
 }
+TEST_CASE("the backend cuda gives the reference continuation, or says in one line what is missing") {
+  CHECK(json("--max-tokens 2")["backend"] == "cpu");
+  refuses("generate --backend nonsense", {"--backend nonsense", "unknown", "cpu, cuda"});
+#ifdef SPECAGG_CLI_CUDA
+  const ran r = run("generate --backend cuda --max-tokens 2");
+  if (r.status != 0) return refuses("generate --backend cuda", {"--backend cuda", "device 0", "CUDA"});
+  for (const std::string gamma : {"0", "1", "4", "8"}) {
+    const std::string options = "--temperature 0 --max-tokens 100 --prompt 'He that ' --gamma " + gamma;
+    CHECK(json(options + " --backend cuda")["tokens"] == json(options)["tokens"]);
+  }
+  const auto j = json("--backend cuda --temperature 0 --max-tokens 100 --compare");
+  CHECK(j["backend"] == "cuda");
+  CHECK(j["identical_to_target_alone"] == true);
+  CHECK(j["speedup_measured"] > 0);
+  CHECK(j["speedup_predicted"] > 0);
+#else
+  refuses("generate --backend cuda", {"--backend cuda", "this build has no CUDA backend"});
+#endif
+}
 TEST_CASE("output that cannot be written is an error") {
   for (const char* options : {"--json", "", "--compare"}) {
     const ran r = run(std::string("generate --max-tokens 5 ") + options + " >/dev/full");

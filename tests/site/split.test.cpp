@@ -69,8 +69,8 @@ struct two_ends {
     text.insert(text.end(), more.begin(), more.end());
     return text;
   }
-  template <class Verify = token_verifier>
-  status round(Verify verify = {}) {
+  template <class Verifier = token_verifier>
+  status round(const Verifier& verifier = {}) {
     begin_draft(device, std::uint32_t(device_text.size()), end_of_text, correction);
     std::vector<std::vector<T>> q_rows;
     for (std::size_t j = 0; j < gamma && can_draft(device); ++j) {
@@ -87,7 +87,7 @@ struct two_ends {
     if (edge_text.size() != up.drafted.start) return status::invalid_parameter;
     const std::function p_rows = [&](std::size_t j) { return p(with(edge_text, up.drafted.tokens.first(j))); };
     const downlink down = mutant                  ? mutant(up, p_rows)
-                          : kind == protocol::dsd ? verify_coded(up, codec, p_rows, edge_chooser, edge, verify)
+                          : kind == protocol::dsd ? verify_coded(up, codec, p_rows, edge_chooser, edge, verifier)
                                                   : verify_split(up, codec, p_rows, edge_chooser, edge);
     edge_text = with(edge_text, up.drafted.tokens.first(down.accepted));
     if (down.token != no_token) edge_text.push_back(down.token);
@@ -127,7 +127,7 @@ double worst_error(const row_codec& codec, std::size_t gamma, const row_model<do
   return std::max(worst, 1 - seen);  // texts never emitted
 }
 const auto plain_round = [](auto& ends) { return ends.round(); };
-const auto block_round = [](auto& ends) { return ends.round([](auto&&... a) { return verify_block(a...); }); };
+const auto block_round = [](auto& ends) { return ends.round(block_verifier{}); };
 const auto nothing = [](auto&) {};
 
 row_model<double> toy(std::uint64_t seed, std::size_t vocabulary = 3) {

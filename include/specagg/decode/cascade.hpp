@@ -58,37 +58,6 @@ template <class V>
 struct view_before_target<V, false> {
   V q;
 };
-template <bool Confidence, class Q>
-class rows_before_target {
- public:
-  using value_type = typename Q::value_type;
-  explicit rows_before_target(const Q& q) : q_(q) {}
-  std::size_t size() const { return q_.size(); }
-  template <class F>
-  auto sum(F f) const {
-    return reduce_rows<detail::add>(*this, f);
-  }
-  template <class F>
-  auto max(F f) const {
-    return reduce_rows<detail::larger>(*this, f);
-  }
-
-  template <class B>
-  struct block {
-    B q;
-    template <class V>
-    SPECAGG_INLINE view_before_target<V, Confidence> operator()(std::size_t k, int n) const {
-      if constexpr (Confidence) return {q.template operator()<V>(k, n), q.template confidence<V>(k, n)};
-      else return {q.template operator()<V>(k, n)};
-    }
-  };
-  auto open(std::size_t begin, std::size_t count) const {
-    return block<decltype(q_.open(0, 0))>{q_.open(begin, count)};
-  }
-
- private:
-  const Q& q_;
-};
 
 namespace detail {
 
@@ -96,7 +65,7 @@ namespace detail {
 template <class Rule, class Q>
 status defers(const Rule& rule, const Q& q, bool& defer) {
   using V = vec<typename Q::value_type, 1>;
-  const auto pi = rule.bind(rows_before_target<reads_confidence<Rule>, Q>(q));
+  const auto pi = rule.bind(single_row<view_before_target, reads_confidence<Rule>, Q>(q));
   const double delta = number(pi(token_view<V>{V(0), V(1), V(0), V(1)}));
   defer = delta == 1;
   return delta == 0 || delta == 1 ? status::ok : status::invalid_parameter;  // a mixture is no deferral

@@ -32,12 +32,32 @@ struct coefficients<double> {
   static constexpr double ln2 = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
 };
 
-// Horner's rule, unrolled: c[I] + r (c[I+1] + ...).
-template <int I, int Size, class V, class C>
+// Horner's rule, unrolled: c(0) + r (c(1) + ...), c of a number known to the compiler.
+template <int Size, int I = 0, class V, class C>
 SPECAGG_FUNCTION SPECAGG_INLINE V polynomial(V r, const C& c) {
-  if constexpr (I + 1 == Size) return V(c[I]);
-  else return fma(r, polynomial<I + 1, Size>(r, c), V(c[I]));
+  const V now(c(std::integral_constant<int, I>()));
+  if constexpr (I + 1 == Size) return now;
+  else return fma(r, polynomial<Size, I + 1>(r, c), now);
 }
+// The tables above, one number at a time (device code has the numbers, but not the arrays).
+template <class T>
+struct exp2_table {
+  static constexpr int size = sizeof(coefficients<T>::exp2) / sizeof(T);
+  template <int I>
+  SPECAGG_FUNCTION constexpr T operator()(std::integral_constant<int, I>) const {
+    constexpr T c = coefficients<T>::exp2[I];
+    return c;
+  }
+};
+template <class T>
+struct log_table {
+  static constexpr int size = sizeof(coefficients<T>::log) / sizeof(T);
+  template <int I>
+  SPECAGG_FUNCTION constexpr T operator()(std::integral_constant<int, I>) const {
+    constexpr T c = coefficients<T>::log[I];
+    return c;
+  }
+};
 
 }  // namespace detail
 
@@ -76,11 +96,11 @@ inline constexpr T least_exponent = sizeof(T) == 4 ? -125 : -1021;
 template <class V, class T = typename V::value_type>
 SPECAGG_FUNCTION SPECAGG_INLINE V exp_scaled(V x, exp_scale<T> scale, T least = least_exponent<T>) {
   using C = detail::coefficients<T>;
-  constexpr int size = sizeof(C::exp2) / sizeof(T);
+  constexpr int size = detail::exp2_table<T>::size;
   const V t = fma(x, V(scale.high), V(C::rounder));  // the integer n = round(x log2(e) / temperature), in the low bits
   const V n = t - V(C::rounder);
   const V r = fma(x, V(scale.low), fma(x, V(scale.high), -n));
-  const V y = fma(r, detail::polynomial<0, size>(r, C::exp2), V(1));
+  const V y = fma(r, detail::polynomial<size>(r, detail::exp2_table<T>()), V(1));
   return zero_where(t < V(C::rounder + least), times_exp2(y, n, t));
 }
 
@@ -96,7 +116,8 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp_of(vec<T, N> x) {
   const V t = fma(x, V(C::log2e), V(C::rounder)) - big;
   const V n = (t - V(C::rounder)) + big;
   const V r = fma(x, V(C::log2e_low), fma(x, V(C::log2e), -n));
-  const V y = (fma(r, detail::polynomial<0, sizeof(C::exp2) / sizeof(T)>(r, C::exp2), V(1)) * shift_to_exponent(t)) *
+  const V y = (fma(r, detail::polynomial<detail::exp2_table<T>::size>(r, detail::exp2_table<T>()), V(1)) *
+               shift_to_exponent(t)) *
               (big + V(1));
   return select(x > V(largest), V(std::numeric_limits<T>::infinity()),
                 select(t < V(C::rounder + least_exponent<T>), V(0), y));
@@ -106,14 +127,14 @@ template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log_of(vec<T, N> x) {
   using V = vec<T, N>;
   using C = detail::coefficients<T>;
-  constexpr int size = sizeof(C::log) / sizeof(T);
+  constexpr int size = detail::log_table<T>::size;
   constexpr T infinity = std::numeric_limits<T>::infinity();
   V m = mantissa_of(x), e = exponent_of(x) - V(std::numeric_limits<T>::max_exponent - 1);
   const auto high = m > V(T(0x1.6a09e6p0));
   m = select(high, m * V(T(0.5)), m), e = select(high, e + V(1), e);
   const V f = m - V(1), s = f / (V(2) + f), z = s * s;
   // log m = f - s (f - z R): the leading term f is exact (fdlibm's arrangement)
-  const V low = fma(e, V(C::ln2_low), s * fma(z, detail::polynomial<0, size>(z, C::log), -f));
+  const V low = fma(e, V(C::ln2_low), s * fma(z, detail::polynomial<size>(z, detail::log_table<T>()), -f));
   V y = fma(e, V(C::ln2), f + low);
   y = select(x < V(std::numeric_limits<T>::min()), V(-infinity), y);
   y = select(x < V(0), V(std::numeric_limits<T>::quiet_NaN()), y);

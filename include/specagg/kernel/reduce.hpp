@@ -13,7 +13,9 @@
 SPECAGG_BEGIN
 
 inline constexpr std::size_t block_size = 1024;
-constexpr std::size_t block_count(std::size_t vocabulary) { return (vocabulary + block_size - 1) / block_size; }
+SPECAGG_FUNCTION constexpr std::size_t block_count(std::size_t vocabulary) {
+  return (vocabulary + block_size - 1) / block_size;
+}
 
 // Relative error of a sum of n terms of one sign: 21 roundings deep inside a block, then one for each block.
 template <class T>
@@ -149,13 +151,19 @@ auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, con
   }
 }
 template <class Op, class Rows, class F>
-auto reduce_rows(const Rows& rows, const F& f) {
+auto reduce_rows_here(const Rows& rows, const F& f) {
   return reduce_blocks<Op>(
       rows.size(), [&](std::size_t begin, std::size_t count) { return reduce_block_of<Op>(rows, begin, count, f); });
 }
+// Rows that many threads walk together say so (backend/cuda): rows.collective().reduce<Op>(rows, f) has the same bits.
+template <class Op, class Rows, class F>
+SPECAGG_FUNCTION auto reduce_rows(const Rows& rows, const F& f) {
+  if constexpr (requires { rows.collective(); }) return rows.collective().template reduce<Op>(rows, f);
+  else return reduce_rows_here<Op>(rows, f);
+}
 // One token of the rows, as f sees it.
 template <class Rows>
-SPECAGG_INLINE auto at(const Rows& rows, std::size_t v) {
+SPECAGG_FUNCTION SPECAGG_INLINE auto at(const Rows& rows, std::size_t v) {
   return rows.open(v, 1).template operator()<vec<typename Rows::value_type, 1>>(0, 1);
 }
 

@@ -19,53 +19,82 @@ struct weights {
   std::span<const double> blocks;
   double total;  // NaN or inf: no law
 
-  std::size_t size() const { return rows.size(); }
+  SPECAGG_FUNCTION std::size_t size() const { return rows.size(); }
   double operator[](std::size_t v) const { return double(f(at(rows, v)).v); }
 };
 
 // One pass over the rows. block_sums: at least block_count(rows.size()) doubles, written, and kept by the result.
 template <class Rows, class F>
-weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
+weights<Rows, F> weigh_here(const Rows& rows, F f, std::span<double> block_sums) {
   const double total = reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
     return block_sums[begin / block_size] = reduce_block_of<detail::add>(rows, begin, count, f);
   });
   return {rows, f, block_sums.first(block_count(rows.size())), total};
 }
-
-// Inverse transform: the first token whose cumulative weight exceeds u * total; u in [0, 1). Blocks are counted by
-// their sums, tokens within one by their own weights; where the round-off between the two leaves none, the last token
-// with weight of the block: never a token of weight 0. no_token if no weight is positive, or the total is NaN or
-// infinite.
+// Rows that many threads walk together (kernel/reduce.hpp) keep the sums themselves.
 template <class Rows, class F>
-token_id inverse_transform(const weights<Rows, F>& w, double u) {
+SPECAGG_FUNCTION weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
+  if constexpr (requires { rows.collective(); }) return rows.collective().weigh(rows, f);
+  else return weigh_here(rows, f, block_sums);
+}
+template <class Rows>
+SPECAGG_FUNCTION bool can_weigh(const Rows& rows, std::span<double> block_sums) {
+  if constexpr (requires { rows.collective(); }) return true;
+  else return block_sums.size() >= block_count(rows.size());
+}
+
+namespace detail {
+
+// The first of n entries in which the cumulative sum exceeds `rest`, and what of rest lies inside it. Where round-off
+// leaves none, the last entry that is positive, with all that is left; n if none is.
+struct place {
+  std::size_t index;
+  double rest;
+};
+template <class Entry>
+SPECAGG_FUNCTION SPECAGG_INLINE place find_place(std::size_t n, double rest, const Entry& entry) {
+  place last{n, rest};
+  for (std::size_t i = 0; i < n; ++i) {
+    const double x = entry(i);
+    if (!(x > 0)) continue;
+    last = {i, rest};
+    if (rest < x) break;
+    rest -= x;
+  }
+  return last;
+}
+
+}  // namespace detail
+
+// Inverse transform: the first token whose cumulative weight exceeds u * total; u in [0, 1). Found in three steps:
+// among the blocks by their sums, among a block's 64 groups of 16 tokens by theirs, among 16 tokens by their weights.
+// Never a token of weight 0, whatever the round-off between the steps. no_token if no weight is positive, or the total
+// is NaN or infinite.
+template <class Rows, class F>
+SPECAGG_FLATTEN token_id inverse_transform(const weights<Rows, F>& w, double u) {
   using V = vec<typename Rows::value_type, 16>;
   if (!(w.total > 0 && w.total < std::numeric_limits<double>::infinity())) return no_token;
   double rest = u * w.total;
   detail::settle_scalar(rest);
-  std::size_t block = 0;
-  double inside = 0;  // how far into `block`
-  for (std::size_t b = 0; b < w.blocks.size(); ++b) {
-    if (!(w.blocks[b] > 0)) continue;
-    block = b, inside = rest;
-    if (rest < w.blocks[b]) break;
-    rest -= w.blocks[b];
-  }
-  const std::size_t begin = block * block_size, size = w.size();
-  const std::size_t count = size - begin < block_size ? size - begin : block_size;
+  const auto in_blocks = detail::find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
+  if (in_blocks.index == w.blocks.size()) return no_token;
+  const std::size_t begin = in_blocks.index * block_size, size = w.size();
+  const std::size_t count = size - begin < block_size ? size - begin : block_size, groups = (count + 15) / 16;
   const auto opened = w.rows.open(begin, count);
-  token_id last = no_token;  // the last token with weight so far
-  for (std::size_t k = 0; k < count; k += 16) {
-    const int lanes = count - k < 16 ? int(count - k) : 16;
-    typename V::value_type lane[16];
-    settled(w.f(opened.template operator()<V>(k, lanes))).store(lane);
-    for (int i = 0; i < lanes; ++i) {
-      if (!(lane[i] > 0)) continue;
-      last = token_id(begin + k) + i;
-      if (inside < double(lane[i])) return last;
-      inside -= double(lane[i]);
-    }
+  typename V::value_type weight[block_size];
+  double sum[block_size / 16];
+  for (std::size_t g = 0; g < groups; ++g) {
+    const int lanes = count - 16 * g < 16 ? int(count - 16 * g) : 16;
+    const V x =
+        detail::reducer<detail::add, V>::keep(settled(w.f(opened.template operator()<V>(16 * g, lanes))), lanes);
+    x.store(weight + 16 * g);
+    sum[g] = double(reduce_add(x));
   }
-  return last;
+  const auto in_groups = detail::find_place(groups, in_blocks.rest, [&](std::size_t g) { return sum[g]; });
+  if (in_groups.index == groups) return no_token;
+  const std::size_t k = 16 * in_groups.index;
+  const auto in_group = detail::find_place(16, in_groups.rest, [&](std::size_t i) { return double(weight[k + i]); });
+  return token_id(begin + k + in_group.index);
 }
 
 SPECAGG_END

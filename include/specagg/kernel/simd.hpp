@@ -102,7 +102,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE double fused(double a, double b, double c) {
 // The value as rounded: a compiler may not fuse the operation that made x into the one that uses it. Costs nothing.
 SPECAGG_FUNCTION SPECAGG_INLINE void settle_scalar([[maybe_unused]] auto& x) {
 #if defined(__CUDA_ARCH__)
-  // vec<T, 1> uses intrinsics there, which are never fused
+  // Of a vec it always is: its operators are intrinsics, which are never fused. (ptxas would look through an asm.)
 #elif defined(__FMA__) || defined(__FMA4__)
   asm("" : "+x"(x));
 #elif defined(__aarch64__)
@@ -114,12 +114,18 @@ SPECAGG_FUNCTION SPECAGG_INLINE void settle_scalar([[maybe_unused]] auto& x) {
 
 // Exact: every half and every bfloat16 is a float. A signalling NaN comes out quiet.
 SPECAGG_FUNCTION SPECAGG_INLINE float float_of_f16(std::uint16_t h) {
+#if defined(__CUDA_ARCH__)
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));  // but a NaN's payload is lost there
+  return x;
+#else
   const std::uint32_t sign = std::uint32_t(h & 0x8000u) << 16, rest = h & 0x7fffu;
   const std::uint32_t quiet = rest > 0x7c00u ? 0x400000u : 0u;
   if (rest >= 0x7c00u) return bit_cast<float>(sign | 0x7f800000u | (rest & 0x3ffu) << 13 | quiet);
   if (rest >= 0x400u) return bit_cast<float>(sign | ((rest << 13) + 0x38000000u));
   const float magnitude = float(rest) * 0x1p-24f;  // subnormal half
   return sign ? -magnitude : magnitude;
+#endif
 }
 SPECAGG_FUNCTION SPECAGG_INLINE float float_of_bf16(std::uint16_t h) { return bit_cast<float>(std::uint32_t(h) << 16); }
 
@@ -185,7 +191,7 @@ struct vec<T, 1> {
     return n > 0 ? detail::number(*x) : fill;
   }
   static SPECAGG_INLINE vec load_i8(const std::int8_t* x) { return *x; }
-  static SPECAGG_INLINE vec iota(T first) { return first; }
+  SPECAGG_FUNCTION static SPECAGG_INLINE vec iota(T first) { return first; }
   SPECAGG_FUNCTION SPECAGG_INLINE void store(T* x) const { *x = v; }
 
 #if defined(__CUDA_ARCH__)  // the intrinsics are never contracted, whatever -fmad says
@@ -573,10 +579,10 @@ template <class T, int N>
   requires(N > detail::native_lanes<T>)
 struct mask<T, N> {
   mask<T, N / 2> lo, hi;
-  friend SPECAGG_INLINE mask operator&(mask a, mask b) { return {a.lo & b.lo, a.hi & b.hi}; }
-  friend SPECAGG_INLINE mask operator|(mask a, mask b) { return {a.lo | b.lo, a.hi | b.hi}; }
-  friend SPECAGG_INLINE mask operator!(mask a) { return {!a.lo, !a.hi}; }
-  friend SPECAGG_INLINE bool any(mask a) { return any(a.lo) || any(a.hi); }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE mask operator&(mask a, mask b) { return {a.lo & b.lo, a.hi & b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE mask operator|(mask a, mask b) { return {a.lo | b.lo, a.hi | b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE mask operator!(mask a) { return {!a.lo, !a.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE bool any(mask a) { return any(a.lo) || any(a.hi); }
 };
 
 template <class T, int N>
@@ -591,49 +597,57 @@ struct vec<T, N> {
   vec() = default;
   template <class S>
     requires std::is_arithmetic_v<S>
-  SPECAGG_INLINE vec(S s) : lo(s), hi(s) {}
-  SPECAGG_INLINE vec(half a, half b) : lo(a), hi(b) {}
+  SPECAGG_FUNCTION SPECAGG_INLINE vec(S s) : lo(s), hi(s) {}
+  SPECAGG_FUNCTION SPECAGG_INLINE vec(half a, half b) : lo(a), hi(b) {}
   template <class S>
-  static SPECAGG_INLINE vec load(const S* x) {
+  SPECAGG_FUNCTION static SPECAGG_INLINE vec load(const S* x) {
     return {half::load(x), half::load(x + N / 2)};
   }
   template <class S>  // a call: only the last tokens of a row need it, but every loop has it
-  static SPECAGG_OUTLINE vec load_partial(const S* x, int n, T fill) {
+  SPECAGG_FUNCTION static SPECAGG_OUTLINE vec load_partial(const S* x, int n, T fill) {
     return n > N / 2 ? vec{half::load(x), half::load_partial(x + N / 2, n - N / 2, fill)}
                      : vec{half::load_partial(x, n, fill), half(fill)};
   }
-  static SPECAGG_INLINE vec load_i8(const std::int8_t* x) { return {half::load_i8(x), half::load_i8(x + N / 2)}; }
-  static SPECAGG_INLINE vec iota(T first) { return {half::iota(first), half::iota(first + T(N / 2))}; }
-  SPECAGG_INLINE void store(T* x) const { lo.store(x), hi.store(x + N / 2); }
+  SPECAGG_FUNCTION static SPECAGG_INLINE vec load_i8(const std::int8_t* x) {
+    return {half::load_i8(x), half::load_i8(x + N / 2)};
+  }
+  SPECAGG_FUNCTION static SPECAGG_INLINE vec iota(T first) { return {half::iota(first), half::iota(first + T(N / 2))}; }
+  SPECAGG_FUNCTION SPECAGG_INLINE void store(T* x) const { lo.store(x), hi.store(x + N / 2); }
 
-  friend SPECAGG_INLINE vec operator+(vec a, vec b) { return {a.lo + b.lo, a.hi + b.hi}; }
-  friend SPECAGG_INLINE vec operator-(vec a, vec b) { return {a.lo - b.lo, a.hi - b.hi}; }
-  friend SPECAGG_INLINE vec operator*(vec a, vec b) { return {a.lo * b.lo, a.hi * b.hi}; }
-  friend SPECAGG_INLINE vec operator/(vec a, vec b) { return {a.lo / b.lo, a.hi / b.hi}; }
-  friend SPECAGG_INLINE vec operator-(vec a) { return {-a.lo, -a.hi}; }
-  friend SPECAGG_INLINE mask_type operator<(vec a, vec b) { return {a.lo < b.lo, a.hi < b.hi}; }
-  friend SPECAGG_INLINE mask_type operator<=(vec a, vec b) { return {a.lo <= b.lo, a.hi <= b.hi}; }
-  friend SPECAGG_INLINE mask_type operator>(vec a, vec b) { return {a.lo > b.lo, a.hi > b.hi}; }
-  friend SPECAGG_INLINE mask_type operator>=(vec a, vec b) { return {a.lo >= b.lo, a.hi >= b.hi}; }
-  friend SPECAGG_INLINE mask_type operator==(vec a, vec b) { return {a.lo == b.lo, a.hi == b.hi}; }
-  friend SPECAGG_INLINE vec select(mask_type m, vec a, vec b) {
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec operator+(vec a, vec b) { return {a.lo + b.lo, a.hi + b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec operator-(vec a, vec b) { return {a.lo - b.lo, a.hi - b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec operator*(vec a, vec b) { return {a.lo * b.lo, a.hi * b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec operator/(vec a, vec b) { return {a.lo / b.lo, a.hi / b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec operator-(vec a) { return {-a.lo, -a.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE mask_type operator<(vec a, vec b) { return {a.lo < b.lo, a.hi < b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE mask_type operator<=(vec a, vec b) { return {a.lo <= b.lo, a.hi <= b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE mask_type operator>(vec a, vec b) { return {a.lo > b.lo, a.hi > b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE mask_type operator>=(vec a, vec b) { return {a.lo >= b.lo, a.hi >= b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE mask_type operator==(vec a, vec b) { return {a.lo == b.lo, a.hi == b.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec select(mask_type m, vec a, vec b) {
     return {select(m.lo, a.lo, b.lo), select(m.hi, a.hi, b.hi)};
   }
-  friend SPECAGG_INLINE vec zero_where(mask_type m, vec a) { return {zero_where(m.lo, a.lo), zero_where(m.hi, a.hi)}; }
-  friend SPECAGG_INLINE vec max(vec a, vec b) { return {max(a.lo, b.lo), max(a.hi, b.hi)}; }
-  friend SPECAGG_INLINE vec min(vec a, vec b) { return {min(a.lo, b.lo), min(a.hi, b.hi)}; }
-  friend SPECAGG_INLINE vec abs(vec a) { return {abs(a.lo), abs(a.hi)}; }
-  friend SPECAGG_INLINE vec sqrt(vec a) { return {sqrt(a.lo), sqrt(a.hi)}; }
-  friend SPECAGG_INLINE vec fma(vec a, vec b, vec c) { return {fma(a.lo, b.lo, c.lo), fma(a.hi, b.hi, c.hi)}; }
-  friend SPECAGG_INLINE vec settled(vec a) { return {settled(a.lo), settled(a.hi)}; }
-  friend SPECAGG_INLINE T reduce_add(vec a) { return reduce_add(a.lo + a.hi); }
-  friend SPECAGG_INLINE T reduce_max(vec a) { return reduce_max(max(a.lo, a.hi)); }
-  friend SPECAGG_INLINE vec shift_to_exponent(vec t) { return {shift_to_exponent(t.lo), shift_to_exponent(t.hi)}; }
-  friend SPECAGG_INLINE vec times_exp2(vec y, vec n, vec t) {
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec zero_where(mask_type m, vec a) {
+    return {zero_where(m.lo, a.lo), zero_where(m.hi, a.hi)};
+  }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec max(vec a, vec b) { return {max(a.lo, b.lo), max(a.hi, b.hi)}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec min(vec a, vec b) { return {min(a.lo, b.lo), min(a.hi, b.hi)}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec abs(vec a) { return {abs(a.lo), abs(a.hi)}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec sqrt(vec a) { return {sqrt(a.lo), sqrt(a.hi)}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec fma(vec a, vec b, vec c) {
+    return {fma(a.lo, b.lo, c.lo), fma(a.hi, b.hi, c.hi)};
+  }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec settled(vec a) { return {settled(a.lo), settled(a.hi)}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE T reduce_add(vec a) { return reduce_add(a.lo + a.hi); }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE T reduce_max(vec a) { return reduce_max(max(a.lo, a.hi)); }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec shift_to_exponent(vec t) {
+    return {shift_to_exponent(t.lo), shift_to_exponent(t.hi)};
+  }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec times_exp2(vec y, vec n, vec t) {
     return {times_exp2(y.lo, n.lo, t.lo), times_exp2(y.hi, n.hi, t.hi)};
   }
-  friend SPECAGG_INLINE vec exponent_of(vec x) { return {exponent_of(x.lo), exponent_of(x.hi)}; }
-  friend SPECAGG_INLINE vec mantissa_of(vec x) { return {mantissa_of(x.lo), mantissa_of(x.hi)}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec exponent_of(vec x) { return {exponent_of(x.lo), exponent_of(x.hi)}; }
+  SPECAGG_FUNCTION friend SPECAGG_INLINE vec mantissa_of(vec x) { return {mantissa_of(x.lo), mantissa_of(x.hi)}; }
 };
 
 #if defined(__GNUC__) && !defined(__clang__)

@@ -14,7 +14,7 @@ struct cutoff {
   T logit = -std::numeric_limits<T>::infinity();
   std::size_t last = static_cast<std::size_t>(-1);  // the highest kept id among those with exactly this logit
 
-  bool keeps_all() const { return logit == -std::numeric_limits<T>::infinity(); }
+  SPECAGG_FUNCTION bool keeps_all() const { return logit == -std::numeric_limits<T>::infinity(); }
   bool keeps(T l, std::size_t id) const { return l > logit || (l == logit && id <= last); }
 };
 
@@ -27,23 +27,30 @@ struct softmax_factors {
   T max = 0, scale = 0;
 
   softmax_factors() = default;
-  softmax_factors(T largest, double temperature, double total)
+  SPECAGG_FUNCTION softmax_factors(T largest, double temperature, double total)
       : max(largest),
         scale(exp_scale<T>::of_temperature(temperature).high),
         lowest(C::rounder + least_exponent<T> + 1) {
-    for (int i = 0; i < size; ++i) c[i] = T((i == 0 ? 1 : double(C::exp2[i - 1])) / total);
+    c[0] = T(1 / total);
+    divide(total, std::make_integer_sequence<int, size - 1>());
     lowest += T(exponent_of(vec<double, 1>(total)).v - exponent_of(vec<double, 1>(1)).v);
   }
   template <class V>
-  SPECAGG_INLINE V operator()(V x) const {
+  SPECAGG_FUNCTION SPECAGG_INLINE V operator()(V x) const {
     const V t = fma(x, V(scale), V(C::rounder)), n = t - V(C::rounder);
     const V r = fma(x, V(scale), -n);
-    return zero_where(t < V(lowest), times_exp2(detail::polynomial<0, size>(r, c), n, t));
+    return zero_where(t < V(lowest), times_exp2(detail::polynomial<size>(
+                                                    r, [this](auto i) SPECAGG_INNER { return c[i]; }),
+                                                n, t));
   }
 
  private:
   using C = detail::coefficients<T>;
-  static constexpr int size = 1 + sizeof(C::exp2) / sizeof(T);
+  static constexpr int size = 1 + detail::exp2_table<T>::size;
+  template <int... I>
+  SPECAGG_FUNCTION void divide(double total, std::integer_sequence<int, I...>) {
+    ((c[I + 1] = T(double(detail::exp2_table<T>()(std::integral_constant<int, I>())) / total)), ...);
+  }
   T lowest = 0, c[size] = {};
 };
 
@@ -51,7 +58,7 @@ namespace detail {
 
 // 16 logits as stored, or `lanes` of them and masks.
 template <class V, class S>
-SPECAGG_INLINE V load_logits(const S* logits, int lanes) {
+SPECAGG_FUNCTION SPECAGG_INLINE V load_logits(const S* logits, int lanes) {
   constexpr auto masked = -std::numeric_limits<typename V::value_type>::infinity();
   return lanes == V::lanes ? V::load(logits) : V::load_partial(logits, lanes, masked);
 }
@@ -67,24 +74,26 @@ struct softmax_block {
   T cut, last;  // cutoff relative to this block: last is a lane index, -1 (no tie kept) ... block_size (all kept)
   bool filtered;
 
-  softmax_block(const S* row, std::size_t begin, std::size_t count, const softmax_factors<T>& f, const cutoff<T>& c)
+  SPECAGG_FUNCTION softmax_block(const S* row, std::size_t begin, std::size_t count, const softmax_factors<T>& f,
+                                 const cutoff<T>& c)
       : logits(row + begin), factors(f), cut(c.logit), filtered(!c.keeps_all()) {
     last = c.last < begin ? T(-1) : T(c.last - begin < count ? c.last - begin : count);
   }
   // Tokens k..k+15 of the block. Lanes beyond `lanes` are 0.
   template <class V>
-  SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+  SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
     const V l = logits_at<V>(k, lanes);
     if (filtered && !any(!(l < V(cut)))) return V(0);  // of most filtered rows nearly everything: no exponential
     const V e = factors(l - V(factors.max));
     return settled(filtered ? select(dropped(l, k), V(0), e) : e);
   }
   template <class V>
-  SPECAGG_INLINE V logits_at(std::size_t k, int lanes) const {
+  SPECAGG_FUNCTION SPECAGG_INLINE V logits_at(std::size_t k, int lanes) const {
     return detail::load_logits<V>(logits + k, lanes);
   }
   template <class V>
-  SPECAGG_INLINE typename V::mask_type dropped(V l, std::size_t k) const {  // a NaN is not: it must be found
+  SPECAGG_FUNCTION SPECAGG_INLINE typename V::mask_type dropped(
+      V l, std::size_t k) const {  // a NaN is not: it must be found
     return (l < V(cut)) | ((l == V(cut)) & (V::iota(0) + V(k) > V(last)));
   }
 };
@@ -108,6 +117,17 @@ constexpr double softmax_error(std::size_t size) {
 }
 
 namespace detail {
+
+// One block more: `part` is the sum of its weights against the largest logit up to and including it, `top` its own.
+template <class T>
+SPECAGG_FUNCTION SPECAGG_INLINE void add_block(softmax_sum<T>& sum, T top, double part, double temperature) {
+  if (top > sum.max) {
+    using V = vec<double, 1>;  // a product of which stays one, on a device too
+    sum.total = settled(V(sum.total) * V(exp((double(sum.max) - double(top)) / temperature))).v;
+    sum.max = top;
+  }
+  sum.total += part;
+}
 
 // The sum of the weights of a block, if no logit is larger than max_before, and its largest logit.
 template <bool Filtered, class S, class T = computed<S>>
@@ -137,18 +157,13 @@ softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temper
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     const softmax_block<S> block(logits, begin, count, factors, cut);
-    const auto pass = [&] {
-      const T max = sum.max == -infinity ? T(0) : sum.max;  // nothing but masks: still to be searched for NaN
+    const auto pass = [&](T largest) {
+      const T max = largest == -infinity ? T(0) : largest;  // nothing but masks: still to be searched for NaN
       return block.filtered ? detail::sum_block<true>(block, count, max) : detail::sum_block<false>(block, count, max);
     };
-    auto [part, top] = pass();
-    if (top > sum.max) {
-      sum.total *= exp((double(sum.max) - double(top)) / temperature);
-      detail::settle_scalar(sum.total);
-      sum.max = top;
-      part = pass().first;
-    }
-    sum.total += part;
+    auto [part, top] = pass(sum.max);
+    if (top > sum.max) part = pass(top).first;
+    detail::add_block(sum, top, part, temperature);
   }
   if (sum.max == -infinity) sum.total = std::numeric_limits<double>::quiet_NaN();
   return sum;

@@ -73,19 +73,29 @@ class row_pair {
   using value_type = typename P::value_type;
   static_assert(std::is_same_v<typename Q::value_type, value_type>,
                 "specagg: the rows of draft and target must have one value type (both float or both double)");
-  row_pair(const Q& q, const P& p) : q_(q), p_(p) {}
-  std::size_t size() const { return p_.size(); }
+  SPECAGG_FUNCTION row_pair(const Q& q, const P& p) : q_(q), p_(p) {}
+  SPECAGG_FUNCTION std::size_t size() const { return p_.size(); }
+  SPECAGG_FUNCTION decltype(auto) collective() const
+    requires requires(const P& p) { p.collective(); }
+  {
+    return p_.collective();
+  }
   template <class F>
-  auto sum(F f) const {
+  SPECAGG_FUNCTION auto sum(F f) const {
     return reduce_rows<detail::add>(*this, f);
   }
   template <class F>
-  auto max(F f) const {
+  SPECAGG_FUNCTION auto max(F f) const {
     return reduce_rows<detail::larger>(*this, f);
   }
   // sum(f) of an f that is 0 wherever q is: the blocks in which a sparse draft holds nothing are not looked at.
   template <class F>
-  double sum_where_drafted(F f) const {
+  SPECAGG_FUNCTION double sum_where_drafted(F f) const {
+    if constexpr (requires(const P& p) { p.collective(); }) return sum(f);
+    else return sum_where_drafted_here(f);
+  }
+  template <class F>
+  double sum_where_drafted_here(F f) const {
     return reduce_blocks<detail::add>(size(), [&](std::size_t begin, std::size_t count) {
       return detail::known_empty(q_.open(begin, count)) ? 0. : reduce_block_of<detail::add>(*this, begin, count, f);
     });
@@ -96,13 +106,13 @@ class row_pair {
     A q;
     B p;
     template <class V>
-    SPECAGG_INLINE token_view<V, Confidence> operator()(std::size_t k, int n) const {
+    SPECAGG_FUNCTION SPECAGG_INLINE token_view<V, Confidence> operator()(std::size_t k, int n) const {
       const V x = q.template operator()<V>(k, n), y = p.template operator()<V>(k, n);
       if constexpr (Confidence) return {x, y, q.template confidence<V>(k, n), p.template confidence<V>(k, n)};
       else return {x, y};
     }
   };
-  auto open(std::size_t begin, std::size_t count) const {
+  SPECAGG_FUNCTION auto open(std::size_t begin, std::size_t count) const {
     return block<decltype(q_.open(0, 0)), decltype(p_.open(0, 0))>{q_.open(begin, count), p_.open(begin, count)};
   }
 
@@ -111,38 +121,45 @@ class row_pair {
   const P& p_;
 };
 
-// The same without a draft row.
-template <bool Confidence, class P>
-class target_rows {
+// The same for one row: View says what it is called.
+template <template <class, bool> class View, bool Confidence, class R>
+class single_row {
  public:
-  using value_type = typename P::value_type;
-  explicit target_rows(const P& p) : p_(p) {}
-  std::size_t size() const { return p_.size(); }
+  using value_type = typename R::value_type;
+  SPECAGG_FUNCTION explicit single_row(const R& row) : row_(row) {}
+  SPECAGG_FUNCTION std::size_t size() const { return row_.size(); }
+  SPECAGG_FUNCTION decltype(auto) collective() const
+    requires requires(const R& row) { row.collective(); }
+  {
+    return row_.collective();
+  }
   template <class F>
-  auto sum(F f) const {
+  SPECAGG_FUNCTION auto sum(F f) const {
     return reduce_rows<detail::add>(*this, f);
   }
   template <class F>
-  auto max(F f) const {
+  SPECAGG_FUNCTION auto max(F f) const {
     return reduce_rows<detail::larger>(*this, f);
   }
 
   template <class B>
   struct block {
-    B p;
+    B row;
     template <class V>
-    SPECAGG_INLINE target_view<V, Confidence> operator()(std::size_t k, int n) const {
-      if constexpr (Confidence) return {p.template operator()<V>(k, n), p.template confidence<V>(k, n)};
-      else return {p.template operator()<V>(k, n)};
+    SPECAGG_FUNCTION SPECAGG_INLINE View<V, Confidence> operator()(std::size_t k, int n) const {
+      if constexpr (Confidence) return {row.template operator()<V>(k, n), row.template confidence<V>(k, n)};
+      else return {row.template operator()<V>(k, n)};
     }
   };
-  auto open(std::size_t begin, std::size_t count) const {
-    return block<decltype(p_.open(0, 0))>{p_.open(begin, count)};
+  SPECAGG_FUNCTION auto open(std::size_t begin, std::size_t count) const {
+    return block<decltype(row_.open(0, 0))>{row_.open(begin, count)};
   }
 
  private:
-  const P& p_;
+  const R& row_;
 };
+template <bool Confidence, class P>
+using target_rows = single_row<target_view, Confidence, P>;
 
 // ---- words for equations ------------------------------------------------------------------------------------------
 
@@ -206,7 +223,7 @@ concept TargetPolicy = requires(const Policy& policy,
 
 // Whether the parameters of a policy are in their range; policies without such a check take any.
 template <class Policy>
-constexpr bool valid(const Policy& policy) {
+SPECAGG_FUNCTION constexpr bool valid(const Policy& policy) {
   if constexpr (requires { policy.valid(); }) return policy.valid();
   else return true;
 }

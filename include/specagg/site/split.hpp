@@ -18,8 +18,7 @@
 
 #include <specagg/policy/lossless.hpp>
 #include <specagg/site/codec.hpp>
-#include <specagg/verify/coupled.hpp>
-#include <specagg/verify/token.hpp>
+#include <specagg/verify/verifiers.hpp>
 
 SPECAGG_BEGIN
 
@@ -187,19 +186,11 @@ status check_uplink(const uplink<T>& up, const row_codec& codec, std::size_t gam
   return good ? status::ok : status::token_out_of_range;
 }
 
-// verify(drafted, q_rows, p_rows, policy, chooser, emissions, scratch) -> verdict: any verifier of ratios.
-struct token_verifier {
-  template <class... A>
-  verdict operator()(A&&... a) const {
-    return verify_token(static_cast<A&&>(a)...);
-  }
-};
-
-// DSD and quantised drafts. p_rows as for verify_token. An uplink whose rows do not decode to one for each token, or
-// whose draft is too long, decides nothing.
-template <class T, class PRows, Chooser C, class Verify = token_verifier>
+// DSD and quantised drafts. p_rows as for verify_token; verifier: token_verifier or block_verifier. An uplink whose
+// rows do not decode to one for each token, or whose draft is too long, decides nothing.
+template <class T, class PRows, Chooser C, class Verifier = token_verifier>
 downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser, split_workspace<T>& work,
-                      Verify&& verify = {}) {
+                      const Verifier& verifier = {}) {
   const std::size_t g = up.drafted.size(), most = codec.max_tokens();
   if (g > work.rows.size()) return {.why = status::invalid_parameter};
   std::span<const std::uint8_t> rest = up.rows;
@@ -212,8 +203,8 @@ downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_row
   if (!rest.empty()) return {.why = status::invalid_row};
   draft drafted = up.drafted;
   drafted.tokens = drafted.tokens.first(g);
-  const verdict v = verify(drafted, std::span<const sparse_row<T>>(work.rows).first(g), p_rows, lossless{}, chooser,
-                           std::span(work.emissions), std::span(work.scratch));
+  const verdict v = verifier.verify(drafted, std::span<const sparse_row<T>>(work.rows).first(g), p_rows, lossless{},
+                                    chooser, std::span(work.emissions), std::span(work.scratch));
   return detail::answer(v, work);
 }
 

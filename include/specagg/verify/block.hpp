@@ -16,8 +16,9 @@ SPECAGG_BEGIN
 // Claims are doubles; with rows of floats S has a relative error of 2e-6. A defective row ends the draft before it: the
 // prefix is verified as a shorter draft, and the defect is reported if all of it was kept.
 template <class Policy, class QRows, class PRows, Chooser C>
-verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser,
-                     std::span<emission> out, std::span<double> scratch, std::span<overlap> overlaps = {}) {
+SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
+                                      C& chooser, std::span<emission> out, std::span<double> scratch,
+                                      std::span<overlap> overlaps = {}) {
   verdict result;
   if (!detail::usable(drafted, policy, out, overlaps)) return result.why = status::invalid_parameter, result;
   std::size_t g = drafted.size();

@@ -16,8 +16,12 @@ SPECAGG_BEGIN
 // Exp(1) noise E(position, token), the same for all who hold the seed and request; sites do not differ here.
 class shared_noise {
  public:
-  constexpr explicit shared_noise(std::uint64_t seed, std::uint64_t request = 0) : streams_(seed, request) {}
-  double operator()(std::uint32_t position, token_id v) const { return streams_.noise(position, v); }
+  SPECAGG_FUNCTION constexpr explicit shared_noise(std::uint64_t seed, std::uint64_t request = 0)
+      : streams_(seed, request) {}
+  SPECAGG_FUNCTION double operator()(std::uint32_t position, token_id v) const { return streams_.noise(position, v); }
+  SPECAGG_FUNCTION philox_block four_words(std::uint32_t position, token_id v) const {
+    return streams_.four_words(position, v);
+  }
   std::array<std::uint32_t, 64> words(std::uint32_t position, token_id first) const {
     return streams_.noise_words(position, first);
   }
@@ -31,7 +35,7 @@ class shared_noise {
 struct coupled_draft {
   draft drafted;
   constexpr coupled_draft() = default;
-  constexpr explicit coupled_draft(const draft& d) : drafted(d) {}
+  SPECAGG_FUNCTION constexpr explicit coupled_draft(const draft& d) : drafted(d) {}
 };
 
 // A token's score in the race: its weight over its noise. The largest wins.
@@ -40,7 +44,7 @@ struct contender {
   double score = 0;
 };
 // a is before b: larger score, then lower id.
-constexpr bool before(const contender& a, const contender& b) {
+SPECAGG_FUNCTION constexpr bool before(const contender& a, const contender& b) {
   return a.score > b.score || (a.score == b.score && a.token < b.token);
 }
 
@@ -48,8 +52,8 @@ constexpr bool before(const contender& a, const contender& b) {
 // no other has weight. One pass. The noise -ln u is at least 1 - u, so a token whose weight is below (1 - u) times the
 // best score so far needs no logarithm: few need one.
 template <class Rows, class F>
-SPECAGG_FLATTEN contender race(const Rows& rows, F f, const shared_noise& noise, std::uint32_t position,
-                               contender last = {no_token, infinity}) {
+SPECAGG_FLATTEN contender race_here(const Rows& rows, F f, const shared_noise& noise, std::uint32_t position,
+                                    contender last = {no_token, infinity}) {
   using V = vec<typename Rows::value_type, 16>;
   contender best;
   for (std::size_t begin = 0; begin < rows.size(); begin += block_size) {
@@ -81,6 +85,12 @@ SPECAGG_FLATTEN contender race(const Rows& rows, F f, const shared_noise& noise,
   }
   return best;
 }
+template <class Rows, class F>
+SPECAGG_FUNCTION contender race(const Rows& rows, F f, const shared_noise& noise, std::uint32_t position,
+                                contender last = {no_token, infinity}) {
+  if constexpr (requires { rows.collective(); }) return rows.collective().race(rows, f, noise, position, last);
+  else return race_here(rows, f, noise, position, last);
+}
 // How a coupled draft is drawn from a normalised row.
 template <Row R>
 token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
@@ -91,8 +101,8 @@ token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
 
 // Arguments as for verify_token; no chooser and no scratch. q_rows is used only if the policy reads the draft.
 template <class Policy, class QRows, class PRows>
-verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
-                       const shared_noise& noise, std::span<emission> out) {
+SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows, PRows&& p_rows,
+                                        const Policy& policy, const shared_noise& noise, std::span<emission> out) {
   const draft& drafted = coupled.drafted;
   verdict result;
   if (!detail::usable(drafted, policy, out, {})) return result.why = status::invalid_parameter, result;

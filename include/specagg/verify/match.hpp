@@ -10,8 +10,9 @@ SPECAGG_BEGIN
 // Arguments as for verify_token. q_rows is used only if the policy reads the draft, or overlaps are wanted (whose
 // `acceptance` is sum q pi here, and `ratio` is pi(y)).
 template <class Policy, class QRows, class PRows, Chooser C>
-verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser,
-                     std::span<emission> out, std::span<double> scratch, std::span<overlap> overlaps = {}) {
+SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
+                                      C& chooser, std::span<emission> out, std::span<double> scratch,
+                                      std::span<overlap> overlaps = {}) {
   verdict result;
   if (!detail::usable(drafted, policy, out, overlaps)) return result.why = status::invalid_parameter, result;
   const std::size_t g = drafted.size();

@@ -20,8 +20,9 @@ SPECAGG_BEGIN
 // token outside the vocabulary, or of probability 0 under q, has not been sampled from q: it is reported; if pi gives
 // it mass it is accepted as it is, otherwise the position is drawn from pi.
 template <class Policy, class QRows, class PRows, Chooser C>
-verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy, C& chooser,
-                     std::span<emission> out, std::span<double> scratch, std::span<overlap> overlaps = {}) {
+SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
+                                      C& chooser, std::span<emission> out, std::span<double> scratch,
+                                      std::span<overlap> overlaps = {}) {
   verdict result;
   if (!detail::usable(drafted, policy, out, overlaps)) return result.why = status::invalid_parameter, result;
   const std::size_t g = drafted.size();

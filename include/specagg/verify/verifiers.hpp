@@ -18,19 +18,19 @@ struct token_verifier {
     return draw(q, m, chooser, scratch);
   }
   template <class... A>
-  verdict verify(const draft& drafted, A&&... a) const {
+  SPECAGG_FUNCTION verdict verify(const draft& drafted, A&&... a) const {
     return verify_token(drafted, a...);
   }
 };
 struct block_verifier : token_verifier {
   template <class... A>
-  verdict verify(const draft& drafted, A&&... a) const {
+  SPECAGG_FUNCTION verdict verify(const draft& drafted, A&&... a) const {
     return verify_block(drafted, a...);
   }
 };
 struct match_verifier : token_verifier {
   template <class... A>
-  verdict verify(const draft& drafted, A&&... a) const {
+  SPECAGG_FUNCTION verdict verify(const draft& drafted, A&&... a) const {
     return verify_match(drafted, a...);
   }
 };
@@ -41,8 +41,8 @@ struct coupled_verifier {  // for overlaps it says what happened: 1 for accepted
     return race(q, noise, m.position);
   }
   template <class Q, class P, class Policy, class C>
-  verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy, C&, std::span<emission> out,
-                 std::span<double>, std::span<overlap> overlaps) const {
+  SPECAGG_FUNCTION verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy, C&,
+                                  std::span<emission> out, std::span<double>, std::span<overlap> overlaps) const {
     const verdict v = verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
     for (std::size_t j = 0; j < overlaps.size(); ++j) overlaps[j] = j < v.accepted ? overlap{1, 1} : overlap{};
     return v;

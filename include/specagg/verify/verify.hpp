@@ -18,13 +18,13 @@ struct draft {
   token_id end_of_text = no_token;
   bool bonus = true;  // draw a token more when all were accepted and the text has not ended
 
-  std::size_t size() const {
+  SPECAGG_FUNCTION std::size_t size() const {
     std::size_t g = 0;
     while (g < tokens.size() && tokens[g] != no_token)
       if (tokens[g++] == end_of_text) break;
     return g;
   }
-  bool ends_text(std::size_t g) const { return g > 0 && tokens[g - 1] == end_of_text; }
+  SPECAGG_FUNCTION bool ends_text(std::size_t g) const { return g > 0 && tokens[g - 1] == end_of_text; }
 };
 
 enum class origin : std::uint8_t { accepted, residual, bonus };
@@ -68,13 +68,13 @@ namespace detail {
 
 // rows(j) if it can be called, else rows[j]: the row of position j, made only when it is needed.
 template <class Rows>
-decltype(auto) row_number(Rows& rows, std::size_t j) {
+SPECAGG_FUNCTION decltype(auto) row_number(Rows& rows, std::size_t j) {
   if constexpr (requires { rows(j); }) return as_row(rows(j));
   else return as_row(rows[j]);
 }
 
 template <class V>
-SPECAGG_INLINE double number(V x) {
+SPECAGG_FUNCTION SPECAGG_INLINE double number(V x) {
   return double(settled(x).v);
 }
 
@@ -84,15 +84,16 @@ namespace detail {
 
 // What stands before every verification: parameters in range, room for every result.
 template <class Policy>
-bool usable(const draft& drafted, const Policy& policy, std::span<const emission> out, std::span<overlap> overlaps) {
+SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy, std::span<const emission> out,
+                             std::span<overlap> overlaps) {
   const std::size_t g = drafted.size();
-  std::ranges::fill(overlaps, overlap{});
+  for (overlap& o : overlaps) o = {};
   return valid(policy) && out.size() >= g + drafted.bonus && (overlaps.empty() || overlaps.size() >= g);
 }
 
 // f(rows, pi) for the pair of rows number j, normalised, and the law bound to them; or what is wrong with them.
 template <class Policy, class QRows, class PRows, class F>
-status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
+SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
   constexpr bool confidence = reads_confidence<Policy>;
   auto q = row_number(q_rows, j);
   auto p = row_number(p_rows, j);
@@ -107,7 +108,7 @@ status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t 
 
 // The same for a position whose draft row is not needed unless the policy reads it.
 template <class Policy, class QRows, class PRows, class F>
-status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
+SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
   if constexpr (reads_draft<Policy>) {
     return with_law(policy, q_rows, p_rows, j, f);
   } else {
@@ -124,7 +125,7 @@ struct judgement {
   double w = 0, t = 0;
 };
 template <class Rows, class Pi>
-judgement judge(const Rows& rows, const Pi& pi, token_id y) {
+SPECAGG_FUNCTION judgement judge(const Rows& rows, const Pi& pi, token_id y) {
   judgement d{{.token = y, .why = status::token_out_of_range}, 0, 0};
   if (y < 0 || std::size_t(y) >= rows.size()) return d;
   const auto seen = at(rows, std::size_t(y));
@@ -134,16 +135,16 @@ judgement judge(const Rows& rows, const Pi& pi, token_id y) {
   return d;
 }
 template <class Rows, class Pi>
-overlap measure(const Rows& rows, const Pi& pi, const judgement& d) {
+SPECAGG_FUNCTION overlap measure(const Rows& rows, const Pi& pi, const judgement& d) {
   return {rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); }),
           d.t > 0 ? (d.w < d.t ? d.w / d.t : 1) : double(d.w > 0)};
 }
 
 // The token drawn from `weight` for one position and its log-probabilities, or why there is none.
 template <class Rows, class Pi, class Weight, Chooser C>
-status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m, C& chooser, std::span<double> scratch,
-                  emission& out) {
-  if (scratch.size() < block_count(rows.size())) return status::invalid_parameter;
+SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m, C& chooser,
+                                   std::span<double> scratch, emission& out) {
+  if (!can_weigh(rows, scratch)) return status::invalid_parameter;
   const auto w = weigh(rows, weight, scratch);
   if (!(w.total < std::numeric_limits<double>::infinity())) return status::undefined_target;  // NaN too
   const token_id z = w.total > 0 ? chooser.draw(m, w) : no_token;
@@ -155,8 +156,8 @@ status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m
 // The token that replaces a rejected one: from norm((claim pi - q)+); from pi itself if the draft was not drawn from q,
 // or if that weight is nowhere positive.
 template <class Rows, class Pi, Chooser C>
-status draw_residual(const Rows& rows, const Pi& pi, double claim, moment m, C& chooser, std::span<double> scratch,
-                     emission& out) {
+SPECAGG_FUNCTION status draw_residual(const Rows& rows, const Pi& pi, double claim, moment m, C& chooser,
+                                      std::span<double> scratch, emission& out) {
   out.from = origin::residual;
   if (out.why == status::ok) {
     const auto left = [&](auto at) { return positive(fma(claim, pi(at), -at.q)); };
@@ -166,8 +167,9 @@ status draw_residual(const Rows& rows, const Pi& pi, double claim, moment m, C& 
 }
 // The token after a draft of g accepted ones; nothing if none is wanted.
 template <class Policy, class QRows, class PRows, Chooser C>
-status draw_bonus(const draft& drafted, std::size_t g, const Policy& policy, QRows& q_rows, PRows& p_rows, C& chooser,
-                  std::span<double> scratch, std::span<emission> out, verdict& result) {
+SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, const Policy& policy, QRows& q_rows,
+                                   PRows& p_rows, C& chooser, std::span<double> scratch, std::span<emission> out,
+                                   verdict& result) {
   if (!drafted.bonus || drafted.ends_text(g)) return status::ok;
   emission e{.from = origin::bonus};
   const status s = with_target_law(policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
@@ -181,7 +183,7 @@ status draw_bonus(const draft& drafted, std::size_t g, const Policy& policy, QRo
 }  // namespace detail
 
 // Doubles of scratch that a verifier needs for rows of V tokens and drafts of gamma.
-constexpr std::size_t verify_scratch(std::size_t vocabulary, std::size_t gamma = 0) {
+SPECAGG_FUNCTION constexpr std::size_t verify_scratch(std::size_t vocabulary, std::size_t gamma = 0) {
   return block_count(vocabulary) + gamma + 1;
 }
 

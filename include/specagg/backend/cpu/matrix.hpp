@@ -18,14 +18,11 @@
 
 #include <specagg/backend/cpu/gguf.hpp>
 #include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/config.hpp>
 
 SPECAGG_BEGIN
 namespace cpu {
-
-using lanes = vec<float, 16>;
-
-constexpr std::size_t padded(std::size_t cols) { return (cols + 15) / 16 * 16; }
 
 // n rows of activations, one token each. Rows start 64-byte aligned, `outerStride()` floats apart; the kernels read
 // them up to padded(cols), where owners keep zeros.
@@ -51,33 +48,6 @@ class activation_buffer {
 };
 
 namespace detail {
-
-// Columns c..c+15 of a row as floats, exactly (a Q8_0 weight has at most 19 significant bits).
-template <tensor_type Type>
-SPECAGG_INLINE lanes load_weights(const std::byte* row, std::size_t c) {
-  if constexpr (Type == tensor_type::f32) {
-    return lanes::load(reinterpret_cast<const float*>(row) + c);
-  } else if constexpr (Type == tensor_type::f16) {
-    return lanes::load(reinterpret_cast<const f16*>(row) + c);
-  } else if constexpr (Type == tensor_type::bf16) {
-    return lanes::load(reinterpret_cast<const bf16*>(row) + c);
-  } else {
-    const auto* block = row + c / q8_0_block * q8_0_bytes;
-    std::uint16_t scale;
-    std::memcpy(&scale, block, sizeof scale);
-    return lanes(specagg::detail::float_of_f16(scale)) *
-           lanes::load_i8(reinterpret_cast<const std::int8_t*>(block + 2 + c % q8_0_block));
-  }
-}
-
-// The last columns of a row whose length is no multiple of 16; the other lanes are 0. (Q8_0 rows have no such tail.)
-template <tensor_type Type>
-SPECAGG_INLINE lanes load_weights_tail(const std::byte* row, std::size_t c, std::size_t cols) {
-  constexpr std::size_t size = Type == tensor_type::f32 ? 4 : 2;
-  alignas(64) std::byte tail[16 * size] = {};
-  std::memcpy(tail, row + c * size, (cols - c) * size);
-  return load_weights<Type>(tail, 0);
-}
 
 // The four sums over lanes, each as reduce_add: lane i + lane i + 8, then + 4, + 2, + 1; the last steps side by side.
 typedef float f32x4 __attribute__((vector_size(16)));
@@ -222,27 +192,6 @@ inline void multiply(const tensor& w, std::size_t begin, std::size_t end, const 
     case tensor_type::f16: return detail::multiply_rows<tensor_type::f16>(w, begin, end, x, y, y_stride);
     case tensor_type::bf16: return detail::multiply_rows<tensor_type::bf16>(w, begin, end, x, y, y_stride);
     case tensor_type::q8_0: return detail::multiply_rows<tensor_type::q8_0>(w, begin, end, x, y, y_stride);
-  }
-}
-
-// One row as floats.
-inline void read_row(const tensor& w, std::size_t r, float* y) {
-  const auto copy = [&]<tensor_type Type>() {
-    const auto* row = w.data + r * row_bytes(Type, w.cols);
-    std::size_t c = 0;
-    for (; c + 16 <= w.cols; c += 16) detail::load_weights<Type>(row, c).store(y + c);
-    if constexpr (Type != tensor_type::q8_0) {
-      if (c == w.cols) return;
-      float tail[16];
-      detail::load_weights_tail<Type>(row, c, w.cols).store(tail);
-      std::copy_n(tail, w.cols - c, y + c);
-    }
-  };
-  switch (w.type) {
-    case tensor_type::f32: return copy.template operator()<tensor_type::f32>();
-    case tensor_type::f16: return copy.template operator()<tensor_type::f16>();
-    case tensor_type::bf16: return copy.template operator()<tensor_type::bf16>();
-    case tensor_type::q8_0: return copy.template operator()<tensor_type::q8_0>();
   }
 }
 

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Rivals of verification on the device: the Hugging Face steps in torch, and rejection sampling in Triton.
+
+usage: rivals.py OUT.json         on a CUDA device: checked, then timed at the shapes of verify.cu
+       rivals.py --cpu [ROWS]     without one: checked only. TRITON_INTERPRET=1 checks Triton's kernels as well.
+                                  ROWS, written by bench-verify --export ROWS: torch against the library's law too
+
+The Triton kernels are our own statement of what vLLM does in its sampler: log-sum-exp block by block, rejection request
+by request, the recovered token as the winner of an exponential race over blocks of the vocabulary. Ours is a strong one:
+nothing V-sized is written, and only the row of the rejection is raced.
+
+Both are checked by the law of what they emit: the first token of lossless verification has the target's law, whatever
+the draft's. Timed as verify.cu times: copies of the input used in turn, at least 4 times the L2 cache, a row of calls
+between two events, replayed from a graph where it can be captured; medians. Of Triton's block sizes the fastest counts.
+"""
+import json, os, pathlib, statistics, struct, sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+try:
+    import torch
+except ImportError:
+    sys.exit("rivals.py: there is no torch: not measured")
+import hf_steps
+
+cpu = sys.argv[1:2] == ["--cpu"]
+if len(sys.argv) < 2 or sys.argv[1].startswith("-") and not cpu:
+    sys.exit(__doc__)
+if not cpu and not torch.cuda.is_available():
+    sys.exit("rivals.py: torch sees no CUDA device: not measured")
+device = "cpu" if cpu else "cuda"
+if not hasattr(torch.Tensor, "untyped_storage"):  # torch 1, which Triton's interpreter does not know
+    torch.Tensor.untyped_storage = lambda tensor: tensor.storage().untyped()
+try:
+    import triton
+    import triton.language as tl
+    no_triton = "needs TRITON_INTERPRET=1" if cpu and not os.environ.get("TRITON_INTERPRET") else ""
+except ImportError as e:
+    no_triton = str(e)
+
+# ---- Triton ----------------------------------------------------------------------------------------------------------
+
+if not no_triton:
+    @triton.jit
+    def block_sums(q, p, largest, sums, vocabulary, gamma: tl.constexpr, BLOCK: tl.constexpr):
+        """The largest logit and the sum of exponentials of block (axis 1) of a row (axis 0: draft's, then target's)."""
+        rows: tl.constexpr = 2 * gamma + 1
+        i, block = tl.program_id(0), tl.program_id(1)
+        request, row = (i // rows).to(tl.int64), i % rows
+        v = block * BLOCK + tl.arange(0, BLOCK)
+        if row < gamma:
+            x = tl.load(q + (request * gamma + row) * vocabulary + v, mask=v < vocabulary, other=float("-inf"))
+        else:
+            x = tl.load(p + (request * (gamma + 1) + row - gamma) * vocabulary + v, mask=v < vocabulary,
+                        other=float("-inf"))
+        x = x.to(tl.float32)
+        top = tl.max(x, 0)
+        tl.store(largest + i * tl.num_programs(1) + block, top)
+        tl.store(sums + i * tl.num_programs(1) + block, tl.sum(tl.exp(x - top), 0))
+
+    @triton.jit
+    def reject(q, p, drafted, largest, sums, log_sums, accepted, vocabulary, blocks, seed, gamma: tl.constexpr,
+               BLOCKS: tl.constexpr):
+        """Of each request: log-sum-exp of its rows, then the first rejected position."""
+        rows: tl.constexpr = 2 * gamma + 1
+        r = tl.program_id(0)
+        b = tl.arange(0, BLOCKS)
+        for row in range(rows):
+            top = tl.load(largest + (r * rows + row) * blocks + b, mask=b < blocks, other=float("-inf"))
+            part = tl.load(sums + (r * rows + row) * blocks + b, mask=b < blocks, other=0.0)
+            most = tl.max(top, 0)
+            tl.store(log_sums + r * rows + row, most + tl.log(tl.sum(part * tl.exp(top - most), 0)))
+        tl.debug_barrier()  # what a thread wrote, others read
+        n = 0
+        going = 1
+        for j in range(gamma):
+            if going == 1:
+                token = tl.load(drafted + r * gamma + j)
+                draft = tl.load(q + (r.to(tl.int64) * gamma + j) * vocabulary + token).to(tl.float32)
+                target = tl.load(p + (r.to(tl.int64) * (gamma + 1) + j) * vocabulary + token).to(tl.float32)
+                ratio = tl.exp(target - tl.load(log_sums + r * rows + gamma + j) - draft + tl.load(log_sums + r * rows + j))
+                if tl.rand(seed, r * 64 + j) <= ratio:
+                    n += 1
+                else:
+                    going = 0
+        tl.store(accepted + r, n)
+
+    @triton.jit
+    def race(q, p, log_sums, accepted, scores, winners, vocabulary, seed, gamma: tl.constexpr, BLOCK: tl.constexpr):
+        """The winner of block (axis 1) for request (axis 0): argmax of max(p - q, 0) / Exp(1), or of p / Exp(1)."""
+        rows: tl.constexpr = 2 * gamma + 1
+        r, block = tl.program_id(0), tl.program_id(1)
+        n = tl.load(accepted + r)
+        v = block * BLOCK + tl.arange(0, BLOCK)
+        inside = v < vocabulary
+        x = tl.load(p + (r.to(tl.int64) * (gamma + 1) + n) * vocabulary + v, mask=inside, other=float("-inf"))
+        w = tl.exp(x.to(tl.float32) - tl.load(log_sums + r * rows + gamma + n))
+        if n < gamma:
+            y = tl.load(q + (r.to(tl.int64) * gamma + n) * vocabulary + v, mask=inside, other=float("-inf"))
+            w = tl.maximum(w - tl.exp(y.to(tl.float32) - tl.load(log_sums + r * rows + n)), 0.0)
+        score = w / -tl.log(tl.maximum(tl.rand(seed + 1, r * vocabulary + v), 1e-10))
+        tl.store(scores + r * tl.num_programs(1) + block, tl.max(score, 0))
+        tl.store(winners + r * tl.num_programs(1) + block, block * BLOCK + tl.argmax(score, 0))
+
+    @triton.jit
+    def choose(scores, winners, out, blocks, BLOCKS: tl.constexpr):
+        r = tl.program_id(0)
+        b = tl.arange(0, BLOCKS)
+        best = tl.argmax(tl.load(scores + r * blocks + b, mask=b < blocks, other=-1.0), 0)
+        tl.store(out + r, tl.load(winners + r * blocks + best))
+
+
+class Triton:
+    """Verification of batches of one shape."""
+
+    def __init__(self, requests, gamma, vocabulary, block, warps):
+        self.block, self.warps, self.blocks, self.rows = block, warps, triton.cdiv(vocabulary, block), 2 * gamma + 1
+        new = lambda *shape, kind=torch.float32: torch.empty(shape, dtype=kind, device=device)
+        self.largest, self.sums = (new(requests, self.rows, self.blocks) for _ in range(2))
+        self.log_sums, self.accepted = new(requests, self.rows), new(requests, kind=torch.int32)
+        self.scores, self.winners = new(requests, self.blocks), new(requests, self.blocks, kind=torch.int32)
+        self.out = new(requests, kind=torch.int32)
+
+    def __call__(self, q_logits, p_logits, drafted, seed=0):
+        requests, gamma = drafted.shape
+        vocabulary, padded = q_logits.shape[-1], triton.next_power_of_2(self.blocks)
+        how = dict(gamma=gamma, num_warps=self.warps)
+        block_sums[requests * self.rows, self.blocks](q_logits, p_logits, self.largest, self.sums, vocabulary,
+                                                      BLOCK=self.block, **how)
+        reject[requests,](q_logits, p_logits, drafted, self.largest, self.sums, self.log_sums, self.accepted, vocabulary,
+                          self.blocks, seed, gamma=gamma, BLOCKS=padded, num_warps=1)
+        race[requests, self.blocks](q_logits, p_logits, self.log_sums, self.accepted, self.scores, self.winners,
+                                    vocabulary, seed, BLOCK=self.block, **how)
+        choose[requests,](self.scores, self.winners, self.out, self.blocks, BLOCKS=padded, num_warps=1)
+        return self.accepted, self.out
+
+
+# ---- inputs and checks -----------------------------------------------------------------------------------------------
+
+
+def rows_like_ours(requests, gamma, vocabulary, kind=torch.float32, acceptance=0.8):
+    """As benchmarks/rows.hpp: logits of standard deviation 2.5, q = a p + (1 - a) p backwards, drafts drawn from q."""
+    p = 2.5 * torch.randn(requests, gamma + 1, vocabulary, device=device)
+    q = p[:, :gamma]
+    q = torch.logaddexp(q + torch.tensor(acceptance).log().item(), q.flip(-1) + torch.tensor(1 - acceptance).log().item())
+    p, q = p.to(kind), q.to(kind)
+    law = torch.softmax(q, -1, dtype=torch.float32).reshape(-1, vocabulary)
+    return q, p, torch.multinomial(law, 1).reshape(requests, gamma)
+
+
+def check_law(name, verify, block=None):
+    """The first emitted token of many equal requests against the target's law (chi squared), and how many are accepted."""
+    requests, gamma, vocabulary = (1000 if cpu and block else 20000), 2, 50
+    q, p, _ = rows_like_ours(1, gamma, vocabulary)
+    law_q, law_p = (torch.softmax(x.double(), -1)[0] for x in (q, p))
+    drafted = torch.stack([torch.multinomial(law_q[j], requests, True) for j in range(gamma)], 1)
+    n, token = verify(q.expand(requests, -1, -1).contiguous(), p.expand(requests, -1, -1).contiguous(), drafted)
+    n = n.long()
+    first = torch.where(n > 0, drafted[:, 0], token.long())
+    expected = law_p[0] * requests
+    seen = torch.bincount(first, minlength=vocabulary).double()
+    common = expected >= 5
+    chi = float(((seen - expected) ** 2 / expected)[common].sum())
+    freedom = int(common.sum())
+    overlap = [float(torch.minimum(law_p[j], law_q[j]).sum()) for j in range(gamma)]
+    mean, want = float(n.double().mean()), overlap[0] * (1 + overlap[1])
+    ok = chi < freedom + 5 * (2 * freedom) ** 0.5 and abs(mean - want) < 5 * (gamma / requests) ** 0.5
+    print(f"{name}: first token chi squared {chi:.1f} of {freedom}, accepted {mean:.3f} of expected {want:.3f}: "
+          f"{'as it should be' if ok else 'WRONG'}", flush=True)
+    return ok
+
+
+def check_rows(path):
+    """Acceptance and residual law of torch's softmax against the library's, of the rows that bench-verify wrote."""
+    import numpy
+    with open(path, "rb") as file:
+        gamma, vocabulary, drafts = struct.unpack("QQQ", file.read(24))
+        read = lambda kind, *shape: torch.from_numpy(
+            numpy.fromfile(file, kind, int(numpy.prod(shape))).reshape(shape)).to(device)
+        q, p = read(numpy.float32, 1, gamma, vocabulary), read(numpy.float32, 1, gamma + 1, vocabulary)
+        tokens = read(numpy.int32, drafts, 1, gamma).long()
+        acceptance = read(numpy.float64, gamma)
+    means = []
+    for verify in (lambda *x: hf_steps.batched(*x),) + ((Triton(1, gamma, vocabulary, 8192, 8),) if not no_triton else ()):
+        times = 20 if cpu else 400
+        n = [int(verify(q, p, tokens[i % drafts], *([i] if isinstance(verify, Triton) else []))[0]) for i in range(times)]
+        means.append(sum(n) / len(n))
+    want = float(sum(torch.cumprod(acceptance, 0)))
+    print(f"{path}: accepted {' and '.join(f'{m:.2f}' for m in means)} on average, expected {want:.2f}", flush=True)
+    return all(abs(m - want) < 5 * gamma / 2 / times ** 0.5 for m in means)
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+def in_a_row(calls, repetitions=30):
+    """Median microseconds of a call: eagerly, and replayed from a graph (None: it cannot be captured)."""
+    def sample(work):
+        times = []
+        for i in range(repetitions + 5):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            work()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end) * 1e3 / len(calls))
+        return statistics.median(times[5:])
+
+    def every():
+        for call in calls:
+            call()
+
+    every()
+    torch.cuda.synchronize()
+    eager, graphed = sample(every), None
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            every()
+        graphed = sample(graph.replay)
+    except Exception as e:
+        print(f"  no graph: {e}".splitlines()[0], flush=True)
+        torch.cuda.synchronize()
+    return eager, graphed
+
+
+def measure(path):
+    torch.manual_seed(1)
+    properties = torch.cuda.get_device_properties(0)
+    l2 = getattr(properties, "L2_cache_size", 60 << 20)
+    report = {"torch": torch.__version__, "triton": no_triton or triton.__version__, "device": properties.name,
+              "results": []}
+    tried, vocabulary = [(4096, 8), (8192, 8), (16384, 16)], 128256
+
+    def add(name, shape, kind, times, n, **more):
+        eager, graphed = times
+        report["results"].append({"rival": name, "requests": shape[0], "gamma": shape[1], "vocabulary": vocabulary,
+                                  "type": kind, "us": graphed or eager, "eager_us": eager, "graph_us": graphed,
+                                  "accepted": float(n.double().mean()), **more})
+        print(f"{name:8} {kind:5} {shape[0]:4} {shape[1]:3} {eager:10.1f} {graphed or float('nan'):10.1f} "
+              f"{report['results'][-1]['accepted']:9.2f} {more}", flush=True)
+        pathlib.Path(path).write_text(json.dumps(report, indent=1))
+
+    print("rival    type     B   g   eager us   graph us  accepted", flush=True)
+    kinds = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+    shapes = [(64, 4), (1, 4), (8, 4), (256, 4), (64, 8), (64, 16)]  # the one of the bars first
+    for shape in shapes:
+        for kind in kinds if shape in shapes[:2] else ["f32"]:
+            size = (2 * shape[1] + 1) * shape[0] * vocabulary * kinds[kind].itemsize
+            copies = [rows_like_ours(*shape, vocabulary, kinds[kind]) for _ in range(min(max(4 * l2 // size + 1, 2), 64))]
+            if correct["torch"]:
+                add("torch", shape, kind, in_a_row([lambda c=c: hf_steps.batched(*c) for c in copies]),
+                    hf_steps.batched(*copies[0])[0])
+            if correct["triton"]:
+                best = None
+                for block, warps in tried:
+                    step = Triton(*shape, vocabulary, block, warps)
+                    times = in_a_row([lambda c=c: step(*c) for c in copies], 15)
+                    if best is None or (times[1] or times[0]) < (best[0][1] or best[0][0]):
+                        best = times, step(*copies[0])[0].clone(), block, warps
+                add("triton", shape, kind, best[0], best[1], block=best[2], warps=best[3])
+                if shape == shapes[0]:  # the two best sizes for the rest
+                    tried.sort(key=lambda t: t != best[2:])
+                    tried = tried[:2] if kind == "f16" else tried
+            del copies
+            torch.cuda.empty_cache()
+
+
+torch.manual_seed(3)
+correct = {"torch": check_law("torch", hf_steps.batched), "triton": False}
+if no_triton:
+    print(f"Triton is left out: {no_triton}")
+else:
+    try:
+        correct["triton"] = check_law("triton", lambda q, p, d: Triton(*d.shape, q.shape[-1], 32, 1)(q, p, d, 5), 32)
+    except Exception as e:  # a version of Triton that wants something else: torch is measured all the same
+        no_triton = f"{type(e).__name__}: {e}".splitlines()[0]
+        print(f"Triton is left out: {no_triton}")
+fine = correct["torch"] and (correct["triton"] or bool(no_triton))
+if cpu and len(sys.argv) > 2:
+    fine &= check_rows(sys.argv[2])
+if not cpu:
+    measure(sys.argv[1])
+sys.exit(not fine)

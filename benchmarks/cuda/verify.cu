@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench-cuda: verification on the device, and the floors beside it, in the same run.
+//
+// usage: bench-cuda [--json FILE] [--small]
+//        --small   a cluster of two and few repetitions, for tests/cuda/emulator and compute-sanitizer
+#include <cstring>
+
+#include "measure.hpp"
+
+namespace bench {
+namespace {
+
+// Reads 16 bytes a load, eight in flight a thread.
+__global__ void read_all(const uint4* x, std::size_t n, unsigned* out) {
+  constexpr std::size_t unroll = 8;
+  const std::size_t step = std::size_t(gridDim.x) * blockDim.x;
+  std::size_t i = std::size_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  unsigned sum = 0;
+  for (; i + (unroll - 1) * step < n; i += unroll * step) {
+    uint4 y[unroll];
+#pragma unroll
+    for (std::size_t k = 0; k < unroll; ++k) y[k] = x[i + k * step];
+#pragma unroll
+    for (std::size_t k = 0; k < unroll; ++k) sum += (y[k].x ^ y[k].y) + (y[k].z ^ y[k].w);
+  }
+  for (; i < n; i += step) sum += x[i].x ^ x[i].y ^ x[i].z ^ x[i].w;
+  if (sum == 0x5eed1e55) *out = sum;  // hardly ever; the compiler cannot know
+}
+
+}  // namespace
+
+timing time_of_read(const void* data, std::size_t distance, std::size_t copies, std::size_t bytes) {
+  const device_array<unsigned> out(1);
+  stopwatch watch;
+  const std::size_t n = bytes / 16, whole = (n + 8 * 256 - 1) / (8 * 256), p = device().processors;
+  timing best{infinity, 0, 0};
+  for (const std::size_t blocks : {2 * p, 4 * p, 8 * p, whole}) {  // of 256 threads; the fastest counts
+    const timing t = watch.in_a_row(copies, true, 20, [&](std::size_t c, cudaStream_t stream) {
+      const auto* from = static_cast<const unsigned char*>(data) + c * distance;
+      launch(read_all, std::max<std::size_t>(std::min(blocks, whole), 1), stream,
+             reinterpret_cast<const uint4*>(from), n, out.data());
+    });
+    if (t.median < best.median) best = t;
+  }
+  return best;
+}
+
+namespace {
+
+timing time_of_copy(const void* data, std::size_t distance, std::size_t copies, std::size_t bytes) {
+  const device_array<unsigned char> to(copies * bytes);
+  stopwatch watch;
+  return watch.in_a_row(copies, true, 20, [&](std::size_t c, cudaStream_t stream) {
+    CHECK_CUDA(cudaMemcpyAsync(to.data() + c * bytes, static_cast<const unsigned char*>(data) + c * distance, bytes,
+                               cudaMemcpyDeviceToDevice, stream));
+  });
+}
+
+// Lossless token verification with all that is told about it.
+template <class S>
+void measure(const shape& s) {
+  const token_verifier verifier;
+  const inputs<S, token_verifier> in(s, verifier);
+  const std::size_t bytes = bytes_of_rows<S>(s, lossless{}, verifier), copies = in.copies();
+  const std::size_t distance = 2 * s.requests * (s.gamma + 1) * s.vocabulary * sizeof(S);
+  const auto verify = verification(in, lossless{}, verifier);
+  const timing read = time_of_read(in.data(0), distance, copies, bytes);
+  const timing copied = time_of_copy(in.data(0), distance, copies, bytes);
+  stopwatch watch;
+  const timing row = watch.in_a_row(copies, true, 50, verify), plain = watch.in_a_row(copies, false, 50, verify);
+  const timing alone = watch.alone(copies, true, 200, verify), alone_plain = watch.alone(copies, false, 200, verify);
+  const double accepted = in.accepted();
+  // The two launches of verify(), each on its own.
+  using policies = gpu::detail::same_for_all<lossless>;
+  const std::size_t draft_rows = s.gamma + 1;
+  const timing first = watch.in_a_row(copies, true, 50, [&](std::size_t c, cudaStream_t stream) {
+    CHECK_CUDA(gpu::detail::launch(gpu::detail::normalise_rows<S>, s.requests * (draft_rows + s.gamma + 1),
+                                    s.vocabulary, stream, in.batch(c), draft_rows, false, false,
+                                    static_cast<gpu::row_facts*>(in.storage(c))));
+  });
+  const timing second = watch.in_a_row(copies, true, 50, [&](std::size_t c, cudaStream_t stream) {
+    CHECK_CUDA(gpu::detail::launch(gpu::detail::verify_requests<S, policies, token_verifier>, s.requests,
+                                   s.vocabulary, stream, in.batch(c), policies{}, verifier, draft_rows,
+                                   static_cast<const gpu::row_facts*>(in.storage(c)), in.out(c)));
+  });
+  const double speed = gigabytes_per_second(bytes, row.median), share = read.median / row.median;
+  std::printf("%-4s %4zu %3zu %8.2f %8.2f %8.2f %8.2f %9.2f %8.2f %8.2f %8.2f %7.0f %6.1f %% %6.2f %4zu\n",
+              type_name<S>(), s.requests, s.gamma, row.median, plain.median, alone.median, alone_plain.median,
+              first.median, second.median, read.median, copied.median, speed, 100 * share, accepted, copies);
+  std::string fields = field("type", type_name<S>());
+  for (const auto& [name, number] : {std::pair("requests", double(s.requests)), std::pair("gamma", double(s.gamma)),
+                                     std::pair("vocabulary", double(s.vocabulary)), std::pair("bytes", double(bytes)),
+                                     std::pair("copies", double(copies)), std::pair("share", share),
+                                     std::pair("accepted", accepted)})
+    fields += ", " + field(name, number);
+  for (const auto& [name, time] :
+       {std::pair("us", row), std::pair("plain_us", plain), std::pair("alone_us", alone),
+        std::pair("alone_plain_us", alone_plain), std::pair("normalise_us", first), std::pair("verify_us", second),
+        std::pair("read_us", read), std::pair("copy_us", copied)})
+    fields += ", " + field(name, time);
+  output().add("lossless", fields);
+}
+
+int run() {
+  const auto& p = device().properties;
+  const std::size_t v = small ? 17000 : 128256;
+  std::printf("%s, %zu processors, L2 %zu MB; lossless token verification, V = %zu, microseconds, medians\n", p.name,
+              device().processors, device().l2 >> 20, v);
+  std::printf("row: in a row, replayed from a graph; plain: in a row, launched; alone: one replay on an idle device,\n"
+              "one launch; 1st, 2nd: the two kernels; read, copy: as many bytes read, copied; GB/s: bytes / row;\n"
+              "share: of the speed of the read; acc: accepted tokens; n: copies of the input, used in turn\n\n");
+  std::printf("type    B   g      row    plain    alone  (plain)       1st      2nd     read     copy    GB/s   share"
+              "      acc    n\n");
+  const std::vector<shape> shapes = small ? std::vector<shape>{{1, 2, v}, {3, 2, v}}
+                                          : std::vector<shape>{{1, 4, v},   {8, 4, v},  {64, 4, v},
+                                                               {256, 4, v}, {64, 8, v}, {64, 16, v}};
+  for (const shape& s : shapes) measure<float>(s), measure<bf16>(s), measure<f16>(s);
+  if (!suites().empty()) {
+    const shape s{small ? 2u : 64u, small ? 2u : 4u, v};
+    std::printf("\nevery policy, B = %zu, gamma = %zu, in a row from a graph; GB/s and share count one read of a row\n",
+                s.requests, s.gamma);
+    std::printf("verifier policy       type         us      GB/s    share  accepted\n");
+    for (const auto& suite : suites()) suite(s);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int count, char** arguments) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  for (int i = 1; i < count; ++i) {
+    if (!std::strcmp(arguments[i], "--small")) bench::small = true;
+    else if (!std::strcmp(arguments[i], "--json") && i + 1 < count) bench::output().open(arguments[++i]);
+    else return std::fprintf(stderr, "usage: bench-cuda [--json FILE] [--small]\n"), 2;
+  }
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0)
+    return std::fprintf(stderr, "bench-cuda: there is no CUDA device\n"), 1;
+  return bench::run();
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model of the Llama architecture as its file has it, checked; and what every backend that runs one needs to know.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <specagg/backend/cpu/gguf.hpp>
+#include <specagg/backend/cpu/tensor_row.hpp>
+#include <specagg/config.hpp>
+#include <specagg/error.hpp>
+#include <specagg/kernel/math.hpp>
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+namespace cpu {
+
+// What a file says, checked: every tensor has the shape that the metadata call for. Immutable; sessions share it.
+// The matrices stay in the file's mapping.
+struct llama_weights {
+  struct layer {
+    std::vector<float> attention_norm, ffn_norm;  // [dim], padded to 16 with zeros
+    tensor q, k, v, output, gate, up, down;  // rows x cols: [heads * head_dim, dim], [kv_heads * head_dim, dim] x 2,
+  };                                         // [dim, heads * head_dim], [ffn, dim] x 2, [dim, ffn]
+  gguf_file file;
+  std::size_t context = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
+  std::vector<double> frequencies;  // radians per position of each rotated pair; the rest of a head is not rotated
+  float epsilon = 0;
+  tensor embedding, output;  // [vocab, dim]; the same one if tied
+  std::vector<float> output_norm;
+  std::vector<layer> layers;
+
+  explicit llama_weights(gguf_file from) : file(std::move(from)) {
+    const auto architecture = file.string("general.architecture");
+    if (architecture != "llama")
+      file.fail("general.architecture", text("\"", printable(architecture), "\" is not supported (\"llama\" is)"));
+    const auto size = [&](std::string_view key, std::uint64_t most, std::optional<std::uint64_t> otherwise = {}) {
+      const auto n = file.integer(key, otherwise);
+      if (n < 1 || n > most) file.fail(key, text("is ", n, " (1 to ", most, " are possible)"));
+      return static_cast<std::size_t>(n);
+    };
+    context = size("llama.context_length", 1 << 24);
+    dim = size("llama.embedding_length", 1 << 20);
+    ffn = size("llama.feed_forward_length", 1 << 22);
+    heads = size("llama.attention.head_count", 1 << 14);
+    kv_heads = size("llama.attention.head_count_kv", 1 << 14, heads);
+    const auto blocks = size("llama.block_count", 1 << 14);
+    if (heads % kv_heads != 0)
+      file.fail("llama.attention.head_count_kv", text(kv_heads, " does not divide ", heads, " heads"));
+    if (!file.find("llama.attention.key_length") && dim % heads != 0)
+      file.fail("llama.attention.head_count", text(heads, " does not divide ", dim, " dimensions"));
+    head_dim = size("llama.attention.key_length", 1 << 14, dim / heads);
+    if (size("llama.attention.value_length", 1 << 14, head_dim) != head_dim)
+      file.fail("llama.attention.value_length", "differs from the length of keys, which is not supported");
+    const auto rotated = size("llama.rope.dimension_count", head_dim, head_dim);
+    if (rotated % 2 != 0) file.fail("llama.rope.dimension_count", text(rotated, " is odd"));
+    const auto scaling = file.string("llama.rope.scaling.type", "none");
+    if (scaling != "none")
+      file.fail("llama.rope.scaling.type", text("\"", printable(scaling), "\" is not supported (\"none\" is)"));
+    if (file.integer("llama.expert_count", 0) != 0)
+      file.fail("llama.expert_count", "mixtures of experts are not supported");
+    const auto base = file.real("llama.rope.freq_base", 10000);
+    if (!(base >= 1 && base <= 1e12)) file.fail("llama.rope.freq_base", "is not in 1 to 1e12");
+    for (std::size_t i = 0; i < rotated; i += 2)
+      frequencies.push_back(
+          specagg::exp(-(static_cast<double>(i) / static_cast<double>(rotated)) * specagg::log(base)));
+    const auto eps = file.real("llama.attention.layer_norm_rms_epsilon");
+    if (!(eps >= 1e-12 && eps <= 1)) file.fail("llama.attention.layer_norm_rms_epsilon", "is not in 1e-12 to 1");
+    epsilon = static_cast<float>(eps);
+
+    const auto* table = file.find_tensor("token_embd.weight");
+    vocab = table ? table->rows : 0;
+    if (vocab > static_cast<std::size_t>(std::numeric_limits<token_id>::max()))
+      throw error(file.name(), "tensor token_embd.weight", "has more rows than there are token ids");
+    std::vector<bool> used(file.tensors().size());
+    const auto take = [&](const std::string& name, std::size_t rows, std::size_t cols, bool vector = false) {
+      const auto* t = file.find_tensor(name);
+      if (!t) throw error(file.name(), text("tensor ", name), "is missing");
+      if (t->rank > 2 || t->rows != rows || t->cols != cols || (vector && t->rank != 1))
+        throw error(file.name(), text("tensor ", name),
+                    text("is ", t->cols, " x ", t->rows, " (the metadata call for ", cols, " x ", rows, ")"));
+      used[static_cast<std::size_t>(t - file.tensors().data())] = true;
+      return *t;
+    };
+    const auto norm = [&](const std::string& name) {
+      const auto t = take(name, 1, dim, true);
+      std::vector<float> out(padded(dim));
+      read_row(t, 0, out.data());
+      return out;
+    };
+    embedding = take("token_embd.weight", vocab, dim);
+    output = file.find_tensor("output.weight") ? take("output.weight", vocab, dim) : embedding;
+    output_norm = norm("output_norm.weight");
+    for (std::size_t i = 0; i < blocks; ++i) {
+      const auto at = text("blk.", i, ".");
+      const auto width = heads * head_dim, kv_width = kv_heads * head_dim;
+      layer l;
+      l.attention_norm = norm(at + "attn_norm.weight");
+      l.q = take(at + "attn_q.weight", width, dim);
+      l.k = take(at + "attn_k.weight", kv_width, dim);
+      l.v = take(at + "attn_v.weight", kv_width, dim);
+      l.output = take(at + "attn_output.weight", dim, width);
+      l.ffn_norm = norm(at + "ffn_norm.weight");
+      l.gate = take(at + "ffn_gate.weight", ffn, dim);
+      l.up = take(at + "ffn_up.weight", ffn, dim);
+      l.down = take(at + "ffn_down.weight", dim, ffn);
+      layers.push_back(std::move(l));
+    }
+    // A tensor that is left over (a bias, rotary factors, an expert) would change the logits.
+    const auto unknown = std::find(used.begin(), used.end(), false) - used.begin();
+    if (static_cast<std::size_t>(unknown) < used.size())
+      throw error(file.name(), text("tensor ", printable(file.tensors()[static_cast<std::size_t>(unknown)].name)),
+                  text("is not supported (a Llama model of ", blocks, " blocks without biases has none)"));
+    if (file.integer("llama.vocab_size", vocab) != vocab)
+      file.fail("llama.vocab_size", text("differs from the ", vocab, " rows of token_embd.weight"));
+    if (const auto* tokens = file.find("tokenizer.ggml.tokens"); tokens && tokens->count != vocab)
+      file.fail("tokenizer.ggml.tokens", text("holds ", tokens->count, " pieces, token_embd.weight ", vocab, " rows"));
+  }
+};
+
+namespace detail {
+
+struct sine_cosine {
+  double sine, cosine;
+};
+// For |x| < 2^25; absolute error below 4e-16. The C library's differ from one to the next.
+inline sine_cosine sin_cos(double x) {
+  constexpr double rounder = 0x1.8p52, two_over_pi = 0x1.45f306dc9c883p-1;
+  constexpr double half_pi[] = {0x1.921fb54442d18p0, 0x1.1a62633145c07p-54};  // pi/2 to 107 bits
+  const double t = specagg::fma(x, two_over_pi, rounder), n = t - rounder;    // the quarter turns, also t's low bits
+  const double r = specagg::fma(-n, half_pi[1], specagg::fma(-n, half_pi[0], x)), z = r * r;
+  // Taylor on [-pi/4, pi/4]: the terms left out are below 5e-17.
+  constexpr double s[] = {-1. / 6,        1. / 120,         -1. / 5040,          1. / 362880,
+                          -1. / 39916800, 1. / 6227020800., -1. / 1307674368000.};
+  constexpr double c[] = {-1. / 2,       1. / 24,        -1. / 720,          1. / 40320,
+                          -1. / 3628800, 1. / 479001600, -1. / 87178291200., 1. / 20922789888000.};
+  double ps = s[6], pc = c[7];
+  for (int i = 5; i >= 0; --i) ps = specagg::fma(ps, z, s[i]);
+  for (int i = 6; i >= 0; --i) pc = specagg::fma(pc, z, c[i]);
+  const double sine = specagg::fma(ps * z, r, r), cosine = specagg::fma(pc, z, 1.);
+  switch (std::bit_cast<std::uint64_t>(t) & 3) {
+    case 0: return {sine, cosine};
+    case 1: return {cosine, -sine};
+    case 2: return {-sine, -cosine};
+    default: return {-cosine, sine};
+  }
+}
+
+}  // namespace detail
+
+// The positions that a session keeps when `wanted` are asked for: at most the model's context; 0 means all of it, but
+// at most 4096. Throws specagg::error if their memory would be out of all proportion to the file, as a hostile file
+// could have it.
+inline std::size_t checked_capacity(const llama_weights& w, std::size_t wanted) {
+  const auto capacity = std::min(wanted ? wanted : std::size_t{4096}, w.context);
+  // In double, where products of hostile sizes do not wrap. 64 times the file is generous: useful models need less
+  // than once the file for keys and values.
+  const auto floats = static_cast<double>(padded(capacity)) * (2. * static_cast<double>(w.layers.size() * w.kv_heads) *
+                                                                   static_cast<double>(padded(w.head_dim)) +
+                                                               32. * static_cast<double>(w.heads));
+  if (4 * floats > std::max(64. * static_cast<double>(w.file.size()), 0x1p28))
+    throw error(w.file.name(), text("context of ", capacity, " tokens"),
+                text("takes ", static_cast<std::uint64_t>(4 * floats) >> 20, " MiB of keys and values"));
+  return capacity;
+}
+
+}  // namespace cpu
+SPECAGG_END

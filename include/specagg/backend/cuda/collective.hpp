@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// The threads that work on one row, or one request, together: a thread block, or a cluster of them (sm_90 and later).
+//
+// Policies and verifiers are the library's own text (policy/, verify/): every thread runs it, all take the same
+// branches, and what they reduce, weigh, draw or race they do together, in the order of kernel/reduce.hpp, so the bits
+// are those of the CPU, whatever the number of thread blocks. 16 threads take a block of 1024 tokens, four tokens a
+// load: thread t has lanes 4 (t mod 4) .. + 3 of accumulator t / 4.
+#pragma once
+#include <cooperative_groups.h>
+
+#include <cstdint>
+
+#include <specagg/verify/verifiers.hpp>
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define SPECAGG_CUDA_CLUSTERS 1
+#else
+#define SPECAGG_CUDA_CLUSTERS 0
+#endif
+
+SPECAGG_BEGIN
+namespace cuda {
+
+inline constexpr unsigned threads = 256;  // of a thread block
+inline constexpr unsigned most_in_cluster = 8;
+inline constexpr std::size_t most_vocabulary = std::size_t(1) << 18;
+inline constexpr std::size_t most_drafted = 16;
+
+namespace detail {
+
+using namespace specagg::detail;
+static_assert(native_lanes<float> == 1, "specagg: backend/cuda outside nvcc needs SPECAGG_SCALAR");
+
+inline constexpr std::size_t most_blocks = most_vocabulary / block_size;
+inline constexpr unsigned groups = threads / 16;  // of a thread block, one block of 1024 tokens each
+static_assert(threads == block_size / 4, "a draw looks at 1024 weights, four a thread");
+
+// What the threads of one thread block share. Each has its own copy of every result.
+struct shared_memory {
+  double results[2][3 * most_blocks];  // of reductions, block by block; two, used in turn
+  float weight[block_size];            // of the block a token is drawn from
+  double group_sum[block_size / 16];
+};
+
+// A value of the thread whose number differs in bit `d`, of the 16 threads of a group (or of all 32, for `all`).
+__device__ inline float other(float x, int d) {
+  return __shfl_xor_sync(threadIdx.x & 16 ? 0xffff0000u : 0x0000ffffu, x, d);
+}
+template <int N>
+__device__ vec<float, N> other(vec<float, N> x, int d) {
+  if constexpr (N == 1) return other(x.v, d);
+  else return {other(x.lo, d), other(x.hi, d)};
+}
+template <class A, class B>
+__device__ both<A, B> other(both<A, B> x, int d) {
+  return {other(x.first, d), other(x.second, d)};
+}
+
+// The accumulators of the 16 threads of a group as one, in the order of kernel/reduce.hpp.
+template <class Op, class V>
+__device__ auto across_group(V a) {
+  using R = reducer<Op, V>;
+  a = R::apply(a, other(a, 4)), a = R::apply(a, other(a, 8));  // accumulators: (0 + 1) + (2 + 3)
+  a = R::apply(a, other(a, 2)), a = R::apply(a, other(a, 1));  // lanes: with lane i + 8, then i + 4
+  return R::across(a);
+}
+
+}  // namespace detail
+
+// Whole: rows consist of whole groups of four tokens (backend/cuda/row.hpp), so no load needs a test, and several are
+// on their way at once.
+template <bool Whole>
+class collective {
+ public:
+  static constexpr bool whole = Whole;
+  __device__ explicit collective(detail::shared_memory& shared) : shared_(&shared) {
+#if SPECAGG_CUDA_CLUSTERS
+    const auto cluster = cooperative_groups::this_cluster();
+    rank_ = cluster.block_rank(), size_ = cluster.num_blocks();
+    synchronise();  // all have started, so their memory can be written
+#endif
+  }
+  __device__ unsigned size() const { return size_; }  // thread blocks
+  // The thread that speaks for all.
+  __device__ bool leads() const { return rank_ == 0 && threadIdx.x == 0; }
+
+  // As reduce_rows: f of every token, reduced in the library's order. All threads get the result.
+  template <class Op, class Rows, class F>
+  __device__ auto reduce(const Rows& rows, const F& f) {
+    const auto per_block = [&](std::size_t begin, std::size_t count) {
+      using V = vec<float, 4>;
+      const auto block = rows.open(begin, count);
+      const auto term = [&](std::size_t k, int n) { return f(block.template operator()<V>(k, n)); };
+      using R = specagg::detail::reducer<Op, decltype(term(0, 4))>;
+      auto a = R::identity();
+#pragma unroll 4
+      for (std::size_t k = 4 * (threadIdx.x % 16); k < count; k += 64) {
+        const int n = lanes_at(count, k);
+        a = R::apply(a, n == 4 ? term(k, 4) : R::keep(term(k, n), n));
+      }
+      return detail::across_group<Op>(a);
+    };
+    using D = decltype(per_block(0, 0));
+    using R = specagg::detail::reducer<Op, D>;
+    const D* results = exchange<D>(rows.size(), per_block);
+    D total = R::identity();
+    for (std::size_t b = 0; b < block_count(rows.size()); ++b) total = R::apply(total, results[b]);
+    return total;
+  }
+  // As kernel/sample.hpp. The block sums stay in shared memory until the reduction after the next.
+  template <class Rows, class F>
+  __device__ weights<Rows, F> weigh(const Rows& rows, F f) {
+    const double total = reduce<specagg::detail::add>(rows, f);
+    return {rows, f, {shared_->results[turn_ ^ 1], block_count(rows.size())}, total};
+  }
+  // As inverse_transform. Every thread block does the last two steps for itself.
+  template <class Rows, class F>
+  __device__ token_id draw(const weights<Rows, F>& w, double u) {
+    using V = vec<float, 4>;
+    if (!(w.total > 0 && w.total < infinity)) return no_token;
+    const double rest = (vec<double, 1>(u) * vec<double, 1>(w.total)).v;
+    const auto in_blocks = detail::find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
+    if (in_blocks.index == w.blocks.size()) return no_token;
+    const std::size_t begin = in_blocks.index * block_size, size = w.size();
+    const std::size_t count = size - begin < block_size ? size - begin : block_size;
+    const std::size_t k = 4 * threadIdx.x;  // 4 threads for 16 tokens
+    const int n = lanes_at(count, k);
+    V x(0);
+    if (n > 0)
+      x = specagg::detail::reducer<specagg::detail::add, V>::keep(
+          w.f(w.rows.open(begin, count).template operator()<V>(k, n)), n);
+    x.store(shared_->weight + k);
+    x = x + detail::other(x, 2), x = x + detail::other(x, 1);
+    if (threadIdx.x % 4 == 0) shared_->group_sum[threadIdx.x / 4] = double(reduce_add(x));
+    __syncthreads();
+    const std::size_t sixteens = (count + 15) / 16;
+    const auto in_sixteens =
+        detail::find_place(sixteens, in_blocks.rest, [&](std::size_t g) { return shared_->group_sum[g]; });
+    token_id token = no_token;
+    if (in_sixteens.index < sixteens) {
+      const float* weight = shared_->weight + 16 * in_sixteens.index;
+      const auto last = detail::find_place(16, in_sixteens.rest, [&](std::size_t i) { return double(weight[i]); });
+      token = token_id(begin + 16 * in_sixteens.index + last.index);
+    }
+    return token;  // the next draw writes there behind the barrier of its weigh()
+  }
+  // As race (verify/coupled.hpp): the order of the contenders is total, so that of looking at them is free.
+  template <class Rows, class F>
+  __device__ contender race(const Rows& rows, const F& f, const shared_noise& noise, std::uint32_t position,
+                            contender last) {
+    using V = vec<float, 4>;
+    contender best;
+    const std::size_t step = std::size_t(4 * threads) * size_;
+    for (std::size_t v = 4 * (std::size_t(rank_) * threads + threadIdx.x); v < rows.size(); v += step) {
+      const std::size_t begin = v / block_size * block_size;
+      const int n = lanes_at(rows.size(), v);
+      float w[4];
+      f(rows.open(begin, rows.size() - begin).template operator()<V>(v - begin, n)).store(w);
+      const auto words = noise.four_words(position, token_id(v));
+      for (int i = 0; i < 4; ++i) {
+        if (i >= n || !(w[i] > 0)) continue;
+        const std::uint32_t word = words[std::size_t(i)];
+        if (double(w[i]) * (1 + 1e-9) < (1 - (double(word) + 0.5) * 0x1p-32) * best.score) continue;  // no hope
+        const contender c{token_id(v) + i, double(w[i]) / random_streams::noise_of(word)};
+        if (before(last, c)) best = better(best, c);
+      }
+    }
+    for (int d = 16; d > 0; d /= 2)
+      best = better(best, {__shfl_xor_sync(~0u, best.token, d), __shfl_xor_sync(~0u, best.score, d)});
+    // Each warp's best to everybody, then every thread looks at all of them.
+    auto* slots = reinterpret_cast<contender*>(shared_->results[turn_]);
+    if (threadIdx.x % 32 == 0) publish(slots, rank_ * (threads / 32) + threadIdx.x / 32, best);
+    synchronise();
+    turn_ ^= 1;
+    best = {};
+    for (unsigned i = 0; i < size_ * (threads / 32); ++i) best = better(best, slots[i]);
+    return best;
+  }
+  // As sum_exponentials, of the logits open(begin, k, n), four of the block at `begin`; open.prefetch(begin, lane) asks
+  // for a block that is read later. Reads each once: a thread holds
+  // its 64 of a block while the largest logits of all blocks go round. The leader gets the result.
+  template <class Open>
+  __device__ softmax_sum<float> sum_exponentials(std::size_t size, double temperature, const Open& open) {
+    using V = vec<float, 4>;
+    constexpr float lowest = -std::numeric_limits<float>::infinity();
+    const softmax_factors<float> factors(0, temperature, 1);
+    auto* largest = reinterpret_cast<float*>(shared_->results[0]);
+    double* part = shared_->results[1];
+    const std::size_t blocks = block_count(size), step = std::size_t(detail::groups) * size_, lane = threadIdx.x % 16;
+    for (std::size_t first = 0; first < blocks; first += step) {
+      const std::size_t b = first + rank_ * detail::groups + threadIdx.x / 16, begin = b * block_size;
+      const bool mine = b < blocks;
+      const std::size_t count = !mine ? 0 : size - begin < block_size ? size - begin : block_size;
+      V l[16], top(lowest);
+      if (Whole && count == block_size) {
+#pragma unroll
+        for (std::size_t i = 0; i < 16; ++i) l[i] = open(begin, 4 * lane + 64 * i, 4);
+      } else {
+#pragma unroll
+        for (std::size_t i = 0; i < 16; ++i) {
+          const std::size_t k = 4 * lane + 64 * i;
+          l[i] = k < count ? open(begin, k, lanes_at(count, k)) : V(lowest);
+        }
+      }
+      // While this is computed, memory works on what the same threads read next.
+      if (begin + step * block_size < size) open.prefetch(begin + step * block_size, lane);
+#pragma unroll
+      for (std::size_t i = 0; i < 16; ++i) top = max(l[i], top);
+      const float block_top = float(detail::across_group<specagg::detail::larger>(top));
+      if (mine && lane == 0) publish(largest, b, block_top);
+      synchronise();
+      float so_far = lowest;  // the largest logit up to and including this block
+      for (std::size_t i = lane; mine && i <= b; i += 16) so_far = largest[i] > so_far ? largest[i] : so_far;
+      for (int d = 8; d > 0; d /= 2) {
+        const float x = detail::other(so_far, d);
+        so_far = x > so_far ? x : so_far;
+      }
+      const V shift(so_far == lowest ? 0.f : so_far);  // nothing but masks: still to be searched for NaN
+      V sum(0);
+#pragma unroll
+      for (std::size_t i = 0; i < 16; ++i) sum = sum + factors(l[i] - shift);
+      const double block_sum = detail::across_group<specagg::detail::add>(sum);
+      if (mine && lane == 0) publish(part, b, block_sum);
+    }
+    synchronise();
+    softmax_sum<float> sum{lowest, 0};
+    if (leads()) {
+      constexpr std::size_t ahead = 8;  // read together; there is memory for most_blocks
+      static_assert(detail::most_blocks % ahead == 0);
+      for (std::size_t b = 0; b < blocks; b += ahead) {
+        float tops[ahead];
+        double parts[ahead];
+#pragma unroll
+        for (std::size_t i = 0; i < ahead; ++i) tops[i] = largest[b + i], parts[i] = part[b + i];
+#pragma unroll
+        for (std::size_t i = 0; i < ahead; ++i)
+          if (b + i < blocks) detail::add_block(sum, tops[i], parts[i], temperature);
+      }
+      if (sum.max == lowest) sum.total = std::numeric_limits<double>::quiet_NaN();
+    }
+    return sum;
+  }
+  // The first token with the largest logit, right behind sum_exponentials, which has left that of every block: one
+  // block of the row is read. The thread blocks do this for themselves; their leading threads get the result.
+  template <class Open>
+  __device__ std::size_t first_largest(std::size_t size, const Open& open) {
+    const auto* largest = reinterpret_cast<const float*>(shared_->results[0]);
+    std::size_t b = 0;
+    for (std::size_t i = 1; i < block_count(size); ++i) b = largest[i] > largest[b] ? i : b;
+    const std::size_t begin = b * block_size, k = 4 * threadIdx.x;
+    const int n = lanes_at(size - begin < block_size ? size - begin : block_size, k);
+    if (n > 0) open(begin, k, n).store(shared_->weight + k);
+    __syncthreads();
+    std::size_t first = 0;
+    if (threadIdx.x == 0)
+      while (begin + first + 1 < size && first + 1 < block_size && !(shared_->weight[first] == largest[b])) ++first;
+    return begin + first;
+  }
+  __device__ void synchronise() const {
+#if SPECAGG_CUDA_CLUSTERS
+    if (size_ > 1) return cooperative_groups::this_cluster().sync();
+#endif
+    __syncthreads();
+  }
+
+  // How many of the four tokens from k on there are.
+  __device__ static int lanes_at(std::size_t count, std::size_t k) {
+    if constexpr (Whole) return k < count ? 4 : 0;
+    else return k >= count ? 0 : count - k < 4 ? int(count - k) : 4;
+  }
+
+ private:
+  __device__ static contender better(const contender& a, const contender& b) {
+    return b.token != no_token && (a.token == no_token || before(b, a)) ? b : a;
+  }
+  // slots[i] = x in every thread block.
+  template <class T>
+  __device__ void publish(T* slots, std::size_t i, const T& x) const {
+#if SPECAGG_CUDA_CLUSTERS
+    if (size_ > 1) {
+      for (unsigned r = 0; r < size_; ++r) cooperative_groups::this_cluster().map_shared_rank(slots, r)[i] = x;
+      return;
+    }
+#endif
+    slots[i] = x;
+  }
+  // per_block(begin, count) of every block of 1024, each by 16 threads; the results, which all threads may read until
+  // the exchange after the next.
+  template <class D, class F>
+  __device__ const D* exchange(std::size_t size, const F& per_block) {
+    static_assert(sizeof(D) * detail::most_blocks <= sizeof shared_->results[0]);
+    auto* slots = reinterpret_cast<D*>(shared_->results[turn_]);
+    const std::size_t step = std::size_t(size_) * detail::groups;
+    for (std::size_t b = rank_ * detail::groups + threadIdx.x / 16; b < block_count(size); b += step) {
+      const std::size_t begin = b * block_size;
+      const D x = per_block(begin, size - begin < block_size ? size - begin : block_size);
+      if (threadIdx.x % 16 == 0) publish(slots, b, x);
+    }
+    synchronise();
+    turn_ ^= 1;
+    return slots;
+  }
+
+  detail::shared_memory* shared_;
+  unsigned rank_ = 0, size_ = 1, turn_ = 0;
+};
+
+}  // namespace cuda
+SPECAGG_END

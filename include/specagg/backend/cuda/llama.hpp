@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Llama architecture on a CUDA device as a source of logits, from the files that backend/cpu/llama.hpp takes.
+//
+// Matrices lie on the device in 16 bits: bf16 if the file has BF16 matrices, else f16 (F16 as it is, F32 and Q8_0
+// rounded); everything else is in floats. Logits of an F16 file differ from the CPU's by rounding alone.
+//
+// A token's row does not depend on how tokens were grouped into calls, as far as this library goes: every step is the
+// same graph of launches for `tile` tokens, whether they are there or not, with algorithms chosen once; every sum runs
+// in an order that positions and columns fix; and no sum of a product is cut into pieces. What remains is that
+// cuBLASLt's kernel treats all columns of one product alike. No document of NVIDIA's says so: tests/cuda/llama.test.cpp
+// checks it where it runs on a device. Another device or version of cuBLASLt may give other bits.
+#pragma once
+#include <specagg/backend/cuda/llama_kernels.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <specagg/backend/cpu/llama_weights.hpp>
+#include <specagg/backend/cuda/device.hpp>
+#include <specagg/backend/cuda/product.hpp>
+#include <specagg/config.hpp>
+#include <specagg/error.hpp>
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+namespace cuda {
+
+// A file's weights in a device's memory. Immutable; sessions share it.
+class llama_weights {
+ public:
+  struct layer {
+    float *attention_norm = nullptr, *ffn_norm = nullptr;
+    std::byte *qkv = nullptr, *output = nullptr, *gate_up = nullptr,
+              *down = nullptr;  // of matrices one below the other
+  };
+
+  // Throws specagg::error: no memory, or a weight beyond what f16 holds.
+  llama_weights(std::shared_ptr<const cpu::llama_weights> from, std::shared_ptr<const device> on)
+      : host_(std::move(from)), on_(std::move(on)), layers_(host_->layers.size()) {
+    const auto& h = *host_;
+    if (h.head_dim > llama_kernels::most_head_dim)
+      h.file.fail("llama.attention.key_length",
+                  cpu::text("is ", h.head_dim, " (the CUDA backend takes at most ", llama_kernels::most_head_dim, ")"));
+    each_matrix([&](std::byte*&, std::initializer_list<const cpu::tensor*> parts) {
+      for (const auto* t : parts) brain_ |= t->type == cpu::tensor_type::bf16;
+    });
+    check(cudaSetDevice(on_->ordinal()), "weights", h.file.name());
+    arena counted;
+    place(counted);
+    memory_ = device_memory(counted.used(), h.file.name());
+    arena placed(memory_.get());
+    place(placed);
+    upload();
+  }
+
+  const cpu::llama_weights& host() const { return *host_; }
+  const device& on() const { return *on_; }
+  bool brain_floats() const { return brain_; }  // bf16, not f16
+  const std::vector<layer>& layers() const { return layers_; }
+  const std::byte* embedding() const { return embedding_; }
+  const std::byte* output() const { return output_ ? output_ : embedding_; }
+  const float* output_norm() const { return output_norm_; }
+
+ private:
+  // f(where it lies here, the tensors whose rows it has): every matrix, and every vector.
+  template <class F>
+  void each_matrix(F&& f) {
+    const auto& h = *host_;
+    f(embedding_, {&h.embedding});
+    if (h.output.data != h.embedding.data) f(output_, {&h.output});
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const auto& from = h.layers[i];
+      auto& to = layers_[i];
+      f(to.qkv, {&from.q, &from.k, &from.v}), f(to.output, {&from.output});
+      f(to.gate_up, {&from.gate, &from.up}), f(to.down, {&from.down});
+    }
+  }
+  template <class F>
+  void each_vector(F&& f) {
+    f(output_norm_, host_->output_norm);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      f(layers_[i].attention_norm, host_->layers[i].attention_norm);
+      f(layers_[i].ffn_norm, host_->layers[i].ffn_norm);
+    }
+  }
+  static std::size_t elements(std::initializer_list<const cpu::tensor*> parts) {
+    std::size_t rows = 0;
+    for (const auto* t : parts) rows += t->rows;
+    return cpu::padded(rows) * cpu::padded((*parts.begin())->cols);
+  }
+
+  void place(arena& memory) {
+    each_matrix([&](std::byte*& at, std::initializer_list<const cpu::tensor*> parts) {
+      at = memory.take<std::byte>(2 * elements(parts));
+    });
+    each_vector([&](float*& at, const std::vector<float>& numbers) { at = memory.take<float>(numbers.size()); });
+  }
+
+  void upload() {
+    const auto copy = [&](void* to, const void* from, std::size_t bytes) {
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on_->stream()), "weights", host_->file.name());
+      check(cudaStreamSynchronize(on_->stream()), "weights", host_->file.name());
+    };
+    std::vector<std::uint16_t> all;
+    each_matrix([&](std::byte*& at, std::initializer_list<const cpu::tensor*> parts) {
+      all.assign(elements(parts), 0);
+      auto* to = all.data();
+      for (const auto* t : parts)
+        for (std::size_t r = 0; r < t->rows; ++r, to += cpu::padded(t->cols)) convert_row(*t, r, to);
+      copy(at, all.data(), 2 * all.size());
+    });
+    each_vector([&](float*& at, const std::vector<float>& numbers) { copy(at, numbers.data(), 4 * numbers.size()); });
+  }
+
+  void convert_row(const cpu::tensor& t, std::size_t r, std::uint16_t* to) const {
+    if (t.type == (brain_ ? cpu::tensor_type::bf16 : cpu::tensor_type::f16)) {
+      std::memcpy(to, t.data + r * cpu::row_bytes(t.type, t.cols), 2 * t.cols);
+      return;
+    }
+    std::vector<float> row(t.cols);
+    cpu::read_row(t, r, row.data());
+    for (const float x : row) {
+      const std::uint16_t h = brain_ ? llama_kernels::rounded<bf16>(x).bits : llama_kernels::rounded<f16>(x).bits;
+      *to++ = h;
+      if (std::isfinite(x) && (h & 0x7fffu) == (brain_ ? 0x7f80u : 0x7c00u))
+        throw error(host_->file.name(), cpu::text("tensor ", cpu::printable(t.name)),
+                    "has a number beyond those of 16-bit floats");
+    }
+  }
+
+  std::shared_ptr<const cpu::llama_weights> host_;
+  std::shared_ptr<const device> on_;
+  bool brain_ = false;
+  owned_memory memory_;
+  std::byte *embedding_ = nullptr, *output_ = nullptr;  // output_: null if tied
+  float* output_norm_ = nullptr;
+  std::vector<layer> layers_;
+};
+
+// One sequence: the weights, a cache of keys and values, scratch. Memory is allocated, and the two graphs of a step
+// (with logits, and without) are captured here; extend() replays them. The device's stream orders all of it.
+class llama {
+ public:
+  using value_type = float;
+  static constexpr std::size_t tile = llama_kernels::tile;  // tokens a step
+
+  // capacity: positions to keep (see cpu::checked_capacity). Throws specagg::error.
+  explicit llama(std::shared_ptr<const llama_weights> weights, std::size_t capacity = 0)
+      : w_(std::move(weights)),
+        capacity_(cpu::checked_capacity(w_->host(), capacity)),
+        shape_(shape_of(w_->host(), capacity_)),
+        qkv_(product_of(shape_.qkv_padded, shape_.dim_padded)),
+        output_(product_of(shape_.dim_padded, shape_.width_padded)),
+        gate_up_(product_of(shape_.gate_up_padded, shape_.dim_padded)),
+        down_(product_of(shape_.dim_padded, shape_.ffn_padded)),
+        vocabulary_(product_of(shape_.vocab_padded, shape_.dim_padded)) {
+    const std::string& name = w_->host().file.name();
+    arena counted;
+    place(counted);
+    memory_ = device_memory(counted.used(), name);
+    arena placed(memory_.get());
+    place(placed);
+    check(cudaMemsetAsync(memory_.get(), 0, counted.used(), stream()), "session", name);  // the padding stays 0
+    upload_rotations();
+    steps_ = host_memory<llama_kernels::step>(steps_for(capacity_), name);
+    rows_ = host_memory<float>(tile * vocab_size(), name);
+    cudaEvent_t made{};
+    check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "session", name);
+    steps_read_.reset(made);
+    // Once as it is: what cannot run fails here. No token is counted: only products and launches are done.
+    forward(true);
+    check(cudaStreamSynchronize(stream()), "first step", name);
+    for (const bool logits : {false, true}) graphs_[logits] = capture(logits);
+  }
+
+  llama(llama&&) = default;
+  ~llama() {
+    if (w_) (void)cudaStreamSynchronize(stream());  // nobody waited for the last extend_on_device()
+  }
+
+  std::size_t vocab_size() const { return shape_.vocab; }
+  std::size_t position() const { return position_; }
+  std::size_t capacity() const { return capacity_; }
+  const llama_weights& weights() const { return *w_; }
+
+  // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, V a row. Waits until
+  // they are there. Unless it answers ok nothing was appended; model_failed: CUDA did, failure() says how, and what was
+  // appended before still stands (but CUDA may refuse everything after some of its errors).
+  status extend(std::span<const token_id> tokens, std::span<float> logits) {
+    const auto rows = logits.size() / vocab_size();
+    if (rows * vocab_size() != logits.size()) return status::invalid_parameter;
+    if (const status s = refusal(tokens, rows); s != status::ok) return s;
+    const auto take_rows = [&](std::size_t first, std::size_t count) {
+      for (std::size_t t = 0; t < count; ++t)
+        if (!done(cudaMemcpyAsync(rows_.get() + t * vocab_size(), logits_at(first + t), 4 * vocab_size(),
+                                  cudaMemcpyDeviceToHost, stream())))
+          return false;
+      if (!done(cudaStreamSynchronize(stream()))) return false;
+      std::copy_n(rows_.get(), count * vocab_size(), logits.data());
+      logits = logits.subspan(count * vocab_size());
+      return true;
+    };
+    if (!run(tokens, rows, take_rows) || (rows == 0 && !done(cudaStreamSynchronize(stream()))))
+      return status::model_failed;
+    position_ += tokens.size();
+    return status::ok;
+  }
+
+  // The same, without waiting for more than the call before it: the logits of the last `rows` tokens, at most `tile`,
+  // stay on the device.
+  status extend_on_device(std::span<const token_id> tokens, std::size_t rows) {
+    if (rows > tile) return status::invalid_parameter;
+    if (const status s = refusal(tokens, rows); s != status::ok) return s;
+    if (!run(tokens, rows, [](std::size_t, std::size_t) { return true; })) return status::model_failed;
+    position_ += tokens.size();
+    return status::ok;
+  }
+
+  // The logits after the token at `position`, V floats in the device's memory, for what is put into stream() next;
+  // those of the positions behind it follow, up to `tile` in all. Kept until those of position + tile are made;
+  // rollback leaves them.
+  const float* logits_at(std::size_t position) const { return logits_ + position % tile * vocab_size(); }
+  cudaStream_t stream() const { return w_->on().stream(); }
+  cudaError_t failure() const { return failure_; }
+
+  // Forgets everything from `position` on, which must not be ahead. O(1).
+  void rollback(std::size_t position) { position_ = std::min(position, position_); }
+
+ private:
+  static std::size_t padded_to_32(std::size_t n) { return (n + 31) / 32 * 32; }
+  static std::size_t steps_for(std::size_t tokens) { return (tokens + tile - 1) / tile; }
+
+  static llama_kernels::shape shape_of(const cpu::llama_weights& w, std::size_t capacity) {
+    const auto number = [](std::size_t n) { return static_cast<unsigned>(n); };
+    const auto padded = [](std::size_t n) { return static_cast<unsigned>(cpu::padded(n)); };
+    const auto width = w.heads * w.head_dim, kv_width = w.kv_heads * w.head_dim;
+    llama_kernels::shape m{};
+    m.dim = number(w.dim), m.dim_padded = padded(w.dim);
+    m.ffn = number(w.ffn), m.ffn_padded = padded(w.ffn), m.gate_up_padded = padded(2 * w.ffn);
+    m.heads = number(w.heads), m.kv_heads = number(w.kv_heads), m.head_dim = number(w.head_dim);
+    m.width_padded = padded(width), m.qkv_padded = padded(width + 2 * kv_width);
+    m.pairs = number(w.frequencies.size());
+    m.vocab = number(w.vocab), m.vocab_padded = padded(w.vocab);
+    m.capacity_padded = number(padded_to_32(capacity));
+    m.epsilon = w.epsilon, m.query_scale = 1 / std::sqrt(static_cast<float>(w.head_dim));
+    return m;
+  }
+  product product_of(std::size_t rows, std::size_t cols) const {
+    return {w_->on(), w_->brain_floats() ? CUDA_R_16BF : CUDA_R_16F, rows, cols, 2 * tile};
+  }
+
+  void place(arena& memory) {
+    const auto& m = shape_;
+    step_ = memory.take<llama_kernels::step>(1);
+    rotations_ = memory.take<float2>(capacity_ * m.pairs);
+    x_ = memory.take<float>(tile * m.dim_padded);
+    scratch_ = memory.take<float>(tile * std::max({m.dim_padded, m.ffn_padded}));
+    queries_ = memory.take<float>(tile * m.width_padded);
+    attended_ = memory.take<float>(tile * m.width_padded);
+    factors_ = memory.take<float>(tile);
+    // The columns of the next product, 16 bits each: of three widths, so that each has its own padding.
+    normal_ = memory.take<std::uint16_t>(2 * tile * m.dim_padded);
+    heads_ = memory.take<std::uint16_t>(2 * tile * m.width_padded);
+    gated_ = memory.take<std::uint16_t>(2 * tile * m.ffn_padded);
+    y_ = memory.take<float>(2 * tile * std::max({m.qkv_padded, m.dim_padded, m.gate_up_padded, m.vocab_padded}));
+    keys_ = memory.take<float>(w_->layers().size() * m.cached());
+    values_ = memory.take<float>(w_->layers().size() * m.cached());
+    logits_ = memory.take<float>(2 * tile * m.vocab);  // a ring, twice: any `tile` rows in a row are neighbours
+  }
+
+  void upload_rotations() {
+    std::vector<float2> table(capacity_ * shape_.pairs);
+    for (std::size_t p = 0; p < capacity_; ++p)
+      for (std::size_t i = 0; i < shape_.pairs; ++i) {
+        const auto [sine, cosine] = cpu::detail::sin_cos(static_cast<double>(p) * w_->host().frequencies[i]);
+        table[p * shape_.pairs + i] = {static_cast<float>(cosine), static_cast<float>(sine)};
+      }
+    const auto& name = w_->host().file.name();
+    check(cudaMemcpyAsync(rotations_, table.data(), table.size() * sizeof(float2), cudaMemcpyHostToDevice, stream()),
+          "session", name);
+    check(cudaStreamSynchronize(stream()), "session", name);
+  }
+
+  status refusal(std::span<const token_id> tokens, std::size_t rows) const {
+    if (rows > tokens.size()) return status::invalid_parameter;
+    if (tokens.size() > capacity_ - position_) return status::context_full;
+    for (const token_id token : tokens)
+      if (token < 0 || static_cast<std::size_t>(token) >= vocab_size()) return status::token_out_of_range;
+    return status::ok;
+  }
+
+  // Replays a graph for each `tile` tokens, the first step taking what is left over; after one whose last `count`
+  // tokens want logits, take_rows(the first one's position, count). False: failure_ says why not.
+  template <class TakeRows>
+  bool run(std::span<const token_id> tokens, std::size_t rows, TakeRows&& take_rows) {
+    if (!done(cudaSetDevice(w_->on().ordinal()))) return false;
+    // Steps still on their way read what is about to be overwritten.
+    if (!done(cudaEventSynchronize(steps_read_.get()))) return false;
+    const auto steps = steps_for(tokens.size());
+    for (std::size_t i = 0, begin = 0; i < steps; ++i) {
+      const auto end = tokens.size() - (steps - 1 - i) * tile, count = end - begin;
+      const auto wanted = std::min(count, rows - std::min(rows, tokens.size() - end));
+      auto& s = steps_[i];
+      s.position = static_cast<unsigned>(position_ + begin), s.count = static_cast<unsigned>(count);
+      s.skip = static_cast<unsigned>(count - wanted);
+      std::copy_n(tokens.data() + begin, count, s.tokens);
+      if (!done(cudaMemcpyAsync(step_, &s, sizeof s, cudaMemcpyHostToDevice, stream())) ||
+          !done(cudaGraphLaunch(graphs_[wanted > 0].get(), stream())))
+        return false;
+      if (wanted > 0 && !take_rows(position_ + end - wanted, wanted)) return false;
+      begin = end;
+    }
+    return done(cudaEventRecord(steps_read_.get(), stream()));
+  }
+
+  bool done(cudaError_t e) {
+    if (e == cudaSuccess) return true;
+    failure_ = e;
+    (void)cudaGetLastError();
+    (void)cudaStreamSynchronize(stream());  // nothing of this call is left on its way
+    return false;
+  }
+
+  // ---- the forward, launch by launch --------------------------------------------------------------------------------
+
+  template <class... Parameters, class... Arguments>
+  void launch(dim3 blocks, unsigned threads, void (*kernel)(Parameters...), Arguments... arguments) const {
+    cudaLaunchConfig_t config{};
+    config.gridDim = blocks, config.blockDim = dim3(threads), config.stream = stream();
+    check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch");
+  }
+  void multiply(const product& by, const std::byte* matrix, const std::uint16_t* columns) const {
+    check(by.run(w_->on(), matrix, columns, y_), "cuBLASLt");
+  }
+
+  void forward(bool logits) const {
+    if (w_->brain_floats()) forward_in<bf16>(logits);
+    else forward_in<f16>(logits);
+  }
+  template <class E>
+  void forward_in(bool logits) const {
+    using namespace llama_kernels;
+    const auto& m = shape_;
+    const auto elements = [](auto* at) { return reinterpret_cast<E*>(at); };
+    // The residual and what the last product adds to it, normalised.
+    const auto norm = [&](const float* added, const float* weight, bool last = false) {
+      launch(tile, block, normalise<E>, step_, m, x_, added, weight, scratch_, elements(normal_), factors_, last);
+    };
+    launch(tile, block, embed<E>, step_, m, reinterpret_cast<const E*>(w_->embedding()), x_);
+    const float* added = nullptr;
+    for (std::size_t i = 0; i < w_->layers().size(); ++i) {
+      const auto& l = w_->layers()[i];
+      float *keys = keys_ + i * m.cached(), *values = values_ + i * m.cached();
+      norm(added, l.attention_norm);
+      multiply(qkv_, l.qkv, normal_);
+      launch(dim3(tile, m.heads + 2 * m.kv_heads), 32, remember<>, step_, m, y_, factors_, rotations_, queries_, keys,
+             values);
+      launch(dim3(m.heads, tile), attention_block, attend<>, step_, m, queries_, keys, values, attended_);
+      launch(tile, block, split<E>, step_, attended_, m.heads * m.head_dim, m.width_padded, elements(heads_), factors_);
+      multiply(output_, l.output, heads_);
+      norm(y_, l.ffn_norm);
+      multiply(gate_up_, l.gate_up, normal_);
+      launch(tile, block, gate<E>, step_, m, y_, scratch_, elements(gated_), factors_);
+      multiply(down_, l.down, gated_);
+      added = y_;
+    }
+    if (!logits) return;  // the last product is not needed: no layer follows
+    norm(added, w_->output_norm(), true);
+    multiply(vocabulary_, w_->output(), normal_);
+    launch(dim3((m.vocab + block - 1) / block, tile), block, collect<>, step_, m, y_, factors_, logits_);
+  }
+
+  owned_graph_exec capture(bool logits) const {
+    const auto& name = w_->host().file.name();
+    check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "graph", name);
+    cudaGraph_t captured{};
+    try {
+      forward(logits);
+    } catch (...) {
+      (void)cudaStreamEndCapture(stream(), &captured);
+      const owned_graph discarded(captured);
+      throw;
+    }
+    check(cudaStreamEndCapture(stream(), &captured), "graph", name);
+    const owned_graph graph(captured);
+    cudaGraphExec_t ready{};
+    check(cudaGraphInstantiate(&ready, captured, 0), "graph", name);
+    return owned_graph_exec(ready);
+  }
+
+  std::shared_ptr<const llama_weights> w_;
+  std::size_t capacity_, position_ = 0;
+  llama_kernels::shape shape_;
+  product qkv_, output_, gate_up_, down_, vocabulary_;
+  owned_memory memory_;
+  llama_kernels::step* step_ = nullptr;
+  float2* rotations_ = nullptr;
+  float *x_ = nullptr, *scratch_ = nullptr, *queries_ = nullptr, *attended_ = nullptr, *factors_ = nullptr;
+  float *y_ = nullptr, *keys_ = nullptr, *values_ = nullptr, *logits_ = nullptr;
+  std::uint16_t *normal_ = nullptr, *heads_ = nullptr, *gated_ = nullptr;
+  pinned_memory<llama_kernels::step> steps_;  // of one call
+  pinned_memory<float> rows_;
+  owned_event steps_read_;
+  std::array<owned_graph_exec, 2> graphs_;  // without logits, with
+  cudaError_t failure_ = cudaSuccess;
+};
+
+}  // namespace cuda
+SPECAGG_END

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of logits in device memory as Rows (distribution.hpp) whose reductions are collective, and the chooser that goes
+// with them.
+#pragma once
+#include <specagg/backend/cuda/collective.hpp>
+
+SPECAGG_BEGIN
+namespace cuda {
+
+// What one read of a row finds out.
+struct row_facts {
+  softmax_factors<float> tempered, confidence;
+  std::size_t token;  // at temperature 0: the one with all the mass
+  bool greedy;
+  status why;
+};
+
+// A row as it lies in memory. mask: one bit a token, 1 = may be emitted; or null. Whole rows have none, start at a
+// multiple of four elements, and are of a multiple of four tokens.
+template <class S, bool Whole>
+struct raw_row {
+  const S* logits;
+  const std::uint32_t* mask;
+  std::size_t size;
+
+  // Tokens v .. v + 3, of which n >= 1 exist, or v alone.
+  template <class V>
+  __device__ V at(std::size_t v, int n) const {
+    constexpr float masked = -std::numeric_limits<float>::infinity();
+    float x[V::lanes];
+    if (V::lanes == 4 && (Whole || (n == 4 && reinterpret_cast<std::uintptr_t>(logits + v) % (4 * sizeof(S)) == 0))) {
+      struct alignas(4 * sizeof(S)) quad {
+        S x[4];
+      };
+      const quad four = *reinterpret_cast<const quad*>(logits + v);  // one load of 16 (or 8) bytes
+      for (int i = 0; i < V::lanes; ++i) x[i] = specagg::detail::number(four.x[i]);
+    } else {
+      for (int i = 0; i < V::lanes; ++i) x[i] = i < n ? specagg::detail::number(logits[v + std::size_t(i)]) : masked;
+    }
+    if (!Whole && mask)
+      for (int i = 0; i < V::lanes; ++i) {
+        const std::size_t t = v + std::size_t(i);
+        if (i < n && !(mask[t / 32] >> t % 32 & 1)) x[i] = masked;
+      }
+    return V::load(x);
+  }
+  // Asks for the part of a block of 1024 that is lane's of 16.
+  __device__ void prefetch([[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size_t lane) const {
+#if defined(__CUDA_ARCH__)
+    for (std::size_t line = 128 * lane; line < block_size * sizeof(S); line += 128 * 16)
+      if (begin + line / sizeof(S) < size)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char*>(logits + begin) + line));
+#endif
+  }
+};
+
+// The one read of a row (and at temperature 0 of one block of it again). confidence: its untempered view is wanted too,
+// a second read if the temperature is neither 1 nor 0.
+// The leader gets the facts.
+template <class S, bool Whole>
+__device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, bool confidence,
+                              collective<Whole>& together) {
+  row_facts facts{};
+  if (!(temperature >= 0) || !(temperature < std::numeric_limits<float>::max())) {
+    facts.why = status::invalid_parameter;
+    return facts;
+  }
+  struct opened {
+    const raw_row<S, Whole>& row;
+    __device__ vec<float, 4> operator()(std::size_t begin, std::size_t k, int n) const {
+      return row.template at<vec<float, 4>>(begin + k, n);
+    }
+    __device__ void prefetch(std::size_t begin, std::size_t lane) const { row.prefetch(begin, lane); }
+  };
+  const opened open{row};
+  facts.greedy = !softmax_row<float>::usable(temperature);
+  const auto sum = together.sum_exponentials(row.size, facts.greedy ? 1 : temperature, open);
+  if (!(sum.total > 0)) facts.why = status::invalid_row;
+  if (facts.greedy) facts.token = together.first_largest(row.size, open);
+  else if (together.leads()) facts.tempered = {sum.max, temperature, sum.total};
+  if (!confidence) return facts;
+  if (facts.greedy || temperature == 1) {
+    if (together.leads()) facts.confidence = {sum.max, 1, sum.total};
+  } else {
+    together.synchronise();  // the leader has read what the next sum writes
+    const auto untempered = together.sum_exponentials(row.size, 1, open);
+    if (!(untempered.total > 0)) facts.why = status::invalid_row;
+    if (together.leads()) facts.confidence = {untempered.max, 1, untempered.total};
+  }
+  return facts;
+}
+
+// softmax(logits / temperature), masked; temperature 0: all mass on the largest logit, lowest id.
+template <class S, bool Whole>
+class device_row {
+ public:
+  using value_type = float;
+  __device__ device_row(const raw_row<S, Whole>& row, const row_facts& facts, cuda::collective<Whole>& together)
+      : row_(row), facts_(&facts), together_(&together) {}
+  __device__ std::size_t size() const { return row_.size; }
+  __device__ cuda::collective<Whole>& collective() const { return *together_; }
+  __device__ float operator[](std::size_t v) const { return open(v, 1).template operator()<vec<float, 1>>(0, 1).v; }
+  __device__ status normalise(bool confidence = false) {
+    if (facts_->why != status::ok) return facts_->why;
+    tempered_ = facts_->tempered, token_ = facts_->token, greedy_ = float(facts_->greedy);
+    if (confidence) confidence_ = facts_->confidence;
+    return status::ok;
+  }
+
+  struct block {
+    const device_row& row;
+    std::size_t begin;
+    template <class V>
+    __device__ V operator()(std::size_t k, int n) const {
+      // Both, without a branch: several loads are on their way at once.
+      const V x = row.tempered_(row.row_.template at<V>(begin + k, n) - V(row.tempered_.max));
+      const V one = select(V::iota(float(k)) == V(float(double(row.token_) - double(begin))), V(1), V(0));
+      return select(V(row.greedy_) == V(1), one, x);
+    }
+    template <class V>
+    __device__ V confidence(std::size_t k, int n) const {
+      return row.confidence_(row.row_.template at<V>(begin + k, n) - V(row.confidence_.max));
+    }
+  };
+  __device__ block open(std::size_t begin, std::size_t) const { return {*this, begin}; }
+
+ private:
+  raw_row<S, Whole> row_;
+  const row_facts* facts_;
+  cuda::collective<Whole>* together_;
+  softmax_factors<float> tempered_, confidence_;
+  std::size_t token_ = 0;
+  float greedy_ = 0;
+};
+
+// The numbers of a request, drawn by all its threads together. The streams of random.hpp.
+template <bool Whole>
+struct device_chooser {
+  random_streams streams;
+  cuda::collective<Whole>* together;
+  __device__ bool coin(moment m, double w, double t) const { return streams.coin(m, w, t); }
+  template <class Weights>
+  __device__ token_id draw(moment m, const Weights& w) const {
+    return together->draw(w, streams.uniform(m));
+  }
+};
+
+}  // namespace cuda
+SPECAGG_END

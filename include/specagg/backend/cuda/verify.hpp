@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verification on the device: the library's policies and verifiers, for a batch of requests whose logits lie there. The
+// same tokens, statuses and bits as on the CPU, whatever the batch, its order, or how it is split over thread blocks.
+//
+//   logits --(first kernel: one read of every row)--> factors --(second: the verifier, a cluster for each request)-->
+//   verdicts and tokens
+#pragma once
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include <specagg/backend/cuda/row.hpp>
+
+SPECAGG_BEGIN
+namespace cuda {
+
+// A batch in device memory; pointers marked "or null" stand for the value in brackets. Request r drafted the tokens
+// tokens[r most], ..., ended early by no_token. Its rows of target logits are the g + 1 from row target_rows[r] on, its
+// draft's the g from draft_rows[r] on (one more for the bonus of a policy that reads the draft): everything the CPU
+// would read, and it is read even behind a rejection.
+template <class S>  // of logits: float, f16 or bf16
+struct batch {
+  std::size_t requests = 0, vocabulary = 0;         // vocabulary <= most_vocabulary
+  std::size_t most = 0;                             // room for drafted tokens, <= most_drafted
+  const S *draft = nullptr, *target = nullptr;      // rows of logits: fastest where these, the strides and the
+                                                    // vocabulary are multiples of four, and nothing is masked
+  std::size_t draft_stride = 0, target_stride = 0;  // elements from row to row, >= vocabulary
+  const std::int32_t *draft_rows = nullptr, *target_rows = nullptr;  // [requests], or null [r (most + 1)]
+  const token_id* tokens = nullptr;                                  // [requests][most]
+  const std::uint32_t* start = nullptr;       // [requests] the position of the first drafted token
+  const std::uint64_t* seed = nullptr;        // [requests] of random_streams
+  const std::uint64_t* request = nullptr;     // [requests] of random_streams, or null [r]
+  const double* temperature = nullptr;        // [requests] 0: the largest logit; or null [1]
+  const std::uint32_t* draft_mask = nullptr;  // (vocabulary + 31) / 32 words a row, bit 1: allowed; or null [all]
+  const std::uint32_t* target_mask = nullptr;
+  token_id end_of_text = no_token;
+};
+// What comes out, in device memory, which may not overlap with what goes in.
+struct outcome {
+  verdict* verdicts = nullptr;    // [requests]
+  emission* emissions = nullptr;  // [requests][most + 1], the first verdict.emitted of each written
+  overlap* overlaps = nullptr;    // [requests][most], all written; or null: then their pass over both rows is not made
+};
+
+// Coupled verification with the noise of (seed, request).
+struct coupled {
+  __device__ coupled_verifier operator()(std::uint64_t seed, std::uint64_t request) const {
+    return {shared_noise(seed, request)};
+  }
+};
+
+namespace detail {
+
+template <class S>
+__device__ draft drafted_of(const batch<S>& b, std::size_t r) {
+  return {{b.tokens + r * b.most, b.most}, b.start[r], b.end_of_text};
+}
+template <bool Whole, class S>
+__device__ raw_row<S, Whole> draft_row(const batch<S>& b, std::size_t r, std::size_t j) {
+  const std::size_t i = (b.draft_rows ? std::size_t(b.draft_rows[r]) : r * (b.most + 1)) + j;
+  return {b.draft + i * b.draft_stride, b.draft_mask ? b.draft_mask + i * ((b.vocabulary + 31) / 32) : nullptr,
+          b.vocabulary};
+}
+template <bool Whole, class S>
+__device__ raw_row<S, Whole> target_row(const batch<S>& b, std::size_t r, std::size_t j) {
+  const std::size_t i = (b.target_rows ? std::size_t(b.target_rows[r]) : r * (b.most + 1)) + j;
+  return {b.target + i * b.target_stride, b.target_mask ? b.target_mask + i * ((b.vocabulary + 31) / 32) : nullptr,
+          b.vocabulary};
+}
+// The number of this thread block's cluster.
+template <bool Whole>
+__device__ std::size_t cluster_number(const collective<Whole>& together) {
+  return blockIdx.x / together.size();
+}
+
+// Row i of `rows` of each request: first those of the draft, then most + 1 of the target.
+template <bool Whole, class S>
+__global__ void __launch_bounds__(threads, 2)
+    normalise_rows(batch<S> b, std::size_t draft_rows, bool bonus_reads_draft, bool confidence, row_facts* facts) {
+  alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
+  collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
+  const std::size_t rows = draft_rows + b.most + 1, i = cluster_number(together), r = i / rows, j = i % rows;
+  const bool is_draft = j < draft_rows;
+  const draft drafted = drafted_of(b, r);
+  const std::size_t g = drafted.size();
+  const bool bonus = drafted.bonus && !drafted.ends_text(g);
+  const bool read = is_draft ? j < g + (bonus && bonus_reads_draft) : j - draft_rows < g + bonus;
+  if (!read) return;  // the whole cluster
+  const double temperature = b.temperature ? b.temperature[r] : 1;
+  const auto row = is_draft ? draft_row<Whole>(b, r, j) : target_row<Whole>(b, r, j - draft_rows);
+  const row_facts found = facts_of(row, temperature, confidence, together);
+  if (together.leads()) facts[i] = found;
+}
+
+// policies[r], or the same for all.
+template <class Policy>
+struct same_for_all {
+  Policy policy;
+  __device__ const Policy& operator[](std::size_t) const { return policy; }
+};
+
+template <bool Whole, class S, class Policies, class Verifier>
+__global__ void __launch_bounds__(threads, 2)
+    verify_requests(batch<S> b, Policies policies, Verifier verifier, std::size_t draft_rows, const row_facts* facts,
+                    outcome out) {
+  alignas(16) __shared__ unsigned char memory[sizeof(shared_memory)];
+  collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
+  const std::size_t r = cluster_number(together);
+  facts += r * (draft_rows + b.most + 1);
+  const auto q_rows = [&](std::size_t j) { return device_row(draft_row<Whole>(b, r, j), facts[j], together); };
+  const auto p_rows = [&](std::size_t j) {
+    return device_row(target_row<Whole>(b, r, j), facts[draft_rows + j], together);
+  };
+  const std::uint64_t request = b.request ? b.request[r] : r;
+  device_chooser<Whole> chooser{random_streams(b.seed[r], request), &together};
+  const auto by = [&] {
+    if constexpr (requires { verifier(b.seed[r], request); }) return verifier(b.seed[r], request);
+    else return verifier;
+  }();
+  // Every thread keeps its own copy of what the verifier writes.
+  emission emissions[most_drafted + 1];
+  overlap overlaps[most_drafted];
+  double scratch[most_drafted + 1];
+  const std::size_t wanted = out.overlaps ? b.most : 0;
+  const verdict v =
+      by.verify(drafted_of(b, r), q_rows, p_rows, policies[r], chooser, std::span<emission>(emissions, b.most + 1),
+                std::span<double>(scratch), std::span<overlap>(overlaps, wanted));
+  if (together.leads()) {
+    out.verdicts[r] = v;
+    for (std::size_t i = 0; i < v.emitted; ++i) out.emissions[r * (b.most + 1) + i] = emissions[i];
+    for (std::size_t i = 0; i < wanted; ++i) out.overlaps[r * b.most + i] = overlaps[i];
+  }
+}
+
+// The kernel on `units` clusters. Of thread blocks each has no more than there is work for; up to `enough` in any case
+// (the shorter they run, the less a last wave of them leaves the device idle), and more if that does not fill it.
+template <class Kernel, class... A>
+cudaError_t launch(Kernel* kernel, std::size_t units, unsigned enough, std::size_t vocabulary, cudaStream_t stream,
+                   A... arguments) {
+  int device = 0, processors = 0;
+  cudaFuncAttributes attributes{};
+  if (const auto e = cudaGetDevice(&device); e != cudaSuccess) return e;
+  if (const auto e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device); e != cudaSuccess)
+    return e;
+  if (const auto e = cudaFuncGetAttributes(&attributes, kernel); e != cudaSuccess)
+    return e;
+  unsigned cluster = 1;
+  if (attributes.ptxVersion >= 90)  // what the code that runs was compiled for
+    while (cluster < most_in_cluster && cluster * groups < block_count(vocabulary) &&
+           (cluster < enough || cluster * units <= std::size_t(processors)))
+      cluster *= 2;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(units * cluster));
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  cudaLaunchAttribute shape{};
+  shape.id = cudaLaunchAttributeClusterDimension;
+  shape.val.clusterDim = {cluster, 1, 1};
+  config.attrs = &shape;
+  config.numAttrs = cluster > 1;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+template <class Policies>
+using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
+
+// Whether verification reads rows of the draft at all.
+template <class Policy, class Verifier>
+constexpr bool reads_draft_rows(bool overlaps) {
+  constexpr bool draws_from_target = std::is_same_v<Verifier, coupled> || std::is_same_v<Verifier, match_verifier>;
+  return !draws_from_target || reads_draft<Policy> || (overlaps && std::is_same_v<Verifier, match_verifier>);
+}
+
+// Both launches.
+template <bool Whole, class S, class Policies, class Verifier>
+cudaError_t verify_rows(const batch<S>& b, const Policies& policies, const Verifier& verifier, const outcome& out,
+                        std::size_t draft_rows, row_facts* facts, cudaStream_t stream) {
+  using Policy = policy_of<Policies>;
+  const auto e = launch(normalise_rows<Whole, S>, b.requests * (draft_rows + b.most + 1), 4, b.vocabulary, stream, b,
+                        draft_rows, reads_draft<Policy>, reads_confidence<Policy>, facts);
+  if (e != cudaSuccess) return e;
+  return launch(verify_requests<Whole, S, Policies, Verifier>, b.requests, 1, b.vocabulary, stream, b, policies,
+                verifier, draft_rows, static_cast<const row_facts*>(facts), out);
+}
+
+}  // namespace detail
+
+// Bytes of device memory that verify() needs for what it finds out about rows, aligned to 16.
+template <class S>
+std::size_t verify_storage(const batch<S>& b) {
+  return b.requests * (2 * b.most + 2) * sizeof(row_facts);
+}
+
+// Verifies a batch on `stream`: two launches. No synchronisation, no allocation; can be captured in a graph.
+//   policies   one policy for all requests, or a device pointer to one for each. Lossless reads every row once and both
+//              rows of a rejected position once more; a policy with k dependent sums reads k times more, and one that
+//              looks at confidences once more where the temperature is neither 1 nor 0
+//   verifier   token_verifier, block_verifier, match_verifier, or coupled
+//   storage    verify_storage(b) bytes, written
+// Returns the error of a launch, cudaErrorInvalidValue for sizes that are out of range, a null pointer or too little
+// aligned storage. What is wrong with a request is in its verdict; but row numbers and strides are believed.
+template <class S, class Policies, class Verifier>
+cudaError_t verify(const batch<S>& b, const Policies& policies, const Verifier& verifier, const outcome& out,
+                   void* storage, std::size_t storage_bytes, cudaStream_t stream) {
+  if constexpr (!requires { policies[0]; }) {
+    return verify(b, detail::same_for_all<Policies>{policies}, verifier, out, storage, storage_bytes, stream);
+  } else {
+    using Policy = detail::policy_of<Policies>;
+    static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
+                  "specagg: one policy for all requests, or a device pointer to one for each");
+    constexpr std::size_t most_units = std::size_t(1) << 24;  // a grid has fewer than 2^31 thread blocks
+    const bool reads = (b.most > 0 || reads_draft<Policy>) &&
+                       detail::reads_draft_rows<Policy, Verifier>(out.overlaps != nullptr);
+    if constexpr (std::is_pointer_v<Policies>)
+      if (!policies) return cudaErrorInvalidValue;
+    if (b.requests == 0) return cudaSuccess;
+    if (b.requests > most_units / (2 * most_drafted + 2) || b.most > most_drafted || b.vocabulary == 0 ||
+        b.vocabulary > most_vocabulary || !b.target || b.target_stride < b.vocabulary || (b.most > 0 && !b.tokens) ||
+        (reads && (!b.draft || b.draft_stride < b.vocabulary)) || !b.start || !b.seed || !out.verdicts ||
+        !out.emissions || !storage || reinterpret_cast<std::uintptr_t>(storage) % 16 != 0 ||
+        storage_bytes < verify_storage(b))
+      return cudaErrorInvalidValue;
+    const auto in_fours = [](const S* rows, std::size_t stride) {
+      return reinterpret_cast<std::uintptr_t>(rows) % (4 * sizeof(S)) == 0 && stride % 4 == 0;
+    };
+    const bool whole = b.vocabulary % 4 == 0 && !b.draft_mask && !b.target_mask &&
+                       in_fours(b.target, b.target_stride) && (!reads || in_fours(b.draft, b.draft_stride));
+    const std::size_t draft_rows = reads ? b.most + 1 : 0;
+    auto* facts = static_cast<row_facts*>(storage);
+    return whole ? detail::verify_rows<true>(b, policies, verifier, out, draft_rows, facts, stream)
+                 : detail::verify_rows<false>(b, policies, verifier, out, draft_rows, facts, stream);
+  }
+}
+
+}  // namespace cuda
+SPECAGG_END

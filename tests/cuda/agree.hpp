@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random batches, verified by the device (or by its emulator) and by the CPU: every token, status, log-probability and
+// overlap must have the same bits. Rows of every kind that goes wrong, ragged drafts, masks and parameters of each
+// request's own included.
+#pragma once
+#if !defined(__CUDACC__)
+#define SPECAGG_SCALAR  // the device's vectors are pairs of plain numbers
+#endif
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <specagg/backend/cuda/verify.hpp>
+#include <specagg/specagg.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+
+// Memory of the device, filled from a vector and read back into one.
+template <class T>
+class on_device {
+ public:
+  explicit on_device(const std::vector<T>& x) : size_(x.size()) {
+    check(cudaMalloc(&data_, std::max<std::size_t>(size_, 1) * sizeof(T)));
+    if (size_) check(cudaMemcpy(data_, x.data(), size_ * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  on_device(const on_device&) = delete;
+  ~on_device() { cudaFree(data_); }
+  T* data() const { return static_cast<T*>(data_); }
+  std::vector<T> read() const {
+    std::vector<T> x(size_);
+    if (size_) check(cudaMemcpy(x.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost));
+    return x;
+  }
+  static void check(cudaError_t e) {
+    if (e != cudaSuccess) throw std::runtime_error(cudaGetErrorString(e));
+  }
+
+ private:
+  std::size_t size_;
+  void* data_ = nullptr;
+};
+
+// Whether there is a device to test on; says so where there is none.
+inline bool have_device() {
+  int n = 0;
+  if (cudaGetDeviceCount(&n) == cudaSuccess && n > 0) return true;
+  WARN("skipped: this test needs a CUDA device");
+  return false;
+}
+
+// A float as S stores it (cut off, not rounded).
+template <class S>
+S stored(float x) {
+  const auto b = std::bit_cast<std::uint32_t>(x);
+  if constexpr (std::is_same_v<S, float>) return x;
+  else if constexpr (std::is_same_v<S, specagg::bf16>) return {std::uint16_t(b >> 16)};
+  else {
+    const std::uint32_t sign = b >> 16 & 0x8000, e = b >> 23 & 0xff, m = b >> 13 & 0x3ff;
+    if (e == 0xff) return {std::uint16_t(sign | 0x7c00 | m)};
+    if (e >= 143) return {std::uint16_t(sign | 0x7bff)};
+    return {std::uint16_t(e <= 112 ? sign : sign | (e - 112) << 10 | m)};
+  }
+}
+
+struct shape {
+  std::size_t requests, vocabulary, most;
+};
+
+template <class S>
+struct example {
+  specagg::cuda::batch<S> size;
+  std::vector<S> draft, target;
+  std::vector<specagg::token_id> tokens;
+  std::vector<std::uint32_t> start, draft_mask, target_mask;
+  std::vector<std::uint64_t> seed, request;
+  std::vector<double> temperature;
+  std::vector<std::int32_t> draft_rows, target_rows;
+  bool masked;
+
+  example(const shape& s, numbers& random, bool coupled) : masked(random.below(4) == 0) {
+    using namespace specagg;
+    size.requests = s.requests, size.vocabulary = s.vocabulary, size.most = s.most;
+    size.draft_stride = s.vocabulary + random.below(4);
+    size.target_stride = (s.vocabulary + 3) / 4 * 4;
+    size.end_of_text = random.below(2) ? token_id(random.below(s.vocabulary)) : no_token;
+    const std::size_t each = s.most + 1, rows = s.requests * each, words = (s.vocabulary + 31) / 32;
+    draft.resize(rows * size.draft_stride), target.resize(rows * size.target_stride);
+    draft_mask.resize(rows * words), target_mask.resize(rows * words);
+    for (auto* mask : {&draft_mask, &target_mask})
+      for (auto& word : *mask) word = random.word() | random.word();
+    for (std::size_t r = 0; r < s.requests; ++r) {  // the rows of request r lie where request `place` would have them
+      const std::size_t place = s.requests - 1 - r;
+      draft_rows.push_back(std::int32_t(place * each)), target_rows.push_back(std::int32_t(r * each));
+      start.push_back(std::uint32_t(random.below(1000)));
+      seed.push_back(random.word()), request.push_back(std::uint64_t(random.word()) << 20);
+      static constexpr double invalid = std::numeric_limits<double>::quiet_NaN();
+      static constexpr double temperatures[] = {1, 1, 1, 0.6, 2, 0, 1e-42, 0.05, -1, invalid};
+      temperature.push_back(temperatures[random.below(random.below(4) == 0 ? 10 : 6)]);
+      for (std::size_t j = 0; j < each; ++j) fill(random, r, j);
+    }
+    tokens.assign(s.requests * s.most, no_token);
+    std::vector<double> scratch(verify_scratch(s.vocabulary));
+    for (std::size_t r = 0; r < s.requests; ++r) {
+      const std::size_t g = random.below(4) == 0 ? random.below(s.most + 1) : s.most;
+      random_streams chooser(seed[r], request[r]);
+      for (std::uint32_t j = 0; j < g; ++j) {
+        const std::vector<S> logits = draft_copy(r, j);
+        auto q = row(logits, r);
+        token_id y = token_id(random.below(s.vocabulary));
+        if (random.below(20) == 0) y = random.below(2) ? -5 : token_id(s.vocabulary + random.below(3));
+        else if (random.below(10) != 0 && q.normalise() == status::ok)
+          y = coupled ? race(q, shared_noise(seed[r], request[r]), start[r] + j)
+                      : draw(q, {stream::draft, start[r] + j, start[r]}, chooser, scratch);
+        tokens[r * s.most + j] = y;
+      }
+    }
+  }
+
+  // What the CPU sees: the row with its mask applied.
+  std::vector<S> draft_copy(std::size_t r, std::size_t j) const {
+    return copy(draft, size.draft_stride, draft_mask, std::size_t(draft_rows[r]) + j);
+  }
+  std::vector<S> target_copy(std::size_t r, std::size_t j) const {
+    return copy(target, size.target_stride, target_mask, std::size_t(target_rows[r]) + j);
+  }
+  specagg::processed_row<S> row(const std::vector<S>& logits, std::size_t r) const {
+    return {std::span<const S>(logits), {.temperature = temperature[r]}};
+  }
+
+ private:
+  std::vector<S> copy(const std::vector<S>& from, std::size_t stride, const std::vector<std::uint32_t>& mask,
+                      std::size_t i) const {
+    const std::size_t n = size.vocabulary;
+    std::vector<S> x(from.begin() + std::ptrdiff_t(i * stride), from.begin() + std::ptrdiff_t(i * stride + n));
+    for (std::size_t v = 0; masked && v < n; ++v)
+      if (!(mask[i * ((n + 31) / 32) + v / 32] >> v % 32 & 1)) x[v] = stored<S>(-INFINITY);
+    return x;
+  }
+  void fill(numbers& random, std::size_t r, std::size_t j) {
+    const std::size_t n = size.vocabulary;
+    S* q = draft.data() + (std::size_t(draft_rows[r]) + j) * size.draft_stride;
+    S* p = target.data() + (std::size_t(target_rows[r]) + j) * size.target_stride;
+    const double spread = random.below(2) ? 3 : 12, apart = random.below(2) ? 0.3 : 3, offset = 20 * random.bell();
+    for (std::size_t v = 0; v < n; ++v) {
+      const double l = offset + spread * random.bell();
+      p[v] = stored<S>(float(l)), q[v] = stored<S>(float(l + apart * random.bell()));
+    }
+    const std::size_t v = random.below(n);
+    switch (random.below(30)) {  // mostly nothing
+      case 0: std::copy_n(p, n, q); break;                                                    // p = q
+      case 1: for (std::size_t i = 0; i < n; ++i) (i % 2 ? p : q)[i] = stored<S>(-INFINITY); break;  // disjoint
+      case 2: p[v] = stored<S>(6e4f); break;                                                  // one-hot
+      case 3: q[v] = stored<S>(6e4f); break;
+      case 4: p[v] = stored<S>(std::nanf("")); break;
+      case 5: q[v] = stored<S>(INFINITY); break;
+      case 6: std::fill_n(p, n, stored<S>(-INFINITY)); break;
+      case 7: std::fill_n(q, v, stored<S>(-INFINITY)); break;
+      case 8: std::fill_n(p, n, stored<S>(2.5f)), std::fill_n(q, n, stored<S>(-3.f)); break;  // uniform
+      case 9: for (std::size_t i = 0; i < n; ++i) p[i] = stored<S>(float(i)); break;  // the maximum moves on and on
+      case 10: q[v] = stored<S>(std::nanf("")); break;
+      default: break;
+    }
+  }
+};
+
+// Counts what has been compared, so that a test can say that it saw everything.
+struct tally {
+  std::size_t steps = 0, rejected = 0, bonuses = 0;
+  std::map<specagg::status, std::size_t> statuses;
+};
+
+inline bool same_bits(double a, double b) {
+  return std::memcmp(&a, &b, sizeof a) == 0 || (std::isnan(a) && std::isnan(b));
+}
+
+// One batch on both. `cpu_verifier(seed, request)` is the CPU's; policies: of each request its own.
+template <class S, class Policy, class Verifier, class CpuVerifier>
+void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choices, const Verifier& verifier,
+           const CpuVerifier& cpu_verifier, tally& seen) {
+  using namespace specagg;
+  numbers random(seed);
+  constexpr bool coupled = std::is_same_v<Verifier, specagg::cuda::coupled>;
+  const example<S> e(s, random, coupled);
+  const bool want_overlaps = random.below(2);
+  std::vector<Policy> policies;
+  for (std::size_t r = 0; r < s.requests; ++r) policies.push_back(choices[random.below(choices.size())]);
+
+  const on_device draft(e.draft), target(e.target);
+  const on_device tokens(e.tokens);
+  const on_device start(e.start), draft_mask(e.draft_mask), target_mask(e.target_mask);
+  const on_device seeds(e.seed), request(e.request);
+  const on_device temperature(e.temperature);
+  const on_device draft_rows(e.draft_rows), target_rows(e.target_rows);
+  const on_device device_policies(policies);
+  const std::size_t each = s.most + 1;
+  const on_device verdicts(std::vector<verdict>(s.requests));
+  const on_device emissions(std::vector<emission>(s.requests * each));
+  const on_device overlaps(std::vector<overlap>(s.requests * s.most));
+  specagg::cuda::batch<S> b = e.size;
+  b.draft = draft.data(), b.target = target.data(), b.tokens = tokens.data(), b.start = start.data();
+  b.seed = seeds.data(), b.request = request.data(), b.temperature = temperature.data();
+  b.draft_rows = draft_rows.data(), b.target_rows = target_rows.data();
+  if (e.masked) b.draft_mask = draft_mask.data(), b.target_mask = target_mask.data();
+  const on_device storage(std::vector<double>(specagg::cuda::verify_storage(b) / 8));
+  REQUIRE(specagg::cuda::verify(b, static_cast<const Policy*>(device_policies.data()), verifier,
+                                {verdicts.data(), emissions.data(), want_overlaps ? overlaps.data() : nullptr},
+                                storage.data(), specagg::cuda::verify_storage(b), nullptr) == cudaSuccess);
+  REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  const auto got = verdicts.read();
+  const auto got_emissions = emissions.read();
+  const auto got_overlaps = overlaps.read();
+
+  std::vector<emission> out(each);
+  std::vector<overlap> o(want_overlaps ? s.most : 0);
+  std::vector<double> scratch(verify_scratch(s.vocabulary, s.most));
+  for (std::size_t r = 0; r < s.requests; ++r) {
+    std::vector<std::vector<S>> copies;
+    copies.reserve(8 * each);  // rows are views
+    const auto q_rows = [&](std::size_t j) { return e.row(copies.emplace_back(e.draft_copy(r, j)), r); };
+    const auto p_rows = [&](std::size_t j) { return e.row(copies.emplace_back(e.target_copy(r, j)), r); };
+    const specagg::draft drafted{std::span(e.tokens).subspan(r * s.most, s.most), e.start[r], e.size.end_of_text};
+    random_streams chooser(e.seed[r], e.request[r]);
+    const verdict v = cpu_verifier(e.seed[r], e.request[r])
+                          .verify(drafted, q_rows, p_rows, policies[r], chooser, std::span(out), std::span(scratch),
+                                  std::span(o));
+    INFO("seed " << seed << ", request " << r << " of " << s.requests << ", V " << s.vocabulary << ", room for "
+                 << s.most << ", drafted " << drafted.size() << ", temperature " << e.temperature[r]);
+    CAPTURE(name(v.why), name(got[r].why), v.accepted, v.emitted);
+    REQUIRE(got[r].accepted == v.accepted);
+    REQUIRE(got[r].emitted == v.emitted);
+    REQUIRE(got[r].why == v.why);
+    for (std::size_t i = 0; i < v.emitted; ++i) {
+      const emission &a = got_emissions[r * each + i], &c = out[i];
+      CAPTURE(i, a.token, c.token, a.log_pi, c.log_pi, a.log_p, c.log_p);
+      REQUIRE((a.token == c.token && a.from == c.from && a.why == c.why));
+      REQUIRE((same_bits(a.log_pi, c.log_pi) && same_bits(a.log_p, c.log_p)));
+      ++seen.statuses[c.why];
+    }
+    for (std::size_t i = 0; i < o.size(); ++i) {
+      const overlap& a = got_overlaps[r * s.most + i];
+      CAPTURE(i, a.acceptance, o[i].acceptance, a.ratio, o[i].ratio);
+      REQUIRE((same_bits(a.acceptance, o[i].acceptance) && same_bits(a.ratio, o[i].ratio)));
+    }
+    seen.steps += v.emitted + (v.why != status::ok), ++seen.statuses[v.why];
+    seen.rejected += v.emitted > 0 && out[v.emitted - 1].from == origin::residual;
+    seen.bonuses += v.emitted > 0 && out[v.emitted - 1].from == origin::bonus;
+  }
+}
+
+// The same for whichever verifier of the device's, by its counterpart.
+template <class S, class Policy, class Verifier>
+void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choices, const Verifier& verifier,
+           tally& seen) {
+  const auto cpu_verifier = [&](std::uint64_t key, std::uint64_t request) {
+    if constexpr (std::is_same_v<Verifier, specagg::cuda::coupled>)
+      return specagg::coupled_verifier{specagg::shared_noise(key, request)};
+    else return verifier;
+  };
+  agree<S>(s, seed, choices, verifier, cpu_verifier, seen);
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// One of each kind of kernel, for nvcc to compile without a word.
+#include <specagg/backend/cuda/verify.hpp>
+#include <specagg/policy/lossless.hpp>
+#include <specagg/policy/lossy.hpp>
+#include <specagg/policy/token_cascade.hpp>
+
+using specagg::bf16;
+using specagg::f16;
+using namespace specagg::cuda;
+
+#define KERNEL(S, policies, verifier)                                                                            \
+  template cudaError_t specagg::cuda::verify(const batch<S>&, const policies&, const verifier&, const outcome&, void*, \
+                                             std::size_t, cudaStream_t);
+using many = const specagg::token_v3*;  // a policy for each request
+KERNEL(float, specagg::lossless, specagg::token_verifier)
+KERNEL(float, specagg::lossless, specagg::block_verifier)
+KERNEL(float, specagg::lossless, specagg::match_verifier)
+KERNEL(float, specagg::lossless, coupled)
+KERNEL(bf16, specagg::lossy, specagg::token_verifier)
+KERNEL(f16, many, specagg::token_verifier)

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/policies.hpp"
+
+TEST_CASE("cuda: coupled verification of every policy agrees with the CPU bit by bit") {
+  every_policy_agrees(specagg::cuda::coupled{});
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/agree.hpp"
+
+using namespace specagg;
+namespace device = specagg::cuda;
+
+TEMPLATE_TEST_CASE("cuda: logits of every type, and vocabularies that are split over a cluster", "", float, f16, bf16) {
+  if (!have_device()) return;
+  tally seen;
+  const std::vector policies{lossless{}};
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const std::size_t vocabulary = seed % 4 == 0 ? 40000 : 3000 + seed;
+    agree<TestType>({2, vocabulary, 3}, seed, policies, token_verifier{}, seen);
+    agree<TestType>({1, vocabulary, 2}, seed, policies, device::coupled{}, seen);
+  }
+  CHECK(seen.statuses[status::ok] > 50);
+}
+
+TEST_CASE("cuda: the largest sizes") {
+  if (!have_device()) return;
+  tally seen;
+  agree<float>({1, device::most_vocabulary, device::most_drafted}, 1, std::vector{lossless{}}, token_verifier{}, seen);
+  agree<float>({40, 3, device::most_drafted}, 2, std::vector{lossless{}}, block_verifier{}, seen);
+  CHECK(seen.steps > 40);
+}
+
+namespace {
+
+// A batch of one whose memory is all there.
+struct small {
+  static constexpr std::size_t vocabulary = 3000, most = 2;
+  std::vector<float> logits = std::vector<float>(3 * vocabulary, 0);
+  on_device<float> rows{logits};
+  on_device<token_id> tokens{{7, 8}};
+  on_device<std::uint32_t> start{{5}};
+  on_device<std::uint64_t> seed{{3}};
+  on_device<verdict> verdicts{std::vector<verdict>(1)};
+  on_device<emission> emissions{std::vector<emission>(3)};
+  device::batch<float> batch() const {
+    device::batch<float> b;
+    b.requests = 1, b.vocabulary = vocabulary, b.most = most;
+    b.draft = b.target = rows.data(), b.draft_stride = b.target_stride = vocabulary;
+    b.tokens = tokens.data(), b.start = start.data(), b.seed = seed.data();
+    return b;
+  }
+  device::outcome out() const { return {verdicts.data(), emissions.data()}; }
+};
+
+}  // namespace
+
+TEST_CASE("cuda: sizes that are out of range are refused before anything is launched") {
+  if (!have_device()) return;
+  const small s;
+  const auto good = s.batch();
+  const on_device storage(std::vector<double>(device::verify_storage(good) / 8));
+  const auto result = [&](device::batch<float> b, device::outcome out, std::size_t bytes) {
+    return device::verify(b, lossless{}, token_verifier{}, out, storage.data(), bytes, nullptr);
+  };
+  const std::size_t bytes = device::verify_storage(good);
+  CHECK(result(good, s.out(), bytes) == cudaSuccess);
+  CHECK(result(good, s.out(), bytes - 1) == cudaErrorInvalidValue);
+  CHECK(result(good, {nullptr, s.emissions.data()}, bytes) == cudaErrorInvalidValue);
+  CHECK(result(good, {s.verdicts.data(), nullptr}, bytes) == cudaErrorInvalidValue);
+  auto b = good;
+  b.requests = 0;
+  CHECK(result(b, s.out(), 0) == cudaSuccess);
+  const auto refused = [&](auto&& change) {
+    auto bad = good;
+    change(bad);
+    CHECK(result(bad, s.out(), std::size_t(-1)) == cudaErrorInvalidValue);
+  };
+  refused([](auto& x) { x.most = device::most_drafted + 1; });
+  refused([](auto& x) { x.vocabulary = device::most_vocabulary + 1, x.draft_stride = x.target_stride = x.vocabulary; });
+  refused([](auto& x) { x.vocabulary = 0; });
+  refused([](auto& x) { x.target_stride = small::vocabulary - 1; });
+  refused([](auto& x) { x.draft_stride = small::vocabulary - 1; });
+  refused([](auto& x) { x.requests = std::size_t(1) << 32; });
+  refused([](auto& x) { x.draft = nullptr; });
+  refused([](auto& x) { x.target = nullptr; });
+  refused([](auto& x) { x.tokens = nullptr; });
+  refused([](auto& x) { x.start = nullptr; });
+  refused([](auto& x) { x.seed = nullptr; });
+  CHECK(device::verify(good, static_cast<const lossless*>(nullptr), token_verifier{}, s.out(), storage.data(), bytes,
+                       nullptr) == cudaErrorInvalidValue);
+  b = good;
+  b.most = 0, b.tokens = nullptr, b.draft = nullptr;  // nothing drafted: one token from the target
+  CHECK(result(b, s.out(), bytes) == cudaSuccess);
+  REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+}
+
+TEST_CASE("cuda: verification is captured in a graph, and replayed with what then lies in memory") {
+  if (!have_device()) return;
+  const small s;
+  const auto b = s.batch();
+  const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t replay;
+  REQUIRE(cudaStreamCreate(&stream) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+  REQUIRE(device::verify(b, lossless{}, token_verifier{}, s.out(), storage.data(), device::verify_storage(b), stream) ==
+          cudaSuccess);
+  REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+  REQUIRE(cudaGraphInstantiate(&replay, graph, 0) == cudaSuccess);
+  CHECK(s.verdicts.read()[0].emitted == 0);  // nothing has run
+
+  const auto run = [&] {
+    REQUIRE(cudaGraphLaunch(replay, stream) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+    return s.verdicts.read()[0];
+  };
+  CHECK(run().accepted == 2);  // p = q
+  auto logits = s.logits;
+  logits[small::vocabulary + 8] = -INFINITY;  // the second drafted token is forbidden to both
+  REQUIRE(cudaMemcpy(s.rows.data(), logits.data(), logits.size() * sizeof(float), cudaMemcpyHostToDevice) ==
+          cudaSuccess);
+  const verdict v = run();
+  CHECK(v.accepted == 1);
+  CHECK(v.emitted == 2);
+  CHECK(s.emissions.read()[1].why == status::draft_not_in_support);
+  cudaGraphExecDestroy(replay), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
+}
+
+TEST_CASE("cuda: a batch gives the same whatever its order and however it is split") {
+  if (!have_device()) return;
+  // All requests at once are one thread block each; one alone is a cluster.
+  numbers random(5);
+  const example<float> e({140, 17000, 1}, random, false);
+  const on_device draft(e.draft), target(e.target);
+  const on_device tokens(e.tokens);
+  const on_device start(e.start);
+  const on_device seeds(e.seed), request(e.request);
+  const on_device draft_rows(e.draft_rows), target_rows(e.target_rows);
+  const on_device verdicts(std::vector<verdict>(140)), alone(std::vector<verdict>(1));
+  const on_device emissions(std::vector<emission>(280)), emissions_alone(std::vector<emission>(2));
+  auto b = e.size;
+  b.draft = draft.data(), b.target = target.data(), b.tokens = tokens.data(), b.start = start.data();
+  b.seed = seeds.data(), b.request = request.data(), b.draft_rows = draft_rows.data();
+  b.target_rows = target_rows.data();
+  const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
+  const auto run = [&](const auto& batch, device::outcome out) {
+    REQUIRE(device::verify(batch, lossless{}, block_verifier{}, out, storage.data(), device::verify_storage(b),
+                           nullptr) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  };
+  run(b, {verdicts.data(), emissions.data()});
+  const auto all = verdicts.read();
+  const auto all_emissions = emissions.read();
+  for (std::size_t r = 0; r < 140; r += 37) {
+    auto one = b;
+    one.requests = 1, one.tokens += r, one.start += r, one.seed += r, one.request += r;
+    one.draft_rows += r, one.target_rows += r;
+    run(one, {alone.data(), emissions_alone.data()});
+    const auto v = alone.read()[0];
+    const auto x = emissions_alone.read();
+    CHECK((v.accepted == all[r].accepted && v.emitted == all[r].emitted && v.why == all[r].why));
+    for (std::size_t i = 0; i < v.emitted; ++i)
+      CHECK((x[i].token == all_emissions[2 * r + i].token &&
+             same_bits(x[i].log_pi, all_emissions[2 * r + i].log_pi)));
+  }
+}
