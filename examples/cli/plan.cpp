@@ -337,7 +337,7 @@ void add_dragon(CLI::App& app) {
 void add_plan(CLI::App& app) {
   CLI::App* plan = app.add_subcommand("plan", "Speed-ups, draft lengths and latencies in closed form");
   plan->require_subcommand(1);
-  add_cos(*plan), add_speculative(*plan), add_dssd(*plan), add_dragon(*plan);
+  add_cos(*plan), add_speculative(*plan), add_dssd(*plan), add_dragon(*plan), add_schedulers(*plan);
 }
 
 }  // namespace cli

@@ -10,5 +10,7 @@ namespace cli {
 // specagg plan cos|speculative|dssd|dragon: the closed forms of include/specagg/plan.
 // Throws specagg::error for parameters out of range.
 void add_plan(CLI::App& app);
+// specagg plan schedulers: no closed form, but a simulation (schedulers.cpp).
+void add_schedulers(CLI::App& plan);
 
 }  // namespace cli

@@ -89,8 +89,21 @@ TEST_CASE("plan speculative finds the best gamma") {
   CHECK(double(json("speculative --law-reads-draft")["best_speedup"]) < double(j["best_speedup"]));
   prints("speculative", {"gamma", "best"});
 }
+TEST_CASE("plan schedulers: on the protocol ours are not slower than Eq 8 beyond noise (Figure 8)") {
+  prints("schedulers --repeats 2 --delay 0.3", {"device", "cloud", "random", "Eq 8", "recursion", "moving", "0.300 s"});
+  for (const char* setting : {"", " --a-l 0.5 --a-r 0.6 --c-l 0.25 --c-r 0.15", " --a-l 0.9 --a-r 0.3 --c-l 0.1"}) {
+    const auto j = json(std::string("schedulers") + setting);
+    REQUIRE(j["settings"].size() == 5);
+    for (const auto& s : j["settings"]) {
+      for (const char* rule : {"recursion", "moving"})
+        CHECK(double(s[rule]["over_eq8"]) <= double(s[rule]["two_standard_errors"]) + 1e-9);
+      CHECK(double(s["moving"]["seconds"]) <= 1.001 * double(s["random"]["seconds"]));
+    }
+  }
+}
 TEST_CASE("every plan has --help") {
-  for (const char* command : {"--help", "cos --help", "speculative --help", "dssd --help", "dragon --help"}) {
+  for (const char* command :
+       {"--help", "cos --help", "speculative --help", "dssd --help", "dragon --help", "schedulers --help"}) {
     const ran r = plan(command);
     CHECK(r.status == 0);
     CHECK(r.out.find("--help") != std::string::npos);
@@ -120,4 +133,7 @@ TEST_CASE("plan refuses what it cannot use in one line, with status 2") {
   refuses("dragon --look-ahead 65", {"--look-ahead", "64"});
   refuses("dragon --c-l 0 --c-r 0", {"--c-l"});
   refuses("dragon --t-l inf", {"--t-l"});
+  refuses("schedulers --delay 0,-1", {"plan schedulers", "--delay", "[0, 1000]"});
+  refuses("schedulers --look-ahead 0", {"--look-ahead", "[1, 64]"});
+  refuses("schedulers --tokens 0", {"--tokens"});
 }

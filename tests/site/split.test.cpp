@@ -3,10 +3,8 @@
 
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <limits>
-#include <new>
 #include <vector>
 
 #include <specagg/audit/coupled_law.hpp>
@@ -19,18 +17,8 @@
 #include "audit/grid.hpp"
 #include "support/catch.hpp"
 
-namespace {
-std::size_t allocations = 0;
-}
-// Not inlined: g++ takes the pair for a mismatch where it sees both.
-[[gnu::noinline]] void* operator new(std::size_t n) {
-  ++allocations;
-  if (void* p = std::malloc(n)) return p;
-  std::abort();
-}
-[[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return std::malloc(n); }
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#define SPECAGG_COUNT_ALLOCATIONS
+#include "support/allocations.hpp"
 
 using namespace specagg;
 using values = row_codec::values;

@@ -2,9 +2,7 @@
 #include <specagg/verify/token.hpp>
 
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <vector>
 
 #include <specagg/audit/exact_law.hpp>
@@ -12,18 +10,10 @@
 
 #include "support/catch.hpp"
 
-using namespace specagg;
+#define SPECAGG_COUNT_ALLOCATIONS
+#include "support/allocations.hpp"
 
-namespace {
-std::size_t allocations = 0;
-}
-[[gnu::noinline]] void* operator new(std::size_t n) {
-  ++allocations;
-  if (void* p = std::malloc(n)) return p;
-  std::abort();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+using namespace specagg;
 
 namespace {
 

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// DRAGON's protocol, one side of it: two sites draft ahead, one of them aggregates, and may hand that over with every
+// token. Liu et al. 2025 (arXiv:2504.11197). No sockets, clocks, threads or models: events go in, actions come out.
+//
+// The token of a step is a function of (seed, text before it, rows) alone, and a site settles the steps in order, each
+// once. So losses, repetitions, delays, the side that aggregates, and restarts change when a token comes, never which.
+//   * An epoch for each side is the step behind the last one at which a draft of it was rejected: a draft supposes that
+//     those of its side from its epoch on stand. One of an earlier epoch is dropped. An epoch is known to all who know
+//     the settled text, and one that begins after a restart, where that site's memory ends, cannot be below those seen.
+//   * Each side's drafts lie on both ends, K at most, so that either can aggregate. Its own end compares them with what
+//     is settled and needs no word on it; the other, which may lack some, believes the epochs that come with it.
+//   * Nothing is acknowledged. A site that waits in vain says on its timer what it has; the other sends what it lacks.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <specagg/site/aggregate.hpp>
+#include <specagg/site/handshake.hpp>
+
+SPECAGG_BEGIN
+
+// ---- how drafts are drawn, and what is made of two ------------------------------------------------------------------
+// rows(side) is the row of that side's draft, decoded when it is asked for: a coded_row.
+
+// Independent drafts: choosers that know their site, random_streams(seed, request, 0) and (seed, request, 1).
+template <Chooser L = random_streams, Chooser R = L>
+struct independent_drafts {
+  L site_l;
+  R site_r;
+  template <Row D>
+  token_id draw(plan::side s, const D& row, std::uint32_t step, std::span<double> scratch) {
+    const moment m{stream::draft, step, 0};
+    return s == plan::side::l ? specagg::draw(row, m, site_l, scratch) : specagg::draw(row, m, site_r, scratch);
+  }
+  template <class Rows>
+  aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta, Rows&& rows,
+                        std::span<double> scratch) {
+    const auto l = rows(plan::side::l), r = rows(plan::side::r);
+    if (l.why != status::ok || r.why != status::ok) return {.why = l.why != status::ok ? l.why : r.why};
+    return specagg::aggregate(step, x_l, l.row, x_r, r.row, eta, site_l, site_r, scratch);
+  }
+};
+// Drafts drawn with one noise. A token both drafted is the answer, whatever the rows and weights.
+struct shared_drafts {
+  shared_noise noise;
+  template <Row D>
+  token_id draw(plan::side, const D& row, std::uint32_t step, std::span<double>) const {
+    return race(row, noise, step);
+  }
+  template <class Rows>
+  aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta, Rows&& rows,
+                        std::span<double>) const {
+    if (x_l == x_r) return {x_l, true, true, status::ok};
+    const auto l = rows(plan::side::l), r = rows(plan::side::r);
+    if (l.why != status::ok || r.why != status::ok) return {.why = l.why != status::ok ? l.why : r.why};
+    return aggregate_shared(step, x_l, l.row, x_r, r.row, eta, noise);
+  }
+};
+
+// ---- actions --------------------------------------------------------------------------------------------------------
+
+// A Sink takes the actions, in order:
+//   send(bytes)            to the other site, as one message
+//   decode(decode_order)   see handshake.hpp
+//   emit(step, token)      a token of the text, each step once
+//   aggregates(side)       who makes the next token, when that changes
+
+// Where a step was aggregated, and whose draft it confirmed: what a scheduler sees.
+struct dragon_outcome {
+  std::uint32_t step;
+  plan::side at;
+  bool accepted_l, accepted_r;
+};
+// A scheduler says which side aggregates next: it is asked where the step was aggregated. One with a member learned()
+// is first told of the outcome, as it is at the other site, if it arrives by itself and not with the ones before it.
+struct stay {
+  plan::side operator()(const dragon_outcome& o) const { return o.at; }
+};
+
+// ---- one site -------------------------------------------------------------------------------------------------------
+
+// T: float or double, as terms.real_bytes has it. All memory is allocated when the site is made.
+template <class T, class Coupling, class Schedule = stay>
+class dragon_site {
+ public:
+  // prompt: what the text begins with, or nothing for a site that is to learn it from the other.
+  dragon_site(const hello& terms, std::span<const token_id> prompt, Coupling coupling, Schedule schedule = {})
+      : link_(terms),
+        coupling_(std::move(coupling)),
+        schedule_(std::move(schedule)),
+        aggregates_(terms.first),
+        bytes_(2 * terms.look_ahead * row_bytes(terms)),
+        ids_(2 * terms.codec.max_tokens()),
+        mass_(2 * terms.codec.vocabulary),
+        scratch_(verify_scratch(terms.codec.vocabulary)) {
+    assert(valid(terms) && sizeof(T) == terms.real_bytes && prompt.size() <= terms.most_tokens);
+    for (auto& drafts : drafts_) drafts.resize(terms.look_ahead);
+    text_.reserve(terms.most_tokens);
+    text_.assign(prompt.begin(), prompt.end());
+    epoch_ = {size(), size()}, keep_ = size();
+  }
+
+  const std::vector<token_id>& text() const { return text_; }
+  const std::string& problem() const { return link_.problem(); }
+  plan::side aggregates() const { return aggregates_; }
+  std::uint32_t epoch(plan::side s) const { return epoch_[index(s)]; }
+  bool finished() const { return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text); }
+  // Of the text and, behind it, this side's drafts.
+  token_id token(std::uint32_t i) const { return i < size() ? text_[i] : at(me(), i).token; }
+  // Drafts of a side that wait for their turn, from the next step on.
+  std::size_t waiting(plan::side s) const { return lacking(s) - size(); }
+  float decode_seconds(plan::side s) const { return seconds_[index(s)]; }  // of its last draft
+
+  // ---- events -------------------------------------------------------------------------------------------------------
+
+  // Decoding begins without a connection, too.
+  template <class Sink>
+  void start(Sink& sink) {
+    go_on(sink);
+  }
+  template <class Sink>
+  void connected(Sink& sink) {
+    link_.connected(sink), go_on(sink);
+  }
+  void disconnected() { link_.disconnected(); }
+
+  // The row of an order, h of SPEC 7, and the seconds it took.
+  template <class D, class Sink>
+  void decoded(std::uint32_t ticket, const D& row, double h, double seconds, Sink& sink) {
+    if (!busy_ || ticket != ticket_) return;
+    busy_ = false;
+    const std::uint32_t step = ordered_;
+    const auto coded = encode(terms().codec, row, row_of(me(), step), ids_, mass_);
+    const token_id y = coded.why == status::ok ? coupling_.draw(me(), coded.row, step, scratch_) : no_token;
+    if (y == no_token) {
+      const status s = coded.why == status::ok ? status::invalid_row : coded.why;
+      return link_.refuse("row of step " + std::to_string(step) + ": " + std::string(name(s)), sink);
+    }
+    at(me(), step) = {epoch(me()), step, y, float(h), float(seconds), coded.bytes, 0};
+    seconds_[index(me())] = float(seconds);
+    send_draft(step, sink), go_on(sink);
+  }
+
+  template <class Sink>
+  void received(std::span<const std::uint8_t> bytes, Sink& sink) {
+    message m;
+    const auto what = link_.receive(bytes, m, sink);
+    if (what == handshake::arrival::reborn) {  // its drafts are not those it will compare with
+      for (auto& d : drafts_[index(peer())]) d = {};
+      epoch_[index(peer())] = std::min(epoch(peer()), size());
+    }
+    if (what == handshake::arrival::opened || what == handshake::arrival::reborn) {
+      for (auto& d : drafts_[index(me())]) d.asked = 0;
+      send_progress(sink);
+    }
+    if (what != handshake::arrival::content) return;
+    if (const auto* d = std::get_if<drafted>(&m)) on(*d);
+    else if (const auto* s = std::get_if<settled_text>(&m)) on(*s, sink);
+    else if (const auto* p = std::get_if<progress>(&m)) on(*p, sink);
+    else link_.refuse("a message of another protocol", sink);
+    go_on(sink);
+  }
+
+  // The timer: longer than a round trip. If nothing new has come since the last time, something may be lost.
+  template <class Sink>
+  void tick(Sink& sink) {
+    if (!link_.open()) link_.knock(sink);
+    else if (!news_ && !finished()) send_progress(sink);
+    news_ = false;
+  }
+
+ private:
+  struct draft_slot {
+    std::uint32_t epoch = 0, step = 0;
+    token_id token = no_token;
+    float h = 0, seconds = 0;
+    std::size_t bytes = 0;
+    std::uint32_t asked = 0;  // how often the other end asked for it: answered ever more rarely, or a timer too short
+  };                          // for a slow link would fill it with repetitions
+  static constexpr std::size_t index(plan::side s) { return std::size_t(s); }
+  const hello& terms() const { return link_.terms(); }
+  plan::side me() const { return terms().from; }
+  plan::side peer() const { return me() == plan::side::l ? plan::side::r : plan::side::l; }
+  std::uint32_t size() const { return std::uint32_t(text_.size()); }
+
+  // Of the drafts of K steps that follow each other, each has a place of its own.
+  const draft_slot& at(plan::side s, std::uint32_t step) const { return drafts_[index(s)][step % terms().look_ahead]; }
+  draft_slot& at(plan::side s, std::uint32_t step) { return drafts_[index(s)][step % terms().look_ahead]; }
+  std::span<std::uint8_t> row_of(plan::side s, std::uint32_t step) {
+    const std::size_t each = row_bytes(terms()), K = terms().look_ahead;
+    return std::span(bytes_).subspan((index(s) * K + step % K) * each, each);
+  }
+  bool has(plan::side s, std::uint32_t step) const {
+    const draft_slot& d = at(s, step);
+    return d.token != no_token && d.step == step && d.epoch == epoch(s);
+  }
+  std::uint32_t lacking(plan::side s) const {
+    std::uint32_t step = size();
+    while (step < size() + terms().look_ahead && has(s, step)) ++step;
+    return step;
+  }
+
+  template <class Sink>
+  void send_draft(std::uint32_t step, Sink& sink) {
+    const draft_slot& d = at(me(), step);
+    link_.send(drafted{d.epoch, step, d.token, d.h, d.seconds, row_of(me(), step).first(d.bytes)}, sink);
+  }
+  template <class Sink>
+  void send_settled(std::uint32_t first, std::size_t count, Sink& sink) {
+    settled_text m = part_of(text_, first, first + count);
+    for (std::size_t s = 0; s < 2; ++s) m.epoch[s] = std::min(epoch_[s], std::uint32_t(first + count));
+    m.next = aggregates_;
+    link_.send(m, sink);
+  }
+  template <class Sink>
+  void send_progress(Sink& sink) {
+    link_.send(progress{size(), epoch(peer()), lacking(peer())}, sink);
+  }
+
+  void on(const drafted& d) {
+    if (d.step < size() || d.step >= size() + terms().look_ahead || d.epoch < epoch(peer())) return;
+    epoch_[index(peer())] = d.epoch;  // if it is above, a rejection is known there that will be known here
+    if (has(peer(), d.step)) return;
+    at(peer(), d.step) = {d.epoch, d.step, d.token, d.h, d.seconds, d.row.size(), 0};
+    std::copy(d.row.begin(), d.row.end(), row_of(peer(), d.step).begin());
+    seconds_[index(peer())] = d.seconds, news_ = true;
+  }
+  template <class Sink>
+  void on(const settled_text& m, Sink& sink) {
+    if (m.first > size()) return send_progress(sink);  // what lies between is lost, or late
+    if (const std::string where = conflict(text_, m); !where.empty()) return link_.refuse(where, sink);
+    if (m.first + m.count <= size()) return;
+    for (std::size_t i = size() - m.first; i < m.count; ++i) settle(m.tokens[i], sink);
+    for (const plan::side s : {plan::side::l, plan::side::r})
+      if (m.epoch[index(s)] > epoch(s)) reject(s, m.epoch[index(s)] - 1);
+    if (m.count == 1) outcome_of(m.first, peer());
+    hand_over(m.next, sink);
+    if (m.count > 1) send_progress(sink);  // this site was behind, and may still be
+  }
+  template <class Sink>
+  void on(const progress& p, Sink& sink) {
+    if (p.size > size()) return send_progress(sink);
+    const auto count = std::min<std::size_t>(size() - p.size, most_tokens_in_message);
+    if (count > 0) send_settled(p.size, count, sink);
+    if (p.size + count < size()) return;
+    for (std::uint32_t step = p.epoch == epoch(me()) ? std::max(p.have, size()) : size();
+         step < size() + terms().look_ahead && has(me(), step); ++step)
+      if (std::has_single_bit(++at(me(), step).asked)) send_draft(step, sink);
+  }
+
+  void reject(plan::side s, std::uint32_t step) {
+    epoch_[index(s)] = step + 1;
+    if (s == me()) busy_ = false, keep_ = std::min(keep_, step);
+  }
+  template <class Sink>
+  void settle(token_id x, Sink& sink) {
+    const std::uint32_t step = size();
+    if (!has(me(), step) || at(me(), step).token != x) reject(me(), step);
+    text_.push_back(x), news_ = true;
+    sink.emit(step, x);
+  }
+  // Of the last step.
+  dragon_outcome outcome_of(std::uint32_t step, plan::side aggregated_at) {
+    const dragon_outcome o{step, aggregated_at, epoch(plan::side::l) <= step, epoch(plan::side::r) <= step};
+    if constexpr (requires { schedule_.learned(o); }) schedule_.learned(o);
+    return o;
+  }
+  template <class Sink>
+  void hand_over(plan::side next, Sink& sink) {
+    if (next != aggregates_) sink.aggregates(aggregates_ = next);
+  }
+
+  // What can be done, is.
+  template <class Sink>
+  void go_on(Sink& sink) {
+    using plan::side;
+    while (aggregates_ == me() && !finished() && has(side::l, size()) && has(side::r, size())) {
+      const std::uint32_t step = size();
+      const auto rows = [&](side s) {
+        const std::size_t V = terms().codec.vocabulary, most = terms().codec.max_tokens();
+        return decode<T>(terms().codec, row_of(s, step).first(at(s, step).bytes),
+                         std::span(ids_).subspan(index(s) * most, most), std::span(mass_).subspan(index(s) * V, V));
+      };
+      const draft_slot &l = at(side::l, step), &r = at(side::r, step);
+      const auto a = coupling_.aggregate(step, l.token, r.token, weigh_sites(double(l.h), double(r.h)), rows, scratch_);
+      if (a.token == no_token)
+        return link_.refuse("aggregation at step " + std::to_string(step) + ": " + std::string(name(a.why)), sink);
+      if (at(peer(), step).token != a.token) reject(peer(), step);
+      settle(a.token, sink);
+      hand_over(schedule_(outcome_of(step, me())), sink);
+      send_settled(step, 1, sink);
+    }
+    if (busy_ || size() == 0 || finished() || !problem().empty()) return;
+    const std::uint32_t step = lacking(me());
+    if (step >= std::min(size() + terms().look_ahead, terms().most_tokens)) return;
+    if (token(step - 1) == terms().end_of_text) return;
+    busy_ = true, ordered_ = step;
+    const decode_order order{++ticket_, keep_, step};
+    keep_ = step;
+    sink.decode(order);
+  }
+
+  handshake link_;
+  Coupling coupling_;
+  Schedule schedule_;
+  std::vector<token_id> text_;
+  plan::side aggregates_;
+  std::array<std::uint32_t, 2> epoch_ = {};  // by side, as everything in pairs
+  std::array<float, 2> seconds_ = {};
+  std::array<std::vector<draft_slot>, 2> drafts_;
+  std::vector<std::uint8_t> bytes_;  // of their rows
+  std::vector<token_id> ids_;
+  std::vector<T> mass_;
+  std::vector<double> scratch_;
+  bool busy_ = false, news_ = false;
+  std::uint32_t ticket_ = 0, ordered_ = 0;  // the last order
+  std::uint32_t keep_ = 0;                  // so many tokens the model has seen are those of the text and drafts
+};
+
+SPECAGG_END

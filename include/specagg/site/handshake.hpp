@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a connection between two sites begins: each says hello until it has heard the other, and refuses if they differ.
+// And what every site asks of its model.
+#pragma once
+#include <vector>
+
+#include <specagg/site/message.hpp>
+
+SPECAGG_BEGIN
+
+// Roll the model back to `keep` tokens if it has seen more, let it see the site's token(i) up to i = step, and hand
+// decoded() the row that follows, with this ticket. An order replaces the one before it, which may be given up.
+struct decode_order {
+  std::uint32_t ticket = 0, keep = 0, step = 0;
+};
+
+// One end. A Sink has send(bytes), which may lose them. Allocates when made, and for the text of a refusal.
+class handshake {
+ public:
+  // What a message was: for the protocol (content); the first hello of the connection, of a site that remembers what
+  // it was told (opened) or has empty memory (reborn); nothing to act upon.
+  enum class arrival : std::uint8_t { nothing, content, opened, reborn };
+
+  explicit handshake(const hello& own) : own_(own), out_(most_message_bytes(own)) {}
+  const hello& terms() const { return own_; }
+  bool open() const { return heard_ && problem_.empty(); }
+  // Why nothing more is said or listened to until the next connection; empty if all is well.
+  const std::string& problem() const { return problem_; }
+
+  template <class M, class Sink>
+  void send(const M& m, Sink& sink) {
+    if (open()) write(m, sink);
+  }
+  template <class Sink>
+  void connected(Sink& sink) {
+    problem_.clear(), heard_ = false, connected_ = true;
+    knock(sink);
+  }
+  void disconnected() { heard_ = connected_ = false; }
+  // Says hello, on a timer, as long as that of the other end has not come.
+  template <class Sink>
+  void knock(Sink& sink) {
+    if (!connected_ || !problem_.empty()) return;
+    own_.heard = heard_;
+    write(own_, sink);
+  }
+  template <class Sink>
+  void refuse(const std::string& reason, Sink& sink) {
+    if (!problem_.empty()) return;
+    problem_ = reason;
+    if (connected_) write(refusal{short_text(reason)}, sink);
+  }
+  // `m`, with views of `bytes`, is content only if that is returned.
+  template <class Sink>
+  arrival receive(std::span<const std::uint8_t> bytes, message& m, Sink& sink) {
+    if (!connected_ || !problem_.empty()) return arrival::nothing;
+    if (const wire w = decode(bytes, own_, m); w != wire::ok) {
+      refuse("message of " + std::to_string(bytes.size()) + " bytes: " + std::string(name(w)), sink);
+      return arrival::nothing;
+    }
+    if (const auto* r = std::get_if<refusal>(&m)) {
+      problem_ = "refused by the other end: " + std::string(r->reason.view());
+      return arrival::nothing;
+    }
+    const auto* h = std::get_if<hello>(&m);
+    if (!h) return heard_ ? arrival::content : arrival::nothing;
+    if (const std::string difference = first_difference(own_, *h); !difference.empty()) {
+      refuse(difference, sink);
+      return arrival::nothing;
+    }
+    const bool first = !heard_, reborn = first && met_ && h->life != life_;
+    heard_ = met_ = true, life_ = h->life;
+    if (!h->heard) knock(sink);
+    return !first ? arrival::nothing : reborn ? arrival::reborn : arrival::opened;
+  }
+
+ private:
+  template <class M, class Sink>
+  void write(const M& m, Sink& sink) {
+    if (const std::size_t n = encode(m, own_, out_); n > 0) sink.send(std::span<const std::uint8_t>(out_).first(n));
+  }
+  hello own_;
+  std::vector<std::uint8_t> out_;
+  std::string problem_;
+  bool connected_ = false, heard_ = false, met_ = false;
+  std::uint64_t life_ = 0;  // of the other end
+};
+
+SPECAGG_END

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+// What two sites say to each other, and its bytes. Every length is checked against what the handshake agreed on before
+// anything is stored; bytes that decode encode to the same bytes. Numbers are varints of least length (7 bits a byte,
+// the lowest first), rows are as codec.hpp has them, reals their own bits.
+//
+// A connection carries messages between two lives of two sites. It may lose, repeat and reorder them; none outlives it.
+#pragma once
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include <specagg/plan/dragon.hpp>
+#include <specagg/site/codec.hpp>
+
+SPECAGG_BEGIN
+
+inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::size_t most_tokens_in_message = 64, most_text_in_message = 200;
+
+// dragon...: drafts of both sites are independent, or drawn with shared noise. Then split.hpp's ways of verification.
+enum class protocol : std::uint8_t { dragon, dragon_shared, dsd, dsd_block, dssd, split_shared };
+constexpr std::string_view name(protocol p) {
+  constexpr std::string_view names[] = {"dragon", "dragon-shared", "dsd", "dsd-block", "dssd", "split-shared"};
+  return names[std::size_t(p)];
+}
+
+// Text of at most 200 bytes.
+struct short_text {
+  std::array<char, most_text_in_message> characters = {};
+  std::size_t size = 0;
+  short_text() = default;
+  short_text(std::string_view s) : size(std::min(s.size(), most_text_in_message)) {
+    std::copy_n(s.begin(), size, characters.begin());
+  }
+  std::string_view view() const { return {characters.data(), size}; }
+};
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+// The first message each way. Both ends must say the same of everything from `kind` on.
+struct hello {
+  std::uint32_t version = protocol_version;
+  bool heard = false;      // the sender has this connection's hello of the other end: no answer is needed
+  std::uint64_t life = 0;  // another number each time the sender starts with empty memory
+  plan::side from = plan::side::l;
+
+  protocol kind = protocol::dragon;
+  std::uint64_t session = 0;
+  short_text model_l = {}, model_r = {};
+  row_codec codec = {};
+  std::size_t real_bytes = 4;  // of the rows' numbers: 4, or 8 where rows are doubles
+  std::uint64_t vocabulary_hash = 0, seed_hash = 0;
+  short_text sampling = {};  // temperature, filters, policy: whatever else makes rows what they are
+  token_id end_of_text = no_token;
+  std::uint32_t look_ahead = 4;      // K of DRAGON, gamma of DSSD: 1 .. 64
+  std::uint32_t most_tokens = 4096;  // that the text grows to, prompt included
+  plan::side first = plan::side::l;  // who aggregates first
+};
+
+// DRAGON: a draft of its sender. epoch: the step behind the last one at which a draft of this side was rejected (or
+// behind all it remembers): the draft supposes that those of the steps from `epoch` on were accepted. h: SPEC 7.
+struct drafted {
+  std::uint32_t epoch = 0, step = 0;
+  token_id token = no_token;
+  float h = 0, seconds = 0;  // seconds: time to decode
+  std::span<const std::uint8_t> row = {};
+};
+// Tokens that are settled. DRAGON's outcomes, with the epochs of both sides and the side of the next aggregation after
+// the last of them: accept^s at a step is epoch^s <= step. Also the answer to a site that lacks them.
+struct settled_text {
+  std::uint32_t first = 0;
+  std::size_t count = 0;
+  std::array<token_id, most_tokens_in_message> tokens = {};
+  std::array<std::uint32_t, 2> epoch = {};
+  plan::side next = plan::side::l;
+};
+// What the sender has: so many settled tokens; of the receiver's drafts of this epoch all below `have`. Whoever has
+// more sends it.
+struct progress {
+  std::uint32_t size = 0, epoch = 0, have = 0;
+};
+struct refusal {
+  short_text reason;
+};
+// DSSD: what split.hpp's uplink and downlink say, for the round that starts at this position.
+struct split_request {
+  std::uint32_t start = 0;
+  token_id correction = no_token;
+  std::size_t count = 0;
+  std::array<token_id, most_tokens_in_message> tokens = {};
+  std::array<double, most_tokens_in_message> probabilities = {};  // dssd
+  std::span<const std::uint8_t> rows = {};                        // dsd
+};
+struct split_answer {
+  std::uint32_t start = 0;
+  std::uint32_t accepted = 0;
+  token_id token = no_token;
+  status why = status::ok;
+  std::span<const std::uint8_t> row = {};
+};
+using message = std::variant<hello, drafted, settled_text, progress, refusal, split_request, split_answer>;
+
+// Tokens first .. end - 1 of a text, as many as a message holds.
+inline settled_text part_of(std::span<const token_id> text, std::size_t first, std::size_t end) {
+  settled_text m{.first = std::uint32_t(first), .count = std::min(end - first, most_tokens_in_message)};
+  std::copy_n(text.begin() + std::ptrdiff_t(first), m.count, m.tokens.begin());
+  return m;
+}
+// Where such a part is not the text's: "token 7: 3 here, 5 there"; empty if nowhere.
+inline std::string conflict(std::span<const token_id> text, const settled_text& m) {
+  for (std::size_t i = m.first; i < std::min(text.size(), m.first + m.count); ++i)
+    if (text[i] != m.tokens[i - m.first])
+      return "token " + std::to_string(i) + ": " + std::to_string(text[i]) + " here, " +
+             std::to_string(m.tokens[i - m.first]) + " there";
+  return {};
+}
+
+// ---- what was agreed ------------------------------------------------------------------------------------------------
+
+inline std::size_t row_bytes(const hello& h) {
+  return h.real_bytes == 8 ? h.codec.max_bytes<double>() : h.codec.max_bytes<float>();
+}
+inline bool valid(const hello& h) {
+  return h.codec.valid() && (h.real_bytes == 4 || h.real_bytes == 8) && h.look_ahead >= 1 &&
+         h.look_ahead <= most_tokens_in_message && h.most_tokens >= 1 &&
+         (h.end_of_text == no_token || (h.end_of_text >= 0 && std::size_t(h.end_of_text) < h.codec.vocabulary));
+}
+constexpr bool sends_rows_up(protocol p) { return p == protocol::dsd || p == protocol::dsd_block; }
+// No message is longer.
+inline std::size_t most_message_bytes(const hello& h) {
+  return 1024 + 16 * most_tokens_in_message + (sends_rows_up(h.kind) ? h.look_ahead : 1) * row_bytes(h);
+}
+// A number that tells seeds apart and does not show them to a passer-by.
+constexpr std::uint64_t hash_of_seed(std::uint64_t seed, std::uint64_t request = 0) {
+  const auto r = philox({std::uint32_t(request), std::uint32_t(request >> 32), 1, 0x68617368u}, seed);
+  return std::uint64_t(r[1]) << 32 | r[0];
+}
+// FNV-1a, piece after piece: of a vocabulary, its pieces in the order of their ids.
+constexpr std::uint64_t hash_of_text(std::string_view s, std::uint64_t before = 0xcbf29ce484222325u) {
+  for (const char c : s) before = (before ^ std::uint8_t(c)) * 0x100000001b3u;
+  return (before ^ 0x100u) * 0x100000001b3u;  // a piece ends
+}
+
+// Where two ends differ first: "vocabulary: 32000 here, 50272 there"; empty if nowhere.
+inline std::string first_difference(const hello& here, const hello& there) {
+  std::string found;
+  const auto text = [](const auto& x) {
+    if constexpr (requires { x.view(); }) return std::string(x.view());
+    else return std::to_string(x);
+  };
+  const auto differ = [&](std::string_view what, const auto& a, const auto& b) {
+    if (found.empty() && text(a) != text(b))
+      found = std::string(what) + ": " + text(a) + " here, " + text(b) + " there";
+  };
+  const auto both = [&](std::string_view what, auto member) { differ(what, member(here), member(there)); };
+  both("version", [](const hello& h) { return h.version; });
+  both("protocol", [](const hello& h) { return short_text(name(h.kind)); });
+  both("session", [](const hello& h) { return h.session; });
+  differ("side", int(here.from), 1 - int(there.from));
+  both("model of l", [](const hello& h) { return h.model_l; });
+  both("model of r", [](const hello& h) { return h.model_r; });
+  both("vocabulary", [](const hello& h) { return h.codec.vocabulary; });
+  both("hash of the vocabulary", [](const hello& h) { return h.vocabulary_hash; });
+  both("hash of the seed", [](const hello& h) { return h.seed_hash; });
+  both("sampling", [](const hello& h) { return h.sampling; });
+  both("codec, values", [](const hello& h) { return int(h.codec.format); });
+  both("codec, bytes of a number", [](const hello& h) { return h.real_bytes; });
+  both("codec, top-k", [](const hello& h) { return h.codec.top_k; });
+  both("codec, top-p", [](const hello& h) { return h.codec.top_p; });
+  both("codec, total", [](const hello& h) { return h.codec.total; });
+  both("end of text", [](const hello& h) { return h.end_of_text; });
+  both("look-ahead", [](const hello& h) { return h.look_ahead; });
+  both("most tokens", [](const hello& h) { return h.most_tokens; });
+  both("first side", [](const hello& h) { return int(h.first); });
+  if (found.empty() && here.codec.top_p != there.codec.top_p) found = "codec, top-p: they differ in the last digits";
+  return found;
+}
+
+// ---- bytes ----------------------------------------------------------------------------------------------------------
+
+enum class wire : std::uint8_t { ok, truncated, oversized, trailing_bytes, wrong_version, unknown_kind, malformed };
+constexpr std::string_view name(wire w) {
+  constexpr std::string_view names[] = {"ok",           "truncated", "oversized", "trailing bytes", "wrong version",
+                                        "unknown kind", "malformed"};
+  return names[std::size_t(w)];
+}
+
+namespace detail {
+
+// The two have the same members, so that one list of fields serves both ways.
+class wire_writer {
+ public:
+  wire_writer(std::span<std::uint8_t> to, const hello& terms) : terms(terms), to_(to) {}
+  const hello& terms;
+  wire why = wire::ok;
+  template <class N>
+  void number(const N& x, std::uint64_t /*most*/) {
+    auto rest = std::uint64_t(x);
+    for (; rest >= 0x80; rest >>= 7) put(std::uint8_t(rest | 0x80));
+    put(std::uint8_t(rest));
+  }
+  void fixed(std::uint64_t x, std::size_t bytes) {
+    std::uint8_t b[8];
+    store_number(b, x, bytes);
+    for (std::size_t i = 0; i < bytes; ++i) put(b[i]);
+  }
+  void real(const float& x) { fixed(bit_cast<std::uint32_t>(x), 4); }
+  void real(const double& x) { fixed(bit_cast<std::uint64_t>(x), 8); }
+  void text(const short_text& s) {
+    number(s.size, most_text_in_message);
+    for (const char c : s.view()) put(std::uint8_t(c));
+  }
+  void rest(std::span<const std::uint8_t> bytes, std::size_t /*most*/) {
+    for (const std::uint8_t b : bytes) put(b);
+  }
+  void fail(wire) {}
+  std::size_t size() const { return size_; }
+  bool fits() const { return size_ <= to_.size(); }
+
+ private:
+  void put(std::uint8_t b) {
+    if (size_++ < to_.size()) to_[size_ - 1] = b;
+  }
+  std::span<std::uint8_t> to_;
+  std::size_t size_ = 0;
+};
+
+class wire_reader {
+ public:
+  wire_reader(std::span<const std::uint8_t> from, const hello& terms) : terms(terms), from_(from) {}
+  const hello& terms;
+  wire why = wire::ok;  // the first thing that was wrong; from then on every number is 0
+  template <class N>
+  void number(N& x, std::uint64_t most) {
+    std::uint64_t value = 0;
+    int shift = 0;
+    std::uint8_t b = 0x80;
+    for (; b >= 0x80; shift += 7) {
+      b = take();
+      if (shift > 63 || (shift == 63 && b > 1) || (b == 0 && shift > 0)) fail(wire::malformed);
+      if (why != wire::ok) break;
+      value |= std::uint64_t(b & 0x7f) << shift;
+    }
+    if (value > most) fail(wire::oversized);
+    x = why == wire::ok ? static_cast<N>(value) : N{};
+  }
+  std::uint64_t fixed(std::size_t bytes) {
+    std::uint8_t b[8] = {};
+    for (std::size_t i = 0; i < bytes; ++i) b[i] = take();
+    return load_number(b, bytes);
+  }
+  void real(float& x) { x = bit_cast<float>(std::uint32_t(fixed(4))); }
+  void real(double& x) { x = bit_cast<double>(fixed(8)); }
+  void text(short_text& s) {
+    number(s.size, most_text_in_message);
+    for (std::size_t i = 0; i < s.size; ++i) s.characters[i] = char(take());
+  }
+  void rest(std::span<const std::uint8_t>& bytes, std::size_t most) {
+    if (from_.size() > most) fail(wire::oversized);
+    if (why == wire::ok) bytes = from_, from_ = {};
+  }
+  void fail(wire w) {
+    if (why == wire::ok) why = w;
+  }
+  bool at_end() const { return from_.empty(); }
+
+ private:
+  std::uint8_t take() {
+    if (from_.empty()) fail(wire::truncated);
+    if (why != wire::ok) return 0;
+    const std::uint8_t b = from_[0];
+    from_ = from_.subspan(1);
+    return b;
+  }
+  std::span<const std::uint8_t> from_;
+};
+
+template <class C>
+void token_field(C& c, token_id& t) {  // 0: none
+  std::uint64_t x = std::uint64_t(std::int64_t(t) + 1);
+  c.number(x, c.terms.codec.vocabulary);
+  t = token_id(std::int64_t(x) - 1);
+}
+// A step not above `end`, as its distance.
+template <class C>
+void step_before(C& c, std::uint32_t& step, std::uint32_t end) {
+  std::uint32_t distance = end - step;
+  c.number(distance, end);
+  step = end - distance;
+}
+template <class C>
+void tokens_field(C& c, std::size_t& count, auto& tokens, std::size_t most) {
+  c.number(count, most);
+  for (std::size_t i = 0; i < count; ++i) {
+    token_field(c, tokens[i]);
+    if (tokens[i] == no_token) c.fail(wire::malformed);
+  }
+}
+
+template <class C>
+void fields(C& c, hello& m) {
+  constexpr std::uint64_t any = ~std::uint64_t(0), any32 = 0xffffffffu;
+  c.number(m.version, any32);
+  if (m.version != protocol_version) return c.fail(wire::wrong_version);
+  c.number(m.heard, 1), c.number(m.from, 1), c.number(m.first, 1), c.number(m.kind, 5);
+  c.number(m.life, any), c.number(m.session, any);
+  c.text(m.model_l), c.text(m.model_r);
+  c.number(m.codec.vocabulary, 0x7fffffffu), c.number(m.codec.format, 2), c.number(m.codec.top_k, any32);
+  c.real(m.codec.top_p), c.number(m.codec.total, row_codec::largest_total);
+  c.number(m.real_bytes, 8), c.number(m.vocabulary_hash, any), c.number(m.seed_hash, any);
+  c.text(m.sampling);
+  std::uint64_t end = std::uint64_t(std::int64_t(m.end_of_text) + 1);
+  c.number(end, 0x7fffffffu);
+  m.end_of_text = token_id(std::int64_t(end) - 1);
+  c.number(m.look_ahead, any32), c.number(m.most_tokens, any32);
+}
+template <class C>
+void fields(C& c, drafted& m) {
+  c.number(m.step, c.terms.most_tokens), step_before(c, m.epoch, m.step);
+  token_field(c, m.token);
+  if (m.token == no_token) c.fail(wire::malformed);
+  c.real(m.h), c.real(m.seconds), c.rest(m.row, row_bytes(c.terms));
+}
+template <class C>
+void fields(C& c, settled_text& m) {
+  c.number(m.first, c.terms.most_tokens), c.number(m.next, 1);
+  tokens_field(c, m.count, m.tokens, most_tokens_in_message);
+  const std::size_t end = m.first + m.count;
+  if (end > c.terms.most_tokens) return c.fail(wire::oversized);
+  for (std::uint32_t& e : m.epoch) step_before(c, e, std::uint32_t(end));
+}
+template <class C>
+void fields(C& c, progress& m) {
+  const std::uint64_t most = c.terms.most_tokens;
+  c.number(m.size, most), c.number(m.epoch, most), c.number(m.have, most + most_tokens_in_message);
+}
+template <class C>
+void fields(C& c, refusal& m) {
+  c.text(m.reason);
+}
+template <class C>
+void fields(C& c, split_request& m) {
+  c.number(m.start, c.terms.most_tokens), token_field(c, m.correction);
+  tokens_field(c, m.count, m.tokens, c.terms.look_ahead);
+  for (std::size_t j = 0; j < m.count && c.terms.kind == protocol::dssd; ++j) {
+    if (c.terms.real_bytes == 8) {
+      c.real(m.probabilities[j]);
+    } else {
+      float x = float(m.probabilities[j]);
+      c.real(x), m.probabilities[j] = double(x);
+    }
+    if (!(m.probabilities[j] >= 0 && m.probabilities[j] <= 1 + normalisation_tolerance)) c.fail(wire::malformed);
+  }
+  c.rest(m.rows, sends_rows_up(c.terms.kind) ? m.count * row_bytes(c.terms) : 0);
+}
+template <class C>
+void fields(C& c, split_answer& m) {
+  c.number(m.start, c.terms.most_tokens), c.number(m.accepted, c.terms.look_ahead), token_field(c, m.token);
+  c.number(m.why, std::uint64_t(status::model_failed));
+  c.rest(m.row, c.terms.kind == protocol::dssd ? row_bytes(c.terms) : 0);
+}
+
+}  // namespace detail
+
+// terms: what was agreed, or what this end will agree to. Returned: the bytes written; 0 if `out` is too short
+// (most_message_bytes is enough).
+template <class M>
+std::size_t encode(const M& m, const hello& terms, std::span<std::uint8_t> out) {
+  detail::wire_writer to(out, terms);
+  to.number(message(std::in_place_type<M>).index() + 1, 0);
+  M copy = m;
+  detail::fields(to, copy);
+  return to.fits() ? to.size() : 0;
+}
+// Rows in `out` are views of `in`.
+inline wire decode(std::span<const std::uint8_t> in, const hello& terms, message& out) {
+  if (in.size() > most_message_bytes(terms)) return wire::oversized;
+  detail::wire_reader from(in, terms);
+  std::size_t kind = 0;
+  from.number(kind, 0xff);
+  const auto read = [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return ((kind == I + 1 && (detail::fields(from, out.emplace<I>()), true)) || ...);
+  };
+  if (!read(std::make_index_sequence<std::variant_size_v<message>>())) from.fail(wire::unknown_kind);
+  if (!from.at_end()) from.fail(wire::trailing_bytes);
+  return from.why;
+}
+
+SPECAGG_END

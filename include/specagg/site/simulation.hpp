@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two sites on a simulated network, on a virtual clock: any run again from its seed. Models are callables and cost the
+// seconds they are said to cost, so links, schedulers and whole papers' figures can be tried without any of them.
+// For tests and analysis: allocates.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <specagg/site/dragon.hpp>
+#include <specagg/site/dssd.hpp>
+
+SPECAGG_BEGIN
+
+// Things that happen at their times; at one time, in the order in which they were announced.
+class virtual_clock {
+ public:
+  double now() const { return now_; }
+  void at(double time, std::function<void()> what) {
+    queue_.push_back({std::max(time, now_), announced_++, std::move(what)});
+    std::push_heap(queue_.begin(), queue_.end(), later);
+  }
+  // The next one happens; false if there is none up to `until`.
+  bool step(double until) {
+    if (queue_.empty() || queue_.front().time > until) return false;
+    std::pop_heap(queue_.begin(), queue_.end(), later);
+    event e = std::move(queue_.back());
+    queue_.pop_back();
+    now_ = e.time;
+    e.what();
+    return true;
+  }
+
+ private:
+  struct event {
+    double time;
+    std::uint64_t order;
+    std::function<void()> what;
+  };
+  static bool later(const event& a, const event& b) {
+    return a.time > b.time || (a.time == b.time && a.order > b.order);
+  }
+  std::vector<event> queue_;
+  std::uint64_t announced_ = 0;
+  double now_ = 0;
+};
+
+// One direction of a link. From when its last byte has left, a message takes delay + swing sin(2 pi now / period) + a
+// uniform part of jitter seconds. Messages arrive in order, unless they are reordered: then one is late by another
+// `delay` (and jitter), and others overtake it.
+struct simulated_link {
+  double delay = 0, jitter = 0, swing = 0, period = 1;
+  double bytes_per_second = 0;                   // 0: without limit
+  double lost = 0, repeated = 0, reordered = 0;  // probabilities
+  double latency(double now) const {             // but for the jitter
+    constexpr double pi = 3.14159265358979323846;
+    return std::max(0.0, delay + swing * std::sin(2 * pi * now / period));
+  }
+};
+
+// What one side did.
+struct observed_site {
+  std::vector<token_id> text;                      // emitted in its present life
+  std::vector<double> emitted_at;                  // the first time, in any life
+  std::size_t lives = 0, messages = 0, bytes = 0;  // sent
+  std::size_t hand_overs = 0, decodes = 0;
+  std::size_t misuses = 0;  // emissions out of order, or orders with which the model would have seen another text
+};
+
+// L and R: sites of dragon.hpp or dssd.hpp, or of one's own with their events. T: what rows are made of.
+template <class T, class L, class R = L>
+class simulated_sites {
+ public:
+  using text_view = std::span<const token_id>;
+  std::function<std::unique_ptr<L>(std::uint64_t life)> make_l;
+  std::function<std::unique_ptr<R>(std::uint64_t life)> make_r;
+  std::function<std::vector<T>(plan::side, text_view)> row;                                    // after a text
+  std::function<double(plan::side, text_view)> h = [](plan::side, text_view) { return 0.0; };  // SPEC 7
+  std::function<double(plan::side, std::size_t)> seconds;  // a decoding takes behind a text of so many tokens
+  std::array<simulated_link, 2> link;                      // from l, from r
+  double timer = 1;
+
+  explicit simulated_sites(std::uint64_t seed) : noise_(seed) {}
+
+  // Faults to come.
+  void cut(double at, double lasts) { outage(at, lasts, cuts_); }
+  void stop(plan::side s, double at, double lasts) { outage(at, lasts, stops_[std::size_t(s)]); }
+  void calm_from(double at) {  // links lose, repeat and reorder nothing more
+    clock_.at(at, [this] {
+      for (simulated_link& l : link) l.lost = l.repeated = l.reordered = 0;
+    });
+  }
+
+  // Whether both sites finished, all faults over, before `until`.
+  bool run(double until) {
+    change();
+    tick();
+    while (!(pending_ == 0 && l_.site && r_.site && l_.site->finished() && r_.site->finished()))
+      if (!clock_.step(until)) return false;
+    return true;
+  }
+  const observed_site& seen(plan::side s) const { return s == plan::side::l ? l_.seen : r_.seen; }
+  const L* l() const { return l_.site.get(); }
+  const R* r() const { return r_.site.get(); }
+  double now() const { return clock_.now(); }
+  // When a token was known to either side.
+  double settled_at(std::size_t step) const {
+    double first = std::numeric_limits<double>::infinity();
+    for (const auto* e : {&l_.seen.emitted_at, &r_.seen.emitted_at})
+      if (step < e->size()) first = std::min(first, (*e)[step]);
+    return first;
+  }
+  std::function<void()> check = [] {};  // called after every event of a site
+
+ private:
+  // A site, its model, and the sink of its actions.
+  template <class Site>
+  struct actor {
+    simulated_sites& world;
+    plan::side me;
+    std::unique_ptr<Site> site = {};
+    std::vector<token_id> context = {};  // what its model has seen
+    observed_site seen = {};
+
+    void born(std::unique_ptr<Site> s) {
+      site = std::move(s), context.clear(), ++seen.lives;
+      seen.text.assign(site->text().begin(), site->text().end());
+      site->start(*this);
+    }
+    void send(std::span<const std::uint8_t> bytes) {
+      ++seen.messages, seen.bytes += bytes.size();
+      world.transmit(me, bytes);
+    }
+    void emit(std::uint32_t step, token_id x) {
+      seen.misuses += step != seen.text.size();
+      seen.text.push_back(x);
+      if (seen.emitted_at.size() <= step) seen.emitted_at.resize(step + 1, world.now());
+    }
+    void aggregates(plan::side) { ++seen.hand_overs; }
+    // The model's text becomes the site's first `end` tokens, of which it keeps what it may.
+    void see(std::uint32_t keep, std::uint32_t end) {
+      context.resize(std::min<std::size_t>(context.size(), keep));
+      for (auto i = std::uint32_t(context.size() - std::min<std::size_t>(context.size(), 256)); i < end; ++i)
+        if (i < context.size()) seen.misuses += context[i] != site->token(i);
+        else context.push_back(site->token(i));
+    }
+    void decode(const decode_order& o) {
+      see(o.keep, o.step);
+      ++seen.decodes;
+      const double takes = world.seconds(me, o.step);
+      later(takes, [this, o, takes, row = world.row(me, context), h = world.h(me, context)] {
+        site->decoded(o.ticket, row, h, takes, *this);
+      });
+    }
+    // All rows of a draft at once.
+    void score(const score_order& o) {
+      see(o.keep, o.end);
+      ++seen.decodes;
+      std::vector<std::vector<T>> rows;
+      for (std::size_t n = o.start; n <= o.end; ++n) rows.push_back(world.row(me, text_view(context).first(n)));
+      later(world.seconds(me, o.start), [this, o, rows = std::move(rows)] { site->scored(o.ticket, rows, *this); });
+    }
+    // In this life of the site.
+    template <class F>
+    void later(double delay, F f) {
+      world.clock_.at(world.now() + delay, [this, life = seen.lives, f = std::move(f)] {
+        if (site && life == seen.lives) f(), world.check();
+      });
+    }
+  };
+
+  double uniform() {
+    ++drawn_;
+    return noise_.uniform({stream::side, std::uint32_t(drawn_), std::uint32_t(drawn_ >> 32)});
+  }
+  void transmit(plan::side from, std::span<const std::uint8_t> bytes) {
+    const simulated_link& k = link[std::size_t(from)];
+    if (!connected_) return;
+    const auto way = std::size_t(from);
+    const double rate = k.bytes_per_second;
+    free_[way] = std::max(free_[way], now()) + (rate > 0 ? double(bytes.size()) / rate : 0);
+    if (uniform() < k.lost) return;
+    const int copies = uniform() < k.repeated ? 2 : 1;
+    for (int i = 0; i < copies; ++i) {
+      double arrives = free_[way] + k.latency(now()) + k.jitter * uniform();
+      if (uniform() < k.reordered) arrives += k.delay + k.jitter * uniform();
+      else arrives = last_[way] = std::max(last_[way], arrives);
+      clock_.at(arrives, [this, from, on = connection_, copy = std::vector<std::uint8_t>(bytes.begin(), bytes.end())] {
+        if (!connected_ || connection_ != on) return;
+        from == plan::side::l ? r_.site->received(copy, r_) : l_.site->received(copy, l_);
+        check();
+      });
+    }
+  }
+  void outage(double at, double lasts, int& counter) {
+    pending_ += 2;
+    for (const auto& [time, by] : {std::pair{at, 1}, {at + lasts, -1}})
+      clock_.at(time, [this, &counter, step = by] { --pending_, counter += step, change(); });
+  }
+  // Sites are as they should be; so is the connection between them.
+  void change() {
+    const bool good = cuts_ == 0 && stops_[0] == 0 && stops_[1] == 0;
+    if (connected_ && !good) {
+      connected_ = false;
+      l_.site->disconnected(), r_.site->disconnected();
+    }
+    if (stops_[0] > 0) l_.site.reset();
+    else if (!l_.site) l_.born(make_l(++lives_));
+    if (stops_[1] > 0) r_.site.reset();
+    else if (!r_.site) r_.born(make_r(++lives_));
+    if (!connected_ && good) {
+      connected_ = true, ++connection_, free_ = last_ = {};
+      l_.site->connected(l_), r_.site->connected(r_);
+    }
+    check();
+  }
+  void tick() {
+    if (l_.site) l_.site->tick(l_);
+    if (r_.site) r_.site->tick(r_);
+    check();
+    clock_.at(now() + timer, [this] { tick(); });
+  }
+
+  virtual_clock clock_;
+  random_streams noise_;
+  std::uint64_t drawn_ = 0, lives_ = 0, connection_ = 0;
+  actor<L> l_{*this, plan::side::l};
+  actor<R> r_{*this, plan::side::r};
+  std::array<double, 2> free_ = {}, last_ = {};
+  std::array<int, 2> stops_ = {};
+  int cuts_ = 0, pending_ = 0;
+  bool connected_ = false;
+};
+
+// Drafts whose acceptance is drawn from a joint law, the same for every scheduler and site under one seed, instead of
+// decided by rows: what a figure about time needs. Token 0 is every step's; a draft that will be rejected is token 1.
+struct replayed_drafts {
+  plan::accepts accept;
+  random_streams noise;
+  std::uint32_t first = 1;  // the step that is number 0 to plan::accepted_at
+  template <Row D>
+  token_id draw(plan::side s, const D&, std::uint32_t step, std::span<double>) const {
+    return token_id(!plan::accepted_at(accept, noise, step - first)[std::size_t(s)]);
+  }
+  template <class Rows>
+  aggregation aggregate(std::uint32_t, token_id x_l, token_id x_r, const site_weights&, Rows&&,
+                        std::span<double>) const {
+    return {0, x_l == 0, x_r == 0, status::ok};
+  }
+};
+
+SPECAGG_END

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/site/simulation.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+
+using namespace specagg;
+using plan::side;
+
+namespace {
+
+// A site that says `messages` of one size at once, and notes what arrives.
+struct talker {
+  std::vector<token_id> words;
+  std::size_t messages = 0;
+  std::vector<int>* heard = nullptr;
+  const std::vector<token_id>& text() const { return words; }
+  bool finished() const { return false; }
+  template <class Sink>
+  void start(Sink&) {}
+  template <class Sink>
+  void connected(Sink& sink) {
+    for (std::size_t i = 0; i < messages; ++i) {
+      const std::vector<std::uint8_t> bytes(100, std::uint8_t(i));
+      sink.send(bytes);
+    }
+  }
+  void disconnected() {}
+  template <class Sink>
+  void received(std::span<const std::uint8_t> bytes, Sink&) {
+    heard->push_back(bytes[0]);
+  }
+  template <class Sink>
+  void tick(Sink&) {}
+};
+struct arrivals {
+  std::vector<int> what;
+  std::vector<double> when;
+};
+arrivals sent_over(const simulated_link& link, std::size_t messages, std::uint64_t seed = 1) {
+  arrivals a;
+  simulated_sites<double, talker> world(seed);
+  std::vector<int> unused;
+  world.make_l = [&](std::uint64_t) { return std::make_unique<talker>(talker{{}, messages, &unused}); };
+  world.make_r = [&](std::uint64_t) { return std::make_unique<talker>(talker{{}, 0, &a.what}); };
+  world.link[0] = link, world.timer = 1e9;
+  world.check = [&] {
+    while (a.when.size() < a.what.size()) a.when.push_back(world.now());
+  };
+  world.run(1e6);
+  return a;
+}
+
+using site = dragon_site<double, replayed_drafts>;
+// When each of `tokens` was settled, with acceptances drawn as plan::simulated_latency draws them.
+std::vector<double> times(const plan::dragon& d, side at, std::uint32_t tokens, std::uint64_t seed, std::uint32_t K) {
+  hello terms;
+  terms.codec = {.vocabulary = 2};
+  terms.real_bytes = 8, terms.look_ahead = K, terms.most_tokens = tokens + 1, terms.first = at;
+  simulated_sites<double, site> world(seed);
+  const auto make = [&](side s) {
+    return [&, s](std::uint64_t life) {
+      hello own = terms;
+      own.from = s, own.life = life;
+      const std::vector<token_id> prompt{0};
+      return std::make_unique<site>(own, prompt, replayed_drafts{d.accept, random_streams(seed)});
+    };
+  };
+  world.make_l = make(side::l), world.make_r = make(side::r);
+  world.row = [](side, auto) { return std::vector<double>{0.5, 0.5}; };
+  world.seconds = [&](side s, std::size_t) { return s == side::l ? d.c_l : d.c_r; };
+  world.link[0].delay = d.t_l, world.link[1].delay = d.t_r, world.timer = 1e9;
+  REQUIRE(world.run(1e8));
+  CHECK(world.seen(side::l).misuses + world.seen(side::r).misuses == 0);
+  std::vector<double> when(tokens);
+  for (std::size_t t = 0; t < tokens; ++t) when[t] = world.settled_at(t + 1);
+  return when;
+}
+
+}  // namespace
+
+TEST_CASE("things happen at their times, and in the order announced where the times are the same") {
+  virtual_clock clock;
+  std::string seen;
+  clock.at(2, [&] { seen += 'c'; });
+  clock.at(1, [&] {
+    seen += 'a';
+    clock.at(0, [&] { seen += 'b'; });  // the past is now
+    clock.at(2, [&] { seen += 'd'; });
+  });
+  CHECK(clock.step(1.5));
+  CHECK(clock.step(1.5));
+  CHECK_FALSE(clock.step(1.5));
+  CHECK(clock.now() == 1);
+  while (clock.step(10)) continue;
+  CHECK(seen == "abcd");
+}
+TEST_CASE("a link delays by its delay and each byte by its bandwidth, in order") {
+  const arrivals a = sent_over({.delay = 0.5, .bytes_per_second = 1000}, 5);
+  REQUIRE(a.what == std::vector<int>{0, 1, 2, 3, 4});
+  for (std::size_t i = 0; i < 5; ++i) CHECK(a.when[i] == Approx(0.5 + 0.1 * double(i + 1)));
+  const arrivals swinging = sent_over({.delay = 0.5, .jitter = 0.3, .swing = 0.1, .period = 4}, 200);
+  REQUIRE(swinging.what.size() == 200);
+  CHECK(std::is_sorted(swinging.when.begin(), swinging.when.end()));
+  CHECK(swinging.when.front() >= 0.5);
+  CHECK(swinging.when.back() < 0.8);
+  CHECK(swinging.when.back() > 0.7);
+}
+TEST_CASE("messages are lost, repeated and reordered as often as asked for, and the same ones for a seed") {
+  const simulated_link link{.delay = 0.5, .jitter = 0.1, .lost = 0.2, .repeated = 0.3, .reordered = 0.25};
+  const arrivals a = sent_over(link, 250), again = sent_over(link, 250), other = sent_over(link, 250, 2);
+  CHECK(a.what == again.what);
+  CHECK(a.when == again.when);
+  CHECK(a.what != other.what);
+  std::vector<int> copies(250);
+  int overtaken = 0, last = 0;
+  for (const int i : a.what) ++copies[std::size_t(i)], overtaken += i < last, last = std::max(last, i);
+  CHECK(double(std::count(copies.begin(), copies.end(), 0)) == Approx(50).margin(20));
+  CHECK(double(std::count(copies.begin(), copies.end(), 2)) == Approx(60).margin(22));
+  CHECK(overtaken > 30);
+}
+TEST_CASE("without faults the protocol takes exactly the times of the recursion, for every look-ahead and side") {
+  numbers n(1);
+  for (int i = 0; i < 60; ++i) {
+    const double rtt = n.between(0.02, 1), share = n.uniform();
+    const plan::dragon d{n.between(0.02, 0.6), n.between(0.02, 0.6), share * rtt, (1 - share) * rtt,
+                         plan::accepts_of(n.between(0.05, 0.95), n.between(0.05, 0.95), n.between(-0.6, 0.2))};
+    const auto K = std::uint32_t(i % 3 == 0 ? 64 : 1 + n.below(8));
+    const side at = side(n.below(2));
+    constexpr std::uint32_t tokens = 400;
+    const auto when = times(d, at, tokens, 5, K);
+    plan::timeline line(d, K);
+    const random_streams noise(5);
+    double begin = 0,
+           worst = 0;  // saying hello takes its time; from then on every token is due when the recursion says
+    for (std::size_t t = 0; t < tokens; ++t) {
+      const auto [l, r] = plan::accepted_at(d.accept, noise, t);
+      const double due = line.aggregate(d, at, l, r);
+      if (t == tokens / 2) begin = when[t] - due;
+      if (t >= tokens / 2) worst = std::max(worst, std::fabs(when[t] - due - begin));
+    }
+    CAPTURE(i, K);
+    CHECK(worst < 1e-9);
+    CHECK(begin >= 0);
+    CHECK(begin <= 3 * rtt);
+  }
+}
+TEST_CASE("check values: .4181 and .3731 seconds a token, timed on the protocol itself") {
+  for (const auto& [a_l, due] : {std::pair{0.5, 0.4181}, {0.9, 0.3731}}) {
+    const plan::dragon d{0.25, 0.05, 0.3, 0.3, plan::accepts_of(a_l, 0.5)};
+    const auto when = times(d, side::l, 40000, 1, 64);
+    const double measured = (when.back() - when[100]) / (40000 - 101);
+    std::printf("a^l = %.1f: %.4f s a token, due %.4f; Eq 7 says .45\n", a_l, measured, due);
+    CHECK(measured == Approx(due).margin(0.003));
+  }
+}

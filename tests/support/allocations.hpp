@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts allocations of a test program. One of its files defines SPECAGG_COUNT_ALLOCATIONS before it includes this.
+#pragma once
+#include <cstdlib>
+#include <new>
+
+extern std::size_t allocations;
+
+#ifdef SPECAGG_COUNT_ALLOCATIONS
+std::size_t allocations = 0;
+// Not inlined: g++ takes the pair for a mismatch where it sees both.
+[[gnu::noinline]] void* operator new(std::size_t n) {
+  ++allocations;
+  if (void* p = std::malloc(n)) return p;
+  std::abort();
+}
+[[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return std::malloc(n); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#endif
