@@ -345,6 +345,13 @@ TEST_CASE("what is in a stream happens when it must, in order, and no sooner") {
   CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
   CHECK(*pinned == 6);
 
+  cudaEventRecord(after, stream);  // an event recorded anew is done when the last record is
+  cudaLaunchKernelEx(&config, add, at.at, 1);
+  cudaMemcpyAsync(pinned, at.at, sizeof(int), cudaMemcpyDeviceToHost, stream);
+  cudaEventRecord(after, stream);
+  CHECK(cudaEventSynchronize(after) == cudaSuccess);
+  CHECK(*pinned == 7);
+
   CHECK(cudaMemcpyAsync(at.at, pinned, 8, cudaMemcpyHostToDevice, stream) == cudaErrorInvalidValue);
   CHECK(cudaMemcpyAsync(pinned, at.at, 4, cudaMemcpyHostToDevice, stream) == cudaErrorInvalidValue);
   CHECK(cudaMemsetAsync(pinned, 0, 4, stream) == cudaErrorInvalidValue);

@@ -40,7 +40,7 @@ void every_policy_agrees(const Verifier& verifier) {
   static constexpr std::size_t sizes[] = {1, 5, 16, 17, 250, 1000, 1024, 1025, 2500, 5000};
   std::uint64_t seed = 1;
 #if defined(__CUDACC__)
-  constexpr std::size_t policies = 19, batches = 14;
+  constexpr std::size_t batches = 14;
   for_each_policy([&](const auto& choices) {
     for (std::size_t i = 0; i < batches; ++i, ++seed)
       agree<float>({128, sizes[seed % 10], 1 + seed % specagg::cuda::most_drafted}, seed, choices, verifier, seen);

@@ -294,6 +294,26 @@ TEST_CASE("an edge refuses drafts of another text and after the end") {
   CHECK(e.sink.scorings.empty());
   CHECK(e.site.text() == tokens{0});
 }
+TEST_CASE("a device takes rows as any distribution: probabilities, or a softmax that nobody has normalised") {
+  const std::vector<double> logits{0.5, 2, -1}, p{0, 0, 1};
+  softmax_row<double> row(logits);
+  std::vector<double> probabilities(3);
+  REQUIRE(row.normalise() == status::ok);
+  for (std::size_t v = 0; v < 3; ++v) probabilities[v] = row[v];
+  const auto after_a_rejection = [&](const auto& q) {
+    lone_end<split_device<double>> d(side::l);
+    for (int i = 0; i < 2; ++i) d.site.decoded(d.sink.orders.back().ticket, q, 0, 0, d.sink);
+    std::vector<std::uint8_t> bytes(d.terms.codec.template max_bytes<double>());
+    std::vector<token_id> ids(3);
+    std::vector<double> mass(3);
+    bytes.resize(encode(d.terms.codec, p, bytes, ids, mass).bytes);
+    d.hears(split_answer{1, 0, no_token, status::ok, bytes});  // the residual is the device's: token 2
+    CHECK(d.site.problem() == "");
+    return d.sink.emitted;
+  };
+  CHECK(after_a_rejection(probabilities) == tokens{2});
+  CHECK(after_a_rejection(softmax_row<double>(logits)) == tokens{2});
+}
 TEST_CASE("a device takes the answer to its round only, once, and refuses one that is none") {
   const std::vector<double> row{0, 1, 0};
   const auto drafted_two = [&](lone_end<split_device<double>>& d) {

@@ -123,14 +123,17 @@ class split_device : public detail::split_end<T, Chooser> {
     busy_ = false;
     const protocol kind = terms().kind;
     const std::size_t j = draft_size();
-    const status s = kind == protocol::dssd           ? draft_split(work_, distribution, chooser_)
-                     : kind == protocol::split_shared ? draft_shared(work_, distribution, noise_)
-                                                      : draft_coded(work_, terms().codec, distribution, chooser_);
+    auto row = as_row(distribution);
+    status s = row.normalise();
+    if (s == status::ok)
+      s = kind == protocol::dssd           ? draft_split(work_, row, chooser_)
+          : kind == protocol::split_shared ? draft_shared(work_, row, noise_)
+                                           : draft_coded(work_, terms().codec, row, chooser_);
     if (s != status::ok)
       return link_.refuse("row of position " + std::to_string(size() + j) + ": " + std::string(name(s)), sink);
     if (kind == protocol::dssd)
       for (std::size_t v = 0; v < terms().codec.vocabulary; ++v)
-        q_[j * terms().codec.vocabulary + v] = T(distribution[v]);
+        q_[j * terms().codec.vocabulary + v] = T(row[v]);
     go_on(sink);
   }
   template <class Sink>

@@ -90,6 +90,7 @@ struct CUstream_st {
 struct CUevent_st {
   CUstream_st* stream = nullptr;
   bool done = true, recorded = false;
+  std::size_t records = 0;  // it is done when the last of them is
   std::chrono::steady_clock::time_point at;
 };
 // What cudaGraph_t points to: shared with the graphs made ready from it.
@@ -461,7 +462,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const auto e = into_stream(stream); e != cudaSuccess) return answer(e);
   if (stream_of(stream).capture) return answer(cudaErrorStreamCaptureUnsupported);
   event->stream = stream, event->done = false, event->recorded = true;
-  return put(stream, [event] { event->done = true, event->at = std::chrono::steady_clock::now(); });
+  return put(stream, [event, record = ++event->records] {
+    event->done = record == event->records, event->at = std::chrono::steady_clock::now();
+  });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const auto e = planned(); e != cudaSuccess) return answer(e);

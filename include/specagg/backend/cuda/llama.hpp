@@ -215,8 +215,8 @@ class llama {
     return status::ok;
   }
 
-  // The same, without waiting for more than the call before it: the logits of the last `rows` tokens, at most `tile`,
-  // stay on the device.
+  // The same, without waiting for what it starts: the logits of the last `rows` tokens, at most `tile`, stay on the
+  // device.
   status extend_on_device(std::span<const token_id> tokens, std::size_t rows) {
     if (rows > tile) return status::invalid_parameter;
     if (const status s = refusal(tokens, rows); s != status::ok) return s;
@@ -314,12 +314,13 @@ class llama {
       s.skip = static_cast<unsigned>(count - wanted);
       std::copy_n(tokens.data() + begin, count, s.tokens);
       if (!done(cudaMemcpyAsync(step_, &s, sizeof s, cudaMemcpyHostToDevice, stream())) ||
+          !done(cudaEventRecord(steps_read_.get(), stream())) ||
           !done(cudaGraphLaunch(graphs_[wanted > 0].get(), stream())))
         return false;
       if (wanted > 0 && !take_rows(position_ + end - wanted, wanted)) return false;
       begin = end;
     }
-    return done(cudaEventRecord(steps_read_.get(), stream()));
+    return true;
   }
 
   bool done(cudaError_t e) {
