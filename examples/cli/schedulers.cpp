@@ -5,12 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include <specagg/error.hpp>
+#include <specagg/site/scheduler.hpp>
 #include <specagg/site/simulation.hpp>
 
 #include "plan.hpp"
@@ -30,47 +32,29 @@ struct schedulers_options {
   bool as_json = false;
 };
 
-enum class rule { device, cloud, random, eq8, recursion, moving };
-constexpr std::array rules{"device", "cloud", "random", "Eq 8", "recursion", "moving"};
+constexpr std::size_t eq8 = std::size_t(scheduling::eq8);
 
-// What the paper's scheduler knows: decode times, the round trip of this moment, acceptances counted so far. `moving`
-// follows the recursion token by token and goes where the drafts are.
-struct scheduler {
-  rule how = rule::device;
-  std::uint64_t seed = 0;
-  std::function<plan::dragon()> now = {};  // all but the acceptances
-  plan::accepts counted{1, 1, 1, 1};       // one of each to begin with
-  plan::timeline line = {};
+// What the paper's scheduler knows: decode times, the round trip of this moment, acceptances counted so far.
+struct counting {
+  std::function<plan::dragon()> now;       // all but the acceptances
+  plan::accepts counted = {1, 1, 1, 1};  // one of each to begin with
 
-  plan::dragon estimate() const {
+  plan::dragon setting() const {
     plan::dragon d = now();
     const plan::accepts& a = counted;
     const double n = a.both + a.only_l + a.only_r + a.neither;
     d.accept = {a.both / n, a.only_l / n, a.only_r / n, a.neither / n};
     return d;
   }
-  void learned(const dragon_outcome& o) {
-    if (how == rule::moving) line.aggregate(estimate(), o.at, o.accepted_l, o.accepted_r);
+  void observe(const dragon_outcome& o) {
     plan::accepts& a = counted;
     (o.accepted_l ? o.accepted_r ? a.both : a.only_l : o.accepted_r ? a.only_r : a.neither) += 1;
-  }
-  side operator()(const dragon_outcome& o) const {
-    switch (how) {
-      case rule::device: return side::l;
-      case rule::cloud: return side::r;
-      case rule::random: return side(philox({o.step, 0, 0, 0}, seed)[0] & 1);
-      case rule::eq8: return plan::side_by_eq8(estimate());
-      case rule::recursion: return plan::side_by_recursion(estimate(), o.at);
-      case rule::moving: break;
-    }
-    const plan::dragon d = estimate();
-    return plan::next_side(d, line, plan::side_by_recursion(d, o.at));
   }
 };
 
 // Seconds for all tokens.
-double run(const schedulers_options& o, double delay, rule how, std::uint64_t seed) {
-  using site = dragon_site<double, replayed_drafts, scheduler>;
+double run(const schedulers_options& o, double delay, scheduling how, std::uint64_t seed) {
+  using site = dragon_site<double, replayed_drafts, scheduler<counting>>;
   const plan::accepts accept = plan::accepts_of(o.a_l, o.a_r, o.correlation);
   simulated_sites<double, site> world(seed);
   // One way is half of what is added; the jitter is the paper's: a fifth of it, period 20 pi.
@@ -85,9 +69,8 @@ double run(const schedulers_options& o, double delay, rule how, std::uint64_t se
       hello terms{.life = life, .from = at};
       terms.codec = {.vocabulary = 2}, terms.real_bytes = 8;
       terms.look_ahead = o.look_ahead, terms.most_tokens = o.tokens + 1;
-      terms.first = how == rule::cloud ? side::r : side::l;
-      scheduler s{.how = how, .seed = seed, .now = now};
-      s.line = plan::timeline(now(), o.look_ahead);
+      terms.first = how == scheduling::r ? side::r : side::l;
+      const scheduler<counting> s{how, {now}, o.look_ahead, seed};
       const std::array<token_id, 1> prompt{0};
       return std::make_unique<site>(terms, prompt, replayed_drafts{accept, random_streams(seed)}, s);
     };
@@ -116,24 +99,24 @@ void run_schedulers(const schedulers_options& o) {
         "{:g} s\nat l (device), {:g} at r (cloud); base delay {:g} each way, look-ahead {}. In brackets: two "
         "standard errors\nof the difference from Eq 8, sequence by sequence.\n\n added delay |",
         o.tokens, o.repeats, o.a_l, o.a_r, o.correlation, o.c_l, o.c_r, o.base, o.look_ahead);
-    for (const char* r : rules) fmt::print("{:>16}", r);
+    for (const auto r : scheduling_names) fmt::print("{:>16}", r);
     fmt::print("\n");
   }
   for (const double delay : o.delay) {
-    std::array<std::vector<double>, rules.size()> seconds;
+    std::array<std::vector<double>, scheduling_names.size()> seconds;
     for (std::uint32_t i = 0; i < o.repeats; ++i)
-      for (std::size_t r = 0; r < rules.size(); ++r) seconds[r].push_back(run(o, delay, rule(r), o.seed + i));
+      for (std::size_t r = 0; r < scheduling_names.size(); ++r) seconds[r].push_back(run(o, delay, scheduling(r), o.seed + i));
     json row{{"delay", delay}};
     if (!o.as_json) fmt::print("{:10.3f} s |", delay);
-    for (std::size_t r = 0; r < rules.size(); ++r) {
+    for (std::size_t r = 0; r < scheduling_names.size(); ++r) {
       double mean = 0, difference = 0, square = 0;
       const auto n = double(o.repeats);
       for (std::uint32_t i = 0; i < o.repeats; ++i) {
-        const double x = seconds[r][i] - seconds[std::size_t(rule::eq8)][i];
+        const double x = seconds[r][i] - seconds[eq8][i];
         mean += seconds[r][i] / n, difference += x / n, square += x * x / n;
       }
       const double noise = 2 * std::sqrt(std::max(0.0, square - difference * difference) / std::max(1.0, n - 1));
-      row[rules[r]] = {{"seconds", mean}, {"over_eq8", difference}, {"two_standard_errors", noise}};
+      row[std::string(scheduling_names[r])] = {{"seconds", mean}, {"over_eq8", difference}, {"two_standard_errors", noise}};
       if (!o.as_json) fmt::print("{:>16}", fmt::format("{:.2f} ({:.2f})", mean, noise));
     }
     if (!o.as_json) fmt::print("\n");

@@ -40,7 +40,7 @@ hello terms_of(bytes& in, protocol kind, side from) {
   h.real_bytes = in.below(2) ? 4 : 8;
   h.end_of_text = in.below(2) ? no_token : 0;
   h.look_ahead = 1 + std::uint32_t(in.below(5)), h.most_tokens = 4 + std::uint32_t(in.below(30));
-  h.first = side(in.below(2));
+  h.first = side(in.below(2)), h.prompt = std::uint32_t(in.below(4));
   return h;
 }
 
@@ -60,7 +60,7 @@ std::vector<std::uint8_t> some_message(bytes& in, const hello& terms) {
   const auto n = [&] { return std::uint32_t(in.below(40)); };
   const auto token = [&] { return token_id(in.below(terms.codec.vocabulary + 1)) - 1; };
   const auto write = [&](const auto& m) { out.resize(encode(m, terms, out)); };
-  switch (in.below(6)) {
+  switch (in.below(7)) {
     case 0: write(drafted{n(), n(), token(), float(n()), 0, in.take(in.below(40))}); break;
     case 1: {
       settled_text m{.first = n(), .count = in.below(8), .epoch = {n(), n()}, .next = side(in.below(2))};
@@ -77,6 +77,7 @@ std::vector<std::uint8_t> some_message(bytes& in, const hello& terms) {
       break;
     }
     case 4: write(split_answer{n(), n() % 8, token(), status::ok, in.take(in.below(40))}); break;
+    case 5: write(echo{n(), in.below(2) == 0}); break;
     default: {
       hello h = terms;
       h.from = terms.from == side::l ? side::r : side::l, h.life = n(), h.heard = in.below(2) == 0;
@@ -99,6 +100,7 @@ struct observer {
     require(position == emitted++ && x >= 0 && std::size_t(x) < vocabulary);
   }
   void aggregates(side) {}
+  void echoed(std::uint64_t) {}
 };
 
 template <class Site>

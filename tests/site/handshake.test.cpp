@@ -48,6 +48,28 @@ TEST_CASE("each end says hello until the other has heard it, and no longer") {
   l.link.send(progress{}, l.out);
   CHECK(r.hears(l.out.sent.back()) == arrival::content);
 }
+TEST_CASE("an echo comes back once, with its stamp, and only after the handshake") {
+  struct listening : inbox {
+    std::vector<std::uint64_t> stamps = {};
+    void echoed(std::uint64_t stamp) { stamps.push_back(stamp); }
+  };
+  end l(side::l), r(side::r);
+  listening out;
+  l.link.connected(out), r.link.connected(r.out);
+  l.link.send(echo{7}, out);
+  CHECK(out.sent.size() == 1);  // the hello alone
+  message m;
+  CHECK(l.link.receive(r.out.sent[0], m, out) == arrival::opened);
+  CHECK(r.hears(out.sent.back()) == arrival::opened);
+  l.link.send(echo{~std::uint64_t(0)}, out);
+  CHECK(r.hears(out.sent.back()) == arrival::nothing);
+  const auto answer = r.out.sent.back();
+  CHECK(l.link.receive(answer, m, out) == arrival::nothing);
+  CHECK(out.stamps == std::vector<std::uint64_t>{~std::uint64_t(0)});
+  const std::size_t said = r.out.sent.size();
+  CHECK(r.hears(answer) == arrival::nothing);  // an answer to nothing: no answer
+  CHECK(r.out.sent.size() == said);
+}
 TEST_CASE("an end that starts with empty memory is known by its life, one that reconnects is not") {
   end l(side::l), r(side::r);
   const auto meet = [&](end& other) {

@@ -44,6 +44,10 @@ struct independent_drafts {
     if (l.why != status::ok || r.why != status::ok) return {.why = l.why != status::ok ? l.why : r.why};
     return specagg::aggregate(step, x_l, l.row, x_r, r.row, eta, site_l, site_r, scratch);
   }
+  template <class Rows>
+  agreement expected(const site_weights& eta, Rows&& rows) const {
+    return acceptance(rows(plan::side::l).row, rows(plan::side::r).row, eta);
+  }
 };
 // Drafts drawn with one noise. A token both drafted is the answer, whatever the rows and weights.
 struct shared_drafts {
@@ -75,9 +79,13 @@ struct dragon_outcome {
   std::uint32_t step;
   plan::side at;
   bool accepted_l, accepted_r;
+  std::array<float, 2> seconds = {};     // to decode the drafts of the step, and
+  std::array<std::size_t, 2> bytes = {}; // their rows' size, by side; 0 where the draft is not here
+  agreement expected = {};               // before they were judged; where rows are not looked at, the outcome
 };
 // A scheduler says which side aggregates next: it is asked where the step was aggregated. One with a member learned()
-// is first told of the outcome, as it is at the other site, if it arrives by itself and not with the ones before it.
+// is first told of the outcome, as it is at the other site, if it arrives by itself and not with the ones before it. If
+// it says `static constexpr bool looks_at_rows = true`, `expected` is worked out where a coupling can: a pass over rows.
 struct stay {
   plan::side operator()(const dragon_outcome& o) const { return o.at; }
 };
@@ -115,6 +123,7 @@ class dragon_site {
   // Drafts of a side that wait for their turn, from the next step on.
   std::size_t waiting(plan::side s) const { return lacking(s) - size(); }
   float decode_seconds(plan::side s) const { return seconds_[index(s)]; }  // of its last draft
+  const Schedule& schedule() const { return schedule_; }
 
   // ---- events -------------------------------------------------------------------------------------------------------
 
@@ -128,6 +137,11 @@ class dragon_site {
     link_.connected(sink), go_on(sink);
   }
   void disconnected() { link_.disconnected(); }
+  // The stamp comes to sink.echoed() after a round trip.
+  template <class Sink>
+  void ping(std::uint64_t stamp, Sink& sink) {
+    link_.send(echo{stamp}, sink);
+  }
 
   // The row of an order, h of SPEC 7, and the seconds it took.
   template <class D, class Sink>
@@ -238,7 +252,7 @@ class dragon_site {
     for (std::size_t i = size() - m.first; i < m.count; ++i) settle(m.tokens[i], sink);
     for (const plan::side s : {plan::side::l, plan::side::r})
       if (m.epoch[index(s)] > epoch(s)) reject(s, m.epoch[index(s)] - 1);
-    if (m.count == 1) outcome_of(m.first, peer());
+    if (m.count == 1) learn(outcome_of(m.first, peer()));
     hand_over(m.next, sink);
     if (m.count > 1) send_progress(sink);  // this site was behind, and may still be
   }
@@ -265,10 +279,17 @@ class dragon_site {
     sink.emit(step, x);
   }
   // Of the last step.
-  dragon_outcome outcome_of(std::uint32_t step, plan::side aggregated_at) {
-    const dragon_outcome o{step, aggregated_at, epoch(plan::side::l) <= step, epoch(plan::side::r) <= step};
-    if constexpr (requires { schedule_.learned(o); }) schedule_.learned(o);
+  dragon_outcome outcome_of(std::uint32_t step, plan::side aggregated_at) const {
+    dragon_outcome o{step, aggregated_at, epoch(plan::side::l) <= step, epoch(plan::side::r) <= step};
+    for (const plan::side s : {plan::side::l, plan::side::r})
+      if (const draft_slot& d = at(s, step); d.step == step && d.token != no_token)
+        o.seconds[index(s)] = d.seconds, o.bytes[index(s)] = d.bytes;
+    o.expected = {double(o.accepted_l && o.accepted_r), double(o.accepted_l && !o.accepted_r),
+                  double(!o.accepted_l && o.accepted_r)};
     return o;
+  }
+  void learn(const dragon_outcome& o) {
+    if constexpr (requires { schedule_.learned(o); }) schedule_.learned(o);
   }
   template <class Sink>
   void hand_over(plan::side next, Sink& sink) {
@@ -287,15 +308,20 @@ class dragon_site {
                          std::span(ids_).subspan(index(s) * most, most), std::span(mass_).subspan(index(s) * V, V));
       };
       const draft_slot &l = at(side::l, step), &r = at(side::r, step);
-      const auto a = coupling_.aggregate(step, l.token, r.token, weigh_sites(double(l.h), double(r.h)), rows, scratch_);
+      const site_weights eta = weigh_sites(double(l.h), double(r.h));
+      const auto a = coupling_.aggregate(step, l.token, r.token, eta, rows, scratch_);
       if (a.token == no_token)
         return link_.refuse("aggregation at step " + std::to_string(step) + ": " + std::string(name(a.why)), sink);
       if (at(peer(), step).token != a.token) reject(peer(), step);
       settle(a.token, sink);
-      hand_over(schedule_(outcome_of(step, me())), sink);
+      dragon_outcome o = outcome_of(step, me());
+      if constexpr (requires { requires Schedule::looks_at_rows; coupling_.expected(eta, rows); })
+        o.expected = coupling_.expected(eta, rows);
+      learn(o);
+      hand_over(schedule_(o), sink);
       send_settled(step, 1, sink);
     }
-    if (busy_ || size() == 0 || finished() || !problem().empty()) return;
+    if (busy_ || size() == 0 || size() < terms().prompt || finished() || !problem().empty()) return;
     const std::uint32_t step = lacking(me());
     if (step >= std::min(size() + terms().look_ahead, terms().most_tokens)) return;
     if (token(step - 1) == terms().end_of_text) return;

@@ -40,6 +40,11 @@ class split_end {
   const std::string& problem() const { return link_.problem(); }
   bool finished() const { return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text); }
   void disconnected() { link_.disconnected(); }
+  // The stamp comes to sink.echoed() after a round trip.
+  template <class Sink>
+  void ping(std::uint64_t stamp, Sink& sink) {
+    link_.send(echo{stamp}, sink);
+  }
 
  protected:
   split_end(const hello& terms, std::span<const token_id> prompt, Chooser chooser, const shared_noise& noise)

@@ -14,7 +14,7 @@ struct decode_order {
   std::uint32_t ticket = 0, keep = 0, step = 0;
 };
 
-// One end. A Sink has send(bytes), which may lose them. Allocates when made, and for the text of a refusal.
+// One end. A Sink has send(bytes), which may lose them, and may have echoed(stamp): an echo came back. Allocates when made, and for the text of a refusal.
 class handshake {
  public:
   // What a message was: for the protocol (content); the first hello of the connection, of a site that remembers what
@@ -63,7 +63,13 @@ class handshake {
       return arrival::nothing;
     }
     const auto* h = std::get_if<hello>(&m);
-    if (!h) return heard_ ? arrival::content : arrival::nothing;
+    if (!h && !heard_) return arrival::nothing;
+    if (auto* e = std::get_if<echo>(&m)) {
+      if (!e->back) write(echo{e->stamp, true}, sink);
+      else if constexpr (requires { sink.echoed(e->stamp); }) sink.echoed(e->stamp);
+      return arrival::nothing;
+    }
+    if (!h) return arrival::content;
     if (const std::string difference = first_difference(own_, *h); !difference.empty()) {
       refuse(difference, sink);
       return arrival::nothing;

@@ -56,6 +56,7 @@ struct hello {
   token_id end_of_text = no_token;
   std::uint32_t look_ahead = 4;      // K of DRAGON, gamma of DSSD: 1 .. 64
   std::uint32_t most_tokens = 4096;  // that the text grows to, prompt included
+  std::uint32_t prompt = 0;          // tokens of it: DRAGON drafts nothing before they are known
   plan::side first = plan::side::l;  // who aggregates first
 };
 
@@ -100,7 +101,12 @@ struct split_answer {
   status why = status::ok;
   std::span<const std::uint8_t> row = {};
 };
-using message = std::variant<hello, drafted, settled_text, progress, refusal, split_request, split_answer>;
+// Comes back at once, as it is but for `back`: what a round trip takes.
+struct echo {
+  std::uint64_t stamp = 0;
+  bool back = false;
+};
+using message = std::variant<hello, drafted, settled_text, progress, refusal, split_request, split_answer, echo>;
 
 // Tokens first .. end - 1 of a text, as many as a message holds.
 inline settled_text part_of(std::span<const token_id> text, std::size_t first, std::size_t end) {
@@ -124,7 +130,7 @@ inline std::size_t row_bytes(const hello& h) {
 }
 inline bool valid(const hello& h) {
   return h.codec.valid() && (h.real_bytes == 4 || h.real_bytes == 8) && h.look_ahead >= 1 &&
-         h.look_ahead <= most_tokens_in_message && h.most_tokens >= 1 &&
+         h.look_ahead <= most_tokens_in_message && h.most_tokens >= 1 && h.prompt <= h.most_tokens &&
          (h.end_of_text == no_token || (h.end_of_text >= 0 && std::size_t(h.end_of_text) < h.codec.vocabulary));
 }
 constexpr bool sends_rows_up(protocol p) { return p == protocol::dsd || p == protocol::dsd_block; }
@@ -173,6 +179,7 @@ inline std::string first_difference(const hello& here, const hello& there) {
   both("end of text", [](const hello& h) { return h.end_of_text; });
   both("look-ahead", [](const hello& h) { return h.look_ahead; });
   both("most tokens", [](const hello& h) { return h.most_tokens; });
+  both("prompt", [](const hello& h) { return h.prompt; });
   both("first side", [](const hello& h) { return int(h.first); });
   if (found.empty() && here.codec.top_p != there.codec.top_p) found = "codec, top-p: they differ in the last digits";
   return found;
@@ -314,7 +321,7 @@ void fields(C& c, hello& m) {
   std::uint64_t end = std::uint64_t(std::int64_t(m.end_of_text) + 1);
   c.number(end, 0x7fffffffu);
   m.end_of_text = token_id(std::int64_t(end) - 1);
-  c.number(m.look_ahead, any32), c.number(m.most_tokens, any32);
+  c.number(m.look_ahead, any32), c.number(m.most_tokens, any32), c.number(m.prompt, any32);
 }
 template <class C>
 void fields(C& c, drafted& m) {
@@ -360,6 +367,10 @@ void fields(C& c, split_answer& m) {
   c.number(m.start, c.terms.most_tokens), c.number(m.accepted, c.terms.look_ahead), token_field(c, m.token);
   c.number(m.why, std::uint64_t(status::model_failed));
   c.rest(m.row, c.terms.kind == protocol::dssd ? row_bytes(c.terms) : 0);
+}
+template <class C>
+void fields(C& c, echo& m) {
+  c.number(m.stamp, ~std::uint64_t(0)), c.number(m.back, 1);
 }
 
 }  // namespace detail
