@@ -24,6 +24,7 @@ enum class status : std::uint8_t {
   invalid_parameter,     // a temperature, top-p ... outside its range: no token
   context_full,          // the model has no room for the tokens it was given: nothing was appended
   model_failed,          // the model could not compute a row
+  stopped,               // the caller asked the model to give up: nothing was appended
 };
 
 // One line for people; the enumerators' names for programs.
@@ -39,6 +40,7 @@ constexpr std::string_view name(status s) {
     case status::invalid_parameter: return "invalid_parameter";
     case status::context_full: return "context_full";
     case status::model_failed: return "model_failed";
+    case status::stopped: return "stopped";
   }
   return "unknown";
 }

@@ -3,10 +3,13 @@
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/logit_source.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "backend/cpu/gguf_writer.hpp"
 #include "support/catch.hpp"
@@ -193,6 +196,96 @@ TEST_CASE("a session answers with a status, and appends nothing, when tokens do 
   CHECK(model.extend(std::span(tokens).first(1), row) == status::context_full);
   model.rollback(1000);
   CHECK(model.position() == 80);
+}
+
+TEST_CASE("a model that is stopped, at any layer, has appended nothing and gives the same bits afterwards") {
+  using std::chrono::steady_clock;
+  const auto weights = bundled("target");
+  const auto vocab = weights->vocab;
+  const auto tokens = some_tokens(90, vocab), wrong = some_tokens(60, vocab, 7);
+  llama model(weights), undisturbed(weights);
+  const auto expected = rows_of(undisturbed, tokens);
+  std::atomic<bool> flag{true};
+  model.stop_when(&flag);
+  std::vector<float> row(vocab);
+  CHECK(model.extend(tokens, row) == status::stopped);
+  CHECK(model.position() == 0);
+  CHECK(model.extend({}, {}) == status::ok);
+  flag = false;
+  REQUIRE(model.extend(std::span(tokens).first(30), {}) == status::ok);
+  const auto again = [&] {
+    const auto rest = rows_of(model, std::span(tokens).subspan(30));
+    CHECK(same_bits(rest, std::span(expected).subspan(30 * vocab)));
+    model.rollback(30);
+  };
+  again();
+  // 32 tokens are computed in one go, 60 in two: a stop on the way is one between layers, or between the two.
+  for (const std::size_t many : {32u, 60u}) {
+    const auto start = steady_clock::now();
+    REQUIRE(model.extend(std::span(wrong).first(many), row) == status::ok);
+    const auto whole = steady_clock::now() - start;
+    model.rollback(30);
+    int on_the_way = 0;
+    for (int i = 0; on_the_way < 24; ++i) {
+      REQUIRE(i < 2000);
+      std::atomic<bool> started{false};
+      std::thread other([&] {
+        while (!started) std::this_thread::yield();
+        const auto until = steady_clock::now() + whole * (i % 24 + 1) / 25;
+        while (steady_clock::now() < until) std::this_thread::yield();
+        flag = true;
+      });
+      started = true;
+      const auto begin = steady_clock::now();
+      const status s = model.extend(std::span(wrong).first(many), row);
+      on_the_way += s == status::stopped && steady_clock::now() - begin > whole / 50;
+      other.join();
+      flag = false;
+      CHECK((s == status::ok || s == status::stopped));
+      CHECK(model.position() == (s == status::ok ? 30 + many : 30));
+      model.rollback(30);
+      again();
+    }
+  }
+  flag = true;
+  model.stop_when(nullptr);
+  again();
+}
+
+TEST_CASE("a copy goes on from the same text with the same bits, and neither disturbs the other") {
+  const test::gguf_bytes small(test::small_model{}.write().bytes());
+  for (const auto& weights : {bundled("draft"), bundled("target"), weights_of(small)}) {
+    const auto vocab = weights->vocab;
+    const auto tokens = some_tokens(70, vocab), other_tokens = some_tokens(30, vocab, 5);
+    llama plain(weights), model(weights, std::make_shared<thread_pool>(2));
+    const auto expected = rows_of(plain, tokens);
+    for (const std::size_t split : {0u, 1u, 15u, 16u, 33u, 64u}) {
+      const auto rest = [&] { return std::span(tokens).subspan(split); };
+      const auto due = std::span(expected).subspan(split * vocab);
+      model.rollback(0);
+      rows_of(model, std::span(tokens).first(split));
+      llama copy(model), shorter(weights, nullptr, 75);
+      rows_of(shorter, other_tokens);
+      REQUIRE(shorter.adopt(model) == status::ok);
+      rows_of(model, std::span(other_tokens).first(9));  // runs into its own cache
+      CHECK((copy.position() == split && shorter.position() == split && copy.capacity() == model.capacity()));
+      CHECK(same_bits(rows_of(copy, rest()), due));
+      CHECK(same_bits(rows_of(shorter, rest()), due));
+      model.rollback(split);
+      CHECK(same_bits(rows_of(model, rest()), due));
+    }
+    std::atomic<bool> flag{true};
+    model.stop_when(&flag);
+    llama copy(model);
+    copy.rollback(60);
+    CHECK(same_bits(rows_of(copy, std::span(tokens).subspan(60)), std::span(expected).subspan(60 * vocab)));
+    llama short_one(weights, nullptr, 40);
+    rows_of(short_one, std::span(tokens).first(4));
+    CHECK(short_one.adopt(model) == status::context_full);
+    CHECK(short_one.position() == 4);
+    const auto foreign = bundled("draft");
+    CHECK(llama(foreign).adopt(model) == status::invalid_parameter);
+  }
 }
 
 TEST_CASE("the last position of a context that is no multiple of 16 works") {

@@ -9,6 +9,7 @@
 #include <specagg/backend/cpu/matrix.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -113,24 +114,49 @@ class llama {
         keys_(w_->layers.size() * w_->kv_heads * w_->head_dim, capacity_),
         values_(w_->layers.size() * w_->kv_heads * capacity_, w_->head_dim) {}
 
+  // A copy goes on from the same text, with a cache of its own, on the same pool; it is stopped by no flag.
+  llama(const llama& other) : llama(other.w_, other.pool_, other.capacity_) { adopt(other); }
+  llama(llama&&) = default;
+  llama& operator=(llama&&) = default;
+
+  // Forgets its text for that of `other`, a session of the same weights, whose keys and values it copies: nothing is
+  // computed. context_full, invalid_parameter (other weights): nothing has changed. `other` may serve many threads.
+  status adopt(const llama& other) {
+    if (other.w_ != w_) return status::invalid_parameter;
+    if (other.position_ > capacity_) return status::context_full;
+    position_ = other.position_;
+    for (std::size_t layer = 0; layer < w_->layers.size(); ++layer)
+      for (std::size_t head = 0; head < w_->kv_heads; ++head) {
+        std::copy_n(other.keys(layer, head), padded(position_) * w_->head_dim, keys(layer, head));
+        std::copy_n(other.values(layer, head), position_ * padded(w_->head_dim), values(layer, head));
+      }
+    return status::ok;
+  }
+
   std::size_t vocab_size() const { return w_->vocab; }
   std::size_t position() const { return position_; }
   std::size_t capacity() const { return capacity_; }
   const llama_weights& weights() const { return *w_; }
 
+  // While the flag, which any thread may set, is true, extend() gives up within a layer. Null: never.
+  void stop_when(const std::atomic<bool>* flag) { stop_ = flag; }
+
   // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, V a row; with none
-  // wanted the output matrix is not read. Unless it answers ok nothing was appended.
+  // wanted the output matrix is not read. Unless it answers ok nothing was appended (and `logits` may hold anything).
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
     const auto rows = logits.size() / w_->vocab;
     if (rows * w_->vocab != logits.size() || rows > tokens.size()) return status::invalid_parameter;
     if (tokens.size() > capacity_ - position_) return status::context_full;
     for (token_id token : tokens)
       if (token < 0 || static_cast<std::size_t>(token) >= w_->vocab) return status::token_out_of_range;
-    const auto first_row = tokens.size() - rows;
+    const auto first_row = tokens.size() - rows, before = position_;
     for (std::size_t i = 0; i < tokens.size(); i += chunk_) {
       const auto part = tokens.subspan(i, std::min(chunk_, tokens.size() - i));
       const auto skip = first_row > i ? std::min(part.size(), first_row - i) : 0;
-      step(part, skip, logits.data() + (i + skip - first_row) * (skip < part.size() ? w_->vocab : 0));
+      if (!step(part, skip, logits.data() + (i + skip - first_row) * (skip < part.size() ? w_->vocab : 0))) {
+        position_ = before;
+        return status::stopped;
+      }
     }
     return status::ok;
   }
@@ -145,7 +171,10 @@ class llama {
     pool_->for_ranges(count, padded(std::max<std::size_t>(1, 16384 / cost)), std::forward<Body>(body));
   }
 
-  void step(std::span<const token_id> tokens, std::size_t skip, float* logits) {
+  bool stopped() const { return stop_ && stop_->load(std::memory_order_relaxed); }
+
+  // False if it was stopped: keys and values at position_ and beyond may hold anything.
+  bool step(std::span<const token_id> tokens, std::size_t skip, float* logits) {
     const auto& w = *w_;
     const auto n = tokens.size();
     const auto width = w.heads * w.head_dim, kv_width = w.kv_heads * w.head_dim;
@@ -154,6 +183,7 @@ class llama {
     for (std::size_t t = 0; t < n; ++t) read_row(w.embedding, static_cast<std::size_t>(tokens[t]), row(x, t));
     find_rotations(n);
     for (std::size_t i = 0; i < w.layers.size(); ++i) {
+      if (stopped()) return false;
       const auto& l = w.layers[i];
       normalise(x, 0, l.attention_norm, h);
       for_rows(width + 2 * kv_width, w.dim * n, [&](std::size_t begin, std::size_t end) {
@@ -186,12 +216,14 @@ class llama {
       });
       add_product(l.down, gate, h, x);
     }
+    if (stopped()) return false;
     position_ += n;
-    if (skip == n) return;
+    if (skip == n) return true;
     normalise(x, skip, w.output_norm, h);
     const auto last = h_.top(n - skip);
     for_rows(w.vocab, w.dim * (n - skip),
              [&](std::size_t begin, std::size_t end) { multiply(w.output, begin, end, last, logits, w.vocab); });
+    return true;
   }
 
   static std::size_t stride(const activations& a) { return static_cast<std::size_t>(a.outerStride()); }
@@ -236,12 +268,16 @@ class llama {
   // Keys lie in blocks of 16 positions, [layer][kv head][block][dimension][16]: a load is one dimension of 16
   // positions, so that 16 scores grow side by side and no sum over lanes is needed. Values lie plainly, [layer]
   // [kv head][position][dimension].
-  float* keys(std::size_t layer, std::size_t head) {
-    return keys_.data() + (layer * w_->kv_heads + head) * w_->head_dim * padded(capacity_);
+  std::size_t keys_at(std::size_t layer, std::size_t head) const {
+    return (layer * w_->kv_heads + head) * w_->head_dim * padded(capacity_);
   }
-  float* values(std::size_t layer, std::size_t head) {
-    return values_.data() + (layer * w_->kv_heads + head) * capacity_ * padded(w_->head_dim);
+  std::size_t values_at(std::size_t layer, std::size_t head) const {
+    return (layer * w_->kv_heads + head) * capacity_ * padded(w_->head_dim);
   }
+  float* keys(std::size_t layer, std::size_t head) { return keys_.data() + keys_at(layer, head); }
+  float* values(std::size_t layer, std::size_t head) { return values_.data() + values_at(layer, head); }
+  const float* keys(std::size_t layer, std::size_t head) const { return keys_.data() + keys_at(layer, head); }
+  const float* values(std::size_t layer, std::size_t head) const { return values_.data() + values_at(layer, head); }
 
   // Rotates queries and keys of n tokens, scales the queries, and stores keys and values.
   void remember(std::size_t layer, std::size_t n, activations& qkv) {
@@ -324,6 +360,7 @@ class llama {
 
   std::shared_ptr<const llama_weights> w_;
   std::shared_ptr<thread_pool> pool_;
+  const std::atomic<bool>* stop_ = nullptr;
   std::size_t capacity_, chunk_, position_ = 0;
   activation_buffer x_, h_, qkv_, attended_, gate_, up_, rotations_, scores_, keys_, values_;
 };

@@ -38,6 +38,7 @@ class activation_buffer {
             Eigen::OuterStride<>(static_cast<Eigen::Index>(padded(cols_)))};
   }
   float* data() { return memory_.data()->v; }
+  const float* data() const { return memory_.data()->v; }
 
  private:
   struct alignas(64) line {

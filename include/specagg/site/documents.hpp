@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// A site's documents as one model: a source of logits for each document, the mixture of them as the site's row.
+//
+//   p^s(v) = sum_d softmax_d(R(d)) p(v | d, text)      (mix_documents)
+#pragma once
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <specagg/logit_source.hpp>
+#include <specagg/site/aggregate.hpp>
+
+SPECAGG_BEGIN
+
+// How documents are computed: one after the other, unless a caller has threads.
+struct in_order {
+  template <class Body>
+  void operator()(std::size_t count, Body&& body) const {
+    for (std::size_t i = 0; i < count; ++i) body(i);
+  }
+};
+
+// The documents are sources that have seen their document: the text begins at each one's position(). A site without any
+// passes one source that has seen nothing, with relevance 0. From then on they belong to the mixture, which remembers
+// what each has seen. So see() takes any text in any order, also after a call that failed or was stopped on the way,
+// and its rows are a function of text and relevance alone. Memory is allocated here, none in see().
+//   rows_at_once   as many rows as are computed together; memory: documents x rows_at_once x V
+template <LogitSource S>
+class document_mixture {
+ public:
+  using value_type = typename S::value_type;
+  explicit document_mixture(std::span<S> documents, std::size_t rows_at_once = 1)
+      : documents_(documents),
+        rows_at_once_(rows_at_once),
+        seen_(documents.size()),
+        why_(documents.size()),
+        logits_(documents.size() * rows_at_once * (documents.empty() ? 0 : documents[0].vocab_size())),
+        rows_(documents.size()),
+        scratch_(2 * documents.size()),
+        even_(documents.size()) {
+    for (std::size_t d = 0; d < documents.size(); ++d) {
+      begin_.push_back(documents[d].position());
+      seen_[d].reserve(documents[d].capacity() - begin_[d]);
+    }
+  }
+
+  std::size_t size() const { return documents_.size(); }
+  std::size_t vocab_size() const { return documents_[0].vocab_size(); }
+  // Tokens of text that fit behind every document.
+  std::size_t capacity() const {
+    std::size_t n = std::numeric_limits<std::size_t>::max();
+    for (std::size_t d = 0; d < size(); ++d) n = std::min(n, documents_[d].capacity() - begin_[d]);
+    return n;
+  }
+
+  // The rows behind the last k tokens of the text, k = h.size(); k = 0 only prepares for the text.
+  //   relevance   R(d) at each row, k x documents, in nats; -inf leaves a document out of a row
+  //   logits      k x V: ln p^s. Where all are left out: their plain mean, to be given no weight
+  //   h           k: ln sum_d e^R(d), -inf where all are left out
+  //   for_each    for_each(n, body) calls body(0) .. body(n - 1), on any threads, and returns when all are done
+  // Any status but ok (stopped, context_full ...; of several documents' the first one's): logits and h may hold
+  // anything, and the next call goes on with what was computed.
+  template <class ForEach = in_order>
+  status see(std::span<const token_id> text, std::span<const double> relevance, std::span<value_type> logits,
+             std::span<double> h, const ForEach& for_each = {}) {
+    const std::size_t n = size(), rows = h.size(), V = n == 0 ? 0 : vocab_size();
+    if (n == 0 || rows > text.size() || relevance.size() != rows * n || logits.size() != rows * V)
+      return status::invalid_parameter;
+    for (std::size_t done = 0, some; done < rows || done == 0; done += some) {
+      some = std::min(rows - done, rows_at_once_);
+      const auto now = text.first(text.size() - rows + done + some);
+      for_each(n, [&](std::size_t d) {
+        why_[d] = bring(d, now, std::span(logits_).subspan(d * rows_at_once_ * V, some * V));
+      });
+      for (const status s : why_)
+        if (s != status::ok) return s;
+      for (std::size_t row = 0; row < some; ++row) {
+        for (std::size_t d = 0; d < n; ++d)
+          rows_[d] = std::span<const value_type>(logits_).subspan((d * rows_at_once_ + row) * V, V);
+        const auto out = logits.subspan((done + row) * V, V);
+        const auto share = mix(relevance.subspan((done + row) * n, n), out);
+        if (share.why != status::ok) return share.why;
+        h[done + row] = share.h;
+        const bool left_out = share.h == -std::numeric_limits<double>::infinity();
+        if (const status s = left_out ? mix(even_, out).why : status::ok; s != status::ok) return s;
+      }
+      if (rows == 0) break;
+    }
+    return status::ok;
+  }
+
+ private:
+  // Tokens of one call, so that one that is stopped on a long text has got somewhere.
+  static constexpr std::size_t part_ = 64;
+
+  // The document's source at the end of the text, and the rows behind its last tokens.
+  status bring(std::size_t d, std::span<const token_id> text, std::span<value_type> rows) {
+    auto& seen = seen_[d];
+    const std::size_t wanted = text.size() - rows.size() / vocab_size();  // from here on there are rows
+    const auto end = seen.begin() + std::ptrdiff_t(std::min(seen.size(), wanted));
+    seen.erase(std::mismatch(seen.begin(), end, text.begin()).first, seen.end());
+    documents_[d].rollback(begin_[d] + seen.size());
+    while (seen.size() < text.size()) {
+      const auto left = text.subspan(seen.size());
+      const bool last = left.size() <= part_ || seen.size() >= wanted;
+      const auto part = last ? left : left.first(std::min(part_, wanted - seen.size()));
+      const status s = documents_[d].extend(part, last ? rows : std::span<value_type>());
+      if (s != status::ok) return s;
+      seen.insert(seen.end(), part.begin(), part.end());
+    }
+    return status::ok;
+  }
+
+  site_share mix(std::span<const double> relevance, std::span<value_type> out) {
+    return mix_documents<value_type>(rows_, relevance, out, scratch_);
+  }
+
+  std::span<S> documents_;
+  std::size_t rows_at_once_;
+  std::vector<std::size_t> begin_;           // where the text begins
+  std::vector<std::vector<token_id>> seen_;  // of the text
+  std::vector<status> why_;
+  std::vector<value_type> logits_;  // documents x rows_at_once x V
+  std::vector<std::span<const value_type>> rows_;
+  std::vector<value_type> scratch_;
+  std::vector<double> even_;  // 0 nats each
+};
+
+SPECAGG_END
