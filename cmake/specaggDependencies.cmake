@@ -21,3 +21,8 @@ endmacro()
 macro(specagg_find_cuda)
   find_package(CUDAToolkit 12 QUIET)
 endmacro()
+
+macro(specagg_find_net)
+  find_package(Threads QUIET)
+  find_package(gRPC CONFIG QUIET)
+endmacro()

@@ -15,6 +15,7 @@
 #include "law.hpp"
 #include "plan.hpp"
 #include "policies.hpp"
+#include "two_sites.hpp"
 
 namespace {
 
@@ -113,6 +114,9 @@ int main(int argc, char** argv) {
   add_generate(app, generate);
   add_law(app, law);
   cli::add_plan(app);
+#ifdef SPECAGG_CLI_NET
+  cli::add_two_sites(app);
+#endif
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout))

@@ -36,7 +36,7 @@ constexpr std::size_t eq8 = std::size_t(scheduling::eq8);
 
 // What the paper's scheduler knows: decode times, the round trip of this moment, acceptances counted so far.
 struct counting {
-  std::function<plan::dragon()> now;       // all but the acceptances
+  std::function<plan::dragon()> now;     // all but the acceptances
   plan::accepts counted = {1, 1, 1, 1};  // one of each to begin with
 
   plan::dragon setting() const {
@@ -105,7 +105,8 @@ void run_schedulers(const schedulers_options& o) {
   for (const double delay : o.delay) {
     std::array<std::vector<double>, scheduling_names.size()> seconds;
     for (std::uint32_t i = 0; i < o.repeats; ++i)
-      for (std::size_t r = 0; r < scheduling_names.size(); ++r) seconds[r].push_back(run(o, delay, scheduling(r), o.seed + i));
+      for (std::size_t r = 0; r < scheduling_names.size(); ++r)
+        seconds[r].push_back(run(o, delay, scheduling(r), o.seed + i));
     json row{{"delay", delay}};
     if (!o.as_json) fmt::print("{:10.3f} s |", delay);
     for (std::size_t r = 0; r < scheduling_names.size(); ++r) {
@@ -116,7 +117,8 @@ void run_schedulers(const schedulers_options& o) {
         mean += seconds[r][i] / n, difference += x / n, square += x * x / n;
       }
       const double noise = 2 * std::sqrt(std::max(0.0, square - difference * difference) / std::max(1.0, n - 1));
-      row[std::string(scheduling_names[r])] = {{"seconds", mean}, {"over_eq8", difference}, {"two_standard_errors", noise}};
+      row[std::string(scheduling_names[r])] = {
+          {"seconds", mean}, {"over_eq8", difference}, {"two_standard_errors", noise}};
       if (!o.as_json) fmt::print("{:>16}", fmt::format("{:.2f} ({:.2f})", mean, noise));
     }
     if (!o.as_json) fmt::print("\n");

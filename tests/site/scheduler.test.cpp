@@ -14,9 +14,21 @@ using plan::side;
 namespace {
 
 dragon_outcome outcome(std::uint32_t step, float l, float r, std::size_t bytes, agreement e) {
-  return {.step = step, .at = side::l, .accepted_l = true, .accepted_r = false, .seconds = {l, r},
-          .bytes = {bytes, bytes}, .expected = e};
+  return {.step = step,
+          .at = side::l,
+          .accepted_l = true,
+          .accepted_r = false,
+          .seconds = {l, r},
+          .bytes = {bytes, bytes},
+          .expected = e};
 }
+
+struct spy {
+  static constexpr bool looks_at_rows = true;
+  std::shared_ptr<std::vector<dragon_outcome>> seen;
+  void learned(const dragon_outcome& o) { seen->push_back(o); }
+  side operator()(const dragon_outcome& o) const { return o.at; }
+};
 
 }  // namespace
 
@@ -57,16 +69,10 @@ TEST_CASE("a decode profile follows a model that slows down with its context") {
   CHECK(p.line()(100) == Approx(1.1e-3).epsilon(0.01));
 }
 TEST_CASE("the side that aggregates works out from the rows how likely each outcome was") {
-  struct spy {
-    static constexpr bool looks_at_rows = true;
-    std::shared_ptr<std::vector<dragon_outcome>> seen;
-    void learned(const dragon_outcome& o) { seen->push_back(o); }
-    side operator()(const dragon_outcome& o) const { return o.at; }
-  };
   using site = dragon_site<double, independent_drafts<>, spy>;
   simulated_sites<double, site> world(1);
   std::array<std::shared_ptr<std::vector<dragon_outcome>>, 2> seen{std::make_shared<std::vector<dragon_outcome>>(),
-                                                                  std::make_shared<std::vector<dragon_outcome>>()};
+                                                                   std::make_shared<std::vector<dragon_outcome>>()};
   hello terms;
   terms.codec = {.vocabulary = 6}, terms.real_bytes = 8, terms.most_tokens = 40, terms.prompt = 3;
   const auto model = [](side s) { return toy_source<double>{6, std::uint64_t(s) + 1, 2, 3}; };

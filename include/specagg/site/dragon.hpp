@@ -79,13 +79,14 @@ struct dragon_outcome {
   std::uint32_t step;
   plan::side at;
   bool accepted_l, accepted_r;
-  std::array<float, 2> seconds = {};     // to decode the drafts of the step, and
-  std::array<std::size_t, 2> bytes = {}; // their rows' size, by side; 0 where the draft is not here
-  agreement expected = {};               // before they were judged; where rows are not looked at, the outcome
+  std::array<float, 2> seconds = {};      // to decode the drafts of the step, and
+  std::array<std::size_t, 2> bytes = {};  // their rows' size, by side; 0 where the draft is not here
+  agreement expected = {};                // before they were judged; where rows are not looked at, the outcome
 };
 // A scheduler says which side aggregates next: it is asked where the step was aggregated. One with a member learned()
 // is first told of the outcome, as it is at the other site, if it arrives by itself and not with the ones before it. If
-// it says `static constexpr bool looks_at_rows = true`, `expected` is worked out where a coupling can: a pass over rows.
+// it says `static constexpr bool looks_at_rows = true`, `expected` is worked out where a coupling can: a pass over
+// rows.
 struct stay {
   plan::side operator()(const dragon_outcome& o) const { return o.at; }
 };
@@ -315,7 +316,10 @@ class dragon_site {
       if (at(peer(), step).token != a.token) reject(peer(), step);
       settle(a.token, sink);
       dragon_outcome o = outcome_of(step, me());
-      if constexpr (requires { requires Schedule::looks_at_rows; coupling_.expected(eta, rows); })
+      if constexpr (requires {
+                      requires Schedule::looks_at_rows;
+                      coupling_.expected(eta, rows);
+                    })
         o.expected = coupling_.expected(eta, rows);
       learn(o);
       hand_over(schedule_(o), sink);

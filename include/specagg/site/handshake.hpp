@@ -14,7 +14,8 @@ struct decode_order {
   std::uint32_t ticket = 0, keep = 0, step = 0;
 };
 
-// One end. A Sink has send(bytes), which may lose them, and may have echoed(stamp): an echo came back. Allocates when made, and for the text of a refusal.
+// One end. A Sink has send(bytes), which may lose them, and may have echoed(stamp): an echo came back. Allocates when
+// made, and for the text of a refusal.
 class handshake {
  public:
   // What a message was: for the protocol (content); the first hello of the connection, of a site that remembers what

@@ -48,7 +48,7 @@ struct hello {
 
   protocol kind = protocol::dragon;
   std::uint64_t session = 0;
-  short_text model_l = {}, model_r = {};
+  short_text model_l = {}, model_r = {};  // an empty name stands for any
   row_codec codec = {};
   std::size_t real_bytes = 4;  // of the rows' numbers: 4, or 8 where rows are doubles
   std::uint64_t vocabulary_hash = 0, seed_hash = 0;
@@ -165,8 +165,8 @@ inline std::string first_difference(const hello& here, const hello& there) {
   both("protocol", [](const hello& h) { return short_text(name(h.kind)); });
   both("session", [](const hello& h) { return h.session; });
   differ("side", int(here.from), 1 - int(there.from));
-  both("model of l", [](const hello& h) { return h.model_l; });
-  both("model of r", [](const hello& h) { return h.model_r; });
+  if (here.model_l.size > 0 && there.model_l.size > 0) both("model of l", [](const hello& h) { return h.model_l; });
+  if (here.model_r.size > 0 && there.model_r.size > 0) both("model of r", [](const hello& h) { return h.model_r; });
   both("vocabulary", [](const hello& h) { return h.codec.vocabulary; });
   both("hash of the vocabulary", [](const hello& h) { return h.vocabulary_hash; });
   both("hash of the seed", [](const hello& h) { return h.seed_hash; });

@@ -13,8 +13,8 @@ SPECAGG_BEGIN
 // eq8: the paper's. recursion: the side with the smaller exact time per token. moving: follows the recursion token by
 // token and goes where the drafts are. l, r: always the same side.
 enum class scheduling : std::uint8_t { l, r, random, eq8, recursion, moving };
-inline constexpr std::array<std::string_view, 6> scheduling_names{"device",    "cloud", "random", "Eq 8",
-                                                                  "recursion", "moving"};
+inline constexpr std::array<std::string_view, 6> scheduling_names{"device", "cloud",     "random",
+                                                                  "Eq 8",   "recursion", "moving"};
 
 // Known: void observe(const dragon_outcome&), and plan::dragon setting() of this moment.
 template <class Known>

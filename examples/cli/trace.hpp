@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session looked like: counts for people, and a file with every event, from which scripts/plot-pipelines draws.
+#pragma once
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <specagg/error.hpp>
+#include <specagg/net/runner.hpp>
+
+namespace cli {
+
+// A file of JSON lines, for any number of sessions. Times are seconds since 1970.
+class trace_file {
+ public:
+  explicit trace_file(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "w")) {
+    if (!file_) throw specagg::error(path, "", "cannot be written");
+  }
+  ~trace_file() { std::fclose(file_); }
+  trace_file(const trace_file&) = delete;
+  trace_file& operator=(const trace_file&) = delete;
+  void line(const std::string& s) {
+    const std::lock_guard lock(mutex_);
+    std::fputs((s + "\n").c_str(), file_);
+    std::fflush(file_);
+  }
+  static double seconds(specagg::net::clock::time_point t) {
+    using namespace std::chrono;
+    static const auto offset = system_clock::now().time_since_epoch() - specagg::net::clock::now().time_since_epoch();
+    return duration<double>(t.time_since_epoch() + offset).count();
+  }
+
+ private:
+  std::string path_;
+  std::FILE* file_;
+  std::mutex mutex_;
+};
+
+// Of one session, at one end. Its members are read under the runner's lock.
+struct session_watch final : specagg::net::observer {
+  using time_point = specagg::net::clock::time_point;
+
+  specagg::hello terms;
+  std::shared_ptr<trace_file> trace;  // or none
+  std::vector<specagg::token_id> tokens;
+  std::vector<double> at;                          // when each was emitted
+  std::array<std::size_t, 4> outcomes = {};        // both accepted, only l, only r, neither
+  std::array<std::size_t, 2> aggregated = {};      // at l, at r
+  specagg::plan::accepts expected = {0, 0, 0, 0};  // sum of the joint law before the drafts were judged
+
+  session_watch(const specagg::hello& h, std::shared_ptr<trace_file> t) : terms(h), trace(std::move(t)) {}
+
+  void emitted(std::uint32_t position, specagg::token_id x) override {
+    tokens.push_back(x), at.push_back(trace_file::seconds(specagg::net::clock::now()));
+    if (trace)
+      trace->line(fmt::format("{}\"event\":\"token\",\"step\":{},\"token\":{}}}", head(at.back()), position, x));
+  }
+  void settled(const specagg::dragon_outcome& o) override {
+    ++outcomes[o.accepted_l ? (o.accepted_r ? 0 : 1) : (o.accepted_r ? 2 : 3)], ++aggregated[std::size_t(o.at)];
+    expected.both += o.expected.both, expected.only_l += o.expected.only_l, expected.only_r += o.expected.only_r;
+    expected.neither += o.expected.none();
+    if (trace)
+      trace->line(fmt::format("{}\"event\":\"settled\",\"step\":{},\"at\":\"{}\",\"accepted\":[{},{}]}}",
+                              head(trace_file::seconds(specagg::net::clock::now())), o.step, name(o.at), o.accepted_l,
+                              o.accepted_r));
+  }
+  void drafted(std::uint32_t step, time_point begin, time_point end, bool used) override {
+    if (trace)
+      trace->line(fmt::format("{}\"event\":\"decoded\",\"step\":{},\"until\":{:.6f},\"used\":{}}}",
+                              head(trace_file::seconds(begin)), step, trace_file::seconds(end), used));
+  }
+  void message(bool sent, std::span<const std::uint8_t> bytes) override {
+    specagg::message m;
+    if (!trace || specagg::decode(bytes, terms, m) != specagg::wire::ok) return;
+    static constexpr const char* kinds[] = {"hello",   "drafted",       "settled_text", "progress",
+                                            "refusal", "split_request", "split_answer", "echo"};
+    std::uint32_t step = 0, epoch = 0;
+    if (const auto* d = std::get_if<specagg::drafted>(&m)) step = d->step, epoch = d->epoch;
+    if (const auto* s = std::get_if<specagg::settled_text>(&m)) step = s->first;
+    if (const auto* r = std::get_if<specagg::split_request>(&m)) step = r->start;
+    if (const auto* a = std::get_if<specagg::split_answer>(&m)) step = a->start;
+    trace->line(fmt::format("{}\"event\":\"{}\",\"kind\":\"{}\",\"step\":{},\"epoch\":{},\"bytes\":{}}}",
+                            head(trace_file::seconds(specagg::net::clock::now())), sent ? "sent" : "received",
+                            kinds[m.index()], step, epoch, bytes.size()));
+  }
+  void connection(bool made) override {
+    if (trace)
+      trace->line(fmt::format("{}\"event\":\"{}\"}}", head(trace_file::seconds(specagg::net::clock::now())),
+                              made ? "connected" : "disconnected"));
+  }
+
+  static const char* name(specagg::plan::side s) { return s == specagg::plan::side::l ? "device" : "cloud"; }
+
+ private:
+  std::string head(double t) const {
+    return fmt::format("{{\"time\":{:.6f},\"side\":\"{}\",\"session\":\"{:016x}\",", t, name(terms.from),
+                       terms.session);
+  }
+};
+
+}  // namespace cli

@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: Apache-2.0
+// specagg dragon serve|device and specagg dssd serve|device: options, who listens to whom, and what is printed.
+#include "two_sites.hpp"
+
+#ifdef SPECAGG_CLI_NET
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <specagg/error.hpp>
+#include <specagg/net/grpc.hpp>
+#include <specagg/net/runner.hpp>
+#include <specagg/net/sessions.hpp>
+
+#include "site_model.hpp"
+#include "terminal.hpp"
+#include "trace.hpp"
+
+namespace cli {
+namespace {
+
+using namespace specagg;
+using json = nlohmann::ordered_json;
+using plan::side;
+using namespace std::chrono_literals;
+
+struct two_sites_options {
+  bool dragon = true;
+  site_options site;
+  unsigned threads = 1;
+  std::uint64_t seed = 1;
+  std::string scheduler = "recursion", trace;
+  bool as_json = false;
+  // the wire
+  std::string address = "127.0.0.1:7411", certificate, key, authority, token;  // files
+  bool insecure = false;
+  // serve
+  std::size_t sessions = 16;
+  double keep = 600;
+  // device
+  std::string prompt = "ROMEO:\nO, she doth teach the torches to burn bright!\n", prompt_file;
+  std::uint32_t max_tokens = 200, look_ahead = 8, gamma = 4;
+  sampling sample = {.temperature = 0.8};
+  std::string noise = "shared", split = "dssd", codec = "half", first = "device", session;
+  std::uint32_t row_top_k = 64, row_total = 1024;
+  double row_top_p = 1, give_up = 30;
+  bool alone = false;
+};
+
+// ---- what both ends do ----------------------------------------------------------------------------------------------
+
+std::string read(const std::string& path) {
+  if (path.empty()) return {};
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file || text.empty()) throw error(path, "", "cannot be read, or is empty");
+  return text;
+}
+net::security security_of(const two_sites_options& o, bool serves) {
+  net::security s{o.insecure, read(o.certificate), read(o.key), read(o.authority), read(o.token)};
+  while (!s.token.empty() && (s.token.back() == '\n' || s.token.back() == '\r')) s.token.pop_back();
+  if (o.insecure && !(s.certificate + s.key + s.authority).empty())
+    throw error("--insecure", "", "excludes --certificate, --key and --authority");
+  if (!o.insecure && serves && (s.certificate.empty() || s.key.empty()))
+    throw error("serve", "", "needs --certificate and --key, or --insecure (no encryption, anybody may connect)");
+  if (s.certificate.empty() != s.key.empty())
+    throw error("--certificate, --key", "", "are given together or not at all");
+  return s;
+}
+net::limits limits_of(const two_sites_options& o, std::size_t vocabulary) {
+  net::limits l;
+  hello largest{.kind = protocol::dsd};
+  largest.codec.vocabulary = vocabulary, largest.look_ahead = o.dragon ? 1 : most_tokens_in_message;
+  l.most_message_bytes = most_message_bytes(largest);
+  l.most_queued_bytes = 4 * l.most_message_bytes + (1 << 16);
+  l.most_connections = 2 * o.sessions + 2;
+  return l;
+}
+scheduling scheduling_of(const std::string& name) {
+  static const std::pair<const char*, scheduling> known[] = {
+      {"device", scheduling::l},      {"cloud", scheduling::r},
+      {"eq8", scheduling::eq8},       {"recursion", scheduling::recursion},
+      {"moving", scheduling::moving}, {"random", scheduling::random}};
+  for (const auto& [n, s] : known)
+    if (name == n) return s;
+  throw error("--scheduler " + name, "", "is unknown (device, cloud, eq8, recursion, moving, random are known)");
+}
+
+// How rows are made of logits, as the hello says it.
+std::string text_of(const sampling& s) {
+  return fmt::format("temperature {:.9g} top-k {} top-p {:.9g} min-p {:.9g}", s.temperature, s.top_k, s.top_p, s.min_p);
+}
+sampling sampling_of(const std::string& text) {
+  sampling s;
+  if (std::sscanf(text.c_str(), "temperature %lg top-k %u top-p %lg min-p %lg", &s.temperature, &s.top_k, &s.top_p,
+                  &s.min_p) != 4 ||
+      text_of(s) != text || !s.valid())
+    throw error("sampling", "", "\"" + text.substr(0, 60) + "\" is not understood here");
+  return s;
+}
+std::uint64_t hash_of_vocabulary(const cpu::tokenizer& tokens) {
+  std::uint64_t hash = hash_of_text("");
+  for (std::size_t i = 0; i < tokens.size(); ++i) hash = hash_of_text(tokens.piece(token_id(i)), hash);
+  return hash;
+}
+std::uint64_t random_bits() {
+  std::random_device r;
+  return std::uint64_t(r()) << 32 | r();
+}
+
+struct running {
+  std::shared_ptr<session_watch> watch;
+  std::shared_ptr<live_profile> profile;
+  std::shared_ptr<net::running_site> site;
+};
+
+// A site of either protocol, either side, with its model on its thread.
+running run_site(const two_sites_options& o, const hello& terms, std::span<const token_id> prompt,
+                 const std::shared_ptr<site_library>& library, const std::shared_ptr<trace_file>& trace) {
+  running r{std::make_shared<session_watch>(terms, trace), std::make_shared<live_profile>(), nullptr};
+  auto model = std::make_shared<site_model>(library, o.threads);
+  model->begin(terms.prompt);
+  const sampling sample = sampling_of(std::string(terms.sampling.view()));
+  const auto run = [&]<class Site>(std::unique_ptr<Site> site) {
+    r.site = std::make_shared<net::runner<Site, site_model>>(std::move(site), model, terms, sample, r.profile, r.watch);
+  };
+  const random_streams of_l(o.seed, terms.session, 0), of_r(o.seed, terms.session, 1);
+  const shared_noise noise(o.seed, terms.session);
+  const scheduler<net::watched_profile> schedule{
+      scheduling_of(o.scheduler), {r.profile, r.watch.get()}, terms.look_ahead, o.seed};
+  if (terms.kind == protocol::dragon)
+    run(std::make_unique<dragon_site<float, independent_drafts<>, scheduler<net::watched_profile>>>(
+        terms, prompt, independent_drafts<>{of_l, of_r}, schedule));
+  else if (terms.kind == protocol::dragon_shared)
+    run(std::make_unique<dragon_site<float, shared_drafts, scheduler<net::watched_profile>>>(
+        terms, prompt, shared_drafts{noise}, schedule));
+  else if (terms.from == side::l) run(std::make_unique<split_device<float>>(terms, prompt, of_l, noise));
+  else run(std::make_unique<split_edge<float>>(terms, prompt, of_r, noise));
+  return r;
+}
+
+json report(const session_watch& w, net::running_site& site, const live_profile& profile) {
+  const net::counters c = site.count();
+  json j{{"session", fmt::format("{:016x}", w.terms.session)},
+         {"side", session_watch::name(w.terms.from)},
+         {"protocol", name(w.terms.kind)},
+         {"tokens", w.tokens},
+         {"messages", {{"sent", c.sent}, {"received", c.received}}},
+         {"bytes", {{"sent", c.bytes_sent}, {"received", c.bytes_received}}},
+         {"connections", c.connections},
+         {"decodes", c.decodes},
+         {"given_up", c.given_up},
+         {"decode_seconds", c.decodes ? c.decode_seconds / double(c.decodes) : 0},
+         {"round_trip", profile.round_trip()}};
+  if (w.at.size() > 1) j["seconds_per_token"] = (w.at.back() - w.at.front()) / double(w.at.size() - 1);
+  if (w.terms.kind <= protocol::dragon_shared) {
+    const auto& n = w.outcomes;
+    const double all = std::max(1.0, double(n[0] + n[1] + n[2] + n[3]));
+    j["accepted"] = {{"both", n[0]}, {"only_device", n[1]}, {"only_cloud", n[2]}, {"neither", n[3]}};
+    j["accepted_expected"] = {{"both", w.expected.both / all},
+                              {"only_device", w.expected.only_l / all},
+                              {"only_cloud", w.expected.only_r / all},
+                              {"neither", w.expected.neither / all}};
+    j["aggregated"] = {{"device", w.aggregated[0]}, {"cloud", w.aggregated[1]}};
+    // The recursion, with what was measured: decode times, round trip, joint acceptance.
+    plan::dragon d = profile.setting();
+    d.accept = {double(n[0]) / all, double(n[1]) / all, double(n[2]) / all, double(n[3]) / all};
+    const side at = w.aggregated[0] >= w.aggregated[1] ? side::l : side::r;
+    j["plan"] = {{"c_device", d.c_l}, {"c_cloud", d.c_r}, {"t_device", d.t_l}, {"t_cloud", d.t_r}};
+    j["seconds_per_token_predicted"] = plan::simulated_latency(d, at, 20000, 1, w.terms.look_ahead);
+  }
+  return j;
+}
+
+// "device 120 tokens | accepted .71 | epoch 98 | aggregates | 301 ms round trip | 41 bytes a token"
+std::string live_line(side s, const session_watch& w, const net::counters& c, double trip) {
+  const auto& n = w.outcomes;
+  const std::size_t all = n[0] + n[1] + n[2] + n[3], mine = n[0] + n[s == side::l ? 1 : 2];
+  const bool me = s == w.terms.from;
+  std::string line = fmt::format("{:6} {:5} tokens", session_watch::name(s), w.tokens.size());
+  if (all > 0)
+    line += fmt::format(" | accepted {:.2f} | aggregated {}", double(mine) / double(all), w.aggregated[std::size_t(s)]);
+  if (trip > 0) line += fmt::format(" | {:.0f} ms round trip", 1e3 * trip);
+  if (!w.tokens.empty())
+    line += fmt::format(" | {:.0f} bytes a token sent",
+                        double(me ? c.bytes_sent : c.bytes_received) / double(w.tokens.size()));
+  return line;
+}
+
+std::atomic<bool> interrupted = false;
+void until_interrupted() {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = true; });
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+// ---- serve ----------------------------------------------------------------------------------------------------------
+
+void serve(const two_sites_options& o) {
+  scheduling_of(o.scheduler);
+  const auto library = std::make_shared<site_library>(o.site);
+  const net::security security = security_of(o, true);
+  const auto trace = o.trace.empty() ? nullptr : std::make_shared<trace_file>(o.trace);
+  const std::uint64_t vocabulary = hash_of_vocabulary(library->tokens);
+  std::mutex mutex;
+  std::map<std::uint64_t, running> all;
+
+  const auto make = [&](const hello& proposed) {
+    if (o.dragon != (proposed.kind <= protocol::dragon_shared))
+      throw error("protocol", "", fmt::format("this is a server of {}", o.dragon ? "dragon" : "dssd"));
+    if (proposed.most_tokens > o.site.most)
+      throw error("most tokens", "", fmt::format("{} there, {} at most here", proposed.most_tokens, o.site.most));
+    hello terms = proposed;
+    terms.from = side::r, terms.heard = false, terms.life = random_bits();
+    terms.model_r = short_text(std::filesystem::path(o.site.model).stem().string());
+    terms.codec.vocabulary = library->tokens.size(), terms.vocabulary_hash = vocabulary;
+    terms.seed_hash = hash_of_seed(o.seed, terms.session);
+    terms.end_of_text = library->tokens.eos(), terms.real_bytes = 4;
+    if (!valid(terms)) throw error("hello", "", "the terms are not valid here");
+    running r = run_site(o, terms, {}, library, trace);
+    const std::lock_guard lock(mutex);
+    all[terms.session] = r;
+    return net::sessions::made{r.site, terms};
+  };
+  const auto ended = [&](net::running_site& site, const hello& terms) {
+    running r;
+    {
+      const std::lock_guard lock(mutex);
+      const auto found = all.find(terms.session);
+      if (found == all.end()) return;
+      r = found->second, all.erase(found);
+    }
+    const json j = report(*r.watch, site, *r.profile);
+    if (o.as_json) fmt::print("{}\n", j.dump());
+    else
+      fmt::print("session {:016x}: {} tokens, {} bytes sent\n", terms.session, r.watch->tokens.size(),
+                 site.count().bytes_sent);
+    std::fflush(stdout);
+  };
+  net::sessions sessions(make, o.sessions, o.keep, ended);
+  until_interrupted();
+  {
+    net::server server(o.address, security, limits_of(o, library->tokens.size()),
+                       [&](const auto& out) { return sessions.accept(out); });
+    const std::string where =
+        server.port() > 0 ? fmt::format("{}:{}", o.address.substr(0, o.address.rfind(':')), server.port()) : o.address;
+    if (o.as_json) fmt::print("{}\n", json{{"listening", where}}.dump());
+    else
+      fmt::print("listening on {} with {}{}\n", where, o.site.model,
+                 library->texts ? fmt::format(", {} passages of {}", library->texts->size(), o.site.folder) : "");
+    std::fflush(stdout);
+    const bool live = isatty(STDERR_FILENO) != 0;
+    for (int i = 0; !interrupted; ++i) {
+      std::this_thread::sleep_for(10ms);
+      server.tick(), sessions.tick();
+      if (!live || i % 20 != 0) continue;
+      std::string line = fmt::format("{} connections", server.connections());
+      const std::lock_guard lock(mutex);
+      if (!all.empty()) {  // the last of them
+        running& r = all.rbegin()->second;
+        line += fmt::format(", {} sessions | ", all.size()) +
+                live_line(side::r, *r.watch, r.site->count(), r.site->round_trip());
+      }
+      fmt::print(stderr, "\r\033[K{}", line);
+      std::fflush(stderr);
+    }
+    if (live) fmt::print(stderr, "\r\033[K");
+  }
+}
+
+// ---- device ---------------------------------------------------------------------------------------------------------
+
+// Passes a connection on to the site.
+struct to_site final : net::listener {
+  std::shared_ptr<net::running_site> site;
+  std::shared_ptr<net::outlet> out;
+  to_site(std::shared_ptr<net::running_site> s, std::shared_ptr<net::outlet> o)
+      : site(std::move(s)), out(std::move(o)) {
+    site->connected(out);
+  }
+  void received(std::span<const std::uint8_t> bytes) override { site->received(out.get(), bytes); }
+  void closed(const std::string&) override { site->disconnected(out.get()); }
+};
+
+hello terms_of(const two_sites_options& o, const site_library& library, std::size_t prompt) {
+  hello h{.life = random_bits(), .from = side::l};
+  if (o.dragon) {
+    if (o.noise != "shared" && o.noise != "independent")
+      throw error("--noise " + o.noise, "", "is unknown (shared, independent are known)");
+    h.kind = o.noise == "shared" ? protocol::dragon_shared : protocol::dragon;
+  } else {
+    static const std::pair<const char*, protocol> known[] = {{"dsd", protocol::dsd},
+                                                             {"dsd-block", protocol::dsd_block},
+                                                             {"dssd", protocol::dssd},
+                                                             {"shared", protocol::split_shared}};
+    const auto found = std::find_if(std::begin(known), std::end(known), [&](auto& k) { return o.split == k.first; });
+    if (found == std::end(known))
+      throw error("--split " + o.split, "", "is unknown (dsd, dsd-block, dssd, shared are known)");
+    h.kind = found->second;
+  }
+  h.session = random_bits();
+  if (!o.session.empty()) {
+    std::size_t used = 0;
+    try {
+      h.session = std::stoull(o.session, &used, 16);
+    } catch (const std::exception&) {
+    }
+    if (used != o.session.size()) throw error("--session " + o.session, "", "is no hexadecimal number of 64 bits");
+  }
+  h.model_l = short_text(std::filesystem::path(o.site.model).stem().string());
+  using values = row_codec::values;
+  if (o.codec != "full" && o.codec != "half" && o.codec != "counts")
+    throw error("--codec " + o.codec, "", "is unknown (full, half, counts are known)");
+  h.codec = {.vocabulary = library.tokens.size(),
+             .format = o.codec == "full"   ? values::full
+                       : o.codec == "half" ? values::half
+                                           : values::counts,
+             .top_k = o.row_top_k,
+             .top_p = o.row_top_p,
+             .total = o.codec == "counts" ? o.row_total : 0};
+  h.vocabulary_hash = hash_of_vocabulary(library.tokens), h.seed_hash = hash_of_seed(o.seed, h.session);
+  h.sampling = short_text(text_of(o.sample));
+  h.end_of_text = library.tokens.eos();
+  h.look_ahead = o.dragon ? o.look_ahead : o.gamma;
+  h.most_tokens = std::uint32_t(prompt) + o.max_tokens, h.prompt = std::uint32_t(prompt);
+  if (o.first != "device" && o.first != "cloud")
+    throw error("--first " + o.first, "", "is unknown (device, cloud are known)");
+  h.first = o.first == "device" ? side::l : side::r;
+  if (!valid(h)) throw error("the row codec", o.codec, "cannot have this top-k, top-p or total");
+  return h;
+}
+
+std::string text_of(const site_library& library, std::span<const token_id> tokens) {
+  std::string text;
+  for (const token_id t : tokens) text += library.tokens.piece(t);
+  return text;
+}
+
+// The device's own model and documents, nobody asked.
+void run_alone(const two_sites_options& o, const std::shared_ptr<site_library>& library, const hello& terms,
+               std::vector<token_id> text) {
+  site_model model(library, o.threads);
+  model.begin(terms.prompt);
+  std::vector<float> logits(model.vocab_size());
+  std::vector<double> scratch(verify_scratch(model.vocab_size()));
+  random_streams chooser(o.seed, terms.session, 0);
+  const std::atomic<bool> stop = false;
+  std::vector<double> at;
+  while (text.size() < terms.most_tokens && (at.empty() || text.back() != terms.end_of_text) && !interrupted) {
+    double h = 0;
+    if (const status s = model.see(text, logits, h, stop); s != status::ok)
+      throw error("the model", fmt::format("token {}", text.size()), std::string(name(s)));
+    processed_row<float> row(std::span<const float>(logits), o.sample);
+    const status s = row.normalise();
+    const token_id x =
+        s == status::ok ? draw(row, moment{stream::draft, std::uint32_t(text.size()), 0}, chooser, scratch) : no_token;
+    if (x == no_token) throw error("the row", fmt::format("token {}", text.size()), std::string(name(s)));
+    text.push_back(x), at.push_back(trace_file::seconds(net::clock::now()));
+  }
+  const auto fresh = std::span<const token_id>(text).subspan(terms.prompt);
+  const double each = at.size() > 1 ? (at.back() - at.front()) / double(at.size() - 1) : 0;
+  if (o.as_json)
+    fmt::print("{}\n", json{{"side", "device"},
+                            {"protocol", "alone"},
+                            {"text", text_of(*library, fresh)},
+                            {"tokens", std::vector<token_id>(fresh.begin(), fresh.end())},
+                            {"seconds_per_token", each}}
+                           .dump());
+  else fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", text_of(*library, fresh), fresh.size(), 1e3 * each);
+}
+
+void device(const two_sites_options& o) {
+  scheduling_of(o.scheduler);
+  const net::security security = security_of(o, false);
+  const auto library = std::make_shared<site_library>(o.site);
+  std::string prompt = o.prompt_file.empty() ? o.prompt : read(o.prompt_file);
+  std::vector<token_id> tokens = library->tokens.encode(prompt);
+  if (tokens.empty()) throw error("--prompt", "", "is empty");
+  const hello terms = terms_of(o, *library, tokens.size());
+  if (terms.most_tokens > o.site.most)
+    throw error(
+        "--max-tokens", "",
+        fmt::format("prompt and text would be {} tokens; the model has room for {}", terms.most_tokens, o.site.most));
+  until_interrupted();
+  if (o.alone) return run_alone(o, library, terms, tokens);
+  const auto trace = o.trace.empty() ? nullptr : std::make_shared<trace_file>(o.trace);
+  running r = run_site(o, terms, tokens, library, trace);
+
+  // Connects again and again; how the last connection ended.
+  struct {
+    std::mutex mutex;
+    bool over = true;
+    std::string why;
+  } connection;
+  net::client client(o.address, security, limits_of(o, library->tokens.size()));
+  const bool live = isatty(STDERR_FILENO) != 0;
+  const auto began = net::clock::now();
+  auto online = began, next = began;
+  auto pause = 100ms;
+  std::string problem;
+  // Done when the text is, and the other end had a chance to hear of it.
+  for (int i = 0; !interrupted; ++i) {
+    const auto now = net::clock::now();
+    if (r.site->online()) online = now, pause = 100ms;
+    if (problem = r.site->problem(); !problem.empty() || r.site->finished()) break;
+    if (now - online > std::chrono::duration<double>(o.give_up)) {
+      const std::lock_guard lock(connection.mutex);
+      problem = fmt::format("no connection for {:g} s ({})", o.give_up,
+                            connection.why.empty() ? "no answer" : connection.why);
+      break;
+    }
+    bool again = false;
+    {
+      const std::lock_guard lock(connection.mutex);
+      again = connection.over && now >= next;
+      if (again)
+        connection.over = false, next = now + pause, pause = std::min(2 * pause, std::chrono::milliseconds(2000));
+    }
+    if (again)
+      client.connect([&](const auto& out) { return std::make_shared<to_site>(r.site, out); },
+                     [&](const std::string& why) {
+                       const std::lock_guard lock(connection.mutex);
+                       connection.over = true, connection.why = why;
+                     });
+    std::this_thread::sleep_for(5ms);
+    client.tick(), r.site->tick();
+    if (live && i % 20 == 0) {
+      const net::counters c = r.site->count();
+      const double trip = r.site->round_trip();
+      fmt::print(stderr, "\r\033[K{}\n\033[K{}\033[A", live_line(side::l, *r.watch, c, trip),
+                 live_line(side::r, *r.watch, c, trip));
+      std::fflush(stderr);
+    }
+  }
+  if (live) fmt::print(stderr, "\r\033[K\n\033[K\033[A");
+  client.close("the text has ended");
+  for (;;) {  // its calls refer to what is above
+    {
+      const std::lock_guard lock(connection.mutex);
+      if (connection.over) break;
+    }
+    std::this_thread::sleep_for(2ms);
+    client.tick();
+  }
+  const std::string text = text_of(*library, r.watch->tokens);
+  const bool whole = r.site->finished();
+  const std::string hint = fmt::format("--session {:016x} goes on with it", terms.session);
+  if (o.as_json) {
+    json j = report(*r.watch, *r.site, *r.profile);
+    j["text"] = text, j["finished"] = whole;
+    if (!problem.empty()) j["problem"] = problem;
+    fmt::print("{}\n", j.dump());
+  } else if (!r.watch->tokens.empty()) {
+    fmt::print("{}\n", text);
+    const json j = report(*r.watch, *r.site, *r.profile);
+    fmt::print("\n{} tokens, {:.2f} ms a token", r.watch->tokens.size(), 1e3 * j.value("seconds_per_token", 0.0));
+    if (j.contains("seconds_per_token_predicted"))
+      fmt::print(" (the recursion says {:.2f})", 1e3 * j["seconds_per_token_predicted"].get<double>());
+    fmt::print("\n{}\n{}\n", live_line(side::l, *r.watch, r.site->count(), r.site->round_trip()),
+               live_line(side::r, *r.watch, r.site->count(), r.site->round_trip()));
+  }
+  std::fflush(stdout);
+  if (!whole)
+    throw error(o.address, fmt::format("token {}", r.watch->tokens.size()),
+                (problem.empty() ? "interrupted" : problem) + "; " + hint);
+}
+
+// ---- options --------------------------------------------------------------------------------------------------------
+
+void add_common(CLI::App* c, two_sites_options& o, bool serves) {
+  c->add_option("--model", o.site.model, "GGUF file of this side's model")->capture_default_str();
+  c->add_option("--threads", o.threads, "Threads of the model")->check(CLI::Range(1, 256))->capture_default_str();
+  c->add_option("--seed", o.seed, "Of all random numbers, the same at both ends")->capture_default_str();
+  c->add_flag("--insecure", o.insecure, "Without TLS");
+  c->add_option("--certificate", o.certificate, "PEM file with this end's certificate");
+  c->add_option("--key", o.key, "PEM file with its private key");
+  c->add_option("--authority", o.authority,
+                serves ? "PEM file: only clients with a certificate signed by this may connect (mutual TLS)"
+                       : "PEM file: the server's certificate must be signed by this (default: the system's)");
+  c->add_option("--token-file", o.token, "File with a token that both ends must have");
+  c->add_option("--trace", o.trace, "File to write every event to, as JSON lines (scripts/plot-pipelines draws them)");
+  c->add_flag("--json", o.as_json, "JSON instead of text");
+  if (!o.dragon) return;
+  c->add_option("--documents", o.site.folder, "Folder of text to retrieve from; it stays on this side");
+  c->add_option("--passages", o.site.documents, "Passages read side by side, at most")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  c->add_option("--rescore", o.site.rescore, "Score their relevance again every so many tokens; 0: once")
+      ->capture_default_str();
+  c->add_option("--scheduler", o.scheduler, "Who aggregates: recursion, moving, eq8, device, cloud or random")
+      ->capture_default_str();
+}
+void add_serve(CLI::App* c, two_sites_options& o) {
+  add_common(c, o, true);
+  c->add_option("--listen", o.address, "HOST:PORT (port 0: any) or unix:PATH")->capture_default_str();
+  c->add_option("--sessions", o.sessions, "At a time, at most")->check(CLI::Range(1, 4096))->capture_default_str();
+  c->add_option("--keep", o.keep, "Seconds a session is kept without a connection")
+      ->check(CLI::Range(0.0, 1e7))
+      ->capture_default_str();
+  c->callback([&o] { serve(o); });
+}
+void add_device(CLI::App* c, two_sites_options& o) {
+  add_common(c, o, false);
+  c->add_option("--connect", o.address, "HOST:PORT or unix:PATH of the server")->capture_default_str();
+  c->add_option("--prompt", o.prompt, "Text to continue");
+  c->add_option("--prompt-file", o.prompt_file, "File with the text to continue")->excludes("--prompt");
+  c->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  c->add_option("--temperature", o.sample.temperature, "0: greedy")->check(CLI::Range(0.0, 1e6))->capture_default_str();
+  c->add_option("--top-k", o.sample.top_k, "Keep the k most probable tokens; 0: all")->capture_default_str();
+  c->add_option("--top-p", o.sample.top_p, "Keep the most probable tokens up to this mass")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  c->add_option("--min-p", o.sample.min_p, "Keep tokens of at least this fraction of the largest probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  c->add_option("--codec", o.codec, "Rows on the wire: full, half or counts")->capture_default_str();
+  c->add_option("--row-top-k", o.row_top_k, "Tokens of a row that are sent; 0: all")->capture_default_str();
+  c->add_option("--row-top-p", o.row_top_p, "Mass of a row that is sent")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  c->add_option("--row-total", o.row_total, "Counts of a row, for --codec counts")->capture_default_str();
+  c->add_option("--session", o.session, "Go on with this session (hexadecimal); default: a new one");
+  c->add_option("--give-up", o.give_up, "Seconds without a connection until it ends")
+      ->check(CLI::Range(0.1, 1e7))
+      ->capture_default_str();
+  c->add_flag("--alone", o.alone, "Decode with this side's model alone, to compare");
+  if (o.dragon) {
+    c->add_option("--noise", o.noise, "Drafts of both sides: shared (fastest) or independent")->capture_default_str();
+    c->add_option("--look-ahead", o.look_ahead, "Drafts beyond the last aggregation; 1: synchronous")
+        ->check(CLI::Range(1, 64))
+        ->capture_default_str();
+    c->add_option("--first", o.first, "Who aggregates first: device or cloud")->capture_default_str();
+  } else {
+    c->add_option("--split", o.split, "dsd, dsd-block (with --codec counts), dssd or shared")->capture_default_str();
+    c->add_option("--gamma", o.gamma, "Tokens drafted a round")->check(CLI::Range(1, 64))->capture_default_str();
+  }
+  c->callback([&o] { device(o); });
+}
+
+}  // namespace
+
+void add_two_sites(CLI::App& app) {
+  const auto add = [&](bool dragon, const char* name, const char* what) {
+    CLI::App* c = app.add_subcommand(name, what);
+    c->require_subcommand(1);
+    for (const bool serves : {true, false}) {
+      auto& o = *new two_sites_options;  // lives as long as the program
+      o.dragon = dragon;
+      o.site.model = std::string(SPECAGG_MODELS) + (serves ? "/target.gguf" : "/draft.gguf");
+      if (serves) add_serve(c->add_subcommand("serve", "The cloud: many devices, one after another or at once"), o);
+      else add_device(c->add_subcommand("device", "The device: decodes one prompt together with a server"), o);
+    }
+  };
+  add(true, "dragon", "Two sites with documents of their own, one text (DRAGON)");
+  add(false, "dssd",
+      "A device drafts, an edge verifies: split speculative decoding (DSD, DSSD; the authors of DSSD state a patent "
+      "filing, CN2025108856278)");
+}
+
+}  // namespace cli
+#endif

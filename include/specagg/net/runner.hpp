@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// A site of two (site/dragon.hpp, site/dssd.hpp) run for real: its model on a thread of its own, messages by way of any
+// transport. All events take one lock; the site itself knows nothing of threads.
+#pragma once
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <specagg/net/transport.hpp>
+#include <specagg/process.hpp>
+#include <specagg/site/dssd.hpp>
+#include <specagg/site/scheduler.hpp>
+
+SPECAGG_BEGIN
+namespace net {
+
+// What happens, for people: each function is called under the runner's lock, in order, and must be quick.
+struct observer {
+  virtual ~observer() = default;
+  virtual void emitted(std::uint32_t /*position*/, token_id) {}
+  virtual void settled(const dragon_outcome&) {}  // DRAGON, where this end learns the outcome of a step by itself
+  virtual void drafted(std::uint32_t /*step*/, clock::time_point /*begin*/, clock::time_point /*end*/, bool /*used*/) {
+  }  // false: given up, or of a prefix that was rejected meanwhile
+  virtual void message(bool /*sent*/, std::span<const std::uint8_t>) {}
+  virtual void connection(bool /*made*/) {}
+};
+
+// What the scheduler of a dragon_site knows: a profile that its runner shares, with somebody who watches.
+struct watched_profile {
+  std::shared_ptr<live_profile> profile;
+  observer* watch;
+  void observe(const dragon_outcome& o) { profile->observe(o), watch->settled(o); }
+  plan::dragon setting() const { return profile->setting(); }
+};
+
+struct counters {
+  std::size_t sent = 0, received = 0, bytes_sent = 0, bytes_received = 0;  // messages, and their bytes
+  std::size_t decodes = 0, given_up = 0, connections = 0;
+  double decode_seconds = 0;
+};
+
+// A site as those see it that do not know its type.
+class running_site {
+ public:
+  virtual ~running_site() = default;
+  // A connection is made (the one before it, if any, is closed), lost, or says something. `from` tells the messages of
+  // a connection that was replaced.
+  virtual void connected(std::shared_ptr<outlet> to) = 0;
+  virtual void disconnected(const outlet* from) = 0;
+  virtual bool online() = 0;
+  virtual void received(const outlet* from, std::span<const std::uint8_t> bytes) = 0;
+  virtual void tick() = 0;  // every 20 ms or so
+  virtual bool finished() = 0;
+  virtual std::string problem() = 0;  // why nothing goes on until the next connection
+  virtual std::vector<token_id> text() = 0;
+  virtual counters count() = 0;
+  virtual double round_trip() = 0;
+};
+
+// Site: dragon_site, split_device or split_edge of floats. Model, used by the runner's thread alone:
+//   vocab_size()
+//   status see(text, logits, h, stop)   the logits behind each of the last logits.size() / V tokens of text, and h of
+//                                       SPEC 7; when `stop` becomes true it may answer status::stopped
+template <class Site, class Model>
+class runner final : public running_site {
+ public:
+  runner(std::unique_ptr<Site> site, std::shared_ptr<Model> model, const hello& terms, const sampling& sample,
+         std::shared_ptr<live_profile> profile, std::shared_ptr<observer> watch)
+      : site_(std::move(site)),
+        model_(std::move(model)),
+        sample_(sample),
+        profile_(std::move(profile)),
+        watch_(std::move(watch)),
+        logits_((terms.kind >= protocol::dsd && terms.from == plan::side::r ? terms.look_ahead + 1 : 1) *
+                model_->vocab_size()),
+        thread_([this] { work(); }) {
+    const std::lock_guard lock(mutex_);
+    sink s{*this};
+    site_->start(s);
+  }
+  ~runner() override {
+    {
+      const std::lock_guard lock(mutex_);
+      quit_ = true, stop_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+  }
+
+  void connected(std::shared_ptr<outlet> to) override {
+    const std::lock_guard lock(mutex_);
+    drop("another connection of this session was made");
+    to_ = std::move(to), ++count_.connections;
+    ticked_ = pinged_ = heard_ = clock::now(), ahead_ = 0;
+    watch_->connection(true);
+    sink s{*this};
+    site_->connected(s);
+  }
+  void disconnected(const outlet* from) override {
+    const std::lock_guard lock(mutex_);
+    if (to_.get() == from) drop("");
+  }
+  void received(const outlet* from, std::span<const std::uint8_t> bytes) override {
+    const std::lock_guard lock(mutex_);
+    if (to_.get() != from) return;
+    ++count_.received, count_.bytes_received += bytes.size(), heard_ = clock::now();
+    watch_->message(false, bytes);
+    sink s{*this};
+    site_->received(bytes, s);
+    end_if_refused();
+  }
+  // The site's timer rings after three round trips, 0.1 s at least and 2 s as long as none is known.
+  void tick() override {
+    const std::lock_guard lock(mutex_);
+    if (!to_) return;
+    const auto now = clock::now();
+    const double trip = profile_->round_trip();
+    sink s{*this};
+    if (seconds(now - ticked_) > (trip > 0 ? std::max(0.1, 3 * trip) : 2)) ticked_ = now, site_->tick(s);
+    if (seconds(now - pinged_) > (trip > 0 ? 0.2 : 0.05)) ping(now, s);
+    end_if_refused();
+  }
+  bool online() override {
+    return locked([&] { return to_ != nullptr; });
+  }
+  bool finished() override {
+    return locked([&] { return site_->finished(); });
+  }
+  std::string problem() override {
+    return locked([&] { return failed_.empty() ? site_->problem() : failed_; });
+  }
+  std::vector<token_id> text() override {
+    return locked([&] { return site_->text(); });
+  }
+  counters count() override {
+    return locked([&] { return count_; });
+  }
+  double round_trip() override {
+    return locked([&] { return profile_->round_trip(); });
+  }
+  template <class F>  // f() with the site at rest
+  auto locked(F f) {
+    const std::lock_guard lock(mutex_);
+    return f();
+  }
+  Site& site() { return *site_; }  // under locked()
+
+ private:
+  static double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+  // Takes the site's actions, under the lock.
+  struct sink {
+    runner& r;
+    void send(std::span<const std::uint8_t> bytes) {
+      if (!r.to_) return;
+      ++r.count_.sent, r.count_.bytes_sent += bytes.size(), r.ahead_ += bytes.size();
+      r.watch_->message(true, bytes);
+      r.to_->send(bytes);
+    }
+    void emit(std::uint32_t position, token_id x) { r.watch_->emitted(position, x); }
+    void aggregates(plan::side) {}
+    void decode(const decode_order& o) { r.order(o.ticket, o.step, 1); }
+    void score(const score_order& o) { r.order(o.ticket, o.end, o.end - o.start + 1); }
+    void echoed(std::uint64_t stamp) {
+      for (auto& p : r.pings_)
+        if (p.stamp == stamp && stamp != 0) {
+          r.profile_->observe_round_trip(p.bytes, seconds(clock::now() - p.sent));
+          p.stamp = 0;
+        }
+    }
+  };
+
+  // Rides behind what was sent since the last one: what its way takes longer for that shows the bandwidth.
+  void ping(clock::time_point now, sink& s) {
+    auto& p = pings_[++stamp_ % pings_.size()];
+    p = {stamp_, ahead_, now}, pinged_ = now;
+    site_->ping(stamp_, s);
+    ahead_ = 0;
+  }
+  void drop(const std::string& why) {
+    if (!to_) return;
+    site_->disconnected();
+    if (!why.empty()) to_->close(why);
+    to_ = nullptr;
+    watch_->connection(false);
+  }
+  void end_if_refused() {
+    const std::string& why = failed_.empty() ? site_->problem() : failed_;
+    if (!why.empty()) drop(why);
+  }
+
+  void order(std::uint32_t ticket, std::uint32_t size, std::uint32_t rows) {
+    wanted_ = {ticket, size, rows, true};
+    ordered_text_.resize(size);
+    for (std::uint32_t i = 0; i < size; ++i) ordered_text_[i] = site_->token(i);
+    stop_ = true;  // whatever is under way was replaced
+    wake_.notify_all();
+  }
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [&] { return quit_ || wanted_.is_new; });
+      if (quit_) return;
+      const job now = wanted_;
+      wanted_.is_new = false, stop_ = false;
+      text_.swap(ordered_text_);
+      lock.unlock();
+      const std::size_t V = model_->vocab_size();
+      const std::span<float> logits = std::span(logits_).first(now.rows * V);
+      double h = 0;
+      const auto begin = clock::now();
+      const status why = model_->see(text_, logits, h, stop_);
+      const auto end = clock::now();
+      lock.lock();
+      if (quit_) return;
+      const bool used = why == status::ok && !wanted_.is_new;
+      watch_->drafted(now.size, begin, end, used);
+      ++count_.decodes, count_.decode_seconds += seconds(end - begin), count_.given_up += !used;
+      if (why == status::stopped || wanted_.is_new) continue;
+      sink s{*this};
+      if (why != status::ok) {
+        failed_ = "the model: " + std::string(name(why));
+      } else if constexpr (requires { site_->decoded(0u, row(0), 0.0, 0.0, s); }) {
+        site_->decoded(now.ticket, row(0), h, seconds(end - begin), s);
+      } else {
+        std::vector<processed_row<float>> rows;
+        for (std::size_t i = 0; i < now.rows; ++i) rows.push_back(row(i));
+        site_->scored(now.ticket, rows, s);
+      }
+      end_if_refused();
+    }
+  }
+  processed_row<float> row(std::size_t i) const {
+    const std::size_t V = model_->vocab_size();
+    return processed_row<float>(std::span<const float>(logits_).subspan(i * V, V), sample_);
+  }
+
+  struct job {
+    std::uint32_t ticket = 0, size = 0, rows = 0;
+    bool is_new = false;
+  };
+  struct ping_sent {
+    std::uint64_t stamp = 0;
+    std::size_t bytes = 0;
+    clock::time_point sent;
+  };
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::unique_ptr<Site> site_;
+  std::shared_ptr<Model> model_;
+  sampling sample_;
+  std::shared_ptr<live_profile> profile_;
+  std::shared_ptr<observer> watch_;
+  std::shared_ptr<outlet> to_;
+  counters count_;
+  std::string failed_;
+  clock::time_point ticked_, pinged_, heard_;
+  std::array<ping_sent, 64> pings_;
+  std::uint64_t stamp_ = 0;
+  std::size_t ahead_ = 0;  // bytes sent since the last ping
+  job wanted_;
+  std::vector<token_id> ordered_text_, text_;
+  std::vector<float> logits_;
+  std::atomic<bool> stop_ = false;
+  bool quit_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace net
+SPECAGG_END
