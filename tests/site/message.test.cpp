@@ -22,7 +22,7 @@ hello terms_of(protocol kind, std::size_t real_bytes = 8) {
           .model_l = short_text("draft-7b"),
           .real_bytes = real_bytes};
   h.codec = {.vocabulary = 300, .format = row_codec::values::half, .top_k = 8, .top_p = 0.9};
-  h.end_of_text = 2, h.look_ahead = 5, h.most_tokens = 1000, h.prompt = 7, h.sampling = short_text("temperature 0.8");
+  h.end_of_text = 2, h.look_ahead = 5, h.most_tokens = 1000, h.prompt = 7, h.sampling = short_text("temperature 0.8"), h.model_r = short_text("target-70b");
   return h;
 }
 template <class M>
@@ -195,6 +195,7 @@ TEST_CASE("two ends that differ are told where first, and what each says") {
     return first_difference(here, there);
   };
   CHECK(told([](hello&) {}) == "");
+  CHECK(told([](hello& h) { h.model_r = {}; }) == "");  // any
   CHECK(told([](hello& h) { h.version = 2, h.codec.vocabulary = 1; }) == "version: 1 here, 2 there");
   CHECK(told([](hello& h) { h.kind = protocol::dssd; }) == "protocol: dragon here, dssd there");
   CHECK(told([](hello& h) { h.from = side::l; }) == "side: 0 here, 1 there");

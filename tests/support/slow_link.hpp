@@ -37,7 +37,7 @@ class slow_link {
     port_ = ntohs(a.sin_port);
     thread_ = std::thread([this] { run(); });
   }
-  explicit slow_link(int server_port, way both = {}) : slow_link(server_port, both, both) {}
+  slow_link(int server_port, way both) : slow_link(server_port, both, both) {}
   ~slow_link() {
     quit_ = true, nudge();
     thread_.join();

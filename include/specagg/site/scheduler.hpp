@@ -56,7 +56,8 @@ class decode_profile {
  public:
   void observe(std::size_t context, double seconds) {
     if (!(seconds > 0)) return;
-    line_.observe(double(context), seconds, 0.05);
+    const double due = line_(double(context));  // one that is far off moves the line by no more than twice as much
+    line_.observe(double(context), due > 0 ? std::clamp(seconds, due / 2, 2 * due) : seconds, 0.05);
     if (seen_++ % stride_ != 0) return;
     context_[size_] = double(context), seconds_[size_] = seconds, ++size_;
     if (size_ <= 8 || size_ % 8 == 0) fit();
