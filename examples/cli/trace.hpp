@@ -54,6 +54,8 @@ struct session_watch final : specagg::net::observer {
   std::array<std::size_t, 2> aggregated = {};      // at l, at r
   specagg::plan::accepts expected = {0, 0, 0, 0};  // sum of the joint law before the drafts were judged
 
+  std::size_t rounds = 0, accepted = 0;            // split verification
+
   session_watch(const specagg::hello& h, std::shared_ptr<trace_file> t) : terms(h), trace(std::move(t)) {}
 
   void emitted(std::uint32_t position, specagg::token_id x) override {
@@ -77,7 +79,10 @@ struct session_watch final : specagg::net::observer {
   }
   void message(bool sent, std::span<const std::uint8_t> bytes) override {
     specagg::message m;
-    if (!trace || specagg::decode(bytes, terms, m) != specagg::wire::ok) return;
+    if (specagg::decode(bytes, terms, m) != specagg::wire::ok) return;
+    if (const auto* a = std::get_if<specagg::split_answer>(&m); a && (rounds == 0 || a->start > last_round))
+      ++rounds, accepted += a->accepted, last_round = a->start;
+    if (!trace) return;
     static constexpr const char* kinds[] = {"hello",   "drafted",       "settled_text", "progress",
                                             "refusal", "split_request", "split_answer", "echo"};
     std::uint32_t step = 0, epoch = 0;
@@ -98,6 +103,7 @@ struct session_watch final : specagg::net::observer {
   static const char* name(specagg::plan::side s) { return s == specagg::plan::side::l ? "device" : "cloud"; }
 
  private:
+  std::uint32_t last_round = 0;
   std::string head(double t) const {
     return fmt::format("{{\"time\":{:.6f},\"side\":\"{}\",\"session\":\"{:016x}\",", t, name(terms.from),
                        terms.session);

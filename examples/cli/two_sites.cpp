@@ -168,6 +168,7 @@ json report(const session_watch& w, net::running_site& site, const live_profile&
          {"decode_seconds", c.decodes ? c.decode_seconds / double(c.decodes) : 0},
          {"round_trip", profile.round_trip()}};
   if (w.at.size() > 1) j["seconds_per_token"] = (w.at.back() - w.at.front()) / double(w.at.size() - 1);
+  if (w.terms.kind >= protocol::dsd) j["rounds"] = w.rounds, j["accepted"] = w.accepted;
   if (w.terms.kind <= protocol::dragon_shared) {
     const auto& n = w.outcomes;
     const double all = std::max(1.0, double(n[0] + n[1] + n[2] + n[3]));

@@ -99,7 +99,7 @@ class runner final : public running_site {
     const std::lock_guard lock(mutex_);
     drop("another connection of this session was made");
     to_ = std::move(to), ++count_.connections;
-    ticked_ = pinged_ = heard_ = clock::now(), ahead_ = 0;
+    ticked_ = pinged_ = heard_ = clock::now(), ahead_ = 0, slowest_ = 0, pings_ = {};
     watch_->connection(true);
     sink s{*this};
     site_->connected(s);
@@ -117,15 +117,17 @@ class runner final : public running_site {
     site_->received(bytes, s);
     end_if_refused();
   }
-  // The site's timer rings after three round trips, 0.1 s at least and 2 s as long as none is known.
+  // Streams lose nothing but what a full queue drops, so the site's timer rings rarely: after four of the slowest of the
+  // last echoes, those under way included, and 1 s at least.
   void tick() override {
     const std::lock_guard lock(mutex_);
     if (!to_) return;
     const auto now = clock::now();
-    const double trip = profile_->round_trip();
+    for (const ping_sent& p : pings_)
+      if (p.stamp != 0) slowest_ = std::max(slowest_, seconds(now - p.sent));
     sink s{*this};
-    if (seconds(now - ticked_) > (trip > 0 ? std::max(0.1, 3 * trip) : 2)) ticked_ = now, site_->tick(s);
-    if (seconds(now - pinged_) > (trip > 0 ? 0.2 : 0.05)) ping(now, s);
+    if (seconds(now - ticked_) > std::max(1.0, 4 * slowest_)) ticked_ = now, site_->tick(s);
+    if (seconds(now - pinged_) > (profile_->round_trip() > 0 ? 0.2 : 0.02)) ping(now, s);
     end_if_refused();
   }
   bool online() override {
@@ -172,8 +174,9 @@ class runner final : public running_site {
     void echoed(std::uint64_t stamp) {
       for (auto& p : r.pings_)
         if (p.stamp == stamp && stamp != 0) {
-          r.profile_->observe_round_trip(p.bytes, seconds(clock::now() - p.sent));
-          p.stamp = 0;
+          const double trip = seconds(clock::now() - p.sent);
+          r.profile_->observe_round_trip(p.bytes, trip);
+          r.slowest_ = std::max(0.9 * r.slowest_, trip), p.stamp = 0;
         }
     }
   };
@@ -267,6 +270,7 @@ class runner final : public running_site {
   std::array<ping_sent, 64> pings_;
   std::uint64_t stamp_ = 0;
   std::size_t ahead_ = 0;  // bytes sent since the last ping
+  double slowest_ = 0;     // of the last echoes
   job wanted_;
   std::vector<token_id> ordered_text_, text_;
   std::vector<float> logits_;
