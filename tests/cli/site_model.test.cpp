@@ -146,6 +146,7 @@ TEST_CASE("a passage's own words find it first; of equal passages the first one 
     CHECK(found[0] == id);
     const auto scores = all.scores(text_of(tokens), found);
     CHECK((found.size() == 3 && scores[0] > scores[1] && scores[2] > 0));
+    CHECK(all.scores(text_of(tokens), std::vector{found[2], found[0]}) == std::vector{scores[2], scores[0]});
   }
   CHECK(all.find("xyzzy", 4).empty());
   CHECK(all.find("", 4).empty());
@@ -271,6 +272,12 @@ TEST_CASE("relevance is scored again every n tokens, for the same passages; betw
     before = a.h;
   }
   CHECK(changes == 6);
+  const auto many = see(site, std::span(text).first(prompt + 30), 20);
+  for (std::size_t row = 0; row < 20; ++row) {
+    const auto one = see(site, std::span(text).first(prompt + 11 + row));
+    CHECK(std::equal(one.rows.begin(), one.rows.end(), many.rows.begin() + std::ptrdiff_t(row * one.rows.size())));
+    if (row == 19) CHECK(one.h == many.h);
+  }
 }
 
 TEST_CASE("a passage's keys and values are computed once for all sessions, as long as they are kept") {
@@ -295,6 +302,15 @@ TEST_CASE("a passage's keys and values are computed once for all sessions, as lo
   again.begin(text.size());
   CHECK(see(again, text) == answers[0]);
   CHECK(shared->prefixes_computed > so_far);
+}
+
+TEST_CASE("of the passages kept, the one asked for least recently makes room") {
+  const auto shared = library({.prefixes = 2});
+  const cpu::llama session(shared->weights, nullptr, 1);
+  shared->keep(1, session), shared->keep(2, session);
+  CHECK(shared->prefix(1));
+  shared->keep(3, session);
+  CHECK((shared->prefix(1) && !shared->prefix(2) && shared->prefix(3)));
 }
 
 TEST_CASE("without documents, or where nothing is found, a site is the plain model, h = 0") {

@@ -147,7 +147,7 @@ TEST_CASE("a site's rows are a function of the text: any order of texts, rows at
   CHECK(s.misuses() == 0);
 }
 
-TEST_CASE("a token of text costs each document one token, and one that is stopped keeps what it had computed") {
+TEST_CASE("new tokens of text cost each document one call, and one that is stopped keeps what it had computed") {
   numbers n(4);
   site s(2);
   document_mixture<interrupted> m(s.sources);
@@ -157,6 +157,9 @@ TEST_CASE("a token of text costs each document one token, and one that is stoppe
   text.push_back(3);
   REQUIRE(see(m, text, {0, 0}).why == status::ok);
   CHECK(s.sources[0].calls == before + 1);
+  text.insert(text.end(), {4, 5, 6});
+  REQUIRE(see(m, text, {0, 0}).why == status::ok);
+  CHECK(s.sources[0].calls == before + 2);
   // 200 tokens are four calls, the third of which is stopped.
   const auto other = some_text(n, 200);
   s.sources[1].calls_left = 2;
