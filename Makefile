@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-all bench amalgamate format tidy clean
+.PHONY: help demo test test-all bench two-sites amalgamate format tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -24,6 +24,11 @@ bench:  ## every benchmark with its rivals: JSON, tables, plots (8 minutes; QUIC
 	@scripts/bootstrap bench
 	@cmake --preset release >/dev/null && cmake --build build --target bench-kernels bench-verify specagg_cli
 	@scripts/bench $(if $(QUICK),--quick) $(if $(DOCS),--docs)
+
+two-sites:  ## two processes and a slow link, measured: tables, plots (15 minutes; QUICK=1: 2; DOCS=1: into docs/)
+	@scripts/bootstrap bench
+	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli bench-slow_link
+	@scripts/measure-two-sites $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
 amalgamate:  ## build/specagg.hpp: the library as one header
 	@scripts/amalgamate
