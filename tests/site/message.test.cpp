@@ -22,7 +22,8 @@ hello terms_of(protocol kind, std::size_t real_bytes = 8) {
           .model_l = short_text("draft-7b"),
           .real_bytes = real_bytes};
   h.codec = {.vocabulary = 300, .format = row_codec::values::half, .top_k = 8, .top_p = 0.9};
-  h.end_of_text = 2, h.look_ahead = 5, h.most_tokens = 1000, h.prompt = 7, h.sampling = short_text("temperature 0.8"), h.model_r = short_text("target-70b");
+  h.end_of_text = 2, h.look_ahead = 5, h.most_tokens = 1000, h.prompt = 7, h.sampling = short_text("temperature 0.8"),
+  h.model_r = short_text("target-70b");
   return h;
 }
 template <class M>
@@ -208,8 +209,7 @@ TEST_CASE("two ends that differ are told where first, and what each says") {
            [](hello& h) { h.sampling = short_text(""); }, [](hello& h) { h.codec.format = row_codec::values::full; },
            [](hello& h) { h.real_bytes = 4; }, [](hello& h) { h.codec.top_k = 9; }, [](hello& h) { h.codec.total = 9; },
            [](hello& h) { h.end_of_text = no_token; }, [](hello& h) { h.look_ahead = 6; },
-           [](hello& h) { h.most_tokens = 999; }, [](hello& h) { h.first = side::r; },
-           [](hello& h) { h.prompt = 3; }})
+           [](hello& h) { h.most_tokens = 999; }, [](hello& h) { h.first = side::r; }, [](hello& h) { h.prompt = 3; }})
     CHECK_FALSE(told(change).empty());
   CHECK(hash_of_seed(1) != hash_of_seed(1, 1));
   CHECK(hash_of_text("b", hash_of_text("a")) != hash_of_text("", hash_of_text("ab")));

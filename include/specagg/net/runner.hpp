@@ -117,8 +117,8 @@ class runner final : public running_site {
     site_->received(bytes, s);
     end_if_refused();
   }
-  // Streams lose nothing but what a full queue drops, so the site's timer rings rarely: after four of the slowest of the
-  // last echoes, those under way included, and 1 s at least.
+  // Streams lose nothing but what a full queue drops, so the site's timer rings rarely: after four of the slowest of
+  // the last echoes, those under way included, and 1 s at least.
   void tick() override {
     const std::lock_guard lock(mutex_);
     if (!to_) return;
