@@ -278,6 +278,10 @@ TEST_CASE("relevance is scored again every n tokens, for the same passages; betw
     CHECK(std::equal(one.rows.begin(), one.rows.end(), many.rows.begin() + std::ptrdiff_t(row * one.rows.size())));
     if (row == 19) CHECK(one.h == many.h);
   }
+  cli::site_model fresh(shared);  // the same words to score, other passages
+  see(site, std::span(text).first(prompt + 50));
+  site.begin(prompt + 2 * every), fresh.begin(prompt + 2 * every);
+  CHECK(see(site, std::span(text).first(prompt + 50)) == see(fresh, std::span(text).first(prompt + 50)));
 }
 
 TEST_CASE("a passage's keys and values are computed once for all sessions, as long as they are kept") {
