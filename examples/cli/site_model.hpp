@@ -27,8 +27,8 @@ struct site_options {
   // Nats of relevance per unit of BM25. Held-out text continued by target.gguf, passages of other text of its author,
   // nats a token (64-token prompts, 64-token continuations, 61 of them):
   //   scale         0      0.1    0.3    1      best passage alone   no passage
-  //   kjv           3.870  3.870  3.870  3.872  3.875                3.883
-  //   shakespeare   3.962  3.962  3.962  3.963  3.964                3.962
+  //   kjv           3.870  3.870  3.870  3.872  3.874                3.883
+  //   shakespeare   3.962  3.962  3.962  3.963  3.966                3.962
   // Small models hardly read their documents; what there is to gain, a wide mixture gains.
   double scale = 0.1;
   std::size_t most = 512;      // tokens of text in a session
