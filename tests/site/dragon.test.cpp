@@ -114,7 +114,7 @@ shared_drafts shared(std::uint64_t seed) { return {shared_noise(seed)}; }
 // Seeded runs; what went wrong, by kind.
 template <class Coupling>
 void compare_with_synchronous(std::size_t runs, bool faults, Coupling (*coupling_of)(std::uint64_t)) {
-  std::size_t lives = 0, hand_overs = 0, emitted = 0, wrong = 0, unfinished = 0, misuses = 0, unbounded = 0;
+  std::size_t lives = 0, hand_overs = 0, emitted = 0, decodes = 0, wrong = 0, unfinished = 0, misuses = 0, unbounded = 0;
   for (std::uint64_t seed = 1; seed <= runs; ++seed) {
     numbers n(seed);
     const setting s = random_setting(n, seed);
@@ -137,13 +137,15 @@ void compare_with_synchronous(std::size_t runs, bool faults, Coupling (*coupling
     for (const side at : {side::l, side::r}) {
       const observed_site& o = world.seen(at);
       misuses += o.misuses, lives += o.lives, hand_overs += o.hand_overs, emitted += o.text.size();
+      decodes += o.decodes;
       wrong += finished && o.text != due;
     }
     INFO("seed " << seed << ", K " << s.terms.look_ahead << ", until " << world.now());
     REQUIRE((wrong == 0 && unfinished == 0 && misuses == 0 && unbounded == 0));
   }
-  std::printf("%zu runs: %zu lives, %zu tokens, %zu hand-overs: no token wrong, lost or twice\n", runs, lives, emitted,
-              hand_overs);
+  std::printf("%zu runs: %zu decodes, %zu lives, %zu tokens, %zu hand-overs: no token wrong, lost or twice\n", runs,
+              decodes, lives, emitted, hand_overs);
+  CHECK(decodes > 40 * runs);
 }
 
 }  // namespace

@@ -106,3 +106,37 @@ TEST_CASE("the side that aggregates works out from the rows how likely each outc
     CHECK(o.at == side::l);
   }
 }
+TEST_CASE("a side chosen live moves between the sites, on a link that changes, and changes no token") {
+  using site = dragon_site<double, shared_drafts, scheduler<live_profile>>;
+  std::size_t hand_overs = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    std::vector<token_id> first;
+    for (std::size_t how = 0; how < scheduling_names.size(); ++how) {
+      simulated_sites<double, site> world(seed);
+      numbers n(seed);
+      const auto model = [seed](side s) { return toy_source<double>{5, 2 * seed + std::uint64_t(s), 2, 3}; };
+      const auto make = [&](side at) {
+        return [&, at](std::uint64_t life) {
+          hello h{.life = life, .from = at};
+          h.codec = {.vocabulary = 5}, h.real_bytes = 8, h.most_tokens = 60, h.prompt = 2;
+          live_profile known;
+          known.observe_round_trip(0, 0.5);  // which its driver measures
+          return std::make_unique<site>(h, at == side::l ? std::vector<token_id>{0, 1} : std::vector<token_id>{},
+                                        shared_drafts{shared_noise(seed)},
+                                        scheduler<live_profile>{scheduling(how), known, h.look_ahead, seed});
+        };
+      };
+      world.make_l = make(side::l), world.make_r = make(side::r);
+      world.row = [&](side at, auto text) { return toy_row(model(at), text); };
+      trouble(world, n, 10);
+      for (auto& k : world.link) k.swing = k.delay / 2, k.period = 5;
+      REQUIRE(world.run(2000));
+      if (how == 0) first = world.seen(side::l).text;
+      CHECK(world.seen(side::l).text == first);
+      CHECK(world.seen(side::r).text == first);
+      CHECK(world.seen(side::l).misuses + world.seen(side::r).misuses == 0);
+      if (scheduling(how) == scheduling::moving) hand_overs += world.seen(side::l).hand_overs;
+    }
+  }
+  CHECK(hand_overs > 40);  // of `moving`
+}
