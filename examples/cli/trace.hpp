@@ -54,7 +54,9 @@ struct session_watch final : specagg::net::observer {
   std::array<std::size_t, 2> aggregated = {};      // at l, at r
   specagg::plan::accepts expected = {0, 0, 0, 0};  // sum of the joint law before the drafts were judged
 
-  std::size_t rounds = 0, accepted = 0;            // split verification
+  std::array<std::uint32_t, 2> epoch = {};  // behind the last rejection of a draft of l, of r
+  specagg::plan::side now_at = specagg::plan::side::l;
+  std::size_t rounds = 0, accepted = 0;  // split verification
 
   session_watch(const specagg::hello& h, std::shared_ptr<trace_file> t) : terms(h), trace(std::move(t)) {}
 
@@ -65,6 +67,9 @@ struct session_watch final : specagg::net::observer {
   }
   void settled(const specagg::dragon_outcome& o) override {
     ++outcomes[o.accepted_l ? (o.accepted_r ? 0 : 1) : (o.accepted_r ? 2 : 3)], ++aggregated[std::size_t(o.at)];
+    for (std::size_t s = 0; s < 2; ++s)
+      if (!(s == 0 ? o.accepted_l : o.accepted_r)) epoch[s] = o.step + 1;
+    now_at = o.at;
     expected.both += o.expected.both, expected.only_l += o.expected.only_l, expected.only_r += o.expected.only_r;
     expected.neither += o.expected.none();
     if (trace)

@@ -188,18 +188,20 @@ json report(const session_watch& w, net::running_site& site, const live_profile&
   return j;
 }
 
-// "device 120 tokens | accepted .71 | epoch 98 | aggregates | 301 ms round trip | 41 bytes a token"
+// "device  120 tokens | accepted 0.71 | epoch 98 | aggregates | 301 ms round trip | 41 bytes a token sent"
 std::string live_line(side s, const session_watch& w, const net::counters& c, double trip) {
   const auto& n = w.outcomes;
   const std::size_t all = n[0] + n[1] + n[2] + n[3], mine = n[0] + n[s == side::l ? 1 : 2];
-  const bool me = s == w.terms.from;
   std::string line = fmt::format("{:6} {:5} tokens", session_watch::name(s), w.tokens.size());
   if (all > 0)
-    line += fmt::format(" | accepted {:.2f} | aggregated {}", double(mine) / double(all), w.aggregated[std::size_t(s)]);
+    line += fmt::format(" | accepted {:.2f} | epoch {} | {}", double(mine) / double(all), w.epoch[std::size_t(s)],
+                        w.now_at == s ? "aggregates" : "drafts");
+  if (w.rounds > 0 && s == side::l)
+    line += fmt::format(" | accepted {:.2f} a round", double(w.accepted) / double(w.rounds));
   if (trip > 0) line += fmt::format(" | {:.0f} ms round trip", 1e3 * trip);
   if (!w.tokens.empty())
     line += fmt::format(" | {:.0f} bytes a token sent",
-                        double(me ? c.bytes_sent : c.bytes_received) / double(w.tokens.size()));
+                        double(s == w.terms.from ? c.bytes_sent : c.bytes_received) / double(w.tokens.size()));
   return line;
 }
 
@@ -557,6 +559,7 @@ void add_device(CLI::App* c, two_sites_options& o) {
 }  // namespace
 
 void add_two_sites(CLI::App& app) {
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // what goes wrong is said once, by us
   const auto add = [&](bool dragon, const char* name, const char* what) {
     CLI::App* c = app.add_subcommand(name, what);
     c->require_subcommand(1);
