@@ -114,7 +114,8 @@ shared_drafts shared(std::uint64_t seed) { return {shared_noise(seed)}; }
 // Seeded runs; what went wrong, by kind.
 template <class Coupling>
 void compare_with_synchronous(std::size_t runs, bool faults, Coupling (*coupling_of)(std::uint64_t)) {
-  std::size_t lives = 0, hand_overs = 0, emitted = 0, decodes = 0, wrong = 0, unfinished = 0, misuses = 0, unbounded = 0;
+  std::size_t lives = 0, hand_overs = 0, emitted = 0, decodes = 0, wrong = 0, unfinished = 0, misuses = 0,
+              unbounded = 0;
   for (std::uint64_t seed = 1; seed <= runs; ++seed) {
     numbers n(seed);
     const setting s = random_setting(n, seed);
