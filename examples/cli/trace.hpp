@@ -42,7 +42,7 @@ class trace_file {
   std::mutex mutex_;
 };
 
-// Of one session, at one end. Its members are read under the runner's lock.
+// Of one session, at one end. Its members are read while the site is at rest.
 struct session_watch final : specagg::net::observer {
   using time_point = specagg::net::clock::time_point;
 

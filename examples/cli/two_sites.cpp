@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -74,6 +75,7 @@ std::string read(const std::string& path) {
 net::security security_of(const two_sites_options& o, bool serves) {
   net::security s{o.insecure, read(o.certificate), read(o.key), read(o.authority), read(o.token)};
   while (!s.token.empty() && (s.token.back() == '\n' || s.token.back() == '\r')) s.token.pop_back();
+  if (!o.token.empty() && s.token.empty()) throw error(o.token, "", "has no token in it");
   if (o.insecure && !(s.certificate + s.key + s.authority).empty())
     throw error("--insecure", "", "excludes --certificate, --key and --authority");
   if (!o.insecure && serves && (s.certificate.empty() || s.key.empty()))
@@ -154,8 +156,8 @@ running run_site(const two_sites_options& o, const hello& terms, std::span<const
   return r;
 }
 
-json report(const session_watch& w, net::running_site& site, const live_profile& profile) {
-  const net::counters c = site.count();
+// Of a site at rest.
+json report(const session_watch& w, const net::counters& c, const std::string& problem, const live_profile& profile) {
   json j{{"session", fmt::format("{:016x}", w.terms.session)},
          {"side", session_watch::name(w.terms.from)},
          {"protocol", name(w.terms.kind)},
@@ -167,6 +169,7 @@ json report(const session_watch& w, net::running_site& site, const live_profile&
          {"given_up", c.given_up},
          {"decode_seconds", c.decodes ? c.decode_seconds / double(c.decodes) : 0},
          {"round_trip", profile.round_trip()}};
+  if (!problem.empty()) j["problem"] = problem;
   if (w.at.size() > 1) j["seconds_per_token"] = (w.at.back() - w.at.front()) / double(w.at.size() - 1);
   if (w.terms.kind >= protocol::dsd) j["rounds"] = w.rounds, j["accepted"] = w.accepted;
   if (w.terms.kind <= protocol::dragon_shared) {
@@ -188,20 +191,34 @@ json report(const session_watch& w, net::running_site& site, const live_profile&
   return j;
 }
 
+json report(const running& r) {
+  const net::counters c = r.site->count();
+  const std::string problem = r.site->problem();
+  json j;
+  r.site->at_rest([&] { j = report(*r.watch, c, problem, *r.profile); });
+  return j;
+}
+
 // "device  120 tokens | accepted 0.71 | epoch 98 | aggregates | 301 ms round trip | 41 bytes a token sent"
-std::string live_line(side s, const session_watch& w, const net::counters& c, double trip) {
-  const auto& n = w.outcomes;
-  const std::size_t all = n[0] + n[1] + n[2] + n[3], mine = n[0] + n[s == side::l ? 1 : 2];
-  std::string line = fmt::format("{:6} {:5} tokens", session_watch::name(s), w.tokens.size());
-  if (all > 0)
-    line += fmt::format(" | accepted {:.2f} | epoch {} | {}", double(mine) / double(all), w.epoch[std::size_t(s)],
-                        w.now_at == s ? "aggregates" : "drafts");
-  if (w.rounds > 0 && s == side::l)
-    line += fmt::format(" | accepted {:.2f} a round", double(w.accepted) / double(w.rounds));
-  if (trip > 0) line += fmt::format(" | {:.0f} ms round trip", 1e3 * trip);
-  if (!w.tokens.empty())
-    line += fmt::format(" | {:.0f} bytes a token sent",
-                        double(s == w.terms.from ? c.bytes_sent : c.bytes_received) / double(w.tokens.size()));
+std::string live_line(side s, const running& r) {
+  const net::counters c = r.site->count();
+  const double trip = r.site->round_trip();
+  std::string line;
+  r.site->at_rest([&] {
+    const session_watch& w = *r.watch;
+    const auto& n = w.outcomes;
+    const std::size_t all = n[0] + n[1] + n[2] + n[3], mine = n[0] + n[s == side::l ? 1 : 2];
+    line = fmt::format("{:6} {:5} tokens", session_watch::name(s), w.tokens.size());
+    if (all > 0)
+      line += fmt::format(" | accepted {:.2f} | epoch {} | {}", double(mine) / double(all), w.epoch[std::size_t(s)],
+                          w.now_at == s ? "aggregates" : "drafts");
+    if (w.rounds > 0 && s == side::l)
+      line += fmt::format(" | accepted {:.2f} a round", double(w.accepted) / double(w.rounds));
+    if (trip > 0) line += fmt::format(" | {:.0f} ms round trip", 1e3 * trip);
+    if (!w.tokens.empty())
+      line += fmt::format(" | {:.0f} bytes a token sent",
+                          double(s == w.terms.from ? c.bytes_sent : c.bytes_received) / double(w.tokens.size()));
+  });
   return line;
 }
 
@@ -209,6 +226,7 @@ std::atomic<bool> interrupted = false;
 void until_interrupted() {
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = true; });
   std::signal(SIGPIPE, SIG_IGN);
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // what goes wrong is said in one line, by us
 }
 
 // ---- serve ----------------------------------------------------------------------------------------------------------
@@ -222,7 +240,7 @@ void serve(const two_sites_options& o) {
   std::mutex mutex;
   std::map<std::uint64_t, running> all;
 
-  const auto make = [&](const hello& proposed) {
+  const auto agree = [&](const hello& proposed) {
     if (o.dragon != (proposed.kind <= protocol::dragon_shared))
       throw error("protocol", "", fmt::format("this is a server of {}", o.dragon ? "dragon" : "dssd"));
     if (proposed.most_tokens > o.site.most)
@@ -234,33 +252,38 @@ void serve(const two_sites_options& o) {
     terms.seed_hash = hash_of_seed(o.seed, terms.session);
     terms.end_of_text = library->tokens.eos(), terms.real_bytes = 4;
     if (!valid(terms)) throw error("hello", "", "the terms are not valid here");
+    return terms;
+  };
+  const auto make = [&](const hello& terms) {
     running r = run_site(o, terms, {}, library, trace);
     const std::lock_guard lock(mutex);
     all[terms.session] = r;
-    return net::sessions::made{r.site, terms};
+    return r.site;
   };
   const auto ended = [&](net::running_site& site, const hello& terms) {
     running r;
     {
       const std::lock_guard lock(mutex);
       const auto found = all.find(terms.session);
-      if (found == all.end()) return;
+      if (found == all.end() || found->second.site.get() != &site) return;
       r = found->second, all.erase(found);
     }
-    const json j = report(*r.watch, site, *r.profile);
+    const json j = report(r);
     if (o.as_json) fmt::print("{}\n", j.dump());
     else
-      fmt::print("session {:016x}: {} tokens, {} bytes sent\n", terms.session, r.watch->tokens.size(),
-                 site.count().bytes_sent);
+      fmt::print("session {:016x}: {} tokens, {} bytes sent{}\n", terms.session, j["tokens"].size(),
+                 j["bytes"]["sent"].get<std::size_t>(),
+                 j.contains("problem") ? ", " + j["problem"].get<std::string>() : "");
     std::fflush(stdout);
   };
-  net::sessions sessions(make, o.sessions, o.keep, ended);
+  net::sessions sessions(agree, make, o.sessions, o.keep, ended);
   until_interrupted();
   {
     net::server server(o.address, security, limits_of(o, library->tokens.size()),
                        [&](const auto& out) { return sessions.accept(out); });
-    const std::string where =
-        server.port() > 0 ? fmt::format("{}:{}", o.address.substr(0, o.address.rfind(':')), server.port()) : o.address;
+    const std::string where = o.address.starts_with("unix:")
+                                  ? o.address
+                                  : fmt::format("{}:{}", o.address.substr(0, o.address.rfind(':')), server.port());
     if (o.as_json) fmt::print("{}\n", json{{"listening", where}}.dump());
     else
       fmt::print("listening on {} with {}{}\n", where, o.site.model,
@@ -274,9 +297,7 @@ void serve(const two_sites_options& o) {
       std::string line = fmt::format("{} connections", server.connections());
       const std::lock_guard lock(mutex);
       if (!all.empty()) {  // the last of them
-        running& r = all.rbegin()->second;
-        line += fmt::format(", {} sessions | ", all.size()) +
-                live_line(side::r, *r.watch, r.site->count(), r.site->round_trip());
+        line += fmt::format(", {} sessions | ", all.size()) + live_line(side::r, all.rbegin()->second);
       }
       fmt::print(stderr, "\r\033[K{}", line);
       std::fflush(stderr);
@@ -317,12 +338,9 @@ hello terms_of(const two_sites_options& o, const site_library& library, std::siz
   }
   h.session = random_bits();
   if (!o.session.empty()) {
-    std::size_t used = 0;
-    try {
-      h.session = std::stoull(o.session, &used, 16);
-    } catch (const std::exception&) {
-    }
-    if (used != o.session.size()) throw error("--session " + o.session, "", "is no hexadecimal number of 64 bits");
+    const char* end = o.session.data() + o.session.size();
+    const auto [at, failure] = std::from_chars(o.session.data(), end, h.session, 16);
+    if (failure != std::errc() || at != end) throw error("--session " + o.session, "", "is no hexadecimal number of 64 bits");
   }
   h.model_l = short_text(std::filesystem::path(o.site.model).stem().string());
   using values = row_codec::values;
@@ -412,18 +430,18 @@ void device(const two_sites_options& o) {
   net::client client(o.address, security, limits_of(o, library->tokens.size()));
   const bool live = isatty(STDERR_FILENO) != 0;
   const auto began = net::clock::now();
-  auto online = began, next = began;
+  auto answered = began, next = began;
   auto pause = 100ms;
+  std::size_t heard = 0;
   std::string problem;
-  // Done when the text is, and the other end had a chance to hear of it.
   for (int i = 0; !interrupted; ++i) {
     const auto now = net::clock::now();
-    if (r.site->online()) online = now, pause = 100ms;
+    if (const std::size_t n = r.site->count().received; n > heard) heard = n, answered = now, pause = 100ms;
     if (problem = r.site->problem(); !problem.empty() || r.site->finished()) break;
-    if (now - online > std::chrono::duration<double>(o.give_up)) {
+    if (now - answered > std::chrono::duration<double>(o.give_up)) {
       const std::lock_guard lock(connection.mutex);
-      problem = fmt::format("no connection for {:g} s ({})", o.give_up,
-                            connection.why.empty() ? "no answer" : connection.why);
+      problem =
+          fmt::format("no answer for {:g} s ({})", o.give_up, connection.why.empty() ? "silence" : connection.why);
       break;
     }
     bool again = false;
@@ -442,10 +460,7 @@ void device(const two_sites_options& o) {
     std::this_thread::sleep_for(5ms);
     client.tick(), r.site->tick();
     if (live && i % 20 == 0) {
-      const net::counters c = r.site->count();
-      const double trip = r.site->round_trip();
-      fmt::print(stderr, "\r\033[K{}\n\033[K{}\033[A", live_line(side::l, *r.watch, c, trip),
-                 live_line(side::r, *r.watch, c, trip));
+      fmt::print(stderr, "\r\033[K{}\n\033[K{}\033[A", live_line(side::l, r), live_line(side::r, r));
       std::fflush(stderr);
     }
   }
@@ -459,26 +474,25 @@ void device(const two_sites_options& o) {
     std::this_thread::sleep_for(2ms);
     client.tick();
   }
-  const std::string text = text_of(*library, r.watch->tokens);
+  json j = report(r);
+  const auto emitted = j["tokens"].get<std::vector<token_id>>();
+  const std::string text = text_of(*library, emitted);
   const bool whole = r.site->finished();
   const std::string hint = fmt::format("--session {:016x} goes on with it", terms.session);
   if (o.as_json) {
-    json j = report(*r.watch, *r.site, *r.profile);
     j["text"] = text, j["finished"] = whole;
     if (!problem.empty()) j["problem"] = problem;
     fmt::print("{}\n", j.dump());
-  } else if (!r.watch->tokens.empty()) {
+  } else if (!emitted.empty()) {
     fmt::print("{}\n", text);
-    const json j = report(*r.watch, *r.site, *r.profile);
-    fmt::print("\n{} tokens, {:.2f} ms a token", r.watch->tokens.size(), 1e3 * j.value("seconds_per_token", 0.0));
+    fmt::print("\n{} tokens, {:.2f} ms a token", emitted.size(), 1e3 * j.value("seconds_per_token", 0.0));
     if (j.contains("seconds_per_token_predicted"))
       fmt::print(" (the recursion says {:.2f})", 1e3 * j["seconds_per_token_predicted"].get<double>());
-    fmt::print("\n{}\n{}\n", live_line(side::l, *r.watch, r.site->count(), r.site->round_trip()),
-               live_line(side::r, *r.watch, r.site->count(), r.site->round_trip()));
+    fmt::print("\n{}\n{}\n", live_line(side::l, r), live_line(side::r, r));
   }
   std::fflush(stdout);
   if (!whole)
-    throw error(o.address, fmt::format("token {}", r.watch->tokens.size()),
+    throw error(o.address, fmt::format("token {}", emitted.size()),
                 (problem.empty() ? "interrupted" : problem) + "; " + hint);
 }
 
@@ -559,7 +573,6 @@ void add_device(CLI::App* c, two_sites_options& o) {
 }  // namespace
 
 void add_two_sites(CLI::App& app) {
-  setenv("GRPC_VERBOSITY", "NONE", 0);  // what goes wrong is said once, by us
   const auto add = [&](bool dragon, const char* name, const char* what) {
     CLI::App* c = app.add_subcommand(name, what);
     c->require_subcommand(1);

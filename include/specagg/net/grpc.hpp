@@ -4,14 +4,17 @@
 //
 // Bounded: of a peer, one message is in memory at a time, none longer than limits::most_message_bytes; a peer that
 // sends more messages a second than it may is read more slowly, and TCP makes it wait. Towards a peer that does not
-// read, most_queued_bytes wait, and what comes then is dropped. Dead peers are found by HTTP/2 pings, silent ones by
-// the clock.
+// read, most_queued_bytes wait, and what comes then is dropped. Nothing is inflated: a small message cannot become a
+// large one. Dead peers are found by HTTP/2 pings, silent ones by the clock.
+//
+// No exception of a listener gets into gRPC: it ends the connection.
 #pragma once
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -48,6 +51,8 @@ struct limits {
 namespace detail {
 
 inline constexpr char method[] = "/specagg.Sites/Connect";
+inline constexpr std::size_t message_overhead = 256;  // memory of a queued message besides its bytes
+inline constexpr double closing_seconds = 5;          // until a connection that is to end is cut
 
 // What both ends of a stream do. Reactor: gRPC's server or client reactor. Lives until gRPC is done with it.
 template <class Reactor>
@@ -57,28 +62,33 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
 
   void send(std::span<const std::uint8_t> bytes) override {
     const std::lock_guard lock(mutex_);
-    if (!open_ || closing_ || queued_ + bytes.size() > limits_.most_queued_bytes) return;
+    const std::size_t size = bytes.size() + message_overhead;
+    if (!open_ || closing_ || queued_ + size > limits_.most_queued_bytes) return;
     const grpc::Slice slice(bytes.data(), bytes.size());
-    out_.emplace_back(&slice, 1), queued_ += bytes.size();
+    out_.emplace_back(&slice, 1), queued_ += size;
     if (out_.size() == 1) this->StartWrite(&out_.front());
   }
   void close(const std::string& why) override {
     const std::lock_guard lock(mutex_);
-    if (!open_ || closing_) return;
-    closing_ = true, why_ = why, closing_since_ = clock::now();
-    if (out_.empty()) all_sent();
+    begin_to_close(why);
   }
   void OnReadDone(bool ok) override {
     if (!ok) return lost();
+    std::shared_ptr<listener> to;
     {
       const std::lock_guard lock(mutex_);
-      heard_ = clock::now();
+      heard_ = clock::now(), to = listener_;
     }
-    std::vector<grpc::Slice> slices;
-    if (in_.Dump(&slices).ok()) {
-      bytes_.clear();
-      for (const auto& s : slices) bytes_.insert(bytes_.end(), s.begin(), s.end());
-      listener_->received(bytes_);
+    try {
+      std::vector<grpc::Slice> slices;
+      if (in_.Dump(&slices).ok()) {
+        bytes_.clear();
+        for (const auto& s : slices) bytes_.insert(bytes_.end(), s.begin(), s.end());
+        in_.Clear();
+        to->received(bytes_);
+      }
+    } catch (const std::exception&) {
+      close("an error at the other end");
     }
     const std::lock_guard lock(mutex_);
     allowance_ = std::min(2 * limits_.messages_per_second, allowance_ + limits_.messages_per_second * since(refilled_)),
@@ -89,7 +99,7 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
   }
   void OnWriteDone(bool ok) override {
     const std::lock_guard lock(mutex_);
-    queued_ -= out_.front().Length(), out_.pop_front();
+    queued_ -= out_.front().Length() + message_overhead, out_.pop_front();
     if (!ok) out_.clear(), queued_ = 0;
     if (!open_) return;
     if (!out_.empty()) this->StartWrite(&out_.front());
@@ -98,34 +108,67 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
   // Every 20 ms or so: reads on, gives up what takes too long.
   void tick() {
     const std::lock_guard lock(mutex_);
+    if (gone_) return;
+    if (closing_ && since(closing_since_) > closing_seconds) cancel();  // the other end does not read, or not answer
     if (!open_) return;
-    if (since(heard_) > limits_.silence_seconds) why_ = "nothing was heard for too long", cancel();
-    if (closing_ && since(closing_since_) > 2) cancel();
-    if (paused_ && since(refilled_) > 0.02) {
+    if (since(heard_) > limits_.silence_seconds) begin_to_close("nothing was heard for too long");
+    if (open_ && paused_ && since(refilled_) > 0.02) {
       allowance_ += limits_.messages_per_second * since(refilled_), refilled_ = clock::now(), paused_ = false;
       this->StartRead(&in_);
     }
   }
+  void cut() {
+    const std::lock_guard lock(mutex_);
+    if (!gone_) cancel();
+  }
 
  protected:
   static double since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
-  void listen(std::shared_ptr<listener> l) {
-    listener_ = std::move(l);
+  // Asks who listens and begins to read; false if nobody does.
+  bool listen(const accept_function& accept) {
+    std::shared_ptr<listener> who;
+    try {
+      who = accept(this->shared_from_this());
+    } catch (const std::exception&) {
+    }
     const std::lock_guard lock(mutex_);
-    heard_ = clock::now();
-    if (open_) this->StartRead(&in_);
+    listener_ = who, heard_ = clock::now();
+    if (who && open_) this->StartRead(&in_);
+    return who != nullptr;
   }
   virtual void all_sent() = 0;  // and nothing more will be; under the lock
-  virtual void end() = 0;       // no operation is begun after it; under the lock
-  virtual void cancel() = 0;    // what is under way fails; under the lock
+  virtual void finish() = 0;    // no operation is begun after it; under the lock
+  virtual void cancel() = 0;    // what is under way fails; under the lock, not after OnDone
+  void begin_to_close(const std::string& why) {
+    if (!open_ || closing_) return;
+    closing_ = true, why_ = why, closing_since_ = clock::now();
+    if (out_.empty()) all_sent();
+  }
+  void end() {
+    if (!open_) return;
+    open_ = false;
+    if (!closing_) closing_ = true, closing_since_ = clock::now();
+    finish();
+  }
   void lost() {
     const std::lock_guard lock(mutex_);
-    if (open_) end();
+    end();
   }
-  void done(const std::string& why) {
-    if (listener_) listener_->closed(why_.empty() ? why : why_);
-    listener_ = nullptr;
-    const auto last = std::move(self_);
+  // The last that gRPC calls. `this` may be no more when it returns.
+  void done(const std::string& status) {
+    std::shared_ptr<stream> self;
+    std::shared_ptr<listener> listener;
+    std::string why;
+    {
+      const std::lock_guard lock(mutex_);
+      gone_ = true, open_ = false;
+      self.swap(self_), listener.swap(listener_);
+      why = why_.empty() ? status : why_;
+    }
+    try {
+      if (listener) listener->closed(why);
+    } catch (const std::exception&) {
+    }
   }
 
   const limits limits_;
@@ -136,7 +179,7 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
   std::vector<std::uint8_t> bytes_;
   std::deque<grpc::ByteBuffer> out_;
   std::size_t queued_ = 0;
-  bool open_ = true, closing_ = false, paused_ = false;
+  bool open_ = true, closing_ = false, paused_ = false, gone_ = false;
   std::string why_;
   double allowance_;
   clock::time_point heard_ = clock::now(), refilled_ = heard_, closing_since_;
@@ -146,14 +189,14 @@ class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
  public:
   server_stream(grpc::CallbackServerContext* context, const limits& l) : stream(l), context_(context) {}
   void begin(const accept_function& accept) {
-    self_ = shared_from_this();
+    keep();
     StartSendInitialMetadata();
-    listen(accept(self_));
+    if (!listen(accept)) close("nobody listens");
   }
   void refuse(const grpc::Status& why) {  // instead of begin()
+    keep();
     const std::lock_guard lock(mutex_);
-    self_ = shared_from_this(), open_ = false;
-    Finish(why);
+    status_ = why, end();
   }
   void OnCancel() override { lost(); }
   void OnDone() override {
@@ -163,13 +206,18 @@ class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
   std::function<void(server_stream*)> forget = {};
 
  private:
+  void keep() {
+    const std::lock_guard lock(mutex_);
+    self_ = shared_from_this();
+  }
   void all_sent() override { end(); }
-  void end() override {
-    open_ = false;
-    Finish(why_.empty() ? grpc::Status::OK : grpc::Status(grpc::StatusCode::ABORTED, why_));
+  void finish() override {
+    if (!why_.empty()) status_ = grpc::Status(grpc::StatusCode::ABORTED, why_);
+    Finish(status_);
   }
   void cancel() override { context_->TryCancel(); }
-  grpc::CallbackServerContext* context_;
+  grpc::CallbackServerContext* context_;  // gone after OnDone
+  grpc::Status status_;
 };
 
 class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
@@ -181,27 +229,28 @@ class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuff
     stub_.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
   }
   void begin() {
+    const std::lock_guard lock(mutex_);
     self_ = shared_from_this();
     AddHold();  // operations are begun outside gRPC's own calls, until end()
     StartCall();
   }
   void OnReadInitialMetadataDone(bool ok) override {
-    if (ok) listen(accept_(shared_from_this()));
-    else lost();
+    if (!ok) return lost();
+    if (!listen(accept_)) close("nobody listens");
   }
   void OnDone(const grpc::Status& s) override {
     const auto ended = std::move(ended_);
     const std::string why = s.ok() ? "the other end closed the connection" : s.error_message();
     done(why);
-    ended(why);
+    try {
+      ended(why);
+    } catch (const std::exception&) {
+    }
   }
 
  private:
   void all_sent() override { StartWritesDone(); }  // the server ends the stream
-  void end() override {
-    open_ = false;
-    RemoveHold();
-  }
+  void finish() override { RemoveHold(); }
   void cancel() override { context_.TryCancel(); }
   grpc::ClientContext context_;
   grpc::GenericStub stub_;
@@ -220,17 +269,24 @@ template <class Arguments>
 void keep_alive(Arguments&& set) {
   set(GRPC_ARG_KEEPALIVE_TIME_MS, 10000), set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1), set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+}
+// gRPC aborts the program at a header with any other character.
+inline const std::string& checked(const std::string& token) {
+  if (!std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 127; }))
+    throw error("the token", "", "has blanks, or characters that are not ASCII");
+  return token;
 }
 
 }  // namespace detail
 
-// Accepts connections until it is destroyed. accept(outlet) says who listens; it is called on gRPC's threads, several
-// at a time.
+// Accepts connections until it is destroyed, which ends them all and waits for their listeners' last calls.
+// accept(outlet) says who listens, or nobody; it is called on gRPC's threads, several at a time.
 class server {
  public:
   // address: "host:port", port 0 for any; or "unix:path". Throws specagg::error if it cannot listen there.
   server(const std::string& address, const security& s, const limits& l, accept_function accept)
-      : service_(s.token, l, std::move(accept)) {
+      : service_(detail::checked(s.token), l, std::move(accept)) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address, credentials(s), &port_);
     builder.RegisterCallbackGenericService(&service_);
@@ -317,40 +373,71 @@ class server {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// One address to connect to, again and again.
+// One address to connect to, again and again. Its destructor cuts the connection and waits for ended(): not to be called
+// by accept() or ended().
 class client {
  public:
-  client(const std::string& address, const security& s, const limits& l) : token_(s.token), limits_(l) {
+  client(const std::string& address, const security& s, const limits& l)
+      : token_(detail::checked(s.token)), limits_(l) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(int(l.most_message_bytes));
     detail::keep_alive([&](const char* name, int value) { arguments.SetInt(name, value); });
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
-        arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // how long it tries to connect
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     channel_ = grpc::CreateCustomChannel(address, credentials(s), arguments);
   }
-  // Begins to connect. accept() is called once the connection is made; ended(why) once it is over, or cannot be made:
-  // then call this again. Both on gRPC's threads.
-  void connect(accept_function accept, std::function<void(const std::string&)> ended) {
-    const auto s =
-        std::make_shared<detail::client_stream>(channel_, token_, limits_, std::move(accept), std::move(ended));
-    {
-      const std::lock_guard lock(mutex_);
-      stream_ = s;
+  ~client() {
+    std::unique_lock lock(all_->mutex);
+    all_->quit = true;
+    if (const auto s = all_->stream.lock()) {
+      lock.unlock();
+      s->cut();
+      lock.lock();
     }
+    all_->ended.wait(lock, [&] { return all_->under_way == 0; });
+  }
+  // Begins to connect. accept() is called once the connection is made; ended(why) once it is over, or cannot be made:
+  // only then call this again. Both on gRPC's threads.
+  void connect(accept_function accept, std::function<void(const std::string&)> ended) {
+    const std::lock_guard lock(all_->mutex);
+    if (all_->quit) return;
+    const auto s = std::make_shared<detail::client_stream>(
+        channel_, token_, limits_, std::move(accept), [all = all_, ended = std::move(ended)](const std::string& why) {
+          const is_over last{*all};
+          ended(why);
+        });
+    all_->stream = s, ++all_->under_way;
     s->begin();
   }
   void close(const std::string& why) {  // what was sent arrives first
-    const std::lock_guard lock(mutex_);
-    if (const auto s = stream_.lock()) s->close(why);
+    if (const auto s = stream()) s->close(why);
   }
   void tick() {  // every 20 ms or so
-    const std::lock_guard lock(mutex_);
-    if (const auto s = stream_.lock()) s->tick();
+    if (const auto s = stream()) s->tick();
   }
 
  private:
+  struct connections {
+    std::mutex mutex;
+    std::condition_variable ended;
+    std::weak_ptr<detail::client_stream> stream;
+    int under_way = 0;
+    bool quit = false;
+  };
+  struct is_over {
+    connections& all;
+    ~is_over() {
+      const std::lock_guard lock(all.mutex);
+      --all.under_way;
+      all.ended.notify_all();
+    }
+  };
+  std::shared_ptr<detail::client_stream> stream() {
+    const std::lock_guard lock(all_->mutex);
+    return all_->stream.lock();
+  }
   static std::shared_ptr<grpc::ChannelCredentials> credentials(const security& s) {
     if (s.insecure) return grpc::InsecureChannelCredentials();
     return grpc::SslCredentials({s.authority, s.key, s.certificate});
@@ -358,8 +445,7 @@ class client {
   const std::string token_;
   const limits limits_;
   std::shared_ptr<grpc::Channel> channel_;
-  std::mutex mutex_;
-  std::weak_ptr<detail::client_stream> stream_;
+  const std::shared_ptr<connections> all_ = std::make_shared<connections>();
 };
 
 }  // namespace net

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -63,12 +65,23 @@ class running_site {
   virtual std::vector<token_id> text() = 0;
   virtual counters count() = 0;
   virtual double round_trip() = 0;
+  // f(), while nothing happens to the site, its profile and its observer. f calls none of the above.
+  virtual void at_rest(const std::function<void()>& f) = 0;
 };
+
+// The last words to another end: it reports them as its problem.
+inline void refuse(outlet& to, const std::string& why) {
+  std::array<std::uint8_t, 4 + most_text_in_message> buffer;
+  const std::size_t n = encode(refusal{short_text(why)}, hello{}, buffer);
+  to.send(std::span<const std::uint8_t>(buffer).first(n));
+  to.close(why);
+}
 
 // Site: dragon_site, split_device or split_edge of floats. Model, used by the runner's thread alone:
 //   vocab_size()
 //   status see(text, logits, h, stop)   the logits behind each of the last logits.size() / V tokens of text, and h of
 //                                       SPEC 7; when `stop` becomes true it may answer status::stopped
+// A model that fails, by its status or an exception, is asked again at the next connection.
 template <class Site, class Model>
 class runner final : public running_site {
  public:
@@ -99,8 +112,12 @@ class runner final : public running_site {
     const std::lock_guard lock(mutex_);
     drop("another connection of this session was made");
     to_ = std::move(to), ++count_.connections;
-    ticked_ = pinged_ = heard_ = clock::now(), ahead_ = 0, slowest_ = 0, pings_ = {};
+    ticked_ = pinged_ = clock::now(), ahead_ = 0, slowest_ = 0, pings_ = {};
     watch_->connection(true);
+    if (!failed_.empty()) {
+      failed_.clear(), wanted_.is_new = true, text_.swap(ordered_text_);
+      wake_.notify_all();
+    }
     sink s{*this};
     site_->connected(s);
   }
@@ -111,7 +128,7 @@ class runner final : public running_site {
   void received(const outlet* from, std::span<const std::uint8_t> bytes) override {
     const std::lock_guard lock(mutex_);
     if (to_.get() != from) return;
-    ++count_.received, count_.bytes_received += bytes.size(), heard_ = clock::now();
+    ++count_.received, count_.bytes_received += bytes.size();
     watch_->message(false, bytes);
     sink s{*this};
     site_->received(bytes, s);
@@ -148,14 +165,16 @@ class runner final : public running_site {
   double round_trip() override {
     return locked([&] { return profile_->round_trip(); });
   }
-  template <class F>  // f() with the site at rest
+  void at_rest(const std::function<void()>& f) override {
+    locked([&] { return f(), 0; });
+  }
+
+ private:
+  template <class F>
   auto locked(F f) {
     const std::lock_guard lock(mutex_);
     return f();
   }
-  Site& site() { return *site_; }  // under locked()
-
- private:
   static double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
   // Takes the site's actions, under the lock.
@@ -196,6 +215,7 @@ class runner final : public running_site {
     watch_->connection(false);
   }
   void end_if_refused() {
+    if (!failed_.empty() && to_) refuse(*to_, "the model of the other end fails");  // what it says may name files
     const std::string& why = failed_.empty() ? site_->problem() : failed_;
     if (!why.empty()) drop(why);
   }
@@ -220,17 +240,24 @@ class runner final : public running_site {
       const std::span<float> logits = std::span(logits_).first(now.rows * V);
       double h = 0;
       const auto begin = clock::now();
-      const status why = model_->see(text_, logits, h, stop_);
+      status why = status::ok;
+      std::string failure;
+      try {
+        why = model_->see(text_, logits, h, stop_);
+        if (why != status::ok) failure = name(why);
+      } catch (const std::exception& e) {
+        failure = e.what();
+      }
       const auto end = clock::now();
       lock.lock();
       if (quit_) return;
-      const bool used = why == status::ok && !wanted_.is_new;
+      const bool used = failure.empty() && !wanted_.is_new;
       watch_->drafted(now.size, begin, end, used);
       ++count_.decodes, count_.decode_seconds += seconds(end - begin), count_.given_up += !used;
-      if (why == status::stopped || wanted_.is_new) continue;
+      if (wanted_.is_new) continue;
       sink s{*this};
-      if (why != status::ok) {
-        failed_ = "the model: " + std::string(name(why));
+      if (!failure.empty()) {
+        failed_ = "the model: " + failure;
       } else if constexpr (requires { site_->decoded(0u, row(0), 0.0, 0.0, s); }) {
         site_->decoded(now.ticket, row(0), h, seconds(end - begin), s);
       } else {
@@ -266,7 +293,7 @@ class runner final : public running_site {
   std::shared_ptr<outlet> to_;
   counters count_;
   std::string failed_;
-  clock::time_point ticked_, pinged_, heard_;
+  clock::time_point ticked_, pinged_;
   std::array<ping_sent, 64> pings_;
   std::uint64_t stamp_ = 0;
   std::size_t ahead_ = 0;  // bytes sent since the last ping

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server for many devices: one site for each session, whatever connections come and go. Bounded: so many sessions,
-// each of the memory its site was made with.
+// each of the memory its site was made with, and none is made for a device that would be refused.
 //
 // A session is named by 64 bits that its device draws at random: who knows them may go on with it (behind the
 // transport's own checks). Whoever proposes something else under its name is refused, and the session is not disturbed.
+// Of two connections of one session the newer stays. A session without a connection may have to make room for another:
+// nothing is lost by that, as its device has the text and a site that begins with empty memory learns it.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -23,19 +25,20 @@ namespace net {
 
 class sessions {
  public:
-  // A site, and the hello it will say.
-  struct made {
-    std::shared_ptr<running_site> site;
-    hello terms;
-  };
-  // For what a device proposes: its hello. Throws specagg::error, whose text goes to the device.
-  using make_function = std::function<made(const hello& proposed)>;
+  // What this end says to a device that proposes this hello; it is refused where they differ. Throws specagg::error,
+  // whose text goes to the device. Both functions are called on the transport's threads, several at a time.
+  using agree_function = std::function<hello(const hello& proposed)>;
+  using make_function = std::function<std::shared_ptr<running_site>(const hello& terms)>;  // may throw as well
 
   // most: sessions at a time. keep_seconds: how long one is kept without a connection. ended(site, terms): it is no
-  // longer kept; called by tick() and by the destructor.
-  sessions(make_function make, std::size_t most, double keep_seconds,
+  // longer kept; called by tick(), by the transport and by the destructor. All connections must be over before that.
+  sessions(agree_function agree, make_function make, std::size_t most, double keep_seconds,
            std::function<void(running_site&, const hello&)> ended)
-      : make_(std::move(make)), most_(most), keep_seconds_(keep_seconds), ended_(std::move(ended)) {}
+      : agree_(std::move(agree)),
+        make_(std::move(make)),
+        most_(most),
+        keep_seconds_(keep_seconds),
+        ended_(std::move(ended)) {}
   ~sessions() {
     for (auto& [id, s] : all_)
       if (s.site) ended_(*s.site, s.terms);
@@ -52,7 +55,7 @@ class sessions {
       for (auto it = all_.begin(); it != all_.end();) {
         session& s = it->second;
         if (!s.site || s.site->online()) s.seen = now;
-        const bool old = std::chrono::duration<double>(now - s.seen).count() > keep_seconds_;
+        const bool old = seconds_since(s.seen) > keep_seconds_;
         if (s.site) (old ? gone : here).push_back(s);
         it = old ? all_.erase(it) : std::next(it);
       }
@@ -66,6 +69,9 @@ class sessions {
   }
 
  private:
+  static double seconds_since(clock::time_point t) {
+    return std::chrono::duration<double>(clock::now() - t).count();
+  }
   struct session {
     std::shared_ptr<running_site> site;  // none: it is being made
     hello terms;
@@ -78,63 +84,76 @@ class sessions {
     std::shared_ptr<running_site> site = {};
     peer(sessions& s, std::shared_ptr<outlet> o) : all(s), out(std::move(o)) {}
     void received(std::span<const std::uint8_t> bytes) override {
-      if (!site && !(site = all.enter(bytes, *out))) return;
-      if (!known) known = true, site->connected(out);
+      if (refused) return;
+      if (!site) {
+        site = all.enter(bytes, *out), refused = !site;
+        if (refused) return;
+        site->connected(out);
+      }
       site->received(out.get(), bytes);
     }
     void closed(const std::string&) override {
       if (site) site->disconnected(out.get());
     }
-    bool known = false;
+    bool refused = false;
   };
 
   std::shared_ptr<running_site> enter(std::span<const std::uint8_t> bytes, outlet& out) {
     message m;
     const wire w = decode(bytes, hello{}, m);
     const auto* h = std::get_if<hello>(&m);
-    const auto refuse = [&](const std::string& why) {
-      std::array<std::uint8_t, 2 + most_text_in_message> buffer;
-      if (const std::size_t n = encode(refusal{short_text(why)}, hello{}, buffer); n > 0)
-        out.send(std::span<const std::uint8_t>(buffer).first(n));
-      out.close(why);
-      return nullptr;
-    };
-    if (w != wire::ok) return refuse("the first message: " + std::string(name(w)));
-    if (!h || !valid(*h)) return refuse("the first message is no valid hello");
+    const auto no = [&](const std::string& why) { return refuse(out, why), nullptr; };
+    if (w != wire::ok) return no("the first message: " + std::string(name(w)));
+    if (!h || !valid(*h)) return no("the first message is no valid hello");
+    hello terms;
+    try {
+      terms = agree_(*h);
+    } catch (const std::exception& e) {
+      return no(e.what());
+    }
+    if (const std::string difference = first_difference(terms, *h); !difference.empty()) return no(difference);
+    session leaves;  // ends, and is destroyed, without the lock
     {
       const std::lock_guard lock(mutex_);
       if (const auto found = all_.find(h->session); found != all_.end()) {
-        if (!found->second.site) return refuse("the session is just being made");
-        const std::string difference = first_difference(found->second.terms, *h);
-        if (!difference.empty()) return refuse(difference);
-        return found->second.site;
+        session& s = found->second;
+        if (const std::string difference = first_difference(s.terms, *h); !difference.empty()) return no(difference);
+        if (!s.site) return out.close("the session is just being made: try again"), nullptr;
+        s.seen = clock::now();
+        return s.site;
       }
-      if (all_.size() >= most_) {  // one that has ended makes room
-        const auto ended = std::find_if(all_.begin(), all_.end(), [](auto& s) {
-          return s.second.site && !s.second.site->online() && s.second.site->finished();
-        });
-        if (ended == all_.end()) return refuse("there are too many sessions");
-        ended_(*ended->second.site, ended->second.terms), all_.erase(ended);
+      if (all_.size() >= most_) {
+        const auto old = longest_alone();
+        if (old == all_.end()) return no("there are too many sessions");
+        leaves = old->second, all_.erase(old);
       }
-      all_[h->session] = {};  // its place, while it is made
+      all_[h->session].terms = terms;  // its place, while it is made
     }
-    made fresh;
-    std::string problem;
+    if (leaves.site) ended_(*leaves.site, leaves.terms);
+    std::shared_ptr<running_site> site;
+    std::string problem = "it cannot be made here";
     try {
-      fresh = make_(*h);
-      problem = first_difference(fresh.terms, *h);
+      site = make_(terms);
     } catch (const std::exception& e) {
       problem = e.what();
     }
     const std::lock_guard lock(mutex_);
-    if (!problem.empty()) {
-      all_.erase(h->session);
-      return refuse(problem);
+    if (!site) return all_.erase(h->session), no(problem);
+    all_[h->session] = {site, terms};
+    return site;
+  }
+  // The session that was without a connection for the longest time: a second at least, unless its text has ended.
+  std::map<std::uint64_t, session>::iterator longest_alone() {
+    auto oldest = all_.end();
+    for (auto it = all_.begin(); it != all_.end(); ++it) {
+      session& s = it->second;
+      if (!s.site || s.site->online() || (seconds_since(s.seen) < 1 && !s.site->finished())) continue;
+      if (oldest == all_.end() || s.seen < oldest->second.seen) oldest = it;
     }
-    all_[h->session] = {fresh.site, fresh.terms};
-    return fresh.site;
+    return oldest;
   }
 
+  const agree_function agree_;
   const make_function make_;
   const std::size_t most_;
   const double keep_seconds_;
