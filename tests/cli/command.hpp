@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the command-line program as a user does.
 #pragma once
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -36,5 +39,51 @@ inline void refuses(const std::string& arguments, std::initializer_list<const ch
   CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
   for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
 }
+
+// The program, while something else goes on. Killed when it goes out of scope.
+class background {
+ public:
+  explicit background(const std::string& arguments) {
+    const std::string command = "exec " + std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 </dev/null";
+    std::array<int, 2> ends;
+    REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0);
+    process_ = fork();
+    if (process_ == 0) {
+      dup2(ends[1], STDOUT_FILENO);
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(127);
+    }
+    close(ends[1]);
+    REQUIRE(process_ > 0);
+    out_ = fdopen(ends[0], "r");
+  }
+  ~background() {
+    if (process_ > 0) end(SIGKILL);
+    std::fclose(out_);
+  }
+  background(const background&) = delete;
+  background& operator=(const background&) = delete;
+  // The next line it says, without its end; empty when it says no more.
+  std::string line() {
+    std::string text;
+    for (int c; (c = std::fgetc(out_)) != EOF && c != '\n';) text += char(c);
+    return text;
+  }
+  // The rest of what it says, when it has ended by itself or by this signal.
+  ran end(int signal = 0) {
+    if (signal) kill(process_, signal);
+    ran r{-1, {}};
+    for (int c; (c = std::fgetc(out_)) != EOF;) r.out += char(c);
+    int status = 0;
+    waitpid(process_, &status, 0);
+    process_ = -1;
+    r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return r;
+  }
+
+ private:
+  pid_t process_ = -1;
+  FILE* out_ = nullptr;
+};
 
 }  // namespace cli

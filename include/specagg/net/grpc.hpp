@@ -52,7 +52,7 @@ namespace detail {
 
 inline constexpr char method[] = "/specagg.Sites/Connect";
 inline constexpr std::size_t message_overhead = 256;  // memory of a queued message besides its bytes
-inline constexpr double closing_seconds = 5;          // until a connection that is to end is cut
+inline constexpr double closing_seconds = 3;          // until a connection that is to end is cut
 
 // What both ends of a stream do. Reactor: gRPC's server or client reactor. Lives until gRPC is done with it.
 template <class Reactor>

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// specagg dragon and specagg dssd as processes on one machine: killed, started again, several at once, listened to.
+#include <stdlib.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <specagg/backend/cpu/tokenizer.hpp>
+#include <specagg/site/message.hpp>
+
+#include "cli/command.hpp"
+#include "support/slow_link.hpp"
+
+namespace {
+
+using cli::background, cli::ran, cli::refuses, cli::run;
+using json = nlohmann::json;
+namespace fs = std::filesystem;
+
+#ifdef SPECAGG_CLI_NET
+
+struct folder {
+  std::string path = (fs::temp_directory_path() / "specagg-test-XXXXXX").string();
+  folder() { REQUIRE(mkdtemp(path.data())); }
+  folder(const folder&) = delete;
+  ~folder() { fs::remove_all(path); }
+  std::string write(const std::string& name, const std::string& text) const {
+    fs::create_directories(fs::path(path + "/" + name).parent_path());
+    std::ofstream(path + "/" + name, std::ios::binary) << text;
+    return path + "/" + name;
+  }
+};
+std::string read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+bool soon(const std::function<bool()>& what) {
+  for (int i = 0; i < 6000 && !what(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return what();
+}
+
+// A server and the port it listens on.
+struct server {
+  std::unique_ptr<background> process;
+  int port = 0;
+  explicit server(const std::string& arguments, int at = 0) {
+    process = std::make_unique<background>(arguments + " --insecure --json --listen 127.0.0.1:" + std::to_string(at));
+    const std::string said = process->line();
+    INFO(said);
+    REQUIRE(said.rfind("{\"listening\":\"127.0.0.1:", 0) == 0);
+    port = std::stoi(said.substr(said.rfind(':') + 1));
+  }
+};
+std::string to(int port) { return " --insecure --json --connect 127.0.0.1:" + std::to_string(port) + " "; }
+json result(const ran& r) {
+  INFO(r.out);
+  REQUIRE(r.status == 0);
+  const json j = json::parse(r.out);
+  CHECK(j["finished"] == true);
+  return j;
+}
+std::size_t tokens_in(const std::string& trace) {
+  const std::string text = read(trace);
+  std::size_t n = 0;
+  for (std::size_t at = 0; (at = text.find("\"event\":\"token\"", at)) != std::string::npos; ++at) ++n;
+  return n;
+}
+const std::vector<std::string> both{"dragon", "dssd"};
+
+#endif
+}  // namespace
+
+#ifndef SPECAGG_CLI_NET
+
+TEST_CASE("a build without gRPC has no dragon and no dssd, and says so") { refuses("dragon serve", {"dragon"}); }
+
+#else
+
+TEST_CASE("serve says where it listens; a device gets its text, and the server hears of the last token") {
+  for (const std::string& name : both) {
+    server s(name + " serve");
+    const json j = result(run(name + " device --max-tokens 40" + to(s.port)));
+    CHECK(j["tokens"].size() == 40);
+    const ran end = s.process->end(SIGTERM);
+    INFO(end.out);
+    CHECK(end.status == 0);
+    const json there = json::parse(end.out);
+    CHECK(there["session"] == j["session"]);
+    auto tail = there["tokens"].get<std::vector<int>>();  // it learnt the prompt, too
+    REQUIRE(tail.size() > 40);
+    tail.erase(tail.begin(), tail.end() - 40);
+    CHECK(tail == j["tokens"].get<std::vector<int>>());
+  }
+}
+
+TEST_CASE("a server killed in the middle of a sentence and started again continues the same text") {
+  for (const std::string& name : both) {
+    const folder f;
+    auto s = std::make_unique<server>(name + " serve");
+    const std::string session = " --session 1234abcd --max-tokens 60 ";
+    const json calm = result(run(name + " device" + session + to(s->port)));
+    s = std::make_unique<server>(name + " serve");
+    slow_link link(s->port, slow_link::way{.delay = 0.03});
+    background device(name + " device" + session + "--trace " + f.path + "/trace" + to(link.port()));
+    REQUIRE(soon([&] { return tokens_in(f.path + "/trace") >= 15; }));
+    const int port = s->port;
+    s->process->end(SIGKILL);
+    s = std::make_unique<server>(name + " serve", port);
+    const json j = result(device.end());
+    CHECK(j["tokens"] == calm["tokens"]);
+    CHECK(j["text"] == calm["text"]);
+    CHECK(j["connections"] > 1);
+    CHECK(tokens_in(f.path + "/trace") == 60);
+  }
+}
+
+TEST_CASE("a device killed in the middle of a sentence and started again says the same text") {
+  for (const std::string& name : both) {
+    const folder f;
+    server s(name + " serve");
+    const std::string terms = " --max-tokens 60 --session ";
+    const json calm = result(run(name + " device --max-tokens 60 --session 77" + to(s.port)));
+    server other(name + " serve");
+    slow_link link(other.port, slow_link::way{.delay = 0.03});
+    const std::string again = name + " device --max-tokens 60 --session 77" + to(link.port());
+    background device(again + "--trace " + f.path + "/trace");
+    REQUIRE(soon([&] { return tokens_in(f.path + "/trace") >= 15; }));
+    device.end(SIGKILL);
+    CHECK(tokens_in(f.path + "/trace") < 60);
+    const json j = result(run(again));
+    CHECK(j["tokens"] == calm["tokens"]);
+  }
+}
+
+TEST_CASE("two devices at once get the tokens that each gets alone") {
+  server s("dragon serve");
+  const std::string one = "dragon device --max-tokens 40 --session a1" + to(s.port),
+                    two = "dragon device --max-tokens 40 --session b2 --noise independent" + to(s.port);
+  background first(one), second(two);
+  const json a = result(first.end()), b = result(second.end());
+  server fresh("dragon serve");
+  const std::string there = to(fresh.port);
+  CHECK(a["tokens"] == result(run("dragon device --max-tokens 40 --session a1" + there))["tokens"]);
+  CHECK(b["tokens"] == result(run("dragon device --max-tokens 40 --session b2 --noise independent" + there))["tokens"]);
+  CHECK(a["tokens"] != b["tokens"]);
+}
+
+TEST_CASE("passages never cross the wire, neither as text nor as tokens") {
+  using specagg::token_id;
+  const specagg::cpu::tokenizer pieces(specagg::cpu::gguf_file::open(std::string(SPECAGG_MODELS) + "/draft.gguf"));
+  const folder f;
+  const std::string prompt = "Tell me of the torches in the harbour of Vrondelmoor";
+  std::vector<std::string> documents;
+  for (const std::string side : {"device", "cloud"}) {
+    std::string text;
+    for (int i = 0; i < 12; ++i)
+      text += "In the harbour of Vrondelmoor the " + side + " keeper number " + std::to_string(i * 7919) +
+              " lights torches of quexberry wax, and his password is zyx" + std::to_string(i * 104729) + side + ".\n";
+    f.write(side + "/secret.txt", text);
+    documents.push_back(text);
+  }
+  server s("dragon serve --documents " + f.path + "/cloud");
+  slow_link link(s.port, slow_link::way{});
+  link.record(true);
+  const json j = result(run("dragon device --max-tokens 60 --codec full --row-top-k 0 --documents " + f.path +
+                            "/device --prompt '" + prompt + "'" + to(link.port())));
+  REQUIRE(j["tokens"].size() == 60);
+  const std::string said = prompt + j["text"].get<std::string>();
+  auto emitted = pieces.encode(prompt);
+  for (const auto& t : j["tokens"]) emitted.push_back(t);
+
+  // As a message would have them: each a varint of its number + 1.
+  const auto as_bytes = [](std::span<const token_id> tokens) {
+    std::string bytes;
+    for (const token_id t : tokens) {
+      auto x = std::uint32_t(t) + 1;
+      for (; x >= 0x80; x >>= 7) bytes += char(x | 0x80);
+      bytes += char(x);
+    }
+    return bytes;
+  };
+  const auto found = [&](const std::string& wire) {
+    std::string what;
+    for (const std::string& text : documents) {
+      for (std::size_t i = 0; i + 24 <= text.size(); ++i) {
+        const std::string part = text.substr(i, 24);
+        if (said.find(part) == std::string::npos && wire.find(part) != std::string::npos) what = "text: " + part;
+      }
+      const auto tokens = pieces.encode(text);
+      for (std::size_t i = 0; i + 8 <= tokens.size(); ++i) {
+        const auto part = std::span(tokens).subspan(i, 8);
+        const bool is_said = std::search(emitted.begin(), emitted.end(), part.begin(), part.end()) != emitted.end();
+        const std::string numbers(reinterpret_cast<const char*>(part.data()), part.size_bytes());
+        if (!is_said && wire.find(as_bytes(part)) != std::string::npos) what = "tokens: " + pieces.decode(part);
+        if (wire.find(numbers) != std::string::npos) what = "numbers: " + pieces.decode(part);
+      }
+    }
+    return what;
+  };
+  const auto wire = link.recorded();
+  for (const std::string& way : wire) {
+    CHECK(way.size() > 1000);
+    CHECK(found(way) == "");
+  }
+  // The recording has what is said, and the search finds what is sent: so it would have found a passage.
+  CHECK(wire[0].find(as_bytes(std::span(emitted).first(6))) != std::string::npos);  // the prompt
+  const auto send = [&](const std::string& bytes) {
+    const int port = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in a{};
+    a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK), a.sin_port = htons(std::uint16_t(link.port()));
+    REQUIRE(connect(port, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0);
+    const std::size_t before = link.bytes(0);
+    REQUIRE(write(port, bytes.data(), bytes.size()) == ssize_t(bytes.size()));
+    CHECK(soon([&] { return link.bytes(0) >= before + bytes.size(); }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    close(port);
+    return found(link.recorded()[0]);
+  };
+  const auto passage = pieces.encode(documents[0]);
+  specagg::hello terms{.most_tokens = 512};
+  terms.codec.vocabulary = pieces.size();
+  std::vector<std::uint8_t> bytes(4096);
+  bytes.resize(encode(specagg::part_of(passage, 0, 64), terms, bytes));
+  CHECK(send({bytes.begin(), bytes.end()}).rfind("tokens: ", 0) == 0);
+  CHECK(send(documents[1].substr(100, 60)) != "");
+}
+
+TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
+  const folder f;
+  server s("dragon serve --seed 3");
+  refuses("dragon device --give-up 0.5 --insecure --connect 127.0.0.1:1", {"127.0.0.1:1", "no answer for 0.5 s"});
+  refuses("dragon device --seed 4 --insecure --give-up 5 --connect 127.0.0.1:" + std::to_string(s.port),
+          {"hash of the seed", "refused"});
+  refuses("dssd device --seed 3 --insecure --give-up 5 --connect 127.0.0.1:" + std::to_string(s.port),
+          {"this is a server of dragon"});
+  refuses("dragon device --seed 3 --give-up 1 --connect 127.0.0.1:" + std::to_string(s.port), {"no answer for 1 s"});
+  refuses("dragon serve --listen 127.0.0.1:0", {"serve", "--certificate", "--insecure"});
+  refuses("dragon serve --insecure --certificate x", {"x", "cannot be read"});
+  refuses("dragon serve --insecure --listen 127.0.0.1:" + std::to_string(s.port), {"cannot be listened to"});
+  refuses("dssd serve --insecure --listen nowhere", {"nowhere", "cannot be listened to"});
+  const std::string pem = f.write("x.pem", "this is no certificate");
+  refuses("dragon serve --listen 127.0.0.1:0 --certificate " + pem + " --key " + pem, {"bad certificate"});
+  refuses("dragon serve --listen 127.0.0.1:0 --certificate " + pem, {"--key"});
+  refuses("dragon device --insecure --authority " + pem, {"--insecure", "excludes"});
+  refuses("dragon serve --insecure --token-file " + f.path + "/none", {"none", "cannot be read"});
+  refuses("dragon serve --insecure --token-file " + f.write("blank", "\n"), {"blank", "no token"});
+  refuses("dragon serve --insecure --token-file " + f.write("two", "two words\n"), {"token", "blanks"});
+  refuses("dragon device --insecure --session xyz", {"--session xyz"});
+  refuses("dragon device --insecure --session 12345678901234567", {"--session 12345678901234567"});
+  refuses("dragon device --insecure --session -1", {"session"});
+  refuses("dragon device --insecure --scheduler best", {"best", "recursion"});
+  refuses("dragon serve --insecure --scheduler best", {"best", "recursion"});
+  refuses("dssd device --insecure --split best", {"best", "dssd"});
+  refuses("dssd device --insecure --split dsd-block", {"dsd-block", "--codec counts"});
+  refuses("dragon device --insecure --noise best", {"best", "shared"});
+  refuses("dragon device --insecure --codec best", {"best", "half"});
+  refuses("dragon device --insecure --max-tokens 100000", {"--max-tokens"});
+  refuses("dragon device --insecure --prompt ''", {"--prompt"});
+  refuses("dragon device --insecure --model " + pem, {"x.pem"});
+  refuses("dragon device --insecure --documents " + f.path + "/none", {"none"});
+  refuses("dragon device --insecure --trace " + f.path + "/none/trace", {"none/trace", "cannot be written"});
+}
+
+TEST_CASE("a token is asked for, and a unix socket is listened to") {
+  const folder f;
+  const std::string token = " --token-file " + f.write("token", "secret\n"), socket = "unix:" + f.path + "/socket";
+  background s("dragon serve --insecure --json --listen " + socket + token);
+  CHECK(s.line() == "{\"listening\":\"" + socket + "\"}");
+  const std::string device = "dragon device --max-tokens 8 --insecure --json --give-up 1 --connect " + socket;
+  const ran without = run(device);
+  CHECK(without.status == 2);
+  CHECK(without.out.find("the token is missing or wrong") != std::string::npos);
+  CHECK(run(device + " --token-file " + f.write("other", "secre")).status == 2);
+  CHECK(result(run(device + token))["tokens"].size() == 8);
+}
+
+#endif
