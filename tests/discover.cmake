@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes OUTPUT: one ctest for each TEST_CASE of PROGRAM. (Catch2's own catch_discover_tests splits names at semicolons,
-# and Catch2 2 then passes them without having run anything.)
+# Writes OUTPUT: one ctest for each TEST_CASE of PROGRAM, with ENVIRONMENT if that is set. (Catch2's own
+# catch_discover_tests splits names at semicolons, and Catch2 2 then passes them without having run anything.)
 if(CATCH VERSION_LESS 3)
   set(list --list-test-names-only)
   set(strict "-w NoTests")  # a filter that matches no test is a failure, as it is in Catch2 3
@@ -18,6 +18,10 @@ string(REPLACE ";" "<semicolon>" names "${names}")
 string(REPLACE "[" "<open>" names "${names}")
 string(REPLACE "]" "<close>" names "${names}")
 string(REPLACE "\n" ";" names "${names}")
+set(environment)
+if(ENVIRONMENT)
+  set(environment " ENVIRONMENT [==[${ENVIRONMENT}]==]")
+endif()
 set(script)
 foreach(name IN LISTS names)
   string(STRIP "${name}" name)
@@ -27,6 +31,6 @@ foreach(name IN LISTS names)
   string(REGEX REPLACE "([][,])" "\\\\\\1" filter "${name}")
   string(APPEND script
     "add_test([==[${FOLDER}: ${name}]==] ${EMULATOR} [==[${PROGRAM}]==] [==[${filter}]==] ${strict})\n"
-    "set_tests_properties([==[${FOLDER}: ${name}]==] PROPERTIES LABELS ${LABEL} TIMEOUT 900)\n")
+    "set_tests_properties([==[${FOLDER}: ${name}]==] PROPERTIES LABELS ${LABEL} TIMEOUT 900${environment})\n")
 endforeach()
 file(WRITE ${OUTPUT} "${script}")

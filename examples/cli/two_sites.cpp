@@ -89,7 +89,7 @@ net::limits limits_of(const two_sites_options& o, std::size_t vocabulary) {
   hello largest{.kind = protocol::dsd};
   largest.codec.vocabulary = vocabulary, largest.look_ahead = o.dragon ? 1 : most_tokens_in_message;
   l.most_message_bytes = most_message_bytes(largest);
-  l.most_queued_bytes = 4 * l.most_message_bytes + (1 << 16);
+  l.most_queued_bytes = (o.dragon ? 2 * most_tokens_in_message : 4) * l.most_message_bytes;  // twice the look-ahead
   l.most_connections = 2 * o.sessions + 2;
   return l;
 }
@@ -340,7 +340,8 @@ hello terms_of(const two_sites_options& o, const site_library& library, std::siz
   if (!o.session.empty()) {
     const char* end = o.session.data() + o.session.size();
     const auto [at, failure] = std::from_chars(o.session.data(), end, h.session, 16);
-    if (failure != std::errc() || at != end) throw error("--session " + o.session, "", "is no hexadecimal number of 64 bits");
+    if (failure != std::errc() || at != end)
+      throw error("--session " + o.session, "", "is no hexadecimal number of 64 bits");
   }
   h.model_l = short_text(std::filesystem::path(o.site.model).stem().string());
   using values = row_codec::values;
@@ -410,7 +411,7 @@ void device(const two_sites_options& o) {
   const auto library = std::make_shared<site_library>(o.site);
   std::string prompt = o.prompt_file.empty() ? o.prompt : read(o.prompt_file);
   std::vector<token_id> tokens = library->tokens.encode(prompt);
-  if (tokens.empty()) throw error("--prompt", "", "is empty");
+  if (prompt.empty() || tokens.empty()) throw error("--prompt", "", "is empty");
   const hello terms = terms_of(o, *library, tokens.size());
   if (terms.most_tokens > o.site.most)
     throw error(
@@ -564,7 +565,7 @@ void add_device(CLI::App* c, two_sites_options& o) {
         ->capture_default_str();
     c->add_option("--first", o.first, "Who aggregates first: device or cloud")->capture_default_str();
   } else {
-    c->add_option("--split", o.split, "dsd, dsd-block (with --codec counts), dssd or shared")->capture_default_str();
+    c->add_option("--split", o.split, "dsd, dsd-block, dssd or shared")->capture_default_str();
     c->add_option("--gamma", o.gamma, "Tokens drafted a round")->check(CLI::Range(1, 64))->capture_default_str();
   }
   c->callback([&o] { device(o); });

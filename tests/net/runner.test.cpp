@@ -11,7 +11,8 @@ namespace {
 // Carries messages between two runners, on a thread of its own.
 class cable {
  public:
-  cable(std::shared_ptr<net::running_site> l, std::shared_ptr<net::running_site> r) : ends_{std::move(l), std::move(r)} {
+  cable(std::shared_ptr<net::running_site> l, std::shared_ptr<net::running_site> r)
+      : ends_{std::move(l), std::move(r)} {
     thread_ = std::thread([this] { carry(); });
   }
   ~cable() {
@@ -113,7 +114,7 @@ TEST_CASE("two runners on a cable say what the simulation says") {
 TEST_CASE("a decoding whose prefix is rejected is given up at once") {
   setting s = some_setting(7, protocol::dragon, 4, 20);
   s.how = scheduling::r;
-  const running_end l = run(s, side::l, 1, [](toy_model& m) { m.seconds = 0.05; }), r = run(s, side::r);
+  const running_end l = run(s, side::l, 1, [](toy_model&m) { m.seconds = 0.05; }), r = run(s, side::r);
   cable c(l.site, r.site);
   c.plug();
   REQUIRE(finish(*l.site, *r.site));
@@ -125,9 +126,8 @@ TEST_CASE("a decoding whose prefix is rejected is given up at once") {
 TEST_CASE("a model that fails, by status or exception, ends the connection at both ends and is named here only") {
   for (const bool throws : {false, true}) {
     const setting s = some_setting(8, protocol::dragon_shared, 2);
-    const running_end l = run(s, side::l), r = run(s, side::r, 1, [&](toy_model& m) {
-                        m.fails_at = 10, m.throws = throws;
-                      });
+    const running_end l = run(s, side::l),
+                      r = run(s, side::r, 1, [&](toy_model&m) { m.fails_at = 10, m.throws = throws; });
     cable c(l.site, r.site);
     c.plug();
     const std::string due = throws ? "the model: the index is gone" : "the model: context_full";

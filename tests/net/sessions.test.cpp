@@ -108,8 +108,8 @@ TEST_CASE("nobody gets a session who does not begin with a valid hello, and noth
   refused(bytes, "the first message is no valid hello");
   other = terms, other.seed_hash ^= 1;
   bytes.assign(500, 0), bytes.resize(encode(other, other, bytes));
-  refused(bytes, "hash of the seed: " + std::to_string(terms.seed_hash) + " here, " +
-                     std::to_string(other.seed_hash) + " there");
+  refused(bytes, "hash of the seed: " + std::to_string(terms.seed_hash) + " here, " + std::to_string(other.seed_hash) +
+                     " there");
   other = terms, other.from = side::r;
   bytes.assign(500, 0), bytes.resize(encode(other, other, bytes));
   refused(bytes, "side: 1 here, 0 there");

@@ -125,16 +125,15 @@ struct running_end {
   std::shared_ptr<live_profile> profile;
   std::shared_ptr<net::running_site> site;
 };
-inline running_end run(const setting& s, side at, std::uint64_t life = 1,
-                       std::function<void(toy_model&)> change = {}) {
+inline running_end run(const setting& s, side at, std::uint64_t life = 1, std::function<void(toy_model&)> change = {}) {
   running_end e{std::make_shared<toy_model>(s, at), std::make_shared<emissions>(at == side::l ? s.prompt.size() : 0),
                 std::make_shared<live_profile>(), nullptr};
   if (change) change(*e.model);
   const hello terms = s.at(at, life);
   const tokens prompt = at == side::l ? s.prompt : tokens{};
   const auto make = [&]<class Site>(std::unique_ptr<Site> site) {
-    e.site = std::make_shared<net::runner<Site, toy_model>>(std::move(site), e.model, terms, sampling{}, e.profile,
-                                                            e.watch);
+    e.site =
+        std::make_shared<net::runner<Site, toy_model>>(std::move(site), e.model, terms, sampling{}, e.profile, e.watch);
   };
   using who = scheduler<net::watched_profile>;
   const who schedule{s.how, {e.profile, e.watch.get()}, terms.look_ahead, s.seed};

@@ -67,6 +67,9 @@ std::vector<row_codec> codecs(std::size_t vocabulary) {
 
 }  // namespace
 
+// What a first message is decoded against, before anything is agreed.
+static_assert(row_codec{}.max_bytes<float>() == 0);
+
 TEST_CASE("quantised drafts: V = 32000, K = 8, l = 64 take 17 bytes") {
   const row_codec codec{.vocabulary = 32000, .format = values::counts, .top_k = 8, .total = 64};
   CHECK(codec.max_bytes<float>() == 17);

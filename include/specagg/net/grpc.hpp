@@ -77,7 +77,7 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     std::shared_ptr<listener> to;
     {
       const std::lock_guard lock(mutex_);
-      heard_ = clock::now(), to = listener_;
+      listening_ = true, to = listener_;
     }
     try {
       std::vector<grpc::Slice> slices;
@@ -91,8 +91,8 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
       close("an error at the other end");
     }
     const std::lock_guard lock(mutex_);
-    allowance_ = std::min(2 * limits_.messages_per_second, allowance_ + limits_.messages_per_second * since(refilled_)),
-    refilled_ = clock::now();
+    allowance_ = std::min(2 * limits_.messages_per_second, allowance_ + limits_.messages_per_second * since(refilled_));
+    heard_ = refilled_ = clock::now(), listening_ = false;
     if (!open_) return;
     if ((allowance_ -= 1) > 0) this->StartRead(&in_);
     else paused_ = true;
@@ -111,7 +111,7 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     if (gone_) return;
     if (closing_ && since(closing_since_) > closing_seconds) cancel();  // the other end does not read, or not answer
     if (!open_) return;
-    if (since(heard_) > limits_.silence_seconds) begin_to_close("nothing was heard for too long");
+    if (!listening_ && since(heard_) > limits_.silence_seconds) begin_to_close("nothing was heard for too long");
     if (open_ && paused_ && since(refilled_) > 0.02) {
       allowance_ += limits_.messages_per_second * since(refilled_), refilled_ = clock::now(), paused_ = false;
       this->StartRead(&in_);
@@ -126,9 +126,14 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
   static double since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
   // Asks who listens and begins to read; false if nobody does.
   bool listen(const accept_function& accept) {
+    std::shared_ptr<stream> self;
     std::shared_ptr<listener> who;
+    {
+      const std::lock_guard lock(mutex_);
+      self = self_;
+    }
     try {
-      who = accept(this->shared_from_this());
+      who = accept(self);
     } catch (const std::exception&) {
     }
     const std::lock_guard lock(mutex_);
@@ -179,7 +184,7 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
   std::vector<std::uint8_t> bytes_;
   std::deque<grpc::ByteBuffer> out_;
   std::size_t queued_ = 0;
-  bool open_ = true, closing_ = false, paused_ = false, gone_ = false;
+  bool open_ = true, closing_ = false, paused_ = false, listening_ = false, gone_ = false;
   std::string why_;
   double allowance_;
   clock::time_point heard_ = clock::now(), refilled_ = heard_, closing_since_;
@@ -188,27 +193,32 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
 class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
  public:
   server_stream(grpc::CallbackServerContext* context, const limits& l) : stream(l), context_(context) {}
-  void begin(const accept_function& accept) {
-    keep();
+  // forget(this): gRPC is done with it.
+  void begin(const accept_function& accept, std::function<void(server_stream*)> forget) {
+    keep(std::move(forget));
     StartSendInitialMetadata();
     if (!listen(accept)) close("nobody listens");
   }
   void refuse(const grpc::Status& why) {  // instead of begin()
-    keep();
+    keep([](server_stream*) {});
     const std::lock_guard lock(mutex_);
     status_ = why, end();
   }
   void OnCancel() override { lost(); }
   void OnDone() override {
-    if (forget) forget(this);
+    std::function<void(server_stream*)> forget;
+    {
+      const std::lock_guard lock(mutex_);
+      forget.swap(forget_);
+    }
+    forget(this);
     done("the other end is gone");
   }
-  std::function<void(server_stream*)> forget = {};
 
  private:
-  void keep() {
+  void keep(std::function<void(server_stream*)> forget) {
     const std::lock_guard lock(mutex_);
-    self_ = shared_from_this();
+    self_ = shared_from_this(), forget_ = std::move(forget);
   }
   void all_sent() override { end(); }
   void finish() override {
@@ -218,6 +228,7 @@ class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
   void cancel() override { context_->TryCancel(); }
   grpc::CallbackServerContext* context_;  // gone after OnDone
   grpc::Status status_;
+  std::function<void(server_stream*)> forget_;
 };
 
 class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
@@ -281,7 +292,8 @@ inline const std::string& checked(const std::string& token) {
 }  // namespace detail
 
 // Accepts connections until it is destroyed, which ends them all and waits for their listeners' last calls.
-// accept(outlet) says who listens, or nobody; it is called on gRPC's threads, several at a time.
+// accept(outlet) says who listens, or nobody; it is called on gRPC's threads, several at a time. There are few of them:
+// who keeps one for long keeps other connections waiting.
 class server {
  public:
   // address: "host:port", port 0 for any; or "unix:path". Throws specagg::error if it cannot listen there.
@@ -330,11 +342,10 @@ class server {
           return refuse(grpc::StatusCode::RESOURCE_EXHAUSTED, "there are too many connections");
         streams_.insert(s);
       }
-      s->forget = [this](detail::server_stream* gone) {
+      s->begin(accept_, [this](detail::server_stream* gone) {
         const std::lock_guard lock(mutex_);
         std::erase_if(streams_, [&](const auto& x) { return x.get() == gone; });
-      };
-      s->begin(accept_);
+      });
       return s.get();
     }
     void tick() {
@@ -373,8 +384,8 @@ class server {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// One address to connect to, again and again. Its destructor cuts the connection and waits for ended(): not to be called
-// by accept() or ended().
+// One address to connect to, again and again. Its destructor cuts the connection and waits for ended(), so neither
+// accept() nor ended() may call it.
 class client {
  public:
   client(const std::string& address, const security& s, const limits& l)

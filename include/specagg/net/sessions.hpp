@@ -69,9 +69,7 @@ class sessions {
   }
 
  private:
-  static double seconds_since(clock::time_point t) {
-    return std::chrono::duration<double>(clock::now() - t).count();
-  }
+  static double seconds_since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
   struct session {
     std::shared_ptr<running_site> site;  // none: it is being made
     hello terms;

@@ -227,10 +227,10 @@ template <class T>
 constexpr std::size_t row_codec::max_bytes() const {
   if (format == values::counts) return detail::counted_bytes(*this);
   const std::size_t value = format == values::half ? 16 : 8 * sizeof(T), k = max_tokens();
+  if (!truncates()) return (vocabulary * value + 7) / 8;
   // With b low bits, k gaps take k (b + 1) + sum (gap >> b) < k (b + 3) bits; for fewer tokens b may be 1 larger.
   const std::size_t gap = std::size_t(detail::gap_bits(vocabulary, k)) + 4;
-  const std::size_t list = std::size_t(std::bit_width(vocabulary)) + k * (gap + value);
-  return ((truncates() ? list : vocabulary * value) + 7) / 8;
+  return (std::size_t(std::bit_width(vocabulary)) + k * (gap + value) + 7) / 8;
 }
 
 // Bytes of the tokens with mass (ids ascending, probabilities beside them: at most max_tokens), rounded as the format
