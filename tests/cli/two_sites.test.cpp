@@ -202,22 +202,22 @@ TEST_CASE("passages never cross the wire, neither as text nor as tokens") {
     return bytes;
   };
   const auto found = [&](const std::string& wire) {
-    std::string what;  // the last
+    std::string as_text, as_tokens;  // the last of each
     for (const std::string& text : documents) {
       for (std::size_t i = 0; i + 24 <= text.size(); ++i) {
         const std::string part = text.substr(i, 24);
-        if (said.find(part) == std::string::npos && wire.find(part) != std::string::npos) what = "text: " + part;
+        if (said.find(part) == std::string::npos && wire.find(part) != std::string::npos) as_text = "text: " + part;
       }
       const auto tokens = pieces.encode(text);
       for (std::size_t i = 0; i + 8 <= tokens.size(); ++i) {
         const auto part = std::span(tokens).subspan(i, 8);
         const bool is_said = std::search(emitted.begin(), emitted.end(), part.begin(), part.end()) != emitted.end();
         const std::string numbers(reinterpret_cast<const char*>(part.data()), part.size_bytes());
-        if (!is_said && wire.find(as_bytes(part)) != std::string::npos) what = "tokens: " + pieces.decode(part);
-        if (wire.find(numbers) != std::string::npos) what = "numbers: " + pieces.decode(part);
+        if (!is_said && wire.find(as_bytes(part)) != std::string::npos) as_tokens = "tokens: " + pieces.decode(part);
+        if (wire.find(numbers) != std::string::npos) as_tokens = "numbers: " + pieces.decode(part);
       }
     }
-    return what;
+    return as_text + as_tokens;
   };
   const auto wire = link.recorded();
   for (const std::string& way : wire) {

@@ -86,7 +86,7 @@ class device {
  public:
   device(const setting& s, const std::string& address, const net::security& with = open_to_all,
          std::function<void(toy_model&)> change = {})
-      : end(run(s, side::l, 1, std::move(change))), due_(text_due(s)), client_(address, with, cloud::small()) {}
+      : end(run(s, side::l, 2, std::move(change))), due_(text_due(s)), client_(address, with, cloud::small()) {}
   void go_on() {
     bool again;
     {
@@ -442,6 +442,17 @@ TEST_CASE("a peer that connects and never speaks is sent away, and so is one tha
   CHECK(soon([&] { return c.server.connections() == 0; }));
   device d(s, c.address());
   d.run_to_the_end();
+}
+
+TEST_CASE("a device is not silent while its session takes long to be made") {
+  const setting s = some_setting(122, protocol::dragon, 4, 12);
+  net::limits l = cloud::small();
+  l.silence_seconds = 0.4;
+  cloud c({s}, open_to_all, l);
+  c.change = [](toy_model&) { std::this_thread::sleep_for(1200ms); };
+  device d(s, c.address());
+  d.run_to_the_end();
+  CHECK(d.end.watch->connections == 1);
 }
 
 TEST_CASE("a server that takes the connection and never answers is left") {
