@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-all bench two-sites amalgamate format tidy clean
+.PHONY: help demo test test-all bench two-sites experiments amalgamate format tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -29,6 +29,11 @@ two-sites:  ## two processes and a slow link, measured: tables, plots (15 minute
 	@scripts/bootstrap bench
 	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli bench-slow_link
 	@scripts/measure-two-sites $(if $(QUICK),--quick) $(if $(DOCS),--docs)
+
+experiments:  ## the papers' experiments: CSV, plots, docs/experiments.md (40 minutes, resumes; QUICK=1: 3, into build/)
+	@scripts/bootstrap experiments
+	@cmake --preset release >/dev/null && cmake --build build --target specagg-experiments
+	@scripts/experiments $(if $(QUICK),--quick)
 
 amalgamate:  ## build/specagg.hpp: the library as one header
 	@scripts/amalgamate

@@ -10,6 +10,7 @@
 #   dispatch           specagg_dispatch: the best version at start, on machines with and without AVX (by qemu)
 #   cuda               kernels by nvcc without warnings, and what needs a device (the rest of tests/cuda is emulated)
 #   counts             instructions of each kernel, against counts/recorded.json
+#   experiments        scripts/experiments --quick, killed half-way and started again
 #   must_not_compile   each must_not_compile/*.cpp, and -ffast-math: the compiler's message is the expected one
 #   fuzz               each fuzz/*.fuzz.cpp for FUZZ_SECONDS (30)
 # What cannot be tested on this machine becomes a test that says why it was skipped.
@@ -459,6 +460,14 @@ foreach(source IN LISTS sources)
   add_test(NAME "fuzz: ${name}" COMMAND bash -c "exec ${tree}/fuzz/${name} ${options}")
   set_tests_properties("fuzz: ${name}" PROPERTIES LABELS fuzz TIMEOUT 0 COST 1000)
 endforeach()
+
+# --- experiments ------------------------------------------------------------------------------------------------------
+if(TARGET specagg-experiments)
+  add_test(NAME "experiments: quick, killed half-way and started again"
+    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/resume.py $<TARGET_FILE:specagg-experiments>
+            ${CMAKE_BINARY_DIR}/experiments-test)
+  set_tests_properties("experiments: quick, killed half-way and started again" PROPERTIES LABELS examples COST 500)
+endif()
 
 get_property(outputs GLOBAL PROPERTY specagg_tree)
 add_custom_target(tree ALL DEPENDS ${outputs})

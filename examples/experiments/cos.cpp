@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fu et al. 2025 (CoS): calls and seconds of standard, speculative-only and alternating collaboration, beside the
+// renewal formula. Standard collaboration calls every model for every token.
+#include <specagg/error.hpp>
+
+#include "decoding.hpp"
+#include "exact.hpp"
+
+namespace experiments {
+namespace {
+
+struct collaboration {
+  std::vector<std::string> models;  // the first drafts
+  std::string rule;
+  double value;
+  double temperature;
+  std::string policy() const {
+    return rule == "contrastive" ? fmt::format("contrastive:mu={}", value)
+           : models.size() == 2  ? fmt::format("ensemble:lambda={}", value)
+                                 : std::string("ensemble");
+  }
+};
+std::vector<collaboration> collaborations(bool quick) {
+  std::vector<collaboration> all;
+  const auto values = [&](std::vector<double> x) { return quick ? std::vector{x[x.size() / 2]} : x; };
+  for (const double lambda : values({0.1, 0.3, 0.5, 0.7, 0.9}))
+    all.push_back({{"bard", "bible"}, "ensemble", lambda, 1});
+  for (const double t : {1.0, 0.0})
+    for (const double mu : values({0.1, 0.2, 0.3, 0.4, 0.5}))
+      all.push_back({{"draft", "target"}, "contrastive", mu, t});
+  all.push_back({{"bard", "bible", "target"}, "ensemble", 1. / 3, 1});
+  return all;
+}
+
+// f(policy), for two models or three. Contrastive decoding combines logits; the temperature acts on the result.
+template <std::size_t N, class F>
+auto with_policy(const collaboration& c, F&& f) {
+  if constexpr (N == 3) return f(mixture<3>{{1. / 3, 1. / 3, 1. / 3}});
+  else if (c.rule == "contrastive") return f(raw_logits{contrastive{c.value}});
+  else return f(ensemble{c.value});
+}
+struct third_row {  // the law is a row of its own, behind those of two models
+  template <class Rows>
+  auto bind(const Rows&) const {
+    return [](auto at) { return model<2>(at); };
+  }
+};
+// f(rows, pi) at one position: the rows of N models, and the combined law. combined: V floats.
+template <std::size_t N, class F>
+status with_law(const collaboration& c, const std::array<std::span<const float>, N>& logits, std::span<float> combined,
+                F&& f) {
+  const auto row = [&](std::span<const float> l) { return processed_row<float>(l, {c.temperature}); };
+  return with_policy<N>(c, [&](const auto& policy) {
+    if constexpr (is_raw_logits<std::remove_cvref_t<decltype(policy)>>) {
+      if (const status s = combine_logits(policy.policy, logits, combined); s != status::ok) return s;
+      std::array<processed_row<float>, 3> rows{row(logits[0]), row(logits[1]), row(combined)};
+      return with_models(third_row{}, rows, f);
+    } else {
+      std::array<processed_row<float>, N> rows;
+      for (std::size_t k = 0; k < N; ++k) rows[k] = row(logits[k]);
+      return with_models(policy, rows, f);
+    }
+  });
+}
+
+template <std::size_t N>
+auto tied(std::vector<meter>& m) {
+  if constexpr (N == 3) return std::tie(m[0], m[1], m[2]);
+  else return std::tie(m[0], m[1]);
+}
+
+// Every model at every token, and a token from the combined row.
+template <std::size_t N>
+continuation standard(const collaboration& c) {
+  return [&c](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser, decoded&) {
+    const std::size_t v = models[0].vocab_size();
+    std::vector<float> logits(N * v), combined(v);
+    std::vector<double> scratch(block_count(v));
+    no_processor none;
+    for (std::size_t i = 0; i < most; ++i) {
+      std::array<std::span<const float>, N> rows;
+      for (std::size_t k = 0; k < N; ++k) {
+        const auto own = std::span(logits).subspan(k * v, v);
+        if (const status s = score(t.tokens.first(t.size), models[k], none, own); s != status::ok) return s;
+        rows[k] = own;
+      }
+      const status s = with_law<N>(c, rows, combined, [&](const auto& all, const auto& pi) {
+        const token_id y = chooser.draw({stream::bonus, std::uint32_t(t.size), 0}, weigh(all, pi, scratch));
+        if (y == no_token) return status::undefined_target;
+        append(t, y, none);
+        return status::ok;
+      });
+      if (s != status::ok) return s;
+    }
+    return status::ok;
+  };
+}
+
+template <std::size_t N>
+continuation collaborating(const collaboration& c, std::array<std::size_t, N> gamma) {
+  return [&c, gamma](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser, decoded& d) {
+    collaborative_workspace<float, N> work(models[0].vocab_size(), gamma);
+    no_processor none;
+    const auto after = [&](const collaborative_result& r, const auto&) {
+      d.rounds.push_back({r.drafted, r.accepted, r.emitted, 0});
+    };
+    return with_policy<N>(c, [&](const auto& policy) {
+      return collaborative_decode(
+          t, most, tied<N>(models), policy, chooser, none, collaborative_options<N>{gamma, {c.temperature}, no_token},
+          work, [](const emission&) { return true; }, after);
+    });
+  };
+}
+
+struct way {
+  std::string method;
+  std::size_t gamma;
+  continuation decode;
+};
+template <std::size_t N>
+std::vector<way> ways(const collaboration& c, bool quick) {
+  std::vector<way> all{{"standard", 0, standard<N>(c)}};
+  for (std::size_t g = 1; g <= 5; ++g) {
+    if (quick && g % 2 == 0) continue;
+    std::array<std::size_t, N> alone{}, turns;
+    turns.fill(1);
+    alone[0] = turns[0] = g;
+    all.push_back({"speculative", g, collaborating<N>(c, alone)});
+    all.push_back({"alternating", g, collaborating<N>(c, turns)});
+  }
+  return all;
+}
+std::vector<way> ways(const collaboration& c, bool quick) {
+  return c.models.size() == 3 ? ways<3>(c, quick) : ways<2>(c, quick);
+}
+
+std::string name_of(const collaboration& c) {
+  std::string all;
+  for (const std::string& m : c.models) all += (all.empty() ? "" : "-") + m;
+  return all;
+}
+
+// What the formulas need: how likely a draft of each model is accepted towards the combined law, over a text that was
+// written under that law.
+struct known {
+  double a_q = NAN, a_p = NAN;
+};
+known acceptances(lab& lab, const collaboration& c, const std::vector<std::vector<token_id>>& texts,
+                  std::size_t prompt) {
+  if (c.models.size() != 2) return {};
+  const std::size_t v = lab.vocabulary();
+  std::vector<float> combined(v);
+  double q_sum = 0, p_sum = 0, n = 0;
+  cpu::llama q = lab.session(c.models[0]), p = lab.session(c.models[1]);
+  for (const auto& text : texts) {
+    const std::size_t rows = text.size() - prompt;
+    std::vector<float> ql(rows * v), pl(rows * v);
+    q.rollback(0), p.rollback(0);
+    const auto seen = std::span(text).first(text.size() - 1);
+    if (q.extend(seen, ql) != status::ok || p.extend(seen, pl) != status::ok) throw error("cos", "", "too long");
+    for (std::size_t i = 0; i < rows; ++i, ++n) {
+      const std::array<std::span<const float>, 2> logits{std::span(ql).subspan(i * v, v),
+                                                         std::span(pl).subspan(i * v, v)};
+      const status s = with_law<2>(c, logits, combined, [&](const auto& all, const auto& pi) {
+        q_sum += all.sum([&](auto at) { return min(model<0>(at), pi(at)); });
+        p_sum += all.sum([&](auto at) { return min(model<1>(at), pi(at)); });
+        return status::ok;
+      });
+      if (s != status::ok) throw error("cos", c.policy(), std::string(specagg::name(s)));
+    }
+  }
+  return {q_sum / n, p_sum / n};
+}
+
+constexpr std::size_t prompt_tokens = 64;
+
+}  // namespace
+
+void cos_calls(lab& lab, table& out) {
+  const auto prompts = lab.prompts(lab.how.quick ? 2 : 8, prompt_tokens);
+  const std::size_t most = lab.how.quick ? 48 : 128;
+  const auto all = collaborations(lab.how.quick);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const collaboration& c = all[i];
+    known a;
+    for (const way& w : ways(c, lab.how.quick)) {
+      std::vector<decoded> of_prompt(prompts.size());
+      for (const std::string& m : c.models) lab.weights(m);
+      lab.each(prompts.size(), [&](std::size_t k) {
+        std::vector<cpu::llama> sessions;
+        for (const std::string& m : c.models) sessions.push_back(lab.session(m));
+        of_prompt[k] = decode_prompt(prompts[k], most, sessions, w.decode, lab.how.seed, k);
+      });
+      decoded sum;
+      std::vector<std::vector<token_id>> written;
+      for (const decoded& d : of_prompt) sum += d, written.push_back(d.text);
+      if (w.method == "standard") a = acceptances(lab, c, written, prompt_tokens);
+      const double n = double(sum.tokens), all_calls = [&] {
+        double calls = 0;
+        for (std::size_t m = 0; m < c.models.size(); ++m) calls += double(sum.calls(m));
+        return calls;
+      }();
+      double calls_q = 1, calls_p = 1;  // predicted, a token
+      if (w.method == "speculative") {
+        const double e = plan::expected_tokens(a.a_q, w.gamma, false);
+        calls_q = double(w.gamma) / e, calls_p = 1 / e;
+      } else if (w.method == "alternating") {
+        const auto r = plan::rates(plan::alternating{a.a_q, a.a_p, w.gamma, 1});
+        calls_q = r.calls_q / r.tokens, calls_p = r.calls_p / r.tokens;
+      }
+      if (c.models.size() != 2) calls_q = calls_p = NAN;
+      out.add(name_of(c), fmt::format("{}", c.policy()), c.value, c.temperature, w.method, w.gamma, sum.tokens, a.a_q,
+              a.a_p, double(sum.calls(0)) / n, double(sum.calls(1)) / n, all_calls / n, calls_q, calls_p,
+              calls_q + calls_p);
+    }
+    lab.progress(double(i + 1) / double(all.size()));
+  }
+}
+
+void cos_speed(lab& lab, table& out) {
+  const auto prompts = lab.prompts(lab.how.quick ? 1 : 2, prompt_tokens);
+  const std::size_t most = lab.how.quick ? 32 : 96, repeats = lab.how.quick ? 3 : 5;
+  const records counted = lab.read("cos-calls");
+  const auto all = collaborations(lab.how.quick);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const collaboration& c = all[i];
+    const auto decoders = ways(c, lab.how.quick);
+    std::vector<std::vector<double>> rate(decoders.size());  // tokens a second
+    std::vector<double> called(decoders.size());             // the same by the calls counted and the part `times`
+    for (std::size_t r = 0; r < repeats; ++r)
+      for (std::size_t w = 0; w < decoders.size(); ++w) {
+        const decoded d = decode_all(lab, c.models, prompts, most, decoders[w].decode);
+        rate[w].push_back(double(d.tokens) / d.seconds);
+        double seconds = 0;
+        for (std::size_t m = 0; m < c.models.size(); ++m)
+          for (std::size_t n = 1; n <= meter::most; ++n)
+            seconds += double(d.calls_of[m][n]) * lab.seconds(c.models[m], double(n));
+        called[w] = double(d.tokens) / seconds;
+      }
+    for (std::size_t w = 0; w < decoders.size(); ++w) {
+      std::vector<double> ratios;
+      for (std::size_t r = 0; r < repeats; ++r) ratios.push_back(rate[w][r] / rate[0][r]);
+      const double gamma = double(decoders[w].gamma);
+      const std::string& q = c.models[0];
+      const std::string& p = c.models[1];
+      // There is no formula for three models: calls are counted.
+      double predicted = c.models.size() == 2 ? 1 : called[w] / called[0], free = c.models.size() == 2 ? 1 : NAN;
+      for (const auto& row : counted)
+        if (c.models.size() == 2 && row.at("models") == name_of(c) && row.at("policy") == c.policy() &&
+            std::stod(row.at("temperature")) == c.temperature && row.at("method") == decoders[w].method &&
+            std::stod(row.at("gamma")) == gamma) {
+          const double step = lab.seconds(p, 1), cost = lab.seconds(q, 1) / step;
+          const double a_q = std::stod(row.at("a_q")), a_p = std::stod(row.at("a_p"));
+          const double v = lab.seconds(p, gamma + 1) / step;
+          if (decoders[w].method == "speculative") {
+            predicted = plan::naive_cos_speedup(a_q, decoders[w].gamma, cost, v);
+            free = plan::naive_cos_speedup(a_q, decoders[w].gamma, cost);
+          } else if (decoders[w].method == "alternating") {
+            predicted =
+                plan::rates({a_q, a_p, decoders[w].gamma, 1, cost, lab.seconds(q, 2) / lab.seconds(q, 1), v}).speedup;
+            free = plan::rates({a_q, a_p, decoders[w].gamma, 1, cost}).speedup;
+          }
+        }
+      out.add(name_of(c), c.policy(), c.value, c.temperature, decoders[w].method, decoders[w].gamma, median(rate[w]),
+              median(ratios), predicted, median(ratios) / predicted - 1, free);
+    }
+    lab.progress(double(i + 1) / double(all.size()));
+  }
+}
+
+}  // namespace experiments

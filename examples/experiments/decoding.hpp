@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prompts, decoded and counted.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "lab.hpp"
+
+namespace experiments {
+
+using meter = metered<cpu::llama>;
+
+// One round of a decoder, as it was.
+struct round {
+  std::size_t drafted = 0, accepted = 0, emitted = 0;
+  double expected = 0;  // tokens, by the rows alone; 0 if not measured
+};
+// One or more prompts, decoded.
+struct decoded {
+  std::vector<token_id> text;  // of the last prompt, which is its beginning
+  std::vector<round> rounds;
+  std::size_t tokens = 0;
+  double seconds = 0;                                              // without the prompts
+  std::vector<std::array<std::size_t, meter::most + 1>> calls_of;  // of each model, by the number of tokens appended
+
+  void operator+=(const decoded& d) {
+    text = d.text;
+    rounds.insert(rounds.end(), d.rounds.begin(), d.rounds.end());
+    tokens += d.tokens, seconds += d.seconds, calls_of.resize(d.calls_of.size());
+    for (std::size_t m = 0; m < calls_of.size(); ++m)
+      for (std::size_t n = 0; n <= meter::most; ++n) calls_of[m][n] += d.calls_of[m][n];
+  }
+  std::size_t calls(std::size_t model) const {
+    std::size_t sum = 0;
+    for (const std::size_t n : calls_of[model]) sum += n;
+    return sum;
+  }
+  // Mean of f over the rounds and its standard error.
+  template <class F>
+  estimate over_rounds(F&& f) const {
+    return mean_of(0, rounds.size(), 1, [&](std::size_t i) { return double(f(rounds[i])); });
+  }
+};
+
+// How a prompt is continued by `most` tokens: decode(text, most, models, chooser), models being metered.
+using continuation = std::function<status(text&, std::size_t, std::vector<meter>&, random_streams&, decoded&)>;
+
+inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t most, std::vector<cpu::llama>& models,
+                             const continuation& decode, std::uint64_t seed, std::uint64_t request) {
+  decoded d;
+  d.text = prompt;
+  d.text.resize(prompt.size() + most + 80);  // and what is drafted beyond
+  std::vector<meter> meters;
+  for (cpu::llama& m : models) {
+    m.rollback(0);
+    if (m.extend(std::span(prompt).first(prompt.size() - 1), {}) != status::ok)
+      throw error("prompt", "", "is too long");
+    meters.emplace_back(m);
+  }
+  text t{d.text, prompt.size()};
+  random_streams chooser(seed, request);
+  const auto start = std::chrono::steady_clock::now();
+  const status s = decode(t, most, meters, chooser, d);
+  d.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (s != status::ok) throw error("decoding", std::to_string(request), std::string(name(s)));
+  d.tokens = t.size - prompt.size();
+  d.text.resize(t.size);
+  for (const meter& m : meters) {
+    auto& calls = d.calls_of.emplace_back();
+    std::copy(m.calls_of, m.calls_of + meter::most + 1, calls.begin());
+  }
+  return d;
+}
+
+// All prompts, one after the other, on this thread: for the clock.
+inline decoded decode_all(lab& lab, const std::vector<std::string>& models,
+                          const std::vector<std::vector<token_id>>& prompts, std::size_t most,
+                          const continuation& decode) {
+  std::vector<cpu::llama> sessions;
+  for (const std::string& m : models) sessions.push_back(lab.session(m));
+  decoded all;
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    all += decode_prompt(prompts[i], most, sessions, decode, lab.how.seed, i);
+  return all;
+}
+
+// Speculative decoding with models[0] as draft and models[1] as target. verifier_of(chooser's seed, request) is made
+// anew for each prompt; a draft length is shared by all prompts.
+template <class Policy, class Verifier = token_verifier, class Length = fixed_draft_length>
+status speculate(text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser, decoded& d,
+                 const Policy& policy, std::size_t gamma, double temperature, bool overlaps,
+                 const Verifier& verifier = {}, Length&& length = {}) {
+  speculative_workspace<float> work(models[0].vocab_size(), gamma);
+  no_processor none;
+  const auto after_round = [&](const speculative_result& r, const auto& w) {
+    d.rounds.push_back(
+        {r.drafted, r.accepted, r.emitted, overlaps ? expected_tokens(std::span(w.overlaps).first(r.drafted)) : 0});
+  };
+  return speculative_decode(
+      t, most, models[0], models[1], policy, chooser, none, decode_options{gamma, {temperature}, no_token, overlaps},
+      work, [](const emission&) { return true; }, after_round, verifier, length);
+}
+
+}  // namespace experiments

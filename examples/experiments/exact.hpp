@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a law is worth at one position of a held-out text, computed from the whole rows: nothing is sampled.
+#pragma once
+#include <specagg/specagg.hpp>
+
+namespace experiments {
+
+// Probabilities in double, tempered and untempered: what `specagg law` computes with.
+using row = specagg::confident_row<specagg::dense_row<double>, specagg::dense_row<double>>;
+
+inline std::vector<double> probabilities(std::span<const float> logits, double temperature) {
+  specagg::processed_row<float> row(logits, {.temperature = temperature});
+  std::vector<double> x(logits.size());
+  if (row.normalise() == specagg::status::ok)
+    for (std::size_t v = 0; v < x.size(); ++v) x[v] = double(row[v]);
+  return x;
+}
+
+struct outcome {
+  double rejection = 0;      // of a token drawn from q, sum (q - pi)+
+  double cross_entropy = 0;  // -log pi(y), y the token that stands in the text
+  double sampled = 0;        // pi(y): how often a token drawn from pi is right
+  double likeliest = 0;      // 1 if y is argmax pi, of equals the lowest id
+  double tv = 0, kl = 0;     // TV(pi, p) and, if asked for, KL(p || pi)
+};
+
+template <class Policy>
+specagg::status measure(const Policy& policy, row q, row p, specagg::token_id y, bool with_kl, outcome& out) {
+  using namespace specagg;
+  constexpr bool confidence = reads_confidence<Policy>;
+  if (!valid(policy)) return status::invalid_parameter;
+  if (const status s = q.normalise(confidence); s != status::ok) return s;
+  if (const status s = p.normalise(confidence); s != status::ok) return s;
+  const row_pair<confidence, row, row> rows(q, p);
+  const auto pi = policy.bind(rows);
+  const auto away = rows.sum([&](auto at) {
+    const auto x = pi(at);
+    return both(positive(at.q - x), positive(x - at.p));
+  });
+  const double top = rows.max(pi), right = detail::number(pi(at(rows, std::size_t(y))));
+  if (!(top < infinity)) return status::undefined_target;
+  out = {away.first, -std::log(right), right, double(right == top), away.second, 0};
+  const auto largest = [&](auto at) {
+    auto x = pi(at);
+    return select(x == decltype(x)(top), decltype(x)(1), decltype(x)(0));
+  };
+  if (out.likeliest > 0 && rows.sum(largest) > 1)  // the lowest id wins
+    for (std::size_t v = 0; v < std::size_t(y); ++v)
+      if (detail::number(pi(at(rows, v))) == top) out.likeliest = 0;
+  if (with_kl) out.kl = rows.sum([&](auto at) { return weighted_log(at.p, at.p / pi(at)); });
+  return status::ok;
+}
+
+}  // namespace experiments

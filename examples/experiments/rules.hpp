@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules by the names of `specagg law`, each over the whole range of its parameter.
+#pragma once
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include <specagg/error.hpp>
+#include <specagg/specagg.hpp>
+
+namespace experiments {
+
+// f(policy) of a rule with its parameter.
+template <class F>
+decltype(auto) with_rule(const std::string& rule, double x, F&& f) {
+  using namespace specagg;
+  if (rule == "lossless") return f(lossless{});
+  if (rule == "ensemble") return f(ensemble{x});
+  if (rule == "lossy") return f(lossy{x});
+  if (rule == "lenient") return f(lossy{x, 1});
+  if (rule == "lossy-beta") return f(lossy{x, 1 - x});
+  if (rule == "mentored") return f(mentored{x});
+  if (rule == "chow") return f(chow{x});
+  if (rule == "chow-log") return f(chow_log{x});
+  if (rule == "diff") return f(diff{x});
+  if (rule == "diff-log") return f(diff_log{x});
+  if (rule == "opt") return f(opt{x});
+  if (rule == "opt-log") return f(opt_log{x});
+  if (rule == "bild") return f(bild{x});
+  if (rule == "token-v1") return f(token_v1{x});
+  if (rule == "token-v2") return f(token_v2{x});
+  if (rule == "token-v3") return f(token_v3{x});
+  throw error("rule", rule, "is none of those compared");
+}
+// As `specagg law --policy` takes it. lossy-beta is Leviathan's lenience, beta = 1 - alpha.
+inline std::string policy_text(const std::string& rule, double x) {
+  if (rule == "lossless") return rule;
+  if (rule == "lossy-beta") return fmt::format("lossy:alpha={},beta={}", x, 1 - x);
+  return fmt::format("{}:{}={}", rule, rule == "ensemble" ? "lambda" : rule == "mentored" ? "kl" : "alpha", x);
+}
+
+struct sweep {
+  std::string rule;
+  std::vector<double> values;  // from "always the target" to "always the draft", or the other way round
+};
+inline std::vector<sweep> sweeps() {
+  const std::vector<double> shares{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
+  const std::vector<double> leniences{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97};
+  const std::vector<double> chances{-1, -0.5, -0.3, -0.2, -0.1, -0.05, 0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1};
+  const std::vector<double> nats{-4, -2, -1, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5};
+  return {{"ensemble", shares},
+          {"lossy", leniences},
+          {"lenient", leniences},
+          {"lossy-beta", leniences},
+          {"mentored", {0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6}},
+          {"chow", {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1}},
+          {"chow-log", {0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 8.5}},
+          {"diff", chances},
+          {"diff-log", nats},
+          {"opt", {-3, -1, -0.5, -0.25, -0.1, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 3}},
+          {"opt-log", {-15, -6, -3, -1.5, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6, 15}},
+          {"bild", {0, 1, 2, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7, 8, 10, 14}},
+          {"token-v1", {-0.5, -0.1, 0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1}},
+          {"token-v2", {0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1}},
+          {"token-v3", {0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1}}};
+}
+
+}  // namespace experiments
