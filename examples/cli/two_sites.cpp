@@ -125,6 +125,15 @@ std::uint64_t random_bits() {
   return std::uint64_t(r()) << 32 | r();
 }
 
+// A session's model, if there is room in it for a text of so many tokens.
+std::shared_ptr<site_model> model_for(const two_sites_options& o, const std::shared_ptr<site_library>& library,
+                                      std::size_t tokens) {
+  auto model = std::make_shared<site_model>(library, o.threads);
+  if (model->capacity() < tokens)
+    throw error(o.site.model, "", fmt::format("has room for a text of {} tokens, not {}", model->capacity(), tokens));
+  return model;
+}
+
 struct running {
   std::shared_ptr<session_watch> watch;
   std::shared_ptr<live_profile> profile;
@@ -135,7 +144,7 @@ struct running {
 running run_site(const two_sites_options& o, const hello& terms, std::span<const token_id> prompt,
                  const std::shared_ptr<site_library>& library, const std::shared_ptr<trace_file>& trace) {
   running r{std::make_shared<session_watch>(terms, trace), std::make_shared<live_profile>(), nullptr};
-  auto model = std::make_shared<site_model>(library, o.threads);
+  const auto model = model_for(o, library, terms.most_tokens);
   model->begin(terms.prompt);
   const sampling sample = sampling_of(std::string(terms.sampling.view()));
   const auto run = [&]<class Site>(std::unique_ptr<Site> site) {
@@ -234,6 +243,7 @@ void until_interrupted() {
 void serve(const two_sites_options& o) {
   scheduling_of(o.scheduler);
   const auto library = std::make_shared<site_library>(o.site);
+  model_for(o, library, o.site.most);
   const net::security security = security_of(o, true);
   const auto trace = o.trace.empty() ? nullptr : std::make_shared<trace_file>(o.trace);
   const std::uint64_t vocabulary = hash_of_vocabulary(library->tokens);
@@ -375,16 +385,16 @@ std::string text_of(const site_library& library, std::span<const token_id> token
 // The device's own model and documents, nobody asked.
 void run_alone(const two_sites_options& o, const std::shared_ptr<site_library>& library, const hello& terms,
                std::vector<token_id> text) {
-  site_model model(library, o.threads);
-  model.begin(terms.prompt);
-  std::vector<float> logits(model.vocab_size());
-  std::vector<double> scratch(verify_scratch(model.vocab_size()));
+  const auto model = model_for(o, library, terms.most_tokens);
+  model->begin(terms.prompt);
+  std::vector<float> logits(model->vocab_size());
+  std::vector<double> scratch(verify_scratch(model->vocab_size()));
   random_streams chooser(o.seed, terms.session, 0);
   const std::atomic<bool> stop = false;
   std::vector<double> at;
   while (text.size() < terms.most_tokens && (at.empty() || text.back() != terms.end_of_text) && !interrupted) {
     double h = 0;
-    if (const status s = model.see(text, logits, h, stop); s != status::ok)
+    if (const status s = model->see(text, logits, h, stop); s != status::ok)
       throw error("the model", fmt::format("token {}", text.size()), std::string(name(s)));
     processed_row<float> row(std::span<const float>(logits), o.sample);
     const status s = row.normalise();
@@ -405,18 +415,15 @@ void run_alone(const two_sites_options& o, const std::shared_ptr<site_library>& 
   else fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", text_of(*library, fresh), fresh.size(), 1e3 * each);
 }
 
-void device(const two_sites_options& o) {
+void device(two_sites_options o) {
   scheduling_of(o.scheduler);
   const net::security security = security_of(o, false);
-  const auto library = std::make_shared<site_library>(o.site);
-  std::string prompt = o.prompt_file.empty() ? o.prompt : read(o.prompt_file);
-  std::vector<token_id> tokens = library->tokens.encode(prompt);
+  const std::string prompt = o.prompt_file.empty() ? o.prompt : read(o.prompt_file);
+  const std::vector<token_id> tokens = cpu::tokenizer(cpu::gguf_file::open(o.site.model)).encode(prompt);
   if (prompt.empty() || tokens.empty()) throw error("--prompt", "", "is empty");
+  o.site.most = tokens.size() + o.max_tokens;
+  const auto library = std::make_shared<site_library>(o.site);
   const hello terms = terms_of(o, *library, tokens.size());
-  if (terms.most_tokens > o.site.most)
-    throw error(
-        "--max-tokens", "",
-        fmt::format("prompt and text would be {} tokens; the model has room for {}", terms.most_tokens, o.site.most));
   until_interrupted();
   if (o.alone) return run_alone(o, library, terms, tokens);
   const auto trace = o.trace.empty() ? nullptr : std::make_shared<trace_file>(o.trace);
@@ -526,6 +533,10 @@ void add_serve(CLI::App* c, two_sites_options& o) {
   add_common(c, o, true);
   c->add_option("--listen", o.address, "HOST:PORT (port 0: any) or unix:PATH")->capture_default_str();
   c->add_option("--sessions", o.sessions, "At a time, at most")->check(CLI::Range(1, 4096))->capture_default_str();
+  c->add_option("--most-tokens", o.site.most,
+                "Tokens of a session's text at most, prompt included: memory is kept for them")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   c->add_option("--keep", o.keep, "Seconds a session is kept without a connection")
       ->check(CLI::Range(0.0, 1e7))
       ->capture_default_str();

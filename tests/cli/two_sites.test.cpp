@@ -259,6 +259,9 @@ TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
   refuses("dragon serve --listen 127.0.0.1:0", {"serve", "--certificate", "--insecure"});
   refuses("dragon serve --insecure --certificate x", {"x", "cannot be read"});
   refuses("dragon serve --insecure --listen 127.0.0.1:" + std::to_string(s.port), {"cannot be listened to"});
+  refuses("dragon serve --insecure --most-tokens 5000", {"target.gguf", "room", "5000"});
+  refuses("dragon device --seed 3 --insecure --max-tokens 700 --connect 127.0.0.1:" + std::to_string(s.port),
+          {"most tokens: 7", "512 at most here"});
   refuses("dssd serve --insecure --listen nowhere", {"nowhere", "cannot be listened to"});
   const std::string pem = f.write("x.pem", "this is no certificate");
   refuses("dragon serve --listen 127.0.0.1:0 --certificate " + pem + " --key " + pem, {"bad certificate"});
@@ -275,7 +278,7 @@ TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
   refuses("dssd device --insecure --split best", {"best", "dssd"});
   refuses("dragon device --insecure --noise best", {"best", "shared"});
   refuses("dragon device --insecure --codec best", {"best", "half"});
-  refuses("dragon device --insecure --max-tokens 100000", {"--max-tokens"});
+  refuses("dragon device --insecure --max-tokens 100000", {"draft.gguf", "room", "1024"});
   refuses("dragon device --insecure --prompt ''", {"--prompt"});
   refuses("dragon device --insecure --model " + pem, {"x.pem"});
   refuses("dragon device --insecure --documents " + f.path + "/none", {"none"});
