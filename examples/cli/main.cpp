@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include <charconv>
-#include <cstdint>
 #include <cstdio>
 #include <exception>
 
@@ -13,6 +11,7 @@
 #include "decoders.hpp"
 #include "generate.hpp"
 #include "law.hpp"
+#include "options.hpp"
 #include "plan.hpp"
 #include "policies.hpp"
 #include "two_sites.hpp"
@@ -24,18 +23,6 @@ std::string policies() {
   for (const cli::rule& r : cli::rules()) all += fmt::format("  {:<11} {:<38} {}\n", r.name, r.keys, r.law);
   return all;
 }
-
-// CLI11 reads -1 as the largest unsigned number, 010 as 8, and what is too large as the largest.
-const CLI::Validator natural(
-    [](const std::string& text) {
-      std::uint64_t n = 0;
-      const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), n);
-      const bool leading_zero = text.size() > 1 && text[0] == '0';
-      return failure == std::errc() && end == text.data() + text.size() && !leading_zero
-                 ? std::string()
-                 : text + " is no number from 0 to 18446744073709551615";
-    },
-    "");
 
 void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g = app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
@@ -53,20 +40,13 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  g->add_option("--temperature", o.sample.temperature, "0: greedy")->check(CLI::Range(0.0, 1e6))->capture_default_str();
-  g->add_option("--top-k", o.sample.top_k, "Keep the k most probable tokens; 0: all")->capture_default_str();
-  g->add_option("--top-p", o.sample.top_p, "Keep the most probable tokens up to this mass, in (0, 1]")
-      ->check(CLI::Range(1e-9, 1.0))
-      ->capture_default_str();
-  g->add_option("--min-p", o.sample.min_p, "Keep tokens of at least this fraction of the largest probability")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
+  cli::add_sampling(g, o.sample);
   g->add_option("--repeat-penalty", o.penalty.repetition,
                 "Divides positive, multiplies negative logits of tokens in the text")
       ->check(CLI::Range(1e-3, 1e3))
       ->capture_default_str();
   g->add_option("--stop", o.stops, "End before this text (may be given several times)")->allow_extra_args(false);
-  g->add_option("--seed", o.seed, "Of all random numbers")->check(natural)->capture_default_str();
+  g->add_option("--seed", o.seed, "Of all random numbers")->check(cli::natural)->capture_default_str();
   g->add_option("--backend", o.backend, "Where the models run: cpu or cuda")->capture_default_str();
   g->add_option("--threads", o.threads, "Threads of the models on the CPU")
       ->check(CLI::Range(1, 256))

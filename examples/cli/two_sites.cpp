@@ -28,6 +28,7 @@
 #include <specagg/net/runner.hpp>
 #include <specagg/net/sessions.hpp>
 
+#include "options.hpp"
 #include "site_model.hpp"
 #include "terminal.hpp"
 #include "trace.hpp"
@@ -509,7 +510,9 @@ void device(two_sites_options o) {
 void add_common(CLI::App* c, two_sites_options& o, bool serves) {
   c->add_option("--model", o.site.model, "GGUF file of this side's model")->capture_default_str();
   c->add_option("--threads", o.threads, "Threads of the model")->check(CLI::Range(1, 256))->capture_default_str();
-  c->add_option("--seed", o.seed, "Of all random numbers, the same at both ends")->capture_default_str();
+  c->add_option("--seed", o.seed, "Of all random numbers, the same at both ends")
+      ->check(natural)
+      ->capture_default_str();
   c->add_flag("--insecure", o.insecure, "Without TLS");
   c->add_option("--certificate", o.certificate, "PEM file with this end's certificate");
   c->add_option("--key", o.key, "PEM file with its private key");
@@ -550,14 +553,7 @@ void add_device(CLI::App* c, two_sites_options& o) {
   c->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  c->add_option("--temperature", o.sample.temperature, "0: greedy")->check(CLI::Range(0.0, 1e6))->capture_default_str();
-  c->add_option("--top-k", o.sample.top_k, "Keep the k most probable tokens; 0: all")->capture_default_str();
-  c->add_option("--top-p", o.sample.top_p, "Keep the most probable tokens up to this mass")
-      ->check(CLI::Range(1e-9, 1.0))
-      ->capture_default_str();
-  c->add_option("--min-p", o.sample.min_p, "Keep tokens of at least this fraction of the largest probability")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
+  add_sampling(c, o.sample);
   c->add_option("--codec", o.codec, "Rows on the wire: full, half or counts")->capture_default_str();
   c->add_option("--row-top-k", o.row_top_k, "Tokens of a row that are sent; 0: all")->capture_default_str();
   c->add_option("--row-top-p", o.row_top_p, "Mass of a row that is sent")

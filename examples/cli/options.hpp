@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options that several subcommands have.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
+#include <string>
+
+#include <specagg/process.hpp>
+
+namespace cli {
+
+// CLI11 reads -1 as the largest unsigned number, 010 as 8, and what is too large as the largest.
+inline const CLI::Validator natural(
+    [](const std::string& text) {
+      std::uint64_t n = 0;
+      const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), n);
+      const bool leading_zero = text.size() > 1 && text[0] == '0';
+      return failure == std::errc() && end == text.data() + text.size() && !leading_zero
+                 ? std::string()
+                 : text + " is no number from 0 to 18446744073709551615";
+    },
+    "");
+
+inline void add_sampling(CLI::App* c, specagg::sampling& s) {
+  c->add_option("--temperature", s.temperature, "0: greedy")->check(CLI::Range(0.0, 1e6))->capture_default_str();
+  c->add_option("--top-k", s.top_k, "Keep the k most probable tokens; 0: all")->capture_default_str();
+  c->add_option("--top-p", s.top_p, "Keep the most probable tokens up to this mass, in (0, 1]")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  c->add_option("--min-p", s.min_p, "Keep tokens of at least this fraction of the largest probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+}
+
+}  // namespace cli
