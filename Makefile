@@ -32,7 +32,7 @@ two-sites:  ## two processes and a slow link, measured: tables, plots (15 minute
 
 experiments:  ## the papers' experiments: CSV, plots, docs/experiments.md (40 minutes, resumes; QUICK=1: 3, into build/)
 	@scripts/bootstrap experiments
-	@cmake --preset release >/dev/null && cmake --build build --target specagg-experiments
+	@cmake --preset release >/dev/null && cmake --build build --target experiments
 	@scripts/experiments $(if $(QUICK),--quick)
 
 amalgamate:  ## build/specagg.hpp: the library as one header

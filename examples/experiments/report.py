@@ -38,6 +38,7 @@ def load(part):
 
 
 PAIRS = ["draft-target", "bard-bible", "bible-bard"]
+passages = load("dragon-passages") if (folder / "exact" / "dragon-passages.csv").exists() else []  # needs Xapian
 cascades = [r for p in PAIRS for r in load(f"cascades-{p}")]
 acceptance, verifiers, cos_calls, lengths = load("acceptance"), load("verifiers"), load("cos-calls"), load("draft-length")
 times, latency, cos_speed, length_speed = load("times"), load("latency"), load("cos-speed"), load("draft-length-speed")
@@ -450,6 +451,42 @@ claim("here", "Looking ahead 16 tokens beats the paper's Eq 8",
       f"{100 * statistics.mean(gain):.0f} % less time on average, {100 * max(gain):.0f} % at most", min(gain) > -0.02,
       "dragon-scheduling", "dragon-latency")
 
+
+def read(text, law, n=16):
+    return one(passages, text=text, law=law, passages=n)
+
+
+def helps(r):
+    return r.minus_none < -2 * r.minus_none_se
+
+
+if passages:
+    mix, plot, part = read("mix", "both"), "dragon-passages", "dragon-passages"
+    own = read("kjv", "cloud"), read("shakespeare", "device")
+    claim(DRAGON, "The more passages, the lower the perplexity (0 to 16 a side)",
+          f"mix, both sites, 16 a side: {mix.minus_none:+.4f} ± {mix.minus_none_se:.4f} nats a token to none, {mix.minus_one:+.4f} ± "
+          f"{mix.minus_one_se:.4f} to one a side; passages of the text's own book alone: Bible {own[0].minus_none:+.4f} ± "
+          f"{own[0].minus_none_se:.4f} to none, Shakespeare {own[1].minus_none:+.4f} ± {own[1].minus_none_se:.4f}",
+          "yes" if helps(mix) else "in part" if any(helps(r) for r in own) else "no",
+          plot, part,
+          "trained on 256 tokens of running text, the models take little from a passage of the same book, and one of the other misleads them")
+    over = [read("mix", s) for s in ("device", "cloud")]
+    beaten = [r.minus_both > 2 * r.minus_both_se for r in over]
+    claim(DRAGON, "Both sites together beat each alone",
+          f"mix, 16 a side: {-over[0].minus_both:+.4f} ± {over[0].minus_both_se:.4f} nats a token to the device alone, "
+          f"{-over[1].minus_both:+.4f} ± {over[1].minus_both_se:.4f} to the cloud alone",
+          "yes" if all(beaten) else "in part" if any(beaten) else "no", plot, part,
+          "the paper deals out one corpus to both sides; here each side has a book of its own, and on the Bible Shakespeare's passages "
+          "cost more than weights near one half can leave out")
+    weight = [read(t, "both") for t in ("shakespeare", "kjv")]
+    apart = weight[0].device_weight - weight[1].device_weight
+    claim(DRAGON, "The weights of the sites follow the relevance of their documents",
+          f"weight of the device (Shakespeare), 16 a side: {weight[0].device_weight:.3f} ± {weight[0].device_weight_se:.3f} on Shakespeare, "
+          f"{weight[1].device_weight:.3f} ± {weight[1].device_weight_se:.3f} on the Bible",
+          "no" if apart < 2 * math.hypot(*(r.device_weight_se for r in weight)) else
+          "yes" if weight[0].device_weight > 0.5 > weight[1].device_weight else "in part", plot, part,
+          "BM25 of two indexes is hardly comparable: the larger one, the Bible's, scores higher even for Shakespeare")
+
 # DSSD
 grid = pick(dssd, pair="draft-target", temperature=1, vocabulary=50000, slowdown=400)
 setting = dict(mbit_per_s=100, delay_ms=20)
@@ -807,6 +844,31 @@ def dragon_plots():
     finish(f, "dragon-scheduling", "Where to aggregate: following the drafts beats every fixed side")
 
 
+def passages_plot():
+    f, axes = figure(9.2, 4, 2)
+    counts = sorted({int(r.passages) for r in passages})
+    for axis, text, name in zip(axes, ("shakespeare", "kjv"), ("Shakespeare", "the Bible")):
+        ends = []
+        for law, label, colour in (("device", "device (Shakespeare)", ORANGE), ("cloud", "cloud (Bible)", GREEN),
+                                   ("both", "both sites", BLUE)):
+            rows = [read(text, law, n) for n in counts]
+            at, ys, es = range(len(rows)), [r.minus_none for r in rows], [r.minus_none_se for r in rows]
+            axis.fill_between(at, [y - e for y, e in zip(ys, es)], [y + e for y, e in zip(ys, es)], color=colour, alpha=0.15, lw=0)
+            axis.plot(at, ys, "o-", color=colour, lw=1.6, ms=4)
+            ends.append((len(counts) - 0.85, ys[-1], label, colour))
+        axis.plot([0, len(counts) - 1], [0, 0], color=GREY, lw=0.8, zorder=0)
+        every = [r.minus_none + s * r.minus_none_se for r in passages if r.text != "mix" for s in (-1, 1)]
+        axis.set_ylim(min(every) - 0.005, max(every) + 0.005)
+        label_ends(axis, ends, 0.06)
+        axis.set_xlim(-0.2, len(counts) * 1.3)
+        axis.set_xticks(range(len(counts)), counts)
+        axis.set_xlabel("passages of each site")
+        axis.set_title(f"text of {name}, {read(text, 'both', 0).cross_entropy:.2f} nats without passages", weight="normal",
+                       size=9)
+    axes[0].set_ylabel("cross-entropy less that without, nats a token")
+    finish(f, "dragon-passages", "Passages of a text's own book help a little at most; those of the other book cost more")
+
+
 def dssd_plot():
     f, (left, right) = figure(9.2, 4, 2)
     widths = sorted({r.mbit_per_s for r in grid})
@@ -872,6 +934,8 @@ if matplotlib is not None:
     cos_plots()
     verifier_plots()
     dragon_plots()
+    if passages:
+        passages_plot()
     dssd_plot()
     length_plot()
 
@@ -906,7 +970,8 @@ add(f"Exact numbers ({int(target.positions):,} held-out positions of both texts,
 add(f"Of {len(claims)} claims {count('yes')} hold, {count('no')} do not, {len(claims) - count('yes') - count('no')} hold in part or are "
     "within noise.\n")
 add("## Claims\n")
-add("Each line is made by `build/bin/specagg-experiments --part PART`. *library* is a statement of this library's own documentation, *here* "
+add("Each line is made by `build/bin/specagg-experiments --part PART`" +
+    (" (`dragon-passages` by `build/bin/specagg-experiments-passages`)" if passages else "") + ". *library* is a statement of this library's own documentation, *here* "
     "one that these experiments suggested.\n")
 add("| source | claim | what we measured | holds? | plot, part |\n| --- | --- | --- | --- | --- |")
 for source, what, measured, holds, plot, part_name, reason in claims:
@@ -993,10 +1058,17 @@ add("## Two sites\n")
 c = ms("synchronous", "device", 0, 1, "fast")
 add(f"Times of both sites are the measured step of `target` ({1e6 * one(times, model='target', tokens=1).seconds:.0f} us) times a hundred, as if on models of "
     f"that size; the slow device takes four times as long as the cloud. Accepted drafts follow the exact joint law of `bard` on one side and `bible` on the other "
-    "(eta 1/2), over held-out positions; the recursion of the protocol is run for 100 tokens, 50 times, the round trip swinging by a fifth. "
-    "Cross-entropy against retrieved passages is not here yet.\n")
+    "(eta 1/2), over held-out positions; the recursion of the protocol is run for 100 tokens, 50 times, the round trip swinging by a fifth.\n")
 shows("dragon-latency", "time a token against delay")
 shows("dragon-scheduling", "scheduling strategies")
+if passages:
+    some = read("kjv", "both")
+    add(f"Passages: `target` on both sites, the device's of Shakespeare, the cloud's of the Bible (the part of each text in front of the "
+        f"held-out one), found by BM25 for a prompt of 64 tokens; the next 64 tokens of {int(some.prompts)} prompts of each text. Errors of "
+        "differences are paired: the same tokens with and without passages. Bands: one standard error.\n")
+    shows("dragon-passages", "cross-entropy against passages")
+else:
+    add("Cross-entropy against retrieved passages was left out: there was no Xapian.\n")
 add(f"DSSD: V = 50,000, 16 bits a probability, the measured times of draft and target times 400 ({grid[0].llm_ms:.0f} ms a target step), acceptances counted with the bundled models; "
     "other sizes, delays and draft lengths are in the CSV file.\n")
 shows("dssd", "speed-up over bandwidth")
