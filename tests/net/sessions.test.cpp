@@ -231,3 +231,41 @@ TEST_CASE("many connections at once, of few sessions: none is made twice") {
   CHECK(c.made == 4);
   CHECK(c.sessions.size() == 4);
 }
+
+TEST_CASE("a session does not end between the hello of its device and the connection, even if none is kept") {
+  struct slow_to_connect final : net::running_site {
+    std::function<void()> meanwhile;
+    bool here = false;
+    void connected(std::shared_ptr<net::outlet>) override { meanwhile(), here = true; }
+    void disconnected(const net::outlet*) override { here = false; }
+    bool online() override { return here; }
+    void received(const net::outlet*, std::span<const std::uint8_t>) override {}
+    void tick() override {}
+    bool finished() override { return false; }
+    std::string problem() override { return {}; }
+    std::vector<token_id> text() override { return {}; }
+    net::counters count() override { return {}; }
+    double round_trip() override { return 0; }
+    void at_rest(const std::function<void()>& f) override { f(); }
+  };
+  int ended = 0;
+  const auto site = std::make_shared<slow_to_connect>();
+  net::sessions all([](hello h) { return h.from = side::r, h; }, [&](const hello&) { return site; }, 4, 0,
+                    [&](net::running_site&, const hello&) { ++ended; });
+  site->meanwhile = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    all.tick();
+    CHECK(all.size() == 1);
+  };
+  for (int i = 0; i < 2; ++i) {  // made, and come back to
+    connection device(all);
+    device.say(named(7), named(7));
+    all.tick();
+    CHECK((site->here && all.size() == 1 && ended == 0));
+    device.hang_up();
+    if (i == 0) continue;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    all.tick();
+    CHECK((all.size() == 0 && ended == 1));
+  }
+}

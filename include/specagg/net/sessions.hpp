@@ -69,6 +69,7 @@ class sessions {
   }
 
  private:
+  static constexpr auto joining = std::chrono::seconds(1);  // from when a device is let in until it is connected
   static double seconds_since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
   struct session {
     std::shared_ptr<running_site> site;  // none: it is being made
@@ -117,7 +118,7 @@ class sessions {
         session& s = found->second;
         if (const std::string difference = first_difference(s.terms, *h); !difference.empty()) return no(difference);
         if (!s.site) return out.close("the session is just being made: try again"), nullptr;
-        s.seen = clock::now();
+        s.seen = clock::now() + joining;
         return s.site;
       }
       if (all_.size() >= most_) {
@@ -137,7 +138,7 @@ class sessions {
     }
     const std::lock_guard lock(mutex_);
     if (!site) return all_.erase(h->session), no(problem);
-    all_[h->session] = {site, terms};
+    all_[h->session] = {site, terms, clock::now() + joining};
     return site;
   }
   // The session that was without a connection for the longest time: a second at least, unless its text has ended.
