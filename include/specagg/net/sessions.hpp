@@ -8,6 +8,7 @@
 // nothing is lost by that, as its device has the text and a site that begins with empty memory learns it.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -54,8 +55,8 @@ class sessions {
       const auto now = clock::now();
       for (auto it = all_.begin(); it != all_.end();) {
         session& s = it->second;
-        if (!s.site || s.site->online()) s.seen = now;
-        const bool old = seconds_since(s.seen) > keep_seconds_;
+        const bool alone = s.alone(), old = alone && seconds_since(s.seen) > keep_seconds_;
+        if (!alone) s.seen = now;
         if (s.site) (old ? gone : here).push_back(s);
         it = old ? all_.erase(it) : std::next(it);
       }
@@ -69,15 +70,21 @@ class sessions {
   }
 
  private:
-  static constexpr auto joining = std::chrono::seconds(1);  // from when a device is let in until it is connected
   static double seconds_since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
+  struct peer;
   struct session {
     std::shared_ptr<running_site> site;  // none: it is being made
     hello terms;
+    std::weak_ptr<peer> last;  // who was let in last
     clock::time_point seen = clock::now();
+    bool alone() const {
+      const auto p = last.lock();
+      return site && !(p && p->joins) && !site->online();
+    }
   };
   // A connection: nobody until it has said hello.
-  struct peer final : listener {
+  struct peer final : listener, std::enable_shared_from_this<peer> {
+    std::atomic<bool> joins = true;  // until it is let in and connected
     sessions& all;
     std::shared_ptr<outlet> out;
     std::shared_ptr<running_site> site = {};
@@ -85,9 +92,9 @@ class sessions {
     void received(std::span<const std::uint8_t> bytes) override {
       if (refused) return;
       if (!site) {
-        site = all.enter(bytes, *out), refused = !site;
+        site = all.enter(bytes, *this), refused = !site;
         if (refused) return;
-        site->connected(out);
+        site->connected(out), joins = false;
       }
       site->received(out.get(), bytes);
     }
@@ -97,7 +104,8 @@ class sessions {
     bool refused = false;
   };
 
-  std::shared_ptr<running_site> enter(std::span<const std::uint8_t> bytes, outlet& out) {
+  std::shared_ptr<running_site> enter(std::span<const std::uint8_t> bytes, peer& who) {
+    outlet& out = *who.out;
     message m;
     const wire w = decode(bytes, hello{}, m);
     const auto* h = std::get_if<hello>(&m);
@@ -118,7 +126,7 @@ class sessions {
         session& s = found->second;
         if (const std::string difference = first_difference(s.terms, *h); !difference.empty()) return no(difference);
         if (!s.site) return out.close("the session is just being made: try again"), nullptr;
-        s.seen = clock::now() + joining;
+        s.last = who.weak_from_this();
         return s.site;
       }
       if (all_.size() >= most_) {
@@ -138,7 +146,7 @@ class sessions {
     }
     const std::lock_guard lock(mutex_);
     if (!site) return all_.erase(h->session), no(problem);
-    all_[h->session] = {site, terms, clock::now() + joining};
+    all_[h->session] = {site, terms, who.weak_from_this()};
     return site;
   }
   // The session that was without a connection for the longest time: a second at least, unless its text has ended.
@@ -146,7 +154,7 @@ class sessions {
     auto oldest = all_.end();
     for (auto it = all_.begin(); it != all_.end(); ++it) {
       session& s = it->second;
-      if (!s.site || s.site->online() || (seconds_since(s.seen) < 1 && !s.site->finished())) continue;
+      if (!s.alone() || (seconds_since(s.seen) < 1 && !s.site->finished())) continue;
       if (oldest == all_.end() || s.seen < oldest->second.seen) oldest = it;
     }
     return oldest;
