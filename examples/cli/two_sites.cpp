@@ -46,7 +46,7 @@ struct two_sites_options {
   site_options site;
   unsigned threads = 1;
   std::uint64_t seed = 1;
-  std::string scheduler = "recursion", trace;
+  std::string scheduler = "moving", trace;
   bool as_json = false;
   // the wire
   std::string address = "127.0.0.1:7411", certificate, key, authority, token;  // files
@@ -529,7 +529,9 @@ void add_common(CLI::App* c, two_sites_options& o, bool serves) {
       ->capture_default_str();
   c->add_option("--rescore", o.site.rescore, "Score their relevance again every so many tokens; 0: once")
       ->capture_default_str();
-  c->add_option("--scheduler", o.scheduler, "Who aggregates: recursion, moving, eq8, device, cloud or random")
+  c->add_option(
+       "--scheduler", o.scheduler,
+       "Who aggregates: moving (token by token, where the drafts are), recursion, eq8, device, cloud or random")
       ->capture_default_str();
 }
 void add_serve(CLI::App* c, two_sites_options& o) {
