@@ -99,7 +99,8 @@ def argmax_gain(rule, **where):
 
 
 def better(a, b, measure, sign, **where):
-    """Whether rule a beats rule b at rejections of 25, 50 and 75 % of TV, and by how much on average."""
+    """By how much rule a beats rule b on average at rejections of 25, 50 and 75 % of TV. The error is the mean of the three
+    standard errors, unpaired: above that of the mean, since both rules see the same positions."""
     shares = (0.25, 0.5, 0.75)
     gap = [sign * (against_ensemble(a, measure, s, **where)[0] - against_ensemble(b, measure, s, **where)[0])
            for s in shares]
@@ -189,8 +190,8 @@ claim(CASCADES, "... also by cross-entropy",
       "measures BLEU and ROUGE, which do not see that")
 gaps = {t: better(token_best, "opt", "sampled", 1, temperature=t, **dt) for t in (1, 0.5)}
 claim(CASCADES, "The gap between token-specific rules and OPT shrinks with the temperature",
-      f"`{token_best}` over `opt`: {gaps[1][0]:+.4f} at temperature 1, {gaps[0.5][0]:+.4f} ± {gaps[0.5][1]:.4f} at 0.5",
-      gaps[0.5][0] < gaps[1][0], "cascades-temperature", part)
+      f"`{token_best}` over `opt`: {gaps[1][0]:+.4f} ± {gaps[1][1]:.4f} at temperature 1, {gaps[0.5][0]:+.4f} ± {gaps[0.5][1]:.4f} at 0.5",
+      verdict(gaps[1][0] - gaps[0.5][0], math.hypot(gaps[1][1], gaps[0.5][1])), "cascades-temperature", part)
 spread = max(abs(value(curve("opt", temperature=0, y="sampled_accuracy"), x) -
                  value(curve("diff", temperature=0, y="sampled_accuracy"), x))
              for x in [s * tv(temperature=0) for s in (0.25, 0.5, 0.75)])
@@ -227,11 +228,10 @@ kl = {rule: statistics.mean(kl_at(rule, s) for s in (0.25, 0.5, 0.75)) for rule 
 claim(CASCADES, "Of all laws with its acceptance, lossy with the exact beta is nearest to p in KL (Tran-Thien)",
       f"KL(p, pi) at equal rejection: exact {kl['lossy']:.4f}, beta 1 {kl['lenient']:.4f}, ensemble {kl['ensemble']:.4f}",
       kl["lossy"] <= min(kl.values()) + 1e-9, "frontier", part)
+gap, error, wins, n = better("lossy", "lenient", "cross-entropy", -1, **dt)
 claim(CASCADES, "Tuning beta is worth it (the paper searches a grid)",
-      f"exact beta over beta 1: {kl['lenient'] - kl['lossy']:.4f} nats of KL, "
-      f"{better('lossy', 'lenient', 'cross-entropy', -1, **dt)[0]:.4f} of cross-entropy",
-      better("lossy", "lenient", "cross-entropy", -1, **dt)[0] > 0.005, "frontier", part,
-      "beta 1 costs no search and is nearly as good")
+      f"exact beta over beta 1: {kl['lenient'] - kl['lossy']:.4f} nats of KL, {gap:.4f} ± {error:.4f} of cross-entropy",
+      verdict(gap, error), "frontier", part, "beta 1 costs no search and is nearly as good")
 losers = [r for r in DEFERRAL if against_ensemble(r, "cross-entropy", **dt)[0] > 0]
 claim("here", "By cross-entropy the static ensemble beats every deferral rule at equal rejection",
       f"{len(losers)} of {len(DEFERRAL)} lose to it; `diff` by {against_ensemble('diff', 'cross-entropy', **dt)[0]:.3f} ± "
@@ -281,7 +281,9 @@ claim(CASCADES, "A speculative cascade matches the large model's quality faster 
       "differences between settings are near the noise of the clock")
 errors = [abs(r.error) for r in speculative if not math.isnan(r.error)]
 claim("Leviathan", "Speed-up of speculative decoding: E / (c gamma + v)",
-      f"measured against predicted, {len(errors)} settings: median error {100 * statistics.median(errors):.0f} %",
+      f"measured against predicted, {len(errors)} settings: median error {100 * statistics.median(errors):.0f} %, worst "
+      f"{100 * max(errors):.0f} %, mean {100 * statistics.mean(r.error for r in speculative if not math.isnan(r.error)):+.1f} % (measured is "
+      "mostly less)",
       "yes" if statistics.median(errors) < 0.1 else "no", "prediction", "latency",
       "the formula counts model calls alone; verification, about a tenth of these small models' steps, comes on top, and "
       "so does what else the machine did")
@@ -300,7 +302,7 @@ lambdas = sorted({r.value for r in WE})
 mus = sorted({r.value for r in CD})
 we = [best_speed(WE, "alternating", value=x).speedup for x in lambdas]
 cd = [best_speed(CD, "alternating", value=x, temperature=t).speedup for x in mus for t in (0, 1)]
-claim(COS, "Ensembles decode 1.34 to 1.85 times as fast as with both models at every token",
+claim(COS, "Ensembles of two models decode 1.34 to 1.62 times as fast as with both at every token",
       f"{min(we):.2f} to {max(we):.2f} times over lambda {lambdas[0]:g} to {lambdas[-1]:g}", min(we) >= 1.34, "cos-speed",
       "cos-speed", "the machine was busy, or scoring two tokens costs more than one step here")
 claim(COS, "Contrastive decoding 1.11 to 2.23 times", f"{min(cd):.2f} to {max(cd):.2f} times, mu {mus[0]:g} to {mus[-1]:g}",
@@ -413,8 +415,8 @@ def ms(aggregation, strategy="device", delay=300, temperature=1, device=None):
 
 sync, indep, shared = ms("synchronous"), ms("independent", "moving"), ms("shared noise", "moving")
 paper_rule = ms("independent", "Eq 8")
-claim(DRAGON, "42 to 50 % less time a token than synchronous aggregation at 300 ms",
-      f"{100 * (1 - paper_rule.ms_per_token / sync.ms_per_token):.0f} % with the paper's scheduler "
+claim(DRAGON, "42.4 % less time a token than token-wise synchronous aggregation (OPT-1.3B, delays up to 300 ms)",
+      f"simulated at 300 ms: {100 * (1 - paper_rule.ms_per_token / sync.ms_per_token):.0f} % with the paper's scheduler "
       f"({paper_rule.ms_per_token:.0f} against {sync.ms_per_token:.0f} ms), {100 * (1 - indep.ms_per_token / sync.ms_per_token):.0f} % "
       "with one that looks ahead", paper_rule.ms_per_token < 0.58 * sync.ms_per_token, "dragon-latency", "dragon-latency",
       "two experts on different books agree less often than two halves of one corpus")
@@ -432,14 +434,15 @@ lost = []
 for t in (1, 0.5):
     for dev in ("fast", "slow"):
         for d in sorted({r.delay_ms for r in dragon}):
-            rest = min((ms("independent", s, d, t, dev) for s in names), key=lambda r: r.ms_per_token)
-            own = ms("independent", "Eq 8", d, t, dev)
-            lost.append((own.ms_per_token / rest.ms_per_token - 1, math.hypot(own.ms_se, rest.ms_se) / rest.ms_per_token))
-bad = [x for x, e in lost if x > max(2 * e, 0.01)]
+            rest = min(ms("independent", s, d, t, dev).ms_per_token for s in names)
+            lost.append(ms("independent", "Eq 8", d, t, dev).ms_per_token / rest - 1)
+loses, beats = sum(x > 0.001 for x in lost), sum(x < -0.001 for x in lost)
 claim(DRAGON, "The scheduler matches or beats device, cloud and random at every delay",
-      f"at {len(lost) - len(bad)} of {len(lost)} settings (worst {100 * max(x for x, _ in lost):+.1f} %)",
-      not bad, "dragon-scheduling", "dragon-latency",
-      "Eq 8 compares two sides as if each were kept for ever; going where the drafts are, token by token, is what pays")
+      f"Eq 8 against the best of them: equal at {len(lost) - loses - beats} of {len(lost)} settings, worse at {loses} (at most "
+      f"{100 * max(lost):+.1f} %), better at {beats}; all under the same draws",
+      "yes" if not loses else "in part" if max(lost) < 0.05 else "no", "dragon-scheduling", "dragon-latency",
+      "it finds the better side, but only after it has measured; no fixed side can be beaten by choosing a fixed side. Going where "
+      "the drafts are, token by token, is what pays")
 closed = [abs(r.ms_per_token / r.predicted - 1) for r in dragon if not math.isnan(r.predicted) and r.delay_ms > 0]
 claim("here", "The closed form of the recursion predicts the time a token",
       f"simulated against predicted, {len(closed)} settings: median error {100 * statistics.median(closed):.1f} %, worst "
@@ -503,7 +506,7 @@ claim(DSSD, "DSSD sends far less up than DSD: tokens and one probability each",
       f"{at8['dssd'].down_bytes:,.0f} bytes down", at8["dssd"].up_bytes < at8["dsd"].up_bytes / 1000, "dssd", "dssd")
 wins = [one(grid, protocol="dssd", gamma=r.gamma, mbit_per_s=r.mbit_per_s, delay_ms=r.delay_ms).speedup >= r.speedup
         for r in pick(grid, protocol="dsd")]
-claim(DSSD, "DSSD is faster than DSD on every link", f"at {sum(wins)} of {len(wins)} settings", all(wins), "dssd", "dssd",
+claim(DSSD, "DSSD is faster than DSD on every link", f"by the closed form at {sum(wins)} of {len(wins)} settings", all(wins), "dssd", "dssd",
       "up and down are equally fast here")
 links = [dict(mbit_per_s=w, delay_ms=d) for w in (10, 50, 100) for d in (0, 20, 50)]
 varies = {p: [one(grid, protocol=p, gamma=8, **k).speedup_free_scoring for k in links] for p in ("dsd", "dssd", "shared")}
@@ -521,14 +524,17 @@ claim(DSSD, "DSD gains nothing on slow links, DSSD 1.5 to 2.4 times",
       "link that costs nothing, less than its table")
 series = {g: one(grid, protocol="dssd", gamma=g, **setting).speedup for g in range(1, 9)}
 peak = max(series, key=series.get)
-claim(DSSD, "There is a best draft length inside the range", f"measured scoring, 100 Mbit/s, 20 ms: gamma {peak} of 1 to 8",
-      1 < peak < 8, "dssd", "dssd", "scoring costs grow with every token here, so short drafts win")
+claim(DSSD, "There is a best draft length: 6 of 4, 6 and 8", f"measured scoring, 100 Mbit/s, 20 ms: gamma {peak} of 1 to 8; at 4, 6 and 8 "
+      f"{series[4]:.2f}, {series[6]:.2f} and {series[8]:.2f} times",
+      "yes" if max((4, 6, 8), key=series.get) == 6 else "in part" if 1 < peak < 8 else "no", "dssd", "dssd",
+      "scoring costs grow with every token here, and the draft is accepted less often than the paper's, so short drafts win")
 pays = [r for r in pick(grid, protocol="shared")
         if r.speedup > one(grid, protocol="dssd", gamma=r.gamma, mbit_per_s=r.mbit_per_s, delay_ms=r.delay_ms).speedup]
+slow = [r for r in pick(grid, protocol="shared") if r.mbit_per_s <= 10]
 claim("here", "On slow links no row should travel: shared noise beats DSSD",
-      f"at {len(pays)} of {len(pick(grid, protocol='shared'))} settings, "
-      f"{'all at' if pays and max(r.mbit_per_s for r in pays) < 1000 else 'up to'} "
-      f"{max((r.mbit_per_s for r in pays), default=0):g} Mbit/s or less", bool(pays), "dssd", "dssd")
+      f"at {sum(r in pays for r in slow)} of {len(slow)} settings up to 10 Mbit/s, {len(pays) - sum(r in pays for r in slow)} of "
+      f"{len(pick(grid, protocol='shared')) - len(slow)} above", sum(r in pays for r in slow) == len(slow), "dssd", "dssd",
+      "shared noise keeps fewer drafts")
 
 # draft length
 rates = {}
@@ -538,7 +544,7 @@ marginal = {k: next(r for r in v if r.how == "marginal").tokens_per_cost / max(r
             for k, v in rates.items()}
 claim("library", "Drafting while a token pays (marginal value) beats the best fixed gamma",
       f"{100 * min(marginal.values()):.0f} to {100 * max(marginal.values()):.0f} % of the best fixed gamma's tokens a cost, over "
-      f"{len(marginal)} settings", "yes" if min(marginal.values()) >= 1 else "in part" if max(marginal.values()) > 1 else "no",
+      f"{len(marginal)} settings", "yes" if min(marginal.values()) >= 1 else "in part" if statistics.median(marginal.values()) >= 1 else "no",
       "draft-length", "draft-length",
       "the best fixed gamma is known only afterwards; where drafting hardly pays there is nothing to choose, and the rule still "
       "explores")
@@ -756,7 +762,7 @@ def cos_plots():
     axis.set_ylim(0)
     axis.set_xlabel("gamma: tokens the first model drafts")
     axis.set_ylabel("model calls a token (dots: counted, lines: formula)")
-    finish(f, "cos-calls", "Taking turns with gamma 1 needs the fewest calls, as the formula says")
+    finish(f, "cos-calls", "Taking turns needs fewer calls than speculation alone, as the formula says")
 
     f, (left, right) = figure(9.2, 3.8, 2)
     for axis, rows, key, xlabel in ((left, WE, "value", "lambda (bard + bible)"),
@@ -962,9 +968,10 @@ add(f"Written by `make experiments` (seed {seed}). The models are the bundled on
     "trained on Shakespeare and the Bible, and `bard` and `bible`, the target trained further on one of them. They are tiny; what "
     "they show is the shape of a rule, not the size of its effect on a large model. `q` drafts, `p` is the target.\n")
 add(f"Exact numbers ({int(target.positions):,} held-out positions of both texts, 'the mix'; contexts of 128 to 255 tokens) are averages "
-    "of what the law is worth at each position; nothing is sampled. They are the same in every run with one seed, on any number of "
+    "of what the law is worth at each position; nothing is sampled (the parts `verifiers`, `cos-calls` and `draft-length` decode "
+    "2,048 to 3,072 tokens; `acceptance` is exact on 256 positions). They are the same in every run with one seed, on any number of "
     "threads, and are those of `specagg law` for the same rows (tests/examples). Standard errors (±) take each window of the text as one "
-    "observation. Seconds are those of the machine below, one thread, medians; each speed-up stands beside its prediction. "
+    "observation; those of rule against rule are unpaired and so rather too large. Seconds are those of the machine below, one thread, medians; each speed-up stands beside its prediction. "
     "A part that is finished is not run again (a changed program, model or seed runs it again): exact parts then give the same "
     "files, and timed parts keep the seconds that they measured.\n")
 add(f"Of {len(claims)} claims {count('yes')} hold, {count('no')} do not, {len(claims) - count('yes') - count('no')} hold in part or are "
