@@ -61,7 +61,8 @@ struct rows {
   std::vector<float> logits;
   std::vector<double> h;
   bool operator==(const rows& other) const {
-    return why == other.why && std::memcmp(logits.data(), other.logits.data(), 4 * logits.size()) == 0 && h == other.h;
+    return why == other.why && h == other.h && logits.size() == other.logits.size() &&
+           (logits.empty() || std::memcmp(logits.data(), other.logits.data(), 4 * logits.size()) == 0);
   }
 };
 template <class ForEach = in_order>
