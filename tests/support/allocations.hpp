@@ -8,6 +8,12 @@ extern std::size_t allocations;
 
 #ifdef SPECAGG_COUNT_ALLOCATIONS
 std::size_t allocations = 0;
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SPECAGG_ALLOCATIONS_OF_TSAN  // which has operators of its own: nothing is counted
+#endif
+#endif
+#ifndef SPECAGG_ALLOCATIONS_OF_TSAN
 // Not inlined: g++ takes the pair for a mismatch where it sees both.
 [[gnu::noinline]] void* operator new(std::size_t n) {
   ++allocations;
@@ -17,4 +23,5 @@ std::size_t allocations = 0;
 [[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return std::malloc(n); }
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#endif
 #endif
