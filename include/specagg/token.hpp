@@ -15,8 +15,8 @@ inline constexpr token_id no_token = -1;  // no token; in a draft: the draft end
 // What happened to one row or one step. Core functions report these and never throw.
 enum class status : std::uint8_t {
   ok,
-  draft_not_in_support,  // q(y) = 0: y was not sampled from q; the emitted token is still drawn for this row
-  token_out_of_range,    // a drafted id is < -1 or >= V: rejected, the token is drawn from pi
+  draft_not_in_support,  // q(y) = 0: y was not sampled from q; the draft ended before it
+  token_out_of_range,    // a drafted id is < -1 or >= V: the draft ended before it
   invalid_row,           // NaN, +inf or a negative probability in a row, or every token masked: no token
   not_normalised,        // probabilities whose sum is further than 1e-3 from 1: no token
   undefined_target,      // pi does not exist for these rows (disjoint rows in a product, a weight of +inf): no token
@@ -25,6 +25,7 @@ enum class status : std::uint8_t {
   context_full,          // the model has no room for the tokens it was given: nothing was appended
   model_failed,          // the model could not compute a row
   stopped,               // the caller asked the model to give up: nothing was appended
+  rollback_refused,      // the model cannot go back to that position: nothing was forgotten
 };
 
 // One line for people; the enumerators' names for programs.
@@ -41,6 +42,7 @@ constexpr std::string_view name(status s) {
     case status::context_full: return "context_full";
     case status::model_failed: return "model_failed";
     case status::stopped: return "stopped";
+    case status::rollback_refused: return "rollback_refused";
   }
   return "unknown";
 }

@@ -19,10 +19,15 @@ struct setting {
   hello terms = {};
   tokens prompt = {0};
   std::uint64_t seed = 0;
+  bool holes = false;  // the device's rows are NaN behind some texts
   toy_source<double> model(side s) const { return {terms.codec.vocabulary, seed * 2 + std::uint64_t(s), 2, 3}; }
   // The rows of which the law is made: what each end sees of the other's is decoded.
+  std::vector<double> device_row(std::span<const token_id> text) const {
+    const bool hole = holes && (text.size() + std::size_t(text.back())) % 3 == 1;
+    return hole ? std::vector(terms.codec.vocabulary, std::nan("")) : toy_row(model(side::l), text);
+  }
   std::vector<double> q(const tokens& text) const {
-    const auto row = toy_row(model(side::l), text);
+    const auto row = device_row(text);
     return terms.kind == protocol::dsd || terms.kind == protocol::dsd_block ? decoded_row(terms.codec, row) : row;
   }
   std::vector<double> p(const tokens& text) const {
@@ -38,6 +43,7 @@ setting random_setting(numbers& n, std::uint64_t seed) {
   s.terms.look_ahead = 1 + std::uint32_t(n.below(8));
   s.terms.most_tokens = 12 + std::uint32_t(n.below(20));
   if (n.below(3) == 0) s.terms.end_of_text = 1;
+  s.holes = n.below(3) == 0;
   s.prompt = tokens(1 + n.below(3), 0);
   return s;
 }
@@ -53,9 +59,10 @@ tokens on_one_machine(const setting& s) {
     tokens longer = text;
     while (q.size() < s.terms.look_ahead && longer.size() < s.terms.most_tokens &&
            (q.empty() || longer.back() != s.terms.end_of_text)) {
-      q.push_back(s.q(longer)), p.push_back(s.p(longer));
-      auto row = as_row(q.back());
-      if (row.normalise() != status::ok) return {};
+      const auto next = s.q(longer);
+      auto row = as_row(next);
+      if (row.normalise() != status::ok) break;
+      q.push_back(next), p.push_back(s.p(longer));
       const moment m{stream::draft, std::uint32_t(longer.size()), start};
       longer.push_back(s.terms.kind == protocol::split_shared ? race(row, coupled.noise, m.position)
                                                               : draw(row, m, chooser, scratch));
@@ -90,7 +97,7 @@ void populate(world_of<Chooser>& world, const setting& s, const Chooser& device,
     return std::make_unique<split_edge<double, Chooser>>(own(side::r, life), prompt_at_edge ? s.prompt : tokens{}, edge,
                                                          shared_noise(s.seed));
   };
-  world.row = [=](side at, auto text) { return toy_row(s.model(at), text); };
+  world.row = [=](side at, auto text) { return at == side::l ? s.device_row(text) : toy_row(s.model(at), text); };
 }
 
 void compare_with_one_machine(std::size_t runs, bool faults) {
@@ -140,6 +147,7 @@ TEST_CASE("under faults the joint law of whole texts is exactly that of p, in ev
     if (seed > 6) s.terms.codec.format = row_codec::values::counts, s.terms.codec.top_k = 2, s.terms.codec.total = 5;
     s.terms.real_bytes = 8, s.terms.look_ahead = 1 + std::uint32_t(seed) % 3;
     s.terms.most_tokens = seed % 2 ? 5 : 4;
+    s.holes = seed % 3 == 0;
     std::size_t branches = 0, lives = 0;
     const auto law = exact_law([&](exhaustive_chooser& tree) {
       decisions all{tree};
@@ -313,6 +321,38 @@ TEST_CASE("a device takes rows as any distribution: probabilities, or a softmax 
   };
   CHECK(after_a_rejection(probabilities) == tokens{2});
   CHECK(after_a_rejection(softmax_row<double>(logits)) == tokens{2});
+}
+TEST_CASE("a device sends what it drafted before a row that nothing can be drawn from, be it nothing at all") {
+  const std::vector<double> good{0, 1, 0}, bad(3, std::nan("")), heavy{0, 2, 0};
+  for (const auto& row : {bad, heavy})
+    for (std::size_t before = 0; before < 2; ++before) {
+      lone_end<split_device<double>> d(side::l);
+      for (std::size_t i = 0; i <= before; ++i)
+        d.site.decoded(d.sink.orders.back().ticket, i < before ? good : row, 0, 0, d.sink);
+      CHECK(d.last<split_request>().count == before);
+      d.hears(split_answer{1, std::uint32_t(before), 2, status::ok, {}});
+      CHECK(d.site.problem() == "");
+      CHECK(d.sink.emitted == (before ? tokens{1, 2} : tokens{2}));
+      CHECK(d.sink.orders.back().step == 2 + before);  // and drafts on
+    }
+  lone_end<split_edge<double>> e(side::r);
+  e.hears(request(1, {}));
+  e.site.scored(e.sink.scorings.at(0).ticket, sure, e.sink);
+  CHECK(e.sink.emitted == tokens{1});
+}
+TEST_CASE("an edge whose own row is invalid keeps what it accepted before, and so does the device; both say why") {
+  auto rows = sure;
+  rows[1].assign(3, std::nan(""));
+  lone_end<split_edge<double>> e(side::r);
+  e.hears(request(1, {1, 1}));
+  e.site.scored(e.sink.scorings.at(0).ticket, rows, e.sink);
+  CHECK(e.sink.emitted == tokens{1});
+  CHECK(e.site.problem() == "draft at position 1: invalid_row");
+  lone_end<split_device<double>> d(side::l);
+  for (int i = 0; i < 2; ++i) d.site.decoded(d.sink.orders.back().ticket, sure[0], 0, 0, d.sink);
+  d.hears(split_answer{1, 1, no_token, status::invalid_row, {}});
+  CHECK(d.sink.emitted == tokens{1});
+  CHECK(d.site.problem() == "answer at position 1: invalid_row");
 }
 TEST_CASE("a device takes the answer to its round only, once, and refuses one that is none") {
   const std::vector<double> row{0, 1, 0};

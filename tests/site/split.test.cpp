@@ -65,6 +65,7 @@ struct two_ends {
       q_rows.push_back(q(with(device_text, device.up.drafted.tokens)));
       const status s = kind == protocol::dsd ? draft_coded(device, codec, q_rows[j], device_chooser)
                                              : draft_split(device, q_rows[j], device_chooser);
+      if (s == status::invalid_row) break;  // a dead end: what was drafted before is sent
       if (s != status::ok) return s;
     }
     uplink<T> up = device.up;
@@ -200,6 +201,40 @@ TEST_CASE("quantised drafts emit exactly p under block verification too") {
   for (const std::size_t gamma : {1u, 2u, 3u})
     CHECK(worst_error(settings[3].codec, gamma, toy(5), toy(6), toy(6), protocol::dsd, 3, nothing, block_round) <
           1e-12);
+}
+
+// ---- foreign tokens and dead ends -----------------------------------------------------------------------------------
+
+TEST_CASE("a foreign token on the uplink, and a row that the device cannot draw from, leave the law exactly p") {
+  tokens sent;
+  std::vector<double> claimed;
+  for (const protocol kind : {protocol::dsd, protocol::dssd})
+    for (const bool block : {false, true})
+      for (std::size_t gamma = 1; gamma <= 2; ++gamma)
+        for (std::size_t place = 0; place < gamma; ++place)
+          for (const int how : {0, 1, 2}) {  // no token of the vocabulary; no mass; a dead end
+            if (block && kind == protocol::dssd) continue;
+            if (how == 1 && kind == protocol::dsd) continue;  // the toy rows have mass everywhere
+            const auto tamper = [&](auto& ends) {
+              if (how < 2)
+                ends.tamper = [&](uplink<double>& up) {
+                  sent.assign(up.drafted.tokens.begin(), up.drafted.tokens.end());
+                  claimed.assign(up.probabilities.begin(), up.probabilities.end());
+                  if (place >= sent.size()) return;
+                  if (how == 0) sent[place] = place % 2 ? 3 : -5;
+                  else claimed[place] = 0;
+                  up.drafted.tokens = sent, up.probabilities = claimed;
+                };
+            };
+            const row_model<double> q = [&, whole = toy(5)](const tokens& text) {
+              const bool hole = how == 2 && text.size() % 2 == place % 2;
+              return hole ? std::vector<double>(3, std::nan("")) : whole(text);
+            };
+            const row_codec codec{.vocabulary = 3};
+            const double worst = block ? worst_error(codec, gamma, q, toy(6), toy(6), kind, 3, tamper, block_round)
+                                       : worst_error(codec, gamma, q, toy(6), toy(6), kind, 3, tamper, plain_round);
+            CHECK(worst < 1e-12);
+          }
 }
 
 // ---- mutants --------------------------------------------------------------------------------------------------------
@@ -504,11 +539,12 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
   }
   for (const token_id bad : {-7, 3, std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()}) {
     const tokens y{bad};
-    const downlink down = split([&](auto& up) { up.drafted.tokens = y; });  // rejected; the device will draw from p
+    const downlink down = split([&](auto& up) { up.drafted.tokens = y; });  // the draft ends before it; from p
     CHECK(down.why == status::ok);
     CHECK(down.accepted == 0);
-    CHECK_FALSE(down.row.empty());
-    CHECK(finish_round(down, {y, 1}, codec, std::vector(1, q), chooser, device).token >= 0);
+    CHECK(down.row.empty());
+    CHECK(down.token >= 0);
+    CHECK(finish_round(down, {y, 1}, codec, std::vector(1, q), chooser, device).token == down.token);
   }
   const auto nan_row = row_of<double>(NAN, 0.5, 0.5);
   CHECK(draft_coded(device, codec, nan_row, chooser) == status::invalid_row);

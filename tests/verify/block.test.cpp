@@ -140,7 +140,7 @@ TEST_CASE("a defect in a row ends a block before it; the prefix is verified as a
     CHECK(v.emitted == at);
   }
 }
-TEST_CASE("tokens that q never had and ids out of range end a block's claim, and are reported") {
+TEST_CASE("an id out of range ends a block before it, and is reported") {
   std::vector<emission> out(3);
   std::vector<double> scratch(verify_scratch(3, 2));
   const std::vector<std::vector<double>> q(3, {0.5, 0.5, 0}), p(3, {0.25, 0.25, 0.5});
@@ -181,8 +181,7 @@ TEST_CASE("mutant: stopping at the first failed coin of a block is found by the 
       if (tau == d.size())
         return detail::draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(tau), 0}, chooser, scratch, out[tau]);
       out[tau].why = status::ok;
-      return detail::draw_residual(rows, pi, w[tau], {stream::residual, std::uint32_t(tau), 0}, chooser, scratch,
-                                   out[tau]);
+      return detail::draw_residual(rows, pi, w[tau], std::uint32_t(tau), 0, chooser, scratch, out[tau]);
     });
     ++result.emitted;
     return result;

@@ -81,7 +81,8 @@ TEST_CASE("disjoint supports never accept, even for the coin 0") {
   CHECK(o.out[0].token == 2);
   CHECK(o.out[0].from == origin::residual);
 }
-TEST_CASE("a row of NaN emits nothing and says invalid_row; the prefix before it stands") {
+TEST_CASE(
+    "a target row of NaN emits nothing and says invalid_row; the prefix before it stands. One of q ends the draft") {
   const std::vector<float> good{0.5f, 0.5f}, bad{quiet_nan, 0.5f};
   scripted yes{.yes = true};
   for (const auto& broken :
@@ -91,8 +92,14 @@ TEST_CASE("a row of NaN emits nothing and says invalid_row; the prefix before it
     CHECK(p.v.accepted == 2);
     CHECK(p.v.emitted == 2);
     const auto q = run_dense({0, 1, 0}, {good, broken, good}, rows(4, good), yes);
-    CHECK(q.v.why == status::invalid_row);
-    CHECK(q.v.emitted == 1);
+    CHECK(q.v.why == status::ok);
+    CHECK(q.v.accepted == 1);
+    CHECK(q.v.emitted == 2);
+    CHECK(q.out[1].from == origin::bonus);
+    CHECK(q.out[1].why == status::invalid_row);
+    const auto reads_q = run(ensemble{0.5}, {0, 1, 0}, rows{good, broken, good}, rows(4, good), yes);
+    CHECK(reads_q.v.why == status::invalid_row);  // no law there
+    CHECK(reads_q.v.emitted == 1);
     const auto bonus = run_dense({0, 1, 0}, rows(3, good), {good, good, good, broken}, yes);
     CHECK(bonus.v.why == status::invalid_row);
     CHECK(bonus.v.emitted == 3);
@@ -110,14 +117,14 @@ TEST_CASE("a fully masked row of logits, or one with NaN or +inf anywhere, is an
               status::invalid_row);
         CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(masked)), yes).v.why ==
               status::invalid_row);
-        CHECK(run(lossless{}, {0}, std::vector{softmax_row<float>(broken)}, std::vector(2, q), yes).v.why ==
+        CHECK(run(lossless{}, {0}, std::vector{softmax_row<float>(broken)}, std::vector(2, q), yes).out[0].why ==
               status::invalid_row);
       }
 }
 TEST_CASE("rows that sum to 1 within 1e-3 are renormalised, others are not_normalised") {
   scripted yes{.yes = true};
   CHECK(run_dense({0}, {{0.5005f, 0.5f}}, rows(2, {0.4997f, 0.5f}), yes).v.why == status::ok);
-  CHECK(run_dense({0}, {{0.502f, 0.5f}}, rows(2, {0.5f, 0.5f}), yes).v.why == status::not_normalised);
+  CHECK(run_dense({0}, {{0.502f, 0.5f}}, rows(2, {0.5f, 0.5f}), yes).out[0].why == status::not_normalised);
   CHECK(run_dense({0}, {{0.5f, 0.5f}}, rows(2, {0.5f, 0.498f}), yes).v.why == status::not_normalised);
 }
 TEST_CASE("one-hot q: pi(y) accepts, and the residual is pi without y") {
@@ -183,23 +190,57 @@ TEST_CASE("a uniform of exactly 0 rejects a token of target probability 0") {
   CHECK(o.v.accepted == 0);
   CHECK(o.out[0].token == 1);
 }
-TEST_CASE(
-    "a drafted token of probability 0 under q is reported; accepted if pi gives it mass, else the position is drawn "
-    "from pi") {
-  scripted any{.u = 0.999};
-  auto o = run_dense({1}, {{1, 0, 0}}, rows(2, {0.2f, 0.5f, 0.3f}), any);
-  CHECK(o.v.why == status::ok);
-  CHECK(o.v.accepted == 1);
-  CHECK(o.out[0].why == status::draft_not_in_support);
+TEST_CASE("a drafted token of probability 0 under q ends the draft before it: the position is drawn from pi") {
+  outcome o;
   const auto law = exact_law([&](auto& chooser) {
-    o = run_dense({1}, {{1, 0, 0}}, rows(2, {0.25f, 0, 0.75f}), chooser);
-    return std::tuple(o.v.accepted, o.out[0].token, o.out[0].why);
+    o = run_dense({1}, {{1, 0, 0}}, rows(2, {0.25f, 0.5f, 0.25f}), chooser);
+    CHECK(o.v.why == status::ok);
+    CHECK(o.v.accepted == 0);
+    CHECK(o.out[0].from == origin::bonus);
+    CHECK(o.out[0].why == status::draft_not_in_support);
+    return o.out[0].token;
   });
-  CHECK(law.size() == 2);
-  CHECK(law.at({0, 0, status::draft_not_in_support}) == 0.25);  // pi, not norm((pi - q)+), which would never give 0
-  CHECK(law.at({0, 2, status::draft_not_in_support}) == 0.75);
+  CHECK(law.at(0) == 0.25);  // pi, not norm((pi - q)+), which would never give 0
+  CHECK(law.at(1) == 0.5);   // and never accepted as it is
+  CHECK(law.at(2) == 0.25);
 }
-TEST_CASE("drafted ids outside the vocabulary are rejected and drawn from pi") {
+TEST_CASE("a draft that ended early is a shorter draft, bit for bit; without a bonus the verdict says why") {
+  const std::vector<float> good{0.25f, 0.5f, 0.25f}, target{0.5f, 0.125f, 0.375f}, bad(3, quiet_nan), one{1, 0, 0};
+  for (std::uint64_t seed = 0; seed < 200; ++seed)
+    for (const auto& [y, q1, why] : {std::tuple(token_id(7), good, status::token_out_of_range),
+                                     std::tuple(token_id(2), one, status::draft_not_in_support),
+                                     std::tuple(token_id(1), bad, status::invalid_row)}) {
+      random_streams chooser(seed);
+      const auto cut = run_dense({1, y, 0}, {good, q1, good}, rows(4, target), chooser);
+      const auto padded = run_dense({1, no_token, 0}, {good, good, good}, rows(4, target), chooser);
+      REQUIRE(cut.v.why == status::ok);
+      REQUIRE(cut.v.emitted == padded.v.emitted);
+      for (std::size_t i = 0; i < cut.v.emitted; ++i) {
+        CHECK(cut.out[i].token == padded.out[i].token);
+        CHECK(cut.out[i].log_pi == padded.out[i].log_pi);
+        CHECK(cut.out[i].from == padded.out[i].from);
+        CHECK(cut.out[i].why == (cut.out[i].from == origin::bonus ? why : status::ok));
+      }
+      draft plain;
+      plain.bonus = false;
+      const auto silent = run_dense({1, y, 0}, {good, q1, good}, rows(4, target), chooser, plain);
+      CHECK(silent.v.emitted == 1);
+      CHECK(silent.v.why == (cut.v.accepted == 1 ? why : status::ok));
+    }
+}
+TEST_CASE("scratch that is too small is reported before anything is decided") {
+  const std::vector<std::vector<double>> q(2, std::vector<double>(2000, 1.0 / 2000));
+  const std::vector<token_id> y{3};
+  std::vector<emission> out(2);
+  std::vector<double> little(3);  // claims fit, block sums do not
+  random_streams chooser(1);
+  CHECK(verify_token({.tokens = y}, q, q, lossless{}, chooser, out, std::span(little).first(1)).why ==
+        status::invalid_parameter);
+  const verdict v = verify_block({.tokens = y}, q, q, lossless{}, chooser, out, little);
+  CHECK(v.why == status::invalid_parameter);
+  CHECK(v.emitted == 0);
+}
+TEST_CASE("drafted ids outside the vocabulary end the draft: the position is drawn from pi") {
   for (const token_id y :
        {-2, -100, 3, 1 << 30, std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()}) {
     const auto law = exact_law([&](auto& chooser) {

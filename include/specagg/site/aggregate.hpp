@@ -103,9 +103,9 @@ status have_law(L& l, R& r, const site_weights& eta) {
 }
 }  // namespace detail
 
-// One draft made into a token of law (1 - eta) a + eta b: kept with probability min(1, 1 - eta + eta b(x) / a(x)), else
-// replaced by one from norm((b - a)+) (section 4.2). `rows` pairs a (as q) with b (as p), both normalised; x was drawn
-// from a. An x that a does not give mass was not: it is reported, and kept only if the law gives it mass.
+// One draft made into a token of law pi = (1 - eta) a + eta b: kept with probability min(1, pi(x) / a(x)), else replaced
+// by one from norm((pi - a)+) = norm((b - a)+) (section 4.2). `rows` pairs a (as q) with b (as p), both normalised; x was
+// drawn from a. An x that was not (a(x) = 0, or no token) is reported, and the token drawn from pi.
 struct sampled {
   token_id token = no_token;
   status why = status::ok;
@@ -113,24 +113,11 @@ struct sampled {
 template <class A, class B, Chooser C>
 sampled sample(const row_pair<false, A, B>& rows, token_id x, double eta, std::uint32_t position, C& chooser,
                std::span<double> scratch) {
-  double a = 0, b = 0;
-  const bool in_range = x >= 0 && std::size_t(x) < rows.size();
-  if (in_range) {
-    const auto seen = at(rows, std::size_t(x));
-    a = double(settled(seen.q).v), b = double(settled(seen.p).v);
-  }
-  const status why = !in_range ? status::token_out_of_range : !(a > 0) ? status::draft_not_in_support : status::ok;
-  const bool rejected =
-      why == status::ok ? a > b && chooser.coin({stream::coin, position, 0}, eta * (a - b), a) : !(eta * b > 0);
-  if (!rejected) return {x, why};
-  const moment m{stream::residual, position, 0};
-  token_id z = no_token;
-  const auto lacking = [](auto at) { return positive(at.p - at.q); };
-  if (why == status::ok)
-    if (const auto w = weigh(rows, lacking, scratch); w.total > 0) z = chooser.draw(m, w);
-  // Not from a, or b - a nowhere positive (rounding alone): the law itself.
-  if (z == no_token) z = chooser.draw(m, weigh(rows, ensemble{1 - eta}.bind(rows), scratch));
-  return {z, z == no_token ? status::undefined_target : why};
+  const auto pi = ensemble{1 - eta}.bind(rows);
+  emission e;
+  const status s = detail::keep_or_replace(rows, pi, detail::judge(rows, pi, x), position, 0, chooser, scratch, e);
+  if (s != status::ok) return {no_token, s};
+  return {e.token, e.why};
 }
 
 // The token both sites go on with, and which drafts it confirms: a site whose draft it does not confirm drops what it

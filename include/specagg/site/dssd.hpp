@@ -134,11 +134,11 @@ class split_device : public detail::split_end<T, Chooser> {
       s = kind == protocol::dssd           ? draft_split(work_, row, chooser_)
           : kind == protocol::split_shared ? draft_shared(work_, row, noise_)
                                            : draft_coded(work_, terms().codec, row, chooser_);
-    if (s != status::ok)
+    dead_end_ = s == status::invalid_row || s == status::not_normalised;
+    if (s != status::ok && !dead_end_)
       return link_.refuse("row of position " + std::to_string(size() + j) + ": " + std::string(name(s)), sink);
-    if (kind == protocol::dssd)
-      for (std::size_t v = 0; v < terms().codec.vocabulary; ++v)
-        q_[j * terms().codec.vocabulary + v] = T(row[v]);
+    if (kind == protocol::dssd && !dead_end_)
+      for (std::size_t v = 0; v < terms().codec.vocabulary; ++v) q_[j * terms().codec.vocabulary + v] = T(row[v]);
     go_on(sink);
   }
   template <class Sink>
@@ -168,14 +168,15 @@ class split_device : public detail::split_end<T, Chooser> {
   using base::busy_, base::chooser_, base::keep_, base::link_, base::noise_, base::size, base::terms, base::text_,
       base::ticket_, base::work_;
 
-  // Whether the draft is whole: it has gamma tokens, or ended the text, or the text has no room.
-  bool whole() const { return !can_draft(work_) || size() + draft_size() >= terms().most_tokens; }
+  // Whether the draft is whole: it has gamma tokens, or ended the text, or the text has no room, or its next row is none
+  // to draw from.
+  bool whole() const { return dead_end_ || !can_draft(work_) || size() + draft_size() >= terms().most_tokens; }
   bool waiting() const { return !busy_ && !this->finished() && size() > 0 && whole(); }
 
   template <class Sink>
   void begin_round(token_id correction, Sink& sink) {
     begin_draft(work_, size(), terms().end_of_text, correction);
-    busy_ = false, asked_ = 0;
+    busy_ = dead_end_ = false, asked_ = 0;
     if (!this->finished()) go_on(sink);
     else if (correction != no_token) this->send_settled(size() - 1, size(), sink);
   }
@@ -208,6 +209,8 @@ class split_device : public detail::split_end<T, Chooser> {
         down, mine, terms().codec, [&](std::size_t j) { return dense_row<T>(q_.data() + j * V, V); }, chooser_, work_);
     const bool ends = a.accepted == mine.size() && (!mine.bonus || mine.ends_text(mine.size()));
     const bool odd = f.why == status::ok && (f.token == no_token) != ends;
+    if (down.why != status::ok && a.accepted <= mine.size())  // the edge has no row behind these
+      for (std::size_t j = 0; j < a.accepted; ++j) this->append(mine.tokens[j], sink);
     if (f.why != status::ok || odd)
       return link_.refuse("answer at position " + std::to_string(a.start) + ": " +
                               std::string(odd ? "no token where one is due, or one too many" : name(f.why)),
@@ -231,6 +234,7 @@ class split_device : public detail::split_end<T, Chooser> {
   }
 
   std::vector<T> q_;         // DSSD: the draft's rows
+  bool dead_end_ = false;    // nothing can be drawn from the row behind the draft
   std::uint32_t asked_ = 0;  // occasions to send the draft again: taken ever more rarely, or a timer too short for a
 };                           // slow link would fill it with repetitions
 
@@ -273,13 +277,13 @@ class split_edge : public detail::split_end<T, Chooser> {
                           : kind == protocol::dsd ? verify_coded(up, codec, p_rows, chooser_, work_)
                                                   : verify_coded(up, codec, p_rows, chooser_, work_, block_verifier{});
     keep_ = std::min(keep_, std::uint32_t(start_ + down.accepted));
-    if (down.why != status::ok)
-      return link_.refuse("draft at position " + std::to_string(start_) + ": " + std::string(name(down.why)), sink);
     answered_ = true;
-    answer_ = {start_, std::uint32_t(down.accepted), down.token, status::ok, down.row};
+    answer_ = {start_, std::uint32_t(down.accepted), down.token, down.why, down.row};
     for (std::size_t j = 0; j < down.accepted; ++j) this->append(tokens_[j], sink);
     if (down.token != no_token) this->append(down.token, sink);
     link_.send(answer_, sink);
+    if (down.why != status::ok)  // what was accepted stands
+      link_.refuse("draft at position " + std::to_string(start_) + ": " + std::string(name(down.why)), sink);
   }
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {

@@ -81,7 +81,8 @@ void begin_draft(split_workspace<T>& work, std::uint32_t start, token_id end_of_
 }
 
 // Whether the draft may grow: it has fewer than gamma tokens, and its text has not ended. Otherwise the draft_
-// functions return invalid_parameter.
+// functions return invalid_parameter. Where one returns anything but ok the draft stays as it was: send it so. A row
+// that cannot be drawn from (invalid_row, not_normalised) only ends the draft.
 template <class T>
 bool can_draft(const split_workspace<T>& work) {
   const draft& d = work.up.drafted;
@@ -112,9 +113,9 @@ status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& ro
   if (!can_draft(work)) return status::invalid_parameter;
   const coded_row<T> coded = encode(codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
   if (coded.why != status::ok) return coded.why;
-  work.used += coded.bytes;
-  work.up.rows = std::span(work.bytes).first(work.used);
-  return detail::draft_next(work, draw(coded.row, detail::draft_moment(work), chooser, work.scratch));
+  const status s = detail::draft_next(work, draw(coded.row, detail::draft_moment(work), chooser, work.scratch));
+  if (s == status::ok) work.used += coded.bytes, work.up.rows = std::span(work.bytes).first(work.used);
+  return s;
 }
 
 // DSSD: one more token, from the row itself, which the device keeps.
@@ -126,9 +127,11 @@ status draft_split(split_workspace<T>& work, const D& distribution, C& chooser) 
   if (const status s = row.normalise(); s != status::ok) return s;
   const std::size_t g = work.up.drafted.tokens.size();
   const token_id y = draw(row, detail::draft_moment(work), chooser, work.scratch);
-  if (y != no_token) work.probabilities[g] = row[std::size_t(y)];
+  const status s = detail::draft_next(work, y);
+  if (s != status::ok) return s;
+  work.probabilities[g] = row[std::size_t(y)];
   work.up.probabilities = std::span(work.probabilities).first(g + 1);
-  return detail::draft_next(work, y);
+  return s;
 }
 
 // After the answer, in every protocol: the token behind the down.accepted ones, or none if the text ended. If a row
@@ -156,15 +159,11 @@ finished finish_round(const downlink& down, const draft& drafted, const row_code
   if (q.size() != p.row.size()) return {.why = status::vocabulary_mismatch};
   if (const status s = q.normalise(); s != status::ok) return {.why = s};
   const row_pair<false, decltype(q), sparse_row<T>> rows(q, p.row);
-  const moment m{stream::residual, std::uint32_t(drafted.start + j), drafted.start};
-  const token_id y = drafted.tokens[j];
-  token_id z = no_token;
-  const auto residual = [](auto at) { return positive(at.p - at.q); };
-  if (y >= 0 && std::size_t(y) < q.size() && q[std::size_t(y)] > 0)
-    if (const auto w = weigh(rows, residual, work.scratch); w.total > 0) z = chooser.draw(m, w);
-  // Not drawn from q, or p - q nowhere positive: p itself, as verify_token has it.
-  if (z == no_token) z = draw(p.row, m, chooser, work.scratch);
-  return {z, z, z == no_token ? status::undefined_target : status::ok};
+  const auto p_itself = [](auto at) { return at.p; };
+  emission e;
+  const status s = detail::draw_residual(rows, p_itself, 1, std::uint32_t(drafted.start + j), drafted.start, chooser,
+                                         work.scratch, e);
+  return s == status::ok ? finished{e.token, e.token, s} : finished{.why = s};
 }
 
 // ---- edge -----------------------------------------------------------------------------------------------------------
@@ -208,7 +207,8 @@ downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_row
   return detail::answer(v, work);
 }
 
-// DSSD. Each p_j is encoded and used as decoded, because that is what the device will subtract its q_j from.
+// DSSD. Each p_j is encoded and used as decoded, because that is what the device will subtract its q_j from. A foreign
+// token (no token of the vocabulary, or probability 0) ends the draft before it: the token there is drawn here, from p.
 template <class T, class PRows, Chooser C>
 downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser,
                       split_workspace<T>& work) {
@@ -227,14 +227,17 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
     const coded_row<T> p = encode(codec, p_row, work.bytes, work.ids, work.mass);
     if (p.why != status::ok) return fail(p.why);
     const auto position = std::uint32_t(drafted.start + j);
-    if (j == g) {
+    detail::judgement d;
+    if (j < g) {
+      d.e.why = detail::foreign(drafted.tokens[j], p.row.size(), double(up.probabilities[j]));
+      if (d.e.why != status::ok && !drafted.bonus) return fail(d.e.why);
+    }
+    if (j == g || d.e.why != status::ok) {
       down.token = draw(p.row, {stream::bonus, position, drafted.start}, chooser, work.scratch);
       return down;
     }
-    const token_id y = drafted.tokens[j];
-    const bool in_range = y >= 0 && std::size_t(y) < p.row.size();
-    const double w = in_range ? double(p.row[std::size_t(y)]) : 0, t = in_range ? double(up.probabilities[j]) : 0;
-    if (!chooser.coin({stream::coin, position, drafted.start}, w, t)) {
+    d.w = double(p.row[std::size_t(drafted.tokens[j])]), d.t = double(up.probabilities[j]);
+    if (!detail::kept(d, position, drafted.start, chooser)) {
       down.row = std::span(work.bytes).first(p.bytes);
       return down;
     }

@@ -13,8 +13,8 @@ SPECAGG_BEGIN
 //
 // Arguments as for verify_token, but the rows may be asked for several times each, and scratch is verify_scratch(V, g)
 // doubles. The coins are looked at from the last to the first, so a draft that is kept whole costs no pass for h.
-// Claims are doubles; with rows of floats S has a relative error of 2e-6. A defective row ends the draft before it: the
-// prefix is verified as a shorter draft, and the defect is reported if all of it was kept.
+// Claims are doubles; with rows of floats S has a relative error of 2e-6. A defective row of the target, too, ends the
+// draft before it; it is reported if all of the prefix was kept.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,
@@ -24,23 +24,22 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
   std::size_t g = drafted.size();
   if (scratch.size() < g + 1) return result.why = status::invalid_parameter, result;
   const std::span<double> claim = scratch.last(g + 1), sums = scratch.first(scratch.size() - claim.size());
-  const auto moment_of = [&](stream use, std::size_t j) {
-    return moment{use, std::uint32_t(drafted.start + j), drafted.start};
-  };
 
-  status defect = status::ok;
+  status ended = status::ok;  // what ended the draft before its length did
   claim[0] = 1;
   for (std::size_t i = 0; i < g; ++i) {
-    defect = detail::with_law(policy, q_rows, p_rows, i, [&](const auto& rows, const auto& pi) {
+    ended = detail::with_law(policy, q_rows, p_rows, i, [&](const auto& rows, const auto& pi) {
+      if (!can_weigh(rows, sums)) return status::invalid_parameter;
       const auto d = detail::judge(rows, pi, drafted.tokens[i]);
+      if (d.e.why != status::ok) return d.e.why;
       if (!(d.w < infinity)) return status::undefined_target;
       if (!overlaps.empty()) overlaps[i] = detail::measure(rows, pi, d);
       const double share = claim[i] * d.w;
-      claim[i + 1] = d.t > 0 ? (share < d.t ? share / d.t : 1) : double(d.w > 0);
+      claim[i + 1] = share < d.t ? share / d.t : 1;
       out[i] = d.e;
       return status::ok;
     });
-    if (defect != status::ok) g = i;
+    if (ended != status::ok) g = i;
   }
 
   std::size_t tau = g;
@@ -55,20 +54,18 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
       });
       if (s != status::ok) return result.why = s, result;
     }
-    if (chooser.coin(moment_of(stream::coin, tau - 1), h, 1)) break;
+    if (chooser.coin({stream::coin, std::uint32_t(drafted.start + tau - 1), drafted.start}, h, 1)) break;
   }
   result.accepted = result.emitted = tau;
   if (tau == g) {
-    result.why = defect != status::ok
-                     ? defect
-                     : detail::draw_bonus(drafted, g, policy, q_rows, p_rows, chooser, sums, out, result);
+    result.why = detail::draw_bonus(drafted, g, ended, policy, q_rows, p_rows, chooser, sums, out, result);
     return result;
   }
-  emission e = out[tau];  // says whether the token that is replaced came from q
   result.why = detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
-    return detail::draw_residual(rows, pi, claim[tau], moment_of(stream::residual, tau), chooser, sums, e);
+    return detail::draw_residual(rows, pi, claim[tau], std::uint32_t(drafted.start + tau), drafted.start, chooser, sums,
+                                 out[tau]);
   });
-  if (result.why == status::ok) out[result.emitted++] = e;
+  result.emitted += result.why == status::ok;
   return result;
 }
 

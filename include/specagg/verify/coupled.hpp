@@ -106,10 +106,13 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
   const draft& drafted = coupled.drafted;
   verdict result;
   if (!detail::usable(drafted, policy, out, {})) return result.why = status::invalid_parameter, result;
-  const std::size_t g = drafted.size();
+  std::size_t g = drafted.size();
   for (std::size_t j = 0; j < g || (j == g && drafted.bonus && !drafted.ends_text(g)); ++j) {
     emission e;
     result.why = detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+      if (j < g) e.why = detail::judge(rows, pi, drafted.tokens[j]).e.why;
+      if (e.why != status::ok) g = j;  // foreign
+      if (e.why != status::ok && !drafted.bonus) return e.why;
       const double total = rows.sum(pi);
       if (!(total > 0) || !(total < infinity)) return status::undefined_target;
       e.token = race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;

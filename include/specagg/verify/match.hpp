@@ -8,40 +8,40 @@
 SPECAGG_BEGIN
 
 // Arguments as for verify_token. q_rows is used only if the policy reads the draft, or overlaps are wanted (whose
-// `acceptance` is sum q pi here, and `ratio` is pi(y)).
+// `acceptance` is sum q pi here, and `ratio` is pi(y); 0 where a row is invalid).
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,
                                       std::span<overlap> overlaps = {}) {
   verdict result;
   if (!detail::usable(drafted, policy, out, overlaps)) return result.why = status::invalid_parameter, result;
-  const std::size_t g = drafted.size();
+  std::size_t g = drafted.size();
   bool deciding = true;
   for (std::size_t j = 0; j < g && (deciding || !overlaps.empty()); ++j) {
     const token_id y = drafted.tokens[j];
-    if (!overlaps.empty()) {
-      const status s = detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+    if (!overlaps.empty())
+      (void)detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
         overlaps[j] = {rows.sum_where_drafted([&](auto at) { return at.q * pi(at); }), detail::judge(rows, pi, y).w};
         return status::ok;
       });
-      if (s != status::ok) {
-        if (deciding) result.why = s;
-        return result;
-      }
-      if (!deciding) continue;
-    }
+    if (!deciding) continue;
     emission e;
     result.why = detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-      return detail::draw_token(rows, pi, pi, {stream::residual, std::uint32_t(drafted.start + j), drafted.start},
-                                chooser, scratch, e);
+      e.why = detail::judge(rows, pi, y).e.why;
+      if (e.why != status::ok) g = j;  // foreign
+      if (g == j && !drafted.bonus) return e.why;
+      const stream use = g == j ? stream::bonus : stream::residual;
+      return detail::draw_token(rows, pi, pi, {use, std::uint32_t(drafted.start + j), drafted.start}, chooser, scratch,
+                                e);
     });
     if (result.why != status::ok) return result;
-    deciding = e.token == y;
-    e.from = deciding ? origin::accepted : origin::residual;
+    deciding = g > j && e.token == y;
+    e.from = deciding ? origin::accepted : g > j ? origin::residual : origin::bonus;
     result.accepted += deciding;
     out[result.emitted++] = e;
   }
-  if (deciding) result.why = detail::draw_bonus(drafted, g, policy, q_rows, p_rows, chooser, scratch, out, result);
+  if (deciding)
+    result.why = detail::draw_bonus(drafted, g, status::ok, policy, q_rows, p_rows, chooser, scratch, out, result);
   return result;
 }
 

@@ -10,8 +10,14 @@
 
 SPECAGG_BEGIN
 
-// The tokens a draft proposed for positions start, start + 1, ... of the text. A no_token (-1) ends the draft early
-// (padding of ragged batches), and so does the first end-of-text token: what stands behind it is dropped.
+// The tokens a draft proposed for positions start, start + 1, ... of the text. What ends a draft early:
+//   * a no_token (-1): padding of ragged batches
+//   * the first end-of-text token: it is the last one, what stands behind it is dropped
+//   * a foreign token, one that was not drawn from the row beside it: outside the vocabulary, or of probability 0 in the
+//     draft row as it stands (where the verifier or the policy reads draft rows)
+//   * a draft row that is invalid, say fully masked: nothing can have been drawn from it
+// The tokens before it are verified as a shorter draft. If all of them are kept the position is drawn from pi, as behind
+// a padding; that emission's `why` says what ended the draft. So the law is exact whatever was drafted.
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
@@ -32,11 +38,13 @@ constexpr const char* name(origin o) {
   return o == origin::accepted ? "accepted" : o == origin::residual ? "residual" : "bonus";
 }
 
-// One emitted token. log_pi and log_p: its log-probability under the target law and under the target model's row.
+// One emitted token. log_pi and log_p: its log-probability under the target law and under the target model's row. why:
+// ok; or what ended the draft at this position (struct draft): draft_not_in_support, token_out_of_range, or what is wrong
+// with the draft's row.
 struct emission {
   token_id token = no_token;
   origin from = origin::accepted;
-  status why = status::ok;  // ok, draft_not_in_support or token_out_of_range
+  status why = status::ok;
   double log_pi = 0, log_p = 0;
 };
 
@@ -47,7 +55,8 @@ struct overlap {
 };
 
 // accepted: drafted tokens kept. emitted: tokens written (accepted, plus one residual or bonus token if there is one).
-// why: ok, or what is wrong with row number `emitted`, for which no token could be emitted.
+// why: ok, or what is wrong at position number `emitted`, for which no token could be emitted (or, without a bonus, what
+// ended the draft there).
 struct verdict {
   std::size_t accepted = 0, emitted = 0;
   status why = status::ok;
@@ -119,29 +128,49 @@ SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRo
   }
 }
 
-// A drafted token under its rows: w = pi(y), t = q(y), and the emission it would be.
+// Which numbers of a view are the draft's row, from which the token was drawn, and the target's, whose log-probability
+// is reported.
+struct pair_sides {
+  template <class At>
+  SPECAGG_FUNCTION static auto q(const At& at) -> decltype(at.q) {
+    return at.q;
+  }
+  template <class At>
+  SPECAGG_FUNCTION static auto p(const At& at) -> decltype(at.p) {
+    return at.p;
+  }
+};
+
+// What is wrong with a drafted token of probability t = q(y), if it was not drawn from the row beside it.
+SPECAGG_FUNCTION inline status foreign(token_id y, std::size_t vocabulary, double t) {
+  if (y < 0 || std::size_t(y) >= vocabulary) return status::token_out_of_range;
+  return t > 0 ? status::ok : status::draft_not_in_support;
+}
+
+// A drafted token under its rows: w = pi(y), t = q(y) (1 where no draft row is read), and the emission it would be. Where
+// e.why is not ok the token is foreign: the draft ends before it.
 struct judgement {
   emission e;
   double w = 0, t = 0;
 };
-template <class Rows, class Pi>
+template <class Sides = pair_sides, class Rows, class Pi>
 SPECAGG_FUNCTION judgement judge(const Rows& rows, const Pi& pi, token_id y) {
-  judgement d{{.token = y, .why = status::token_out_of_range}, 0, 0};
-  if (y < 0 || std::size_t(y) >= rows.size()) return d;
+  judgement d{{.token = y, .why = foreign(y, rows.size(), 1)}, 0, 0};
+  if (d.e.why != status::ok) return d;
   const auto seen = at(rows, std::size_t(y));
-  d.w = number(pi(seen)), d.t = number(seen.q);
-  d.e.why = d.t > 0 ? status::ok : status::draft_not_in_support;
-  d.e.log_pi = log(d.w), d.e.log_p = log(number(seen.p));
+  d.w = number(pi(seen)), d.t = 1;
+  if constexpr (requires { Sides::q(seen); }) d.t = number(Sides::q(seen));
+  d.e.why = foreign(y, rows.size(), d.t);
+  d.e.log_pi = log(d.w), d.e.log_p = log(number(Sides::p(seen)));
   return d;
 }
 template <class Rows, class Pi>
 SPECAGG_FUNCTION overlap measure(const Rows& rows, const Pi& pi, const judgement& d) {
-  return {rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); }),
-          d.t > 0 ? (d.w < d.t ? d.w / d.t : 1) : double(d.w > 0)};
+  return {rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); }), d.w < d.t ? d.w / d.t : 1};
 }
 
 // The token drawn from `weight` for one position and its log-probabilities, or why there is none.
-template <class Rows, class Pi, class Weight, Chooser C>
+template <class Sides = pair_sides, class Rows, class Pi, class Weight, Chooser C>
 SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m, C& chooser,
                                    std::span<double> scratch, emission& out) {
   if (!can_weigh(rows, scratch)) return status::invalid_parameter;
@@ -150,28 +179,50 @@ SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight&
   const token_id z = w.total > 0 ? chooser.draw(m, w) : no_token;
   if (z == no_token) return status::undefined_target;
   const auto seen = at(rows, std::size_t(z));
-  out.token = z, out.log_pi = log(number(pi(seen))), out.log_p = log(number(seen.p));
+  out.token = z, out.log_pi = log(number(pi(seen))), out.log_p = log(number(Sides::p(seen)));
   return status::ok;
 }
-// The token that replaces a rejected one: from norm((claim pi - q)+); from pi itself if the draft was not drawn from q,
-// or if that weight is nowhere positive.
-template <class Rows, class Pi, Chooser C>
-SPECAGG_FUNCTION status draw_residual(const Rows& rows, const Pi& pi, double claim, moment m, C& chooser,
-                                      std::span<double> scratch, emission& out) {
-  out.from = origin::residual;
-  if (out.why == status::ok) {
-    const auto left = [&](auto at) { return positive(fma(claim, pi(at), -at.q)); };
-    if (draw_token(rows, pi, left, m, chooser, scratch, out) == status::ok) return status::ok;
-  }
-  return draw_token(rows, pi, pi, m, chooser, scratch, out);
+
+// ---- the decision: keep a drafted token, or draw what replaces it ---------------------------------------------------
+
+// Kept with probability min(1, pi(y) / q(y)).
+template <Chooser C>
+SPECAGG_FUNCTION bool kept(const judgement& d, std::uint32_t position, std::uint32_t start, C& chooser) {
+  return chooser.coin({stream::coin, position, start}, d.w, d.t);
 }
-// The token after a draft of g accepted ones; nothing if none is wanted.
+// The token that replaces a rejected one: from norm((claim pi - q)+); from pi if that weight is nowhere positive, which
+// is round-off: a rejection means that there is such weight.
+template <class Sides = pair_sides, class Rows, class Pi, Chooser C>
+SPECAGG_FUNCTION status draw_residual(const Rows& rows, const Pi& pi, double claim, std::uint32_t position,
+                                      std::uint32_t start, C& chooser, std::span<double> scratch, emission& out) {
+  out.from = origin::residual;
+  const moment m{stream::residual, position, start};
+  const auto left = [&](auto at) { return positive(fma(claim, pi(at), -Sides::q(at))); };
+  if (draw_token<Sides>(rows, pi, left, m, chooser, scratch, out) == status::ok) return status::ok;
+  return draw_token<Sides>(rows, pi, pi, m, chooser, scratch, out);
+}
+// Both: the token of one position. Where the drafted one is foreign there is nothing to keep: it is drawn from pi.
+template <class Sides = pair_sides, class Rows, class Pi, Chooser C>
+SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const judgement& d, std::uint32_t position,
+                                        std::uint32_t start, C& chooser, std::span<double> scratch, emission& out) {
+  out = d.e;
+  if (!(d.w < std::numeric_limits<double>::infinity())) return status::undefined_target;
+  if (d.e.why != status::ok) {
+    out.from = origin::bonus;
+    return draw_token<Sides>(rows, pi, pi, {stream::bonus, position, start}, chooser, scratch, out);
+  }
+  if (kept(d, position, start, chooser)) return status::ok;
+  return draw_residual<Sides>(rows, pi, 1, position, start, chooser, scratch, out);
+}
+
+// The token behind g tokens that were kept, all of the draft: nothing if none is wanted. `ended`: what ended the draft
+// there, if it was not its length.
 template <class Policy, class QRows, class PRows, Chooser C>
-SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, const Policy& policy, QRows& q_rows,
-                                   PRows& p_rows, C& chooser, std::span<double> scratch, std::span<emission> out,
-                                   verdict& result) {
-  if (!drafted.bonus || drafted.ends_text(g)) return status::ok;
-  emission e{.from = origin::bonus};
+SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status ended, const Policy& policy,
+                                   QRows& q_rows, PRows& p_rows, C& chooser, std::span<double> scratch,
+                                   std::span<emission> out, verdict& result) {
+  if (ended == status::vocabulary_mismatch || !drafted.bonus || drafted.ends_text(g)) return ended;
+  emission e{.from = origin::bonus, .why = ended};
   const status s = with_target_law(policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
     return draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(drafted.start + g), drafted.start}, chooser, scratch,
                       e);
