@@ -18,7 +18,7 @@ struct session {
   virtual std::size_t capacity() const = 0;
   virtual std::size_t position() const = 0;
   virtual specagg::status extend(std::span<const specagg::token_id> tokens, std::span<float> logits) = 0;
-  virtual void rollback(std::size_t position) = 0;
+  virtual specagg::status rollback(std::size_t position) = 0;
 };
 template <specagg::LogitSource Model>
 struct session_of final : session {
@@ -30,7 +30,7 @@ struct session_of final : session {
   specagg::status extend(std::span<const specagg::token_id> tokens, std::span<float> logits) override {
     return model.extend(tokens, logits);
   }
-  void rollback(std::size_t position) override { model.rollback(position); }
+  specagg::status rollback(std::size_t position) override { return model.rollback(position); }
 };
 
 struct backend {

@@ -261,6 +261,8 @@ class softmax_row {
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   const S* logits() const { return logits_; }
   T largest() const { return tempered_(vec<T, 1>(0)).v; }  // the largest probability, once normalised
+  // The largest untempered probability, once normalised with its confidence.
+  T largest_confidence() const { return confidence_(vec<T, 1>(0)).v; }
   double temperature() const { return temperature_; }
   // Keeps only the tokens of `c`. Call before normalise().
   void restrict_to(const cutoff<T>& c) { cut_ = c; }

@@ -15,7 +15,12 @@ SPECAGG_BEGIN
 //   extend(tokens, logits)  appends the tokens and writes the logits that follow each of the last logits.size() / V of
 //                           them, row by row (V each), into memory of the caller. On any status but ok nothing is
 //                           appended. `logits` may be empty (prefill).
-//   rollback(position)      forgets everything from that position on; O(1) for a model with a KV cache
+//   rollback(position)      forgets everything from that position on, and returns ok; O(1) for a model with a KV cache.
+//                           A model that cannot (a recurrent state that was not kept) refuses with any other status and
+//                           forgets nothing. The decoders then ask for rollback(0) and feed it the whole text again; if
+//                           that is refused, too, they end with the status. Must not throw.
+// What extend() throws reaches the decoder's caller; the text and the processor then hold what was verified, and the
+// models no more than that.
 // For speculative decoding to equal the target exactly, a row must not depend on how the tokens were grouped into
 // calls.
 template <class S>
@@ -25,7 +30,7 @@ concept LogitSource = requires(S& s, const S& c, std::span<const token_id> token
   { c.capacity() } -> std::convertible_to<std::size_t>;
   { c.position() } -> std::convertible_to<std::size_t>;
   { s.extend(tokens, logits) } -> std::same_as<status>;
-  s.rollback(n);
+  { s.rollback(n) } -> std::same_as<status>;
 };
 
 // A model that counts its calls and the time they take. seconds_of[n]: calls that appended n tokens (n >= 63:
@@ -38,7 +43,7 @@ class metered {
   std::size_t vocab_size() const { return source_->vocab_size(); }
   std::size_t capacity() const { return source_->capacity(); }
   std::size_t position() const { return source_->position(); }
-  void rollback(std::size_t position) { source_->rollback(position); }
+  status rollback(std::size_t position) { return source_->rollback(position); }
   status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
     const auto start = std::chrono::steady_clock::now();
     const status s = source_->extend(tokens, logits);

@@ -16,7 +16,7 @@ using namespace specagg;
 
 namespace {
 
-constexpr double planned_tests = 16, false_alarm = 1e-6 / planned_tests;
+constexpr double planned_tests = 24, false_alarm = 1e-6 / planned_tests;
 
 // Counts of the texts of `length` tokens that speculative_decode emits for requests 0..n-1 through real random streams,
 // against the joint law of the target. `streams(request)` makes the chooser.

@@ -130,16 +130,16 @@ TEST_CASE("a sequential cascade emits exactly q or p by its rule, and calls p fo
               return m.calls == large && d.calls == emissions.size() - forced;
             });
         worst = std::max(worst, worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
-          // Who wrote the tokens so far follows from the rule: run again.
-          std::size_t run = 0;
-          for (std::size_t n = 1;; ++n) {
-            const std::vector<token_id> before(context.begin(), context.begin() + std::ptrdiff_t(n));
-            const auto c = sure(before);
-            const bool defer = run == s.longest_run || *std::ranges::max_element(c) < 1 - alpha;
-            if (n == context.size()) return defer ? p_row(context, s) : q_row(context, s);
-            run = defer ? 0 : run + 1;
-          }
-        }));
+                           // Who wrote the tokens so far follows from the rule: run again.
+                           std::size_t run = 0;
+                           for (std::size_t n = 1;; ++n) {
+                             const std::vector<token_id> before(context.begin(), context.begin() + std::ptrdiff_t(n));
+                             const auto c = sure(before);
+                             const bool defer = run == s.longest_run || *std::ranges::max_element(c) < 1 - alpha;
+                             if (n == context.size()) return defer ? p_row(context, s) : q_row(context, s);
+                             run = defer ? 0 : run + 1;
+                           }
+                         }));
       };
       check(unsure{alpha}, [&](const auto& c) { return untempered_q(c, s); });
       check(unsure_tempered{alpha}, [&](const auto& c) { return q_row(c, s); });
@@ -190,14 +190,14 @@ TEST_CASE("an oracle cascade emits exactly the law of any policy, with both mode
           },
           [&](const auto& d, const auto& m, const auto& e) { return d.calls == e.size() && m.calls == e.size(); });
       worst = std::max(worst, worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
-        penalty_memory memory;
-        auto processor = memory.with(s.penalty);
-        for (const token_id c : context) processor.push(c);
-        std::vector<T> q(vocabulary), p(vocabulary);
-        small_model().row(context, q), large_model().row(context, p);
-        processor.apply(std::span(q)), processor.apply(std::span(p));
-        return target_law(policy, processed_row<T>(q, s.sample), processed_row<T>(p, s.sample));
-      }));
+                         penalty_memory memory;
+                         auto processor = memory.with(s.penalty);
+                         for (const token_id c : context) processor.push(c);
+                         std::vector<T> q(vocabulary), p(vocabulary);
+                         small_model().row(context, q), large_model().row(context, p);
+                         processor.apply(std::span(q)), processor.apply(std::span(p));
+                         return target_law(policy, processed_row<T>(q, s.sample), processed_row<T>(p, s.sample));
+                       }));
     };
     check(opt{0.05}), check(token_v3{0.3}), check(ensemble{0.3}), check(lossy{0.2}), check(lossless{}),
         check(unsure{0.5});
@@ -329,10 +329,13 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         processor.push(0);
-        REQUIRE(bild_decode(t, s.length, d, m, b, processor, s.options(), work, [&](const emission& e) {
-                  (e.from == origin::accepted ? kept : e.from == origin::residual ? replaced : appended) += 1;
-                  return true;
-                }, no_watch) == status::ok);
+        REQUIRE(bild_decode(
+                    t, s.length, d, m, b, processor, s.options(), work,
+                    [&](const emission& e) {
+                      (e.from == origin::accepted ? kept : e.from == origin::residual ? replaced : appended) += 1;
+                      return true;
+                    },
+                    no_watch) == status::ok);
         buffer.resize(t.size);
         CHECK(buffer == due.tokens);
         CHECK(d.calls == due.small_calls);

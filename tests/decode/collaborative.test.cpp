@@ -86,7 +86,8 @@ template <std::size_t N>
 sources<N> make_sources(std::size_t order = 2) {
   return [&]<std::size_t... K>(std::index_sequence<K...>) {
     return sources<N>{toy_source<T>(vocabulary, K + 1, order)...};
-  }(std::make_index_sequence<N>());
+  }
+  (std::make_index_sequence<N>());
 }
 template <class Models>
 auto tie_all(Models& models) {
@@ -135,9 +136,8 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
   CHECK(wrong == 0);
   CHECK(reused == 0);  // no number decides twice
   const auto models = make_sources<N>();
-  return worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
-    return combined<N>(policy, models, context, s);
-  });
+  return worst_joint_error(law, s.length, s.end_of_text,
+                           [&](const auto& context) { return combined<N>(policy, models, context, s); });
 }
 
 template <std::size_t N>
@@ -233,8 +233,7 @@ struct with_formula : cli::any_of<Policies...> {
   }
 };
 using pair_combiner = with_formula<2, ensemble, contrastive, geometric, power, minimum<>, maximum<>, arithmetic<2>>;
-using triple_combiner =
-    with_formula<3, mixture<3>, arithmetic<>, log_linear<3>, power_mean<3>, minimum<3>, maximum<3>>;
+using triple_combiner = with_formula<3, mixture<3>, arithmetic<>, log_linear<3>, power_mean<3>, minimum<3>, maximum<3>>;
 using two = std::array<double, 2>;
 using three = std::array<double, 3>;
 template <class F>
@@ -604,8 +603,11 @@ TEST_CASE("calls per model on context-free models are the visit rates of the ren
     std::array<std::size_t, 2> gamma;
     double c, check;
   };
-  for (const example& x : {example{0.5, {1, 1}, 0.1, 1.774}, {0.5, {1, 1}, 1, 1.667}, {0.5, {5, 1}, 0.1, 2.694},
-                           {0.3, {3, 2}, 0.2, 0}, {0.7, {5, 3}, 0.5, 0}}) {
+  for (const example& x : {example{0.5, {1, 1}, 0.1, 1.774},
+                           {0.5, {1, 1}, 1, 1.667},
+                           {0.5, {5, 1}, 0.1, 2.694},
+                           {0.3, {3, 2}, 0.2, 0},
+                           {0.7, {5, 3}, 0.5, 0}}) {
     toy_source<T> mq(v, 1, 0, low, 2 * most), mp(v, 2, 0, low, 2 * most);
     const double tv = total_variation(context_free(mq), context_free(mp));
     const double aq = 1 - (1 - x.lambda) * tv, ap = 1 - x.lambda * tv;
@@ -679,9 +681,10 @@ TEST_CASE("where pi = p the bonus of p is final: as many calls of p as in specul
     no_processor none;
     random_streams chooser(1);
     std::size_t rounds = 0, bonus = 0;
-    REQUIRE(collaborative_decode(t, 500, std::tie(a, b), lossless{}, chooser, none, {{gamma, 3}}, work,
-                                 [&](const emission& e) { return bonus += e.from == origin::bonus, true; },
-                                 [&](const auto& r, const auto&) { rounds += r.model == 1; }) == status::ok);
+    REQUIRE(collaborative_decode(
+                t, 500, std::tie(a, b), lossless{}, chooser, none, {{gamma, 3}}, work,
+                [&](const emission& e) { return bonus += e.from == origin::bonus, true; },
+                [&](const auto& r, const auto&) { rounds += r.model == 1; }) == status::ok);
     CHECK(b.calls == rounds);
     CHECK(a.calls <= rounds * gamma);
     CHECK(bonus > 0);
@@ -706,7 +709,8 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
     const auto together = [&]<std::size_t N>(const auto& policy, const std::array<std::size_t, N>& gamma) {
       std::array<toy_source<float>, N> models = [&]<std::size_t... K>(std::index_sequence<K...>) {
         return std::array<toy_source<float>, N>{toy_source<float>(50, seed + 100 * K)...};
-      }(std::make_index_sequence<N>());
+      }
+      (std::make_index_sequence<N>());
       std::vector<token_id> buffer(61);
       text t{buffer, 1};
       collaborative_workspace<float, N> work(50, gamma);

@@ -126,6 +126,7 @@ TEST_CASE("an end-of-text token inside an accepted prefix ends the text there, w
 namespace {
 // Stops where the row is not sure, or the round before emitted one token: a length that depends on text, row and past.
 struct moody_length : fixed_draft_length {
+  static constexpr bool reads_confidence = true;
   bool short_round = false;
   std::size_t* stops;
   std::size_t g = 0;
@@ -234,7 +235,7 @@ TEST_CASE("what accept() refuses ends the text: tokens behind it are taken back 
 }
 TEST_CASE("a full context ends decoding with context_full, and nothing is lost") {
   for (std::size_t capacity = 1; capacity < 12; ++capacity) {
-    toy_source<float> d(30, 3, 2, 3, capacity), m(30, 4, 2, 3, capacity + 1);
+    toy_source<float> d(30, 3, 2, 3, 40), m(30, 4, 2, 3, capacity);
     std::vector<token_id> buffer(100);
     text t{buffer, 1};
     speculative_workspace<float> work(30, 4);
@@ -242,8 +243,50 @@ TEST_CASE("a full context ends decoding with context_full, and nothing is lost")
     random_streams chooser(1);
     CHECK(speculative_decode(t, 50, d, m, lossless{}, chooser, none, {}, work, keep_all, no_watch) ==
           status::context_full);
-    CHECK(t.size == std::max<std::size_t>(capacity, 1));  // whatever was drafted: every model can see all of the text
+    CHECK(t.size == capacity);  // whatever was drafted: the target can see all of the text
     CHECK(d.misuses + m.misuses == 0);
+  }
+}
+TEST_CASE("a draft model whose context is smaller stops drafting where it is full; the text goes on") {
+  for (std::size_t capacity = 1; capacity < 40; capacity += 3) {
+    const auto decode = [&](const auto& policy, const auto& verifier, text& t, status& draft_why) {
+      toy_source<float> d(30, 3, 2, 3, capacity), m(30, 4);
+      speculative_workspace<float> work(30, 4);
+      no_processor none;
+      random_streams chooser(1);
+      std::size_t drafted_late = 0;
+      const status s = speculative_decode(
+          t, 30, d, m, policy, chooser, none, {}, work, keep_all,
+          [&](const auto& r, const auto&) {
+            draft_why = r.draft_why;
+            if (t.size - r.emitted > capacity) drafted_late += r.drafted;
+          },
+          verifier);
+      CHECK(drafted_late == 0);
+      CHECK(d.misuses + m.misuses == 0);
+      CHECK(d.position() <= capacity);
+      return s;
+    };
+    status draft_why = status::ok;
+    std::vector<token_id> buffer(100), alone(100);
+    text t{buffer, 1}, u{alone, 1};
+    CHECK(decode(lossless{}, coupled_verifier{shared_noise(4)}, t, draft_why) == status::ok);
+    CHECK(t.size == 31);
+    toy_source<float> d(30, 3), m(30, 4);
+    speculative_workspace<float> work(30, 4);
+    no_processor none;
+    random_streams chooser(1);
+    CHECK(speculative_decode(u, 30, d, m, lossless{}, chooser, none, {.gamma = 0}, work, keep_all, no_watch,
+                             coupled_verifier{shared_noise(4)}) == status::ok);
+    CHECK(buffer == alone);  // the text does not depend on the draft
+    // A law that reads the draft's row ends where there is none, and says why.
+    std::vector<token_id> other(100);
+    text w{other, 1};
+    CHECK(decode(ensemble{0.4}, token_verifier{}, w, draft_why) == (capacity < 31 ? status::context_full : status::ok));
+    if (capacity < 31) {
+      CHECK(w.size == capacity + 1);
+      CHECK(draft_why == status::context_full);
+    }
   }
 }
 TEST_CASE("a buffer that is full to the last token ends decoding with context_full") {

@@ -208,7 +208,7 @@ struct mixed_source {
   std::size_t vocab_size() const { return a.vocab_size(); }
   std::size_t capacity() const { return a.capacity(); }
   std::size_t position() const { return a.position(); }
-  void rollback(std::size_t n) { a.rollback(n), b.rollback(n); }
+  status rollback(std::size_t n) { return a.rollback(n), b.rollback(n); }
   status extend(std::span<const token_id> tokens, std::span<double> logits) {
     std::vector<double> other(logits.size());
     const status s = a.extend(tokens, logits);

@@ -23,9 +23,10 @@ class toy_source {
   std::size_t vocab_size() const { return vocabulary_; }
   std::size_t capacity() const { return capacity_; }
   std::size_t position() const { return context_.size(); }
-  void rollback(std::size_t position) {
+  status rollback(std::size_t position) {
     misuses += position > context_.size();
     context_.resize(position < context_.size() ? position : context_.size());
+    return status::ok;
   }
   status extend(std::span<const token_id> tokens, std::span<T> logits) {
     const std::size_t rows = logits.size() / vocabulary_;

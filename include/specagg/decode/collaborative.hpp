@@ -45,13 +45,19 @@ struct collaborative_workspace {
   std::vector<emission> emissions;     // L + 1
   std::vector<std::size_t> drafter;    // L: which model drew the cached token at a position, by position mod L
   std::vector<double> scratch;
-  std::vector<T> combined;             // V
+  std::vector<T> combined;                    // V
   std::array<std::size_t, N> begin{}, end{};  // model k has the rows of positions begin[k]..end[k]-1
-  std::size_t cached = 0, start = 0;   // start: where this chain of drafts began; see moment in collaborative_turn
+  std::size_t cached = 0, start = 0;  // start: where this chain of drafts began; see moment in collaborative_turn
 
   collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma)
-      : vocabulary(vocab_size), longest(sum(gamma)), logits(N * (longest + 1) * vocabulary), rows(N * (longest + 1)),
-        emissions(longest + 1), drafter(longest), scratch(verify_scratch(vocabulary)), combined(vocabulary) {}
+      : vocabulary(vocab_size),
+        longest(sum(gamma)),
+        logits(N * (longest + 1) * vocabulary),
+        rows(N * (longest + 1)),
+        emissions(longest + 1),
+        drafter(longest),
+        scratch(verify_scratch(vocabulary)),
+        combined(vocabulary) {}
   static std::size_t sum(const std::array<std::size_t, N>& gamma) {
     std::size_t total = 0;
     for (const std::size_t g : gamma) total += g;
@@ -66,9 +72,11 @@ struct collaborative_workspace {
 // One turn: who took it, and what came of it. `emitted` tokens were appended to the text (workspace.emissions says
 // where each came from): `accepted` drafts, and the token that replaced a rejected one. It may be 0: not all models
 // have spoken. If `why` is not ok the cached drafts are gone, and what was emitted still is what the law promises.
+// draft_why: why the model stopped drafting, if its row was none to draw from (a grammar's dead end, NaN): what was
+// drafted before is verified all the same.
 struct collaborative_result {
   std::size_t model = 0, drafted = 0, accepted = 0, emitted = 0;
-  status why = status::ok;
+  status why = status::ok, draft_why = status::ok;
 };
 
 namespace detail {
@@ -102,43 +110,27 @@ status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row, c
   }
 }
 
-// The verification of a token drawn from row K: accepted with probability min(1, pi(y) / p^K(y)), else replaced by a
-// token from norm((pi - p^K)+). log_p is that of the last model.
-template <std::size_t K, std::size_t N, class Rows, class Pi, Chooser C>
-status verify_drawn(const Rows& rows, const Pi& pi, token_id y, moment m, C& chooser, std::span<double> scratch,
-                    emission& out) {
-  const auto emit = [&](token_id v) {
-    const auto seen = at(rows, std::size_t(v));
-    const double w = number(pi(seen)), t = number(model<K>(seen));
-    out.token = v, out.log_pi = log(w), out.log_p = log(number(model<N - 1>(seen)));
-    return std::pair(w, t);
-  };
-  const auto draw_from = [&](const auto& weight) {
-    const auto w = weigh(rows, weight, scratch);
-    return w.total > 0 && w.total < std::numeric_limits<double>::infinity() ? chooser.draw(m, w) : no_token;
-  };
-  const auto [w, t] = emit(y);
-  if (!(w < std::numeric_limits<double>::infinity())) return status::undefined_target;
-  out.from = origin::accepted, out.why = status::ok;
-  m.use = stream::coin;
-  if (chooser.coin(m, w, t)) return status::ok;
-  out.from = origin::residual;
-  m.use = stream::residual;
-  token_id z = draw_from([&](auto at) { return positive(settled(pi(at)) - model<K>(at)); });
-  if (z == no_token) z = draw_from(pi);  // pi - p^K nowhere positive: it was rejected by rounding alone
-  if (z == no_token) return status::undefined_target;
-  emit(z);
-  return status::ok;
-}
+// Model K drew the draft; the log-probability reported is the last model's.
+template <std::size_t K, std::size_t N>
+struct model_sides {
+  template <class At>
+  static auto q(const At& at) {
+    return model<K>(at);
+  }
+  template <class At>
+  static auto p(const At& at) {
+    return model<N - 1>(at);
+  }
+};
 
 }  // namespace detail
 
-// Takes the cached drafts back, and everything but the first n tokens of the text.
+// Takes the cached drafts back, and everything but the first n tokens of the text. The status is that of truncate().
 template <class T, class P, LogitSource... M>
-void abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, sizeof...(M)>& work, M&... models) {
+status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, sizeof...(M)>& work, M&... models) {
   for (; work.cached > 0; --work.cached) processor.pop();
   work.end.fill(0);
-  truncate(t, n, processor, models...);
+  return truncate(t, n, processor, models...);
 }
 
 // One turn of n models, which appends 0 to `most` tokens to the text. Between turns the drafts in the workspace belong
@@ -151,7 +143,7 @@ void abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, si
 // turns a draft outlives. (After a failure before the chain's first token the same drafts are drawn once more; nothing
 // had depended on them.)
 template <class T, LogitSource... M, class Policy, Chooser C, class P>
-  requires(std::same_as<typename M::value_type, T> && ...)
+  requires(std::same_as<typename M::value_type, T>&&...)
 collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
                                         const Policy& policy, C& chooser, P& processor,
                                         const collaborative_options<sizeof...(M)>& options,
@@ -159,10 +151,14 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   constexpr std::size_t N = sizeof...(M);
   const auto all = [&](auto&& f) { return std::apply(f, models); };
   collaborative_result result;
+  const auto abandon_drafts = [&] {
+    return all([&](auto&... m) { return abandon(t, t.size, processor, work, m...); });
+  };
   const auto fail = [&](status s) {
-    all([&](auto&... m) { abandon(t, t.size, processor, work, m...); });
+    (void)abandon_drafts();
     return result.why = s, result;
   };
+  const on_exception restore([&] { (void)abandon_drafts(); });
   if constexpr (N == 2 && !is_raw_logits<Policy>)
     static_assert(TargetPolicy<Policy, T>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
   if (!valid(policy) || most == 0 || options.gamma[0] == 0 || work.longest == 0) return fail(status::invalid_parameter);
@@ -181,9 +177,8 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   const auto score_more = [&](std::size_t count) {  // the rows of the last `count` positions up to the first free one
     const std::size_t position = sent() + 1 - count;
     const std::span<T> logits = work.logits_of(k, position, count);
-    const status s = detail::with_number<N>(k, [&](auto number) {
-      return score(t.tokens.first(sent()), std::get<number()>(models), processor, logits);
-    });
+    const status s = detail::with_number<N>(
+        k, [&](auto number) { return score(t.tokens.first(sent()), std::get<number()>(models), processor, logits); });
     for (std::size_t j = 0; s == status::ok && j < count; ++j) {
       work.row(k, position + j) =
           processed_row<T>(logits.subspan(j * work.vocabulary, work.vocabulary), options.sample);
@@ -201,10 +196,12 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     std::array<processed_row<T>, N> row;
     for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);
     emission& e = work.emissions[result.emitted];
-    const moment m{stream::coin, std::uint32_t(position), std::uint32_t(work.start)};
     const auto verify = [&](const auto& rows, const auto& pi) {
       return detail::with_number<N>(work.drafter[position % work.longest], [&](auto drafter) {
-        return detail::verify_drawn<drafter(), N>(rows, pi, t.tokens[position], m, chooser, work.scratch, e);
+        using sides = detail::model_sides<drafter(), N>;
+        return detail::keep_or_replace<sides>(rows, pi, detail::judge<sides>(rows, pi, t.tokens[position]),
+                                              std::uint32_t(position), std::uint32_t(work.start), chooser, work.scratch,
+                                              e);
       });
     };
     const status s = detail::with_law_of(policy, row, options.sample, std::span(work.combined), verify);
@@ -214,35 +211,47 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
       ++result.accepted, ++t.size, --work.cached;
       if (e.token == options.end_of_text) return result;  // a draft of it has nothing behind it
     } else {
-      all([&](auto&... models) { abandon(t, position, processor, work, models...); });
+      result.why = abandon_drafts();
       append(t, e.token, processor);
       return result;
     }
   }
 
   // Draft. Where pi = p, model 1 needs nobody's approval: its first draft is final.
+  constexpr bool has_final = N == 2 && !reads_draft<Policy>;
+  const auto moment_at = [&](stream use) { return moment{use, std::uint32_t(sent()), std::uint32_t(work.start)}; };
+  const auto write_final = [&](const auto& rule) {
+    processed_row<T>& row = work.row(1, sent());
+    if (const status s = row.normalise(reads_confidence<Policy>); s != status::ok) return s;
+    const target_rows<reads_confidence<Policy>, processed_row<T>> rows(row);
+    const auto pi = rule.bind(rows);
+    emission& e = work.emissions[result.emitted];
+    e = {.from = origin::bonus, .why = result.draft_why};
+    const status s = detail::draw_token(rows, pi, pi, moment_at(stream::bonus), chooser, work.scratch, e);
+    if (s == status::ok) append(t, e.token, processor), ++result.emitted;
+    return s;
+  };
   for (; result.drafted < drafts; ++result.drafted) {
     if (result.drafted > 0)
       if (const status s = score_more(1); s != status::ok) return fail(s);
-    moment m{stream::draft, std::uint32_t(sent()), std::uint32_t(work.start)};
-    processed_row<T>& row = work.row(k, sent());
-    if constexpr (N == 2 && !reads_draft<Policy>) {
+    if constexpr (has_final)
       if (k == 1) {
-        if (const status s = row.normalise(reads_confidence<Policy>); s != status::ok) return fail(s);
-        const target_rows<reads_confidence<Policy>, processed_row<T>> rows(row);
-        const auto pi = policy.bind(rows);
-        emission& e = work.emissions[result.emitted];
-        e = {.from = origin::bonus};
-        m.use = stream::bonus;
-        if (const status s = detail::draw_token(rows, pi, pi, m, chooser, work.scratch, e); s != status::ok)
-          return fail(s);
-        append(t, e.token, processor), ++result.emitted;
+        if (const status s = write_final(policy); s != status::ok) return fail(s);
         return result;
       }
+    processed_row<T>& row = work.row(k, sent());
+    result.draft_why = row.normalise();
+    if (result.draft_why != status::ok) {  // a dead end: what was drafted before is verified all the same
+      if (work.cached > 0) return result;
+      if constexpr (has_final) {  // nothing was: model 1 writes alone
+        k = 1, work.begin[1] = t.size;
+        status s = score_more(1);
+        if (s == status::ok) s = write_final(policy);
+        return s == status::ok ? result : fail(s);
+      }
+      return fail(result.draft_why);  // no law either
     }
-    if (const status s = row.normalise(); s != status::ok) return fail(s);
-    const token_id y = draw(row, m, chooser, work.scratch);
-    if (y == no_token) return fail(status::invalid_row);
+    const token_id y = draw(row, moment_at(stream::draft), chooser, work.scratch);
     t.tokens[sent()] = y, work.drafter[sent() % work.longest] = k;
     processor.push(y), ++work.cached;
     if (y == options.end_of_text) return ++result.drafted, result;
@@ -261,11 +270,11 @@ status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& 
     return r;
   };
   const auto cut = [&](std::size_t n) {
-    std::apply([&](auto&... m) { abandon(t, n, processor, work, m...); }, models);
+    return std::apply([&](auto&... m) { return abandon(t, n, processor, work, m...); }, models);
   };
   const status s = decode_rounds(t, most, options.end_of_text, work.emissions, turn, cut, accept);
-  cut(t.size);
-  return s;
+  const status ended = cut(t.size);
+  return s != status::ok ? s : ended;
 }
 
 SPECAGG_END

@@ -14,47 +14,58 @@ SPECAGG_BEGIN
 // to draft on may depend on the text, the drafted tokens and the next row, not on the token drawn from it: so no law
 // changes.
 struct fixed_draft_length {
-  static constexpr bool reads_overlaps = false;
+  static constexpr bool reads_overlaps = false, reads_confidence = false;
   void begin() {}
-  bool another() const { return true; }    // is one more draft step worth it, whatever its row will be?
-  bool keep(double /*max q*/) const { return true; }  // now that the row is known: is drafting from it worth scoring?
+  bool another() const { return true; }  // is one more draft step worth it, whatever its row will be?
+  // Now that the row is known: is drafting from it worth scoring? The largest probability of the untempered row (if
+  // reads_confidence, else 0): temperature and filters make rows look surer than the model is.
+  bool keep(double /*largest*/) const { return true; }
   // The round is over: the overlaps of what was drafted (if reads_overlaps), tokens emitted, draft steps made.
   void observe(std::span<const overlap>, std::size_t, std::size_t) {}
 };
 
 struct decode_options {
-  std::size_t gamma = 4;           // tokens drafted a round, at most; 0: the target alone
-  sampling sample = {};            // of draft and target alike
+  std::size_t gamma = 4;  // tokens drafted a round, at most; 0: the target alone
+  sampling sample = {};   // of draft and target alike
   token_id end_of_text = no_token;
-  bool overlaps = false;           // also measure the overlap of every drafted position; see expected_tokens
+  bool overlaps = false;  // also measure the overlap of every drafted position; see expected_tokens
 };
 
 // All memory a round works in, allocated once. T: the models' logits.
 template <class T>
 struct speculative_workspace {
   std::size_t vocabulary, gamma;
-  std::vector<T> draft_logits, target_logits;  // (gamma + 1) x V each
+  std::vector<T> draft_logits, target_logits;             // (gamma + 1) x V each
   std::vector<processed_row<T>> draft_rows, target_rows;  // gamma + 1 each
   std::vector<emission> emissions;                        // gamma + 1
   std::vector<overlap> overlaps;                          // gamma
   std::vector<double> scratch;
 
   speculative_workspace(std::size_t vocab_size, std::size_t most_drafted)
-      : vocabulary(vocab_size), gamma(most_drafted), draft_logits((gamma + 1) * vocabulary),
-        target_logits((gamma + 1) * vocabulary), draft_rows(gamma + 1), target_rows(gamma + 1), emissions(gamma + 1),
-        overlaps(gamma), scratch(verify_scratch(vocabulary, gamma)) {}
+      : vocabulary(vocab_size),
+        gamma(most_drafted),
+        draft_logits((gamma + 1) * vocabulary),
+        target_logits((gamma + 1) * vocabulary),
+        draft_rows(gamma + 1),
+        target_rows(gamma + 1),
+        emissions(gamma + 1),
+        overlaps(gamma),
+        scratch(verify_scratch(vocabulary, gamma)) {}
   std::span<T> draft_row(std::size_t j) { return std::span(draft_logits).subspan(j * vocabulary, vocabulary); }
   std::span<T> target_row(std::size_t j) { return std::span(target_logits).subspan(j * vocabulary, vocabulary); }
 };
 
 // One round. `emitted` tokens were appended to the text (workspace.emissions says where each came from); they are what
-// the law promises even if `why` is not ok, which only says why there are not more.
+// the law promises even if `why` is not ok, which only says why there are not more. draft_why: why drafting ended before
+// its length did, if the draft model gave no row, or none to draw from (a grammar's dead end, NaN, a full context).
 struct speculative_result {
   std::size_t drafted = 0, accepted = 0, emitted = 0;
-  status why = status::ok;
+  status why = status::ok, draft_why = status::ok;
 };
 
 // Appends 1 to most tokens to the text (0 only if `why` is not ok). Working memory is the workspace; no allocation.
+// The draft model's context may be smaller than the target's: where it is full, nothing is drafted; that ends the text
+// only if the policy reads the draft's row.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier,
           class L = fixed_draft_length>
 speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
@@ -65,26 +76,30 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   static_assert(std::same_as<typename D::value_type, T>, "specagg: both models must give logits of one type");
   speculative_result result;
   const std::size_t start = t.size;
-  result.why = most == 0 ? status::invalid_parameter : ready(t, work.vocabulary, draft_model, target_model);
+  result.why = most == 0 ? status::invalid_parameter : ready(t, work.vocabulary, target_model);
+  if (std::size_t(draft_model.vocab_size()) != work.vocabulary) result.why = status::vocabulary_mismatch;
   if (result.why != status::ok) return result;
+  const on_exception restore([&] { (void)truncate(t, start, processor, draft_model, target_model); });
 
   // Draft. The last token of a round is the target's: one less than `most`, and than there is room for, is drafted.
   std::size_t& g = result.drafted;
-  const std::size_t gamma =
-      std::min({options.gamma, work.gamma, most - 1, room(t, draft_model, target_model) - start - 1});
+  const std::size_t gamma = std::min({options.gamma, work.gamma, most - 1, room(t, target_model) - start - 1});
   std::size_t draft_steps = 0;
+  constexpr bool confidence = std::remove_cvref_t<L>::reads_confidence;
   const auto draft_row = [&](std::size_t j) {  // q_j: the row after the text and j drafted tokens
-    ++draft_steps;
     const std::span<T> logits = work.draft_row(j);
-    const status s = score(t.tokens.first(start + j), draft_model, processor, logits);
+    const bool fits = start + j <= std::size_t(draft_model.capacity());
+    draft_steps += fits;
+    const status s = fits ? score(t.tokens.first(start + j), draft_model, processor, logits) : status::context_full;
     work.draft_rows[j] = s == status::ok ? processed_row<T>(logits, options.sample) : processed_row<T>();
-    return s == status::ok ? work.draft_rows[j].normalise() : s;
+    result.draft_why = s == status::ok ? work.draft_rows[j].normalise(confidence) : s;
   };
-  status failed = status::ok;
+  std::size_t rows = 0;  // of the draft model, tried
   length.begin();
   while (g < gamma && length.another()) {
-    failed = draft_row(g);
-    if (failed != status::ok || !length.keep(double(work.draft_rows[g].largest()))) break;
+    draft_row(g), ++rows;
+    if (result.draft_why != status::ok) break;
+    if (!length.keep(confidence ? double(work.draft_rows[g].largest_confidence()) : 0)) break;
     const moment m{stream::draft, std::uint32_t(start + g), std::uint32_t(start)};
     const token_id y = verifier.propose(work.draft_rows[g], m, chooser, work.scratch);
     if (y == no_token) break;
@@ -92,17 +107,19 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     if (y == options.end_of_text) break;
   }
 
-  // Score.
+  // Score. A draft model that failed has only ended the draft, unless it was told to stop.
   const auto target_logits = std::span(work.target_logits).first((g + 1) * work.vocabulary);
-  if (failed == status::ok) failed = score(t.tokens.first(start + g), target_model, processor, target_logits);
-  if (failed != status::ok) {
-    truncate(t, start, processor, draft_model, target_model);
-    return {.why = failed};
+  result.why = result.draft_why == status::stopped
+                   ? status::stopped
+                   : score(t.tokens.first(start + g), target_model, processor, target_logits);
+  if (result.why != status::ok) {
+    (void)truncate(t, start, processor, draft_model, target_model);  // a refusal is met again where it matters: score()
+    return {.why = result.why, .draft_why = result.draft_why};
   }
 
   // Verify. The bonus of a policy that reads the draft may cost one more call: row number g.
   const auto q_rows = [&](std::size_t j) -> const processed_row<T>& {
-    if (j == draft_steps) failed = draft_row(g);
+    if (j == rows) draft_row(g), ++rows;
     return work.draft_rows[j];
   };
   for (std::size_t j = 0; j <= g; ++j) work.target_rows[j] = processed_row<T>(work.target_row(j), options.sample);
@@ -113,16 +130,17 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   const draft drafted{t.tokens.subspan(start, g), std::uint32_t(start), options.end_of_text};
   const bool measure = options.overlaps || std::remove_cvref_t<L>::reads_overlaps;
   const auto overlaps = measure ? std::span(work.overlaps).first(g) : std::span<overlap>();
-  const verdict v =
-      verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, overlaps);
+  const verdict v = verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, overlaps);
 
   length.observe(overlaps, v.emitted, draft_steps);
 
   // Commit, roll back.
-  truncate(t, start + v.accepted, processor, draft_model, target_model);
+  const status cut = truncate(t, start + v.accepted, processor, draft_model, target_model);
   for (std::size_t i = v.accepted; i < v.emitted; ++i) append(t, work.emissions[i].token, processor);
   result.accepted = v.accepted, result.emitted = v.emitted;
-  result.why = failed != status::ok ? failed : v.why;
+  // Where the law needed the row that the draft model failed to give, that failure is the reason.
+  const bool lacks_row = reads_draft<Policy> && v.why != status::ok && v.emitted == g && result.draft_why != status::ok;
+  result.why = lacks_row ? result.draft_why : v.why != status::ok ? v.why : cut;
   return result;
 }
 
@@ -139,7 +157,7 @@ status speculative_decode(text& t, std::size_t most, D& draft_model, M& target_m
     after_round(r, work);
     return r;
   };
-  const auto cut = [&](std::size_t n) { truncate(t, n, processor, draft_model, target_model); };
+  const auto cut = [&](std::size_t n) { return truncate(t, n, processor, draft_model, target_model); };
   return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
 }
 

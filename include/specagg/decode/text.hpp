@@ -2,6 +2,7 @@
 // The text that decoders append to, and what all of them do with it, their models and the processor.
 #pragma once
 #include <algorithm>
+#include <exception>
 #include <span>
 
 #include <specagg/logit_source.hpp>
@@ -38,21 +39,40 @@ void append(text& t, token_id token, P& processor) {
   processor.push(token);
 }
 
-// Takes back what models know beyond n tokens.
+// Takes back what models know beyond n tokens. A model that refuses to go back to n is asked to forget everything. Not
+// ok: one refused that, too; its rows are of no use until it is back at n or before.
 template <LogitSource... M>
-void keep(std::size_t n, M&... models) {
-  [[maybe_unused]] const auto cut = [n](auto& model) {
-    if (model.position() > n) model.rollback(n);
+status keep(std::size_t n, M&... models) {
+  status s = status::ok;
+  [[maybe_unused]] const auto cut = [n, &s](auto& model) {
+    if (model.position() <= n || model.rollback(n) == status::ok) return;
+    if (const status refused = model.rollback(0); refused != status::ok) s = refused;
   };
   (cut(models), ...);
+  return s;
 }
 
-// Cuts the text to n tokens and takes back what the processor and the models know beyond.
+// Cuts the text to n tokens and takes back what the processor and the models know beyond (status: as keep).
 template <class P, LogitSource... M>
-void truncate(text& t, std::size_t n, P& processor, M&... models) {
+status truncate(text& t, std::size_t n, P& processor, M&... models) {
   for (; t.size > n; --t.size) processor.pop();
-  keep(n, models...);
+  return keep(n, models...);
 }
+
+// Calls f when its scope is left by an exception that a model or a processor threw.
+template <class F>
+class on_exception {
+ public:
+  explicit on_exception(F f) : f_(f) {}
+  on_exception(const on_exception&) = delete;
+  ~on_exception() {
+    if (std::uncaught_exceptions() > before_) f_();
+  }
+
+ private:
+  F f_;
+  int before_ = std::uncaught_exceptions();
+};
 
 // One call of a model: the logits that follow each of the last rows = logits.size() / V prefixes of `tokens`, row by
 // row, each processed as its prefix demands. The model may have seen any prefix of `tokens`; a row comes from feeding
@@ -61,21 +81,25 @@ void truncate(text& t, std::size_t n, P& processor, M&... models) {
 template <LogitSource M, class P>
 status score(std::span<const token_id> tokens, M& model, P& processor, std::span<typename M::value_type> logits) {
   const std::size_t vocabulary = model.vocab_size(), rows = logits.size() / vocabulary, first = tokens.size() - rows;
-  keep(first, model);
-  const status s = model.extend(tokens.subspan(model.position()), logits);
-  if (s != status::ok) return s;
+  if (const status s = keep(first, model); s != status::ok) return s;
+  if (const status s = model.extend(tokens.subspan(model.position()), logits); s != status::ok) return s;
+  std::size_t pushed = tokens.size();
+  const auto push_again = [&] {
+    for (; pushed < tokens.size(); ++pushed) processor.push(tokens[pushed]);
+  };
+  const on_exception restore(push_again);
   for (std::size_t j = rows; j-- > 0;) {
     processor.apply(logits.subspan(j * vocabulary, vocabulary));
-    if (j > 0) processor.pop();
+    if (j > 0) processor.pop(), --pushed;
   }
-  for (std::size_t j = 1; j < rows; ++j) processor.push(tokens[first + j]);
-  return s;
+  push_again();
+  return status::ok;
 }
 
 // Rounds until `most` tokens were appended, the text ended, accept(emission) said false (that token is the last one
 // kept; whatever the round emitted behind it is taken back), or a round could not go on.
 //   round(left)  appends at most `left` tokens, writes their emissions, and returns {emitted, why}
-//   cut(n)       takes the text and everybody who follows it back to n tokens
+//   cut(n)       takes the text and everybody who follows it back to n tokens; the status of truncate
 template <class Round, class Cut, class Accept>
 status decode_rounds(text& t, std::size_t most, token_id end_of_text, std::span<const emission> emissions,
                      Round&& round, Cut&& cut, Accept&& accept) {
@@ -84,8 +108,7 @@ status decode_rounds(text& t, std::size_t most, token_id end_of_text, std::span<
     const auto result = round(left);
     for (std::size_t i = 0; i < result.emitted; ++i) {
       if (accept(emissions[i]) && emissions[i].token != end_of_text) continue;
-      cut(before + i + 1);
-      return status::ok;
+      return cut(before + i + 1);
     }
     if (result.why != status::ok) return result.why;
     left -= result.emitted;

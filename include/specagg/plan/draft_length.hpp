@@ -98,7 +98,7 @@ struct acceptance_predictor {
 //   c.begin();
 //   while (g < most && c.another()) {         // is one more draft step worth it, whatever its row will be?
 //     make the draft row of position g;
-//     if (!c.keep(max q)) break;              // now that the row is known: is drafting from it worth scoring it?
+//     if (!c.keep(max q)) break;              // now that the row is known (untempered): is drafting from it worth it?
 //     draw token g from the row, g += 1;
 //   }
 //   verify; c.observe(overlaps of the g drafted positions, tokens emitted, draft steps made);
@@ -112,7 +112,7 @@ struct acceptance_predictor {
 // give the same drafts on every machine. tests/decode/speculative.models.test.cpp prints its tokens per cost beside
 // those of the best fixed gamma, confidence being max q, and asserts at least 97 % of them.
 struct draft_length_controller {
-  static constexpr bool reads_overlaps = true;
+  static constexpr bool reads_overlaps = true, reads_confidence = true;
   static constexpr std::size_t most = 64;  // drafted a round; `another` is false from there
   draft_costs cost;
   acceptance_predictor acceptance;

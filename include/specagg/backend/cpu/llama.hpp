@@ -162,7 +162,10 @@ class llama {
   }
 
   // Forgets everything from `position` on, which must not be ahead. O(1).
-  void rollback(std::size_t position) { position_ = std::min(position, position_); }
+  status rollback(std::size_t position) {
+    position_ = std::min(position, position_);
+    return status::ok;
+  }
 
  private:
   // The rows of `count` in parallel, in ranges of at least some 16,000 multiplications (about a microsecond).

@@ -233,7 +233,10 @@ class llama {
   cudaError_t failure() const { return failure_; }
 
   // Forgets everything from `position` on, which must not be ahead. O(1).
-  void rollback(std::size_t position) { position_ = std::min(position, position_); }
+  status rollback(std::size_t position) {
+    position_ = std::min(position, position_);
+    return status::ok;
+  }
 
  private:
   static std::size_t padded_to_32(std::size_t n) { return (n + 31) / 32 * 32; }
