@@ -400,6 +400,22 @@ TEST_CASE("documents that are no rows get their status; a site without documents
   CHECK(mix_documents<double>(std::vector<std::span<const double>>{good}, std::vector{-inf}, out, scratch).h == -inf);
 }
 
+TEST_CASE("a document that is left out is not read, whatever its logits are") {
+  const std::vector<float> good{0.5f, -1, 2}, bad(3, float(quiet_nan)), masked(3, -float(inf));
+  std::vector<float> out(3), due(3), scratch(6);
+  const auto row = [](const std::vector<float>& l) { return std::span<const float>(l); };
+  REQUIRE(mix_documents<float>(std::vector{row(good)}, std::vector{0.3}, due, scratch).why == status::ok);
+  for (const auto& left_out : {row(bad), row(masked), std::span<const float>()})
+    for (const bool first : {true, false}) {
+      const auto documents = first ? std::vector{left_out, row(good)} : std::vector{row(good), left_out};
+      const auto relevance = first ? std::vector{-inf, 0.3} : std::vector{0.3, -inf};
+      const auto share = mix_documents<float>(documents, relevance, out, scratch);
+      CHECK(share.why == status::ok);
+      CHECK(share.h == 0.3);
+      CHECK(out == due);
+    }
+}
+
 // ---- edge cases -----------------------------------------------------------------------------------------------------
 
 TEST_CASE("bad rows, weights and drafts get their status, and no token has probability 0 under pi") {

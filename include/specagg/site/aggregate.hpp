@@ -50,7 +50,7 @@ struct site_share {
 // document gives mass (appendix A.1). They are logits like any model's: temperature and filters act on them next.
 // Mixtures nest: two sites' rows mixed with relevances h^l, h^r give ln pi.
 //   documents   the logits after each document, V each; read twice
-//   relevance   R(d), one for each; -inf leaves a document out
+//   relevance   R(d), one for each; -inf leaves a document out: it is not read
 //   out         V; may be none of the documents
 //   scratch     twice as many as documents
 // Error of out[v]: 1e-6 + 1e-7 |out[v]| for floats. With no document left in, h = -inf and `out` is not written.
@@ -68,6 +68,8 @@ site_share mix_documents(std::span<const std::span<const T>> documents, std::spa
   if (share.h == -std::numeric_limits<double>::infinity()) return share;
   const std::span<T> top = scratch.first(documents.size()), weight = scratch.subspan(documents.size());
   for (std::size_t d = 0; d < documents.size(); ++d) {
+    weight[d] = -infinity;
+    if (relevance[d] == -std::numeric_limits<double>::infinity()) continue;
     if (documents[d].size() != out.size()) return {status::vocabulary_mismatch};
     const auto sum = sum_exponentials(documents[d].data(), out.size(), 1);
     if (!(sum.total > 0)) return {status::invalid_row};
@@ -80,9 +82,11 @@ site_share mix_documents(std::span<const std::span<const T>> documents, std::spa
       return ((lanes == 16 ? V::load(l) : V::load_partial(l, lanes, -infinity)) - V(top[d])) + V(weight[d]);
     };
     V largest(-infinity), sum(0);
-    for (std::size_t d = 0; d < documents.size(); ++d) largest = max(largest, term(d));
+    for (std::size_t d = 0; d < documents.size(); ++d)
+      if (weight[d] > -infinity) largest = max(largest, term(d));
     const V shift = select(largest > V(-infinity), largest, V(0));
-    for (std::size_t d = 0; d < documents.size(); ++d) sum = sum + exp(term(d) - shift);
+    for (std::size_t d = 0; d < documents.size(); ++d)
+      if (weight[d] > -infinity) sum = sum + exp(term(d) - shift);
     T lane[16];
     (shift + log(sum)).store(lane);
     std::copy_n(lane, lanes, out.data() + v);
