@@ -446,6 +446,35 @@ TEMPLATE_TEST_CASE("penalties after any pushes and pops are those of the text th
   CHECK(memory.counts == std::vector<std::uint32_t>(vocabulary));
 }
 
+TEMPLATE_TEST_CASE("penalties of 16-bit logits are those of the same logits as doubles, rounded once", "",
+                   specagg::bf16, specagg::f16) {
+  using S = TestType;
+  constexpr bool half = std::is_same_v<S, specagg::f16>;
+  numbers random(8);
+  constexpr std::size_t vocabulary = 30;
+  counters memory(vocabulary, 100);
+  penalties processor = memory.with(all_three);
+  for (int i = 0; i < 100; ++i) processor.push(token_id(random.below(vocabulary)));
+  for (int round = 0; round < 200; ++round) {
+    std::vector<S> logits(vocabulary);
+    for (S& x : logits) x = {std::uint16_t((half ? 0x3000 : 0x3e00) + (random.word() & (half ? 0x9bff : 0x81ff)))};
+    logits[3] = {0}, logits[4] = {half ? std::uint16_t(0xfc00) : std::uint16_t(0xff80)};
+    std::vector<double> wide;
+    for (const S x : logits) wide.push_back(double(specagg::detail::number(x)));
+    processor.apply(std::span<double>(wide));
+    processor.apply(std::span<S>(logits));
+    for (std::size_t v = 0; v < vocabulary; ++v)
+      if (logits[v].bits != specagg::detail::stored<S>(wide[v]).bits) FAIL("token " << v << ": " << wide[v]);
+  }
+  // A little above the middle between 1 and the next number. As a float it would be the middle, and become 1.
+  counters little(1, 1);
+  penalties bonus = little.with({.presence = -(half ? 0x1p-11 : 0x1p-8) - 0x1p-40});
+  bonus.push(0);
+  std::vector<S> one{{half ? std::uint16_t(0x3c00) : std::uint16_t(0x3f80)}};
+  bonus.apply(std::span<S>(one));
+  CHECK(one[0].bits == (half ? 0x3c01 : 0x3f81));
+}
+
 TEST_CASE("a repetition penalty divides what is positive and multiplies what is not") {
   counters memory(4, 8);
   penalties processor = memory.with({.repetition = 2});

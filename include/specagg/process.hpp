@@ -64,17 +64,18 @@ class penalties {
     if (t < 0 || std::size_t(t) >= counts_.size()) return;
     if (--counts_[std::size_t(t)] == 0) --distinct_size_;  // last in, first out: it is the last of the list
   }
+  // T: float, double, bf16 or f16. Computed in double, rounded once.
   template <class T>
   void apply(std::span<T> logits) const {
     if (options_.none()) return;
     for (std::size_t i = 0; i < distinct_size_; ++i) {
       const auto v = std::size_t(distinct_[i]);
       if (v >= logits.size()) continue;
-      double l = double(logits[v]);
+      double l = double(detail::number(logits[v]));
       l = l > 0 ? l / options_.repetition : l * options_.repetition;
       detail::settle_scalar(l);
       l = fma(-options_.frequency, double(counts_[v]), l - options_.presence);
-      logits[v] = T(l);
+      logits[v] = detail::stored<T>(l);
     }
   }
 

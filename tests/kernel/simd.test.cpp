@@ -234,6 +234,30 @@ TEST_CASE("doubles outside the lanes have the same fma") {
   CHECK(specagg::fma(1 + 0x1p-52, 1 - 0x1p-53, -1.) == 0x1p-53 - 0x1p-105);
 }
 
+TEMPLATE_TEST_CASE("a double is stored as the nearest half or bfloat16, of two the even one, rounded once", "",
+                   specagg::f16, specagg::bf16) {
+  using S = TestType;
+  constexpr bool half = std::is_same_v<S, specagg::f16>;
+  constexpr std::uint32_t infinity = half ? 0x7c00 : 0x7f80;
+  constexpr double beyond = half ? 0x1p16 : 0x1p128;  // what infinity would be, were it a number
+  const auto value = [&](std::uint32_t bits) {
+    return bits == infinity ? beyond : double(specagg::detail::number(S{std::uint16_t(bits)}));
+  };
+  const auto gives = [](double x, std::uint32_t bits) {
+    return specagg::detail::stored<S>(x).bits == bits && specagg::detail::stored<S>(-x).bits == (bits | 0x8000u);
+  };
+  std::size_t wrong = 0;
+  for (std::uint32_t low = 0; low < infinity; ++low) {
+    const double middle = (value(low) + value(low + 1)) / 2;  // exact
+    wrong += !gives(value(low), low) || !gives(middle, low % 2 ? low + 1 : low);
+    wrong += !gives(std::nextafter(middle, 0.), low) || !gives(std::nextafter(middle, HUGE_VAL), low + 1);
+  }
+  CHECK(wrong == 0);
+  for (const double x : {beyond, 1e300, std::numeric_limits<double>::infinity()}) CHECK(gives(x, infinity));
+  CHECK(gives(std::numeric_limits<double>::denorm_min(), 0));
+  CHECK(std::isnan(specagg::detail::number(specagg::detail::stored<S>(std::nan("")))));
+}
+
 TEST_CASE("every half, every bfloat16 and every 8-bit integer loads as its value, in every lane") {
   const auto value_of_half = [](std::uint32_t h) {
     const std::uint32_t exponent = h >> 10 & 31, fraction = h & 1023;

@@ -134,6 +134,30 @@ SPECAGG_FUNCTION SPECAGG_INLINE float number(f16 h) { return float_of_f16(h.bits
 SPECAGG_FUNCTION SPECAGG_INLINE float number(bf16 h) { return float_of_bf16(h.bits); }
 SPECAGG_FUNCTION SPECAGG_INLINE float number(float x) { return x; }
 SPECAGG_FUNCTION SPECAGG_INLINE double number(double x) { return x; }
+// And back: the nearest number of S, of two as near the even one. Rounded once: by way of a float it would be twice.
+template <class S>
+SPECAGG_INLINE S stored(double x) {
+  if constexpr (std::is_floating_point_v<S>) {
+    return S(x);
+  } else {
+    constexpr bool half = std::is_same_v<S, f16>;
+    constexpr int digits = half ? 10 : 7,
+                  lowest = half ? -14 : -126;  // of the fraction; the exponent of normal numbers
+    constexpr std::uint32_t infinity = half ? 0x7c00 : 0x7f80;
+    const std::uint64_t bits = bit_cast<std::uint64_t>(x), rest = bits << 1 >> 1;
+    const auto sign = std::uint32_t(bits >> 48 & 0x8000u);
+    if (rest > 0x7ff0000000000000u) return S{std::uint16_t(sign | infinity | 1u << (digits - 1))};
+    const int e = int(rest >> 52) - 1023, exponent = e < lowest ? lowest : e;
+    if (exponent > (half ? 15 : 127)) return S{std::uint16_t(sign | infinity)};
+    // How often the last place goes into |x|, to the nearest: a carry reaches the exponent, and infinity, by itself.
+    const double place = bit_cast<double>(std::uint64_t(1023 + exponent - digits) << 52);
+    const double magnitude = bit_cast<double>(rest) / place;  // exact
+    auto count = std::uint32_t(magnitude);
+    const double over = magnitude - double(count);
+    if (over > 0.5 || (over == 0.5 && count % 2 == 1)) ++count;
+    return S{std::uint16_t(sign | ((std::uint32_t(exponent - lowest) << digits) + count))};
+  }
+}
 
 // Lanes in one register of this machine.
 template <class T>
