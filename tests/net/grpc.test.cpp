@@ -644,6 +644,15 @@ TEST_CASE("where nobody listens, or something that is no server does, the client
   const cloud taken({s});
   CHECK_THROWS_WITH(net::server(taken.address(), open_to_all, {}, nullptr),
                     taken.address() + ": cannot be listened to (in use, no such address, or a bad certificate or key)");
+  const auto nowhere = [](const std::string& address, const std::string& why) {
+    CHECK_THROWS_WITH(net::server(address, open_to_all, {}, nullptr), address + ": " + why);
+    CHECK_THROWS_AS(net::client(address, open_to_all, {}), error);
+  };
+  for (const std::string port : {"99999", "65536", "4294967296", "-1", "abc", "", "80x", " 80", "0x50"})
+    nowhere("127.0.0.1:" + port, "port: \"" + port + "\" is no number from 0 to 65535");
+  for (const std::string address : {"127.0.0.1", "", "[::1]", "::1:7411", ":7411", "unix"})
+    nowhere(address, "is neither HOST:PORT, [IPV6]:PORT nor unix:PATH");
+  CHECK_THROWS_AS(net::client("127.0.0.1:0", open_to_all, {}), error);
   CHECK_THROWS_AS(net::server("127.0.0.1:0", {.insecure = true, .token = "two words"}, {}, nullptr), error);
   CHECK_THROWS_AS(net::client("127.0.0.1:0", {.insecure = true, .token = "a\nb"}, {}), error);
 }

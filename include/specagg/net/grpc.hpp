@@ -14,6 +14,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <charconv>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -288,6 +289,20 @@ inline const std::string& checked(const std::string& token) {
     throw error("the token", "", "has blanks, or characters that are not ASCII");
   return token;
 }
+// gRPC takes another port for one beyond 65535, and 443 for none.
+inline const std::string& checked_address(const std::string& address, unsigned lowest_port) {
+  if (address.starts_with("unix:")) return address;
+  const std::size_t colon = std::min(address.rfind(':'), address.size());
+  const std::string host = address.substr(0, colon), port = address.substr(std::min(colon + 1, address.size()));
+  const bool bracketed = host.starts_with('[') && host.ends_with(']');
+  if (host.empty() || colon == address.size() || (!bracketed && host.find(':') != std::string::npos))
+    throw error(address, "", "is neither HOST:PORT, [IPV6]:PORT nor unix:PATH");
+  unsigned number = 0;
+  const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (failure != std::errc() || end != port.data() + port.size() || number < lowest_port || number > 65535)
+    throw error(address, "port", "\"" + port + "\" is no number from " + std::to_string(lowest_port) + " to 65535");
+  return address;
+}
 
 }  // namespace detail
 
@@ -296,11 +311,12 @@ inline const std::string& checked(const std::string& token) {
 // who keeps one for long keeps other connections waiting.
 class server {
  public:
-  // address: "host:port", port 0 for any; or "unix:path". Throws specagg::error if it cannot listen there.
+  // address: "host:port", "[IPv6]:port", port 0 for any; or "unix:path". Throws specagg::error if it cannot listen
+  // there.
   server(const std::string& address, const security& s, const limits& l, accept_function accept)
       : service_(detail::checked(s.token), l, std::move(accept)) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, credentials(s), &port_);
+    builder.AddListeningPort(detail::checked_address(address, 0), credentials(s), &port_);
     builder.RegisterCallbackGenericService(&service_);
     builder.SetMaxReceiveMessageSize(int(l.most_message_bytes));
     detail::keep_alive([&](const char* name, int value) { builder.AddChannelArgument(name, value); });
@@ -397,7 +413,7 @@ class client {
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // how long it tries to connect
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    channel_ = grpc::CreateCustomChannel(address, credentials(s), arguments);
+    channel_ = grpc::CreateCustomChannel(detail::checked_address(address, 1), credentials(s), arguments);
   }
   ~client() {
     std::unique_lock lock(all_->mutex);
