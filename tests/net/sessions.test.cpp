@@ -123,6 +123,7 @@ TEST_CASE("there are so many sessions, and one without a connection makes room")
   a.say(named(1), named(1)), b.say(named(2), named(2));
   late.say(named(3), named(3));
   CHECK(late.out->why() == "there are too many sessions");
+  CHECK(late.out->messages() == 0);  // no refusal, which would end the device
   CHECK(c.sessions.size() == 2);
   CHECK(a.out->why().empty());
   a.hang_up();

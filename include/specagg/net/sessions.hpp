@@ -5,7 +5,8 @@
 // A session is named by 64 bits that its device draws at random: who knows them may go on with it (behind the
 // transport's own checks). Whoever proposes something else under its name is refused, and the session is not disturbed.
 // Of two connections of one session the newer stays. A session without a connection may have to make room for another:
-// nothing is lost by that, as its device has the text and a site that begins with empty memory learns it.
+// nothing is lost by that, as its device has the text and a site that begins with empty memory learns it. Where none can
+// make room the connection is closed without a refusal: the device may try again.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -131,7 +132,7 @@ class sessions {
       }
       if (all_.size() >= most_) {
         const auto old = longest_alone();
-        if (old == all_.end()) return no("there are too many sessions");
+        if (old == all_.end()) return out.close("there are too many sessions"), nullptr;
         leaves = old->second, all_.erase(old);
       }
       all_[h->session].terms = terms;  // its place, while it is made
