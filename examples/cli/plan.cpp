@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,17 +13,17 @@
 #include <specagg/error.hpp>
 #include <specagg/specagg.hpp>
 
+#include "options.hpp"
+
 namespace cli {
 namespace {
 
 using namespace specagg;
 using json = nlohmann::ordered_json;
-constexpr double unbounded = HUGE_VAL;
 
 void require(const std::string& command, const char* option, double x, double low, double high) {
-  if (x >= low && x <= high && std::isfinite(x)) return;
-  const std::string upper = high == unbounded ? "inf)" : fmt::format("{:g}]", high);
-  throw error("plan " + command, option, fmt::format("{:g} is not in [{:g}, {}", x, low, upper));
+  if (!(x >= low && x <= high))
+    throw error("plan " + command, option, fmt::format("{:g} is not in [{:g}, {:g}]", x, low, high));
 }
 void require(const std::string& command, const char* option, const std::vector<double>& all, double low, double high) {
   for (const double x : all) require(command, option, x, low, high);
@@ -32,7 +32,7 @@ void require(const std::string& command, const char* option, const std::vector<s
              double high) {
   for (const std::size_t x : all) require(command, option, double(x), low, high);
 }
-constexpr double tiny = 1e-9, most_gamma = 1000;
+constexpr double tiny = 1e-9, huge = 1e9, most_gamma = 1000;
 
 // The options of one subcommand live as long as the program that parses them.
 template <class Options, class Run>
@@ -52,7 +52,7 @@ struct cos_options {
 };
 void run_cos(const cos_options& o) {
   require("cos", "--acceptance", o.acceptance, 0, 1), require("cos", "--gamma", o.gamma, 1, most_gamma);
-  require("cos", "--c", o.c, 0, unbounded), require("cos", "--v", o.v, tiny, unbounded);
+  require("cos", "--c", o.c, 0, huge), require("cos", "--v", o.v, tiny, huge);
   require("cos", "--lambda", o.lambda, 0, 1), require("cos", "--tv", o.tv, 0, 1);
   std::vector<plan::alternating> settings;
   if (o.checks) settings = {{0.8, 0.8, 1, 1, 0.1}, {0.8, 0.8, 1, 1, 1}, {0.8, 0.8, 5, 1, 0.1}};
@@ -125,8 +125,8 @@ struct speculative_options {
 void run_speculative(const speculative_options& o) {
   require("speculative", "--acceptance", o.acceptance, 0, 1),
       require("speculative", "--most", double(o.most), 0, most_gamma);
-  require("speculative", "--c", o.c, 0, unbounded), require("speculative", "--v", o.v, tiny, unbounded);
-  require("speculative", "--d", o.d, 0, unbounded);
+  require("speculative", "--c", o.c, 0, huge), require("speculative", "--v", o.v, tiny, huge);
+  require("speculative", "--d", o.d, 0, huge);
   // One acceptance: of every position; several: of each.
   std::vector<double> a = o.acceptance;
   if (a.size() == 1) a.resize(o.most, a[0]);
@@ -175,11 +175,12 @@ struct dssd_options {
 void run_dssd(const dssd_options& o) {
   require("dssd", "--acceptance", o.acceptance, 0, 1), require("dssd", "--gamma", o.gamma, 0, most_gamma);
   require("dssd", "--vocabulary", o.vocabulary, 1, 1e9), require("dssd", "--bits", o.bits, 0, 64);
-  require("dssd", "--rate", o.rate, tiny, unbounded), require("dssd", "--ntt", o.ntt, 0, unbounded);
-  require("dssd", "--rate-up", o.rate_up > 0 ? o.rate_up : o.rate, tiny, unbounded),
-      require("dssd", "--v", o.v, tiny, unbounded);
-  require("dssd", "--t-slm", o.t_slm, 0, unbounded), require("dssd", "--t-llm", o.t_llm, tiny, unbounded);
-  require("dssd", "--kept", double(o.kept), 1, o.vocabulary), require("dssd", "--counts", double(o.counts), 1, 1e6);
+  require("dssd", "--rate", o.rate, tiny, huge), require("dssd", "--ntt", o.ntt, 0, huge);
+  if (o.rate_up != 0) require("dssd", "--rate-up", o.rate_up, tiny, huge);
+  require("dssd", "--v", o.v, tiny, huge);
+  require("dssd", "--t-slm", o.t_slm, 0, huge), require("dssd", "--t-llm", o.t_llm, tiny, huge);
+  require("dssd", "--kept", double(o.kept), 1, std::min(o.vocabulary, 1e6)),
+      require("dssd", "--counts", double(o.counts), 1, 1e6);
   const double down = 1e3 * o.rate, up = o.rate_up > 0 ? 1e3 * o.rate_up : down;  // bits / ms
   json table = json::array(), all = json::array();
   const auto t_comm = [&](double a, std::size_t g) {
@@ -206,10 +207,10 @@ void run_dssd(const dssd_options& o) {
   // With ids and positions of 32 bits counted. Shared noise: the least match rate of such rows.
   if (o.schemes && !o.as_json)
     fmt::print("gamma acceptance  scheme           bytes up  bytes down  T_comm ms  round ms  tokens  speed-up\n");
+  const double row = plan::quantised_row_bits(std::size_t(o.vocabulary), o.kept, o.counts);
   for (const std::size_t g : o.gamma)
     for (const double a : o.acceptance) {
       const plan::split s{g, o.vocabulary, o.bits, 32};
-      const double row = plan::quantised_row_bits(std::size_t(o.vocabulary), o.kept, o.counts);
       const auto line = [&](const char* scheme, const plan::traffic& t, double acceptance) {
         const double comm = plan::communication(t, {up, down, o.ntt}), tokens = plan::expected_tokens(acceptance, g);
         const double round = plan::split_latency(g, o.t_slm, o.t_llm, comm, o.v);
@@ -263,9 +264,9 @@ struct dragon_options {
 };
 void run_dragon(const dragon_options& o) {
   require("dragon", "--a-l", o.a_l, 0, 1), require("dragon", "--a-r", o.a_r, 0, 1);
-  require("dragon", "--c-l", o.c_l, 0, unbounded), require("dragon", "--c-r", o.c_r, 0, unbounded);
-  require("dragon", "--t-l", o.t_l, 0, unbounded), require("dragon", "--t-r", o.t_r, 0, unbounded);
-  require("dragon", "--c-l plus --c-r", o.c_l + o.c_r, tiny, unbounded),
+  require("dragon", "--c-l", o.c_l, 0, huge), require("dragon", "--c-r", o.c_r, 0, huge);
+  require("dragon", "--t-l", o.t_l, 0, huge), require("dragon", "--t-r", o.t_r, 0, huge);
+  require("dragon", "--c-l plus --c-r", o.c_l + o.c_r, tiny, 2 * huge),
       require("dragon", "--correlation", o.correlation, -1, 1);
   require("dragon", "--look-ahead", double(o.look_ahead), 0, double(plan::timeline::most_look_ahead));
   require("dragon", "--tokens", double(o.tokens), 1, 1e8);
@@ -329,7 +330,7 @@ void add_dragon(CLI::App& app) {
                   "Drafts beyond the last aggregation, at most (simulated only); 0: unbounded")
       ->capture_default_str();
   sub->add_option("--tokens", o->tokens, "Tokens simulated")->capture_default_str();
-  sub->add_option("--seed", o->seed, "Of the simulation")->capture_default_str();
+  sub->add_option("--seed", o->seed, "Of the simulation")->check(natural)->capture_default_str();
 }
 
 }  // namespace

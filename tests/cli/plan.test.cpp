@@ -101,6 +101,33 @@ TEST_CASE("plan schedulers: on the protocol ours are not slower than Eq 8 beyond
     }
   }
 }
+TEST_CASE("plan prints numbers or refuses, whatever it is asked: never inf, never nan") {
+  const std::pair<const char*, std::vector<const char*>> commands[] = {
+      {"cos", {"--acceptance", "--tv", "--gamma", "--c", "--v"}},
+      {"speculative", {"--acceptance", "--c", "--v", "--d", "--most"}},
+      {"dssd --schemes",
+       {"--acceptance", "--gamma", "--vocabulary", "--bits", "--rate", "--rate-up", "--ntt", "--t-slm", "--t-llm",
+        "--v", "--kept", "--counts"}},
+      {"dragon --tokens 10", {"--a-l", "--a-r", "--correlation", "--c-l", "--c-r", "--t-l", "--t-r", "--look-ahead"}},
+      {"schedulers --tokens 3 --repeats 2",
+       {"--delay", "--base", "--c-l", "--c-r", "--a-l", "--a-r", "--correlation"}}};
+  const auto finite = [](const std::string& arguments) {
+    const ran r = plan(arguments);
+    INFO(arguments << "\n" << r.out);
+    CHECK((r.status == 0 || (r.status == 2 && std::count(r.out.begin(), r.out.end(), '\n') == 1)));
+    if (r.status == 0)
+      for (const char* word : {" inf", " -inf", "nan", "null"}) CHECK(r.out.find(word) == std::string::npos);
+    return r.status == 0;
+  };
+  int printed = 0;
+  for (const auto& [command, options] : commands)
+    for (const char* option : options)
+      for (const char* value : {"0", "1e-308", "1e9", "1e308", "nan", "inf"})
+        for (const char* format : {"", " --json"})
+          printed += finite(std::string(command) + " " + option + " " + value + format);
+  CHECK(printed > 50);
+  CHECK(finite("dragon --a-r 1 --c-r 1e-9 --c-l 0 --t-l 1e9 --t-r 1e9 --tokens 10"));  // the most extreme of eq. 9
+}
 TEST_CASE("every plan has --help") {
   for (const char* command :
        {"--help", "cos --help", "speculative --help", "dssd --help", "dragon --help", "schedulers --help"}) {
@@ -117,8 +144,9 @@ TEST_CASE("plan refuses what it cannot use in one line, with status 2") {
   refuses("cos --acceptance many", {"--acceptance"});
   refuses("cos --gamma 0", {"--gamma", "[1,"});
   refuses("cos --gamma -1", {"--gamma"});
-  refuses("cos --c -1", {"--c", "[0, inf)"});
+  refuses("cos --c -1", {"--c", "[0, 1e+09]"});
   refuses("cos --v 0", {"--v"});
+  refuses("cos --c 1e308", {"plan cos", "--c", "1e+308", "[0, 1e+09]"});
   refuses("cos --lambda 0.3", {"--lambda", "--tv"});
   refuses("cos --tv 2", {"--tv"});
   refuses("speculative --c nan", {"--c", "nan"});
@@ -133,6 +161,9 @@ TEST_CASE("plan refuses what it cannot use in one line, with status 2") {
   refuses("dragon --look-ahead 65", {"--look-ahead", "64"});
   refuses("dragon --c-l 0 --c-r 0", {"--c-l"});
   refuses("dragon --t-l inf", {"--t-l"});
+  refuses("dssd --rate-up nan", {"--rate-up", "nan"});
+  refuses("dssd --vocabulary 1e9 --kept 1000000000", {"--kept", "1e+06"});
+  refuses("dragon --seed -1", {"--seed", "-1"});
   refuses("schedulers --delay 0,-1", {"plan schedulers", "--delay", "[0, 1000]"});
   refuses("schedulers --look-ahead 0", {"--look-ahead", "[1, 64]"});
   refuses("schedulers --tokens 0", {"--tokens"});

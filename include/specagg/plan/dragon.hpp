@@ -75,12 +75,11 @@ constexpr double latency_difference_eq8(const dragon& d) {
   return (a_l - 1) * rtt;
 }
 // Eq 9: speed-up over synchronous aggregation on l (every draft waits for the token before it). Exact where Eq 7 is,
-// in between a lower bound.
+// in between a lower bound. Where a token takes no time at all it is infinite.
 constexpr double speedup_eq9(const dragon& d) {
-  const double a = d.accept.r(), rtt = d.rtt();
-  if (d.c_l <= d.c_r) return d.c_r + rtt > 0 ? 1 / (1 - a * rtt / (d.c_r + rtt)) : 1;
-  if (d.c_l <= d.c_r + rtt) return 1 / (1 - (1 - d.c_l / (d.c_r + rtt)) * a);
-  return 1;
+  const double a = d.accept.r(), synchronous = d.c_r + d.rtt();
+  if (d.c_l > synchronous || synchronous == 0) return 1;
+  return synchronous / ((1 - a) * synchronous + a * std::max(d.c_l, d.c_r));
 }
 
 // The exact time per token of the recursion below if l always aggregates and look-ahead is unbounded.
