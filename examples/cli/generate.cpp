@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +13,7 @@
 #include <specagg/format.hpp>
 
 #include "decoders.hpp"
+#include "files.hpp"
 #include "terminal.hpp"
 
 namespace cli {
@@ -257,15 +256,7 @@ void print_summary(const decoded& d) {
 }
 
 std::string read_prompt(const generate_options& o) {
-  if (o.prompt_file.empty()) return o.prompt;
-  try {
-    std::ifstream file;
-    file.exceptions(std::ios::failbit | std::ios::badbit);
-    file.open(o.prompt_file, std::ios::binary);
-    return std::string{std::istreambuf_iterator<char>(file), {}};
-  } catch (const std::ios_base::failure&) {
-    throw error(o.prompt_file, "", "cannot be read");
-  }
+  return o.prompt_file.empty() ? o.prompt : read_text(o.prompt_file);
 }
 
 }  // namespace

@@ -9,12 +9,14 @@
 #include <specagg/error.hpp>
 
 #include "decoders.hpp"
+#include "files.hpp"
 #include "generate.hpp"
 #include "law.hpp"
 #include "options.hpp"
 #include "plan.hpp"
 #include "policies.hpp"
 #include "two_sites.hpp"
+#include "unknown.hpp"
 
 namespace {
 
@@ -94,17 +96,20 @@ int main(int argc, char** argv) {
   add_generate(app, generate);
   add_law(app, law);
   cli::add_plan(app);
-#ifdef SPECAGG_CLI_NET
   cli::add_two_sites(app);
-#endif
   try {
-    app.parse(argc, argv);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout))
-      throw specagg::error("standard output", "", "cannot be written");
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& e) {
+      app.exit(e);  // --help, --version
+    }
+    cli::flush_output();
     return 0;
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    std::string line = e.what();
+    const auto code = CLI::ExitCodes(e.get_exit_code());
+    const bool left = code == CLI::ExitCodes::ExtrasError || code == CLI::ExitCodes::RequiredError;
+    std::string line = left ? cli::unknown_word(app, argc, argv) : "";
+    if (line.empty()) line = e.what();
     for (char& c : line)
       if (c == '\n') c = ' ';
     complain(line + " (--help says more)");

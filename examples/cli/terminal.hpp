@@ -14,8 +14,13 @@
 
 namespace cli {
 
+// Whether a person looks at this file descriptor, at a terminal that knows escape sequences.
+inline bool knows_escapes(int file) {
+  const char* terminal = std::getenv("TERM");
+  return isatty(file) && terminal && *terminal && std::string_view(terminal) != "dumb";
+}
 inline bool colourful() {
-  static const bool yes = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
+  static const bool yes = knows_escapes(STDOUT_FILENO) && !std::getenv("NO_COLOR");
   return yes;
 }
 inline std::string coloured(fmt::text_style style, std::string_view text) {
@@ -61,7 +66,7 @@ class progress {
  private:
   std::string what_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_ = start_;
-  bool tty_ = isatty(STDERR_FILENO) != 0, shown_ = false;
+  bool tty_ = knows_escapes(STDERR_FILENO), shown_ = false;
 };
 
 // Bytes at the end of `text` that begin a UTF-8 character whose rest is still to come.

@@ -30,6 +30,11 @@ class trace_file {
     std::fputs((s + "\n").c_str(), file_);
     std::fflush(file_);
   }
+  // Throws specagg::error if a line could not be written.
+  void check() {
+    const std::lock_guard lock(mutex_);
+    if (std::ferror(file_)) throw specagg::error(path_, "", "cannot be written");
+  }
   static double seconds(specagg::net::clock::time_point t) {
     using namespace std::chrono;
     static const auto offset = system_clock::now().time_since_epoch() - specagg::net::clock::now().time_since_epoch();

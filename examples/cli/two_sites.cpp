@@ -13,7 +13,6 @@
 #include <condition_variable>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -28,6 +27,7 @@
 #include <specagg/net/runner.hpp>
 #include <specagg/net/sessions.hpp>
 
+#include "files.hpp"
 #include "options.hpp"
 #include "site_model.hpp"
 #include "terminal.hpp"
@@ -68,9 +68,8 @@ struct two_sites_options {
 
 std::string read(const std::string& path) {
   if (path.empty()) return {};
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || text.empty()) throw error(path, "", "cannot be read, or is empty");
+  const std::string text = read_text(path);
+  if (text.empty()) throw error(path, "", "is empty");
   return text;
 }
 net::security security_of(const two_sites_options& o, bool serves) {
@@ -280,11 +279,12 @@ void serve(const two_sites_options& o) {
       r = found->second, all.erase(found);
     }
     const json j = report(r);
-    if (o.as_json) fmt::print("{}\n", j.dump());
-    else
-      fmt::print("session {:016x}: {} tokens, {} bytes sent{}\n", terms.session, j["tokens"].size(),
-                 j["bytes"]["sent"].get<std::size_t>(),
-                 j.contains("problem") ? ", " + j["problem"].get<std::string>() : "");
+    const std::string line = o.as_json
+                                 ? j.dump()
+                                 : fmt::format("session {:016x}: {} tokens, {} bytes sent{}", terms.session,
+                                               j["tokens"].size(), j["bytes"]["sent"].get<std::size_t>(),
+                                               j.contains("problem") ? ", " + j["problem"].get<std::string>() : "");
+    std::fputs((line + "\n").c_str(), stdout);  // fmt::print throws, and this is called by a destructor, too
     std::fflush(stdout);
   };
   net::sessions sessions(agree, make, o.sessions, o.keep, ended);
@@ -299,8 +299,8 @@ void serve(const two_sites_options& o) {
     else
       fmt::print("listening on {} with {}{}\n", where, o.site.model,
                  library->texts ? fmt::format(", {} passages of {}", library->texts->size(), o.site.folder) : "");
-    std::fflush(stdout);
-    const bool live = isatty(STDERR_FILENO) != 0;
+    flush_output();
+    const bool live = knows_escapes(STDERR_FILENO);
     for (int i = 0; !interrupted; ++i) {
       std::this_thread::sleep_for(10ms);
       server.tick(), sessions.tick();
@@ -315,6 +315,7 @@ void serve(const two_sites_options& o) {
     }
     if (live) fmt::print(stderr, "\r\033[K");
   }
+  if (trace) trace->check();
 }
 
 // ---- device ---------------------------------------------------------------------------------------------------------
@@ -437,7 +438,7 @@ void device(two_sites_options o) {
     std::string why;
   } connection;
   net::client client(o.address, security, limits_of(o, library->tokens.size()));
-  const bool live = isatty(STDERR_FILENO) != 0;
+  const bool live = knows_escapes(STDERR_FILENO);
   const auto began = net::clock::now();
   auto answered = began, next = began;
   auto pause = 100ms;
@@ -487,7 +488,8 @@ void device(two_sites_options o) {
   const auto emitted = j["tokens"].get<std::vector<token_id>>();
   const std::string text = text_of(*library, emitted);
   const bool whole = r.site->finished();
-  const std::string hint = fmt::format("--session {:016x} goes on with it", terms.session);
+  // Who got no token has nothing to go on with: the same command begins anew.
+  const std::string hint = emitted.empty() ? "" : fmt::format("; --session {:016x} goes on with it", terms.session);
   if (o.as_json) {
     j["text"] = text, j["finished"] = whole;
     if (!problem.empty()) j["problem"] = problem;
@@ -501,8 +503,8 @@ void device(two_sites_options o) {
   }
   std::fflush(stdout);
   if (!whole)
-    throw error(o.address, fmt::format("token {}", emitted.size()),
-                (problem.empty() ? "interrupted" : problem) + "; " + hint);
+    throw error(o.address, fmt::format("token {}", emitted.size()), (problem.empty() ? "interrupted" : problem) + hint);
+  if (trace) trace->check();
 }
 
 // ---- options --------------------------------------------------------------------------------------------------------
@@ -601,4 +603,24 @@ void add_two_sites(CLI::App& app) {
 }
 
 }  // namespace cli
+
+#else
+
+#include <specagg/error.hpp>
+
+namespace cli {
+
+void add_two_sites(CLI::App& app) {
+  for (const char* name : {"dragon", "dssd"})
+    app.add_subcommand(name, "Two sites over a network: not in this program, which was built without gRPC")
+        ->allow_extras()
+        ->callback([name] {
+          throw specagg::error(name, "",
+                               "is not in this program, which was built without gRPC: install it (Debian, Ubuntu: "
+                               "libgrpc++-dev; elsewhere: name it in CMAKE_PREFIX_PATH), then run cmake again");
+        });
+}
+
+}  // namespace cli
+
 #endif

@@ -2,7 +2,9 @@
 // Runs the command-line program as a user does.
 #pragma once
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,8 +22,10 @@ struct ran {
   int status;
   std::string out;  // stdout and stderr
 };
-inline ran run(const std::string& arguments, const std::string& input = "/dev/null") {
-  const std::string command = std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 <" + input;
+// With `output`, its standard output goes there instead.
+inline ran run(const std::string& arguments, const std::string& input = "/dev/null", const std::string& output = "") {
+  const std::string command =
+      std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 <" + input + (output.empty() ? "" : " >" + output);
   FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe);
   ran r{-1, {}};
@@ -38,6 +42,37 @@ inline void refuses(const std::string& arguments, std::initializer_list<const ch
   CHECK(r.status == 2);
   CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
   for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
+}
+
+// At a terminal. environment: as for env, "TERM=dumb" or "-u TERM".
+inline ran run_at_terminal(const std::string& environment, const std::string& arguments) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  REQUIRE(terminal >= 0);
+  REQUIRE(grantpt(terminal) == 0);
+  REQUIRE(unlockpt(terminal) == 0);
+  const std::string command = "exec env " + environment + " " + SPECAGG_CLI + " " + arguments + " <" +
+                              ptsname(terminal) + " >" + ptsname(terminal) + " 2>&1";
+  const pid_t process = fork();
+  if (process == 0) {
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  REQUIRE(process > 0);
+  // A read fails while the program has not opened its end yet, and when it has closed it.
+  ran r{-1, {}};
+  std::array<char, 4096> buffer;
+  for (int status = 0; r.status < 0;) {
+    const bool over = waitpid(process, &status, WNOHANG) == process;
+    pollfd ready{terminal, POLLIN, 0};
+    while (poll(&ready, 1, 10) > 0 && (ready.revents & POLLIN)) {
+      const ssize_t n = read(terminal, buffer.data(), buffer.size());
+      if (n <= 0) break;
+      r.out.append(buffer.data(), std::size_t(n));
+    }
+    if (over) r.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  }
+  close(terminal);
+  return r;
 }
 
 // The program, while something else goes on. Killed when it goes out of scope.

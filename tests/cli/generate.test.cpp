@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command-line program as a user meets it: what it prints, and one clear line with status 2 for what it cannot use.
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -207,6 +209,20 @@ TEST_CASE("a stop string ends the text before it, also where it spans tokens") {
   CHECK(j["text"] == whole.substr(0, whole.find(stop)));
   CHECK(j["ended_by"] == "stop");
 }
+TEST_CASE("a prompt comes from a pipe, too; one that nobody writes to is not waited for") {
+  std::filesystem::remove("pipe.tmp");
+  REQUIRE(mkfifo("pipe.tmp", 0600) == 0);
+  const ran nobody = run("generate --prompt-file pipe.tmp");
+  CHECK(nobody.status == 2);
+  CHECK(nobody.out == "specagg: pipe.tmp: is a pipe that nobody writes to\n");
+  const int reader = open("pipe.tmp", O_RDONLY | O_NONBLOCK | O_CLOEXEC),
+            writer = open("pipe.tmp", O_WRONLY | O_CLOEXEC);
+  REQUIRE(write(writer, "ROMEO:\n", 7) == 7);
+  close(writer);  // what it wrote is kept while there is a reader
+  CHECK(json("--max-tokens 5 --prompt-file pipe.tmp")["prompt"] == "ROMEO:\n");
+  close(reader);
+  std::filesystem::remove("pipe.tmp");
+}
 TEST_CASE("empty, one-byte, non-UTF-8 and binary prompts work") {
   CHECK(json("--prompt '' --max-tokens 5")["tokens"].size() == 5);
   CHECK(json("--prompt a --max-tokens 5")["tokens"].size() == 5);
@@ -260,7 +276,9 @@ TEST_CASE("what cannot be used gets one line that names it, and exit status 2") 
   refuses("generate --target /nowhere.gguf", {"/nowhere.gguf"});
   refuses("generate --target " + models, {models.c_str()});
   refuses("generate --target " + models + "/README.md", {"README.md"});
-  refuses("generate --prompt-file /nowhere.txt", {"/nowhere.txt"});
+  refuses("generate --prompt-file /nowhere.txt", {"/nowhere.txt", "cannot be read"});
+  refuses("generate --prompt-file /dev/zero", {"/dev/zero", "16777216 bytes"});
+  refuses("generate --prompt-file /tmp", {"/tmp", "cannot be read"});
   refuses("generate --prompt \"$(head -c 20000 /dev/zero | tr '\\0' 'x')\"", {"prompt", "context"});
 }
 TEST_CASE("a truncated or damaged model file is named, with the place") {

@@ -80,7 +80,10 @@ const std::vector<std::string> both{"dragon", "dssd"};
 
 #ifndef SPECAGG_CLI_NET
 
-TEST_CASE("a build without gRPC has no dragon and no dssd, and says so") { refuses("dragon serve", {"dragon"}); }
+TEST_CASE("a build without gRPC has no dragon and no dssd, and says how to get them") {
+  for (const char* arguments : {"dragon", "dragon serve", "dragon device --prompt x", "dssd serve --insecure"})
+    refuses(arguments, {"built without gRPC", "libgrpc++-dev", "CMAKE_PREFIX_PATH"});
+}
 
 #else
 
@@ -247,6 +250,52 @@ TEST_CASE("passages never cross the wire, neither as text nor as tokens") {
   CHECK(send(documents[1].substr(100, 60)).rfind("text: ", 0) == 0);
 }
 
+TEST_CASE("where there is no room for another session its device waits for it, as long as --give-up says") {
+  const folder f;
+  server s("dragon serve --sessions 1 --keep 0.1");
+  background first("dragon device --max-tokens 200 --trace " + f.path + "/trace" + to(s.port));
+  CHECK(soon([&] { return tokens_in(f.path + "/trace") > 0; }));
+  const ran late = run("dragon device --max-tokens 8 --give-up 0.3" + to(s.port));
+  if (!late.status) WARN("the first device has ended already");
+  else {
+    CHECK(late.status == 2);
+    CHECK(late.out.find("no answer for 0.3 s (there are too many sessions)") != std::string::npos);
+    CHECK(late.out.find("goes on with it") == std::string::npos);  // it never had a session
+  }
+  background second("dragon device --max-tokens 8" + to(s.port));
+  CHECK(result(first.end())["tokens"].size() > 0);
+  CHECK(result(second.end())["tokens"].size() > 0);
+}
+
+TEST_CASE("serve listens to an IPv6 address") {
+  background s("dragon serve --insecure --json --listen [::1]:0");
+  const std::string said = s.line();
+  if (said.find("cannot be listened to") != std::string::npos) return;  // a machine without
+  REQUIRE(said.rfind("{\"listening\":\"[::1]:", 0) == 0);
+  const std::string there = said.substr(14, said.size() - 16);
+  CHECK(result(run("dragon device --insecure --json --max-tokens 4 --connect " + there))["tokens"].size() == 4);
+}
+
+TEST_CASE("two sites: output and traces that cannot be written are reported") {
+  server s("dragon serve");
+  const ran traced = run("dragon device --max-tokens 4 --trace /dev/full" + to(s.port), "/dev/null", "/dev/null");
+  CHECK(traced.status == 2);
+  CHECK(traced.out == "specagg: /dev/full: cannot be written\n");
+  const ran untold = run("dragon device --max-tokens 4" + to(s.port), "/dev/null", "/dev/full");
+  CHECK(untold.status == 2);
+  CHECK(untold.out.find("cannot be written") != std::string::npos);
+  const ran alone = run("dragon device --alone --insecure --max-tokens 4", "/dev/null", "/dev/full");
+  CHECK(alone.status == 2);
+  const ran deaf = run("dragon serve --insecure --listen 127.0.0.1:0", "/dev/null", "/dev/full");
+  CHECK(deaf.status == 2);
+  CHECK(deaf.out == "specagg: standard output: cannot be written\n");
+  server tracing("dragon serve --trace /dev/full");
+  result(run("dragon device --max-tokens 4" + to(tracing.port)));
+  const ran end = tracing.process->end(SIGTERM);
+  CHECK(end.status == 2);
+  CHECK(end.out.find("/dev/full: cannot be written") != std::string::npos);
+}
+
 TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
   const folder f;
   server s("dragon serve --seed 3");
@@ -262,7 +311,15 @@ TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
   refuses("dragon serve --insecure --most-tokens 5000", {"target.gguf", "room", "5000"});
   refuses("dragon device --seed 3 --insecure --max-tokens 700 --connect 127.0.0.1:" + std::to_string(s.port),
           {"most tokens: 7", "512 at most here"});
-  refuses("dssd serve --insecure --listen nowhere", {"nowhere", "cannot be listened to"});
+  refuses("dssd serve --insecure --listen nowhere", {"nowhere", "HOST:PORT"});
+  for (const std::string port : {"99999", "-1", "abc", ""}) {
+    const std::string address = "127.0.0.1:" + port, said = "\"" + port + "\" is no number from ";
+    refuses("dragon serve --insecure --listen " + address, {address.c_str(), said.c_str(), "0 to 65535"});
+    refuses("dssd device --insecure --connect " + address, {address.c_str(), said.c_str(), "1 to 65535"});
+  }
+  refuses("dragon serve --insecure --listen 127.0.0.1", {"127.0.0.1", "HOST:PORT"});
+  refuses("dragon device --insecure --prompt-file /dev/zero", {"/dev/zero", "16777216 bytes"});
+  refuses("dragon serve --insecure --token-file " + f.path, {"cannot be read"});
   const std::string pem = f.write("x.pem", "this is no certificate");
   refuses("dragon serve --listen 127.0.0.1:0 --certificate " + pem + " --key " + pem, {"bad certificate"});
   refuses("dragon serve --listen 127.0.0.1:0 --certificate " + pem, {"--key"});

@@ -5,8 +5,8 @@
 // A session is named by 64 bits that its device draws at random: who knows them may go on with it (behind the
 // transport's own checks). Whoever proposes something else under its name is refused, and the session is not disturbed.
 // Of two connections of one session the newer stays. A session without a connection may have to make room for another:
-// nothing is lost by that, as its device has the text and a site that begins with empty memory learns it. Where none can
-// make room the connection is closed without a refusal: the device may try again.
+// nothing is lost by that, as its device has the text and a site that begins with empty memory learns it. Where none
+// can make room the connection is closed without a refusal: the device may try again.
 #pragma once
 #include <algorithm>
 #include <atomic>

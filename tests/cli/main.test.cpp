@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every subcommand of specagg does alike.
+#include <sys/stat.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+
+namespace {
+
+using cli::ran, cli::refuses, cli::run, cli::run_at_terminal;
+
+bool has_escapes(const ran& r) { return r.out.find('\033') != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("output that cannot be written is reported, whatever was to be printed") {
+  for (const char* arguments :
+       {"--help", "--version", "generate --help", "plan cos --help", "generate --max-tokens 3",
+        "generate --max-tokens 3 --json", "law --q 0.5,0.5 --p 0.4,0.6", "law --q 0.5,0.5 --p 0.4,0.6 --json",
+        "plan cos", "plan cos --json", "plan speculative", "plan dssd --json", "plan dragon --tokens 10",
+        "plan schedulers --repeats 2 --tokens 5 --json"}) {
+    const ran r = run(arguments, "/dev/null", "/dev/full");
+    INFO(arguments << "\n" << r.out);
+    CHECK(r.status == 2);
+    CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
+    CHECK(r.out.find("written") + r.out.find("write") != 2 * std::string::npos);
+  }
+  CHECK(run("--help").status == 0);
+  CHECK(run("--version").status == 0);
+}
+
+TEST_CASE("a misspelt subcommand or option is named, with what it may have been meant to be") {
+  refuses("generat", {"generat is no subcommand of specagg", "did you mean generate?"});
+  refuses("plna cos", {"plna", "did you mean plan?"});
+  refuses("plan coss --json", {"coss is no subcommand of plan", "did you mean cos?"});
+  refuses("plan spekulative", {"did you mean speculative?"});
+  refuses("generate --promt x", {"--promt is no option of generate", "did you mean --prompt?"});
+  refuses("generate --max-tokens=3 --sed=3", {"--sed is no option of generate", "did you mean --seed?"});
+  refuses("plan cos --acceptence 0.5", {"--acceptence is no option of plan cos", "did you mean --acceptance?"});
+  refuses("--hlep", {"--hlep is no option of specagg", "did you mean --help?"});
+  refuses("law --bathc", {"did you mean --batch?"});
+  for (const char* far :
+       {"law --nonsense", "generate --nonsense 3", "nonsense", "plan nonsense", "generate nonsense"}) {
+    const ran r = run(far);
+    INFO(r.out);
+    CHECK(r.status == 2);
+    CHECK(r.out.find("nonsense") != std::string::npos);
+    CHECK(r.out.find("did you mean") == std::string::npos);
+  }
+  refuses("nonsense", {"generate", "law", "plan"});  // what there is
+  refuses("generate --seed -- hello", {"--seed"});
+  refuses("", {"A subcommand is required"});
+}
+
+TEST_CASE("colours are for a terminal that has them, unless NO_COLOR is set") {
+  const std::string arguments = "generate --max-tokens 4";
+  const ran coloured = run_at_terminal("-u NO_COLOR TERM=xterm", arguments);
+  INFO(coloured.out);
+  CHECK(coloured.status == 0);
+  CHECK(has_escapes(coloured));
+  for (const char* plain :
+       {"-u NO_COLOR TERM=dumb", "-u NO_COLOR -u TERM", "-u NO_COLOR TERM=", "NO_COLOR=1 TERM=xterm"}) {
+    const ran r = run_at_terminal(plain, arguments);
+    INFO(plain << "\n" << r.out);
+    CHECK(r.status == 0);
+    CHECK(r.out.find("tokens in") != std::string::npos);
+    CHECK_FALSE(has_escapes(r));
+  }
+  CHECK_FALSE(has_escapes(run(arguments)));
+}
