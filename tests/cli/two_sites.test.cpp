@@ -253,7 +253,8 @@ TEST_CASE("passages never cross the wire, neither as text nor as tokens") {
 TEST_CASE("where there is no room for another session its device waits for it, as long as --give-up says") {
   const folder f;
   server s("dragon serve --sessions 1 --keep 0.1");
-  background first("dragon device --max-tokens 200 --trace " + f.path + "/trace" + to(s.port));
+  slow_link link(s.port, slow_link::way{.delay = 0.1});  // so that the first takes its time
+  background first("dragon device --max-tokens 20 --look-ahead 1 --trace " + f.path + "/trace" + to(link.port()));
   CHECK(soon([&] { return tokens_in(f.path + "/trace") > 0; }));
   const ran late = run("dragon device --max-tokens 8 --give-up 0.3" + to(s.port));
   if (!late.status) WARN("the first device has ended already");
