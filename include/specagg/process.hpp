@@ -96,7 +96,7 @@ struct sampling {
   double min_p = 0;         // [0, 1]: tokens with at least this fraction of the largest probability
 
   bool valid() const {
-    return temperature >= 0 && temperature < std::numeric_limits<float>::max() && top_p > 0 && top_p <= 1 &&
+    return temperature >= 0 && temperature < double(std::numeric_limits<float>::max()) && top_p > 0 && top_p <= 1 &&
            min_p >= 0 && min_p <= 1;
   }
 };

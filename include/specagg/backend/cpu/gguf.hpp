@@ -231,7 +231,7 @@ class gguf_file {
   double real(std::string_view key, std::optional<double> otherwise = {}) const {
     const auto* v = find(key);
     if (!v && otherwise) return *otherwise;
-    if (v && !v->is_array && v->type == value_type::f32) return detail::read_unaligned<float>(v->data);
+    if (v && !v->is_array && v->type == value_type::f32) return double(detail::read_unaligned<float>(v->data));
     if (v && !v->is_array && v->type == value_type::f64) return detail::read_unaligned<double>(v->data);
     wrong_type(key, v, "a float");
   }
