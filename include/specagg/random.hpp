@@ -11,17 +11,25 @@
 
 SPECAGG_BEGIN
 
-// Philox4x32-10 (Salmon et al. 2011): 128 bits of counter and 64 bits of key to 128 random bits.
-using philox_block = std::array<std::uint32_t, 4>;
-SPECAGG_FUNCTION constexpr philox_block philox(philox_block counter, std::uint64_t key) {
+// Philox4x32-10 (Salmon et al. 2011): 128 bits of counter and 64 bits of key to 128 random bits. N counters side by
+// side, x[word][counter], which compilers turn into vectors.
+template <std::size_t N>
+SPECAGG_FUNCTION SPECAGG_INLINE constexpr void philox(std::uint32_t (&x)[4][N], std::uint64_t key) {
   std::uint32_t k0 = std::uint32_t(key), k1 = std::uint32_t(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = std::uint64_t(0xD2511F53u) * counter[0], b = std::uint64_t(0xCD9E8D57u) * counter[2];
-    counter = {std::uint32_t(b >> 32) ^ counter[1] ^ k0, std::uint32_t(b), std::uint32_t(a >> 32) ^ counter[3] ^ k1,
-               std::uint32_t(a)};
+    for (std::size_t i = 0; i < N; ++i) {
+      const std::uint64_t a = std::uint64_t(0xD2511F53u) * x[0][i], b = std::uint64_t(0xCD9E8D57u) * x[2][i];
+      x[0][i] = std::uint32_t(b >> 32) ^ x[1][i] ^ k0, x[1][i] = std::uint32_t(b);
+      x[2][i] = std::uint32_t(a >> 32) ^ x[3][i] ^ k1, x[3][i] = std::uint32_t(a);
+    }
     k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
   }
-  return counter;
+}
+using philox_block = std::array<std::uint32_t, 4>;
+SPECAGG_FUNCTION constexpr philox_block philox(philox_block counter, std::uint64_t key) {
+  std::uint32_t x[4][1] = {{counter[0]}, {counter[1]}, {counter[2]}, {counter[3]}};
+  philox(x, key);
+  return {x[0][0], x[1][0], x[2][0], x[3][0]};
 }
 
 // What a number is used for. Streams never share numbers: the residual must not see the noise that drew the draft.
@@ -29,7 +37,8 @@ enum class stream : std::uint8_t { draft, coin, residual, bonus, side, shared };
 
 // Where a number is used: the absolute position of the token it decides, and the position where the current draft round
 // began. Block verification conditions on noise beyond the accepted prefix, so the next round must not see it again:
-// `start` tells the rounds apart. Shared noise has no start (0): that it ignores rounds is its point.
+// `start` tells the rounds apart. Shared noise ignores rounds, which is its point: there `start` is 0 for the first word
+// of a token, 1 for the second.
 struct moment {
   stream use;
   std::uint32_t position;
@@ -47,7 +56,7 @@ concept Chooser = requires(C& c, moment m, double w) {
 // thread, call order, instruction set or device. The layout below is normative (tests/random.test.cpp has its known
 // answers): key = words 0 and 1 of philox({request low, request high, site, 0x73706563}, seed);
 // counter = {index / 4, position, start, stream}; coins and draws use words 0 and 1 as 53 bits; noise for token v uses
-// word v mod 4 of index v.
+// word v mod 4 of index v at start 0, and where that is `rarest` or larger also the one at start 1.
 class random_streams {
  public:
   SPECAGG_FUNCTION constexpr explicit random_streams(std::uint64_t seed, std::uint64_t request = 0,
@@ -61,35 +70,38 @@ class random_streams {
     const auto r = philox({0, m.position, m.start, std::uint32_t(m.use)}, key_);
     return double(std::uint64_t(r[0] >> 5) << 26 | r[1] >> 6) * 0x1p-53;
   }
-  // Exp(1) noise of token v at a position, the same for everyone who has the seed: -ln((x + 1/2) / 2^32), x of 32 bits.
-  // Never 0: it lies in [1.16e-10, 22.9], and e^-noise in steps of 2^-32.
+  // Exp(1) noise of token v at a position, the same for everyone who has the seed.
   SPECAGG_FUNCTION double noise(std::uint32_t position, token_id v) const {
-    return noise_of(four_words(position, v)[std::uint32_t(v) % 4]);
+    return noise(position, v, four_words(position, v)[std::uint32_t(v) % 4]);
   }
-  // The words of that for the four tokens v / 4 * 4 + 0 .. 3.
+  // The same, of a token whose first word is known. The small noise decides races: one word in 256 has a second.
+  SPECAGG_FUNCTION double noise(std::uint32_t position, token_id v, std::uint32_t word) const {
+    return noise_of(word, word < rarest ? 0 : second_word(position, v));
+  }
+  // The first words of the four tokens v / 4 * 4 + 0 .. 3.
   SPECAGG_FUNCTION philox_block four_words(std::uint32_t position, token_id v) const {
     return philox({std::uint32_t(v) / 4, position, 0, std::uint32_t(stream::shared)}, key_);
   }
-  SPECAGG_FUNCTION static double noise_of(std::uint32_t word) { return -log((double(word) + 0.5) * 0x1p-32); }
-  // The words of that for the tokens first .. first + 63, first a multiple of 4: 16 counters side by side, which
-  // compilers turn into vectors.
+  // The noise -ln u of a first and a second word. u = (word + 1/2) / 2^32; from `rarest` on, where 1 - u < 2^-8 and
+  // needs more bits, u = (2^32 word + second + 1/2) / 2^64, and `second` is not used below. Never 0: it lies in
+  // [2^-65, 22.9]. Grows as the words fall.
+  SPECAGG_FUNCTION static double noise_of(std::uint32_t word, std::uint32_t second) {
+    if (word < rarest) return -log((double(word) + 0.5) * 0x1p-32);
+    const std::uint64_t left = ~(std::uint64_t(word) << 32 | second);
+    return -log_1_plus(vec<double, 1>((double(left) + 0.5) * -0x1p-64)).v;
+  }
+  // What the noise of a first word is at least: 1 - u <= -ln u at the end of its cell. No logarithm, no second word.
+  SPECAGG_FUNCTION static double least_noise(std::uint32_t word) { return double(~word) * 0x1p-32; }
+  static constexpr std::uint32_t rarest = 0xff000000u;
+  // The first words of the tokens first .. first + 63, first a multiple of 4.
   std::array<std::uint32_t, 64> noise_words(std::uint32_t position, token_id first) const {
-    constexpr int n = 16;
-    std::uint32_t a[n], b[n], c[n], d[n], k0 = std::uint32_t(key_), k1 = std::uint32_t(key_ >> 32);
-    for (int i = 0; i < n; ++i)
-      a[i] = std::uint32_t(first) / 4 + std::uint32_t(i), b[i] = position, c[i] = 0,
-      d[i] = std::uint32_t(stream::shared);
-    for (int round = 0; round < 10; ++round) {
-      for (int i = 0; i < n; ++i) {
-        const std::uint64_t x = std::uint64_t(0xD2511F53u) * a[i], y = std::uint64_t(0xCD9E8D57u) * c[i];
-        a[i] = std::uint32_t(y >> 32) ^ b[i] ^ k0, b[i] = std::uint32_t(y);
-        c[i] = std::uint32_t(x >> 32) ^ d[i] ^ k1, d[i] = std::uint32_t(x);
-      }
-      k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-    }
+    std::uint32_t x[4][16];
+    for (std::uint32_t i = 0; i < 16; ++i)
+      x[0][i] = std::uint32_t(first) / 4 + i, x[1][i] = position, x[2][i] = 0, x[3][i] = std::uint32_t(stream::shared);
+    philox(x, key_);
     std::array<std::uint32_t, 64> words;
-    for (std::size_t i = 0; i < n; ++i)
-      words[4 * i] = a[i], words[4 * i + 1] = b[i], words[4 * i + 2] = c[i], words[4 * i + 3] = d[i];
+    for (std::size_t i = 0; i < 16; ++i)
+      words[4 * i] = x[0][i], words[4 * i + 1] = x[1][i], words[4 * i + 2] = x[2][i], words[4 * i + 3] = x[3][i];
     return words;
   }
 
@@ -101,6 +113,9 @@ class random_streams {
   }
 
  private:
+  SPECAGG_FUNCTION SPECAGG_OUTLINE std::uint32_t second_word(std::uint32_t position, token_id v) const {
+    return philox({std::uint32_t(v) / 4, position, 1, std::uint32_t(stream::shared)}, key_)[std::uint32_t(v) % 4];
+  }
   std::uint64_t key_;
 };
 

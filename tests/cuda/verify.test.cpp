@@ -121,6 +121,31 @@ TEST_CASE("cuda: verification is captured in a graph, and replayed with what the
   cudaGraphExecDestroy(replay), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
 }
 
+TEST_CASE("cuda: a token wins by the second word of its noise") {
+  if (!have_device()) return;
+  constexpr std::uint32_t position = 30589;  // where the first word of that token is the largest there is
+  constexpr token_id rare = 102386;
+  const shared_noise noise(1);
+  std::vector<float> row(102400, -INFINITY);
+  row[5] = 0;
+  for (const double factor : {0.999, 1.001}) {
+    row[rare] = float(std::log(factor * noise(position, rare) / noise(position, 5)));
+    const on_device logits(row);
+    const on_device start(std::vector{position});
+    const on_device seed(std::vector<std::uint64_t>{1});
+    const on_device verdicts(std::vector<verdict>(1));
+    const on_device emissions(std::vector<emission>(1));
+    device::batch<float> b;
+    b.requests = 1, b.vocabulary = b.draft_stride = b.target_stride = row.size(), b.most = 0;
+    b.target = logits.data(), b.start = start.data(), b.seed = seed.data();
+    const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
+    REQUIRE(device::verify(b, lossless{}, device::coupled{}, {verdicts.data(), emissions.data()}, storage.data(),
+                           device::verify_storage(b), nullptr) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+    CHECK(emissions.read()[0].token == (factor > 1 ? rare : 5));
+  }
+}
+
 TEST_CASE("cuda: a batch gives the same whatever its order and however it is split") {
   if (!have_device()) return;
   // All requests at once are one thread block each; one alone is a cluster.

@@ -86,6 +86,26 @@ TEST_CASE("a race has the winner, and every next one, of scores computed one by 
   }
 }
 
+TEST_CASE("a token wins by the second word of its noise, and by nothing less") {
+  // Its first word is the largest there is: 1 - u < 2^-32. Its noise is 0x1.905ep-36.
+  constexpr std::uint32_t position = 30589;
+  constexpr token_id rare = 102386;
+  const shared_noise noise(1);
+  const auto check = [&]<class T>(T) {
+    std::vector<T> p(rare + 10);
+    p[5] = 1;
+    const double win = noise(position, rare) / noise(position, 5);
+    for (const double factor : {0.999, 1.001}) {
+      p[rare] = T(win * factor);
+      dense_row<T> row(p);
+      REQUIRE(row.normalise() == status::ok);
+      CHECK(race(row, noise, position) == (factor > 1 ? rare : 5));
+    }
+  };
+  check(1.0);
+  check(1.0f);
+}
+
 TEST_CASE("one seed gives one text: gamma, and for pi = p the draft model, change no token") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     std::vector<token_id> reference;

@@ -168,6 +168,13 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log(vec<T, N> x) {
   else return detail::log_of(x);
 }
 
+// log(1 + x) without cancellation (Kahan): the error of y is in both factors.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE V log_1_plus(V x) {
+  const V y = 1 + x;
+  return select(y == 1, x, log(y) * x / (y - 1));
+}
+
 // x^y for x >= 0 as exp(y log x): x^0 = 1 for any x, and so is 1^y for finite y.
 template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> pow(vec<T, N> x, std::type_identity_t<vec<T, N>> y) {

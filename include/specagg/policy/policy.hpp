@@ -195,16 +195,11 @@ template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V entropy_term(V x) {
   return weighted_log(-x, x);
 }
-// e^z - 1, z <= 0, and log(1 + x) without cancellation (Kahan): the error of y is in both factors.
+// e^z - 1, z <= 0, without cancellation, as log_1_plus (kernel/math.hpp).
 template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V exp_minus_1(V z) {
   const V y = exp(z);
   return select(y == 1, z, select(y > 0, (y - 1) * z / log(y), -1));
-}
-template <class V>
-SPECAGG_FUNCTION SPECAGG_INLINE V log_1_plus(V x) {
-  const V y = 1 + x;
-  return select(y == 1, x, log(y) * x / (y - 1));
 }
 // pi = g / sum g; NaN, hence undefined, where no token has weight.
 template <class Rows, class G>

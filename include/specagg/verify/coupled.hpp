@@ -19,6 +19,9 @@ class shared_noise {
   SPECAGG_FUNCTION constexpr explicit shared_noise(std::uint64_t seed, std::uint64_t request = 0)
       : streams_(seed, request) {}
   SPECAGG_FUNCTION double operator()(std::uint32_t position, token_id v) const { return streams_.noise(position, v); }
+  SPECAGG_FUNCTION double operator()(std::uint32_t position, token_id v, std::uint32_t word) const {
+    return streams_.noise(position, v, word);
+  }
   SPECAGG_FUNCTION philox_block four_words(std::uint32_t position, token_id v) const {
     return streams_.four_words(position, v);
   }
@@ -49,8 +52,8 @@ SPECAGG_FUNCTION constexpr bool before(const contender& a, const contender& b) {
 }
 
 // The best token that comes after `last` in that order (the winner, by default), weights f(at) of the rows. no_token if
-// no other has weight. One pass. The noise -ln u is at least 1 - u, so a token whose weight is below (1 - u) times the
-// best score so far needs no logarithm: few need one.
+// no other has weight. One pass. A token whose weight is below its least noise times the best score so far needs no
+// logarithm and no second word: few need one.
 template <class Rows, class F>
 SPECAGG_FLATTEN contender race_here(const Rows& rows, F f, const shared_noise& noise, std::uint32_t position,
                                     contender last = {no_token, infinity}) {
@@ -73,12 +76,13 @@ SPECAGG_FLATTEN contender race_here(const Rows& rows, F f, const shared_noise& n
       const std::size_t end = count - k < 64 ? count - k : 64;
       int hopeful = 0;
       double need[64];
-      for (std::size_t i = 0; i < 64; ++i) need[i] = (1 - (double(words[i]) + 0.5) * 0x1p-32) * best.score;
+      for (std::size_t i = 0; i < 64; ++i) need[i] = random_streams::least_noise(words[i]) * best.score;
       for (std::size_t i = 0; i < 64; ++i) hopeful |= double(w[i]) * (1 + 1e-9) >= need[i];
       if (!hopeful) continue;
       for (std::size_t i = 0; i < end; ++i) {
         if (!(w[i] > 0) || double(w[i]) * (1 + 1e-9) < need[i]) continue;
-        const contender c{token_id(begin + k + i), double(w[i]) / random_streams::noise_of(words[i])};
+        const token_id v = token_id(begin + k + i);
+        const contender c{v, double(w[i]) / noise(position, v, words[i])};
         if (before(last, c) && (best.token == no_token || before(c, best))) best = c;
       }
     }

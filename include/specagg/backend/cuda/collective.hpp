@@ -160,8 +160,8 @@ class collective {
       for (int i = 0; i < 4; ++i) {
         if (i >= n || !(w[i] > 0)) continue;
         const std::uint32_t word = words[std::size_t(i)];
-        if (double(w[i]) * (1 + 1e-9) < (1 - (double(word) + 0.5) * 0x1p-32) * best.score) continue;  // no hope
-        const contender c{token_id(v) + i, double(w[i]) / random_streams::noise_of(word)};
+        if (double(w[i]) * (1 + 1e-9) < random_streams::least_noise(word) * best.score) continue;  // no hope
+        const contender c{token_id(v) + i, double(w[i]) / noise(position, token_id(v) + i, word)};
         if (before(last, c)) best = better(best, c);
       }
     }
