@@ -2,6 +2,8 @@
 #include <specagg/verify/batch.hpp>
 
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <specagg/backend/cpu/parallel.hpp>
@@ -134,4 +136,35 @@ TEST_CASE(
     CHECK((o.verdicts[i].accepted == i || o.verdicts[i].why == status::invalid_parameter ||
            o.verdicts[i].emitted == o.verdicts[i].accepted));
   CHECK(o.verdicts[0].why == status::invalid_parameter);
+}
+TEST_CASE("what a callback of a batch throws reaches the caller, on any pool, and the pool can be used again") {
+  const requests r(37);
+  const outcome due = verify(r, token_verifier{}, this_thread());
+  const auto check = [&](auto&& pool) {
+    for (const std::size_t bad : {0u, 5u, 36u})
+      for (const bool in_rows : {false, true}) {
+        std::vector<verdict> verdicts(r.count);
+        std::vector<emission> out(r.count * (r.gamma + 1));
+        std::vector<double> scratch(r.count * verify_scratch(r.vocabulary, r.gamma));
+        const auto request = [&](std::size_t i) {
+          if (i == bad && !in_rows) throw std::runtime_error("no such request");
+          const auto whole = r.request(i, out);
+          const auto rows = [=](std::size_t j) {
+            if (i == bad && in_rows) throw std::runtime_error("no such row");
+            return whole.p_rows(j);
+          };
+          return verification{whole.drafted, whole.q_rows, rows, whole.policy, whole.chooser, whole.out};
+        };
+        std::string what;
+        try {
+          verify_batch(request, verdicts, scratch, token_verifier{}, pool);
+        } catch (const std::runtime_error& e) {
+          what = e.what();
+        }
+        CHECK(what == (in_rows ? "no such row" : "no such request"));
+        CHECK(verify(r, token_verifier{}, pool) == due);
+      }
+  };
+  check(this_thread());
+  for (const unsigned threads : {1u, 2u, 4u}) check(cpu::thread_pool(threads));
 }

@@ -26,7 +26,8 @@ template <class Q, class P, class Policy, class C>
 verification(draft, Q, P, Policy, C, std::span<emission>, std::span<overlap>) -> verification<Q, P, Policy, C>;
 
 // A pool is anything with for_ranges(count, grain, body), which calls body(begin, end) for ranges that cover
-// [0, count) once, from any thread, and returns when all are done. This one has no threads; cpu::thread_pool
+// [0, count) once, from any thread, and returns when all are done; if body throws, it waits for the calls that have
+// begun, and the first exception goes to its caller. This one has no threads; cpu::thread_pool
 // (backend/cpu/parallel.hpp, which needs nothing else of that backend) has.
 struct this_thread {
   template <class Body>
@@ -38,7 +39,8 @@ struct this_thread {
 // verdicts[i] = the verdict of request(i), a verification; every request is verified once. No result depends on the
 // pool, the number of threads, or the order of the requests.
 //   request    called once for each i, from the pool's threads: it may read what all share and write what is request
-//              i's alone
+//              i's alone. If it throws, or rows or a verifier of its do, the pool's caller gets that; which verdicts
+//              were written then is left to chance
 //   verifier   token_verifier, block_verifier, match_verifier; or verifier(i), for what differs (coupled noise)
 //   scratch    verify_scratch(V, gamma) doubles for each request, gamma the longest draft's; part i is request i's
 template <class Request, class Verifier = token_verifier, class Pool = this_thread>

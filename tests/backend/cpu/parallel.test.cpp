@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/backend/cpu/parallel.hpp>
 
+#include <sys/resource.h>
+
 #include <chrono>
 #include <ctime>
+#include <fstream>
+#include <stdexcept>
+#include <string>
 
 #include "support/catch.hpp"
 
@@ -77,6 +82,62 @@ TEST_CASE("one thread means the calling thread") {
   const auto caller = std::this_thread::get_id();
   pool.for_ranges(100, 1, [&](std::size_t, std::size_t) { CHECK(std::this_thread::get_id() == caller); });
 }
+
+TEST_CASE("what a range throws reaches the caller when all have ended, once, and the pool goes on") {
+  for (unsigned threads : {1u, 2u, 3u, 8u}) {
+    thread_pool pool(threads);
+    for (std::size_t i = 0; i < 300; ++i) {
+      std::atomic<int> now = 0;
+      const std::size_t bad = i % 64;
+      std::string what;
+      try {
+        pool.for_ranges(64, 1, [&](std::size_t begin, std::size_t end) {
+          ++now;
+          const bool throws = i % 3 == 0 || (begin <= bad && bad < end);  // all of them, or one
+          if (i % 5 == 0) std::this_thread::yield();
+          --now;
+          if (throws) throw std::runtime_error("range of " + std::to_string(i));
+        });
+      } catch (const std::runtime_error& e) {
+        what = e.what();
+      }
+      CHECK(now == 0);
+      CHECK(what == "range of " + std::to_string(i));
+      std::atomic<std::size_t> sum = 0;
+      pool.for_ranges(1000, 1, [&](std::size_t begin, std::size_t end) { sum += end - begin; });
+      CHECK(sum == 1000);
+    }
+    CHECK_THROWS_AS(pool.for_ranges(64, 1, [](std::size_t, std::size_t) { throw 5; }), int);
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose memory has no such limit
+TEST_CASE("where the system makes no more threads, a pool has fewer, says how many, and works") {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  if (pages == 0) return;  // no Linux
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  for (const std::size_t room : {std::size_t(1) << 20, std::size_t(200) << 20}) {  // stacks are 8 MiB or so
+    rlimit now = before;
+    now.rlim_cur = pages * 4096 + room;
+    REQUIRE(setrlimit(RLIMIT_AS, &now) == 0);
+    unsigned made = 0;
+    std::size_t done = 0;
+    {
+      thread_pool pool(256);
+      made = pool.threads();
+      std::atomic<std::size_t> sum = 0;
+      pool.for_ranges(1000, 1, [&](std::size_t begin, std::size_t end) { sum += end - begin; });
+      done = sum;
+    }
+    setrlimit(RLIMIT_AS, &before);
+    CHECK(made < 256);
+    CHECK(made >= (room > std::size_t(100) << 20 ? 2 : 1));
+    CHECK(done == 1000);
+  }
+}
+#endif
 
 TEST_CASE("idle workers use no processor time") {
   thread_pool pool(4);

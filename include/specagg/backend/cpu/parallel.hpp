@@ -3,14 +3,16 @@
 //
 // The caller works too and takes whatever no worker has taken, so a worker that is asleep or was put aside by the
 // operating system delays nothing, and one thread means no threads at all. Workers spin for some tens of microseconds
-// after the last region, then sleep.
+// after the last region, then sleep. What a region throws reaches the caller.
 #pragma once
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <specagg/config.hpp>
@@ -29,21 +31,23 @@ inline void spin_pause() {
 // One loop at a time: not to be called from two threads, nor from inside a loop.
 class thread_pool {
  public:
+  // Where the system makes fewer threads (of limited memory or processes), there are half of those it could make, the
+  // caller's included: the rest of the program needs room, too. threads() says how many.
   explicit thread_pool(unsigned threads) {
-    for (unsigned i = 1; i < threads; ++i) workers_.emplace_back([this] { serve(); });
+    while (!start(threads)) {
+      threads = this->threads() / 2;
+      stop();
+    }
   }
   thread_pool(const thread_pool&) = delete;
   thread_pool& operator=(const thread_pool&) = delete;
-  ~thread_pool() {
-    stop_.store(true, std::memory_order_relaxed);
-    publish(0);
-    for (auto& worker : workers_) worker.join();
-  }
+  ~thread_pool() { stop(); }
 
   unsigned threads() const { return static_cast<unsigned>(workers_.size()) + 1; }
 
-  // Calls body(begin, end) for ranges that cover [0, count) once, each a multiple of grain but the last; body must not
-  // throw. Which thread runs which range is left to chance, so no result may depend on it.
+  // Calls body(begin, end) for ranges that cover [0, count) once, each a multiple of grain but the last. Which thread
+  // runs which range is left to chance, so no result may depend on it. If body throws, ranges that have not begun are
+  // left out, and when the others have ended the caller gets the first exception; the pool can be used again.
   template <class Body>
   void for_ranges(std::size_t count, std::size_t grain, Body&& body) {
     // Two ranges a thread: taking one costs a microsecond's fraction, and a late thread leaves little to wait for.
@@ -61,18 +65,33 @@ class thread_pool {
     publish(static_cast<std::uint32_t>(ranges));
     auto left = static_cast<std::uint32_t>(ranges);  // to be run by workers
     while (work()) --left;
-    for (int i = 0; i < spins; ++i) {
-      if (finished_.load(std::memory_order_acquire) == left) return;
-      spin_pause();
-    }
+    for (int i = 0; i < spins && finished_.load(std::memory_order_acquire) != left; ++i) spin_pause();
     for (auto seen = finished_.load(std::memory_order_acquire); seen != left;
          seen = finished_.load(std::memory_order_acquire))
       finished_.wait(seen, std::memory_order_acquire);
+    if (failed_.exchange(false, std::memory_order_relaxed)) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
  private:
   static constexpr std::uint32_t max_ranges = 0xffff;
   static constexpr int spins = 1000;
+
+  // As many threads as asked for, the caller's included; false if the system makes fewer.
+  bool start(unsigned threads) {
+    try {
+      while (workers_.size() + 1 < threads) workers_.emplace_back([this] { serve(); });
+      return true;
+    } catch (const std::exception&) {  // system_error, bad_alloc
+      return false;
+    }
+  }
+  void stop() {
+    stop_.store(true, std::memory_order_relaxed);
+    publish(0);
+    for (auto& worker : workers_) worker.join();
+    workers_.clear();
+    stop_.store(false, std::memory_order_relaxed);
+  }
 
   // state_: the loop's number in the high half, its ranges not yet taken in the low half. Counting down in one word
   // with the loop's number means that who takes a range takes one of the present loop: what describes the loop is read
@@ -84,14 +103,19 @@ class thread_pool {
     state_.notify_all();
   }
 
-  // Takes and runs one range; false if none is left.
+  // Takes and runs one range; false if none is left. What describes a failure is read when all ranges have ended.
   bool work() {
     auto state = state_.load(std::memory_order_acquire);
     do {
       if ((state & max_ranges) == 0) return false;
     } while (!state_.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel, std::memory_order_acquire));
     const auto begin = ((state & max_ranges) - 1) * share_;
-    run_(body_, begin, std::min(begin + share_, count_));
+    if (failed_.load(std::memory_order_relaxed)) return true;
+    try {
+      run_(body_, begin, std::min(begin + share_, count_));
+    } catch (...) {
+      if (!failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
+    }
     return true;
   }
 
@@ -117,8 +141,10 @@ class thread_pool {
   void (*run_)(void*, std::size_t, std::size_t) = nullptr;
   void* body_ = nullptr;
   std::size_t count_ = 0, share_ = 0;
+  std::atomic<bool> failed_{false};                     // a range of this loop has thrown
   alignas(64) std::atomic<std::uint32_t> finished_{0};  // ranges of this loop that workers have run
-  std::vector<std::thread> workers_;                    // last: they use the rest
+  std::exception_ptr failure_;
+  std::vector<std::thread> workers_;  // last: they use the rest
 };
 
 }  // namespace cpu
