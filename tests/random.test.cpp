@@ -105,10 +105,14 @@ TEST_CASE("noise grows as its words fall, from 2^-65 to 22.9, and is at least wh
     std::uint32_t word, second;
     double noise;
   };
-  constexpr known falling[] = {{0, 0, 0x1.6dfb516f20bbfp+4},          {1, 0, 0x1.5c6766f473b8ep+4},
-                               {rarest - 1, 0, 0x1.008056160933ep-8}, {rarest, 0, 0x1.0080559588b35p-8},
-                               {rarest, ones, 0x1.0080549487b25p-8},  {rarest + 1, ones, 0x1.0080539386b16p-8},
-                               {ones, 0, 0x1p-32},                    {ones, ones, 0x1p-65}};
+  constexpr known falling[] = {{0, 0, 0x1.6dfb516f20bbfp+4},
+                               {1, 0, 0x1.5c6766f473b8ep+4},
+                               {rarest - 1, 0, 0x1.008056160933ep-8},
+                               {rarest, 0, 0x1.0080559588b35p-8},
+                               {rarest, ones, 0x1.0080549487b25p-8},
+                               {rarest + 1, ones, 0x1.0080539386b16p-8},
+                               {ones, 0, 0x1p-32},
+                               {ones, ones, 0x1p-65}};
   double before = 23;
   for (const known& k : falling) {
     const double noise = random_streams::noise_of(k.word, k.second);
@@ -121,7 +125,8 @@ TEST_CASE("noise grows as its words fall, from 2^-65 to 22.9, and is at least wh
   for (std::uint32_t word = ones; word >= rarest; word -= 9973)
     for (const std::uint32_t second : {0u, 1u << 31, ones}) {
       const double noise = random_streams::noise_of(word, second);
-      if (noise < random_streams::least_noise(word) * (1 - 1e-15) || noise > random_streams::noise_of(word - 9973, ones))
+      if (noise < random_streams::least_noise(word) * (1 - 1e-15) ||
+          noise > random_streams::noise_of(word - 9973, ones))
         FAIL("word " << word);
     }
 }
@@ -149,17 +154,16 @@ struct kind {
   double count;
 };
 // The total variation between p and the law of argmin E / p is at most this, E from words of `bits` bits, and from a
-// second one where 1 - u < a = 2^-cut. Let E come from the numbers themselves, then, one token after the other, from
-// words. The winner changes with token i only if the best of the others, times p_i, lies between the two E of i: in half
-// a cell, of probability h = 2^-(bits + 1) from a on, h 2^-bits below. That best one is from a on with probability
+// second one where 1 - u < a = 2^-cut. Let E come from real numbers, then, one token after the other, from words. The
+// winner changes with token i only if the best of the others, times p_i, lies between the two E of i: in half a cell,
+// of probability h = 2^-(bits + 1) from a on, h 2^-bits below. It is from a on with probability
 // prod_{j != i} P(E_j >= a p_j / p_i), each at most e^(-a p_j / p_i) + h.
 double most_variation(const std::vector<kind>& row, int bits, int cut) {
   const double h = std::ldexp(1, -bits - 1), a = std::ldexp(1, -cut);
   double sum = 0;
   for (const kind& i : row) {
     double above = 0;
-    for (const kind& j : row)
-      above += (j.count - (&i == &j)) * std::log(std::min(1.0, std::exp(-a * j.p / i.p) + h));
+    for (const kind& j : row) above += (j.count - (&i == &j)) * std::log(std::min(1.0, std::exp(-a * j.p / i.p) + h));
     sum += i.count * (h * std::exp(above) + std::ldexp(h, -bits));
   }
   return sum;

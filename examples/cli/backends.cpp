@@ -18,6 +18,7 @@ struct cpu_backend final : backend {
     return std::make_unique<session_of<cpu::llama>>(
         std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file)), pool);
   }
+  unsigned threads() const override { return pool->threads(); }
 };
 
 }  // namespace

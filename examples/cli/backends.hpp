@@ -36,8 +36,9 @@ struct session_of final : session {
 struct backend {
   virtual ~backend() = default;
   virtual std::unique_ptr<session> open(const std::string& file) = 0;  // throws specagg::error
+  virtual unsigned threads() const { return 1; }                       // of the CPU
 };
-// cpu or cuda; threads: of the CPU. Throws specagg::error where there is none.
+// cpu or cuda; threads: of the CPU, as many as can be had. Throws specagg::error where there is none.
 std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads);
 
 }  // namespace cli

@@ -272,6 +272,7 @@ void generate(const generate_options& o) {
   in_range("--repeat-penalty", o.penalty.repetition, o.penalty.repetition > 0);
   const auto start = steady_clock::now();
   const auto on = make_backend(o.backend, o.threads);
+  if (o.backend == "cpu") say_if_fewer(on->threads(), o.threads);
   std::vector<std::unique_ptr<model>> models;
   models.push_back(std::make_unique<model>(o.draft, *on));
   for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, *on));
@@ -352,7 +353,7 @@ void generate(const generate_options& o) {
     if (d.gamma.find_first_not_of("0123456789") == std::string::npos && !d.gamma.empty())
       out["gamma"] = std::stoul(d.gamma);
     else out["gamma"] = d.gamma;
-    out["backend"] = o.backend, out["instruction_set"] = instruction_set, out["threads"] = o.threads,
+    out["backend"] = o.backend, out["instruction_set"] = instruction_set, out["threads"] = on->threads(),
     out["seconds"]["load"] = load_seconds;
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   }

@@ -46,7 +46,7 @@ site_model::site_model(std::shared_ptr<site_library> library, unsigned threads)
     : library_(std::move(library)), pool_(std::make_shared<cpu::thread_pool>(threads)) {
   const auto& o = library_->options;
   const std::size_t documents = library_->texts ? std::max<std::size_t>(o.documents, 1) : 1;
-  side_by_side_ = documents >= threads;
+  side_by_side_ = documents >= pool_->threads();
   newline_ = tokens().encode("\n").back();
   const std::size_t room = library_->texts ? 2 + passages::length : 0;
   sources_.reserve(documents);

@@ -68,10 +68,12 @@ class site_library {
 // text and h = 0: the passage of relevance 0.
 class site_model {
  public:
-  explicit site_model(std::shared_ptr<site_library> library, unsigned threads = 1);  // throws specagg::error
+  // threads: as many as can be had. Throws specagg::error.
+  explicit site_model(std::shared_ptr<site_library> library, unsigned threads = 1);
 
   std::size_t vocab_size() const { return library_->weights->vocab; }
   std::size_t capacity() const { return capacity_; }  // tokens of text
+  unsigned threads() const { return pool_->threads(); }
   const specagg::cpu::tokenizer& tokens() const { return library_->tokens; }
   const std::vector<std::uint32_t>& documents() const { return ids_; }  // read now
 

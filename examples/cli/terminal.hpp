@@ -69,6 +69,12 @@ class progress {
   bool tty_ = knows_escapes(STDERR_FILENO), shown_ = false;
 };
 
+// Where the system makes fewer threads than --threads asks for, the program goes on with those and says so.
+inline void say_if_fewer(unsigned threads, unsigned asked) {
+  if (threads < asked)
+    std::fputs(fmt::format("specagg: --threads {}: the system lets it have {}\n", asked, threads).c_str(), stderr);
+}
+
 // Bytes at the end of `text` that begin a UTF-8 character whose rest is still to come.
 inline std::size_t unfinished(std::string_view text) {
   for (std::size_t n = 1; n <= 3 && n <= text.size(); ++n) {

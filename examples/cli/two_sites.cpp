@@ -12,13 +12,16 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -129,6 +132,7 @@ std::uint64_t random_bits() {
 std::shared_ptr<site_model> model_for(const two_sites_options& o, const std::shared_ptr<site_library>& library,
                                       std::size_t tokens) {
   auto model = std::make_shared<site_model>(library, o.threads);
+  say_if_fewer(model->threads(), o.threads);
   if (model->capacity() < tokens)
     throw error(o.site.model, "", fmt::format("has room for a text of {} tokens, not {}", model->capacity(), tokens));
   return model;
@@ -240,6 +244,46 @@ void until_interrupted() {
 
 // ---- serve ----------------------------------------------------------------------------------------------------------
 
+// gRPC makes threads as it goes, and where it cannot, it loses what they were to do: a connection falls silent, and
+// gRPC's end waits for it for ever. So a session is refused that leaves no room for so many more threads,
+constexpr unsigned threads_of_grpc = 8;
+// and this thread, made in time, ends the program if gRPC has not ended 5 seconds after it was told to.
+class way_out {
+ public:
+  explicit way_out(std::function<void()> last_words) : last_words_(std::move(last_words)) {
+    try {
+      thread_ = std::thread([this] { watch(); });
+    } catch (const std::system_error& e) {
+      throw error("serve", "", std::string("no thread can be made (") + e.what() + ")");
+    }
+  }
+  ~way_out() {
+    told(over_);
+    thread_.join();
+  }
+  void from_now() { told(ends_); }
+
+ private:
+  void told(bool& what) {
+    const std::lock_guard lock(mutex_);
+    what = true;
+    changed_.notify_all();
+  }
+  void watch() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ends_ || over_; });
+    if (changed_.wait_for(lock, 5s, [&] { return over_; })) return;
+    last_words_();
+    std::fputs("specagg: serve: gRPC does not end (too little memory, or too few threads?): left as it is\n", stderr);
+    std::_Exit(2);
+  }
+  const std::function<void()> last_words_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ends_ = false, over_ = false;
+  std::thread thread_;
+};
+
 void serve(const two_sites_options& o) {
   scheduling_of(o.scheduler);
   const auto library = std::make_shared<site_library>(o.site);
@@ -266,6 +310,8 @@ void serve(const two_sites_options& o) {
   };
   const auto make = [&](const hello& terms) {
     running r = run_site(o, terms, {}, library, trace);
+    if (cpu::thread_pool(threads_of_grpc).threads() < threads_of_grpc)
+      throw error("this session", "", "there is no room for its threads");
     const std::lock_guard lock(mutex);
     all[terms.session] = r;
     return r.site;
@@ -288,10 +334,18 @@ void serve(const two_sites_options& o) {
     std::fflush(stdout);
   };
   net::sessions sessions(agree, make, o.sessions, o.keep, ended);
+  way_out out([&] {
+    std::vector<running> left;
+    {
+      const std::lock_guard lock(mutex);
+      for (const auto& [id, r] : all) left.push_back(r);
+    }
+    for (const running& r : left) ended(*r.site, r.watch->terms);
+  });
   until_interrupted();
   {
     net::server server(o.address, security, limits_of(o, library->tokens.size()),
-                       [&](const auto& out) { return sessions.accept(out); });
+                       [&](const auto& to) { return sessions.accept(to); });
     const std::string where = o.address.starts_with("unix:")
                                   ? o.address
                                   : fmt::format("{}:{}", o.address.substr(0, o.address.rfind(':')), server.port());
@@ -314,6 +368,7 @@ void serve(const two_sites_options& o) {
       std::fflush(stderr);
     }
     if (live) fmt::print(stderr, "\r\033[K");
+    out.from_now();
   }
   if (trace) trace->check();
 }

@@ -37,8 +37,8 @@ enum class stream : std::uint8_t { draft, coin, residual, bonus, side, shared };
 
 // Where a number is used: the absolute position of the token it decides, and the position where the current draft round
 // began. Block verification conditions on noise beyond the accepted prefix, so the next round must not see it again:
-// `start` tells the rounds apart. Shared noise ignores rounds, which is its point: there `start` is 0 for the first word
-// of a token, 1 for the second.
+// `start` tells the rounds apart. Shared noise ignores rounds, which is its point: there it is 0 for a token's first
+// word, 1 for its second.
 struct moment {
   stream use;
   std::uint32_t position;

@@ -22,10 +22,11 @@ struct ran {
   int status;
   std::string out;  // stdout and stderr
 };
-// With `output`, its standard output goes there instead.
-inline ran run(const std::string& arguments, const std::string& input = "/dev/null", const std::string& output = "") {
+// With `output`, its standard output goes there instead. before: shell commands that come first.
+inline ran run(const std::string& arguments, const std::string& input = "/dev/null", const std::string& output = "",
+               const std::string& before = "") {
   const std::string command =
-      std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 <" + input + (output.empty() ? "" : " >" + output);
+      before + std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 <" + input + (output.empty() ? "" : " >" + output);
   FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe);
   ran r{-1, {}};
@@ -78,8 +79,8 @@ inline ran run_at_terminal(const std::string& environment, const std::string& ar
 // The program, while something else goes on. Killed when it goes out of scope.
 class background {
  public:
-  explicit background(const std::string& arguments) {
-    const std::string command = "exec " + std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 </dev/null";
+  explicit background(const std::string& arguments, const std::string& before = "") {
+    const std::string command = before + "exec " + std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 </dev/null";
     std::array<int, 2> ends;
     REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0);
     process_ = fork();

@@ -194,6 +194,19 @@ TEST_CASE("the backend cuda gives the reference continuation, or says in one lin
   refuses("generate --backend cuda", {"--backend cuda", "this build has no CUDA backend"});
 #endif
 }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose memory has no such limit
+TEST_CASE("where the system makes fewer threads than asked for, the text is the same, and one line says how many") {
+  const std::string arguments = "generate --json --prompt x --max-tokens 5 --threads 256";
+  const ran r = run(arguments, "/dev/null", "", "ulimit -v 900000; ");
+  INFO(r.out);
+  REQUIRE(r.status == 0);
+  REQUIRE(r.out.rfind("specagg: --threads 256: the system lets it have ", 0) == 0);
+  const auto j = nlohmann::json::parse(r.out.substr(r.out.find('\n')));
+  CHECK(j["threads"] < 256);
+  CHECK(j["text"] == json("--prompt x --max-tokens 5")["text"]);
+}
+#endif
+
 TEST_CASE("output that cannot be written is an error") {
   for (const char* options : {"--json", "", "--compare"}) {
     const ran r = run(std::string("generate --max-tokens 5 ") + options + " >/dev/full");

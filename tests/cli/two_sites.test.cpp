@@ -51,8 +51,9 @@ bool soon(const std::function<bool()>& what) {
 struct server {
   std::unique_ptr<background> process;
   int port = 0;
-  explicit server(const std::string& arguments, int at = 0) {
-    process = std::make_unique<background>(arguments + " --insecure --json --listen 127.0.0.1:" + std::to_string(at));
+  explicit server(const std::string& arguments, int at = 0, const std::string& before = "") {
+    const std::string where = " --insecure --json --listen 127.0.0.1:" + std::to_string(at);
+    process = std::make_unique<background>(arguments + where, before);
     const std::string said = process->line();
     INFO(said);
     REQUIRE(said.rfind("{\"listening\":\"127.0.0.1:", 0) == 0);
@@ -103,6 +104,28 @@ TEST_CASE("serve says where it listens; a device gets its text, and the server h
     CHECK(tail == j["tokens"].get<std::vector<int>>());
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose memory has no such limit
+TEST_CASE("a server that can make no more threads refuses sessions, goes on with those it has, and ends when told to") {
+  server s("dssd serve --threads 8", 0, "ulimit -v 1200000; ");
+  std::vector<std::unique_ptr<background>> devices;
+  for (int i = 0; i < 12; ++i)
+    devices.push_back(std::make_unique<background>("dssd device --max-tokens 60 --give-up 5" + to(s.port)));
+  std::size_t finished = 0, refused = 0;
+  for (auto& d : devices) {
+    const ran r = d->end();
+    finished += r.status == 0, refused += r.out.find("refused by the other end: this s") != std::string::npos;
+  }
+  CHECK(finished > 0);
+  CHECK(refused > 0);
+  const ran end = s.process->end(SIGINT);
+  INFO(end.out);
+  CHECK((end.status == 0 || (end.status == 2 && end.out.find("gRPC does not end") != std::string::npos)));
+  std::size_t reports = 0;
+  for (std::size_t at = 0; (at = end.out.find("{\"session\"", at)) != std::string::npos; ++at) ++reports;
+  CHECK(reports >= finished);
+}
+#endif
 
 TEST_CASE("a server killed in the middle of a sentence and started again continues the same text") {
   for (const std::string& name : both) {

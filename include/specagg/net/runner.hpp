@@ -12,10 +12,12 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <specagg/error.hpp>
 #include <specagg/net/transport.hpp>
 #include <specagg/process.hpp>
 #include <specagg/site/dssd.hpp>
@@ -81,7 +83,8 @@ inline void refuse(outlet& to, const std::string& why) {
 //   vocab_size()
 //   status see(text, logits, h, stop)   the logits behind each of the last logits.size() / V tokens of text, and h of
 //                                       SPEC 7; when `stop` becomes true it may answer status::stopped
-// A model that fails, by its status or an exception, is asked again at the next connection.
+// A model that fails, by its status or an exception, is asked again at the next connection. The constructor throws
+// specagg::error where the system makes no thread.
 template <class Site, class Model>
 class runner final : public running_site {
  public:
@@ -93,11 +96,17 @@ class runner final : public running_site {
         profile_(std::move(profile)),
         watch_(std::move(watch)),
         logits_((terms.kind >= protocol::dsd && terms.from == plan::side::r ? terms.look_ahead + 1 : 1) *
-                model_->vocab_size()),
-        thread_([this] { work(); }) {
-    const std::lock_guard lock(mutex_);
-    sink s{*this};
-    site_->start(s);
+                model_->vocab_size()) {
+    {
+      const std::lock_guard lock(mutex_);
+      sink s{*this};
+      site_->start(s);
+    }
+    try {
+      thread_ = std::thread([this] { work(); });  // at the end: nothing may throw while it runs
+    } catch (const std::system_error& e) {
+      throw error("this site", "", std::string("no thread can be made for it (") + e.what() + ")");
+    }
   }
   ~runner() override {
     {
@@ -303,7 +312,7 @@ class runner final : public running_site {
   std::vector<float> logits_;
   std::atomic<bool> stop_ = false;
   bool quit_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;
 };
 
 }  // namespace net
