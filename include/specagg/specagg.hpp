@@ -30,6 +30,7 @@
 #include <specagg/policy/log_linear.hpp>
 #include <specagg/policy/contrastive.hpp>
 #include <specagg/policy/raw_logits.hpp>
+#include <specagg/policy/checked.hpp>
 #include <specagg/verify/verify.hpp>
 #include <specagg/verify/token.hpp>
 #include <specagg/verify/block.hpp>
