@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A new decoding rule: its equation, its exact law, its trade-off curve, and a text decoded with it.
+// A new decoding rule: its equation, its exact law, its trade-off curve, and a text decoded with it; and what a rule that
+// is no law is told.
 // docs/write-your-own-rule.md explains it line by line.
 #include <specagg/specagg.hpp>
 
@@ -21,6 +22,14 @@ struct distant {
   }
 };
 
+// Half of q and, by a slip, .4 of p: its sum is .9.
+struct slip {
+  template <class Rows>
+  auto bind(const Rows&) const {
+    return [](auto at) { return fma(0.4, at.p, 0.5 * at.q); };
+  }
+};
+
 int main() {
   using namespace specagg;
   // 1. Its exact law through the verifier, on rows that depend on the tokens before.
@@ -36,11 +45,18 @@ int main() {
     };
   };
   const auto q = rows_of(draft_model), p = rows_of(target_model);
+  const auto audit = [&](const auto& rule) {
+    return worst_error_of_round(
+        rule, 3, q, p, [](auto&&... a) { return verify_block(a...); },
+        [&](const std::vector<token_id>& prefix) { return target_law(rule, q(prefix), p(prefix)); });
+  };
   const distant rule{0.3};
-  const double error = worst_error_of_round(
-      rule, 3, q, p, [](auto&&... a) { return verify_block(a...); },
-      [&](const std::vector<token_id>& prefix) { return target_law(rule, q(prefix), p(prefix)); });
-  std::printf("block verification, gamma 3: largest error of any conditional probability %.1e\n\n", error);
+  const round_error worst = audit(rule);
+  std::printf("block verification, gamma 3: largest error of any conditional probability %.1e,\n", worst.error);
+  std::printf("of token %d after a text of %zu tokens\n", worst.token, worst.prefix.size());
+  const round_error slipped = audit(slip{});
+  std::printf("a rule that is no law: error %.0f after a text of %zu tokens, %s\n\n", slipped.error,
+              slipped.prefix.size(), name(slipped.why).data());
 
   // 2. What it buys: rejections against the distance from the target, over many pairs of rows.
   std::printf("alpha  rejected  TV(pi, p)\n");
@@ -59,7 +75,7 @@ int main() {
                 std::string(std::size_t(60 * distance), '.').c_str());
   }
 
-  // 3. A text.
+  // 3. A text. While a rule is new, hand it over as checked{rule}: where it is no law, decoding ends and says so.
   toy_source<float> d(50, 1), m(50, 2);
   std::vector<token_id> buffer(64);
   text t{buffer, 1};
@@ -68,9 +84,10 @@ int main() {
   no_processor none;
   std::size_t rounds = 0;
   const status why = speculative_decode(
-      t, 40, d, m, rule, random, none, {.gamma = 4}, work,
+      t, 40, d, m, checked{rule}, random, none, {.gamma = 4}, work,
       [](const emission& e) { return std::printf("%s%d", e.from == origin::accepted ? " " : " *", e.token) > 0; },
       [&](auto&&...) { ++rounds; });
   std::printf("\n%zu tokens in %zu rounds (* not drafted)\n", t.size - 1, rounds);
-  return why == status::ok && error < 1e-12 ? 0 : 1;
+  const bool right = why == status::ok && worst.error < 1e-12 && slipped.why == status::undefined_target;
+  return right ? 0 : 1;
 }

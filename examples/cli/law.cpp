@@ -215,7 +215,7 @@ double worst_on_grid(const any_policy& policy, std::size_t gamma, const std::vec
     const auto p = [&](const std::vector<token_id>& prefix) { return dense_row<double>(grid[pair_after(prefix) % n]); };
     const auto promised = [&](const std::vector<token_id>& prefix) { return target_law(policy, q(prefix), p(prefix)); };
     undefined += promised({}).empty();
-    worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, promised));
+    worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, promised).error);
   }
   return worst;
 }

@@ -12,8 +12,8 @@ using namespace specagg;
 
 namespace {
 
-const auto token_verifier = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser,
-                               auto out, auto scratch) { return verify_token(d, q, p, policy, chooser, out, scratch); };
+const auto by_token = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,
+                         auto scratch) { return verify_token(d, q, p, policy, chooser, out, scratch); };
 
 // Every pair of the grid at the first position; another pair, depending on the tokens before, at each later one.
 template <class T, class Policy, class Verify>
@@ -35,7 +35,7 @@ double worst_on_grid(const Policy& policy, std::size_t gamma, Verify verify, std
       const std::size_t k = pair_after(prefix);
       return target_law(policy, exact[k / n], exact[k % n]);
     };
-    worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, law, reused));
+    worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, law, reused).error);
   }
   if (pairs) *pairs += n * n;
   return worst;
@@ -46,7 +46,7 @@ void emits_its_law(const char* name, const Policy& policy, double bound) {
   double worst = 0;
   std::size_t pairs = 0, reused = 0;
   for (std::size_t gamma = 1; gamma <= 3; ++gamma)
-    worst = std::max(worst, worst_on_grid<T>(policy, gamma, token_verifier, &pairs, &reused));
+    worst = std::max(worst, worst_on_grid<T>(policy, gamma, by_token, &pairs, &reused));
   std::printf("%-28s token   %s  %5zu pairs x gamma  worst error %.2e\n", name, sizeof(T) == 8 ? "double" : "float ",
               pairs, worst);
   CHECK(worst < bound);
@@ -197,6 +197,69 @@ TEST_CASE("mutant: sparse rows merged by index instead of by id are found") {
   const auto q_model = [&](const std::vector<token_id>&) { return q; };
   const auto p_model = [&](const std::vector<token_id>&) { return p; };
   const auto law = [&](const std::vector<token_id>&) { return std::vector<double>(p.begin(), p.end()); };
-  CHECK(worst_error_of_round(lossless{}, 1, q_model, p_model, by(p_ids), law) < 1e-15);
-  CHECK(worst_error_of_round(lossless{}, 1, q_model, p_model, by(q_ids), law) > 0.2);
+  CHECK(worst_error_of_round(lossless{}, 1, q_model, p_model, by(p_ids), law).error < 1e-15);
+  CHECK(worst_error_of_round(lossless{}, 1, q_model, p_model, by(q_ids), law).error > 0.2);
+}
+
+// ---- rules that are no law ------------------------------------------------------------------------------------------
+
+namespace {
+
+// .5 q + share p.
+struct careless {
+  double share;
+  template <class Rows>
+  auto bind(const Rows&) const {
+    return [s = share](auto at) { return 0.5 * at.q + s * at.p; };
+  }
+};
+const std::array<double, 3> some_q{.5, .25, .25}, some_p{.125, .375, .5};
+template <class Policy>
+round_error audit_of(const Policy& policy) {
+  const auto q = [](const std::vector<token_id>&) { return some_q; };
+  const auto p = [](const std::vector<token_id>&) { return some_p; };
+  return worst_error_of_round(policy, 2, q, p, by_token,
+                              [&](const std::vector<token_id>&) { return target_law(policy, some_q, some_p); });
+}
+
+}  // namespace
+
+TEST_CASE("the law of a rule that is none is empty: undefined_target") {
+  status why = status::ok;
+  CHECK(target_law(careless{.4}, some_q, some_p, &why).empty());
+  CHECK(why == status::undefined_target);
+  CHECK(target_law(careless{.5}, some_q, some_p, &why).size() == 3);
+  CHECK(why == status::ok);
+}
+TEST_CASE("the audit of a rule that is no law says where, checked or not; a rule that is undefined passes") {
+  for (const round_error& e : {audit_of(careless{.4}), audit_of(checked{careless{.4}})}) {
+    CHECK(e.error == 1);
+    CHECK(e.prefix.empty());
+    CHECK(e.token == no_token);
+    CHECK(e.why == status::undefined_target);
+  }
+  CHECK(audit_of(careless{.5}).error < 1e-15);
+  CHECK(audit_of(checked{careless{.5}}).error < 1e-15);
+  const auto left = [](const std::vector<token_id>&) { return std::array<double, 2>{1, 0}; };
+  const auto right = [](const std::vector<token_id>&) { return std::array<double, 2>{0, 1}; };
+  const auto none = [](const std::vector<token_id>&) { return std::vector<double>(); };
+  CHECK(worst_error_of_round(minimum<>{}, 1, left, right, by_token, none).error == 0);
+}
+TEST_CASE("the audit says after which text which token's probability is wrong") {
+  const std::array<double, 3> due{.25, .25, .5}, wrong{.5, .125, .375};
+  const auto q = [&](const std::vector<token_id>&) { return due; };
+  const auto p = [&](const std::vector<token_id>& s) { return s == std::vector<token_id>{2} ? wrong : due; };
+  const auto law = [&](const std::vector<token_id>&) { return std::vector<double>(due.begin(), due.end()); };
+  const round_error e = worst_error_of_round(lossless{}, 1, q, p, by_token, law);
+  CHECK(e.error == 0.25);
+  CHECK(e.prefix == std::vector<token_id>{2});
+  CHECK(e.token == 0);
+  CHECK(e.why == status::ok);
+  const auto bad = [&](const std::vector<token_id>& s) {
+    return s == std::vector<token_id>{2} ? std::array<double, 3>{.5, .25, .125} : due;
+  };
+  const round_error refused = worst_error_of_round(lossless{}, 1, q, bad, by_token, law);
+  CHECK(refused.error == 1);
+  CHECK(refused.prefix == std::vector<token_id>{2});
+  CHECK(refused.why == status::not_normalised);
 }

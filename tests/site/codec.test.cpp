@@ -334,7 +334,7 @@ double worst_with(const row_codec& codec, Drafted drafted) {
         return verify_token(d, std::vector(2, row), ps, policy, chooser, out, scratch);
       };
       const auto law = [&](const std::vector<token_id>&) { return std::vector<double>(p.begin(), p.end()); };
-      worst = std::max(worst, worst_error_of_round(lossless{}, 2, q_model, p_model, verify, law));
+      worst = std::max(worst, worst_error_of_round(lossless{}, 2, q_model, p_model, verify, law).error);
     }
   }
   return worst;

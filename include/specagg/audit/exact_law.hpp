@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include <specagg/policy/checked.hpp>
 #include <specagg/verify/token.hpp>
 
 SPECAGG_BEGIN
@@ -87,9 +88,11 @@ auto exact_law(Run&& run, std::size_t* reused = nullptr) {
   return law;
 }
 
-// The law a policy promises for one pair of rows, in the rows' own precision; empty if it is undefined or a row is bad.
+namespace detail {
+
+// What a policy gives for one pair of rows, law or not; empty if that is NaN or infinite, or a row is bad.
 template <class Policy, class Q, class P>
-std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_row, status* why = nullptr) {
+std::vector<double> bound_to(const Policy& policy, const Q& q_row, const P& p_row, status* why = nullptr) {
   constexpr bool confidence = reads_confidence<Policy>;
   auto q = as_row(q_row);
   auto p = as_row(p_row);
@@ -112,14 +115,42 @@ std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_
   return law;
 }
 
+template <class Policy>
+const Policy& unchecked(const Policy& policy) {
+  return policy;
+}
+template <class Policy>
+const Policy& unchecked(const checked<Policy>& policy) {
+  return policy.policy;
+}
+
+}  // namespace detail
+
+// The law a policy promises for one pair of rows, in the rows' own precision; empty if it is undefined or no law
+// (policy/checked.hpp), or a row is bad.
+template <class Policy, class Q, class P>
+std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_row, status* why = nullptr) {
+  return detail::bound_to(checked{policy}, q_row, p_row, why);
+}
+
+// Where the law of a round differs most from the promised one.
+struct round_error {
+  double error = 0;  // |P(next token = `token` | text `prefix` was emitted and more follows) - pi(token)|
+  std::vector<token_id> prefix;
+  token_id token = no_token;
+  status why = status::ok;  // if not ok, error is 1: the reason why there is no law after `prefix`, of any token
+};
+
 // One round of drafting and verification, walked completely. draft_model(prefix) and target_model(prefix) give rows
 // after a prefix of drafted tokens; verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the verifier;
-// law(prefix) the probabilities promised for the token after a prefix of emitted ones.
-// Returned: the largest |P(next token = x | text s was emitted and more follows) - pi_s(x)| over all s and x; 1 if a
-// row was refused.
+// promised(prefix) the probabilities promised for the token after a prefix of emitted ones; empty: undefined, and nothing
+// may be emitted there.
+// Returned: the largest error over all texts and tokens. It is 1 after a text where a row was refused (`why` says for
+// what), and where the rule is no law, checked or not (undefined_target): one that is undefined because its own numbers
+// are, 0/0 say, is right.
 template <class Policy, class Draft, class Target, class Verify, class Law>
-double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model, Target&& target_model,
-                            Verify&& verify, Law&& promised, std::size_t* reused = nullptr) {
+round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model, Target&& target_model,
+                                 Verify&& verify, Law&& promised, std::size_t* reused = nullptr) {
   std::map<std::vector<token_id>, double> reach;  // probability that a round's text begins so
   exhaustive_chooser chooser;
   do {
@@ -133,7 +164,7 @@ double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& dra
       if (j == gamma) break;
       auto row = as_row(q[j]);
       scratch.resize(verify_scratch(row.size(), gamma));
-      if (row.normalise() != status::ok) return 1;
+      if (const status s = row.normalise(); s != status::ok) return {1, y, no_token, s};
       y.push_back(draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch));
     }
     const verdict v = verify(draft{y, 0}, q, p, policy, chooser, std::span(out), std::span(scratch));
@@ -143,11 +174,12 @@ double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& dra
       text.push_back(out[i].token);
       reach[text] += chooser.probability;
     }
-    if (v.why != status::ok && !(v.why == status::undefined_target && promised(text).empty())) return 1;
+    if (v.why != status::ok && !(v.why == status::undefined_target && promised(text).empty()))
+      return {1, text, no_token, v.why};
     if (reused) *reused += chooser.reused;
   } while (chooser.next());
 
-  double worst = 0;
+  round_error worst;
   for (const auto& [prefix, probability] : reach) {
     const std::vector<double> law = promised(prefix);
     std::vector<double> next(law.size());
@@ -157,14 +189,16 @@ double worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& dra
       longer.push_back(token_id(x));
       if (const auto found = reach.find(longer); found != reach.end()) follows += next[x] = found->second;
     }
-    if (law.empty() && prefix.size() <= gamma) {  // undefined: reported, and nothing emitted
-      bool emitted = false;
+    if (law.empty() && prefix.size() <= gamma) {
+      const auto& rule = detail::unchecked(policy);
+      bool wrong = !detail::bound_to(rule, draft_model(prefix), target_model(prefix)).empty();  // numbers, but no law
       for (const auto& [text, unused] : reach)
-        emitted |= text.size() == prefix.size() + 1 && std::equal(prefix.begin(), prefix.end(), text.begin());
-      if (emitted) return 1;
+        wrong |= text.size() == prefix.size() + 1 && std::equal(prefix.begin(), prefix.end(), text.begin());
+      if (wrong) return {1, prefix, no_token, status::undefined_target};
     }
-    if (follows > 0)
-      for (std::size_t x = 0; x < law.size(); ++x) worst = std::max(worst, std::fabs(next[x] / follows - law[x]));
+    for (std::size_t x = 0; follows > 0 && x < law.size(); ++x)
+      if (const double error = std::fabs(next[x] / follows - law[x]); error > worst.error)
+        worst = {error, prefix, token_id(x), status::ok};
   }
   return worst;
 }
