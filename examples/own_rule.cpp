@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A new decoding rule: its equation, its exact law, its trade-off curve, and a text decoded with it; and what a rule that
-// is no law is told.
+// A new decoding rule: its equation, its exact law, its trade-off curve, and a text decoded with it; and what a rule
+// that is no law is told.
 // docs/write-your-own-rule.md explains it line by line.
 #include <specagg/specagg.hpp>
 

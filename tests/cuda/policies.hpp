@@ -19,7 +19,7 @@ void for_each_policy(F&& f) {
   f(std::vector{diff_log{0}, diff_log{0.5}});
   f(std::vector{opt{0}, opt{0.5}});
   f(std::vector{opt_log{0}, opt_log{1}});
-  f(std::vector{bild{1}, bild{5}});
+  f(std::vector{bild{1}, bild{5}, bild{1, true}, bild{3, true}});
   f(std::vector{token_v1{0}, token_v1{0.2}, token_v1{2}});
   f(std::vector{token_v2{0}, token_v2{0.2}});
   f(std::vector{token_v3{0}, token_v3{0.5}, token_v3{0.9}});

@@ -16,6 +16,38 @@ TEMPLATE_TEST_CASE("cuda: logits of every type, and vocabularies that are split 
   CHECK(seen.statuses[status::ok] > 50);
 }
 
+namespace {
+
+// a q + b p, law or not.
+struct weighted {
+  double a, b;
+  static constexpr bool reads_confidence = false;
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows&) const {
+    return [r = *this](auto at) { return fma(r.a, at.q, r.b * at.p); };
+  }
+};
+
+}  // namespace
+
+TEST_CASE("cuda: a checked rule is reported where it is no law, as on the CPU") {
+  if (!have_device()) return;
+  const auto all = [](const weighted& rule) {
+    tally seen;
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      agree<float>({4, 700 * seed, 2}, seed, std::vector{checked{rule}}, token_verifier{}, seen);
+      agree<float>({4, 700 * seed, 2}, seed, std::vector{checked{rule}}, device::coupled{}, seen);
+    }
+    return seen;
+  };
+  CHECK(all({.5, .5}).statuses[status::undefined_target] == 0);
+  for (const weighted& rule : {weighted{.5, .4}, weighted{-1, 2}}) {
+    tally seen = all(rule);
+    CHECK(seen.statuses[status::undefined_target] > 20);
+    CHECK(seen.rejected + seen.bonuses == 0);
+  }
+}
+
 TEST_CASE("cuda: the largest sizes") {
   if (!have_device()) return;
   tally seen;

@@ -146,6 +146,28 @@ TEMPLATE_TEST_CASE("NaN makes a sum NaN and loses a maximum, in any lane of any 
   SUCCEED();
 }
 
+TEMPLATE_TEST_CASE("the largest of rows is the first that has the maximum, in any lane of any block; NaN loses", "",
+                   float, double) {
+  using T = TestType;
+  const auto first = [](const two_arrays<T>& rows) {
+    return specagg::largest_of_rows(rows, [](auto at) { return at.x; });
+  };
+  numbers random(9);
+  for (const std::size_t n : {1u, 15u, 17u, 64u, 100u, 1024u, 1030u, 2100u, 5000u})
+    for (int trial = 0; trial < 50; ++trial) {
+      two_arrays<T> rows{std::vector<T>(n), std::vector<T>(n)};
+      for (T& x : rows.x) x = T(random.below(trial < 25 ? 5 : 100000)) - 7;  // many ties, or hardly one
+      if (trial % 3 == 0) rows.x[random.below(n)] = std::numeric_limits<T>::quiet_NaN();
+      std::size_t due = n;
+      for (std::size_t v = 0; v < n; ++v)
+        if (rows.x[v] > (due < n ? rows.x[due] : -std::numeric_limits<T>::infinity())) due = v;
+      REQUIRE(first(rows) == (due < n ? due : 0));
+    }
+  CHECK(first({std::vector<T>(3000, -std::numeric_limits<T>::infinity()), std::vector<T>(3000)}) == 0);
+  CHECK(first({std::vector<T>(3000, std::numeric_limits<T>::quiet_NaN()), std::vector<T>(3000)}) == 0);
+  CHECK(first({}) == 0);
+}
+
 TEST_CASE("nothing sums to 0 and has the maximum -inf, and blocks count themselves") {
   const two_arrays<float> none;
   CHECK(specagg::reduce_rows<specagg::detail::add>(none, [](auto at) { return at.x; }) == 0);

@@ -92,9 +92,47 @@ TEST_CASE("entropies are those of untempered rows, TV and the law those of tempe
   defers_below_alpha(opt_log{}, (entropy(q1) - entropy(p1)) / tv(qt, pt));
   defers_below_alpha(bild{}, cross(q1, p1));
 }
+TEST_CASE(
+    "greedy bild defers below -log p of the draft's likeliest token, of several the lowest id, by untempered rows") {
+  const row q{1, 0, 0}, p{0, 1, 0}, cq{.5, .3, .2}, cp{.3, .5, .2};
+  const auto with = [](const row& x, const row& c) {
+    return confident_row(dense_row<double>(x), dense_row<double>(c));
+  };
+  const auto law = [&](const bild& rule) { return target_law(rule, with(q, cq), with(p, cp)); };
+  CHECK(law({1.15, true}) == p);   // -ln .3 = 1.204
+  CHECK(law({1.15, false}) == q);  // -(.5 ln .3 + .3 ln .5 + .2 ln .2) = 1.132
+  CHECK(law({1.203, true}) == p);
+  CHECK(law({1.205, true}) == q);
+  CHECK(target_law(bild{1e300, true}, q, p) == p);  // p lacks the token: D is infinite
+  CHECK(target_law(bild{1e300, true}, row{.5, .5, 0}, row{.9, 0, .1}) == row{.5, .5, 0});  // the other of two
+
+  numbers n(11);
+  for (int trial = 0; trial < 200; ++trial) {
+    const std::size_t size = 1 + n.below(3000), first = n.below(size);
+    row x(size), y = softmax(random_logits(n, size));
+    for (double& v : x) v = n.between(0, 1);
+    x[first] = 2;
+    for (int tie = 0; tie < trial % 4; ++tie) x[first + n.below(size - first)] = 2;
+    const row drafted = norm(x);
+    const std::vector<float> xf(drafted.begin(), drafted.end()), yf(y.begin(), y.end());
+    const double d = -std::log(y[first]);
+    for (const double step : {-1e-5, 1e-5}) {
+      const auto deferred = [&](const auto& a, const auto& b) {  // tells by a token in which the rows differ
+        const row pi = target_law(bild{d + step, true}, a, b);
+        REQUIRE(pi.size() == size);
+        for (std::size_t v = 0; v < size; ++v)
+          if (std::fabs(drafted[v] - y[v]) > 1e-5) return std::fabs(pi[v] - y[v]) < std::fabs(pi[v] - drafted[v]);
+        return step < 0;
+      };
+      REQUIRE(deferred(drafted, y) == (step < 0));
+      REQUIRE(deferred(xf, yf) == (step < 0));
+    }
+  }
+}
 TEST_CASE("any finite alpha will do") {
   CHECK(valid(chow_log{-1e300}));
   CHECK_FALSE(valid(diff_log{inf}));
   CHECK_FALSE(valid(opt_log{std::nan("")}));
   CHECK_FALSE(valid(bild{-inf}));
+  CHECK_FALSE(valid(bild{std::nan(""), true}));
 }

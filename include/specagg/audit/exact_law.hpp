@@ -143,8 +143,8 @@ struct round_error {
 
 // One round of drafting and verification, walked completely. draft_model(prefix) and target_model(prefix) give rows
 // after a prefix of drafted tokens; verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the verifier;
-// promised(prefix) the probabilities promised for the token after a prefix of emitted ones; empty: undefined, and nothing
-// may be emitted there.
+// promised(prefix) the probabilities promised for the token after a prefix of emitted ones; empty: undefined, and
+// nothing may be emitted there.
 // Returned: the largest error over all texts and tokens. It is 1 after a text where a row was refused (`why` says for
 // what), and where the rule is no law, checked or not (undefined_target): one that is undefined because its own numbers
 // are, 0/0 say, is right.

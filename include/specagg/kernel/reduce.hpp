@@ -161,6 +161,33 @@ SPECAGG_FUNCTION auto reduce_rows(const Rows& rows, const F& f) {
   if constexpr (requires { rows.collective(); }) return rows.collective().template reduce<Op>(rows, f);
   else return reduce_rows_here<Op>(rows, f);
 }
+// The first token with the largest f: NaN loses, and 0 is the answer where nothing is above -inf. One pass over the
+// rows, and over one block of them again.
+template <class Rows, class F>
+std::size_t largest_of_rows_here(const Rows& rows, const F& f) {
+  using T = typename Rows::value_type;
+  const std::size_t size = rows.size();
+  const auto count_from = [&](std::size_t begin) { return size - begin < block_size ? size - begin : block_size; };
+  std::size_t in = 0;
+  double top = detail::larger::identity;
+  for (std::size_t begin = 0; begin < size; begin += block_size)
+    if (const double x = reduce_block_of<detail::larger>(rows, begin, count_from(begin), f); x > top)
+      top = x, in = begin;
+  const auto block = rows.open(in, count_from(in));
+  for (std::size_t k = 0; k < count_from(in); k += 16) {
+    const int lanes = count_from(in) - k < 16 ? int(count_from(in) - k) : 16;
+    T x[16];
+    settled(f(block.template operator()<vec<T, 16>>(k, lanes))).store(x);
+    for (int i = 0; i < lanes; ++i)
+      if (double(x[i]) == top) return in + k + std::size_t(i);
+  }
+  return 0;
+}
+template <class Rows, class F>
+SPECAGG_FUNCTION std::size_t largest_of_rows(const Rows& rows, const F& f) {
+  if constexpr (requires { rows.collective(); }) return rows.collective().largest(rows, f);
+  else return largest_of_rows_here(rows, f);
+}
 // One token of the rows, as f sees it.
 template <class Rows>
 SPECAGG_FUNCTION SPECAGG_INLINE auto at(const Rows& rows, std::size_t v) {

@@ -43,14 +43,19 @@ struct opt_log {
   }
 };
 
-// Defer iff the cross-entropy -sum q log p exceeds alpha; it is infinite where p lacks a token of q.
+// Defer iff D(q, p) > alpha: the cross-entropy -sum q log p, or if `greedy` what is left of it at temperature 0,
+// -log p(argmax q), of several the lowest id. D is infinite where p lacks a token of q, resp. that token.
 struct bild {
   double alpha = 0;
+  bool greedy = false;
   constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    return target_if(rows.sum([](auto at) { return weighted_log(-at.confidence_q, at.confidence_p); }) > alpha);
+    if (!greedy)
+      return target_if(rows.sum([](auto at) { return weighted_log(-at.confidence_q, at.confidence_p); }) > alpha);
+    const std::size_t top = rows.argmax([](auto at) { return at.confidence_q; });
+    return target_if(-log(double(at(rows, top).confidence_p.v)) > alpha);
   }
 };
 

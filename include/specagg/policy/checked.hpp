@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule that says so where it is no law. A verifier trusts a rule: where pi is negative, or does not sum to 1, it still
-// draws a token, of whatever law that is.
+// A rule that says so where it is no law. A verifier trusts a rule: where pi is negative, or does not sum to 1, it
+// still draws a token, of whatever law that is.
 #pragma once
 #include <specagg/policy/raw_logits.hpp>
 

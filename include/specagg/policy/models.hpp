@@ -68,6 +68,10 @@ class model_rows {
   auto max(F f) const {
     return reduce_rows<detail::larger>(*this, f);
   }
+  template <class F>
+  std::size_t argmax(F f) const {
+    return largest_of_rows(*this, f);
+  }
 
   struct block {
     std::array<decltype(std::declval<const R&>().open(0, 0)), N> rows;

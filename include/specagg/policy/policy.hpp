@@ -12,9 +12,9 @@
 //
 // `at` is one token's view of the rows: q, p and their untempered confidence_q, confidence_p. What a lambda does not
 // name is not read. The same text runs lane by lane on vectors of float (fast), of double (audit), and inside a CUDA
-// block. pi must be >= 0 and sum to 1. Where rows have no law (0/0 in a normaliser), let it come out NaN: it is
-// reported as status::undefined_target. Reductions return doubles; write fma(a, b, c) where a product meets a sum
-// (kernel/simd.hpp).
+// block. pi must be >= 0 and sum to 1: checked{rule} (policy/checked.hpp) looks. Where rows have no law (0/0 in a
+// normaliser), let it come out NaN: it is reported as status::undefined_target. Reductions return doubles; write
+// fma(a, b, c) where a product meets a sum (kernel/simd.hpp).
 #pragma once
 #include <specagg/distribution.hpp>
 #include <specagg/kernel/sample.hpp>
@@ -67,6 +67,8 @@ struct target_view<V, false> {
 };
 
 // The normalised rows at one position and the passes over them. f(at) returns a vec, or both(a, b) for two results.
+// argmax(f) is the token with the largest f (one vec), of several the lowest id; at(rows, argmax(f)) is its view, whose
+// values v are numbers v.v.
 template <bool Confidence, class Q, class P>
 class row_pair {
  public:
@@ -87,6 +89,10 @@ class row_pair {
   template <class F>
   SPECAGG_FUNCTION auto max(F f) const {
     return reduce_rows<detail::larger>(*this, f);
+  }
+  template <class F>
+  SPECAGG_FUNCTION std::size_t argmax(F f) const {
+    return largest_of_rows(*this, f);
   }
   // sum(f) of an f that is 0 wherever q is: the blocks in which a sparse draft holds nothing are not looked at.
   template <class F>
@@ -140,6 +146,10 @@ class single_row {
   template <class F>
   SPECAGG_FUNCTION auto max(F f) const {
     return reduce_rows<detail::larger>(*this, f);
+  }
+  template <class F>
+  SPECAGG_FUNCTION std::size_t argmax(F f) const {
+    return largest_of_rows(*this, f);
   }
 
   template <class B>

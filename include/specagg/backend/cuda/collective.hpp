@@ -144,6 +144,17 @@ class collective {
     }
     return token;  // the next draw writes there behind the barrier of its weigh()
   }
+  // As largest_of_rows: of the tokens that have the maximum, a draw with the uniform 0 takes the first.
+  template <class Rows, class F>
+  __device__ std::size_t largest(const Rows& rows, const F& f) {
+    const double top = reduce<specagg::detail::larger>(rows, f);
+    const auto has_it = [&](auto at) {
+      const auto x = f(at);
+      return select(x == top, decltype(x)(1), decltype(x)(0));
+    };
+    const token_id first = draw(weigh(rows, has_it), 0);
+    return first == no_token ? 0 : std::size_t(first);
+  }
   // As race (verify/coupled.hpp): the order of the contenders is total, so that of looking at them is free.
   template <class Rows, class F>
   __device__ contender race(const Rows& rows, const F& f, const shared_noise& noise, std::uint32_t position,
