@@ -80,7 +80,7 @@ models_policy<N> parse_models_policy(const std::string& text) {
 // ---- one function for each decoder: the options that it alone understands, and the call ---------------------------
 
 void speculative(decoder& d, const generate_options& o) {
-  const any_policy policy = parse_policy(d.policy);
+  const any_policy policy = parse_policy(d.policy, o.sample.temperature);
   d.automatic = d.gamma == "auto";
   const std::vector<std::size_t> gamma = d.automatic ? std::vector{most_automatic} : numbers(d.gamma);
   if (gamma.size() != 1) refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
@@ -107,7 +107,7 @@ void speculative(decoder& d, const generate_options& o) {
 }
 
 template <std::size_t N>
-void collaborative(decoder& d) {
+void collaborative(decoder& d, const generate_options& o) {
   std::vector<std::size_t> list = numbers(d.gamma);
   if (list.size() == 1) list.resize(N, 1);
   if (list.size() != N || list[0] == 0)
@@ -127,7 +127,7 @@ void collaborative(decoder& d) {
                                 collaborative_options<N>{gamma, j.sample, j.end_of_text}, work, j.accept, after_turn);
   };
   if constexpr (N == 2) {
-    d.prepare = [=, policy = parse_policy(d.policy)](std::size_t vocabulary, std::size_t) {
+    d.prepare = [=, policy = parse_policy(d.policy, o.sample.temperature)](std::size_t vocabulary, std::size_t) {
       return [=, work = collaborative_workspace<float, N>(vocabulary, gamma)](const decoding& j) mutable {
         return with_policy(policy, [&](const auto& rule) { return run(j, rule, work); });
       };
@@ -144,11 +144,10 @@ void collaborative(decoder& d) {
 // The cascades share a workspace, and draft nothing that could be rejected in a round, BiLD apart.
 template <class Decode>
 void cascade(decoder& d, Decode decode, bool whole_response = false) {
-  d.prepare = [=](std::size_t vocabulary, std::size_t most) {
+  d.prepare = [=, run = d.longest_run](std::size_t vocabulary, std::size_t most) {
     const std::size_t response = whole_response ? most : 0;
-    return [=, work = cascade_workspace<float>(vocabulary, cascade_options().longest_run, response)](
-               const decoding& j) mutable {
-      return decode(j, cascade_options{j.sample, j.end_of_text}, work);
+    return [=, work = cascade_workspace<float>(vocabulary, run, response)](const decoding& j) mutable {
+      return decode(j, cascade_options{j.sample, j.end_of_text, run}, work);
     };
   };
 }
@@ -166,8 +165,9 @@ void sequential(decoder& d) {
     refuse("--policy " + d.policy,
            "looks at p; --decoder sequential decides before p is computed (chow and chow-log look at q alone)");
 }
-void oracle(decoder& d) {
-  cascade(d, [policy = parse_policy(d.policy)](const decoding& j, const cascade_options& options, auto& work) {
+void oracle(decoder& d, const generate_options& o) {
+  const any_policy policy = parse_policy(d.policy, o.sample.temperature);
+  cascade(d, [=](const decoding& j, const cascade_options& options, auto& work) {
     return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser, j.processor, options,
                          work, j.accept);
   });
@@ -187,7 +187,7 @@ void bild_original(decoder& d) {
   if (name != "bild") refuse("--policy " + d.policy, "--decoder bild has its own rule: bild:fallback=0.6,rollback=5");
   const bild_thresholds thresholds{p.number("fallback", 0.6, 0, 1), p.number("rollback", 5, 0, unbounded)};
   p.none_left("fallback, rollback");
-  d.drafts = cascade_options().longest_run;
+  d.drafts = d.longest_run;
   cascade(d, [thresholds](const decoding& j, const cascade_options& options, auto& work) {
     const auto after_round = [&](const cascade_result& r, const auto&) {
       j.after_round(r.drafted, r.accepted, double(r.emitted));
@@ -233,18 +233,25 @@ decoder make_decoder(const generate_options& o) {
   if (!o.gamma.empty() && *k->gamma == '\0') refuse("--gamma " + o.gamma, "--decoder " + d.name + " takes none");
   if (!o.models.empty() && d.name != "n-model")
     refuse("--model " + o.models[0], "--decoder " + d.name + " has two models; n-model takes more");
+  if (o.longest_run) {
+    if (d.name != "sequential" && d.name != "bild")
+      refuse("--longest-run", "--decoder " + d.name + " has none (sequential and bild have)");
+    if (*o.longest_run > most_drafted)
+      refuse(fmt::format("--longest-run {}", *o.longest_run), fmt::format("is no number from 0 to {}", most_drafted));
+    d.longest_run = *o.longest_run;
+  }
   const std::size_t n = 2 + o.models.size();
   if (n > most_models)
     refuse("--model " + o.models[most_models - 2], fmt::format("is one too many: at most {} models", most_models));
 
   if (d.name == "speculative") speculative(d, o);
   else if (d.name == "sequential") sequential(d);
-  else if (d.name == "oracle") oracle(d);
+  else if (d.name == "oracle") oracle(d, o);
   else if (d.name == "sequence") sequence(d);
   else if (d.name == "bild") bild_original(d);
-  else if (n == 2) collaborative<2>(d);
-  else if (n == 3) collaborative<3>(d);
-  else collaborative<4>(d);
+  else if (n == 2) collaborative<2>(d, o);
+  else if (n == 3) collaborative<3>(d, o);
+  else collaborative<4>(d, o);
   return d;
 }
 

@@ -32,6 +32,7 @@ struct decoding {
 struct decoder {
   std::string name, policy, verify, gamma;  // as given, or the defaults of this decoder
   std::size_t drafts = 0;                   // tokens that may stand behind the text
+  std::size_t longest_run = specagg::cascade_options().longest_run;  // of sequential and bild
   bool automatic = false;                   // needs decoding::costs
   // All memory of a decoding of at most `most` tokens, allocated; what is returned decodes in it.
   std::function<std::function<specagg::status(const decoding&)>(std::size_t vocabulary, std::size_t most)> prepare;

@@ -353,6 +353,7 @@ void generate(const generate_options& o) {
     if (d.gamma.find_first_not_of("0123456789") == std::string::npos && !d.gamma.empty())
       out["gamma"] = std::stoul(d.gamma);
     else out["gamma"] = d.gamma;
+    if (d.name == "sequential" || d.name == "bild") out["longest_run"] = d.longest_run;
     out["backend"] = o.backend, out["instruction_set"] = instruction_set, out["threads"] = on->threads(),
     out["seconds"]["load"] = load_seconds;
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

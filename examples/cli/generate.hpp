@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ struct generate_options {
   std::vector<std::string> models;                    // further ones, between draft and target
   std::string decoder = "speculative";
   std::string policy, verify, gamma;                  // empty: the decoder's own default
+  std::optional<std::size_t> longest_run;             // the same
   std::string prompt = "ROMEO:\nO, she doth teach the torches to burn bright!\n", prompt_file;
   std::size_t max_tokens = 200;
   specagg::sampling sample = {.temperature = 0.8};

@@ -37,6 +37,9 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_option("--verify", o.verify, "How drafts are judged: token, block, match or coupled");
   g->add_option("--gamma", o.gamma,
                 "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each model, N,N,... [4]");
+  g->add_option("--longest-run", o.longest_run,
+                "Tokens the draft model writes in a row before the target is called: sequential, bild [10]")
+      ->check(cli::natural);
   g->add_option("--prompt", o.prompt, "Text to continue");
   g->add_option("--prompt-file", o.prompt_file, "File with the text to continue")->excludes("--prompt");
   g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")

@@ -75,8 +75,10 @@ const std::vector<rule>& rules() {
        [=](P& p) -> any_policy { return {opt{any_alpha(p)}}; }},
       {"opt-log", "alpha=0", "p if H(p) < H(q) - alpha TV(p, q), else q",
        [=](P& p) -> any_policy { return {opt_log{any_alpha(p)}}; }},
-      {"bild", "alpha=0", "p if -sum q log p > alpha, else q",
-       [=](P& p) -> any_policy { return {bild{any_alpha(p)}}; }},
+      {"bild", "alpha=0, d=cross|greedy", "p if D > alpha, else q; D = -sum q log p, or -log p(argmax q)",
+       [=](P& p) -> any_policy {
+         return {bild{any_alpha(p), !p.is("d", "cross") && (p.is("d", "greedy") || p.temperature == 0)}};
+       }},
       {"token-v1", "alpha=0", "q (1-r) + eta p, r = 1 iff q(v) < max p - alpha",
        [=](P& p) -> any_policy { return {token_v1{any_alpha(p)}}; }},
       {"token-v2", "alpha=0", "q (1-r) + eta p, r = 1 iff p(v) < max p - alpha",
@@ -125,12 +127,14 @@ std::pair<std::string, std::map<std::string, std::string>> split(const std::stri
 
 }  // namespace
 
-any_policy make_policy(const std::string& input, const std::string& name, std::map<std::string, std::string> values) {
+any_policy make_policy(const std::string& input, const std::string& name, std::map<std::string, std::string> values,
+                       double temperature) {
   std::vector<std::string> names;
   for (const rule& r : rules()) {
     names.push_back(r.name);
     if (r.name != name) continue;
     parameters p(input, std::move(values));
+    p.temperature = temperature;
     const any_policy policy = r.make(p);
     p.none_left(r.keys);
     return policy;
@@ -142,9 +146,9 @@ std::pair<std::string, parameters> parse_parameters(const std::string& text) {
   auto [name, values] = split(text);
   return {name, parameters("--policy " + text, std::move(values))};
 }
-any_policy parse_policy(const std::string& text) {
+any_policy parse_policy(const std::string& text, double temperature) {
   auto [name, values] = split(text);
-  return make_policy("--policy " + text, name, std::move(values));
+  return make_policy("--policy " + text, name, std::move(values), temperature);
 }
 
 }  // namespace cli

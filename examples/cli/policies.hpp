@@ -50,6 +50,7 @@ using any_policy =
 // The parameters somebody wrote, as text; the makers below take what they know, and what is left over is an error.
 class parameters {
  public:
+  double temperature = 1;  // of the rows, where that is known: a default may depend on it
   parameters(std::string input, std::map<std::string, std::string> values)
       : input_(std::move(input)), values_(std::move(values)) {}
   // A number in [low, high] (or [low, high) if `open`), the default if it was not given.
@@ -70,8 +71,9 @@ const std::vector<rule>& rules();
 
 // Throw specagg::error: unknown name, unknown key, a value that is no number or out of range. `input` names the source
 // of the text in messages.
-any_policy make_policy(const std::string& input, const std::string& name, std::map<std::string, std::string> values);
-any_policy parse_policy(const std::string& text);
+any_policy make_policy(const std::string& input, const std::string& name, std::map<std::string, std::string> values,
+                       double temperature = 1);
+any_policy parse_policy(const std::string& text, double temperature = 1);
 // NAME[:key=value,...] as a name and what its maker has to take.
 std::pair<std::string, parameters> parse_parameters(const std::string& text);
 

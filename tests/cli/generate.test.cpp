@@ -147,6 +147,37 @@ TEST_CASE("sure of everything, the sequence-level cascade and the sequential one
   const auto never = json("--max-tokens 30 --decoder sequence --policy chow:alpha=-1");
   CHECK(never["target_calls"] == 30);
 }
+TEST_CASE("bild at temperature 0 is greedy, elsewhere not, unless d says otherwise") {
+  const auto tokens = [](const std::string& options) {
+    return json("--max-tokens 60 --prompt 'He that ' " + options)["tokens"];
+  };
+  for (const char* decoder : {"speculative", "oracle", "alternating"}) {
+    const std::string cold = std::string("--temperature 0 --decoder ") + decoder + " --policy bild:alpha=3",
+                      warm = std::string("--decoder ") + decoder + " --policy bild:alpha=3";
+    CHECK(tokens(cold) == tokens(cold + ",d=greedy"));
+    CHECK(tokens(cold) != tokens(cold + ",d=cross"));
+    CHECK(tokens(warm) == tokens(warm + ",d=cross"));
+    CHECK(tokens(warm) != tokens(warm + ",d=greedy"));
+  }
+  refuses("generate --policy bild:d=neither", {"d:", "cross|greedy"});
+}
+TEST_CASE("the draft model writes at most --longest-run tokens before the target is called: sequential and bild") {
+  const std::string sure = "--max-tokens 60 --prompt 'He that ' --decoder bild --policy bild:fallback=0,rollback=1e9",
+                    chow = "--max-tokens 60 --prompt 'He that ' --decoder sequential --policy chow:alpha=1";
+  CHECK(json(sure)["longest_run"] == 10);
+  CHECK(json(sure)["target_calls"] == 6);  // 10 tokens and one more
+  CHECK(json(sure + " --longest-run 10")["tokens"] == json(sure)["tokens"]);
+  CHECK(json(sure + " --longest-run 4")["target_calls"] == 12);
+  CHECK(json(sure + " --longest-run 0")["draft_calls"] == 0);
+  CHECK(json(sure + " --longest-run 62")["target_calls"] == 1);
+  CHECK(json(chow)["target_calls"] == 5);  // every 11th token is the target's
+  CHECK(json(chow + " --longest-run 4")["target_calls"] == 12);
+  CHECK(json(chow + " --longest-run 0")["draft_calls"] == 0);
+  refuses("generate --longest-run 5", {"--longest-run", "speculative", "bild"});
+  refuses("generate --decoder oracle --longest-run 5", {"--longest-run", "oracle"});
+  refuses("generate --decoder bild --longest-run 63", {"--longest-run 63", "62"});
+  refuses("generate --decoder bild --longest-run -1", {"--longest-run"});
+}
 TEST_CASE("decoders that do not go together with an option say what does") {
   refuses("generate --decoder nonsense", {"nonsense", "unknown", "alternating", "bild"});
   refuses("generate --verify nonsense", {"nonsense", "token, block, match, coupled"});

@@ -149,6 +149,25 @@ TEST_CASE("logits, -inf among them, are rows; confidence decides, probabilities 
   CHECK(out[1]["law"] == json({0.0, 1.0}));
   CHECK(out[2]["law"] == json({1.0, 0.0}));
 }
+TEST_CASE("bild compares cross-entropies, or greedily -log p of the draft's likeliest token, by untempered rows") {
+  const std::string rows = R"("q":[1,0,0],"p":[0,1,0],"q_confidence":[0.5,0.3,0.2],"p_confidence":[0.3,0.5,0.2]})";
+  const auto target = [&](const std::string& params) {
+    return batch(R"({"policy":"bild","params":{"alpha":1.15)" + params + "}," + rows + "\n")[0]["target"];
+  };
+  CHECK(target(R"(,"d":"greedy")") == json({0.0, 1.0, 0.0}));  // D = -ln .3 = 1.204
+  CHECK(target(R"(,"d":"cross")") == json({1.0, 0.0, 0.0}));   // D = 1.132
+  CHECK(target("") == json({1.0, 0.0, 0.0}));
+  const auto law = [](const std::string& policy, const std::string& q) {
+    const cli::ran r = cli::run("law --json --policy " + policy + " --q " + q + " --p 0.3,0.5,0.2");
+    CHECK(r.status == 0);
+    return json::parse(r.out)["target"];
+  };
+  CHECK(law("bild:alpha=1.15,d=greedy", "0.5,0.3,0.2")[0] == 0.3);
+  CHECK(law("bild:alpha=1.15", "0.5,0.3,0.2")[0] == 0.5);
+  CHECK(law("bild:alpha=1.15,d=greedy", "0.4,0.4,0.2")[0] == 0.3);  // of several the lowest id
+  CHECK(law("bild:alpha=1.15,d=greedy", "0.2,0.4,0.4")[0] == 0.2);
+  cli::refuses("law --policy bild:d=both --q 1 --p 1", {"--policy bild:d=both", "d", "cross|greedy"});
+}
 TEST_CASE("law prints a table, or JSON") {
   const cli::ran table = cli::run("law --policy token-v3:alpha=0.3 --q 0.5,0.25,0.25 --p 0.125,0.25,0.625");
   CHECK(table.status == 0);

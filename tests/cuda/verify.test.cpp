@@ -41,11 +41,10 @@ TEST_CASE("cuda: a checked rule is reported where it is no law, as on the CPU") 
     return seen;
   };
   CHECK(all({.5, .5}).statuses[status::undefined_target] == 0);
-  for (const weighted& rule : {weighted{.5, .4}, weighted{-1, 2}}) {
-    tally seen = all(rule);
-    CHECK(seen.statuses[status::undefined_target] > 20);
-    CHECK(seen.rejected + seen.bonuses == 0);
-  }
+  tally short_of_1 = all({.5, .4}), negative = all({-1, 2});  // where p = q, the latter is a law
+  CHECK(short_of_1.statuses[status::undefined_target] > 20);
+  CHECK(short_of_1.rejected + short_of_1.bonuses == 0);
+  CHECK(negative.statuses[status::undefined_target] > 20);
 }
 
 TEST_CASE("cuda: the largest sizes") {
