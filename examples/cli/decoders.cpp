@@ -5,6 +5,7 @@
 
 #include <array>
 #include <charconv>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -32,6 +33,35 @@ status with_verifier(const std::string& name, std::uint64_t seed, F&& f) {
   if (name == "match") return f(match_verifier{});
   if (name == "coupled") return f(coupled_verifier{shared_noise(seed)});
   return f(token_verifier{});
+}
+
+// Rules that can combine the models' raw logits; those that choose between rows have nothing to combine. The log-linear
+// ones do it unless told otherwise, as their papers do: tempered rows often have no token in common.
+using any_combiner = any_of<ensemble, contrastive, geometric, power, minimum<>, maximum<>>;
+std::optional<any_combiner> as_combiner(const any_policy& policy) {
+  return std::visit(
+      [](const auto& rule) -> std::optional<any_combiner> {
+        if constexpr (std::is_constructible_v<decltype(any_combiner::rule), decltype(rule)>) return any_combiner{rule};
+        else return std::nullopt;
+      },
+      policy.rule);
+}
+template <class T>
+constexpr bool is_log_linear = std::is_same_v<T, contrastive> || std::is_same_v<T, geometric>;
+template <std::size_t N>
+constexpr bool is_log_linear<log_linear<N>> = true;
+
+// Whether the raw logits are combined: what --space says, or what the rule does by itself.
+template <class... Rules>
+bool in_raw_space(decoder& d, const any_of<Rules...>& policy, bool combines) {
+  d.combines = combines;
+  if (d.space.empty())
+    d.space =
+        std::visit([](const auto& r) { return is_log_linear<std::decay_t<decltype(r)>>; }, policy.rule) ? "raw" : "law";
+  if (d.space == "raw" && !combines)
+    refuse("--space raw", "--policy " + d.policy +
+                              " combines no logits (ensemble, contrastive, geometric, realign, power, min, max do)");
+  return d.space == "raw";
 }
 
 // "5" or "5,1,1".
@@ -79,31 +109,38 @@ models_policy<N> parse_models_policy(const std::string& text) {
 
 // ---- one function for each decoder: the options that it alone understands, and the call ---------------------------
 
-void speculative(decoder& d, const generate_options& o) {
-  const any_policy policy = parse_policy(d.policy, o.sample.temperature);
-  d.automatic = d.gamma == "auto";
-  const std::vector<std::size_t> gamma = d.automatic ? std::vector{most_automatic} : numbers(d.gamma);
-  if (gamma.size() != 1) refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
-  d.drafts = gamma[0];
+void speculative(decoder& d, const generate_options& o, const any_policy& policy) {
+  const std::optional<any_combiner> combiner = as_combiner(policy);
+  const bool raw = in_raw_space(d, policy, combiner.has_value());
   const bool measure = o.compare;  // overlaps cost a pass over both rows of every drafted position
-  d.prepare = [policy, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic, measure](
-                  std::size_t vocabulary, std::size_t) {
-    return [=, work = speculative_workspace<float>(vocabulary, g)](const decoding& j) mutable {
+  d.prepare = [=, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic](std::size_t vocabulary,
+                                                                                           std::size_t) {
+    return [=, work = speculative_workspace<float>(vocabulary, g),
+            combined = std::vector<float>(raw ? vocabulary : 0)](const decoding& j) mutable {
       const decode_options options{g, j.sample, j.end_of_text, measure};
       const auto after_round = [&](const speculative_result& r, const auto& w) {
         j.after_round(r.drafted, r.accepted, expected_tokens(std::span(w.overlaps).first(r.drafted)));
       };
-      return with_policy(policy, [&](const auto& rule) {
-        return with_verifier(verify, seed, [&](const auto& verifier) {
-          const auto run = [&](auto&& length) {
-            return speculative_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
-                                      options, work, j.accept, after_round, verifier, length);
-          };
-          return automatic ? run(plan::draft_length_controller(j.costs)) : run(fixed_draft_length());
-        });
+      const auto run = [&](const auto& rule, const auto& verifier) {
+        const auto with_length = [&](auto&& length) {
+          return speculative_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
+                                    options, work, j.accept, after_round, verifier, length);
+        };
+        return automatic ? with_length(plan::draft_length_controller(j.costs)) : with_length(fixed_draft_length());
+      };
+      return with_verifier(verify, seed, [&](const auto& verifier) {
+        if (raw) return run(raw_logits{*combiner}, raw_logits_verifier(verifier, std::span(combined), j.sample));
+        return with_policy(policy, [&](const auto& rule) { return run(rule, verifier); });
       });
     };
   };
+}
+void speculative(decoder& d, const generate_options& o) {
+  d.automatic = d.gamma == "auto";
+  const std::vector<std::size_t> gamma = d.automatic ? std::vector{most_automatic} : numbers(d.gamma);
+  if (gamma.size() != 1) refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
+  d.drafts = gamma[0];
+  speculative(d, o, parse_policy(d.policy, o.sample.temperature));
 }
 
 template <std::size_t N>
@@ -126,18 +163,26 @@ void collaborative(decoder& d, const generate_options& o) {
     return collaborative_decode(j.text, j.most, models, rule, j.chooser, j.processor,
                                 collaborative_options<N>{gamma, j.sample, j.end_of_text}, work, j.accept, after_turn);
   };
+  const auto prepare = [&](const auto& decode) {
+    d.prepare = [=](std::size_t vocabulary, std::size_t) {
+      return [=, work = collaborative_workspace<float, N>(vocabulary, gamma)](const decoding& j) mutable {
+        return decode(j, work);
+      };
+    };
+  };
   if constexpr (N == 2) {
-    d.prepare = [=, policy = parse_policy(d.policy, o.sample.temperature)](std::size_t vocabulary, std::size_t) {
-      return [=, work = collaborative_workspace<float, N>(vocabulary, gamma)](const decoding& j) mutable {
-        return with_policy(policy, [&](const auto& rule) { return run(j, rule, work); });
-      };
-    };
+    const any_policy policy = parse_policy(d.policy, o.sample.temperature);
+    const std::optional<any_combiner> combiner = as_combiner(policy);
+    const bool raw = in_raw_space(d, policy, combiner.has_value());
+    prepare([=](const decoding& j, auto& work) {
+      if (raw) return run(j, raw_logits{*combiner}, work);
+      return with_policy(policy, [&](const auto& rule) { return run(j, rule, work); });
+    });
   } else {
-    d.prepare = [=, policy = parse_models_policy<N>(d.policy)](std::size_t vocabulary, std::size_t) {
-      return [=, work = collaborative_workspace<float, N>(vocabulary, gamma)](const decoding& j) mutable {
-        return run(j, policy, work);
-      };
-    };
+    const models_policy<N> policy = parse_models_policy<N>(d.policy);
+    const bool raw = in_raw_space(d, policy, true);
+    prepare(
+        [=](const decoding& j, auto& work) { return raw ? run(j, raw_logits{policy}, work) : run(j, policy, work); });
   }
 }
 
@@ -167,6 +212,7 @@ void sequential(decoder& d) {
 }
 void oracle(decoder& d, const generate_options& o) {
   const any_policy policy = parse_policy(d.policy, o.sample.temperature);
+  if (in_raw_space(d, policy, as_combiner(policy).has_value())) return speculative(d, o, policy);  // without drafts
   cascade(d, [=](const decoding& j, const cascade_options& options, auto& work) {
     return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser, j.processor, options,
                          work, j.accept);
@@ -230,6 +276,11 @@ decoder make_decoder(const generate_options& o) {
     if ((", " + verifiers + ",").find(", " + o.verify + ",") == std::string::npos)
       refuse("--verify " + o.verify, "is unknown to --decoder " + d.name + " (it has " + verifiers + ")");
   }
+  d.space = o.space;
+  if (!o.space.empty() && o.space != "raw" && o.space != "law")
+    refuse("--space " + o.space, "is unknown (raw, law are known)");
+  if (!o.space.empty() && (d.name == "sequential" || d.name == "sequence" || d.name == "bild"))
+    refuse("--space " + o.space, "--decoder " + d.name + " combines no rows");
   if (!o.gamma.empty() && *k->gamma == '\0') refuse("--gamma " + o.gamma, "--decoder " + d.name + " takes none");
   if (!o.models.empty() && d.name != "n-model")
     refuse("--model " + o.models[0], "--decoder " + d.name + " has two models; n-model takes more");
@@ -266,6 +317,11 @@ std::string decoders_help() {
   for (const known& k : all_known) all += fmt::format("  {:<12} {:<29} {}\n", k.name, k.policy, k.what);
   return all +
          "  Three or more models: ensemble, geometric, realign, power (w1=..,w2=..: one weight each), min, max.\n"
+         "  --space raw, the default of contrastive, geometric and realign: the models' logits are combined, then "
+         "temperature\n"
+         "  and filters act on the result. law, that of all other rules: they act on each model's row first; at "
+         "temperature 0\n"
+         "  or behind a filter these may have too little in common. Rules that choose between rows have law alone.\n"
          "  --gamma auto measures the models first, and stops drafting where a token more costs more than it brings.\n";
 }
 

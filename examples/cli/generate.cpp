@@ -143,8 +143,15 @@ struct job {
     const status why = decode({t, most, options.sample, tokens().eos(), result.models, chooser, processor, result.costs,
                                accept, after_round});
     result.total_seconds = seconds_since(start);
-    if (why != status::ok)
-      throw error("decoding", fmt::format("token {}", result.emissions.size()), std::string(name(why)));
+    if (why != status::ok) {
+      std::string reason(name(why));
+      if (why == status::undefined_target && d.combines && d.space == "law")
+        reason += fmt::format(
+            ": after temperature and filters the models' rows have too little in common for --policy {}"
+            "; --space raw combines them before",
+            d.policy);
+      throw error("decoding", fmt::format("token {}", result.emissions.size()), reason);
+    }
     if (result.ended_by.empty()) result.ended_by = "length";
     return result;
   }
@@ -349,7 +356,7 @@ void generate(const generate_options& o) {
   }
   if (o.json) {
     out["prompt"] = prompt, out["decoder"] = d.name, out["policy"] = d.policy, out["verify"] = d.verify,
-    out["temperature"] = o.sample.temperature, out["seed"] = o.seed;
+    out["space"] = d.space, out["temperature"] = o.sample.temperature, out["seed"] = o.seed;
     if (d.gamma.find_first_not_of("0123456789") == std::string::npos && !d.gamma.empty())
       out["gamma"] = std::stoul(d.gamma);
     else out["gamma"] = d.gamma;

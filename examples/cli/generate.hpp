@@ -15,6 +15,7 @@ struct generate_options {
   std::string decoder = "speculative";
   std::string policy, verify, gamma;                  // empty: the decoder's own default
   std::optional<std::size_t> longest_run;             // the same
+  std::string space;                                  // empty: the policy's own default
   std::string prompt = "ROMEO:\nO, she doth teach the torches to burn bright!\n", prompt_file;
   std::size_t max_tokens = 200;
   specagg::sampling sample = {.temperature = 0.8};

@@ -4,11 +4,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <fstream>
+#include <functional>
 #include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <numeric>
 #include <vector>
 
 #include <specagg/audit/coupled_law.hpp>
@@ -26,19 +30,24 @@ using namespace specagg;
 using json = nlohmann::json;
 using numbers = std::vector<double>;
 
+constexpr std::size_t few = 64;                                // tokens of rows whose every branch is walked unasked
+constexpr std::size_t most_walked = 1024, most_coupled = 512;  // on request
+
 struct result {
   status why = status::ok;
-  numbers target, law;
-  double acceptance = 0;
+  numbers target, law;  // law: empty where it was not enumerated
+  double acceptance = 0, overlap = 0;
 };
 
 // The law of the token that stands at the first position of the text: drafted by q, judged by `verify`.
 template <class Policy, class R, class Verify>
-numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify, double& acceptance, status& why) {
+numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify, double& acceptance, status& why,
+                    progress& bar) {
   const std::size_t size = q.size();
   numbers law(size), scratch(verify_scratch(size, 1));
   exhaustive_chooser chooser;
   acceptance = 0;
+  double done = 0;
   do {
     auto row = q;
     why = row.normalise();
@@ -50,6 +59,7 @@ numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify,
     if (v.why != status::ok) return why = v.why, numbers();
     law[std::size_t(out[0].token)] += chooser.probability;
     if (v.accepted) acceptance += chooser.probability;
+    bar.show(done += chooser.probability);
   } while (chooser.next());
   return law;
 }
@@ -60,28 +70,44 @@ row with_confidence(const numbers& x, const numbers& confidence) {
   return {dense_row<double>(x), dense_row<double>(confidence)};
 }
 
-result law_of(const any_policy& policy, const std::string& verifier, const row& q, const row& p) {
+// Of rows of more than `few` tokens the law is enumerated on request alone; target, acceptance and overlap take a few
+// passes over the rows.
+result law_of(const any_policy& policy, const std::string& verifier, const row& q, const row& p, bool enumerate) {
   result r;
   r.target = target_law(policy, q, p, &r.why);
   if (r.why != status::ok) return r;
-  if (verifier == "coupled") {  // no chooser to walk: the joint law in closed form, summed over the drafts
-    row drafted = q;
-    if (r.why = drafted.normalise(); r.why != status::ok) return r;
-    numbers probabilities(q.size());
-    for (std::size_t v = 0; v < q.size(); ++v) probabilities[v] = drafted[v];
-    const numbers joint = coupled_joint_law(probabilities, r.target);
-    r.law.resize(q.size());
-    for (std::size_t i = 0; i < joint.size(); ++i) r.law[i % q.size()] += joint[i];
-    r.acceptance = coupled_acceptance(probabilities, r.target);
+  const std::size_t size = q.size();
+  row drafted = q;
+  if (r.why = drafted.normalise(); r.why != status::ok) return r;
+  numbers probabilities(size);
+  for (std::size_t v = 0; v < size; ++v) probabilities[v] = drafted[v];
+  const bool coupled = verifier == "coupled";
+  if (size > few && !enumerate) {
+    const dense_row<double> x(probabilities), y(r.target);
+    const row_pair<false, dense_row<double>, dense_row<double>> rows(x, y);
+    const auto [overlap, product] = rows.sum([](auto at) { return both(min(at.q, at.p), at.q * at.p); });
+    r.overlap = overlap;
+    r.acceptance = coupled ? coupled_acceptance(probabilities, r.target) : verifier == "match" ? product : overlap;
+    return r;
+  }
+  if (const std::size_t most = coupled ? most_coupled : most_walked; size > most)
+    throw error("--enumerate", "",
+                fmt::format("the rows have {} tokens; --verify {} is enumerated for at most {}", size, verifier, most));
+  for (std::size_t v = 0; v < size; ++v) r.overlap += std::min(probabilities[v], r.target[v]);
+  progress bar("enumerating");
+  const auto walk = [&](auto verify) { r.law = emitted_law(policy, q, p, verify, r.acceptance, r.why, bar); };
+  if (coupled) {  // no chooser to walk: the joint law in closed form, summed over the drafts
+    const auto after_row = [&](std::size_t i) { bar.show(double(i + 1) / double(size)); };
+    const numbers joint = coupled_joint_law(probabilities, r.target, after_row);
+    r.law.resize(size);
+    for (std::size_t i = 0; i < joint.size(); ++i) r.law[i % size] += joint[i];
+    for (std::size_t i = 0; i < size; ++i) r.acceptance += joint[i * size + i];
   } else if (verifier == "block") {
-    r.law = emitted_law(
-        policy, q, p, [](auto&&... a) { return verify_block(a...); }, r.acceptance, r.why);
+    walk([](auto&&... a) { return verify_block(a...); });
   } else if (verifier == "match") {
-    r.law = emitted_law(
-        policy, q, p, [](auto&&... a) { return verify_match(a...); }, r.acceptance, r.why);
+    walk([](auto&&... a) { return verify_match(a...); });
   } else {
-    r.law = emitted_law(
-        policy, q, p, [](auto&&... a) { return verify_token(a...); }, r.acceptance, r.why);
+    walk([](auto&&... a) { return verify_token(a...); });
   }
   return r;
 }
@@ -92,25 +118,51 @@ void check_verifier(const std::string& input, const std::string& name) {
   throw error(input, "verify", "\"" + name + "\" is unknown (token, block, coupled, match are known)");
 }
 
-numbers parse_row(const char* option, const std::string& text) {
+// Numbers separated by commas or white space: the text itself, or @FILE.
+numbers parse_row(const char* option, const std::string& given) {
+  std::string text = given, input = option;
+  if (text.starts_with('@')) {
+    std::ifstream file(text.substr(1), std::ios::binary);
+    input += " " + text;
+    text.assign(std::istreambuf_iterator<char>(file), {});
+    if (!file || text.empty()) throw error(input, "", "cannot be read, or is empty");
+  }
+  const auto space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
   numbers row;
-  for (std::size_t i = 0; i <= text.size();) {
-    const std::size_t end = std::min(text.find(',', i), text.size());
+  const char *at = text.data(), *const end = at + text.size();
+  const auto skip = [&] {
+    while (at != end && space(*at)) ++at;
+  };
+  skip();
+  for (bool more = true; more; more = at != end) {
+    const char* const stop = std::find_if(at, end, [&](char c) { return c == ',' || space(c); });
     double x = 0;
-    const auto [stop, failure] = std::from_chars(text.data() + i, text.data() + end, x);
-    if (failure != std::errc() || stop != text.data() + end)
-      throw error(option, fmt::format("entry {}", row.size()),
-                  fmt::format("\"{}\" is not a number", text.substr(i, end - i)));
+    const auto [behind, failure] = std::from_chars(at, stop, x);
+    if (failure != std::errc() || behind != stop)
+      throw error(input, fmt::format("entry {}", row.size()),
+                  fmt::format("\"{:.40}\" is not a number", std::string_view(at, std::size_t(stop - at))));
     row.push_back(x);
-    i = end + 1;
+    at = stop, skip();
+    if (at != end && *at == ',') {
+      ++at, skip();
+      if (at == end) throw error(input, fmt::format("entry {}", row.size()), "is missing behind the last comma");
+    }
   }
   return row;
 }
 
-json number(double x) { return std::isfinite(x) ? json(x) : json(fmt::format("{}", x)); }
+// Rounding may leave a sum of probabilities an ulp above 1.
+json number(double x) { return std::isfinite(x) ? json(std::clamp(x, 0., 1.)) : json(fmt::format("{}", x)); }
 json list(const numbers& x) {
   json out = json::array();
   for (const double v : x) out.push_back(number(v));
+  return out;
+}
+// What is said of a pair of rows, in the batch and by --json.
+json described(const result& r) {
+  json out = {{"target", list(r.target)}, {"law", list(r.law)}, {"acceptance", number(r.acceptance)}, {"status", "ok"}};
+  if (r.target.size() > few) out["overlap"] = number(r.overlap);
+  if (r.law.empty()) out["law"] = nullptr;
   return out;
 }
 
@@ -129,7 +181,7 @@ numbers row_in(const json& line, const std::string& key) {
   return row;
 }
 
-json answer(const json& line) {
+json answer(const json& line, bool enumerate) {
   if (!line.is_object()) throw error("line", "", "is not a JSON object");
   for (const auto& [key, value] : line.items())
     if (std::string(" id policy params verify q p q_logits p_logits q_confidence p_confidence expect ")
@@ -163,12 +215,11 @@ json answer(const json& line) {
   };
   const numbers q = row_of("q"), p = row_of("p"), qc = confidence_of("q", q), pc = confidence_of("p", p);
   if (why != status::ok) return {{"status", name(why)}};
-  const result r = law_of(policy, verifier, with_confidence(q, qc), with_confidence(p, pc));
-  if (r.why != status::ok) return {{"status", name(r.why)}};
-  return {{"target", list(r.target)}, {"law", list(r.law)}, {"acceptance", r.acceptance}, {"status", "ok"}};
+  const result r = law_of(policy, verifier, with_confidence(q, qc), with_confidence(p, pc), enumerate);
+  return r.why != status::ok ? json{{"status", name(r.why)}} : described(r);
 }
 
-void batch() {
+void batch(bool enumerate) {
   std::string text;
   while (std::getline(std::cin, text)) {
     json out, id;
@@ -176,7 +227,7 @@ void batch() {
       if (text.find_first_not_of(" \t\r") == std::string::npos) throw error("line", "", "is empty");
       const json line = json::parse(text);
       if (line.is_object() && line.contains("id")) id = line["id"];
-      out = answer(line);
+      out = answer(line, enumerate);
     } catch (const json::exception& e) {
       out = {{"status", std::string("not JSON: ") + e.what()}};
     } catch (const std::exception& e) {
@@ -202,7 +253,7 @@ std::vector<numbers> eighths() {
 // at each later one. The largest error of a conditional law over all pairs; undefined targets must be reported as such.
 template <class Verify>
 double worst_on_grid(const any_policy& policy, std::size_t gamma, const std::vector<numbers>& grid,
-                     std::size_t& undefined, Verify verify) {
+                     std::size_t& undefined, Verify verify, const std::function<void(double)>& show) {
   const std::size_t n = grid.size();
   double worst = 0;
   for (std::size_t i = 0; i < n * n; ++i) {
@@ -216,6 +267,7 @@ double worst_on_grid(const any_policy& policy, std::size_t gamma, const std::vec
     const auto promised = [&](const std::vector<token_id>& prefix) { return target_law(policy, q(prefix), p(prefix)); };
     undefined += promised({}).empty();
     worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, promised).error);
+    show(double(i + 1) / double(n * n));
   }
   return worst;
 }
@@ -268,22 +320,26 @@ void grid(const law_options& o) {
                                              "power:lambda=0.3,rho=0",
                                              "min",
                                              "max"};
+  const std::vector<std::string> chosen = o.policy.empty() ? policies : std::vector{o.policy};
+  const std::vector<std::string> verifiers =
+      o.verify.empty() ? std::vector<std::string>{"token", "block", "match", "coupled"} : std::vector{o.verify};
   json table = json::array();
   progress bar("enumerating");
   if (!o.json)
     fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12}\n", "policy", "verify", "pairs", "gamma", "undefined",
                "worst error");
-  std::size_t done = 0;
-  for (const std::string& text : policies)
-    for (const char* verifier : {"token", "block", "match", "coupled"}) {
+  double done = 0;
+  const double all = double(chosen.size() * verifiers.size());
+  for (const std::string& text : chosen)
+    for (const std::string& v : verifiers) {
       const any_policy policy = parse_policy(text);
       double worst = 0;
       std::size_t undefined = 0;
-      const std::string v = verifier;
       for (std::size_t gamma = 1; gamma <= 3 && v != "coupled"; ++gamma) {
         undefined = 0;
+        const auto show = [&](double part) { bar.show((done + (double(gamma - 1) + part) / 3) / all); };
         const auto check = [&](auto verify) {
-          worst = std::max(worst, worst_on_grid(policy, gamma, rows, undefined, verify));
+          worst = std::max(worst, worst_on_grid(policy, gamma, rows, undefined, verify, show));
         };
         if (v == "token") check([](auto&&... a) { return verify_token(a...); });
         else if (v == "block") check([](auto&&... a) { return verify_block(a...); });
@@ -295,45 +351,65 @@ void grid(const law_options& o) {
                        {"pairs", rows.size() * rows.size()},
                        {"undefined", undefined},
                        {"worst_error", worst}});
+      bar.clear();
       if (!o.json)
-        bar.clear(), fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12.1e}\n", text, v, rows.size() * rows.size(),
-                                v == "coupled" ? "joint law" : "1, 2, 3", undefined, worst);
-      bar.show(double(++done) / double(4 * policies.size()));
+        fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12.1e}\n", text, v, rows.size() * rows.size(),
+                   v == "coupled" ? "joint law" : "1, 2, 3", undefined, worst);
+      std::fflush(stdout);
+      bar.show(++done / all);
     }
   if (o.json) fmt::print("{}\n", table.dump(2));
 }
 
+constexpr std::size_t most_printed = 20;  // tokens of a row of more than `few`
+
 void print_table(const result& r, const numbers& q, const numbers& p) {
+  const bool whole = r.target.size() <= few;
+  std::vector<std::size_t> tokens(r.target.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  if (!whole) {
+    std::ranges::stable_sort(tokens, std::greater(), [&](std::size_t v) { return r.target[v]; });
+    tokens.resize(most_printed);
+  }
   fmt::print("{:>6} {:>12} {:>12} {:>12} {:>12}\n", "token", "q", "p", "target", "emitted");
-  for (std::size_t v = 0; v < q.size(); ++v)
-    fmt::print("{:>6} {:>12.9f} {:>12.9f} {:>12.9f} {:>12.9f}  {}\n", v, q[v], p[v], r.target[v], r.law[v],
-               coloured(fmt::fg(fmt::terminal_color::green), std::string(std::size_t(40 * r.law[v] + 0.5), '#')));
+  for (const std::size_t v : tokens) {
+    const double x = r.law.empty() ? r.target[v] : r.law[v];
+    fmt::print("{:>6} {:>12.9f} {:>12.9f} {:>12.9f} {:>12}  {}\n", v, q[v], p[v], r.target[v],
+               r.law.empty() ? "" : fmt::format("{:.9f}", x),
+               coloured(fmt::fg(fmt::terminal_color::green), std::string(std::size_t(40 * x + 0.5), '#')));
+  }
+  if (!whole) fmt::print("the {} likeliest of {} tokens (--json: all)\n", tokens.size(), r.target.size());
+  fmt::print("acceptance {:.9f}", std::min(1., r.acceptance));
+  if (!whole) fmt::print(", overlap {:.9f}", std::min(1., r.overlap));
+  if (r.law.empty()) {
+    fmt::print("; the emitted law of more than {} tokens is enumerated with --enumerate\n", few);
+    return;
+  }
   double worst = 0;
   for (std::size_t v = 0; v < q.size(); ++v) worst = std::max(worst, std::abs(r.target[v] - r.law[v]));
-  fmt::print("acceptance {:.9f}, largest |emitted - target| {:.1e}\n", r.acceptance, worst);
+  fmt::print(", largest |emitted - target| {:.1e}\n", worst);
 }
 
 }  // namespace
 
 void law(const law_options& o) {
-  if (o.batch) return batch();
+  if (o.batch) return batch(o.enumerate);
+  const auto chosen = [](const std::string& given, const char* otherwise) { return given.empty() ? otherwise : given; };
+  const std::string policy_name = chosen(o.policy, "lossless"), verifier = chosen(o.verify, "token");
+  const any_policy policy = parse_policy(policy_name);
+  check_verifier("--verify " + verifier, verifier);
   if (o.grid) return grid(o);
-  const any_policy policy = parse_policy(o.policy);
-  check_verifier("--verify " + o.verify, o.verify);
   if (o.q.empty() || o.p.empty())
-    throw error(o.q.empty() ? "--q" : "--p", "", "is missing (probabilities, separated by commas)");
+    throw error(o.q.empty() ? "--q" : "--p", "", "is missing (probabilities, separated by commas, or @FILE)");
   const numbers q = parse_row("--q", o.q), p = parse_row("--p", o.p);
-  const result r = law_of(policy, o.verify, with_confidence(q, q), with_confidence(p, p));
+  if (q.size() != p.size())
+    throw error("law", "--q, --p", fmt::format("vocabulary_mismatch: {} and {} numbers", q.size(), p.size()));
+  const result r = law_of(policy, verifier, with_confidence(q, q), with_confidence(p, p), o.enumerate);
   if (r.why != status::ok) throw error("law", "--q, --p", std::string(name(r.why)));
-  if (o.json)
-    fmt::print("{}\n", json{{"policy", o.policy},
-                            {"verify", o.verify},
-                            {"target", list(r.target)},
-                            {"law", list(r.law)},
-                            {"acceptance", r.acceptance},
-                            {"status", "ok"}}
-                           .dump(2));
-  else print_table(r, q, p);
+  if (!o.json) return print_table(r, q, p);
+  json out = described(r);
+  out["policy"] = policy_name, out["verify"] = verifier;
+  fmt::print("{}\n", out.dump(2));
 }
 
 }  // namespace cli

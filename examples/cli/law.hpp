@@ -5,8 +5,9 @@
 namespace cli {
 
 struct law_options {
-  std::string policy = "lossless", verify = "token", q, p;
-  bool batch = false, grid = false, json = false;
+  std::string policy, verify;  // empty: lossless and token; all of them on the grid
+  std::string q, p;            // numbers, or @FILE
+  bool batch = false, grid = false, enumerate = false, json = false;
 };
 
 // specagg law: the exact law of one position under a policy and a verifier. Throws specagg::error for bad input.

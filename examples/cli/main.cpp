@@ -35,6 +35,7 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_option("--decoder", o.decoder, "How the models work together (see below)")->capture_default_str();
   g->add_option("--policy", o.policy, "The law to emit: NAME or NAME:key=value,... (see below)");
   g->add_option("--verify", o.verify, "How drafts are judged: token, block, match or coupled");
+  g->add_option("--space", o.space, "What a policy combines: raw (the models' logits) or law (their rows; see below)");
   g->add_option("--gamma", o.gamma,
                 "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each model, N,N,... [4]");
   g->add_option("--longest-run", o.longest_run,
@@ -67,10 +68,12 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
 void add_law(CLI::App& app, cli::law_options& o) {
   CLI::App* l =
       app.add_subcommand("law", "The exact law of the emitted token for one pair of rows, and the acceptance");
-  l->add_option("--policy", o.policy, "NAME or NAME:key=value,... (see below)")->capture_default_str();
-  l->add_option("--verify", o.verify, "token, block, coupled or match")->capture_default_str();
-  l->add_option("--q", o.q, "The draft's probabilities, separated by commas");
+  l->add_option("--policy", o.policy, "NAME or NAME:key=value,... (see below) [lossless; --grid: every one]");
+  l->add_option("--verify", o.verify, "token, block, coupled or match [token; --grid: every one]");
+  l->add_option("--q", o.q, "The draft's probabilities, separated by commas or white space; @FILE: those in a file");
   l->add_option("--p", o.p, "The target's probabilities");
+  l->add_flag("--enumerate", o.enumerate,
+              "Walk every branch for rows of more than 64 tokens, too (at most 1024; coupled 512)");
   l->add_flag("--batch", o.batch,
               "One JSON object a line on stdin, one on stdout; a bad line gets a status and the batch goes on");
   l->add_flag("--grid", o.grid,
@@ -81,7 +84,8 @@ void add_law(CLI::App& app, cli::law_options& o) {
       "\n--batch reads "
       "{\"id\":1,\"policy\":\"token-v3\",\"params\":{\"alpha\":0.3},\"verify\":\"token\",\"q\":[...],\"p\":[...]}\n"
       "(or q_logits and p_logits; optionally q_confidence and p_confidence) and writes\n"
-      "{\"id\":1,\"target\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.");
+      "{\"id\":1,\"target\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.\n"
+      "Rows of more than 64 tokens get \"overlap\", sum min(q, target), too; \"law\" is null without --enumerate.");
   l->callback([&o] { cli::law(o); });
 }
 

@@ -37,6 +37,7 @@
 #include <specagg/verify/match.hpp>
 #include <specagg/verify/coupled.hpp>
 #include <specagg/verify/verifiers.hpp>
+#include <specagg/verify/raw_logits.hpp>
 #include <specagg/verify/batch.hpp>
 #include <specagg/logit_source.hpp>
 #include <specagg/decode/text.hpp>

@@ -206,6 +206,44 @@ TEST_CASE("decoders that do not go together with an option say what does") {
   for (const char* seed : {"-1", "010", "1e3", "18446744073709551616"})
     refuses(std::string("generate --seed=") + seed, {"--seed", "is no number from 0"});
 }
+TEST_CASE("log-linear rules are combined as raw logits: every decoder gives one greedy text, and filters leave one") {
+  const std::string greedy = "--temperature 0 --max-tokens 40 ", bard = " --model " + models + "/bard.gguf";
+  for (const char* policy : {"contrastive", "realign:lambda=1.5", "geometric"}) {
+    INFO(policy);
+    const std::string rule = std::string("--policy ") + policy + " ";
+    const auto text = json(greedy + rule);
+    CHECK(text["space"] == "raw");
+    for (const char* decoder : {"--decoder alternating", "--decoder n-model --gamma 2,3", "--decoder oracle",
+                                "--verify block", "--verify match", "--verify coupled", "--gamma auto", "--gamma 0"})
+      CHECK(json(greedy + rule + decoder)["tokens"] == text["tokens"]);
+    for (const char* decoder : {"speculative", "alternating", "oracle"})
+      for (const char* filter : {"--top-k 40", "--top-p 0.5", "--min-p 0.5"})
+        CHECK(json("--max-tokens 20 " + rule + filter + " --decoder " + decoder)["tokens"].size() == 20);
+  }
+  for (const char* policy : {"geometric", "geometric:w1=-1,w2=1,w3=1", "min --space raw"})
+    CHECK(json(greedy + "--decoder n-model --policy " + policy + bard)["space"] == "raw");
+  for (const char* policy : {"ensemble", "min", "max", "power:rho=-1", "power:rho=0"}) {
+    const std::string rule = std::string("--space raw --policy ") + policy + " " + greedy;
+    CHECK(json(rule)["tokens"] == json(rule + "--decoder oracle")["tokens"]);
+  }
+  const std::string both = "--policy geometric --temperature 1 --max-tokens 30 ";  // no filter: one law, one text
+  CHECK(json(both)["tokens"] == json(both + "--space law")["tokens"]);
+  CHECK(json("--policy min --max-tokens 2")["space"] == "law");
+}
+TEST_CASE("a space that a rule or decoder does not have is refused; rows without a law say why, and the way out") {
+  refuses("generate --space prayer", {"--space prayer", "raw, law"});
+  for (const char* d : {"speculative", "alternating", "oracle"})
+    refuses(std::string("generate --space raw --policy opt --decoder ") + d,
+            {"--space raw", "opt", "combines no logits", "contrastive, geometric"});
+  for (const char* d : {"sequential", "sequence", "bild"})
+    refuses(std::string("generate --space raw --decoder ") + d, {"--space raw", d, "combines no rows"});
+  for (const char* options : {"--policy min", "--policy contrastive --space law", "--policy geometric --space law",
+                              "--policy min --decoder alternating", "--policy min --decoder oracle"})
+    refuses(std::string("generate --json --temperature 0 ") + options,
+            {"token", "undefined_target", "temperature and filters", "--space raw"});
+  refuses("generate --json --temperature 0 --decoder n-model --policy min --model " + models + "/bard.gguf",
+          {"undefined_target", "--space raw"});
+}
 TEST_CASE("the backend cuda gives the reference continuation, or says in one line what is missing") {
   CHECK(json("--max-tokens 2")["backend"] == "cpu");
   refuses("generate --backend nonsense", {"--backend nonsense", "unknown", "cpu, cuda"});

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <vector>
 
+#include "../examples/cli/policies.hpp"
 #include "cli/command.hpp"
 
 using nlohmann::json;
@@ -57,6 +58,19 @@ void bad_line(const std::string& line, const json& id, std::initializer_list<con
   CHECK(out[1]["id"] == "good");
   CHECK(out[1]["status"] == "ok");
   CHECK(double(out[1]["acceptance"]) == 0.75);
+}
+
+// Probabilities of `size` tokens, p not far from q.
+std::vector<double> long_row(std::size_t size, double shift) {
+  std::vector<double> row(size);
+  double sum = 0;
+  for (std::size_t v = 0; v < size; ++v)
+    sum += row[v] = std::exp(3 * std::sin(double(v) * 1.7) + shift * std::cos(double(v)));
+  for (double& x : row) x /= sum;
+  return row;
+}
+json long_line(std::size_t size, const std::string& policy, const char* verify) {
+  return {{"policy", policy}, {"verify", verify}, {"q", long_row(size, 0)}, {"p", long_row(size, 0.5)}};
 }
 
 }  // namespace
@@ -178,6 +192,113 @@ TEST_CASE("law prints a table, or JSON") {
   const json j = json::parse(r.out);
   CHECK(worst(j["law"], {0.125, 0.875}) < 1e-15);
   CHECK(double(j["acceptance"]) == Approx(0.5));
+}
+TEST_CASE(
+    "rows of a real vocabulary: every rule's target, acceptance and overlap; the law is null, as nobody walked it") {
+  const std::vector<double> q = long_row(151936, 0);
+  std::string text;
+  for (const cli::rule& r : cli::rules()) text += long_line(2000, r.name, "token").dump() + "\n";
+  for (const char* v : {"token", "block", "match", "coupled"}) text += long_line(151936, "token-v3", v).dump() + "\n";
+  const auto out = batch(text);
+  REQUIRE(out.size() == cli::rules().size() + 4);
+  for (const json& o : out) {
+    REQUIRE(o["status"] == "ok");
+    CHECK(o["law"].is_null());
+    const auto row = long_row(o["target"].size(), 0);
+    double sum = 0, overlap = 0;
+    for (std::size_t v = 0; v < row.size(); ++v)
+      sum += double(o["target"][v]), overlap += std::min(row[v], double(o["target"][v]));
+    CHECK(sum == Approx(1).epsilon(1e-11));
+    CHECK(double(o["overlap"]) == Approx(overlap).epsilon(1e-11));
+    CHECK(double(o["acceptance"]) <= double(o["overlap"]));
+  }
+  const auto from_end = [&](std::size_t i) -> const json& { return out[out.size() - i]; };
+  double product = 0;
+  for (std::size_t v = 0; v < q.size(); ++v) product += q[v] * double(from_end(2)["target"][v]);
+  CHECK(from_end(4)["acceptance"] == from_end(4)["overlap"]);
+  CHECK(from_end(3)["acceptance"] == from_end(3)["overlap"]);
+  CHECK(double(from_end(2)["acceptance"]) == Approx(product).epsilon(1e-11));
+  const double tv = 1 - double(from_end(1)["overlap"]), match = from_end(1)["acceptance"];
+  CHECK(match > (1 - tv) / (1 + tv));
+  CHECK(match < 1 - tv);
+}
+TEST_CASE("rows of 64 tokens are enumerated, longer ones with --enumerate, up to a limit that is named") {
+  for (const char* v : {"token", "block", "match", "coupled"}) {
+    const auto path = std::filesystem::temp_directory_path() / ("specagg-row-" + std::to_string(getpid()) + ".jsonl");
+    std::ofstream(path) << long_line(64, "ensemble", v) << "\n"
+                        << long_line(65, "ensemble", v) << "\n"
+                        << long_line(1025, "ensemble", v) << "\n";
+    const auto plain = lines_of(cli::run("law --batch", path.string()).out),
+               walked = lines_of(cli::run("law --batch --enumerate", path.string()).out);
+    std::filesystem::remove(path);
+    REQUIRE((plain.size() == 3 && walked.size() == 3));
+    CHECK(plain[0] == walked[0]);
+    CHECK_FALSE(plain[0].contains("overlap"));
+    CHECK(worst(plain[0]["law"], plain[0]["target"]) < 1e-12);
+    CHECK(plain[1]["law"].is_null());
+    CHECK(worst(walked[1]["law"], walked[1]["target"]) < 1e-12);
+    CHECK(double(plain[1]["acceptance"]) == Approx(double(walked[1]["acceptance"])).epsilon(1e-13));
+    CHECK(double(plain[1]["overlap"]) == Approx(double(walked[1]["overlap"])).epsilon(1e-13));
+    const std::string why = walked[2]["status"];
+    for (const char* word : {"--enumerate", "1025", v})
+      CHECK(why.find(word) != std::string::npos);
+    CHECK(why.find(std::string(v) == "coupled" ? "512" : "1024") != std::string::npos);
+  }
+}
+TEST_CASE("--q and --p take files of numbers; long rows are printed by their likeliest tokens") {
+  const auto path = std::filesystem::temp_directory_path() / ("specagg-row-" + std::to_string(getpid()) + ".txt");
+  const std::string file = path.string();
+  std::ofstream(path) << "0.5, 0.25\n0.25\n";
+  const cli::ran r = cli::run("law --json --policy token-v3:alpha=0.3 --q @" + file + " --p 0.125,0.25,0.625");
+  REQUIRE(r.status == 0);
+  CHECK(worst(json::parse(r.out)["law"], {0.09375, 0.1875, 0.71875}) < 1e-15);
+  CHECK_FALSE(json::parse(r.out).contains("overlap"));
+  cli::refuses("law --q @" + file + " --p 0.5,0.5", {"vocabulary_mismatch", "3", "2"});
+  std::ofstream(path) << "0.5\n0.x5\n";
+  cli::refuses("law --q @" + file + " --p 0.5,0.5", {"--q", file.c_str(), "entry 1", "0.x5"});
+  std::ofstream(path) << "";
+  cli::refuses("law --q @" + file + " --p 0.5,0.5", {"--q", file.c_str(), "empty"});
+  cli::refuses("law --q @/nowhere.txt --p 0.5,0.5", {"--q", "/nowhere.txt", "cannot be read"});
+  {
+    std::ofstream out(path);
+    for (const double x : long_row(151936, 0)) out << x << "\n";
+  }
+  const cli::ran table = cli::run("law --verify coupled --q @" + file + " --p @" + file);
+  std::filesystem::remove(path);
+  CHECK(table.status == 0);
+  CHECK(std::count(table.out.begin(), table.out.end(), '\n') == 23);
+  for (const char* word : {"20 likeliest of 151936", "acceptance 1.000000000", "overlap", "--enumerate"})
+    CHECK(table.out.find(word) != std::string::npos);
+}
+TEST_CASE("--grid enumerates the policy and verifier that are given") {
+  const cli::ran r = cli::run("law --grid --json --policy token-v3:alpha=0.7 --verify match");
+  REQUIRE(r.status == 0);
+  const json table = json::parse(r.out);
+  REQUIRE(table.size() == 1);
+  CHECK(table[0]["policy"] == "token-v3:alpha=0.7");
+  CHECK(table[0]["verify"] == "match");
+  CHECK(double(table[0]["worst_error"]) < 1e-12);
+  const json all = json::parse(cli::run("law --grid --json --policy max").out);
+  CHECK(all.size() == 4);
+  cli::refuses("law --grid --policy magic", {"magic", "token-v3"});
+  cli::refuses("law --grid --verify prayer", {"prayer", "coupled"});
+}
+TEST_CASE("no probability is printed above 1, however many were added up") {
+  std::string text;
+  for (const std::size_t size : {3, 7, 10, 33, 49, 64, 1000, 100000, 128256})
+    for (const char* v : {"token", "block", "match", "coupled"})
+      for (const char* policy : {"lossless", "ensemble", "min", "geometric"}) {
+        if (size > 64 && policy != std::string("lossless")) continue;
+        const std::vector<double> row = size % 2 ? long_row(size, 0) : std::vector<double>(size, 1 / double(size));
+        text += json{{"policy", policy}, {"verify", v}, {"q", row}, {"p", row}}.dump() + "\n";
+      }
+  for (const json& o : batch(text)) {
+    REQUIRE(o["status"] == "ok");
+    const double acceptance = o["acceptance"];
+    CHECK(acceptance <= 1);
+    if (o["law"].is_null() && o["overlap"] == o["acceptance"]) CHECK(acceptance == Approx(1).epsilon(1e-14));
+    for (const json& x : o["law"]) CHECK((double(x) <= 1 && double(x) >= 0));
+  }
 }
 TEST_CASE("law refuses what it cannot use in one line, with status 2") {
   cli::refuses("law", {"--q", "missing"});

@@ -339,8 +339,8 @@ TEST_CASE("raw logits: models that take turns emit the combination, tempered and
       std::vector<double> r(vocabulary);
       for (std::size_t v = 0; v < vocabulary; ++v) r[v] = row[v];
       const auto other = combined<N>(policy, models, context, {.length = 0, .sample = s});
-      for (std::size_t v = 0; v < vocabulary; ++v)
-        from_processed = std::max(from_processed, std::fabs(r[v] - other[v]));
+      for (std::size_t v = 0; v < vocabulary; ++v)  // NaN: processed rows without a common token have no law
+        from_processed = std::isnan(other[v]) ? 1 : std::max(from_processed, std::fabs(r[v] - other[v]));
       return r;
     });
     std::printf("raw logits, n = %zu: worst error %.2e; laws of processed rows differ by up to %.3f\n", N, worst,
@@ -355,6 +355,15 @@ TEST_CASE("raw logits: models that take turns emit the combination, tempered and
   check(mix, std::array<std::size_t, 2>{3, 1}, {1, 2});
   check(product, std::array<std::size_t, 2>{2, 1}, {2, 0, 0.7});
   check(proxy, std::array<std::size_t, 3>{2, 1, 1}, {0.5, 2});
+  const pair_combiner contrasted(contrastive{0.3}, [](two x) { return x[1] * std::pow(x[0], -0.3); });
+  const triple_combiner realigned(log_linear<3>{{1.5, -1, 0.5}},
+                                  [](three x) { return std::pow(x[0], 1.5) / x[1] * std::sqrt(x[2]); });
+  for (const sampling& s : {sampling{0}, sampling{1, 1}, sampling{0.7, 2}}) {
+    check(product, std::array<std::size_t, 2>{2, 2}, s);
+    check(contrasted, std::array<std::size_t, 2>{2, 2}, s);
+    check(proxy, std::array<std::size_t, 3>{2, 1, 1}, s);
+    check(realigned, std::array<std::size_t, 3>{1, 2, 1}, s);
+  }
 }
 
 // ---- randomness -----------------------------------------------------------------------------------------------------

@@ -2,34 +2,53 @@
 // The joint law of draft and output under shared noise, in closed form. For tests and analysis: allocates.
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <specagg/config.hpp>
 
 SPECAGG_BEGIN
 
-// Pr[y = x]: sum_i 1 / sum_j max(pi_j / pi_i, q_j / q_i), over the tokens with mass in both. Daliri et al. 2024.
+// Pr[y = x]: sum_i 1 / sum_j max(pi_j / pi_i, q_j / q_i), over the tokens i with mass in both rows. Daliri et al. 2024.
+// With the tokens in the order of pi / q the inner sum is (pi of those from i on) / pi_i + (q of those before i) / q_i:
+// O(V log V). Relative error 2^-50 for V up to 2^20, where no quotient over- or underflows (there 1e-300 V, absolute).
 inline double coupled_acceptance(std::span<const double> q, std::span<const double> pi) {
-  double acceptance = 0;
-  for (std::size_t i = 0; i < q.size(); ++i) {
-    if (!(q[i] > 0) || !(pi[i] > 0)) continue;
-    double sum = 0;
-    for (std::size_t j = 0; j < q.size(); ++j) sum += std::max(pi[j] / pi[i], q[j] / q[i]);
-    acceptance += 1 / sum;
+  struct accurate_sum {  // Neumaier's
+    double sum = 0, rest = 0;
+    void add(double x) {
+      const double t = sum + x;
+      rest += sum >= x ? (sum - t) + x : (x - t) + sum, sum = t;  // x >= 0
+    }
+    double value() const { return sum + rest; }
+  };
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 0; i < q.size(); ++i)
+    if (q[i] > 0 || pi[i] > 0) order.emplace_back(pi[i] / q[i], i);
+  std::ranges::sort(order);
+  std::vector<double> from(order.size());  // sum of pi from here on
+  accurate_sum after, before, acceptance;
+  for (std::size_t n = order.size(); n-- > 0;) after.add(pi[order[n].second]), from[n] = after.value();
+  for (std::size_t n = 0; n < order.size(); ++n) {
+    const std::size_t i = order[n].second;
+    if (q[i] > 0 && pi[i] > 0) acceptance.add(1 / (from[n] / pi[i] + before.value() / q[i]));
+    before.add(q[i]);
   }
-  return acceptance;
+  return acceptance.value();
 }
 
 // J(i, j) = Pr[y = i, x = j], V x V, row by row. Off the diagonal, with u = E_j / E_i,
 //   J(i, j) = integral from q_j/q_i to pi_j/pi_i of du / (1 + u + sum_{k != i,j} max(q_k/q_i, u pi_k/pi_j))^2 :
 // the denominator is linear in u between the points where a maximum changes sides, and each piece integrates exactly.
-inline std::vector<double> coupled_joint_law(std::span<const double> q, std::span<const double> pi) {
+// O(V^4): after_row(i) is called when row i is done. The sum of the diagonal is coupled_acceptance.
+template <class F = std::identity>
+std::vector<double> coupled_joint_law(std::span<const double> q, std::span<const double> pi, F&& after_row = F()) {
   const std::size_t n = q.size();
   constexpr double infinity = std::numeric_limits<double>::infinity();
   std::vector<double> law(n * n), points;
-  for (std::size_t i = 0; i < n; ++i)
+  for (std::size_t i = 0; i < n; (void)after_row(i++))
     for (std::size_t j = 0; j < n; ++j) {
       if (!(q[i] > 0) || !(pi[j] > 0)) continue;
       if (i == j) {
@@ -54,6 +73,7 @@ inline std::vector<double> coupled_joint_law(std::span<const double> q, std::spa
           if (fixed >= middle * moving) constant += fixed;
           else slope += moving;
         }
+        if (!(constant < infinity && slope < infinity)) continue;  // J(i, j) <= min(q_i, pi_j), here denormal
         // integral of du / (a + b u)^2 = (hi - lo) / ((a + b lo) (a + b hi))
         const double at_lo = constant + slope * lo;
         law[i * n + j] += hi < infinity ? (hi - lo) / (at_lo * (constant + slope * hi)) : 1 / (slope * at_lo);

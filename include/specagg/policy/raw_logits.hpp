@@ -32,10 +32,12 @@ status combine_logits(const Policy& policy, const std::array<std::span<const T>,
   });
 }
 
-// The same choice as a policy, for decoders of n models: collaborative_decode(..., raw_logits{ensemble{0.3}}, ...).
+// The same choice as a policy, for decoders: collaborative_decode(..., raw_logits{ensemble{0.3}}, ...) of n models, and
+// speculative_decode with the verifier of verify/raw_logits.hpp.
 template <class Policy>
 struct raw_logits {
   Policy policy;
+  static constexpr bool reads_confidence = false;  // of processed rows
   constexpr bool valid() const { return specagg::valid(policy); }
 };
 template <class Policy>
