@@ -106,9 +106,10 @@ struct job {
     // The prompt, but for its last token, goes into every cache before the clock of decoding starts.
     auto start = steady_clock::now();
     for (const auto& m : models) {
-      m->session->rollback(0);
-      if (const status s = m->session->extend(std::span(prompt).first(prompt.size() - 1), {}); s != status::ok)
-        throw error("prompt", "", std::string(name(s)));
+      status s = m->session->rollback(0);
+      if (s == status::ok && prompt.size() <= m->session->capacity())  // a draft model may be full before it begins
+        s = m->session->extend(std::span(prompt).first(prompt.size() - 1), {});
+      if (s != status::ok) throw error("prompt", "", std::string(name(s)));
       result.models.emplace_back(*m->session);
     }
     result.prompt_seconds = seconds_since(start);
@@ -288,7 +289,7 @@ void generate(const generate_options& o) {
   const cpu::tokenizer& tokens = models.back()->tokens;
   std::size_t context = models.back()->session->capacity();
   for (const auto& m : models) {
-    context = std::min(context, m->session->capacity());
+    if (d.name != "speculative") context = std::min(context, m->session->capacity());  // a draft only ends drafting
     if (m->tokens.hash() != tokens.hash())
       throw error(m->path, "vocabulary",
                   fmt::format("differs from that of {} ({} and {} tokens); all models must share one", o.target,

@@ -141,6 +141,14 @@ struct round_error {
   status why = status::ok;  // if not ok, error is 1: the reason why there is no law after `prefix`, of any token
 };
 
+// A drafter that proposes what it drew.
+struct as_drawn {
+  template <class R>
+  token_id operator()(std::size_t, const R&, token_id y) const {
+    return y;
+  }
+};
+
 // One round of drafting and verification, walked completely. draft_model(prefix) and target_model(prefix) give rows
 // after a prefix of drafted tokens; verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the verifier;
 // promised(prefix) the probabilities promised for the token after a prefix of emitted ones; empty: undefined, and
@@ -148,9 +156,11 @@ struct round_error {
 // Returned: the largest error over all texts and tokens. It is 1 after a text where a row was refused (`why` says for
 // what), and where the rule is no law, checked or not (undefined_target): one that is undefined because its own numbers
 // are, 0/0 say, is right.
-template <class Policy, class Draft, class Target, class Verify, class Law>
+// propose(j, row, y) is the token proposed at position j of the draft, y the one that was drawn from its row: drafters
+// make mistakes, and foreign tokens (verify/verify.hpp) must not change the law of any text.
+template <class Policy, class Draft, class Target, class Verify, class Law, class Propose = as_drawn>
 round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model, Target&& target_model,
-                                 Verify&& verify, Law&& promised, std::size_t* reused = nullptr) {
+                                 Verify&& verify, Law&& promised, std::size_t* reused = nullptr, Propose propose = {}) {
   std::map<std::vector<token_id>, double> reach;  // probability that a round's text begins so
   exhaustive_chooser chooser;
   do {
@@ -165,7 +175,7 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
       auto row = as_row(q[j]);
       scratch.resize(verify_scratch(row.size(), gamma));
       if (const status s = row.normalise(); s != status::ok) return {1, y, no_token, s};
-      y.push_back(draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch));
+      y.push_back(propose(j, row, draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch)));
     }
     const verdict v = verify(draft{y, 0}, q, p, policy, chooser, std::span(out), std::span(scratch));
     std::vector<token_id> text;
