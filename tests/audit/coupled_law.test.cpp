@@ -93,3 +93,9 @@ TEST_CASE("the diagonal of the joint law sums to the acceptance, its columns to 
     CHECK(std::fabs(diagonal - coupled_acceptance(q, pi)) < 1e-14);
   }
 }
+TEST_CASE("a denormal probability leaves the joint law finite") {
+  const row q{0.5, 0.5, 0}, pi{0.5, 0.5, 5e-324}, joint = coupled_joint_law(q, pi);  // pi[0] / pi[2] is infinite
+  for (const double x : joint) CHECK((x >= 0 && x <= 1));
+  CHECK(joint[0] == Approx(0.5));
+  CHECK(joint[4] == Approx(0.5));
+}

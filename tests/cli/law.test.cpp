@@ -245,7 +245,7 @@ TEST_CASE("rows of 64 tokens are enumerated, longer ones with --enumerate, up to
     CHECK(why.find(std::string(v) == "coupled" ? "512" : "1024") != std::string::npos);
   }
 }
-TEST_CASE("--q and --p take files of numbers; long rows are printed by their likeliest tokens") {
+TEST_CASE("law --q and --p take files of numbers; long rows are printed by their likeliest tokens") {
   const auto path = std::filesystem::temp_directory_path() / ("specagg-row-" + std::to_string(getpid()) + ".txt");
   const std::string file = path.string();
   std::ofstream(path) << "0.5, 0.25\n0.25\n";
@@ -270,7 +270,7 @@ TEST_CASE("--q and --p take files of numbers; long rows are printed by their lik
   for (const char* word : {"20 likeliest of 151936", "acceptance 1.000000000", "overlap", "--enumerate"})
     CHECK(table.out.find(word) != std::string::npos);
 }
-TEST_CASE("--grid enumerates the policy and verifier that are given") {
+TEST_CASE("law --grid enumerates the policy and verifier that are given") {
   const cli::ran r = cli::run("law --grid --json --policy token-v3:alpha=0.7 --verify match");
   REQUIRE(r.status == 0);
   const json table = json::parse(r.out);
