@@ -46,7 +46,7 @@ inline double coupled_acceptance(std::span<const double> q, std::span<const doub
 template <class F = std::identity>
 std::vector<double> coupled_joint_law(std::span<const double> q, std::span<const double> pi, F&& after_row = F()) {
   const std::size_t n = q.size();
-  constexpr double infinity = std::numeric_limits<double>::infinity();
+  constexpr double inf = std::numeric_limits<double>::infinity();
   std::vector<double> law(n * n), points;
   for (std::size_t i = 0; i < n; (void)after_row(i++))
     for (std::size_t j = 0; j < n; ++j) {
@@ -57,7 +57,7 @@ std::vector<double> coupled_joint_law(std::span<const double> q, std::span<const
         law[i * n + j] = 1 / sum;
         continue;
       }
-      const double from = q[j] / q[i], to = pi[i] > 0 ? pi[j] / pi[i] : infinity;
+      const double from = q[j] / q[i], to = pi[i] > 0 ? pi[j] / pi[i] : inf;
       if (!(from < to)) continue;
       points.assign({from, to});
       for (std::size_t k = 0; k < n; ++k)
@@ -65,7 +65,7 @@ std::vector<double> coupled_joint_law(std::span<const double> q, std::span<const
           if (const double u = q[k] / q[i] * (pi[j] / pi[k]); u > from && u < to) points.push_back(u);
       std::sort(points.begin(), points.end());
       for (std::size_t b = 0; b + 1 < points.size(); ++b) {
-        const double lo = points[b], hi = points[b + 1], middle = hi < infinity ? 0.5 * (lo + hi) : 2 * lo + 1;
+        const double lo = points[b], hi = points[b + 1], middle = hi < inf ? 0.5 * (lo + hi) : 2 * lo + 1;
         double constant = 1, slope = 1;
         for (std::size_t k = 0; k < n; ++k) {
           if (k == i || k == j) continue;
@@ -73,10 +73,10 @@ std::vector<double> coupled_joint_law(std::span<const double> q, std::span<const
           if (fixed >= middle * moving) constant += fixed;
           else slope += moving;
         }
-        if (!(constant < infinity && slope < infinity)) continue;  // J(i, j) <= min(q_i, pi_j), here denormal
+        if (!(constant < inf && slope < inf)) continue;  // J(i, j) <= min(q_i, pi_j), here denormal
         // integral of du / (a + b u)^2 = (hi - lo) / ((a + b lo) (a + b hi))
         const double at_lo = constant + slope * lo;
-        law[i * n + j] += hi < infinity ? (hi - lo) / (at_lo * (constant + slope * hi)) : 1 / (slope * at_lo);
+        law[i * n + j] += hi < inf ? (hi - lo) / (at_lo * (constant + slope * hi)) : 1 / (slope * at_lo);
       }
     }
   return law;

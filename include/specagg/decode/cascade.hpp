@@ -36,11 +36,8 @@ struct cascade_workspace {
   std::vector<double> scratch;
 
   cascade_workspace(std::size_t vocab_size, std::size_t longest_run_ = 10, std::size_t longest_response = 0)
-      : vocabulary(vocab_size),
-        longest_run(longest_run_),
-        small_logits(vocabulary),
-        large_logits((longest_run + 1) * vocabulary),
-        emissions(std::max(longest_run + 1, longest_response)),
+      : vocabulary(vocab_size), longest_run(longest_run_), small_logits(vocabulary),
+        large_logits((longest_run + 1) * vocabulary), emissions(std::max(longest_run + 1, longest_response)),
         scratch(verify_scratch(vocabulary)) {}
 };
 
@@ -76,8 +73,9 @@ status defers(const Rule& rule, const Q& q, bool& defer) {
 
 // The model's row after the text.
 template <LogitSource M, class P>
-status next_row(const text& t, M& model, P& processor, const sampling& sample, std::span<typename M::value_type> logits,
-                processed_row<typename M::value_type>& row, bool confidence = false) {
+status next_row(const text& t, M& model, P& processor, const sampling& sample,
+                std::span<typename M::value_type> logits, processed_row<typename M::value_type>& row,
+                bool confidence = false) {
   const status s = score(t.tokens.first(t.size), model, processor, logits);
   if (s != status::ok) return s;
   row = processed_row<typename M::value_type>(logits, sample);
@@ -114,113 +112,116 @@ std::pair<token_id, double> likeliest(const R& row) {
 // Sequential token cascade: p where the rule defers, or the small model has written longest_run tokens in a row; else
 // q. The rule is a deferral that looks at q alone: chow, chow-log, or your own.
 template <LogitSource D, LogitSource M, class Rule, Chooser C, class P, class Accept>
-  requires std::same_as<typename D::value_type, typename M::value_type> status
-  sequential_decode(text& t, std::size_t most, D& small, M& large, const Rule& rule, C& chooser, P& processor,
-                    const cascade_options& options, cascade_workspace<typename M::value_type>& work, Accept&& accept) {
-    using T = typename M::value_type;
-    if (!valid(rule)) return status::invalid_parameter;
-    std::size_t in_a_row = 0;
-    const auto round = [&](std::size_t) {
-      bool defer = in_a_row >= options.longest_run;
-      processed_row<T> row;
-      status s = ready(t, work.vocabulary, small, large);
-      if (s == status::ok && !defer) {
-        s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, reads_confidence<Rule>);
-        if (s == status::ok) s = detail::defers(rule, row, defer);
-      }
-      if (s == status::ok && defer)
-        s = detail::next_row(t, large, processor, options.sample, std::span(work.large_logits).first(work.vocabulary),
-                             row);
-      const moment m = detail::moment_of(defer ? stream::bonus : stream::draft, t.size, t.size);
-      if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
-      in_a_row = defer ? 0 : in_a_row + 1;
-      return detail::one_token(s);
-    };
-    const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
-    return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
-  }
+  requires std::same_as<typename D::value_type, typename M::value_type>
+status sequential_decode(text& t, std::size_t most, D& small, M& large, const Rule& rule, C& chooser, P& processor,
+                         const cascade_options& options, cascade_workspace<typename M::value_type>& work,
+                         Accept&& accept) {
+  using T = typename M::value_type;
+  if (!valid(rule)) return status::invalid_parameter;
+  std::size_t in_a_row = 0;
+  const auto round = [&](std::size_t) {
+    bool defer = in_a_row >= options.longest_run;
+    processed_row<T> row;
+    status s = ready(t, work.vocabulary, small, large);
+    if (s == status::ok && !defer) {
+      s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, reads_confidence<Rule>);
+      if (s == status::ok) s = detail::defers(rule, row, defer);
+    }
+    if (s == status::ok && defer)
+      s = detail::next_row(t, large, processor, options.sample, std::span(work.large_logits).first(work.vocabulary),
+                           row);
+    const moment m = detail::moment_of(defer ? stream::bonus : stream::draft, t.size, t.size);
+    if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
+    in_a_row = defer ? 0 : in_a_row + 1;
+    return detail::one_token(s);
+  };
+  const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
+  return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+}
 
 // Oracle cascade: every token is drawn from pi = T(q, p). Any policy.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class Accept>
-  requires std::same_as<typename D::value_type, typename M::value_type> status
-  oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy, C& chooser, P& processor,
-                const cascade_options& options, cascade_workspace<typename M::value_type>& work, Accept&& accept) {
-    using T = typename M::value_type;
-    constexpr bool confidence = reads_confidence<Policy>;
-    static_assert(TargetPolicy<Policy, T>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-    if (!valid(policy)) return status::invalid_parameter;
-    const auto round = [&](std::size_t) {
-      processed_row<T> q, p;
-      status s = ready(t, work.vocabulary, small, large);
-      if (s == status::ok) s = detail::next_row(t, small, processor, options.sample, work.small_logits, q, confidence);
-      if (s == status::ok)
-        s = detail::next_row(t, large, processor, options.sample, std::span(work.large_logits).first(work.vocabulary),
-                             p, confidence);
-      if (s != status::ok) return detail::one_token(s);
-      const row_pair<confidence, processed_row<T>, processed_row<T>> rows(q, p);
-      const auto pi = policy.bind(rows);
-      emission& e = work.emissions[0];
-      e = {.from = origin::bonus};
-      const moment m = detail::moment_of(stream::bonus, t.size, t.size);
-      s = detail::draw_token(rows, pi, pi, m, chooser, work.scratch, e);
-      if (s == status::ok) append(t, e.token, processor);
-      return detail::one_token(s);
-    };
-    const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
-    return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
-  }
+  requires std::same_as<typename D::value_type, typename M::value_type>
+status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy, C& chooser, P& processor,
+                     const cascade_options& options, cascade_workspace<typename M::value_type>& work, Accept&& accept) {
+  using T = typename M::value_type;
+  constexpr bool confidence = reads_confidence<Policy>;
+  static_assert(TargetPolicy<Policy, T>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+  if (!valid(policy)) return status::invalid_parameter;
+  const auto round = [&](std::size_t) {
+    processed_row<T> q, p;
+    status s = ready(t, work.vocabulary, small, large);
+    if (s == status::ok)
+      s = detail::next_row(t, small, processor, options.sample, work.small_logits, q, confidence);
+    if (s == status::ok)
+      s = detail::next_row(t, large, processor, options.sample, std::span(work.large_logits).first(work.vocabulary), p,
+                           confidence);
+    if (s != status::ok) return detail::one_token(s);
+    const row_pair<confidence, processed_row<T>, processed_row<T>> rows(q, p);
+    const auto pi = policy.bind(rows);
+    emission& e = work.emissions[0];
+    e = {.from = origin::bonus};
+    const moment m = detail::moment_of(stream::bonus, t.size, t.size);
+    s = detail::draw_token(rows, pi, pi, m, chooser, work.scratch, e);
+    if (s == status::ok) append(t, e.token, processor);
+    return detail::one_token(s);
+  };
+  const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
+  return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+}
 
 // Sequence-level cascade (Chow's rule for a response): the small model writes until the text ends or has `most` tokens
-// more; if the probability of that response under the untempered rows of q is below 1 - alpha, the large model writes
-// another from the same beginning; so it does if the small one meets a row it cannot draw from. accept() is asked when that is decided: about a small response token by token, of
-// which it may still keep a part only. The workspace needs longest_response = most.
+// more; if the probability of that response under the untempered rows of q is below 1 - alpha, or it meets a row that
+// it cannot draw from, the large model writes another from the same beginning. accept() is asked when that is decided:
+// about a small response token by token, of which it may still keep a part only. The workspace needs longest_response =
+// most.
 template <LogitSource D, LogitSource M, Chooser C, class P, class Accept>
-  requires std::same_as<typename D::value_type, typename M::value_type> status
-  sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C& chooser, P& processor,
-                  const cascade_options& options, cascade_workspace<typename M::value_type>& work, Accept&& accept) {
-    using T = typename M::value_type;
-    if (std::isnan(alpha) || most > work.emissions.size()) return status::invalid_parameter;
-    const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
-    const std::size_t start = t.size, end = std::min(start + most, room(t, small, large));
-    processed_row<T> row;
-    status s = ready(t, work.vocabulary, small, large);
-    if (s != status::ok) return s;
+  requires std::same_as<typename D::value_type, typename M::value_type>
+status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C& chooser, P& processor,
+                       const cascade_options& options, cascade_workspace<typename M::value_type>& work,
+                       Accept&& accept) {
+  using T = typename M::value_type;
+  if (std::isnan(alpha) || most > work.emissions.size()) return status::invalid_parameter;
+  const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
+  const std::size_t start = t.size, end = std::min(start + most, room(t, small, large));
+  processed_row<T> row;
+  status s = ready(t, work.vocabulary, small, large);
+  if (s != status::ok) return s;
 
-    // The small model's response of n tokens, and how sure it is of them.
-    std::size_t n = 0;
-    double log_confidence = 0;
-    for (bool ended = false; t.size < end && !ended;) {
-      const on_exception restore([&] { (void)cut(start); });
-      s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, true);
-      const moment m = detail::moment_of(stream::draft, t.size, start);
-      if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[n]);
-      if (s != status::ok) break;
-      const token_id y = work.emissions[n++].token;
-      log_confidence += log(double(row.open(std::size_t(y), 1).template confidence<vec<T, 1>>(0, 1).v));
-      ended = y == options.end_of_text;
-    }
-    if (s != status::ok && s != status::invalid_row) return (void)cut(start), s;
-    const bool sure = s == status::ok && !(exp(log_confidence) < 1 - alpha);
-
-    // Hand it over in one round; or forget it, and the large model writes token by token.
-    s = sure ? truncate(t, start, processor) : truncate(t, start, processor, small);
-    if (s != status::ok) return s;
-    const auto round = [&](std::size_t) -> cascade_result {
-      if (sure) {
-        for (std::size_t i = 0; i < n; ++i) append(t, work.emissions[i].token, processor);
-        const std::size_t emitted = std::exchange(n, 0);
-        return {.emitted = emitted,
-                .why = emitted > 0 ? status::ok : status::context_full};  // it ended for want of room
-      }
-      s = ready(t, work.vocabulary, small, large);
-      const auto logits = std::span(work.large_logits).first(work.vocabulary);
-      if (s == status::ok) s = detail::next_row(t, large, processor, options.sample, logits, row);
-      const moment m = detail::moment_of(stream::bonus, t.size, start);
-      if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
-      return detail::one_token(s);
-    };
-    return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  // The small model's response of n tokens, and how sure it is of them.
+  std::size_t n = 0;
+  double log_confidence = 0;
+  for (bool ended = false; t.size < end && !ended;) {
+    const on_exception restore([&] { (void)cut(start); });
+    s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, true);
+    const moment m = detail::moment_of(stream::draft, t.size, start);
+    if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[n]);
+    if (s != status::ok) break;
+    const token_id y = work.emissions[n++].token;
+    log_confidence += log(double(row.open(std::size_t(y), 1).template confidence<vec<T, 1>>(0, 1).v));
+    ended = y == options.end_of_text;
   }
+  if (s != status::ok && s != status::invalid_row) return (void)cut(start), s;
+  const bool sure = s == status::ok && !(exp(log_confidence) < 1 - alpha);
+
+  // Hand it over in one round; or forget it, and the large model writes token by token.
+  s = sure ? truncate(t, start, processor) : truncate(t, start, processor, small);
+  if (s != status::ok) return s;
+  const auto round = [&](std::size_t) -> cascade_result {
+    if (sure) {
+      for (std::size_t i = 0; i < n; ++i) append(t, work.emissions[i].token, processor);
+      const std::size_t emitted = std::exchange(n, 0);
+      return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};  // it ended for want of room
+    }
+    s = ready(t, work.vocabulary, small, large);
+    const auto logits = std::span(work.large_logits).first(work.vocabulary);
+    if (s == status::ok) s = detail::next_row(t, large, processor, options.sample, logits, row);
+    const moment m = detail::moment_of(stream::bonus, t.size, start);
+    if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
+    return detail::one_token(s);
+  };
+  return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+}
 
 // Confidences of BiLD. A small token of probability below `fallback` is not written: the large model takes over. One
 // with -log p > `rollback` is replaced. Both read untempered rows.
@@ -233,59 +234,60 @@ struct bild_thresholds {
 // chosen itself is replaced by the large model's likeliest token, and what stands behind is dropped; if there is none,
 // that token is appended. Only then does an end of text count. Nothing is random.
 template <LogitSource D, LogitSource M, class P>
-  requires std::same_as<typename D::value_type, typename M::value_type> cascade_result
-  bild_round(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds, P& processor,
-             const cascade_options& options, cascade_workspace<typename M::value_type>& work) {
-    using T = typename M::value_type;
-    cascade_result result;
-    const std::size_t start = t.size;
-    result.why = most == 0 ? status::invalid_parameter : ready(t, work.vocabulary, small, large);
-    if (result.why != status::ok) return result;
-    const std::size_t limit = std::min(most, room(t, small, large) - start);  // tokens this round may append
-    const std::size_t run = std::min({limit, options.longest_run, work.longest_run});
-    const on_exception restore([&] { (void)truncate(t, start, processor, small, large); });
+  requires std::same_as<typename D::value_type, typename M::value_type>
+cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds,
+                          P& processor, const cascade_options& options,
+                          cascade_workspace<typename M::value_type>& work) {
+  using T = typename M::value_type;
+  cascade_result result;
+  const std::size_t start = t.size;
+  result.why = most == 0 ? status::invalid_parameter : ready(t, work.vocabulary, small, large);
+  if (result.why != status::ok) return result;
+  const std::size_t limit = std::min(most, room(t, small, large) - start);  // tokens this round may append
+  const std::size_t run = std::min({limit, options.longest_run, work.longest_run});
+  const on_exception restore([&] { (void)truncate(t, start, processor, small, large); });
 
-    // The small model writes. Where it has no row to choose from, the large one goes on.
-    status s = status::ok;
-    bool ended = false;
-    for (processed_row<T> row; result.drafted < run && !ended;) {
-      s = detail::next_row(t, small, processor, {}, work.small_logits, row);
-      if (s != status::ok) break;
-      const auto [y, probability] = detail::likeliest(row);
-      if (probability < thresholds.fallback) break;
-      append(t, y, processor), ++result.drafted;
-      ended = y == options.end_of_text;
-    }
-
-    // The large model reads.
-    const std::size_t g = result.drafted;
-    const auto logits = std::span(work.large_logits).first((g + 1) * work.vocabulary);
-    if (s == status::ok || s == status::invalid_row) s = score(t.tokens.first(start + g), large, processor, logits);
-    for (std::size_t i = 0; i <= g && s == status::ok; ++i) {
-      if (i == g && (ended || g == limit)) break;
-      processed_row<T> row(logits.subspan(i * work.vocabulary, work.vocabulary));
-      s = row.normalise();
-      if (s != status::ok) break;
-      const auto [best, best_probability] = detail::likeliest(row);
-      emission& e = work.emissions[i];
-      if (i < g) {
-        const token_id y = t.tokens[start + i];
-        const double log_p = log(double(row[std::size_t(y)]));
-        if (!(-log_p > thresholds.rollback) || best == y) {
-          e = {y, origin::accepted, status::ok, 0, log_p};
-          ++result.accepted, ++result.emitted;
-          continue;
-        }
-      }
-      e = {best, i < g ? origin::residual : origin::bonus, status::ok, 0, log(best_probability)};
-      ++result.emitted;
-      break;
-    }
-    const status refused = truncate(t, start + result.accepted, processor, small, large);
-    if (result.emitted > result.accepted) append(t, work.emissions[result.accepted].token, processor);
-    result.why = s != status::ok ? s : refused;
-    return result;
+  // The small model writes. Where it has no row to choose from, the large one goes on.
+  status s = status::ok;
+  bool ended = false;
+  for (processed_row<T> row; result.drafted < run && !ended;) {
+    s = detail::next_row(t, small, processor, {}, work.small_logits, row);
+    if (s != status::ok) break;
+    const auto [y, probability] = detail::likeliest(row);
+    if (probability < thresholds.fallback) break;
+    append(t, y, processor), ++result.drafted;
+    ended = y == options.end_of_text;
   }
+
+  // The large model reads.
+  const std::size_t g = result.drafted;
+  const auto logits = std::span(work.large_logits).first((g + 1) * work.vocabulary);
+  if (s == status::ok || s == status::invalid_row) s = score(t.tokens.first(start + g), large, processor, logits);
+  for (std::size_t i = 0; i <= g && s == status::ok; ++i) {
+    if (i == g && (ended || g == limit)) break;
+    processed_row<T> row(logits.subspan(i * work.vocabulary, work.vocabulary));
+    s = row.normalise();
+    if (s != status::ok) break;
+    const auto [best, best_probability] = detail::likeliest(row);
+    emission& e = work.emissions[i];
+    if (i < g) {
+      const token_id y = t.tokens[start + i];
+      const double log_p = log(double(row[std::size_t(y)]));
+      if (!(-log_p > thresholds.rollback) || best == y) {
+        e = {y, origin::accepted, status::ok, 0, log_p};
+        ++result.accepted, ++result.emitted;
+        continue;
+      }
+    }
+    e = {best, i < g ? origin::residual : origin::bonus, status::ok, 0, log(best_probability)};
+    ++result.emitted;
+    break;
+  }
+  const status refused = truncate(t, start + result.accepted, processor, small, large);
+  if (result.emitted > result.accepted) append(t, work.emissions[result.accepted].token, processor);
+  result.why = s != status::ok ? s : refused;
+  return result;
+}
 
 // Rounds as decode_rounds says; after_round(result, workspace) sees each.
 template <LogitSource D, LogitSource M, class P, class Accept, class AfterRound>

@@ -45,19 +45,13 @@ struct collaborative_workspace {
   std::vector<emission> emissions;     // L + 1
   std::vector<std::size_t> drafter;    // L: which model drew the cached token at a position, by position mod L
   std::vector<double> scratch;
-  std::vector<T> combined;                    // V
+  std::vector<T> combined;             // V
   std::array<std::size_t, N> begin{}, end{};  // model k has the rows of positions begin[k]..end[k]-1
-  std::size_t cached = 0, start = 0;  // start: where this chain of drafts began; see moment in collaborative_turn
+  std::size_t cached = 0, start = 0;   // start: where this chain of drafts began; see moment in collaborative_turn
 
   collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma)
-      : vocabulary(vocab_size),
-        longest(sum(gamma)),
-        logits(N * (longest + 1) * vocabulary),
-        rows(N * (longest + 1)),
-        emissions(longest + 1),
-        drafter(longest),
-        scratch(verify_scratch(vocabulary)),
-        combined(vocabulary) {}
+      : vocabulary(vocab_size), longest(sum(gamma)), logits(N * (longest + 1) * vocabulary), rows(N * (longest + 1)),
+        emissions(longest + 1), drafter(longest), scratch(verify_scratch(vocabulary)), combined(vocabulary) {}
   static std::size_t sum(const std::array<std::size_t, N>& gamma) {
     std::size_t total = 0;
     for (const std::size_t g : gamma) total += g;
@@ -143,7 +137,7 @@ status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, 
 // turns a draft outlives. (After a failure before the chain's first token the same drafts are drawn once more; nothing
 // had depended on them.)
 template <class T, LogitSource... M, class Policy, Chooser C, class P>
-  requires(std::same_as<typename M::value_type, T>&&...)
+  requires(std::same_as<typename M::value_type, T> && ...)
 collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
                                         const Policy& policy, C& chooser, P& processor,
                                         const collaborative_options<sizeof...(M)>& options,
@@ -177,8 +171,9 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   const auto score_more = [&](std::size_t count) {  // the rows of the last `count` positions up to the first free one
     const std::size_t position = sent() + 1 - count;
     const std::span<T> logits = work.logits_of(k, position, count);
-    const status s = detail::with_number<N>(
-        k, [&](auto number) { return score(t.tokens.first(sent()), std::get<number()>(models), processor, logits); });
+    const status s = detail::with_number<N>(k, [&](auto number) {
+      return score(t.tokens.first(sent()), std::get<number()>(models), processor, logits);
+    });
     for (std::size_t j = 0; s == status::ok && j < count; ++j) {
       work.row(k, position + j) =
           processed_row<T>(logits.subspan(j * work.vocabulary, work.vocabulary), options.sample);

@@ -55,9 +55,10 @@ struct speculative_workspace {
   std::span<T> target_row(std::size_t j) { return std::span(target_logits).subspan(j * vocabulary, vocabulary); }
 };
 
-// One round. `emitted` tokens were appended to the text (workspace.emissions says where each came from); they are what
-// the law promises even if `why` is not ok, which only says why there are not more. draft_why: why drafting ended before
-// its length did, if the draft model gave no row, or none to draw from (a grammar's dead end, NaN, a full context).
+// One round. `emitted` tokens were appended to the text (workspace.emissions says where each came from); they are
+// what the law promises even if `why` is not ok, which only says why there are not more. draft_why: why drafting
+// ended before its length did, if the draft model gave no row, or none to draw from (a grammar's dead end, NaN, a
+// full context).
 struct speculative_result {
   std::size_t drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok, draft_why = status::ok;

@@ -25,19 +25,19 @@ struct top_logit {
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN top_logit<T> find_largest(const S* logits, std::size_t size) {
   using V = vec<T, 16>;
-  constexpr T infinity = std::numeric_limits<T>::infinity();
-  top_logit<T> top{-infinity, 0, true};
+  constexpr T inf = std::numeric_limits<T>::infinity();
+  top_logit<T> top{-inf, 0, true};
   auto bad = V(0) < V(0);
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     const double largest = reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
       const V l = detail::load_logits<V>(logits + begin + k, lanes);
-      bad = bad | !(l < V(infinity));
+      bad = bad | !(l < V(inf));
       return l;
     });
     if (T(largest) > top.logit) top.logit = T(largest), top.id = begin;
   }
-  top.valid = !any(bad) && top.logit > -infinity;
+  top.valid = !any(bad) && top.logit > -inf;
   while (top.id < size && !(detail::number(logits[top.id]) == top.logit)) ++top.id;
   return top;
 }
@@ -143,20 +143,20 @@ template <class S, class T = computed<S>>
 SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t k, shortlist<T>& list,
                                   cutoff<T>& cut) {
   using V = vec<T, 16>;
-  constexpr T infinity = std::numeric_limits<T>::infinity();
+  constexpr T inf = std::numeric_limits<T>::infinity();
   const auto one = [](T) { return 1.0; };
   T lowest = std::numeric_limits<T>::lowest();
   auto bad = V(0) < V(0);
   for (std::size_t v = 0; v < size; v += 16) {
     const int lanes = size - v < 16 ? int(size - v) : 16;
     const V l = detail::load_logits<V>(logits + v, lanes);
-    bad = bad | !(l < V(infinity));
+    bad = bad | !(l < V(inf));
     if (!any(l >= V(lowest))) continue;
     if (!list.has_room()) {
       cut = list.keep(double(k), one);
       lowest = detail::next_above(cut.logit);
     }
-    list.append(l, lanes, v, lowest, infinity);
+    list.append(l, lanes, v, lowest, inf);
   }
   if (list.size > k) cut = list.keep(double(k), one);
   return !any(bad) && list.size > 0;

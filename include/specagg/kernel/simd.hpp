@@ -119,7 +119,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE float float_of_f16(std::uint16_t h) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));  // but a NaN's payload is lost there
   return x;
 #else
-  const std::uint32_t sign = std::uint32_t(h & 0x8000u) << 16, rest = h & 0x7fffu;
+  const std::uint32_t sign = (h & 0x8000u) << 16, rest = h & 0x7fffu;
   const std::uint32_t quiet = rest > 0x7c00u ? 0x400000u : 0u;
   if (rest >= 0x7c00u) return bit_cast<float>(sign | 0x7f800000u | (rest & 0x3ffu) << 13 | quiet);
   if (rest >= 0x400u) return bit_cast<float>(sign | ((rest << 13) + 0x38000000u));
@@ -504,7 +504,7 @@ struct vec<T, N> {
 #if SPECAGG_ISA_ID == 3
     return batch(detail::partial(x, n, fill));
 #else
-    T y[N];
+    T y[std::size_t(N)];
     for (int i = 0; i < N; ++i) y[i] = i < n ? x[i] : fill;
     return load(y);
 #endif
@@ -513,13 +513,13 @@ struct vec<T, N> {
   static SPECAGG_INLINE vec load(const bf16* x) { return batch(detail::wide(x)); }
   template <class S>
   static SPECAGG_INLINE vec load_partial(const S* x, int n, T fill) {
-    S y[N] = {};
+    S y[std::size_t(N)] = {};
     for (int i = 0; i < n; ++i) y[i] = x[i];
     return select(iota(0) < vec(n), load(y), vec(fill));
   }
   static SPECAGG_INLINE vec load_i8(const std::int8_t* x) { return batch(detail::wide_i8(x)); }
   static SPECAGG_INLINE vec iota(T first) {
-    T y[N];
+    T y[std::size_t(N)];
     for (int i = 0; i < N; ++i) y[i] = first + T(i);
     return load(y);
   }
@@ -570,7 +570,7 @@ struct vec<T, N> {
 #if SPECAGG_ISA_ID <= 3
     return detail::tree_max(reg(a.v));
 #else
-    T y[N];
+    T y[std::size_t(N)];
     a.store(y);
     for (int h = N / 2; h > 0; h /= 2)
       for (int i = 0; i < h; ++i) y[i] = y[i] > y[i + h] ? y[i] : y[i + h];

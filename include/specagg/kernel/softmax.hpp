@@ -51,7 +51,7 @@ struct softmax_factors {
   SPECAGG_FUNCTION void divide(double total, std::integer_sequence<int, I...>) {
     ((c[I + 1] = T(double(detail::exp2_table<T>()(std::integral_constant<int, I>())) / total)), ...);
   }
-  T lowest = 0, c[size] = {};
+  T lowest = 0, c[std::size_t(size)] = {};
 };
 
 namespace detail {

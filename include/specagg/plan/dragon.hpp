@@ -180,7 +180,7 @@ struct timeline {
 
 // What is accepted at step t: a draw from the joint law, the same for every schedule compared under one seed.
 constexpr std::array<bool, 2> accepted_at(const accepts& a, const random_streams& noise, std::size_t step) {
-  const double u = noise.uniform({stream::side, std::uint32_t(step), std::uint32_t(std::uint64_t(step) >> 32)});
+  const double u = noise.uniform({stream::side, std::uint32_t(step), std::uint32_t(std::uint64_t{step} >> 32)});
   return {u < a.both + a.only_l, u < a.both || (u >= a.both + a.only_l && u < a.both + a.only_l + a.only_r)};
 }
 // Time per token of `tokens` steps, all aggregated at one side.

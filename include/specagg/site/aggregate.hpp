@@ -32,7 +32,7 @@ inline double log_add(double a, double b) {
 
 // eta of h^l and h^r. A site without documents has h = -inf. All four are NaN if both are, or one is NaN or +inf.
 inline site_weights weigh_sites(double h_l, double h_r) {
-  constexpr double infinity = std::numeric_limits<double>::infinity(), none = std::numeric_limits<double>::quiet_NaN();
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
   const double lead = h_l - h_r, behind = lead > 0 ? -lead : lead;
   if (!(h_l < infinity && h_r < infinity) || lead != lead) return {none, none, none, none};
   const double e = exp(behind), large = 1 / (1 + e), small = e / (1 + e);
@@ -58,7 +58,7 @@ template <class T>
 site_share mix_documents(std::span<const std::span<const T>> documents, std::span<const double> relevance,
                          std::span<T> out, std::span<T> scratch) {
   using V = vec<T, 16>;
-  constexpr T infinity = std::numeric_limits<T>::infinity();
+  constexpr T inf = std::numeric_limits<T>::infinity();
   site_share share;
   if (documents.size() != relevance.size() || scratch.size() < 2 * documents.size()) return {status::invalid_parameter};
   for (const double r : relevance) {
@@ -68,7 +68,7 @@ site_share mix_documents(std::span<const std::span<const T>> documents, std::spa
   if (share.h == -std::numeric_limits<double>::infinity()) return share;
   const std::span<T> top = scratch.first(documents.size()), weight = scratch.subspan(documents.size());
   for (std::size_t d = 0; d < documents.size(); ++d) {
-    weight[d] = -infinity;
+    weight[d] = -inf;
     if (relevance[d] == -std::numeric_limits<double>::infinity()) continue;
     if (documents[d].size() != out.size()) return {status::vocabulary_mismatch};
     const auto sum = sum_exponentials(documents[d].data(), out.size(), 1);
@@ -79,14 +79,14 @@ site_share mix_documents(std::span<const std::span<const T>> documents, std::spa
     const int lanes = int(std::min<std::size_t>(out.size() - v, 16));
     const auto term = [&](std::size_t d) {
       const T* l = documents[d].data() + v;
-      return ((lanes == 16 ? V::load(l) : V::load_partial(l, lanes, -infinity)) - V(top[d])) + V(weight[d]);
+      return ((lanes == 16 ? V::load(l) : V::load_partial(l, lanes, -inf)) - V(top[d])) + V(weight[d]);
     };
-    V largest(-infinity), sum(0);
+    V largest(-inf), sum(0);
     for (std::size_t d = 0; d < documents.size(); ++d)
-      if (weight[d] > -infinity) largest = max(largest, term(d));
-    const V shift = select(largest > V(-infinity), largest, V(0));
+      if (weight[d] > -inf) largest = max(largest, term(d));
+    const V shift = select(largest > V(-inf), largest, V(0));
     for (std::size_t d = 0; d < documents.size(); ++d)
-      if (weight[d] > -infinity) sum = sum + exp(term(d) - shift);
+      if (weight[d] > -inf) sum = sum + exp(term(d) - shift);
     T lane[16];
     (shift + log(sum)).store(lane);
     std::copy_n(lane, lanes, out.data() + v);
@@ -107,9 +107,10 @@ status have_law(L& l, R& r, const site_weights& eta) {
 }
 }  // namespace detail
 
-// One draft made into a token of law pi = (1 - eta) a + eta b: kept with probability min(1, pi(x) / a(x)), else replaced
-// by one from norm((pi - a)+) = norm((b - a)+) (section 4.2). `rows` pairs a (as q) with b (as p), both normalised; x was
-// drawn from a. An x that was not (a(x) = 0, or no token) is reported, and the token drawn from pi.
+// One draft made into a token of law pi = (1 - eta) a + eta b: kept with probability min(1, pi(x) / a(x)), else
+// replaced by one from norm((pi - a)+) = norm((b - a)+) (section 4.2). `rows` pairs a (as q) with b (as p), both
+// normalised; x was drawn from a. An x that was not (a(x) = 0, or no token) is reported, and the token drawn from
+// pi.
 struct sampled {
   token_id token = no_token;
   status why = status::ok;

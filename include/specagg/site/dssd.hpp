@@ -105,10 +105,10 @@ class split_end {
 template <class T, class Chooser = random_streams>
 class split_device : public detail::split_end<T, Chooser> {
  public:
-  split_device(const hello& terms, std::span<const token_id> prompt, Chooser chooser,
+  split_device(const hello& agreed, std::span<const token_id> prompt, Chooser chooser,
                const shared_noise& noise = shared_noise(0))
-      : detail::split_end<T, Chooser>(terms, prompt, std::move(chooser), noise),
-        q_(terms.kind == protocol::dssd ? terms.look_ahead * terms.codec.vocabulary : 0) {}
+      : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
+        q_(agreed.kind == protocol::dssd ? agreed.look_ahead * agreed.codec.vocabulary : 0) {}
 
   // Of the text and, behind it, the draft.
   token_id token(std::uint32_t i) const { return i < size() ? text_[i] : work_.up.drafted.tokens[i - size()]; }
@@ -168,8 +168,8 @@ class split_device : public detail::split_end<T, Chooser> {
   using base::busy_, base::chooser_, base::keep_, base::link_, base::noise_, base::size, base::terms, base::text_,
       base::ticket_, base::work_;
 
-  // Whether the draft is whole: it has gamma tokens, or ended the text, or the text has no room, or its next row is none
-  // to draw from.
+  // Whether the draft is whole: it has gamma tokens, or ended the text, or the text has no room, or its next row is
+  // none to draw from.
   bool whole() const { return dead_end_ || !can_draft(work_) || size() + draft_size() >= terms().most_tokens; }
   bool waiting() const { return !busy_ && !this->finished() && size() > 0 && whole(); }
 
@@ -245,12 +245,12 @@ class split_device : public detail::split_end<T, Chooser> {
 template <class T, class Chooser = random_streams>
 class split_edge : public detail::split_end<T, Chooser> {
  public:
-  split_edge(const hello& terms, std::span<const token_id> prompt, Chooser chooser,
+  split_edge(const hello& agreed, std::span<const token_id> prompt, Chooser chooser,
              const shared_noise& noise = shared_noise(0))
-      : detail::split_end<T, Chooser>(terms, prompt, std::move(chooser), noise),
-        tokens_(terms.look_ahead),
-        probabilities_(terms.look_ahead),
-        rows_(sends_rows_up(terms.kind) ? terms.look_ahead * row_bytes(terms) : 0),
+      : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
+        tokens_(agreed.look_ahead),
+        probabilities_(agreed.look_ahead),
+        rows_(sends_rows_up(agreed.kind) ? agreed.look_ahead * row_bytes(agreed) : 0),
         start_(size()) {}
 
   // Of the text and, behind the start of the last round, its draft.

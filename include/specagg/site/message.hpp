@@ -199,7 +199,7 @@ namespace detail {
 // The two have the same members, so that one list of fields serves both ways.
 class wire_writer {
  public:
-  wire_writer(std::span<std::uint8_t> to, const hello& terms) : terms(terms), to_(to) {}
+  wire_writer(std::span<std::uint8_t> to, const hello& agreed) : terms(agreed), to_(to) {}
   const hello& terms;
   wire why = wire::ok;
   template <class N>
@@ -236,7 +236,7 @@ class wire_writer {
 
 class wire_reader {
  public:
-  wire_reader(std::span<const std::uint8_t> from, const hello& terms) : terms(terms), from_(from) {}
+  wire_reader(std::span<const std::uint8_t> from, const hello& agreed) : terms(agreed), from_(from) {}
   const hello& terms;
   wire why = wire::ok;  // the first thing that was wrong; from then on every number is 0
   template <class N>

@@ -13,11 +13,11 @@ SPECAGG_BEGIN
 // The tokens a draft proposed for positions start, start + 1, ... of the text. What ends a draft early:
 //   * a no_token (-1): padding of ragged batches
 //   * the first end-of-text token: it is the last one, what stands behind it is dropped
-//   * a foreign token, one that was not drawn from the row beside it: outside the vocabulary, or of probability 0 in the
-//     draft row as it stands (where the verifier or the policy reads draft rows)
+//   * a foreign token, one that was not drawn from the row beside it: outside the vocabulary, or of probability 0 in
+//     the draft row as it stands (where the verifier or the policy reads draft rows)
 //   * a draft row that is invalid, say fully masked: nothing can have been drawn from it
-// The tokens before it are verified as a shorter draft. If all of them are kept the position is drawn from pi, as behind
-// a padding; that emission's `why` says what ended the draft. So the law is exact whatever was drafted.
+// The tokens before it are verified as a shorter draft. If all of them are kept the position is drawn from pi, as
+// behind a padding; that emission's `why` says what ended the draft. So the law is exact whatever was drafted.
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
@@ -39,8 +39,8 @@ constexpr const char* name(origin o) {
 }
 
 // One emitted token. log_pi and log_p: its log-probability under the target law and under the target model's row. why:
-// ok; or what ended the draft at this position (struct draft): draft_not_in_support, token_out_of_range, or what is wrong
-// with the draft's row.
+// ok; or what ended the draft at this position (struct draft): draft_not_in_support, token_out_of_range, or what is
+// wrong with the draft's row.
 struct emission {
   token_id token = no_token;
   origin from = origin::accepted;
@@ -55,8 +55,8 @@ struct overlap {
 };
 
 // accepted: drafted tokens kept. emitted: tokens written (accepted, plus one residual or bonus token if there is one).
-// why: ok, or what is wrong at position number `emitted`, for which no token could be emitted (or, without a bonus, what
-// ended the draft there).
+// why: ok, or what is wrong at position number `emitted`, for which no token could be emitted (or, without a bonus,
+// what ended the draft there).
 struct verdict {
   std::size_t accepted = 0, emitted = 0;
   status why = status::ok;
@@ -147,8 +147,8 @@ SPECAGG_FUNCTION inline status foreign(token_id y, std::size_t vocabulary, doubl
   return t > 0 ? status::ok : status::draft_not_in_support;
 }
 
-// A drafted token under its rows: w = pi(y), t = q(y) (1 where no draft row is read), and the emission it would be. Where
-// e.why is not ok the token is foreign: the draft ends before it.
+// A drafted token under its rows: w = pi(y), t = q(y) (1 where no draft row is read), and the emission it would be.
+// Where e.why is not ok the token is foreign: the draft ends before it.
 struct judgement {
   emission e;
   double w = 0, t = 0;

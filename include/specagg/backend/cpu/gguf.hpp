@@ -91,6 +91,12 @@ std::string text(const Parts&... parts) {
 
 namespace detail {
 
+// A number of the file that was checked to fit memory (on some platforms the two are one type).
+template <class N>
+constexpr std::size_t as_size(N n) {
+  return static_cast<std::size_t>(n);
+}
+
 template <class T>
 T read_unaligned(const std::byte* from) {
   T value;
@@ -131,7 +137,7 @@ struct cursor {
     if (size > bytes.size() - at)
       fail(text("truncated: ", what, " takes ", size, " bytes, ", bytes.size() - at, " are left"));
     const auto* from = bytes.data() + at;
-    at += static_cast<std::size_t>(size);
+    at += detail::as_size(size);
     return from;
   }
   template <class T>
@@ -141,7 +147,7 @@ struct cursor {
   std::string_view string(const char* what) {
     const auto size = number<std::uint64_t>(what);
     const auto* from = take(size, what);
-    return {reinterpret_cast<const char*>(from), static_cast<std::size_t>(size)};
+    return {reinterpret_cast<const char*>(from), detail::as_size(size)};
   }
   value_type type() {
     const auto type = number<std::uint32_t>("a value's type");
@@ -182,7 +188,7 @@ class gguf_file {
     if (::fstat(descriptor, &info) != 0) fail(std::strerror(errno));
     if (!S_ISREG(info.st_mode)) fail("not a regular file");
     if (info.st_size == 0) fail("the file is empty");
-    const auto size = static_cast<std::size_t>(info.st_size);
+    const auto size = detail::as_size(info.st_size);
     void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (address == MAP_FAILED) fail(std::strerror(errno));
     std::shared_ptr<const void> mapping(address, [size](void* at) { ::munmap(at, size); });
@@ -246,7 +252,7 @@ class gguf_file {
     if (!v && otherwise) return *otherwise;
     if (!v || v->is_array || v->type != value_type::string) wrong_type(key, v, "a string");
     return {reinterpret_cast<const char*>(v->data + 8),
-            static_cast<std::size_t>(detail::read_unaligned<std::uint64_t>(v->data))};
+            detail::as_size(detail::read_unaligned<std::uint64_t>(v->data))};
   }
   // Arrays of strings, and of numbers of exactly type T; copied out, since the file does not align them.
   std::vector<std::string_view> strings(std::string_view key) const {
@@ -254,7 +260,7 @@ class gguf_file {
     std::vector<std::string_view> out;
     const auto* at = v.data;
     for (std::size_t i = 0; i < v.count; ++i) {
-      const auto size = static_cast<std::size_t>(detail::read_unaligned<std::uint64_t>(at));
+      const auto size = detail::as_size(detail::read_unaligned<std::uint64_t>(at));
       out.emplace_back(reinterpret_cast<const char*>(at + 8), size);
       at += 8 + size;
     }
@@ -301,7 +307,7 @@ class gguf_file {
     if (alignment < 8 || alignment > 65536 || !std::has_single_bit(alignment))
       fail("general.alignment", text(alignment, " is not a power of two from 8 to 65536"));
     for (std::uint64_t i = 0; i < tensor_count; ++i) tensors_.push_back(read_tensor(in));
-    const auto padding = (0 - in.at) & static_cast<std::size_t>(alignment - 1);
+    const auto padding = (0 - in.at) & detail::as_size(alignment - 1);
     if (padding > bytes_.size() - in.at && tensor_count != 0)
       throw error(name_, "tensor data", "truncated: the file ends before it");
     const auto start = in.at + padding;
@@ -327,7 +333,7 @@ class gguf_file {
                      in.bytes.size() - in.at, " bytes are left"));
     }
     v.data = in.bytes.data() + in.at;
-    v.count = static_cast<std::size_t>(count);
+    v.count = detail::as_size(count);
     if (v.type == value_type::string) {
       for (std::size_t i = 0; i < v.count; ++i) in.string("a metadata string");
     } else {
@@ -363,9 +369,9 @@ class gguf_file {
       bad(text("type ", detail::tensor_type_name(type), " is not supported (F32, F16, BF16 and Q8_0 are)"));
     if (t.type == tensor_type::q8_0 && shape[0] % q8_0_block != 0)
       bad(text("Q8_0 rows of ", shape[0], " elements (a multiple of 32 is needed)"));
-    t.cols = static_cast<std::size_t>(shape[0]);
-    t.rows = static_cast<std::size_t>(shape[1] * shape[2] * shape[3]);
-    t.outer = static_cast<std::size_t>(shape[2] * shape[3]);
+    t.cols = detail::as_size(shape[0]);
+    t.rows = detail::as_size(shape[1] * shape[2] * shape[3]);
+    t.outer = detail::as_size(shape[2] * shape[3]);
     offsets_.push_back(in.number<std::uint64_t>("a tensor's offset"));
     return t;
   }
