@@ -107,6 +107,20 @@ models_policy<N> parse_models_policy(const std::string& text) {
   return policy;
 }
 
+// A fixed length or one that learns, as one type: the verifiers are compiled once for both.
+struct any_length {
+  bool learns, reads_overlaps = learns, reads_confidence = learns;
+  plan::draft_length_controller controller;
+  void begin() {
+    if (learns) controller.begin();
+  }
+  bool another() const { return !learns || controller.another(); }
+  bool keep(double largest) { return !learns || controller.keep(largest); }
+  void observe(std::span<const overlap> drafted, std::size_t emitted, std::size_t draft_steps) {
+    if (learns) controller.observe(drafted, emitted, draft_steps);
+  }
+};
+
 // ---- one function for each decoder: the options that it alone understands, and the call ---------------------------
 
 void speculative(decoder& d, const generate_options& o, const any_policy& policy) {
@@ -122,11 +136,9 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
         j.after_round(r.drafted, r.accepted, expected_tokens(std::span(w.overlaps).first(r.drafted)));
       };
       const auto run = [&](const auto& rule, const auto& verifier) {
-        const auto with_length = [&](auto&& length) {
-          return speculative_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
-                                    options, work, j.accept, after_round, verifier, length);
-        };
-        return automatic ? with_length(plan::draft_length_controller(j.costs)) : with_length(fixed_draft_length());
+        any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs)};
+        return speculative_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
+                                  options, work, j.accept, after_round, verifier, length);
       };
       return with_verifier(verify, seed, [&](const auto& verifier) {
         if (raw) return run(raw_logits{*combiner}, raw_logits_verifier(verifier, std::span(combined), j.sample));

@@ -86,7 +86,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   std::size_t& g = result.drafted;
   const std::size_t gamma = std::min({options.gamma, work.gamma, most - 1, room(t, target_model) - start - 1});
   std::size_t draft_steps = 0;
-  constexpr bool confidence = std::remove_cvref_t<L>::reads_confidence;
+  const bool confidence = length.reads_confidence;
   const auto draft_row = [&](std::size_t j) {  // q_j: the row after the text and j drafted tokens
     const std::span<T> logits = work.draft_row(j);
     const bool fits = start + j <= std::size_t(draft_model.capacity());
@@ -129,7 +129,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     return work.target_rows[j];
   };
   const draft drafted{t.tokens.subspan(start, g), std::uint32_t(start), options.end_of_text};
-  const bool measure = options.overlaps || std::remove_cvref_t<L>::reads_overlaps;
+  const bool measure = options.overlaps || length.reads_overlaps;
   const auto overlaps = measure ? std::span(work.overlaps).first(g) : std::span<overlap>();
   const verdict v = verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, overlaps);
 
