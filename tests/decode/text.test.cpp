@@ -37,13 +37,15 @@ class grammar {
   void push(token_id t) { inner_.push(t), pushed.push_back(t); }
   void pop() { inner_.pop(), pushed.pop_back(); }
   template <class L>
-  void apply(std::span<L> logits) const {
+  void apply(std::span<L> logits) {
+    if (calls++ == throw_at) throw std::runtime_error("processor");
     inner_.apply(logits);
     const std::size_t n = pushed.size();
-    if (n > 0 && pushed[n - 1] == dead) std::ranges::fill(logits, L(-inf));
+    if (n > 0 && pushed[n - 1] == dead) std::fill(logits.begin(), logits.end(), L(-inf));
     if (n > 1 && pushed[n - 1] == 0 && pushed[n - 2] == 0) logits[0] = L(-inf);
   }
   tokens pushed;
+  std::size_t calls = 0, throw_at = std::size_t(-1);
 
  private:
   std::vector<std::uint32_t> counts_ = std::vector<std::uint32_t>(V);
@@ -51,16 +53,49 @@ class grammar {
   penalties inner_{{1.5, 0.2, 0.1}, counts_, distinct_, text_};
 };
 
-// A model that never writes the dead token.
-template <class L = T>
-struct wary : toy_source<L> {
-  using toy_source<L>::toy_source;
-  status extend(std::span<const token_id> t, std::span<L> logits) {
-    const status s = toy_source<L>::extend(t, logits);
-    for (std::size_t v = dead; s == status::ok && v < logits.size(); v += V) logits[v] = L(-inf);
+// One type for all models here, so that the decoders are compiled once: a toy model that may never write the dead
+// token, throw at a chosen call (when the tokens were appended, if `late`), or refuse to go back (but to the
+// beginning).
+struct actor : toy_source<T> {
+  bool wary = false, late = false, stubborn = false, never = false;
+  std::size_t throw_at = 1000, n = 0, refusals = 0;
+  using toy_source::toy_source;
+  status extend(std::span<const token_id> t, std::span<T> logits) {
+    const bool now = n++ == throw_at;
+    if (now && !late) throw std::runtime_error("engine");
+    const status s = toy_source::extend(t, logits);
+    if (now) throw std::runtime_error("engine");
+    for (std::size_t v = dead; wary && s == status::ok && v < logits.size(); v += V) logits[v] = -inf;
     return s;
   }
+  status rollback(std::size_t position) {
+    if (never || (stubborn && position > 0)) return ++refusals, status::rollback_refused;
+    return toy_source::rollback(position);
+  }
 };
+actor wary(std::uint64_t seed) {
+  actor m(V, seed);
+  m.wary = true;
+  return m;
+}
+// And one for randomness: every branch, or the production streams.
+struct either {
+  exhaustive_chooser* tree = nullptr;
+  random_streams streams = random_streams(0);
+  bool coin(moment m, double w, double t) { return tree ? tree->coin(m, w, t) : streams.coin(m, w, t); }
+  template <class W>
+  token_id draw(moment m, const W& w) {
+    return tree ? tree->draw(m, w) : streams.draw(m, w);
+  }
+};
+either streams(std::uint64_t seed, std::uint64_t request = 0) { return {nullptr, random_streams(seed, request)}; }
+// And one for the length of drafts, which may write down what it is told.
+struct listener : fixed_draft_length {
+  bool reads_confidence = false;
+  std::vector<double>* heard = nullptr;
+  bool keep(double largest) { return heard ? (heard->push_back(largest), true) : true; }
+};
+using watcher = std::function<bool(const emission&)>;
 
 // The stop string is "1 1".
 bool stops(const tokens& context) {
@@ -72,8 +107,7 @@ bool ended(const tokens& context) {
 }
 
 // Logits and row of a model after a context, as the decoders have to process them.
-template <class M>
-std::vector<T> logits_of(M model, const tokens& context) {
+std::vector<T> logits_of(actor model, const tokens& context) {
   std::vector<T> logits(V);
   REQUIRE(model.extend(context, logits) == status::ok);
   grammar processor;
@@ -81,8 +115,7 @@ std::vector<T> logits_of(M model, const tokens& context) {
   processor.apply(std::span(logits));
   return logits;
 }
-template <class M>
-std::vector<double> row_of(const M& model, const tokens& context) {
+std::vector<double> row_of(const actor& model, const tokens& context) {
   const std::vector<T> logits = logits_of(model, context);
   processed_row<T> row(logits, sample);
   REQUIRE(row.normalise() == status::ok);
@@ -111,14 +144,14 @@ std::map<tokens, double> due_law(std::size_t length, const promise& promised) {
 }
 
 // One text behind token 0. decode(text, most, processor, chooser, accept) -> status.
-template <class C, class Decode>
-tokens one_text(std::size_t length, C& chooser, Decode decode) {
+template <class Decode>
+tokens one_text(std::size_t length, either chooser, Decode decode) {
   tokens buffer(length + 8);
   text t{buffer, 1};
   grammar processor;
   processor.push(0);
   tokens seen{0};
-  const auto accept = [&](const emission& e) { return seen.push_back(e.token), !stops(seen); };
+  const watcher accept = [&](const emission& e) { return seen.push_back(e.token), !stops(seen); };
   const status why = decode(t, length, processor, chooser, accept);
   const tokens written(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size));
   CHECK(written == seen);
@@ -131,7 +164,7 @@ tokens one_text(std::size_t length, C& chooser, Decode decode) {
 template <class Decode>
 double worst_joint_error(std::size_t length, const std::map<tokens, double>& due, Decode decode) {
   std::size_t reused = 0;
-  auto law = exact_law([&](auto& chooser) { return one_text(length, chooser, decode); }, &reused);
+  auto law = exact_law([&](auto& chooser) { return one_text(length, {&chooser}, decode); }, &reused);
   CHECK(reused == 0);
   double worst = 0, total = 0;
   for (const auto& [t, probability] : law) total += probability;
@@ -148,12 +181,11 @@ double worst_joint_error(std::size_t length, const std::map<tokens, double>& due
 template <class Policy, class Verifier = token_verifier>
 auto speculative(const Policy& policy, std::size_t gamma, Verifier verifier = {}) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
-    toy_source<T> d(V, 1);
-    wary<T> m(V, 2);
+    actor d(V, 1), m = wary(2);
     speculative_workspace<T> work(V, gamma);
-    const status s =
-        speculative_decode(t, most, d, m, policy, chooser, processor,
-                           {.gamma = gamma, .sample = sample, .end_of_text = end}, work, accept, no_watch, verifier);
+    const status s = speculative_decode(t, most, d, m, policy, chooser, processor,
+                                        {.gamma = gamma, .sample = sample, .end_of_text = end}, work, accept, no_watch,
+                                        verifier, listener());
     CHECK((d.position() <= t.size && m.position() <= t.size && d.misuses + m.misuses == 0));
     return s;
   };
@@ -161,8 +193,7 @@ auto speculative(const Policy& policy, std::size_t gamma, Verifier verifier = {}
 template <class Policy>
 auto alternating(const Policy& policy, std::array<std::size_t, 2> gamma) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
-    toy_source<T> d(V, 1);
-    wary<T> m(V, 2);
+    actor d(V, 1), m = wary(2);
     collaborative_workspace<T, 2> work(V, gamma);
     return collaborative_decode(t, most, std::tie(d, m), policy, chooser, processor,
                                 collaborative_options<2>{gamma, sample, end}, work, accept, no_watch);
@@ -171,8 +202,7 @@ auto alternating(const Policy& policy, std::array<std::size_t, 2> gamma) {
 template <class Policy>
 auto three_models(const Policy& policy, std::array<std::size_t, 3> gamma) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
-    toy_source<T> a(V, 1), b(V, 5);
-    wary<T> m(V, 2);
+    actor a(V, 1), b(V, 5), m = wary(2);
     collaborative_workspace<T, 3> work(V, gamma);
     return collaborative_decode(t, most, std::tie(a, b, m), policy, chooser, processor,
                                 collaborative_options<3>{gamma, sample, end}, work, accept, no_watch);
@@ -181,7 +211,7 @@ auto three_models(const Policy& policy, std::array<std::size_t, 3> gamma) {
 template <class Policy>
 promise two_rows(const Policy& policy) {
   return [=](const tokens& context) {
-    const auto q = logits_of(toy_source<T>(V, 1), context), p = logits_of(wary<T>(V, 2), context);
+    const auto q = logits_of(actor(V, 1), context), p = logits_of(wary(2), context);
     return target_law(policy, processed_row<T>(q, sample), processed_row<T>(p, sample));
   };
 }
@@ -220,8 +250,7 @@ TEST_CASE("grammar, dead ends, penalties, end of text and stop string: models th
     return due_law(3, [=](const tokens& context) {
       std::vector<double> pi;
       std::array<dense_row<T>, 3> rows;
-      const std::array p{row_of(toy_source<T>(V, 1), context), row_of(toy_source<T>(V, 5), context),
-                         row_of(wary<T>(V, 2), context)};
+      const std::array p{row_of(actor(V, 1), context), row_of(actor(V, 5), context), row_of(wary(2), context)};
       for (std::size_t k = 0; k < 3; ++k) rows[k] = dense_row<T>(p[k]);
       (void)with_models(policy, rows, [&](const auto& all, const auto& law) {
         for (std::size_t v = 0; v < V; ++v) pi.push_back(double(law(at(all, v)).v));
@@ -237,8 +266,7 @@ TEST_CASE("grammar, dead ends, penalties, end of text and stop string: models th
 TEST_CASE("grammar, dead ends, penalties, end of text and stop string: the cascades keep the joint law") {
   const auto cascade = [](auto decode) {
     return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
-      toy_source<T> d(V, 1);
-      wary<T> m(V, 2);
+      actor d(V, 1), m = wary(2);
       cascade_workspace<T> work(V, 10, most);
       return decode(t, most, d, m, chooser, processor, cascade_options{sample, end}, work, accept);
     };
@@ -258,7 +286,7 @@ TEST_CASE("grammar, dead ends, penalties, end of text and stop string: the casca
   constexpr double alpha = 0.95;
   std::map<tokens, double> due;
   double unsure = 0;
-  const auto q_of = [](const tokens& c) { return row_of(toy_source<T>(V, 1), c); };
+  const auto q_of = [](const tokens& c) { return row_of(actor(V, 1), c); };
   const std::function<void(tokens, double, double)> respond = [&](tokens context, double probability, double sure) {
     const bool whole = context.size() == 4 || context.back() == end;
     if (whole || (context.size() > 1 && context.back() == dead)) {
@@ -269,7 +297,7 @@ TEST_CASE("grammar, dead ends, penalties, end of text and stop string: the casca
       return;
     }
     const auto q = q_of(context);
-    const std::vector<T> logits = logits_of(toy_source<T>(V, 1), context);
+    const std::vector<T> logits = logits_of(actor(V, 1), context);
     softmax_row<T> untempered(logits);
     REQUIRE(untempered.normalise() == status::ok);
     for (std::size_t v = 0; v < V; ++v)
@@ -281,7 +309,7 @@ TEST_CASE("grammar, dead ends, penalties, end of text and stop string: the casca
   };
   respond({0}, 1, 1);
   CHECK((unsure > 0.1 && unsure < 0.9));
-  for (const auto& [t, p] : due_law(3, [](const tokens& c) { return row_of(wary<T>(V, 2), c); })) due[t] += unsure * p;
+  for (const auto& [t, p] : due_law(3, [](const tokens& c) { return row_of(wary(2), c); })) due[t] += unsure * p;
   CHECK(worst_joint_error(3, due,
                           cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser, auto& processor,
                                      const auto& o, auto& work, const auto& accept) {
@@ -289,8 +317,7 @@ TEST_CASE("grammar, dead ends, penalties, end of text and stop string: the casca
                           })) < 1e-12);
 }
 TEST_CASE("BiLD whose small model runs into a dead end goes on with the large one") {
-  toy_source<T> d(V, 1);
-  wary<T> m(V, 2);
+  actor d(V, 1), m = wary(2);
   for (const double fallback : {0.0, 0.3}) {
     keep(0, d, m);
     tokens buffer(64);
@@ -309,9 +336,8 @@ TEST_CASE("BiLD whose small model runs into a dead end goes on with the large on
 
 namespace {
 // What the decoders did before: a row that cannot be drawn from discards the draft. Rounds are counted.
-status discarding_decode(text& t, std::size_t most, grammar& processor, random_streams& chooser) {
-  toy_source<T> d(V, 1);
-  wary<T> m(V, 2);
+status discarding_decode(text& t, std::size_t most, grammar& processor, either& chooser) {
+  actor d(V, 1), m = wary(2);
   const std::size_t last = t.size + most;
   for (int round = 0; t.size < last && round < 200; ++round) {
     const std::size_t start = t.size, gamma = std::min<std::size_t>(4, last - start - 1);
@@ -352,21 +378,20 @@ TEST_CASE(
       text t{buffer, 1};
       grammar processor;
       processor.push(0);
-      random_streams chooser(7, request);
+      either chooser = streams(7, request);
       return decode(t, processor, chooser) == status::ok && t.size == 21;
     };
-    toy_source<T> d(V, 1);
-    wary<T> m(V, 2);
-    const auto any = [](const emission&) { return true; };
+    actor d(V, 1), m = wary(2);
+    const watcher any = [](const emission&) { return true; };
     finished[0] += run([&](text& t, auto& processor, auto& chooser) {
       speculative_workspace<T> work(V, 4);
-      return speculative_decode(t, 20, d, m, lossless{}, chooser, processor, {.gamma = 4, .sample = sample}, work, any,
-                                no_watch);
+      return speculative_decode(t, 20, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4, .sample = sample},
+                                work, any, no_watch, token_verifier(), listener());
     });
     keep(0, d, m);
     finished[1] += run([&](text& t, auto& processor, auto& chooser) {
       collaborative_workspace<T, 2> work(V, {4, 2});
-      return collaborative_decode(t, 20, std::tie(d, m), contrastive{0.2}, chooser, processor,
+      return collaborative_decode(t, 20, std::tie(d, m), rules{contrastive{0.2}}, chooser, processor,
                                   collaborative_options<2>{{4, 2}, sample}, work, any, no_watch);
     });
     keep(0, d, m);
@@ -391,8 +416,7 @@ TEST_CASE("the same texts through the production streams fit the joint law") {
   const auto fits = [&](const char* name, const auto& due, auto decode) {
     std::map<tokens, double> seen;
     for (std::uint64_t request = 0; request < n; ++request) {
-      random_streams chooser(31, request);
-      seen[one_text(length, chooser, decode)] += 1;
+      seen[one_text(length, streams(31, request), decode)] += 1;
     }
     std::vector<double> counts, law;
     for (const auto& [t, p] : due) counts.push_back(seen[t]), law.push_back(p);
@@ -413,19 +437,6 @@ TEST_CASE("the same texts through the production streams fit the joint law") {
 // ---- models that throw, models that refuse --------------------------------------------------------------------------
 
 namespace {
-// Throws at a chosen call, after the tokens were appended if `late`.
-struct throwing : wary<T> {
-  std::size_t throw_at = 1000, n = 0;
-  bool late = false;
-  using wary::wary;
-  status extend(std::span<const token_id> t, std::span<T> logits) {
-    const bool now = n++ == throw_at;
-    if (now && !late) throw std::runtime_error("engine");
-    const status s = wary::extend(t, logits);
-    if (now) throw std::runtime_error("engine");
-    return s;
-  }
-};
 // decode(text, processor, first model, second model): texts with and without a model that throws at some call.
 // same: what is decoded after the exception depends on the text alone, so it is the text without one.
 template <class Decode>
@@ -435,13 +446,13 @@ void survives(bool same, Decode decode) {
     text t{plain, 1};
     grammar processor;
     processor.push(0);
-    throwing d(V, 1), m(V, 2);
+    actor d = wary(1), m = wary(2);
     while (t.size < 21) REQUIRE(decode(t, processor, d, m) == status::ok);
   }
   for (std::size_t call = 0; call < 12; ++call)
     for (const bool first : {true, false})
       for (const bool late : {true, false}) {
-        throwing d(V, 1), m(V, 2);
+        actor d = wary(1), m = wary(2);
         (first ? d : m).throw_at = call, (first ? d : m).late = late;
         tokens buffer(40);
         text t{buffer, 1};
@@ -463,17 +474,19 @@ void survives(bool same, Decode decode) {
 }
 }  // namespace
 TEST_CASE("what a model throws reaches the caller; text, processor and models hold what was verified, and can go on") {
-  const auto any = [](const emission&) { return true; };
-  random_streams chooser(3);
+  const watcher any = [](const emission&) { return true; };
+  either chooser = streams(3);
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     speculative_workspace<T> work(V, 4);
-    return speculative_round(t, 21 - t.size, d, m, lossless{}, chooser, processor, {.gamma = 4}, work,
-                             coupled_verifier{shared_noise(5)})
+    return speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4}, work,
+                             coupled_verifier{shared_noise(5)}, listener())
         .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     speculative_workspace<T> work(V, 4);
-    return speculative_round(t, 21 - t.size, d, m, ensemble{0.3}, chooser, processor, {.gamma = 4}, work).why;
+    return speculative_round(t, 21 - t.size, d, m, rules{ensemble{0.3}}, chooser, processor, {.gamma = 4}, work,
+                             token_verifier(), listener())
+        .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     cascade_workspace<T> work(V);
@@ -486,7 +499,7 @@ TEST_CASE("what a model throws reaches the caller; text, processor and models ho
   // Chains of drafts are longer than turns: a chain that was broken off begins anew where the text ends. So only text,
   // processor and models are compared, not the tokens.
   for (std::size_t call = 0; call < 12; ++call) {
-    throwing d(V, 1), m(V, 2);
+    actor d = wary(1), m = wary(2);
     (call % 2 ? d : m).throw_at = call;
     tokens buffer(40);
     text t{buffer, 1};
@@ -495,7 +508,7 @@ TEST_CASE("what a model throws reaches the caller; text, processor and models ho
     collaborative_workspace<T, 2> work(V, {3, 2});
     while (t.size < 21) {
       try {
-        const auto r = collaborative_turn(t, 21 - t.size, std::tie(d, m), ensemble{0.3}, chooser, processor,
+        const auto r = collaborative_turn(t, 21 - t.size, std::tie(d, m), rules{ensemble{0.3}}, chooser, processor,
                                           collaborative_options<2>{{3, 2}}, work);
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
@@ -507,31 +520,20 @@ TEST_CASE("what a model throws reaches the caller; text, processor and models ho
     CHECK(d.misuses + m.misuses == 0);
   }
 }
-namespace {
-struct fragile : grammar {
-  std::size_t throw_at = 1000;
-  std::size_t* n;
-  template <class L>
-  void apply(std::span<L> logits) {
-    if ((*n)++ == throw_at) throw std::runtime_error("processor");
-    grammar::apply(logits);
-  }
-};
-}  // namespace
 TEST_CASE("a processor that throws leaves itself and the text as they were") {
   for (std::size_t call = 0; call < 20; ++call) {
-    std::size_t n = 0;
-    fragile processor;
-    processor.throw_at = call, processor.n = &n;
+    grammar processor;
+    processor.throw_at = call;
     processor.push(0);
-    wary<T> d(V, 1), m(V, 2);
+    actor d = wary(1), m = wary(2);
     tokens buffer(40);
     text t{buffer, 1};
     speculative_workspace<T> work(V, 4);
-    random_streams chooser(3);
+    either chooser = streams(3);
     for (int throws = 0; t.size < 21;) {
       try {
-        const auto r = speculative_round(t, 21 - t.size, d, m, lossless{}, chooser, processor, {.gamma = 4}, work);
+        const auto r = speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4},
+                                         work, token_verifier(), listener());
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
         CHECK(++throws == 1);
@@ -541,77 +543,57 @@ TEST_CASE("a processor that throws leaves itself and the text as they were") {
   }
 }
 
-namespace {
-// Goes back to the beginning only, or not at all.
-struct stubborn : toy_source<T> {
-  bool never = false;
-  std::size_t refusals = 0;
-  using toy_source::toy_source;
-  status rollback(std::size_t position) {
-    if (never || position > 0) return ++refusals, status::rollback_refused;
-    return toy_source::rollback(0);
-  }
-};
-}  // namespace
 TEST_CASE("a model that cannot go back to a position is fed the text again; one that cannot at all ends decoding") {
-  const auto decode = [](auto& d, auto& m, tokens& buffer, auto verifier) {
+  const watcher any = [](const emission&) { return true; };
+  const auto decode = [&](actor& d, actor& m, tokens& buffer) {
     text t{buffer, 1};
-    no_processor none;
+    grammar processor;
+    processor.push(0);
     speculative_workspace<T> work(V, 4);
-    random_streams chooser(9);
-    const status s = speculative_decode(
-        t, 30, d, m, lossless{}, chooser, none, {.gamma = 4}, work, [](const emission&) { return true; }, no_watch,
-        verifier);
+    either chooser = streams(9);
+    const status s = speculative_decode(t, 30, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4}, work, any,
+                                        no_watch, block_verifier(), listener());
     buffer.resize(t.size);
     return s;
   };
   tokens plain(40), again(40), never(40);
-  toy_source<T> d(V, 1), m(V, 2);
-  CHECK(decode(d, m, plain, block_verifier()) == status::ok);
-  stubborn a(V, 1), b(V, 2);
-  CHECK(decode(a, b, again, block_verifier()) == status::ok);
+  actor d(V, 1), m = wary(2), a(V, 1), b = wary(2), e(V, 1), c = wary(2);
+  CHECK(decode(d, m, plain) == status::ok);
+  a.stubborn = b.stubborn = c.never = true;
+  CHECK(decode(a, b, again) == status::ok);
   CHECK(again == plain);
   CHECK(a.refusals > 3);
   CHECK(b.refusals > 3);
   CHECK(a.misuses + b.misuses == 0);
-  stubborn c(V, 2);
-  c.never = true;
-  toy_source<T> e(V, 1);
-  CHECK(decode(e, c, never, block_verifier()) == status::rollback_refused);
+  CHECK(decode(e, c, never) == status::rollback_refused);
   CHECK(never.size() > 1);
   CHECK(std::equal(never.begin(), never.end(), plain.begin()));  // what was verified stands
   collaborative_workspace<T, 2> work(V, {3, 2});
   tokens buffer(40);
   text t{buffer, 1};
-  no_processor none;
-  random_streams chooser(9);
-  stubborn f(V, 1), g(V, 2);
-  g.never = true;
-  CHECK(collaborative_decode(
-            t, 30, std::tie(f, g), ensemble{0.3}, chooser, none, collaborative_options<2>{{3, 2}}, work,
-            [](const emission&) { return true; }, no_watch) == status::rollback_refused);
+  grammar processor;
+  processor.push(0);
+  either chooser = streams(9);
+  actor f = wary(1), g = wary(2);
+  f.stubborn = g.never = true;
+  CHECK(collaborative_decode(t, 30, std::tie(f, g), rules{ensemble{0.3}}, chooser, processor,
+                             collaborative_options<2>{{3, 2}}, work, any, no_watch) == status::rollback_refused);
 }
-namespace {
-struct listener : fixed_draft_length {
-  static constexpr bool reads_confidence = true;
-  std::vector<double>* heard;
-  bool keep(double largest) { return heard->push_back(largest), true; }
-};
-}  // namespace
 TEST_CASE("what decides how long drafts get sees how sure the model is, at temperature 0 and behind filters, too") {
   std::vector<double> warm, cold, filtered;
   const auto listen = [](const sampling& s, std::vector<double>& heard) {
-    toy_source<T> d(V, 1, 0), m(V, 2, 0);  // the same row everywhere
+    actor d(V, 1, 0), m(V, 2, 0);  // the same row everywhere
     tokens buffer(20);
     text t{buffer, 1};
-    no_processor none;
+    grammar processor;
     speculative_workspace<T> work(V, 2);
-    random_streams chooser(1);
+    either chooser = streams(1);
     listener length;
-    length.heard = &heard;
-    CHECK(speculative_decode(
-              t, 10, d, m, lossless{}, chooser, none, {.gamma = 2, .sample = s}, work,
-              [](const emission&) { return true; }, no_watch, token_verifier(), length) == status::ok);
+    length.reads_confidence = true, length.heard = &heard;
+    const watcher one = [](const emission&) { return false; };  // the first row: no penalty has acted
+    CHECK(speculative_decode(t, 10, d, m, rules{lossless{}}, chooser, processor, {.gamma = 2, .sample = s}, work, one,
+                             no_watch, token_verifier(), length) == status::ok);
+    heard.resize(1);
   };
   listen({1}, warm), listen({0}, cold), listen({0.5, 1}, filtered);
   REQUIRE(!warm.empty());
