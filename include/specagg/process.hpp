@@ -16,7 +16,8 @@ SPECAGG_BEGIN
 
 // A processor is a function of the text so far, the draft included: it changes at every draft position, applies to q
 // and p alike, and is undone when drafts are rolled back. apply() edits a row of logits in place for the next position;
-// push() and pop() follow the text. Masks set -inf.
+// push() and pop() follow the text. Masks set -inf. pop(), and push() of the token that was just popped, must not
+// throw: with them decoders put things right when something else has thrown.
 template <class P>
 concept Processor = requires(P& p, token_id t, std::span<float> logits) {
   p.push(t);

@@ -141,6 +141,11 @@ TEST_CASE("a block whose second token is foreign: the first is 0 as often as p s
     CHECK(law.at(0) == Approx(.5).epsilon(1e-15));
   }
 }
+TEST_CASE("a mistake that depends on the token drawn has made another q, and is found") {
+  const auto q = [](const std::vector<token_id>&) { return std::vector{.5, .5}; };
+  const auto spoils_1 = [](std::size_t, const auto&, token_id y) { return y == 1 ? token_id(7) : y; };
+  CHECK(worst_error_of_round(lossless{}, 1, q, q, by_token, q, nullptr, spoils_1).error == Approx(.25));
+}
 TEST_CASE("mutants: a claim of 0 or of 1 on a foreign token is found") {
   for (const double claim : {0., 1.}) {
     const auto mutant = [=](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,

@@ -34,7 +34,10 @@ using tokens = std::vector<token_id>;
 // Penalties; after 0 0 no third 0; after the dead token nothing: every row there is fully masked.
 class grammar {
  public:
-  void push(token_id t) { inner_.push(t), pushed.push_back(t); }
+  void push(token_id t) {
+    if (pushes++ == throw_in_push) throw std::runtime_error("processor");
+    inner_.push(t), pushed.push_back(t);
+  }
   void pop() { inner_.pop(), pushed.pop_back(); }
   template <class L>
   void apply(std::span<L> logits) {
@@ -45,7 +48,7 @@ class grammar {
     if (n > 1 && pushed[n - 1] == 0 && pushed[n - 2] == 0) logits[0] = L(-inf);
   }
   tokens pushed;
-  std::size_t calls = 0, throw_at = std::size_t(-1);
+  std::size_t calls = 0, throw_at = std::size_t(-1), pushes = 0, throw_in_push = std::size_t(-1);
 
  private:
   std::vector<std::uint32_t> counts_ = std::vector<std::uint32_t>(V);
@@ -521,9 +524,9 @@ TEST_CASE("what a model throws reaches the caller; text, processor and models ho
   }
 }
 TEST_CASE("a processor that throws leaves itself and the text as they were") {
-  for (std::size_t call = 0; call < 20; ++call) {
+  for (std::size_t call = 0; call < 40; ++call) {
     grammar processor;
-    processor.throw_at = call;
+    (call < 20 ? processor.throw_at : processor.throw_in_push) = call < 20 ? call : call - 19;
     processor.push(0);
     actor d = wary(1), m = wary(2);
     tokens buffer(40);
@@ -543,6 +546,28 @@ TEST_CASE("a processor that throws leaves itself and the text as they were") {
   }
 }
 
+TEST_CASE("where accept() throws, models that take turns leave no drafts behind") {
+  for (int kept = 0; kept < 8; ++kept) {
+    actor d = wary(1), m = wary(2);
+    tokens buffer(40);
+    text t{buffer, 1};
+    grammar processor;
+    processor.push(0);
+    either chooser = streams(3);
+    collaborative_workspace<T, 2> work(V, {3, 2});
+    int seen = 0;
+    const watcher accept = [&](const emission&) { return seen++ == kept ? throw std::runtime_error("caller") : true; };
+    try {
+      (void)collaborative_decode(t, 20, std::tie(d, m), rules{ensemble{0.3}}, chooser, processor,
+                                 collaborative_options<2>{{3, 2}}, work, accept, no_watch);
+    } catch (const std::runtime_error&) {
+    }
+    CHECK(seen == kept + 1);
+    CHECK(work.cached == 0);
+    CHECK(processor.pushed == tokens(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)));
+    CHECK((d.position() <= t.size && m.position() <= t.size));
+  }
+}
 TEST_CASE("a model that cannot go back to a position is fed the text again; one that cannot at all ends decoding") {
   const watcher any = [](const emission&) { return true; };
   const auto decode = [&](actor& d, actor& m, tokens& buffer) {

@@ -348,11 +348,22 @@ TEST_CASE("an edge whose own row is invalid keeps what it accepted before, and s
   e.site.scored(e.sink.scorings.at(0).ticket, rows, e.sink);
   CHECK(e.sink.emitted == tokens{1});
   CHECK(e.site.problem() == "draft at position 1: invalid_row");
+  // Connected again, both go on behind what was accepted.
+  e.site.disconnected(), e.site.connected(e.sink), e.hears(e.terms_of(side::l));
+  e.hears(request(2, {1}));
+  REQUIRE(e.sink.scorings.size() == 2);
+  e.site.scored(e.sink.scorings[1].ticket, sure, e.sink);
+  CHECK(e.sink.emitted == tokens{1, 1, 1});
   lone_end<split_device<double>> d(side::l);
   for (int i = 0; i < 2; ++i) d.site.decoded(d.sink.orders.back().ticket, sure[0], 0, 0, d.sink);
   d.hears(split_answer{1, 1, no_token, status::invalid_row, {}});
   CHECK(d.sink.emitted == tokens{1});
   CHECK(d.site.problem() == "answer at position 1: invalid_row");
+  const std::size_t asked = d.sink.orders.size();
+  d.site.disconnected(), d.site.connected(d.sink), d.hears(d.terms_of(side::r));
+  REQUIRE(d.sink.orders.size() == asked + 1);
+  CHECK(d.sink.orders.back().step == 2);
+  CHECK(d.site.problem() == "");
 }
 TEST_CASE("a device takes the answer to its round only, once, and refuses one that is none") {
   const std::vector<double> row{0, 1, 0};

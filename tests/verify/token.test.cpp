@@ -228,6 +228,23 @@ TEST_CASE("a draft that ended early is a shorter draft, bit for bit; without a b
       CHECK(silent.v.why == (cut.v.accepted == 1 ? why : status::ok));
     }
 }
+TEST_CASE("behind a rejection, a position that has no law has no overlap either, and the round is none the worse") {
+  const std::vector<std::vector<double>> q{{.999, .001, 0}, {1, 0, 0}}, p{{.001, .999, 0}, {0, 0, 1}, {0, 0, 1}};
+  const std::vector<token_id> y{0, 0};
+  std::vector<emission> out(3);
+  std::vector<double> scratch(verify_scratch(3, 2));
+  std::vector<overlap> overlaps(2);
+  random_streams chooser(0);
+  for (const auto verify : {0, 1, 2}) {
+    const draft d{.tokens = y};
+    const verdict v = verify == 0   ? verify_token(d, q, p, minimum<2>{}, chooser, out, scratch, overlaps)
+                      : verify == 1 ? verify_match(d, q, p, minimum<2>{}, chooser, out, scratch, overlaps)
+                                    : verify_block(d, q, p, minimum<2>{}, chooser, out, scratch, overlaps);
+    CHECK(v.emitted == 1);
+    CHECK(overlaps[0].acceptance == Approx(0.5).epsilon(0.01));
+    CHECK((overlaps[1].acceptance == 0 && overlaps[1].ratio == 0));
+  }
+}
 TEST_CASE("scratch that is too small is reported before anything is decided") {
   const std::vector<std::vector<double>> q(2, std::vector<double>(2000, 1.0 / 2000));
   const std::vector<token_id> y{3};

@@ -267,6 +267,7 @@ status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& 
   const auto cut = [&](std::size_t n) {
     return std::apply([&](auto&... m) { return abandon(t, n, processor, work, m...); }, models);
   };
+  const on_exception restore([&] { (void)cut(t.size); });  // accept() or after_turn() threw
   const status s = decode_rounds(t, most, options.end_of_text, work.emissions, turn, cut, accept);
   const status ended = cut(t.size);
   return s != status::ok ? s : ended;

@@ -35,8 +35,9 @@ status ready(const text& t, std::size_t vocabulary, const M&... models) {
 // Appends a token.
 template <class P>
 void append(text& t, token_id token, P& processor) {
-  t.tokens[t.size++] = token;
+  t.tokens[t.size] = token;
   processor.push(token);
+  ++t.size;
 }
 
 // Takes back what models know beyond n tokens. A model that refuses to go back to n is asked to forget everything. Not

@@ -173,6 +173,7 @@ std::size_t largest_of_rows_here(const Rows& rows, const F& f) {
   for (std::size_t begin = 0; begin < size; begin += block_size)
     if (const double x = reduce_block_of<detail::larger>(rows, begin, count_from(begin), f); x > top)
       top = x, in = begin;
+  if (!(top > detail::larger::identity)) return 0;
   const auto block = rows.open(in, count_from(in));
   for (std::size_t k = 0; k < count_from(in); k += 16) {
     const int lanes = count_from(in) - k < 16 ? int(count_from(in) - k) : 16;

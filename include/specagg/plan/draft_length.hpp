@@ -89,6 +89,7 @@ struct acceptance_predictor {
     for (std::size_t i = 0; i < classes; ++i) seen[i] = fma(seen[i], 1 - 1.0 / 500, i == c ? 1.0 : 0.0);
   }
   void observe(double confidence, double overlap) {
+    if (!(overlap >= 0)) return;  // NaN would stay for good
     const std::size_t i = class_of(confidence);
     sum[i] = fma(sum[i], 1 - 1.0 / 1000, overlap), weight[i] = fma(weight[i], 1 - 1.0 / 1000, 1.0);
   }

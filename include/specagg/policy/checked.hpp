@@ -6,6 +6,12 @@
 
 SPECAGG_BEGIN
 
+namespace detail {
+// What sequential_decode shows a rule (decode/cascade.hpp): q alone, and pi is not evaluated on it.
+template <class View>
+constexpr bool lacks_target = requires(View seen) { seen.q; } && !requires(View seen) { seen.p; };
+}  // namespace detail
+
 // The rule itself, bit by bit, where it is a law; elsewhere pi is NaN, which every consumer reports as
 // status::undefined_target: where pi is negative anywhere, or its sum is further than normalisation_tolerance from 1.
 // The price is one pass over V. What the rule declares, this declares.
@@ -31,6 +37,13 @@ struct checked {
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     const auto pi = policy.bind(rows);
+    if constexpr (detail::lacks_target<decltype(at(rows, std::size_t()))>) return pi;
+    else return where_law(rows, pi);
+  }
+
+ private:
+  template <class Rows, class Pi>
+  SPECAGG_FUNCTION static auto where_law(const Rows& rows, const Pi& pi) {
     const both<double> seen = rows.sum([&](auto at) {
       const auto x = settled(pi(at));
       return both(x, select(x < 0, decltype(x)(1), decltype(x)(0)));

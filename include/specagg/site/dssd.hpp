@@ -209,8 +209,12 @@ class split_device : public detail::split_end<T, Chooser> {
         down, mine, terms().codec, [&](std::size_t j) { return dense_row<T>(q_.data() + j * V, V); }, chooser_, work_);
     const bool ends = a.accepted == mine.size() && (!mine.bonus || mine.ends_text(mine.size()));
     const bool odd = f.why == status::ok && (f.token == no_token) != ends;
-    if (down.why != status::ok && a.accepted <= mine.size())  // the edge has no row behind these
+    if (down.why != status::ok && a.accepted <= mine.size()) {  // the edge has no row behind these
       for (std::size_t j = 0; j < a.accepted; ++j) this->append(mine.tokens[j], sink);
+      keep_ = std::min(keep_, std::uint32_t(a.start + a.accepted));
+      begin_draft(work_, size(), terms().end_of_text);
+      dead_end_ = false, asked_ = 0;
+    }
     if (f.why != status::ok || odd)
       return link_.refuse("answer at position " + std::to_string(a.start) + ": " +
                               std::string(odd ? "no token where one is due, or one too many" : name(f.why)),
@@ -282,8 +286,9 @@ class split_edge : public detail::split_end<T, Chooser> {
     for (std::size_t j = 0; j < down.accepted; ++j) this->append(tokens_[j], sink);
     if (down.token != no_token) this->append(down.token, sink);
     link_.send(answer_, sink);
-    if (down.why != status::ok)  // what was accepted stands
-      link_.refuse("draft at position " + std::to_string(start_) + ": " + std::string(name(down.why)), sink);
+    if (down.why == status::ok) return;
+    start_ = size(), answered_ = false;  // what was accepted stands; the next round begins behind it
+    link_.refuse("draft at position " + std::to_string(answer_.start) + ": " + std::string(name(down.why)), sink);
   }
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {

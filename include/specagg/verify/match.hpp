@@ -21,7 +21,8 @@ SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRow
     const token_id y = drafted.tokens[j];
     if (!overlaps.empty())
       (void)detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-        overlaps[j] = {rows.sum_where_drafted([&](auto at) { return at.q * pi(at); }), detail::judge(rows, pi, y).w};
+        const overlap o{rows.sum_where_drafted([&](auto at) { return at.q * pi(at); }), detail::judge(rows, pi, y).w};
+        if (o.acceptance < infinity && o.ratio < infinity) overlaps[j] = o;
         return status::ok;
       });
     if (!deciding) continue;

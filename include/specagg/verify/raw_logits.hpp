@@ -25,9 +25,11 @@ struct raw_logits_verifier : V {
       : V(verifier), combined(memory), sample(s) {}
 
   template <class Q, class P, class Policy, class C>
-  verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const raw_logits<Policy>& raw, C& chooser,
-                 std::span<emission> out, std::span<double> scratch, std::span<overlap> overlaps) const {
+    requires is_raw_logits<Policy>
+  verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& raw, C& chooser, std::span<emission> out,
+                 std::span<double> scratch, std::span<overlap> overlaps = {}) const {
     using row = processed_row<T>;
+    for (overlap& o : overlaps) o = {};
     if (!valid(raw)) return {.why = status::invalid_parameter};
     std::size_t made = std::size_t(-1);  // the position whose combination is in memory: verifiers look at one at a time
     status defect = status::ok;

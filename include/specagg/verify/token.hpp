@@ -34,6 +34,7 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
       bound = true;
       if (!can_weigh(rows, scratch)) return status::invalid_parameter;
       const auto d = detail::judge(rows, pi, drafted.tokens[j]);
+      if (!(d.w < infinity)) return status::undefined_target;
       if (d.e.why != status::ok) g = j;  // foreign
       else if (!overlaps.empty()) overlaps[j] = detail::measure(rows, pi, d);
       if (!decides) return status::ok;

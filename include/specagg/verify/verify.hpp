@@ -17,7 +17,9 @@ SPECAGG_BEGIN
 //     the draft row as it stands (where the verifier or the policy reads draft rows)
 //   * a draft row that is invalid, say fully masked: nothing can have been drawn from it
 // The tokens before it are verified as a shorter draft. If all of them are kept the position is drawn from pi, as
-// behind a padding; that emission's `why` says what ended the draft. So the law is exact whatever was drafted.
+// behind a padding; that emission's `why` says what ended the draft. So the law is exact whatever ended it, provided
+// that the tokens which are not foreign have the law q: a mask or a vocabulary map that makes some of q's tokens
+// foreign and leaves others has made another q, and belongs into the row.
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
