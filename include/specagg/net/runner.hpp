@@ -82,7 +82,7 @@ inline void refuse(outlet& to, const std::string& why) {
 // Site: dragon_site, split_device or split_edge of floats. Model, used by the runner's thread alone:
 //   vocab_size()
 //   status see(text, logits, h, stop)   the logits behind each of the last logits.size() / V tokens of text, and h of
-//                                       SPEC 7; when `stop` becomes true it may answer status::stopped
+//                                       aggregate.hpp; when `stop` becomes true it may answer status::stopped
 // A model that fails, by its status or an exception, is asked again at the next connection. The constructor throws
 // specagg::error where the system makes no thread.
 template <class Site, class Model>

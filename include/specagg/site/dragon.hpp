@@ -144,7 +144,7 @@ class dragon_site {
     link_.send(echo{stamp}, sink);
   }
 
-  // The row of an order, h of SPEC 7, and the seconds it took.
+  // The row of an order, h of aggregate.hpp, and the seconds it took.
   template <class D, class Sink>
   void decoded(std::uint32_t ticket, const D& row, double h, double seconds, Sink& sink) {
     if (!busy_ || ticket != ticket_) return;

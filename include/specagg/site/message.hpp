@@ -61,7 +61,7 @@ struct hello {
 };
 
 // DRAGON: a draft of its sender. epoch: the step behind the last one at which a draft of this side was rejected (or
-// behind all it remembers): the draft supposes that those of the steps from `epoch` on were accepted. h: SPEC 7.
+// behind all it remembers): the draft supposes that those of the steps from `epoch` on were accepted. h: aggregate.hpp.
 struct drafted {
   std::uint32_t epoch = 0, step = 0;
   token_id token = no_token;

@@ -51,7 +51,7 @@ struct scheduler {
 
 // Decode times of a side against the context they were measured behind: a line, fitted through up to 64 of them that
 // are spread over all that was seen. Whenever they are as many, every second one goes, and from then on half as many
-// are kept; between the fits the slope moves with every new one (SPEC 7: k_c is frozen).
+// are kept; between the fits the slope moves with every new one (k_c is frozen).
 class decode_profile {
  public:
   void observe(std::size_t context, double seconds) {

@@ -80,7 +80,7 @@ class simulated_sites {
   std::function<std::unique_ptr<L>(std::uint64_t life)> make_l;
   std::function<std::unique_ptr<R>(std::uint64_t life)> make_r;
   std::function<std::vector<T>(plan::side, text_view)> row;                                    // after a text
-  std::function<double(plan::side, text_view)> h = [](plan::side, text_view) { return 0.0; };  // SPEC 7
+  std::function<double(plan::side, text_view)> h = [](plan::side, text_view) { return 0.0; };  // aggregate.hpp
   std::function<double(plan::side, std::size_t)> seconds;  // a decoding takes behind a text of so many tokens
   std::array<simulated_link, 2> link;                      // from l, from r
   double timer = 1;
