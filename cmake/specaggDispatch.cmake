@@ -121,7 +121,7 @@ static_assert(std::string_view(SPECAGG_STRING(SPECAGG_ISA)) == "@isa@",
 ]])
     add_library(${version} OBJECT ${folder}/${stem}.${isa}.cpp)
     target_include_directories(${version} PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
-    target_compile_definitions(${version} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
+    target_compile_definitions(${version} PRIVATE SPECAGG_ALLOW_SLOW $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
     target_compile_options(${version} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_OPTIONS>)
     target_link_libraries(${version} PRIVATE $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
     foreach(property IN ITEMS CXX_STANDARD CXX_STANDARD_REQUIRED CXX_EXTENSIONS NO_SYSTEM_FROM_IMPORTED)

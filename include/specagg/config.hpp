@@ -15,6 +15,10 @@
 #error "specagg: -ffast-math hides NaN and changes tokens from machine to machine; compile this file without it (SPECAGG_ALLOW_FAST_MATH accepts that)"
 #endif
 
+#if !defined(__GNUC__) && !defined(__CUDACC__) && !defined(SPECAGG_ALLOW_OTHER_COMPILERS)
+#error "specagg: tested with g++ 12 and newer and clang++ 14 and newer; with this compiler nobody knows (SPECAGG_ALLOW_OTHER_COMPILERS tries)"
+#endif
+
 #if !defined(__CUDA_ARCH__) && defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
 #error "specagg: this target evaluates float expressions in a wider type (x87); use -msse2 -mfpmath=sse"
 #endif
@@ -24,29 +28,6 @@
 #define SPECAGG_FUNCTION __host__ __device__
 #else
 #define SPECAGG_FUNCTION
-#endif
-
-#if defined(__CUDACC__)
-#define SPECAGG_INLINE __forceinline__
-#define SPECAGG_OUTLINE inline __noinline__
-#define SPECAGG_INNER
-#define SPECAGG_FLATTEN
-#elif defined(__GNUC__)
-#define SPECAGG_INLINE inline __attribute__((always_inline))
-#define SPECAGG_OUTLINE inline __attribute__((noinline))
-#else
-#define SPECAGG_INLINE inline
-#define SPECAGG_OUTLINE inline
-#endif
-
-// Loops over the vocabulary and the lambdas in them (INNER stands behind their parameters) are inlined where a register
-// holds 8 floats or more. Where 16 lanes are 4 registers or 16 scalars that would treble the time to compile.
-#if defined(__GNUC__) && defined(__AVX2__) && !defined(SPECAGG_SCALAR) && !defined(__CUDACC__)
-#define SPECAGG_INNER __attribute__((always_inline))
-#define SPECAGG_FLATTEN __attribute__((flatten, noinline))
-#else
-#define SPECAGG_INNER
-#define SPECAGG_FLATTEN
 #endif
 
 // Which instructions the vectors of kernel/simd.hpp are made of. SPECAGG_SCALAR asks for plain scalar code.
@@ -75,9 +56,74 @@
 #define SPECAGG_ISA scalar
 #endif
 
+// Said once for each file, since nothing else would tell: tokens are the same, only later.
+#if !defined(SPECAGG_SCALAR) && !defined(SPECAGG_ALLOW_SLOW) && !defined(__CUDACC__) && defined(__GNUC__)
+#if defined(__has_include) && !__has_include(<xsimd/xsimd.hpp>)
+#pragma message("specagg: xsimd/xsimd.hpp was not found: scalar code, twenty times slower (SPECAGG_ALLOW_SLOW silences this)")
+#elif defined(__x86_64__) && !defined(__FMA__)
+#pragma message("specagg: no AVX2 and FMA: several times slower; -march=native, -mavx2 -mfma -mf16c, or specagg_dispatch in CMake (SPECAGG_ALLOW_SLOW silences this)")
+#endif
+#endif
+
 // SPECAGG_ISA as a string, for reports.
 #define SPECAGG_STRING_(x) #x
 #define SPECAGG_STRING(x) SPECAGG_STRING_(x)
+
+#define SPECAGG_ISA_ID_scalar 0
+#define SPECAGG_ISA_ID_sse2 1
+#define SPECAGG_ISA_ID_sse2_avx 1
+#define SPECAGG_ISA_ID_sse2_fma 1
+#define SPECAGG_ISA_ID_avx2 2
+#define SPECAGG_ISA_ID_avx512 3
+#define SPECAGG_ISA_ID_neon 4
+#define SPECAGG_CAT_(a, b) a##b
+#define SPECAGG_CAT(a, b) SPECAGG_CAT_(a, b)
+#define SPECAGG_ISA_ID SPECAGG_CAT(SPECAGG_ISA_ID_, SPECAGG_ISA)
+
+// How much compilers inline decides how long they take, and how fast hot loops are.
+//   LANE     one operation on one register or number: always
+//   INLINE   formulas of such operations, and rows that hand out 16 lanes: always where a register holds 8 floats or
+//            more; elsewhere 16 lanes are 4 registers or an array, and the compiler decides
+//   PAIR     operations on vectors wider than a register: the compiler decides, but all of it inside FLATTEN
+//   FLATTEN  loops over the vocabulary, INNER (behind the parameters) the lambdas in them: as INLINE
+//   OUTLINE  never: rare, or too long to have twice
+// SPECAGG_COMPILE_FAST leaves all but LANE to the compiler: a third of the time to compile, the same tokens, slower
+// loops; for tests, audits and debugging.
+#if defined(__CUDACC__)
+#define SPECAGG_LANE __forceinline__
+#define SPECAGG_INLINE __forceinline__
+#define SPECAGG_PAIR __forceinline__
+#define SPECAGG_OUTLINE inline __noinline__
+#define SPECAGG_INNER
+#define SPECAGG_FLATTEN
+#elif defined(__GNUC__)
+#define SPECAGG_LANE inline __attribute__((always_inline))
+#define SPECAGG_OUTLINE inline __attribute__((noinline))
+#define SPECAGG_PAIR inline
+#if (SPECAGG_ISA_ID == 2 || SPECAGG_ISA_ID == 3) && !defined(SPECAGG_COMPILE_FAST)
+#define SPECAGG_INLINE inline __attribute__((always_inline))
+#define SPECAGG_INNER __attribute__((always_inline))
+#define SPECAGG_FLATTEN __attribute__((flatten, noinline))
+#else
+#define SPECAGG_INLINE inline
+#define SPECAGG_INNER
+#define SPECAGG_FLATTEN
+#endif
+#else
+#define SPECAGG_LANE inline
+#define SPECAGG_INLINE inline
+#define SPECAGG_PAIR inline
+#define SPECAGG_OUTLINE inline
+#define SPECAGG_INNER
+#define SPECAGG_FLATTEN
+#endif
+
+// The value of x as rounded, in the register class given: no product that made it is fused into a later sum.
+#if defined(__GNUC__)
+#define SPECAGG_SETTLE(x, register_class) asm("" : register_class(x))
+#else
+#define SPECAGG_SETTLE(x, register_class) static_cast<void>(x)
+#endif
 
 // nvcc warns where a function for both sides is instantiated for rows of the host's; on the device that is an error.
 #if defined(__CUDACC__)

@@ -229,6 +229,50 @@ TEMPLATE_TEST_CASE("fma rounds once: ties, near ties, cancellation, subnormal re
   SUCCEED();
 }
 
+// The way without the instruction, which this machine may never take: nasty numbers, and products of about half the
+// last place of c, of which many round twice.
+TEST_CASE("the emulated fma rounds once, one lane at a time and in registers") {
+  numbers random(5);
+  std::size_t wrong = 0, twice = 0;
+  const auto check = [&](const lanes<float>& a, const lanes<float>& b, const lanes<float>& c) {
+    lanes<float> got;
+    for (std::size_t k = 0; k < 16; ++k) got[k] = specagg::detail::emulated_fused(a[k], b[k], c[k]);
+    const auto agree = [&](const lanes<float>& x) {
+      for (std::size_t k = 0; k < 16; ++k) {
+        const float due = exact_fma(a[k], b[k], c[k]);
+        wrong += !same(x[k], due), twice += !same(float(double(a[k]) * double(b[k]) + double(c[k])), due);
+      }
+    };
+    agree(got);
+#if SPECAGG_ISA_ID == 1 && SPECAGG_ASKS_FOR_FMA
+    agree(narrow<float>(fma_emulated(wide(a), wide(b), wide(c))));
+#endif
+  };
+  const auto& special = nasty<float>();
+  for (std::size_t i = 0; i < special.size() * special.size(); ++i) {
+    lanes<float> a, b, c;
+    for (std::size_t k = 0; k < 16; ++k) {
+      a[k] = special[i / special.size()], b[k] = special[i % special.size()];
+      c[k] = special[random.below(special.size())];
+    }
+    check(a, b, c);
+  }
+  for (int i = 0; i < 40000; ++i) {
+    lanes<float> a, b, c;
+    for (std::size_t k = 0; k < 16; ++k) {
+      const auto near_one = [&] { return 1 + float(int(random.below(9)) - 4) * 0x1p-23f; };
+      const bool subnormal = i % 4 == 0;  // and the product half of the least one
+      const int e = int(random.below(40)) - 20, of_product = subnormal ? -150 : e - 22 - int(random.below(5));
+      c[k] = subnormal ? float(random.below(1 << 23)) * 0x1p-149f : std::ldexp(near_one(), e);
+      a[k] = std::ldexp(random.below(2) ? near_one() : -near_one(), of_product / 2);
+      b[k] = std::ldexp(near_one(), of_product - of_product / 2);
+    }
+    check(a, b, c);
+  }
+  CHECK(wrong == 0);
+  CHECK(twice > 1000);  // without the second look these would be wrong
+}
+
 TEST_CASE("doubles outside the lanes have the same fma") {
   CHECK(specagg::fma(1 + 0x1p-52, 1 - 0x1p-53, -1.) == exact_fma(1 + 0x1p-52, 1 - 0x1p-53, -1.));
   CHECK(specagg::fma(1 + 0x1p-52, 1 - 0x1p-53, -1.) == 0x1p-53 - 0x1p-105);

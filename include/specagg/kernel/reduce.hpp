@@ -92,8 +92,9 @@ struct reducer<Op, double> {  // block results, across blocks
 }  // namespace detail
 
 // One block: f(k, lanes) gives the vector of tokens k..k+15 of the block (lanes of them real; the rest is ignored), for
-// k = 0, 16, ... below count <= block_size. Returns a double, or pairs of doubles if f returns both(...).
-template <class Op, class F>
+// k = 0, 16, ... below count <= block_size. Returns a double, or pairs of doubles if f returns both(...). Unrolled:
+// whole vectors two at a time; without, the code is a third as long.
+template <class Op, bool Unrolled = true, class F>
 SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   using V = decltype(f(std::size_t(0), 16));
   using R = detail::reducer<Op, V>;
@@ -101,7 +102,7 @@ SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   // five: compilers take less than half the time.
   V a0 = R::identity(), a1 = a0, a2 = a0, a3 = a0;
   std::size_t k = 0;
-  for (; k + 32 <= count; k += 32) {
+  for (; Unrolled && k + 32 <= count; k += 32) {
     const V b0 = R::apply(a0, f(k, 16)), b1 = R::apply(a1, f(k + 16, 16));
     a0 = a2, a1 = a3, a2 = b0, a3 = b1;
   }
@@ -146,7 +147,7 @@ auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, con
     return reduce_block_of_floats<Op>(rows, begin, count, f);
   } else {
     const auto block = rows.open(begin, count);
-    return reduce_block<Op>(
+    return reduce_block<Op, false>(
         count, [&](std::size_t k, int lanes) { return f(block.template operator()<vec<double, 16>>(k, lanes)); });
   }
 }

@@ -37,16 +37,25 @@ struct softmax_factors {
   }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V operator()(V x) const {
+    if constexpr (sizeof(T) == 8) return outlined(x);  // as exp and log of doubles (math.hpp)
+    else return element(x);
+  }
+
+ private:
+  using C = detail::coefficients<T>;
+  static constexpr int size = 1 + detail::exp2_table<T>::size;
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE V element(V x) const {
     const V t = fma(x, V(scale), V(C::rounder)), n = t - V(C::rounder);
     const V r = fma(x, V(scale), -n);
     return zero_where(t < V(lowest), times_exp2(detail::polynomial<size>(
                                                     r, [this](auto i) SPECAGG_INNER { return c[i]; }),
                                                 n, t));
   }
-
- private:
-  using C = detail::coefficients<T>;
-  static constexpr int size = 1 + detail::exp2_table<T>::size;
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_OUTLINE V outlined(V x) const {
+    return element(x);
+  }
   template <int... I>
   SPECAGG_FUNCTION void divide(double total, std::integer_sequence<int, I...>) {
     ((c[I + 1] = T(double(detail::exp2_table<T>()(std::integral_constant<int, I>())) / total)), ...);

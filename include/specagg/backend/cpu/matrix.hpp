@@ -67,6 +67,10 @@ SPECAGG_INLINE f32x4 quarter_sum(Lanes a) {
     const auto sum = a.lo + a.hi;
     std::memcpy(&h, &sum, sizeof h);
     return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
+  } else if constexpr (specagg::detail::native_lanes<float> == 1) {
+    f32x4 sum;
+    for (int i = 0; i < 4; ++i) sum[i] = (a.v[i] + a.v[i + 8]) + (a.v[i + 4] + a.v[i + 12]);
+    return sum;
   } else {
     const auto q = (a.lo.lo + a.hi.lo) + (a.lo.hi + a.hi.hi);
     f32x4 sum;
@@ -89,9 +93,7 @@ struct tile {
   SPECAGG_INLINE void add(lanes wa, lanes wb, lanes wc, lanes wd, const float* x, std::size_t x_stride) {
     auto v = lanes::load(x);
 #if SPECAGG_ISA_ID == 3  // g++ would make x a memory operand of all four, and loading it four times the bottleneck
-    lanes::reg in_register = v.v;
-    asm("" : "+v"(in_register));
-    v = lanes::batch(in_register);
+    v = settled(v);
 #endif
     a = fma(wa, v, a), b = fma(wb, v, b), c = fma(wc, v, c), d = fma(wd, v, d);
     rest.add(wa, wb, wc, wd, x + x_stride, x_stride);

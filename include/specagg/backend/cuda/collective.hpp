@@ -48,8 +48,14 @@ __device__ inline float other(float x, int d) {
 }
 template <int N>
 __device__ vec<float, N> other(vec<float, N> x, int d) {
-  if constexpr (N == 1) return other(x.v, d);
-  else return {other(x.lo, d), other(x.hi, d)};
+  if constexpr (N == 1) {
+    return other(x.v, d);
+  } else if constexpr (requires { x.lo; }) {
+    return {other(x.lo, d), other(x.hi, d)};
+  } else {  // outside nvcc
+    for (int i = 0; i < N; ++i) x.v[i] = other(x.v[i], d);
+    return x;
+  }
 }
 template <class A, class B>
 __device__ both<A, B> other(both<A, B> x, int d) {

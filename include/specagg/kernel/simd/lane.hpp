@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// vec<T, 1>: one number, plain arithmetic. Rows are read with it one token at a time, and inside a CUDA block. Part of
+// kernel/simd.hpp.
+#pragma once
+#include <specagg/kernel/simd/number.hpp>
+
+SPECAGG_BEGIN
+
+template <class T, int N>
+struct mask;
+template <class T, int N>
+struct vec;
+
+template <class T>
+struct mask<T, 1> {
+  bool m;
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask operator&(mask a, mask b) { return {a.m && b.m}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask operator|(mask a, mask b) { return {a.m || b.m}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask operator!(mask a) { return {!a.m}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE bool any(mask a) { return a.m; }
+};
+
+template <class T>
+struct vec<T, 1> {
+  using value_type = T;
+  using mask_type = mask<T, 1>;
+  static constexpr int lanes = 1;
+  T v;
+
+  vec() = default;
+  template <class S>
+    requires std::is_arithmetic_v<S> SPECAGG_FUNCTION SPECAGG_LANE vec(S s) : v(static_cast<T>(s)) {}
+    template <class S>
+    SPECAGG_FUNCTION static SPECAGG_LANE vec load(const S* x) {
+      return detail::number(*x);
+    }
+    template <class S>
+    SPECAGG_FUNCTION static SPECAGG_LANE vec load_partial(const S* x, int n, T fill) {
+      return n > 0 ? detail::number(*x) : fill;
+    }
+    static SPECAGG_LANE vec load_i8(const std::int8_t* x) { return *x; }
+    SPECAGG_FUNCTION static SPECAGG_LANE vec iota(T first) { return first; }
+    SPECAGG_FUNCTION SPECAGG_LANE void store(T* x) const { *x = v; }
+
+#if defined(__CUDA_ARCH__)  // the intrinsics are never contracted, whatever -fmad says
+#define SPECAGG_SCALAR_OP(op, f32, f64)                                \
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec operator op(vec a, vec b) { \
+    if constexpr (sizeof(T) == 4) return f32(a.v, b.v);                \
+    else return f64(a.v, b.v);                                         \
+  }
+#else
+#define SPECAGG_SCALAR_OP(op, f32, f64) \
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec operator op(vec a, vec b) { return a.v op b.v; }
+#endif
+    SPECAGG_SCALAR_OP(+, __fadd_rn, __dadd_rn)
+    SPECAGG_SCALAR_OP(-, __fsub_rn, __dsub_rn)
+    SPECAGG_SCALAR_OP(*, __fmul_rn, __dmul_rn)
+    SPECAGG_SCALAR_OP(/, __fdiv_rn, __ddiv_rn)
+#undef SPECAGG_SCALAR_OP
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec operator-(vec a) { return -a.v; }
+    SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator<(vec a, vec b) { return {a.v < b.v}; }
+    SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator<=(vec a, vec b) { return {a.v <= b.v}; }
+    SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator>(vec a, vec b) { return {a.v > b.v}; }
+    SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator>=(vec a, vec b) { return {a.v >= b.v}; }
+    SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator==(vec a, vec b) { return {a.v == b.v}; }
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec select(mask_type m, vec a, vec b) { return m.m ? a : b; }
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec zero_where(mask_type m, vec a) { return m.m ? 0 : a.v; }
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec max(vec a, vec b) { return a.v > b.v ? a : b; }  // unordered: b
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec min(vec a, vec b) { return a.v < b.v ? a : b; }  // unordered: b
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec abs(vec a) { return a.v < 0 ? -a.v : a.v + 0; }
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec sqrt(vec a) { return T(std::sqrt(a.v)); }
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec fma(vec a, vec b, vec c) { return detail::fused(a.v, b.v, c.v); }
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec settled(vec a) {
+      detail::settle_scalar(a.v);
+      return a;
+    }
+    SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_add(vec a) { return a.v; }
+    SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_max(vec a) { return a.v; }
+
+    // Bit moves behind exp and log. shift_to_exponent: the low bits of t become the exponent of a power of two.
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec shift_to_exponent(vec t) {
+      using B = detail::bits_of<T>;
+      return detail::bit_cast<T>(B(detail::bit_cast<B>(t.v) << detail::mantissa_bits<T>));
+    }
+    // y 2^n for an integer n, given also as shift_to_exponent's t. Exact if the result is normal.
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec times_exp2(vec y, vec /*n*/, vec t) { return y * shift_to_exponent(t); }
+    // The biased exponent of a positive normal x as a number, and x with that exponent replaced by 1's: in [1, 2).
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec exponent_of(vec x) {
+      return T(detail::bit_cast<detail::bits_of<T>>(x.v) >> detail::mantissa_bits<T>);
+    }
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec mantissa_of(vec x) {
+      using B = detail::bits_of<T>;
+      const B one = detail::bit_cast<B>(T(1)), low = (B(1) << detail::mantissa_bits<T>)-1;
+      return detail::bit_cast<T>(B((detail::bit_cast<B>(x.v) & low) | one));
+    }
+};
+
+SPECAGG_END

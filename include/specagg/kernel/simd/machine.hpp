@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine this translation unit is compiled for: its intrinsics, and how many lanes one of its registers has. Part
+// of kernel/simd.hpp.
+#pragma once
+#include <specagg/kernel/simd/lane.hpp>
+
+// g++ 12 takes the undefined operand of its own AVX-512 intrinsics for ours.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#if SPECAGG_ISA_ID >= 1 && SPECAGG_ISA_ID <= 3
+#include <immintrin.h>
+#elif SPECAGG_ISA_ID == 4
+#include <arm_neon.h>
+#endif
+#if SPECAGG_ISA_ID != 0
+#include <xsimd/xsimd.hpp>
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+SPECAGG_BEGIN
+
+// The instruction set this translation unit was compiled for: "avx512", "avx2", "sse2", "neon" or "scalar".
+inline constexpr const char* instruction_set = SPECAGG_STRING(SPECAGG_ISA);
+
+namespace detail {
+
+inline constexpr int native_bytes = SPECAGG_ISA_ID == 3 ? 64 : SPECAGG_ISA_ID == 2 ? 32 : SPECAGG_ISA_ID != 0 ? 16 : 0;
+template <class T>
+inline constexpr int native_lanes = native_bytes == 0 ? 1 : native_bytes / int(sizeof(T));
+
+}  // namespace detail
+SPECAGG_END
