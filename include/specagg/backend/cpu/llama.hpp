@@ -35,7 +35,7 @@ namespace cpu {
 namespace detail {
 
 // y = x / sqrt(mean x^2 + epsilon) * weight, all three padded to 16 columns with zeros.
-inline void rms_norm(const float* x, const std::vector<float>& weight, std::size_t dim, float epsilon, float* y) {
+[[gnu::flatten]] inline void rms_norm(const float* x, const std::vector<float>& weight, std::size_t dim, float epsilon, float* y) {
   lanes squares = 0;
   for (std::size_t c = 0; c < weight.size(); c += 16) {
     const auto v = lanes::load(x + c);
@@ -49,8 +49,8 @@ inline void rms_norm(const float* x, const std::vector<float>& weight, std::size
 // Four accumulators, by position mod 4, of Wide * 16 dimensions of one head's weighted values: adds, for p in
 // [begin, end), weight[p] values[p * stride + ...]. `sums` holds 64 * Wide floats between calls; begin % 4 == 0.
 template <int Wide>
-SPECAGG_INLINE void weigh_values(const float* weight, const float* values, std::size_t stride, std::size_t begin,
-                                 std::size_t end, float* sums) {
+[[gnu::flatten]] void weigh_values(const float* weight, const float* values, std::size_t stride, std::size_t begin,
+                                   std::size_t end, float* sums) {
   const auto at = [&](int i) { return lanes::load(sums + 16 * i); };
   lanes a0 = at(0), a1 = at(1), a2 = at(2), a3 = at(3), b0 = 0, b1 = 0, b2 = 0, b3 = 0;
   if constexpr (Wide == 2) b0 = at(4), b1 = at(5), b2 = at(6), b3 = at(7);
@@ -69,7 +69,7 @@ SPECAGG_INLINE void weigh_values(const float* weight, const float* values, std::
 }
 
 // e^(scores - their maximum), in place, for the first `count` of them; the sum. The rest of the last 16 becomes 0.
-inline float exponentiate(float* scores, std::size_t count) {
+[[gnu::flatten]] inline float exponentiate(float* scores, std::size_t count) {
   const lanes infinity = std::numeric_limits<float>::infinity();
   const auto end = padded(count);
   auto* last = scores + (end - 16);

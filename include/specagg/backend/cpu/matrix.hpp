@@ -53,7 +53,7 @@ namespace detail {
 // The four sums over lanes, each as reduce_add: lane i + lane i + 8, then + 4, + 2, + 1; the last steps side by side.
 typedef float f32x4 __attribute__((vector_size(16)));
 template <class Lanes>
-SPECAGG_INLINE f32x4 quarter_sum(Lanes a) {
+SPECAGG_LANE f32x4 quarter_sum(Lanes a) {
   if constexpr (specagg::detail::native_lanes<float> == 16) {
     typedef float f32x16 __attribute__((vector_size(64)));
     f32x16 x;
@@ -78,7 +78,7 @@ SPECAGG_INLINE f32x4 quarter_sum(Lanes a) {
     return sum;
   }
 }
-SPECAGG_INLINE f32x4 sum_lanes(lanes a, lanes b, lanes c, lanes d) {
+SPECAGG_LANE f32x4 sum_lanes(lanes a, lanes b, lanes c, lanes d) {
   const auto qa = quarter_sum(a), qb = quarter_sum(b), qc = quarter_sum(c), qd = quarter_sum(d);
   const auto ab = __builtin_shufflevector(qa, qb, 0, 1, 4, 5) + __builtin_shufflevector(qa, qb, 2, 3, 6, 7);
   const auto cd = __builtin_shufflevector(qc, qd, 0, 1, 4, 5) + __builtin_shufflevector(qc, qd, 2, 3, 6, 7);
@@ -90,7 +90,7 @@ template <int Tokens>
 struct tile {
   lanes a = 0, b = 0, c = 0, d = 0;
   tile<Tokens - 1> rest;
-  SPECAGG_INLINE void add(lanes wa, lanes wb, lanes wc, lanes wd, const float* x, std::size_t x_stride) {
+  SPECAGG_LANE void add(lanes wa, lanes wb, lanes wc, lanes wd, const float* x, std::size_t x_stride) {
     auto v = lanes::load(x);
 #if SPECAGG_ISA_ID == 3  // g++ would make x a memory operand of all four, and loading it four times the bottleneck
     v = settled(v);
@@ -98,7 +98,7 @@ struct tile {
     a = fma(wa, v, a), b = fma(wb, v, b), c = fma(wc, v, c), d = fma(wd, v, d);
     rest.add(wa, wb, wc, wd, x + x_stride, x_stride);
   }
-  SPECAGG_INLINE void store(float* y, std::size_t y_stride) const {
+  SPECAGG_LANE void store(float* y, std::size_t y_stride) const {
     const auto sums = sum_lanes(a, b, c, d);
     std::memcpy(y, &sums, sizeof sums);
     rest.store(y + y_stride, y_stride);
@@ -106,8 +106,8 @@ struct tile {
 };
 template <>
 struct tile<0> {
-  SPECAGG_INLINE void add(lanes, lanes, lanes, lanes, const float*, std::size_t) {}
-  SPECAGG_INLINE void store(float*, std::size_t) const {}
+  SPECAGG_LANE void add(lanes, lanes, lanes, lanes, const float*, std::size_t) {}
+  SPECAGG_LANE void store(float*, std::size_t) const {}
 };
 
 // The same for one weight row.
@@ -115,19 +115,19 @@ template <int Tokens>
 struct line {
   lanes a = 0;
   line<Tokens - 1> rest;
-  SPECAGG_INLINE void add(lanes w, const float* x, std::size_t x_stride) {
+  SPECAGG_LANE void add(lanes w, const float* x, std::size_t x_stride) {
     a = fma(w, lanes::load(x), a);
     rest.add(w, x + x_stride, x_stride);
   }
-  SPECAGG_INLINE void store(float* y, std::size_t y_stride) const {
+  SPECAGG_LANE void store(float* y, std::size_t y_stride) const {
     *y = reduce_add(a);
     rest.store(y + y_stride, y_stride);
   }
 };
 template <>
 struct line<0> {
-  SPECAGG_INLINE void add(lanes, const float*, std::size_t) {}
-  SPECAGG_INLINE void store(float*, std::size_t) const {}
+  SPECAGG_LANE void add(lanes, const float*, std::size_t) {}
+  SPECAGG_LANE void store(float*, std::size_t) const {}
 };
 
 // How many tokens fit the registers: beside 4 rows of weights with 32 registers of 16 lanes, else beside one row.
@@ -136,7 +136,7 @@ inline constexpr std::size_t tile_tokens = native == 16 ? 6 : native == 8 ? 5 : 
 
 // `rows` rows from `row` on, for Tokens tokens.
 template <tensor_type Type, int Tokens>
-void multiply_tile(const std::byte* row, std::size_t stride, std::size_t rows, std::size_t cols, const float* x,
+[[gnu::flatten]] void multiply_tile(const std::byte* row, std::size_t stride, std::size_t rows, std::size_t cols, const float* x,
                    std::size_t x_stride, float* y, std::size_t y_stride) {
   const auto whole = cols / 16 * 16;
   std::size_t r = 0;
@@ -159,7 +159,7 @@ void multiply_tile(const std::byte* row, std::size_t stride, std::size_t rows, s
 }
 
 template <tensor_type Type, int Tokens = static_cast<int>(tile_tokens)>
-SPECAGG_INLINE void multiply_tokens(std::size_t tokens, const std::byte* row, std::size_t stride, std::size_t rows,
+SPECAGG_LANE void multiply_tokens(std::size_t tokens, const std::byte* row, std::size_t stride, std::size_t rows,
                                     std::size_t cols, const float* x, std::size_t x_stride, float* y,
                                     std::size_t y_stride) {
   if constexpr (Tokens > 0) {

@@ -22,7 +22,7 @@ namespace detail {
 
 // Columns c..c+15 of a row as floats, exactly (a Q8_0 weight has at most 19 significant bits).
 template <tensor_type Type>
-SPECAGG_INLINE lanes load_weights(const std::byte* row, std::size_t c) {
+SPECAGG_LANE lanes load_weights(const std::byte* row, std::size_t c) {
   if constexpr (Type == tensor_type::f32) {
     return lanes::load(reinterpret_cast<const float*>(row) + c);
   } else if constexpr (Type == tensor_type::f16) {
@@ -40,7 +40,7 @@ SPECAGG_INLINE lanes load_weights(const std::byte* row, std::size_t c) {
 
 // The last columns of a row whose length is no multiple of 16; the other lanes are 0. (Q8_0 rows have no such tail.)
 template <tensor_type Type>
-SPECAGG_INLINE lanes load_weights_tail(const std::byte* row, std::size_t c, std::size_t cols) {
+SPECAGG_LANE lanes load_weights_tail(const std::byte* row, std::size_t c, std::size_t cols) {
   constexpr std::size_t size = Type == tensor_type::f32 ? 4 : 2;
   alignas(64) std::byte tail[16 * size] = {};
   std::memcpy(tail, row + c * size, (cols - c) * size);
