@@ -219,6 +219,19 @@ foreach(isa IN LISTS isas)
   endforeach()
 endforeach()
 
+# LLVM's standard library, where it is installed
+if(SPECAGG_clang++)
+  file(WRITE ${tree}/libc++.cpp "#include <version>\n#if !defined(_LIBCPP_VERSION)\n#error\n#endif\nint main() {}\n")
+  execute_process(COMMAND ${SPECAGG_clang++} -std=c++20 -stdlib=libc++ ${tree}/libc++.cpp -o ${tree}/libc++
+    RESULT_VARIABLE no_libcxx OUTPUT_QUIET ERROR_QUIET)
+endif()
+if(SPECAGG_clang++ AND NOT no_libcxx)
+  specagg_compile(bits/libc++ clang++ ${CMAKE_CURRENT_SOURCE_DIR}/bits/bits.cpp -O1 ${avx2} -stdlib=libc++)
+  specagg_expect_bits("bits: libc++" expected.txt ${tree}/bits/libc++)
+else()
+  specagg_skip("bits: libc++" "there is no clang++ with libc++")
+endif()
+
 # Whole texts with the models, and 10^5 verification steps on 1, 2 and 4 threads: each instruction set once.
 foreach(isa IN LISTS isas)
   list(GET compilers 0 compiler)

@@ -201,7 +201,7 @@ class sparse_row {
     return detail::normaliser(sum, negative, scale_);
   }
   detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
-    auto i = std::size_t(std::ranges::lower_bound(ids_, token_id(begin)) - ids_.begin());
+    auto i = std::size_t(std::lower_bound(ids_.begin(), ids_.end(), token_id(begin)) - ids_.begin());
     const bool nothing = i >= x_.size() || i >= ids_.size() || std::size_t(ids_[i]) - begin >= count;
     return {count, nothing, [&](T* x) {
               for (; i < x_.size() && i < ids_.size() && std::size_t(ids_[i]) - begin < count; ++i)

@@ -51,7 +51,7 @@ class penalties {
         counts_(counts.first(std::min(counts.size(), distinct.size()))),
         distinct_(distinct),
         text_(text) {
-    std::ranges::fill(counts_, 0u);
+    std::fill(counts_.begin(), counts_.end(), 0u);
   }
   void push(token_id t) {
     if (size_++ >= text_.size()) return;

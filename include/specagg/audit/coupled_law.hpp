@@ -27,7 +27,7 @@ inline double coupled_acceptance(std::span<const double> q, std::span<const doub
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < q.size(); ++i)
     if (q[i] > 0 || pi[i] > 0) order.emplace_back(pi[i] / q[i], i);
-  std::ranges::sort(order);
+  std::sort(order.begin(), order.end());
   std::vector<double> from(order.size());  // sum of pi from here on
   accurate_sum after, before, acceptance;
   for (std::size_t n = order.size(); n-- > 0;) after.add(pi[order[n].second]), from[n] = after.value();

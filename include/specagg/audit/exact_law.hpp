@@ -67,7 +67,7 @@ class exhaustive_chooser {
   }
   void note(moment m) {
     const std::tuple key(m.use, m.position, m.start);
-    reused += std::ranges::find(used_, key) != used_.end();
+    reused += std::find(used_.begin(), used_.end(), key) != used_.end();
     used_.push_back(key);
   }
   std::vector<fork> path_;

@@ -186,7 +186,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
 
   // Verify the tokens that every model has scored.
   const auto scored = [&](std::size_t end) { return end > t.size; };
-  while (work.cached > 0 && t.size < limit && std::ranges::all_of(work.end, scored)) {
+  while (work.cached > 0 && t.size < limit && std::all_of(work.end.begin(), work.end.end(), scored)) {
     const std::size_t position = t.size;
     std::array<processed_row<T>, N> row;
     for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);

@@ -263,7 +263,7 @@ coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::
     return {.bytes = bytes};
   }
 
-  const T top = *std::ranges::max_element(mass);
+  const T top = *std::max_element(mass.begin(), mass.end());
   const std::size_t width = codec.format == values::half ? 2 : sizeof(T);
   const auto number = [&](T x) {
     return codec.format == values::half ? detail::half_of(double(x) / double(top) * 0x1p15)
@@ -276,7 +276,7 @@ coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::
       detail::store_number(&out[v * width], i < ids.size() && std::size_t(ids[i]) == v ? number(mass[i++]) : 0, width);
     return {.bytes = bytes};
   }
-  const auto k = std::size_t(std::ranges::count_if(mass, [&](T x) { return number(x) > 0; }));
+  const auto k = std::size_t(std::count_if(mass.begin(), mass.end(), [&](T x) { return number(x) > 0; }));
   const int low = detail::gap_bits(codec.vocabulary, k);
   detail::bit_writer to(out);
   to.put(k, int(std::bit_width(codec.vocabulary)));

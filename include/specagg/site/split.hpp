@@ -181,7 +181,8 @@ status check_uplink(const uplink<T>& up, const row_codec& codec, std::size_t gam
   const auto is_token = [&](token_id t) { return t >= 0 && std::size_t(t) < codec.vocabulary; };
   const auto tokens = up.drafted.tokens.first(up.drafted.size());
   if (tokens.size() > gamma) return status::invalid_parameter;
-  const bool good = std::ranges::all_of(tokens, is_token) && (up.correction == no_token || is_token(up.correction));
+  const bool good = std::all_of(tokens.begin(), tokens.end(), is_token) &&
+                    (up.correction == no_token || is_token(up.correction));
   return good ? status::ok : status::token_out_of_range;
 }
 

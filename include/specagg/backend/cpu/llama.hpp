@@ -35,7 +35,8 @@ namespace cpu {
 namespace detail {
 
 // y = x / sqrt(mean x^2 + epsilon) * weight, all three padded to 16 columns with zeros.
-[[gnu::flatten]] inline void rms_norm(const float* x, const std::vector<float>& weight, std::size_t dim, float epsilon, float* y) {
+[[gnu::flatten]] inline void rms_norm(const float* x, const std::vector<float>& weight, std::size_t dim, float epsilon,
+                                      float* y) {
   lanes squares = 0;
   for (std::size_t c = 0; c < weight.size(); c += 16) {
     const auto v = lanes::load(x + c);

@@ -136,8 +136,8 @@ inline constexpr std::size_t tile_tokens = native == 16 ? 6 : native == 8 ? 5 : 
 
 // `rows` rows from `row` on, for Tokens tokens.
 template <tensor_type Type, int Tokens>
-[[gnu::flatten]] void multiply_tile(const std::byte* row, std::size_t stride, std::size_t rows, std::size_t cols, const float* x,
-                   std::size_t x_stride, float* y, std::size_t y_stride) {
+[[gnu::flatten]] void multiply_tile(const std::byte* row, std::size_t stride, std::size_t rows, std::size_t cols,
+                                    const float* x, std::size_t x_stride, float* y, std::size_t y_stride) {
   const auto whole = cols / 16 * 16;
   std::size_t r = 0;
   if constexpr (native == 16 || Tokens == 1) {
@@ -160,8 +160,8 @@ template <tensor_type Type, int Tokens>
 
 template <tensor_type Type, int Tokens = static_cast<int>(tile_tokens)>
 SPECAGG_LANE void multiply_tokens(std::size_t tokens, const std::byte* row, std::size_t stride, std::size_t rows,
-                                    std::size_t cols, const float* x, std::size_t x_stride, float* y,
-                                    std::size_t y_stride) {
+                                  std::size_t cols, const float* x, std::size_t x_stride, float* y,
+                                  std::size_t y_stride) {
   if constexpr (Tokens > 0) {
     if (tokens == Tokens) return multiply_tile<Type, Tokens>(row, stride, rows, cols, x, x_stride, y, y_stride);
     multiply_tokens<Type, Tokens - 1>(tokens, row, stride, rows, cols, x, x_stride, y, y_stride);
