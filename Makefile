@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-all bench two-sites experiments amalgamate format tidy clean
+.PHONY: help demo test test-all bench two-sites experiments amalgamate package format tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -37,6 +37,9 @@ experiments:  ## the papers' experiments: CSV, plots, docs/experiments.md (40 mi
 
 amalgamate:  ## build/specagg.hpp: the library as one header
 	@scripts/amalgamate
+
+package:  ## build/package/: a source archive of what is committed, and a Debian package of the headers
+	@scripts/package
 
 format:  ## clang-format everything
 	@git ls-files -co --exclude-standard '*.hpp' '*.cpp' '*.cu' | xargs clang-format -i
