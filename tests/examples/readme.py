@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The first program of README.md compiles as it is printed and prints what stands behind it; README.md names every rule
+of the command line; README.md, CHANGELOG.md and docs/ give one number of rules.
+
+usage: readme.py FOLDER [CXX [FLAG...]]
+"""
+import pathlib, re, subprocess, sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+folder, cxx, flags = pathlib.Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "g++", sys.argv[3:]
+readme = (ROOT / "README.md").read_text()
+
+# --- the program: the first ```cpp block, its command line and output in the block behind it ---
+program, command, expected = re.search(r"```cpp\n(.*?)```\n```\n\$ (.*?)\n(.*?)```\n", readme, re.S).groups()
+assert "-Iinclude" in command and "-std=c++20" in command, f"README.md compiles it with: {command}"
+folder.mkdir(parents=True, exist_ok=True)
+source, binary = folder / "readme.cpp", folder / "readme"
+source.write_text(program)
+subprocess.run([cxx, "-std=c++20", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", *flags, f"-I{ROOT}/include",
+                source, "-o", binary], check=True)
+result = subprocess.run([binary], capture_output=True, text=True)
+assert result.returncode == 0, f"the program's exit status is {result.returncode}"
+assert result.stdout == expected, f"it prints\n{result.stdout}and README.md says\n{expected}"
+print(f"{len(program.splitlines())} lines print what README.md says")
+
+# --- the rules: rules() in policies.cpp is what `specagg law --help` lists ---
+rules = re.findall(r'^      \{"([a-z0-9-]+)", "', (ROOT / "examples/cli/policies.cpp").read_text(), re.M)
+table = re.search(r"^\| rules \|.*?\n\n", readme, re.M | re.S)[0]
+named = [name for line in table.strip().splitlines()[2:] for name in re.findall("`([a-z0-9-]+)`", line.split("|")[1])]
+assert sorted(named) == sorted(rules), f"README.md's table and the command line differ by {set(named) ^ set(rules)}"
+for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
+    for number in re.findall(r"\b(\d+) (?:rules|policies)\b", page.read_text()):
+        assert int(number) == len(rules), f"{page.name} speaks of {number} rules; there are {len(rules)}"
+    for block in re.findall(r"^```cpp\n(.*?)^```$", page.read_text(), re.M | re.S):
+        assert "`" not in block, f"tests/tree.cmake does not compile a block with a backtick:\n{block}"
+assert f"{len(rules)} rules" in readme
+print(f"{len(rules)} rules, all in the table")
