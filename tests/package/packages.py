@@ -35,12 +35,13 @@ ported = json.loads((ROOT / "packaging/vcpkg/vcpkg.json").read_text())["version"
 assert ported == version, f"packaging/vcpkg/vcpkg.json has version {ported}, CMakeLists.txt {version}"
 
 # --- the archive ---
-archive = folder / "out" / f"specagg-{version}.tar.gz"
 digests = []
 for _ in range(2):
     run(ROOT / "scripts/package", folder / "out")
     digests.append({p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (folder / "out").iterdir()})
 assert digests[0] == digests[1], f"made twice, the packages differ: {digests}"
+archive = next((folder / "out").glob("specagg-*.tar.gz"))
+version = archive.name.removeprefix("specagg-").removesuffix(".tar.gz")  # the commit's
 with tarfile.open(archive) as tar:
     packed = sorted(m.name.split("/", 1)[1] for m in tar.getmembers() if m.isfile())
 committed = sorted(git("ls-tree", "-r", "--name-only", "HEAD").stdout.splitlines())
@@ -78,6 +79,7 @@ else:
 if not shutil.which("conan"):
     print("there is no conan: the recipe was not tested")
 else:
+    version = ported  # of the tree as it stands
     home = {"CONAN_HOME": str(folder / "conan")}
     run("conan", "profile", "detect", **home)
     made = run("conan", "create", ROOT / "packaging/conan", "-s", "compiler.cppstd=20",
