@@ -204,6 +204,9 @@ foreach(page IN LISTS pages)
   endforeach()
 endforeach()
 
+add_test(NAME "docs: README's program and its rules"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/readme.py ${tree}/docs/readme ${CMAKE_CXX_COMPILER} ${externals})
+
 # --- bits -------------------------------------------------------------------------------------------------------------
 foreach(isa IN LISTS isas)
   foreach(compiler IN LISTS compilers)
@@ -291,6 +294,11 @@ set_tests_properties("package: an unknown component is named" PROPERTIES
 specagg_consumer("a missing xsimd is warned of" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DSPECAGG_XSIMD_INCLUDE_DIR=)
 set_tests_properties("package: a missing xsimd is warned of" PROPERTIES
   PASS_REGULAR_EXPRESSION "xsimd/xsimd.hpp was not found")
+
+add_test(NAME "package: archive, Debian package, pkg-config, Conan"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/package/packages.py ${tree}/packages ${CMAKE_CXX_COMPILER})
+set_tests_properties("package: archive, Debian package, pkg-config, Conan" PROPERTIES
+  SKIP_REGULAR_EXPRESSION "^skipped:")
 
 # --- isa --------------------------------------------------------------------------------------------------------------
 foreach(compiler IN LISTS compilers)
