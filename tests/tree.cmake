@@ -14,6 +14,9 @@
 #   must_not_compile   each must_not_compile/*.cpp, and -ffast-math: the compiler's message is the expected one
 #   fuzz               each fuzz/*.fuzz.cpp for FUZZ_SECONDS (30)
 # What cannot be tested on this machine becomes a test that says why it was skipped.
+# SPECAGG_TEST_TREE=ALL (`make test-all`) adds what takes compilers long and finds little that the rest does not: each
+# header alone by the second compiler, bits by the second compiler for each instruction set and not only AVX2, kernels
+# for an older GPU, and nvcc's view of a test that the emulator runs.
 
 function(specagg_skip name reason)
   message(STATUS "SKIPPED: ${name}: ${reason}")
@@ -31,6 +34,11 @@ foreach(compiler IN ITEMS g++ clang++)
     specagg_skip("everything with ${compiler}" "there is no ${compiler}")
   endif()
 endforeach()
+
+set(one_or_all ${compilers})
+if(NOT SPECAGG_TEST_TREE STREQUAL "ALL")
+  list(GET compilers 0 one_or_all)
+endif()
 
 set(avx512 -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
 set(avx2 -mavx2 -mfma -mf16c)
@@ -132,7 +140,7 @@ foreach(header IN LISTS headers)
   if(header MATCHES "specagg/(error|format|audit/|site/|backend/|net/)")
     set(flags)
   endif()
-  foreach(compiler IN LISTS compilers)
+  foreach(compiler IN LISTS one_or_all)
     specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only ${flags})
   endforeach()
 endforeach()
@@ -211,6 +219,9 @@ add_test(NAME "docs: README's program and its rules"
 foreach(isa IN LISTS isas)
   foreach(compiler IN LISTS compilers)
     foreach(contract IN ITEMS fast off)
+      if(NOT compiler IN_LIST one_or_all AND NOT "${isa} ${contract}" STREQUAL "avx2 fast")
+        continue()
+      endif()
       if(contract STREQUAL off AND NOT isa STREQUAL avx2)
         continue()  # -ffp-contract matters where there is a fused multiply-add to contract to; one such is enough
       endif()
@@ -408,11 +419,15 @@ if(SPECAGG_nvcc)
     set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
   endfunction()
   file(MAKE_DIRECTORY ${tree}/cuda)
-  foreach(arch IN ITEMS 80 90)
+  set(architectures 90)
+  if(SPECAGG_TEST_TREE STREQUAL "ALL")
+    set(architectures 80 90)
+    specagg_nvcc(cuda/verify.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/verify.test.cpp -x cu -arch=sm_90 -c)
+  endif()
+  foreach(arch IN LISTS architectures)
     specagg_nvcc(cuda/kernels-sm_${arch}.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels.cu -arch=sm_${arch} -c
       -Xcompiler=-Wall,-Wextra)
   endforeach()
-  specagg_nvcc(cuda/verify.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/verify.test.cpp -x cu -arch=sm_90 -c)
   file(READ ${PROJECT_SOURCE_DIR}/docs/cuda.md text)
   string(REGEX REPLACE ".*\n```cuda\n([^`]*)\n```.*" "\\1" code "${text}")
   file(CONFIGURE OUTPUT ${tree}/docs/cuda.cu CONTENT "@code@\n" @ONLY)
@@ -427,7 +442,7 @@ if(TARGET specagg_cuda_emulator)
     ${PROJECT_SOURCE_DIR}/include/specagg/backend/cuda/*.hpp)
   foreach(header IN LISTS sources)
     file(CONFIGURE OUTPUT ${tree}/headers/${header}.cpp CONTENT "#include <${header}>\n#include <${header}>\n")
-    foreach(compiler IN LISTS compilers)
+    foreach(compiler IN LISTS one_or_all)
       specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only
         -DSPECAGG_SCALAR -Wno-unknown-pragmas -I${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulator)
     endforeach()
