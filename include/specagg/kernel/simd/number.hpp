@@ -51,7 +51,7 @@ SPECAGG_FUNCTION SPECAGG_LANE float emulated_fused(float a, float b, float c) {
   return may_round_twice(s) ? fused_by_odd(a, b, c) : float(s);
 }
 
-// A program that is built for any x86-64 may run on a processor that has the instruction, as all since 2013 have: it
+// A program that is built for any x86-64 may run on a processor that has the instruction, as most since 2013 do: it
 // asks (a load and a test), and names the instruction in asm, since the compiler may not.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__FMA__) && !defined(__CUDACC__)
 #define SPECAGG_ASKS_FOR_FMA 1

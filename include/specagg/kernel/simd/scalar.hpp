@@ -3,6 +3,8 @@
 // no branches, so a compiler that has vectors uses them. (Inside a CUDA block it is a pair of halves: an array would
 // live in memory.) Part of kernel/simd.hpp.
 #pragma once
+#include <bit>
+
 #include <specagg/kernel/simd/machine.hpp>
 
 #if SPECAGG_ISA_ID == 0 && !defined(__CUDACC__)
@@ -79,11 +81,12 @@ struct vec<T, N> {
       for (int i = 0; i < N; ++i) s[i] = double(a.v[i]) * double(b.v[i]) + double(c.v[i]);
       vec r;
       for (int i = 0; i < N; ++i) r.v[i] = float(s[i]);
-      std::uint32_t word[2 * N], twice = 0;  // which half of a double is which does not matter to compilers' loops
+      constexpr int low = std::endian::native == std::endian::little ? 0 : 1;
+      std::uint32_t word[2 * N], twice = 0;
       std::memcpy(word, s, sizeof s);
       for (int i = 0; i < N; ++i)
-        twice |= std::uint32_t((word[2 * i] & 0x1fffffffu) == 0x10000000u) |
-                 std::uint32_t((word[2 * i + 1] & 0x7fffffffu) - 1 < 0x380fffffu);
+        twice |= std::uint32_t((word[2 * i + low] & 0x1fffffffu) == 0x10000000u) |
+                 std::uint32_t((word[2 * i + 1 - low] & 0x7fffffffu) - 1 < 0x380fffffu);
       if (twice) return by_odd(a, b, c);
       return r;
     }

@@ -70,8 +70,13 @@ SPECAGG_LANE __m128d fused(__m128d a, __m128d b, __m128d c) {
                              _mm_cvtsd_f64(_mm_unpackhi_pd(c, c))),
                     std::fma(_mm_cvtsd_f64(a), _mm_cvtsd_f64(b), _mm_cvtsd_f64(c)));
 }
+#if defined(__FMA4__)
+SPECAGG_LANE void settle(__m128& x) { SPECAGG_SETTLE(x, "+x"); }
+SPECAGG_LANE void settle(__m128d& x) { SPECAGG_SETTLE(x, "+x"); }
+#else
 SPECAGG_LANE void settle(__m128&) {}  // nothing to fuse with
 SPECAGG_LANE void settle(__m128d&) {}
+#endif
 #endif
 SPECAGG_LANE __m128 cleared(__m128 m, __m128 a) { return _mm_andnot_ps(m, a); }
 SPECAGG_LANE __m128d cleared(__m128d m, __m128d a) { return _mm_andnot_pd(m, a); }
