@@ -109,14 +109,14 @@ models_policy<N> parse_models_policy(const std::string& text) {
 
 // A fixed length or one that learns, as one type: the verifiers are compiled once for both.
 struct any_length {
-  bool learns, reads_overlaps = learns, reads_confidence = learns;
+  bool learns, reads_acceptances = learns, reads_confidence = learns;
   plan::draft_length_controller controller;
   void begin() {
     if (learns) controller.begin();
   }
   bool another() const { return !learns || controller.another(); }
   bool keep(double largest) { return !learns || controller.keep(largest); }
-  void observe(std::span<const overlap> drafted, std::size_t emitted, std::size_t draft_steps) {
+  void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::size_t draft_steps) {
     if (learns) controller.observe(drafted, emitted, draft_steps);
   }
 };
@@ -126,14 +126,14 @@ struct any_length {
 void speculative(decoder& d, const generate_options& o, const any_policy& policy) {
   const std::optional<any_combiner> combiner = as_combiner(policy);
   const bool raw = in_raw_space(d, policy, combiner.has_value());
-  const bool measure = o.compare;  // overlaps cost a pass over both rows of every drafted position
+  const bool measure = o.compare;  // acceptances cost a pass over both rows of every drafted position
   d.prepare = [=, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic](std::size_t vocabulary,
                                                                                            std::size_t) {
     return [=, work = speculative_workspace<float>(vocabulary, g),
             combined = std::vector<float>(raw ? vocabulary : 0)](const decoding& j) mutable {
       const decode_options options{g, j.sample, j.end_of_text, measure};
       const auto after_round = [&](const speculative_result& r, const auto& w) {
-        j.after_round(r.drafted, r.accepted, expected_tokens(std::span(w.overlaps).first(r.drafted)));
+        j.after_round(r.drafted, r.accepted, expected_tokens(std::span(w.acceptances).first(r.drafted)));
       };
       const auto run = [&](const auto& rule, const auto& verifier) {
         any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs)};

@@ -198,7 +198,7 @@ void run_dssd(const dssd_options& o) {
   for (const std::size_t g : o.gamma) {
     if (!o.as_json && !o.schemes) fmt::print("{:5}", g);
     for (const double a : o.acceptance) {
-      const double rejected = 1 - plan::power(a, g), ms = t_comm(a, g);
+      const double rejected = 1 - plan::integer_power(a, g), ms = t_comm(a, g);
       table.push_back({{"gamma", g}, {"acceptance", a}, {"rejected", rejected}, {"t_comm_ms", ms}});
       if (!o.as_json && !o.schemes) fmt::print("{:>17}", fmt::format("{:.2f} ({:.2f} ms)", rejected, ms));
     }

@@ -112,7 +112,7 @@ void latency(lab& lab, table& out) {
             const continuation decode = [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r,
                                             decoded& d) { return speculate(t, n, m, r, d, policy, gamma, 1, false); };
             timed t = against_target(lab, models, prompts, most, repeats, 1, decode);
-            // Once more with overlaps, which take time, for the prediction.
+            // Once more with acceptances, which take time, for the prediction.
             const decoded by_rows =
                 decode_all(lab, {models.q, models.p}, prompts, most,
                            [&](text& to, std::size_t n, std::vector<meter>& m, random_streams& r, decoded& d) {
@@ -162,9 +162,9 @@ struct prices {
 const std::vector<prices> fixed_prices{
     {"accelerator", {1, 0.05, 0.01}}, {"processor", {1, 0.1, 0.22}}, {"slow draft", {1, 0.3, 0.05}}};
 
-continuation fixed(std::size_t gamma, double temperature, bool overlaps) {
+continuation fixed(std::size_t gamma, double temperature, bool acceptances) {
   return [=](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded& d) {
-    return speculate(t, n, m, r, d, lossless{}, gamma, temperature, overlaps);
+    return speculate(t, n, m, r, d, lossless{}, gamma, temperature, acceptances);
   };
 }
 continuation marginal(plan::draft_length_controller& controller, double temperature) {

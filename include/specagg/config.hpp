@@ -120,9 +120,9 @@
 
 // The value of x as rounded, in the register class given: no product that made it is fused into a later sum.
 #if defined(__GNUC__)
-#define SPECAGG_SETTLE(x, register_class) asm("" : register_class(x))
+#define SPECAGG_FORBID_CONTRACTION(x, register_class) asm("" : register_class(x))
 #else
-#define SPECAGG_SETTLE(x, register_class) static_cast<void>(x)
+#define SPECAGG_FORBID_CONTRACTION(x, register_class) static_cast<void>(x)
 #endif
 
 // nvcc warns where a function for both sides is instantiated for rows of the host's; on the device that is an error.

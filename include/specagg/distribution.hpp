@@ -77,7 +77,7 @@ struct scaled_block {
   T scale;
   template <class V>
   SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-    return settled((lanes == V::lanes ? V::load(x + k) : V::load_partial(x + k, lanes, 0)) * V(scale));
+    return uncontracted((lanes == V::lanes ? V::load(x + k) : V::load_partial(x + k, lanes, 0)) * V(scale));
   }
   template <class V>
   SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
@@ -98,7 +98,7 @@ struct gathered_block {
   }
   template <class V>
   SPECAGG_INLINE V operator()(std::size_t k, int) const {
-    return empty ? V(0) : settled(V::load(x + k));
+    return empty ? V(0) : uncontracted(V::load(x + k));
   }
   template <class V>
   SPECAGG_INLINE V confidence(std::size_t k, int) const {

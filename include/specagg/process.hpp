@@ -74,7 +74,7 @@ class penalties {
       if (v >= logits.size()) continue;
       double l = double(detail::number(logits[v]));
       l = l > 0 ? l / options_.repetition : l * options_.repetition;
-      detail::settle_scalar(l);
+      detail::forbid_contraction(l);
       l = fma(-options_.frequency, double(counts_[v]), l - options_.presence);
       logits[v] = detail::stored<T>(l);
     }

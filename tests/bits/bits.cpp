@@ -227,14 +227,14 @@ void randomness() {
 // ---- verification -------------------------------------------------------------------------------------------------
 
 void add_verdict(hash& h, const specagg::verdict& v, std::span<const specagg::emission> out,
-                 std::span<const specagg::overlap> overlaps) {
+                 std::span<const specagg::draft_acceptance> acceptances) {
   h.add(std::uint64_t(v.accepted)), h.add(std::uint64_t(v.emitted)), h.add(std::uint64_t(v.why));
   for (std::size_t i = 0; i < v.emitted; ++i) {
     h.add(std::uint64_t(out[i].token)), h.add(std::uint64_t(out[i].from)), h.add(std::uint64_t(out[i].why));
     h.add(out[i].log_pi), h.add(out[i].log_p);
   }
-  for (const auto& o : overlaps) h.add(o.acceptance), h.add(o.ratio);
-  h.add(specagg::expected_tokens(overlaps));
+  for (const auto& o : acceptances) h.add(o.of_row), h.add(o.of_token);
+  h.add(specagg::expected_tokens(acceptances));
 }
 
 // Steps of drafting up to 4 tokens from q rows and verifying them, the rows made by make_q(j) and make_p(j).
@@ -254,8 +254,8 @@ void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary
     if (random.below(40) == 0) tokens[j] = token_id(random.below(std::uint32_t(vocabulary) + 2)) - 1;
   }
   std::array<specagg::emission, 5> out;
-  std::array<specagg::overlap, 4> overlaps;
-  const std::span<specagg::overlap> wanted(overlaps.data(), start % 2 ? gamma : 0);
+  std::array<specagg::draft_acceptance, 4> acceptances;
+  const std::span<specagg::draft_acceptance> wanted(acceptances.data(), start % 2 ? gamma : 0);
   const specagg::draft drafted{std::span(tokens).first(gamma), start};
   const auto verdict = specagg::verify_token(drafted, make_q, make_p, policy, chooser,
                                              out, scratch, wanted);

@@ -185,7 +185,7 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
   numbers random(seed);
   constexpr bool coupled = std::is_same_v<Verifier, specagg::cuda::coupled>;
   const example<S> e(s, random, coupled);
-  const bool want_overlaps = random.below(2);
+  const bool want_acceptances = random.below(2);
   std::vector<Policy> policies;
   for (std::size_t r = 0; r < s.requests; ++r) policies.push_back(choices[random.below(choices.size())]);
 
@@ -199,7 +199,7 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
   const std::size_t each = s.most + 1;
   const on_device verdicts(std::vector<verdict>(s.requests));
   const on_device emissions(std::vector<emission>(s.requests * each));
-  const on_device overlaps(std::vector<overlap>(s.requests * s.most));
+  const on_device acceptances(std::vector<draft_acceptance>(s.requests * s.most));
   specagg::cuda::batch<S> b = e.size;
   b.draft = draft.data(), b.target = target.data(), b.tokens = tokens.data(), b.start = start.data();
   b.seed = seeds.data(), b.request = request.data(), b.temperature = temperature.data();
@@ -207,15 +207,15 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
   if (e.masked) b.draft_mask = draft_mask.data(), b.target_mask = target_mask.data();
   const on_device storage(std::vector<double>(specagg::cuda::verify_storage(b) / 8));
   REQUIRE(specagg::cuda::verify(b, static_cast<const Policy*>(device_policies.data()), verifier,
-                                {verdicts.data(), emissions.data(), want_overlaps ? overlaps.data() : nullptr},
+                                {verdicts.data(), emissions.data(), want_acceptances ? acceptances.data() : nullptr},
                                 storage.data(), specagg::cuda::verify_storage(b), nullptr) == cudaSuccess);
   REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
   const auto got = verdicts.read();
   const auto got_emissions = emissions.read();
-  const auto got_overlaps = overlaps.read();
+  const auto got_acceptances = acceptances.read();
 
   std::vector<emission> out(each);
-  std::vector<overlap> o(want_overlaps ? s.most : 0);
+  std::vector<draft_acceptance> o(want_acceptances ? s.most : 0);
   std::vector<double> scratch(verify_scratch(s.vocabulary, s.most));
   for (std::size_t r = 0; r < s.requests; ++r) {
     std::vector<std::vector<S>> copies;
@@ -241,9 +241,9 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
       ++seen.statuses[c.why];
     }
     for (std::size_t i = 0; i < o.size(); ++i) {
-      const overlap& a = got_overlaps[r * s.most + i];
-      CAPTURE(i, a.acceptance, o[i].acceptance, a.ratio, o[i].ratio);
-      REQUIRE((same_bits(a.acceptance, o[i].acceptance) && same_bits(a.ratio, o[i].ratio)));
+      const draft_acceptance& a = got_acceptances[r * s.most + i];
+      CAPTURE(i, a.of_row, o[i].of_row, a.of_token, o[i].of_token);
+      REQUIRE((same_bits(a.of_row, o[i].of_row) && same_bits(a.of_token, o[i].of_token)));
     }
     seen.steps += v.emitted + (v.why != status::ok), ++seen.statuses[v.why];
     seen.rejected += v.emitted > 0 && out[v.emitted - 1].from == origin::residual;

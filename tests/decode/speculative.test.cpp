@@ -137,7 +137,7 @@ struct moody_length : fixed_draft_length {
     const bool yes = top > 0.7;
     return *stops += !yes, g += yes, yes;
   }
-  void observe(std::span<const overlap>, std::size_t emitted, std::size_t) { short_round = emitted == 1; }
+  void observe(std::span<const draft_acceptance>, std::size_t emitted, std::size_t) { short_round = emitted == 1; }
 };
 }  // namespace
 TEST_CASE("drafts as long as their rows say keep the joint law exact, under every verifier") {
@@ -390,7 +390,7 @@ TEST_CASE("a model that fails in the middle, for the bonus too, leaves the law a
       CHECK(worst < 1e-12);
     }
 }
-TEST_CASE("overlaps of the drafted positions predict the tokens per round") {
+TEST_CASE("acceptances of the drafted positions predict the tokens per round") {
   toy_source<float> d(40, 8), m(40, 9);
   std::vector<token_id> buffer(20001);
   text t{buffer, 1};
@@ -399,10 +399,10 @@ TEST_CASE("overlaps of the drafted positions predict the tokens per round") {
   no_processor none;
   random_streams chooser(3);
   double expected = 0, emitted = 0, rounds = 0;
-  REQUIRE(speculative_decode(t, 20000, d, m, lossless{}, chooser, none, {.gamma = 4, .overlaps = true}, work, keep_all,
-                             [&](const auto& r, auto& w) {
+  REQUIRE(speculative_decode(t, 20000, d, m, lossless{}, chooser, none, {.gamma = 4, .acceptances = true}, work,
+                             keep_all, [&](const auto& r, auto& w) {
                                if (r.drafted < 4) return;
-                               expected += expected_tokens(std::span(w.overlaps).first(r.drafted)),
+                               expected += expected_tokens(std::span(w.acceptances).first(r.drafted)),
                                    emitted += double(r.emitted), ++rounds;
                              }) == status::ok);
   std::printf("expected tokens a round %.4f, emitted %.4f over %.0f rounds\n", expected / rounds, emitted / rounds,

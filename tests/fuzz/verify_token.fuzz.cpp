@@ -30,14 +30,14 @@ struct bytes {
 
 template <class Policy, class Q, class P>
 void check(const Policy& policy, const draft& d, const std::vector<Q>& q, const std::vector<P>& p, std::uint64_t seed,
-           bool overlaps) {
+           bool acceptances) {
   random_streams chooser(seed);
   std::size_t most = 1;
   for (const auto& row : p) most = row.size() > most ? row.size() : most;
   for (const auto& row : q) most = row.size() > most ? row.size() : most;
   std::vector<double> scratch(verify_scratch(most));
   std::vector<emission> out(d.tokens.size() + 1);
-  std::vector<overlap> seen(overlaps ? d.tokens.size() : 0);
+  std::vector<draft_acceptance> seen(acceptances ? d.tokens.size() : 0);
   const verdict v = verify_token(d, q, p, policy, chooser, out, scratch, seen);
   if (v.emitted > d.tokens.size() + 1 || v.accepted > v.emitted || v.emitted - v.accepted > 1) std::abort();
   if (v.why == status::ok && v.emitted == v.accepted && d.bonus && !d.ends_text(d.size())) std::abort();

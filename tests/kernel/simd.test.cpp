@@ -131,7 +131,7 @@ TEMPLATE_TEST_CASE("every operation on 16 lanes is the operation on each lane al
   agrees<T>("min", [](auto a, auto b, auto) { return min(a, b); });
   agrees<T>("positive", [](auto a, auto, auto) { return specagg::positive(a); });
   agrees<T>("fma", [](auto a, auto b, auto c) { return fma(a, b, c); });
-  agrees<T>("settled", [](auto a, auto, auto) { return settled(a); });
+  agrees<T>("uncontracted", [](auto a, auto, auto) { return uncontracted(a); });
   agrees<T>("a < b", [](auto a, auto b, auto c) { return select(a < b, c, a); });
   agrees<T>("a <= b", [](auto a, auto b, auto c) { return select(a <= b, c, a); });
   agrees<T>("a > b", [](auto a, auto b, auto c) { return select(a > b, c, a); });

@@ -40,10 +40,11 @@ double enumerated(const std::vector<double>& a, bool bonus) {
 TEST_CASE("geometric_sum is (1 - a^n) / (1 - a), and n at a = 1") {
   static_assert(plan::geometric_sum(0.5, 3) == 1.75 && plan::geometric_sum(1, 7) == 7 &&
                 plan::geometric_sum(0, 4) == 1);
-  static_assert(plan::geometric_sum(0.5, 0) == 0 && plan::power(0.5, 3) == 0.125 && plan::power(0, 0) == 1);
+  static_assert(plan::geometric_sum(0.5, 0) == 0 && plan::integer_power(0.5, 3) == 0.125 &&
+                plan::integer_power(0, 0) == 1);
   for (const double a : {0.0, 0.1, 0.5, 0.9, 0.999999})
     for (const std::size_t n : {std::size_t(1), std::size_t(5), std::size_t(64)}) {
-      CHECK(plan::power(a, n) == Approx(std::pow(a, double(n))).epsilon(1e-14));
+      CHECK(plan::integer_power(a, n) == Approx(std::pow(a, double(n))).epsilon(1e-14));
       CHECK(plan::geometric_sum(a, n) == Approx((1 - std::pow(a, double(n))) / (1 - a)).epsilon(1e-9));
     }
 }
@@ -61,10 +62,11 @@ TEST_CASE("expected tokens add up over every outcome of a round, with and withou
     }
   }
 }
-TEST_CASE("the estimate from the rows of one draft is the list's value where the ratios are the overlaps") {
-  const std::vector<overlap> rows{{0.9, 0.9}, {0.5, 0.5}, {0.25, 0.25}};
+TEST_CASE("the estimate from the rows of one draft is the list's value where the ratios are the acceptances") {
+  const std::vector<draft_acceptance> rows{{0.9, 0.9}, {0.5, 0.5}, {0.25, 0.25}};
   const std::vector<double> a{0.9, 0.5, 0.25};
-  CHECK(plan::expected_tokens(std::span<const overlap>(rows)) == Approx(plan::expected_tokens(a)).epsilon(1e-15));
+  CHECK(plan::expected_tokens(std::span<const draft_acceptance>(rows)) ==
+        Approx(plan::expected_tokens(a)).epsilon(1e-15));
 }
 TEST_CASE("an ensemble accepts drafts of q with 1 - (1-lambda) TV >= lambda, of p with 1 - lambda TV >= 1 - lambda") {
   numbers n(2);

@@ -37,19 +37,19 @@ outcome play(const plan::draft_costs& cost, const text_world& w, Begin begin, Ca
   outcome all;
   for (std::size_t at = 0; at + 70 < w.coin.size();) {
     begin();
-    std::vector<overlap> overlaps;
+    std::vector<draft_acceptance> acceptances;
     std::size_t steps = 0, kept = 0;
-    while (call(overlaps.size())) {
-      const double x = w.confidence[at + overlaps.size()];
+    while (call(acceptances.size())) {
+      const double x = w.confidence[at + acceptances.size()];
       ++steps;
       if (!keep(x)) break;
-      overlaps.push_back({text_world::acceptance(x), text_world::acceptance(x)});
+      acceptances.push_back({text_world::acceptance(x), text_world::acceptance(x)});
     }
-    while (kept < overlaps.size() && w.coin[at + kept] < overlaps[kept].acceptance) ++kept;
-    const double spent = cost.round(steps, overlaps.size());
-    after(overlaps, kept + 1, steps);
+    while (kept < acceptances.size() && w.coin[at + kept] < acceptances[kept].of_row) ++kept;
+    const double spent = cost.round(steps, acceptances.size());
+    after(acceptances, kept + 1, steps);
     at += kept + 1;
-    all.tokens += double(kept + 1), all.cost += spent, all.drafted += double(overlaps.size()), all.rounds += 1;
+    all.tokens += double(kept + 1), all.cost += spent, all.drafted += double(acceptances.size()), all.rounds += 1;
   }
   return all;
 }

@@ -23,7 +23,7 @@ TEST_CASE("Table 1 of the DSSD paper: V = 50000, 16 bits, 100 Mbit/s, 20 ms; all
       const double ms = plan::dssd_communication(a[i], gamma, 50000, 16, 1e5, 20);  // in ms, bits / ms
       CHECK(ms == Approx(20 + 8 * (1 - std::pow(a[i], double(gamma)))).epsilon(1e-14));
       char cell[32];
-      std::snprintf(cell, sizeof cell, "%.2f %.2f", 1 - plan::power(a[i], gamma), ms);
+      std::snprintf(cell, sizeof cell, "%.2f %.2f", 1 - plan::integer_power(a[i], gamma), ms);
       CHECK(std::string(cell) == printed[g][i]);
     }
 }

@@ -69,7 +69,7 @@ std::array<seen, 4> by_every_verifier(const Policy& policy, std::uint64_t seed, 
     }
     seen s{{}, std::vector<emission>(4)};
     s.v = verifier.verify(draft{y, 0}, q_row, p_row, policy, chooser, std::span(s.out), std::span(scratch),
-                          std::span<overlap>());
+                          std::span<draft_acceptance>());
     return s;
   };
   return {run(token_verifier{}), run(block_verifier{}), run(match_verifier{}),

@@ -107,7 +107,7 @@ TEST_CASE("a batch gives what each request gives alone, on any pool and number o
         else return verifier;
       }();
       const verdict v = by.verify(one.drafted, one.q_rows, one.p_rows, one.policy, one.chooser, one.out,
-                                  std::span(scratch), one.overlaps);
+                                  std::span(scratch), one.acceptances);
       alone.verdicts[i] = v;
       accepted += v.accepted, rejected += v.accepted < i % 5, failed += v.why != status::ok;
     }

@@ -233,16 +233,16 @@ TEST_CASE("behind a rejection, a position that has no law has no overlap either,
   const std::vector<token_id> y{0, 0};
   std::vector<emission> out(3);
   std::vector<double> scratch(verify_scratch(3, 2));
-  std::vector<overlap> overlaps(2);
+  std::vector<draft_acceptance> acceptances(2);
   random_streams chooser(0);
   for (const auto verify : {0, 1, 2}) {
     const draft d{.tokens = y};
-    const verdict v = verify == 0   ? verify_token(d, q, p, minimum<2>{}, chooser, out, scratch, overlaps)
-                      : verify == 1 ? verify_match(d, q, p, minimum<2>{}, chooser, out, scratch, overlaps)
-                                    : verify_block(d, q, p, minimum<2>{}, chooser, out, scratch, overlaps);
+    const verdict v = verify == 0   ? verify_token(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances)
+                      : verify == 1 ? verify_match(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances)
+                                    : verify_block(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances);
     CHECK(v.emitted == 1);
-    CHECK(overlaps[0].acceptance == Approx(0.5).epsilon(0.01));
-    CHECK((overlaps[1].acceptance == 0 && overlaps[1].ratio == 0));
+    CHECK(acceptances[0].of_row == Approx(0.5).epsilon(0.01));
+    CHECK((acceptances[1].of_row == 0 && acceptances[1].of_token == 0));
   }
 }
 TEST_CASE("scratch that is too small is reported before anything is decided") {
@@ -383,21 +383,22 @@ TEST_CASE("log-probabilities are those of the emitted tokens under pi and under 
   CHECK(o.out[1].log_pi == Approx(std::log(0.4375)).epsilon(1e-15));
   CHECK(o.out[1].log_p == Approx(std::log(0.625)).epsilon(1e-15));
 }
-TEST_CASE("overlaps are sum min(q, pi) at every drafted position, reached or not") {
+TEST_CASE("acceptances are sum min(q, pi) at every drafted position, reached or not") {
   const std::vector<double> q{0.5, 0.25, 0.25}, p{0.125, 0.25, 0.625};
   const std::vector<token_id> y{0, 0, 2};
   std::vector<emission> out(4);
   std::vector<double> scratch(1);
-  std::vector<overlap> overlaps(3);
+  std::vector<draft_acceptance> acceptances(3);
   scripted chooser{.u = 0.9};
-  const auto v = verify_token({y}, std::vector(4, q), std::vector(4, p), lossless{}, chooser, out, scratch, overlaps);
+  const auto v =
+      verify_token({y}, std::vector(4, q), std::vector(4, p), lossless{}, chooser, out, scratch, acceptances);
   CHECK(v.emitted == 1);
-  for (const auto& o : overlaps) CHECK(o.acceptance == Approx(0.625).epsilon(1e-15));
-  CHECK(overlaps[0].ratio == 0.25);
-  CHECK(overlaps[2].ratio == 1);
-  CHECK(expected_tokens(overlaps) == Approx(1 + 0.625 + 0.625 * 0.25 + 0.625 * 0.0625));
+  for (const auto& o : acceptances) CHECK(o.of_row == Approx(0.625).epsilon(1e-15));
+  CHECK(acceptances[0].of_token == 0.25);
+  CHECK(acceptances[2].of_token == 1);
+  CHECK(expected_tokens(acceptances) == Approx(1 + 0.625 + 0.625 * 0.25 + 0.625 * 0.0625));
 }
-TEST_CASE("overlaps with one-hot and sparse drafts have the bits of the dense draft's") {
+TEST_CASE("acceptances with one-hot and sparse drafts have the bits of the dense draft's") {
   constexpr std::size_t size = 5000;
   std::vector<float> l(size), q(size);
   const random_streams noise(6);
@@ -410,12 +411,12 @@ TEST_CASE("overlaps with one-hot and sparse drafts have the bits of the dense dr
   const softmax_row<float> p(l);
   const auto overlap_of = [&](const auto& row, token_id y) {
     emission out[2];
-    overlap o[1];
+    draft_acceptance o[1];
     std::vector<double> scratch(verify_scratch(size));
     const random_streams chooser(1);
     verify_token(draft{.tokens = std::span(&y, 1)}, std::vector{row}, std::vector{p, p}, lossless{}, chooser, out,
                  scratch, o);
-    return o[0].acceptance;
+    return o[0].of_row;
   };
   const double sparse = overlap_of(sparse_row<float>(ids, few, size), 7),
                hot = overlap_of(one_hot_row<float>(4500, size), 4500);
@@ -456,14 +457,14 @@ TEST_CASE("verification allocates nothing") {
   const std::vector<token_id> y{1, 2, 3};
   std::vector<emission> out(4);
   std::vector<double> scratch(verify_scratch(5000));
-  std::vector<overlap> overlaps(3);
+  std::vector<draft_acceptance> acceptances(3);
   const softmax_row<float> l(q);
   random_streams chooser(1);
   const auto row = [&](std::size_t) -> const std::vector<float>& { return q; };
   const auto logits = [&](std::size_t) { return l; };
   const std::size_t before = allocations;
-  verify_token({y}, row, row, token_v3{0.2}, chooser, out, scratch, overlaps);
-  verify_token({y}, logits, logits, lossy{0.2}, chooser, out, scratch, overlaps);
+  verify_token({y}, row, row, token_v3{0.2}, chooser, out, scratch, acceptances);
+  verify_token({y}, logits, logits, lossy{0.2}, chooser, out, scratch, acceptances);
   CHECK(allocations == before);
 }
 TEST_CASE("renaming the tokens renames the law; a token of no mass changes nothing") {

@@ -66,7 +66,7 @@ template <class Rule, class Q>
 status defers(const Rule& rule, const Q& q, bool& defer) {
   using V = vec<typename Q::value_type, 1>;
   const auto pi = rule.bind(single_row<view_before_target, reads_confidence<Rule>, Q>(q));
-  const double delta = number(pi(token_view<V>{V(0), V(1), V(0), V(1)}));
+  const double delta = as_double(pi(token_view<V>{V(0), V(1), V(0), V(1)}));
   defer = delta == 1;
   return delta == 0 || delta == 1 ? status::ok : status::invalid_parameter;  // a mixture is no deferral
 }

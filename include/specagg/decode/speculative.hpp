@@ -14,21 +14,21 @@ SPECAGG_BEGIN
 // to draft on may depend on the text, the drafted tokens and the next row, not on the token drawn from it: so no law
 // changes.
 struct fixed_draft_length {
-  static constexpr bool reads_overlaps = false, reads_confidence = false;
+  static constexpr bool reads_acceptances = false, reads_confidence = false;
   void begin() {}
   bool another() const { return true; }  // is one more draft step worth it, whatever its row will be?
   // Now that the row is known: is drafting from it worth scoring? The largest probability of the untempered row (if
   // reads_confidence, else 0): temperature and filters make rows look surer than the model is.
   bool keep(double /*largest*/) const { return true; }
-  // The round is over: the overlaps of what was drafted (if reads_overlaps), tokens emitted, draft steps made.
-  void observe(std::span<const overlap>, std::size_t, std::size_t) {}
+  // The round is over: the acceptances of what was drafted (if reads_acceptances), tokens emitted, draft steps made.
+  void observe(std::span<const draft_acceptance>, std::size_t, std::size_t) {}
 };
 
 struct decode_options {
   std::size_t gamma = 4;  // tokens drafted a round, at most; 0: the target alone
   sampling sample = {};   // of draft and target alike
   token_id end_of_text = no_token;
-  bool overlaps = false;  // also measure the overlap of every drafted position; see expected_tokens
+  bool acceptances = false;  // also measure the acceptance of every drafted position; see expected_tokens
 };
 
 // All memory a round works in, allocated once. T: the models' logits.
@@ -38,7 +38,7 @@ struct speculative_workspace {
   std::vector<T> draft_logits, target_logits;             // (gamma + 1) x V each
   std::vector<processed_row<T>> draft_rows, target_rows;  // gamma + 1 each
   std::vector<emission> emissions;                        // gamma + 1
-  std::vector<overlap> overlaps;                          // gamma
+  std::vector<draft_acceptance> acceptances;              // gamma
   std::vector<double> scratch;
 
   speculative_workspace(std::size_t vocab_size, std::size_t most_drafted)
@@ -49,7 +49,7 @@ struct speculative_workspace {
         draft_rows(gamma + 1),
         target_rows(gamma + 1),
         emissions(gamma + 1),
-        overlaps(gamma),
+        acceptances(gamma),
         scratch(verify_scratch(vocabulary, gamma)) {}
   std::span<T> draft_row(std::size_t j) { return std::span(draft_logits).subspan(j * vocabulary, vocabulary); }
   std::span<T> target_row(std::size_t j) { return std::span(target_logits).subspan(j * vocabulary, vocabulary); }
@@ -129,11 +129,12 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     return work.target_rows[j];
   };
   const draft drafted{t.tokens.subspan(start, g), std::uint32_t(start), options.end_of_text};
-  const bool measure = options.overlaps || length.reads_overlaps;
-  const auto overlaps = measure ? std::span(work.overlaps).first(g) : std::span<overlap>();
-  const verdict v = verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, overlaps);
+  const bool measure = options.acceptances || length.reads_acceptances;
+  const auto acceptances = measure ? std::span(work.acceptances).first(g) : std::span<draft_acceptance>();
+  const verdict v =
+      verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, acceptances);
 
-  length.observe(overlaps, v.emitted, draft_steps);
+  length.observe(acceptances, v.emitted, draft_steps);
 
   // Commit, roll back.
   const status cut = truncate(t, start + v.accepted, processor, draft_model, target_model);

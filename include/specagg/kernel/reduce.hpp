@@ -63,7 +63,7 @@ template <class Op, class V>
 struct reducer {
   using result = double;
   SPECAGG_FUNCTION SPECAGG_INLINE static V identity() { return V(Op::identity); }
-  SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) { return Op::apply(a, settled(b)); }
+  SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) { return Op::apply(a, uncontracted(b)); }
   SPECAGG_FUNCTION SPECAGG_INLINE static V keep(V a, int lanes) {
     return select(V::iota(0) < V(lanes), a, V(Op::identity));
   }
@@ -179,7 +179,7 @@ std::size_t largest_of_rows_here(const Rows& rows, const F& f) {
   for (std::size_t k = 0; k < count_from(in); k += 16) {
     const int lanes = count_from(in) - k < 16 ? int(count_from(in) - k) : 16;
     T x[16];
-    settled(f(block.template operator()<vec<T, 16>>(k, lanes))).store(x);
+    uncontracted(f(block.template operator()<vec<T, 16>>(k, lanes))).store(x);
     for (int i = 0; i < lanes; ++i)
       if (double(x[i]) == top) return in + k + std::size_t(i);
   }

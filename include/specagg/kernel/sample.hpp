@@ -75,7 +75,7 @@ SPECAGG_FLATTEN token_id inverse_transform(const weights<Rows, F>& w, double u) 
   using V = vec<typename Rows::value_type, 16>;
   if (!(w.total > 0 && w.total < std::numeric_limits<double>::infinity())) return no_token;
   double rest = u * w.total;
-  detail::settle_scalar(rest);
+  detail::forbid_contraction(rest);
   const auto in_blocks = detail::find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
   if (in_blocks.index == w.blocks.size()) return no_token;
   const std::size_t begin = in_blocks.index * block_size, size = w.size();
@@ -86,7 +86,7 @@ SPECAGG_FLATTEN token_id inverse_transform(const weights<Rows, F>& w, double u) 
   for (std::size_t g = 0; g < groups; ++g) {
     const int lanes = count - 16 * g < 16 ? int(count - 16 * g) : 16;
     const V x =
-        detail::reducer<detail::add, V>::keep(settled(w.f(opened.template operator()<V>(16 * g, lanes))), lanes);
+        detail::reducer<detail::add, V>::keep(uncontracted(w.f(opened.template operator()<V>(16 * g, lanes))), lanes);
     x.store(weight + 16 * g);
     sum[g] = double(reduce_add(x));
   }

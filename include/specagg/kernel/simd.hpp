@@ -6,7 +6,7 @@
 // operation here is exactly rounded (IEEE 754: + - * / sqrt fma) or moves bits, so lanes agree everywhere. One thing is
 // left to whoever writes formulas with it: where a product meets a sum, write fma(a, b, c). A plain a * b + c may or
 // may not be contracted by the compiler, and then the bits depend on its flags. (What rows hand out and what reductions
-// take is settled: a product there stays a product.)
+// take is uncontracted: a product there stays a product.)
 #pragma once
 #include <concepts>
 

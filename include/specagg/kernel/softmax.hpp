@@ -94,7 +94,7 @@ struct softmax_block {
     const V l = logits_at<V>(k, lanes);
     if (filtered && !any(!(l < V(cut)))) return V(0);  // of most filtered rows nearly everything: no exponential
     const V e = factors(l - V(factors.max));
-    return settled(filtered ? select(dropped(l, k), V(0), e) : e);
+    return uncontracted(filtered ? select(dropped(l, k), V(0), e) : e);
   }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V logits_at(std::size_t k, int lanes) const {
@@ -132,7 +132,7 @@ template <class T>
 SPECAGG_FUNCTION SPECAGG_INLINE void add_block(softmax_sum<T>& sum, T top, double part, double temperature) {
   if (top > sum.max) {
     using V = vec<double, 1>;  // a product of which stays one, on a device too
-    sum.total = settled(V(sum.total) * V(exp((double(sum.max) - double(top)) / temperature))).v;
+    sum.total = uncontracted(V(sum.total) * V(exp((double(sum.max) - double(top)) / temperature))).v;
     sum.max = top;
   }
   sum.total += part;

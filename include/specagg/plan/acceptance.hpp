@@ -11,7 +11,7 @@ SPECAGG_BEGIN
 namespace plan {
 
 // a^n and 1 + a + ... + a^(n-1) = (1 - a^n) / (1 - a), right at a = 1 too, where the fraction is 0 / 0.
-constexpr double power(double a, std::size_t n) {
+constexpr double integer_power(double a, std::size_t n) {
   double x = 1;
   for (; n > 0; n /= 2, a *= a)
     if (n % 2 == 1) x *= a;

@@ -102,7 +102,7 @@ struct acceptance_predictor {
 //     if (!c.keep(max q)) break;              // now that the row is known (untempered): is drafting from it worth it?
 //     draw token g from the row, g += 1;
 //   }
-//   verify; c.observe(overlaps of the g drafted positions, tokens emitted, draft steps made);
+//   verify; c.observe(acceptances of the g drafted positions, tokens emitted, draft steps made);
 // which is how speculative_round (decode/speculative.hpp) calls it.
 // The rule above needs the row of token k, which costs a draft step. With R = prod a_j of the tokens kept so far it
 // falls into two: `another` before the step, over the rows seen: E max(0, R a - rho (verify + link)) >= rho draft; and
@@ -113,7 +113,7 @@ struct acceptance_predictor {
 // give the same drafts on every machine. tests/decode/speculative.models.test.cpp prints its tokens per cost beside
 // those of the best fixed gamma, confidence being max q, and asserts at least 97 % of them.
 struct draft_length_controller {
-  static constexpr bool reads_overlaps = true, reads_confidence = true;
+  static constexpr bool reads_acceptances = true, reads_confidence = true;
   static constexpr std::size_t most = 64;  // drafted a round; `another` is false from there
   draft_costs cost;
   acceptance_predictor acceptance;
@@ -152,10 +152,10 @@ struct draft_length_controller {
     confidence[kept++] = row_confidence, reached = next;
     return true;
   }
-  void observe(std::span<const overlap> drafted, std::size_t emitted, std::size_t draft_steps) {
+  void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::size_t draft_steps) {
     for (std::size_t k = 0; k < std::min(drafted.size(), kept); ++k) {
-      acceptance.observe(confidence[k], drafted[k].acceptance);
-      if (!(drafted[k].ratio > 0)) break;  // behind a certain rejection a verifier may have measured nothing
+      acceptance.observe(confidence[k], drafted[k].of_row);
+      if (!(drafted[k].of_token > 0)) break;  // behind a certain rejection a verifier may have measured nothing
     }
     tokens = fma(tokens, 1 - 1.0 / 100, double(emitted));
     spent = fma(spent, 1 - 1.0 / 100, cost.round(draft_steps, drafted.size()));

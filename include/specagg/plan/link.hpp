@@ -19,7 +19,7 @@ constexpr double dsd_communication(std::size_t gamma, double vocabulary, double 
 }
 constexpr double dssd_communication(double a, std::size_t gamma, double vocabulary, double bits, double rate_down,
                                     double ntt) {
-  return (1 - power(a, gamma)) * (vocabulary * bits / rate_down) + ntt;
+  return (1 - integer_power(a, gamma)) * (vocabulary * bits / rate_down) + ntt;
 }
 
 // Bits a round sends up and down; down is an expectation under acceptance a.
@@ -40,7 +40,7 @@ constexpr traffic dsd_traffic(const split& s) {
   return {double(s.gamma) * (s.id_bits + s.vocabulary * s.bits), 2 * s.id_bits};
 }
 constexpr traffic dssd_traffic(const split& s, double a) {
-  const double all = power(a, s.gamma);
+  const double all = integer_power(a, s.gamma);
   return {double(s.gamma) * (s.id_bits + s.bits), s.id_bits + (1 - all) * s.vocabulary * s.bits + all * s.id_bits};
 }
 constexpr traffic shared_noise_traffic(const split& s) { return {double(s.gamma) * s.id_bits, 2 * s.id_bits}; }

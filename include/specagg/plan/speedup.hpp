@@ -13,7 +13,7 @@ constexpr double speculative_speedup(double tokens, double draft_steps, double c
 }
 // Constant acceptance a. If the law reads the draft's row, its bonus costs one more draft step: g = gamma + a^gamma.
 constexpr double speculative_speedup(double a, std::size_t gamma, double c, double v, bool law_reads_draft) {
-  const double more = law_reads_draft ? power(a, gamma) : 0;
+  const double more = law_reads_draft ? integer_power(a, gamma) : 0;
   return speculative_speedup(expected_tokens(a, gamma), double(gamma) + more, c, v);
 }
 
@@ -40,7 +40,8 @@ struct alternating_rates {
   double speedup = 0;                   // over both models for every token: (1 + c) tokens / cost
 };
 constexpr alternating_rates rates(const alternating& x) {
-  const double A = power(x.a_q, x.gamma_q), B = power(x.a_p, x.gamma_p), gq = double(x.gamma_q), gp = double(x.gamma_p);
+  const double A = integer_power(x.a_q, x.gamma_q), B = integer_power(x.a_p, x.gamma_p), gq = double(x.gamma_q),
+               gp = double(x.gamma_p);
   alternating_rates r;
   r.pi_p = A / (1 + A), r.pi_q = A * B / (1 + A), r.pi_d = (1 - A * B) / (1 + A);
   r.calls_q = r.pi_d * gq + r.pi_q * (gq - 1) + r.pi_p;

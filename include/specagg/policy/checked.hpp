@@ -45,7 +45,7 @@ struct checked {
   template <class Rows, class Pi>
   SPECAGG_FUNCTION static auto where_law(const Rows& rows, const Pi& pi) {
     const both<double> seen = rows.sum([&](auto at) {
-      const auto x = settled(pi(at));
+      const auto x = uncontracted(pi(at));
       return both(x, select(x < 0, decltype(x)(1), decltype(x)(0)));
     });
     constexpr double least = 1 - normalisation_tolerance, most = 1 + normalisation_tolerance;

@@ -25,7 +25,7 @@ status combine_logits(const Policy& policy, const std::array<std::span<const T>,
     for (std::size_t v = 0; v < out.size(); v += 16) {
       const int lanes = out.size() - v < 16 ? int(out.size() - v) : 16;
       T x[16];
-      log(settled(pi(all.open(v, std::size_t(lanes)).template operator()<vec<T, 16>>(0, lanes)))).store(x);
+      log(uncontracted(pi(all.open(v, std::size_t(lanes)).template operator()<vec<T, 16>>(0, lanes)))).store(x);
       std::copy_n(x, lanes, out.data() + v);
     }
     return status::ok;

@@ -201,7 +201,7 @@ agreement acceptance(const L& p_l, const R& p_r, const site_weights& eta) {
   const row_pair<false, decltype(l), decltype(r)> rows(l, r);
   const auto pi = eta.law().bind(rows);
   const auto [together, alone] = rows.sum([&](auto at) {
-    const auto x = settled(pi(at)), kept_l = min(at.q, x), kept_r = min(at.p, x);
+    const auto x = uncontracted(pi(at)), kept_l = min(at.q, x), kept_r = min(at.p, x);
     return both(fma(kept_l, at.p, kept_r * at.q), both(fma(kept_l, 1 - at.p, positive(x - at.p) * at.q),
                                                        fma(kept_r, 1 - at.q, positive(x - at.q) * at.p)));
   });

@@ -175,7 +175,7 @@ void round_to_counts(std::span<const T> mass, double sum, std::uint32_t total, s
   std::int64_t left = total;
   for (std::size_t i = 0; i < mass.size(); ++i) {
     double p = double(mass[i]) / sum;
-    settle_scalar(p);
+    forbid_contraction(p);
     const double b = std::floor(fma(double(total), p, 0.5));
     error[i] = fma(-double(total), p, b), counts[i] = std::uint32_t(b), left -= counts[i];
   }

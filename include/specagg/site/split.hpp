@@ -155,7 +155,7 @@ finished finish_round(const downlink& down, const draft& drafted, const row_code
   const coded_row<T> p = decode<T>(codec, down.row, work.ids, work.mass);
   if (p.why != status::ok || p.bytes != down.row.size())
     return {.why = p.why != status::ok ? p.why : status::invalid_row};
-  auto q = detail::row_number(q_rows, j);
+  auto q = detail::row_at(q_rows, j);
   if (q.size() != p.row.size()) return {.why = status::vocabulary_mismatch};
   if (const status s = q.normalise(); s != status::ok) return {.why = s};
   const row_pair<false, decltype(q), sparse_row<T>> rows(q, p.row);
@@ -224,7 +224,7 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
   for (;; ++down.accepted) {
     const std::size_t j = down.accepted;
     if (j == g && (!drafted.bonus || drafted.ends_text(g))) return down;
-    const auto p_row = detail::row_number(p_rows, j);
+    const auto p_row = detail::row_at(p_rows, j);
     const coded_row<T> p = encode(codec, p_row, work.bytes, work.ids, work.mass);
     if (p.why != status::ok) return fail(p.why);
     const auto position = std::uint32_t(drafted.start + j);

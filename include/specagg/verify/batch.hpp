@@ -18,12 +18,12 @@ struct verification {
   Policy policy;
   C chooser;
   std::span<emission> out;  // one more than drafted
-  std::span<overlap> overlaps = {};
+  std::span<draft_acceptance> acceptances = {};
 };
 template <class Q, class P, class Policy, class C>
 verification(draft, Q, P, Policy, C, std::span<emission>) -> verification<Q, P, Policy, C>;
 template <class Q, class P, class Policy, class C>
-verification(draft, Q, P, Policy, C, std::span<emission>, std::span<overlap>) -> verification<Q, P, Policy, C>;
+verification(draft, Q, P, Policy, C, std::span<emission>, std::span<draft_acceptance>) -> verification<Q, P, Policy, C>;
 
 // A pool is anything with for_ranges(count, grain, body), which calls body(begin, end) for ranges that cover
 // [0, count) once, from any thread, and returns when all are done; if body throws, it waits for the calls that have
@@ -52,7 +52,7 @@ void verify_batch(const Request& request, std::span<verdict> verdicts, std::span
       auto r = request(i);
       const auto judge = [&](const auto& by) {
         verdicts[i] = by.verify(r.drafted, r.q_rows, r.p_rows, r.policy, r.chooser, r.out,
-                                scratch.subspan(i * part, part), r.overlaps);
+                                scratch.subspan(i * part, part), r.acceptances);
       };
       if constexpr (requires { verifier(i); }) judge(verifier(i));
       else judge(verifier);

@@ -18,9 +18,9 @@ SPECAGG_BEGIN
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,
-                                      std::span<overlap> overlaps = {}) {
+                                      std::span<draft_acceptance> acceptances = {}) {
   verdict result;
-  if (!detail::usable(drafted, policy, out, overlaps)) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, acceptances)) return result.why = status::invalid_parameter, result;
   std::size_t g = drafted.size();
   if (scratch.size() < g + 1) return result.why = status::invalid_parameter, result;
   const std::span<double> claim = scratch.last(g + 1), sums = scratch.first(scratch.size() - claim.size());
@@ -33,7 +33,7 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
       const auto d = detail::judge(rows, pi, drafted.tokens[i]);
       if (d.e.why != status::ok) return d.e.why;
       if (!(d.w < infinity)) return status::undefined_target;
-      if (!overlaps.empty()) overlaps[i] = detail::measure(rows, pi, d);
+      if (!acceptances.empty()) acceptances[i] = detail::measure(rows, pi, d);
       const double share = claim[i] * d.w;
       claim[i + 1] = share < d.t ? share / d.t : 1;
       out[i] = d.e;

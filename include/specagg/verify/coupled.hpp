@@ -67,7 +67,7 @@ SPECAGG_FLATTEN contender race_here(const Rows& rows, F f, const shared_noise& n
       V most(0);
       for (std::size_t i = 0; i < 64 && k + i < count; i += 16) {
         const int lanes = count - k - i < 16 ? int(count - k - i) : 16;
-        const V x = settled(f(block.template operator()<V>(k + i, lanes)));
+        const V x = uncontracted(f(block.template operator()<V>(k + i, lanes)));
         x.store(w + i);
         most = max(x, most);
       }
@@ -121,7 +121,7 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
       if (!(total > 0) || !(total < infinity)) return status::undefined_target;
       e.token = race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
       const auto seen = at(rows, std::size_t(e.token));
-      e.log_pi = log(detail::number(pi(seen))), e.log_p = log(detail::number(seen.p));
+      e.log_pi = log(detail::as_double(pi(seen))), e.log_p = log(detail::as_double(seen.p));
       return status::ok;
     });
     if (result.why != status::ok) return result;
@@ -197,7 +197,9 @@ contender exchange(const Policy& policy, Next&& next, Score&& score, std::size_t
                 "specagg: this combiner is not monotone and 1-homogeneous: the best scores of all sites bound nothing");
   contender best;
   if (!unanimous_here(policy)) return best;
-  const auto combine = [&](const std::array<double, N>& x) { return detail::number(policy.unnormalised(view_of(x))); };
+  const auto combine = [&](const std::array<double, N>& x) {
+    return detail::as_double(policy.unnormalised(view_of(x)));
+  };
   std::array<contender, N> last;
   last.fill({no_token, infinity});
   for (bool more = true; more;) {

@@ -7,22 +7,23 @@
 
 SPECAGG_BEGIN
 
-// Arguments as for verify_token. q_rows is used only if the policy reads the draft, or overlaps are wanted (whose
+// Arguments as for verify_token. q_rows is used only if the policy reads the draft, or acceptances are wanted (whose
 // `acceptance` is sum q pi here, and `ratio` is pi(y); 0 where a row is invalid).
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,
-                                      std::span<overlap> overlaps = {}) {
+                                      std::span<draft_acceptance> acceptances = {}) {
   verdict result;
-  if (!detail::usable(drafted, policy, out, overlaps)) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, acceptances)) return result.why = status::invalid_parameter, result;
   std::size_t g = drafted.size();
   bool deciding = true;
-  for (std::size_t j = 0; j < g && (deciding || !overlaps.empty()); ++j) {
+  for (std::size_t j = 0; j < g && (deciding || !acceptances.empty()); ++j) {
     const token_id y = drafted.tokens[j];
-    if (!overlaps.empty())
+    if (!acceptances.empty())
       (void)detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-        const overlap o{rows.sum_where_drafted([&](auto at) { return at.q * pi(at); }), detail::judge(rows, pi, y).w};
-        if (o.acceptance < infinity && o.ratio < infinity) overlaps[j] = o;
+        const draft_acceptance o{rows.sum_where_drafted([&](auto at) { return at.q * pi(at); }),
+                                 detail::judge(rows, pi, y).w};
+        if (o.of_row < infinity && o.of_token < infinity) acceptances[j] = o;
         return status::ok;
       });
     if (!deciding) continue;

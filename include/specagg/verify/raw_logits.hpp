@@ -27,9 +27,9 @@ struct raw_logits_verifier : V {
   template <class Q, class P, class Policy, class C>
     requires is_raw_logits<Policy>
   verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& raw, C& chooser, std::span<emission> out,
-                 std::span<double> scratch, std::span<overlap> overlaps = {}) const {
+                 std::span<double> scratch, std::span<draft_acceptance> acceptances = {}) const {
     using row = processed_row<T>;
-    for (overlap& o : overlaps) o = {};
+    for (draft_acceptance& o : acceptances) o = {};
     if (!valid(raw)) return {.why = status::invalid_parameter};
     std::size_t made = std::size_t(-1);  // the position whose combination is in memory: verifiers look at one at a time
     status defect = status::ok;
@@ -37,7 +37,7 @@ struct raw_logits_verifier : V {
     const auto combine = [&](std::size_t j) -> const row& {
       if (made == j) return pi;
       made = j, pi = {};
-      const row q = detail::row_number(q_rows, j), p = detail::row_number(p_rows, j);
+      const row q = detail::row_at(q_rows, j), p = detail::row_at(p_rows, j);
       const std::array<std::span<const T>, 2> logits{{{q.logits(), q.size()}, {p.logits(), p.size()}}};
       status s =
           q.size() == combined.size() ? combine_logits(raw.policy, logits, combined) : status::vocabulary_mismatch;
@@ -45,10 +45,10 @@ struct raw_logits_verifier : V {
       if (s != status::ok) defect = s;
       return pi;
     };
-    verdict v = V::verify(drafted, q_rows, combine, lossless(), chooser, out, scratch, overlaps);
+    verdict v = V::verify(drafted, q_rows, combine, lossless(), chooser, out, scratch, acceptances);
     if (v.why != status::ok && defect != status::ok) v.why = defect;
     for (std::size_t i = 0; i < v.emitted; ++i) {
-      row p = detail::row_number(p_rows, i);
+      row p = detail::row_at(p_rows, i);
       if (p.normalise() == status::ok) out[i].log_p = log(double(p[std::size_t(out[i].token)]));
     }
     return v;

@@ -9,25 +9,25 @@ SPECAGG_BEGIN
 
 // Verifies a draft of g tokens.
 //   q_rows, p_rows  the rows the draft was sampled from and the target's: anything indexable, or callables, of Rows or
-//                   other Distributions. p_rows is asked for 0..g, each at most once (the one beside an invalid
-//                   draft row twice), in order, and not beyond the first rejection (unless overlaps are wanted); q_rows
+//                   other Distributions. p_rows is asked for 0..g, each at most once (the one beside an invalid draft
+//                   row twice), in order, and not beyond the first rejection (unless acceptances are wanted); q_rows
 //                   for 0..g-1, and for g (one more call of the draft model) only if every token was accepted, a bonus
 //                   is wanted and the policy reads the draft.
 //   out             at least g + 1 emissions, the first verdict.emitted of them written
 //   scratch         verify_scratch(V) doubles
-//   overlaps        empty, or g elements: filled for every drafted position, also behind a rejection, at the price of
+//   acceptances     empty, or g elements: filled for every drafted position, also behind a rejection, at the price of
 //                   one pass over the rows of each; 0 from where the draft ended early (struct draft)
 // A position whose target row is invalid, or whose law does not exist, emits nothing: the prefix before it stands.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,
-                                      std::span<overlap> overlaps = {}) {
+                                      std::span<draft_acceptance> acceptances = {}) {
   verdict result;
-  if (!detail::usable(drafted, policy, out, overlaps)) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, acceptances)) return result.why = status::invalid_parameter, result;
   std::size_t g = drafted.size();
-  bool deciding = true;  // behind a rejection only overlaps are computed
+  bool deciding = true;  // behind a rejection only acceptances are computed
 
-  for (std::size_t j = 0; j < g && (deciding || !overlaps.empty()); ++j) {
+  for (std::size_t j = 0; j < g && (deciding || !acceptances.empty()); ++j) {
     const bool decides = deciding;
     bool bound = false;
     const status s = detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
@@ -36,7 +36,7 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
       const auto d = detail::judge(rows, pi, drafted.tokens[j]);
       if (!(d.w < infinity)) return status::undefined_target;
       if (d.e.why != status::ok) g = j;  // foreign
-      else if (!overlaps.empty()) overlaps[j] = detail::measure(rows, pi, d);
+      else if (!acceptances.empty()) acceptances[j] = detail::measure(rows, pi, d);
       if (!decides) return status::ok;
       if (g == j && !drafted.bonus) return d.e.why;
       emission e;

@@ -34,7 +34,8 @@ struct match_verifier : token_verifier {
     return verify_match(drafted, a...);
   }
 };
-struct coupled_verifier {  // for overlaps it says what happened: 1 for accepted tokens, 0 from the first rejected one
+struct
+    coupled_verifier {  // for acceptances it says what happened: 1 for accepted tokens, 0 from the first rejected one
   shared_noise noise;
   template <Row R, class C>
   token_id propose(const R& q, moment m, C&, std::span<double>) const {
@@ -42,9 +43,11 @@ struct coupled_verifier {  // for overlaps it says what happened: 1 for accepted
   }
   template <class Q, class P, class Policy, class C>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy, C&,
-                                  std::span<emission> out, std::span<double>, std::span<overlap> overlaps) const {
+                                  std::span<emission> out, std::span<double>,
+                                  std::span<draft_acceptance> acceptances) const {
     const verdict v = verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
-    for (std::size_t j = 0; j < overlaps.size(); ++j) overlaps[j] = j < v.accepted ? overlap{1, 1} : overlap{};
+    for (std::size_t j = 0; j < acceptances.size(); ++j)
+      acceptances[j] = j < v.accepted ? draft_acceptance{1, 1} : draft_acceptance{};
     return v;
   }
 };

@@ -50,10 +50,11 @@ struct emission {
   double log_pi = 0, log_p = 0;
 };
 
-// What the rows say about a drafted position, whether it was reached or not: overlap = sum min(q, pi), the probability
-// that a token from q is accepted there; ratio = min(1, pi(y) / q(y)), the probability that the drafted y is.
-struct overlap {
-  double acceptance = 0, ratio = 0;
+// How probable it is that a drafted position is accepted if verification reaches it, whether it did or not. of_row: any
+// token drawn from its row, sum min(q, pi), the overlap. of_token: the one that was, min(1, pi(y) / q(y)).
+// (verify_match: sum q pi and pi(y).)
+struct draft_acceptance {
+  double of_row = 0, of_token = 0;
 };
 
 // accepted: drafted tokens kept. emitted: tokens written (accepted, plus one residual or bonus token if there is one).
@@ -64,13 +65,13 @@ struct verdict {
   status why = status::ok;
 };
 
-// Expected tokens per round from the overlaps of one draft, whatever was accepted:
-// 1 + sum_k a_k prod_{j<k} min(1, pi_j(y_j) / q_j(y_j)). Unbiased for token verification.
-inline double expected_tokens(std::span<const overlap> draft) {
+// Expected tokens per round from the acceptances of one draft, whatever was accepted:
+// 1 + sum_k of_row_k prod_{j<k} of_token_j. Unbiased for token verification.
+inline double expected_tokens(std::span<const draft_acceptance> draft) {
   double expected = 1, reached = 1;
-  for (const overlap& o : draft) {
-    expected = fma(o.acceptance, reached, expected);
-    reached *= o.ratio;
+  for (const draft_acceptance& o : draft) {
+    expected = fma(o.of_row, reached, expected);
+    reached *= o.of_token;
   }
   return expected;
 }
@@ -79,35 +80,31 @@ namespace detail {
 
 // rows(j) if it can be called, else rows[j]: the row of position j, made only when it is needed.
 template <class Rows>
-SPECAGG_FUNCTION decltype(auto) row_number(Rows& rows, std::size_t j) {
+SPECAGG_FUNCTION decltype(auto) row_at(Rows& rows, std::size_t j) {
   if constexpr (requires { rows(j); }) return as_row(rows(j));
   else return as_row(rows[j]);
 }
 
 template <class V>
-SPECAGG_FUNCTION SPECAGG_INLINE double number(V x) {
-  return double(settled(x).v);
+SPECAGG_FUNCTION SPECAGG_INLINE double as_double(V x) {
+  return double(uncontracted(x).v);
 }
-
-}  // namespace detail
-
-namespace detail {
 
 // What stands before every verification: parameters in range, room for every result.
 template <class Policy>
 SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy, std::span<const emission> out,
-                             std::span<overlap> overlaps) {
+                             std::span<draft_acceptance> acceptances) {
   const std::size_t g = drafted.size();
-  for (overlap& o : overlaps) o = {};
-  return valid(policy) && out.size() >= g + drafted.bonus && (overlaps.empty() || overlaps.size() >= g);
+  for (draft_acceptance& o : acceptances) o = {};
+  return valid(policy) && out.size() >= g + drafted.bonus && (acceptances.empty() || acceptances.size() >= g);
 }
 
 // f(rows, pi) for the pair of rows number j, normalised, and the law bound to them; or what is wrong with them.
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
   constexpr bool confidence = reads_confidence<Policy>;
-  auto q = row_number(q_rows, j);
-  auto p = row_number(p_rows, j);
+  auto q = row_at(q_rows, j);
+  auto p = row_at(p_rows, j);
   static_assert(TargetPolicy<Policy, typename decltype(p)::value_type>,
                 "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
   if (q.size() != p.size()) return status::vocabulary_mismatch;
@@ -123,7 +120,7 @@ SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRo
   if constexpr (reads_draft<Policy>) {
     return with_law(policy, q_rows, p_rows, j, f);
   } else {
-    auto p = row_number(p_rows, j);
+    auto p = row_at(p_rows, j);
     if (const status s = p.normalise(reads_confidence<Policy>); s != status::ok) return s;
     const target_rows<reads_confidence<Policy>, decltype(p)> rows(p);
     return f(rows, policy.bind(rows));
@@ -160,14 +157,14 @@ SPECAGG_FUNCTION judgement judge(const Rows& rows, const Pi& pi, token_id y) {
   judgement d{{.token = y, .why = foreign(y, rows.size(), 1)}, 0, 0};
   if (d.e.why != status::ok) return d;
   const auto seen = at(rows, std::size_t(y));
-  d.w = number(pi(seen)), d.t = 1;
-  if constexpr (requires { Sides::q(seen); }) d.t = number(Sides::q(seen));
+  d.w = as_double(pi(seen)), d.t = 1;
+  if constexpr (requires { Sides::q(seen); }) d.t = as_double(Sides::q(seen));
   d.e.why = foreign(y, rows.size(), d.t);
-  d.e.log_pi = log(d.w), d.e.log_p = log(number(Sides::p(seen)));
+  d.e.log_pi = log(d.w), d.e.log_p = log(as_double(Sides::p(seen)));
   return d;
 }
 template <class Rows, class Pi>
-SPECAGG_FUNCTION overlap measure(const Rows& rows, const Pi& pi, const judgement& d) {
+SPECAGG_FUNCTION draft_acceptance measure(const Rows& rows, const Pi& pi, const judgement& d) {
   return {rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); }), d.w < d.t ? d.w / d.t : 1};
 }
 
@@ -181,7 +178,7 @@ SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight&
   const token_id z = w.total > 0 ? chooser.draw(m, w) : no_token;
   if (z == no_token) return status::undefined_target;
   const auto seen = at(rows, std::size_t(z));
-  out.token = z, out.log_pi = log(number(pi(seen))), out.log_p = log(number(Sides::p(seen)));
+  out.token = z, out.log_pi = log(as_double(pi(seen))), out.log_p = log(as_double(Sides::p(seen)));
   return status::ok;
 }
 

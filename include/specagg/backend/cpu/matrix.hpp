@@ -93,7 +93,7 @@ struct tile {
   SPECAGG_LANE void add(lanes wa, lanes wb, lanes wc, lanes wd, const float* x, std::size_t x_stride) {
     auto v = lanes::load(x);
 #if SPECAGG_ISA_ID == 3  // g++ would make x a memory operand of all four, and loading it four times the bottleneck
-    v = settled(v);
+    v = uncontracted(v);
 #endif
     a = fma(wa, v, a), b = fma(wb, v, b), c = fma(wc, v, c), d = fma(wd, v, d);
     rest.add(wa, wb, wc, wd, x + x_stride, x_stride);

@@ -39,7 +39,7 @@ struct batch {
 struct outcome {
   verdict* verdicts = nullptr;    // [requests]
   emission* emissions = nullptr;  // [requests][most + 1], the first verdict.emitted of each written
-  overlap* overlaps = nullptr;    // [requests][most], all written; or null: then their pass over both rows is not made
+  draft_acceptance* acceptances = nullptr;  // [requests][most], all written; or null: saves a pass over both rows
 };
 
 // Coupled verification with the noise of (seed, request).
@@ -119,16 +119,16 @@ __global__ void __launch_bounds__(threads, 2)
   }();
   // Every thread keeps its own copy of what the verifier writes.
   emission emissions[most_drafted + 1];
-  overlap overlaps[most_drafted];
+  draft_acceptance acceptances[most_drafted];
   double scratch[most_drafted + 1];
-  const std::size_t wanted = out.overlaps ? b.most : 0;
+  const std::size_t wanted = out.acceptances ? b.most : 0;
   const verdict v =
       by.verify(drafted_of(b, r), q_rows, p_rows, policies[r], chooser, std::span<emission>(emissions, b.most + 1),
-                std::span<double>(scratch), std::span<overlap>(overlaps, wanted));
+                std::span<double>(scratch), std::span<draft_acceptance>(acceptances, wanted));
   if (together.leads()) {
     out.verdicts[r] = v;
     for (std::size_t i = 0; i < v.emitted; ++i) out.emissions[r * (b.most + 1) + i] = emissions[i];
-    for (std::size_t i = 0; i < wanted; ++i) out.overlaps[r * b.most + i] = overlaps[i];
+    for (std::size_t i = 0; i < wanted; ++i) out.acceptances[r * b.most + i] = acceptances[i];
   }
 }
 
@@ -166,9 +166,9 @@ using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0
 
 // Whether verification reads rows of the draft at all.
 template <class Policy, class Verifier>
-constexpr bool reads_draft_rows(bool overlaps) {
+constexpr bool reads_draft_rows(bool acceptances) {
   constexpr bool draws_from_target = std::is_same_v<Verifier, coupled> || std::is_same_v<Verifier, match_verifier>;
-  return !draws_from_target || reads_draft<Policy> || (overlaps && std::is_same_v<Verifier, match_verifier>);
+  return !draws_from_target || reads_draft<Policy> || (acceptances && std::is_same_v<Verifier, match_verifier>);
 }
 
 // Both launches.
@@ -210,7 +210,7 @@ cudaError_t verify(const batch<S>& b, const Policies& policies, const Verifier& 
                   "specagg: one policy for all requests, or a device pointer to one for each");
     constexpr std::size_t most_units = std::size_t(1) << 24;  // a grid has fewer than 2^31 thread blocks
     const bool reads = (b.most > 0 || reads_draft<Policy>) &&
-                       detail::reads_draft_rows<Policy, Verifier>(out.overlaps != nullptr);
+                       detail::reads_draft_rows<Policy, Verifier>(out.acceptances != nullptr);
     if constexpr (std::is_pointer_v<Policies>)
       if (!policies) return cudaErrorInvalidValue;
     if (b.requests == 0) return cudaSuccess;

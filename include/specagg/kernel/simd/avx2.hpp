@@ -46,8 +46,8 @@ SPECAGG_LANE __m256 wide(const bf16* x) {
 SPECAGG_LANE __m256 wide_i8(const std::int8_t* x) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x))));
 }
-SPECAGG_LANE void settle([[maybe_unused]] __m256& x) { SPECAGG_SETTLE(x, "+x"); }
-SPECAGG_LANE void settle([[maybe_unused]] __m256d& x) { SPECAGG_SETTLE(x, "+x"); }
+SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m256& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
+SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m256d& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
 #endif
 
 }  // namespace detail

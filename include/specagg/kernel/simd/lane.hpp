@@ -70,8 +70,8 @@ struct vec<T, 1> {
     SPECAGG_FUNCTION friend SPECAGG_LANE vec abs(vec a) { return a.v < 0 ? -a.v : a.v + 0; }
     SPECAGG_FUNCTION friend SPECAGG_LANE vec sqrt(vec a) { return T(std::sqrt(a.v)); }
     SPECAGG_FUNCTION friend SPECAGG_LANE vec fma(vec a, vec b, vec c) { return detail::fused(a.v, b.v, c.v); }
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec settled(vec a) {
-      detail::settle_scalar(a.v);
+    SPECAGG_FUNCTION friend SPECAGG_LANE vec uncontracted(vec a) {
+      detail::forbid_contraction(a.v);
       return a;
     }
     SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_add(vec a) { return a.v; }

@@ -48,8 +48,8 @@ SPECAGG_LANE double tree_max(float64x2_t x) {
   const double a = vgetq_lane_f64(x, 0), b = vgetq_lane_f64(x, 1);
   return a > b ? a : b;
 }
-SPECAGG_LANE void settle([[maybe_unused]] float32x4_t& x) { SPECAGG_SETTLE(x, "+w"); }
-SPECAGG_LANE void settle([[maybe_unused]] float64x2_t& x) { SPECAGG_SETTLE(x, "+w"); }
+SPECAGG_LANE void forbid_contraction([[maybe_unused]] float32x4_t& x) { SPECAGG_FORBID_CONTRACTION(x, "+w"); }
+SPECAGG_LANE void forbid_contraction([[maybe_unused]] float64x2_t& x) { SPECAGG_FORBID_CONTRACTION(x, "+w"); }
 
 }  // namespace detail
 SPECAGG_END

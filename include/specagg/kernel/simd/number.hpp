@@ -93,7 +93,7 @@ SPECAGG_FUNCTION SPECAGG_LANE double fused(double a, double b, double c) {
 
 // The value as rounded: a compiler may not fuse the operation that made x into the one that uses it. Costs nothing
 // where the compiler takes GNU's asm.
-SPECAGG_FUNCTION SPECAGG_LANE void settle_scalar([[maybe_unused]] auto& x) {
+SPECAGG_FUNCTION SPECAGG_LANE void forbid_contraction([[maybe_unused]] auto& x) {
 #if defined(__CUDA_ARCH__)
   // Of a vec it always is: its operators are intrinsics, which are never fused. (ptxas would look through an asm.)
 #elif !defined(__GNUC__)

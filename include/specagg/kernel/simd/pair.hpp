@@ -79,7 +79,7 @@ struct vec<T, N> {
       return {fma(a.lo, b.lo, c.lo), fma(a.hi, b.hi, c.hi)};
     }
 #endif
-    SPECAGG_FUNCTION friend SPECAGG_PAIR vec settled(vec a) { return {settled(a.lo), settled(a.hi)}; }
+    SPECAGG_FUNCTION friend SPECAGG_PAIR vec uncontracted(vec a) { return {uncontracted(a.lo), uncontracted(a.hi)}; }
     SPECAGG_FUNCTION friend SPECAGG_PAIR T reduce_add(vec a) { return reduce_add(a.lo + a.hi); }
     SPECAGG_FUNCTION friend SPECAGG_PAIR T reduce_max(vec a) { return reduce_max(max(a.lo, a.hi)); }
     SPECAGG_FUNCTION friend SPECAGG_PAIR vec shift_to_exponent(vec t) {

@@ -103,9 +103,9 @@ struct vec<T, N> {
 #else
     friend SPECAGG_LANE vec fma(vec a, vec b, vec c) { return batch(detail::fused(reg(a.v), reg(b.v), reg(c.v))); }
 #endif
-    friend SPECAGG_LANE vec settled(vec a) {
+    friend SPECAGG_LANE vec uncontracted(vec a) {
       reg r = a.v;
-      detail::settle(r);
+      detail::forbid_contraction(r);
       return batch(r);
     }
     friend SPECAGG_LANE T reduce_add(vec a) { return detail::tree_add(reg(a.v)); }

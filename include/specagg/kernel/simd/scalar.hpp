@@ -93,8 +93,8 @@ struct vec<T, N> {
 #endif
     SPECAGG_LANES(vec, r, r.v[i] = detail::fused(a.v[i], b.v[i], c.v[i]));
   }
-  friend SPECAGG_PAIR vec settled(vec a) {
-    for (int i = 0; i < N; ++i) detail::settle_scalar(a.v[i]);
+  friend SPECAGG_PAIR vec uncontracted(vec a) {
+    for (int i = 0; i < N; ++i) detail::forbid_contraction(a.v[i]);
     return a;
   }
   friend SPECAGG_PAIR T reduce_add(vec a) {

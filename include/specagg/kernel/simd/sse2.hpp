@@ -31,8 +31,8 @@ using arch = xsimd::sse2;
 #if defined(__FMA__)
 SPECAGG_LANE __m128 fused(__m128 a, __m128 b, __m128 c) { return _mm_fmadd_ps(a, b, c); }
 SPECAGG_LANE __m128d fused(__m128d a, __m128d b, __m128d c) { return _mm_fmadd_pd(a, b, c); }
-SPECAGG_LANE void settle([[maybe_unused]] __m128& x) { SPECAGG_SETTLE(x, "+x"); }
-SPECAGG_LANE void settle([[maybe_unused]] __m128d& x) { SPECAGG_SETTLE(x, "+x"); }
+SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m128& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
+SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m128d& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
 #else
 // Of lanes as number.hpp has them one at a time. fma_instruction: where machine_has_fma() (registers.hpp asks).
 #if SPECAGG_ASKS_FOR_FMA
@@ -71,11 +71,11 @@ SPECAGG_LANE __m128d fused(__m128d a, __m128d b, __m128d c) {
                     std::fma(_mm_cvtsd_f64(a), _mm_cvtsd_f64(b), _mm_cvtsd_f64(c)));
 }
 #if defined(__FMA4__)
-SPECAGG_LANE void settle(__m128& x) { SPECAGG_SETTLE(x, "+x"); }
-SPECAGG_LANE void settle(__m128d& x) { SPECAGG_SETTLE(x, "+x"); }
+SPECAGG_LANE void forbid_contraction(__m128& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
+SPECAGG_LANE void forbid_contraction(__m128d& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
 #else
-SPECAGG_LANE void settle(__m128&) {}  // nothing to fuse with
-SPECAGG_LANE void settle(__m128d&) {}
+SPECAGG_LANE void forbid_contraction(__m128&) {}  // nothing to fuse with
+SPECAGG_LANE void forbid_contraction(__m128d&) {}
 #endif
 #endif
 SPECAGG_LANE __m128 cleared(__m128 m, __m128 a) { return _mm_andnot_ps(m, a); }
