@@ -124,7 +124,9 @@ TEST_CASE("with a foreign token at any place of the draft every rule emits exact
 }
 TEST_CASE("a block whose second token is foreign: the first is 0 as often as p says") {
   const std::vector<double> p{.5, .5};
-  for (const auto& [q1, y1] : {std::pair(std::vector{.8, .2}, 7), std::pair(std::vector{1., 0.}, 1)}) {
+  for (const auto& second : {std::pair(std::vector{.8, .2}, 7), std::pair(std::vector{1., 0.}, 1)}) {
+    const auto& q1 = second.first;  // clang++ 14 captures no structured bindings
+    const int y1 = second.second;
     const auto q = [&, row = q1](const std::vector<token_id>& prefix) {
       return prefix.empty() ? std::vector{.8, .2} : row;
     };
