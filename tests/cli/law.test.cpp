@@ -285,7 +285,7 @@ TEST_CASE("law --grid enumerates the policy and verifier that are given") {
 }
 TEST_CASE("no probability is printed above 1, however many were added up") {
   std::string text;
-  for (const std::size_t size : {3, 7, 10, 33, 49, 64, 1000, 100000, 128256})
+  for (const std::size_t size : {3u, 7u, 10u, 33u, 49u, 64u, 1000u, 100000u, 128256u})
     for (const char* v : {"token", "block", "match", "coupled"})
       for (const char* policy : {"lossless", "ensemble", "min", "geometric"}) {
         if (size > 64 && policy != std::string("lossless")) continue;

@@ -228,7 +228,7 @@ TEST_CASE("weights that the device cannot hold are refused by name; weights that
   CHECK(refusal(with_last(1e5f)).find("test.gguf: tensor blk.1.ffn_down.weight: has a number beyond") == 0);
   CHECK(refusal(test::small_model{.dim = 1040, .heads = 4, .kv_heads = 4, .blocks = 1}.write().bytes())
             .find("test.gguf: metadata llama.attention.key_length: is 260 (the CUDA backend takes at most 256)") == 0);
-  for (const std::size_t place : {1, 8, 20}) {
+  for (const std::size_t place : {1u, 8u, 20u}) {
     const test::gguf_bytes kept(with_last(std::numeric_limits<float>::quiet_NaN(), place));
     cuda::llama model(on_device(test::weights_of(kept)));
     CHECK(std::isnan(rows_of(model, some_tokens(3, model.vocab_size())).back()));

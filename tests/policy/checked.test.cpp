@@ -87,7 +87,7 @@ void is_reported(const Policy& rule) {
 template <class T, class Policy>
 void is_unchanged(const Policy& rule) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-    const std::size_t V = std::array{2, 5, 40, 1024, 1500, 3000}[seed % 6];
+    const std::size_t V = std::array{2u, 5u, 40u, 1024u, 1500u, 3000u}[seed % 6];
     CHECK(by_every_verifier<T>(checked{rule}, seed, V) == by_every_verifier<T>(rule, seed, V));
   }
 }
