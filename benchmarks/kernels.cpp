@@ -85,7 +85,7 @@ void floor_read_both(benchmark::State& state) {
 // One exponential per element of both rows, summed: what any step from logits to probabilities has to pay.
 void floor_exponentials_both(benchmark::State& state) {
   const auto q = normalised_row(logits(vocabulary, 1)), p = normalised_row(logits(vocabulary));
-  const auto one = [](const auto& row) { return reduce_rows<detail::add>(row, [](auto x) { return x; }); };
+  const auto one = [](const auto& row) { return one_thread::reduce<detail::add>(row, [](auto x) { return x; }); };
   time(state, 8 * vocabulary, [&] { return one(q) + one(p); });
 }
 

@@ -414,6 +414,27 @@ TEST_CASE("a coin is strict and division-free: weight 0 never passes, weight at 
   CHECK(std::fabs(double(passed) / n - 0.4) < allowed(0.24, n));
 }
 
+namespace {
+struct coin_only {
+  bool coin(moment, double, double);
+};
+struct draws_nothing : coin_only {
+  template <class Weights>
+  void draw(moment, const Weights&);
+};
+struct whole : coin_only {
+  template <class Weights>
+  specagg::token_id draw(moment, const Weights&);
+};
+}  // namespace
+
+TEST_CASE("a chooser has a coin and draws tokens") {
+  STATIC_REQUIRE(specagg::Chooser<whole>);
+  STATIC_REQUIRE_FALSE(specagg::Chooser<coin_only>);
+  STATIC_REQUIRE_FALSE(specagg::Chooser<draws_nothing>);
+  STATIC_REQUIRE(specagg::Chooser<const random_streams>);
+}
+
 TEST_CASE("a draw is the inverse transform of its moment's uniform") {
   const std::vector<float> probabilities = {0, 0.25, 0.125, 0, 0.625};
   const specagg::dense_row<float> row(probabilities);
@@ -427,5 +448,4 @@ TEST_CASE("a draw is the inverse transform of its moment's uniform") {
     same = same && random.draw(m, weights) == specagg::inverse_transform(weights, random.uniform(m));
   }
   CHECK(same);
-  static_assert(specagg::Chooser<const random_streams>);
 }

@@ -270,7 +270,7 @@ void run_dragon(const dragon_options& o) {
       require("dragon", "--correlation", o.correlation, -1, 1);
   require("dragon", "--look-ahead", double(o.look_ahead), 0, double(plan::timeline::most_look_ahead));
   require("dragon", "--tokens", double(o.tokens), 1, 1e8);
-  const auto name = [](plan::side s) { return s == plan::side::l ? "l" : "r"; };
+  const auto name = [](side s) { return s == side::l ? "l" : "r"; };
   json all = json::array();
   if (!o.as_json)
     fmt::print(
@@ -282,12 +282,12 @@ void run_dragon(const dragon_options& o) {
         o.c_l, o.c_r, o.t_l, o.t_r, o.look_ahead == 0 ? "unbounded" : std::to_string(o.look_ahead), o.correlation);
   for (const double a_r : o.a_r)
     for (const double a_l : o.a_l) {
-      const plan::dragon d{o.c_l, o.c_r, o.t_l, o.t_r, plan::accepts_of(a_l, a_r, o.correlation)}, e = exchanged(d);
+      const plan::dragon d{o.c_l, o.c_r, o.t_l, o.t_r, plan::agreement_of(a_l, a_r, o.correlation)}, e = exchanged(d);
       const double z_l = plan::latency(d), z_r = plan::latency(e), e7_l = plan::latency_eq7(d),
                    e7_r = plan::latency_eq7(e);
       const double dz = plan::latency_difference_eq8(d), speedup = plan::speedup_eq9(d);
-      const double s_l = plan::simulated_latency(d, plan::side::l, o.tokens, o.seed, o.look_ahead);
-      const double s_r = plan::simulated_latency(d, plan::side::r, o.tokens, o.seed, o.look_ahead);
+      const double s_l = plan::simulated_latency(d, side::l, o.tokens, o.seed, o.look_ahead);
+      const double s_r = plan::simulated_latency(d, side::r, o.tokens, o.seed, o.look_ahead);
       const double moving = plan::scheduled_latency(d, std::min<std::size_t>(o.tokens, 5000), o.seed, o.look_ahead);
       const char *by_recursion = name(plan::side_by_recursion(d)), *by_eq8 = name(plan::side_by_eq8(d));
       all.push_back({{"a_l", a_l},

@@ -23,7 +23,6 @@ namespace {
 
 using namespace specagg;
 using json = nlohmann::ordered_json;
-using plan::side;
 
 struct schedulers_options {
   std::vector<double> delay{0, 0.1, 0.2, 0.3, 0.5};
@@ -38,25 +37,24 @@ constexpr std::size_t eq8 = std::size_t(scheduling::eq8);
 // What the paper's scheduler knows: decode times, the round trip of this moment, acceptances counted so far.
 struct counting {
   std::function<plan::dragon()> now;     // all but the acceptances
-  plan::accepts counted = {1, 1, 1, 1};  // one of each to begin with
+  agreement counted = {1, 1, 1};  // one of each to begin with
+  double steps = 4;
 
   plan::dragon setting() const {
     plan::dragon d = now();
-    const plan::accepts& a = counted;
-    const double n = a.both + a.only_l + a.only_r + a.neither;
-    d.accept = {a.both / n, a.only_l / n, a.only_r / n, a.neither / n};
+    d.accept = {counted.both / steps, counted.only_l / steps, counted.only_r / steps};
     return d;
   }
   void observe(const dragon_outcome& o) {
-    plan::accepts& a = counted;
-    (o.accepted_l ? o.accepted_r ? a.both : a.only_l : o.accepted_r ? a.only_r : a.neither) += 1;
+    counted.both += o.accepted_l && o.accepted_r, counted.only_l += o.accepted_l && !o.accepted_r;
+    counted.only_r += !o.accepted_l && o.accepted_r, steps += 1;
   }
 };
 
 // Seconds for all tokens.
 double run(const schedulers_options& o, double delay, scheduling how, std::uint64_t seed) {
   using site = dragon_site<double, replayed_drafts, scheduler<counting>>;
-  const plan::accepts accept = plan::accepts_of(o.a_l, o.a_r, o.correlation);
+  const agreement accept = plan::agreement_of(o.a_l, o.a_r, o.correlation);
   simulated_sites<double, site> world(seed);
   // One way is half of what is added; the jitter is the paper's: a fifth of it, period 20 pi.
   const simulated_link link{.delay = o.base + delay / 2, .swing = delay / 10, .period = 20 * 3.14159265358979323846};

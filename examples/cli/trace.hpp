@@ -57,10 +57,10 @@ struct session_watch final : specagg::net::observer {
   std::vector<double> at;                          // when each was emitted
   std::array<std::size_t, 4> outcomes = {};        // both accepted, only l, only r, neither
   std::array<std::size_t, 2> aggregated = {};      // at l, at r
-  specagg::plan::accepts expected = {0, 0, 0, 0};  // sum of the joint law before the drafts were judged
+  specagg::agreement expected;        // sum of the joint law before the drafts were judged
 
   std::array<std::uint32_t, 2> epoch = {};  // behind the last rejection of a draft of l, of r
-  specagg::plan::side now_at = specagg::plan::side::l;
+  specagg::side now_at = specagg::side::l;
   std::size_t rounds = 0, accepted = 0;  // split verification
 
   session_watch(const specagg::hello& h, std::shared_ptr<trace_file> t) : terms(h), trace(std::move(t)) {}
@@ -76,7 +76,6 @@ struct session_watch final : specagg::net::observer {
       if (!(s == 0 ? o.accepted_l : o.accepted_r)) epoch[s] = o.step + 1;
     now_at = o.at;
     expected.both += o.expected.both, expected.only_l += o.expected.only_l, expected.only_r += o.expected.only_r;
-    expected.neither += o.expected.none();
     if (trace)
       trace->line(fmt::format("{}\"event\":\"settled\",\"step\":{},\"at\":\"{}\",\"accepted\":[{},{}]}}",
                               head(trace_file::seconds(specagg::net::clock::now())), o.step, name(o.at), o.accepted_l,
@@ -110,7 +109,7 @@ struct session_watch final : specagg::net::observer {
                               made ? "connected" : "disconnected"));
   }
 
-  static const char* name(specagg::plan::side s) { return s == specagg::plan::side::l ? "device" : "cloud"; }
+  static const char* name(specagg::side s) { return s == specagg::side::l ? "device" : "cloud"; }
 
  private:
   std::uint32_t last_round = 0;

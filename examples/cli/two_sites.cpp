@@ -41,7 +41,6 @@ namespace {
 
 using namespace specagg;
 using json = nlohmann::ordered_json;
-using plan::side;
 using namespace std::chrono_literals;
 
 struct two_sites_options {
@@ -187,16 +186,16 @@ json report(const session_watch& w, const net::counters& c, const std::string& p
   if (w.terms.kind >= protocol::dsd) j["rounds"] = w.rounds, j["accepted"] = w.accepted;
   if (w.terms.kind <= protocol::dragon_shared) {
     const auto& n = w.outcomes;
-    const double all = std::max(1.0, double(n[0] + n[1] + n[2] + n[3]));
+    const double sum = double(n[0] + n[1] + n[2] + n[3]), all = std::max(1.0, sum);
     j["accepted"] = {{"both", n[0]}, {"only_device", n[1]}, {"only_cloud", n[2]}, {"neither", n[3]}};
     j["accepted_expected"] = {{"both", w.expected.both / all},
                               {"only_device", w.expected.only_l / all},
                               {"only_cloud", w.expected.only_r / all},
-                              {"neither", w.expected.neither / all}};
+                              {"neither", (sum - w.expected.both - w.expected.only_l - w.expected.only_r) / all}};
     j["aggregated"] = {{"device", w.aggregated[0]}, {"cloud", w.aggregated[1]}};
     // The recursion, with what was measured: decode times, round trip, joint acceptance.
     plan::dragon d = profile.setting();
-    d.accept = {double(n[0]) / all, double(n[1]) / all, double(n[2]) / all, double(n[3]) / all};
+    d.accept = {double(n[0]) / all, double(n[1]) / all, double(n[2]) / all};
     const side at = w.aggregated[0] >= w.aggregated[1] ? side::l : side::r;
     j["plan"] = {{"c_device", d.c_l}, {"c_cloud", d.c_r}, {"t_device", d.t_l}, {"t_cloud", d.t_r}};
     j["seconds_per_token_predicted"] = plan::simulated_latency(d, at, 20000, 1, w.terms.look_ahead);

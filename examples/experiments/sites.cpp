@@ -93,9 +93,9 @@ double simulate(plan::dragon d, strategy how, std::size_t tokens, std::uint64_t 
   for (std::size_t t = 0; t < tokens; ++t) {
     const double swing = 1 + 0.2 * std::sin(line.aggregated / 10 + phase);
     d.t_l = t_l * swing, d.t_r = t_r * swing;
-    plan::side at = plan::side::l;
-    if (how == strategy::cloud) at = plan::side::r;
-    else if (how == strategy::random) at = plan::side(sides.coin({stream::side, std::uint32_t(t), 0}, 1, 2));
+    side at = side::l;
+    if (how == strategy::cloud) at = side::r;
+    else if (how == strategy::random) at = side(sides.coin({stream::side, std::uint32_t(t), 0}, 1, 2));
     else if (how == strategy::eq8) at = plan::side_by_eq8(d);
     else if (how == strategy::recursion) at = plan::side_by_recursion(d);
     else if (how == strategy::moving) at = plan::next_side(d, line, plan::side_by_recursion(d), seed + 1000);
@@ -122,10 +122,10 @@ void dragon_latency(lab& lab, table& out) {
       const auto law = [&](const std::string& kind) {
         const double both = number(a, (kind + "_both").c_str()), l = number(a, (kind + "_only_l").c_str()),
                      r = number(a, (kind + "_only_r").c_str());
-        return plan::accepts{both, l, r, 1 - both - l - r};
+        return agreement{both, l, r};
       };
       for (const double delay : delays) {
-        const auto run = [&](const char* aggregation, const plan::accepts& accept, strategy how) {
+        const auto run = [&](const char* aggregation, const agreement& accept, strategy how) {
           const plan::dragon d{c_l, step, delay / 2, delay / 2, accept};
           std::vector<double> seconds;
           for (std::size_t k = 0; k < repeats; ++k)
@@ -138,7 +138,7 @@ void dragon_latency(lab& lab, table& out) {
           out.add(temperature, 1e3 * c_l, 1e3 * step, 1e3 * delay, aggregation, strategies[std::size_t(how)],
                   accept.l(), accept.r(), 1e3 * mean.mean, 1e3 * mean.se, 1e3 * predicted);
         };
-        run("synchronous", {0, 0, 0, 1}, strategy::device);
+        run("synchronous", {}, strategy::device);
         for (std::size_t s = 0; s < strategies.size(); ++s) run("independent", law("independent"), strategy(s));
         for (std::size_t s = 0; s < strategies.size(); ++s) run("shared noise", law("shared"), strategy(s));
         lab.progress(double(++done) / double(4 * delays.size()));

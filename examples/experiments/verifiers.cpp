@@ -3,6 +3,7 @@
 // beside counting them.
 #include <specagg/audit/coupled_law.hpp>
 #include <specagg/error.hpp>
+#include <specagg/site/aggregate.hpp>
 #include <specagg/site/codec.hpp>
 
 #include "decoding.hpp"
@@ -20,7 +21,7 @@ void acceptance(lab& lab, table& out) {
     for (const double temperature : {1.0, 0.5}) {
       struct sums {
         double ratio = 0, match = 0, coupled = 0, bound = 0, quantised = 0;
-        plan::accepts independent, shared;
+        agreement independent, shared;
       };
       std::vector<sums> all(n);
       for (const std::string& m : {models.q, models.p})
@@ -41,10 +42,10 @@ void acceptance(lab& lab, table& out) {
         s.bound = plan::least_coupled_acceptance(1 - s.ratio);
         const auto coded = encode(codec, q, bytes, ids, mass);
         for (std::size_t i = 0; i < v && coded.why == status::ok; ++i) s.quantised += std::min(coded.row[i], p[i]);
-        s.independent = plan::accepts_of_rows(q, p, v, 0.5);
+        s.independent = agreement_of(q, p, weigh_sites(0, 0));
         // Both sites stand where both drew the same token: it is then the combined one (unanimity).
         const double l = coupled_acceptance(q, pi), r = coupled_acceptance(p, pi), both = s.coupled;
-        s.shared = {both, l - both, r - both, 1 - l - r + both};
+        s.shared = {both, l - both, r - both};
       });
       const auto mean = [&](auto&& f) {
         return mean_of(0, n, lab.scored() / every, [&](std::size_t i) { return f(all[i]); });

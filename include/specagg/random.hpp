@@ -45,11 +45,28 @@ struct moment {
   std::uint32_t start;
 };
 
+namespace detail {
+struct some_rows {  // what weights are made of, for the concept below; never walked
+  using value_type = float;
+  std::size_t size() const;
+  auto open(std::size_t, std::size_t) const {
+    return []<class V>(std::size_t, int) { return V(0); };
+  }
+};
+struct some_weight {
+  template <class V>
+  V operator()(V x) const {
+    return x;
+  }
+};
+}  // namespace detail
+
 // Decisions an algorithm asks for. coin(m, w, t): true with probability min(1, w / t), false if w is 0.
-// draw(m, weights): token v with probability weights[v] / total.
+// draw(m, weights): token v with probability weights[v] / total; no_token where the weights have no law.
 template <class C>
-concept Chooser = requires(C& c, moment m, double w) {
+concept Chooser = requires(C& c, moment m, double w, const weights<detail::some_rows, detail::some_weight>& law) {
   { c.coin(m, w, w) } -> std::convertible_to<bool>;
+  { c.draw(m, law) } -> std::convertible_to<token_id>;
 };
 
 // The production chooser: every number is a function of (seed, request, site, moment, index) alone; not of batch slot,
@@ -108,7 +125,7 @@ class random_streams {
   // Strict and division-free: u * t < w. w = 0 never passes; t = 0 < w always does.
   SPECAGG_FUNCTION bool coin(moment m, double w, double t) const { return uniform(m) * t < w; }
   template <class Weights>
-  token_id draw(moment m, const Weights& w) const {
+  SPECAGG_FUNCTION token_id draw(moment m, const Weights& w) const {
     return inverse_transform(w, uniform(m));
   }
 

@@ -30,12 +30,14 @@
 #include <specagg/policy/log_linear.hpp>
 #include <specagg/policy/contrastive.hpp>
 #include <specagg/policy/raw_logits.hpp>
+#include <specagg/policy/unanimous.hpp>
 #include <specagg/policy/checked.hpp>
 #include <specagg/verify/verify.hpp>
 #include <specagg/verify/token.hpp>
 #include <specagg/verify/block.hpp>
 #include <specagg/verify/match.hpp>
 #include <specagg/verify/coupled.hpp>
+#include <specagg/verify/unanimous.hpp>
 #include <specagg/verify/verifiers.hpp>
 #include <specagg/verify/raw_logits.hpp>
 #include <specagg/verify/batch.hpp>

@@ -2,6 +2,8 @@
 // Token ids and the outcome of every step. Plain data: the same type in every translation unit.
 #pragma once
 #include <cstdint>
+#include <ranges>
+#include <span>
 #include <string_view>
 
 #include <specagg/config.hpp>
@@ -11,6 +13,24 @@ namespace specagg {
 using token_id = std::int32_t;  // 0..V-1
 
 inline constexpr token_id no_token = -1;  // no token; in a draft: the draft ends here (padding of ragged batches)
+
+// The tokens that end a text: none, one, or several, whose memory the caller keeps.
+class end_tokens {
+ public:
+  SPECAGG_FUNCTION constexpr end_tokens(token_id only = no_token) : only_(only) {}
+  template <std::ranges::borrowed_range Tokens>  // a container about to vanish does not compile
+    requires std::convertible_to<Tokens, std::span<const token_id>>
+  SPECAGG_FUNCTION constexpr end_tokens(Tokens&& several) : several_(several) {}
+  SPECAGG_FUNCTION constexpr bool contains(token_id t) const {
+    for (const token_id end : several_)
+      if (t == end) return true;
+    return t == only_ && t != no_token;
+  }
+
+ private:
+  std::span<const token_id> several_;
+  token_id only_ = no_token;
+};
 
 // What happened to one row or one step. Core functions report these and never throw.
 enum class status : std::uint8_t {

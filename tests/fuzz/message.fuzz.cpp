@@ -13,7 +13,6 @@
 #include <vector>
 
 using namespace specagg;
-using plan::side;
 
 namespace {
 

@@ -70,10 +70,10 @@ TEMPLATE_TEST_CASE(
   numbers random(1);
   two_arrays<T> rows;
   const auto check = [&] {
-    const auto sum = specagg::reduce_rows<specagg::detail::add>(rows, [](auto at) { return at.x; });
-    const auto max = specagg::reduce_rows<specagg::detail::larger>(rows, [](auto at) { return at.y; });
-    const auto [a, bc] =
-        specagg::reduce_rows<specagg::detail::add>(rows, [](auto at) { return both(at.y, both(at.x, at.x - at.y)); });
+    const auto sum = specagg::one_thread::reduce<specagg::detail::add>(rows, [](auto at) { return at.x; });
+    const auto max = specagg::one_thread::reduce<specagg::detail::larger>(rows, [](auto at) { return at.y; });
+    const auto [a, bc] = specagg::one_thread::reduce<specagg::detail::add>(
+        rows, [](auto at) { return both(at.y, both(at.x, at.x - at.y)); });
     std::vector<T> difference(rows.size());
     for (std::size_t v = 0; v < rows.size(); ++v) difference[v] = rows.x[v] - rows.y[v];
     return same(sum, in_order(rows.x, T(0), add)) &&
@@ -101,7 +101,7 @@ TEMPLATE_TEST_CASE("a product is rounded before it is summed, whatever the compi
     volatile T product = rows.x[n] * rows.y[n];
     products.push_back(T(product));
   }
-  const auto sum = specagg::reduce_rows<specagg::detail::add>(rows, [](auto at) { return at.x * at.y; });
+  const auto sum = specagg::one_thread::reduce<specagg::detail::add>(rows, [](auto at) { return at.x * at.y; });
   CHECK(same(sum, in_order(products, T(0), add)));
 }
 
@@ -121,7 +121,7 @@ TEMPLATE_TEST_CASE("a sum of terms of one sign is within its stated error", "", 
                                         : T(1);
         exact += static_cast<long double>(rows.x[v]);
       }
-      const double sum = specagg::reduce_rows<specagg::detail::add>(rows, [](auto at) { return at.x; });
+      const double sum = specagg::one_thread::reduce<specagg::detail::add>(rows, [](auto at) { return at.x; });
       worst = std::max(worst, double(std::fabs(sum - exact) / exact) / specagg::sum_error<T>(n));
     }
   CHECK(worst <= 1);
@@ -137,8 +137,8 @@ TEMPLATE_TEST_CASE("NaN makes a sum NaN and loses a maximum, in any lane of any 
     for (std::size_t v = 0; v<n; v += n> 200 ? 13 : 1) {
       two_arrays<T> rows{std::vector<T>(n, T(0.5)), std::vector<T>(n, T(-2))};
       rows.x[v] = rows.y[v] = nothing;
-      const double sum = specagg::reduce_rows<specagg::detail::add>(rows, [](auto at) { return at.x; });
-      const double max = specagg::reduce_rows<specagg::detail::larger>(rows, [](auto at) { return at.y; });
+      const double sum = specagg::one_thread::reduce<specagg::detail::add>(rows, [](auto at) { return at.x; });
+      const double max = specagg::one_thread::reduce<specagg::detail::larger>(rows, [](auto at) { return at.y; });
       if (std::isnan(sum) && max == (n == 1 ? -std::numeric_limits<double>::infinity() : -2)) continue;
       CAPTURE(n, v, sum, max);
       FAIL("NaN was lost, or won");
@@ -150,7 +150,7 @@ TEMPLATE_TEST_CASE("the largest of rows is the first that has the maximum, in an
                    float, double) {
   using T = TestType;
   const auto first = [](const two_arrays<T>& rows) {
-    return specagg::largest_of_rows(rows, [](auto at) { return at.x; });
+    return specagg::one_thread::largest(rows, [](auto at) { return at.x; });
   };
   numbers random(9);
   for (const std::size_t n : {1u, 15u, 17u, 64u, 100u, 1024u, 1030u, 2100u, 5000u})
@@ -170,8 +170,8 @@ TEMPLATE_TEST_CASE("the largest of rows is the first that has the maximum, in an
 
 TEST_CASE("nothing sums to 0 and has the maximum -inf, and blocks count themselves") {
   const two_arrays<float> none;
-  CHECK(specagg::reduce_rows<specagg::detail::add>(none, [](auto at) { return at.x; }) == 0);
-  CHECK(specagg::reduce_rows<specagg::detail::larger>(none, [](auto at) { return at.x; }) == -INFINITY);
+  CHECK(specagg::one_thread::reduce<specagg::detail::add>(none, [](auto at) { return at.x; }) == 0);
+  CHECK(specagg::one_thread::reduce<specagg::detail::larger>(none, [](auto at) { return at.x; }) == -INFINITY);
   CHECK(specagg::block_count(0) == 0);
   CHECK(specagg::block_count(1) == 1);
   CHECK(specagg::block_count(1024) == 1);

@@ -19,7 +19,6 @@
 #include "support/numbers.hpp"
 
 using namespace specagg;
-using plan::side;
 using tokens = std::vector<token_id>;
 using namespace std::chrono_literals;
 

@@ -89,7 +89,7 @@ TEST_CASE("a profile of two sites becomes a setting of the recursion") {
   p.decode_l = {2e-5, 1, 0.2}, p.decode_r = {0, 1, 0.05};
   p.observe_round_trip(0.6, 0.1);
   p.from_l.bandwidth.observe(1e6, 0.1), p.from_r.bandwidth.observe(2e6, 0.1);
-  for (int i = 0; i < 100; ++i) p.observe(plan::accepts_of(0.5, 0.5), 0.05);
+  for (int i = 0; i < 100; ++i) p.observe(plan::agreement_of(0.5, 0.5), 0.05);
   const auto d = p.setting(1000, 1000, 1e5, 0);
   CHECK(d.c_l == Approx(0.22));
   CHECK(d.c_r == Approx(0.05));
@@ -97,7 +97,7 @@ TEST_CASE("a profile of two sites becomes a setting of the recursion") {
   CHECK(d.t_r == Approx(0.3));
   CHECK(d.accept.both == Approx(0.25));
   CHECK(d.accept.l() == Approx(0.5));
-  CHECK(d.accept.neither == Approx(0.25));
+  CHECK(d.accept.neither() == Approx(0.25));
 }
 TEST_CASE("measurements that are no numbers are left out") {
   auto m = measure(1e-5, 0.02, 1e-4, 0, 3);

@@ -70,7 +70,7 @@ errors worst_on_grid(How how, std::size_t* reused = nullptr, std::uint32_t secon
       for (const auto& p_r : eighths<double>()) {
         const auto w = weights_of(eta);
         const auto pi = target_law(w.law(), p_l, p_r);
-        const agreement due = acceptance(p_l, p_r, w);
+        const agreement due = agreement_of(p_l, p_r, w);
         double x[3] = {}, together = 0, only_l = 0, only_r = 0;
         for (const auto& [o, probability] : law_of(p_l, p_r, w, how, reused, second)) {
           const auto [token, l, r] = o;
@@ -131,10 +131,10 @@ TEST_CASE("alpha^l = 1/2 (1 - eta^r TV) + 1/2 sum p^l pi, and the same for r") {
         const auto pi = target_law(w.law(), p_l, p_r);
         for (std::size_t v = 0; v < 3; ++v)
           tv += std::fabs(p_l[v] - p_r[v]) / 2, cross_l += p_l[v] * pi[v], cross_r += p_r[v] * pi[v];
-        const agreement a = acceptance(p_l, p_r, w);
+        const agreement a = agreement_of(p_l, p_r, w);
         CHECK(a.l() == Approx((1 - w.r * tv + cross_l) / 2).epsilon(1e-13));
         CHECK(a.r() == Approx((1 - w.l * tv + cross_r) / 2).epsilon(1e-13));
-        CHECK(a.none() > -1e-15);
+        CHECK(a.neither() > -1e-15);
       }
 }
 TEST_CASE("the unmutated statement of aggregation passes the audit") {
@@ -175,7 +175,7 @@ TEST_CASE("mutant: the same streams on both sites are counted as reuse, and acce
     }
     return kept / n;
   };
-  const double due = acceptance(p_l, p_r, weights_of(0.5)).l();
+  const double due = agreement_of(p_l, p_r, weights_of(0.5)).l();
   std::printf("acceptance of l: due %.3f, measured %.3f, with one stream for both sites %.3f\n", due, measured(1),
               measured(0));
   CHECK(measured(1) == Approx(due).margin(0.02));
@@ -246,7 +246,7 @@ TEST_CASE("real acceptances of the two sites are negatively correlated") {
   double least = 1, most = -1;
   for (const auto& p_l : eighths<double>())
     for (const auto& p_r : eighths<double>()) {
-      const agreement a = acceptance(p_l, p_r, weights_of(0.5));
+      const agreement a = agreement_of(p_l, p_r, weights_of(0.5));
       const double variance = a.l() * (1 - a.l()) * a.r() * (1 - a.r());
       if (variance < 1e-6) continue;
       const double correlation = (a.both - a.l() * a.r()) / std::sqrt(variance);
@@ -279,12 +279,12 @@ TEST_CASE("with shared noise the token is argmin E / pi, and drafts are confirme
   }
   const auto match = [&](const std::vector<double>& p) { return coupled_acceptance(p, pi); };
   std::printf("shared noise: l %.3f (due %.3f), r %.3f (due %.3f), unanimous %.3f; independent drafts %.3f, %.3f\n",
-              kept_l / n, match(p_l), kept_r / n, match(p_r), agreed / n, acceptance(p_l, p_r, w).l(),
-              acceptance(p_l, p_r, w).r());
+              kept_l / n, match(p_l), kept_r / n, match(p_r), agreed / n, agreement_of(p_l, p_r, w).l(),
+              agreement_of(p_l, p_r, w).r());
   CHECK(goodness_of_fit(counts, pi, 1e-8).passed);
   CHECK(kept_l / n == Approx(match(p_l)).margin(0.012));
   CHECK(kept_r / n == Approx(match(p_r)).margin(0.012));
-  CHECK(match(p_l) > acceptance(p_l, p_r, w).l());
+  CHECK(match(p_l) > agreement_of(p_l, p_r, w).l());
   CHECK(aggregate_shared(0, 0, p_l, 0, std::vector<double>{1}, w, noise).why == status::vocabulary_mismatch);
   CHECK(aggregate_shared(0, 0, p_l, 0, p_r, weigh_sites(-inf, -inf), noise).why == status::undefined_target);
 }
@@ -450,8 +450,8 @@ TEST_CASE("bad rows, weights and drafts get their status, and no token has proba
 }
 TEST_CASE("equal rows confirm what the chosen side drafted, disjoint rows only one side at a time") {
   const std::vector<double> a{0.5, 0.5, 0}, b{0, 0, 1};
-  const agreement same = acceptance(a, a, weights_of(0.3)), apart = acceptance(a, b, weights_of(0.3));
+  const agreement same = agreement_of(a, a, weights_of(0.3)), apart = agreement_of(a, b, weights_of(0.3));
   CHECK(same.both == 0.5);
-  CHECK(same.none() == Approx(0).margin(1e-15));
+  CHECK(same.neither() == Approx(0).margin(1e-15));
   CHECK(apart.both == 0);
 }

@@ -12,7 +12,6 @@
 #include "support/catch.hpp"
 
 using namespace specagg;
-using plan::side;
 
 namespace {
 

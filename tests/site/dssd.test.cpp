@@ -9,7 +9,6 @@
 #include "support/catch.hpp"
 
 using namespace specagg;
-using plan::side;
 
 namespace {
 

@@ -7,7 +7,6 @@
 #include "support/catch.hpp"
 
 using namespace specagg;
-using plan::side;
 
 namespace {
 

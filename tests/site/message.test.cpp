@@ -10,7 +10,6 @@
 #include "support/numbers.hpp"
 
 using namespace specagg;
-using plan::side;
 using octets = std::vector<std::uint8_t>;
 
 namespace {

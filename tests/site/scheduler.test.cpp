@@ -9,7 +9,6 @@
 #include "support/numbers.hpp"
 
 using namespace specagg;
-using plan::side;
 
 namespace {
 
@@ -50,7 +49,7 @@ TEST_CASE("a live profile finds decode times, the round trip, the bandwidth and 
   CHECK(d.accept.both == Approx(0.5));
   CHECK(d.accept.only_l == Approx(0.2));
   CHECK(d.accept.only_r == Approx(0.1));
-  CHECK(d.accept.neither == Approx(0.2));
+  CHECK(d.accept.neither() == Approx(0.2));
 }
 TEST_CASE("a live profile without any observation plans with zeros, and no scheduler minds") {
   for (std::size_t how = 0; how < scheduling_names.size(); ++how) {
@@ -93,7 +92,7 @@ TEST_CASE("the side that aggregates works out from the rows how likely each outc
   REQUIRE(seen[0]->size() == 37);  // l aggregated all
   for (const dragon_outcome& o : *seen[0]) {
     const std::span text(world.seen(side::l).text.data(), o.step);
-    const auto a = acceptance(dense_row<double>(toy_row(model(side::l), text).data(), 6),
+    const auto a = agreement_of(dense_row<double>(toy_row(model(side::l), text).data(), 6),
                               dense_row<double>(toy_row(model(side::r), text).data(), 6), weigh_sites(0, 0));
     CHECK(std::fabs(o.expected.both - a.both) < 1e-12);
     CHECK(std::fabs(o.expected.only_l - a.only_l) < 1e-12);

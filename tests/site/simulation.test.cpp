@@ -10,7 +10,6 @@
 #include "support/numbers.hpp"
 
 using namespace specagg;
-using plan::side;
 
 namespace {
 
@@ -129,7 +128,7 @@ TEST_CASE("without faults the protocol takes exactly the times of the recursion,
   for (int i = 0; i < 60; ++i) {
     const double rtt = n.between(0.02, 1), share = n.uniform();
     const plan::dragon d{n.between(0.02, 0.6), n.between(0.02, 0.6), share * rtt, (1 - share) * rtt,
-                         plan::accepts_of(n.between(0.05, 0.95), n.between(0.05, 0.95), n.between(-0.6, 0.2))};
+                         plan::agreement_of(n.between(0.05, 0.95), n.between(0.05, 0.95), n.between(-0.6, 0.2))};
     const auto K = std::uint32_t(i % 3 == 0 ? 64 : 1 + n.below(8));
     const side at = side(n.below(2));
     constexpr std::uint32_t tokens = 400;
@@ -152,7 +151,7 @@ TEST_CASE("without faults the protocol takes exactly the times of the recursion,
 }
 TEST_CASE("check values: .4181 and .3731 seconds a token, timed on the protocol itself") {
   for (const auto& [a_l, due] : {std::pair{0.5, 0.4181}, {0.9, 0.3731}}) {
-    const plan::dragon d{0.25, 0.05, 0.3, 0.3, plan::accepts_of(a_l, 0.5)};
+    const plan::dragon d{0.25, 0.05, 0.3, 0.3, plan::agreement_of(a_l, 0.5)};
     const auto when = times(d, side::l, 40000, 1, 64);
     const double measured = (when.back() - when[100]) / (40000 - 101);
     std::printf("a^l = %.1f: %.4f s a token, due %.4f; Eq 7 says .45\n", a_l, measured, due);

@@ -41,7 +41,7 @@ inline specagg::row_codec any_codec(numbers& n, std::size_t vocabulary) {
 // Links and models at random; faults of every kind before `calm`, none of them if `calm` is 0.
 template <class World>
 void trouble(World& world, numbers& n, double calm) {
-  using specagg::plan::side;
+  using specagg::side;
   const bool even = n.below(2) == 0;
   for (auto& k : world.link) {
     k = {.delay = n.between(0, 0.5), .jitter = n.below(2) ? n.between(0, 1) : 0};

@@ -290,6 +290,9 @@ TEST_CASE("an end-of-text token inside an accepted prefix ends it there: no late
   CHECK(o.v.accepted == 2);
   CHECK(o.v.emitted == 2);
   CHECK(o.out[1].token == 2);
+  const std::array<token_id, 2> ends{1, 2};
+  CHECK(run_dense({0, 2, 1, 0}, rows(4, r), rows(5, r), yes, {.end_of_text = ends}).v.emitted == 2);
+  CHECK(run_dense({0, 0, 1, 0}, rows(4, r), rows(5, r), yes, {.end_of_text = ends}).v.emitted == 3);
 }
 TEST_CASE("no bonus is drawn where none is wanted") {
   scripted yes{.yes = true};

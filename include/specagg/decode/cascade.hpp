@@ -22,7 +22,7 @@ SPECAGG_BEGIN
 
 struct cascade_options {
   sampling sample = {};  // of both models; BiLD is greedy whatever it says
-  token_id end_of_text = no_token;
+  end_tokens end_of_text = {};
   std::size_t longest_run = 10;  // tokens the small model writes in a row before the large one is called anyway
 };
 
@@ -199,7 +199,7 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
     if (s != status::ok) break;
     const token_id y = work.emissions[n++].token;
     log_confidence += log(double(row.open(std::size_t(y), 1).template confidence<vec<T, 1>>(0, 1).v));
-    ended = y == options.end_of_text;
+    ended = options.end_of_text.contains(y);
   }
   if (s != status::ok && s != status::invalid_row) return (void)cut(start), s;
   const bool sure = s == status::ok && !(exp(log_confidence) < 1 - alpha);
@@ -256,7 +256,7 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const b
     const auto [y, probability] = detail::likeliest(row);
     if (probability < thresholds.fallback) break;
     append(t, y, processor), ++result.drafted;
-    ended = y == options.end_of_text;
+    ended = options.end_of_text.contains(y);
   }
 
   // The large model reads.

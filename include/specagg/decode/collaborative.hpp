@@ -31,7 +31,7 @@ template <std::size_t N>
 struct collaborative_options {
   std::array<std::size_t, N> gamma;
   sampling sample = {};  // of all models alike
-  token_id end_of_text = no_token;
+  end_tokens end_of_text = {};
 };
 
 // All memory a turn works in, allocated once, and the drafts that outlive it. The cached tokens stand in the text's
@@ -165,7 +165,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   // Score: the rows of all cached tokens, and one more. A model's own drafts are decided before its next turn.
   std::size_t& k = result.model;
   while (k + 1 < N && work.end[k] > t.size) ++k;
-  const bool ends = work.cached > 0 && t.tokens[sent() - 1] == options.end_of_text;  // a draft; it ends nothing yet
+  const bool ends = work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]);  // a draft: nothing ends yet
   const std::size_t free = std::min(work.longest - work.cached, limit - std::min(limit, sent()));
   const std::size_t drafts = ends ? 0 : std::min(options.gamma[k], free);
   const auto score_more = [&](std::size_t count) {  // the rows of the last `count` positions up to the first free one
@@ -204,7 +204,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     ++result.emitted;
     if (e.from == origin::accepted) {
       ++result.accepted, ++t.size, --work.cached;
-      if (e.token == options.end_of_text) return result;  // a draft of it has nothing behind it
+      if (options.end_of_text.contains(e.token)) return result;  // a draft of it has nothing behind it
     } else {
       result.why = abandon_drafts();
       append(t, e.token, processor);
@@ -249,7 +249,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     const token_id y = draw(row, moment_at(stream::draft), chooser, work.scratch);
     t.tokens[sent()] = y, work.drafter[sent() % work.longest] = k;
     processor.push(y), ++work.cached;
-    if (y == options.end_of_text) return ++result.drafted, result;
+    if (options.end_of_text.contains(y)) return ++result.drafted, result;
   }
   return result;
 }

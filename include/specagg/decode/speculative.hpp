@@ -27,7 +27,7 @@ struct fixed_draft_length {
 struct decode_options {
   std::size_t gamma = 4;  // tokens drafted a round, at most; 0: the target alone
   sampling sample = {};   // of draft and target alike
-  token_id end_of_text = no_token;
+  end_tokens end_of_text = {};
   bool acceptances = false;  // also measure the acceptance of every drafted position; see expected_tokens
 };
 
@@ -105,7 +105,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     const token_id y = verifier.propose(work.draft_rows[g], m, chooser, work.scratch);
     if (y == no_token) break;
     append(t, y, processor), ++g;
-    if (y == options.end_of_text) break;
+    if (options.end_of_text.contains(y)) break;
   }
 
   // Score. A draft model that failed has only ended the draft, unless it was told to stop.

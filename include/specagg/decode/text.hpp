@@ -102,13 +102,13 @@ status score(std::span<const token_id> tokens, M& model, P& processor, std::span
 //   round(left)  appends at most `left` tokens, writes their emissions, and returns {emitted, why}
 //   cut(n)       takes the text and everybody who follows it back to n tokens; the status of truncate
 template <class Round, class Cut, class Accept>
-status decode_rounds(text& t, std::size_t most, token_id end_of_text, std::span<const emission> emissions,
+status decode_rounds(text& t, std::size_t most, const end_tokens& end_of_text, std::span<const emission> emissions,
                      Round&& round, Cut&& cut, Accept&& accept) {
   for (std::size_t left = most; left > 0;) {
     const std::size_t before = t.size;
     const auto result = round(left);
     for (std::size_t i = 0; i < result.emitted; ++i) {
-      if (accept(emissions[i]) && emissions[i].token != end_of_text) continue;
+      if (accept(emissions[i]) && !end_of_text.contains(emissions[i].token)) continue;
       return cut(before + i + 1);
     }
     if (result.why != status::ok) return result.why;

@@ -6,9 +6,12 @@
 // in double, in order. The order never depends on the machine, so neither do the bits.
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <utility>
 
 #include <specagg/kernel/simd.hpp>
+#include <specagg/token.hpp>
 
 SPECAGG_BEGIN
 
@@ -151,45 +154,86 @@ auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, con
         count, [&](std::size_t k, int lanes) { return f(block.template operator()<vec<double, 16>>(k, lanes)); });
   }
 }
-template <class Op, class Rows, class F>
-auto reduce_rows_here(const Rows& rows, const F& f) {
-  return reduce_blocks<Op>(
-      rows.size(), [&](std::size_t begin, std::size_t count) { return reduce_block_of<Op>(rows, begin, count, f); });
-}
-// Rows that many threads walk together say so (backend/cuda): rows.collective().reduce<Op>(rows, f) has the same bits.
-template <class Op, class Rows, class F>
-SPECAGG_FUNCTION auto reduce_rows(const Rows& rows, const F& f) {
-  if constexpr (requires { rows.collective(); }) return rows.collective().template reduce<Op>(rows, f);
-  else return reduce_rows_here<Op>(rows, f);
-}
-// The first token with the largest f: NaN loses, and 0 is the answer where nothing is above -inf. One pass over the
-// rows, and over one block of them again.
+
+// Who walks the rows: one thread, as here, or all threads of a CUDA block or cluster together (backend/cuda): such rows
+// have walker(), which has the same members. Both give the same bits.
 template <class Rows, class F>
-std::size_t largest_of_rows_here(const Rows& rows, const F& f) {
-  using T = typename Rows::value_type;
-  const std::size_t size = rows.size();
-  const auto count_from = [&](std::size_t begin) { return size - begin < block_size ? size - begin : block_size; };
-  std::size_t in = 0;
-  double top = detail::larger::identity;
-  for (std::size_t begin = 0; begin < size; begin += block_size)
-    if (const double x = reduce_block_of<detail::larger>(rows, begin, count_from(begin), f); x > top)
-      top = x, in = begin;
-  if (!(top > detail::larger::identity)) return 0;
-  const auto block = rows.open(in, count_from(in));
-  for (std::size_t k = 0; k < count_from(in); k += 16) {
-    const int lanes = count_from(in) - k < 16 ? int(count_from(in) - k) : 16;
-    T x[16];
-    uncontracted(f(block.template operator()<vec<T, 16>>(k, lanes))).store(x);
-    for (int i = 0; i < lanes; ++i)
-      if (double(x[i]) == top) return in + k + std::size_t(i);
+struct weights;
+struct one_thread {
+  // f of every token, reduced in the order above.
+  template <class Op, class Rows, class F>
+  static auto reduce(const Rows& rows, const F& f) {
+    return reduce_blocks<Op>(
+        rows.size(), [&](std::size_t begin, std::size_t count) { return reduce_block_of<Op>(rows, begin, count, f); });
   }
-  return 0;
+  // The sum of an f that is 0 in every block for which empty(begin, count): those are not looked at.
+  template <class Rows, class F, class Empty>
+  static double sum_of_filled(const Rows& rows, const F& f, const Empty& empty) {
+    return reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
+      return empty(begin, count) ? 0. : reduce_block_of<detail::add>(rows, begin, count, f);
+    });
+  }
+  // The first token with the largest f: NaN loses, and 0 is the answer where nothing is above -inf. One pass over the
+  // rows, and over one block of them again.
+  template <class Rows, class F>
+  static std::size_t largest(const Rows& rows, const F& f) {
+    using T = typename Rows::value_type;
+    const std::size_t size = rows.size();
+    const auto count_from = [&](std::size_t begin) { return size - begin < block_size ? size - begin : block_size; };
+    std::size_t in = 0;
+    double top = detail::larger::identity;
+    for (std::size_t begin = 0; begin < size; begin += block_size)
+      if (const double x = reduce_block_of<detail::larger>(rows, begin, count_from(begin), f); x > top)
+        top = x, in = begin;
+    if (!(top > detail::larger::identity)) return 0;
+    const auto block = rows.open(in, count_from(in));
+    for (std::size_t k = 0; k < count_from(in); k += 16) {
+      const int lanes = count_from(in) - k < 16 ? int(count_from(in) - k) : 16;
+      T x[16];
+      uncontracted(f(block.template operator()<vec<T, 16>>(k, lanes))).store(x);
+      for (int i = 0; i < lanes; ++i)
+        if (double(x[i]) == top) return in + k + std::size_t(i);
+    }
+    return 0;
+  }
+  // kernel/sample.hpp: weights with their block sums, whether there is memory for them, and a draw from them.
+  template <class Rows, class F>
+  static weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums);
+  template <class Rows>
+  static bool can_weigh(const Rows& rows, std::span<double> block_sums);
+  template <class Rows, class F>
+  static SPECAGG_FLATTEN token_id draw(const weights<Rows, F>& w, double u);
+  // verify/coupled.hpp: the winner of a race under shared noise.
+  template <class Rows, class F, class Noise, class Contender>
+  static SPECAGG_FLATTEN Contender race(const Rows& rows, const F& f, const Noise& noise, std::uint32_t position,
+                                        Contender last);
+};
+template <class Rows>
+SPECAGG_FUNCTION decltype(auto) walker_of(const Rows& rows) {
+  if constexpr (requires { rows.walker(); }) return rows.walker();
+  else return one_thread();
 }
-template <class Rows, class F>
-SPECAGG_FUNCTION std::size_t largest_of_rows(const Rows& rows, const F& f) {
-  if constexpr (requires { rows.collective(); }) return rows.collective().largest(rows, f);
-  else return largest_of_rows_here(rows, f);
-}
+
+// What a set of rows offers to rules. f(at) returns a vec, or both(a, b) for two results; argmax is the token with the
+// largest f (one vec), of several the lowest id.
+template <class Rows>
+struct reductions {
+  template <class F>
+  SPECAGG_FUNCTION auto sum(F f) const {
+    return walker_of(self()).template reduce<detail::add>(self(), f);
+  }
+  template <class F>
+  SPECAGG_FUNCTION auto max(F f) const {
+    return walker_of(self()).template reduce<detail::larger>(self(), f);
+  }
+  template <class F>
+  SPECAGG_FUNCTION std::size_t argmax(F f) const {
+    return walker_of(self()).largest(self(), f);
+  }
+
+ private:
+  SPECAGG_FUNCTION const Rows& self() const { return static_cast<const Rows&>(*this); }
+};
 // One token of the rows, as f sees it.
 template <class Rows>
 SPECAGG_FUNCTION SPECAGG_INLINE auto at(const Rows& rows, std::size_t v) {

@@ -4,7 +4,6 @@
 #include <span>
 
 #include <specagg/kernel/reduce.hpp>
-#include <specagg/token.hpp>
 
 SPECAGG_BEGIN
 
@@ -23,24 +22,27 @@ struct weights {
   double operator[](std::size_t v) const { return double(f(at(rows, v)).v); }
 };
 
-// One pass over the rows. block_sums: at least block_count(rows.size()) doubles, written, and kept by the result.
+// One pass over the rows. block_sums: at least block_count(rows.size()) doubles, written, and kept by the result. (The
+// threads of a CUDA block keep the sums themselves.)
 template <class Rows, class F>
-weights<Rows, F> weigh_here(const Rows& rows, F f, std::span<double> block_sums) {
+SPECAGG_FUNCTION weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
+  return walker_of(rows).weigh(rows, f, block_sums);
+}
+template <class Rows>
+SPECAGG_FUNCTION bool can_weigh(const Rows& rows, std::span<double> block_sums) {
+  return walker_of(rows).can_weigh(rows, block_sums);
+}
+
+template <class Rows, class F>
+weights<Rows, F> one_thread::weigh(const Rows& rows, F f, std::span<double> block_sums) {
   const double total = reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
     return block_sums[begin / block_size] = reduce_block_of<detail::add>(rows, begin, count, f);
   });
   return {rows, f, block_sums.first(block_count(rows.size())), total};
 }
-// Rows that many threads walk together (kernel/reduce.hpp) keep the sums themselves.
-template <class Rows, class F>
-SPECAGG_FUNCTION weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
-  if constexpr (requires { rows.collective(); }) return rows.collective().weigh(rows, f);
-  else return weigh_here(rows, f, block_sums);
-}
 template <class Rows>
-SPECAGG_FUNCTION bool can_weigh(const Rows& rows, std::span<double> block_sums) {
-  if constexpr (requires { rows.collective(); }) return true;
-  else return block_sums.size() >= block_count(rows.size());
+bool one_thread::can_weigh(const Rows& rows, std::span<double> block_sums) {
+  return block_sums.size() >= block_count(rows.size());
 }
 
 namespace detail {
@@ -71,7 +73,11 @@ SPECAGG_FUNCTION SPECAGG_INLINE place find_place(std::size_t n, double rest, con
 // Never a token of weight 0, whatever the round-off between the steps. no_token if no weight is positive, or the total
 // is NaN or infinite.
 template <class Rows, class F>
-SPECAGG_FLATTEN token_id inverse_transform(const weights<Rows, F>& w, double u) {
+SPECAGG_FUNCTION token_id inverse_transform(const weights<Rows, F>& w, double u) {
+  return walker_of(w.rows).draw(w, u);
+}
+template <class Rows, class F>
+SPECAGG_FLATTEN token_id one_thread::draw(const weights<Rows, F>& w, double u) {
   using V = vec<typename Rows::value_type, 16>;
   if (!(w.total > 0 && w.total < std::numeric_limits<double>::infinity())) return no_token;
   double rest = u * w.total;

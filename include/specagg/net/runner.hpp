@@ -95,7 +95,7 @@ class runner final : public running_site {
         sample_(sample),
         profile_(std::move(profile)),
         watch_(std::move(watch)),
-        logits_((terms.kind >= protocol::dsd && terms.from == plan::side::r ? terms.look_ahead + 1 : 1) *
+        logits_((terms.kind >= protocol::dsd && terms.from == side::r ? terms.look_ahead + 1 : 1) *
                 model_->vocab_size()) {
     {
       const std::lock_guard lock(mutex_);
@@ -196,7 +196,7 @@ class runner final : public running_site {
       r.to_->send(bytes);
     }
     void emit(std::uint32_t position, token_id x) { r.watch_->emitted(position, x); }
-    void aggregates(plan::side) {}
+    void aggregates(side) {}
     void decode(const decode_order& o) { r.order(o.ticket, o.step, 1); }
     void score(const score_order& o) { r.order(o.ticket, o.end, o.end - o.start + 1); }
     void echoed(std::uint64_t stamp) {

@@ -8,50 +8,26 @@
 #include <limits>
 
 #include <specagg/random.hpp>
+#include <specagg/site/side.hpp>
 
 SPECAGG_BEGIN
 namespace plan {
 
-// The joint law of "the draft of l is accepted" and "the draft of r is accepted": the four sum to 1.
-struct accepts {
-  double both = 0, only_l = 0, only_r = 0, neither = 1;
-  constexpr double l() const { return both + only_l; }
-  constexpr double r() const { return both + only_r; }
-};
-// From the acceptance rates and their correlation in [-1, 1], taken to the nearest that such rates can have.
-inline accepts accepts_of(double l, double r, double correlation = 0) {
+// The agreement with given acceptance rates and a correlation in [-1, 1], taken to the nearest that they can have.
+inline agreement agreement_of(double l, double r, double correlation = 0) {
   const double wish = l * r + correlation * std::sqrt(std::max(0.0, l * (1 - l) * r * (1 - r)));
   const double both = std::min({std::max({wish, l + r - 1, 0.0}), l, r});
-  return {both, l - both, r - both, std::max(0.0, 1 - l - r + both)};
-}
-// From the two rows and the weight eta_l in [0, 1] of l. With TV of the rows and pi = eta_l p_l + eta_r p_r,
-//   alpha_l = 1/2 (1 - eta_r TV) + 1/2 sum p_l pi,  alpha_r symmetric,
-//   both    = sum p_l p_r - 1/2 sum (eta_r p_r (p_l - p_r)+ + eta_l p_l (p_r - p_l)+) :
-// a draft that is resampled is never drawn again, so both stand only where the token kept is both drafts.
-template <class L, class R>
-constexpr accepts accepts_of_rows(const L& p_l, const R& p_r, std::size_t vocabulary, double eta_l) {
-  const double eta_r = 1 - eta_l;
-  double tv = 0, ll = 0, lr = 0, rr = 0, lost = 0;
-  for (std::size_t v = 0; v < vocabulary; ++v) {
-    const double a = double(p_l[v]), b = double(p_r[v]);
-    if (a > b) tv += a - b, lost += eta_r * b * (a - b);
-    else lost += eta_l * a * (b - a);
-    ll += a * a, lr += a * b, rr += b * b;
-  }
-  const double l = 0.5 * (1 - eta_r * tv) + 0.5 * (eta_l * ll + eta_r * lr);
-  const double r = 0.5 * (1 - eta_l * tv) + 0.5 * (eta_r * rr + eta_l * lr);
-  const double both = lr - 0.5 * lost;
-  return {both, l - both, r - both, 1 - l - r + both};
+  return {both, l - both, r - both};
 }
 
 // c: time to decode a draft, t: time of a message from that side, all >= 0.
 struct dragon {
   double c_l = 0, c_r = 0, t_l = 0, t_r = 0;
-  accepts accept = {};
+  agreement accept = {};
   constexpr double rtt() const { return t_l + t_r; }
 };
 constexpr dragon exchanged(const dragon& d) {
-  return {d.c_r, d.c_l, d.t_r, d.t_l, {d.accept.both, d.accept.only_r, d.accept.only_l, d.accept.neither}};
+  return {d.c_r, d.c_l, d.t_r, d.t_l, {d.accept.both, d.accept.only_r, d.accept.only_l}};
 }
 
 // Table 1: wait for the next pair of drafts. phi_l, phi_r: what remains of c_l and of c_r + t_r, were they accepted.
@@ -140,8 +116,6 @@ inline double latency(const dragon& d) {
   return time / (steps + entered / (1 - a_r));
 }
 
-enum class side : std::uint8_t { l, r };
-
 // When what is ready: the recursion, token after token, with the aggregating side free to change. Absolute times.
 //   agg = max(ready here, ready there + its t, when this side learned the outcome before)
 //   accepted: the next draft is begun when this one was ready
@@ -179,7 +153,7 @@ struct timeline {
 };
 
 // What is accepted at step t: a draw from the joint law, the same for every schedule compared under one seed.
-constexpr std::array<bool, 2> accepted_at(const accepts& a, const random_streams& noise, std::size_t step) {
+constexpr std::array<bool, 2> accepted_at(const agreement& a, const random_streams& noise, std::size_t step) {
   const double u = noise.uniform({stream::side, std::uint32_t(step), std::uint32_t(std::uint64_t{step} >> 32)});
   return {u < a.both + a.only_l, u < a.both || (u >= a.both + a.only_l && u < a.both + a.only_l + a.only_r)};
 }

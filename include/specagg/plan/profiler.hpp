@@ -104,8 +104,8 @@ struct profile {
   transmission_time from_l, from_r;
   moving_average both, only_l, only_r;  // acceptance, jointly
 
-  // Real outcomes (0 or 1), or their probabilities by accepts_of_rows, which are the better estimate.
-  constexpr void observe(const accepts& a, double z) {
+  // Real outcomes (0 or 1), or their probabilities by agreement_of(rows), which are the better estimate.
+  constexpr void observe(const agreement& a, double z) {
     both.observe(a.both, z), only_l.observe(a.only_l, z), only_r.observe(a.only_r, z);
   }
   constexpr void observe_round_trip(double seconds, double z) {
@@ -113,12 +113,11 @@ struct profile {
   }
   // The plan for the next token: t_l, t_r tokens of context, messages of g_l, g_r bytes.
   constexpr dragon setting(double context_l, double context_r, double bytes_l, double bytes_r) const {
-    const double rest = 1 - both.value - only_l.value - only_r.value;
     return {decode_l(context_l),
             decode_r(context_r),
             from_l(bytes_l),
             from_r(bytes_r),
-            {both.value, only_l.value, only_r.value, std::max(0.0, rest)}};
+            {both.value, only_l.value, only_r.value}};
   }
 };
 

@@ -3,6 +3,7 @@
 // still draws a token, of whatever law that is.
 #pragma once
 #include <specagg/policy/raw_logits.hpp>
+#include <specagg/policy/unanimous.hpp>
 
 SPECAGG_BEGIN
 

@@ -55,23 +55,11 @@ SPECAGG_FUNCTION SPECAGG_INLINE auto fold_models(const At& at, const F& f) {
 
 // The normalised rows of N models at one position and the passes over them.
 template <class R, std::size_t N>
-class model_rows {
+class model_rows : public reductions<model_rows<R, N>> {
  public:
   using value_type = typename R::value_type;
   explicit model_rows(const std::array<R, N>& rows) : rows_(rows) {}
   std::size_t size() const { return rows_[0].size(); }
-  template <class F>
-  auto sum(F f) const {
-    return reduce_rows<detail::add>(*this, f);
-  }
-  template <class F>
-  auto max(F f) const {
-    return reduce_rows<detail::larger>(*this, f);
-  }
-  template <class F>
-  std::size_t argmax(F f) const {
-    return largest_of_rows(*this, f);
-  }
 
   struct block {
     std::array<decltype(std::declval<const R&>().open(0, 0)), N> rows;

@@ -24,12 +24,6 @@ SPECAGG_BEGIN
 // Two things a policy may declare, each checked by the compiler because the view then lacks the member:
 //   static constexpr bool reads_draft = false;        pi does not depend on q: the bonus needs no row of the draft
 //   static constexpr bool reads_confidence = false;   saves a pass over rows whose temperature is not 1
-// A combiner may declare a third, which nobody checks:
-//   static constexpr bool unanimous = true;           F is coordinatewise increasing and 1-homogeneous, where pi =
-//                                                     norm F and F = unnormalised(at), a member. Models that agree on a
-//                                                     token under shared noise have found the combined one, whatever
-//                                                     the parameters (verify/coupled.hpp). Where these decide it, write
-//                                                     bool unanimous_here() const instead
 template <class P>
 constexpr bool reads_draft = [] {
   if constexpr (requires { P::reads_draft; }) return P::reads_draft;
@@ -40,14 +34,6 @@ constexpr bool reads_confidence = [] {
   if constexpr (requires { P::reads_confidence; }) return P::reads_confidence;
   else return true;
 }();
-template <class P>
-constexpr bool is_unanimous = [] {
-  if constexpr (requires { P::unanimous; }) return P::unanimous;
-  else return false;
-}();
-template <class P>
-constexpr bool may_be_unanimous = is_unanimous<P> || requires(const P& policy) { policy.unanimous_here(); };
-
 // One token, or 16, as a policy sees it.
 template <class V, bool Confidence = true>
 struct token_view {
@@ -66,44 +52,26 @@ struct target_view<V, false> {
   V p;
 };
 
-// The normalised rows at one position and the passes over them. f(at) returns a vec, or both(a, b) for two results.
-// argmax(f) is the token with the largest f (one vec), of several the lowest id; at(rows, argmax(f)) is its view, whose
-// values v are numbers v.v.
+// The normalised rows at one position and the passes over them: sum, max and argmax of kernel/reduce.hpp.
+// at(rows, argmax(f)) is the view of that token, whose values v are numbers v.v.
 template <bool Confidence, class Q, class P>
-class row_pair {
+class row_pair : public reductions<row_pair<Confidence, Q, P>> {
  public:
   using value_type = typename P::value_type;
   static_assert(std::is_same_v<typename Q::value_type, value_type>,
                 "specagg: the rows of draft and target must have one value type (both float or both double)");
   SPECAGG_FUNCTION row_pair(const Q& q, const P& p) : q_(q), p_(p) {}
   SPECAGG_FUNCTION std::size_t size() const { return p_.size(); }
-  SPECAGG_FUNCTION decltype(auto) collective() const
-    requires requires(const P& p) { p.collective(); }
+  SPECAGG_FUNCTION decltype(auto) walker() const
+    requires requires(const P& p) { p.walker(); }
   {
-    return p_.collective();
-  }
-  template <class F>
-  SPECAGG_FUNCTION auto sum(F f) const {
-    return reduce_rows<detail::add>(*this, f);
-  }
-  template <class F>
-  SPECAGG_FUNCTION auto max(F f) const {
-    return reduce_rows<detail::larger>(*this, f);
-  }
-  template <class F>
-  SPECAGG_FUNCTION std::size_t argmax(F f) const {
-    return largest_of_rows(*this, f);
+    return p_.walker();
   }
   // sum(f) of an f that is 0 wherever q is: the blocks in which a sparse draft holds nothing are not looked at.
   template <class F>
   SPECAGG_FUNCTION double sum_where_drafted(F f) const {
-    if constexpr (requires(const P& p) { p.collective(); }) return sum(f);
-    else return sum_where_drafted_here(f);
-  }
-  template <class F>
-  double sum_where_drafted_here(F f) const {
-    return reduce_blocks<detail::add>(size(), [&](std::size_t begin, std::size_t count) {
-      return detail::known_empty(q_.open(begin, count)) ? 0. : reduce_block_of<detail::add>(*this, begin, count, f);
+    return walker_of(*this).sum_of_filled(*this, f, [this](std::size_t begin, std::size_t count) {
+      return detail::known_empty(q_.open(begin, count));
     });
   }
 
@@ -129,27 +97,15 @@ class row_pair {
 
 // The same for one row: View says what it is called.
 template <template <class, bool> class View, bool Confidence, class R>
-class single_row {
+class single_row : public reductions<single_row<View, Confidence, R>> {
  public:
   using value_type = typename R::value_type;
   SPECAGG_FUNCTION explicit single_row(const R& row) : row_(row) {}
   SPECAGG_FUNCTION std::size_t size() const { return row_.size(); }
-  SPECAGG_FUNCTION decltype(auto) collective() const
-    requires requires(const R& row) { row.collective(); }
+  SPECAGG_FUNCTION decltype(auto) walker() const
+    requires requires(const R& row) { row.walker(); }
   {
-    return row_.collective();
-  }
-  template <class F>
-  SPECAGG_FUNCTION auto sum(F f) const {
-    return reduce_rows<detail::add>(*this, f);
-  }
-  template <class F>
-  SPECAGG_FUNCTION auto max(F f) const {
-    return reduce_rows<detail::larger>(*this, f);
-  }
-  template <class F>
-  SPECAGG_FUNCTION std::size_t argmax(F f) const {
-    return largest_of_rows(*this, f);
+    return row_.walker();
   }
 
   template <class B>
@@ -231,12 +187,6 @@ template <class Policy>
 SPECAGG_FUNCTION constexpr bool valid(const Policy& policy) {
   if constexpr (requires { policy.valid(); }) return policy.valid();
   else return true;
-}
-// Whether a combiner is unanimous with the parameters it has.
-template <class Policy>
-constexpr bool unanimous_here(const Policy& policy) {
-  if constexpr (requires { policy.unanimous_here(); }) return valid(policy) && policy.unanimous_here();
-  else return is_unanimous<Policy> && valid(policy);
 }
 
 SPECAGG_END

@@ -12,6 +12,7 @@
 #include <span>
 
 #include <specagg/policy/combine.hpp>
+#include <specagg/site/side.hpp>
 #include <specagg/verify/coupled.hpp>
 
 SPECAGG_BEGIN
@@ -178,22 +179,14 @@ aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l,
 
 // ---- acceptance -----------------------------------------------------------------------------------------------------
 
-// How often the token confirms both drafts, or one: the joint law of (accepted_l, accepted_r). The two are negatively
-// correlated as a rule, so what they cost together does not follow from alpha^l and alpha^r.
-struct agreement {
-  double both = 0, only_l = 0, only_r = 0;
-  double l() const { return both + only_l; }  // alpha^l = 1/2 (1 - eta^r TV) + 1/2 sum p^l pi
-  double r() const { return both + only_r; }
-  double none() const { return 1 - (both + only_l + only_r); }
-};
-
-// In closed form, one pass. If l is chosen, x^l stays with mass min(p^l, pi)(x) and is replaced by x with (pi -
+// The agreement of two drafts drawn from these rows, in closed form, one pass: alpha^l = 1/2 (1 - eta^r TV) +
+// 1/2 sum p^l pi, alpha^r alike. If l is chosen, x^l stays with mass min(p^l, pi)(x) and is replaced by x with (pi -
 // p^l)+(x), and x^r is an independent draw of p^r. So, and with l and r exchanged,
 //   P(both)    = 1/2 sum min(p^l, pi) p^r + min(p^r, pi) p^l
 //   P(l alone) = 1/2 sum min(p^l, pi) (1 - p^r) + (pi - p^r)+ p^l
 // NaN if the rows or weights have no law.
 template <class L, class R>
-agreement acceptance(const L& p_l, const R& p_r, const site_weights& eta) {
+agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta) {
   auto l = as_row(p_l);
   auto r = as_row(p_r);
   constexpr double none = std::numeric_limits<double>::quiet_NaN();

@@ -33,34 +33,34 @@ struct independent_drafts {
   L site_l;
   R site_r;
   template <Row D>
-  token_id draw(plan::side s, const D& row, std::uint32_t step, std::span<double> scratch) {
+  token_id draw(side s, const D& row, std::uint32_t step, std::span<double> scratch) {
     const moment m{stream::draft, step, 0};
-    return s == plan::side::l ? specagg::draw(row, m, site_l, scratch) : specagg::draw(row, m, site_r, scratch);
+    return s == side::l ? specagg::draw(row, m, site_l, scratch) : specagg::draw(row, m, site_r, scratch);
   }
   template <class Rows>
   aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta, Rows&& rows,
                         std::span<double> scratch) {
-    const auto l = rows(plan::side::l), r = rows(plan::side::r);
+    const auto l = rows(side::l), r = rows(side::r);
     if (l.why != status::ok || r.why != status::ok) return {.why = l.why != status::ok ? l.why : r.why};
     return specagg::aggregate(step, x_l, l.row, x_r, r.row, eta, site_l, site_r, scratch);
   }
   template <class Rows>
   agreement expected(const site_weights& eta, Rows&& rows) const {
-    return acceptance(rows(plan::side::l).row, rows(plan::side::r).row, eta);
+    return agreement_of(rows(side::l).row, rows(side::r).row, eta);
   }
 };
 // Drafts drawn with one noise. A token both drafted is the answer, whatever the rows and weights.
 struct shared_drafts {
   shared_noise noise;
   template <Row D>
-  token_id draw(plan::side, const D& row, std::uint32_t step, std::span<double>) const {
+  token_id draw(side, const D& row, std::uint32_t step, std::span<double>) const {
     return race(row, noise, step);
   }
   template <class Rows>
   aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta, Rows&& rows,
                         std::span<double>) const {
     if (x_l == x_r) return {x_l, true, true, status::ok};
-    const auto l = rows(plan::side::l), r = rows(plan::side::r);
+    const auto l = rows(side::l), r = rows(side::r);
     if (l.why != status::ok || r.why != status::ok) return {.why = l.why != status::ok ? l.why : r.why};
     return aggregate_shared(step, x_l, l.row, x_r, r.row, eta, noise);
   }
@@ -77,7 +77,7 @@ struct shared_drafts {
 // Where a step was aggregated, and whose draft it confirmed: what a scheduler sees.
 struct dragon_outcome {
   std::uint32_t step;
-  plan::side at;
+  side at;
   bool accepted_l, accepted_r;
   std::array<float, 2> seconds = {};      // to decode the drafts of the step, and
   std::array<std::size_t, 2> bytes = {};  // their rows' size, by side; 0 where the draft is not here
@@ -88,7 +88,7 @@ struct dragon_outcome {
 // it says `static constexpr bool looks_at_rows = true`, `expected` is worked out where a coupling can: a pass over
 // rows.
 struct stay {
-  plan::side operator()(const dragon_outcome& o) const { return o.at; }
+  side operator()(const dragon_outcome& o) const { return o.at; }
 };
 
 // ---- one site -------------------------------------------------------------------------------------------------------
@@ -116,14 +116,14 @@ class dragon_site {
 
   const std::vector<token_id>& text() const { return text_; }
   const std::string& problem() const { return link_.problem(); }
-  plan::side aggregates() const { return aggregates_; }
-  std::uint32_t epoch(plan::side s) const { return epoch_[index(s)]; }
+  side aggregates() const { return aggregates_; }
+  std::uint32_t epoch(side s) const { return epoch_[index(s)]; }
   bool finished() const { return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text); }
   // Of the text and, behind it, this side's drafts.
   token_id token(std::uint32_t i) const { return i < size() ? text_[i] : at(me(), i).token; }
   // Drafts of a side that wait for their turn, from the next step on.
-  std::size_t waiting(plan::side s) const { return lacking(s) - size(); }
-  float decode_seconds(plan::side s) const { return seconds_[index(s)]; }  // of its last draft
+  std::size_t waiting(side s) const { return lacking(s) - size(); }
+  float decode_seconds(side s) const { return seconds_[index(s)]; }  // of its last draft
   const Schedule& schedule() const { return schedule_; }
 
   // ---- events -------------------------------------------------------------------------------------------------------
@@ -197,24 +197,24 @@ class dragon_site {
     std::size_t bytes = 0;
     std::uint32_t asked = 0;  // how often the other end asked for it: answered ever more rarely, or a timer too short
   };                          // for a slow link would fill it with repetitions
-  static constexpr std::size_t index(plan::side s) { return std::size_t(s); }
+  static constexpr std::size_t index(side s) { return std::size_t(s); }
   const hello& terms() const { return link_.terms(); }
-  plan::side me() const { return terms().from; }
-  plan::side peer() const { return me() == plan::side::l ? plan::side::r : plan::side::l; }
+  side me() const { return terms().from; }
+  side peer() const { return me() == side::l ? side::r : side::l; }
   std::uint32_t size() const { return std::uint32_t(text_.size()); }
 
   // Of the drafts of K steps that follow each other, each has a place of its own.
-  const draft_slot& at(plan::side s, std::uint32_t step) const { return drafts_[index(s)][step % terms().look_ahead]; }
-  draft_slot& at(plan::side s, std::uint32_t step) { return drafts_[index(s)][step % terms().look_ahead]; }
-  std::span<std::uint8_t> row_of(plan::side s, std::uint32_t step) {
+  const draft_slot& at(side s, std::uint32_t step) const { return drafts_[index(s)][step % terms().look_ahead]; }
+  draft_slot& at(side s, std::uint32_t step) { return drafts_[index(s)][step % terms().look_ahead]; }
+  std::span<std::uint8_t> row_of(side s, std::uint32_t step) {
     const std::size_t each = row_bytes(terms()), K = terms().look_ahead;
     return std::span(bytes_).subspan((index(s) * K + step % K) * each, each);
   }
-  bool has(plan::side s, std::uint32_t step) const {
+  bool has(side s, std::uint32_t step) const {
     const draft_slot& d = at(s, step);
     return d.token != no_token && d.step == step && d.epoch == epoch(s);
   }
-  std::uint32_t lacking(plan::side s) const {
+  std::uint32_t lacking(side s) const {
     std::uint32_t step = size();
     while (step < size() + terms().look_ahead && has(s, step)) ++step;
     return step;
@@ -251,7 +251,7 @@ class dragon_site {
     if (const std::string where = conflict(text_, m); !where.empty()) return link_.refuse(where, sink);
     if (m.first + m.count <= size()) return;
     for (std::size_t i = size() - m.first; i < m.count; ++i) settle(m.tokens[i], sink);
-    for (const plan::side s : {plan::side::l, plan::side::r})
+    for (const side s : {side::l, side::r})
       if (m.epoch[index(s)] > epoch(s)) reject(s, m.epoch[index(s)] - 1);
     if (m.count == 1) learn(outcome_of(m.first, peer()));
     hand_over(m.next, sink);
@@ -268,7 +268,7 @@ class dragon_site {
       if (std::has_single_bit(++at(me(), step).asked)) send_draft(step, sink);
   }
 
-  void reject(plan::side s, std::uint32_t step) {
+  void reject(side s, std::uint32_t step) {
     epoch_[index(s)] = step + 1;
     if (s == me()) busy_ = false, keep_ = std::min(keep_, step);
   }
@@ -280,9 +280,9 @@ class dragon_site {
     sink.emit(step, x);
   }
   // Of the last step.
-  dragon_outcome outcome_of(std::uint32_t step, plan::side aggregated_at) const {
-    dragon_outcome o{step, aggregated_at, epoch(plan::side::l) <= step, epoch(plan::side::r) <= step};
-    for (const plan::side s : {plan::side::l, plan::side::r})
+  dragon_outcome outcome_of(std::uint32_t step, side aggregated_at) const {
+    dragon_outcome o{step, aggregated_at, epoch(side::l) <= step, epoch(side::r) <= step};
+    for (const side s : {side::l, side::r})
       if (const draft_slot& d = at(s, step); d.step == step && d.token != no_token)
         o.seconds[index(s)] = d.seconds, o.bytes[index(s)] = d.bytes;
     o.expected = {double(o.accepted_l && o.accepted_r), double(o.accepted_l && !o.accepted_r),
@@ -293,14 +293,13 @@ class dragon_site {
     if constexpr (requires { schedule_.learned(o); }) schedule_.learned(o);
   }
   template <class Sink>
-  void hand_over(plan::side next, Sink& sink) {
+  void hand_over(side next, Sink& sink) {
     if (next != aggregates_) sink.aggregates(aggregates_ = next);
   }
 
   // What can be done, is.
   template <class Sink>
   void go_on(Sink& sink) {
-    using plan::side;
     while (aggregates_ == me() && !finished() && has(side::l, size()) && has(side::r, size())) {
       const std::uint32_t step = size();
       const auto rows = [&](side s) {
@@ -339,7 +338,7 @@ class dragon_site {
   Coupling coupling_;
   Schedule schedule_;
   std::vector<token_id> text_;
-  plan::side aggregates_;
+  side aggregates_;
   std::array<std::uint32_t, 2> epoch_ = {};  // by side, as everything in pairs
   std::array<float, 2> seconds_ = {};
   std::array<std::vector<draft_slot>, 2> drafts_;

@@ -44,7 +44,7 @@ struct hello {
   std::uint32_t version = protocol_version;
   bool heard = false;      // the sender has this connection's hello of the other end: no answer is needed
   std::uint64_t life = 0;  // another number each time the sender starts with empty memory
-  plan::side from = plan::side::l;
+  side from = side::l;
 
   protocol kind = protocol::dragon;
   std::uint64_t session = 0;
@@ -57,7 +57,7 @@ struct hello {
   std::uint32_t look_ahead = 4;      // K of DRAGON, gamma of DSSD: 1 .. 64
   std::uint32_t most_tokens = 4096;  // that the text grows to, prompt included
   std::uint32_t prompt = 0;          // tokens of it: DRAGON drafts nothing before they are known
-  plan::side first = plan::side::l;  // who aggregates first
+  side first = side::l;  // who aggregates first
 };
 
 // DRAGON: a draft of its sender. epoch: the step behind the last one at which a draft of this side was rejected (or
@@ -75,7 +75,7 @@ struct settled_text {
   std::size_t count = 0;
   std::array<token_id, most_tokens_in_message> tokens = {};
   std::array<std::uint32_t, 2> epoch = {};
-  plan::side next = plan::side::l;
+  side next = side::l;
 };
 // What the sender has: so many settled tokens; of the receiver's drafts of this epoch all below `have`. Whoever has
 // more sends it.

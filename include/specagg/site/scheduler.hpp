@@ -34,8 +34,7 @@ struct scheduler {
     }
     known.observe(o);
   }
-  plan::side operator()(const dragon_outcome& o) const {
-    using plan::side;
+  side operator()(const dragon_outcome& o) const {
     switch (how) {
       case scheduling::l: return side::l;
       case scheduling::r: return side::r;
@@ -94,7 +93,7 @@ class live_profile {
       if (o.bytes[s] > 0) bytes_[s].observe(double(o.bytes[s]), z);
     }
     const agreement& e = o.expected;
-    known_.observe({e.both, e.only_l, e.only_r, e.none()}, z);
+    known_.observe(e, z);
     known_.decode_l = decode_[0].line(), known_.decode_r = decode_[1].line(), step_ = o.step;
   }
   // An echo that came back after so many seconds, sent behind so many bytes.

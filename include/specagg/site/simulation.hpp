@@ -79,9 +79,9 @@ class simulated_sites {
   using text_view = std::span<const token_id>;
   std::function<std::unique_ptr<L>(std::uint64_t life)> make_l;
   std::function<std::unique_ptr<R>(std::uint64_t life)> make_r;
-  std::function<std::vector<T>(plan::side, text_view)> row;                                    // after a text
-  std::function<double(plan::side, text_view)> h = [](plan::side, text_view) { return 0.0; };  // aggregate.hpp
-  std::function<double(plan::side, std::size_t)> seconds;  // a decoding takes behind a text of so many tokens
+  std::function<std::vector<T>(side, text_view)> row;                                    // after a text
+  std::function<double(side, text_view)> h = [](side, text_view) { return 0.0; };  // aggregate.hpp
+  std::function<double(side, std::size_t)> seconds;  // a decoding takes behind a text of so many tokens
   std::array<simulated_link, 2> link;                      // from l, from r
   double timer = 1;
 
@@ -89,7 +89,7 @@ class simulated_sites {
 
   // Faults to come.
   void cut(double at, double lasts) { outage(at, lasts, cuts_); }
-  void stop(plan::side s, double at, double lasts) { outage(at, lasts, stops_[std::size_t(s)]); }
+  void stop(side s, double at, double lasts) { outage(at, lasts, stops_[std::size_t(s)]); }
   void calm_from(double at) {  // links lose, repeat and reorder nothing more
     clock_.at(at, [this] {
       for (simulated_link& l : link) l.lost = l.repeated = l.reordered = 0;
@@ -104,7 +104,7 @@ class simulated_sites {
       if (!clock_.step(until)) return false;
     return true;
   }
-  const observed_site& seen(plan::side s) const { return s == plan::side::l ? l_.seen : r_.seen; }
+  const observed_site& seen(side s) const { return s == side::l ? l_.seen : r_.seen; }
   const L* l() const { return l_.site.get(); }
   const R* r() const { return r_.site.get(); }
   double now() const { return clock_.now(); }
@@ -122,7 +122,7 @@ class simulated_sites {
   template <class Site>
   struct actor {
     simulated_sites& world;
-    plan::side me;
+    side me;
     std::unique_ptr<Site> site = {};
     std::vector<token_id> context = {};  // what its model has seen
     observed_site seen = {};
@@ -141,7 +141,7 @@ class simulated_sites {
       seen.text.push_back(x);
       if (seen.emitted_at.size() <= step) seen.emitted_at.resize(step + 1, world.now());
     }
-    void aggregates(plan::side) { ++seen.hand_overs; }
+    void aggregates(side) { ++seen.hand_overs; }
     // The model's text becomes the site's first `end` tokens, of which it keeps what it may.
     void see(std::uint32_t keep, std::uint32_t end) {
       context.resize(std::min<std::size_t>(context.size(), keep));
@@ -178,7 +178,7 @@ class simulated_sites {
     ++drawn_;
     return noise_.uniform({stream::side, std::uint32_t(drawn_), std::uint32_t(drawn_ >> 32)});
   }
-  void transmit(plan::side from, std::span<const std::uint8_t> bytes) {
+  void transmit(side from, std::span<const std::uint8_t> bytes) {
     const simulated_link& k = link[std::size_t(from)];
     if (!connected_) return;
     const auto way = std::size_t(from);
@@ -192,7 +192,7 @@ class simulated_sites {
       else arrives = last_[way] = std::max(last_[way], arrives);
       clock_.at(arrives, [this, from, on = connection_, copy = std::vector<std::uint8_t>(bytes.begin(), bytes.end())] {
         if (!connected_ || connection_ != on) return;
-        from == plan::side::l ? r_.site->received(copy, r_) : l_.site->received(copy, l_);
+        from == side::l ? r_.site->received(copy, r_) : l_.site->received(copy, l_);
         check();
       });
     }
@@ -229,8 +229,8 @@ class simulated_sites {
   virtual_clock clock_;
   random_streams noise_;
   std::uint64_t drawn_ = 0, lives_ = 0, connection_ = 0;
-  actor<L> l_{*this, plan::side::l};
-  actor<R> r_{*this, plan::side::r};
+  actor<L> l_{*this, side::l};
+  actor<R> r_{*this, side::r};
   std::array<double, 2> free_ = {}, last_ = {};
   std::array<int, 2> stops_ = {};
   int cuts_ = 0, pending_ = 0;
@@ -240,11 +240,11 @@ class simulated_sites {
 // Drafts whose acceptance is drawn from a joint law, the same for every scheduler and site under one seed, instead of
 // decided by rows: what a figure about time needs. Token 0 is every step's; a draft that will be rejected is token 1.
 struct replayed_drafts {
-  plan::accepts accept;
+  agreement accept;
   random_streams noise;
   std::uint32_t first = 1;  // the step that is number 0 to plan::accepted_at
   template <Row D>
-  token_id draw(plan::side s, const D&, std::uint32_t step, std::span<double>) const {
+  token_id draw(side s, const D&, std::uint32_t step, std::span<double>) const {
     return token_id(!plan::accepted_at(accept, noise, step - first)[std::size_t(s)]);
   }
   template <class Rows>

@@ -12,7 +12,7 @@ SPECAGG_BEGIN
 
 // The tokens a draft proposed for positions start, start + 1, ... of the text. What ends a draft early:
 //   * a no_token (-1): padding of ragged batches
-//   * the first end-of-text token: it is the last one, what stands behind it is dropped
+//   * the first end-of-text token (there may be several): it is the last one, what stands behind it is dropped
 //   * a foreign token, one that was not drawn from the row beside it: outside the vocabulary, or of probability 0 in
 //     the draft row as it stands (where the verifier or the policy reads draft rows)
 //   * a draft row that is invalid, say fully masked: nothing can have been drawn from it
@@ -23,16 +23,16 @@ SPECAGG_BEGIN
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
-  token_id end_of_text = no_token;
+  end_tokens end_of_text = {};
   bool bonus = true;  // draw a token more when all were accepted and the text has not ended
 
   SPECAGG_FUNCTION std::size_t size() const {
     std::size_t g = 0;
     while (g < tokens.size() && tokens[g] != no_token)
-      if (tokens[g++] == end_of_text) break;
+      if (end_of_text.contains(tokens[g++])) break;
     return g;
   }
-  SPECAGG_FUNCTION bool ends_text(std::size_t g) const { return g > 0 && tokens[g - 1] == end_of_text; }
+  SPECAGG_FUNCTION bool ends_text(std::size_t g) const { return g > 0 && end_of_text.contains(tokens[g - 1]); }
 };
 
 enum class origin : std::uint8_t { accepted, residual, bonus };

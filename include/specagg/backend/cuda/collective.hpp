@@ -90,7 +90,7 @@ class collective {
   // The thread that speaks for all.
   __device__ bool leads() const { return rank_ == 0 && threadIdx.x == 0; }
 
-  // As reduce_rows: f of every token, reduced in the library's order. All threads get the result.
+  // The members of one_thread (kernel/reduce.hpp); every thread gets the result.
   template <class Op, class Rows, class F>
   __device__ auto reduce(const Rows& rows, const F& f) {
     const auto per_block = [&](std::size_t begin, std::size_t count) {
@@ -113,13 +113,21 @@ class collective {
     for (std::size_t b = 0; b < block_count(rows.size()); ++b) total = R::apply(total, results[b]);
     return total;
   }
-  // As kernel/sample.hpp. The block sums stay in shared memory until the reduction after the next.
+  template <class Rows, class F, class Empty>
+  __device__ double sum_of_filled(const Rows& rows, const F& f, const Empty&) {
+    return reduce<specagg::detail::add>(rows, f);
+  }
+  // The block sums stay in shared memory until the reduction after the next.
+  template <class Rows>
+  __device__ bool can_weigh(const Rows&, std::span<double>) const {
+    return true;
+  }
   template <class Rows, class F>
-  __device__ weights<Rows, F> weigh(const Rows& rows, F f) {
+  __device__ weights<Rows, F> weigh(const Rows& rows, F f, std::span<double>) {
     const double total = reduce<specagg::detail::add>(rows, f);
     return {rows, f, {shared_->results[turn_ ^ 1], block_count(rows.size())}, total};
   }
-  // As inverse_transform. Every thread block does the last two steps for itself.
+  // Every thread block does the last two steps for itself.
   template <class Rows, class F>
   __device__ token_id draw(const weights<Rows, F>& w, double u) {
     using V = vec<float, 4>;
@@ -150,7 +158,7 @@ class collective {
     }
     return token;  // the next draw writes there behind the barrier of its weigh()
   }
-  // As largest_of_rows: of the tokens that have the maximum, a draw with the uniform 0 takes the first.
+  // Of the tokens that have the maximum, a draw with the uniform 0 takes the first.
   template <class Rows, class F>
   __device__ std::size_t largest(const Rows& rows, const F& f) {
     const double top = reduce<specagg::detail::larger>(rows, f);
@@ -158,10 +166,10 @@ class collective {
       const auto x = f(at);
       return select(x == top, decltype(x)(1), decltype(x)(0));
     };
-    const token_id first = draw(weigh(rows, has_it), 0);
+    const token_id first = draw(weigh(rows, has_it, {}), 0);
     return first == no_token ? 0 : std::size_t(first);
   }
-  // As race (verify/coupled.hpp): the order of the contenders is total, so that of looking at them is free.
+  // The order of the contenders is total, so that of looking at them is free.
   template <class Rows, class F>
   __device__ contender race(const Rows& rows, const F& f, const shared_noise& noise, std::uint32_t position,
                             contender last) {

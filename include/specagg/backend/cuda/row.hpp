@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of logits in device memory as Rows (distribution.hpp) whose reductions are collective, and the chooser that goes
-// with them.
+// Rows of logits in device memory as Rows (distribution.hpp) that all threads of a block walk together.
 #pragma once
 #include <specagg/backend/cuda/collective.hpp>
 
@@ -98,7 +97,7 @@ class device_row {
   __device__ device_row(const raw_row<S, Whole>& row, const row_facts& facts, cuda::collective<Whole>& together)
       : row_(row), facts_(&facts), together_(&together) {}
   __device__ std::size_t size() const { return row_.size; }
-  __device__ cuda::collective<Whole>& collective() const { return *together_; }
+  __device__ cuda::collective<Whole>& walker() const { return *together_; }
   __device__ float operator[](std::size_t v) const { return open(v, 1).template operator()<vec<float, 1>>(0, 1).v; }
   __device__ status normalise(bool confidence = false) {
     if (facts_->why != status::ok) return facts_->why;
@@ -131,18 +130,6 @@ class device_row {
   softmax_factors<float> tempered_, confidence_;
   std::size_t token_ = 0;
   float greedy_ = 0;
-};
-
-// The numbers of a request, drawn by all its threads together. The streams of random.hpp.
-template <bool Whole>
-struct device_chooser {
-  random_streams streams;
-  cuda::collective<Whole>* together;
-  __device__ bool coin(moment m, double w, double t) const { return streams.coin(m, w, t); }
-  template <class Weights>
-  __device__ token_id draw(moment m, const Weights& w) const {
-    return together->draw(w, streams.uniform(m));
-  }
 };
 
 }  // namespace cuda

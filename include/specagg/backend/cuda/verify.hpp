@@ -33,7 +33,7 @@ struct batch {
   const double* temperature = nullptr;        // [requests] 0: the largest logit; or null [1]
   const std::uint32_t* draft_mask = nullptr;  // (vocabulary + 31) / 32 words a row, bit 1: allowed; or null [all]
   const std::uint32_t* target_mask = nullptr;
-  token_id end_of_text = no_token;
+  end_tokens end_of_text = {};  // several: in device memory
 };
 // What comes out, in device memory, which may not overlap with what goes in.
 struct outcome {
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(threads, 2)
     return device_row(target_row<Whole>(b, r, j), facts[draft_rows + j], together);
   };
   const std::uint64_t request = b.request ? b.request[r] : r;
-  device_chooser<Whole> chooser{random_streams(b.seed[r], request), &together};
+  random_streams chooser(b.seed[r], request);
   const auto by = [&] {
     if constexpr (requires { verifier(b.seed[r], request); }) return verifier(b.seed[r], request);
     else return verifier;

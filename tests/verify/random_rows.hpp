@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows for the tests of races.
+#pragma once
+#include <cmath>
+#include <vector>
+
+#include <specagg/distribution.hpp>
+
+#include "support/catch.hpp"
+
+namespace {
+
+using namespace specagg;
+
+inline std::vector<double> random_row(std::uint32_t seed, std::size_t size, double spread = 4) {
+  const random_streams noise(seed);
+  std::vector<double> row(size);
+  double sum = 0;
+  for (std::size_t v = 0; v < size; ++v)
+    sum += row[v] = std::exp(spread * noise.uniform({stream::side, std::uint32_t(v), 0}));
+  for (double& x : row) x /= sum;
+  return row;
+}
+inline dense_row<double> ready(const std::vector<double>& x) {
+  dense_row<double> row(x);
+  REQUIRE(row.normalise() == status::ok);
+  return row;
+}
+
+}  // namespace
