@@ -48,16 +48,16 @@ struct moment {
 namespace detail {
 struct some_rows {  // what weights are made of, for the concept below; never walked
   using value_type = float;
+  struct block {
+    template <class V>
+    V operator()(std::size_t, int) const;
+  };
   std::size_t size() const;
-  auto open(std::size_t, std::size_t) const {
-    return []<class V>(std::size_t, int) { return V(0); };
-  }
+  block open(std::size_t, std::size_t) const;
 };
 struct some_weight {
   template <class V>
-  V operator()(V x) const {
-    return x;
-  }
+  V operator()(V x) const;
 };
 }  // namespace detail
 
