@@ -12,9 +12,9 @@ demo:  ## decode a real prompt with the bundled models, and see where each token
 	@build/bin/specagg generate --compare --temperature 0.6 --gamma 1 --policy lossless
 	@echo && build/bin/specagg generate --compare --temperature 0.6 --gamma 1 --policy token-v3:alpha=0.8
 
-test:  ## what must pass before a commit (at most 12 minutes once built)
+test:  ## what must pass before a commit (at most 12 minutes once built; FAST=1: the tests of what changed, 2)
 	@scripts/bootstrap test
-	@scripts/run-tests release
+	@$(if $(FAST),scripts/test-changed,scripts/run-tests release)
 
 test-all:  ## the whole matrix: compilers, instruction sets, sanitizers, slow tests, longer fuzzing
 	@scripts/bootstrap test-all
