@@ -30,6 +30,7 @@ TEST_CASE("what CUDA refuses is an error that says where, and is not reported ag
   CHECK(refused.find("a.gguf: place: cudaErrorInvalidValue") == 0);
   CHECK(error_of([] { check(CUBLAS_STATUS_NOT_SUPPORTED, "cuBLASLt"); }).find("CUDA: cuBLASLt: ") == 0);
   CHECK(error_of([] { device none(-1); }).find("CUDA: device -1: cudaError") == 0);
+  CHECK(error_of([] { check(cudaSetDevice(-1), "place"); }).find("CUDA: place: cudaError") == 0);
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 TEST_CASE("a device has a stream and a workspace; memory of it can be written and read in that stream") {
