@@ -97,7 +97,7 @@ TEST_CASE("law --batch gives every known answer to 1e-9: targets, laws, acceptan
     CHECK(worst(out[i]["law"], e["law"]) < 1e-9);
     CHECK(std::fabs(double(out[i]["acceptance"]) - double(e["acceptance"])) < 1e-9);
   }
-  CHECK(policies.size() >= 20);  // mentored has its test in tests/policy
+  CHECK(policies.size() >= 20);  // mentored: tests/policy/mentored.test.cpp
   CHECK(verifiers == std::set<std::string>{"token", "block", "match", "coupled"});
 }
 TEST_CASE("the emitted law does not depend on the verifier, the acceptance does") {

@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models on the device, for tests.
 #pragma once
-#include <cstring>
 #include <memory>
-#include <random>
-#include <span>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include <specagg/backend/cuda/llama.hpp>
 
-#include "backend/cpu/gguf_writer.hpp"
-#include "support/catch.hpp"
+#include "backend/cpu/models.hpp"
 
 namespace test {
 
-inline std::shared_ptr<const specagg::cpu::llama_weights> bundled(const std::string& name) {
-  const auto path = std::string(SPECAGG_MODELS) + "/" + name + ".gguf";
-  return std::make_shared<const specagg::cpu::llama_weights>(specagg::cpu::gguf_file::open(path));
-}
-// Of a file in memory, which they must not outlive.
-inline std::shared_ptr<const specagg::cpu::llama_weights> weights_of(const gguf_bytes& bytes) {
-  return std::make_shared<const specagg::cpu::llama_weights>(bytes.open());
-}
 inline std::shared_ptr<const specagg::cuda::llama_weights> on_device(
     std::shared_ptr<const specagg::cpu::llama_weights> weights,
     std::shared_ptr<const specagg::cuda::device> on = std::make_shared<const specagg::cuda::device>()) {
@@ -30,21 +17,5 @@ inline std::shared_ptr<const specagg::cuda::llama_weights> on_device(
 }
 // No size is a multiple of 16.
 inline small_model odd_model() { return {.dim = 72, .ffn = 100, .rotated = 14}; }
-
-inline std::vector<specagg::token_id> some_tokens(std::size_t count, std::size_t vocab, unsigned seed = 1) {
-  std::mt19937 random(seed);
-  std::vector<specagg::token_id> tokens(count);
-  for (auto& t : tokens) t = static_cast<specagg::token_id>(random() % vocab);
-  return tokens;
-}
-// All rows, fed at once.
-std::vector<float> rows_of(auto& model, std::span<const specagg::token_id> tokens) {
-  std::vector<float> logits(tokens.size() * model.vocab_size());
-  REQUIRE(model.extend(tokens, logits) == specagg::status::ok);
-  return logits;
-}
-inline bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
-}
 
 }  // namespace test

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Also what tests specagg/backend/cuda/collective.hpp and specagg/backend/cuda/row.hpp: verification is made of them.
 #include "cuda/agree.hpp"
 
 using namespace specagg;

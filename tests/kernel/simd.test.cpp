@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Also what tests specagg/kernel/simd/: registers, pairs and lanes are seen through the vectors that are made of them.
 #include <specagg/kernel/simd.hpp>
 
 #include <algorithm>
@@ -6,6 +7,8 @@
 #include <bit>
 #include <cmath>
 #include <string>
+
+#include <specagg/half.hpp>
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"

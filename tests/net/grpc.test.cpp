@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Also what tests specagg/net/grpc/: a server is seen by its clients.
 #include <specagg/net/grpc.hpp>
 
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <map>
 
 #include <specagg/net/sessions.hpp>
+#include <specagg/net/transport.hpp>
 
 #include "net/two_ends.hpp"
 #include "support/slow_link.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/policy/cascade.hpp>
-#include <specagg/policy/token_cascade.hpp>
 
-#include <cmath>
 #include <vector>
 
 #include <specagg/audit/exact_law.hpp>
@@ -17,28 +15,4 @@ TEST_CASE("opt defers exactly when max q < max p - alpha TV, and ties do not def
   CHECK(target_law(opt{0.5}, q, p) == q);                               // 0.5 > 0.4375
   CHECK(target_law(opt{1.0 / 3}, q, p) == q);                           // 0.5 = 0.5: a tie
   CHECK(target_law(opt{0}, q, q) == q);
-}
-TEST_CASE("token-v3 takes the draft's mass off tokens below (1 - alpha) max p, strictly") {
-  const std::vector<double> q{0.5, 0.25, 0.25}, p{0.25, 0.25, 0.5};
-  CHECK(target_law(token_v3{0.5}, q, p) == q);  // 0.25 = 0.5 * 0.5 is not below
-  CHECK(target_law(token_v3{0}, q, p) == std::vector<double>{0.1875, 0.1875, 0.625});
-  CHECK(target_law(token_v3{-0.01}, q, p) == p);  // every token is below: eta = 1
-}
-TEST_CASE("deferral reads untempered rows, laws are made of tempered ones") {
-  const std::vector<double> q_logits{1, 0, 0}, p_logits{0.6, 0, 1.2};
-  for (const double temperature : {0.1, 0.5, 2.0}) {
-    const softmax_row<double> q(q_logits, temperature), p(p_logits, temperature);
-    softmax_row<double> plain(p_logits);
-    REQUIRE(plain.normalise() == status::ok);
-    const double top = std::max({plain[0], plain[1], plain[2]});
-    const double alpha = 1 - plain[0] / top * 1.001;  // keeps tokens 0 and 2 by untempered p
-    softmax_row<double> qt = q, pt = p;
-    REQUIRE(qt.normalise() == status::ok);
-    REQUIRE(pt.normalise() == status::ok);
-    const auto law = target_law(token_v3{1 - plain[0] / top + 1e-6}, q, p);
-    CHECK(law[0] == Approx(qt[0] + qt[1] * pt[0]).epsilon(1e-12));
-    CHECK(law[1] == Approx(qt[1] * pt[1]).epsilon(1e-12));
-    CHECK(law[2] == Approx(qt[2] + qt[1] * pt[2]).epsilon(1e-12));
-    CHECK(target_law(token_v3{alpha}, q, p)[0] == Approx((qt[0] + qt[1]) * pt[0]).epsilon(1e-12));
-  }
 }

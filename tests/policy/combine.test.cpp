@@ -5,9 +5,6 @@
 
 using namespace specagg;
 
-static_assert(is_unanimous<mixture<3>> && is_unanimous<ensemble>);
-static_assert(!is_unanimous<lossless> && !may_be_unanimous<lossless> && !may_be_unanimous<opt>);
-
 TEST_CASE("ensemble is lambda q + (1 - lambda) p, holes or not") {
   for (const double l : {0.0, 0.25, 0.5, 0.9, 1.0})
     for (const bool holes : {false, true})

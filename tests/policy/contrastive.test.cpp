@@ -5,8 +5,6 @@
 
 using namespace specagg;
 
-static_assert(!may_be_unanimous<contrastive> && !may_be_unanimous<arithmetic<3>> && !may_be_unanimous<arithmetic<2>>);
-
 namespace {
 
 // What p lacks has no mass, whatever q says about it; what q alone lacks has infinite weight for mu > 0.

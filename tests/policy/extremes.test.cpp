@@ -5,8 +5,6 @@
 
 using namespace specagg;
 
-static_assert(is_unanimous<minimum<>> && is_unanimous<maximum<3>>);
-
 TEST_CASE("min is the normalised smallest probability, max the largest, of two and of three models") {
   for (const bool holes : {false, true}) {
     CHECK(worst_against<2>(minimum<>{}, [](auto x) { return std::min(x[0], x[1]); }, holes) < 1e-15);

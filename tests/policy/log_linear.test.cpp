@@ -5,14 +5,6 @@
 
 using namespace specagg;
 
-// Only their parameters say whether they are unanimous.
-static_assert(!is_unanimous<geometric> && may_be_unanimous<geometric>);
-static_assert(!is_unanimous<log_linear<3>> && may_be_unanimous<log_linear<3>>);
-static_assert(unanimous_here(geometric{0}) && unanimous_here(geometric{1}) && !unanimous_here(geometric{1.1}) &&
-              !unanimous_here(geometric{-0.1}));
-static_assert(unanimous_here(log_linear<3>{{0.2, 0.5, 0.3}}) && !unanimous_here(log_linear<3>{{0.5, 0.5, 0.5}}) &&
-              !unanimous_here(log_linear<3>{{2, -1, 0}}));
-
 TEST_CASE("geometric is norm(q^lambda p^(1-lambda)), a softmax of logits, with holes for lambda in [0, 1]") {
   for (const double l : {0.0, 0.3, 1.0}) {
     const auto due = [=](auto x) { return std::pow(x[0], l) * std::pow(x[1], 1 - l); };  // pow(0, 0) = 1: 0 (-inf) = 0

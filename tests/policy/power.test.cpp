@@ -7,8 +7,6 @@ using namespace specagg;
 
 namespace {
 
-static_assert(is_unanimous<power_mean<3>> && is_unanimous<power>);
-
 // (sum w x^rho)^(1/rho), and its limit at 0, in long double.
 template <std::size_t N>
 double plain(const std::array<double, N>& w, double rho, const std::array<double, N>& x) {

@@ -186,33 +186,6 @@ TEST_CASE("unknown kinds, other versions and numbers written longer than need be
                        wire::unknown_kind, wire::malformed})
     CHECK_FALSE(name(w).empty());
 }
-TEST_CASE("two ends that differ are told where first, and what each says") {
-  const hello here = terms_of(protocol::dragon);
-  const auto told = [&](auto change) {
-    hello there = here;
-    there.from = side::r, there.life = 1, there.heard = true;
-    change(there);
-    return first_difference(here, there);
-  };
-  CHECK(told([](hello&) {}) == "");
-  CHECK(told([](hello& h) { h.model_r = {}; }) == "");  // any
-  CHECK(told([](hello& h) { h.version = 2, h.codec.vocabulary = 1; }) == "version: 1 here, 2 there");
-  CHECK(told([](hello& h) { h.kind = protocol::dssd; }) == "protocol: dragon here, dssd there");
-  CHECK(told([](hello& h) { h.from = side::l; }) == "side: 0 here, 1 there");
-  CHECK(told([](hello& h) { h.model_l = short_text("draft-8b"); }) == "model of l: draft-7b here, draft-8b there");
-  CHECK(told([](hello& h) { h.codec.vocabulary = 32000; }) == "vocabulary: 300 here, 32000 there");
-  CHECK(told([](hello& h) { h.codec.top_p = 0.9 + 1e-12; }) == "codec, top-p: they differ in the last digits");
-  for (const auto& change : std::vector<std::function<void(hello&)>>{
-           [](hello& h) { h.session = 1; }, [](hello& h) { h.model_r = short_text("x"); },
-           [](hello& h) { h.vocabulary_hash = 1; }, [](hello& h) { h.seed_hash = hash_of_seed(2); },
-           [](hello& h) { h.sampling = short_text(""); }, [](hello& h) { h.codec.format = row_codec::values::full; },
-           [](hello& h) { h.real_bytes = 4; }, [](hello& h) { h.codec.top_k = 9; }, [](hello& h) { h.codec.total = 9; },
-           [](hello& h) { h.end_of_text = no_token; }, [](hello& h) { h.look_ahead = 6; },
-           [](hello& h) { h.most_tokens = 999; }, [](hello& h) { h.first = side::r; }, [](hello& h) { h.prompt = 3; }})
-    CHECK_FALSE(told(change).empty());
-  CHECK(hash_of_seed(1) != hash_of_seed(1, 1));
-  CHECK(hash_of_text("b", hash_of_text("a")) != hash_of_text("", hash_of_text("ab")));
-}
 TEST_CASE("bytes changed at random are refused, or are a message that is written as it was read") {
   numbers n(3);
   std::size_t read = 0;

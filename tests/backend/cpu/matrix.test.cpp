@@ -4,6 +4,8 @@
 #include <cmath>
 #include <random>
 
+#include <specagg/backend/cpu/tensor_row.hpp>
+
 #include "backend/cpu/gguf_writer.hpp"
 #include "support/catch.hpp"
 

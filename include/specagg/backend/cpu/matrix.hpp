@@ -16,8 +16,8 @@
 #include <cstring>
 #include <vector>
 
-#include <specagg/backend/cpu/gguf.hpp>
 #include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/backend/cpu/tensor.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/config.hpp>
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include <specagg/backend/cpu/gguf.hpp>
+#include <specagg/backend/cpu/tensor.hpp>
 #include <specagg/config.hpp>
 
 SPECAGG_BEGIN

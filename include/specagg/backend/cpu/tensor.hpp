@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor as it lies in a model file.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include <specagg/config.hpp>
+
+SPECAGG_BEGIN
+namespace cpu {
+
+// How the elements of a tensor are stored; the numbers are the file's.
+enum class tensor_type : std::uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
+
+// q8_0: blocks of 32 elements, each one F16 scale followed by 32 signed bytes.
+inline constexpr std::size_t q8_0_block = 32, q8_0_bytes = 34;
+
+struct tensor {
+  std::string_view name;
+  tensor_type type{};
+  unsigned rank = 0;                // 1..4
+  std::size_t rows = 0, cols = 0;   // cols: the file's first dimension, contiguous; rows: the product of the others
+  std::size_t outer = 0;            // the product of the dimensions after the second (1 for a vector or a matrix)
+  const std::byte* data = nullptr;  // rows * row_bytes(type, cols) bytes, aligned to at least 8
+};
+
+constexpr std::size_t row_bytes(tensor_type type, std::size_t cols) {
+  switch (type) {
+    case tensor_type::f32: return cols * 4;
+    case tensor_type::q8_0: return cols / q8_0_block * q8_0_bytes;
+    default: return cols * 2;
+  }
+}
+
+namespace detail {
+
+inline std::string tensor_type_name(std::uint32_t type) {
+  static constexpr const char* names[] = {
+      "F32",      "F16",      "Q4_0",    "Q4_1",  "Q4_2",       "Q4_3",       "Q5_0",       "Q5_1",
+      "Q8_0",     "Q8_1",     "Q2_K",    "Q3_K",  "Q4_K",       "Q5_K",       "Q6_K",       "Q8_K",
+      "IQ2_XXS",  "IQ2_XS",   "IQ3_XXS", "IQ1_S", "IQ4_NL",     "IQ3_S",      "IQ2_S",      "IQ4_XS",
+      "I8",       "I16",      "I32",     "I64",   "F64",        "IQ1_M",      "BF16",       "Q4_0_4_4",
+      "Q4_0_4_8", "Q4_0_8_8", "TQ1_0",   "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4"};
+  return type < std::size(names) ? names[type] : std::to_string(type);
+}
+
+}  // namespace detail
+
+}  // namespace cpu
+SPECAGG_END

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end that connects.
+#pragma once
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <specagg/net/grpc/stream.hpp>
+
+SPECAGG_BEGIN
+namespace net {
+namespace detail {
+
+class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
+ public:
+  client_stream(const std::shared_ptr<grpc::Channel>& channel, const std::string& token, const limits& l,
+                accept_function accept, std::function<void(const std::string&)> ended)
+      : stream(l), stub_(channel), accept_(std::move(accept)), ended_(std::move(ended)) {
+    if (!token.empty()) context_.AddMetadata("authorization", "Bearer " + token);
+    stub_.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
+  }
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    self_ = shared_from_this();
+    AddHold();  // operations are begun outside gRPC's own calls, until end()
+    StartCall();
+  }
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (!ok) return lost();
+    if (!listen(accept_)) close("nobody listens");
+  }
+  void OnDone(const grpc::Status& s) override {
+    const auto ended = std::move(ended_);
+    const std::string why = s.ok() ? "the other end closed the connection" : s.error_message();
+    done(why);
+    try {
+      ended(why);
+    } catch (const std::exception&) {
+    }
+  }
+
+ private:
+  void all_sent() override { StartWritesDone(); }  // the server ends the stream
+  void finish() override { RemoveHold(); }
+  void cancel() override { context_.TryCancel(); }
+  grpc::ClientContext context_;
+  grpc::GenericStub stub_;
+  accept_function accept_;
+  std::function<void(const std::string&)> ended_;
+};
+
+}  // namespace detail
+
+// One address to connect to, again and again. Its destructor cuts the connection and waits for ended(), so neither
+// accept() nor ended() may call it.
+class client {
+ public:
+  client(const std::string& address, const security& s, const limits& l)
+      : token_(detail::checked(s.token)), limits_(l) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(int(l.most_message_bytes));
+    detail::keep_alive([&](const char* name, int value) { arguments.SetInt(name, value); });
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // how long it tries to connect
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    channel_ = grpc::CreateCustomChannel(detail::checked_address(address, 1), credentials(s), arguments);
+  }
+  ~client() {
+    std::unique_lock lock(all_->mutex);
+    all_->quit = true;
+    if (const auto s = all_->stream.lock()) {
+      lock.unlock();
+      s->cut();
+      lock.lock();
+    }
+    all_->ended.wait(lock, [&] { return all_->under_way == 0; });
+  }
+  // Begins to connect. accept() is called once the connection is made; ended(why) once it is over, or cannot be made:
+  // only then call this again. Both on gRPC's threads.
+  void connect(accept_function accept, std::function<void(const std::string&)> ended) {
+    const std::lock_guard lock(all_->mutex);
+    if (all_->quit) return;
+    const auto s = std::make_shared<detail::client_stream>(
+        channel_, token_, limits_, std::move(accept), [all = all_, ended = std::move(ended)](const std::string& why) {
+          const is_over last{*all};
+          ended(why);
+        });
+    all_->stream = s, ++all_->under_way;
+    s->begin();
+  }
+  void close(const std::string& why) {  // what was sent arrives first
+    if (const auto s = stream()) s->close(why);
+  }
+  void tick() {  // every 20 ms or so
+    if (const auto s = stream()) s->tick();
+  }
+
+ private:
+  struct connections {
+    std::mutex mutex;
+    std::condition_variable ended;
+    std::weak_ptr<detail::client_stream> stream;
+    int under_way = 0;
+    bool quit = false;
+  };
+  struct is_over {
+    connections& all;
+    ~is_over() {
+      const std::lock_guard lock(all.mutex);
+      --all.under_way;
+      all.ended.notify_all();
+    }
+  };
+  std::shared_ptr<detail::client_stream> stream() {
+    const std::lock_guard lock(all_->mutex);
+    return all_->stream.lock();
+  }
+  static std::shared_ptr<grpc::ChannelCredentials> credentials(const security& s) {
+    if (s.insecure) return grpc::InsecureChannelCredentials();
+    return grpc::SslCredentials({s.authority, s.key, s.certificate});
+  }
+  const std::string token_;
+  const limits limits_;
+  std::shared_ptr<grpc::Channel> channel_;
+  const std::shared_ptr<connections> all_ = std::make_shared<connections>();
+};
+
+}  // namespace net
+SPECAGG_END

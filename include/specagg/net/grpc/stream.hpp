@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// One bidirectional stream of gRPC as an outlet: what server and client do alike.
+#pragma once
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <specagg/net/grpc/options.hpp>
+#include <specagg/net/transport.hpp>
+
+SPECAGG_BEGIN
+namespace net::detail {
+
+inline constexpr char method[] = "/specagg.Sites/Connect";
+inline constexpr std::size_t message_overhead = 256;  // memory of a queued message besides its bytes
+inline constexpr double closing_seconds = 3;          // until a connection that is to end is cut
+
+// What both ends of a stream do. Reactor: gRPC's server or client reactor. Lives until gRPC is done with it.
+template <class Reactor>
+class stream : public Reactor, public outlet, public std::enable_shared_from_this<stream<Reactor>> {
+ public:
+  explicit stream(const limits& l) : limits_(l), allowance_(2 * l.messages_per_second) {}
+
+  void send(std::span<const std::uint8_t> bytes) override {
+    const std::lock_guard lock(mutex_);
+    const std::size_t size = bytes.size() + message_overhead;
+    if (!open_ || closing_ || queued_ + size > limits_.most_queued_bytes) return;
+    const grpc::Slice slice(bytes.data(), bytes.size());
+    out_.emplace_back(&slice, 1), queued_ += size;
+    if (out_.size() == 1) this->StartWrite(&out_.front());
+  }
+  void close(const std::string& why) override {
+    const std::lock_guard lock(mutex_);
+    begin_to_close(why);
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return lost();
+    std::shared_ptr<listener> to;
+    {
+      const std::lock_guard lock(mutex_);
+      listening_ = true, to = listener_;
+    }
+    try {
+      std::vector<grpc::Slice> slices;
+      if (in_.Dump(&slices).ok()) {
+        bytes_.clear();
+        for (const auto& s : slices) bytes_.insert(bytes_.end(), s.begin(), s.end());
+        in_.Clear();
+        to->received(bytes_);
+      }
+    } catch (const std::exception&) {
+      close("an error at the other end");
+    }
+    const std::lock_guard lock(mutex_);
+    allowance_ = std::min(2 * limits_.messages_per_second, allowance_ + limits_.messages_per_second * since(refilled_));
+    heard_ = refilled_ = clock::now(), listening_ = false;
+    if (!open_) return;
+    if ((allowance_ -= 1) > 0) this->StartRead(&in_);
+    else paused_ = true;
+  }
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    queued_ -= out_.front().Length() + message_overhead, out_.pop_front();
+    if (!ok) out_.clear(), queued_ = 0;
+    if (!open_) return;
+    if (!out_.empty()) this->StartWrite(&out_.front());
+    else if (closing_) all_sent();
+  }
+  // Every 20 ms or so: reads on, gives up what takes too long.
+  void tick() {
+    const std::lock_guard lock(mutex_);
+    if (gone_) return;
+    if (closing_ && since(closing_since_) > closing_seconds) cancel();  // the other end does not read, or not answer
+    if (!open_) return;
+    if (!listening_ && since(heard_) > limits_.silence_seconds) begin_to_close("nothing was heard for too long");
+    if (open_ && paused_ && since(refilled_) > 0.02) {
+      allowance_ += limits_.messages_per_second * since(refilled_), refilled_ = clock::now(), paused_ = false;
+      this->StartRead(&in_);
+    }
+  }
+  void cut() {
+    const std::lock_guard lock(mutex_);
+    if (!gone_) cancel();
+  }
+
+ protected:
+  static double since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
+  // Asks who listens and begins to read; false if nobody does.
+  bool listen(const accept_function& accept) {
+    std::shared_ptr<stream> self;
+    std::shared_ptr<listener> who;
+    {
+      const std::lock_guard lock(mutex_);
+      self = self_;
+    }
+    try {
+      who = accept(self);
+    } catch (const std::exception&) {
+    }
+    const std::lock_guard lock(mutex_);
+    listener_ = who, heard_ = clock::now();
+    if (who && open_) this->StartRead(&in_);
+    return who != nullptr;
+  }
+  virtual void all_sent() = 0;  // and nothing more will be; under the lock
+  virtual void finish() = 0;    // no operation is begun after it; under the lock
+  virtual void cancel() = 0;    // what is under way fails; under the lock, not after OnDone
+  void begin_to_close(const std::string& why) {
+    if (!open_ || closing_) return;
+    closing_ = true, why_ = why, closing_since_ = clock::now();
+    if (out_.empty()) all_sent();
+  }
+  void end() {
+    if (!open_) return;
+    open_ = false;
+    if (!closing_) closing_ = true, closing_since_ = clock::now();
+    finish();
+  }
+  void lost() {
+    const std::lock_guard lock(mutex_);
+    end();
+  }
+  // The last that gRPC calls. `this` may be no more when it returns.
+  void done(const std::string& status) {
+    std::shared_ptr<stream> self;
+    std::shared_ptr<listener> listener;
+    std::string why;
+    {
+      const std::lock_guard lock(mutex_);
+      gone_ = true, open_ = false;
+      self.swap(self_), listener.swap(listener_);
+      why = why_.empty() ? status : why_;
+    }
+    try {
+      if (listener) listener->closed(why);
+    } catch (const std::exception&) {
+    }
+  }
+
+  const limits limits_;
+  std::mutex mutex_;
+  std::shared_ptr<listener> listener_;
+  std::shared_ptr<stream> self_;
+  grpc::ByteBuffer in_;
+  std::vector<std::uint8_t> bytes_;
+  std::deque<grpc::ByteBuffer> out_;
+  std::size_t queued_ = 0;
+  bool open_ = true, closing_ = false, paused_ = false, listening_ = false, gone_ = false;
+  std::string why_;
+  double allowance_;
+  clock::time_point heard_ = clock::now(), refilled_ = heard_, closing_since_;
+};
+
+}  // namespace net::detail
+SPECAGG_END

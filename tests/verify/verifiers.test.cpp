@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/verify/verifiers.hpp>
+
+#include <vector>
+
+#include <specagg/policy/lossless.hpp>
+
+#include "support/catch.hpp"
+#include "support/numbers.hpp"
+
+using namespace specagg;
+
+namespace {
+
+constexpr std::size_t drafted = 3, V = 7;
+
+// A random instance; its draft is proposed by the verifier.
+struct instance {
+  std::vector<std::vector<double>> q = std::vector(drafted + 1, std::vector<double>(V)), p = q;
+  std::vector<double> scratch = std::vector<double>(verify_scratch(V, drafted));
+  std::vector<token_id> y;
+  std::uint64_t seed;
+  template <class Verifier>
+  instance(const Verifier& verifier, std::uint64_t s) : seed(s) {
+    numbers n(s);
+    for (auto* rows : {&q, &p})
+      for (auto& row : *rows) {
+        double sum = 0;
+        for (double& x : row) sum += x = n.uniform() * n.uniform();
+        for (double& x : row) x /= sum;
+      }
+    random_streams chooser(seed);
+    for (std::uint32_t j = 0; j < drafted; ++j) {
+      dense_row<double> row(q[j]);
+      REQUIRE(row.normalise() == status::ok);
+      y.push_back(verifier.propose(row, {stream::draft, j, 0}, chooser, scratch));
+    }
+  }
+};
+struct outcome {
+  std::vector<token_id> tokens;
+  std::vector<double> acceptances;
+  bool operator==(const outcome&) const = default;
+};
+template <class Verify>
+outcome outcome_of(instance& x, Verify&& verify) {
+  std::vector<emission> out(drafted + 1);
+  std::vector<draft_acceptance> acceptances(drafted);
+  random_streams chooser(x.seed);
+  const verdict v = verify(draft{x.y}, x.q, x.p, lossless{}, chooser, std::span(out), std::span(x.scratch),
+                           std::span(acceptances));
+  REQUIRE(v.why == status::ok);
+  outcome o;
+  for (std::size_t i = 0; i < v.emitted; ++i) o.tokens.push_back(out[i].token);
+  for (const draft_acceptance& a : acceptances) o.acceptances.push_back(a.of_row), o.acceptances.push_back(a.of_token);
+  return o;
+}
+template <class Verifier, class Function>
+void is_the_function(const Verifier& verifier, Function&& function) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    instance x(verifier, seed);
+    CHECK(outcome_of(x, [&](auto&&... a) { return verifier.verify(a...); }) == outcome_of(x, function));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("token, block and match verifiers are their functions") {
+  is_the_function(token_verifier{}, [](auto&&... a) { return verify_token(a...); });
+  is_the_function(block_verifier{}, [](auto&&... a) { return verify_block(a...); });
+  is_the_function(match_verifier{}, [](auto&&... a) { return verify_match(a...); });
+}
+TEST_CASE("a coupled verifier proposes the winners of its noise, and says of each token whether it was accepted") {
+  std::size_t kept = 0, rejected = 0;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    const coupled_verifier verifier{shared_noise(seed)};
+    instance x(verifier, seed);
+    for (std::uint32_t j = 0; j < drafted; ++j) {
+      dense_row<double> row(x.q[j]);
+      REQUIRE(row.normalise() == status::ok);
+      CHECK(x.y[j] == race(row, verifier.noise, j));
+    }
+    const outcome o = outcome_of(x, [&](auto&&... a) { return verifier.verify(a...); });
+    std::size_t accepted = 0;
+    while (accepted < drafted && o.tokens[accepted] == x.y[accepted]) ++accepted;
+    kept += accepted, rejected += accepted < drafted;
+    for (std::size_t j = 0; j < drafted; ++j) {
+      CHECK(o.acceptances[2 * j] == double(j < accepted));
+      CHECK(o.acceptances[2 * j + 1] == double(j < accepted));
+    }
+  }
+  CHECK((kept > 10 && rejected > 10));
+}
