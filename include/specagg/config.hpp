@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every other header stands on: the version, the compiler's promises, and one namespace per instruction set.
+// The base of all other headers: the version, checks of the compiler, and one namespace per instruction set.
 #pragma once
 
 #define SPECAGG_VERSION_MAJOR 0
@@ -7,8 +7,8 @@
 #define SPECAGG_VERSION_PATCH 0
 #define SPECAGG_VERSION "0.1.0"
 
-// -ffast-math lets the compiler assume that NaN and infinity do not exist and reorder sums: rows of NaN would pass as
-// valid, and tokens would differ from machine to machine.
+// -ffast-math lets the compiler assume that NaN and infinity do not exist, and lets it reorder sums. Rows of NaN would
+// then pass as valid, and tokens would differ from machine to machine.
 #if !defined(SPECAGG_ALLOW_FAST_MATH) && \
     (defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
      (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__))
@@ -30,21 +30,21 @@
 #define SPECAGG_FUNCTION
 #endif
 
-// Which instructions the vectors of kernel/simd.hpp are made of. SPECAGG_SCALAR asks for plain scalar code.
-// The name is also an inline namespace: two translation units built for different instruction sets would otherwise
-// share one copy of every inline function, and the linker's choice could crash the older machine.
+// Which instructions the vectors of kernel/simd.hpp use. SPECAGG_SCALAR asks for plain scalar code. The name is also an
+// inline namespace. Without it, two translation units built for different instruction sets would share one copy of
+// every inline function. The linker could then choose the copy that crashes the older machine.
 #if defined(SPECAGG_SCALAR) || defined(__CUDACC__)  // device code works on pairs of plain numbers
 #define SPECAGG_ISA scalar
 #elif !defined(__has_include)
 #define SPECAGG_ISA scalar
 #elif !__has_include(<xsimd/xsimd.hpp>)
-#define SPECAGG_ISA scalar  // slow, same tokens: xsimd is the only dependency, and it is optional
+#define SPECAGG_ISA scalar  // slow, but the same tokens: xsimd is the only dependency, and it is optional
 #elif defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
     defined(__AVX512VL__)
 #define SPECAGG_ISA avx512
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define SPECAGG_ISA avx2
-#elif defined(__SSE2__) && defined(__FMA__)  // 128-bit vectors too, but other instructions: names of their own
+#elif defined(__SSE2__) && defined(__FMA__)  // 128-bit vectors too, but other instructions: these get their own name
 #define SPECAGG_ISA sse2_fma
 #elif defined(__SSE2__) && defined(__AVX__)
 #define SPECAGG_ISA sse2_avx
@@ -56,7 +56,7 @@
 #define SPECAGG_ISA scalar
 #endif
 
-// Said once for each file, since nothing else would tell: tokens are the same, only later.
+// The compiler prints this once for each file. The tokens are the same, only slower, so nothing else would show it.
 #if !defined(SPECAGG_SCALAR) && !defined(SPECAGG_ALLOW_SLOW) && !defined(__CUDACC__) && defined(__GNUC__)
 #if defined(__has_include) && !__has_include(<xsimd/xsimd.hpp>)
 #pragma message("specagg: xsimd/xsimd.hpp was not found: scalar code, twenty times slower (SPECAGG_ALLOW_SLOW silences this)")
@@ -80,15 +80,15 @@
 #define SPECAGG_CAT(a, b) SPECAGG_CAT_(a, b)
 #define SPECAGG_ISA_ID SPECAGG_CAT(SPECAGG_ISA_ID_, SPECAGG_ISA)
 
-// How much compilers inline decides how long they take, and how fast hot loops are.
-//   LANE     one operation on one register or number: always
-//   INLINE   formulas of such operations, and rows that hand out 16 lanes: always where a register holds 8 floats or
-//            more; elsewhere 16 lanes are 4 registers or an array, and the compiler decides
-//   PAIR     operations on vectors wider than a register: the compiler decides, but all of it inside FLATTEN
-//   FLATTEN  loops over the vocabulary, INNER (behind the parameters) the lambdas in them: as INLINE
-//   OUTLINE  never: rare, or too long to have twice
-// SPECAGG_COMPILE_FAST leaves all but LANE to the compiler: a third of the time to compile, the same tokens, slower
-// loops; for tests, audits and debugging.
+// How much the compiler inlines decides how long it takes, and how fast the hot loops are.
+//   LANE     one operation on one register or number: always inlined
+//   INLINE   formulas of such operations, and rows that return 16 lanes: always inlined where a register holds 8 floats
+//            or more. Elsewhere 16 lanes are 4 registers or an array, and the compiler decides
+//   PAIR     operations on vectors wider than a register: the compiler decides, but inside FLATTEN all are inlined
+//   FLATTEN  loops over the vocabulary; INNER (after the parameters) marks the lambdas in them. Both work as INLINE
+//   OUTLINE  never inlined: rarely called, or too long to have twice
+// SPECAGG_COMPILE_FAST leaves all but LANE to the compiler. Compilation takes a third of the time, the tokens are the
+// same, and the loops are slower. It is for tests, audits and debugging.
 #if defined(__CUDACC__)
 #define SPECAGG_LANE __forceinline__
 #define SPECAGG_INLINE __forceinline__
@@ -118,14 +118,15 @@
 #define SPECAGG_FLATTEN
 #endif
 
-// The value of x as rounded, in the register class given: no product that made it is fused into a later sum.
+// Rounds x to its type and keeps it in the given register class. The compiler cannot fuse the product that made x into
+// a later sum.
 #if defined(__GNUC__)
 #define SPECAGG_FORBID_CONTRACTION(x, register_class) asm("" : register_class(x))
 #else
 #define SPECAGG_FORBID_CONTRACTION(x, register_class) static_cast<void>(x)
 #endif
 
-// nvcc warns where a function for both sides is instantiated for rows of the host's; on the device that is an error.
+// nvcc warns if a host-and-device function is instantiated for rows of the host. It is an error on the device only.
 #if defined(__CUDACC__)
 #define SPECAGG_PUSH_WARNINGS_ _Pragma("nv_diagnostic push") _Pragma("nv_diag_suppress 20011,20014")
 #define SPECAGG_POP_WARNINGS_ _Pragma("nv_diagnostic pop")

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows: the probabilities of all tokens at one position. q is the draft's row, p the target's, pi the law to be
-// emitted.
+// Rows: the probabilities of all tokens at one position. q is the draft's row, p is the target's row. pi is the law:
+// the probability distribution that the emitted token must have (other texts say target distribution).
 //
 // Anything with size() and row[v] is a Distribution: std::vector, std::span, an Eigen vector or a row of a matrix. The
-// library's own rows below add what is not stored: softmax of logits, sparse and one-hot rows. Rows are views: copying
-// one copies a pointer, and the memory behind it must outlive the call.
+// row classes below compute their elements: softmax of logits, sparse and one-hot rows. Rows are views. Copying a row
+// copies a pointer, and the memory it points to must outlive the call.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -25,13 +25,15 @@ concept Distribution = requires(const std::remove_cvref_t<D>& d, std::size_t v) 
   { d[v] } -> std::convertible_to<double>;
 };
 
-// How far a sum of probabilities may be from 1 and still be renormalised.
+// How far a sum of probabilities may be from 1 and still be scaled to 1.
 inline constexpr double normalisation_tolerance = 1e-3;
 
-// A Row is a Distribution that the kernels can walk. normalise(confidence) does the one pass that makes it usable (it
-// scales the row to sum 1, and says what is wrong with it); `confidence`: the untempered view will be read too.
-// open(begin, count) gives a block; block<V>(k, lanes) its tokens k, k + 1, ... as a vec; block.confidence<V> the same
-// untempered.
+// A Row is a Distribution that the kernels can read block by block.
+//   normalise(confidence)      makes the row usable in one pass: scales it to sum 1, and returns what is wrong with it.
+//                              confidence = true: the untempered view will be read too
+//   open(begin, count)         a block of the row
+//   block<V>(k, lanes)         the tokens k, k + 1, ... of a block, as a vec
+//   block.confidence<V>(...)   the same of the untempered view (temperature 1, no filter)
 template <class R>
 concept Row = Distribution<R> && requires(R& r, const R& c, std::size_t v) {
   typename R::value_type;
@@ -41,11 +43,11 @@ concept Row = Distribution<R> && requires(R& r, const R& c, std::size_t v) {
 
 namespace detail {
 
-// A container about to vanish: a view made from it would dangle.
+// A temporary container. A view of it would dangle.
 template <class R>
 concept short_lived = std::ranges::range<R> && !std::ranges::borrowed_range<R> && !std::is_lvalue_reference_v<R>;
 
-// What is wrong with probabilities of this sum, if anything; `scale` becomes 1 / sum.
+// Checks probabilities by their sum and whether one is negative. Sets `scale` to 1 / sum if they are valid.
 template <class T>
 status normaliser(double sum, bool negative, T& scale) {
   if (!(sum > 0) || !(sum < std::numeric_limits<double>::infinity()) || negative) return status::invalid_row;
@@ -53,7 +55,7 @@ status normaliser(double sum, bool negative, T& scale) {
   scale = T(1 / sum);
   return status::ok;
 }
-// The same for a row of which `scale` is a member, in one pass.
+// The same for a row that stores its probabilities; `scale` is a member of that row. One pass.
 template <class R, class T>
 SPECAGG_FLATTEN status normalise_stored(const R& row, T& scale) {
   using V = vec<T, 16>;
@@ -85,7 +87,7 @@ struct scaled_block {
   }
 };
 
-// A block of a row that is not an array: gathered onto the stack first, if it holds anything.
+// A block of a row that is not an array. Its elements are copied to the stack first, unless the block has no mass.
 template <class T>
 struct gathered_block {
   alignas(64) T x[block_size];
@@ -106,7 +108,7 @@ struct gathered_block {
   }
 };
 
-// Mass 1 on one token of the block, or on none (-1).
+// Probability 1 on one token of the block, or on none (token = -1).
 template <class T>
 struct one_hot_block {
   int token;
@@ -154,8 +156,8 @@ class dense_row {
   T scale_ = 1;
 };
 
-// Any other Distribution (a strided Eigen row, a table in a test): read through operator[]. Holds D by value, or by
-// reference when made from an lvalue.
+// Any other Distribution (a strided Eigen row, a table in a test), read through operator[]. Holds D by value, or by
+// reference if it was made from an lvalue.
 template <class D>
 class indexed_row {
  public:
@@ -179,7 +181,8 @@ class indexed_row {
   T scale_ = 1;
 };
 
-// The n tokens with mass and their probabilities, ids strictly ascending; every other token has probability 0.
+// The n tokens with probability above 0, and their probabilities. The ids ascend strictly. All other tokens have
+// probability 0.
 template <class T>
 class sparse_row {
  public:
@@ -216,7 +219,7 @@ class sparse_row {
   T scale_ = 1;
 };
 
-// All mass on one token: an n-gram or a greedy draft.
+// Probability 1 on one token: an n-gram draft or a greedy draft.
 template <class T>
 class one_hot_row {
  public:
@@ -230,7 +233,7 @@ class one_hot_row {
     return token_ >= 0 && std::size_t(token_) < size_ ? status::ok : status::invalid_row;
   }
   detail::one_hot_block<T> open(std::size_t begin, std::size_t count) const {
-    const auto t = std::size_t(token_);  // a negative one is large
+    const auto t = std::size_t(token_);  // a negative id becomes a large number
     return detail::one_hot_block<T>(t >= begin && t - begin < count ? int(t - begin) : -1);
   }
 
@@ -239,10 +242,11 @@ class one_hot_row {
   std::size_t size_ = 0;
 };
 
-// softmax(logits / temperature), restricted to `cut`, never materialised. normalise() reads the logits once for the
-// normaliser; after that every element costs one exponential. The untempered view (temperature 1, nothing cut) is what
-// deferral rules call confidence; it costs a second pass only if it is asked for and differs.
-// S is what the logits are stored as: float, double, bf16 or f16 (computed in float).
+// softmax(logits / temperature), restricted to the tokens that `cut` keeps. The probabilities are never stored:
+// normalise() reads the logits once for the normaliser, and then each element costs one exponential. The untempered
+// view (temperature 1, nothing cut) is what deferral rules call confidence. It costs a second pass only if the caller
+// asks for it and it differs from the row. S is the type that stores the logits: float, double, bf16 or f16 (the last
+// two are computed in float).
 template <class S>
 class softmax_row {
  public:
@@ -260,8 +264,8 @@ class softmax_row {
   std::size_t size() const { return size_; }
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   const S* logits() const { return logits_; }
-  T largest() const { return tempered_(vec<T, 1>(0)).v; }  // the largest probability, once normalised
-  // The largest untempered probability, once normalised with its confidence.
+  T largest() const { return tempered_(vec<T, 1>(0)).v; }  // the largest probability; valid after normalise()
+  // The largest untempered probability; valid after normalise(true).
   T largest_confidence() const { return confidence_(vec<T, 1>(0)).v; }
   double temperature() const { return temperature_; }
   // Keeps only the tokens of `c`. Call before normalise().
@@ -299,14 +303,14 @@ class softmax_row {
     return {{logits_, begin, count, tempered_, cut_}, {logits_, begin, count, confidence_, {}}};
   }
 
-  // Temperatures whose reciprocal is a finite T; colder ones are greedy decoding (process.hpp).
+  // Temperatures whose reciprocal is a finite T. Lower temperatures mean greedy decoding (process.hpp).
   SPECAGG_FUNCTION static bool usable(double temperature) {
     return temperature > 4.0 / double(std::numeric_limits<T>::max()) &&
            temperature < double(std::numeric_limits<T>::max());
   }
 
  protected:
-  // What normalise() would have found, from a pass that had another purpose.
+  // Sets what normalise() would compute, if another pass has already computed it.
   void know(const softmax_sum<T>& kept) { tempered_ = {kept.max, temperature_, kept.total}, normalised_ = true; }
   void know_confidence(const softmax_sum<T>& all) { confidence_ = {all.max, 1, all.total}, confident_ = true; }
 
@@ -355,14 +359,16 @@ class confident_row {
   C confidence_;
 };
 
-// A token from a normalised row. scratch: block_count(V) doubles. How a draft is sampled: m.use is stream::draft.
+// Draws a token from a normalised row. Drafts are drawn this way, with m.use = stream::draft. scratch: block_count(V)
+// doubles.
 template <Row R, Chooser C>
 token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
   const auto itself = [](auto v) { return v; };
   return chooser.draw(m, weigh(row, itself, scratch));
 }
 
-// Any Distribution as a Row: a Row as it is, arrays without a copy, the rest through operator[].
+// Makes any Distribution a Row. A Row is copied, an array is viewed without a copy, all others are read through
+// operator[].
 template <class D>
 requires Distribution<D> SPECAGG_FUNCTION auto as_row(D&& d) {
   using U = std::remove_cvref_t<D>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception of the library: files, sockets and options. The core (everything that decides tokens) reports
-// statuses instead and does not include this header.
+// The only exception type of the library. It reports errors of files, sockets and options. The core (everything that
+// decides tokens) returns statuses instead and does not include this header.
 #pragma once
 #include <stdexcept>
 #include <string>

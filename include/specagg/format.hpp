@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fmt::format("{}", status), and of origins. The only header that names fmt; nothing else in the library needs it.
+// fmt::format("{}", x) for a status or an origin. No other header uses fmt, and nothing else in the library needs it.
 #pragma once
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// 16-bit floats as engines store logits in. Rows of them are read as floats, exactly (kernel/simd.hpp). Plain data: the
-// same type in every translation unit.
+// 16-bit floats, as engines store logits. Rows of them are converted to float without error (kernel/simd.hpp). Plain
+// data: the same type in every translation unit.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -14,7 +14,7 @@ struct bf16 {  // the upper half of a float
   std::uint16_t bits;
 };
 
-// What a stored number is computed in.
+// The type in which a stored number is computed.
 template <class S>
 using computed = std::conditional_t<std::is_same_v<S, f16> || std::is_same_v<S, bf16>, float, S>;
 

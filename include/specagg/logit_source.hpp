@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model, as the decoders see it: something that appends tokens to its context and can take them back.
+// A model, as the decoders see it: it appends tokens to its context and can remove them again.
 #pragma once
 #include <chrono>
 #include <concepts>
@@ -10,19 +10,18 @@
 SPECAGG_BEGIN
 
 //   vocab_size()            V
-//   capacity()              tokens the context can hold
-//   position()              tokens it holds now
-//   extend(tokens, logits)  appends the tokens and writes the logits that follow each of the last logits.size() / V of
-//                           them, row by row (V each), into memory of the caller. On any status but ok nothing is
+//   capacity()              the number of tokens that the context can hold
+//   position()              the number of tokens that it holds now
+//   extend(tokens, logits)  appends the tokens. Writes the logits that follow each of the last logits.size() / V of
+//                           them, row by row (V each), into the caller's memory. On any status but ok nothing is
 //                           appended. `logits` may be empty (prefill).
-//   rollback(position)      forgets everything from that position on, and returns ok; O(1) for a model with a KV cache.
-//                           A model that cannot (a recurrent state that was not kept) refuses with any other status and
-//                           forgets nothing. The decoders then ask for rollback(0) and feed it the whole text again; if
-//                           that is refused, too, they end with the status. Must not throw.
-// What extend() throws reaches the decoder's caller; the text and the processor then hold what was verified, and the
-// models no more than that.
-// For speculative decoding to equal the target exactly, a row must not depend on how the tokens were grouped into
-// calls.
+//   rollback(position)      removes all tokens from that position on, and returns ok. O(1) for a model with a KV cache.
+//                           A model that cannot do it (a recurrent state that was not kept) returns another status and
+//                           removes nothing. The decoders then call rollback(0) and feed the whole text again. If that
+//                           is refused too, the decoder ends with that status. Must not throw.
+// If extend() throws, the exception reaches the decoder's caller. The text and the processor then hold the verified
+// tokens, and the models hold no more than these. Speculative decoding equals the target exactly only if a row does not
+// depend on how the tokens were grouped into calls.
 template <class S>
 concept LogitSource = requires(S& s, const S& c, std::span<const token_id> tokens,
                                std::span<typename S::value_type> logits, std::size_t n) {
@@ -33,8 +32,8 @@ concept LogitSource = requires(S& s, const S& c, std::span<const token_id> token
   { s.rollback(n) } -> std::same_as<status>;
 };
 
-// A model that counts its calls and the time they take. seconds_of[n]: calls that appended n tokens (n >= 63:
-// together).
+// Wraps a model; counts its calls and measures their time in seconds. seconds_of[n]: calls that appended n tokens (n >=
+// 63 together).
 template <LogitSource S>
 class metered {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// specagg: decide which tokens to emit, given rows of logits from two or more models.
+// specagg decides which tokens to emit, given rows of logits from two or more models.
 //
-// The way of the data, and of these headers (each includes only what stands above it):
+// The order of these headers is the order in which the data flows. Each header includes only headers above it:
 //   logits --process--> row --policy--> pi --verify--> accepted prefix + one token + status --decode: commit, roll back
 #pragma once
 #include <specagg/config.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token ids and the outcome of every step. Plain data: the same type in every translation unit.
+// Token ids and statuses. Plain data: the same type in every translation unit.
 #pragma once
 #include <cstdint>
 #include <ranges>
@@ -14,11 +14,11 @@ using token_id = std::int32_t;  // 0..V-1
 
 inline constexpr token_id no_token = -1;  // no token; in a draft: the draft ends here (padding of ragged batches)
 
-// The tokens that end a text: none, one, or several, whose memory the caller keeps.
+// The tokens that end a text: none, one, or several. With several, the caller keeps the memory alive.
 class end_tokens {
  public:
   SPECAGG_FUNCTION constexpr end_tokens(token_id only = no_token) : only_(only) {}
-  template <std::ranges::borrowed_range Tokens>  // a container about to vanish does not compile
+  template <std::ranges::borrowed_range Tokens>  // a temporary container does not compile
     requires std::convertible_to<Tokens, std::span<const token_id>>
   SPECAGG_FUNCTION constexpr end_tokens(Tokens&& several) : several_(several) {}
   SPECAGG_FUNCTION constexpr bool contains(token_id t) const {
@@ -32,7 +32,7 @@ class end_tokens {
   token_id only_ = no_token;
 };
 
-// What happened to one row or one step. Core functions report these and never throw.
+// What happened to one row, one verification or one model call. Core functions return a status and never throw.
 enum class status : std::uint8_t {
   ok,
   draft_not_in_support,  // q(y) = 0: y was not sampled from q; the draft ended before it
@@ -40,15 +40,15 @@ enum class status : std::uint8_t {
   invalid_row,           // NaN, +inf or a negative probability in a row, or every token masked: no token
   not_normalised,        // probabilities whose sum is further than 1e-3 from 1: no token
   undefined_target,      // pi does not exist for these rows (disjoint rows in a product, a weight of +inf): no token
-  vocabulary_mismatch,   // rows of different sizes in one step: no token
+  vocabulary_mismatch,   // rows of different sizes in one verification: no token
   invalid_parameter,     // a temperature, top-p ... outside its range: no token
-  context_full,          // the model has no room for the tokens it was given: nothing was appended
+  context_full,          // the model has no room for the given tokens: nothing was appended
   model_failed,          // the model could not compute a row
-  stopped,               // the caller asked the model to give up: nothing was appended
+  stopped,               // the caller asked the model to stop: nothing was appended
   rollback_refused,      // the model cannot go back to that position: nothing was forgotten
 };
 
-// One line for people; the enumerators' names for programs.
+// The enumerator's name as text.
 constexpr std::string_view name(status s) {
   switch (s) {
     case status::ok: return "ok";
