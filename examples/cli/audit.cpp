@@ -107,6 +107,7 @@ constexpr std::size_t most_shown = 10;
 }  // namespace
 
 bool audit(const audit_options& o) {
+  if (!(o.alpha > 0)) throw error("--alpha", "", fmt::format("{} is out of range", o.alpha));  // CLI11 lets NaN pass
   const numbers law = read_law(o.law), counts = read_counts(law.size());
   const double samples = std::accumulate(counts.begin(), counts.end(), 0.0);
   const fit f = goodness_of_fit(counts, law, o.alpha);

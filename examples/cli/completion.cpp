@@ -45,7 +45,8 @@ std::string bash(const CLI::App& program) {
     for (const CLI::Option* o : app->get_options()) {
       if (o->get_positional() || is_flag(*o)) continue;
       std::string pattern;
-      for (const std::string& name : names_of(*o)) pattern += (pattern.empty() ? "" : " | ") + quoted(path + " " + name);
+      for (const std::string& name : names_of(*o))
+        pattern += (pattern.empty() ? "" : " | ") + quoted(path + " " + name);
       const auto known = words_of(*o);
       values += fmt::format("    {}) {} ;;\n", pattern,
                             !known.empty()   ? "words=" + quoted(joined(known))
@@ -98,8 +99,9 @@ std::string zsh_value(const CLI::Option& o) {
 }
 
 std::string zsh(const CLI::App& program) {
-  std::string script = "#compdef specagg\n# Completion of specagg for zsh; in ~/.zshrc, behind compinit: "
-                       "eval \"$(specagg completion zsh)\"\n";
+  std::string script =
+      "#compdef specagg\n# Completion of specagg for zsh; in ~/.zshrc, behind compinit: "
+      "eval \"$(specagg completion zsh)\"\n";
   for (const auto& [path, app] : commands_of(program)) {
     script += zsh_function(path) + "() {\n";
     const auto subs = subcommands_of(*app);
@@ -122,9 +124,13 @@ std::string zsh(const CLI::App& program) {
         names += "\n        " + quoted(sub->get_name() + ":" + zsh_text(sub->get_description()));
         calls += fmt::format("        {}) {} ;;\n", sub->get_name(), zsh_function(path + " " + sub->get_name()));
       }
-      script += " \\\n    '1: :->command' '*:: :->arguments'\n  case $state in\n    command)\n      local -a commands\n"
-                "      commands=(" + names + "\n      )\n      _describe command commands ;;\n    arguments)\n"
-                "      case $line[1] in\n" + calls + "      esac ;;\n  esac";
+      script +=
+          " \\\n    '1: :->command' '*:: :->arguments'\n  case $state in\n    command)\n      local -a commands\n"
+          "      commands=(" +
+          names +
+          "\n      )\n      _describe command commands ;;\n    arguments)\n"
+          "      case $line[1] in\n" +
+          calls + "      esac ;;\n  esac";
     }
     script += "\n}\n";
   }
@@ -152,7 +158,8 @@ std::string fish(const CLI::App& program) {
       } else {
         for (const std::string& name : o->get_snames()) lines += "-s " + name + " ";
         for (const std::string& name : o->get_lnames()) lines += "-l " + name + " ";
-        if (!is_flag(*o)) lines += takes_file(*o) ? "-r -F " : known.empty() ? "-x " : "-x -a " + fish_quoted(joined(known)) + " ";
+        if (!is_flag(*o))
+          lines += takes_file(*o) ? "-r -F " : known.empty() ? "-x " : "-x -a " + fish_quoted(joined(known)) + " ";
         lines += "-d " + fish_quoted(o->get_description());
       }
       lines += "\n";

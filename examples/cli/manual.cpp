@@ -58,8 +58,7 @@ std::string described(const CLI::Option& o) {
 
 std::string page(const CLI::App& program) {
   const std::string name = program.get_name(), about = program.get_description();
-  std::string text = fmt::format(".TH {} 1 \"\" \"specagg {}\" \"User Commands\"\n", name,
-                                 SPECAGG_VERSION);
+  std::string text = fmt::format(".TH {} 1 \"\" \"specagg {}\" \"User Commands\"\n", name, SPECAGG_VERSION);
   text += ".nh\n.ad l\n.SH NAME\n" + roff(name) + " \\- " + roff(about.substr(about.find(": ") + 2)) + "\n";
   text += ".SH SYNOPSIS\n";
   for (const auto& [path, app] : commands_of(program)) {

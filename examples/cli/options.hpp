@@ -41,9 +41,8 @@ inline void add_color(CLI::App* c) {
     if (found == words.end()) throw specagg::error("--color " + word, "", "is unknown (auto, always, never are known)");
     chosen_color = color(found - words.begin());
   };
-  takes(c->add_option_function<std::string>("--color", choose,
-                                            "Colours and marks; auto: at a terminal, and no colours if NO_COLOR is set"),
-        words);
+  const char* what = "Colours and marks; auto: at a terminal, and no colours if NO_COLOR is set";
+  takes(c->add_option_function<std::string>("--color", choose, what), words);
 }
 
 inline void add_sampling(CLI::App* c, specagg::sampling& s) {

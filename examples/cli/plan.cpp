@@ -141,7 +141,10 @@ void run_speculative(const speculative_options& o) {
   if (!o.as_json) fmt::print("gamma  tokens    cost  speed-up\n");
   for (std::size_t g = 0; g <= a.size(); ++g) {
     const double tokens = plan::expected_tokens(std::span<const double>(a).first(g));
-    rows.push_back({{"gamma", g}, {"expected_tokens_per_round", tokens}, {"cost", cost(g)}, {"speedup", tokens / cost(g)}});
+    rows.push_back({{"gamma", g},
+                    {"expected_tokens_per_round", tokens},
+                    {"cost", cost(g)},
+                    {"speedup", tokens / cost(g)}});
     if (!o.as_json)
       fmt::print("{:5} {:7.3f} {:7.3f} {:9.3f}{}\n", g, tokens, cost(g), tokens / cost(g),
                  g == best.gamma ? "  best" : "");

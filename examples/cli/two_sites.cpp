@@ -595,7 +595,7 @@ void add_common(CLI::App* c, two_sites_options& o, bool serves) {
       ->capture_default_str();
   std::vector<std::string> names;
   for (const auto& [name, schedule] : schedulings) names.emplace_back(name);
-  takes(c->add_option("--scheduler", o.scheduler, "Who aggregates; moving: token by token, where the drafts are"), names)
+  takes(c->add_option("--scheduler", o.scheduler, "Who aggregates; moving: always where the drafts are"), names)
       ->capture_default_str();
 }
 void add_serve(CLI::App* c, two_sites_options& o) {
@@ -634,7 +634,7 @@ void add_device(CLI::App* c, two_sites_options& o) {
       ->capture_default_str();
   c->add_flag("--alone", o.alone, "Decode with this side's model alone, to compare");
   if (o.dragon) {
-    takes(c->add_option("--noise", o.noise, "Of the drafts of both sides; shared is fastest"), {"shared", "independent"})
+    takes(c->add_option("--noise", o.noise, "Of both sides' drafts; shared is fastest"), {"shared", "independent"})
         ->capture_default_str();
     c->add_option("--look-ahead", o.look_ahead, "Drafts beyond the last aggregation; 1: synchronous")
         ->check(CLI::Range(1, 64))

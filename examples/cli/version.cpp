@@ -33,8 +33,8 @@ std::string version_text() {
 #else
   part(false, "Xapian");
 #endif
-  std::string text = fmt::format("specagg {}\ninstruction set: {}\ncompiler: {}", SPECAGG_VERSION,
-                                 specagg::instruction_set, compiler);
+  std::string text =
+      fmt::format("specagg {}\ninstruction set: {}\ncompiler: {}", SPECAGG_VERSION, specagg::instruction_set, compiler);
   if (!with.empty()) text += "\nwith: " + with;
   if (!without.empty()) text += "\nwithout: " + without;
   return text;

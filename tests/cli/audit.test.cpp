@@ -77,7 +77,7 @@ TEST_CASE("audit: samplers of the law fit, and one further than the detectable t
       INFO(wrong.out);
       CHECK(wrong.status == 1);
       CHECK(json::parse(wrong.out)["fits"] == false);
-      CHECK(json::parse(wrong.out)["worst"][0]["token"] == 0);
+      if (vocabulary > 2) CHECK(json::parse(wrong.out)["worst"][0]["token"] == 0);  // of two both are off alike
     }
   }
 }
@@ -94,13 +94,16 @@ TEST_CASE("audit takes ids or objects, a list or what specagg law prints, and sa
   CHECK(audit("[0.5, 0.25, 0.25]", unended, "--json").out == r.out);
 }
 TEST_CASE("audit counts, and computes chi-square and its p-value") {
-  const cli::ran r = audit("[0.5, 0.3, 0.2]", [] {
-    std::string text;
-    for (int i = 0; i < 60; ++i) text += "0\n";
-    for (int i = 0; i < 25; ++i) text += "1\r\n";
-    for (int i = 0; i < 15; ++i) text += " 2 \n";
-    return text;
-  }(), "--json --alpha 0.2");
+  const cli::ran r = audit(
+      "[0.5, 0.3, 0.2]",
+      [] {
+        std::string text;
+        for (int i = 0; i < 60; ++i) text += "0\n";
+        for (int i = 0; i < 25; ++i) text += "1\r\n";
+        for (int i = 0; i < 15; ++i) text += " 2 \n";
+        return text;
+      }(),
+      "--json --alpha 0.2");
   const json j = json::parse(r.out);
   CHECK(r.status == 1);
   CHECK(double(j["chi_square"]) == Approx(100. / 50 + 25. / 30 + 25. / 20));
@@ -141,7 +144,8 @@ TEST_CASE("audit refuses what it cannot use in one line, with status 2") {
   refuses("[-0.5, 1.5]", "0\n", {"law", "invalid_row"});
   cli::refuses("audit", {"--law"});
   cli::refuses("audit --law /nowhere.json", {"/nowhere.json", "cannot be read"});
-  for (const char* alpha : {"0", "1", "nan", "x"}) cli::refuses(std::string("audit --law x --alpha ") + alpha, {"--alpha"});
+  for (const char* alpha : {"0", "1", "nan", "x"})
+    cli::refuses(std::string("audit --law x --alpha ") + alpha, {"--alpha"});
   const temporary p("specagg-law-", "[1]");
   const cli::ran folder = cli::run("audit --law " + p.path, "/");
   CHECK(folder.status == 2);

@@ -325,7 +325,7 @@ TEST_CASE("penalties and filters are applied") {
 }
 TEST_CASE("standard output gets the prompt and its continuation and nothing else; the counts are told beside it") {
   for (const std::string options :
-       {"--max-tokens 60", "--max-tokens 100 --seed 3 --stop the", "--max-tokens 9 --gamma auto"}) {
+       {"--max-tokens 60", "--max-tokens 100 --seed 3 --stop the", "--max-tokens 9 --verify coupled --gamma auto"}) {
     for (const std::string prompt : {"ROMEO:\n", "He that", "\xff{x} \033 [y]"}) {
       std::ofstream("prompt.tmp", std::ios::binary) << prompt;
       const std::string arguments = "generate --prompt-file prompt.tmp " + options;

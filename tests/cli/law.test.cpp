@@ -185,7 +185,8 @@ TEST_CASE("bild compares cross-entropies, or greedily -log p of the draft's like
 TEST_CASE("law prints a table, or JSON") {
   const cli::ran table = cli::run("law --policy token-v3:alpha=0.3 --q 0.5,0.25,0.25 --p 0.125,0.25,0.625");
   CHECK(table.status == 0);
-  for (const char* text : {"target          law\n", "0.718750000", "0.093750000", "acceptance 0.531250000", "worst error"})
+  for (const char* text :
+       {"target          law\n", "0.718750000", "0.093750000", "acceptance 0.531250000", "worst error"})
     CHECK(table.out.find(text) != std::string::npos);
   const cli::ran r = cli::run("law --policy ensemble:lambda=0.25 --verify match --q 0.5,0.5 --p 0,1 --json");
   REQUIRE(r.status == 0);
