@@ -324,6 +324,12 @@ decoder target_alone() {
   return make_decoder(o);
 }
 
+std::vector<std::string> decoder_names() {
+  std::vector<std::string> names;
+  for (const known& k : all_known) names.emplace_back(k.name);
+  return names;
+}
+
 std::string decoders_help() {
   std::string all = "Decoders (default policy):\n";
   for (const known& k : all_known) all += fmt::format("  {:<12} {:<29} {}\n", k.name, k.policy, k.what);

@@ -3,6 +3,7 @@
 #include "law.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -20,6 +21,7 @@
 #include <specagg/error.hpp>
 #include <specagg/format.hpp>
 
+#include "options.hpp"
 #include "policies.hpp"
 #include "terminal.hpp"
 
@@ -113,9 +115,8 @@ result law_of(const any_policy& policy, const std::string& verifier, const row& 
 }
 
 void check_verifier(const std::string& input, const std::string& name) {
-  for (const char* known : {"token", "block", "coupled", "match"})
-    if (name == known) return;
-  throw error(input, "verify", "\"" + name + "\" is unknown (token, block, coupled, match are known)");
+  if (std::ranges::find(verifiers, name) != verifiers.end()) return;
+  throw error(input, "verify", fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(verifiers, ", ")));
 }
 
 // Numbers separated by commas or white space: the text itself, or @FILE.
@@ -321,17 +322,16 @@ void grid(const law_options& o) {
                                              "min",
                                              "max"};
   const std::vector<std::string> chosen = o.policy.empty() ? policies : std::vector{o.policy};
-  const std::vector<std::string> verifiers =
-      o.verify.empty() ? std::vector<std::string>{"token", "block", "match", "coupled"} : std::vector{o.verify};
+  const std::vector<std::string> judges = o.verify.empty() ? verifiers : std::vector{o.verify};
   json table = json::array();
   progress bar("enumerating");
   if (!o.json)
     fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12}\n", "policy", "verify", "pairs", "gamma", "undefined",
                "worst error");
   double done = 0;
-  const double all = double(chosen.size() * verifiers.size());
+  const double all = double(chosen.size() * judges.size());
   for (const std::string& text : chosen)
-    for (const std::string& v : verifiers) {
+    for (const std::string& v : judges) {
       const any_policy policy = parse_policy(text);
       double worst = 0;
       std::size_t undefined = 0;
@@ -361,6 +361,12 @@ void grid(const law_options& o) {
   if (o.json) fmt::print("{}\n", table.dump(2));
 }
 
+double worst_error(const result& r) {
+  double worst = 0;
+  for (std::size_t v = 0; v < r.law.size(); ++v) worst = std::max(worst, std::abs(r.target[v] - r.law[v]));
+  return worst;
+}
+
 constexpr std::size_t most_printed = 20;  // tokens of a row of more than `few`
 
 void print_table(const result& r, const numbers& q, const numbers& p) {
@@ -371,7 +377,7 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
     std::ranges::stable_sort(tokens, std::greater(), [&](std::size_t v) { return r.target[v]; });
     tokens.resize(most_printed);
   }
-  fmt::print("{:>6} {:>12} {:>12} {:>12} {:>12}\n", "token", "q", "p", "target", "emitted");
+  fmt::print("{:>6} {:>12} {:>12} {:>12} {:>12}\n", "token", "q", "p", "target", "law");
   for (const std::size_t v : tokens) {
     const double x = r.law.empty() ? r.target[v] : r.law[v];
     fmt::print("{:>6} {:>12.9f} {:>12.9f} {:>12.9f} {:>12}  {}\n", v, q[v], p[v], r.target[v],
@@ -382,12 +388,10 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
   fmt::print("acceptance {:.9f}", std::min(1., r.acceptance));
   if (!whole) fmt::print(", overlap {:.9f}", std::min(1., r.overlap));
   if (r.law.empty()) {
-    fmt::print("; the emitted law of more than {} tokens is enumerated with --enumerate\n", few);
+    fmt::print("; the law of more than {} tokens is enumerated with --enumerate\n", few);
     return;
   }
-  double worst = 0;
-  for (std::size_t v = 0; v < q.size(); ++v) worst = std::max(worst, std::abs(r.target[v] - r.law[v]));
-  fmt::print(", largest |emitted - target| {:.1e}\n", worst);
+  fmt::print(", worst error (largest |law - target|) {:.1e}\n", worst_error(r));
 }
 
 }  // namespace
@@ -409,6 +413,7 @@ void law(const law_options& o) {
   if (!o.json) return print_table(r, q, p);
   json out = described(r);
   out["policy"] = policy_name, out["verify"] = verifier;
+  if (!r.law.empty()) out["worst_error"] = worst_error(r);
   fmt::print("{}\n", out.dump(2));
 }
 
