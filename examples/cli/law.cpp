@@ -52,7 +52,7 @@ numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify,
     auto row = q;
     why = row.normalise();
     if (why != status::ok) return {};
-    const token_id y = draw(row, {stream::draft, 0, 0}, chooser, scratch);
+    const token_id y = draw_draft(row, 0, 0, chooser, scratch);
     emission out[2];
     const verdict v =
         verify(draft{{&y, 1}, 0, no_token, false}, std::array{q}, std::array{p}, policy, chooser, out, scratch);

@@ -134,7 +134,7 @@ TEST_CASE("a block whose second token is foreign: the first is 0 as often as p s
       std::vector<double> scratch(verify_scratch(2, 2));
       std::vector<emission> out(3);
       const auto q0 = q({});
-      const std::vector<token_id> y{draw(as_row(q0), {stream::draft, 0, 0}, chooser, scratch), token_id(y1)};
+      const std::vector<token_id> y{draw_draft(as_row(q0), 0, 0, chooser, scratch), token_id(y1)};
       const verdict v = verify_block({.tokens = y}, std::vector<std::vector<double>>{q0, q1, q1}, std::vector(3, p),
                                      lossless{}, chooser, out, scratch);
       CHECK(v.why == status::ok);

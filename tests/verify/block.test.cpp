@@ -37,8 +37,7 @@ double expected_accepted(const Policy& policy, const std::vector<std::vector<dou
   do {
     for (std::size_t j = 0; j < gamma; ++j) {
       auto row = as_row(q[j]);
-      if (row.normalise() != status::ok) return -1;
-      y[j] = draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch);
+      y[j] = draw_draft(row, 0, j, chooser, scratch);
     }
     const verdict v = verify(draft{y, 0, no_token, false}, q, p, policy, chooser, out, scratch);
     expected += chooser.probability * double(v.accepted);
