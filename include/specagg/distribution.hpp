@@ -362,9 +362,9 @@ token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
   return chooser.draw(m, weigh(row, itself, scratch));
 }
 
-// Token j of a draft, drawn from its row: it will stand at position start + j of the text, where `start` is the position
-// of the round's first drafted token, the `start` that verification is given. Normalises the row if that has not been
-// done. scratch: verify_scratch(V) doubles. no_token, which ends a draft, if the row is invalid or scratch is too small.
+// Token j of a round's draft, drawn from its row. start: the position of the round's first drafted token in the text,
+// which the verification is given, too; this token's is start + j. The row is normalised if it was not. scratch:
+// verify_scratch(V) doubles. no_token, which ends a draft, if the row is invalid or scratch is too small.
 template <class R, Chooser C>
   requires Row<std::remove_cvref_t<R>>
 token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch) {

@@ -131,8 +131,7 @@ std::vector<token_id> text_by(const auto& policy) {
   speculative_workspace<float> work(40, 3);
   random_streams chooser(3);
   no_processor none;
-  const status why =
-      speculative_decode(t, 20, d, m, policy, chooser, none, {.gamma = 3}, work, keep_all, no_watch);
+  const status why = speculative_decode(t, 20, d, m, policy, chooser, none, {.gamma = 3}, work, keep_all, no_watch);
   CHECK(why == status::ok);
   buffer.resize(t.size);
   return buffer;
@@ -168,7 +167,8 @@ TEST_CASE("decoders write the text of the chosen rule; raw logits are combined b
   CHECK(collaborative_text_by<2>(pair{geometric{0.3}}) == collaborative_text_by<2>(geometric{0.3}));
   CHECK(collaborative_text_by<2>(raw_logits{pair{geometric{0.3}}}) ==
         collaborative_text_by<2>(raw_logits{geometric{0.3}}));
-  CHECK(collaborative_text_by<2>(raw_logits{pair{ensemble{0.3}}}) == collaborative_text_by<2>(raw_logits{ensemble{0.3}}));
+  CHECK(collaborative_text_by<2>(raw_logits{pair{ensemble{0.3}}}) ==
+        collaborative_text_by<2>(raw_logits{ensemble{0.3}}));
   using triple = any_of<minimum<3>, mixture<3>>;
   const mixture<3> mix{{.2, .3, .5}};
   CHECK(collaborative_text_by<3>(triple{mix}) == collaborative_text_by<3>(mix));

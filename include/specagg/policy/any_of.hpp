@@ -2,6 +2,7 @@
 // A rule that is chosen at run time: a batch may have another rule for each request.
 #pragma once
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -14,22 +15,27 @@ template <class Rule, class At>
 concept has_unnormalised = requires(const Rule& rule, At at) { rule.unnormalised(at); };
 }  // namespace detail
 
-// One of several rules, as a policy: any_of<lossless, token_v3>{token_v3{0.3}}. Tokens, statuses and log-probabilities
-// are those of the rule itself, bit by bit.
+// One of several rules, as a policy: any_of<lossless, token_v3> rule = token_v3{0.3}. Tokens, statuses and
+// log-probabilities are those of the rule itself, bit by bit.
 //
 // What it costs: the verifiers and with_models() look which rule it is once for each position, and then run that rule's
 // own code: no loop is slower, and the compiler makes each verifier once for each rule. Whoever calls bind() instead
 // (oracle_decode, the audit, checked{any_of}) has one jump for every 16 tokens, and is compiled once. So is everything
 // for a struct that is derived from any_of, which is a policy, too: for programs in which compiling takes too long.
 //
-// What it declares holds for all of its rules: it reads the draft, or the confidence, if one of them does. A decoder may
-// then ask for a row that the chosen rule does not look at. with_rule() gives a decoder the rule itself.
+// What it declares holds for all of its rules: it reads the draft, or the confidence, if one of them does. A decoder
+// may then ask for a row that the chosen rule does not look at. with_rule() gives a decoder the rule itself.
 //
 // Checked: any_of<checked<A>, checked<B>>, or checked{any_of<A, B>{...}}. Raw logits: raw_logits{any_of<A, B>{...}};
 // any_of<raw_logits<A>, B> does not compile, because the two are given other rows. A CUDA kernel takes the rule itself.
 template <class... Rules>
 struct any_of {
   std::variant<Rules...> rule;
+  constexpr any_of() = default;
+  template <class Rule>
+    requires(std::is_same_v<Rule, Rules> || ...)
+  constexpr any_of(const Rule& chosen) : rule(chosen) {}
+
   static constexpr bool reads_draft = (specagg::reads_draft<Rules> || ...);
   static constexpr bool reads_confidence = (specagg::reads_confidence<Rules> || ...);
 
