@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine writes for many requests at once: each has its own rule, penalties, temperature, seed and draft length,
-// and one call verifies them all.
+// What an engine writes for many requests at once: each has its own rule, penalties, temperature, seed and draft
+// length, and one call verifies them all.
 #include <specagg/specagg.hpp>
 
 #include <cstdio>
