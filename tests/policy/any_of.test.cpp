@@ -27,7 +27,7 @@ void for_each_rule(F f) {
 TEST_CASE("a rule in any_of emits the bits of the rule itself, under every verifier, however it is handed over") {
   for_each_rule([](const auto& rule) {
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-      const std::size_t V = std::array{2, 5, 40, 1024, 1500, 3000}[seed % 6];
+      const std::size_t V = std::array<std::size_t, 6>{2, 5, 40, 1024, 1500, 3000}[seed % 6];
       const auto due = by_every_verifier<float>(rule, seed, V);
       CHECK(by_every_verifier<float>(any_rule{rule}, seed, V) == due);
       CHECK(by_every_verifier<float>(checked{any_rule{rule}}, seed, V) == due);

@@ -121,6 +121,26 @@ TEST_CASE("a batch gives what each request gives alone, on any pool and number o
   check(match_verifier{});
   check([](std::size_t i) { return coupled_verifier{shared_noise(1, i)}; });
 }
+TEST_CASE("one request, verified by its own verifier: what the verifier's function gives, with all it writes") {
+  const requests r(13);
+  for (std::size_t i = 0; i < r.count; ++i) {
+    std::vector<emission> out(r.gamma + 1), due_out(r.gamma + 1);
+    std::vector<draft_acceptance> acceptances(r.gamma), due_acceptances(r.gamma);
+    std::vector<double> scratch(verify_scratch(r.vocabulary, r.gamma));
+    const draft drafted{.tokens = std::span(r.drafted).subspan(i * r.gamma, r.gamma), .start = r.start(i)};
+    const auto q = [&](std::size_t j) { return r.q_row(i, j); };
+    const auto p = [&](std::size_t j) { return r.p_row(i, j); };
+    random_streams random(1, i);
+    const verdict due = verify_match(drafted, q, p, token_v3{0.3}, random, due_out, scratch, due_acceptances);
+    const verification one{drafted, q, p, token_v3{0.3}, random, std::span(out), std::span(acceptances)};
+    const verdict v = verify(one, match_verifier(), scratch);
+    CHECK(v.accepted == due.accepted);
+    CHECK(v.emitted == due.emitted);
+    CHECK(v.why == due.why);
+    for (std::size_t k = 0; k < v.emitted; ++k) CHECK(out[k].token == due_out[k].token);
+    for (std::size_t j = 0; j < r.gamma; ++j) CHECK(acceptances[j].of_row == due_acceptances[j].of_row);
+  }
+}
 TEST_CASE(
     "an empty batch is no work; scratch for too few requests is reported by every request, and nothing is written") {
   verify_batch([](std::size_t) -> decltype(std::declval<requests>().request(0, {})) { throw 0; }, {}, {});
