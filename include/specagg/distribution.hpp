@@ -355,11 +355,21 @@ class confident_row {
   C confidence_;
 };
 
-// A token from a normalised row. scratch: block_count(V) doubles. How a draft is sampled: m.use is stream::draft.
+// A token from a normalised row. scratch: block_count(V) doubles.
 template <Row R, Chooser C>
 token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
   const auto itself = [](auto v) { return v; };
   return chooser.draw(m, weigh(row, itself, scratch));
+}
+
+// Token j of a round's draft, drawn from its row. start: the position of the round's first drafted token in the text,
+// which the verification is given, too; this token's is start + j. The row is normalised if it was not. scratch:
+// verify_scratch(V) doubles. no_token, which ends a draft, if the row is invalid or scratch is too small.
+template <class R, Chooser C>
+  requires Row<std::remove_cvref_t<R>>
+token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch) {
+  if (row.normalise() != status::ok || !can_weigh(row, scratch)) return no_token;
+  return draw(row, {stream::draft, std::uint32_t(start + j), start}, chooser, scratch);
 }
 
 // Any Distribution as a Row: a Row as it is, arrays without a copy, the rest through operator[].
