@@ -45,8 +45,8 @@ format:  ## clang-format everything
 	@git ls-files -co --exclude-standard '*.hpp' '*.cpp' '*.cu' | xargs clang-format -i
 
 tidy:  ## clang-tidy over tests and examples
-	@cmake --preset clang >/dev/null && cmake --build build/clang --target specagg_testing
-	@run-clang-tidy -quiet -p build/clang '(tests|examples)/.*\.cpp$$'
+	@cmake --preset asan >/dev/null && cmake --build build/asan --target specagg_testing
+	@run-clang-tidy -quiet -p build/asan '(tests|examples)/.*\.cpp$$'
 
 clean:  ## remove build/
 	@rm -rf build

@@ -57,7 +57,7 @@ struct requests {
         if (row.normalise() != status::ok) std::abort();
         for (std::size_t d = 0; d < drafts; ++d) {
           random_streams chooser(d, r);
-          tokens[(d * count + r) * gamma + j] = draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch);
+          tokens[(d * count + r) * gamma + j] = draw_draft(row, 0, j, chooser, scratch);
         }
       }
   }

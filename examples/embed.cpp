@@ -26,10 +26,9 @@ int main() {
 
   // Draft, unless the engine drew the tokens itself: then q must be the row it really drew from.
   std::vector<specagg::token_id> drafted;
-  for (std::uint32_t j = 0; j < gamma; ++j) {
+  for (std::size_t j = 0; j < gamma; ++j) {
     auto q = row(draft_logits, j);
-    if (q.normalise() != specagg::status::ok) return 1;
-    drafted.push_back(draw(q, {specagg::stream::draft, position + j, position}, random, scratch));
+    drafted.push_back(draw_draft(q, position, j, random, scratch));
   }
 
   // Verify. Rows are made when they are looked at: none behind the first rejection is read.

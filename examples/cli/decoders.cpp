@@ -37,7 +37,7 @@ status with_verifier(const std::string& name, std::uint64_t seed, F&& f) {
 
 // Rules that can combine the models' raw logits; those that choose between rows have nothing to combine. The log-linear
 // ones do it unless told otherwise, as their papers do: tempered rows often have no token in common.
-using any_combiner = any_of<ensemble, contrastive, geometric, power, minimum<>, maximum<>>;
+struct any_combiner : any_of<ensemble, contrastive, geometric, power, minimum<>, maximum<>> {};  // compiled once
 std::optional<any_combiner> as_combiner(const any_policy& policy) {
   return std::visit(
       [](const auto& rule) -> std::optional<any_combiner> {
@@ -82,7 +82,7 @@ std::vector<std::size_t> numbers(const std::string& text) {
 
 // Policies over the rows of n > 2 models.
 template <std::size_t N>
-using models_policy = any_of<minimum<N>, maximum<N>, mixture<N>, power_mean<N>, log_linear<N>>;
+struct models_policy : any_of<minimum<N>, maximum<N>, mixture<N>, power_mean<N>, log_linear<N>> {};
 template <std::size_t N>
 models_policy<N> parse_models_policy(const std::string& text) {
   auto [name, p] = parse_parameters(text);
@@ -322,6 +322,12 @@ decoder target_alone() {
   generate_options o;
   o.gamma = "0";
   return make_decoder(o);
+}
+
+std::vector<std::string> decoder_names() {
+  std::vector<std::string> names;
+  for (const known& k : all_known) names.emplace_back(k.name);
+  return names;
 }
 
 std::string decoders_help() {

@@ -45,6 +45,7 @@ decoder make_decoder(const generate_options& options);
 // The target, the last of the models, without drafts.
 decoder target_alone();
 
+std::vector<std::string> decoder_names();
 // --help: the decoders and what each takes.
 std::string decoders_help();
 

@@ -251,16 +251,17 @@ double mean_log_p(const decoded& d) {
   return n > 0 ? sum / n : 0;
 }
 
-void print_summary(const decoded& d) {
+void print_summary(std::FILE* to, const decoded& d) {
   fmt::print(
+      to,
       "{} tokens in {:.0f} ms ({:.0f} tokens/s): draft {:.0f} %, target {:.0f} %, output {:.0f} %, everything else "
       "{:.1f} %\n",
       d.emissions.size(), 1e3 * d.total_seconds, d.tokens_per_second(), 100 * d.draft_seconds() / d.total_seconds,
       100 * d.target_seconds() / d.total_seconds, 100 * d.output_seconds / d.total_seconds,
       100 * d.other_seconds() / d.total_seconds);
   if (d.drafted > 0)
-    fmt::print("acceptance {:.3f} ({} of {} drafted), {:.2f} tokens per target call ({} calls)\n", d.acceptance(),
-               d.accepted, d.drafted, d.per_target_call(), d.target_calls());
+    fmt::print(to, "acceptance {:.3f} ({} of {} drafted), {:.2f} tokens per target call ({} calls)\n",
+               d.acceptance(), d.accepted, d.drafted, d.per_target_call(), d.target_calls());
 }
 
 std::string read_prompt(const generate_options& o) {
@@ -321,13 +322,17 @@ void generate(const generate_options& o) {
     } else {
       fmt::print("{}\n{}{}\n\n", bold("prompt"), prompt, prompt.ends_with('\n') ? "" : "\n");
       fmt::print("{}\n{}\n", bold("target alone"), r.alone.text);
-      print_summary(r.alone);
+      print_summary(stdout, r.alone);
       const std::string gamma = d.gamma.empty() ? "" : ", gamma " + d.gamma;
-      fmt::print("\n{}  {} {} {}\n{}\n",
-                 bold(fmt::format("{} {}{}, temperature {:g}", d.name, d.policy, gamma, o.sample.temperature)),
-                 marked("accepted draft", origin::accepted), marked("residual", origin::residual),
-                 marked("bonus", origin::bonus), marked_text(r.chosen, tokens));
-      print_summary(r.chosen);
+      const std::string legend =
+          output_marks() == marks::none
+              ? ""
+              : fmt::format("  {} {} {}", marked("accepted draft", origin::accepted),
+                            marked("residual", origin::residual), marked("bonus", origin::bonus));
+      fmt::print("\n{}{}\n{}\n",
+                 bold(fmt::format("{} {}{}, temperature {:g}", d.name, d.policy, gamma, o.sample.temperature)), legend,
+                 marked_text(r.chosen, tokens));
+      print_summary(stdout, r.chosen);
       fmt::print("mean log-probability under the target {:.3f} (target alone {:.3f})\n", mean_log_p(r.chosen),
                  mean_log_p(r.alone));
       fmt::print("{}\n", bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = {}", r.measured,
@@ -335,6 +340,7 @@ void generate(const generate_options& o) {
     }
   } else {
     std::size_t printed = 0;
+    if (!o.json) fmt::print("{}", dim(prompt)), std::fflush(stdout);
     const auto stream_out = [&](const emission& e, const decoded& so_far) {
       if (o.json) return;
       std::size_t until = so_far.text.size();
@@ -347,13 +353,17 @@ void generate(const generate_options& o) {
     if (o.json) out = report(once);
     else {
       if (printed < once.text.size()) fmt::print("{}", once.text.substr(printed));
-      fmt::print("\n\n"), print_summary(once);
+      fmt::print("\n");
+      flush_output();
+      // Not on standard output: that has the text alone.
+      fmt::print(stderr, "\n"), print_summary(stderr, once);
       if (d.automatic)
         fmt::print(
+            stderr,
             "{:.2f} tokens drafted a round; measured: a draft step {:.3f} target steps, a token more to score {:.3f}\n",
             double(once.drafted) / double(once.rounds), once.costs.draft, once.costs.verify);
     }
-    if (d.automatic) out["costs"] = {{"draft", once.costs.draft}, {"verify", once.costs.verify}};
+    if (d.automatic) out["c"] = once.costs.draft, out["d"] = once.costs.verify;  // as plan speculative names them
   }
   if (o.json) {
     out["prompt"] = prompt, out["decoder"] = d.name, out["policy"] = d.policy, out["verify"] = d.verify,

@@ -3,6 +3,7 @@
 #include "law.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -15,11 +16,13 @@
 #include <numeric>
 #include <vector>
 
+#include <specagg/audit/audit_rule.hpp>
 #include <specagg/audit/coupled_law.hpp>
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/error.hpp>
 #include <specagg/format.hpp>
 
+#include "options.hpp"
 #include "policies.hpp"
 #include "terminal.hpp"
 
@@ -52,7 +55,7 @@ numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify,
     auto row = q;
     why = row.normalise();
     if (why != status::ok) return {};
-    const token_id y = draw(row, {stream::draft, 0, 0}, chooser, scratch);
+    const token_id y = draw_draft(row, 0, 0, chooser, scratch);
     emission out[2];
     const verdict v =
         verify(draft{{&y, 1}, 0, no_token, false}, std::array{q}, std::array{p}, policy, chooser, out, scratch);
@@ -113,9 +116,8 @@ result law_of(const any_policy& policy, const std::string& verifier, const row& 
 }
 
 void check_verifier(const std::string& input, const std::string& name) {
-  for (const char* known : {"token", "block", "coupled", "match"})
-    if (name == known) return;
-  throw error(input, "verify", "\"" + name + "\" is unknown (token, block, coupled, match are known)");
+  if (std::ranges::find(verifiers, name) != verifiers.end()) return;
+  throw error(input, "verify", fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(verifiers, ", ")));
 }
 
 // Numbers separated by commas or white space: the text itself, or @FILE.
@@ -241,58 +243,7 @@ void batch(bool enumerate) {
 
 // ---- every rule, every verifier, every pair of the grid ------------------------------------------------------------
 
-// All distributions over 3 tokens whose probabilities are multiples of 1/8.
-std::vector<numbers> eighths() {
-  std::vector<numbers> all;
-  for (int a = 0; a <= 8; ++a)
-    for (int b = 0; a + b <= 8; ++b) all.push_back({a / 8.0, b / 8.0, (8 - a - b) / 8.0});
-  return all;
-}
-
-// Drafts of gamma tokens: one pair of rows at the first position, another of the grid, depending on the tokens before,
-// at each later one. The largest error of a conditional law over all pairs; undefined targets must be reported as such.
-template <class Verify>
-double worst_on_grid(const any_policy& policy, std::size_t gamma, const std::vector<numbers>& grid,
-                     std::size_t& undefined, Verify verify, const std::function<void(double)>& show) {
-  const std::size_t n = grid.size();
-  double worst = 0;
-  for (std::size_t i = 0; i < n * n; ++i) {
-    const auto pair_after = [&](const std::vector<token_id>& prefix) {
-      std::size_t k = i;
-      for (const token_id t : prefix) k = (k * 31 + std::size_t(t) * 577 + 101) % (n * n);
-      return k;
-    };
-    const auto q = [&](const std::vector<token_id>& prefix) { return dense_row<double>(grid[pair_after(prefix) / n]); };
-    const auto p = [&](const std::vector<token_id>& prefix) { return dense_row<double>(grid[pair_after(prefix) % n]); };
-    const auto promised = [&](const std::vector<token_id>& prefix) { return target_law(policy, q(prefix), p(prefix)); };
-    undefined += promised({}).empty();
-    worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, promised).error);
-    show(double(i + 1) / double(n * n));
-  }
-  return worst;
-}
-
-double worst_coupled(const any_policy& policy, const std::vector<numbers>& grid, std::size_t& undefined) {
-  double worst = 0;
-  for (const numbers& q : grid)
-    for (const numbers& p : grid) {
-      const numbers pi = target_law(policy, dense_row<double>(q), dense_row<double>(p));
-      if (pi.empty()) {
-        ++undefined;
-        continue;
-      }
-      const numbers joint = coupled_joint_law(q, pi);
-      for (std::size_t i = 0; i < 3; ++i) {
-        double row = 0, column = 0;
-        for (std::size_t j = 0; j < 3; ++j) row += joint[3 * i + j], column += joint[3 * j + i];
-        worst = std::max({worst, std::abs(row - q[i]), std::abs(column - pi[i])});
-      }
-    }
-  return worst;
-}
-
 void grid(const law_options& o) {
-  const std::vector<numbers> rows = eighths();
   const std::vector<std::string> policies = {"lossless",
                                              "lossy:alpha=0.25",
                                              "lossy:alpha=0.3,beta=0.8",
@@ -321,44 +272,44 @@ void grid(const law_options& o) {
                                              "min",
                                              "max"};
   const std::vector<std::string> chosen = o.policy.empty() ? policies : std::vector{o.policy};
-  const std::vector<std::string> verifiers =
-      o.verify.empty() ? std::vector<std::string>{"token", "block", "match", "coupled"} : std::vector{o.verify};
+  const std::vector<std::string> judges = o.verify.empty() ? verifiers : std::vector{o.verify};
   json table = json::array();
   progress bar("enumerating");
   if (!o.json)
     fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12}\n", "policy", "verify", "pairs", "gamma", "undefined",
                "worst error");
   double done = 0;
-  const double all = double(chosen.size() * verifiers.size());
+  const double all = double(chosen.size() * judges.size());
   for (const std::string& text : chosen)
-    for (const std::string& v : verifiers) {
+    for (const std::string& v : judges) {
       const any_policy policy = parse_policy(text);
-      double worst = 0;
-      std::size_t undefined = 0;
-      for (std::size_t gamma = 1; gamma <= 3 && v != "coupled"; ++gamma) {
-        undefined = 0;
-        const auto show = [&](double part) { bar.show((done + (double(gamma - 1) + part) / 3) / all); };
-        const auto check = [&](auto verify) {
-          worst = std::max(worst, worst_on_grid(policy, gamma, rows, undefined, verify, show));
-        };
-        if (v == "token") check([](auto&&... a) { return verify_token(a...); });
-        else if (v == "block") check([](auto&&... a) { return verify_block(a...); });
-        else check([](auto&&... a) { return verify_match(a...); });
-      }
-      if (v == "coupled") worst = worst_coupled(policy, rows, undefined);
+      const auto show = [&](double part) { bar.show((done + part) / all); };
+      const auto audit = [&](auto verify) { return audit_rule(policy, v.c_str(), verify, show); };
+      const rule_audit found = v == "token"   ? audit([](auto&&... a) { return verify_token(a...); })
+                               : v == "block" ? audit([](auto&&... a) { return verify_block(a...); })
+                               : v == "match" ? audit([](auto&&... a) { return verify_match(a...); })
+                                              : audit_coupled(policy);
+      const std::size_t undefined = found.undefined + found.no_law;
+      const double worst = found.worst.error;
       table.push_back({{"policy", text},
                        {"verify", v},
-                       {"pairs", rows.size() * rows.size()},
+                       {"pairs", found.pairs},
                        {"undefined", undefined},
                        {"worst_error", worst}});
       bar.clear();
       if (!o.json)
-        fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12.1e}\n", text, v, rows.size() * rows.size(),
+        fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12.1e}\n", text, v, found.pairs,
                    v == "coupled" ? "joint law" : "1, 2, 3", undefined, worst);
       std::fflush(stdout);
       bar.show(++done / all);
     }
   if (o.json) fmt::print("{}\n", table.dump(2));
+}
+
+double worst_error(const result& r) {
+  double worst = 0;
+  for (std::size_t v = 0; v < r.law.size(); ++v) worst = std::max(worst, std::abs(r.target[v] - r.law[v]));
+  return worst;
 }
 
 constexpr std::size_t most_printed = 20;  // tokens of a row of more than `few`
@@ -371,7 +322,7 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
     std::ranges::stable_sort(tokens, std::greater(), [&](std::size_t v) { return r.target[v]; });
     tokens.resize(most_printed);
   }
-  fmt::print("{:>6} {:>12} {:>12} {:>12} {:>12}\n", "token", "q", "p", "target", "emitted");
+  fmt::print("{:>6} {:>12} {:>12} {:>12} {:>12}\n", "token", "q", "p", "target", "law");
   for (const std::size_t v : tokens) {
     const double x = r.law.empty() ? r.target[v] : r.law[v];
     fmt::print("{:>6} {:>12.9f} {:>12.9f} {:>12.9f} {:>12}  {}\n", v, q[v], p[v], r.target[v],
@@ -382,12 +333,10 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
   fmt::print("acceptance {:.9f}", std::min(1., r.acceptance));
   if (!whole) fmt::print(", overlap {:.9f}", std::min(1., r.overlap));
   if (r.law.empty()) {
-    fmt::print("; the emitted law of more than {} tokens is enumerated with --enumerate\n", few);
+    fmt::print("; the law of more than {} tokens is enumerated with --enumerate\n", few);
     return;
   }
-  double worst = 0;
-  for (std::size_t v = 0; v < q.size(); ++v) worst = std::max(worst, std::abs(r.target[v] - r.law[v]));
-  fmt::print(", largest |emitted - target| {:.1e}\n", worst);
+  fmt::print(", worst error (largest |law - target|) {:.1e}\n", worst_error(r));
 }
 
 }  // namespace
@@ -409,6 +358,7 @@ void law(const law_options& o) {
   if (!o.json) return print_table(r, q, p);
   json out = described(r);
   out["policy"] = policy_name, out["verify"] = verifier;
+  if (!r.law.empty()) out["worst_error"] = worst_error(r);
   fmt::print("{}\n", out.dump(2));
 }
 

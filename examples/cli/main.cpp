@@ -8,15 +8,19 @@
 
 #include <specagg/error.hpp>
 
+#include "audit.hpp"
+#include "completion.hpp"
 #include "decoders.hpp"
 #include "files.hpp"
 #include "generate.hpp"
 #include "law.hpp"
+#include "manual.hpp"
 #include "options.hpp"
 #include "plan.hpp"
 #include "policies.hpp"
 #include "two_sites.hpp"
 #include "unknown.hpp"
+#include "version.hpp"
 
 namespace {
 
@@ -26,23 +30,40 @@ std::string policies() {
   return all;
 }
 
+// In --help a list that long is only a name; the footer has the words.
+void add_policy(CLI::App& app, CLI::App* c, std::string& policy, const char* what) {
+  std::vector<std::string> names;
+  for (const cli::rule& r : cli::rules()) names.push_back(r.name);
+  const CLI::Option* option = cli::takes(c->add_option("--policy", policy, what), names);
+  app.get_formatter()->label(option->get_type_name(), "NAME[:KEY=VALUE,...]");
+}
+void add_decoder(CLI::App& app, CLI::App* c, std::string& decoder) {
+  CLI::Option* option = cli::takes(
+      c->add_option("--decoder", decoder, "How the models work together (see below)"), cli::decoder_names());
+  app.get_formatter()->label(option->capture_default_str()->get_type_name(), "NAME");
+}
+
 void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g = app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
-  g->add_option("--target", o.target, "GGUF file of the target model")->capture_default_str();
-  g->add_option("--draft", o.draft, "GGUF file of the draft model")->capture_default_str();
+  g->add_option("--target", o.target, "GGUF file of the target model [the bundled target model]")->type_name("FILE");
+  g->add_option("--draft", o.draft, "GGUF file of the draft model [the bundled draft model]")->type_name("FILE");
   g->add_option("--model", o.models, "GGUF file of a further model, for --decoder n-model (may be given several times)")
+      ->type_name("FILE")
       ->allow_extra_args(false);
-  g->add_option("--decoder", o.decoder, "How the models work together (see below)")->capture_default_str();
-  g->add_option("--policy", o.policy, "The law to emit: NAME or NAME:key=value,... (see below)");
-  g->add_option("--verify", o.verify, "How drafts are judged: token, block, match or coupled");
-  g->add_option("--space", o.space, "What a policy combines: raw (the models' logits) or law (their rows; see below)");
+  add_decoder(app, g, o.decoder);
+  add_policy(app, g, o.policy, "The law to emit (see below)");
+  cli::takes(g->add_option("--verify", o.verify, "How drafts are judged"), cli::verifiers);
+  cli::takes(g->add_option("--space", o.space, "What a policy combines: the models' logits, or their rows (see below)"),
+             {"raw", "law"});
   g->add_option("--gamma", o.gamma,
                 "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each model, N,N,... [4]");
   g->add_option("--longest-run", o.longest_run,
                 "Tokens the draft model writes in a row before the target is called: sequential, bild [10]")
       ->check(cli::natural);
   g->add_option("--prompt", o.prompt, "Text to continue");
-  g->add_option("--prompt-file", o.prompt_file, "File with the text to continue")->excludes("--prompt");
+  g->add_option("--prompt-file", o.prompt_file, "File with the text to continue")
+      ->type_name("FILE")
+      ->excludes("--prompt");
   g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -53,23 +74,26 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
       ->capture_default_str();
   g->add_option("--stop", o.stops, "End before this text (may be given several times)")->allow_extra_args(false);
   g->add_option("--seed", o.seed, "Of all random numbers")->check(cli::natural)->capture_default_str();
-  g->add_option("--backend", o.backend, "Where the models run: cpu or cuda")->capture_default_str();
+  cli::takes(g->add_option("--backend", o.backend, "Where the models run"), {"cpu", "cuda"})->capture_default_str();
   g->add_option("--threads", o.threads, "Threads of the models on the CPU")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   g->add_flag("--compare", o.compare,
               "Also decode with the target alone, five times each in turn; measured and predicted speed-up");
+  cli::add_color(g);
   g->add_flag("--json", o.json, "One JSON object instead of text");
   g->footer(cli::decoders_help() + "\n" + policies() +
-            "\nWithout colour, {residual} and [bonus] tokens are bracketed, accepted drafts are plain.");
+            "\nStandard output gets the prompt and its continuation, standard error the counts. At a terminal colours "
+            "show where\neach token came from; at one without colours {residual} and [bonus] tokens are bracketed, and "
+            "accepted drafts plain.");
   g->callback([&o] { cli::generate(o); });
 }
 
 void add_law(CLI::App& app, cli::law_options& o) {
   CLI::App* l =
       app.add_subcommand("law", "The exact law of the emitted token for one pair of rows, and the acceptance");
-  l->add_option("--policy", o.policy, "NAME or NAME:key=value,... (see below) [lossless; --grid: every one]");
-  l->add_option("--verify", o.verify, "token, block, coupled or match [token; --grid: every one]");
+  add_policy(app, l, o.policy, "See below [lossless; --grid: every one]");
+  cli::takes(l->add_option("--verify", o.verify, "How drafts are judged [token; --grid: every one]"), cli::verifiers);
   l->add_option("--q", o.q, "The draft's probabilities, separated by commas or white space; @FILE: those in a file");
   l->add_option("--p", o.p, "The target's probabilities");
   l->add_flag("--enumerate", o.enumerate,
@@ -78,6 +102,7 @@ void add_law(CLI::App& app, cli::law_options& o) {
               "One JSON object a line on stdin, one on stdout; a bad line gets a status and the batch goes on");
   l->add_flag("--grid", o.grid,
               "The audit: every rule and verifier on every pair of rows of the 1/8 grid over 3 tokens, gamma 1 to 3");
+  cli::add_color(l);
   l->add_flag("--json", o.json, "JSON instead of a table");
   l->footer(
       policies() +
@@ -89,6 +114,21 @@ void add_law(CLI::App& app, cli::law_options& o) {
   l->callback([&o] { cli::law(o); });
 }
 
+void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
+  CLI::App* a = app.add_subcommand("audit", "Do the tokens on standard input have this law? (chi-squared test)");
+  a->add_option("--law", o.law, "JSON file: a list of probabilities, or an object with one under \"law\"")
+      ->type_name("FILE")
+      ->required();
+  a->add_option("--alpha", o.alpha, "How often a right sampler is called wrong")
+      ->check(CLI::Range(1e-12, 0.5))
+      ->capture_default_str();
+  a->add_flag("--json", o.json, "One JSON object instead of text");
+  a->footer(
+      "Each line of standard input is a token id, or a JSON object with one under \"token\".\n"
+      "Exit status: 0 if the tokens fit the law, 1 if they do not, 2 for what cannot be used.");
+  a->callback([&] { fits = cli::audit(o); });
+}
+
 // fputs, because fmt::print throws where stderr cannot be written either.
 void complain(const std::string& line) { std::fputs(("specagg: " + line + "\n").c_str(), stderr); }
 
@@ -96,14 +136,22 @@ void complain(const std::string& line) { std::fputs(("specagg: " + line + "\n").
 
 int main(int argc, char** argv) {
   CLI::App app("specagg " SPECAGG_VERSION ": speculative and collaborative decoding with exact laws", "specagg");
-  app.set_version_flag("--version", SPECAGG_VERSION);
+  app.set_version_flag("--version", cli::version_text());
   app.require_subcommand(1);
   cli::generate_options generate;
   cli::law_options law;
+  cli::audit_options audit;
+  bool fits = true;
   add_generate(app, generate);
   add_law(app, law);
+  add_audit(app, audit, fits);
   cli::add_plan(app);
   cli::add_two_sites(app);
+  cli::add_completion(app);
+  cli::add_manual(app);
+  app.footer(
+      "Exit status: 0, or 2 with one line on standard error for what cannot be used. audit ends with 1 where tokens do "
+      "not\nfit. NO_COLOR, set in the environment, switches colours off.");
   try {
     try {
       app.parse(argc, argv);
@@ -111,7 +159,7 @@ int main(int argc, char** argv) {
       app.exit(e);  // --help, --version
     }
     cli::flush_output();
-    return 0;
+    return fits ? 0 : 1;
   } catch (const CLI::ParseError& e) {
     const auto code = CLI::ExitCodes(e.get_exit_code());
     const bool left = code == CLI::ExitCodes::ExtrasError || code == CLI::ExitCodes::RequiredError;

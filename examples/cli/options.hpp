@@ -2,11 +2,16 @@
 // Options that several subcommands have.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include <specagg/error.hpp>
 #include <specagg/process.hpp>
+
+#include "terminal.hpp"
 
 namespace cli {
 
@@ -21,6 +26,24 @@ inline const CLI::Validator natural(
                  : text + " is no number from 0 to 18446744073709551615";
     },
     "");
+
+inline const std::vector<std::string> verifiers = {"token", "block", "match", "coupled"};
+
+// The words that an option takes. --help, completion and the manual list them; who reads the option checks them.
+inline CLI::Option* takes(CLI::Option* option, const std::vector<std::string>& words) {
+  return option->type_name(CLI::detail::join(words, "|"));
+}
+
+inline void add_color(CLI::App* c) {
+  static const std::vector<std::string> words = {"auto", "always", "never"};
+  const auto choose = [](const std::string& word) {
+    const auto found = std::find(words.begin(), words.end(), word);
+    if (found == words.end()) throw specagg::error("--color " + word, "", "is unknown (auto, always, never are known)");
+    chosen_color = color(found - words.begin());
+  };
+  const char* what = "Colours and marks; auto: at a terminal, and no colours if NO_COLOR is set";
+  takes(c->add_option_function<std::string>("--color", choose, what), words);
+}
 
 inline void add_sampling(CLI::App* c, specagg::sampling& s) {
   c->add_option("--temperature", s.temperature, "0: greedy")->check(CLI::Range(0.0, 1e6))->capture_default_str();

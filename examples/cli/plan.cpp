@@ -79,7 +79,7 @@ void run_cos(const cos_options& o) {
                    {"pi_d", r.pi_d},
                    {"pi_p", r.pi_p},
                    {"pi_q", r.pi_q},
-                   {"tokens", r.tokens},
+                   {"expected_tokens_per_round", r.tokens},
                    {"calls_q", r.calls_q},
                    {"calls_p", r.calls_p},
                    {"cost", r.cost},
@@ -141,7 +141,10 @@ void run_speculative(const speculative_options& o) {
   if (!o.as_json) fmt::print("gamma  tokens    cost  speed-up\n");
   for (std::size_t g = 0; g <= a.size(); ++g) {
     const double tokens = plan::expected_tokens(std::span<const double>(a).first(g));
-    rows.push_back({{"gamma", g}, {"tokens", tokens}, {"cost", cost(g)}, {"speedup", tokens / cost(g)}});
+    rows.push_back({{"gamma", g},
+                    {"expected_tokens_per_round", tokens},
+                    {"cost", cost(g)},
+                    {"speedup", tokens / cost(g)}});
     if (!o.as_json)
       fmt::print("{:5} {:7.3f} {:7.3f} {:9.3f}{}\n", g, tokens, cost(g), tokens / cost(g),
                  g == best.gamma ? "  best" : "");
@@ -222,7 +225,7 @@ void run_dssd(const dssd_options& o) {
                        {"bytes_down", plan::bytes(t.down)},
                        {"t_comm_ms", comm},
                        {"round_ms", round},
-                       {"tokens", tokens},
+                       {"expected_tokens_per_round", tokens},
                        {"speedup", speedup}});
         if (o.schemes && !o.as_json)
           fmt::print("{:5} {:10.3f}  {:<14} {:10.0f} {:11.0f} {:10.2f} {:9.2f} {:7.3f} {:9.3f}\n", g, acceptance,
@@ -303,7 +306,7 @@ void run_dragon(const dragon_options& o) {
                      {"simulated_l", s_l},
                      {"simulated_r", s_r},
                      {"moving", moving},
-                     {"eq9_speedup", speedup}});
+                     {"speedup_eq9", speedup}});
       if (!o.as_json)
         fmt::print(
             "{:4.2f}  {:4.2f} | {:9.4f} {:7.4f} {:>5} | {:8.4f} {:7.4f} {:9.4f} {:>5} | {:11.4f} {:8.4f} {:8.4f} | "

@@ -4,10 +4,8 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include <specagg/error.hpp>
@@ -15,37 +13,12 @@
 
 namespace cli {
 
-// One of several policies, as a policy: a decoder is compiled once and not once for each. bind() binds the rule that
-// was chosen, and every 16 tokens cost one jump.
-template <class... Rules>
-struct any_of {
-  std::variant<Rules...> rule;
-
-  bool valid() const {
-    return std::visit([](const auto& r) { return specagg::valid(r); }, rule);
-  }
-  template <class Rows>
-  auto bind(const Rows& rows) const {
-    return bind(rows, std::make_index_sequence<sizeof...(Rules)>());
-  }
-
- private:
-  template <class Rows, std::size_t... I>
-  __attribute__((noinline)) auto bind(const Rows& rows, std::index_sequence<I...>) const {
-    using bound = std::variant<decltype(std::get<I>(rule).bind(rows))...>;
-    std::optional<bound> b;
-    ((rule.index() == I ? (void)b.emplace(std::in_place_index<I>, std::get<I>(rule).bind(rows)) : void()), ...);
-    return [pi = *b](auto at) {
-      return std::visit(
-          [&](const auto& chosen) __attribute__((noinline)) { return chosen(at); }, pi);
-    };
-  }
-};
-using any_policy =
-    any_of<specagg::lossless, specagg::lossy, specagg::mentored, specagg::chow, specagg::chow_log, specagg::diff,
-           specagg::diff_log, specagg::opt, specagg::opt_log, specagg::bild, specagg::token_v1, specagg::token_v2,
-           specagg::token_v3, specagg::ensemble, specagg::contrastive, specagg::geometric, specagg::power,
-           specagg::minimum<>, specagg::maximum<>>;
+// Any rule of the library. A struct of its own, and not a name for any_of: so a decoder is compiled once for all rules.
+struct any_policy
+    : specagg::any_of<specagg::lossless, specagg::lossy, specagg::mentored, specagg::chow, specagg::chow_log,
+                      specagg::diff, specagg::diff_log, specagg::opt, specagg::opt_log, specagg::bild,
+                      specagg::token_v1, specagg::token_v2, specagg::token_v3, specagg::ensemble, specagg::contrastive,
+                      specagg::geometric, specagg::power, specagg::minimum<>, specagg::maximum<>> {};
 
 // The parameters somebody wrote, as text; the makers below take what they know, and what is left over is an error.
 class parameters {

@@ -19,20 +19,34 @@ inline bool knows_escapes(int file) {
   const char* terminal = std::getenv("TERM");
   return isatty(file) && terminal && *terminal && std::string_view(terminal) != "dumb";
 }
-inline bool colourful() {
-  static const bool yes = knows_escapes(STDOUT_FILENO) && !std::getenv("NO_COLOR");
-  return yes;
+
+enum class color { automatic, always, never };
+inline color chosen_color = color::automatic;  // --color, set before anything is printed
+
+// How standard output shows where tokens came from: in colours, at a terminal without them in brackets, and otherwise
+// not at all, so that a file or a pipe gets the bare text.
+enum class marks { none, brackets, colours };
+inline marks output_marks() {
+  static const marks chosen = [] {
+    if (chosen_color != color::automatic) return chosen_color == color::always ? marks::colours : marks::none;
+    const char* no_color = std::getenv("NO_COLOR");
+    if (knows_escapes(STDOUT_FILENO) && !(no_color && *no_color)) return marks::colours;
+    return isatty(STDOUT_FILENO) ? marks::brackets : marks::none;
+  }();
+  return chosen;
 }
 inline std::string coloured(fmt::text_style style, std::string_view text) {
-  return colourful() ? fmt::format(style, "{}", text) : std::string(text);
+  return output_marks() == marks::colours && !text.empty() ? fmt::format(style, "{}", text) : std::string(text);
 }
 inline std::string bold(std::string_view text) { return coloured(fmt::emphasis::bold, text); }
+inline std::string dim(std::string_view text) { return coloured(fmt::emphasis::faint, text); }
 
-// A token's text, marked by where it came from: in colour, or {residual} and [bonus] where there is none.
+// A token's text, marked by where it came from: in colour, or as {residual} and [bonus].
 inline std::string marked(std::string_view text, specagg::origin from) {
   using specagg::origin;
   if (text.empty()) return {};
-  if (!colourful())
+  if (output_marks() == marks::none) return std::string(text);
+  if (output_marks() == marks::brackets)
     return from == origin::residual ? fmt::format("{{{}}}", text)
            : from == origin::bonus  ? fmt::format("[{}]", text)
                                     : std::string(text);
@@ -48,14 +62,17 @@ class progress {
   explicit progress(std::string what) : what_(std::move(what)) {}
   ~progress() { clear(); }
   void show(double done) {
-    using namespace std::chrono;
-    const auto now = steady_clock::now();
-    if (!tty_ || now - start_ < milliseconds(500) || now - last_ < milliseconds(50)) return;
-    last_ = now, shown_ = true;
+    if (!due()) return;
     const int width = 30, full = int(done * width);
-    const double spent = duration<double>(now - start_).count();
+    const double spent = std::chrono::duration<double>(last_ - start_).count();
     fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f} %  {:.0f} s left ", what_, "", full, "", width - full, 100 * done,
                done > 0 ? spent / done - spent : 0);
+    std::fflush(stderr);
+  }
+  // Where nobody knows how much is to come.
+  void count(std::size_t done) {
+    if (!due()) return;
+    fmt::print(stderr, "\r{} {} ", what_, done);
     std::fflush(stderr);
   }
   void clear() {
@@ -64,6 +81,13 @@ class progress {
   }
 
  private:
+  bool due() {
+    using namespace std::chrono;
+    const auto now = steady_clock::now();
+    if (!tty_ || now - start_ < milliseconds(500) || now - last_ < milliseconds(50)) return false;
+    last_ = now;
+    return shown_ = true;
+  }
   std::string what_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_ = start_;
   bool tty_ = knows_escapes(STDERR_FILENO), shown_ = false;

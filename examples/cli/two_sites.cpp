@@ -95,12 +95,12 @@ net::limits limits_of(const two_sites_options& o, std::size_t vocabulary) {
   l.most_connections = 2 * o.sessions + 2;
   return l;
 }
+constexpr std::pair<const char*, scheduling> schedulings[] = {
+    {"device", scheduling::l},      {"cloud", scheduling::r},
+    {"eq8", scheduling::eq8},       {"recursion", scheduling::recursion},
+    {"moving", scheduling::moving}, {"random", scheduling::random}};
 scheduling scheduling_of(const std::string& name) {
-  static const std::pair<const char*, scheduling> known[] = {
-      {"device", scheduling::l},      {"cloud", scheduling::r},
-      {"eq8", scheduling::eq8},       {"recursion", scheduling::recursion},
-      {"moving", scheduling::moving}, {"random", scheduling::random}};
-  for (const auto& [n, s] : known)
+  for (const auto& [n, s] : schedulings)
     if (name == n) return s;
   throw error("--scheduler " + name, "", "is unknown (device, cloud, eq8, recursion, moving, random are known)");
 }
@@ -211,7 +211,7 @@ json report(const running& r) {
   return j;
 }
 
-// "device  120 tokens | accepted 0.71 | epoch 98 | aggregates | 301 ms round trip | 41 bytes a token sent"
+// "device  120 tokens | acceptance 0.71 | epoch 98 | aggregates | 301 ms round trip | 41 bytes a token sent"
 std::string live_line(side s, const running& r) {
   const net::counters c = r.site->count();
   const double trip = r.site->round_trip();
@@ -222,7 +222,7 @@ std::string live_line(side s, const running& r) {
     const std::size_t all = n[0] + n[1] + n[2] + n[3], mine = n[0] + n[s == side::l ? 1 : 2];
     line = fmt::format("{:6} {:5} tokens", session_watch::name(s), w.tokens.size());
     if (all > 0)
-      line += fmt::format(" | accepted {:.2f} | epoch {} | {}", double(mine) / double(all), w.epoch[std::size_t(s)],
+      line += fmt::format(" | acceptance {:.2f} | epoch {} | {}", double(mine) / double(all), w.epoch[std::size_t(s)],
                           w.now_at == s ? "aggregates" : "drafts");
     if (w.rounds > 0 && s == side::l)
       line += fmt::format(" | accepted {:.2f} a round", double(w.accepted) / double(w.rounds));
@@ -386,6 +386,11 @@ struct to_site final : net::listener {
   void closed(const std::string&) override { site->disconnected(out.get()); }
 };
 
+constexpr std::pair<const char*, protocol> splits[] = {{"dsd", protocol::dsd},
+                                                       {"dsd-block", protocol::dsd_block},
+                                                       {"dssd", protocol::dssd},
+                                                       {"shared", protocol::split_shared}};
+
 hello terms_of(const two_sites_options& o, const site_library& library, std::size_t prompt) {
   hello h{.life = random_bits(), .from = side::l};
   if (o.dragon) {
@@ -393,12 +398,9 @@ hello terms_of(const two_sites_options& o, const site_library& library, std::siz
       throw error("--noise " + o.noise, "", "is unknown (shared, independent are known)");
     h.kind = o.noise == "shared" ? protocol::dragon_shared : protocol::dragon;
   } else {
-    static const std::pair<const char*, protocol> known[] = {{"dsd", protocol::dsd},
-                                                             {"dsd-block", protocol::dsd_block},
-                                                             {"dssd", protocol::dssd},
-                                                             {"shared", protocol::split_shared}};
-    const auto found = std::find_if(std::begin(known), std::end(known), [&](auto& k) { return o.split == k.first; });
-    if (found == std::end(known))
+    const auto found =
+        std::find_if(std::begin(splits), std::end(splits), [&](auto& known) { return o.split == known.first; });
+    if (found == std::end(splits))
       throw error("--split " + o.split, "", "is unknown (dsd, dsd-block, dssd, shared are known)");
     h.kind = found->second;
   }
@@ -564,30 +566,35 @@ void device(two_sites_options o) {
 // ---- options --------------------------------------------------------------------------------------------------------
 
 void add_common(CLI::App* c, two_sites_options& o, bool serves) {
-  c->add_option("--model", o.site.model, "GGUF file of this side's model")->capture_default_str();
+  c->add_option("--model", o.site.model,
+                std::string("GGUF file of this side's model [the bundled ") + (serves ? "target" : "draft") + " model]")
+      ->type_name("FILE");
   c->add_option("--threads", o.threads, "Threads of the model")->check(CLI::Range(1, 256))->capture_default_str();
   c->add_option("--seed", o.seed, "Of all random numbers, the same at both ends")
       ->check(natural)
       ->capture_default_str();
   c->add_flag("--insecure", o.insecure, "Without TLS");
-  c->add_option("--certificate", o.certificate, "PEM file with this end's certificate");
-  c->add_option("--key", o.key, "PEM file with its private key");
+  c->add_option("--certificate", o.certificate, "PEM file with this end's certificate")->type_name("FILE");
+  c->add_option("--key", o.key, "PEM file with its private key")->type_name("FILE");
   c->add_option("--authority", o.authority,
                 serves ? "PEM file: only clients with a certificate signed by this may connect (mutual TLS)"
-                       : "PEM file: the server's certificate must be signed by this (default: the system's)");
-  c->add_option("--token-file", o.token, "File with a token that both ends must have");
-  c->add_option("--trace", o.trace, "File to write every event to, as JSON lines (scripts/plot-pipelines draws them)");
+                       : "PEM file: the server's certificate must be signed by this (default: the system's)")
+      ->type_name("FILE");
+  c->add_option("--token-file", o.token, "File with a token that both ends must have")->type_name("FILE");
+  c->add_option("--trace", o.trace, "File to write every event to, as JSON lines (scripts/plot-pipelines draws them)")
+      ->type_name("FILE");
   c->add_flag("--json", o.as_json, "JSON instead of text");
   if (!o.dragon) return;
-  c->add_option("--documents", o.site.folder, "Folder of text to retrieve from; it stays on this side");
+  c->add_option("--documents", o.site.folder, "Folder of text to retrieve from; it stays on this side")
+      ->type_name("FOLDER");
   c->add_option("--passages", o.site.documents, "Passages read side by side, at most")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   c->add_option("--rescore", o.site.rescore, "Score their relevance again every so many tokens; 0: once")
       ->capture_default_str();
-  c->add_option(
-       "--scheduler", o.scheduler,
-       "Who aggregates: moving (token by token, where the drafts are), recursion, eq8, device, cloud or random")
+  std::vector<std::string> names;
+  for (const auto& [name, schedule] : schedulings) names.emplace_back(name);
+  takes(c->add_option("--scheduler", o.scheduler, "Who aggregates; moving: always where the drafts are"), names)
       ->capture_default_str();
 }
 void add_serve(CLI::App* c, two_sites_options& o) {
@@ -607,12 +614,14 @@ void add_device(CLI::App* c, two_sites_options& o) {
   add_common(c, o, false);
   c->add_option("--connect", o.address, "HOST:PORT or unix:PATH of the server")->capture_default_str();
   c->add_option("--prompt", o.prompt, "Text to continue");
-  c->add_option("--prompt-file", o.prompt_file, "File with the text to continue")->excludes("--prompt");
+  c->add_option("--prompt-file", o.prompt_file, "File with the text to continue")
+      ->type_name("FILE")
+      ->excludes("--prompt");
   c->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   add_sampling(c, o.sample);
-  c->add_option("--codec", o.codec, "Rows on the wire: full, half or counts")->capture_default_str();
+  takes(c->add_option("--codec", o.codec, "Rows on the wire"), {"full", "half", "counts"})->capture_default_str();
   c->add_option("--row-top-k", o.row_top_k, "Tokens of a row that are sent; 0: all")->capture_default_str();
   c->add_option("--row-top-p", o.row_top_p, "Mass of a row that is sent")
       ->check(CLI::Range(1e-9, 1.0))
@@ -624,13 +633,16 @@ void add_device(CLI::App* c, two_sites_options& o) {
       ->capture_default_str();
   c->add_flag("--alone", o.alone, "Decode with this side's model alone, to compare");
   if (o.dragon) {
-    c->add_option("--noise", o.noise, "Drafts of both sides: shared (fastest) or independent")->capture_default_str();
+    takes(c->add_option("--noise", o.noise, "Of both sides' drafts; shared is fastest"), {"shared", "independent"})
+        ->capture_default_str();
     c->add_option("--look-ahead", o.look_ahead, "Drafts beyond the last aggregation; 1: synchronous")
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
-    c->add_option("--first", o.first, "Who aggregates first: device or cloud")->capture_default_str();
+    takes(c->add_option("--first", o.first, "Who aggregates first"), {"device", "cloud"})->capture_default_str();
   } else {
-    c->add_option("--split", o.split, "dsd, dsd-block, dssd or shared")->capture_default_str();
+    std::vector<std::string> names;
+    for (const auto& [name, protocol] : splits) names.emplace_back(name);
+    takes(c->add_option("--split", o.split, "How drafts are verified over the link"), names)->capture_default_str();
     c->add_option("--gamma", o.gamma, "Tokens drafted a round")->check(CLI::Range(1, 64))->capture_default_str();
   }
   c->callback([&o] { device(o); });

@@ -359,12 +359,21 @@ class confident_row {
   C confidence_;
 };
 
-// Draws a token from a normalised row. Drafts are drawn this way, with m.use = stream::draft. scratch: block_count(V)
-// doubles.
+// Draws a token from a normalised row. scratch: block_count(V) doubles.
 template <Row R, Chooser C>
 token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
   const auto itself = [](auto v) { return v; };
   return chooser.draw(m, weigh(row, itself, scratch));
+}
+
+// Draws token j of a round's draft from its row. start: the position of the round's first drafted token in the text
+// (the same as draft::start of the verification); token j has position start + j. Normalises the row. scratch:
+// verify_scratch(V) doubles. Returns no_token, which ends the draft, if the row is invalid or scratch is too small.
+template <class R, Chooser C>
+  requires Row<std::remove_cvref_t<R>>
+token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch) {
+  if (row.normalise() != status::ok || !can_weigh(row, scratch)) return no_token;
+  return draw(row, {stream::draft, std::uint32_t(start + j), start}, chooser, scratch);
 }
 
 // Makes any Distribution a Row. A Row is copied, an array is viewed without a copy, all others are read through

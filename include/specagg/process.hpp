@@ -40,8 +40,26 @@ struct penalty_options {
   bool none() const { return repetition == 1 && presence == 0 && frequency == 0; }
 };
 
-// The three penalties in use everywhere. Counts tokens in memory of the caller: two spans of V elements and one of as
-// many elements as the text may grow. Tokens outside 0..V-1 are ignored, and so are those of a text that outgrows it.
+// The three penalties in use everywhere. They count the tokens of one text, so each request needs a penalties object of
+// its own, with its own memory:
+//   counts     V elements, set to 0 by the constructor; after that only push and pop may write there
+//   distinct   V elements: the ids that occur in the text
+//   text       as many elements as the longest text has tokens, its prompt and one round's draft included
+// The caller owns the memory, which must outlive the object; a copy of the object uses the same memory. Tokens outside
+// 0..V-1 are ignored, and so are those of a text that outgrows `text`.
+//
+// apply(logits) penalises the row of the next position. Call it when exactly the tokens before that position have been
+// pushed: the prompt (or the part of it that shall count), what was emitted since, and what was drafted before that
+// position. Call it once for each row: it edits the logits in place. In a round that drafts g tokens the order is
+//   for j = 0 .. g-1:   apply(draft's row j), draw token j from it, push(token j)
+//   pop() g times       now the text is as it was before the round
+//   for j = 0 .. g-1:   apply(target's row j), push(token j)
+//   apply(target's row g)
+//   verify
+//   pop() for each drafted token that was not accepted, from the last backwards: g - accepted times
+//   push() each emitted token behind the accepted ones (the residual or the bonus token)
+// Where all the target's rows are known already, apply() to draft's row j and target's row j in one loop does the same,
+// and the second line is not needed. The library's decoders do all this themselves.
 class penalties {
  public:
   penalties() = default;

@@ -6,52 +6,25 @@
 #include <string>
 
 #include <specagg/audit/exact_law.hpp>
+#include <specagg/audit/grid.hpp>
 #include <specagg/specagg.hpp>
 
 #include "../../examples/cli/policies.hpp"
-#include "audit/grid.hpp"
+#include "support/all_rules.hpp"
 #include "support/catch.hpp"
 
 using namespace specagg;
 
 namespace {
 
-const char* const all_rules[] = {"lossless",
-                                 "lossy:alpha=0.2",
-                                 "lenient:alpha=0.3",
-                                 "mentored:kl=0.1",
-                                 "chow:alpha=0.4",
-                                 "chow-log:alpha=0.8",
-                                 "diff:alpha=0.05",
-                                 "diff-log:alpha=0.1",
-                                 "opt:alpha=0.2",
-                                 "opt-log:alpha=0.2",
-                                 "bild:alpha=1",
-                                 "token-v1:alpha=0.2",
-                                 "token-v2:alpha=0.2",
-                                 "token-v3:alpha=0.3",
-                                 "ensemble:lambda=0.4",
-                                 "contrastive:mu=0.2",
-                                 "geometric:lambda=0.4",
-                                 "power:lambda=0.4,rho=2",
-                                 "min",
-                                 "max"};
-
 // The worst error over pairs of rows of the 1/8 grid, gamma 1 to 3, and a foreign token at each place of the draft:
 // outside the vocabulary, or without mass in the draft row where that has such a token.
 template <class Policy, class Verify>
 double worst_with_foreign_tokens(const Policy& policy, Verify verify, std::size_t step = 61) {
-  const auto grid = eighths<double>();
-  const std::size_t n = grid.size();
   double worst = 0;
-  for (std::size_t i = 0; i < n * n; i += step) {
-    const auto pair_after = [&](const std::vector<token_id>& prefix) {
-      std::size_t k = i;
-      for (const token_id t : prefix) k = (k * 31 + std::size_t(t + 100) * 577 + 101) % (n * n);
-      return k;
-    };
-    const auto q = [&](const std::vector<token_id>& prefix) { return grid[pair_after(prefix) / n]; };
-    const auto p = [&](const std::vector<token_id>& prefix) { return grid[pair_after(prefix) % n]; };
+  for (std::size_t i = 0; i < grid_round<double>::rounds(); i += step) {
+    const auto q = [=](const std::vector<token_id>& prefix) { return grid_round<double>{i}.q(prefix); };
+    const auto p = [=](const std::vector<token_id>& prefix) { return grid_round<double>{i}.p(prefix); };
     const auto law = [&](const std::vector<token_id>& prefix) { return target_law(policy, q(prefix), p(prefix)); };
     for (std::size_t gamma = 1; gamma <= 3; ++gamma)
       for (std::size_t place = 0; place < gamma; ++place)
@@ -134,7 +107,7 @@ TEST_CASE("a block whose second token is foreign: the first is 0 as often as p s
       std::vector<double> scratch(verify_scratch(2, 2));
       std::vector<emission> out(3);
       const auto q0 = q({});
-      const std::vector<token_id> y{draw(as_row(q0), {stream::draft, 0, 0}, chooser, scratch), token_id(y1)};
+      const std::vector<token_id> y{draw_draft(as_row(q0), 0, 0, chooser, scratch), token_id(y1)};
       const verdict v = verify_block({.tokens = y}, std::vector<std::vector<double>>{q0, q1, q1}, std::vector(3, p),
                                      lossless{}, chooser, out, scratch);
       CHECK(v.why == status::ok);

@@ -3,9 +3,9 @@
 
 #include <cstdio>
 
+#include <specagg/audit/grid.hpp>
 #include <specagg/specagg.hpp>
 
-#include "audit/grid.hpp"
 #include "support/catch.hpp"
 
 using namespace specagg;
@@ -15,29 +15,21 @@ namespace {
 const auto by_token = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,
                          auto scratch) { return verify_token(d, q, p, policy, chooser, out, scratch); };
 
-// Every pair of the grid at the first position; another pair, depending on the tokens before, at each later one.
+// Every round of the grid.
 template <class T, class Policy, class Verify>
 double worst_on_grid(const Policy& policy, std::size_t gamma, Verify verify, std::size_t* pairs = nullptr,
                      std::size_t* reused = nullptr) {
-  const auto grid = eighths<T>();
-  const auto exact = eighths<double>();
-  const std::size_t n = grid.size();
   double worst = 0;
-  for (std::size_t i = 0; i < n * n; ++i) {
-    const auto pair_after = [&](const std::vector<token_id>& prefix) {
-      std::size_t k = i;
-      for (const token_id t : prefix) k = (k * 31 + std::size_t(t) * 577 + 101) % (n * n);
-      return k;
-    };
-    const auto q = [&](const std::vector<token_id>& prefix) { return grid[pair_after(prefix) / n]; };
-    const auto p = [&](const std::vector<token_id>& prefix) { return grid[pair_after(prefix) % n]; };
+  for (std::size_t i = 0; i < grid_round<T>::rounds(); ++i) {
+    const auto q = [=](const std::vector<token_id>& prefix) { return grid_round<T>{i}.q(prefix); };
+    const auto p = [=](const std::vector<token_id>& prefix) { return grid_round<T>{i}.p(prefix); };
     const auto law = [&](const std::vector<token_id>& prefix) {  // in double, whatever the rows are
-      const std::size_t k = pair_after(prefix);
-      return target_law(policy, exact[k / n], exact[k % n]);
+      const grid_round<double> exact{i};
+      return target_law(policy, exact.q(prefix), exact.p(prefix));
     };
     worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, law, reused).error);
   }
-  if (pairs) *pairs += n * n;
+  if (pairs) *pairs += grid_round<T>::rounds();
   return worst;
 }
 

@@ -52,11 +52,10 @@ void print_steps(const char* name, std::uint32_t rounds, const Policy& policy, c
       return processed_row<float>(std::span(all).subspan((i * (gamma + 1) + j) * vocabulary, vocabulary), how);
     };
     for (std::size_t i = 0; i < batch; ++i)
-      for (std::uint32_t j = 0; j < gamma; ++j) {
+      for (std::size_t j = 0; j < gamma; ++j) {
         auto q_row = row(q, i, j);
-        if (q_row.normalise() != status::ok) std::abort();
         random_streams chooser(7, round * batch + i);
-        drafted[i * gamma + j] = verifier_of(i).propose(q_row, {stream::draft, j, 0}, chooser, scratch);
+        drafted[i * gamma + j] = verifier_of(i).propose(q_row, 0, j, chooser, scratch);
       }
     const auto request = [&](std::size_t i) {
       return verification{draft{.tokens = std::span(drafted).subspan(i * gamma, i % (gamma + 1))},

@@ -22,11 +22,7 @@ struct ran {
   int status;
   std::string out;  // stdout and stderr
 };
-// With `output`, its standard output goes there instead. before: shell commands that come first.
-inline ran run(const std::string& arguments, const std::string& input = "/dev/null", const std::string& output = "",
-               const std::string& before = "") {
-  const std::string command =
-      before + std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 <" + input + (output.empty() ? "" : " >" + output);
+inline ran shell(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe);
   ran r{-1, {}};
@@ -35,6 +31,12 @@ inline ran run(const std::string& arguments, const std::string& input = "/dev/nu
   const int status = pclose(pipe);
   r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return r;
+}
+// With `output`, its standard output goes there instead. before: shell commands that come first.
+inline ran run(const std::string& arguments, const std::string& input = "/dev/null", const std::string& output = "",
+               const std::string& before = "") {
+  return shell(before + std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 <" + input +
+               (output.empty() ? "" : " >" + output));
 }
 // One line, status 2, and every word of `words` in it.
 inline void refuses(const std::string& arguments, std::initializer_list<const char*> words) {

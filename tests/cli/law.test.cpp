@@ -185,13 +185,15 @@ TEST_CASE("bild compares cross-entropies, or greedily -log p of the draft's like
 TEST_CASE("law prints a table, or JSON") {
   const cli::ran table = cli::run("law --policy token-v3:alpha=0.3 --q 0.5,0.25,0.25 --p 0.125,0.25,0.625");
   CHECK(table.status == 0);
-  for (const char* text : {"0.718750000", "0.093750000", "acceptance 0.531250000"})
+  for (const char* text :
+       {"target          law\n", "0.718750000", "0.093750000", "acceptance 0.531250000", "worst error"})
     CHECK(table.out.find(text) != std::string::npos);
   const cli::ran r = cli::run("law --policy ensemble:lambda=0.25 --verify match --q 0.5,0.5 --p 0,1 --json");
   REQUIRE(r.status == 0);
   const json j = json::parse(r.out);
   CHECK(worst(j["law"], {0.125, 0.875}) < 1e-15);
   CHECK(double(j["acceptance"]) == Approx(0.5));
+  CHECK(double(j["worst_error"]) < 1e-15);
 }
 TEST_CASE(
     "rows of a real vocabulary: every rule's target, acceptance and overlap; the law is null, as nobody walked it") {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <specagg/kernel/simd.hpp>
+
 #include "cli/command.hpp"
 
 namespace {
@@ -20,7 +22,7 @@ TEST_CASE("output that cannot be written is reported, whatever was to be printed
        {"--help", "--version", "generate --help", "plan cos --help", "generate --max-tokens 3",
         "generate --max-tokens 3 --json", "law --q 0.5,0.5 --p 0.4,0.6", "law --q 0.5,0.5 --p 0.4,0.6 --json",
         "plan cos", "plan cos --json", "plan speculative", "plan dssd --json", "plan dragon --tokens 10",
-        "plan schedulers --repeats 2 --tokens 5 --json"}) {
+        "plan schedulers --repeats 2 --tokens 5 --json", "completion bash", "man"}) {
     const ran r = run(arguments, "/dev/null", "/dev/full");
     INFO(arguments << "\n" << r.out);
     CHECK(r.status == 2);
@@ -69,4 +71,61 @@ TEST_CASE("colours are for a terminal that has them, unless NO_COLOR is set") {
     CHECK_FALSE(has_escapes(r));
   }
   CHECK_FALSE(has_escapes(run(arguments)));
+}
+TEST_CASE("--color is stronger than the terminal and than NO_COLOR; a NO_COLOR without a value says nothing") {
+  const std::string arguments = "generate --max-tokens 20 --prompt x --color ";
+  CHECK(has_escapes(run(arguments + "always")));
+  CHECK(has_escapes(run_at_terminal("NO_COLOR=1 TERM=dumb", arguments + "always")));
+  CHECK(has_escapes(run_at_terminal("NO_COLOR= TERM=xterm", arguments + "auto")));
+  CHECK_FALSE(has_escapes(run(arguments + "auto")));
+  for (const char* environment : {"-u NO_COLOR TERM=xterm", "-u NO_COLOR TERM=dumb"}) {
+    const ran r = run_at_terminal(environment, arguments + "never");
+    INFO(r.out);
+    for (const char mark : {'\033', '{', '['}) CHECK(r.out.find(mark) == std::string::npos);
+  }
+  const std::string law = "law --q 0.5,0.5 --p 0.4,0.6 --color ";
+  CHECK(has_escapes(run(law + "always")));
+  CHECK_FALSE(has_escapes(run_at_terminal("-u NO_COLOR TERM=xterm", law + "never")));
+  refuses("generate --color red", {"--color red", "auto, always, never"});
+}
+TEST_CASE("the prompt stands dimmed before its continuation") {
+  const ran r = run("generate --max-tokens 3 --prompt 'He that' --color always");
+  CHECK(r.out.rfind("\033[2mHe that\033[0m", 0) == 0);
+}
+TEST_CASE("--version says what was built, and how") {
+  const ran r = run("--version");
+  INFO(r.out);
+  CHECK(r.status == 0);
+  CHECK(r.out.rfind(std::string("specagg ") + SPECAGG_VERSION + "\n", 0) == 0);
+  CHECK(r.out.find(std::string("instruction set: ") + specagg::instruction_set + "\n") != std::string::npos);
+  for (const char* word : {"\ncompiler: ", "CUDA", "gRPC", "Xapian"}) CHECK(r.out.find(word) != std::string::npos);
+#ifdef __clang__
+  CHECK(r.out.find("compiler: clang++ " + std::to_string(__clang_major__)) != std::string::npos);
+#else
+  CHECK(r.out.find("compiler: g++ " + std::to_string(__GNUC__)) != std::string::npos);
+#endif
+  const auto with = r.out.find("\nwith: "), without = r.out.find("\nwithout: ");
+#ifdef SPECAGG_CLI_CUDA
+  CHECK((with < r.out.find("CUDA") && r.out.find("CUDA") < without));
+#else
+  CHECK(without < r.out.find("CUDA"));
+#endif
+#ifdef SPECAGG_XAPIAN
+  CHECK((with < r.out.find("Xapian") && r.out.find("Xapian") < without));
+#else
+  CHECK(without < r.out.find("Xapian"));
+#endif
+}
+TEST_CASE("what help, completion and the manual print holds no path of the machine that built the program") {
+  for (const char* arguments :
+       {"--help", "generate --help", "law --help", "audit --help", "plan --help", "plan cos --help", "dragon --help",
+        "dragon serve --help", "dragon device --help", "dssd serve --help", "dssd device --help", "completion bash",
+        "completion zsh", "completion fish", "man"}) {
+    const ran r = run(arguments);
+    INFO(arguments << "\n" << r.out);
+    CHECK(r.out.find(SPECAGG_SOURCE_DIR) == std::string::npos);
+    CHECK(r.out.find(SPECAGG_MODELS) == std::string::npos);
+    CHECK(r.out.find(SPECAGG_CLI) == std::string::npos);
+  }
+  CHECK(run("generate --help").out.find("the bundled target model") != std::string::npos);
 }

@@ -7,7 +7,6 @@
 
 #include <specagg/audit/goodness_of_fit.hpp>
 
-#include "../../examples/cli/policies.hpp"
 #include "decode/toy_text.hpp"
 
 using namespace specagg;
@@ -223,9 +222,9 @@ namespace {
 
 // A combiner of the library and its formula in plain doubles: of one type for all, so that decoders are compiled once.
 template <std::size_t N, class... Policies>
-struct with_formula : cli::any_of<Policies...> {
+struct with_formula : any_of<Policies...> {
   std::function<double(const std::array<double, N>&)> formula;
-  with_formula(auto policy, auto f) : cli::any_of<Policies...>{policy}, formula(f) {}
+  with_formula(auto policy, auto f) : any_of<Policies...>{policy}, formula(f) {}
   double plain(const std::array<std::vector<double>, N>& p, std::size_t v) const {
     std::array<double, N> x;
     for (std::size_t k = 0; k < N; ++k) x[k] = p[k][v];

@@ -16,7 +16,6 @@
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/specagg.hpp>
 
-#include "../../examples/cli/policies.hpp"
 #include "support/catch.hpp"
 
 using namespace specagg;
@@ -220,7 +219,7 @@ promise two_rows(const Policy& policy) {
 }
 
 // One type, so that the decoders are compiled once.
-using rules = cli::any_of<lossless, ensemble, token_v3, contrastive>;
+struct rules : any_of<lossless, ensemble, token_v3, contrastive> {};
 template <class F>
 void for_each_policy(F f) {
   f("lossless", rules{lossless{}}), f("ensemble", rules{ensemble{0.3}}), f("token-v3", rules{token_v3{0.3}}),
@@ -353,8 +352,7 @@ status discarding_decode(text& t, std::size_t most, grammar& processor, either& 
       q_rows.emplace_back(q[j], sample);
       if (s == status::ok) s = q_rows[j].normalise();
       if (s == status::ok)
-        append(t, draw(q_rows[j], {stream::draft, std::uint32_t(t.size), std::uint32_t(start)}, chooser, scratch),
-               processor);
+        append(t, draw_draft(q_rows[j], std::uint32_t(start), j, chooser, scratch), processor);
     }
     if (s != status::ok) {
       (void)truncate(t, start, processor, d, m);

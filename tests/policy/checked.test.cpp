@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/policy/checked.hpp>
 
-#include <bit>
 #include <tuple>
 
 #include <specagg/site/aggregate.hpp>
 
 #include "../examples/cli/policies.hpp"
 #include "decode/toy_text.hpp"
+#include "policy/every_verifier.hpp"
 #include "policy/plain.hpp"
 
 using namespace specagg;
@@ -32,49 +32,6 @@ struct scaled {
     return [b = b](auto at) { return at.p * b; };
   }
 };
-
-struct seen {
-  verdict v;
-  std::vector<emission> out;
-};
-bool same(double x, double y) { return std::bit_cast<std::uint64_t>(x) == std::bit_cast<std::uint64_t>(y); }
-bool operator==(const seen& a, const seen& b) {
-  bool equal = a.v.accepted == b.v.accepted && a.v.emitted == b.v.emitted && a.v.why == b.v.why;
-  for (std::size_t i = 0; equal && i < a.v.emitted; ++i) {
-    const emission &x = a.out[i], &y = b.out[i];
-    equal = x.token == y.token && x.from == y.from && x.why == y.why && same(x.log_pi, y.log_pi) &&
-            same(x.log_p, y.log_p);
-  }
-  return equal;
-}
-
-// Three drafted tokens by each verifier, rows of V tokens.
-template <class T, class Policy>
-std::array<seen, 4> by_every_verifier(const Policy& policy, std::uint64_t seed, std::size_t V) {
-  numbers n(seed);
-  std::vector<std::vector<T>> q(4, std::vector<T>(V)), p = q;
-  for (auto* rows : {&q, &p})
-    for (auto& row : *rows)
-      for (T& x : row) x = T(n.between(-4, 4));
-  const auto q_row = [&](std::size_t j) { return softmax_row<T>(q[j]); };
-  const auto p_row = [&](std::size_t j) { return softmax_row<T>(p[j]); };
-  std::vector<double> scratch(verify_scratch(V, 3));
-  const auto run = [&](const auto& verifier) {
-    random_streams chooser(seed, 7);
-    std::vector<token_id> y;
-    for (std::uint32_t j = 0; j < 3; ++j) {
-      auto row = q_row(j);
-      REQUIRE(row.normalise() == status::ok);
-      y.push_back(verifier.propose(row, {stream::draft, j, 0}, chooser, scratch));
-    }
-    seen s{{}, std::vector<emission>(4)};
-    s.v = verifier.verify(draft{y, 0}, q_row, p_row, policy, chooser, std::span(s.out), std::span(scratch),
-                          std::span<draft_acceptance>());
-    return s;
-  };
-  return {run(token_verifier{}), run(block_verifier{}), run(match_verifier{}),
-          run(coupled_verifier{shared_noise(seed, 7)})};
-}
 
 template <class T, class Policy>
 void is_reported(const Policy& rule) {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <specagg/audit/exact_law.hpp>
+#include <specagg/audit/grid.hpp>
 #include <specagg/policy/lossless.hpp>
 
-#include "audit/grid.hpp"
 #include "support/catch.hpp"
 
 using namespace specagg;

@@ -10,11 +10,11 @@
 #include <specagg/audit/coupled_law.hpp>
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/audit/goodness_of_fit.hpp>
+#include <specagg/audit/grid.hpp>
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/site/aggregate.hpp>
 #include <specagg/verify/block.hpp>
 
-#include "audit/grid.hpp"
 #include "support/catch.hpp"
 
 #define SPECAGG_COUNT_ALLOCATIONS

@@ -33,11 +33,9 @@ struct requests {
           q[(i * gamma + j) * vocabulary + v] = p[(i * (gamma + 1) + j) * vocabulary + v] + float(noise.uniform());
     std::vector<double> scratch(verify_scratch(vocabulary));
     for (std::size_t i = 0; i < n; ++i)
-      for (std::uint32_t j = 0; j < i % (gamma + 1); ++j) {
-        auto row = q_row(i, j);
-        if (row.normalise() != status::ok) FAIL("a row of the test");
+      for (std::size_t j = 0; j < i % (gamma + 1); ++j) {
         random_streams chooser(1, i);
-        drafted[i * gamma + j] = draw(row, {stream::draft, start(i) + j, start(i)}, chooser, scratch);
+        drafted[i * gamma + j] = draw_draft(q_row(i, j), start(i), j, chooser, scratch);
       }
     if (n > 5) drafted[5 * gamma] = 100000;
     for (std::size_t i = 8; i < n; i += 8) p[(i * (gamma + 1) + 1) * vocabulary + 3] = std::nanf("");
@@ -101,13 +99,10 @@ TEST_CASE("a batch gives what each request gives alone, on any pool and number o
     std::vector<double> scratch(verify_scratch(r.vocabulary, r.gamma));
     std::size_t accepted = 0, rejected = 0, failed = 0;
     for (std::size_t i = 0; i < r.count; ++i) {
-      auto one = r.request(i, alone.out);
-      const auto by = [&] {
-        if constexpr (requires { verifier(i); }) return verifier(i);
-        else return verifier;
+      const verdict v = [&] {
+        if constexpr (requires { verifier(i); }) return verify(r.request(i, alone.out), verifier(i), scratch);
+        else return verify(r.request(i, alone.out), verifier, scratch);
       }();
-      const verdict v = by.verify(one.drafted, one.q_rows, one.p_rows, one.policy, one.chooser, one.out,
-                                  std::span(scratch), one.acceptances);
       alone.verdicts[i] = v;
       accepted += v.accepted, rejected += v.accepted < i % 5, failed += v.why != status::ok;
     }
@@ -125,6 +120,26 @@ TEST_CASE("a batch gives what each request gives alone, on any pool and number o
   check(block_verifier{});
   check(match_verifier{});
   check([](std::size_t i) { return coupled_verifier{shared_noise(1, i)}; });
+}
+TEST_CASE("one request, verified by its own verifier: what the verifier's function gives, with all it writes") {
+  const requests r(13);
+  for (std::size_t i = 0; i < r.count; ++i) {
+    std::vector<emission> out(r.gamma + 1), due_out(r.gamma + 1);
+    std::vector<draft_acceptance> acceptances(r.gamma), due_acceptances(r.gamma);
+    std::vector<double> scratch(verify_scratch(r.vocabulary, r.gamma));
+    const draft drafted{.tokens = std::span(r.drafted).subspan(i * r.gamma, r.gamma), .start = r.start(i)};
+    const auto q = [&](std::size_t j) { return r.q_row(i, j); };
+    const auto p = [&](std::size_t j) { return r.p_row(i, j); };
+    random_streams random(1, i);
+    const verdict due = verify_match(drafted, q, p, token_v3{0.3}, random, due_out, scratch, due_acceptances);
+    const verification one{drafted, q, p, token_v3{0.3}, random, std::span(out), std::span(acceptances)};
+    const verdict v = verify(one, match_verifier(), scratch);
+    CHECK(v.accepted == due.accepted);
+    CHECK(v.emitted == due.emitted);
+    CHECK(v.why == due.why);
+    for (std::size_t k = 0; k < v.emitted; ++k) CHECK(out[k].token == due_out[k].token);
+    for (std::size_t j = 0; j < r.gamma; ++j) CHECK(acceptances[j].of_row == due_acceptances[j].of_row);
+  }
 }
 TEST_CASE(
     "an empty batch is no work; scratch for too few requests is reported by every request, and nothing is written") {

@@ -10,6 +10,7 @@
 #include <specagg/specagg.hpp>
 
 #include "../../examples/cli/policies.hpp"
+#include "support/all_rules.hpp"
 #include "support/catch.hpp"
 
 using namespace specagg;
@@ -37,8 +38,7 @@ double expected_accepted(const Policy& policy, const std::vector<std::vector<dou
   do {
     for (std::size_t j = 0; j < gamma; ++j) {
       auto row = as_row(q[j]);
-      if (row.normalise() != status::ok) return -1;
-      y[j] = draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch);
+      y[j] = draw_draft(row, 0, j, chooser, scratch);
     }
     const verdict v = verify(draft{y, 0, no_token, false}, q, p, policy, chooser, out, scratch);
     expected += chooser.probability * double(v.accepted);
@@ -72,26 +72,7 @@ TEST_CASE("the example of the block verification paper: 10/9 accepted tokens by 
 }
 TEST_CASE("block verification never accepts fewer tokens in expectation, on 10,000 random instances per policy") {
   std::uint32_t seed = 0;
-  for (const char* name : {"lossless",
-                           "lossy:alpha=0.2",
-                           "lenient:alpha=0.3",
-                           "mentored:kl=0.1",
-                           "chow:alpha=0.4",
-                           "chow-log:alpha=0.8",
-                           "diff:alpha=0.05",
-                           "diff-log:alpha=0.1",
-                           "opt:alpha=0.2",
-                           "opt-log:alpha=0.2",
-                           "bild:alpha=1",
-                           "token-v1:alpha=0.2",
-                           "token-v2:alpha=0.2",
-                           "token-v3:alpha=0.3",
-                           "ensemble:lambda=0.4",
-                           "contrastive:mu=0.2",
-                           "geometric:lambda=0.4",
-                           "power:lambda=0.4,rho=2",
-                           "min",
-                           "max"}) {
+  for (const char* name : all_rules) {
     const auto policy = cli::parse_policy(name);
     double least = 1, most = 0;
     std::size_t instances = 0;

@@ -175,7 +175,7 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
       auto row = as_row(q[j]);
       scratch.resize(verify_scratch(row.size(), gamma));
       if (const status s = row.normalise(); s != status::ok) return {1, y, no_token, s};
-      y.push_back(propose(j, row, draw(row, {stream::draft, std::uint32_t(j), 0}, chooser, scratch)));
+      y.push_back(propose(j, row, draw_draft(row, 0, j, chooser, scratch)));
     }
     const verdict v = verify(draft{y, 0}, q, p, policy, chooser, std::span(out), std::span(scratch));
     std::vector<token_id> text;

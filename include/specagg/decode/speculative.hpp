@@ -101,8 +101,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     draft_row(g), ++rows;
     if (result.draft_why != status::ok) break;
     if (!length.keep(confidence ? double(work.draft_rows[g].largest_confidence()) : 0)) break;
-    const moment m{stream::draft, std::uint32_t(start + g), std::uint32_t(start)};
-    const token_id y = verifier.propose(work.draft_rows[g], m, chooser, work.scratch);
+    const token_id y = verifier.propose(work.draft_rows[g], std::uint32_t(start), g, chooser, work.scratch);
     if (y == no_token) break;
     append(t, y, processor), ++g;
     if (options.end_of_text.contains(y)) break;
@@ -141,7 +140,9 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   for (std::size_t i = v.accepted; i < v.emitted; ++i) append(t, work.emissions[i].token, processor);
   result.accepted = v.accepted, result.emitted = v.emitted;
   // Where the law needed the row that the draft model failed to give, that failure is the reason.
-  const bool lacks_row = reads_draft<Policy> && v.why != status::ok && v.emitted == g && result.draft_why != status::ok;
+  const bool needs_draft =
+      with_rule(policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
+  const bool lacks_row = needs_draft && v.why != status::ok && v.emitted == g && result.draft_why != status::ok;
   result.why = lacks_row ? result.draft_why : v.why != status::ok ? v.why : cut;
   return result;
 }

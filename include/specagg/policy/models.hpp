@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <utility>
 
-#include <specagg/policy/policy.hpp>
+#include <specagg/policy/any_of.hpp>
 
 SPECAGG_BEGIN
 
@@ -87,16 +87,18 @@ class model_rows : public reductions<model_rows<R, N>> {
 // f(rows, pi): the rows of N models at one position, normalised, and the law bound to them. Two are a pair (q, p).
 template <class Policy, class R, std::size_t N, class F>
 status with_models(const Policy& policy, std::array<R, N>& row, F&& f) {
-  constexpr bool confidence = N == 2 && reads_confidence<Policy>;
-  for (R& r : row)
-    if (const status s = r.normalise(confidence); s != status::ok) return s;
-  if constexpr (N == 2) {
-    const row_pair<confidence, R, R> rows(row[0], row[1]);
-    return f(rows, policy.bind(rows));
-  } else {
-    const model_rows<R, N> rows(row);
-    return f(rows, policy.bind(rows));
-  }
+  return with_rule(policy, [&](const auto& rule) {
+    constexpr bool confidence = N == 2 && reads_confidence<std::remove_cvref_t<decltype(rule)>>;
+    for (R& r : row)
+      if (const status s = r.normalise(confidence); s != status::ok) return s;
+    if constexpr (N == 2) {
+      const row_pair<confidence, R, R> rows(row[0], row[1]);
+      return f(rows, rule.bind(rows));
+    } else {
+      const model_rows<R, N> rows(row);
+      return f(rows, rule.bind(rows));
+    }
+  });
 }
 
 SPECAGG_END

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The drafts of many requests, verified in one call, on the threads of the caller's pool or on this one.
+// A request to verify a draft as one object; and many of them verified in one call, on the threads of the caller's pool
+// or on this one.
 #pragma once
 #include <span>
 
@@ -7,9 +8,9 @@
 
 SPECAGG_BEGIN
 
-// One request of a batch: what verify_token and its like take. Drafts may differ in length (ragged), rows in every
-// parameter. `chooser` is random_streams(seed, request), whatever the request's slot in the batch; a coupled verifier
-// has its noise instead, and `chooser` is not used.
+// One request: what verify_token and its like take. In a batch drafts may differ in length (ragged), rows in every
+// parameter, and rules where Policy is any_of (policy/any_of.hpp). `chooser` is random_streams(seed, request), whatever
+// the request's slot in the batch; a coupled verifier has its noise instead, and `chooser` is not used.
 template <class QRows, class PRows, class Policy, class C>
 struct verification {
   draft drafted;
@@ -25,6 +26,16 @@ verification(draft, Q, P, Policy, C, std::span<emission>) -> verification<Q, P, 
 template <class Q, class P, class Policy, class C>
 verification(draft, Q, P, Policy, C, std::span<emission>, std::span<draft_acceptance>) -> verification<Q, P, Policy, C>;
 
+// The verdict of one request, whose `out` and `acceptances` are written; a chooser that has a state is changed.
+//   verifier   token_verifier, block_verifier, match_verifier, coupled_verifier
+//   scratch    verify_scratch(V, gamma) doubles, gamma the draft's length
+template <class Request, class Verifier>
+  requires requires(Request& r) { verification{r}; }
+verdict verify(Request&& request, const Verifier& verifier, std::span<double> scratch) {
+  return verifier.verify(request.drafted, request.q_rows, request.p_rows, request.policy, request.chooser, request.out,
+                         scratch, request.acceptances);
+}
+
 // A pool is anything with for_ranges(count, grain, body), which calls body(begin, end) for ranges that cover
 // [0, count) once, from any thread, and returns when all are done; if body throws, it waits for the calls that have
 // begun, and the first exception goes to its caller. This one has no threads; cpu::thread_pool
@@ -36,7 +47,7 @@ struct this_thread {
   }
 };
 
-// verdicts[i] = the verdict of request(i), a verification; every request is verified once. No result depends on the
+// verdicts[i] = verify(request(i), verifier, ...); every request is verified once. No result depends on the
 // pool, the number of threads, or the order of the requests.
 //   request    called once for each i, from the pool's threads: it may read what all share and write what is request
 //              i's alone. If it throws, or rows or a verifier of its do, the pool's caller gets that; which verdicts
@@ -49,13 +60,9 @@ void verify_batch(const Request& request, std::span<verdict> verdicts, std::span
   const std::size_t part = verdicts.empty() ? 0 : scratch.size() / verdicts.size();
   pool.for_ranges(verdicts.size(), 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      auto r = request(i);
-      const auto judge = [&](const auto& by) {
-        verdicts[i] = by.verify(r.drafted, r.q_rows, r.p_rows, r.policy, r.chooser, r.out,
-                                scratch.subspan(i * part, part), r.acceptances);
-      };
-      if constexpr (requires { verifier(i); }) judge(verifier(i));
-      else judge(verifier);
+      const std::span<double> own = scratch.subspan(i * part, part);
+      if constexpr (requires { verifier(i); }) verdicts[i] = verify(request(i), verifier(i), own);
+      else verdicts[i] = verify(request(i), verifier, own);
     }
   });
 }

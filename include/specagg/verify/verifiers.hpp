@@ -12,10 +12,11 @@
 SPECAGG_BEGIN
 
 // How a round draws its drafts, and how it judges them. A coupled draft is judged by coupled verification alone.
+// propose(): arguments and result of draw_draft (distribution.hpp). verify(): those of verify_token.
 struct token_verifier {
   template <Row R, Chooser C>
-  token_id propose(const R& q, moment m, C& chooser, std::span<double> scratch) const {
-    return draw(q, m, chooser, scratch);
+  token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch) const {
+    return draw_draft(q, start, j, chooser, scratch);
   }
   template <class... A>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, A&&... a) const {
@@ -38,8 +39,8 @@ struct
     coupled_verifier {  // for acceptances it says what happened: 1 for accepted tokens, 0 from the first rejected one
   shared_noise noise;
   template <Row R, class C>
-  token_id propose(const R& q, moment m, C&, std::span<double>) const {
-    return race(q, noise, m.position);
+  token_id propose(R& q, std::uint32_t start, std::size_t j, C&, std::span<double>) const {
+    return q.normalise() == status::ok ? race(q, noise, std::uint32_t(start + j)) : no_token;
   }
   template <class Q, class P, class Policy, class C>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy, C&,

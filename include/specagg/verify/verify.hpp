@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include <specagg/policy/policy.hpp>
+#include <specagg/policy/any_of.hpp>
 #include <specagg/random.hpp>
 #include <specagg/token.hpp>
 
@@ -99,25 +99,32 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy, std::sp
   return valid(policy) && out.size() >= g + drafted.bonus && (acceptances.empty() || acceptances.size() >= g);
 }
 
-// f(rows, pi) for the pair of rows number j, normalised, and the law bound to them; or what is wrong with them.
+// f(rows, pi) for the pair of rows number j, normalised, and the law bound to them; or what is wrong with them. Here a
+// rule that is chosen at run time is looked up: f and all loops in it are the chosen rule's own.
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
-  constexpr bool confidence = reads_confidence<Policy>;
-  auto q = row_at(q_rows, j);
-  auto p = row_at(p_rows, j);
-  static_assert(TargetPolicy<Policy, typename decltype(p)::value_type>,
-                "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-  if (q.size() != p.size()) return status::vocabulary_mismatch;
-  if (const status s = q.normalise(confidence); s != status::ok) return s;
-  if (const status s = p.normalise(confidence); s != status::ok) return s;
-  const row_pair<confidence, decltype(q), decltype(p)> rows(q, p);
-  return f(rows, policy.bind(rows));
+  if constexpr (is_any_of<Policy>) {
+    return with_rule(policy, [&](const auto& rule) { return with_law(rule, q_rows, p_rows, j, f); });
+  } else {
+    constexpr bool confidence = reads_confidence<Policy>;
+    auto q = row_at(q_rows, j);
+    auto p = row_at(p_rows, j);
+    static_assert(TargetPolicy<Policy, typename decltype(p)::value_type>,
+                  "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+    if (q.size() != p.size()) return status::vocabulary_mismatch;
+    if (const status s = q.normalise(confidence); s != status::ok) return s;
+    if (const status s = p.normalise(confidence); s != status::ok) return s;
+    const row_pair<confidence, decltype(q), decltype(p)> rows(q, p);
+    return f(rows, policy.bind(rows));
+  }
 }
 
 // The same for a position whose draft row is not needed unless the policy reads it.
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
-  if constexpr (reads_draft<Policy>) {
+  if constexpr (is_any_of<Policy>) {
+    return with_rule(policy, [&](const auto& rule) { return with_target_law(rule, q_rows, p_rows, j, f); });
+  } else if constexpr (reads_draft<Policy>) {
     return with_law(policy, q_rows, p_rows, j, f);
   } else {
     auto p = row_at(p_rows, j);

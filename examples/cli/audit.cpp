@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// specagg audit: a sampler's tokens against the law that it should have.
+#include "audit.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string_view>
+#include <vector>
+
+#include <specagg/audit/goodness_of_fit.hpp>
+#include <specagg/distribution.hpp>
+#include <specagg/error.hpp>
+
+#include "files.hpp"
+#include "terminal.hpp"
+
+namespace cli {
+namespace {
+
+using namespace specagg;
+using json = nlohmann::ordered_json;
+using numbers = std::vector<double>;
+
+// A list of probabilities, or an object with one under "law" (what specagg law --json prints).
+numbers read_law(const std::string& path) {
+  const std::string text = read_text(path);
+  json in = json::parse(text, nullptr, false);
+  if (in.is_discarded()) throw error(path, "", "is not JSON");
+  if (in.is_object()) {
+    if (!in.contains("law")) throw error(path, "law", "is missing");
+    json law = in["law"];
+    in = std::move(law);
+  }
+  if (!in.is_array() || in.empty()) throw error(path, "law", "is not a list of probabilities");
+  numbers given;
+  for (const json& x : in) {
+    if (!x.is_number()) throw error(path, fmt::format("law, entry {}", given.size()), "is not a number");
+    given.push_back(x.get<double>());
+  }
+  dense_row<double> row(given);
+  if (const status s = row.normalise(); s != status::ok) throw error(path, "law", std::string(name(s)));
+  numbers law(given.size());
+  for (std::size_t v = 0; v < law.size(); ++v) law[v] = row[v];
+  return law;
+}
+
+// The token of a line; -1: there is none.
+long long token_in(std::string_view line) {
+  constexpr std::string_view space = " \t\r\n";
+  const auto first = line.find_first_not_of(space), last = line.find_last_not_of(space);
+  if (first == std::string_view::npos) return -1;
+  line = line.substr(first, last - first + 1);
+  long long token = -1;
+  if (line.front() != '{') {
+    const auto [end, failure] = std::from_chars(line.data(), line.data() + line.size(), token);
+    return failure == std::errc() && end == line.data() + line.size() ? token : -1;
+  }
+  const json object = json::parse(line, nullptr, false);
+  if (!object.is_object() || !object.contains("token") || !object["token"].is_number_integer()) return -1;
+  return object["token"].get<long long>();
+}
+
+// How often each of the law's tokens stands on standard input.
+numbers read_counts(std::size_t vocabulary) {
+  struct line_buffer {
+    char* text = nullptr;
+    std::size_t size = 0;
+    ~line_buffer() { std::free(text); }
+  } line;
+  struct stat input {};
+  const bool file = fstat(STDIN_FILENO, &input) == 0 && S_ISREG(input.st_mode) && input.st_size > 0;
+  numbers counts(vocabulary);
+  progress bar("reading tokens");
+  double read = 0;
+  std::size_t lines = 0;
+  for (ssize_t n; (n = getline(&line.text, &line.size, stdin)) >= 0;) {
+    const std::string_view text(line.text, std::size_t(n));
+    const auto fail = [&](const std::string& why) {
+      throw error("standard input", fmt::format("line {}", lines + 1), why);
+    };
+    const long long token = token_in(text);
+    if (token < 0)
+      fail(fmt::format("\"{:.40}\" is neither a token id nor {{\"token\": id}}",
+                       text.substr(0, text.find_first_of("\r\n"))));
+    if (std::size_t(token) >= vocabulary) fail(fmt::format("token {}: the law has {} tokens", token, vocabulary));
+    ++counts[std::size_t(token)], ++lines, read += double(n);
+    if (lines % 4096 != 0) continue;
+    if (file) bar.show(std::min(1., read / double(input.st_size)));
+    else bar.count(lines);
+  }
+  if (std::ferror(stdin)) throw error("standard input", "", "cannot be read");
+  if (lines == 0) throw error("standard input", "", "has no tokens");
+  return counts;
+}
+
+constexpr std::size_t most_shown = 10;
+
+}  // namespace
+
+bool audit(const audit_options& o) {
+  if (!(o.alpha > 0)) throw error("--alpha", "", fmt::format("{} is out of range", o.alpha));  // CLI11 lets NaN pass
+  const numbers law = read_law(o.law), counts = read_counts(law.size());
+  const double samples = std::accumulate(counts.begin(), counts.end(), 0.0);
+  const fit f = goodness_of_fit(counts, law, o.alpha);
+  // What each token adds to chi-square, were it tested alone; one of probability 0 that was seen comes first.
+  const auto misfit = [&](std::size_t v) {
+    const double due = samples * law[v], off = counts[v] - due;
+    return due > 0 ? off * off / due : counts[v] > 0 ? std::numeric_limits<double>::infinity() : 0;
+  };
+  std::vector<std::size_t> worst(law.size());
+  std::iota(worst.begin(), worst.end(), 0);
+  const auto shown = std::min(most_shown, worst.size());
+  std::ranges::partial_sort(worst, worst.begin() + std::ptrdiff_t(shown), [&](std::size_t a, std::size_t b) {
+    return misfit(a) != misfit(b) ? misfit(a) > misfit(b) : a < b;
+  });
+  worst.resize(shown);
+  const bool finds = f.detectable <= 1;  // no two laws are further apart
+  const bool impossible = law[worst[0]] <= 0 && counts[worst[0]] > 0;
+
+  if (o.json) {
+    json tokens = json::array();
+    for (const std::size_t v : worst)
+      tokens.push_back(
+          {{"token", v}, {"law", law[v]}, {"expected", samples * law[v]}, {"seen", std::size_t(counts[v])}});
+    fmt::print("{}\n", json{{"samples", std::size_t(samples)},
+                            {"chi_square", f.chi_square},
+                            {"freedom", f.freedom},
+                            {"p_value", f.p_value},
+                            {"alpha", o.alpha},
+                            {"fits", f.passed},
+                            {"detectable_tv", finds ? json(f.detectable) : json()},
+                            {"worst", tokens}}
+                           .dump(2));
+    return f.passed;
+  }
+  fmt::print("samples             {:.0f}\n", samples);
+  fmt::print("chi-square          {:.2f}\n", f.chi_square);
+  fmt::print("degrees of freedom  {:.0f}\n", f.freedom);
+  fmt::print("p-value             {:.3g}\n", f.p_value);
+  fmt::print("alpha               {:g}\n", o.alpha);
+  fmt::print("verdict             {}{}\n", f.passed ? "fits" : "does not fit",
+             impossible ? fmt::format(": token {} has probability 0", worst[0]) : "");
+  fmt::print("detectable tv       {}\n",
+             finds ? fmt::format("{:.4f}: a sampler further from the law is found with probability 0.999", f.detectable)
+                   : "none: too few samples");
+  fmt::print("\nworst tokens\n{:>6} {:>12} {:>14} {:>12}\n", "token", "law", "expected", "seen");
+  for (const std::size_t v : worst)
+    fmt::print("{:>6} {:>12.9f} {:>14.1f} {:>12.0f}\n", v, law[v], samples * law[v], counts[v]);
+  return f.passed;
+}
+
+}  // namespace cli

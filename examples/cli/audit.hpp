@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+
+namespace cli {
+
+struct audit_options {
+  std::string law;  // a JSON file
+  double alpha = 1e-3;
+  bool json = false;
+};
+
+// specagg audit: whether the tokens on standard input fit a law. Throws specagg::error for bad input.
+bool audit(const audit_options& options);
+
+}  // namespace cli

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// specagg audit: right samplers fit, biased ones are found, and what cannot be used gets one line with status 2.
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+
+using nlohmann::json;
+
+namespace {
+
+// A file that is there as long as this.
+struct temporary {
+  std::string path;
+  temporary(const char* name, const std::string& text)
+      : path((std::filesystem::temp_directory_path() / (name + std::to_string(getpid()))).string()) {
+    std::ofstream(path, std::ios::binary) << text;
+  }
+  ~temporary() { std::filesystem::remove(path); }
+};
+cli::ran audit(const std::string& law, const std::string& tokens, const std::string& options = "") {
+  const temporary p("specagg-law-", law), in("specagg-tokens-", tokens);
+  return cli::run("audit --law " + p.path + " " + options, in.path);
+}
+void refuses(const std::string& law, const std::string& tokens, std::initializer_list<const char*> words) {
+  const cli::ran r = audit(law, tokens);
+  INFO(r.out);
+  CHECK(r.status == 2);
+  CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
+  for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
+}
+
+std::string sampled(const std::vector<double>& law, std::size_t samples, unsigned seed, bool objects = false) {
+  std::mt19937_64 random(seed);
+  std::vector<double> sums;
+  for (const double x : law) sums.push_back((sums.empty() ? 0 : sums.back()) + x);
+  std::string text;
+  for (std::size_t i = 0; i < samples; ++i) {
+    const double u = double(random() >> 11) * 0x1p-53 * sums.back();
+    const auto token = std::to_string(std::upper_bound(sums.begin(), sums.end(), u) - sums.begin());
+    text += objects ? "{\"step\": 1, \"token\": " + token + "}\n" : token + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("audit: samplers of the law fit, and one further than the detectable total variation is found") {
+  for (const std::size_t vocabulary : {2, 5, 300}) {
+    std::vector<double> law;
+    double sum = 0;
+    for (std::size_t v = 0; v < vocabulary; ++v) sum += law.emplace_back(1 / double(1 + v));
+    for (double& x : law) x /= sum;
+    for (unsigned seed = 1; seed <= 5; ++seed) {
+      const cli::ran right = audit(json(law).dump(), sampled(law, 20000, seed), "--json");
+      REQUIRE(right.status == 0);
+      const json j = json::parse(right.out);
+      CHECK(j["fits"] == true);
+      CHECK(j["samples"] == 20000);
+      CHECK(j["alpha"] == 1e-3);
+      CHECK(double(j["p_value"]) >= 1e-3);
+      CHECK(double(j["freedom"]) == double(vocabulary - 1));
+      const double tv = j["detectable_tv"];
+      CHECK((tv > 0 && tv < 0.2));
+      // The bias lies where the law expects most: token 0 gets what the detectable gap takes from the others.
+      std::vector<double> biased = law;
+      for (double& x : biased) x *= 1 - tv / (1 - law[0]);
+      biased[0] = law[0] + tv;
+      const cli::ran wrong = audit(json(law).dump(), sampled(biased, 20000, seed), "--json");
+      INFO(wrong.out);
+      CHECK(wrong.status == 1);
+      CHECK(json::parse(wrong.out)["fits"] == false);
+      if (vocabulary > 2) CHECK(json::parse(wrong.out)["worst"][0]["token"] == 0);  // of two both are off alike
+    }
+  }
+}
+TEST_CASE("audit takes ids or objects, a list or what specagg law prints, and says the same of them") {
+  const std::vector<double> law = {0.5, 0.25, 0.25};
+  const std::string tokens = sampled(law, 2000, 7);
+  const cli::ran r = audit("[0.5, 0.25, 0.25]", tokens, "--json");
+  CHECK(r.status == 0);
+  CHECK(audit("{\"law\": [0.5, 0.25, 0.25], \"status\": \"ok\"}", tokens, "--json").out == r.out);
+  CHECK(audit("[0.5, 0.25, 0.25]", sampled(law, 2000, 7, true), "--json").out == r.out);
+  const cli::ran printed = cli::run("law --json --policy max --q 0.5,0.25,0.25 --p 0.5,0.25,0.25");
+  CHECK(audit(printed.out, tokens, "--json").out == r.out);
+  const std::string unended = tokens.substr(0, tokens.size() - 1);
+  CHECK(audit("[0.5, 0.25, 0.25]", unended, "--json").out == r.out);
+}
+TEST_CASE("audit counts, and computes chi-square and its p-value") {
+  const cli::ran r = audit(
+      "[0.5, 0.3, 0.2]",
+      [] {
+        std::string text;
+        for (int i = 0; i < 60; ++i) text += "0\n";
+        for (int i = 0; i < 25; ++i) text += "1\r\n";
+        for (int i = 0; i < 15; ++i) text += " 2 \n";
+        return text;
+      }(),
+      "--json --alpha 0.2");
+  const json j = json::parse(r.out);
+  CHECK(r.status == 1);
+  CHECK(double(j["chi_square"]) == Approx(100. / 50 + 25. / 30 + 25. / 20));
+  CHECK(double(j["p_value"]) == Approx(std::exp(-double(j["chi_square"]) / 2)));  // 2 degrees of freedom
+  CHECK(j["worst"][0] == json{{"token", 0}, {"law", 0.5}, {"expected", 50.0}, {"seen", 60}});
+  CHECK(j["worst"][1]["token"] == 2);
+  CHECK(j["worst"].size() == 3);
+}
+TEST_CASE("a token of probability 0 is a misfit, however few were seen; where no gap can be found, audit says so") {
+  const cli::ran r = audit("[0.5, 0.5, 0]", "0\n1\n2\n");
+  INFO(r.out);
+  CHECK(r.status == 1);
+  for (const char* word : {"does not fit: token 2 has probability 0", "detectable tv       none"})
+    CHECK(r.out.find(word) != std::string::npos);
+  CHECK(json::parse(audit("[0.5, 0.5]", "0\n", "--json").out)["detectable_tv"].is_null());
+}
+TEST_CASE("audit prints what it found for people, at most ten tokens") {
+  const cli::ran r = audit(json(std::vector<double>(20, 0.05)).dump(), sampled(std::vector<double>(20, 0.05), 5000, 3));
+  INFO(r.out);
+  CHECK(r.status == 0);
+  for (const char* word : {"samples             5000", "chi-square ", "degrees of freedom  19", "p-value ", "alpha ",
+                           "verdict             fits", "detectable tv       0.", "expected", "seen"})
+    CHECK(r.out.find(word) != std::string::npos);
+  CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 7 + 3 + 10);
+}
+TEST_CASE("audit refuses what it cannot use in one line, with status 2") {
+  refuses("[0.5, 0.5]", "", {"standard input", "no tokens"});
+  refuses("[0.5, 0.5]", "0\n1\n2\n", {"standard input", "line 3", "token 2", "2 tokens"});
+  for (const char* line : {"x", "", "1.5", "-1", "0x1", "1 2", "{}", "{\"token\": 0.5}", "{\"token\": -1}", "[0]",
+                           "{\"token\"", "99999999999999999999999", "{\"token\": 18446744073709551615}"})
+    refuses("[0.5, 0.5]", "0\n" + std::string(line) + "\n", {"standard input", "line 2"});
+  refuses("nonsense", "0\n", {"specagg-law-", "not JSON"});
+  refuses("{\"target\": [1]}", "0\n", {"specagg-law-", "law", "missing"});
+  refuses("{\"law\": null}", "0\n", {"specagg-law-", "law", "list of probabilities"});
+  refuses("[]", "0\n", {"law", "list of probabilities"});
+  refuses("[0.5, \"x\"]", "0\n", {"law, entry 1", "not a number"});
+  refuses("[0.5, 0.4]", "0\n", {"law", "not_normalised"});
+  refuses("[-0.5, 1.5]", "0\n", {"law", "invalid_row"});
+  cli::refuses("audit", {"--law"});
+  cli::refuses("audit --law /nowhere.json", {"/nowhere.json", "cannot be read"});
+  for (const char* alpha : {"0", "1", "nan", "x"})
+    cli::refuses(std::string("audit --law x --alpha ") + alpha, {"--alpha"});
+  const temporary p("specagg-law-", "[1]");
+  const cli::ran folder = cli::run("audit --law " + p.path, "/");
+  CHECK(folder.status == 2);
+  CHECK(folder.out == "specagg: standard input: cannot be read\n");
+}
