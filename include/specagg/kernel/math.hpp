@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp, log and pow of the library: made of exactly rounded operations alone, so identical on every instruction set and
-// device. Errors are stated as constants, which the tests assert for every float and for millions of doubles.
+// The library's own exp, log and pow. They use exactly rounded operations only, so they give the same bits on every
+// instruction set and device. Their error bounds are constants. The tests check these for every float and for millions
+// of doubles.
 #pragma once
 #include <specagg/kernel/simd.hpp>
 
@@ -32,14 +33,14 @@ struct coefficients<double> {
   static constexpr double ln2 = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
 };
 
-// Horner's rule, unrolled: c(0) + r (c(1) + ...), c of a number known to the compiler.
+// Horner's rule, unrolled: c(0) + r (c(1) + ...). c takes a number that is known at compile time.
 template <int Size, int I = 0, class V, class C>
 SPECAGG_FUNCTION SPECAGG_INLINE V polynomial(V r, const C& c) {
   const V now(c(std::integral_constant<int, I>()));
   if constexpr (I + 1 == Size) return now;
   else return fma(r, polynomial<Size, I + 1>(r, c), now);
 }
-// The tables above, one number at a time (device code has the numbers, but not the arrays).
+// The tables above, accessed one number at a time (device code can use the numbers, but not the arrays).
 template <class T>
 struct exp2_table {
   static constexpr int size = sizeof(coefficients<T>::exp2) / sizeof(T);
@@ -61,43 +62,44 @@ struct log_table {
 
 }  // namespace detail
 
-// Relative errors. Between neighbouring arguments exp may fall by one unit in its last place; log never falls.
+// Bounds of the relative error. For a slightly larger argument exp may return a result one unit in the last place
+// smaller; log never does.
 template <class T>
 inline constexpr double exp_error = sizeof(T) == 4 ? 1.9e-7 : 2.2e-16;
 template <class T>
 inline constexpr double log_error = sizeof(T) == 4 ? 9e-8 : 2e-16;
-// For given |y log x|.
+// The relative error of pow, given |y log x|.
 template <class T>
 constexpr double pow_error(double y_log_x) {
   return exp_error<T> + (log_error<T> + std::numeric_limits<T>::epsilon() / 2) * y_log_x;
 }
 
-// The factor of exp_scaled: log2(e) / temperature as an unevaluated sum of two T.
+// The factor that exp_scaled takes: log2(e) / temperature as an unevaluated sum of two T.
 template <class T>
 struct exp_scale {
   T high, low;
   SPECAGG_FUNCTION static exp_scale of_temperature(double temperature) {
     const double x = detail::coefficients<double>::log2e / temperature;
     if constexpr (sizeof(T) == 4) return {T(x), T(x - double(T(x)))};
-    else {  // one Newton step recovers what the division lost
+    else {  // one Newton step recovers the error of the division
       const double r = fma(-x, temperature, detail::coefficients<double>::log2e);
       return {x, (r + detail::coefficients<double>::log2e_low) / temperature};
     }
   }
 };
 
-// exp is 0 where its result is below 2^(least_exponent - 1/2): what is not 0 is never subnormal, so that flush-to-zero
-// makes no difference.
+// exp returns 0 where its result is below 2^(least_exponent - 1/2). Its other results are never subnormal, so
+// flush-to-zero makes no difference.
 template <class T>
 inline constexpr T least_exponent = sizeof(T) == 4 ? -125 : -1021;
 
-// e^(x / temperature) for x <= 0 (the kernel of every softmax: x = logit - max): in [0, 1], exactly 1 at 0, 0 where it
-// is below 2^(least - 1/2), NaN for NaN.
+// e^(x / temperature) for x <= 0. Every softmax uses it, with x = logit - max. The result lies in [0, 1]: exactly 1 at
+// 0, 0 where it is below 2^(least - 1/2), NaN for NaN.
 template <class V, class T = typename V::value_type>
 SPECAGG_FUNCTION SPECAGG_INLINE V exp_scaled(V x, exp_scale<T> scale, T least = least_exponent<T>) {
   using C = detail::coefficients<T>;
   constexpr int size = detail::exp2_table<T>::size;
-  const V t = fma(x, V(scale.high), V(C::rounder));  // the integer n = round(x log2(e) / temperature), in the low bits
+  const V t = fma(x, V(scale.high), V(C::rounder));  // its low bits: the integer n = round(x log2(e) / temperature)
   const V n = t - V(C::rounder);
   const V r = fma(x, V(scale.low), fma(x, V(scale.high), -n));
   const V y = fma(r, detail::polynomial<size>(r, detail::exp2_table<T>()), V(1));
@@ -111,7 +113,8 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp_of(vec<T, N> x) {
   using V = vec<T, N>;
   using C = detail::coefficients<T>;
   constexpr T largest = sizeof(T) == 4 ? T(0x1.62e42ep6) : T(0x1.62e42fefa39efp9);
-  // The exponent may be 128, and 2^128 is no float: above 0 it is made one smaller, and the result doubled.
+  // The exponent may be 128, and 2^128 is not a float. For x > 0 the exponent is made one smaller and the result is
+  // doubled.
   const V big = select(x > V(0), V(1), V(0));
   const V t = fma(x, V(C::log2e), V(C::rounder)) - big;
   const V n = (t - V(C::rounder)) + big;
@@ -133,16 +136,16 @@ SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log_of(vec<T, N> x) {
   const auto high = m > V(T(0x1.6a09e6p0));
   m = select(high, m * V(T(0.5)), m), e = select(high, e + V(1), e);
   const V f = m - V(1), s = f / (V(2) + f), z = s * s;
-  // log m = f - s (f - z R): the leading term f is exact (fdlibm's arrangement)
+  // log m = f - s (f - z R): the leading term f is exact (same arrangement as fdlibm)
   const V low = fma(e, V(C::ln2_low), s * fma(z, detail::polynomial<size>(z, detail::log_table<T>()), -f));
   V y = fma(e, V(C::ln2), f + low);
   y = select(x < V(std::numeric_limits<T>::min()), V(-infinity), y);
   y = select(x < V(0), V(std::numeric_limits<T>::quiet_NaN()), y);
-  return select(x < V(infinity), y, x);  // +inf and NaN answer themselves
+  return select(x < V(infinity), y, x);  // +inf and NaN are returned as they are
 }
 
-// Doubles, of which audits with many rules are made, are computed out of line: a rule of several logarithms would take
-// compilers minutes.
+// Functions of doubles are not inlined. Audits compile many policies in double, and a policy with several inlined
+// logarithms would take minutes to compile.
 template <int N>
 SPECAGG_FUNCTION SPECAGG_OUTLINE vec<double, N> exp_outlined(vec<double, N> x) {
   return exp_of(x);
@@ -154,28 +157,28 @@ SPECAGG_FUNCTION SPECAGG_OUTLINE vec<double, N> log_outlined(vec<double, N> x) {
 
 }  // namespace detail
 
-// e^x for any x: +inf above the logarithm of the largest finite number, else as exp_scaled.
+// e^x for any x: +inf above the logarithm of the largest finite number; otherwise as exp_scaled.
 template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> exp(vec<T, N> x) {
   if constexpr (sizeof(T) == 8) return detail::exp_outlined(x);
   else return detail::exp_of(x);
 }
-// Natural logarithm: -inf at 0, NaN below and for NaN, +inf at +inf. Subnormal arguments count as 0 (as under
-// flush-to-zero).
+// Natural logarithm: -inf at 0, NaN for negative x and for NaN, +inf at +inf. Subnormal arguments count as 0 (as they
+// do under flush-to-zero).
 template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> log(vec<T, N> x) {
   if constexpr (sizeof(T) == 8) return detail::log_outlined(x);
   else return detail::log_of(x);
 }
 
-// log(1 + x) without cancellation (Kahan): the error of y is in both factors.
+// log(1 + x) without cancellation (Kahan): both factors contain the rounding error of y, so it cancels.
 template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V log_1_plus(V x) {
   const V y = 1 + x;
   return select(y == 1, x, log(y) * x / (y - 1));
 }
 
-// x^y for x >= 0 as exp(y log x): x^0 = 1 for any x, and so is 1^y for finite y.
+// x^y for x >= 0, computed as exp(y log x). x^0 = 1 for any x, and 1^y = 1 for finite y.
 template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> pow(vec<T, N> x, std::type_identity_t<vec<T, N>> y) {
   return select(y == vec<T, N>(0), vec<T, N>(1), exp(y * log(x)));

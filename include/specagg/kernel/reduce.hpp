@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums and maxima over the vocabulary in one fixed order, and the walk over its blocks.
+// Sums and maxima over the vocabulary in one fixed order, and the loop over its blocks.
 //
-// The vocabulary is cut into blocks of 1024 tokens. Inside a block, vector i of 16 lanes goes to accumulator i mod 4;
-// the four are combined as (0 + 1) + (2 + 3), then lane i with lane i + 8, i + 4, i + 2, i + 1. Block results are added
-// in double, in order. The order never depends on the machine, so neither do the bits.
+// The vocabulary is divided into blocks of 1024 tokens. In a block, vector i of 16 lanes goes to accumulator i mod 4.
+// The four accumulators are combined as (0 + 1) + (2 + 3), then lane i with lane i + 8, i + 4, i + 2, i + 1. The
+// results of the blocks are added in double, in order. The order is the same on every machine, so the bits are too.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,13 +20,14 @@ SPECAGG_FUNCTION constexpr std::size_t block_count(std::size_t vocabulary) {
   return (vocabulary + block_size - 1) / block_size;
 }
 
-// Relative error of a sum of n terms of one sign: 21 roundings deep inside a block, then one for each block.
+// Bound of the relative error of a sum of n terms of the same sign: 21 roundings for each term in a block, then one
+// rounding for each block.
 template <class T>
 constexpr double sum_error(std::size_t n) {
   return 22 * double(std::numeric_limits<T>::epsilon() / 2) + double(block_count(n)) * 0x1p-53;
 }
 
-// Two values reduced in one pass: rows.sum([](auto at) { return both(at.q, at.p); }). Nest for more.
+// Two values reduced in one pass: rows.sum([](auto at) { return both(at.q, at.p); }). Nest it for more values.
 template <class A, class B = A>
 struct both {
   A first;
@@ -48,7 +49,7 @@ struct add {
     return double(reduce_add(a));
   }
 };
-struct larger {  // NaN loses
+struct larger {  // NaN is ignored
   static constexpr double identity = -std::numeric_limits<double>::infinity();
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE static V apply(V a, V b) {
@@ -61,7 +62,7 @@ struct larger {  // NaN loses
   }
 };
 
-// The three steps of a reduction, for a vec and for nested pairs of them.
+// The three operations of a reduction, for a vec and for nested pairs of vecs.
 template <class Op, class V>
 struct reducer {
   using result = double;
@@ -86,7 +87,7 @@ struct reducer<Op, both<A, B>> {
   SPECAGG_FUNCTION SPECAGG_INLINE static result across(P a) { return {F::across(a.first), S::across(a.second)}; }
 };
 template <class Op>
-struct reducer<Op, double> {  // block results, across blocks
+struct reducer<Op, double> {  // combines the results of blocks
   using result = double;
   SPECAGG_FUNCTION SPECAGG_INLINE static double identity() { return Op::identity; }
   SPECAGG_FUNCTION SPECAGG_INLINE static double apply(double a, double b) { return Op::apply(a, b); }
@@ -94,15 +95,15 @@ struct reducer<Op, double> {  // block results, across blocks
 
 }  // namespace detail
 
-// One block: f(k, lanes) gives the vector of tokens k..k+15 of the block (lanes of them real; the rest is ignored), for
-// k = 0, 16, ... below count <= block_size. Returns a double, or pairs of doubles if f returns both(...). Unrolled:
-// whole vectors two at a time; without, the code is a third as long.
+// Reduces one block. f(k, lanes) returns the vector of tokens k..k+15 of the block, for k = 0, 16, ... below count <=
+// block_size. Only the first `lanes` elements count; the others are ignored. Returns a double, or pairs of doubles if f
+// returns both(...). Unrolled: takes whole vectors two at a time. Without it the code is a third as long.
 template <class Op, bool Unrolled = true, class F>
 SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   using V = decltype(f(std::size_t(0), 16));
   using R = detail::reducer<Op, V>;
-  // The four accumulators change places, so that f, which may be a hundred instructions, is inlined three times, not
-  // five: compilers take less than half the time.
+  // The four accumulators rotate, so f is inlined three times instead of five. f may be a hundred instructions, and
+  // compilation takes less than half the time.
   V a0 = R::identity(), a1 = a0, a2 = a0, a3 = a0;
   std::size_t k = 0;
   for (; Unrolled && k + 32 <= count; k += 32) {
@@ -120,7 +121,7 @@ SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   return R::across(R::apply(R::apply(a0, a1), R::apply(a2, a3)));
 }
 
-// All blocks: per_block(begin, count) in order; their results combined in double.
+// Reduces all blocks: calls per_block(begin, count) in order, and combines the results in double.
 template <class Op, class F>
 SPECAGG_INLINE auto reduce_blocks(std::size_t vocabulary, F&& per_block) {
   using D = decltype(per_block(std::size_t(0), std::size_t(0)));
@@ -132,11 +133,12 @@ SPECAGG_INLINE auto reduce_blocks(std::size_t vocabulary, F&& per_block) {
 }
 
 // ---- over rows ----------------------------------------------------------------------------------------------------
-// `rows` is anything with value_type, size() and open(begin, count), whose block<V>(k, lanes) gives tokens k.. of the
-// block as one V or a struct of them; f takes that and returns a V or both(...).
+// `rows` is anything with value_type, size() and open(begin, count). open() returns a block, and block<V>(k, lanes)
+// returns the tokens k, k + 1, ... of the block as one V or as a struct of V. f takes this and returns a V or
+// both(...).
 
-// One block. Rows of floats are what engines have: there all of f is inlined. Doubles are for audits, which have many
-// rules, and compilers take their time: there they decide.
+// One block. Engines have rows of floats; for them all of f is inlined. Rows of doubles are for audits, which compile
+// many policies; for them the compiler decides what to inline, which saves compile time.
 template <class Op, class Rows, class F>
 SPECAGG_FLATTEN auto reduce_block_of_floats(const Rows& rows, std::size_t begin, std::size_t count, const F& f) {
   const auto block = rows.open(begin, count);
@@ -155,26 +157,27 @@ auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, con
   }
 }
 
-// Who walks the rows: one thread, as here, or all threads of a CUDA block or cluster together (backend/cuda): such rows
-// have walker(), which has the same members. Both give the same bits.
+// How rows are read: by one thread, as here, or by all threads of a CUDA block or cluster together (backend/cuda). Rows
+// of the second kind have a member walker(), which returns an object with the same members as one_thread. Both give the
+// same bits.
 template <class Rows, class F>
 struct weights;
 struct one_thread {
-  // f of every token, reduced in the order above.
+  // Reduces f over all tokens, in the order above.
   template <class Op, class Rows, class F>
   static auto reduce(const Rows& rows, const F& f) {
     return reduce_blocks<Op>(
         rows.size(), [&](std::size_t begin, std::size_t count) { return reduce_block_of<Op>(rows, begin, count, f); });
   }
-  // The sum of an f that is 0 in every block for which empty(begin, count): those are not looked at.
+  // The sum of an f that is 0 in every block where empty(begin, count) is true. These blocks are not read.
   template <class Rows, class F, class Empty>
   static double sum_of_filled(const Rows& rows, const F& f, const Empty& empty) {
     return reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
       return empty(begin, count) ? 0. : reduce_block_of<detail::add>(rows, begin, count, f);
     });
   }
-  // The first token with the largest f: NaN loses, and 0 is the answer where nothing is above -inf. One pass over the
-  // rows, and over one block of them again.
+  // The first token with the largest f. NaN is ignored. The result is 0 if f is nowhere above -inf. Reads the rows
+  // once, and one block a second time.
   template <class Rows, class F>
   static std::size_t largest(const Rows& rows, const F& f) {
     using T = typename Rows::value_type;
@@ -196,14 +199,14 @@ struct one_thread {
     }
     return 0;
   }
-  // kernel/sample.hpp: weights with their block sums, whether there is memory for them, and a draw from them.
+  // For kernel/sample.hpp: weights with their block sums, whether the memory is large enough for them, and a draw.
   template <class Rows, class F>
   static weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums);
   template <class Rows>
   static bool can_weigh(const Rows& rows, std::span<double> block_sums);
   template <class Rows, class F>
   static SPECAGG_FLATTEN token_id draw(const weights<Rows, F>& w, double u);
-  // verify/coupled.hpp: the winner of a race under shared noise.
+  // For verify/coupled.hpp: the winner of a race under shared noise.
   template <class Rows, class F, class Noise, class Contender>
   static SPECAGG_FLATTEN Contender race(const Rows& rows, const F& f, const Noise& noise, std::uint32_t position,
                                         Contender last);
@@ -214,8 +217,8 @@ SPECAGG_FUNCTION decltype(auto) walker_of(const Rows& rows) {
   else return one_thread();
 }
 
-// What a set of rows offers to rules. f(at) returns a vec, or both(a, b) for two results; argmax is the token with the
-// largest f (one vec), of several the lowest id.
+// The reductions that rows offer to policies. f(at) returns a vec, or both(a, b) for two results. argmax takes an f
+// that returns one vec; it is the token with the largest f, the lowest id among equals.
 template <class Rows>
 struct reductions {
   template <class F>
@@ -234,7 +237,7 @@ struct reductions {
  private:
   SPECAGG_FUNCTION const Rows& self() const { return static_cast<const Rows&>(*this); }
 };
-// One token of the rows, as f sees it.
+// The view of one token of the rows, as f receives it.
 template <class Rows>
 SPECAGG_FUNCTION SPECAGG_INLINE auto at(const Rows& rows, std::size_t v) {
   return rows.open(v, 1).template operator()<vec<typename Rows::value_type, 1>>(0, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights over the vocabulary with their block sums, and drawing from them with one uniform.
+// Weights over the vocabulary with their block sums, and drawing a token from them with one uniform number.
 #pragma once
 #include <span>
 
@@ -7,23 +7,22 @@
 
 SPECAGG_BEGIN
 
-// Unnormalised weights w(v) = f(rows at v) >= 0 of the tokens of `rows`: what a Chooser's draw() takes. `blocks` are
-// the sums of 1024 weights each, made by weigh() in the pass that also gave `total`; drawing then visits one block
-// again.
+// Unnormalised weights w(v) = f(view of token v) >= 0, which the draw() of a Chooser takes. `blocks` holds the sums of
+// 1024 weights each. weigh() computes them and `total` in one pass; drawing then reads one block again.
 template <class Rows, class F>
 struct weights {
   using value_type = typename Rows::value_type;
   const Rows& rows;
   F f;
   std::span<const double> blocks;
-  double total;  // NaN or inf: no law
+  double total;  // NaN or inf: no token can be drawn
 
   SPECAGG_FUNCTION std::size_t size() const { return rows.size(); }
   double operator[](std::size_t v) const { return double(f(at(rows, v)).v); }
 };
 
-// One pass over the rows. block_sums: at least block_count(rows.size()) doubles, written, and kept by the result. (The
-// threads of a CUDA block keep the sums themselves.)
+// Computes the weights in one pass over the rows. block_sums: at least block_count(rows.size()) doubles. They are
+// written here and read by the result, so they must outlive it. (The threads of a CUDA block keep the sums themselves.)
 template <class Rows, class F>
 SPECAGG_FUNCTION weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
   return walker_of(rows).weigh(rows, f, block_sums);
@@ -47,8 +46,9 @@ bool one_thread::can_weigh(const Rows& rows, std::span<double> block_sums) {
 
 namespace detail {
 
-// The first of n entries in which the cumulative sum exceeds `rest`, and what of rest lies inside it. Where round-off
-// leaves none, the last entry that is positive, with all that is left; n if none is.
+// The first of n entries where the cumulative sum exceeds `rest`, and the part of `rest` that lies in this entry. If
+// round-off leaves no such entry: the last positive entry, with all that remains of `rest`; index n if no entry is
+// positive.
 struct place {
   std::size_t index;
   double rest;
@@ -68,10 +68,10 @@ SPECAGG_FUNCTION SPECAGG_INLINE place find_place(std::size_t n, double rest, con
 
 }  // namespace detail
 
-// Inverse transform: the first token whose cumulative weight exceeds u * total; u in [0, 1). Found in three steps:
-// among the blocks by their sums, among a block's 64 groups of 16 tokens by theirs, among 16 tokens by their weights.
-// Never a token of weight 0, whatever the round-off between the steps. no_token if no weight is positive, or the total
-// is NaN or infinite.
+// Inverse transform sampling: the first token whose cumulative weight exceeds u * total, u in [0, 1). It searches in
+// three steps: the blocks by their sums, then the 64 groups of 16 tokens of a block by their sums, then the 16 tokens
+// by their weights. It never returns a token of weight 0, whatever the round-off between the steps. It returns no_token
+// if no weight is positive, or the total is NaN or infinite.
 template <class Rows, class F>
 SPECAGG_FUNCTION token_id inverse_transform(const weights<Rows, F>& w, double u) {
   return walker_of(w.rows).draw(w, u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tokens of a row of logits come first in the order "larger logit, then lower id": the first, the k first, the
-// fewest that have a given share of the mass. Nothing is sorted and nothing allocated: vectors find a lower bound, the
-// few tokens above it are listed on the stack, and the choice among them is exact.
+// Selects the first tokens of a row of logits in the order "larger logit, then lower id": the first one, the first k,
+// or the fewest that have a given share of the mass. Nothing is sorted and no memory is allocated. Vector code finds a
+// lower bound, the few tokens above it are listed on the stack, and the selection among these is exact.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@ template <class T>
 struct top_logit {
   T logit;
   std::size_t id;
-  bool valid;  // one is finite, and none NaN or +inf
+  bool valid;  // at least one logit is finite, and none is NaN or +inf
 };
 
 // One pass.
@@ -44,7 +44,7 @@ SPECAGG_FLATTEN top_logit<T> find_largest(const S* logits, std::size_t size) {
 
 namespace detail {
 
-// Orders floats as unsigned integers, larger float, larger integer; -0 and +0 are one value.
+// Maps floats to unsigned integers in the same order. -0 and +0 map to the same integer.
 template <class T>
 bits_of<T> ordered(T x) {
   const auto b = bit_cast<bits_of<T>>(x + T(0));
@@ -61,8 +61,9 @@ T next_above(T x) {
   return unordered<T>(ordered(x) + 1);
 }
 
-// The shortest prefix, in the order (larger logit, then lower id), of the tokens kept by `cut` whose weights sum to at
-// least `enough`. Radix selection on the logits' bits, 11 at a time: nothing is sorted or stored. Weights >= 0.
+// The shortest prefix with a weight sum of at least `enough`. The prefix is of the tokens that `cut` keeps, in the
+// order (larger logit, then lower id). Radix selection on the bits of the logits, 11 at a time: nothing is sorted or
+// stored. Weights must be >= 0.
 template <class S, class Weight, class T = computed<S>>
 cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cut, double enough, Weight weight) {
   constexpr int width = 8 * sizeof(T), step = 11;
@@ -79,7 +80,7 @@ cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cu
       mass[(k >> shift) & ((1u << take) - 1)] += weight(l);
     }
     double reached = above;
-    std::uint32_t crossing = 0;  // the bucket in which `enough` is reached, or the last with weight (round-off)
+    std::uint32_t crossing = 0;  // the bucket where `enough` is reached; after round-off, the last with weight
     for (std::uint32_t bucket = 1u << take; bucket-- > 0;) {
       if (!(mass[bucket] > 0)) continue;
       crossing = bucket, above = reached;
@@ -89,7 +90,7 @@ cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cu
     prefix |= bits_of<T>(crossing) << shift;
     left = shift;
   }
-  const T logit = unordered<T>(prefix);  // all tokens above it are in; of its ties, as many as are needed
+  const T logit = unordered<T>(prefix);  // larger ones are all kept; of its ties, as many as needed
   cutoff<T> result{logit, 0};
   for (std::size_t v = 0; v < size; ++v) {
     const T l = number(logits[v]);
@@ -103,7 +104,7 @@ cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cu
 
 }  // namespace detail
 
-// Some tokens of a row, in the order of their ids.
+// Some tokens of a row, in ascending order of their ids.
 template <class T>
 struct shortlist {
   static constexpr std::size_t capacity = 2048;
@@ -111,9 +112,9 @@ struct shortlist {
   std::array<token_id, capacity> ids;
   std::size_t size = 0;
 
-  // Room for 16 more?
+  // Whether 16 more tokens fit.
   bool has_room() const { return size + 16 <= capacity; }
-  // Appends those of the tokens first, first + 1, ... for which lowest <= logit < end.
+  // Appends the tokens with lowest <= logit < end among first, first + 1, ...
   template <class V>
   void append(V l, int lanes, std::size_t first, T lowest, T end) {
     T lane[16];
@@ -123,7 +124,7 @@ struct shortlist {
       size += lane[i] >= lowest && lane[i] < end;
     }
   }
-  // Leaves only the shortest prefix with weight `enough`, and says which tokens of the row those are.
+  // Keeps only the shortest prefix of weight `enough`. Returns the same prefix as a cutoff of the row.
   template <class Weight>
   cutoff<T> keep(double enough, Weight weight) {
     const cutoff<T> cut = detail::shortest_prefix(logits.data(), size, {}, enough, weight);
@@ -136,9 +137,9 @@ struct shortlist {
   }
 };
 
-// The k tokens that come first (k <= capacity / 2), or all that are not masked if they are fewer. One pass: when the
-// list is full, all but its first k are dropped, and from then on only what is larger than the last of these is listed.
-// False if the row is invalid.
+// Lists the first k tokens (k <= capacity / 2), or all tokens that are not masked if there are fewer. One pass: when
+// the list is full, all but its first k tokens are dropped, and from then on only tokens larger than the last of these
+// are listed. False if the row is invalid.
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t k, shortlist<T>& list,
                                   cutoff<T>& cut) {
@@ -162,7 +163,7 @@ SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t
   return !any(bad) && list.size > 0;
 }
 
-// All tokens with lowest <= logit < end, in one pass; false if they are too many.
+// Lists all tokens with lowest <= logit < end, in one pass. False if there are too many.
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN bool list_between(const S* logits, std::size_t size, T lowest, T end, shortlist<T>& list) {
   using V = vec<T, 16>;
@@ -177,7 +178,7 @@ SPECAGG_FLATTEN bool list_between(const S* logits, std::size_t size, T lowest, T
   return true;
 }
 
-// The sum of the weights of tokens.
+// The sum of the weights of all given logits.
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN double mass_of(const S* logits, std::size_t size, const softmax_factors<T>& weight) {
   return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
@@ -187,7 +188,7 @@ SPECAGG_FLATTEN double mass_of(const S* logits, std::size_t size, const softmax_
   });
 }
 
-// The smallest logit with weight >= least (the largest logit, whose weight is 1, if there is no other).
+// The smallest logit with weight >= least. If there is none, the largest logit (its weight is 1).
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN T smallest_with(const S* logits, std::size_t size, const softmax_factors<T>& weight, double least) {
   using V = vec<T, 16>;
@@ -201,7 +202,7 @@ SPECAGG_FLATTEN T smallest_with(const S* logits, std::size_t size, const softmax
   return T(-negated);
 }
 
-// The sum of the weights of the tokens with logit >= a, b and c.
+// Three sums of weights: of the tokens with logit >= a, >= b and >= c.
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN both<double, both<double>> masses_from(const S* logits, std::size_t size,
                                                        const softmax_factors<T>& weight, T a, T b, T c) {
@@ -215,18 +216,19 @@ SPECAGG_FLATTEN both<double, both<double>> masses_from(const S* logits, std::siz
   });
 }
 
-// Lists the tokens among which the shortest prefix with weight `enough` ends, 0 < enough < all.total; `above` is the
-// weight of those before them. False if they do not fit the list (thousands of ties).
+// Lists the tokens among which the shortest prefix of weight `enough` ends, 0 < enough < all.total. `above` becomes the
+// weight of the tokens before them. False if they do not fit in the list (thousands of ties).
 template <class S, class T = computed<S>>
 bool list_crossing(const S* logits, std::size_t size, const softmax_sum<T>& all, double temperature, double enough,
                    shortlist<T>& list, double& above) {
-  // What is lighter than the size-th part of what may be left out is not needed. (Half of it: more than any round-off.)
+  // A token is not needed if it weighs less than 1 / size of the weight that may be left out. (Half of that is used
+  // here, which is more than any round-off.)
   const double needed = double(all.max) + temperature * log((all.total - enough) / double(size) / 2);
   T lowest = T(std::max(needed, double(std::numeric_limits<T>::lowest())));
   T end = std::numeric_limits<T>::infinity();
   const softmax_factors<T> weight(all.max, temperature, 1);
   above = 0;
-  for (double from = all.total;;) {  // the weight of the tokens from `lowest` on
+  for (double from = all.total;;) {  // the weight of the tokens with logit >= `lowest`
     const T largest = std::min(end, all.max);
     const double heaviest = double(weight(vec<T, 1>(largest - all.max)).v);  // of one token
     if (from - above <= double(list.capacity) * heaviest && list_between(logits, size, lowest, end, list)) return true;

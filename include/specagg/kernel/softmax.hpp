@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log-sum-exp and the elements of a softmax, straight from logits: one read of the row, nothing materialised.
+// Log-sum-exp and the elements of a softmax, computed from the logits: one read of the row, and no probabilities
+// stored.
 #pragma once
 #include <specagg/kernel/math.hpp>
 #include <specagg/kernel/reduce.hpp>
 
 SPECAGG_BEGIN
 
-// Which tokens of a row are kept: those that come no later than (logit, id) in the order "larger logit first, then
-// lower id". Top-k, top-p, min-p and greedy decoding each keep such a prefix, so one pair says it all. The default
-// keeps all.
+// Which tokens of a row are kept: those up to (logit, id) in the order "larger logit first, then lower id". Top-k,
+// top-p, min-p and greedy decoding all keep such a prefix, so one pair describes them all. The default keeps all
+// tokens.
 template <class T>
 struct cutoff {
   T logit = -std::numeric_limits<T>::infinity();
@@ -18,10 +19,11 @@ struct cutoff {
   bool keeps(T l, std::size_t id) const { return l > logit || (l == logit && id <= last); }
 };
 
-// The elements of one softmax row, e^(x / temperature) / total for x = l - max <= 0; with total = 1, weights. This is
-// the exponential of math.hpp with two savings: its coefficients are divided by total, so an element costs no product
-// more, and the low part of 1 / temperature is left out, whose rounding counts as much as that of x. 0 where it is
-// below about 2^least_exponent: none is subnormal, and a host that flushes those sees the same. NaN for NaN.
+// The elements of one softmax row: e^(x / temperature) / total for x = l - max <= 0. With total = 1 they are weights.
+// This is the exponential of math.hpp with two savings. Its coefficients are already divided by total, so an element
+// costs no further product. And the low part of 1 / temperature is left out, because its rounding error is about as
+// large as that of x. An element is 0 where it is below about 2^least_exponent. So none is subnormal, and a host that
+// flushes subnormals gives the same result. NaN for NaN.
 template <class T>
 struct softmax_factors {
   T max = 0, scale = 0;
@@ -37,7 +39,7 @@ struct softmax_factors {
   }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V operator()(V x) const {
-    if constexpr (sizeof(T) == 8) return outlined(x);  // as exp and log of doubles (math.hpp)
+    if constexpr (sizeof(T) == 8) return outlined(x);  // doubles: not inlined, as exp and log of math.hpp
     else return element(x);
   }
 
@@ -65,7 +67,7 @@ struct softmax_factors {
 
 namespace detail {
 
-// 16 logits as stored, or `lanes` of them and masks.
+// 16 logits as vec; or `lanes` of them, and -inf for the others.
 template <class V, class S>
 SPECAGG_FUNCTION SPECAGG_INLINE V load_logits(const S* logits, int lanes) {
   constexpr auto masked = -std::numeric_limits<typename V::value_type>::infinity();
@@ -74,7 +76,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE V load_logits(const S* logits, int lanes) {
 
 }  // namespace detail
 
-// One block of logits as probabilities. S: what they are stored as, float, double, bf16 or f16.
+// One block of logits, read as probabilities. S is the type that stores them: float, double, bf16 or f16.
 template <class S>
 struct softmax_block {
   using T = computed<S>;
@@ -88,11 +90,11 @@ struct softmax_block {
       : logits(row + begin), factors(f), cut(c.logit), filtered(!c.keeps_all()) {
     last = c.last < begin ? T(-1) : T(c.last - begin < count ? c.last - begin : count);
   }
-  // Tokens k..k+15 of the block. Lanes beyond `lanes` are 0.
+  // Tokens k..k+15 of the block. Elements from `lanes` on are 0.
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
     const V l = logits_at<V>(k, lanes);
-    if (filtered && !any(!(l < V(cut)))) return V(0);  // of most filtered rows nearly everything: no exponential
+    if (filtered && !any(!(l < V(cut)))) return V(0);  // most vectors of a filtered row keep no token: no exponential
     const V e = factors(l - V(factors.max));
     return uncontracted(filtered ? select(dropped(l, k), V(0), e) : e);
   }
@@ -102,43 +104,46 @@ struct softmax_block {
   }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE typename V::mask_type dropped(
-      V l, std::size_t k) const {  // a NaN is not: it must be found
+      V l, std::size_t k) const {  // a NaN is not dropped: it must be found
     return (l < V(cut)) | ((l == V(cut)) & (V::iota(0) + V(k) > V(last)));
   }
 };
 
-// max and sum of e^((l - max) / temperature) over the kept tokens of a row. `total` is NaN if any logit is NaN or +inf
-// or none is finite.
+// max: the largest kept logit. total: the sum of e^((l - max) / temperature) over the kept tokens of a row; NaN if any
+// logit is NaN or +inf, or none is finite.
 template <class T>
 struct softmax_sum {
   T max;
   double total;
 };
 
-// Relative error of total, so the absolute one of its logarithm. Roundings of T: those of the sum, 4 of an exponential,
-// and those of l - max and of 1 / temperature, which come in with the factor (max - l) / temperature: averaged over the
-// row that is its entropy less ln(total), so at most ln(size). Of doubles: 20 for adding a block.
+// Bound of the relative error of `total`, and so of the absolute error of its logarithm. Roundings of T: those of the
+// sum, 4 for an exponential, and those of l - max and of 1 / temperature. The last two are multiplied by (max - l) /
+// temperature. The average of this factor over the row is the entropy less ln(total), so at most ln(size). Roundings of
+// doubles: 20 for adding a block.
 template <class T>
 constexpr double softmax_error(std::size_t size) {
   double log_size = 0.7;
-  for (std::size_t n = size; n > 1; n /= 2) log_size += 0.7;  // ln 2, and to spare
+  for (std::size_t n = size; n > 1; n /= 2) log_size += 0.7;  // ln 2, rounded up
   return (26 + 2 * log_size) * double(std::numeric_limits<T>::epsilon() / 2) + 20 * double(block_count(size)) * 0x1p-53;
 }
 
 namespace detail {
 
-// One block more: `part` is the sum of its weights against the largest logit up to and including it, `top` its own.
+// Adds one block to `sum`. `part`: the sum of the block's weights relative to the largest logit up to and including
+// this block. `top`: the largest logit of the block itself.
 template <class T>
 SPECAGG_FUNCTION SPECAGG_INLINE void add_block(softmax_sum<T>& sum, T top, double part, double temperature) {
   if (top > sum.max) {
-    using V = vec<double, 1>;  // a product of which stays one, on a device too
+    using V = vec<double, 1>;  // a vec's product is never fused into a sum, on a device either
     sum.total = uncontracted(V(sum.total) * V(exp((double(sum.max) - double(top)) / temperature))).v;
     sum.max = top;
   }
   sum.total += part;
 }
 
-// The sum of the weights of a block, if no logit is larger than max_before, and its largest logit.
+// The sum of the weights of a block relative to max_before, and the block's largest logit. The sum is right if no logit
+// of the block is larger than max_before.
 template <bool Filtered, class S, class T = computed<S>>
 SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<S>& block, std::size_t count, T max_before) {
   using V = vec<T, 16>;
@@ -155,9 +160,10 @@ SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<S>& block, std::si
 
 }  // namespace detail
 
-// Each block is exponentiated against the largest logit up to and including it. That is nearly always the largest
-// before it, so one read of a block is enough: it gives the sum against that, and the block's maximum, which says
-// whether the sum has to be taken again. (Random rows: for about ln(V / 1024) blocks.)
+// The exponentials of each block are taken relative to the largest logit up to and including it. This is nearly always
+// the largest logit before the block, so one read of the block is enough: it gives the sum relative to that logit, and
+// the block's maximum, which tells whether the sum must be computed again. (In random rows this happens for about ln(V
+// / 1024) blocks.)
 template <class S, class T = computed<S>>
 softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature, const cutoff<T>& cut = {}) {
   constexpr T infinity = std::numeric_limits<T>::infinity();
@@ -167,7 +173,7 @@ softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temper
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     const softmax_block<S> block(logits, begin, count, factors, cut);
     const auto pass = [&](T largest) {
-      const T max = largest == -infinity ? T(0) : largest;  // nothing but masks: still to be searched for NaN
+      const T max = largest == -infinity ? T(0) : largest;  // all are masked so far: NaN must still be found
       return block.filtered ? detail::sum_block<true>(block, count, max) : detail::sum_block<false>(block, count, max);
     };
     auto [part, top] = pass(sum.max);
@@ -178,8 +184,8 @@ softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temper
   return sum;
 }
 
-// ln sum_v e^(l(v) / temperature), temperature > 0. NaN for an invalid row. Within softmax_error + 2^-52 |max /
-// temperature|.
+// ln sum_v e^(l(v) / temperature), temperature > 0. NaN for an invalid row. The error is at most softmax_error + 2^-52
+// |max / temperature|.
 template <class S>
 double log_sum_exp(const S* logits, std::size_t size, double temperature = 1) {
   const auto sum = sum_exponentials(logits, size, temperature);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec<T, 1>: one number, plain arithmetic. Rows are read with it one token at a time, and inside a CUDA block. Part of
+// vec<T, 1>: one number, plain arithmetic. It is used to read single tokens of a row, and inside a CUDA block. Part of
 // kernel/simd.hpp.
 #pragma once
 #include <specagg/kernel/simd/number.hpp>
@@ -42,7 +42,7 @@ struct vec<T, 1> {
     SPECAGG_FUNCTION static SPECAGG_LANE vec iota(T first) { return first; }
     SPECAGG_FUNCTION SPECAGG_LANE void store(T* x) const { *x = v; }
 
-#if defined(__CUDA_ARCH__)  // the intrinsics are never contracted, whatever -fmad says
+#if defined(__CUDA_ARCH__)  // the intrinsics are never contracted, whatever -fmad is
 #define SPECAGG_SCALAR_OP(op, f32, f64)                                \
   SPECAGG_FUNCTION friend SPECAGG_LANE vec operator op(vec a, vec b) { \
     if constexpr (sizeof(T) == 4) return f32(a.v, b.v);                \
@@ -77,14 +77,15 @@ struct vec<T, 1> {
     SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_add(vec a) { return a.v; }
     SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_max(vec a) { return a.v; }
 
-    // Bit moves behind exp and log. shift_to_exponent: the low bits of t become the exponent of a power of two.
+    // Bit operations for exp and log. shift_to_exponent: the low bits of t become the exponent of a power of two.
     SPECAGG_FUNCTION friend SPECAGG_LANE vec shift_to_exponent(vec t) {
       using B = detail::bits_of<T>;
       return detail::bit_cast<T>(B(detail::bit_cast<B>(t.v) << detail::mantissa_bits<T>));
     }
-    // y 2^n for an integer n, given also as shift_to_exponent's t. Exact if the result is normal.
+    // y 2^n for an integer n; t is the argument of shift_to_exponent for the same n. Exact if the result is normal.
     SPECAGG_FUNCTION friend SPECAGG_LANE vec times_exp2(vec y, vec /*n*/, vec t) { return y * shift_to_exponent(t); }
-    // The biased exponent of a positive normal x as a number, and x with that exponent replaced by 1's: in [1, 2).
+    // exponent_of: the biased exponent of a positive normal x, as a number. mantissa_of: x with the exponent of 1, so
+    // it lies in [1, 2).
     SPECAGG_FUNCTION friend SPECAGG_LANE vec exponent_of(vec x) {
       return T(detail::bit_cast<detail::bits_of<T>>(x.v) >> detail::mantissa_bits<T>);
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine this translation unit is compiled for: its intrinsics, and how many lanes one of its registers has. Part
+// The machine that this translation unit is compiled for: its intrinsics, and the number of lanes of a register. Part
 // of kernel/simd.hpp.
 #pragma once
 #include <specagg/kernel/simd/lane.hpp>
 
-// g++ 12 takes the undefined operand of its own AVX-512 intrinsics for ours.
+// g++ 12 warns about an undefined operand that is part of its own AVX-512 intrinsics, as if it were ours.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"

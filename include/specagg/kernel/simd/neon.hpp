@@ -35,7 +35,7 @@ SPECAGG_LANE float32x4_t wide_i8(const std::int8_t* x) {
   const std::int32_t y[4] = {x[0], x[1], x[2], x[3]};
   return vcvtq_f32_s32(vld1q_s32(y));
 }
-// Of xsimd's batches. NEON's own maximum and minimum are NaN if either is; these are b then, as on x86.
+// For xsimd's batches. NEON's own maximum and minimum are NaN if one operand is NaN. These return b then, as on x86.
 SPECAGG_LANE auto lane_max(auto a, auto b) { return xsimd::select(a > b, a, b); }
 SPECAGG_LANE auto lane_min(auto a, auto b) { return xsimd::select(a < b, a, b); }
 SPECAGG_LANE auto root(auto a) { return decltype(a)(root_of(typename decltype(a)::register_type(a))); }

@@ -33,7 +33,7 @@ struct vec<T, N> {
     SPECAGG_FUNCTION static SPECAGG_PAIR vec load(const S* x) {
       return {half::load(x), half::load(x + N / 2)};
     }
-    template <class S>  // a call: only the last tokens of a row need it, but every loop has it
+    template <class S>  // a call: only the last tokens of a row need it, but it would be in every loop
     SPECAGG_FUNCTION static SPECAGG_OUTLINE vec load_partial(const S* x, int n, T fill) {
       return n > N / 2 ? vec{half::load(x), half::load_partial(x + N / 2, n - N / 2, fill)}
                        : vec{half::load_partial(x, n, fill), half(fill)};
@@ -64,7 +64,7 @@ struct vec<T, N> {
     SPECAGG_FUNCTION friend SPECAGG_PAIR vec min(vec a, vec b) { return {min(a.lo, b.lo), min(a.hi, b.hi)}; }
     SPECAGG_FUNCTION friend SPECAGG_PAIR vec abs(vec a) { return {abs(a.lo), abs(a.hi)}; }
     SPECAGG_FUNCTION friend SPECAGG_PAIR vec sqrt(vec a) { return {sqrt(a.lo), sqrt(a.hi)}; }
-#if SPECAGG_ISA_ID == 1 && SPECAGG_ASKS_FOR_FMA  // once for all lanes; what is rarely taken is a call
+#if SPECAGG_ISA_ID == 1 && SPECAGG_ASKS_FOR_FMA  // one test for all lanes; the rare case is a call
     friend SPECAGG_PAIR vec fma(vec a, vec b, vec c) {
       return detail::machine_has_fma() ? fma_instruction(a, b, c) : detail::fma_emulated_call(a, b, c);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec<T, N> of one register of the machine: xsimd's batch, and what xsimd 8.1 lacks or does not round once: a fused
-// multiply-add; on NEON the division and the square root of floats; and on AVX-512 its -x is 0 - x, which loses -0 (vec
-// uses the compiler's own / and - on registers instead). Part of kernel/simd.hpp.
+// vec<T, N> of one machine register: xsimd's batch. xsimd 8.1 has no multiply-add with one rounding, and on NEON no
+// division and square root of floats with one rounding; they are added here. On AVX-512 its -x is 0 - x, which loses
+// -0, so vec uses the compiler's own / and - on registers. Part of kernel/simd.hpp.
 #pragma once
 #include <specagg/kernel/simd/avx512.hpp>
 #include <specagg/kernel/simd/neon.hpp>
@@ -42,7 +42,7 @@ struct vec<T, N> {
     requires std::is_arithmetic_v<S> SPECAGG_LANE vec(S s) : v(static_cast<T>(s)) {}
     SPECAGG_LANE vec(batch b) : v(b) {}
     static SPECAGG_LANE vec load(const T* x) { return batch::load_unaligned(x); }
-    // Lanes 0..n-1 from memory (nothing beyond is read), the others fill. 0 <= n <= N.
+    // Loads lanes 0..n-1 from memory (nothing after them is read) and sets the others to fill. 0 <= n <= N.
     static SPECAGG_LANE vec load_partial(const T* x, int n, T fill) {
 #if SPECAGG_ISA_ID == 3
       return batch(detail::partial(x, n, fill));
@@ -80,7 +80,7 @@ struct vec<T, N> {
     friend SPECAGG_LANE mask_type operator==(vec a, vec b) { return {a.v == b.v}; }
     friend SPECAGG_LANE vec select(mask_type m, vec a, vec b) { return xsimd::select(m.m, a.v, b.v); }
     friend SPECAGG_LANE vec zero_where(mask_type m, vec a) {
-#if SPECAGG_ISA_ID == 1 || SPECAGG_ISA_ID == 2  // select would test the sign of each lane of m first
+#if SPECAGG_ISA_ID == 1 || SPECAGG_ISA_ID == 2  // select would first test the sign of each lane of m
       return batch(detail::cleared(typename batch::batch_bool_type::register_type(m.m), reg(a.v)));
 #else
       return select(m, 0, a);
@@ -118,7 +118,7 @@ struct vec<T, N> {
       return y * shift_to_exponent(t);
 #endif
     }
-    friend SPECAGG_LANE vec exponent_of(vec x) {  // an integer in the low bits of 2^mantissa_bits, which is taken off
+    friend SPECAGG_LANE vec exponent_of(vec x) {  // an integer in the low bits of 2^mantissa_bits, which is subtracted
       const vec anchor = T(detail::bits_of<T>(1) << detail::mantissa_bits<T>);
       return (batch(detail::shift_right_exponent(reg(x.v))) | anchor.v) - anchor.v;
     }

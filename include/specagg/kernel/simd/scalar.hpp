@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec<T, N> where there are no vector registers to name, or no xsimd: an array of lanes. The loops are short and have
-// no branches, so a compiler that has vectors uses them. (Inside a CUDA block it is a pair of halves: an array would
-// live in memory.) Part of kernel/simd.hpp.
+// vec<T, N> for machines without known vector registers, or without xsimd: an array of lanes. The loops are short and
+// have no branches, so a compiler that can use vectors does so. (Inside a CUDA block it is a pair of halves, because an
+// array would be stored in memory.) Part of kernel/simd.hpp.
 #pragma once
 #include <bit>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers of 128 bits: SSE2, and what the wider machines of x86 share with it. xsimd::batch does the rest. Part of
-// kernel/simd.hpp.
+// Registers of 128 bits: SSE2, and the functions that the wider x86 machines share with it. xsimd::batch does the rest.
+// Part of kernel/simd.hpp.
 #pragma once
 #include <specagg/kernel/simd/machine.hpp>
 
@@ -8,12 +8,12 @@
 SPECAGG_BEGIN
 namespace detail {
 
-// Of xsimd's batches. max and min are b where the two are unordered.
+// For xsimd's batches. max and min return b if the two are unordered.
 SPECAGG_LANE auto lane_max(auto a, auto b) { return xsimd::max(a, b); }
 SPECAGG_LANE auto lane_min(auto a, auto b) { return xsimd::min(a, b); }
 SPECAGG_LANE auto root(auto a) { return xsimd::sqrt(a); }
 
-// reduce_add and reduce_max are fixed trees: lane i with lane i + N/2, and again.
+// reduce_add and reduce_max are fixed trees: lane i with lane i + N/2, then the same on the half, and so on.
 SPECAGG_LANE float tree_add(__m128 x) {
   x = _mm_add_ps(x, _mm_movehl_ps(x, x));
   return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
@@ -27,14 +27,15 @@ SPECAGG_LANE double tree_max(__m128d x) { return _mm_cvtsd_f64(_mm_max_sd(x, _mm
 
 #if SPECAGG_ISA_ID == 1
 using arch = xsimd::sse2;
-// round(a * b + c), rounded once.
+// a * b + c with one rounding.
 #if defined(__FMA__)
 SPECAGG_LANE __m128 fused(__m128 a, __m128 b, __m128 c) { return _mm_fmadd_ps(a, b, c); }
 SPECAGG_LANE __m128d fused(__m128d a, __m128d b, __m128d c) { return _mm_fmadd_pd(a, b, c); }
 SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m128& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
 SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m128d& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
 #else
-// Of lanes as number.hpp has them one at a time. fma_instruction: where machine_has_fma() (registers.hpp asks).
+// The functions of number.hpp, for all lanes. fma_instruction may be called only if machine_has_fma() (registers.hpp
+// tests it).
 #if SPECAGG_ASKS_FOR_FMA
 SPECAGG_LANE __m128 fma_instruction(__m128 a, __m128 b, __m128 c) {
   asm("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
@@ -55,7 +56,7 @@ SPECAGG_LANE __m128 fused(__m128 a, __m128 b, __m128 c) {
   const __m128 ah = _mm_movehl_ps(a, a), bh = _mm_movehl_ps(b, b), ch = _mm_movehl_ps(c, c);
   const __m128d lo = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
   const __m128d hi = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(ah), _mm_cvtps_pd(bh)), _mm_cvtps_pd(ch));
-  // may_round_twice, its unsigned comparison as a signed one of numbers 2^31 smaller
+  // may_round_twice; its unsigned comparison becomes a signed one of numbers smaller by 2^31
   const __m128 s = _mm_castpd_ps(lo), t = _mm_castpd_ps(hi);
   const __m128i low = _mm_and_si128(_mm_castps_si128(_mm_shuffle_ps(s, t, 0x88)), _mm_set1_epi32(0x1fffffff));
   const __m128i high = _mm_and_si128(_mm_castps_si128(_mm_shuffle_ps(s, t, 0xdd)), _mm_set1_epi32(0x7fffffff));
@@ -74,7 +75,7 @@ SPECAGG_LANE __m128d fused(__m128d a, __m128d b, __m128d c) {
 SPECAGG_LANE void forbid_contraction(__m128& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
 SPECAGG_LANE void forbid_contraction(__m128d& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
 #else
-SPECAGG_LANE void forbid_contraction(__m128&) {}  // nothing to fuse with
+SPECAGG_LANE void forbid_contraction(__m128&) {}  // no fused instruction exists here
 SPECAGG_LANE void forbid_contraction(__m128d&) {}
 #endif
 #endif
