@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speculative cascades: pi = p where the rule defers to the target, else q. Untempered rows decide; ties do not defer.
-// Narasimhan et al. 2025, Faster Cascades via Speculative Decoding (arXiv:2405.19261).
+// Speculative cascades: pi = p where the policy defers to the target, else pi = q. The decision reads untempered rows;
+// ties do not defer. Narasimhan et al. 2025, Faster Cascades via Speculative Decoding (arXiv:2405.19261).
 #pragma once
 #include <specagg/policy/policy.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cascades that measure confidence in nats: H is the entropy of an untempered row. As in cascade.hpp, pi = p where
-// the rule defers, else q; ties do not defer. Narasimhan et al. 2025 (arXiv:2405.19261); bild: Kim et al. 2023
-// (2302.07863).
+// Speculative cascades that measure confidence in nats. H is the entropy of an untempered row. As in cascade.hpp, pi =
+// p where the policy defers to the target, else pi = q; ties do not defer. Narasimhan et al. 2025 (arXiv:2405.19261).
+// bild: Kim et al. 2023 (2302.07863).
 #pragma once
 #include <specagg/policy/policy.hpp>
 
@@ -43,8 +43,8 @@ struct opt_log {
   }
 };
 
-// Defer iff D(q, p) > alpha: the cross-entropy -sum q log p, or if `greedy` what is left of it at temperature 0,
-// -log p(argmax q), of several the lowest id. D is infinite where p lacks a token of q, resp. that token.
+// Defer iff D(q, p) > alpha. D is the cross-entropy -sum q log p. With `greedy` D is -log p(argmax q), the same at
+// temperature 0; of several maxima the one with the lowest id counts. D is infinite if p is 0 for a token that D reads.
 struct bild {
   double alpha = 0;
   bool greedy = false;

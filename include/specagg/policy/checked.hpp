@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule that says so where it is no law. A verifier trusts a rule: where pi is negative, or does not sum to 1, it
-// still draws a token, of whatever law that is.
+// A policy that checks that pi is a probability distribution. Verifiers do not check this: if pi is negative somewhere,
+// or does not sum to 1, they still draw a token, and its law is not specified.
 #pragma once
 #include <specagg/policy/raw_logits.hpp>
 #include <specagg/policy/unanimous.hpp>
@@ -8,14 +8,14 @@
 SPECAGG_BEGIN
 
 namespace detail {
-// What sequential_decode shows a rule (decode/cascade.hpp): q alone, and pi is not evaluated on it.
+// The view that sequential_decode gives to a policy (decode/cascade.hpp): q alone. pi is not evaluated on it.
 template <class View>
 constexpr bool lacks_target = requires(View seen) { seen.q; } && !requires(View seen) { seen.p; };
 }  // namespace detail
 
-// The rule itself, bit by bit, where it is a law; elsewhere pi is NaN, which every consumer reports as
-// status::undefined_target: where pi is negative anywhere, or its sum is further than normalisation_tolerance from 1.
-// The price is one pass over V. What the rule declares, this declares.
+// Gives the same pi as the policy, bit by bit, where pi is a probability distribution. Where pi is negative for any
+// token, or its sum is further than normalisation_tolerance from 1, pi is NaN. Verifiers, decoders and audits report
+// that as status::undefined_target. It costs one pass over V. It declares what the policy declares.
 template <class Policy>
 struct checked {
   Policy policy;
@@ -61,7 +61,7 @@ struct checked {
 template <class Policy>
 checked(Policy) -> checked<Policy>;
 
-// Models combined as they are, by a rule that is checked there.
+// raw_logits with a check: the policy is checked where the raw logits are combined.
 template <class Policy>
 struct checked<raw_logits<Policy>> {
   checked<Policy> policy;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collaborative decoding: the law combines the rows of all models. Fu et al. 2025, CoS (arXiv:2502.01662).
+// Collaborative decoding: pi combines the rows of all models. Fu et al. 2025, CoS (arXiv:2502.01662).
 #pragma once
 #include <array>
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logits of one model against those of another: what a model knows and a weaker, untuned or uninformed one does not.
+// The logits of one model minus those of another. This favours what a model knows and a second one (weaker, not tuned,
+// or without the context) does not know.
 #pragma once
 #include <specagg/policy/log_linear.hpp>
 
 SPECAGG_BEGIN
 
-// softmax(l_p - mu l_q), or softmax((1 + mu) l_p - mu l_q) in the form `plus`, among the tokens that p has and with
-// p(v) >= plausibility * max p. Li et al. 2023 (arXiv:2210.15097).
+// softmax(l_p - mu l_q), or with `plus` softmax((1 + mu) l_p - mu l_q). Only tokens with p(v) > 0 and p(v) >=
+// plausibility * max p have mass. Li et al. 2023 (arXiv:2210.15097).
 struct contrastive {
   double mu = 0.1, plausibility = 0;
   bool plus = false;
@@ -23,10 +24,10 @@ struct contrastive {
   }
 };
 
-// Three models l, l_plus, l_minus: softmax(l + a (l_plus - l_minus)), what tuning did to a small model applied to a
-// large one (DExperts, Liu et al. 2021, 2105.03023; proxy tuning, Liu et al. 2024, 2401.08565). Two, q without the
-// context and p with it: softmax((1 + a) l_p - a l_q) (context-aware decoding, Shi et al. 2023, 2305.14739). Tokens
-// that l, or p, lacks have no mass.
+// With three models l, l_plus, l_minus: softmax(l + a (l_plus - l_minus)). It applies to a large model the change that
+// tuning made to a small one (DExperts, Liu et al. 2021, 2105.03023; proxy tuning, Liu et al. 2024, 2401.08565). With
+// two models, q without the context and p with it: softmax((1 + a) l_p - a l_q) (context-aware decoding, Shi et al.
+// 2023, 2305.14739). Tokens that have probability 0 under l (or p) have no mass.
 template <std::size_t N = 3>
 struct arithmetic {
   static_assert(N == 2 || N == 3, "specagg: arithmetic combines three models (l, l_plus, l_minus), or two");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest and the largest of the models' probabilities, normalised.
+// The normalised minimum and the normalised maximum of the models' probabilities.
 #pragma once
 #include <specagg/policy/models.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combinations of logits: pi = softmax(sum_k weight[k] l_k). The weights sum to anything; they may be negative.
+// Combinations of logits: pi = softmax(sum_k weight[k] l_k). The weights may have any sum, and may be negative.
 #pragma once
 #include <array>
 
@@ -7,7 +7,7 @@
 
 SPECAGG_BEGIN
 
-// pi = e^score / sum e^score, of scores of any size; NaN, hence undefined, where the largest is infinite.
+// pi = e^score / sum e^score. The scores may have any size. NaN, and so undefined, if the largest score is infinite.
 template <class Rows, class Score>
 SPECAGG_FUNCTION auto softmax_of(const Rows& rows, Score score) {
   const double top = rows.max(score);
@@ -15,8 +15,9 @@ SPECAGG_FUNCTION auto softmax_of(const Rows& rows, Score score) {
   return [=, scale = 1 / total](auto at) { return exp(score(at) - top) * scale; };
 }
 
-// On rows: pi = norm(prod_k (p^k)^weight[k]). A token that a row of positive weight lacks has no mass; one that only a
-// row of negative weight lacks has infinite weight: pi is undefined. 0 * (-inf) = 0.
+// As a function of the rows: pi = norm(prod_k (p^k)^weight[k]). A token has no mass if its probability is 0 in a row of
+// positive weight. It has infinite weight if its probability is 0 only in rows of negative weight: then pi is
+// undefined. Here 0 * (-inf) = 0.
 template <std::size_t N>
 struct log_linear {
   std::array<double, N> weight;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mentored decoding: as many drafts as a budget of KL(p || pi) nats allows. Tran-Thien 2023.
+// Mentored decoding: accepts as many drafted tokens as a bound on KL(p || pi), in nats, allows. Tran-Thien 2023.
 #pragma once
 #include <specagg/policy/lossy.hpp>
 
 SPECAGG_BEGIN
 
-// pi is the lossy law with exact beta whose alpha spends the budget: KL(p || pi) = kl, found by bisection (every step
-// is lossy's own iteration and one more sum: about 40 times the cost of a lossy row). pi = q if KL(p || q) <= kl.
+// pi is the law of `lossy` with exact beta, with the alpha for which KL(p || pi) = kl. Bisection finds alpha. Each step
+// runs lossy's own iteration and one more sum: about 40 times the cost of a lossy row. pi = q if KL(p || q) <= kl.
 struct mentored {
   double kl = 0;
   static constexpr bool reads_confidence = false;
@@ -17,7 +17,7 @@ struct mentored {
     const auto divergence = [&](auto pi) {
       return rows.sum([=](auto at) { return weighted_log(at.p, at.p / pi(at)); });
     };
-    double low = 0, high = 1;  // KL(low) <= kl < KL(high), if even q = pi (alpha -> 1) is too far
+    double low = 0, high = 1;  // KL(low) <= kl < KL(high), if q = pi (alpha -> 1) is too far
     const bool free = divergence([](auto at) { return at.q; }) <= kl;
     for (int step = 0; !free && step < 48; ++step) {
       const double middle = 0.5 * (low + high);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of any number of models at one position, for policies that combine them: model<K>(at) is token v's
-// probability in row K. A pair (q, p) is the case of two: model 0 is q, model 1 is p.
+// The rows of any number of models at one position, for policies that combine them. model<K>(at) is the token's
+// probability in row K. A pair (q, p) is the case N = 2: model 0 is q, model 1 is p.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 SPECAGG_BEGIN
 
-// N values as nested pairs (compilers keep those in registers).
+// N values as nested pairs (compilers keep nested pairs in registers).
 template <class V, std::size_t N>
 struct model_view {
   V first;
@@ -33,7 +33,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE V model(const token_view<V, Confidence>& at) {
   if constexpr (K == 0) return at.q;
   else return at.p;
 }
-// The view of N numbers.
+// Makes a view of N numbers.
 template <std::size_t K = 0, std::size_t N>
 constexpr auto view_of(const std::array<double, N>& x) {
   using V = vec<double, 1>;
@@ -41,7 +41,7 @@ constexpr auto view_of(const std::array<double, N>& x) {
   else return model_view<V, N - K>{V(x[K]), view_of<K + 1>(x)};
 }
 
-// f(k, model k, sum so far) from the last model to the first; the sum starts at 0.
+// Calls f(k, model k, sum so far) from the last model to the first. The sum starts at 0.
 template <std::size_t N, class At, class F>
 SPECAGG_FUNCTION SPECAGG_INLINE auto fold_models(const At& at, const F& f) {
   using V = std::remove_cvref_t<decltype(model<0>(at))>;
@@ -84,7 +84,8 @@ class model_rows : public reductions<model_rows<R, N>> {
   const std::array<R, N>& rows_;
 };
 
-// f(rows, pi): the rows of N models at one position, normalised, and the law bound to them. Two are a pair (q, p).
+// Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them. Two rows become a
+// pair (q, p).
 template <class Policy, class R, std::size_t N, class F>
 status with_models(const Policy& policy, std::array<R, N>& row, F&& f) {
   return with_rule(policy, [&](const auto& rule) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy is its equation: the sums it needs over (q, p), then one elementwise line for pi(v).
+// A policy (the documentation also says rule) defines the law pi as a function of the rows q and p. It is written as
+// its equation: the sums that it needs over (q, p), then one elementwise expression for pi(v).
 //
 //   struct my_rule {                                     // pi = q where p is confident, else p
 //     double alpha;
@@ -10,20 +11,20 @@
 //     }
 //   };
 //
-// `at` is one token's view of the rows: q, p and their untempered confidence_q, confidence_p. What a lambda does not
-// name is not read. The same text runs lane by lane on vectors of float (fast), of double (audit), and inside a CUDA
-// block. pi must be >= 0 and sum to 1: checked{rule} (policy/checked.hpp) looks. Where rows have no law (0/0 in a
-// normaliser), let it come out NaN: it is reported as status::undefined_target. Reductions return doubles; write
-// fma(a, b, c) where a product meets a sum (kernel/simd.hpp).
+// `at` is the view of one token: q, p, and their untempered values confidence_q and confidence_p. Values that a lambda
+// does not name are not read. The same code runs on vectors of floats (fast), on vectors of doubles (audit), and inside
+// a CUDA block. pi must be >= 0 and sum to 1; checked{policy} (policy/checked.hpp) checks this. If rows have no law
+// (0/0 in a normaliser), pi must be NaN: this is reported as status::undefined_target. Reductions return doubles. Write
+// fma(a, b, c) where a product is added to something (kernel/simd.hpp).
 #pragma once
 #include <specagg/distribution.hpp>
 #include <specagg/kernel/sample.hpp>
 
 SPECAGG_BEGIN
 
-// Two things a policy may declare, each checked by the compiler because the view then lacks the member:
+// A policy may declare two things. The compiler checks each, because the view then has no such member:
 //   static constexpr bool reads_draft = false;        pi does not depend on q: the bonus needs no row of the draft
-//   static constexpr bool reads_confidence = false;   saves a pass over rows whose temperature is not 1
+//   static constexpr bool reads_confidence = false;   saves a pass over rows that differ from their untempered view
 template <class P>
 constexpr bool reads_draft = [] {
   if constexpr (requires { P::reads_draft; }) return P::reads_draft;
@@ -34,7 +35,7 @@ constexpr bool reads_confidence = [] {
   if constexpr (requires { P::reads_confidence; }) return P::reads_confidence;
   else return true;
 }();
-// One token, or 16, as a policy sees it.
+// One token, or 16 tokens, as a policy sees them.
 template <class V, bool Confidence = true>
 struct token_view {
   V q, p, confidence_q, confidence_p;
@@ -52,8 +53,8 @@ struct target_view<V, false> {
   V p;
 };
 
-// The normalised rows at one position and the passes over them: sum, max and argmax of kernel/reduce.hpp.
-// at(rows, argmax(f)) is the view of that token, whose values v are numbers v.v.
+// The normalised rows of one position, with the reductions sum, max and argmax of kernel/reduce.hpp. at(rows,
+// argmax(f)) is the view of the token that argmax found. Its values have type vec<T, 1>; `.v` is the number.
 template <bool Confidence, class Q, class P>
 class row_pair : public reductions<row_pair<Confidence, Q, P>> {
  public:
@@ -67,7 +68,7 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   {
     return p_.walker();
   }
-  // sum(f) of an f that is 0 wherever q is: the blocks in which a sparse draft holds nothing are not looked at.
+  // sum(f) for an f that is 0 wherever q is 0. Blocks where a sparse draft has no mass are not read.
   template <class F>
   SPECAGG_FUNCTION double sum_where_drafted(F f) const {
     return walker_of(*this).sum_of_filled(*this, f, [this](std::size_t begin, std::size_t count) {
@@ -95,7 +96,7 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   const P& p_;
 };
 
-// The same for one row: View says what it is called.
+// The same for a single row. View names its members.
 template <template <class, bool> class View, bool Confidence, class R>
 class single_row : public reductions<single_row<View, Confidence, R>> {
  public:
@@ -127,7 +128,7 @@ class single_row : public reductions<single_row<View, Confidence, R>> {
 template <bool Confidence, class P>
 using target_rows = single_row<target_view, Confidence, P>;
 
-// ---- words for equations ------------------------------------------------------------------------------------------
+// ---- functions for equations ---------------------------------------------------------------------------------------
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr bool is_finite(double x) { return x > -infinity && x < infinity; }
@@ -156,25 +157,25 @@ template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V weighted_log(V w, V x) {
   return select(w == V(0), V(0), w * log(x));
 }
-// One token's share of the entropy, -x log x.
+// The contribution of one token to the entropy: -x log x.
 template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V entropy_term(V x) {
   return weighted_log(-x, x);
 }
-// e^z - 1, z <= 0, without cancellation, as log_1_plus (kernel/math.hpp).
+// e^z - 1 for z <= 0 without cancellation, computed as in log_1_plus (kernel/math.hpp).
 template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V exp_minus_1(V z) {
   const V y = exp(z);
   return select(y == 1, z, select(y > 0, (y - 1) * z / log(y), -1));
 }
-// pi = g / sum g; NaN, hence undefined, where no token has weight.
+// pi = g / sum g. NaN, and so undefined, if no token has weight.
 template <class Rows, class G>
 SPECAGG_FUNCTION auto normalised(const Rows& rows, G g) {
   const double scale = 1 / rows.sum(g);
   return [=](auto at) { return g(at) * scale; };
 }
 
-// What verify_token and every other consumer needs of a rule: bind(rows) gives pi(at), a vec for a vec.
+// The requirements on a policy: bind(rows) returns a function pi(at), which returns a vec for a vec.
 template <class Policy, class T = float>
 concept TargetPolicy = requires(const Policy& policy,
                                 const row_pair<reads_confidence<Policy>, dense_row<T>, dense_row<T>>& rows,
@@ -182,7 +183,7 @@ concept TargetPolicy = requires(const Policy& policy,
   { policy.bind(rows)(at) } -> std::convertible_to<vec<T, 16>>;
 };
 
-// Whether the parameters of a policy are in their range; policies without such a check take any.
+// Whether the parameters of a policy are in range. A policy without a member valid() takes any parameters.
 template <class Policy>
 SPECAGG_FUNCTION constexpr bool valid(const Policy& policy) {
   if constexpr (requires { policy.valid(); }) return policy.valid();

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which space models are combined. A combiner alone is given processed rows, of which it combines the probabilities
-// or (log_linear.hpp, contrastive.hpp) the logits: temperature and filters have acted on each model's. raw_logits is
-// the third choice: the models are combined as they are, and temperature and filters act on the result.
+// Models can be combined in three ways. A combiner alone gets processed rows, to which each model's temperature and
+// filters have been applied. It combines their probabilities or (log_linear.hpp, contrastive.hpp) their logits.
+// raw_logits is the third way: it combines the models' unprocessed logits, and then temperature and filters are applied
+// to the result.
 #pragma once
 #include <specagg/policy/models.hpp>
 #include <specagg/process.hpp>
 
 SPECAGG_BEGIN
 
-// out[v] = ln pi(v) of the rows softmax(logits[k]): the combination as logits like any model's. Hand them on as
-// processed_row(out, sampling). Verified with p = that row and the policy `lossless`, drafts may be from any q.
-// Tokens of which pi is below 2^-125 (floats) are masked. On any status but ok, `out` is of no use.
+// out[v] = ln pi(v), with pi of the rows softmax(logits[k]). The result can be used like the logits of any model: make
+// processed_row(out, sampling) of it. Verify with that row as p and the policy `lossless`; the draft may be from any q.
+// Tokens with pi below 2^-125 (floats) are masked. If the status is not ok, `out` has no meaning.
 template <class Policy, class T, std::size_t N>
 status combine_logits(const Policy& policy, const std::array<std::span<const T>, N>& logits, std::span<T> out) {
   if (!valid(policy)) return status::invalid_parameter;
@@ -32,12 +33,12 @@ status combine_logits(const Policy& policy, const std::array<std::span<const T>,
   });
 }
 
-// The same choice as a policy, for decoders: collaborative_decode(..., raw_logits{ensemble{0.3}}, ...) of n models, and
+// The same as a policy for decoders: collaborative_decode(..., raw_logits{ensemble{0.3}}, ...) with n models, and
 // speculative_decode with the verifier of verify/raw_logits.hpp.
 template <class Policy>
 struct raw_logits {
   Policy policy;
-  static constexpr bool reads_confidence = false;  // of processed rows
+  static constexpr bool reads_confidence = false;  // untempered rows are not read
   constexpr bool valid() const { return specagg::valid(policy); }
 };
 template <class Policy>

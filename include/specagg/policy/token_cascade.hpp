@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token-specific cascades: r(v) = 1 takes the draft's mass off token v, and eta = sum r q hands it to p:
-// pi = q (1 - r) + eta p. Untempered rows decide. Narasimhan et al. 2025, section 5 (arXiv:2405.19261).
+// Token-specific cascades: pi = q (1 - r) + eta p. r(v) = 1 removes the draft's mass from token v, and eta = sum r q is
+// the removed mass, which p distributes. The decision reads untempered rows. Narasimhan et al. 2025, section 5
+// (arXiv:2405.19261).
 #pragma once
 #include <specagg/policy/policy.hpp>
 

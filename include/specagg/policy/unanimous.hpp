@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unanimous combiners: pi = norm F with F coordinatewise increasing and 1-homogeneous. Models that agree on a token
-// under shared noise have then found the combined one, whatever the parameters (verify/unanimous.hpp).
+// Unanimous combiners: pi = norm F, where F increases in each coordinate and is 1-homogeneous. If all models agree on a
+// token under shared noise, it is the token of the combined law, whatever the parameters (verify/unanimous.hpp).
 //
-// A policy declares that with a member F = unnormalised(at) and one of these, which nobody checks:
-//   static constexpr bool unanimous = true;     whatever its parameters
-//   bool unanimous_here() const;                where they decide it
+// A policy declares this with a member F = unnormalised(at) and one of the following. The library does not check it.
+//   static constexpr bool unanimous = true;     unanimous for all parameters
+//   bool unanimous_here() const;                whether it is, with the present parameters
 #pragma once
 #include <specagg/policy/policy.hpp>
 
@@ -17,7 +17,7 @@ constexpr bool is_unanimous = [] {
 }();
 template <class P>
 constexpr bool may_be_unanimous = is_unanimous<P> || requires(const P& policy) { policy.unanimous_here(); };
-// Whether a combiner is unanimous with the parameters it has.
+// Whether a combiner is unanimous with its present parameters.
 template <class Policy>
 constexpr bool unanimous_here(const Policy& policy) {
   if constexpr (requires { policy.unanimous_here(); }) return valid(policy) && policy.unanimous_here();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block verification towards any target law: the draft is judged as a whole. The same law as token verification, and
-// never fewer accepted tokens in expectation. Sun et al. 2024, Block Verification Accelerates Speculative Decoding
-// (arXiv:2403.10444), for pi = p; the proof uses of p only that it sums to 1.
+// Block verification towards any law pi: the draft is judged as a whole. It emits the same law as token verification,
+// and never accepts fewer tokens in expectation. Sun et al. 2024, Block Verification Accelerates Speculative Decoding
+// (arXiv:2403.10444), for pi = p. The proof uses only one property of p: it sums to 1.
 #pragma once
 #include <specagg/verify/verify.hpp>
 
@@ -9,12 +9,13 @@ SPECAGG_BEGIN
 
 //   w[0] = 1;  w[i] = min(1, w[i-1] pi_i(y_i) / q_i(y_i))      the claim on i tokens
 //   h[i] = S / (S + 1 - w[i]),  S = sum_v (w[i] pi_{i+1}(v) - q_{i+1}(v))+ ;  h[g] = w[g]
-//   tau  = the largest i with U_i < h[i], else 0: so many are kept; then a bonus, or norm((w pi - q)+) at tau + 1
+//   tau  = the largest i with U_i < h[i], else 0: the number of accepted tokens. If tau = g a bonus token follows, else
+//          a token from norm((w pi - q)+) at tau + 1
 //
-// Arguments as for verify_token, but the rows may be asked for several times each, and scratch is verify_scratch(V, g)
-// doubles. The coins are looked at from the last to the first, so a draft that is kept whole costs no pass for h.
-// Claims are doubles; with rows of floats S has a relative error of 2e-6. A defective row of the target, too, ends the
-// draft before it; it is reported if all of the prefix was kept.
+// Arguments as for verify_token, with two differences: each row may be asked for several times, and scratch is
+// verify_scratch(V, g) doubles. The coins are tested from the last to the first, so if the whole draft is accepted no
+// pass for h is needed. Claims are doubles; with rows of floats S has a relative error of 2e-6. An invalid row of the
+// target also ends the draft before it. It is reported if all tokens before it were accepted.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,
@@ -25,7 +26,7 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
   if (scratch.size() < g + 1) return result.why = status::invalid_parameter, result;
   const std::span<double> claim = scratch.last(g + 1), sums = scratch.first(scratch.size() - claim.size());
 
-  status ended = status::ok;  // what ended the draft before its length did
+  status ended = status::ok;  // why the draft ended before its last token
   claim[0] = 1;
   for (std::size_t i = 0; i < g; ++i) {
     ended = detail::with_law(policy, q_rows, p_rows, i, [&](const auto& rows, const auto& pi) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coupled verification: draft and target are drawn with the same noise, y = argmin E/q and x = argmin E/pi, and the
-// draft is kept while they agree. Daliri, Musco, Suresh 2024 (arXiv:2408.07978).
+// Coupled verification: draft token y = argmin E/q and target token x = argmin E/pi are drawn with the same noise E.
+// The draft is accepted while the two agree. Daliri, Musco, Suresh 2024 (arXiv:2408.07978).
 //
-// x has exactly the law pi, and is a function of (seed, request, position, pi) alone: no draft, batch, network delay or
-// number of drafted tokens can change a token. They agree with probability sum_i 1 / sum_j max(pi_j/pi_i, q_j/q_i),
-// which is at least (1 - TV) / (1 + TV). For pi = p no row of the draft is needed.
+// x has exactly the law pi, and is a function of (seed, request, position, pi) alone. So the draft, the batch, a
+// network delay and the number of drafted tokens cannot change a token. x and y agree with probability sum_i 1 / sum_j
+// max(pi_j/pi_i, q_j/q_i), which is at least (1 - TV) / (1 + TV). For pi = p no row of the draft is needed.
 #pragma once
 #include <array>
 
@@ -12,7 +12,7 @@
 
 SPECAGG_BEGIN
 
-// Exp(1) noise E(position, token), the same for all who hold the seed and request; sites do not differ here.
+// Exp(1) noise E(position, token). It is the same for everyone who has the seed and the request, and at all sites.
 class shared_noise {
  public:
   SPECAGG_FUNCTION constexpr explicit shared_noise(std::uint64_t seed, std::uint64_t request = 0)
@@ -32,8 +32,9 @@ class shared_noise {
   random_streams streams_;
 };
 
-// A draft drawn by race(). It has a type of its own: its tokens are not independent of the target's draw, so a ratio,
-// block or residual verification of it is biased, and a coupled verification of any other draft accepts too little.
+// A draft drawn by race(). It has its own type, because its tokens are not independent of the target's draw. Token,
+// block or match verification of it would be biased, and coupled verification of any other draft would accept too few
+// tokens.
 struct coupled_draft {
   draft drafted;
   constexpr coupled_draft() = default;
@@ -45,14 +46,14 @@ struct contender {
   token_id token = no_token;
   double score = 0;
 };
-// a is before b: larger score, then lower id.
+// Whether a comes before b: larger score, then lower id.
 SPECAGG_FUNCTION constexpr bool before(const contender& a, const contender& b) {
   return a.score > b.score || (a.score == b.score && a.token < b.token);
 }
 
-// The best token that comes after `last` in that order (the winner, by default), weights f(at) of the rows. no_token if
-// no other has weight. One pass. A token whose weight is below its least noise times the best score so far needs no
-// logarithm and no second word: few need one.
+// The first contender after `last` in that order; with the default `last`, the winner. The weights are f(at) of the
+// rows. no_token if no other token has weight. One pass. A token cannot win if its weight is below its least noise
+// times the best score so far. Such a token needs no logarithm and no second word, and nearly all tokens are like that.
 template <class Rows, class F>
 SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const shared_noise& noise, std::uint32_t position,
                                 contender last = {no_token, infinity}) {
@@ -93,7 +94,7 @@ SPECAGG_FLATTEN Contender one_thread::race(const Rows& rows, const F& f, const N
   }
   return best;
 }
-// How a coupled draft is drawn from a normalised row.
+// Draws a coupled draft's token from a normalised row.
 template <Row R>
 token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
   return race(
@@ -101,7 +102,7 @@ token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
       .token;
 }
 
-// Arguments as for verify_token; no chooser and no scratch. q_rows is used only if the policy reads the draft.
+// Arguments as for verify_token, but no chooser and no scratch. q_rows is used only if the policy reads the draft.
 template <class Policy, class QRows, class PRows>
 SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows, PRows&& p_rows,
                                         const Policy& policy, const shared_noise& noise, std::span<emission> out) {
@@ -113,7 +114,7 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
     emission e;
     result.why = detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
       if (j < g) e.why = detail::judge(rows, pi, drafted.tokens[j]).e.why;
-      if (e.why != status::ok) g = j;  // foreign
+      if (e.why != status::ok) g = j;  // a foreign token
       if (e.why != status::ok && !drafted.bonus) return e.why;
       const double total = rows.sum(pi);
       if (!(total > 0) || !(total < infinity)) return status::undefined_target;
@@ -132,7 +133,7 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
   return result;
 }
 
-// What would be biased does not compile.
+// Combinations of draft and verifier that would be biased do not compile.
 template <class... Other>
 verdict verify_token(const coupled_draft&, Other&&...) {
   static_assert(

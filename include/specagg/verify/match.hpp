@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact-match verification: draw z ~ pi at every position and go on while it is the drafted token. What other engines
-// call "sample and match": right for greedy decoding; otherwise it accepts with probability sum q pi, less than 1 -
-// TV(q, pi).
+// Exact-match verification: draw z ~ pi at every position, and continue while z is the drafted token. Other engines
+// call it "sample and match". It is the right choice for greedy decoding. Otherwise it accepts with probability sum q
+// pi, which is less than 1 - TV(q, pi).
 #pragma once
 #include <specagg/verify/verify.hpp>
 
 SPECAGG_BEGIN
 
-// Arguments as for verify_token. q_rows is used only if the policy reads the draft, or acceptances are wanted (whose
-// `acceptance` is sum q pi here, and `ratio` is pi(y); 0 where a row is invalid).
+// Arguments as for verify_token. q_rows is used only if the policy reads the draft or acceptances are wanted. Here an
+// acceptance has of_row = sum q pi and of_token = pi(y). Both are 0 where a row is invalid.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,
@@ -30,7 +30,7 @@ SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRow
     emission e;
     result.why = detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
       e.why = detail::judge(rows, pi, y).e.why;
-      if (e.why != status::ok) g = j;  // foreign
+      if (e.why != status::ok) g = j;  // a foreign token
       if (g == j && !drafted.bonus) return e.why;
       const stream use = g == j ? stream::bonus : stream::residual;
       return detail::draw_token(rows, pi, pi, {use, std::uint32_t(drafted.start + j), drafted.start}, chooser, scratch,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification towards raw logits combined (policy/raw_logits.hpp), by any verifier: what it is given as the target's
-// row is the combination, tempered and filtered, and its policy is `lossless`.
+// Verification for policies that combine raw logits (policy/raw_logits.hpp), with any verifier. The verifier gets the
+// combined row, after temperature and filters, as the target's row, and the policy `lossless`.
 #pragma once
 #include <array>
 #include <span>
@@ -11,11 +11,12 @@
 
 SPECAGG_BEGIN
 
-// The verifier of a decoder whose policy is raw_logits{...}: speculative_decode(..., raw_logits{geometric{1.5}}, ...,
-// raw_logits_verifier{token_verifier(), memory, sample}). Arguments of verify() as for verify_token, where q_rows and
-// p_rows give processed rows, whose logits are combined. Each may be asked for several times, and q_rows for row g if
-// all was accepted and a bonus is wanted, as for any policy that reads the draft. A combination that does not exist is
-// reported as an undefined target of a policy is. log_p is that of the target's own processed row.
+// The verifier for a decoder whose policy is raw_logits{...}: speculative_decode(..., raw_logits{geometric{1.5}}, ...,
+// raw_logits_verifier{token_verifier(), memory, sample}). The arguments of verify() are those of verify_token. q_rows
+// and p_rows must give processed rows; their logits are combined. Each row may be asked for several times. q_rows is
+// asked for row g if all tokens were accepted and a bonus is wanted, as for any policy that reads the draft. If the
+// combination does not exist, the status is the same as for a policy without a law there (undefined_target). log_p is
+// that of the target's own processed row.
 template <class V, class T>
 struct raw_logits_verifier : V {
   std::span<T> combined;  // memory for V logits
@@ -31,7 +32,7 @@ struct raw_logits_verifier : V {
     using row = processed_row<T>;
     for (draft_acceptance& o : acceptances) o = {};
     if (!valid(raw)) return {.why = status::invalid_parameter};
-    std::size_t made = std::size_t(-1);  // the position whose combination is in memory: verifiers look at one at a time
+    std::size_t made = std::size_t(-1);  // the position of the combination in memory: verifiers use one at a time
     status defect = status::ok;
     row pi;
     const auto combine = [&](std::size_t j) -> const row& {

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token verification towards any target law: accept y ~ q with probability min(1, pi(y) / q(y)), else draw from
-// norm((pi - q)+). Each emitted token has exactly the law pi given the text before it; a draft is accepted with
-// probability 1 - TV(q, pi). Leviathan et al. 2023 and Chen et al. 2023 for pi = p.
+// Token verification towards any law pi: accept y ~ q with probability min(1, pi(y) / q(y)), else draw from the
+// residual norm((pi - q)+). Each emitted token has exactly the law pi, given the text before it. A drafted token is
+// accepted with probability 1 - TV(q, pi). Leviathan et al. 2023 and Chen et al. 2023 for pi = p.
 #pragma once
 #include <specagg/verify/verify.hpp>
 
 SPECAGG_BEGIN
 
 // Verifies a draft of g tokens.
-//   q_rows, p_rows  the rows the draft was sampled from and the target's: anything indexable, or callables, of Rows or
-//                   other Distributions. p_rows is asked for 0..g, each at most once (the one beside an invalid draft
-//                   row twice), in order, and not beyond the first rejection (unless acceptances are wanted); q_rows
-//                   for 0..g-1, and for g (one more call of the draft model) only if every token was accepted, a bonus
-//                   is wanted and the policy reads the draft.
-//   out             at least g + 1 emissions, the first verdict.emitted of them written
+//   q_rows, p_rows  the rows that the draft was drawn from, and the target's rows: anything indexable, or callables.
+//                   Their elements are Rows or other Distributions. p_rows is asked for 0..g in order, each at most
+//                   once (twice for the position of an invalid draft row). It is not asked beyond the first rejection,
+//                   unless acceptances are wanted. q_rows is asked for 0..g-1. It is asked for g (one more call of the
+//                   draft model) only if every token was accepted, a bonus is wanted and the policy reads the draft.
+//   out             at least g + 1 emissions; the first verdict.emitted of them are written
 //   scratch         verify_scratch(V) doubles
-//   acceptances     empty, or g elements: filled for every drafted position, also behind a rejection, at the price of
-//                   one pass over the rows of each; 0 from where the draft ended early (struct draft)
-// A position whose target row is invalid, or whose law does not exist, emits nothing: the prefix before it stands.
+//   acceptances     empty, or g elements: written for every drafted position, also after a rejection. This costs one
+//                   pass over the rows of each position. 0 from the position where the draft ended early (struct draft)
+// If a target row is invalid, or the law of a position does not exist, nothing is emitted there. The tokens before it
+// stand.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,
@@ -25,7 +26,7 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
   verdict result;
   if (!detail::usable(drafted, policy, out, acceptances)) return result.why = status::invalid_parameter, result;
   std::size_t g = drafted.size();
-  bool deciding = true;  // behind a rejection only acceptances are computed
+  bool deciding = true;  // after a rejection only acceptances are computed
 
   for (std::size_t j = 0; j < g && (deciding || !acceptances.empty()); ++j) {
     const bool decides = deciding;
@@ -35,7 +36,7 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
       if (!can_weigh(rows, scratch)) return status::invalid_parameter;
       const auto d = detail::judge(rows, pi, drafted.tokens[j]);
       if (!(d.w < infinity)) return status::undefined_target;
-      if (d.e.why != status::ok) g = j;  // foreign
+      if (d.e.why != status::ok) g = j;  // a foreign token
       else if (!acceptances.empty()) acceptances[j] = detail::measure(rows, pi, d);
       if (!decides) return status::ok;
       if (g == j && !drafted.bonus) return d.e.why;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several sites that race with shared noise and cannot see each other's rows: how they find the token of the combined
-// law all the same.
+// How several sites that race with shared noise find the token of the combined law, although no site sees the rows of
+// the others.
 #pragma once
 #include <array>
 
@@ -10,10 +10,10 @@
 
 SPECAGG_BEGIN
 
-// The winner that all sites have: the combined winner argmin E / F(p^1 .. p^n), whatever the parameters of a unanimous
-// combiner (policy/unanimous.hpp: mixtures, power means, geometric means with weights >= 0, min, max). For if i wins
-// everywhere then p^k_j <= t_j p^k_i with t_j = E_j / E_i, and F keeps such inequalities. no_token where the sites
-// differ, or where the combiner is not unanimous with the parameters it has.
+// If all sites have the same winner, it is the combined winner argmin E / F(p^1 .. p^n). This holds for a unanimous
+// combiner (policy/unanimous.hpp: mixtures, power means, geometric means with weights >= 0, min, max), whatever its
+// parameters. Proof: if i wins everywhere then p^k_j <= t_j p^k_i with t_j = E_j / E_i, and F preserves such
+// inequalities. Returns no_token if the sites differ, or if the combiner is not unanimous with its parameters.
 template <class Policy, class Tokens>
 token_id unanimous(const Policy& policy, const Tokens& winners) {
   static_assert(may_be_unanimous<Policy>,
@@ -28,13 +28,15 @@ token_id unanimous(const Policy& policy, const Tokens& winners) {
   return all;
 }
 
-// The combined winner argmin E / F(p^1 .. p^n) for sites that cannot see each other's rows. In turn each site names its
-// next best (id, score) and the others answer with their own score of that id; a combined score F(scores) is then
-// exact, and no token not yet named can beat F(last score named by each): the best named one that does is the winner.
-//   next(site, last)    the site's best contender after `last`; no_token when it has none left
+// The combined winner argmin E / F(p^1 .. p^n), for sites that cannot see each other's rows. The sites take turns. Each
+// sends its next best contender (id, score), and the others answer with their own score of that id. So the combined
+// score F(scores) of a sent token is exact. A token that nobody has sent scores at most F(the last score sent by each
+// site). The best sent token wins as soon as it scores more than that.
+//   next(site, last)    the site's best contender after `last`; no_token if it has none left
 //   score(site, token)  the site's score of a token
-// F is the policy's, which has to be unanimous; if it is not with the parameters it has, nobody wins. All numbers are
-// doubles as transmitted; ties go to the lower id. `named`, if given, counts the contenders sent.
+// F is the policy's, which must be unanimous. If it is not unanimous with its parameters, the result is no_token. All
+// numbers are doubles as transmitted; ties go to the lower id. `named`, if given, is increased by the number of
+// contenders sent.
 template <std::size_t N, class Policy, class Next, class Score>
 contender exchange(const Policy& policy, Next&& next, Score&& score, std::size_t* named = nullptr) {
   static_assert(may_be_unanimous<Policy>,
@@ -49,7 +51,7 @@ contender exchange(const Policy& policy, Next&& next, Score&& score, std::size_t
   for (bool more = true; more;) {
     more = false;
     for (std::size_t s = 0; s < N; ++s) {
-      if (last[s].score == 0) continue;  // this site has named all it has
+      if (last[s].score == 0) continue;  // this site has sent all its contenders
       last[s] = next(s, last[s]);
       if (last[s].token == no_token) {
         last[s].score = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes into a verification and what comes out: the same for every verifier.
+// The input and the output of a verification. They are the same for every verifier.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,21 +10,22 @@
 
 SPECAGG_BEGIN
 
-// The tokens a draft proposed for positions start, start + 1, ... of the text. What ends a draft early:
+// The tokens that a draft model proposed for positions start, start + 1, ... of the text. A draft ends early at
 //   * a no_token (-1): padding of ragged batches
-//   * the first end-of-text token (there may be several): it is the last one, what stands behind it is dropped
-//   * a foreign token, one that was not drawn from the row beside it: outside the vocabulary, or of probability 0 in
-//     the draft row as it stands (where the verifier or the policy reads draft rows)
-//   * a draft row that is invalid, say fully masked: nothing can have been drawn from it
-// The tokens before it are verified as a shorter draft. If all of them are kept the position is drawn from pi, as
-// behind a padding; that emission's `why` says what ended the draft. So the law is exact whatever ended it, provided
-// that the tokens which are not foreign have the law q: a mask or a vocabulary map that makes some of q's tokens
-// foreign and leaves others has made another q, and belongs into the row.
+//   * an end-of-text token (there may be several of them): the first one is the last token of the draft, and the tokens
+//     after it are dropped
+//   * a foreign token: one that was not drawn from the row at its position. Its id is outside the vocabulary, or its
+//     probability in the given draft row is 0 (only checked where the verifier or the policy reads draft rows)
+//   * an invalid draft row, for example a fully masked one: no token can have been drawn from it The tokens before the
+//     end are verified as a shorter draft. If all of them are accepted, the next token is drawn from pi, as after
+//     padding. Its emission says in `why` what ended the draft. So the emitted law is exact in all these cases, on one
+//     condition: the tokens that are not foreign must have the law q. A mask or a vocabulary map that makes some of q's
+//     tokens foreign changes q. Apply it to the row.
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
   end_tokens end_of_text = {};
-  bool bonus = true;  // draw a token more when all were accepted and the text has not ended
+  bool bonus = true;  // draw one more token if all were accepted and the text has not ended
 
   SPECAGG_FUNCTION std::size_t size() const {
     std::size_t g = 0;
@@ -40,9 +41,9 @@ constexpr const char* name(origin o) {
   return o == origin::accepted ? "accepted" : o == origin::residual ? "residual" : "bonus";
 }
 
-// One emitted token. log_pi and log_p: its log-probability under the target law and under the target model's row. why:
-// ok; or what ended the draft at this position (struct draft): draft_not_in_support, token_out_of_range, or what is
-// wrong with the draft's row.
+// One emitted token. log_pi and log_p: its log-probability under pi and under the target model's row. why: ok, or what
+// ended the draft at this position (struct draft): draft_not_in_support, token_out_of_range, or what is wrong with the
+// draft's row.
 struct emission {
   token_id token = no_token;
   origin from = origin::accepted;
@@ -50,23 +51,23 @@ struct emission {
   double log_pi = 0, log_p = 0;
 };
 
-// How probable it is that a drafted position is accepted if verification reaches it, whether it did or not. of_row: any
-// token drawn from its row, sum min(q, pi), the overlap. of_token: the one that was, min(1, pi(y) / q(y)).
-// (verify_match: sum q pi and pi(y).)
+// The probability that a drafted position is accepted if verification reaches it. It is computed whether verification
+// reached it or not. of_row: for any token drawn from the row, sum min(q, pi), the overlap. of_token: for the token
+// that was drawn, min(1, pi(y) / q(y)). (verify_match: sum q pi and pi(y).)
 struct draft_acceptance {
   double of_row = 0, of_token = 0;
 };
 
-// accepted: drafted tokens kept. emitted: tokens written (accepted, plus one residual or bonus token if there is one).
-// why: ok, or what is wrong at position number `emitted`, for which no token could be emitted (or, without a bonus,
-// what ended the draft there).
+// accepted: the number of accepted drafted tokens. emitted: the number of tokens written: the accepted ones, plus one
+// residual or bonus token if there is one. why: ok, or why no token could be emitted at position start + emitted
+// (without a bonus: what ended the draft there).
 struct verdict {
   std::size_t accepted = 0, emitted = 0;
   status why = status::ok;
 };
 
-// Expected tokens per round from the acceptances of one draft, whatever was accepted:
-// 1 + sum_k of_row_k prod_{j<k} of_token_j. Unbiased for token verification.
+// Expected tokens per round, from the acceptances of one draft: 1 + sum_k of_row_k prod_{j<k} of_token_j. It does not
+// depend on how many tokens were accepted. Unbiased for token verification.
 inline double expected_tokens(std::span<const draft_acceptance> draft) {
   double expected = 1, reached = 1;
   for (const draft_acceptance& o : draft) {
@@ -78,7 +79,7 @@ inline double expected_tokens(std::span<const draft_acceptance> draft) {
 
 namespace detail {
 
-// rows(j) if it can be called, else rows[j]: the row of position j, made only when it is needed.
+// rows(j) if it can be called, else rows[j]: the row of position j. It is made only when it is needed.
 template <class Rows>
 SPECAGG_FUNCTION decltype(auto) row_at(Rows& rows, std::size_t j) {
   if constexpr (requires { rows(j); }) return as_row(rows(j));
@@ -90,7 +91,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE double as_double(V x) {
   return double(uncontracted(x).v);
 }
 
-// What stands before every verification: parameters in range, room for every result.
+// The checks before every verification: the parameters are in range, and there is room for every result.
 template <class Policy>
 SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy, std::span<const emission> out,
                              std::span<draft_acceptance> acceptances) {
@@ -99,8 +100,9 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy, std::sp
   return valid(policy) && out.size() >= g + drafted.bonus && (acceptances.empty() || acceptances.size() >= g);
 }
 
-// f(rows, pi) for the pair of rows number j, normalised, and the law bound to them; or what is wrong with them. Here a
-// rule that is chosen at run time is looked up: f and all loops in it are the chosen rule's own.
+// Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's status, or what is
+// wrong with the rows. A policy chosen at run time (policy/any_of.hpp) is resolved here, so f and all loops in it are
+// compiled for the chosen one.
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
   if constexpr (is_any_of<Policy>) {
@@ -119,7 +121,7 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
   }
 }
 
-// The same for a position whose draft row is not needed unless the policy reads it.
+// The same, but the draft row is read only if the policy reads the draft.
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
   if constexpr (is_any_of<Policy>) {
@@ -134,8 +136,8 @@ SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRo
   }
 }
 
-// Which numbers of a view are the draft's row, from which the token was drawn, and the target's, whose log-probability
-// is reported.
+// Says which members of a view are the draft's row, from which the token was drawn, and the target's row, whose
+// log-probability is reported.
 struct pair_sides {
   template <class At>
   SPECAGG_FUNCTION static auto q(const At& at) -> decltype(at.q) {
@@ -147,14 +149,14 @@ struct pair_sides {
   }
 };
 
-// What is wrong with a drafted token of probability t = q(y), if it was not drawn from the row beside it.
+// What is wrong with a drafted token y of probability t = q(y), or ok. It is foreign if it was not drawn from its row.
 SPECAGG_FUNCTION inline status foreign(token_id y, std::size_t vocabulary, double t) {
   if (y < 0 || std::size_t(y) >= vocabulary) return status::token_out_of_range;
   return t > 0 ? status::ok : status::draft_not_in_support;
 }
 
-// A drafted token under its rows: w = pi(y), t = q(y) (1 where no draft row is read), and the emission it would be.
-// Where e.why is not ok the token is foreign: the draft ends before it.
+// A drafted token and its rows: w = pi(y), t = q(y) (1 where no draft row is read), and the emission if it is accepted.
+// If e.why is not ok the token is foreign, and the draft ends before it.
 struct judgement {
   emission e;
   double w = 0, t = 0;
@@ -175,7 +177,7 @@ SPECAGG_FUNCTION draft_acceptance measure(const Rows& rows, const Pi& pi, const 
   return {rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); }), d.w < d.t ? d.w / d.t : 1};
 }
 
-// The token drawn from `weight` for one position and its log-probabilities, or why there is none.
+// Draws one position's token from `weight` and computes its log-probabilities; or returns why there is no token.
 template <class Sides = pair_sides, class Rows, class Pi, class Weight, Chooser C>
 SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m, C& chooser,
                                    std::span<double> scratch, emission& out) {
@@ -189,15 +191,15 @@ SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight&
   return status::ok;
 }
 
-// ---- the decision: keep a drafted token, or draw what replaces it ---------------------------------------------------
+// ---- the decision: accept a drafted token, or draw a replacement ----------------------------------------------------
 
-// Kept with probability min(1, pi(y) / q(y)).
+// True with probability min(1, pi(y) / q(y)).
 template <Chooser C>
 SPECAGG_FUNCTION bool kept(const judgement& d, std::uint32_t position, std::uint32_t start, C& chooser) {
   return chooser.coin({stream::coin, position, start}, d.w, d.t);
 }
-// The token that replaces a rejected one: from norm((claim pi - q)+); from pi if that weight is nowhere positive, which
-// is round-off: a rejection means that there is such weight.
+// Draws the token that replaces a rejected one from the residual norm((claim pi - q)+). A rejection implies that the
+// residual has mass. If round-off left none, it draws from pi.
 template <class Sides = pair_sides, class Rows, class Pi, Chooser C>
 SPECAGG_FUNCTION status draw_residual(const Rows& rows, const Pi& pi, double claim, std::uint32_t position,
                                       std::uint32_t start, C& chooser, std::span<double> scratch, emission& out) {
@@ -207,7 +209,8 @@ SPECAGG_FUNCTION status draw_residual(const Rows& rows, const Pi& pi, double cla
   if (draw_token<Sides>(rows, pi, left, m, chooser, scratch, out) == status::ok) return status::ok;
   return draw_token<Sides>(rows, pi, pi, m, chooser, scratch, out);
 }
-// Both: the token of one position. Where the drafted one is foreign there is nothing to keep: it is drawn from pi.
+// Accepts or replaces: decides the token of one position. If the drafted token is foreign it cannot be accepted, and
+// the token is drawn from pi.
 template <class Sides = pair_sides, class Rows, class Pi, Chooser C>
 SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const judgement& d, std::uint32_t position,
                                         std::uint32_t start, C& chooser, std::span<double> scratch, emission& out) {
@@ -221,8 +224,8 @@ SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const ju
   return draw_residual<Sides>(rows, pi, 1, position, start, chooser, scratch, out);
 }
 
-// The token behind g tokens that were kept, all of the draft: nothing if none is wanted. `ended`: what ended the draft
-// there, if it was not its length.
+// Draws the token after a draft whose g tokens were all accepted; does nothing if none is wanted. `ended`: why the
+// draft ended early, else ok.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status ended, const Policy& policy,
                                    QRows& q_rows, PRows& p_rows, C& chooser, std::span<double> scratch,
