@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cascades without speculation: a small model writes, a large one is called where it is needed.
-//   sequential_decode  a rule looks at q alone and decides, token by token, whether p is called at all
-//   oracle_decode      both models at every token: any policy, executed literally (what speculation is compared with)
-//   sequence_decode    the small model writes a whole response; if it was not sure of it, the large one writes another
-//   bild_decode        Big Little Decoder: greedy, the large model corrects the small one in hindsight
-// All of them may be given a text of which the models have seen any prefix, and keep every call to one extend(). In the
-// emissions, origin::accepted marks a token of the small model, origin::bonus one of the large model and
-// origin::residual one by which the large model replaced a small one; log_pi is the log-probability under the row the
-// token was drawn from, log_p that under p, or NaN where p was not computed.
-// Narasimhan et al. 2025 (arXiv:2405.19261), algorithms 2 and 3; Kim et al. 2023, BiLD (arXiv:2302.07863).
+// Cascades without speculation: a small model writes, and a large model is called only where it is needed.
+//   sequential_decode  a deferral rule reads q alone and decides, token by token, whether p is computed at all
+//   oracle_decode      both models compute every token: any policy, executed literally (the reference for speculation)
+//   sequence_decode    the small model writes a whole response; if its confidence is low, the large one writes another
+//   bild_decode        Big Little Decoder: greedy; the large model checks and corrects what the small one wrote
+// The models may have seen any prefix of the text that these functions get. Each model call is one extend(). In the
+// emissions, origin::accepted marks a token of the small model, origin::bonus a token of the large model, and
+// origin::residual a token of the large model that replaced one of the small model. log_pi is the log-probability under
+// the row that the token was drawn from. log_p is the one under p, or NaN where p was not computed. Narasimhan et al.
+// 2025 (arXiv:2405.19261), algorithms 2 and 3; Kim et al. 2023, BiLD (arXiv:2302.07863).
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -21,13 +21,13 @@
 SPECAGG_BEGIN
 
 struct cascade_options {
-  sampling sample = {};  // of both models; BiLD is greedy whatever it says
+  sampling sample = {};  // of both models; BiLD ignores it and is greedy
   end_tokens end_of_text = {};
-  std::size_t longest_run = 10;  // tokens the small model writes in a row before the large one is called anyway
+  std::size_t longest_run = 10;  // most tokens the small model writes in a row; then the large one is called
 };
 
-// All memory a round works in, allocated once. longest_run is BiLD's, longest_response that of sequence_decode. T: the
-// models' logits.
+// All memory that a round needs, allocated once. longest_run is for BiLD, longest_response for sequence_decode. T: the
+// type of the models' logits.
 template <class T>
 struct cascade_workspace {
   std::size_t vocabulary, longest_run;
@@ -41,15 +41,15 @@ struct cascade_workspace {
         scratch(verify_scratch(vocabulary)) {}
 };
 
-// drafted tokens were written by the small model, `accepted` of them kept (both 0 where nothing is verified); `emitted`
-// were appended to the text, and stand even if `why` is not ok.
+// drafted: tokens that the small model wrote. accepted: those of them that were kept (both are 0 where nothing is
+// verified). emitted: tokens appended to the text; they stand even if `why` is not ok.
 struct cascade_result {
   std::size_t drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok;
 };
 
-// What a rule may look at before the large model is called: one row. A rule that looks at p in order to decide does not
-// compile, for this view has none (that its equation then names p is fine: pi is not evaluated on this view).
+// What a deferral rule can read before the large model is called: one row. The view has no p, so a rule whose decision
+// reads p does not compile. (The equation for pi may name p, because pi is not evaluated on this view.)
 template <class V, bool Confidence>
 struct view_before_target {
   V q, confidence_q;
@@ -61,17 +61,18 @@ struct view_before_target<V, false> {
 
 namespace detail {
 
-// Whether a rule pi = (1 - delta) q + delta p defers, seeing a normalised q alone: its equation at q(v) = 0, p(v) = 1.
+// Whether a rule pi = (1 - delta) q + delta p defers, given only a normalised q. delta is its equation at q(v) = 0,
+// p(v) = 1.
 template <class Rule, class Q>
 status defers(const Rule& rule, const Q& q, bool& defer) {
   using V = vec<typename Q::value_type, 1>;
   const auto pi = rule.bind(single_row<view_before_target, reads_confidence<Rule>, Q>(q));
   const double delta = as_double(pi(token_view<V>{V(0), V(1), V(0), V(1)}));
   defer = delta == 1;
-  return delta == 0 || delta == 1 ? status::ok : status::invalid_parameter;  // a mixture is no deferral
+  return delta == 0 || delta == 1 ? status::ok : status::invalid_parameter;  // a mixture of q and p is not a deferral
 }
 
-// The model's row after the text.
+// Computes the model's row after the text.
 template <LogitSource M, class P>
 status next_row(const text& t, M& model, P& processor, const sampling& sample,
                 std::span<typename M::value_type> logits, processed_row<typename M::value_type>& row,
@@ -82,7 +83,7 @@ status next_row(const text& t, M& model, P& processor, const sampling& sample,
   return row.normalise(confidence);
 }
 
-// A token drawn from a row, appended to the text.
+// Draws a token from a row and appends it to the text.
 template <class R, Chooser C, class P>
 status write_token(text& t, const R& row, moment m, C& chooser, P& processor, std::span<double> scratch, emission& e) {
   const bool small = m.use == stream::draft;
@@ -100,7 +101,7 @@ inline moment moment_of(stream use, std::size_t position, std::size_t start) {
 }
 inline cascade_result one_token(status s) { return {.emitted = s == status::ok, .why = s}; }
 
-// The most probable token and its probability; the lowest id wins ties.
+// The most probable token and its probability; of equals the one with the lowest id.
 template <class R>
 std::pair<token_id, double> likeliest(const R& row) {
   const std::size_t best = find_largest(row.logits(), row.size()).id;
@@ -109,8 +110,8 @@ std::pair<token_id, double> likeliest(const R& row) {
 
 }  // namespace detail
 
-// Sequential token cascade: p where the rule defers, or the small model has written longest_run tokens in a row; else
-// q. The rule is a deferral that looks at q alone: chow, chow-log, or your own.
+// Sequential token cascade: the token is drawn from p if the rule defers, or if the small model has written longest_run
+// tokens in a row; else from q. The rule must be a deferral rule that reads q alone: chow, chow_log, or your own.
 template <LogitSource D, LogitSource M, class Rule, Chooser C, class P, class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status sequential_decode(text& t, std::size_t most, D& small, M& large, const Rule& rule, C& chooser, P& processor,
@@ -139,7 +140,7 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
   return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
 }
 
-// Oracle cascade: every token is drawn from pi = T(q, p). Any policy.
+// Oracle cascade: every token is drawn from pi. Any policy.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy, C& chooser, P& processor,
@@ -170,11 +171,11 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
   return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
 }
 
-// Sequence-level cascade (Chow's rule for a response): the small model writes until the text ends or has `most` tokens
-// more; if the probability of that response under the untempered rows of q is below 1 - alpha, or it meets a row that
-// it cannot draw from, the large model writes another from the same beginning. accept() is asked when that is decided:
-// about a small response token by token, of which it may still keep a part only. The workspace needs longest_response =
-// most.
+// Sequence-level cascade (Chow's rule for a response). The small model writes until the text ends or has `most` more
+// tokens. The large model writes another response from the same start in two cases: the probability of the small
+// response under the untempered rows of q is below 1 - alpha, or the small model has a row that no token can be drawn
+// from. accept() is called only after this decision. For a small response it is called token by token, and may still
+// end the text in the middle. The workspace needs longest_response = most.
 template <LogitSource D, LogitSource M, Chooser C, class P, class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C& chooser, P& processor,
@@ -188,7 +189,7 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
   status s = ready(t, work.vocabulary, small, large);
   if (s != status::ok) return s;
 
-  // The small model's response of n tokens, and how sure it is of them.
+  // The small model's response of n tokens, and the logarithm of its probability.
   std::size_t n = 0;
   double log_confidence = 0;
   for (bool ended = false; t.size < end && !ended;) {
@@ -204,14 +205,15 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
   if (s != status::ok && s != status::invalid_row) return (void)cut(start), s;
   const bool sure = s == status::ok && !(exp(log_confidence) < 1 - alpha);
 
-  // Hand it over in one round; or forget it, and the large model writes token by token.
+  // If the small response is kept, one round emits it. Otherwise it is removed, and the large model writes token by
+  // token.
   s = sure ? truncate(t, start, processor) : truncate(t, start, processor, small);
   if (s != status::ok) return s;
   const auto round = [&](std::size_t) -> cascade_result {
     if (sure) {
       for (std::size_t i = 0; i < n; ++i) append(t, work.emissions[i].token, processor);
       const std::size_t emitted = std::exchange(n, 0);
-      return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};  // it ended for want of room
+      return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};  // no room is left
     }
     s = ready(t, work.vocabulary, small, large);
     const auto logits = std::span(work.large_logits).first(work.vocabulary);
@@ -223,16 +225,17 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
   return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
 }
 
-// Confidences of BiLD. A small token of probability below `fallback` is not written: the large model takes over. One
-// with -log p > `rollback` is replaced. Both read untempered rows.
+// Thresholds of BiLD. If the probability of the small model's token is below `fallback`, it is not written, and the
+// large model continues. A written token with -log p > `rollback` is replaced. Both read untempered rows.
 struct bild_thresholds {
   double fallback = 0.6, rollback = 5;
 };
 
-// One round of BiLD. The small model appends its likeliest token until it is unsure of it, longest_run times, or an end
-// of text; the large model scores all of them in one call. The first one it finds too improbable and would not have
-// chosen itself is replaced by the large model's likeliest token, and what stands behind is dropped; if there is none,
-// that token is appended. Only then does an end of text count. Nothing is random.
+// One round of BiLD. The small model appends its most probable token, until that token's probability is too low,
+// longest_run tokens are written, or the text ends. The large model scores all of them in one call. The first token
+// that the large model finds too improbable, and that is not its own most probable token, is replaced by that one; the
+// tokens after it are dropped. If there is no such token, the large model's most probable token is appended, if there
+// is room. An end-of-text token of the small model ends the text only if it was kept. Nothing is random.
 template <LogitSource D, LogitSource M, class P>
   requires std::same_as<typename D::value_type, typename M::value_type>
 cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds,
@@ -247,7 +250,7 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const b
   const std::size_t run = std::min({limit, options.longest_run, work.longest_run});
   const on_exception restore([&] { (void)truncate(t, start, processor, small, large); });
 
-  // The small model writes. Where it has no row to choose from, the large one goes on.
+  // The small model writes. If it has no row to choose from, the large model continues.
   status s = status::ok;
   bool ended = false;
   for (processed_row<T> row; result.drafted < run && !ended;) {
@@ -259,7 +262,7 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const b
     ended = options.end_of_text.contains(y);
   }
 
-  // The large model reads.
+  // The large model scores.
   const std::size_t g = result.drafted;
   const auto logits = std::span(work.large_logits).first((g + 1) * work.vocabulary);
   if (s == status::ok || s == status::invalid_row) s = score(t.tokens.first(start + g), large, processor, logits);
@@ -289,7 +292,7 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const b
   return result;
 }
 
-// Rounds as decode_rounds says; after_round(result, workspace) sees each.
+// Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
 template <LogitSource D, LogitSource M, class P, class Accept, class AfterRound>
 status bild_decode(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds, P& processor,
                    const cascade_options& options, cascade_workspace<typename M::value_type>& work, Accept&& accept,

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collaborative decoding via speculation (CoS): n models take turns in drafting what all of them verify, and every
-// token has the law pi = C(p^0, ..., p^(n-1)) of a combiner, a policy. Fu et al. 2025 (arXiv:2502.01662), with its two
-// algorithms corrected: a rejection keeps the accepted prefix, each token is verified against the row it was drawn
-// from, and after a rejection model 0 drafts, whoever scored last.
+// Collaborative decoding via speculation (CoS): n models take turns in drafting, and every drafted token is verified
+// against the rows of all models. Every emitted token has the law pi = C(p^0, ..., p^(n-1)) of a combiner, which is a
+// policy. Fu et al. 2025 (arXiv:2502.01662), with three corrections to its two algorithms: a rejection keeps the
+// accepted prefix; each token is verified against the row it was drawn from; and after a rejection model 0 drafts,
+// whichever model scored last.
 //
 //   text | cached drafts           which models have a row for each position, and which model drew each draft
 //   abcd | e f g h                 model 0 drew e f g; model 1 scored them and drew h from its next row;
-//   row 0: x x x .                 model 2 comes next: it scores e f g h and draws the token behind them; then every
+//   row 0: x x x .                 model 2 comes next: it scores e f g h and draws the tokens after them. Then every
 //   row 1: x x x x                 model has rows for e f g, and these are verified.
 //   row 2: . . . .
 //
-// One turn: the first model that lacks the row of the first cached token scores all cached tokens in one call; what
-// every model has a row for is verified, first to last; then the model drafts gamma more, the first of them for free
-// (its row came with the scores). With two models they alternate as drafter and verifier.
+// A turn has three parts. (1) The model for this turn is the first that has no row for the first cached token. It
+// scores all cached tokens in one call. (2) The tokens for which every model has a row are verified, first to last. (3)
+// The model drafts gamma more tokens. The first of them needs no call, because its row came with the scores. Two models
+// alternate as drafter and verifier.
 #pragma once
 #include <array>
 #include <tuple>
@@ -25,18 +27,19 @@
 
 SPECAGG_BEGIN
 
-// gamma[k]: tokens that model k drafts in a turn. Model 0 begins: the one with the largest gamma belongs there, and it
-// has to draft at least one. gamma[k] = 0: the model only scores; {g, 0} is speculative decoding without a bonus.
+// gamma[k]: the tokens that model k drafts in a turn. Model 0 begins, so it should be the one with the largest gamma,
+// and it must draft at least one. gamma[k] = 0: the model only scores; {g, 0} is speculative decoding without a bonus
+// token.
 template <std::size_t N>
 struct collaborative_options {
   std::array<std::size_t, N> gamma;
-  sampling sample = {};  // of all models alike
+  sampling sample = {};  // for all models
   end_tokens end_of_text = {};
 };
 
-// All memory a turn works in, allocated once, and the drafts that outlive it. The cached tokens stand in the text's
-// buffer, behind the text; their number never exceeds L = the sum of the gammas, for a model drafts only when all of
-// its own drafts are decided. T: the models' logits.
+// All memory that a turn needs, allocated once, and the drafts that are kept between turns. The cached tokens are in
+// the text's buffer, after the text. Their number never exceeds L = the sum of the gammas, because a model drafts only
+// when all of its own drafts are decided. T: the type of the models' logits.
 template <class T, std::size_t N>
 struct collaborative_workspace {
   std::size_t vocabulary, longest;     // longest: L
@@ -47,7 +50,7 @@ struct collaborative_workspace {
   std::vector<double> scratch;
   std::vector<T> combined;             // V
   std::array<std::size_t, N> begin{}, end{};  // model k has the rows of positions begin[k]..end[k]-1
-  std::size_t cached = 0, start = 0;   // start: where this chain of drafts began; see moment in collaborative_turn
+  std::size_t cached = 0, start = 0;   // start: where this chain of drafts began (see collaborative_turn)
 
   collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma)
       : vocabulary(vocab_size), longest(sum(gamma)), logits(N * (longest + 1) * vocabulary), rows(N * (longest + 1)),
@@ -63,11 +66,11 @@ struct collaborative_workspace {
   }
 };
 
-// One turn: who took it, and what came of it. `emitted` tokens were appended to the text (workspace.emissions says
-// where each came from): `accepted` drafts, and the token that replaced a rejected one. It may be 0: not all models
-// have spoken. If `why` is not ok the cached drafts are gone, and what was emitted still is what the law promises.
-// draft_why: why the model stopped drafting, if its row was none to draw from (a grammar's dead end, NaN): what was
-// drafted before is verified all the same.
+// The result of one turn: the model that took it, and what it did. `emitted` tokens were appended to the text
+// (workspace.emissions says where each came from): `accepted` drafted tokens, and the token that replaced a rejected
+// one. It may be 0, if not all models have scored the drafts yet. If `why` is not ok the cached drafts are gone, but
+// the emitted tokens still have the law pi. draft_why: why the model stopped drafting, if no token could be drawn from
+// its row (a grammar's dead end, NaN). The tokens drafted before that are still verified.
 struct collaborative_result {
   std::size_t model = 0, drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok, draft_why = status::ok;
@@ -75,7 +78,7 @@ struct collaborative_result {
 
 namespace detail {
 
-// f(std::integral_constant<k>), k < N.
+// Calls f(std::integral_constant<k>) for a k < N that is known at run time.
 template <std::size_t N, class F>
 decltype(auto) with_number(std::size_t k, F&& f) {
   if constexpr (N == 1) return f(std::integral_constant<std::size_t, 0>());
@@ -83,8 +86,8 @@ decltype(auto) with_number(std::size_t k, F&& f) {
   else return with_number<N - 1>(k, f);
 }
 
-// f(rows, pi): the rows of N models at one position, normalised, and the law bound to them. Where they are combined as
-// raw logits, pi is a row of its own behind theirs, made in `combined` and processed like them.
+// Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them. If the models are
+// combined as raw logits, pi is one more row after theirs. It is made in `combined` and processed like the others.
 template <class Policy, class T, std::size_t N, class F>
 status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row, const sampling& sample,
                    std::span<T> combined, F&& f) {
@@ -104,7 +107,7 @@ status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row, c
   }
 }
 
-// Model K drew the draft; the log-probability reported is the last model's.
+// Model K drew the drafted token. The reported log-probability is that of the last model.
 template <std::size_t K, std::size_t N>
 struct model_sides {
   template <class At>
@@ -119,7 +122,7 @@ struct model_sides {
 
 }  // namespace detail
 
-// Takes the cached drafts back, and everything but the first n tokens of the text. The status is that of truncate().
+// Removes the cached drafts, and all but the first n tokens of the text. The status is that of truncate().
 template <class T, class P, LogitSource... M>
 status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, sizeof...(M)>& work, M&... models) {
   for (; work.cached > 0; --work.cached) processor.pop();
@@ -127,15 +130,15 @@ status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, 
   return truncate(t, n, processor, models...);
 }
 
-// One turn of n models, which appends 0 to `most` tokens to the text. Between turns the drafts in the workspace belong
-// to this text, its buffer, its processor (which has been pushed them, too) and its models; abandon() ends that.
-// `models` is a std::tie of them. No allocation.
+// One turn of n models. It appends 0 to `most` tokens to the text. Between turns the drafts in the workspace belong to
+// this text, its buffer, its processor (the drafts have been pushed to it) and its models; abandon() removes them.
+// `models` is a std::tie of the models. No allocation.
 //
-// Randomness: position is that of the token, start where the chain of drafts began that it belongs to: the size of the
-// text after the last rejection (or when decoding began). A chain drafts and verifies a position at most once, and each
-// chain starts behind the one before, because a rejection, too, leaves a token: no number decides twice, however many
-// turns a draft outlives. (After a failure before the chain's first token the same drafts are drawn once more; nothing
-// had depended on them.)
+// Random numbers: `position` is that of the token. `start` is where its chain of drafts began: the size of the text
+// after the last rejection, or when decoding began. In a chain each position is drafted and verified at most once. Each
+// chain starts after the start of the one before, because a rejection also emits a token. So no number decides twice,
+// however many turns a draft is cached. (After a failure before the chain's first token the same drafts are drawn
+// again; nothing had depended on them.)
 template <class T, LogitSource... M, class Policy, Chooser C, class P>
   requires(std::same_as<typename M::value_type, T> && ...)
 collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
@@ -159,16 +162,16 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   if (const status s = all([&](auto&... m) { return ready(t, work.vocabulary, m...); }); s != status::ok)
     return fail(s);
   const std::size_t limit = std::min(t.size + most, all([&](auto&... m) { return room(t, m...); }));
-  const auto sent = [&] { return t.size + work.cached; };  // the text and the drafts behind it
+  const auto sent = [&] { return t.size + work.cached; };  // the end of the text and its drafts
   if (work.cached == 0) work.start = t.size, work.end.fill(0);
 
-  // Score: the rows of all cached tokens, and one more. A model's own drafts are decided before its next turn.
+  // Score: compute the rows of all cached tokens, and one more. A model's own drafts are decided before its next turn.
   std::size_t& k = result.model;
   while (k + 1 < N && work.end[k] > t.size) ++k;
-  const bool ends = work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]);  // a draft: nothing ends yet
+  const bool ends = work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]);  // drafted, not decided
   const std::size_t free = std::min(work.longest - work.cached, limit - std::min(limit, sent()));
   const std::size_t drafts = ends ? 0 : std::min(options.gamma[k], free);
-  const auto score_more = [&](std::size_t count) {  // the rows of the last `count` positions up to the first free one
+  const auto score_more = [&](std::size_t count) {  // the rows of the last `count` positions, up to the first free one
     const std::size_t position = sent() + 1 - count;
     const std::span<T> logits = work.logits_of(k, position, count);
     const status s = detail::with_number<N>(k, [&](auto number) {
@@ -204,7 +207,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     ++result.emitted;
     if (e.from == origin::accepted) {
       ++result.accepted, ++t.size, --work.cached;
-      if (options.end_of_text.contains(e.token)) return result;  // a draft of it has nothing behind it
+      if (options.end_of_text.contains(e.token)) return result;  // nothing is drafted after a drafted end of text
     } else {
       result.why = abandon_drafts();
       append(t, e.token, processor);
@@ -212,7 +215,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     }
   }
 
-  // Draft. Where pi = p, model 1 needs nobody's approval: its first draft is final.
+  // Draft. If pi = p, a token of model 1 needs no verification: the first one it drafts is final.
   constexpr bool has_final = N == 2 && !reads_draft<Policy>;
   const auto moment_at = [&](stream use) { return moment{use, std::uint32_t(sent()), std::uint32_t(work.start)}; };
   const auto write_final = [&](const auto& rule) {
@@ -236,15 +239,15 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
       }
     processed_row<T>& row = work.row(k, sent());
     result.draft_why = row.normalise();
-    if (result.draft_why != status::ok) {  // a dead end: what was drafted before is verified all the same
+    if (result.draft_why != status::ok) {  // a dead end: the tokens drafted before are still verified
       if (work.cached > 0) return result;
-      if constexpr (has_final) {  // nothing was: model 1 writes alone
+      if constexpr (has_final) {  // nothing was drafted: model 1 writes alone
         k = 1, work.begin[1] = t.size;
         status s = score_more(1);
         if (s == status::ok) s = write_final(policy);
         return s == status::ok ? result : fail(s);
       }
-      return fail(result.draft_why);  // no law either
+      return fail(result.draft_why);  // then pi does not exist either
     }
     const token_id y = draw(row, moment_at(stream::draft), chooser, work.scratch);
     t.tokens[sent()] = y, work.drafter[sent() % work.longest] = k;
@@ -254,7 +257,8 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   return result;
 }
 
-// Turns as decode_rounds says; after_turn(result, workspace) sees each. The workspace comes and goes without drafts.
+// Runs turns as decode_rounds runs rounds. after_turn(result, workspace) is called after each. The workspace has no
+// drafts at the start and at the end.
 template <class T, LogitSource... M, class Policy, Chooser C, class P, class Accept, class AfterTurn>
 status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models, const Policy& policy,
                             C& chooser, P& processor, const collaborative_options<sizeof...(M)>& options,

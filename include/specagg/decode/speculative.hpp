@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speculative decoding with two models: draft gamma tokens, score them once, verify, commit, roll both caches back.
+// Speculative decoding with two models: draft gamma tokens, score them in one call, verify, commit, roll both caches
+// back.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -10,28 +11,30 @@
 
 SPECAGG_BEGIN
 
-// How long a draft gets, up to gamma: as long as that. plan/draft_length.hpp has one that learns where to stop. Whether
-// to draft on may depend on the text, the drafted tokens and the next row, not on the token drawn from it: so no law
-// changes.
+// Decides how long a draft is, up to gamma. This one always drafts gamma tokens; plan/draft_length.hpp has one that
+// learns where to stop. The decision to draft on may depend on the text, the drafted tokens and the next row, but not
+// on the token drawn from that row. So the emitted law does not change.
 struct fixed_draft_length {
   static constexpr bool reads_acceptances = false, reads_confidence = false;
   void begin() {}
-  bool another() const { return true; }  // is one more draft step worth it, whatever its row will be?
-  // Now that the row is known: is drafting from it worth scoring? The largest probability of the untempered row (if
-  // reads_confidence, else 0): temperature and filters make rows look surer than the model is.
+  bool another() const { return true; }  // is one more draft step worth its cost, before its row is known?
+  // The row is known now: is it worth drafting a token from it and scoring it? The argument is the largest probability
+  // of the untempered row (0 unless reads_confidence). Temperature and filters would make a row look more confident
+  // than the model is.
   bool keep(double /*largest*/) const { return true; }
-  // The round is over: the acceptances of what was drafted (if reads_acceptances), tokens emitted, draft steps made.
+  // Called after the round: the acceptances of the draft (if reads_acceptances), the tokens emitted, the draft steps
+  // made.
   void observe(std::span<const draft_acceptance>, std::size_t, std::size_t) {}
 };
 
 struct decode_options {
-  std::size_t gamma = 4;  // tokens drafted a round, at most; 0: the target alone
-  sampling sample = {};   // of draft and target alike
+  std::size_t gamma = 4;  // most tokens drafted in a round; 0: only the target writes
+  sampling sample = {};   // for draft and target
   end_tokens end_of_text = {};
   bool acceptances = false;  // also measure the acceptance of every drafted position; see expected_tokens
 };
 
-// All memory a round works in, allocated once. T: the models' logits.
+// All memory that a round needs, allocated once. T: the type of the models' logits.
 template <class T>
 struct speculative_workspace {
   std::size_t vocabulary, gamma;
@@ -55,18 +58,18 @@ struct speculative_workspace {
   std::span<T> target_row(std::size_t j) { return std::span(target_logits).subspan(j * vocabulary, vocabulary); }
 };
 
-// One round. `emitted` tokens were appended to the text (workspace.emissions says where each came from); they are
-// what the law promises even if `why` is not ok, which only says why there are not more. draft_why: why drafting
-// ended before its length did, if the draft model gave no row, or none to draw from (a grammar's dead end, NaN, a
-// full context).
+// The result of one round. `emitted` tokens were appended to the text (workspace.emissions says where each came from).
+// They have the law pi even if `why` is not ok; `why` only says why there are no more. draft_why: why the draft ended
+// early, if the draft model gave no row, or one that no token can be drawn from (a grammar's dead end, NaN, a full
+// context).
 struct speculative_result {
   std::size_t drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok, draft_why = status::ok;
 };
 
-// Appends 1 to most tokens to the text (0 only if `why` is not ok). Working memory is the workspace; no allocation.
-// The draft model's context may be smaller than the target's: where it is full, nothing is drafted; that ends the text
-// only if the policy reads the draft's row.
+// Appends 1 to `most` tokens to the text (0 only if `why` is not ok). It works in the workspace and allocates no
+// memory. The draft model's context may be smaller than the target's. When it is full nothing is drafted. That ends the
+// text only if the policy reads the draft's row.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier,
           class L = fixed_draft_length>
 speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
@@ -82,7 +85,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   if (result.why != status::ok) return result;
   const on_exception restore([&] { (void)truncate(t, start, processor, draft_model, target_model); });
 
-  // Draft. The last token of a round is the target's: one less than `most`, and than there is room for, is drafted.
+  // Draft. The last token of a round comes from the target, so one token fewer than `most`, and than fit, is drafted.
   std::size_t& g = result.drafted;
   const std::size_t gamma = std::min({options.gamma, work.gamma, most - 1, room(t, target_model) - start - 1});
   std::size_t draft_steps = 0;
@@ -95,7 +98,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     work.draft_rows[j] = s == status::ok ? processed_row<T>(logits, options.sample) : processed_row<T>();
     result.draft_why = s == status::ok ? work.draft_rows[j].normalise(confidence) : s;
   };
-  std::size_t rows = 0;  // of the draft model, tried
+  std::size_t rows = 0;  // rows asked of the draft model
   length.begin();
   while (g < gamma && length.another()) {
     draft_row(g), ++rows;
@@ -107,24 +110,24 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
     if (options.end_of_text.contains(y)) break;
   }
 
-  // Score. A draft model that failed has only ended the draft, unless it was told to stop.
+  // Score. If the draft model failed, only the draft has ended, unless its status is `stopped`.
   const auto target_logits = std::span(work.target_logits).first((g + 1) * work.vocabulary);
   result.why = result.draft_why == status::stopped
                    ? status::stopped
                    : score(t.tokens.first(start + g), target_model, processor, target_logits);
   if (result.why != status::ok) {
-    (void)truncate(t, start, processor, draft_model, target_model);  // a refusal is met again where it matters: score()
+    (void)truncate(t, start, processor, draft_model, target_model);  // if a model refuses, the next score() reports it
     return {.why = result.why, .draft_why = result.draft_why};
   }
 
-  // Verify. The bonus of a policy that reads the draft may cost one more call: row number g.
+  // Verify. If the policy reads the draft, the bonus may cost one more call of the draft model, for row g.
   const auto q_rows = [&](std::size_t j) -> const processed_row<T>& {
     if (j == rows) draft_row(g), ++rows;
     return work.draft_rows[j];
   };
   for (std::size_t j = 0; j <= g; ++j) work.target_rows[j] = processed_row<T>(work.target_row(j), options.sample);
   const auto p_rows = [&](std::size_t j) -> const processed_row<T>& {
-    (void)work.target_rows[j].normalise(reads_confidence<Policy>);  // once, though a verifier may ask several times
+    (void)work.target_rows[j].normalise(reads_confidence<Policy>);  // once; a verifier may ask several times
     return work.target_rows[j];
   };
   const draft drafted{t.tokens.subspan(start, g), std::uint32_t(start), options.end_of_text};
@@ -139,7 +142,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   const status cut = truncate(t, start + v.accepted, processor, draft_model, target_model);
   for (std::size_t i = v.accepted; i < v.emitted; ++i) append(t, work.emissions[i].token, processor);
   result.accepted = v.accepted, result.emitted = v.emitted;
-  // Where the law needed the row that the draft model failed to give, that failure is the reason.
+  // If the law needed the row that the draft model did not give, report why it did not.
   const bool needs_draft =
       with_rule(policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
   const bool lacks_row = needs_draft && v.why != status::ok && v.emitted == g && result.draft_why != status::ok;
@@ -147,7 +150,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   return result;
 }
 
-// Rounds as decode_rounds says; after_round(result, workspace) sees each.
+// Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class Accept, class AfterRound,
           class V = token_verifier, class L = fixed_draft_length>
 status speculative_decode(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy, C& chooser,

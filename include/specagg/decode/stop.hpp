@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stop strings: text is bytes by now, and a stop may span tokens and end inside an accepted prefix.
+// Stop strings. They are searched in bytes, since a stop string may span tokens and end inside an accepted prefix.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -9,8 +9,8 @@
 
 SPECAGG_BEGIN
 
-// Where the earliest stop begins in `text`, npos if there is none. Only stops that end behind byte `from` are looked
-// for (what was before it has been looked at). Empty stops never match.
+// The position of the earliest stop string in `text`, npos if there is none. Only stops that end after byte `from` are
+// found (the caller has already searched the bytes before it). Empty stops never match.
 template <class Strings>
 std::size_t find_stop(std::string_view text, std::size_t from, const Strings& stops) {
   std::size_t first = std::string_view::npos;
@@ -19,7 +19,7 @@ std::size_t find_stop(std::string_view text, std::size_t from, const Strings& st
   return first;
 }
 
-// How many bytes at the end of `text` might be the beginning of a stop: a stream holds them back.
+// The number of bytes at the end of `text` that may be the beginning of a stop string. A stream should hold these back.
 template <class Strings>
 std::size_t held_back(std::string_view text, const Strings& stops) {
   std::size_t most = 0;

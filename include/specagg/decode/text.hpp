@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text that decoders append to, and what all of them do with it, their models and the processor.
+// The text that decoders append to, and the operations on the text, the models and the processor that all decoders
+// share.
 #pragma once
 #include <algorithm>
 #include <exception>
@@ -11,20 +12,21 @@
 
 SPECAGG_BEGIN
 
-// The text of one request: tokens[0..size) of a buffer that has room to grow, prompt first, at least one token. The
-// models may have seen any prefix of it; the processor has been pushed all of it.
+// The text of one request: tokens[0..size) of a buffer that is long enough to grow in. The prompt comes first, with at
+// least one token. The models may have seen any prefix of the text. push() of the processor has been called for every
+// token of it.
 struct text {
   std::span<token_id> tokens;
   std::size_t size = 0;
 };
 
-// The size it can grow to: every model must be able to see all of it.
+// The largest size of the text: every model must be able to hold all of it.
 template <LogitSource... M>
 std::size_t room(const text& t, const M&... models) {
   return std::min({t.tokens.size(), std::size_t(models.capacity())...});
 }
 
-// Whether decoding can go on.
+// Whether decoding can continue.
 template <LogitSource... M>
 status ready(const text& t, std::size_t vocabulary, const M&... models) {
   if (t.size == 0) return status::invalid_parameter;
@@ -40,8 +42,8 @@ void append(text& t, token_id token, P& processor) {
   ++t.size;
 }
 
-// Takes back what models know beyond n tokens. A model that refuses to go back to n is asked to forget everything. Not
-// ok: one refused that, too; its rows are of no use until it is back at n or before.
+// Rolls the models back to n tokens. If a model refuses rollback(n), rollback(0) is called. A status other than ok: a
+// model refused that too. Its rows are of no use until it is back at position n or before.
 template <LogitSource... M>
 status keep(std::size_t n, M&... models) {
   status s = status::ok;
@@ -53,14 +55,14 @@ status keep(std::size_t n, M&... models) {
   return s;
 }
 
-// Cuts the text to n tokens and takes back what the processor and the models know beyond (status: as keep).
+// Cuts the text to n tokens, undoes the processor's later pushes, and rolls the models back (status as keep).
 template <class P, LogitSource... M>
 status truncate(text& t, std::size_t n, P& processor, M&... models) {
   for (; t.size > n; --t.size) processor.pop();
   return keep(n, models...);
 }
 
-// Calls f when its scope is left by an exception that a model or a processor threw.
+// Calls f if its scope is left by an exception.
 template <class F>
 class on_exception {
  public:
@@ -75,10 +77,10 @@ class on_exception {
   int before_ = std::uncaught_exceptions();
 };
 
-// One call of a model: the logits that follow each of the last rows = logits.size() / V prefixes of `tokens`, row by
-// row, each processed as its prefix demands. The model may have seen any prefix of `tokens`; a row comes from feeding
-// the token before it, so what stands in the way of that is rolled back. The processor has been pushed all of `tokens`,
-// and is so again when this returns.
+// One call of a model. Writes the logits that follow each of the last rows = logits.size() / V prefixes of `tokens`,
+// row by row. Each row is processed for its own prefix. The model may have seen any prefix of `tokens`. A row is
+// computed when the token before it is fed, so the model is rolled back if it has already passed that token. On entry
+// and on return, all of `tokens` have been pushed to the processor.
 template <LogitSource M, class P>
 status score(std::span<const token_id> tokens, M& model, P& processor, std::span<typename M::value_type> logits) {
   const std::size_t vocabulary = model.vocab_size(), rows = logits.size() / vocabulary, first = tokens.size() - rows;
@@ -97,10 +99,10 @@ status score(std::span<const token_id> tokens, M& model, P& processor, std::span
   return status::ok;
 }
 
-// Rounds until `most` tokens were appended, the text ended, accept(emission) said false (that token is the last one
-// kept; whatever the round emitted behind it is taken back), or a round could not go on.
+// Runs rounds until `most` tokens were appended, the text ended, accept(emission) returned false, or a round failed.
+// The token for which accept() is false is the last one kept; later tokens of that round are removed.
 //   round(left)  appends at most `left` tokens, writes their emissions, and returns {emitted, why}
-//   cut(n)       takes the text and everybody who follows it back to n tokens; the status of truncate
+//   cut(n)       rolls the text, the processor and the models back to n tokens; returns a status as truncate
 template <class Round, class Cut, class Accept>
 status decode_rounds(text& t, std::size_t most, const end_tokens& end_of_text, std::span<const emission> emissions,
                      Round&& round, Cut&& cut, Accept&& accept) {
