@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many tokens to draft: the best fixed number, and a controller that stops drafting where a token more costs more
-// than it brings.
+// How many tokens to draft: the best fixed number, and a controller that stops drafting when one more token costs more
+// than it is worth.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -12,11 +12,12 @@
 SPECAGG_BEGIN
 namespace plan {
 
-// The gamma in 0..most with the most tokens per cost; cost(gamma): of a round, in any unit, > 0 (cost(0): the target
-// alone). Of equals the smallest. Costs may jump (a kernel's tile sizes): every gamma is looked at.
+// The gamma in 0..most with the most tokens per cost; of equals the smallest. cost(gamma) is the cost of a round, > 0,
+// in any unit; cost(0) is that of the target alone. Every gamma is tried, because costs may jump (a kernel's tile
+// sizes).
 struct fixed_draft {
   std::size_t gamma = 0;
-  double rate = 0;  // tokens per cost; with costs in steps of the target, the speed-up
+  double rate = 0;  // tokens per cost; if costs are in steps of the target, the speed-up
 };
 template <class Cost>
 fixed_draft best_fixed_draft(std::span<const double> a, Cost&& cost) {
@@ -38,39 +39,41 @@ fixed_draft best_fixed_draft(double a, Cost&& cost, std::size_t most) {
   }
   return best;
 }
-// Of E / (c gamma + v(gamma)).
+// The same, for the rate E / (c gamma + v(gamma)).
 template <class V>
 fixed_draft best_fixed_gamma(double a, double c, V&& v, std::size_t most) {
   const auto cost = [&](std::size_t g) { return fma(c, double(g), double(v(g))); };
   return best_fixed_draft(a, cost, most);
 }
 
-// Costs in one unit, all measured outside: seconds, or steps of the target (then target = 1, draft = c).
+// Costs, all in one unit and measured by the caller: in seconds, or in steps of the target (then target = 1, draft =
+// c).
 struct draft_costs {
-  double target = 1;  // a round without drafts: one target step, and what a link adds to every round
+  double target = 1;  // a round without drafts: one target step, and the link's cost per round
   double draft = 0;   // one draft step
-  double verify = 0;  // each token scored beyond the first
-  double link = 0;    // each drafted token sent: bits / rate
+  double verify = 0;  // each scored token after the first
+  double link = 0;    // each drafted token that is sent: bits / rate
   constexpr double token() const { return draft + verify + link; }
   double round(std::size_t draft_steps, std::size_t scored) const {
     return fma(draft, double(draft_steps), fma(verify + link, double(scored), target));
   }
 };
-// The marginal-value rule: draft token k while prod_{j<=k} a_j, the chance that it is emitted, is worth its time to a
-// decoder that makes rho tokens per unit of time otherwise.
+// The marginal-value rule. Draft token k while the probability that it is emitted, prod_{j<=k} a_j, is at least rho
+// times its cost. rho is the decoder's rate: emitted tokens per unit of cost.
 constexpr bool worth_drafting(double reached, double rho, const draft_costs& c) { return reached >= rho * c.token(); }
 
-// How sure the draft model is of a row, in [0, 1]: max q, which its softmax knows already, or, a little better and one
-// more pass, 1 - sqrt(kappa H(q)) with kappa = 1 / ln V and H the entropy in nats.
+// How confident the draft model is of a row, in [0, 1]. Either max q, which softmax has already computed; or 1 -
+// sqrt(kappa H(q)) with kappa = 1 / ln V and H the entropy in nats, which is a little better and costs one more pass.
 inline double confidence_of_entropy(double entropy, std::size_t vocabulary) {
   const double most = vocabulary > 1 ? log(double(vocabulary)) : 1;
   return 1 - std::sqrt(std::clamp(entropy / most, 0.0, 1.0));
 }
 
-// a_k before p is known: the mean of the overlaps sum min(q, pi) measured where the confidence was about the same, in
-// 16 classes of [0, 1]. Start: 0.3 + 0.7 confidence, with the weight of 4 measurements; each fades by 1 in 1000 with
-// every later one of its class. `seen` counts the rows of each class, drafted from or not, fading by 1 in 500 with
-// every row: what the next one may be like. 0, if it is NaN, or 1 is taken for a confidence outside [0, 1].
+// Predicts a_k before p is known. It is the mean of the measured overlaps sum min(q, pi) of rows with about the same
+// confidence, in 16 classes of [0, 1]. A class starts at 0.3 + 0.7 confidence, with the weight of 4 measurements. The
+// weight of a measurement fades by 1 in 1000 with every later one of its class. `seen` counts the rows of each class,
+// also those that no token was drafted from; a count fades by 1 in 500 with every row. It predicts the class of the
+// next row. A confidence below 0 or NaN counts as 0, one above 1 as 1.
 struct acceptance_predictor {
   static constexpr std::size_t classes = 16;
   std::array<double, classes> sum, weight, seen;
@@ -89,7 +92,7 @@ struct acceptance_predictor {
     for (std::size_t i = 0; i < classes; ++i) seen[i] = fma(seen[i], 1 - 1.0 / 500, i == c ? 1.0 : 0.0);
   }
   void observe(double confidence, double overlap) {
-    if (!(overlap >= 0)) return;  // NaN would stay for good
+    if (!(overlap >= 0)) return;  // a NaN would stay in the sum forever
     const std::size_t i = class_of(confidence);
     sum[i] = fma(sum[i], 1 - 1.0 / 1000, overlap), weight[i] = fma(weight[i], 1 - 1.0 / 1000, 1.0);
   }
@@ -97,24 +100,28 @@ struct acceptance_predictor {
 
 // Decides, token by token, whether to draft on. For each round
 //   c.begin();
-//   while (g < most && c.another()) {         // is one more draft step worth it, whatever its row will be?
+//   while (g < most && c.another()) {         // is one more draft step worth its cost, before its row is known?
 //     make the draft row of position g;
-//     if (!c.keep(max q)) break;              // now that the row is known (untempered): is drafting from it worth it?
+//     if (!c.keep(max q)) break;              // the row is known now (untempered): is drafting from it worth the cost?
 //     draw token g from the row, g += 1;
 //   }
 //   verify; c.observe(acceptances of the g drafted positions, tokens emitted, draft steps made);
-// which is how speculative_round (decode/speculative.hpp) calls it.
-// The rule above needs the row of token k, which costs a draft step. With R = prod a_j of the tokens kept so far it
-// falls into two: `another` before the step, over the rows seen: E max(0, R a - rho (verify + link)) >= rho draft; and
-// `keep` after it: R a_k >= rho (verify + link). So a round may end with a row that nothing is drawn from.
-// rho: tokens over cost of the last rounds, fading by 1 in 100; it starts with 4 rounds of the best fixed draft at
-// acceptance 0.65. Every 32nd round drafts a token whatever the rule says: where drafting does not pay, that keeps the
-// predictor informed, for 1/32 of what a drafted token costs. Plain numbers, exactly rounded operations: the same costs
-// give the same drafts on every machine. tests/decode/speculative.models.test.cpp prints its tokens per cost beside
-// those of the best fixed gamma, confidence being max q, and asserts at least 97 % of them.
+// speculative_round (decode/speculative.hpp) calls it in this way.
+//
+// The rule above needs the row of token k, which costs a draft step. So it is split into two tests, with R = prod a_j
+// of the tokens drafted so far. `another`, before the step, averages over the rows seen: E max(0, R a - rho (verify +
+// link)) >= rho draft. `keep`, after the step: R a_k >= rho (verify + link). So a round may end with a row that no
+// token is drawn from.
+//
+// rho is tokens over cost of the last rounds, fading by 1 in 100. It starts with 4 rounds of the best fixed draft at
+// acceptance 0.65. Every 32nd round drafts one token even if the rule says no. If drafting does not pay, this keeps the
+// predictor informed, for 1/32 of the cost of a drafted token per round. All numbers are plain doubles with exactly
+// rounded operations, so the same costs give the same drafts on every machine. tests/decode/speculative.models.test.cpp
+// prints its tokens per cost beside those of the best fixed gamma, with max q as confidence, and asserts at least 97 %
+// of them.
 struct draft_length_controller {
   static constexpr bool reads_acceptances = true, reads_confidence = true;
-  static constexpr std::size_t most = 64;  // drafted a round; `another` is false from there
+  static constexpr std::size_t most = 64;  // most tokens drafted in a round; then `another` is false
   draft_costs cost;
   acceptance_predictor acceptance;
   double tokens = 0, spent = 0;  // fading sums
@@ -155,7 +162,7 @@ struct draft_length_controller {
   void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::size_t draft_steps) {
     for (std::size_t k = 0; k < std::min(drafted.size(), kept); ++k) {
       acceptance.observe(confidence[k], drafted[k].of_row);
-      if (!(drafted[k].of_token > 0)) break;  // behind a certain rejection a verifier may have measured nothing
+      if (!(drafted[k].of_token > 0)) break;  // after a certain rejection a verifier may measure nothing
     }
     tokens = fma(tokens, 1 - 1.0 / 100, double(emitted));
     spent = fma(spent, 1 - 1.0 / 100, cost.round(draft_steps, drafted.size()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speculative decoding split between a device (draft model) and an edge (target model): what a round sends, how long it
-// takes. Ning et al. 2025, DSSD. The authors state a patent filing on that protocol, CN2025108856278.
-// Any one unit of time; rates in bits per unit of time.
+// Speculative decoding split between a device (draft model) and an edge (target model): what a round sends, and how
+// long it takes. Ning et al. 2025, DSSD. The authors state that a patent has been filed on that protocol,
+// CN2025108856278. Times are in any one unit; rates are in bits per unit of time.
 #pragma once
 #include <cmath>
 
@@ -10,8 +10,8 @@
 SPECAGG_BEGIN
 namespace plan {
 
-// As the paper counts: rows of V probabilities of `bits` each, everything smaller is free; ntt: network transmission
-// time.
+// As the paper counts: a row of V probabilities of `bits` (b) each is sent, all smaller messages cost nothing. ntt
+// (T_ntt): network transmission time.
 //   DSD   T_comm = gamma V b / R_up + T_ntt                 every draft row goes up
 //   DSSD  T_comm = (1 - a^gamma) V b / R_down + T_ntt       one target row comes down after a rejection (Eq 9)
 constexpr double dsd_communication(std::size_t gamma, double vocabulary, double bits, double rate_up, double ntt) {
@@ -22,7 +22,7 @@ constexpr double dssd_communication(double a, std::size_t gamma, double vocabula
   return (1 - integer_power(a, gamma)) * (vocabulary * bits / rate_down) + ntt;
 }
 
-// Bits a round sends up and down; down is an expectation under acceptance a.
+// Bits that a round sends up and down. The bits down are the expectation under acceptance a.
 struct traffic {
   double up = 0, down = 0;
 };
@@ -48,8 +48,8 @@ constexpr traffic quantised_traffic(const split& s, double row_bits) {
   return {double(s.gamma) * (s.id_bits + row_bits), 2 * s.id_bits};
 }
 
-// Bits of a row of counts: which K of V tokens, and how l counts fall on them: log2 C(V, K) + log2 C(l + K - 1, K - 1).
-// 1 <= K <= V, l >= 1; exact to 1e-12 K.
+// Bits of a quantised row: which K of V tokens it has, and how l counts are distributed over them: log2 C(V, K) + log2
+// C(l + K - 1, K - 1). 1 <= K <= V, l >= 1; exact to 1e-12 K.
 inline double quantised_row_bits(std::size_t vocabulary, std::size_t kept, std::size_t counts) {
   const auto log2_choose = [](std::size_t n, std::size_t k) {
     double sum = 0;
@@ -58,7 +58,7 @@ inline double quantised_row_bits(std::size_t vocabulary, std::size_t kept, std::
   };
   return log2_choose(vocabulary, kept) + log2_choose(counts + kept - 1, kept - 1);
 }
-inline double bytes(double bits) { return std::ceil(bits / 8); }  // whole bytes of a message of so many bits
+inline double bytes(double bits) { return std::ceil(bits / 8); }  // whole bytes of a message of this many bits
 
 // T_comm of a round on a link.
 struct link {
@@ -68,8 +68,8 @@ constexpr double communication(const traffic& t, const link& l) {
   return t.up / l.rate_up + t.down / l.rate_down + l.ntt;
 }
 
-// Time of a round, T = gamma T_slm + T_llm v + T_comm (Eq 13, with v), and speed-up over the large model alone,
-// E / (c gamma + T_comm / T_llm + v), E tokens a round, c = T_slm / T_llm.
+// Time of a round, T = gamma T_slm + T_llm v + T_comm (Eq 13, with v); and the speed-up over the large model alone, E /
+// (c gamma + T_comm / T_llm + v). E: tokens per round; c = T_slm / T_llm.
 constexpr double split_latency(std::size_t gamma, double t_slm, double t_llm, double t_comm, double v = 1) {
   return double(gamma) * t_slm + t_llm * v + t_comm;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured times to the numbers that plans are made of: decode time against context length, links, acceptance rates.
-// Liu et al. 2025, DRAGON, section 5.2. Times in seconds.
+// Turns measured times into the numbers that plans need: decode time as a function of context length, links, acceptance
+// rates. Liu et al. 2025, DRAGON, section 5.2. Times in seconds.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -12,36 +12,37 @@
 SPECAGG_BEGIN
 namespace plan {
 
-// A mean that forgets: x <- (1 - z) x + z new, z in (0, 1]; the first observation is taken as it is.
+// A moving average: x <- (1 - z) x + z new, z in (0, 1]. The first observation becomes x.
 struct moving_average {
   double value = 0;
   bool empty = true;
   constexpr void observe(double x, double z) { value = empty ? x : value + z * (x - value), empty = false; }
 };
 
-// Time to decode one token behind a context of t tokens: (k_a / k_b) t + k_c.
+// Time to decode one token after a context of t tokens: (k_a / k_b) t + k_c.
 struct decode_time {
   double k_a = 0, k_b = 1, k_c = 0;
   constexpr double slope() const { return k_b > 0 ? k_a / k_b : 0; }
   constexpr double operator()(double t) const { return slope() * t + k_c; }
-  // One measured token: the slope moves with weight z in (0, 1], k_c is frozen.
+  // Adds one measured token: the slope changes with weight z in (0, 1]; k_c stays fixed.
   constexpr void observe(double t, double seconds, double z) {
     k_a = (1 - z) * k_a + z * (seconds - k_c) * t;
     k_b = (1 - z) * k_b + z * t * t;
   }
 };
 
-// Least squares through (t_i, seconds_i), the points left out whose distance from the line is more than 3 standard
-// deviations, and again until nothing changes. The deviation is 1.4826 times the median distance of all points, which
-// outliers below half of them cannot move far. Over the points kept k_b = mean(t^2), k_a = mean((c - k_c) t)
-// = slope k_b. scratch: as many doubles as points. Fewer than two different t: the flat line through the median. No
+// Least squares through the points (t_i, seconds_i). Points further from the line than 3 standard deviations are left
+// out, and the fit is repeated until nothing changes. The deviation is 1.4826 times the median distance of all points;
+// outliers that are fewer than half of the points cannot move it far. Over the points kept, k_b = mean(t^2) and k_a =
+// mean((seconds - k_c) t) = slope k_b. scratch: as many doubles as points. With fewer than two different t: the flat
+// line through the median. No points: zeros. Points that are not finite are left out.
 // points: zeros. Points that are not finite are left out.
 inline decode_time fit_decode_time(std::span<const double> t, std::span<const double> seconds,
                                    std::span<double> scratch) {
   const std::size_t n = std::min({t.size(), seconds.size(), scratch.size()});
   if (n == 0) return {};
   constexpr double far = std::numeric_limits<double>::max();
-  const auto median = [&] {  // of the scratch; what is no number counts as far away
+  const auto median = [&] {  // of the scratch; a value that is not finite counts as far away
     for (double& x : scratch.first(n))
       if (!(x <= far)) x = far;
     const auto middle = scratch.begin() + std::ptrdiff_t(n / 2);
@@ -74,8 +75,8 @@ inline decode_time fit_decode_time(std::span<const double> t, std::span<const do
   return {slope * mean_tt, mean_tt, k_c};
 }
 
-// y = base + slope x through observations that fade by z, slope >= 0 (0 as long as all x are alike). Of the seconds of
-// a scoring against its drafted tokens: draft_costs{.target = base(), .verify = slope()}.
+// The line y = base + slope x through observations that fade by z, slope >= 0 (0 while all x are alike). Use: y is the
+// time of a scoring in seconds, x its number of drafted tokens; then draft_costs{.target = base(), .verify = slope()}.
 struct moving_line {
   double n = 0, x = 0, y = 0, xx = 0, xy = 0;
   constexpr void observe(double at, double value, double z) {
@@ -89,7 +90,7 @@ struct moving_line {
   constexpr double base() const { return n > 0 ? (y - slope() * x) / n : 0; }
 };
 
-// Time of a message of g bytes: L + g / B, L in seconds, B in bytes a second.
+// Time of a message of g bytes: L + g / B, with latency L in seconds and bandwidth B in bytes per second.
 struct transmission_time {
   moving_average latency, bandwidth;
   constexpr double operator()(double g) const {
@@ -97,21 +98,22 @@ struct transmission_time {
   }
 };
 
-// What two sites know of each other. One-way times cannot be measured without a common clock: the round trip is halved.
-// z: weight of a new observation.
+// What two sites know about each other. One-way times cannot be measured without a common clock, so each is half of the
+// round trip. z: weight of a new observation.
 struct profile {
   decode_time decode_l, decode_r;
   transmission_time from_l, from_r;
-  moving_average both, only_l, only_r;  // acceptance, jointly
+  moving_average both, only_l, only_r;  // joint acceptance
 
-  // Real outcomes (0 or 1), or their probabilities by agreement_of(rows), which are the better estimate.
+  // Adds real outcomes (0 or 1), or their probabilities from agreement_of(rows), which give the better estimate.
   constexpr void observe(const agreement& a, double z) {
     both.observe(a.both, z), only_l.observe(a.only_l, z), only_r.observe(a.only_r, z);
   }
   constexpr void observe_round_trip(double seconds, double z) {
     from_l.latency.observe(seconds / 2, z), from_r.latency.observe(seconds / 2, z);
   }
-  // The plan for the next token: t_l, t_r tokens of context, messages of g_l, g_r bytes.
+  // The setting for the next token: context_l, context_r are tokens of context, bytes_l, bytes_r the sizes of the
+  // messages.
   constexpr dragon setting(double context_l, double context_r, double bytes_l, double bytes_r) const {
     return {decode_l(context_l),
             decode_r(context_r),

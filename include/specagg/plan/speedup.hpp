@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speed-ups in closed form. c: cost of a step of q over one of p, >= 0. v: measured cost of scoring a draft (gamma + 1
-// tokens) over that of one step, >= 1; the papers have v = 1.
+// Speed-ups in closed form. c: cost of a step of q divided by that of a step of p, >= 0. v: measured cost of scoring a
+// draft (gamma + 1 tokens) divided by that of one step, >= 1; the papers have v = 1.
 #pragma once
 #include <specagg/plan/acceptance.hpp>
 
 SPECAGG_BEGIN
 namespace plan {
 
-// Speculative decoding over the target alone: E / (c g + v), E tokens a round, g draft steps a round (Leviathan 2023).
+// Speculative decoding over the target alone: E / (c g + v). E: tokens per round, g: draft steps per round (Leviathan
+// 2023).
 constexpr double speculative_speedup(double tokens, double draft_steps, double c, double v = 1) {
   return tokens / (c * draft_steps + v);
 }
-// Constant acceptance a. If the law reads the draft's row, its bonus costs one more draft step: g = gamma + a^gamma.
+// Constant acceptance a. If the law reads the draft's row, its bonus token costs one more draft step: g = gamma +
+// a^gamma.
 constexpr double speculative_speedup(double a, std::size_t gamma, double c, double v, bool law_reads_draft) {
   const double more = law_reads_draft ? integer_power(a, gamma) : 0;
   return speculative_speedup(expected_tokens(a, gamma), double(gamma) + more, c, v);
@@ -23,20 +25,21 @@ constexpr double naive_cos_speedup(double a, std::size_t gamma, double c, double
   return expected_tokens(a, gamma, false) * (1 + c) / (c * double(gamma) + v);
 }
 
-// CoS with alternating proposers, a renewal process over rounds. In a round of state
-//   D  no bonus token waits:  q drafts gamma_q, p scores                              cost c gamma_q + v_p
-//   P  one of p waits:        p drafts gamma_p - 1 behind it, q scores                cost gamma_p - 1 + c v_q
-//   Q  one of q waits:        q drafts gamma_q - 1 behind it, p scores                cost c (gamma_q - 1) + v_p
-// and all are accepted with A = a_q^gamma_q (in D, Q: next is P) or B = a_p^gamma_p (in P: next is Q), else next is D.
+// CoS with alternating proposers is a renewal process over rounds. In a round of state
+//   D  no bonus token waits:  q drafts gamma_q, p scores                                 cost c gamma_q + v_p
+//   P  one of p waits:        p drafts gamma_p - 1 tokens after it, q scores             cost gamma_p - 1 + c v_q
+//   Q  one of q waits:        q drafts gamma_q - 1 tokens after it, p scores             cost c (gamma_q - 1) + v_p
+// all tokens are accepted with probability A = a_q^gamma_q (in D and Q: the next state is P) or B = a_p^gamma_p (in P:
+// the next state is Q). Otherwise the next state is D.
 struct alternating {
   double a_q = 0, a_p = 0;               // acceptance of drafts of q and of p, in [0, 1]
   std::size_t gamma_q = 1, gamma_p = 1;  // >= 1
-  double c = 1, v_q = 1, v_p = 1;        // v of q and of p as scorers
+  double c = 1, v_q = 1, v_p = 1;        // v of q and of p when they score
 };
 struct alternating_rates {
   double pi_d = 0, pi_p = 0, pi_q = 0;  // fraction of rounds in each state
-  double calls_q = 0, calls_p = 0;      // calls of each model a round, scoring included
-  double tokens = 0, cost = 0;          // a round; cost in steps of p
+  double calls_q = 0, calls_p = 0;      // calls of each model per round, scoring included
+  double tokens = 0, cost = 0;          // per round; cost in steps of p
   double speedup = 0;                   // over both models for every token: (1 + c) tokens / cost
 };
 constexpr alternating_rates rates(const alternating& x) {
