@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The joint law of draft and output under shared noise, in closed form. For tests and analysis: allocates.
+// The joint distribution of drafted and emitted token under shared noise, in closed form. For tests and analysis:
+// allocates.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -12,9 +13,10 @@
 
 SPECAGG_BEGIN
 
-// Pr[y = x]: sum_i 1 / sum_j max(pi_j / pi_i, q_j / q_i), over the tokens i with mass in both rows. Daliri et al. 2024.
-// With the tokens in the order of pi / q the inner sum is (pi of those from i on) / pi_i + (q of those before i) / q_i:
-// O(V log V). Relative error 2^-50 for V up to 2^20, where no quotient over- or underflows (there 1e-300 V, absolute).
+// Pr[y = x] = sum_i 1 / sum_j max(pi_j / pi_i, q_j / q_i), over the tokens i with mass in both rows. Daliri et al.
+// 2024. With the tokens sorted by pi / q, the inner sum is (pi of i and the tokens after it) / pi_i + (q of the tokens
+// before i) / q_i. Time O(V log V). Relative error 2^-50 for V up to 2^20, if no quotient overflows or underflows (then
+// the error is 1e-300 V, absolute).
 inline double coupled_acceptance(std::span<const double> q, std::span<const double> pi) {
   struct accurate_sum {  // Neumaier's
     double sum = 0, rest = 0;
@@ -28,7 +30,7 @@ inline double coupled_acceptance(std::span<const double> q, std::span<const doub
   for (std::size_t i = 0; i < q.size(); ++i)
     if (q[i] > 0 || pi[i] > 0) order.emplace_back(pi[i] / q[i], i);
   std::sort(order.begin(), order.end());
-  std::vector<double> from(order.size());  // sum of pi from here on
+  std::vector<double> from(order.size());  // sum of pi from this token to the last
   accurate_sum after, before, acceptance;
   for (std::size_t n = order.size(); n-- > 0;) after.add(pi[order[n].second]), from[n] = after.value();
   for (std::size_t n = 0; n < order.size(); ++n) {
@@ -40,9 +42,10 @@ inline double coupled_acceptance(std::span<const double> q, std::span<const doub
 }
 
 // J(i, j) = Pr[y = i, x = j], V x V, row by row. Off the diagonal, with u = E_j / E_i,
-//   J(i, j) = integral from q_j/q_i to pi_j/pi_i of du / (1 + u + sum_{k != i,j} max(q_k/q_i, u pi_k/pi_j))^2 :
-// the denominator is linear in u between the points where a maximum changes sides, and each piece integrates exactly.
-// O(V^4): after_row(i) is called when row i is done. The sum of the diagonal is coupled_acceptance.
+//   J(i, j) = integral from q_j/q_i to pi_j/pi_i of du / (1 + u + sum_{k != i,j} max(q_k/q_i, u pi_k/pi_j))^2 .
+// The denominator is linear in u between the points where a maximum switches to its other argument, and each piece is
+// integrated exactly. Time O(V^4); after_row(i) is called when row i is done. The sum of the diagonal is
+// coupled_acceptance.
 template <class F = std::identity>
 std::vector<double> coupled_joint_law(std::span<const double> q, std::span<const double> pi, F&& after_row = F()) {
   const std::size_t n = q.size();
@@ -73,7 +76,7 @@ std::vector<double> coupled_joint_law(std::span<const double> q, std::span<const
           if (fixed >= middle * moving) constant += fixed;
           else slope += moving;
         }
-        if (!(constant < inf && slope < inf)) continue;  // J(i, j) <= min(q_i, pi_j), here denormal
+        if (!(constant < inf && slope < inf)) continue;  // J(i, j) <= min(q_i, pi_j), which is denormal here
         // integral of du / (a + b u)^2 = (hi - lo) / ((a + b lo) (a + b hi))
         const double at_lo = constant + slope * lo;
         law[i * n + j] += hi < inf ? (hi - lo) / (at_lo * (constant + slope * hi)) : 1 / (slope * at_lo);

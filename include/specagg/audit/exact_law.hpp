@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact law of any algorithm written against the Chooser concept: every branch is walked, no seed, no luck.
-// For tests and analysis: allocates, and takes time in the number of branches.
+// The exact law of any algorithm written against the Chooser concept. Every branch of its decisions is executed, so no
+// seed is needed and nothing depends on chance. For tests and analysis: allocates; the time grows with the number of
+// branches.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -13,16 +14,16 @@
 
 SPECAGG_BEGIN
 
-// A chooser that follows one branch of the tree of decisions and remembers where the others fork off. Using one moment
-// twice on a branch for two different decisions would be a reuse of noise: it is counted in `reused`.
+// A chooser that follows one branch of the tree of decisions and remembers where other branches begin. If one branch
+// uses the same moment for two decisions, random numbers would be reused; `reused` counts this.
 class exhaustive_chooser {
  public:
-  double probability = 1;  // of the branch followed
+  double probability = 1;  // of the branch that is followed
   std::size_t reused = 0;
 
   bool coin(moment m, double w, double t) {
     note(m);
-    // The branch taken first is "true"; each is taken only if it has mass.
+    // The branch "true" comes first. A branch is taken only if its probability is above 0.
     const double yes = t > 0 ? std::min(1.0, w / t) : (w > 0 ? 1.0 : 0.0);
     return choose({{1, yes}, {0, w < t ? 1 - yes : (w > 0 ? 0.0 : 1.0)}}) == 1;
   }
@@ -38,7 +39,7 @@ class exhaustive_chooser {
     return choose(std::move(all));
   }
 
-  // To the next branch; false when all have been walked.
+  // Goes to the next branch. False if all branches were executed.
   bool next() {
     while (!path_.empty() && ++path_.back().taken == path_.back().all.size()) path_.pop_back();
     step_ = 0, probability = 1, reused = 0;
@@ -75,7 +76,8 @@ class exhaustive_chooser {
   std::size_t step_ = 0;
 };
 
-// The law of run(chooser): the probability of each of its results. `reused`, if given, counts moments used twice.
+// The law of run(chooser): the probability of each result. `reused`, if given, is increased by the number of moments
+// used twice.
 template <class Run>
 auto exact_law(Run&& run, std::size_t* reused = nullptr) {
   exhaustive_chooser chooser;
@@ -90,7 +92,8 @@ auto exact_law(Run&& run, std::size_t* reused = nullptr) {
 
 namespace detail {
 
-// What a policy gives for one pair of rows, law or not; empty if that is NaN or infinite, or a row is bad.
+// The values that a policy gives for one pair of rows, whether they are a law or not. Empty if one of them is NaN or
+// infinite, or a row is invalid.
 template <class Policy, class Q, class P>
 std::vector<double> bound_to(const Policy& policy, const Q& q_row, const P& p_row, status* why = nullptr) {
   constexpr bool confidence = reads_confidence<Policy>;
@@ -126,22 +129,22 @@ const Policy& unchecked(const checked<Policy>& policy) {
 
 }  // namespace detail
 
-// The law a policy promises for one pair of rows, in the rows' own precision; empty if it is undefined or no law
-// (policy/checked.hpp), or a row is bad.
+// The law that a policy gives for one pair of rows, in the rows' own precision. Empty if pi is undefined or not a
+// probability distribution (policy/checked.hpp), or a row is invalid.
 template <class Policy, class Q, class P>
 std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_row, status* why = nullptr) {
   return detail::bound_to(checked{policy}, q_row, p_row, why);
 }
 
-// Where the law of a round differs most from the promised one.
+// Where the law of a round differs most from the promised law.
 struct round_error {
   double error = 0;  // |P(next token = `token` | text `prefix` was emitted and more follows) - pi(token)|
   std::vector<token_id> prefix;
   token_id token = no_token;
-  status why = status::ok;  // if not ok, error is 1: the reason why there is no law after `prefix`, of any token
+  status why = status::ok;  // if not ok, error is 1, and this is why no token follows `prefix`
 };
 
-// A drafter that proposes what it drew.
+// The default for `propose`: the drafted token is the token that was drawn.
 struct as_drawn {
   template <class R>
   token_id operator()(std::size_t, const R&, token_id y) const {
@@ -149,19 +152,21 @@ struct as_drawn {
   }
 };
 
-// One round of drafting and verification, walked completely. draft_model(prefix) and target_model(prefix) give rows
-// after a prefix of drafted tokens; verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the verifier;
-// promised(prefix) the probabilities promised for the token after a prefix of emitted ones; empty: undefined, and
-// nothing may be emitted there.
-// Returned: the largest error over all texts and tokens. It is 1 after a text where a row was refused (`why` says for
-// what), and where the rule is no law, checked or not (undefined_target): one that is undefined because its own numbers
-// are, 0/0 say, is right.
-// propose(j, row, y) is the token proposed at position j of the draft, y the one that was drawn from its row: drafters
-// make mistakes, and foreign tokens (verify/verify.hpp) must not change the law of any text.
+// Executes all branches of one round of drafting and verification. draft_model(prefix) and target_model(prefix) give
+// the rows after a prefix of drafted tokens. verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the
+// verifier. promised(prefix) gives the probabilities promised for the token after a prefix of emitted tokens; empty
+// means undefined, and then nothing may be emitted there.
+//
+// Returns the largest error over all texts and tokens. The error is 1 after a text where a row was refused (`why` says
+// the reason). It is also 1 where the policy has values that are not a law, checked or not (undefined_target). If the
+// policy's values are themselves undefined there (0/0, for example), that is no error.
+//
+// propose(j, row, y) returns the token that is proposed at position j of the draft; y is the one that was drawn from
+// its row. Drafters make mistakes, and foreign tokens (verify/verify.hpp) must not change the law of any text.
 template <class Policy, class Draft, class Target, class Verify, class Law, class Propose = as_drawn>
 round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model, Target&& target_model,
                                  Verify&& verify, Law&& promised, std::size_t* reused = nullptr, Propose propose = {}) {
-  std::map<std::vector<token_id>, double> reach;  // probability that a round's text begins so
+  std::map<std::vector<token_id>, double> reach;  // probability that a round's text begins with this
   exhaustive_chooser chooser;
   do {
     std::vector<token_id> y;
@@ -201,7 +206,7 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
     }
     if (law.empty() && prefix.size() <= gamma) {
       const auto& rule = detail::unchecked(policy);
-      bool wrong = !detail::bound_to(rule, draft_model(prefix), target_model(prefix)).empty();  // numbers, but no law
+      bool wrong = !detail::bound_to(rule, draft_model(prefix), target_model(prefix)).empty();  // values that are not a law
       for (const auto& [text, unused] : reach)
         wrong |= text.size() == prefix.size() + 1 && std::equal(prefix.begin(), prefix.end(), text.begin());
       if (wrong) return {1, prefix, no_token, status::undefined_target};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A planned test of counts against a law: how often it cries wolf is chosen, how small a bias it finds is stated.
-// For tests and analysis: allocates, uses the C library's mathematics.
+// A planned test of counts against a law. The caller chooses the rate of false alarms, and the result states how small
+// a bias the test detects. For tests and analysis: allocates, and uses the C library's mathematics.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -37,12 +37,13 @@ inline double chi_square_tail(double x, double freedom) {
 struct fit {
   double chi_square = 0, freedom = 0, p_value = 1;
   double detectable = 0;  // a law further than this in total variation is rejected with probability at least 0.999
-  bool passed = true;     // p_value >= false_alarm, and nothing impossible was seen
+  bool passed = true;     // p_value >= false_alarm, and no outcome of probability 0 was seen
 };
 
-// counts[i] observations of an outcome of probability law[i]; the law sums to 1. Outcomes expected fewer than 5 times
-// are taken together. An outcome of probability 0 that was seen fails at once. `detectable` follows from chi-square >=
-// 4 n TV^2 in expectation and the normal approximation of the non-central law.
+// counts[i] is the number of observations of the outcome with probability law[i]; the law sums to 1. Outcomes with an
+// expected count below 5 are put together. If an outcome of probability 0 was seen, the test fails. `detectable`
+// follows from the expectation of chi-square, which is >= 4 n TV^2, and from the normal approximation of the
+// non-central distribution.
 inline fit goodness_of_fit(std::span<const double> counts, std::span<const double> law, double false_alarm) {
   const double n = std::accumulate(counts.begin(), counts.end(), 0.0);
   fit result;
@@ -60,7 +61,7 @@ inline fit goodness_of_fit(std::span<const double> counts, std::span<const doubl
   result.passed = result.passed && result.p_value >= false_alarm;
   double critical = result.freedom;
   while (chi_square_tail(critical, result.freedom) > false_alarm) critical += std::sqrt(result.freedom) / 16;
-  double shift = 0;  // smallest non-centrality found with the wanted power
+  double shift = 0;  // the smallest non-centrality with the wanted power
   while (result.freedom + shift - critical < 3.09 * std::sqrt(2 * (result.freedom + 2 * shift))) shift += 0.25;
   result.detectable = std::sqrt(shift / n) / 2;
   return result;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The 1/8 grid: every distribution over 3 tokens whose probabilities are multiples of 1/8, exactly representable; and
-// rounds whose rows are from it. For tests and analysis: allocates.
+// The 1/8 grid: all distributions over 3 tokens whose probabilities are multiples of 1/8, which are exact in floating
+// point; and rounds with rows from this grid. For tests and analysis: allocates.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 SPECAGG_BEGIN
 
-// All 45 of them.
+// All 45 distributions of the grid.
 template <class T>
 std::vector<std::array<T, 3>> eighths() {
   std::vector<std::array<T, 3>> all;
@@ -19,8 +19,8 @@ std::vector<std::array<T, 3>> eighths() {
   return all;
 }
 
-// The rows of round number `first`, one of 2025: that pair of rows of the grid at the first position, and another pair,
-// which depends on the tokens before, at each later one.
+// The rows of round number `first`, one of 2025. That pair of rows of the grid is used at the first position. Each
+// later position has another pair, which depends on the tokens before it.
 template <class T>
 struct grid_round {
   std::size_t first = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is my engine's sampler biased? A planned test of a foreign speculative sampler, given as a callback.
+// Is my engine's sampler biased? A planned test of another engine's speculative sampler, given as a callback.
 #pragma once
 #include <vector>
 
@@ -8,17 +8,17 @@
 
 SPECAGG_BEGIN
 
-// Runs sampler(request) for requests 0..n-1: it drafts, verifies and returns the texts' first `length` tokens, all
-// requests from the same context. joint(tokens) is the probability the text should have (the product of the target
-// law's conditional probabilities). All vocabulary^length texts are listed: keep both small. The result's `passed` is
-// false for a biased sampler, with probability at most false_alarm for a right one; `detectable` says how small a bias
-// would have been found.
+// Calls sampler(request) for requests 0..n-1. Each call drafts, verifies and returns the first `length` tokens of a
+// text; all requests have the same context. joint(tokens) is the probability that the text should have (the product of
+// the law's conditional probabilities). All vocabulary^length texts are listed, so keep both numbers small. `passed` of
+// the result is false for a biased sampler; for a right sampler it is false with probability at most false_alarm.
+// `detectable` says how small a bias the test would have detected.
 template <class Sampler, class Joint>
 fit audit_sampler(std::size_t vocabulary, std::size_t length, std::size_t n, Sampler&& sampler, Joint&& joint,
                   double false_alarm = 1e-6) {
   std::size_t texts = 1;
   for (std::size_t i = 0; i < length; ++i) texts *= vocabulary;
-  std::vector<double> counts(texts + 1), law(texts + 1);  // the last: anything that is no such text
+  std::vector<double> counts(texts + 1), law(texts + 1);  // the last: all other texts
   for (std::size_t i = 0; i < texts; ++i) {
     std::vector<token_id> tokens(length);
     for (std::size_t j = 0, rest = i; j < length; ++j, rest /= vocabulary) tokens[j] = token_id(rest % vocabulary);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model small enough to enumerate: for tests of decoders, and for engines that test their own.
+// A model small enough to enumerate, for tests of decoders, and for engines that test their own decoders.
 #pragma once
 #include <span>
 #include <vector>
@@ -9,9 +9,10 @@
 
 SPECAGG_BEGIN
 
-// Logits are a fixed pseudo-random function of (seed, the last `order` tokens): order 0 is context-free. It keeps its
-// context as a real model keeps its cache, so a decoder that forgets to roll back gets the rows of the wrong text.
-// `misuses` counts calls no correct decoder makes: rolling forward, tokens out of range, more rows than tokens.
+// The logits are a fixed pseudo-random function of (seed, the last `order` tokens). Order 0 does not depend on the
+// context. The model keeps its context as a real model keeps its KV cache, so a decoder that forgets to roll back gets
+// the rows of the wrong text. `misuses` counts calls that no correct decoder makes: rolling forward, tokens out of
+// range, more rows than tokens.
 template <class T = double>
 class toy_source {
  public:
