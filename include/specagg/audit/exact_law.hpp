@@ -206,7 +206,7 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
     }
     if (law.empty() && prefix.size() <= gamma) {
       const auto& rule = detail::unchecked(policy);
-      bool wrong = !detail::bound_to(rule, draft_model(prefix), target_model(prefix)).empty();  // values that are not a law
+      bool wrong = !detail::bound_to(rule, draft_model(prefix), target_model(prefix)).empty();  // values, but no law
       for (const auto& [text, unused] : reach)
         wrong |= text.size() == prefix.size() + 1 && std::equal(prefix.begin(), prefix.end(), text.begin());
       if (wrong) return {1, prefix, no_token, status::undefined_target};
