@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reader of GGUF model files (versions 2 and 3, little-endian), memory-mapped: tensors and strings stay in the file.
+// Reads GGUF model files (versions 2 and 3, little-endian). The file is memory-mapped: tensors and strings stay in it.
 //
-// The file is not trusted. Every count, length, dimension, offset and type is checked against the bytes that are really
-// there before it is used, and memory grows with what was read, never with what a count promises. A bad file throws
-// specagg::error, one line that names the file, the place and the reason. (A file that another process shortens while
-// it is mapped raises SIGBUS, as with every mapping.)
+// The file is not trusted. Every count, length, dimension, offset and type is compared with the size of the file before
+// it is used. The memory that is allocated grows with the bytes that were read, never with a count in the file. A bad
+// file throws specagg::error: one line with the file, the place and the reason. (If another process shortens the file
+// while it is mapped, the system raises SIGBUS, as for every mapping.)
 #pragma once
 #include <algorithm>
 #include <array>
@@ -37,7 +37,7 @@ namespace cpu {
 
 static_assert(std::endian::native == std::endian::little, "GGUF numbers are read where they lie");
 
-// The types of metadata values; the numbers are the file's.
+// The types of metadata values, with the numbers of the file format.
 enum class value_type : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 
 struct value {
@@ -45,17 +45,17 @@ struct value {
   value_type type{};  // of the elements, for an array
   bool is_array = false;
   std::size_t count = 1;            // elements
-  const std::byte* data = nullptr;  // where the elements lie in the file, unaligned; strings: u64 length, then bytes
+  const std::byte* data = nullptr;  // the elements in the file, not aligned; strings: u64 length, then bytes
 };
 
-// Text from the file, fit for one line of an error message.
+// Makes text from the file fit into one line of an error message.
 inline std::string printable(std::string_view text) {
   std::string line;
   for (char c : text.substr(0, 64)) line += c >= ' ' && c <= '~' ? c : '?';
   return text.size() > 64 ? line + "..." : line;
 }
 
-// One string of several parts. (In `"literal" + std::string` g++ 12 warns of overlaps that do not exist.)
+// Joins its arguments into one string. (For `"literal" + std::string` g++ 12 warns about overlaps that do not exist.)
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::string all;
@@ -69,7 +69,7 @@ std::string text(const Parts&... parts) {
 
 namespace detail {
 
-// A number of the file that was checked to fit memory (on some platforms the two are one type).
+// Converts a number of the file that was checked to fit in memory (on some platforms the two types are the same).
 template <class N>
 constexpr std::size_t as_size(N n) {
   return static_cast<std::size_t>(n);
@@ -88,13 +88,13 @@ constexpr const char* value_type_name(value_type type) {
   return names[static_cast<std::uint32_t>(type)];
 }
 
-// Bytes of one element; 0 for strings and arrays, which have no fixed size.
+// The size of one element in bytes; 0 for strings and arrays, which have no fixed size.
 constexpr std::size_t value_size(value_type type) {
   constexpr std::size_t sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
   return sizes[static_cast<std::uint32_t>(type)];
 }
 
-// Walks the file; whatever is taken lies inside it.
+// Reads through the file. Everything that it returns lies inside the file.
 struct cursor {
   const std::string& input;
   std::span<const std::byte> bytes;
@@ -125,7 +125,7 @@ struct cursor {
   }
 };
 
-// The sorted items' one name that occurs twice, if any.
+// Sorts the items by name, and throws if a name occurs twice.
 template <class Item, class Name>
 void refuse_duplicates(const std::string& input, std::vector<Item>& items, const char* what, Name name) {
   std::sort(items.begin(), items.end(), [&](const Item& a, const Item& b) { return name(a) < name(b); });
@@ -143,12 +143,12 @@ const Item* find_sorted(const std::vector<Item>& items, std::string_view wanted,
 
 }  // namespace detail
 
-// An opened file. Copies share the mapping, which lives as long as one of them does.
+// An open file. Copies share the mapping, which exists as long as one of them.
 class gguf_file {
  public:
   static gguf_file open(const std::string& path) {
     const auto fail = [&](const std::string& reason) { throw error(path, "", reason); };
-    // Not blocking: opening a pipe by mistake must not hang.
+    // O_NONBLOCK: opening a pipe by mistake must not block.
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) fail(std::strerror(errno));
     const std::shared_ptr<void> closer(nullptr, [descriptor](void*) { ::close(descriptor); });
@@ -164,7 +164,7 @@ class gguf_file {
     return gguf_file(path, {static_cast<const std::byte*>(address), size}, std::move(mapping));
   }
 
-  // Reads a file that lies in memory; the bytes must outlive this and everything made from it.
+  // Reads a file in memory. The bytes must outlive this object and everything made from it.
   static gguf_file view(std::span<const std::byte> bytes, std::string name) {
     return gguf_file(std::move(name), bytes, nullptr);
   }
@@ -181,7 +181,8 @@ class gguf_file {
     return detail::find_sorted(tensors_, name, [](const tensor& t) { return t.name; });
   }
 
-  // Typed metadata. An absent key gives `otherwise`, or an error if there is none; another type is an error.
+  // Typed metadata. If the key is absent, the result is `otherwise`, or an error without one. A value of another type
+  // is an error.
   std::uint64_t integer(std::string_view key, std::optional<std::uint64_t> otherwise = {}) const {
     const auto* v = find(key);
     if (!v && otherwise) return *otherwise;
@@ -222,7 +223,8 @@ class gguf_file {
     return {reinterpret_cast<const char*>(v->data + 8),
             detail::as_size(detail::read_unaligned<std::uint64_t>(v->data))};
   }
-  // Arrays of strings, and of numbers of exactly type T; copied out, since the file does not align them.
+  // Arrays of strings, and arrays of numbers of exactly type T. They are copied, because they are not aligned in the
+  // file.
   std::vector<std::string_view> strings(std::string_view key) const {
     const auto& v = array(key, value_type::string);
     std::vector<std::string_view> out;
@@ -239,7 +241,7 @@ class gguf_file {
     constexpr auto type = std::is_same_v<T, float> ? value_type::f32 : value_type::i32;
     static_assert(std::is_same_v<T, float> || std::is_same_v<T, std::int32_t>);
     const auto& v = array(key, type);
-    std::vector<T> out(v.count);  // the elements are in the file: open() counted them
+    std::vector<T> out(v.count);  // the file has these elements: open() checked
     if (v.count != 0) std::memcpy(out.data(), v.data, v.count * sizeof(T));
     return out;
   }
@@ -263,7 +265,8 @@ class gguf_file {
       throw error(name_, "header", text("GGUF version ", version, " is not supported (2 and 3 are)"));
     const auto tensor_count = in.number<std::uint64_t>("the tensor count");
     const auto value_count = in.number<std::uint64_t>("the metadata count");
-    // The shortest entry of each table; the loops below would stop at the end of the file anyway, this says it at once.
+    // The shortest possible entry of each table. The loops below would also stop at the end of the file; this reports
+    // it earlier.
     if (value_count > bytes_.size() / 13 || tensor_count > bytes_.size() / 32)
       throw error(name_, "header",
                   text("promises ", value_count, " metadata entries and ", tensor_count, " tensors, more than ",
@@ -295,7 +298,7 @@ class gguf_file {
       if (v.type == value_type::array)
         in.fail(text("metadata ", printable(v.key), ": arrays of arrays are not supported"));
       count = in.number<std::uint64_t>("an array's length");
-      // Before any multiplication: no element takes less than one byte.
+      // This check comes before any multiplication: an element takes at least one byte.
       if (count > in.bytes.size() - in.at)
         in.fail(text("truncated: metadata ", printable(v.key), " promises ", count, " elements, ",
                      in.bytes.size() - in.at, " bytes are left"));
@@ -305,7 +308,7 @@ class gguf_file {
     if (v.type == value_type::string) {
       for (std::size_t i = 0; i < v.count; ++i) in.string("a metadata string");
     } else {
-      // count <= file size < 2^63, and a size is at most 8: divide rather than multiply.
+      // count <= file size < 2^63, and an element has at most 8 bytes. Division cannot overflow, multiplication could.
       const auto size = detail::value_size(v.type);
       if (v.count > (in.bytes.size() - in.at) / size)
         in.fail(text("truncated: metadata ", printable(v.key), " promises ", v.count, " elements of ", size, " bytes, ",
@@ -371,7 +374,7 @@ class gguf_file {
   std::shared_ptr<const void> mapping_;  // null for a view
   std::vector<value> values_;            // sorted by key
   std::vector<tensor> tensors_;          // sorted by name
-  std::vector<std::uint64_t> offsets_;   // of the tensors as read, until they are placed
+  std::vector<std::uint64_t> offsets_;   // offsets of the tensors as read, until their data pointers are set
 };
 
 }  // namespace cpu

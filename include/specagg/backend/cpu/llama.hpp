@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Llama architecture on the CPU as a source of logits: RMSNorm, rotary embedding on adjacent pairs, grouped-query
-// attention, SwiGLU, tied or separate output.
+// attention, SwiGLU, tied or separate output matrix.
 //
-// Logits are a function of the weights and the tokens alone: bit-identical whether the tokens were fed one by one, all
-// at once or after rollbacks, on any number of threads, any instruction set and any compiler. All sums run in an order
-// fixed by absolute positions and columns, and everything else is exactly rounded (IEEE 754) or built from such steps.
+// Logits are a function of the weights and the tokens alone. They have the same bits whether the tokens were fed one by
+// one, all at once or after rollbacks, with any number of threads, any instruction set and any compiler. The order of
+// every sum is fixed by absolute positions and columns. All other operations are exactly rounded (IEEE 754) or built
+// from such operations.
 #pragma once
 #include <specagg/backend/cpu/matrix.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
@@ -34,7 +35,7 @@ namespace cpu {
 
 namespace detail {
 
-// y = x / sqrt(mean x^2 + epsilon) * weight, all three padded to 16 columns with zeros.
+// y = x / sqrt(mean x^2 + epsilon) * weight. All three are padded with zeros to a multiple of 16 columns.
 [[gnu::flatten]] inline void rms_norm(const float* x, const std::vector<float>& weight, std::size_t dim, float epsilon,
                                       float* y) {
   lanes squares = 0;
@@ -47,8 +48,8 @@ namespace detail {
     (lanes::load(x + c) * lanes(scale) * lanes::load(weight.data() + c)).store(y + c);
 }
 
-// Four accumulators, by position mod 4, of Wide * 16 dimensions of one head's weighted values: adds, for p in
-// [begin, end), weight[p] values[p * stride + ...]. `sums` holds 64 * Wide floats between calls; begin % 4 == 0.
+// Adds weight[p] values[p * stride + ...] for p in [begin, end), for Wide * 16 dimensions of one head. There are four
+// accumulators, chosen by p mod 4. `sums` holds their 64 * Wide floats between calls. begin % 4 must be 0.
 template <int Wide>
 [[gnu::flatten]] void weigh_values(const float* weight, const float* values, std::size_t stride, std::size_t begin,
                                    std::size_t end, float* sums) {
@@ -69,7 +70,8 @@ template <int Wide>
   if constexpr (Wide == 2) b0.store(sums + 64), b1.store(sums + 80), b2.store(sums + 96), b3.store(sums + 112);
 }
 
-// e^(scores - their maximum), in place, for the first `count` of them; the sum. The rest of the last 16 becomes 0.
+// Replaces the first `count` scores by e^(score - largest score) and returns their sum. Fills the last group of 16 with
+// 0.
 [[gnu::flatten]] inline float exponentiate(float* scores, std::size_t count) {
   const lanes infinity = std::numeric_limits<float>::infinity();
   const auto end = padded(count);
@@ -91,13 +93,13 @@ template <int Wide>
 
 }  // namespace detail
 
-// One sequence: the weights, a cache of keys and values, scratch. Memory is allocated here, none in extend().
+// One sequence: the weights, a KV cache, scratch memory. The constructor allocates all memory; extend() allocates none.
 class llama {
  public:
   using value_type = float;
 
-  // capacity: positions to keep (see checked_capacity, which may throw). Sessions that share a pool take turns; without
-  // one everything runs on the calling thread.
+  // capacity: the number of positions to keep (see checked_capacity, which may throw). Sessions that share a pool must
+  // not run at the same time. Without a pool everything runs on the calling thread.
   explicit llama(std::shared_ptr<const llama_weights> weights, std::shared_ptr<thread_pool> pool = nullptr,
                  std::size_t capacity = 0)
       : w_(std::move(weights)),
@@ -115,13 +117,14 @@ class llama {
         keys_(w_->layers.size() * w_->kv_heads * w_->head_dim, capacity_),
         values_(w_->layers.size() * w_->kv_heads * capacity_, w_->head_dim) {}
 
-  // A copy goes on from the same text, with a cache of its own, on the same pool; it is stopped by no flag.
+  // A copy continues the same text on the same pool, with its own cache. It has no stop flag.
   llama(const llama& other) : llama(other.w_, other.pool_, other.capacity_) { adopt(other); }
   llama(llama&&) = default;
   llama& operator=(llama&&) = default;
 
-  // Forgets its text for that of `other`, a session of the same weights, whose keys and values it copies: nothing is
-  // computed. context_full, invalid_parameter (other weights): nothing has changed. `other` may serve many threads.
+  // Replaces its text by that of `other`, a session with the same weights: copies the keys and values, and computes
+  // nothing. context_full, or invalid_parameter (other weights): nothing has changed. Several threads may copy from
+  // `other` at once.
   status adopt(const llama& other) {
     if (other.w_ != w_) return status::invalid_parameter;
     if (other.position_ > capacity_) return status::context_full;
@@ -139,11 +142,12 @@ class llama {
   std::size_t capacity() const { return capacity_; }
   const llama_weights& weights() const { return *w_; }
 
-  // While the flag, which any thread may set, is true, extend() gives up within a layer. Null: never.
+  // While *flag is true, extend() stops within one layer. Any thread may set the flag. Null: never stop.
   void stop_when(const std::atomic<bool>* flag) { stop_ = flag; }
 
-  // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, V a row; with none
-  // wanted the output matrix is not read. Unless it answers ok nothing was appended (and `logits` may hold anything).
+  // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, one row of V each. If
+  // `logits` is empty the output matrix is not read. On any status but ok nothing was appended (and `logits` has no
+  // meaning).
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
     const auto rows = logits.size() / w_->vocab;
     if (rows * w_->vocab != logits.size() || rows > tokens.size()) return status::invalid_parameter;
@@ -162,14 +166,14 @@ class llama {
     return status::ok;
   }
 
-  // Forgets everything from `position` on, which must not be ahead. O(1).
+  // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1).
   status rollback(std::size_t position) {
     position_ = std::min(position, position_);
     return status::ok;
   }
 
  private:
-  // The rows of `count` in parallel, in ranges of at least some 16,000 multiplications (about a microsecond).
+  // Runs body over `count` rows in parallel, in ranges of at least some 16,000 multiplications (about a microsecond).
   template <class Body>
   void for_rows(std::size_t count, std::size_t cost, Body&& body) {
     pool_->for_ranges(count, padded(std::max<std::size_t>(1, 16384 / cost)), std::forward<Body>(body));
@@ -177,7 +181,7 @@ class llama {
 
   bool stopped() const { return stop_ && stop_->load(std::memory_order_relaxed); }
 
-  // False if it was stopped: keys and values at position_ and beyond may hold anything.
+  // False if it was stopped. Then the keys and values from position_ on have no meaning.
   bool step(std::span<const token_id> tokens, std::size_t skip, float* logits) {
     const auto& w = *w_;
     const auto n = tokens.size();
@@ -191,7 +195,7 @@ class llama {
       const auto& l = w.layers[i];
       normalise(x, 0, l.attention_norm, h);
       for_rows(width + 2 * kv_width, w.dim * n, [&](std::size_t begin, std::size_t end) {
-        std::size_t first = 0;  // the rows of q, k and v, one after the other
+        std::size_t first = 0;  // the rows of q, k and v one after another
         for (const auto* m : {&l.q, &l.k, &l.v}) {
           const auto from = std::max(begin, first), to = std::min(end, first + m->rows);
           if (from < to) multiply(*m, from - first, to - first, h, qkv.data() + first, stride(qkv));
@@ -213,7 +217,7 @@ class llama {
         multiply(l.gate, begin, end, h, gate.data(), stride(gate));
         multiply(l.up, begin, end, h, up.data(), stride(up));
         for (std::size_t t = 0; t < n; ++t)
-          for (auto c = begin; c < end; c += 16) {  // ranges start at multiples of 16; beyond the last row lie zeros
+          for (auto c = begin; c < end; c += 16) {  // ranges start at multiples of 16; after the last row: zeros
             const auto g = lanes::load(row(gate, t) + c), u = lanes::load(row(up, t) + c);
             (g * u / (lanes(1) + exp(-g))).store(row(gate, t) + c);
           }
@@ -233,13 +237,13 @@ class llama {
   static std::size_t stride(const activations& a) { return static_cast<std::size_t>(a.outerStride()); }
   static float* row(activations& a, std::size_t t) { return a.data() + t * stride(a); }
 
-  // The rows of x from `skip` on, normalised, to the first rows of y.
+  // Normalises the rows of x from `skip` on, into the first rows of y.
   void normalise(activations& x, std::size_t skip, const std::vector<float>& weight, activations& y) const {
     for (std::size_t t = skip; t < static_cast<std::size_t>(x.rows()); ++t)
       detail::rms_norm(row(x, t), weight, w_->dim, w_->epsilon, row(y, t - skip));
   }
 
-  // x += m y, by way of `product`.
+  // x += m y, with `product` as temporary memory.
   void add_product(const tensor& m, const activations& y, activations& product, activations& x) {
     for_rows(m.rows, m.cols * static_cast<std::size_t>(y.rows()), [&](std::size_t begin, std::size_t end) {
       multiply(m, begin, end, y, product.data(), stride(product));
@@ -248,7 +252,7 @@ class llama {
     });
   }
 
-  // Cosines, then sines, of the n positions from position_ on.
+  // Computes the cosines, then the sines, of the n positions from position_ on.
   void find_rotations(std::size_t n) {
     auto rotations = rotations_.top(n);
     const auto pairs = w_->frequencies.size();
@@ -269,9 +273,9 @@ class llama {
     }
   }
 
-  // Keys lie in blocks of 16 positions, [layer][kv head][block][dimension][16]: a load is one dimension of 16
-  // positions, so that 16 scores grow side by side and no sum over lanes is needed. Values lie plainly, [layer]
-  // [kv head][position][dimension].
+  // Keys are stored in blocks of 16 positions, [layer][kv head][block][dimension][16]. One load is one dimension of 16
+  // positions, so 16 scores are summed at once and no sum over lanes is needed. Values are stored as [layer][kv head]
+  // [position][dimension].
   std::size_t keys_at(std::size_t layer, std::size_t head) const {
     return (layer * w_->kv_heads + head) * w_->head_dim * padded(capacity_);
   }
@@ -283,7 +287,7 @@ class llama {
   const float* keys(std::size_t layer, std::size_t head) const { return keys_.data() + keys_at(layer, head); }
   const float* values(std::size_t layer, std::size_t head) const { return values_.data() + values_at(layer, head); }
 
-  // Rotates queries and keys of n tokens, scales the queries, and stores keys and values.
+  // Rotates the queries and keys of n tokens, scales the queries, and stores the keys and values.
   void remember(std::size_t layer, std::size_t n, activations& qkv) {
     const auto& w = *w_;
     const auto scale = 1 / std::sqrt(static_cast<float>(w.head_dim));
@@ -303,15 +307,16 @@ class llama {
     }
   }
 
-  // Tokens [first, end) of this step and all query heads of one key-value head: some keys or values at a time, for all
-  // of these queries, so that the cache is read from memory once. slot: which scratch to use.
+  // Attention for tokens [first, end) of this step and all query heads of one key-value head. It processes a few keys
+  // or values at a time for all of these queries, so the cache is read from memory once. slot: which scratch memory to
+  // use.
   void attend(std::size_t layer, std::size_t kv_head, std::size_t first, std::size_t end, std::size_t slot,
               activations& qkv, activations& attended) {
     const auto& w = *w_;
     const auto group = w.heads / w.kv_heads, dims = w.head_dim, queries = (end - first) * group;
     const auto* k = keys(layer, kv_head);
     const auto* v = values(layer, kv_head);
-    const auto seen = [&](std::size_t i) { return position_ + first + i / group + 1; };  // positions of query i
+    const auto seen = [&](std::size_t i) { return position_ + first + i / group + 1; };  // positions that query i sees
     const auto place = [&](std::size_t i) { return (kv_head * group + i % group) * dims; };
     const auto scores = [&](std::size_t i) {
       return scores_.data() + (slot * together * group + i) * padded(capacity_);
@@ -360,7 +365,7 @@ class llama {
     }
   }
 
-  static constexpr std::size_t together = 4;  // tokens whose queries run over keys and values together
+  static constexpr std::size_t together = 4;  // tokens whose queries are processed together
 
   std::shared_ptr<const llama_weights> w_;
   std::shared_ptr<thread_pool> pool_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of the Llama architecture as its file has it, checked; and what every backend that runs one needs to know.
+// A model of the Llama architecture, read from its file and checked. Every backend that runs such a model uses this.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -22,8 +22,8 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// What a file says, checked: every tensor has the shape that the metadata call for. Immutable; sessions share it.
-// The matrices stay in the file's mapping.
+// The contents of a file, checked: every tensor has the shape that the metadata require. Immutable; sessions share it.
+// The matrices stay in the mapped file.
 struct llama_weights {
   struct layer {
     std::vector<float> attention_norm, ffn_norm;  // [dim], padded to 16 with zeros
@@ -33,7 +33,7 @@ struct llama_weights {
   std::size_t context = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   std::vector<double> frequencies;  // radians per position of each rotated pair; the rest of a head is not rotated
   float epsilon = 0;
-  tensor embedding, output;  // [vocab, dim]; the same one if tied
+  tensor embedding, output;  // [vocab, dim]; the same tensor if tied
   std::vector<float> output_norm;
   std::vector<layer> layers;
 
@@ -113,7 +113,7 @@ struct llama_weights {
       l.down = take(at + "ffn_down.weight", dim, ffn);
       layers.push_back(std::move(l));
     }
-    // A tensor that is left over (a bias, rotary factors, an expert) would change the logits.
+    // An unused tensor (a bias, rotary factors, an expert) would change the logits, so it is refused.
     const auto unknown = std::find(used.begin(), used.end(), false) - used.begin();
     if (static_cast<std::size_t>(unknown) < used.size())
       throw error(file.name(), text("tensor ", printable(file.tensors()[static_cast<std::size_t>(unknown)].name)),
@@ -130,13 +130,13 @@ namespace detail {
 struct sine_cosine {
   double sine, cosine;
 };
-// For |x| < 2^25; absolute error below 4e-16. The C library's differ from one to the next.
+// For |x| < 2^25; absolute error below 4e-16. (Results of the C library's sin and cos differ between systems.)
 inline sine_cosine sin_cos(double x) {
   constexpr double rounder = 0x1.8p52, two_over_pi = 0x1.45f306dc9c883p-1;
   constexpr double half_pi[] = {0x1.921fb54442d18p0, 0x1.1a62633145c07p-54};  // pi/2 to 107 bits
-  const double t = specagg::fma(x, two_over_pi, rounder), n = t - rounder;    // the quarter turns, also t's low bits
+  const double t = specagg::fma(x, two_over_pi, rounder), n = t - rounder;    // n quarter turns; also in t's low bits
   const double r = specagg::fma(-n, half_pi[1], specagg::fma(-n, half_pi[0], x)), z = r * r;
-  // Taylor on [-pi/4, pi/4]: the terms left out are below 5e-17.
+  // Taylor on [-pi/4, pi/4]: the omitted terms are below 5e-17.
   constexpr double s[] = {-1. / 6,        1. / 120,         -1. / 5040,          1. / 362880,
                           -1. / 39916800, 1. / 6227020800., -1. / 1307674368000.};
   constexpr double c[] = {-1. / 2,       1. / 24,        -1. / 720,          1. / 40320,
@@ -155,13 +155,13 @@ inline sine_cosine sin_cos(double x) {
 
 }  // namespace detail
 
-// The positions that a session keeps when `wanted` are asked for: at most the model's context; 0 means all of it, but
-// at most 4096. Throws specagg::error if their memory would be out of all proportion to the file, as a hostile file
-// could have it.
+// The number of positions that a session keeps: `wanted`, but at most the model's context. 0 means the whole context,
+// but at most 4096. Throws specagg::error if the memory for them would be far too large for a file of this size; a
+// hostile file could ask for that.
 inline std::size_t checked_capacity(const llama_weights& w, std::size_t wanted) {
   const auto capacity = std::min(wanted ? wanted : std::size_t{4096}, w.context);
-  // In double, where products of hostile sizes do not wrap. 64 times the file is generous: useful models need less
-  // than once the file for keys and values.
+  // In double, because products of hostile sizes would overflow integers. The limit is 64 times the file size; keys and
+  // values of real models need less than the file size.
   const auto floats = static_cast<double>(padded(capacity)) * (2. * static_cast<double>(w.layers.size() * w.kv_heads) *
                                                                    static_cast<double>(padded(w.head_dim)) +
                                                                32. * static_cast<double>(w.heads));

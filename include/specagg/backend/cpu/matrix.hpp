@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights as the file stores them (F32, F16, BF16, Q8_0), times n columns of activations.
+// Multiplies weights, as the file stores them (F32, F16, BF16, Q8_0), by n columns of activations.
 //
-// Every product of one weight row and one token is summed in one order: 16 lanes, lane l taking the columns l, l + 16,
-// ... in turn, each step one fma; then one fixed tree over the lanes. That order knows neither n, nor the tiling, nor
-// the threads, nor the instruction set, so a token's results have the same bits however it is batched. Each weight row
-// is read from memory once for all n tokens. Error against exact arithmetic: at most (cols / 16 + 4) 2^-24 sum |w x|.
+// Every product of one weight row and one token is summed in the same order. Lane l of 16 takes the columns l, l + 16,
+// ... in turn, each with one fma; then the lanes are added in one fixed tree. The order does not depend on n, the
+// tiling, the threads or the instruction set, so a token's results have the same bits in any batch. Each weight row is
+// read from memory once for all n tokens. The error is at most (cols / 16 + 4) 2^-24 sum |w x|.
 #pragma once
-#include <specagg/kernel/simd.hpp>  // before Eigen: g++ 12 warns about intrinsics that this header did not see first
+#include <specagg/kernel/simd.hpp>  // before Eigen: otherwise g++ 12 warns about its intrinsics
 
 #include <Eigen/Core>
 
@@ -24,12 +24,13 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// n rows of activations, one token each. Rows start 64-byte aligned, `outerStride()` floats apart; the kernels read
-// them up to padded(cols), where owners keep zeros.
+// n rows of activations, one token each. Each row starts 64-byte aligned, and rows are `outerStride()` floats apart.
+// The kernels read rows up to padded(cols); the owner must keep zeros after cols.
 using activations = Eigen::Map<Eigen::Array<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, Eigen::Unaligned,
                                Eigen::OuterStride<>>;
 
-// Memory for activations, zero at first. (Not Eigen's own: its allocator differs with the instruction set.)
+// Memory for activations, initially zero. (Eigen's own memory is not used: its allocator differs between instruction
+// sets.)
 class activation_buffer {
  public:
   activation_buffer(std::size_t rows, std::size_t cols) : cols_(cols), memory_(rows * padded(cols) / 16) {}
@@ -50,7 +51,8 @@ class activation_buffer {
 
 namespace detail {
 
-// The four sums over lanes, each as reduce_add: lane i + lane i + 8, then + 4, + 2, + 1; the last steps side by side.
+// Four sums over lanes, each in the order of reduce_add: lane i + lane i + 8, then + 4, + 2, + 1. The last steps are
+// done for all four at once.
 typedef float f32x4 __attribute__((vector_size(16)));
 template <class Lanes>
 SPECAGG_LANE f32x4 quarter_sum(Lanes a) {
@@ -85,14 +87,14 @@ SPECAGG_LANE f32x4 sum_lanes(lanes a, lanes b, lanes c, lanes d) {
   return __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
 }
 
-// Accumulators of 4 weight rows times Tokens tokens; a recursion, since arrays of vectors end up in memory.
+// Accumulators for 4 weight rows times `Tokens` tokens. Recursive, because compilers put arrays of vectors into memory.
 template <int Tokens>
 struct tile {
   lanes a = 0, b = 0, c = 0, d = 0;
   tile<Tokens - 1> rest;
   SPECAGG_LANE void add(lanes wa, lanes wb, lanes wc, lanes wd, const float* x, std::size_t x_stride) {
     auto v = lanes::load(x);
-#if SPECAGG_ISA_ID == 3  // g++ would make x a memory operand of all four, and loading it four times the bottleneck
+#if SPECAGG_ISA_ID == 3  // g++ would load x from memory four times, which would be the bottleneck
     v = uncontracted(v);
 #endif
     a = fma(wa, v, a), b = fma(wb, v, b), c = fma(wc, v, c), d = fma(wd, v, d);
@@ -130,11 +132,12 @@ struct line<0> {
   SPECAGG_LANE void store(float*, std::size_t) const {}
 };
 
-// How many tokens fit the registers: beside 4 rows of weights with 32 registers of 16 lanes, else beside one row.
+// How many tokens fit into the registers: beside 4 weight rows if there are 32 registers of 16 lanes, else beside one
+// row.
 inline constexpr int native = specagg::detail::native_lanes<float>;
 inline constexpr std::size_t tile_tokens = native == 16 ? 6 : native == 8 ? 5 : 2;
 
-// `rows` rows from `row` on, for Tokens tokens.
+// Multiplies `rows` rows, the first at `row`, by `Tokens` tokens.
 template <tensor_type Type, int Tokens>
 [[gnu::flatten]] void multiply_tile(const std::byte* row, std::size_t stride, std::size_t rows, std::size_t cols,
                                     const float* x, std::size_t x_stride, float* y, std::size_t y_stride) {
@@ -174,7 +177,7 @@ void multiply_rows(const tensor& w, std::size_t begin, std::size_t end, const ac
   const auto stride = row_bytes(Type, w.cols), x_stride = static_cast<std::size_t>(x.outerStride());
   const auto n = static_cast<std::size_t>(x.rows()), tiles = (n + tile_tokens - 1) / tile_tokens;
   if (n == 0) return;
-  const auto block = tiles == 1 ? end - begin : std::size_t{4};  // 4 rows stay in the first cache for all tiles
+  const auto block = tiles == 1 ? end - begin : std::size_t{4};  // 4 rows stay in the first-level cache for all tiles
   for (auto r = begin; r < end; r += block) {
     for (std::size_t i = 0; i < tiles; ++i) {
       const auto t = n * i / tiles, next = n * (i + 1) / tiles;
@@ -186,8 +189,8 @@ void multiply_rows(const tensor& w, std::size_t begin, std::size_t end, const ac
 
 }  // namespace detail
 
-// y[t * y_stride + r] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and every token t.
-// y overlaps neither x nor w.
+// y[t * y_stride + r] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and every token t. y must not
+// overlap x or w.
 inline void multiply(const tensor& w, std::size_t begin, std::size_t end, const activations& x, float* y,
                      std::size_t y_stride) {
   switch (w.type) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parallel loop over row ranges, for regions of a few microseconds: a step of a small model is some twenty of them.
+// A parallel loop over ranges of rows, for loops of a few microseconds. One step of a small model has some twenty of
+// them.
 //
-// The caller works too and takes whatever no worker has taken, so a worker that is asleep or was put aside by the
-// operating system delays nothing, and one thread means no threads at all. Workers spin for some tens of microseconds
-// after the last region, then sleep. What a region throws reaches the caller.
+// The calling thread works too, and takes every range that no worker has taken. So a worker that sleeps, or that the
+// operating system has suspended, delays nothing; and with one thread there are no workers. Workers spin for some tens
+// of microseconds after a loop, then sleep. An exception thrown in a loop reaches the caller.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -28,11 +29,12 @@ inline void spin_pause() {
 #endif
 }
 
-// One loop at a time: not to be called from two threads, nor from inside a loop.
+// Runs one loop at a time. Do not call it from two threads at once, or from inside a loop.
 class thread_pool {
  public:
-  // Where the system makes fewer threads (of limited memory or processes), there are half of those it could make, the
-  // caller's included: the rest of the program needs room, too. threads() says how many.
+  // If the system makes fewer threads than asked for (limited memory or processes), the pool keeps half of those it
+  // could make, the calling thread included, because the rest of the program needs some too. threads() returns the
+  // number.
   explicit thread_pool(unsigned threads) {
     while (!start(threads)) {
       threads = this->threads() / 2;
@@ -45,12 +47,12 @@ class thread_pool {
 
   unsigned threads() const { return static_cast<unsigned>(workers_.size()) + 1; }
 
-  // Calls body(begin, end) for ranges that cover [0, count) once, each a multiple of grain but the last. Which thread
-  // runs which range is left to chance, so no result may depend on it. If body throws, ranges that have not begun are
-  // left out, and when the others have ended the caller gets the first exception; the pool can be used again.
+  // Calls body(begin, end) for ranges that cover [0, count) once. All ranges but the last are multiples of grain. Any
+  // thread may run any range, so no result may depend on which. If body throws, ranges that have not begun are skipped.
+  // When the others have ended, the caller gets the first exception, and the pool can be used again.
   template <class Body>
   void for_ranges(std::size_t count, std::size_t grain, Body&& body) {
-    // Two ranges a thread: taking one costs a microsecond's fraction, and a late thread leaves little to wait for.
+    // Two ranges per thread: taking one costs a fraction of a microsecond, and a late thread causes only a short wait.
     const auto share = std::max<std::size_t>(grain, count / (2 * std::size_t{threads()}) / grain * grain);
     const auto ranges = (count + share - 1) / share;
     if (workers_.empty() || ranges < 2 || ranges > max_ranges) {
@@ -63,7 +65,7 @@ class thread_pool {
     count_ = count, share_ = share;
     finished_.store(0, std::memory_order_relaxed);
     publish(static_cast<std::uint32_t>(ranges));
-    auto left = static_cast<std::uint32_t>(ranges);  // to be run by workers
+    auto left = static_cast<std::uint32_t>(ranges);  // ranges that workers run
     while (work()) --left;
     for (int i = 0; i < spins && finished_.load(std::memory_order_acquire) != left; ++i) spin_pause();
     for (auto seen = finished_.load(std::memory_order_acquire); seen != left;
@@ -76,7 +78,7 @@ class thread_pool {
   static constexpr std::uint32_t max_ranges = 0xffff;
   static constexpr int spins = 1000;
 
-  // As many threads as asked for, the caller's included; false if the system makes fewer.
+  // Makes threads until there are as many as asked for, the calling thread included. False if the system makes fewer.
   bool start(unsigned threads) {
     try {
       while (workers_.size() + 1 < threads) workers_.emplace_back([this] { serve(); });
@@ -93,17 +95,18 @@ class thread_pool {
     stop_.store(false, std::memory_order_relaxed);
   }
 
-  // state_: the loop's number in the high half, its ranges not yet taken in the low half. Counting down in one word
-  // with the loop's number means that who takes a range takes one of the present loop: what describes the loop is read
-  // after that, and stays as it is until the range is done. A number that comes round again does no harm for the same
-  // reason.
+  // state_: the number of the loop in the high half, the count of its ranges that are not taken in the low half. Both
+  // are in one word, so a thread that takes a range takes a range of the present loop. It reads the description of the
+  // loop after that, and the description does not change until the range is done. For the same reason it does no harm
+  // when the loop number wraps around.
   void publish(std::uint32_t ranges) {
     const auto number = (state_.load(std::memory_order_relaxed) >> 16) + 1;
     state_.store(number << 16 | ranges, std::memory_order_seq_cst);
     state_.notify_all();
   }
 
-  // Takes and runs one range; false if none is left. What describes a failure is read when all ranges have ended.
+  // Takes one range and runs it; false if none is left. The failure_ of a loop is read only after all its ranges have
+  // ended.
   bool work() {
     auto state = state_.load(std::memory_order_acquire);
     do {
@@ -136,7 +139,7 @@ class thread_pool {
     }
   }
 
-  alignas(64) std::atomic<std::uint32_t> state_{0};  // one cache line with what is read once a range is taken
+  alignas(64) std::atomic<std::uint32_t> state_{0};  // in one cache line with what is read after taking a range
   std::atomic<bool> stop_{false};
   void (*run_)(void*, std::size_t, std::size_t) = nullptr;
   void* body_ = nullptr;
@@ -144,7 +147,7 @@ class thread_pool {
   std::atomic<bool> failed_{false};                     // a range of this loop has thrown
   alignas(64) std::atomic<std::uint32_t> finished_{0};  // ranges of this loop that workers have run
   std::exception_ptr failure_;
-  std::vector<std::thread> workers_;  // last: they use the rest
+  std::vector<std::thread> workers_;  // last member: the threads use the others
 };
 
 }  // namespace cpu

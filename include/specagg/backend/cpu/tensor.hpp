@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor as it lies in a model file.
+// A tensor as it is stored in a model file.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// How the elements of a tensor are stored; the numbers are the file's.
+// How the elements of a tensor are stored, with the numbers of the file format.
 enum class tensor_type : std::uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
 
 // q8_0: blocks of 32 elements, each one F16 scale followed by 32 signed bytes.

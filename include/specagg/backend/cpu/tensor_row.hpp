@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a tensor as the file stores them (F32, F16, BF16, Q8_0), as floats.
+// Reads rows of a tensor, stored as F32, F16, BF16 or Q8_0, as floats.
 #pragma once
 #include <specagg/kernel/simd.hpp>
 
@@ -20,7 +20,7 @@ constexpr std::size_t padded(std::size_t cols) { return (cols + 15) / 16 * 16; }
 
 namespace detail {
 
-// Columns c..c+15 of a row as floats, exactly (a Q8_0 weight has at most 19 significant bits).
+// Columns c..c+15 of a row as floats, without error (a Q8_0 weight has at most 19 significant bits).
 template <tensor_type Type>
 SPECAGG_LANE lanes load_weights(const std::byte* row, std::size_t c) {
   if constexpr (Type == tensor_type::f32) {
@@ -38,7 +38,8 @@ SPECAGG_LANE lanes load_weights(const std::byte* row, std::size_t c) {
   }
 }
 
-// The last columns of a row whose length is no multiple of 16; the other lanes are 0. (Q8_0 rows have no such tail.)
+// The last columns of a row whose length is not a multiple of 16; the other lanes are 0. (Q8_0 rows have no such
+// columns.)
 template <tensor_type Type>
 SPECAGG_LANE lanes load_weights_tail(const std::byte* row, std::size_t c, std::size_t cols) {
   constexpr std::size_t size = Type == tensor_type::f32 ? 4 : 2;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The SentencePiece BPE tokenizer inside a GGUF file (tokenizer.ggml.model = "llama"), from the file's own pieces and
-// scores: spaces become U+2581, neighbouring symbols merge best score first, what has no piece falls back to bytes.
+// The SentencePiece BPE tokenizer stored in a GGUF file (tokenizer.ggml.model = "llama"), with the file's own pieces
+// and scores. Spaces become U+2581. Neighbouring symbols are merged, best score first. Text without a piece is encoded
+// as byte tokens.
 //
-// Every byte string survives: decode(encode(s)) == s, UTF-8 or not. (SentencePiece itself would decode a U+2581 in the
-// text as a space; here it is spelled in byte tokens. All other text encodes alike.)
+// Every byte string is preserved: decode(encode(s)) == s, whether s is UTF-8 or not. (SentencePiece would decode a
+// U+2581 of the text as a space; here such a character is encoded as byte tokens. All other text has the same
+// encoding.)
 #pragma once
 #include <algorithm>
 #include <array>
@@ -60,8 +62,8 @@ class tokenizer {
                    "\" (\"<0x00>\" to \"<0xFF>\" are possible)"));
         if (bytes_[static_cast<std::size_t>(value)] == no_token) bytes_[static_cast<std::size_t>(value)] = id;
       } else if (kinds_[i] == kind::normal || kinds_[i] == kind::user) {
-        if (pieces_[i].empty()) continue;  // no text becomes it
-        ids_.emplace(pieces_[i], id);      // of equal pieces the lowest id stands
+        if (pieces_[i].empty()) continue;  // no text is encoded as it
+        ids_.emplace(pieces_[i], id);      // of equal pieces the lowest id is used
         longest_ = std::max(longest_, pieces_[i].size());
         if (kinds_[i] == kind::user) users_.push_back(id);
       }
@@ -88,10 +90,10 @@ class tokenizer {
   std::size_t size() const { return pieces_.size(); }
   token_id bos() const { return bos_; }  // no_token if the file names none
   token_id eos() const { return eos_; }
-  // Equal for equal vocabularies (pieces in order, their types, begin and end tokens), on every machine.
+  // A hash of the vocabulary (pieces in order, their types, begin and end tokens). It is the same on every machine.
   std::uint64_t hash() const { return hash_; }
 
-  // The file says whether a begin token and an end token are added. O(n log n).
+  // Encodes text. The file says whether a begin token and an end token are added. O(n log n).
   std::vector<token_id> encode(std::string_view text) const {
     if (text.size() > max_text) throw error(file_.name(), "tokenizer", "the text is longer than 2^28 bytes");
     std::vector<token_id> tokens;
@@ -120,9 +122,9 @@ class tokenizer {
     return tokens;
   }
 
-  // The bytes one token stands for; control tokens (and ids outside the vocabulary) stand for none. A character may be
-  // spread over several byte tokens: whoever prints a stream holds an unfinished one back. The first token of a text
-  // starts with the space that encode() put there.
+  // The bytes of one token; empty for control tokens and ids outside the vocabulary. A character may consist of several
+  // byte tokens, so a program that prints a stream must hold an incomplete one back. The first token of a text starts
+  // with the space that encode() added.
   std::string piece(token_id token) const {
     if (token < 0 || static_cast<std::size_t>(token) >= size()) return {};
     switch (kinds_[static_cast<std::size_t>(token)]) {
@@ -141,7 +143,7 @@ class tokenizer {
     return out;
   }
 
-  // Whole texts: the pieces, without the space that encode() put in front.
+  // Decodes a whole text: all pieces, without the space that encode() added at the front.
   std::string decode(std::span<const token_id> tokens) const {
     std::string text;
     for (token_id token : tokens) text += piece(token);
@@ -152,17 +154,17 @@ class tokenizer {
  private:
   enum class kind : std::uint8_t { normal = 1, unknown, control, user, unused, byte };  // the file's numbers
 
-  // A stretch of the text that is, or may become, one token; a list through prev and next.
+  // A part of the text that is, or may become, one token. prev and next make it a linked list.
   struct symbol {
     std::size_t begin, size;  // size 0: merged into its left neighbour
     std::size_t prev, next;
-    bool fixed;      // takes part in no merge
-    token_id token;  // of a user-defined piece, else no_token
+    bool fixed;      // is never merged
+    token_id token;  // for a user-defined piece, else no_token
   };
   struct candidate {
     float score;
     std::size_t left, right, size;
-    // The heap's top: best score, then leftmost.
+    // The top of the heap has the best score; of equals it is the leftmost.
     bool operator<(const candidate& other) const {
       return score < other.score || (score == other.score && left > other.left);
     }
@@ -181,7 +183,8 @@ class tokenizer {
     return high < 0 || low < 0 ? -1 : high * 16 + low;
   }
 
-  // Bytes of the UTF-8 character at the front; 1 where there is none. (Overlong forms pass: they have no piece.)
+  // The number of bytes of the UTF-8 character at the front; 1 if there is none. (Overlong forms are accepted: they
+  // have no piece.)
   static std::size_t character_size(std::string_view text) {
     const auto lead = static_cast<unsigned char>(text[0]);
     const std::size_t size = lead < 0xC2 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 1;
@@ -196,7 +199,7 @@ class tokenizer {
     spaced += space;
   }
 
-  // User-defined pieces are found first, the longest at each place, and kept whole.
+  // User-defined pieces are found first, the longest at each place. They are never merged or split.
   void fix_user_pieces(const std::string& spaced, std::vector<symbol>& symbols) const {
     if (users_.empty()) return;
     std::size_t kept = 0;
@@ -206,7 +209,7 @@ class tokenizer {
       const auto user =
           std::find_if(users_.begin(), users_.end(), [&](token_id id) { return rest.starts_with(at(id)); });
       if (user != users_.end() && !s.fixed) {
-        auto end = i;  // the piece must end where a character does, and hold no U+2581 of the text
+        auto end = i;  // the piece must end at the end of a character, and must not contain a U+2581 of the text
         bool whole = true;
         while (end < symbols.size() && symbols[end].begin < s.begin + at(*user).size()) whole &= !symbols[end++].fixed;
         const auto stop = end < symbols.size() ? symbols[end].begin : spaced.size();
@@ -241,7 +244,7 @@ class tokenizer {
       heap.pop();
       auto& left = symbols[best.left];
       auto& right = symbols[best.right];
-      if (left.size == 0 || right.size == 0 || left.size + right.size != best.size) continue;  // changed since
+      if (left.size == 0 || right.size == 0 || left.size + right.size != best.size) continue;  // merged since
       left.size = best.size;
       right.size = 0;
       left.next = right.next;
@@ -258,7 +261,7 @@ class tokenizer {
     } else if (const auto it = s.fixed ? ids_.end() : ids_.find(text); it != ids_.end()) {
       tokens.push_back(it->second);
     } else {
-      // A space without a piece is spelled as the byte it was.
+      // A space without a piece is encoded as the byte of a space.
       for (char c : text == space && !s.fixed ? std::string_view(" ") : text)
         tokens.push_back(bytes_[static_cast<unsigned char>(c)]);
     }
@@ -281,11 +284,11 @@ class tokenizer {
     return h;
   }
 
-  gguf_file file_;  // keeps the pieces' text alive
+  gguf_file file_;  // owns the pieces' text
   std::vector<std::string_view> pieces_;
   std::vector<float> scores_;
   std::vector<kind> kinds_;
-  std::unordered_map<std::string_view, token_id> ids_;  // pieces that text can become
+  std::unordered_map<std::string_view, token_id> ids_;  // pieces that text can be encoded as
   std::vector<token_id> users_;                         // user-defined pieces, longest first
   std::array<token_id, 256> bytes_{};
   std::size_t longest_ = 0;
