@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that work on one row, or one request, together: a thread block, or a cluster of them (sm_90 and later).
+// The threads that work together on one row or one request: a thread block, or a cluster of thread blocks (sm_90 and
+// later).
 //
-// Policies and verifiers are the library's own text (policy/, verify/): every thread runs it, all take the same
-// branches, and what they reduce, weigh, draw or race they do together, in the order of kernel/reduce.hpp, so the bits
-// are those of the CPU, whatever the number of thread blocks. 16 threads take a block of 1024 tokens, four tokens a
-// load: thread t has lanes 4 (t mod 4) .. + 3 of accumulator t / 4.
+// Policies and verifiers are the library's own code (policy/, verify/). Every thread runs it, and all threads take the
+// same branches. Reductions, weights, draws and races are computed by all threads together, in the order of
+// kernel/reduce.hpp. So the bits are those of the CPU, whatever the number of thread blocks. 16 threads process a block
+// of 1024 tokens, four tokens per load: thread t has lanes 4 (t mod 4) .. + 3 of accumulator t / 4.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -21,7 +22,7 @@
 SPECAGG_BEGIN
 namespace cuda {
 
-inline constexpr unsigned threads = 256;  // of a thread block
+inline constexpr unsigned threads = 256;  // per thread block
 inline constexpr unsigned most_in_cluster = 8;
 inline constexpr std::size_t most_vocabulary = std::size_t(1) << 18;
 inline constexpr std::size_t most_drafted = 16;
@@ -32,17 +33,19 @@ using namespace specagg::detail;
 static_assert(native_lanes<float> == 1, "specagg: backend/cuda outside nvcc needs SPECAGG_SCALAR");
 
 inline constexpr std::size_t most_blocks = most_vocabulary / block_size;
-inline constexpr unsigned groups = threads / 16;  // of a thread block, one block of 1024 tokens each
+inline constexpr unsigned groups = threads / 16;  // per thread block; each takes a block of 1024 tokens
 static_assert(threads == block_size / 4, "a draw looks at 1024 weights, four a thread");
 
-// What the threads of one thread block share. Each has its own copy of every result.
+// The memory that the threads of one thread block share. In a cluster each thread block has its own copy of every
+// result.
 struct shared_memory {
-  double results[2][3 * most_blocks];  // of reductions, block by block; two, used in turn
-  float weight[block_size];            // of the block a token is drawn from
+  double results[2][3 * most_blocks];  // of reductions, one per block; two arrays, used in turn
+  float weight[block_size];            // of the block that a token is drawn from
   double group_sum[block_size / 16];
 };
 
-// A value of the thread whose number differs in bit `d`, of the 16 threads of a group (or of all 32, for `all`).
+// The value of the thread whose number differs in bit `d`, among the 16 threads of a group (or among all 32, with
+// `all`).
 __device__ inline float other(float x, int d) {
   return __shfl_xor_sync(threadIdx.x & 16 ? 0xffff0000u : 0x0000ffffu, x, d);
 }
@@ -62,7 +65,7 @@ __device__ both<A, B> other(both<A, B> x, int d) {
   return {other(x.first, d), other(x.second, d)};
 }
 
-// The accumulators of the 16 threads of a group as one, in the order of kernel/reduce.hpp.
+// Combines the accumulators of the 16 threads of a group, in the order of kernel/reduce.hpp.
 template <class Op, class V>
 __device__ auto across_group(V a) {
   using R = reducer<Op, V>;
@@ -73,8 +76,8 @@ __device__ auto across_group(V a) {
 
 }  // namespace detail
 
-// Whole: rows consist of whole groups of four tokens (backend/cuda/row.hpp), so no load needs a test, and several are
-// on their way at once.
+// Whole: rows consist of whole groups of four tokens (backend/cuda/row.hpp). Then loads need no test, and several can
+// be in flight at once.
 template <bool Whole>
 class collective {
  public:
@@ -83,14 +86,14 @@ class collective {
 #if SPECAGG_CUDA_CLUSTERS
     const auto cluster = cooperative_groups::this_cluster();
     rank_ = cluster.block_rank(), size_ = cluster.num_blocks();
-    synchronise();  // all have started, so their memory can be written
+    synchronise();  // all thread blocks have started, so their memory can be written
 #endif
   }
-  __device__ unsigned size() const { return size_; }  // thread blocks
-  // The thread that speaks for all.
+  __device__ unsigned size() const { return size_; }  // number of thread blocks
+  // True for one thread of all: the one that writes the results.
   __device__ bool leads() const { return rank_ == 0 && threadIdx.x == 0; }
 
-  // The members of one_thread (kernel/reduce.hpp); every thread gets the result.
+  // The members of one_thread (kernel/reduce.hpp). Every thread gets the result.
   template <class Op, class Rows, class F>
   __device__ auto reduce(const Rows& rows, const F& f) {
     const auto per_block = [&](std::size_t begin, std::size_t count) {
@@ -117,7 +120,7 @@ class collective {
   __device__ double sum_of_filled(const Rows& rows, const F& f, const Empty&) {
     return reduce<specagg::detail::add>(rows, f);
   }
-  // The block sums stay in shared memory until the reduction after the next.
+  // The block sums stay in shared memory until the second reduction after this one.
   template <class Rows>
   __device__ bool can_weigh(const Rows&, std::span<double>) const {
     return true;
@@ -127,7 +130,7 @@ class collective {
     const double total = reduce<specagg::detail::add>(rows, f);
     return {rows, f, {shared_->results[turn_ ^ 1], block_count(rows.size())}, total};
   }
-  // Every thread block does the last two steps for itself.
+  // Each thread block does the last two steps itself.
   template <class Rows, class F>
   __device__ token_id draw(const weights<Rows, F>& w, double u) {
     using V = vec<float, 4>;
@@ -156,9 +159,9 @@ class collective {
       const auto last = detail::find_place(16, in_sixteens.rest, [&](std::size_t i) { return double(weight[i]); });
       token = token_id(begin + 16 * in_sixteens.index + last.index);
     }
-    return token;  // the next draw writes there behind the barrier of its weigh()
+    return token;  // the barrier in the next weigh() comes before the next write to this memory
   }
-  // Of the tokens that have the maximum, a draw with the uniform 0 takes the first.
+  // The tokens with the maximum get weight 1, the others 0. A draw with uniform number 0 takes the first of them.
   template <class Rows, class F>
   __device__ std::size_t largest(const Rows& rows, const F& f) {
     const double top = reduce<specagg::detail::larger>(rows, f);
@@ -169,7 +172,7 @@ class collective {
     const token_id first = draw(weigh(rows, has_it, {}), 0);
     return first == no_token ? 0 : std::size_t(first);
   }
-  // The order of the contenders is total, so that of looking at them is free.
+  // The order of contenders is total, so they may be compared in any order.
   template <class Rows, class F>
   __device__ contender race(const Rows& rows, const F& f, const shared_noise& noise, std::uint32_t position,
                             contender last) {
@@ -185,14 +188,14 @@ class collective {
       for (int i = 0; i < 4; ++i) {
         if (i >= n || !(w[i] > 0)) continue;
         const std::uint32_t word = words[std::size_t(i)];
-        if (double(w[i]) * (1 + 1e-9) < random_streams::least_noise(word) * best.score) continue;  // no hope
+        if (double(w[i]) * (1 + 1e-9) < random_streams::least_noise(word) * best.score) continue;  // it cannot win
         const contender c{token_id(v) + i, double(w[i]) / noise(position, token_id(v) + i, word)};
         if (before(last, c)) best = better(best, c);
       }
     }
     for (int d = 16; d > 0; d /= 2)
       best = better(best, {__shfl_xor_sync(~0u, best.token, d), __shfl_xor_sync(~0u, best.score, d)});
-    // Each warp's best to everybody, then every thread looks at all of them.
+    // Each warp publishes its best contender. Then every thread compares all of them.
     auto* slots = reinterpret_cast<contender*>(shared_->results[turn_]);
     if (threadIdx.x % 32 == 0) publish(slots, rank_ * (threads / 32) + threadIdx.x / 32, best);
     synchronise();
@@ -201,9 +204,9 @@ class collective {
     for (unsigned i = 0; i < size_ * (threads / 32); ++i) best = better(best, slots[i]);
     return best;
   }
-  // As sum_exponentials, of the logits open(begin, k, n), four of the block at `begin`; open.prefetch(begin, lane) asks
-  // for a block that is read later. Reads each once: a thread holds
-  // its 64 of a block while the largest logits of all blocks go round. The leader gets the result.
+  // As sum_exponentials of kernel/softmax.hpp. open(begin, k, n) gives the four logits from k on of the block at
+  // `begin`. open.prefetch(begin, lane) prefetches a block. Each logit is read once: a thread keeps its 64 logits of a
+  // block in registers while the threads exchange the largest logits of all blocks. The leader gets the result.
   template <class Open>
   __device__ softmax_sum<float> sum_exponentials(std::size_t size, double temperature, const Open& open) {
     using V = vec<float, 4>;
@@ -227,7 +230,7 @@ class collective {
           l[i] = k < count ? open(begin, k, lanes_at(count, k)) : V(lowest);
         }
       }
-      // While this is computed, memory works on what the same threads read next.
+      // While this block is computed, the next block of the same threads is loaded.
       if (begin + step * block_size < size) open.prefetch(begin + step * block_size, lane);
 #pragma unroll
       for (std::size_t i = 0; i < 16; ++i) top = max(l[i], top);
@@ -240,7 +243,7 @@ class collective {
         const float x = detail::other(so_far, d);
         so_far = x > so_far ? x : so_far;
       }
-      const V shift(so_far == lowest ? 0.f : so_far);  // nothing but masks: still to be searched for NaN
+      const V shift(so_far == lowest ? 0.f : so_far);  // all are masked so far: NaN must still be found
       V sum(0);
 #pragma unroll
       for (std::size_t i = 0; i < 16; ++i) sum = sum + factors(l[i] - shift);
@@ -250,7 +253,7 @@ class collective {
     synchronise();
     softmax_sum<float> sum{lowest, 0};
     if (leads()) {
-      constexpr std::size_t ahead = 8;  // read together; there is memory for most_blocks
+      constexpr std::size_t ahead = 8;  // read together; the arrays have most_blocks elements
       static_assert(detail::most_blocks % ahead == 0);
       for (std::size_t b = 0; b < blocks; b += ahead) {
         float tops[ahead];
@@ -265,8 +268,9 @@ class collective {
     }
     return sum;
   }
-  // The first token with the largest logit, right behind sum_exponentials, which has left that of every block: one
-  // block of the row is read. The thread blocks do this for themselves; their leading threads get the result.
+  // The first token with the largest logit. Call it directly after sum_exponentials, which left the largest logit of
+  // every block in shared memory. One block of the row is read. Each thread block does this itself; its first thread
+  // gets the result.
   template <class Open>
   __device__ std::size_t first_largest(std::size_t size, const Open& open) {
     const auto* largest = reinterpret_cast<const float*>(shared_->results[0]);
@@ -288,7 +292,7 @@ class collective {
     __syncthreads();
   }
 
-  // How many of the four tokens from k on there are.
+  // How many of the four tokens from k on exist.
   __device__ static int lanes_at(std::size_t count, std::size_t k) {
     if constexpr (Whole) return k < count ? 4 : 0;
     else return k >= count ? 0 : count - k < 4 ? int(count - k) : 4;
@@ -298,7 +302,7 @@ class collective {
   __device__ static contender better(const contender& a, const contender& b) {
     return b.token != no_token && (a.token == no_token || before(b, a)) ? b : a;
   }
-  // slots[i] = x in every thread block.
+  // Sets slots[i] = x in every thread block.
   template <class T>
   __device__ void publish(T* slots, std::size_t i, const T& x) const {
 #if SPECAGG_CUDA_CLUSTERS
@@ -309,8 +313,8 @@ class collective {
 #endif
     slots[i] = x;
   }
-  // per_block(begin, count) of every block of 1024, each by 16 threads; the results, which all threads may read until
-  // the exchange after the next.
+  // Calls per_block(begin, count) for every block of 1024 tokens; 16 threads compute each. Returns the results. All
+  // threads may read them until the second exchange after this one.
   template <class D, class F>
   __device__ const D* exchange(std::size_t size, const F& per_block) {
     static_assert(sizeof(D) * detail::most_blocks <= sizeof shared_->results[0]);

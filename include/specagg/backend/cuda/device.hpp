@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What models on one CUDA device share: a stream, cuBLASLt, its workspace. And the ownership of what CUDA hands out.
+// What all models on one CUDA device share: a stream, cuBLASLt, its workspace. Also owners for resources that CUDA
+// creates.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -19,14 +20,14 @@ namespace cuda {
 
 inline void check(cudaError_t e, const std::string& place, const std::string& input = "CUDA") {
   if (e == cudaSuccess) return;
-  (void)cudaGetLastError();  // reported here: not once more by whoever asks next
+  (void)cudaGetLastError();  // clears the error, so that no later check reports it again
   throw error(input, place, std::string(cudaGetErrorName(e)) + ", " + cudaGetErrorString(e));
 }
 inline void check(cublasStatus_t s, const std::string& place, const std::string& input = "CUDA") {
   if (s != CUBLAS_STATUS_SUCCESS) throw error(input, place, cublasLtGetStatusString(s));
 }
 
-// Something that CUDA made, destroyed by `Destroy`.
+// Owns a resource that CUDA made; `Destroy` destroys it.
 template <auto Destroy>
 struct destroyer {
   template <class T>
@@ -58,7 +59,7 @@ pinned_memory<T> host_memory(std::size_t count, const std::string& input) {
   return pinned_memory<T>(static_cast<T*>(at));
 }
 
-// Deals out one allocation: without memory it only counts.
+// Divides one allocation into parts. Without memory it only counts the bytes.
 class arena {
  public:
   explicit arena(std::byte* base = nullptr) : base_(base) {}
@@ -75,11 +76,11 @@ class arena {
   std::size_t used_ = 0;
 };
 
-// Everything of one device runs in one stream: a draft and a target model take turns anyway, and what one of them left
-// in memory is there for the other, and for verification.
+// Everything on one device runs in one stream. Draft and target model take turns anyway, and in one stream each can use
+// what the other left in memory; so can the verification.
 class device {
  public:
-  // Throws specagg::error where there is no such device.
+  // Throws specagg::error if there is no such device.
   explicit device(int ordinal = 0) : ordinal_(ordinal) {
     const std::string place = "device " + std::to_string(ordinal);
     int count = 0;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Llama architecture on a CUDA device as a source of logits, from the files that backend/cpu/llama.hpp takes.
+// The Llama architecture on a CUDA device as a source of logits. It reads the same files as backend/cpu/llama.hpp.
 //
-// Matrices are in 16 bits (llama_weights.hpp), all else is in floats. Logits of an F16 file differ from the CPU's by
-// rounding alone.
+// Matrices have 16-bit elements (llama_weights.hpp); everything else is in floats. The logits of an F16 file differ
+// from the CPU's by rounding only.
 //
-// A token's row does not depend on how tokens were grouped into calls, as far as this library goes: every step is the
-// same graph of launches for `tile` tokens, whether they are there or not, with algorithms chosen once; every sum runs
-// in an order that positions and columns fix; and no sum of a product is cut into pieces. What remains is that
-// cuBLASLt's kernel treats all columns of one product alike. No document of NVIDIA's says so: tests/cuda/llama.test.cpp
-// checks it where it runs on a device. Another device or version of cuBLASLt may give other bits.
+// A token's row does not depend on how tokens were grouped into calls, as far as this library decides it. Every step is
+// the same graph of launches for `tile` tokens, even if there are fewer. Algorithms are chosen once. Positions and
+// columns fix the order of every sum, and no sum of a matrix product is split. One assumption remains: cuBLASLt's
+// kernel treats all columns of one product alike. NVIDIA does not document this; tests/cuda/llama.test.cpp checks it
+// where it runs on a device. Another device or version of cuBLASLt may give other bits.
 #pragma once
 #include <specagg/backend/cuda/llama_kernels.hpp>
 
@@ -33,14 +33,14 @@
 SPECAGG_BEGIN
 namespace cuda {
 
-// One sequence: the weights, a cache of keys and values, scratch. Memory is allocated, and the two graphs of a step
-// (with logits, and without) are captured here; extend() replays them. The device's stream orders all of it.
+// One sequence: the weights, a KV cache, scratch memory. The constructor allocates all memory and captures the two
+// graphs of a step (with logits and without); extend() replays them. All of this is ordered by the device's stream.
 class llama {
  public:
   using value_type = float;
-  static constexpr std::size_t tile = llama_kernels::tile;  // tokens a step
+  static constexpr std::size_t tile = llama_kernels::tile;  // tokens per step
 
-  // capacity: positions to keep (see cpu::checked_capacity). Throws specagg::error.
+  // capacity: the number of positions to keep (see cpu::checked_capacity). Throws specagg::error.
   explicit llama(std::shared_ptr<const llama_weights> weights, std::size_t capacity = 0)
       : w_(std::move(weights)),
         capacity_(cpu::checked_capacity(w_->host(), capacity)),
@@ -63,7 +63,7 @@ class llama {
     cudaEvent_t made{};
     check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "session", name);
     steps_read_.reset(made);
-    // Once as it is: what cannot run fails here. No token is counted: only products and launches are done.
+    // Runs one step without tokens, so that errors appear here. It does only the products and the launches.
     forward(true);
     check(cudaStreamSynchronize(stream()), "first step", name);
     for (const bool logits : {false, true}) graphs_[logits] = capture(logits);
@@ -71,7 +71,7 @@ class llama {
 
   llama(llama&&) = default;
   ~llama() {
-    if (w_) (void)cudaStreamSynchronize(stream());  // nobody waited for the last extend_on_device()
+    if (w_) (void)cudaStreamSynchronize(stream());  // the last extend_on_device() may still be running
   }
 
   std::size_t vocab_size() const { return shape_.vocab; }
@@ -79,9 +79,9 @@ class llama {
   std::size_t capacity() const { return capacity_; }
   const llama_weights& weights() const { return *w_; }
 
-  // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, V a row. Waits until
-  // they are there. Unless it answers ok nothing was appended; model_failed: CUDA did, failure() says how, and what was
-  // appended before still stands (but CUDA may refuse everything after some of its errors).
+  // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, one row of V each. Waits
+  // for the result. On any status but ok nothing was appended. model_failed: CUDA failed, and failure() says how.
+  // Tokens appended before still stand (but after some errors CUDA refuses everything).
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
     const auto rows = logits.size() / vocab_size();
     if (rows * vocab_size() != logits.size()) return status::invalid_parameter;
@@ -102,8 +102,7 @@ class llama {
     return status::ok;
   }
 
-  // The same, without waiting for what it starts: the logits of the last `rows` tokens, at most `tile`, stay on the
-  // device.
+  // The same without waiting. The logits of the last `rows` tokens (at most `tile`) stay on the device.
   status extend_on_device(std::span<const token_id> tokens, std::size_t rows) {
     if (rows > tile) return status::invalid_parameter;
     if (const status s = refusal(tokens, rows); s != status::ok) return s;
@@ -112,14 +111,14 @@ class llama {
     return status::ok;
   }
 
-  // The logits after the token at `position`, V floats in the device's memory, for what is put into stream() next;
-  // those of the positions behind it follow, up to `tile` in all. Kept until those of position + tile are made;
-  // rollback leaves them.
+  // The logits after the token at `position`: V floats in device memory, valid for work that is put into stream() next.
+  // The rows of the following positions come after it, up to `tile` in all. A row is kept until the row of position +
+  // tile is computed; rollback does not change it.
   const float* logits_at(std::size_t position) const { return logits_ + position % tile * vocab_size(); }
   cudaStream_t stream() const { return w_->on().stream(); }
   cudaError_t failure() const { return failure_; }
 
-  // Forgets everything from `position` on, which must not be ahead. O(1).
+  // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1).
   status rollback(std::size_t position) {
     position_ = std::min(position, position_);
     return status::ok;
@@ -157,14 +156,15 @@ class llama {
     queries_ = memory.take<float>(tile * m.width_padded);
     attended_ = memory.take<float>(tile * m.width_padded);
     factors_ = memory.take<float>(tile);
-    // The columns of the next product, 16 bits each: of three widths, so that each has its own padding.
+    // The columns of the next product, in 16 bits. Three buffers for the three widths, so that each has its own
+    // padding.
     normal_ = memory.take<std::uint16_t>(2 * tile * m.dim_padded);
     heads_ = memory.take<std::uint16_t>(2 * tile * m.width_padded);
     gated_ = memory.take<std::uint16_t>(2 * tile * m.ffn_padded);
     y_ = memory.take<float>(2 * tile * std::max({m.qkv_padded, m.dim_padded, m.gate_up_padded, m.vocab_padded}));
     keys_ = memory.take<float>(w_->layers().size() * m.cached());
     values_ = memory.take<float>(w_->layers().size() * m.cached());
-    logits_ = memory.take<float>(2 * tile * m.vocab);  // a ring, twice: any `tile` rows in a row are neighbours
+    logits_ = memory.take<float>(2 * tile * m.vocab);  // a ring, stored twice: any `tile` neighbours are contiguous
   }
 
   void upload_rotations() {
@@ -188,12 +188,13 @@ class llama {
     return status::ok;
   }
 
-  // Replays a graph for each `tile` tokens, the first step taking what is left over; after one whose last `count`
-  // tokens want logits, take_rows(the first one's position, count). False: failure_ says why not.
+  // Replays a graph for each `tile` tokens; the first step takes the remainder. After each step whose last `count`
+  // tokens want logits, calls take_rows(position of the first of them, count). False if it failed; failure_ is the
+  // reason.
   template <class TakeRows>
   bool run(std::span<const token_id> tokens, std::size_t rows, TakeRows&& take_rows) {
     if (!done(cudaSetDevice(w_->on().ordinal()))) return false;
-    // Steps still on their way read what is about to be overwritten.
+    // Steps that still run read the memory that is overwritten next.
     if (!done(cudaEventSynchronize(steps_read_.get()))) return false;
     const auto steps = steps_for(tokens.size());
     for (std::size_t i = 0, begin = 0; i < steps; ++i) {
@@ -217,7 +218,7 @@ class llama {
     if (e == cudaSuccess) return true;
     failure_ = e;
     (void)cudaGetLastError();
-    (void)cudaStreamSynchronize(stream());  // nothing of this call is left on its way
+    (void)cudaStreamSynchronize(stream());  // wait until nothing of this call is running
     return false;
   }
 
@@ -242,7 +243,7 @@ class llama {
     using namespace llama_kernels;
     const auto& m = shape_;
     const auto elements = [](auto* at) { return reinterpret_cast<E*>(at); };
-    // The residual and what the last product adds to it, normalised.
+    // Adds the last product to the residual, and normalises the sum.
     const auto norm = [&](const float* added, const float* weight, bool last = false) {
       launch(tile, block, normalise<E>, step_, m, x_, added, weight, scratch_, elements(normal_), factors_, last);
     };
@@ -264,7 +265,7 @@ class llama {
       multiply(down_, l.down, gated_);
       added = y_;
     }
-    if (!logits) return;  // the last product is not needed: no layer follows
+    if (!logits) return;  // the last product is not needed, because no layer follows
     norm(added, w_->output_norm(), true);
     multiply(vocabulary_, w_->output(), normal_);
     launch(dim3((m.vocab + block - 1) / block, tile), block, collect<>, step_, m, y_, factors_, logits_);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the Llama forward does between its matrix products, for up to `tile` tokens at once. Every kernel does the same
-// for a token whatever the others are; those beyond the tokens there are return at once, so that one graph of launches
-// serves steps of any number of tokens.
+// The operations of the Llama forward between its matrix products, for up to `tile` tokens at once. Every kernel
+// computes a token in the same way, whatever the other tokens are. Threads of tokens that do not exist return at once,
+// so one graph of launches works for steps of any number of tokens.
 //
-// Products take their columns in 16 bits. A column x is given as two, high + low, the second what rounding left of the
-// first: 22 bits of x with f16 (16 with bf16), for no more reads of the weights. A power of two brings the largest |x|
-// to 2^14..2^15 first; `factor` of the token undoes it.
+// Products take columns of 16-bit elements. A column x is given as two columns, high + low; low is the rounding error
+// of high. This keeps 22 bits of x with f16 (16 with bf16), and the weights are read only once. Before that, x is
+// scaled by a power of two so that the largest |x| lies in 2^14..2^15. The token's `factor` undoes this.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -21,21 +21,22 @@
 SPECAGG_BEGIN
 namespace cuda::llama_kernels {
 
-inline constexpr unsigned tile = 16;  // tokens a step
+inline constexpr unsigned tile = 16;  // tokens per step
 inline constexpr unsigned block = 256, attention_block = 128, most_head_dim = 256;
 
 struct step {
-  unsigned position, count, skip;  // of the first token; tokens; how many of them want no logits
+  unsigned position, count, skip;  // position of the first token; number of tokens; how many of them want no logits
   token_id tokens[tile];
 };
 
-// Padded numbers are multiples of 16 (capacity: 32), for strides.
+// Padded numbers are multiples of 16 (the capacity: of 32), and are used as strides.
 struct shape {
   unsigned dim, dim_padded, ffn, ffn_padded, heads, kv_heads, head_dim, width_padded, qkv_padded, gate_up_padded;
   unsigned pairs, vocab, vocab_padded, capacity_padded;
   float epsilon, query_scale;
 
-  // Keys in blocks of 32 positions, [kv head][block][dimension][32]: the threads of a warp read neighbours.
+  // Keys are stored in blocks of 32 positions, [kv head][block][dimension][32], so the threads of a warp read
+  // neighbours.
   SPECAGG_FUNCTION std::size_t key(unsigned kv_head, unsigned position, unsigned d) const {
     return std::size_t{kv_head} * head_dim * capacity_padded + (std::size_t{position / 32} * head_dim + d) * 32 +
            position % 32;
@@ -43,10 +44,10 @@ struct shape {
   SPECAGG_FUNCTION std::size_t value(unsigned kv_head, unsigned position, unsigned d) const {
     return (std::size_t{kv_head} * capacity_padded + position) * head_dim + d;
   }
-  std::size_t cached() const { return std::size_t{kv_heads} * head_dim * capacity_padded; }  // floats a layer
+  std::size_t cached() const { return std::size_t{kv_heads} * head_dim * capacity_padded; }  // floats per layer
 };
 
-// The nearest 16-bit float, ties to even.
+// Rounds to the nearest 16-bit float, ties to even.
 template <class E>
 SPECAGG_FUNCTION E rounded(float x);
 template <>
@@ -61,24 +62,24 @@ SPECAGG_FUNCTION inline f16 rounded<f16>(float x) {
   const std::uint32_t sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
   std::uint32_t h = 0;
   if (a > 0x7f800000u) h = 0x7e00u;
-  else if (a >= 0x477ff000u) h = 0x7c00u;  // 65520 is as near to infinity
-  else if (a < 0x38800000u)                // subnormal: units of 2^-24, which is what a float near 1/2 has
+  else if (a >= 0x477ff000u) h = 0x7c00u;  // 65520 rounds to infinity
+  else if (a < 0x38800000u)                // subnormal: units of 2^-24, the spacing of floats near 1/2
     h = specagg::detail::bit_cast<std::uint32_t>(specagg::detail::bit_cast<float>(a) + 0.5f) - 0x3f000000u;
   else h = (a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13;
   return {static_cast<std::uint16_t>(sign | h)};
 }
 
-// One number a warp.
+// Memory for one number per warp.
 __device__ inline float* warp_results() {
   __shared__ float part[32];
   return part;
 }
-// op over the threads of a block, in one order; every thread gets the result.
+// Reduces x by op over the threads of a block, in a fixed order. Every thread gets the result.
 template <class Op>
 __device__ float across_block(float x, Op op) {
   float* const part = warp_results();
   for (int d = 16; d > 0; d /= 2) x = op(x, __shfl_xor_sync(0xffffffffu, x, d));
-  __syncthreads();  // of an earlier call: all have read
+  __syncthreads();  // all threads have read the results of an earlier call
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
   __syncthreads();
   x = part[0];
@@ -92,13 +93,13 @@ struct larger {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// A row of numbers as the next product takes them. Thread i reads the columns i, i + blockDim.x, ...
+// Converts a row to the format that the next product takes. Thread i reads the columns i, i + blockDim.x, ...
 template <class E>
 __device__ void split_row(const float* row, unsigned count, E* high, E* low, float* factor) {
   float most = 0;
   for (unsigned c = threadIdx.x; c < count; c += blockDim.x) most = fmaxf(most, fabsf(row[c]));
   const auto exponent = specagg::detail::bit_cast<std::uint32_t>(across_block(most, larger())) >> 23;
-  const bool usual = exponent > 14 && exponent < 255;  // else zeros, or no numbers
+  const bool usual = exponent > 14 && exponent < 255;  // otherwise all zeros, or NaN or infinity
   const std::uint32_t scale_exponent = usual ? 268 - exponent : 127;
   const float scale = specagg::detail::bit_cast<float>(scale_exponent << 23);
   for (unsigned c = threadIdx.x; c < count; c += blockDim.x) {
@@ -110,7 +111,7 @@ __device__ void split_row(const float* row, unsigned count, E* high, E* low, flo
   if (threadIdx.x == 0) *factor = specagg::detail::bit_cast<float>((254 - scale_exponent) << 23);
 }
 
-// What the product of token t's two columns came to.
+// The result of the product for the two columns of token t.
 struct result {
   const float *high, *low;
   float factor;
@@ -119,7 +120,7 @@ struct result {
   __device__ float operator[](unsigned r) const { return (high[r] + low[r]) * factor; }
 };
 
-// Blocks: tokens.
+// One block for each token.
 template <class E>
 __global__ void embed(const step* s, shape m, const E* table, float* x) {
   const unsigned t = blockIdx.x;
@@ -128,8 +129,8 @@ __global__ void embed(const step* s, shape m, const E* table, float* x) {
   for (unsigned c = threadIdx.x; c < m.dim; c += blockDim.x) x[t * m.dim_padded + c] = specagg::detail::number(from[c]);
 }
 
-// x += the product, unless y is null; then x / sqrt(mean x^2 + epsilon) * weight, split. Only of tokens whose logits
-// are wanted, for `last`. Blocks: tokens.
+// x += the product, unless y is null. Then x / sqrt(mean x^2 + epsilon) * weight, split into two columns. If `last`,
+// only for the tokens that want logits. One block for each token.
 template <class E>
 __global__ void normalise(const step* s, shape m, float* x, const float* y, const float* weight, float* scratch,
                           E* columns, float* factors, bool last) {
@@ -148,9 +149,9 @@ __global__ void normalise(const step* s, shape m, float* x, const float* y, cons
   split_row(normal, m.dim, columns + t * m.dim_padded, columns + (t + tile) * m.dim_padded, factors + t);
 }
 
-// Rotates queries and keys, scales the queries, stores keys and values. rotations: cosines and sines of the pairs,
+// Rotates queries and keys, scales the queries, stores keys and values. rotations: cosine and sine of each pair,
 // position by position. Blocks: tokens x heads (queries, keys, values).
-template <class = void>  // a template, so that every file may have it
+template <class = void>  // a template, so that several files may contain it
 __global__ void remember(const step* s, shape m, const float* y, const float* factors, const float2* rotations,
                          float* queries, float* keys, float* values) {
   const unsigned t = blockIdx.x, head = blockIdx.y;
@@ -173,8 +174,8 @@ __global__ void remember(const step* s, shape m, const float* y, const float* fa
   }
 }
 
-// Attention of one token and head over all positions up to its own, 128 at a time. Sums run in an order that positions
-// alone decide. Blocks: heads x tokens, of attention_block threads.
+// Attention of one token and head over all positions up to its own, 128 at a time. The positions alone fix the order of
+// the sums. Blocks: heads x tokens, of attention_block threads.
 template <class = void>
 __global__ void attend(const step* s, shape m, const float* queries, const float* keys, const float* values,
                        float* attended) {
@@ -183,13 +184,14 @@ __global__ void attend(const step* s, shape m, const float* queries, const float
   __shared__ float query[most_head_dim], weight[attention_block], part[attention_block];
   const unsigned seen = s->position + t + 1, place = t * m.width_padded + head * m.head_dim;
   for (unsigned d = i; d < m.head_dim; d += attention_block) query[d] = queries[place + d];
-  // Values: `lanes` threads take neighbouring dimensions (and those 128 further on), `groups` of them take turns.
+  // Values: `lanes` threads take neighbouring dimensions (and those 128 further on). `groups` such sets of threads
+  // share the positions.
   const unsigned lanes = m.head_dim < 96 ? (m.head_dim + 31) / 32 * 32 : attention_block;
   const unsigned groups = attention_block / lanes, group = i / lanes, lane = i % lanes;
   float most = -INFINITY, total = 0, sum[most_head_dim / attention_block] = {};
   for (unsigned begin = 0; begin < seen; begin += attention_block) {
     const unsigned count = seen - begin < attention_block ? seen - begin : attention_block;
-    __syncthreads();  // the query is there; the last round's weights are read
+    __syncthreads();  // the query is stored; the weights of the last round have been read
     float score = -INFINITY;
     if (i < count) {
       score = 0;
@@ -199,7 +201,7 @@ __global__ void attend(const step* s, shape m, const float* queries, const float
     most = fmaxf(most, across_block(score, larger()));
     const float shrink = expf(before - most), w = i < count ? expf(score - most) : 0;
     weight[i] = w;
-    total = total * shrink + across_block(w, add());  // its barriers also publish the weights
+    total = total * shrink + across_block(w, add());  // its barriers also make the weights visible
     for (unsigned k = 0; k * attention_block + lane < m.head_dim && group < groups; ++k) {
       float a = sum[k] * shrink;
       for (unsigned p = group; p < count; p += groups)
@@ -219,7 +221,7 @@ __global__ void attend(const step* s, shape m, const float* queries, const float
   }
 }
 
-// Rows for the next product. Blocks: tokens.
+// Converts rows for the next product. One block for each token.
 template <class E>
 __global__ void split(const step* s, const float* rows, unsigned count, unsigned stride, E* columns, float* factors) {
   const unsigned t = blockIdx.x;
@@ -227,7 +229,7 @@ __global__ void split(const step* s, const float* rows, unsigned count, unsigned
   split_row(rows + std::size_t{t} * stride, count, columns + t * stride, columns + (t + tile) * stride, factors + t);
 }
 
-// SwiGLU: g u / (1 + e^-g), split. Blocks: tokens.
+// SwiGLU: g u / (1 + e^-g), split into two columns. One block for each token.
 template <class E>
 __global__ void gate(const step* s, shape m, const float* y, float* scratch, E* columns, float* factors) {
   const unsigned t = blockIdx.x;
@@ -241,7 +243,7 @@ __global__ void gate(const step* s, shape m, const float* y, float* scratch, E* 
   split_row(row, m.ffn, columns + t * m.ffn_padded, columns + (t + tile) * m.ffn_padded, factors + t);
 }
 
-// Logits: those of position p go to row p mod `tile`. Blocks: parts of the vocabulary x tokens.
+// Writes the logits of position p to row p mod `tile`. Blocks: parts of the vocabulary x tokens.
 template <class = void>
 __global__ void collect(const step* s, shape m, const float* y, const float* factors, float* logits) {
   const unsigned t = blockIdx.y, v = blockIdx.x * blockDim.x + threadIdx.x;

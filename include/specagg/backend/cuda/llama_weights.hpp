@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights of a Llama in a device's memory, from a file that backend/cpu/llama_weights.hpp has read.
+// The weights of a Llama in device memory, from a file that backend/cpu/llama_weights.hpp has read.
 //
-// Matrices lie on the device in 16 bits: bf16 if the file has BF16 matrices, else f16 (F16 as it is, F32 and Q8_0
-// rounded); everything else is in floats.
+// Matrices are stored in 16 bits on the device: bf16 if the file has BF16 matrices, else f16 (F16 unchanged, F32 and
+// Q8_0 rounded). Everything else is in floats.
 #pragma once
 #include <specagg/backend/cuda/llama_kernels.hpp>
 
@@ -22,7 +22,7 @@
 SPECAGG_BEGIN
 namespace cuda {
 
-// A file's weights in a device's memory. Immutable; sessions share it.
+// The weights of one file in device memory. Immutable; sessions share it.
 class llama_weights {
  public:
   struct layer {
@@ -31,7 +31,7 @@ class llama_weights {
               *down = nullptr;  // of matrices one below the other
   };
 
-  // Throws specagg::error: no memory, or a weight beyond what f16 holds.
+  // Throws specagg::error: no memory, or a weight too large for f16.
   llama_weights(std::shared_ptr<const cpu::llama_weights> from, std::shared_ptr<const device> on)
       : host_(std::move(from)), on_(std::move(on)), layers_(host_->layers.size()) {
     const auto& h = *host_;
@@ -52,14 +52,14 @@ class llama_weights {
 
   const cpu::llama_weights& host() const { return *host_; }
   const device& on() const { return *on_; }
-  bool brain_floats() const { return brain_; }  // bf16, not f16
+  bool brain_floats() const { return brain_; }  // bf16 instead of f16
   const std::vector<layer>& layers() const { return layers_; }
   const std::byte* embedding() const { return embedding_; }
   const std::byte* output() const { return output_ ? output_ : embedding_; }
   const float* output_norm() const { return output_norm_; }
 
  private:
-  // f(where it lies here, the tensors whose rows it has): every matrix, and every vector.
+  // Calls f(its place in device memory, the tensors that make up its rows) for every matrix and every vector.
   template <class F>
   void each_matrix(F&& f) {
     const auto& h = *host_;

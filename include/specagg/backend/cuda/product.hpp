@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products by cuBLASLt, always of the same number of columns: the algorithm is chosen once, so a column's result
-// does not depend on what stands in the others.
+// Matrix products by cuBLASLt, always with the same number of columns. The algorithm is chosen once, so the result of a
+// column does not depend on the contents of the others.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,9 @@
 SPECAGG_BEGIN
 namespace cuda {
 
-// y(c, r) = sum over k of w(r, k) x(c, k): w of `rows` x `cols` and x of `columns` x `cols` in 16 bits, y of `columns`
-// x `rows` in floats, all row by row. Sums are in floats. Sizes are multiples of 16, memory is aligned to 256 bytes.
+// y(c, r) = sum over k of w(r, k) x(c, k). w is `rows` x `cols` and x is `columns` x `cols`, both in 16 bits; y is
+// `columns` x `rows` floats. All are stored row by row. Sums are in floats. Sizes must be multiples of 16, and memory
+// aligned to 256 bytes.
 class product {
  public:
   product(const device& on, cudaDataType_t type, std::size_t rows, std::size_t cols, std::size_t columns) {
@@ -22,7 +23,7 @@ class product {
     operation_.reset(operation);
     const cublasOperation_t transposed = CUBLAS_OP_T;
     ok(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
-    // cuBLASLt's matrices lie column by column: w is its transpose there, x and y are theirs.
+    // cuBLASLt's matrices are stored column by column, so w is transposed there; x and y keep their meaning.
     w_ = layout(type, cols, rows), x_ = layout(type, cols, columns), y_ = layout(CUDA_R_32F, rows, columns);
 
     cublasLtMatmulPreference_t made{};
@@ -31,7 +32,7 @@ class product {
     const std::uint64_t workspace = device::workspace_size;
     ok(cublasLtMatmulPreferenceSetAttribute(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                             sizeof workspace));
-    // Every sum in one piece: pieces of different columns might be cut differently.
+    // No split of sums: columns might otherwise be split differently.
     const std::uint32_t whole = CUBLASLT_REDUCTION_SCHEME_NONE;
     ok(cublasLtMatmulPreferenceSetAttribute(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &whole, sizeof whole));
     cublasLtMatmulHeuristicResult_t best{};

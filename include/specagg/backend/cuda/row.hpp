@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of logits in device memory as Rows (distribution.hpp) that all threads of a block walk together.
+// Rows of logits in device memory, as Rows (distribution.hpp) that all threads of a block read together.
 #pragma once
 #include <specagg/backend/cuda/collective.hpp>
 
 SPECAGG_BEGIN
 namespace cuda {
 
-// What one read of a row finds out.
+// The result of one read of a row.
 struct row_facts {
   softmax_factors<float> tempered, confidence;
-  std::size_t token;  // at temperature 0: the one with all the mass
+  std::size_t token;  // at temperature 0: the token with probability 1
   bool greedy;
   status why;
 };
 
-// A row as it lies in memory. mask: one bit a token, 1 = may be emitted; or null. Whole rows have none, start at a
-// multiple of four elements, and are of a multiple of four tokens.
+// A row as it is stored in memory. mask: one bit per token, 1 = may be emitted; or null. A Whole row has no mask,
+// starts at a multiple of four elements, and has a multiple of four tokens.
 template <class S, bool Whole>
 struct raw_row {
   const S* logits;
   const std::uint32_t* mask;
   std::size_t size;
 
-  // Tokens v .. v + 3, of which n >= 1 exist, or v alone.
+  // Tokens v .. v + 3, of which n >= 1 exist; or v alone.
   template <class V>
   __device__ V at(std::size_t v, int n) const {
     constexpr float masked = -std::numeric_limits<float>::infinity();
@@ -43,7 +43,7 @@ struct raw_row {
       }
     return V::load(x);
   }
-  // Asks for the part of a block of 1024 that is lane's of 16.
+  // Prefetches one sixteenth of a block of 1024: the part of this lane (0..15).
   __device__ void prefetch([[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size_t lane) const {
 #if defined(__CUDA_ARCH__)
     for (std::size_t line = 128 * lane; line < block_size * sizeof(S); line += 128 * 16)
@@ -53,9 +53,8 @@ struct raw_row {
   }
 };
 
-// The one read of a row (and at temperature 0 of one block of it again). confidence: its untempered view is wanted too,
-// a second read if the temperature is neither 1 nor 0.
-// The leader gets the facts.
+// Reads a row once (at temperature 0 one block of it twice). confidence: its untempered view is wanted too. That needs
+// a second read if the temperature is neither 1 nor 0. The leader gets the facts.
 template <class S, bool Whole>
 __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, bool confidence,
                               collective<Whole>& together) {
@@ -81,7 +80,7 @@ __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, 
   if (facts.greedy || temperature == 1) {
     if (together.leads()) facts.confidence = {sum.max, 1, sum.total};
   } else {
-    together.synchronise();  // the leader has read what the next sum writes
+    together.synchronise();  // the leader has read what the next sum overwrites
     const auto untempered = together.sum_exponentials(row.size, 1, open);
     if (!(untempered.total > 0)) facts.why = status::invalid_row;
     if (together.leads()) facts.confidence = {untempered.max, 1, untempered.total};
@@ -89,7 +88,7 @@ __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, 
   return facts;
 }
 
-// softmax(logits / temperature), masked; temperature 0: all mass on the largest logit, lowest id.
+// softmax(logits / temperature) with a mask. Temperature 0: probability 1 on the largest logit, lowest id.
 template <class S, bool Whole>
 class device_row {
  public:
@@ -111,7 +110,7 @@ class device_row {
     std::size_t begin;
     template <class V>
     __device__ V operator()(std::size_t k, int n) const {
-      // Both, without a branch: several loads are on their way at once.
+      // Computes both, without a branch, so that several loads are in flight at once.
       const V x = row.tempered_(row.row_.template at<V>(begin + k, n) - V(row.tempered_.max));
       const V one = select(V::iota(float(k)) == V(float(double(row.token_) - double(begin))), V(1), V(0));
       return select(V(row.greedy_) == V(1), one, x);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification on the device: the library's policies and verifiers, for a batch of requests whose logits lie there. The
-// same tokens, statuses and bits as on the CPU, whatever the batch, its order, or how it is split over thread blocks.
+// Verification on the device: the library's policies and verifiers, for a batch of requests whose logits are in device
+// memory. Tokens, statuses and bits are the same as on the CPU. They do not depend on the batch, its order, or how it
+// is divided among thread blocks.
 //
 //   logits --(first kernel: one read of every row)--> factors --(second: the verifier, a cluster for each request)-->
 //   verdicts and tokens
@@ -14,15 +15,15 @@
 SPECAGG_BEGIN
 namespace cuda {
 
-// A batch in device memory; pointers marked "or null" stand for the value in brackets. Request r drafted the tokens
-// tokens[r most], ..., ended early by no_token. Its rows of target logits are the g + 1 from row target_rows[r] on, its
-// draft's the g from draft_rows[r] on (one more for the bonus of a policy that reads the draft): everything the CPU
-// would read, and it is read even behind a rejection.
-template <class S>  // of logits: float, f16 or bf16
+// A batch in device memory. "[...]" after a pointer gives its elements; "or null [x]" means that null stands for the
+// value x. The tokens of request r are tokens[r most], ..., ended early by no_token. Its target rows are the g + 1 rows
+// from target_rows[r] on. Its draft rows are the g rows from draft_rows[r] on (one more for the bonus of a policy that
+// reads the draft). These are the rows that the CPU would read. Here they are all read, also after a rejection.
+template <class S>  // the type of logits: float, f16 or bf16
 struct batch {
   std::size_t requests = 0, vocabulary = 0;         // vocabulary <= most_vocabulary
   std::size_t most = 0;                             // room for drafted tokens, <= most_drafted
-  const S *draft = nullptr, *target = nullptr;      // rows of logits: fastest where these, the strides and the
+  const S *draft = nullptr, *target = nullptr;      // rows of logits; fastest if these, the strides and the
                                                     // vocabulary are multiples of four, and nothing is masked
   std::size_t draft_stride = 0, target_stride = 0;  // elements from row to row, >= vocabulary
   const std::int32_t *draft_rows = nullptr, *target_rows = nullptr;  // [requests], or null [r (most + 1)]
@@ -31,11 +32,11 @@ struct batch {
   const std::uint64_t* seed = nullptr;        // [requests] of random_streams
   const std::uint64_t* request = nullptr;     // [requests] of random_streams, or null [r]
   const double* temperature = nullptr;        // [requests] 0: the largest logit; or null [1]
-  const std::uint32_t* draft_mask = nullptr;  // (vocabulary + 31) / 32 words a row, bit 1: allowed; or null [all]
+  const std::uint32_t* draft_mask = nullptr;  // (vocabulary + 31) / 32 words per row, bit 1: allowed; or null [all]
   const std::uint32_t* target_mask = nullptr;
-  end_tokens end_of_text = {};  // several: in device memory
+  end_tokens end_of_text = {};  // if there are several: in device memory
 };
-// What comes out, in device memory, which may not overlap with what goes in.
+// The output, in device memory. It must not overlap with the input.
 struct outcome {
   verdict* verdicts = nullptr;    // [requests]
   emission* emissions = nullptr;  // [requests][most + 1], the first verdict.emitted of each written
@@ -67,13 +68,13 @@ __device__ raw_row<S, Whole> target_row(const batch<S>& b, std::size_t r, std::s
   return {b.target + i * b.target_stride, b.target_mask ? b.target_mask + i * ((b.vocabulary + 31) / 32) : nullptr,
           b.vocabulary};
 }
-// The number of this thread block's cluster.
+// The index of this thread block's cluster.
 template <bool Whole>
 __device__ std::size_t cluster_number(const collective<Whole>& together) {
   return blockIdx.x / together.size();
 }
 
-// Row i of `rows` of each request: first those of the draft, then most + 1 of the target.
+// Each cluster reads one row. A request has draft_rows rows of the draft, then most + 1 rows of the target.
 template <bool Whole, class S>
 __global__ void __launch_bounds__(threads, 2)
     normalise_rows(batch<S> b, std::size_t draft_rows, bool bonus_reads_draft, bool confidence, row_facts* facts) {
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(threads, 2)
   if (together.leads()) facts[i] = found;
 }
 
-// policies[r], or the same for all.
+// policies[r] for request r, or the same policy for all.
 template <class Policy>
 struct same_for_all {
   Policy policy;
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(threads, 2)
     if constexpr (requires { verifier(b.seed[r], request); }) return verifier(b.seed[r], request);
     else return verifier;
   }();
-  // Every thread keeps its own copy of what the verifier writes.
+  // Every thread has its own copy of what the verifier writes.
   emission emissions[most_drafted + 1];
   draft_acceptance acceptances[most_drafted];
   double scratch[most_drafted + 1];
@@ -132,8 +133,9 @@ __global__ void __launch_bounds__(threads, 2)
   }
 }
 
-// The kernel on `units` clusters. Of thread blocks each has no more than there is work for; up to `enough` in any case
-// (the shorter they run, the less a last wave of them leaves the device idle), and more if that does not fill it.
+// Launches the kernel on `units` clusters. A cluster has no more thread blocks than there is work for. It has up to
+// `enough` in any case: it then runs for a shorter time, and the last wave of clusters leaves less of the device idle.
+// It has more if that does not fill the device.
 template <class Kernel, class... A>
 cudaError_t launch(Kernel* kernel, std::size_t units, unsigned enough, std::size_t vocabulary, cudaStream_t stream,
                    A... arguments) {
@@ -145,7 +147,7 @@ cudaError_t launch(Kernel* kernel, std::size_t units, unsigned enough, std::size
   if (const auto e = cudaFuncGetAttributes(&attributes, kernel); e != cudaSuccess)
     return e;
   unsigned cluster = 1;
-  if (attributes.ptxVersion >= 90)  // what the code that runs was compiled for
+  if (attributes.ptxVersion >= 90)  // the architecture that the running code was compiled for
     while (cluster < most_in_cluster && cluster * groups < block_count(vocabulary) &&
            (cluster < enough || cluster * units <= std::size_t(processors)))
       cluster *= 2;
@@ -164,14 +166,14 @@ cudaError_t launch(Kernel* kernel, std::size_t units, unsigned enough, std::size
 template <class Policies>
 using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
 
-// Whether verification reads rows of the draft at all.
+// Whether verification reads draft rows at all.
 template <class Policy, class Verifier>
 constexpr bool reads_draft_rows(bool acceptances) {
   constexpr bool draws_from_target = std::is_same_v<Verifier, coupled> || std::is_same_v<Verifier, match_verifier>;
   return !draws_from_target || reads_draft<Policy> || (acceptances && std::is_same_v<Verifier, match_verifier>);
 }
 
-// Both launches.
+// Launches both kernels.
 template <bool Whole, class S, class Policies, class Verifier>
 cudaError_t verify_rows(const batch<S>& b, const Policies& policies, const Verifier& verifier, const outcome& out,
                         std::size_t draft_rows, row_facts* facts, cudaStream_t stream) {
@@ -185,20 +187,20 @@ cudaError_t verify_rows(const batch<S>& b, const Policies& policies, const Verif
 
 }  // namespace detail
 
-// Bytes of device memory that verify() needs for what it finds out about rows, aligned to 16.
+// Bytes of device memory that verify() needs for the facts of rows; it must be aligned to 16.
 template <class S>
 std::size_t verify_storage(const batch<S>& b) {
   return b.requests * (2 * b.most + 2) * sizeof(row_facts);
 }
 
 // Verifies a batch on `stream`: two launches. No synchronisation, no allocation; can be captured in a graph.
-//   policies   one policy for all requests, or a device pointer to one for each. Lossless reads every row once and both
-//              rows of a rejected position once more; a policy with k dependent sums reads k times more, and one that
-//              looks at confidences once more where the temperature is neither 1 nor 0
+//   policies   one policy for all requests, or a device pointer to one for each. Lossless reads every row once, and the
+//              two rows of a rejected position once more. A policy with k dependent sums reads rows k more times. One that
+//              reads confidences reads them once more where the temperature is neither 1 nor 0
 //   verifier   token_verifier, block_verifier, match_verifier, or coupled
 //   storage    verify_storage(b) bytes, written
-// Returns the error of a launch, cudaErrorInvalidValue for sizes that are out of range, a null pointer or too little
-// aligned storage. What is wrong with a request is in its verdict; but row numbers and strides are believed.
+// Returns the error of a launch, or cudaErrorInvalidValue for sizes out of range, a null pointer, or storage that is
+// too small or not aligned. An error of one request is in its verdict. Row numbers and strides are not checked.
 template <class S, class Policies, class Verifier>
 cudaError_t verify(const batch<S>& b, const Policies& policies, const Verifier& verifier, const outcome& out,
                    void* storage, std::size_t storage_bytes, cudaStream_t stream) {
