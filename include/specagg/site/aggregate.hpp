@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// DRAGON: documents lie on two sites, l and r, and one law reads them all. Each site drafts from its own documents; one
-// of them makes of both drafts a token of exactly that law. Liu et al. 2025 (arXiv:2504.11197).
+// DRAGON: documents are stored at two sites, l and r, and one law depends on all of them. Each site drafts from its own
+// documents. One of them makes a token of exactly that law from both drafts. Liu et al. 2025 (arXiv:2504.11197).
 //
 //   h^s = ln sum_d e^R(d)           over the documents d of site s; R is their relevance to the text, in nats
 //   p^s = sum_d softmax_d(R) p(.|d)                                    the site's row, from which it drafts
 //   pi  = eta^l p^l + eta^r p^r,  ln eta = log_softmax(h^l, h^r)       the law of the text (eq. 4)
 //
-// Relevances may be scored once (static weights) or again at every token (dynamic): h then travels with each draft.
+// Relevances may be computed once (static weights) or again at every token (dynamic). If dynamic, h is sent with each
+// draft.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -17,7 +18,7 @@
 
 SPECAGG_BEGIN
 
-// The weight of each site; `log_` stays exact where the weight underflows.
+// The weight of each site. The logarithms stay exact where a weight underflows.
 struct site_weights {
   double log_l = 0, log_r = 0, l = 1, r = 0;
   constexpr ensemble law() const { return {l}; }  // pi as a policy: q is the row of l, p the row of r
@@ -31,7 +32,8 @@ inline double log_add(double a, double b) {
 }
 }  // namespace detail
 
-// eta of h^l and h^r. A site without documents has h = -inf. All four are NaN if both are, or one is NaN or +inf.
+// The weights eta from h^l and h^r. A site without documents has h = -inf. All four numbers are NaN if both h are -inf,
+// or one is NaN or +inf.
 inline site_weights weigh_sites(double h_l, double h_r) {
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
   const double lead = h_l - h_r, behind = lead > 0 ? -lead : lead;
@@ -41,20 +43,20 @@ inline site_weights weigh_sites(double h_l, double h_r) {
   return lead > 0 ? site_weights{log_large, log_small, large, small} : site_weights{log_small, log_large, small, large};
 }
 
-// A site's share of the law: h^s, which goes to the other site with the row.
+// A site's share of the law: its h^s, which is sent to the other site with the row.
 struct site_share {
   status why = status::ok;
   double h = -std::numeric_limits<double>::infinity();
 };
 
-// A site's row in logs: out[v] = ln p^s(v) = ln sum_d e^(R(d) - h^s + ln softmax(documents[d])(v)), -inf where no
-// document gives mass (appendix A.1). They are logits like any model's: temperature and filters act on them next.
-// Mixtures nest: two sites' rows mixed with relevances h^l, h^r give ln pi.
+// The logarithm of a site's row: out[v] = ln p^s(v) = ln sum_d e^(R(d) - h^s + ln softmax(documents[d])(v)), -inf where
+// no document has mass (appendix A.1). These are logits like those of any model; apply temperature and filters to them.
+// Mixtures can be nested: mixing the rows of two sites with relevances h^l, h^r gives ln pi.
 //   documents   the logits after each document, V each; read twice
-//   relevance   R(d), one for each; -inf leaves a document out: it is not read
-//   out         V; may be none of the documents
-//   scratch     twice as many as documents
-// Error of out[v]: 1e-6 + 1e-7 |out[v]| for floats. With no document left in, h = -inf and `out` is not written.
+//   relevance   R(d), one for each; a document with -inf is left out and not read
+//   out         V elements; must not be one of the documents
+//   scratch     twice as many elements as documents
+// Error of out[v]: 1e-6 + 1e-7 |out[v]| for floats. If all documents are left out, h = -inf and `out` is not written.
 template <class T>
 site_share mix_documents(std::span<const std::span<const T>> documents, std::span<const double> relevance,
                          std::span<T> out, std::span<T> scratch) {
@@ -98,7 +100,7 @@ site_share mix_documents(std::span<const std::span<const T>> documents, std::spa
 // ---- aggregation ----------------------------------------------------------------------------------------------------
 
 namespace detail {
-// Normalises the rows of both sites.
+// Normalises the rows of both sites, and checks the weights.
 template <class L, class R>
 status have_law(L& l, R& r, const site_weights& eta) {
   if (!(eta.l >= 0 && eta.r >= 0)) return status::undefined_target;
@@ -108,10 +110,10 @@ status have_law(L& l, R& r, const site_weights& eta) {
 }
 }  // namespace detail
 
-// One draft made into a token of law pi = (1 - eta) a + eta b: kept with probability min(1, pi(x) / a(x)), else
-// replaced by one from norm((pi - a)+) = norm((b - a)+) (section 4.2). `rows` pairs a (as q) with b (as p), both
-// normalised; x was drawn from a. An x that was not (a(x) = 0, or no token) is reported, and the token drawn from
-// pi.
+// Turns one draft into a token of law pi = (1 - eta) a + eta b. The draft x is accepted with probability min(1, pi(x) /
+// a(x)), else replaced by a token from the residual norm((pi - a)+) = norm((b - a)+) (section 4.2). `rows` is the pair
+// of a (as q) and b (as p), both normalised; x was drawn from a. If x was not drawn from a (a(x) = 0, or x is not a
+// token), this is reported, and the token is drawn from pi.
 struct sampled {
   token_id token = no_token;
   status why = status::ok;
@@ -126,27 +128,26 @@ sampled sample(const row_pair<false, A, B>& rows, token_id x, double eta, std::u
   return {e.token, e.why};
 }
 
-// The token both sites go on with, and which drafts it confirms: a site whose draft it does not confirm drops what it
-// drafted beyond and decodes anew from this token.
-// why: ok; draft_not_in_support or token_out_of_range for the chosen side's draft (there is a token all the same); else
-// no token.
+// The token that both sites continue with, and which drafts it confirms. A site whose draft is not confirmed drops its
+// later drafts and decodes again from this token. why: ok; draft_not_in_support or token_out_of_range for the chosen
+// side's draft (there is a token nevertheless); otherwise there is no token.
 struct aggregation {
   token_id token = no_token;
   bool accepted_l = false, accepted_r = false;
   status why = status::ok;
 };
 
-// xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, one of them chosen by a fair coin (section 4.2); the
-// other one is never looked at, so it is not drawn. The token has exactly the law pi, whatever the two drafts have in
-// common.
+// xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, and a fair coin chooses one of them (section 4.2). The
+// other one is not used, so it is not drawn. The token has exactly the law pi, whatever the dependence between the two
+// drafts.
 //   x_l, x_r        the drafts, drawn by draw(row, {stream::draft, position, 0}, chooser of the site, ...)
 //   p_l, p_r        the rows they were drawn from: decoded rows, on both sites
-//   site_l, site_r  choosers that know their site: random_streams(seed, request, 0) and (seed, request, 1). The same
-//                   numbers on both make the drafts alike, and the acceptance is not the one below
+//   site_l, site_r  the choosers of the two sites: random_streams(seed, request, 0) and (seed, request, 1). With the
+//                   same numbers on both, the drafts become alike, and the acceptance is not the one below
 //   scratch         verify_scratch(V) doubles
-// l and r are two fixed sites (say device and cloud), not "here" and "there": then the token does not depend on which
-// of them aggregates. Drafts thrown away and drawn again at their position may use the same noise again: no decision
-// has looked at it, since a token is never judged before the one in front of it is settled.
+// l and r are two fixed sites (for example device and cloud), not "here" and "there". So the token does not depend on
+// which of them aggregates. If a draft is thrown away and its position is drafted again, it may use the same noise
+// again: no decision has used that noise, because a token is judged only after the one before it is settled.
 template <class L, class R, Chooser SiteL, Chooser SiteR>
 aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r, const R& p_r,
                       const site_weights& eta, SiteL& site_l, SiteR& site_r, std::span<double> scratch) {
@@ -161,10 +162,10 @@ aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_
   return {x.token, x.token == x_l && x.token != no_token, x.token == x_r && x.token != no_token, x.why};
 }
 
-// The same with shared noise: the token is argmin E / pi, drafts are drawn by race(row, noise, position). A token that
-// both sites drafted is the answer, whatever the weights: unanimous(eta.law(), std::array{x_l, x_r}) tells, and no
-// row need travel. The law is pi, and the text a function of the seed alone; a draft is confirmed with probability
-// sum_i 1 / sum_j max(pi_j / pi_i, p^s_j / p^s_i).
+// The same with shared noise: the token is argmin E / pi, and drafts are drawn by race(row, noise, position). If both
+// sites drafted the same token, it is the result, whatever the weights; unanimous(eta.law(), std::array{x_l, x_r})
+// tells this, and then no row must be sent. The law is pi, and the text is a function of the seed alone. A draft is
+// confirmed with probability sum_i 1 / sum_j max(pi_j / pi_i, p^s_j / p^s_i).
 template <class L, class R>
 aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r, const R& p_r,
                              const site_weights& eta, const shared_noise& noise) {
@@ -179,9 +180,9 @@ aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l,
 
 // ---- acceptance -----------------------------------------------------------------------------------------------------
 
-// The agreement of two drafts drawn from these rows, in closed form, one pass: alpha^l = 1/2 (1 - eta^r TV) +
-// 1/2 sum p^l pi, alpha^r alike. If l is chosen, x^l stays with mass min(p^l, pi)(x) and is replaced by x with (pi -
-// p^l)+(x), and x^r is an independent draw of p^r. So, and with l and r exchanged,
+// The agreement of two drafts drawn from these rows, in closed form. One pass. alpha^l = 1/2 (1 - eta^r TV) + 1/2 sum
+// p^l pi, and alpha^r likewise. If l is chosen, x^l = x is accepted with mass min(p^l, pi)(x), and replaced by x with
+// mass (pi - p^l)+(x); x^r is an independent draw from p^r. The same holds with l and r exchanged. So
 //   P(both)    = 1/2 sum min(p^l, pi) p^r + min(p^r, pi) p^l
 //   P(l alone) = 1/2 sum min(p^l, pi) (1 - p^r) + (pi - p^r)+ p^l
 // NaN if the rows or weights have no law.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows in few bytes. The decoded row is the row: a token is drafted from what the bytes say and verified against what
-// the bytes say. (Drafting from the full row and verifying a truncated one is biased.)
+// Encodes rows in few bytes. The decoded row is the row that is used: a token is drafted from it and verified against
+// it. (Drafting from the full row and verifying against a truncated one is biased.)
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -13,14 +13,15 @@
 
 SPECAGG_BEGIN
 
-// What both ends agree on beforehand. The tokens kept are those of top_k, then of top_p (as in `sampling`); values are
+// What both ends agree on beforehand. The kept tokens are those of top_k, then of top_p (as in `sampling`). Values are
 //   full    the row's own numbers: 4 bytes each for float, 8 for double
-//   half    2 bytes each: 2^15 p / max p as a half, so that tokens down to 2^-29 of the largest keep 11 bits
-//   counts  b of a total l, p = b / l: one number for tokens and counts together. b_i = floor(l p_i + 1/2), then the
-//           largest rounding errors are adjusted until sum b = l (Reznik 2011). Never longer than the bound
-//           log2 C(V, K) + log2 C(l + K - 1, K - 1) bits: V = 32000, K = 8, l = 64 take 17 bytes, always
-//           (10 us a row; the time grows with K^3: 2 ms for K = 64)
-// In full and half, the ids of the k kept tokens go as gaps in a Golomb-Rice code, about log2(V / k) + 2 bits each.
+//   half    2 bytes each: 2^15 p / max p as a half, so that probabilities down to 2^-29 of the largest keep 11 bits
+//   counts  b of a total l, p = b / l: one number encodes tokens and counts together. b_i = floor(l p_i + 1/2), then
+//           the largest rounding errors are adjusted until sum b = l (Reznik 2011). Its size never exceeds
+//           log2 C(V, K) + log2 C(l + K - 1, K - 1) bits: V = 32000, K = 8, l = 64 always take 17 bytes
+//           (10 us per row; the time grows with K^3: 2 ms for K = 64)
+// With full and half, the ids of the k kept tokens are encoded as gaps in a Golomb-Rice code, about log2(V / k) + 2
+// bits each.
 struct row_codec {
   enum class values : std::uint8_t { full, half, counts };
   static constexpr std::uint32_t most_counted = 64, largest_total = 65536;
@@ -36,16 +37,17 @@ struct row_codec {
     return vocabulary >= 1 && vocabulary < std::size_t(1) << 31 && top_p > 0 && top_p <= 1 &&
            (format != values::counts || counted);
   }
-  constexpr bool truncates() const { return top_k > 0 || top_p < 1; }  // otherwise values go without ids, V of them
+  constexpr bool truncates() const { return top_k > 0 || top_p < 1; }  // otherwise V values are sent without ids
   constexpr std::size_t max_tokens() const { return top_k > 0 && top_k < vocabulary ? top_k : vocabulary; }
-  // Bytes that no encoded row of T exceeds. Rows of counts all have this size, and so have rows that are not truncated.
+  // A number of bytes that no encoded row of T exceeds. Rows of counts, and rows that are not truncated, all have this
+  // size.
   template <class T>
   constexpr std::size_t max_bytes() const;
 };
 
-// why: ok; invalid_row for bytes that are truncated or that encode() does not write; token_out_of_range;
-// not_normalised; invalid_parameter for a bad codec or too little memory; vocabulary_mismatch.
-// bytes: how many were written, or read: rows may follow each other. row: normalised, in memory of the caller.
+// why: ok; invalid_row (the bytes are truncated, or encode() does not write such bytes); token_out_of_range;
+// not_normalised; invalid_parameter (a bad codec or too little memory); vocabulary_mismatch. bytes: the number of bytes
+// written or read; another row may follow. row: normalised, in the caller's memory.
 template <class T>
 struct coded_row {
   status why = status::ok;
@@ -63,11 +65,11 @@ class bit_writer {
     pending_ |= value << held_, held_ += count;
     for (; held_ >= 8; held_ -= 8, pending_ >>= 8) flush();
   }
-  void put_unary(std::uint64_t value) {  // that many ones, then a zero
+  void put_unary(std::uint64_t value) {  // `value` ones, then a zero
     for (; value >= 32; value -= 32) put(0xffffffffu, 32);
     put((std::uint64_t(1) << value) - 1, int(value) + 1);
   }
-  // Bytes written in all; `ok` tells whether they fitted.
+  // Returns the number of bytes; `ok` says whether they fitted.
   std::size_t finish() {
     if (held_ > 0) flush();
     return size_;
@@ -87,7 +89,7 @@ class bit_writer {
 class bit_reader {
  public:
   explicit bit_reader(std::span<const std::uint8_t> from) : from_(from) {}
-  std::uint64_t take(int count) {  // count <= 64; 0 beyond the end
+  std::uint64_t take(int count) {  // count <= 64; 0 after the end
     if (count > 32) {
       const std::uint64_t low = take(32);
       return low | take(count - 32) << 32;
@@ -105,7 +107,7 @@ class bit_reader {
     while (value <= most && take(1) == 1) ++value;
     return value;
   }
-  // All bytes were there, and the last one's unused bits are 0.
+  // True if all bytes were there, and the unused bits of the last one are 0.
   bool ok() const { return size_ <= from_.size() && pending_ == 0; }
   std::size_t bytes() const { return size_; }
 
@@ -116,7 +118,7 @@ class bit_reader {
   int held_ = 0;
 };
 
-// Whole numbers without ids: the lowest byte first.
+// Stores a whole number (for values without ids), lowest byte first.
 inline void store_number(std::uint8_t* to, std::uint64_t x, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) to[i] = std::uint8_t(x >> 8 * i);
 }
@@ -126,7 +128,7 @@ inline std::uint64_t load_number(const std::uint8_t* from, std::size_t bytes) {
   return x;
 }
 
-// A half of at most 2^15, rounded to even; and its value in units of 2^-24, exactly.
+// Rounds a number of at most 2^15 to a half, ties to even; and the exact value of a half in units of 2^-24.
 inline constexpr std::uint16_t half_of_top = 0x7800;
 inline std::uint16_t half_of(double x) {
   if (x < 0x1p-14) return std::uint16_t(fma(x, 0x1p24, 0x1p52) - 0x1p52);
@@ -137,10 +139,10 @@ inline double units_of_half(std::uint64_t h) {
   return double(h < 0x400 ? h : ((h & 0x3ff) | 0x400) << ((h >> 10) - 1));
 }
 
-// Sums over the number of tokens k with mass, k = 1 .. K: of rows with k tokens there are C(V, k) C(l - 1, k - 1).
+// Helps to sum over the number k of tokens with mass, k = 1 .. K. There are C(V, k) C(l - 1, k - 1) rows with k tokens.
 struct counted_rows {
   std::uint32_t vocabulary, total;
-  natural ways;  // of rows with k tokens
+  natural ways;  // the number of rows with k tokens
   std::uint32_t k = 1;
   constexpr explicit counted_rows(const row_codec& c)
       : vocabulary(std::uint32_t(c.vocabulary)), total(c.total), ways(vocabulary) {}
@@ -164,11 +166,11 @@ constexpr std::size_t counted_bytes(const row_codec& c) {
   return (largest.bits() + 7) / 8;
 }
 
-// Gaps between ids are coded with this many low bits: floor(log2(V / k)).
+// The number of low bits in the code of a gap between ids: floor(log2(V / k)).
 constexpr int gap_bits(std::size_t vocabulary, std::size_t k) { return int(std::bit_width(vocabulary / k)) - 1; }
 
-// b_i of at most 64 probabilities: floor(l p + 1/2), then the largest errors corrected, of equal ones that of the lower
-// id.
+// The counts b_i of at most 64 probabilities: floor(l p + 1/2), then the largest errors are corrected; of equal errors
+// that of the lower id first.
 template <class T>
 void round_to_counts(std::span<const T> mass, double sum, std::uint32_t total, std::span<std::uint32_t> counts) {
   double error[row_codec::most_counted];
@@ -190,7 +192,8 @@ void round_to_counts(std::span<const T> mass, double sum, std::uint32_t total, s
   }
 }
 
-// The tokens the codec keeps of a normalised row, and their probabilities; how many. ids: max_tokens; mass: V elements.
+// Writes the tokens that the codec keeps of a normalised row and their probabilities, and returns their number. ids:
+// max_tokens elements; mass: V elements.
 template <class R, class T = typename R::value_type>
 std::size_t keep(const row_codec& codec, const R& row, std::span<token_id> ids, std::span<T> mass) {
   const std::size_t size = row.size();
@@ -228,13 +231,13 @@ constexpr std::size_t row_codec::max_bytes() const {
   if (format == values::counts) return detail::counted_bytes(*this);
   const std::size_t value = format == values::half ? 16 : 8 * sizeof(T), k = max_tokens();
   if (!truncates()) return (vocabulary * value + 7) / 8;
-  // With b low bits, k gaps take k (b + 1) + sum (gap >> b) < k (b + 3) bits; for fewer tokens b may be 1 larger.
+  // With b low bits, k gaps take k (b + 1) + sum (gap >> b) < k (b + 3) bits. For fewer tokens b may be larger by 1.
   const std::size_t gap = std::size_t(detail::gap_bits(vocabulary, k)) + 4;
   return (std::size_t(std::bit_width(vocabulary)) + k * (gap + value) + 7) / 8;
 }
 
-// Bytes of the tokens with mass (ids ascending, probabilities beside them: at most max_tokens), rounded as the format
-// wants but not truncated again: encoding a decoded row gives its bytes back.
+// Encodes the tokens with mass: at most max_tokens ids in ascending order, and their probabilities. It rounds as the
+// format requires, but does not truncate again. So encoding a decoded row gives the same bytes.
 template <class T>
 coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::span<const T> mass,
                     std::span<std::uint8_t> out) {
@@ -292,8 +295,8 @@ coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::
   return to.ok() ? coded_row<T>{.bytes = bytes} : fail(status::invalid_parameter);
 }
 
-// The row at the front of `in`. ids and mass hold at least max_tokens elements and keep the row. Any bytes are safe:
-// they give a row that encode() turns into the same bytes, or a status.
+// Decodes the row at the front of `in`. ids and mass need at least max_tokens elements; they hold the row. Any bytes
+// are safe: they give a row that encode() turns into the same bytes, or a status.
 template <class T>
 coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in, std::span<token_id> ids,
                     std::span<T> mass) {
@@ -362,8 +365,8 @@ coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in, st
   return s == status::ok ? result : fail(s);
 }
 
-// Truncates, rounds and encodes a row, and returns it as the other end will see it: this is the row to draft from.
-// ids: max_tokens elements; mass: V, and the result lies in them; out: max_bytes.
+// Truncates, rounds and encodes a row. Returns it as the other end will decode it: draft from this row. ids: max_tokens
+// elements; mass: V elements, and it holds the result; out: max_bytes.
 template <class D>
   requires Distribution<D>
 auto encode(const row_codec& codec, const D& distribution, std::span<std::uint8_t> out, std::span<token_id> ids,

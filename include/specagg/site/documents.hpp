@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A site's documents as one model: a source of logits for each document, the mixture of them as the site's row.
+// A site's documents as one model: one source of logits for each document. The mixture of their rows is the site's row.
 //
 //   p^s(v) = sum_d softmax_d(R(d)) p(v | d, text)      (mix_documents)
 #pragma once
@@ -13,7 +13,7 @@
 
 SPECAGG_BEGIN
 
-// How documents are computed: one after the other, unless a caller has threads.
+// Computes the documents one after the other. A caller with threads passes another function.
 struct in_order {
   template <class Body>
   void operator()(std::size_t count, Body&& body) const {
@@ -21,11 +21,11 @@ struct in_order {
   }
 };
 
-// The documents are sources that have seen their document: the text begins at each one's position(). A site without any
-// passes one source that has seen nothing, with relevance 0. From then on they belong to the mixture, which remembers
-// what each has seen. So see() takes any text in any order, also after a call that failed or was stopped on the way,
-// and its rows are a function of text and relevance alone. Memory is allocated here, none in see().
-//   rows_at_once   as many rows as are computed together; memory: documents x rows_at_once x V
+// The documents are sources that have already seen their document, so the text begins at each one's position(). A site
+// without documents passes one source that has seen nothing, with relevance 0. From then on only the mixture may use
+// them; it remembers what each has seen. So see() accepts any text in any order, also after a call that failed or was
+// stopped, and its rows are a function of text and relevance alone. Memory is allocated here, none in see().
+//   rows_at_once   the largest number of rows per call; memory: documents x rows_at_once x V
 template <LogitSource S>
 class document_mixture {
  public:
@@ -47,20 +47,20 @@ class document_mixture {
 
   std::size_t size() const { return documents_.size(); }
   std::size_t vocab_size() const { return documents_[0].vocab_size(); }
-  // Tokens of text that fit behind every document.
+  // The number of text tokens that fit after every document.
   std::size_t capacity() const {
     std::size_t n = std::numeric_limits<std::size_t>::max();
     for (std::size_t d = 0; d < size(); ++d) n = std::min(n, documents_[d].capacity() - begin_[d]);
     return n;
   }
 
-  // The rows behind the last k tokens of the text, k = h.size(); k = 0 only prepares for the text.
-  //   relevance   R(d) at each row, k x documents, in nats; -inf leaves a document out of a row
-  //   logits      k x V: ln p^s. Where all are left out: their plain mean, to be given no weight
-  //   h           k: ln sum_d e^R(d), -inf where all are left out
+  // Computes the rows after the last k tokens of the text, k = h.size(). k = 0 only feeds the text.
+  //   relevance   R(d) for each row, k x documents, in nats; -inf leaves a document out of a row
+  //   logits      k x V: ln p^s. If all documents are left out: their plain mean, which must get no weight
+  //   h           k: ln sum_d e^R(d), -inf if all are left out
   //   for_each    for_each(n, body) calls body(0) .. body(n - 1), on any threads, and returns when all are done
-  // Any status but ok (stopped, context_full ...; of several documents' the first one's): logits and h may hold
-  // anything, and the next call goes on with what was computed.
+  // On any status but ok (stopped, context_full ...; of several documents' the first), logits and h have no meaning.
+  // The next call continues with what was already computed.
   template <class ForEach = in_order>
   status see(std::span<const token_id> text, std::span<const double> relevance, std::span<value_type> logits,
              std::span<double> h, const ForEach& for_each = {}) {
@@ -91,13 +91,13 @@ class document_mixture {
   }
 
  private:
-  // Tokens of one call, so that one that is stopped on a long text has got somewhere.
+  // Tokens per call, so that a call that is stopped during a long text keeps what it has done.
   static constexpr std::size_t part_ = 64;
 
-  // The document's source at the end of the text, and the rows behind its last tokens.
+  // Feeds the text to document d, and computes the rows after its last tokens.
   status bring(std::size_t d, std::span<const token_id> text, std::span<value_type> rows) {
     auto& seen = seen_[d];
-    const std::size_t wanted = text.size() - rows.size() / vocab_size();  // from here on there are rows
+    const std::size_t wanted = text.size() - rows.size() / vocab_size();  // rows begin at this position
     const auto end = seen.begin() + std::ptrdiff_t(std::min(seen.size(), wanted));
     seen.erase(std::mismatch(seen.begin(), end, text.begin()).first, seen.end());
     documents_[d].rollback(begin_[d] + seen.size());
@@ -124,7 +124,7 @@ class document_mixture {
   std::vector<value_type> logits_;  // documents x rows_at_once x V
   std::vector<std::span<const value_type>> rows_;
   std::vector<value_type> scratch_;
-  std::vector<double> even_;  // 0 nats each
+  std::vector<double> even_;  // relevance 0 for each
 };
 
 SPECAGG_END

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// DRAGON's protocol, one side of it: two sites draft ahead, one of them aggregates, and may hand that over with every
-// token. Liu et al. 2025 (arXiv:2504.11197). No sockets, clocks, threads or models: events go in, actions come out.
+// DRAGON's protocol, one side of it. Two sites draft ahead. One of them aggregates, and may hand this over to the other
+// after every token. Liu et al. 2025 (arXiv:2504.11197). There are no sockets, clocks, threads or models here: events
+// go in, actions come out.
 //
 // The token of a step is a function of (seed, text before it, rows) alone, and a site settles the steps in order, each
-// once. So losses, repetitions, delays, the side that aggregates, and restarts change when a token comes, never which.
-//   * An epoch for each side is the step behind the last one at which a draft of it was rejected: a draft supposes that
-//     those of its side from its epoch on stand. One of an earlier epoch is dropped. An epoch is known to all who know
-//     the settled text, and one that begins after a restart, where that site's memory ends, cannot be below those seen.
-//   * Each side's drafts lie on both ends, K at most, so that either can aggregate. Its own end compares them with what
-//     is settled and needs no word on it; the other, which may lack some, believes the epochs that come with it.
-//   * Nothing is acknowledged. A site that waits in vain says on its timer what it has; the other sends what it lacks.
+// once. So losses, repetitions, delays, the side that aggregates, and restarts may change when a token is emitted, but
+// never which token.
+//   * The epoch of a side is the step after the last one at which a draft of it was rejected. A draft assumes that the
+//     drafts of its side from its epoch on were accepted. A draft of an earlier epoch is dropped. Every site that knows
+//     the settled text knows the epochs. An epoch that begins after a restart, where that site's memory ends, cannot be
+//     below the epochs seen before.
+//   * Both ends keep the drafts of each side, at most K, so that either can aggregate. The end that made them compares
+//     them with the settled text, and needs no message about it. The other end may lack some, and uses the epochs that
+//     are sent with them.
+//   * There are no acknowledgements. A site that waits too long says on its timer what it has, and the other sends what
+//     is missing.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -24,10 +29,10 @@
 
 SPECAGG_BEGIN
 
-// ---- how drafts are drawn, and what is made of two ------------------------------------------------------------------
-// rows(side) is the row of that side's draft, decoded when it is asked for: a coded_row.
+// ---- how drafts are drawn, and how two become one token -------------------------------------------------------------
+// rows(side) is the row of that side's draft, a coded_row. It is decoded at each call.
 
-// Independent drafts: choosers that know their site, random_streams(seed, request, 0) and (seed, request, 1).
+// Independent drafts. Each chooser is that of its site: random_streams(seed, request, 0) and (seed, request, 1).
 template <Chooser L = random_streams, Chooser R = L>
 struct independent_drafts {
   L site_l;
@@ -49,7 +54,8 @@ struct independent_drafts {
     return agreement_of(rows(side::l).row, rows(side::r).row, eta);
   }
 };
-// Drafts drawn with one noise. A token both drafted is the answer, whatever the rows and weights.
+// Drafts drawn with the same noise. If both sites drafted the same token, it is the result, whatever the rows and
+// weights.
 struct shared_drafts {
   shared_noise noise;
   template <Row D>
@@ -68,36 +74,36 @@ struct shared_drafts {
 
 // ---- actions --------------------------------------------------------------------------------------------------------
 
-// A Sink takes the actions, in order:
-//   send(bytes)            to the other site, as one message
+// A Sink executes the actions, in order:
+//   send(bytes)            sends one message to the other site
 //   decode(decode_order)   see handshake.hpp
 //   emit(step, token)      a token of the text, each step once
-//   aggregates(side)       who makes the next token, when that changes
+//   aggregates(side)       called when the side that makes the next token changes
 
-// Where a step was aggregated, and whose draft it confirmed: what a scheduler sees.
+// Where a step was aggregated, and whose draft it confirmed. Schedulers get this.
 struct dragon_outcome {
   std::uint32_t step;
   side at;
   bool accepted_l, accepted_r;
-  std::array<float, 2> seconds = {};      // to decode the drafts of the step, and
-  std::array<std::size_t, 2> bytes = {};  // their rows' size, by side; 0 where the draft is not here
-  agreement expected = {};                // before they were judged; where rows are not looked at, the outcome
+  std::array<float, 2> seconds = {};      // time to decode the drafts of the step, and
+  std::array<std::size_t, 2> bytes = {};  // size of their rows, by side; 0 where this end has no draft
+  agreement expected = {};                // before the drafts were judged; if rows are not looked at: the outcome
 };
-// A scheduler says which side aggregates next: it is asked where the step was aggregated. One with a member learned()
-// is first told of the outcome, as it is at the other site, if it arrives by itself and not with the ones before it. If
-// it says `static constexpr bool looks_at_rows = true`, `expected` is worked out where a coupling can: a pass over
-// rows.
+// A scheduler says which side aggregates next. It is called where the step was aggregated. If it has a member
+// learned(), that is called with the outcome first. learned() is also called at the other site, if the outcome arrives
+// alone and not together with earlier ones. If it has `static constexpr bool looks_at_rows = true`, `expected` is
+// computed if the coupling can do it; this costs one pass over the rows.
 struct stay {
   side operator()(const dragon_outcome& o) const { return o.at; }
 };
 
 // ---- one site -------------------------------------------------------------------------------------------------------
 
-// T: float or double, as terms.real_bytes has it. All memory is allocated when the site is made.
+// T: float or double, matching terms.real_bytes. The constructor allocates all memory.
 template <class T, class Coupling, class Schedule = stay>
 class dragon_site {
  public:
-  // prompt: what the text begins with, or nothing for a site that is to learn it from the other.
+  // prompt: the first tokens of the text, or nothing if the site is to learn them from the other.
   dragon_site(const hello& terms, std::span<const token_id> prompt, Coupling coupling, Schedule schedule = {})
       : link_(terms),
         coupling_(std::move(coupling)),
@@ -119,16 +125,16 @@ class dragon_site {
   side aggregates() const { return aggregates_; }
   std::uint32_t epoch(side s) const { return epoch_[index(s)]; }
   bool finished() const { return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text); }
-  // Of the text and, behind it, this side's drafts.
+  // Token i of the text, or of this side's drafts after it.
   token_id token(std::uint32_t i) const { return i < size() ? text_[i] : at(me(), i).token; }
-  // Drafts of a side that wait for their turn, from the next step on.
+  // The number of drafts of a side from the next step on.
   std::size_t waiting(side s) const { return lacking(s) - size(); }
   float decode_seconds(side s) const { return seconds_[index(s)]; }  // of its last draft
   const Schedule& schedule() const { return schedule_; }
 
   // ---- events -------------------------------------------------------------------------------------------------------
 
-  // Decoding begins without a connection, too.
+  // Decoding may begin before there is a connection.
   template <class Sink>
   void start(Sink& sink) {
     go_on(sink);
@@ -138,13 +144,13 @@ class dragon_site {
     link_.connected(sink), go_on(sink);
   }
   void disconnected() { link_.disconnected(); }
-  // The stamp comes to sink.echoed() after a round trip.
+  // Sends an echo. After a round trip its stamp is given to sink.echoed().
   template <class Sink>
   void ping(std::uint64_t stamp, Sink& sink) {
     link_.send(echo{stamp}, sink);
   }
 
-  // The row of an order, h of aggregate.hpp, and the seconds it took.
+  // The result of an order: the row, h (see aggregate.hpp), and the seconds it took.
   template <class D, class Sink>
   void decoded(std::uint32_t ticket, const D& row, double h, double seconds, Sink& sink) {
     if (!busy_ || ticket != ticket_) return;
@@ -165,7 +171,7 @@ class dragon_site {
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {
     message m;
     const auto what = link_.receive(bytes, m, sink);
-    if (what == handshake::arrival::reborn) {  // its drafts are not those it will compare with
+    if (what == handshake::arrival::reborn) {  // it has lost its drafts, and will draw new ones
       for (auto& d : drafts_[index(peer())]) d = {};
       epoch_[index(peer())] = std::min(epoch(peer()), size());
     }
@@ -181,7 +187,8 @@ class dragon_site {
     go_on(sink);
   }
 
-  // The timer: longer than a round trip. If nothing new has come since the last time, something may be lost.
+  // Call it on a timer. The period must be longer than a round trip. If nothing new has come since the last call,
+  // something may be lost.
   template <class Sink>
   void tick(Sink& sink) {
     if (!link_.open()) link_.knock(sink);
@@ -195,15 +202,15 @@ class dragon_site {
     token_id token = no_token;
     float h = 0, seconds = 0;
     std::size_t bytes = 0;
-    std::uint32_t asked = 0;  // how often the other end asked for it: answered ever more rarely, or a timer too short
-  };                          // for a slow link would fill it with repetitions
+    std::uint32_t asked = 0;  // requests for it by the other end; answered more and more rarely, because
+  };                          // with a timer too short for a slow link, repetitions would fill the link
   static constexpr std::size_t index(side s) { return std::size_t(s); }
   const hello& terms() const { return link_.terms(); }
   side me() const { return terms().from; }
   side peer() const { return me() == side::l ? side::r : side::l; }
   std::uint32_t size() const { return std::uint32_t(text_.size()); }
 
-  // Of the drafts of K steps that follow each other, each has a place of its own.
+  // The slot of a step's draft. Drafts of K consecutive steps have different slots.
   const draft_slot& at(side s, std::uint32_t step) const { return drafts_[index(s)][step % terms().look_ahead]; }
   draft_slot& at(side s, std::uint32_t step) { return drafts_[index(s)][step % terms().look_ahead]; }
   std::span<std::uint8_t> row_of(side s, std::uint32_t step) {
@@ -239,7 +246,7 @@ class dragon_site {
 
   void on(const drafted& d) {
     if (d.step < size() || d.step >= size() + terms().look_ahead || d.epoch < epoch(peer())) return;
-    epoch_[index(peer())] = d.epoch;  // if it is above, a rejection is known there that will be known here
+    epoch_[index(peer())] = d.epoch;  // if it is larger, the other end knows of a rejection that this end will learn of
     if (has(peer(), d.step)) return;
     at(peer(), d.step) = {d.epoch, d.step, d.token, d.h, d.seconds, d.row.size(), 0};
     std::copy(d.row.begin(), d.row.end(), row_of(peer(), d.step).begin());
@@ -247,7 +254,7 @@ class dragon_site {
   }
   template <class Sink>
   void on(const settled_text& m, Sink& sink) {
-    if (m.first > size()) return send_progress(sink);  // what lies between is lost, or late
+    if (m.first > size()) return send_progress(sink);  // tokens in between are lost or late
     if (const std::string where = conflict(text_, m); !where.empty()) return link_.refuse(where, sink);
     if (m.first + m.count <= size()) return;
     for (std::size_t i = size() - m.first; i < m.count; ++i) settle(m.tokens[i], sink);
@@ -279,7 +286,7 @@ class dragon_site {
     text_.push_back(x), news_ = true;
     sink.emit(step, x);
   }
-  // Of the last step.
+  // The outcome of `step`, which must be the last one settled.
   dragon_outcome outcome_of(std::uint32_t step, side aggregated_at) const {
     dragon_outcome o{step, aggregated_at, epoch(side::l) <= step, epoch(side::r) <= step};
     for (const side s : {side::l, side::r})
@@ -297,7 +304,7 @@ class dragon_site {
     if (next != aggregates_) sink.aggregates(aggregates_ = next);
   }
 
-  // What can be done, is.
+  // Does everything that can be done now.
   template <class Sink>
   void go_on(Sink& sink) {
     while (aggregates_ == me() && !finished() && has(side::l, size()) && has(side::r, size())) {
@@ -339,16 +346,16 @@ class dragon_site {
   Schedule schedule_;
   std::vector<token_id> text_;
   side aggregates_;
-  std::array<std::uint32_t, 2> epoch_ = {};  // by side, as everything in pairs
+  std::array<std::uint32_t, 2> epoch_ = {};  // by side, as all pairs here
   std::array<float, 2> seconds_ = {};
   std::array<std::vector<draft_slot>, 2> drafts_;
-  std::vector<std::uint8_t> bytes_;  // of their rows
+  std::vector<std::uint8_t> bytes_;  // of the drafts' rows
   std::vector<token_id> ids_;
   std::vector<T> mass_;
   std::vector<double> scratch_;
   bool busy_ = false, news_ = false;
-  std::uint32_t ticket_ = 0, ordered_ = 0;  // the last order
-  std::uint32_t keep_ = 0;                  // so many tokens the model has seen are those of the text and drafts
+  std::uint32_t ticket_ = 0, ordered_ = 0;  // of the last order
+  std::uint32_t keep_ = 0;                  // number of tokens seen by the model that still hold
 };
 
 SPECAGG_END

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol of split verification (split.hpp), both ends: a device drafts, an edge verifies, round after round. Its
-// authors state a patent filing, CN2025108856278. No sockets, clocks, threads or models: events go in, actions come
-// out.
+// The protocol of split verification (split.hpp), both ends: a device drafts and an edge verifies, round after round.
+// Its authors state a patent filing, CN2025108856278. There are no sockets, clocks, threads or models here: events go
+// in, actions come out.
 //
-// A round is named by the position where it starts. What it emits is a function of (seeds, text before it, rows) alone:
-//   * the device sends its draft again until it is answered; the edge answers the same round from memory;
-//   * an edge that starts with empty memory is given the text, and verifies the round again: the same answer;
-//   * so is a device, up to the start of the last round, which it drafts again. It must not begin another round behind
-//     the accepted tokens: that the token after them was rejected is part of the law of what follows.
-// DSSD: the token that the device drew after a rejection travels with its next draft.
+// A round is named by the position where it starts. The tokens that it emits are a function of (seeds, text before it,
+// rows) alone:
+//   * The device sends its draft again until it gets an answer. The edge answers the same round from memory.
+//   * An edge that starts with empty memory is given the text, and verifies the round again, with the same answer.
+//   * A device that starts with empty memory is given the text up to the start of the last round, and drafts that round
+//     again. It must not begin another round after the accepted tokens: the token after them was rejected, and the law
+//     of what follows depends on that. DSSD: the token that the device drew after a rejection is sent with its next
+//     draft.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -22,17 +24,18 @@
 
 SPECAGG_BEGIN
 
-// Roll the model back to `keep` tokens if it has seen more, let it see token(i) up to i = end, and hand scored() the
-// rows of positions start .. end, with this ticket.
+// The order to score a draft: roll the model back to `keep` tokens if it has seen more, feed it token(i) up to i = end,
+// and call scored() with the rows of positions start .. end and this ticket.
 struct score_order {
   std::uint32_t ticket = 0, keep = 0, start = 0, end = 0;
 };
-// A Sink takes the actions, in order: send(bytes), emit(position, token), and decode(decode_order) of the device or
-// score(score_order) of the edge.
+// A Sink executes the actions, in order: send(bytes), emit(position, token); and decode(decode_order) for the device or
+// score(score_order) for the edge.
 
 namespace detail {
 
-// What both ends are. Text: settled tokens; up to where the other end may be told of them differs.
+// The part that both ends have in common. The text is the settled tokens. The two ends differ in how much of it they
+// may tell each other.
 template <class T, class Chooser>
 class split_end {
  public:
@@ -40,7 +43,7 @@ class split_end {
   const std::string& problem() const { return link_.problem(); }
   bool finished() const { return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text); }
   void disconnected() { link_.disconnected(); }
-  // The stamp comes to sink.echoed() after a round trip.
+  // Sends an echo. After a round trip its stamp is given to sink.echoed().
   template <class Sink>
   void ping(std::uint64_t stamp, Sink& sink) {
     link_.send(echo{stamp}, sink);
@@ -65,7 +68,7 @@ class split_end {
   void send_progress(Sink& sink) {
     link_.send(progress{.size = size()}, sink);
   }
-  // What the other end lacks of the first `end` tokens; whether it then has them all.
+  // Sends the other end what it lacks of the first `end` tokens. True if it then has them all.
   template <class Sink>
   bool send_settled(std::uint32_t first, std::uint32_t end, Sink& sink) {
     if (first >= end) return true;
@@ -73,17 +76,17 @@ class split_end {
     link_.send(m, sink);
     return m.first + m.count == end;
   }
-  // Tokens this end lacked; whether there were any.
+  // Adds the tokens that this end lacked. True if there were any.
   template <class Sink>
   bool learn(const settled_text& m, Sink& sink) {
     if (m.first > size()) return send_progress(sink), false;
     if (const std::string where = conflict(text_, m); !where.empty()) return link_.refuse(where, sink), false;
     if (m.first + m.count <= size()) return false;
     for (std::size_t i = size() - m.first; i < m.count; ++i) append(m.tokens[i], sink);
-    if (m.count > 1) send_progress(sink);  // there may be more
+    if (m.count > 1) send_progress(sink);  // there may be more tokens
     return true;
   }
-  // A draft is followed by a token more unless the text has no room for it.
+  // A draft is followed by one more token, unless the text has no room for it.
   draft draft_of(std::span<const token_id> tokens, std::uint32_t start) const {
     return {tokens, start, terms().end_of_text, start + tokens.size() < terms().most_tokens};
   }
@@ -101,7 +104,8 @@ class split_end {
 
 // ---- device: side l -------------------------------------------------------------------------------------------------
 
-// Chooser: random_streams(seed, request); noise: of that seed too, for split_shared. All memory is allocated when made.
+// Chooser: random_streams(seed, request). noise: of the same seed, for split_shared. The constructor allocates all
+// memory.
 template <class T, class Chooser = random_streams>
 class split_device : public detail::split_end<T, Chooser> {
  public:
@@ -110,7 +114,7 @@ class split_device : public detail::split_end<T, Chooser> {
       : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
         q_(agreed.kind == protocol::dssd ? agreed.look_ahead * agreed.codec.vocabulary : 0) {}
 
-  // Of the text and, behind it, the draft.
+  // Token i of the text, or of the draft after it.
   token_id token(std::uint32_t i) const { return i < size() ? text_[i] : work_.up.drafted.tokens[i - size()]; }
   std::size_t draft_size() const { return work_.up.drafted.tokens.size(); }
 
@@ -148,7 +152,7 @@ class split_device : public detail::split_end<T, Chooser> {
     if (what == handshake::arrival::opened || what == handshake::arrival::reborn) {
       this->send_progress(sink);
       if (waiting()) send_request(sink);
-      else if (!busy_) go_on(sink);  // after a refusal
+      else if (!busy_) go_on(sink);  // the last connection ended in a refusal
     }
     if (what != handshake::arrival::content) return;
     if (const auto* a = std::get_if<split_answer>(&m)) on(*a, sink);
@@ -156,7 +160,7 @@ class split_device : public detail::split_end<T, Chooser> {
     else if (const auto* p = std::get_if<progress>(&m)) on(*p, sink);
     else link_.refuse("a message of another protocol", sink);
   }
-  // The timer: longer than a round trip and a scoring.
+  // Call it on a timer. The period must be longer than a round trip and a scoring.
   template <class Sink>
   void tick(Sink& sink) {
     if (!link_.open()) link_.knock(sink);
@@ -168,8 +172,8 @@ class split_device : public detail::split_end<T, Chooser> {
   using base::busy_, base::chooser_, base::keep_, base::link_, base::noise_, base::size, base::terms, base::text_,
       base::ticket_, base::work_;
 
-  // Whether the draft is whole: it has gamma tokens, or ended the text, or the text has no room, or its next row is
-  // none to draw from.
+  // Whether the draft is complete: it has gamma tokens, or ended the text, or the text has no room, or no token can be
+  // drawn from its next row.
   bool whole() const { return dead_end_ || !can_draft(work_) || size() + draft_size() >= terms().most_tokens; }
   bool waiting() const { return !busy_ && !this->finished() && size() > 0 && whole(); }
 
@@ -209,7 +213,7 @@ class split_device : public detail::split_end<T, Chooser> {
         down, mine, terms().codec, [&](std::size_t j) { return dense_row<T>(q_.data() + j * V, V); }, chooser_, work_);
     const bool ends = a.accepted == mine.size() && (!mine.bonus || mine.ends_text(mine.size()));
     const bool odd = f.why == status::ok && (f.token == no_token) != ends;
-    if (down.why != status::ok && a.accepted <= mine.size()) {  // the edge has no row behind these
+    if (down.why != status::ok && a.accepted <= mine.size()) {  // the edge has no valid row after these tokens
       for (std::size_t j = 0; j < a.accepted; ++j) this->append(mine.tokens[j], sink);
       keep_ = std::min(keep_, std::uint32_t(a.start + a.accepted));
       begin_draft(work_, size(), terms().end_of_text);
@@ -238,14 +242,14 @@ class split_device : public detail::split_end<T, Chooser> {
   }
 
   std::vector<T> q_;         // DSSD: the draft's rows
-  bool dead_end_ = false;    // nothing can be drawn from the row behind the draft
-  std::uint32_t asked_ = 0;  // occasions to send the draft again: taken ever more rarely, or a timer too short for a
-};                           // slow link would fill it with repetitions
+  bool dead_end_ = false;    // no token can be drawn from the row after the draft
+  std::uint32_t asked_ = 0;  // requests to send the draft again; answered more and more rarely, because
+};                           // with a timer too short for a slow link, repetitions would fill the link
 
 // ---- edge: side r ---------------------------------------------------------------------------------------------------
 
-// Chooser: random_streams(seed, request), of any seed; noise: of the device's seed, for split_shared. All memory is
-// allocated when made. prompt: what the text begins with, or nothing for an edge that is to learn it from the device.
+// Chooser: random_streams(seed, request) with any seed. noise: of the device's seed, for split_shared. The constructor
+// allocates all memory. prompt: the first tokens of the text, or nothing if the edge is to learn them from the device.
 template <class T, class Chooser = random_streams>
 class split_edge : public detail::split_end<T, Chooser> {
  public:
@@ -257,7 +261,7 @@ class split_edge : public detail::split_end<T, Chooser> {
         rows_(sends_rows_up(agreed.kind) ? agreed.look_ahead * row_bytes(agreed) : 0),
         start_(size()) {}
 
-  // Of the text and, behind the start of the last round, its draft.
+  // Token i of the text; or of the last round's draft, from the start of that round on.
   token_id token(std::uint32_t i) const { return i < start_ || !busy_ ? text_[i] : tokens_[i - start_]; }
 
   template <class Sink>
@@ -287,7 +291,7 @@ class split_edge : public detail::split_end<T, Chooser> {
     if (down.token != no_token) this->append(down.token, sink);
     link_.send(answer_, sink);
     if (down.why == status::ok) return;
-    start_ = size(), answered_ = false;  // what was accepted stands; the next round begins behind it
+    start_ = size(), answered_ = false;  // the accepted tokens stand; the next round begins after them
     link_.refuse("draft at position " + std::to_string(answer_.start) + ": " + std::string(name(down.why)), sink);
   }
   template <class Sink>
@@ -301,7 +305,7 @@ class split_edge : public detail::split_end<T, Chooser> {
     else if (const auto* p = std::get_if<progress>(&m)) on(*p, sink);
     else link_.refuse("a message of another protocol", sink);
   }
-  // The timer: longer than a round trip.
+  // Call it on a timer. The period must be longer than a round trip.
   template <class Sink>
   void tick(Sink& sink) {
     if (!link_.open()) link_.knock(sink);
@@ -319,7 +323,7 @@ class split_edge : public detail::split_end<T, Chooser> {
     const auto refuse = [&](const char* why) {
       link_.refuse("draft at position " + std::to_string(r.start) + ": " + why, sink);
     };
-    if (r.start < start_) return void(this->send_settled(r.start, start_, sink));  // the device's memory is gone
+    if (r.start < start_) return void(this->send_settled(r.start, start_, sink));  // the device has lost its memory
     if (r.start == start_ && (busy_ || answered_)) {
       if (!std::equal(r.tokens.begin(), r.tokens.begin() + std::ptrdiff_t(r.count), tokens_.begin(),
                       tokens_.begin() + std::ptrdiff_t(count_)))
@@ -328,7 +332,7 @@ class split_edge : public detail::split_end<T, Chooser> {
       return;
     }
     const bool carries = r.correction != no_token;
-    if (size() + carries < r.start) return this->send_progress(sink);  // this end's memory is gone
+    if (size() + carries < r.start) return this->send_progress(sink);  // this end has lost its memory
     if (size() > r.start || r.start + r.count > terms().most_tokens) return refuse("there is other text");
     if (r.start == 0 || this->finished()) return refuse("the text has ended, or not begun");
     if (size() < r.start) this->append(r.correction, sink);
@@ -360,7 +364,7 @@ class split_edge : public detail::split_end<T, Chooser> {
   std::vector<T> probabilities_;
   std::vector<std::uint8_t> rows_;
   std::size_t count_ = 0, row_bytes_ = 0;
-  std::uint32_t start_;  // of the last round; before it, nothing depends on what is in flight
+  std::uint32_t start_;  // of the last round; the tokens before it are final
   bool answered_ = false;
   split_answer answer_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a connection between two sites begins: each says hello until it has heard the other, and refuses if they differ.
-// And what every site asks of its model.
+// Also the order that every site gives to its model.
 #pragma once
 #include <vector>
 
@@ -8,24 +8,25 @@
 
 SPECAGG_BEGIN
 
-// Roll the model back to `keep` tokens if it has seen more, let it see the site's token(i) up to i = step, and hand
-// decoded() the row that follows, with this ticket. An order replaces the one before it, which may be given up.
+// The order to decode a row: roll the model back to `keep` tokens if it has seen more, feed it the site's token(i) up
+// to i = step, and call decoded() with the row that follows and this ticket. An order replaces the one before it, which
+// may be stopped.
 struct decode_order {
   std::uint32_t ticket = 0, keep = 0, step = 0;
 };
 
-// One end. A Sink has send(bytes), which may lose them, and may have echoed(stamp): an echo came back. Allocates when
-// made, and for the text of a refusal.
+// One end of a connection. A Sink has send(bytes), which may lose them. It may also have echoed(stamp), which is called
+// when an echo came back. The constructor allocates, and so does the text of a refusal.
 class handshake {
  public:
-  // What a message was: for the protocol (content); the first hello of the connection, of a site that remembers what
-  // it was told (opened) or has empty memory (reborn); nothing to act upon.
+  // What a message was. content: it is for the protocol. opened, reborn: the first hello of the connection, from a site
+  // that remembers what it was told (opened) or has empty memory (reborn). nothing: there is nothing to do.
   enum class arrival : std::uint8_t { nothing, content, opened, reborn };
 
   explicit handshake(const hello& own) : own_(own), out_(most_message_bytes(own)) {}
   const hello& terms() const { return own_; }
   bool open() const { return heard_ && problem_.empty(); }
-  // Why nothing more is said or listened to until the next connection; empty if all is well.
+  // Why this end neither sends nor receives until the next connection; empty if all is well.
   const std::string& problem() const { return problem_; }
 
   template <class M, class Sink>
@@ -38,7 +39,7 @@ class handshake {
     knock(sink);
   }
   void disconnected() { heard_ = connected_ = false; }
-  // Says hello, on a timer, as long as that of the other end has not come.
+  // Says hello. Called on a timer until the hello of the other end has come.
   template <class Sink>
   void knock(Sink& sink) {
     if (!connected_ || !problem_.empty()) return;
@@ -51,7 +52,7 @@ class handshake {
     problem_ = reason;
     if (connected_) write(refusal{short_text(reason)}, sink);
   }
-  // `m`, with views of `bytes`, is content only if that is returned.
+  // `m` has views of `bytes`. It is valid only if the result is `content`.
   template <class Sink>
   arrival receive(std::span<const std::uint8_t> bytes, message& m, Sink& sink) {
     if (!connected_ || !problem_.empty()) return arrival::nothing;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two sites must agree on before they work together: each says it first, and it bounds every later message.
+// What two sites must agree on before they work together. Each says it first, and it limits the size of all later
+// messages.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -17,7 +18,8 @@ SPECAGG_BEGIN
 inline constexpr std::uint32_t protocol_version = 1;
 inline constexpr std::size_t most_tokens_in_message = 64, most_text_in_message = 200;
 
-// dragon...: drafts of both sites are independent, or drawn with shared noise. Then split.hpp's ways of verification.
+// dragon...: the drafts of the two sites are independent, or drawn with shared noise. The others are the protocols of
+// split.hpp.
 enum class protocol : std::uint8_t { dragon, dragon_shared, dsd, dsd_block, dssd, split_shared };
 constexpr std::string_view name(protocol p) {
   constexpr std::string_view names[] = {"dragon", "dragon-shared", "dsd", "dsd-block", "dssd", "split-shared"};
@@ -35,25 +37,25 @@ struct short_text {
   std::string_view view() const { return {characters.data(), size}; }
 };
 
-// The first message each way. Both ends must say the same of everything from `kind` on.
+// The first message in each direction. Everything from `kind` on must be the same at both ends.
 struct hello {
   std::uint32_t version = protocol_version;
-  bool heard = false;      // the sender has this connection's hello of the other end: no answer is needed
-  std::uint64_t life = 0;  // another number each time the sender starts with empty memory
+  bool heard = false;      // the sender has heard the other end's hello on this connection: no answer is needed
+  std::uint64_t life = 0;  // a new number each time the sender starts with empty memory
   side from = side::l;
 
   protocol kind = protocol::dragon;
   std::uint64_t session = 0;
-  short_text model_l = {}, model_r = {};  // an empty name stands for any
+  short_text model_l = {}, model_r = {};  // an empty name stands for any model
   row_codec codec = {};
-  std::size_t real_bytes = 4;  // of the rows' numbers: 4, or 8 where rows are doubles
+  std::size_t real_bytes = 4;  // of the rows' numbers: 4, or 8 if rows are doubles
   std::uint64_t vocabulary_hash = 0, seed_hash = 0;
-  short_text sampling = {};  // temperature, filters, policy: whatever else makes rows what they are
+  short_text sampling = {};  // temperature, filters, policy: everything else that rows depend on
   token_id end_of_text = no_token;
   std::uint32_t look_ahead = 4;      // K of DRAGON, gamma of DSSD: 1 .. 64
-  std::uint32_t most_tokens = 4096;  // that the text grows to, prompt included
-  std::uint32_t prompt = 0;          // tokens of it: DRAGON drafts nothing before they are known
-  side first = side::l;  // who aggregates first
+  std::uint32_t most_tokens = 4096;  // the largest size of the text, prompt included
+  std::uint32_t prompt = 0;          // its number of tokens: DRAGON drafts nothing before they are known
+  side first = side::l;  // the side that aggregates first
 };
 
 inline std::size_t row_bytes(const hello& h) {
@@ -65,22 +67,22 @@ inline bool valid(const hello& h) {
          (h.end_of_text == no_token || (h.end_of_text >= 0 && std::size_t(h.end_of_text) < h.codec.vocabulary));
 }
 constexpr bool sends_rows_up(protocol p) { return p == protocol::dsd || p == protocol::dsd_block; }
-// No message is longer.
+// The size that no message exceeds.
 inline std::size_t most_message_bytes(const hello& h) {
   return 1024 + 16 * most_tokens_in_message + (sends_rows_up(h.kind) ? h.look_ahead : 1) * row_bytes(h);
 }
-// A number that tells seeds apart and does not show them to a passer-by.
+// A number that differs between seeds and does not reveal them.
 constexpr std::uint64_t hash_of_seed(std::uint64_t seed, std::uint64_t request = 0) {
   const auto r = philox({std::uint32_t(request), std::uint32_t(request >> 32), 1, 0x68617368u}, seed);
   return std::uint64_t(r[1]) << 32 | r[0];
 }
-// FNV-1a, piece after piece: of a vocabulary, its pieces in the order of their ids.
+// FNV-1a, string after string. The hash of a vocabulary is that of its pieces in the order of their ids.
 constexpr std::uint64_t hash_of_text(std::string_view s, std::uint64_t before = 0xcbf29ce484222325u) {
   for (const char c : s) before = (before ^ std::uint8_t(c)) * 0x100000001b3u;
-  return (before ^ 0x100u) * 0x100000001b3u;  // a piece ends
+  return (before ^ 0x100u) * 0x100000001b3u;  // end of a piece
 }
 
-// Where two ends differ first: "vocabulary: 32000 here, 50272 there"; empty if nowhere.
+// The first difference of two ends: "vocabulary: 32000 here, 50272 there". Empty if there is none.
 inline std::string first_difference(const hello& here, const hello& there) {
   std::string found;
   const auto text = [](const auto& x) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two sites say to each other, and its bytes. Every length is checked against what the handshake agreed on before
-// anything is stored; bytes that decode encode to the same bytes. Numbers are varints of least length (7 bits a byte,
-// the lowest first), rows are as codec.hpp has them, reals their own bits.
+// The messages between two sites, and their encoding. Every length is checked against what the handshake agreed on
+// before anything is stored. If bytes can be decoded, encoding the result gives the same bytes. Numbers are varints of
+// least length (7 bits per byte, the lowest first), rows are encoded as in codec.hpp, floating-point numbers as their
+// bits.
 //
-// A connection carries messages between two lives of two sites. It may lose, repeat and reorder them; none outlives it.
+// A connection carries messages between one life of each site. It may lose, repeat and reorder messages. No message is
+// delivered after its connection has ended.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -23,16 +25,17 @@ SPECAGG_BEGIN
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
-// DRAGON: a draft of its sender. epoch: the step behind the last one at which a draft of this side was rejected (or
-// behind all it remembers): the draft supposes that those of the steps from `epoch` on were accepted. h: aggregate.hpp.
+// DRAGON: a draft of the sender. epoch: the step after the last one at which a draft of this side was rejected (or
+// after all steps that it remembers). The draft assumes that the drafts of the steps from `epoch` on were accepted. h:
+// see aggregate.hpp.
 struct drafted {
   std::uint32_t epoch = 0, step = 0;
   token_id token = no_token;
   float h = 0, seconds = 0;  // seconds: time to decode
   std::span<const std::uint8_t> row = {};
 };
-// Tokens that are settled. DRAGON's outcomes, with the epochs of both sides and the side of the next aggregation after
-// the last of them: accept^s at a step is epoch^s <= step. Also the answer to a site that lacks them.
+// Settled tokens. With DRAGON also the outcomes: the epochs of both sides, and the side of the next aggregation, after
+// the last of these tokens. accept^s at a step is epoch^s <= step. It is also sent to a site that lacks these tokens.
 struct settled_text {
   std::uint32_t first = 0;
   std::size_t count = 0;
@@ -40,15 +43,15 @@ struct settled_text {
   std::array<std::uint32_t, 2> epoch = {};
   side next = side::l;
 };
-// What the sender has: so many settled tokens; of the receiver's drafts of this epoch all below `have`. Whoever has
-// more sends it.
+// What the sender has: `size` settled tokens, and all of the receiver's drafts of this epoch below step `have`. The end
+// that has more sends it.
 struct progress {
   std::uint32_t size = 0, epoch = 0, have = 0;
 };
 struct refusal {
   short_text reason;
 };
-// DSSD: what split.hpp's uplink and downlink say, for the round that starts at this position.
+// DSSD: the content of an uplink or downlink of split.hpp, for the round that starts at this position.
 struct split_request {
   std::uint32_t start = 0;
   token_id correction = no_token;
@@ -64,20 +67,20 @@ struct split_answer {
   status why = status::ok;
   std::span<const std::uint8_t> row = {};
 };
-// Comes back at once, as it is but for `back`: what a round trip takes.
+// The receiver sends it back at once, unchanged but for `back`. It measures a round trip.
 struct echo {
   std::uint64_t stamp = 0;
   bool back = false;
 };
 using message = std::variant<hello, drafted, settled_text, progress, refusal, split_request, split_answer, echo>;
 
-// Tokens first .. end - 1 of a text, as many as a message holds.
+// Tokens first .. end - 1 of a text, or as many of them as fit in a message.
 inline settled_text part_of(std::span<const token_id> text, std::size_t first, std::size_t end) {
   settled_text m{.first = std::uint32_t(first), .count = std::min(end - first, most_tokens_in_message)};
   std::copy_n(text.begin() + std::ptrdiff_t(first), m.count, m.tokens.begin());
   return m;
 }
-// Where such a part is not the text's: "token 7: 3 here, 5 there"; empty if nowhere.
+// The first token where such a part differs from the text: "token 7: 3 here, 5 there". Empty if there is none.
 inline std::string conflict(std::span<const token_id> text, const settled_text& m) {
   for (std::size_t i = m.first; i < std::min(text.size(), m.first + m.count); ++i)
     if (text[i] != m.tokens[i - m.first])
@@ -97,7 +100,7 @@ constexpr std::string_view name(wire w) {
 
 namespace detail {
 
-// The two have the same members, so that one list of fields serves both ways.
+// Writer and reader have the same members, so that one list of fields describes both directions.
 class wire_writer {
  public:
   wire_writer(std::span<std::uint8_t> to, const hello& agreed) : terms(agreed), to_(to) {}
@@ -139,7 +142,7 @@ class wire_reader {
  public:
   wire_reader(std::span<const std::uint8_t> from, const hello& agreed) : terms(agreed), from_(from) {}
   const hello& terms;
-  wire why = wire::ok;  // the first thing that was wrong; from then on every number is 0
+  wire why = wire::ok;  // the first error; after it every number is 0
   template <class N>
   void number(N& x, std::uint64_t most) {
     std::uint64_t value = 0;
@@ -186,12 +189,12 @@ class wire_reader {
 };
 
 template <class C>
-void token_field(C& c, token_id& t) {  // 0: none
+void token_field(C& c, token_id& t) {  // encoded as t + 1; 0: no token
   std::uint64_t x = std::uint64_t(std::int64_t(t) + 1);
   c.number(x, c.terms.codec.vocabulary);
   t = token_id(std::int64_t(x) - 1);
 }
-// A step not above `end`, as its distance.
+// A step that is at most `end`, encoded as its distance from `end`.
 template <class C>
 void step_before(C& c, std::uint32_t& step, std::uint32_t end) {
   std::uint32_t distance = end - step;
@@ -276,8 +279,8 @@ void fields(C& c, echo& m) {
 
 }  // namespace detail
 
-// terms: what was agreed, or what this end will agree to. Returned: the bytes written; 0 if `out` is too short
-// (most_message_bytes is enough).
+// Encodes a message. terms: what was agreed, or what this end will agree to. Returns the bytes written; 0 if `out` is
+// too short (most_message_bytes is enough).
 template <class M>
 std::size_t encode(const M& m, const hello& terms, std::span<std::uint8_t> out) {
   detail::wire_writer to(out, terms);
@@ -286,7 +289,7 @@ std::size_t encode(const M& m, const hello& terms, std::span<std::uint8_t> out) 
   detail::fields(to, copy);
   return to.fits() ? to.size() : 0;
 }
-// Rows in `out` are views of `in`.
+// Decodes a message. Rows in `out` are views of `in`.
 inline wire decode(std::span<const std::uint8_t> in, const hello& terms, message& out) {
   if (in.size() > most_message_bytes(terms)) return wire::oversized;
   detail::wire_reader from(in, terms);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Subsets numbered without gaps (the combinatorial number system), with exact integers: the shortest code that gives
-// every subset of a size the same length. Cover 1973, Enumerative source encoding.
+// Numbers subsets without gaps (the combinatorial number system), with exact integers. This is the shortest code that
+// gives all subsets of one size the same length. Cover 1973, Enumerative source encoding.
 #pragma once
 #include <array>
 #include <bit>
@@ -13,7 +13,7 @@
 
 SPECAGG_BEGIN
 
-// A natural number below 2^2560. The caller sees to it that no result is larger.
+// A natural number below 2^2560. The caller must make sure that no result is larger.
 class natural {
  public:
   static constexpr std::size_t capacity = 80;
@@ -65,7 +65,7 @@ class natural {
   constexpr std::size_t bits() const {
     return size_ == 0 ? 0 : 32 * size_ - std::size_t(std::countl_zero(limbs_[size_ - 1]));
   }
-  // Its bytes, the lowest first; what `to` does not hold is dropped.
+  // Writes its bytes, the lowest first. Bytes that `to` has no room for are dropped.
   constexpr void write(std::span<std::uint8_t> to) const {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = i / 4 < size_ ? std::uint8_t(limbs_[i / 4] >> 8 * (i % 4)) : 0;
   }
@@ -93,8 +93,8 @@ constexpr natural times_binomial(natural m, std::uint32_t n, std::uint32_t k) {
   return m;
 }
 
-// sum_i m C(c_i, i) over the elements c_1 < c_2 < ... < c_k: m times the number of the set among all sets of its size,
-// in 0 .. C(n, k) - 1 for elements below n.
+// sum_i m C(c_i, i) over the elements c_1 < c_2 < ... < c_k. This is m times the number of the set among all sets of
+// its size; for elements below n the number is in 0 .. C(n, k) - 1.
 template <class T>
 constexpr natural subset_rank(std::span<const T> elements, const natural& m = 1) {
   natural rank;
@@ -103,8 +103,8 @@ constexpr natural subset_rank(std::span<const T> elements, const natural& m = 1)
   return rank;
 }
 
-// The set, and what is left of the rank when m times its number is taken off. rank < m C(n, k); k = elements.size() <=
-// n.
+// Finds the set of a rank. Returns what remains of the rank after subtracting m times the set's number. rank < m C(n,
+// k); k = elements.size() <= n.
 template <class T>
 constexpr natural subset_of_rank(natural rank, std::uint32_t n, std::span<T> elements, const natural& m = 1) {
   for (std::uint32_t i = std::uint32_t(elements.size()); i > 0; --i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which side aggregates next: the schedulers of DRAGON as one type, and what they know of two sites that run for real.
+// Which side aggregates next: the schedulers of DRAGON as one type, and the measurements that they use for real sites.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -10,21 +10,21 @@
 
 SPECAGG_BEGIN
 
-// eq8: the paper's. recursion: the side with the smaller exact time per token. moving: follows the recursion token by
-// token and goes where the drafts are. l, r: always the same side.
+// eq8: as in the paper. recursion: the side with the smaller exact time per token. moving: follows the recursion token
+// by token, and aggregates where the drafts are. l, r: always that side. random: a fair coin.
 enum class scheduling : std::uint8_t { l, r, random, eq8, recursion, moving };
 inline constexpr std::array<std::string_view, 6> scheduling_names{"device", "cloud",     "random",
                                                                   "Eq 8",   "recursion", "moving"};
 
-// Known: void observe(const dragon_outcome&), and plan::dragon setting() of this moment.
+// Known must have void observe(const dragon_outcome&), and plan::dragon setting() for the present moment.
 template <class Known>
 struct scheduler {
   static constexpr bool looks_at_rows = true;
   scheduling how;
   Known known;
   std::size_t look_ahead;
-  std::uint64_t seed = 0;    // of random
-  plan::timeline line = {};  // of moving
+  std::uint64_t seed = 0;    // for random
+  plan::timeline line = {};  // for moving
 
   void learned(const dragon_outcome& o) {
     if (how == scheduling::moving) {
@@ -48,14 +48,14 @@ struct scheduler {
   }
 };
 
-// Decode times of a side against the context they were measured behind: a line, fitted through up to 64 of them that
-// are spread over all that was seen. Whenever they are as many, every second one goes, and from then on half as many
-// are kept; between the fits the slope moves with every new one (k_c is frozen).
+// The decode times of a side as a function of context length: a line fitted to up to 64 measurements, spread over all
+// that were made. When there are 64, every second one is removed, and from then on half as many are kept. Between the
+// fits the slope changes with every new measurement (k_c stays fixed).
 class decode_profile {
  public:
   void observe(std::size_t context, double seconds) {
     if (!(seconds > 0)) return;
-    const double due = line_(double(context));  // one that is far off moves the line by no more than twice as much
+    const double due = line_(double(context));  // an outlier moves the line by no more than twice as much
     line_.observe(double(context), due > 0 ? std::clamp(seconds, due / 2, 2 * due) : seconds, 0.05);
     if (seen_++ % stride_ != 0) return;
     context_[size_] = double(context), seconds_[size_] = seconds, ++size_;
@@ -71,7 +71,7 @@ class decode_profile {
   void fit() {
     std::array<double, most> scratch;
     line_ = plan::fit_decode_time(std::span(context_).first(size_), std::span(seconds_).first(size_), scratch);
-    if (size_ < 8) {  // too few for a slope: their median
+    if (size_ < 8) {  // too few for a slope: use their median
       std::copy_n(seconds_.begin(), size_, scratch.begin());
       std::nth_element(scratch.begin(), scratch.begin() + size_ / 2, scratch.begin() + size_);
       line_ = {0, 1, scratch[size_ / 2]};
@@ -82,7 +82,7 @@ class decode_profile {
   plan::decode_time line_;
 };
 
-// What one end knows of both sites while they run. Times in seconds. Not thread-safe.
+// What one end knows about both sites while they run. Times in seconds. Not thread-safe.
 class live_profile {
  public:
   static constexpr double z = 0.05;  // weight of a new observation
@@ -96,14 +96,14 @@ class live_profile {
     known_.observe(e, z);
     known_.decode_l = decode_[0].line(), known_.decode_r = decode_[1].line(), step_ = o.step;
   }
-  // An echo that came back after so many seconds, sent behind so many bytes.
+  // Adds an echo that came back after `seconds` and was sent after `bytes` bytes.
   void observe_round_trip(std::size_t bytes, double seconds) {
     echoes_.observe(double(bytes), seconds, z);
     known_.observe_round_trip(std::max(echoes_.base(), 0.0), 1);
     if (const double each = echoes_.slope(); each > 0)
       known_.from_l.bandwidth.observe(1 / each, z), known_.from_r.bandwidth.observe(1 / each, z);
   }
-  // The plan for the next token, as things stand.
+  // The setting for the next token, from the present measurements.
   plan::dragon setting() const {
     return known_.setting(double(step_), double(step_), bytes_[0].value, bytes_[1].value);
   }
@@ -111,7 +111,7 @@ class live_profile {
 
  private:
   std::array<decode_profile, 2> decode_;
-  std::array<plan::moving_average, 2> bytes_;  // of a draft's row
+  std::array<plan::moving_average, 2> bytes_;  // of the row of a draft
   plan::moving_line echoes_;
   plan::profile known_;
   std::uint32_t step_ = 0;

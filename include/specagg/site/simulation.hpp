@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two sites on a simulated network, on a virtual clock: any run again from its seed. Models are callables and cost the
-// seconds they are said to cost, so links, schedulers and whole papers' figures can be tried without any of them.
-// For tests and analysis: allocates.
+// Two sites on a simulated network with a virtual clock. Every run can be repeated from its seed. Models are callables
+// with a stated cost in seconds, so links, schedulers and the figures of papers can be tested without a network or a
+// model. For tests and analysis: allocates.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@
 
 SPECAGG_BEGIN
 
-// Things that happen at their times; at one time, in the order in which they were announced.
+// Runs events at their times. Events of the same time run in the order in which they were added.
 class virtual_clock {
  public:
   double now() const { return now_; }
@@ -25,7 +25,7 @@ class virtual_clock {
     queue_.push_back({std::max(time, now_), announced_++, std::move(what)});
     std::push_heap(queue_.begin(), queue_.end(), later);
   }
-  // The next one happens; false if there is none up to `until`.
+  // Runs the next event. False if there is none up to `until`.
   bool step(double until) {
     if (queue_.empty() || queue_.front().time > until) return false;
     std::pop_heap(queue_.begin(), queue_.end(), later);
@@ -50,14 +50,14 @@ class virtual_clock {
   double now_ = 0;
 };
 
-// One direction of a link. From when its last byte has left, a message takes delay + swing sin(2 pi now / period) + a
-// uniform part of jitter seconds. Messages arrive in order, unless they are reordered: then one is late by another
-// `delay` (and jitter), and others overtake it.
+// One direction of a link. A message arrives delay + swing sin(2 pi now / period) seconds, and a uniform part of
+// `jitter`, after its last byte was sent. Messages arrive in order. A reordered message is late by another `delay` (and
+// jitter), and others overtake it.
 struct simulated_link {
   double delay = 0, jitter = 0, swing = 0, period = 1;
-  double bytes_per_second = 0;                   // 0: without limit
+  double bytes_per_second = 0;                   // 0: no limit
   double lost = 0, repeated = 0, reordered = 0;  // probabilities
-  double latency(double now) const {             // but for the jitter
+  double latency(double now) const {             // without the jitter
     constexpr double pi = 3.14159265358979323846;
     return std::max(0.0, delay + swing * std::sin(2 * pi * now / period));
   }
@@ -69,34 +69,34 @@ struct observed_site {
   std::vector<double> emitted_at;                  // the first time, in any life
   std::size_t lives = 0, messages = 0, bytes = 0;  // sent
   std::size_t hand_overs = 0, decodes = 0;
-  std::size_t misuses = 0;  // emissions out of order, or orders with which the model would have seen another text
+  std::size_t misuses = 0;  // emissions out of order, or orders that would show the model another text
 };
 
-// L and R: sites of dragon.hpp or dssd.hpp, or of one's own with their events. T: what rows are made of.
+// L and R: sites of dragon.hpp or dssd.hpp, or your own type with the same events. T: the type of the rows' numbers.
 template <class T, class L, class R = L>
 class simulated_sites {
  public:
   using text_view = std::span<const token_id>;
   std::function<std::unique_ptr<L>(std::uint64_t life)> make_l;
   std::function<std::unique_ptr<R>(std::uint64_t life)> make_r;
-  std::function<std::vector<T>(side, text_view)> row;                                    // after a text
+  std::function<std::vector<T>(side, text_view)> row;                                    // the row after a text
   std::function<double(side, text_view)> h = [](side, text_view) { return 0.0; };  // aggregate.hpp
-  std::function<double(side, std::size_t)> seconds;  // a decoding takes behind a text of so many tokens
+  std::function<double(side, std::size_t)> seconds;  // of a decoding after a text of this many tokens
   std::array<simulated_link, 2> link;                      // from l, from r
   double timer = 1;
 
   explicit simulated_sites(std::uint64_t seed) : noise_(seed) {}
 
-  // Faults to come.
+  // Schedules faults.
   void cut(double at, double lasts) { outage(at, lasts, cuts_); }
   void stop(side s, double at, double lasts) { outage(at, lasts, stops_[std::size_t(s)]); }
-  void calm_from(double at) {  // links lose, repeat and reorder nothing more
+  void calm_from(double at) {  // from then on links lose, repeat and reorder nothing
     clock_.at(at, [this] {
       for (simulated_link& l : link) l.lost = l.repeated = l.reordered = 0;
     });
   }
 
-  // Whether both sites finished, all faults over, before `until`.
+  // Runs the simulation. True if both sites finished before `until`, after all faults had ended.
   bool run(double until) {
     change();
     tick();
@@ -108,7 +108,7 @@ class simulated_sites {
   const L* l() const { return l_.site.get(); }
   const R* r() const { return r_.site.get(); }
   double now() const { return clock_.now(); }
-  // When a token was known to either side.
+  // The time when a token was first known to either side.
   double settled_at(std::size_t step) const {
     double first = std::numeric_limits<double>::infinity();
     for (const auto* e : {&l_.seen.emitted_at, &r_.seen.emitted_at})
@@ -142,7 +142,8 @@ class simulated_sites {
       if (seen.emitted_at.size() <= step) seen.emitted_at.resize(step + 1, world.now());
     }
     void aggregates(side) { ++seen.hand_overs; }
-    // The model's text becomes the site's first `end` tokens, of which it keeps what it may.
+    // Makes the model's text the site's first `end` tokens; the model may keep the first `keep` tokens that it has
+    // seen.
     void see(std::uint32_t keep, std::uint32_t end) {
       context.resize(std::min<std::size_t>(context.size(), keep));
       for (auto i = std::uint32_t(context.size() - std::min<std::size_t>(context.size(), 256)); i < end; ++i)
@@ -157,7 +158,7 @@ class simulated_sites {
         site->decoded(o.ticket, row, h, takes, *this);
       });
     }
-    // All rows of a draft at once.
+    // Computes all rows of a draft at once.
     void score(const score_order& o) {
       see(o.keep, o.end);
       ++seen.decodes;
@@ -165,7 +166,7 @@ class simulated_sites {
       for (std::size_t n = o.start; n <= o.end; ++n) rows.push_back(world.row(me, text_view(context).first(n)));
       later(world.seconds(me, o.start), [this, o, rows = std::move(rows)] { site->scored(o.ticket, rows, *this); });
     }
-    // In this life of the site.
+    // Runs f after a delay, if the site is still in the same life.
     template <class F>
     void later(double delay, F f) {
       world.clock_.at(world.now() + delay, [this, life = seen.lives, f = std::move(f)] {
@@ -202,7 +203,7 @@ class simulated_sites {
     for (const auto& [time, by] : {std::pair{at, 1}, {at + lasts, -1}})
       clock_.at(time, [this, &counter, step = by] { --pending_, counter += step, change(); });
   }
-  // Sites are as they should be; so is the connection between them.
+  // Updates the sites and the connection between them after a fault began or ended.
   void change() {
     const bool good = cuts_ == 0 && stops_[0] == 0 && stops_[1] == 0;
     if (connected_ && !good) {
@@ -237,12 +238,13 @@ class simulated_sites {
   bool connected_ = false;
 };
 
-// Drafts whose acceptance is drawn from a joint law, the same for every scheduler and site under one seed, instead of
-// decided by rows: what a figure about time needs. Token 0 is every step's; a draft that will be rejected is token 1.
+// Drafts whose acceptance is drawn from a joint distribution instead of decided by rows. It is the same for every
+// scheduler and site under one seed. Figures about time need no more. Token 0 is the token of every step; a draft that
+// will be rejected is token 1.
 struct replayed_drafts {
   agreement accept;
   random_streams noise;
-  std::uint32_t first = 1;  // the step that is number 0 to plan::accepted_at
+  std::uint32_t first = 1;  // the step with number 0 for plan::accepted_at
   template <Row D>
   token_id draw(side s, const D&, std::uint32_t step, std::span<double>) const {
     return token_id(!plan::accepted_at(accept, noise, step - first)[std::size_t(s)]);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// DSSD: the draft model runs on a device, the target model at the edge, and verification is split between them. Ning et
-// al. 2025. Its authors state that the method is covered by a filed patent, application number CN2025108856278.
+// DSSD: the draft model runs on a device, the target model at the edge, and the verification is split between them.
+// Ning et al. 2025. Its authors state that the method is covered by a filed patent, application number CN2025108856278.
 //
-// Four ways to say the same to each other; all of them emit exactly p:
-//                up                                  down                               residual drawn
-//   DSD          gamma x (token, row q_j)            (accepted, token)                  edge
-//   quantised    the same, rows of a few counts      (accepted, token)                  edge
-//   DSSD         gamma x (token, q_j(y_j))           (accepted, row p_j) if rejected,   device
-//                                                    (accepted, token) if not
-//   shared noise gamma tokens                        (accepted, token)                  edge
-// A token is kept with probability min(1, p(y) / q(y)); the paper prints q / p throughout, which is biased. Whatever
-// row travels, the decoded row is the row, on both sides (codec.hpp). Device and edge may hold different seeds; with
-// the same one, every protocol emits the tokens that verify_token would.
+// There are four protocols, and all of them emit exactly p:
+//                 up                                  down                               residual drawn
+//    DSD          gamma x (token, row q_j)            (accepted, token)                  edge
+//    quantised    the same, rows of a few counts      (accepted, token)                  edge
+//    DSSD         gamma x (token, q_j(y_j))           (accepted, row p_j) if rejected,   device
+//                                                     (accepted, token) if not
+//    shared noise gamma tokens                        (accepted, token)                  edge
+// A token is accepted with probability min(1, p(y) / q(y)). (The paper prints q / p throughout, which is biased.) If a
+// row is sent, both sides use the decoded row (codec.hpp). Device and edge may have different seeds. With the same seed
+// every protocol emits the tokens that verify_token would emit.
 #pragma once
 #include <span>
 #include <vector>
@@ -22,15 +22,15 @@
 
 SPECAGG_BEGIN
 
-// ---- what travels ---------------------------------------------------------------------------------------------------
-// Views of the sender's memory. bytes() is what the content takes: 4 for a token, 1 for a count of accepted tokens;
-// frames and addresses are the transport's.
+// ---- what is sent ---------------------------------------------------------------------------------------------------
+// All are views of the sender's memory. bytes() is the size of the content: 4 for a token, 1 for the number of accepted
+// tokens. Frames and addresses are added by the transport.
 
 template <class T>
 struct uplink {
-  draft drafted = {};              // its tokens and where they stand
+  draft drafted = {};              // its tokens and their positions
   token_id correction = no_token;  // DSSD: the token at drafted.start - 1, which the device drew after a rejection
-  std::span<const T> probabilities = {};    // DSSD: q_j(y_j), unrounded: a rounded one would be another q
+  std::span<const T> probabilities = {};    // DSSD: q_j(y_j), not rounded: rounding would change q
   std::span<const std::uint8_t> rows = {};  // DSD and quantised: the encoded rows, one after another
   std::size_t bytes() const {
     return 4 * (drafted.size() + (correction != no_token)) + sizeof(T) * probabilities.size() + rows.size();
@@ -38,17 +38,17 @@ struct uplink {
 };
 struct downlink {
   std::size_t accepted = 0;
-  token_id token = no_token;  // the residual or bonus token behind them; none if the text ended or a row came
+  token_id token = no_token;  // residual or bonus token after them; none if the text ended or a row is sent
   std::span<const std::uint8_t> row = {};  // DSSD, after a rejection: p_accepted, encoded
-  status why = status::ok;                 // else: why nothing follows the accepted tokens
+  status why = status::ok;                 // else: why no token follows the accepted ones
   std::size_t bytes() const { return 1 + (row.empty() ? (token == no_token ? 0 : 4) : row.size()); }
 };
-struct shared_uplink {  // tokens drawn with shared noise, a type of their own: a ratio test of them would be biased
+struct shared_uplink {  // tokens drawn with shared noise; a type of its own: a ratio test of them would be biased
   coupled_draft coupled = {};
   std::size_t bytes() const { return 4 * coupled.drafted.size(); }
 };
 
-// All memory one half works in, allocated once: for gamma tokens and rows as `codec` has them.
+// All memory that one half needs, allocated once: for gamma tokens, and rows as encoded by `codec`.
 template <class T>
 struct split_workspace {
   std::vector<token_id> tokens, ids;
@@ -57,7 +57,7 @@ struct split_workspace {
   std::vector<sparse_row<T>> rows;
   std::vector<emission> emissions;
   std::vector<double> scratch;
-  std::size_t used = 0;  // of bytes, while a device drafts
+  std::size_t used = 0;  // of bytes, while a draft is made
   uplink<T> up = {};     // the draft so far
 
   split_workspace(const row_codec& codec, std::size_t gamma)
@@ -73,7 +73,8 @@ struct split_workspace {
 
 // ---- device ---------------------------------------------------------------------------------------------------------
 
-// Begins a draft at position `start` of the text. correction: what finish_round() drew the round before, if it did.
+// Begins a draft at position `start` of the text. correction: the token that finish_round() drew in the last round, if
+// any.
 template <class T>
 void begin_draft(split_workspace<T>& work, std::uint32_t start, token_id end_of_text = no_token,
                  token_id correction = no_token) {
@@ -81,8 +82,8 @@ void begin_draft(split_workspace<T>& work, std::uint32_t start, token_id end_of_
 }
 
 // Whether the draft may grow: it has fewer than gamma tokens, and its text has not ended. Otherwise the draft_
-// functions return invalid_parameter. Where one returns anything but ok the draft stays as it was: send it so. A row
-// that cannot be drawn from (invalid_row, not_normalised) only ends the draft.
+// functions return invalid_parameter. If one of them does not return ok, the draft is unchanged and can be sent. A row
+// that no token can be drawn from (invalid_row, not_normalised) only ends the draft.
 template <class T>
 bool can_draft(const split_workspace<T>& work) {
   const draft& d = work.up.drafted;
@@ -107,7 +108,8 @@ moment draft_moment(const split_workspace<T>& work) {
 
 }  // namespace detail
 
-// DSD and quantised drafts: one more token, from what the edge will decode of the row. work.up is what travels.
+// For DSD and quantised drafts: drafts one more token, from the row as the edge will decode it. work.up is what to
+// send.
 template <class T, Distribution R, Chooser C>
 status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& row, C& chooser) {
   if (!can_draft(work)) return status::invalid_parameter;
@@ -118,7 +120,7 @@ status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& ro
   return s;
 }
 
-// DSSD: one more token, from the row itself, which the device keeps.
+// For DSSD: drafts one more token, from the row itself, which the device keeps.
 template <class T, Distribution D, Chooser C>
 status draft_split(split_workspace<T>& work, const D& distribution, C& chooser) {
   auto row = as_row(distribution);
@@ -134,10 +136,10 @@ status draft_split(split_workspace<T>& work, const D& distribution, C& chooser) 
   return s;
 }
 
-// After the answer, in every protocol: the token behind the down.accepted ones, or none if the text ended. If a row
-// came, it is drawn here from norm((p - q)+) with the device's own row q_accepted (`q_rows`, indexable or a callable,
-// is asked for no other), and must travel as the next uplink's correction. why: what the edge reported, or invalid_row,
-// invalid_parameter ... for an answer that is none to this draft.
+// The result of a round on the device, for every protocol: the token after the down.accepted ones, or none if the text
+// ended. If a row was sent, the device draws this token from the residual norm((p - q)+), with its own row q_accepted
+// (it asks `q_rows`, indexable or a callable, for this row only). It must be sent as the next uplink's correction. why:
+// what the edge reported; or invalid_row, invalid_parameter ... if the answer does not fit this draft.
 struct finished {
   token_id token = no_token;
   token_id correction = no_token;
@@ -175,7 +177,8 @@ downlink answer(const verdict& v, const split_workspace<T>& work) {
 }
 }  // namespace detail
 
-// What the edge asks before its model reads the tokens: whether they are tokens, and no more than agreed.
+// What the edge checks before its model reads the tokens: all are tokens of the vocabulary, and there are no more than
+// agreed.
 template <class T>
 status check_uplink(const uplink<T>& up, const row_codec& codec, std::size_t gamma) {
   const auto is_token = [&](token_id t) { return t >= 0 && std::size_t(t) < codec.vocabulary; };
@@ -186,8 +189,8 @@ status check_uplink(const uplink<T>& up, const row_codec& codec, std::size_t gam
   return good ? status::ok : status::token_out_of_range;
 }
 
-// DSD and quantised drafts. p_rows as for verify_token; verifier: token_verifier or block_verifier. An uplink whose
-// rows do not decode to one for each token, or whose draft is too long, decides nothing.
+// For DSD and quantised drafts. p_rows as for verify_token. verifier: token_verifier or block_verifier. If the rows do
+// not decode to one row for each token, or the draft is too long, nothing is decided.
 template <class T, class PRows, Chooser C, class Verifier = token_verifier>
 downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser, split_workspace<T>& work,
                       const Verifier& verifier = {}) {
@@ -208,15 +211,16 @@ downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_row
   return detail::answer(v, work);
 }
 
-// DSSD. Each p_j is encoded and used as decoded, because that is what the device will subtract its q_j from. A foreign
-// token (no token of the vocabulary, or probability 0) ends the draft before it: the token there is drawn here, from p.
+// For DSSD. Each p_j is encoded, and the decoded row is used, because the device will subtract its q_j from the decoded
+// row. A foreign token (outside the vocabulary, or of probability 0) ends the draft before it. The edge then draws the
+// token there from p.
 template <class T, class PRows, Chooser C>
 downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser,
                       split_workspace<T>& work) {
   const draft& drafted = up.drafted;
   const std::size_t g = drafted.size();
   downlink down;
-  const auto fail = [&](status s) { return down.why = s, down; };  // what was accepted stands
+  const auto fail = [&](status s) { return down.why = s, down; };  // the accepted tokens stand
   if (up.probabilities.size() < g || g > work.rows.size()) return fail(status::invalid_parameter);
   for (std::size_t j = 0; j < g; ++j)
     if (!(up.probabilities[j] >= 0 && up.probabilities[j] <= 1 + normalisation_tolerance))
@@ -247,7 +251,7 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
 
 // ---- shared noise ---------------------------------------------------------------------------------------------------
 
-// One more token, drawn with the noise that the edge will use: both ends hold the seed. No row ever travels.
+// Drafts one more token with the noise that the edge will use. Both ends have the seed, and no row is sent.
 template <class T, Distribution D>
 status draft_shared(split_workspace<T>& work, const D& distribution, const shared_noise& noise) {
   auto row = as_row(distribution);
@@ -260,7 +264,7 @@ shared_uplink shared_up(const split_workspace<T>& work) {
   return {coupled_draft{work.up.drafted}};
 }
 
-// Emits argmin E / p_j while the draft says the same: the text is a function of the seed and the target alone.
+// Emits argmin E / p_j while it is the drafted token. The text is a function of the seed and the target alone.
 template <class T, class PRows>
 downlink verify_shared(const shared_uplink& up, PRows&& p_rows, const shared_noise& noise, split_workspace<T>& work) {
   if (up.coupled.drafted.size() >= work.emissions.size()) return {.why = status::invalid_parameter};
