@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A site of two (site/dragon.hpp, site/dssd.hpp) run for real: its model on a thread of its own, messages by way of any
-// transport. All events take one lock; the site itself knows nothing of threads.
+// Runs one of two sites (site/dragon.hpp, site/dssd.hpp) for real: its model on a separate thread, its messages over
+// any transport. All events take the same lock; the site itself does not use threads.
 #pragma once
 #include <array>
 #include <atomic>
@@ -26,18 +26,18 @@
 SPECAGG_BEGIN
 namespace net {
 
-// What happens, for people: each function is called under the runner's lock, in order, and must be quick.
+// Reports what happens. The functions are called under the runner's lock, in order, and must return quickly.
 struct observer {
   virtual ~observer() = default;
   virtual void emitted(std::uint32_t /*position*/, token_id) {}
-  virtual void settled(const dragon_outcome&) {}  // DRAGON, where this end learns the outcome of a step by itself
+  virtual void settled(const dragon_outcome&) {}  // DRAGON: this end received the outcome of a single step
   virtual void drafted(std::uint32_t /*step*/, clock::time_point /*begin*/, clock::time_point /*end*/, bool /*used*/) {
-  }  // false: given up, or of a prefix that was rejected meanwhile
+  }  // used = false: stopped, or its prefix was rejected meanwhile
   virtual void message(bool /*sent*/, std::span<const std::uint8_t>) {}
   virtual void connection(bool /*made*/) {}
 };
 
-// What the scheduler of a dragon_site knows: a profile that its runner shares, with somebody who watches.
+// What the scheduler of a dragon_site knows: a profile that it shares with its runner. It also informs an observer.
 struct watched_profile {
   std::shared_ptr<live_profile> profile;
   observer* watch;
@@ -51,27 +51,27 @@ struct counters {
   double decode_seconds = 0;
 };
 
-// A site as those see it that do not know its type.
+// A site behind an interface that does not depend on its type.
 class running_site {
  public:
   virtual ~running_site() = default;
-  // A connection is made (the one before it, if any, is closed), lost, or says something. `from` tells the messages of
-  // a connection that was replaced.
+  // A connection was made (the one before it, if any, is closed) or lost, or a message came. Messages `from` an outlet
+  // that was replaced are ignored.
   virtual void connected(std::shared_ptr<outlet> to) = 0;
   virtual void disconnected(const outlet* from) = 0;
   virtual bool online() = 0;
   virtual void received(const outlet* from, std::span<const std::uint8_t> bytes) = 0;
   virtual void tick() = 0;  // every 20 ms or so
   virtual bool finished() = 0;
-  virtual std::string problem() = 0;  // why nothing goes on until the next connection
+  virtual std::string problem() = 0;  // why nothing happens until the next connection; or empty
   virtual std::vector<token_id> text() = 0;
   virtual counters count() = 0;
   virtual double round_trip() = 0;
-  // f(), while nothing happens to the site, its profile and its observer. f calls none of the above.
+  // Calls f() while nothing happens to the site, its profile and its observer. f must not call any of the above.
   virtual void at_rest(const std::function<void()>& f) = 0;
 };
 
-// The last words to another end: it reports them as its problem.
+// Sends a refusal and closes the connection. The other end reports it as its problem.
 inline void refuse(outlet& to, const std::string& why) {
   std::array<std::uint8_t, 4 + most_text_in_message> buffer;
   const std::size_t n = encode(refusal{short_text(why)}, hello{}, buffer);
@@ -81,10 +81,10 @@ inline void refuse(outlet& to, const std::string& why) {
 
 // Site: dragon_site, split_device or split_edge of floats. Model, used by the runner's thread alone:
 //   vocab_size()
-//   status see(text, logits, h, stop)   the logits behind each of the last logits.size() / V tokens of text, and h of
-//                                       aggregate.hpp; when `stop` becomes true it may answer status::stopped
-// A model that fails, by its status or an exception, is asked again at the next connection. The constructor throws
-// specagg::error where the system makes no thread.
+//   status see(text, logits, h, stop)   the logits after each of the last logits.size() / V tokens of text, and h (see
+//                                       aggregate.hpp); if `stop` becomes true it may return status::stopped
+// If a model fails, by its status or an exception, it is called again at the next connection. The constructor throws
+// specagg::error if the system makes no thread.
 template <class Site, class Model>
 class runner final : public running_site {
  public:
@@ -103,7 +103,7 @@ class runner final : public running_site {
       site_->start(s);
     }
     try {
-      thread_ = std::thread([this] { work(); });  // at the end: nothing may throw while it runs
+      thread_ = std::thread([this] { work(); });  // last: nothing may throw while it runs
     } catch (const std::system_error& e) {
       throw error("this site", "", std::string("no thread can be made for it (") + e.what() + ")");
     }
@@ -143,8 +143,8 @@ class runner final : public running_site {
     site_->received(bytes, s);
     end_if_refused();
   }
-  // Streams lose nothing but what a full queue drops, so the site's timer rings rarely: after four of the slowest of
-  // the last echoes, those under way included, and 1 s at least.
+  // Streams lose only what a full queue drops, so the site's timer runs rarely: after four times the slowest of the
+  // last echoes (also counting echoes that are not back yet), and at least 1 s.
   void tick() override {
     const std::lock_guard lock(mutex_);
     if (!to_) return;
@@ -186,7 +186,7 @@ class runner final : public running_site {
   }
   static double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-  // Takes the site's actions, under the lock.
+  // Executes the site's actions, under the lock.
   struct sink {
     runner& r;
     void send(std::span<const std::uint8_t> bytes) {
@@ -209,7 +209,8 @@ class runner final : public running_site {
     }
   };
 
-  // Rides behind what was sent since the last one: what its way takes longer for that shows the bandwidth.
+  // Sends an echo after the bytes that were sent since the last one. Its extra time, compared with their number, shows
+  // the bandwidth.
   void ping(clock::time_point now, sink& s) {
     auto& p = pings_[++stamp_ % pings_.size()];
     p = {stamp_, ahead_, now}, pinged_ = now;
@@ -224,7 +225,7 @@ class runner final : public running_site {
     watch_->connection(false);
   }
   void end_if_refused() {
-    if (!failed_.empty() && to_) refuse(*to_, "the model of the other end fails");  // what it says may name files
+    if (!failed_.empty() && to_) refuse(*to_, "the model of the other end fails");  // its own text may name files
     const std::string& why = failed_.empty() ? site_->problem() : failed_;
     if (!why.empty()) drop(why);
   }
@@ -233,7 +234,7 @@ class runner final : public running_site {
     wanted_ = {ticket, size, rows, true};
     ordered_text_.resize(size);
     for (std::uint32_t i = 0; i < size; ++i) ordered_text_[i] = site_->token(i);
-    stop_ = true;  // whatever is under way was replaced
+    stop_ = true;  // the order being computed has been replaced
     wake_.notify_all();
   }
   void work() {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server for many devices: one site for each session, whatever connections come and go. Bounded: so many sessions,
-// each of the memory its site was made with, and none is made for a device that would be refused.
+// A server for many devices: one site for each session, which may use several connections, one after another. Memory is
+// bounded: the number of sessions is limited, each has the memory its site was made with, and no site is made for a
+// device that would be refused.
 //
-// A session is named by 64 bits that its device draws at random: who knows them may go on with it (behind the
-// transport's own checks). Whoever proposes something else under its name is refused, and the session is not disturbed.
-// Of two connections of one session the newer stays. A session without a connection may have to make room for another:
-// nothing is lost by that, as its device has the text and a site that begins with empty memory learns it. Where none
-// can make room the connection is closed without a refusal: the device may try again.
+// A session is named by 64 bits that its device draws at random. Anybody who knows them may continue the session (if
+// the transport's own checks allow it). Anybody who proposes other terms under its name is refused, and the session is
+// not disturbed. If a session gets a second connection, the newer one stays. A session without a connection may be
+// removed to make room for another. Nothing is lost then, because the device has the text, and a site that begins with
+// empty memory learns it. If no session can be removed, the new connection is closed without a refusal, so the device
+// may try again.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -27,13 +29,15 @@ namespace net {
 
 class sessions {
  public:
-  // What this end says to a device that proposes this hello; it is refused where they differ. Throws specagg::error,
-  // whose text goes to the device. Both functions are called on the transport's threads, several at a time.
+  // Returns what this end says to a device that proposes this hello. The device is refused if they differ. May throw
+  // specagg::error; its text is sent to the device. Both functions are called on the transport's threads, several at a
+  // time.
   using agree_function = std::function<hello(const hello& proposed)>;
-  using make_function = std::function<std::shared_ptr<running_site>(const hello& terms)>;  // may throw as well
+  using make_function = std::function<std::shared_ptr<running_site>(const hello& terms)>;  // may throw too
 
-  // most: sessions at a time. keep_seconds: how long one is kept without a connection. ended(site, terms): it is no
-  // longer kept; called by tick(), by the transport and by the destructor. All connections must be over before that.
+  // most: the largest number of sessions. keep_seconds: how long a session without a connection is kept. ended(site,
+  // terms) is called when a session is no longer kept: by tick(), by the transport and by the destructor. All
+  // connections must have ended before the destructor is called.
   sessions(agree_function agree, make_function make, std::size_t most, double keep_seconds,
            std::function<void(running_site&, const hello&)> ended)
       : agree_(std::move(agree)),
@@ -74,16 +78,16 @@ class sessions {
   static double seconds_since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
   struct peer;
   struct session {
-    std::shared_ptr<running_site> site;  // none: it is being made
+    std::shared_ptr<running_site> site;  // null: it is being made
     hello terms;
-    std::weak_ptr<peer> last;  // who was let in last
+    std::weak_ptr<peer> last;  // the last peer that was let in
     clock::time_point seen = clock::now();
     bool alone() const {
       const auto p = last.lock();
       return site && !(p && p->joins) && !site->online();
     }
   };
-  // A connection: nobody until it has said hello.
+  // A connection. It belongs to no session until it has said hello.
   struct peer final : listener, std::enable_shared_from_this<peer> {
     std::atomic<bool> joins = true;  // until it is let in and connected
     sessions& all;
@@ -120,7 +124,7 @@ class sessions {
       return no(e.what());
     }
     if (const std::string difference = first_difference(terms, *h); !difference.empty()) return no(difference);
-    session leaves;  // ends, and is destroyed, without the lock
+    session leaves;  // ends, and is destroyed, outside the lock
     {
       const std::lock_guard lock(mutex_);
       if (const auto found = all_.find(h->session); found != all_.end()) {
@@ -135,7 +139,7 @@ class sessions {
         if (old == all_.end()) return out.close("there are too many sessions"), nullptr;
         leaves = old->second, all_.erase(old);
       }
-      all_[h->session].terms = terms;  // its place, while it is made
+      all_[h->session].terms = terms;  // keeps its place while it is made
     }
     if (leaves.site) ended_(*leaves.site, leaves.terms);
     std::shared_ptr<running_site> site;
@@ -150,7 +154,8 @@ class sessions {
     all_[h->session] = {site, terms, who.weak_from_this()};
     return site;
   }
-  // The session that was without a connection for the longest time: a second at least, unless its text has ended.
+  // The session that has been without a connection for the longest time. That must be at least a second, unless its
+  // text has ended.
   std::map<std::uint64_t, session>::iterator longest_alone() {
     auto oldest = all_.end();
     for (auto it = all_.begin(); it != all_.end(); ++it) {

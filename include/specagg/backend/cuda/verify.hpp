@@ -195,8 +195,8 @@ std::size_t verify_storage(const batch<S>& b) {
 
 // Verifies a batch on `stream`: two launches. No synchronisation, no allocation; can be captured in a graph.
 //   policies   one policy for all requests, or a device pointer to one for each. Lossless reads every row once, and the
-//              two rows of a rejected position once more. A policy with k dependent sums reads rows k more times. One that
-//              reads confidences reads them once more where the temperature is neither 1 nor 0
+//              two rows of a rejected position once more. A policy with k dependent sums reads rows k more times. A
+//              policy that reads confidences reads them once more where the temperature is neither 1 nor 0
 //   verifier   token_verifier, block_verifier, match_verifier, or coupled
 //   storage    verify_storage(b) bytes, written
 // Returns the error of a launch, or cudaErrorInvalidValue for sizes out of range, a null pointer, or storage that is

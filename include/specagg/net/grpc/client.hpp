@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end that connects.
+// The end that opens connections.
 #pragma once
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -28,7 +28,7 @@ class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuff
   void begin() {
     const std::lock_guard lock(mutex_);
     self_ = shared_from_this();
-    AddHold();  // operations are begun outside gRPC's own calls, until end()
+    AddHold();  // operations begin outside gRPC's own calls, until end()
     StartCall();
   }
   void OnReadInitialMetadataDone(bool ok) override {
@@ -46,7 +46,7 @@ class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuff
   }
 
  private:
-  void all_sent() override { StartWritesDone(); }  // the server ends the stream
+  void all_sent() override { StartWritesDone(); }  // then the server ends the stream
   void finish() override { RemoveHold(); }
   void cancel() override { context_.TryCancel(); }
   grpc::ClientContext context_;
@@ -57,8 +57,8 @@ class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuff
 
 }  // namespace detail
 
-// One address to connect to, again and again. Its destructor cuts the connection and waits for ended(), so neither
-// accept() nor ended() may call it.
+// Connects to one address, as often as connect() is called. Its destructor cuts the connection and waits for ended(),
+// so accept() and ended() must not call the destructor.
 class client {
  public:
   client(const std::string& address, const security& s, const limits& l)
@@ -67,7 +67,7 @@ class client {
     arguments.SetMaxReceiveMessageSize(int(l.most_message_bytes));
     detail::keep_alive([&](const char* name, int value) { arguments.SetInt(name, value); });
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // how long it tries to connect
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // the time limit of an attempt to connect
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     channel_ = grpc::CreateCustomChannel(detail::checked_address(address, 1), credentials(s), arguments);
@@ -82,8 +82,8 @@ class client {
     }
     all_->ended.wait(lock, [&] { return all_->under_way == 0; });
   }
-  // Begins to connect. accept() is called once the connection is made; ended(why) once it is over, or cannot be made:
-  // only then call this again. Both on gRPC's threads.
+  // Begins to connect. accept() is called when the connection is made. ended(why) is called when it is over or cannot
+  // be made; only then may connect() be called again. Both are called on gRPC's threads.
   void connect(accept_function accept, std::function<void(const std::string&)> ended) {
     const std::lock_guard lock(all_->mutex);
     if (all_->quit) return;
@@ -95,7 +95,7 @@ class client {
     all_->stream = s, ++all_->under_way;
     s->begin();
   }
-  void close(const std::string& why) {  // what was sent arrives first
+  void close(const std::string& why) {  // first sends what is queued
     if (const auto s = stream()) s->close(why);
   }
   void tick() {  // every 20 ms or so

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both ends of a connection over gRPC take: credentials, limits, addresses.
+// The options of both ends of a gRPC connection: credentials, limits, addresses.
 #pragma once
 #include <grpcpp/grpcpp.h>
 
@@ -15,9 +15,10 @@
 SPECAGG_BEGIN
 namespace net {
 
-// TLS unless `insecure`; all as PEM text. A server needs certificate and key; with an authority it wants certificates
-// of its clients, signed by it (mutual TLS). A client checks the server against the authority, or the system's if it is
-// empty, and shows its own certificate if it has one. The token, if any, must be the same at both.
+// TLS unless `insecure`; all fields are PEM text. A server needs a certificate and a key. With an authority it requires
+// certificates of its clients, signed by that authority (mutual TLS). A client checks the server against the authority,
+// or against the system's authorities if it is empty. It sends its own certificate if it has one. The token, if any,
+// must be the same at both ends.
 struct security {
   bool insecure = false;
   std::string certificate = {}, key = {}, authority = {}, token = {};
@@ -25,15 +26,15 @@ struct security {
 
 struct limits {
   std::size_t most_message_bytes = 1 << 20;
-  std::size_t most_queued_bytes = 4 << 20;  // towards one peer
+  std::size_t most_queued_bytes = 4 << 20;  // queued for one peer
   std::size_t most_connections = 64;
-  double messages_per_second = 5000;  // of one peer; twice as many in a burst
-  double silence_seconds = 20;        // a connection on which nothing comes for so long ends
+  double messages_per_second = 5000;  // from one peer; twice as many in a burst
+  double silence_seconds = 20;        // a connection ends if nothing comes for this long
 };
 
 namespace detail {
 
-// As long for a wrong token as for a right one.
+// Takes the same time for a wrong token as for a right one, so that the time reveals nothing.
 inline bool same(std::string_view a, std::string_view b) {
   unsigned difference = a.size() != b.size();
   for (std::size_t i = 0; i < a.size(); ++i) difference |= unsigned(a[i] ^ b[i % std::max<std::size_t>(b.size(), 1)]);
@@ -46,13 +47,13 @@ void keep_alive(Arguments&& set) {
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1), set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
 }
-// gRPC aborts the program at a header with any other character.
+// gRPC aborts the program if a header has any other character.
 inline const std::string& checked(const std::string& token) {
   if (!std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 127; }))
     throw error("the token", "", "has blanks, or characters that are not ASCII");
   return token;
 }
-// gRPC takes another port for one beyond 65535, and 443 for none.
+// gRPC would use another port for a number above 65535, and 443 if there is none.
 inline const std::string& checked_address(const std::string& address, unsigned lowest_port) {
   if (address.starts_with("unix:")) return address;
   const std::size_t colon = std::min(address.rfind(':'), address.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end that others connect to.
+// The end that accepts connections.
 #pragma once
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
@@ -22,7 +22,7 @@ namespace detail {
 class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
  public:
   server_stream(grpc::CallbackServerContext* context, const limits& l) : stream(l), context_(context) {}
-  // forget(this): gRPC is done with it.
+  // forget(this) is called when gRPC has finished with it.
   void begin(const accept_function& accept, std::function<void(server_stream*)> forget) {
     keep(std::move(forget));
     StartSendInitialMetadata();
@@ -55,20 +55,20 @@ class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
     Finish(status_);
   }
   void cancel() override { context_->TryCancel(); }
-  grpc::CallbackServerContext* context_;  // gone after OnDone
+  grpc::CallbackServerContext* context_;  // not valid after OnDone
   grpc::Status status_;
   std::function<void(server_stream*)> forget_;
 };
 
 }  // namespace detail
 
-// Accepts connections until it is destroyed, which ends them all and waits for their listeners' last calls.
-// accept(outlet) says who listens, or nobody; it is called on gRPC's threads, several at a time. There are few of them:
-// who keeps one for long keeps other connections waiting.
+// Accepts connections until it is destroyed. The destructor ends them all and waits for the last calls of their
+// listeners. accept(outlet) returns the listener, or null. It is called on gRPC's threads, several at a time. There are
+// few of these threads, so an accept() that takes long makes other connections wait.
 class server {
  public:
-  // address: "host:port", "[IPv6]:port", port 0 for any; or "unix:path". Throws specagg::error if it cannot listen
-  // there.
+  // address: "host:port", "[IPv6]:port", port 0 for any free port; or "unix:path". Throws specagg::error if it cannot
+  // listen there.
   server(const std::string& address, const security& s, const limits& l, accept_function accept)
       : service_(detail::checked(s.token), l, std::move(accept)) {
     grpc::ServerBuilder builder;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One bidirectional stream of gRPC as an outlet: what server and client do alike.
+// One bidirectional gRPC stream as an outlet: the part that server and client have in common.
 #pragma once
 #include <grpcpp/grpcpp.h>
 
@@ -18,10 +18,11 @@ SPECAGG_BEGIN
 namespace net::detail {
 
 inline constexpr char method[] = "/specagg.Sites/Connect";
-inline constexpr std::size_t message_overhead = 256;  // memory of a queued message besides its bytes
-inline constexpr double closing_seconds = 3;          // until a connection that is to end is cut
+inline constexpr std::size_t message_overhead = 256;  // memory of a queued message in addition to its bytes
+inline constexpr double closing_seconds = 3;          // a connection that is closing is cut after this time
 
-// What both ends of a stream do. Reactor: gRPC's server or client reactor. Lives until gRPC is done with it.
+// The common part of both ends of a stream. Reactor: gRPC's server or client reactor. It exists until gRPC has finished
+// with it.
 template <class Reactor>
 class stream : public Reactor, public outlet, public std::enable_shared_from_this<stream<Reactor>> {
  public:
@@ -72,7 +73,7 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     if (!out_.empty()) this->StartWrite(&out_.front());
     else if (closing_) all_sent();
   }
-  // Every 20 ms or so: reads on, gives up what takes too long.
+  // Call it every 20 ms or so. Continues reading, and ends connections that take too long.
   void tick() {
     const std::lock_guard lock(mutex_);
     if (gone_) return;
@@ -91,7 +92,7 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
 
  protected:
   static double since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
-  // Asks who listens and begins to read; false if nobody does.
+  // Asks accept() for a listener and begins to read. False if there is no listener.
   bool listen(const accept_function& accept) {
     std::shared_ptr<stream> self;
     std::shared_ptr<listener> who;
@@ -108,9 +109,9 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     if (who && open_) this->StartRead(&in_);
     return who != nullptr;
   }
-  virtual void all_sent() = 0;  // and nothing more will be; under the lock
-  virtual void finish() = 0;    // no operation is begun after it; under the lock
-  virtual void cancel() = 0;    // what is under way fails; under the lock, not after OnDone
+  virtual void all_sent() = 0;  // all was sent, and no more will be; under the lock
+  virtual void finish() = 0;    // no operation begins after it; under the lock
+  virtual void cancel() = 0;    // running operations fail; under the lock, not after OnDone
   void begin_to_close(const std::string& why) {
     if (!open_ || closing_) return;
     closing_ = true, why_ = why, closing_since_ = clock::now();
@@ -126,7 +127,7 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     const std::lock_guard lock(mutex_);
     end();
   }
-  // The last that gRPC calls. `this` may be no more when it returns.
+  // Called when gRPC makes its last call. `this` may be destroyed when it returns.
   void done(const std::string& status) {
     std::shared_ptr<stream> self;
     std::shared_ptr<listener> listener;
