@@ -42,7 +42,7 @@ struct cascade_workspace {
 };
 
 // drafted: tokens that the small model wrote. accepted: those of them that were kept (both are 0 where nothing is
-// verified). emitted: tokens appended to the text; they stand even if `why` is not ok.
+// verified). emitted: tokens appended to the text; they remain even if `why` is not ok.
 struct cascade_result {
   std::size_t drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok;

@@ -8,9 +8,10 @@
 //   * The device sends its draft again until it gets an answer. The edge answers the same round from memory.
 //   * An edge that starts with empty memory is given the text, and verifies the round again, with the same answer.
 //   * A device that starts with empty memory is given the text up to the start of the last round, and drafts that round
+//   * A device that starts with empty memory is given the text up to the start of the last round, and drafts that round
 //     again. It must not begin another round after the accepted tokens: the token after them was rejected, and the law
-//     of what follows depends on that. DSSD: the token that the device drew after a rejection is sent with its next
-//     draft.
+//     of what follows depends on that.
+// DSSD: the token that the device drew after a rejection is sent with its next draft.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -291,7 +292,7 @@ class split_edge : public detail::split_end<T, Chooser> {
     if (down.token != no_token) this->append(down.token, sink);
     link_.send(answer_, sink);
     if (down.why == status::ok) return;
-    start_ = size(), answered_ = false;  // the accepted tokens stand; the next round begins after them
+    start_ = size(), answered_ = false;  // the accepted tokens remain; the next round begins after them
     link_.refuse("draft at position " + std::to_string(answer_.start) + ": " + std::string(name(down.why)), sink);
   }
   template <class Sink>

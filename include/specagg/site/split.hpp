@@ -220,7 +220,7 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
   const draft& drafted = up.drafted;
   const std::size_t g = drafted.size();
   downlink down;
-  const auto fail = [&](status s) { return down.why = s, down; };  // the accepted tokens stand
+  const auto fail = [&](status s) { return down.why = s, down; };  // the accepted tokens remain
   if (up.probabilities.size() < g || g > work.rows.size()) return fail(status::invalid_parameter);
   for (std::size_t j = 0; j < g; ++j)
     if (!(up.probabilities[j] >= 0 && up.probabilities[j] <= 1 + normalisation_tolerance))

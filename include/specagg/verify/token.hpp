@@ -18,7 +18,7 @@ SPECAGG_BEGIN
 //   acceptances     empty, or g elements: written for every drafted position, also after a rejection. This costs one
 //                   pass over the rows of each position. 0 from the position where the draft ended early (struct draft)
 // If a target row is invalid, or the law of a position does not exist, nothing is emitted there. The tokens before it
-// stand.
+// remain emitted.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,

@@ -30,7 +30,7 @@ token_id unanimous(const Policy& policy, const Tokens& winners) {
 
 // The combined winner argmin E / F(p^1 .. p^n), for sites that cannot see each other's rows. The sites take turns. Each
 // sends its next best contender (id, score), and the others answer with their own score of that id. So the combined
-// score F(scores) of a sent token is exact. A token that nobody has sent scores at most F(the last score sent by each
+// score F(scores) of a sent token is exact. A token that no site has sent scores at most F(the last score sent by each
 // site). The best sent token wins as soon as it scores more than that.
 //   next(site, last)    the site's best contender after `last`; no_token if it has none left
 //   score(site, token)  the site's score of a token

@@ -81,7 +81,7 @@ class llama {
 
   // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, one row of V each. Waits
   // for the result. On any status but ok nothing was appended. model_failed: CUDA failed, and failure() says how.
-  // Tokens appended before still stand (but after some errors CUDA refuses everything).
+  // Tokens appended by earlier calls remain (but after some errors CUDA refuses everything).
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
     const auto rows = logits.size() / vocab_size();
     if (rows * vocab_size() != logits.size()) return status::invalid_parameter;
