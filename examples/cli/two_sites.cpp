@@ -12,8 +12,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
-#include <deque>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <iterator>
