@@ -111,10 +111,11 @@ bool audit(const audit_options& o) {
   const numbers law = read_law(o.law), counts = read_counts(law.size());
   const double samples = std::accumulate(counts.begin(), counts.end(), 0.0);
   const fit f = goodness_of_fit(counts, law, o.alpha);
-  // What each token adds to chi-square, were it tested alone; one of probability 0 that was seen comes first.
+  // What each token adds to chi-square; where few are due, chance alone makes large ratios, so 5 is the least divisor.
+  // A token of probability 0 that was seen comes first.
   const auto misfit = [&](std::size_t v) {
     const double due = samples * law[v], off = counts[v] - due;
-    return due > 0 ? off * off / due : counts[v] > 0 ? std::numeric_limits<double>::infinity() : 0;
+    return due > 0 ? off * off / std::max(due, 5.0) : counts[v] > 0 ? std::numeric_limits<double>::infinity() : 0;
   };
   std::vector<std::size_t> worst(law.size());
   std::iota(worst.begin(), worst.end(), 0);

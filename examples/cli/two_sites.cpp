@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -651,11 +652,12 @@ void add_device(CLI::App* c, two_sites_options& o) {
 }  // namespace
 
 void add_two_sites(CLI::App& app) {
+  static std::deque<two_sites_options> all;  // the callbacks refer to them
   const auto add = [&](bool dragon, const char* name, const char* what) {
     CLI::App* c = app.add_subcommand(name, what);
     c->require_subcommand(1);
     for (const bool serves : {true, false}) {
-      auto& o = *new two_sites_options;  // lives as long as the program
+      two_sites_options& o = all.emplace_back();
       o.dragon = dragon;
       o.site.model = std::string(SPECAGG_MODELS) + (serves ? "/target.gguf" : "/draft.gguf");
       if (serves) add_serve(c->add_subcommand("serve", "The cloud: many devices, one after another or at once"), o);

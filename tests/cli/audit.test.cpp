@@ -53,7 +53,7 @@ std::string sampled(const std::vector<double>& law, std::size_t samples, unsigne
 }  // namespace
 
 TEST_CASE("audit: samplers of the law fit, and one further than the detectable total variation is found") {
-  for (const std::size_t vocabulary : {2, 5, 300}) {
+  for (const std::size_t vocabulary : {2u, 5u, 300u}) {
     std::vector<double> law;
     double sum = 0;
     for (std::size_t v = 0; v < vocabulary; ++v) sum += law.emplace_back(1 / double(1 + v));
@@ -111,6 +111,17 @@ TEST_CASE("audit counts, and computes chi-square and its p-value") {
   CHECK(j["worst"][0] == json{{"token", 0}, {"law", 0.5}, {"expected", 50.0}, {"seen", 60}});
   CHECK(j["worst"][1]["token"] == 2);
   CHECK(j["worst"].size() == 3);
+}
+TEST_CASE("audit's worst tokens are those that are off by more than chance, not the rarest") {
+  // 220 rare tokens are seen twice where 0.4 are due; token 0 is seen 560 times where 600 are.
+  std::vector<double> law(1000, 0.4 / 999);
+  law[0] = 0.6;
+  std::string text;
+  for (int i = 0; i < 560; ++i) text += "0\n";
+  for (int i = 0; i < 440; ++i) text += std::to_string(1 + i / 2) + "\n";
+  const cli::ran r = audit(json(law).dump(), text, "--json");
+  INFO(r.out);
+  CHECK(json::parse(r.out)["worst"][0]["token"] == 0);
 }
 TEST_CASE("a token of probability 0 is a misfit, however few were seen; where no gap can be found, audit says so") {
   const cli::ran r = audit("[0.5, 0.5, 0]", "0\n1\n2\n");

@@ -104,7 +104,7 @@ TEST_CASE("the manual has every command and option, and roff reads it without a 
   const std::string roff = run("man").out;
   CHECK(roff.rfind(".TH specagg 1 ", 0) == 0);
   if (!has("groff")) return;
-  const ran r = shell(std::string(SPECAGG_CLI) + " man | groff -man -ww -Tascii -P-cbou -rLL=500n 2>&1");
+  const ran r = shell(std::string(SPECAGG_CLI) + " man | groff -man -ww -Tutf8 -P-cbou -rLL=500n 2>&1");
   INFO(r.out);
   CHECK(r.status == 0);
   CHECK(r.out.find("warning") == std::string::npos);

@@ -327,20 +327,20 @@ TEST_CASE("standard output gets the prompt and its continuation and nothing else
   for (const std::string options :
        {"--max-tokens 60", "--max-tokens 100 --seed 3 --stop the", "--max-tokens 9 --verify coupled --gamma auto"}) {
     for (const std::string prompt : {"ROMEO:\n", "He that", "\xff{x} \033 [y]"}) {
-      std::ofstream("prompt.tmp", std::ios::binary) << prompt;
-      const std::string arguments = "generate --prompt-file prompt.tmp " + options;
-      const ran told = run(arguments, "/dev/null", "text.tmp");
-      std::ifstream file("text.tmp", std::ios::binary);
+      std::ofstream("bare-prompt.tmp", std::ios::binary) << prompt;
+      const std::string arguments = "generate --prompt-file bare-prompt.tmp " + options;
+      const ran told = run(arguments, "/dev/null", "bare-text.tmp");
+      std::ifstream file("bare-text.tmp", std::ios::binary);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
       INFO(arguments << "\n" << told.out);
       CHECK(told.status == 0);
       CHECK(told.out.find("tokens in") != std::string::npos);
-      const std::string continuation = json("--prompt-file prompt.tmp " + options)["text"];
+      const std::string continuation = json("--prompt-file bare-prompt.tmp " + options)["text"];
       CHECK(text == prompt + continuation + "\n");
     }
   }
-  std::filesystem::remove("prompt.tmp");
-  std::filesystem::remove("text.tmp");
+  std::filesystem::remove("bare-prompt.tmp");
+  std::filesystem::remove("bare-text.tmp");
 }
 TEST_CASE("a terminal without colours gets brackets that show where each token came from; a pipe gets none") {
   const std::string arguments = "generate --compare --max-tokens 60";

@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include <specagg/policy/policy.hpp>
+#include <specagg/policy/unanimous.hpp>
 
 SPECAGG_BEGIN
 
@@ -60,7 +60,7 @@ struct any_of {
 
  private:
   template <class Rows, std::size_t... I>
-  __attribute__((noinline)) auto bind(const Rows& rows, std::index_sequence<I...>) const {
+  SPECAGG_OUTLINE auto bind(const Rows& rows, std::index_sequence<I...>) const {
     using bound = std::variant<decltype(std::get<I>(rule).bind(rows))...>;
     std::optional<bound> b;
     ((rule.index() == I ? (void)b.emplace(std::in_place_index<I>, std::get<I>(rule).bind(rows)) : void()), ...);
