@@ -43,7 +43,7 @@ struct downlink {
   status why = status::ok;                 // else: why no token follows the accepted ones
   std::size_t bytes() const { return 1 + (row.empty() ? (token == no_token ? 0 : 4) : row.size()); }
 };
-struct shared_uplink {  // tokens drawn with shared noise; a type of its own: a ratio test of them would be biased
+struct shared_uplink {  // tokens drawn with shared noise; a type of its own: only verify_shared may judge them
   coupled_draft coupled = {};
   std::size_t bytes() const { return 4 * coupled.drafted.size(); }
 };

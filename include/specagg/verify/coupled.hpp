@@ -32,9 +32,9 @@ class shared_noise {
   random_streams streams_;
 };
 
-// A draft drawn by race(). It has its own type, because its tokens are not independent of the target's draw. Token,
-// block or match verification of it would be biased, and coupled verification of any other draft would accept too few
-// tokens.
+// A draft drawn by race(). It has its own type, because only coupled verification may judge it: its tokens share their
+// noise with the target's draw and with later rounds, so other verifiers may be biased. Coupled verification of any
+// other draft would accept too few tokens.
 struct coupled_draft {
   draft drafted;
   constexpr coupled_draft() = default;
@@ -133,7 +133,7 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
   return result;
 }
 
-// Combinations of draft and verifier that would be biased do not compile.
+// Other combinations of draft and verifier do not compile.
 template <class... Other>
 verdict verify_token(const coupled_draft&, Other&&...) {
   static_assert(

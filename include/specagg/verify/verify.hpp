@@ -19,8 +19,8 @@ SPECAGG_BEGIN
 //   * an invalid draft row, for example a fully masked one: no token can have been drawn from it
 // The tokens before the end are verified as a shorter draft. If all of them are accepted, the next token is drawn from
 // pi, as after padding. Its emission says in `why` what ended the draft. So the emitted law is exact in all these
-// cases, on one condition: the tokens that are not foreign must have the law q. A mask or a vocabulary map that makes some of
-// q's tokens foreign changes q; apply it to the row.
+// cases, on one condition: the tokens that are not foreign must have the law q. A mask or a vocabulary map that makes
+// some of q's tokens foreign changes q; apply it to the row.
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
