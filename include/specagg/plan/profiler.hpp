@@ -36,7 +36,6 @@ struct decode_time {
 // outliers that are fewer than half of the points cannot move it far. Over the points kept, k_b = mean(t^2) and k_a =
 // mean((seconds - k_c) t) = slope k_b. scratch: as many doubles as points. With fewer than two different t: the flat
 // line through the median. No points: zeros. Points that are not finite are left out.
-// points: zeros. Points that are not finite are left out.
 inline decode_time fit_decode_time(std::span<const double> t, std::span<const double> seconds,
                                    std::span<double> scratch) {
   const std::size_t n = std::min({t.size(), seconds.size(), scratch.size()});

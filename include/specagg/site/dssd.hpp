@@ -8,7 +8,6 @@
 //   * The device sends its draft again until it gets an answer. The edge answers the same round from memory.
 //   * An edge that starts with empty memory is given the text, and verifies the round again, with the same answer.
 //   * A device that starts with empty memory is given the text up to the start of the last round, and drafts that round
-//   * A device that starts with empty memory is given the text up to the start of the last round, and drafts that round
 //     again. It must not begin another round after the accepted tokens: the token after them was rejected, and the law
 //     of what follows depends on that.
 // DSSD: the token that the device drew after a rejection is sent with its next draft.
