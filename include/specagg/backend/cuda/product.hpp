@@ -23,7 +23,8 @@ class product {
     operation_.reset(operation);
     const cublasOperation_t transposed = CUBLAS_OP_T;
     ok(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
-    // cuBLASLt's matrices are stored column by column, so w is transposed there; x and y keep their meaning.
+    // cuBLASLt stores matrices column by column, so it sees w, x and y transposed. It computes y^T = w x^T; TRANSA undoes
+    // the transposition of w.
     w_ = layout(type, cols, rows), x_ = layout(type, cols, columns), y_ = layout(CUDA_R_32F, rows, columns);
 
     cublasLtMatmulPreference_t made{};
