@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -71,33 +70,26 @@ long long token_in(std::string_view line) {
 
 // How often each of the law's tokens stands on standard input.
 numbers read_counts(std::size_t vocabulary) {
-  struct line_buffer {
-    char* text = nullptr;
-    std::size_t size = 0;
-    ~line_buffer() { std::free(text); }
-  } line;
   struct stat input {};
   const bool file = fstat(STDIN_FILENO, &input) == 0 && S_ISREG(input.st_mode) && input.st_size > 0;
   numbers counts(vocabulary);
   progress bar("reading tokens");
   double read = 0;
   std::size_t lines = 0;
-  for (ssize_t n; (n = getline(&line.text, &line.size, stdin)) >= 0;) {
-    const std::string_view text(line.text, std::size_t(n));
+  for (std::string text; read_line(text, lines, 4096);) {
     const auto fail = [&](const std::string& why) {
       throw error("standard input", fmt::format("line {}", lines + 1), why);
     };
     const long long token = token_in(text);
     if (token < 0)
       fail(fmt::format("\"{:.40}\" is neither a token id nor {{\"token\": id}}",
-                       text.substr(0, text.find_first_of("\r\n"))));
+                       text.substr(0, text.find('\r'))));
     if (std::size_t(token) >= vocabulary) fail(fmt::format("token {}: the law has {} tokens", token, vocabulary));
-    ++counts[std::size_t(token)], ++lines, read += double(n);
+    ++counts[std::size_t(token)], ++lines, read += double(text.size() + 1);
     if (lines % 4096 != 0) continue;
     if (file) bar.show(std::min(1., read / double(input.st_size)));
     else bar.count(lines);
   }
-  if (std::ferror(stdin)) throw error("standard input", "", "cannot be read");
   if (lines == 0) throw error("standard input", "", "has no tokens");
   return counts;
 }

@@ -44,6 +44,21 @@ inline std::string read_text(const std::string& path) {
   return text;
 }
 
+// The next line of standard input, which is its line `number` from 0; false where there is none. A line of more than
+// `most` bytes is an error: what never ends must not fill the memory.
+inline bool read_line(std::string& line, std::size_t number, std::size_t most) {
+  line.clear();
+  for (int c; (c = getc_unlocked(stdin)) != EOF;) {
+    if (c == '\n') return true;
+    if (line.size() == most)
+      throw specagg::error("standard input", "line " + std::to_string(number + 1),
+                           "has more than " + std::to_string(most) + " bytes");
+    line.push_back(char(c));
+  }
+  if (std::ferror(stdin)) throw specagg::error("standard input", "", "cannot be read");
+  return !line.empty();
+}
+
 // Whatever was printed so far: some of it may still be in memory, or not have been written.
 inline void flush_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw specagg::error("standard output", "", "cannot be written");

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -22,6 +21,7 @@
 #include <specagg/error.hpp>
 #include <specagg/format.hpp>
 
+#include "files.hpp"
 #include "options.hpp"
 #include "policies.hpp"
 #include "terminal.hpp"
@@ -222,8 +222,9 @@ json answer(const json& line, bool enumerate) {
 }
 
 void batch(bool enumerate) {
+  constexpr std::size_t most = 64 << 20;  // bytes of a line: four rows of a large vocabulary take a fifth of that
   std::string text;
-  while (std::getline(std::cin, text)) {
+  for (std::size_t number = 0; read_line(text, number, most); ++number) {
     json out, id;
     try {
       if (text.find_first_not_of(" \t\r") == std::string::npos) throw error("line", "", "is empty");

@@ -146,6 +146,7 @@ TEST_CASE("audit refuses what it cannot use in one line, with status 2") {
   for (const char* line : {"x", "", "1.5", "-1", "0x1", "1 2", "{}", "{\"token\": 0.5}", "{\"token\": -1}", "[0]",
                            "{\"token\"", "99999999999999999999999", "{\"token\": 18446744073709551615}"})
     refuses("[0.5, 0.5]", "0\n" + std::string(line) + "\n", {"standard input", "line 2"});
+  refuses("[0.5, 0.5]", "0\n" + std::string(5000, '1') + "\n", {"standard input", "line 2", "more than 4096 bytes"});
   refuses("nonsense", "0\n", {"specagg-law-", "not JSON"});
   refuses("{\"target\": [1]}", "0\n", {"specagg-law-", "law", "missing"});
   refuses("{\"law\": null}", "0\n", {"specagg-law-", "law", "list of probabilities"});

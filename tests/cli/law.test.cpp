@@ -148,6 +148,9 @@ TEST_CASE("a bad line gets a status that names the problem, and the batch goes o
   std::string huge = R"({"id":19,"policy":"lossless","p":[1],"q":[)";
   for (int i = 0; i < 1 << 20; ++i) huge += "0,";
   bad_line(huge + "1]}", 19, {"vocabulary_mismatch"});
+  const cli::ran endless = cli::run("law --batch", "/dev/zero");
+  CHECK(endless.status == 2);
+  CHECK(endless.out.find("standard input: line 1: has more than 67108864 bytes") != std::string::npos);
   CHECK(batch("").empty());
   CHECK(batch(good).size() == 1);  // no newline at the end
 }
