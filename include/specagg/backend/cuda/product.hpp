@@ -23,8 +23,8 @@ class product {
     operation_.reset(operation);
     const cublasOperation_t transposed = CUBLAS_OP_T;
     ok(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
-    // cuBLASLt stores matrices column by column, so it sees w, x and y transposed. It computes y^T = w x^T; TRANSA undoes
-    // the transposition of w.
+    // cuBLASLt stores matrices column by column, so it sees w, x and y transposed. It computes y^T = w x^T; TRANSA
+    // undoes the transposition of w.
     w_ = layout(type, cols, rows), x_ = layout(type, cols, columns), y_ = layout(CUDA_R_32F, rows, columns);
 
     cublasLtMatmulPreference_t made{};
