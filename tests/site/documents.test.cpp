@@ -20,10 +20,14 @@ constexpr double inf = std::numeric_limits<double>::infinity();
 constexpr std::size_t V = 21;
 using tokens = std::vector<token_id>;
 
-// A toy model that gives up after some calls.
+// A toy model that gives up after some calls, or cannot go back.
 struct interrupted : toy_source<float> {
   using toy_source<float>::toy_source;
   std::size_t calls_left = ~std::size_t{0};
+  bool refuses = false;
+  status rollback(std::size_t to) {
+    return refuses && to < position() ? status::rollback_refused : toy_source<float>::rollback(to);
+  }
   status extend(std::span<const token_id> t, std::span<float> logits) {
     if (calls_left-- == 0) return calls_left = ~std::size_t{0}, status::stopped;
     return toy_source<float>::extend(t, logits);
@@ -111,6 +115,21 @@ TEST_CASE("the row of a site is the mixture of its documents' rows by their rele
       for (std::size_t v = 0; v < V; ++v) CHECK(std::abs(double(got.logits[row * V + v]) - std::log(p[v])) < 1e-6);
     }
   }
+  CHECK(s.misuses() == 0);
+}
+
+TEST_CASE("a source that cannot go back is reported, and what it has is not forgotten") {
+  numbers n(4);
+  site s(3);
+  document_mixture<interrupted> m(s.sources, 1);
+  tokens text = some_text(n, 40), longer = text, other = text;
+  longer.push_back(1), other[20] = (other[20] + 1) % token_id(V);
+  CHECK(see(m, text, relevance) == fresh(text, relevance));
+  s.sources[1].refuses = true;
+  CHECK(see(m, other, relevance).why == status::rollback_refused);
+  CHECK(see(m, longer, relevance) == fresh(longer, relevance));  // nothing to take back
+  s.sources[1].refuses = false;
+  CHECK(see(m, other, relevance) == fresh(other, relevance));
   CHECK(s.misuses() == 0);
 }
 

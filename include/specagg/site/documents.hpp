@@ -99,8 +99,9 @@ class document_mixture {
     auto& seen = seen_[d];
     const std::size_t wanted = text.size() - rows.size() / vocab_size();  // rows begin at this position
     const auto end = seen.begin() + std::ptrdiff_t(std::min(seen.size(), wanted));
-    seen.erase(std::mismatch(seen.begin(), end, text.begin()).first, seen.end());
-    documents_[d].rollback(begin_[d] + seen.size());
+    const auto kept = std::mismatch(seen.begin(), end, text.begin()).first;
+    if (const status s = documents_[d].rollback(begin_[d] + std::size_t(kept - seen.begin())); s != status::ok) return s;
+    seen.erase(kept, seen.end());
     while (seen.size() < text.size()) {
       const auto left = text.subspan(seen.size());
       const bool last = left.size() <= part_ || seen.size() >= wanted;

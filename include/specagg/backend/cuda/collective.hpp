@@ -165,6 +165,7 @@ class collective {
   template <class Rows, class F>
   __device__ std::size_t largest(const Rows& rows, const F& f) {
     const double top = reduce<specagg::detail::larger>(rows, f);
+    if (!(top > specagg::detail::larger::identity)) return 0;
     const auto has_it = [&](auto at) {
       const auto x = f(at);
       return select(x == top, decltype(x)(1), decltype(x)(0));
