@@ -100,7 +100,8 @@ class document_mixture {
     const std::size_t wanted = text.size() - rows.size() / vocab_size();  // rows begin at this position
     const auto end = seen.begin() + std::ptrdiff_t(std::min(seen.size(), wanted));
     const auto kept = std::mismatch(seen.begin(), end, text.begin()).first;
-    if (const status s = documents_[d].rollback(begin_[d] + std::size_t(kept - seen.begin())); s != status::ok) return s;
+    const status back = documents_[d].rollback(begin_[d] + std::size_t(kept - seen.begin()));
+    if (back != status::ok) return back;
     seen.erase(kept, seen.end());
     while (seen.size() < text.size()) {
       const auto left = text.subspan(seen.size());
