@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <specagg/plan/dragon.hpp>
 #include <specagg/site/dragon.hpp>
 #include <specagg/site/dssd.hpp>
 
