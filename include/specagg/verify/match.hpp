@@ -8,7 +8,7 @@
 SPECAGG_BEGIN
 
 // Arguments as for verify_token. q_rows is used only if the policy reads the draft, or acceptances are wanted (whose
-// `acceptance` is sum q pi here, and `ratio` is pi(y); 0 where a row is invalid).
+// `of_row` is sum q pi here, and `of_token` is pi(y); 0 where a row is invalid).
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,
