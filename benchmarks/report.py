@@ -59,11 +59,11 @@ add("# Performance\n")
 add(f"Measured with `{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, "
     f"{machine['isa']}, {machine['compiler']}, {machine['system']}. Medians of repeated runs of one thread; "
     f"the spread is the standard deviation over the median (median of all: "
-    f"{100 * statistics.median(spread.values()):.1f} %, worst: {100 * max(spread.values()):.0f} %). Every rival gives the "
-    "same answer before it is timed, and is our own statement of the published steps of that system "
-    "(`benchmarks/rivals.hpp`, `benchmarks/torch_steps.py`), none of its code.\n")
+    f"{100 * statistics.median(spread.values()):.1f} %, worst: {100 * max(spread.values()):.0f} %). Each compared program "
+    "must give the same answer before it is timed. We wrote them ourselves from the published steps of those systems "
+    "(`benchmarks/rivals.hpp`, `benchmarks/torch_steps.py`); they are not the systems' code.\n")
 
-# ---- what was asked for -------------------------------------------------------------------------------------------
+# ---- goals --------------------------------------------------------------------------------------------------------
 other = {name: statistics.median(r["seconds"]["other"] / r["seconds"]["total"] for r in runs)
          for name, runs in decoded.items()}
 bars = [
@@ -83,8 +83,8 @@ bars = [
 if hugging_face:
     bars.insert(5, ("step, draft's normalisers known to specagg: Hugging Face steps in torch as published (softmax of all rows) over specagg", hugging_face / step("specagg, known"), ">=", 20))
     bars.insert(6, ("the same, the draft's probabilities at hand in torch too", step("Hugging Face steps in torch, known, 1 thread") / step("specagg, known"), ">=", 20))
-add("## What was asked for\n")
-add("| ratio | measured | bar | |\n| --- | ---: | ---: | --- |")
+add("## Goals\n")
+add("| ratio | measured | goal | |\n| --- | ---: | ---: | --- |")
 for what, value, kind, bar in bars:
     met = value <= bar if kind == "<=" else value >= bar
     unit = " %" if "time in neither" in what else ""
@@ -105,7 +105,7 @@ ROWS = [("log-sum-exp: specagg/cache", "floor: read/cache"), ("log-sum-exp: Eige
         ("top-p 0.9 row: sorted", None)]
 add("## Kernels\n")
 add("`cache`: 131,072 elements in all; `memory`: 64 MB; the others: V = 151,936. The floor is a read of the same memory "
-    "with nothing but additions, or one exponential for each element of both rows.\n")
+    "with additions only, or one exponential for each element of both rows.\n")
 add("| kernel | us | spread | over the floor |\n| --- | ---: | ---: | ---: |")
 for name, floor in ROWS:
     ratio = f"{us(name) / us(floor):.2f}" if floor else ""
@@ -115,8 +115,8 @@ add("\n![kernels](performance/kernels.svg)\n")
 # ---- the step -----------------------------------------------------------------------------------------------------
 add("## The whole verification step\n")
 add("Lossless, from f32 logits, V = 128,256, gamma 4, acceptance .8. *known*: the draft's normalisers, or its "
-    "probabilities, are at hand from drafting. *cold*: no cache holds the rows. Exact match (llama.cpp) accepts less, so "
-    "its step is shorter than it looks.\n")
+    "probabilities, are known from drafting. *cold*: the rows are in no cache. Exact match (llama.cpp) accepts fewer "
+    "tokens, so its step does less work than the others.\n")
 who = sorted({n.split("/")[1] for n in median if n.startswith("step/")},
              key=lambda w: step(w) or step(w, STANDARD + "cold"))
 add("| who | warm, us | over specagg, known | cold, us |\n| --- | ---: | ---: | ---: |")
@@ -125,7 +125,7 @@ for w in who:
     add(f"| {w} | {f'{warm:.0f}' if warm else ''} | {f'''{warm / step('specagg, known'):.1f}''' if warm else ''} | "
         f"{f'{cold:.0f}' if cold else ''} |")
 add("\n![step](performance/step.svg)\n")
-add("specagg, nothing known, us a request (B = 8: the mean of 8 requests in turn):\n")
+add("specagg, nothing known, us for a request (B = 8: the mean of 8 requests in turn):\n")
 accepts = (0, 50, 80, 100)
 add("| V | gamma | B | " + " | ".join(f"acceptance .{a:02d}" if a < 100 else "acceptance 1" for a in accepts) + " |")
 add("| ---: | ---: | ---: |" + " ---: |" * 4)
@@ -138,9 +138,9 @@ add("\n![grid](performance/grid.svg)\n")
 
 # ---- decoding -----------------------------------------------------------------------------------------------------
 add("## Decoding with the bundled models\n")
-add("`specagg generate`, 400 tokens, temperature 0.8, one thread; medians of 5. These models lie in the cache of this "
-    "CPU, so scoring gamma + 1 tokens costs nearly gamma + 1 steps, and drafting does not pay; what counts here is the "
-    "share of everything that is not a model.\n")
+add("`specagg generate`, 400 tokens, temperature 0.8, one thread; medians of 5. These models fit in the cache of this "
+    "CPU, so scoring gamma + 1 tokens costs nearly gamma + 1 steps, and drafting gains little or nothing. The number to "
+    "look at is the share of everything that is not a model.\n")
 add("| | tokens/s | tokens per target call | draft | target | everything else |\n| --- | ---: | ---: | ---: | ---: | ---: |")
 for name, runs in decoded.items():
     m = lambda f: statistics.median(f(r) for r in runs)
