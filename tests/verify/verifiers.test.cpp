@@ -33,7 +33,7 @@ struct instance {
     for (std::uint32_t j = 0; j < drafted; ++j) {
       dense_row<double> row(q[j]);
       REQUIRE(row.normalise() == status::ok);
-      y.push_back(verifier.propose(row, {stream::draft, j, 0}, chooser, scratch));
+      y.push_back(verifier.propose(row, 0, j, chooser, scratch));
     }
   }
 };
