@@ -13,6 +13,18 @@ function(specagg_use_xsimd target)
   endif()
 endfunction()
 
+# PCRE2 for byte-level BPE tokenizers. Without it files that have one are refused.
+function(specagg_use_pcre2 target)
+  find_path(SPECAGG_PCRE2_INCLUDE_DIR pcre2.h DOC "Where pcre2.h is")
+  find_library(SPECAGG_PCRE2_LIBRARY pcre2-8 DOC "PCRE2, 8 bits")
+  mark_as_advanced(SPECAGG_PCRE2_INCLUDE_DIR SPECAGG_PCRE2_LIBRARY)
+  if(SPECAGG_PCRE2_INCLUDE_DIR AND SPECAGG_PCRE2_LIBRARY)
+    target_include_directories(${target} SYSTEM INTERFACE $<BUILD_INTERFACE:${SPECAGG_PCRE2_INCLUDE_DIR}>)
+    target_compile_definitions(${target} INTERFACE $<BUILD_INTERFACE:SPECAGG_PCRE2>)
+    target_link_libraries(${target} INTERFACE $<BUILD_INTERFACE:${SPECAGG_PCRE2_LIBRARY}>)
+  endif()
+endfunction()
+
 macro(specagg_find_cpu)
   find_package(Eigen3 NO_MODULE QUIET)
   find_package(Threads QUIET)

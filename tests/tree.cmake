@@ -504,10 +504,14 @@ if(no_fuzzer)
   specagg_skip("fuzz" "there is no clang++ with libFuzzer")
   set(sources)
 endif()
+set(pcre2)
+if(SPECAGG_PCRE2_INCLUDE_DIR AND SPECAGG_PCRE2_LIBRARY)
+  set(pcre2 -DSPECAGG_PCRE2 -isystem${SPECAGG_PCRE2_INCLUDE_DIR} ${SPECAGG_PCRE2_LIBRARY})
+endif()
 foreach(source IN LISTS sources)
   cmake_path(GET source STEM name)
   specagg_compile(fuzz/${name} clang++ ${source} -g -O1 -march=native -fsanitize=fuzzer,address,undefined
-    -fno-sanitize-recover=all -DFMT_HEADER_ONLY -pthread -I${CMAKE_CURRENT_SOURCE_DIR}
+    -fno-sanitize-recover=all -DFMT_HEADER_ONLY -pthread -I${CMAKE_CURRENT_SOURCE_DIR} ${pcre2}
     -DSPECAGG_MODELS="${PROJECT_SOURCE_DIR}/examples/models")
   file(STRINGS ${source} options REGEX "^// FUZZ: ")
   string(REPLACE "// FUZZ: " "" options "${options}")

@@ -8,7 +8,7 @@
 namespace specagg {
 
 // what() is one line: "input: place: reason", for example
-// "draft.gguf: tensor blk.0.attn_q.weight: type Q4_K is not supported (F32, F16, BF16, Q8_0 are)".
+// "draft.gguf: tensor blk.0.attn_q.weight: type Q4_K is not supported (F32, F16, BF16, Q4_0 ... are)".
 struct error : std::runtime_error {
   error(const std::string& input, const std::string& place, const std::string& reason)
       : std::runtime_error(input + ": " + (place.empty() ? "" : place + ": ") + reason) {}

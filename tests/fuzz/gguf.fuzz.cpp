@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
       std::ofstream(specagg::cpu::text(folder, "/seed-", number++), std::ios::binary) << file.bytes();
     };
     write({});
-    for (auto type : {test::tensor_type::f32, test::tensor_type::f16, test::tensor_type::bf16, test::tensor_type::q8_0})
+    for (auto type : {test::tensor_type::f32, test::tensor_type::f16, test::tensor_type::bf16, test::tensor_type::q4_0,
+                      test::tensor_type::q4_1, test::tensor_type::q8_0})
       for (int separate : {0, 1}) {
         const test::small_model small{.type = type,
                                       .dim = 32,
@@ -36,6 +37,8 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
     test::gguf_writer text;
     test::write_tokenizer(text, test::small_vocabulary());
     write(text);
+    write(test::small_bpe("smollm"));
+    write(test::small_bpe("llama-bpe"));
     break;
   }
   return 0;

@@ -45,7 +45,8 @@ gguf_writer every_type() {
   file.strings("texts", {"a", "", "ccc"});
   file.numbers<float>("floats", {1, 2, 3});
   file.numbers<std::int32_t>("ints", {});
-  for (auto type : {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q8_0})
+  for (auto type :
+       {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q4_0, tensor_type::q4_1, tensor_type::q8_0})
     file.tensor(text("t", static_cast<int>(type)), {32, 3}, static_cast<std::uint32_t>(type),
                 test::encode(std::vector<int>(96, 1), type));
   file.tensor("cube", {2, 3, 4, 5}, 0, std::string(480, '\0'));
@@ -76,8 +77,9 @@ TEST_CASE("a GGUF file reads back as it was written: every metadata type, every 
     CHECK(file.strings("texts") == std::vector<std::string_view>{"a", "", "ccc"});
     CHECK(file.numbers<float>("floats") == std::vector<float>{1, 2, 3});
     CHECK(file.numbers<std::int32_t>("ints").empty());
-    CHECK(file.tensors().size() == 5);
-    for (auto type : {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q8_0}) {
+    CHECK(file.tensors().size() == 7);
+    for (auto type : {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q4_0, tensor_type::q4_1,
+                      tensor_type::q8_0}) {
       const auto* t = file.find_tensor(text("t", static_cast<int>(type)));
       REQUIRE(t);
       CHECK((t->type == type && t->rows == 3 && t->cols == 32 && t->rank == 2));
@@ -172,8 +174,10 @@ TEST_CASE("tensors of another type, shape, place or twice are refused by name") 
     return failure(file);
   };
   CHECK(with({4, 4}, 0, 0) == "");
-  refuses(with({32}, 12, 0), "tensor w: type Q4_K is not supported (F32, F16, BF16 and Q8_0 are)");
+  refuses(with({32}, 12, 0), "tensor w: type Q4_K is not supported (F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are)");
   refuses(with({32}, 31337, 0), "tensor w: type 31337 is not supported");
+  refuses(with({16}, 2, 0), "tensor w: Q4_0 rows of 16 elements (a multiple of 32 is needed)");
+  refuses(with({48}, 3, 0), "tensor w: Q4_1 rows of 48 elements (a multiple of 32 is needed)");
   refuses(with({16}, 8, 0), "tensor w: Q8_0 rows of 16 elements (a multiple of 32 is needed)");
   refuses(with({}, 0, 0), "tensor w: has 0 dimensions (1 to 4 are possible)");
   refuses(with({1, 1, 1, 1, 1}, 0, 0), "tensor w: has 5 dimensions");

@@ -2,6 +2,7 @@
 // Writes GGUF files in memory, good and bad ones, and a small Llama model whose weights are the same numbers in every
 // tensor type.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <specagg/backend/cpu/gguf.hpp>
@@ -73,9 +75,19 @@ struct gguf_writer {
   }
 };
 
-// Numbers of the form k / 64, |k| < 32, exact in all four types (a Q8_0 block gets the scale 1/64).
+// Numbers of the form k / 64, |k| < 32, exact in all types but the two of 4 bits (a Q8_0 block gets the scale 1/64).
+// Those take the nearest of k = -32, -28, ... 28.
 inline std::string encode(const std::vector<int>& sixty_fourths, tensor_type type) {
   std::string out;
+  if (type == tensor_type::q4_0 || type == tensor_type::q4_1) {
+    const auto nibble = [&](std::size_t i) { return std::clamp((sixty_fourths[i] + 34) / 4, 0, 15); };
+    for (std::size_t block = 0; block < sixty_fourths.size(); block += 32) {
+      out += raw(std::uint16_t{0x2c00});                                    // 4/64
+      if (type == tensor_type::q4_1) out += raw(std::uint16_t{0xb800});  // -32/64
+      for (std::size_t i = block; i < block + 16; ++i) out += static_cast<char>(nibble(i) | nibble(i + 16) << 4);
+    }
+    return out;
+  }
   for (std::size_t i = 0; i < sixty_fourths.size(); ++i) {
     const float x = static_cast<float>(sixty_fourths[i]) / 64;
     const auto bits = std::bit_cast<std::uint32_t>(x);
@@ -90,6 +102,7 @@ inline std::string encode(const std::vector<int>& sixty_fourths, tensor_type typ
         if (i % 32 == 0) out += raw(std::uint16_t{0x2400});  // 1/64
         out += static_cast<char>(sixty_fourths[i]);
         break;
+      default: break;
     }
   }
   return out;
@@ -147,6 +160,43 @@ inline void write_tokenizer(gguf_writer& to, const std::vector<std::string>& pie
   to.numbers("tokenizer.ggml.token_type", types);
   to.integer("tokenizer.ggml.bos_token_id", 1);
   to.integer("tokenizer.ggml.eos_token_id", 2);
+}
+
+// The piece of some bytes in the alphabet of byte-level BPE: printable bytes of Latin-1 are themselves, the others are
+// U+0100, U+0101, ... in order.
+inline std::string spelled(const std::string& bytes) {
+  std::string piece;
+  for (const char c : bytes) {
+    unsigned character = static_cast<unsigned char>(c);
+    if (const unsigned b = character; b < 33 || (b > 126 && b < 161) || b == 173)
+      character = 256 + (b < 33 ? b : b < 161 ? b - 127 + 33 : 67);
+    if (character < 128) piece += static_cast<char>(character);
+    else piece += static_cast<char>(0xC0 | character >> 6), piece += static_cast<char>(0x80 | (character & 63));
+  }
+  return piece;
+}
+
+// A byte-level BPE tokenizer: two control tokens, a user-defined piece, the 256 bytes, and the merges given as bytes.
+inline gguf_writer small_bpe(const std::string& pre, const std::vector<std::pair<std::string, std::string>>& merges = {
+                                                         {"a", "b"}, {" ", "a"}, {" ", "ab"}, {"b", "c"},
+                                                         {"ab", "c"}, {"1", "2"}, {"\n", "\n"}, {"\xc3", "\xa9"}}) {
+  std::vector<std::string> pieces = {"<|end|>", "<|turn|>", "<user>"}, lines;
+  std::vector<std::int32_t> types = {3, 3, 4};
+  for (int b = 0; b < 256; ++b) pieces.push_back(spelled(std::string(1, static_cast<char>(b))));
+  for (const auto& [left, right] : merges) {
+    pieces.push_back(spelled(left + right));
+    lines.push_back(spelled(left) + " " + spelled(right));
+  }
+  types.resize(pieces.size(), 1);
+  gguf_writer to;
+  to.string("tokenizer.ggml.model", "gpt2");
+  to.string("tokenizer.ggml.pre", pre);
+  to.strings("tokenizer.ggml.tokens", pieces);
+  to.numbers("tokenizer.ggml.token_type", types);
+  to.strings("tokenizer.ggml.merges", lines);
+  to.integer("tokenizer.ggml.bos_token_id", 1);
+  to.integer("tokenizer.ggml.eos_token_id", 0);
+  return to;
 }
 
 struct small_model {

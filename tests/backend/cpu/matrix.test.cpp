@@ -40,6 +40,19 @@ struct stored_matrix {
         const auto x = std::uniform_real_distribution<float>(-1, 1)(random);
         const auto bits = std::bit_cast<std::uint32_t>(x) & 0xffff0000u;
         put(test::raw(static_cast<std::uint16_t>(bits >> 16))), numbers.push_back(std::bit_cast<float>(bits));
+      } else if (type != tensor_type::q8_0) {
+        if (i % 32 != 0) continue;
+        const auto d = static_cast<std::uint16_t>(random() & 0x2fffu),
+                   m = static_cast<std::uint16_t>(random() & 0xafffu);
+        put(test::raw(d));
+        if (type == tensor_type::q4_1) put(test::raw(m));
+        std::uint8_t k[16];
+        for (auto& two : k) two = static_cast<std::uint8_t>(random());
+        put(std::string(reinterpret_cast<const char*>(k), sizeof k));
+        for (int element = 0; element < 32; ++element) {
+          const int q = element < 16 ? k[element] & 15 : k[element - 16] >> 4;
+          numbers.push_back(type == tensor_type::q4_0 ? half(d) * (q - 8) : double(float(half(d) * q + half(m))));
+        }
       } else {
         if (i % 32 == 0) {
           const auto h = static_cast<std::uint16_t>(random() & 0x2fffu);
@@ -53,7 +66,8 @@ struct stored_matrix {
   }
 };
 
-const auto all_types = {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q8_0};
+const auto all_types = {tensor_type::f32,  tensor_type::f16,  tensor_type::bf16,
+                        tensor_type::q4_0, tensor_type::q4_1, tensor_type::q8_0};
 
 }  // namespace
 
@@ -61,7 +75,7 @@ TEST_CASE("a product of stored weights is within (cols / 16 + 4) 2^-24 sum |w x|
   std::mt19937 random(3);
   for (auto type : all_types)
     for (std::size_t cols : {1u, 15u, 16u, 17u, 32u, 64u, 192u, 250u, 512u, 4096u}) {
-      if (type == tensor_type::q8_0 && cols % 32 != 0) continue;
+      if (block_bytes(type) > 0 && cols % 32 != 0) continue;
       for (std::size_t rows : {1u, 3u, 4u, 9u}) {
         const stored_matrix m(type, rows, cols, random);
         for (std::size_t n : {1u, 2u, 5u, 7u}) {
@@ -94,7 +108,7 @@ TEST_CASE("a token's products have the same bits alone, in any batch and in any 
   std::mt19937 random(4);
   for (auto type : all_types)
     for (std::size_t cols : {32u, 96u, 100u}) {
-      if (type == tensor_type::q8_0 && cols % 32 != 0) continue;
+      if (block_bytes(type) > 0 && cols % 32 != 0) continue;
       const std::size_t rows = 13, most = 20;
       const stored_matrix m(type, rows, cols, random);
       activation_buffer buffer(most, cols);
@@ -120,7 +134,7 @@ TEST_CASE("a token's products have the same bits alone, in any batch and in any 
 TEST_CASE("a row reads back as exactly the stored numbers") {
   std::mt19937 random(5);
   for (auto type : all_types) {
-    const std::size_t cols = type == tensor_type::q8_0 ? 96 : 45;
+    const std::size_t cols = block_bytes(type) > 0 ? 96 : 45;
     const stored_matrix m(type, 3, cols, random);
     std::vector<float> row(cols);
     for (std::size_t r = 0; r < 3; ++r) {

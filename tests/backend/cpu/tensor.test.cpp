@@ -5,10 +5,12 @@
 
 using namespace specagg::cpu;
 
-TEST_CASE("a row of a tensor takes the bytes of its elements, of Q8_0 34 for each 32") {
+TEST_CASE("a row of a tensor takes the bytes of its elements, quantised ones 18, 20 or 34 for each 32") {
   CHECK(row_bytes(tensor_type::f32, 64) == 256);
   CHECK(row_bytes(tensor_type::f16, 64) == 128);
   CHECK(row_bytes(tensor_type::bf16, 64) == 128);
+  CHECK(row_bytes(tensor_type::q4_0, 64) == 36);
+  CHECK(row_bytes(tensor_type::q4_1, 64) == 40);
   CHECK(row_bytes(tensor_type::q8_0, 64) == 68);
 }
 TEST_CASE("types of tensors have the names of the GGUF specification, later ones their number") {

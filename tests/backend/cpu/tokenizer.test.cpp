@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <specagg/backend/cpu/sentencepiece.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
+#include <specagg/backend/cpu/vocabulary.hpp>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -195,9 +197,10 @@ TEST_CASE("the vocabulary's hash is the same for the same pieces and tells diffe
 TEST_CASE("a tokenizer that is missing, of another kind or inconsistent is refused by name") {
   test::gguf_writer file;
   CHECK(refusal(file) == "test.gguf: metadata tokenizer.ggml.model: is missing (a string is needed)");
-  file.string("tokenizer.ggml.model", "gpt2");
+  file.string("tokenizer.ggml.model", "bert");
   CHECK(refusal(file) ==
-        "test.gguf: metadata tokenizer.ggml.model: \"gpt2\" is not supported (\"llama\", SentencePiece BPE, is)");
+        "test.gguf: metadata tokenizer.ggml.model: \"bert\" is not supported (\"llama\", SentencePiece BPE, and "
+        "\"gpt2\", byte-level BPE, are)");
 
   const auto write = [](std::vector<std::string> pieces, std::vector<float> scores, std::vector<std::int32_t> types) {
     test::gguf_writer to;

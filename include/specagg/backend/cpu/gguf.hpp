@@ -336,10 +336,11 @@ class gguf_file {
     const auto type = in.number<std::uint32_t>("a tensor's type");
     t.type = static_cast<tensor_type>(type);
     if (t.type != tensor_type::f32 && t.type != tensor_type::f16 && t.type != tensor_type::bf16 &&
-        t.type != tensor_type::q8_0)
-      bad(text("type ", detail::tensor_type_name(type), " is not supported (F32, F16, BF16 and Q8_0 are)"));
-    if (t.type == tensor_type::q8_0 && shape[0] % q8_0_block != 0)
-      bad(text("Q8_0 rows of ", shape[0], " elements (a multiple of 32 is needed)"));
+        block_bytes(t.type) == 0)
+      bad(text("type ", detail::tensor_type_name(type),
+               " is not supported (F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are)"));
+    if (block_bytes(t.type) > 0 && shape[0] % quantised_block != 0)
+      bad(text(detail::tensor_type_name(type), " rows of ", shape[0], " elements (a multiple of 32 is needed)"));
     t.cols = detail::as_size(shape[0]);
     t.rows = detail::as_size(shape[1] * shape[2] * shape[3]);
     t.outer = detail::as_size(shape[2] * shape[3]);

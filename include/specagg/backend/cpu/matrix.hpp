@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multiplies weights, as the file stores them (F32, F16, BF16, Q8_0), by n columns of activations.
+// Multiplies weights, as the file stores them (F32, F16, BF16, Q4_0, Q4_1, Q8_0), by n columns of activations.
 //
 // Every product of one weight row and one token is summed in the same order. Lane l of 16 takes the columns l, l + 16,
 // ... in turn, each with one fma; then the lanes are added in one fixed tree. The order does not depend on n, the
@@ -155,7 +155,7 @@ template <tensor_type Type, int Tokens>
   for (; r < rows; ++r, row += stride) {
     line<Tokens> sums;
     for (std::size_t c = 0; c < whole; c += 16) sums.add(load_weights<Type>(row, c), x + c, x_stride);
-    if constexpr (Type != tensor_type::q8_0)
+    if constexpr (block_bytes(Type) == 0)
       if (whole < cols) sums.add(load_weights_tail<Type>(row, whole, cols), x + whole, x_stride);
     sums.store(y + r, y_stride);
   }
@@ -197,6 +197,8 @@ inline void multiply(const tensor& w, std::size_t begin, std::size_t end, const 
     case tensor_type::f32: return detail::multiply_rows<tensor_type::f32>(w, begin, end, x, y, y_stride);
     case tensor_type::f16: return detail::multiply_rows<tensor_type::f16>(w, begin, end, x, y, y_stride);
     case tensor_type::bf16: return detail::multiply_rows<tensor_type::bf16>(w, begin, end, x, y, y_stride);
+    case tensor_type::q4_0: return detail::multiply_rows<tensor_type::q4_0>(w, begin, end, x, y, y_stride);
+    case tensor_type::q4_1: return detail::multiply_rows<tensor_type::q4_1>(w, begin, end, x, y, y_stride);
     case tensor_type::q8_0: return detail::multiply_rows<tensor_type::q8_0>(w, begin, end, x, y, y_stride);
   }
 }

@@ -13,10 +13,22 @@ SPECAGG_BEGIN
 namespace cpu {
 
 // How the elements of a tensor are stored, with the numbers of the file format.
-enum class tensor_type : std::uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
+enum class tensor_type : std::uint32_t { f32 = 0, f16 = 1, q4_0 = 2, q4_1 = 3, q8_0 = 8, bf16 = 30 };
 
-// q8_0: blocks of 32 elements, each one F16 scale followed by 32 signed bytes.
-inline constexpr std::size_t q8_0_block = 32, q8_0_bytes = 34;
+// Quantised rows consist of blocks of 32 elements. A block has an F16 scale d, then
+//   q8_0   32 signed bytes k; an element is d k
+//   q4_0   16 bytes; their low halves k are elements 0..15, their high halves 16..31; an element is d (k - 8)
+//   q4_1   an F16 minimum m, then 16 bytes as in q4_0; an element is d k + m
+inline constexpr std::size_t quantised_block = 32;
+// Bytes of such a block; 0 for types that have none.
+constexpr std::size_t block_bytes(tensor_type type) {
+  switch (type) {
+    case tensor_type::q4_0: return 18;
+    case tensor_type::q4_1: return 20;
+    case tensor_type::q8_0: return 34;
+    default: return 0;
+  }
+}
 
 struct tensor {
   std::string_view name;
@@ -28,11 +40,8 @@ struct tensor {
 };
 
 constexpr std::size_t row_bytes(tensor_type type, std::size_t cols) {
-  switch (type) {
-    case tensor_type::f32: return cols * 4;
-    case tensor_type::q8_0: return cols / q8_0_block * q8_0_bytes;
-    default: return cols * 2;
-  }
+  if (block_bytes(type) > 0) return cols / quantised_block * block_bytes(type);
+  return cols * (type == tensor_type::f32 ? 4 : 2);
 }
 
 namespace detail {

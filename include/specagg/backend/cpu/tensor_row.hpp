@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads rows of a tensor, stored as F32, F16, BF16 or Q8_0, as floats.
+// Reads rows of a tensor, stored as F32, F16, BF16, Q4_0, Q4_1 or Q8_0, as floats.
 #pragma once
 #include <specagg/kernel/simd.hpp>
 
@@ -20,7 +20,7 @@ constexpr std::size_t padded(std::size_t cols) { return (cols + 15) / 16 * 16; }
 
 namespace detail {
 
-// Columns c..c+15 of a row as floats, without error (a Q8_0 weight has at most 19 significant bits).
+// Columns c..c+15 of a row as floats. Without error, but for Q4_1: there d k + m is rounded once.
 template <tensor_type Type>
 SPECAGG_LANE lanes load_weights(const std::byte* row, std::size_t c) {
   if constexpr (Type == tensor_type::f32) {
@@ -30,15 +30,28 @@ SPECAGG_LANE lanes load_weights(const std::byte* row, std::size_t c) {
   } else if constexpr (Type == tensor_type::bf16) {
     return lanes::load(reinterpret_cast<const bf16*>(row) + c);
   } else {
-    const auto* block = row + c / q8_0_block * q8_0_bytes;
-    std::uint16_t scale;
-    std::memcpy(&scale, block, sizeof scale);
-    return lanes(specagg::detail::float_of_f16(scale)) *
-           lanes::load_i8(reinterpret_cast<const std::int8_t*>(block + 2 + c % q8_0_block));
+    const std::byte* block = row + c / quantised_block * block_bytes(Type);
+    const auto half = [&](std::size_t at) {
+      std::uint16_t bits;
+      std::memcpy(&bits, block + at, sizeof bits);
+      return lanes(specagg::detail::float_of_f16(bits));
+    };
+    if constexpr (Type == tensor_type::q8_0) {
+      return half(0) * lanes::load_i8(reinterpret_cast<const std::int8_t*>(block + 2 + c % quantised_block));
+    } else {
+      constexpr std::size_t scales = block_bytes(Type) - 16;
+      const int shift = c % quantised_block == 0 ? 0 : 4;
+      std::int8_t k[16];
+      for (std::size_t i = 0; i < 16; ++i)
+        k[i] = static_cast<std::int8_t>((std::to_integer<int>(block[scales + i]) >> shift & 15) -
+                                        (Type == tensor_type::q4_0 ? 8 : 0));
+      if constexpr (Type == tensor_type::q4_0) return half(0) * lanes::load_i8(k);
+      else return fma(half(0), lanes::load_i8(k), half(2));
+    }
   }
 }
 
-// The last columns of a row whose length is not a multiple of 16; the other lanes are 0. (Q8_0 rows have no such
+// The last columns of a row whose length is not a multiple of 16; the other lanes are 0. (Quantised rows have no such
 // columns.)
 template <tensor_type Type>
 SPECAGG_LANE lanes load_weights_tail(const std::byte* row, std::size_t c, std::size_t cols) {
@@ -56,7 +69,7 @@ inline void read_row(const tensor& w, std::size_t r, float* y) {
     const auto* row = w.data + r * row_bytes(Type, w.cols);
     std::size_t c = 0;
     for (; c + 16 <= w.cols; c += 16) detail::load_weights<Type>(row, c).store(y + c);
-    if constexpr (Type != tensor_type::q8_0) {
+    if constexpr (block_bytes(Type) == 0) {
       if (c == w.cols) return;
       float tail[16];
       detail::load_weights_tail<Type>(row, c, w.cols).store(tail);
@@ -67,6 +80,8 @@ inline void read_row(const tensor& w, std::size_t r, float* y) {
     case tensor_type::f32: return copy.template operator()<tensor_type::f32>();
     case tensor_type::f16: return copy.template operator()<tensor_type::f16>();
     case tensor_type::bf16: return copy.template operator()<tensor_type::bf16>();
+    case tensor_type::q4_0: return copy.template operator()<tensor_type::q4_0>();
+    case tensor_type::q4_1: return copy.template operator()<tensor_type::q4_1>();
     case tensor_type::q8_0: return copy.template operator()<tensor_type::q8_0>();
   }
 }

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every tokenizer of a GGUF file has: pieces, their types, and the tokens that begin and end a text.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <specagg/backend/cpu/gguf.hpp>
+#include <specagg/config.hpp>
+#include <specagg/error.hpp>
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+namespace cpu {
+
+// Checked: every piece has a known type, and the special tokens exist. Throws specagg::error.
+struct vocabulary {
+  enum class kind : std::uint8_t { normal = 1, unknown, control, user, unused, byte };  // the file's numbers
+  static constexpr std::size_t max_size = std::size_t{1} << 24, max_text = std::size_t{1} << 28;
+
+  gguf_file file;  // keeps the pieces' text alive
+  std::vector<std::string_view> pieces;
+  std::vector<kind> kinds;
+  token_id bos = no_token, eos = no_token;  // no_token if the file names none
+  bool add_bos = false, add_eos = false;    // whether encode() adds them
+  std::uint64_t hash = 0;  // equal for equal pieces in order, types, begin and end tokens, on every machine
+
+  // add_bos_by_default: what holds where the file does not say.
+  vocabulary(const gguf_file& from, bool add_bos_by_default) : file(from) {
+    pieces = file.strings("tokenizer.ggml.tokens");
+    const auto types = file.numbers<std::int32_t>("tokenizer.ggml.token_type");
+    const auto count = pieces.size();
+    if (count == 0 || count > max_size)
+      file.fail("tokenizer.ggml.tokens", text("holds ", count, " pieces (1 to 2^24 are possible)"));
+    if (types.size() != count)
+      file.fail("tokenizer.ggml.token_type", text(types.size(), " types for ", count, " pieces"));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (types[i] < 1 || types[i] > 6) bad_piece(i, text("has the unknown type ", types[i], " (1 to 6 are known)"));
+      kinds.push_back(static_cast<kind>(types[i]));
+    }
+    const auto special = [&](std::string_view key) {
+      if (!file.find(key)) return no_token;
+      const auto id = file.integer(key);
+      if (id >= count) file.fail(key, text(id, " is not a token (there are ", count, ")"));
+      return static_cast<token_id>(id);
+    };
+    bos = special("tokenizer.ggml.bos_token_id");
+    eos = special("tokenizer.ggml.eos_token_id");
+    add_bos = file.flag("tokenizer.ggml.add_bos_token", add_bos_by_default) && bos != no_token;
+    add_eos = file.flag("tokenizer.ggml.add_eos_token", false) && eos != no_token;
+    hash = fnv_1a();
+  }
+
+  std::size_t size() const { return pieces.size(); }
+  bool contains(token_id token) const { return token >= 0 && static_cast<std::size_t>(token) < size(); }
+  std::string_view piece(token_id token) const { return pieces[static_cast<std::size_t>(token)]; }
+  kind kind_of(token_id token) const { return kinds[static_cast<std::size_t>(token)]; }
+
+  [[noreturn]] void bad_piece(std::size_t i, const std::string& reason) const {
+    file.fail("tokenizer.ggml.tokens", text("piece ", i, " ", reason));
+  }
+  void check_length(std::string_view encoded) const {
+    if (encoded.size() > max_text) throw error(file.name(), "tokenizer", "the text is longer than 2^28 bytes");
+  }
+
+ private:
+  std::uint64_t fnv_1a() const {  // 64 bits
+    std::uint64_t h = 14695981039346656037u;
+    const auto add = [&](std::uint64_t byte) { h = (h ^ byte) * 1099511628211u; };
+    const auto add_number = [&](std::uint64_t n) {
+      for (int i = 0; i < 8; ++i) add(n >> (8 * i) & 255);
+    };
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      add_number(pieces[i].size());
+      add(static_cast<std::uint64_t>(kinds[i]));
+      for (char c : pieces[i]) add(static_cast<unsigned char>(c));
+    }
+    add_number(static_cast<std::uint64_t>(bos));
+    add_number(static_cast<std::uint64_t>(eos));
+    return h;
+  }
+};
+
+namespace detail {
+
+// Bytes of the UTF-8 character at the front; 1 where there is none. (Overlong forms pass: they have no piece.)
+inline std::size_t character_size(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const std::size_t size = lead < 0xC2 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 1;
+  if (text.size() < size) return 1;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 1;
+  return size;
+}
+
+}  // namespace detail
+
+}  // namespace cpu
+SPECAGG_END
