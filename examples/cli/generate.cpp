@@ -12,6 +12,7 @@
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/format.hpp>
 
+#include "costs.hpp"
 #include "decoders.hpp"
 #include "files.hpp"
 #include "terminal.hpp"
@@ -21,10 +22,6 @@ namespace {
 
 using namespace specagg;
 using std::chrono::steady_clock;
-double seconds_since(steady_clock::time_point t) {
-  return std::chrono::duration<double>(steady_clock::now() - t).count();
-}
-
 // One model file, and one text in it.
 struct model {
   std::string path;
@@ -67,20 +64,6 @@ double median(std::vector<double> x) {
   return x.empty() ? 0 : x[x.size() / 2];
 }
 
-// Seconds of a call that appends n tokens behind what the model has seen, the median of several.
-double seconds_of_call(session& model, token_id any, std::size_t n) {
-  const std::size_t position = model.position();
-  const std::vector<token_id> tokens(n, any);
-  std::vector<float> logits(n * model.vocab_size());
-  std::vector<double> times;
-  for (int i = 0; i < 9; ++i) {
-    const auto start = steady_clock::now();
-    if (model.extend(tokens, logits) == status::ok) times.push_back(seconds_since(start));
-    model.rollback(position);
-  }
-  return median(times);
-}
-
 // What does not change between the decodings of one command.
 struct job {
   const generate_options& options;
@@ -114,12 +97,7 @@ struct job {
     }
     result.prompt_seconds = seconds_since(start);
     if (d.automatic) {
-      session& target = *models.back()->session;
-      const std::size_t many = std::min<std::size_t>(5, target.capacity() - target.position());
-      const double one = seconds_of_call(target, prompt.back(), 1);
-      result.costs = {1, seconds_of_call(*models[0]->session, prompt.back(), 1) / one,
-                      many > 1 ? (seconds_of_call(target, prompt.back(), many) / one - 1) / double(many - 1) : 0};
-      result.costs.verify = std::max(0.0, result.costs.verify);
+      result.costs = measured_costs(*models[0]->session, *models.back()->session, prompt.back());
     }
 
     const auto accept = [&](const emission& e) {

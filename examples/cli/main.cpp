@@ -18,6 +18,7 @@
 #include "options.hpp"
 #include "plan.hpp"
 #include "policies.hpp"
+#include "score.hpp"
 #include "two_sites.hpp"
 #include "unknown.hpp"
 #include "version.hpp"
@@ -114,6 +115,23 @@ void add_law(CLI::App& app, cli::law_options& o) {
   l->callback([&o] { cli::law(o); });
 }
 
+void add_score(CLI::App& app, cli::score_options& o) {
+  CLI::App* s = app.add_subcommand("score", "The log-probability of each token of a text; what drafts would give");
+  s->add_option("--model", o.model, "GGUF file of the model")->type_name("FILE")->required();
+  s->add_option("--draft", o.draft, "GGUF file of a draft model with the same vocabulary: overlap at each position, "
+                                    "acceptance, expected tokens for gamma 1 to 8, and whether drafting pays here")
+      ->type_name("FILE");
+  s->add_option("--text", o.text, "The text");
+  s->add_option("--text-file", o.text_file, "File with the text")->type_name("FILE")->excludes("--text");
+  cli::takes(s->add_option("--backend", o.backend, "Where the models run"), {"cpu", "cuda"})->capture_default_str();
+  s->add_option("--threads", o.threads, "Threads of the models on the CPU")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  s->add_flag("--json", o.json,
+              "One JSON object: ids, pieces, logprobs (natural; null for the first), nll, perplexity");
+  s->callback([&o] { cli::score(o); });
+}
+
 void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
   CLI::App* a = app.add_subcommand("audit", "Do the tokens on standard input have this law? (chi-squared test)");
   a->add_option("--law", o.law, "JSON file: a list of probabilities, or an object with one under \"law\"")
@@ -141,9 +159,11 @@ int main(int argc, char** argv) {
   cli::generate_options generate;
   cli::law_options law;
   cli::audit_options audit;
+  cli::score_options score;
   bool fits = true;
   add_generate(app, generate);
   add_law(app, law);
+  add_score(app, score);
   add_audit(app, audit, fits);
   cli::add_plan(app);
   cli::add_two_sites(app);
