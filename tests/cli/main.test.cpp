@@ -72,7 +72,7 @@ TEST_CASE("colours are for a terminal that has them, unless NO_COLOR is set") {
   }
   CHECK_FALSE(has_escapes(run(arguments)));
 }
-TEST_CASE("--color is stronger than the terminal and than NO_COLOR; a NO_COLOR without a value says nothing") {
+TEST_CASE("the option --color is stronger than the terminal and than NO_COLOR; a NO_COLOR without a value says nothing") {
   const std::string arguments = "generate --max-tokens 20 --prompt x --color ";
   CHECK(has_escapes(run(arguments + "always")));
   CHECK(has_escapes(run_at_terminal("NO_COLOR=1 TERM=dumb", arguments + "always")));
@@ -92,7 +92,7 @@ TEST_CASE("the prompt stands dimmed before its continuation") {
   const ran r = run("generate --max-tokens 3 --prompt 'He that' --color always");
   CHECK(r.out.rfind("\033[2mHe that\033[0m", 0) == 0);
 }
-TEST_CASE("--version says what was built, and how") {
+TEST_CASE("the option --version says what was built, and how") {
   const ran r = run("--version");
   INFO(r.out);
   CHECK(r.status == 0);
