@@ -354,7 +354,7 @@ TEST_CASE("a terminal without colours gets brackets that show where each token c
       CHECK((r.out.find(mark) != std::string::npos) == marks);
   }
 }
-TEST_CASE("--help is everywhere") {
+TEST_CASE("every subcommand has --help") {
   for (const char* command : {"--help", "generate --help"}) CHECK(run(command).status == 0);
   CHECK(run("generate --help").out.find("token-v3") != std::string::npos);
 }

@@ -72,7 +72,7 @@ TEST_CASE("colours are for a terminal that has them, unless NO_COLOR is set") {
   }
   CHECK_FALSE(has_escapes(run(arguments)));
 }
-TEST_CASE("the option --color is stronger than the terminal and than NO_COLOR; a NO_COLOR without a value says nothing") {
+TEST_CASE("the option --color is stronger than the terminal and than NO_COLOR; an empty NO_COLOR says nothing") {
   const std::string arguments = "generate --max-tokens 20 --prompt x --color ";
   CHECK(has_escapes(run(arguments + "always")));
   CHECK(has_escapes(run_at_terminal("NO_COLOR=1 TERM=dumb", arguments + "always")));
