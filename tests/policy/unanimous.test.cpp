@@ -67,6 +67,7 @@ TEST_CASE("combiners that say they are unanimous are increasing and 1-homogeneou
   CHECK(defects<3>(log_linear<3>{{0.2, 0.5, 0.3}}) == 0);
 }
 TEST_CASE("one that is not is found, and so is a geometric mean whose parameters forbid it") {
+  STATIC_REQUIRE(is_unanimous<difference>);  // it says so
   CHECK(defects<2>(difference{}) > 1000);
   CHECK(defects<2>(geometric{1.5}) > 100);
 }
