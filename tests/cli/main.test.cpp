@@ -104,7 +104,7 @@ TEST_CASE("the option --version says what was built, and how") {
 #else
   CHECK(r.out.find("compiler: g++ " + std::to_string(__GNUC__)) != std::string::npos);
 #endif
-  const auto with = r.out.find("\nwith: "), without = r.out.find("\nwithout: ");
+  [[maybe_unused]] const auto with = r.out.find("\nwith: "), without = r.out.find("\nwithout: ");
 #ifdef SPECAGG_CLI_CUDA
   CHECK((with < r.out.find("CUDA") && r.out.find("CUDA") < without));
 #else
