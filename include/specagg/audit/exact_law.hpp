@@ -155,7 +155,8 @@ struct as_drawn {
 // nothing may be emitted there.
 // Returned: the largest error over all texts and tokens. It is 1 after a text where a row was refused (`why` says for
 // what), and where the rule is no law, checked or not (undefined_target): one that is undefined because its own numbers
-// are, 0/0 say, is right.
+// are, 0/0 say, is right. It is 1 with status::ok where a verdict does not fit its tokens: one that it counts as
+// accepted was not drafted (`token`, after `prefix`), or it says ok and there is no token at all (no_token).
 // propose(j, row, y) is the token proposed at position j of the draft, y the one that was drawn from its row: drafters
 // make mistakes, and foreign tokens (verify/verify.hpp) must not change the law of any text.
 template <class Policy, class Draft, class Target, class Verify, class Law, class Propose = as_drawn>
@@ -179,8 +180,11 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
     }
     const verdict v = verify(draft{y, 0}, q, p, policy, chooser, std::span(out), std::span(scratch));
     std::vector<token_id> text;
+    if (v.why == status::ok && v.emitted == 0 && !promised(text).empty()) return {1, text, no_token, status::ok};
     reach[text] += chooser.probability;
     for (std::size_t i = 0; i < v.emitted; ++i) {
+      // A decoder keeps the drafted token there, whatever the emission says.
+      if (i < v.accepted && (i >= y.size() || out[i].token != y[i])) return {1, text, out[i].token, status::ok};
       text.push_back(out[i].token);
       reach[text] += chooser.probability;
     }
