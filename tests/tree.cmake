@@ -319,16 +319,21 @@ set_tests_properties("package: archive, Debian package, pkg-config, Conan" PROPE
   SKIP_REGULAR_EXPRESSION "^skipped:")
 
 # --- isa --------------------------------------------------------------------------------------------------------------
+set(scalar_fma ${scalar} -mfma)
+set(linked_isas ${isas})
+if(avx2 IN_LIST isas)
+  list(APPEND linked_isas scalar_fma)
+endif()
 foreach(compiler IN LISTS compilers)
   set(objects)
   set(parts)
-  foreach(isa IN LISTS isas)
+  foreach(isa IN LISTS linked_isas)
     specagg_compile(isa/${compiler}-${isa}.o ${compiler} ${package}/isa_part.cpp -c -O2 ${${isa}} -DPART=part_${isa})
     list(APPEND objects ${tree}/isa/${compiler}-${isa}.o)
     string(APPEND parts " PART(part_${isa})")
   endforeach()
   specagg_compile(isa/${compiler} ${compiler} ${package}/isa_main.cpp -O2 "-DPARTS=${parts}" DEPENDS ${objects})
-  string(JOIN ", " linked ${isas})
+  string(JOIN ", " linked ${linked_isas})
   add_test(NAME "isa: ${linked} linked together, ${compiler}" COMMAND ${tree}/isa/${compiler})
 endforeach()
 

@@ -70,6 +70,8 @@
 #define SPECAGG_STRING(x) SPECAGG_STRING_(x)
 
 #define SPECAGG_ISA_ID_scalar 0
+#define SPECAGG_ISA_ID_scalar_avx 0
+#define SPECAGG_ISA_ID_scalar_fma 0
 #define SPECAGG_ISA_ID_sse2 1
 #define SPECAGG_ISA_ID_sse2_avx 1
 #define SPECAGG_ISA_ID_sse2_fma 1
@@ -79,6 +81,17 @@
 #define SPECAGG_CAT_(a, b) a##b
 #define SPECAGG_CAT(a, b) SPECAGG_CAT_(a, b)
 #define SPECAGG_ISA_ID SPECAGG_CAT(SPECAGG_ISA_ID_, SPECAGG_ISA)
+
+// Scalar code, too, has other instructions under -mfma or -mavx: names of their own.
+#if SPECAGG_ISA_ID == 0 && !defined(__CUDACC__)
+#if defined(__FMA__)
+#undef SPECAGG_ISA
+#define SPECAGG_ISA scalar_fma
+#elif defined(__AVX__)
+#undef SPECAGG_ISA
+#define SPECAGG_ISA scalar_avx
+#endif
+#endif
 
 // How much the compiler inlines decides how long it takes, and how fast the hot loops are.
 //   LANE     one operation on one register or number: always inlined

@@ -111,6 +111,25 @@ TEST_CASE("a wrong verifier is reported with verifier, gamma, rows, text and tok
   CHECK(audit_rule(lossless{}, "bonus from p", wrong).passed());
   CHECK(audit_rule(lossless{}, "", [](auto&&... a) { return reuses_noise(a...); }).reused > 0);
 }
+TEST_CASE("a verdict that does not fit its tokens is reported, though the tokens have the right law") {
+  const rule_audit silent = audit_rule(lossless{}, "silent", [](auto&&...) { return verdict{}; });
+  CHECK(!silent.passed());
+  CHECK(silent.worst.error == 1);
+  CHECK(silent.worst.prefix.empty());
+  CHECK(silent.worst.token == no_token);
+
+  const auto boasts = [](auto&&... a) {  // counts the token that replaced a rejected one as accepted
+    verdict v = verify_token(a...);
+    v.accepted = v.emitted;
+    return v;
+  };
+  const rule_audit found = audit_rule(lossless{}, "boasts", boasts);
+  CHECK(!found.passed());
+  CHECK(found.worst.error == 1);
+  CHECK(found.worst.why == status::ok);
+  REQUIRE(found.worst.token != no_token);
+  CHECK(found.p[std::size_t(found.worst.token)] > 0);
+}
 TEST_CASE("parameters out of range are reported") {
   CHECK(audit_rule(lossy{-1}).worst.why == status::invalid_parameter);
   CHECK(!audit_rule(lossy{-1}).passed());

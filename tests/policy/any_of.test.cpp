@@ -17,6 +17,14 @@ namespace {
 
 using any_rule = any_of<lossless, lossy, bild, token_v3, ensemble, contrastive, power>;
 
+struct cannot_be_copied {
+  cannot_be_copied() = default;
+  cannot_be_copied(const cannot_be_copied&) { throw 1; }
+  auto bind(const auto&) const {
+    return [](auto at) { return at.p; };
+  }
+};
+
 template <class F>
 void for_each_rule(F f) {
   f(lossless{}), f(lossy{0.2}), f(bild{1}), f(token_v3{0.3}), f(ensemble{0.4}), f(contrastive{0.2}), f(power{0.4, 2});
@@ -57,6 +65,25 @@ TEST_CASE("any_of declares what holds for all of its rules, and has the paramete
   CHECK(!valid(any_rule{ensemble{-1}}));
   for (const seen& s : by_every_verifier<float>(any_rule{ensemble{-1}}, 1, 5))
     CHECK(s.v.why == status::invalid_parameter);
+}
+TEST_CASE("any_of that holds no rule, because copying one threw, is an invalid parameter and throws nothing") {
+  any_of<lossless, cannot_be_copied> rule;
+  CHECK_THROWS(rule.rule.emplace<cannot_be_copied>(cannot_be_copied{}));
+  REQUIRE(rule.rule.valueless_by_exception());
+  CHECK(!valid(rule));
+  for (const seen& s : by_every_verifier<float>(rule, 1, 5)) CHECK(s.v.why == status::invalid_parameter);
+  status why = status::ok;
+  CHECK(target_law(rule, std::vector{.5, .5}, std::vector{.5, .5}, &why).empty());
+  CHECK(why == status::invalid_parameter);
+  toy_source<float> d(40, 1, 2), m(40, 2, 2);
+  std::vector<token_id> buffer(40);
+  text t{buffer, 1};
+  speculative_workspace<float> work(40, 3);
+  random_streams chooser(3);
+  no_processor none;
+  CHECK(speculative_decode(t, 20, d, m, rule, chooser, none, {}, work, keep_all, no_watch) ==
+        status::invalid_parameter);
+  CHECK(t.size == 1);
 }
 TEST_CASE("where the chosen rule does not read the draft, no row of the draft is asked for the bonus") {
   const std::vector<float> row{0, 1, 2};

@@ -159,7 +159,9 @@ struct as_drawn {
 //
 // Returns the largest error over all texts and tokens. The error is 1 after a text where a row was refused (`why` says
 // the reason). It is also 1 where the policy has values that are not a law, checked or not (undefined_target). If the
-// policy's values are themselves undefined there (0/0, for example), that is no error.
+// policy's values are themselves undefined there (0/0, for example), that is no error. It is 1 with status::ok where a
+// verdict does not fit its tokens: a token that it counts as accepted was not drafted (`token`, after `prefix`), or it
+// says ok and there is no token at all (no_token).
 //
 // propose(j, row, y) returns the token that is proposed at position j of the draft; y is the one that was drawn from
 // its row. Drafters make mistakes, and foreign tokens (verify/verify.hpp) must not change the law of any text.
@@ -184,8 +186,11 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
     }
     const verdict v = verify(draft{y, 0}, q, p, policy, chooser, std::span(out), std::span(scratch));
     std::vector<token_id> text;
+    if (v.why == status::ok && v.emitted == 0 && !promised(text).empty()) return {1, text, no_token, status::ok};
     reach[text] += chooser.probability;
     for (std::size_t i = 0; i < v.emitted; ++i) {
+      // A decoder keeps the drafted token there, whatever the emission says.
+      if (i < v.accepted && (i >= y.size() || out[i].token != y[i])) return {1, text, out[i].token, status::ok};
       text.push_back(out[i].token);
       reach[text] += chooser.probability;
     }

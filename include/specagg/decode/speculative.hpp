@@ -80,7 +80,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   static_assert(std::same_as<typename D::value_type, T>, "specagg: both models must give logits of one type");
   speculative_result result;
   const std::size_t start = t.size;
-  result.why = most == 0 ? status::invalid_parameter : ready(t, work.vocabulary, target_model);
+  result.why = most == 0 || !valid(policy) ? status::invalid_parameter : ready(t, work.vocabulary, target_model);
   if (std::size_t(draft_model.vocab_size()) != work.vocabulary) result.why = status::vocabulary_mismatch;
   if (result.why != status::ok) return result;
   const on_exception restore([&] { (void)truncate(t, start, processor, draft_model, target_model); });

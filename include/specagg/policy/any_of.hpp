@@ -28,6 +28,8 @@ concept has_unnormalised = requires(const Rule& rule, At at) { rule.unnormalised
 //
 // Checked: any_of<checked<A>, checked<B>>, or checked{any_of<A, B>{...}}. Raw logits: raw_logits{any_of<A, B>{...}};
 // any_of<raw_logits<A>, B> does not compile, because the two are given other rows. A CUDA kernel takes the rule itself.
+//
+// A variant that holds no rule, because copying one into it threw, is an invalid parameter.
 template <class... Rules>
 struct any_of {
   std::variant<Rules...> rule;
@@ -40,7 +42,7 @@ struct any_of {
   static constexpr bool reads_confidence = (specagg::reads_confidence<Rules> || ...);
 
   constexpr bool valid() const {
-    return std::visit([](const auto& r) { return specagg::valid(r); }, rule);
+    return !rule.valueless_by_exception() && std::visit([](const auto& r) { return specagg::valid(r); }, rule);
   }
   constexpr bool unanimous_here() const
     requires(may_be_unanimous<Rules>&&...)
