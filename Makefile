@@ -12,7 +12,7 @@ demo:  ## decode a real prompt with the bundled models, and see where each token
 	@build/bin/specagg generate --compare --temperature 0.6 --gamma 1 --policy lossless
 	@echo && build/bin/specagg generate --compare --temperature 0.6 --gamma 1 --policy token-v3:alpha=0.8
 
-test:  ## what must pass before a commit (at most 12 minutes once built; FAST=1: the tests of what changed, 2)
+test:  ## what must pass before a commit (10 minutes once built; FAST=1: the tests of what changed, 2)
 	@scripts/bootstrap test
 	@$(if $(FAST),scripts/test-changed,scripts/run-tests release)
 

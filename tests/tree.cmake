@@ -17,7 +17,8 @@
 # What cannot be tested on this machine becomes a test that says why it was skipped.
 # SPECAGG_TEST_TREE=ALL (`make test-all`) adds what takes compilers long and finds little that the rest does not: each
 # header alone by each compiler as it compiles by default, bits by the second compiler for each instruction set and not
-# only AVX2, kernels for an older GPU, and nvcc's view of a test that the emulator runs.
+# only AVX2, kernels for an older GPU, and nvcc's view of a test that the emulator runs. Tests labelled slow run there
+# alone, too: the experiments (five minutes), and the emulated verification with threads in a third order.
 
 function(specagg_skip name reason)
   message(STATUS "SKIPPED: ${name}: ${reason}")
@@ -537,7 +538,7 @@ if(TARGET specagg-experiments)
   add_test(NAME "experiments: quick, killed half-way and started again"
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/resume.py $<TARGET_FILE:specagg-experiments>
             ${CMAKE_BINARY_DIR}/experiments-test)
-  set_tests_properties("experiments: quick, killed half-way and started again" PROPERTIES LABELS examples COST 500)
+  set_tests_properties("experiments: quick, killed half-way and started again" PROPERTIES LABELS slow COST 500)
 endif()
 
 get_property(outputs GLOBAL PROPERTY specagg_tree)
