@@ -6,7 +6,8 @@
 # <target>  a target of this directory; it gets the versions, and step() itself, which jumps to the chosen one
 # SOURCE    an ordinary source with  extern "C" ... step(...)  in it; callers declare and call step() as ever
 # ENTRY     its extern "C" functions
-# ISAS      avx512 avx2 sse2 scalar on x86-64 (default: the first three), neon scalar on aarch64 (default: neon)
+# ISAS      avx512vnni avx512 avx2 sse2 scalar on x86-64 (default: avx512 avx2 sse2), neon scalar on aarch64 (default:
+#           neon). avx512vnni is for sources that include backend/cpu: its products of quantised weights are faster
 #
 # At start the best version that this machine runs is taken, or the one the environment's SPECAGG_ISA names; a name that
 # was not built or cannot run here ends the program with a message and status 2.
@@ -59,7 +60,7 @@ function(specagg_dispatch target)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
     set(arch x86_64)
     set(least -march=x86-64)
-    set(known avx512 avx2 sse2 scalar)
+    set(known avx512vnni avx512 avx2 sse2 scalar)
     set(default avx512 avx2 sse2)
   elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
     set(arch aarch64)
@@ -69,6 +70,7 @@ function(specagg_dispatch target)
   endif()
   set(flags_avx2 -mavx2 -mfma -mf16c)
   set(flags_avx512 -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl ${flags_avx2})
+  set(flags_avx512vnni -mavx512vnni ${flags_avx512})
   set(flags_scalar -DSPECAGG_SCALAR)
 
   set(ld)

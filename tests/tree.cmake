@@ -259,6 +259,21 @@ else()
   specagg_skip("bits: libc++" "there is no clang++ with libc++")
 endif()
 
+# Products of quantised weights, which have a kernel for each machine.
+set(avx512vnni -mavx512vnni ${avx512})
+set(product_isas ${isas})
+if(avx512 IN_LIST isas AND cpu MATCHES "avx512_vnni")
+  list(APPEND product_isas avx512vnni)
+endif()
+foreach(isa IN LISTS product_isas)
+  foreach(compiler IN LISTS compilers)
+    specagg_compile(bits/products-${isa}-${compiler} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/products.cpp
+      -O1 ${${isa}} -pthread)
+    specagg_expect_bits("bits: products, ${isa}, ${compiler}" products.expected.txt
+      ${tree}/bits/products-${isa}-${compiler})
+  endforeach()
+endforeach()
+
 # Whole texts with the models, and 10^5 verification steps on 1, 2 and 4 threads: each instruction set once.
 foreach(isa IN LISTS isas)
   list(GET compilers 0 compiler)

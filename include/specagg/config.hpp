@@ -41,7 +41,11 @@
 #define SPECAGG_ISA scalar  // slow, but the same tokens: xsimd is the only dependency, and it is optional
 #elif defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
     defined(__AVX512VL__)
+#if defined(__AVX512VNNI__)  // the CPU backend has a faster kernel for it
+#define SPECAGG_ISA avx512vnni
+#else
 #define SPECAGG_ISA avx512
+#endif
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define SPECAGG_ISA avx2
 #elif defined(__SSE2__) && defined(__FMA__)  // 128-bit vectors too, but other instructions: these get their own name
@@ -77,6 +81,7 @@
 #define SPECAGG_ISA_ID_sse2_fma 1
 #define SPECAGG_ISA_ID_avx2 2
 #define SPECAGG_ISA_ID_avx512 3
+#define SPECAGG_ISA_ID_avx512vnni 3
 #define SPECAGG_ISA_ID_neon 4
 #define SPECAGG_CAT_(a, b) a##b
 #define SPECAGG_CAT(a, b) SPECAGG_CAT_(a, b)

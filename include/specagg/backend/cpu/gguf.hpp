@@ -181,6 +181,16 @@ class gguf_file {
     return detail::find_sorted(tensors_, name, [](const tensor& t) { return t.name; });
   }
 
+  // The memory that holds a tensor's pages of the mapped file may be used for something else. Whoever reads the tensor
+  // again waits for the file again.
+  void give_back(const tensor& t) const {
+    if (!mapping_) return;
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto from = reinterpret_cast<std::uintptr_t>(t.data), to = from + t.rows * row_bytes(t.type, t.cols);
+    const auto first = (from + page - 1) / page * page, last = to / page * page;
+    if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  }
+
   // Typed metadata. If the key is absent, the result is `otherwise`, or an error without one. A value of another type
   // is an error.
   std::uint64_t integer(std::string_view key, std::optional<std::uint64_t> otherwise = {}) const {

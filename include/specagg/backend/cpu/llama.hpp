@@ -7,7 +7,7 @@
 // every sum is fixed by absolute positions and columns. All other operations are exactly rounded (IEEE 754) or built
 // from such operations.
 #pragma once
-#include <specagg/backend/cpu/matrix.hpp>  // first: it puts kernel/simd.hpp before Eigen
+#include <specagg/backend/cpu/product.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +15,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <span>
@@ -22,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include <specagg/backend/cpu/attention.hpp>
 #include <specagg/backend/cpu/gguf.hpp>
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/backend/cpu/parallel.hpp>
@@ -48,49 +51,6 @@ namespace detail {
     (lanes::load(x + c) * lanes(scale) * lanes::load(weight.data() + c)).store(y + c);
 }
 
-// Adds weight[p] values[p * stride + ...] for p in [begin, end), for Wide * 16 dimensions of one head. There are four
-// accumulators, chosen by p mod 4. `sums` holds their 64 * Wide floats between calls. begin % 4 must be 0.
-template <int Wide>
-[[gnu::flatten]] void weigh_values(const float* weight, const float* values, std::size_t stride, std::size_t begin,
-                                   std::size_t end, float* sums) {
-  const auto at = [&](int i) { return lanes::load(sums + 16 * i); };
-  lanes a0 = at(0), a1 = at(1), a2 = at(2), a3 = at(3), b0 = 0, b1 = 0, b2 = 0, b3 = 0;
-  if constexpr (Wide == 2) b0 = at(4), b1 = at(5), b2 = at(6), b3 = at(7);
-  const auto add = [&](std::size_t p, lanes& a, lanes& b) {
-    const lanes w = weight[p];
-    a = fma(lanes::load(values + p * stride), w, a);
-    if constexpr (Wide == 2) b = fma(lanes::load(values + p * stride + 16), w, b);
-  };
-  auto p = begin;
-  for (; p + 4 <= end; p += 4) add(p, a0, b0), add(p + 1, a1, b1), add(p + 2, a2, b2), add(p + 3, a3, b3);
-  if (p < end) add(p, a0, b0);
-  if (p + 1 < end) add(p + 1, a1, b1);
-  if (p + 2 < end) add(p + 2, a2, b2);
-  a0.store(sums), a1.store(sums + 16), a2.store(sums + 32), a3.store(sums + 48);
-  if constexpr (Wide == 2) b0.store(sums + 64), b1.store(sums + 80), b2.store(sums + 96), b3.store(sums + 112);
-}
-
-// Replaces the first `count` scores by e^(score - largest score) and returns their sum. Fills the last group of 16 with
-// 0.
-[[gnu::flatten]] inline float exponentiate(float* scores, std::size_t count) {
-  const lanes infinity = std::numeric_limits<float>::infinity();
-  const auto end = padded(count);
-  auto* last = scores + (end - 16);
-  select(lanes::iota(static_cast<float>(end - 16)) < lanes(static_cast<float>(count)), lanes::load(last), -infinity)
-      .store(last);
-  auto most = -infinity;
-  for (std::size_t p = 0; p < end; p += 16) most = max(most, lanes::load(scores + p));
-  const lanes top = reduce_max(most);
-  const auto scale = exp_scale<float>::of_temperature(1);
-  lanes sum = 0;
-  for (std::size_t p = 0; p < end; p += 16) {
-    const auto e = exp_scaled(lanes::load(scores + p) - top, scale);
-    e.store(scores + p);
-    sum = sum + e;
-  }
-  return reduce_add(sum);
-}
-
 }  // namespace detail
 
 // One sequence: the weights, a KV cache, scratch memory. The constructor allocates all memory; extend() allocates none.
@@ -99,7 +59,8 @@ class llama {
   using value_type = float;
 
   // capacity: the number of positions to keep (see checked_capacity, which may throw). Sessions that share a pool must
-  // not run at the same time. Without a pool everything runs on the calling thread.
+  // not run at the same time. Without a pool everything runs on the calling thread. Throws specagg::error if quantised
+  // weights were not repacked.
   explicit llama(std::shared_ptr<const llama_weights> weights, std::shared_ptr<thread_pool> pool = nullptr,
                  std::size_t capacity = 0)
       : w_(std::move(weights)),
@@ -112,10 +73,21 @@ class llama {
         attended_(chunk_, w_->heads * w_->head_dim),
         gate_(chunk_, w_->ffn),
         up_(chunk_, w_->ffn),
-        rotations_(chunk_, 2 * w_->frequencies.size()),
+        rotations_(chunk_, 4 * w_->frequencies.size()),
         scores_((chunk_ + together - 1) / together * together * w_->heads, capacity_),
         keys_(w_->layers.size() * w_->kv_heads * w_->head_dim, capacity_),
-        values_(w_->layers.size() * w_->kv_heads * capacity_, w_->head_dim) {}
+        values_(w_->layers.size() * w_->kv_heads * capacity_, w_->head_dim) {
+    std::size_t cols = 0;  // of the widest quantised matrix
+    const auto look_at = [&](const matrix& m) {
+      if (block_bytes(m.type) == 0) return;
+      if (!m.strips) throw error(w_->file.name(), text("tensor ", printable(m.name)), "was not repacked for the CPU");
+      cols = std::max(cols, m.cols);
+    };
+    look_at(w_->output);
+    for (const auto& l : w_->layers)
+      for (const auto* m : {&l.q, &l.k, &l.v, &l.output, &l.gate, &l.up, &l.down}) look_at(*m);
+    rounding_ = rounding_buffer(chunk_, cols);
+  }
 
   // A copy continues the same text on the same pool, with its own cache. It has no stop flag.
   llama(const llama& other) : llama(other.w_, other.pool_, other.capacity_) { adopt(other); }
@@ -194,15 +166,18 @@ class llama {
       if (stopped()) return false;
       const auto& l = w.layers[i];
       normalise(x, 0, l.attention_norm, h);
+      auto rounded = round(h, {&l.q, &l.k, &l.v});
       for_rows(width + 2 * kv_width, w.dim * n, [&](std::size_t begin, std::size_t end) {
         std::size_t first = 0;  // the rows of q, k and v one after another
         for (const auto* m : {&l.q, &l.k, &l.v}) {
           const auto from = std::max(begin, first), to = std::min(end, first + m->rows);
-          if (from < to) multiply(*m, from - first, to - first, h, qkv.data() + first, stride(qkv));
+          if (from < to) multiply(*m, from - first, to - first, h, rounded, qkv.data() + first, stride(qkv));
           first += m->rows;
         }
       });
-      remember(i, n, qkv);
+      pool_->for_ranges(n, 1 + 2048 / (width + kv_width), [&](std::size_t begin, std::size_t end) {
+        for (auto t = begin; t < end; ++t) remember(i, t, qkv);
+      });
       const auto groups = (n + together - 1) / together;
       const auto cost = (position_ + n) * w.head_dim * (w.heads / w.kv_heads) * std::min(n, together) * 2;
       pool_->for_ranges(groups * w.kv_heads, 1 + 16384 / cost, [&](std::size_t begin, std::size_t end) {
@@ -213,9 +188,10 @@ class llama {
       });
       add_product(l.output, attended, h, x);
       normalise(x, 0, l.ffn_norm, h);
+      rounded = round(h, {&l.gate, &l.up});
       for_rows(w.ffn, 2 * w.dim * n, [&](std::size_t begin, std::size_t end) {
-        multiply(l.gate, begin, end, h, gate.data(), stride(gate));
-        multiply(l.up, begin, end, h, up.data(), stride(up));
+        multiply(l.gate, begin, end, h, rounded, gate.data(), stride(gate));
+        multiply(l.up, begin, end, h, rounded, up.data(), stride(up));
         for (std::size_t t = 0; t < n; ++t)
           for (auto c = begin; c < end; c += 16) {  // ranges start at multiples of 16; after the last row: zeros
             const auto g = lanes::load(row(gate, t) + c), u = lanes::load(row(up, t) + c);
@@ -229,8 +205,10 @@ class llama {
     if (skip == n) return true;
     normalise(x, skip, w.output_norm, h);
     const auto last = h_.top(n - skip);
-    for_rows(w.vocab, w.dim * (n - skip),
-             [&](std::size_t begin, std::size_t end) { multiply(w.output, begin, end, last, logits, w.vocab); });
+    const auto rounded = round(last, {&w.output});
+    for_rows(w.vocab, w.dim * (n - skip), [&](std::size_t begin, std::size_t end) {
+      multiply(w.output, begin, end, last, rounded, logits, w.vocab);
+    });
     return true;
   }
 
@@ -243,34 +221,36 @@ class llama {
       detail::rms_norm(row(x, t), weight, w_->dim, w_->epsilon, row(y, t - skip));
   }
 
+  // Rounds x if one of the matrices that it will be multiplied with is quantised.
+  rounded_activations round(const activations& x, std::initializer_list<const matrix*> by) {
+    if (std::none_of(by.begin(), by.end(), [](const matrix* m) { return m->strips; })) return {};
+    const auto n = static_cast<std::size_t>(x.rows()), blocks = static_cast<std::size_t>(x.cols()) / quantised_block;
+    pool_->for_ranges(blocks, 1 + 128 / n, [&](std::size_t begin, std::size_t end) { rounding_.round(x, begin, end); });
+    return rounding_.rows(n, blocks);
+  }
+
   // x += m y, with `product` as temporary memory.
-  void add_product(const tensor& m, const activations& y, activations& product, activations& x) {
+  void add_product(const matrix& m, const activations& y, activations& product, activations& x) {
+    const auto rounded = round(y, {&m});
     for_rows(m.rows, m.cols * static_cast<std::size_t>(y.rows()), [&](std::size_t begin, std::size_t end) {
-      multiply(m, begin, end, y, product.data(), stride(product));
+      multiply(m, begin, end, y, rounded, product.data(), stride(product));
       const auto from = static_cast<Eigen::Index>(begin), size = static_cast<Eigen::Index>(end - begin);
       x.middleCols(from, size) += product.middleCols(from, size);
     });
   }
 
-  // Computes the cosines, then the sines, of the n positions from position_ on.
+  // For the n positions from position_ on: cosine and sine of every pair, then minus the sine and the cosine.
   void find_rotations(std::size_t n) {
     auto rotations = rotations_.top(n);
     const auto pairs = w_->frequencies.size();
     for (std::size_t t = 0; t < n; ++t)
       for (std::size_t i = 0; i < pairs; ++i) {
         const auto [sine, cosine] = detail::sin_cos(static_cast<double>(position_ + t) * w_->frequencies[i]);
-        row(rotations, t)[i] = static_cast<float>(cosine), row(rotations, t)[pairs + i] = static_cast<float>(sine);
+        auto* one = row(rotations, t) + 2 * i;
+        auto* other = one + 2 * pairs;
+        one[0] = static_cast<float>(cosine), one[1] = static_cast<float>(sine);
+        other[0] = -one[1], other[1] = one[0];
       }
-  }
-
-  void rotate(float* head, const float* rotation) const {
-    using one = vec<float, 1>;
-    const auto pairs = w_->frequencies.size();
-    for (std::size_t i = 0; i < pairs; ++i) {
-      const one a = head[2 * i], b = head[2 * i + 1], cosine = rotation[i], sine = rotation[pairs + i];
-      head[2 * i] = fma(a, cosine, -(b * sine)).v;
-      head[2 * i + 1] = fma(a, sine, b * cosine).v;
-    }
   }
 
   // Keys are stored in blocks of 16 positions, [layer][kv head][block][dimension][16]. One load is one dimension of 16
@@ -287,23 +267,22 @@ class llama {
   const float* keys(std::size_t layer, std::size_t head) const { return keys_.data() + keys_at(layer, head); }
   const float* values(std::size_t layer, std::size_t head) const { return values_.data() + values_at(layer, head); }
 
-  // Rotates the queries and keys of n tokens, scales the queries, and stores the keys and values.
-  void remember(std::size_t layer, std::size_t n, activations& qkv) {
+  // Rotates the queries and keys of token t, scales the queries, and stores the keys and values.
+  void remember(std::size_t layer, std::size_t t, activations& qkv) {
     const auto& w = *w_;
     const auto scale = 1 / std::sqrt(static_cast<float>(w.head_dim));
-    auto rotations = rotations_.top(n);
-    for (std::size_t t = 0; t < n; ++t) {
-      auto* q = row(qkv, t);
-      for (std::size_t head = 0; head < w.heads + w.kv_heads; ++head) rotate(q + head * w.head_dim, row(rotations, t));
-      const auto* k = q + w.heads * w.head_dim;
-      const auto* v = k + w.kv_heads * w.head_dim;
-      for (std::size_t i = 0; i < w.heads * w.head_dim; ++i) q[i] *= scale;
-      const auto at = position_ + t;
-      for (std::size_t head = 0; head < w.kv_heads; ++head, k += w.head_dim, v += w.head_dim) {
-        auto* key = keys(layer, head) + at / 16 * 16 * w.head_dim + at % 16;
-        for (std::size_t d = 0; d < w.head_dim; ++d) key[16 * d] = k[d];
-        std::copy_n(v, w.head_dim, values(layer, head) + at * padded(w.head_dim));
-      }
+    auto* q = row(qkv, t);
+    const auto* rotation = rotations_.data() + t * padded(4 * w.frequencies.size());
+    for (std::size_t head = 0; head < w.heads + w.kv_heads; ++head)
+      detail::rotate(q + head * w.head_dim, rotation, 2 * w.frequencies.size());
+    const auto* k = q + w.heads * w.head_dim;
+    const auto* v = k + w.kv_heads * w.head_dim;
+    for (std::size_t i = 0; i < w.heads * w.head_dim; ++i) q[i] *= scale;
+    const auto at = position_ + t;
+    for (std::size_t head = 0; head < w.kv_heads; ++head, k += w.head_dim, v += w.head_dim) {
+      auto* key = keys(layer, head) + at / 16 * 16 * w.head_dim + at % 16;
+      for (std::size_t d = 0; d < w.head_dim; ++d) key[16 * d] = k[d];
+      std::copy_n(v, w.head_dim, values(layer, head) + at * padded(w.head_dim));
     }
   }
 
@@ -321,28 +300,19 @@ class llama {
     const auto scores = [&](std::size_t i) {
       return scores_.data() + (slot * together * group + i) * padded(capacity_);
     };
-    for (std::size_t p = 0; p < seen(queries - 1); p += 64) {
-      for (std::size_t i = 0; i < queries; ++i) {
-        const auto* q = row(qkv, first + i / group) + place(i);
-        auto* s = scores(i) + p;
-        const auto* at = k + p * dims;
-        if (p + 48 < seen(i)) {
-          lanes s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-          for (std::size_t d = 0; d < dims; ++d, at += 16) {
-            const lanes qd = q[d];
-            s0 = fma(lanes::load(at), qd, s0), s1 = fma(lanes::load(at + 16 * dims), qd, s1);
-            s2 = fma(lanes::load(at + 32 * dims), qd, s2), s3 = fma(lanes::load(at + 48 * dims), qd, s3);
-          }
-          s0.store(s), s1.store(s + 16), s2.store(s + 32), s3.store(s + 48);
-        } else {
-          for (auto b = p; b < seen(i); b += 16, s += 16) {
-            lanes sum = 0;
-            for (std::size_t d = 0; d < dims; ++d, at += 16) sum = fma(lanes::load(at), lanes(q[d]), sum);
-            sum.store(s);
-          }
-        }
+    const auto end_of_keys = padded(seen(queries - 1));
+    for (std::size_t p = 0; p < end_of_keys; p += 64)  // for a query that sees less, the scores after that are not read
+      for (std::size_t i = 0; i < queries; i += 3) {
+        const float* q[3];
+        float* s[3];
+        const auto some = std::min<std::size_t>(3, queries - i);
+        for (std::size_t j = 0; j < some; ++j)
+          q[j] = row(qkv, first + (i + j) / group) + place(i + j), s[j] = scores(i + j);
+        const auto to = std::min(p + 64, end_of_keys);
+        if (some == 3) detail::score_positions<3>(k, dims, p, to, q, s);
+        else if (some == 2) detail::score_positions<2>(k, dims, p, to, q, s);
+        else detail::score_positions<1>(k, dims, p, to, q, s);
       }
-    }
     float totals[32], sums[32][128];
     for (std::size_t from = 0; from < queries; from += 32) {
       const auto some = std::min<std::size_t>(32, queries - from);
@@ -355,12 +325,16 @@ class llama {
               if (d + 16 < dims) detail::weigh_values<2>(scores(from + i), v + d, padded(dims), p, to, sums[i]);
               else detail::weigh_values<1>(scores(from + i), v + d, padded(dims), p, to, sums[i]);
             }
-        for (std::size_t i = 0; i < some; ++i)
-          for (std::size_t e = d; e < std::min(dims, d + 32); ++e) {
-            const auto* a = sums[i] + (e - d) / 16 * 64 + (e - d) % 16;
-            row(attended, first + (from + i) / group)[place(from + i) + e] =
-                ((a[0] + a[16]) + (a[32] + a[48])) / totals[i];
+        for (std::size_t i = 0; i < some; ++i) {
+          auto* y = row(attended, first + (from + i) / group) + place(from + i);
+          for (std::size_t e = d; e < std::min(dims, d + 32); e += 16) {
+            const auto* a = sums[i] + (e - d) * 4;
+            const auto sum = (lanes::load(a) + lanes::load(a + 16)) + (lanes::load(a + 32) + lanes::load(a + 48));
+            float mean[16];
+            (sum / lanes(totals[i])).store(mean);
+            std::copy_n(mean, std::min<std::size_t>(16, dims - e), y + e);
           }
+        }
       }
     }
   }
@@ -372,6 +346,7 @@ class llama {
   const std::atomic<bool>* stop_ = nullptr;
   std::size_t capacity_, chunk_, position_ = 0;
   activation_buffer x_, h_, qkv_, attended_, gate_, up_, rotations_, scores_, keys_, values_;
+  rounding_buffer rounding_{0, 0};
 };
 
 }  // namespace cpu

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multiplies weights, as the file stores them (F32, F16, BF16, Q4_0, Q4_1, Q8_0), by n columns of activations.
+// A matrix of weights as the CPU multiplies it: floats as the file stores them, quantised weights repacked.
 //
-// Every product of one weight row and one token is summed in the same order. Lane l of 16 takes the columns l, l + 16,
-// ... in turn, each with one fma; then the lanes are added in one fixed tree. The order does not depend on n, the
-// tiling, the threads or the instruction set, so a token's results have the same bits in any batch. Each weight row is
-// read from memory once for all n tokens. The error is at most (cols / 16 + 4) 2^-24 sum |w x|.
+// Repacked weights stand in strips of 16 rows. A strip consists of blocks of 32 columns, from left to right. A block
+// has, in this order,
+//   one plane (Q4_0, Q4_1) or two (Q8_0) of 4-bit numbers: 256 bytes each. Byte 64 g + 4 r + i holds, of row r, the
+//             columns 8 g + i (low half) and 8 g + 4 + i (high half)
+//   16 scales d, F16, one a row
+//   16 minima m, F16, one a row (Q4_1 only)
+// An element is
+//   q4_0   d (k - 8)
+//   q4_1   d k + m
+//   q8_0   16 d (h - 8) + d l: the first plane has the high halves h of k + 128, the second the low halves l
+// So a machine needs one kernel, for whole numbers from 0 to 15, and one load brings 4 columns of 16 rows.
 #pragma once
-#include <specagg/kernel/simd.hpp>  // before Eigen: otherwise g++ 12 warns about its intrinsics
-
-#include <Eigen/Core>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <vector>
+#include <memory>
+#include <new>
+#include <utility>
 
-#include <specagg/backend/cpu/parallel.hpp>
 #include <specagg/backend/cpu/tensor.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/config.hpp>
@@ -24,182 +28,100 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// n rows of activations, one token each. Each row starts 64-byte aligned, and rows are `outerStride()` floats apart.
-// The kernels read rows up to padded(cols); the owner must keep zeros after cols.
-using activations = Eigen::Map<Eigen::Array<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, Eigen::Unaligned,
-                               Eigen::OuterStride<>>;
-
-// Memory for activations, initially zero. (Eigen's own memory is not used: its allocator differs between instruction
-// sets.)
-class activation_buffer {
- public:
-  activation_buffer(std::size_t rows, std::size_t cols) : cols_(cols), memory_(rows * padded(cols) / 16) {}
-  activations top(std::size_t rows) {
-    return {data(), static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(cols_),
-            Eigen::OuterStride<>(static_cast<Eigen::Index>(padded(cols_)))};
-  }
-  float* data() { return memory_.data()->v; }
-  const float* data() const { return memory_.data()->v; }
-
- private:
-  struct alignas(64) line {
-    float v[16] = {};
-  };
-  std::size_t cols_;
-  std::vector<line> memory_;
+// A tensor, and its weights repacked if it is quantised and repack() was called. Copies share them.
+struct matrix : tensor {
+  std::shared_ptr<const std::byte> strips;  // ceil(rows / 16) * cols / 32 * packed_block_bytes(type), 64-byte aligned
 };
+
+inline constexpr std::size_t strip_rows = 16, plane_bytes = strip_rows * quantised_block / 2;
+constexpr std::size_t planes(tensor_type type) { return type == tensor_type::q8_0 ? 2 : 1; }
+constexpr std::size_t packed_block_bytes(tensor_type type) {
+  return planes(type) * plane_bytes + strip_rows * (type == tensor_type::q4_1 ? 4 : 2);
+}
 
 namespace detail {
 
-// Four sums over lanes, each in the order of reduce_add: lane i + lane i + 8, then + 4, + 2, + 1. The last steps are
-// done for all four at once.
-typedef float f32x4 __attribute__((vector_size(16)));
-template <class Lanes>
-SPECAGG_LANE f32x4 quarter_sum(Lanes a) {
-  if constexpr (specagg::detail::native_lanes<float> == 16) {
-    typedef float f32x16 __attribute__((vector_size(64)));
-    f32x16 x;
-    std::memcpy(&x, &a, sizeof x);
-    const auto h = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
-                   __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
-    return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
-  } else if constexpr (specagg::detail::native_lanes<float> == 8) {
-    typedef float f32x8 __attribute__((vector_size(32)));
-    f32x8 h;
-    const auto sum = a.lo + a.hi;
-    std::memcpy(&h, &sum, sizeof h);
-    return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
-  } else if constexpr (specagg::detail::native_lanes<float> == 1) {
-    f32x4 sum;
-    for (int i = 0; i < 4; ++i) sum[i] = (a.v[i] + a.v[i + 8]) + (a.v[i + 4] + a.v[i + 12]);
-    return sum;
-  } else {
-    const auto q = (a.lo.lo + a.hi.lo) + (a.lo.hi + a.hi.hi);
-    f32x4 sum;
-    std::memcpy(&sum, &q, sizeof sum);
-    return sum;
+// The 32 numbers of a block of the file, not negative: k of q4_0 and q4_1, k + 128 of q8_0.
+inline void unpack_block(tensor_type type, const std::byte* block, std::uint8_t* k) {
+  if (type == tensor_type::q8_0) {
+    for (std::size_t i = 0; i < 32; ++i) k[i] = std::to_integer<std::uint8_t>(block[2 + i] ^ std::byte{0x80});
+    return;
+  }
+  const std::byte* pairs = block + block_bytes(type) - 16;
+  for (std::size_t i = 0; i < 16; ++i) {
+    k[i] = std::to_integer<std::uint8_t>(pairs[i] & std::byte{15});
+    k[16 + i] = std::to_integer<std::uint8_t>(pairs[i] >> 4);
   }
 }
-SPECAGG_LANE f32x4 sum_lanes(lanes a, lanes b, lanes c, lanes d) {
-  const auto qa = quarter_sum(a), qb = quarter_sum(b), qc = quarter_sum(c), qd = quarter_sum(d);
-  const auto ab = __builtin_shufflevector(qa, qb, 0, 1, 4, 5) + __builtin_shufflevector(qa, qb, 2, 3, 6, 7);
-  const auto cd = __builtin_shufflevector(qc, qd, 0, 1, 4, 5) + __builtin_shufflevector(qc, qd, 2, 3, 6, 7);
-  return __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
+
+// Writes one row into its place of a plane; k: its 32 numbers of 4 bits.
+inline void pack_row(const std::uint8_t* k, std::size_t row, std::byte* plane) {
+  for (std::size_t g = 0; g < 4; ++g)
+    for (std::size_t i = 0; i < 4; ++i)
+      plane[64 * g + 4 * row + i] = static_cast<std::byte>(k[8 * g + i] | k[8 * g + 4 + i] << 4);
 }
-
-// Accumulators for 4 weight rows times `Tokens` tokens. Recursive, because compilers put arrays of vectors into memory.
-template <int Tokens>
-struct tile {
-  lanes a = 0, b = 0, c = 0, d = 0;
-  tile<Tokens - 1> rest;
-  SPECAGG_LANE void add(lanes wa, lanes wb, lanes wc, lanes wd, const float* x, std::size_t x_stride) {
-    auto v = lanes::load(x);
-#if SPECAGG_ISA_ID == 3  // g++ would load x from memory four times, which would be the bottleneck
-    v = uncontracted(v);
-#endif
-    a = fma(wa, v, a), b = fma(wb, v, b), c = fma(wc, v, c), d = fma(wd, v, d);
-    rest.add(wa, wb, wc, wd, x + x_stride, x_stride);
-  }
-  SPECAGG_LANE void store(float* y, std::size_t y_stride) const {
-    const auto sums = sum_lanes(a, b, c, d);
-    std::memcpy(y, &sums, sizeof sums);
-    rest.store(y + y_stride, y_stride);
-  }
-};
-template <>
-struct tile<0> {
-  SPECAGG_LANE void add(lanes, lanes, lanes, lanes, const float*, std::size_t) {}
-  SPECAGG_LANE void store(float*, std::size_t) const {}
-};
-
-// The same for one weight row.
-template <int Tokens>
-struct line {
-  lanes a = 0;
-  line<Tokens - 1> rest;
-  SPECAGG_LANE void add(lanes w, const float* x, std::size_t x_stride) {
-    a = fma(w, lanes::load(x), a);
-    rest.add(w, x + x_stride, x_stride);
-  }
-  SPECAGG_LANE void store(float* y, std::size_t y_stride) const {
-    *y = reduce_add(a);
-    rest.store(y + y_stride, y_stride);
-  }
-};
-template <>
-struct line<0> {
-  SPECAGG_LANE void add(lanes, const float*, std::size_t) {}
-  SPECAGG_LANE void store(float*, std::size_t) const {}
-};
-
-// How many tokens fit into the registers: beside 4 weight rows if there are 32 registers of 16 lanes, else beside one
-// row.
-inline constexpr int native = specagg::detail::native_lanes<float>;
-inline constexpr std::size_t tile_tokens = native == 16 ? 6 : native == 8 ? 5 : 2;
-
-// Multiplies `rows` rows, the first at `row`, by `Tokens` tokens.
-template <tensor_type Type, int Tokens>
-[[gnu::flatten]] void multiply_tile(const std::byte* row, std::size_t stride, std::size_t rows, std::size_t cols,
-                                    const float* x, std::size_t x_stride, float* y, std::size_t y_stride) {
-  const auto whole = cols / 16 * 16;
-  std::size_t r = 0;
-  if constexpr (native == 16 || Tokens == 1) {
-    for (; whole == cols && r + 4 <= rows; r += 4, row += 4 * stride) {
-      tile<Tokens> sums;
-      for (std::size_t c = 0; c < cols; c += 16)
-        sums.add(load_weights<Type>(row, c), load_weights<Type>(row + stride, c),
-                 load_weights<Type>(row + 2 * stride, c), load_weights<Type>(row + 3 * stride, c), x + c, x_stride);
-      sums.store(y + r, y_stride);
+inline void unpack_row(const std::byte* plane, std::size_t row, std::uint8_t* k) {
+  for (std::size_t g = 0; g < 4; ++g)
+    for (std::size_t i = 0; i < 4; ++i) {
+      const auto pair = std::to_integer<unsigned>(plane[64 * g + 4 * row + i]);
+      k[8 * g + i] = pair & 15, k[8 * g + 4 + i] = static_cast<std::uint8_t>(pair >> 4);
     }
-  }
-  for (; r < rows; ++r, row += stride) {
-    line<Tokens> sums;
-    for (std::size_t c = 0; c < whole; c += 16) sums.add(load_weights<Type>(row, c), x + c, x_stride);
-    if constexpr (block_bytes(Type) == 0)
-      if (whole < cols) sums.add(load_weights_tail<Type>(row, whole, cols), x + whole, x_stride);
-    sums.store(y + r, y_stride);
-  }
-}
-
-template <tensor_type Type, int Tokens = static_cast<int>(tile_tokens)>
-SPECAGG_LANE void multiply_tokens(std::size_t tokens, const std::byte* row, std::size_t stride, std::size_t rows,
-                                  std::size_t cols, const float* x, std::size_t x_stride, float* y,
-                                  std::size_t y_stride) {
-  if constexpr (Tokens > 0) {
-    if (tokens == Tokens) return multiply_tile<Type, Tokens>(row, stride, rows, cols, x, x_stride, y, y_stride);
-    multiply_tokens<Type, Tokens - 1>(tokens, row, stride, rows, cols, x, x_stride, y, y_stride);
-  }
-}
-
-template <tensor_type Type>
-void multiply_rows(const tensor& w, std::size_t begin, std::size_t end, const activations& x, float* y,
-                   std::size_t y_stride) {
-  const auto stride = row_bytes(Type, w.cols), x_stride = static_cast<std::size_t>(x.outerStride());
-  const auto n = static_cast<std::size_t>(x.rows()), tiles = (n + tile_tokens - 1) / tile_tokens;
-  if (n == 0) return;
-  const auto block = tiles == 1 ? end - begin : std::size_t{4};  // 4 rows stay in the first-level cache for all tiles
-  for (auto r = begin; r < end; r += block) {
-    for (std::size_t i = 0; i < tiles; ++i) {
-      const auto t = n * i / tiles, next = n * (i + 1) / tiles;
-      multiply_tokens<Type>(next - t, w.data + r * stride, stride, std::min(block, end - r), w.cols,
-                            x.data() + t * x_stride, x_stride, y + t * y_stride + r, y_stride);
-    }
-  }
 }
 
 }  // namespace detail
 
-// y[t * y_stride + r] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and every token t. y must not
-// overlap x or w.
-inline void multiply(const tensor& w, std::size_t begin, std::size_t end, const activations& x, float* y,
-                     std::size_t y_stride) {
-  switch (w.type) {
-    case tensor_type::f32: return detail::multiply_rows<tensor_type::f32>(w, begin, end, x, y, y_stride);
-    case tensor_type::f16: return detail::multiply_rows<tensor_type::f16>(w, begin, end, x, y, y_stride);
-    case tensor_type::bf16: return detail::multiply_rows<tensor_type::bf16>(w, begin, end, x, y, y_stride);
-    case tensor_type::q4_0: return detail::multiply_rows<tensor_type::q4_0>(w, begin, end, x, y, y_stride);
-    case tensor_type::q4_1: return detail::multiply_rows<tensor_type::q4_1>(w, begin, end, x, y, y_stride);
-    case tensor_type::q8_0: return detail::multiply_rows<tensor_type::q8_0>(w, begin, end, x, y, y_stride);
+// Repacks a quantised tensor; any other stays as it is. Rows up to the next multiple of 16 are zero.
+inline matrix repack(const tensor& t) {
+  matrix m{t, nullptr};
+  const auto in = block_bytes(t.type), out = packed_block_bytes(t.type), blocks = t.cols / quantised_block;
+  if (in == 0) return m;
+  const auto strips = (t.rows + strip_rows - 1) / strip_rows, bytes = strips * blocks * out;
+  constexpr std::align_val_t alignment{64};
+  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(::operator new(bytes, alignment)),
+                                    [](std::byte* p) { ::operator delete(p, alignment); });
+  auto* to = memory.get();
+  for (std::size_t strip = 0; strip < strips; ++strip) {
+    const auto rows = std::min(strip_rows, t.rows - strip * strip_rows);
+    if (rows < strip_rows) std::fill_n(to, blocks * out, std::byte{0});
+    for (std::size_t b = 0; b < blocks; ++b, to += out)
+      for (std::size_t r = 0; r < rows; ++r) {
+        const auto* from = t.data + ((strip * strip_rows + r) * blocks + b) * in;
+        std::uint8_t k[32], high[32];
+        detail::unpack_block(t.type, from, k);
+        auto* scales = to + planes(t.type) * plane_bytes + 2 * r;
+        if (t.type == tensor_type::q8_0) {
+          for (std::size_t i = 0; i < 32; ++i) high[i] = k[i] >> 4, k[i] &= 15;
+          detail::pack_row(high, r, to), detail::pack_row(k, r, to + plane_bytes);
+        } else {
+          detail::pack_row(k, r, to);
+        }
+        std::memcpy(scales, from, 2);
+        if (t.type == tensor_type::q4_1) std::memcpy(scales + 2 * strip_rows, from + 2, 2);
+      }
+  }
+  m.strips = std::move(memory);
+  return m;
+}
+
+// One row as floats: exactly as read_row of the tensor gives it.
+inline void read_row(const matrix& m, std::size_t r, float* y) {
+  if (!m.strips) return read_row(static_cast<const tensor&>(m), r, y);
+  const auto blocks = m.cols / quantised_block, size = packed_block_bytes(m.type), row = r % strip_rows;
+  const auto* block = m.strips.get() + r / strip_rows * blocks * size;
+  for (std::size_t b = 0; b < blocks; ++b, block += size, y += quantised_block) {
+    const auto half = [&](std::size_t at) {
+      std::uint16_t bits;
+      std::memcpy(&bits, block + planes(m.type) * plane_bytes + 2 * at, sizeof bits);
+      return specagg::detail::float_of_f16(bits);
+    };
+    const float d = half(row), minimum = m.type == tensor_type::q4_1 ? half(strip_rows + row) : 0;
+    std::uint8_t k[32], low[32];
+    detail::unpack_row(block, row, k);
+    if (m.type == tensor_type::q8_0) detail::unpack_row(block + plane_bytes, row, low);
+    for (std::size_t i = 0; i < quantised_block; ++i)
+      y[i] = m.type == tensor_type::q4_1   ? specagg::detail::fused(d, float(k[i]), minimum)
+             : m.type == tensor_type::q4_0 ? d * float(k[i] - 8)
+                                           : d * float(16 * (k[i] - 8) + low[i]);
   }
 }
 

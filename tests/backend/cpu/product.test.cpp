@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/backend/cpu/product.hpp>
+
+#include <cmath>
+#include <random>
+
+#include <specagg/backend/cpu/dots.hpp>  // a file a machine: specagg/backend/cpu/dots/
+#include <specagg/backend/cpu/float_product.hpp>
+#include <specagg/backend/cpu/integer_product.hpp>
+
+#include "backend/cpu/stored_matrix.hpp"
+#include "support/catch.hpp"
+
+using namespace specagg::cpu;
+using test::stored_matrix;
+
+namespace {
+
+// n rows of random activations; every fifth block of 32 has one number that is a hundred times larger.
+struct random_activations {
+  activation_buffer buffer;
+  rounding_buffer rounding;
+  std::size_t cols;
+  random_activations(std::size_t n, std::size_t columns, std::mt19937& random)
+      : buffer(n, columns), rounding(n, padded(columns) + 32), cols(columns) {
+    auto x = buffer.top(n);
+    for (Eigen::Index t = 0; t < x.rows(); ++t)
+      for (Eigen::Index c = 0; c < x.cols(); ++c)
+        x(t, c) = std::normal_distribution<float>()(random) * (c % 160 == 7 ? 100.f : 1.f);
+  }
+  // The products of the first n tokens with rows [begin, end).
+  void multiply(const matrix& w, std::size_t begin, std::size_t end, std::size_t n, float* y, std::size_t stride) {
+    const auto x = buffer.top(n);
+    rounded_activations rounded;
+    if (w.strips) rounding.round(x, 0, cols / 32), rounded = rounding.rows(n, cols / 32);
+    specagg::cpu::multiply(w, begin, end, x, rounded, y, stride);
+  }
+};
+
+const auto all_types = [] {
+  auto all = test::float_types;
+  all.insert(all.end(), test::quantised_types.begin(), test::quantised_types.end());
+  return all;
+}();
+
+}  // namespace
+
+TEST_CASE("a product of float weights is within (cols / 16 + 4) 2^-24 sum |w x| of the exact one, for each type") {
+  std::mt19937 random(3);
+  for (auto type : test::float_types)
+    for (std::size_t cols : {1u, 15u, 16u, 17u, 32u, 64u, 192u, 250u, 512u, 4096u})
+      for (std::size_t rows : {1u, 3u, 4u, 9u}) {
+        const stored_matrix m(type, rows, cols, random);
+        for (std::size_t n : {1u, 2u, 5u, 7u}) {
+          random_activations a(n, cols, random);
+          std::vector<float> y(n * rows, 1e30f);
+          a.multiply(repack(m.w), 0, rows, n, y.data(), rows);
+          const auto x = a.buffer.top(n);
+          double worst = 0;
+          for (std::size_t t = 0; t < n; ++t)
+            for (std::size_t r = 0; r < rows; ++r) {
+              long double sum = 0, size = 0;
+              for (std::size_t c = 0; c < cols; ++c) {
+                const auto term = static_cast<long double>(m.numbers[r * cols + c]) *
+                                  x(static_cast<Eigen::Index>(t), static_cast<Eigen::Index>(c));
+                sum += term, size += std::abs(term);
+              }
+              const auto bound = (static_cast<long double>(cols) / 16 + 4) * 0x1p-24L * size + 1e-37L;
+              worst = std::max(worst, static_cast<double>(std::abs(y[t * rows + r] - sum) / bound));
+            }
+          CHECK(worst <= 1);
+        }
+      }
+}
+
+TEST_CASE("a product of quantised weights is within its bound of the exact one, for each type") {
+  std::mt19937 random(6);
+  for (auto type : test::quantised_types)
+    for (std::size_t cols : {32u, 64u, 192u, 576u, 4096u})
+      for (std::size_t rows : {1u, 15u, 16u, 17u, 40u}) {
+        const stored_matrix m(type, rows, cols, random);
+        const auto w = repack(m.w);
+        for (std::size_t n : {1u, 2u, 5u, 13u}) {
+          random_activations a(n, cols, random);
+          std::vector<float> y(n * rows, 1e30f);
+          a.multiply(w, 0, rows, n, y.data(), rows);
+          const auto rounded = a.rounding.rows(n, cols / 32);
+          double worst = 0;
+          for (std::size_t t = 0; t < n; ++t)
+            for (std::size_t r = 0; r < rows; ++r) {
+              double sum = 0, size = 0;  // of the rounded activations; |w| as integer_product.hpp says
+              const auto add = [&](const rounded_part& part, std::size_t b) {
+                const auto at = b * n + t;
+                for (std::size_t i = 0; i < 32; ++i) {
+                  const double x = double(part.scale[at]) * part.numbers[at * 32 + i];
+                  sum += m.numbers[r * cols + b * 32 + i] * x, size += m.sizes[r * cols + b * 32 + i] * std::abs(x);
+                }
+              };
+              for (std::size_t b = 0; b < cols / 32; ++b) add(rounded.first, b);
+              for (auto i = rounded.from[t]; i < rounded.from[t + 1]; ++i) add(rounded.second, rounded.blocks[i]);
+              const double bound = (double(cols) / 8 + 4) * 0x1p-24 * size + 1e-37;
+              worst = std::max(worst, std::abs(y[t * rows + r] - sum) / bound);
+            }
+          CHECK(worst <= 1);
+        }
+      }
+}
+
+TEST_CASE("a token's products have the same bits alone, in any batch and in any range of rows") {
+  std::mt19937 random(4);
+  for (auto type : all_types)
+    for (std::size_t cols : {32u, 96u, 100u, 192u}) {
+      if (block_bytes(type) > 0 && cols % 32 != 0) continue;
+      const std::size_t rows = 37, most = 27;
+      const stored_matrix m(type, rows, cols, random);
+      const auto w = repack(m.w);
+      random_activations a(most, cols, random), one(1, cols, random);
+      std::vector<float> alone(most * rows), batched(most * rows);
+      for (std::size_t t = 0; t < most; ++t) {
+        one.buffer.top(1).row(0) = a.buffer.top(most).row(static_cast<Eigen::Index>(t));
+        one.multiply(w, 0, rows, 1, alone.data() + t * rows, rows);
+      }
+      for (std::size_t n = 1; n <= most; ++n)
+        for (std::size_t cut : {0u, 1u, 7u, 15u, 16u, 17u, 32u, 36u, 37u}) {
+          std::fill(batched.begin(), batched.end(), 1e30f);
+          a.multiply(w, 0, cut, n, batched.data(), rows);
+          a.multiply(w, cut, rows, n, batched.data(), rows);
+          CHECK(std::memcmp(batched.data(), alone.data(), n * rows * sizeof(float)) == 0);
+        }
+    }
+}
+
+TEST_CASE("the largest whole numbers do not overflow: weights of 15, activations of 127") {
+  for (auto type : test::quantised_types) {
+    const std::size_t rows = 16, cols = 64;
+    std::vector<std::byte> bytes(rows * row_bytes(type, cols), std::byte{0xff});
+    for (std::size_t i = 0; i < bytes.size(); i += block_bytes(type)) {
+      bytes[i] = std::byte{0}, bytes[i + 1] = std::byte{0x3c};  // d = 1
+      if (type == tensor_type::q4_1) bytes[i + 2] = bytes[i + 3] = std::byte{0};
+      if (type == tensor_type::q8_0) std::fill_n(bytes.data() + i + 2, 32, std::byte{0x7f});
+    }
+    tensor t;
+    t.type = type, t.rank = 2, t.rows = rows, t.cols = cols, t.data = bytes.data();
+    for (const float x : {127.f, -127.f}) {
+      activation_buffer buffer(1, cols);
+      buffer.top(1).fill(x);
+      rounding_buffer rounding(1, cols);
+      rounding.round(buffer.top(1), 0, 2);
+      std::vector<float> y(rows);
+      multiply(repack(t), 0, rows, buffer.top(1), rounding.rows(1, 2), y.data(), rows);
+      const float k = type == tensor_type::q8_0 ? 127 : type == tensor_type::q4_0 ? 7 : 15;
+      for (const float sum : y) CHECK(sum == k * x * 64);
+    }
+  }
+}
