@@ -22,7 +22,7 @@ test-all:  ## the whole matrix: compilers, instruction sets, sanitizers, slow te
 
 bench:  ## every benchmark with its rivals: JSON, tables, plots (8 minutes; QUICK=1: 2; DOCS=1: into docs/)
 	@scripts/bootstrap bench
-	@cmake --preset release >/dev/null && cmake --build build --target bench-kernels bench-verify specagg_cli
+	@cmake --preset release >/dev/null && cmake --build build --target bench-kernels bench-verify bench-llama specagg_cli
 	@scripts/bench $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
 two-sites:  ## two processes and a slow link, measured: tables, plots (15 minutes; QUICK=1: 2; DOCS=1: into docs/)

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// A single-token step of a model against reading its weights once, and 5 tokens against 1, on 1 and 2 threads.
-//   bench-llama [model.gguf]
-// Every row is checked before it is timed: one token at a time and all at once must give the same bits. Medians; warm.
+// What n tokens of a model cost in one call, t(n), against reading its weights once.
+//   bench-llama [model.gguf] [--against llama.cpp's times]
+// The second file is what benchmarks/llama_cpp.cpp prints for the same model; scripts/bench runs both. Every row of
+// logits is checked before it is timed: one token at a time and all at once must give the same bits. Medians; warm;
+// 100 tokens of context.
 #include <specagg/backend/cpu/llama.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fstream>
+#include <map>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -17,78 +24,135 @@ namespace {
 using namespace specagg;
 using namespace specagg::cpu;
 
+constexpr std::size_t context = 100, prompt = 256;
+constexpr std::size_t counts[] = {1, 2, 3, 5, 9, 17};
+
 template <class Body>
-double median_microseconds(Body&& body) {
+double median_milliseconds(int repetitions, Body&& body) {
   std::vector<double> times;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < repetitions; ++i) {
     const auto start = std::chrono::steady_clock::now();
     body();
-    times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
-  std::nth_element(times.begin(), times.begin() + 150, times.end());
-  return times[150];
+  std::nth_element(times.begin(), times.begin() + repetitions / 2, times.end());
+  return times[std::size_t(repetitions) / 2];
+}
+
+// The memory of every matrix that a token is multiplied with.
+std::vector<std::span<const std::byte>> memory_of(const llama_weights& w) {
+  std::vector<std::span<const std::byte>> all;
+  const auto add = [&](const matrix& m) {
+    if (m.strips)
+      all.emplace_back(m.strips.get(), (m.rows + strip_rows - 1) / strip_rows * (m.cols / quantised_block) *
+                                           packed_block_bytes(m.type));
+    else all.emplace_back(m.data, m.rows * row_bytes(m.type, m.cols));
+  };
+  for (const auto& l : w.layers)
+    for (const auto* m : {&l.q, &l.k, &l.v, &l.output, &l.gate, &l.up, &l.down}) add(*m);
+  add(w.output);
+  return all;
 }
 
 // Adds up the bits of all weights: nothing but loads.
-double time_reading(const gguf_file& file, thread_pool& pool) {
-  const std::byte* first = file.tensors().front().data;
-  const std::byte* last = first;
-  for (const auto& t : file.tensors()) {
-    first = std::min(first, t.data);
-    last = std::max(last, t.data + t.rows * row_bytes(t.type, t.cols));
-  }
-  const auto* from = reinterpret_cast<const float*>(first);
-  const auto floats = static_cast<std::size_t>(last - first) / 4;
-  std::vector<float> sums(floats / 4096 + 1);
-  return median_microseconds([&] {
+void read_all(const std::vector<std::span<const std::byte>>& all, thread_pool& pool) {
+  static std::atomic<float> sink;  // or the compiler would leave the loads out
+  for (const auto& bytes : all) {
+    const auto* from = reinterpret_cast<const float*>(bytes.data());
+    const auto floats = bytes.size() / sizeof(float);
     pool.for_ranges(floats, 4096, [&](std::size_t begin, std::size_t end) {
       lanes a = 0, b = 0, c = 0, d = 0;
       for (auto i = begin; i + 64 <= end; i += 64) {
         a = max(lanes::load(from + i), a), b = max(lanes::load(from + i + 16), b);
         c = max(lanes::load(from + i + 32), c), d = max(lanes::load(from + i + 48), d);
       }
-      sums[begin / 4096] = reduce_add(max(max(a, b), max(c, d)));
+      sink.store(reduce_add(max(max(a, b), max(c, d))), std::memory_order_relaxed);
     });
-  });
+  }
 }
 
 }  // namespace
 
 int main(int count, char** arguments) try {
-  const std::string path = count > 1 ? arguments[1] : SPECAGG_MODELS "/target.gguf";
+  std::string path = SPECAGG_MODELS "/target.gguf";
+  std::map<std::pair<unsigned, std::size_t>, double> theirs;  // of (threads, n), milliseconds
+  for (int i = 1; i < count; ++i) {
+    if (std::string(arguments[i]) != "--against") {
+      path = arguments[i];
+      continue;
+    }
+    std::ifstream file(i + 1 < count ? arguments[++i] : "");
+    if (!file) return std::fprintf(stderr, "bench-llama: --against: cannot read the file\n"), 2;
+    std::pair<unsigned, std::size_t> key;
+    for (double ms; file >> key.first >> key.second >> ms;) theirs[key] = ms;
+  }
+  const auto start = std::chrono::steady_clock::now();
   const auto weights = std::make_shared<const llama_weights>(gguf_file::open(path));
+  const std::chrono::duration<double, std::milli> loading = std::chrono::steady_clock::now() - start;
   const auto vocab = weights->vocab;
-  std::vector<token_id> tokens(std::min<std::size_t>(weights->context, 512));
+  std::vector<token_id> tokens(std::min(weights->context, prompt));
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<token_id>(i * 7919 % vocab);
-  std::printf("%s, %.1f MB, %s; microseconds, medians of 300\n", path.c_str(),
-              static_cast<double>(weights->file.size()) / 1e6, instruction_set);
-  std::printf("threads  position  reading  1 token  / reading  5 tokens  / 1 token (v)\n");
+  const auto memory = memory_of(*weights);
+  std::size_t bytes = 0;
+  for (const auto& m : memory) bytes += m.size();
+  std::printf("%s: %.1f MB of weights, loaded in %.0f ms; %s; %zu tokens of context; medians\n\n",
+              path.substr(path.rfind('/') + 1).c_str(), double(bytes) / 1e6, loading.count(), instruction_set, context);
+  std::printf(
+      "| threads | n | t(n), ms | / reading the weights | v = t(n) / t(1) |%s\n| ---: | ---: | ---: | ---: | ---: "
+      "|%s\n",
+      theirs.empty() ? "" : " llama.cpp, ms | its v | llama.cpp / ours |",
+      theirs.empty() ? "" : " ---: | ---: | ---: |");
   for (unsigned threads : {1u, 2u}) {
     const auto pool = std::make_shared<thread_pool>(threads);
-    const auto reading = time_reading(weights->file, *pool);
     llama model(weights, pool);
-    std::vector<float> logits(5 * vocab), single(vocab);
-    for (std::size_t position : {16u, 128u, 500u}) {
-      if (position + 5 > model.capacity() || position + 5 > tokens.size()) break;
-      const auto five = std::span(tokens).subspan(position, 5);
-      model.rollback(0);
-      if (model.extend(std::span(tokens).first(position), {}) != status::ok || model.extend(five, logits) != status::ok)
-        return std::fputs("the model failed\n", stderr), 1;
-      model.rollback(position);
-      for (std::size_t i = 0; i < 5; ++i)
-        if (model.extend(five.subspan(i, 1), single) != status::ok ||
-            std::memcmp(single.data(), logits.data() + i * vocab, vocab * sizeof(float)) != 0)
-          return std::fputs("5 tokens at once and one by one differ\n", stderr), 1;
-      const auto time = [&](std::size_t n) {
-        return median_microseconds([&] {
-          model.rollback(position);
-          (void)model.extend(five.first(n), std::span(logits).first(n * vocab));
-        });
-      };
-      const auto one = time(1), all = time(5);
-      std::printf("%7u  %8zu  %7.0f  %7.0f  %9.2f  %8.0f  %13.2f\n", threads, position, reading, one, one / reading,
-                  all, all / one);
+    if (model.capacity() < context + std::ranges::max(counts))
+      return std::fputs("the model's context is short\n", stderr), 2;
+    std::vector<float> logits(std::ranges::max(counts) * vocab), single(vocab);
+    const auto at = std::span(tokens).first(context);
+    const auto next = std::span(tokens).first(std::ranges::max(counts));
+    if (model.extend(at, {}) != status::ok || model.extend(next, logits) != status::ok)
+      return std::fputs("the model failed\n", stderr), 1;
+    (void)model.rollback(context);
+    for (std::size_t i = 0; i < next.size(); ++i)
+      if (model.extend(next.subspan(i, 1), single) != status::ok ||
+          std::memcmp(single.data(), logits.data() + i * vocab, vocab * sizeof(float)) != 0)
+        return std::fputs("tokens at once and one by one differ\n", stderr), 1;
+    // In turn, so that a slow minute of the machine meets all of them.
+    std::map<std::size_t, std::vector<double>> times;
+    std::vector<double> reading;
+    for (int round = 0; round < 7; ++round) {
+      reading.push_back(median_milliseconds(5, [&] { read_all(memory, *pool); }));
+      for (const std::size_t n : counts)
+        times[n].push_back(median_milliseconds(5, [&] {
+          (void)model.rollback(context);
+          (void)model.extend(next.first(n), std::span(logits).first(n * vocab));
+        }));
     }
+    const auto median = [](std::vector<double> x) {
+      std::nth_element(x.begin(), x.begin() + 3, x.end());
+      return x[3];
+    };
+    const auto floor = median(reading), one = median(times[1]);
+    std::printf("| %u | reading | %.2f | 1.00 | |%s\n", threads, floor, theirs.empty() ? "" : " | | |");
+    const auto compared = [&](std::size_t n, double ms) {
+      const auto their = theirs.find({threads, n});
+      if (their != theirs.end())
+        std::printf(" %.2f | %.2f | %.2f |", their->second, their->second / theirs[{threads, 1}], their->second / ms);
+      std::printf("\n");
+    };
+    for (const std::size_t n : counts) {
+      const auto ms = median(times[n]);
+      std::printf("| %u | %zu | %.2f | %.2f | %.2f |", threads, n, ms, ms / floor, ms / one);
+      compared(n, ms);
+    }
+    if (tokens.size() < prompt || model.capacity() < prompt) continue;
+    const auto prefill = median_milliseconds(5, [&] {
+      (void)model.rollback(0);
+      (void)model.extend(tokens, {});
+    });
+    std::printf("| %u | prefill of %zu | %.0f | %.1f | %.1f |", threads, prompt, prefill, prefill / floor,
+                prefill / one);
+    compared(prompt, prefill);
   }
 } catch (const std::exception& e) {
   return std::fprintf(stderr, "%s\n", e.what()), 2;

@@ -87,6 +87,7 @@ class llama {
     for (const auto& l : w_->layers)
       for (const auto* m : {&l.q, &l.k, &l.v, &l.output, &l.gate, &l.up, &l.down}) look_at(*m);
     rounding_ = rounding_buffer(chunk_, cols);
+    if (cols > 0) ffn_rounding_ = rounding_buffer(chunk_, w_->ffn);
   }
 
   // A copy continues the same text on the same pool, with its own cache. It has no stop flag.
@@ -175,8 +176,8 @@ class llama {
           first += m->rows;
         }
       });
-      pool_->for_ranges(n, 1 + 2048 / (width + kv_width), [&](std::size_t begin, std::size_t end) {
-        for (auto t = begin; t < end; ++t) remember(i, t, qkv);
+      pool_->for_ranges(w.heads + w.kv_heads, 1 + 2048 / (w.head_dim * n), [&](std::size_t begin, std::size_t end) {
+        for (auto head = begin; head < end; ++head) rotate_head(i, head, n, qkv);
       });
       const auto groups = (n + together - 1) / together;
       const auto cost = (position_ + n) * w.head_dim * (w.heads / w.kv_heads) * std::min(n, together) * 2;
@@ -186,19 +187,22 @@ class llama {
           attend(i, j % w.kv_heads, first, std::min(n, first + together), begin, qkv, attended);
         }
       });
-      add_product(l.output, attended, h, x);
+      add_product(l.output, attended, round(attended, {&l.output}), h, x);
       normalise(x, 0, l.ffn_norm, h);
       rounded = round(h, {&l.gate, &l.up});
-      for_rows(w.ffn, 2 * w.dim * n, [&](std::size_t begin, std::size_t end) {
+      const auto ffn_blocks = (w.ffn + quantised_block - 1) / quantised_block;
+      pool_->for_ranges(ffn_blocks, 1 + 256 / (w.dim * n), [&](std::size_t first, std::size_t last) {
+        const auto begin = first * quantised_block, end = std::min(w.ffn, last * quantised_block);
         multiply(l.gate, begin, end, h, rounded, gate.data(), stride(gate));
         multiply(l.up, begin, end, h, rounded, up.data(), stride(up));
         for (std::size_t t = 0; t < n; ++t)
-          for (auto c = begin; c < end; c += 16) {  // ranges start at multiples of 16; after the last row: zeros
+          for (auto c = begin; c < end; c += 16) {  // after the last row: zeros
             const auto g = lanes::load(row(gate, t) + c), u = lanes::load(row(up, t) + c);
             (g * u / (lanes(1) + exp(-g))).store(row(gate, t) + c);
           }
+        if (l.down.strips) ffn_rounding_.round(gate, first, last);
       });
-      add_product(l.down, gate, h, x);
+      add_product(l.down, gate, l.down.strips ? ffn_rounding_.rows(n, ffn_blocks) : rounded_activations(), h, x);
     }
     if (stopped()) return false;
     position_ += n;
@@ -229,9 +233,9 @@ class llama {
     return rounding_.rows(n, blocks);
   }
 
-  // x += m y, with `product` as temporary memory.
-  void add_product(const matrix& m, const activations& y, activations& product, activations& x) {
-    const auto rounded = round(y, {&m});
+  // x += m y, with `product` as temporary memory. rounded: y, rounded, for a quantised matrix.
+  void add_product(const matrix& m, const activations& y, const rounded_activations& rounded, activations& product,
+                   activations& x) {
     for_rows(m.rows, m.cols * static_cast<std::size_t>(y.rows()), [&](std::size_t begin, std::size_t end) {
       multiply(m, begin, end, y, rounded, product.data(), stride(product));
       const auto from = static_cast<Eigen::Index>(begin), size = static_cast<Eigen::Index>(end - begin);
@@ -267,22 +271,25 @@ class llama {
   const float* keys(std::size_t layer, std::size_t head) const { return keys_.data() + keys_at(layer, head); }
   const float* values(std::size_t layer, std::size_t head) const { return values_.data() + values_at(layer, head); }
 
-  // Rotates the queries and keys of token t, scales the queries, and stores the keys and values.
-  void remember(std::size_t layer, std::size_t t, activations& qkv) {
+  // Rotates one head of n tokens: scales a query, stores a key and its value. Heads come in the order of qkv: queries,
+  // then keys. (Threads share heads, not tokens, because neighbouring positions of a key share cache lines.)
+  void rotate_head(std::size_t layer, std::size_t head, std::size_t n, activations& qkv) {
     const auto& w = *w_;
     const auto scale = 1 / std::sqrt(static_cast<float>(w.head_dim));
-    auto* q = row(qkv, t);
-    const auto* rotation = rotations_.data() + t * padded(4 * w.frequencies.size());
-    for (std::size_t head = 0; head < w.heads + w.kv_heads; ++head)
-      detail::rotate(q + head * w.head_dim, rotation, 2 * w.frequencies.size());
-    const auto* k = q + w.heads * w.head_dim;
-    const auto* v = k + w.kv_heads * w.head_dim;
-    for (std::size_t i = 0; i < w.heads * w.head_dim; ++i) q[i] *= scale;
-    const auto at = position_ + t;
-    for (std::size_t head = 0; head < w.kv_heads; ++head, k += w.head_dim, v += w.head_dim) {
-      auto* key = keys(layer, head) + at / 16 * 16 * w.head_dim + at % 16;
-      for (std::size_t d = 0; d < w.head_dim; ++d) key[16 * d] = k[d];
-      std::copy_n(v, w.head_dim, values(layer, head) + at * padded(w.head_dim));
+    for (std::size_t t = 0; t < n; ++t) {
+      auto* x = row(qkv, t) + head * w.head_dim;
+      const auto* rotation = rotations_.data() + t * padded(4 * w.frequencies.size());
+      detail::rotate(x, rotation, 2 * w.frequencies.size());
+      if (head < w.heads) {
+        std::size_t d = 0;
+        for (; d + 16 <= w.head_dim; d += 16) (lanes::load(x + d) * lanes(scale)).store(x + d);
+        for (; d < w.head_dim; ++d) x[d] *= scale;
+        continue;
+      }
+      const auto at = position_ + t, kv_head = head - w.heads;
+      auto* key = keys(layer, kv_head) + at / 16 * 16 * w.head_dim + at % 16;
+      for (std::size_t d = 0; d < w.head_dim; ++d) key[16 * d] = x[d];
+      std::copy_n(x + w.kv_heads * w.head_dim, w.head_dim, values(layer, kv_head) + at * padded(w.head_dim));
     }
   }
 
@@ -346,7 +353,7 @@ class llama {
   const std::atomic<bool>* stop_ = nullptr;
   std::size_t capacity_, chunk_, position_ = 0;
   activation_buffer x_, h_, qkv_, attended_, gate_, up_, rotations_, scores_, keys_, values_;
-  rounding_buffer rounding_{0, 0};
+  rounding_buffer rounding_{0, 0}, ffn_rounding_{0, 0};
 };
 
 }  // namespace cpu
