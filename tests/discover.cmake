@@ -29,8 +29,12 @@ foreach(name IN LISTS names)
   string(REPLACE "<open>" "[" name "${name}")
   string(REPLACE "<close>" "]" name "${name}")
   string(REGEX REPLACE "([][,])" "\\\\\\1" filter "${name}")
+  set(skip)
+  if(name MATCHES "^SmolLM2:")  # needs a model that may not be there (support/smollm2.hpp)
+    set(skip " SKIP_REGULAR_EXPRESSION [==[skipped: SmolLM2 is ]==]")
+  endif()
   string(APPEND script
     "add_test([==[${FOLDER}: ${name}]==] ${EMULATOR} [==[${PROGRAM}]==] [==[${filter}]==] ${strict})\n"
-    "set_tests_properties([==[${FOLDER}: ${name}]==] PROPERTIES LABELS ${LABEL} TIMEOUT 900${environment})\n")
+    "set_tests_properties([==[${FOLDER}: ${name}]==] PROPERTIES LABELS ${LABEL} TIMEOUT 900${environment}${skip})\n")
 endforeach()
 file(WRITE ${OUTPUT} "${script}")

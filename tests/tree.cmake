@@ -11,6 +11,7 @@
 #   dispatch           specagg_dispatch: the best version at start, on machines with and without AVX (by qemu)
 #   cuda               kernels by nvcc without warnings, and what needs a device (the rest of tests/cuda is emulated)
 #   counts             instructions of each kernel, against counts/recorded.json
+#   get-model          scripts/get-model with a small wheel: damage, interruptions, a full disk
 #   experiments        scripts/experiments --quick, killed half-way and started again
 #   must_not_compile   each must_not_compile/*.cpp, and -ffast-math: the compiler's message is the expected one
 #   fuzz               each fuzz/*.fuzz.cpp for FUZZ_SECONDS (30)
@@ -547,6 +548,12 @@ foreach(source IN LISTS sources)
   add_test(NAME "fuzz: ${name}" COMMAND bash -c "exec ${tree}/fuzz/${name} ${options}")
   set_tests_properties("fuzz: ${name}" PROPERTIES LABELS fuzz TIMEOUT 0 COST 1000)
 endforeach()
+
+# --- get-model --------------------------------------------------------------------------------------------------------
+add_test(NAME "get-model: damage, interruptions, a full disk, two at once"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/get_model.py)
+set_tests_properties("get-model: damage, interruptions, a full disk, two at once" PROPERTIES
+  SKIP_REGULAR_EXPRESSION "^skipped:")
 
 # --- experiments ------------------------------------------------------------------------------------------------------
 if(TARGET specagg-experiments)

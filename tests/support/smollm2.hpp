@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// SmolLM2-135M-Instruct, which scripts/get-model downloads, for tests whose names begin with "SmolLM2:". Where it is
+// not there such a test is reported as not run (tests/discover.cmake).
+#pragma once
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+namespace test {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool sanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+#else
+inline constexpr bool sanitized = false;
+#endif
+
+// The file of the model. If there is none the result is empty, and the test has said so and should return.
+inline std::string smollm2() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value ? value : "");
+  };
+  std::string folder = variable("SPECAGG_MODELS");  // as scripts/get-model finds it
+  if (folder.empty()) {
+    folder = variable("XDG_CACHE_HOME");
+    folder = (folder.empty() ? variable("HOME") + "/.cache" : folder) + "/specagg";
+  }
+  const std::string file = folder + "/SmolLM2-135M-Instruct.Q4_1.gguf";
+  const bool there = std::ifstream(file).good();
+  if (there && !sanitized) return file;
+  std::puts(there ? "skipped: SmolLM2 is too slow under a sanitizer; the tiny models test the same code"
+                  : "skipped: SmolLM2 is not there (scripts/get-model downloads it)");
+  std::fflush(stdout);
+  return "";
+}
+
+}  // namespace test
