@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "backend/cpu/gguf_writer.hpp"
+#include "backend/cpu/tiny_models.hpp"
 
 // Nobody finds a model by flipping bits: good files are written into the corpus folder, the first argument that is no
 // option, before it is read.
@@ -39,6 +40,8 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
     write(text);
     write(test::small_bpe("smollm"));
     write(test::small_bpe("llama-bpe"));
+    for (const bool byte_level : {false, true})
+      write(test::tiny_model{.byte_level = byte_level, .pieces = 300, .blocks = 1}.write());
     break;
   }
   return 0;

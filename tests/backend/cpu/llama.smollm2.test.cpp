@@ -3,7 +3,6 @@
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -23,8 +22,7 @@ TEST_CASE("SmolLM2: texts have llama.cpp's tokens, and their likelihoods to 1.5 
   const auto weights = std::make_shared<const llama_weights>(gguf_file::open(file));
   const tokenizer tokens(weights->file);
   llama model(weights, std::make_shared<thread_pool>(2));
-  const auto known_answers =
-      nlohmann::json::parse(std::ifstream(SPECAGG_SOURCE_DIR "/tests/backend/cpu/smollm2.json"));
+  const auto known_answers = nlohmann::json::parse(std::ifstream(SPECAGG_SOURCE_DIR "/tests/backend/cpu/smollm2.json"));
   REQUIRE(known_answers["texts"].size() == 7);
   double all = 0, all_expected = 0;
   for (const auto& known : known_answers["texts"]) {
@@ -33,21 +31,13 @@ TEST_CASE("SmolLM2: texts have llama.cpp's tokens, and their likelihoods to 1.5 
     REQUIRE(ids == known["ids"].get<std::vector<token_id>>());
     CHECK(tokens.decode(ids) == known["text"].get<std::string>());
     model.rollback(0);
-    const auto logits = test::rows_of(model, ids);
-    double nll = 0;
-    for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
-      const auto row = std::span(logits).subspan(i * weights->vocab, weights->vocab);
-      double sum = 0;
-      for (const float x : row) sum += std::exp(double{x});
-      nll += std::log(sum) - double{row[static_cast<std::size_t>(ids[i + 1])]};
-    }
+    const double nll = test::negative_log_likelihood(model, ids);
     const double expected = known["nll"];
     CHECK(nll == Approx(expected).epsilon(0.015));
     all += nll, all_expected += expected;
   }
   INFO("all texts: " << all << " nats, " << 100 * (all / all_expected - 1) << " % more than expected");
   CHECK(all == Approx(all_expected).epsilon(0.003));
-  CHECK(all_expected > 600);
 }
 
 TEST_CASE("SmolLM2: logits have the same bits at once and one by one, on 1, 2 and 4 threads, after rollbacks") {
@@ -55,8 +45,9 @@ TEST_CASE("SmolLM2: logits have the same bits at once and one by one, on 1, 2 an
   if (file.empty()) return;
   const auto weights = std::make_shared<const llama_weights>(gguf_file::open(file));
   const tokenizer text(weights->file);
-  const auto tokens = text.encode("The committee met on Tuesday to discuss the new bridge. \"We have waited long "
-                                  "enough,\" said the mayor, and nobody in the room disagreed with her.");
+  const auto tokens = text.encode(
+      "The committee met on Tuesday to discuss the new bridge. \"We have waited long "
+      "enough,\" said the mayor, and nobody in the room disagreed with her.");
   REQUIRE(tokens.size() == 31);
   llama at_once(weights);
   const auto expected = test::rows_of(at_once, tokens);
@@ -65,8 +56,9 @@ TEST_CASE("SmolLM2: logits have the same bits at once and one by one, on 1, 2 an
   };
   for (const unsigned threads : {1u, 2u, 4u}) {
     llama model(weights, std::make_shared<thread_pool>(threads));
-    for (std::size_t i = 0; i < tokens.size(); ++i)
+    for (std::size_t i = 0; i < 10; ++i)
       REQUIRE(test::same_bits(test::rows_of(model, std::span(tokens).subspan(i, 1)), row(i, 1)));
+    CHECK(test::same_bits(test::rows_of(model, std::span(tokens).subspan(10)), row(10, tokens.size() - 10)));
     std::mt19937 random(threads);
     for (int step = 0; step < 4; ++step) {  // back to anywhere, over wrong tokens
       const std::size_t i = random() % model.position(), n = 1 + random() % std::min<std::size_t>(tokens.size() - i, 8);

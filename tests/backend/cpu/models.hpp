@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models and their rows, for tests.
 #pragma once
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -35,6 +36,19 @@ std::vector<float> rows_of(auto& model, std::span<const specagg::token_id> token
   std::vector<float> logits(tokens.size() * model.vocab_size());
   REQUIRE(model.extend(tokens, logits) == specagg::status::ok);
   return logits;
+}
+// Minus the log-probability, in nats, of the tokens behind the first; the model has seen none of them.
+double negative_log_likelihood(auto& model, std::span<const specagg::token_id> tokens) {
+  const auto logits = rows_of(model, tokens);
+  const std::size_t vocab = model.vocab_size();
+  double nll = 0;
+  for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+    const auto row = std::span(logits).subspan(i * vocab, vocab);
+    double sum = 0;
+    for (const float x : row) sum += std::exp(double{x});
+    nll += std::log(sum) - double{row[static_cast<std::size_t>(tokens[i + 1])]};
+  }
+  return nll;
 }
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
