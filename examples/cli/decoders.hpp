@@ -20,7 +20,7 @@ struct decoding {
   specagg::text& text;
   std::size_t most;  // tokens to emit
   specagg::sampling sample;
-  specagg::token_id end_of_text;
+  specagg::end_tokens end_of_text;
   std::span<metered_model> models;
   specagg::random_streams& chooser;
   specagg::penalties& processor;

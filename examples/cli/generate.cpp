@@ -12,6 +12,7 @@
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/format.hpp>
 
+#include "chat.hpp"
 #include "costs.hpp"
 #include "decoders.hpp"
 #include "files.hpp"
@@ -38,6 +39,7 @@ struct decoded {
   std::size_t rounds = 0, drafted = 0, accepted = 0;
   double expected = 0;  // sum over rounds of expected_tokens
   std::vector<metered_model> models;
+  std::size_t prompt_known = 0;  // tokens of the prompt that the target had seen before
   double total_seconds = 0, prompt_seconds = 0, output_seconds = 0;  // total: without the prompt
   plan::draft_costs costs;                                           // measured for --gamma auto
 
@@ -70,6 +72,8 @@ struct job {
   std::vector<std::unique_ptr<model>>& models;  // the target is the last
   std::vector<token_id> prompt;
   std::size_t most;  // tokens to emit
+  std::vector<token_id> ends;  // the tokens that end a text
+  std::size_t known = 0;       // tokens of the prompt that the models may have seen before, in this order
 
   const cpu::tokenizer& tokens() const { return models.back()->tokens; }
 
@@ -89,9 +93,11 @@ struct job {
     // The prompt, but for its last token, goes into every cache before the clock of decoding starts.
     auto start = steady_clock::now();
     for (const auto& m : models) {
-      status s = m->session->rollback(0);
+      const std::size_t seen = std::min({known, m->session->position(), prompt.size() - 1});
+      status s = m->session->rollback(seen);
       if (s == status::ok && prompt.size() <= m->session->capacity())  // a draft model may be full before it begins
-        s = m->session->extend(std::span(prompt).first(prompt.size() - 1), {});
+        s = m->session->extend(std::span(prompt).subspan(seen, prompt.size() - 1 - seen), {});
+      result.prompt_known = seen;
       if (s != status::ok) throw error("prompt", "", std::string(name(s)));
       result.models.emplace_back(*m->session);
     }
@@ -104,7 +110,7 @@ struct job {
       const std::size_t from = result.text.size();
       result.text += tokens().piece(e.token);
       result.emissions.push_back(e);
-      if (e.token == tokens().eos()) result.ended_by = "end of text";
+      if (end_tokens(ends).contains(e.token)) result.ended_by = "end of text";
       if (const std::size_t stop = find_stop(result.text, from, options.stops); stop != std::string::npos) {
         result.text.resize(stop);
         result.ended_by = "stop";
@@ -119,8 +125,8 @@ struct job {
     };
     const auto decode = d.prepare(vocabulary, most);
     start = steady_clock::now();
-    const status why = decode({t, most, options.sample, tokens().eos(), result.models, chooser, processor, result.costs,
-                               accept, after_round});
+    const status why =
+        decode({t, most, options.sample, ends, result.models, chooser, processor, result.costs, accept, after_round});
     result.total_seconds = seconds_since(start);
     if (why != status::ok) {
       std::string reason(name(why));
@@ -242,14 +248,90 @@ void print_summary(std::FILE* to, const decoded& d) {
                d.acceptance(), d.accepted, d.drafted, d.per_target_call(), d.target_calls());
 }
 
+// Decodes the prompt once, and prints what comes as it comes.
+decoded run_and_print(const job& j, const decoder& d) {
+  const generate_options& o = j.options;
+  std::size_t printed = 0;
+  const auto stream_out = [&](const emission& e, const decoded& so_far) {
+    if (o.json) return;
+    std::size_t until = so_far.text.size();
+    if (so_far.ended_by.empty()) until -= std::max(held_back(so_far.text, o.stops), unfinished(so_far.text));
+    if (until > printed)
+      fmt::print("{}", marked(std::string_view(so_far.text).substr(printed, until - printed), e.from)),
+          std::fflush(stdout), printed = until;
+  };
+  const decoded once = j.run(d, stream_out);
+  if (!o.json) {
+    if (printed < once.text.size()) fmt::print("{}", once.text.substr(printed));
+    fmt::print("\n");
+    flush_output();
+  }
+  return once;
+}
+
+std::string dumped(const nlohmann::json& out, int indentation) {
+  return out.dump(indentation, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// Answers the prompt, if there is one, and every line of standard input. The models keep what they have seen.
+void converse(const generate_options& o, const decoder& d, std::vector<std::unique_ptr<model>>& models,
+              std::size_t context) {
+  const auto file = cpu::gguf_file::open(models.back()->path);
+  const chat_ml chat(file);
+  job j{o, models, chat.beginning(o.system), 0, end_tokens_of(file)};
+  const bool at_terminal = isatty(STDIN_FILENO) && !o.json;
+  std::optional<std::string> first = o.prompt;
+  if (!o.prompt_file.empty()) first = read_text(o.prompt_file);
+  for (std::size_t turn = 1, lines = 0;; ++turn) {
+    std::string asked;
+    if (turn == 1 && first) asked = *first;
+    while (asked.empty()) {
+      if (at_terminal) fmt::print("{}", bold("> ")), std::fflush(stdout);
+      if (!read_line(asked, lines++, most_text_bytes)) return;
+    }
+    chat.ask(j.prompt, asked);
+    if (j.prompt.size() >= context)
+      throw error("conversation", fmt::format("turn {}", turn),
+                  fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));
+    j.most = std::min(o.max_tokens, context - j.prompt.size());
+    const decoded answer = run_and_print(j, d);
+    if (o.json) {
+      auto out = report(answer);
+      out["turn"] = turn, out["prompt"] = asked, out["prompt_tokens"] = j.prompt.size();
+      out["prompt_tokens_known"] = answer.prompt_known;
+      fmt::print("{}", dumped(out, -1)), flush_output();
+    } else {
+      print_summary(stderr, answer);
+    }
+    for (const emission& e : answer.emissions)
+      if (!end_tokens(j.ends).contains(e.token)) j.prompt.push_back(e.token);
+    j.known = j.prompt.size();
+    chat.end_answer(j.prompt);
+  }
+}
+
 std::string read_prompt(const generate_options& o) {
-  return o.prompt_file.empty() ? o.prompt : read_text(o.prompt_file);
+  if (!o.prompt_file.empty()) return read_text(o.prompt_file);
+  return o.prompt.value_or("ROMEO:\nO, she doth teach the torches to burn bright!\n");
+}
+
+// Where there is no draft model the target writes alone: what would need one is refused.
+decoder decoder_without_draft(const generate_options& o) {
+  const auto refuse = [](const std::string& option) { throw error(option, "", "needs a draft model: --draft FILE"); };
+  if (o.decoder != "speculative") refuse("--decoder " + o.decoder);
+  if (!o.gamma.empty() && o.gamma != "0") refuse("--gamma " + o.gamma);
+  if (!o.policy.empty()) refuse("--policy " + o.policy);
+  if (o.compare) refuse("--compare");
+  return target_alone();
 }
 
 }  // namespace
 
 void generate(const generate_options& o) {
-  const decoder d = make_decoder(o);
+  if (o.chat && o.compare) throw error("--compare", "", "does not work with --chat");
+  const std::string target = o.target.empty() ? SPECAGG_MODELS "/target.gguf" : o.target;
+  const std::string draft = o.draft.empty() && o.target.empty() ? SPECAGG_MODELS "/draft.gguf" : o.draft;
+  const decoder d = draft.empty() ? decoder_without_draft(o) : make_decoder(o);
   const auto in_range = [](const char* option, double x, bool ok) {
     if (!ok) throw error(option, "", fmt::format("{} is out of range", x));
   };
@@ -261,9 +343,9 @@ void generate(const generate_options& o) {
   const auto on = make_backend(o.backend, o.threads);
   if (o.backend == "cpu") say_if_fewer(on->threads(), o.threads);
   std::vector<std::unique_ptr<model>> models;
-  models.push_back(std::make_unique<model>(o.draft, *on));
+  if (!draft.empty()) models.push_back(std::make_unique<model>(draft, *on));
   for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, *on));
-  models.push_back(std::make_unique<model>(o.target, *on));
+  models.push_back(std::make_unique<model>(target, *on));
   const double load_seconds = seconds_since(start);
   const cpu::tokenizer& tokens = models.back()->tokens;
   std::size_t context = models.back()->session->capacity();
@@ -271,12 +353,13 @@ void generate(const generate_options& o) {
     if (d.name != "speculative") context = std::min(context, m->session->capacity());  // a draft only ends drafting
     if (m->tokens.hash() != tokens.hash())
       throw error(m->path, "vocabulary",
-                  fmt::format("differs from that of {} ({} and {} tokens); all models must share one", o.target,
+                  fmt::format("differs from that of {} ({} and {} tokens); all models must share one", target,
                               m->tokens.size(), tokens.size()));
   }
 
+  if (o.chat) return converse(o, d, models, context);
   const std::string prompt = read_prompt(o);
-  job j{o, models, tokens.encode(prompt), o.max_tokens};
+  job j{o, models, tokens.encode(prompt), o.max_tokens, end_tokens_of(cpu::gguf_file::open(target))};
   if (j.prompt.empty()) {
     if (tokens.bos() == no_token) throw error("prompt", "", "is empty, and the model has no token that begins a text");
     j.prompt.push_back(tokens.bos());
@@ -317,22 +400,10 @@ void generate(const generate_options& o) {
                                           comparison::repeats, r.predicted, r.formula)));
     }
   } else {
-    std::size_t printed = 0;
     if (!o.json) fmt::print("{}", dim(prompt)), std::fflush(stdout);
-    const auto stream_out = [&](const emission& e, const decoded& so_far) {
-      if (o.json) return;
-      std::size_t until = so_far.text.size();
-      if (so_far.ended_by.empty()) until -= std::max(held_back(so_far.text, o.stops), unfinished(so_far.text));
-      if (until > printed)
-        fmt::print("{}", marked(std::string_view(so_far.text).substr(printed, until - printed), e.from)),
-            std::fflush(stdout), printed = until;
-    };
-    const decoded once = j.run(d, stream_out);
+    const decoded once = run_and_print(j, d);
     if (o.json) out = report(once);
     else {
-      if (printed < once.text.size()) fmt::print("{}", once.text.substr(printed));
-      fmt::print("\n");
-      flush_output();
       // Not on standard output: that has the text alone.
       fmt::print(stderr, "\n"), print_summary(stderr, once);
       if (d.automatic)
@@ -352,7 +423,7 @@ void generate(const generate_options& o) {
     if (d.name == "sequential" || d.name == "bild") out["longest_run"] = d.longest_run;
     out["backend"] = o.backend, out["instruction_set"] = instruction_set, out["threads"] = on->threads(),
     out["seconds"]["load"] = load_seconds;
-    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}", dumped(out, 2));
   }
 }
 

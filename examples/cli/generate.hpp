@@ -10,13 +10,14 @@
 namespace cli {
 
 struct generate_options {
-  std::string target = SPECAGG_MODELS "/target.gguf", draft = SPECAGG_MODELS "/draft.gguf";
+  std::string target, draft;                          // empty: the bundled pair; a target without a draft writes alone
   std::vector<std::string> models;                    // further ones, between draft and target
   std::string decoder = "speculative";
   std::string policy, verify, gamma;                  // empty: the decoder's own default
   std::optional<std::size_t> longest_run;             // the same
   std::string space;                                  // empty: the policy's own default
-  std::string prompt = "ROMEO:\nO, she doth teach the torches to burn bright!\n", prompt_file;
+  std::optional<std::string> prompt;  // none: a bundled one, or with chat the first line of standard input
+  std::string prompt_file;
   std::size_t max_tokens = 200;
   specagg::sampling sample = {.temperature = 0.8};
   specagg::penalty_options penalty;
@@ -24,7 +25,8 @@ struct generate_options {
   std::uint64_t seed = 1;
   std::string backend = "cpu";
   unsigned threads = 1;
-  bool compare = false, json = false;
+  bool compare = false, json = false, chat = false;
+  std::optional<std::string> system;  // of a chat; none: what its template says
 };
 
 // specagg generate. Throws specagg::error for whatever cannot be used.

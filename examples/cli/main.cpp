@@ -47,7 +47,9 @@ void add_decoder(CLI::App& app, CLI::App* c, std::string& decoder) {
 void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g = app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
   g->add_option("--target", o.target, "GGUF file of the target model [the bundled target model]")->type_name("FILE");
-  g->add_option("--draft", o.draft, "GGUF file of the draft model [the bundled draft model]")->type_name("FILE");
+  g->add_option("--draft", o.draft,
+                "GGUF file of the draft model [the bundled draft model; with --target: none, the target writes alone]")
+      ->type_name("FILE");
   g->add_option("--model", o.models, "GGUF file of a further model, for --decoder n-model (may be given several times)")
       ->type_name("FILE")
       ->allow_extra_args(false);
@@ -65,7 +67,13 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_option("--prompt-file", o.prompt_file, "File with the text to continue")
       ->type_name("FILE")
       ->excludes("--prompt");
-  g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")
+  CLI::Option* chat =
+      g->add_flag("--chat", o.chat,
+                  "A conversation, for ChatML models: --prompt is its first turn, lines of standard input the rest");
+  g->add_option("--system", o.system, "The system text of a chat [the one in the model's template]")
+      ->type_name("TEXT")
+      ->needs(chat);
+  g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most; with --chat in each turn")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   cli::add_sampling(g, o.sample);
@@ -82,7 +90,7 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_flag("--compare", o.compare,
               "Also decode with the target alone, five times each in turn; measured and predicted speed-up");
   cli::add_color(g);
-  g->add_flag("--json", o.json, "One JSON object instead of text");
+  g->add_flag("--json", o.json, "One JSON object instead of text; with --chat one a line for each turn");
   g->footer(cli::decoders_help() + "\n" + policies() +
             "\nStandard output gets the prompt and its continuation, standard error the counts. At a terminal colours "
             "show where\neach token came from; at one without colours {residual} and [bonus] tokens are bracketed, and "

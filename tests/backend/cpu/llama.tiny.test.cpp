@@ -60,7 +60,7 @@ TEST_CASE("rounded models have the same bits at once and one by one, on 1, 2 and
     for (const auto type : {tensor_type::q4_0, tensor_type::q4_1, tensor_type::q8_0}) {
       const test::gguf_bytes bytes(test::tiny_model{.from = from, .matrices = type}.write().bytes());
       const auto weights = test::weights_of(bytes);
-      const auto tokens = test::some_tokens(70, weights->vocab);
+      const auto tokens = test::some_tokens(45, weights->vocab);
       llama at_once(weights);
       const auto expected = test::rows_of(at_once, tokens);
       const auto row = [&](std::size_t i, std::size_t n) {
@@ -75,7 +75,7 @@ TEST_CASE("rounded models have the same bits at once and one by one, on 1, 2 and
         std::mt19937 random(threads);
         for (int step = 0; step < 20; ++step) {
           const std::size_t i = random() % model.position(),
-                            n = 1 + random() % std::min<std::size_t>(tokens.size() - i, 40);
+                            n = 1 + random() % std::min<std::size_t>(tokens.size() - i, 35);
           model.rollback(i);
           test::rows_of(model, test::some_tokens(1 + random() % 4, weights->vocab, 99));
           model.rollback(i);

@@ -65,7 +65,8 @@ struct tiny_model {
   tensor_type matrices = tensor_type::q4_1, embedding = tensor_type::q8_0;
   bool dequantised = false;  // the same numbers, stored in F32
   bool byte_level = false;   // SmolLM2's kind of tokenizer; a piece has the same id, and stands for the same text
-  std::size_t pieces = 4096, blocks = 4;  // the first of them
+  std::size_t pieces = 4096, blocks = 4;           // the first of them
+  std::pair<std::int32_t, double> like = {-1, 1};  // this token's embedding is that of "," times the number
 
   gguf_writer write() const {
     const auto source = specagg::cpu::gguf_file::open(std::string(SPECAGG_MODELS) + "/" + from + ".gguf");
@@ -81,22 +82,27 @@ struct tiny_model {
     for (const char* key : {"llama.attention.layer_norm_rms_epsilon", "llama.rope.freq_base"})
       to.real(key, static_cast<float>(source.real(key)));
     write_vocabulary(source, to);
+    const auto words = source.strings("tokenizer.ggml.tokens");
+    const auto comma = static_cast<std::size_t>(std::find(words.begin(), words.end(), ",") - words.begin());
     for (const auto& t : source.tensors()) {
       if (t.name.starts_with("blk.") && std::stoul(std::string(t.name.substr(4))) >= kept_blocks) continue;
-      write_tensor(t, to);
+      write_tensor(t, to, comma);
     }
     return to;
   }
 
  private:
-  void write_tensor(const specagg::cpu::tensor& t, gguf_writer& to) const {
+  void write_tensor(const specagg::cpu::tensor& t, gguf_writer& to, std::size_t comma) const {
     const bool is_embedding = t.name == "token_embd.weight", is_norm = t.rank == 1;
     const tensor_type type = is_norm ? tensor_type::f32 : is_embedding ? embedding : matrices;
     const std::size_t rows = is_embedding ? std::min(t.rows, pieces) : t.rows;
     std::string bytes;
     std::vector<float> row(t.cols);
     for (std::size_t r = 0; r < rows; ++r) {
-      specagg::cpu::read_row(t, r, row.data());
+      const bool is_like = is_embedding && static_cast<std::int64_t>(r) == like.first;
+      specagg::cpu::read_row(t, is_like ? comma : r, row.data());
+      if (is_like)
+        for (float& x : row) x = static_cast<float>(x * like.second);
       std::string stored;
       if (is_norm) {
         for (const float x : row) stored += raw(x);
