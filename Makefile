@@ -6,11 +6,10 @@
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-demo:  ## decode a real prompt with the bundled models, and see where each token came from
+demo:  ## rewrite a text and edit a program with SmolLM2 (93 MB, downloaded once), without and with drafts
 	@scripts/bootstrap demo
 	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli
-	@build/bin/specagg generate --compare --temperature 0.6 --gamma 1 --policy lossless
-	@echo && build/bin/specagg generate --compare --temperature 0.6 --gamma 1 --policy token-v3:alpha=0.8
+	@scripts/demo
 
 test:  ## what must pass before a commit (10 minutes once built; FAST=1: the tests of what changed, 2)
 	@scripts/bootstrap test

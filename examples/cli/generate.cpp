@@ -3,6 +3,7 @@
 #include "generate.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -142,9 +143,11 @@ struct job {
   }
 };
 
-// The target alone and the decoder, timed in turn.
+// The target alone and the decoder, timed in turn: five times, or as often as `seconds` allow.
 struct comparison {
-  static constexpr int repeats = 5;
+  static constexpr int most_repeats = 5;
+  static constexpr double seconds = 20;
+  int repeats = 0;
   decoded alone, chosen;  // the last of each
   double measured = 0, predicted = 0;
   std::string formula;  // of the prediction, with its numbers
@@ -156,10 +159,14 @@ comparison compare(const job& j, const decoder& d) {
   const decoder alone = target_alone();
   std::vector<double> ratio, c, v, calls;
   progress bar("decoding");
-  for (int i = 0; i < comparison::repeats; ++i) {
+  const auto start = steady_clock::now();
+  for (; r.repeats < comparison::most_repeats && seconds_since(start) < comparison::seconds; ++r.repeats) {
     const auto tick = [&](double half) {
       return [&, half](const emission&, const decoded& so_far) {
-        bar.show((i + half + 0.5 * double(so_far.emissions.size()) / double(j.most)) / comparison::repeats);
+        const double one = half + 0.5 * double(so_far.emissions.size()) / double(j.most);  // of this repetition
+        const double spent = seconds_since(start), each = spent / (r.repeats + one);
+        const double all = std::min<double>(comparison::most_repeats, std::ceil(comparison::seconds / each));
+        bar.show(std::min(1., (r.repeats + one) / all));
       };
     };
     r.alone = j.run(alone, tick(0));
@@ -310,6 +317,24 @@ void converse(const generate_options& o, const decoder& d, std::vector<std::uniq
   }
 }
 
+// Whether the tokens and their log-probabilities are equal, bit for bit.
+bool same(const decoded& a, const decoded& b) {
+  return std::equal(a.emissions.begin(), a.emissions.end(), b.emissions.begin(), b.emissions.end(),
+                    [](const emission& x, const emission& y) {
+                      return x.token == y.token &&
+                             std::bit_cast<std::uint64_t>(x.log_p) == std::bit_cast<std::uint64_t>(y.log_p);
+                    });
+}
+
+// Where the tokens came from.
+std::string origins(const decoded& d) {
+  const auto count = [&](origin from) {
+    return std::count_if(d.emissions.begin(), d.emissions.end(), [&](const emission& e) { return e.from == from; });
+  };
+  return fmt::format("{} accepted drafts, {} residual, {} bonus", count(origin::accepted), count(origin::residual),
+                     count(origin::bonus));
+}
+
 std::string read_prompt(const generate_options& o) {
   if (!o.prompt_file.empty()) return read_text(o.prompt_file);
   return o.prompt.value_or("ROMEO:\nO, she doth teach the torches to burn bright!\n");
@@ -328,7 +353,6 @@ decoder decoder_without_draft(const generate_options& o) {
 }  // namespace
 
 void generate(const generate_options& o) {
-  if (o.chat && o.compare) throw error("--compare", "", "does not work with --chat");
   const std::string target = o.target.empty() ? SPECAGG_MODELS "/target.gguf" : o.target;
   const std::string draft = o.draft.empty() && o.target.empty() ? SPECAGG_MODELS "/draft.gguf" : o.draft;
   const decoder d = draft.empty() ? decoder_without_draft(o) : make_decoder(o);
@@ -357,9 +381,18 @@ void generate(const generate_options& o) {
                               m->tokens.size(), tokens.size()));
   }
 
-  if (o.chat) return converse(o, d, models, context);
+  if (o.chat && !o.compare) return converse(o, d, models, context);
+  const auto file = cpu::gguf_file::open(target);
   const std::string prompt = read_prompt(o);
-  job j{o, models, tokens.encode(prompt), o.max_tokens, end_tokens_of(cpu::gguf_file::open(target))};
+  job j{o, models, {}, o.max_tokens, end_tokens_of(file)};
+  if (o.chat) {  // its first turn
+    if (!o.prompt && o.prompt_file.empty()) throw error("--compare", "", "with --chat needs --prompt or --prompt-file");
+    const chat_ml chat(file);
+    j.prompt = chat.beginning(o.system);
+    chat.ask(j.prompt, prompt);
+  } else {
+    j.prompt = tokens.encode(prompt);
+  }
   if (j.prompt.empty()) {
     if (tokens.bos() == no_token) throw error("prompt", "", "is empty, and the model has no token that begins a text");
     j.prompt.push_back(tokens.bos());
@@ -376,7 +409,7 @@ void generate(const generate_options& o) {
       out["target_alone"] = report(r.alone);
       out["expected_tokens_per_round"] = r.chosen.expected / double(std::max<std::size_t>(r.chosen.rounds, 1));
       out["speedup_measured"] = r.measured, out["speedup_predicted"] = r.predicted;
-      out["c"] = r.c, out["v"] = r.v, out["repeats"] = comparison::repeats;
+      out["c"] = r.c, out["v"] = r.v, out["repeats"] = r.repeats;
       out["mean_logprob_target"] = mean_log_p(r.chosen),
       out["target_alone"]["mean_logprob_target"] = mean_log_p(r.alone);
       out["identical_to_target_alone"] = r.alone.text == r.chosen.text;
@@ -394,10 +427,14 @@ void generate(const generate_options& o) {
                  bold(fmt::format("{} {}{}, temperature {:g}", d.name, d.policy, gamma, o.sample.temperature)), legend,
                  marked_text(r.chosen, tokens));
       print_summary(stdout, r.chosen);
+      fmt::print("{}{}\n", origins(r.chosen),
+                 same(r.chosen, r.alone)
+                     ? fmt::format("; the same {} tokens as the target alone, bit for bit", r.chosen.emissions.size())
+                     : "");
       fmt::print("mean log-probability under the target {:.3f} (target alone {:.3f})\n", mean_log_p(r.chosen),
                  mean_log_p(r.alone));
       fmt::print("{}\n", bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = {}", r.measured,
-                                          comparison::repeats, r.predicted, r.formula)));
+                                          r.repeats, r.predicted, r.formula)));
     }
   } else {
     if (!o.json) fmt::print("{}", dim(prompt)), std::fflush(stdout);

@@ -88,7 +88,8 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   g->add_flag("--compare", o.compare,
-              "Also decode with the target alone, five times each in turn; measured and predicted speed-up");
+              "Also decode with the target alone, in turn, five times each or for 20 seconds; measured and predicted "
+              "speed-up; with --chat: the first turn");
   cli::add_color(g);
   g->add_flag("--json", o.json, "One JSON object instead of text; with --chat one a line for each turn");
   g->footer(cli::decoders_help() + "\n" + policies() +

@@ -213,6 +213,30 @@ TEST_CASE("standard output has the answers alone, the counts go to standard erro
   CHECK(said.find("12 tokens in ") != std::string::npos);
 }
 
+TEST_CASE("--chat --compare decodes the first turn both ways, and says whether the tokens are the same") {
+  const std::string target = written("chat-target.tmp", test::tiny_model{.from = "target", .byte_level = true}.write()),
+                    draft = written("chat-draft.tmp", test::tiny_model{.byte_level = true}.write());
+  const std::string options = " --max-tokens 30 --gamma 2 --target " + target + " --draft " + draft,
+                    greedy = options + " --temperature 0", question = " --prompt 'What say you?'";
+  const ran r = run("generate --chat --compare" + greedy + question);
+  INFO(r.out);
+  CHECK(r.status == 0);
+  CHECK(r.out.find("; the same 30 tokens as the target alone, bit for bit\n") != std::string::npos);
+  const auto turn = answers(greedy, "What say you?")[0];
+  std::vector<std::size_t> from;
+  for (const char* name : {"accepted", "residual", "bonus"})
+    from.push_back(std::size_t(std::count(turn["origin"].begin(), turn["origin"].end(), name)));
+  CHECK(r.out.find(std::to_string(from[0]) + " accepted drafts, " + std::to_string(from[1]) + " residual, " +
+                   std::to_string(from[2]) + " bonus;") != std::string::npos);
+  const auto compared = nlohmann::json::parse(run("generate --json --chat --compare" + greedy + question).out);
+  CHECK(compared["tokens"] == turn["tokens"]);
+  CHECK(compared["target_alone"]["tokens"] == turn["tokens"]);
+  CHECK(compared["repeats"] == 5);
+  const ran drawn = run("generate --chat --compare --temperature 1.5" + options + question);  // another text each way
+  CHECK(drawn.status == 0);
+  CHECK(drawn.out.find("bit for bit") == std::string::npos);
+}
+
 TEST_CASE("a turn ends at each of the file's end tokens, which are not printed") {
   // A model that prefers an end token to the commonest piece, ",".
   for (const token_id end : {0, 2}) {
@@ -238,7 +262,7 @@ TEST_CASE("a chat that cannot be is refused in a line") {
                     other = written("chat-other.tmp", test::tiny_model{.from = "target"}.write());
   refuses("generate --chat", {"target.gguf", "tokenizer.chat_template", "is missing"});
   refuses("generate --chat --target " + other, {"chat-other.tmp", "tokenizer.chat_template"});
-  refuses("generate --chat --compare --target " + target, {"--compare", "--chat"});
+  refuses("generate --chat --compare --target " + target + " --draft " + target, {"--compare", "--prompt"});
   refuses("generate --system x --target " + target, {"--system", "--chat"});
   refuses("generate --gamma 3 --target " + target, {"--gamma 3", "--draft"});
   refuses("generate --decoder bild --target " + target, {"--decoder bild", "--draft"});
