@@ -213,7 +213,7 @@ TEST_CASE("standard output has the answers alone, the counts go to standard erro
   CHECK(said.find("12 tokens in ") != std::string::npos);
 }
 
-TEST_CASE("--chat --compare decodes the first turn both ways, and says whether the tokens are the same") {
+TEST_CASE("generate --chat --compare decodes the first turn both ways, and says whether the tokens are the same") {
   const std::string target = written("chat-target.tmp", test::tiny_model{.from = "target", .byte_level = true}.write()),
                     draft = written("chat-draft.tmp", test::tiny_model{.byte_level = true}.write());
   const std::string options = " --max-tokens 30 --gamma 2 --target " + target + " --draft " + draft,
