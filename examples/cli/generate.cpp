@@ -281,11 +281,9 @@ std::string dumped(const nlohmann::json& out, int indentation) {
 }
 
 // Answers the prompt, if there is one, and every line of standard input. The models keep what they have seen.
-void converse(const generate_options& o, const decoder& d, std::vector<std::unique_ptr<model>>& models,
-              std::size_t context) {
-  const auto file = cpu::gguf_file::open(models.back()->path);
-  const chat_ml chat(file);
-  job j{o, models, chat.beginning(o.system), 0, end_tokens_of(file)};
+void converse(job& j, const decoder& d, const chat_ml& chat, std::size_t context) {
+  const generate_options& o = j.options;
+  j.prompt = chat.beginning(o.system);
   const bool at_terminal = isatty(STDIN_FILENO) && !o.json;
   std::optional<std::string> first = o.prompt;
   if (!o.prompt_file.empty()) first = read_text(o.prompt_file);
@@ -331,7 +329,7 @@ std::string origins(const decoded& d) {
   const auto count = [&](origin from) {
     return std::count_if(d.emissions.begin(), d.emissions.end(), [&](const emission& e) { return e.from == from; });
   };
-  return fmt::format("{} accepted drafts, {} residual, {} bonus", count(origin::accepted), count(origin::residual),
+  return fmt::format("from: {} accepted, {} residual, {} bonus", count(origin::accepted), count(origin::residual),
                      count(origin::bonus));
 }
 
@@ -352,10 +350,11 @@ decoder decoder_without_draft(const generate_options& o) {
 
 }  // namespace
 
-void generate(const generate_options& o) {
-  const std::string target = o.target.empty() ? SPECAGG_MODELS "/target.gguf" : o.target;
-  const std::string draft = o.draft.empty() && o.target.empty() ? SPECAGG_MODELS "/draft.gguf" : o.draft;
-  const decoder d = draft.empty() ? decoder_without_draft(o) : make_decoder(o);
+void generate(const generate_options& given) {
+  generate_options o = given;
+  if (o.target.empty() && o.draft.empty()) o.draft = SPECAGG_MODELS "/draft.gguf";
+  if (o.target.empty()) o.target = SPECAGG_MODELS "/target.gguf";
+  const decoder d = o.draft.empty() ? decoder_without_draft(o) : make_decoder(o);
   const auto in_range = [](const char* option, double x, bool ok) {
     if (!ok) throw error(option, "", fmt::format("{} is out of range", x));
   };
@@ -367,9 +366,9 @@ void generate(const generate_options& o) {
   const auto on = make_backend(o.backend, o.threads);
   if (o.backend == "cpu") say_if_fewer(on->threads(), o.threads);
   std::vector<std::unique_ptr<model>> models;
-  if (!draft.empty()) models.push_back(std::make_unique<model>(draft, *on));
+  if (!o.draft.empty()) models.push_back(std::make_unique<model>(o.draft, *on));
   for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, *on));
-  models.push_back(std::make_unique<model>(target, *on));
+  models.push_back(std::make_unique<model>(o.target, *on));
   const double load_seconds = seconds_since(start);
   const cpu::tokenizer& tokens = models.back()->tokens;
   std::size_t context = models.back()->session->capacity();
@@ -377,21 +376,21 @@ void generate(const generate_options& o) {
     if (d.name != "speculative") context = std::min(context, m->session->capacity());  // a draft only ends drafting
     if (m->tokens.hash() != tokens.hash())
       throw error(m->path, "vocabulary",
-                  fmt::format("differs from that of {} ({} and {} tokens); all models must share one", target,
+                  fmt::format("differs from that of {} ({} and {} tokens); all models must share one", o.target,
                               m->tokens.size(), tokens.size()));
   }
 
-  if (o.chat && !o.compare) return converse(o, d, models, context);
-  const auto file = cpu::gguf_file::open(target);
-  const std::string prompt = read_prompt(o);
+  const auto file = cpu::gguf_file::open(o.target);
   job j{o, models, {}, o.max_tokens, end_tokens_of(file)};
-  if (o.chat) {  // its first turn
-    if (!o.prompt && o.prompt_file.empty()) throw error("--compare", "", "with --chat needs --prompt or --prompt-file");
+  std::string prompt;
+  if (o.chat) {
     const chat_ml chat(file);
+    if (!o.compare) return converse(j, d, chat, context);
+    if (!o.prompt && o.prompt_file.empty()) throw error("--compare", "", "with --chat needs --prompt or --prompt-file");
     j.prompt = chat.beginning(o.system);
-    chat.ask(j.prompt, prompt);
+    chat.ask(j.prompt, prompt = read_prompt(o));
   } else {
-    j.prompt = tokens.encode(prompt);
+    j.prompt = tokens.encode(prompt = read_prompt(o));
   }
   if (j.prompt.empty()) {
     if (tokens.bos() == no_token) throw error("prompt", "", "is empty, and the model has no token that begins a text");

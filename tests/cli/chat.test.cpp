@@ -226,7 +226,7 @@ TEST_CASE("generate --chat --compare decodes the first turn both ways, and says 
   std::vector<std::size_t> from;
   for (const char* name : {"accepted", "residual", "bonus"})
     from.push_back(std::size_t(std::count(turn["origin"].begin(), turn["origin"].end(), name)));
-  CHECK(r.out.find(std::to_string(from[0]) + " accepted drafts, " + std::to_string(from[1]) + " residual, " +
+  CHECK(r.out.find(std::to_string(from[0]) + " accepted, " + std::to_string(from[1]) + " residual, " +
                    std::to_string(from[2]) + " bonus;") != std::string::npos);
   const auto compared = nlohmann::json::parse(run("generate --json --chat --compare" + greedy + question).out);
   CHECK(compared["tokens"] == turn["tokens"]);
