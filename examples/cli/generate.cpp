@@ -340,7 +340,7 @@ std::string read_prompt(const generate_options& o) {
 
 // Where there is no draft model the target writes alone: what would need one is refused.
 decoder decoder_without_draft(const generate_options& o) {
-  const auto refuse = [](const std::string& option) { throw error(option, "", "needs a draft model: --draft FILE"); };
+  const auto refuse = [](const std::string& option) { throw error(option, "", "needs --draft"); };
   if (o.decoder != "speculative") refuse("--decoder " + o.decoder);
   if (!o.gamma.empty() && o.gamma != "0") refuse("--gamma " + o.gamma);
   if (!o.policy.empty()) refuse("--policy " + o.policy);
