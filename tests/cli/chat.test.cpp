@@ -275,6 +275,36 @@ TEST_CASE("a chat that cannot be is refused in a line") {
   CHECK(r.out.find("standard input: line 1: has more than") != std::string::npos);
 }
 
+TEST_CASE("a damaged chat model and a full disk are a line each, and the next run is as if nothing had been") {
+  const std::string whole = test::tiny_model{.byte_level = true}.write().bytes(), name = "chat-damaged.tmp";
+  const std::string arguments = "generate --chat --temperature 0 --max-tokens 5 --prompt x --target " + name;
+  const auto with = [&](const std::string& bytes, const char* word) {
+    std::ofstream(name, std::ios::binary) << bytes;
+    refuses(arguments, {"chat-damaged.tmp: ", word});
+  };
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    REQUIRE(from.size() == to.size());
+    std::string bytes = whole;
+    REQUIRE(bytes.find(from) != std::string::npos);
+    return bytes.replace(bytes.find(from), from.size(), to);
+  };
+  with("", "is empty");
+  for (const char* table :
+       {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges", "tokenizer.chat_template"})
+    with(whole.substr(0, whole.find(table) + 60), "truncated");
+  with(whole.substr(0, whole.find("token_embd.weight") + 10), "truncated");
+  with(whole.substr(0, whole.size() - 1), "of tensor data");
+  with(changed("tokenizer.ggml.merges", "tokenizer.ggml.marges"), "tokenizer.ggml.merges");
+  with(changed("tokenizer.chat_template", "tokenizer.chat_tmplates"), "tokenizer.chat_template");
+  with(changed("smollm", "smollo"), "tokenizer.ggml.pre");
+  with(changed("<|im_end|>", "<|im_and|>"), "<|im_end|>");  // the token; the template names it
+  std::ofstream(name, std::ios::binary) << whole;
+  const ran full = run(arguments, "/dev/null", "/dev/full");
+  CHECK(full.status == 2);
+  CHECK(full.out.find("standard output: cannot be written") != std::string::npos);
+  CHECK(run(arguments).status == 0);
+}
+
 TEST_CASE("SmolLM2: a chat knows what was said before, stops at its end of turn, and is the same with drafts") {
   const std::string file = test::smollm2();
   if (file.empty()) return;

@@ -135,6 +135,30 @@ TEST_CASE("a word that is a piece is that token for llama-bpe, whatever the merg
   }
 }
 
+TEST_CASE("merges that repeat, or go round in a circle of pieces, end: a merge always gives a longer piece") {
+  const merges by_rank = {{"ab", "a"}, {"a", "b"}, {"b", "a"}, {"ba", "b"}, {"aba", "b"}, {"bab", "a"}};
+  const auto file = [](const merges& lines) {
+    strings pieces = {"a", "b", "ab", "ba", "aba", "bab", "abab", "baba"}, text;
+    for (const auto& [left, right] : lines) text.push_back(left + " " + right);
+    test::gguf_writer to;
+    to.string("tokenizer.ggml.model", "gpt2"), to.string("tokenizer.ggml.pre", "gpt-2");
+    to.strings("tokenizer.ggml.tokens", pieces);
+    to.numbers("tokenizer.ggml.token_type", std::vector<std::int32_t>(pieces.size(), 1));
+    to.strings("tokenizer.ggml.merges", text);
+    return to.bytes();
+  };
+  merges twice = by_rank;
+  twice.insert(twice.end(), by_rank.rbegin(), by_rank.rend());
+  const test::gguf_bytes once_bytes(file(by_rank)), twice_bytes(file(twice));
+  const byte_level_bpe once(once_bytes.open()), again(twice_bytes.open());
+  std::string text;
+  for (int i = 0; i < 50; ++i) {
+    text += i % 7 == 3 ? "bb" : i % 2 ? "a" : "b";
+    CHECK(pieces_of(once, once.encode(text)) == slow_pieces("gpt-2", by_rank, text));
+    CHECK(again.encode(text) == once.encode(text));  // of equal merges the first one counts
+  }
+}
+
 TEST_CASE("every byte string survives, UTF-8 or not, and a long word takes no time") {
   const test::gguf_bytes bytes(test::small_bpe("smollm").bytes());
   const byte_level_bpe t(bytes.open());

@@ -115,4 +115,40 @@ TEST_CASE("a model of SmolLM2's types, tokenizer and template runs") {
   CHECK(nll < 5);  // ln 4096 = 8.3: the rows belong to the pieces
   CHECK(weights->file.string("tokenizer.chat_template") == test::tiny_model::chat_template);
 }
+
+TEST_CASE("tables that are cut off or have a wrong byte are refused in one line, or make a tokenizer that works") {
+  const std::string whole = test::tiny_model{.byte_level = true, .pieces = 600, .blocks = 1}.write().bytes();
+  const std::size_t tables = whole.find("token_embd.weight");  // the tokenizer's tables lie before it
+  REQUIRE(tables < whole.size());
+  int refused = 0, read = 0;
+  const auto open = [&](const std::string& bytes) {
+    try {
+      const test::gguf_bytes kept(bytes);
+      const tokenizer words(kept.open());
+      const llama_weights weights(kept.open());
+      ++read;
+      const auto ids = words.encode("the king and the people\n");
+      for (const token_id t : ids) REQUIRE((t >= 0 && static_cast<std::size_t>(t) < words.size()));
+      (void)words.decode(ids);
+    } catch (const error& e) {
+      ++refused;
+      const std::string line = e.what();
+      CHECK(line.find('\n') == std::string::npos);
+      CHECK((line.starts_with("test.gguf: ") && line.size() < 400));
+      for (const char c : line) CHECK((c >= ' ' && c <= '~'));
+    }
+  };
+  open(whole);
+  CHECK(read == 1);
+  std::mt19937 random(3);
+  for (int i = 0; i < 300; ++i) open(whole.substr(0, random() % whole.size()));
+  CHECK(refused == 300);
+  for (int i = 0; i < 600; ++i) {
+    std::string flipped = whole;
+    flipped[random() % tables] ^= static_cast<char>(1 << random() % 8);
+    open(flipped);
+  }
+  CHECK(refused > 400);
+  CHECK(read > 10);
+}
 #endif
