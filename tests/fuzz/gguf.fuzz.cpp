@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // FUZZ: -max_len=65536
-// Bytes as a GGUF file: they are refused with specagg::error, or they make a tokenizer and a model that run a token.
+// Bytes as a GGUF file: they are refused with specagg::error, or they make a tokenizer, a chat if they have a template,
+// and a model that runs a token.
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 
 #include <cstdlib>
 #include <fstream>
 
+#include "../examples/cli/chat.hpp"
 #include "backend/cpu/gguf_writer.hpp"
 #include "backend/cpu/tiny_models.hpp"
 
@@ -61,6 +63,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       for (token_id token : tokens)
         if (token < 0 || static_cast<std::size_t>(token) >= text.size()) std::abort();
       (void)text.decode(tokens);
+      const auto ends = cli::end_tokens_of(file);
+      const cli::chat_ml chat(file);
+      auto turns = chat.beginning(std::nullopt);
+      chat.ask(turns, prompt + "<|im_end|>");
+      chat.end_answer(turns);
+      turns.insert(turns.end(), ends.begin(), ends.end());
+      for (token_id token : turns)
+        if (token < 0 || static_cast<std::size_t>(token) >= text.size()) std::abort();
     } catch (const error&) {
     }
     const auto weights = std::make_shared<const llama_weights>(file);
