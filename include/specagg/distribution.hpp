@@ -226,8 +226,8 @@ class one_hot_row {
   using value_type = T;
   one_hot_row() = default;
   one_hot_row(token_id token, std::size_t vocabulary) : token_(token), size_(vocabulary) {}
-
   std::size_t size() const { return size_; }
+  token_id token() const { return token_; }
   T operator[](std::size_t v) const { return T(token_ >= 0 && v == std::size_t(token_)); }
   status normalise(bool /*confidence*/ = false) {
     return token_ >= 0 && std::size_t(token_) < size_ ? status::ok : status::invalid_row;
@@ -359,11 +359,12 @@ class confident_row {
   C confidence_;
 };
 
-// Draws a token from a normalised row. scratch: block_count(V) doubles.
+// Draws a token from a normalised row. scratch: block_count(V) doubles. A one-hot row has its token without a draw.
 template <Row R, Chooser C>
 token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
-  const auto itself = [](auto v) { return v; };
-  return chooser.draw(m, weigh(row, itself, scratch));
+  constexpr auto itself = [](auto v) { return v; };
+  if constexpr (requires { row.token(); }) return row.token();
+  else return chooser.draw(m, weigh(row, itself, scratch));
 }
 
 // Draws token j of a round's draft from its row. start: the position of the round's first drafted token in the text

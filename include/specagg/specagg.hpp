@@ -15,6 +15,7 @@
 #include <specagg/kernel/sample.hpp>
 #include <specagg/random.hpp>
 #include <specagg/distribution.hpp>
+#include <specagg/any_row.hpp>
 #include <specagg/process.hpp>
 #include <specagg/policy/policy.hpp>
 #include <specagg/policy/any_of.hpp>
@@ -44,6 +45,11 @@
 #include <specagg/verify/batch.hpp>
 #include <specagg/logit_source.hpp>
 #include <specagg/decode/text.hpp>
+#include <specagg/draft/drafter.hpp>
+#include <specagg/draft/model.hpp>
+#include <specagg/draft/suffix_automaton.hpp>
+#include <specagg/draft/lookup.hpp>
+#include <specagg/draft/first_of.hpp>
 #include <specagg/decode/speculative.hpp>
 #include <specagg/decode/collaborative.hpp>
 #include <specagg/decode/cascade.hpp>

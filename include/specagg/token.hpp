@@ -48,6 +48,7 @@ enum class status : std::uint8_t {
   model_failed,          // the model could not compute a row
   stopped,               // the caller asked the model to stop: nothing was appended
   rollback_refused,      // the model cannot go back to that position: nothing was forgotten
+  no_draft,              // the drafter has nothing to propose here; no error
 };
 
 // The enumerator's name as text.
@@ -65,6 +66,7 @@ constexpr std::string_view name(status s) {
     case status::model_failed: return "model_failed";
     case status::stopped: return "stopped";
     case status::rollback_refused: return "rollback_refused";
+    case status::no_draft: return "no_draft";
   }
   return "unknown";
 }

@@ -137,12 +137,14 @@ struct moody_length : fixed_draft_length {
   std::size_t g = 0;
   explicit moody_length(std::size_t* count) : stops(count) {}
   void begin() { g = 0; }
-  bool another() const { return !short_round || g < 1; }
-  bool keep(double top) {
+  bool another(std::size_t) const { return !short_round || g < 1; }
+  bool keep(std::size_t, double top) {
     const bool yes = top > 0.7;
     return *stops += !yes, g += yes, yes;
   }
-  void observe(std::span<const draft_acceptance>, std::size_t emitted, std::size_t) { short_round = emitted == 1; }
+  void observe(std::span<const draft_acceptance>, std::size_t emitted, std::span<const std::size_t>) {
+    short_round = emitted == 1;
+  }
 };
 }  // namespace
 TEST_CASE("drafts as long as their rows say keep the joint law exact, under every verifier") {
@@ -163,7 +165,7 @@ TEST_CASE("a row made for a draft that was not drawn serves as the row of the bo
   no_processor none;
   random_streams chooser(1);
   struct none_kept : fixed_draft_length {
-    bool keep(double) const { return false; }
+    bool keep(std::size_t, double) const { return false; }
   };
   REQUIRE(speculative_decode(t, 50, d, m, ensemble{0.4}, chooser, none, {}, work, keep_all, no_watch, token_verifier{},
                              none_kept()) == status::ok);

@@ -95,7 +95,7 @@ either streams(std::uint64_t seed, std::uint64_t request = 0) { return {nullptr,
 struct listener : fixed_draft_length {
   bool reads_confidence = false;
   std::vector<double>* heard = nullptr;
-  bool keep(double largest) { return heard ? (heard->push_back(largest), true) : true; }
+  bool keep(std::size_t, double largest) { return heard ? (heard->push_back(largest), true) : true; }
 };
 using watcher = std::function<bool(const emission&)>;
 

@@ -42,9 +42,16 @@ void append(text& t, token_id token, P& processor) {
   ++t.size;
 }
 
+// What holds a prefix of the text and can go back: a model, or a drafter (draft/drafter.hpp).
+template <class M>
+concept Follower = requires(M& m, std::size_t n) {
+  { m.position() } -> std::convertible_to<std::size_t>;
+  { m.rollback(n) } -> std::same_as<status>;
+};
+
 // Rolls the models back to n tokens. If a model refuses rollback(n), rollback(0) is called. A status other than ok: a
 // model refused that too. Its rows are of no use until it is back at position n or before.
-template <LogitSource... M>
+template <Follower... M>
 status keep(std::size_t n, M&... models) {
   status s = status::ok;
   [[maybe_unused]] const auto cut = [n, &s](auto& model) {
@@ -56,7 +63,7 @@ status keep(std::size_t n, M&... models) {
 }
 
 // Cuts the text to n tokens, undoes the processor's later pushes, and rolls the models back (status as keep).
-template <class P, LogitSource... M>
+template <class P, Follower... M>
 status truncate(text& t, std::size_t n, P& processor, M&... models) {
   for (; t.size > n; --t.size) processor.pop();
   return keep(n, models...);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 
 #include <specagg/kernel/math.hpp>
 #include <specagg/plan/speedup.hpp>
@@ -49,13 +50,21 @@ fixed_draft best_fixed_gamma(double a, double c, V&& v, std::size_t most) {
 // Costs, all in one unit and measured by the caller: in seconds, or in steps of the target (then target = 1, draft =
 // c).
 struct draft_costs {
-  double target = 1;  // a round without drafts: one target step, and the link's cost per round
-  double draft = 0;   // one draft step
-  double verify = 0;  // each scored token after the first
-  double link = 0;    // each drafted token that is sent: bits / rate
+  double target = 1;                  // a round without drafts: one target step, and the link's cost per round
+  double draft = 0;                   // one row of the drafter; 0 for a lookup
+  double verify = 0;                  // each scored token after the first
+  double link = 0;                    // each drafted token that is sent: bits / rate
+  std::array<double, 3> others = {};  // one row of drafter 1, 2 and 3, where there are several (draft/first_of.hpp)
+  // What scoring n drafted tokens costs beyond verify n, n = 1..8; from 8 on the last one. For kernels whose cost
+  // jumps.
+  std::array<double, 8> jumps = {};
   constexpr double token() const { return draft + verify + link; }
+  constexpr double row(std::size_t drafter) const { return drafter == 0 ? draft : others[drafter - 1]; }
+  double scoring(std::size_t n) const {
+    return n == 0 ? 0 : fma(verify + link, double(n), jumps[std::min(n, jumps.size()) - 1]);
+  }
   double round(std::size_t draft_steps, std::size_t scored) const {
-    return fma(draft, double(draft_steps), fma(verify + link, double(scored), target));
+    return fma(draft, double(draft_steps), target + scoring(scored));
   }
 };
 // The marginal-value rule. Draft token k while the probability that it is emitted, prod_{j<=k} a_j, is at least rho
@@ -87,6 +96,13 @@ struct acceptance_predictor {
   }
   constexpr double mean(std::size_t i) const { return sum[i] / weight[i]; }
   constexpr double operator()(double confidence) const { return mean(class_of(confidence)); }
+  // The mean of f(acceptance) over the rows seen.
+  template <class F>
+  double over_seen(F&& f) const {
+    double sum = 0, all = 0;
+    for (std::size_t i = 0; i < classes; ++i) sum = fma(seen[i], double(f(mean(i))), sum), all += seen[i];
+    return sum / all;
+  }
   void see(double confidence) {
     const std::size_t c = class_of(confidence);
     for (std::size_t i = 0; i < classes; ++i) seen[i] = fma(seen[i], 1 - 1.0 / 500, i == c ? 1.0 : 0.0);
@@ -98,74 +114,104 @@ struct acceptance_predictor {
   }
 };
 
-// Decides, token by token, whether to draft on. For each round
+// Decides, token by token, whether to draft on, and which of several drafters proposes the token. For each round
 //   c.begin();
-//   while (g < most && c.another()) {         // is one more draft step worth its cost, before its row is known?
-//     make the draft row of position g;
-//     if (!c.keep(max q)) break;              // the row is known now (untempered): is drafting from it worth the cost?
-//     draw token g from the row, g += 1;
+//   while (g < most) {                            // ask the drafters k = 0, 1, ... in turn, until one is kept
+//     if (!c.another(k)) continue with the next;  // is a row of drafter k worth its cost, before it is known?
+//     make the row;                               // if there is none, continue with the next
+//     if (!c.keep(k, confidence)) continue with the next;  // the row is known now: draft from it?
+//     draw token g from the row, g += 1;          // if no drafter was kept, the draft ends
 //   }
-//   verify; c.observe(acceptances of the g drafted positions, tokens emitted, draft steps made);
+//   verify; c.observe(acceptances of the g drafted positions, tokens emitted, rows asked of each drafter);
 // speculative_round (decode/speculative.hpp) calls it in this way.
 //
-// The rule above needs the row of token k, which costs a draft step. So it is split into two tests, with R = prod a_j
-// of the tokens drafted so far. `another`, before the step, averages over the rows seen: E max(0, R a - rho (verify +
-// link)) >= rho draft. `keep`, after the step: R a_k >= rho (verify + link). So a round may end with a row that no
-// token is drawn from.
+// With R = prod a_j of the tokens drafted so far, g tokens, a the acceptance predicted for the next row, and m the mean
+// over the rows seen, drafting n more tokens is worth
+//   worth(R, a) = max_n  R a (1 + m + ... + m^(n-1)) - rho (scoring(g + n) - scoring(g) + (n - 1) row)
+// tokens. If scoring has no jumps, n = 1 decides whether that is positive, and this is the rule above. It needs the
+// row, which costs a draft step, so it is split into two tests. `another`, before the step, averages over the rows
+// seen: E max(0, worth(R, a)) >= rho row. `keep`, after the step: worth(R, a) >= 0, and not less than what asking a
+// later drafter is worth, E max(0, worth(R, a)) - rho row. So a round may end with a row that no token is drawn from.
 //
 // rho is tokens over cost of the last rounds, fading by 1 in 100. It starts with 4 rounds of the best fixed draft at
-// acceptance 0.65. Every 32nd round drafts one token even if the rule says no. If drafting does not pay, this keeps the
-// predictor informed, for 1/32 of the cost of a drafted token per round. All numbers are plain doubles with exactly
-// rounded operations, so the same costs give the same drafts on every machine. tests/decode/speculative.models.test.cpp
-// prints its tokens per cost beside those of the best fixed gamma, with max q as confidence, and asserts at least 97 %
-// of them.
+// acceptance 0.65. Each drafter has a predictor of its own. To keep it informed where drafting does not pay, a round
+// drafts one token even if the rule says no, when no token of that drafter was measured for 32 rounds, or for more if
+// that costs more than 1/100 of these rounds. All numbers are plain doubles with exactly rounded operations, so the
+// same costs give the same drafts on every machine. tests/decode/speculative.models.test.cpp prints its tokens per cost
+// beside those of the best fixed gamma, with max q as confidence, and asserts at least 97 % of them.
 struct draft_length_controller {
   static constexpr bool reads_acceptances = true, reads_confidence = true;
   static constexpr std::size_t most = 64;  // most tokens drafted in a round; then `another` is false
+  static constexpr std::size_t most_drafters = 4;
   draft_costs cost;
-  acceptance_predictor acceptance;
-  double tokens = 0, spent = 0;  // fading sums
+  std::size_t drafters = 1;
+  std::array<acceptance_predictor, most_drafters> acceptance;
+  std::array<double, most_drafters> mean = {};  // m, of each drafter
+  double tokens = 0, spent = 0;                 // fading sums
   double reached = 1;
-  std::size_t round = 0, kept = 0;
-  std::array<double, most> confidence = {};  // of the rows kept in this round
+  std::size_t kept = 0;
+  std::array<std::size_t, most_drafters> unmeasured = {};  // rounds since a token of this drafter was measured
+  std::array<double, most> confidence = {};                // of the rows kept in this round
+  std::array<std::uint8_t, most> drafter = {};             // which drafter gave them
 
-  explicit constexpr draft_length_controller(const draft_costs& c = {}) : cost(c) {}
+  // drafters: how many, at most 4; their costs are cost.draft and cost.others.
+  explicit constexpr draft_length_controller(const draft_costs& c = {}, std::size_t number_of_drafters = 1)
+      : cost(c), drafters(number_of_drafters) {}
 
   double rho() const { return tokens / spent; }
-  bool explores() const { return kept == 0 && round % 32 == 0; }
+  // worth(R, a), of a row of drafter k.
+  double worth(std::size_t k, double a) const {
+    double best = -infinity, gained = 0, next = reached * a;
+    for (std::size_t n = 1; n <= 1 + cost.jumps.size() && kept + n <= most; ++n) {
+      gained += next, next *= mean[k];
+      const double price = cost.scoring(kept + n) - cost.scoring(kept) + cost.row(k) * double(n - 1);
+      best = std::max(best, gained - rho() * price);
+    }
+    return best;
+  }
+  // What a row of drafter k is worth before it is known, less its cost.
+  double promises(std::size_t k) const {
+    return acceptance[k].over_seen([&](double a) { return std::max(0.0, worth(k, a)); }) - rho() * cost.row(k);
+  }
+  bool explores(std::size_t k) const {
+    const double price = cost.row(k) + cost.scoring(1);
+    return kept == 0 && double(unmeasured[k]) >= std::max(32.0, 100 * price / cost.target);
+  }
   void begin() {
     if (!(spent > 0)) {
       const auto of = [&](std::size_t g) { return cost.round(g, g); };
       const fixed_draft start = best_fixed_draft(0.65, of, 16);
       spent = 4 * of(start.gamma), tokens = start.rate * spent;
     }
-    reached = 1, kept = 0, ++round;
-  }
-  bool another() const {
-    if (kept >= most) return false;
-    if (explores()) return true;
-    const double price = rho() * (cost.verify + cost.link);
-    double worth = 0, all = 0;
-    for (std::size_t i = 0; i < acceptance_predictor::classes; ++i) {
-      worth = fma(acceptance.seen[i], std::max(0.0, fma(reached, acceptance.mean(i), -price)), worth);
-      all += acceptance.seen[i];
+    reached = 1, kept = 0;
+    for (std::size_t k = 0; k < drafters; ++k) {
+      ++unmeasured[k];
+      mean[k] = acceptance[k].over_seen([](double a) { return a; });
     }
-    return worth >= rho() * cost.draft * all;
   }
-  bool keep(double row_confidence) {
-    acceptance.see(row_confidence);
-    const double next = reached * acceptance(row_confidence);
-    if (kept >= most || !(explores() || next >= rho() * (cost.verify + cost.link))) return false;
-    confidence[kept++] = row_confidence, reached = next;
+  bool another(std::size_t k) const { return kept < most && (explores(k) || promises(k) >= 0); }
+  bool keep(std::size_t k, double row_confidence) {
+    acceptance[k].see(row_confidence);
+    if (kept >= most) return false;
+    const double a = acceptance[k](row_confidence), value = worth(k, a);
+    bool better = value >= 0;
+    for (std::size_t later = k + 1; later < drafters && better; ++later) better = value >= promises(later);
+    if (!better && !explores(k)) return false;
+    confidence[kept] = row_confidence, drafter[kept] = std::uint8_t(k), ++kept;
+    reached *= a;
     return true;
   }
-  void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::size_t draft_steps) {
+  // asked: the rows asked of each drafter. A lookup that had nothing was asked, too.
+  void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::span<const std::size_t> asked) {
     for (std::size_t k = 0; k < std::min(drafted.size(), kept); ++k) {
-      acceptance.observe(confidence[k], drafted[k].of_row);
+      acceptance[drafter[k]].observe(confidence[k], drafted[k].of_row), unmeasured[drafter[k]] = 0;
       if (!(drafted[k].of_token > 0)) break;  // after a certain rejection a verifier may measure nothing
     }
+    double price = cost.target + cost.scoring(drafted.size());
+    for (std::size_t k = 0; k < std::min(asked.size(), drafters); ++k)
+      price = fma(cost.row(k), double(asked[k]), price);
     tokens = fma(tokens, 1 - 1.0 / 100, double(emitted));
-    spent = fma(spent, 1 - 1.0 / 100, cost.round(draft_steps, drafted.size()));
+    spent = fma(spent, 1 - 1.0 / 100, price);
   }
 };
 

@@ -97,9 +97,11 @@ SPECAGG_FLATTEN Contender one_thread::race(const Rows& rows, const F& f, const N
 // Draws a coupled draft's token from a normalised row.
 template <Row R>
 token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
-  return race(
-             row, [](auto v) { return v; }, noise, position)
-      .token;
+  if constexpr (requires { row.token(); }) return row.token();  // a one-hot row: nothing else can win
+  else
+    return race(
+               row, [](auto v) { return v; }, noise, position)
+        .token;
 }
 
 // Arguments as for verify_token, but no chooser and no scratch. q_rows is used only if the policy reads the draft.

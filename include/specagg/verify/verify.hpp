@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include <specagg/any_row.hpp>
 #include <specagg/policy/any_of.hpp>
 #include <specagg/random.hpp>
 #include <specagg/token.hpp>
@@ -101,12 +102,18 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy, std::sp
 }
 
 // Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's status, or what is
-// wrong with the rows. A policy chosen at run time (policy/any_of.hpp) is resolved here, so f and all loops in it are
-// compiled for the chosen one.
+// wrong with the rows. A policy chosen at run time (policy/any_of.hpp) and a row of several kinds (any_row.hpp) are
+// resolved here, so f and all loops in it are compiled for what was chosen.
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
   if constexpr (is_any_of<Policy>) {
     return with_rule(policy, [&](const auto& rule) { return with_law(rule, q_rows, p_rows, j, f); });
+  } else if constexpr (is_any_row<decltype(row_at(q_rows, j))>) {
+    auto row = row_at(q_rows, j);
+    return with_row(row, [&](auto& one) {
+      const auto only = [&](std::size_t) -> auto& { return one; };
+      return with_law(policy, only, p_rows, j, f);
+    });
   } else {
     constexpr bool confidence = reads_confidence<Policy>;
     auto q = row_at(q_rows, j);

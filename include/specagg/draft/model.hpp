@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model as a drafter.
+#pragma once
+#include <specagg/draft/drafter.hpp>
+
+SPECAGG_BEGIN
+
+// Rows are softmax(logits) after the processor, temperature and filters, as the target's. The confidence is the largest
+// probability of the untempered row (0 unless it was asked for): temperature and filters would make a row look more
+// confident than the model is. The model's context may be smaller than the target's: where it is full, there is no row
+// (context_full). logits: memory for (gamma + 1) x V logits, which must outlive the object.
+template <LogitSource M>
+class model_drafter {
+ public:
+  using T = typename M::value_type;
+  using row_type = processed_row<T>;
+  model_drafter(M& model, std::span<T> logits, const sampling& sample = {})
+      : model_(&model), logits_(logits), sample_(sample) {}
+
+  std::size_t vocab_size() const { return model_->vocab_size(); }
+  std::size_t position() const { return model_->position(); }
+  status rollback(std::size_t n) { return model_->rollback(n); }
+
+  template <class P>
+  status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
+    const std::size_t v = vocab_size();
+    row = row_type(), confidence = 0;
+    if (at.tokens.size() > std::size_t(model_->capacity())) return status::context_full;
+    if (logits_.size() < (at.drafted + 1) * v) return status::invalid_parameter;
+    const std::span<T> logits = logits_.subspan(at.drafted * v, v);
+    if (const status s = score(at.tokens, *model_, processor, logits); s != status::ok) return s;
+    row = row_type(logits, sample_);
+    if (const status s = row.normalise(at.confidence); s != status::ok) return s;
+    if (at.confidence) confidence = double(row.largest_confidence());
+    return status::ok;
+  }
+
+ private:
+  M* model_;
+  std::span<T> logits_;
+  sampling sample_;
+};
+
+SPECAGG_END

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/draft/drafter.hpp>
+
+#include <array>
+#include <vector>
+
+#include "decode/toy_text.hpp"
+
+using namespace specagg;
+
+namespace {
+
+using tokens = std::vector<token_id>;
+
+// Rows of three kinds within one draft: one-hot, sparse or dense by the length of the text, from a toy model's row.
+struct mixed_drafter {
+  using row_type = any_row<one_hot_row<double>, sparse_row<double>, processed_row<double>>;
+  toy_source<double> model{vocabulary, 1};
+  std::array<std::array<double, vocabulary>, 4> logits;
+  std::array<std::array<token_id, 2>, 4> ids;
+  std::array<std::array<double, 2>, 4> two;
+  std::size_t known = 0, asked = 0;
+
+  std::size_t vocab_size() const { return vocabulary; }
+  std::size_t position() const { return known; }
+  status rollback(std::size_t n) { return known = std::min(known, n), status::ok; }
+  template <class P>
+  status next(const draft_position& at, P&, row_type& row, double& confidence) {
+    const std::size_t j = at.drafted;
+    known = at.tokens.size(), confidence = 0.5, ++asked;
+    model.row(at.tokens, logits[j]);
+    const auto top = token_id(std::ranges::max_element(logits[j]) - logits[j].begin());
+    switch (at.tokens.size() % 3) {
+      case 0: row = one_hot_row<double>(top, vocabulary); break;
+      case 1:
+        ids[j] = {top == 0 ? 1 : 0, top == 2 ? 1 : 2}, two[j] = {0.25, 0.75};
+        row = sparse_row<double>(ids[j], two[j], vocabulary);
+        break;
+      default: row = processed_row<double>(logits[j]);
+    }
+    return row.normalise(at.confidence);
+  }
+};
+
+template <class Policy, class V>
+double worst_error(const Policy& policy, std::size_t gamma, std::size_t length, const V& verifier) {
+  std::size_t reused = 0;
+  const auto law = exact_law(
+      [&](auto& chooser) {
+        toy_source<double> m(vocabulary, 2);
+        mixed_drafter drafter;
+        std::vector<token_id> buffer(16);
+        text t{buffer, 1};
+        drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, gamma);
+        no_processor none;
+        const status why = speculative_decode(t, length, drafter, m, policy, chooser, none, {.gamma = gamma}, work,
+                                              keep_all, no_watch, verifier);
+        REQUIRE(why == status::ok);
+        CHECK(drafter.known <= t.size);
+        return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
+      },
+      &reused);
+  CHECK(reused == 0);
+  const toy_source<double> m(vocabulary, 2);
+  return worst_joint_error(law, length, no_token, [&](const tokens& context) {
+    mixed_drafter drafter;
+    no_processor none;
+    mixed_drafter::row_type q;
+    double confidence;
+    REQUIRE(drafter.next({context, 0}, none, q, confidence) == status::ok);
+    std::vector<double> p(vocabulary);
+    m.row(context, p);
+    return target_law(policy, q, processed_row<double>(p));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("drafts of one-hot, sparse and dense rows have the joint law of every policy, whose q is the drafter's row") {
+  static_assert(Drafter<mixed_drafter>);
+  const auto check = [](const auto& policy) {
+    for (std::size_t gamma = 1; gamma <= 3; ++gamma) {
+      CHECK(worst_error(policy, gamma, 4, token_verifier{}) < 1e-12);
+      CHECK(worst_error(policy, gamma, 4, block_verifier{}) < 1e-12);
+      CHECK(worst_error(policy, gamma, 3, match_verifier{}) < 1e-12);
+    }
+  };
+  check(lossless{}), check(ensemble{0.3}), check(opt{0.05}), check(token_v3{0.3});
+  check(any_of<lossless, ensemble>{ensemble{0.4}});
+}
+
+namespace {
+// Gives a row until `rows` were given in a draft, then the status.
+struct ending_drafter : mixed_drafter {
+  std::size_t rows;
+  status why;
+  ending_drafter(std::size_t n, status s) : rows(n), why(s) {}
+  template <class P>
+  status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
+    const status s = mixed_drafter::next(at, processor, row, confidence);
+    return at.drafted < rows ? s : why;
+  }
+};
+}  // namespace
+TEST_CASE(
+    "a drafter that has no row ends the draft; that is an error only if the policy reads it, or it says stopped") {
+  for (std::size_t rows = 0; rows <= 3; ++rows)
+    for (const status why : {status::no_draft, status::context_full, status::stopped}) {
+      toy_source<double> m(vocabulary, 2);
+      ending_drafter drafter(rows, why);
+      std::vector<token_id> buffer(40);
+      text t{buffer, 1};
+      drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, 3);
+      no_processor none;
+      random_streams chooser(rows);
+      const auto r = speculative_round(t, 10, drafter, m, lossless{}, chooser, none, {.gamma = 3}, work);
+      CHECK(r.draft_why == (rows == 3 ? status::ok : why));
+      if (why == status::stopped && rows < 3) {
+        CHECK((r.why == status::stopped && r.emitted == 0 && t.size == 1));
+        continue;
+      }
+      CHECK((r.why == status::ok && r.drafted == rows && r.emitted >= 1));
+      std::size_t emitted = 0;
+      status end = status::ok;
+      for (int round = 0; round < 5 && end == status::ok; ++round) {
+        drafter.asked = 0;
+        const auto s = speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, none, {.gamma = 3}, work);
+        end = s.why, emitted += s.emitted;
+        CHECK(drafter.asked <= 4);  // never twice for a row
+        if (end != status::ok) CHECK((end == why && s.emitted == s.drafted));
+      }
+      if (rows == 0) CHECK((end == why && emitted == 0));
+    }
+}
+TEST_CASE("the rows of a drafter and of the target must be of one vocabulary") {
+  toy_source<double> m(vocabulary + 1, 2);
+  mixed_drafter drafter;
+  std::vector<token_id> buffer(40);
+  text t{buffer, 1};
+  drafting_workspace<double, mixed_drafter::row_type> work(vocabulary + 1, 3);
+  no_processor none;
+  random_streams chooser(1);
+  CHECK(speculative_round(t, 10, drafter, m, lossless{}, chooser, none, {}, work).why == status::vocabulary_mismatch);
+}
