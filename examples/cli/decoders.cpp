@@ -5,10 +5,13 @@
 
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
+#include "costs.hpp"
 #include "policies.hpp"
 
 namespace cli {
@@ -111,17 +114,61 @@ models_policy<N> parse_models_policy(const std::string& text) {
 struct any_length {
   bool learns, reads_acceptances = learns, reads_confidence = learns;
   plan::draft_length_controller controller;
+  plan::draft_watch watch = {};
+  std::chrono::steady_clock::time_point began = {};
   void begin() {
-    if (learns) controller.begin();
+    if (learns) controller.begin(), began = std::chrono::steady_clock::now();
   }
-  bool another() const { return !learns || controller.another(); }
-  bool keep(double largest) { return !learns || controller.keep(largest); }
-  void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::size_t draft_steps) {
-    if (learns) controller.observe(drafted, emitted, draft_steps);
+  bool another(std::size_t drafter) const { return !learns || (watch.drafts() && controller.another(drafter)); }
+  bool keep(std::size_t drafter, double confidence) { return !learns || controller.keep(drafter, confidence); }
+  void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::span<const std::size_t> asked) {
+    if (!learns) return;
+    controller.observe(drafted, emitted, asked);
+    bool tried = !drafted.empty();
+    for (std::size_t k = 0; k < asked.size(); ++k) tried = tried || (asked[k] > 0 && controller.cost.row(k) > 0);
+    watch.observe(tried, emitted, seconds_since(began));
   }
 };
 
 // ---- one function for each decoder: the options that it alone understands, and the call ---------------------------
+
+auto report_rounds(const decoding& j) {
+  return [&j](const speculative_result& r, const auto& work) {
+    j.after_round({r.drafted, r.accepted, r.emitted, expected_tokens(std::span(work.acceptances).first(r.drafted)),
+                   std::span(work.drafters).first(r.drafted)});
+  };
+}
+
+// Towards p alone, drafted by a lookup, and where it has nothing by the draft model, if there is one.
+void with_lookup(decoder& d, const generate_options& o) {
+  if (!std::holds_alternative<lossless>(parse_policy(d.policy, o.sample.temperature).rule))
+    refuse("--policy " + d.policy,
+           "reads the row of a draft model at every token, and a lookup has none (--draft lookup: --policy lossless)");
+  const bool measure = o.compare;
+  d.prepare = [=, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic,
+               alone = d.draft_model.empty()](std::size_t vocabulary, std::size_t) {
+    using model_draft = model_drafter<metered_model>;
+    using any_lookup = lookup_drafter<float>;
+    using both = first_of<any_lookup, model_draft>;
+    std::vector<float> logits(alone ? 0 : (g + 1) * vocabulary);
+    return [=, work_alone = drafting_workspace<float, any_lookup::row_type>(vocabulary, g),
+            work_both = drafting_workspace<float, both::row_type>(vocabulary, g)](const decoding& j) mutable {
+      const decode_options options{g, j.sample, j.end_of_text, measure};
+      any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs, alone ? 1 : 2)};
+      any_lookup lookup(vocabulary, j.text.tokens.size(), &j.documents);
+      return with_verifier(verify, seed, [&](const auto& verifier) {
+        const auto run = [&](auto& drafter, auto& work) {
+          return speculative_decode(j.text, j.most, drafter, j.models.back(), lossless(), j.chooser, j.processor,
+                                    options, work, j.accept, report_rounds(j), verifier, length);
+        };
+        if (alone) return run(lookup, work_alone);
+        model_draft model(j.models.front(), logits, j.sample);
+        both drafter(lookup, model);
+        return run(drafter, work_both);
+      });
+    };
+  };
+}
 
 void speculative(decoder& d, const generate_options& o, const any_policy& policy) {
   const std::optional<any_combiner> combiner = as_combiner(policy);
@@ -132,13 +179,10 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
     return [=, work = speculative_workspace<float>(vocabulary, g),
             combined = std::vector<float>(raw ? vocabulary : 0)](const decoding& j) mutable {
       const decode_options options{g, j.sample, j.end_of_text, measure};
-      const auto after_round = [&](const speculative_result& r, const auto& w) {
-        j.after_round(r.drafted, r.accepted, expected_tokens(std::span(w.acceptances).first(r.drafted)));
-      };
       const auto run = [&](const auto& rule, const auto& verifier) {
         any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs)};
         return speculative_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
-                                  options, work, j.accept, after_round, verifier, length);
+                                  options, work, j.accept, report_rounds(j), verifier, length);
       };
       return with_verifier(verify, seed, [&](const auto& verifier) {
         if (raw) return run(raw_logits{*combiner}, raw_logits_verifier(verifier, std::span(combined), j.sample));
@@ -152,7 +196,10 @@ void speculative(decoder& d, const generate_options& o) {
   const std::vector<std::size_t> gamma = d.automatic ? std::vector{most_automatic} : numbers(d.gamma);
   if (gamma.size() != 1) refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
   d.drafts = gamma[0];
-  speculative(d, o, parse_policy(d.policy, o.sample.temperature));
+  if (d.lookup) d.drafters.push_back("lookup");
+  if (!d.draft_model.empty()) d.drafters.push_back("model");
+  if (d.lookup) with_lookup(d, o);
+  else speculative(d, o, parse_policy(d.policy, o.sample.temperature));
 }
 
 template <std::size_t N>
@@ -170,7 +217,7 @@ void collaborative(decoder& d, const generate_options& o) {
     const auto models = [&]<std::size_t... I>(std::index_sequence<I...>) { return std::tie(j.models[I]...); }
     (std::make_index_sequence<N>());
     const auto after_turn = [&](const collaborative_result& r, const auto&) {
-      j.after_round(r.drafted, r.accepted, double(r.emitted));
+      j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
     return collaborative_decode(j.text, j.most, models, rule, j.chooser, j.processor,
                                 collaborative_options<N>{gamma, j.sample, j.end_of_text}, work, j.accept, after_turn);
@@ -248,7 +295,7 @@ void bild_original(decoder& d) {
   d.drafts = d.longest_run;
   cascade(d, [thresholds](const decoding& j, const cascade_options& options, auto& work) {
     const auto after_round = [&](const cascade_result& r, const auto&) {
-      j.after_round(r.drafted, r.accepted, double(r.emitted));
+      j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
     return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, j.processor, options, work,
                        j.accept, after_round);
@@ -294,6 +341,14 @@ decoder make_decoder(const generate_options& o) {
   if (!o.space.empty() && (d.name == "sequential" || d.name == "sequence" || d.name == "bild"))
     refuse("--space " + o.space, "--decoder " + d.name + " combines no rows");
   if (!o.gamma.empty() && *k->gamma == '\0') refuse("--gamma " + o.gamma, "--decoder " + d.name + " takes none");
+  constexpr std::string_view lookup = "lookup";
+  d.lookup = o.draft == lookup || o.draft.starts_with("lookup,");
+  d.draft_model = d.lookup ? o.draft.substr(std::min(o.draft.size(), lookup.size() + 1)) : o.draft;
+  if (d.lookup && d.draft_model.empty() && o.draft != lookup) refuse("--draft " + o.draft, "names no model");
+  if (d.lookup && d.name != "speculative")
+    refuse("--draft " + o.draft, "--decoder " + d.name + " takes a draft model (speculative takes a lookup)");
+  if (!o.lookups.empty() && !d.lookup)
+    refuse("--lookup " + o.lookups[0], "nothing looks up (--draft lookup and --draft lookup,FILE do)");
   if (!o.models.empty() && d.name != "n-model")
     refuse("--model " + o.models[0], "--decoder " + d.name + " has two models; n-model takes more");
   if (o.longest_run) {
@@ -340,7 +395,11 @@ std::string decoders_help() {
          "  and filters act on the result. law, that of all other rules: they act on each model's row first; at "
          "temperature 0\n"
          "  or behind a filter these may have too little in common. Rules that choose between rows have law alone.\n"
-         "  --gamma auto measures the models first, and stops drafting where a token more costs more than it brings.\n";
+         "  --gamma auto measures the models first, and stops drafting where a token more costs more than it brings.\n"
+         "  --draft lookup drafts what followed the same tokens before, in the text or in the files of --lookup; "
+         "--draft\n"
+         "  lookup,FILE asks the model FILE where that is nothing. Both are for --decoder speculative, --policy "
+         "lossless.\n";
 }
 
 }  // namespace cli

@@ -15,6 +15,14 @@ namespace cli {
 
 using metered_model = specagg::metered<session>;
 
+// What a round did. drafters: for each drafted token, which of decoder::drafters proposed it; empty where all tokens
+// come from models that take turns.
+struct round_report {
+  std::size_t drafted, accepted, emitted;
+  double expected;  // tokens
+  std::span<const std::uint8_t> drafters = {};
+};
+
 // What one decoding works on. models: in the order in which they draft; the target is the last.
 struct decoding {
   specagg::text& text;
@@ -26,7 +34,8 @@ struct decoding {
   specagg::penalties& processor;
   specagg::plan::draft_costs costs;  // for --gamma auto
   std::function<bool(const specagg::emission&)> accept;
-  std::function<void(std::size_t drafted, std::size_t accepted, double expected)> after_round;
+  std::function<void(const round_report&)> after_round;
+  const specagg::suffix_automaton& documents;  // for a lookup
 };
 
 struct decoder {
@@ -36,6 +45,9 @@ struct decoder {
   std::size_t drafts = 0;                   // tokens that may stand behind the text
   std::size_t longest_run = specagg::cascade_options().longest_run;  // of sequential and bild
   bool automatic = false;                   // needs decoding::costs
+  std::string draft_model;                  // file; empty: none
+  bool lookup = false;                      // also drafts
+  std::vector<std::string> drafters;        // of --decoder speculative, in the order in which they are asked
   // All memory of a decoding of at most `most` tokens, allocated; what is returned decodes in it.
   std::function<std::function<specagg::status(const decoding&)>(std::size_t vocabulary, std::size_t most)> prepare;
 };

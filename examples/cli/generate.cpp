@@ -43,6 +43,8 @@ struct decoded {
   std::size_t prompt_known = 0;  // tokens of the prompt that the target had seen before
   double total_seconds = 0, prompt_seconds = 0, output_seconds = 0;  // total: without the prompt
   plan::draft_costs costs;                                           // measured for --gamma auto
+  std::vector<int> drafters;                         // which drafter each emitted token came from; -1: none
+  std::vector<std::size_t> drafted_by, accepted_by;  // tokens of each drafter
 
   std::size_t target_calls() const { return models.back().calls; }
   double target_seconds() const { return models.back().seconds; }
@@ -75,6 +77,7 @@ struct job {
   std::size_t most;  // tokens to emit
   std::vector<token_id> ends;  // the tokens that end a text
   std::size_t known = 0;       // tokens of the prompt that the models may have seen before, in this order
+  suffix_automaton documents = suffix_automaton();  // of --lookup
 
   const cpu::tokenizer& tokens() const { return models.back()->tokens; }
 
@@ -104,7 +107,9 @@ struct job {
     }
     result.prompt_seconds = seconds_since(start);
     if (d.automatic) {
-      result.costs = measured_costs(*models[0]->session, *models.back()->session, prompt.back());
+      session* const drafts = d.draft_model.empty() ? nullptr : models[0]->session.get();
+      result.costs = measured_costs(drafts, *models.back()->session, prompt.back(), options.sample);
+      if (d.lookup) result.costs.others[0] = result.costs.draft, result.costs.draft = 0;  // it is asked first
     }
 
     const auto accept = [&](const emission& e) {
@@ -121,13 +126,19 @@ struct job {
       result.output_seconds += seconds_since(before);
       return result.ended_by.empty();
     };
-    const auto after_round = [&](std::size_t drafted, std::size_t accepted, double expected) {
-      ++result.rounds, result.drafted += drafted, result.accepted += accepted, result.expected += expected;
+    result.drafted_by.resize(d.drafters.size()), result.accepted_by.resize(d.drafters.size());
+    const auto after_round = [&](const round_report& r) {
+      ++result.rounds, result.drafted += r.drafted, result.accepted += r.accepted, result.expected += r.expected;
+      for (std::size_t i = 0; i < r.drafters.size(); ++i) {
+        ++result.drafted_by[r.drafters[i]];
+        if (i < r.accepted) ++result.accepted_by[r.drafters[i]], result.drafters.push_back(r.drafters[i]);
+      }
+      result.drafters.resize(result.drafters.size() + r.emitted - std::min(r.accepted, r.drafters.size()), -1);
     };
     const auto decode = d.prepare(vocabulary, most);
     start = steady_clock::now();
-    const status why =
-        decode({t, most, options.sample, ends, result.models, chooser, processor, result.costs, accept, after_round});
+    const status why = decode({t, most, options.sample, ends, result.models, chooser, processor, result.costs, accept,
+                               after_round, documents});
     result.total_seconds = seconds_since(start);
     if (why != status::ok) {
       std::string reason(name(why));
@@ -139,6 +150,7 @@ struct job {
       throw error("decoding", fmt::format("token {}", result.emissions.size()), reason);
     }
     if (result.ended_by.empty()) result.ended_by = "length";
+    result.drafters.resize(result.emissions.size(), -1);
     return result;
   }
 };
@@ -190,6 +202,15 @@ comparison compare(const job& j, const decoder& d) {
                             r.chosen.draft_calls(), r.chosen.target_calls());
   }
   return r;
+}
+
+// Which drafter each token came from, and what each gave.
+void report_drafters(nlohmann::json& out, const decoded& r, const decoder& d) {
+  if (d.drafters.empty()) return;
+  for (const int k : r.drafters)
+    out["drafter"].push_back(k < 0 ? nlohmann::json() : nlohmann::json(d.drafters[std::size_t(k)]));
+  for (std::size_t k = 0; k < d.drafters.size(); ++k)
+    out["drafters"][d.drafters[k]] = {{"drafted", r.drafted_by[k]}, {"accepted", r.accepted_by[k]}};
 }
 
 nlohmann::json report(const decoded& d) {
@@ -302,6 +323,7 @@ void converse(job& j, const decoder& d, const chat_ml& chat, std::size_t context
     const decoded answer = run_and_print(j, d);
     if (o.json) {
       auto out = report(answer);
+      report_drafters(out, answer, d);
       out["turn"] = turn, out["prompt"] = asked, out["prompt_tokens"] = j.prompt.size();
       out["prompt_tokens_known"] = answer.prompt_known;
       fmt::print("{}", dumped(out, -1)), flush_output();
@@ -344,6 +366,7 @@ decoder decoder_without_draft(const generate_options& o) {
   if (o.decoder != "speculative") refuse("--decoder " + o.decoder);
   if (!o.gamma.empty() && o.gamma != "0") refuse("--gamma " + o.gamma);
   if (!o.policy.empty()) refuse("--policy " + o.policy);
+  if (!o.lookups.empty()) refuse("--lookup " + o.lookups[0]);
   if (o.compare) refuse("--compare");
   return target_alone();
 }
@@ -366,7 +389,7 @@ void generate(const generate_options& given) {
   const auto on = make_backend(o.backend, o.threads);
   if (o.backend == "cpu") say_if_fewer(on->threads(), o.threads);
   std::vector<std::unique_ptr<model>> models;
-  if (!o.draft.empty()) models.push_back(std::make_unique<model>(o.draft, *on));
+  if (!d.draft_model.empty()) models.push_back(std::make_unique<model>(d.draft_model, *on));
   for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, *on));
   models.push_back(std::make_unique<model>(o.target, *on));
   const double load_seconds = seconds_since(start);
@@ -382,6 +405,10 @@ void generate(const generate_options& given) {
 
   const auto file = cpu::gguf_file::open(o.target);
   job j{o, models, {}, o.max_tokens, end_tokens_of(file)};
+  for (const std::string& path : o.lookups) {
+    for (const token_id t : tokens.encode(read_text(path))) j.documents.push(t);
+    j.documents.end_document();
+  }
   std::string prompt;
   if (o.chat) {
     const chat_ml chat(file);
@@ -405,6 +432,7 @@ void generate(const generate_options& given) {
     const comparison r = compare(j, d);
     if (o.json) {
       out = report(r.chosen);
+      report_drafters(out, r.chosen, d);
       out["target_alone"] = report(r.alone);
       out["expected_tokens_per_round"] = r.chosen.expected / double(std::max<std::size_t>(r.chosen.rounds, 1));
       out["speedup_measured"] = r.measured, out["speedup_predicted"] = r.predicted;
@@ -438,7 +466,7 @@ void generate(const generate_options& given) {
   } else {
     if (!o.json) fmt::print("{}", dim(prompt)), std::fflush(stdout);
     const decoded once = run_and_print(j, d);
-    if (o.json) out = report(once);
+    if (o.json) out = report(once), report_drafters(out, once, d);
     else {
       // Not on standard output: that has the text alone.
       fmt::print(stderr, "\n"), print_summary(stderr, once);
@@ -446,13 +474,14 @@ void generate(const generate_options& given) {
         fmt::print(
             stderr,
             "{:.2f} tokens drafted a round; measured: a draft step {:.3f} target steps, a token more to score {:.3f}\n",
-            double(once.drafted) / double(once.rounds), once.costs.draft, once.costs.verify);
+            double(once.drafted) / double(once.rounds), once.costs.row(d.lookup), once.costs.verify);
     }
-    if (d.automatic) out["c"] = once.costs.draft, out["d"] = once.costs.verify;  // as plan speculative names them
+    if (d.automatic)
+      out["c"] = once.costs.row(d.lookup), out["d"] = once.costs.verify;  // as plan speculative names them
   }
   if (o.json) {
     out["prompt"] = prompt, out["decoder"] = d.name, out["policy"] = d.policy, out["verify"] = d.verify,
-    out["space"] = d.space, out["temperature"] = o.sample.temperature, out["seed"] = o.seed;
+    out["space"] = d.space, out["draft"] = o.draft, out["temperature"] = o.sample.temperature, out["seed"] = o.seed;
     if (d.gamma.find_first_not_of("0123456789") == std::string::npos && !d.gamma.empty())
       out["gamma"] = std::stoul(d.gamma);
     else out["gamma"] = d.gamma;

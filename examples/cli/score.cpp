@@ -88,7 +88,7 @@ struct drafting {
 drafting drafting_of(const std::vector<double>& overlaps, session& draft, session& target, token_id any) {
   drafting found;
   for (const double a : overlaps) found.acceptance += a / double(overlaps.size());
-  const plan::draft_costs costs = measured_costs(draft, target, any);
+  const plan::draft_costs costs = measured_costs(&draft, target, any, {});
   found.c = costs.draft, found.d = costs.verify;
   for (std::size_t g = 1; g <= most_gamma; ++g) {
     found.expected[g - 1] = expected_tokens_of(overlaps, g);

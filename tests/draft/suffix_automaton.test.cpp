@@ -64,7 +64,7 @@ TEST_CASE("a suffix automaton finds the longest suffix that is continued and its
 }
 TEST_CASE("a suffix automaton with room for its tokens allocates nothing, whatever they are, and can be cleared") {
   std::mt19937 random(2);
-  for (const std::size_t letters : {1, 2, 3, 50, 1000}) {
+  for (const unsigned letters : {1u, 2u, 3u, 50u, 1000u}) {
     suffix_automaton a(500);
     for (int turn = 0; turn < 2; ++turn) {
       const std::size_t before = allocations;

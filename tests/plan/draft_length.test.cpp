@@ -193,6 +193,35 @@ TEST_CASE("where scoring costs jump it drafts past the jump if that pays, and el
   }
 }
 
+TEST_CASE("where only many drafted tokens together pay for the first, it drafts many") {
+  plan::draft_costs cost{1, 0.02, 0.02, 0};
+  cost.jumps.fill(1.5);
+  const auto play = [&](auto&& another, auto&& observe) {
+    numbers n(13);
+    double tokens = 0, spent = 0;
+    for (int round = 0; round < 5000; ++round) {
+      std::vector<draft_acceptance> acceptances;
+      std::size_t emitted = 1, steps = 0;
+      while (another(acceptances.size())) acceptances.push_back({0.9, 0.9}), ++steps;
+      while (emitted <= acceptances.size() && n.uniform() < 0.9) ++emitted;
+      observe(acceptances, emitted, steps);
+      tokens += double(emitted), spent += cost.round(steps, acceptances.size());
+    }
+    return tokens / spent;
+  };
+  const double best = play([](std::size_t g) { return g < 12; }, [](const auto&, std::size_t, std::size_t) {});
+  plan::draft_length_controller c(cost);
+  const double is = play(
+      [&](std::size_t g) {
+        if (g == 0) c.begin();
+        return c.another(0) && c.keep(0, 0.9);
+      },
+      [&](const auto& o, std::size_t tokens, std::size_t steps) { c.observe(o, tokens, std::span(&steps, 1)); });
+  INFO("gamma 12 " << best << ", controller " << is);
+  CHECK(best > 1.5);
+  CHECK(is > 0.97 * best);
+}
+
 namespace {
 // Two drafters: the first is free and has a proposal at some positions, good where its confidence is high; the second
 // has one everywhere, at a cost. use: which of them are asked (bits).
@@ -241,6 +270,41 @@ TEST_CASE("of two drafters it takes the one that is worth more, token by token: 
           most_gained = std::max(most_gained, both / std::max({lookup, second, 1.0}));
         }
   CHECK(most_gained > 1.05);
+}
+namespace {
+// Rounds of gamma 4 where the watch drafts. Seconds: 1 without drafts, `slow` with them; every 50th round is hit by a
+// delay. Each drafted token is accepted with probability a. Returns tokens per second.
+double play_watched(double a, double slow, std::size_t rounds, std::size_t* with_drafts = nullptr) {
+  numbers n(31);
+  plan::draft_watch watch;
+  double tokens = 0, seconds = 0;
+  for (std::size_t i = 1; i <= rounds; ++i) {
+    const bool drafts = watch.drafts();
+    std::size_t emitted = 1;
+    while (drafts && emitted <= 4 && n.uniform() < a) ++emitted;
+    const double own = (drafts ? slow : 1) * n.between(0.95, 1.05), delayed = own + (i % 50 == 7 ? 20 : 0);
+    watch.observe(drafts, emitted, delayed);
+    tokens += double(emitted), seconds += own;
+    if (with_drafts) *with_drafts += drafts;
+  }
+  return tokens / seconds;
+}
+}  // namespace
+TEST_CASE("watched, drafting that is slower than none costs at most 3 % of a text, and drafting that pays goes on") {
+  for (const double a : {0.0, 0.2, 0.5})
+    for (const double slow : {2.5, 4.0}) {
+      CHECK(play_watched(a, slow, 1000) > 0.98);
+      CHECK(play_watched(a, slow, 200) > 0.96);
+    }
+  for (const double a : {0.6, 0.8, 0.95}) {
+    std::size_t with_drafts = 0;
+    CHECK(play_watched(a, 1.3, 1000, &with_drafts) > 0.95 * plan::expected_tokens(a, 4) / 1.3);
+    CHECK(with_drafts > 950);
+  }
+  std::size_t none = 0;  // in the end it hardly tries
+  play_watched(0, 2, 10000, &none);
+  CHECK(none < 10000 / 40);
+  CHECK(none > 20);
 }
 TEST_CASE("it drafts longer behind a sure row than behind an unsure one, and never more than it has room for") {
   plan::draft_length_controller c({1, 0.05, 0.01, 0});

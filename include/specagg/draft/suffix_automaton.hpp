@@ -64,7 +64,7 @@ class suffix_automaton {
   match step(match m, token_id t) const {
     m = shortened(m, longest_ - 1);
     for (;;) {
-      if (const index e = find(m.state, t); e != none) return shortened({edges_[e].target, m.length + 1}, m.length + 1);
+      if (const index e = find(m.state, t); e != none) return {edges_[e].target, m.length + 1};
       if (m.state == 0) return {};
       m.state = states_[m.state].link, m.length = states_[m.state].length;
     }

@@ -99,9 +99,9 @@ struct acceptance_predictor {
   // The mean of f(acceptance) over the rows seen.
   template <class F>
   double over_seen(F&& f) const {
-    double sum = 0, all = 0;
-    for (std::size_t i = 0; i < classes; ++i) sum = fma(seen[i], double(f(mean(i))), sum), all += seen[i];
-    return sum / all;
+    double total = 0, all = 0;
+    for (std::size_t i = 0; i < classes; ++i) total = fma(seen[i], double(f(mean(i))), total), all += seen[i];
+    return total / all;
   }
   void see(double confidence) {
     const std::size_t c = class_of(confidence);
@@ -212,6 +212,30 @@ struct draft_length_controller {
       price = fma(cost.row(k), double(asked[k]), price);
     tokens = fma(tokens, 1 - 1.0 / 100, double(emitted));
     spent = fma(spent, 1 - 1.0 / 100, price);
+  }
+};
+
+// Stops drafting where it turns out slower than no drafts at all, whatever the costs are believed to be.
+//   if (watch.drafts()) draft as the controller says, else nothing; verify; watch.observe(tried, emitted, seconds);
+// tried: a draft step was made, also if no token was drafted. A round without emits one token and takes `plain`
+// seconds. So a round with drafts has lost its seconds less `plain` for each token. Drafting stops while more than 2
+// plain rounds and 1 % of all time are lost. Time that was won counts against later losses, up to 8 plain rounds. The
+// first two rounds and one in 64 are without drafts, to know their time. A time counts as at most 3 times the usual
+// one: another program may have had the processor.
+struct draft_watch {
+  double plain = 0, drafting = 0;  // seconds of a round without and with drafts, fading by 1 in 16
+  double total = 0, lost = 0;      // seconds
+  std::size_t plain_rounds = 0, since_plain = 0;
+
+  bool drafts() const { return plain_rounds >= 2 && since_plain < 64 && lost <= fma(2.0, plain, 0.01 * total); }
+  void observe(bool tried, std::size_t emitted, double time) {
+    double& usual = tried ? drafting : plain;
+    if (usual > 0) time = std::min(time, 3 * usual);
+    // The first round of a process is often a slow one.
+    usual = !(usual > 0) || (!tried && plain_rounds == 1 && time < usual) ? time : usual + (time - usual) / 16;
+    total += time;
+    if (tried) ++since_plain, lost = std::max(lost + fma(-plain, double(emitted), time), -8 * plain);
+    else ++plain_rounds, since_plain = 0;
   }
 };
 
