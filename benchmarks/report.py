@@ -136,6 +136,12 @@ for v in (32000, 128256, 151936):
             add(f"| {v:,} | {g} | {b} | " + " | ".join(f"{t / b:.0f}" for t in times) + " |")
 add("\n![grid](performance/grid.svg)\n")
 
+# ---- tokens in one call --------------------------------------------------------------------------------------------
+add("## What n tokens cost in one call\n")
+add("t(n) of the CPU backend: n tokens scored in one call, which is what verifying n - 1 drafted tokens costs. The "
+    "floor is a read of the weights. Drafts pay where v = t(n) / t(1) is below the tokens that a call gives.\n")
+add((pathlib.Path(sys.argv[1]) / "tokens.md").read_text())
+
 # ---- decoding -----------------------------------------------------------------------------------------------------
 add("## Decoding with the bundled models\n")
 add("`specagg generate`, 400 tokens, temperature 0.8, one thread; medians of 5. These models fit in the cache of this "
