@@ -14,7 +14,7 @@ SPECAGG_BEGIN
 // of a document. A state stands for all strings that end at the same positions. Only strings of at most `longest`
 // tokens have a known continuation, so a token costs O(longest) at worst, and amortised O(1) but for marking what it
 // continues. A text of n tokens has at most 2 n states and 3 n transitions: reserve(n) allocates for them, and then
-// push() allocates nothing for the first n tokens. About 110 bytes a token.
+// push() allocates nothing for the first n tokens. 110 to 140 bytes a token.
 class suffix_automaton {
  public:
   using index = std::uint32_t;
