@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: Drafter
+#include <specagg/specagg.hpp>
+
+using namespace specagg;
+
+struct same_again {  // proposes the last token once more
+  using row_type = one_hot_row<float>;
+  std::size_t size;
+  std::size_t vocab_size() const { return size; }
+  std::size_t position() const { return 0; }
+#ifndef SPECAGG_BROKEN
+  status rollback(std::size_t) { return status::ok; }
+#endif
+  template <class P>
+  status next(const draft_position& at, P&, row_type& row, double& confidence) {
+    row = row_type(at.tokens.back(), size), confidence = 0.5;
+    return row.normalise();
+  }
+};
+
+struct table {  // a target model
+  using value_type = float;
+  std::size_t vocab_size() const { return 1; }
+  std::size_t capacity() const { return 100; }
+  std::size_t position() const { return 0; }
+  status extend(std::span<const token_id>, std::span<float>) { return status::ok; }
+  status rollback(std::size_t) { return status::ok; }
+};
+
+speculative_result draft_and_verify(text& t, same_again& drafter, table& target);
+speculative_result draft_and_verify(text& t, same_again& drafter, table& target) {
+  drafting_workspace<float, one_hot_row<float>> work(drafter.size, 4);
+  random_streams chooser(1);
+  no_processor none;
+  return speculative_round(t, 10, drafter, target, lossless(), chooser, none, {}, work);
+}
