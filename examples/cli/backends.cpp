@@ -6,6 +6,8 @@
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/error.hpp>
 
+#include "terminal.hpp"
+
 namespace cli {
 namespace {
 
@@ -15,8 +17,10 @@ struct cpu_backend final : backend {
   std::shared_ptr<cpu::thread_pool> pool;
   explicit cpu_backend(unsigned threads) : pool(std::make_shared<cpu::thread_pool>(threads)) {}
   std::unique_ptr<session> open(const std::string& file) override {
-    return std::make_unique<session_of<cpu::llama>>(
-        std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file)), pool);
+    progress bar("loading " + file);
+    const auto weights = std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file), true,
+                                                                    [&](double done) { bar.show(done); });
+    return std::make_unique<session_of<cpu::llama>>(weights, pool);
   }
   unsigned threads() const override { return pool->threads(); }
 };

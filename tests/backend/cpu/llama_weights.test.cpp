@@ -96,3 +96,14 @@ TEST_CASE("weights stay in the file's mapping: what is held besides is a small f
   for (const auto& l : weights->layers)
     for (const auto* t : {&l.q, &l.k, &l.v, &l.output, &l.gate, &l.up, &l.down}) CHECK(inside(*t));
 }
+
+TEST_CASE("loading tells how much is done, after each matrix") {
+  for (auto type : {tensor_type::f16, tensor_type::q4_1}) {
+    const test::gguf_bytes bytes(test::small_model{.type = type}.write().bytes());
+    std::vector<double> done;
+    const llama_weights weights(bytes.open(), true, [&](double x) { done.push_back(x); });
+    CHECK(done.size() == 1 + 7 * weights.layers.size());
+    CHECK(std::is_sorted(done.begin(), done.end()));
+    CHECK((done.front() > 0 && done.back() > 0.5 && done.back() <= 1));
+  }
+}

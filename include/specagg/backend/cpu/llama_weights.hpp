@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -39,8 +40,10 @@ struct llama_weights {
   std::vector<float> output_norm;
   std::vector<layer> layers;
 
-  // repack = false: all matrices stay as they are in the file, for another backend.
-  explicit llama_weights(gguf_file from, bool repack = true) : file(std::move(from)) {
+  // repack = false: all matrices stay as they are in the file, for another backend. progress, if given, is called with
+  // how much is done, from 0 to 1, after each matrix.
+  explicit llama_weights(gguf_file from, bool repack = true, const std::function<void(double)>& progress = {})
+      : file(std::move(from)) {
     const auto architecture = file.string("general.architecture");
     if (architecture != "llama")
       file.fail("general.architecture", text("\"", printable(architecture), "\" is not supported (\"llama\" is)"));
@@ -98,11 +101,13 @@ struct llama_weights {
       read_row(t, 0, out.data());
       return out;
     };
+    std::size_t bytes_done = 0;
     const auto multiplied = [&](const std::string& name, std::size_t rows, std::size_t cols) {
       const auto t = take(name, rows, cols);
-      if (!repack) return matrix{t, nullptr};
-      auto m = cpu::repack(t);
+      auto m = repack ? cpu::repack(t) : matrix{t, nullptr};
       if (m.strips) file.give_back(t);
+      bytes_done += rows * row_bytes(t.type, cols);
+      if (progress) progress(static_cast<double>(bytes_done) / static_cast<double>(file.size()));
       return m;
     };
     const bool tied = !file.find_tensor("output.weight");
