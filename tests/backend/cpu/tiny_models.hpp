@@ -25,7 +25,7 @@ inline std::uint16_t half_bits(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
   if (size < 113u << 23) return static_cast<std::uint16_t>(sign);
-  return static_cast<std::uint16_t>(sign | ((size + 0xfff + (size >> 13 & 1)) >> 13) - (112u << 10));
+  return static_cast<std::uint16_t>(sign | (((size + 0xfff + (size >> 13 & 1)) >> 13) - (112u << 10)));
 }
 inline float half_value(std::uint16_t bits) {
   const std::uint32_t size = bits & 0x7fffu;
