@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What n tokens of a model cost in one call, t(n), against reading its weights once.
 //   bench-llama [model.gguf] [--against llama.cpp's times]
-// The second file is what benchmarks/llama_cpp.cpp prints for the same model; scripts/bench runs both. Every row of
-// logits is checked before it is timed: one token at a time and all at once must give the same bits. Medians; warm;
+// The second file is what benchmarks/llama_cpp/times.cpp prints for the same model; scripts/bench runs both. Every row
+// of logits is checked before it is timed: one token at a time and all at once must give the same bits. Medians; warm;
 // 100 tokens of context.
 #include <specagg/backend/cpu/llama.hpp>
 

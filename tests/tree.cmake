@@ -393,9 +393,9 @@ find_program(SPECAGG_qemu qemu-x86_64)
 mark_as_advanced(SPECAGG_qemu)
 if("sse2" IN_LIST isas)
   foreach(compiler IN LISTS compilers)
-    specagg_dispatch_tests(${compiler} "avx512;avx2;sse2;scalar" "${isas}" ""
+    specagg_dispatch_tests(${compiler} "avx512vnni;avx512;avx2;sse2;scalar" "${product_isas}" ""
       -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}} "-DCMAKE_CXX_FLAGS=-O1 -Wall -Wextra -Wconversion -Werror")
-    list(GET isas -1 best)
+    list(GET product_isas -1 best)
     specagg_dispatch_test("the best is the default, ${compiler}" "./dispatch | head -1 | grep -qx ${best}")
     if(NOT SPECAGG_qemu)
       specagg_skip("dispatch: on a machine without AVX, ${compiler}" "there is no qemu-x86_64")

@@ -28,6 +28,21 @@ TEST_CASE("a row reads back as exactly the stored numbers, from the file and rep
     }
 }
 
+TEST_CASE("rows up to the next multiple of 16 are zero") {
+  std::mt19937 random(7);
+  for (auto type : test::quantised_types) {
+    const stored_matrix m(type, 19, 64, random);
+    const auto repacked = repack(m.w);
+    const std::size_t size = packed_block_bytes(type);
+    for (std::size_t b = 0; b < 2; ++b)  // of the second strip, which has three rows
+      for (std::size_t i = 0; i < size; ++i) {
+        const bool scale = i >= planes(type) * plane_bytes;
+        const std::size_t row = scale ? (i - planes(type) * plane_bytes) / 2 % 16 : i % 64 / 4;
+        if (row >= 3) CHECK(repacked.strips.get()[2 * size + b * size + i] == std::byte{0});
+      }
+  }
+}
+
 TEST_CASE("repacked weights take the file's memory, in whole strips of 16 rows") {
   for (auto type : test::quantised_types) CHECK(packed_block_bytes(type) == 16 * block_bytes(type));
 }

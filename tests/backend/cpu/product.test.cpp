@@ -98,7 +98,7 @@ TEST_CASE("a product of quantised weights is within its bound of the exact one, 
               };
               for (std::size_t b = 0; b < cols / 32; ++b) add(rounded.first, b);
               for (auto i = rounded.from[t]; i < rounded.from[t + 1]; ++i) add(rounded.second, rounded.blocks[i]);
-              const double bound = (double(cols) / 8 + 4) * 0x1p-24 * size + 1e-37;
+              const double bound = (double(cols) / 8 + 4) * 0x1p-24 * size;
               worst = std::max(worst, std::abs(y[t * rows + r] - sum) / bound);
             }
           CHECK(worst <= 1);

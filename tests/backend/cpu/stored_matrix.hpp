@@ -44,7 +44,7 @@ struct stored_matrix {
         put(raw(static_cast<std::uint16_t>(bits >> 16))), numbers.push_back(std::bit_cast<float>(bits));
       } else if (type != tensor_type::q8_0) {
         if (i % 32 != 0) continue;
-        const auto d = static_cast<std::uint16_t>(random() & 0x2fffu),
+        const auto d = static_cast<std::uint16_t>(random() & 0xafffu),
                    m = static_cast<std::uint16_t>(random() & 0xafffu);
         put(raw(d));
         if (type == tensor_type::q4_1) put(raw(m));
@@ -54,16 +54,17 @@ struct stored_matrix {
         for (int element = 0; element < 32; ++element) {
           const int q = element < 16 ? k[element] & 15 : k[element - 16] >> 4;
           numbers.push_back(type == tensor_type::q4_0 ? half(d) * (q - 8) : double(float(half(d) * q + half(m))));
-          sizes.push_back(type == tensor_type::q4_0 ? half(d) * std::abs(q - 8) : half(d) * q + std::abs(half(m)));
+          sizes.push_back(type == tensor_type::q4_0 ? std::abs(half(d) * (q - 8))
+                                                    : std::abs(half(d) * q) + std::abs(half(m)));
         }
       } else {
         if (i % 32 == 0) {
-          const auto h = static_cast<std::uint16_t>(random() & 0x2fffu);
+          const auto h = static_cast<std::uint16_t>(random() & 0xafffu);
           put(raw(h)), scale = half(h);
         }
         const auto q = static_cast<std::int8_t>(random());
         put(raw(q)), numbers.push_back(scale * q);
-        sizes.push_back(scale * (16 * std::abs((q + 128) / 16 - 8) + (q + 128) % 16));
+        sizes.push_back(std::abs(scale) * (16 * std::abs((q + 128) / 16 - 8) + (q + 128) % 16));
       }
     }
     w.type = type, w.rank = 2, w.rows = rows, w.cols = cols, w.data = bytes.data();

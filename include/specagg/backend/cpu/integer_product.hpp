@@ -7,9 +7,9 @@
 //                                  activations', S = sum k x, T = sum x, o = 8 (Q4_0, first plane of Q8_0) or 0
 //   acc = fma(m, s T, acc)         Q4_1
 // d s and s T are rounded once. So a token's products have the same bits in any batch, on any number of threads and on
-// every instruction set. Each weight is read from memory once for all n tokens. Against the exact product of the
-// rounded activations the error is at most (cols / 8 + 4) 2^-24 sum |w| |x|, where |w| is d |k - 8| (Q4_0),
-// d k + |m| (Q4_1), 16 d |h - 8| + d l (Q8_0).
+// every instruction set. A strip stays in the cache for all n tokens. Against the exact product of the rounded
+// activations the error is at most (cols / 8 + 4) 2^-24 sum |w| |x|, where |w| is |d| |k - 8| (Q4_0), |d| k + |m|
+// (Q4_1), 16 |d| |h - 8| + |d| l (Q8_0), as long as no d s is subnormal and nothing overflows.
 #pragma once
 #include <specagg/backend/cpu/activations.hpp>
 #include <specagg/backend/cpu/dots.hpp>
@@ -111,7 +111,7 @@ template <tensor_type Type, int Tokens>
     for (std::size_t b = 0; b < blocks; ++b) {
       // The next blocks come from memory while this one is multiplied.
       for (std::size_t ahead = 0; ahead < packed_block_bytes(Type); ahead += 64)
-        __builtin_prefetch(block + 4096 + ahead);
+        __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(block) + 4096 + ahead));
       add_block<Type>(tile, block, row, numbers, scales, totals);
       block += packed_block_bytes(Type), numbers += x.tokens * quantised_block, scales += x.tokens, totals += x.tokens;
     }

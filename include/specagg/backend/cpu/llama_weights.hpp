@@ -25,8 +25,8 @@ SPECAGG_BEGIN
 namespace cpu {
 
 // The contents of a file, checked: every tensor has the shape that the metadata require. Immutable; sessions share it.
-// Matrices of floats stay in the mapped file. Quantised matrices are repacked for the CPU, which takes as much memory
-// as they take in the file (about .2 s for 100 MB); their pages of the file are given back.
+// Matrices of floats stay in the mapped file. Quantised matrices are repacked for the CPU. That takes the memory that
+// they take in the file, with rows up to the next multiple of 16; a mapped file's pages are given back.
 struct llama_weights {
   struct layer {
     std::vector<float> attention_norm, ffn_norm;  // [dim], padded to 16 with zeros
