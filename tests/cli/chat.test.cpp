@@ -3,9 +3,13 @@
 
 #include <specagg/backend/cpu/llama.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,14 +29,24 @@ namespace {
 using ids = std::vector<token_id>;
 
 void append(ids& to, const ids& more) { to.insert(to.end(), more.begin(), more.end()); }
+// Tests run at the same time in one folder. So each process has files of its own, which are removed when it ends.
+std::string own(const std::string& name) {
+  static struct files {
+    std::set<std::string> names;
+    ~files() {
+      for (const auto& n : names) std::filesystem::remove(n);
+    }
+  } all;
+  return *all.names.insert(std::to_string(getpid()) + "-" + name).first;
+}
 std::string written(const std::string& name, const test::gguf_writer& file) {
-  std::ofstream(name, std::ios::binary) << file.bytes();
-  return name;
+  std::ofstream(own(name), std::ios::binary) << file.bytes();
+  return own(name);
 }
 // One object for each turn.
 std::vector<nlohmann::json> answers(const std::string& arguments, const std::string& turns) {
-  std::ofstream("turns.tmp") << turns;
-  const ran r = run("generate --chat --json " + arguments, "turns.tmp");
+  std::ofstream(own("turns.tmp")) << turns;
+  const ran r = run("generate --chat --json " + arguments, own("turns.tmp"));
   INFO(arguments << "\n" << r.out);
   REQUIRE(r.status == 0);
   std::vector<nlohmann::json> all;
@@ -203,12 +217,13 @@ TEST_CASE("a chat answers each line, from the whole conversation, and computes o
 TEST_CASE("standard output has the answers alone, the counts go to standard error") {
   const std::string target = written("chat-target.tmp", test::tiny_model{.from = "target", .byte_level = true}.write());
   const std::string options = "--temperature 0 --max-tokens 12 --target " + target;
-  std::ofstream("turns.tmp") << "Who is it?\nAnd then?\n";
+  std::ofstream(own("turns.tmp")) << "Who is it?\nAnd then?\n";
   const auto expected = answers(options, "Who is it?\nAnd then?\n");
-  const ran r = cli::shell(std::string(SPECAGG_CLI) + " generate --chat " + options + " <turns.tmp 2>counts.tmp");
+  const ran r = cli::shell(std::string(SPECAGG_CLI) + " generate --chat " + options + " <" + own("turns.tmp") + " 2>" +
+                           own("counts.tmp"));
   CHECK(r.status == 0);
   CHECK(r.out == expected[0]["text"].get<std::string>() + "\n" + expected[1]["text"].get<std::string>() + "\n");
-  std::ifstream counts("counts.tmp");
+  std::ifstream counts(own("counts.tmp"));
   const std::string said((std::istreambuf_iterator<char>(counts)), {});
   CHECK(said.find("12 tokens in ") != std::string::npos);
 }
@@ -269,14 +284,14 @@ TEST_CASE("a chat that cannot be is refused in a line") {
   refuses("generate --compare --target " + target, {"--compare", "--draft"});
   refuses("generate --chat --target " + target + " --prompt \"$(head -c 20000 /dev/zero | tr '\\0' 'x')\"",
           {"conversation", "context"});
-  std::ofstream("turns.tmp") << std::string(20 << 20, 'x');
-  const ran r = run("generate --chat --target " + target, "turns.tmp");
+  std::ofstream(own("turns.tmp")) << std::string(20 << 20, 'x');
+  const ran r = run("generate --chat --target " + target, own("turns.tmp"));
   CHECK(r.status == 2);
   CHECK(r.out.find("standard input: line 1: has more than") != std::string::npos);
 }
 
 TEST_CASE("a damaged chat model and a full disk are a line each, and the next run is as if nothing had been") {
-  const std::string whole = test::tiny_model{.byte_level = true}.write().bytes(), name = "chat-damaged.tmp";
+  const std::string whole = test::tiny_model{.byte_level = true}.write().bytes(), name = own("chat-damaged.tmp");
   const std::string arguments = "generate --chat --temperature 0 --max-tokens 5 --prompt x --target " + name;
   const auto with = [&](const std::string& bytes, const char* word) {
     std::ofstream(name, std::ios::binary) << bytes;
@@ -309,7 +324,7 @@ TEST_CASE("SmolLM2: a chat knows what was said before, stops at its end of turn,
   const std::string file = test::smollm2();
   if (file.empty()) return;
   const std::string options = "--temperature 0 --max-tokens 40 --threads 2 --target " + file;
-  const auto all = answers(options + " --prompt 'What is the capital of France?'", "And of Italy?\n");
+  const auto all = answers(options + " --prompt 'Which city is the capital of France?'", "And of Italy?\n");
   REQUIRE(all.size() == 2);
   for (const auto& a : all) {
     INFO(a["text"]);
@@ -318,8 +333,8 @@ TEST_CASE("SmolLM2: a chat knows what was said before, stops at its end of turn,
   }
   CHECK(all[0]["text"].get<std::string>().find("Paris") != std::string::npos);
   CHECK(all[1]["text"].get<std::string>().find("Rome") != std::string::npos);
-  CHECK(all[0]["prompt_tokens"] == 37);  // with the template's system text
-  const auto drafted = answers(options + " --gamma 2 --draft " + file, "What is the capital of France?\nAnd of Italy?");
+  CHECK(all[0]["prompt_tokens"] == 38);  // with the template's system text
+  const auto drafted = answers(options + " --gamma 2 --draft " + file, "Which city is the capital of France?\nAnd of Italy?");
   REQUIRE(drafted.size() == 2);
   for (std::size_t i = 0; i < 2; ++i) {
     CHECK(drafted[i]["tokens"] == all[i]["tokens"]);
