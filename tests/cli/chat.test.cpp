@@ -334,7 +334,8 @@ TEST_CASE("SmolLM2: a chat knows what was said before, stops at its end of turn,
   CHECK(all[0]["text"].get<std::string>().find("Paris") != std::string::npos);
   CHECK(all[1]["text"].get<std::string>().find("Rome") != std::string::npos);
   CHECK(all[0]["prompt_tokens"] == 38);  // with the template's system text
-  const auto drafted = answers(options + " --gamma 2 --draft " + file, "Which city is the capital of France?\nAnd of Italy?");
+  const auto drafted =
+      answers(options + " --gamma 2 --draft " + file, "Which city is the capital of France?\nAnd of Italy?");
   REQUIRE(drafted.size() == 2);
   for (std::size_t i = 0; i < 2; ++i) {
     CHECK(drafted[i]["tokens"] == all[i]["tokens"]);
