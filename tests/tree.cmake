@@ -263,7 +263,7 @@ endif()
 # Products of quantised weights, which have a kernel for each machine.
 set(avx512vnni -mavx512vnni ${avx512})
 set(product_isas ${isas})
-if(avx512 IN_LIST isas AND cpu MATCHES "avx512_vnni")
+if("avx512" IN_LIST isas AND cpu MATCHES "avx512_vnni")
   list(APPEND product_isas avx512vnni)
 endif()
 foreach(isa IN LISTS product_isas)
@@ -343,7 +343,7 @@ set_tests_properties("package: archive, Debian package, pkg-config, Conan" PROPE
 # --- isa --------------------------------------------------------------------------------------------------------------
 set(scalar_fma ${scalar} -mfma)
 set(linked_isas ${isas})
-if(avx2 IN_LIST isas)
+if("avx2" IN_LIST isas)
   list(APPEND linked_isas scalar_fma)
 endif()
 foreach(compiler IN LISTS compilers)
