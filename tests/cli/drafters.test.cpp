@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // generate --draft lookup and its like: what is drafted costs no text its law, and the report says who drafted it.
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -7,17 +9,12 @@
 #include <vector>
 
 #include "cli/command.hpp"
+#include "cli/generated.hpp"
 
 namespace {
 
-using cli::ran, cli::refuses, cli::run;
+using cli::generated, cli::ran, cli::refuses, cli::run;
 
-nlohmann::json json(const std::string& arguments) {
-  const ran r = run("generate --json " + arguments);
-  INFO(r.out);
-  REQUIRE(r.status == 0);
-  return nlohmann::json::parse(r.out);
-}
 const std::string models = SPECAGG_MODELS;
 const std::string draft = models + "/draft.gguf";
 
@@ -32,7 +29,8 @@ std::vector<std::string> prompts() {
 // A file that goes when the test does.
 struct temporary {
   std::string path;
-  temporary(const std::string& name, const std::string& text) : path("/tmp/specagg-" + name) {
+  temporary(const std::string& name, const std::string& text)
+      : path("/tmp/specagg-" + std::to_string(getpid()) + "-" + name) {
     std::ofstream(path) << text;
   }
   ~temporary() { std::remove(path.c_str()); }
@@ -44,9 +42,9 @@ TEST_CASE("at temperature 0 lookup drafts change none of 20 texts of 128 tokens,
   std::size_t drafted = 0, accepted = 0, different = 0, calls = 0;
   for (const std::string& prompt : prompts()) {
     const std::string common = "--temperature 0 --max-tokens 128 --prompt \"" + prompt + "\" ";
-    const auto alone = json(common + "--gamma 0");
+    const auto alone = generated(common + "--gamma 0");
     for (const char* threads : {"1", "2", "4"}) {
-      const auto j = json(common + "--draft lookup --gamma 4 --threads " + threads);
+      const auto j = generated(common + "--draft lookup --gamma 4 --threads " + threads);
       different += j["tokens"] != alone["tokens"];
       CHECK(j["tokens"].size() == 128);
       CHECK(j["logprob"] == alone["logprob"]);
@@ -54,10 +52,10 @@ TEST_CASE("at temperature 0 lookup drafts change none of 20 texts of 128 tokens,
       drafted += std::size_t(j["drafted"]), accepted += std::size_t(j["accepted"]),
           calls += std::size_t(j["target_calls"]);
     }
-    CHECK(json(common + "--draft lookup," + draft)["tokens"] == alone["tokens"]);
-    CHECK(json(common + "--draft lookup --gamma auto")["tokens"] == alone["tokens"]);
-    CHECK(json(common + "--draft lookup," + draft + " --gamma auto --lookup " + models + "/../prompts.txt")["tokens"] ==
-          alone["tokens"]);
+    CHECK(generated(common + "--draft lookup," + draft)["tokens"] == alone["tokens"]);
+    CHECK(generated(common + "--draft lookup --gamma auto")["tokens"] == alone["tokens"]);
+    CHECK(generated(common + "--draft lookup," + draft + " --gamma auto --lookup " + models +
+                    "/../prompts.txt")["tokens"] == alone["tokens"]);
   }
   std::printf(
       "lookup drafts of 4: %zu of 60 texts differ; %zu of %zu drafted tokens accepted, %zu target calls for %d "
@@ -67,15 +65,16 @@ TEST_CASE("at temperature 0 lookup drafts change none of 20 texts of 128 tokens,
   CHECK(accepted > 500);
 }
 TEST_CASE("a coupled text is the same with a lookup, with a model, with both, and without drafts") {
-  const auto alone = json("--max-tokens 100 --verify coupled --gamma 0");
+  const auto alone = generated("--max-tokens 100 --verify coupled --gamma 0");
   for (const std::string& who : {std::string("lookup"), "lookup," + draft})
     for (const char* gamma : {"1", "4", "auto"})
-      CHECK(json("--max-tokens 100 --verify coupled --draft " + who + " --gamma " + gamma)["tokens"] ==
+      CHECK(generated("--max-tokens 100 --verify coupled --draft " + who + " --gamma " + gamma)["tokens"] ==
             alone["tokens"]);
 }
 TEST_CASE("the report says which drafter each token came from, and what each gave") {
   for (const char* verify : {"token", "block", "match", "coupled"}) {
-    const auto j = json("--temperature 0.3 --max-tokens 150 --draft lookup," + draft + " --gamma 5 --verify " + verify);
+    const auto j =
+        generated("--temperature 0.3 --max-tokens 150 --draft lookup," + draft + " --gamma 5 --verify " + verify);
     REQUIRE(j["drafter"].size() == j["tokens"].size());
     std::size_t of_lookup = 0, of_model = 0;
     for (std::size_t i = 0; i < j["drafter"].size(); ++i) {
@@ -91,18 +90,18 @@ TEST_CASE("the report says which drafter each token came from, and what each gav
     CHECK(of_model > 0);
     CHECK(std::size_t(j["draft_calls"]) < std::size_t(j["drafted"]));
   }
-  const auto j = json("--max-tokens 20 --gamma 4");
+  const auto j = generated("--max-tokens 20 --gamma 4");
   CHECK(j["drafters"].size() == 1);
   CHECK(j["drafters"]["model"]["accepted"] == j["accepted"]);
-  const auto stopped = json("--temperature 0 --max-tokens 60 --draft lookup --stop e");
+  const auto stopped = generated("--temperature 0 --max-tokens 60 --draft lookup --stop e");
   CHECK(stopped["drafter"].size() == stopped["tokens"].size());
 }
 TEST_CASE("a lookup in a file that holds the answer drafts the answer; several files are looked up in") {
   const std::string common = "--temperature 0 --max-tokens 120 --prompt 'And it came to pass' ";
-  const auto alone = json(common + "--gamma 0");
+  const auto alone = generated(common + "--gamma 0");
   const temporary answer("answer.txt", "And it came to pass" + std::string(alone["text"])), other("other.txt", "Amen.");
-  const auto without = json(common + "--draft lookup --gamma 8"),
-             j = json(common + "--draft lookup --gamma 8 --lookup " + other.path + " --lookup " + answer.path);
+  const auto without = generated(common + "--draft lookup --gamma 8"),
+             j = generated(common + "--draft lookup --gamma 8 --lookup " + other.path + " --lookup " + answer.path);
   CHECK(j["tokens"] == alone["tokens"]);
   CHECK(double(j["acceptance"]) > 0.8);
   CHECK(j["target_calls"] < 40);

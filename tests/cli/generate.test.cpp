@@ -10,23 +10,18 @@
 
 #include "../examples/cli/policies.hpp"
 #include "cli/command.hpp"
+#include "cli/generated.hpp"
 
 namespace {
 
-using cli::ran, cli::refuses, cli::run;
+using cli::generated, cli::ran, cli::refuses, cli::run;
 
-nlohmann::json json(const std::string& arguments) {
-  const ran r = run("generate --json " + arguments);
-  INFO(r.out);
-  REQUIRE(r.status == 0);
-  return nlohmann::json::parse(r.out);
-}
 const std::string models = SPECAGG_MODELS;
 
 }  // namespace
 
 TEST_CASE("generate --json holds every number, and they agree with each other") {
-  const auto j = json("--max-tokens 60 --compare --gamma 3");
+  const auto j = generated("--max-tokens 60 --compare --gamma 3");
   for (const char* key : {"text",
                           "tokens",
                           "origin",
@@ -69,8 +64,8 @@ TEST_CASE("generate --json holds every number, and they agree with each other") 
   CHECK(j["target_alone"]["tokens"].size() == 60);
 }
 TEST_CASE("the same seed gives the same text, another seed another; threads change nothing") {
-  const auto a = json("--max-tokens 50 --seed 7"), b = json("--max-tokens 50 --seed 7 --threads 2"),
-             c = json("--max-tokens 50 --seed 8");
+  const auto a = generated("--max-tokens 50 --seed 7"), b = generated("--max-tokens 50 --seed 7 --threads 2"),
+             c = generated("--max-tokens 50 --seed 8");
   CHECK(a["tokens"] == b["tokens"]);
   CHECK(a["logprob"] == b["logprob"]);
   CHECK(a["tokens"] != c["tokens"]);
@@ -82,8 +77,8 @@ TEST_CASE("at temperature 0, lossless prints the text of the target alone, for 2
   int prompts = 0;
   while (std::getline(file, prompt)) {
     ++prompts;
-    const auto j = json("--temperature 0 --max-tokens 200 --compare --prompt \"" + prompt + "\" --gamma " +
-                        std::to_string(1 + prompts % 8));
+    const auto j = generated("--temperature 0 --max-tokens 200 --compare --prompt \"" + prompt + "\" --gamma " +
+                             std::to_string(1 + prompts % 8));
     CHECK(j["text"] == j["target_alone"]["text"]);
     CHECK(j["tokens"].size() == 200);
     CHECK(j["identical_to_target_alone"] == true);
@@ -92,7 +87,7 @@ TEST_CASE("at temperature 0, lossless prints the text of the target alone, for 2
 }
 TEST_CASE("every policy generates under every verifier and decoder") {
   const auto generates = [](const std::string& options) {
-    const auto j = json("--max-tokens 8 --prompt 'He that ' " + options);
+    const auto j = generated("--max-tokens 8 --prompt 'He that ' " + options);
     INFO(options);
     CHECK(j["tokens"].size() == 8);
     CHECK(j["logprob"].size() == 8);
@@ -117,39 +112,39 @@ TEST_CASE("every policy generates under every verifier and decoder") {
   generates("--decoder n-model --model " + models + "/bard.gguf --model " + models + "/bible.gguf");
 }
 TEST_CASE("gamma 0 is the target alone; every decoder counts the calls of its models") {
-  const auto none = json("--max-tokens 20 --gamma 0");
+  const auto none = generated("--max-tokens 20 --gamma 0");
   CHECK(none["draft_calls"] == 0);
   CHECK(none["target_calls"] == 20);
   for (const char* gamma : {"0", "1", "5"})
-    CHECK(json(std::string("--max-tokens 20 --policy opt:alpha=0.1 --gamma ") + gamma)["tokens"].size() == 20);
-  const auto oracle = json("--max-tokens 20 --decoder oracle");
+    CHECK(generated(std::string("--max-tokens 20 --policy opt:alpha=0.1 --gamma ") + gamma)["tokens"].size() == 20);
+  const auto oracle = generated("--max-tokens 20 --decoder oracle");
   CHECK(oracle["models"].size() == 2);
   CHECK(oracle["draft_calls"] == 20);
   CHECK(oracle["target_calls"] == 20);
-  const auto sequential = json("--max-tokens 60 --decoder sequential");
+  const auto sequential = generated("--max-tokens 60 --decoder sequential");
   CHECK(sequential["target_calls"] < 60);
   CHECK(sequential["target_calls"] > 0);
-  const auto three = json("--max-tokens 60 --decoder n-model --model " + models + "/bard.gguf --gamma 3,1,1");
+  const auto three = generated("--max-tokens 60 --decoder n-model --model " + models + "/bard.gguf --gamma 3,1,1");
   CHECK(three["models"].size() == 3);
   for (const auto& m : three["models"]) CHECK(m["calls"] > 0);
-  const auto costs = json("--max-tokens 60 --gamma auto");
+  const auto costs = generated("--max-tokens 60 --gamma auto");
   CHECK(costs["c"] > 0);
   CHECK(costs["d"] >= 0);
 }
 TEST_CASE("coupled texts are the same for every gamma, auto too") {
-  const auto alone = json("--max-tokens 100 --verify coupled --gamma 0");
+  const auto alone = generated("--max-tokens 100 --verify coupled --gamma 0");
   for (const char* gamma : {"1", "4", "8", "auto"})
-    CHECK(json(std::string("--max-tokens 100 --verify coupled --gamma ") + gamma)["tokens"] == alone["tokens"]);
+    CHECK(generated(std::string("--max-tokens 100 --verify coupled --gamma ") + gamma)["tokens"] == alone["tokens"]);
 }
 TEST_CASE("sure of everything, the sequence-level cascade and the sequential one print the draft model's text") {
-  const auto j = json("--max-tokens 30 --decoder sequence --policy chow:alpha=1");
+  const auto j = generated("--max-tokens 30 --decoder sequence --policy chow:alpha=1");
   CHECK(j["target_calls"] == 0);
-  const auto never = json("--max-tokens 30 --decoder sequence --policy chow:alpha=-1");
+  const auto never = generated("--max-tokens 30 --decoder sequence --policy chow:alpha=-1");
   CHECK(never["target_calls"] == 30);
 }
 TEST_CASE("bild at temperature 0 is greedy, elsewhere not, unless d says otherwise") {
   const auto tokens = [](const std::string& options) {
-    return json("--max-tokens 60 --prompt 'He that ' " + options)["tokens"];
+    return generated("--max-tokens 60 --prompt 'He that ' " + options)["tokens"];
   };
   for (const char* decoder : {"speculative", "oracle", "alternating"}) {
     const std::string cold = std::string("--temperature 0 --decoder ") + decoder + " --policy bild:alpha=3",
@@ -164,15 +159,15 @@ TEST_CASE("bild at temperature 0 is greedy, elsewhere not, unless d says otherwi
 TEST_CASE("the draft model writes at most --longest-run tokens before the target is called: sequential and bild") {
   const std::string sure = "--max-tokens 60 --prompt 'He that ' --decoder bild --policy bild:fallback=0,rollback=1e9",
                     chow = "--max-tokens 60 --prompt 'He that ' --decoder sequential --policy chow:alpha=1";
-  CHECK(json(sure)["longest_run"] == 10);
-  CHECK(json(sure)["target_calls"] == 6);  // 10 tokens and one more
-  CHECK(json(sure + " --longest-run 10")["tokens"] == json(sure)["tokens"]);
-  CHECK(json(sure + " --longest-run 4")["target_calls"] == 12);
-  CHECK(json(sure + " --longest-run 0")["draft_calls"] == 0);
-  CHECK(json(sure + " --longest-run 62")["target_calls"] == 1);
-  CHECK(json(chow)["target_calls"] == 5);  // every 11th token is the target's
-  CHECK(json(chow + " --longest-run 4")["target_calls"] == 12);
-  CHECK(json(chow + " --longest-run 0")["draft_calls"] == 0);
+  CHECK(generated(sure)["longest_run"] == 10);
+  CHECK(generated(sure)["target_calls"] == 6);  // 10 tokens and one more
+  CHECK(generated(sure + " --longest-run 10")["tokens"] == generated(sure)["tokens"]);
+  CHECK(generated(sure + " --longest-run 4")["target_calls"] == 12);
+  CHECK(generated(sure + " --longest-run 0")["draft_calls"] == 0);
+  CHECK(generated(sure + " --longest-run 62")["target_calls"] == 1);
+  CHECK(generated(chow)["target_calls"] == 5);  // every 11th token is the target's
+  CHECK(generated(chow + " --longest-run 4")["target_calls"] == 12);
+  CHECK(generated(chow + " --longest-run 0")["draft_calls"] == 0);
   refuses("generate --longest-run 5", {"--longest-run", "speculative", "bild"});
   refuses("generate --decoder oracle --longest-run 5", {"--longest-run", "oracle"});
   refuses("generate --decoder bild --longest-run 63", {"--longest-run 63", "62"});
@@ -211,24 +206,24 @@ TEST_CASE("log-linear rules are combined as raw logits: every decoder gives one 
   for (const char* policy : {"contrastive", "realign:lambda=1.5", "geometric"}) {
     INFO(policy);
     const std::string rule = std::string("--policy ") + policy + " ";
-    const auto text = json(greedy + rule);
+    const auto text = generated(greedy + rule);
     CHECK(text["space"] == "raw");
     for (const char* decoder : {"--decoder alternating", "--decoder n-model --gamma 2,3", "--decoder oracle",
                                 "--verify block", "--verify match", "--verify coupled", "--gamma auto", "--gamma 0"})
-      CHECK(json(greedy + rule + decoder)["tokens"] == text["tokens"]);
+      CHECK(generated(greedy + rule + decoder)["tokens"] == text["tokens"]);
     for (const char* decoder : {"speculative", "alternating", "oracle"})
       for (const char* filter : {"--top-k 40", "--top-p 0.5", "--min-p 0.5"})
-        CHECK(json("--max-tokens 20 " + rule + filter + " --decoder " + decoder)["tokens"].size() == 20);
+        CHECK(generated("--max-tokens 20 " + rule + filter + " --decoder " + decoder)["tokens"].size() == 20);
   }
   for (const char* policy : {"geometric", "geometric:w1=-1,w2=1,w3=1", "min --space raw"})
-    CHECK(json(greedy + "--decoder n-model --policy " + policy + bard)["space"] == "raw");
+    CHECK(generated(greedy + "--decoder n-model --policy " + policy + bard)["space"] == "raw");
   for (const char* policy : {"ensemble", "min", "max", "power:rho=-1", "power:rho=0"}) {
     const std::string rule = std::string("--space raw --policy ") + policy + " " + greedy;
-    CHECK(json(rule)["tokens"] == json(rule + "--decoder oracle")["tokens"]);
+    CHECK(generated(rule)["tokens"] == generated(rule + "--decoder oracle")["tokens"]);
   }
   const std::string both = "--policy geometric --temperature 1 --max-tokens 30 ";  // no filter: one law, one text
-  CHECK(json(both)["tokens"] == json(both + "--space law")["tokens"]);
-  CHECK(json("--policy min --max-tokens 2")["space"] == "law");
+  CHECK(generated(both)["tokens"] == generated(both + "--space law")["tokens"]);
+  CHECK(generated("--policy min --max-tokens 2")["space"] == "law");
 }
 TEST_CASE("a space that a rule or decoder does not have is refused; rows without a law say why, and the way out") {
   refuses("generate --space prayer", {"--space prayer", "raw, law"});
@@ -245,16 +240,16 @@ TEST_CASE("a space that a rule or decoder does not have is refused; rows without
           {"undefined_target", "--space raw"});
 }
 TEST_CASE("the backend cuda gives the reference continuation, or says in one line what is missing") {
-  CHECK(json("--max-tokens 2")["backend"] == "cpu");
+  CHECK(generated("--max-tokens 2")["backend"] == "cpu");
   refuses("generate --backend nonsense", {"--backend nonsense", "unknown", "cpu, cuda"});
 #ifdef SPECAGG_CLI_CUDA
   const ran r = run("generate --backend cuda --max-tokens 2");
   if (r.status != 0) return refuses("generate --backend cuda", {"--backend cuda", "device 0", "CUDA"});
   for (const std::string gamma : {"0", "1", "4", "8"}) {
     const std::string options = "--temperature 0 --max-tokens 100 --prompt 'He that ' --gamma " + gamma;
-    CHECK(json(options + " --backend cuda")["tokens"] == json(options)["tokens"]);
+    CHECK(generated(options + " --backend cuda")["tokens"] == generated(options)["tokens"]);
   }
-  const auto j = json("--backend cuda --temperature 0 --max-tokens 100 --compare");
+  const auto j = generated("--backend cuda --temperature 0 --max-tokens 100 --compare");
   CHECK(j["backend"] == "cuda");
   CHECK(j["identical_to_target_alone"] == true);
   CHECK(j["speedup_measured"] > 0);
@@ -272,7 +267,7 @@ TEST_CASE("where the system makes fewer threads than asked for, the text is the 
   REQUIRE(r.out.rfind("specagg: --threads 256: the system lets it have ", 0) == 0);
   const auto j = nlohmann::json::parse(r.out.substr(r.out.find('\n')));
   CHECK(j["threads"] < 256);
-  CHECK(j["text"] == json("--prompt x --max-tokens 5")["text"]);
+  CHECK(j["text"] == generated("--prompt x --max-tokens 5")["text"]);
 }
 #endif
 
@@ -283,10 +278,10 @@ TEST_CASE("output that cannot be written is an error") {
   }
 }
 TEST_CASE("a stop string ends the text before it, also where it spans tokens") {
-  const std::string whole = json("--max-tokens 100 --seed 3")["text"];
+  const std::string whole = generated("--max-tokens 100 --seed 3")["text"];
   const std::string stop = whole.substr(whole.size() / 2, 7);
   std::ofstream("stop.tmp") << stop;
-  const auto j = json("--max-tokens 100 --seed 3 --stop \"$(cat stop.tmp)\" --stop 'never seen'");
+  const auto j = generated("--max-tokens 100 --seed 3 --stop \"$(cat stop.tmp)\" --stop 'never seen'");
   std::filesystem::remove("stop.tmp");
   CHECK(j["text"] == whole.substr(0, whole.find(stop)));
   CHECK(j["ended_by"] == "stop");
@@ -301,27 +296,27 @@ TEST_CASE("a prompt comes from a pipe, too; one that nobody writes to is not wai
             writer = open("pipe.tmp", O_WRONLY | O_CLOEXEC);
   REQUIRE(write(writer, "ROMEO:\n", 7) == 7);
   close(writer);  // what it wrote is kept while there is a reader
-  CHECK(json("--max-tokens 5 --prompt-file pipe.tmp")["prompt"] == "ROMEO:\n");
+  CHECK(generated("--max-tokens 5 --prompt-file pipe.tmp")["prompt"] == "ROMEO:\n");
   close(reader);
   std::filesystem::remove("pipe.tmp");
 }
 TEST_CASE("empty, one-byte, non-UTF-8 and binary prompts work") {
-  CHECK(json("--prompt '' --max-tokens 5")["tokens"].size() == 5);
-  CHECK(json("--prompt a --max-tokens 5")["tokens"].size() == 5);
+  CHECK(generated("--prompt '' --max-tokens 5")["tokens"].size() == 5);
+  CHECK(generated("--prompt a --max-tokens 5")["tokens"].size() == 5);
   std::ofstream("prompt.tmp", std::ios::binary) << "\xff\xfe broken \xc3 utf-8 \x01\x80";
-  CHECK(json("--prompt-file prompt.tmp --max-tokens 20")["tokens"].size() == 20);
+  CHECK(generated("--prompt-file prompt.tmp --max-tokens 20")["tokens"].size() == 20);
   std::filesystem::remove("prompt.tmp");
 }
 TEST_CASE("penalties and filters are applied") {
-  const auto greedy = json("--temperature 0 --max-tokens 100"),
-             penalised = json("--temperature 0 --max-tokens 100 --repeat-penalty 1.5");
+  const auto greedy = generated("--temperature 0 --max-tokens 100"),
+             penalised = generated("--temperature 0 --max-tokens 100 --repeat-penalty 1.5");
   CHECK(greedy["tokens"] != penalised["tokens"]);
-  CHECK(json("--top-k 1 --max-tokens 50 --temperature 1")["tokens"] ==
-        json("--temperature 0 --max-tokens 50")["tokens"]);
-  CHECK(json("--top-p 1e-9 --max-tokens 50 --temperature 1")["tokens"] ==
-        json("--temperature 0 --max-tokens 50")["tokens"]);
-  CHECK(json("--min-p 1 --max-tokens 50 --temperature 1")["tokens"] ==
-        json("--temperature 0 --max-tokens 50")["tokens"]);
+  CHECK(generated("--top-k 1 --max-tokens 50 --temperature 1")["tokens"] ==
+        generated("--temperature 0 --max-tokens 50")["tokens"]);
+  CHECK(generated("--top-p 1e-9 --max-tokens 50 --temperature 1")["tokens"] ==
+        generated("--temperature 0 --max-tokens 50")["tokens"]);
+  CHECK(generated("--min-p 1 --max-tokens 50 --temperature 1")["tokens"] ==
+        generated("--temperature 0 --max-tokens 50")["tokens"]);
 }
 TEST_CASE("standard output gets the prompt and its continuation and nothing else; the counts are told beside it") {
   for (const std::string options :
@@ -335,7 +330,7 @@ TEST_CASE("standard output gets the prompt and its continuation and nothing else
       INFO(arguments << "\n" << told.out);
       CHECK(told.status == 0);
       CHECK(told.out.find("tokens in") != std::string::npos);
-      const std::string continuation = json("--prompt-file bare-prompt.tmp " + options)["text"];
+      const std::string continuation = generated("--prompt-file bare-prompt.tmp " + options)["text"];
       CHECK(text == prompt + continuation + "\n");
     }
   }

@@ -5,7 +5,6 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "backend/cpu/models.hpp"
 #include "support/catch.hpp"
@@ -59,14 +58,7 @@ TEST_CASE("SmolLM2: logits have the same bits at once and one by one, on 1, 2 an
     for (std::size_t i = 0; i < 10; ++i)
       REQUIRE(test::same_bits(test::rows_of(model, std::span(tokens).subspan(i, 1)), row(i, 1)));
     CHECK(test::same_bits(test::rows_of(model, std::span(tokens).subspan(10)), row(10, tokens.size() - 10)));
-    std::mt19937 random(threads);
-    for (int step = 0; step < 4; ++step) {  // back to anywhere, over wrong tokens
-      const std::size_t i = random() % model.position(), n = 1 + random() % std::min<std::size_t>(tokens.size() - i, 8);
-      model.rollback(i);
-      test::rows_of(model, test::some_tokens(1 + random() % 4, weights->vocab, 99));
-      model.rollback(i);
-      CHECK(test::same_bits(test::rows_of(model, std::span(tokens).subspan(i, n)), row(i, n)));
-    }
+    test::check_rollbacks(model, tokens, expected, threads, 4, 8);
     model.rollback(0);
     CHECK(test::same_bits(test::rows_of(model, tokens), expected));
   }

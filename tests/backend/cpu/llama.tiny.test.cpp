@@ -72,15 +72,7 @@ TEST_CASE("rounded models have the same bits at once and one by one, on 1, 2 and
         model.rollback(0);
         for (std::size_t i = 0; i < tokens.size(); ++i)
           REQUIRE(test::same_bits(test::rows_of(model, std::span(tokens).subspan(i, 1)), row(i, 1)));
-        std::mt19937 random(threads);
-        for (int step = 0; step < 20; ++step) {
-          const std::size_t i = random() % model.position(),
-                            n = 1 + random() % std::min<std::size_t>(tokens.size() - i, 35);
-          model.rollback(i);
-          test::rows_of(model, test::some_tokens(1 + random() % 4, weights->vocab, 99));
-          model.rollback(i);
-          CHECK(test::same_bits(test::rows_of(model, std::span(tokens).subspan(i, n)), row(i, n)));
-        }
+        test::check_rollbacks(model, tokens, expected, threads, 20, 35);
       }
     }
 }

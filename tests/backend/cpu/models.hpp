@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models and their rows, for tests.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -52,6 +53,21 @@ double negative_log_likelihood(auto& model, std::span<const specagg::token_id> t
 }
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+// Rolls back to anywhere, over wrong tokens, and checks that the rows of the right ones come again: `expected` are the
+// rows of all tokens. Each time at most `most` tokens.
+void check_rollbacks(auto& model, std::span<const specagg::token_id> tokens, std::span<const float> expected,
+                     unsigned seed, int times, std::size_t most) {
+  std::mt19937 random(seed);
+  const std::size_t vocab = model.vocab_size();
+  for (int step = 0; step < times; ++step) {
+    const std::size_t i = random() % model.position(), n = 1 + random() % std::min(tokens.size() - i, most);
+    model.rollback(i);
+    rows_of(model, some_tokens(1 + random() % 4, vocab, 99));
+    model.rollback(i);
+    CHECK(same_bits(rows_of(model, tokens.subspan(i, n)), expected.subspan(i * vocab, n * vocab)));
+  }
 }
 
 }  // namespace test

@@ -59,8 +59,7 @@ struct rounded_part {
   const float* sum = nullptr;            // [blocks][n]: the sum of the block's numbers, a whole number
 };
 // x rounded: the first part has every block. A few blocks have one very large number beside small ones, which would be
-// rounded away; what the first part lost of them is in the second part. (Without it the likelihoods of a language model
-// err twice as much.)
+// rounded away; what the first part lost of them is in the second part.
 struct rounded_activations {
   std::size_t tokens = 0;  // n
   rounded_part first, second;
