@@ -368,17 +368,17 @@ token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
 }
 
 // Draws token j of a round's draft from its row. start: the position of the round's first drafted token in the text
-// (the same as draft::start of the verification); token j has position start + j. Normalises the row. scratch:
-// verify_scratch(V) doubles. Returns no_token, which ends the draft, if the row is invalid or scratch is too small.
+// (draft::start of the verification); token j has position start + j. branch: of a tree of drafts (verify/tree.hpp).
+// Normalises the row. scratch: verify_scratch(V) doubles. no_token: the row is invalid or scratch is too small.
 template <class R, Chooser C>
   requires Row<std::remove_cvref_t<R>>
-token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch) {
+token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch,
+                    std::uint32_t branch = 0) {
   if (row.normalise() != status::ok || !can_weigh(row, scratch)) return no_token;
-  return draw(row, {stream::draft, std::uint32_t(start + j), start}, chooser, scratch);
+  return draw(row, {stream::draft, std::uint32_t(start + j), start, branch}, chooser, scratch);
 }
 
-// Makes any Distribution a Row. A Row is copied, an array is viewed without a copy, all others are read through
-// operator[].
+// Makes any Distribution a Row: a Row is copied, an array is viewed, all others are read through operator[].
 template <class D>
 requires Distribution<D> SPECAGG_FUNCTION auto as_row(D&& d) {
   using U = std::remove_cvref_t<D>;

@@ -38,11 +38,13 @@ enum class stream : std::uint8_t { draft, coin, residual, bonus, side, shared };
 // Where a number is used: the absolute position of the token that it decides, and the position where the current draft
 // round began. Block verification conditions on noise beyond the accepted prefix, so the next round must not use that
 // noise again; `start` makes the rounds differ. Shared noise must be the same in all rounds. There `start` is 0 for the
-// first word of a token and 1 for the second.
+// first word of a token and 1 for the second. branch: 0, except in a tree of drafts, which has several tokens for one
+// position (verify/tree.hpp).
 struct moment {
   stream use;
   std::uint32_t position;
   std::uint32_t start;
+  std::uint32_t branch = 0;
 };
 
 namespace detail {
@@ -74,7 +76,7 @@ concept Chooser = requires(C& c, moment m, double w, const weights<detail::some_
 // known answers):
 //   key      words 0 and 1 of philox({request low, request high, site, 0x73706563}, seed)
 //   counter  {index / 4, position, start, stream}
-//   coins and draws use words 0 and 1 as 53 bits
+//   coins and draws use words 0 and 1 as 53 bits; their index / 4 is the branch
 //   noise for token v uses word v mod 4 of index v at start 0; where it is `rarest` or larger, also the one at start 1
 class random_streams {
  public:
@@ -86,7 +88,7 @@ class random_streams {
 
   // A double in [0, 1) with 53 random bits.
   SPECAGG_FUNCTION constexpr double uniform(moment m) const {
-    const auto r = philox({0, m.position, m.start, std::uint32_t(m.use)}, key_);
+    const auto r = philox({m.branch, m.position, m.start, std::uint32_t(m.use)}, key_);
     return double(std::uint64_t(r[0] >> 5) << 26 | r[1] >> 6) * 0x1p-53;
   }
   // Exp(1) noise of token v at a position. It is the same for everyone who has the seed and the request.

@@ -20,6 +20,7 @@
 #include <specagg/policy/policy.hpp>
 #include <specagg/policy/any_of.hpp>
 #include <specagg/policy/models.hpp>
+#include <specagg/policy/beside.hpp>
 #include <specagg/policy/lossless.hpp>
 #include <specagg/policy/lossy.hpp>
 #include <specagg/policy/mentored.hpp>
@@ -40,11 +41,14 @@
 #include <specagg/verify/match.hpp>
 #include <specagg/verify/coupled.hpp>
 #include <specagg/verify/unanimous.hpp>
+#include <specagg/verify/tree.hpp>
 #include <specagg/verify/verifiers.hpp>
 #include <specagg/verify/raw_logits.hpp>
 #include <specagg/verify/batch.hpp>
 #include <specagg/logit_source.hpp>
 #include <specagg/decode/text.hpp>
+#include <specagg/draft/row_without.hpp>
+#include <specagg/draft/propose.hpp>
 #include <specagg/draft/drafter.hpp>
 #include <specagg/draft/model.hpp>
 #include <specagg/draft/suffix_automaton.hpp>

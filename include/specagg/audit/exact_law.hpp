@@ -67,12 +67,12 @@ class exhaustive_chooser {
     return f.all[f.taken].choice;
   }
   void note(moment m) {
-    const std::tuple key(m.use, m.position, m.start);
+    const std::tuple key(m.use, m.position, m.start, m.branch);
     reused += std::find(used_.begin(), used_.end(), key) != used_.end();
     used_.push_back(key);
   }
   std::vector<fork> path_;
-  std::vector<std::tuple<stream, std::uint32_t, std::uint32_t>> used_;
+  std::vector<std::tuple<stream, std::uint32_t, std::uint32_t, std::uint32_t>> used_;
   std::size_t step_ = 0;
 };
 
@@ -152,6 +152,39 @@ struct as_drawn {
   }
 };
 
+namespace detail {
+
+// The largest difference between the law of the next token, given that a text of `reach` was emitted and more follows,
+// and the promised one. reach: the probability that a round's text begins with this. longest: the draft's length.
+template <class Policy, class Draft, class Target, class Law>
+round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach, const Policy& policy,
+                           std::size_t longest, Draft&& draft_model, Target&& target_model, Law&& promised) {
+  round_error worst;
+  for (const auto& [prefix, probability] : reach) {
+    const std::vector<double> law = promised(prefix);
+    std::vector<double> next(law.size());
+    double follows = 0;
+    for (std::size_t x = 0; x < law.size(); ++x) {
+      auto longer = prefix;
+      longer.push_back(token_id(x));
+      if (const auto found = reach.find(longer); found != reach.end()) follows += next[x] = found->second;
+    }
+    if (law.empty() && prefix.size() <= longest) {
+      const auto& rule = unchecked(policy);
+      bool wrong = !bound_to(rule, draft_model(prefix), target_model(prefix)).empty();  // values, but no law
+      for (const auto& [text, unused] : reach)
+        wrong |= text.size() == prefix.size() + 1 && std::equal(prefix.begin(), prefix.end(), text.begin());
+      if (wrong) return {1, prefix, no_token, status::undefined_target};
+    }
+    for (std::size_t x = 0; follows > 0 && x < law.size(); ++x)
+      if (const double error = std::fabs(next[x] / follows - law[x]); error > worst.error)
+        worst = {error, prefix, token_id(x), status::ok};
+  }
+  return worst;
+}
+
+}  // namespace detail
+
 // Executes all branches of one round of drafting and verification. draft_model(prefix) and target_model(prefix) give
 // the rows after a prefix of drafted tokens. verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the
 // verifier. promised(prefix) gives the probabilities promised for the token after a prefix of emitted tokens; empty
@@ -199,28 +232,7 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
     if (reused) *reused += chooser.reused;
   } while (chooser.next());
 
-  round_error worst;
-  for (const auto& [prefix, probability] : reach) {
-    const std::vector<double> law = promised(prefix);
-    std::vector<double> next(law.size());
-    double follows = 0;
-    for (std::size_t x = 0; x < law.size(); ++x) {
-      auto longer = prefix;
-      longer.push_back(token_id(x));
-      if (const auto found = reach.find(longer); found != reach.end()) follows += next[x] = found->second;
-    }
-    if (law.empty() && prefix.size() <= gamma) {
-      const auto& rule = detail::unchecked(policy);
-      bool wrong = !detail::bound_to(rule, draft_model(prefix), target_model(prefix)).empty();  // values, but no law
-      for (const auto& [text, unused] : reach)
-        wrong |= text.size() == prefix.size() + 1 && std::equal(prefix.begin(), prefix.end(), text.begin());
-      if (wrong) return {1, prefix, no_token, status::undefined_target};
-    }
-    for (std::size_t x = 0; follows > 0 && x < law.size(); ++x)
-      if (const double error = std::fabs(next[x] / follows - law[x]); error > worst.error)
-        worst = {error, prefix, token_id(x), status::ok};
-  }
-  return worst;
+  return detail::worst_of_texts(reach, policy, gamma, draft_model, target_model, promised);
 }
 
 SPECAGG_END

@@ -176,6 +176,22 @@ struct one_thread {
       return empty(begin, count) ? 0. : reduce_block_of<detail::add>(rows, begin, count, f);
     });
   }
+  // The sum of f, as reduce() adds it, and its values in out[0 .. rows.size()). `out` may be what the rows are read
+  // from.
+  template <class Rows, class F, class T>
+  static SPECAGG_FLATTEN double sum_stored(const Rows& rows, const F& f, T* out) {
+    using V = vec<T, 16>;
+    return reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+      const auto block = rows.open(begin, count);
+      return reduce_block<detail::add, sizeof(T) == 4>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+        const V x = uncontracted(V(f(block.template operator()<V>(k, lanes))));
+        T last[16];
+        x.store(lanes == 16 ? out + begin + k : last);
+        for (int i = 0; i < lanes && lanes < 16; ++i) out[begin + k + std::size_t(i)] = last[i];
+        return x;
+      });
+    });
+  }
   // The first token with the largest f. NaN is ignored. The result is 0 if f is nowhere above -inf. Reads the rows
   // once, and one block a second time.
   template <class Rows, class F>

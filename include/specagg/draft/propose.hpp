@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The children of one node of a tree of drafts (verify/tree.hpp), from the draft's row after it.
+#pragma once
+#include <algorithm>
+#include <span>
+
+#include <specagg/any_row.hpp>
+#include <specagg/draft/row_without.hpp>
+#include <specagg/verify/tree.hpp>
+
+SPECAGG_BEGIN
+
+// How several tokens are proposed after one text.
+//   greedy       the likeliest tokens but for one, and one drawn from what is left of q. It stands first. The best of
+//                the four where only one level is drafted
+//   sampled      drawn from q without replacement
+//   top          the likeliest tokens
+//   independent  drawn from q with replacement
+enum class proposal : std::uint8_t { greedy, sampled, top, independent };
+constexpr const char* name(proposal p) {
+  return p == proposal::greedy    ? "greedy"
+         : p == proposal::sampled ? "sampled"
+         : p == proposal::top     ? "top"
+                                  : "independent";
+}
+
+namespace detail {
+template <class R>
+struct proposal_rows {
+  using type = any_row<row_without<R>, one_hot_row<typename R::value_type>>;
+};
+template <class... R>
+struct proposal_rows<any_row<R...>> {
+  using type = any_row<row_without<R>..., one_hot_row<typename any_row<R...>::value_type>>;
+};
+}  // namespace detail
+// The law that a proposed token was drawn from, for rows of type R.
+template <Row R>
+using proposal_row = typename detail::proposal_rows<R>::type;
+
+// Proposes up to tokens.size() children of one node, from the row q after it. Returns how many there are: fewer if q
+// has fewer tokens, 0 if it is invalid. The likeliest tokens are those of the untempered row, so there are several at
+// temperature 0, too, where greedy proposals are the top ones.
+//   first    the number of the first child in the tree; the others follow
+//   depth    of the children; start, chooser: as in draw_draft
+//   tokens   written; the laws view them, so they must stay where they are
+//   laws     as many, written: normalised
+//   scratch  verify_scratch(V) doubles
+template <Row R, Chooser C>
+std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32_t depth, std::uint32_t start,
+                             C& chooser, std::span<token_id> tokens, std::span<proposal_row<R>> laws,
+                             std::span<double> scratch) {
+  return with_row(q, [&](auto& row) -> std::size_t {
+    using one = std::remove_cvref_t<decltype(row)>;
+    using hot = one_hot_row<typename one::value_type>;
+    const bool ranked = kind == proposal::greedy || kind == proposal::top;
+    if (tokens.empty() || row.normalise(ranked && tokens.size() > 1) != status::ok) return 0;
+    // Draws child i from the row without other tokens; false if there is nothing left to draw.
+    const auto drawn = [&](std::size_t i, std::span<const token_id> left_out) {
+      row_without<one> law(row, left_out);
+      const auto branch = draft_tree::branch(first + i, depth);
+      tokens[i] = draw_draft(law, start, depth - 1, chooser, scratch, branch);
+      if (tokens[i] == no_token) return false;
+      laws[i] = law;
+      return true;
+    };
+    // Takes the likeliest token that is not among others as child i; false if there is none.
+    const auto likeliest = [&](std::size_t i, std::span<const token_id> others) {
+      const row_without<one> rest(row, others);
+      const target_rows<true, row_without<one>> rows(rest);
+      const std::size_t v = rows.argmax([](auto at) { return at.confidence_p; });
+      if (!(at(rows, v).confidence_p.v > 0)) return false;
+      tokens[i] = token_id(v), laws[i] = hot(token_id(v), row.size());
+      return true;
+    };
+    std::size_t n = 0;
+    switch (kind) {
+      case proposal::independent:
+        while (n < tokens.size() && drawn(n, {})) ++n;
+        break;
+      case proposal::sampled:
+        while (n < tokens.size() && drawn(n, tokens.first(n))) ++n;
+        break;
+      case proposal::top:
+        while (n < tokens.size() && likeliest(n, tokens.first(n))) ++n;
+        break;
+      case proposal::greedy:
+        while (n + 1 < tokens.size() && likeliest(n + 1, tokens.subspan(1, n))) ++n;
+        if (drawn(0, tokens.subspan(1, n)) || likeliest(0, tokens.subspan(1, n))) ++n;
+        else std::copy_n(tokens.begin() + 1, n, tokens.begin()), std::copy_n(laws.begin() + 1, n, laws.begin());
+    }
+    return n;
+  });
+}
+
+SPECAGG_END

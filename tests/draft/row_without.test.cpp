@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/draft/row_without.hpp>
+
+#include <vector>
+
+#include <specagg/process.hpp>
+
+#include "support/catch.hpp"
+#include "verify/random_rows.hpp"
+
+using namespace specagg;
+
+TEST_CASE("a row without some tokens: they have probability 0, the others are renormalised") {
+  for (const std::size_t V : {std::size_t(3), std::size_t(17), std::size_t(1024), std::size_t(2500)}) {
+    const auto x = random_row(std::uint32_t(V), V);
+    for (const std::vector<token_id>& left_out :
+         {std::vector<token_id>{}, std::vector<token_id>{0}, std::vector<token_id>{token_id(V) - 1, 1, 1}}) {
+      row_without<dense_row<double>> row(dense_row<double>(x), left_out);
+      REQUIRE(row.normalise() == status::ok);
+      REQUIRE(row.size() == V);
+      double rest = 0, sum = 0;
+      const auto out = [&](std::size_t v) {
+        return std::find(left_out.begin(), left_out.end(), token_id(v)) != left_out.end();
+      };
+      for (std::size_t v = 0; v < V; ++v) rest += out(v) ? 0 : x[v];
+      for (std::size_t v = 0; v < V; ++v) {
+        sum += row[v];
+        if (out(v)) REQUIRE(row[v] == 0);
+        else REQUIRE(row[v] == Approx(x[v] / rest).epsilon(1e-13));
+      }
+      CHECK(sum == Approx(1).epsilon(1e-12));
+    }
+  }
+}
+TEST_CASE("a row of which nothing is left, and an invalid one") {
+  const std::vector<double> x{1, 0, 0};
+  const std::vector<token_id> only{0}, other{1};
+  CHECK(row_without<dense_row<double>>(dense_row<double>(x), only).normalise() == status::invalid_row);
+  CHECK(row_without<dense_row<double>>(dense_row<double>(x), other).normalise() == status::ok);
+  const std::vector<float> masked(3, -std::numeric_limits<float>::infinity());
+  CHECK(row_without<processed_row<float>>({masked, sampling{}}, other).normalise() == status::invalid_row);
+}
+TEST_CASE("what is almost nothing is renormalised, not lost to cancellation") {
+  const std::vector<float> logits{40, 0, 1};
+  const std::vector<token_id> top{0};
+  row_without<softmax_row<float>> row(softmax_row<float>(logits), top);
+  REQUIRE(row.normalise(true) == status::ok);
+  CHECK(double(row[1]) == Approx(1 / (1 + std::exp(1.))).epsilon(1e-6));
+  CHECK(row.open(0, 3).confidence<vec<float, 1>>(0, 1).v == 0);
+  CHECK(row.open(0, 3).confidence<vec<float, 1>>(1, 1).v > 0);
+}
