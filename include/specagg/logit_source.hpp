@@ -32,6 +32,23 @@ concept LogitSource = requires(S& s, const S& c, std::span<const token_id> token
   { s.rollback(n) } -> std::same_as<status>;
 };
 
+// A model that can score a tree of tokens in one call (verify/tree.hpp): every node attends to the context and its own
+// ancestors, so its row is the one that its path alone would give.
+//   extend_tree(tokens, parents, logits)  appends nodes to a tree after the context, which begins with the first call.
+//                           Nodes count from 1 in the order in which they were appended; node i follows node parents[i]
+//                           before it, 0: the context. Writes the logits that follow each of the last logits.size() / V
+//                           nodes of this call. position() counts all nodes. On any status but ok nothing is appended
+//   keep_path(nodes)        ends the tree: keeps these nodes, each the child of the one before, the first a child of the
+//                           context, and removes the others
+// rollback() to where the tree began, or before, removes all of it. Other calls in between are not allowed.
+template <class S>
+concept TreeSource = LogitSource<S> && requires(S& s, std::span<const token_id> tokens,
+                                                std::span<const std::uint32_t> nodes,
+                                                std::span<typename S::value_type> logits) {
+  { s.extend_tree(tokens, nodes, logits) } -> std::same_as<status>;
+  { s.keep_path(nodes) } -> std::same_as<status>;
+};
+
 // Wraps a model; counts its calls and measures their time in seconds. seconds_of[n]: calls that appended n tokens (n >=
 // 63 together).
 template <LogitSource S>
@@ -44,14 +61,18 @@ class metered {
   std::size_t position() const { return source_->position(); }
   status rollback(std::size_t position) { return source_->rollback(position); }
   status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
-    const auto start = std::chrono::steady_clock::now();
-    const status s = source_->extend(tokens, logits);
-    const double t = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const std::size_t n = tokens.size() < most ? tokens.size() : most;
-    ++calls, tokens_in += tokens.size(), seconds += t;
-    ++calls_of[n], seconds_of[n] += t;
-    if (t < fastest_of[n] || calls_of[n] == 1) fastest_of[n] = t;
-    return s;
+    return measured(tokens, [&] { return source_->extend(tokens, logits); });
+  }
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<value_type> logits)
+    requires TreeSource<S>
+  {
+    return measured(tokens, [&] { return source_->extend_tree(tokens, parents, logits); });
+  }
+  status keep_path(std::span<const std::uint32_t> nodes)
+    requires TreeSource<S>
+  {
+    return source_->keep_path(nodes);
   }
 
   static constexpr std::size_t most = 63;
@@ -61,6 +82,18 @@ class metered {
   double seconds_of[most + 1] = {}, fastest_of[most + 1] = {};
 
  private:
+  template <class Call>
+  status measured(std::span<const token_id> tokens, Call&& call) {
+    const auto start = std::chrono::steady_clock::now();
+    const status s = call();
+    const double t = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const std::size_t n = tokens.size() < most ? tokens.size() : most;
+    ++calls, tokens_in += tokens.size(), seconds += t;
+    ++calls_of[n], seconds_of[n] += t;
+    if (t < fastest_of[n] || calls_of[n] == 1) fastest_of[n] = t;
+    return s;
+  }
+
   S* source_;
 };
 

@@ -55,6 +55,7 @@
 #include <specagg/draft/lookup.hpp>
 #include <specagg/draft/first_of.hpp>
 #include <specagg/decode/speculative.hpp>
+#include <specagg/decode/tree.hpp>
 #include <specagg/decode/collaborative.hpp>
 #include <specagg/decode/cascade.hpp>
 #include <specagg/decode/stop.hpp>

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/decode/tree.hpp>
+
+#include <cstdio>
+#include <vector>
+
+#include "decode/toy_text.hpp"
+
+using namespace specagg;
+
+namespace {
+
+// A model without extend_tree.
+struct linear {
+  using value_type = double;
+  toy_source<double> inner;
+  std::size_t vocab_size() const { return inner.vocab_size(); }
+  std::size_t capacity() const { return inner.capacity(); }
+  std::size_t position() const { return inner.position(); }
+  status rollback(std::size_t n) { return inner.rollback(n); }
+  status extend(std::span<const token_id> tokens, std::span<double> logits) { return inner.extend(tokens, logits); }
+};
+static_assert(TreeSource<toy_source<double>> && !TreeSource<linear>);
+
+struct settings {
+  std::vector<std::size_t> shape{2, 1};
+  proposal propose = proposal::greedy;
+  sampling sample = {};
+  penalty_options penalty = {};
+  token_id end_of_text = no_token;
+  std::size_t length = 3;
+};
+
+// The joint law of texts of `length` tokens after token 0.
+template <class Model, class Policy, class V>
+auto law_of_texts(const Policy& policy, const settings& s, const V& verifier) {
+  std::size_t reused = 0;
+  const auto law = exact_law(
+      [&](auto& chooser) {
+        Model draft_model{toy_source<double>(vocabulary, 7)}, target_model{toy_source<double>(vocabulary, 8)};
+        std::vector<token_id> buffer(1 + s.length);
+        text t{buffer, 1};
+        penalty_memory memory;
+        witness processor{memory.with(s.penalty), {}};
+        processor.push(0);
+        tree_workspace<double> work(vocabulary, s.shape);
+        const status ended =
+            tree_decode(t, s.length, draft_model, target_model, policy, chooser, processor,
+                        tree_options{s.shape, s.propose, s.sample, s.end_of_text}, work, keep_all, no_watch, verifier);
+        if (ended != status::ok) FAIL(name(ended));
+        if (processor.pushed != std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)))
+          FAIL("the processor does not hold the text");
+        if constexpr (requires { draft_model.misuses; })
+          if (draft_model.misuses + target_model.misuses > 0) FAIL("misused");
+        return std::vector(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
+      },
+      &reused);
+  CHECK(reused == 0);
+  return law;
+}
+template <class Model = toy_source<double>, class Policy, class V = traversal>
+double error_of_texts(const Policy& policy, const settings& s, const V& verifier = {}) {
+  const toy_source<double> draft_model(vocabulary, 7), target_model(vocabulary, 8);
+  return worst_joint_error(law_of_texts<Model>(policy, s, verifier), s.length, s.end_of_text, [&](const auto& context) {
+    return target_law(policy, probabilities(draft_model, context, s.sample, s.penalty),
+                      probabilities(target_model, context, s.sample, s.penalty));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("texts decoded with trees have exactly the joint law: rules, proposals, shapes, verifiers") {
+  double worst = 0;
+  const auto check = [&](double error) {
+    CHECK(error < 1e-13);
+    worst = std::max(worst, error);
+  };
+  for (const auto& shape : std::vector<std::vector<std::size_t>>{{}, {1, 1}, {2}, {2, 1}, {1, 2}})
+    for (const proposal kind : {proposal::greedy, proposal::sampled, proposal::top}) {
+      if (shape.size() == 2 && kind == proposal::sampled && shape[0] == 2) continue;  // too many trees
+      const settings s{.shape = shape, .propose = kind};
+      check(error_of_texts(lossless{}, s));
+      check(error_of_texts(lossless{}, s, recursive_rejection{}));
+      check(error_of_texts(token_v3{0.3}, s));
+      check(error_of_texts(ensemble{0.4}, s, recursive_rejection{}));
+      check(error_of_texts<linear>(ensemble{0.4}, s));
+    }
+  std::printf("largest error %.1e\n", worst);
+}
+TEST_CASE("trees: penalties, temperature, filters and an end of text keep the joint law exact") {
+  CHECK(error_of_texts(lossless{}, {.penalty = {1.5, 0.3, 0.2}}) < 1e-13);
+  CHECK(error_of_texts(token_v3{0.3}, {.penalty = {1.5, 0.3, 0.2}}) < 1e-13);
+  CHECK(error_of_texts(ensemble{0.4}, {.sample = {.temperature = 0.7, .top_k = 2}}) < 1e-13);
+  for (token_id end = 0; end < 3; ++end) {
+    CHECK(error_of_texts(lossless{}, {.end_of_text = end}) < 1e-13);
+    CHECK(error_of_texts(ensemble{0.4}, {.shape = {1, 2}, .end_of_text = end}) < 1e-13);
+  }
+}
+
+namespace {
+
+std::vector<token_id> long_text(std::size_t length, const sampling& sample, std::span<const std::size_t> shape,
+                                auto& draft_model, auto& target_model, double& per_call) {
+  std::vector<token_id> buffer(length + 1);
+  text t{buffer, 1};
+  no_processor none;
+  random_streams chooser(5);
+  tree_workspace<double> work(draft_model.vocab_size(), shape);
+  std::size_t rounds = 0;
+  CHECK(tree_decode(t, length, draft_model, target_model, lossless{}, chooser, none,
+                    tree_options{shape, proposal::greedy, sample}, work, keep_all,
+                    [&](const auto&, const auto&) { ++rounds; }) == status::ok);
+  per_call = double(length) / double(rounds);
+  return buffer;
+}
+
+}  // namespace
+
+TEST_CASE("at temperature 0 a text decoded with trees is the target's own") {
+  toy_source<double> target_model(50, 3, 2, 8), same(50, 3, 2, 8), other(50, 4, 2, 8);
+  const std::vector<std::size_t> shape{3, 2, 1, 1};
+  double with = 0, alone = 0;
+  const auto a = long_text(200, {.temperature = 0}, shape, other, target_model, with);
+  const auto b = long_text(200, {.temperature = 0}, {}, other, target_model, alone);
+  CHECK(a == b);
+  CHECK(alone == 1);
+  const auto c = long_text(200, {.temperature = 0}, shape, same, target_model, with);
+  CHECK(a == c);
+  CHECK(with == 5);  // a draft model equal to the target: every round accepts a whole path
+  CHECK(target_model.misuses + same.misuses + other.misuses == 0);
+}
+TEST_CASE("a round with a tree calls the target once, and the draft once for each level") {
+  toy_source<double> draft_model(20, 1), target_model(20, 2);
+  const std::vector<std::size_t> shape{2, 2, 1};
+  tree_workspace<double> work(20, shape);
+  std::vector<token_id> buffer(100);
+  text t{buffer, 1};
+  no_processor none;
+  random_streams chooser(1);
+  const tree_options options{shape};
+  for (int i = 0; i < 10; ++i) {
+    const std::size_t a = draft_model.calls, b = target_model.calls;
+    const auto r = tree_round(t, 50, draft_model, target_model, lossless{}, chooser, none, options, work);
+    REQUIRE(r.why == status::ok);
+    CHECK(r.drafted == 10);
+    CHECK(draft_model.calls - a == 3);
+    CHECK(target_model.calls - b == 1);
+  }
+  CHECK(tree_size(shape) == 10);
+  CHECK(tree_size(std::vector<std::size_t>(64, 1000)) == std::size_t(-1));
+}
+TEST_CASE("trees: models that fail, that are full, and texts without room") {
+  const std::vector<std::size_t> shape{2, 2};
+  const tree_options options{shape};
+  no_processor none;
+  for (std::size_t at = 0; at < 4; ++at) {
+    // A context that is full after a few tokens: of the draft, which then stops drafting; of the target, which ends.
+    toy_source<double> draft_model(10, 1, 2, 3, 3 + at), target_model(10, 2), small(10, 2, 2, 3, 3 + at);
+    tree_workspace<double> work(10, shape);
+    std::vector<token_id> buffer(20);
+    text t{buffer, 1};
+    random_streams chooser(at);
+    CHECK(tree_decode(t, 12, draft_model, target_model, lossless{}, chooser, none, options, work, keep_all, no_watch) ==
+          status::ok);
+    CHECK(t.size == 13);
+    text u{buffer, 1};
+    toy_source<double> free_draft(10, 1);
+    CHECK(tree_decode(u, 12, free_draft, small, lossless{}, chooser, none, options, work, keep_all, no_watch) ==
+          status::context_full);
+    CHECK(u.size == 3 + at);
+    CHECK(draft_model.misuses + target_model.misuses + small.misuses + free_draft.misuses == 0);
+  }
+  toy_source<double> a(10, 1), b(11, 1);
+  tree_workspace<double> work(10, shape);
+  std::vector<token_id> buffer(20);
+  text t{buffer, 1};
+  random_streams chooser(0);
+  CHECK(tree_round(t, 5, b, a, lossless{}, chooser, none, options, work).why == status::vocabulary_mismatch);
+  CHECK(tree_round(t, 0, a, a, lossless{}, chooser, none, options, work).why == status::invalid_parameter);
+  const std::vector<std::size_t> larger{3, 2};
+  CHECK(tree_round(t, 5, a, a, lossless{}, chooser, none, tree_options{larger}, work).why ==
+        status::invalid_parameter);
+}
