@@ -29,7 +29,7 @@ children propose(proposal kind, R row, std::size_t b, C& chooser) {
   c.tokens.resize(n);
   for (std::size_t i = 0; i < n; ++i) {
     c.laws.emplace_back();
-    for (std::size_t v = 0; v < row.size(); ++v) c.laws.back().push_back(laws[i][v]);
+    for (std::size_t v = 0; v < row.size(); ++v) c.laws.back().push_back(double(laws[i][v]));
   }
   return c;
 }

@@ -35,8 +35,8 @@ struct pair_of_models {
     return row;
   }
 };
-const auto traversal = [](auto&&... a) { return verify_tree(a...); };
-const auto recursive = [](auto&&... a) { return verify_tree_recursive(a...); };
+const auto up = [](auto&&... a) { return verify_tree(a...); };
+const auto down = [](auto&&... a) { return verify_tree_recursive(a...); };
 
 template <class Policy, class Verify>
 round_error error_of(const Policy& policy, const pair_of_models& m, std::vector<std::size_t> shape, proposal kind,
@@ -69,8 +69,8 @@ double largest_error(const Policy& policy, const std::vector<tree_case>& cases, 
     for (std::uint32_t seed = 0; seed < seeds; ++seed) {
       const pair_of_models m{c.V, 100 * seed};
       double by_traversal = 0, by_rejection = 0;
-      const auto a = error_of(policy, m, c.shape, c.kind, traversal, &by_traversal);
-      const auto b = error_of(policy, m, c.shape, c.kind, recursive, &by_rejection);
+      const auto a = error_of(policy, m, c.shape, c.kind, up, &by_traversal);
+      const auto b = error_of(policy, m, c.shape, c.kind, down, &by_rejection);
       INFO(name(c.kind) << " V " << c.V << " depth " << c.shape.size() << " seed " << seed);
       CHECK(a.error < 1e-12);
       CHECK(b.error < 1e-12);
@@ -194,8 +194,8 @@ TEST_CASE("a chain of drafts is decided as a block, or token by token, coin for 
 
 TEST_CASE("mutants: a sibling's law that is not conditional, and swapped siblings, are found") {
   const std::vector<double> p{0.2, 0.4, 0.4};
-  for (const bool up : {true, false}) {
-    const auto by = [&](auto&&... a) { return up ? verify_tree(a...) : verify_tree_recursive(a...); };
+  for (const bool whole : {true, false}) {
+    const auto by = [&](auto&&... a) { return whole ? verify_tree(a...) : verify_tree_recursive(a...); };
     CHECK(error_of_level(p, by, true, false) < 1e-15);
     CHECK(error_of_level(p, by, false, false) > 0.01);
     CHECK(error_of_level(p, by, true, true) > 0.01);
@@ -209,7 +209,7 @@ TEST_CASE("greedy proposals attain the optimum of one level") {
     const auto q = m.q({}), p = m.p({});
     const std::vector<std::size_t> shape{b};
     double expected = 0;
-    CHECK(error_of(lossless{}, m, shape, proposal::greedy, traversal, &expected).error < 1e-14);
+    CHECK(error_of(lossless{}, m, shape, proposal::greedy, up, &expected).error < 1e-14);
     // 1 + min over sets H of p(H) - Pr[every drafted token lies in H]: the b - 1 likeliest, and one of the others.
     std::vector<std::size_t> order{0, 1, 2, 3};
     std::sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return q[x] > q[y]; });
@@ -236,7 +236,7 @@ TEST_CASE("children from different models: any law that a child was drawn from")
   // The root has a child of model 0, then one of model 1; both have a child of the other model.
   const pair_of_models one{3, 5}, two{3, 77};
   double worst = 0;
-  for (const bool up : {true, false}) {
+  for (const bool whole : {true, false}) {
     std::map<std::vector<token_id>, double> reach;
     exhaustive_chooser chooser;
     do {
@@ -257,7 +257,7 @@ TEST_CASE("children from different models: any law that a child was drawn from")
       }
       laws[0] = rows[0];  // not read
       const draft_tree tree{y, parents, 0};
-      const auto v = up ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, m.out, m.scratch())
+      const auto v = whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, m.out, m.scratch())
                         : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, m.out, m.scratch());
       REQUIRE(v.why == status::ok);
       REQUIRE(chooser.reused == 0);
@@ -275,12 +275,12 @@ TEST_CASE("children from different models: any law that a child was drawn from")
 TEST_CASE("what is left out of a tree, and what it is reported as") {
   const std::vector<std::vector<double>> q(4, {0.5, 0.5, 0}), p(4, {0.25, 0.25, 0.5});
   const std::vector<std::uint32_t> parents{0, 0, 1};
-  for (const bool up : {true, false}) {
+  for (const bool whole : {true, false}) {
     const auto law_of = [&](const std::vector<token_id>& y, status why) {
       tree_memory<double> m(3, 2, 3);
       return exact_law([&](auto& chooser) {
         const draft_tree tree{y, parents, 0};
-        const auto v = up ? verify_tree(tree, q, q, p, lossless{}, chooser, m.out, m.scratch())
+        const auto v = whole ? verify_tree(tree, q, q, p, lossless{}, chooser, m.out, m.scratch())
                           : verify_tree_recursive(tree, q, q, p, lossless{}, chooser, m.out, m.scratch());
         CHECK(v.why == status::ok);
         CHECK(m.out[v.accepted].why == (v.accepted == 0 ? why : status::ok));
@@ -299,28 +299,28 @@ TEST_CASE("what is left out of a tree, and what it is reported as") {
   std::vector<std::vector<double>> rows(4, {1, 0, 0}), bad = rows;
   bad[1] = {nan, 0, 0};
   const std::vector<token_id> y{0, 0, 0};
-  for (const bool up : {true, false}) {
+  for (const bool whole : {true, false}) {
     tree_memory<double> m(3, 2, 3);
     random_streams chooser(1);
     const draft_tree tree{y, parents, 0};
-    const auto v = up ? verify_tree(tree, rows, rows, bad, lossless{}, chooser, m.out, m.scratch())
+    const auto v = whole ? verify_tree(tree, rows, rows, bad, lossless{}, chooser, m.out, m.scratch())
                       : verify_tree_recursive(tree, rows, rows, bad, lossless{}, chooser, m.out, m.scratch());
     CHECK(v.why == status::invalid_row);
     CHECK(v.node == 1);
     CHECK(v.emitted == 1);
     const draft_tree ends{y, parents, 0, token_id(0)};
-    const auto w = up ? verify_tree(ends, rows, rows, bad, lossless{}, chooser, m.out, m.scratch())
+    const auto w = whole ? verify_tree(ends, rows, rows, bad, lossless{}, chooser, m.out, m.scratch())
                       : verify_tree_recursive(ends, rows, rows, bad, lossless{}, chooser, m.out, m.scratch());
     CHECK(w.why == status::ok);  // the text ended at node 1: no row is asked for after it
     CHECK(w.emitted == 1);
     const draft_tree no_bonus{y, parents, 0, no_token, false};
-    const auto x = up ? verify_tree(no_bonus, rows, rows, rows, lossless{}, chooser, m.out, m.scratch())
+    const auto x = whole ? verify_tree(no_bonus, rows, rows, rows, lossless{}, chooser, m.out, m.scratch())
                       : verify_tree_recursive(no_bonus, rows, rows, rows, lossless{}, chooser, m.out, m.scratch());
     CHECK(x.why == status::ok);
     CHECK(x.node == 3);
     CHECK(x.emitted == 2);
     std::vector<std::vector<double>> none(4, {nan, nan, nan});
-    const auto z = up ? verify_tree(tree, none, rows, rows, lossless{}, chooser, m.out, m.scratch())
+    const auto z = whole ? verify_tree(tree, none, rows, rows, lossless{}, chooser, m.out, m.scratch())
                       : verify_tree_recursive(tree, none, rows, rows, lossless{}, chooser, m.out, m.scratch());
     CHECK(z.why == status::ok);
     CHECK(m.out[0].why == status::invalid_row);
@@ -362,7 +362,7 @@ TEST_CASE("trees of 100,000 nodes: a chain, a star, a comb, random ones") {
   const auto law = random_row(1, V), target = random_row(2, V);
   dense_row<double> q = ready(law), p = ready(target);
   for (const std::size_t kind : {0, 1, 2, 3})
-    for (const bool up : {true, false}) {
+    for (const bool whole : {true, false}) {
       const random_streams noise(kind);
       std::vector<std::uint32_t> parents(n);
       std::vector<token_id> y(n);
@@ -379,7 +379,7 @@ TEST_CASE("trees of 100,000 nodes: a chain, a star, a comb, random ones") {
       const auto q_row = [&](std::size_t) -> const auto& { return q; };
       const auto p_row = [&](std::size_t) -> const auto& { return p; };
       const draft_tree tree{y, parents, 5};
-      const auto v = up ? verify_tree(tree, q_row, q_row, p_row, lossless{}, chooser, m.out, m.scratch())
+      const auto v = whole ? verify_tree(tree, q_row, q_row, p_row, lossless{}, chooser, m.out, m.scratch())
                         : verify_tree_recursive(tree, q_row, q_row, p_row, lossless{}, chooser, m.out, m.scratch());
       CHECK(v.why == status::ok);
       CHECK(v.emitted == v.accepted + 1);

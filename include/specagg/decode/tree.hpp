@@ -64,7 +64,8 @@ struct tree_workspace {
   tree_workspace(std::size_t vocab_size, std::span<const std::size_t> shape)
       : vocabulary(vocab_size), nodes(tree_size(shape)), depth(shape.size()), draft_logits((nodes + 1) * vocabulary),
         target_logits(draft_logits), draft_rows(nodes + 1), target_rows(nodes + 1), laws(nodes + 1), tokens(nodes + 1),
-        path(nodes + 1), parents(nodes + 1), depths(nodes + 1), call_tokens(nodes + depth + 1), call_parents(nodes + depth + 1),
+        path(nodes + 1), parents(nodes + 1), depths(nodes + 1), call_tokens(nodes + depth + 1),
+        call_parents(nodes + depth + 1),
         memory(nodes + 1), owed(std::max<std::size_t>(depth, 1) * vocabulary), emissions(depth + 1),
         scratch(verify_scratch(vocabulary)) {}
 
@@ -157,8 +158,8 @@ struct tree_result {
   status why = status::ok, draft_why = status::ok;
 };
 
-// Appends 1 to `most` tokens to the text (0 only if `why` is not ok), with exactly the law pi. The draft model is called
-// once for each level of the tree, the target once. No allocation. A draft model that fails ends the tree there.
+// Appends 1 to `most` tokens to the text (0 only if `why` is not ok), with exactly the law pi. The draft model is
+// called once for each level of the tree, the target once. No allocation. A draft model that fails ends the tree there.
 //   work      made for options.shape
 //   verifier  traversal or recursive_rejection
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = traversal>

@@ -38,6 +38,14 @@ template <int Wide>
   if constexpr (Wide == 2) b0.store(sums + 64), b1.store(sums + 80), b2.store(sums + 96), b3.store(sums + 112);
 }
 
+// The same for one position: accumulator p mod 4 of `sums`. value: of that position.
+template <int Wide>
+[[gnu::flatten]] void weigh_value(float weight, const float* value, std::size_t p, float* sums) {
+  float* const sum = sums + 16 * (p % 4);
+  for (int i = 0; i < Wide; ++i)
+    fma(lanes::load(value + 16 * i), lanes(weight), lanes::load(sum + 64 * i)).store(sum + 64 * i);
+}
+
 // Rotates `size` dimensions of one head, in pairs (a, b): to (a cosine - b sine, a sine + b cosine). The rotation has
 // cosine and sine of every pair, then minus the sine and the cosine.
 [[gnu::flatten]] inline void rotate(float* head, const float* rotation, std::size_t size) {

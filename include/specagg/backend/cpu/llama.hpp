@@ -26,8 +26,10 @@
 
 #include <specagg/backend/cpu/attention.hpp>
 #include <specagg/backend/cpu/gguf.hpp>
+#include <specagg/backend/cpu/kv_cache.hpp>
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/backend/cpu/tree_paths.hpp>
 #include <specagg/config.hpp>
 #include <specagg/error.hpp>
 #include <specagg/kernel/math.hpp>
@@ -75,8 +77,7 @@ class llama {
         up_(chunk_, w_->ffn),
         rotations_(chunk_, 4 * w_->frequencies.size()),
         scores_((chunk_ + together - 1) / together * together * w_->heads, capacity_),
-        keys_(w_->layers.size() * w_->kv_heads * w_->head_dim, capacity_),
-        values_(w_->layers.size() * w_->kv_heads * capacity_, w_->head_dim) {
+        cache_(w_->layers.size(), w_->kv_heads, w_->head_dim, capacity_) {
     std::size_t cols = 0;  // of the widest quantised matrix
     const auto look_at = [&](const matrix& m) {
       if (block_bytes(m.type) == 0) return;
@@ -96,17 +97,14 @@ class llama {
   llama& operator=(llama&&) = default;
 
   // Replaces its text by that of `other`, a session with the same weights: copies the keys and values, and computes
-  // nothing. context_full, or invalid_parameter (other weights): nothing has changed. Several threads may copy from
-  // `other` at once.
+  // nothing. context_full, or invalid_parameter (other weights, a tree): nothing has changed. Several threads may copy
+  // from `other` at once.
   status adopt(const llama& other) {
     if (other.w_ != w_) return status::invalid_parameter;
     if (other.position_ > capacity_) return status::context_full;
+    if (tree_.size() + other.tree_.size() > 0) return status::invalid_parameter;
     position_ = other.position_;
-    for (std::size_t layer = 0; layer < w_->layers.size(); ++layer)
-      for (std::size_t head = 0; head < w_->kv_heads; ++head) {
-        std::copy_n(other.keys(layer, head), padded(position_) * w_->head_dim, keys(layer, head));
-        std::copy_n(other.values(layer, head), position_ * padded(w_->head_dim), values(layer, head));
-      }
+    cache_.copy(other.cache_, position_);
     return status::ok;
   }
 
@@ -122,6 +120,44 @@ class llama {
   // `logits` is empty the output matrix is not read. On any status but ok nothing was appended (and `logits` has no
   // meaning).
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
+    if (tree_.size() > 0) return status::invalid_parameter;  // end the tree first
+    return append(tokens, logits);
+  }
+
+  // The members of a TreeSource (logit_source.hpp). A row has the bits that extend() gives for its path alone. Memory
+  // for a tree is allocated if none was as large before.
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<float> logits) {
+    if (parents.size() != tokens.size()) return status::invalid_parameter;
+    if (tokens.size() > capacity_ - position_) return status::context_full;
+    const auto before = tree_.size();
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      if (parents[i] > before + i) return status::invalid_parameter;
+    if (before == 0) tree_begin_ = position_;
+    for (const auto parent : parents) tree_.add(parent);
+    const status s = append(tokens, logits);
+    if (s != status::ok) tree_.cut(before);
+    return s;
+  }
+  status keep_path(std::span<const std::uint32_t> nodes) {
+    if (!tree_.is_path(nodes)) return status::invalid_parameter;
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      if (nodes[i] != i + 1) cache_.move(tree_begin_ + nodes[i] - 1, tree_begin_ + i);
+    if (tree_.size() > 0) position_ = tree_begin_ + nodes.size();
+    tree_.cut(0);
+    return status::ok;
+  }
+
+  // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1). A tree is removed.
+  status rollback(std::size_t position) {
+    if (tree_.size() > 0) position_ = tree_begin_;
+    tree_.cut(0);
+    position_ = std::min(position, position_);
+    return status::ok;
+  }
+
+ private:
+  status append(std::span<const token_id> tokens, std::span<float> logits) {
     const auto rows = logits.size() / w_->vocab;
     if (rows * w_->vocab != logits.size() || rows > tokens.size()) return status::invalid_parameter;
     if (tokens.size() > capacity_ - position_) return status::context_full;
@@ -139,13 +175,6 @@ class llama {
     return status::ok;
   }
 
-  // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1).
-  status rollback(std::size_t position) {
-    position_ = std::min(position, position_);
-    return status::ok;
-  }
-
- private:
   // Runs body over `count` rows in parallel, in ranges of at least some 16,000 multiplications (about a microsecond).
   template <class Body>
   void for_rows(std::size_t count, std::size_t cost, Body&& body) {
@@ -243,33 +272,24 @@ class llama {
     });
   }
 
-  // For the n positions from position_ on: cosine and sine of every pair, then minus the sine and the cosine.
+  // Token t of a step is stored at position_ + t. It sees this many positions, its own included: all before it, or in
+  // a tree the text and its path. Its own place in the text is the last of them.
+  std::size_t seen_by(std::size_t t) const {
+    return tree_.size() == 0 ? position_ + t + 1 : tree_begin_ + tree_.path(position_ + t - tree_begin_ + 1).size();
+  }
+  // For n tokens: cosine and sine of every pair, then minus the sine and the cosine.
   void find_rotations(std::size_t n) {
     auto rotations = rotations_.top(n);
     const auto pairs = w_->frequencies.size();
     for (std::size_t t = 0; t < n; ++t)
       for (std::size_t i = 0; i < pairs; ++i) {
-        const auto [sine, cosine] = detail::sin_cos(static_cast<double>(position_ + t) * w_->frequencies[i]);
+        const auto [sine, cosine] = detail::sin_cos(static_cast<double>(seen_by(t) - 1) * w_->frequencies[i]);
         auto* one = row(rotations, t) + 2 * i;
         auto* other = one + 2 * pairs;
         one[0] = static_cast<float>(cosine), one[1] = static_cast<float>(sine);
         other[0] = -one[1], other[1] = one[0];
       }
   }
-
-  // Keys are stored in blocks of 16 positions, [layer][kv head][block][dimension][16]. One load is one dimension of 16
-  // positions, so 16 scores are summed at once and no sum over lanes is needed. Values are stored as [layer][kv head]
-  // [position][dimension].
-  std::size_t keys_at(std::size_t layer, std::size_t head) const {
-    return (layer * w_->kv_heads + head) * w_->head_dim * padded(capacity_);
-  }
-  std::size_t values_at(std::size_t layer, std::size_t head) const {
-    return (layer * w_->kv_heads + head) * capacity_ * padded(w_->head_dim);
-  }
-  float* keys(std::size_t layer, std::size_t head) { return keys_.data() + keys_at(layer, head); }
-  float* values(std::size_t layer, std::size_t head) { return values_.data() + values_at(layer, head); }
-  const float* keys(std::size_t layer, std::size_t head) const { return keys_.data() + keys_at(layer, head); }
-  const float* values(std::size_t layer, std::size_t head) const { return values_.data() + values_at(layer, head); }
 
   // Rotates one head of n tokens: scales a query, stores a key and its value. Heads come in the order of qkv: queries,
   // then keys. (Threads share heads, not tokens, because neighbouring positions of a key share cache lines.)
@@ -286,10 +306,7 @@ class llama {
         for (; d < w.head_dim; ++d) x[d] *= scale;
         continue;
       }
-      const auto at = position_ + t, kv_head = head - w.heads;
-      auto* key = keys(layer, kv_head) + at / 16 * 16 * w.head_dim + at % 16;
-      for (std::size_t d = 0; d < w.head_dim; ++d) key[16 * d] = x[d];
-      std::copy_n(x + w.kv_heads * w.head_dim, w.head_dim, values(layer, kv_head) + at * padded(w.head_dim));
+      cache_.store(layer, head - w.heads, position_ + t, x, x + w.kv_heads * w.head_dim);
     }
   }
 
@@ -300,14 +317,20 @@ class llama {
               activations& qkv, activations& attended) {
     const auto& w = *w_;
     const auto group = w.heads / w.kv_heads, dims = w.head_dim, queries = (end - first) * group;
-    const auto* k = keys(layer, kv_head);
-    const auto* v = values(layer, kv_head);
-    const auto seen = [&](std::size_t i) { return position_ + first + i / group + 1; };  // positions that query i sees
+    const auto* k = cache_.keys(layer, kv_head);
+    const auto* v = cache_.values(layer, kv_head);
+    const auto seen = [&](std::size_t i) { return seen_by(first + i / group); };  // positions that query i sees
+    // In a tree the positions of the path to query i's token, numbered after the text in the order of the path.
+    const auto path = [&](std::size_t i) {
+      return tree_.size() == 0 ? std::span<const std::uint32_t>()
+                               : tree_.path(position_ + first + i / group - tree_begin_ + 1);
+    };
+    const auto in_order = [&](std::size_t i) { return tree_.size() == 0 ? seen(i) : tree_begin_; };
     const auto place = [&](std::size_t i) { return (kv_head * group + i % group) * dims; };
     const auto scores = [&](std::size_t i) {
       return scores_.data() + (slot * together * group + i) * padded(capacity_);
     };
-    const auto end_of_keys = padded(seen(queries - 1));
+    const auto end_of_keys = padded(position_ + end);
     for (std::size_t p = 0; p < end_of_keys; p += 64)  // for a query that sees less, the scores after that are not read
       for (std::size_t i = 0; i < queries; i += 3) {
         const float* q[3];
@@ -323,15 +346,29 @@ class llama {
     float totals[32], sums[32][128];
     for (std::size_t from = 0; from < queries; from += 32) {
       const auto some = std::min<std::size_t>(32, queries - from);
-      for (std::size_t i = 0; i < some; ++i) totals[i] = detail::exponentiate(scores(from + i), seen(from + i));
+      for (std::size_t i = 0; i < some; ++i) {
+        auto* const s = scores(from + i);
+        std::size_t p = tree_begin_;
+        for (const auto node : path(from + i)) s[p++] = s[tree_begin_ + node - 1];  // a path ascends, so none is lost
+        totals[i] = detail::exponentiate(s, seen(from + i));
+      }
       for (std::size_t d = 0; d < dims; d += 32) {
         for (std::size_t i = 0; i < some; ++i) std::fill_n(sums[i], 128, 0.f);
-        for (std::size_t p = 0; p < seen(from + some - 1); p += 64)
+        for (std::size_t p = 0; p < in_order(from + some - 1); p += 64)
           for (std::size_t i = 0; i < some; ++i)
-            if (const auto to = std::min(p + 64, seen(from + i)); p < to) {
+            if (const auto to = std::min(p + 64, in_order(from + i)); p < to) {
               if (d + 16 < dims) detail::weigh_values<2>(scores(from + i), v + d, padded(dims), p, to, sums[i]);
               else detail::weigh_values<1>(scores(from + i), v + d, padded(dims), p, to, sums[i]);
             }
+        for (std::size_t i = 0; i < some; ++i) {
+          std::size_t p = tree_begin_;
+          for (const auto node : path(from + i)) {
+            const auto* const value = v + (tree_begin_ + node - 1) * padded(dims) + d;
+            if (d + 16 < dims) detail::weigh_value<2>(scores(from + i)[p], value, p, sums[i]);
+            else detail::weigh_value<1>(scores(from + i)[p], value, p, sums[i]);
+            ++p;
+          }
+        }
         for (std::size_t i = 0; i < some; ++i) {
           auto* y = row(attended, first + (from + i) / group) + place(from + i);
           for (std::size_t e = d; e < std::min(dims, d + 32); e += 16) {
@@ -352,7 +389,10 @@ class llama {
   std::shared_ptr<thread_pool> pool_;
   const std::atomic<bool>* stop_ = nullptr;
   std::size_t capacity_, chunk_, position_ = 0;
-  activation_buffer x_, h_, qkv_, attended_, gate_, up_, rotations_, scores_, keys_, values_;
+  std::size_t tree_begin_ = 0;  // the position of the first node
+  tree_paths tree_;
+  activation_buffer x_, h_, qkv_, attended_, gate_, up_, rotations_, scores_;
+  kv_cache cache_;
   rounding_buffer rounding_{0, 0}, ffn_rounding_{0, 0};
 };
 
