@@ -361,7 +361,7 @@ TEST_CASE("trees of 100,000 nodes: a chain, a star, a comb, random ones") {
   constexpr std::size_t n = 100000, V = 8;
   const auto law = random_row(1, V), target = random_row(2, V);
   dense_row<double> q = ready(law), p = ready(target);
-  for (const std::size_t kind : {0, 1, 2, 3})
+  for (const std::size_t kind : {0u, 1u, 2u, 3u})
     for (const bool whole : {true, false}) {
       const random_streams noise(kind);
       std::vector<std::uint32_t> parents(n);
