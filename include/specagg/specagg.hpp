@@ -53,6 +53,8 @@
 #include <specagg/draft/model.hpp>
 #include <specagg/draft/suffix_automaton.hpp>
 #include <specagg/draft/lookup.hpp>
+#include <specagg/draft/ngram_counts.hpp>
+#include <specagg/draft/counts.hpp>
 #include <specagg/draft/first_of.hpp>
 #include <specagg/decode/speculative.hpp>
 #include <specagg/decode/tree.hpp>
