@@ -87,11 +87,11 @@ TEST_CASE("after any tokens, cuts and drafts the row of counts is that of a Witt
   for (int run = 0; run < 150; ++run) {
     const std::size_t letters = 1 + below(5);
     std::vector<tokens> documents(below(3), tokens(20));
-    const std::size_t order = documents.empty() ? ngram_counts::usual_order : 2 + below(4);
+    const std::size_t order = 2 + below(4);
     for (tokens& d : documents)
       for (token_id& t : d) t = token_id(below(letters));
     const ngram_counts all = counted(documents, order);
-    counts_drafter<double> drafter(letters, 200, 4, {}, documents.empty() ? nullptr : &all);
+    counts_drafter<double> drafter(letters, 200, 4, {}, &all);
     tokens text;
     for (int step = 0; step < 20; ++step) {
       if (below(5) == 0 && !text.empty()) {

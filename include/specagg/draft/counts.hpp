@@ -41,7 +41,7 @@ class counts_drafter {
       : capacity_(capacity),
         gamma_(gamma),
         sample_(sample),
-        documents_(documents),
+        documents_(documents && documents->size() > 0 ? documents : nullptr),
         text_(documents ? documents->order() : ngram_counts::usual_order, capacity),
         probability_(vocabulary),
         found_(vocabulary),
