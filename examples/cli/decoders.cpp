@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "costs.hpp"
 #include "policies.hpp"
@@ -139,32 +141,72 @@ auto report_rounds(const decoding& j) {
   };
 }
 
-// Towards p alone, drafted by a lookup, and where it has nothing by the draft model, if there is one.
-void with_lookup(decoder& d, const generate_options& o) {
+// The drafters that --draft names, in its order: each is asked where those before it have nothing.
+struct named_drafters {
+  using model_draft = model_drafter<metered_model>;
+  using row_type = any_row<one_hot_row<float>, sparse_row<float>, processed_row<float>>;
+  static constexpr std::size_t drafters = 3;  // at most
+  std::vector<std::variant<lookup_drafter<float>, counts_drafter<float>, model_draft>> all;
+
+  std::size_t vocab_size() const {
+    return std::visit([](const auto& one) { return one.vocab_size(); }, all.front());
+  }
+  std::size_t position() const {
+    std::size_t most = 0;
+    for (const auto& each : all)
+      most = std::max(most, std::visit([](const auto& one) { return one.position(); }, each));
+    return most;
+  }
+  status rollback(std::size_t n) {
+    status s = status::ok;
+    for (auto& each : all)
+      if (const status one = std::visit([n](auto& d) { return keep(n, d); }, each); one != status::ok) s = one;
+    return s;
+  }
+  template <class F>
+  bool in_turn(F&& f) {
+    for (std::size_t k = 0; k < all.size(); ++k)
+      if (std::visit([&](auto& one) { return bool(f(one, k)); }, all[k])) return true;
+    return false;
+  }
+  template <class P>
+  status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
+    status s = status::no_draft;
+    in_turn([&](auto& one, std::size_t) {
+      typename std::remove_reference_t<decltype(one)>::row_type own;
+      s = one.next(at, processor, own, confidence);
+      if (s == status::ok) row = own;
+      return s == status::ok || s == status::stopped;
+    });
+    return s;
+  }
+};
+
+// Towards p alone, drafted by what --draft names.
+void with_drafters(decoder& d, const generate_options& o) {
   if (!std::holds_alternative<lossless>(parse_policy(d.policy, o.sample.temperature).rule))
     refuse("--policy " + d.policy,
-           "reads the row of a draft model at every token, and a lookup has none (--draft lookup: --policy lossless)");
+           fmt::format("reads the row of a draft model at every token, and {0} often has none (--draft {0}: --policy "
+                       "lossless)",
+                       d.drafters[0]));
   const bool measure = o.compare;
-  d.prepare = [=, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic,
-               alone = d.draft_model.empty()](std::size_t vocabulary, std::size_t) {
-    using model_draft = model_drafter<metered_model>;
-    using any_lookup = lookup_drafter<float>;
-    using both = first_of<any_lookup, model_draft>;
-    std::vector<float> logits(alone ? 0 : (g + 1) * vocabulary);
-    return [=, work_alone = drafting_workspace<float, any_lookup::row_type>(vocabulary, g),
-            work_both = drafting_workspace<float, both::row_type>(vocabulary, g)](const decoding& j) mutable {
+  d.prepare = [=, names = d.drafters, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic](
+                  std::size_t vocabulary, std::size_t) {
+    std::vector<float> logits(names.back() == "model" ? (g + 1) * vocabulary : 0);
+    return [=, work = drafting_workspace<float, named_drafters::row_type>(vocabulary, g)](const decoding& j) mutable {
+      const std::size_t capacity = j.text.tokens.size();
+      named_drafters drafter;
+      for (const std::string& name : names) {
+        if (name == "lookup") drafter.all.emplace_back(lookup_drafter<float>(vocabulary, capacity, &j.documents));
+        else if (name == "counts")
+          drafter.all.emplace_back(counts_drafter<float>(vocabulary, capacity, g, j.sample, &j.counted));
+        else drafter.all.emplace_back(named_drafters::model_draft(j.models.front(), logits, j.sample));
+      }
       const decode_options options{g, j.sample, j.end_of_text, measure};
-      any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs, alone ? 1 : 2)};
-      any_lookup lookup(vocabulary, j.text.tokens.size(), &j.documents);
+      any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs, names.size())};
       return with_verifier(verify, seed, [&](const auto& verifier) {
-        const auto run = [&](auto& drafter, auto& work) {
-          return speculative_decode(j.text, j.most, drafter, j.models.back(), lossless(), j.chooser, j.processor,
-                                    options, work, j.accept, report_rounds(j), verifier, length);
-        };
-        if (alone) return run(lookup, work_alone);
-        model_draft model(j.models.front(), logits, j.sample);
-        both drafter(lookup, model);
-        return run(drafter, work_both);
+        return speculative_decode(j.text, j.most, drafter, j.models.back(), lossless(), j.chooser, j.processor, options,
+                                  work, j.accept, report_rounds(j), verifier, length);
       });
     };
   };
@@ -196,9 +238,9 @@ void speculative(decoder& d, const generate_options& o) {
   const std::vector<std::size_t> gamma = d.automatic ? std::vector{most_automatic} : numbers(d.gamma);
   if (gamma.size() != 1) refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
   d.drafts = gamma[0];
-  if (d.lookup) d.drafters.push_back("lookup");
+  const bool only_models = d.drafters.empty();
   if (!d.draft_model.empty()) d.drafters.push_back("model");
-  if (d.lookup) with_lookup(d, o);
+  if (!only_models) with_drafters(d, o);
   else speculative(d, o, parse_policy(d.policy, o.sample.temperature));
 }
 
@@ -315,6 +357,22 @@ constexpr known all_known[] = {
     {"bild", "bild:fallback=0.6,rollback=5", "", "", "Big Little Decoder, greedy at any temperature"},
 };
 
+// --draft lookup,counts,FILE: the words that it begins with, and then a model's file, or nothing.
+void name_drafters(decoder& d, const std::string& draft) {
+  std::string_view rest = draft;
+  for (;;) {
+    const std::string word(rest.substr(0, rest.find(',')));
+    if (word != "lookup" && word != "counts") break;
+    if (std::find(d.drafters.begin(), d.drafters.end(), word) != d.drafters.end())
+      refuse("--draft " + draft, "names " + word + " twice");
+    d.drafters.push_back(word);
+    if (word.size() == rest.size()) return;
+    rest.remove_prefix(word.size() + 1);
+  }
+  d.draft_model = rest;
+  if (rest.empty() && !draft.empty()) refuse("--draft " + draft, "names no model");
+}
+
 }  // namespace
 
 decoder make_decoder(const generate_options& o) {
@@ -341,14 +399,11 @@ decoder make_decoder(const generate_options& o) {
   if (!o.space.empty() && (d.name == "sequential" || d.name == "sequence" || d.name == "bild"))
     refuse("--space " + o.space, "--decoder " + d.name + " combines no rows");
   if (!o.gamma.empty() && *k->gamma == '\0') refuse("--gamma " + o.gamma, "--decoder " + d.name + " takes none");
-  constexpr std::string_view lookup = "lookup";
-  d.lookup = o.draft == lookup || o.draft.starts_with("lookup,");
-  d.draft_model = d.lookup ? o.draft.substr(std::min(o.draft.size(), lookup.size() + 1)) : o.draft;
-  if (d.lookup && d.draft_model.empty() && o.draft != lookup) refuse("--draft " + o.draft, "names no model");
-  if (d.lookup && d.name != "speculative")
-    refuse("--draft " + o.draft, "--decoder " + d.name + " takes a draft model (speculative takes a lookup)");
-  if (!o.lookups.empty() && !d.lookup)
-    refuse("--lookup " + o.lookups[0], "nothing looks up (--draft lookup and --draft lookup,FILE do)");
+  name_drafters(d, o.draft);
+  if (!d.drafters.empty() && d.name != "speculative")
+    refuse("--draft " + o.draft, "--decoder " + d.name + " takes a draft model (speculative takes lookup and counts)");
+  if (!o.lookups.empty() && d.drafters.empty())
+    refuse("--lookup " + o.lookups[0], "nothing reads it (--draft lookup and --draft counts do)");
   if (!o.models.empty() && d.name != "n-model")
     refuse("--model " + o.models[0], "--decoder " + d.name + " has two models; n-model takes more");
   if (o.longest_run) {
@@ -396,10 +451,13 @@ std::string decoders_help() {
          "temperature 0\n"
          "  or behind a filter these may have too little in common. Rules that choose between rows have law alone.\n"
          "  --gamma auto measures the models first, and stops drafting where a token more costs more than it brings.\n"
-         "  --draft lookup drafts what followed the same tokens before, in the text or in the files of --lookup; "
-         "--draft\n"
-         "  lookup,FILE asks the model FILE where that is nothing. Both are for --decoder speculative, --policy "
-         "lossless.\n";
+         "  --draft lookup drafts what followed the same tokens before, in the text or in the files of --lookup. "
+         "counts\n"
+         "  draws from all that followed the last tokens there, as often as it did. lookup,counts,FILE asks each, and "
+         "the\n"
+         "  model FILE, where those before it have nothing; any part may be left out. Both are for --decoder "
+         "speculative,\n"
+         "  --policy lossless.\n";
 }
 
 }  // namespace cli

@@ -36,6 +36,7 @@ struct decoding {
   std::function<bool(const specagg::emission&)> accept;
   std::function<void(const round_report&)> after_round;
   const specagg::suffix_automaton& documents;  // for a lookup
+  const specagg::ngram_counts& counted;        // the same for counts
 };
 
 struct decoder {
@@ -46,8 +47,8 @@ struct decoder {
   std::size_t longest_run = specagg::cascade_options().longest_run;  // of sequential and bild
   bool automatic = false;                   // needs decoding::costs
   std::string draft_model;                  // file; empty: none
-  bool lookup = false;                      // also drafts
-  std::vector<std::string> drafters;        // of --decoder speculative, in the order in which they are asked
+  std::vector<std::string> drafters;        // of --decoder speculative, in the order in which they are asked: lookup,
+                                            // counts, model; a model is the last
   // All memory of a decoding of at most `most` tokens, allocated; what is returned decodes in it.
   std::function<std::function<specagg::status(const decoding&)>(std::size_t vocabulary, std::size_t most)> prepare;
 };

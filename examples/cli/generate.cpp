@@ -77,7 +77,8 @@ struct job {
   std::size_t most;  // tokens to emit
   std::vector<token_id> ends;  // the tokens that end a text
   std::size_t known = 0;       // tokens of the prompt that the models may have seen before, in this order
-  suffix_automaton documents = suffix_automaton();  // of --lookup
+  suffix_automaton documents = suffix_automaton();  // of --lookup, for lookups
+  ngram_counts counted = ngram_counts();            // the same for counts
 
   const cpu::tokenizer& tokens() const { return models.back()->tokens; }
 
@@ -109,7 +110,8 @@ struct job {
     if (d.automatic) {
       session* const drafts = d.draft_model.empty() ? nullptr : models[0]->session.get();
       result.costs = measured_costs(drafts, *models.back()->session, prompt.back(), options.sample);
-      if (d.lookup) result.costs.others[0] = result.costs.draft, result.costs.draft = 0;  // it is asked first
+      // The model, the last drafter, is the only one that costs a step.
+      if (d.drafters.size() > 1) std::swap(result.costs.others[d.drafters.size() - 2], result.costs.draft);
     }
 
     const auto accept = [&](const emission& e) {
@@ -138,7 +140,7 @@ struct job {
     const auto decode = d.prepare(vocabulary, most);
     start = steady_clock::now();
     const status why = decode({t, most, options.sample, ends, result.models, chooser, processor, result.costs, accept,
-                               after_round, documents});
+                               after_round, documents, counted});
     result.total_seconds = seconds_since(start);
     if (why != status::ok) {
       std::string reason(name(why));
@@ -405,9 +407,17 @@ void generate(const generate_options& given) {
 
   const auto file = cpu::gguf_file::open(o.target);
   job j{o, models, {}, o.max_tokens, end_tokens_of(file)};
+  const auto drafts = [&](const char* name) { return std::count(d.drafters.begin(), d.drafters.end(), name) > 0; };
   for (const std::string& path : o.lookups) {
-    for (const token_id t : tokens.encode(read_text(path))) j.documents.push(t);
-    j.documents.end_document();
+    const std::vector<token_id> document = tokens.encode(read_text(path));
+    if (drafts("lookup")) {
+      for (const token_id t : document) j.documents.push(t);
+      j.documents.end_document();
+    }
+    if (drafts("counts")) {
+      for (const token_id t : document) j.counted.push(t);
+      j.counted.end_document();
+    }
   }
   std::string prompt;
   if (o.chat) {
@@ -474,10 +484,10 @@ void generate(const generate_options& given) {
         fmt::print(
             stderr,
             "{:.2f} tokens drafted a round; measured: a draft step {:.3f} target steps, a token more to score {:.3f}\n",
-            double(once.drafted) / double(once.rounds), once.costs.row(d.lookup), once.costs.verify);
+            double(once.drafted) / double(once.rounds), once.costs.row(d.drafters.size() - 1), once.costs.verify);
     }
     if (d.automatic)
-      out["c"] = once.costs.row(d.lookup), out["d"] = once.costs.verify;  // as plan speculative names them
+      out["c"] = once.costs.row(d.drafters.size() - 1), out["d"] = once.costs.verify;  // as plan speculative names them
   }
   if (o.json) {
     out["prompt"] = prompt, out["decoder"] = d.name, out["policy"] = d.policy, out["verify"] = d.verify,

@@ -11,7 +11,7 @@ namespace cli {
 
 struct generate_options {
   std::string target, draft;                          // empty: the bundled pair; a target without a draft writes alone
-  std::vector<std::string> lookups;                   // texts to look up in
+  std::vector<std::string> lookups;                   // texts that lookup and counts know
   std::vector<std::string> models;                    // further ones, between draft and target
   std::string decoder = "speculative";
   std::string policy, verify, gamma;                  // empty: the decoder's own default

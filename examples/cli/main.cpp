@@ -48,10 +48,10 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g = app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
   g->add_option("--target", o.target, "GGUF file of the target model [the bundled target model]")->type_name("FILE");
   g->add_option("--draft", o.draft,
-                "What drafts: GGUF file of a model, lookup, or lookup,FILE (see below) "
+                "What drafts: GGUF file of a model, lookup, counts, or several: lookup,counts,FILE (see below) "
                 "[the bundled draft model; with --target: none, the target writes alone]")
       ->type_name("FILE");
-  g->add_option("--lookup", o.lookups, "Text file for --draft lookup to look up in (may be given several times)")
+  g->add_option("--lookup", o.lookups, "Text file that --draft lookup and counts know (may be given several times)")
       ->type_name("FILE")
       ->allow_extra_args(false);
   g->add_option("--model", o.models, "GGUF file of a further model, for --decoder n-model (may be given several times)")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// generate --draft lookup and its like: what is drafted costs no text its law, and the report says who drafted it.
+// generate --draft lookup, counts and their like: what is drafted costs no text its law, and the report says who did.
 #include <unistd.h>
 
 #include <cstdio>
@@ -38,7 +38,7 @@ struct temporary {
 
 }  // namespace
 
-TEST_CASE("at temperature 0 lookup drafts change none of 20 texts of 128 tokens, on 1, 2 and 4 threads") {
+TEST_CASE("at temperature 0 drafts of lookup and counts change none of 20 texts of 128 tokens, on 1, 2 and 4 threads") {
   std::size_t drafted = 0, accepted = 0, different = 0, calls = 0;
   for (const std::string& prompt : prompts()) {
     const std::string common = "--temperature 0 --max-tokens 128 --prompt \"" + prompt + "\" ";
@@ -52,9 +52,10 @@ TEST_CASE("at temperature 0 lookup drafts change none of 20 texts of 128 tokens,
       drafted += std::size_t(j["drafted"]), accepted += std::size_t(j["accepted"]),
           calls += std::size_t(j["target_calls"]);
     }
-    CHECK(generated(common + "--draft lookup," + draft)["tokens"] == alone["tokens"]);
+    for (const std::string& who : {"lookup," + draft, std::string("counts"), "counts,lookup," + draft})
+      CHECK(generated(common + "--draft " + who)["tokens"] == alone["tokens"]);
     CHECK(generated(common + "--draft lookup --gamma auto")["tokens"] == alone["tokens"]);
-    CHECK(generated(common + "--draft lookup," + draft + " --gamma auto --lookup " + models +
+    CHECK(generated(common + "--draft lookup,counts," + draft + " --gamma auto --lookup " + models +
                     "/../prompts.txt")["tokens"] == alone["tokens"]);
   }
   std::printf(
@@ -64,9 +65,10 @@ TEST_CASE("at temperature 0 lookup drafts change none of 20 texts of 128 tokens,
   CHECK(different == 0);
   CHECK(accepted > 500);
 }
-TEST_CASE("a coupled text is the same with a lookup, with a model, with both, and without drafts") {
+TEST_CASE("a coupled text is the same with a lookup, with counts, with a model, with several, and without drafts") {
   const auto alone = generated("--max-tokens 100 --verify coupled --gamma 0");
-  for (const std::string& who : {std::string("lookup"), "lookup," + draft})
+  for (const std::string& who :
+       {std::string("lookup"), std::string("counts"), "lookup," + draft, "counts," + draft, "lookup,counts," + draft})
     for (const char* gamma : {"1", "4", "auto"})
       CHECK(generated("--max-tokens 100 --verify coupled --draft " + who + " --gamma " + gamma)["tokens"] ==
             alone["tokens"]);
@@ -96,6 +98,27 @@ TEST_CASE("the report says which drafter each token came from, and what each gav
   const auto stopped = generated("--temperature 0 --max-tokens 60 --draft lookup --stop e");
   CHECK(stopped["drafter"].size() == stopped["tokens"].size());
 }
+TEST_CASE("lookup, counts and a model are asked in the order in which --draft names them") {
+  const std::string common = "--temperature 0.5 --max-tokens 150 --gamma 5 ";
+  const auto j = generated(common + "--draft lookup,counts," + draft);
+  REQUIRE(j["drafters"].size() == 3);
+  std::size_t accepted = 0;
+  for (const char* who : {"lookup", "counts", "model"}) {
+    CHECK(j["drafters"][who]["drafted"] > 0);
+    accepted += std::size_t(j["drafters"][who]["accepted"]);
+  }
+  CHECK(j["accepted"] == accepted);
+  CHECK(j["draft_calls"] == j["drafters"]["model"]["drafted"]);
+  // Counts have a row wherever a lookup has: asked first they leave it nothing.
+  const auto counts_first = generated(common + "--draft counts,lookup");
+  CHECK(counts_first["drafters"]["lookup"]["drafted"] == 0);
+  CHECK(counts_first["drafters"]["counts"]["drafted"] > 0);
+  // It is a function of the options.
+  CHECK(counts_first["tokens"] == generated(common + "--draft counts")["tokens"]);
+  const auto automatic = generated("--temperature 0.5 --max-tokens 150 --gamma auto --draft lookup,counts," + draft);
+  CHECK(automatic["tokens"].size() == 150);
+  CHECK(automatic["drafters"].size() == 3);
+}
 TEST_CASE("a lookup in a file that holds the answer drafts the answer; several files are looked up in") {
   const std::string common = "--temperature 0 --max-tokens 120 --prompt 'And it came to pass' ";
   const auto alone = generated(common + "--gamma 0");
@@ -107,13 +130,29 @@ TEST_CASE("a lookup in a file that holds the answer drafts the answer; several f
   CHECK(j["target_calls"] < 40);
   CHECK(j["target_calls"] < without["target_calls"]);
 }
-TEST_CASE("what does not fit a lookup is refused in one line that says what does") {
+TEST_CASE("counts of a file that holds the answer draft the answer; several files are counted") {
+  const std::string common = "--temperature 0 --max-tokens 120 --prompt 'And it came to pass' ";
+  const auto alone = generated(common + "--gamma 0");
+  const temporary answer("counted.txt", "And it came to pass" + std::string(alone["text"])), other("more.txt", "Amen.");
+  const auto without = generated(common + "--draft counts --gamma 8"),
+             j = generated(common + "--draft counts --gamma 8 --lookup " + answer.path + " --lookup " + other.path);
+  CHECK(j["tokens"] == alone["tokens"]);
+  CHECK(double(j["acceptance"]) > double(without["acceptance"]) + 0.1);
+  CHECK(j["target_calls"] < without["target_calls"]);
+  CHECK(j["draft_calls"] == 0);
+}
+TEST_CASE("what does not fit lookup and counts is refused in one line that says what does") {
   refuses("generate --draft lookup --policy ensemble",
           {"--policy ensemble", "reads the row of a draft model", "lossless"});
   refuses("generate --draft lookup," + draft + " --policy opt:alpha=0.1", {"--policy opt", "--draft lookup"});
   refuses("generate --draft lookup --decoder alternating", {"--draft lookup", "alternating", "speculative"});
   refuses("generate --draft lookup,", {"--draft lookup,", "names no model"});
+  refuses("generate --draft lookup,counts,", {"--draft lookup,counts,", "names no model"});
+  refuses("generate --draft counts,lookup,counts", {"--draft counts,lookup,counts", "names counts twice"});
+  refuses("generate --draft counts --policy ensemble", {"--policy ensemble", "--draft counts", "lossless"});
+  refuses("generate --draft counts --decoder alternating", {"--draft counts", "alternating", "speculative"});
+  refuses("generate --draft counts,/nowhere.gguf", {"/nowhere.gguf"});
   refuses("generate --draft lookup,/nowhere.gguf", {"/nowhere.gguf"});
   refuses("generate --draft lookup --lookup /nowhere.txt", {"/nowhere.txt", "cannot be read"});
-  refuses("generate --lookup " + models + "/../prompts.txt", {"--lookup", "--draft lookup"});
+  refuses("generate --lookup " + models + "/../prompts.txt", {"--lookup", "--draft lookup", "--draft counts"});
 }
