@@ -36,14 +36,14 @@ struct witten_bell {
 };
 // Of every token after text and draft, with histories of at most order - 1 tokens.
 std::vector<double> by_search(std::vector<tokens> documents, const tokens& text, const tokens& draft, std::size_t order,
-                              std::size_t vocabulary) {
+                              std::size_t letters) {
   documents.push_back(text);
   const witten_bell model{documents};
   tokens h = text;
   h.insert(h.end(), draft.begin(), draft.end());
   if (h.size() > order - 1) h.erase(h.begin(), h.end() - std::ptrdiff_t(order - 1));
-  std::vector<double> p(vocabulary);
-  for (std::size_t v = 0; v < vocabulary; ++v) p[v] = model(token_id(v), h);
+  std::vector<double> p(letters);
+  for (std::size_t v = 0; v < letters; ++v) p[v] = model(token_id(v), h);
   return p;
 }
 ngram_counts counted(const std::vector<tokens>& documents, std::size_t order = 4) {
@@ -260,8 +260,9 @@ TEST_CASE("texts drafted by counts have exactly the target's joint law, under ev
   CHECK(drafted > 10000);
 }
 TEST_CASE("a law that reads the row of counts is that of the row they drew from, and ends where there is none") {
+  // Rows depend on how much was committed when they were asked for. So only the first token's law is a known one.
   const ngram_counts all = counted({{0, 0, 1, 1, 2, 2, 0}});  // every token was followed: there always is a row
-  const auto check = [&](const auto& policy) {
+  for (const double weight : {0.3, 0.7}) {
     const auto law = exact_law([&](auto& chooser) {
       toy_source<double> m(vocabulary, 2);
       counts_drafter<double> drafter(vocabulary, 16, 2, {}, &all);
@@ -269,17 +270,12 @@ TEST_CASE("a law that reads the row of counts is that of the row they drew from,
       text t{buffer, 1};
       drafting_workspace<double, sparse_row<double>> work(vocabulary, 2);
       no_processor none;
-      REQUIRE(speculative_decode(t, 3, drafter, m, policy, chooser, none, {.gamma = 2}, work, keep_all, no_watch) ==
-              status::ok);
+      REQUIRE(speculative_decode(t, 3, drafter, m, ensemble{weight}, chooser, none, {.gamma = 2}, work, keep_all,
+                                 no_watch) == status::ok);
       return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
     });
-    return law;
-  };
-  // The row after a text depends on which of its tokens were committed when it was asked for, so of a law that reads it
-  // only the first token, and all that is drafted in the first round, has a law that is known: that is enough here.
-  for (const double weight : {0.3, 0.7}) {
     std::map<token_id, double> first;
-    for (const auto& [text, probability] : check(ensemble{weight})) first[text[0]] += probability;
+    for (const auto& [text, probability] : law) first[text[0]] += probability;
     counts_drafter<double> drafter(vocabulary, 16, 2, {}, &all);
     sparse_row<double> q;
     double confidence;
