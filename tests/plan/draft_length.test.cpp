@@ -257,7 +257,7 @@ double play_two(const plan::draft_costs& cost, int use, double good, double mode
 }  // namespace
 TEST_CASE("of two drafters it takes the one that is worth more, token by token: no worse than each alone, or neither") {
   double most_gained = 0;
-  for (const double price : {0.05, 0.3, 2.0})
+  for (const double price : {0.0, 0.05, 0.3, 2.0})
     for (const double verify : {0.02, 0.3, 1.5})
       for (const double good : {0.1, 0.5, 0.95})
         for (const double model : {0.2, 0.7}) {
