@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // --backend NAME: where models run. What the decoders see is the same for all.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,10 @@ struct session {
   virtual std::size_t position() const = 0;
   virtual specagg::status extend(std::span<const specagg::token_id> tokens, std::span<float> logits) = 0;
   virtual specagg::status rollback(std::size_t position) = 0;
+  virtual bool scores_trees() const = 0;  // has the next two
+  virtual specagg::status extend_tree(std::span<const specagg::token_id> tokens, std::span<const std::uint32_t> parents,
+                                      std::span<float> logits) = 0;
+  virtual specagg::status keep_path(std::span<const std::uint32_t> nodes) = 0;
 };
 template <specagg::LogitSource Model>
 struct session_of final : session {
@@ -31,6 +36,17 @@ struct session_of final : session {
     return model.extend(tokens, logits);
   }
   specagg::status rollback(std::size_t position) override { return model.rollback(position); }
+  bool scores_trees() const override { return specagg::TreeSource<Model>; }
+  specagg::status extend_tree([[maybe_unused]] std::span<const specagg::token_id> tokens,
+                              [[maybe_unused]] std::span<const std::uint32_t> parents,
+                              [[maybe_unused]] std::span<float> logits) override {
+    if constexpr (specagg::TreeSource<Model>) return model.extend_tree(tokens, parents, logits);
+    else return specagg::status::model_failed;
+  }
+  specagg::status keep_path([[maybe_unused]] std::span<const std::uint32_t> nodes) override {
+    if constexpr (specagg::TreeSource<Model>) return model.keep_path(nodes);
+    else return specagg::status::model_failed;
+  }
 };
 
 struct backend {

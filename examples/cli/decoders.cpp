@@ -70,16 +70,15 @@ bool in_raw_space(decoder& d, const any_of<Rules...>& policy, bool combines) {
 }
 
 // "5" or "5,1,1".
-std::vector<std::size_t> numbers(const std::string& text) {
+std::vector<std::size_t> numbers(const std::string& text, const std::string& option = "--gamma") {
   std::vector<std::size_t> all;
   const char *at = text.data(), *const end = at + text.size();
   for (bool more = true; more; ++at) {
     std::size_t n = 0;
     const auto [behind, failure] = std::from_chars(at, end, n);
     if (failure != std::errc() || n > most_drafted || (behind != end && *behind != ','))
-      refuse("--gamma " + text, fmt::format("is no number from 0 to {} or list of them (--decoder speculative also has "
-                                            "auto)",
-                                            most_drafted));
+      refuse(option + " " + text, fmt::format("is no number from 0 to {} or list of them{}", most_drafted,
+                                              option == "--gamma" ? " (--decoder speculative also has auto)" : ""));
     all.push_back(n), at = behind, more = at != end;
   }
   return all;
@@ -287,6 +286,39 @@ void collaborative(decoder& d, const generate_options& o) {
   }
 }
 
+proposal proposal_named(const std::string& text) {
+  for (const proposal p : {proposal::greedy, proposal::sampled, proposal::top})
+    if (text == name(p)) return p;
+  refuse("--propose " + text, "is unknown (greedy, sampled, top are known)");
+}
+void tree(decoder& d, const generate_options& o) {
+  const std::vector<std::size_t> shape = numbers(d.tree, "--tree");
+  const std::size_t nodes = tree_size(shape);
+  if (nodes == 0 || nodes > most_drafted)
+    refuse("--tree " + d.tree,
+           fmt::format("has {} nodes; 1 to {} can be drafted", nodes == 0 ? "no" : "too many", most_drafted));
+  const any_policy policy = parse_policy(d.policy, o.sample.temperature);
+  if (in_raw_space(d, policy, as_combiner(policy).has_value()))
+    refuse("--policy " + d.policy, "combines raw logits; --decoder tree has --space law alone");
+  d.drafts = nodes;
+  const proposal propose = proposal_named(d.propose);
+  d.prepare = [=, verify = d.verify](std::size_t vocabulary, std::size_t) {
+    return [=, work = tree_workspace<float>(vocabulary, shape)](const decoding& j) mutable {
+      const tree_options options{shape, propose, j.sample, j.end_of_text};
+      const auto after_round = [&](const tree_result& r, const auto&) {
+        j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
+      };
+      return with_policy(policy, [&](const auto& rule) {
+        const auto run = [&](const auto& verifier) {
+          return tree_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor, options,
+                             work, j.accept, after_round, verifier);
+        };
+        return verify == "recursive" ? run(recursive_rejection()) : run(traversal());
+      });
+    };
+  };
+}
+
 // The cascades share a workspace, and draft nothing that could be rejected in a round, BiLD apart.
 template <class Decode>
 void cascade(decoder& d, Decode decode, bool whole_response = false) {
@@ -349,6 +381,7 @@ struct known {
 };
 constexpr known all_known[] = {
     {"speculative", "lossless", "4", "token, block, match, coupled", "the draft model drafts, the target verifies"},
+    {"tree", "lossless", "", "traversal, recursive", "the draft model drafts a tree, scored in one call of the target"},
     {"alternating", "ensemble", "4", "token", "CoS: draft and target take turns, each drafts what both verify"},
     {"n-model", "ensemble", "4", "token", "CoS of the draft, every --model and the target (at most 4 models)"},
     {"sequential", "chow:alpha=0.5", "", "", "the target is called only where the rule defers (chow, chow-log)"},
@@ -380,13 +413,13 @@ decoder make_decoder(const generate_options& o) {
   const known* k = nullptr;
   for (const known& one : all_known) {
     names += (names.empty() ? "" : ", ") + std::string(one.name);
-    if (o.decoder == one.name) k = &one;
+    if ((o.decoder == "speculative" && !o.tree.empty() ? "tree" : o.decoder) == one.name) k = &one;
   }
   if (!k) refuse("--decoder " + o.decoder, "is unknown (" + names + " are known)");
   const auto chosen = [](const std::string& given, std::string otherwise) { return given.empty() ? otherwise : given; };
   const std::string verifiers = k->verifiers;
   decoder d;
-  d.name = o.decoder, d.policy = chosen(o.policy, k->policy), d.gamma = chosen(o.gamma, k->gamma);
+  d.name = k->name, d.policy = chosen(o.policy, k->policy), d.gamma = chosen(o.gamma, k->gamma);
   d.verify = chosen(o.verify, verifiers.substr(0, verifiers.find(',')));
   if (!o.verify.empty()) {
     if (verifiers.empty()) refuse("--verify " + o.verify, "--decoder " + d.name + " has no drafts to verify");
@@ -394,6 +427,9 @@ decoder make_decoder(const generate_options& o) {
       refuse("--verify " + o.verify, "is unknown to --decoder " + d.name + " (it has " + verifiers + ")");
   }
   d.space = o.space;
+  if (d.name == "tree") d.tree = chosen(o.tree, "3,2,1,1"), d.propose = chosen(o.propose, "greedy");
+  else if (!o.tree.empty()) refuse("--tree " + o.tree, "--decoder " + d.name + " drafts no trees");
+  else if (!o.propose.empty()) refuse("--propose " + o.propose, "needs --tree");
   if (!o.space.empty() && o.space != "raw" && o.space != "law")
     refuse("--space " + o.space, "is unknown (raw, law are known)");
   if (!o.space.empty() && (d.name == "sequential" || d.name == "sequence" || d.name == "bild"))
@@ -418,6 +454,7 @@ decoder make_decoder(const generate_options& o) {
     refuse("--model " + o.models[most_models - 2], fmt::format("is one too many: at most {} models", most_models));
 
   if (d.name == "speculative") speculative(d, o);
+  else if (d.name == "tree") tree(d, o);
   else if (d.name == "sequential") sequential(d);
   else if (d.name == "oracle") oracle(d, o);
   else if (d.name == "sequence") sequence(d);

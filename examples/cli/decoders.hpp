@@ -42,6 +42,7 @@ struct decoding {
 struct decoder {
   std::string name, policy, verify, gamma;  // as given, or the defaults of this decoder
   std::string space;                        // raw or law; "" where the decoder combines nothing
+  std::string tree, propose;                // of --decoder tree
   bool combines = false;                    // the policy could be combined in the other space
   std::size_t drafts = 0;                   // tokens that may stand behind the text
   std::size_t longest_run = specagg::cascade_options().longest_run;  // of sequential and bild

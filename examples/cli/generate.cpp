@@ -367,6 +367,7 @@ decoder decoder_without_draft(const generate_options& o) {
   const auto refuse = [](const std::string& option) { throw error(option, "", "needs --draft"); };
   if (o.decoder != "speculative") refuse("--decoder " + o.decoder);
   if (!o.gamma.empty() && o.gamma != "0") refuse("--gamma " + o.gamma);
+  if (!o.tree.empty()) refuse("--tree " + o.tree);
   if (!o.policy.empty()) refuse("--policy " + o.policy);
   if (!o.lookups.empty()) refuse("--lookup " + o.lookups[0]);
   if (o.compare) refuse("--compare");
@@ -398,7 +399,10 @@ void generate(const generate_options& given) {
   const cpu::tokenizer& tokens = models.back()->tokens;
   std::size_t context = models.back()->session->capacity();
   for (const auto& m : models) {
-    if (d.name != "speculative") context = std::min(context, m->session->capacity());  // a draft only ends drafting
+    if (d.name == "tree" && !m->session->scores_trees())
+      throw error("--backend " + o.backend, "", "scores no trees (cpu does)");
+    if (d.name != "speculative" && d.name != "tree")  // there a full draft model only ends drafting
+      context = std::min(context, m->session->capacity());
     if (m->tokens.hash() != tokens.hash())
       throw error(m->path, "vocabulary",
                   fmt::format("differs from that of {} ({} and {} tokens); all models must share one", o.target,
@@ -454,7 +458,9 @@ void generate(const generate_options& given) {
       fmt::print("{}\n{}{}\n\n", bold("prompt"), prompt, prompt.ends_with('\n') ? "" : "\n");
       fmt::print("{}\n{}\n", bold("target alone"), r.alone.text);
       print_summary(stdout, r.alone);
-      const std::string gamma = d.gamma.empty() ? "" : ", gamma " + d.gamma;
+      const std::string gamma = !d.tree.empty()    ? fmt::format(" {}, {}", d.tree, d.propose)
+                                : !d.gamma.empty() ? ", gamma " + d.gamma
+                                                   : "";
       const std::string legend =
           output_marks() == marks::none
               ? ""
@@ -495,6 +501,7 @@ void generate(const generate_options& given) {
     if (d.gamma.find_first_not_of("0123456789") == std::string::npos && !d.gamma.empty())
       out["gamma"] = std::stoul(d.gamma);
     else out["gamma"] = d.gamma;
+    if (d.name == "tree") out["tree"] = d.tree, out["propose"] = d.propose;
     if (d.name == "sequential" || d.name == "bild") out["longest_run"] = d.longest_run;
     out["backend"] = o.backend, out["instruction_set"] = instruction_set, out["threads"] = on->threads(),
     out["seconds"]["load"] = load_seconds;

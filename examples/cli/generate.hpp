@@ -15,6 +15,7 @@ struct generate_options {
   std::vector<std::string> models;                    // further ones, between draft and target
   std::string decoder = "speculative";
   std::string policy, verify, gamma;                  // empty: the decoder's own default
+  std::string tree, propose;                          // the same
   std::optional<std::size_t> longest_run;             // the same
   std::string space;                                  // empty: the policy's own default
   std::optional<std::string> prompt;  // none: a bundled one, or with chat the first line of standard input

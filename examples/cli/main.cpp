@@ -59,11 +59,17 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
       ->allow_extra_args(false);
   add_decoder(app, g, o.decoder);
   add_policy(app, g, o.policy, "The law to emit (see below)");
-  cli::takes(g->add_option("--verify", o.verify, "How drafts are judged"), cli::verifiers);
+  cli::takes(g->add_option("--verify", o.verify, "How drafts are judged; of trees: traversal, recursive"),
+             {"token", "block", "match", "coupled", "traversal", "recursive"});
   cli::takes(g->add_option("--space", o.space, "What a policy combines: the models' logits, or their rows (see below)"),
              {"raw", "law"});
   g->add_option("--gamma", o.gamma,
                 "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each model, N,N,... [4]");
+  g->add_option("--tree", o.tree, "Tokens proposed after every node of a tree of drafts, by depth [3,2,1,1]")
+      ->type_name("N,N,...");
+  cli::takes(g->add_option("--propose", o.propose,
+                           "How: the likeliest and one drawn (greedy), drawn without replacement, or the likeliest"),
+             {"greedy", "sampled", "top"});
   g->add_option("--longest-run", o.longest_run,
                 "Tokens the draft model writes in a row before the target is called: sequential, bild [10]")
       ->check(cli::natural);

@@ -75,6 +75,7 @@ double largest_error(const Policy& policy, const std::vector<tree_case>& cases, 
       CHECK(a.error < 1e-12);
       CHECK(b.error < 1e-12);
       CHECK(by_traversal > by_rejection - 1e-12);
+      if (c.kind == proposal::top) CHECK(by_traversal == Approx(by_rejection).epsilon(1e-12));
       worst = std::max({worst, a.error, b.error});
     }
   return worst;

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// generate --tree: no text loses its law, and what does not fit is refused by name.
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/command.hpp"
+#include "cli/generated.hpp"
+
+namespace {
+
+using cli::generated, cli::refuses;
+
+}  // namespace
+
+TEST_CASE("at temperature 0 trees of drafts change no text and no log-probability") {
+  for (const char* prompt : {"ROMEO:\n", "In the beginning", "The king said to"}) {
+    const std::string common = std::string("--temperature 0 --max-tokens 80 --prompt \"") + prompt + "\" ";
+    const auto alone = generated(common + "--gamma 0");
+    for (const char* how : {"--tree 3,2,1,1", "--tree 1,1,1 --threads 2", "--tree 4,4 --propose top --threads 4",
+                            "--tree 2,2,2 --propose sampled", "--tree 3,2 --verify recursive"}) {
+      const auto j = generated(common + how);
+      INFO(prompt << " " << how);
+      CHECK(j["tokens"] == alone["tokens"]);
+      CHECK(j["logprob_target"] == alone["logprob_target"]);
+      CHECK(j["decoder"] == "tree");
+      CHECK(std::size_t(j["target_calls"]) < 80);
+    }
+  }
+  const auto penalised = generated("--temperature 0 --max-tokens 60 --repeat-penalty 1.3 --gamma 0");
+  CHECK(generated("--temperature 0 --max-tokens 60 --repeat-penalty 1.3 --tree 3,2,1")["tokens"] ==
+        penalised["tokens"]);
+}
+TEST_CASE("a tree that is a chain gives the tokens of block verification; recursive those of token verification") {
+  for (const char* policy : {"lossless", "token-v3:alpha=0.3", "ensemble:lambda=0.4"}) {
+    const std::string common = std::string("--max-tokens 100 --seed 7 --policy ") + policy + " ";
+    CHECK(generated(common + "--tree 1,1,1,1")["tokens"] == generated(common + "--verify block --gamma 4")["tokens"]);
+    CHECK(generated(common + "--tree 1,1,1,1 --verify recursive")["tokens"] ==
+          generated(common + "--verify token --gamma 4")["tokens"]);
+  }
+}
+TEST_CASE("the report of a tree, and more tokens per call than a chain of its depth") {
+  const auto j = generated("--tree 3,2,1,1 --max-tokens 150"), chain = generated("--tree 1,1,1,1 --max-tokens 150");
+  CHECK(j["tree"] == "3,2,1,1");
+  CHECK(j["propose"] == "greedy");
+  CHECK(j["verify"] == "traversal");
+  CHECK(double(j["tokens_per_target_call"]) > double(chain["tokens_per_target_call"]));
+}
+TEST_CASE("trees that cannot be drafted are refused, by name") {
+  const auto refused = [](const std::string& options, const char* why) { refuses("generate " + options, {why}); };
+  refused("--tree 9,9", "--tree 9,9: has too many nodes; 1 to 62 can be drafted");
+  refused("--tree 99999999999999999999", "--tree 99999999999999999999: is no number from 0 to 62 or list of them");
+  refused("--tree 62,62,62,62,62,62,62,62,62,62,62,62",
+          "--tree 62,62,62,62,62,62,62,62,62,62,62,62: has too many nodes; 1 to 62 can be drafted");
+  refused("--tree 0", "--tree 0: has no nodes; 1 to 62 can be drafted");
+  refused("--propose top", "--propose top: needs --tree");
+  refused("--tree 2 --propose best", "--propose best: is unknown (greedy, sampled, top are known)");
+  refused("--tree 2 --decoder alternating", "--tree 2: --decoder alternating drafts no trees");
+  refused("--tree 2 --verify token", "--verify token: is unknown to --decoder tree (it has traversal, recursive)");
+  refused("--tree 2 --policy contrastive",
+          "--policy contrastive: combines raw logits; --decoder tree has --space law alone");
+  refused("--tree 2 --draft lookup",
+          "--draft lookup: --decoder tree takes a draft model (speculative takes lookup and counts)");
+  refused("--tree 2 --target x.gguf", "--tree 2: needs --draft");
+}
