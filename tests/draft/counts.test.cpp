@@ -111,7 +111,7 @@ TEST_CASE("after any tokens, cuts and drafts the row of counts is that of a Witt
         due[g] = by_search(documents, text, draft, order, letters);
         const double largest = *std::ranges::max_element(due[g]);
         REQUIRE(s == (largest > 0 ? status::ok : status::no_draft));
-        REQUIRE(confidence == Approx(largest).epsilon(1e-12));
+        REQUIRE(confidence == Approx(largest * largest * largest).epsilon(1e-12));
         if (s != status::ok) break;
         ++rows, of_documents += due[g] != by_search({}, text, draft, order, letters);
         draft.push_back(token_id(below(letters)));
@@ -125,14 +125,14 @@ TEST_CASE("after any tokens, cuts and drafts the row of counts is that of a Witt
   CHECK(cuts > 200);
 }
 TEST_CASE("the row of counts of a text, by hand") {
-  const auto same = [](const tokens& text, const std::vector<double>& due, double sure) {
+  const auto same = [](const tokens& text, const std::vector<double>& due, double sure) {  // sure: P
     counts_drafter<double> drafter(5, 20, 0);
     sparse_row<double> row;
     double confidence;
     const status s = ask(drafter, text, {}, row, confidence);
     CHECK(s == (due.empty() ? status::no_draft : status::ok));
     if (s == status::ok) CHECK(off(row, due) < 1e-15);
-    CHECK(confidence == Approx(sure).epsilon(1e-15));
+    CHECK(confidence == Approx(sure * sure * sure).epsilon(1e-15));
   };
   // 1 was followed by 2, 2 and 3: lambda = 2 / (2 + 3), P(2) = 3/5 2/3, P(3) = 3/5 1/3. Nothing followed 4 1.
   same({1, 2, 4, 0, 1, 2, 1, 3, 4, 1}, {0, 0, 0.4, 0.2, 0}, 0.4);
@@ -154,7 +154,7 @@ TEST_CASE("temperature and filters act on the row of counts as on a model's row 
     sparse_row<double> row;
     double confidence;
     REQUIRE(ask(drafter, text, {}, row, confidence) == status::ok);
-    CHECK(confidence == Approx(*std::ranges::max_element(p)).epsilon(1e-12));
+    CHECK(confidence == Approx(std::pow(*std::ranges::max_element(p), 3)).epsilon(1e-12));
     processed_row<double> due(logits, s);
     REQUIRE(due.normalise() == status::ok);
     for (std::size_t v = 0; v < 12; ++v) CHECK(row[v] == Approx(due[v]).epsilon(1e-9));
