@@ -56,6 +56,11 @@
 #include <specagg/draft/ngram_counts.hpp>
 #include <specagg/draft/counts.hpp>
 #include <specagg/draft/first_of.hpp>
+#include <specagg/draft/vocabulary_map.hpp>
+#include <specagg/draft/mapped_row.hpp>
+#include <specagg/draft/retokenised.hpp>
+#include <specagg/draft/mapped.hpp>
+#include <specagg/draft/string_match.hpp>
 #include <specagg/decode/speculative.hpp>
 #include <specagg/decode/tree.hpp>
 #include <specagg/decode/collaborative.hpp>

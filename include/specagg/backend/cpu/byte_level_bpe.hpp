@@ -138,24 +138,16 @@ class byte_level_bpe {
   // Control tokens that the text spells out ("<|im_end|>") are text, unless `special`: then they are these tokens.
   // Throws specagg::error if the text has a byte for which the vocabulary has no piece.
   std::vector<token_id> encode(std::string_view all, bool special = false) const {
-    words_.check_length(all);
     std::vector<token_id> tokens;
     if (words_.add_bos) tokens.push_back(words_.bos);
-    const auto& marks = special ? marks_ : users_;
-    std::size_t done = 0;
-    for (std::size_t i = 0; i < all.size();) {
-      const auto mark = std::find_if(marks.begin(), marks.end(),
-                                     [&](token_id t) { return all.substr(i).starts_with(words_.piece(t)); });
-      if (mark == marks.end()) {
-        ++i;
-        continue;
-      }
-      encode_words(all.substr(done, i - done), tokens);
-      tokens.push_back(*mark);
-      done = i += words_.piece(*mark).size();
-    }
-    encode_words(all.substr(done), tokens);
+    append(all, special, tokens);
     if (words_.add_eos) tokens.push_back(words_.eos);
+    return tokens;
+  }
+  // Encodes bytes that stand inside a text: nothing is put before or after them.
+  std::vector<token_id> encode_inside(std::string_view text) const {
+    std::vector<token_id> tokens;
+    append(text, false, tokens);
     return tokens;
   }
 
@@ -273,6 +265,23 @@ class byte_level_bpe {
     }
   }
 
+  void append(std::string_view all, bool special, std::vector<token_id>& tokens) const {
+    words_.check_length(all);
+    const auto& marks = special ? marks_ : users_;
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < all.size();) {
+      const auto mark = std::find_if(marks.begin(), marks.end(),
+                                     [&](token_id t) { return all.substr(i).starts_with(words_.piece(t)); });
+      if (mark == marks.end()) {
+        ++i;
+        continue;
+      }
+      encode_words(all.substr(done, i - done), tokens);
+      tokens.push_back(*mark);
+      done = i += words_.piece(*mark).size();
+    }
+    encode_words(all.substr(done), tokens);
+  }
   void encode_words([[maybe_unused]] std::string_view part, [[maybe_unused]] std::vector<token_id>& tokens) const {
 #if defined(SPECAGG_PCRE2)
     std::vector<std::string_view> parts{part}, cut;

@@ -67,27 +67,15 @@ class sentencepiece {
     words_.check_length(text);
     std::vector<token_id> tokens;
     if (words_.add_bos) tokens.push_back(words_.bos);
-    if (!text.empty()) {
-      std::string spaced;
-      std::vector<symbol> symbols;
-      if (space_prefix_) append_space(spaced, symbols);
-      for (std::size_t i = 0; i < text.size();) {
-        if (text[i] == ' ') {
-          append_space(spaced, symbols), ++i;
-          continue;
-        }
-        const auto size = detail::character_size(text.substr(i));
-        const bool literal = text.substr(i, size) == space;
-        symbols.push_back({spaced.size(), size, 0, 0, literal, no_token});
-        spaced += text.substr(i, size);
-        i += size;
-      }
-      fix_user_pieces(spaced, symbols);
-      merge(spaced, symbols);
-      for (std::size_t i = 0; i < symbols.size(); ++i)
-        if (symbols[i].size != 0) append_symbol(spaced, symbols[i], tokens);
-    }
+    if (!text.empty()) append(text, space_prefix_, tokens);
     if (words_.add_eos) tokens.push_back(words_.eos);
+    return tokens;
+  }
+  // Encodes bytes that stand inside a text: nothing is put before or after them.
+  std::vector<token_id> encode_inside(std::string_view text) const {
+    words_.check_length(text);
+    std::vector<token_id> tokens;
+    append(text, false, tokens);
     return tokens;
   }
 
@@ -154,6 +142,27 @@ class sentencepiece {
   static void append_space(std::string& spaced, std::vector<symbol>& symbols) {
     symbols.push_back({spaced.size(), space.size(), 0, 0, false, no_token});
     spaced += space;
+  }
+
+  void append(std::string_view text, bool space_first, std::vector<token_id>& tokens) const {
+    std::string spaced;
+    std::vector<symbol> symbols;
+    if (space_first) append_space(spaced, symbols);
+    for (std::size_t i = 0; i < text.size();) {
+      if (text[i] == ' ') {
+        append_space(spaced, symbols), ++i;
+        continue;
+      }
+      const auto size = detail::character_size(text.substr(i));
+      const bool literal = text.substr(i, size) == space;
+      symbols.push_back({spaced.size(), size, 0, 0, literal, no_token});
+      spaced += text.substr(i, size);
+      i += size;
+    }
+    fix_user_pieces(spaced, symbols);
+    merge(spaced, symbols);
+    for (std::size_t i = 0; i < symbols.size(); ++i)
+      if (symbols[i].size != 0) append_symbol(spaced, symbols[i], tokens);
   }
 
   // User-defined pieces are found first, the longest at each place. They are never merged or split.

@@ -4,12 +4,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
 #include <specagg/backend/cpu/byte_level_bpe.hpp>
 #include <specagg/backend/cpu/sentencepiece.hpp>
 #include <specagg/config.hpp>
+#include <specagg/draft/vocabulary_map.hpp>
+#include <specagg/error.hpp>
 
 SPECAGG_BEGIN
 namespace cpu {
@@ -28,6 +31,15 @@ class tokenizer {
   std::vector<token_id> encode(std::string_view text) const {
     return std::visit([&](const auto& m) { return m.encode(text); }, model_);
   }
+  // Encodes bytes that stand inside a text: nothing is put before or after them.
+  std::vector<token_id> encode_inside(std::string_view text) const {
+    return std::visit([&](const auto& m) { return m.encode_inside(text); }, model_);
+  }
+  // The tokens that encode() puts before a text: the begin token, if the file says so.
+  std::vector<token_id> beginning() const {
+    if (!words().add_bos) return {};
+    return {words().bos};
+  }
   // The bytes of one token; empty for control tokens and ids outside the vocabulary. A character may consist of several
   // tokens, so a program that prints a stream must hold an incomplete one back.
   std::string piece(token_id token) const {
@@ -36,6 +48,31 @@ class tokenizer {
   // Decodes a whole text: decode(encode(text)) is the text.
   std::string decode(std::span<const token_id> tokens) const {
     return std::visit([&](const auto& m) { return m.decode(tokens); }, model_);
+  }
+  // All tokens with their bytes; special ones with their names. Where several have the same bytes, all but the one that
+  // encode_inside() gives are spare. For vocabulary maps (draft/vocabulary_map.hpp).
+  std::vector<token_text> texts() const {
+    using kind = vocabulary::kind;
+    const vocabulary& w = words();
+    std::vector<token_text> all(w.size());
+    std::unordered_map<std::string_view, token_id> known;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto id = static_cast<token_id>(i);
+      token_text& t = all[i];
+      if (w.kinds[i] == kind::control) {
+        t = {std::string(w.pieces[i]), token_text::kind::special};
+        continue;
+      }
+      t.bytes = piece(id);
+      if (w.kinds[i] == kind::unused) t.is = token_text::kind::spare;
+      const auto [first, is_new] = known.emplace(t.bytes, id);
+      if (is_new || t.bytes.empty()) continue;
+      const std::vector<token_id> written = encode_inside(t.bytes);
+      const bool keep_this = written.size() == 1 && written[0] == id;
+      all[static_cast<std::size_t>(keep_this ? first->second : id)].is = token_text::kind::spare;
+      if (keep_this) first->second = id;
+    }
+    return all;
   }
 
  private:
@@ -53,6 +90,18 @@ class tokenizer {
   }
 
   models model_;
+};
+
+// encode_inside() for a retokenised_text: no tokens where a byte has no piece. The tokenizer must outlive it.
+struct inside_encoder {
+  const tokenizer* own;
+  std::vector<token_id> operator()(std::string_view text) const {
+    try {
+      return own->encode_inside(text);
+    } catch (const error&) {
+      return {};
+    }
+  }
 };
 
 }  // namespace cpu

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row over the target's vocabulary made from a draft's row over a smaller one.
+#pragma once
+#include <algorithm>
+#include <span>
+
+#include <specagg/process.hpp>
+
+SPECAGG_BEGIN
+
+// q'(ids[i]) = softmax(logits / temperature)_i after the filters, and 0 elsewhere. logits: those of the n mapped tokens
+// alone, in the order of their ids in the target's vocabulary, which ascend strictly (vocabulary_map::targets()). So
+// the row is masked before its softmax and filtered after: q'(to[d]) = q(d) / Z where nothing is filtered. It reads n
+// numbers, not V. The probabilities are never stored: a pass over the row costs n exponentials.
+template <class S>
+class mapped_row {
+ public:
+  using value_type = computed<S>;
+  using T = value_type;
+  mapped_row() = default;
+  // status::vocabulary_mismatch from normalise() if the two have different sizes, or the last id is not below V.
+  mapped_row(std::span<const token_id> ids, std::span<const S> logits, std::size_t vocabulary,
+             const sampling& sample = {})
+      : ids_(ids), row_(logits, sample), size_(vocabulary) {}
+
+  std::size_t size() const { return size_; }
+  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
+  T largest_confidence() const { return row_.largest_confidence(); }  // as of a softmax_row
+  status normalise(bool confidence = false) {
+    if (ids_.size() != row_.size() || (!ids_.empty() && std::size_t(ids_.back()) >= size_))
+      return status::vocabulary_mismatch;
+    confident_ = confident_ || confidence;
+    return row_.normalise(confidence);
+  }
+
+  struct block {
+    detail::gathered_block<T> tempered, untempered;
+    bool empty;
+    template <class V>
+    SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+      return tempered.template operator()<V>(k, lanes);
+    }
+    template <class V>
+    SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
+      return untempered.template operator()<V>(k, lanes);
+    }
+  };
+  block open(std::size_t begin, std::size_t count) const {
+    const auto place = [&](std::size_t id) {
+      return std::size_t(std::lower_bound(ids_.begin(), ids_.end(), token_id(id)) - ids_.begin());
+    };
+    const std::size_t first = place(begin), n = place(begin + count) - first;
+    const auto from = row_.open(first, n);
+    const auto filled = [&](bool nothing, auto&& probability) {
+      return detail::gathered_block<T>(count, nothing, [&](T* x) {
+        for (std::size_t i = 0; i < n; i += 16) {
+          const int lanes = int(std::min<std::size_t>(16, n - i));
+          alignas(64) T some[16];
+          probability(i, lanes).store(some);
+          for (std::size_t l = 0; l < std::size_t(lanes); ++l) x[std::size_t(ids_[first + i + l]) - begin] = some[l];
+        }
+      });
+    };
+    using V = vec<T, 16>;
+    return {
+        filled(n == 0, [&](std::size_t i, int lanes) { return from.template operator()<V>(i, lanes); }),
+        filled(n == 0 || !confident_, [&](std::size_t i, int lanes) { return from.template confidence<V>(i, lanes); }),
+        n == 0};
+  }
+
+ private:
+  std::span<const token_id> ids_;
+  processed_row<S> row_;
+  std::size_t size_ = 0;
+  bool confident_ = false;
+};
+
+SPECAGG_END

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// A draft model whose vocabulary is not the target's: which of its tokens are tokens of the target.
+#pragma once
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <specagg/kernel/softmax.hpp>
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+
+// A token as a tokenizer knows it.
+//   text     its bytes in a text; a token without bytes is none of a text
+//   spare    its bytes too, but the tokenizer writes these bytes as another token (a byte token "A" beside a piece "A")
+//   special  a control token; `bytes` is its name ("<|im_end|>"), and never stands in a text
+struct token_text {
+  enum class kind : std::uint8_t { text, spare, special };
+  std::string bytes;
+  kind is = kind::text;
+
+  std::string_view in_text() const { return is == kind::special ? std::string_view() : std::string_view(bytes); }
+};
+
+// Maps tokens of a draft's vocabulary to tokens of the target's: each to one or none, no two to the same. It is data,
+// made once. Making one allocates, nothing else does.
+class vocabulary_map {
+ public:
+  vocabulary_map() = default;
+
+  std::size_t draft_size() const { return to_.size(); }
+  std::size_t target_size() const { return target_size_; }
+  std::size_t size() const { return targets_.size(); }  // mapped tokens
+
+  // The token of the target that is token d of the draft; no_token for none.
+  token_id to(token_id d) const { return d >= 0 && std::size_t(d) < to_.size() ? to_[std::size_t(d)] : no_token; }
+  // The token of the draft that is token t of the target; no_token for none. O(log size()).
+  token_id from(token_id t) const {
+    const auto i = std::lower_bound(targets_.begin(), targets_.end(), t);
+    return i != targets_.end() && *i == t ? drafts_[std::size_t(i - targets_.begin())] : no_token;
+  }
+  // The mapped tokens: targets() ascends, and drafts()[i] is mapped to targets()[i].
+  std::span<const token_id> targets() const { return targets_; }
+  std::span<const token_id> drafts() const { return drafts_; }
+
+ private:
+  friend status make_vocabulary_map(std::span<const token_id>, std::size_t, vocabulary_map&);
+  std::vector<token_id> to_, targets_, drafts_;
+  std::size_t target_size_ = 0;
+};
+
+// The map as data: to[d] is a token of the target, or no_token. (EAGLE-3 files hold `d2t` = to[d] - d.)
+//   token_out_of_range   to[d] is neither no_token nor below target_size
+//   invalid_parameter    two tokens are mapped to one
+// On any status but ok `map` is as it was.
+inline status make_vocabulary_map(std::span<const token_id> to, std::size_t target_size, vocabulary_map& map) {
+  vocabulary_map made;
+  made.to_.assign(to.begin(), to.end());
+  made.target_size_ = target_size;
+  std::vector<token_id> from(target_size, no_token);
+  for (std::size_t d = 0; d < to.size(); ++d) {
+    if (to[d] == no_token) continue;
+    if (to[d] < 0 || std::size_t(to[d]) >= target_size) return status::token_out_of_range;
+    token_id& draft = from[std::size_t(to[d])];
+    if (draft != no_token) return status::invalid_parameter;
+    draft = token_id(d);
+  }
+  for (std::size_t t = 0; t < target_size; ++t)
+    if (from[t] != no_token) made.targets_.push_back(token_id(t)), made.drafts_.push_back(from[t]);
+  map = std::move(made);
+  return status::ok;
+}
+
+// The map of two vocabularies: tokens of equal bytes, and special tokens of equal names; never one with the other.
+// Spare tokens are not mapped. Of several tokens of one vocabulary with the same bytes, the lowest id is.
+inline vocabulary_map map_of_equal_tokens(std::span<const token_text> draft, std::span<const token_text> target) {
+  using kind = token_text::kind;
+  std::unordered_map<std::string_view, token_id> of_text, of_special;
+  const auto names = [&](const token_text& t) -> auto& { return t.is == kind::special ? of_special : of_text; };
+  for (std::size_t t = 0; t < target.size(); ++t)
+    if (target[t].is != kind::spare && !target[t].bytes.empty()) names(target[t]).emplace(target[t].bytes, token_id(t));
+  std::vector<token_id> to(draft.size(), no_token);
+  for (std::size_t d = 0; d < draft.size(); ++d) {
+    if (draft[d].is == kind::spare) continue;
+    auto& known = names(draft[d]);
+    const auto found = known.find(draft[d].bytes);
+    if (found == known.end()) continue;
+    to[d] = found->second;
+    known.erase(found);  // a later token with these bytes finds none
+  }
+  vocabulary_map map;
+  (void)make_vocabulary_map(to, target.size(), map);  // no id is out of range, and none is met twice
+  return map;
+}
+
+template <class S>
+bool is_masked(S logit) {
+  return detail::number(logit) == -std::numeric_limits<computed<S>>::infinity();
+}
+
+// Writes the draft's logits into a row of the target's: those of mapped tokens to their places, -inf elsewhere. So the
+// row is masked before its softmax, and temperature and filters act after. logits: draft_size(), row: target_size();
+// they must not overlap. Returns whether one of the mapped tokens is not masked (NaN counts: the row must be found
+// invalid).
+template <class S>
+bool map_logits(const vocabulary_map& map, std::span<const S> logits, std::span<S> row) {
+  std::fill(row.begin(), row.end(), detail::stored<S>(-std::numeric_limits<double>::infinity()));
+  bool any = false;
+  for (std::size_t i = 0; i < map.size(); ++i) {
+    const S l = logits[std::size_t(map.drafts()[i])];
+    row[std::size_t(map.targets()[i])] = l;
+    any = any || !is_masked(l);
+  }
+  return any;
+}
+
+// The part Z of the draft's untempered probability that its mapped tokens have. NaN for an invalid row.
+template <class S>
+double mass_kept(std::span<const S> logits, std::span<const S> mapped) {
+  return exp(log_sum_exp(mapped.data(), mapped.size()) - log_sum_exp(logits.data(), logits.size()));
+}
+
+SPECAGG_END

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/draft/mapped.hpp>
+
+#include "draft/toy_vocabularies.hpp"
+#include "support/allocations.hpp"
+
+using namespace specagg;
+
+namespace {
+
+constexpr std::size_t V = 4;
+static_assert(LogitSource<mapped_source<retokenised_toy>>);
+static_assert(Drafter<mapped_drafter<retokenised_toy>, penalties>);
+
+// q' after a context by its definition: the draft's row after the context's bytes, q(d) / Z at to[d], then the filters.
+std::vector<double> mapped_by_hand(const toy& draft, const tokens& context, const sampling& s) {
+  std::vector<double> logits(of_draft.size()), q(V);
+  draft.row(encoded_at_once(context), logits);
+  double all = 0, z = 0;
+  for (const double l : logits) all += std::exp(l);
+  for (token_id d = 0; d < token_id(logits.size()); ++d)
+    if (toy_map.to(d) != no_token) z += std::exp(logits[std::size_t(d)]) / all;
+  for (token_id d = 0; d < token_id(logits.size()); ++d)
+    if (toy_map.to(d) != no_token) q[std::size_t(toy_map.to(d))] = std::exp(logits[std::size_t(d)]) / all / z;
+  if (s.temperature == 1 && s.top_k == 0) return q;
+  for (double& x : q) x = std::log(x);
+  processed_row<double> row(q, s);
+  REQUIRE(row.normalise() == status::ok);
+  std::vector<double> filtered(V);
+  for (std::size_t v = 0; v < V; ++v) filtered[v] = row[v];
+  return filtered;
+}
+
+struct promise {
+  sampling s;
+  toy draft{of_draft.size(), 1}, target{V, 2};
+  template <class Policy>
+  std::vector<double> operator()(const Policy& policy, const tokens& context) const {
+    const auto q = mapped_by_hand(draft, context, s), p = probabilities(target, context, s);
+    // Rules read the untempered rows, too.
+    const auto q_sure = mapped_by_hand(draft, context, {}), p_sure = probabilities(target, context);
+    return target_law(policy, confident_row(as_row(q), as_row(q_sure)), confident_row(as_row(p), as_row(p_sure)));
+  }
+};
+
+// The joint law of texts of `length` tokens after token 0. run(draft, target, text, chooser) decodes one.
+template <class Policy, class Run>
+double worst_error(const Policy& policy, const sampling& s, std::size_t length, Run run) {
+  std::size_t reused = 0;
+  const auto law = exact_law(
+      [&](auto& chooser) {
+        toy d(of_draft.size(), 1), m(V, 2);
+        retokenised_toy source(d, toy_text());
+        std::vector<token_id> buffer(16);
+        text t{buffer, 1};
+        REQUIRE(run(source, m, t, chooser) == status::ok);
+        CHECK(source.position() <= t.size);
+        CHECK(d.misuses + m.misuses == 0);
+        return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
+      },
+      &reused);
+  CHECK(reused == 0);
+  const promise due{s};
+  return worst_joint_error(law, length, no_token, [&](const tokens& c) { return due(policy, c); });
+}
+
+template <class F>
+void for_each_policy(F f) {
+  f("lossless", lossless{}), f("ensemble", ensemble{0.3}), f("token-v3", token_v3{0.3}), f("opt", opt{0.05});
+}
+const sampling samplings[] = {{}, {0.6}, {1, 2}};
+
+}  // namespace
+
+TEST_CASE("texts drafted by a mapped model have exactly the joint law of q' and p, for every policy and verifier") {
+  no_processor none;
+  for_each_policy([&](const char* name, const auto& policy) {
+    for (const sampling& s : samplings) {
+      std::size_t drafted = 0;
+      const auto watch = [&](const auto& r, const auto&) { drafted += r.drafted; };
+      const auto dense = [&](const auto& verifier) {
+        return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
+          mapped_source mapped(source, toy_map);
+          speculative_workspace<double> work(V, 2);
+          return speculative_decode(t, 3, mapped, m, policy, chooser, none, {.gamma = 2, .sample = s}, work, keep_all,
+                                    watch, verifier);
+        });
+      };
+      const auto sparse = [&](const auto& verifier) {
+        return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
+          mapped_drafter drafter(source, toy_map, 2, s);
+          drafting_workspace<double, mapped_row<double>> work(V, 2);
+          return speculative_decode(t, 3, drafter, m, policy, chooser, none, {.gamma = 2, .sample = s}, work, keep_all,
+                                    watch, verifier);
+        });
+      };
+      const double worst = std::max(
+          {dense(token_verifier{}), dense(block_verifier{}), sparse(token_verifier{}), sparse(block_verifier{})});
+      std::printf("%-9s temperature %.1f top-k %u: worst error %.1e\n", name, s.temperature, s.top_k, worst);
+      CHECK(worst < 1e-12);
+      CHECK(drafted > 50);
+    }
+  });
+}
+TEST_CASE("a mapped model and the target take turns with exactly the law of their ensemble") {
+  no_processor none;
+  const auto run = [&](auto& source, auto& m, text& t, auto& chooser) {
+    mapped_source mapped(source, toy_map);
+    collaborative_workspace<double, 2> work(V, {2, 1});
+    return collaborative_decode(t, 3, std::tie(mapped, m), ensemble{0.4}, chooser, none,
+                                collaborative_options<2>{{2, 1}}, work, keep_all, no_watch);
+  };
+  CHECK(worst_error(ensemble{0.4}, {}, 3, run) < 1e-12);
+}
+TEST_CASE("sparse and dense rows of a mapped model are equal under penalties, which see the ids of the target") {
+  toy a(of_draft.size(), 1), b(of_draft.size(), 1);
+  retokenised_toy first(a, toy_text()), second(b, toy_text());
+  mapped_source dense(first, toy_map);
+  std::vector<double> logits(4 * V);
+  const sampling s{0.7, 0, 0.9};
+  model_drafter model(dense, std::span(logits), s);
+  mapped_drafter sparse(second, toy_map, 3, s);
+  std::vector<std::uint32_t> counts(V);
+  std::vector<token_id> distinct(V), history(64);
+  penalties processor({.repetition = 1.6, .presence = 0.5}, counts, distinct, history);
+  tokens text{2, 0};
+  for (const token_id t : text) processor.push(t);
+  std::array<processed_row<double>, 4> p;
+  std::array<mapped_row<double>, 4> q;
+  for (std::size_t j = 0; j < 4; ++j) {
+    double c = -1, d = -1;
+    REQUIRE(model.next({text, j, true}, processor, p[j], c) == status::ok);
+    REQUIRE(sparse.next({text, j, true}, processor, q[j], d) == status::ok);
+    CHECK(c == Approx(d).epsilon(1e-14));
+    text.push_back(token_id(j % 3)), processor.push(text.back());
+  }
+  for (std::size_t j = 0; j < 4; ++j)  // all are readable
+    for (std::size_t v = 0; v < V; ++v) CHECK(q[j][v] == Approx(p[j][v]).epsilon(1e-13).margin(0));
+  CHECK(sparse.position() == 5);
+  REQUIRE(sparse.rollback(2) == status::ok);
+  CHECK(second.position() == 2);
+  mapped_row<double> row;
+  double c = 0;
+  CHECK(sparse.next({text, 4}, processor, row, c) == status::invalid_parameter);  // no memory for a fifth row
+}
+TEST_CASE("vocabularies with nothing in common draft nothing, and decoding goes on") {
+  const texts strangers{{"x"}, {"a"}};  // "a" is needed to read the text, and is not mapped
+  vocabulary_map nothing;
+  REQUIRE(make_vocabulary_map(tokens{no_token, no_token}, V, nothing) == status::ok);
+  toy d(2, 1), m(V, 2), alone(V, 2);
+  const texts as{{"a"}, {"a"}, {"a"}, {"a"}};
+  retokenised_toy source(d, {as, strangers, nothing, longest_match{&strangers}});
+  mapped_source dense(source, nothing);
+  mapped_drafter sparse(source, nothing, 2);
+  no_processor none;
+  const auto check = [&](auto& drafter, auto work) {
+    std::vector<token_id> buffer(16);
+    text t{buffer, 1};
+    random_streams chooser(1);
+    status why = status::ok;
+    REQUIRE(speculative_decode(t, 10, drafter, m, lossless{}, chooser, none, {.gamma = 2}, work, keep_all,
+                               [&](const auto& r, const auto&) {
+                                 CHECK(r.drafted == 0);
+                                 if (r.draft_why != status::ok) why = r.draft_why;
+                               }) == status::ok);
+    CHECK((t.size == 11 && why == status::no_draft));
+    text u{buffer, 1};
+    CHECK(speculative_decode(u, 10, drafter, m, ensemble{0.5}, chooser, none, {.gamma = 2}, work, keep_all, no_watch) ==
+          status::no_draft);  // this law needs q'
+    REQUIRE(m.rollback(0) == status::ok);
+  };
+  check(dense, speculative_workspace<double>(V, 2));
+  check(sparse, drafting_workspace<double, mapped_row<double>>(V, 2));
+  CHECK(dense.mass() == 0);
+}
+
+namespace {
+
+// Mapped tokens have no mass every other call.
+struct half_masked : toy {
+  using toy::toy;
+  std::size_t n = 0;
+  status extend(std::span<const token_id> t, std::span<double> logits) {
+    const status s = toy::extend(t, logits);
+    if (++n % 2 == 0)
+      for (std::size_t i = 0; i < logits.size(); ++i)
+        if (toy_map.to(token_id(i % of_draft.size())) != no_token) logits[i] = -std::numeric_limits<double>::infinity();
+    return s;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("where the mapped tokens have no mass nothing is drafted; sources and rows of wrong sizes are refused") {
+  half_masked d(of_draft.size(), 1);
+  retokenising_source<half_masked, longest_match> source(d, toy_text());
+  mapped_source dense(source, toy_map);
+  std::vector<double> row(V);
+  REQUIRE(dense.extend(tokens{0}, row) == status::ok);
+  CHECK(dense.extend(tokens{0}, row) == status::no_draft);
+  CHECK(dense.position() == 1);
+  REQUIRE(dense.extend(tokens{0}, row) == status::ok);
+  mapped_drafter sparse(source, toy_map, 1);
+  mapped_row<double> q;
+  no_processor none;
+  double c;
+  const tokens text{0, 0, 1};
+  CHECK(sparse.next({text, 0}, none, q, c) == status::no_draft);
+  CHECK(sparse.next({text, 0}, none, q, c) == status::ok);
+
+  faulty<double> broken(of_draft.size(), 1);
+  broken.nan_at = 0;
+  retokenising_source<faulty<double>, longest_match> reads(broken, toy_text());
+  std::vector<double> logits(V);
+  mapped_source nan(reads, toy_map);
+  model_drafter of_nan(nan, std::span(logits));
+  processed_row<double> p;
+  const std::size_t at_nan = of_draft.size() / 2;
+  CHECK(toy_map.to(token_id(at_nan)) == no_token);  // a NaN of a token that is not mapped is not read
+  CHECK(of_nan.next({text, 0}, none, p, c) == status::ok);
+  std::vector<double> bad(of_draft.size(), std::numeric_limits<double>::quiet_NaN()), bad_row(V);
+  CHECK(map_logits<double>(toy_map, bad, bad_row));
+  processed_row<double> found(bad_row);
+  CHECK(found.normalise() == status::invalid_row);
+
+  toy small(5, 1);
+  mapped_source wrong(small, toy_map);
+  mapped_drafter also(small, toy_map, 1);
+  CHECK(wrong.extend(tokens{0}, row) == status::vocabulary_mismatch);
+  CHECK(also.next({text, 0}, none, q, c) == status::vocabulary_mismatch);
+  CHECK(dense.extend(tokens{0}, std::span(row).first(3)) == status::invalid_parameter);
+  CHECK(dense.extend({}, row) == status::invalid_parameter);
+}
+namespace {
+
+// A draft head of the target's own 40 tokens, with logits for 6; it allocates nothing.
+struct head {
+  using value_type = float;
+  std::size_t size = 0;
+  token_id last = no_token;
+  std::size_t vocab_size() const { return 6; }
+  std::size_t capacity() const { return 1000; }
+  std::size_t position() const { return size; }
+  status rollback(std::size_t n) { return size = n, status::ok; }
+  status extend(std::span<const token_id> t, std::span<float> logits) {
+    size += t.size(), last = t.empty() ? last : t.back();
+    for (std::size_t d = 0; d < logits.size(); ++d) logits[d] = float(philox({std::uint32_t(last)}, d)[0]) * 0x1p-30f;
+    return status::ok;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a head of the target's tokens with a reduced vocabulary drafts with sparse rows, and allocates nothing") {
+  head draft;
+  vocabulary_map d2t;
+  REQUIRE(make_vocabulary_map(tokens{3, 7, no_token, 39, 0, 20}, 40, d2t) == status::ok);
+  toy_source<float> target(40, 6, 1);
+  mapped_drafter drafter(draft, d2t, 3);
+  drafting_workspace<float, mapped_row<float>> work(40, 3);
+  std::vector<token_id> buffer(400);
+  text t{buffer, 1};
+  no_processor none;
+  random_streams chooser(1);
+  std::size_t drafted = 0, accepted = 0;
+  const auto watch = [&](const auto& r, const auto& w) {
+    drafted += r.drafted, accepted += r.accepted;
+    for (std::size_t j = 0; j < r.accepted; ++j)
+      if (d2t.from(w.emissions[j].token) == no_token) FAIL("a token that is not mapped was drafted");
+  };
+  REQUIRE(speculative_decode(t, 300, drafter, target, lossless{}, chooser, none, {.gamma = 3}, work, keep_all, watch) ==
+          status::ok);
+  CHECK(drafted > 300);
+  CHECK(accepted > 20);
+  CHECK(target.misuses == 0);
+  mapped_row<float> row;
+  double confidence = 0;
+  const std::size_t before = allocations;
+  for (std::size_t j = 0; j < 4; ++j) {
+    REQUIRE(drafter.next({t.tokens.first(t.size - 3 + j), j, true}, none, row, confidence) == status::ok);
+    REQUIRE(drafter.rollback(t.size - 10) == status::ok);
+  }
+  const std::size_t in_rounds = allocations - before;
+  CHECK(in_rounds == 0);
+}
+TEST_CASE("a mapped source measures the mass that its rows keep") {
+  toy d(of_draft.size(), 1);
+  retokenised_toy source(d, toy_text());
+  mapped_source mapped(source, toy_map);
+  std::vector<double> rows(3 * V);
+  REQUIRE(mapped.extend(tokens{0, 2, 1}, rows) == status::ok);
+  double due = 0;
+  for (const tokens& text : {tokens{0}, tokens{0, 2}, tokens{0, 2, 1}}) {
+    std::vector<double> logits(of_draft.size());
+    d.row(encoded_at_once(text), logits);
+    double all = 0, kept = 0;
+    for (std::size_t v = 0; v < logits.size(); ++v)
+      (toy_map.to(token_id(v)) == no_token ? all : kept) += std::exp(logits[v]);
+    due += kept / (all + kept) / 3;
+  }
+  CHECK(mapped.mass() == Approx(due).epsilon(1e-13));
+}
