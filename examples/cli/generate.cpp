@@ -17,6 +17,7 @@
 #include "costs.hpp"
 #include "decoders.hpp"
 #include "files.hpp"
+#include "mapped_model.hpp"
 #include "terminal.hpp"
 
 namespace cli {
@@ -29,6 +30,7 @@ struct model {
   std::string path;
   std::unique_ptr<cli::session> session;
   cpu::tokenizer tokens;
+  const mapped_session* mapped = nullptr;  // the session, where the vocabulary is not the target's
   model(const std::string& file, backend& on)
       : path(file), session(on.open(file)), tokens(cpu::gguf_file::open(file)) {}
 };
@@ -206,6 +208,16 @@ comparison compare(const job& j, const decoder& d) {
   return r;
 }
 
+// The models whose vocabulary is not the target's.
+void report_mapped(nlohmann::json& out, const std::vector<std::unique_ptr<model>>& models) {
+  for (const auto& m : models)
+    if (m->mapped)
+      out["mapped"].push_back({{"model", m->path},
+                               {"tokens", m->mapped->map().size()},
+                               {"of", m->mapped->map().draft_size()},
+                               {"mass", m->mapped->mass()}});
+}
+
 // Which drafter each token came from, and what each gave.
 void report_drafters(nlohmann::json& out, const decoded& r, const decoder& d) {
   if (d.drafters.empty()) return;
@@ -326,6 +338,7 @@ void converse(job& j, const decoder& d, const chat_ml& chat, std::size_t context
     if (o.json) {
       auto out = report(answer);
       report_drafters(out, answer, d);
+      report_mapped(out, j.models);
       out["turn"] = turn, out["prompt"] = asked, out["prompt_tokens"] = j.prompt.size();
       out["prompt_tokens_known"] = answer.prompt_known;
       fmt::print("{}", dumped(out, -1)), flush_output();
@@ -399,14 +412,11 @@ void generate(const generate_options& given) {
   const cpu::tokenizer& tokens = models.back()->tokens;
   std::size_t context = models.back()->session->capacity();
   for (const auto& m : models) {
-    if (d.name == "tree" && !m->session->scores_trees())
-      throw error("--backend " + o.backend, "", "scores no trees (cpu does)");
     if (d.name != "speculative" && d.name != "tree")  // there a full draft model only ends drafting
       context = std::min(context, m->session->capacity());
-    if (m->tokens.hash() != tokens.hash())
-      throw error(m->path, "vocabulary",
-                  fmt::format("differs from that of {} ({} and {} tokens); all models must share one", o.target,
-                              m->tokens.size(), tokens.size()));
+    m->mapped = map_to_target(m->session, m->path, m->tokens, tokens, o.json);
+    if (d.name == "tree" && !m->session->scores_trees())
+      throw error(m->path, "", "scores no trees (a model of the target's vocabulary on the CPU does)");
   }
 
   const auto file = cpu::gguf_file::open(o.target);
@@ -496,6 +506,7 @@ void generate(const generate_options& given) {
       out["c"] = once.costs.row(d.drafters.size() - 1), out["d"] = once.costs.verify;  // as plan speculative names them
   }
   if (o.json) {
+    report_mapped(out, models);
     out["prompt"] = prompt, out["decoder"] = d.name, out["policy"] = d.policy, out["verify"] = d.verify,
     out["space"] = d.space, out["draft"] = o.draft, out["temperature"] = o.sample.temperature, out["seed"] = o.seed;
     if (d.gamma.find_first_not_of("0123456789") == std::string::npos && !d.gamma.empty())

@@ -20,6 +20,7 @@
 #include "backends.hpp"
 #include "costs.hpp"
 #include "files.hpp"
+#include "mapped_model.hpp"
 #include "terminal.hpp"
 
 namespace cli {
@@ -105,13 +106,9 @@ void score(const score_options& o) {
   const auto on = make_backend(o.backend, o.threads);
   const auto target = on->open(o.model);
   const cpu::tokenizer tokens(cpu::gguf_file::open(o.model));
-  const auto draft = o.draft.empty() ? nullptr : on->open(o.draft);
-  if (draft) {
-    const cpu::tokenizer others(cpu::gguf_file::open(o.draft));
-    if (others.hash() != tokens.hash())
-      throw error(o.draft, "vocabulary",
-                  fmt::format("differs from that of {} ({} and {} tokens)", o.model, others.size(), tokens.size()));
-  }
+  std::unique_ptr<session> draft = o.draft.empty() ? nullptr : on->open(o.draft);
+  const cpu::tokenizer others = draft ? cpu::tokenizer(cpu::gguf_file::open(o.draft)) : tokens;
+  const mapped_session* const mapped = draft ? map_to_target(draft, o.draft, others, tokens, o.json) : nullptr;
   const std::vector<token_id> ids = tokens.encode(o.text_file.empty() ? o.text : read_text(o.text_file));
   if (ids.empty()) throw error("text", "", "has no tokens");
   std::size_t context = target->capacity();
@@ -120,6 +117,7 @@ void score(const score_options& o) {
     throw error("text", "", fmt::format("has {} tokens, the context holds {}", ids.size(), context));
 
   const scored s = score_tokens(ids, *target, draft.get());
+  const double mass = mapped ? mapped->mass() : 1;
   double nll = 0;
   for (const double l : s.logprobs) nll -= l;
   const double perplexity = std::exp(nll / double(std::max<std::size_t>(s.logprobs.size(), 1)));
@@ -131,6 +129,8 @@ void score(const score_options& o) {
     for (const double l : s.logprobs) logprobs.push_back(l);
     json out{{"ids", ids}, {"pieces", pieces}, {"logprobs", logprobs}, {"nll", nll}, {"perplexity", perplexity}};
     if (draft) out["overlap"] = s.overlaps;
+    if (mapped)
+      out["mapped"] = {{"tokens", mapped->map().size()}, {"of", mapped->map().draft_size()}, {"mass", mass}};
     if (drafts)
       out.update({{"acceptance", d.acceptance},
                   {"expected_tokens", d.expected},
@@ -149,6 +149,7 @@ void score(const score_options& o) {
                json(tokens.piece(ids[i])).dump(-1, ' ', false, json::error_handler_t::replace));
   }
   fmt::print("\ntokens {}, nll {:.4f}, perplexity {:.4f}\n", ids.size(), nll, perplexity);
+  if (mapped) fmt::print("mapped tokens have {:.4f} of the draft's probability\n", mass);
   if (!drafts) {
     if (draft) fmt::print("acceptance: the text is too short ({} tokens are needed)\n", most_gamma + 1);
     return;

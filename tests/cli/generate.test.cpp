@@ -397,9 +397,4 @@ TEST_CASE("a truncated or damaged model file is named, with the place") {
   with(whole.substr(0, whole.size() / 2), "");
   with(whole.substr(0, whole.size() - 1), "");
   with("GGML" + whole.substr(4), "");
-  std::string other_vocabulary = whole;
-  const auto piece = other_vocabulary.find("<0x41>");
-  REQUIRE(piece != std::string::npos);
-  other_vocabulary[other_vocabulary.rfind("the")] = 'T';  // one piece differs
-  with(other_vocabulary, "vocabular");
 }

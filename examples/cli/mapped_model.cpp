@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mapped_model.hpp"
+
+#include <fmt/format.h>
+
+namespace cli {
+
+const mapped_session* map_to_target(std::unique_ptr<session>& model, const std::string& path,
+                                    const specagg::cpu::tokenizer& own, const specagg::cpu::tokenizer& target,
+                                    bool quiet) {
+  if (own.hash() == target.hash()) return nullptr;
+  auto mapped = std::make_unique<mapped_session>(std::move(model), own, target);
+  const mapped_session* const made = mapped.get();
+  model = std::move(mapped);
+  if (!quiet)
+    fmt::print(stderr, "specagg: {}: {} of {} tokens are mapped to the target's {}\n", path, made->map().size(),
+               made->map().draft_size(), made->map().target_size());
+  return made;
+}
+
+}  // namespace cli

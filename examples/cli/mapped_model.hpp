@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model whose vocabulary is not the target's, as one of the target's.
+#pragma once
+#include <memory>
+#include <string>
+
+#include <specagg/backend/cpu/tokenizer.hpp>
+#include <specagg/draft/mapped.hpp>
+#include <specagg/draft/retokenised.hpp>
+
+#include "backends.hpp"
+
+namespace cli {
+
+// A session over the target's vocabulary: the model reads the text in its own tokens, and its rows are mapped.
+class mapped_session final : public session {
+ public:
+  // own: of the model. Both tokenizers are needed only here and by encode, so `own` must outlive the object.
+  mapped_session(std::unique_ptr<session> model, const specagg::cpu::tokenizer& own,
+                 const specagg::cpu::tokenizer& target)
+      : model_(std::move(model)),
+        own_(own.texts()),
+        theirs_(target.texts()),
+        map_(specagg::map_of_equal_tokens(own_, theirs_)),
+        reader_(*model_, {theirs_, own_, map_, {&own}, beginning(own)}),
+        mapped_(reader_, map_) {}
+  std::size_t vocab_size() const override { return mapped_.vocab_size(); }
+  std::size_t capacity() const override { return mapped_.capacity(); }
+  std::size_t position() const override { return mapped_.position(); }
+  specagg::status extend(std::span<const specagg::token_id> tokens, std::span<float> logits) override {
+    return mapped_.extend(tokens, logits);
+  }
+  specagg::status rollback(std::size_t position) override { return mapped_.rollback(position); }
+  bool scores_trees() const override { return false; }
+  specagg::status extend_tree(std::span<const specagg::token_id>, std::span<const std::uint32_t>,
+                              std::span<float>) override {
+    return specagg::status::model_failed;
+  }
+  specagg::status keep_path(std::span<const std::uint32_t>) override { return specagg::status::model_failed; }
+
+  const specagg::vocabulary_map& map() const { return map_; }
+  double mass() const { return mapped_.mass(); }  // the mean part of the model's rows that is mapped
+
+ private:
+  // A model that begins without a token of its own has no row before the first token of a text.
+  static std::vector<specagg::token_id> beginning(const specagg::cpu::tokenizer& own) {
+    std::vector<specagg::token_id> tokens = own.beginning();
+    if (tokens.empty() && own.bos() != specagg::no_token) tokens.push_back(own.bos());
+    return tokens;
+  }
+
+  std::unique_ptr<session> model_;
+  std::vector<specagg::token_text> own_, theirs_;
+  specagg::vocabulary_map map_;
+  specagg::retokenising_source<session, specagg::cpu::inside_encoder> reader_;
+  specagg::mapped_source<decltype(reader_)> mapped_;
+};
+
+// Makes `model` a session over the target's vocabulary if its own is another; returns it then, else null. path: of the
+// model. Both tokenizers must outlive the session. Says so on standard error, unless quiet.
+const mapped_session* map_to_target(std::unique_ptr<session>& model, const std::string& path,
+                                    const specagg::cpu::tokenizer& own, const specagg::cpu::tokenizer& target,
+                                    bool quiet);
+
+}  // namespace cli
