@@ -102,7 +102,10 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
               "speed-up; with --chat: the first turn");
   cli::add_color(g);
   g->add_flag("--json", o.json, "One JSON object instead of text; with --chat one a line for each turn");
-  g->footer(cli::decoders_help() + "\n" + policies() +
+  g->footer(cli::decoders_help() +
+            "  A model whose vocabulary is not the target's reads the text in its own tokens, and drafts those that "
+            "the target has too\n  (docs/vocabularies.md).\n\n" +
+            policies() +
             "\nStandard output gets the prompt and its continuation, standard error the counts. At a terminal colours "
             "show where\neach token came from; at one without colours {residual} and [bonus] tokens are bracketed, and "
             "accepted drafts plain.");
@@ -137,7 +140,7 @@ void add_law(CLI::App& app, cli::law_options& o) {
 void add_score(CLI::App& app, cli::score_options& o) {
   CLI::App* s = app.add_subcommand("score", "The log-probability of each token of a text; what drafts would give");
   s->add_option("--model", o.model, "GGUF file of the model")->type_name("FILE")->required();
-  s->add_option("--draft", o.draft, "GGUF file of a draft model with the same vocabulary: overlap at each position, "
+  s->add_option("--draft", o.draft, "GGUF file of a draft model: overlap at each position, "
                                     "acceptance, expected tokens for gamma 1 to 8, and whether drafting pays here")
       ->type_name("FILE");
   s->add_option("--text", o.text, "The text");

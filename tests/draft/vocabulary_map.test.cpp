@@ -53,7 +53,7 @@ TEST_CASE("mapped logits are the draft's at their places and masked elsewhere; Z
   CHECK_FALSE(map_logits<double>(toy_map, none, row));
   none[2] = nan;
   CHECK(map_logits<double>(toy_map, none, row));  // the row must be found invalid
-  std::vector<bf16> small(8, bf16(1.f)), small_row(4);
+  std::vector<bf16> small(8, bf16{0x3f80}), small_row(4);  // 1
   CHECK(map_logits<bf16>(toy_map, small, small_row));
   CHECK(is_masked(small_row[2]));
   CHECK_FALSE(is_masked(small_row[0]));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What proposes tokens: a model (draft/model.hpp), a lookup in the text (draft/lookup.hpp), several in turn
-// (draft/first_of.hpp), or your own.
+// What proposes tokens: a model (draft/model.hpp), one of another vocabulary (draft/mapped.hpp), a lookup in the text
+// (draft/lookup.hpp), several in turn (draft/first_of.hpp), or your own.
 #pragma once
 #include <concepts>
 #include <span>
