@@ -102,6 +102,24 @@ TEST_CASE("texts drafted by a mapped model have exactly the joint law of q' and 
     }
   });
 }
+TEST_CASE("texts drafted by a lookup, and by a mapped model where it has nothing, have the target's joint law") {
+  no_processor none;
+  std::size_t of_lookup = 0, of_model = 0;
+  const auto run = [&](auto& source, auto& m, text& t, auto& chooser) {
+    lookup_drafter<double> lookup(V, 16, nullptr, 1);
+    mapped_drafter model(source, toy_map, 2);
+    first_of drafter(lookup, model);
+    drafting_workspace<double, typename decltype(drafter)::row_type> work(V, 2);
+    return speculative_decode(t, 3, drafter, m, lossless{}, chooser, none, {.gamma = 2}, work, keep_all,
+                              [&](const auto& r, const auto& w) {
+                                for (std::size_t j = 0; j < r.drafted; ++j)
+                                  (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
+                              });
+  };
+  CHECK(worst_error(lossless{}, {}, 3, run) < 1e-12);
+  CHECK(of_lookup > 10);
+  CHECK(of_model > 10);
+}
 TEST_CASE("a mapped model and the target take turns with exactly the law of their ensemble") {
   no_processor none;
   const auto run = [&](auto& source, auto& m, text& t, auto& chooser) {
