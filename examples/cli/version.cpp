@@ -2,6 +2,7 @@
 #include "version.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <specagg/kernel/simd.hpp>
 
@@ -19,7 +20,7 @@ std::string version_text() {
     list += (list.empty() ? "" : ", ") + std::string(name);
   };
 #ifdef SPECAGG_CLI_CUDA
-  part(true, "CUDA");
+  part(access(SPECAGG_CLI_CUDA, R_OK) == 0, "CUDA");  // a library, built apart
 #else
   part(false, "CUDA");
 #endif
