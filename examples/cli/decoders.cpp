@@ -253,19 +253,22 @@ void collaborative(decoder& d, const generate_options& o) {
                                              d.name, N, N));
   std::array<std::size_t, N> gamma;
   std::copy(list.begin(), list.end(), gamma.begin());
-  d.drafts = collaborative_workspace<float, N>::sum(gamma);
-  const auto run = [gamma](const decoding& j, const auto& rule, collaborative_workspace<float, N>& work) {
+  const std::size_t proposed = d.lookup_first ? gamma[0] : 0;  // without a lookup it is never asked
+  d.drafts = collaborative_workspace<float, N>::sum(gamma) + proposed;
+  const auto run = [=](const decoding& j, const auto& rule, collaborative_workspace<float, N>& work) {
+    lookup_drafter<float> lookup(work.vocabulary, proposed > 0 ? j.text.tokens.size() : 0, &j.documents);
     const auto models = [&]<std::size_t... I>(std::index_sequence<I...>) { return std::tie(j.models[I]...); }
     (std::make_index_sequence<N>());
     const auto after_turn = [&](const collaborative_result& r, const auto&) {
       j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
     return collaborative_decode(j.text, j.most, models, rule, j.chooser, j.processor,
-                                collaborative_options<N>{gamma, j.sample, j.end_of_text}, work, j.accept, after_turn);
+                                collaborative_options<N>{gamma, j.sample, j.end_of_text, proposed}, work, j.accept,
+                                after_turn, lookup);
   };
   const auto prepare = [&](const auto& decode) {
     d.prepare = [=](std::size_t vocabulary, std::size_t) {
-      return [=, work = collaborative_workspace<float, N>(vocabulary, gamma)](const decoding& j) mutable {
+      return [=, work = collaborative_workspace<float, N>(vocabulary, gamma, proposed)](const decoding& j) mutable {
         return decode(j, work);
       };
     };
@@ -436,10 +439,15 @@ decoder make_decoder(const generate_options& o) {
     refuse("--space " + o.space, "--decoder " + d.name + " combines no rows");
   if (!o.gamma.empty() && *k->gamma == '\0') refuse("--gamma " + o.gamma, "--decoder " + d.name + " takes none");
   name_drafters(d, o.draft);
-  if (!d.drafters.empty() && d.name != "speculative")
-    refuse("--draft " + o.draft, "--decoder " + d.name + " takes a draft model (speculative takes lookup and counts)");
+  const bool turns = d.name == "alternating" || d.name == "n-model";
+  if (!d.drafters.empty() && d.name != "speculative" && !(turns && d.drafters == std::vector<std::string>{"lookup"}))
+    refuse("--draft " + o.draft, "--decoder " + d.name +
+                                     " takes a draft model (speculative takes lookup and counts; alternating and "
+                                     "n-model take a lookup)");
   if (!o.lookups.empty() && d.drafters.empty())
     refuse("--lookup " + o.lookups[0], "nothing reads it (--draft lookup and --draft counts do)");
+  d.lookup_first = turns && !d.drafters.empty();
+  if (turns) d.drafters.clear();
   if (!o.models.empty() && d.name != "n-model")
     refuse("--model " + o.models[0], "--decoder " + d.name + " has two models; n-model takes more");
   if (o.longest_run) {
@@ -449,7 +457,9 @@ decoder make_decoder(const generate_options& o) {
       refuse(fmt::format("--longest-run {}", *o.longest_run), fmt::format("is no number from 0 to {}", most_drafted));
     d.longest_run = *o.longest_run;
   }
-  const std::size_t n = 2 + o.models.size();
+  const std::size_t n = (d.draft_model.empty() ? 1 : 2) + o.models.size();
+  if (turns && n < 2)
+    refuse("--draft " + o.draft, "--decoder " + d.name + " takes turns with a draft model, too (--draft lookup,FILE)");
   if (n > most_models)
     refuse("--model " + o.models[most_models - 2], fmt::format("is one too many: at most {} models", most_models));
 
@@ -494,7 +504,9 @@ std::string decoders_help() {
          "the\n"
          "  model FILE, where those before it have nothing; any part may be left out. Both are for --decoder "
          "speculative,\n"
-         "  --policy lossless.\n";
+         "  --policy lossless. In alternating and n-model a lookup goes before the first model (lookup,FILE) and "
+         "drafts as\n"
+         "  many tokens; all models verify them.\n";
 }
 
 }  // namespace cli

@@ -50,6 +50,7 @@ struct decoder {
   std::string draft_model;                  // file; empty: none
   std::vector<std::string> drafters;        // of --decoder speculative, in the order in which they are asked: lookup,
                                             // counts, model; a model is the last
+  bool lookup_first = false;                // before models that take turns
   // All memory of a decoding of at most `most` tokens, allocated; what is returned decodes in it.
   std::function<std::function<specagg::status(const decoding&)>(std::size_t vocabulary, std::size_t most)> prepare;
 };

@@ -392,6 +392,8 @@ decoder decoder_without_draft(const generate_options& o) {
 void generate(const generate_options& given) {
   generate_options o = given;
   if (o.target.empty() && o.draft.empty()) o.draft = SPECAGG_MODELS "/draft.gguf";
+  if (o.target.empty() && o.draft == "lookup" && o.decoder != "speculative")  // the bundled pair takes turns
+    o.draft = "lookup," SPECAGG_MODELS "/draft.gguf";
   if (o.target.empty()) o.target = SPECAGG_MODELS "/target.gguf";
   const decoder d = o.draft.empty() ? decoder_without_draft(o) : make_decoder(o);
   const auto in_range = [](const char* option, double x, bool ok) {
@@ -424,7 +426,7 @@ void generate(const generate_options& given) {
   const auto drafts = [&](const char* name) { return std::count(d.drafters.begin(), d.drafters.end(), name) > 0; };
   for (const std::string& path : o.lookups) {
     const std::vector<token_id> document = tokens.encode(read_text(path));
-    if (drafts("lookup")) {
+    if (d.lookup_first || drafts("lookup")) {
       for (const token_id t : document) j.documents.push(t);
       j.documents.end_document();
     }

@@ -141,11 +141,28 @@ TEST_CASE("counts of a file that holds the answer draft the answer; several file
   CHECK(j["target_calls"] < without["target_calls"]);
   CHECK(j["draft_calls"] == 0);
 }
+TEST_CASE("where models take turns a lookup goes first: fewer calls, and at temperature 0 the same text") {
+  const std::string common = "--temperature 0 --max-tokens 128 --prompt 'And it came to pass' ";
+  for (const std::string& decoder :
+       {std::string("--decoder alternating --policy geometric --gamma 4,1 "),
+        "--decoder n-model --policy geometric --gamma 4,1,1 --model " + models + "/bible.gguf "}) {
+    const auto without = generated(common + decoder + "--draft " + draft),
+               with = generated(common + decoder + "--draft lookup," + draft);
+    CHECK(with["tokens"] == without["tokens"]);
+    CHECK(with["tokens"].size() == 128);
+    CHECK(with["draft_calls"] < without["draft_calls"]);
+    CHECK(with["target_calls"] < without["target_calls"]);
+    CHECK(with["drafted"] > 0);
+    CHECK(generated(common + decoder + "--draft lookup")["tokens"] == without["tokens"]);  // bundled draft model
+  }
+}
 TEST_CASE("what does not fit lookup and counts is refused in one line that says what does") {
   refuses("generate --draft lookup --policy ensemble",
           {"--policy ensemble", "reads the row of a draft model", "lossless"});
   refuses("generate --draft lookup," + draft + " --policy opt:alpha=0.1", {"--policy opt", "--draft lookup"});
-  refuses("generate --draft lookup --decoder alternating", {"--draft lookup", "alternating", "speculative"});
+  refuses("generate --draft lookup --decoder oracle", {"--draft lookup", "oracle", "speculative", "alternating"});
+  refuses("generate --draft lookup --decoder alternating --target " + models + "/target.gguf",
+          {"--draft lookup", "alternating", "--draft lookup,FILE"});
   refuses("generate --draft lookup,", {"--draft lookup,", "names no model"});
   refuses("generate --draft lookup,counts,", {"--draft lookup,counts,", "names no model"});
   refuses("generate --draft counts,lookup,counts", {"--draft counts,lookup,counts", "names counts twice"});

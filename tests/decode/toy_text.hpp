@@ -2,6 +2,7 @@
 // What the tests of the decoders share: texts of toy models, and the law they should have.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 #include <vector>
@@ -76,6 +77,37 @@ double worst_joint_error(const Law& law, std::size_t length, specagg::token_id e
   CHECK(total == Approx(1).epsilon(1e-12));
   return worst;
 }
+
+// Rows of three kinds within one draft: one-hot, sparse or dense by the length of the text, from a toy model's row.
+struct mixed_drafter {
+  using row_type =
+      specagg::any_row<specagg::one_hot_row<double>, specagg::sparse_row<double>, specagg::processed_row<double>>;
+  specagg::toy_source<double> model{vocabulary, 1};
+  std::array<std::array<double, vocabulary>, 4> logits;
+  std::array<std::array<specagg::token_id, 2>, 4> ids;
+  std::array<std::array<double, 2>, 4> two;
+  std::size_t known = 0, asked = 0;
+
+  std::size_t vocab_size() const { return vocabulary; }
+  std::size_t position() const { return known; }
+  specagg::status rollback(std::size_t n) { return known = std::min(known, n), specagg::status::ok; }
+  template <class P>
+  specagg::status next(const specagg::draft_position& at, P&, row_type& row, double& confidence) {
+    const std::size_t j = at.drafted;
+    known = at.tokens.size(), confidence = 0.5, ++asked;
+    model.row(at.tokens, logits[j]);
+    const auto top = specagg::token_id(std::ranges::max_element(logits[j]) - logits[j].begin());
+    switch (at.tokens.size() % 3) {
+      case 0: row = specagg::one_hot_row<double>(top, vocabulary); break;
+      case 1:
+        ids[j] = {top == 0 ? 1 : 0, top == 2 ? 1 : 2}, two[j] = {0.25, 0.75};
+        row = specagg::sparse_row<double>(ids[j], two[j], vocabulary);
+        break;
+      default: row = specagg::processed_row<double>(logits[j]);
+    }
+    return row.normalise(at.confidence);
+  }
+};
 
 // Fails, or returns rows of NaN, at a chosen call.
 template <class T>

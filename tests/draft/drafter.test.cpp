@@ -14,36 +14,6 @@ namespace {
 
 using tokens = std::vector<token_id>;
 
-// Rows of three kinds within one draft: one-hot, sparse or dense by the length of the text, from a toy model's row.
-struct mixed_drafter {
-  using row_type = any_row<one_hot_row<double>, sparse_row<double>, processed_row<double>>;
-  toy_source<double> model{vocabulary, 1};
-  std::array<std::array<double, vocabulary>, 4> logits;
-  std::array<std::array<token_id, 2>, 4> ids;
-  std::array<std::array<double, 2>, 4> two;
-  std::size_t known = 0, asked = 0;
-
-  std::size_t vocab_size() const { return vocabulary; }
-  std::size_t position() const { return known; }
-  status rollback(std::size_t n) { return known = std::min(known, n), status::ok; }
-  template <class P>
-  status next(const draft_position& at, P&, row_type& row, double& confidence) {
-    const std::size_t j = at.drafted;
-    known = at.tokens.size(), confidence = 0.5, ++asked;
-    model.row(at.tokens, logits[j]);
-    const auto top = token_id(std::ranges::max_element(logits[j]) - logits[j].begin());
-    switch (at.tokens.size() % 3) {
-      case 0: row = one_hot_row<double>(top, vocabulary); break;
-      case 1:
-        ids[j] = {top == 0 ? 1 : 0, top == 2 ? 1 : 2}, two[j] = {0.25, 0.75};
-        row = sparse_row<double>(ids[j], two[j], vocabulary);
-        break;
-      default: row = processed_row<double>(logits[j]);
-    }
-    return row.normalise(at.confidence);
-  }
-};
-
 template <class Policy, class V>
 double worst_error(const Policy& policy, std::size_t gamma, std::size_t length, const V& verifier) {
   std::size_t reused = 0;

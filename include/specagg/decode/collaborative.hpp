@@ -15,13 +15,18 @@
 // scores all cached tokens in one call. (2) The tokens for which every model has a row are verified, first to last. (3)
 // The model drafts gamma more tokens. The first of them needs no call, because its row came with the scores. Two models
 // alternate as drafter and verifier.
+//
+// A drafter (draft/drafter.hpp; for example a lookup) may go first. Where a turn begins without cached drafts, it
+// proposes tokens, which need no model call. Model 0 scores them and drafts on behind them. Each is verified against
+// the drafter's row that it was drawn from.
 #pragma once
 #include <array>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include <specagg/decode/text.hpp>
+#include <specagg/draft/drafter.hpp>
+#include <specagg/policy/beside.hpp>
 #include <specagg/policy/raw_logits.hpp>
 #include <specagg/verify/token.hpp>
 
@@ -29,32 +34,42 @@ SPECAGG_BEGIN
 
 // gamma[k]: the tokens that model k drafts in a turn. Model 0 begins, so it should be the one with the largest gamma,
 // and it must draft at least one. gamma[k] = 0: the model only scores; {g, 0} is speculative decoding without a bonus
-// token.
+// token. proposed: the most tokens that a drafter proposes in a turn.
 template <std::size_t N>
 struct collaborative_options {
   std::array<std::size_t, N> gamma;
   sampling sample = {};  // for all models
   end_tokens end_of_text = {};
+  std::size_t proposed = 0;
+};
+
+// In the place of a drafter: only the models draft.
+struct no_drafter {
+  std::size_t position() const { return 0; }
+  status rollback(std::size_t) { return status::ok; }
 };
 
 // All memory that a turn needs, allocated once, and the drafts that are kept between turns. The cached tokens are in
-// the text's buffer, after the text. Their number never exceeds L = the sum of the gammas, because a model drafts only
-// when all of its own drafts are decided. T: the type of the models' logits.
-template <class T, std::size_t N>
+// the text's buffer, after the text. Their number never exceeds L = the sum of the gammas and `proposed`: a model
+// drafts only when all of its own drafts are decided, a drafter only when all drafts are. T: the type of the models'
+// logits, R: the drafter's row_type.
+template <class T, std::size_t N, Row R = one_hot_row<T>>
 struct collaborative_workspace {
   std::size_t vocabulary, longest;     // longest: L
   std::vector<T> logits;               // N x (L + 1) x V
   std::vector<processed_row<T>> rows;  // N x (L + 1)
   std::vector<emission> emissions;     // L + 1
-  std::vector<std::size_t> drafter;    // L: which model drew the cached token at a position, by position mod L
+  std::vector<std::size_t> drafter;    // L: the model that drew the token at a position (N: none), by position mod L
+  std::vector<R> proposals;            // `proposed`: the drafter's rows of positions start, start + 1, ...
   std::vector<double> scratch;
   std::vector<T> combined;             // V
   std::array<std::size_t, N> begin{}, end{};  // model k has the rows of positions begin[k]..end[k]-1
   std::size_t cached = 0, start = 0;   // start: where this chain of drafts began (see collaborative_turn)
 
-  collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma)
-      : vocabulary(vocab_size), longest(sum(gamma)), logits(N * (longest + 1) * vocabulary), rows(N * (longest + 1)),
-        emissions(longest + 1), drafter(longest), scratch(verify_scratch(vocabulary)), combined(vocabulary) {}
+  collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma, std::size_t proposed = 0)
+      : vocabulary(vocab_size), longest(sum(gamma) + proposed), logits(N * (longest + 1) * vocabulary),
+        rows(N * (longest + 1)), emissions(longest + 1), drafter(longest), proposals(proposed),
+        scratch(verify_scratch(vocabulary)), combined(vocabulary) {}
   static std::size_t sum(const std::array<std::size_t, N>& gamma) {
     std::size_t total = 0;
     for (const std::size_t g : gamma) total += g;
@@ -70,10 +85,12 @@ struct collaborative_workspace {
 // (workspace.emissions says where each came from): `accepted` drafted tokens, and the token that replaced a rejected
 // one. It may be 0, if not all models have scored the drafts yet. If `why` is not ok the cached drafts are gone, but
 // the emitted tokens still have the law pi. draft_why: why the model stopped drafting, if no token could be drawn from
-// its row (a grammar's dead end, NaN). The tokens drafted before that are still verified.
+// its row (a grammar's dead end, NaN). The tokens drafted before that are still verified. proposed: how many of the
+// drafted tokens are the drafter's. Its status only ends its part, except for `stopped`, which is then `why`.
 struct collaborative_result {
   std::size_t model = 0, drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok, draft_why = status::ok;
+  std::size_t proposed = 0;
 };
 
 namespace detail {
@@ -107,6 +124,9 @@ status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row, c
   }
 }
 
+template <class D, class P>
+concept drafter_or_none = std::same_as<std::remove_cvref_t<D>, no_drafter> || Drafter<std::remove_cvref_t<D>, P>;
+
 // Model K drew the drafted token. The reported log-probability is that of the last model.
 template <std::size_t K, std::size_t N>
 struct model_sides {
@@ -122,9 +142,10 @@ struct model_sides {
 
 }  // namespace detail
 
-// Removes the cached drafts, and all but the first n tokens of the text. The status is that of truncate().
-template <class T, class P, LogitSource... M>
-status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, sizeof...(M)>& work, M&... models) {
+// Removes the cached drafts, and all but the first n tokens of the text. `models`: all of them, and the drafter if
+// there is one. The status is that of truncate().
+template <class T, std::size_t N, class R, class P, Follower... M>
+status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, N, R>& work, M&... models) {
   for (; work.cached > 0; --work.cached) processor.pop();
   work.end.fill(0);
   return truncate(t, n, processor, models...);
@@ -132,24 +153,25 @@ status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, 
 
 // One turn of n models. It appends 0 to `most` tokens to the text. Between turns the drafts in the workspace belong to
 // this text, its buffer, its processor (the drafts have been pushed to it) and its models; abandon() removes them.
-// `models` is a std::tie of the models. No allocation.
+// `models` is a std::tie of the models. drafter: a Drafter, or none. No allocation.
 //
 // Random numbers: `position` is that of the token. `start` is where its chain of drafts began: the size of the text
 // after the last rejection, or when decoding began. In a chain each position is drafted and verified at most once. Each
 // chain starts after the start of the one before, because a rejection also emits a token. So no number decides twice,
 // however many turns a draft is cached. (After a failure before the chain's first token the same drafts are drawn
 // again; nothing had depended on them.)
-template <class T, LogitSource... M, class Policy, Chooser C, class P>
-  requires(std::same_as<typename M::value_type, T> && ...)
+template <class T, LogitSource... M, class Policy, Chooser C, class P, class R, class D = no_drafter>
+  requires((std::same_as<typename M::value_type, T> && ...) && detail::drafter_or_none<D, P>)
 collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
                                         const Policy& policy, C& chooser, P& processor,
                                         const collaborative_options<sizeof...(M)>& options,
-                                        collaborative_workspace<T, sizeof...(M)>& work) {
+                                        collaborative_workspace<T, sizeof...(M), R>& work, D&& drafter = {}) {
   constexpr std::size_t N = sizeof...(M);
+  constexpr bool may_propose = !std::same_as<std::remove_cvref_t<D>, no_drafter>;
   const auto all = [&](auto&& f) { return std::apply(f, models); };
   collaborative_result result;
   const auto abandon_drafts = [&] {
-    return all([&](auto&... m) { return abandon(t, t.size, processor, work, m...); });
+    return all([&](auto&... m) { return abandon(t, t.size, processor, work, drafter, m...); });
   };
   const auto fail = [&](status s) {
     (void)abandon_drafts();
@@ -163,14 +185,38 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     return fail(s);
   const std::size_t limit = std::min(t.size + most, all([&](auto&... m) { return room(t, m...); }));
   const auto sent = [&] { return t.size + work.cached; };  // the end of the text and its drafts
-  if (work.cached == 0) work.start = t.size, work.end.fill(0);
+  const auto moment_at = [&](stream use) { return moment{use, std::uint32_t(sent()), std::uint32_t(work.start)}; };
+  const auto cache = [&](token_id y, std::size_t by) {
+    t.tokens[sent()] = y, work.drafter[sent() % work.longest] = by;
+    processor.push(y), ++work.cached, ++result.drafted;
+  };
+
+  // Propose.
+  if (work.cached == 0) {
+    work.start = t.size, work.end.fill(0);
+    if constexpr (may_propose) {
+      if (std::size_t(drafter.vocab_size()) != work.vocabulary) return fail(status::vocabulary_mismatch);
+      const std::size_t most_proposed = std::min({options.proposed, work.proposals.size(), limit - t.size});
+      while (work.cached < most_proposed) {
+        R& row = work.proposals[work.cached];
+        double confidence;
+        const status s = drafter.next({t.tokens.first(sent()), work.cached, false}, processor, row, confidence);
+        if (s == status::stopped) return fail(s);
+        if (s != status::ok) break;
+        if (row.size() != work.vocabulary) return fail(status::vocabulary_mismatch);
+        const token_id y =
+            with_row(row, [&](auto& one) { return draw(one, moment_at(stream::draft), chooser, work.scratch); });
+        if (y == no_token) break;
+        cache(y, N);
+        if (options.end_of_text.contains(y)) break;
+      }
+      result.proposed = work.cached;
+    }
+  }
 
   // Score: compute the rows of all cached tokens, and one more. A model's own drafts are decided before its next turn.
   std::size_t& k = result.model;
   while (k + 1 < N && work.end[k] > t.size) ++k;
-  const bool ends = work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]);  // drafted, not decided
-  const std::size_t free = std::min(work.longest - work.cached, limit - std::min(limit, sent()));
-  const std::size_t drafts = ends ? 0 : std::min(options.gamma[k], free);
   const auto score_more = [&](std::size_t count) {  // the rows of the last `count` positions, up to the first free one
     const std::size_t position = sent() + 1 - count;
     const std::span<T> logits = work.logits_of(k, position, count);
@@ -187,6 +233,19 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   work.begin[k] = t.size;
   if (const status s = score_more(work.cached + 1); s != status::ok) return fail(s);
 
+  // If pi = p, a token of model 1 needs no verification: the first one it drafts is final. And where model 0 has a dead
+  // end, pi exists: what the drafter proposed there is dropped, as model 0 would have drafted nothing.
+  constexpr bool has_final = N == 2 && !reads_draft<Policy>;
+  if constexpr (may_propose && has_final)
+    for (std::size_t j = 0; j < result.proposed; ++j)
+      if (work.row(0, t.size + j).normalise(reads_confidence<Policy>) != status::ok) {
+        for (; work.cached > j; --work.cached) processor.pop();
+        result.proposed = result.drafted = j, work.end[0] = sent() + 1;
+      }
+  const bool ends = work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]);  // drafted, not decided
+  const std::size_t free = std::min(work.longest - work.cached, limit - std::min(limit, sent()));
+  const std::size_t drafts = ends ? 0 : std::min(options.gamma[k], free);
+
   // Verify the tokens that every model has scored.
   const auto scored = [&](std::size_t end) { return end > t.size; };
   while (work.cached > 0 && t.size < limit && std::all_of(work.end.begin(), work.end.end(), scored)) {
@@ -194,13 +253,20 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     std::array<processed_row<T>, N> row;
     for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);
     emission& e = work.emissions[result.emitted];
+    const auto decide = [&]<class Sides>(Sides, const auto& rows, const auto& pi) {
+      return detail::keep_or_replace<Sides>(rows, pi, detail::judge<Sides>(rows, pi, t.tokens[position]),
+                                            std::uint32_t(position), std::uint32_t(work.start), chooser, work.scratch,
+                                            e);
+    };
     const auto verify = [&](const auto& rows, const auto& pi) {
-      return detail::with_number<N>(work.drafter[position % work.longest], [&](auto drafter) {
-        using sides = detail::model_sides<drafter(), N>;
-        return detail::keep_or_replace<sides>(rows, pi, detail::judge<sides>(rows, pi, t.tokens[position]),
-                                              std::uint32_t(position), std::uint32_t(work.start), chooser, work.scratch,
-                                              e);
-      });
+      const std::size_t by = work.drafter[position % work.longest];
+      if constexpr (may_propose)
+        if (by == N)
+          return with_row(work.proposals[position - work.start], [&](const auto& proposal) {
+            return decide(beside_sides<detail::model_sides<0, N>>(), beside(rows, proposal), pi);
+          });
+      return detail::with_number<N>(by,
+                                    [&](auto number) { return decide(detail::model_sides<number(), N>(), rows, pi); });
     };
     const status s = detail::with_law_of(policy, row, options.sample, std::span(work.combined), verify);
     if (s != status::ok) return fail(s);
@@ -215,9 +281,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     }
   }
 
-  // Draft. If pi = p, a token of model 1 needs no verification: the first one it drafts is final.
-  constexpr bool has_final = N == 2 && !reads_draft<Policy>;
-  const auto moment_at = [&](stream use) { return moment{use, std::uint32_t(sent()), std::uint32_t(work.start)}; };
+  // Draft.
   const auto write_final = [&](const auto& rule) {
     processed_row<T>& row = work.row(1, sent());
     if (const status s = row.normalise(reads_confidence<Policy>); s != status::ok) return s;
@@ -229,8 +293,8 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     if (s == status::ok) append(t, e.token, processor), ++result.emitted;
     return s;
   };
-  for (; result.drafted < drafts; ++result.drafted) {
-    if (result.drafted > 0)
+  for (std::size_t j = 0; j < drafts; ++j) {
+    if (j > 0)
       if (const status s = score_more(1); s != status::ok) return fail(s);
     if constexpr (has_final)
       if (k == 1) {
@@ -250,26 +314,27 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
       return fail(result.draft_why);  // then pi does not exist either
     }
     const token_id y = draw(row, moment_at(stream::draft), chooser, work.scratch);
-    t.tokens[sent()] = y, work.drafter[sent() % work.longest] = k;
-    processor.push(y), ++work.cached;
-    if (options.end_of_text.contains(y)) return ++result.drafted, result;
+    cache(y, k);
+    if (options.end_of_text.contains(y)) return result;
   }
   return result;
 }
 
 // Runs turns as decode_rounds runs rounds. after_turn(result, workspace) is called after each. The workspace has no
 // drafts at the start and at the end.
-template <class T, LogitSource... M, class Policy, Chooser C, class P, class Accept, class AfterTurn>
+template <class T, LogitSource... M, class Policy, Chooser C, class P, class R, class Accept, class AfterTurn,
+          class D = no_drafter>
 status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models, const Policy& policy,
                             C& chooser, P& processor, const collaborative_options<sizeof...(M)>& options,
-                            collaborative_workspace<T, sizeof...(M)>& work, Accept&& accept, AfterTurn&& after_turn) {
+                            collaborative_workspace<T, sizeof...(M), R>& work, Accept&& accept, AfterTurn&& after_turn,
+                            D&& drafter = {}) {
   const auto turn = [&](std::size_t left) {
-    const auto r = collaborative_turn(t, left, models, policy, chooser, processor, options, work);
+    const auto r = collaborative_turn(t, left, models, policy, chooser, processor, options, work, drafter);
     after_turn(r, work);
     return r;
   };
   const auto cut = [&](std::size_t n) {
-    return std::apply([&](auto&... m) { return abandon(t, n, processor, work, m...); }, models);
+    return std::apply([&](auto&... m) { return abandon(t, n, processor, work, drafter, m...); }, models);
   };
   const on_exception restore([&] { (void)cut(t.size); });  // accept() or after_turn() threw
   const status s = decode_rounds(t, most, options.end_of_text, work.emissions, turn, cut, accept);
