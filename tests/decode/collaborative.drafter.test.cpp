@@ -139,7 +139,7 @@ TEST_CASE("two models that verify a drafter's rows emit exactly the law of every
 TEST_CASE("tokens of a drafter cost no call of a model") {
   // At temperature 0, proposals that equal both models' text: model 0 scores 1 + 3 rows in a call and drafts one more,
   // model 1 scores them in a call. So two calls give 4 tokens, and without a drafter two.
-  for (const std::size_t proposed : {0, 3}) {
+  for (const std::size_t proposed : {0u, 3u}) {
     toy_source<T> a(vocabulary, 7), b(vocabulary, 7);
     struct : mixed_drafter {
       std::array<one_hot_row<T>, 3> kept;
