@@ -129,8 +129,7 @@ void score(const score_options& o) {
     for (const double l : s.logprobs) logprobs.push_back(l);
     json out{{"ids", ids}, {"pieces", pieces}, {"logprobs", logprobs}, {"nll", nll}, {"perplexity", perplexity}};
     if (draft) out["overlap"] = s.overlaps;
-    if (mapped)
-      out["mapped"] = {{"tokens", mapped->map().size()}, {"of", mapped->map().draft_size()}, {"mass", mass}};
+    if (mapped) out["mapped"] = {{"tokens", mapped->map().size()}, {"of", mapped->map().draft_size()}, {"mass", mass}};
     if (drafts)
       out.update({{"acceptance", d.acceptance},
                   {"expected_tokens", d.expected},
