@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <optional>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include <variant>
 
 #include "costs.hpp"
+#include "lists.hpp"
 #include "policies.hpp"
 
 namespace cli {
@@ -22,7 +22,6 @@ namespace {
 using namespace specagg;
 
 constexpr std::size_t most_models = 4;
-constexpr std::size_t most_drafted = 62;    // a round; what metered counts call by call
 constexpr std::size_t most_automatic = 32;  // the same for --gamma auto
 
 [[noreturn]] void refuse(const std::string& option, const std::string& why) { throw error(option, "", why); }
@@ -69,19 +68,8 @@ bool in_raw_space(decoder& d, const any_of<Rules...>& policy, bool combines) {
   return d.space == "raw";
 }
 
-// "5" or "5,1,1".
-std::vector<std::size_t> numbers(const std::string& text, const std::string& option = "--gamma") {
-  std::vector<std::size_t> all;
-  const char *at = text.data(), *const end = at + text.size();
-  for (bool more = true; more; ++at) {
-    std::size_t n = 0;
-    const auto [behind, failure] = std::from_chars(at, end, n);
-    if (failure != std::errc() || n > most_drafted || (behind != end && *behind != ','))
-      refuse(option + " " + text, fmt::format("is no number from 0 to {} or list of them{}", most_drafted,
-                                              option == "--gamma" ? " (--decoder speculative also has auto)" : ""));
-    all.push_back(n), at = behind, more = at != end;
-  }
-  return all;
+std::vector<std::size_t> gammas(const std::string& text) {
+  return parse_list("--gamma", text, most_drafted, " (--decoder speculative also has auto)");
 }
 
 // Policies over the rows of n > 2 models.
@@ -234,7 +222,7 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
 }
 void speculative(decoder& d, const generate_options& o) {
   d.automatic = d.gamma == "auto";
-  const std::vector<std::size_t> gamma = d.automatic ? std::vector{most_automatic} : numbers(d.gamma);
+  const std::vector<std::size_t> gamma = d.automatic ? std::vector{most_automatic} : gammas(d.gamma);
   if (gamma.size() != 1) refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
   d.drafts = gamma[0];
   const bool only_models = d.drafters.empty();
@@ -245,7 +233,7 @@ void speculative(decoder& d, const generate_options& o) {
 
 template <std::size_t N>
 void collaborative(decoder& d, const generate_options& o) {
-  std::vector<std::size_t> list = numbers(d.gamma);
+  std::vector<std::size_t> list = gammas(d.gamma);
   if (list.size() == 1) list.resize(N, 1);
   if (list.size() != N || list[0] == 0)
     refuse("--gamma " + d.gamma, fmt::format("--decoder {} of {} models takes {} numbers, or one for the first model "
@@ -289,21 +277,12 @@ void collaborative(decoder& d, const generate_options& o) {
   }
 }
 
-proposal proposal_named(const std::string& text) {
-  for (const proposal p : {proposal::greedy, proposal::sampled, proposal::top})
-    if (text == name(p)) return p;
-  refuse("--propose " + text, "is unknown (greedy, sampled, top are known)");
-}
 void tree(decoder& d, const generate_options& o) {
-  const std::vector<std::size_t> shape = numbers(d.tree, "--tree");
-  const std::size_t nodes = tree_size(shape);
-  if (nodes == 0 || nodes > most_drafted)
-    refuse("--tree " + d.tree,
-           fmt::format("has {} nodes; 1 to {} can be drafted", nodes == 0 ? "no" : "too many", most_drafted));
+  const std::vector<std::size_t> shape = parse_shape(d.tree);
   const any_policy policy = parse_policy(d.policy, o.sample.temperature);
   if (in_raw_space(d, policy, as_combiner(policy).has_value()))
     refuse("--policy " + d.policy, "combines raw logits; --decoder tree has --space law alone");
-  d.drafts = nodes;
+  d.drafts = tree_size(shape);
   const proposal propose = proposal_named(d.propose);
   d.prepare = [=, verify = d.verify](std::size_t vocabulary, std::size_t) {
     return [=, work = tree_workspace<float>(vocabulary, shape)](const decoding& j) mutable {

@@ -44,6 +44,13 @@ void add_decoder(CLI::App& app, CLI::App* c, std::string& decoder) {
   app.get_formatter()->label(option->capture_default_str()->get_type_name(), "NAME");
 }
 
+void add_tree(CLI::App* c, std::string& shape, std::string& propose) {
+  c->add_option("--tree", shape, "Tokens proposed after every node of a tree of drafts, by depth")
+      ->type_name("N,N,...");
+  cli::takes(c->add_option("--propose", propose,
+                           "How: the likeliest and one drawn, drawn without replacement, or the likeliest [greedy]"),
+             {"greedy", "sampled", "top"});
+}
 void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g = app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
   g->add_option("--target", o.target, "GGUF file of the target model [the bundled target model]")->type_name("FILE");
@@ -65,11 +72,7 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
              {"raw", "law"});
   g->add_option("--gamma", o.gamma,
                 "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each model, N,N,... [4]");
-  g->add_option("--tree", o.tree, "Tokens proposed after every node of a tree of drafts, by depth [3,2,1,1]")
-      ->type_name("N,N,...");
-  cli::takes(g->add_option("--propose", o.propose,
-                           "How: the likeliest and one drawn (greedy), drawn without replacement, or the likeliest"),
-             {"greedy", "sampled", "top"});
+  add_tree(g, o.tree, o.propose);
   g->add_option("--longest-run", o.longest_run,
                 "Tokens the draft model writes in a row before the target is called: sequential, bild [10]")
       ->check(cli::natural);
@@ -119,6 +122,7 @@ void add_law(CLI::App& app, cli::law_options& o) {
   cli::takes(l->add_option("--verify", o.verify, "How drafts are judged [token; --grid: every one]"), cli::verifiers);
   l->add_option("--q", o.q, "The draft's probabilities, separated by commas or white space; @FILE: those in a file");
   l->add_option("--p", o.p, "The target's probabilities");
+  add_tree(l, o.tree, o.propose);
   l->add_flag("--enumerate", o.enumerate,
               "Walk every branch for rows of more than 64 tokens, too (at most 1024; coupled 512)");
   l->add_flag("--batch", o.batch,

@@ -45,6 +45,30 @@ TEST_CASE("the report of a tree, and more tokens per call than a chain of its de
   CHECK(j["verify"] == "traversal");
   CHECK(double(j["tokens_per_target_call"]) > double(chain["tokens_per_target_call"]));
 }
+TEST_CASE("law --tree: both verifiers emit the law; greedy proposals attain the optimum of one level") {
+  const std::string rows = "law --json --q .5,.3,.2 --p .2,.4,.4 ";
+  for (const char* options : {"--tree 2,2", "--tree 2,1,1 --propose sampled", "--tree 2 --policy token-v3:alpha=0.3",
+                              "--tree 3,2 --propose top --policy ensemble:lambda=0.4", "--tree 2"}) {
+    const auto r = cli::run(rows + options);
+    INFO(options << "\n" << r.out);
+    REQUIRE(r.status == 0);
+    const auto j = nlohmann::json::parse(r.out);
+    CHECK(double(j["traversal"]["worst_error"]) < 1e-12);
+    CHECK(double(j["recursive"]["worst_error"]) < 1e-12);
+    CHECK(double(j["traversal"]["accepted"]) > double(j["recursive"]["accepted"]) - 1e-12);
+    CHECK(j.contains("optimum") == (std::string(options).find(',') == std::string::npos));
+    if (j.contains("optimum")) CHECK(double(j["optimum"]) == Approx(double(j["traversal"]["accepted"])).epsilon(1e-12));
+  }
+  // By hand: the first child is drawn from (0, .6, .4) and accepted with probability .4 + .4. Then token 0 alone is
+  // owed, and it is the second child.
+  const auto by_hand = nlohmann::json::parse(cli::run(rows + "--tree 2").out);
+  CHECK(double(by_hand["traversal"]["accepted"]) == Approx(1).epsilon(1e-12));
+  CHECK(cli::run("law --q .5,.3,.2 --p .2,.4,.4 --tree 2").out.find("optimum") != std::string::npos);
+  refuses("law --q .5,.5 --p .5,.5 --tree 2 --verify block", {"--tree 2: is for one --q and --p"});
+  refuses("law --q .5,.3,.2 --p .2,.4,.4 --tree 3,3,3 --propose sampled", {"--tree 3,3,3", "trees can be drafted"});
+  refuses("law --q .1,.1,.1,.1,.1,.1,.1,.1,.2 --p .1,.1,.1,.1,.1,.1,.1,.1,.2 --tree 2", {"--tree 2", "9 tokens"});
+  refuses("law --q .5,.5 --p .5,.5 --propose top", {"--propose top: needs --tree"});
+}
 TEST_CASE("trees that cannot be drafted are refused, by name") {
   const auto refused = [](const std::string& options, const char* why) { refuses("generate " + options, {why}); };
   refused("--tree 9,9", "--tree 9,9: has too many nodes; 1 to 62 can be drafted");
