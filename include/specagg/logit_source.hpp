@@ -39,7 +39,7 @@ concept LogitSource = requires(S& s, const S& c, std::span<const token_id> token
 //                           before it, 0: the context. Writes the logits that follow each of the last logits.size() / V
 //                           nodes of this call. position() counts all nodes. On any status but ok nothing is appended
 //   keep_path(nodes)        ends the tree: keeps these nodes, each the child of the one before, the first a child of
-//                           the context, and removes the others
+//                           the context, and removes the others. On any status but ok the tree is as it was
 // rollback() to where the tree began, or before, removes all of it. Other calls in between are not allowed.
 template <class S>
 concept TreeSource = LogitSource<S> && requires(S& s, std::span<const token_id> tokens,

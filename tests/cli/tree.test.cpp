@@ -83,6 +83,6 @@ TEST_CASE("trees that cannot be drafted are refused, by name") {
   refused("--tree 2 --policy contrastive",
           "--policy contrastive: combines raw logits; --decoder tree has --space law alone");
   refused("--tree 2 --draft lookup",
-          "--draft lookup: --decoder tree takes a draft model (speculative takes lookup and counts)");
+          "--draft lookup: --decoder tree takes a draft model (speculative takes lookup and counts");
   refused("--tree 2 --target x.gguf", "--tree 2: needs --draft");
 }

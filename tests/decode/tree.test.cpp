@@ -181,3 +181,70 @@ TEST_CASE("trees: models that fail, that are full, and texts without room") {
   CHECK(tree_round(t, 5, a, a, lossless{}, chooser, none, tree_options{larger}, work).why ==
         status::invalid_parameter);
 }
+
+namespace {
+
+// keep_path() fails now and then; rows of NaN after a number of tokens.
+struct unwilling : toy_source<double> {
+  std::size_t kept = 0, fails_every = 0, nan_after = 1000;
+  using toy_source<double>::toy_source;
+  status keep_path(std::span<const std::uint32_t> nodes) {
+    return fails_every > 0 && ++kept % fails_every == 0 ? status::model_failed : toy_source<double>::keep_path(nodes);
+  }
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<double> logits) {
+    const status s = toy_source<double>::extend_tree(tokens, parents, logits);
+    if (position() > nan_after)
+      for (double& x : logits) x = std::numeric_limits<double>::quiet_NaN();
+    return s;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a model that does not keep a path reads it again: the text is the target's own") {
+  for (const auto& shape : std::vector<std::vector<std::size_t>>{{1}, {1, 1, 1}, {2, 2}})
+    for (const std::size_t every : {1, 2, 3})
+      for (const bool of_the_target : {true, false}) {
+        toy_source<double> alone(20, 3, 2, 8), none(20, 4, 2, 8);
+        unwilling target_model(20, 3, 2, 8), draft_model(20, 3, 2, 7);
+        (of_the_target ? target_model : draft_model).fails_every = every;
+        double unused = 0;
+        const sampling greedy{.temperature = 0};
+        CHECK(long_text(60, greedy, shape, draft_model, target_model, unused) ==
+              long_text(60, greedy, {}, none, alone, unused));
+        CHECK(target_model.misuses + draft_model.misuses == 0);
+      }
+}
+TEST_CASE("a rule that reads the draft decodes with trees until a model's context is full, not before") {
+  for (const auto& shape : std::vector<std::vector<std::size_t>>{{}, {1, 1}, {4, 4}, {6, 6}}) {
+    toy_source<double> draft_model(10, 1, 2, 3, 40), target_model(10, 2);
+    tree_workspace<double> work(10, shape);
+    std::vector<token_id> buffer(90);
+    text t{buffer, 1};
+    no_processor none;
+    random_streams chooser(1);
+    CHECK(tree_decode(t, 80, draft_model, target_model, ensemble{0.5}, chooser, none, tree_options{shape}, work,
+                      keep_all, no_watch) == status::context_full);
+    CHECK(t.size == 41);
+  }
+}
+TEST_CASE("trees: what cannot be counted is refused, and a broken target is not taken for a full draft") {
+  const std::vector<std::size_t> huge(64, 1000);
+  toy_source<double> a(10, 1), b(10, 2);
+  tree_workspace<double> none_of_it(10, huge);
+  std::vector<token_id> buffer(30);
+  text t{buffer, 1};
+  no_processor none;
+  random_streams chooser(1);
+  CHECK(tree_round(t, 5, a, b, lossless{}, chooser, none, tree_options{huge}, none_of_it).why ==
+        status::invalid_parameter);
+  CHECK(t.size == 1);
+  const std::vector<std::size_t> shape{2, 2};
+  tree_workspace<double> work(10, shape);
+  unwilling target_model(10, 2);
+  target_model.nan_after = 0;
+  toy_source<double> small(10, 1, 2, 3, 2);
+  CHECK(tree_round(t, 5, small, target_model, ensemble{0.5}, chooser, none, tree_options{shape}, work).why ==
+        status::invalid_row);
+}

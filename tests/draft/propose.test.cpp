@@ -83,6 +83,8 @@ TEST_CASE("at temperature 0 the likeliest tokens of the untempered row are propo
     CHECK(std::set(c.tokens.begin(), c.tokens.end()) == std::set<token_id>{0, 1, 2});
     for (std::size_t i = 0; i < 3; ++i) CHECK(c.laws[i][std::size_t(c.tokens[i])] == 1);
   }
+  for (const sampling& s : {sampling{.temperature = 0}, sampling{.temperature = 0.7}, sampling{1, 3}})
+    CHECK(propose(proposal::top, processed_row<float>(logits, s), 1, chooser).tokens == std::vector<token_id>{1});
   CHECK(propose(proposal::sampled, processed_row<float>(logits, {.temperature = 0}), 3, chooser).tokens ==
         std::vector<token_id>{1});
 }

@@ -329,6 +329,20 @@ TEST_CASE("what is left out of a tree, and what it is reported as") {
   }
 }
 
+TEST_CASE("rows of another size than the root's give no token") {
+  const std::vector<std::vector<double>> laws(3, {0.5, 0.5});
+  std::vector<std::vector<double>> p(3, {0.5, 0.5});
+  p[1] = {0.25, 0.25, 0.25, 0.25};
+  const std::vector<token_id> y{0, 1};
+  const std::vector<std::uint32_t> parents{0, 1};
+  for (const auto& d : {draft_tree{y, parents, 0}, draft_tree{std::span(y).first(1), std::span(parents).first(1), 0}}) {
+    tree_memory<double> m(2, 2, 4);
+    random_streams chooser(1);
+    CHECK(verify_tree(d, laws, p, p, lossless{}, chooser, m.out, m.scratch()).why == status::vocabulary_mismatch);
+    CHECK(verify_tree_recursive(d, laws, p, p, lossless{}, chooser, m.out, m.scratch()).why ==
+          status::vocabulary_mismatch);
+  }
+}
 TEST_CASE("what is no tree, and too little memory, is refused before anything is decided") {
   const std::vector<std::vector<float>> rows(4, {0.5f, 0.5f});
   const std::vector<token_id> y{0, 1, 0};

@@ -61,12 +61,25 @@ struct tree_workspace {
   std::vector<emission> emissions;             // depth + 1
   std::vector<double> scratch;
 
+  // If the tree has more nodes than memory can be counted for, it is made for none: rounds are refused.
   tree_workspace(std::size_t vocab_size, std::span<const std::size_t> shape)
-      : vocabulary(vocab_size), nodes(tree_size(shape)), depth(shape.size()), draft_logits((nodes + 1) * vocabulary),
-        target_logits(draft_logits), draft_rows(nodes + 1), target_rows(nodes + 1), laws(nodes + 1), tokens(nodes + 1),
-        path(nodes + 1), parents(nodes + 1), depths(nodes + 1), call_tokens(nodes + depth + 1),
+      : vocabulary(vocab_size),
+        nodes(tree_size(shape) < (std::size_t(1) << 48) / (vocabulary + 1) ? tree_size(shape) : 0),
+        depth(shape.size()),
+        draft_logits((nodes + 1) * vocabulary),
+        target_logits(draft_logits),
+        draft_rows(nodes + 1),
+        target_rows(nodes + 1),
+        laws(nodes + 1),
+        tokens(nodes + 1),
+        path(nodes + 1),
+        parents(nodes + 1),
+        depths(nodes + 1),
+        call_tokens(nodes + depth + 1),
         call_parents(nodes + depth + 1),
-        memory(nodes + 1), owed(std::max<std::size_t>(depth, 1) * vocabulary), emissions(depth + 1),
+        memory(nodes + 1),
+        owed(std::max<std::size_t>(depth, 1) * vocabulary),
+        emissions(depth + 1),
         scratch(verify_scratch(vocabulary)) {}
 
   // The path to node n: its tokens, or the numbers of its nodes.
@@ -135,15 +148,16 @@ status score_tree(std::span<const token_id> text, tree_workspace<T>& work, std::
 // The model keeps the text, and of the tree the path to node n as far as it was scored (nodes below `scored`; 0: it was
 // not asked).
 template <LogitSource M, class T>
-status keep_path_to(std::size_t n, std::size_t scored, [[maybe_unused]] std::size_t text_size,
-                    [[maybe_unused]] std::size_t chain, tree_workspace<T>& work, M& model) {
+status keep_path_to(std::size_t n, std::size_t scored, std::size_t text_size, [[maybe_unused]] std::size_t chain,
+                    tree_workspace<T>& work, M& model) {
   if constexpr (TreeSource<M>) {
     if (scored == 0) return status::ok;
     while (n >= scored) n = work.parents[n - 1];
     const auto nodes = std::span(work.call_parents).first(chain + work.depths[n]);
     for (std::size_t i = 0; i < chain; ++i) nodes[i] = std::uint32_t(i + 1);
     for (std::size_t i = nodes.size(); i > chain; n = work.parents[n - 1]) nodes[--i] = std::uint32_t(n + chain);
-    return model.keep_path(nodes);
+    if (model.keep_path(nodes) == status::ok) return status::ok;
+    return keep(text_size - chain, model);  // it reads the path again
   } else {
     return keep(text_size, model);
   }
@@ -159,106 +173,108 @@ struct tree_result {
 };
 
 // Appends 1 to `most` tokens to the text (0 only if `why` is not ok), with exactly the law pi. The draft model is
-// called once for each level of the tree, the target once. No allocation. A draft model that fails ends the tree there.
+// called once for each level of the tree, the target once (and once more for a prompt that it has not
+// read). No allocation. A draft model that fails ends the tree there.
 //   work      made for options.shape
 //   verifier  traversal or recursive_rejection
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = traversal>
-  requires std::same_as<typename D::value_type, typename M::value_type>
-tree_result tree_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy, C& chooser,
-                       P& processor, const tree_options& options, tree_workspace<typename M::value_type>& work,
-                       const V& verifier = {}) {
-  using T = typename M::value_type;
-  tree_result result;
-  const std::size_t start = t.size;
-  const std::span<const token_id> before = t.tokens.first(start);
-  result.why = most == 0 || !valid(policy) || options.shape.size() > work.depth || tree_size(options.shape) > work.nodes
-                   ? status::invalid_parameter
-                   : ready(t, work.vocabulary, target_model);
-  if (std::size_t(draft_model.vocab_size()) != work.vocabulary) result.why = status::vocabulary_mismatch;
-  if (result.why != status::ok) return result;
-  // To before the last tokens of the text: there the trees begin.
-  const auto roll_back = [&] { return keep(start - std::min(start, work.depth + 1), draft_model, target_model); };
-  const auto fail = [&](status s) {
-    (void)roll_back();
-    return tree_result{.why = s, .draft_why = result.draft_why};
-  };
-  const on_exception restore([&] { (void)roll_back(); });
+  requires std::same_as<typename D::value_type, typename M::value_type> tree_result
+  tree_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy, C& chooser, P& processor,
+             const tree_options& options, tree_workspace<typename M::value_type>& work, const V& verifier = {}) {
+    using T = typename M::value_type;
+    tree_result result;
+    const std::size_t start = t.size;
+    const std::span<const token_id> before = t.tokens.first(start);
+    result.why =
+        most == 0 || !valid(policy) || options.shape.size() > work.depth || tree_size(options.shape) > work.nodes
+            ? status::invalid_parameter
+            : ready(t, work.vocabulary, target_model);
+    if (std::size_t(draft_model.vocab_size()) != work.vocabulary) result.why = status::vocabulary_mismatch;
+    if (result.why != status::ok) return result;
+    // To before the last tokens of the text: there the trees begin.
+    const auto roll_back = [&] { return keep(start - std::min(start, work.depth + 1), draft_model, target_model); };
+    const auto fail = [&](status s) {
+      (void)roll_back();
+      return tree_result{.why = s, .draft_why = result.draft_why};
+    };
+    const on_exception restore([&] { (void)roll_back(); });
 
-  // Draft, level by level. The target must have room for all nodes, the text for the longest path and one token.
-  std::size_t draft_chain = 0, target_chain = 0;
-  std::size_t scored = 0, end = 1;  // the draft's row is known for nodes below `scored`; nodes below `end` exist
-  const auto score_drafts = [&](std::size_t to) {
-    if (std::size_t(draft_model.capacity()) < start + to - 1) return result.draft_why = status::context_full;
-    result.draft_why =
-        detail::score_tree(before, work, scored, to, draft_model, processor, std::span(work.draft_logits),
-                           draft_chain);
-    for (; result.draft_why == status::ok && scored < to; ++scored)
-      work.draft_rows[scored] = processed_row<T>(
-          std::span(work.draft_logits).subspan(scored * work.vocabulary, work.vocabulary), options.sample);
-    return result.draft_why;
-  };
-  const std::size_t depth = std::min(most, room(t, target_model) - start) - 1;
-  const std::size_t most_nodes = std::size_t(target_model.capacity()) - start;
-  std::size_t level = 0;  // the first node of the deepest level
-  work.depths[0] = 0;
-  for (std::size_t d = 0; d < std::min(options.shape.size(), depth) && level < end; ++d) {
-    if (score_drafts(end) != status::ok) break;
-    const std::size_t level_end = end;
-    for (std::size_t n = level; n < level_end; ++n) {
-      if (n > 0 && options.end_of_text.contains(work.tokens[n - 1])) continue;
-      const std::size_t b = std::min(options.shape[d], most_nodes - std::min(most_nodes, end - 1));
-      const std::size_t children = propose_children(
-          options.propose, work.draft_rows[n], end, std::uint32_t(d) + 1, std::uint32_t(start), chooser,
-          std::span(work.tokens).subspan(end - 1, b), std::span(work.laws).subspan(end, b), work.scratch);
-      for (std::size_t i = 0; i < children; ++i)
-        work.parents[end - 1 + i] = std::uint32_t(n), work.depths[end + i] = std::uint32_t(d) + 1;
-      end += children;
+    const bool needs_draft =
+        with_rule(policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
+
+    // Draft, level by level. The target must have room for all nodes, the text for the longest path and one token.
+    std::size_t draft_chain = 0, target_chain = 0;
+    std::size_t scored = 0, end = 1;  // the draft's row is known for nodes below `scored`; nodes below `end` exist
+    const auto score_drafts = [&](std::size_t to) {
+      if (std::size_t(draft_model.capacity()) < start + (TreeSource<D> ? to - 1 : work.depths[to - 1]))
+        return result.draft_why = status::context_full;
+      result.draft_why = detail::score_tree(before, work, scored, to, draft_model, processor,
+                                            std::span(work.draft_logits), draft_chain);
+      for (; result.draft_why == status::ok && scored < to; ++scored)
+        work.draft_rows[scored] = processed_row<T>(
+            std::span(work.draft_logits).subspan(scored * work.vocabulary, work.vocabulary), options.sample);
+      return result.draft_why;
+    };
+    const std::size_t depth = std::min(most, room(t, target_model) - start) - 1;
+    std::size_t most_nodes = std::size_t(target_model.capacity()) - start;
+    if (needs_draft && TreeSource<D>)  // the draft's row may be needed after any leaf
+      most_nodes = std::min(most_nodes, std::max<std::size_t>(draft_model.capacity(), start) - start);
+    std::size_t level = 0;  // the first node of the deepest level
+    work.depths[0] = 0;
+    for (std::size_t d = 0; d < std::min(options.shape.size(), depth) && level < end; ++d) {
+      if (score_drafts(end) != status::ok) break;
+      const std::size_t level_end = end;
+      for (std::size_t n = level; n < level_end; ++n) {
+        if (n > 0 && options.end_of_text.contains(work.tokens[n - 1])) continue;
+        const std::size_t b = std::min(options.shape[d], most_nodes - std::min(most_nodes, end - 1));
+        const std::size_t children = propose_children(
+            options.propose, work.draft_rows[n], end, std::uint32_t(d) + 1, std::uint32_t(start), chooser,
+            std::span(work.tokens).subspan(end - 1, b), std::span(work.laws).subspan(end, b), work.scratch);
+        for (std::size_t i = 0; i < children; ++i)
+          work.parents[end - 1 + i] = std::uint32_t(n), work.depths[end + i] = std::uint32_t(d) + 1;
+        end += children;
+      }
+      level = level_end;
     }
-    level = level_end;
+    result.drafted = end - 1;
+    if (result.draft_why == status::stopped) return fail(status::stopped);
+
+    // Score.
+    if (const status s = detail::score_tree(before, work, 0, end, target_model, processor,
+                                            std::span(work.target_logits), target_chain);
+        s != status::ok)
+      return fail(s);
+
+    // Verify. A rule that reads the draft may need the draft's row after a leaf: one more call.
+    for (std::size_t n = 0; n < end; ++n)
+      work.target_rows[n] =
+          processed_row<T>(std::span(work.target_logits).subspan(n * work.vocabulary, work.vocabulary), options.sample);
+    const auto p_rows = [&](std::size_t n) -> const processed_row<T>& {
+      (void)work.target_rows[n].normalise(reads_confidence<Policy>);  // once; a verifier asks several times
+      return work.target_rows[n];
+    };
+    const auto q_rows = [&](std::size_t n) -> const processed_row<T>& {
+      if (n >= scored && (result.draft_why != status::ok || score_drafts(end) != status::ok))
+        work.draft_rows[n] = processed_row<T>();
+      (void)work.draft_rows[n].normalise(reads_confidence<Policy>);
+      return work.draft_rows[n];
+    };
+    const draft_tree tree{std::span(work.tokens).first(end - 1), std::span(work.parents).first(end - 1),
+                          std::uint32_t(start), options.end_of_text};
+    const tree_verdict v =
+        verifier.verify(tree, work.laws, q_rows, p_rows, policy, chooser, std::span(work.emissions),
+                        tree_scratch<typename processed_row<T>::value_type>{work.memory, work.owed, work.scratch});
+
+    // Commit, roll back.
+    const status kept = detail::keep_path_to(v.node, end, start, target_chain, work, target_model);
+    const status followed = detail::keep_path_to(v.node, scored, start, draft_chain, work, draft_model);
+    for (std::size_t i = 0; i < v.emitted; ++i) append(t, work.emissions[i].token, processor);
+    result.accepted = v.accepted, result.emitted = v.emitted;
+    // If the law needed the row that the draft model did not give, report why it did not.
+    const bool lacks_row = needs_draft && v.why != status::ok && v.node >= scored && result.draft_why != status::ok;
+    result.why = lacks_row ? result.draft_why : v.why != status::ok ? v.why : kept != status::ok ? kept : followed;
+    return result;
   }
-  result.drafted = end - 1;
-  if (result.draft_why == status::stopped) return fail(status::stopped);
-
-  // Score.
-  if (const status s =
-          detail::score_tree(before, work, 0, end, target_model, processor, std::span(work.target_logits),
-                             target_chain);
-      s != status::ok)
-    return fail(s);
-
-  // Verify. A rule that reads the draft may need the draft's row after a leaf: one more call.
-  for (std::size_t n = 0; n < end; ++n)
-    work.target_rows[n] = processed_row<T>(
-        std::span(work.target_logits).subspan(n * work.vocabulary, work.vocabulary), options.sample);
-  const auto p_rows = [&](std::size_t n) -> const processed_row<T>& {
-    (void)work.target_rows[n].normalise(reads_confidence<Policy>);  // once; a verifier asks several times
-    return work.target_rows[n];
-  };
-  const auto q_rows = [&](std::size_t n) -> const processed_row<T>& {
-    if (n >= scored && (result.draft_why != status::ok || score_drafts(end) != status::ok))
-      work.draft_rows[n] = processed_row<T>();
-    (void)work.draft_rows[n].normalise(reads_confidence<Policy>);
-    return work.draft_rows[n];
-  };
-  const draft_tree tree{std::span(work.tokens).first(end - 1), std::span(work.parents).first(end - 1),
-                        std::uint32_t(start), options.end_of_text};
-  const tree_verdict v =
-      verifier.verify(tree, work.laws, q_rows, p_rows, policy, chooser, std::span(work.emissions),
-                      tree_scratch<typename processed_row<T>::value_type>{work.memory, work.owed, work.scratch});
-
-  // Commit, roll back.
-  const status kept = detail::keep_path_to(v.node, end, start, target_chain, work, target_model);
-  const status followed = detail::keep_path_to(v.node, scored, start, draft_chain, work, draft_model);
-  for (std::size_t i = 0; i < v.emitted; ++i) append(t, work.emissions[i].token, processor);
-  result.accepted = v.accepted, result.emitted = v.emitted;
-  const bool needs_draft =
-      with_rule(policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
-  result.why = needs_draft && v.why != status::ok && result.draft_why != status::ok ? result.draft_why
-               : v.why != status::ok                                               ? v.why
-               : kept != status::ok                                                ? kept
-                                                                                   : followed;
-  return result;
-}
 
 // Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class W, class Accept, class AfterRound,

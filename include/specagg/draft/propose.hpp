@@ -53,8 +53,8 @@ std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32
   return with_row(q, [&](auto& row) -> std::size_t {
     using one = std::remove_cvref_t<decltype(row)>;
     using hot = one_hot_row<typename one::value_type>;
-    const bool ranked = kind == proposal::greedy || kind == proposal::top;
-    if (tokens.empty() || row.normalise(ranked && tokens.size() > 1) != status::ok) return 0;
+    const bool ranked = kind == proposal::top || (kind == proposal::greedy && tokens.size() > 1);
+    if (tokens.empty() || row.normalise(ranked) != status::ok) return 0;
     // Draws child i from the row without other tokens; false if there is nothing left to draw.
     const auto drawn = [&](std::size_t i, std::span<const token_id> left_out) {
       row_without<one> law(row, left_out);

@@ -221,6 +221,7 @@ struct tree_walk {
     emission e{.from = last.settled ? origin::residual : origin::bonus, .why = last.why};
     const moment m{last.settled ? stream::residual : stream::bonus, position, tree.start};
     result.why = with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+      if (vocabulary > 0 && rows.size() != vocabulary) return status::vocabulary_mismatch;
       if (last.settled) {
         const dense_row<T> left(owed(last), vocabulary);
         const beside all(rows, left);
@@ -262,7 +263,7 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 //                   replacement row_without (draft/row_without.hpp), for deterministic ones one_hot_row, else q
 //   q_rows, p_rows  the rows of draft and target that follow node i, i >= 0. p_rows is asked for nodes where the walk
 //                   goes, q_rows only if the policy reads the draft. Each may be asked for up to three times, laws
-//                   twice; pass references to rows that were normalised once to pay for one
+//                   twice; a processed_row or softmax_row that was normalised before costs no pass again
 //   out             one emission more than the tree is deep
 //   work            see tree_scratch; after the call its nodes say how each was visited
 // A node whose own row is invalid is a leaf after which nothing can be drawn; reported if it is accepted. A chain of
@@ -295,8 +296,9 @@ SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, Q
 }
 
 // Recursive rejection, from the root to the leaves: each child (y, L) is accepted with probability min(1, owed(y) /
-// L(y)), where owed = pi at first and norm((owed - L)+) after each rejected child. The same law; in expectation it
-// accepts fewer tokens. Arguments as for verify_tree. A chain is decided as by verify_token, coin for coin.
+// L(y)), where owed = pi at first and norm((owed - L)+) after each rejected child. The same law. Where all nodes of one
+// depth have as many children it accepted at most as many tokens in expectation, in all cases that were enumerated; in
+// ragged trees it may accept more. Arguments as for verify_tree. A chain is decided as by verify_token, coin for coin.
 template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T>
 SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws&& laws, QRows&& q_rows, PRows&& p_rows,
                                                     const Policy& policy, C& chooser, std::span<emission> out,
