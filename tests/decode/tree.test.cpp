@@ -204,7 +204,7 @@ struct unwilling : toy_source<double> {
 
 TEST_CASE("a model that does not keep a path reads it again: the text is the target's own") {
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{1}, {1, 1, 1}, {2, 2}})
-    for (const std::size_t every : {1, 2, 3})
+    for (const std::size_t every : {1u, 2u, 3u})
       for (const bool of_the_target : {true, false}) {
         toy_source<double> alone(20, 3, 2, 8), none(20, 4, 2, 8);
         unwilling target_model(20, 3, 2, 8), draft_model(20, 3, 2, 7);
