@@ -10,6 +10,15 @@
 
 using namespace specagg;
 
+namespace {
+struct counted_row : dense_row<double> {  // counts the blocks that are read
+  std::size_t* blocks = nullptr;
+  counted_row(std::span<const double> x, std::size_t& n) : dense_row<double>(x.data(), x.size()), blocks(&n) {}
+  status normalise(bool = false) { return status::ok; }
+  auto open(std::size_t begin, std::size_t count) const { return ++*blocks, dense_row<double>::open(begin, count); }
+};
+}  // namespace
+
 TEST_CASE("a row without some tokens: they have probability 0, the others are renormalised") {
   for (const std::size_t V : {std::size_t(3), std::size_t(17), std::size_t(1024), std::size_t(2500)}) {
     const auto x = random_row(std::uint32_t(V), V);
@@ -48,4 +57,19 @@ TEST_CASE("what is almost nothing is renormalised, not lost to cancellation") {
   CHECK(double(row[1]) == Approx(1 / (1 + std::exp(1.))).epsilon(1e-6));
   CHECK(row.open(0, 3).confidence<vec<float, 1>>(0, 1).v == 0);
   CHECK(row.open(0, 3).confidence<vec<float, 1>>(1, 1).v > 0);
+}
+TEST_CASE("a row that was normalised, and its copies, cost no pass again") {
+  const auto x = random_row(7, 3000);
+  const std::vector<token_id> left_out{2, 999};
+  std::size_t blocks = 0;
+  row_without<counted_row> row(counted_row(x, blocks), left_out);
+  REQUIRE(row.normalise() == status::ok);
+  CHECK(blocks > 0);
+  const double third = row[3];
+  auto copy = row;
+  blocks = 0;
+  CHECK(copy.normalise() == status::ok);
+  CHECK(row.normalise(true) == status::ok);
+  CHECK(blocks == 0);
+  CHECK(copy[3] == third);
 }

@@ -9,9 +9,9 @@
 SPECAGG_BEGIN
 
 // R with the probability of `left_out` set to 0, renormalised. For drafts without replacement and for greedy drafting
-// (draft/propose.hpp). left_out: valid ids, few of them, in any order; the memory must outlive the row. normalise() is
-// one pass more than R's. It returns invalid_row if nothing is left. The untempered view is that of R without these
-// tokens, not renormalised.
+// (draft/propose.hpp). left_out: valid ids, few of them, in any order; the memory must outlive the row and stay as it is.
+// The first normalise() is one pass more than R's. It returns invalid_row if nothing is left. The untempered view is that
+// of R without these tokens, not renormalised.
 template <Row R>
 class row_without {
  public:
@@ -23,12 +23,13 @@ class row_without {
   std::size_t size() const { return row_.size(); }
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   status normalise(bool confidence = false) {
-    if (const status s = row_.normalise(confidence); s != status::ok || left_out_.empty()) return s;
+    if (const status s = row_.normalise(confidence); s != status::ok || left_out_.empty() || scaled_) return s;
     scale_ = 1;
     const double sum = one_thread::reduce<detail::add>(*this, [](auto x) { return x; });
     if (!(sum > 0)) return status::invalid_row;
     scale_ = T(1 / sum);
-    return scale_ < std::numeric_limits<T>::infinity() ? status::ok : status::invalid_row;
+    scaled_ = scale_ < std::numeric_limits<T>::infinity();
+    return scaled_ ? status::ok : status::invalid_row;
   }
 
   template <class B>
@@ -63,6 +64,7 @@ class row_without {
   R row_;
   std::span<const token_id> left_out_;
   T scale_ = 1;
+  bool scaled_ = false;
 };
 
 SPECAGG_END
