@@ -11,11 +11,11 @@ demo:  ## rewrite a text and edit a program with SmolLM2 (93 MB, downloaded once
 	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli
 	@scripts/demo
 
-test:  ## what must pass before a commit (10 minutes once built; FAST=1: the tests of what changed, 2)
+test:  ## what must pass before a commit (15 minutes; FAST=1: the tests of what changed, 2)
 	@scripts/bootstrap test
 	@$(if $(FAST),scripts/test-changed,scripts/run-tests release)
 
-test-all:  ## the whole matrix: compilers, instruction sets, sanitizers, slow tests, longer fuzzing
+test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, nvcc, slow tests, fuzzing
 	@scripts/bootstrap test-all
 	@scripts/run-tests --all
 

@@ -1,25 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 # What does not depend on this build's compiler and flags, and therefore runs in one preset only:
 #   tree               scripts/check-tree
-#   headers            each header alone, in scalar code; all together, by each compiler; the core without exceptions
-#                      and RTTI
-#   amalgamation       what scripts/amalgamate writes: alone, and under the exact-law tests
-#   docs               the code in README.md and docs/*.md
-#   bits               bits/bits.cpp for each instruction set, compiler and -ffp-contract: the same output everywhere
-#   package            consumers: the include path alone, find_package after an installation, add_subdirectory
-#   isa                parts built for different instruction sets in one program
-#   dispatch           specagg_dispatch: the best version at start, on machines with and without AVX (by qemu)
-#   cuda               kernels by nvcc without warnings, and what needs a device (the rest of tests/cuda is emulated)
-#   counts             instructions of each kernel, against counts/recorded.json
+#
+#                      SPECAGG_TEST_TREE=ON (`make test`)         and ALL (`make test-all`)
+#   tree               scripts/check-tree
+#   headers            all together, by each compiler             each alone: scalar, as compiled by default by each
+#                                                                 compiler; the core without exceptions and RTTI
+#   amalgamation       what scripts/amalgamate writes, alone      by each compiler for each instruction set; under the
+#                                                                 exact-law tests
+#   docs               the code in README.md and docs/*.md        by each compiler
+#   bits               bits/bits.cpp in scalar code, and by the   each instruction set, compiler, -ffp-contract, libc++:
+#                      second compiler on AVX2; products on each  the same output everywhere
+#                      instruction set; texts, steps: one of them
+#   package            the include path alone, find_package,      find_package by each compiler, with components;
+#                      add_subdirectory, errors, archives         dispatch refused
+#   isa                parts built for different instruction      by each compiler
+#                      sets in one program
+#   dispatch           specagg_dispatch: the best version at      by each compiler, and for aarch64
+#                      start, with and without AVX (by qemu)
+#   cuda               (tests/cuda, emulated)                     kernels by nvcc without warnings; what needs a device;
+#                                                                 the emulator with threads in other orders
+#   counts             instructions of each kernel, against       by each compiler, on AVX-512, AVX2 and in scalar code
+#                      counts/recorded.json: on AVX2 by g++
 #   get-model          scripts/get-model with a small wheel: damage, interruptions, a full disk
-#   experiments        scripts/experiments --quick, killed half-way and started again
-#   must_not_compile   each must_not_compile/*.cpp, and -ffast-math: the compiler's message is the expected one
-#   fuzz               each fuzz/*.fuzz.cpp for FUZZ_SECONDS (30)
+#   must_not_compile   the compiler's message is the expected     by each compiler
+#                      one: g++'s
+#   experiments                                                   programs; --quick, killed half-way, started again
+#   fuzz                                                          each fuzz/*.fuzz.cpp for FUZZ_SECONDS (30)
 # What cannot be tested on this machine becomes a test that says why it was skipped.
-# SPECAGG_TEST_TREE=ALL (`make test-all`) adds what takes compilers long and finds little that the rest does not: each
-# header alone by each compiler as it compiles by default, bits by the second compiler for each instruction set and not
-# only AVX2, kernels for an older GPU, and nvcc's view of a test that the emulator runs. Tests labelled slow run there
-# alone, too: the experiments (five minutes), and the emulated verification with threads in a third order.
 
 function(specagg_skip name reason)
   message(STATUS "SKIPPED: ${name}: ${reason}")
@@ -38,10 +46,14 @@ foreach(compiler IN ITEMS g++ clang++)
   endif()
 endforeach()
 
+set(all FALSE)
+if(SPECAGG_TEST_TREE STREQUAL "ALL")
+  set(all TRUE)
+endif()
 list(GET compilers 0 one_of_them)
-set(one_or_all ${compilers})
-if(NOT SPECAGG_TEST_TREE STREQUAL "ALL")
-  set(one_or_all ${one_of_them})
+set(one_or_all ${one_of_them})
+if(all)
+  set(one_or_all ${compilers})
 endif()
 
 set(avx512 -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
@@ -112,7 +124,7 @@ endfunction()
 
 # The compiler refuses `source` with a message that matches `regex` (whose first part may be lines above the last).
 function(specagg_must_not_compile name source regex)
-  foreach(compiler IN LISTS compilers)
+  foreach(compiler IN LISTS one_or_all)
     set(test "must_not_compile: ${name}, ${compiler}")
     add_test(NAME ${test} COMMAND ${SPECAGG_${compiler}} ${command} -fsyntax-only ${ARGN} ${source})
     set_tests_properties(${test} PROPERTIES PASS_REGULAR_EXPRESSION "error: .*${regex}" ENVIRONMENT LC_ALL=C)
@@ -149,10 +161,10 @@ foreach(header IN LISTS headers)
   if(header MATCHES "specagg/(error|format|audit/|site/|backend/|net/)")
     set(flags)
   endif()
-  # Scalar code includes least, so it hides least, and takes half the time.
-  specagg_compile(headers/${header}.scalar ${one_of_them} ${tree}/headers/${header}.cpp -fsyntax-only -DSPECAGG_SCALAR
-    ${flags})
-  if(SPECAGG_TEST_TREE STREQUAL "ALL")
+  if(all)
+    # Scalar code includes least, so it hides least.
+    specagg_compile(headers/${header}.scalar ${one_of_them} ${tree}/headers/${header}.cpp -fsyntax-only
+      -DSPECAGG_SCALAR ${flags})
     foreach(compiler IN LISTS compilers)
       specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only ${flags})
     endforeach()
@@ -194,17 +206,24 @@ endforeach()
 file(CONFIGURE OUTPUT ${one}/alone.cpp CONTENT "#include <specagg/specagg.hpp>\n#include <specagg/specagg.hpp>\n")
 set(command_before "${command}")
 list(REMOVE_ITEM command ${includes})
-foreach(compiler IN LISTS compilers)
-  foreach(isa IN LISTS isas)
+list(GET isas -1 best_isa)
+set(best_or_all ${best_isa})
+if(all)
+  set(best_or_all ${isas})
+endif()
+foreach(compiler IN LISTS one_or_all)
+  foreach(isa IN LISTS best_or_all)
     specagg_compile(amalgamation/alone-${compiler}-${isa} ${compiler} ${one}/alone.cpp -I${one} -fsyntax-only
       -fno-exceptions -fno-rtti ${${isa}} AFTER ${one}/specagg/specagg.hpp)
   endforeach()
 endforeach()
 set(command "${command_before}")
-add_executable(test-amalgamation verify/token.test.cpp audit/exact_law.test.cpp ${one}/specagg/specagg.hpp)
-target_link_libraries(test-amalgamation PRIVATE specagg_testing)
-target_include_directories(test-amalgamation BEFORE PRIVATE ${one})
-add_test(NAME "amalgamation: exact laws" COMMAND test-amalgamation)
+if(all)
+  add_executable(test-amalgamation verify/token.test.cpp audit/exact_law.test.cpp ${one}/specagg/specagg.hpp)
+  target_link_libraries(test-amalgamation PRIVATE specagg_testing)
+  target_include_directories(test-amalgamation BEFORE PRIVATE ${one})
+  add_test(NAME "amalgamation: exact laws" COMMAND test-amalgamation)
+endif()
 
 # --- documentation: every ```cpp block of README.md and docs/ compiles behind #include <specagg/specagg.hpp> ---------
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
@@ -220,7 +239,7 @@ foreach(page IN LISTS pages)
     string(REGEX REPLACE "\n```cpp\n([^`]*)\n```" "\\1" code "${block}")
     string(REPLACE "<semicolon>" ";" code "${code}")
     file(CONFIGURE OUTPUT ${tree}/docs/${name}-${number}.cpp CONTENT "#include <specagg/specagg.hpp>\n@code@\n" @ONLY)
-    foreach(compiler IN LISTS compilers)
+    foreach(compiler IN LISTS one_or_all)
       specagg_compile(docs/${name}-${number}.${compiler} ${compiler} ${tree}/docs/${name}-${number}.cpp -fsyntax-only)
     endforeach()
   endforeach()
@@ -233,11 +252,13 @@ add_test(NAME "docs: README's program and its rules"
 foreach(isa IN LISTS isas)
   foreach(compiler IN LISTS compilers)
     foreach(contract IN ITEMS fast off)
-      if(NOT compiler IN_LIST one_or_all AND NOT "${isa} ${contract}" STREQUAL "avx2 fast")
-        continue()
-      endif()
       if(contract STREQUAL off AND NOT isa STREQUAL avx2)
         continue()  # -ffp-contract matters where there is a fused multiply-add to contract to; one such is enough
+      endif()
+      list(GET compilers -1 second)
+      set(most_telling "scalar ${one_of_them} fast" "avx2 ${second} fast")
+      if(NOT all AND NOT "${isa} ${compiler} ${contract}" IN_LIST most_telling)
+        continue()
       endif()
       set(variant ${isa}-${compiler}-contract-${contract})
       specagg_compile(bits/${variant} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/bits.cpp
@@ -248,15 +269,15 @@ foreach(isa IN LISTS isas)
 endforeach()
 
 # LLVM's standard library, where it is installed
-if(SPECAGG_clang++)
+if(SPECAGG_clang++ AND all)
   file(WRITE ${tree}/libc++.cpp "#include <version>\n#if !defined(_LIBCPP_VERSION)\n#error\n#endif\nint main() {}\n")
   execute_process(COMMAND ${SPECAGG_clang++} -std=c++20 -stdlib=libc++ ${tree}/libc++.cpp -o ${tree}/libc++
     RESULT_VARIABLE no_libcxx OUTPUT_QUIET ERROR_QUIET)
 endif()
-if(SPECAGG_clang++ AND NOT no_libcxx)
+if(SPECAGG_clang++ AND all AND NOT no_libcxx)
   specagg_compile(bits/libc++ clang++ ${CMAKE_CURRENT_SOURCE_DIR}/bits/bits.cpp -O1 ${avx2} -stdlib=libc++)
   specagg_expect_bits("bits: libc++" expected.txt ${tree}/bits/libc++)
-else()
+elseif(all)
   specagg_skip("bits: libc++" "there is no clang++ with libc++")
 endif()
 
@@ -267,7 +288,7 @@ if("avx512" IN_LIST isas AND cpu MATCHES "avx512_vnni")
   list(APPEND product_isas avx512vnni)
 endif()
 foreach(isa IN LISTS product_isas)
-  foreach(compiler IN LISTS compilers)
+  foreach(compiler IN LISTS one_or_all)
     specagg_compile(bits/products-${isa}-${compiler} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/products.cpp
       -O1 ${${isa}} -pthread)
     specagg_expect_bits("bits: products, ${isa}, ${compiler}" products.expected.txt
@@ -275,8 +296,12 @@ foreach(isa IN LISTS product_isas)
   endforeach()
 endforeach()
 
-# Whole texts with the models, and 10^5 verification steps on 1, 2 and 4 threads: each instruction set once.
-foreach(isa IN LISTS isas)
+# Whole texts with the models, and 10^5 verification steps on 1, 2 and 4 threads: each instruction set once, or one.
+set(stepping ${isas})
+if(NOT all)
+  list(FILTER stepping INCLUDE REGEX "avx2|neon")
+endif()
+foreach(isa IN LISTS stepping)
   list(GET compilers 0 compiler)
   specagg_compile(bits/steps-${isa} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/steps.cpp -O2 ${${isa}} -pthread)
   set(threads 1)
@@ -304,7 +329,7 @@ function(specagg_consumer name)  # configures, builds and runs package/ with the
   set_tests_properties("package: ${name}" PROPERTIES FIXTURES_REQUIRED prefix)
 endfunction()
 
-foreach(compiler IN LISTS compilers)
+foreach(compiler IN LISTS one_or_all)
   foreach(mode IN ITEMS exceptions no-exceptions)
     set(flags -O1)
     if(mode STREQUAL no-exceptions)
@@ -321,9 +346,9 @@ foreach(compiler IN LISTS compilers)
   specagg_consumer("find_package COMPONENTS cpu, ${compiler}" -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}}
     -DCMAKE_CXX_FLAGS=${flags} -DCOMPONENTS=cpu)
 endforeach()
-if(TARGET gRPC::grpc++)
+if(TARGET gRPC::grpc++ AND all)
   specagg_consumer("find_package COMPONENTS net" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCOMPONENTS=net)
-else()
+elseif(all)
   specagg_skip("package: find_package COMPONENTS net" "there is no gRPC")
 endif()
 specagg_consumer("add_subdirectory adds nothing but the library" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
@@ -346,7 +371,7 @@ set(linked_isas ${isas})
 if("avx2" IN_LIST isas)
   list(APPEND linked_isas scalar_fma)
 endif()
-foreach(compiler IN LISTS compilers)
+foreach(compiler IN LISTS one_or_all)
   set(objects)
   set(parts)
   foreach(isa IN LISTS linked_isas)
@@ -392,7 +417,7 @@ endfunction()
 find_program(SPECAGG_qemu qemu-x86_64)
 mark_as_advanced(SPECAGG_qemu)
 if("sse2" IN_LIST isas)
-  foreach(compiler IN LISTS compilers)
+  foreach(compiler IN LISTS one_or_all)
     specagg_dispatch_tests(${compiler} "avx512vnni;avx512;avx2;sse2;scalar" "${product_isas}" ""
       -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}} "-DCMAKE_CXX_FLAGS=-O1 -Wall -Wextra -Wconversion -Werror")
     list(GET product_isas -1 best)
@@ -415,7 +440,8 @@ if("sse2" IN_LIST isas)
     specagg_dispatch_test("linked with no precaution an older machine crashes, ${compiler}"
       "cmake --build . --target dispatch_naive && { ${SPECAGG_qemu} -cpu Nehalem ./dispatch_naive; test $? = 132; }")
   endforeach()
-  # What may not be dispatched is refused when it is built.
+endif()
+if("sse2" IN_LIST isas AND all)  # what may not be dispatched is refused when it is built
   file(CONFIGURE OUTPUT ${tree}/dispatch/initialiser.cpp CONTENT
     "#include <iostream>\n#include <string>\n#include \"dispatch_step.cpp\"\nstd::string global(99, 'x');\n")
   specagg_consumer("dispatch of a static initialiser is refused" -DDISPATCH=sse2 -DCMAKE_CXX_FLAGS=-O1
@@ -432,7 +458,9 @@ endif()
 find_program(SPECAGG_aarch64_g++ aarch64-linux-gnu-g++)
 find_program(SPECAGG_qemu_aarch64 qemu-aarch64)
 mark_as_advanced(SPECAGG_aarch64_g++ SPECAGG_qemu_aarch64)
-if(SPECAGG_aarch64_g++ AND SPECAGG_qemu_aarch64)
+if(NOT all)
+  # aarch64 is tested by `make test-all`
+elseif(SPECAGG_aarch64_g++ AND SPECAGG_qemu_aarch64)
   specagg_dispatch_tests(aarch64 "neon;scalar" "neon;scalar" ${SPECAGG_qemu_aarch64} -DCMAKE_SYSTEM_NAME=Linux
     -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=${SPECAGG_aarch64_g++} -DCMAKE_EXE_LINKER_FLAGS=-static
     -DCMAKE_CXX_FLAGS=-O1)
@@ -443,7 +471,9 @@ endif()
 # --- cuda -------------------------------------------------------------------------------------------------------------
 find_program(SPECAGG_nvcc nvcc PATHS /usr/local/cuda/bin)
 mark_as_advanced(SPECAGG_nvcc)
-if(SPECAGG_nvcc)
+if(NOT all)
+  # nvcc is tested by `make test-all`
+elseif(SPECAGG_nvcc)
   set(nvcc ${SPECAGG_nvcc} -ccbin ${CMAKE_CXX_COMPILER} -std=c++20 --expt-relaxed-constexpr -Werror all-warnings
     -I${PROJECT_SOURCE_DIR}/include -I${CMAKE_CURRENT_SOURCE_DIR})
   function(specagg_nvcc output source)  # as specagg_compile
@@ -453,12 +483,8 @@ if(SPECAGG_nvcc)
     set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
   endfunction()
   file(MAKE_DIRECTORY ${tree}/cuda)
-  set(architectures 90)
-  if(SPECAGG_TEST_TREE STREQUAL "ALL")
-    set(architectures 80 90)
-    specagg_nvcc(cuda/verify.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/verify.test.cpp -x cu -arch=sm_90 -c)
-  endif()
-  foreach(arch IN LISTS architectures)
+  specagg_nvcc(cuda/verify.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/verify.test.cpp -x cu -arch=sm_90 -c)
+  foreach(arch IN ITEMS 80 90)
     specagg_nvcc(cuda/kernels-sm_${arch}.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels.cu -arch=sm_${arch} -c
       -Xcompiler=-Wall,-Wextra)
   endforeach()
@@ -471,7 +497,7 @@ if(SPECAGG_nvcc)
 else()
   specagg_skip("cuda: nvcc" "there is no nvcc")
 endif()
-if(TARGET specagg_cuda_emulator)
+if(TARGET specagg_cuda_emulator AND all)
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include
     ${PROJECT_SOURCE_DIR}/include/specagg/backend/cuda/*.hpp)
   foreach(header IN LISTS sources)
@@ -489,7 +515,7 @@ foreach(compiler IN LISTS compilers)
     set(counter ${PROJECT_SOURCE_DIR}/scripts/count-instructions ${SPECAGG_${compiler}} ${isa} ${externals})
     add_test(NAME "counts: ${isa}, ${compiler}" COMMAND ${counter})
     set(labels counts)
-    if(compiler STREQUAL "clang++" AND NOT isa STREQUAL "avx2")
+    if(NOT "${isa} ${compiler}" STREQUAL "avx2 ${one_of_them}")
       list(APPEND labels slow)
     endif()
     set_tests_properties("counts: ${isa}, ${compiler}" PROPERTIES
@@ -500,7 +526,7 @@ set(counter ${PROJECT_SOURCE_DIR}/scripts/count-instructions g++ avx2 ${external
 add_test(NAME "counts: 4 % more are found" COMMAND bash -c "output=$(\"$@\" 2>&1); status=$?; echo \"$output\"
   [[ $output = skipped* ]] || [[ $status = 1 && $output =~ avx2,\\ log_sum_exp:.*TOO\\ MANY.*total_variation ]]"
   bash ${counter} -DSPECAGG_BROKEN)
-set_tests_properties("counts: 4 % more are found" PROPERTIES LABELS counts SKIP_REGULAR_EXPRESSION "^skipped:")
+set_tests_properties("counts: 4 % more are found" PROPERTIES LABELS "counts;slow" SKIP_REGULAR_EXPRESSION "^skipped:")
 
 # --- must_not_compile -------------------------------------------------------------------------------------------------
 # A file compiles as it is, and not with -DSPECAGG_BROKEN; its line "// EXPECT: regex" is what the message must match.
@@ -512,7 +538,7 @@ foreach(source IN LISTS sources)
   file(STRINGS ${source} expect REGEX "^// EXPECT: ")
   string(REPLACE "// EXPECT: " "" expect "${expect}")
   specagg_must_not_compile(${name} ${source} "${expect}" -DSPECAGG_BROKEN)
-  foreach(compiler IN LISTS compilers)
+  foreach(compiler IN LISTS one_or_all)
     specagg_compile(must_not_compile/${name}.${compiler} ${compiler} ${source} -fsyntax-only)
   endforeach()
 endforeach()
@@ -520,14 +546,16 @@ endforeach()
 # --- fuzz -------------------------------------------------------------------------------------------------------------
 # A line "// FUZZ: -max_len=65536" in a source gives libFuzzer options; fuzz/<name>/ holds its seeds.
 file(GLOB sources CONFIGURE_DEPENDS fuzz/*.fuzz.cpp)
-if(SPECAGG_clang++)
+if(NOT all)
+  set(sources)
+elseif(SPECAGG_clang++)
   file(WRITE ${tree}/fuzzer.cpp "extern \"C\" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }\n")
   execute_process(COMMAND ${SPECAGG_clang++} -fsanitize=fuzzer,address,undefined ${tree}/fuzzer.cpp -o ${tree}/fuzzer
     RESULT_VARIABLE no_fuzzer OUTPUT_QUIET ERROR_QUIET)
 else()
   set(no_fuzzer TRUE)
 endif()
-if(no_fuzzer)
+if(all AND no_fuzzer)
   specagg_skip("fuzz" "there is no clang++ with libFuzzer")
   set(sources)
 endif()
@@ -556,7 +584,7 @@ set_tests_properties("get-model: damage, interruptions, a full disk, two at once
   SKIP_REGULAR_EXPRESSION "^skipped:")
 
 # --- experiments ------------------------------------------------------------------------------------------------------
-if(TARGET specagg-experiments)
+if(TARGET specagg-experiments AND all)
   add_test(NAME "experiments: quick, killed half-way and started again"
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/resume.py $<TARGET_FILE:specagg-experiments>
             ${CMAKE_BINARY_DIR}/experiments-test)

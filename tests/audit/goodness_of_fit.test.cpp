@@ -112,7 +112,8 @@ struct without_start {
   }
 };
 }  // namespace
-TEST_CASE("block verification over many rounds emits the joint law; with noise keyed by position alone it does not") {
+TEST_CASE("block verification over many rounds emits the joint law; with noise keyed by position alone it does not",
+          "[slow]") {
   const std::size_t n = 400000;
   const fit a = joint_fit(
       lossless{}, 3, n, [](std::size_t request) { return random_streams(5, request); }, block_verifier{});

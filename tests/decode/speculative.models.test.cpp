@@ -62,7 +62,8 @@ spent decode_prompts(std::size_t gamma, double temperature, L&& length) {
 
 }  // namespace
 
-TEST_CASE("gamma auto makes at least 97 % of the tokens per cost of the best fixed gamma, with the bundled models") {
+TEST_CASE("gamma auto makes at least 97 % of the tokens per cost of the best fixed gamma, with the bundled models",
+          "[slow]") {
   constexpr std::size_t most = 6;
   constexpr double temperature = 1;
   std::vector<spent> fixed;

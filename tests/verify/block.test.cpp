@@ -70,13 +70,14 @@ TEST_CASE("the example of the block verification paper: 10/9 accepted tokens by 
   CHECK(expected_accepted(lossless{}, std::vector(3, q), std::vector(3, p), by_block) ==
         Approx(11.0 / 9).epsilon(1e-14));
 }
-TEST_CASE("block verification never accepts fewer tokens in expectation, on 10,000 random instances per policy") {
+namespace {
+void never_fewer_tokens(std::size_t wanted) {  // instances per policy
   std::uint32_t seed = 0;
   for (const char* name : all_rules) {
     const auto policy = cli::parse_policy(name);
     double least = 1, most = 0;
     std::size_t instances = 0;
-    while (instances < 10000) {
+    while (instances < wanted) {
       std::vector<std::vector<double>> q, p;
       for (int j = 0; j < 3; ++j) q.push_back(random_row(++seed, 3)), p.push_back(random_row(++seed, 3));
       bool defined = true;
@@ -90,6 +91,13 @@ TEST_CASE("block verification never accepts fewer tokens in expectation, on 10,0
     CHECK(least > -1e-14);
     CHECK(most > 0.001);  // and is not token verification again
   }
+}
+}  // namespace
+TEST_CASE("block verification never accepts fewer tokens in expectation, on 1,000 random instances per policy") {
+  never_fewer_tokens(1000);
+}
+TEST_CASE("block verification never accepts fewer tokens in expectation, on 10,000 random instances", "[slow]") {
+  never_fewer_tokens(10000);
 }
 TEST_CASE("gamma 1 is token verification, coin for coin") {
   for (std::uint32_t seed = 0; seed < 3000; ++seed) {

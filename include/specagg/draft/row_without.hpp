@@ -9,8 +9,8 @@
 SPECAGG_BEGIN
 
 // R with the probability of `left_out` set to 0, renormalised. For drafts without replacement and for greedy drafting
-// (draft/propose.hpp). left_out: valid ids, few of them, in any order; the memory must outlive the row and stay as it is.
-// The first normalise() is one pass more than R's. It returns invalid_row if nothing is left. The untempered view is that
+// (draft/propose.hpp). left_out: valid ids, few of them, in any order; the memory must outlive the row, unchanged. The
+// first normalise() is one pass more than R's. It returns invalid_row if nothing is left. The untempered view is that
 // of R without these tokens, not renormalised.
 template <Row R>
 class row_without {
