@@ -81,6 +81,8 @@ struct job {
   std::size_t known = 0;       // tokens of the prompt that the models may have seen before, in this order
   suffix_automaton documents = suffix_automaton();  // of --lookup, for lookups
   ngram_counts counted = ngram_counts();            // the same for counts
+  mutable plan::draft_costs costs = {};             // of --gamma auto, measured when the prompt had
+  mutable std::size_t measured_at = 0;              // so many tokens; again when it has twice as many
 
   const cpu::tokenizer& tokens() const { return models.back()->tokens; }
 
@@ -111,7 +113,11 @@ struct job {
     result.prompt_seconds = seconds_since(start);
     if (d.automatic) {
       session* const drafts = d.draft_model.empty() ? nullptr : models[0]->session.get();
-      result.costs = measured_costs(drafts, *models.back()->session, prompt.back(), options.sample);
+      if (prompt.size() >= 2 * measured_at) {
+        costs = measured_costs(drafts, *models.back()->session, prompt.back(), options.sample);
+        measured_at = prompt.size();
+      }
+      result.costs = costs;
       // The model, the last drafter, is the only one that costs a step.
       if (d.drafters.size() > 1) std::swap(result.costs.others[d.drafters.size() - 2], result.costs.draft);
     }
@@ -227,6 +233,11 @@ void report_drafters(nlohmann::json& out, const decoded& r, const decoder& d) {
     out["drafters"][d.drafters[k]] = {{"drafted", r.drafted_by[k]}, {"accepted", r.accepted_by[k]}};
 }
 
+// What --gamma auto measured, as plan speculative names it.
+void report_costs(nlohmann::json& out, const decoded& r, const decoder& d) {
+  if (d.automatic) out["c"] = r.costs.row(d.drafters.size() - 1), out["d"] = r.costs.verify;
+}
+
 nlohmann::json report(const decoded& d) {
   nlohmann::json tokens = nlohmann::json::array(), origins = tokens, log_pi = tokens, log_p = tokens, models = tokens;
   for (const emission& e : d.emissions) {
@@ -338,6 +349,7 @@ void converse(job& j, const decoder& d, const chat_ml& chat, std::size_t context
     if (o.json) {
       auto out = report(answer);
       report_drafters(out, answer, d);
+      report_costs(out, answer, d);
       report_mapped(out, j.models);
       out["turn"] = turn, out["prompt"] = asked, out["prompt_tokens"] = j.prompt.size();
       out["prompt_tokens_known"] = answer.prompt_known;
@@ -504,8 +516,7 @@ void generate(const generate_options& given) {
             "{:.2f} tokens drafted a round; measured: a draft step {:.3f} target steps, a token more to score {:.3f}\n",
             double(once.drafted) / double(once.rounds), once.costs.row(d.drafters.size() - 1), once.costs.verify);
     }
-    if (d.automatic)
-      out["c"] = once.costs.row(d.drafters.size() - 1), out["d"] = once.costs.verify;  // as plan speculative names them
+    report_costs(out, once, d);
   }
   if (o.json) {
     report_mapped(out, models);

@@ -209,6 +209,14 @@ TEST_CASE("a chat answers each line, from the whole conversation, and computes o
       if (more.find("sequential") == std::string::npos) CHECK(others[i]["tokens"] == alone[i]["tokens"]);
     CHECK((others[0]["draft_calls"] != 0 || more == " --threads 2"));
   }
+  // What drafting costs is measured once, and again when the conversation is twice as long: in later turns it is the
+  // same number.
+  const auto automatic = answers(options + " --draft " + draft + " --gamma auto", "What say you?\nAye\nNo\nAye\nNo");
+  REQUIRE(automatic.size() == 5);
+  std::size_t measured = 0;
+  for (std::size_t i = 1; i < 5; ++i) measured += automatic[i]["d"] != automatic[i - 1]["d"];
+  CHECK(measured < 4);
+  CHECK(automatic[4]["d"] == automatic[3]["d"]);
   CHECK(answers(options + " --system 'Be brief'", second)[0]["prompt_tokens"] !=
         answers(options, second)[0]["prompt_tokens"]);
   CHECK(answers(options, "").empty());
