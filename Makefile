@@ -21,7 +21,7 @@ test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, 
 
 bench:  ## every benchmark with its rivals: JSON, tables, plots (8 minutes; QUICK=1: 2; DOCS=1: into docs/)
 	@scripts/bootstrap bench
-	@cmake --preset release >/dev/null && cmake --build build --target bench-kernels bench-verify bench-llama specagg_cli
+	@cmake --preset release >/dev/null && cmake --build build --target bench-kernels bench-verify bench-llama bench-trees specagg_cli
 	@scripts/bench $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
 two-sites:  ## two processes and a slow link, measured: tables, plots (15 minutes; QUICK=1: 2; DOCS=1: into docs/)
