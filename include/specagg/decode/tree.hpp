@@ -30,20 +30,6 @@ constexpr std::size_t tree_size(std::span<const std::size_t> shape) {
   return nodes;
 }
 
-// How a tree is verified: verify(tree, laws, q_rows, p_rows, policy, chooser, out, work), as verify_tree.
-struct traversal {
-  template <class... A>
-  tree_verdict verify(A&&... a) const {
-    return verify_tree(a...);
-  }
-};
-struct recursive_rejection {
-  template <class... A>
-  tree_verdict verify(A&&... a) const {
-    return verify_tree_recursive(a...);
-  }
-};
-
 // All memory that a round needs, allocated once. T: the type of the logits.
 template <class T>
 struct tree_workspace {

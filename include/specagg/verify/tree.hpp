@@ -318,4 +318,18 @@ SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws
   });
 }
 
+// How a tree is verified: verify(tree, laws, q_rows, p_rows, policy, chooser, out, work), as verify_tree.
+struct traversal {
+  template <class... A>
+  tree_verdict verify(A&&... a) const {
+    return verify_tree(a...);
+  }
+};
+struct recursive_rejection {
+  template <class... A>
+  tree_verdict verify(A&&... a) const {
+    return verify_tree_recursive(a...);
+  }
+};
+
 SPECAGG_END
