@@ -11,6 +11,7 @@
 #include "../examples/cli/policies.hpp"
 #include "cli/command.hpp"
 #include "cli/generated.hpp"
+#include "support/sanitized.hpp"
 
 namespace {
 
@@ -258,7 +259,7 @@ TEST_CASE("the backend cuda gives the reference continuation, or says in one lin
   refuses("generate --backend cuda", {"--backend cuda", "this build has no CUDA backend"});
 #endif
 }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose memory has no such limit
+#if !SPECAGG_SANITIZED
 TEST_CASE("where the system makes fewer threads than asked for, the text is the same, and one line says how many") {
   const std::string arguments = "generate --json --prompt x --max-tokens 5 --threads 256";
   const ran r = run(arguments, "/dev/null", "", "ulimit -v 900000; ");

@@ -17,6 +17,7 @@
 #include <specagg/site/message.hpp>
 
 #include "cli/command.hpp"
+#include "support/sanitized.hpp"
 #include "support/slow_link.hpp"
 
 namespace {
@@ -105,7 +106,7 @@ TEST_CASE("serve says where it listens; a device gets its text, and the server h
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose memory has no such limit
+#if !SPECAGG_SANITIZED
 TEST_CASE("a server that can make no more threads refuses sessions, goes on with those it has, and ends when told to") {
   server s("dssd serve --threads 8", 0, "ulimit -v 1200000; ");
   std::vector<std::unique_ptr<background>> devices;

@@ -14,11 +14,8 @@
 #include <specagg/net/transport.hpp>
 
 #include "net/two_ends.hpp"
+#include "support/sanitized.hpp"
 #include "support/slow_link.hpp"
-
-#ifdef __has_feature
-#define SPECAGG_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#endif
 
 namespace {
 
@@ -219,7 +216,7 @@ class raw_peer {
 
 // Kilobytes of this process, now (VmRSS) or at most (VmHWM); nothing where a sanitizer keeps what was freed.
 long memory([[maybe_unused]] const char* which) {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !SPECAGG_SANITIZED
+#if !SPECAGG_SANITIZED
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)
     if (line.rfind(which, 0) == 0) return std::stol(line.substr(line.find(':') + 1));

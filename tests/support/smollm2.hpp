@@ -7,19 +7,9 @@
 #include <fstream>
 #include <string>
 
-namespace test {
+#include "support/sanitized.hpp"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool sanitized = true;
-#else
-inline constexpr bool sanitized = false;
-#endif
-#else
-inline constexpr bool sanitized = false;
-#endif
+namespace test {
 
 // The file of the model. If there is none the result is empty, and the test has said so and should return.
 inline std::string smollm2() {
@@ -34,7 +24,7 @@ inline std::string smollm2() {
   }
   const std::string file = folder + "/SmolLM2-135M-Instruct.Q4_1.gguf";
   const bool there = std::ifstream(file).good();
-  if (there && !sanitized) return file;
+  if (there && !SPECAGG_SANITIZED) return file;
   std::puts(there ? "skipped: SmolLM2 is too slow under a sanitizer; the tiny models test the same code"
                   : "skipped: SmolLM2 is not there (scripts/get-model downloads it)");
   std::fflush(stdout);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "support/catch.hpp"
+#include "support/sanitized.hpp"
 
 using specagg::cpu::thread_pool;
 
@@ -111,7 +112,7 @@ TEST_CASE("what a range throws reaches the caller when all have ended, once, and
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose memory has no such limit
+#if !SPECAGG_SANITIZED
 TEST_CASE("where the system makes no more threads, a pool has fewer, says how many, and works") {
   std::size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
