@@ -30,6 +30,18 @@ macro(specagg_find_cpu)
   find_package(Threads QUIET)
 endmacro()
 
+# libllama where CMake finds an installed one, or where scripts/get-llama-cpp put it. Then the target `llama` exists.
+macro(specagg_find_llama_cpp)
+  foreach(folder IN ITEMS "$ENV{SPECAGG_MODELS}" "$ENV{XDG_CACHE_HOME}/specagg" "$ENV{HOME}/.cache/specagg")
+    if(NOT TARGET llama AND EXISTS "${folder}/llama.cpp/lib/cmake/llama")
+      find_package(llama CONFIG QUIET PATHS "${folder}/llama.cpp")
+    endif()
+  endforeach()
+  if(NOT TARGET llama)
+    find_package(llama CONFIG QUIET)
+  endif()
+endmacro()
+
 macro(specagg_find_cuda)
   find_package(CUDAToolkit 12 QUIET)
 endmacro()

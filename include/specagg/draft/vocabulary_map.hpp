@@ -26,6 +26,23 @@ struct token_text {
   std::string_view in_text() const { return is == kind::special ? std::string_view() : std::string_view(bytes); }
 };
 
+// Of tokens with the same bytes, makes all but one spare: the one that encode(bytes), the tokenizer, gives for these
+// bytes, else the lowest id. Special tokens and tokens without bytes stay as they are.
+template <class Encode>
+void mark_spare_tokens(std::vector<token_text>& all, Encode&& encode) {
+  using kind = token_text::kind;
+  std::unordered_map<std::string_view, std::size_t> known;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].is == kind::special) continue;
+    const auto [first, is_new] = known.emplace(all[i].bytes, i);
+    if (is_new || all[i].bytes.empty()) continue;
+    const std::vector<token_id> written = encode(all[i].bytes);
+    const bool keep_this = written.size() == 1 && written[0] == token_id(i);
+    all[keep_this ? first->second : i].is = kind::spare;
+    if (keep_this) first->second = i;
+  }
+}
+
 // Maps tokens of a draft's vocabulary to tokens of the target's: each to one or none, no two to the same. It is data,
 // made once. Making one allocates, nothing else does.
 class vocabulary_map {

@@ -4,7 +4,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -55,23 +54,12 @@ class tokenizer {
     using kind = vocabulary::kind;
     const vocabulary& w = words();
     std::vector<token_text> all(w.size());
-    std::unordered_map<std::string_view, token_id> known;
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto id = static_cast<token_id>(i);
-      token_text& t = all[i];
-      if (w.kinds[i] == kind::control) {
-        t = {std::string(w.pieces[i]), token_text::kind::special};
-        continue;
-      }
-      t.bytes = piece(id);
-      if (w.kinds[i] == kind::unused) t.is = token_text::kind::spare;
-      const auto [first, is_new] = known.emplace(t.bytes, id);
-      if (is_new || t.bytes.empty()) continue;
-      const std::vector<token_id> written = encode_inside(t.bytes);
-      const bool keep_this = written.size() == 1 && written[0] == id;
-      all[static_cast<std::size_t>(keep_this ? first->second : id)].is = token_text::kind::spare;
-      if (keep_this) first->second = id;
+      if (w.kinds[i] == kind::control) all[i] = {std::string(w.pieces[i]), token_text::kind::special};
+      else all[i] = {piece(id), w.kinds[i] == kind::unused ? token_text::kind::spare : token_text::kind::text};
     }
+    mark_spare_tokens(all, [&](std::string_view bytes) { return encode_inside(bytes); });
     return all;
   }
 

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sequence of a llama_context as a source of logits: any model that llama.cpp runs, wherever it runs it.
+//
+// libllama computes calls of different sizes by different code, so a row may differ in its last bits, or by more, with
+// the number of tokens in the call (docs/llama_cpp.md has what was measured). source_options::exact_batches makes all
+// calls alike.
+#pragma once
+#include <llama.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <specagg/config.hpp>
+#include <specagg/token.hpp>
+
+SPECAGG_BEGIN
+namespace llama_cpp {
+
+// Which sequences of the context a source has for itself, and how it calls libllama.
+struct source_options {
+  llama_seq_id sequence = 0;  // that of the text
+  // Trees of drafts: branches are kept in the sequences first_branch, first_branch + 1, ... A tree may have one leaf
+  // more than there are branches. Trees need a context with kv_unified, and a model without a recurrent state.
+  llama_seq_id first_branch = 1;
+  std::size_t branches = 0;
+  // 0: libllama gets as many tokens in a call as there are. n: every call has exactly n tokens. Shorter ones are filled
+  // up with tokens that are removed again, which takes room for n - 1 tokens. 1 needs nothing but that libllama
+  // computes equal calls equally. At most n_batch of the context.
+  std::size_t exact_batches = 0;
+};
+
+// A LogitSource and a TreeSource (logit_source.hpp). The context must outlive it; other sequences of the context may be
+// used in between. Memory is allocated by the constructor and for trees.
+class source {
+ public:
+  using value_type = float;
+
+  // The sequence is emptied.
+  explicit source(llama_context* context, const source_options& options = {})
+      : context_(context),
+        memory_(llama_get_memory(context)),
+        options_(options),
+        vocab_(static_cast<std::size_t>(llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context))))),
+        window_(llama_model_n_swa(llama_get_model(context))),
+        most_(options.exact_batches ? options.exact_batches : llama_n_batch(context)),
+        tokens_(most_),
+        positions_(most_),
+        counts_(most_, 1),
+        sequences_(most_),
+        wanted_(most_) {
+    const llama_model* const model = llama_get_model(context);
+    // With one sequence, or all of them in one buffer, a sequence has all of the context.
+    const bool unified = llama_n_ctx_seq(context) == llama_n_ctx(context);
+    trees_ = options.branches > 0 && options.exact_batches == 0 && unified && !llama_model_is_recurrent(model) &&
+             !llama_model_is_hybrid(model);
+    remove(options_.sequence, -1);
+  }
+  source(const source&) = delete;
+  source& operator=(const source&) = delete;
+  ~source() {
+    if (stop_) stop_when(nullptr);
+  }
+
+  std::size_t vocab_size() const { return vocab_; }
+  std::size_t capacity() const {
+    const std::size_t padding = options_.exact_batches ? options_.exact_batches - 1 : 0;
+    return std::max<std::size_t>(llama_n_ctx_seq(context_), padding) - padding;
+  }
+  std::size_t position() const { return position_; }
+  bool scores_trees() const { return trees_; }
+  llama_context* context() const { return context_; }
+
+  // While *flag is true, calls end with status::stopped, on the CPU within a call. Any thread may set the flag. The
+  // context has one such flag. Null: never stop.
+  void stop_when(const std::atomic<bool>* flag) {
+    stop_ = flag;
+    const auto ask = [](void* self) { return static_cast<const source*>(self)->stopped(); };
+    if (flag) llama_set_abort_callback(context_, ask, this);
+    else llama_set_abort_callback(context_, nullptr, nullptr);
+  }
+
+  // Appends the tokens, and copies the logits after each of the last logits.size() / V tokens, one row of V each. On
+  // any status but ok nothing was appended. Where libllama failed and its memory refuses to go back, too (a recurrent
+  // state), all tokens are forgotten: position() is 0.
+  status extend(std::span<const token_id> tokens, std::span<float> logits) {
+    const std::size_t rows = logits.size() / vocab_;
+    if (rows * vocab_ != logits.size()) return status::invalid_parameter;
+    return append(tokens, rows, [&](std::size_t j, std::size_t in_call) { copy_row(in_call, logits, j); });
+  }
+
+  // The same without a copy: row(j) is the row of the j-th of the last `rows` tokens. They must be in one call of
+  // libllama: more than n_batch rows, or exact_batches, are an invalid_parameter.
+  status decode(std::span<const token_id> tokens, std::size_t rows) {
+    if (rows > most_) return status::invalid_parameter;
+    return append(tokens, rows, [&](std::size_t j, std::size_t in_call) {
+      if (j == 0) first_row_ = in_call;
+    });
+  }
+  // V logits in libllama's memory, valid until the next call of libllama for this context. They may be changed.
+  std::span<float> row(std::size_t j) const {
+    return {llama_get_logits_ith(context_, static_cast<std::int32_t>(first_row_ + j)), vocab_};
+  }
+  // The hidden state behind row(j), as many numbers as the model is wide. Empty unless the context gives embeddings
+  // (llama_context_params::embeddings, or llama_set_embeddings).
+  std::span<const float> hidden(std::size_t j) const {
+    const float* const at = llama_get_embeddings_ith(context_, static_cast<std::int32_t>(first_row_ + j));
+    const auto width = static_cast<std::size_t>(llama_model_n_embd_out(llama_get_model(context_)));
+    return {at, at ? width : 0};
+  }
+
+  // Removes all tokens from `position` on, a tree too. rollback_refused: the model cannot (a recurrent state; a window
+  // of attention whose older tokens are gone), and nothing was removed. Position 0 is never refused.
+  status rollback(std::size_t position) {
+    if (!nodes_.empty()) remove_tree();
+    if (position >= position_) return status::ok;
+    if (position > 0 && window_ > 0) {
+      const auto oldest = static_cast<llama_pos>(position) - window_;
+      if (llama_memory_seq_pos_min(memory_, options_.sequence) > std::max<llama_pos>(0, oldest))
+        return status::rollback_refused;
+    }
+    if (!remove(options_.sequence, position == 0 ? -1 : static_cast<llama_pos>(position)))
+      return status::rollback_refused;
+    position_ = position;
+    return status::ok;
+  }
+
+  // The members of a TreeSource. Each path to a leaf is a sequence of libllama. Its cells are not in a row, so a row
+  // need not have the bits that its path alone has. context_full, too: more leaves than branches + 1.
+  // invalid_parameter: the source scores no trees.
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<float> logits) {
+    const std::size_t rows = logits.size() / vocab_, before = nodes_.size();
+    if (!trees_ || parents.size() != tokens.size() || rows * vocab_ != logits.size() || rows > tokens.size())
+      return status::invalid_parameter;
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      if (parents[i] > before + i) return status::invalid_parameter;
+    if (!in_vocabulary(tokens)) return status::token_out_of_range;
+    if (tokens.size() > capacity() - position_) return status::context_full;
+    if (before == 0) tree_begin_ = position_;
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      if (!add_node(tokens[i], parents[i])) return cut_tree(before), status::context_full;
+    position_ = tree_begin_ + nodes_.size();
+    for (std::size_t from = before; from < nodes_.size(); from += most_) {
+      const std::size_t to = std::min(from + most_, nodes_.size()), first_row = nodes_.size() - rows;
+      if (const status s = decode_nodes(from, to, first_row); s != status::ok) return cut_tree(before), s;
+      for (std::size_t n = std::max(from, first_row); n < to; ++n) copy_row(n - from, logits, n - first_row);
+    }
+    return status::ok;
+  }
+  status keep_path(std::span<const std::uint32_t> path) {
+    std::uint32_t last = 0;
+    for (const std::uint32_t n : path) {
+      if (n == 0 || n > nodes_.size() || nodes_[n - 1].parent != last) return status::invalid_parameter;
+      last = n;
+    }
+    if (nodes_.empty()) return status::ok;
+    const std::size_t end = tree_begin_ + path.size();
+    if (const llama_seq_id kept = sequence_of(last); kept == options_.sequence) {
+      remove(kept, static_cast<llama_pos>(end));
+    } else {
+      remove(options_.sequence, static_cast<llama_pos>(tree_begin_));
+      llama_memory_seq_cp(memory_, kept, options_.sequence, static_cast<llama_pos>(tree_begin_),
+                          static_cast<llama_pos>(end));
+    }
+    forget_nodes(end);
+    return status::ok;
+  }
+
+ private:
+  struct node {
+    token_id token;
+    std::uint32_t parent;   // 0: the text
+    std::uint32_t depth;    // the parent's + 1; 0: a child of the text
+    llama_seq_id sequence;  // which holds the path to it
+    bool begins_sequence;
+    bool continued;  // a child is in the same sequence
+    std::vector<llama_seq_id>
+        sequences;  // all that the token is given, with those that branch off below it in the call
+  };
+
+  bool stopped() const { return stop_ && stop_->load(std::memory_order_relaxed); }
+  bool remove(llama_seq_id sequence, llama_pos from) { return llama_memory_seq_rm(memory_, sequence, from, -1); }
+  bool in_vocabulary(std::span<const token_id> tokens) const {
+    return std::all_of(tokens.begin(), tokens.end(),
+                       [&](token_id t) { return t >= 0 && static_cast<std::size_t>(t) < vocab_; });
+  }
+  void copy_row(std::size_t in_call, std::span<float> logits, std::size_t j) const {
+    std::copy_n(llama_get_logits_ith(context_, static_cast<std::int32_t>(in_call)), vocab_, logits.data() + j * vocab_);
+  }
+
+  // take(j, k): the row of the j-th of the last `rows` tokens is that of token k of the call that was made last.
+  template <class Take>
+  status append(std::span<const token_id> tokens, std::size_t rows, Take&& take) {
+    if (!nodes_.empty() || rows > tokens.size()) return status::invalid_parameter;
+    if (tokens.size() > capacity() - std::min(position_, capacity())) return status::context_full;
+    if (!in_vocabulary(tokens)) return status::token_out_of_range;
+    const std::size_t before = position_, first_row = tokens.size() - rows;
+    for (std::size_t i = 0; i < tokens.size();) {
+      std::size_t n = std::min(most_, tokens.size() - i);
+      const std::size_t left = tokens.size() - i - n;
+      if (left > 0 && left < rows && rows <= most_) n = tokens.size() - rows - i;  // all rows in the last call
+      const std::size_t in_call = std::max(n, options_.exact_batches);
+      for (std::size_t k = 0; k < in_call; ++k) {
+        tokens_[k] = tokens[i + std::min(k, n - 1)];  // filled up with the last one
+        positions_[k] = static_cast<llama_pos>(position_ + k);
+        counts_[k] = 1, sequences_[k] = &options_.sequence;
+        // libllama computes the last layer for wanted rows alone: in exact batches for all rows of a call, or none.
+        wanted_[k] = options_.exact_batches ? i + n > first_row : i + k >= first_row;
+      }
+      if (const status s = call(in_call); s != status::ok) return go_back(before), s;
+      position_ += n, i += n;
+      if (in_call > n && !remove(options_.sequence, static_cast<llama_pos>(position_)))
+        return go_back(before), status::rollback_refused;
+      for (std::size_t k = 0; k < n; ++k)
+        if (i - n + k >= first_row) take(i - n + k - first_row, k);
+    }
+    return status::ok;
+  }
+  status call(std::size_t n) {
+    if (stopped()) return status::stopped;
+    const auto count = static_cast<std::int32_t>(n);
+    switch (llama_decode(context_, {count, tokens_.data(), nullptr, positions_.data(), counts_.data(),
+                                    sequences_.data(), wanted_.data()})) {
+      case 0: return status::ok;
+      case 1: return status::context_full;
+      case 2: return status::stopped;
+      default: return status::model_failed;
+    }
+  }
+  void go_back(std::size_t position) {
+    const bool gone = position > 0 && remove(options_.sequence, static_cast<llama_pos>(position));
+    if (!gone) remove(options_.sequence, -1);
+    position_ = gone ? position : 0;
+  }
+
+  llama_seq_id sequence_of(std::uint32_t n) const { return n == 0 ? options_.sequence : nodes_[n - 1].sequence; }
+  bool& continued(std::uint32_t n) { return n == 0 ? text_continued_ : nodes_[n - 1].continued; }
+  llama_pos position_of(const node& n) const { return static_cast<llama_pos>(tree_begin_ + n.depth); }
+
+  // False: there is no sequence for it.
+  bool add_node(token_id token, std::uint32_t parent) {
+    node n{token, parent, parent == 0 ? 0 : nodes_[parent - 1].depth + 1, sequence_of(parent), continued(parent),
+           false, {}};
+    if (n.begins_sequence) {
+      if (branches_used_ == options_.branches) return false;
+      n.sequence = options_.first_branch + static_cast<llama_seq_id>(branches_used_++);
+    }
+    continued(parent) = true;
+    nodes_.push_back(std::move(n));
+    return true;
+  }
+  // One call for the nodes [from, to), counted from 0. A sequence that begins here gets the path before it: nodes of
+  // this call by being listed with them, older ones and the text by a copy (libllama copies no numbers for that).
+  status decode_nodes(std::size_t from, std::size_t to, std::size_t first_row) {
+    for (std::size_t i = from; i < to; ++i) {
+      node& n = nodes_[i];
+      n.sequences.assign(1, n.sequence);
+      if (!n.begins_sequence) continue;
+      std::uint32_t above = n.parent;
+      for (; above > from; above = nodes_[above - 1].parent) nodes_[above - 1].sequences.push_back(n.sequence);
+      const auto end = above == 0 ? static_cast<llama_pos>(tree_begin_) : position_of(nodes_[above - 1]) + 1;
+      remove(n.sequence, -1);
+      if (end > 0) llama_memory_seq_cp(memory_, sequence_of(above), n.sequence, 0, end);
+    }
+    for (std::size_t i = from; i < to; ++i) {
+      node& n = nodes_[i];
+      tokens_[i - from] = n.token, positions_[i - from] = position_of(n);
+      counts_[i - from] = static_cast<std::int32_t>(n.sequences.size()), sequences_[i - from] = n.sequences.data();
+      wanted_[i - from] = i >= first_row;
+    }
+    return call(to - from);
+  }
+  // Removes all nodes but the first `kept`.
+  void cut_tree(std::size_t kept) {
+    for (; nodes_.size() > kept; nodes_.pop_back()) {
+      const node& last = nodes_.back();
+      remove(last.sequence, last.begins_sequence ? -1 : position_of(last));
+      if (last.begins_sequence) --branches_used_;
+      else continued(last.parent) = false;
+    }
+    position_ = tree_begin_ + kept;
+  }
+  void remove_tree() {
+    remove(options_.sequence, static_cast<llama_pos>(tree_begin_));
+    forget_nodes(tree_begin_);
+  }
+  void forget_nodes(std::size_t position) {
+    for (; branches_used_ > 0; --branches_used_)
+      remove(options_.first_branch + static_cast<llama_seq_id>(branches_used_ - 1), -1);
+    nodes_.clear();
+    text_continued_ = false;
+    position_ = position;
+  }
+
+  llama_context* context_;
+  llama_memory_t memory_;
+  source_options options_;
+  std::size_t vocab_;
+  llama_pos window_;  // of attention; 0: all tokens
+  std::size_t most_;  // tokens in a call
+  bool trees_ = false;
+  std::size_t position_ = 0, first_row_ = 0;
+  const std::atomic<bool>* stop_ = nullptr;
+  // The call that is made, token by token.
+  std::vector<llama_token> tokens_;
+  std::vector<llama_pos> positions_;
+  std::vector<std::int32_t> counts_;
+  std::vector<llama_seq_id*> sequences_;
+  std::vector<std::int8_t> wanted_;
+  // The tree.
+  std::size_t tree_begin_ = 0, branches_used_ = 0;
+  bool text_continued_ = false;
+  std::vector<node> nodes_;
+};
+
+}  // namespace llama_cpp
+SPECAGG_END

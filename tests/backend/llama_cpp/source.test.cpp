@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models that libllama runs, as sources of logits and of trees.
+#include <specagg/specagg.hpp>
+
+#include <specagg/backend/cpu/llama.hpp>
+#include <specagg/backend/llama_cpp/source.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "backend/cpu/models.hpp"
+#include "backend/llama_cpp/models.hpp"
+#include "support/catch.hpp"
+#include "support/smollm2.hpp"
+
+using namespace specagg;
+using test::loaded;
+using test::row;
+using test::rows_in_calls;
+using test::same_bits;
+using test::small_context;
+using test::some_tokens;
+
+namespace {
+
+void check_against_cpu(const std::string& file, std::span<const token_id> tokens, double tolerance) {
+  loaded there(file);
+  cpu::llama here(std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file)));
+  REQUIRE(there.source.vocab_size() == here.vocab_size());
+  const auto expected = test::rows_of(here, tokens);
+  for (const std::size_t n : {std::size_t(1), std::size_t(5), tokens.size()}) {
+    INFO(file << ", calls of " << n);
+    CHECK(test::difference(rows_in_calls(there.source, tokens, {n}), expected) < tolerance);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("bundled models: libllama's logits are those of the CPU backend within 0.03") {
+  for (const std::string name : {"draft", "target", "bard", "bible"})
+    check_against_cpu(test::bundled_file(name), some_tokens(60, 4096, 3), 0.03);
+}
+
+TEST_CASE("SmolLM2: libllama's logits are those of the CPU backend within 3") {
+  const std::string file = test::smollm2();
+  if (file.empty()) return;
+  check_against_cpu(file, std::vector<token_id>{504, 3575, 282, 4649, 314, 7042, 30, 378, 6403, 982, 281, 260}, 3);
+}
+
+TEST_CASE("rows are read in place, and are those that extend() copies") {
+  loaded model(test::bundled_file("target"));
+  auto& s = model.source;
+  const std::size_t V = s.vocab_size();
+  const auto tokens = some_tokens(300, V);  // more than a call of 128
+  std::vector<float> copied(4 * V);
+  REQUIRE(s.extend(tokens, copied) == status::ok);
+  CHECK(s.position() == 300);
+  REQUIRE(s.rollback(0) == status::ok);
+  REQUIRE(s.decode(tokens, 4) == status::ok);
+  for (std::size_t j = 0; j < 4; ++j) {
+    CHECK(s.row(j).data() == llama_get_logits(model.context.get()) + j * V);
+    CHECK(same_bits(s.row(j), row(copied, j, V)));
+  }
+  CHECK(s.hidden(0).empty());
+  REQUIRE(s.rollback(0) == status::ok);
+  CHECK(s.decode(tokens, 129) == status::invalid_parameter);  // more rows than one call has
+  CHECK(s.position() == 0);
+  std::vector<float> many(200 * V);  // but copied they may be
+  REQUIRE(s.extend(tokens, many) == status::ok);
+  CHECK(test::difference(row(many, 199, V), row(copied, 3, V)) < 0.02);
+}
+
+TEST_CASE("the hidden state times the output matrix is the row") {
+  const std::string file = test::bundled_file("target");
+  auto how = small_context();
+  how.embeddings = true;
+  loaded model(file, how);
+  auto& s = model.source;
+  const std::size_t V = s.vocab_size();
+  REQUIRE(s.decode(some_tokens(9, V), 3) == status::ok);
+  const cpu::llama_weights weights(cpu::gguf_file::open(file), false);
+  std::vector<float> embedding(weights.dim);
+  for (std::size_t j = 0; j < 3; ++j) {
+    REQUIRE(s.hidden(j).size() == weights.dim);
+    for (const std::size_t v : {0, 17, 4095}) {
+      cpu::read_row(weights.embedding, v, embedding.data());  // the output matrix is tied to it
+      double sum = 0;
+      for (std::size_t c = 0; c < weights.dim; ++c) sum += double{embedding[c]} * double{s.hidden(j)[c]};
+      CHECK(s.row(j)[v] == Approx(sum).margin(0.02));
+    }
+  }
+}
+
+TEST_CASE("after a rollback a row is what it was, and what is refused appends nothing") {
+  loaded model(test::bundled_file("target"));
+  auto& s = model.source;
+  const std::size_t V = s.vocab_size();
+  const auto tokens = some_tokens(40, V);
+  const auto expected = rows_in_calls(s, tokens, {1});
+  std::mt19937 random(5);
+  for (int i = 0; i < 20; ++i) {
+    const std::size_t at = random() % 40, wrong = 1 + random() % 3;
+    REQUIRE(s.rollback(at) == status::ok);
+    for (const token_id t : some_tokens(wrong, V, 99)) test::rows_of(s, std::span(&t, 1));
+    REQUIRE(s.rollback(at) == status::ok);
+    REQUIRE(s.position() == at);
+    for (std::size_t k = at; k < 40; ++k)
+      REQUIRE(same_bits(test::rows_of(s, std::span(tokens).subspan(k, 1)), row(expected, k, V)));
+  }
+  REQUIRE(s.rollback(50) == status::ok);  // beyond what there is: nothing is removed
+  CHECK(s.position() == 40);
+  std::vector<float> logits(3 * V);
+  const std::vector<token_id> outside = {1, 2, token_id(V)}, negative = {1, no_token};
+  CHECK(s.extend(outside, {}) == status::token_out_of_range);
+  CHECK(s.extend(negative, {}) == status::token_out_of_range);
+  CHECK(s.extend(std::span(tokens).first(2), logits) == status::invalid_parameter);  // three rows of two tokens
+  CHECK(s.extend(std::span(tokens).first(3), std::span(logits).first(V + 1)) == status::invalid_parameter);
+  CHECK(s.capacity() == 512);
+  CHECK(s.extend(some_tokens(473, V), {}) == status::context_full);
+  CHECK(s.position() == 40);
+  REQUIRE(s.extend(some_tokens(472, V), {}) == status::ok);
+  CHECK(s.position() == s.capacity());
+  REQUIRE(s.rollback(39) == status::ok);
+  CHECK(same_bits(test::rows_of(s, std::span(tokens).subspan(39)), row(expected, 39, V)));
+}
+
+TEST_CASE("libllama's own refusals are statuses: no cell is left, the caller stops it") {
+  auto how = small_context(256, 2);  // two sequences share 256 cells
+  loaded model(test::bundled_file("target"), how);
+  llama_cpp::source other(model.context.get(), {.sequence = 1});
+  auto& s = model.source;
+  const std::size_t V = s.vocab_size();
+  REQUIRE(other.extend(some_tokens(200, V, 7), {}) == status::ok);
+  REQUIRE(s.extend(some_tokens(40, V), {}) == status::ok);
+  {
+    const llama_cpp::quiet_log log;
+    CHECK(s.extend(some_tokens(100, V), {}) == status::context_full);
+  }
+  CHECK(s.position() == 40);
+  std::atomic<bool> stop = true;
+  s.stop_when(&stop);
+  CHECK(s.extend(some_tokens(5, V), {}) == status::stopped);
+  CHECK(s.position() == 40);
+  stop = false;
+  REQUIRE(s.extend(some_tokens(5, V), {}) == status::ok);
+  s.stop_when(nullptr);
+  // The sequences do not see each other.
+  loaded alone(test::bundled_file("target"));
+  REQUIRE(alone.source.extend(some_tokens(40, V), {}) == status::ok);
+  REQUIRE(alone.source.extend(some_tokens(5, V), {}) == status::ok);
+  const token_id next = 77;
+  CHECK(test::difference(test::rows_of(s, std::span(&next, 1)), test::rows_of(alone.source, std::span(&next, 1))) <
+        1e-3);
+}
+
+TEST_CASE("a call that is stopped in the middle leaves the text as it was") {
+  auto how = small_context(512);
+  how.n_ubatch = 16;
+  loaded model(test::bundled_file("target"), how);
+  auto& s = model.source;
+  const std::size_t V = s.vocab_size();
+  const auto tokens = some_tokens(200, V);
+  const auto expected = rows_in_calls(s, std::span(tokens).first(30), {1});
+  std::atomic<bool> stop = false;
+  s.stop_when(&stop);
+  std::size_t stopped = 0;
+  for (int i = 0; i < 40 && stopped < 3; ++i) {
+    REQUIRE(s.rollback(20) == status::ok);
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(500 * i));
+      stop = true;
+    });
+    const status why = s.extend(std::span(tokens).subspan(20), {});
+    later.join();
+    stop = false;
+    if (why == status::ok) continue;
+    ++stopped;
+    REQUIRE(why == status::stopped);
+    REQUIRE(s.position() == 20);
+    for (std::size_t k = 20; k < 30; ++k)
+      REQUIRE(same_bits(test::rows_of(s, std::span(tokens).subspan(k, 1)), row(expected, k, V)));
+  }
+  CHECK(stopped > 0);
+}
+
+TEST_CASE("a recurrent state refuses to go back, but for the beginning, and scores no trees") {
+  const test::temporary_file file(test::recurrent_model());
+  loaded model(file.path(), small_context(256, 3), {.branches = 2});
+  auto& s = model.source;
+  const std::size_t V = s.vocab_size();
+  const auto tokens = some_tokens(12, V);
+  const auto expected = rows_in_calls(s, tokens, {1});
+  CHECK(s.rollback(11) == status::rollback_refused);
+  CHECK(s.rollback(1) == status::rollback_refused);
+  CHECK(s.position() == 12);  // nothing was forgotten:
+  const auto after = test::rows_of(s, std::span(tokens).first(1));
+  REQUIRE(s.rollback(0) == status::ok);
+  CHECK(same_bits(rows_in_calls(s, tokens, {1}), expected));
+  CHECK(same_bits(test::rows_of(s, std::span(tokens).first(1)), after));
+  CHECK(!s.scores_trees());
+  const std::uint32_t parent = 0;
+  CHECK(s.extend_tree(std::span(tokens).first(1), std::span(&parent, 1), {}) == status::invalid_parameter);
+}
+
+TEST_CASE("speculative decoding with a recurrent target feeds the text again, and emits the target's own text") {
+  const test::temporary_file file(test::recurrent_model());
+  loaded target(file.path(), small_context(), {.exact_batches = 1});
+  auto& s = target.source;
+  const std::size_t V = s.vocab_size();
+  std::vector<token_id> alone = {1, 100, 101};
+  std::vector<float> logits(V);
+  REQUIRE(s.extend(std::span(alone).first(2), {}) == status::ok);
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(s.extend(std::span(alone).last(1), logits) == status::ok);
+    alone.push_back(token_id(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+  }
+  REQUIRE(s.rollback(0) == status::ok);
+  std::vector<token_id> buffer(alone);
+  buffer.resize(64);
+  text t{buffer, 3};
+  lookup_drafter<float> drafts(V, 64, nullptr, 1);
+  drafting_workspace<float, lookup_drafter<float>::row_type> work(V, 3);
+  random_streams random(1);
+  no_processor none;
+  std::size_t emitted = 0, accepted = 0, drafted = 0;
+  const status why = speculative_decode(
+      t, 20, drafts, s, lossless{}, random, none, {.gamma = 3, .sample = {.temperature = 0}}, work,
+      [&](const emission&) { return ++emitted < 20; },
+      [&](const speculative_result& r, const auto&) { accepted += r.accepted, drafted += r.drafted; });
+  CHECK(why == status::ok);
+  CHECK(drafted > accepted);  // so the target had to go back
+  CHECK(std::vector<token_id>(buffer.begin(), buffer.begin() + 23) == alone);
+}
+
+TEST_CASE("a window of attention whose older tokens are gone refuses to go back; one that keeps all does not") {
+  const test::temporary_file file(test::window_model(16));
+  for (const bool full : {false, true}) {
+    auto how = small_context(512);
+    how.swa_full = full, how.n_batch = how.n_ubatch = 32;
+    loaded model(file.path(), how);
+    auto& s = model.source;
+    const std::size_t V = s.vocab_size();
+    const auto tokens = some_tokens(400, V);
+    const auto expected = rows_in_calls(s, tokens, {1});
+    REQUIRE(s.rollback(397) == status::ok);
+    CHECK(same_bits(test::rows_of(s, std::span(tokens).subspan(397, 1)), row(expected, 397, V)));
+    INFO("swa_full " << full);
+    const status far = s.rollback(20);
+    CHECK(far == (full ? status::ok : status::rollback_refused));
+    CHECK(s.position() == (full ? 20 : 398));
+    const std::size_t at = s.position();
+    CHECK(same_bits(test::rows_of(s, std::span(tokens).subspan(at, 1)), row(expected, at, V)));
+    REQUIRE(s.rollback(0) == status::ok);
+    CHECK(same_bits(test::rows_of(s, std::span(tokens).first(1)), row(expected, 0, V)));
+  }
+}
