@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <specagg/backend/cpu/llama.hpp>
+#include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/error.hpp>
 
+#include "chat.hpp"
 #include "terminal.hpp"
 
 namespace cli {
@@ -26,11 +28,40 @@ struct cpu_backend final : backend {
   unsigned threads() const override { return pool->threads(); }
 };
 
+struct chat_ml_turns final : chat {
+  chat_ml form;
+  explicit chat_ml_turns(const cpu::gguf_file& file) : form(file) {}
+  std::vector<token_id> first(const std::optional<std::string>& system, const std::string& text) const override {
+    auto tokens = form.beginning(system);
+    form.ask(tokens, text);
+    return tokens;
+  }
+  void next(std::vector<token_id>& tokens, const std::string& text) const override {
+    form.end_answer(tokens);
+    form.ask(tokens, text);
+  }
+};
+
+struct cpu_tokenizer final : tokenizer_of<cpu::tokenizer> {
+  cpu::gguf_file file;
+  explicit cpu_tokenizer(const cpu::gguf_file& from) : tokenizer_of<cpu::tokenizer>(from), file(from) {}
+  std::vector<token_id> end_tokens() const override { return end_tokens_of(file); }
+  std::unique_ptr<const cli::chat> chat() const override { return std::make_unique<chat_ml_turns>(file); }
+};
+
 }  // namespace
 
-std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads) {
+std::unique_ptr<const tokenizer> open_tokenizer(backend& on, const std::string& file) {
+  if (auto own = on.own_tokenizer(file)) return own;
+  return std::make_unique<cpu_tokenizer>(cpu::gguf_file::open(file));
+}
+
+std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads, std::size_t exact_batches) {
+  if (name == "llama.cpp") return make_llama_cpp_backend(threads, exact_batches);
+  if (exact_batches != 0)
+    throw error("--exact-batches", "", "is for --backend llama.cpp (the others compute all batches alike)");
   if (name == "cpu") return std::make_unique<cpu_backend>(threads);
-  if (name != "cuda") throw error("--backend " + name, "", "is unknown (cpu, cuda are known)");
+  if (name != "cuda") throw error("--backend " + name, "", "is unknown (cpu, cuda, llama.cpp are known)");
 #ifdef SPECAGG_CLI_CUDA
   // Loaded when it is wanted: cuBLASLt alone takes 0.15 s.
   if (access(SPECAGG_CLI_CUDA, R_OK) != 0)

@@ -3,10 +3,14 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include <specagg/draft/vocabulary_map.hpp>
 #include <specagg/logit_source.hpp>
 
 namespace cli {
@@ -36,7 +40,10 @@ struct session_of final : session {
     return model.extend(tokens, logits);
   }
   specagg::status rollback(std::size_t position) override { return model.rollback(position); }
-  bool scores_trees() const override { return specagg::TreeSource<Model>; }
+  bool scores_trees() const override {
+    if constexpr (requires { model.scores_trees(); }) return model.scores_trees();
+    else return specagg::TreeSource<Model>;
+  }
   specagg::status extend_tree([[maybe_unused]] std::span<const specagg::token_id> tokens,
                               [[maybe_unused]] std::span<const std::uint32_t> parents,
                               [[maybe_unused]] std::span<float> logits) override {
@@ -49,13 +56,59 @@ struct session_of final : session {
   }
 };
 
+// The turns of a conversation, as tokens.
+struct chat {
+  virtual ~chat() = default;
+  // Its beginning, until the first answer. system: none means the template's own text.
+  virtual std::vector<specagg::token_id> first(const std::optional<std::string>& system,
+                                               const std::string& text) const = 0;
+  // Appends what ends an answer, the user's next turn, and the beginning of the next answer.
+  virtual void next(std::vector<specagg::token_id>& tokens, const std::string& text) const = 0;
+};
+
+// A tokenizer of any backend; cpu::tokenizer says what its members do.
+struct tokenizer {
+  virtual ~tokenizer() = default;
+  virtual std::size_t size() const = 0;
+  virtual specagg::token_id bos() const = 0;
+  virtual std::uint64_t hash() const = 0;
+  virtual std::vector<specagg::token_id> encode(std::string_view text) const = 0;
+  virtual std::vector<specagg::token_id> encode_inside(std::string_view text) const = 0;
+  virtual std::vector<specagg::token_id> beginning() const = 0;
+  virtual std::string piece(specagg::token_id token) const = 0;
+  virtual std::vector<specagg::token_text> texts() const = 0;
+  virtual std::vector<specagg::token_id> end_tokens() const = 0;  // those that end a text
+  virtual std::unique_ptr<const cli::chat> chat() const = 0;      // throws specagg::error if the file has no template
+};
+template <class Tokenizer>
+struct tokenizer_of : tokenizer {
+  Tokenizer of;
+  explicit tokenizer_of(auto&&... arguments) : of(std::forward<decltype(arguments)>(arguments)...) {}
+  std::size_t size() const override { return of.size(); }
+  specagg::token_id bos() const override { return of.bos(); }
+  std::uint64_t hash() const override { return of.hash(); }
+  std::vector<specagg::token_id> encode(std::string_view text) const override { return of.encode(text); }
+  std::vector<specagg::token_id> encode_inside(std::string_view text) const override { return of.encode_inside(text); }
+  std::vector<specagg::token_id> beginning() const override { return of.beginning(); }
+  std::string piece(specagg::token_id token) const override { return of.piece(token); }
+  std::vector<specagg::token_text> texts() const override { return of.texts(); }
+};
+
 struct backend {
   virtual ~backend() = default;
   virtual std::unique_ptr<session> open(const std::string& file) = 0;  // throws specagg::error
-  virtual unsigned threads() const { return 1; }                       // of the CPU
+  // Null: the backend has no tokenizers of its own.
+  virtual std::unique_ptr<const tokenizer> own_tokenizer(const std::string&) { return nullptr; }
+  virtual unsigned threads() const { return 1; }  // of the CPU
 };
-// cpu or cuda; threads: of the CPU, as many as can be had. Throws specagg::error where there is none.
-std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads);
+// The tokenizer of a model file: the backend's own, else cpu::tokenizer. Throws specagg::error.
+std::unique_ptr<const tokenizer> open_tokenizer(backend& on, const std::string& file);
+
+inline const std::vector<std::string> backend_names = {"cpu", "cuda", "llama.cpp"};
+// One of backend_names. threads: of the CPU, as many as can be had. exact_batches: of llama.cpp (llama_cpp/source.hpp);
+// 0 for the others. Throws specagg::error where there is none.
+std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads, std::size_t exact_batches);
+std::unique_ptr<backend> make_llama_cpp_backend(unsigned threads, std::size_t exact_batches);
 
 }  // namespace cli
 

@@ -10,10 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/format.hpp>
 
-#include "chat.hpp"
 #include "costs.hpp"
 #include "decoders.hpp"
 #include "files.hpp"
@@ -29,10 +27,9 @@ using std::chrono::steady_clock;
 struct model {
   std::string path;
   std::unique_ptr<cli::session> session;
-  cpu::tokenizer tokens;
+  std::unique_ptr<const tokenizer> tokens;
   const mapped_session* mapped = nullptr;  // the session, where the vocabulary is not the target's
-  model(const std::string& file, backend& on)
-      : path(file), session(on.open(file)), tokens(cpu::gguf_file::open(file)) {}
+  model(const std::string& file, backend& on) : path(file), session(on.open(file)), tokens(open_tokenizer(on, file)) {}
 };
 
 // What one decoding gave. Of the models, the last is the target.
@@ -84,7 +81,7 @@ struct job {
   mutable plan::draft_costs costs = {};             // of --gamma auto, measured when the prompt had
   mutable std::size_t measured_at = 0;              // so many tokens; again when it has twice as many
 
-  const cpu::tokenizer& tokens() const { return models.back()->tokens; }
+  const tokenizer& tokens() const { return *models.back()->tokens; }
 
   // Decodes the prompt once. watch(emission, text so far) sees each token.
   template <class Watch>
@@ -269,7 +266,7 @@ nlohmann::json report(const decoded& d) {
           {"tokens_per_second", d.tokens_per_second()}};
 }
 
-std::string marked_text(const decoded& d, const cpu::tokenizer& tokens) {
+std::string marked_text(const decoded& d, const tokenizer& tokens) {
   std::string all;
   std::size_t size = 0;
   for (const emission& e : d.emissions) {
@@ -327,9 +324,8 @@ std::string dumped(const nlohmann::json& out, int indentation) {
 }
 
 // Answers the prompt, if there is one, and every line of standard input. The models keep what they have seen.
-void converse(job& j, const decoder& d, const chat_ml& chat, std::size_t context) {
+void converse(job& j, const decoder& d, const chat& turns, std::size_t context) {
   const generate_options& o = j.options;
-  j.prompt = chat.beginning(o.system);
   const bool at_terminal = isatty(STDIN_FILENO) && !o.json;
   std::optional<std::string> first = o.prompt;
   if (!o.prompt_file.empty()) first = read_text(o.prompt_file);
@@ -340,7 +336,8 @@ void converse(job& j, const decoder& d, const chat_ml& chat, std::size_t context
       if (at_terminal) fmt::print("{}", bold("> ")), std::fflush(stdout);
       if (!read_line(asked, lines++, most_text_bytes)) return;
     }
-    chat.ask(j.prompt, asked);
+    if (turn == 1) j.prompt = turns.first(o.system, asked);
+    else turns.next(j.prompt, asked);
     if (j.prompt.size() >= context)
       throw error("conversation", fmt::format("turn {}", turn),
                   fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));
@@ -360,7 +357,6 @@ void converse(job& j, const decoder& d, const chat_ml& chat, std::size_t context
     for (const emission& e : answer.emissions)
       if (!end_tokens(j.ends).contains(e.token)) j.prompt.push_back(e.token);
     j.known = j.prompt.size();
-    chat.end_answer(j.prompt);
   }
 }
 
@@ -416,25 +412,26 @@ void generate(const generate_options& given) {
   in_range("--min-p", o.sample.min_p, sampling{1, 0, 1, o.sample.min_p}.valid());
   in_range("--repeat-penalty", o.penalty.repetition, o.penalty.repetition > 0);
   const auto start = steady_clock::now();
-  const auto on = make_backend(o.backend, o.threads);
+  const auto on = make_backend(o.backend, o.threads, o.exact_batches);
   if (o.backend == "cpu") say_if_fewer(on->threads(), o.threads);
   std::vector<std::unique_ptr<model>> models;
   if (!d.draft_model.empty()) models.push_back(std::make_unique<model>(d.draft_model, *on));
   for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, *on));
   models.push_back(std::make_unique<model>(o.target, *on));
   const double load_seconds = seconds_since(start);
-  const cpu::tokenizer& tokens = models.back()->tokens;
+  const tokenizer& tokens = *models.back()->tokens;
   std::size_t context = models.back()->session->capacity();
   for (const auto& m : models) {
     if (d.name != "speculative" && d.name != "tree")  // there a full draft model only ends drafting
       context = std::min(context, m->session->capacity());
-    m->mapped = map_to_target(m->session, m->path, m->tokens, tokens, o.json);
+    m->mapped = map_to_target(m->session, m->path, *m->tokens, tokens, o.json);
     if (d.name == "tree" && !m->session->scores_trees())
-      throw error(m->path, "", "scores no trees (a model of the target's vocabulary on the CPU does)");
+      throw error(m->path, "",
+                  "scores no trees (a model of the target's vocabulary does, on the CPU, and in llama.cpp without "
+                  "--exact-batches)");
   }
 
-  const auto file = cpu::gguf_file::open(o.target);
-  job j{o, models, {}, o.max_tokens, end_tokens_of(file)};
+  job j{o, models, {}, o.max_tokens, tokens.end_tokens()};
   const auto drafts = [&](const char* name) { return std::count(d.drafters.begin(), d.drafters.end(), name) > 0; };
   for (const std::string& path : o.lookups) {
     const std::vector<token_id> document = tokens.encode(read_text(path));
@@ -449,11 +446,10 @@ void generate(const generate_options& given) {
   }
   std::string prompt;
   if (o.chat) {
-    const chat_ml chat(file);
-    if (!o.compare) return converse(j, d, chat, context);
+    const auto turns = tokens.chat();
+    if (!o.compare) return converse(j, d, *turns, context);
     if (!o.prompt && o.prompt_file.empty()) throw error("--compare", "", "with --chat needs --prompt or --prompt-file");
-    j.prompt = chat.beginning(o.system);
-    chat.ask(j.prompt, prompt = read_prompt(o));
+    j.prompt = turns->first(o.system, prompt = read_prompt(o));
   } else {
     j.prompt = tokens.encode(prompt = read_prompt(o));
   }

@@ -26,6 +26,7 @@ struct generate_options {
   std::vector<std::string> stops;
   std::uint64_t seed = 1;
   std::string backend = "cpu";
+  std::size_t exact_batches = 0;  // of llama.cpp
   unsigned threads = 1;
   bool compare = false, json = false, chat = false;
   std::optional<std::string> system;  // of a chat; none: what its template says

@@ -9,6 +9,7 @@
 #include <specagg/error.hpp>
 
 #include "audit.hpp"
+#include "backends.hpp"
 #include "completion.hpp"
 #include "decoders.hpp"
 #include "files.hpp"
@@ -44,6 +45,14 @@ void add_decoder(CLI::App& app, CLI::App* c, std::string& decoder) {
   app.get_formatter()->label(option->capture_default_str()->get_type_name(), "NAME");
 }
 
+void add_backend(CLI::App* c, std::string& backend, std::size_t& exact_batches) {
+  cli::takes(c->add_option("--backend", backend, "Where the models run"), cli::backend_names)->capture_default_str();
+  c->add_option("--exact-batches", exact_batches,
+                "With llama.cpp: compute in calls of exactly so many tokens, 1 for one by one, so that a text with "
+                "drafts is the target's own (docs/llama_cpp.md)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 128));
+}
 void add_tree(CLI::App* c, std::string& shape, std::string& propose) {
   c->add_option("--tree", shape, "Tokens proposed after every node of a tree of drafts, by depth")
       ->type_name("N,N,...");
@@ -96,7 +105,7 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
       ->capture_default_str();
   g->add_option("--stop", o.stops, "End before this text (may be given several times)")->allow_extra_args(false);
   g->add_option("--seed", o.seed, "Of all random numbers")->check(cli::natural)->capture_default_str();
-  cli::takes(g->add_option("--backend", o.backend, "Where the models run"), {"cpu", "cuda"})->capture_default_str();
+  add_backend(g, o.backend, o.exact_batches);
   g->add_option("--threads", o.threads, "Threads of the models on the CPU")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -149,7 +158,7 @@ void add_score(CLI::App& app, cli::score_options& o) {
       ->type_name("FILE");
   s->add_option("--text", o.text, "The text");
   s->add_option("--text-file", o.text_file, "File with the text")->type_name("FILE")->excludes("--text");
-  cli::takes(s->add_option("--backend", o.backend, "Where the models run"), {"cpu", "cuda"})->capture_default_str();
+  add_backend(s, o.backend, o.exact_batches);
   s->add_option("--threads", o.threads, "Threads of the models on the CPU")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

@@ -3,21 +3,34 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/draft/mapped.hpp>
 #include <specagg/draft/retokenised.hpp>
+#include <specagg/error.hpp>
 
 #include "backends.hpp"
 
 namespace cli {
 
+// encode_inside() for a retokenised_text: no tokens where the tokenizer has none for a byte.
+struct inside_encoder {
+  const tokenizer* own;
+  std::vector<specagg::token_id> operator()(std::string_view text) const {
+    try {
+      return own->encode_inside(text);
+    } catch (const specagg::error&) {
+      return {};
+    }
+  }
+};
+
 // A session over the target's vocabulary: the model reads the text in its own tokens, and its rows are mapped.
 class mapped_session final : public session {
  public:
   // own: of the model. Both tokenizers are needed only here and by encode, so `own` must outlive the object.
-  mapped_session(std::unique_ptr<session> model, const specagg::cpu::tokenizer& own,
-                 const specagg::cpu::tokenizer& target)
+  mapped_session(std::unique_ptr<session> model, const tokenizer& own, const tokenizer& target)
       : model_(std::move(model)),
         own_(own.texts()),
         theirs_(target.texts()),
@@ -43,7 +56,7 @@ class mapped_session final : public session {
 
  private:
   // A model that begins without a token of its own has no row before the first token of a text.
-  static std::vector<specagg::token_id> beginning(const specagg::cpu::tokenizer& own) {
+  static std::vector<specagg::token_id> beginning(const tokenizer& own) {
     std::vector<specagg::token_id> tokens = own.beginning();
     if (tokens.empty() && own.bos() != specagg::no_token) tokens.push_back(own.bos());
     return tokens;
@@ -52,14 +65,13 @@ class mapped_session final : public session {
   std::unique_ptr<session> model_;
   std::vector<specagg::token_text> own_, theirs_;
   specagg::vocabulary_map map_;
-  specagg::retokenising_source<session, specagg::cpu::inside_encoder> reader_;
+  specagg::retokenising_source<session, inside_encoder> reader_;
   specagg::mapped_source<decltype(reader_)> mapped_;
 };
 
 // Makes `model` a session over the target's vocabulary if its own is another; returns it then, else null. path: of the
 // model. Both tokenizers must outlive the session. Says so on standard error, unless quiet.
-const mapped_session* map_to_target(std::unique_ptr<session>& model, const std::string& path,
-                                    const specagg::cpu::tokenizer& own, const specagg::cpu::tokenizer& target,
-                                    bool quiet);
+const mapped_session* map_to_target(std::unique_ptr<session>& model, const std::string& path, const tokenizer& own,
+                                    const tokenizer& target, bool quiet);
 
 }  // namespace cli

@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/format.hpp>
 #include <specagg/plan/acceptance.hpp>
 #include <specagg/plan/speedup.hpp>
@@ -103,12 +102,13 @@ drafting drafting_of(const std::vector<double>& overlaps, session& draft, sessio
 
 void score(const score_options& o) {
   if (o.text.empty() == o.text_file.empty()) throw error("score", "", "needs --text or --text-file");
-  const auto on = make_backend(o.backend, o.threads);
+  const auto on = make_backend(o.backend, o.threads, o.exact_batches);
   const auto target = on->open(o.model);
-  const cpu::tokenizer tokens(cpu::gguf_file::open(o.model));
+  const auto own = open_tokenizer(*on, o.model);
+  const tokenizer& tokens = *own;
   std::unique_ptr<session> draft = o.draft.empty() ? nullptr : on->open(o.draft);
-  const cpu::tokenizer others = draft ? cpu::tokenizer(cpu::gguf_file::open(o.draft)) : tokens;
-  const mapped_session* const mapped = draft ? map_to_target(draft, o.draft, others, tokens, o.json) : nullptr;
+  const auto others = draft ? open_tokenizer(*on, o.draft) : nullptr;
+  const mapped_session* const mapped = draft ? map_to_target(draft, o.draft, *others, tokens, o.json) : nullptr;
   const std::vector<token_id> ids = tokens.encode(o.text_file.empty() ? o.text : read_text(o.text_file));
   if (ids.empty()) throw error("text", "", "has no tokens");
   std::size_t context = target->capacity();

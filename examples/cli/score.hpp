@@ -7,6 +7,7 @@ namespace cli {
 
 struct score_options {
   std::string model, draft, text, text_file, backend = "cpu";
+  std::size_t exact_batches = 0;  // of llama.cpp
   unsigned threads = 1;
   bool json = false;
 };

@@ -65,7 +65,7 @@ TEST_CASE("bash completes every command, every option and every word that an opt
   CHECK(in_bash("specagg generate --decoder s") == words{"speculative", "sequential", "sequence"});
   CHECK(in_bash("specagg generate --json --verify \"\"") ==
         words{"token", "block", "match", "coupled", "traversal", "recursive"});
-  CHECK(in_bash("specagg generate --backend \"\"") == words{"cpu", "cuda"});
+  CHECK(in_bash("specagg generate --backend \"\"") == words{"cpu", "cuda", "llama.cpp"});
   CHECK(in_bash("specagg generate --color a") == words{"auto", "always"});
   CHECK(in_bash("specagg pl") == words{"plan"});
   CHECK(in_bash("specagg plan s") == words{"speculative", "schedulers"});

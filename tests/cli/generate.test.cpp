@@ -242,7 +242,7 @@ TEST_CASE("a space that a rule or decoder does not have is refused; rows without
 }
 TEST_CASE("the backend cuda gives the reference continuation, or says in one line what is missing") {
   CHECK(generated("--max-tokens 2")["backend"] == "cpu");
-  refuses("generate --backend nonsense", {"--backend nonsense", "unknown", "cpu, cuda"});
+  refuses("generate --backend nonsense", {"--backend nonsense", "unknown", "cpu, cuda, llama.cpp"});
 #ifdef SPECAGG_CLI_CUDA
   const ran r = run("generate --backend cuda --max-tokens 2");
   if (r.status != 0) return refuses("generate --backend cuda", {"--backend cuda", "device 0", "CUDA"});

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// --backend llama.cpp: models of any architecture that libllama knows.
+#include "backends.hpp"
+
+#include <specagg/error.hpp>
+
+#if defined(SPECAGG_CLI_LLAMA_CPP)
+
+#include <specagg/backend/llama_cpp/chat_template.hpp>
+#include <specagg/backend/llama_cpp/model.hpp>
+#include <specagg/backend/llama_cpp/source.hpp>
+#include <specagg/backend/llama_cpp/tokenizer.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include "terminal.hpp"
+
+namespace cli {
+namespace {
+
+using namespace specagg;
+
+// The longest context that is made: libllama takes the memory at once.
+constexpr std::uint32_t most_context = 8192;
+constexpr std::uint32_t most_branches = 31;  // of a tree of drafts
+
+struct kept_context {
+  std::shared_ptr<llama_context> context;
+};
+struct owning_source : private kept_context, public llama_cpp::source {
+  owning_source(std::shared_ptr<llama_context> context, const llama_cpp::source_options& options)
+      : kept_context{context}, llama_cpp::source(context.get(), options) {}
+};
+
+struct template_turns final : chat {
+  llama_cpp::tokenizer tokens;
+  llama_cpp::chat_template form;
+  template_turns(const llama_cpp::tokenizer& of, const std::string& file) : tokens(of), form(tokens, file) {}
+  std::vector<token_id> first(const std::optional<std::string>& system, const std::string& text) const override {
+    return form.first(system, text);
+  }
+  void next(std::vector<token_id>& all, const std::string& text) const override { form.next(all, text); }
+};
+
+struct llama_cpp_tokenizer final : tokenizer_of<llama_cpp::tokenizer> {
+  std::string file;
+  llama_cpp_tokenizer(const std::shared_ptr<const llama_model>& model, const std::string& from)
+      : tokenizer_of<llama_cpp::tokenizer>(model), file(from) {}
+  std::vector<token_id> end_tokens() const override { return of.end_of_generation(); }
+  std::unique_ptr<const cli::chat> chat() const override { return std::make_unique<template_turns>(of, file); }
+};
+
+struct llama_cpp_backend final : backend {
+  unsigned threads_;
+  std::size_t exact_batches;
+  std::map<std::string, std::shared_ptr<llama_model>> models;  // by file
+
+  llama_cpp_backend(unsigned threads, std::size_t exact) : threads_(threads), exact_batches(exact) {
+    llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+  }
+  std::shared_ptr<llama_model> model_of(const std::string& file) {
+    auto& known = models[file];
+    if (!known) {
+      progress bar("loading " + file);
+      llama_model_params how = llama_model_default_params();
+      how.progress_callback = [](float done, void* to) { return static_cast<progress*>(to)->show(double{done}), true; };
+      how.progress_callback_user_data = &bar;
+      known = llama_cpp::load_model(file, how);
+      if (!llama_model_has_decoder(known.get()) || llama_model_has_encoder(known.get()) ||
+          llama_model_is_diffusion(known.get()))
+        throw error(file, "", "is no model that writes one token after the other");
+    }
+    return known;
+  }
+  std::unique_ptr<session> open(const std::string& file) override {
+    const auto model = model_of(file);
+    llama_context_params how = llama_context_default_params();
+    const auto trained = static_cast<std::uint32_t>(std::max(llama_model_n_ctx_train(model.get()), 1));
+    how.n_ctx = std::min(trained, most_context);
+    how.n_batch = how.n_ubatch = 128;
+    how.n_threads = how.n_threads_batch = static_cast<std::int32_t>(threads_);
+    how.n_seq_max = 1 + most_branches, how.kv_unified = true;
+    if (llama_model_is_recurrent(model.get()) || llama_model_is_hybrid(model.get())) how.n_seq_max = 1;
+    how.swa_full = true;  // so that rounds can go back
+    return std::make_unique<session_of<owning_source>>(
+        llama_cpp::make_context(model, how, file),
+        llama_cpp::source_options{.branches = how.n_seq_max - 1, .exact_batches = exact_batches});
+  }
+  std::unique_ptr<const tokenizer> own_tokenizer(const std::string& file) override {
+    return std::make_unique<llama_cpp_tokenizer>(model_of(file), file);
+  }
+  unsigned threads() const override { return threads_; }
+};
+
+}  // namespace
+
+std::unique_ptr<backend> make_llama_cpp_backend(unsigned threads, std::size_t exact_batches) {
+  return std::make_unique<llama_cpp_backend>(threads, exact_batches);
+}
+
+}  // namespace cli
+
+#else
+
+std::unique_ptr<cli::backend> cli::make_llama_cpp_backend(unsigned, std::size_t) {
+  throw specagg::error("--backend llama.cpp", "",
+                       "this build has no libllama (scripts/get-llama-cpp builds it; then build specagg again)");
+}
+
+#endif
