@@ -189,9 +189,9 @@ Proof. by rewrite /tv; congr (_ * _); apply: eq_bigr => v _; rewrite distrC. Qed
 Lemma tv_residual q pi : mass q = 1 -> mass pi = 1 -> tv q pi = mass (residual 1 pi q).
 Proof.
 move=> q1 pi1; rewrite tv_overlap // overlapC.
-have := overlap_residual 1 pi q; rewrite pi1 mulr1 => <-.
-rewrite (_ : overlap (fun v => 1 * pi v) q = overlap pi q) ?[_ + mass _]addrC ?addrK //.
-by apply: eq_bigr => v _; rewrite mul1r.
+have := overlap_residual 1 pi q; rewrite pi1 mulr1.
+rewrite (_ : overlap (fun v => 1 * pi v) q = overlap pi q); last by apply: eq_bigr => v _; rewrite mul1r.
+by move=> e; rewrite -{1}e addrC addKr.
 Qed.
 
 Lemma overlap_ge0 a b : (forall v, 0 <= a v) -> (forall v, 0 <= b v) -> 0 <= overlap a b.
