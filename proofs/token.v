@@ -38,7 +38,7 @@ move=> pi_law q_law; rewrite /keep_or_replace /coin draw_add; congr (_ + _).
   rewrite (_ : mass (residual 1 pi q) = \sum_v q v * (1 - share (pi v) (q v))).
     by rewrite mulr_suml; apply: eq_bigr => v _; rewrite mulrA.
   rewrite -tv_residual ?(law_mass q_law) ?(law_mass pi_law) // tv_overlap ?(law_mass q_law) ?(law_mass pi_law) //.
-  rewrite -(law_mass q_law) /mass /overlap -sumrB; apply: eq_bigr => v _.
+  rewrite -{1}(law_mass q_law) /mass /overlap -sumrB; apply: eq_bigr => v _.
   by rewrite mulrBr mulr1 mul_share ?(law_ge0 _ pi_law) ?(law_ge0 _ q_law) // minC.
 Qed.
 
