@@ -6,7 +6,7 @@
 
      verify_tree_emits_pi             generalised traversal emits pi
      verify_tree_recursive_emits_pi   recursive rejection emits pi
-     visit_delivers_its_claim         a visit with claim a accepts with probability a, and then delivers what pi promises
+     visit_delivers_its_claim         a visit with claim a accepts with probability a, and then emits pi
      visit_add                        one more drafted token, anywhere in a tree, does not change what a visit delivers
 
    As in the library the whole tree is drafted first, then verified. A drafter adds one token at a time, behind the
@@ -77,13 +77,14 @@ Qed.
 
 (* ---- generalised traversal --------------------------------------------------------------------------------------- *)
 
-Variables (pi : seq T -> T -> R) (end_of_text : pred T) (bonus : bool).
+Variables (pi : seq T -> T -> R) (end_of_text : pred T) (bonus : seq T -> bool).
 
 (* The token after the last accepted node s: from what it owes, if a child of it has failed; else from pi, if a bonus is
-   wanted. W s next: the value of a walk that ends with the accepted text s and draws the tokens `next`, one or none. *)
+   wanted (`bonus s`: not after the end of a text). W s next: the value of a walk that ends with the accepted text s and
+   draws the tokens `next`, one or none. *)
 Definition finish s owed (settled : bool) W : R :=
   if settled then draw (norm_or (pi s) owed) (fun z => W s [:: z])
-  else if bonus then draw (pi s) (fun z => W s [:: z])
+  else if bonus s then draw (pi s) (fun z => W s [:: z])
   else W s [::].
 
 (* The expected value of a visit of the node with text s and children t: of W if it is accepted, `fail` if it fails.
@@ -128,7 +129,7 @@ Fixpoint descend t s owed (settled : bool) W : R :=
 
 Definition verify_tree_recursive t : procedure T R := fun s V => descend t s (pi s) false (emitted V).
 
-(* ---- the proof ---------------------------------------------------------------------------------------------------- *)
+(* ---- the proof -------------------------------------------------------------------------------------------------- *)
 
 Hypothesis pi_law : forall s, law (pi s).
 
@@ -167,9 +168,9 @@ Qed.
 Lemma finish_rcons s owed settled V :
   finish s owed settled (emitted V) =
   if settled then draw (norm_or (pi s) owed) (fun z => V (rcons s z))
-  else if bonus then draw (pi s) (fun z => V (rcons s z)) else V s.
+  else if bonus s then draw (pi s) (fun z => V (rcons s z)) else V s.
 Proof.
-by rewrite /finish /emitted cats0; case: settled; last case: bonus => //; apply: draw_ext => z; rewrite cats1.
+by rewrite /finish /emitted cats0; case: settled; last case: (bonus s) => //; apply: draw_ext => z; rewrite cats1.
 Qed.
 
 Lemma visit_leaf V s a owed settled fail :
@@ -262,7 +263,8 @@ Qed.
 (* One more token in a tree, drawn from any law and put behind its siblings, anywhere: the visit has the same value. *)
 Lemma visit_add t path L s a owed settled V fail :
   promised pi V -> laws_of t -> law L -> owes a owed -> (~~ settled -> forall v, owed v = a * pi s v) ->
-  draw L (fun y => visit (add t path y L) s a owed settled (emitted V) fail) = visit t s a owed settled (emitted V) fail.
+  draw L (fun y => visit (add t path y L) s a owed settled (emitted V) fail) =
+  visit t s a owed settled (emitted V) fail.
 Proof.
 move=> hV + hL; elim: t path s a owed settled fail => [|z K below ihb rest ihr] path s a owed settled fail ht ow hpi.
   case: path => [|i path]; last by rewrite draw_law_const.
@@ -335,7 +337,7 @@ rewrite visit_drafted //; last by move=> _ v; rewrite mul1r.
 by rewrite visit_leaf // ?subrr ?mul0r ?addr0 -?hV // => _ v; rewrite mul1r.
 Qed.
 
-(* ---- the same for recursive rejection ----------------------------------------------------------------------------- *)
+(* ---- the same for recursive rejection --------------------------------------------------------------------------- *)
 
 Lemma owes_all s : owes 1 (pi s).
 Proof. by have [p0 p1] := pi_law s; split. Qed.
@@ -374,7 +376,7 @@ move=> hV + hL; elim: t path s owed settled => [|z K below ihb rest ihr] path s 
     by rewrite !mul0r.
   rewrite /= Ly; case: (end_of_text y); first by rewrite /emitted cats0.
   have := finish_rcons (rcons s y) (pi (rcons s y)) false V.
-  by rewrite /= => ->; case: bonus; rewrite -?hV.
+  by rewrite /= => ->; case: (bonus _); rewrite -?hV.
 case: ht => hK hb hr.
 have later path' : draw L (fun y => descend (Child z K below (add rest path' y L)) s owed settled (emitted V))
                    = descend (Child z K below rest) s owed settled (emitted V).
