@@ -142,11 +142,9 @@ Lemma propose_keep_or_replace (d : drafter) (r q : T -> R) y (G : seq drafted_to
   honest d -> propose d (fun l => keep_or_replace r q y (G l) h) = keep_or_replace r q y (propose d G) h.
 Proof.
 elim: d G => [|? ? ?|q' next ih] G //= [q'_law hn].
-rewrite /keep_or_replace /coin; transitivity
-  (draw q' (fun z => share (r y) (q y) * propose (next z) (fun l => G ((q', Some z) :: l)) +
-                     (1 - share (r y) (q y)) * draw (norm_or r (residual 1 r q)) h)).
-  by apply: draw_ext => z; rewrite -[LHS](ih _ (fun l => G ((q', Some z) :: l))) //.
-by rewrite draw_add draw_scale draw_law_const.
+transitivity (draw q' (fun z => keep_or_replace r q y (propose (next z) (fun l => G ((q', Some z) :: l))) h)).
+  by apply: draw_ext => z; exact: (ih z (fun l => G ((q', Some z) :: l)) (hn z)).
+by rewrite /keep_or_replace /coin draw_add draw_scale draw_law_const.
 Qed.
 
 Lemma verify_token_promised V (d : drafter) s :
@@ -173,7 +171,7 @@ Qed.
 Theorem verify_match_emits_pi (draft : seq T -> seq (option T)) :
   emits pi (fun s V => verify_match pi bonus s (draft s) V).
 Proof.
-apply: emits_of_promised => // V s pV; elim: (draft s) s => [|[y|] rest ih] s /=; try exact: draw_bonus_promised.
+apply: emits_of_promised => // V s pV; move: (draft s) => drafted; elim: drafted s => [|[y|] rest ih] s /=; try exact: draw_bonus_promised.
 by rewrite [RHS]pV; apply: draw_ext => z; case: ifP => // _; apply: ih.
 Qed.
 End Emits.
