@@ -3,7 +3,7 @@
    law, so tree.v covers trees of such children.
 
      row_without_law        q without the siblings before it, renormalised: drafts without replacement
-     mapped_row_law         a row of another vocabulary, restricted to the tokens that both have (token-level intersection)
+     mapped_row_law         a row of another vocabulary, restricted to shared tokens (token-level intersection)
      propose_children_emit  b children of one node, each in one of three ways: drawn with replacement, without the
                             children before it, or chosen (any token, for example the likeliest); the rows may be those
                             of different models
