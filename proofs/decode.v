@@ -6,10 +6,11 @@
                                memory of all that happened before: draft lengths, drafters, measured acceptances
      tree_decode_has_law       trees of drafts, drafted as the text and the memory say
      speculative_decode_has_law   chains, verified token by token
+     block_decode_has_law      chains, verified as blocks
 
    A decoder cuts its text at N tokens. With fuel for N rounds it has always finished. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token tree.
+From specagg Require Import law token tree block.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
@@ -134,3 +135,27 @@ move=> hd; apply: decode_has_law.
 Qed.
 
 End Decode.
+
+(* ---- chains, as blocks ------------------------------------------------------------------------------------------- *)
+
+Section Block.
+Variables (T : finType) (R : realFieldType) (M : Type) (pi : seq T -> T -> R) (bonus : seq T -> bool).
+Hypothesis pi_law : forall s, law (pi s).
+Hypothesis always_bonus : forall s, bonus s.
+
+Definition block_round (draft : M -> seq T -> drafter T R)
+  (learn : M -> seq T -> seq (drafted_token T R) -> seq T -> M) : round_with_memory T R M := fun m s K =>
+  propose (draft m s) (fun l => verify_block pi bonus s l (fun s' => K (learn m s l s') s')).
+
+Theorem block_decode_has_law draft learn N m s f :
+  (forall m s, honest (draft m s)) ->
+  decode (block_round draft learn) N (N - size s) m s f = continued pi N f s.
+Proof.
+move=> hd; apply: decode_has_law.
+- move=> m' s' K K' e; apply: propose_ext => l; rewrite /verify_block !block_is_verify_tree //.
+  apply: (@visit_longer _ _ pi pred0 bonus always_bonus _ s' _ _ _ (size s')) => // s2 lt.
+  exact: e.
+- by move=> m'; apply: (verify_block_emits_pi bonus pi_law (draft := draft m')).
+Qed.
+
+End Block.
