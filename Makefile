@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-all bench two-sites experiments amalgamate package format tidy clean
+.PHONY: help demo test test-all proofs bench two-sites experiments amalgamate package format tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -18,6 +18,10 @@ test:  ## what must pass before a commit (15 minutes; FAST=1: the tests of what 
 test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, nvcc, slow tests, fuzzing
 	@scripts/bootstrap test-all
 	@scripts/run-tests --all
+
+proofs:  ## the theorems, checked by Coq, with what they assume (1 minute once Coq is installed)
+	@scripts/bootstrap proofs
+	@scripts/prove
 
 bench:  ## every benchmark with its rivals: JSON, tables, plots (8 minutes; QUICK=1: 2; DOCS=1: into docs/)
 	@scripts/bootstrap bench

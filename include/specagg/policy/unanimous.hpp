@@ -5,6 +5,7 @@
 // A policy declares this with a member F = unnormalised(at) and one of the following. The library does not check it.
 //   static constexpr bool unanimous = true;     unanimous for all parameters
 //   bool unanimous_here() const;                whether it is, with the present parameters
+// Proved: proofs/unanimous.v, `unanimous_winner`.
 #pragma once
 #include <specagg/policy/policy.hpp>
 

@@ -2,6 +2,7 @@
 // Block verification towards any law pi: the draft is judged as a whole. It emits the same law as token verification,
 // and never accepts fewer tokens in expectation. Sun et al. 2024, Block Verification Accelerates Speculative Decoding
 // (arXiv:2403.10444), for pi = p. The proof uses only one property of p: it sums to 1.
+// Proved: proofs/block.v, `verify_block_emits_pi`, `block_accepts_at_least_token`.
 #pragma once
 #include <specagg/verify/verify.hpp>
 

@@ -2,6 +2,7 @@
 // Exact-match verification: draw z ~ pi at every position, and continue while z is the drafted token. Other engines
 // call it "sample and match". It is the right choice for greedy decoding. Otherwise it accepts with probability sum q
 // pi, which is less than 1 - TV(q, pi).
+// Proved: proofs/token.v, `verify_match_emits_pi`.
 #pragma once
 #include <specagg/verify/verify.hpp>
 

@@ -2,6 +2,7 @@
 // Token verification towards any law pi: accept y ~ q with probability min(1, pi(y) / q(y)), else draw from the
 // residual norm((pi - q)+). Each emitted token has exactly the law pi, given the text before it. A drafted token is
 // accepted with probability 1 - TV(q, pi). Leviathan et al. 2023 and Chen et al. 2023 for pi = p.
+// Proved: proofs/token.v, `verify_token_emits_pi`, `acceptance_is_1_minus_tv`.
 #pragma once
 #include <specagg/verify/verify.hpp>
 

@@ -1,0 +1,76 @@
+(* SPDX-License-Identifier: Apache-2.0
+   The main theorems: their statements, and what they assume. "Closed under the global context" means: no axiom, nothing
+   admitted. `make proofs` prints this and fails if a theorem is not closed. *)
+From mathcomp Require Import all_ssreflect all_algebra.
+From specagg Require Import law token rules unanimous tree block.
+Import Order.TTheory GRing.Theory Num.Theory.
+Local Open Scope ring_scope.
+
+Check @probability_of_text.
+Print Assumptions probability_of_text.
+
+(* Token verification: token.v *)
+Check @keep_or_replace_emits_pi.
+Print Assumptions keep_or_replace_emits_pi.
+Check @acceptance_is_1_minus_tv.
+Print Assumptions acceptance_is_1_minus_tv.
+Check @verify_token_emits_pi.
+Print Assumptions verify_token_emits_pi.
+Check @verify_match_emits_pi.
+Print Assumptions verify_match_emits_pi.
+
+(* Rules: rules.v *)
+Check @target_if_law.
+Print Assumptions target_if_law.
+Check @mixture_law.
+Print Assumptions mixture_law.
+Check @ensemble_law.
+Print Assumptions ensemble_law.
+Check @normalised_law.
+Print Assumptions normalised_law.
+Check @minimum_law.
+Print Assumptions minimum_law.
+Check @maximum_law.
+Print Assumptions maximum_law.
+Check @softmax_of_law.
+Print Assumptions softmax_of_law.
+Check @token_cascade_law.
+Print Assumptions token_cascade_law.
+Check @token_cascade_rejection.
+Print Assumptions token_cascade_rejection.
+Check @lossy_law.
+Print Assumptions lossy_law.
+Check @exact_beta_exists.
+Print Assumptions exact_beta_exists.
+Check @printed_formula_is_a_law_iff.
+Print Assumptions printed_formula_is_a_law_iff.
+Check @lossy_exact.
+Print Assumptions lossy_exact.
+Check @target_if_frontier.
+Print Assumptions target_if_frontier.
+Check @ensemble_frontier.
+Print Assumptions ensemble_frontier.
+Check @lossy_frontier.
+Print Assumptions lossy_frontier.
+
+(* Shared noise: unanimous.v *)
+Check @unanimous_winner.
+Print Assumptions unanimous_winner.
+Check @mixture_combines.
+Print Assumptions mixture_combines.
+
+(* Trees: tree.v *)
+Check @visit_delivers_its_claim.
+Print Assumptions visit_delivers_its_claim.
+Check @verify_tree_emits_pi.
+Print Assumptions verify_tree_emits_pi.
+Check @verify_tree_recursive_emits_pi.
+Print Assumptions verify_tree_recursive_emits_pi.
+
+(* Block verification: block.v *)
+Check @block_is_verify_tree.
+Print Assumptions block_is_verify_tree.
+Check @verify_block_emits_pi.
+Print Assumptions verify_block_emits_pi.
+Check @block_accepts_at_least_token.
+Print Assumptions block_accepts_at_least_token.
