@@ -147,7 +147,7 @@ Qed.
 
 (* ---- the law ---------------------------------------------------------------------------------------------------- *)
 
-Lemma owes_share s y q w : 0 <= w -> 
+Lemma owes_share s y q w : 0 <= w ->
   0 <= share (w * pi s y) (q y) /\ share (w * pi s y) (q y) <= 1.
 Proof. by move=> w0; rewrite share_ge0 ?share_le1 // mulr_ge0 // law_ge0. Qed.
 

@@ -6,9 +6,9 @@
    of V at the text that it emits. A draw is a finite sum, a coin a mixture of two values.
 
    `continued pi N f x` is the expected value of f at the first N tokens of a text that begins with x and is continued
-   token by token from pi (ancestral sampling). `emits pi round` says that a procedure changes none of these numbers, for
-   no N and no f: what it emits, continued from pi, has exactly the joint law of ancestral sampling. With f = 1 at one
-   text and 0 at all others they are the texts' probabilities (`probability_of_text`). *)
+   token by token from pi (ancestral sampling). `emits pi round` says that a procedure changes none of these numbers,
+   for no N and no f: what it emits, continued from pi, has exactly the joint law of ancestral sampling. With f = 1 at
+   one text and 0 at all others they are the texts' probabilities (`probability_of_text`). *)
 From mathcomp Require Import all_ssreflect all_algebra.
 Set Implicit Arguments.
 Unset Strict Implicit.

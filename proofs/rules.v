@@ -1,5 +1,5 @@
 (* SPDX-License-Identifier: Apache-2.0
-   Rules (include/specagg/policy/): the law pi of each rule is a law where it is defined: non-negative, and its sum is 1.
+   Rules (include/specagg/policy/): the law pi of each rule is a law where it is defined: non-negative, with sum 1.
    Narasimhan et al. 2025 (arXiv:2405.19261), Tran-Thien 2023, Fu et al. 2025 (arXiv:2502.01662).
 
      target_if_law, ensemble_law, mixture_law, token_cascade_law, normalised_law, softmax_of_law
@@ -72,7 +72,7 @@ move=> /andP [l0 l1] q_law p_law; split=> [v|].
   by rewrite !mulr1 addrC subrK.
 Qed.
 
-(* ---- weights that are normalised: power means, minimum, maximum, products of powers, softmax ------------------------ *)
+(* ---- weights that are normalised: power means, minimum, maximum, products of powers, softmax --------------------- *)
 
 Definition normalised (w : T -> R) : T -> R := fun v => w v / mass w.
 
@@ -333,7 +333,7 @@ Qed.
 
 End Lossy.
 
-(* ---- the frontier P(reject) + TV(pi, p) = TV(q, p) ---------------------------------------------------------------- *)
+(* ---- the frontier P(reject) + TV(pi, p) = TV(q, p) --------------------------------------------------------------- *)
 
 (* P(reject) = TV(q, pi) (token.v, acceptance_is_1_minus_tv). *)
 Definition on_frontier (pi q p : T -> R) : Prop := tv q pi + tv pi p = tv q p.
@@ -348,7 +348,9 @@ case/orP: (h v) => /andP [h1 h2].
 Qed.
 
 Theorem target_if_frontier defer q p : on_frontier (target_if defer q p) q p.
-Proof. by apply: between_frontier => v; rewrite /target_if; case: defer; rewrite !lexx ?andbT ?le_total // orbC le_total. Qed.
+Proof.
+by apply: between_frontier => v; rewrite /target_if; case: defer; rewrite !lexx ?andbT ?le_total // orbC le_total.
+Qed.
 
 Theorem ensemble_frontier lambda q p : 0 <= lambda <= 1 -> on_frontier (ensemble lambda q p) q p.
 Proof.

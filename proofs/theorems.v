@@ -2,7 +2,7 @@
    The main theorems: their statements, and what they assume. "Closed under the global context" means: no axiom, nothing
    admitted. `make proofs` prints this and fails if a theorem is not closed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token rules unanimous tree block.
+From specagg Require Import law token rules unanimous tree block propose decode.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 
@@ -70,7 +70,29 @@ Print Assumptions verify_tree_recursive_emits_pi.
 (* Block verification: block.v *)
 Check @block_is_verify_tree.
 Print Assumptions block_is_verify_tree.
+Check @verify_token_is_verify_tree_recursive.
+Print Assumptions verify_token_is_verify_tree_recursive.
 Check @verify_block_emits_pi.
 Print Assumptions verify_block_emits_pi.
 Check @block_accepts_at_least_token.
 Print Assumptions block_accepts_at_least_token.
+
+(* What drafts are drawn from: propose.v *)
+Check @row_without_law.
+Print Assumptions row_without_law.
+Check @mapped_row_law.
+Print Assumptions mapped_row_law.
+Check @propose_children_emit.
+Print Assumptions propose_children_emit.
+
+(* Decoders: decode.v *)
+Check @decode_has_law.
+Print Assumptions decode_has_law.
+Check @decode_probability.
+Print Assumptions decode_probability.
+Check @speculative_decode_has_law.
+Print Assumptions speculative_decode_has_law.
+Check @block_decode_has_law.
+Print Assumptions block_decode_has_law.
+Check @tree_decode_has_law.
+Print Assumptions tree_decode_has_law.

@@ -1,6 +1,6 @@
 (* SPDX-License-Identifier: Apache-2.0
-   Token verification (include/specagg/verify/token.hpp) emits exactly pi, for any law pi and any draft rows q. Leviathan
-   et al. 2023 (arXiv:2211.17192) and Chen et al. 2023 (arXiv:2302.01318) for pi = p.
+   Token verification (include/specagg/verify/token.hpp) emits exactly pi, for any law pi and any draft rows q.
+   Leviathan et al. 2023 (arXiv:2211.17192) and Chen et al. 2023 (arXiv:2302.01318) for pi = p.
 
      keep_or_replace_emits_pi   one position: sum_y q(y) [accept or residual] = pi
      acceptance_is_1_minus_tv   a drafted token is kept with probability 1 - TV(q, pi)
@@ -101,9 +101,9 @@ Fixpoint verify_match s (drafted : seq (option T)) V : R :=
 End Verify.
 
 (* How a draft comes about. `Propose q next`: the next token y is drawn from q, and `next y` says how the draft goes on.
-   `Foreign q y more`: a token stands in the draft that was not drawn from the row beside it, then anything. So the rows,
-   the length, and where foreign tokens stand may depend on the text and on the tokens drafted so far: not on the token
-   that stands next to the row it is drawn from. *)
+   `Foreign q y more`: a token stands in the draft that was not drawn from the row beside it, then anything. So the
+   rows, the length, and where foreign tokens stand may depend on the text and on the tokens drafted so far: not on
+   the token that stands next to the row it is drawn from. *)
 Inductive drafter : Type :=
   | Stop
   | Foreign (q : T -> R) (y : option T) (more : seq drafted_token)
@@ -171,7 +171,8 @@ Qed.
 Theorem verify_match_emits_pi (draft : seq T -> seq (option T)) :
   emits pi (fun s V => verify_match pi bonus s (draft s) V).
 Proof.
-apply: emits_of_promised => // V s pV; move: (draft s) => drafted; elim: drafted s => [|[y|] rest ih] s /=; try exact: draw_bonus_promised.
+apply: emits_of_promised => // V s pV; move: (draft s) => drafted.
+elim: drafted s => [|[y|] rest ih] s /=; try exact: draw_bonus_promised.
 by rewrite [RHS]pV; apply: draw_ext => z; case: ifP => // _; apply: ih.
 Qed.
 End Emits.

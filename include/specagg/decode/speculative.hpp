@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speculative decoding with a drafter and a target model: draft up to gamma tokens, score them in one call, verify,
 // commit, roll both back.
+// Proved: proofs/decode.v, `speculative_decode_has_law`, `block_decode_has_law`.
 #pragma once
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speculative decoding with a tree of drafts: propose several tokens after each other, score all nodes in one call of
 // the target, verify, commit the accepted path, roll back the rest.
+// Proved: proofs/decode.v, `tree_decode_has_law`.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The children of one node of a tree of drafts (verify/tree.hpp), from the draft's row after it.
+// Proved: proofs/propose.v, `propose_children_emit`.
 #pragma once
 #include <algorithm>
 #include <span>

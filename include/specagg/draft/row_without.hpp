@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A row without some of its tokens: what a token was drawn from that must differ from others.
+// Proved: proofs/propose.v, `row_without_law`.
 #pragma once
 #include <algorithm>
 #include <span>

@@ -5,6 +5,7 @@
 // verify_tree follows Traversal Verification (Weng et al. 2025, arXiv:2505.12398), with any law pi, and with any
 // conditional law that a child may have been drawn from. verify_tree_recursive is what engines do today (SpecInfer,
 // EAGLE). docs/trees.md has the proof and what each accepts.
+// Proved: proofs/tree.v, `verify_tree_emits_pi`, `verify_tree_recursive_emits_pi`.
 #pragma once
 #include <algorithm>
 #include <cstdint>
