@@ -2,7 +2,7 @@
    The main theorems: their statements, and what they assume. "Closed under the global context" means: no axiom, nothing
    admitted. `make proofs` prints this and fails if a theorem is not closed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token rules unanimous tree block propose decode.
+From specagg Require Import law token rules unanimous tree block propose decode cos.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 
@@ -96,3 +96,13 @@ Check @block_decode_has_law.
 Print Assumptions block_decode_has_law.
 Check @tree_decode_has_law.
 Print Assumptions tree_decode_has_law.
+
+(* Collaborative decoding: cos.v *)
+Check @collaborative_turn_keeps_value.
+Print Assumptions collaborative_turn_keeps_value.
+Check @collaborative_turn_advances.
+Print Assumptions collaborative_turn_advances.
+Check @collaborative_decode_has_law.
+Print Assumptions collaborative_decode_has_law.
+Check @collaborative_decode_probability.
+Print Assumptions collaborative_decode_probability.
