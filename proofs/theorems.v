@@ -2,7 +2,7 @@
    The main theorems: their statements, and what they assume. "Closed under the global context" means: no axiom, nothing
    admitted. `make proofs` prints this and fails if a theorem is not closed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token rules unanimous tree block propose decode cos.
+From specagg Require Import law token rules unanimous tree block propose decode counterexamples cos.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 
@@ -106,3 +106,11 @@ Check @collaborative_decode_has_law.
 Print Assumptions collaborative_decode_has_law.
 Check @collaborative_decode_probability.
 Print Assumptions collaborative_decode_probability.
+
+(* What is not the law: counterexamples.v *)
+Check @residual_of_p_is_not_pi.
+Print Assumptions residual_of_p_is_not_pi.
+Check @redraw_is_not_pi.
+Print Assumptions redraw_is_not_pi.
+Check @reused_noise_is_not_pi.
+Print Assumptions reused_noise_is_not_pi.
