@@ -18,6 +18,7 @@ test:  ## what must pass before a commit (15 minutes; FAST=1: the tests of what 
 test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, nvcc, slow tests, fuzzing
 	@scripts/bootstrap test-all
 	@scripts/run-tests --all
+	@$(MAKE) --no-print-directory proofs
 
 proofs:  ## the theorems, checked by Coq, with what they assume (1 minute once Coq is installed)
 	@scripts/bootstrap proofs

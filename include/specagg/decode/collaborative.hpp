@@ -3,7 +3,7 @@
 // against the rows of all models. Every emitted token has the law pi = C(p^0, ..., p^(n-1)) of a combiner, which is a
 // policy. Fu et al. 2025 (arXiv:2502.01662), with three corrections to its two algorithms: a rejection keeps the
 // accepted prefix; each token is verified against the row it was drawn from; and after a rejection model 0 drafts,
-// whichever model scored last.
+// whichever model scored last. Proved: proofs/cos.v, `collaborative_decode_has_law`.
 //
 //   text | cached drafts           which models have a row for each position, and which model drew each draft
 //   abcd | e f g h                 model 0 drew e f g; model 1 scored them and drew h from its next row;
