@@ -4,7 +4,9 @@
 
      residual_of_p_is_not_pi      a rejected draft is replaced from the target's residual (p - q)+, not from (pi - q)+
      redraw_is_not_pi             a rejected draft is replaced from pi itself
-     reused_noise_is_not_pi       the residual is drawn with the random number that the draft was drawn with *)
+     reused_noise_is_not_pi       the residual is drawn with the random number that the draft was drawn with
+     foreign_claim_1_is_not_pi    a foreign token gets claim 1
+     foreign_claim_0_is_not_pi    a foreign token gets claim 0 *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From specagg Require Import law token tree block.
 Set Implicit Arguments.
@@ -89,3 +91,43 @@ Theorem reused_noise_is_not_pi :
 Proof. by split=> //; rewrite /mean_over_noise /round /inverse_transform /norm_or /mass !sum3; vm_compute. Qed.
 End Noise.
 
+(* ---- foreign tokens -------------------------------------------------------------------------------------------- *)
+
+(* As visit in tree.v, but a foreign token gets the claim c, where visit leaves it out. *)
+Fixpoint visit_foreign (T : finType) (pi : seq T -> T -> rat) bonus (c : rat) t s a owed settled W fail : rat :=
+  match t with
+  | Leaf => coin a (finish pi bonus s owed settled W) fail
+  | Child y L below rest =>
+    let claim := if 0 < L y then share (owed y) (L y) else c in  (* changed *)
+    let left := residual 1 owed L in
+    let failed := mass left + (1 - a) in
+    let settle :=
+      visit_foreign pi bonus c rest s (if 0 < failed then mass left / failed else 1) (fun v => left v / failed) true W
+        fail in
+    visit_foreign pi bonus c below (rcons s y) claim (fun v => claim * pi (rcons s y) v) false W settle
+  end.
+
+Section Foreign.
+Let q0 := row2 (4%:Q / 5%:Q) (1 / 5%:Q).
+Let p0 := row2 (1 / 2%:Q) (1 / 2%:Q).
+Let q1 := row2 0 1.
+Let pi (s : seq bool) := if s is [::] then p0 else q1.
+Let bonus (s : seq bool) := true.
+(* The second token is `true`, but q1 has no probability for it. *)
+Let draft (y : bool) := Child y q0 (Child true q1 (Leaf _ _) (Leaf _ _)) (Leaf _ _).
+Let first_is_true (s : seq bool) (next : seq bool) : rat := begins_with true (s ++ next).
+
+Theorem foreign_left_out_is_pi :
+  draw q0 (fun y => visit pi pred0 bonus (draft y) [::] 1 p0 false first_is_true 0) = p0 true.
+Proof. by rewrite /= /finish /draw /norm_or /mass /= !big_bool; vm_compute. Qed.
+
+Theorem foreign_claim_1_is_not_pi :
+  draw q0 (fun y => visit_foreign pi bonus 1 (draft y) [::] 1 p0 false first_is_true 0) = 4%:Q / 5%:Q
+  /\ p0 true = 1 / 2%:Q.
+Proof. by split=> //; rewrite /= /finish /draw /norm_or /mass /= !big_bool; vm_compute. Qed.
+
+Theorem foreign_claim_0_is_not_pi :
+  draw q0 (fun y => visit_foreign pi bonus 0 (draft y) [::] 1 p0 false first_is_true 0) = 0
+  /\ p0 true = 1 / 2%:Q.
+Proof. by split=> //; rewrite /= /finish /draw /norm_or /mass /= !big_bool; vm_compute. Qed.
+End Foreign.

@@ -2,7 +2,7 @@
    The main theorems: their statements, and what they assume. "Closed under the global context" means: no axiom, nothing
    admitted. `make proofs` prints this and fails if a theorem is not closed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token rules unanimous tree block propose decode counterexamples cos.
+From specagg Require Import law token rules unanimous tree block propose decode counterexamples cos instances.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 
@@ -114,3 +114,13 @@ Check @redraw_is_not_pi.
 Print Assumptions redraw_is_not_pi.
 Check @reused_noise_is_not_pi.
 Print Assumptions reused_noise_is_not_pi.
+Check @foreign_claim_1_is_not_pi.
+Print Assumptions foreign_claim_1_is_not_pi.
+Check @foreign_claim_0_is_not_pi.
+Print Assumptions foreign_claim_0_is_not_pi.
+
+(* The hypotheses can hold: instances.v *)
+Check @collaborative_instance_probability.
+Print Assumptions collaborative_instance_probability.
+Check @tree_instance.
+Print Assumptions tree_instance.
