@@ -52,7 +52,7 @@ void check_equal_rows(const std::string& file, std::size_t exact, std::size_t co
 }  // namespace
 
 TEST_CASE("exact batches: rows have the same bits in any calls, after rollbacks, on 1 and 2 threads") {
-  for (const std::size_t exact : {1, 2, 8})
+  for (const std::size_t exact : {1u, 2u, 8u})
     for (const bool flash : {false, true}) check_equal_rows(test::bundled_file("target"), exact, 90, flash);
   check_equal_rows(test::bundled_file("draft"), 1, 700, true, 2);  // beyond 512 positions attention is cut in parts
   check_equal_rows(test::bundled_file("draft"), 4, 700, true, 2);
@@ -77,11 +77,11 @@ TEST_CASE("exact batches of one hold for a recurrent model, too") {
 TEST_CASE("SmolLM2: exact batches: rows have the same bits in any calls") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
-  for (const std::size_t exact : {1, 4}) check_equal_rows(file, exact, 12, true);
+  for (const std::size_t exact : {1u, 4u}) check_equal_rows(file, exact, 12, true);
 }
 
 TEST_CASE("exact batches: a text with drafts is the target's own, and every decision is the argmax of its row") {
-  for (const std::size_t exact : {1, 4}) {
+  for (const std::size_t exact : {1u, 4u}) {
     loaded target(test::bundled_file("target"), small_context(), {.exact_batches = exact});
     loaded draft(test::bundled_file("draft"));
     auto& s = target.source;

@@ -86,7 +86,7 @@ TEST_CASE("the hidden state times the output matrix is the row") {
   std::vector<float> embedding(weights.dim);
   for (std::size_t j = 0; j < 3; ++j) {
     REQUIRE(s.hidden(j).size() == weights.dim);
-    for (const std::size_t v : {0, 17, 4095}) {
+    for (const std::size_t v : {0u, 17u, 4095u}) {
       cpu::read_row(weights.embedding, v, embedding.data());  // the output matrix is tied to it
       double sum = 0;
       for (std::size_t c = 0; c < weights.dim; ++c) sum += double{embedding[c]} * double{s.hidden(j)[c]};
