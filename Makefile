@@ -11,7 +11,7 @@ demo:  ## rewrite a text and edit a program with SmolLM2 (93 MB, downloaded once
 	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli
 	@scripts/demo
 
-test:  ## what must pass before a commit (15 minutes; FAST=1: the tests of what changed, 2)
+test:  ## what must pass before a commit (20 to 30 minutes on two cores; FAST=1: the tests of what changed, 2)
 	@scripts/bootstrap test
 	@$(if $(FAST),scripts/test-changed,scripts/run-tests release)
 
