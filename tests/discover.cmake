@@ -33,9 +33,11 @@ foreach(name IN LISTS names)
   string(REPLACE "<close>" "]" name "${name}")
   string(REGEX REPLACE "([][,])" "\\\\\\1" filter "${name}")
   set(label ${LABEL})
+  set(seconds 900)
   string(FIND "${slow}" "\n${name}\n" tagged)
   if(NOT tagged EQUAL -1)
     set(label slow)
+    set(seconds 3600)  # fifteen minutes are too few for some of them under a sanitizer
   endif()
   set(skip)
   if(name MATCHES "^SmolLM2:")  # needs a model that may not be there (support/smollm2.hpp)
@@ -43,6 +45,7 @@ foreach(name IN LISTS names)
   endif()
   string(APPEND script
     "add_test([==[${FOLDER}: ${name}]==] ${EMULATOR} [==[${PROGRAM}]==] [==[${filter}]==] ${strict})\n"
-    "set_tests_properties([==[${FOLDER}: ${name}]==] PROPERTIES LABELS ${label} TIMEOUT 900${environment}${skip})\n")
+    "set_tests_properties([==[${FOLDER}: ${name}]==] PROPERTIES LABELS ${label} TIMEOUT ${seconds}"
+    "${environment}${skip})\n")
 endforeach()
 file(WRITE ${OUTPUT} "${script}")
