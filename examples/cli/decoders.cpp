@@ -231,8 +231,44 @@ void speculative(decoder& d, const generate_options& o) {
   else speculative(d, o, parse_policy(d.policy, o.sample.temperature));
 }
 
+// Every model at every token, and the token from their law: what collaboration is compared with.
+template <std::size_t N, class Rule>
+status every_model(const decoding& j, const Rule& rule, std::size_t vocabulary) {
+  std::vector<float> logits(N * vocabulary), combined(vocabulary);
+  std::vector<double> scratch(block_count(vocabulary));
+  std::array<processed_row<float>, N> rows;
+  std::array<emission, 1> one;
+  const auto models = [&](auto&& f) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) { return f(j.models[I]...); }
+    (std::make_index_sequence<N>());
+  };
+  const auto cut = [&](std::size_t n) {
+    return models([&](auto&... m) { return truncate(j.text, n, j.processor, m...); });
+  };
+  const auto round = [&](std::size_t) -> cascade_result {
+    for (std::size_t k = 0; k < N; ++k) {
+      const auto own = std::span(logits).subspan(k * vocabulary, vocabulary);
+      if (const status s = score(j.text.tokens.first(j.text.size), j.models[k], j.processor, own); s != status::ok)
+        return {.why = s};
+      rows[k] = processed_row<float>(own, j.sample);
+    }
+    const auto draw_token = [&](const auto& all, const auto& pi) {
+      const token_id y = j.chooser.draw({stream::bonus, std::uint32_t(j.text.size), 0}, weigh(all, pi, scratch));
+      if (y == no_token) return status::undefined_target;
+      const double log_pi = std::log(specagg::detail::as_double(pi(at(all, std::size_t(y)))) / all.sum(pi));
+      one[0] = {y, origin::bonus, status::ok, log_pi, std::log(double(rows[N - 1][std::size_t(y)]))};
+      append(j.text, y, j.processor);
+      return status::ok;
+    };
+    const status s = specagg::detail::with_law_of(rule, rows, j.sample, std::span(combined), draw_token);
+    return {.emitted = s == status::ok, .why = s};
+  };
+  return decode_rounds(j.text, j.most, j.end_of_text, one, round, cut, j.accept);
+}
+
+// every: at every token, instead of in turn.
 template <std::size_t N>
-void collaborative(decoder& d, const generate_options& o) {
+void collaborative(decoder& d, const generate_options& o, bool every) {
   std::vector<std::size_t> list = gammas(d.gamma);
   if (list.size() == 1) list.resize(N, 1);
   if (list.size() != N || list[0] == 0)
@@ -244,6 +280,7 @@ void collaborative(decoder& d, const generate_options& o) {
   const std::size_t proposed = d.lookup_first ? gamma[0] : 0;  // without a lookup it is never asked
   d.drafts = collaborative_workspace<float, N>::sum(gamma) + proposed;
   const auto run = [=](const decoding& j, const auto& rule, collaborative_workspace<float, N>& work) {
+    if (every) return every_model<N>(j, rule, work.vocabulary);
     lookup_drafter<float> lookup(work.vocabulary, proposed > 0 ? j.text.tokens.size() : 0, &j.documents);
     const auto models = [&]<std::size_t... I>(std::index_sequence<I...>) { return std::tie(j.models[I]...); }
     (std::make_index_sequence<N>());
@@ -337,7 +374,8 @@ void sequence(decoder& d) {
   const any_policy policy = parse_policy(d.policy);
   const auto* rule = std::get_if<chow>(&policy.rule);
   if (!rule) refuse("--policy " + d.policy, "--decoder sequence knows one rule: chow");
-  const auto decode = [alpha = rule->alpha](const decoding& j, const cascade_options& options, auto& work) {
+  const auto decode = [alpha = rule->alpha](const decoding& j, cascade_options options, auto& work) {
+    options.per_token = true;
     return sequence_decode(j.text, j.most, j.models.front(), j.models.back(), alpha, j.chooser, j.processor, options,
                            work, j.accept);
   };
@@ -368,7 +406,7 @@ constexpr known all_known[] = {
     {"n-model", "ensemble", "4", "token", "CoS of the draft, every --model and the target (at most 4 models)"},
     {"sequential", "chow:alpha=0.5", "", "", "the target is called only where the rule defers (chow, chow-log)"},
     {"oracle", "lossless", "", "", "both models at every token, any policy"},
-    {"sequence", "chow:alpha=0.5", "", "", "the draft writes everything; unsure of it (chow), the target starts over"},
+    {"sequence", "chow:alpha=0.5", "", "", "the draft writes everything; unsure of its tokens on average (chow), the target starts over"},
     {"bild", "bild:fallback=0.6,rollback=5", "", "", "Big Little Decoder, greedy at any temperature"},
 };
 
@@ -390,7 +428,7 @@ void name_drafters(decoder& d, const std::string& draft) {
 
 }  // namespace
 
-decoder make_decoder(const generate_options& o) {
+decoder make_decoder(const generate_options& o, bool every) {
   std::string names;
   const known* k = nullptr;
   for (const known& one : all_known) {
@@ -436,6 +474,13 @@ decoder make_decoder(const generate_options& o) {
       refuse(fmt::format("--longest-run {}", *o.longest_run), fmt::format("is no number from 0 to {}", most_drafted));
     d.longest_run = *o.longest_run;
   }
+  if (!o.baseline.empty()) {
+    if (o.baseline != "target" && o.baseline != "all-models")
+      refuse("--baseline " + o.baseline, "is unknown (target, all-models are known)");
+    if (!o.compare) refuse("--baseline " + o.baseline, "needs --compare");
+    if (o.baseline == "all-models" && !turns)
+      refuse("--baseline all-models", "--decoder " + d.name + " has no models that take turns (alternating and n-model have)");
+  }
   const std::size_t n = (d.draft_model.empty() ? 1 : 2) + o.models.size();
   if (turns && n < 2)
     refuse("--draft " + o.draft, "--decoder " + d.name + " takes turns with a draft model, too (--draft lookup,FILE)");
@@ -448,9 +493,9 @@ decoder make_decoder(const generate_options& o) {
   else if (d.name == "oracle") oracle(d, o);
   else if (d.name == "sequence") sequence(d);
   else if (d.name == "bild") bild_original(d);
-  else if (n == 2) collaborative<2>(d, o);
-  else if (n == 3) collaborative<3>(d, o);
-  else collaborative<4>(d, o);
+  else if (n == 2) collaborative<2>(d, o, every);
+  else if (n == 3) collaborative<3>(d, o, every);
+  else collaborative<4>(d, o, every);
   return d;
 }
 
@@ -459,6 +504,7 @@ decoder target_alone() {
   o.gamma = "0";
   return make_decoder(o);
 }
+decoder baseline(const generate_options& o) { return o.baseline == "all-models" ? make_decoder(o, true) : target_alone(); }
 
 std::vector<std::string> decoder_names() {
   std::vector<std::string> names;

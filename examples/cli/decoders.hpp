@@ -56,9 +56,12 @@ struct decoder {
 };
 
 // Throws specagg::error where the options do not fit together, and says what would.
-decoder make_decoder(const generate_options& options);
+// every: models that would take turns are all called at every token.
+decoder make_decoder(const generate_options& options, bool every = false);
 // The target, the last of the models, without drafts.
 decoder target_alone();
+// What --compare compares with, by --baseline: the target alone, or all models at every token, with the same law.
+decoder baseline(const generate_options& options);
 
 std::vector<std::string> decoder_names();
 // --help: the decoders and what each takes.

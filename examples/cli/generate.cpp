@@ -162,7 +162,7 @@ struct job {
   }
 };
 
-// The target alone and the decoder, timed in turn: five times, or as often as `seconds` allow.
+// The baseline (the target alone, or all models at every token) and the decoder, timed in turn: five times, or as often as `seconds` allow.
 struct comparison {
   static constexpr int most_repeats = 5;
   static constexpr double seconds = 20;
@@ -175,7 +175,7 @@ struct comparison {
 
 comparison compare(const job& j, const decoder& d) {
   comparison r;
-  const decoder alone = target_alone();
+  const decoder alone = baseline(j.options);
   std::vector<double> ratio, c, v, calls;
   progress bar("decoding");
   const auto start = steady_clock::now();
@@ -195,7 +195,10 @@ comparison compare(const job& j, const decoder& d) {
     const auto mean = [](double seconds, std::size_t n) { return n ? seconds / double(n) : 0; };
     c.push_back(mean(r.chosen.draft_seconds(), r.chosen.draft_calls()) / step);
     v.push_back(mean(r.chosen.target_seconds(), r.chosen.target_calls()) / step);
-    calls.push_back(double(r.chosen.emissions.size()) * step / (r.chosen.draft_seconds() + r.chosen.target_seconds()));
+    const auto in_models = [](const decoded& of) {
+      return (of.draft_seconds() + of.target_seconds()) / double(of.emissions.size());
+    };
+    calls.push_back(in_models(r.alone) / in_models(r.chosen));
   }
   r.measured = median(ratio), r.c = median(c), r.v = median(v);
   if (d.name == "speculative") {
@@ -392,6 +395,7 @@ decoder decoder_without_draft(const generate_options& o) {
   if (!o.policy.empty()) refuse("--policy " + o.policy);
   if (!o.lookups.empty()) refuse("--lookup " + o.lookups[0]);
   if (o.compare) refuse("--compare");
+  if (!o.baseline.empty()) refuse("--baseline " + o.baseline);
   return target_alone();
 }
 
@@ -467,16 +471,21 @@ void generate(const generate_options& given) {
     if (o.json) {
       out = report(r.chosen);
       report_drafters(out, r.chosen, d);
-      out["target_alone"] = report(r.alone);
+      out[o.baseline == "all-models" ? "all_models" : "target_alone"] = report(r.alone);
       out["expected_tokens_per_round"] = r.chosen.expected / double(std::max<std::size_t>(r.chosen.rounds, 1));
       out["speedup_measured"] = r.measured, out["speedup_predicted"] = r.predicted;
       out["c"] = r.c, out["v"] = r.v, out["repeats"] = r.repeats;
-      out["mean_logprob_target"] = mean_log_p(r.chosen),
-      out["target_alone"]["mean_logprob_target"] = mean_log_p(r.alone);
-      out["identical_to_target_alone"] = r.alone.text == r.chosen.text;
+      out["mean_logprob_target"] = mean_log_p(r.chosen);
+      if (o.baseline != "all-models") {
+        out["target_alone"]["mean_logprob_target"] = mean_log_p(r.alone);
+        out["identical_to_target_alone"] = r.alone.text == r.chosen.text;
+      } else {
+        out["all_models"]["mean_logprob_target"] = mean_log_p(r.alone);
+      }
     } else {
       fmt::print("{}\n{}{}\n\n", bold("prompt"), prompt, prompt.ends_with('\n') ? "" : "\n");
-      fmt::print("{}\n{}\n", bold("target alone"), r.alone.text);
+      const char* alone = o.baseline == "all-models" ? "all models at every token" : "target alone";
+      fmt::print("{}\n{}\n", bold(alone), r.alone.text);
       print_summary(stdout, r.alone);
       const std::string gamma = !d.tree.empty()    ? fmt::format(" {}, {}", d.tree, d.propose)
                                 : !d.gamma.empty() ? ", gamma " + d.gamma
@@ -492,9 +501,10 @@ void generate(const generate_options& given) {
       print_summary(stdout, r.chosen);
       fmt::print("{}{}\n", origins(r.chosen),
                  same(r.chosen, r.alone)
-                     ? fmt::format("; the same {} tokens as the target alone, bit for bit", r.chosen.emissions.size())
+                     ? fmt::format("; the same {} tokens as {}, bit for bit", r.chosen.emissions.size(),
+                                   o.baseline == "all-models" ? alone : "the target alone")
                      : "");
-      fmt::print("mean log-probability under the target {:.3f} (target alone {:.3f})\n", mean_log_p(r.chosen),
+      fmt::print("mean log-probability under the target {:.3f} ({} {:.3f})\n", mean_log_p(r.chosen), alone,
                  mean_log_p(r.alone));
       fmt::print("{}\n", bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = {}", r.measured,
                                           r.repeats, r.predicted, r.formula)));

@@ -28,6 +28,7 @@ struct generate_options {
   std::string backend = "cpu";
   std::size_t exact_batches = 0;  // of llama.cpp
   unsigned threads = 1;
+  std::string baseline;  // of compare: target (also if empty), all-models
   bool compare = false, json = false, chat = false;
   std::optional<std::string> system;  // of a chat; none: what its template says
 };

@@ -112,6 +112,9 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   g->add_flag("--compare", o.compare,
               "Also decode with the target alone, in turn, five times each or for 20 seconds; measured and predicted "
               "speed-up; with --chat: the first turn");
+  g->add_option("--baseline", o.baseline,
+                "What --compare compares with: target, alone; or all-models, the models of --decoder alternating or "
+                "n-model, all called at every token [target]");
   cli::add_color(g);
   g->add_flag("--json", o.json, "One JSON object instead of text; with --chat one a line for each turn");
   g->footer(cli::decoders_help() +

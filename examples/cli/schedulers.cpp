@@ -5,18 +5,16 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include <specagg/error.hpp>
-#include <specagg/site/scheduler.hpp>
-#include <specagg/site/simulation.hpp>
 
 #include "options.hpp"
 #include "plan.hpp"
+#include "scheduled.hpp"
 
 namespace cli {
 namespace {
@@ -34,51 +32,9 @@ struct schedulers_options {
 
 constexpr std::size_t eq8 = std::size_t(scheduling::eq8);
 
-// What the paper's scheduler knows: decode times, the round trip of this moment, acceptances counted so far.
-struct counting {
-  std::function<plan::dragon()> now;     // all but the acceptances
-  agreement counted = {1, 1, 1};  // one of each to begin with
-  double steps = 4;
-
-  plan::dragon setting() const {
-    plan::dragon d = now();
-    d.accept = {counted.both / steps, counted.only_l / steps, counted.only_r / steps};
-    return d;
-  }
-  void observe(const dragon_outcome& o) {
-    counted.both += o.accepted_l && o.accepted_r, counted.only_l += o.accepted_l && !o.accepted_r;
-    counted.only_r += !o.accepted_l && o.accepted_r, steps += 1;
-  }
-};
-
-// Seconds for all tokens.
 double run(const schedulers_options& o, double delay, scheduling how, std::uint64_t seed) {
-  using site = dragon_site<double, replayed_drafts, scheduler<counting>>;
   const agreement accept = plan::agreement_of(o.a_l, o.a_r, o.correlation);
-  simulated_sites<double, site> world(seed);
-  // One way is half of what is added; the jitter is the paper's: a fifth of it, period 20 pi.
-  const simulated_link link{.delay = o.base + delay / 2, .swing = delay / 10, .period = 20 * 3.14159265358979323846};
-  world.link = {link, link}, world.timer = 1e9;
-  const auto now = [&world, &o, link] {
-    const double t = link.latency(world.now());
-    return plan::dragon{o.c_l, o.c_r, t, t, {}};
-  };
-  const auto make = [&](side at) {
-    return [&, at](std::uint64_t life) {
-      hello terms{.life = life, .from = at};
-      terms.codec = {.vocabulary = 2}, terms.real_bytes = 8;
-      terms.look_ahead = o.look_ahead, terms.most_tokens = o.tokens + 1;
-      terms.first = how == scheduling::r ? side::r : side::l;
-      const scheduler<counting> s{how, {now}, o.look_ahead, seed};
-      const std::array<token_id, 1> prompt{0};
-      return std::make_unique<site>(terms, prompt, replayed_drafts{accept, random_streams(seed)}, s);
-    };
-  };
-  world.make_l = make(side::l), world.make_r = make(side::r);
-  world.row = [](side, auto) { return std::vector<double>{0.5, 0.5}; };
-  world.seconds = [&o](side at, std::size_t) { return at == side::l ? o.c_l : o.c_r; };
-  if (!world.run(1e9)) throw error("plan schedulers", "", "the simulation did not end");
-  return world.settled_at(o.tokens);
+  return scheduled_run({o.c_l, o.c_r, o.base, delay, accept, o.tokens, o.look_ahead}, how, seed).all;
 }
 
 void run_schedulers(const schedulers_options& o) {

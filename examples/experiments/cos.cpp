@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fu et al. 2025 (CoS): calls and seconds of standard, speculative-only and alternating collaboration, beside the
 // renewal formula. Standard collaboration calls every model for every token.
+#include <atomic>
+#include <thread>
+
 #include <specagg/error.hpp>
 
 #include "decoding.hpp"
@@ -22,11 +25,11 @@ struct collaboration {
 };
 std::vector<collaboration> collaborations(bool quick) {
   std::vector<collaboration> all;
-  const auto values = [&](std::vector<double> x) { return quick ? std::vector{x[x.size() / 2]} : x; };
-  for (const double lambda : values({0.1, 0.3, 0.5, 0.7, 0.9}))
-    all.push_back({{"bard", "bible"}, "ensemble", lambda, 1});
+  for (const double lambda : quick ? std::vector{0.5} : std::vector{0.1, 0.3, 0.5, 0.7, 0.9})
+    for (const auto& models : {std::vector<std::string>{"bard", "bible"}, {"bible", "bard"}})
+      all.push_back({models, "ensemble", lambda, 1});
   for (const double t : {1.0, 0.0})
-    for (const double mu : values({0.1, 0.2, 0.3, 0.4, 0.5}))
+    for (const double mu : quick ? std::vector{0.1} : std::vector{0.1, 0.2, 0.3, 0.4, 0.5})
       all.push_back({{"draft", "target"}, "contrastive", mu, t});
   all.push_back({{"bard", "bible", "target"}, "ensemble", 1. / 3, 1});
   return all;
@@ -96,6 +99,53 @@ continuation standard(const collaboration& c) {
   };
 }
 
+// The same, each model on a thread of its own: the first on the caller's.
+template <std::size_t N>
+continuation parallel(const collaboration& c) {
+  return [&c](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser, decoded&) {
+    const std::size_t v = models[0].vocab_size();
+    std::vector<float> logits(N * v), combined(v);
+    std::vector<double> scratch(block_count(v));
+    std::array<status, N> outcome{};
+    const auto ask = [&](std::size_t k) {
+      no_processor none;
+      outcome[k] = score(t.tokens.first(t.size), models[k], none, std::span(logits).subspan(k * v, v));
+    };
+    std::atomic<std::size_t> begun{0}, ended{0};  // tokens begun; models that finished, all tokens together
+    std::atomic<bool> over{false};
+    std::vector<std::jthread> threads;
+    const auto stop = [&] { over = true, ++begun; };
+    for (std::size_t k = 1; k < N; ++k)
+      threads.emplace_back([&, k] {
+        for (std::size_t seen = 0;; ++seen, ++ended) {
+          while (begun == seen) std::this_thread::yield();
+          if (over) return;
+          ask(k);
+        }
+      });
+    no_processor none;
+    status s = status::ok;
+    for (std::size_t i = 0; i < most && s == status::ok; ++i) {
+      ++begun;
+      ask(0);
+      while (ended < (N - 1) * (i + 1)) std::this_thread::yield();
+      std::array<std::span<const float>, N> rows;
+      for (std::size_t k = 0; k < N; ++k) {
+        rows[k] = std::span(logits).subspan(k * v, v);
+        if (outcome[k] != status::ok) s = outcome[k];
+      }
+      if (s != status::ok) break;
+      s = with_law<N>(c, rows, combined, [&](const auto& all, const auto& pi) {
+        const token_id y = chooser.draw({stream::bonus, std::uint32_t(t.size), 0}, weigh(all, pi, scratch));
+        if (y == no_token) return status::undefined_target;
+        append(t, y, none);
+        return status::ok;
+      });
+    }
+    return stop(), s;
+  };
+}
+
 template <std::size_t N>
 continuation collaborating(const collaboration& c, std::array<std::size_t, N> gamma) {
   return [&c, gamma](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser, decoded& d) {
@@ -118,8 +168,9 @@ struct way {
   continuation decode;
 };
 template <std::size_t N>
-std::vector<way> ways(const collaboration& c, bool quick) {
+std::vector<way> ways(const collaboration& c, bool quick, bool timed) {
   std::vector<way> all{{"standard", 0, standard<N>(c)}};
+  if (timed) all.push_back({"parallel", 0, parallel<N>(c)});  // its calls are those of the standard way
   for (std::size_t g = 1; g <= 5; ++g) {
     if (quick && g % 2 == 0) continue;
     std::array<std::size_t, N> alone{}, turns;
@@ -130,8 +181,8 @@ std::vector<way> ways(const collaboration& c, bool quick) {
   }
   return all;
 }
-std::vector<way> ways(const collaboration& c, bool quick) {
-  return c.models.size() == 3 ? ways<3>(c, quick) : ways<2>(c, quick);
+std::vector<way> ways(const collaboration& c, bool quick, bool timed) {
+  return c.models.size() == 3 ? ways<3>(c, quick, timed) : ways<2>(c, quick, timed);
 }
 
 std::string name_of(const collaboration& c) {
@@ -183,7 +234,7 @@ void cos_calls(lab& lab, table& out) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const collaboration& c = all[i];
     known a;
-    for (const way& w : ways(c, lab.how.quick)) {
+    for (const way& w : ways(c, lab.how.quick, false)) {
       std::vector<decoded> of_prompt(prompts.size());
       for (const std::string& m : c.models) lab.weights(m);
       lab.each(prompts.size(), [&](std::size_t k) {
@@ -224,7 +275,7 @@ void cos_speed(lab& lab, table& out) {
   const auto all = collaborations(lab.how.quick);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const collaboration& c = all[i];
-    const auto decoders = ways(c, lab.how.quick);
+    const auto decoders = ways(c, lab.how.quick, true);
     std::vector<std::vector<double>> rate(decoders.size());  // tokens a second
     std::vector<double> called(decoders.size());             // the same by the calls counted and the part `times`
     for (std::size_t r = 0; r < repeats; ++r)
@@ -261,6 +312,7 @@ void cos_speed(lab& lab, table& out) {
             free = plan::rates({a_q, a_p, decoders[w].gamma, 1, cost}).speedup;
           }
         }
+      if (decoders[w].method == "parallel") predicted = free = NAN;  // no formula
       out.add(name_of(c), c.policy(), c.value, c.temperature, decoders[w].method, decoders[w].gamma, median(rate[w]),
               median(ratios), predicted, median(ratios) / predicted - 1, free);
     }

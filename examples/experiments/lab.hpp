@@ -159,6 +159,10 @@ void latency(lab&, table&);
 void cos_speed(lab&, table&);
 void draft_length_speed(lab&, table&);
 void dssd(lab&, table&);
+void dssd_paired(lab&, table&);
+void dragon_acceptance(lab&, table&);
 void dragon_latency(lab&, table&);
+void bilds(lab&, table&);
+void regrets(lab&, table&);
 
 }  // namespace experiments

@@ -19,10 +19,8 @@ namespace experiments {
 namespace {
 
 constexpr const char* cascades_header =
-    "pair,text,temperature,rule,parameter,policy,positions,rejection,cross_entropy,cross_entropy_se,ce_minus_target,"
-    "ce_minus_target_se,argmax_accuracy,argmax_accuracy_se,sampled_accuracy,sampled_accuracy_se,sampled_minus_target,"
-    "sampled_minus_target_se,ensemble_lambda,"
-    "ce_minus_ensemble,ce_minus_ensemble_se,sampled_minus_ensemble,sampled_minus_ensemble_se,tv_target,kl_target";
+    "pair,text,window,temperature,rule,parameter,policy,rejection,cross_entropy,argmax_accuracy,sampled_accuracy,"
+    "tv_target,kl_target";
 
 const std::vector<part> parts = {
     {"cascades-draft-target", false, 200, 8, cascades_header, [](lab& l, table& t) { cascades(l, pairs[0], t); }},
@@ -43,6 +41,18 @@ const std::vector<part> parts = {
      "predicted",
      cos_calls},
     {"draft-length", false, 60, 4, "pair,temperature,prices,how,gamma,tokens_per_cost,acceptance,tokens", draft_length},
+    {"bild", false, 60, 4,
+     "algorithm,longest_run,fallback,rollback,tokens,agreement,agreement_se,target_calls,draft_calls", bilds},
+    {"regret", false, 10, 2, "models,loss,alpha,positions,regret,bound,wrong,largest_share", regrets},
+    {"dssd-paired", false, 20, 2,
+     "pair,gamma,up_mbit_per_s,down_mbit_per_s,rounds,rejected,dsd_ms,dssd_ms,gain_ms,gain_se,dssd_slower",
+     dssd_paired},
+    {"dragon-acceptance", false, 10, 2,
+     "eta_l,gamma_l,positions,eq5,acceptance_l,acceptance_r,largest_distance,least_gain,gain", dragon_acceptance},
+    {"dragon-latency", false, 60, 5,
+     "temperature,device_ms,cloud_ms,delay_ms,aggregation,strategy,acceptance_l,acceptance_r,ms_per_token,ms_se,"
+     "over_eq8,over_eq8_se,first_ms,predicted,eq9",
+     dragon_latency},
     {"times", true, 5, 1, "model,tokens,seconds,quartile_1,quartile_3,v", times},
     {"latency", true, 240, 8,
      "pair,execution,gamma,rule,parameter,policy,seconds_per_token,target_seconds_per_token,relative_latency,speedup,"
@@ -57,10 +67,6 @@ const std::vector<part> parts = {
      "pair,temperature,vocabulary,slowdown,mbit_per_s,delay_ms,gamma,protocol,tokens_per_round,up_bytes,down_bytes,"
      "communication_ms,slm_ms,llm_ms,v,speedup,speedup_free_scoring",
      dssd},
-    {"dragon-latency", true, 10, 2,
-     "temperature,device_ms,cloud_ms,delay_ms,aggregation,strategy,acceptance_l,acceptance_r,ms_per_token,ms_se,"
-     "predicted",
-     dragon_latency},
 };
 
 std::uint64_t hash(std::uint64_t h, const std::string& bytes) {  // FNV-1a

@@ -143,6 +143,34 @@ TEST_CASE("sure of everything, the sequence-level cascade and the sequential one
   const auto never = generated("--max-tokens 30 --decoder sequence --policy chow:alpha=-1");
   CHECK(never["target_calls"] == 30);
 }
+TEST_CASE("the sequence-level cascade compares the tokens' mean probability: it keeps long responses at alphas below 1") {
+  const auto kept = generated("--max-tokens 24 --temperature 0 --decoder sequence --policy chow:alpha=1");
+  REQUIRE(kept["target_calls"] == 0);
+  std::size_t called = 0;
+  for (const char* alpha : {"0.1", "0.5", "0.7", "0.8", "0.9"})
+    called += generated(std::string("--max-tokens 24 --temperature 0 --decoder sequence --policy chow:alpha=") +
+                        alpha)["target_calls"] != 0;
+  CHECK(called > 0);
+  CHECK(called < 5);
+}
+TEST_CASE("--baseline all-models calls every model at every token, and has the law of the models that take turns") {
+  for (const std::string& decoder :
+       {std::string("alternating --gamma 3,2"), std::string("alternating --policy contrastive --gamma 2"),
+        "n-model --gamma 2 --model " + models + "/bard.gguf",
+        "n-model --model " + models + "/bard.gguf --model " + models + "/bible.gguf"}) {
+    CAPTURE(decoder);
+    const auto j = generated("--max-tokens 40 --temperature 0 --space raw --compare --baseline all-models --decoder " + decoder);
+    CHECK(j["tokens"] == j["all_models"]["tokens"]);  // greedy
+    CHECK(j.count("target_alone") == 0);
+    for (const auto& m : j["all_models"]["models"]) CHECK(m["calls"] == 40);
+    CHECK(j["models"].size() == j["all_models"]["models"].size());
+    CHECK(j["speedup_measured"] > 0.1);
+    CHECK(j["speedup_predicted"] > 0.1);
+  }
+  refuses("generate --decoder alternating --baseline all-models", {"--baseline", "--compare"});
+  refuses("generate --compare --baseline all-models", {"--baseline", "alternating", "n-model"});
+  refuses("generate --decoder alternating --compare --baseline none", {"--baseline none", "target, all-models"});
+}
 TEST_CASE("bild at temperature 0 is greedy, elsewhere not, unless d says otherwise") {
   const auto tokens = [](const std::string& options) {
     return generated("--max-tokens 60 --prompt 'He that ' " + options)["tokens"];

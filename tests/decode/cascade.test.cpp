@@ -222,12 +222,16 @@ TEST_CASE("an oracle of pi = p decodes what the target alone does, token by toke
 // ---- sequence level -------------------------------------------------------------------------------------------------
 
 TEST_CASE("a sequence-level cascade emits exactly the responses of q it is sure of, and else those of p") {
+  std::size_t responses = 0, kept[2] = {};  // with the probability of a response, and of its tokens on average
   for (const setting& s : settings)
-    for (const double alpha : {0.0, 0.95, 0.97, 1.0}) {
+    for (const auto& [alpha, per_token] : std::vector<std::pair<double, bool>>{
+             {0.0, false}, {0.95, false}, {0.97, false}, {1.0, false}, {0.4, true}, {0.6, true}, {0.7, true}}) {
+      auto options = s.options();
+      options.per_token = per_token;
       const auto law = law_of(
           s,
           [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor, auto& work, auto& accept) {
-            return sequence_decode(t, most, d, m, alpha, chooser, processor, s.options(), work, accept);
+            return sequence_decode(t, most, d, m, alpha, chooser, processor, options, work, accept);
           },
           [&](const auto& d, const auto& m, const std::vector<emission>& e) {
             const bool small = e[0].from == origin::accepted;
@@ -252,8 +256,11 @@ TEST_CASE("a sequence-level cascade emits exactly the responses of q it is sure 
       };
       extend(extend, {0}, {});
       double defers = 0, worst = 0, total = 0;
-      for (const auto& [tokens, r] : all)
+      for (auto& [tokens, r] : all) {
+        if (per_token) r.confidence = std::pow(r.confidence, 1 / double(tokens.size()));
         if (r.confidence < 1 - alpha) defers += r.q;
+        ++responses, kept[per_token] += !(r.confidence < 1 - alpha);
+      }
       for (const auto& [tokens, r] : all) {
         const double due = (r.confidence < 1 - alpha ? 0 : r.q) + defers * r.p;
         const auto found = law.find(tokens);
@@ -265,6 +272,8 @@ TEST_CASE("a sequence-level cascade emits exactly the responses of q it is sure 
       CHECK(worst < 1e-12);
       CHECK(total == Approx(1).epsilon(1e-12));
     }
+  CHECK(kept[1] > 10);  // per token, a threshold far from 0 keeps some responses and rejects some
+  CHECK(responses > 100);
 }
 
 // ---- Big Little Decoder ---------------------------------------------------------------------------------------------

@@ -46,6 +46,22 @@ TEST_CASE("check values: .4181 and .3731 exactly and by simulation, Eq 7 gives .
     CHECK(plan::latency_eq7(d) == Approx(0.45).epsilon(1e-14));
   }
 }
+TEST_CASE("baselines: token-wise is the recursion where nothing is accepted, sequence-wise the last row of r") {
+  numbers n(3);
+  for (int i = 0; i < 200; ++i) {
+    plan::dragon d = random_setting(n);
+    d.accept = {};
+    const double due = plan::token_wise_latency(d);
+    // The first token needs t_l less: nothing was learned before it.
+    CHECK(played(d, 1000, 0, random_streams(1)) == Approx(due).epsilon(1e-3).margin(1e-3 * d.t_l));
+    CHECK(played(d, 1, 0, random_streams(1)) == Approx(plan::first_token_latency(d)).epsilon(1e-12));
+    // Both write m tokens; r's rows follow one after another.
+    const double m = 20, row = n.between(0, 0.05);
+    double sent = m * d.c_r;
+    for (int k = 0; k < 20; ++k) sent += row;
+    CHECK(plan::sequence_wise_latency(d, m, row) == Approx(std::max(m * d.c_l, sent + d.t_r) / m).epsilon(1e-12));
+  }
+}
 TEST_CASE("Eq 8 is Z^l - Z^r of Eq 7 on 100,000 random settings") {
   numbers n(1);
   double worst = 0;

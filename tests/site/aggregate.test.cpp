@@ -86,6 +86,41 @@ errors worst_on_grid(How how, std::size_t* reused = nullptr, std::uint32_t secon
   return worst;
 }
 
+TEST_CASE("whatever gamma_l, aggregation emits exactly pi, with the acceptances of agreement_of and of Eq 5") {
+  double law = 0, agreed = 0, eq5 = 0, moved = 0;
+  for (const double gamma_l : {0.2, 0.5, 0.8})
+    for (const double eta : etas)
+      for (const auto& p_l : eighths<double>())
+        for (const auto& p_r : eighths<double>()) {
+          const auto w = weights_of(eta);
+          const auto pi = target_law(w.law(), p_l, p_r);
+          double x[3] = {}, kept_l = 0, kept_r = 0, together = 0;
+          const auto with_gamma = [&](auto&&... arguments) { return aggregate(arguments..., gamma_l); };
+          for (const auto& [o, probability] : law_of(p_l, p_r, w, with_gamma)) {
+            const auto [token, l, r] = o;
+            REQUIRE(token >= 0);
+            x[token] += probability, kept_l += l * probability, kept_r += r * probability;
+            together += (l && r) * probability;
+          }
+          for (int v = 0; v < 3; ++v) law = std::max(law, std::fabs(x[v] - pi[std::size_t(v)]));
+          const agreement a = agreement_of(p_l, p_r, w, gamma_l);
+          for (const double e : {a.both - together, a.l() - kept_l, a.r() - kept_r})
+            agreed = std::max(agreed, std::fabs(e));
+          // Eq 5 by hand: gamma_l (1 - eta^r TV) + gamma_r sum p^l pi.
+          double tv = 0, product = 0;
+          for (std::size_t v = 0; v < 3; ++v) tv += 0.5 * std::fabs(p_l[v] - p_r[v]), product += p_l[v] * pi[v];
+          const double due = gamma_l * (1 - w.r * tv) + (1 - gamma_l) * product;
+          const double back = acceptance_eq5(p_r, p_l, site_weights{w.log_r, w.log_l, w.r, w.l}, 1 - gamma_l);
+          for (const double e : {acceptance_eq5(p_l, p_r, w, gamma_l) - due, due - kept_l, back - kept_r})
+            eq5 = std::max(eq5, std::fabs(e));
+          moved = std::max(moved, std::fabs(a.l() - agreement_of(p_l, p_r, w).l()));
+        }
+  CHECK(law < 1e-12);
+  CHECK(agreed < 1e-12);
+  CHECK(eq5 < 1e-12);
+  CHECK(moved > 0.1);  // gamma_l is read
+}
+
 // aggregate() written out for mutation: rejection weight of (a, b, eta), residual of (b, a, pi), the coin of the side.
 template <class Reject, class Residual>
 auto mutant(Reject reject, Residual residual, double side = 0.5, bool same_site = false) {

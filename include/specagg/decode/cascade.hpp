@@ -24,6 +24,7 @@ struct cascade_options {
   sampling sample = {};  // of both models; BiLD ignores it and is greedy
   end_tokens end_of_text = {};
   std::size_t longest_run = 10;  // most tokens the small model writes in a row; then the large one is called
+  bool per_token = false;  // sequence_decode: the confidence is the geometric mean of the tokens' probabilities
 };
 
 // All memory that a round needs, allocated once. longest_run is for BiLD, longest_response for sequence_decode. T: the
@@ -174,8 +175,10 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
 // Sequence-level cascade (Chow's rule for a response). The small model writes until the text ends or has `most` more
 // tokens. The large model writes another response from the same start in two cases: the probability of the small
 // response under the untempered rows of q is below 1 - alpha, or the small model has a row that no token can be drawn
-// from. accept() is called only after this decision. For a small response it is called token by token, and may still
-// end the text in the middle. The workspace needs longest_response = most.
+// from. With options.per_token the geometric mean of its tokens' probabilities is compared instead: the probability of
+// a response falls with its length, and of long ones only an alpha next to 1 keeps any. accept() is called only after
+// this decision. For a small response it is called token by token, and may still end the text in the middle. The
+// workspace needs longest_response = most.
 template <LogitSource D, LogitSource M, Chooser C, class P, class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C& chooser, P& processor,
@@ -203,6 +206,7 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
     ended = options.end_of_text.contains(y);
   }
   if (s != status::ok && s != status::invalid_row) return (void)cut(start), s;
+  if (options.per_token && n > 0) log_confidence /= double(n);
   const bool sure = s == status::ok && !(exp(log_confidence) < 1 - alpha);
 
   // If the small response is kept, one round emits it. Otherwise it is removed, and the large model writes token by

@@ -60,6 +60,16 @@ constexpr double speedup_eq9(const dragon& d) {
   return synchronous / ((1 - a) * synchronous + a * std::max(d.c_l, d.c_r));
 }
 
+// Baselines of section 7.2, time per token. Token-wise (DRDG/TW): every draft waits for the token before it.
+// Sequence-wise (DRDG/SW): both sites write `tokens` tokens apart, then r sends all its rows at once; `row` is the time
+// to send one row. The device alone takes c_l.
+constexpr double token_wise_latency(const dragon& d) { return std::max(d.c_l, d.c_r + d.rtt()); }
+constexpr double sequence_wise_latency(const dragon& d, double tokens, double row) {
+  return std::max(d.c_l, d.c_r + row + d.t_r / tokens);
+}
+// The time to the first token, behind the same retrieval on each side: l waits for the first draft of r.
+constexpr double first_token_latency(const dragon& d) { return std::max(d.c_l, d.c_r + d.t_r); }
+
 // The exact time per token of the recursion below, if l always aggregates and look-ahead is unbounded.
 //
 // Let j = c_l - c_r. At an aggregation, let x be the time by which r's draft arrived before l's was ready. For j <= 0

@@ -137,8 +137,8 @@ struct aggregation {
   status why = status::ok;
 };
 
-// xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, and a fair coin chooses one of them (section 4.2). The
-// other one is not used, so it is not drawn. The token has exactly the law pi, whatever the dependence between the two
+// xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, and a coin chooses one of them, l with probability
+// gamma_l (section 4.2: one half). The other one is not used, so it is not drawn. The token has exactly the law pi, whatever the dependence between the two
 // drafts.
 //   x_l, x_r        the drafts, drawn by draw(row, {stream::draft, position, 0}, chooser of the site, ...)
 //   p_l, p_r        the rows they were drawn from: decoded rows, on both sites
@@ -150,13 +150,14 @@ struct aggregation {
 // again: no decision has used that noise, because a token is judged only after the one before it is settled.
 template <class L, class R, Chooser SiteL, Chooser SiteR>
 aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r, const R& p_r,
-                      const site_weights& eta, SiteL& site_l, SiteR& site_r, std::span<double> scratch) {
+                      const site_weights& eta, SiteL& site_l, SiteR& site_r, std::span<double> scratch,
+                      double gamma_l = 0.5) {
   auto l = as_row(p_l);
   auto r = as_row(p_r);
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
   using RowL = decltype(l);
   using RowR = decltype(r);
-  const sampled x = site_l.coin({stream::side, position, 0}, 1, 2)
+  const sampled x = site_l.coin({stream::side, position, 0}, gamma_l, 1)
                         ? sample(row_pair<false, RowL, RowR>(l, r), x_l, eta.r, position, site_l, scratch)
                         : sample(row_pair<false, RowR, RowL>(r, l), x_r, eta.l, position, site_r, scratch);
   return {x.token, x.token == x_l && x.token != no_token, x.token == x_r && x.token != no_token, x.why};
@@ -180,14 +181,14 @@ aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l,
 
 // ---- acceptance -----------------------------------------------------------------------------------------------------
 
-// The agreement of two drafts drawn from these rows, in closed form. One pass. alpha^l = 1/2 (1 - eta^r TV) + 1/2 sum
-// p^l pi, and alpha^r likewise. If l is chosen, x^l = x is accepted with mass min(p^l, pi)(x), and replaced by x with
-// mass (pi - p^l)+(x); x^r is an independent draw from p^r. The same holds with l and r exchanged. So
-//   P(both)    = 1/2 sum min(p^l, pi) p^r + min(p^r, pi) p^l
-//   P(l alone) = 1/2 sum min(p^l, pi) (1 - p^r) + (pi - p^r)+ p^l
-// NaN if the rows or weights have no law.
+// The agreement of two drafts drawn from these rows, in closed form. One pass. gamma_l: the probability that l's sample
+// is chosen; gamma_r = 1 - gamma_l. If l is chosen, x^l = x is accepted with mass min(p^l, pi)(x), and replaced by x
+// with mass (pi - p^l)+(x); x^r is an independent draw from p^r. The same holds with l and r exchanged. So
+//   P(both)    = sum gamma_l min(p^l, pi) p^r + gamma_r min(p^r, pi) p^l
+//   P(l alone) = sum gamma_l min(p^l, pi) (1 - p^r) + gamma_r (pi - p^r)+ p^l
+// and alpha^l is Eq 5's (acceptance_eq5). gamma_l is rounded to the rows' type. NaN if the rows or weights have no law.
 template <class L, class R>
-agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta) {
+agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
   auto l = as_row(p_l);
   auto r = as_row(p_r);
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
@@ -195,11 +196,26 @@ agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta) {
   const row_pair<false, decltype(l), decltype(r)> rows(l, r);
   const auto pi = eta.law().bind(rows);
   const auto [together, alone] = rows.sum([&](auto at) {
-    const auto x = uncontracted(pi(at)), kept_l = min(at.q, x), kept_r = min(at.p, x);
-    return both(fma(kept_l, at.p, kept_r * at.q), both(fma(kept_l, 1 - at.p, positive(x - at.p) * at.q),
-                                                       fma(kept_r, 1 - at.q, positive(x - at.q) * at.p)));
+    const auto x = uncontracted(pi(at));
+    const decltype(x) gamma_r(1 - gamma_l), kept_l = decltype(x)(gamma_l) * min(at.q, x), kept_r = gamma_r * min(at.p, x);
+    const auto new_l = gamma_r * positive(x - at.p), new_r = decltype(x)(gamma_l) * positive(x - at.q);
+    return both(fma(kept_l, at.p, kept_r * at.q),
+                both(fma(kept_l, 1 - at.p, new_l * at.q), fma(kept_r, 1 - at.q, new_r * at.p)));
   });
-  return {together / 2, alone.first / 2, alone.second / 2};
+  return {together, alone.first, alone.second};
+}
+
+// Eq 5: alpha^l = gamma_l (1 - eta^r TV) + gamma_r sum p^l pi. Of r: with both rows and both weights exchanged. NaN as
+// above.
+template <class L, class R>
+double acceptance_eq5(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
+  auto l = as_row(p_l);
+  auto r = as_row(p_r);
+  if (detail::have_law(l, r, eta) != status::ok) return std::numeric_limits<double>::quiet_NaN();
+  const row_pair<false, decltype(l), decltype(r)> rows(l, r);
+  const auto pi = eta.law().bind(rows);
+  const auto [tv, product] = rows.sum([&](auto at) { return both(positive(at.q - at.p), at.q * pi(at)); });
+  return gamma_l * (1 - eta.r * tv) + (1 - gamma_l) * product;
 }
 
 SPECAGG_END
