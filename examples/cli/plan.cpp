@@ -5,12 +5,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include <specagg/error.hpp>
+#include <specagg/site/aggregate.hpp>
 #include <specagg/specagg.hpp>
 
 #include "options.hpp"
@@ -261,6 +263,7 @@ void add_dssd(CLI::App& app) {
 struct dragon_options {
   std::vector<double> a_l{0.5, 0.9}, a_r{0.5};
   double c_l = 0.25, c_r = 0.05, t_l = 0.3, t_r = 0.3, correlation = 0;
+  double sequence = 20, row = 0.008, read = 1, cache = 114, rate = 100;  // of the baselines; MB, Mbit/s
   std::size_t look_ahead = 0, tokens = 200000;
   std::uint64_t seed = 1;
   bool as_json = false;
@@ -273,7 +276,15 @@ void run_dragon(const dragon_options& o) {
       require("dragon", "--correlation", o.correlation, -1, 1);
   require("dragon", "--look-ahead", double(o.look_ahead), 0, double(plan::timeline::most_look_ahead));
   require("dragon", "--tokens", double(o.tokens), 1, 1e8);
+  require("dragon", "--sequence", o.sequence, 1, huge), require("dragon", "--row", o.row, 0, huge);
+  require("dragon", "--read", o.read, 0, huge), require("dragon", "--cache", o.cache, 0, huge);
+  require("dragon", "--rate", o.rate, tiny, huge);
   const auto name = [](side s) { return s == side::l ? "l" : "r"; };
+  const plan::dragon times{o.c_l, o.c_r, o.t_l, o.t_r, {}};
+  const double token_wise = plan::token_wise_latency(times),
+               sequence_wise = plan::sequence_wise_latency(times, o.sequence, o.row);
+  const double first = plan::first_token_latency(times), by_text = plan::first_token_by_text(times, o.read),
+               by_cache = plan::first_token_by_cache(times, 8 * o.cache / o.rate);
   json all = json::array();
   if (!o.as_json)
     fmt::print(
@@ -313,7 +324,17 @@ void run_dragon(const dragon_options& o) {
             "{:.3f}\n",
             a_l, a_r, z_l, z_r, by_recursion, e7_l, e7_r, dz, by_eq8, s_l, s_r, moving, speedup);
     }
-  if (o.as_json) fmt::print("{}\n", json{{"settings", all}}.dump(2));
+  if (o.as_json) {
+    const json baselines{{"device_alone", o.c_l}, {"token_wise", token_wise}, {"sequence_wise", sequence_wise}};
+    const json first_token{{"device_alone", o.c_l}, {"dragon", first}, {"by_text", by_text}, {"by_cache", by_cache}};
+    fmt::print("{}\n", json{{"settings", all}, {"baselines", baselines}, {"first_token", first_token}}.dump(2));
+  } else {
+    fmt::print(
+        "\nBaselines, s a token: l alone {:.4f}, token-wise {:.4f}, sequence-wise ({:g} tokens) {:.4f}.\n"
+        "First token behind the retrieval, s: l alone {:.4f}, both sites {:.4f}, r's documents by text {:.4f}, by cache "
+        "{:.4f}.\n",
+        o.c_l, token_wise, o.sequence, sequence_wise, o.c_l, first, by_text, by_cache);
+  }
 }
 void add_dragon(CLI::App& app) {
   auto o = std::make_shared<dragon_options>();
@@ -329,6 +350,12 @@ void add_dragon(CLI::App& app) {
   sub->add_option("--c-r", o->c_r, "And at r")->capture_default_str();
   sub->add_option("--t-l", o->t_l, "Time of a message from l, s")->capture_default_str();
   sub->add_option("--t-r", o->t_r, "And from r")->capture_default_str();
+  sub->add_option("--sequence", o->sequence, "Sequence-wise: tokens that both sites write apart")->capture_default_str();
+  sub->add_option("--row", o->row, "And time to send one row, s")->capture_default_str();
+  sub->add_option("--read", o->read, "First token by text: time of l to read r's documents, s")->capture_default_str();
+  sub->add_option("--cache", o->cache, "First token by cache: what r has computed of its documents, MB")
+      ->capture_default_str();
+  sub->add_option("--rate", o->rate, "Mbit/s of that")->capture_default_str();
   sub->add_option("--look-ahead", o->look_ahead,
                   "Drafts beyond the last aggregation, at most (simulated only); 0: unbounded")
       ->capture_default_str();
@@ -336,12 +363,54 @@ void add_dragon(CLI::App& app) {
   sub->add_option("--seed", o->seed, "Of the simulation")->check(natural)->capture_default_str();
 }
 
+// --- acceptance ---
+struct acceptance_options {
+  std::vector<double> l{0.5, 0.3, 0.2}, r{0.2, 0.5, 0.3}, gamma_l{0.2, 0.5, 0.8};
+  double eta_l = 0.5;
+  bool as_json = false;
+};
+void run_acceptance(const acceptance_options& o) {
+  require("acceptance", "--gamma-l", o.gamma_l, 0, 1), require("acceptance", "--eta-l", o.eta_l, 0, 1);
+  if (o.l.size() != o.r.size())
+    throw error("plan acceptance", "--l and --r", fmt::format("have {} and {} numbers", o.l.size(), o.r.size()));
+  const site_weights eta{std::log(o.eta_l), std::log(1 - o.eta_l), o.eta_l, 1 - o.eta_l},
+      back{eta.log_r, eta.log_l, eta.r, eta.l};
+  json all = json::array();
+  if (!o.as_json) fmt::print("gamma_l | alpha^l  alpha^r (Eq 5) |    both  only l  only r\n");
+  for (const double gamma_l : o.gamma_l) {
+    const agreement a = agreement_of(o.l, o.r, eta, gamma_l);
+    if (std::isnan(a.both)) throw error("plan acceptance", "--l or --r", "is no row of probabilities");
+    const double l = acceptance_eq5(o.l, o.r, eta, gamma_l), r = acceptance_eq5(o.r, o.l, back, 1 - gamma_l);
+    all.push_back({{"gamma_l", gamma_l},
+                   {"acceptance_l", l},
+                   {"acceptance_r", r},
+                   {"both", a.both},
+                   {"only_l", a.only_l},
+                   {"only_r", a.only_r}});
+    if (!o.as_json)
+      fmt::print("{:7g} | {:.5f}  {:.5f}        | {:.5f} {:.5f} {:.5f}\n", gamma_l, l, r, a.both, a.only_l, a.only_r);
+  }
+  if (o.as_json) fmt::print("{}\n", json{{"settings", all}}.dump(2));
+}
+void add_acceptance(CLI::App& app) {
+  auto o = std::make_shared<acceptance_options>();
+  CLI::App* sub = add(app, "acceptance", "How often two sites' drafts are accepted, from their rows (DRAGON, Eq 5)", o,
+                      run_acceptance);
+  sub->add_option("--l", o->l, "The row of l, its probabilities")->delimiter(',')->expected(1, 100000);
+  sub->add_option("--r", o->r, "The row of r")->delimiter(',')->expected(1, 100000);
+  sub->add_option("--eta-l", o->eta_l, "Weight of l in the law")->capture_default_str();
+  sub->add_option("--gamma-l", o->gamma_l, "How often the sample of l is taken (several: a line each)")
+      ->delimiter(',')
+      ->expected(1, 1000);
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app) {
   CLI::App* plan = app.add_subcommand("plan", "Speed-ups, draft lengths and latencies in closed form");
   plan->require_subcommand(1);
-  add_cos(*plan), add_speculative(*plan), add_dssd(*plan), add_dragon(*plan), add_schedulers(*plan);
+  add_cos(*plan), add_speculative(*plan), add_dssd(*plan), add_dragon(*plan), add_acceptance(*plan),
+      add_schedulers(*plan);
 }
 
 }  // namespace cli

@@ -3,6 +3,7 @@
 // and the experiments' part dragon-latency use this one simulation.
 #pragma once
 #include <array>
+#include <cmath>
 #include <functional>
 #include <memory>
 
@@ -43,8 +44,13 @@ inline scheduled_times scheduled_run(const scheduled_setting& o, specagg::schedu
   using namespace specagg;
   using site = dragon_site<double, replayed_drafts, scheduler<counting>>;
   simulated_sites<double, site> world(seed);
-  const simulated_link link{
-      .delay = o.base + o.delay / 2, .swing = o.delay / 10, .period = 20 * 3.14159265358979323846};
+  constexpr double pi = 3.14159265358979323846;
+  // Each sequence begins at another phase of the swing, or all would begin where it makes the link slower.
+  const double turn = 0.6180339887498949 * double(seed);
+  const simulated_link link{.delay = o.base + o.delay / 2,
+                            .swing = o.delay / 10,
+                            .period = 20 * pi,
+                            .phase = 2 * pi * (turn - std::floor(turn))};
   world.link = {link, link}, world.timer = 1e9;
   const auto now = [&world, &o, link] {
     const double t = link.latency(world.now());

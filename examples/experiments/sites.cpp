@@ -219,7 +219,7 @@ void dragon_latency(lab& lab, table& out) {
         for (const double a_l : {0.5, 0.9}) {
           const agreement known = plan::agreement_of(a_l, 0.5);
           const double exact = 1e3 * plan::latency({device, cloud, way, way, known});
-          add("exact", fmt::format("device, {:g}", a_l), known, {exact, 0}, {NAN, NAN}, NAN, exact, NAN);
+          add("exact", fmt::format("device {:g}", a_l), known, {exact, 0}, {NAN, NAN}, NAN, exact, NAN);
         }
         lab.progress(double(++done) / double(4 * delays.size()));
       }

@@ -67,8 +67,12 @@ constexpr double token_wise_latency(const dragon& d) { return std::max(d.c_l, d.
 constexpr double sequence_wise_latency(const dragon& d, double tokens, double row) {
   return std::max(d.c_l, d.c_r + row + d.t_r / tokens);
 }
-// The time to the first token, behind the same retrieval on each side: l waits for the first draft of r.
+// The time to the first token, behind the same retrieval on each side: l waits for the first draft of r. By text
+// (DRCG/Text): l asks for r's documents and reads them, which takes `read`. By cache (DRCG/KV): r sends what its model
+// has computed of them, which takes `sent`.
 constexpr double first_token_latency(const dragon& d) { return std::max(d.c_l, d.c_r + d.t_r); }
+constexpr double first_token_by_text(const dragon& d, double read) { return d.rtt() + read + d.c_l; }
+constexpr double first_token_by_cache(const dragon& d, double sent) { return d.rtt() + sent + d.c_l; }
 
 // The exact time per token of the recursion below, if l always aggregates and look-ahead is unbounded.
 //

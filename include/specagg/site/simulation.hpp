@@ -51,16 +51,16 @@ class virtual_clock {
   double now_ = 0;
 };
 
-// One direction of a link. A message arrives delay + swing sin(2 pi now / period) seconds, and a uniform part of
+// One direction of a link. A message arrives delay + swing sin(2 pi now / period + phase) seconds, and a uniform part of
 // `jitter`, after its last byte was sent. Messages arrive in order. A reordered message is late by another `delay` (and
 // jitter), and others overtake it.
 struct simulated_link {
-  double delay = 0, jitter = 0, swing = 0, period = 1;
+  double delay = 0, jitter = 0, swing = 0, period = 1, phase = 0;
   double bytes_per_second = 0;                   // 0: no limit
   double lost = 0, repeated = 0, reordered = 0;  // probabilities
   double latency(double now) const {             // without the jitter
     constexpr double pi = 3.14159265358979323846;
-    return std::max(0.0, delay + swing * std::sin(2 * pi * now / period));
+    return std::max(0.0, delay + swing * std::sin(2 * pi * now / period + phase));
   }
 };
 
