@@ -79,6 +79,35 @@ TEST_CASE("plan dragon prints the check values") {
   // Synchronous: look-ahead 1.
   CHECK(double(json("dragon --look-ahead 1 --a-l 0.5")["settings"][0]["simulated_l"]) == Approx(0.65).epsilon(1e-3));
 }
+TEST_CASE("plan dragon prints the baselines, and the first token by text and by cache") {
+  const auto j = json("dragon --tokens 10 --c-l 0.088 --c-r 0.022 --t-l 0.1 --t-r 0.2 --sequence 20 --row 0.008 --read 1.5 "
+                      "--cache 114 --rate 100");
+  const auto& b = j["baselines"];
+  CHECK(double(b["device_alone"]) == Approx(0.088));
+  CHECK(double(b["token_wise"]) == Approx(0.322));                 // 0.022 + 0.1 + 0.2
+  CHECK(double(b["sequence_wise"]) == Approx(0.088));              // 20 of the cloud: 20 (0.022 + 0.008) + 0.2 < 1.76
+  const auto& f = j["first_token"];
+  CHECK(double(f["dragon"]) == Approx(0.222));                     // 0.022 + 0.2
+  CHECK(double(f["by_text"]) == Approx(0.1 + 0.2 + 1.5 + 0.088));
+  CHECK(double(f["by_cache"]) == Approx(0.1 + 0.2 + 114 * 8 / 100. + 0.088));
+  CHECK(double(json("dragon --tokens 10 --c-l 0.01 --row 0.05")["baselines"]["sequence_wise"]) == Approx(0.115));
+  prints("dragon --tokens 10", {"l alone", "token-wise", "sequence-wise", "by text", "by cache"});
+}
+TEST_CASE("plan acceptance prints Eq 5 for any gamma_l, as computed by hand") {
+  const auto j = json("acceptance --l 0.5,0.3,0.2 --r 0.2,0.5,0.3 --eta-l 0.4 --gamma-l 0.2,0.5,0.8");
+  // pi = 0.4 l + 0.6 r = (.32, .42, .26); TV = .3; sum l pi = .338, sum r pi = .352
+  REQUIRE(j["settings"].size() == 3);
+  for (const auto& s : j["settings"]) {
+    const double g = s["gamma_l"];
+    CHECK(double(s["acceptance_l"]) == Approx(g * (1 - 0.6 * 0.3) + (1 - g) * 0.338).epsilon(1e-12));
+    CHECK(double(s["acceptance_r"]) == Approx((1 - g) * (1 - 0.4 * 0.3) + g * 0.352).epsilon(1e-12));
+    CHECK(double(s["both"]) + double(s["only_l"]) == Approx(double(s["acceptance_l"])).epsilon(1e-12));
+    CHECK(double(s["both"]) + double(s["only_r"]) == Approx(double(s["acceptance_r"])).epsilon(1e-12));
+  }
+  refuses("acceptance --l 0.5,0.5", {"plan acceptance", "--l and --r"});
+  refuses("acceptance --l 0.5,0.1,0.1 --r 0.2,0.5,0.3", {"plan acceptance", "no row"});
+  refuses("acceptance --gamma-l 2", {"plan acceptance", "--gamma-l"});
+}
 TEST_CASE("plan speculative finds the best gamma") {
   const auto j = json("speculative");
   CHECK(j["best_gamma"] == 6);
@@ -108,7 +137,9 @@ TEST_CASE("plan prints numbers or refuses, whatever it is asked: never inf, neve
       {"dssd --schemes",
        {"--acceptance", "--gamma", "--vocabulary", "--bits", "--rate", "--rate-up", "--ntt", "--t-slm", "--t-llm",
         "--v", "--kept", "--counts"}},
-      {"dragon --tokens 10", {"--a-l", "--a-r", "--correlation", "--c-l", "--c-r", "--t-l", "--t-r", "--look-ahead"}},
+      {"dragon --tokens 10", {"--a-l", "--a-r", "--correlation", "--c-l", "--c-r", "--t-l", "--t-r", "--look-ahead",
+        "--sequence", "--row", "--read", "--cache", "--rate"}},
+      {"acceptance", {"--l", "--r", "--eta-l", "--gamma-l"}},
       {"schedulers --tokens 3 --repeats 2",
        {"--delay", "--base", "--c-l", "--c-r", "--a-l", "--a-r", "--correlation"}}};
   const auto finite = [](const std::string& arguments) {
