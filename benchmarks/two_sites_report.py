@@ -207,6 +207,11 @@ add("\nWithout delay, what gRPC, threads and proxy take, up to a millisecond a r
     "have one acceptance law; that they differ in tokens a round (" +
     ", ".join(f"{s} {sum(len(r['device']['tokens']) for r in runs if r['split'] == s and r['gamma'] == 4) / sum(r['device']['rounds'] for r in runs if r['split'] == s and r['gamma'] == 4):.2f}" for s in splits) +
     " at gamma 4) is the luck of the few texts behind every setting: sessions 1 to 3, 40 tokens each, the same on every link.\n")
+slower = [(m, d, g) for m in sorted({r["megabit"] for r in runs}) for d in sorted({r["delay"] for r in runs})
+          for g in sorted({r["gamma"] for r in runs}) if cell("DSSD", m, d, g)["seconds"] > cell("DSD", m, d, g)["seconds"]]
+add(f"DSSD was slower than DSD at {len(slower)} settings (Mbit/s, delay, gamma): " +
+    "; ".join(f"{m}, {1e3 * d:.0f} ms, {g}" for m, d, g in slower) +
+    ". Rounds of the same text are compared in docs/experiments.md (`dssd-paired`).\n")
 add("Measured time over the closed form's, median and largest: " +
     "; ".join(f"{s} {statistics.median(o):.2f}, {max(o):.2f}" for s, o in off.items()) + ".\n")
 delay = 0.02 if any(r["delay"] == 0.02 for r in runs) else max(r["delay"] for r in runs)

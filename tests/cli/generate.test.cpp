@@ -153,7 +153,7 @@ TEST_CASE("the sequence-level cascade compares the tokens' mean probability: it 
   CHECK(called > 0);
   CHECK(called < 5);
 }
-TEST_CASE("--baseline all-models calls every model at every token, and has the law of the models that take turns") {
+TEST_CASE("option --baseline all-models: calls every model at every token, and has the law of the models that take turns") {
   for (const std::string& decoder :
        {std::string("alternating --gamma 3,2"), std::string("alternating --policy contrastive --gamma 2"),
         "n-model --gamma 2 --model " + models + "/bard.gguf",
