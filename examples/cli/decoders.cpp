@@ -406,7 +406,8 @@ constexpr known all_known[] = {
     {"n-model", "ensemble", "4", "token", "CoS of the draft, every --model and the target (at most 4 models)"},
     {"sequential", "chow:alpha=0.5", "", "", "the target is called only where the rule defers (chow, chow-log)"},
     {"oracle", "lossless", "", "", "both models at every token, any policy"},
-    {"sequence", "chow:alpha=0.5", "", "", "the draft writes everything; unsure of its tokens on average (chow), the target starts over"},
+    {"sequence", "chow:alpha=0.5", "", "",
+     "the draft writes everything; unsure of its tokens on average (chow), the target starts over"},
     {"bild", "bild:fallback=0.6,rollback=5", "", "", "Big Little Decoder, greedy at any temperature"},
 };
 
@@ -479,7 +480,8 @@ decoder make_decoder(const generate_options& o, bool every) {
       refuse("--baseline " + o.baseline, "is unknown (target, all-models are known)");
     if (!o.compare) refuse("--baseline " + o.baseline, "needs --compare");
     if (o.baseline == "all-models" && !turns)
-      refuse("--baseline all-models", "--decoder " + d.name + " has no models that take turns (alternating and n-model have)");
+      refuse("--baseline all-models",
+             "--decoder " + d.name + " has no models that take turns (alternating and n-model have)");
   }
   const std::size_t n = (d.draft_model.empty() ? 1 : 2) + o.models.size();
   if (turns && n < 2)
@@ -504,7 +506,9 @@ decoder target_alone() {
   o.gamma = "0";
   return make_decoder(o);
 }
-decoder baseline(const generate_options& o) { return o.baseline == "all-models" ? make_decoder(o, true) : target_alone(); }
+decoder baseline(const generate_options& o) {
+  return o.baseline == "all-models" ? make_decoder(o, true) : target_alone();
+}
 
 std::vector<std::string> decoder_names() {
   std::vector<std::string> names;

@@ -162,7 +162,8 @@ struct job {
   }
 };
 
-// The baseline (the target alone, or all models at every token) and the decoder, timed in turn: five times, or as often as `seconds` allow.
+// The baseline (the target alone, or all models at every token) and the decoder, timed in turn: five times, or as
+// often as `seconds` allow.
 struct comparison {
   static constexpr int most_repeats = 5;
   static constexpr double seconds = 20;

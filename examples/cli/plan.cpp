@@ -331,7 +331,8 @@ void run_dragon(const dragon_options& o) {
   } else {
     fmt::print(
         "\nBaselines, s a token: l alone {:.4f}, token-wise {:.4f}, sequence-wise ({:g} tokens) {:.4f}.\n"
-        "First token behind the retrieval, s: l alone {:.4f}, both sites {:.4f}, r's documents by text {:.4f}, by cache "
+        "First token behind the retrieval, s: l alone {:.4f}, both sites {:.4f}, r's documents by text {:.4f}, by "
+        "cache "
         "{:.4f}.\n",
         o.c_l, token_wise, o.sequence, sequence_wise, o.c_l, first, by_text, by_cache);
   }
@@ -350,7 +351,8 @@ void add_dragon(CLI::App& app) {
   sub->add_option("--c-r", o->c_r, "And at r")->capture_default_str();
   sub->add_option("--t-l", o->t_l, "Time of a message from l, s")->capture_default_str();
   sub->add_option("--t-r", o->t_r, "And from r")->capture_default_str();
-  sub->add_option("--sequence", o->sequence, "Sequence-wise: tokens that both sites write apart")->capture_default_str();
+  sub->add_option("--sequence", o->sequence, "Sequence-wise: tokens that both sites write apart")
+      ->capture_default_str();
   sub->add_option("--row", o->row, "And time to send one row, s")->capture_default_str();
   sub->add_option("--read", o->read, "First token by text: time of l to read r's documents, s")->capture_default_str();
   sub->add_option("--cache", o->cache, "First token by cache: what r has computed of its documents, MB")

@@ -16,7 +16,9 @@ continuation original(std::size_t longest_run, double fallback, double rollback)
     return bild_decode(
         t, most, m[0], m[1], bild_thresholds{fallback, rollback}, none, cascade_options{.longest_run = longest_run},
         work, [](const emission&) { return true; },
-        [&](const cascade_result& r, const auto&) { d.rounds.push_back({r.drafted, r.accepted, r.emitted, 0}); });
+        [&](const cascade_result& r, const auto&) {
+          d.rounds.push_back({r.drafted, r.accepted, r.emitted, 0});
+        });
   };
 }
 continuation law(double alpha) {
@@ -43,9 +45,9 @@ double agreement_with(cpu::llama& target, std::span<const token_id> text, std::s
 }  // namespace
 
 void bilds(lab& lab, table& out) {
-  const std::size_t prompt = 64, most = lab.how.quick ? 32 : 96;
-  const auto prompts = lab.prompts(lab.how.quick ? 2 : 8, prompt);
-  const std::vector<double> rollbacks{0.5, 1, 1.5, 2, 3, 4, 6, 9};
+  const std::size_t prompt = 64, most = lab.how.quick ? 32 : 64;
+  const auto prompts = lab.prompts(lab.how.quick ? 2 : 6, prompt);
+  const std::vector<double> rollbacks{0.5, 1, 2, 3, 5, 9};
   struct setting {
     const char* algorithm;
     std::size_t longest_run;

@@ -47,8 +47,9 @@ void cascades(lab& lab, const pair& models, table& out) {
     for (std::size_t from = 0; from < n; from += lab.scored())  // a row for each window: errors are made of them
       for (std::size_t s = 0; s < settings.size(); ++s) {
         const auto& [rule, value] = settings[s];
-        const auto mean = [&](double outcome::* what) {
-          return mean_of(from, from + lab.scored(), 1, [&](std::size_t i) { return all[i * settings.size() + s].*what; })
+        const auto mean = [&](double outcome::*what) {
+          return mean_of(from, from + lab.scored(), 1,
+                         [&](std::size_t i) { return all[i * settings.size() + s].*what; })
               .mean;
         };
         const double nan = temperature == 1 ? 0 : NAN;  // KL is measured at temperature 1 only

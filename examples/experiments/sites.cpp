@@ -150,7 +150,7 @@ void dragon_acceptance(lab& lab, table& out) {
       double distance = 0, least = 1;
       for (const one& x : all)
         distance = std::max(distance, std::fabs(x.eq5 - x.counted)), least = std::min(least, x.gain);
-      const auto mean = [&](double one::* what) {
+      const auto mean = [&](double one::*what) {
         return mean_of(0, n, 1, [&](std::size_t i) { return all[i].*what; }).mean;
       };
       out.add(eta_l, gamma_l, n, mean(&one::eq5), mean(&one::counted), mean(&one::r), distance, least,
@@ -191,8 +191,7 @@ void dragon_latency(lab& lab, table& out) {
           const std::size_t strategies = look_ahead == 1 ? 1 : scheduling_names.size();
           std::vector<std::vector<cli::scheduled_times>> of(strategies, std::vector<cli::scheduled_times>(repeats));
           lab.each(strategies * repeats, [&](std::size_t i) {
-            of[i / repeats][i % repeats] =
-                cli::scheduled_run(how, scheduling(i / repeats), lab.how.seed + i % repeats);
+            of[i / repeats][i % repeats] = cli::scheduled_run(how, scheduling(i / repeats), lab.how.seed + i % repeats);
           });
           const std::size_t eq8 = std::min(std::size_t(scheduling::eq8), strategies - 1);
           for (std::size_t s = 0; s < strategies; ++s) {

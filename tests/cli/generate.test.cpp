@@ -143,7 +143,8 @@ TEST_CASE("sure of everything, the sequence-level cascade and the sequential one
   const auto never = generated("--max-tokens 30 --decoder sequence --policy chow:alpha=-1");
   CHECK(never["target_calls"] == 30);
 }
-TEST_CASE("the sequence-level cascade compares the tokens' mean probability: it keeps long responses at alphas below 1") {
+TEST_CASE(
+    "the sequence-level cascade compares the tokens' mean probability: it keeps long responses at alphas below 1") {
   const auto kept = generated("--max-tokens 24 --temperature 0 --decoder sequence --policy chow:alpha=1");
   REQUIRE(kept["target_calls"] == 0);
   std::size_t called = 0;
@@ -153,13 +154,15 @@ TEST_CASE("the sequence-level cascade compares the tokens' mean probability: it 
   CHECK(called > 0);
   CHECK(called < 5);
 }
-TEST_CASE("option --baseline all-models: calls every model at every token, and has the law of the models that take turns") {
+TEST_CASE(
+    "option --baseline all-models: calls every model at every token, and has the law of the models that take turns") {
   for (const std::string& decoder :
        {std::string("alternating --gamma 3,2"), std::string("alternating --policy contrastive --gamma 2"),
         "n-model --gamma 2 --model " + models + "/bard.gguf",
         "n-model --model " + models + "/bard.gguf --model " + models + "/bible.gguf"}) {
     CAPTURE(decoder);
-    const auto j = generated("--max-tokens 40 --temperature 0 --space raw --compare --baseline all-models --decoder " + decoder);
+    const auto j =
+        generated("--max-tokens 40 --temperature 0 --space raw --compare --baseline all-models --decoder " + decoder);
     CHECK(j["tokens"] == j["all_models"]["tokens"]);  // greedy
     CHECK(j.count("target_alone") == 0);
     for (const auto& m : j["all_models"]["models"]) CHECK(m["calls"] == 40);

@@ -80,14 +80,15 @@ TEST_CASE("plan dragon prints the check values") {
   CHECK(double(json("dragon --look-ahead 1 --a-l 0.5")["settings"][0]["simulated_l"]) == Approx(0.65).epsilon(1e-3));
 }
 TEST_CASE("plan dragon prints the baselines, and the first token by text and by cache") {
-  const auto j = json("dragon --tokens 10 --c-l 0.088 --c-r 0.022 --t-l 0.1 --t-r 0.2 --sequence 20 --row 0.008 --read 1.5 "
-                      "--cache 114 --rate 100");
+  const auto j = json(
+      "dragon --tokens 10 --c-l 0.088 --c-r 0.022 --t-l 0.1 --t-r 0.2 --sequence 20 --row 0.008 --read 1.5 "
+      "--cache 114 --rate 100");
   const auto& b = j["baselines"];
   CHECK(double(b["device_alone"]) == Approx(0.088));
-  CHECK(double(b["token_wise"]) == Approx(0.322));                 // 0.022 + 0.1 + 0.2
-  CHECK(double(b["sequence_wise"]) == Approx(0.088));              // 20 of the cloud: 20 (0.022 + 0.008) + 0.2 < 1.76
+  CHECK(double(b["token_wise"]) == Approx(0.322));     // 0.022 + 0.1 + 0.2
+  CHECK(double(b["sequence_wise"]) == Approx(0.088));  // 20 of the cloud: 20 (0.022 + 0.008) + 0.2 < 1.76
   const auto& f = j["first_token"];
-  CHECK(double(f["dragon"]) == Approx(0.222));                     // 0.022 + 0.2
+  CHECK(double(f["dragon"]) == Approx(0.222));  // 0.022 + 0.2
   CHECK(double(f["by_text"]) == Approx(0.1 + 0.2 + 1.5 + 0.088));
   CHECK(double(f["by_cache"]) == Approx(0.1 + 0.2 + 114 * 8 / 100. + 0.088));
   CHECK(double(json("dragon --tokens 10 --c-l 0.01 --row 0.05")["baselines"]["sequence_wise"]) == Approx(0.115));
@@ -137,8 +138,9 @@ TEST_CASE("plan prints numbers or refuses, whatever it is asked: never inf, neve
       {"dssd --schemes",
        {"--acceptance", "--gamma", "--vocabulary", "--bits", "--rate", "--rate-up", "--ntt", "--t-slm", "--t-llm",
         "--v", "--kept", "--counts"}},
-      {"dragon --tokens 10", {"--a-l", "--a-r", "--correlation", "--c-l", "--c-r", "--t-l", "--t-r", "--look-ahead",
-        "--sequence", "--row", "--read", "--cache", "--rate"}},
+      {"dragon --tokens 10",
+       {"--a-l", "--a-r", "--correlation", "--c-l", "--c-r", "--t-l", "--t-r", "--look-ahead", "--sequence", "--row",
+        "--read", "--cache", "--rate"}},
       {"acceptance", {"--l", "--r", "--eta-l", "--gamma-l"}},
       {"schedulers --tokens 3 --repeats 2",
        {"--delay", "--base", "--c-l", "--c-r", "--a-l", "--a-r", "--correlation"}}};

@@ -162,7 +162,8 @@ TEST_CASE("experiments: regret and bound of OPT and OPTLog, by hand and within t
   const auto row = [&] {
     std::vector<double> x(4);
     double sum = 0;
-    for (double& v : x) state = state * 6364136223846793005u + 1442695040888963407u, sum += v = 1e-3 + double(state >> 40);
+    for (double& v : x)
+      state = state * 6364136223846793005u + 1442695040888963407u, sum += v = 1e-3 + double(state >> 40);
     for (double& v : x) v /= sum;
     return x;
   };

@@ -24,7 +24,7 @@ struct cascade_options {
   sampling sample = {};  // of both models; BiLD ignores it and is greedy
   end_tokens end_of_text = {};
   std::size_t longest_run = 10;  // most tokens the small model writes in a row; then the large one is called
-  bool per_token = false;  // sequence_decode: the confidence is the geometric mean of the tokens' probabilities
+  bool per_token = false;        // sequence_decode: the confidence is the geometric mean of the tokens' probabilities
 };
 
 // All memory that a round needs, allocated once. longest_run is for BiLD, longest_response for sequence_decode. T: the

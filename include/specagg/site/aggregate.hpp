@@ -138,8 +138,8 @@ struct aggregation {
 };
 
 // xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, and a coin chooses one of them, l with probability
-// gamma_l (section 4.2: one half). The other one is not used, so it is not drawn. The token has exactly the law pi, whatever the dependence between the two
-// drafts.
+// gamma_l (section 4.2: one half). The other one is not used, so it is not drawn. The token has exactly the law pi,
+// whatever the dependence between the two drafts.
 //   x_l, x_r        the drafts, drawn by draw(row, {stream::draft, position, 0}, chooser of the site, ...)
 //   p_l, p_r        the rows they were drawn from: decoded rows, on both sites
 //   site_l, site_r  the choosers of the two sites: random_streams(seed, request, 0) and (seed, request, 1). With the
@@ -197,8 +197,10 @@ agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, doub
   const auto pi = eta.law().bind(rows);
   const auto [together, alone] = rows.sum([&](auto at) {
     const auto x = uncontracted(pi(at));
-    const decltype(x) gamma_r(1 - gamma_l), kept_l = decltype(x)(gamma_l) * min(at.q, x), kept_r = gamma_r * min(at.p, x);
-    const auto new_l = gamma_r * positive(x - at.p), new_r = decltype(x)(gamma_l) * positive(x - at.q);
+    using V = std::remove_const_t<decltype(x)>;
+    const V if_l(gamma_l), if_r(1 - gamma_l);
+    const V kept_l = if_l * min(at.q, x), kept_r = if_r * min(at.p, x);
+    const V new_l = if_r * positive(x - at.p), new_r = if_l * positive(x - at.q);
     return both(fma(kept_l, at.p, kept_r * at.q),
                 both(fma(kept_l, 1 - at.p, new_l * at.q), fma(kept_r, 1 - at.q, new_r * at.p)));
   });

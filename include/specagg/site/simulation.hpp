@@ -51,9 +51,9 @@ class virtual_clock {
   double now_ = 0;
 };
 
-// One direction of a link. A message arrives delay + swing sin(2 pi now / period + phase) seconds, and a uniform part of
-// `jitter`, after its last byte was sent. Messages arrive in order. A reordered message is late by another `delay` (and
-// jitter), and others overtake it.
+// One direction of a link. A message arrives delay + swing sin(2 pi now / period + phase) seconds, and a uniform part
+// of `jitter`, after its last byte was sent. Messages arrive in order. A reordered message is late by another `delay`
+// (and jitter), and others overtake it.
 struct simulated_link {
   double delay = 0, jitter = 0, swing = 0, period = 1, phase = 0;
   double bytes_per_second = 0;                   // 0: no limit
