@@ -36,7 +36,7 @@ const std::vector<part> parts = {
      "telemetry,"
      "telemetry_se,reached",
      verifiers},
-    {"cos-calls", false, 100, 4,
+    {"cos-calls", false, 130, 5,
      "models,policy,value,temperature,method,gamma,tokens,a_q,a_p,calls_q,calls_p,calls,predicted_q,predicted_p,"
      "predicted",
      cos_calls},
@@ -58,7 +58,7 @@ const std::vector<part> parts = {
      "pair,execution,gamma,rule,parameter,policy,seconds_per_token,target_seconds_per_token,relative_latency,speedup,"
      "predicted,error,predicted_free_scoring,acceptance,target_calls_per_token",
      latency},
-    {"cos-speed", true, 120, 5,
+    {"cos-speed", true, 190, 6,
      "models,policy,value,temperature,method,gamma,tokens_per_second,speedup,predicted,error,"
      "predicted_free_scoring",
      cos_speed},

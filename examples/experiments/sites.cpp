@@ -87,12 +87,12 @@ void dssd(lab& lab, table& out) {
 // in both but for what travels. Rows of V = 50,000 probabilities of 16 bits, as in the paper, though these models have
 // fewer.
 void dssd_paired(lab& lab, table& out) {
-  const auto prompts = lab.prompts(lab.how.quick ? 2 : 8);
-  const std::size_t most = lab.how.quick ? 48 : 128;
+  const auto prompts = lab.prompts(lab.how.quick ? 2 : 6);
+  const std::size_t most = lab.how.quick ? 48 : 96;
   constexpr double v = 50000, bits = 16, id = 32;
   std::size_t done = 0;
   for (const pair& models : {pairs[0], pairs[1]})
-    for (const std::size_t gamma : {1, 2, 4, 6, 8}) {
+    for (const std::size_t gamma : {1, 2, 4, 8}) {
       std::vector<decoded> of_prompt(prompts.size());
       lab.weights(models.q), lab.weights(models.p);
       lab.each(prompts.size(), [&](std::size_t i) {
@@ -122,7 +122,7 @@ void dssd_paired(lab& lab, table& out) {
                   all.over_rounds(dssd).mean, gain.mean, gain.se,
                   all.over_rounds([&](const round& r) { return dssd(r) > dsd(r); }).mean);
         }
-      lab.progress(double(++done) / 10);
+      lab.progress(double(++done) / 8);
     }
 }
 
