@@ -599,6 +599,8 @@ set_tests_properties("get-model: damage, interruptions, a full disk, two at once
   SKIP_REGULAR_EXPRESSION "^skipped:")
 
 # --- experiments ------------------------------------------------------------------------------------------------------
+add_test(NAME "experiments: every claim has its measure, part and plot, and is judged as claims.json says"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/claims.py)
 if(TARGET specagg-experiments AND all)
   add_test(NAME "experiments: quick, killed half-way and started again"
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/resume.py $<TARGET_FILE:specagg-experiments>

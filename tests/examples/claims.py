@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The claims of the experiments: claims.json is complete, every claim is measured and has its part and its plot; and
+report.py's judge() says what claims.json promises.
+
+usage: claims.py
+"""
+import ast, json, pathlib, re
+
+HERE = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "experiments"
+report = (HERE / "report.py").read_text()
+claims = json.loads((HERE / "claims.json").read_text())["claims"]
+parts = set(re.findall(r'^    \{"([a-z-]+)", (?:true|false)', (HERE / "main.cpp").read_text(), re.M)) | {"dragon-passages"}
+plots = set(re.findall(r'finish\(f, "([a-z-]+)"', report)) | set(re.findall(r'quality\("([a-z-]+)"', report))
+
+assert len(claims) > 80 and len({c["id"] for c in claims}) == len(claims), "claims are missing or have one id"
+for c in claims:
+    assert c["by"] in ("paper", "other paper", "library", "here"), c["id"]
+    assert c["claim"] and c["measure"], c["id"]
+    if c["by"] == "paper":
+        assert c["section"] and c["source"] in ("Cascades", "CoS", "DRAGON", "DSSD"), c["id"]
+    assert ("at_least" in c["test"]) != ("at_most" in c["test"]), c["id"]
+    assert set(c["test"]) <= {"at_least", "at_most", "within", "of", "errors"}, c["id"]
+    assert c["test"].get("of", "each") in ("each", "most", "any") and c["test"].get("errors", 2) == 2, c["id"]
+    assert c["part"] in parts, f"{c['id']}: there is no part {c['part']}"
+    assert c["plot"] in plots, f"{c['id']}: there is no plot {c['plot']}"
+    assert f'"{c["id"]}"' in report, f"{c['id']} is not measured"
+
+tree = ast.parse(report)
+judge = next(f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name == "judge")
+space = {}
+exec(compile(ast.Module([judge], []), "report.py", "exec"), space)
+for due, test, values in (
+        ("yes", {"at_least": 0}, [(1, 0.4)]), ("undecided", {"at_least": 0}, [(1, 0.6)]), ("no", {"at_least": 0}, [(-1, 0.4)]),
+        ("undecided", {"at_least": 0}, [(-1, 0.6)]), ("yes", {"at_most": 2}, [(1, 0.4)]), ("no", {"at_most": 0.1}, [(1, 0.4)]),
+        ("yes", {"at_least": 1}, [(1, 0)]), ("yes", {"at_most": 1}, [(1, 0)]),  # exact: equality holds
+        ("in part", {"at_least": 0}, [(1, 0), (-1, 0)]), ("undecided", {"at_least": 0}, [(1, 0), (0, 1)]),
+        ("in part", {"at_least": 0}, [(-1, 0), (0, 1)]), ("no", {"at_least": 0}, [(-1, 0), (-2, 0)]),
+        ("undecided", {"at_least": 1, "within": 0.03}, [(1.02, 0)]), ("yes", {"at_least": 1, "within": 0.03}, [(1.04, 9)]),
+        ("yes", {"at_least": 0, "of": "most"}, [(1, 0), (1, 0), (-1, 0)]),
+        ("no", {"at_least": 0, "of": "most"}, [(1, 0), (-1, 0)]),
+        ("undecided", {"at_least": 0, "of": "most"}, [(1, 0), (0, 1), (0, 1)]),
+        ("yes", {"at_least": 0, "of": "any"}, [(-1, 0), (1, 0)]), ("no", {"at_least": 0, "of": "any"}, [(-1, 0), (-1, 0)])):
+    found = space["judge"](test, [("", v, e) for v, e in values])[0]
+    assert found == due, f"{test} of {values}: {found}, due {due}"
+print(f"{len(claims)} claims, {len(parts)} parts, {len(plots)} plots")
