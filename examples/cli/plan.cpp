@@ -377,11 +377,12 @@ void run_acceptance(const acceptance_options& o) {
     throw error("plan acceptance", "--l and --r", fmt::format("have {} and {} numbers", o.l.size(), o.r.size()));
   const site_weights eta{std::log(o.eta_l), std::log(1 - o.eta_l), o.eta_l, 1 - o.eta_l},
       back{eta.log_r, eta.log_l, eta.r, eta.l};
+  if (std::isnan(agreement_of(o.l, o.r, eta).both))
+    throw error("plan acceptance", "--l or --r", "is no row of probabilities");
   json all = json::array();
   if (!o.as_json) fmt::print("gamma_l | alpha^l  alpha^r (Eq 5) |    both  only l  only r\n");
   for (const double gamma_l : o.gamma_l) {
     const agreement a = agreement_of(o.l, o.r, eta, gamma_l);
-    if (std::isnan(a.both)) throw error("plan acceptance", "--l or --r", "is no row of probabilities");
     const double l = acceptance_eq5(o.l, o.r, eta, gamma_l), r = acceptance_eq5(o.r, o.l, back, 1 - gamma_l);
     all.push_back({{"gamma_l", gamma_l},
                    {"acceptance_l", l},

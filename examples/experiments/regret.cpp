@@ -25,7 +25,7 @@ void regrets(lab& lab, table& out) {
         all[(k * alphas.size() + a) * 2 + 1] = regret_log(truth, q, p, alphas[a]);
       }
     });
-    for (const int log_loss : {0, 1})
+    for (const std::size_t log_loss : {std::size_t(0), std::size_t(1)})
       for (std::size_t a = 0; a < alphas.size(); ++a) {
         const auto at = [&](std::size_t k) -> const regret& { return all[(k * alphas.size() + a) * 2 + log_loss]; };
         double worst = 0, wrong = 0;
