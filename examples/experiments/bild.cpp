@@ -56,7 +56,7 @@ void bilds(lab& lab, table& out) {
   };
   std::vector<setting> all;
   for (const double x : rollbacks) {
-    for (const std::size_t run : {5, 10})
+    for (const std::size_t run : std::vector<std::size_t>{5, 10})
       for (const double fallback : {0.1, 0.5, 0.9})
         all.push_back({"original", run, fallback, x, original(run, fallback, x)});
     all.push_back({"law", 5, NAN, x, law(x)});

@@ -92,7 +92,7 @@ void dssd_paired(lab& lab, table& out) {
   constexpr double v = 50000, bits = 16, id = 32;
   std::size_t done = 0;
   for (const pair& models : {pairs[0], pairs[1]})
-    for (const std::size_t gamma : {1, 2, 4, 8}) {
+    for (const std::size_t gamma : std::vector<std::size_t>{1, 2, 4, 8}) {
       std::vector<decoded> of_prompt(prompts.size());
       lab.weights(models.q), lab.weights(models.p);
       lab.each(prompts.size(), [&](std::size_t i) {
