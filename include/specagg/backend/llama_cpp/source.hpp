@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence of a llama_context as a source of logits: any model that llama.cpp runs, wherever it runs it.
+// A sequence of a llama_context as a source of logits: any model that llama.cpp runs, wherever it runs it. Several
+// sequences of one context can be extended in one call.
 //
 // libllama computes calls of different sizes by different code, so a row may differ in its last bits, or by more, with
 // the number of tokens in the call (docs/llama_cpp.md has what was measured). source_options::exact_batches makes all
@@ -92,7 +93,50 @@ class source {
     return append(tokens, rows, [&](std::size_t j, std::size_t in_call) { copy_row(in_call, logits, j); });
   }
 
-  // The same without a copy: row(j) is the row of the j-th of the last `rows` tokens. They must be in one call of
+  // extend() of several sequences of one context in one call of libllama: in `all`, each source stands at most once. In
+  // exact batches each has calls of its own. Together at most n_batch tokens. On any status but ok nothing was appended
+  // to any of them, but for what extend() says of memory that refuses to go back.
+  struct addition {
+    source* to;
+    std::span<const token_id> tokens;
+    std::span<float> logits;
+  };
+  static status extend(std::span<const addition> all) {
+    std::size_t count = 0, done = 0;
+    for (const addition& a : all) {
+      const bool again = std::any_of(all.data(), &a, [&](const addition& b) { return b.to == a.to; });
+      if (again || a.to->context_ != all[0].to->context_ || a.logits.size() % a.to->vocab_ != 0)
+        return status::invalid_parameter;
+      if (const status s = a.to->takes(a.tokens, a.logits.size() / a.to->vocab_); s != status::ok) return s;
+      count += a.tokens.size();
+    }
+    if (count == 0) return status::ok;
+    source& caller = *all[0].to;
+    const auto undo = [&](status why) {
+      for (const addition& a : all) a.to->go_back(a.to->position_ - (done > 0 ? (--done, a.tokens.size()) : 0));
+      return why;
+    };
+    if (caller.options_.exact_batches) {
+      for (; done < all.size(); ++done)
+        if (const status s = all[done].to->extend(all[done].tokens, all[done].logits); s != status::ok) return undo(s);
+      return status::ok;
+    }
+    if (count > caller.most_) return status::invalid_parameter;
+    std::size_t k = 0;
+    for (const addition& a : all)
+      for (std::size_t i = 0; i < a.tokens.size(); ++i)
+        caller.put(k++, *a.to, a.tokens[i], i, i + a.logits.size() / a.to->vocab_ >= a.tokens.size());
+    if (const status s = caller.call(count); s != status::ok) return undo(s);
+    k = 0;
+    for (const addition& a : all) {
+      const std::size_t rows = a.logits.size() / a.to->vocab_;
+      k += a.tokens.size(), a.to->position_ += a.tokens.size();
+      for (std::size_t j = 0; j < rows; ++j) a.to->copy_row(k - rows + j, a.logits, j);
+    }
+    return status::ok;
+  }
+
+  // extend() without a copy: row(j) is the row of the j-th of the last `rows` tokens. They must be in one call of
   // libllama: more than n_batch rows, or exact_batches, are an invalid_parameter.
   status decode(std::span<const token_id> tokens, std::size_t rows) {
     if (rows > most_) return status::invalid_parameter;
@@ -192,12 +236,21 @@ class source {
     std::copy_n(llama_get_logits_ith(context_, static_cast<std::int32_t>(in_call)), vocab_, logits.data() + j * vocab_);
   }
 
+  status takes(std::span<const token_id> tokens, std::size_t rows) const {
+    if (!nodes_.empty() || rows > tokens.size()) return status::invalid_parameter;
+    if (tokens.size() > capacity() - std::min(position_, capacity())) return status::context_full;
+    return in_vocabulary(tokens) ? status::ok : status::token_out_of_range;
+  }
+  // Token k of the call that is made: the `ahead`-th behind the text of `of`.
+  void put(std::size_t k, source& of, token_id token, std::size_t ahead, bool wanted) {
+    tokens_[k] = token, positions_[k] = static_cast<llama_pos>(of.position_ + ahead);
+    counts_[k] = 1, sequences_[k] = &of.options_.sequence;
+    wanted_[k] = wanted;
+  }
   // take(j, k): the row of the j-th of the last `rows` tokens is that of token k of the call that was made last.
   template <class Take>
   status append(std::span<const token_id> tokens, std::size_t rows, Take&& take) {
-    if (!nodes_.empty() || rows > tokens.size()) return status::invalid_parameter;
-    if (tokens.size() > capacity() - std::min(position_, capacity())) return status::context_full;
-    if (!in_vocabulary(tokens)) return status::token_out_of_range;
+    if (const status s = takes(tokens, rows); s != status::ok) return s;
     const std::size_t before = position_, first_row = tokens.size() - rows;
     for (std::size_t i = 0; i < tokens.size();) {
       std::size_t n = std::min(most_, tokens.size() - i);
@@ -205,11 +258,9 @@ class source {
       if (left > 0 && left < rows && rows <= most_) n = tokens.size() - rows - i;  // all rows in the last call
       const std::size_t in_call = std::max(n, options_.exact_batches);
       for (std::size_t k = 0; k < in_call; ++k) {
-        tokens_[k] = tokens[i + std::min(k, n - 1)];  // filled up with the last one
-        positions_[k] = static_cast<llama_pos>(position_ + k);
-        counts_[k] = 1, sequences_[k] = &options_.sequence;
         // libllama computes the last layer for wanted rows alone: in exact batches for all rows of a call, or none.
-        wanted_[k] = options_.exact_batches ? i + n > first_row : i + k >= first_row;
+        const bool wanted = options_.exact_batches ? i + n > first_row : i + k >= first_row;
+        put(k, *this, tokens[i + std::min(k, n - 1)], k, wanted);  // filled up with the last one
       }
       if (const status s = call(in_call); s != status::ok) return go_back(before), s;
       position_ += n, i += n;
