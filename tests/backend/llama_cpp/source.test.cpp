@@ -259,7 +259,7 @@ TEST_CASE("a window of attention whose older tokens are gone refuses to go back;
   }
 }
 
-TEST_CASE("several sequences in one call: their rows, and rows of one alone within 0.02; nothing changes on a failure") {
+TEST_CASE("several sequences in one call have the rows of each alone within 0.02; a failure changes nothing") {
   auto how = small_context(512, 3);
   loaded model(test::bundled_file("target"), how);
   using source = llama_cpp::source;

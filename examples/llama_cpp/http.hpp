@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpp-httplib's server with limits, so that no client can hold a thread or memory for long: one request a connection,
+// its time and its bytes are limited, and so are the connections.
+#pragma once
+#include <httplib.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+struct http_limits {
+  std::size_t body = 1 << 20, head = 1 << 14;           // bytes of a request
+  std::size_t connections = 64;                         // a thread each; more are answered 503
+  std::chrono::milliseconds read{10000}, write{10000};  // a whole request; one piece of an answer
+};
+
+// The socket of a client, as cpp-httplib reads and writes it. Reading ends with an error where a limit is reached.
+class connection final : public httplib::Stream {
+ public:
+  using clock = std::chrono::steady_clock;
+  connection(socket_t socket, const http_limits& limits)
+      : socket_(socket), limits_(limits), left_(limits.head + limits.body), until_(clock::now() + limits.read) {}
+
+  // The client has closed its end, or the connection is broken.
+  bool gone() const {
+    pollfd p{socket_, POLLRDHUP, 0};
+    return poll(&p, 1, 0) > 0;
+  }
+  bool is_readable() const override { return true; }
+  bool is_writable() const override { return !gone(); }
+  ssize_t read(char* to, std::size_t size) override {
+    if (left_ == 0 || !wait(POLLIN, until_)) return -1;
+    const ssize_t n = recv(socket_, to, std::min(size, left_), 0);
+    if (n > 0) left_ -= static_cast<std::size_t>(n);
+    return n;
+  }
+  ssize_t write(const char* from, std::size_t size) override {
+    const auto until = clock::now() + limits_.write;
+    for (std::size_t done = 0; done < size;) {
+      if (!wait(POLLOUT, until)) return -1;
+      const ssize_t n = send(socket_, from + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0 && errno != EAGAIN) return -1;
+      done += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+    }
+    return static_cast<ssize_t>(size);
+  }
+  // Closes the connection. The system drops an answer that the client has not read while it still sends, so what it
+  // sends is read for a second.
+  void close() {
+    shutdown(socket_, SHUT_WR);
+    char dropped[4096];
+    const auto until = clock::now() + std::chrono::seconds(1);
+    while (wait(POLLIN, until) && recv(socket_, dropped, sizeof dropped, MSG_DONTWAIT) > 0) {
+    }
+    ::close(socket_);
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return socket_; }
+
+ private:
+  bool wait(short what, clock::time_point until) const {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - clock::now()).count();
+    pollfd p{socket_, what, 0};
+    return left > 0 && poll(&p, 1, static_cast<int>(left)) > 0;
+  }
+  socket_t socket_;
+  const http_limits& limits_;
+  std::size_t left_;  // bytes that may still be read
+  clock::time_point until_;
+};
+
+class http_server final : public httplib::Server {
+ public:
+  explicit http_server(const http_limits& limits) : limits_(limits) {
+    set_payload_max_length(limits.body);
+    new_task_queue = [this] { return new queue(*this); };
+  }
+  // The connection of the request that this thread handles.
+  static const connection& here() { return *current; }
+
+ private:
+  struct queue final : httplib::ThreadPool {
+    explicit queue(http_server& of) : ThreadPool(of.limits_.connections), server(of) {}
+    // Called by the thread that accepts connections.
+    void enqueue(std::function<void()> answer) override {
+      if (server.busy_ >= server.limits_.connections) {
+        full = true;
+        answer();
+        full = false;
+      } else {
+        ++server.busy_;
+        ThreadPool::enqueue([this, answer] { answer(), --server.busy_; });
+      }
+    }
+    http_server& server;
+  };
+  bool process_and_close_socket(socket_t socket) override {
+    if (full) return refuse(socket);
+    connection client(socket, limits_);
+    current = &client;
+    bool closed = false;
+    const bool done = process_request(client, true, closed, nullptr);
+    current = nullptr;
+    client.close();
+    return done;
+  }
+  static bool refuse(socket_t socket) {
+    static const std::string body = R"({"error":{"message":"too many connections","type":"server_error"}})";
+    static const std::string answer =
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+        "Retry-After: 1\r\nConnection: close\r\nContent-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body;
+    char dropped[4096];
+    (void)recv(socket, dropped, sizeof dropped, MSG_DONTWAIT);
+    (void)send(socket, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    ::close(socket);
+    return false;
+  }
+
+  http_limits limits_;
+  std::atomic<std::size_t> busy_{0};
+  static inline thread_local const connection* current = nullptr;
+  static inline thread_local bool full = false;
+};

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// A server with OpenAI's API over libllama. engine.hpp decodes, request.hpp reads what is asked for, http.hpp limits
+// what a client may do. docs/llama_cpp.md says how to run it.
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+
+#include "../cli/terminal.hpp"
+#include "engine.hpp"
+#include "http.hpp"
+#include "request.hpp"
+
+namespace {
+
+struct server_options : engine_options {
+  std::string host = "127.0.0.1", key;
+  int port = 8080;
+};
+
+// The text of one request as it comes, cut only between characters, and before the first stop string.
+class answer {
+ public:
+  struct piece {
+    std::string text;
+    json tokens = json::array(), origins = json::array();  // of the tokens that came
+  };
+  answer(engine& by, std::shared_ptr<request> asked) : by_(by), asked_(std::move(asked)) {}
+  answer(const answer&) = delete;
+  ~answer() {
+    if (how_ == ended::no) by_.leave(*asked_, stopped_);
+  }
+  const request& asked() const { return *asked_; }
+  ended how() const { return stopped_ ? ended::stop : how_; }
+  std::size_t count() const { return count_; }
+  // Waits for a tenth of a second at most. Nothing comes once how() is not ended::no.
+  piece next() {
+    piece p;
+    how_ = by_.more(*asked_, count_, new_);
+    const std::size_t searched = text_.size();
+    for (const emission& e : new_) {
+      text_ += by_.tokens().piece(e.token);
+      p.tokens.push_back(e.token), p.origins.push_back(e.from == origin::accepted ? "draft" : "target");
+    }
+    count_ += new_.size();
+    std::size_t end = find_stop(text_, searched, asked_->stops);
+    stopped_ = end != std::string::npos;
+    if (!stopped_) end = text_.size();
+    if (how() == ended::no) end -= std::max(held_back(text_, asked_->stops), cli::unfinished(text_));
+    end = std::max(end, sent_);
+    p.text = text_.substr(sent_, end - sent_);
+    sent_ = end;
+    return p;
+  }
+
+ private:
+  engine& by_;
+  std::shared_ptr<request> asked_;
+  std::vector<emission> new_;
+  std::string text_;
+  std::size_t count_ = 0, sent_ = 0;
+  ended how_ = ended::no;
+  bool stopped_ = false;  // by a stop string
+};
+
+// The JSON of an answer, or of a part of it.
+class writer {
+ public:
+  writer(const std::string& model, bool chat, bool stream) : chat_(chat), stream_(stream) {
+    static std::atomic<std::uint64_t> number = 0;
+    all_["id"] = fmt::format("{}-{:x}-{}", chat ? "chatcmpl" : "cmpl", std::time(nullptr), number++);
+    all_["object"] = !chat ? "text_completion" : stream ? "chat.completion.chunk" : "chat.completion";
+    all_["created"] = std::time(nullptr), all_["model"] = model;
+  }
+  std::string part(const answer::piece& p, const answer& a) {
+    json c = {{"index", 0}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+    if (a.how() != ended::no) c["finish_reason"] = a.how() == ended::length ? "length" : "stop";
+    if (!chat_) c["text"] = p.text;
+    else c[stream_ ? "delta" : "message"] = {{"role", "assistant"}, {"content", p.text}};
+    if (a.asked().origins) c["tokens"] = p.tokens, c["origins"] = p.origins;
+    all_["choices"] = json::array({c});
+    if (!stream_) add_usage(a);
+    return text();
+  }
+  std::string usage(const answer& a) {
+    all_["choices"] = json::array();
+    add_usage(a);
+    return text();
+  }
+
+ private:
+  void add_usage(const answer& a) {
+    const std::size_t before = a.asked().prompt.size();
+    all_["usage"] = {{"prompt_tokens", before}, {"completion_tokens", a.count()}, {"total_tokens", before + a.count()}};
+  }
+  std::string text() const { return all_.dump(-1, ' ', false, json::error_handler_t::replace); }
+  bool chat_, stream_;
+  json all_;
+};
+
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+void fail(httplib::Response& to, const api_error& e) {
+  to.status = e.status;
+  if (e.status == 503) to.set_header("Retry-After", "1");
+  to.set_content(e.text(), "application/json");
+}
+
+// Throws api_error if the request may not be answered.
+void check(const httplib::Request& from, const server_options& o) {
+  if (!o.key.empty()) {
+    const std::string given = from.get_header_value("Authorization"), right = "Bearer " + o.key;
+    unsigned different = given.size() != right.size();  // the time does not depend on where they differ
+    for (std::size_t i = 0; i < given.size(); ++i) different |= unsigned(given[i] ^ right[i % right.size()]);
+    if (different) throw api_error{401, "the key is missing or wrong", "", "invalid_api_key"};
+  } else if (from.has_header("Origin")) {  // a page that a browser shows must not use a server without a key
+    throw api_error{403, "without a key this server answers no pages of a browser"};
+  }
+  if (from.method == "POST" && !from.get_header_value("Content-Type").starts_with("application/json"))
+    throw api_error{415, "Content-Type must be application/json"};
+}
+
+void answer_whole(engine& by, const std::shared_ptr<request>& r, const std::string& model, httplib::Response& to) {
+  answer a(by, r);
+  answer::piece all;
+  while (a.how() == ended::no) {
+    const auto p = a.next();
+    all.text += p.text;
+    all.tokens.insert(all.tokens.end(), p.tokens.begin(), p.tokens.end());
+    all.origins.insert(all.origins.end(), p.origins.begin(), p.origins.end());
+    if (http_server::here().gone()) return;
+  }
+  if (a.how() == ended::failed) return fail(to, {500, r->failure});
+  to.set_content(writer(model, r->chat, false).part(all, a), "application/json");
+}
+void answer_in_parts(engine& by, const std::shared_ptr<request>& r, const std::string& model, httplib::Response& to) {
+  const auto a = std::make_shared<answer>(by, r);
+  const auto write = std::make_shared<writer>(model, r->chat, true);
+  to.set_header("Cache-Control", "no-cache");
+  to.set_chunked_content_provider("text/event-stream", [a, write](std::size_t, httplib::DataSink& sink) {
+    const auto send = [&](const std::string& text) {
+      const std::string event = "data: " + text + "\n\n";
+      return sink.write(event.data(), event.size());
+    };
+    const auto p = a->next();
+    if (a->how() == ended::failed) {
+      send(api_error{500, a->asked().failure}.text());
+    } else if (!p.text.empty() || !p.tokens.empty() || a->how() != ended::no) {
+      if (!send(write->part(p, *a))) return false;
+    }
+    if (a->how() == ended::no) return !http_server::here().gone();
+    if (a->how() != ended::failed && a->asked().usage) send(write->usage(*a));
+    send("[DONE]");
+    sink.done();
+    return true;
+  });
+}
+
+void serve(const server_options& o) {
+  engine decoder(o);
+  const std::string model = std::filesystem::path(o.target).stem().string();
+  const request_limits most{model, o.context, o.gamma, !o.draft.empty()};
+  std::optional<llama_cpp::chat_template> turns;
+  try {
+    turns.emplace(decoder.tokens(), o.target);
+  } catch (const error&) {  // no chat template: /v1/completions alone
+  }
+  // A monitor and a request that is refused need a thread, too.
+  const http_limits limits{.body = 65536 + 16 * o.context, .connections = o.requests + o.waiting + 16};
+  http_server http(limits);
+  const auto complete = [&](bool chat) {
+    return [&, chat](const httplib::Request& from, httplib::Response& to) {
+      const auto r = parse_request(from.body, chat, most, decoder.tokens(), turns ? &*turns : nullptr);
+      if (!decoder.submit(r)) throw api_error{503, "all places are taken, and the queue is full"};
+      if (r->stream) answer_in_parts(decoder, r, model, to);
+      else answer_whole(decoder, r, model, to);
+    };
+  };
+  http.Post("/v1/completions", complete(false));
+  http.Post("/v1/chat/completions", complete(true));
+  http.Get("/v1/models", [&](const httplib::Request&, httplib::Response& to) {
+    const json one = {{"id", model}, {"object", "model"}, {"created", 0}, {"owned_by", "local"}};
+    to.set_content(json{{"object", "list"}, {"data", {one}}}.dump(), "application/json");
+  });
+  http.Get("/health", [](const httplib::Request&, httplib::Response& to) {
+    to.set_content(R"({"status":"ok"})", "application/json");
+  });
+  http.Get("/metrics", [&](const httplib::Request&, httplib::Response& to) {
+    to.set_content(decoder.metrics(), "text/plain; version=0.0.4");
+  });
+  using handled = httplib::Server::HandlerResponse;
+  http.set_pre_routing_handler([&](const httplib::Request& from, httplib::Response& to) {
+    try {
+      if (from.path != "/health") check(from, o);
+      return handled::Unhandled;
+    } catch (const api_error& e) {
+      return fail(to, e), handled::Handled;
+    }
+  });
+  http.set_exception_handler([](const httplib::Request&, httplib::Response& to, std::exception_ptr what) {
+    try {
+      std::rethrow_exception(what);
+    } catch (const api_error& e) {
+      fail(to, e);
+    } catch (const std::exception& e) {
+      fail(to, {500, e.what()});
+    }
+  });
+  http.set_error_handler([](const httplib::Request& from, httplib::Response& to) {
+    if (!to.body.empty()) return;
+    const char* why = to.status == 404   ? "there is nothing here"
+                      : to.status == 413 ? "the body is too large"
+                                         : "the request cannot be read";
+    fail(to, {to.status, fmt::format("{}: {} {}", why, from.method, from.path)});
+  });
+
+  const int port = o.port ? (http.bind_to_port(o.host, o.port) ? o.port : -1) : http.bind_to_any_port(o.host);
+  if (port < 0) throw error(fmt::format("{}:{}", o.host, o.port), "", "cannot be listened to");
+  std::printf("listening on http://%s:%d\n", o.host.c_str(), port);
+  std::fflush(stdout);
+  std::thread stopper([&] {  // SIGINT and SIGTERM are blocked in all threads
+    sigset_t ends;
+    sigemptyset(&ends), sigaddset(&ends, SIGINT), sigaddset(&ends, SIGTERM);
+    int which;
+    sigwait(&ends, &which);
+    decoder.stop();
+    http.stop();
+  });
+  http.listen_after_bind();
+  pthread_kill(stopper.native_handle(), SIGTERM);  // if it does not stop because of one
+  stopper.join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  server_options o;
+  CLI::App app("An OpenAI-style server over libllama, with speculative decoding", "server");
+  app.add_option("--target", o.target, "GGUF file of the target model")->required()->type_name("FILE");
+  app.add_option("--draft", o.draft, "GGUF file of a draft model with the same vocabulary")->type_name("FILE");
+  app.add_option("--gamma", o.gamma, "Tokens drafted in a step at most")
+      ->check(CLI::Range(1, 32))
+      ->capture_default_str();
+  app.add_option("--requests", o.requests, "Requests decoded at once")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--queue", o.waiting, "Requests that wait at most; more are answered 503")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--context", o.context, "Tokens of a request, with its answer")
+      ->check(CLI::Range(16, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--exact-batches", o.exact_batches,
+                 "Compute in calls of so many tokens, so that texts do not depend "
+                 "on other requests (docs/llama_cpp.md)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 128));
+  app.add_option("--threads", o.threads, "Threads of the models")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("--host", o.host, "Address; one that is not this machine's own needs a key")->capture_default_str();
+  app.add_option("--port", o.port, "0: any that is free")->check(CLI::Range(0, 65535))->capture_default_str();
+  app.add_option("--api-key", o.key, "Key that clients must send; better in the environment, which others cannot read")
+      ->envname("SPECAGG_API_KEY");
+  sigset_t ends;
+  sigemptyset(&ends), sigaddset(&ends, SIGINT), sigaddset(&ends, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  try {
+    app.parse(argc, argv);
+    if (o.key.empty() && !is_loopback(o.host)) throw error("--host " + o.host, "", "needs --api-key");
+    llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+    serve(o);
+    return 0;
+  } catch (const CLI::Success& e) {
+    return app.exit(e);  // --help
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "server: %s\n", e.what());
+    return 2;
+  }
+}

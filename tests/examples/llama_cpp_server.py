@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""examples/llama_cpp/server: texts of requests at once are those that each gets alone, cancelled requests leave nothing
+behind, and hostile clients get clear errors.
+
+usage: llama_cpp_server.py SERVER [MODELS [REQUESTS]]   (REQUESTS with random cancels, 200)
+"""
+import http.client, json, os, pathlib, random, re, socket, subprocess, sys, threading, time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+server = sys.argv[1]
+models = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "examples/models")
+cancels = int(sys.argv[3]) if len(sys.argv) > 3 else 200
+TARGET, DRAFT = models / "target.gguf", models / "draft.gguf"
+JSON = {"Content-Type": "application/json"}
+
+
+class running:
+    def __init__(self, *options, environment=None):
+        self.process = subprocess.Popen(
+            [server, "--target", TARGET, "--draft", DRAFT, "--port", "0", "--threads", "1", *map(str, options)],
+            stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
+        line = self.process.stdout.readline()
+        self.port = int(re.search(r":(\d+)$", line)[1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failed):
+        self.process.terminate()
+        status = self.process.wait(30)
+        assert failed[0] or status == 0, f"the server's exit status is {status}"
+
+    def call(self, method, path, body=None, headers=JSON):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        c.request(method, path, body if isinstance(body, (str, bytes, type(None))) else json.dumps(body), headers)
+        r = c.getresponse()
+        text = r.read().decode()
+        c.close()
+        return r.status, text
+
+    def complete(self, **what):
+        status, text = self.call("POST", "/v1/completions", what)
+        assert status == 200, f"{status} {text}"
+        return json.loads(text)
+
+    def raw(self, sent, wait=20):
+        """What comes back for bytes that need not be HTTP."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as s:
+            try:
+                got = b""
+                s.sendall(sent)
+                s.shutdown(socket.SHUT_WR)
+                while part := s.recv(65536):
+                    got += part
+            except ConnectionResetError:
+                pass
+            return got.decode(errors="replace")
+
+    def metric(self, name):
+        return float(re.search(rf"^specagg_{name} (.*)$", self.call("GET", "/metrics")[1], re.M)[1])
+
+    def memory(self):  # MB
+        return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())[1]) / 1024
+
+    def until(self, name, value, seconds=30):
+        end = time.time() + seconds
+        while self.metric(name) != value:
+            assert time.time() < end, f"{name} is {self.metric(name)} and not {value}"
+            time.sleep(0.05)
+
+
+def at_once(calls):
+    results = [None] * len(calls)
+    def one(i):
+        results[i] = calls[i]()
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(calls))]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    return results
+
+
+PROMPTS = ["And it came to pass", "The king said", "Behold, the sea", "O Romeo,", "In the beginning of the year, the men "
+           "of the city went out to meet them, and they said unto the prophet,", "Hark! the"]
+def asked(i):
+    """Requests of every kind."""
+    what = {"prompt": PROMPTS[i % len(PROMPTS)], "max_tokens": 12 + 5 * (i % 5), "seed": i, "origins": True,
+            "temperature": [0, 0.7, 1][i % 3], "draft": ["lookup", "counts", "model", "none"][i % 4], "gamma": 1 + i % 4}
+    if what["draft"] == "model":
+        what["policy"] = ["lossless", "ensemble:lambda=0.3", "token-v3:alpha=0.4"][i // 4 % 3]
+    if i % 5 == 1:
+        what["top_p"] = 0.9
+    return what
+
+
+def texts_at_once():
+    with running("--exact-batches", 1, "--requests", 32, "--context", 128) as s:
+        alone = [s.complete(**asked(i))["choices"][0] for i in range(32)]
+        for count in (1, 8, 32):
+            for first in range(0, 32, count):
+                got = at_once([lambda i=i: s.complete(**asked(i)) for i in range(first, first + count)])
+                for i, g in enumerate(got, first):
+                    c = g["choices"][0]
+                    assert c["tokens"] == alone[i]["tokens"] and c["text"] == alone[i]["text"], f"{count} at once: {i}"
+                    assert g["usage"]["completion_tokens"] == len(c["tokens"]) == len(c["origins"])
+                    assert c["origins"] == alone[i]["origins"]
+        origins = [o for a in alone for o in a["origins"]]
+        assert origins.count("draft") > 50 and origins.count("target") > 50
+        assert all(o == "target" for i in range(3, 32, 4) for o in alone[i]["origins"])  # draft: none
+        assert len({a["text"] for a in alone}) > 20
+        emitted, steps = s.metric("tokens_total"), s.metric("request_steps_total")
+        assert emitted == 4 * sum(len(a["tokens"]) for a in alone)
+        assert abs(s.metric("tokens_per_call") - emitted / steps) < 1e-9
+        assert abs(s.metric("expected_tokens_per_call") - emitted / steps) < 0.2
+        assert s.metric("accepted_tokens_total") == 4 * origins.count("draft")
+    print("1, 8 and 32 requests at once: 32 texts each are those of the requests alone")
+    with running("--requests", 8, "--context", 128) as s:  # not exact: one call for all
+        got = at_once([lambda i=i: s.complete(**asked(i)) for i in range(8)])
+        longest = max(len(g["choices"][0]["tokens"]) for g in got)
+        assert all(len(g["choices"][0]["tokens"]) == asked(i)["max_tokens"] for i, g in enumerate(got))
+        assert s.metric("decode_calls_total") < s.metric("request_steps_total") / 2, "requests do not share calls"
+    print("8 requests at once share calls")
+
+
+def streams():
+    with running("--context", 128) as s:
+        for what in (asked(2), {**asked(4), "stop": ["e", "\n"]}, {**asked(6), "prompt": "Été à Paris, 日本"}):
+            whole = s.complete(**what)
+            status, text = s.call("POST", "/v1/completions",
+                                  {**what, "stream": True, "stream_options": {"include_usage": True}})
+            assert status == 200
+            events = [e.removeprefix("data: ") for e in text.split("\n\n") if e]
+            assert events[-1] == "[DONE]"
+            parts = [json.loads(e) for e in events[:-1]]
+            assert parts[-1]["choices"] == [] and parts[-1]["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
+            choices = [p["choices"][0] for p in parts[:-1]]
+            assert "".join(c["text"] for c in choices) == whole["choices"][0]["text"]
+            assert [c["finish_reason"] for c in choices] == [None] * (len(choices) - 1) + [
+                whole["choices"][0]["finish_reason"]]
+            assert "stop" not in what or not any(t in whole["choices"][0]["text"] for t in what["stop"])
+        s.until("requests_active", 0)
+        assert s.metric("requests_cancelled_total") == 0
+    print("streamed texts are the same")
+
+
+def cancels_at_random():
+    with running("--requests", 8, "--queue", 16, "--context", 256) as s:
+        at_once([lambda i=i: s.complete(**asked(i)) for i in range(16)])
+        before, rng, went = s.memory(), random.Random(1), [0, 0, 0]
+        def one(i):
+            time.sleep(rng.random() * 3)
+            body = json.dumps({**asked(i), "max_tokens": 200, "stream": i % 2 == 0}).encode()
+            with socket.create_connection(("127.0.0.1", s.port)) as c:
+                c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                          b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                c.settimeout(0.01 + rng.random() * 2)
+                try:
+                    got = c.recv(1000)
+                    went[0 if b" 503 " in got else 1] += 1
+                except TimeoutError:
+                    went[2] += 1
+        at_once([lambda i=i: one(i) for i in range(cancels)])
+        s.until("requests_active", 0)
+        s.until("requests_waiting", 0)
+        grown = s.memory() - before
+        assert grown < 24, f"memory grew by {grown:.1f} MB"
+        assert s.metric("requests_cancelled_total") > cancels / 4 and s.metric("requests_failed_total") == 0
+        ask = [s.complete(**asked(i))["choices"][0]["tokens"] for i in range(8)]
+        at_once([lambda i=i: s.complete(**asked(i)) for i in range(24)])  # every place can be had
+        assert all(len(t) == asked(i)["max_tokens"] for i, t in enumerate(ask))
+        print(f"{cancels} requests: {went[0]} answered 503, {went[1]} left while they read, {went[2]} before; "
+              f"memory {before:.1f} MB before, {grown:+.1f} MB")
+
+
+def full():
+    with running("--requests", 1, "--queue", 1, "--context", 512) as s:
+        long = {"prompt": "And", "max_tokens": 480, "draft": "none"}
+        got = at_once([lambda: s.call("POST", "/v1/completions", long)] * 6)
+        statuses = sorted(status for status, _ in got)
+        assert statuses[:2] == [200, 200] and statuses[-1] == 503, statuses
+        refused = next(json.loads(text) for status, text in got if status == 503)
+        assert "queue is full" in refused["error"]["message"]
+        assert s.metric("requests_refused_total") == statuses.count(503)
+    print("a full server answers 503")
+
+
+def hostile():
+    with running("--requests", 2, "--queue", 2, "--context", 128) as s:
+        good = {"prompt": "And", "max_tokens": 4, "seed": 1}
+        def refused(status, word, body, path="/v1/completions", headers=JSON, method="POST"):
+            got, text = s.call(method, path, body, headers)
+            assert got == status and word in json.loads(text)["error"]["message"], f"{body!r:.80}: {got} {text}"
+        for change, word in [
+                ({"temperature": "hot"}, '"temperature"'), ({"temperature": -1}, '"temperature"'),
+                ({"max_tokens": -3}, '"max_tokens"'), ({"max_tokens": 1.5}, '"max_tokens"'), ({"max_tokens": 0}, "max_tok"),
+                ({"max_tokens": 10**30}, '"max_tokens"'), ({"max_tokens": 127}, "128 in all"),
+                ({"prompt": ["x"]}, '"prompt"'), ({"prompt": "a b " * 500}, "128 in all"),
+                ({"policy": "token-v9"}, '"token-v9" is unknown'), ({"policy": 7}, '"policy"'),
+                ({"policy": "ensemble:lambda=2"}, "lambda"), ({"policy": "ensemble", "draft": "lookup"}, "draft model"),
+                ({"draft": "oracle"}, '"draft"'), ({"gamma": 5}, '"gamma"'), ({"seed": -1}, '"seed"'),
+                ({"stop": [1]}, '"stop"'), ({"stop": ["a"] * 5}, '"stop"'), ({"n": 2}, '"n" is not supported'),
+                ({"top_p": 0}, '"top_p"'), ({"stream": "yes"}, '"stream"'), ({"colour": 1}, "colour"),
+                ({"stream_options": 3}, "no JSON object"), ({"frequency_penalty": 1}, "frequency_penalty")]:
+            refused(400, word, {**good, **change})
+        refused(404, "does not exist", {**good, "model": "gpt-4"})
+        refused(400, "no JSON object", [1])
+        for body in ("", "{", '{"prompt": "x", "temperature": NaN}', '{"prompt": "x", "temperature": 1e999}',
+                     b'{"prompt": "\xff\xfe"}', b'{"prompt": "\xed\xa0\x80"}', "\0" * 100, '{"prompt": "\\ud800"}'):
+            refused(400, "no valid JSON", body)
+        for deep in ("[" * 50000, '{"a":' * 10000 + "1" + "}" * 10000):
+            refused(400, "nested too deeply", deep)
+        refused(400, "no chat template", {"messages": [{"role": "user", "content": "x"}]}, "/v1/chat/completions")
+        refused(404, "nothing here", None, "/v1/nothing", method="GET")
+        refused(415, "application/json", json.dumps(good), headers={"Content-Type": "text/plain"})
+        refused(403, "browser", good, headers={**JSON, "Origin": "http://example.com"})
+        refused(413, "too large", "x" * 200000)
+        refused(404, "nothing here", None, "/" + "a" * 8000, method="GET")
+        head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
+        for sent in (b"\0" * 1000, b"\r\n" * 5000, b"GET\r\n\r\n", b"G" * 100000, b"GET /health HTTP/9.9\r\n\r\n",
+                     head + b"Content-Length: -5\r\n\r\n{}", head + b"Content-Length: 99999999999999999999\r\n\r\n{}",
+                     head + b"Content-Length: 10000000000\r\n\r\n" + b"x" * 300000,
+                     head + b"Transfer-Encoding: chunked\r\n\r\n" + b"ffff\r\n" + b"x" * 65535 + b"\r\n" + b"ffff\r\n",
+                     head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+                     b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
+                     b"GET /metrics HTTP/1.1\r\nRange: bytes=" + b"1-2," * 2000 + b"\r\n\r\n",
+                     b"GET /metrics HTTP/1.1\r\nRange: bytes=" + b"9" * 4000 + b"-\r\n\r\n"):
+            answer = s.raw(sent)
+            assert not answer.startswith("HTTP/1.1 2") or b"metrics" in sent, f"{sent[:60]}: {answer[:200]}"
+        # half a request, one byte a second, and connections that say nothing: others are answered
+        idle = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(10)]
+        idle[0].sendall(head + b"Content-Length: 100\r\n\r\n{")
+        idle[1].sendall(b"POST /v1/comp")
+        start, slow = time.time(), socket.create_connection(("127.0.0.1", s.port))
+        try:
+            for byte in head + b"Content-Length: 100\r\n\r\n" + b" " * 100:
+                slow.send(bytes([byte]))
+                time.sleep(0.5)
+                assert time.time() - start < 30
+                assert s.call("GET", "/health")[0] == 200
+        except OSError:
+            pass
+        assert time.time() - start < 30, "a slow request holds its thread"
+        for c in idle: c.close()
+        # a thousand connections: those beyond the limit are closed, and then all is as before
+        many = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(900)]
+        assert s.call("GET", "/health")[0] in (200, 503)
+        for c in many: c.close()
+        end = time.time() + 30
+        while s.call("GET", "/health")[0] != 200: assert time.time() < end
+        # a client that never reads
+        deaf = socket.create_connection(("127.0.0.1", s.port))
+        body = json.dumps({**good, "max_tokens": 100, "stream": True}).encode()
+        deaf.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert s.complete(**good)["usage"]["completion_tokens"] == 4
+        s.until("requests_active", 0)
+        deaf.close()
+        assert s.process.poll() is None
+    print("hostile requests get clear errors, and the server lives")
+
+
+def keys():
+    refused = subprocess.run([server, "--target", TARGET, "--host", "0.0.0.0"], capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2 and "needs --api-key" in refused.stderr and refused.stderr.count("\n") == 1
+    for options, word in [(["--target", "/nonexistent"], "/nonexistent"), ([], "--target"),
+                          (["--target", TARGET, "--requests", "0"], "--requests"),
+                          (["--target", TARGET, "--draft", ROOT / "README.md"], "README.md")]:
+        r = subprocess.run([server, "--port", "0", *map(str, options)], capture_output=True, text=True, timeout=60)
+        assert r.returncode == 2 and word in r.stderr and r.stderr.count("\n") == 1, r.stderr
+    with running("--context", 64, environment={"SPECAGG_API_KEY": "secret"}) as s:
+        right = {**JSON, "Authorization": "Bearer secret"}
+        for wrong in (JSON, {**JSON, "Authorization": "Bearer secre"}, {**JSON, "Authorization": "Bearer secret2"},
+                      {**JSON, "Authorization": ""}):
+            assert s.call("POST", "/v1/completions", {"prompt": "x"}, wrong)[0] == 401
+            assert s.call("GET", "/metrics", headers=wrong)[0] == 401
+        assert s.call("GET", "/health")[0] == 200
+        assert s.call("POST", "/v1/completions", {"prompt": "x"}, right)[0] == 200
+    print("a key is asked for")
+
+
+wanted = sys.argv[4:] or ["keys", "streams", "texts_at_once", "full", "hostile", "cancels_at_random"]
+for check in wanted:
+    globals()[check]()
