@@ -250,14 +250,21 @@ class engine {
         while (!s->asked && !queue_.empty()) {
           const auto r = queue_.front();
           queue_.pop_front();
-          if (!r->cancelled && !stopped_) s->begin(r);
-          else settle(*r, ended::failed, "the server stops");
+          if (r->cancelled || stopped_) settle(*r, ended::failed, "the server stops");
+          else begin(*s, r);
         }
         if (s->asked) active.push_back(s.get());
       }
       if (stopped_) return false;
       if (!active.empty()) return true;
       work_.wait(hold);
+    }
+  }
+  void begin(slot& s, const std::shared_ptr<request>& r) {
+    try {
+      s.begin(r);
+    } catch (const std::exception& e) {  // no memory
+      leave(s, ended::failed, e.what());
     }
   }
   void settle(request& r, ended how, const std::string& why) {  // the lock is held
@@ -284,8 +291,10 @@ class engine {
     const end_tokens ends(ends_);
     // Prompts: all but their last token, as many as fit.
     std::size_t left = prompt_tokens;
-    ready_.clear();
-    for (slot* s : active) {
+    ready_.clear(), target_calls_.clear(), draft_calls_.clear();
+    ++turn_;  // each request is the first in turn
+    for (std::size_t i = 0; i < active.size(); ++i) {
+      slot* const s = active[(turn_ + i) % active.size()];
       s->drafted = 0;
       s->most = s->asked->draft == drafts::none
                     ? 0
@@ -336,6 +345,7 @@ class engine {
   llama_cpp::tokenizer tokens_;
   std::vector<token_id> ends_;
   std::vector<std::unique_ptr<slot>> slots_;
+  std::size_t turn_ = 0;  // of steps
   // Of a step.
   std::vector<slot*> ready_;
   std::vector<llama_cpp::source::addition> target_calls_, draft_calls_;
