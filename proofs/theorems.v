@@ -2,7 +2,7 @@
    The main theorems: their statements, and what they assume. "Closed under the global context" means: no axiom, nothing
    admitted. `make proofs` prints this and fails if a theorem is not closed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token rules unanimous tree block propose decode counterexamples cos instances.
+From specagg Require Import law token rules unanimous exchange tree block propose decode counterexamples cos instances.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 
@@ -58,6 +58,16 @@ Check @unanimous_winner.
 Print Assumptions unanimous_winner.
 Check @mixture_combines.
 Print Assumptions mixture_combines.
+
+(* The threshold exchange: exchange.v *)
+Check @exchange_ends.
+Print Assumptions exchange_ends.
+Check @exchange_names.
+Print Assumptions exchange_names.
+Check @exchange_finds_winner.
+Print Assumptions exchange_finds_winner.
+Check @exchange_is_the_race.
+Print Assumptions exchange_is_the_race.
 
 (* Trees: tree.v *)
 Check @visit_delivers_its_claim.

@@ -172,6 +172,22 @@ TEST_CASE("one seed gives one text whether 1, 2 or 3 sites hold the models, and 
     }
   }
 }
+TEST_CASE("sites that share no token name each contender once under min, and end without a token") {
+  const std::vector<double> x{0.5, 0, 0.3, 0.2, 0}, y{0, 0.6, 0, 0, 0.4};
+  const std::array rows{ready(x), ready(y)};
+  const shared_noise noise(3);
+  std::array<std::size_t, 2> turns{};
+  std::size_t named = 0;
+  const auto next = [&](std::size_t s, contender last) {
+    ++turns[s];
+    return race(
+        rows[s], [](auto v) { return v; }, noise, 0, last);
+  };
+  const auto score = [&](std::size_t s, token_id v) { return rows[s][std::size_t(v)] / noise(0, v); };
+  CHECK(exchange<2>(minimum<2>{}, next, score, &named).token == no_token);
+  CHECK(named == 5);
+  CHECK(turns == std::array<std::size_t, 2>{4, 3});  // one more than each has: at most V + 1
+}
 TEST_CASE("agreement decides nothing for a combiner that is not monotone and 1-homogeneous, and none is claimed") {
   const std::array<token_id, 2> same{7, 7};
   CHECK(unanimous(geometric{0.4}, same) == 7);

@@ -13,7 +13,8 @@ SPECAGG_BEGIN
 // If all sites have the same winner, it is the combined winner argmin E / F(p^1 .. p^n). This holds for a unanimous
 // combiner (policy/unanimous.hpp: mixtures, power means, geometric means with weights >= 0, min, max), whatever its
 // parameters. Proof: if i wins everywhere then p^k_j <= t_j p^k_i with t_j = E_j / E_i, and F preserves such
-// inequalities. Returns no_token if the sites differ, or if the combiner is not unanimous with its parameters.
+// inequalities (proofs/unanimous.v, `unanimous_winner`). Returns no_token if the sites differ, or if the combiner is not
+// unanimous with its parameters.
 template <class Policy, class Tokens>
 token_id unanimous(const Policy& policy, const Tokens& winners) {
   static_assert(may_be_unanimous<Policy>,
@@ -36,7 +37,8 @@ token_id unanimous(const Policy& policy, const Tokens& winners) {
 //   score(site, token)  the site's score of a token
 // F is the policy's, which must be unanimous. If it is not unanimous with its parameters, the result is no_token. All
 // numbers are doubles as transmitted; ties go to the lower id. `named`, if given, is increased by the number of
-// contenders sent.
+// contenders sent. No site sends a token twice, so with V tokens it ends after at most V + 1 turns of each site.
+// Proved: proofs/exchange.v, `exchange_ends`, `exchange_finds_winner`.
 template <std::size_t N, class Policy, class Next, class Score>
 contender exchange(const Policy& policy, Next&& next, Score&& score, std::size_t* named = nullptr) {
   static_assert(may_be_unanimous<Policy>,
