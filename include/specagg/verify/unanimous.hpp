@@ -13,8 +13,8 @@ SPECAGG_BEGIN
 // If all sites have the same winner, it is the combined winner argmin E / F(p^1 .. p^n). This holds for a unanimous
 // combiner (policy/unanimous.hpp: mixtures, power means, geometric means with weights >= 0, min, max), whatever its
 // parameters. Proof: if i wins everywhere then p^k_j <= t_j p^k_i with t_j = E_j / E_i, and F preserves such
-// inequalities (proofs/unanimous.v, `unanimous_winner`). Returns no_token if the sites differ, or if the combiner is not
-// unanimous with its parameters.
+// inequalities (proofs/unanimous.v, `unanimous_winner`). Returns no_token if the sites differ, or if the combiner is
+// not unanimous with its parameters.
 template <class Policy, class Tokens>
 token_id unanimous(const Policy& policy, const Tokens& winners) {
   static_assert(may_be_unanimous<Policy>,
