@@ -5,6 +5,7 @@
      residual_of_p_is_not_pi      a rejected draft is replaced from the target's residual (p - q)+, not from (pi - q)+
      redraw_is_not_pi             a rejected draft is replaced from pi itself
      reused_noise_is_not_pi       the residual is drawn with the random number that the draft was drawn with
+     first_failure_is_not_pi      block verification (the traversal of a chain) stops at the first coin that fails
      foreign_claim_1_is_not_pi    a foreign token gets claim 1
      foreign_claim_0_is_not_pi    a foreign token gets claim 0 *)
 From mathcomp Require Import all_ssreflect all_algebra.
@@ -90,6 +91,40 @@ Theorem reused_noise_is_not_pi :
   /\ p token1 = 1 / 2%:Q.
 Proof. by split=> //; rewrite /mean_over_noise /round /inverse_transform /norm_or /mass !sum3; vm_compute. Qed.
 End Noise.
+
+(* ---- stopping at the first failure ------------------------------------------------------------------------------- *)
+
+(* The coins from the first token on, until one fails; n coins are left after i accepted tokens. Changed: last_accepted
+   goes from the last coin to the first, until one succeeds. *)
+Fixpoint until_failure (h e : nat -> rat) i n : rat :=
+  if n is n'.+1 then coin (h i.+1) (until_failure h e i.+1 n') (e i) else e i.
+
+Definition block_until_failure (T : finType) (pi : seq T -> T -> rat) bonus s drafted V : rat :=
+  let d := usable drafted in until_failure (h pi s 1 d) (emission pi bonus s 1 d (emitted V)) 0 (size d).
+
+Section FirstFailure.
+Let p := row2 (1 / 2%:Q) (1 / 2%:Q).
+Let pi (s : seq bool) := p.
+Let bonus (s : seq bool) := true.
+(* A lookup proposes `true true`. *)
+Let q := one_hot [realFieldType of rat] true.
+Let two_tokens := Propose q (fun=> Propose q (fun=> Stop _ _)).
+
+Theorem all_coins_is_pi :
+  propose two_tokens (fun drafted => verify_block pi bonus [::] drafted (begins_with true)) = p true.
+Proof.
+rewrite /= !draw_one_hot /verify_block /block /= /h /emission /left /claim /text /draw /norm_or /mass /=.
+by rewrite !big_bool; vm_compute.
+Qed.
+
+Theorem first_failure_is_not_pi :
+  propose two_tokens (fun drafted => block_until_failure pi bonus [::] drafted (begins_with true)) = 1 / 3%:Q
+  /\ p true = 1 / 2%:Q.
+Proof.
+split=> //; rewrite /= !draw_one_hot /block_until_failure /= /h /emission /left /claim /text /draw /norm_or /mass /=.
+by rewrite !big_bool; vm_compute.
+Qed.
+End FirstFailure.
 
 (* ---- foreign tokens -------------------------------------------------------------------------------------------- *)
 

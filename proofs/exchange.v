@@ -42,39 +42,40 @@ Inductive sent := Nothing | Sent (i : token) | Ended.
 (* Whether the site k has still to send j, if `l` was its last. *)
 Definition after k (l : sent) j : bool :=
   match l with Nothing => true | Sent i => before E (p k) i j | Ended => false end.
-Definition left k l : pred token := fun j => (0 < p k j) && after k l j.
+Definition unsent k l : pred token := fun j => (0 < p k j) && after k l j.
 (* The site's best contender after `l`. *)
-Definition next k l : option token := race (p k) (left k l).
+Definition next k l : option token := race (p k) (unsent k l).
 
 (* best: of the combined race. named: the number of contenders sent. more: whether one was sent in this pass. *)
-Record state := State { last : site -> sent; best : option token; named : nat; more : bool }.
+Record exchange_state := ExchangeState { last_sent : site -> sent; best : option token; named : nat; more : bool }.
 
 Definition set_last (l : site -> sent) k (x : sent) : site -> sent := fun k' => if k' == k then x else l k'.
 
 (* One site's turn. All sites answer with their scores of i; F of these is i's combined score (combined_score). *)
-Definition ask (st : state) k : state :=
-  if last st k is Ended then st
-  else if next k (last st k) is Some i then
-    State (set_last (last st) k (Sent i))
+Definition ask (st : exchange_state) k : exchange_state :=
+  if last_sent st k is Ended then st
+  else if next k (last_sent st k) is Some i then
+    ExchangeState (set_last (last_sent st) k (Sent i))
       (if 0 < score E (combined F p) i then better (combined F p) (best st) i else best st) (named st).+1 true
-  else State (set_last (last st) k Ended) (best st) (named st) (more st).
+  else ExchangeState (set_last (last_sent st) k Ended) (best st) (named st) (more st).
 
-Definition pass (st : state) : state := foldl ask (State (last st) (best st) (named st) false) (enum 'I_sites).
+Definition pass (st : exchange_state) : exchange_state :=
+  foldl ask (ExchangeState (last_sent st) (best st) (named st) false) (enum 'I_sites).
 
 (* Nothing is the header's infinity; pass_asks_all. *)
-Definition bound (st : state) : site -> R := fun k => if last st k is Sent i then score E (p k) i else 0.
-Definition certain (st : state) : bool :=
+Definition bound (st : exchange_state) : site -> R := fun k => if last_sent st k is Sent i then score E (p k) i else 0.
+Definition certain (st : exchange_state) : bool :=
   if best st is Some i then F (bound st) < score E (combined F p) i else false.
 
 (* Passes over the sites; None if it has not ended after `fuel` of them. *)
-Fixpoint exchange_from (fuel : nat) (st : state) : option state :=
+Fixpoint exchange_from (fuel : nat) (st : exchange_state) : option exchange_state :=
   if fuel is fuel'.+1 then
     let st' := pass st in
     if certain st' then Some st' else if more st' then exchange_from fuel' st' else Some st'
   else None.
 
-Definition start : state := State (fun=> Nothing) None 0 true.
-Definition exchange (fuel : nat) : option state := exchange_from fuel start.
+Definition start : exchange_state := ExchangeState (fun=> Nothing) None 0 true.
+Definition exchange (fuel : nat) : option exchange_state := exchange_from fuel start.
 
 (* ---- the order of contenders ------------------------------------------------------------------------------------- *)
 
@@ -143,12 +144,12 @@ Qed.
 
 (* The tokens that the site k has named, and that any site has named. *)
 Definition has_sent k l : pred token := fun j => (0 < p k j) && ~~ after k l j.
-Definition any_sent (st : state) : pred token := fun j => [exists k, has_sent k (last st k) j].
+Definition any_sent (st : exchange_state) : pred token := fun j => [exists k, has_sent k (last_sent st k) j].
 Definition weighs : pred token := fun j => 0 < score E (combined F p) j.
-Definition knows_best (st : state) : Prop :=
+Definition knows_best (st : exchange_state) : Prop :=
   first_of (combined F p) (fun j => any_sent st j && weighs j) (best st).
 
-Lemma next_first k l : first_of (p k) (left k l) (next k l).
+Lemma next_first k l : first_of (p k) (unsent k l) (next k l).
 Proof. exact: race_first. Qed.
 
 Lemma has_sent_next k l i j : next k l = Some i -> has_sent k (Sent i) j = has_sent k l j || (j == i).
@@ -157,18 +158,18 @@ move=> e; have := next_first k l; rewrite e => -[/andP [pi ai] h]; rewrite /has_
 case: (eqVneq j i) => [->|ne]; first by rewrite pi /= before_irreflexive orbT.
 rewrite orbF; case pj: (0 < p k j) => //=; congr (~~ _); apply/idP/idP => [ij|aj].
 - exact: after_trans ai ij.
-- by apply: h => //; rewrite /left pj.
+- by apply: h => //; rewrite /unsent pj.
 Qed.
 
 Lemma has_sent_ended k l : next k l = None -> has_sent k Ended =1 has_sent k l.
 Proof.
-move=> e j; have := next_first k l; rewrite e => /(_ j); rewrite /left /has_sent.
+move=> e j; have := next_first k l; rewrite e => /(_ j); rewrite /unsent /has_sent.
 by case: (0 < p k j) => //=; case: (after k l j).
 Qed.
 
 Lemma any_sent_set st k x b n m j :
-  any_sent (State (set_last (last st) k x) b n m) j =
-  has_sent k x j || [exists k', (k' != k) && has_sent k' (last st k') j].
+  any_sent (ExchangeState (set_last (last_sent st) k x) b n m) j =
+  has_sent k x j || [exists k', (k' != k) && has_sent k' (last_sent st k') j].
 Proof.
 apply/existsP/orP => [[k']|[h|/existsP [k' /andP [ne h]]]]; rewrite /= /set_last.
 - by case: eqP => [->|/eqP ne] h; [left | right; apply/existsP; exists k'; rewrite ne].
@@ -177,7 +178,7 @@ apply/existsP/orP => [[k']|[h|/existsP [k' /andP [ne h]]]]; rewrite /= /set_last
 Qed.
 
 Lemma any_sent_split st k j :
-  any_sent st j = has_sent k (last st k) j || [exists k', (k' != k) && has_sent k' (last st k') j].
+  any_sent st j = has_sent k (last_sent st k) j || [exists k', (k' != k) && has_sent k' (last_sent st k') j].
 Proof.
 apply/existsP/orP => [[k' h]|[h|/existsP [k' /andP [_ h]]]]; try by [exists k | exists k'].
 by case: (eqVneq k' k) => [<-|ne]; [left | right; apply/existsP; exists k'; rewrite ne].
@@ -185,8 +186,8 @@ Qed.
 
 Lemma ask_knows_best st k : knows_best st -> knows_best (ask st k).
 Proof.
-rewrite /ask; case l: (last st k) => [|i|] //; rewrite -l => {l} h.
-all: case e: (next k (last st k)) => [j|]; last by
+rewrite /ask; case l: (last_sent st k) => [|i|] //; rewrite -l => {l} h.
+all: case e: (next k (last_sent st k)) => [j|]; last by
   apply: first_of_ext h => v; rewrite any_sent_set (any_sent_split st k) (has_sent_ended e).
 all: case: (boolP (0 < score E (combined F p) j)) => w.
 all: try by (apply: first_of_ext (first_of_better j h) => v;
@@ -197,40 +198,40 @@ all: by case: (eqVneq v j) => [->|_]; rewrite ?orbF // /weighs (negbTE w) !andbF
 Qed.
 
 (* Every pass asks every site. *)
-Lemma ask_other st k k' : k' != k -> last (ask st k) k' = last st k'.
+Lemma ask_other st k k' : k' != k -> last_sent (ask st k) k' = last_sent st k'.
 Proof.
-by rewrite /ask => /negbTE ne; case: (last st k) => [|i|] //; case: (next k _) => [j|] //=; rewrite /set_last ne.
+by rewrite /ask => /negbTE ne; case: (last_sent st k) => [|i|] //; case: (next k _) => [j|] //=; rewrite /set_last ne.
 Qed.
 
-Lemma ask_asks st k : last (ask st k) k <> Nothing.
+Lemma ask_asks st k : last_sent (ask st k) k <> Nothing.
 Proof.
-by rewrite /ask; case l: (last st k) => [|i|]; rewrite ?l //; case: (next k _) => [j|] //=; rewrite /set_last eqxx.
+by rewrite /ask; case l: (last_sent st k) => [|i|]; rewrite ?l //; case: (next k _) => [j|] //=; rewrite /set_last eqxx.
 Qed.
 
-Lemma fold_ask_other ks st k : k \notin ks -> last (foldl ask st ks) k = last st k.
+Lemma fold_ask_other ks st k : k \notin ks -> last_sent (foldl ask st ks) k = last_sent st k.
 Proof.
 elim: ks st => //= k' ks ih st; rewrite inE negb_or => /andP [ne nin].
 by rewrite ih // ask_other.
 Qed.
 
 (* In a pass every site has one turn, at what it has sent in earlier passes. *)
-Lemma pass_asks st k : exists st', last st' k = last st k /\ last (pass st) k = last (ask st' k) k.
+Lemma pass_asks st k : exists st', last_sent st' k = last_sent st k /\ last_sent (pass st) k = last_sent (ask st' k) k.
 Proof.
 have kin : k \in enum 'I_sites by rewrite mem_enum.
-have := enum_uniq 'I_sites; rewrite /pass; move: kin; set st0 := State _ _ _ _.
-rewrite -[last st k]/(last st0 k); elim: (enum _) st0 => //= k' ks ih st0; rewrite inE.
+have := enum_uniq 'I_sites; rewrite /pass; move: kin; set st0 := ExchangeState _ _ _ _.
+rewrite -[last_sent st k]/(last_sent st0 k); elim: (enum _) st0 => //= k' ks ih st0; rewrite inE.
 case: eqP => [<- _ /andP [nin _]|/eqP ne /= kin /andP [_ u]].
 - by exists st0; rewrite fold_ask_other.
 - have [st' [e1 ->]] := ih (ask st0 k') kin u.
   by exists st'; rewrite e1 ask_other //; apply/eqP.
 Qed.
 
-Lemma pass_asks_all st k : last (pass st) k <> Nothing.
+Lemma pass_asks_all st k : last_sent (pass st) k <> Nothing.
 Proof. by have [st' [_ ->]] := pass_asks st k; apply: ask_asks. Qed.
 
 Lemma pass_knows_best st : knows_best st -> knows_best (pass st).
 Proof.
-move=> h; rewrite /pass; set st0 := State _ _ _ _; have {h} : knows_best st0 by [].
+move=> h; rewrite /pass; set st0 := ExchangeState _ _ _ _; have {h} : knows_best st0 by [].
 by elim: (enum _) st0 => //= k ks ih st0 h; apply: ih; apply: ask_knows_best.
 Qed.
 
@@ -238,37 +239,37 @@ Qed.
 
 Definition contenders k : nat := #|[pred v | 0 < p k v]|.
 
-Lemma left_next k l i : next k l = Some i -> (#|left k (Sent i)| < #|left k l|)%N.
+Lemma left_next k l i : next k l = Some i -> (#|unsent k (Sent i)| < #|unsent k l|)%N.
 Proof.
 move=> e; have := next_first k l; rewrite e => -[li h]; have /andP [pi ai] := li.
 apply: proper_card; apply/properP; split.
-- by apply/subsetP => j /andP [pj ij]; rewrite unfold_in /left pj; apply: after_trans ai ij.
-- by exists i; rewrite // unfold_in /left /= before_irreflexive andbF.
+- by apply/subsetP => j /andP [pj ij]; rewrite unfold_in /unsent pj; apply: after_trans ai ij.
+- by exists i; rewrite // unfold_in /unsent /= before_irreflexive andbF.
 Qed.
 
-Lemma ask_left st k : (#|left k (last (ask st k) k)| <= #|left k (last st k)|.-1)%N.
+Lemma ask_left st k : (#|unsent k (last_sent (ask st k) k)| <= #|unsent k (last_sent st k)|.-1)%N.
 Proof.
-have ended : #|left k Ended| = 0%N by apply: eq_card0 => j; rewrite unfold_in /left /= andbF.
-rewrite /ask; case l: (last st k) => [|i|]; rewrite -?l; try by rewrite l ended.
-all: case e: (next k (last st k)) => [j|] /=; rewrite /set_last eqxx ?ended //.
+have ended : #|unsent k Ended| = 0%N by apply: eq_card0 => j; rewrite unfold_in /unsent /= andbF.
+rewrite /ask; case l: (last_sent st k) => [|i|]; rewrite -?l; try by rewrite l ended.
+all: case e: (next k (last_sent st k)) => [j|] /=; rewrite /set_last eqxx ?ended //.
 all: by have lt := left_next e; rewrite -ltnS (ltn_predK lt).
 Qed.
 
-Lemma pass_left st k : (#|left k (last (pass st) k)| <= #|left k (last st k)|.-1)%N.
+Lemma pass_left st k : (#|unsent k (last_sent (pass st) k)| <= #|unsent k (last_sent st k)|.-1)%N.
 Proof. by have [st' [<- ->]] := pass_asks st k; apply: ask_left. Qed.
 
 (* Where nothing is left to send, a pass sends nothing. *)
-Lemma ask_quiet st k : #|left k (last st k)| = 0%N -> more (ask st k) = more st.
+Lemma ask_quiet st k : #|unsent k (last_sent st k)| = 0%N -> more (ask st k) = more st.
 Proof.
-move=> h; rewrite /ask; case l: (last st k) h => [|i|] // h.
-all: rewrite -l in h *; case e: (next k _) => [j|] //; have := next_first k (last st k); rewrite e => -[lj _].
-all: by have := card0_eq h j; rewrite -[LHS]/(left k (last st k) j) lj.
+move=> h; rewrite /ask; case l: (last_sent st k) h => [|i|] // h.
+all: rewrite -l in h *; case e: (next k _) => [j|] //; have := next_first k (last_sent st k); rewrite e => -[lj _].
+all: by have := card0_eq h j; rewrite -[LHS]/(unsent k (last_sent st k) j) lj.
 Qed.
 
-Lemma pass_quiet st : (forall k, #|left k (last st k)| = 0%N) -> more (pass st) = false.
+Lemma pass_quiet st : (forall k, #|unsent k (last_sent st k)| = 0%N) -> more (pass st) = false.
 Proof.
-move=> h; rewrite /pass; set st0 := State _ _ _ _.
-have {h} : forall k, #|left k (last st0 k)| = 0%N by [].
+move=> h; rewrite /pass; set st0 := ExchangeState _ _ _ _.
+have {h} : forall k, #|unsent k (last_sent st0 k)| = 0%N by [].
 rewrite -[RHS]/(more st0); elim: (enum _) st0 => //= k ks ih st0 h.
 rewrite ih ?ask_quiet // => k'; case: (eqVneq k' k) => [->|ne]; last by rewrite ask_other.
 by apply/eqP; rewrite -leqn0; apply: leq_trans (ask_left st0 k) _; rewrite h.
@@ -277,7 +278,8 @@ Qed.
 (* With V tokens: V + 1 passes are enough. *)
 Theorem exchange_ends fuel : (size_of_vocabulary < fuel)%N -> exists st, exchange fuel = Some st.
 Proof.
-suff go m st : (forall k, #|left k (last st k)| <= m)%N -> (m < fuel)%N -> exists st', exchange_from fuel st = Some st'.
+suff go m st : (forall k, #|unsent k (last_sent st k)| <= m)%N -> (m < fuel)%N ->
+  exists st', exchange_from fuel st = Some st'.
   by apply: go => k; rewrite -[X in (_ <= X)%N]card_ord max_card.
 elim: fuel m st => // fuel ih m st h /=; rewrite ltnS => lt.
 case: ifP => _; first by eexists.
@@ -287,23 +289,23 @@ case: m h lt => [|m] h lt.
 by apply: ih lt => k; apply: leq_trans (pass_left st k) _; rewrite -ltnS; case: #|_| (h k).
 Qed.
 
-Lemma ask_named st k : (named (ask st k) + \sum_k' #|left k' (last (ask st k) k')| <=
-  named st + \sum_k' #|left k' (last st k')|)%N.
+Lemma ask_named st k : (named (ask st k) + \sum_k' #|unsent k' (last_sent (ask st k) k')| <=
+  named st + \sum_k' #|unsent k' (last_sent st k')|)%N.
 Proof.
 rewrite (bigD1 k) // [in leqRHS](bigD1 k) //=.
-rewrite (eq_bigr (fun k' => #|left k' (last st k')|)) => [|k' ne]; last by rewrite ask_other.
+rewrite (eq_bigr (fun k' => #|unsent k' (last_sent st k')|)) => [|k' ne]; last by rewrite ask_other.
 rewrite !addnA leq_add2r; have := ask_left st k; rewrite /ask.
-case l: (last st k) => [|i|]; rewrite -?l //.
-all: case e: (next k (last st k)) => [j|] /=; rewrite /set_last eqxx => le.
+case l: (last_sent st k) => [|i|]; rewrite -?l //.
+all: case e: (next k (last_sent st k)) => [j|] /=; rewrite /set_last eqxx => le.
 all: try by rewrite leq_add2l (leq_trans le) // leq_pred.
 all: by rewrite addSnnS leq_add2l left_next.
 Qed.
 
 Theorem exchange_names fuel st : exchange fuel = Some st -> (named st <= \sum_k contenders k)%N.
 Proof.
-pose all st := (named st + \sum_k #|left k (last st k)|)%N.
+pose all st := (named st + \sum_k #|unsent k (last_sent st k)|)%N.
 have pass_named st' : (all (pass st') <= all st')%N.
-  rewrite /pass; set st0 := State _ _ _ _; rewrite -[leqRHS]/(all st0).
+  rewrite /pass; set st0 := ExchangeState _ _ _ _; rewrite -[leqRHS]/(all st0).
   elim: (enum _) st0 => //= k ks ih st0; apply: leq_trans (ih _) _; exact: ask_named.
 have go n st' : exchange_from n st' = Some st -> (named st <= all st')%N.
   elim: n st' => //= n ih st'; have le := pass_named st'.
@@ -311,7 +313,7 @@ have go n st' : exchange_from n st' = Some st -> (named st <= all st')%N.
   case: ifP => _; first by move=> /ih h; apply: leq_trans le.
   by move=> [<-]; apply: leq_trans le; apply: leq_addr.
 move=> /go; rewrite /all /= add0n => h; apply: leq_trans h _; apply: leq_sum => k _.
-by apply: subset_leq_card; apply/subsetP => j; rewrite !unfold_in /left => /andP [].
+by apply: subset_leq_card; apply/subsetP => j; rewrite !unfold_in /unsent => /andP [].
 Qed.
 
 (* ---- what it ends with ------------------------------------------------------------------------------------------- *)
@@ -326,15 +328,15 @@ Lemma weighs_combined v : weighs v = (0 < combined F p v).
 Proof. by rewrite /weighs /score pmulr_lgt0 // invr_gt0. Qed.
 
 (* What no site has sent scores at most F of the last scores. *)
-Lemma not_sent_score st v : (forall k, last st k <> Nothing) -> ~~ any_sent st v ->
+Lemma not_sent_score st v : (forall k, last_sent st k <> Nothing) -> ~~ any_sent st v ->
   score E (combined F p) v <= F (bound st).
 Proof.
 move=> asked; rewrite negb_exists combined_score // => /forallP h; apply: F_increasing => k.
 rewrite score_ge0 /bound; have := h k; rewrite /has_sent.
 case: (ltrP 0 (p k v)) => [pv|p0 _] /=; last first.
   rewrite /score (_ : p k v = 0) ?mul0r; last by apply/le_anti; rewrite p0 p_ge0.
-  by case: (last st k) => // i; apply: score_ge0.
-by case: (last st k) (asked k) => [//|i|//] _; rewrite negbK => /before_score.
+  by case: (last_sent st k) => // i; apply: score_ge0.
+by case: (last_sent st k) (asked k) => [//|i|//] _; rewrite negbK => /before_score.
 Qed.
 
 Lemma F0 : F (fun=> 0) = 0.
@@ -345,14 +347,14 @@ have e : F (fun=> 0) = 2%:R * F (fun=> 0).
 by apply: (@addrI _ (F (fun=> 0))); rewrite addr0 -mulr2n -mulr_natl -e.
 Qed.
 
-Lemma quiet_pass_ended st k : more (pass st) = false -> last (pass st) k = Ended.
+Lemma quiet_pass_ended st k : more (pass st) = false -> last_sent (pass st) k = Ended.
 Proof.
-have quiet st' k' : more (ask st' k') = false -> more st' = false /\ last (ask st' k') k' = Ended.
-  rewrite /ask; case l: (last st' k') => [|i|] //.
+have quiet st' k' : more (ask st' k') = false -> more st' = false /\ last_sent (ask st' k') k' = Ended.
+  rewrite /ask; case l: (last_sent st' k') => [|i|] //.
   - by case: (next k' _) => //= e; rewrite /set_last eqxx.
   - by case: (next k' _) => //= e; rewrite /set_last eqxx.
 suff fold ks st0 : more (foldl ask st0 ks) = false ->
-  more st0 = false /\ forall k', (k' \in ks) \/ last st0 k' = Ended -> last (foldl ask st0 ks) k' = Ended.
+  more st0 = false /\ forall k', (k' \in ks) \/ last_sent st0 k' = Ended -> last_sent (foldl ask st0 ks) k' = Ended.
   by move=> /fold [_]; apply; left; rewrite mem_enum.
 elim: ks st0 => [|k' ks ih] st0 /=; first by split=> // k' [].
 move=> /ih [/quiet [q e] h]; split=> // j hj; apply: h.
@@ -364,7 +366,8 @@ Theorem exchange_finds_winner fuel st : exchange fuel = Some st ->
   if best st is Some i then wins E (combined F p) i else forall v, combined F p v = 0.
 Proof.
 have F_ge0 v : 0 <= combined F p v by rewrite -F0; apply: F_increasing => k; rewrite lexx p_ge0.
-have done st' : knows_best st' -> (forall k, last st' k <> Nothing) -> certain st' \/ (forall k, last st' k = Ended) ->
+have done st' : knows_best st' -> (forall k, last_sent st' k <> Nothing) ->
+  certain st' \/ (forall k, last_sent st' k = Ended) ->
   if best st' is Some i then wins E (combined F p) i else forall v, combined F p v = 0.
   rewrite /knows_best /first_of /certain => kb asked; case: (best st') kb => [i|] kb c; last first.
     move=> v; case: c => // ended; have := kb v; rewrite negb_and weighs_combined -leNgt orbC.

@@ -3,7 +3,7 @@
    and drafts of several tokens, all of their hypotheses hold. Each lemma is a main theorem with nothing left to
    assume. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token tree block decode propose cos.
+From specagg Require Import law token tree block decode propose cos unanimous exchange combiners.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
@@ -100,4 +100,60 @@ rewrite /= => -> //; last by move=> m s c q [<-]; exact: uniform_law.
 - by move=> *; exact: uniform_law.
 Qed.
 
+(* ---- unanimity and the exchange ---------------------------------------------------------------------------------- *)
+
+(* Two sites, three tokens: 3 1 2 and 1 3 2, each over 6. *)
+Definition site_row (k : 'I_2) : 'I_3 -> R :=
+  fun v => (nth 0%N (if k == ord0 then [:: 3; 1; 2]%N else [:: 1; 3; 2]%N) v)%:R / 6%:R.
+Definition no_noise : 'I_3 -> R := fun=> 1.
+
+Lemma site_row_ge0 k v : 0 <= site_row k v. Proof. by rewrite divr_ge0 ?ler0n. Qed.
+
+Let first : 'I_3 := ord0.
+Let third : 'I_3 := Ordinal (erefl : (2 < 3)%N = true).
+
+Lemma least_2 (x : 'I_2 -> R) : least x = Num.min (x ord0) (x (Ordinal (erefl : (1 < 2)%N = true))).
+Proof.
+rewrite /least !big_ord_recl big_ord0 minCA minC [Num.min (x ord0) (x ord0)]minxx.
+by congr Num.min; congr x; apply: val_inj.
+Qed.
+
+(* With this noise both sites have the winner 2, so their harmonic mean has it. *)
+Definition noise : 'I_3 -> R := fun v => (nth 0%N [:: 4; 4; 1]%N v)%:R.
+
+Lemma unanimous_instance :
+  wins noise (combined (negative_power_mean (fun x : R => x) (fun x => x) (fun _ : 'I_2 => 2%:R^-1)) site_row) third.
+Proof.
+have half0 : 0 <= 2%:R^-1 :> R by rewrite invr_ge0 ler0n.
+have half1 : \sum_(k < 2) 2%:R^-1 = 1 :> R by rewrite !big_ord_recr big_ord0 /= add0r [RHS]splitr mul1r.
+have [F_increasing F_homogeneous] := negative_power_mean_combines (power_1 R) (fun=> half0) half1.
+have six : 0 < 6%:R^-1 :> R by rewrite invr_gt0 ltr0n.
+apply: (unanimous_winner F_increasing F_homogeneous); first exact: site_row_ge0.
+- by case=> [[|[|[|j]]] hj] //; rewrite /noise /= ltr0n.
+- move=> k; rewrite /wins /before /score /site_row /noise; split.
+    by rewrite mulr_gt0 // ltr0n; case: k => [[|[|k]] hk].
+  have four : 0 < 4%:R :> R by rewrite ltr0n.
+  move=> j ne; apply/orP; left; rewrite divr1 ltr_pdivr_mulr; last by case: j ne => [[|[|[|j]]] hj].
+  rewrite mulrAC ltr_pmul2r // -natrM ltr_nat.
+  by case: j ne => [[|[|[|j]]] hj]; case: k => [[|[|k]] hk].
+have pos k : 0 < site_row k third by rewrite mulr_gt0 // ltr0n; case: k => [[|[|k]] hk].
+exists third; rewrite /combined /negative_power_mean ifT; last by apply/forallP => k; rewrite pos orbT.
+by rewrite invr_gt0 !big_ord_recl big_ord0 addr0 addr_gt0 // mulr_gt0 ?invr_gt0 ?ltr0n.
+Qed.
+
+(* Without noise the sites have the winners 0 and 1, the minimum has 2: the exchange ends with it. *)
+Lemma exchange_instance :
+  exists st, exchange (@least R 1) site_row no_noise 4 = Some st /\ best st = Some third.
+Proof.
+have [F_increasing F_homogeneous] := minimum_combines R 1.
+apply/(exchange_is_the_race F_increasing F_homogeneous); first exact: site_row_ge0.
+- by move=> v; apply: ltr01.
+- by [].
+have six : 0 < 6%:R^-1 :> R by rewrite invr_gt0 ltr0n.
+have e v : combined (@least R 1) site_row v = (minn (nth 0%N [:: 3; 1; 2]%N v) (nth 0%N [:: 1; 3; 2]%N v))%:R / 6%:R.
+  rewrite /combined least_2 /site_row /= -minr_pmull ?invr_ge0 ?ler0n //; congr (_ * _).
+  by rewrite minEle ler_nat; case: leqP.
+rewrite /wins e; split; first by rewrite mulr_gt0 // ltr0n.
+case=> [[|[|[|j]]] hj] // ne; rewrite /before /score !e !divr1 ltr_pmul2r //= ltr_nat //.
+Qed.
 End Instances.

@@ -2,7 +2,8 @@
    The main theorems: their statements, and what they assume. "Closed under the global context" means: no axiom, nothing
    admitted. `make proofs` prints this and fails if a theorem is not closed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token rules unanimous exchange tree block propose decode counterexamples cos instances.
+From specagg Require Import law token rules unanimous exchange combiners tree block propose decode.
+From specagg Require Import counterexamples cos instances.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 
@@ -56,6 +57,8 @@ Print Assumptions lossy_frontier.
 (* Shared noise: unanimous.v *)
 Check @unanimous_winner.
 Print Assumptions unanimous_winner.
+Check @wins_normalised.
+Print Assumptions wins_normalised.
 Check @mixture_combines.
 Print Assumptions mixture_combines.
 
@@ -68,6 +71,22 @@ Check @exchange_finds_winner.
 Print Assumptions exchange_finds_winner.
 Check @exchange_is_the_race.
 Print Assumptions exchange_is_the_race.
+
+(* Combiners that are increasing and 1-homogeneous: combiners.v *)
+Check @minimum_combines.
+Print Assumptions minimum_combines.
+Check @maximum_combines.
+Print Assumptions maximum_combines.
+Check @power_mean_combines.
+Print Assumptions power_mean_combines.
+Check @negative_power_mean_combines.
+Print Assumptions negative_power_mean_combines.
+Check @geometric_combines.
+Print Assumptions geometric_combines.
+Check @rational_power.
+Print Assumptions rational_power.
+Check @rational_weights.
+Print Assumptions rational_weights.
 
 (* Trees: tree.v *)
 Check @visit_delivers_its_claim.
@@ -124,6 +143,8 @@ Check @redraw_is_not_pi.
 Print Assumptions redraw_is_not_pi.
 Check @reused_noise_is_not_pi.
 Print Assumptions reused_noise_is_not_pi.
+Check @first_failure_is_not_pi.
+Print Assumptions first_failure_is_not_pi.
 Check @foreign_claim_1_is_not_pi.
 Print Assumptions foreign_claim_1_is_not_pi.
 Check @foreign_claim_0_is_not_pi.
@@ -134,3 +155,7 @@ Check @collaborative_instance_probability.
 Print Assumptions collaborative_instance_probability.
 Check @tree_instance.
 Print Assumptions tree_instance.
+Check @unanimous_instance.
+Print Assumptions unanimous_instance.
+Check @exchange_instance.
+Print Assumptions exchange_instance.

@@ -3,7 +3,8 @@
    the race of the combined row F(p^1 .. p^n), for every F that increases in each coordinate and is 1-homogeneous.
 
      unanimous_winner    the theorem, ties included (the lower id wins)
-     mixture_combines    weighted sums are such F *)
+     wins_normalised     the race of pi = norm F is the race of F
+     mixture_combines    weighted sums are such F; combiners.v has the others *)
 From mathcomp Require Import all_ssreflect all_algebra.
 Set Implicit Arguments.
 Unset Strict Implicit.
@@ -23,6 +24,15 @@ Definition score E w i : R := w i / E i.
 Definition before E w i j : bool := (score E w j < score E w i) || ((score E w i == score E w j) && (i < j)%N).
 (* Only tokens with weight race. *)
 Definition wins E w i : Prop := 0 < w i /\ forall j, j != i -> before E w i j.
+
+(* A law norm w has the winner of its weights w. *)
+Lemma wins_normalised E w i : 0 < \sum_v w v -> wins E (fun v => w v / \sum_u w u) i <-> wins E w i.
+Proof.
+move=> m0; have e v : score E (fun u => w u / \sum_u w u) v = score E w v / \sum_u w u by rewrite /score mulrAC.
+have b j : before E (fun u => w u / \sum_u w u) i j = before E w i j.
+  by rewrite /before !e ltr_pmul2r ?invr_gt0 // (inj_eq (mulIf _)) // invr_eq0 gt_eqF.
+by rewrite /wins pmulr_lgt0 ?invr_gt0 //; split=> -[w0 h]; split=> // j /h; rewrite b.
+Qed.
 
 Definition increasing (F : (site -> R) -> R) : Prop :=
   forall x y, (forall k, 0 <= x k <= y k) -> F x <= F y.

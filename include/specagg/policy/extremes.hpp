@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The normalised minimum and the normalised maximum of the models' probabilities.
+// Proved to be unanimous: proofs/combiners.v, `minimum_combines`, `maximum_combines`.
 #pragma once
 #include <specagg/policy/models.hpp>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Combinations of logits: pi = softmax(sum_k weight[k] l_k). The weights may have any sum, and may be negative.
+// Proved to be unanimous with weights >= 0 and sum 1: proofs/combiners.v, `geometric_combines`.
 #pragma once
 #include <array>
 
