@@ -193,6 +193,12 @@ apply: propose_ext => drafted; rewrite /verify_block block_is_verify_tree; apply
 by rewrite mul1r.
 Qed.
 
+Theorem verify_block_is_expectation s drafted : expectation (verify_block s drafted).
+Proof.
+have [ge0 one linear] := verify_tree_is_expectation pred0 bonus pi_law (chain drafted) s.
+by split=> *; rewrite /verify_block !block_is_verify_tree; [apply: ge0 | apply: one | apply: linear].
+Qed.
+
 (* ---- recursive rejection of a chain is token verification ------------------------------------------------------- *)
 
 Theorem verify_token_is_verify_tree_recursive s drafted V :

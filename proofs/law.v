@@ -200,6 +200,29 @@ Proof. by move=> a0 b0; apply: sumr_ge0 => v _; rewrite le_minr a0 b0. Qed.
 Lemma overlap_le_mass a b : overlap a b <= mass b.
 Proof. by apply: ler_sum => v _; rewrite le_minl lexx orbT. Qed.
 
+(* ---- expectations ---------------------------------------------------------------------------------------------- *)
+
+(* E is the expected value of V at a random text: linear, not negative where V is not, and 1 for V = 1. *)
+Definition expectation (E : (seq T -> R) -> R) : Prop :=
+  [/\ forall V, (forall s, 0 <= V s) -> 0 <= E V, E (fun=> 1) = 1
+    & forall c d V W, E (fun s => c * V s + d * W s) = c * E V + d * E W].
+
+Lemma draw_ge0 w f : (forall v, 0 <= w v) -> (forall v, 0 <= f v) -> 0 <= draw w f.
+Proof. by move=> w0 f0; apply: sumr_ge0 => v _; rewrite mulr_ge0. Qed.
+
+Lemma draw_linear w (c d : R) f g : draw w (fun v => c * f v + d * g v) = c * draw w f + d * draw w g.
+Proof. by rewrite draw_add !draw_scale. Qed.
+
+Lemma coin_ge0 (h yes no : R) : 0 <= h -> h <= 1 -> 0 <= yes -> 0 <= no -> 0 <= coin h yes no.
+Proof. by move=> h0 h1 y0 n0; rewrite addr_ge0 // mulr_ge0 // subr_ge0. Qed.
+
+Lemma coin_const (h c : R) : coin h c c = c.
+Proof. by rewrite /coin -mulrDl addrC subrK mul1r. Qed.
+
+Lemma coin_linear (h c d yes yes' no no' : R) :
+  coin h (c * yes + d * yes') (c * no + d * no') = c * coin h yes no + d * coin h yes' no'.
+Proof. by rewrite /coin !mulrDr addrACA !(mulrCA h) !(mulrCA (1 - h)). Qed.
+
 (* ---- texts ----------------------------------------------------------------------------------------------------- *)
 
 (* n tokens, each drawn from pi given the text before it; then f of the text. *)

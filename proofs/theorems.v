@@ -19,6 +19,8 @@ Check @verify_token_emits_pi.
 Print Assumptions verify_token_emits_pi.
 Check @verify_match_emits_pi.
 Print Assumptions verify_match_emits_pi.
+Check @verify_token_is_expectation.
+Print Assumptions verify_token_is_expectation.
 
 (* Rules: rules.v *)
 Check @target_if_law.
@@ -95,6 +97,10 @@ Check @verify_tree_emits_pi.
 Print Assumptions verify_tree_emits_pi.
 Check @verify_tree_recursive_emits_pi.
 Print Assumptions verify_tree_recursive_emits_pi.
+Check @verify_tree_is_expectation.
+Print Assumptions verify_tree_is_expectation.
+Check @verify_tree_recursive_is_expectation.
+Print Assumptions verify_tree_recursive_is_expectation.
 
 (* Block verification: block.v *)
 Check @block_is_verify_tree.
@@ -103,6 +109,8 @@ Check @verify_token_is_verify_tree_recursive.
 Print Assumptions verify_token_is_verify_tree_recursive.
 Check @verify_block_emits_pi.
 Print Assumptions verify_block_emits_pi.
+Check @verify_block_is_expectation.
+Print Assumptions verify_block_is_expectation.
 Check @block_accepts_at_least_token.
 Print Assumptions block_accepts_at_least_token.
 

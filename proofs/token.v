@@ -2,10 +2,11 @@
    Token verification (include/specagg/verify/token.hpp) emits exactly pi, for any law pi and any draft rows q.
    Leviathan et al. 2023 (arXiv:2211.17192) and Chen et al. 2023 (arXiv:2302.01318) for pi = p.
 
-     keep_or_replace_emits_pi   one position: sum_y q(y) [accept or residual] = pi
-     acceptance_is_1_minus_tv   a drafted token is kept with probability 1 - TV(q, pi)
-     verify_token_emits_pi      whole texts, with drafts of any length, foreign tokens, with or without a bonus
-     verify_match_emits_pi      exact-match verification, whatever was drafted *)
+     keep_or_replace_emits_pi      one position: sum_y q(y) [accept or residual] = pi
+     acceptance_is_1_minus_tv      a drafted token is kept with probability 1 - TV(q, pi)
+     verify_token_emits_pi         whole texts, with drafts of any length, foreign tokens, with or without a bonus
+     verify_token_is_expectation   for each draft, what it emits is a random text: no probability is negative
+     verify_match_emits_pi         exact-match verification, whatever was drafted *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From specagg Require Import law.
 Set Implicit Arguments.
@@ -159,6 +160,24 @@ move=> pV; elim: d s => [|q [y|] more|q next ih] s /=.
   + by rewrite propose_keep_or_replace // ih.
   + have -> : q y = 0 by apply/le_anti; rewrite hy (law_ge0 _ q_law).
     by rewrite !mul0r.
+Qed.
+
+Theorem verify_token_is_expectation s (drafted : seq drafted_token) :
+  expectation (verify_token pi bonus s drafted).
+Proof.
+have b u : expectation (draw_bonus pi bonus u).
+  rewrite /draw_bonus; split=> [V V0||c d V V']; case: (bonus u) => //.
+  - by apply: draw_ge0 => v; rewrite ?law_ge0.
+  - exact: draw_law_const.
+  - exact: draw_linear.
+elim: drafted s => [|[q [y|]] rest ih] s /=; try exact: b.
+case: (0 < q y); last exact: b.
+have [ge0 one linear] := ih (rcons s y); have n_law := norm_or_law (pi_law s) (@residual_ge0 _ _ 1 (pi s) q).
+have p0 := law_ge0 y (pi_law s).
+split=> [V V0||c d V V']; rewrite /keep_or_replace.
+- by apply: coin_ge0; rewrite ?share_ge0 ?share_le1 ?ge0 //; apply: draw_ge0 => v; rewrite ?law_ge0.
+- by rewrite one draw_law_const // coin_const.
+- by rewrite linear draw_linear coin_linear.
 Qed.
 
 Theorem verify_token_emits_pi (draft : seq T -> drafter) :

@@ -6,6 +6,7 @@
 
      verify_tree_emits_pi             generalised traversal emits pi
      verify_tree_recursive_emits_pi   recursive rejection emits pi
+     verify_tree_is_expectation       for each tree, what it emits is a random text: no probability is negative
      visit_delivers_its_claim         a visit with claim a accepts with probability a, and then emits pi
      visit_add                        one more drafted token, anywhere in a tree, does not change what a visit delivers
 
@@ -327,6 +328,100 @@ Qed.
 Lemma root_accepts t s W fail fail' :
   visit t s 1 (pi s) false W fail = visit t s 1 (pi s) false W fail'.
 Proof. exact: visit_certain. Qed.
+
+(* Every coin of a visit has a probability from 0 to 1: whatever the tree, what a walk emits is a random text. *)
+Lemma finish_ge0 s owed settled V : (forall v, 0 <= owed v) -> (forall u, 0 <= V u) ->
+  0 <= finish s owed settled (emitted V).
+Proof.
+move=> o0 V0; rewrite /finish /emitted; case: settled; first by apply: draw_ge0 => // v; apply/law_ge0/norm_or_law.
+by case: (bonus s) => //; apply: draw_ge0 => // v; apply: law_ge0.
+Qed.
+
+Lemma finish_one s owed settled : (forall v, 0 <= owed v) -> finish s owed settled (emitted (fun=> 1)) = 1.
+Proof.
+move=> o0; rewrite /finish /emitted; case: settled; first by rewrite draw_law_const //; apply: norm_or_law.
+by case: (bonus s) => //; apply: draw_law_const.
+Qed.
+
+Lemma finish_linear s owed settled (c d : R) V V' :
+  finish s owed settled (emitted (fun u => c * V u + d * V' u)) =
+  c * finish s owed settled (emitted V) + d * finish s owed settled (emitted V').
+Proof.
+by rewrite /finish /emitted; case: settled; [exact: draw_linear | case: (bonus s) => //; exact: draw_linear].
+Qed.
+
+Lemma settled_claim owed L a : a <= 1 ->
+  let m := mass (residual 1 owed L) in
+  0 <= (if 0 < m + (1 - a) then m / (m + (1 - a)) else 1) <= 1 /\ 0 <= m + (1 - a).
+Proof.
+move=> a1 m; have m0 : 0 <= m by apply: residual_mass_ge0.
+have f0 : 0 <= m + (1 - a) by rewrite addr_ge0 // subr_ge0.
+split=> //; case: ifP => lt; rewrite ?ler01 ?lexx //.
+by rewrite divr_ge0 //= ler_pdivr_mulr // mul1r ler_addl subr_ge0.
+Qed.
+
+Lemma visit_ge0 t s a owed settled V fail :
+  0 <= a <= 1 -> (forall v, 0 <= owed v) -> (forall u, 0 <= V u) -> 0 <= fail ->
+  0 <= visit t s a owed settled (emitted V) fail.
+Proof.
+move=> + + V0; elim: t s a owed settled fail => [|y L below ihb rest ihr] s a owed settled fail a01 o0 fail0 /=.
+  by case/andP: a01 => *; apply: coin_ge0 => //; apply: finish_ge0.
+case: ifP => Ly; last exact: ihr.
+have [b01 f0] := settled_claim owed L (proj2 (andP a01)).
+have left0 v : 0 <= residual 1 owed L v / (mass (residual 1 owed L) + (1 - a)) by rewrite divr_ge0 ?residual_ge0.
+have c0 := share_ge0 (L y) (o0 y); have c1 := share_le1 (L y) (o0 y).
+case: (end_of_text y); first by apply: coin_ge0; rewrite ?ihr // /emitted.
+by apply: ihb; rewrite ?c0 ?ihr // => v; rewrite mulr_ge0 // law_ge0.
+Qed.
+
+Lemma visit_one t s a owed settled : a <= 1 -> (forall v, 0 <= owed v) ->
+  visit t s a owed settled (emitted (fun=> 1)) 1 = 1.
+Proof.
+elim: t s a owed settled => [|y L below ihb rest ihr] s a owed settled a1 o0 /=.
+  by rewrite finish_one // coin_const.
+case: ifP => Ly; last exact: ihr.
+have [/andP [_ b1] f0] := settled_claim owed L a1.
+rewrite ihr //; last by move=> v; rewrite divr_ge0 ?residual_ge0.
+case: (end_of_text y); first exact: coin_const.
+have c0 := share_ge0 (L y) (o0 y); have c1 := share_le1 (L y) (o0 y).
+by rewrite ihb // => v; rewrite mulr_ge0 // law_ge0.
+Qed.
+
+Lemma visit_linear t s a owed settled (c d : R) V V' f g :
+  visit t s a owed settled (emitted (fun u => c * V u + d * V' u)) (c * f + d * g) =
+  c * visit t s a owed settled (emitted V) f + d * visit t s a owed settled (emitted V') g.
+Proof.
+elim: t s a owed settled f g => [|y L below ihb rest ihr] s a owed settled f g /=.
+  by rewrite finish_linear coin_linear.
+case: ifP => _; last exact: ihr.
+by rewrite ihr; case: (end_of_text y); [exact: coin_linear | exact: ihb].
+Qed.
+
+Theorem verify_tree_is_expectation t s : expectation (verify_tree t s).
+Proof.
+have p0 v : 0 <= pi s v by apply: law_ge0.
+split=> [V V0||c d V V']; rewrite /verify_tree.
+- by apply: visit_ge0; rewrite ?ler01 ?lexx.
+- by rewrite (visit_certain _ _ _ _ _ 0 1) visit_one.
+- by rewrite -visit_linear !mulr0 addr0.
+Qed.
+
+Theorem verify_tree_recursive_is_expectation t s : expectation (verify_tree_recursive t s).
+Proof.
+suff h settled owed : (forall v, 0 <= owed v) -> expectation (fun V => descend t s owed settled (emitted V)).
+  by apply: h => v; apply: law_ge0.
+elim: t s settled owed => [|y L below ihb rest ihr] s settled owed o0 /=.
+  by split=> [V V0||c d V V']; [exact: finish_ge0 | exact: finish_one | exact: finish_linear].
+case: (0 < L y); last exact: ihr.
+have [] := ihb (rcons s y) false (pi (rcons s y)) (fun v => law_ge0 v (pi_law _)); move=> b0 b1 bl.
+have [] := ihr s true (fun v => residual 1 owed L v / mass (residual 1 owed L)).
+  by move=> v; rewrite divr_ge0 ?residual_ge0 ?residual_mass_ge0.
+move=> r0 r1 rl; split=> [V V0||c d V V'].
+- apply: coin_ge0; rewrite ?share_ge0 ?share_le1 ?r0 //.
+  by case: (end_of_text y); rewrite ?b0 // /emitted.
+- by rewrite b1 r1 if_same coin_const.
+- by rewrite bl rl -coin_linear; case: (end_of_text y).
+Qed.
 
 Theorem verify_tree_emits_pi (d : seq T -> drafting) :
   (forall s, draws_from_laws (d s)) -> emits pi (fun s V => drafted (d s) Leaf (fun t => verify_tree t s V)).
