@@ -3,7 +3,7 @@
    and drafts of several tokens, all of their hypotheses hold. Each lemma is a main theorem with nothing left to
    assume. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From specagg Require Import law token tree block decode propose cos unanimous exchange combiners.
+From specagg Require Import law token rules tree block decode propose cos unanimous exchange combiners.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
@@ -98,6 +98,15 @@ rewrite /= => -> //; last by move=> m s c q [<-]; exact: uniform_law.
 - by rewrite /pi /= mulr1 -mulrA -invfM -natrM.
 - exact: pi_law.
 - by move=> *; exact: uniform_law.
+Qed.
+
+(* A draft is certain of a token that has 1/2 in p: `lossy` with alpha = 0 may reject it, and has an exact beta. *)
+Lemma exact_beta_instance :
+  exists beta, 1 <= beta /\ residual_mass (one_hot R true) uniform beta^-1 = rejected_mass 0 (one_hot R true) uniform.
+Proof.
+apply: exact_beta_exists; rewrite ?lexx ?ltr01 //; [exact: one_hot_law | exact: uniform_law |].
+rewrite /rejected_mass big_bool ltr_paddr ?positive_ge0 // /positive lt_maxr /lenient_p subr0 divr1 /one_hot eqxx.
+by rewrite subr_gt0 /uniform invf_lt1 ?ltr0n // ltr1n.
 Qed.
 
 (* ---- unanimity and the exchange ---------------------------------------------------------------------------------- *)

@@ -167,3 +167,5 @@ Check @unanimous_instance.
 Print Assumptions unanimous_instance.
 Check @exchange_instance.
 Print Assumptions exchange_instance.
+Check @exact_beta_instance.
+Print Assumptions exact_beta_instance.
