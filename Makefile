@@ -19,6 +19,7 @@ test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, 
 	@scripts/bootstrap test-all
 	@scripts/run-tests --all
 	@$(MAKE) --no-print-directory proofs
+	@proofs/mutants/mutants.py
 
 proofs:  ## the theorems, checked by Coq, with what they assume (1 minute once Coq is installed)
 	@scripts/bootstrap proofs

@@ -1,0 +1,40 @@
+(* SPDX-License-Identifier: Apache-2.0
+   A foreign token gets claim 1: it is accepted. *)
+(* changes: token.v *)
+(* theorem: verify_token_emits_pi *)
+(* needs: token *)
+(* was:
+    else draw_bonus s V
+  else
+   now:
+    else verify_token (rcons s y) rest V
+  else *)
+From mathcomp Require Import all_ssreflect all_algebra.
+From specagg Require Import law token.
+Import Order.TTheory GRing.Theory Num.Theory.
+Local Open Scope ring_scope.
+
+Definition row2 (a b : rat) : bool -> rat := fun v => if v then a else b.
+Lemma row2_law a b : 0 <= a -> 0 <= b -> a + b = 1 -> law (row2 a b).
+Proof. by move=> a0 b0 e; split=> [[]|] //; rewrite /mass big_bool. Qed.
+Definition half := row2 (1 / 2%:Q) (1 / 2%:Q).
+Lemma half_law : law half. Proof. exact: row2_law. Qed.
+Definition begins (s : seq bool) : rat := (head false s)%:R.
+Lemma continued_0 (T : finType) (pi : seq T -> T -> rat) f :
+  continued pi 1 f [::] = draw (pi [::]) (fun y => f [:: y]).
+Proof. by []. Qed.
+Lemma continued_1 (T : finType) (pi : seq T -> T -> rat) f y s : continued pi 1 f (y :: s) = f [:: y].
+Proof. by rewrite /continued (eqP (_ : 1 - size (y :: s) == 0)%N) //= take0. Qed.
+Arguments one_hot : simpl never.
+Arguments half : simpl never. Arguments begins : simpl never.
+
+Lemma counter : ~ forall (pi : seq bool -> bool -> rat) bonus
+  (draft : seq bool -> drafter bool_finType [realFieldType of rat]),
+  (forall s, law (pi s)) -> (forall s, honest (draft s)) ->
+  emits pi (fun s V => propose (draft s) (fun drafted => verify_token pi bonus s drafted V)).
+Proof.
+move=> /(_ (fun=> half) predT (fun=> Foreign (one_hot _ false) (Some true) [::]) (fun=> half_law) (fun=> erefl)).
+move=> /(_ 1%N begins [::]);
+rewrite /= /draw_bonus /norm_or /mass /draw !big_bool.
+by rewrite !continued_1 continued_0 /draw !big_bool => /eqP; vm_compute.
+Qed.
