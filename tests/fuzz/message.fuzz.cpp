@@ -91,10 +91,11 @@ struct observer {
   std::size_t vocabulary, emitted, sent = 0;
   decode_order order = {};
   score_order scoring = {};
-  bool ordered = false, scores = false;
+  bool ordered = false, fresh = false;
+  std::uint32_t end = 0;  // of the order that was given last
   void send(std::span<const std::uint8_t>) { ++sent; }
-  void decode(const decode_order& o) { order = o, ordered = true; }
-  void score(const score_order& o) { scoring = o, scores = true; }
+  void decode(const decode_order& o) { order = o, ordered = fresh = true, end = o.step; }
+  void score(const score_order& o) { scoring = o, fresh = true, end = o.end; }
   void emit(std::uint32_t position, token_id x) {
     require(position == emitted++ && x >= 0 && std::size_t(x) < vocabulary);
   }
@@ -121,18 +122,21 @@ void check_site(Site& site, const hello& terms, std::size_t prompt, bytes in) {
       case 3:
         if constexpr (requires { site.decoded(0u, row, 0.0, 0.0, sink); }) {
           require(!sink.ordered || (sink.order.keep <= sink.order.step && sink.order.step < terms.most_tokens));
-          for (std::uint32_t i = 0; sink.ordered && i < sink.order.step; ++i) require(site.token(i) >= 0);
           sink.ordered = false;
           site.decoded(sink.order.ticket, row, 0, 0, sink);
         } else {
           const std::vector<std::vector<double>> rows(terms.look_ahead + 1, row);
-          for (std::uint32_t i = 0; sink.scores && i < sink.scoring.end; ++i) require(site.token(i) >= 0);
-          sink.scores = false;
           site.scored(sink.scoring.ticket, rows, sink);
         }
         break;
       default: site.received(some_message(in, terms), sink);
     }
+    // Each token of an order is there when it is given. Later there may be none.
+    for (std::uint32_t i = 0; i < sink.end; ++i) {
+      const token_id x = site.token(i);
+      require(x < token_id(terms.codec.vocabulary) && (x >= 0 || (x == no_token && !sink.fresh)));
+    }
+    sink.fresh = false;
     require(sink.sent - before <= 4 + 2 * terms.look_ahead);  // nobody is made to answer without end
     require(sink.emitted == site.text().size() && site.text().size() <= terms.most_tokens);
   }

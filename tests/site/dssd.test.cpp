@@ -386,3 +386,17 @@ TEST_CASE("a device takes the answer to its round only, once, and refuses one th
     CHECK(other.sink.emitted.empty());
   }
 }
+TEST_CASE("tokens of an order that a message has taken back, and behind it, are no tokens") {
+  lone_end<split_edge<double>> e(side::r);
+  e.hears(request(1, {1, 1}));
+  CHECK(e.sink.scorings.at(0).end == 3);
+  CHECK((e.site.token(0) == 0 && e.site.token(1) == 1 && e.site.token(2) == 1 && e.site.token(3) == no_token));
+  settled_text m{.first = 1, .count = 1};
+  m.tokens[0] = 2;
+  e.hears(m);
+  CHECK(e.site.text() == tokens{0, 2});
+  CHECK((e.site.token(0) == 0 && e.site.token(1) == 2 && e.site.token(2) == no_token && e.site.token(3) == no_token));
+  lone_end<split_device<double>> d(side::l);
+  d.site.decoded(d.sink.orders.back().ticket, sure[0], 0, 0, d.sink);
+  CHECK((d.site.token(0) == 0 && d.site.token(1) == 1 && d.site.token(2) == no_token));
+}

@@ -25,7 +25,8 @@
 SPECAGG_BEGIN
 
 // The order to score a draft: roll the model back to `keep` tokens if it has seen more, feed it token(i) up to i = end,
-// and call scored() with the rows of positions start .. end and this ticket.
+// and call scored() with the rows of positions start .. end and this ticket. Read the tokens when the order is given: a
+// later message may take the draft back, and token(i) is then no_token behind the text.
 struct score_order {
   std::uint32_t ticket = 0, keep = 0, start = 0, end = 0;
 };
@@ -114,8 +115,11 @@ class split_device : public detail::split_end<T, Chooser> {
       : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
         q_(agreed.kind == protocol::dssd ? agreed.look_ahead * agreed.codec.vocabulary : 0) {}
 
-  // Token i of the text, or of the draft after it.
-  token_id token(std::uint32_t i) const { return i < size() ? text_[i] : work_.up.drafted.tokens[i - size()]; }
+  // Token i of the text, or of the draft after it; no_token behind them.
+  token_id token(std::uint32_t i) const {
+    if (i < size()) return text_[i];
+    return i - size() < draft_size() ? work_.up.drafted.tokens[i - size()] : no_token;
+  }
   std::size_t draft_size() const { return work_.up.drafted.tokens.size(); }
 
   template <class Sink>
@@ -261,8 +265,11 @@ class split_edge : public detail::split_end<T, Chooser> {
         rows_(sends_rows_up(agreed.kind) ? agreed.look_ahead * row_bytes(agreed) : 0),
         start_(size()) {}
 
-  // Token i of the text; or of the last round's draft, from the start of that round on.
-  token_id token(std::uint32_t i) const { return i < start_ || !busy_ ? text_[i] : tokens_[i - start_]; }
+  // Token i of the text; or, while a draft is scored, of the draft from its start on; no_token behind them.
+  token_id token(std::uint32_t i) const {
+    if (busy_ && i >= start_) return i - start_ < count_ ? tokens_[i - start_] : no_token;
+    return i < size() ? text_[i] : no_token;
+  }
 
   template <class Sink>
   void start(Sink&) {}
