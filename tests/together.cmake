@@ -11,7 +11,7 @@
 #   }
 #
 # A file that defines a macro is compiled alone; one that begins with a header of tests/, which may define macros
-# (cuda/agree.hpp), with those that begin with the same.
+# (cuda/agree.hpp), with those that begin with the same. A path in an #include is seen from tests/.
 function(specagg_together program number result)  # the sources follow
   set(files)
   set(heads)
@@ -52,8 +52,8 @@ function(specagg_one_of_them name group result)
   foreach(source IN LISTS group)
     file(STRINGS ${source} lines REGEX "^#")
     string(REGEX MATCH ".*#include [<\"][^>\"]*[>\"]" directives "${lines}")  # up to the last of them
-    string(REGEX MATCHALL ";#if" opened ";${directives}")
-    string(REGEX MATCHALL ";#endif" closed "${directives}")
+    string(REGEX MATCHALL "#if" opened "${directives}")
+    string(REGEX MATCHALL "#endif" closed "${directives}")
     list(LENGTH opened open)
     list(LENGTH closed close)
     foreach(rest RANGE ${close} ${open})

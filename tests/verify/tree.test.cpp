@@ -8,7 +8,7 @@
 #include <specagg/policy/beside.hpp>
 #include <specagg/specagg.hpp>
 
-#include "../../examples/cli/policies.hpp"
+#include "../examples/cli/policies.hpp"
 #include "support/all_rules.hpp"
 #include "support/catch.hpp"
 #include "verify/random_rows.hpp"
