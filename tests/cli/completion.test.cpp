@@ -86,7 +86,7 @@ TEST_CASE("fish completes the same") {
   for (const std::string& command : commands)
     if (!command.empty()) CHECK(in_fish("specagg " + command + " --") == options_of(command));
   CHECK(in_fish("specagg generate --policy los") == words{"lossless", "lossy"});
-  CHECK(in_fish("specagg plan ") == words{"cos", "speculative", "dssd", "dragon", "schedulers"});
+  CHECK(in_fish("specagg plan ") == words{"acceptance", "cos", "speculative", "dssd", "dragon", "schedulers"});
   CHECK(in_fish("specagg completion ") == words{"bash", "zsh", "fish"});
 }
 TEST_CASE("the script for zsh is one, with every option in it") {
