@@ -50,6 +50,8 @@ struct two_sites_options {
   unsigned threads = 1;
   std::uint64_t seed = 1;
   std::string scheduler = "moving", trace;
+  std::array<std::string, 2> profiles = {};   // files of `dragon profile`: of the device, of the cloud; or none
+  std::array<decode_profile, 2> decode = {};  // what is in them
   bool as_json = false;
   // the wire
   std::string address = "127.0.0.1:7411", certificate, key, authority, token;  // files
@@ -138,6 +140,25 @@ std::shared_ptr<site_model> model_for(const two_sites_options& o, const std::sha
   return model;
 }
 
+// Decode times that `dragon profile` measured, where its file is given.
+std::array<decode_profile, 2> profiles_of(const two_sites_options& o) {
+  std::array<decode_profile, 2> all;
+  for (std::size_t s = 0; s < 2; ++s) {
+    if (o.profiles[s].empty()) continue;
+    const json j = json::parse(read(o.profiles[s]), nullptr, false);
+    std::array<double, 3> k;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const char* name = std::array{"k_a", "k_b", "k_c"}[i];
+      if (!j.is_object() || !j.contains(name) || !j[name].is_number())
+        throw error(o.profiles[s], name, "is missing: this is no output of specagg dragon profile --json");
+      k[i] = j[name];
+    }
+    if (!(k[1] > 0)) throw error(o.profiles[s], "k_b", fmt::format("is {:g}, not above 0", k[1]));
+    all[s] = decode_profile(plan::decode_time{k[0], k[1], k[2]});
+  }
+  return all;
+}
+
 struct running {
   std::shared_ptr<session_watch> watch;
   std::shared_ptr<live_profile> profile;
@@ -147,7 +168,7 @@ struct running {
 // A site of either protocol, either side, with its model on its thread.
 running run_site(const two_sites_options& o, const hello& terms, std::span<const token_id> prompt,
                  const std::shared_ptr<site_library>& library, const std::shared_ptr<trace_file>& trace) {
-  running r{std::make_shared<session_watch>(terms, trace), std::make_shared<live_profile>(), nullptr};
+  running r{std::make_shared<session_watch>(terms, trace), std::make_shared<live_profile>(o.decode), nullptr};
   const auto model = model_for(o, library, terms.most_tokens);
   model->begin(terms.prompt);
   const sampling sample = sampling_of(std::string(terms.sampling.view()));
@@ -284,8 +305,9 @@ class way_out {
   std::thread thread_;
 };
 
-void serve(const two_sites_options& o) {
+void serve(two_sites_options o) {
   scheduling_of(o.scheduler);
+  o.decode = profiles_of(o);
   const auto library = std::make_shared<site_library>(o.site);
   model_for(o, library, o.site.most);
   const net::security security = security_of(o, true);
@@ -441,27 +463,42 @@ std::string text_of(const site_library& library, std::span<const token_id> token
   return text;
 }
 
-// The device's own model and documents, nobody asked.
-void run_alone(const two_sites_options& o, const std::shared_ptr<site_library>& library, const hello& terms,
-               std::vector<token_id> text) {
-  const auto model = model_for(o, library, terms.most_tokens);
-  model->begin(terms.prompt);
+// Appends max_tokens tokens to the prompt, or as many as there are until `end`, by one site's own model and documents.
+// decoded: the seconds of each call of the model; at: when each token was drawn.
+struct lone_text {
+  std::vector<token_id> tokens;
+  std::vector<double> decoded, at;
+};
+lone_text write_alone(const two_sites_options& o, const std::shared_ptr<site_library>& library, std::uint64_t session,
+                      std::span<const token_id> prompt, token_id end) {
+  lone_text text{{prompt.begin(), prompt.end()}, {}, {}};
+  const std::size_t most = prompt.size() + o.max_tokens;
+  const auto model = model_for(o, library, most);
+  model->begin(prompt.size());
   std::vector<float> logits(model->vocab_size());
   std::vector<double> scratch(verify_scratch(model->vocab_size()));
-  random_streams chooser(o.seed, terms.session, 0);
+  random_streams chooser(o.seed, session, 0);
   const std::atomic<bool> stop = false;
-  std::vector<double> at;
-  while (text.size() < terms.most_tokens && (at.empty() || text.back() != terms.end_of_text) && !interrupted) {
+  while (text.tokens.size() < most && (text.at.empty() || text.tokens.back() != end) && !interrupted) {
     double h = 0;
-    if (const status s = model->see(text, logits, h, stop); s != status::ok)
-      throw error("the model", fmt::format("token {}", text.size()), std::string(name(s)));
+    const auto position = std::uint32_t(text.tokens.size());
+    const auto began = net::clock::now();
+    if (const status s = model->see(text.tokens, logits, h, stop); s != status::ok)
+      throw error("the model", fmt::format("token {}", position), std::string(name(s)));
+    text.decoded.push_back(std::chrono::duration<double>(net::clock::now() - began).count());
     processed_row<float> row(std::span<const float>(logits), o.sample);
     const status s = row.normalise();
-    const token_id x =
-        s == status::ok ? draw(row, moment{stream::draft, std::uint32_t(text.size()), 0}, chooser, scratch) : no_token;
-    if (x == no_token) throw error("the row", fmt::format("token {}", text.size()), std::string(name(s)));
-    text.push_back(x), at.push_back(trace_file::seconds(net::clock::now()));
+    const token_id x = s == status::ok ? draw(row, moment{stream::draft, position, 0}, chooser, scratch) : no_token;
+    if (x == no_token) throw error("the row", fmt::format("token {}", position), std::string(name(s)));
+    text.tokens.push_back(x), text.at.push_back(trace_file::seconds(net::clock::now()));
   }
+  return text;
+}
+
+// dragon device --alone
+void run_alone(const two_sites_options& o, const std::shared_ptr<site_library>& library, const hello& terms,
+               std::span<const token_id> prompt) {
+  const auto [text, decoded, at] = write_alone(o, library, terms.session, prompt, terms.end_of_text);
   const auto fresh = std::span<const token_id>(text).subspan(terms.prompt);
   const double each = at.size() > 1 ? (at.back() - at.front()) / double(at.size() - 1) : 0;
   if (o.as_json)
@@ -474,12 +511,56 @@ void run_alone(const two_sites_options& o, const std::shared_ptr<site_library>& 
   else fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", text_of(*library, fresh), fresh.size(), 1e3 * each);
 }
 
-void device(two_sites_options o) {
-  scheduling_of(o.scheduler);
-  const net::security security = security_of(o, false);
+std::vector<token_id> prompt_of(const two_sites_options& o) {
   const std::string prompt = o.prompt_file.empty() ? o.prompt : read(o.prompt_file);
   const std::vector<token_id> tokens = cpu::tokenizer(cpu::gguf_file::open(o.site.model)).encode(prompt);
   if (prompt.empty() || tokens.empty()) throw error("--prompt", "", "is empty");
+  return tokens;
+}
+
+// dragon profile: the offline stage of DRAGON's section 5.2
+void profile(two_sites_options o) {
+  const std::vector<token_id> prompt = prompt_of(o);
+  o.site.most = prompt.size() + o.max_tokens;
+  const auto library = std::make_shared<site_library>(o.site);
+  until_interrupted();
+  // The first call reads the prompt. An end of the text is no reason to stop: only times matter.
+  const lone_text text = write_alone(o, library, 0, prompt, no_token);
+  if (text.decoded.size() < 3) throw error("dragon profile", "", "interrupted before there was anything to fit");
+  const std::vector<double> seconds(text.decoded.begin() + 1, text.decoded.end());
+  std::vector<double> context(seconds.size()), scratch(seconds.size());
+  for (std::size_t i = 0; i < context.size(); ++i) context[i] = double(prompt.size() + 1 + i);
+  const plan::decode_time line = plan::fit_decode_time(context, seconds, scratch);
+  if (o.as_json) {
+    json points = json::array();
+    for (std::size_t i = 0; i < context.size(); ++i) points.push_back({context[i], seconds[i]});
+    fmt::print("{}\n", json{{"model", o.site.model},
+                            {"documents", o.site.folder},
+                            {"threads", o.threads},
+                            {"k_a", line.k_a},
+                            {"k_b", line.k_b},
+                            {"k_c", line.k_c},
+                            {"points", points}}
+                           .dump());
+    return;
+  }
+  fmt::print("Time to decode a token, ms: {:.4g} + {:.4g} x tokens of context\n\ncontext  measured  line\n",
+             1e3 * line.k_c, 1e3 * line.slope());
+  const std::size_t tenth = (context.size() + 9) / 10;  // lines of the table: medians of so many calls
+  for (std::size_t i = 0; i < context.size(); i += tenth) {
+    const std::size_t n = std::min(tenth, context.size() - i);
+    std::vector<double> some(seconds.begin() + std::ptrdiff_t(i), seconds.begin() + std::ptrdiff_t(i + n));
+    std::nth_element(some.begin(), some.begin() + std::ptrdiff_t(n / 2), some.end());
+    const double middle = context[i] + double(n - 1) / 2;
+    fmt::print("{:7.0f}  {:8.3f}  {:.3f}\n", middle, 1e3 * some[n / 2], 1e3 * line(middle));
+  }
+}
+
+void device(two_sites_options o) {
+  scheduling_of(o.scheduler);
+  o.decode = profiles_of(o);
+  const net::security security = security_of(o, false);
+  const std::vector<token_id> tokens = prompt_of(o);
   o.site.most = tokens.size() + o.max_tokens;
   const auto library = std::make_shared<site_library>(o.site);
   const hello terms = terms_of(o, *library, tokens.size());
@@ -566,7 +647,7 @@ void device(two_sites_options o) {
 
 // ---- options --------------------------------------------------------------------------------------------------------
 
-void add_common(CLI::App* c, two_sites_options& o, bool serves) {
+void add_model(CLI::App* c, two_sites_options& o, bool serves) {
   c->add_option("--model", o.site.model,
                 std::string("GGUF file of this side's model [the bundled ") + (serves ? "target" : "draft") + " model]")
       ->type_name("FILE");
@@ -574,6 +655,27 @@ void add_common(CLI::App* c, two_sites_options& o, bool serves) {
   c->add_option("--seed", o.seed, "Of all random numbers, the same at both ends")
       ->check(natural)
       ->capture_default_str();
+}
+void add_documents(CLI::App* c, two_sites_options& o) {
+  c->add_option("--documents", o.site.folder, "Folder of text to retrieve from; it stays on this side")
+      ->type_name("FOLDER");
+  c->add_option("--passages", o.site.documents, "Passages read side by side, at most")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  c->add_option("--rescore", o.site.rescore, "Score their relevance again every so many tokens; 0: once")
+      ->capture_default_str();
+}
+void add_prompt(CLI::App* c, two_sites_options& o, const char* max_tokens, std::uint32_t least) {
+  c->add_option("--prompt", o.prompt, "Text to continue");
+  c->add_option("--prompt-file", o.prompt_file, "File with the text to continue")
+      ->type_name("FILE")
+      ->excludes("--prompt");
+  c->add_option("--max-tokens", o.max_tokens, max_tokens)
+      ->check(CLI::Range(least, std::uint32_t(1) << 20))
+      ->capture_default_str();
+}
+void add_common(CLI::App* c, two_sites_options& o, bool serves) {
+  add_model(c, o, serves);
   c->add_flag("--insecure", o.insecure, "Without TLS");
   c->add_option("--certificate", o.certificate, "PEM file with this end's certificate")->type_name("FILE");
   c->add_option("--key", o.key, "PEM file with its private key")->type_name("FILE");
@@ -586,13 +688,12 @@ void add_common(CLI::App* c, two_sites_options& o, bool serves) {
       ->type_name("FILE");
   c->add_flag("--json", o.as_json, "JSON instead of text");
   if (!o.dragon) return;
-  c->add_option("--documents", o.site.folder, "Folder of text to retrieve from; it stays on this side")
-      ->type_name("FOLDER");
-  c->add_option("--passages", o.site.documents, "Passages read side by side, at most")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
-  c->add_option("--rescore", o.site.rescore, "Score their relevance again every so many tokens; 0: once")
-      ->capture_default_str();
+  add_documents(c, o);
+  for (std::size_t s = 0; s < 2; ++s) {
+    const std::string of = s == 0 ? "device" : "cloud";
+    c->add_option("--profile-" + of, o.profiles[s], "What dragon profile --json printed there: known before it begins")
+        ->type_name("FILE");
+  }
   std::vector<std::string> names;
   for (const auto& [name, schedule] : schedulings) names.emplace_back(name);
   takes(c->add_option("--scheduler", o.scheduler, "Who aggregates; moving: always where the drafts are"), names)
@@ -614,13 +715,7 @@ void add_serve(CLI::App* c, two_sites_options& o) {
 void add_device(CLI::App* c, two_sites_options& o) {
   add_common(c, o, false);
   c->add_option("--connect", o.address, "HOST:PORT or unix:PATH of the server")->capture_default_str();
-  c->add_option("--prompt", o.prompt, "Text to continue");
-  c->add_option("--prompt-file", o.prompt_file, "File with the text to continue")
-      ->type_name("FILE")
-      ->excludes("--prompt");
-  c->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  add_prompt(c, o, "Tokens to emit at most", 1);
   add_sampling(c, o.sample);
   takes(c->add_option("--codec", o.codec, "Rows on the wire"), {"full", "half", "counts"})->capture_default_str();
   c->add_option("--row-top-k", o.row_top_k, "Tokens of a row that are sent; 0: all")->capture_default_str();
@@ -649,6 +744,14 @@ void add_device(CLI::App* c, two_sites_options& o) {
   c->callback([&o] { device(o); });
 }
 
+void add_profile(CLI::App* c, two_sites_options& o) {
+  add_model(c, o, false), add_documents(c, o);
+  add_prompt(c, o, "Tokens to decode: the line is fitted to their times", 3);
+  add_sampling(c, o.sample);
+  c->add_flag("--json", o.as_json, "JSON instead of text, with every time: for --profile-device, --profile-cloud");
+  c->callback([&o] { profile(o); });
+}
+
 }  // namespace
 
 void add_two_sites(CLI::App& app) {
@@ -663,6 +766,10 @@ void add_two_sites(CLI::App& app) {
       if (serves) add_serve(c->add_subcommand("serve", "The cloud: many devices, one after another or at once"), o);
       else add_device(c->add_subcommand("device", "The device: decodes one prompt together with a server"), o);
     }
+    if (!dragon) return;
+    two_sites_options& o = all.emplace_back();
+    o.site.model = std::string(SPECAGG_MODELS) + "/draft.gguf";
+    add_profile(c->add_subcommand("profile", "How long this side decodes, as a function of the context's length"), o);
   };
   add(true, "dragon", "Two sites with documents of their own, one text (DRAGON)");
   add(false, "dssd",

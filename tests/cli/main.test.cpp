@@ -119,8 +119,8 @@ TEST_CASE("the option --version says what was built, and how") {
 TEST_CASE("what help, completion and the manual print holds no path of the machine that built the program") {
   for (const char* arguments :
        {"--help", "generate --help", "law --help", "audit --help", "plan --help", "plan cos --help", "dragon --help",
-        "dragon serve --help", "dragon device --help", "dssd serve --help", "dssd device --help", "completion bash",
-        "completion zsh", "completion fish", "man"}) {
+        "dragon serve --help", "dragon device --help", "dragon profile --help", "dssd serve --help",
+        "dssd device --help", "completion bash", "completion zsh", "completion fish", "man"}) {
     const ran r = run(arguments);
     INFO(arguments << "\n" << r.out);
     CHECK(r.out.find(SPECAGG_SOURCE_DIR) == std::string::npos);

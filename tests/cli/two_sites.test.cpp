@@ -106,6 +106,40 @@ TEST_CASE("serve says where it listens; a device gets its text, and the server h
   }
 }
 
+TEST_CASE("dragon profile fits a line to the times that it prints; both ends begin with what it measured") {
+  folder f;
+  const ran r = run("dragon profile --max-tokens 60 --json", "/dev/null", f.path + "/fast");
+  REQUIRE(r.status == 0);
+  const json j = json::parse(read(f.path + "/fast"));
+  REQUIRE(j["points"].size() == 59);  // the first call reads the prompt
+  const double k_a = j["k_a"], k_b = j["k_b"], k_c = j["k_c"];
+  double least = 1e9, most = 0, first = j["points"][0][0];
+  for (std::size_t i = 0; i < 59; ++i) {
+    CHECK(double(j["points"][i][0]) == first + double(i));
+    const double seconds = j["points"][i][1];
+    CHECK(seconds > 0);
+    least = std::min(least, seconds), most = std::max(most, seconds);
+  }
+  const double middle = k_a / k_b * (first + 29) + k_c;  // a line through points is among them in their middle
+  CHECK(middle > least);
+  CHECK(middle < most);
+  CHECK(run("dragon profile --max-tokens 20").out.find("tokens of context") != std::string::npos);
+
+  // A device that is said to take an hour for a token: what is measured brings that down by half each time at most.
+  const std::string slow = f.write("slow", R"({"k_a":0,"k_b":1,"k_c":3600})");
+  const std::string both_known = " --profile-device " + slow + " --profile-cloud " + f.path + "/fast";
+  server s("dragon serve --scheduler recursion" + both_known);
+  const json text = result(run("dragon device --scheduler recursion --max-tokens 6" + both_known + to(s.port)));
+  CHECK(double(text["plan"]["c_device"]) > 10);
+  CHECK(double(text["plan"]["c_cloud"]) < 10);
+
+  refuses("dragon device --insecure --profile-cloud " + f.path + "/none", {"/none", "cannot be read"});
+  refuses("dragon serve --insecure --profile-device " + f.write("text", "1.5"), {"/text", "k_a", "dragon profile"});
+  refuses("dragon serve --insecure --profile-device " + f.write("words", R"({"k_a":0,"k_b":"1","k_c":1})"), {"k_b"});
+  refuses("dragon serve --insecure --profile-device " + f.write("zero", R"({"k_a":0,"k_b":0,"k_c":1})"), {"k_b"});
+  refuses("dragon profile --max-tokens 2", {"--max-tokens"});
+}
+
 #if !SPECAGG_SANITIZED
 TEST_CASE("a server that can make no more threads refuses sessions, goes on with those it has, and ends when told to") {
   server s("dssd serve --threads 8", 0, "ulimit -v 1200000; ");

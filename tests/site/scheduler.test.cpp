@@ -67,6 +67,20 @@ TEST_CASE("a decode profile follows a model that slows down with its context") {
   CHECK(p.line()(4000) == Approx(5e-3).epsilon(0.01));
   CHECK(p.line()(100) == Approx(1.1e-3).epsilon(0.01));
 }
+TEST_CASE("a line that was fitted before counts from the first token on, and only its slope changes") {
+  live_profile p({decode_profile({1e-5 * 1e4, 1e4, 0.02}), decode_profile({0, 1e4, 0.005})});
+  CHECK(p.setting().c_l == Approx(0.02));  // no context yet
+  CHECK(p.setting().c_r == Approx(0.005));
+  for (std::uint32_t step = 1; step <= 2000; ++step)  // l has become slower by 1e-5 s a token of context
+    p.observe(outcome(step, float(0.02 + 2e-5 * step), 0.005f, 0, {}));
+  const plan::dragon d = p.setting();
+  CHECK(d.c_l == Approx(0.02 + 2e-5 * 2000).epsilon(1e-3));
+  CHECK(d.c_r == Approx(0.005).epsilon(1e-3));
+  decode_profile fixed({0, 1e4, 0.02}), fitting;
+  for (std::size_t t = 1; t <= 2000; ++t) fixed.observe(t, 0.03), fitting.observe(t, 0.03);
+  CHECK(fixed.line().k_c == 0.02);
+  CHECK(fitting.line().k_c == Approx(0.03).epsilon(1e-3));
+}
 TEST_CASE("the side that aggregates works out from the rows how likely each outcome was") {
   using site = dragon_site<double, independent_drafts<>, spy>;
   simulated_sites<double, site> world(1);

@@ -50,14 +50,18 @@ struct scheduler {
 
 // The decode times of a side as a function of context length: a line fitted to up to 64 measurements, spread over all
 // that were made. When there are 64, every second one is removed, and from then on half as many are kept. Between the
-// fits the slope changes with every new measurement (k_c stays fixed).
+// fits the slope changes with every new measurement (k_c stays fixed). A line that was fitted before (DRAGON, section
+// 5.2, the offline stage) is never fitted again: only its slope changes.
 class decode_profile {
  public:
+  decode_profile() = default;
+  explicit decode_profile(const plan::decode_time& fitted_before) : line_(fitted_before), fits_(false) {}
+
   void observe(std::size_t context, double seconds) {
     if (!(seconds > 0)) return;
     const double due = line_(double(context));  // an outlier moves the line by no more than twice as much
     line_.observe(double(context), due > 0 ? std::clamp(seconds, due / 2, 2 * due) : seconds, 0.05);
-    if (seen_++ % stride_ != 0) return;
+    if (!fits_ || seen_++ % stride_ != 0) return;
     context_[size_] = double(context), seconds_[size_] = seconds, ++size_;
     if (size_ <= 8 || size_ % 8 == 0) fit();
     if (size_ < most) return;
@@ -80,12 +84,19 @@ class decode_profile {
   std::array<double, most> context_ = {}, seconds_ = {};
   std::size_t size_ = 0, seen_ = 0, stride_ = 1;
   plan::decode_time line_;
+  bool fits_ = true;
 };
 
 // What one end knows about both sites while they run. Times in seconds. Not thread-safe.
 class live_profile {
  public:
   static constexpr double z = 0.05;  // weight of a new observation
+
+  live_profile() = default;
+  // Decode times of the sites that were fitted before; they count from the first token on.
+  explicit live_profile(const std::array<decode_profile, 2>& decode) : decode_(decode) {
+    known_.decode_l = decode_[0].line(), known_.decode_r = decode_[1].line();
+  }
 
   void observe(const dragon_outcome& o) {
     for (std::size_t s = 0; s < 2; ++s) {
