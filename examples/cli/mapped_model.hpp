@@ -3,28 +3,15 @@
 #pragma once
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/draft/mapped.hpp>
 #include <specagg/draft/retokenised.hpp>
-#include <specagg/error.hpp>
 
 #include "backends.hpp"
 
 namespace cli {
-
-// encode_inside() for a retokenised_text: no tokens where the tokenizer has none for a byte.
-struct inside_encoder {
-  const tokenizer* own;
-  std::vector<specagg::token_id> operator()(std::string_view text) const {
-    try {
-      return own->encode_inside(text);
-    } catch (const specagg::error&) {
-      return {};
-    }
-  }
-};
 
 // A session over the target's vocabulary: the model reads the text in its own tokens, and its rows are mapped.
 class mapped_session final : public session {
@@ -65,7 +52,7 @@ class mapped_session final : public session {
   std::unique_ptr<session> model_;
   std::vector<specagg::token_text> own_, theirs_;
   specagg::vocabulary_map map_;
-  specagg::retokenising_source<session, inside_encoder> reader_;
+  specagg::retokenising_source<session, specagg::cpu::inside_encoder<tokenizer>> reader_;
   specagg::mapped_source<decltype(reader_)> mapped_;
 };
 

@@ -46,12 +46,12 @@ std::string random_bytes(std::mt19937& random, std::size_t n) {
 double in_step(const tokenizer& theirs, const tokenizer& mine, std::span<const std::string> texts, unsigned seed) {
   const auto a = theirs.texts(), b = mine.texts();
   const vocabulary_map map = map_of_equal_tokens(b, a);
-  const cpu::inside_encoder encode{&mine};
+  const cpu::inside_encoder<> encode{&mine};
   std::mt19937 random(seed);
   std::size_t canonical = 0, all = 0;
   for (const std::string& text : texts) {
     const tokens ids = theirs.encode_inside(text);
-    retokenised_text<cpu::inside_encoder> t(a, b, map, encode);
+    retokenised_text<cpu::inside_encoder<>> t(a, b, map, encode);
     for (int turn = 0; t.size() < ids.size(); ++turn) {
       if (random() % 3 == 0)
         for (std::size_t n = random() % (std::min<std::size_t>(t.size(), turn % 20 == 0 ? 40 : 5) + 1); n > 0; --n)

@@ -80,9 +80,11 @@ class tokenizer {
   models model_;
 };
 
-// encode_inside() for a retokenised_text: no tokens where a byte has no piece. The tokenizer must outlive it.
+// encode_inside() for a retokenised_text, of this or another tokenizer: no tokens where a byte has no piece. The tokenizer
+// must outlive it.
+template <class Tokenizer = tokenizer>
 struct inside_encoder {
-  const tokenizer* own;
+  const Tokenizer* own;
   std::vector<token_id> operator()(std::string_view text) const {
     try {
       return own->encode_inside(text);
@@ -91,6 +93,8 @@ struct inside_encoder {
     }
   }
 };
+template <class Tokenizer>
+inside_encoder(const Tokenizer*) -> inside_encoder<Tokenizer>;
 
 }  // namespace cpu
 SPECAGG_END
