@@ -769,13 +769,14 @@ def cos_plots():
         ends.append((5.05, rows[-1].speedup, f"mu {m:g}, temperature {t:g}", colour))
     axis.axhline(1, color=GREY, lw=2, zorder=0)
     axis.set_xlim(0.8, 6.6)
-    axis.set_ylim(0)
+    axis.set_ylim(0, 1.06 * axis.get_ylim()[1])
     label_ends(axis, ends, 0.07)
     axis.set_xticks(range(1, 6))
     axis.set_xlabel("gamma: tokens the draft proposes (circle: the best)")
     axis.set_ylabel("speed-up over both at every token")
-    finish(f, "cos-gamma", "Contrastive decoding: the best draft length is " + ", ".join(
-        f"{max(pick(CD, method='alternating', temperature=t, value=m), key=lambda r: r.speedup).gamma:g}" for t, m in sorted(set(shown))))
+    best = [max(pick(CD, method="alternating", temperature=t, value=m), key=lambda r: r.speedup).gamma for t, m in sorted(set(shown))]
+    finish(f, "cos-gamma", "Contrastive decoding: the best draft length is " + (
+        f"{best[0]:g}" if len(set(best)) == 1 else f"{min(best):g} to {max(best):g}"))
 
     f, (left, right) = figure(9.2, 3.8, 2)
     for axis, rows, key, xlabel in ((left, WE, "value", "lambda (bard + bible)"),
@@ -863,7 +864,7 @@ def dragon_plots():
     axis.set_ylabel("time a token, ms\n(independent drafts, device 88 ms, cloud 22 ms)")
     names = {"moving": "looking ahead"}
     order = [names.get(s, s) for s in sorted(("device", "cloud", "random", "Eq 8", "moving"), key=lambda s: at_two("independent", s).ms_per_token)]
-    finish(f, "dragon-scheduling", f"Who aggregates: at 300 ms {order[0]} is the fastest, then {order[1]}, {order[-1]} the slowest")
+    finish(f, "dragon-scheduling", f"Who aggregates, at 300 ms: {order[0]} is fastest, {order[-1]} slowest")
 
     f, (axis,) = figure(6.6, 3.6)
     rows = sorted(pick(eq5, eta_l=0.5), key=lambda r: r.gamma_l)
