@@ -41,6 +41,7 @@
 #include <specagg/verify/match.hpp>
 #include <specagg/verify/coupled.hpp>
 #include <specagg/verify/unanimous.hpp>
+#include <specagg/verify/tree_walk.hpp>
 #include <specagg/verify/tree.hpp>
 #include <specagg/verify/verifiers.hpp>
 #include <specagg/verify/raw_logits.hpp>

@@ -7,6 +7,7 @@
 #include <specagg/audit/tree_law.hpp>
 #include <specagg/policy/beside.hpp>
 #include <specagg/specagg.hpp>
+#include <specagg/verify/tree_walk.hpp>
 
 #include "../examples/cli/policies.hpp"
 #include "support/all_rules.hpp"
@@ -191,6 +192,141 @@ TEST_CASE("a chain of drafts is decided as a block, or token by token, coin for 
     compare(lossless{}), compare(token_v3{0.3}), compare(ensemble{0.4});
   }
   CHECK(residuals > 300);
+}
+
+TEST_CASE("a chain of certain drafts is decided as a block, or token by token, coin for coin") {
+  constexpr std::size_t V = 1500;
+  std::size_t residuals = 0, partial = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    auto p = logits(seed, 5, V, 30);
+    const auto p_row = [&](std::size_t j) { return softmax_row<float>(p[j]); };
+    std::vector<token_id> y;  // the likeliest ones
+    for (std::size_t j = 0; j < 4; ++j) {
+      const auto top = std::max_element(p[j].begin(), p[j].end());
+      *top += 5;
+      y.push_back(token_id(top - p[j].begin()));
+    }
+    const auto q_row = [&](std::size_t j) { return one_hot_row<float>(y[std::min<std::size_t>(j, 3)], V); };
+    const auto laws = [&](std::size_t i) { return q_row(i - 1); };
+    random_streams chooser(seed);
+    tree_memory<float> m(4, 1, V);
+    std::vector<double> scratch(verify_scratch(V, 4));
+    std::vector<emission> out(5);
+    const draft d{y, 10};
+    const draft_tree tree{y, chain, 10};
+    for (const bool whole : {true, false}) {
+      const verdict a = whole ? verify_block(d, q_row, p_row, lossless{}, chooser, out, scratch)
+                              : verify_token(d, q_row, p_row, lossless{}, chooser, out, scratch);
+      const tree_verdict b = whole ? verify_tree(tree, laws, q_row, p_row, lossless{}, chooser, m.out, m.scratch())
+                                   : verify_tree_recursive(tree, laws, q_row, p_row, lossless{}, chooser, m.out,
+                                                           m.scratch());
+      REQUIRE(b.why == status::ok);
+      REQUIRE(a.accepted == b.accepted);
+      REQUIRE(a.emitted == b.emitted);
+      for (std::size_t i = 0; i < a.accepted; ++i) REQUIRE(equal(out[i], m.out[i]));
+      REQUIRE(out[a.accepted].from == m.out[a.accepted].from);
+      // Both draw from pi without the rejected token, from weights that differ in the last bits.
+      residuals += m.out[b.accepted].from == origin::residual;
+      partial += b.accepted > 0 && b.accepted < 4;
+    }
+  }
+  CHECK(residuals > 300);
+  CHECK(partial > 100);
+}
+
+TEST_CASE("siblings of every kind in any order, equal ones too: exactly pi") {
+  // Kinds of the root's children: a digit is that token for certain, q is drawn from the draft's row. Tokens of which
+  // many failed are no longer searched for, but stored.
+  const pair_of_models m{3, 5}, other{3, 77};
+  for (const std::string kinds : {"00q", "0q1", "q01q", "01qq0", "2222222222222222222222q1", "01201201201201201201201",
+                                  "0000000000000000q00", "qq00120"}) {
+    INFO(kinds);
+    const std::size_t n = kinds.size();
+    for (const bool whole : {true, false}) {
+      std::map<std::vector<token_id>, double> reach;
+      exhaustive_chooser chooser;
+      do {
+        tree_memory<double> memory(2 * n, 2, 3);
+        std::vector<token_id> y(n);
+        std::vector<std::uint32_t> parents(n, 0);
+        std::vector<std::vector<double>> q(n + 1), rows{m.p({})};
+        std::vector<any_row<dense_row<double>, one_hot_row<double>>> laws(n + 1);
+        for (std::size_t i = 1; i <= n; ++i) {
+          q[i] = i % 2 ? m.q({}) : other.q({});
+          y[i - 1] = kinds[i - 1] - '0';
+          if (kinds[i - 1] == 'q')
+            y[i - 1] = draw_draft(as_row(q[i]), 0, 0, chooser, memory.sums, draft_tree::branch(i, 1));
+          if (kinds[i - 1] == 'q') laws[i] = dense_row<double>(q[i]);
+          else laws[i] = one_hot_row<double>(y[i - 1], 3);
+          rows.push_back(m.p({y[i - 1]}));
+        }
+        y.push_back(1), parents.push_back(2), rows.push_back(m.p({y[1], 1}));  // a certain token after child 2
+        laws.push_back(one_hot_row<double>(1, 3));
+        const draft_tree tree{y, parents, 0};
+        const auto v = whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, memory.out, memory.scratch())
+                             : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, memory.out,
+                                                     memory.scratch());
+        REQUIRE(v.why == status::ok);
+        REQUIRE(chooser.reused == 0);
+        std::vector<token_id> text;
+        reach[text] += chooser.probability;
+        for (std::size_t i = 0; i < v.emitted; ++i)
+          text.push_back(memory.out[i].token), reach[text] += chooser.probability;
+      } while (chooser.next());
+      const auto p = [&](const std::vector<token_id>& x) { return m.p(x); };
+      CHECK(detail::worst_of_texts(reach, lossless{}, 2, p, p, p).error < 1e-14);
+    }
+  }
+}
+
+namespace {
+// Counts the blocks that are read by more than a token.
+struct counted_row : dense_row<double> {
+  std::size_t* blocks = nullptr;
+  counted_row(const std::vector<double>& x, std::size_t& n) : dense_row<double>(x.data(), x.size()), blocks(&n) {}
+  status normalise(bool = false) { return status::ok; }
+  auto open(std::size_t begin, std::size_t count) const {
+    *blocks += count > 1;
+    return dense_row<double>::open(begin, count);
+  }
+};
+}  // namespace
+
+TEST_CASE("a failed child that was certain costs no pass, any other one pass over the target and its law") {
+  constexpr std::size_t V = 3000, passes = 3;  // blocks of a row
+  const auto p = random_row(1, V), q = random_row(2, V);
+  struct : random_streams {
+    using random_streams::random_streams;
+    bool coin(moment, double, double) const { return false; }
+  } never(1);
+  const std::vector<std::uint32_t> parents{0, 0, 0, 1, 1, 2, 6};
+  const std::vector<token_id> y{5, 2999, 7, 8, 9, 10, 11};
+  const auto run = [&](std::uint32_t drawn, bool whole) {  // bit i: node i was drawn from a row
+    std::size_t of_target = 0, of_laws = 0;
+    tree_memory<double> m(7, 4, V);
+    const auto p_row = [&](std::size_t) { return counted_row(p, of_target); };
+    const auto laws = [&](std::size_t i) -> any_row<counted_row, one_hot_row<double>> {
+      if (drawn >> i & 1) return counted_row(q, of_laws);
+      return one_hot_row<double>(y[i - 1], V);
+    };
+    const draft_tree tree{y, parents, 0};
+    const auto v = whole ? verify_tree(tree, laws, p_row, p_row, lossless{}, never, m.out, m.scratch())
+                         : verify_tree_recursive(tree, laws, p_row, p_row, lossless{}, never, m.out, m.scratch());
+    REQUIRE(v.why == status::ok);
+    REQUIRE(v.accepted == 0);
+    return std::pair(of_target, of_laws);
+  };
+  const std::size_t draw = passes + 1;  // the weights' sums, and a block of them
+  // All are certain: what the root owes is stored once, at the end.
+  CHECK(run(0, true) == std::pair(passes + draw, std::size_t(0)));
+  CHECK(run(0, false) == std::pair(passes + draw, std::size_t(0)));
+  // Node 1 and its first child: each takes a pass over both rows; then nothing is left to be stored.
+  CHECK(run(2 | 16, true) == std::pair(2 * passes + draw, 2 * passes));
+  CHECK(run(2 | 16, false) == std::pair(passes + draw, passes));
+  // Node 2, after a certain sibling: first what is owed is stored; its law is taken off the stored weights.
+  CHECK(run(4, true) == std::pair(passes + draw, passes));
+  // Nodes 1, 2 and 3: the second and the third take a pass over their law, none over the target.
+  CHECK(run(2 | 4 | 8, true) == std::pair(passes + draw, 3 * passes));
 }
 
 TEST_CASE("mutants: a sibling's law that is not conditional, and swapped siblings, are found") {

@@ -68,6 +68,12 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   {
     return p_.walker();
   }
+  // The token that has all of q's probability, where Q is such a row.
+  SPECAGG_FUNCTION token_id drafted() const
+    requires requires(const Q& q) { q.token(); }
+  {
+    return q_.token();
+  }
   // sum(f) for an f that is 0 wherever q is 0. Blocks where a sparse draft has no mass are not read.
   template <class F>
   SPECAGG_FUNCTION double sum_where_drafted(F f) const {

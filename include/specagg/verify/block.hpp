@@ -49,7 +49,7 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
     double h = claim[tau];
     if (tau < g && h > 0) {
       const status s = detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
-        const double left = rows.sum([&](auto at) { return positive(fma(claim[tau], pi(at), -at.q)); });
+        const double left = detail::sum_of_residual(rows, pi, claim[tau]);
         const double all = left + (1 - claim[tau]);
         h = all > 0 ? left / all : 1;
         return status::ok;

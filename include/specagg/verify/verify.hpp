@@ -162,6 +162,19 @@ SPECAGG_FUNCTION inline status foreign(token_id y, std::size_t vocabulary, doubl
   return t > 0 ? status::ok : status::draft_not_in_support;
 }
 
+// What a row of weights scale w, whose sum is `total`, sums to without a token of weight scale w(y).
+SPECAGG_FUNCTION inline double without_token(double total, double scale, double w) {
+  const double left = fma(-scale, w, total);
+  return left > 0 ? left : 0;
+}
+// sum (claim pi - q)+. If the draft's row is one token, that is claim (1 - pi(y)), and no pass is needed.
+template <class Rows, class Pi>
+SPECAGG_FUNCTION double sum_of_residual(const Rows& rows, const Pi& pi, double claim) {
+  if constexpr (requires { rows.drafted(); })
+    return without_token(claim, claim, as_double(pi(at(rows, std::size_t(rows.drafted())))));
+  else return rows.sum([&](auto at) { return positive(fma(claim, pi(at), -at.q)); });
+}
+
 // A drafted token and its rows: w = pi(y), t = q(y) (1 where no draft row is read), and the emission if it is accepted.
 // If e.why is not ok the token is foreign, and the draft ends before it.
 struct judgement {
