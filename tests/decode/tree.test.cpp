@@ -97,6 +97,62 @@ TEST_CASE("trees: penalties, temperature, filters and an end of text keep the jo
   }
 }
 
+TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
+  static_assert(TreeDrafter<lookup_drafter<float>> && !TreeDrafter<toy_source<double>>);
+  suffix_automaton documents;
+  for (const token_id t : {0, 1, 2, 0, 1, 1, 0, 2, 1, 0, 1, 2, 2, 0, 0, 1, 0}) documents.push(t);
+  const std::size_t length = 3;
+  double worst = 0;
+  const auto check = [&](const auto& policy, std::vector<std::size_t> shape, token_id end, const auto& verifier) {
+    std::size_t reused = 0, branching = 0;
+    const auto law = exact_law(
+        [&](auto& chooser) {
+          toy_source<double> target_model(vocabulary, 8);
+          lookup_drafter<float> lookup(vocabulary, 10, &documents, 1);
+          std::vector<token_id> buffer(1 + length);
+          text t{buffer, 1};
+          penalty_memory memory;
+          witness processor{memory.with({1.5, 0.3, 0.2}), {}};
+          processor.push(0);
+          tree_workspace<double> work(vocabulary, shape, false);
+          const status ended = tree_decode(t, length, lookup, target_model, policy, chooser, processor,
+                                           tree_options{.shape = shape, .end_of_text = end}, work, keep_all,
+                                           [&](const tree_result& r, const auto&) { branching += r.drafted > 2; },
+                                           verifier);
+          if (ended != status::ok) FAIL(name(ended));
+          if (processor.pushed != std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)))
+            FAIL("the processor does not hold the text");
+          return std::vector(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
+        },
+        &reused);
+    CHECK(reused == 0);
+    CHECK(branching > 0);
+    const toy_source<double> target_model(vocabulary, 8);
+    worst = std::max(worst, worst_joint_error(law, length, end, [&](const auto& context) {
+      return probabilities(target_model, context, {}, {1.5, 0.3, 0.2});
+    }));
+  };
+  for (const std::vector<std::size_t>& shape : {std::vector<std::size_t>{3}, {2, 2}, {3, 1, 1}})
+    for (const token_id end : {no_token, 1}) {
+      check(lossless{}, shape, end, traversal{});
+      check(lossless{}, shape, end, recursive_rejection{});
+    }
+  CHECK(worst < 1e-13);
+}
+TEST_CASE("a tree of a lookup needs a rule that does not read the draft") {
+  toy_source<double> target_model(vocabulary, 8);
+  lookup_drafter<float> lookup(vocabulary, 10);
+  std::vector<token_id> buffer(10);
+  text t{buffer, 1};
+  no_processor none;
+  random_streams chooser(1);
+  const std::vector<std::size_t> shape{2};
+  tree_workspace<double> work(vocabulary, shape, false);
+  CHECK(tree_round(t, 5, lookup, target_model, token_v3{0.3}, chooser, none, tree_options{shape}, work).why ==
+        status::invalid_parameter);
+  CHECK(t.size == 1);
+}
+
 namespace {
 
 std::vector<token_id> long_text(std::size_t length, const sampling& sample, std::span<const std::size_t> shape,
@@ -127,6 +183,12 @@ TEST_CASE("at temperature 0 a text decoded with trees is the target's own") {
   const auto c = long_text(200, {.temperature = 0}, shape, same, target_model, with);
   CHECK(a == c);
   CHECK(with == 5);  // a draft model equal to the target: every round accepts a whole path
+  suffix_automaton documents;
+  for (const token_id t : a) documents.push(t);
+  lookup_drafter<float> lookup(50, 300, &documents), of_the_text_alone(50, 300);
+  CHECK(long_text(200, {.temperature = 0}, shape, lookup, target_model, with) == a);
+  CHECK(with > 3);
+  CHECK(long_text(200, {.temperature = 0}, shape, of_the_text_alone, target_model, with) == a);
   CHECK(target_model.misuses + same.misuses + other.misuses == 0);
 }
 TEST_CASE("a round with a tree calls the target once, and the draft once for each level") {

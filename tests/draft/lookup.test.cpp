@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/draft/lookup.hpp>
 
+#include <map>
 #include <random>
 #include <vector>
 
@@ -31,6 +32,28 @@ token_id by_search(const std::vector<tokens>& documents, const tokens& text, con
   }
   return no_token;
 }
+// What lookup_drafter should propose for a tree, in the same way.
+tokens all_by_search(const std::vector<tokens>& documents, const tokens& text, const tokens& draft, std::size_t least) {
+  tokens whole = text;
+  whole.insert(whole.end(), draft.begin(), draft.end());
+  for (std::size_t length = std::min<std::size_t>(whole.size(), 32); length >= least; --length)
+    for (const bool own : {true, false}) {
+      std::map<token_id, std::size_t> count;
+      token_id last = no_token;
+      for (const tokens& where : own ? std::vector<tokens>{text} : documents)
+        for (std::size_t end = length; end < where.size(); ++end)
+          if (std::equal(whole.end() - std::ptrdiff_t(length), whole.end(),
+                         where.begin() + std::ptrdiff_t(end - length)))
+            ++count[last = where[end]];
+      tokens order;
+      for (const auto& [t, n] : count) order.push_back(t);
+      std::stable_sort(order.begin(), order.end(), [&](token_id a, token_id b) {
+        return count[a] != count[b] ? count[a] > count[b] : a == last && b != last;
+      });
+      if (!order.empty()) return order;
+    }
+  return {};
+}
 token_id proposed(lookup_drafter<float>& lookup, const tokens& text, const tokens& draft) {
   tokens whole = text;
   whole.insert(whole.end(), draft.begin(), draft.end());
@@ -58,7 +81,7 @@ TEST_CASE("after any sequence of tokens and roll-backs a lookup proposes what a 
   static_assert(Drafter<lookup_drafter<float>, penalties>);
   std::mt19937 random(1);
   const auto below = [&](std::size_t n) { return std::size_t(random() % n); };
-  std::size_t found = 0, of_documents = 0;
+  std::size_t found = 0, of_documents = 0, of_several = 0;
   for (int run = 0; run < 200; ++run) {
     const std::size_t letters = 1 + below(4), least = 1 + below(3);
     std::vector<tokens> documents(below(3), tokens(20));
@@ -81,6 +104,13 @@ TEST_CASE("after any sequence of tokens and roll-backs a lookup proposes what a 
         const token_id due = by_search(documents, text, draft, least);
         REQUIRE(proposed(lookup, text, draft) == due);
         REQUIRE(proposed(fresh, text, draft) == due);
+        tokens several(1 + below(4)), all_due = all_by_search(documents, text, draft, least);
+        if (all_due.size() > several.size()) all_due.resize(several.size());
+        tokens whole = text;
+        whole.insert(whole.end(), draft.begin(), draft.end());
+        several.resize(lookup.continuations({whole, draft.size()}, several));
+        REQUIRE(several == all_due);
+        of_several += several.size() > 1;
         found += due != no_token, of_documents += due != no_token && by_search({}, text, draft, least) != due;
         draft.push_back(below(3) == 0 || due == no_token ? token_id(below(letters)) : due);
       }
@@ -88,6 +118,7 @@ TEST_CASE("after any sequence of tokens and roll-backs a lookup proposes what a 
   }
   CHECK(found > 5000);
   CHECK(of_documents > 500);
+  CHECK(of_several > 1000);
 }
 TEST_CASE("a lookup continues the most recent occurrence, the text before the documents, and no document's end") {
   const suffix_automaton all = index_of({{1, 2, 3}, {1, 2, 4}, {5, 6}, {7, 8}});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <specagg/decode/text.hpp>
+#include <specagg/draft/drafter.hpp>
 #include <specagg/draft/propose.hpp>
 #include <specagg/verify/tree.hpp>
 
@@ -49,12 +50,13 @@ struct tree_workspace {
   std::vector<double> scratch;
 
   // If the tree has more nodes than memory can be counted for, it is made for none: rounds are refused.
-  tree_workspace(std::size_t vocab_size, std::span<const std::size_t> shape)
+  // by_model: a model drafts; else its rows take no memory.
+  tree_workspace(std::size_t vocab_size, std::span<const std::size_t> shape, bool by_model = true)
       : vocabulary(vocab_size),
         nodes(tree_size(shape) < (std::size_t(1) << 48) / (vocabulary + 1) ? tree_size(shape) : 0),
         depth(shape.size()),
-        draft_logits((nodes + 1) * vocabulary),
-        target_logits(draft_logits),
+        draft_logits(by_model ? (nodes + 1) * vocabulary : 0),
+        target_logits((nodes + 1) * vocabulary),
         draft_rows(nodes + 1),
         target_rows(nodes + 1),
         laws(nodes + 1),
@@ -152,6 +154,14 @@ status keep_path_to(std::size_t n, std::size_t scored, std::size_t text_size, [[
 
 }  // namespace detail
 
+// What proposes certain tokens without a model (lookup_drafter): continuations(position, tokens) writes those that may
+// follow position.tokens, the best first, and returns how many.
+template <class D>
+concept TreeDrafter = Follower<D> && requires(D& d, const draft_position& at, std::span<token_id> tokens) {
+  { d.vocab_size() } -> std::convertible_to<std::size_t>;
+  { d.continuations(at, tokens) } -> std::same_as<std::size_t>;
+};
+
 // The result of one round. drafted: nodes of the tree; accepted: of them, on the path that was kept. The rest as in
 // speculative_result (decode/speculative.hpp).
 struct tree_result {
@@ -161,11 +171,14 @@ struct tree_result {
 
 // Appends 1 to `most` tokens to the text (0 only if `why` is not ok), with exactly the law pi. The draft model is
 // called once for each level of the tree, the target once (and once more for a prompt that it has not
-// read). No allocation. A draft model that fails ends the tree there.
+// read). No allocation. A draft model that fails ends the tree there. A TreeDrafter in its place proposes up to
+// options.shape[d] tokens after every node of depth d (options.propose is not read); then the policy may not read the
+// draft (invalid_parameter).
 //   work      made for options.shape
 //   verifier  traversal or recursive_rejection
-template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = traversal>
-  requires std::same_as<typename D::value_type, typename M::value_type> tree_result
+template <class D, LogitSource M, class Policy, Chooser C, class P, class V = traversal>
+  requires TreeDrafter<D> || (LogitSource<D> && std::same_as<typename D::value_type, typename M::value_type>)
+  tree_result
   tree_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy, C& chooser, P& processor,
              const tree_options& options, tree_workspace<typename M::value_type>& work, const V& verifier = {}) {
     using T = typename M::value_type;
@@ -188,24 +201,46 @@ template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class 
 
     const bool needs_draft =
         with_rule(policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
+    constexpr bool by_model = LogitSource<D>;
+    if (!by_model && needs_draft) return {.why = status::invalid_parameter};
 
     // Draft, level by level. The target must have room for all nodes, the text for the longest path and one token.
     std::size_t draft_chain = 0, target_chain = 0;
     std::size_t scored = 0, end = 1;  // the draft's row is known for nodes below `scored`; nodes below `end` exist
-    const auto score_drafts = [&](std::size_t to) {
-      if (std::size_t(draft_model.capacity()) < start + (TreeSource<D> ? to - 1 : work.depths[to - 1]))
-        return result.draft_why = status::context_full;
-      result.draft_why = detail::score_tree(before, work, scored, to, draft_model, processor,
-                                            std::span(work.draft_logits), draft_chain);
-      for (; result.draft_why == status::ok && scored < to; ++scored)
-        work.draft_rows[scored] = processed_row<T>(
-            std::span(work.draft_logits).subspan(scored * work.vocabulary, work.vocabulary), options.sample);
+    const auto score_drafts = [&]([[maybe_unused]] std::size_t to) {
+      if constexpr (by_model) {
+        if (std::size_t(draft_model.capacity()) < start + (TreeSource<D> ? to - 1 : work.depths[to - 1]))
+          return result.draft_why = status::context_full;
+        result.draft_why = detail::score_tree(before, work, scored, to, draft_model, processor,
+                                              std::span(work.draft_logits), draft_chain);
+        for (; result.draft_why == status::ok && scored < to; ++scored)
+          work.draft_rows[scored] = processed_row<T>(
+              std::span(work.draft_logits).subspan(scored * work.vocabulary, work.vocabulary), options.sample);
+      }
       return result.draft_why;
+    };
+    // Proposes up to b children of node n, at this depth, as the next nodes; returns how many.
+    const auto propose = [&](std::size_t n, std::size_t at_depth, std::size_t b) {
+      const auto tokens = std::span(work.tokens).subspan(end - 1, b);
+      const auto laws = std::span(work.laws).subspan(end, b);
+      if constexpr (by_model) {
+        return propose_children(options.propose, work.draft_rows[n], end, std::uint32_t(at_depth),
+                                std::uint32_t(start), chooser, tokens, laws, work.scratch);
+      } else {
+        const auto path = work.tokens_to(n);
+        std::copy(path.begin(), path.end(), t.tokens.begin() + std::ptrdiff_t(start));  // there is room for it
+        const std::size_t children =
+            draft_model.continuations({t.tokens.first(start + path.size()), path.size()}, tokens);
+        for (std::size_t i = 0; i < children; ++i)
+          laws[i] = one_hot_row<typename processed_row<T>::value_type>(tokens[i], work.vocabulary);
+        return children;
+      }
     };
     const std::size_t depth = std::min(most, room(t, target_model) - start) - 1;
     std::size_t most_nodes = std::size_t(target_model.capacity()) - start;
-    if (needs_draft && TreeSource<D>)  // the draft's row may be needed after any leaf
-      most_nodes = std::min(most_nodes, std::max<std::size_t>(draft_model.capacity(), start) - start);
+    if constexpr (by_model && TreeSource<D>)
+      if (needs_draft)  // its row may be needed after any leaf
+        most_nodes = std::min(most_nodes, std::max<std::size_t>(draft_model.capacity(), start) - start);
     std::size_t level = 0;  // the first node of the deepest level
     work.depths[0] = 0;
     for (std::size_t d = 0; d < std::min(options.shape.size(), depth) && level < end; ++d) {
@@ -214,9 +249,7 @@ template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class 
       for (std::size_t n = level; n < level_end; ++n) {
         if (n > 0 && options.end_of_text.contains(work.tokens[n - 1])) continue;
         const std::size_t b = std::min(options.shape[d], most_nodes - std::min(most_nodes, end - 1));
-        const std::size_t children = propose_children(
-            options.propose, work.draft_rows[n], end, std::uint32_t(d) + 1, std::uint32_t(start), chooser,
-            std::span(work.tokens).subspan(end - 1, b), std::span(work.laws).subspan(end, b), work.scratch);
+        const std::size_t children = propose(n, d + 1, b);
         for (std::size_t i = 0; i < children; ++i)
           work.parents[end - 1 + i] = std::uint32_t(n), work.depths[end + i] = std::uint32_t(d) + 1;
         end += children;
@@ -254,7 +287,8 @@ template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class 
 
     // Commit, roll back.
     const status kept = detail::keep_path_to(v.node, end, start, target_chain, work, target_model);
-    const status followed = detail::keep_path_to(v.node, scored, start, draft_chain, work, draft_model);
+    status followed = status::ok;
+    if constexpr (by_model) followed = detail::keep_path_to(v.node, scored, start, draft_chain, work, draft_model);
     for (std::size_t i = 0; i < v.emitted; ++i) append(t, work.emissions[i].token, processor);
     result.accepted = v.accepted, result.emitted = v.emitted;
     // If the law needed the row that the draft model did not give, report why it did not.
@@ -264,7 +298,7 @@ template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class 
   }
 
 // Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
-template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class W, class Accept, class AfterRound,
+template <class D, LogitSource M, class Policy, Chooser C, class P, class W, class Accept, class AfterRound,
           class V = traversal>
 status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy, C& chooser,
                    P& processor, const tree_options& options, W& work, Accept&& accept, AfterRound&& after_round,

@@ -46,23 +46,47 @@ class lookup_drafter {
     using index = suffix_automaton::index;
     const std::size_t n = at.tokens.size() - at.drafted;
     if (n > capacity_) return status::context_full;
-    read(at.tokens.first(n));
-    suffix_automaton::match in_text = text_.suffix(), in_documents = in_documents_;
-    for (const token_id y : at.tokens.subspan(n)) {  // the draft is followed, not entered
-      in_text = text_.step(in_text, y);
-      if (documents_) in_documents = documents_->step(in_documents, y);
-    }
-    const auto of_text = text_.follows(in_text);
-    const auto of_documents = documents_ ? documents_->follows(in_documents) : suffix_automaton::continuation();
-    const bool own = of_text.length >= of_documents.length;
-    const index length = own ? of_text.length : of_documents.length;
+    const found f = find(at);
+    const index length = std::max(f.in_text.length, f.in_documents.length);
     if (length < least_) return status::no_draft;
-    row = row_type(own ? text_[of_text.position] : (*documents_)[of_documents.position], vocabulary_);
+    row = row_type(f.own() ? text_[f.in_text.position] : (*documents_)[f.in_documents.position], vocabulary_);
     confidence = (double(std::min<index>(length, 16)) - 0.5) / 16;
     return row.normalise() == status::ok ? status::ok : status::no_draft;
   }
 
+  // For a tree of drafts (decode/tree.hpp): all tokens that followed that suffix, the most frequent first; of equals
+  // the one that next() proposes, then the lower ids. Writes as many as there is room for, and returns how many.
+  std::size_t continuations(const draft_position& at, std::span<token_id> out) {
+    if (at.tokens.size() - at.drafted > capacity_) return 0;
+    const found f = find(at);
+    if (std::max(f.in_text.length, f.in_documents.length) < least_) return 0;
+    const std::size_t n =
+        f.own() ? text_.all_that_follow(f.text, out) : documents_->all_that_follow(f.documents, out);
+    const auto ours = out.first(n);
+    const auto end = std::remove_if(ours.begin(), ours.end(),
+                                    [this](token_id t) { return t < 0 || std::size_t(t) >= vocabulary_; });
+    return std::size_t(end - ours.begin());
+  }
+
  private:
+  // The longest suffixes of the text and its draft that occur, and what followed them.
+  struct found {
+    suffix_automaton::match text, documents;
+    suffix_automaton::continuation in_text, in_documents;
+    bool own() const { return in_text.length >= in_documents.length; }
+  };
+  found find(const draft_position& at) {
+    const std::size_t n = at.tokens.size() - at.drafted;
+    read(at.tokens.first(n));
+    found f{text_.suffix(), in_documents_, {}, {}};
+    for (const token_id y : at.tokens.subspan(n)) {  // the draft is followed, not entered
+      f.text = text_.step(f.text, y);
+      if (documents_) f.documents = documents_->step(f.documents, y);
+    }
+    f.in_text = text_.follows(f.text);
+    if (documents_) f.in_documents = documents_->follows(f.documents);
+    return f;
+  }
   void read(std::span<const token_id> text) {
     if (size_ < text_.size()) text_.clear(), size_ = 0, in_documents_ = {};  // it was cut
     for (; size_ < text.size(); ++size_) {

@@ -14,7 +14,7 @@ SPECAGG_BEGIN
 // of a document. A state stands for all strings that end at the same positions. Only strings of at most `longest`
 // tokens have a known continuation, so a token costs O(longest) at worst, and amortised O(1) but for marking what it
 // continues. A text of n tokens has at most 2 n states and 3 n transitions: reserve(n) allocates for them, and then
-// push() allocates nothing for the first n tokens. 110 to 140 bytes a token.
+// push() allocates nothing for the first n tokens. 120 to 150 bytes a token.
 class suffix_automaton {
  public:
   using index = std::uint32_t;
@@ -55,6 +55,7 @@ class suffix_automaton {
     for (index v = suffix_.state; v != 0; v = states_[v].link) states_[v].next = index(tokens_.size());
     tokens_.push_back(t);
     whole_ = extended(whole_, t);
+    for (index v = suffix_.state; v != 0; v = states_[v].link) ++edges_[find(v, t)].count;
     suffix_ = step(suffix_, t);
   }
 
@@ -71,9 +72,29 @@ class suffix_automaton {
   }
   // Of the longest suffix of m's string that some token follows; {none, 0} if only the empty one is.
   continuation follows(match m) const {
-    while (m.state != 0 && states_[m.state].next == none)
-      m.state = states_[m.state].link, m.length = states_[m.state].length;
+    m = followed(m);
     return m.state == 0 ? continuation{} : continuation{states_[m.state].next, m.length};
+  }
+  // All tokens that followed it: writes as many as there is room for, and returns how many. The most frequent one
+  // stands first; of equals the one that followed last, then the lower ids.
+  std::size_t all_that_follow(match m, std::span<token_id> out) const {
+    m = followed(m);
+    if (m.state == 0) return 0;
+    const token_id last = tokens_[states_[m.state].next];
+    const auto before = [&](const edge& a, const edge& b) {
+      if (a.count != b.count) return a.count > b.count;
+      return (a.token == last) != (b.token == last) ? a.token == last : a.token < b.token;
+    };
+    std::size_t n = 0;
+    for (const edge* after = nullptr; n < out.size(); ++n) {  // the first one that stands after those found
+      const edge* best = nullptr;
+      for (index e = states_[m.state].edges; e != none; e = edges_[e].more)
+        if (const edge& one = edges_[e]; one.count > 0 && (!after || before(*after, one)))
+          if (!best || before(one, *best)) best = &one;
+      if (!best) break;
+      out[n] = best->token, after = best;
+    }
+    return n;
   }
 
  private:
@@ -84,7 +105,15 @@ class suffix_automaton {
     index from;
     token_id token;
     index target, more;
+    index count = 0;  // how often the token followed strings of the state
   };
+
+  // The longest suffix of m's string that some token follows.
+  match followed(match m) const {
+    while (m.state != 0 && states_[m.state].next == none)
+      m.state = states_[m.state].link, m.length = states_[m.state].length;
+    return m;
+  }
 
   // A suffix of m's string, of at most `length` tokens, in its own state (a state may have been split meanwhile).
   match shortened(match m, index length) const {
@@ -112,7 +141,8 @@ class suffix_automaton {
   index exact(index v, token_id t, index q) {
     if (states_[q].length == states_[v].length + 1) return q;
     const index split = add({states_[v].length + 1, states_[q].link, states_[q].next, none});
-    for (index e = states_[q].edges; e != none; e = edges_[e].more) connect(split, edges_[e].token, edges_[e].target);
+    for (index e = states_[q].edges; e != none; e = edges_[e].more)
+      connect(split, edges_[e].token, edges_[e].target, edges_[e].count);
     states_[q].link = split;
     for (index e; v != none && edges_[e = find(v, t)].target == q; v = states_[v].link) edges_[e].target = split;
     return split;
@@ -121,9 +151,9 @@ class suffix_automaton {
     states_.push_back(s);
     return index(states_.size() - 1);
   }
-  void connect(index from, token_id t, index target) {
+  void connect(index from, token_id t, index target, index count = 0) {
     if (2 * (edges_.size() + 1) > slots_.size()) rehash(2 * slots_.size());
-    edges_.push_back({from, t, target, states_[from].edges});
+    edges_.push_back({from, t, target, states_[from].edges, count});
     states_[from].edges = index(edges_.size() - 1);
     slots_[slot(from, t)] = states_[from].edges;
   }
