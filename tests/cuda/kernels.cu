@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of each kind of kernel, for nvcc to compile without a word.
+#include <specagg/backend/cuda/tree.hpp>
 #include <specagg/backend/cuda/verify.hpp>
 #include <specagg/policy/lossless.hpp>
 #include <specagg/policy/lossy.hpp>
@@ -19,3 +20,9 @@ KERNEL(float, specagg::lossless, specagg::match_verifier)
 KERNEL(float, specagg::lossless, coupled)
 KERNEL(bf16, specagg::lossy, specagg::token_verifier)
 KERNEL(f16, many, specagg::token_verifier)
+
+#define TREES(S, policies, verifier)                                                                       \
+  template cudaError_t specagg::cuda::verify_trees(const tree_batch<S>&, const policies&, const verifier&, \
+                                                   const tree_outcome&, void*, std::size_t, cudaStream_t);
+TREES(float, specagg::lossless, specagg::traversal)
+TREES(bf16, many, specagg::recursive_rejection)

@@ -2,7 +2,6 @@
 // A row without some of its tokens: what a token was drawn from that must differ from others.
 // Proved: proofs/propose.v, `row_without_law`.
 #pragma once
-#include <algorithm>
 #include <span>
 
 #include <specagg/distribution.hpp>
@@ -11,22 +10,29 @@ SPECAGG_BEGIN
 
 // R with the probability of `left_out` set to 0, renormalised. For drafts without replacement and for greedy drafting
 // (draft/propose.hpp). left_out: valid ids, few of them, in any order; the memory must outlive the row, unchanged. The
-// first normalise() is one pass more than R's. It returns invalid_row if nothing is left. The untempered view is that
-// of R without these tokens, not renormalised.
+// first normalise() is one pass more than R's, unless `scale` is given: scale() of an equal row that was normalised. It
+// returns invalid_row if nothing is left. The untempered view is that of R without these tokens, not renormalised.
 template <Row R>
 class row_without {
  public:
   using value_type = typename R::value_type;
   using T = value_type;
   row_without() = default;
-  row_without(const R& row, std::span<const token_id> left_out) : row_(row), left_out_(left_out) {}
+  SPECAGG_FUNCTION row_without(const R& row, std::span<const token_id> left_out, T scale = 0)
+      : row_(row), left_out_(left_out), scale_(scale > 0 ? scale : 1), scaled_(scale > 0) {}
 
-  std::size_t size() const { return row_.size(); }
-  T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
-  status normalise(bool confidence = false) {
+  SPECAGG_FUNCTION std::size_t size() const { return row_.size(); }
+  SPECAGG_FUNCTION T scale() const { return scale_; }
+  SPECAGG_FUNCTION decltype(auto) walker() const
+    requires requires(const R& row) { row.walker(); }
+  {
+    return row_.walker();
+  }
+  SPECAGG_FUNCTION T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
+  SPECAGG_FUNCTION status normalise(bool confidence = false) {
     if (const status s = row_.normalise(confidence); s != status::ok || left_out_.empty() || scaled_) return s;
     scale_ = 1;
-    const double sum = one_thread::reduce<detail::add>(*this, [](auto x) { return x; });
+    const double sum = walker_of(*this).template reduce<detail::add>(*this, [](auto x) { return x; });
     if (!(sum > 0)) return status::invalid_row;
     scale_ = T(1 / sum);
     scaled_ = scale_ < std::numeric_limits<T>::infinity();
@@ -40,23 +46,23 @@ class row_without {
     std::size_t begin;
     std::span<const token_id> left_out;  // empty if none of them is in this block
     template <class V>
-    SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+    SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
       return without(k, uncontracted(row.template operator()<V>(k, lanes) * V(scale)));
     }
     template <class V>
-    SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
+    SPECAGG_FUNCTION SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
       return without(k, row.template confidence<V>(k, lanes));
     }
     template <class V>
-    SPECAGG_INLINE V without(std::size_t k, V x) const {
+    SPECAGG_FUNCTION SPECAGG_INLINE V without(std::size_t k, V x) const {
       for (const token_id t : left_out)
         if (const std::size_t i = std::size_t(t) - begin - k; i < V::lanes) x = select(V::iota(0) == V(T(i)), V(0), x);
       return x;
     }
   };
-  auto open(std::size_t begin, std::size_t count) const {
-    const auto here = [&](token_id t) { return std::size_t(t) - begin < count; };
-    const bool any = std::any_of(left_out_.begin(), left_out_.end(), here);
+  SPECAGG_FUNCTION auto open(std::size_t begin, std::size_t count) const {
+    bool any = false;
+    for (const token_id t : left_out_) any = any || std::size_t(t) - begin < count;
     return block<decltype(row_.open(0, 0))>{row_.open(begin, count), scale_, begin,
                                             any ? left_out_ : std::span<const token_id>()};
   }

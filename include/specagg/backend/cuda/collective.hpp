@@ -96,25 +96,30 @@ class collective {
   // The members of one_thread (kernel/reduce.hpp). Every thread gets the result.
   template <class Op, class Rows, class F>
   __device__ auto reduce(const Rows& rows, const F& f) {
-    const auto per_block = [&](std::size_t begin, std::size_t count) {
-      using V = vec<float, 4>;
-      const auto block = rows.open(begin, count);
-      const auto term = [&](std::size_t k, int n) { return f(block.template operator()<V>(k, n)); };
-      using R = specagg::detail::reducer<Op, decltype(term(0, 4))>;
-      auto a = R::identity();
-#pragma unroll 4
-      for (std::size_t k = 4 * (threadIdx.x % 16); k < count; k += 64) {
-        const int n = lanes_at(count, k);
-        a = R::apply(a, n == 4 ? term(k, 4) : R::keep(term(k, n), n));
-      }
-      return detail::across_group<Op>(a);
-    };
-    using D = decltype(per_block(0, 0));
-    using R = specagg::detail::reducer<Op, D>;
-    const D* results = exchange<D>(rows.size(), per_block);
-    D total = R::identity();
-    for (std::size_t b = 0; b < block_count(rows.size()); ++b) total = R::apply(total, results[b]);
-    return total;
+    return reduce_at<Op>(rows, [&](auto at, std::size_t, int) { return f(at); });
+  }
+  // `out` is memory of the device. What is stored there, every thread may read.
+  template <class Rows, class F>
+  __device__ double sum_stored(const Rows& rows, const F& f, float* out) {
+    return reduce_at<specagg::detail::add>(rows, [&](auto at, std::size_t v, int n) {
+      const vec<float, 4> x = uncontracted(f(at));
+      struct alignas(Whole ? 16 : 4) quad {
+        float x[4];
+      } four;
+      x.store(four.x);
+      if (Whole) *reinterpret_cast<quad*>(out + v) = four;  // one store of 16 bytes
+      else
+        for (int i = 0; i < n; ++i) out[v + std::size_t(i)] = four.x[i];
+      return x;
+    });
+  }
+  // One thread of each thread block runs f, which writes to memory that all threads read: after what they read before,
+  // and before what they read next.
+  template <class F>
+  __device__ void once(const F& f) const {
+    synchronise();
+    if (threadIdx.x == 0) f();
+    synchronise();
   }
   template <class Rows, class F, class Empty>
   __device__ double sum_of_filled(const Rows& rows, const F& f, const Empty&) {
@@ -313,6 +318,29 @@ class collective {
     }
 #endif
     slots[i] = x;
+  }
+  // Reduces f(view of tokens v .. v + 3, v, how many of them exist).
+  template <class Op, class Rows, class F>
+  __device__ auto reduce_at(const Rows& rows, const F& f) {
+    const auto per_block = [&](std::size_t begin, std::size_t count) {
+      using V = vec<float, 4>;
+      const auto block = rows.open(begin, count);
+      const auto term = [&](std::size_t k, int n) { return f(block.template operator()<V>(k, n), begin + k, n); };
+      using R = specagg::detail::reducer<Op, decltype(term(0, 4))>;
+      auto a = R::identity();
+#pragma unroll 4
+      for (std::size_t k = 4 * (threadIdx.x % 16); k < count; k += 64) {
+        const int n = lanes_at(count, k);
+        a = R::apply(a, n == 4 ? term(k, 4) : R::keep(term(k, n), n));
+      }
+      return detail::across_group<Op>(a);
+    };
+    using D = decltype(per_block(0, 0));
+    using R = specagg::detail::reducer<Op, D>;
+    const D* results = exchange<D>(rows.size(), per_block);
+    D total = R::identity();
+    for (std::size_t b = 0; b < block_count(rows.size()); ++b) total = R::apply(total, results[b]);
+    return total;
   }
   // Calls per_block(begin, count) for every block of 1024 tokens; 16 threads compute each. Returns the results. All
   // threads may read them until the second exchange after this one.
