@@ -314,8 +314,31 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
   }
 }
 
+// What followed the same tokens before, as a tree of certain tokens.
+void tree_of_lookup(decoder& d, const generate_options& o, const std::vector<std::size_t>& shape) {
+  if (!std::holds_alternative<lossless>(parse_policy(d.policy, o.sample.temperature).rule))
+    refuse("--policy " + d.policy, "reads the row of a draft model, and a lookup has none (it takes lossless)");
+  d.drafts = tree_size(shape);
+  d.prepare = [=, verify = d.verify, nodes = d.drafts](std::size_t vocabulary, std::size_t) {
+    const std::vector<std::uint8_t> all_of_lookup(nodes, 0);
+    return [=, work = tree_workspace<float>(vocabulary, shape, false)](const decoding& j) mutable {
+      lookup_drafter<float> lookup(vocabulary, j.text.tokens.size(), &j.documents);
+      const tree_options options{.shape = shape, .sample = j.sample, .end_of_text = j.end_of_text};
+      const auto after_round = [&](const tree_result& r, const auto&) {
+        j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted), std::span(all_of_lookup).first(r.drafted)});
+      };
+      const auto run = [&](const auto& verifier) {
+        return tree_decode(j.text, j.most, lookup, j.models.back(), lossless(), j.chooser, j.processor, options, work,
+                           j.accept, after_round, verifier);
+      };
+      return verify == "recursive" ? run(recursive_rejection()) : run(traversal());
+    };
+  };
+}
+
 void tree(decoder& d, const generate_options& o) {
   const std::vector<std::size_t> shape = parse_shape(d.tree);
+  if (!d.drafters.empty()) return tree_of_lookup(d, o, shape);
   const any_policy policy = parse_policy(d.policy, o.sample.temperature);
   if (in_raw_space(d, policy, as_combiner(policy).has_value()))
     refuse("--policy " + d.policy, "combines raw logits; --decoder tree has --space law alone");
@@ -458,10 +481,14 @@ decoder make_decoder(const generate_options& o, bool every) {
   if (!o.gamma.empty() && *k->gamma == '\0') refuse("--gamma " + o.gamma, "--decoder " + d.name + " takes none");
   name_drafters(d, o.draft);
   const bool turns = d.name == "alternating" || d.name == "n-model";
-  if (!d.drafters.empty() && d.name != "speculative" && !(turns && d.drafters == std::vector<std::string>{"lookup"}))
+  const bool lookup_alone = d.drafters == std::vector<std::string>{"lookup"};
+  const bool in_tree = d.name == "tree" && lookup_alone && d.draft_model.empty();
+  if (!d.drafters.empty() && d.name != "speculative" && !in_tree && !(turns && lookup_alone))
     refuse("--draft " + o.draft, "--decoder " + d.name +
-                                     " takes a draft model (speculative takes lookup and counts; alternating and "
-                                     "n-model take a lookup)");
+                                     " takes a draft model (speculative takes lookup and counts; alternating, n-model "
+                                     "and, in place of a model, tree take a lookup)");
+  if (in_tree && !o.propose.empty()) refuse("--propose " + o.propose, "a lookup proposes what followed most often");
+  if (in_tree) d.propose.clear();
   if (!o.lookups.empty() && d.drafters.empty())
     refuse("--lookup " + o.lookups[0], "nothing reads it (--draft lookup and --draft counts do)");
   d.lookup_first = turns && !d.drafters.empty();
@@ -535,7 +562,8 @@ std::string decoders_help() {
          "speculative,\n"
          "  --policy lossless. In alternating and n-model a lookup goes before the first model (lookup,FILE) and "
          "drafts as\n"
-         "  many tokens; all models verify them.\n";
+         "  many tokens; all models verify them. --tree N,N --draft lookup drafts all that followed, the most frequent "
+         "first.\n";
 }
 
 }  // namespace cli

@@ -405,7 +405,8 @@ decoder decoder_without_draft(const generate_options& o) {
 void generate(const generate_options& given) {
   generate_options o = given;
   if (o.target.empty() && o.draft.empty()) o.draft = SPECAGG_MODELS "/draft.gguf";
-  if (o.target.empty() && o.draft == "lookup" && o.decoder != "speculative")  // the bundled pair takes turns
+  const bool takes_turns = o.decoder != "speculative" && o.decoder != "tree";
+  if (o.target.empty() && o.draft == "lookup" && takes_turns)  // the bundled pair
     o.draft = "lookup," SPECAGG_MODELS "/draft.gguf";
   if (o.target.empty()) o.target = SPECAGG_MODELS "/target.gguf";
   const decoder d = o.draft.empty() ? decoder_without_draft(o) : make_decoder(o);
@@ -488,7 +489,8 @@ void generate(const generate_options& given) {
       const char* alone = o.baseline == "all-models" ? "all models at every token" : "target alone";
       fmt::print("{}\n{}\n", bold(alone), r.alone.text);
       print_summary(stdout, r.alone);
-      const std::string gamma = !d.tree.empty()    ? fmt::format(" {}, {}", d.tree, d.propose)
+      const std::string how = d.propose.empty() ? "lookup" : d.propose;
+      const std::string gamma = !d.tree.empty()    ? fmt::format(" {}, {}", d.tree, how)
                                 : !d.gamma.empty() ? ", gamma " + d.gamma
                                                    : "";
       const std::string legend =
@@ -532,7 +534,8 @@ void generate(const generate_options& given) {
     if (d.gamma.find_first_not_of("0123456789") == std::string::npos && !d.gamma.empty())
       out["gamma"] = std::stoul(d.gamma);
     else out["gamma"] = d.gamma;
-    if (d.name == "tree") out["tree"] = d.tree, out["propose"] = d.propose;
+    if (d.name == "tree") out["tree"] = d.tree;
+    if (!d.propose.empty()) out["propose"] = d.propose;
     if (d.name == "sequential" || d.name == "bild") out["longest_run"] = d.longest_run;
     out["backend"] = o.backend, out["instruction_set"] = instruction_set, out["threads"] = on->threads(),
     out["seconds"]["load"] = load_seconds;

@@ -30,6 +30,26 @@ TEST_CASE("at temperature 0 trees of drafts change no text and no log-probabilit
   CHECK(generated("--temperature 0 --max-tokens 60 --repeat-penalty 1.3 --tree 3,2,1")["tokens"] ==
         penalised["tokens"]);
 }
+TEST_CASE("at temperature 0 trees of a lookup change no text, and draft more than a chain does") {
+  const std::string document = std::string(SPECAGG_SOURCE_DIR) + "/examples/text/shakespeare/valid.txt";
+  const std::string common = "--temperature 0 --max-tokens 80 --prompt \"ROMEO:\n\" ";
+  const std::string lookup = common + "--draft lookup --lookup " + document + " ";
+  const auto alone = generated(common + "--gamma 0"), chain = generated(lookup + "--tree 1,1,1");
+  for (const char* how : {"--tree 3,2,1,1", "--tree 3,2,1,1 --verify recursive", "--decoder tree --tree 4"}) {
+    const auto j = generated(lookup + how);
+    INFO(how);
+    CHECK(j["tokens"] == alone["tokens"]);
+    CHECK(j["decoder"] == "tree");
+    CHECK(!j.contains("propose"));
+    CHECK(std::size_t(j["draft_calls"]) == 0);
+    CHECK(std::size_t(j["drafters"]["lookup"]["drafted"]) == std::size_t(j["drafted"]));
+    CHECK(std::size_t(j["drafters"]["lookup"]["accepted"]) == std::size_t(j["accepted"]));
+    CHECK(std::size_t(j["drafted"]) > 40);
+  }
+  CHECK(chain["tokens"] == alone["tokens"]);
+  CHECK(double(generated(lookup + "--tree 3,2,1")["tokens_per_target_call"]) >
+        double(chain["tokens_per_target_call"]));
+}
 TEST_CASE("a tree that is a chain gives the tokens of block verification; recursive those of token verification") {
   for (const char* policy : {"lossless", "token-v3:alpha=0.3", "ensemble:lambda=0.4"}) {
     const std::string common = std::string("--max-tokens 100 --seed 7 --policy ") + policy + " ";
@@ -82,7 +102,10 @@ TEST_CASE("trees that cannot be drafted are refused, by name") {
   refused("--tree 2 --verify token", "--verify token: is unknown to --decoder tree (it has traversal, recursive)");
   refused("--tree 2 --policy contrastive",
           "--policy contrastive: combines raw logits; --decoder tree has --space law alone");
-  refused("--tree 2 --draft lookup",
-          "--draft lookup: --decoder tree takes a draft model (speculative takes lookup and counts");
+  refused("--tree 2 --draft lookup,counts",
+          "--draft lookup,counts: --decoder tree takes a draft model (speculative takes lookup and counts");
+  refused("--tree 2 --draft lookup --propose top", "--propose top: a lookup proposes what followed most often");
+  refused("--tree 2 --draft lookup --policy token-v3",
+          "--policy token-v3: reads the row of a draft model, and a lookup has none (it takes lossless)");
   refused("--tree 2 --target x.gguf", "--tree 2: needs --draft");
 }
