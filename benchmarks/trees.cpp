@@ -100,13 +100,17 @@ double median(std::vector<double> x) {
   return x[x.size() / 2];
 }
 
-// A walk over a tree of rows of floats that nothing has read yet, beside one read of each row that it visits.
+// A walk over a tree of rows of floats that nothing has read yet, beside one read of each row that it visits: the
+// target's rows where it goes, and the draft's rows that failed children were drawn from.
 void walks() {
   constexpr std::size_t V = 128256;
-  fmt::print("\nA walk, V {}, microseconds (median); floor: one pass over each row that was visited\n\n", V);
   fmt::print(
-      "| shape | nodes | proposals | rows visited | floor | traversal | over the floor | recursive |\n| --- | ---: "
-      "| --- | ---: | ---: | ---: | ---: | ---: |\n");
+      "\nA walk, V {}, microseconds (median); floor: one pass over each of the target's rows that was visited, and "
+      "over the law of each failed child that was drawn from a row\n\n",
+      V);
+  fmt::print(
+      "| shape | nodes | proposals | rows visited | laws | floor | traversal | over the floor | over the target's rows "
+      "| recursive |\n| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{4, 2, 1}, {2, 2, 2, 1, 1}, {1, 1, 1, 1}})
     for (const proposal kind : {proposal::greedy, proposal::sampled, proposal::top}) {
       const std::size_t n = tree_size(shape);
@@ -120,7 +124,7 @@ void walks() {
       std::vector<token_id> tokens(n);
       std::vector<std::uint32_t> parents(n), depths(n + 1);
       std::vector<proposal_row<softmax_row<float>>> laws(n + 1);
-      std::vector<double> sums(verify_scratch(V)), walk, floor, down, visited;
+      std::vector<double> sums(verify_scratch(V)), walk, floor, floor_of_target, down, visited, drawn;
       std::vector<tree_node> nodes(n + 1);
       std::vector<float> owed(shape.size() * V);
       std::vector<emission> out(shape.size() + 1);
@@ -143,27 +147,36 @@ void walks() {
           (void)rows[i].normalise(), seen[i] = true;
           return rows[i];
         };
+        std::vector<int> asked(n + 1);  // once when a child is visited, once more when it has failed
+        const auto law_of = [&](std::size_t i) -> const auto& { return ++asked[i], laws[i]; };
         const draft_tree tree{std::span(tokens).first(end - 1), std::span(parents).first(end - 1), 0};
         const tree_scratch<float> work{nodes, owed, sums};
         const auto fresh = [&] {
-          for (std::size_t i = 0; i <= n; ++i) rows[i] = softmax_row<float>(p[i]), seen[i] = false;
+          for (std::size_t i = 0; i <= n; ++i) rows[i] = softmax_row<float>(p[i]), seen[i] = false, asked[i] = 0;
         };
         fresh();
         down.push_back(seconds_of(
-            [&] { (void)verify_tree_recursive(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work); }));
+            [&] { (void)verify_tree_recursive(tree, law_of, p_rows, p_rows, lossless{}, chooser, out, work); }));
         fresh();
         walk.push_back(
-            seconds_of([&] { (void)verify_tree(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work); }));
+            seconds_of([&] { (void)verify_tree(tree, law_of, p_rows, p_rows, lossless{}, chooser, out, work); }));
         const std::vector<bool> which = seen;
+        std::vector<std::size_t> of;  // whose row of the draft a failed child was drawn from
+        for (std::size_t i = 1; i < end; ++i)
+          if (asked[i] > 1 && laws[i].row.index() == 0) of.push_back(parents[i - 1]);
         fresh();
-        floor.push_back(seconds_of([&] {
+        floor_of_target.push_back(seconds_of([&] {
           for (std::size_t i = 0; i <= n; ++i)
             if (which[i]) (void)rows[i].normalise();
         }));
-        visited.push_back(double(std::count(which.begin(), which.end(), true)));
+        floor.push_back(floor_of_target.back() + seconds_of([&] {
+                          for (const std::size_t i : of) (void)softmax_row<float>(q[i]).normalise();
+                        }));
+        visited.push_back(double(std::count(which.begin(), which.end(), true))), drawn.push_back(double(of.size()));
       }
-      fmt::print("| {} | {} | {} | {:.0f} | {:.0f} | {:.0f} | {:.2f} | {:.0f} |\n", fmt::join(shape, ","), n,
-                 name(kind), median(visited), 1e6 * median(floor), 1e6 * median(walk), median(walk) / median(floor),
+      fmt::print("| {} | {} | {} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.2f} | {:.2f} | {:.0f} |\n",
+                 fmt::join(shape, ","), n, name(kind), median(visited), median(drawn), 1e6 * median(floor),
+                 1e6 * median(walk), median(walk) / median(floor), median(walk) / median(floor_of_target),
                  1e6 * median(down));
       std::fflush(stdout);
     }
