@@ -2,6 +2,7 @@
 #include <specagg/decode/tree.hpp>
 
 #include <cstdio>
+#include <set>
 #include <vector>
 
 #include "decode/toy_text.hpp"
@@ -138,6 +139,73 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
       check(lossless{}, shape, end, recursive_rejection{});
     }
   CHECK(worst < 1e-13);
+}
+TEST_CASE("texts decoded with trees that grow have exactly the joint law, and the trees differ") {
+  const std::vector<std::size_t> shape{3, 2, 2};
+  const toy_source<double> q(vocabulary, 7), p(vocabulary, 8);
+  std::set<std::vector<std::uint32_t>> trees;
+  double worst = 0;
+  const auto check = [&](const auto& policy, const sampling& sample, double node_cost, token_id end) {
+    std::size_t reused = 0;
+    const std::size_t length = 3;
+    const auto law = exact_law(
+        [&](auto& chooser) {
+          toy_source<double> draft_model(vocabulary, 7), target_model(vocabulary, 8);
+          plan::tree_growth growth({.draft = .02, .verify = node_cost});
+          std::vector<token_id> buffer(1 + length);
+          text t{buffer, 1};
+          no_processor none;
+          tree_workspace<double> work(vocabulary, 3, 5, true);
+          const auto watch = [&](const tree_result& r, const auto& w) {
+            trees.insert({w.parents.begin(), w.parents.begin() + std::ptrdiff_t(r.drafted)});
+          };
+          const status ended =
+              tree_decode(t, length, draft_model, target_model, policy, chooser, none,
+                          tree_options{.shape = shape, .sample = sample, .end_of_text = end}, work, keep_all, watch,
+                          traversal{}, growth);
+          if (ended != status::ok) FAIL(name(ended));
+          return std::vector(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
+        },
+        &reused);
+    CHECK(reused == 0);
+    worst = std::max(worst, worst_joint_error(law, length, end, [&](const auto& context) {
+      return target_law(policy, probabilities(q, context, sample), probabilities(p, context, sample));
+    }));
+  };
+  for (const double node_cost : {.05, .12, .2}) {
+    check(lossless{}, {}, node_cost, no_token);
+    check(token_v3{0.3}, {}, node_cost, 1);
+    check(lossless{}, {.temperature = .5}, node_cost, 2);
+  }
+  CHECK(worst < 1e-13);
+  CHECK(trees.size() > 6);
+}
+TEST_CASE("a tree grows as far as its nodes and levels pay") {
+  toy_source<double> draft_model(20, 1, 2, 6), target_model(20, 1, 2, 6);
+  const std::vector<std::size_t> shape(6, 3);
+  std::vector<std::size_t> nodes;
+  for (const double node_cost : {0., .02, .1, .4, 5.}) {
+    tree_workspace<double> work(20, 6, 40, true);
+    plan::tree_growth growth({.draft = .02, .verify = node_cost});
+    std::vector<token_id> buffer(201);
+    text t{buffer, 1};
+    no_processor none;
+    random_streams chooser(1);
+    std::size_t drafted = 0, rounds = 0;
+    CHECK(tree_decode(t, 200, draft_model, target_model, lossless{}, chooser, none, tree_options{shape}, work, keep_all,
+                      [&](const tree_result& r, const auto& w) {
+                        drafted += r.drafted, ++rounds;
+                        CHECK(r.drafted <= 40);
+                        for (std::size_t i = 1; i <= r.drafted; ++i)
+                          REQUIRE(w.reached[i] <= w.reached[w.parents[i - 1]]);
+                      },
+                      traversal{}, growth) == status::ok);
+    nodes.push_back(drafted / rounds);
+  }
+  CHECK(std::is_sorted(nodes.rbegin(), nodes.rend()));
+  CHECK(nodes.front() > 30);
+  CHECK(nodes.back() == 0);
+  CHECK(draft_model.misuses + target_model.misuses == 0);
 }
 TEST_CASE("a tree of a lookup needs a rule that does not read the draft") {
   toy_source<double> target_model(vocabulary, 8);

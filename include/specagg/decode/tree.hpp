@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct tree_workspace {
   std::vector<proposal_row<row>> laws;         // nodes + 1: what each node was drawn from
   std::vector<token_id> tokens, path;          // nodes + 1: of node i at i - 1; of one path
   std::vector<std::uint32_t> parents, depths;  // nodes + 1: the same; at i
+  std::vector<double> reached;                 // nodes + 1: by a tree that grows, see tree_round
   std::vector<token_id> call_tokens;           // nodes + depth + 1: what one call of a model appends
   std::vector<std::uint32_t> call_parents;
   std::vector<tree_node> memory;               // nodes + 1
@@ -52,9 +54,12 @@ struct tree_workspace {
   // If the tree has more nodes than memory can be counted for, it is made for none: rounds are refused.
   // by_model: a model drafts; else its rows take no memory.
   tree_workspace(std::size_t vocab_size, std::span<const std::size_t> shape, bool by_model = true)
+      : tree_workspace(vocab_size, shape.size(), tree_size(shape), by_model) {}
+  // The same for trees of at most `levels` levels and `most` nodes.
+  tree_workspace(std::size_t vocab_size, std::size_t levels, std::size_t most, bool by_model)
       : vocabulary(vocab_size),
-        nodes(tree_size(shape) < (std::size_t(1) << 48) / (vocabulary + 1) ? tree_size(shape) : 0),
-        depth(shape.size()),
+        nodes(most < (std::size_t(1) << 48) / (vocabulary + 1) ? most : 0),
+        depth(levels),
         draft_logits(by_model ? (nodes + 1) * vocabulary : 0),
         target_logits((nodes + 1) * vocabulary),
         draft_rows(nodes + 1),
@@ -64,6 +69,7 @@ struct tree_workspace {
         path(nodes + 1),
         parents(nodes + 1),
         depths(nodes + 1),
+        reached(nodes + 1),
         call_tokens(nodes + depth + 1),
         call_parents(nodes + depth + 1),
         memory(nodes + 1),
@@ -162,6 +168,11 @@ concept TreeDrafter = Follower<D> && requires(D& d, const draft_position& at, st
   { d.continuations(at, tokens) } -> std::same_as<std::size_t>;
 };
 
+// The tree has as many children everywhere as its shape says. Others grow: plan/tree_growth.hpp.
+struct fixed_growth {
+  static constexpr bool grows = false;
+};
+
 // The result of one round. drafted: nodes of the tree; accepted: of them, on the path that was kept. The rest as in
 // speculative_result (decode/speculative.hpp).
 struct tree_result {
@@ -176,17 +187,24 @@ struct tree_result {
 // draft (invalid_parameter).
 //   work      made for options.shape
 //   verifier  traversal or recursive_rejection
-template <class D, LogitSource M, class Policy, Chooser C, class P, class V = traversal>
+//   growth    fixed_growth, or an object that says which nodes and levels are worth it (plan::tree_growth). Then
+//             options.shape is how deep the tree may be and how many children a node may have, `work` says how many
+//             nodes it may have; children are the likeliest tokens, and one drawn from the rest where that is worth it
+template <class D, LogitSource M, class Policy, Chooser C, class P, class V = traversal, class G = fixed_growth>
   requires TreeDrafter<D> || (LogitSource<D> && std::same_as<typename D::value_type, typename M::value_type>)
   tree_result
   tree_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy, C& chooser, P& processor,
-             const tree_options& options, tree_workspace<typename M::value_type>& work, const V& verifier = {}) {
+             const tree_options& options, tree_workspace<typename M::value_type>& work, const V& verifier = {},
+             G&& growth = {}) {
     using T = typename M::value_type;
+    constexpr bool grows = std::remove_cvref_t<G>::grows;
+    static_assert(LogitSource<D> || !grows, "specagg: a tree grows by the rows of a draft model");
     tree_result result;
     const std::size_t start = t.size;
     const std::span<const token_id> before = t.tokens.first(start);
     result.why =
-        most == 0 || !valid(policy) || options.shape.size() > work.depth || tree_size(options.shape) > work.nodes
+        most == 0 || !valid(policy) || options.shape.size() > work.depth ||
+                (!grows && tree_size(options.shape) > work.nodes)
             ? status::invalid_parameter
             : ready(t, work.vocabulary, target_model);
     if (std::size_t(draft_model.vocab_size()) != work.vocabulary) result.why = status::vocabulary_mismatch;
@@ -206,6 +224,7 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
 
     // Draft, level by level. The target must have room for all nodes, the text for the longest path and one token.
     std::size_t draft_chain = 0, target_chain = 0;
+    [[maybe_unused]] std::size_t draft_steps = 0;
     std::size_t scored = 0, end = 1;  // the draft's row is known for nodes below `scored`; nodes below `end` exist
     const auto score_drafts = [&]([[maybe_unused]] std::size_t to) {
       if constexpr (by_model) {
@@ -213,6 +232,7 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
           return result.draft_why = status::context_full;
         result.draft_why = detail::score_tree(before, work, scored, to, draft_model, processor,
                                               std::span(work.draft_logits), draft_chain);
+        ++draft_steps;
         for (; result.draft_why == status::ok && scored < to; ++scored)
           work.draft_rows[scored] = processed_row<T>(
               std::span(work.draft_logits).subspan(scored * work.vocabulary, work.vocabulary), options.sample);
@@ -223,7 +243,31 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
     const auto propose = [&](std::size_t n, std::size_t at_depth, std::size_t b) {
       const auto tokens = std::span(work.tokens).subspan(end - 1, b);
       const auto laws = std::span(work.laws).subspan(end, b);
-      if constexpr (by_model) {
+      if constexpr (grows) {
+        auto& row = work.draft_rows[n];
+        const double reached = work.reached[n] * growth.acceptance();
+        const auto children = [&](proposal kind, std::size_t count) {
+          return propose_children(kind, row, end, std::uint32_t(at_depth), std::uint32_t(start), chooser,
+                                  tokens.first(count), laws.first(count), work.scratch);
+        };
+        // What of the row each of the likeliest tokens has; without temperature where the row has one token alone.
+        const std::size_t likeliest = growth.worth_node(reached) ? children(proposal::top, b) : 0;
+        const target_rows<true, processed_row<T>> rows(row);
+        double rest = 1;
+        std::size_t worth = 0;
+        for (; worth < likeliest; ++worth) {
+          const auto seen = at(rows, std::size_t(tokens[worth]));
+          const double share = detail::as_double(options.sample.temperature > 0 ? seen.p : seen.confidence_p);
+          if (!growth.worth_node(reached * share)) break;
+          work.reached[end + worth] = reached * share, rest -= share;
+        }
+        if (worth == b || likeliest == 0 || !growth.worth_node(reached * rest)) return worth;
+        std::copy_backward(work.reached.begin() + std::ptrdiff_t(end),
+                           work.reached.begin() + std::ptrdiff_t(end + worth),
+                           work.reached.begin() + std::ptrdiff_t(end + worth + 1));
+        work.reached[end] = reached * rest;
+        return children(proposal::greedy, worth + 1);
+      } else if constexpr (by_model) {
         return propose_children(options.propose, work.draft_rows[n], end, std::uint32_t(at_depth),
                                 std::uint32_t(start), chooser, tokens, laws, work.scratch);
       } else {
@@ -243,7 +287,12 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
         most_nodes = std::min(most_nodes, std::max<std::size_t>(draft_model.capacity(), start) - start);
     std::size_t level = 0;  // the first node of the deepest level
     work.depths[0] = 0;
+    if constexpr (grows) growth.begin(), work.reached[0] = 1, most_nodes = std::min(most_nodes, work.nodes);
     for (std::size_t d = 0; d < std::min(options.shape.size(), depth) && level < end; ++d) {
+      if constexpr (grows)
+        if (!growth.worth_level(std::accumulate(work.reached.begin() + std::ptrdiff_t(level),
+                                                work.reached.begin() + std::ptrdiff_t(end), 0.0)))
+          break;
       if (score_drafts(end) != status::ok) break;
       const std::size_t level_end = end;
       for (std::size_t n = level; n < level_end; ++n) {
@@ -291,6 +340,15 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
     if constexpr (by_model) followed = detail::keep_path_to(v.node, scored, start, draft_chain, work, draft_model);
     for (std::size_t i = 0; i < v.emitted; ++i) append(t, work.emissions[i].token, processor);
     result.accepted = v.accepted, result.emitted = v.emitted;
+    if constexpr (grows) {
+      double offered = 0;  // to the nodes on the path
+      for (std::size_t n = v.node;; n = work.parents[n - 1]) {
+        for (std::size_t i = 1; i < end; ++i)
+          if (work.parents[i - 1] == n) offered += work.reached[i] / (work.reached[n] * growth.acceptance());
+        if (n == 0) break;
+      }
+      growth.observe(offered, v.accepted, v.emitted, draft_steps, end - 1);
+    }
     // If the law needed the row that the draft model did not give, report why it did not.
     const bool lacks_row = needs_draft && v.why != status::ok && v.node >= scored && result.draft_why != status::ok;
     result.why = lacks_row ? result.draft_why : v.why != status::ok ? v.why : kept != status::ok ? kept : followed;
@@ -299,12 +357,13 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
 
 // Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
 template <class D, LogitSource M, class Policy, Chooser C, class P, class W, class Accept, class AfterRound,
-          class V = traversal>
+          class V = traversal, class G = fixed_growth>
 status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy, C& chooser,
                    P& processor, const tree_options& options, W& work, Accept&& accept, AfterRound&& after_round,
-                   const V& verifier = {}) {
+                   const V& verifier = {}, G&& growth = {}) {
   const auto round = [&](std::size_t left) {
-    const auto r = tree_round(t, left, draft_model, target_model, policy, chooser, processor, options, work, verifier);
+    const auto r =
+        tree_round(t, left, draft_model, target_model, policy, chooser, processor, options, work, verifier, growth);
     after_round(r, work);
     return r;
   };
