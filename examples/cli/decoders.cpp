@@ -23,6 +23,7 @@ using namespace specagg;
 
 constexpr std::size_t most_models = 4;
 constexpr std::size_t most_automatic = 32;  // the same for --gamma auto
+constexpr std::size_t deepest_tree = 8, widest_tree = 4;  // levels, and children of a node, of --tree auto
 
 [[noreturn]] void refuse(const std::string& option, const std::string& why) { throw error(option, "", why); }
 
@@ -337,23 +338,34 @@ void tree_of_lookup(decoder& d, const generate_options& o, const std::vector<std
 }
 
 void tree(decoder& d, const generate_options& o) {
-  const std::vector<std::size_t> shape = parse_shape(d.tree);
+  d.automatic = d.tree == "auto";
+  if (d.automatic && !d.drafters.empty())
+    refuse("--tree auto", "grows by the rows of a draft model, and a lookup has none");
+  if (d.automatic && d.propose != "greedy") refuse("--propose " + d.propose, "--tree auto proposes greedily");
+  const std::vector<std::size_t> shape = d.automatic ? std::vector(deepest_tree, widest_tree) : parse_shape(d.tree);
   if (!d.drafters.empty()) return tree_of_lookup(d, o, shape);
   const any_policy policy = parse_policy(d.policy, o.sample.temperature);
   if (in_raw_space(d, policy, as_combiner(policy).has_value()))
     refuse("--policy " + d.policy, "combines raw logits; --decoder tree has --space law alone");
-  d.drafts = tree_size(shape);
+  d.drafts = d.automatic ? most_drafted : tree_size(shape);
+  if (d.automatic) d.drafters = {"model"};
   const proposal propose = proposal_named(d.propose);
-  d.prepare = [=, verify = d.verify](std::size_t vocabulary, std::size_t) {
-    return [=, work = tree_workspace<float>(vocabulary, shape)](const decoding& j) mutable {
+  d.prepare = [=, verify = d.verify, nodes = d.drafts, automatic = d.automatic](std::size_t vocabulary, std::size_t) {
+    const std::vector<std::uint8_t> all_of_model(automatic ? nodes : 0, 0);
+    return [=, work = tree_workspace<float>(vocabulary, shape.size(), nodes, true)](const decoding& j) mutable {
       const tree_options options{shape, propose, j.sample, j.end_of_text};
       const auto after_round = [&](const tree_result& r, const auto&) {
-        j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
+        const std::span drafters(all_of_model);
+        j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted),
+                       automatic ? drafters.first(r.drafted) : std::span<const std::uint8_t>()});
       };
       return with_policy(policy, [&](const auto& rule) {
         const auto run = [&](const auto& verifier) {
-          return tree_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor, options,
-                             work, j.accept, after_round, verifier);
+          const auto grown = [&](auto&& growth) {
+            return tree_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor, options,
+                               work, j.accept, after_round, verifier, growth);
+          };
+          return automatic ? grown(plan::tree_growth(j.costs)) : grown(fixed_growth());
         };
         return verify == "recursive" ? run(recursive_rejection()) : run(traversal());
       });
@@ -554,6 +566,7 @@ std::string decoders_help() {
          "temperature 0\n"
          "  or behind a filter these may have too little in common. Rules that choose between rows have law alone.\n"
          "  --gamma auto measures the models first, and stops drafting where a token more costs more than it brings.\n"
+         "  --tree auto does so, too, and drafts the nodes and levels of a tree that bring more than they cost.\n"
          "  --draft lookup drafts what followed the same tokens before, in the text or in the files of --lookup. "
          "counts\n"
          "  draws from all that followed the last tokens there, as often as it did. lookup,counts,FILE asks each, and "

@@ -53,9 +53,9 @@ void add_backend(CLI::App* c, std::string& backend, std::size_t& exact_batches) 
       ->type_name("N")
       ->check(CLI::Range(1, 128));
 }
-void add_tree(CLI::App* c, std::string& shape, std::string& propose) {
+void add_tree(CLI::App* c, std::string& shape, std::string& propose, const char* type) {
   c->add_option("--tree", shape, "Tokens proposed after every node of a tree of drafts, by depth")
-      ->type_name("N,N,...");
+      ->type_name(type);
   cli::takes(c->add_option("--propose", propose,
                            "How: the likeliest and one drawn, drawn without replacement, or the likeliest [greedy]"),
              {"greedy", "sampled", "top"});
@@ -81,7 +81,7 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
              {"raw", "law"});
   g->add_option("--gamma", o.gamma,
                 "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each model, N,N,... [4]");
-  add_tree(g, o.tree, o.propose);
+  add_tree(g, o.tree, o.propose, "N,N,...|auto");
   g->add_option("--longest-run", o.longest_run,
                 "Tokens the draft model writes in a row before the target is called: sequential, bild [10]")
       ->check(cli::natural);
@@ -134,7 +134,7 @@ void add_law(CLI::App& app, cli::law_options& o) {
   cli::takes(l->add_option("--verify", o.verify, "How drafts are judged [token; --grid: every one]"), cli::verifiers);
   l->add_option("--q", o.q, "The draft's probabilities, separated by commas or white space; @FILE: those in a file");
   l->add_option("--p", o.p, "The target's probabilities");
-  add_tree(l, o.tree, o.propose);
+  add_tree(l, o.tree, o.propose, "N,N,...");
   l->add_flag("--enumerate", o.enumerate,
               "Walk every branch for rows of more than 64 tokens, too (at most 1024; coupled 512)");
   l->add_flag("--batch", o.batch,

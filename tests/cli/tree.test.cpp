@@ -50,6 +50,15 @@ TEST_CASE("at temperature 0 trees of a lookup change no text, and draft more tha
   CHECK(double(generated(lookup + "--tree 3,2,1")["tokens_per_target_call"]) >
         double(chain["tokens_per_target_call"]));
 }
+TEST_CASE("trees that grow (--tree auto) change no text at temperature 0, and report what was measured") {
+  const std::string common = "--temperature 0 --max-tokens 80 --prompt \"ROMEO:\n\" ";
+  const auto alone = generated(common + "--gamma 0"), j = generated(common + "--tree auto");
+  CHECK(j["tokens"] == alone["tokens"]);
+  CHECK(j["tree"] == "auto");
+  CHECK(double(j["d"]) > 0);
+  CHECK(std::size_t(j["drafters"]["model"]["drafted"]) == std::size_t(j["drafted"]));
+  CHECK(generated("--tree auto --policy token-v3:alpha=0.3 --max-tokens 40")["tokens"].size() == 40);
+}
 TEST_CASE("a tree that is a chain gives the tokens of block verification; recursive those of token verification") {
   for (const char* policy : {"lossless", "token-v3:alpha=0.3", "ensemble:lambda=0.4"}) {
     const std::string common = std::string("--max-tokens 100 --seed 7 --policy ") + policy + " ";
@@ -102,6 +111,8 @@ TEST_CASE("trees that cannot be drafted are refused, by name") {
   refused("--tree 2 --verify token", "--verify token: is unknown to --decoder tree (it has traversal, recursive)");
   refused("--tree 2 --policy contrastive",
           "--policy contrastive: combines raw logits; --decoder tree has --space law alone");
+  refused("--tree auto --propose top", "--propose top: --tree auto proposes greedily");
+  refused("--tree auto --draft lookup", "--tree auto: grows by the rows of a draft model, and a lookup has none");
   refused("--tree 2 --draft lookup,counts",
           "--draft lookup,counts: --decoder tree takes a draft model (speculative takes lookup and counts");
   refused("--tree 2 --draft lookup --propose top", "--propose top: a lookup proposes what followed most often");
