@@ -52,7 +52,7 @@ def step(logits, tokens, children):
 if len(sys.argv) > 1:
     sys.exit(__doc__)
 torch.manual_seed(1)
-p = torch.rand(2, 50) * 6
+p = torch.rand(4, 50) * 6
 tokens, children = tree([3], p)
 runs = 20000
 accepted = sum(len(step(p, tokens, children)[0]) for _ in range(runs)) / runs
