@@ -49,6 +49,19 @@ concept TreeSource = LogitSource<S> && requires(S& s, std::span<const token_id> 
   { s.keep_path(nodes) } -> std::same_as<status>;
 };
 
+// A model that also gives its hidden states, for a draft head (draft/head.hpp).
+//   hidden_size()  the width of a hidden state
+//   hidden(i)      the hidden state after token i of the context, as hidden_size() numbers: after the model's final
+//                  norm, so the output matrix times it is the row that extend() gives there. It is a function of the
+//                  tokens up to i. Empty where the model does not have it: it was not asked to keep it, it has it of
+//                  its last call alone, or the token is a node of a tree that has not ended. The memory is the model's,
+//                  and stays as it is until the next call of a member that is not const
+template <class S>
+concept HiddenSource = LogitSource<S> && requires(const S& c, std::size_t i) {
+  { c.hidden_size() } -> std::convertible_to<std::size_t>;
+  { c.hidden(i) } -> std::convertible_to<std::span<const typename S::value_type>>;
+};
+
 // Wraps a model; counts its calls and measures their time in seconds. seconds_of[n]: calls that appended n tokens (n >=
 // 63 together).
 template <LogitSource S>

@@ -65,7 +65,7 @@ TEST_CASE("rows are read in place, and are those that extend() copies") {
     CHECK(s.row(j).data() == llama_get_logits(model.context.get()) + j * V);
     CHECK(same_bits(s.row(j), row(copied, j, V)));
   }
-  CHECK(s.hidden(0).empty());
+  CHECK(s.hidden(299).empty());  // the context gives none
   REQUIRE(s.rollback(0) == status::ok);
   CHECK(s.decode(tokens, 129) == status::invalid_parameter);  // more rows than one call has
   CHECK(s.position() == 0);
@@ -84,15 +84,23 @@ TEST_CASE("the hidden state times the output matrix is the row") {
   REQUIRE(s.decode(some_tokens(9, V), 3) == status::ok);
   const cpu::llama_weights weights(cpu::gguf_file::open(file), false);
   std::vector<float> embedding(weights.dim);
+  CHECK(s.hidden(5).empty());  // there was no row
+  CHECK(s.hidden(9).empty());
   for (std::size_t j = 0; j < 3; ++j) {
-    REQUIRE(s.hidden(j).size() == weights.dim);
+    REQUIRE(s.hidden(6 + j).size() == weights.dim);
     for (const std::size_t v : {0u, 17u, 4095u}) {
       cpu::read_row(weights.embedding, v, embedding.data());  // the output matrix is tied to it
       double sum = 0;
-      for (std::size_t c = 0; c < weights.dim; ++c) sum += double{embedding[c]} * double{s.hidden(j)[c]};
+      for (std::size_t c = 0; c < weights.dim; ++c) sum += double{embedding[c]} * double{s.hidden(6 + j)[c]};
       CHECK(s.row(j)[v] == Approx(sum).margin(0.02));
     }
   }
+  REQUIRE(s.rollback(7) == status::ok);
+  CHECK(s.hidden(6).size() == weights.dim);
+  CHECK(s.hidden(7).empty());
+  REQUIRE(s.rollback(3) == status::ok);
+  REQUIRE(s.extend(some_tokens(4, V), {}) == status::ok);  // no rows
+  CHECK(s.hidden(6).empty());
 }
 
 TEST_CASE("after a rollback a row is what it was, and what is refused appends nothing") {

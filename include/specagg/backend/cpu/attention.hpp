@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of attention: rotary embedding, scores, their exponentials, the weighted sum of values. The order of every
-// sum is fixed by positions and dimensions, so the bits do not depend on which queries are computed together.
+// The loops between the products: the norm, and those of attention: rotary embedding, scores, their exponentials, the
+// weighted sum of values. The order of every sum is fixed by positions and dimensions, so the bits do not depend on
+// which tokens are computed together.
 #pragma once
 #include <specagg/backend/cpu/product.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/config.hpp>
@@ -15,6 +18,19 @@
 SPECAGG_BEGIN
 namespace cpu {
 namespace detail {
+
+// y = x / sqrt(mean x^2 + epsilon) * weight. All three are padded with zeros to a multiple of 16 columns.
+[[gnu::flatten]] inline void rms_norm(const float* x, const std::vector<float>& weight, std::size_t dim, float epsilon,
+                                      float* y) {
+  lanes squares = 0;
+  for (std::size_t c = 0; c < weight.size(); c += 16) {
+    const auto v = lanes::load(x + c);
+    squares = fma(v, v, squares);
+  }
+  const float scale = 1 / std::sqrt(reduce_add(squares) / static_cast<float>(dim) + epsilon);
+  for (std::size_t c = 0; c < weight.size(); c += 16)
+    (lanes::load(x + c) * lanes(scale) * lanes::load(weight.data() + c)).store(y + c);
+}
 
 // Adds weight[p] values[p * stride + ...] for p in [begin, end), for Wide * 16 dimensions of one head. There are four
 // accumulators, chosen by p mod 4. `sums` holds their 64 * Wide floats between calls. begin % 4 must be 0.

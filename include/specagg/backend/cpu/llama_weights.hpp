@@ -24,10 +24,10 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// The contents of a file, checked: every tensor has the shape that the metadata require. Immutable; sessions share it.
+// A stack of Llama layers, its final norm and its output matrix, with the sizes that the metadata of a file give them.
 // Matrices of floats stay in the mapped file. Quantised matrices are repacked for the CPU. That takes the memory that
 // they take in the file, with rows up to the next multiple of 16; a mapped file's pages are given back.
-struct llama_weights {
+struct layer_weights {
   struct layer {
     std::vector<float> attention_norm, ffn_norm;  // [dim], padded to 16 with zeros
     matrix q, k, v, output, gate, up, down;  // rows x cols: [heads * head_dim, dim], [kv_heads * head_dim, dim] x 2,
@@ -36,104 +36,145 @@ struct llama_weights {
   std::size_t context = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   std::vector<double> frequencies;  // radians per position of each rotated pair; the rest of a head is not rotated
   float epsilon = 0;
-  matrix embedding, output;  // [vocab, dim]; the same if tied
+  matrix output;  // [vocab, dim]
   std::vector<float> output_norm;
   std::vector<layer> layers;
+
+ protected:
+  // Reads the sizes, from metadata that begin with the name of the architecture. Layers are made, but not read.
+  layer_weights(gguf_file from, const std::string& name) : file(std::move(from)), used_(file.tensors().size()) {
+    const auto architecture = file.string("general.architecture");
+    if (architecture != name)
+      file.fail("general.architecture",
+                text("\"", printable(architecture), "\" is not supported (\"", name, "\" is)"));
+    const auto key = [&](const char* rest) { return text(name, ".", rest); };
+    context = size(key("context_length"), 1 << 24);
+    dim = size(key("embedding_length"), 1 << 20);
+    ffn = size(key("feed_forward_length"), 1 << 22);
+    heads = size(key("attention.head_count"), 1 << 14);
+    kv_heads = size(key("attention.head_count_kv"), 1 << 14, heads);
+    layers.resize(size(key("block_count"), 1 << 14));
+    if (heads % kv_heads != 0)
+      file.fail(key("attention.head_count_kv"), text(kv_heads, " does not divide ", heads, " heads"));
+    if (!file.find(key("attention.key_length")) && dim % heads != 0)
+      file.fail(key("attention.head_count"), text(heads, " does not divide ", dim, " dimensions"));
+    head_dim = size(key("attention.key_length"), 1 << 14, dim / heads);
+    if (size(key("attention.value_length"), 1 << 14, head_dim) != head_dim)
+      file.fail(key("attention.value_length"), "differs from the length of keys, which is not supported");
+    const auto rotated = size(key("rope.dimension_count"), head_dim, head_dim);
+    if (rotated % 2 != 0) file.fail(key("rope.dimension_count"), text(rotated, " is odd"));
+    const auto scaling = file.string(key("rope.scaling.type"), "none");
+    if (scaling != "none")
+      file.fail(key("rope.scaling.type"), text("\"", printable(scaling), "\" is not supported (\"none\" is)"));
+    if (file.integer(key("expert_count"), 0) != 0)
+      file.fail(key("expert_count"), "mixtures of experts are not supported");
+    const auto base = file.real(key("rope.freq_base"), 10000);
+    if (!(base >= 1 && base <= 1e12)) file.fail(key("rope.freq_base"), "is not in 1 to 1e12");
+    for (std::size_t i = 0; i < rotated; i += 2)
+      frequencies.push_back(
+          specagg::exp(-(static_cast<double>(i) / static_cast<double>(rotated)) * specagg::log(base)));
+    const auto eps = file.real(key("attention.layer_norm_rms_epsilon"));
+    if (!(eps >= 1e-12 && eps <= 1)) file.fail(key("attention.layer_norm_rms_epsilon"), "is not in 1e-12 to 1");
+    epsilon = static_cast<float>(eps);
+  }
+
+  std::size_t size(const std::string& key, std::uint64_t most, std::optional<std::uint64_t> otherwise = {}) const {
+    const auto n = file.integer(key, otherwise);
+    if (n < 1 || n > most) file.fail(key, text("is ", n, " (1 to ", most, " are possible)"));
+    return static_cast<std::size_t>(n);
+  }
+  // How many rows a tensor has that is a list of tokens: at most as many as there are token ids. 0: it is missing.
+  std::size_t tokens_of(const char* name) const {
+    const auto* t = file.find_tensor(name);
+    if (t && t->rows > static_cast<std::size_t>(std::numeric_limits<token_id>::max()))
+      throw error(file.name(), text("tensor ", name), "has more rows than there are token ids");
+    return t ? t->rows : 0;
+  }
+  tensor take(const std::string& name, std::size_t rows, std::size_t cols, bool vector = false) {
+    const auto* t = file.find_tensor(name);
+    if (!t) throw error(file.name(), text("tensor ", name), "is missing");
+    if (t->rank > 2 || t->rows != rows || t->cols != cols || (vector && t->rank != 1))
+      throw error(file.name(), text("tensor ", name),
+                  text("is ", t->cols, " x ", t->rows, " (the metadata call for ", cols, " x ", rows, ")"));
+    used_[static_cast<std::size_t>(t - file.tensors().data())] = true;
+    return *t;
+  }
+  std::vector<float> take_norm(const std::string& name) {
+    const auto t = take(name, 1, dim, true);
+    std::vector<float> out(padded(dim));
+    read_row(t, 0, out.data());
+    return out;
+  }
+  // repack = false: the matrix stays as it is in the file. progress, if given, is called with how much is done.
+  matrix take_matrix(const std::string& name, std::size_t rows, std::size_t cols, bool repack,
+                     const std::function<void(double)>& progress) {
+    const auto t = take(name, rows, cols);
+    auto m = repack ? cpu::repack(t) : matrix{t, nullptr};
+    if (m.strips) file.give_back(t);
+    bytes_done_ += rows * row_bytes(t.type, cols);
+    if (progress) progress(static_cast<double>(bytes_done_) / static_cast<double>(file.size()));
+    return m;
+  }
+  // The final norm and the layers. Then no tensor may be left: an unused one (a bias, rotary factors, an expert) would
+  // change the logits.
+  void take_layers(const char* model, bool repack, const std::function<void(double)>& progress) {
+    output_norm = take_norm("output_norm.weight");
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const auto multiplied = [&](const char* name, std::size_t rows, std::size_t cols) {
+        return take_matrix(text("blk.", i, ".", name), rows, cols, repack, progress);
+      };
+      const auto width = heads * head_dim, kv_width = kv_heads * head_dim;
+      layer& l = layers[i];
+      l.attention_norm = take_norm(text("blk.", i, ".attn_norm.weight"));
+      l.q = multiplied("attn_q.weight", width, dim);
+      l.k = multiplied("attn_k.weight", kv_width, dim);
+      l.v = multiplied("attn_v.weight", kv_width, dim);
+      l.output = multiplied("attn_output.weight", dim, width);
+      l.ffn_norm = take_norm(text("blk.", i, ".ffn_norm.weight"));
+      l.gate = multiplied("ffn_gate.weight", ffn, dim);
+      l.up = multiplied("ffn_up.weight", ffn, dim);
+      l.down = multiplied("ffn_down.weight", dim, ffn);
+    }
+    const auto unknown = std::find(used_.begin(), used_.end(), false) - used_.begin();
+    if (static_cast<std::size_t>(unknown) < used_.size())
+      throw error(file.name(), text("tensor ", printable(file.tensors()[static_cast<std::size_t>(unknown)].name)),
+                  text("is not supported (a ", model, " of ", layers.size(), " blocks without biases has none)"));
+  }
+
+ private:
+  std::vector<bool> used_;
+  std::size_t bytes_done_ = 0;
+};
+
+// The columns of the widest quantised matrix, of `further` too if it is not null; 0 if there is none. Throws
+// specagg::error if one was not repacked.
+inline std::size_t widest_quantised(const layer_weights& w, const matrix* further = nullptr) {
+  std::size_t cols = 0;
+  const auto look_at = [&](const matrix& m) {
+    if (block_bytes(m.type) == 0) return;
+    if (!m.strips) throw error(w.file.name(), text("tensor ", printable(m.name)), "was not repacked for the CPU");
+    cols = std::max(cols, m.cols);
+  };
+  look_at(w.output);
+  if (further) look_at(*further);
+  for (const auto& l : w.layers)
+    for (const auto* m : {&l.q, &l.k, &l.v, &l.output, &l.gate, &l.up, &l.down}) look_at(*m);
+  return cols;
+}
+
+// The contents of a file, checked: every tensor has the shape that the metadata require. Immutable; sessions share it.
+struct llama_weights : layer_weights {
+  matrix embedding;  // [vocab, dim]; the output matrix if tied
 
   // repack = false: all matrices stay as they are in the file, for another backend. progress, if given, is called with
   // how much is done, from 0 to 1, after each matrix.
   explicit llama_weights(gguf_file from, bool repack = true, const std::function<void(double)>& progress = {})
-      : file(std::move(from)) {
-    const auto architecture = file.string("general.architecture");
-    if (architecture != "llama")
-      file.fail("general.architecture", text("\"", printable(architecture), "\" is not supported (\"llama\" is)"));
-    const auto size = [&](std::string_view key, std::uint64_t most, std::optional<std::uint64_t> otherwise = {}) {
-      const auto n = file.integer(key, otherwise);
-      if (n < 1 || n > most) file.fail(key, text("is ", n, " (1 to ", most, " are possible)"));
-      return static_cast<std::size_t>(n);
-    };
-    context = size("llama.context_length", 1 << 24);
-    dim = size("llama.embedding_length", 1 << 20);
-    ffn = size("llama.feed_forward_length", 1 << 22);
-    heads = size("llama.attention.head_count", 1 << 14);
-    kv_heads = size("llama.attention.head_count_kv", 1 << 14, heads);
-    const auto blocks = size("llama.block_count", 1 << 14);
-    if (heads % kv_heads != 0)
-      file.fail("llama.attention.head_count_kv", text(kv_heads, " does not divide ", heads, " heads"));
-    if (!file.find("llama.attention.key_length") && dim % heads != 0)
-      file.fail("llama.attention.head_count", text(heads, " does not divide ", dim, " dimensions"));
-    head_dim = size("llama.attention.key_length", 1 << 14, dim / heads);
-    if (size("llama.attention.value_length", 1 << 14, head_dim) != head_dim)
-      file.fail("llama.attention.value_length", "differs from the length of keys, which is not supported");
-    const auto rotated = size("llama.rope.dimension_count", head_dim, head_dim);
-    if (rotated % 2 != 0) file.fail("llama.rope.dimension_count", text(rotated, " is odd"));
-    const auto scaling = file.string("llama.rope.scaling.type", "none");
-    if (scaling != "none")
-      file.fail("llama.rope.scaling.type", text("\"", printable(scaling), "\" is not supported (\"none\" is)"));
-    if (file.integer("llama.expert_count", 0) != 0)
-      file.fail("llama.expert_count", "mixtures of experts are not supported");
-    const auto base = file.real("llama.rope.freq_base", 10000);
-    if (!(base >= 1 && base <= 1e12)) file.fail("llama.rope.freq_base", "is not in 1 to 1e12");
-    for (std::size_t i = 0; i < rotated; i += 2)
-      frequencies.push_back(
-          specagg::exp(-(static_cast<double>(i) / static_cast<double>(rotated)) * specagg::log(base)));
-    const auto eps = file.real("llama.attention.layer_norm_rms_epsilon");
-    if (!(eps >= 1e-12 && eps <= 1)) file.fail("llama.attention.layer_norm_rms_epsilon", "is not in 1e-12 to 1");
-    epsilon = static_cast<float>(eps);
-
-    const auto* table = file.find_tensor("token_embd.weight");
-    vocab = table ? table->rows : 0;
-    if (vocab > static_cast<std::size_t>(std::numeric_limits<token_id>::max()))
-      throw error(file.name(), "tensor token_embd.weight", "has more rows than there are token ids");
-    std::vector<bool> used(file.tensors().size());
-    const auto take = [&](const std::string& name, std::size_t rows, std::size_t cols, bool vector = false) {
-      const auto* t = file.find_tensor(name);
-      if (!t) throw error(file.name(), text("tensor ", name), "is missing");
-      if (t->rank > 2 || t->rows != rows || t->cols != cols || (vector && t->rank != 1))
-        throw error(file.name(), text("tensor ", name),
-                    text("is ", t->cols, " x ", t->rows, " (the metadata call for ", cols, " x ", rows, ")"));
-      used[static_cast<std::size_t>(t - file.tensors().data())] = true;
-      return *t;
-    };
-    const auto norm = [&](const std::string& name) {
-      const auto t = take(name, 1, dim, true);
-      std::vector<float> out(padded(dim));
-      read_row(t, 0, out.data());
-      return out;
-    };
-    std::size_t bytes_done = 0;
-    const auto multiplied = [&](const std::string& name, std::size_t rows, std::size_t cols) {
-      const auto t = take(name, rows, cols);
-      auto m = repack ? cpu::repack(t) : matrix{t, nullptr};
-      if (m.strips) file.give_back(t);
-      bytes_done += rows * row_bytes(t.type, cols);
-      if (progress) progress(static_cast<double>(bytes_done) / static_cast<double>(file.size()));
-      return m;
-    };
+      : layer_weights(std::move(from), "llama") {
+    vocab = tokens_of("token_embd.weight");
     const bool tied = !file.find_tensor("output.weight");
-    output = multiplied(tied ? "token_embd.weight" : "output.weight", vocab, dim);
+    output = take_matrix(tied ? "token_embd.weight" : "output.weight", vocab, dim, repack, progress);
     embedding = tied ? output : matrix{take("token_embd.weight", vocab, dim), nullptr};
-    output_norm = norm("output_norm.weight");
-    for (std::size_t i = 0; i < blocks; ++i) {
-      const auto at = text("blk.", i, ".");
-      const auto width = heads * head_dim, kv_width = kv_heads * head_dim;
-      layer l;
-      l.attention_norm = norm(at + "attn_norm.weight");
-      l.q = multiplied(at + "attn_q.weight", width, dim);
-      l.k = multiplied(at + "attn_k.weight", kv_width, dim);
-      l.v = multiplied(at + "attn_v.weight", kv_width, dim);
-      l.output = multiplied(at + "attn_output.weight", dim, width);
-      l.ffn_norm = norm(at + "ffn_norm.weight");
-      l.gate = multiplied(at + "ffn_gate.weight", ffn, dim);
-      l.up = multiplied(at + "ffn_up.weight", ffn, dim);
-      l.down = multiplied(at + "ffn_down.weight", dim, ffn);
-      layers.push_back(std::move(l));
-    }
-    // An unused tensor (a bias, rotary factors, an expert) would change the logits, so it is refused.
-    const auto unknown = std::find(used.begin(), used.end(), false) - used.begin();
-    if (static_cast<std::size_t>(unknown) < used.size())
-      throw error(file.name(), text("tensor ", printable(file.tensors()[static_cast<std::size_t>(unknown)].name)),
-                  text("is not supported (a Llama model of ", blocks, " blocks without biases has none)"));
+    take_layers("Llama model", repack, progress);
     if (file.integer("llama.vocab_size", vocab) != vocab)
       file.fail("llama.vocab_size", text("differs from the ", vocab, " rows of token_embd.weight"));
     if (const auto* tokens = file.find("tokenizer.ggml.tokens"); tokens && tokens->count != vocab)
@@ -174,7 +215,7 @@ inline sine_cosine sin_cos(double x) {
 // The number of positions that a session keeps: `wanted`, but at most the model's context. 0 means the whole context,
 // but at most 4096. Throws specagg::error if the memory for them would be far too large for a file of this size; a
 // hostile file could ask for that.
-inline std::size_t checked_capacity(const llama_weights& w, std::size_t wanted) {
+inline std::size_t checked_capacity(const layer_weights& w, std::size_t wanted) {
   const auto capacity = std::min(wanted ? wanted : std::size_t{4096}, w.context);
   // In double, because products of hostile sizes would overflow integers. The limit is 64 times the file size; keys and
   // values of real models need less than the file size.

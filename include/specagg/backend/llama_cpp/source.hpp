@@ -131,6 +131,7 @@ class source {
     for (const addition& a : all) {
       const std::size_t rows = a.logits.size() / a.to->vocab_;
       k += a.tokens.size(), a.to->position_ += a.tokens.size();
+      a.to->hidden_begin_ = a.to->position_ - rows, a.to->first_hidden_ = k - rows;
       for (std::size_t j = 0; j < rows; ++j) a.to->copy_row(k - rows + j, a.logits, j);
     }
     return status::ok;
@@ -148,12 +149,17 @@ class source {
   std::span<float> row(std::size_t j) const {
     return {llama_get_logits_ith(context_, static_cast<std::int32_t>(first_row_ + j)), vocab_};
   }
-  // The hidden state behind row(j), as many numbers as the model is wide. Empty unless the context gives embeddings
-  // (llama_context_params::embeddings, or llama_set_embeddings).
-  std::span<const float> hidden(std::size_t j) const {
-    const float* const at = llama_get_embeddings_ith(context_, static_cast<std::int32_t>(first_row_ + j));
-    const auto width = static_cast<std::size_t>(llama_model_n_embd_out(llama_get_model(context_)));
-    return {at, at ? width : 0};
+  // The members of a HiddenSource (logit_source.hpp). The hidden states behind the rows of the last call of libllama,
+  // in its memory, until its next call for this context. Empty at other positions, and unless the context gives
+  // embeddings (llama_context_params::embeddings, or llama_set_embeddings).
+  std::size_t hidden_size() const {
+    return static_cast<std::size_t>(llama_model_n_embd_out(llama_get_model(context_)));
+  }
+  std::span<const float> hidden(std::size_t i) const {
+    if (!nodes_.empty() || i < hidden_begin_ || i >= position_) return {};
+    const auto in_call = static_cast<std::int32_t>(first_hidden_ + (i - hidden_begin_));
+    const float* const at = llama_get_embeddings_ith(context_, in_call);
+    return {at, at ? hidden_size() : 0};
   }
 
   // Removes all tokens from `position` on, a tree too. rollback_refused: the model cannot (a recurrent state; a window
@@ -169,6 +175,7 @@ class source {
     if (!remove(options_.sequence, position == 0 ? -1 : static_cast<llama_pos>(position)))
       return status::rollback_refused;
     position_ = position;
+    if (position < hidden_begin_) hidden_begin_ = none;
     return status::ok;
   }
 
@@ -264,6 +271,7 @@ class source {
       }
       if (const status s = call(in_call); s != status::ok) return go_back(before), s;
       position_ += n, i += n;
+      first_hidden_ = n - std::min(n, i - std::min(i, first_row)), hidden_begin_ = position_ - (n - first_hidden_);
       if (in_call > n && !remove(options_.sequence, static_cast<llama_pos>(position_)))
         return go_back(before), status::rollback_refused;
       for (std::size_t k = 0; k < n; ++k)
@@ -273,6 +281,7 @@ class source {
   }
   status call(std::size_t n) {
     if (stopped()) return status::stopped;
+    hidden_begin_ = none;
     const auto count = static_cast<std::int32_t>(n);
     switch (llama_decode(context_, {count, tokens_.data(), nullptr, positions_.data(), counts_.data(),
                                     sequences_.data(), wanted_.data()})) {
@@ -354,7 +363,9 @@ class source {
   llama_pos window_;  // of attention; 0: all tokens
   std::size_t most_;  // tokens in a call
   bool trees_ = false;
+  static constexpr std::size_t none = static_cast<std::size_t>(-1);
   std::size_t position_ = 0, first_row_ = 0;
+  std::size_t hidden_begin_ = none, first_hidden_ = 0;  // the first position with a hidden state, its place in the call
   const std::atomic<bool>* stop_ = nullptr;
   // The call that is made, token by token.
   std::vector<llama_token> tokens_;
