@@ -62,6 +62,7 @@
 #include <specagg/draft/retokenised.hpp>
 #include <specagg/draft/mapped.hpp>
 #include <specagg/draft/string_match.hpp>
+#include <specagg/draft/head.hpp>
 #include <specagg/decode/speculative.hpp>
 #include <specagg/decode/tree.hpp>
 #include <specagg/decode/collaborative.hpp>

@@ -61,7 +61,7 @@ TEST_CASE("hidden states have the same bits fed at once, without rows, in parts 
   const auto weights = bundled("draft");
   const auto tokens = some_tokens(77, weights->vocab);
   llama at_once = keeping_hidden(weights), model = keeping_hidden(weights);
-  rows_of(at_once, tokens);
+  const auto all_rows = rows_of(at_once, tokens);
   const auto expected = hidden_of(at_once);
   REQUIRE(model.extend(tokens, {}) == status::ok);
   CHECK(same_bits(hidden_of(model), expected));
@@ -75,6 +75,7 @@ TEST_CASE("hidden states have the same bits fed at once, without rows, in parts 
     const auto n = std::min<std::size_t>(tokens.size() - i, random() % 40);
     std::vector<float> rows(random() % (n + 1) * weights->vocab);
     REQUIRE(model.extend(std::span(tokens).subspan(i, n), rows) == status::ok);
+    CHECK(same_bits(rows, std::span(all_rows).first((i + n) * weights->vocab).last(rows.size())));
     CHECK(same_bits(hidden_of(model), std::span(expected).first(model.position() * weights->dim)));
   }
 }

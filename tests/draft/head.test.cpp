@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/draft/head.hpp>
+
+#include <random>
+
+#include "decode/toy_text.hpp"
+
+using namespace specagg;
+
+namespace {
+
+using tokens = std::vector<token_id>;
+constexpr std::size_t V = 4, width = 2;
+
+// A state is a number that stands for the whole text before it, and the last token.
+double next_state(double state, token_id token) {
+  return double(philox({std::uint32_t(state), std::uint32_t(token)}, 17)[0]);
+}
+
+// A toy model with hidden states. last_call_alone: only those of the rows of its last call, as in llama.cpp.
+struct toy_with_states : toy_source<double> {
+  bool last_call_alone = false;
+  tokens read;                              // the context
+  std::vector<double> states;               // width each
+  std::size_t begin = 0, tree_nodes = 0;    // the first position that has one
+  std::vector<std::pair<token_id, std::uint32_t>> tree;
+  using toy_source<double>::toy_source;
+
+  std::size_t hidden_size() const { return width; }
+  std::span<const double> hidden(std::size_t i) const {
+    if (i < begin || i >= read.size()) return {};
+    return std::span(states).subspan(i * width, width);
+  }
+  void know(token_id t) {
+    states.push_back(next_state(read.empty() ? 0 : states[states.size() - width], t));
+    states.push_back(t), read.push_back(t);
+  }
+  void forget(std::size_t n) { read.resize(std::min(n, read.size())), states.resize(read.size() * width); }
+  status extend(std::span<const token_id> t, std::span<double> logits) {
+    const status s = toy_source<double>::extend(t, logits);
+    if (s != status::ok) return s;
+    for (const token_id one : t) know(one);
+    if (last_call_alone) begin = read.size() - logits.size() / V;
+    return s;
+  }
+  status rollback(std::size_t n) {
+    tree.clear(), forget(n);
+    return toy_source<double>::rollback(n);
+  }
+  status extend_tree(std::span<const token_id> t, std::span<const std::uint32_t> parents, std::span<double> logits) {
+    for (std::size_t i = 0; i < t.size(); ++i) tree.emplace_back(t[i], parents[i]);
+    return toy_source<double>::extend_tree(t, parents, logits);
+  }
+  status keep_path(std::span<const std::uint32_t> nodes) {
+    const status s = toy_source<double>::keep_path(nodes);
+    if (s == status::ok)
+      for (const std::uint32_t n : nodes) know(tree[n - 1].first);
+    tree.clear();
+    return s;
+  }
+};
+static_assert(HiddenSource<toy_with_states> && TreeSource<toy_with_states>);
+static_assert(!HiddenSource<toy_source<double>>);
+
+// Three tokens of the target's four. A row depends on all states and tokens that the head has read, so every pair that
+// was read with another state, or not at all, shows.
+struct toy_head {
+  using value_type = double;
+  double error = 0;  // of its own states
+  std::size_t most = 1000;
+  std::vector<std::uint64_t> keys = {};
+  std::vector<double> own = {};
+  int misuses = 0, pairs_read = 0;
+
+  std::size_t vocab_size() const { return 3; }
+  std::size_t hidden_size() const { return width; }
+  std::size_t capacity() const { return most; }
+  std::size_t position() const { return keys.size(); }
+  std::span<const double> hidden(std::size_t i) const {
+    return i < keys.size() ? std::span(own).subspan(i * width, width) : std::span<const double>();
+  }
+  status rollback(std::size_t n) {
+    misuses += n > keys.size();
+    keys.resize(std::min(n, keys.size())), own.resize(keys.size() * width);
+    return status::ok;
+  }
+  status extend(std::span<const token_id> t, std::span<const double> states, std::span<double> logits) {
+    const std::size_t rows = logits.size() / 3;
+    if (states.size() != t.size() * width || rows > t.size() || logits.size() % 3 != 0) return ++misuses, status::ok;
+    for (std::size_t i = 0; i < t.size(); ++i, ++pairs_read) {
+      const double state = states[i * width];
+      const auto r = philox({std::uint32_t(state), std::uint32_t(std::fmod(state, 1) * 0x1p20), std::uint32_t(t[i])},
+                            keys.empty() ? 3 : keys.back());
+      keys.push_back(std::uint64_t(r[1]) << 32 | r[0]);
+      own.push_back(next_state(state, t[i]) + error), own.push_back(t[i]);
+      if (const std::size_t behind = t.size() - i; behind <= rows)
+        for (std::size_t d = 0; d < 3; ++d)
+          logits[(rows - behind) * 3 + d] = 3 * double(philox({std::uint32_t(d)}, keys.back())[0]) * 0x1p-32;
+    }
+    return status::ok;
+  }
+};
+static_assert(DraftHead<toy_head>);
+static_assert(LogitSource<head_source<toy_head, toy_with_states>>);
+
+// By definition: the head's logits after a text of which the target knows the states of the first `known` tokens.
+std::vector<double> by_hand(const toy_head& like, const tokens& text, std::size_t known) {
+  toy_head head{like.error};
+  std::vector<double> logits(3);
+  double state = 0;
+  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
+    if (i < known) {
+      state = 0;
+      for (std::size_t k = 0; k <= i; ++k) state = next_state(state, text[k]);
+    } else {
+      state = head.hidden(i - 1)[0];
+    }
+    const double both[] = {state, 0};
+    REQUIRE(head.extend(std::span(text).subspan(i + 1, 1), both, logits) == status::ok);
+  }
+  return logits;
+}
+
+vocabulary_map reduced() {
+  vocabulary_map map;
+  (void)make_vocabulary_map(tokens{0, 2, 3}, V, map);
+  return map;
+}
+const vocabulary_map d2t = reduced();
+
+// The draft's probabilities, over the target's tokens.
+std::vector<double> q_by_hand(const toy_head& like, const tokens& text, std::size_t known) {
+  const auto logits = by_hand(like, text, known);
+  std::vector<double> q(V);
+  double sum = 0;
+  for (const double l : logits) sum += std::exp(l);
+  for (std::size_t d = 0; d < 3; ++d) q[std::size_t(d2t.to(token_id(d)))] = std::exp(logits[d]) / sum;
+  return q;
+}
+std::vector<double> law_by_hand(const auto& policy, const toy_head& like, const tokens& text, std::size_t known) {
+  return target_law(policy, as_row(q_by_hand(like, text, known)),
+                    as_row(probabilities(toy_source<double>(V, 2), text)));
+}
+
+struct setting {
+  double error = 0;
+  bool last_call_alone = false, prefill = true;
+};
+// The joint law of texts of three tokens after the tokens 0, 1, against the law of q by hand with all states known.
+template <class Policy, class Run>
+double worst_error(const Policy& policy, const setting& s, std::size_t& accepted, Run run) {
+  const auto law = exact_law([&](auto& chooser) {
+    toy_with_states target(V, 2);
+    target.last_call_alone = s.last_call_alone;
+    toy_head own{s.error};
+    head_source head(own, target);
+    tokens buffer(16);
+    buffer[1] = 1;
+    text t{buffer, 2};
+    std::vector<double> row(V);
+    if (s.prefill) REQUIRE(target.extend(t.tokens.first(1), row) == status::ok);
+    const auto watch = [&](const auto& r, const auto&) { accepted += r.accepted; };
+    REQUIRE(run(head, target, t, chooser, watch) == status::ok);
+    CHECK(target.misuses + std::size_t(own.misuses) == 0);
+    return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
+  });
+  // Token 1 of the prompt comes first, and is certain.
+  const toy_head like{s.error};
+  return worst_joint_error(law, 4, no_token, [&](const tokens& c) {
+    return c.size() == 1 ? std::vector<double>{0, 1, 0, 0} : law_by_hand(policy, like, c, c.size());
+  });
+}
+
+template <std::size_t Gamma, class Policy, class Verifier = token_verifier>
+auto sparse(const Policy& policy, const Verifier& verifier = {}) {
+  return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
+    no_processor none;
+    mapped_drafter drafter(head, d2t, Gamma);
+    drafting_workspace<double, mapped_row<double>> work(V, Gamma);
+    return speculative_decode(t, 3, drafter, target, policy, chooser, none, {.gamma = Gamma}, work, keep_all, watch,
+                              verifier);
+  };
+}
+template <std::size_t Gamma, class Policy, class Verifier = token_verifier>
+auto dense(const Policy& policy, const Verifier& verifier = {}) {
+  return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
+    no_processor none;
+    mapped_source mapped(head, d2t);
+    speculative_workspace<double> work(V, Gamma);
+    return speculative_decode(t, 3, mapped, target, policy, chooser, none, {.gamma = Gamma}, work, keep_all, watch,
+                              verifier);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a head's rows are those of the target's states as far as it knows them, and of its own behind") {
+  std::mt19937 random(3);
+  for (const double error : {0., 0.5}) {
+    toy_with_states target(V, 2);
+    toy_head own{error};
+    head_source head(own, target);
+    const auto some = [&](std::size_t n) {
+      tokens t(n);
+      for (token_id& one : t) one = token_id(random() % V);
+      return t;
+    };
+    tokens text = some(2);
+    std::size_t rows_seen = 0;
+    for (int step = 0; step < 600; ++step) {
+      // The target reads a part of the text, as a decoder would let it.
+      if (random() % 2 && target.position() < text.size()) {
+        const std::size_t n = 1 + random() % (text.size() - target.position());
+        REQUIRE(target.extend(std::span(text).subspan(target.position(), n), {}) == status::ok);
+      }
+      const std::size_t n = text.size() - head.position(), wanted = std::min<std::size_t>(n, random() % 4);
+      std::vector<double> logits(wanted * 3);
+      const status s = head.extend(std::span(text).subspan(head.position()), logits);
+      if (wanted == 0) CHECK(s == status::ok);
+      else if (target.position() == 0 || text.size() < wanted + 1) CHECK(s == status::no_draft);
+      else REQUIRE(s == status::ok);
+      if (s == status::ok) {
+        CHECK(head.position() == text.size());
+        for (std::size_t j = 0; j < wanted; ++j, ++rows_seen) {
+          const tokens before(text.begin(), text.end() - std::ptrdiff_t(wanted - 1 - j));
+          CHECK(by_hand(own, before, target.position()) ==
+                std::vector<double>(logits.begin() + std::ptrdiff_t(3 * j), logits.begin() + std::ptrdiff_t(3 * j + 3)));
+        }
+      } else {
+        CHECK(head.position() == text.size() - n);
+      }
+      if (random() % 3 == 0) {  // a rejection
+        const std::size_t kept = random() % text.size();
+        text.resize(kept);
+        if (target.position() > kept) REQUIRE(target.rollback(kept) == status::ok);
+        if (head.position() > kept) REQUIRE(head.rollback(kept) == status::ok);
+      }
+      const tokens more = some(1 + random() % (random() % 20 == 0 ? 70 : 4));
+      text.insert(text.end(), more.begin(), more.end());
+      if (text.size() > 200) {
+        text.resize(2);
+        target.rollback(0), head.rollback(0);
+      }
+    }
+    CHECK(rows_seen > 200);
+    CHECK(own.misuses == 0);
+  }
+}
+TEST_CASE("a pair is read once with the head's own state and once with the target's") {
+  toy_with_states target(V, 2);
+  toy_head own{0.5};
+  head_source head(own, target);
+  const tokens text{0, 1, 2, 3, 0, 1};
+  std::vector<double> row(3), other(3);
+  REQUIRE(target.extend(std::span(text).first(2), {}) == status::ok);
+  REQUIRE(head.extend(std::span(text).first(3), row) == status::ok);  // pairs 0, 1: the target's
+  CHECK(own.pairs_read == 2);
+  REQUIRE(head.extend(std::span(text).subspan(3, 1), row) == status::ok);
+  REQUIRE(head.extend(std::span(text).subspan(4, 1), row) == status::ok);  // pairs 2, 3: its own
+  CHECK(own.pairs_read == 4);
+  REQUIRE(target.extend(std::span(text).subspan(2, 3), {}) == status::ok);
+  REQUIRE(head.extend(std::span(text).subspan(5), other) == status::ok);  // 2, 3 again, and 4
+  CHECK(own.pairs_read == 7);
+  CHECK(other == by_hand(own, text, 5));
+}
+TEST_CASE("texts drafted by a head have exactly the target's joint law, whatever the head's own states are") {
+  for (const double error : {0., 0.5}) {
+    std::size_t accepted = 0;
+    const setting s{.error = error};
+    CHECK(worst_error(lossless{}, s, accepted, sparse<1>(lossless{})) < 1e-12);
+    CHECK(worst_error(lossless{}, s, accepted, sparse<2>(lossless{})) < 1e-12);
+    CHECK(worst_error(lossless{}, s, accepted, sparse<2>(lossless{}, block_verifier{})) < 1e-12);
+    CHECK(worst_error(lossless{}, s, accepted, dense<2>(lossless{})) < 1e-12);
+    CHECK(accepted > 100);
+  }
+}
+TEST_CASE("texts of a cascade and of an ensemble with a head have exactly the law of its rows and the target's") {
+  std::size_t accepted = 0;
+  // Drafts of one token are drawn with the target's states alone, and so is q where a draft ends.
+  CHECK(worst_error(token_v3{0.3}, {.error = 0.5}, accepted, sparse<1>(token_v3{0.3})) < 1e-12);
+  CHECK(worst_error(ensemble{0.4}, {.error = 0.5}, accepted, dense<1>(ensemble{0.4})) < 1e-12);
+  // A head whose own states are the target's has one row for a text.
+  CHECK(worst_error(token_v3{0.3}, {}, accepted, sparse<2>(token_v3{0.3})) < 1e-12);
+  CHECK(worst_error(token_v3{0.3}, {}, accepted, dense<2>(token_v3{0.3}, block_verifier{})) < 1e-12);
+  CHECK(worst_error(opt{0.05}, {}, accepted, sparse<2>(opt{0.05})) < 1e-12);
+  CHECK(accepted > 100);
+}
+TEST_CASE("a round of a cascade has exactly the law of the head's rows at the beginning of the round") {
+  const token_v3 policy{0.3};
+  const toy_head like{0.5};
+  const auto law = exact_law([&](auto& chooser) {
+    toy_with_states target(V, 2);
+    toy_head own{0.5};
+    head_source head(own, target);
+    tokens buffer{0, 1, 3, 2, 0, 0, 0, 0};
+    text t{buffer, 4};
+    REQUIRE(target.extend(t.tokens.first(3), {}) == status::ok);
+    mapped_drafter drafter(head, d2t, 2);
+    drafting_workspace<double, mapped_row<double>> work(V, 2);
+    no_processor none;
+    const auto r = speculative_round(t, 3, drafter, target, policy, chooser, none, {.gamma = 2}, work);
+    REQUIRE(r.why == status::ok);
+    return tokens(buffer.begin() + 4, buffer.begin() + std::ptrdiff_t(t.size));
+  });
+  std::map<tokens, std::vector<double>> next;  // after what was emitted, where the round emitted more
+  for (const auto& [emitted, probability] : law)
+    for (std::size_t n = 0; n < emitted.size(); ++n) {
+      auto& after = next[tokens(emitted.begin(), emitted.begin() + std::ptrdiff_t(n))];
+      after.resize(V), after[std::size_t(emitted[n])] += probability;
+    }
+  double worst = 0;
+  bool own_states_matter = false;
+  for (const auto& [emitted, mass] : next) {
+    tokens all{0, 1, 3, 2};
+    all.insert(all.end(), emitted.begin(), emitted.end());
+    // The row after both drafted tokens is asked for when the target has read them.
+    const std::size_t known = emitted.size() == 2 ? all.size() : 3;
+    const auto due = law_by_hand(policy, like, all, known);
+    own_states_matter = own_states_matter || (emitted.size() == 1 && due != law_by_hand(policy, like, all, all.size()));
+    double sum = 0;
+    for (const double m : mass) sum += m;
+    for (std::size_t v = 0; v < V; ++v) worst = std::max(worst, std::fabs(mass[v] / sum - due[v]));
+  }
+  CHECK(next.size() > 4);
+  CHECK(own_states_matter);
+  CHECK(worst < 1e-12);
+}
+TEST_CASE("a head drafts trees, takes turns, and follows a target that has the states of its last call alone") {
+  std::size_t accepted = 0;
+  const auto tree = [](const auto& policy) {
+    return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
+      no_processor none;
+      mapped_source mapped(head, d2t);
+      const std::vector<std::size_t> shape{2, 1};
+      tree_workspace<double> work(V, shape);
+      return tree_decode(t, 3, mapped, target, policy, chooser, none, tree_options{shape}, work, keep_all, watch);
+    };
+  };
+  CHECK(worst_error(lossless{}, {.error = 0.5}, accepted, tree(lossless{})) < 1e-12);
+  CHECK(worst_error(token_v3{0.3}, {}, accepted, tree(token_v3{0.3})) < 1e-12);
+  const auto turns = [](auto& head, auto& target, text& t, auto& chooser, const auto&) {
+    no_processor none;
+    mapped_source mapped(head, d2t);
+    collaborative_workspace<double, 2> work(V, {2, 1});
+    return collaborative_decode(t, 3, std::tie(mapped, target), ensemble{0.4}, chooser, none,
+                                collaborative_options<2>{{2, 1}}, work, keep_all, no_watch);
+  };
+  CHECK(worst_error(ensemble{0.4}, {}, accepted, turns) < 1e-12);
+  accepted = 0;
+  const setting llama_cpp{.error = 0.5, .last_call_alone = true, .prefill = false};
+  CHECK(worst_error(lossless{}, llama_cpp, accepted, sparse<2>(lossless{})) < 1e-12);
+  CHECK(accepted > 20);
+}
+TEST_CASE("without states, without room and with wrong sizes there is a status, and nothing is appended") {
+  toy_with_states target(V, 2);
+  toy_head own{0, 3};
+  head_source head(own, target);
+  std::vector<double> row(3), rows(6);
+  const tokens text{0, 1, 2, 3, 0};
+  const auto first = [&](std::size_t n) { return std::span(text).first(n); };
+  CHECK(head.extend(first(2), row) == status::no_draft);  // the target has read nothing
+  CHECK(head.position() == 0);
+  REQUIRE(target.extend(text, {}) == status::ok);
+  CHECK(head.extend(first(1), row) == status::no_draft);  // no pair
+  CHECK(head.extend(first(2), rows) == status::no_draft);
+  CHECK(head.extend(first(1), rows) == status::invalid_parameter);
+  CHECK(head.extend(first(2), std::span(row).first(2)) == status::invalid_parameter);
+  CHECK(head.capacity() == 4);
+  CHECK(head.extend(first(5), row) == status::context_full);
+  CHECK(head.position() == 0);
+  REQUIRE(head.extend(first(4), row) == status::ok);
+  CHECK(row == by_hand(own, tokens(text.begin(), text.begin() + 4), 4));
+  struct wider : toy_with_states {
+    using toy_with_states::toy_with_states;
+    std::size_t hidden_size() const { return 3; }
+  } other(V, 2);
+  head_source mismatched(own, other);
+  CHECK(mismatched.extend(first(2), row) == status::vocabulary_mismatch);
+}
+TEST_CASE("where the states have a gap the head begins again behind it") {
+  toy_with_states target(V, 2);
+  target.last_call_alone = true;
+  toy_head own{0.5};
+  head_source head(own, target);
+  const tokens text{0, 1, 2, 3, 0, 1, 2};
+  std::vector<double> row(3), target_rows(2 * V);
+  REQUIRE(target.extend(std::span(text).first(4), std::span(target_rows).first(V)) == status::ok);  // state 3 alone
+  REQUIRE(head.extend(std::span(text).first(5), row) == status::ok);
+  CHECK(own.position() == 1);
+  REQUIRE(target.extend(std::span(text).subspan(4, 1), {}) == status::ok);  // no state of 4
+  REQUIRE(target.extend(std::span(text).subspan(5, 1), std::span(target_rows).first(V)) == status::ok);  // of 5
+  REQUIRE(head.extend(std::span(text).subspan(5), row) == status::ok);
+  CHECK(own.position() == 1);
+  toy_head alone;
+  std::vector<double> due(3);
+  REQUIRE(alone.extend(std::span(text).subspan(6), target.hidden(5), due) == status::ok);
+  CHECK(row == due);
+  REQUIRE(head.rollback(3) == status::ok);  // before where it begins
+  CHECK(own.position() == 0);
+  CHECK(own.misuses == 0);
+}
