@@ -4,8 +4,11 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <specagg/backend/cpu/draft_head.hpp>
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
+#include <specagg/draft/head.hpp>
+#include <specagg/draft/mapped.hpp>
 #include <specagg/error.hpp>
 
 #include "chat.hpp"
@@ -16,6 +19,27 @@ namespace {
 
 using namespace specagg;
 
+// A draft head as a model of the target's vocabulary.
+struct mapped_head {
+  using value_type = float;
+  cpu::draft_head head;
+  head_source<cpu::draft_head, cpu::llama> source;
+  mapped_source<decltype(source)> mapped;
+  mapped_head(const std::string& file, cpu::llama& target, const std::shared_ptr<cpu::thread_pool>& pool)
+      : head(std::make_shared<const cpu::head_weights>(cpu::gguf_file::open(file)), target.shared_weights(), pool,
+             target.capacity()),
+        source(head, target),
+        mapped(source, head.weights().map) {
+    target.keep_hidden();
+  }
+  mapped_head(const mapped_head&) = delete;
+  std::size_t vocab_size() const { return mapped.vocab_size(); }
+  std::size_t capacity() const { return mapped.capacity(); }
+  std::size_t position() const { return mapped.position(); }
+  status extend(std::span<const token_id> tokens, std::span<float> logits) { return mapped.extend(tokens, logits); }
+  status rollback(std::size_t n) { return mapped.rollback(n); }
+};
+
 struct cpu_backend final : backend {
   std::shared_ptr<cpu::thread_pool> pool;
   explicit cpu_backend(unsigned threads) : pool(std::make_shared<cpu::thread_pool>(threads)) {}
@@ -24,6 +48,9 @@ struct cpu_backend final : backend {
     const auto weights = std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file), true,
                                                                     [&](double done) { bar.show(done); });
     return std::make_unique<session_of<cpu::llama>>(weights, pool);
+  }
+  std::unique_ptr<session> open_head(const std::string& file, session& target) override {
+    return std::make_unique<session_of<mapped_head>>(file, dynamic_cast<session_of<cpu::llama>&>(target).model, pool);
   }
   unsigned threads() const override { return pool->threads(); }
 };
@@ -51,6 +78,17 @@ struct cpu_tokenizer final : tokenizer_of<cpu::tokenizer> {
 
 }  // namespace
 
+std::unique_ptr<session> backend::open_head(const std::string& file, session&) {
+  throw error(file, "", "is a draft head, which --backend cpu alone runs");
+}
+bool is_draft_head(const std::string& file) {
+  try {
+    const auto opened = cpu::gguf_file::open(file);
+    return opened.find("general.architecture") && opened.string("general.architecture") == "specagg-head";
+  } catch (const error&) {  // the backend says what is wrong with it, or can read it
+    return false;
+  }
+}
 std::unique_ptr<const tokenizer> open_tokenizer(backend& on, const std::string& file) {
   if (auto own = on.own_tokenizer(file)) return own;
   return std::make_unique<cpu_tokenizer>(cpu::gguf_file::open(file));

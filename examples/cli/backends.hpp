@@ -97,10 +97,14 @@ struct tokenizer_of : tokenizer {
 struct backend {
   virtual ~backend() = default;
   virtual std::unique_ptr<session> open(const std::string& file) = 0;  // throws specagg::error
+  // A draft head over the target's vocabulary. target: a session of this backend, which must outlive it.
+  virtual std::unique_ptr<session> open_head(const std::string& file, session& target);  // throws specagg::error
   // Null: the backend has no tokenizers of its own.
   virtual std::unique_ptr<const tokenizer> own_tokenizer(const std::string&) { return nullptr; }
   virtual unsigned threads() const { return 1; }  // of the CPU
 };
+// Whether the file is a draft head.
+bool is_draft_head(const std::string& file);
 // The tokenizer of a model file: the backend's own, else cpu::tokenizer. Throws specagg::error.
 std::unique_ptr<const tokenizer> open_tokenizer(backend& on, const std::string& file);
 

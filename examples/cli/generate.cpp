@@ -30,6 +30,9 @@ struct model {
   std::unique_ptr<const tokenizer> tokens;
   const mapped_session* mapped = nullptr;  // the session, where the vocabulary is not the target's
   model(const std::string& file, backend& on) : path(file), session(on.open(file)), tokens(open_tokenizer(on, file)) {}
+  // A draft head of the target.
+  model(const std::string& file, backend& on, const model& target)
+      : path(file), session(on.open_head(file, *target.session)), tokens(open_tokenizer(on, target.path)) {}
 };
 
 // What one decoding gave. Of the models, the last is the target.
@@ -421,9 +424,11 @@ void generate(const generate_options& given) {
   const auto on = make_backend(o.backend, o.threads, o.exact_batches);
   if (o.backend == "cpu") say_if_fewer(on->threads(), o.threads);
   std::vector<std::unique_ptr<model>> models;
-  if (!d.draft_model.empty()) models.push_back(std::make_unique<model>(d.draft_model, *on));
+  const bool head = !d.draft_model.empty() && is_draft_head(d.draft_model);
+  if (!d.draft_model.empty() && !head) models.push_back(std::make_unique<model>(d.draft_model, *on));
   for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, *on));
   models.push_back(std::make_unique<model>(o.target, *on));
+  if (head) models.insert(models.begin(), std::make_unique<model>(d.draft_model, *on, *models.back()));
   const double load_seconds = seconds_since(start);
   const tokenizer& tokens = *models.back()->tokens;
   std::size_t context = models.back()->session->capacity();

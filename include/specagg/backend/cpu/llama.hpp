@@ -50,6 +50,7 @@ class llama {
   std::size_t position() const { return stack_.position(); }
   std::size_t capacity() const { return stack_.capacity(); }
   const llama_weights& weights() const { return *w_; }
+  const std::shared_ptr<const llama_weights>& shared_weights() const { return w_; }
 
   // The members of a HiddenSource (logit_source.hpp). keep_hidden(): from now on they are kept, dim floats a position;
   // before it is called there are none.
