@@ -80,8 +80,8 @@ class tokenizer {
   models model_;
 };
 
-// encode_inside() for a retokenised_text, of this or another tokenizer: no tokens where a byte has no piece. The tokenizer
-// must outlive it.
+// encode_inside() for a retokenised_text, of this or another tokenizer: no tokens where a byte has no piece. The
+// tokenizer must outlive it.
 template <class Tokenizer = tokenizer>
 struct inside_encoder {
   const Tokenizer* own;
