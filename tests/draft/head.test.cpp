@@ -397,5 +397,10 @@ TEST_CASE("where the states have a gap the head begins again behind it") {
   CHECK(row == due);
   REQUIRE(head.rollback(3) == status::ok);  // before where it begins
   CHECK(own.position() == 0);
+  REQUIRE(target.rollback(0) == status::ok);
+  target.last_call_alone = false, target.begin = 0;
+  REQUIRE(target.extend(std::span(text).first(5), {}) == status::ok);  // all states
+  REQUIRE(head.extend(std::span(text).subspan(3, 2), row) == status::ok);
+  CHECK(row == by_hand(own, tokens(text.begin(), text.begin() + 5), 5));
   CHECK(own.misuses == 0);
 }
