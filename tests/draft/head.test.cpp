@@ -223,8 +223,8 @@ TEST_CASE("a head's rows are those of the target's states as far as it knows the
         CHECK(head.position() == text.size());
         for (std::size_t j = 0; j < wanted; ++j, ++rows_seen) {
           const tokens before(text.begin(), text.end() - std::ptrdiff_t(wanted - 1 - j));
-          CHECK(by_hand(own, before, target.position()) ==
-                std::vector<double>(logits.begin() + std::ptrdiff_t(3 * j), logits.begin() + std::ptrdiff_t(3 * j + 3)));
+          const auto row = std::span(logits).subspan(3 * j, 3);
+          CHECK(by_hand(own, before, target.position()) == std::vector<double>(row.begin(), row.end()));
         }
       } else {
         CHECK(head.position() == text.size() - n);
