@@ -147,31 +147,3 @@ TEST_CASE("exact batches: no rows in place beyond a call, and no trees") {
   const auto rows = test::rows_of(model.source, tokens);
   CHECK(same_bits(in_place, row(rows, 4, 4096)));
 }
-
-TEST_CASE("exact batches: several sequences have the rows that each has alone, bit for bit") {
-  auto how = small_context(512, 2);
-  how.kv_unified = false;  // in one buffer, cells of two sequences would alternate
-  loaded model(test::bundled_file("target"), how, {.exact_batches = 1});
-  using source = llama_cpp::source;
-  source& a = model.source;
-  source b(model.context.get(), {.sequence = 1, .exact_batches = 1});
-  const std::size_t V = a.vocab_size();
-  const auto text = some_tokens(40, V, 5), other = some_tokens(40, V, 6);
-  const auto expected = test::rows_of(a, text), of_other = test::rows_of(b, other);
-  REQUIRE(a.rollback(0) == status::ok);
-  REQUIRE(b.rollback(0) == status::ok);
-  std::vector<float> first(3 * V), second(3 * V);
-  for (std::size_t i = 0; i + 5 < 40; i += 3) {
-    REQUIRE(source::extend(std::vector<source::addition>{{&b, std::span(other).subspan(i, 5), second},
-                                                         {&a, std::span(text).subspan(i, 3), first}}) == status::ok);
-    REQUIRE(b.rollback(i + 3) == status::ok);
-    CHECK(same_bits(first, std::span(expected).subspan(i * V, 3 * V)));
-    CHECK(same_bits(second, std::span(of_other).subspan((i + 2) * V, 3 * V)));
-  }
-  // a failure of the second undoes the first
-  const std::size_t before = a.position();
-  const std::vector<token_id> long_text(300, 1);
-  CHECK(source::extend(std::vector<source::addition>{{&a, std::span(text).subspan(0, 1), {}}, {&b, long_text, {}}}) ==
-        status::context_full);
-  CHECK(a.position() == before);
-}

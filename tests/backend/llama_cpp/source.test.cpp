@@ -267,62 +267,38 @@ TEST_CASE("a window of attention whose older tokens are gone refuses to go back;
   }
 }
 
-TEST_CASE("several sequences in one call have the rows of each alone within 0.02; a failure changes nothing") {
-  auto how = small_context(512, 3);
-  loaded model(test::bundled_file("target"), how);
-  using source = llama_cpp::source;
-  source& a = model.source;
-  source b(model.context.get(), {.sequence = 1}), c(model.context.get(), {.sequence = 2});
-  const std::size_t V = a.vocab_size();
-  const auto text = some_tokens(40, V, 5), other = some_tokens(40, V, 6);
-  const auto expected = test::rows_of(a, text), of_other = test::rows_of(b, other);
-  REQUIRE(a.rollback(0) == status::ok);
-  REQUIRE(b.rollback(0) == status::ok);
-  std::vector<float> first(2 * V), second(V);
-  const auto of = [](const std::vector<token_id>& t, std::size_t from, std::size_t n) {
-    return std::span(t).subspan(from, n);
-  };
-  REQUIRE(source::extend(std::vector<source::addition>{
-              {&a, of(text, 0, 20), {}}, {&b, of(other, 0, 7), second}, {&c, of(text, 0, 30), first}}) == status::ok);
-  CHECK(a.position() == 20);
-  CHECK(b.position() == 7);
-  CHECK(c.position() == 30);
-  CHECK(test::difference(second, row(of_other, 6, V)) < 0.02);
-  CHECK(test::difference(first, std::span(expected).subspan(28 * V, 2 * V)) < 0.02);
-  // in another order, from where each stands
-  REQUIRE(source::extend(std::vector<source::addition>{{&b, of(other, 7, 3), second}, {&a, of(text, 20, 5), first}}) ==
-          status::ok);
-  CHECK(test::difference(second, row(of_other, 9, V)) < 0.02);
-  CHECK(test::difference(first, std::span(expected).subspan(23 * V, 2 * V)) < 0.02);
-
-  const auto refused = [&](std::vector<source::addition> all, status why) {
-    CHECK(source::extend(all) == why);
-    CHECK(a.position() == 25);
-    CHECK(b.position() == 10);
-    CHECK(c.position() == 30);
-  };
-  refused({{&a, of(text, 25, 1), {}}, {&a, of(text, 26, 1), {}}}, status::invalid_parameter);  // twice
-  refused({{&b, of(other, 10, 1), second}, {&a, of(text, 25, 1), first}}, status::invalid_parameter);  // 2 rows of 1
-  const auto many = some_tokens(100, V, 7);
-  refused({{&a, of(many, 0, 100), {}}, {&b, of(many, 0, 29), {}}}, status::invalid_parameter);  // n_batch is 128
-  const std::vector<token_id> wrong{token_id(V)};
-  refused({{&a, of(text, 25, 1), {}}, {&b, wrong, {}}}, status::token_out_of_range);
-  loaded another(test::bundled_file("target"));
-  refused({{&a, of(text, 25, 1), {}}, {&another.source, of(text, 0, 1), {}}}, status::invalid_parameter);
-  std::atomic<bool> stop = true;
-  a.stop_when(&stop);
-  refused({{&a, of(text, 25, 1), {}}, {&b, of(other, 10, 1), {}}}, status::stopped);
-  a.stop_when(nullptr);
-  // libllama has no cell left: 512 in all, of which 65 are taken
-  for (int i = 0; i < 4; ++i) REQUIRE(c.extend(of(many, 0, 100), {}) == status::ok);
-  CHECK(source::extend(std::vector<source::addition>{{&a, of(many, 0, 24), {}}, {&b, of(many, 0, 24), {}}}) ==
-        status::context_full);
-  CHECK(a.position() == 25);
-  CHECK(b.position() == 10);
-  REQUIRE(c.rollback(30) == status::ok);
-  // all go on as if nothing had been refused
-  REQUIRE(source::extend(std::vector<source::addition>{{&a, of(text, 25, 1), second}, {&c, of(text, 30, 2), first}}) ==
-          status::ok);
-  CHECK(test::difference(second, row(expected, 25, V)) < 0.02);
-  CHECK(test::difference(first, std::span(expected).subspan(30 * V, 2 * V)) < 0.02);
+TEST_CASE("a text that was saved goes on elsewhere with the rows that it has here") {
+  const test::temporary_file window(test::window_model(16)), recurrent(test::recurrent_model());
+  for (const std::string& file : {test::bundled_file("draft"), window.path(), recurrent.path()}) {
+    INFO(file);
+    loaded here(file, small_context(256)), there(file, small_context(128, 2));
+    llama_cpp::source& a = here.source;
+    llama_cpp::source b(there.context.get(), {.sequence = 1});
+    const std::size_t V = a.vocab_size();
+    const auto tokens = some_tokens(40, V), other = some_tokens(50, V, 8);
+    REQUIRE(a.extend(std::span(tokens).first(30), {}) == status::ok);
+    const auto bytes = a.save();
+    REQUIRE(!bytes.empty());
+    REQUIRE(there.source.extend(other, {}) == status::ok);  // another sequence of that context
+    REQUIRE(b.extend(std::span(other).first(3), {}) == status::ok);
+    REQUIRE(b.restore(bytes, 30) == status::ok);
+    CHECK(b.position() == 30);
+    for (std::size_t i = 30; i < 40; ++i) {
+      const auto next = std::span(tokens).subspan(i, 1);
+      REQUIRE(test::difference(test::rows_of(b, next), test::rows_of(a, next)) < 0.02);
+    }
+    CHECK(there.source.position() == 50);
+    CHECK(b.restore(bytes, b.capacity() + 1) == status::context_full);
+    CHECK(b.restore(bytes, 29) == status::model_failed);
+    CHECK(b.position() == 0);
+    {
+      const llama_cpp::quiet_log log;
+      CHECK(b.restore(std::span(bytes).first(bytes.size() / 2), 30) == status::model_failed);
+    }
+    REQUIRE(b.restore(bytes, 30) == status::ok);  // and it can be used as before
+    REQUIRE(a.rollback(0) == status::ok);
+    REQUIRE(a.restore(bytes, 30) == status::ok);
+    const auto next = std::span(tokens).subspan(30, 1);
+    CHECK(test::difference(test::rows_of(b, next), test::rows_of(a, next)) < 0.02);
+  }
 }

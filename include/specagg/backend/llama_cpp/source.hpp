@@ -74,6 +74,7 @@ class source {
   std::size_t position() const { return position_; }
   bool scores_trees() const { return trees_; }
   llama_context* context() const { return context_; }
+  const source_options& options() const { return options_; }
 
   // While *flag is true, calls end with status::stopped, on the CPU within a call. Any thread may set the flag. The
   // context has one such flag. Null: never stop.
@@ -176,6 +177,24 @@ class source {
       return status::rollback_refused;
     position_ = position;
     if (position < hidden_begin_) hidden_begin_ = none;
+    return status::ok;
+  }
+
+  // The keys and values of the text, for restore() of a source of the same model file. Empty: it cannot be had.
+  std::vector<std::uint8_t> save() const {
+    std::vector<std::uint8_t> bytes(llama_state_seq_get_size(context_, options_.sequence));
+    bytes.resize(llama_state_seq_get_data(context_, bytes.data(), bytes.size(), options_.sequence));
+    return bytes;
+  }
+  // Its text becomes the one of `position` tokens that was saved. On any status but ok it is empty.
+  status restore(std::span<const std::uint8_t> bytes, std::size_t position) {
+    if (!nodes_.empty()) remove_tree();
+    go_back(0);
+    if (position > capacity()) return status::context_full;
+    if (llama_state_seq_set_data(context_, bytes.data(), bytes.size(), options_.sequence) == 0 ||
+        llama_memory_seq_pos_max(memory_, options_.sequence) + 1 != static_cast<llama_pos>(position))
+      return go_back(0), status::model_failed;
+    position_ = position;
     return status::ok;
   }
 
