@@ -13,6 +13,8 @@
 #include <specagg/draft/vocabulary_map.hpp>
 #include <specagg/logit_source.hpp>
 
+#include "llama_cpp_options.hpp"
+
 namespace cli {
 
 // A LogitSource of any backend.
@@ -109,10 +111,9 @@ bool is_draft_head(const std::string& file);
 std::unique_ptr<const tokenizer> open_tokenizer(backend& on, const std::string& file);
 
 inline const std::vector<std::string> backend_names = {"cpu", "cuda", "llama.cpp"};
-// One of backend_names. threads: of the CPU, as many as can be had. exact_batches: of llama.cpp (llama_cpp/source.hpp);
-// 0 for the others. Throws specagg::error where there is none.
-std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads, std::size_t exact_batches);
-std::unique_ptr<backend> make_llama_cpp_backend(unsigned threads, std::size_t exact_batches);
+// One of backend_names. threads: of the CPU, as many as can be had. Throws specagg::error where there is none.
+std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads, const llama_cpp_options& o);
+std::unique_ptr<backend> make_llama_cpp_backend(unsigned threads, const llama_cpp_options& o);
 
 }  // namespace cli
 

@@ -421,7 +421,7 @@ void generate(const generate_options& given) {
   in_range("--min-p", o.sample.min_p, sampling{1, 0, 1, o.sample.min_p}.valid());
   in_range("--repeat-penalty", o.penalty.repetition, o.penalty.repetition > 0);
   const auto start = steady_clock::now();
-  const auto on = make_backend(o.backend, o.threads, o.exact_batches);
+  const auto on = make_backend(o.backend, o.threads, o.llama_cpp);
   if (o.backend == "cpu") say_if_fewer(on->threads(), o.threads);
   std::vector<std::unique_ptr<model>> models;
   const bool head = !d.draft_model.empty() && is_draft_head(d.draft_model);

@@ -7,6 +7,8 @@
 
 #include <specagg/specagg.hpp>
 
+#include "llama_cpp_options.hpp"
+
 namespace cli {
 
 struct generate_options {
@@ -26,7 +28,7 @@ struct generate_options {
   std::vector<std::string> stops;
   std::uint64_t seed = 1;
   std::string backend = "cpu";
-  std::size_t exact_batches = 0;  // of llama.cpp
+  llama_cpp_options llama_cpp;
   unsigned threads = 1;
   std::string baseline;  // of compare: target (also if empty), all-models
   bool compare = false, json = false, chat = false;

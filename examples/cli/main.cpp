@@ -45,14 +45,6 @@ void add_decoder(CLI::App& app, CLI::App* c, std::string& decoder) {
   app.get_formatter()->label(option->capture_default_str()->get_type_name(), "NAME");
 }
 
-void add_backend(CLI::App* c, std::string& backend, std::size_t& exact_batches) {
-  cli::takes(c->add_option("--backend", backend, "Where the models run"), cli::backend_names)->capture_default_str();
-  c->add_option("--exact-batches", exact_batches,
-                "With llama.cpp: compute in calls of exactly so many tokens, 1 for one by one, so that a text with "
-                "drafts is the target's own (docs/llama_cpp.md)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 128));
-}
 void add_tree(CLI::App* c, std::string& shape, std::string& propose, const char* type) {
   c->add_option("--tree", shape, "Tokens proposed after every node of a tree of drafts, by depth")
       ->type_name(type);
@@ -105,7 +97,7 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
       ->capture_default_str();
   g->add_option("--stop", o.stops, "End before this text (may be given several times)")->allow_extra_args(false);
   g->add_option("--seed", o.seed, "Of all random numbers")->check(cli::natural)->capture_default_str();
-  add_backend(g, o.backend, o.exact_batches);
+  cli::add_backend(g, o.backend, o.llama_cpp, cli::backend_names);
   g->add_option("--threads", o.threads, "Threads of the models on the CPU")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -161,7 +153,7 @@ void add_score(CLI::App& app, cli::score_options& o) {
       ->type_name("FILE");
   s->add_option("--text", o.text, "The text");
   s->add_option("--text-file", o.text_file, "File with the text")->type_name("FILE")->excludes("--text");
-  add_backend(s, o.backend, o.exact_batches);
+  cli::add_backend(s, o.backend, o.llama_cpp, cli::backend_names);
   s->add_option("--threads", o.threads, "Threads of the models on the CPU")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

@@ -11,6 +11,7 @@
 #include <specagg/error.hpp>
 #include <specagg/process.hpp>
 
+#include "llama_cpp_options.hpp"
 #include "terminal.hpp"
 
 namespace cli {
@@ -43,6 +44,18 @@ inline void add_color(CLI::App* c) {
   };
   const char* what = "Colours and marks; auto: at a terminal, and no colours if NO_COLOR is set";
   takes(c->add_option_function<std::string>("--color", choose, what), words);
+}
+
+inline void add_backend(CLI::App* c, std::string& backend, llama_cpp_options& o,
+                        const std::vector<std::string>& names) {
+  takes(c->add_option("--backend", backend, "Where the models run"), names)->capture_default_str();
+  c->add_option("--exact-batches", o.exact_batches,
+                "With llama.cpp: compute in calls of exactly so many tokens, 1 for one by one, so that a text with "
+                "drafts is the target's own (docs/llama_cpp.md)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 128));
+  c->add_option("--rpc", o.rpc, "With llama.cpp: RPC servers that hold the model and compute (docs/llama_cpp.md)")
+      ->type_name("HOST:PORT,...");
 }
 
 inline void add_sampling(CLI::App* c, specagg::sampling& s) {

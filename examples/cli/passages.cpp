@@ -27,7 +27,7 @@ using specagg::error;
 #ifndef SPECAGG_XAPIAN
 
 struct passages::index {};
-passages::passages(const std::string& folder, const specagg::cpu::tokenizer&) {
+passages::passages(const std::string& folder, const encoder&, const speller&) {
   throw error("documents in " + folder, "", "this build has no search (CMake found no Xapian: install libxapian-dev)");
 }
 passages::~passages() = default;
@@ -153,7 +153,7 @@ struct passages::index {
   }
 };
 
-passages::passages(const std::string& folder, const specagg::cpu::tokenizer& tokens)
+passages::passages(const std::string& folder, const encoder& encode, const speller& piece)
     : index_(std::make_unique<index>()) {
   index_->folder = folder;
   const auto files = files_of(folder);
@@ -166,14 +166,14 @@ passages::passages(const std::string& folder, const specagg::cpu::tokenizer& tok
       for (std::size_t from = 0; from < text.size();) {
         const auto part = std::string_view(text).substr(from);
         const auto size = slice(part);
-        for (const token_id t : tokens.encode(part.substr(0, size)))
-          if (!tokens.piece(t).empty()) pieces.push_back(t);  // no begin and no end
+        for (const token_id t : encode(part.substr(0, size)))
+          if (!piece(t).empty()) pieces.push_back(t);  // no begin and no end
         from += size;
         std::size_t done = 0;
         for (std::size_t n; (n = std::min(length, pieces.size() - done)) == length || (n && from == text.size());) {
           const auto passage = std::span(pieces).subspan(done, n);
           std::string words;
-          for (const token_id t : passage) words += tokens.piece(t);
+          for (const token_id t : passage) words += piece(t);
           auto document = words_of(words);
           document.add_boolean_term(name_of(database.get_lastdocid() + 1));
           document.set_data({reinterpret_cast<const char*>(passage.data()), passage.size_bytes()});

@@ -2,12 +2,13 @@
 // A folder of text, cut into passages and searched by BM25 (Robertson et al. 1994).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/token.hpp>
 
 namespace cli {
@@ -20,7 +21,11 @@ class passages {
 
   // Throws specagg::error naming the folder or file: none such, no text in it, unreadable, not UTF-8; or the build has
   // no Xapian.
-  passages(const std::string& folder, const specagg::cpu::tokenizer& tokens);
+  template <class Tokenizer>
+  passages(const std::string& folder, const Tokenizer& tokens)
+      : passages(
+            folder, [&](std::string_view text) { return tokens.encode(text); },
+            [&](specagg::token_id token) { return tokens.piece(token); }) {}
   ~passages();
 
   std::size_t size() const;
@@ -32,6 +37,9 @@ class passages {
   std::vector<double> scores(const std::string& query, std::span<const std::uint32_t> ids) const;
 
  private:
+  using encoder = std::function<std::vector<specagg::token_id>(std::string_view)>;
+  using speller = std::function<std::string(specagg::token_id)>;
+  passages(const std::string& folder, const encoder& encode, const speller& piece);
   struct index;
   std::unique_ptr<index> index_;
 };

@@ -102,7 +102,7 @@ drafting drafting_of(const std::vector<double>& overlaps, session& draft, sessio
 
 void score(const score_options& o) {
   if (o.text.empty() == o.text_file.empty()) throw error("score", "", "needs --text or --text-file");
-  const auto on = make_backend(o.backend, o.threads, o.exact_batches);
+  const auto on = make_backend(o.backend, o.threads, o.llama_cpp);
   const auto target = on->open(o.model);
   const auto own = open_tokenizer(*on, o.model);
   const tokenizer& tokens = *own;

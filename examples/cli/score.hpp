@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <string>
 
+#include "llama_cpp_options.hpp"
+
 namespace cli {
 
 struct score_options {
   std::string model, draft, text, text_file, backend = "cpu";
-  std::size_t exact_batches = 0;  // of llama.cpp
+  llama_cpp_options llama_cpp;
   unsigned threads = 1;
   bool json = false;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The model of one site of DRAGON: a model file, and a folder of text that never leaves the site.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <list>
@@ -14,8 +15,10 @@
 
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
+#include <specagg/format.hpp>
 #include <specagg/site/documents.hpp>
 
+#include "llama_cpp_options.hpp"
 #include "passages.hpp"
 
 namespace cli {
@@ -33,76 +36,247 @@ struct site_options {
   double scale = 0.1;
   std::size_t most = 512;      // tokens of text in a session
   std::size_t prefixes = 256;  // passages whose keys and values are kept
+  llama_cpp_options llama_cpp = {};
 };
 
-// What the sessions of a process share: weights, index, and the keys and values of the passages last read. Any thread.
-class site_library {
- public:
-  explicit site_library(const site_options& options);  // throws specagg::error
+// One session: ln p^s and h as functions of (text, length of the prompt). One thread at a time.
+struct site {
+  virtual ~site() = default;
+  virtual std::size_t vocab_size() const = 0;
+  virtual std::size_t capacity() const = 0;  // tokens of text
+  virtual unsigned threads() const = 0;
+  // The first `prompt` tokens of the text are its prompt (of a shorter one, all).
+  virtual void begin(std::size_t prompt) = 0;
+  // The rows behind each of the last logits.size() / V tokens of the text, V a row: ln p^s. h: of the last row. While
+  // `stop`, which another thread may set, is true, it gives up within a layer: status::stopped. Unless it answers ok,
+  // logits and h may hold anything. Throws specagg::error where the index cannot be read.
+  virtual specagg::status see(std::span<const specagg::token_id> text, std::span<float> logits, double& h,
+                              const std::atomic<bool>& stop) = 0;
+};
 
-  const site_options options;
+// What the sessions of a process share. Any thread.
+struct site_maker {
+  virtual ~site_maker() = default;
+  virtual std::size_t vocab_size() const = 0;
+  virtual specagg::token_id eos() const = 0;
+  virtual std::string piece(specagg::token_id token) const = 0;
+  virtual std::vector<specagg::token_id> encode(const std::string& text) const = 0;
+  virtual std::size_t passage_count() const = 0;
+  // A session for texts of up to `most` tokens. threads: as many as can be had. Throws specagg::error.
+  virtual std::shared_ptr<site> make(std::size_t most, unsigned threads) = 0;
+};
+// Throws specagg::error.
+std::shared_ptr<site_maker> make_llama_cpp_site_maker(const site_options& options);
+
+// A model file and how sessions of it are made. Other kinds have the same members.
+struct cpu_sites {
+  using source = specagg::cpu::llama;                        // a LogitSource that can be moved
+  using saved = std::shared_ptr<const specagg::cpu::llama>;  // its keys and values
   const std::shared_ptr<const specagg::cpu::llama_weights> weights;
   const specagg::cpu::tokenizer tokens;
+
+  explicit cpu_sites(const site_options& o)
+      : weights(std::make_shared<const specagg::cpu::llama_weights>(specagg::cpu::gguf_file::open(o.model))),
+        tokens(weights->file) {}
+  std::size_t vocab() const { return weights->vocab; }
+  // pool: none means one thread.
+  source make(std::size_t room, const std::shared_ptr<specagg::cpu::thread_pool>& pool) const {
+    return source(weights, pool, room);
+  }
+  // Room for what it holds, and no threads. Null: it cannot be saved.
+  saved save(const source& of) const {
+    auto copy = std::make_shared<source>(weights, nullptr, of.position());
+    return copy->adopt(of) == specagg::status::ok ? copy : nullptr;
+  }
+  specagg::status restore(source& to, const saved& from) const { return to.adopt(*from); }
+};
+
+// Weights, index, and the keys and values of the passages last read. Any thread.
+template <class Kind>
+class site_library_of : public Kind {
+ public:
+  // Throws specagg::error.
+  explicit site_library_of(const site_options& o)
+      : Kind(o),
+        options(o),
+        texts(o.folder.empty() ? std::nullopt : std::optional<passages>(std::in_place, o.folder, this->tokens)) {}
+
+  const site_options options;
   const std::optional<passages> texts;
 
-  // A session that has read the passage: null if none is kept.
-  std::shared_ptr<const specagg::cpu::llama> prefix(std::uint32_t passage);
+  // A session's that has read the passage: null if none is kept.
+  typename Kind::saved prefix(std::uint32_t passage) {
+    const std::lock_guard lock(mutex_);
+    const auto it = at_.find(passage);
+    if (it == at_.end()) return nullptr;
+    recent_.splice(recent_.begin(), recent_, it->second);
+    return it->second->second;
+  }
   // Keeps a copy of one, for the one that was asked for least recently.
-  void keep(std::uint32_t passage, const specagg::cpu::llama& session);
+  void keep(std::uint32_t passage, const typename Kind::source& session) {
+    ++prefixes_computed;
+    auto copy = this->save(session);
+    if (!copy) return;
+    const std::lock_guard lock(mutex_);
+    if (options.prefixes == 0 || at_.contains(passage)) return;
+    if (recent_.size() == options.prefixes) at_.erase(recent_.back().first), recent_.pop_back();
+    recent_.emplace_front(passage, std::move(copy));
+    at_[passage] = recent_.begin();
+  }
   std::atomic<std::size_t> prefixes_computed = 0;
 
  private:
-  using kept = std::pair<std::uint32_t, std::shared_ptr<const specagg::cpu::llama>>;
+  using kept = std::pair<std::uint32_t, typename Kind::saved>;
   std::mutex mutex_;
   std::list<kept> recent_;  // first: last asked for
-  std::unordered_map<std::uint32_t, std::list<kept>::iterator> at_;
+  std::unordered_map<std::uint32_t, typename std::list<kept>::iterator> at_;
 };
 
-// One session: ln p^s and h as functions of (text, length of the prompt), whatever it was asked before. One thread at
-// a time. Memory: for each document keys and values of 66 + options.most tokens.
+// A site. Of cpu_sites, what it answers is a function of text and prompt, whatever it was asked before; rows of
+// llama.cpp depend on the calls that computed them, but with exact batches. Memory: for each document keys and values
+// of 66 + options.most tokens.
 //
 // Each of the passages found is read as "<begin> passage <newline>", and the text goes on behind that (without the
 // newline, with two, or with a second begin: the same likelihoods within 0.001 nats). The query is the
 // prompt's last 64 tokens, relevance R = scale x BM25. Every `rescore` tokens, R is scored anew for the last 64 tokens
 // of the text so far; the passages stay those of the prompt. Where the query finds nothing, the plain model reads the
 // text and h = 0: the passage of relevance 0.
-class site_model {
+template <class Kind>
+class site_model_of final : public site {
  public:
-  // threads: as many as can be had. Throws specagg::error.
-  explicit site_model(std::shared_ptr<site_library> library, unsigned threads = 1);
+  using library = site_library_of<Kind>;
+  using source = typename Kind::source;
+  // threads: as many as can be had. most: tokens of text, otherwise options.most. Throws specagg::error.
+  explicit site_model_of(std::shared_ptr<library> of, unsigned threads = 1, std::size_t most = 0)
+      : library_(std::move(of)), pool_(std::make_shared<specagg::cpu::thread_pool>(threads)) {
+    const auto& o = library_->options;
+    const std::size_t documents = library_->texts ? std::max<std::size_t>(o.documents, 1) : 1;
+    side_by_side_ = documents >= pool_->threads();
+    newline_ = tokens().encode("\n").back();
+    const std::size_t room = library_->texts ? 2 + passages::length : 0;
+    sources_.reserve(documents);
+    for (std::size_t d = 0; d < documents; ++d)
+      sources_.push_back(library_->make(room + (most ? most : o.most), side_by_side_ ? nullptr : pool_));
+    if (sources_[0].capacity() <= room)
+      throw specagg::error(o.model, "",
+                           fmt::format("its context of {} tokens has no room for a passage", sources_[0].capacity()));
+    capacity_ = sources_[0].capacity() - room;
+  }
 
-  std::size_t vocab_size() const { return library_->weights->vocab; }
-  std::size_t capacity() const { return capacity_; }  // tokens of text
-  unsigned threads() const { return pool_->threads(); }
-  const specagg::cpu::tokenizer& tokens() const { return library_->tokens; }
+  std::size_t vocab_size() const override { return library_->vocab(); }
+  std::size_t capacity() const override { return capacity_; }
+  unsigned threads() const override { return pool_->threads(); }
+  const auto& tokens() const { return library_->tokens; }
   const std::vector<std::uint32_t>& documents() const { return ids_; }  // read now
+  void begin(std::size_t prompt) override { prompt_ = prompt; }
 
-  // The first `prompt` tokens of the text are its prompt (of a shorter one, all).
-  void begin(std::size_t prompt) { prompt_ = prompt; }
-
-  // The rows behind each of the last logits.size() / V tokens of the text, V a row: ln p^s. h: of the last row. While
-  // `stop`, which another thread may set, is true, it gives up within a layer: status::stopped. Unless it answers ok,
-  // logits and h may hold anything. Throws specagg::error where the index cannot be read.
   specagg::status see(std::span<const specagg::token_id> text, std::span<float> logits, double& h,
-                      const std::atomic<bool>& stop);
+                      const std::atomic<bool>& stop) override {
+    using specagg::status;
+    const std::size_t rows = logits.size() / vocab_size();
+    if (rows > text.size() || logits.size() != rows * vocab_size()) return status::invalid_parameter;
+    if (text.size() > capacity_) return status::context_full;
+    for (auto& s : sources_) s.stop_when(&stop);
+    const auto query = last_of(text.first(std::min(prompt_, text.size())));
+    if (!mixture_ || !std::equal(query.begin(), query.end(), query_.begin(), query_.end()))
+      if (const status s = retrieve(query); s != status::ok) return s;
+
+    relevance_.clear();
+    for (std::size_t row = 0; row < rows; ++row) {
+      const std::size_t size = text.size() - rows + 1 + row, n = library_->options.rescore;
+      const std::size_t again = n == 0 || size <= prompt_ ? 0 : (size - prompt_) / n * n;
+      score(again == 0 ? query : last_of(text.first(prompt_ + again)));
+      relevance_.insert(relevance_.end(), scores_.begin(), scores_.end());
+    }
+
+    text_.assign(text.begin(), text.end());
+    if (!ids_.empty()) {  // behind a passage there is a line's end instead of a text's begin
+      if (!text_.empty() && text_.front() == tokens().bos()) text_.front() = newline_;
+      else text_.insert(text_.begin(), newline_);
+    }
+    h_.resize(rows);
+    const status s = mixture_->see(text_, relevance_, logits, h_,
+                                   [&](std::size_t count, const auto& body) { for_each(count, body); });
+    if (!h_.empty()) h = h_.back();
+    return s;
+  }
 
  private:
   static constexpr std::size_t rows_at_once = 8;
-  specagg::status retrieve(std::span<const specagg::token_id> query);
-  void score(std::span<const specagg::token_id> query);
+  // What a query is made of.
+  static std::span<const specagg::token_id> last_of(std::span<const specagg::token_id> text) {
+    return text.last(std::min(text.size(), passages::length));
+  }
   template <class Body>
-  void for_each(std::size_t count, const Body& body);
+  void for_each(std::size_t count, const Body& body) {
+    if (!side_by_side_) return specagg::in_order{}(count, body);
+    pool_->for_ranges(count, 1, [&](std::size_t begin, std::size_t end) {
+      for (auto i = begin; i < end; ++i) body(i);
+    });
+  }
 
-  std::shared_ptr<site_library> library_;
+  // The documents of a query, read.
+  specagg::status retrieve(std::span<const specagg::token_id> query) {
+    using specagg::status;
+    mixture_.reset();
+    query_.assign(query.begin(), query.end());
+    scored_.clear(), scores_.clear();
+    if (library_->texts) ids_ = library_->texts->find(tokens().decode(query), sources_.size());
+    for (auto& s : sources_)
+      if (const status why = s.rollback(0); why != status::ok) return why;
+    std::vector<std::vector<specagg::token_id>> unread(ids_.size());
+    for (std::size_t d = 0; d < ids_.size(); ++d) {
+      if (const auto kept = library_->prefix(ids_[d]))
+        if (const status s = library_->restore(sources_[d], kept); s == status::ok) continue;
+      unread[d] = library_->texts->tokens(ids_[d]);
+      if (tokens().bos() != specagg::no_token) unread[d].insert(unread[d].begin(), tokens().bos());
+    }
+    std::vector<status> why(ids_.size());
+    for_each(ids_.size(), [&](std::size_t d) { why[d] = sources_[d].extend(unread[d], {}); });
+    for (std::size_t d = 0; d < ids_.size(); ++d)
+      if (why[d] == status::ok && !unread[d].empty()) library_->keep(ids_[d], sources_[d]);
+    for (const status s : why)
+      if (s != status::ok) return s;
+    mixture_.emplace(std::span(sources_).first(std::max<std::size_t>(ids_.size(), 1)), rows_at_once);
+    return status::ok;
+  }
+  // scores_: R of each document for a query, 0 for the one that is none.
+  void score(std::span<const specagg::token_id> query) {
+    if (!scores_.empty() && std::equal(query.begin(), query.end(), scored_.begin(), scored_.end())) return;
+    scores_ = ids_.empty() ? std::vector<double>(1) : library_->texts->scores(tokens().decode(query), ids_);
+    for (double& r : scores_) r *= library_->options.scale;
+    scored_.assign(query.begin(), query.end());
+  }
+
+  std::shared_ptr<library> library_;
   std::shared_ptr<specagg::cpu::thread_pool> pool_;
   bool side_by_side_;  // documents in parallel; else the threads share each document's matrices
   std::size_t capacity_ = 0, prompt_ = 0;
   specagg::token_id newline_;
-  std::vector<specagg::cpu::llama> sources_;
+  std::vector<source> sources_;
   std::vector<std::uint32_t> ids_;
-  std::optional<specagg::document_mixture<specagg::cpu::llama>> mixture_;  // of the first ids_.size() sources, or one
+  std::optional<specagg::document_mixture<source>> mixture_;  // of the first ids_.size() sources, or one
   std::vector<specagg::token_id> query_, scored_, text_;  // of the mixture; of scores_; as the mixture sees it
   std::vector<double> scores_, relevance_, h_;
 };
+
+template <class Kind>
+struct site_maker_of final : site_maker {
+  const std::shared_ptr<site_library_of<Kind>> library;
+  explicit site_maker_of(const site_options& o) : library(std::make_shared<site_library_of<Kind>>(o)) {}
+  std::size_t vocab_size() const override { return library->vocab(); }
+  specagg::token_id eos() const override { return library->tokens.eos(); }
+  std::string piece(specagg::token_id token) const override { return library->tokens.piece(token); }
+  std::vector<specagg::token_id> encode(const std::string& text) const override { return library->tokens.encode(text); }
+  std::size_t passage_count() const override { return library->texts ? library->texts->size() : 0; }
+  std::shared_ptr<site> make(std::size_t most, unsigned threads) override {
+    return std::make_shared<site_model_of<Kind>>(library, threads, most);
+  }
+};
+
+using site_library = site_library_of<cpu_sites>;
+using site_model = site_model_of<cpu_sites>;
+extern template class site_library_of<cpu_sites>;
+extern template class site_model_of<cpu_sites>;
 
 }  // namespace cli

@@ -47,6 +47,7 @@ using namespace std::chrono_literals;
 struct two_sites_options {
   bool dragon = true;
   site_options site;
+  std::string backend = "cpu";
   unsigned threads = 1;
   std::uint64_t seed = 1;
   std::string scheduler = "moving", trace;
@@ -71,6 +72,8 @@ struct two_sites_options {
 
 // ---- what both ends do ----------------------------------------------------------------------------------------------
 
+// A text may end within a character.
+std::string line_of(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
 std::string read(const std::string& path) {
   if (path.empty()) return {};
   const std::string text = read_text(path);
@@ -120,20 +123,25 @@ sampling sampling_of(const std::string& text) {
     throw error("sampling", "", "\"" + text.substr(0, 60) + "\" is not understood here");
   return s;
 }
-std::uint64_t hash_of_vocabulary(const cpu::tokenizer& tokens) {
+std::uint64_t hash_of_vocabulary(const site_maker& of) {
   std::uint64_t hash = hash_of_text("");
-  for (std::size_t i = 0; i < tokens.size(); ++i) hash = hash_of_text(tokens.piece(token_id(i)), hash);
+  for (std::size_t i = 0; i < of.vocab_size(); ++i) hash = hash_of_text(of.piece(token_id(i)), hash);
   return hash;
+}
+std::shared_ptr<site_maker> open_sites(const two_sites_options& o) {
+  refuse_for_others(o.backend, o.site.llama_cpp);
+  if (o.backend == "llama.cpp") return make_llama_cpp_site_maker(o.site);
+  if (o.backend == "cpu") return std::make_shared<site_maker_of<cpu_sites>>(o.site);
+  throw error("--backend " + o.backend, "", "is unknown here (cpu, llama.cpp are known)");
 }
 std::uint64_t random_bits() {
   std::random_device r;
   return std::uint64_t(r()) << 32 | r();
 }
 
-// A session's model, if there is room in it for a text of so many tokens.
-std::shared_ptr<site_model> model_for(const two_sites_options& o, const std::shared_ptr<site_library>& library,
-                                      std::size_t tokens) {
-  auto model = std::make_shared<site_model>(library, o.threads);
+// A session's model, made for `most` tokens, if there is room in it for a text of so many.
+std::shared_ptr<site> model_for(const two_sites_options& o, site_maker& library, std::size_t tokens, std::size_t most) {
+  auto model = library.make(most, o.threads);
   say_if_fewer(model->threads(), o.threads);
   if (model->capacity() < tokens)
     throw error(o.site.model, "", fmt::format("has room for a text of {} tokens, not {}", model->capacity(), tokens));
@@ -166,14 +174,14 @@ struct running {
 };
 
 // A site of either protocol, either side, with its model on its thread.
-running run_site(const two_sites_options& o, const hello& terms, std::span<const token_id> prompt,
-                 const std::shared_ptr<site_library>& library, const std::shared_ptr<trace_file>& trace) {
+running run_site(const two_sites_options& o, const hello& terms, std::span<const token_id> prompt, site_maker& library,
+                 std::size_t most, const std::shared_ptr<trace_file>& trace) {
   running r{std::make_shared<session_watch>(terms, trace), std::make_shared<live_profile>(o.decode), nullptr};
-  const auto model = model_for(o, library, terms.most_tokens);
+  const auto model = model_for(o, library, terms.most_tokens, most);
   model->begin(terms.prompt);
   const sampling sample = sampling_of(std::string(terms.sampling.view()));
-  const auto run = [&]<class Site>(std::unique_ptr<Site> site) {
-    r.site = std::make_shared<net::runner<Site, site_model>>(std::move(site), model, terms, sample, r.profile, r.watch);
+  const auto run = [&]<class Site>(std::unique_ptr<Site> side) {
+    r.site = std::make_shared<net::runner<Site, cli::site>>(std::move(side), model, terms, sample, r.profile, r.watch);
   };
   const random_streams of_l(o.seed, terms.session, 0), of_r(o.seed, terms.session, 1);
   const shared_noise noise(o.seed, terms.session);
@@ -308,11 +316,11 @@ class way_out {
 void serve(two_sites_options o) {
   scheduling_of(o.scheduler);
   o.decode = profiles_of(o);
-  const auto library = std::make_shared<site_library>(o.site);
-  model_for(o, library, o.site.most);
+  const auto library = open_sites(o);
+  model_for(o, *library, o.site.most, o.site.most);
   const net::security security = security_of(o, true);
   const auto trace = o.trace.empty() ? nullptr : std::make_shared<trace_file>(o.trace);
-  const std::uint64_t vocabulary = hash_of_vocabulary(library->tokens);
+  const std::uint64_t vocabulary = hash_of_vocabulary(*library);
   std::mutex mutex;
   std::map<std::uint64_t, running> all;
 
@@ -324,14 +332,14 @@ void serve(two_sites_options o) {
     hello terms = proposed;
     terms.from = side::r, terms.heard = false, terms.life = random_bits();
     terms.model_r = short_text(std::filesystem::path(o.site.model).stem().string());
-    terms.codec.vocabulary = library->tokens.size(), terms.vocabulary_hash = vocabulary;
+    terms.codec.vocabulary = library->vocab_size(), terms.vocabulary_hash = vocabulary;
     terms.seed_hash = hash_of_seed(o.seed, terms.session);
-    terms.end_of_text = library->tokens.eos(), terms.real_bytes = 4;
+    terms.end_of_text = library->eos(), terms.real_bytes = 4;
     if (!valid(terms)) throw error("hello", "", "the terms are not valid here");
     return terms;
   };
   const auto make = [&](const hello& terms) {
-    running r = run_site(o, terms, {}, library, trace);
+    running r = run_site(o, terms, {}, *library, o.site.most, trace);
     if (cpu::thread_pool(threads_of_grpc).threads() < threads_of_grpc)
       throw error("this session", "", "there is no room for its threads");
     const std::lock_guard lock(mutex);
@@ -348,7 +356,7 @@ void serve(two_sites_options o) {
     }
     const json j = report(r);
     const std::string line = o.as_json
-                                 ? j.dump()
+                                 ? line_of(j)
                                  : fmt::format("session {:016x}: {} tokens, {} bytes sent{}", terms.session,
                                                j["tokens"].size(), j["bytes"]["sent"].get<std::size_t>(),
                                                j.contains("problem") ? ", " + j["problem"].get<std::string>() : "");
@@ -366,15 +374,16 @@ void serve(two_sites_options o) {
   });
   until_interrupted();
   {
-    net::server server(o.address, security, limits_of(o, library->tokens.size()),
+    net::server server(o.address, security, limits_of(o, library->vocab_size()),
                        [&](const auto& to) { return sessions.accept(to); });
     const std::string where = o.address.starts_with("unix:")
                                   ? o.address
                                   : fmt::format("{}:{}", o.address.substr(0, o.address.rfind(':')), server.port());
-    if (o.as_json) fmt::print("{}\n", json{{"listening", where}}.dump());
+    if (o.as_json) fmt::print("{}\n", line_of(json{{"listening", where}}));
     else
-      fmt::print("listening on {} with {}{}\n", where, o.site.model,
-                 library->texts ? fmt::format(", {} passages of {}", library->texts->size(), o.site.folder) : "");
+      fmt::print(
+          "listening on {} with {}{}\n", where, o.site.model,
+          o.site.folder.empty() ? "" : fmt::format(", {} passages of {}", library->passage_count(), o.site.folder));
     flush_output();
     const bool live = knows_escapes(STDERR_FILENO);
     for (int i = 0; !interrupted; ++i) {
@@ -414,7 +423,7 @@ constexpr std::pair<const char*, protocol> splits[] = {{"dsd", protocol::dsd},
                                                        {"dssd", protocol::dssd},
                                                        {"shared", protocol::split_shared}};
 
-hello terms_of(const two_sites_options& o, const site_library& library, std::size_t prompt) {
+hello terms_of(const two_sites_options& o, const site_maker& library, std::size_t prompt) {
   hello h{.life = random_bits(), .from = side::l};
   if (o.dragon) {
     if (o.noise != "shared" && o.noise != "independent")
@@ -438,16 +447,16 @@ hello terms_of(const two_sites_options& o, const site_library& library, std::siz
   using values = row_codec::values;
   if (o.codec != "full" && o.codec != "half" && o.codec != "counts")
     throw error("--codec " + o.codec, "", "is unknown (full, half, counts are known)");
-  h.codec = {.vocabulary = library.tokens.size(),
+  h.codec = {.vocabulary = library.vocab_size(),
              .format = o.codec == "full"   ? values::full
                        : o.codec == "half" ? values::half
                                            : values::counts,
              .top_k = o.row_top_k,
              .top_p = o.row_top_p,
              .total = o.codec == "counts" ? o.row_total : 0};
-  h.vocabulary_hash = hash_of_vocabulary(library.tokens), h.seed_hash = hash_of_seed(o.seed, h.session);
+  h.vocabulary_hash = hash_of_vocabulary(library), h.seed_hash = hash_of_seed(o.seed, h.session);
   h.sampling = short_text(text_of(o.sample));
-  h.end_of_text = library.tokens.eos();
+  h.end_of_text = library.eos();
   h.look_ahead = o.dragon ? o.look_ahead : o.gamma;
   h.most_tokens = std::uint32_t(prompt) + o.max_tokens, h.prompt = std::uint32_t(prompt);
   if (o.first != "device" && o.first != "cloud")
@@ -457,9 +466,9 @@ hello terms_of(const two_sites_options& o, const site_library& library, std::siz
   return h;
 }
 
-std::string text_of(const site_library& library, std::span<const token_id> tokens) {
+std::string text_of(const site_maker& library, std::span<const token_id> tokens) {
   std::string text;
-  for (const token_id t : tokens) text += library.tokens.piece(t);
+  for (const token_id t : tokens) text += library.piece(t);
   return text;
 }
 
@@ -469,11 +478,11 @@ struct lone_text {
   std::vector<token_id> tokens;
   std::vector<double> decoded, at;
 };
-lone_text write_alone(const two_sites_options& o, const std::shared_ptr<site_library>& library, std::uint64_t session,
+lone_text write_alone(const two_sites_options& o, site_maker& library, std::uint64_t session,
                       std::span<const token_id> prompt, token_id end) {
   lone_text text{{prompt.begin(), prompt.end()}, {}, {}};
   const std::size_t most = prompt.size() + o.max_tokens;
-  const auto model = model_for(o, library, most);
+  const auto model = model_for(o, library, most, most);
   model->begin(prompt.size());
   std::vector<float> logits(model->vocab_size());
   std::vector<double> scratch(verify_scratch(model->vocab_size()));
@@ -496,36 +505,33 @@ lone_text write_alone(const two_sites_options& o, const std::shared_ptr<site_lib
 }
 
 // dragon device --alone
-void run_alone(const two_sites_options& o, const std::shared_ptr<site_library>& library, const hello& terms,
-               std::span<const token_id> prompt) {
+void run_alone(const two_sites_options& o, site_maker& library, const hello& terms, std::span<const token_id> prompt) {
   const auto [text, decoded, at] = write_alone(o, library, terms.session, prompt, terms.end_of_text);
   const auto fresh = std::span<const token_id>(text).subspan(terms.prompt);
   const double each = at.size() > 1 ? (at.back() - at.front()) / double(at.size() - 1) : 0;
   if (o.as_json)
-    fmt::print("{}\n", json{{"side", "device"},
-                            {"protocol", "alone"},
-                            {"text", text_of(*library, fresh)},
-                            {"tokens", std::vector<token_id>(fresh.begin(), fresh.end())},
-                            {"seconds_per_token", each}}
-                           .dump());
-  else fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", text_of(*library, fresh), fresh.size(), 1e3 * each);
+    fmt::print("{}\n", line_of({{"side", "device"},
+                                {"protocol", "alone"},
+                                {"text", text_of(library, fresh)},
+                                {"tokens", std::vector<token_id>(fresh.begin(), fresh.end())},
+                                {"seconds_per_token", each}}));
+  else fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", text_of(library, fresh), fresh.size(), 1e3 * each);
 }
 
-std::vector<token_id> prompt_of(const two_sites_options& o) {
+std::vector<token_id> prompt_of(const two_sites_options& o, const site_maker& library) {
   const std::string prompt = o.prompt_file.empty() ? o.prompt : read(o.prompt_file);
-  const std::vector<token_id> tokens = cpu::tokenizer(cpu::gguf_file::open(o.site.model)).encode(prompt);
-  if (prompt.empty() || tokens.empty()) throw error("--prompt", "", "is empty");
+  const std::vector<token_id> tokens = prompt.empty() ? std::vector<token_id>() : library.encode(prompt);
+  if (tokens.empty()) throw error("--prompt", "", "is empty");
   return tokens;
 }
 
 // dragon profile: the offline stage of DRAGON's section 5.2
-void profile(two_sites_options o) {
-  const std::vector<token_id> prompt = prompt_of(o);
-  o.site.most = prompt.size() + o.max_tokens;
-  const auto library = std::make_shared<site_library>(o.site);
+void profile(const two_sites_options& o) {
+  const auto library = open_sites(o);
+  const std::vector<token_id> prompt = prompt_of(o, *library);
   until_interrupted();
   // The first call reads the prompt. An end of the text is no reason to stop: only times matter.
-  const lone_text text = write_alone(o, library, 0, prompt, no_token);
+  const lone_text text = write_alone(o, *library, 0, prompt, no_token);
   if (text.decoded.size() < 3) throw error("dragon profile", "", "interrupted before there was anything to fit");
   const std::vector<double> seconds(text.decoded.begin() + 1, text.decoded.end());
   std::vector<double> context(seconds.size()), scratch(seconds.size());
@@ -534,14 +540,13 @@ void profile(two_sites_options o) {
   if (o.as_json) {
     json points = json::array();
     for (std::size_t i = 0; i < context.size(); ++i) points.push_back({context[i], seconds[i]});
-    fmt::print("{}\n", json{{"model", o.site.model},
-                            {"documents", o.site.folder},
-                            {"threads", o.threads},
-                            {"k_a", line.k_a},
-                            {"k_b", line.k_b},
-                            {"k_c", line.k_c},
-                            {"points", points}}
-                           .dump());
+    fmt::print("{}\n", line_of({{"model", o.site.model},
+                                {"documents", o.site.folder},
+                                {"threads", o.threads},
+                                {"k_a", line.k_a},
+                                {"k_b", line.k_b},
+                                {"k_c", line.k_c},
+                                {"points", points}}));
     return;
   }
   fmt::print("Time to decode a token, ms: {:.4g} + {:.4g} x tokens of context\n\ncontext  measured  line\n",
@@ -560,14 +565,13 @@ void device(two_sites_options o) {
   scheduling_of(o.scheduler);
   o.decode = profiles_of(o);
   const net::security security = security_of(o, false);
-  const std::vector<token_id> tokens = prompt_of(o);
-  o.site.most = tokens.size() + o.max_tokens;
-  const auto library = std::make_shared<site_library>(o.site);
+  const auto library = open_sites(o);
+  const std::vector<token_id> tokens = prompt_of(o, *library);
   const hello terms = terms_of(o, *library, tokens.size());
   until_interrupted();
-  if (o.alone) return run_alone(o, library, terms, tokens);
+  if (o.alone) return run_alone(o, *library, terms, tokens);
   const auto trace = o.trace.empty() ? nullptr : std::make_shared<trace_file>(o.trace);
-  running r = run_site(o, terms, tokens, library, trace);
+  running r = run_site(o, terms, tokens, *library, terms.most_tokens, trace);
 
   // Connects again and again; how the last connection ended.
   struct {
@@ -575,7 +579,7 @@ void device(two_sites_options o) {
     bool over = true;
     std::string why;
   } connection;
-  net::client client(o.address, security, limits_of(o, library->tokens.size()));
+  net::client client(o.address, security, limits_of(o, library->vocab_size()));
   const bool live = knows_escapes(STDERR_FILENO);
   const auto began = net::clock::now();
   auto answered = began, next = began;
@@ -631,7 +635,7 @@ void device(two_sites_options o) {
   if (o.as_json) {
     j["text"] = text, j["finished"] = whole;
     if (!problem.empty()) j["problem"] = problem;
-    fmt::print("{}\n", j.dump());
+    fmt::print("{}\n", line_of(j));
   } else if (!emitted.empty()) {
     fmt::print("{}\n", text);
     fmt::print("\n{} tokens, {:.2f} ms a token", emitted.size(), 1e3 * j.value("seconds_per_token", 0.0));
@@ -651,6 +655,7 @@ void add_model(CLI::App* c, two_sites_options& o, bool serves) {
   c->add_option("--model", o.site.model,
                 std::string("GGUF file of this side's model [the bundled ") + (serves ? "target" : "draft") + " model]")
       ->type_name("FILE");
+  add_backend(c, o.backend, o.site.llama_cpp, {"cpu", "llama.cpp"});
   c->add_option("--threads", o.threads, "Threads of the model")->check(CLI::Range(1, 256))->capture_default_str();
   c->add_option("--seed", o.seed, "Of all random numbers, the same at both ends")
       ->check(natural)

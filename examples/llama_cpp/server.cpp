@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "../cli/rpc.hpp"
 #include "../cli/terminal.hpp"
 #include "engine.hpp"
 #include "http.hpp"
@@ -15,7 +16,7 @@
 namespace {
 
 struct server_options : engine_options {
-  std::string host = "127.0.0.1", key;
+  std::string host = "127.0.0.1", key, rpc;
   int port = 8080;
 };
 
@@ -158,6 +159,7 @@ void answer_in_parts(engine& by, const std::shared_ptr<request>& r, const std::s
 }
 
 void serve(const server_options& o) {
+  cli::use_rpc_servers(o.rpc);
   engine decoder(o);
   const std::string model = std::filesystem::path(o.target).stem().string();
   const request_limits most{model, o.context, o.gamma, !o.draft.empty()};
@@ -257,6 +259,8 @@ int main(int argc, char** argv) {
       ->type_name("N")
       ->check(CLI::Range(1, 128));
   app.add_option("--threads", o.threads, "Threads of the models")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("--rpc", o.rpc, "RPC servers that hold the models and compute (docs/llama_cpp.md)")
+      ->type_name("HOST:PORT,...");
   app.add_option("--host", o.host, "Address; one that is not this machine's own needs a key")->capture_default_str();
   app.add_option("--port", o.port, "0: any that is free")->check(CLI::Range(0, 65535))->capture_default_str();
   app.add_option("--api-key", o.key, "Key that clients must send; better in the environment, which others cannot read")

@@ -251,3 +251,28 @@ TEST_CASE("a mixture answers with a status when a text does not fit or arguments
   document_mixture<interrupted> nobody(none);
   CHECK(see(nobody, text, {}).why == status::invalid_parameter);
 }
+
+TEST_CASE("without a document, a state that only knows its beginning is read again; the rows are the same") {
+  struct recurrent : toy_source<float> {
+    using toy_source<float>::toy_source;
+    status rollback(std::size_t to) {
+      return to > 0 && to < position() ? status::rollback_refused : toy_source<float>::rollback(to);
+    }
+  };
+  std::vector<recurrent> refusing;
+  std::vector<toy_source<float>> plain;
+  refusing.emplace_back(V, 7, 6, 3, 400), plain.emplace_back(V, 7, 6, 3, 400);
+  document_mixture<recurrent> a(refusing);
+  document_mixture<toy_source<float>> b(plain);
+  numbers n(9);
+  const auto text = some_text(n, 30), other = some_text(n, 30);
+  const std::vector<double> none(1);
+  for (const auto& [of, size] : {std::pair(&text, 20), {&text, 30}, {&text, 12}, {&other, 25}, {&text, 30}}) {
+    std::vector<float> x(V), y(V);
+    std::vector<double> h(1);
+    REQUIRE(a.see(std::span(*of).first(std::size_t(size)), none, x, h) == status::ok);
+    REQUIRE(b.see(std::span(*of).first(std::size_t(size)), none, y, h) == status::ok);
+    CHECK(x == y);
+    CHECK(refusing[0].position() == std::size_t(size));
+  }
+}

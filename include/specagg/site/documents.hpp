@@ -101,8 +101,13 @@ class document_mixture {
     const auto end = seen.begin() + std::ptrdiff_t(std::min(seen.size(), wanted));
     const auto kept = std::mismatch(seen.begin(), end, text.begin()).first;
     const status back = documents_[d].rollback(begin_[d] + std::size_t(kept - seen.begin()));
-    if (back != status::ok) return back;
-    seen.erase(kept, seen.end());
+    if (back == status::rollback_refused && begin_[d] == 0) {  // a state that only knows its beginning
+      if (const status s = documents_[d].rollback(0); s != status::ok) return s;
+      seen.clear();
+    } else {
+      if (back != status::ok) return back;
+      seen.erase(kept, seen.end());
+    }
     while (seen.size() < text.size()) {
       const auto left = text.subspan(seen.size());
       const bool last = left.size() <= part_ || seen.size() >= wanted;

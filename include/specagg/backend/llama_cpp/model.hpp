@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads models by libllama, the library of llama.cpp. An engine that has a llama_context needs source.hpp alone.
 #pragma once
+#include <ggml-backend.h>
 #include <llama.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -39,6 +42,30 @@ class quiet_log {
   void* data_before_ = nullptr;
   std::string error_;
 };
+
+// Models that are loaded from then on are spread over these servers, "HOST:PORT,...": llama.cpp's ggml-rpc-server.
+// Throws specagg::error where libllama was built without GGML_RPC, and for a list that is none. libllama ends the
+// process (ggml_set_abort_callback) where a server cannot be reached, then or later.
+inline void add_rpc_servers(const std::string& list) {
+  const quiet_log log;
+  using add_server = ggml_backend_reg_t(const char*);
+  ggml_backend_load_all();
+  const ggml_backend_reg_t rpc = ggml_backend_reg_by_name("RPC");
+  void* const add = rpc ? ggml_backend_reg_get_proc_address(rpc, "ggml_backend_rpc_add_server") : nullptr;
+  if (!add) throw error("RPC servers " + list, "", "this libllama has no RPC backend (GGML_RPC)");
+  for (std::size_t from = 0; from <= list.size();) {
+    const std::size_t end = std::min(list.find(',', from), list.size());
+    const std::string server = list.substr(from, end - from);
+    const std::size_t colon = server.rfind(':');
+    if (colon == 0 || colon == std::string::npos || colon + 1 == server.size() || server.size() - colon > 6 ||
+        server.find_first_not_of("0123456789", colon + 1) != std::string::npos)
+      throw error("RPC servers " + list, "", "\"" + server + "\" is not HOST:PORT");
+    const ggml_backend_reg_t added = reinterpret_cast<add_server*>(add)(server.c_str());
+    if (!added) throw error("RPC server " + server, "", "has no device");
+    ggml_backend_register(added);
+    from = end + 1;
+  }
+}
 
 // Loads a GGUF file. Throws specagg::error with libllama's own reason where it refuses the file.
 inline std::shared_ptr<llama_model> load_model(const std::string& file,
