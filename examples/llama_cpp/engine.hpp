@@ -2,6 +2,7 @@
 // Many requests in one context of libllama, each with its own policy, temperature, drafter and seed. In each step one
 // call of libllama scores the drafts of all of them, and one verify_batch decides.
 #pragma once
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -39,7 +40,8 @@ struct opened_model {
     how.n_ctx = static_cast<std::uint32_t>(o.requests * (o.context + o.gamma + o.exact_batches));
     how.n_batch = how.n_ubatch = static_cast<std::uint32_t>(o.requests * (o.gamma + 1) + prompt_tokens);
     how.n_threads = how.n_threads_batch = static_cast<std::int32_t>(o.threads);
-    how.kv_unified = o.exact_batches == 0;  // one buffer for all, so that one call computes all
+    // A buffer for each sequence. In one for all, each token's attention would go through the cells of all requests.
+    how.kv_unified = false;
     how.swa_full = true;
     context = llama_cpp::make_context(model, how, file);
   }
@@ -282,6 +284,9 @@ class engine {
   }
   // One call of a model for all of `calls`. Where it fails, no row of them can be used.
   void extend(std::vector<llama_cpp::source::addition>& calls) {
+    // libllama computes what neighbouring sequences have in common together.
+    std::sort(calls.begin(), calls.end(),
+              [](const auto& a, const auto& b) { return a.to->options().sequence < b.to->options().sequence; });
     const status why = llama_cpp::source::extend(calls);
     calls.clear();
     if (why != status::ok) throw error(options_.target, "", std::string(name(why)));

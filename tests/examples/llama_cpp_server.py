@@ -16,9 +16,10 @@ JSON = {"Content-Type": "application/json"}
 
 
 class running:
-    def __init__(self, *options, environment=None):
+    def __init__(self, *options, target=None, environment=None):
+        named = ["--target", target] if target else ["--target", TARGET, "--draft", DRAFT]
         self.process = subprocess.Popen(
-            [server, "--target", TARGET, "--draft", DRAFT, "--port", "0", "--threads", "1", *map(str, options)],
+            [server, *named, "--port", "0", "--threads", "1", *map(str, options)],
             stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
         line = self.process.stdout.readline()
         self.port = int(re.search(r":(\d+)$", line)[1])
@@ -277,6 +278,57 @@ def keys():
     print("a key is asked for")
 
 
-wanted = sys.argv[4:] or ["keys", "streams", "texts_at_once", "full", "hostile", "cancels_at_random"]
+def openai_client():
+    """The client that people have, from PyPI. Chat is tried where scripts/get-model has put SmolLM2."""
+    try:
+        import openai
+    except ImportError:
+        return print("skipped: no openai package (pip install openai)")
+    key = {"SPECAGG_API_KEY": "secret"}
+    with running("--context", 128, environment=key) as s:
+        at = dict(base_url=f"http://127.0.0.1:{s.port}/v1", max_retries=0)
+        client = openai.OpenAI(api_key="secret", **at)
+        assert [m.id for m in client.models.list()] == ["target"]
+        how = dict(model="target", prompt="And it came to pass", max_tokens=30, temperature=0.7, seed=4)
+        whole = client.completions.create(**how, extra_body={"origins": True, "policy": "token-v3:alpha=0.4"})
+        assert whole.usage.completion_tokens == 30 and whole.choices[0].finish_reason == "length"
+        assert set(whole.choices[0].origins) == {"draft", "target"}
+        parts = list(client.completions.create(**how, stream=True, stream_options={"include_usage": True},
+                                               extra_body={"policy": "token-v3:alpha=0.4"}))
+        assert "".join(p.choices[0].text for p in parts if p.choices) == whole.choices[0].text
+        assert parts[-1].usage == whole.usage
+        for change, kind in [(dict(temperature=-1), openai.BadRequestError), (dict(model="gpt-4"), openai.NotFoundError),
+                             (dict(n=3), openai.BadRequestError)]:
+            try:
+                client.completions.create(**{**how, **change})
+                assert False, change
+            except kind as e:
+                assert e.body["message"] and e.body["type"] == "invalid_request_error"
+        try:
+            openai.OpenAI(api_key="wrong", **at).models.list()
+            assert False
+        except openai.AuthenticationError:
+            pass
+        stream = client.completions.create(**{**how, "max_tokens": 100}, stream=True)
+        next(iter(stream))
+        stream.close()
+        end = time.time() + 30
+        while "requests_cancelled_total 1" not in s.call("GET", "/metrics", headers={"Authorization": "Bearer secret"})[1]:
+            assert time.time() < end, "a closed stream is not cancelled"
+    cache = os.environ.get("SPECAGG_MODELS") or (os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) + "/specagg"
+    smollm2 = pathlib.Path(cache, "SmolLM2-135M-Instruct.Q4_1.gguf")
+    if smollm2.exists():
+        with running("--context", 256, target=smollm2) as s:
+            client = openai.OpenAI(api_key="-", base_url=f"http://127.0.0.1:{s.port}/v1", max_retries=0)
+            how = dict(model=smollm2.stem, max_tokens=24, temperature=0,
+                       messages=[{"role": "user", "content": "What is the capital of France?"}])
+            whole = client.chat.completions.create(**how)
+            assert "Paris" in whole.choices[0].message.content
+            parts = client.chat.completions.create(**how, stream=True)
+            assert "".join(p.choices[0].delta.content for p in parts) == whole.choices[0].message.content
+    print("the openai client" + ("" if smollm2.exists() else ", without chat (scripts/get-model)"))
+
+
+wanted = sys.argv[4:] or ["keys", "streams", "texts_at_once", "full", "hostile", "cancels_at_random", "openai_client"]
 for check in wanted:
     globals()[check]()
