@@ -3,8 +3,7 @@
 // sequences of one context can be extended in one call.
 //
 // libllama computes calls of different sizes by different code, so a row may differ in its last bits, or by more, with
-// the number of tokens in the call (docs/llama_cpp.md has what was measured). source_options::exact_batches makes all
-// calls alike.
+// the number of tokens in the call (docs/llama_cpp.md). source_options::exact_batches makes all calls alike.
 #pragma once
 #include <llama.h>
 
@@ -81,8 +80,7 @@ class source {
   void stop_when(const std::atomic<bool>* flag) {
     stop_ = flag;
     const auto ask = [](void* self) { return static_cast<const source*>(self)->stopped(); };
-    if (flag) llama_set_abort_callback(context_, ask, this);
-    else llama_set_abort_callback(context_, nullptr, nullptr);
+    llama_set_abort_callback(context_, flag ? +ask : nullptr, flag ? this : nullptr);
   }
 
   // Appends the tokens, and copies the logits after each of the last logits.size() / V tokens, one row of V each. On
