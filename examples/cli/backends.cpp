@@ -78,9 +78,6 @@ struct cpu_tokenizer final : tokenizer_of<cpu::tokenizer> {
 
 }  // namespace
 
-std::unique_ptr<session> backend::open_head(const std::string& file, session&) {
-  throw error(file, "", "is a draft head, which --backend cpu alone runs");
-}
 bool is_draft_head(const std::string& file) {
   try {
     const auto opened = cpu::gguf_file::open(file);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <specagg/draft/vocabulary_map.hpp>
+#include <specagg/error.hpp>
 #include <specagg/logit_source.hpp>
 
 #include "llama_cpp_options.hpp"
@@ -99,8 +100,11 @@ struct tokenizer_of : tokenizer {
 struct backend {
   virtual ~backend() = default;
   virtual std::unique_ptr<session> open(const std::string& file) = 0;  // throws specagg::error
-  // A draft head over the target's vocabulary. target: a session of this backend, which must outlive it.
-  virtual std::unique_ptr<session> open_head(const std::string& file, session& target);  // throws specagg::error
+  // A draft head over the target's vocabulary. target: a session of this backend, which must outlive it. Throws
+  // specagg::error.
+  virtual std::unique_ptr<session> open_head(const std::string& file, session&) {
+    throw specagg::error(file, "", "is a draft head, which --backend cpu alone runs");
+  }
   // Null: the backend has no tokenizers of its own.
   virtual std::unique_ptr<const tokenizer> own_tokenizer(const std::string&) { return nullptr; }
   virtual unsigned threads() const { return 1; }  // of the CPU

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // FUZZ: -max_len=65536
 // Bytes as a GGUF file: they are refused with specagg::error, or they make a tokenizer, a chat if they have a template,
-// and a model that runs a token.
+// and a model that runs a token, or a draft head.
+#include <specagg/backend/cpu/head_weights.hpp>
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 
@@ -72,6 +73,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       for (token_id token : turns)
         if (token < 0 || static_cast<std::size_t>(token) >= text.size()) std::abort();
     } catch (const error&) {
+    }
+    if (file.find("specagg-head.d2t")) {
+      (void)head_weights(file);
+      return 0;
     }
     const auto weights = std::make_shared<const llama_weights>(file);
     if (weights->head_dim * weights->layers.size() > 1 << 12 || weights->ffn > 1 << 12) return 0;

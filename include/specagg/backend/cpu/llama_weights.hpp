@@ -41,8 +41,8 @@ struct layer_weights {
   std::vector<layer> layers;
 
  protected:
-  // Reads the sizes, from metadata that begin with the name of the architecture. Layers are made, but not read.
-  layer_weights(gguf_file from, const std::string& name) : file(std::move(from)), used_(file.tensors().size()) {
+  // Reads the sizes, from metadata that begin with the name of the architecture.
+  layer_weights(gguf_file from, const std::string& name) : file(std::move(from)), used_(file.tensors().size(), false) {
     const auto architecture = file.string("general.architecture");
     if (architecture != name)
       file.fail("general.architecture",
@@ -53,7 +53,7 @@ struct layer_weights {
     ffn = size(key("feed_forward_length"), 1 << 22);
     heads = size(key("attention.head_count"), 1 << 14);
     kv_heads = size(key("attention.head_count_kv"), 1 << 14, heads);
-    layers.resize(size(key("block_count"), 1 << 14));
+    blocks_ = size(key("block_count"), 1 << 14);
     if (heads % kv_heads != 0)
       file.fail(key("attention.head_count_kv"), text(kv_heads, " does not divide ", heads, " heads"));
     if (!file.find(key("attention.key_length")) && dim % heads != 0)
@@ -119,12 +119,12 @@ struct layer_weights {
   // change the logits.
   void take_layers(const char* model, bool repack, const std::function<void(double)>& progress) {
     output_norm = take_norm("output_norm.weight");
-    for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (std::size_t i = 0; i < blocks_; ++i) {
       const auto multiplied = [&](const char* name, std::size_t rows, std::size_t cols) {
         return take_matrix(text("blk.", i, ".", name), rows, cols, repack, progress);
       };
       const auto width = heads * head_dim, kv_width = kv_heads * head_dim;
-      layer& l = layers[i];
+      layer l;
       l.attention_norm = take_norm(text("blk.", i, ".attn_norm.weight"));
       l.q = multiplied("attn_q.weight", width, dim);
       l.k = multiplied("attn_k.weight", kv_width, dim);
@@ -134,6 +134,7 @@ struct layer_weights {
       l.gate = multiplied("ffn_gate.weight", ffn, dim);
       l.up = multiplied("ffn_up.weight", ffn, dim);
       l.down = multiplied("ffn_down.weight", dim, ffn);
+      layers.push_back(std::move(l));
     }
     const auto unknown = std::find(used_.begin(), used_.end(), false) - used_.begin();
     if (static_cast<std::size_t>(unknown) < used_.size())
@@ -142,8 +143,8 @@ struct layer_weights {
   }
 
  private:
-  std::vector<bool> used_;
-  std::size_t bytes_done_ = 0;
+  std::size_t blocks_ = 0, bytes_done_ = 0;
+  std::vector<bool> used_;  // tensors of the file
 };
 
 // The columns of the widest quantised matrix, of `further` too if it is not null; 0 if there is none. Throws
