@@ -38,6 +38,7 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
                                       .separate_output = separate};
         write(small.write());
       }
+    write(test::small_head{.fingerprint = 1}.write());
     test::gguf_writer text;
     test::write_tokenizer(text, test::small_vocabulary());
     write(text);
