@@ -161,16 +161,16 @@ void walks() {
         walk.push_back(
             seconds_of([&] { (void)verify_tree(tree, law_of, p_rows, p_rows, lossless{}, chooser, out, work); }));
         const std::vector<bool> which = seen;
-        std::vector<std::size_t> of;  // whose row of the draft a failed child was drawn from
+        std::vector<softmax_row<float>> of;  // the draft's row that a failed child was drawn from
         for (std::size_t i = 1; i < end; ++i)
-          if (asked[i] > 1 && laws[i].row.index() == 0) of.push_back(parents[i - 1]);
+          if (asked[i] > 1 && laws[i].row.index() == 0) of.emplace_back(q[parents[i - 1]]);
         fresh();
         floor_of_target.push_back(seconds_of([&] {
           for (std::size_t i = 0; i <= n; ++i)
             if (which[i]) (void)rows[i].normalise();
         }));
         floor.push_back(floor_of_target.back() + seconds_of([&] {
-                          for (const std::size_t i : of) (void)softmax_row<float>(q[i]).normalise();
+                          for (softmax_row<float>& row : of) (void)row.normalise();
                         }));
         visited.push_back(double(std::count(which.begin(), which.end(), true))), drawn.push_back(double(of.size()));
       }
