@@ -36,7 +36,8 @@ for due, test, values in (
         ("yes", {"at_least": 1}, [(1, 0)]), ("yes", {"at_most": 1}, [(1, 0)]),  # exact: equality holds
         ("in part", {"at_least": 0}, [(1, 0), (-1, 0)]), ("undecided", {"at_least": 0}, [(1, 0), (0, 1)]),
         ("in part", {"at_least": 0}, [(-1, 0), (0, 1)]), ("no", {"at_least": 0}, [(-1, 0), (-2, 0)]),
-        ("undecided", {"at_least": 1, "within": 0.03}, [(1.02, 0)]), ("yes", {"at_least": 1, "within": 0.03}, [(1.04, 9)]),
+        ("undecided", {"at_least": 1, "within": 0.03}, [(1.02, 0)]), ("undecided", {"at_least": 1, "within": 0.03}, [(1.04, 9)]),
+        ("yes", {"at_least": 1, "within": 0.03}, [(1.04, 0.01)]),
         ("yes", {"at_least": 0, "of": "most"}, [(1, 0), (1, 0), (-1, 0)]),
         ("no", {"at_least": 0, "of": "most"}, [(1, 0), (-1, 0)]),
         ("undecided", {"at_least": 0, "of": "most"}, [(1, 0), (0, 1), (0, 1)]),
