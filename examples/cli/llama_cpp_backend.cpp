@@ -121,7 +121,7 @@ struct llama_cpp_sites {
     std::size_t vocab_size() const { return of->vocab_size(); }
     std::size_t capacity() const { return of->capacity(); }
     std::size_t position() const { return of->position(); }
-    status extend(std::span<const token_id> tokens, std::span<float> logits) { return of->extend(tokens, logits); }
+    status extend(std::span<const token_id> more, std::span<float> logits) { return of->extend(more, logits); }
     status rollback(std::size_t position) { return of->rollback(position); }
     void stop_when(const std::atomic<bool>* flag) { of->stop_when(flag); }
   };
@@ -140,7 +140,7 @@ struct llama_cpp_sites {
   }
   saved save(const source& of) const {
     auto bytes = of.of->save();
-    return bytes.empty() ? nullptr : std::make_shared<const saved_text>(std::move(bytes), of.position());
+    return bytes.empty() ? nullptr : std::make_shared<const saved_text>(saved_text{std::move(bytes), of.position()});
   }
   status restore(source& to, const saved& from) const { return to.of->restore(from->bytes, from->tokens); }
 };

@@ -289,6 +289,7 @@ TEST_CASE("a text that was saved goes on elsewhere with the rows that it has her
     }
     CHECK(there.source.position() == 50);
     CHECK(b.restore(bytes, b.capacity() + 1) == status::context_full);
+    CHECK(b.position() == 0);
     CHECK(b.restore(bytes, 29) == status::model_failed);
     CHECK(b.position() == 0);
     {
