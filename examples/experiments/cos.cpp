@@ -276,12 +276,18 @@ void cos_speed(lab& lab, table& out) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const collaboration& c = all[i];
     const auto decoders = ways(c, lab.how.quick, true);
-    std::vector<std::vector<double>> rate(decoders.size());  // tokens a second
-    std::vector<double> called(decoders.size());             // the same by the calls counted and the part `times`
+    std::vector<std::vector<double>> rate(decoders.size()), speedups(decoders.size());  // of each repeat
+    std::vector<double> called(decoders.size());  // tokens a second by the calls counted and the part `times`
+    const auto tokens_a_second = [&](const way& w, decoded& d) {
+      d = decode_all(lab, c.models, prompts, most, w.decode);
+      return double(d.tokens) / d.seconds;
+    };
     for (std::size_t r = 0; r < repeats; ++r)
-      for (std::size_t w = 0; w < decoders.size(); ++w) {
-        const decoded d = decode_all(lab, c.models, prompts, most, decoders[w].decode);
-        rate[w].push_back(double(d.tokens) / d.seconds);
+      for (std::size_t w = 0; w < decoders.size(); ++w) {  // each way in turn with the standard one
+        decoded d;
+        const double standard = tokens_a_second(decoders[0], d);
+        rate[w].push_back(tokens_a_second(decoders[w], d));
+        speedups[w].push_back(rate[w].back() / standard);
         double seconds = 0;
         for (std::size_t m = 0; m < c.models.size(); ++m)
           for (std::size_t n = 1; n <= meter::most; ++n)
@@ -289,8 +295,6 @@ void cos_speed(lab& lab, table& out) {
         called[w] = double(d.tokens) / seconds;
       }
     for (std::size_t w = 0; w < decoders.size(); ++w) {
-      std::vector<double> ratios;
-      for (std::size_t r = 0; r < repeats; ++r) ratios.push_back(rate[w][r] / rate[0][r]);
       const double gamma = double(decoders[w].gamma);
       const std::string& q = c.models[0];
       const std::string& p = c.models[1];
@@ -314,7 +318,7 @@ void cos_speed(lab& lab, table& out) {
         }
       if (decoders[w].method == "parallel") predicted = free = NAN;  // no formula
       out.add(name_of(c), c.policy(), c.value, c.temperature, decoders[w].method, decoders[w].gamma, median(rate[w]),
-              median(ratios), predicted, median(ratios) / predicted - 1, free);
+              median(speedups[w]), predicted, median(speedups[w]) / predicted - 1, free, listed(speedups[w]));
     }
     lab.progress(double(i + 1) / double(all.size()));
   }

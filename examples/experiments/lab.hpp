@@ -2,6 +2,7 @@
 // What every experiment needs: the models, the held-out texts, their rows, a table that becomes a CSV file, progress.
 #pragma once
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <chrono>
@@ -82,6 +83,8 @@ inline double median(std::vector<double> x) {
   std::sort(x.begin(), x.end());
   return x.empty() ? NAN : x[x.size() / 2];
 }
+// One cell for what each repeat measured: report.py's errors are from it.
+inline std::string listed(const std::vector<double>& x) { return fmt::format("{:.5g}", fmt::join(x, ";")); }
 
 class lab {
  public:

@@ -56,13 +56,14 @@ const std::vector<part> parts = {
     {"times", true, 5, 1, "model,tokens,seconds,quartile_1,quartile_3,v", times},
     {"latency", true, 240, 8,
      "pair,execution,gamma,rule,parameter,policy,seconds_per_token,target_seconds_per_token,relative_latency,speedup,"
-     "predicted,error,predicted_free_scoring,acceptance,target_calls_per_token",
+     "predicted,error,predicted_free_scoring,acceptance,target_calls_per_token,speedups",
      latency},
-    {"cos-speed", true, 190, 6,
+    {"cos-speed", true, 380, 10,
      "models,policy,value,temperature,method,gamma,tokens_per_second,speedup,predicted,error,"
-     "predicted_free_scoring",
+     "predicted_free_scoring,speedups",
      cos_speed},
-    {"draft-length-speed", true, 60, 3, "pair,temperature,how,gamma,speedup,predicted,error", draft_length_speed},
+    {"draft-length-speed", true, 60, 3, "pair,temperature,how,gamma,speedup,predicted,error,speedups",
+     draft_length_speed},
     {"dssd", true, 1, 1,
      "pair,temperature,vocabulary,slowdown,mbit_per_s,delay_ms,gamma,protocol,tokens_per_round,up_bytes,down_bytes,"
      "communication_ms,slm_ms,llm_ms,v,speedup,speedup_free_scoring",

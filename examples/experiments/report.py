@@ -5,7 +5,7 @@ when it holds; here it is measured. Every verdict is judge()'s.
 
 usage: report.py FOLDER PAGE.md      the plots go into a folder beside the page, named like it
 """
-import bisect, csv, functools, json, math, os, pathlib, statistics, sys
+import bisect, csv, functools, json, math, os, pathlib, random, statistics, sys
 
 try:
     import matplotlib
@@ -46,17 +46,33 @@ dssd, paired, dragon, eq5 = load("dssd"), load("dssd-paired"), load("dragon-late
 bilds, regrets = load("bild"), load("regret")
 quick = "quick" in settings
 
-# The standard way calls all models at every token, whatever the policy: its settings differ by the noise of timing alone. So
-# a speed-up is over their median, and their deviation is the noise of one timing.
-standard = {}
-for r in cos_speed:
-    if r.method == "standard":
-        standard.setdefault(frozenset(r.models.split("-")), []).append(r.tokens_per_second)
-timing_noise = math.sqrt(statistics.mean((x / statistics.median(xs) - 1) ** 2 for xs in standard.values() for x in xs if len(xs) > 1))
-for r in cos_speed:
-    r["speedup"] = str(r.tokens_per_second / statistics.median(standard[frozenset(r.models.split("-"))]))
-    if r.method != "standard":
-        r["error"] = str(r.speedup / r.predicted - 1)
+# Each way was timed in turn with what it is compared with, several times. A speed-up is the median of the repeats.
+TIMED = latency + cos_speed + length_speed
+for r in TIMED:
+    r.repeats = [float(x) for x in r["speedups"].split(";")]
+
+
+def use_repeats(which=None):
+    """Speed-ups from these repeats (None: all), and what follows from them."""
+    for r in TIMED:
+        r["speedup"] = statistics.median(r.repeats[i % len(r.repeats)] for i in which or range(len(r.repeats)))
+        r["relative_latency"] = 1 / r["speedup"]
+        r["error"] = r["speedup"] / r.predicted - 1
+
+
+def timing_errors(f, draws=200):
+    """The standard error of each of f()'s values: they are computed again from repeats drawn with replacement (a
+    bootstrap). What is compared was timed in the same repeats, and they are drawn together."""
+    chance, repeats = random.Random(1), max(len(r.repeats) for r in TIMED)
+    drawn = []
+    for _ in range(draws):
+        use_repeats([chance.randrange(repeats) for _ in range(repeats)])
+        drawn.append([v[1] for v in f()])
+    use_repeats()
+    return [statistics.pstdev(values) for values in zip(*drawn)]
+
+
+use_repeats()
 
 
 def pick(rows, **where):
@@ -191,8 +207,8 @@ def measure(id, f, form="{:.2f}", note=""):
         values = [(v[0], v[1], v[2] if len(v) > 2 else 0.0) for v in f()]
         if not values or any(math.isnan(v) for _, v, _ in values):
             raise ValueError(f"{id}: no value")
-        if claim["part"] == "cos-speed" and "within" in claim["test"]:  # one timing over another
-            values = [(l, v, e or math.sqrt(2) * timing_noise * abs(v)) for l, v, e in values]
+        if claim["part"] in ("latency", "cos-speed", "draft-length-speed"):
+            values = [(l, v, e) for (l, v, _), e in zip(values, timing_errors(f))]
     except (LookupError, ValueError, ZeroDivisionError, TypeError):
         if not quick:
             raise
@@ -279,10 +295,10 @@ for r in latency:
     r["accuracy"] = mean(known["sampled_accuracy"], WINDOWS["mix"]) if known else ""
 alphas = sorted({r.parameter for r in pick(latency, execution="sequential")})
 quickest = lambda rows: min(rows, key=lambda r: r.relative_latency)
-over = {a: one(latency, rule="chow", parameter=a, execution="sequential").relative_latency /
-        quickest(pick(latency, rule="chow", parameter=a, execution="speculative")).relative_latency for a in alphas}
-measure("speculative-over-sequential", lambda: [(f"alpha {a:g}:", over[a]) for a in alphas[:-1]])
-measure("sequential-low-latency", lambda: [(f"alpha {a:g}:", over[a]) for a in alphas[-1:]])
+over = lambda a: (one(latency, rule="chow", parameter=a, execution="sequential").relative_latency /
+                  quickest(pick(latency, rule="chow", parameter=a, execution="speculative")).relative_latency)
+measure("speculative-over-sequential", lambda: [(f"alpha {a:g}:", over(a)) for a in alphas[:-1]])
+measure("sequential-low-latency", lambda: [(f"alpha {a:g}:", over(a)) for a in alphas[-1:]])
 good = [r for r in speculative if r.accuracy >= target["sampled_accuracy"]]
 lossy_way = lambda: quickest([r for r in good if r.rule in ("lenient", "lossless")])
 cascade_way = lambda: quickest([r for r in good if r.rule in ("chow", "diff", "opt", "token-v3")])
@@ -377,19 +393,17 @@ def peak(t):
 
 
 measure("gamma-peak", lambda: [peak(t) for t in (0, 1)])
-either = {x: max(best_speed(WE, "alternating", value=x), best_speed(SWAPPED, "alternating", value=round(1 - x, 9))) for x in lambdas} \
-    if len(lambdas) > 1 else {}
-measure("lambda-1.5", lambda: [(f"lambda {x:g}:", s) for x, s in either.items()])
-by_mu = {(t, m): best_speed(CD, "alternating", value=m, temperature=t) for t in (0, 1) for m in mus}
-measure("mu-reduces", lambda: [(f"T {t}, mu {a:g} to {b:g}:", by_mu[t, a] - by_mu[t, b],
-                              timing_noise * math.hypot(by_mu[t, a], by_mu[t, b])) for t in (0, 1) for a, b in zip(mus, mus[1:])], "{:+.2f}")
-measure("mu-always", lambda: [(f"T {t}, mu {m:g}:", by_mu[t, m]) for t in (0, 1) for m in mus])
-measure("greedy-more", lambda: [("", by_mu[0, 0.1] - by_mu[1, 0.1], timing_noise * math.hypot(by_mu[0, 0.1], by_mu[1, 0.1]))],
+either = lambda x: max(best_speed(WE, "alternating", value=x), best_speed(SWAPPED, "alternating", value=round(1 - x, 9)))
+measure("lambda-1.5", lambda: [(f"lambda {x:g}:", either(x)) for x in lambdas])
+by_mu = lambda t, m: best_speed(CD, "alternating", value=m, temperature=t)
+measure("mu-reduces", lambda: [(f"T {t}, mu {a:g} to {b:g}:", by_mu(t, a) - by_mu(t, b)) for t in (0, 1) for a, b in zip(mus, mus[1:])],
         "{:+.2f}")
+measure("mu-always", lambda: [(f"T {t}, mu {m:g}:", by_mu(t, m)) for t in (0, 1) for m in mus])
+measure("greedy-more", lambda: [("", by_mu(0, 0.1) - by_mu(1, 0.1))], "{:+.2f}")
 renewal = [abs(r.calls / r.predicted - 1) for r in cos_calls if r.method == "alternating" and not math.isnan(r.predicted)]
 measure("renewal-calls", lambda: [("", statistics.median(renewal))], "{:.4f}", f"{len(renewal)} settings, worst {max(renewal):.3f}")
-errors = [abs(r.error) for r in cos_speed if r.method == "alternating" and not math.isnan(r.error)]
-measure("renewal-speed", lambda: [("", statistics.median(errors))], "{:.3f}", f"{len(errors)} settings, worst {max(errors):.2f}")
+errors = lambda: [abs(r.error) for r in cos_speed if r.method == "alternating" and not math.isnan(r.error)]
+measure("renewal-speed", lambda: [("", statistics.median(errors()))], "{:.3f}", f"{len(errors())} settings, worst {max(errors()):.2f}")
 
 # verifiers
 def verified(pair, temperature, gamma, name):
@@ -1085,6 +1099,8 @@ add(f"Exact numbers ({positions:,} held-out positions of both texts, 'the mix'; 
 add("`±` is one standard error: of rules against each other by leaving out one window of the text at a time, so the error is paired (both "
     "rules see the same windows). A rule or parameter that is *chosen* because it is best is chosen on every other window and reported on the "
     "rest; a rule that a claim names is reported on all. The papers' [Token] is `token-v3`.\n")
+same = [r.speedup for r in pick(cos_speed, method="standard")]
+least_same, most_same = min(same), max(same)
 judged_of = lambda *by: f"{sum(count(b, 'yes') for b in by)} of {sum(c['by'] in by and c['id'] in judged for c in CLAIMS)}"
 add(f"**Of the four papers' claims {judged_of('paper')} hold**, {count('paper', 'no')} do not, {count('paper', 'in part')} in part, "
     f"{count('paper', 'undecided')} are undecided. Counted apart: {judged_of('other paper')} of other papers, {judged_of('library')} of this library's "
@@ -1092,9 +1108,10 @@ add(f"**Of the four papers' claims {judged_of('paper')} hold**, {count('paper', 
 add("## Claims\n")
 add("The claims, the papers' words, and what decides between yes and no stand in `examples/experiments/claims.json`, whose thresholds are "
     "older than the runs that they judge (`git log -p` shows it); `report.py` measures, and its function `judge` compares. A value holds if it is on the right side by two standard "
-    "errors (a measured speed: by 0.03 at least, a convention: repeats may differ by more). *In part*: some values fail, and not all do; *undecided*: none fails, but not all are outside of the "
-    "error. Earlier runs of most parts were known when the thresholds were written. Speeds of `cos-speed` are over the median of the standard "
-    f"way, whose own settings, which do equal work, deviate by {100 * timing_noise:.0f} %: that is the error of a timing there. Each part is run by `build/bin/specagg-experiments --part PART`" +
+    "errors (a measured speed: by 0.03 at least, a convention). *In part*: some values fail, and not all do; *undecided*: none fails, but not all are outside of the "
+    "error. Earlier runs of most parts were known when the thresholds were written. A speed-up is the median of several, each way timed in turn with "
+    f"what it is compared with; its error is a bootstrap over the repeats. The standard way of CoS timed against itself gives {least_same:.2f} to "
+    f"{most_same:.2f}. Each part is run by `build/bin/specagg-experiments --part PART`" +
     (" (`dragon-passages` by `build/bin/specagg-experiments-passages`)" if passages else "") + " and writes the CSV file of its name into "
     f"`{'build/experiments-quick' if quick else 'build/experiments'}`, from which every number here is made.\n")
 

@@ -47,20 +47,22 @@ continuation target_alone(double temperature) {
 
 struct timed {
   double seconds_a_token = 0, target_seconds_a_token = 0, speedup = 0;
+  std::vector<double> speedups;  // of each repeat
   decoded last;
 };
 // In turn with the target alone; medians.
 timed against_target(lab& lab, const pair& models, const std::vector<std::vector<token_id>>& prompts, std::size_t most,
                      std::size_t repeats, double temperature, const continuation& decode) {
   timed t;
-  std::vector<double> own, alone, ratio;
+  std::vector<double> own, alone;
   for (std::size_t r = 0; r < repeats; ++r) {
     const decoded base = decode_all(lab, {models.q, models.p}, prompts, most, target_alone(temperature));
     t.last = decode_all(lab, {models.q, models.p}, prompts, most, decode);
     own.push_back(t.last.seconds / double(t.last.tokens)), alone.push_back(base.seconds / double(base.tokens));
-    ratio.push_back(alone.back() / own.back());
+    t.speedups.push_back(alone.back() / own.back());
   }
-  return t.seconds_a_token = median(own), t.target_seconds_a_token = median(alone), t.speedup = median(ratio), t;
+  t.seconds_a_token = median(own), t.target_seconds_a_token = median(alone), t.speedup = median(t.speedups);
+  return t;
 }
 
 // Of speculative decoding, by what was counted in it: tokens by the rows, draft steps, and the times of calls.
@@ -101,7 +103,7 @@ void latency(lab& lab, table& out) {
         out.add(models.name(), execution, gamma, s.rule, x, policy_text(s.rule, x), t.seconds_a_token,
                 t.target_seconds_a_token, 1 / t.speedup, t.speedup, predicted, t.speedup / predicted - 1, free,
                 t.last.over_rounds([](const round& r) { return r.accepted; }).mean / drafted,
-                double(t.last.calls(1)) / double(t.last.tokens));
+                double(t.last.calls(1)) / double(t.last.tokens), listed(t.speedups));
       };
       with_rule(s.rule, x, [&]<class Policy>(const Policy& policy) {
         if constexpr (std::is_same_v<Policy, lossless> || std::is_same_v<Policy, ensemble> ||
@@ -228,14 +230,15 @@ void draft_length_speed(lab& lab, table& out) {
             against_target(lab, models, prompts, most, repeats, temperature, fixed(gamma, temperature, false));
         const decoded by_rows = decode_all(lab, {models.q, models.p}, prompts, most, fixed(gamma, temperature, true));
         const double predicted = predicted_speedup(lab, models, by_rows);
-        out.add(models.name(), temperature, "fixed", gamma, t.speedup, predicted, t.speedup / predicted - 1);
+        out.add(models.name(), temperature, "fixed", gamma, t.speedup, predicted, t.speedup / predicted - 1,
+                listed(t.speedups));
       }
       plan::draft_length_controller controller(cost);
       const timed t =
           against_target(lab, models, prompts, most, repeats, temperature, marginal(controller, temperature));
       const double predicted = rate(t.last, cost);
       out.add(models.name(), temperature, "marginal", t.last.over_rounds([](const round& r) { return r.drafted; }).mean,
-              t.speedup, predicted, t.speedup / predicted - 1);
+              t.speedup, predicted, t.speedup / predicted - 1, listed(t.speedups));
       lab.progress(double(++done) / 4);
     }
 }
