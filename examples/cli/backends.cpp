@@ -38,6 +38,11 @@ struct mapped_head {
   std::size_t position() const { return mapped.position(); }
   status extend(std::span<const token_id> tokens, std::span<float> logits) { return mapped.extend(tokens, logits); }
   status rollback(std::size_t n) { return mapped.rollback(n); }
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<float> logits) {
+    return mapped.extend_tree(tokens, parents, logits);
+  }
+  status keep_path(std::span<const std::uint32_t> nodes) { return mapped.keep_path(nodes); }
 };
 
 struct cpu_backend final : backend {

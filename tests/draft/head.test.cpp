@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/draft/head.hpp>
 
+#include <array>
 #include <random>
 
 #include "decode/toy_text.hpp"
@@ -89,19 +90,80 @@ struct toy_head {
     if (states.size() != t.size() * width || rows > t.size() || logits.size() % 3 != 0) return ++misuses, status::ok;
     for (std::size_t i = 0; i < t.size(); ++i, ++pairs_read) {
       const double state = states[i * width];
-      const auto r = philox({std::uint32_t(state), std::uint32_t(std::fmod(state, 1) * 0x1p20), std::uint32_t(t[i])},
-                            keys.empty() ? 3 : keys.back());
-      keys.push_back(std::uint64_t(r[1]) << 32 | r[0]);
+      keys.push_back(key_after(keys.empty() ? 3 : keys.back(), state, t[i]));
       own.push_back(next_state(state, t[i]) + error), own.push_back(t[i]);
       if (const std::size_t behind = t.size() - i; behind <= rows)
-        for (std::size_t d = 0; d < 3; ++d)
-          logits[(rows - behind) * 3 + d] = 3 * double(philox({std::uint32_t(d)}, keys.back())[0]) * 0x1p-32;
+        write_row(keys.back(), logits.subspan((rows - behind) * 3, 3));
     }
     return status::ok;
   }
+  static std::uint64_t key_after(std::uint64_t before, double state, token_id token) {
+    const auto r =
+        philox({std::uint32_t(state), std::uint32_t(std::fmod(state, 1) * 0x1p20), std::uint32_t(token)}, before);
+    return std::uint64_t(r[1]) << 32 | r[0];
+  }
+  static void write_row(std::uint64_t key, std::span<double> row) {
+    for (std::size_t d = 0; d < 3; ++d) row[d] = 3 * double(philox({std::uint32_t(d)}, key)[0]) * 0x1p-32;
+  }
 };
-static_assert(DraftHead<toy_head>);
+static_assert(DraftHead<toy_head> && !TreeDraftHead<toy_head>);
 static_assert(LogitSource<head_source<toy_head, toy_with_states>>);
+static_assert(!TreeSource<head_source<toy_head, toy_with_states>>);
+
+// The same with trees.
+struct toy_tree_head : toy_head {
+  struct node {
+    std::uint64_t key;
+    std::array<double, width> own;
+    std::uint32_t parent;
+  };
+  std::vector<node> tree = {};
+  int calls = 0;
+
+  std::size_t position() const { return keys.size() + tree.size(); }
+  std::span<const double> node_hidden(std::uint32_t n) const {
+    return n > 0 && n <= tree.size() ? std::span<const double>(tree[n - 1].own) : std::span<const double>();
+  }
+  status rollback(std::size_t n) {
+    misuses += n > position(), tree.clear();
+    return toy_head::rollback(std::min(n, keys.size()));
+  }
+  status extend(std::span<const token_id> t, std::span<const double> states, std::span<double> logits) {
+    misuses += !tree.empty();
+    return toy_head::extend(t, states, logits);
+  }
+  status extend_tree(std::span<const token_id> t, std::span<const std::uint32_t> parents,
+                     std::span<const double> states, std::span<double> logits) {
+    const std::size_t rows = logits.size() / 3;
+    if (states.size() != t.size() * width || rows > t.size() || parents.size() != t.size()) ++misuses;
+    ++calls;
+    for (std::size_t i = 0; i < t.size(); ++i, ++pairs_read) {
+      const double state = states[i * width];
+      misuses += parents[i] > tree.size();
+      const std::uint64_t before = parents[i] > 0 ? tree[parents[i] - 1].key : keys.empty() ? 3 : keys.back();
+      tree.push_back({key_after(before, state, t[i]), {next_state(state, t[i]) + error, double(t[i])}, parents[i]});
+      if (const std::size_t behind = t.size() - i; behind <= rows)
+        write_row(tree.back().key, logits.subspan((rows - behind) * 3, 3));
+    }
+    return status::ok;
+  }
+  void cut_tree(std::size_t n) {
+    if (n < tree.size()) tree.resize(n);
+  }
+  status keep_path(std::span<const std::uint32_t> nodes) {
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      if (nodes[i] == 0 || nodes[i] > tree.size() || tree[nodes[i] - 1].parent != (i > 0 ? nodes[i - 1] : 0))
+        return status::invalid_parameter;
+    for (const std::uint32_t n : nodes) {
+      keys.push_back(tree[n - 1].key);
+      own.insert(own.end(), tree[n - 1].own.begin(), tree[n - 1].own.end());
+    }
+    tree.clear();
+    return status::ok;
+  }
+};
+static_assert(TreeDraftHead<toy_tree_head>);
+static_assert(TreeSource<head_source<toy_tree_head, toy_with_states>>);
 
 // By definition: the head's logits after a text of which the target knows the states of the first `known` tokens.
 std::vector<double> by_hand(const toy_head& like, const tokens& text, std::size_t known) {
@@ -147,12 +209,13 @@ struct setting {
   bool last_call_alone = false, prefill = true;
 };
 // The joint law of texts of three tokens after the tokens 0, 1, against the law of q by hand with all states known.
-template <class Policy, class Run>
+template <class Head = toy_head, class Policy, class Run>
 double worst_error(const Policy& policy, const setting& s, std::size_t& accepted, Run run) {
   const auto law = exact_law([&](auto& chooser) {
     toy_with_states target(V, 2);
     target.last_call_alone = s.last_call_alone;
-    toy_head own{s.error};
+    Head own;
+    own.error = s.error;
     head_source head(own, target);
     tokens buffer(16);
     buffer[1] = 1;
@@ -338,6 +401,8 @@ TEST_CASE("a head drafts trees, takes turns, and follows a target that has the s
   };
   CHECK(worst_error(lossless{}, {.error = 0.5}, accepted, tree(lossless{})) < 1e-12);
   CHECK(worst_error(token_v3{0.3}, {}, accepted, tree(token_v3{0.3})) < 1e-12);
+  CHECK(worst_error<toy_tree_head>(lossless{}, {.error = 0.5}, accepted, tree(lossless{})) < 1e-12);
+  CHECK(worst_error<toy_tree_head>(token_v3{0.3}, {}, accepted, tree(token_v3{0.3})) < 1e-12);
   const auto turns = [](auto& head, auto& target, text& t, auto& chooser, const auto&) {
     no_processor none;
     mapped_source mapped(head, d2t);
@@ -349,7 +414,112 @@ TEST_CASE("a head drafts trees, takes turns, and follows a target that has the s
   accepted = 0;
   const setting llama_cpp{.error = 0.5, .last_call_alone = true, .prefill = false};
   CHECK(worst_error(lossless{}, llama_cpp, accepted, sparse<2>(lossless{})) < 1e-12);
+  CHECK(worst_error<toy_tree_head>(lossless{}, llama_cpp, accepted, tree(lossless{})) < 1e-12);
   CHECK(accepted > 20);
+}
+TEST_CASE("the rows of a tree's nodes are those of their paths, before the path is kept and after") {
+  std::mt19937 random(5);
+  std::size_t rows_seen = 0, kept_nodes = 0, in_one_call = 0;
+  for (int repeat = 0; repeat < 300; ++repeat) {
+    toy_with_states target(V, 2);
+    toy_tree_head own;
+    own.error = random() % 2 ? 0.5 : 0;
+    head_source head(own, target);
+    tokens text(2 + random() % 6);
+    for (token_id& t : text) t = token_id(random() % V);
+    for (int round = 0; round < 3; ++round) {
+      // The target has read a part of the text; a decoder lets it read all but the last token.
+      const std::size_t reads =
+          std::max(target.position(), random() % 2 ? text.size() - 1 : 1 + random() % (text.size() - 1));
+      REQUIRE(target.extend(std::span(text).subspan(target.position(), reads - target.position()), {}) == status::ok);
+      // The head's context may end before the text does: then the tree begins with the rest of it.
+      if (head.position() > text.size() - 1) REQUIRE(head.rollback(text.size() - 1) == status::ok);
+      const std::size_t context = head.position() + random() % (text.size() - head.position());
+      if (context > head.position())
+        REQUIRE(head.extend(std::span(text).subspan(head.position(), context - head.position()), {}) == status::ok);
+      if (head.position() == 0) REQUIRE(head.extend(std::span(text).first(1), {}) == status::ok);
+      const std::size_t begin = head.position(), chain = text.size() - begin;
+      std::vector<tokens> paths{tokens(text.begin(), text.begin() + std::ptrdiff_t(begin))};  // of the nodes
+      std::vector<std::uint32_t> parents;
+      for (int call = 0; call < 4; ++call) {
+        tokens t;
+        std::vector<std::uint32_t> p;
+        const std::size_t n = call == 0 ? chain + random() % 2 : 1 + random() % 4, first = paths.size();
+        for (std::size_t i = 0; i < n; ++i) {
+          const std::size_t node = paths.size();
+          const bool of_text = node <= chain;
+          p.push_back(std::uint32_t(of_text ? node - 1 : chain + random() % (node - chain)));
+          t.push_back(of_text ? text[begin + node - 1] : token_id(random() % V));
+          paths.push_back(paths[p.back()]), paths.back().push_back(t.back());
+          in_one_call += p.back() >= first && !of_text;
+        }
+        parents.insert(parents.end(), p.begin(), p.end());
+        const std::size_t wanted = random() % (n + 1);
+        std::vector<double> logits(wanted * 3);
+        REQUIRE(head.extend_tree(t, p, logits) == status::ok);
+        CHECK(head.position() == begin + parents.size());
+        for (std::size_t j = 0; j < wanted; ++j, ++rows_seen) {
+          const auto row = std::span(logits).subspan(3 * j, 3);
+          CHECK(by_hand(own, paths[paths.size() - wanted + j], target.position()) ==
+                std::vector<double>(row.begin(), row.end()));
+        }
+      }
+      if (random() % 4 == 0) {
+        REQUIRE(head.rollback(begin) == status::ok);
+        CHECK(head.position() == begin);
+      } else {
+        std::vector<std::uint32_t> path;
+        for (std::size_t node = chain + random() % (paths.size() - chain); node > 0; node = parents[node - 1])
+          path.insert(path.begin(), std::uint32_t(node));
+        CHECK(head.keep_path(std::vector<std::uint32_t>{9999}) == status::invalid_parameter);
+        REQUIRE(head.keep_path(path) == status::ok);
+        const tokens& kept = paths[path.empty() ? 0 : path.back()];
+        CHECK(head.position() == kept.size());
+        kept_nodes += kept.size() - begin;
+        if (kept.size() > text.size()) text = kept;
+      }
+      // What is kept is read again as soon as the target knows it.
+      text.push_back(token_id(random() % V));
+      std::vector<double> row(3);
+      const std::size_t known = target.position() + random() % (text.size() - target.position());
+      REQUIRE(target.extend(std::span(text).subspan(target.position(), known - target.position()), {}) == status::ok);
+      REQUIRE(head.extend(std::span(text).subspan(head.position()), row) == status::ok);
+      CHECK(row == by_hand(own, text, target.position()));
+    }
+    CHECK(own.misuses == 0);
+  }
+  CHECK(rows_seen > 1000);
+  CHECK(kept_nodes > 1000);
+  CHECK(in_one_call > 100);
+}
+TEST_CASE("a tree of a head refuses what does not fit, and appends nothing") {
+  toy_with_states target(V, 2);
+  toy_tree_head own;
+  own.most = 5;
+  head_source head(own, target);
+  const tokens text{0, 1, 2};
+  const std::vector<std::uint32_t> none, wrong{1}, roots{0, 0, 0, 0}, deep{0, 1, 2, 3};
+  const tokens four{0, 1, 2, 3};
+  std::vector<double> row(3), rows(6);
+  const auto some = [](const auto& of, std::size_t n) { return std::span(of).first(n); };
+  CHECK(head.extend_tree(some(four, 1), some(roots, 1), row) == status::no_draft);  // there is no context
+  REQUIRE(head.extend(some(text, 1), {}) == status::ok);
+  CHECK(head.extend_tree(some(four, 1), some(roots, 1), row) == status::no_draft);  // the target has read nothing
+  CHECK(head.position() == 1);
+  REQUIRE(target.extend(some(text, 2), {}) == status::ok);
+  REQUIRE(head.extend(std::span(text).subspan(1), {}) == status::ok);
+  CHECK(head.extend_tree(some(four, 1), none, row) == status::invalid_parameter);
+  CHECK(head.extend_tree(some(four, 1), wrong, row) == status::invalid_parameter);
+  CHECK(head.extend_tree(some(four, 1), some(roots, 1), rows) == status::invalid_parameter);
+  CHECK(head.extend_tree(four, roots, row) == status::context_full);
+  CHECK(head.position() == 3);
+  REQUIRE(head.extend_tree(some(four, 2), some(deep, 2), rows) == status::ok);
+  CHECK(own.calls == 2);  // the second node's state is the first one's
+  CHECK(head.extend(some(four, 1), row) == status::invalid_parameter);
+  CHECK(head.position() == 5);
+  REQUIRE(head.keep_path(none) == status::ok);
+  CHECK(head.position() == 3);
+  REQUIRE(head.extend(some(four, 1), row) == status::ok);
 }
 TEST_CASE("without states, without room and with wrong sizes there is a status, and nothing is appended") {
   toy_with_states target(V, 2);

@@ -106,7 +106,8 @@ status score_tree(std::span<const token_id> text, tree_workspace<T>& work, std::
     };
     if (first == 0) {
       if (const status s = keep(text.size() - 1, model); s != status::ok) return s;
-      chain = std::min(text.size() - model.position(), work.depth + 1);
+      // The first token is not one of them if there are more: a draft head has no row after it alone.
+      chain = std::min(text.size() - std::max<std::size_t>(model.position(), text.size() > 1), work.depth + 1);
       if (const auto unread = text.subspan(model.position(), text.size() - chain - model.position()); !unread.empty())
         if (const status s = model.extend(unread, {}); s != status::ok) return s;
       for (std::size_t i = 0; i < chain; ++i) add(text[text.size() - chain + i], i);

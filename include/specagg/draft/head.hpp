@@ -31,9 +31,25 @@ concept DraftHead = Follower<H> && requires(H& h, const H& c, std::span<const to
   { c.hidden(i) } -> std::convertible_to<std::span<const typename H::value_type>>;
 };
 
-// The head as a LogitSource that reads the target's tokens: a mapped_drafter or mapped_source (draft/mapped.hpp) around
-// it drafts with it in every decoder. Head and target must outlive it, and the target's context must be a prefix of the
-// tokens that it is given, or the other way round, as in every decoder.
+// A head that reads trees of pairs, too, as a TreeSource does:
+//   extend_tree(tokens, parents, states, logits)  states[i]: the one before the token of node i. On any status but ok
+//                  nothing is appended
+//   node_hidden(n) as hidden(i), of node n; empty if it was not appended
+//   cut_tree(n)    keeps the first n nodes
+//   keep_path(nodes)
+template <class H>
+concept TreeDraftHead = DraftHead<H> &&
+    requires(H& h, const H& c, std::span<const token_id> tokens, std::span<const std::uint32_t> nodes,
+             std::span<const typename H::value_type> states, std::span<typename H::value_type> logits) {
+  { h.extend_tree(tokens, nodes, states, logits) } -> std::same_as<status>;
+  { c.node_hidden(nodes[0]) } -> std::convertible_to<std::span<const typename H::value_type>>;
+  h.cut_tree(nodes.size());
+  { h.keep_path(nodes) } -> std::same_as<status>;
+};
+
+// The head as a LogitSource that reads the target's tokens; a TreeDraftHead as a TreeSource, too. A mapped_drafter or
+// mapped_source (draft/mapped.hpp) around it drafts with it in every decoder. Head and target must outlive it, and the
+// target's context must be a prefix of the tokens that it is given, or the other way round, as in every decoder.
 //   * A pair is read with the target's state where the target has it, and with the head's own otherwise. Pairs that
 //     were read with the head's own are read again as soon as the target has read their tokens.
 //   * Where the target keeps no states of the beginning of the text, the head's context begins where they begin.
@@ -41,7 +57,7 @@ concept DraftHead = Follower<H> && requires(H& h, const H& c, std::span<const to
 //     the draft's row ends there, so give it a prompt of two tokens, all but the last of them read by the target.
 // So a row is a function of the tokens and of how many of them the target has read. That changes between rounds alone:
 // a lossless law is the target's; for a rule that reads the draft, q is the row of a head that knows the states up to
-// the beginning of the round. The constructor allocates all memory.
+// the beginning of the round. The constructor allocates all memory but that for trees.
 template <DraftHead H, HiddenSource M>
 class head_source {
  public:
@@ -52,20 +68,47 @@ class head_source {
 
   std::size_t vocab_size() const { return head_->vocab_size(); }
   std::size_t capacity() const { return std::size_t(head_->capacity()) + 1; }
-  std::size_t position() const { return tokens_.size(); }
+  std::size_t position() const { return tokens_.size() + nodes_.size(); }
 
   // vocabulary_mismatch: the target's states have another width. Nothing is computed where no rows are wanted.
   status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
-    const std::size_t before = tokens_.size(), v = vocab_size(), rows = v ? logits.size() / v : 0;
-    if (rows > tokens.size() || rows * v != logits.size()) return status::invalid_parameter;
-    if (tokens.size() > capacity() - before) return status::context_full;
-    if (std::size_t(target_->hidden_size()) != std::size_t(head_->hidden_size())) return status::vocabulary_mismatch;
+    const std::size_t before = tokens_.size(), rows = rows_of(logits);
+    if (!nodes_.empty()) return status::invalid_parameter;  // end the tree first
+    if (const status s = takes(tokens, logits); s != status::ok) return s;
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     const status s = rows > 0 ? read(rows, logits) : status::ok;
     if (s != status::ok) (void)rollback(before);
     return s;
   }
+
+  // The members of a TreeSource. The context must have a token: else no_draft. A node is read with the target's state
+  // after its parent where the target has it (it has read the text that the tree begins with), and with the head's own
+  // otherwise. Memory for a tree is allocated if none was as large before.
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<value_type> logits) requires TreeDraftHead<H> {
+    const std::size_t before = nodes_.size();
+    if (parents.size() != tokens.size()) return status::invalid_parameter;
+    for (std::size_t i = 0; i < parents.size(); ++i)
+      if (parents[i] > before + i) return status::invalid_parameter;
+    if (const status s = takes(tokens, logits); s != status::ok) return s;
+    if (const status s = before == 0 ? read_context() : status::ok; s != status::ok) return s;
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      nodes_.push_back({tokens[i], parents[i] == 0 ? 1 : nodes_[parents[i] - 1].depth + 1, false});
+    const status s = read_nodes(tokens, parents, logits, before);
+    if (s != status::ok) nodes_.resize(before), head_->cut_tree(before);
+    return s;
+  }
+  status keep_path(std::span<const std::uint32_t> nodes) requires TreeDraftHead<H> {
+    if (const status s = head_->keep_path(nodes); s != status::ok) return s;
+    for (const std::uint32_t n : nodes) {
+      if (nodes_[n - 1].known && known_ == tokens_.size() - 1) ++known_;
+      tokens_.push_back(nodes_[n - 1].token);
+    }
+    nodes_.clear();
+    return status::ok;
+  }
   status rollback(std::size_t n) {
+    nodes_.clear();
     tokens_.resize(std::min(n, tokens_.size()));
     const std::size_t pairs = tokens_.empty() ? 0 : tokens_.size() - 1;
     if (pairs < begin_) {
@@ -78,6 +121,15 @@ class head_source {
 
  private:
   static constexpr std::size_t together = 32;  // pairs read in one call
+
+  std::size_t rows_of(std::span<value_type> logits) const { return vocab_size() ? logits.size() / vocab_size() : 0; }
+  status takes(std::span<const token_id> tokens, std::span<value_type> logits) const {
+    const std::size_t rows = rows_of(logits);
+    if (rows > tokens.size() || rows * vocab_size() != logits.size()) return status::invalid_parameter;
+    if (tokens.size() > capacity() - position()) return status::context_full;
+    return std::size_t(target_->hidden_size()) == std::size_t(head_->hidden_size()) ? status::ok
+                                                                                    : status::vocabulary_mismatch;
+  }
 
   bool has_state(std::size_t i) const { return !target_->hidden(i).empty(); }
   // Removes the pairs from `pair` on.
@@ -117,9 +169,55 @@ class head_source {
     return status::ok;
   }
 
+  // Reads all pairs of the context, so that a tree can begin after it.
+  status read_context() {
+    if (tokens_.empty()) return status::no_draft;
+    const std::size_t end = tokens_.size() - 1;
+    const status s = end > 0 ? read(0, {}) : status::ok;
+    if (s != status::no_draft || !has_state(end)) return s;
+    begin_ = known_ = end;  // the first state that the target has
+    return head_->rollback(0);
+  }
+
+  // The state before a child of this node, if it is there: of the target (`known`), or the head's own.
+  std::span<const value_type> state_after(std::uint32_t node, bool& known) const {
+    const std::size_t end = tokens_.size() - 1, i = end + (node == 0 ? 0 : nodes_[node - 1].depth);
+    known = has_state(i);
+    if (known) return target_->hidden(i);
+    if (node > 0) return head_->node_hidden(node);
+    return end > begin_ ? head_->hidden(end - 1 - begin_) : std::span<const value_type>();
+  }
+
+  // Reads the nodes after the first `before`; in one call those whose states are there before it.
+  status read_nodes(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                    std::span<value_type> logits, std::size_t before) {
+    const std::size_t v = vocab_size(), w = head_->hidden_size(), first_row = tokens.size() - rows_of(logits);
+    for (std::size_t next = 0, n; next < tokens.size(); next += n) {
+      for (n = 0; n < together && next + n < tokens.size(); ++n) {
+        const auto state = state_after(parents[next + n], nodes_[before + next + n].known);
+        if (state.empty()) break;
+        std::copy_n(state.begin(), w, states_.begin() + std::ptrdiff_t(n * w));
+      }
+      if (n == 0) return status::no_draft;
+      const std::size_t from = std::max(next, first_row), wanted = next + n - std::min(from, next + n);
+      const auto own = logits.subspan((from - first_row) * (wanted > 0 ? v : 0), wanted * v);
+      const status s = head_->extend_tree(tokens.subspan(next, n), parents.subspan(next, n),
+                                          std::span<const value_type>(states_).first(n * w), own);
+      if (s != status::ok) return s;
+    }
+    return status::ok;
+  }
+
+  struct node {
+    token_id token;
+    std::uint32_t depth;  // 1: a child of the context
+    bool known;           // read with the target's state
+  };
+
   H* head_;
   const M* target_;
   std::vector<token_id> tokens_;
+  std::vector<node> nodes_;  // of a tree
   std::vector<value_type> states_;
   std::size_t begin_ = 0;  // the first pair that the head has read
   std::size_t known_ = 0;  // the pairs before it were read with the target's states

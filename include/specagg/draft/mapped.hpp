@@ -3,6 +3,7 @@
 // drafter with sparse rows.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -21,7 +22,9 @@ SPECAGG_BEGIN
 // do not have the map's size.
 
 // A LogitSource over the target's vocabulary. Its logits are the draft's at mapped tokens and -inf elsewhere, so
-// processors, temperature and filters act after the mask. The memory of one row is allocated by the constructor.
+// processors, temperature and filters act after the mask. The memory of one row is allocated by the constructor. A
+// TreeSource stays one: memory for more rows is allocated where no call had as many before, and a node's row without
+// mass at mapped tokens is written: -inf everywhere, of which nothing is drawn.
 template <LogitSource S>
 class mapped_source {
  public:
@@ -37,22 +40,40 @@ class mapped_source {
     const std::size_t v = vocab_size(), rows = v ? logits.size() / v : 0, before = position();
     if (rows > tokens.size() || (v && logits.size() % v != 0)) return status::invalid_parameter;
     if (rows == 0) return source_->extend(tokens, {});
+    const auto own = std::span(logits_).first(map_->draft_size());
     std::size_t read = 0;
     for (std::size_t j = 0; j < rows; ++j) {
       const std::size_t until = tokens.size() - rows + j + 1;
       const std::span<value_type> row = logits.subspan(j * v, v);
-      status s = source_->extend(tokens.subspan(read, until - read), logits_);
-      if (s == status::ok && !map_logits<value_type>(*map_, logits_, row)) s = status::no_draft;
+      status s = source_->extend(tokens.subspan(read, until - read), own);
+      if (s == status::ok && !map_row(own, row)) s = status::no_draft;
       if (s != status::ok) return (void)keep(before, *source_), s;
       read = until;
-      if (const double z = mass_kept<value_type>(logits_, row); z <= 1 + 1e-3) mass_ += z, ++rows_;
     }
     return status::ok;
   }
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<value_type> logits) requires TreeSource<S> {
+    if (std::size_t(source_->vocab_size()) != map_->draft_size()) return status::vocabulary_mismatch;
+    const std::size_t v = vocab_size(), d = map_->draft_size(), rows = v ? logits.size() / v : 0;
+    if (rows > tokens.size() || (v && logits.size() % v != 0)) return status::invalid_parameter;
+    if (logits_.size() < rows * d) logits_.resize(rows * d);
+    const auto own = std::span(logits_).first(rows * d);
+    if (const status s = source_->extend_tree(tokens, parents, own); s != status::ok) return s;
+    for (std::size_t j = 0; j < rows; ++j) (void)map_row(own.subspan(j * d, d), logits.subspan(j * v, v));
+    return status::ok;
+  }
+  status keep_path(std::span<const std::uint32_t> nodes) requires TreeSource<S> { return source_->keep_path(nodes); }
   // The mean of Z over all rows so far; 0 if there was none.
   double mass() const { return rows_ > 0 ? mass_ / double(rows_) : 0; }
 
  private:
+  bool map_row(std::span<const value_type> own, std::span<value_type> row) {
+    const bool any = map_logits<value_type>(*map_, own, row);
+    if (const double z = any ? mass_kept<value_type>(own, row) : NAN; z <= 1 + 1e-3) mass_ += z, ++rows_;
+    return any;
+  }
+
   S* source_;
   const vocabulary_map* map_;
   std::vector<value_type> logits_;

@@ -179,6 +179,43 @@ TEST_CASE("a head reads its own hidden states where they lie") {
   }
 }
 
+TEST_CASE("a node of a head's tree has the row and the state of its path alone, bit for bit") {
+  for (const auto type : {tensor_type::f32, tensor_type::q8_0}) {
+    const small_pair pair(type);
+    const auto text = some_tokens(9, pair.target->vocab), nodes = some_tokens(6, pair.target->vocab, 2);
+    const auto states = some_states(15, 64);
+    //  1 - 3 - 6
+    //  2 - 4, 5
+    const std::vector<std::uint32_t> parents = {0, 0, 1, 2, 2, 3};
+    const std::vector<std::vector<std::uint32_t>> paths = {{1}, {2}, {1, 3}, {2, 4}, {2, 5}, {1, 3, 6}};
+    const auto state = [&](std::size_t i) { return std::span(states).subspan(i * 64, 64); };
+    draft_head head(pair.head, pair.target);
+    rows_of(head, text, std::span(states).first(9 * 64));
+    std::vector<float> rows(60), last(10);
+    const auto extend = [&](std::size_t from, std::size_t n, std::span<float> logits) {
+      return head.extend_tree(std::span(nodes).subspan(from, n), std::span(parents).subspan(from, n),
+                              std::span(states).subspan((9 + from) * 64, n * 64), logits);
+    };
+    REQUIRE(extend(0, 2, std::span(rows).first(20)) == status::ok);
+    REQUIRE(extend(2, 3, std::span(rows).subspan(20, 30)) == status::ok);
+    REQUIRE(extend(5, 1, last) == status::ok);
+    head.cut_tree(5);
+    CHECK(head.position() == 14);
+    CHECK(head.node_hidden(6).empty());
+    CHECK(head.extend(std::span(nodes).first(1), state(9), last) == status::invalid_parameter);
+    REQUIRE(extend(5, 1, std::span(rows).subspan(50)) == status::ok);
+    for (std::size_t k = 0; k < paths.size(); ++k) {
+      draft_head alone(pair.head, pair.target);
+      std::vector<float> row = rows_of(alone, text, std::span(states).first(9 * 64));
+      for (const auto n : paths[k]) row = rows_of(alone, std::span(nodes).subspan(n - 1, 1), state(8 + n));
+      CHECK(same_bits(std::span(rows).subspan(k * 10, 10), row));
+      CHECK(same_bits(head.node_hidden(std::uint32_t(k + 1)), alone.hidden(alone.position() - 1)));
+    }
+    REQUIRE(head.keep_path(paths.back()) == status::ok);
+    CHECK(head.position() == 12);
+  }
+}
+
 TEST_CASE("a head refuses what does not fit, and appends nothing") {
   const small_pair pair(tensor_type::f32);
   draft_head head(pair.head, pair.target, nullptr, 5);
@@ -253,6 +290,34 @@ TEST_CASE("with the trained head a text at temperature 0 is the target's own, bi
   CHECK(decode(4, block_verifier(), drafted, accepted, with) == expected);
   INFO(accepted << " of " << drafted);
   CHECK(accepted > 100);
+}
+
+TEST_CASE("with the trained head's trees a text at temperature 0 is the target's own, and drafts are accepted") {
+  const std::vector<std::size_t> shape{3, 2, 1}, none{};
+  std::size_t accepted = 0;
+  const auto decode = [&](const std::vector<std::size_t>& of) {
+    heading h;
+    const auto prompt = encoded("And it came to pass, when the king of Israel heard the words of the prophet,");
+    std::vector<token_id> buffer(prompt);
+    buffer.resize(prompt.size() + 120);
+    specagg::text t{buffer, prompt.size()};
+    REQUIRE(h.target.extend(std::span(prompt).first(prompt.size() - 1), {}) == status::ok);
+    mapped_source mapped(h.source, h.head.weights().map);
+    tree_workspace<float> work(h.target.vocab_size(), shape);
+    random_streams chooser(1);
+    no_processor none_;
+    REQUIRE(tree_decode(
+                t, 120, mapped, h.target, lossless{}, chooser, none_,
+                tree_options{.shape = of, .propose = proposal::top, .sample = {.temperature = 0}}, work,
+                [](const emission&) { return true; },
+                [&](const tree_result& r, const auto&) { accepted += r.accepted; }) == status::ok);
+    return buffer;
+  };
+  const auto expected = decode(none);
+  CHECK(accepted == 0);
+  CHECK(decode(shape) == expected);
+  INFO(accepted << " of 120");
+  CHECK(accepted > 60);
 }
 
 TEST_CASE("texts of a cascade with the trained head: every token is the argmax of the rule's law for rows asked anew") {

@@ -102,7 +102,7 @@ TEST_CASE("hidden states are kept from the moment they are asked for, and by cop
   CHECK(all.hidden(11).empty());
 }
 
-TEST_CASE("nodes of a tree have no hidden state until their path is kept; then it is that of the path alone") {
+TEST_CASE("the hidden state of a tree's node is that of its path alone, before the path is kept and after") {
   const auto weights = bundled("draft");
   const auto text = some_tokens(9, weights->vocab), nodes = some_tokens(6, weights->vocab, 2);
   llama model = keeping_hidden(weights), alone = keeping_hidden(weights);
@@ -114,8 +114,20 @@ TEST_CASE("nodes of a tree have no hidden state until their path is kept; then i
   REQUIRE(model.extend_tree(nodes, parents, rows) == status::ok);
   CHECK(model.hidden(9).empty());
   CHECK_FALSE(model.hidden(8).empty());
+  std::vector<float> of_path;
+  for (const auto node : path) {
+    const auto h = model.node_hidden(node);
+    REQUIRE(h.size() == model.hidden_size());
+    of_path.insert(of_path.end(), h.begin(), h.end());
+  }
+  CHECK(model.node_hidden(0).empty());
+  CHECK_FALSE(model.node_hidden(6).empty());
+  CHECK(model.node_hidden(7).empty());
   REQUIRE(model.keep_path(path) == status::ok);
+  CHECK(model.node_hidden(1).empty());
   REQUIRE(alone.extend(text, {}) == status::ok);
   REQUIRE(alone.extend(std::vector{nodes[1], nodes[4]}, {}) == status::ok);
-  CHECK(same_bits(hidden_of(model), hidden_of(alone)));
+  const auto expected = hidden_of(alone);
+  CHECK(same_bits(hidden_of(model), expected));
+  CHECK(same_bits(of_path, std::span(expected).last(of_path.size())));
 }

@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/config.hpp>
 #include <specagg/kernel/math.hpp>
@@ -62,8 +63,18 @@ template <int Wide>
     fma(lanes::load(value + 16 * i), lanes(weight), lanes::load(sum + 64 * i)).store(sum + 64 * i);
 }
 
-// Rotates `size` dimensions of one head, in pairs (a, b): to (a cosine - b sine, a sine + b cosine). The rotation has
-// cosine and sine of every pair, then minus the sine and the cosine.
+// The rotation of a position: cosine and sine of every pair, then minus the sine and the cosine. 4 floats a frequency.
+inline void find_rotation(double position, const std::vector<double>& frequencies, float* rotation) {
+  for (std::size_t i = 0, pairs = frequencies.size(); i < pairs; ++i) {
+    const auto [sine, cosine] = sin_cos(position * frequencies[i]);
+    auto* const one = rotation + 2 * i;
+    auto* const other = one + 2 * pairs;
+    one[0] = static_cast<float>(cosine), one[1] = static_cast<float>(sine);
+    other[0] = -one[1], other[1] = one[0];
+  }
+}
+
+// Rotates `size` dimensions of one head, in pairs (a, b): to (a cosine - b sine, a sine + b cosine).
 [[gnu::flatten]] inline void rotate(float* head, const float* rotation, std::size_t size) {
   std::size_t i = 0;
   for (; i + 16 <= size; i += 16) {

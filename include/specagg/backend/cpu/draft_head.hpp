@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -16,7 +17,7 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// A DraftHead (draft/head.hpp). One sequence; the constructor allocates all memory.
+// A TreeDraftHead (draft/head.hpp). One sequence; the constructor allocates all memory.
 //   x      = W [h ; e(y)]        h the target's state, e its embedding of the token y that follows
 //   hidden = norm(layers(x))     which stands for the target's state after y
 //   row    = output hidden       over the head's own vocabulary: weights().map has the target's tokens
@@ -44,6 +45,31 @@ class draft_head {
   void stop_when(const std::atomic<bool>* flag) { stack_.stop_when(flag); }
 
   status extend(std::span<const token_id> tokens, std::span<const float> states, std::span<float> logits) {
+    if (stack_.nodes() > 0) return status::invalid_parameter;  // end the tree first
+    return append(tokens, states, logits);
+  }
+
+  // The members of a TreeDraftHead. Memory for a tree is allocated if none was as large before.
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<const float> states, std::span<float> logits) {
+    if (parents.size() != tokens.size()) return status::invalid_parameter;
+    const auto before = stack_.nodes();
+    status s = stack_.add_nodes(parents);
+    if (s == status::ok) s = append(tokens, states, logits);
+    if (s != status::ok) stack_.cut_nodes(before);
+    return s;
+  }
+  std::span<const float> node_hidden(std::uint32_t node) const { return stack_.node_hidden(node); }
+  void cut_tree(std::size_t nodes) { stack_.cut_nodes(nodes); }
+  status keep_path(std::span<const std::uint32_t> nodes) { return stack_.keep_path(nodes); }
+
+  status rollback(std::size_t position) {
+    stack_.rollback(position);
+    return status::ok;
+  }
+
+ private:
+  status append(std::span<const token_id> tokens, std::span<const float> states, std::span<float> logits) {
     const auto dim = w_->dim;
     if (states.size() != tokens.size() * dim) return status::invalid_parameter;
     if (const status s = stack_.takes(tokens.size(), logits); s != status::ok) return s;
@@ -59,12 +85,7 @@ class draft_head {
       stack_.product(w_->input, pairs, x);
     });
   }
-  status rollback(std::size_t position) {
-    stack_.rollback(position);
-    return status::ok;
-  }
 
- private:
   std::shared_ptr<const head_weights> w_;
   std::shared_ptr<const llama_weights> target_;
   layer_stack stack_;

@@ -86,6 +86,11 @@ class layer_stack {
     const bool kept = hidden_ && i >= hidden_begin_ && i < (tree_.size() > 0 ? tree_begin_ : position_);
     return {kept ? hidden_->data() + i * padded(w_->dim) : nullptr, kept ? w_->dim : 0};
   }
+  // That of a node of the tree, numbered from 1 as in parents; empty if there is none.
+  std::span<const float> node_hidden(std::size_t node) const {
+    const bool kept = hidden_ && node - 1 < tree_.size();
+    return {kept ? hidden_->data() + (tree_begin_ + node - 1) * padded(w_->dim) : nullptr, kept ? w_->dim : 0};
+  }
 
   // The text of `other`, with the same weights: copies what is kept, and computes nothing. context_full, or
   // invalid_parameter (a tree): nothing has changed.
@@ -113,7 +118,11 @@ class layer_stack {
     for (const auto parent : parents) tree_.add(parent);
     return status::ok;
   }
-  void cut_nodes(std::size_t kept) { tree_.cut(kept); }  // of nodes that were added, but not computed
+  void cut_nodes(std::size_t kept) {  // keeps the first nodes
+    if (kept >= tree_.size()) return;
+    tree_.cut(kept);
+    position_ = std::min(position_, tree_begin_ + kept);
+  }
   status keep_path(std::span<const std::uint32_t> nodes) {
     if (!tree_.is_path(nodes)) return status::invalid_parameter;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -273,18 +282,10 @@ class layer_stack {
   std::size_t seen_by(std::size_t t) const {
     return tree_.size() == 0 ? position_ + t + 1 : tree_begin_ + tree_.path(position_ + t - tree_begin_ + 1).size();
   }
-  // For n tokens: cosine and sine of every pair, then minus the sine and the cosine.
   void find_rotations(std::size_t n) {
     auto rotations = rotations_.top(n);
-    const auto pairs = w_->frequencies.size();
     for (std::size_t t = 0; t < n; ++t)
-      for (std::size_t i = 0; i < pairs; ++i) {
-        const auto [sine, cosine] = detail::sin_cos(static_cast<double>(seen_by(t) - 1) * w_->frequencies[i]);
-        auto* one = row(rotations, t) + 2 * i;
-        auto* other = one + 2 * pairs;
-        one[0] = static_cast<float>(cosine), one[1] = static_cast<float>(sine);
-        other[0] = -one[1], other[1] = one[0];
-      }
+      detail::find_rotation(static_cast<double>(seen_by(t) - 1), w_->frequencies, row(rotations, t));
   }
 
   // Rotates one head of n tokens: scales a query, stores a key and its value. Heads come in the order of qkv: queries,
