@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a draft head is trained on: a model writes a text at temperature 1 after each prompt, and the tokens and the
-// model's hidden states are written to a file for each prompt. A prompt whose file is there is not run again.
+// What a draft head is trained on: a model writes texts at temperature 1 after each prompt. The tokens of a text and
+// the model's hidden states are written to a file. A text whose file is there is not written again.
 //
-//   specagg-features --model F.gguf --prompts FILE --out FOLDER [--tokens 200] [--seed 1] [--chat]
+//   specagg-features --model F.gguf --prompts FILE --out FOLDER [--texts 1] [--tokens 200] [--seed 1] [--threads 1]
+//                    [--chat]
 //
-// --prompts: one prompt a line. The file of line i, counted from 0, is FOLDER/i.bin: 32-bit integers, little-endian,
-//   n, dim, p     the number of tokens; the width of a hidden state; how many of the tokens are the prompt's
-//   n tokens
-// and then n x dim 32-bit floats: the hidden state after each token, after the model's final norm.
+// --prompts: one prompt a line. --texts N: so many after each prompt, written together, so that the model reads its
+//   weights once for a token of each. Text k of line i, counted from 0, is FOLDER/(i N + k).bin, little-endian:
+//   n, dim, p     32-bit integers: the number of tokens; the width of a hidden state; how many tokens are the prompt's
+//   n tokens      32-bit integers
+//   n x dim       32-bit floats: the hidden state after each token, after the model's final norm
+//   n - p + 1     32-bit floats: log-sum-exp of the rows after the tokens from the prompt's last one on
+//   n - p + 1     32-bit integers: the likeliest token of each of these rows
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -33,31 +37,109 @@ void put(std::ofstream& to, const void* from, std::size_t bytes) {
   to.write(static_cast<const char*>(from), std::streamsize(bytes));
 }
 
+// What is written after a prompt.
+struct text {
+  std::vector<token_id> tokens, likeliest;  // likeliest: of each row
+  std::vector<float> log_sums;              // of each row
+  std::vector<std::uint32_t> nodes;         // the tree's node of each token that the model has read
+};
+
 // Under another name until it is complete.
-void write_features(const cpu::llama& model, std::span<const token_id> tokens, std::size_t prompt,
-                    const std::string& path) {
+void write_features(const cpu::llama& model, std::span<const token_id> prompt, const text& t, const std::string& path) {
   const std::string part = path + ".part";
   std::ofstream to(part, std::ios::binary);
-  const std::size_t n = model.position();
-  const std::int32_t sizes[] = {std::int32_t(n), std::int32_t(model.hidden_size()), std::int32_t(prompt)};
-  put(to, sizes, sizeof sizes), put(to, tokens.data(), n * sizeof(token_id));
-  for (std::size_t i = 0; i < n; ++i) put(to, model.hidden(i).data(), model.hidden(i).size_bytes());
+  const std::size_t n = t.nodes.size();
+  const std::int32_t sizes[] = {std::int32_t(prompt.size() + n), std::int32_t(model.hidden_size()),
+                                std::int32_t(prompt.size())};
+  put(to, sizes, sizeof sizes);
+  put(to, prompt.data(), prompt.size_bytes()), put(to, t.tokens.data(), n * sizeof(token_id));
+  for (std::size_t i = 0; i < prompt.size(); ++i) put(to, model.hidden(i).data(), model.hidden(i).size_bytes());
+  for (const auto node : t.nodes) put(to, model.node_hidden(node).data(), model.node_hidden(node).size_bytes());
+  put(to, t.log_sums.data(), (n + 1) * sizeof(float)), put(to, t.likeliest.data(), (n + 1) * sizeof(token_id));
   to.close();
   if (!to) throw error(part, "", "cannot be written");
   std::filesystem::rename(part, path);
 }
 
+// Writes several texts after a prompt, a token of each in one call of the model: they are branches of a tree.
+class writer {
+ public:
+  writer(cpu::llama& model, cpu::thread_pool& pool, std::span<const token_id> ends, std::size_t most,
+         std::uint64_t seed)
+      : model_(&model), pool_(&pool), ends_(ends), most_(most), seed_(seed) {}
+
+  // Text k has the random numbers of sequence first + k. So it is the same whatever is written beside it.
+  std::vector<text> write(std::span<const token_id> prompt, std::size_t first, std::size_t count) {
+    const std::size_t V = model_->vocab_size();
+    std::vector<text> texts(count);
+    std::vector<std::size_t> writing(count);
+    std::vector<token_id> tokens;
+    std::vector<std::uint32_t> parents;
+    rows_.resize(count * V);
+    const auto scratch = verify_scratch(V);
+    scratch_.resize(count * scratch);
+    (void)model_->rollback(0);
+    check(model_->extend(prompt, std::span(rows_).first(V)));
+    for (std::size_t k = 0; k < count; ++k) writing[k] = k;
+    std::uint32_t nodes = 0;
+    for (std::size_t row = 0;; row = 1) {  // the first row is everyone's
+      pool_->for_ranges(writing.size(), 1, [&](std::size_t begin, std::size_t end) {
+        for (auto j = begin; j < end; ++j)
+          draw(texts[writing[j]], std::span(rows_).subspan(j * row * V, V), std::uint32_t(prompt.size()),
+               random_streams(seed_, first + writing[j]), std::span(scratch_).subspan(j * scratch, scratch));
+      });
+      for (const auto k : writing)
+        if (texts[k].tokens.back() == no_token) throw error("the model", "", "gave a row that is none");
+      std::erase_if(writing, [&](std::size_t k) { return is_complete(texts[k]); });
+      if (writing.empty()) break;
+      tokens.clear(), parents.clear();
+      for (const auto k : writing) {
+        tokens.push_back(texts[k].tokens.back());
+        parents.push_back(texts[k].nodes.empty() ? 0 : texts[k].nodes.back());
+      }
+      for (const auto k : writing) texts[k].nodes.push_back(++nodes);
+      check(model_->extend_tree(tokens, parents, std::span(rows_).first(writing.size() * V)));
+    }
+    return texts;
+  }
+
+ private:
+  static void draw(text& t, std::span<const float> logits, std::uint32_t prompt, const random_streams& random,
+                   std::span<double> scratch) {
+    t.log_sums.push_back(float(log_sum_exp(logits.data(), logits.size())));
+    t.likeliest.push_back(token_id(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    processed_row<float> row(logits, sampling());
+    t.tokens.push_back(draw_draft(row, prompt + std::uint32_t(t.tokens.size()), 0, random, scratch));
+  }
+  bool is_complete(const text& t) const {
+    return t.tokens.size() == most_ || std::find(ends_.begin(), ends_.end(), t.tokens.back()) != ends_.end();
+  }
+  static void check(status s) {
+    if (s != status::ok) throw error("the model", "", std::string(name(s)));
+  }
+
+  cpu::llama* model_;
+  cpu::thread_pool* pool_;
+  std::span<const token_id> ends_;
+  std::size_t most_;
+  std::uint64_t seed_;
+  std::vector<double> scratch_;
+  std::vector<float> rows_;
+};
+
 int run(int argc, char** argv) {
   std::string file, prompts, out;
-  std::size_t most = 200;
+  std::size_t texts = 1, most = 200, threads = 1;
   std::uint64_t seed = 1;
   bool chat = false;
   CLI::App app("Texts of a model with its hidden states, to train a draft head on");
   app.add_option("--model", file, "GGUF file")->required();
   app.add_option("--prompts", prompts, "one prompt a line")->required();
-  app.add_option("--out", out, "folder: a file for each prompt")->required();
-  app.add_option("--tokens", most, "at most so many after each prompt")->check(CLI::Range(1, 100000));
+  app.add_option("--out", out, "folder: a file for each text")->required();
+  app.add_option("--texts", texts, "after each prompt, written together")->check(CLI::Range(1, 1000));
+  app.add_option("--tokens", most, "at most so many a text")->check(CLI::Range(1, 100000));
   app.add_option("--seed", seed, "of the texts");
+  app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_flag("--chat", chat, "prompts are a user's turns (ChatML)");
   CLI11_PARSE(app, argc, argv);
 
@@ -65,36 +147,37 @@ int run(int argc, char** argv) {
   const cpu::tokenizer text_tokens(weights->file);
   const auto ends = cli::end_tokens_of(weights->file);
   const auto form = chat ? std::make_unique<cli::chat_ml>(weights->file) : nullptr;
-  cpu::llama model(weights);
-  model.keep_hidden();
-  std::vector<float> logits(weights->vocab);
-  std::vector<double> scratch(verify_scratch(weights->vocab));
   std::ifstream lines(prompts);
   if (!lines) throw error(prompts, "", "cannot be read");
-  std::filesystem::create_directories(out);
-  std::size_t number = 0, written = 0;
-  for (std::string line; std::getline(lines, line); ++number) {
-    const std::string path = out + "/" + std::to_string(number) + ".bin";
-    if (std::filesystem::exists(path)) continue;
-    std::vector<token_id> tokens;
+  std::vector<std::vector<token_id>> asked;
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) {
+    auto& tokens = asked.emplace_back();
     if (form) tokens = form->beginning({}), form->ask(tokens, line);
     else tokens = text_tokens.encode(line);
-    const std::size_t prompt = tokens.size();
-    if (prompt == 0 || prompt >= model.capacity())
-      throw error(prompts, "line " + std::to_string(number + 1), "has no tokens, or more than the model's context");
-    (void)model.rollback(0);
-    const random_streams random(seed, number);
-    while (tokens.size() < std::min(prompt + most, model.capacity())) {
-      if (const status s = model.extend(std::span(tokens).subspan(model.position()), logits); s != status::ok)
-        throw error(file, "", std::string(name(s)));
-      processed_row<float> row(logits, sampling());
-      tokens.push_back(draw_draft(row, std::uint32_t(tokens.size()), 0, random, scratch));
-      if (tokens.back() == no_token) throw error(file, "", "gave a row that is none");
-      if (std::find(ends.begin(), ends.end(), tokens.back()) != ends.end()) break;
+    const auto place = "line " + std::to_string(asked.size());
+    if (tokens.empty()) throw error(prompts, place, "has no tokens");
+    if (tokens.size() + texts * most > weights->context)
+      throw error(prompts, place, "its texts take more positions than the model's context has");
+    longest = std::max(longest, tokens.size());
+  }
+  const auto pool = std::make_shared<cpu::thread_pool>(threads);
+  cpu::llama model(weights, pool, longest + texts * most);
+  model.keep_hidden();
+  writer write(model, *pool, ends, most, seed);
+  std::filesystem::create_directories(out);
+  std::size_t written = 0;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const auto path = [&](std::size_t k) { return out + "/" + std::to_string(i * texts + k) + ".bin"; };
+    std::size_t there = 0;
+    for (std::size_t k = 0; k < texts; ++k) there += std::filesystem::exists(path(k));
+    if (there == texts) continue;
+    const auto all = write.write(asked[i], i * texts, texts);
+    for (std::size_t k = 0; k < texts; ++k) {
+      write_features(model, asked[i], all[k], path(k));
+      written += all[k].nodes.size();
     }
-    write_features(model, tokens, prompt, path);
-    written += model.position() - prompt;
-    std::printf("%s: %zu tokens, %zu in all\n", path.c_str(), model.position(), written);
+    std::printf("line %zu: %zu tokens in all\n", i + 1, written);
     std::fflush(stdout);
   }
   return 0;
