@@ -10,6 +10,7 @@
 
 #include "cli/command.hpp"
 #include "cli/generated.hpp"
+#include "support/smollm2.hpp"
 
 namespace {
 
@@ -83,6 +84,24 @@ TEST_CASE("a head drafts trees: at temperature 0 the text is the target's own, i
   CHECK(trees < chains);
   for (const std::string how : {"--policy token-v3:alpha=0.3", "--policy lossless --verify recursive"})
     CHECK(generated("--max-tokens 60 --tree 3,2 --draft " + head + " " + how)["tokens"].size() == 60);
+}
+TEST_CASE("SmolLM2: with its head an answer at temperature 0 is its own, and drafts are accepted") {
+  const std::string file = test::smollm2();
+  if (file.empty()) return;
+  std::size_t drafted = 0, accepted = 0;
+  for (const std::string name : {"chat-02", "story-01"}) {
+    const std::string common = "--chat --temperature 0 --max-tokens 64 --threads 2 --target " + file +
+                               " --prompt-file " + models + "/../prompts/" + name + ".txt ";
+    const auto alone = generated(common + "--gamma 0");
+    for (const std::string how : {"--gamma 2", "--tree 2,1 --propose top"}) {
+      const auto j = generated(common + how + " --draft " + models + "/smollm2-head.gguf");
+      CHECK(j["tokens"] == alone["tokens"]);
+      CHECK(j["logprob"] == alone["logprob"]);
+      drafted += std::size_t(j["drafted"]), accepted += std::size_t(j["accepted"]);
+    }
+  }
+  std::printf("SmolLM2's head: %zu of %zu accepted\n", accepted, drafted);
+  CHECK(6 * accepted > drafted);
 }
 TEST_CASE("a head drafts for rules that read its row, and takes turns with the target") {
   for (const std::string how : {"--policy token-v3:alpha=0.3 --gamma 3", "--policy ensemble:lambda=0.3 --gamma 2",
