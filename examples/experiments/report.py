@@ -50,26 +50,31 @@ quick = "quick" in settings
 TIMED = latency + cos_speed + length_speed
 for r in TIMED:
     r.repeats = [float(x) for x in r["speedups"].split(";")]
+    r.timed_with = (r.models, r.policy, r.temperature) if "models" in r else id(r)  # the same repeats
 
 
-def use_repeats(which=None):
-    """Speed-ups from these repeats (None: all), and what follows from them."""
+def use_repeats(drawn=None):
+    """Speed-ups from the repeats drawn for each group of rows that were timed together (None: from all), and what follows
+    from them."""
     for r in TIMED:
-        r["speedup"] = statistics.median(r.repeats[i % len(r.repeats)] for i in which or range(len(r.repeats)))
+        chosen = drawn[r.timed_with] if drawn else range(len(r.repeats))
+        r["speedup"] = statistics.median(r.repeats[i] for i in chosen)
         r["relative_latency"] = 1 / r["speedup"]
         r["error"] = r["speedup"] / r.predicted - 1
 
 
 def timing_errors(f, draws=200):
     """The standard error of each of f()'s values: they are computed again from repeats drawn with replacement (a
-    bootstrap). What is compared was timed in the same repeats, and they are drawn together."""
-    chance, repeats = random.Random(1), max(len(r.repeats) for r in TIMED)
-    drawn = []
-    for _ in range(draws):
-        use_repeats([chance.randrange(repeats) for _ in range(repeats)])
-        drawn.append([v[1] for v in f()])
-    use_repeats()
-    return [statistics.pstdev(values) for values in zip(*drawn)]
+    bootstrap), for all that was timed in the same repeats together."""
+    chance, values = random.Random(1), []
+    sizes = {r.timed_with: len(r.repeats) for r in TIMED}
+    try:
+        for _ in range(draws):
+            use_repeats({group: [chance.randrange(n) for _ in range(n)] for group, n in sizes.items()})
+            values.append([v[1] for v in f()])
+    finally:
+        use_repeats()
+    return [statistics.pstdev(of_one) for of_one in zip(*values)]
 
 
 use_repeats()
@@ -1110,7 +1115,8 @@ add("The claims, the papers' words, and what decides between yes and no stand in
     "older than the runs that they judge (`git log -p` shows it); `report.py` measures, and its function `judge` compares. A value holds if it is on the right side by two standard "
     "errors (a measured speed: by 0.03 at least, a convention). *In part*: some values fail, and not all do; *undecided*: none fails, but not all are outside of the "
     "error. Earlier runs of most parts were known when the thresholds were written. A speed-up is the median of several, each way timed in turn with "
-    f"what it is compared with; its error is a bootstrap over the repeats. The standard way of CoS timed against itself gives {least_same:.2f} to "
+    f"what it is compared with. Its error is a bootstrap over the repeats: the noise of timing alone, for all repeats decode the same texts. The "
+    f"best gamma of a speed is chosen on what it is reported on. The standard way of CoS timed against itself gives {least_same:.2f} to "
     f"{most_same:.2f}. Each part is run by `build/bin/specagg-experiments --part PART`" +
     (" (`dragon-passages` by `build/bin/specagg-experiments-passages`)" if passages else "") + " and writes the CSV file of its name into "
     f"`{'build/experiments-quick' if quick else 'build/experiments'}`, from which every number here is made.\n")

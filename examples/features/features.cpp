@@ -5,8 +5,9 @@
 //   specagg-features --model F.gguf --prompts FILE --out FOLDER [--texts 1] [--tokens 200] [--seed 1] [--threads 1]
 //                    [--chat]
 //
-// --prompts: one prompt a line. --texts N: so many after each prompt, written together, so that the model reads its
-//   weights once for a token of each. Text k of line i, counted from 0, is FOLDER/(i N + k).bin, little-endian:
+// --prompts: one prompt a line. --texts N: so many after each prompt, written together (as many as the context has
+//   room for), so that the model reads its weights once for a token of each. Text k of line i, counted from 0, is
+//   FOLDER/(i N + k).bin, little-endian:
 //   n, dim, p     32-bit integers: the number of tokens; the width of a hidden state; how many tokens are the prompt's
 //   n tokens      32-bit integers
 //   n x dim       32-bit floats: the hidden state after each token, after the model's final norm
@@ -64,12 +65,12 @@ void write_features(const cpu::llama& model, std::span<const token_id> prompt, c
 // Writes several texts after a prompt, a token of each in one call of the model: they are branches of a tree.
 class writer {
  public:
-  writer(cpu::llama& model, cpu::thread_pool& pool, std::span<const token_id> ends, std::size_t most,
-         std::uint64_t seed)
-      : model_(&model), pool_(&pool), ends_(ends), most_(most), seed_(seed) {}
+  writer(cpu::llama& model, cpu::thread_pool& pool, std::span<const token_id> ends, std::uint64_t seed)
+      : model_(&model), pool_(&pool), ends_(ends), seed_(seed) {}
 
-  // Text k has the random numbers of sequence first + k. So it is the same whatever is written beside it.
-  std::vector<text> write(std::span<const token_id> prompt, std::size_t first, std::size_t count) {
+  // At most `most` tokens each. Text k has the random numbers of sequence first + k, so it is the same whatever is
+  // written beside it.
+  std::vector<text> write(std::span<const token_id> prompt, std::size_t most, std::size_t first, std::size_t count) {
     const std::size_t V = model_->vocab_size();
     std::vector<text> texts(count);
     std::vector<std::size_t> writing(count);
@@ -90,7 +91,7 @@ class writer {
       });
       for (const auto k : writing)
         if (texts[k].tokens.back() == no_token) throw error("the model", "", "gave a row that is none");
-      std::erase_if(writing, [&](std::size_t k) { return is_complete(texts[k]); });
+      std::erase_if(writing, [&](std::size_t k) { return texts[k].tokens.size() == most || ends_text(texts[k]); });
       if (writing.empty()) break;
       tokens.clear(), parents.clear();
       for (const auto k : writing) {
@@ -111,9 +112,7 @@ class writer {
     processed_row<float> row(logits, sampling());
     t.tokens.push_back(draw_draft(row, prompt + std::uint32_t(t.tokens.size()), 0, random, scratch));
   }
-  bool is_complete(const text& t) const {
-    return t.tokens.size() == most_ || std::find(ends_.begin(), ends_.end(), t.tokens.back()) != ends_.end();
-  }
+  bool ends_text(const text& t) const { return std::find(ends_.begin(), ends_.end(), t.tokens.back()) != ends_.end(); }
   static void check(status s) {
     if (s != status::ok) throw error("the model", "", std::string(name(s)));
   }
@@ -121,7 +120,6 @@ class writer {
   cpu::llama* model_;
   cpu::thread_pool* pool_;
   std::span<const token_id> ends_;
-  std::size_t most_;
   std::uint64_t seed_;
   std::vector<double> scratch_;
   std::vector<float> rows_;
@@ -150,21 +148,20 @@ int run(int argc, char** argv) {
   std::ifstream lines(prompts);
   if (!lines) throw error(prompts, "", "cannot be read");
   std::vector<std::vector<token_id>> asked;
-  std::size_t longest = 0;
+  std::size_t capacity = 1;
   for (std::string line; std::getline(lines, line);) {
     auto& tokens = asked.emplace_back();
     if (form) tokens = form->beginning({}), form->ask(tokens, line);
     else tokens = text_tokens.encode(line);
     const auto place = "line " + std::to_string(asked.size());
     if (tokens.empty()) throw error(prompts, place, "has no tokens");
-    if (tokens.size() + texts * most > weights->context)
-      throw error(prompts, place, "its texts take more positions than the model's context has");
-    longest = std::max(longest, tokens.size());
+    if (tokens.size() >= weights->context) throw error(prompts, place, "is longer than the model's context");
+    capacity = std::max(capacity, std::min(tokens.size() + texts * most, weights->context));
   }
   const auto pool = std::make_shared<cpu::thread_pool>(threads);
-  cpu::llama model(weights, pool, longest + texts * most);
+  cpu::llama model(weights, pool, capacity);
   model.keep_hidden();
-  writer write(model, *pool, ends, most, seed);
+  writer write(model, *pool, ends, seed);
   std::filesystem::create_directories(out);
   std::size_t written = 0;
   for (std::size_t i = 0; i < asked.size(); ++i) {
@@ -172,10 +169,14 @@ int run(int argc, char** argv) {
     std::size_t there = 0;
     for (std::size_t k = 0; k < texts; ++k) there += std::filesystem::exists(path(k));
     if (there == texts) continue;
-    const auto all = write.write(asked[i], i * texts, texts);
-    for (std::size_t k = 0; k < texts; ++k) {
-      write_features(model, asked[i], all[k], path(k));
-      written += all[k].nodes.size();
+    const std::size_t room = model.capacity() - asked[i].size(), length = std::min(most, room);
+    for (std::size_t k = 0, n; k < texts; k += n) {
+      n = std::min(texts - k, room / length);
+      const auto some = write.write(asked[i], length, i * texts + k, n);
+      for (std::size_t j = 0; j < n; ++j) {
+        write_features(model, asked[i], some[j], path(k + j));
+        written += some[j].nodes.size();
+      }
     }
     std::printf("line %zu: %zu tokens in all\n", i + 1, written);
     std::fflush(stdout);

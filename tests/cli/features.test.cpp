@@ -116,6 +116,18 @@ TEST_CASE("a text has the same bytes written alone, and written again after an i
   CHECK(again.out.find("line 1") == std::string::npos);  // it is there
   CHECK(last == bytes_of(f.path / "together" / "5.bin"));
 }
+TEST_CASE("texts for which the context has no room together are written one after another, and end with it") {
+  folder f;
+  f.prompts({"ROMEO:"});
+  REQUIRE(f.run("many", "--texts 3 --tokens 500 --threads 2").status == 0);  // of 1024: two at a time
+  REQUIRE(f.run("long", "--tokens 5000 --threads 2").status == 0);
+  const features third(bytes_of(f.path / "many" / "2.bin")), whole(bytes_of(f.path / "long" / "0.bin"));
+  CHECK(third.tokens.size() > std::size_t(third.prompt));
+  CHECK(whole.tokens.size() <= 1023);
+  const features first(bytes_of(f.path / "many" / "0.bin"));
+  REQUIRE(first.tokens.size() <= whole.tokens.size());
+  CHECK(std::equal(first.tokens.begin(), first.tokens.end(), whole.tokens.begin()));
+}
 TEST_CASE("prompts that cannot be used get one line and status 2") {
   folder f;
   const auto refused = [&](const std::string& options, const char* why) {
@@ -126,7 +138,9 @@ TEST_CASE("prompts that cannot be used get one line and status 2") {
     CHECK(r.out.find(why) != std::string::npos);
   };
   refused("", "prompts.txt: cannot be read");
-  f.prompts({"ROMEO:"});
-  refused("--texts 100 --tokens 1000", "line 1: its texts take more positions than the model's context has");
+  std::string words;
+  for (int i = 0; i < 3000; ++i) words += "And it came to pass ";
+  f.prompts({"ROMEO:", words});
+  refused("--tokens 2", "line 2: is longer than the model's context");
   CHECK(f.run("out", "--texts 0").status != 0);
 }

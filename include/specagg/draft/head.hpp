@@ -82,8 +82,8 @@ class head_source {
   }
 
   // The members of a TreeSource. The context must have a token: else no_draft. A node is read with the target's state
-  // after its parent where the target has it (it has read the text that the tree begins with), and with the head's own
-  // otherwise. Memory for a tree is allocated if none was as large before.
+  // after its parent where the target has it, and with the head's own otherwise. So nodes before the end of what the
+  // target has read must be that text, one after another. Memory for a tree is allocated if none was as large before.
   status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                      std::span<value_type> logits) requires TreeDraftHead<H> {
     const std::size_t before = nodes_.size();

@@ -131,3 +131,24 @@ TEST_CASE("the hidden state of a tree's node is that of its path alone, before t
   CHECK(same_bits(hidden_of(model), expected));
   CHECK(same_bits(of_path, std::span(expected).last(of_path.size())));
 }
+
+TEST_CASE("hidden states that are asked for while a tree stands begin after what was computed, and stay") {
+  const auto weights = bundled("draft");
+  const auto text = some_tokens(6, weights->vocab), nodes = some_tokens(3, weights->vocab, 2);
+  const std::vector<std::uint32_t> parents = {0, 0, 1}, path = {1};
+  llama model(weights), all = keeping_hidden(weights);
+  rows_of(model, text);
+  REQUIRE(model.extend_tree(std::span(nodes).first(2), std::span(parents).first(2), {}) == status::ok);
+  model.keep_hidden();
+  CHECK(model.node_hidden(1).empty());
+  REQUIRE(model.extend_tree(std::span(nodes).subspan(2), std::span(parents).subspan(2), {}) == status::ok);
+  CHECK(model.node_hidden(2).empty());
+  CHECK_FALSE(model.node_hidden(3).empty());
+  REQUIRE(model.keep_path(path) == status::ok);
+  REQUIRE(model.extend(nodes, {}) == status::ok);
+  REQUIRE(all.extend(text, {}) == status::ok);
+  REQUIRE(all.extend(std::span(nodes).first(1), {}) == status::ok);
+  REQUIRE(all.extend(nodes, {}) == status::ok);
+  CHECK(model.hidden(6).empty());
+  for (std::size_t i = 7; i < 10; ++i) CHECK(same_bits(model.hidden(i), all.hidden(i)));
+}

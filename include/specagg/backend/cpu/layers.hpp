@@ -86,9 +86,9 @@ class layer_stack {
     const bool kept = hidden_ && i >= hidden_begin_ && i < (tree_.size() > 0 ? tree_begin_ : position_);
     return {kept ? hidden_->data() + i * padded(w_->dim) : nullptr, kept ? w_->dim : 0};
   }
-  // That of a node of the tree, numbered from 1 as in parents; empty if there is none.
+  // That of a node of the tree, numbered from 1 as in parents; empty if there is none, or it was not kept.
   std::span<const float> node_hidden(std::size_t node) const {
-    const bool kept = hidden_ && node - 1 < tree_.size();
+    const bool kept = hidden_ && node - 1 < tree_.size() && tree_begin_ + node > hidden_begin_;
     return {kept ? hidden_->data() + (tree_begin_ + node - 1) * padded(w_->dim) : nullptr, kept ? w_->dim : 0};
   }
 
@@ -121,7 +121,7 @@ class layer_stack {
   void cut_nodes(std::size_t kept) {  // keeps the first nodes
     if (kept >= tree_.size()) return;
     tree_.cut(kept);
-    position_ = std::min(position_, tree_begin_ + kept);
+    position_ = std::min(position_, tree_begin_ + kept), hidden_begin_ = std::min(hidden_begin_, position_);
   }
   status keep_path(std::span<const std::uint32_t> nodes) {
     if (!tree_.is_path(nodes)) return status::invalid_parameter;
@@ -131,7 +131,7 @@ class layer_stack {
       cache_.move(from, to);
       if (hidden_) std::copy_n(hidden_->data() + from * width, w_->dim, hidden_->data() + to * width);
     }
-    if (tree_.size() > 0) position_ = tree_begin_ + nodes.size();
+    if (tree_.size() > 0) position_ = tree_begin_ + nodes.size(), hidden_begin_ = std::min(hidden_begin_, position_);
     tree_.cut(0);
     return status::ok;
   }
