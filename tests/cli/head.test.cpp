@@ -101,7 +101,7 @@ TEST_CASE("SmolLM2: with its head an answer at temperature 0 is its own, and dra
     }
   }
   std::printf("SmolLM2's head: %zu of %zu accepted\n", accepted, drafted);
-  CHECK(6 * accepted > drafted);
+  CHECK(10 * accepted > drafted);  // of a tree two of four nodes at most
 }
 TEST_CASE("a head drafts for rules that read its row, and takes turns with the target") {
   for (const std::string how : {"--policy token-v3:alpha=0.3 --gamma 3", "--policy ensemble:lambda=0.3 --gamma 2",
