@@ -208,7 +208,7 @@ class head_source {
     return status::ok;
   }
 
-  struct node {
+  struct read_node {
     token_id token;
     std::uint32_t depth;  // 1: a child of the context
     bool known;           // read with the target's state
@@ -217,7 +217,7 @@ class head_source {
   H* head_;
   const M* target_;
   std::vector<token_id> tokens_;
-  std::vector<node> nodes_;  // of a tree
+  std::vector<read_node> nodes_;  // of a tree
   std::vector<value_type> states_;
   std::size_t begin_ = 0;  // the first pair that the head has read
   std::size_t known_ = 0;  // the pairs before it were read with the target's states
