@@ -19,30 +19,36 @@ namespace {
 
 using namespace specagg;
 
-// A draft head as a model of the target's vocabulary.
-struct mapped_head {
-  using value_type = float;
+struct cpu_head final : head_session {
   cpu::draft_head head;
   head_source<cpu::draft_head, cpu::llama> source;
-  mapped_source<decltype(source)> mapped;
-  mapped_head(const std::string& file, cpu::llama& target, const std::shared_ptr<cpu::thread_pool>& pool)
+  cpu_head(const std::string& file, cpu::llama& target, const std::shared_ptr<cpu::thread_pool>& pool)
       : head(std::make_shared<const cpu::head_weights>(cpu::gguf_file::open(file)), target.shared_weights(), pool,
              target.capacity()),
-        source(head, target),
-        mapped(source, head.weights().map) {
+        source(head, target) {
     target.keep_hidden();
   }
-  mapped_head(const mapped_head&) = delete;
-  std::size_t vocab_size() const { return mapped.vocab_size(); }
-  std::size_t capacity() const { return mapped.capacity(); }
-  std::size_t position() const { return mapped.position(); }
-  status extend(std::span<const token_id> tokens, std::span<float> logits) { return mapped.extend(tokens, logits); }
-  status rollback(std::size_t n) { return mapped.rollback(n); }
-  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
-                     std::span<float> logits) {
-    return mapped.extend_tree(tokens, parents, logits);
+  const vocabulary_map& map() const override { return head.weights().map; }
+  std::size_t vocab_size() const override { return source.vocab_size(); }
+  std::size_t capacity() const override { return source.capacity(); }
+  std::size_t position() const override { return source.position(); }
+  status extend(std::span<const token_id> tokens, std::span<float> logits) override {
+    return source.extend(tokens, logits);
   }
-  status keep_path(std::span<const std::uint32_t> nodes) { return mapped.keep_path(nodes); }
+  status rollback(std::size_t n) override { return source.rollback(n); }
+  bool scores_trees() const override { return true; }
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<float> logits) override {
+    return source.extend_tree(tokens, parents, logits);
+  }
+  status keep_path(std::span<const std::uint32_t> nodes) override { return source.keep_path(nodes); }
+};
+
+// Its rows made rows over the target's vocabulary.
+struct mapped_head : mapped_source<session> {
+  std::unique_ptr<head_session> own;
+  explicit mapped_head(std::unique_ptr<head_session> head)
+      : mapped_source<session>(*head, head->map()), own(std::move(head)) {}
 };
 
 struct cpu_backend final : backend {
@@ -54,8 +60,8 @@ struct cpu_backend final : backend {
                                                                     [&](double done) { bar.show(done); });
     return std::make_unique<session_of<cpu::llama>>(weights, pool);
   }
-  std::unique_ptr<session> open_head(const std::string& file, session& target) override {
-    return std::make_unique<session_of<mapped_head>>(file, dynamic_cast<session_of<cpu::llama>&>(target).model, pool);
+  std::unique_ptr<head_session> open_head(const std::string& file, session& target) override {
+    return std::make_unique<cpu_head>(file, dynamic_cast<session_of<cpu::llama>&>(target).model, pool);
   }
   unsigned threads() const override { return pool->threads(); }
 };
@@ -82,6 +88,10 @@ struct cpu_tokenizer final : tokenizer_of<cpu::tokenizer> {
 };
 
 }  // namespace
+
+std::unique_ptr<session> over_target(std::unique_ptr<head_session> head) {
+  return std::make_unique<session_of<mapped_head>>(std::move(head));
+}
 
 bool is_draft_head(const std::string& file) {
   try {

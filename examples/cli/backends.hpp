@@ -59,6 +59,13 @@ struct session_of final : session {
   }
 };
 
+// A draft head: its rows are over a small vocabulary of its own, which the map joins to the target's.
+struct head_session : session {
+  virtual const specagg::vocabulary_map& map() const = 0;
+};
+// With rows over the target's vocabulary.
+std::unique_ptr<session> over_target(std::unique_ptr<head_session> head);
+
 // The turns of a conversation, as tokens.
 struct chat {
   virtual ~chat() = default;
@@ -100,9 +107,8 @@ struct tokenizer_of : tokenizer {
 struct backend {
   virtual ~backend() = default;
   virtual std::unique_ptr<session> open(const std::string& file) = 0;  // throws specagg::error
-  // A draft head over the target's vocabulary. target: a session of this backend, which must outlive it. Throws
-  // specagg::error.
-  virtual std::unique_ptr<session> open_head(const std::string& file, session&) {
+  // target: a session of this backend, which must outlive the head. Throws specagg::error.
+  virtual std::unique_ptr<head_session> open_head(const std::string& file, session&) {
     throw specagg::error(file, "", "is a draft head, which --backend cpu alone runs");
   }
   // Null: the backend has no tokenizers of its own.

@@ -132,9 +132,10 @@ auto report_rounds(const decoding& j) {
 // The drafters that --draft names, in its order: each is asked where those before it have nothing.
 struct named_drafters {
   using model_draft = model_drafter<metered_model>;
-  using row_type = any_row<one_hot_row<float>, sparse_row<float>, processed_row<float>>;
+  using head_draft = mapped_drafter<metered_model>;
+  using row_type = any_row<one_hot_row<float>, sparse_row<float>, processed_row<float>, mapped_row<float>>;
   static constexpr std::size_t drafters = 3;  // at most
-  std::vector<std::variant<lookup_drafter<float>, counts_drafter<float>, model_draft>> all;
+  std::vector<std::variant<lookup_drafter<float>, counts_drafter<float>, model_draft, head_draft>> all;
 
   std::size_t vocab_size() const {
     return std::visit([](const auto& one) { return one.vocab_size(); }, all.front());
@@ -171,16 +172,18 @@ struct named_drafters {
 };
 
 // Towards p alone, drafted by what --draft names.
-void with_drafters(decoder& d, const generate_options& o) {
-  if (!std::holds_alternative<lossless>(parse_policy(d.policy, o.sample.temperature).rule))
+void with_drafters(decoder& d, const generate_options& o, const any_policy& policy) {
+  if (!std::holds_alternative<lossless>(policy.rule))
     refuse("--policy " + d.policy,
            fmt::format("reads the row of a draft model at every token, and {0} often has none (--draft {0}: --policy "
                        "lossless)",
                        d.drafters[0]));
+  (void)in_raw_space(d, policy, false);
+  d.sparse = d.head;
   const bool measure = o.compare;
-  d.prepare = [=, names = d.drafters, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic](
-                  std::size_t vocabulary, std::size_t) {
-    std::vector<float> logits(names.back() == "model" ? (g + 1) * vocabulary : 0);
+  d.prepare = [=, names = d.drafters, dense = !d.sparse, verify = d.verify, seed = o.seed, g = d.drafts,
+               automatic = d.automatic](std::size_t vocabulary, std::size_t) {
+    std::vector<float> logits(names.back() == "model" && dense ? (g + 1) * vocabulary : 0);
     return [=, work = drafting_workspace<float, named_drafters::row_type>(vocabulary, g)](const decoding& j) mutable {
       const std::size_t capacity = j.text.tokens.size();
       named_drafters drafter;
@@ -188,7 +191,8 @@ void with_drafters(decoder& d, const generate_options& o) {
         if (name == "lookup") drafter.all.emplace_back(lookup_drafter<float>(vocabulary, capacity, &j.documents));
         else if (name == "counts")
           drafter.all.emplace_back(counts_drafter<float>(vocabulary, capacity, g, j.sample, &j.counted));
-        else drafter.all.emplace_back(named_drafters::model_draft(j.models.front(), logits, j.sample));
+        else if (dense) drafter.all.emplace_back(named_drafters::model_draft(j.models.front(), logits, j.sample));
+        else drafter.all.emplace_back(named_drafters::head_draft(j.models.front(), *j.head_map, g, j.sample));
       }
       const decode_options options{g, j.sample, j.end_of_text, measure};
       any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs, names.size())};
@@ -228,8 +232,9 @@ void speculative(decoder& d, const generate_options& o) {
   d.drafts = gamma[0];
   const bool only_models = d.drafters.empty();
   if (!d.draft_model.empty()) d.drafters.push_back("model");
-  if (!only_models) with_drafters(d, o);
-  else speculative(d, o, parse_policy(d.policy, o.sample.temperature));
+  const any_policy policy = parse_policy(d.policy, o.sample.temperature);
+  if (!only_models || (d.head && std::holds_alternative<lossless>(policy.rule))) with_drafters(d, o, policy);
+  else speculative(d, o, policy);
 }
 
 // Every model at every token, and the token from their law: what collaboration is compared with.
@@ -459,6 +464,7 @@ void name_drafters(decoder& d, const std::string& draft) {
     rest.remove_prefix(word.size() + 1);
   }
   d.draft_model = rest;
+  d.head = !rest.empty() && is_draft_head(d.draft_model);
   if (rest.empty() && !draft.empty()) refuse("--draft " + draft, "names no model");
 }
 

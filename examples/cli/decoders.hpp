@@ -37,6 +37,7 @@ struct decoding {
   std::function<void(const round_report&)> after_round;
   const specagg::suffix_automaton& documents;  // for a lookup
   const specagg::ngram_counts& counted;        // the same for counts
+  const specagg::vocabulary_map* head_map = nullptr;  // of decoder::sparse
 };
 
 struct decoder {
@@ -48,6 +49,8 @@ struct decoder {
   std::size_t longest_run = specagg::cascade_options().longest_run;  // of sequential and bild
   bool automatic = false;                   // needs decoding::costs
   std::string draft_model;                  // file; empty: none
+  bool head = false;                        // it is a draft head
+  bool sparse = false;                      // whose rows are over its own vocabulary; else they are over the target's
   std::vector<std::string> drafters;        // of --decoder speculative, in the order in which they are asked: lookup,
                                             // counts, model; a model is the last
   bool lookup_first = false;                // before models that take turns

@@ -29,10 +29,15 @@ struct model {
   std::unique_ptr<cli::session> session;
   std::unique_ptr<const tokenizer> tokens;
   const mapped_session* mapped = nullptr;  // the session, where the vocabulary is not the target's
+  const vocabulary_map* head_map = nullptr;  // of a head's session with rows over its own vocabulary
   model(const std::string& file, backend& on) : path(file), session(on.open(file)), tokens(open_tokenizer(on, file)) {}
-  // A draft head of the target.
-  model(const std::string& file, backend& on, const model& target)
-      : path(file), session(on.open_head(file, *target.session)), tokens(open_tokenizer(on, target.path)) {}
+  // A draft head of the target. sparse: as decoder::sparse.
+  model(const std::string& file, backend& on, const model& target, bool sparse)
+      : path(file), tokens(open_tokenizer(on, target.path)) {
+    auto head = on.open_head(file, *target.session);
+    if (sparse) head_map = &head->map(), session = std::move(head);
+    else session = over_target(std::move(head));
+  }
 };
 
 // What one decoding gave. Of the models, the last is the target.
@@ -99,17 +104,19 @@ struct job {
     text t{buffer, prompt.size()};
     random_streams chooser(options.seed);
 
-    // The prompt, but for its last token, goes into every cache before the clock of decoding starts.
+    // The prompt, but for its last token, goes into every cache before the clock of decoding starts; the target's first,
+    // since a draft head reads what the target makes of it.
     auto start = steady_clock::now();
-    for (const auto& m : models) {
-      const std::size_t seen = std::min({known, m->session->position(), prompt.size() - 1});
-      status s = m->session->rollback(seen);
-      if (s == status::ok && prompt.size() <= m->session->capacity())  // a draft model may be full before it begins
-        s = m->session->extend(std::span(prompt).subspan(seen, prompt.size() - 1 - seen), {});
-      result.prompt_known = seen;
+    for (auto m = models.rbegin(); m != models.rend(); ++m) {
+      session& reads = *(*m)->session;
+      const std::size_t seen = std::min({known, reads.position(), prompt.size() - 1});
+      status s = reads.rollback(seen);
+      if (s == status::ok && prompt.size() <= reads.capacity())  // a draft model may be full before it begins
+        s = reads.extend(std::span(prompt).subspan(seen, prompt.size() - 1 - seen), {});
+      if (m == models.rbegin()) result.prompt_known = seen;
       if (s != status::ok) throw error("prompt", "", std::string(name(s)));
-      result.models.emplace_back(*m->session);
     }
+    for (const auto& m : models) result.models.emplace_back(*m->session);
     result.prompt_seconds = seconds_since(start);
     if (d.automatic) {
       session* const drafts = d.draft_model.empty() ? nullptr : models[0]->session.get();
@@ -148,7 +155,7 @@ struct job {
     const auto decode = d.prepare(vocabulary, most);
     start = steady_clock::now();
     const status why = decode({t, most, options.sample, ends, result.models, chooser, processor, result.costs, accept,
-                               after_round, documents, counted});
+                               after_round, documents, counted, models.front()->head_map});
     result.total_seconds = seconds_since(start);
     if (why != status::ok) {
       std::string reason(name(why));
@@ -424,11 +431,10 @@ void generate(const generate_options& given) {
   const auto on = make_backend(o.backend, o.threads, o.llama_cpp);
   if (o.backend == "cpu") say_if_fewer(on->threads(), o.threads);
   std::vector<std::unique_ptr<model>> models;
-  const bool head = !d.draft_model.empty() && is_draft_head(d.draft_model);
-  if (!d.draft_model.empty() && !head) models.push_back(std::make_unique<model>(d.draft_model, *on));
+  if (!d.draft_model.empty() && !d.head) models.push_back(std::make_unique<model>(d.draft_model, *on));
   for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, *on));
   models.push_back(std::make_unique<model>(o.target, *on));
-  if (head) models.insert(models.begin(), std::make_unique<model>(d.draft_model, *on, *models.back()));
+  if (d.head) models.insert(models.begin(), std::make_unique<model>(d.draft_model, *on, *models.back(), d.sparse));
   const double load_seconds = seconds_since(start);
   const tokenizer& tokens = *models.back()->tokens;
   std::size_t context = models.back()->session->capacity();

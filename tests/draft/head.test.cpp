@@ -326,6 +326,28 @@ TEST_CASE("a pair is read once with the head's own state and once with the targe
   CHECK(own.pairs_read == 7);
   CHECK(other == by_hand(own, text, 5));
 }
+TEST_CASE("a prompt is read when it is given, as far as the target has read it") {
+  toy_with_states target(V, 2);
+  toy_head own{0.5};
+  head_source head(own, target);
+  const tokens text{0, 1, 2, 3, 0, 1};
+  const auto part = [&](std::size_t from, std::size_t n) { return std::span(text).subspan(from, n); };
+  std::vector<double> row(3);
+  REQUIRE(head.extend(part(0, 2), {}) == status::ok);
+  CHECK(own.pairs_read == 0);
+  REQUIRE(target.extend(part(0, 5), {}) == status::ok);
+  REQUIRE(head.extend(part(2, 3), {}) == status::ok);
+  CHECK(own.pairs_read == 4);
+  REQUIRE(head.extend(part(5, 1), row) == status::ok);
+  CHECK(own.pairs_read == 5);  // each once
+  CHECK(std::vector(row) == by_hand(own, text, 5));
+  // Pairs with the head's own states stay until the target has read more.
+  REQUIRE(head.extend(part(0, 1), row) == status::ok);
+  REQUIRE(head.extend(part(1, 1), {}) == status::ok);
+  CHECK(own.position() == 6);
+  CHECK(own.pairs_read == 6);
+  CHECK(own.misuses == 0);
+}
 TEST_CASE("texts drafted by a head have exactly the target's joint law, whatever the head's own states are") {
   for (const double error : {0., 0.5}) {
     std::size_t accepted = 0;

@@ -70,13 +70,17 @@ class head_source {
   std::size_t capacity() const { return std::size_t(head_->capacity()) + 1; }
   std::size_t position() const { return tokens_.size() + nodes_.size(); }
 
-  // vocabulary_mismatch: the target's states have another width. Nothing is computed where no rows are wanted.
+  // vocabulary_mismatch: the target's states have another width. Where no rows are wanted, pairs are read whose states
+  // the target has: give a prompt to the target first.
   status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
     const std::size_t before = tokens_.size(), rows = rows_of(logits);
     if (!nodes_.empty()) return status::invalid_parameter;  // end the tree first
     if (const status s = takes(tokens, logits); s != status::ok) return s;
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-    const status s = rows > 0 ? read(rows, logits) : status::ok;
+    const std::size_t known = known_pairs();
+    status s = status::ok;
+    if (rows > 0) s = read(known, pairs(), rows, logits);
+    else if (known > known_) s = read(known, known, 0, {});
     if (s != status::ok) (void)rollback(before);
     return s;
   }
@@ -110,13 +114,12 @@ class head_source {
   status rollback(std::size_t n) {
     nodes_.clear();
     tokens_.resize(std::min(n, tokens_.size()));
-    const std::size_t pairs = tokens_.empty() ? 0 : tokens_.size() - 1;
-    if (pairs < begin_) {
+    if (pairs() < begin_) {
       begin_ = known_ = 0;
       return head_->rollback(0);
     }
-    known_ = std::min(known_, pairs);
-    return cut(pairs);
+    known_ = std::min(known_, pairs());
+    return cut(pairs());
   }
 
  private:
@@ -131,6 +134,7 @@ class head_source {
                                                                                     : status::vocabulary_mismatch;
   }
 
+  std::size_t pairs() const { return tokens_.empty() ? 0 : tokens_.size() - 1; }
   bool has_state(std::size_t i) const { return !target_->hidden(i).empty(); }
   // Removes the pairs from `pair` on.
   status cut(std::size_t pair) {
@@ -138,18 +142,25 @@ class head_source {
     return kept < std::size_t(head_->position()) ? head_->rollback(kept) : status::ok;
   }
 
-  // Reads the pairs that are not read, or not with the target's states, and those of the wanted rows.
-  status read(std::size_t rows, std::span<value_type> logits) {
-    const std::size_t end = tokens_.size() - 1, v = vocab_size();  // pairs
-    std::size_t known = known_;                                    // those before it: with the target's states
+  // The pairs from begin_ to this one: their states are there, or they were read with them. Moves begin_ where states
+  // are missing.
+  std::size_t known_pairs() {
+    const std::size_t end = pairs();
+    std::size_t known = known_;
     while (known < end && has_state(known)) ++known;
     if (const std::size_t last = std::min<std::size_t>(end, target_->position());
         known == known_ && known < last && has_state(last - 1)) {  // there is a gap: begin behind it
       for (begin_ = last - 1; has_state(begin_ - 1);) --begin_;
       known_ = begin_, known = last;
     }
+    return known;
+  }
+
+  // Reads the pairs before `end` that are not read, or not with the states of those before `known`, and those of the
+  // wanted rows.
+  status read(std::size_t known, std::size_t end, std::size_t rows, std::span<value_type> logits) {
     if (known == begin_ || end < begin_ + rows) return status::no_draft;
-    const std::size_t first_row = end - rows;
+    const std::size_t v = vocab_size(), first_row = end - rows;
     std::size_t next = known > known_ ? known_ : begin_ + std::size_t(head_->position());
     next = std::min(next, first_row);
     if (const status s = cut(next); s != status::ok) return s;
@@ -172,8 +183,8 @@ class head_source {
   // Reads all pairs of the context, so that a tree can begin after it.
   status read_context() {
     if (tokens_.empty()) return status::no_draft;
-    const std::size_t end = tokens_.size() - 1;
-    const status s = end > 0 ? read(0, {}) : status::ok;
+    const std::size_t end = pairs();
+    const status s = end > 0 ? read(known_pairs(), end, 0, {}) : status::ok;
     if (s != status::no_draft || !has_state(end)) return s;
     begin_ = known_ = end;  // the first state that the target has
     return head_->rollback(0);
