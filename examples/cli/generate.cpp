@@ -104,7 +104,7 @@ struct job {
     text t{buffer, prompt.size()};
     random_streams chooser(options.seed);
 
-    // The prompt, but for its last token, goes into every cache before the clock of decoding starts; the target's first,
+    // The prompt, but for its last token, goes into every cache before the clock of decoding starts: the target first,
     // since a draft head reads what the target makes of it.
     auto start = steady_clock::now();
     for (auto m = models.rbegin(); m != models.rend(); ++m) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <functional>
 
 #include <specagg/kernel/softmax.hpp>
 #include <specagg/token.hpp>
@@ -137,30 +138,51 @@ struct shortlist {
   }
 };
 
-// Lists the first k tokens (k <= capacity / 2), or all tokens that are not masked if there are fewer. One pass: when
-// the list is full, all but its first k tokens are dropped, and from then on only tokens larger than the last of these
-// are listed. False if the row is invalid.
+// Lists the first k tokens (0 < k <= capacity / 2), or all tokens that are not masked if there are fewer. One pass finds
+// the largest logit of each of some 8 k parts of the row. The k-th largest of these is a lower bound, and only the parts
+// that reach it are read again. When the list is full, all but its first k tokens are dropped, and from then on only
+// tokens larger than the last of these are listed. False if the row is invalid.
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t k, shortlist<T>& list,
                                   cutoff<T>& cut) {
   using V = vec<T, 16>;
   constexpr T inf = std::numeric_limits<T>::infinity();
   const auto one = [](T) { return 1.0; };
-  T lowest = std::numeric_limits<T>::lowest();
+  std::array<T, shortlist<T>::capacity> largest;  // of each part
+  const std::size_t width = (size / std::min(8 * k, largest.size()) / 16 + 1) * 16, parts = (size + width - 1) / width;
   auto bad = V(0) < V(0);
-  for (std::size_t v = 0; v < size; v += 16) {
-    const int lanes = size - v < 16 ? int(size - v) : 16;
-    const V l = detail::load_logits<V>(logits + v, lanes);
-    bad = bad | !(l < V(inf));
-    if (!any(l >= V(lowest))) continue;
-    if (!list.has_room()) {
-      cut = list.keep(double(k), one);
-      lowest = detail::next_above(cut.logit);
+  for (std::size_t part = 0; part < parts; ++part) {
+    V top(-inf);
+    for (std::size_t v = part * width, end = std::min(v + width, size); v < end; v += 16) {
+      const V l = detail::load_logits<V>(logits + v, size - v < 16 ? int(size - v) : 16);
+      bad = bad | !(l < V(inf));
+      top = max(l, top);
     }
-    list.append(l, lanes, v, lowest, inf);
+    largest[part] = reduce_max(top);
   }
-  if (list.size > k) cut = list.keep(double(k), one);
-  return !any(bad) && list.size > 0;
+  if (any(bad)) return false;
+  T lowest = std::numeric_limits<T>::lowest();
+  if (k <= parts) {
+    std::copy_n(largest.begin(), parts, list.logits.begin());
+    const auto at_k = list.logits.begin() + std::ptrdiff_t(k - 1);
+    std::nth_element(list.logits.begin(), at_k, list.logits.begin() + std::ptrdiff_t(parts), std::greater<T>());
+    lowest = std::max(lowest, *at_k);
+  }
+  for (std::size_t part = 0; part < parts; ++part) {
+    if (largest[part] < lowest) continue;
+    for (std::size_t v = part * width, end = std::min(v + width, size); v < end; v += 16) {
+      const int lanes = size - v < 16 ? int(size - v) : 16;
+      const V l = detail::load_logits<V>(logits + v, lanes);
+      if (!any(l >= V(lowest))) continue;
+      if (!list.has_room()) {
+        cut = list.keep(double(k), one);
+        lowest = detail::next_above(cut.logit);
+      }
+      list.append(l, lanes, v, lowest, inf);
+    }
+  }
+  if (list.size >= k) cut = list.keep(double(k), one);
+  return list.size > 0;
 }
 
 // Lists all tokens with lowest <= logit < end, in one pass. False if there are too many.
