@@ -149,7 +149,8 @@ SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t
   constexpr T inf = std::numeric_limits<T>::infinity();
   const auto one = [](T) { return 1.0; };
   std::array<T, shortlist<T>::capacity> largest;  // of each part
-  const std::size_t width = (size / std::min(8 * k, largest.size()) / 16 + 1) * 16, parts = (size + width - 1) / width;
+  const std::size_t width = (size / std::min(8 * k, largest.size()) / 16 + 1) * 16;
+  const std::size_t parts = (size + width - 1) / width;
   auto bad = V(0) < V(0);
   for (std::size_t part = 0; part < parts; ++part) {
     V top(-inf);
