@@ -278,6 +278,35 @@ def keys():
     print("a key is asked for")
 
 
+def on_other_machines():
+    """The model on two ggml-rpc-servers: the texts of one process."""
+    program = os.environ.get("SPECAGG_RPC_SERVER")
+    if not program:
+        return print("skipped: no $SPECAGG_RPC_SERVER (ggml-rpc-server, which scripts/get-llama-cpp builds)")
+    asking = [asked(i) for i in (0, 2, 4, 8)]
+    with running("--exact-batches", 1, "--context", 128) as s:
+        due = [s.complete(**a)["choices"][0]["tokens"] for a in asking]
+    with socket.socket() as a, socket.socket() as b:  # ports that are free
+        a.bind(("127.0.0.1", 0)), b.bind(("127.0.0.1", 0))
+        at = [f"127.0.0.1:{x.getsockname()[1]}" for x in (a, b)]
+    hosts = [subprocess.Popen([program, "-H", "127.0.0.1", "-p", address.split(":")[1], "-t", "1"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for address in at]
+    try:
+        for address in at:
+            end = time.time() + 30
+            while True:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", int(address.split(":")[1]))) == 0: break
+                assert time.time() < end, f"{program} does not listen"
+                time.sleep(0.05)
+        with running("--exact-batches", 1, "--context", 128, "--rpc", ",".join(at)) as s:
+            got = at_once([lambda a=a: s.complete(**a)["choices"][0]["tokens"] for a in asking])
+            assert got == due
+    finally:
+        for h in hosts: h.kill(), h.wait()
+    print("two RPC servers: the texts are those of one process")
+
+
 def openai_client():
     """The client that people have, from PyPI. Chat is tried where scripts/get-model has put SmolLM2."""
     try:
@@ -329,6 +358,7 @@ def openai_client():
     print("the openai client" + ("" if smollm2.exists() else ", without chat (scripts/get-model)"))
 
 
-wanted = sys.argv[4:] or ["keys", "streams", "texts_at_once", "full", "hostile", "cancels_at_random", "openai_client"]
+wanted = sys.argv[4:] or ["keys", "streams", "texts_at_once", "full", "hostile", "cancels_at_random", "on_other_machines",
+                          "openai_client"]
 for check in wanted:
     globals()[check]()

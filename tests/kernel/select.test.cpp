@@ -17,8 +17,8 @@ namespace {
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
-// Rows on which selections go wrong: random, few levels (ties), all equal, rising, falling, one far above, masks, nearly
-// all masked.
+// Rows on which selections go wrong: random, few levels (ties), all equal, rising, falling, one far above, masks,
+// nearly all masked.
 template <class T>
 std::vector<T> row(numbers& random, std::size_t size, int shape) {
   std::vector<T> l(size);
