@@ -139,9 +139,9 @@ struct shortlist {
 };
 
 // Lists the first k tokens (0 < k <= capacity / 2), or all tokens that are not masked if there are fewer. One pass
-// finds the largest logit of each of some 8 k parts of the row. The k-th largest of these is a lower bound, and only the
-// parts that reach it are read again. When the list is full, all but its first k tokens are dropped, and from then on
-// only tokens larger than the last of these are listed. False if the row is invalid.
+// finds the largest logit of each of some 8 k parts of the row. The k-th largest of these is a lower bound, and only
+// the parts that reach it are read again. When the list is full, all but its first k tokens are dropped, and from then
+// on only tokens larger than the last of these are listed. False if the row is invalid.
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t k, shortlist<T>& list,
                                   cutoff<T>& cut) {

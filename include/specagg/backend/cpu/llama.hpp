@@ -83,7 +83,7 @@ class llama {
   }
   status keep_path(std::span<const std::uint32_t> nodes) { return stack_.keep_path(nodes); }
   // The hidden state of a node (numbered from 1, as in parents) while the tree stands: the bits that hidden() gives for
-  // its path alone. Empty if there is no such node, or hidden states are not kept.
+  // its path alone. Empty if there is no such node, or hidden states were not kept when it was read.
   std::span<const float> node_hidden(std::uint32_t node) const { return stack_.node_hidden(node); }
 
   // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1). A tree is removed.
