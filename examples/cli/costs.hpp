@@ -42,12 +42,18 @@ inline std::vector<double> seconds_of_calls(session& model, specagg::token_id an
 }
 
 // Of a round, where a step of the target costs 1. draft: or none. Scoring 1, 2, 4 and 8 tokens more is measured, and
-// what lies between is on a line. Less is measured where the context has no room for it.
+// what lies between is on a line. Less is measured where the context has no room for it. in_trees: a token more has a
+// row of the draft, too.
 inline specagg::plan::draft_costs measured_costs(session* draft, session& target, specagg::token_id any,
-                                                 const specagg::sampling& sample) {
+                                                 const specagg::sampling& sample, bool in_trees = false) {
   specagg::plan::draft_costs costs;
   const std::vector<double> of_target = seconds_of_calls(target, any, {1, 2, 3, 5, 9}, sample);
-  if (draft) costs.draft = seconds_of_calls(*draft, any, {1}, sample)[0] / of_target[0];
+  double row = 0;  // of the draft
+  if (draft) {
+    const std::vector<double> of_draft = seconds_of_calls(*draft, any, {1, 5}, sample);
+    costs.draft = of_draft[0] / of_target[0];
+    if (in_trees) row = std::max(0., of_draft[1] - of_draft[0]) / 4 / of_target[0];
+  }
   std::array<double, 9> more = {};  // scoring n tokens more than one
   std::size_t known = 0;
   for (std::size_t k = 1; k < of_target.size() && of_target[k] > 0; ++k) {
@@ -60,6 +66,7 @@ inline specagg::plan::draft_costs measured_costs(session* draft, session& target
   const std::size_t slope_until = std::min<std::size_t>(known, 4);
   costs.verify = known > 0 ? more[slope_until] / double(slope_until) : 0;
   for (std::size_t n = 1; n <= known; ++n) costs.jumps[n - 1] = more[n] - costs.verify * double(n);
+  costs.verify += row;
   return costs;
 }
 

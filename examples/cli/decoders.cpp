@@ -120,6 +120,22 @@ struct any_length {
   }
 };
 
+// A tree that grows, and no longer where it turns out slower than no drafts.
+struct watched_growth : plan::tree_growth {
+  plan::draft_watch watch = {};
+  std::chrono::steady_clock::time_point began = {};
+  explicit watched_growth(const plan::draft_costs& c) : plan::tree_growth(c) {}
+  void begin() {
+    plan::tree_growth::begin();
+    began = std::chrono::steady_clock::now();
+  }
+  bool worth_level(double reached) const { return watch.drafts() && plan::tree_growth::worth_level(reached); }
+  void observe(double offered, std::size_t path, std::size_t emitted, std::size_t draft_steps, std::size_t nodes) {
+    plan::tree_growth::observe(offered, path, emitted, draft_steps, nodes);
+    watch.observe(draft_steps > 0, emitted, seconds_since(began));
+  }
+};
+
 // ---- one function for each decoder: the options that it alone understands, and the call ---------------------------
 
 auto report_rounds(const decoding& j) {
@@ -370,7 +386,7 @@ void tree(decoder& d, const generate_options& o) {
             return tree_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor, options,
                                work, j.accept, after_round, verifier, growth);
           };
-          return automatic ? grown(plan::tree_growth(j.costs)) : grown(fixed_growth());
+          return automatic ? grown(watched_growth(j.costs)) : grown(fixed_growth());
         };
         return verify == "recursive" ? run(recursive_rejection()) : run(traversal());
       });

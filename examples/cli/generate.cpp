@@ -121,7 +121,7 @@ struct job {
     if (d.automatic) {
       session* const drafts = d.draft_model.empty() ? nullptr : models[0]->session.get();
       if (prompt.size() >= 2 * measured_at) {
-        costs = measured_costs(drafts, *models.back()->session, prompt.back(), options.sample);
+        costs = measured_costs(drafts, *models.back()->session, prompt.back(), options.sample, !d.tree.empty());
         measured_at = prompt.size();
       }
       result.costs = costs;
