@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The server of examples/llama_cpp under load: tokens per second with 1, 8 and 32 requests at once, and how long a request
-takes.
+"""The server of examples/llama_cpp under load: tokens per second with 1, 8 and 32 requests at once, and how long a
+request takes.
 
 usage: server.py SERVER TARGET.gguf [DRAFT.gguf]
 
 Each request is a line of examples/prompts.txt, 48 tokens at temperature 0.7. As many clients as there are requests at
 once each send the next request when the last is answered. Drafts: none, and the server's default (the draft model, or a
-lookup).
+lookup). p99: one by one, of 32 requests, it is the longest.
 """
-import http.client, itertools, json, os, pathlib, re, subprocess, sys, threading, time
+import concurrent.futures
+import http.client, json, os, pathlib, re, subprocess, sys, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROMPTS = (ROOT / "examples" / "prompts.txt").read_text().splitlines()
@@ -25,46 +26,47 @@ def ask(port, i, draft):
     r = c.getresponse()
     text = r.read()
     if r.status != 200:
-        sys.exit(f"server.py: {r.status} {text.decode()}")
+        raise RuntimeError(f"server.py: {r.status} {text.decode()}")
     return time.monotonic() - start, json.loads(text)["usage"]["completion_tokens"]
 
 
 def load(port, at_once, count, draft):
     """Tokens per second, and the seconds of each request."""
-    number, seconds, tokens = itertools.count(), [], []
-
-    def client():
-        while (i := next(number)) < count:
-            taken, got = ask(port, i, draft)
-            seconds.append(taken), tokens.append(got)
-    clients = [threading.Thread(target=client) for _ in range(at_once)]
     start = time.monotonic()
-    for c in clients: c.start()
-    for c in clients: c.join()
-    return sum(tokens) / (time.monotonic() - start), sorted(seconds)
+    with concurrent.futures.ThreadPoolExecutor(at_once) as clients:
+        answers = list(clients.map(lambda i: ask(port, i, draft), range(count)))
+    return sum(tokens for _, tokens in answers) / (time.monotonic() - start), sorted(seconds for seconds, _ in answers)
 
 
 def main():
     if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
-    server, target = sys.argv[1:3]
-    named = ["--target", target] + (["--draft", sys.argv[3]] if len(sys.argv) == 4 else [])
+    server, target, *drafts = sys.argv[1:]
+    named = ["--target", target] + [word for draft in drafts for word in ("--draft", draft)]
     process = subprocess.Popen([server, *named, "--port", "0", "--requests", "32", "--context", "256", "--threads",
                                 str(os.cpu_count())], stdout=subprocess.PIPE, text=True)
-    port = int(re.search(r":(\d+)$", process.stdout.readline())[1])
+    try:
+        listens = re.search(r":(\d+)$", process.stdout.readline())
+        if not listens:
+            sys.exit(f"server.py: {server} does not start")
+        measure(int(listens[1]), target, "model" if drafts else "lookup")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def measure(port, target, default):
     print(f"{pathlib.Path(target).name}, {os.cpu_count()} threads\n")
     print("| drafts | requests at once | tokens/s | over one by one | p50 of a request, s | p99, s |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for draft in ("none", "model" if len(named) == 4 else "lookup"):
+    for draft in ("none", default):
         ask(port, 0, draft)
         alone = None
         for at_once, count in ((1, 32), (8, 64), (32, 128)):
             rate, seconds = load(port, at_once, count, draft)
             alone = alone or rate
-            at = lambda share: seconds[min(len(seconds) - 1, int(share * len(seconds)))]
-            print(f"| {draft} | {at_once} | {rate:.0f} | {rate / alone:.2f} | {at(.5):.2f} | {at(.99):.2f} |", flush=True)
-    process.terminate()
-    sys.exit(process.wait())
+            p50, p99 = (seconds[int(share * (count - 1))] for share in (.5, .99))
+            print(f"| {draft} | {at_once} | {rate:.0f} | {rate / alone:.2f} | {p50:.2f} | {p99:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

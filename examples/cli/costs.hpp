@@ -18,19 +18,25 @@ inline double seconds_since(std::chrono::steady_clock::time_point t) {
 }
 
 // Seconds that calls take which append n tokens to what the model has seen, and drawing a token from each of their
-// rows: for each n the fastest of several, taken in turn. 0 where the context has no room.
+// rows: for each n the fastest of several, taken in turn. 0 where the context has no room. in_tree: all follow the
+// context, as the nodes of a tree.
 inline std::vector<double> seconds_of_calls(session& model, specagg::token_id any,
-                                            const std::vector<std::size_t>& sizes, const specagg::sampling& sample) {
+                                            const std::vector<std::size_t>& sizes, const specagg::sampling& sample,
+                                            bool in_tree = false) {
   const std::size_t position = model.position(), vocabulary = model.vocab_size();
   const std::vector<specagg::token_id> tokens(*std::max_element(sizes.begin(), sizes.end()), any);
+  const std::vector<std::uint32_t> parents(tokens.size());
   std::vector<float> logits(tokens.size() * vocabulary);
   std::vector<double> scratch(specagg::verify_scratch(vocabulary)), fastest(sizes.size());
   const specagg::random_streams random(1);
   for (int i = 0; i < 5; ++i)
     for (std::size_t k = 0; k < sizes.size(); ++k) {
       const std::span<float> rows = std::span(logits).first(sizes[k] * vocabulary);
+      const auto from = std::span(tokens).first(sizes[k]);
       const auto start = std::chrono::steady_clock::now();
-      const bool ok = model.extend(std::span(tokens).first(sizes[k]), rows) == specagg::status::ok;
+      const specagg::status s =
+          in_tree ? model.extend_tree(from, std::span(parents).first(sizes[k]), rows) : model.extend(from, rows);
+      const bool ok = s == specagg::status::ok;
       for (std::size_t j = 0; j < sizes[k] && ok; ++j)
         draw_draft(specagg::processed_row<float>(rows.subspan(j * vocabulary, vocabulary), sample), 0, j, random,
                    scratch);
@@ -50,7 +56,7 @@ inline specagg::plan::draft_costs measured_costs(session* draft, session& target
   const std::vector<double> of_target = seconds_of_calls(target, any, {1, 2, 3, 5, 9}, sample);
   double row = 0;  // of the draft
   if (draft) {
-    const std::vector<double> of_draft = seconds_of_calls(*draft, any, {1, 5}, sample);
+    const std::vector<double> of_draft = seconds_of_calls(*draft, any, {1, 5}, sample, in_trees);
     costs.draft = of_draft[0] / of_target[0];
     if (in_trees) row = std::max(0., of_draft[1] - of_draft[0]) / 4 / of_target[0];
   }

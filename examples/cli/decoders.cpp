@@ -224,15 +224,16 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
   const std::optional<any_combiner> combiner = as_combiner(policy);
   const bool raw = in_raw_space(d, policy, combiner.has_value());
   const bool measure = o.compare;  // acceptances cost a pass over both rows of every drafted position
-  d.prepare = [=, verify = d.verify, seed = o.seed, g = d.drafts, automatic = d.automatic](std::size_t vocabulary,
-                                                                                           std::size_t) {
+  d.prepare = [=, alone = d.draft_model.empty(), verify = d.verify, seed = o.seed, g = d.drafts,
+               automatic = d.automatic](std::size_t vocabulary, std::size_t) {
     return [=, work = speculative_workspace<float>(vocabulary, g),
             combined = std::vector<float>(raw ? vocabulary : 0)](const decoding& j) mutable {
       const decode_options options{g, j.sample, j.end_of_text, measure};
+      metered_model& draft = alone ? j.models.back() : j.models.front();  // alone: nothing is drafted
       const auto run = [&](const auto& rule, const auto& verifier) {
         any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs)};
-        return speculative_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor,
-                                  options, work, j.accept, report_rounds(j), verifier, length);
+        return speculative_decode(j.text, j.most, draft, j.models.back(), rule, j.chooser, j.processor, options, work,
+                                  j.accept, report_rounds(j), verifier, length);
       };
       return with_verifier(verify, seed, [&](const auto& verifier) {
         if (raw) return run(raw_logits{*combiner}, raw_logits_verifier(verifier, std::span(combined), j.sample));

@@ -83,6 +83,8 @@ class penalties {
     if (t < 0 || std::size_t(t) >= counts_.size()) return;
     if (--counts_[std::size_t(t)] == 0) --distinct_size_;  // last in, first out: it is the last of the list
   }
+  // Whether apply() changes nothing, whatever the text is.
+  bool none() const { return options_.none(); }
   // T: float, double, bf16 or f16. Computed in double, rounded once.
   template <class T>
   void apply(std::span<T> logits) const {
@@ -120,8 +122,8 @@ struct sampling {
   }
 };
 
-// A row of logits as the engine samples from it. normalise() finds what the filters keep: temperature 0 and top-k in
-// one pass, which is also the normaliser's; top-p in the normaliser's and another one or few over the logits.
+// A row of logits as the engine samples from it. normalise() finds what the filters keep: temperature 0 in one
+// pass, top-k in one pass and a part of another; top-p in the normaliser's pass and another one or few over the logits.
 template <class S>
 class processed_row : public softmax_row<S> {
  public:

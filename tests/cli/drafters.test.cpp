@@ -157,6 +157,7 @@ TEST_CASE("where models take turns a lookup goes first: fewer calls, and at temp
   }
 }
 TEST_CASE("what does not fit lookup and counts is refused in one line that says what does") {
+  refuses("generate --draft lookup --space raw", {"--space raw", "combines no logits"});
   refuses("generate --draft lookup --policy ensemble",
           {"--policy ensemble", "reads the row of a draft model", "lossless"});
   refuses("generate --draft lookup," + draft + " --policy opt:alpha=0.1", {"--policy opt", "--draft lookup"});

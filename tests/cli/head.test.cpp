@@ -61,10 +61,21 @@ TEST_CASE("at temperature 0 drafts of a head change no text and no log-probabili
     same("--gamma 4 --verify block --draft " + head);
     same("--gamma 4 --draft lookup,counts," + head);
   }
+  const std::string penalised = "--temperature 0 --max-tokens 60 --repeat-penalty 1.2 --prompt 'And it came' ";
+  CHECK(generated(penalised + "--gamma 4 --draft " + head)["tokens"] == generated(penalised + "--gamma 0")["tokens"]);
   std::printf("a head's drafts of 4: %zu of %zu accepted, %zu target calls for %zu tokens\n", accepted, drafted, calls,
               tokens);
   CHECK(3 * accepted > drafted);
   CHECK(2 * calls < tokens * 3 / 2);
+}
+TEST_CASE("drafts of a head are compared with the target alone") {
+  for (const std::string how : {"--gamma 2", "--gamma auto", "--gamma 0", "--tree 2,1"}) {
+    INFO(how);
+    const auto j = generated("--compare --temperature 0 --max-tokens 24 --draft " + head + " " + how);
+    CHECK(j["identical_to_target_alone"] == true);
+  }
+  const auto j = generated("--compare --temperature 0 --max-tokens 24 --gamma 2 --draft lookup," + head);
+  CHECK(j["identical_to_target_alone"] == true);
 }
 TEST_CASE("a head drafts trees: at temperature 0 the text is the target's own, in fewer calls than with its chains") {
   std::size_t chains = 0, trees = 0;

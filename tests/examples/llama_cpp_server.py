@@ -358,7 +358,7 @@ def openai_client():
     print("the openai client" + ("" if smollm2.exists() else ", without chat (scripts/get-model)"))
 
 
-wanted = sys.argv[4:] or ["keys", "streams", "texts_at_once", "full", "hostile", "cancels_at_random", "on_other_machines",
-                          "openai_client"]
+wanted = sys.argv[4:] or ["keys", "streams", "texts_at_once", "full", "hostile", "cancels_at_random",
+                          "on_other_machines", "openai_client"]
 for check in wanted:
     globals()[check]()

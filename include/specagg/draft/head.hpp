@@ -142,8 +142,8 @@ class head_source {
     return kept < std::size_t(head_->position()) ? head_->rollback(kept) : status::ok;
   }
 
-  // The pairs from begin_ to this one: their states are there, or they were read with them. Moves begin_ where states
-  // are missing.
+  // The end of the pairs from begin_ on whose states the target has, or which were read with them. Where states are
+  // missing, begin_ moves behind them.
   std::size_t known_pairs() {
     const std::size_t end = pairs();
     std::size_t known = known_;

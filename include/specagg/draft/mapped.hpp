@@ -84,7 +84,7 @@ class mapped_source {
 // A drafter with the rows mapped_row: for a draft vocabulary that is small beside the target's. Like model_drafter
 // otherwise. gamma: the most tokens drafted in a round. All memory is allocated by the constructor: draft_size() and
 // (gamma + 1) x size() logits, and V for a processor, which is applied to the row in the target's vocabulary. (With
-// no_processor no loop is over V.)
+// no_processor, or penalties of which none is on, no loop is over V.)
 template <LogitSource S>
 class mapped_drafter {
  public:
@@ -113,7 +113,7 @@ class mapped_drafter {
     if (const status s = keep(n - 1, *source_); s != status::ok) return s;
     if (const status s = source_->extend(at.tokens.subspan(source_->position()), logits_); s != status::ok) return s;
     const std::span<T> mapped = std::span(rows_).subspan(at.drafted * kept, kept);
-    if constexpr (std::is_same_v<P, no_processor>) {
+    if (changes_nothing(processor)) {
       for (std::size_t i = 0; i < kept; ++i) mapped[i] = logits_[std::size_t(map_->drafts()[i])];
     } else {
       (void)map_logits<T>(*map_, logits_, row_);
@@ -128,6 +128,12 @@ class mapped_drafter {
   }
 
  private:
+  template <class P>
+  static bool changes_nothing(const P& processor) {
+    if constexpr (requires { processor.none(); }) return processor.none();
+    else return std::is_same_v<P, no_processor>;
+  }
+
   S* source_;
   const vocabulary_map* map_;
   sampling sample_;

@@ -139,7 +139,7 @@ struct shortlist {
 };
 
 // Lists the first k tokens (0 < k <= capacity / 2), or all tokens that are not masked if there are fewer. One pass
-// finds the largest logit of each of some 8 k parts of the row. The k-th largest of these is a lower bound, and only
+// finds the largest logit of each of at most 8 k parts of the row. The k-th largest of these is a lower bound, and only
 // the parts that reach it are read again. When the list is full, all but its first k tokens are dropped, and from then
 // on only tokens larger than the last of these are listed. False if the row is invalid.
 template <class S, class T = computed<S>>
@@ -149,7 +149,8 @@ SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t
   constexpr T inf = std::numeric_limits<T>::infinity();
   const auto one = [](T) { return 1.0; };
   std::array<T, shortlist<T>::capacity> largest;  // of each part
-  const std::size_t width = (size / std::min(8 * k, largest.size()) / 16 + 1) * 16;
+  const std::size_t vectors = (size + 15) / 16, most = std::min(8 * k, largest.size());
+  const std::size_t width = 16 * std::max<std::size_t>((vectors + most - 1) / most, 1);
   const std::size_t parts = (size + width - 1) / width;
   auto bad = V(0) < V(0);
   for (std::size_t part = 0; part < parts; ++part) {
