@@ -207,22 +207,14 @@ cudaError_t verify_trees(const tree_batch<S>& b, const Policies& policies, const
     using Policy = detail::policy_of<Policies>;
     static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
                   "specagg: one policy for all requests, or a device pointer to one for each");
-    constexpr std::size_t most_units = std::size_t(1) << 24;  // a grid has fewer than 2^31 thread blocks
     const bool reads = reads_draft<Policy> || (b.most > 0 && b.propose != proposal::top);
     if constexpr (std::is_pointer_v<Policies>)
       if (!policies) return cudaErrorInvalidValue;
     if (b.requests == 0) return cudaSuccess;
-    if (b.requests > most_units / (2 * most_in_tree + 2) || b.most > most_in_tree || b.levels > most_drafted ||
-        b.vocabulary == 0 || b.vocabulary > most_vocabulary || !b.target || b.target_stride < b.vocabulary ||
-        (b.most > 0 && (!b.tokens || !b.parents)) || (reads && (!b.draft || b.draft_stride < b.vocabulary)) ||
-        !b.start || !b.seed || !out.verdicts || !out.emissions || !storage ||
-        reinterpret_cast<std::uintptr_t>(storage) % 16 != 0 || storage_bytes < verify_trees_storage(b))
+    if (!detail::can_launch(b, out, most_in_tree, reads, storage, storage_bytes, verify_trees_storage(b)) ||
+        b.levels > most_drafted || (b.most > 0 && !b.parents))
       return cudaErrorInvalidValue;
-    const auto in_fours = [](const S* rows, std::size_t stride) {
-      return reinterpret_cast<std::uintptr_t>(rows) % (4 * sizeof(S)) == 0 && stride % 4 == 0;
-    };
-    const bool whole = b.vocabulary % 4 == 0 && !b.draft_mask && !b.target_mask &&
-                       in_fours(b.target, b.target_stride) && (!reads || in_fours(b.draft, b.draft_stride));
+    const bool whole = detail::rows_in_fours(b, reads);
     const std::size_t draft_rows = reads ? b.most + 1 : 0;
     auto* owed = static_cast<float*>(storage);
     auto* facts = reinterpret_cast<row_facts*>(static_cast<std::byte*>(storage) + detail::owed_bytes(b));

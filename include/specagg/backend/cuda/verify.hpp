@@ -173,6 +173,29 @@ constexpr bool reads_draft_rows(bool acceptances) {
   return !draws_from_target || reads_draft<Policy> || (acceptances && std::is_same_v<Verifier, match_verifier>);
 }
 
+// Whether the sizes of a batch are in range, with at most `most` drafted tokens a request, and nothing that its kernels
+// need is null or too small.
+template <class Batch, class Outcome>
+bool can_launch(const Batch& b, const Outcome& out, std::size_t most, bool reads_draft, const void* storage,
+                std::size_t storage_bytes, std::size_t needed_bytes) {
+  constexpr std::size_t most_units = std::size_t(1) << 24;  // a grid has fewer than 2^31 thread blocks
+  const auto given = [&](const auto* rows, std::size_t stride) { return rows && stride >= b.vocabulary; };
+  return b.requests <= most_units / (2 * most + 2) && b.most <= most && b.vocabulary > 0 &&
+         b.vocabulary <= most_vocabulary && given(b.target, b.target_stride) &&
+         (!reads_draft || given(b.draft, b.draft_stride)) && (b.most == 0 || b.tokens) && b.start && b.seed &&
+         out.verdicts && out.emissions && storage && reinterpret_cast<std::uintptr_t>(storage) % 16 == 0 &&
+         storage_bytes >= needed_bytes;
+}
+// Whether every row that is read can be read four logits at a time.
+template <class Batch>
+bool rows_in_fours(const Batch& b, bool reads_draft) {
+  const auto in_fours = [](const auto* rows, std::size_t stride) {
+    return reinterpret_cast<std::uintptr_t>(rows) % (4 * sizeof(*rows)) == 0 && stride % 4 == 0;
+  };
+  return b.vocabulary % 4 == 0 && !b.draft_mask && !b.target_mask && in_fours(b.target, b.target_stride) &&
+         (!reads_draft || in_fours(b.draft, b.draft_stride));
+}
+
 // Launches both kernels.
 template <bool Whole, class S, class Policies, class Verifier>
 cudaError_t verify_rows(const batch<S>& b, const Policies& policies, const Verifier& verifier, const outcome& out,
@@ -210,23 +233,14 @@ cudaError_t verify(const batch<S>& b, const Policies& policies, const Verifier& 
     using Policy = detail::policy_of<Policies>;
     static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
                   "specagg: one policy for all requests, or a device pointer to one for each");
-    constexpr std::size_t most_units = std::size_t(1) << 24;  // a grid has fewer than 2^31 thread blocks
     const bool reads = (b.most > 0 || reads_draft<Policy>) &&
                        detail::reads_draft_rows<Policy, Verifier>(out.acceptances != nullptr);
     if constexpr (std::is_pointer_v<Policies>)
       if (!policies) return cudaErrorInvalidValue;
     if (b.requests == 0) return cudaSuccess;
-    if (b.requests > most_units / (2 * most_drafted + 2) || b.most > most_drafted || b.vocabulary == 0 ||
-        b.vocabulary > most_vocabulary || !b.target || b.target_stride < b.vocabulary || (b.most > 0 && !b.tokens) ||
-        (reads && (!b.draft || b.draft_stride < b.vocabulary)) || !b.start || !b.seed || !out.verdicts ||
-        !out.emissions || !storage || reinterpret_cast<std::uintptr_t>(storage) % 16 != 0 ||
-        storage_bytes < verify_storage(b))
+    if (!detail::can_launch(b, out, most_drafted, reads, storage, storage_bytes, verify_storage(b)))
       return cudaErrorInvalidValue;
-    const auto in_fours = [](const S* rows, std::size_t stride) {
-      return reinterpret_cast<std::uintptr_t>(rows) % (4 * sizeof(S)) == 0 && stride % 4 == 0;
-    };
-    const bool whole = b.vocabulary % 4 == 0 && !b.draft_mask && !b.target_mask &&
-                       in_fours(b.target, b.target_stride) && (!reads || in_fours(b.draft, b.draft_stride));
+    const bool whole = detail::rows_in_fours(b, reads);
     const std::size_t draft_rows = reads ? b.most + 1 : 0;
     auto* facts = static_cast<row_facts*>(storage);
     return whole ? detail::verify_rows<true>(b, policies, verifier, out, draft_rows, facts, stream)
