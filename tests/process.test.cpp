@@ -279,6 +279,50 @@ TEST_CASE("top-p of thousands of ties, and of more tokens than are ever listed, 
     }
 }
 
+TEMPLATE_TEST_CASE("a row that keeps few tokens is drawn from without the others, with the same bits", "", float,
+                   double) {
+  using T = TestType;
+  numbers random(5);
+  constexpr auto itself = [](auto v) { return v; };
+  const specagg::random_streams chooser(1);
+  for (const std::size_t size : {1u, 16u, 100u, 4097u, 49152u, 262144u, 300001u}) {
+    std::vector<T> l(size);
+    for (T& x : l) x = T(random.bell());
+    for (int i = 0; i < 20; ++i) l[random.below(size)] += T(9 + random.bell());
+    std::vector<double> all(specagg::block_count(size)), few(all);
+    for (const sampling& s : {sampling{.temperature = 0},
+                              {.top_k = 1},
+                              {.top_k = 40},
+                              {.temperature = 0.5, .top_p = 0.9},
+                              {.top_k = 40, .top_p = 0.95}}) {
+      CAPTURE(size, s.temperature, s.top_k, s.top_p, s.min_p);
+      processed_row<T> row(l, s);
+      REQUIRE(row.normalise() == status::ok);
+      if (s.top_k > 0 && s.top_k >= size) continue;  // nothing is filtered
+      if (!row.keeps_few()) FAIL("the row does not know what it keeps");
+      const auto due = specagg::weigh(row, itself, all);
+      const specagg::detail::few_of_row<processed_row<T>> read{row};
+      const auto got = specagg::weigh(read, itself, few);
+      CHECK(same(got.total, due.total));
+      CHECK(std::ranges::equal(few, all));
+      for (std::uint32_t i = 0; i < 50; ++i) {
+        const specagg::moment m{specagg::stream::draft, i, i};
+        const token_id y = specagg::draw(row, m, chooser, few);
+        CHECK(y == chooser.draw(m, due));
+        CHECK(row.may_keep(std::size_t(y) / 16 * 16));
+      }
+      std::size_t read_groups = 0;
+      for (std::size_t v = 0; v < size; v += 16) read_groups += row.may_keep(v);
+      CHECK(read_groups <= 64 * std::max<std::size_t>(1, (size + 4095) / 4096 * 2));  // of each place, all groups
+    }
+    for (const sampling& s : {sampling(), {.top_k = 1000}, {.min_p = 1e-3}}) {
+      processed_row<T> row(l, s);
+      REQUIRE(row.normalise() == status::ok);
+      CHECK_FALSE(row.keeps_few());
+    }
+  }
+}
+
 // ---- 16-bit logits ------------------------------------------------------------------------------------------------
 
 namespace {

@@ -3,6 +3,7 @@
 // say which tokens of their softmax are kept.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstdint>
 #include <span>
@@ -122,6 +123,28 @@ struct sampling {
   }
 };
 
+namespace detail {
+
+// Where a row may have mass: 256 bits, each for as many tokens, a power of two of at least 16.
+struct kept_places {
+  std::array<std::uint64_t, 4> bits = {};
+  int shift = 4;
+  kept_places() = default;
+  kept_places(std::span<const token_id> ids, std::size_t vocabulary) {
+    while (vocabulary > std::size_t(256) << shift) ++shift;
+    for (const token_id v : ids)
+      bits[std::size_t(v) >> shift >> 6] |= std::uint64_t(1) << (std::size_t(v) >> shift & 63);
+  }
+  SPECAGG_INLINE bool may_hold(std::size_t v) const { return bits[v >> shift >> 6] >> (v >> shift & 63) & 1; }
+  bool may_hold(std::size_t begin, std::size_t count) const {
+    for (std::size_t v = begin >> shift << shift; v < begin + count; v += std::size_t(1) << shift)
+      if (may_hold(v)) return true;
+    return false;
+  }
+};
+
+}  // namespace detail
+
 // A row of logits as the engine samples from it. normalise() finds what the filters keep: temperature 0 in one
 // pass, top-k in one pass and a part of another; top-p in the normaliser's pass and another one or few over the logits.
 template <class S>
@@ -145,12 +168,21 @@ class processed_row : public softmax_row<S> {
     return softmax_row<S>::normalise(confidence);
   }
 
+  // After normalise(): whether the filters keep so few tokens that may_keep() tells them from most others.
+  bool keeps_few() const { return few_; }
+  // Whether v or one of the 15 tokens behind it may be kept. v: a multiple of 16.
+  SPECAGG_INLINE bool may_keep(std::size_t v) const { return places_.may_hold(v); }
+  bool may_keep(std::size_t begin, std::size_t count) const { return places_.may_hold(begin, count); }
+
  private:
+  void know_kept(std::span<const token_id> ids) { few_ = true, places_ = {ids, this->size()}; }
   status take_largest() {
     const auto top = find_largest(this->logits(), this->size());
     if (!top.valid) return status::invalid_row;
+    const auto id = token_id(top.id);
     this->restrict_to({top.logit, top.id});
     this->know({top.logit, 1});
+    know_kept({&id, 1});
     return status::ok;
   }
   status filter() {
@@ -193,12 +225,15 @@ class processed_row : public softmax_row<S> {
       if (lowest > cut.logit) cut = {lowest}, listed = false;
     }
     this->restrict_to(cut);
-    if (listed) this->know({weight.max, above + mass_of(list.logits.data(), list.size, weight)});
+    if (!listed) return status::ok;
+    this->know({weight.max, above + mass_of(list.logits.data(), list.size, weight)});
+    if (above == 0 && list.size <= 64) know_kept(std::span(list.ids).first(list.size));
     return status::ok;
   }
 
   sampling sampling_;
-  bool filtered_ = false;
+  bool filtered_ = false, few_ = false;
+  detail::kept_places places_;
 };
 
 SPECAGG_END

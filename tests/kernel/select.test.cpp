@@ -11,6 +11,7 @@
 #include "support/numbers.hpp"
 
 using specagg::shortlist;
+using specagg::token_id;
 
 namespace {
 
@@ -107,6 +108,46 @@ TEMPLATE_TEST_CASE("the k largest are those that sorting puts first, however oft
         CHECK_FALSE(specagg::list_largest(l.data(), size, 40, list, cut));
       }
     }
+}
+
+TEMPLATE_TEST_CASE("a bound is reached by k numbers, and by few more", "", float, double) {
+  using T = TestType;
+  numbers random(7);
+  for (const std::size_t n : {1u, 16u, 17u, 320u, 2048u})
+    for (int shape = 0; shape < 8; ++shape) {
+      const auto x = row<T>(random, n, shape);
+      const std::size_t some = order(x).size();
+      for (const std::size_t k : {std::size_t(1), (n + 7) / 8, n}) {
+        const T bound = specagg::detail::reached_by(x.data(), n, k);
+        const auto reach = std::size_t(std::ranges::count_if(x, [&](T each) { return each >= bound; }));
+        const auto above = std::size_t(std::ranges::count_if(x, [&](T each) { return each > bound; }));
+        CAPTURE(n, shape, k, bound);
+        CHECK(reach >= std::min(k, some));
+        CHECK((some < k ? bound == std::numeric_limits<T>::lowest() : reach <= k + k / 8 || above < k));
+      }
+    }
+}
+
+TEMPLATE_TEST_CASE("the shortest prefix of few tokens is that of many", "", float, double) {
+  using T = TestType;
+  numbers random(8);
+  for (int i = 0; i < 3000; ++i) {
+    shortlist<T> list;
+    list.size = 1 + random.below(64);
+    for (std::size_t j = 0; j < list.size; ++j)
+      list.logits[j] = T(random.below(i % 2 ? 4 : 4000)) / 8 - 1, list.ids[j] = token_id(3 * j);
+    const auto weight = [&](T l) { return i % 3 == 0 ? 1. : i % 3 == 1 ? double(l) + 1 : std::max(0., double(l)); };
+    double total = 0;  // of numbers that add without rounding
+    for (std::size_t j = 0; j < list.size; ++j) total += weight(list.logits[j]);
+    if (total == 0) continue;
+    const double enough = total * double(random.below(10)) / 8;  // also more than there is, and nothing
+    const auto due = specagg::detail::shortest_prefix(list.logits.data(), list.size, {}, enough, weight);
+    const std::size_t last = std::size_t(list.ids[due.last]);
+    const auto got = list.keep(enough, weight);
+    CAPTURE(i, enough, total);
+    CHECK(got.logit == due.logit);
+    CHECK(got.last == last);
+  }
 }
 
 TEMPLATE_TEST_CASE("what is listed holds the token at which a share of the mass is reached, or does not fit", "", float,

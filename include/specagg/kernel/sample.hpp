@@ -35,7 +35,10 @@ SPECAGG_FUNCTION bool can_weigh(const Rows& rows, std::span<double> block_sums) 
 template <class Rows, class F>
 weights<Rows, F> one_thread::weigh(const Rows& rows, F f, std::span<double> block_sums) {
   const double total = reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
-    return block_sums[begin / block_size] = reduce_block_of<detail::add>(rows, begin, count, f);
+    double& sum = block_sums[begin / block_size];
+    if constexpr (requires { rows.empty(begin, count); })
+      if (rows.empty(begin, count)) return sum = 0;
+    return sum = reduce_block_of<detail::add>(rows, begin, count, f);
   });
   return {rows, f, block_sums.first(block_count(rows.size())), total};
 }

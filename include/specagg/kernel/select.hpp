@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Selects the first tokens of a row of logits in the order "larger logit, then lower id": the first one, the first k,
-// or the fewest that have a given share of the mass. Nothing is sorted and no memory is allocated. Vector code finds a
-// lower bound, the few tokens above it are listed on the stack, and the selection among these is exact.
+// or the fewest that have a given share of the mass. No memory is allocated. Vector code finds a lower bound, the few
+// tokens above it are listed on the stack, and the selection among these is exact.
 #pragma once
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 
 #include <specagg/kernel/softmax.hpp>
 #include <specagg/token.hpp>
@@ -128,7 +129,8 @@ struct shortlist {
   // Keeps only the shortest prefix of weight `enough`. Returns the same prefix as a cutoff of the row.
   template <class Weight>
   cutoff<T> keep(double enough, Weight weight) {
-    const cutoff<T> cut = detail::shortest_prefix(logits.data(), size, {}, enough, weight);
+    const cutoff<T> cut =
+        size <= few ? prefix_of_few(enough, weight) : detail::shortest_prefix(logits.data(), size, {}, enough, weight);
     const std::size_t last = std::size_t(ids[cut.last]);
     std::size_t kept = 0;
     for (std::size_t i = 0; i < size; ++i)
@@ -136,11 +138,55 @@ struct shortlist {
     size = kept;
     return {cut.logit, last};
   }
+
+ private:
+  static constexpr std::size_t few = 64;  // sorted faster than selected
+  // detail::shortest_prefix of 0 < size <= few tokens.
+  template <class Weight>
+  cutoff<T> prefix_of_few(double enough, Weight weight) const {
+    std::array<std::uint8_t, few> order;
+    std::iota(order.begin(), order.begin() + size, std::uint8_t(0));
+    std::sort(order.begin(), order.begin() + size, [this](std::uint8_t a, std::uint8_t b) {
+      return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+    });
+    std::size_t last = 0;  // after round-off, the last with weight
+    double reached = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      const double w = weight(logits[order[i]]);
+      if (!(w > 0)) continue;
+      reached += w, last = order[i];
+      if (reached >= enough) break;
+    }
+    return {logits[last], last};
+  }
 };
 
+namespace detail {
+
+// A number that k of n numbers reach, and at most an eighth more unless some are equal; or the lowest finite one.
+template <class T>
+SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k) {
+  using V = vec<T, 16>;
+  const auto reach = [&](T bound) {
+    return reduce_block<add>(n, [&](std::size_t i, int lanes) SPECAGG_INNER {
+      return zero_where(load_logits<V>(x + i, lanes) < V(bound), V(1));
+    });
+  };
+  auto low = ordered(std::numeric_limits<T>::lowest()), high = ordered(std::numeric_limits<T>::infinity());
+  while (high - low > 1) {
+    const auto middle = bits_of<T>(low + (high - low) / 2);
+    const double count = reach(unordered<T>(middle));
+    (count < double(k) ? high : low) = middle;
+    if (count >= double(k) && count <= 1.125 * double(k)) break;
+  }
+  return unordered<T>(low);
+}
+
+}  // namespace detail
+
 // Lists the first k tokens (0 < k <= capacity / 2), or all tokens that are not masked if there are fewer. One pass
-// finds the largest logit of each of at most 8 k parts of the row. The k-th largest of these is a lower bound, and only
-// the parts that reach it are read again. When the list is full, all but its first k tokens are dropped, and from then
+// finds the largest logit of each of at most 8 k parts of the row. What k of these reach is a lower bound, and only the
+// parts that reach it are read again. When the list is full, all but its first k tokens are dropped, and from then
 // on only tokens larger than the last of these are listed. False if the row is invalid.
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t k, shortlist<T>& list,
@@ -154,22 +200,16 @@ SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t
   const std::size_t parts = (size + width - 1) / width;
   auto bad = V(0) < V(0);
   for (std::size_t part = 0; part < parts; ++part) {
-    V top(-inf);
-    for (std::size_t v = part * width, end = std::min(v + width, size); v < end; v += 16) {
-      const V l = detail::load_logits<V>(logits + v, size - v < 16 ? int(size - v) : 16);
+    const std::size_t begin = part * width, count = std::min(width, size - begin);
+    largest[part] = T(reduce_block<detail::larger>(count, [&](std::size_t i, int lanes) SPECAGG_INNER {
+      const V l = detail::load_logits<V>(logits + begin + i, lanes);
       bad = bad | !(l < V(inf));
-      top = max(l, top);
-    }
-    largest[part] = reduce_max(top);
+      return l;
+    }));
   }
   if (any(bad)) return false;
   T lowest = std::numeric_limits<T>::lowest();
-  if (k <= parts) {
-    std::copy_n(largest.begin(), parts, list.logits.begin());
-    const auto at_k = list.logits.begin() + std::ptrdiff_t(k - 1);
-    std::nth_element(list.logits.begin(), at_k, list.logits.begin() + std::ptrdiff_t(parts), std::greater<T>());
-    lowest = std::max(lowest, *at_k);
-  }
+  if (k <= parts) lowest = detail::reached_by(largest.data(), parts, k);
   for (std::size_t part = 0; part < parts; ++part) {
     if (largest[part] < lowest) continue;
     for (std::size_t v = part * width, end = std::min(v + width, size); v < end; v += 16) {
