@@ -17,33 +17,45 @@ inline double seconds_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
 }
 
-// Seconds that calls take which append n tokens to what the model has seen, and drawing a token from each of their
-// rows: for each n the fastest of several, taken in turn. 0 where the context has no room. in_tree: all follow the
-// context, as the nodes of a tree.
-inline std::vector<double> seconds_of_calls(session& model, specagg::token_id any,
-                                            const std::vector<std::size_t>& sizes, const specagg::sampling& sample,
-                                            bool in_tree = false) {
-  const std::size_t position = model.position(), vocabulary = model.vocab_size();
-  const std::vector<specagg::token_id> tokens(*std::max_element(sizes.begin(), sizes.end()), any);
-  const std::vector<std::uint32_t> parents(tokens.size());
-  std::vector<float> logits(tokens.size() * vocabulary);
-  std::vector<double> scratch(specagg::verify_scratch(vocabulary)), fastest(sizes.size());
+// A call that appends n tokens to what the model has seen, and draws a token from each of their rows. in_tree: all follow
+// the context, as the nodes of a tree.
+struct measured_call {
+  session* model;
+  std::size_t n;
+  bool in_tree = false;
+};
+
+// What calls cost, in units of the first one: quotients of the fastest of several, taken in turn, so that all of them
+// meet the same moments of a shared machine. 0 where the context has no room.
+inline std::vector<double> relative_costs(const std::vector<measured_call>& calls, specagg::token_id any,
+                                          const specagg::sampling& sample) {
+  std::size_t most = 0, vocabulary = 0;
+  for (const measured_call& c : calls)
+    most = std::max(most, c.n), vocabulary = std::max<std::size_t>(vocabulary, c.model->vocab_size());
+  const std::vector<specagg::token_id> tokens(most, any);
+  const std::vector<std::uint32_t> parents(most);
+  std::vector<float> logits(most * vocabulary);
+  std::vector<double> scratch(specagg::verify_scratch(vocabulary));
   const specagg::random_streams random(1);
-  for (int i = 0; i < 5; ++i)
-    for (std::size_t k = 0; k < sizes.size(); ++k) {
-      const std::span<float> rows = std::span(logits).first(sizes[k] * vocabulary);
-      const auto from = std::span(tokens).first(sizes[k]);
-      const auto start = std::chrono::steady_clock::now();
-      const specagg::status s =
-          in_tree ? model.extend_tree(from, std::span(parents).first(sizes[k]), rows) : model.extend(from, rows);
-      const bool ok = s == specagg::status::ok;
-      for (std::size_t j = 0; j < sizes[k] && ok; ++j)
-        draw_draft(specagg::processed_row<float>(rows.subspan(j * vocabulary, vocabulary), sample), 0, j, random,
-                   scratch);
-      const double t = seconds_since(start);
-      if (ok && (fastest[k] == 0 || t < fastest[k])) fastest[k] = t;
-      model.rollback(position);
-    }
+  const auto seconds = [&](const measured_call& c) {
+    const std::size_t position = c.model->position(), v = c.model->vocab_size();
+    const std::span<float> rows = std::span(logits).first(c.n * v);
+    const auto from = std::span(tokens).first(c.n);
+    const auto start = std::chrono::steady_clock::now();
+    const specagg::status s =
+        c.in_tree ? c.model->extend_tree(from, std::span(parents).first(c.n), rows) : c.model->extend(from, rows);
+    const bool ok = s == specagg::status::ok;
+    for (std::size_t j = 0; j < c.n && ok; ++j)
+      draw_draft(specagg::processed_row<float>(rows.subspan(j * v, v), sample), 0, j, random, scratch);
+    const double t = seconds_since(start);
+    c.model->rollback(position);
+    return ok ? t : 0;
+  };
+  std::vector<double> fastest(calls.size());
+  for (int turn = 0; turn < 7; ++turn)
+    for (std::size_t k = 0; k < calls.size(); ++k)
+      if (const double t = seconds(calls[k]); t > 0 && (fastest[k] == 0 || t < fastest[k])) fastest[k] = t;
+  for (std::size_t k = calls.size(); k-- > 0;) fastest[k] = fastest[0] > 0 ? fastest[k] / fastest[0] : 0;
   return fastest;
 }
 
@@ -53,18 +65,20 @@ inline std::vector<double> seconds_of_calls(session& model, specagg::token_id an
 inline specagg::plan::draft_costs measured_costs(session* draft, session& target, specagg::token_id any,
                                                  const specagg::sampling& sample, bool in_trees = false) {
   specagg::plan::draft_costs costs;
-  const std::vector<double> of_target = seconds_of_calls(target, any, {1, 2, 3, 5, 9}, sample);
+  std::vector<measured_call> calls;
+  for (const std::size_t n : {1, 2, 3, 5, 9}) calls.push_back({&target, n});
+  if (draft) calls.push_back({draft, 1}), calls.push_back({draft, 5, in_trees});
+  const std::vector<double> cost = relative_costs(calls, any, sample);
   double row = 0;  // of the draft
   if (draft) {
-    const std::vector<double> of_draft = seconds_of_calls(*draft, any, {1, 5}, sample, in_trees);
-    costs.draft = of_draft[0] / of_target[0];
-    if (in_trees) row = std::max(0., of_draft[1] - of_draft[0]) / 4 / of_target[0];
+    costs.draft = cost[5];
+    if (in_trees) row = std::max(0., cost[6] - cost[5]) / 4;
   }
   std::array<double, 9> more = {};  // scoring n tokens more than one
   std::size_t known = 0;
-  for (std::size_t k = 1; k < of_target.size() && of_target[k] > 0; ++k) {
+  for (std::size_t k = 1; k < 5 && cost[k] > 0; ++k) {
     const std::size_t n = std::size_t(1) << (k - 1);
-    more[n] = std::max(more[known], of_target[k] / of_target[0] - 1);
+    more[n] = std::max(more[known], cost[k] - 1);
     for (std::size_t i = known + 1; i < n; ++i)
       more[i] = more[known] + (more[n] - more[known]) * double(i - known) / double(n - known);
     known = n;

@@ -273,16 +273,19 @@ TEST_CASE("of two drafters it takes the one that is worth more, token by token: 
 }
 namespace {
 // Rounds of gamma 4 where the watch drafts. Seconds: 1 without drafts, `slow` with them; every 50th round is hit by a
-// delay. Each drafted token is accepted with probability a. Returns tokens per second.
-double play_watched(double a, double slow, std::size_t rounds, std::size_t* with_drafts = nullptr) {
+// delay. Each of `drafted` tokens is accepted with probability a. The machine is `drift` times as slow in every other 30
+// rounds. Returns tokens per second, had it not been.
+double play_watched(double a, double slow, std::size_t rounds, std::size_t* with_drafts = nullptr,
+                    std::size_t drafted = 4, double drift = 1) {
   numbers n(31);
   plan::draft_watch watch;
   double tokens = 0, seconds = 0;
   for (std::size_t i = 1; i <= rounds; ++i) {
     const bool drafts = watch.drafts();
     std::size_t emitted = 1;
-    while (drafts && emitted <= 4 && n.uniform() < a) ++emitted;
-    const double own = (drafts ? slow : 1) * n.between(0.95, 1.05), delayed = own + (i % 50 == 7 ? 20 : 0);
+    while (drafts && emitted <= drafted && n.uniform() < a) ++emitted;
+    const double own = (drafts ? slow : 1) * n.between(0.95, 1.05);
+    const double delayed = own * (i / 30 % 2 ? drift : 1) + (i % 50 == 7 ? 20 : 0);
     watch.observe(drafts, emitted, delayed);
     tokens += double(emitted), seconds += own;
     if (with_drafts) *with_drafts += drafts;
@@ -300,6 +303,12 @@ TEST_CASE("watched, drafting that is slower than none costs at most 3 % of a tex
     std::size_t with_drafts = 0;
     CHECK(play_watched(a, 1.3, 1000, &with_drafts) > 0.95 * plan::expected_tokens(a, 4) / 1.3);
     CHECK(with_drafts > 950);
+  }
+  for (const double drift : {1.5, 2.0, 3.0}) {  // where a draft wins a tenth on a machine whose speed changes
+    std::size_t with_drafts = 0;
+    CHECK(play_watched(0.4, 1.25, 1000, &with_drafts, 1, drift) > 1.08);
+    CHECK(with_drafts > 700);
+    CHECK(play_watched(0.05, 1.25, 1000, nullptr, 1, drift) > 0.95);
   }
   std::size_t none = 0;  // in the end it hardly tries
   play_watched(0, 2, 10000, &none);

@@ -218,24 +218,34 @@ struct draft_length_controller {
 // Stops drafting where it turns out slower than no drafts at all, whatever the costs are believed to be.
 //   if (watch.drafts()) draft as the controller says, else nothing; verify; watch.observe(tried, emitted, seconds);
 // tried: a draft step was made, also if no token was drafted. A round without emits one token and takes `plain`
-// seconds. So a round with drafts has lost its seconds less `plain` for each token. Drafting stops while more than 2
-// plain rounds and 1 % of all time are lost. Time that was won counts against later losses, up to 8 plain rounds. The
-// first two rounds and one in 64 are without drafts, to know their time. A time counts as at most 3 times the usual
-// one: another program may have had the processor.
+// seconds, so a round with drafts has lost its seconds less `plain` for each token. Drafting stops while more is lost
+// than 4 plain rounds and 1 % of all. What was won counts against later losses, up to 8 plain rounds.
+//
+// The speed of a shared machine changes. So rounds with drafts are judged by the mean of `plain` before and after them:
+// where they seem too slow, the next round is one without drafts, and drafting goes on if that is as slow. The first two
+// rounds and one in 32 are without drafts in any case. A time counts as at most 1.5 times the usual one: another program
+// may have had the processor.
 struct draft_watch {
-  double plain = 0, drafting = 0;  // seconds of a round without and with drafts, fading by 1 in 16
-  double total = 0, lost = 0;      // seconds
+  double plain = 0, drafting = 0;  // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
+  double all = 0, lost = 0;        // tokens; plain rounds lost until the last round without drafts
+  double seconds = 0, tokens = 0;  // of the rounds with drafts since then
   std::size_t plain_rounds = 0, since_plain = 0;
 
-  bool drafts() const { return plain_rounds >= 2 && since_plain < 64 && lost <= fma(2.0, plain, 0.01 * total); }
+  double lost_by(double usual) const { return std::max(lost + seconds / usual - tokens, -8.0); }
+  bool drafts() const { return plain_rounds >= 2 && since_plain < 32 && lost_by(plain) <= fma(0.01, all, 4.0); }
   void observe(bool tried, std::size_t emitted, double time) {
-    double& usual = tried ? drafting : plain;
-    if (usual > 0) time = std::min(time, 3 * usual);
-    // The first round of a process is often a slow one.
-    usual = !(usual > 0) || (!tried && plain_rounds == 1 && time < usual) ? time : usual + (time - usual) / 16;
-    total += time;
-    if (tried) ++since_plain, lost = std::max(lost + fma(-plain, double(emitted), time), -8 * plain);
-    else ++plain_rounds, since_plain = 0;
+    const double usual = tried ? drafting : plain;
+    if (usual > 0) time = std::min(time, 1.5 * usual);
+    all += double(emitted);
+    if (tried) {
+      drafting = usual > 0 ? usual + (time - usual) / 16 : time;
+      seconds += time, tokens += double(emitted), ++since_plain;
+    } else {
+      // The first round of a process is often a slow one.
+      plain = !(usual > 0) || (plain_rounds == 1 && time < usual) ? time : usual + (time - usual) / 4;
+      if (tokens > 0) lost = lost_by((usual + plain) / 2), seconds = tokens = 0;
+      ++plain_rounds, since_plain = 0;
+    }
   }
 };
 
