@@ -95,9 +95,9 @@ struct reducer<Op, double> {  // combines the results of blocks
 
 }  // namespace detail
 
-// Reduces one block. f(k, lanes) returns the vector of tokens k..k+15 of the block, for k = 0, 16, ... below count <=
-// block_size. Only the first `lanes` elements count; the others are ignored. Returns a double, or pairs of doubles if f
-// returns both(...). Unrolled: takes whole vectors two at a time. Without it the code is a third as long.
+// Reduces one block. f(k, lanes) returns the vector of tokens k..k+15 of the block, for k = 0, 16, ... below count (at
+// most block_size where sums round). Only the first `lanes` elements count; others are ignored. Returns a double, or
+// pairs of doubles if f returns both(...). Unrolled: takes whole vectors two at a time. Without it the code is shorter.
 template <class Op, bool Unrolled = true, class F>
 SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   using V = decltype(f(std::size_t(0), 16));

@@ -141,7 +141,7 @@ struct shortlist {
 
  private:
   static constexpr std::size_t few = 64;  // sorted faster than selected
-  // detail::shortest_prefix of 0 < size <= few tokens.
+  // detail::shortest_prefix of 0 < size <= few tokens, but for round-off in sums of weights.
   template <class Weight>
   cutoff<T> prefix_of_few(double enough, Weight weight) const {
     std::array<std::uint8_t, few> order;

@@ -218,33 +218,34 @@ struct draft_length_controller {
 // Stops drafting where it turns out slower than no drafts at all, whatever the costs are believed to be.
 //   if (watch.drafts()) draft as the controller says, else nothing; verify; watch.observe(tried, emitted, seconds);
 // tried: a draft step was made, also if no token was drafted. A round without emits one token and takes `plain`
-// seconds, so a round with drafts has lost its seconds less `plain` for each token. Drafting stops while more is lost
-// than 4 plain rounds and 1 % of all. What was won counts against later losses, up to 8 plain rounds.
+// seconds, so a round with drafts has lost its seconds less `plain` for each token. It stops while more plain rounds are
+// lost than 3 and one for every 100 tokens. What was won counts against later losses, up to 8 plain rounds.
 //
-// The speed of a shared machine changes. So rounds with drafts are judged by the mean of `plain` before and after them:
-// where they seem too slow, the next round is one without drafts, and drafting goes on if that is as slow. The first two
-// rounds and one in 32 are without drafts in any case. A time counts as at most 1.5 times the usual one: another program
-// may have had the processor.
+// The speed of a shared machine changes. So rounds with drafts are judged by the mean of the usual plain round before
+// them and the plain round behind them: where they seem too slow, the next round is a plain one, and drafting goes on if
+// that was slow as well. The first two rounds are plain, and one after at most 32 with drafts. A time counts as at most 3
+// times the usual one, for another program may have had the processor; that of the first round with drafts as at most 3
+// plain rounds, for a drafter may read the whole text in it.
 struct draft_watch {
   double plain = 0, drafting = 0;  // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
-  double all = 0, lost = 0;        // tokens; plain rounds lost until the last round without drafts
+  double all = 0, lost = 0;        // tokens; plain rounds lost until the last plain round
   double seconds = 0, tokens = 0;  // of the rounds with drafts since then
   std::size_t plain_rounds = 0, since_plain = 0;
 
   double lost_by(double usual) const { return std::max(lost + seconds / usual - tokens, -8.0); }
-  bool drafts() const { return plain_rounds >= 2 && since_plain < 32 && lost_by(plain) <= fma(0.01, all, 4.0); }
+  bool drafts() const { return plain_rounds >= 2 && since_plain < 32 && lost_by(plain) <= fma(0.01, all, 3.0); }
   void observe(bool tried, std::size_t emitted, double time) {
-    const double usual = tried ? drafting : plain;
-    if (usual > 0) time = std::min(time, 1.5 * usual);
-    all += double(emitted);
+    all += double(emitted), since_plain = tried ? since_plain + 1 : 0;
+    const double usual = tried && drafting > 0 ? drafting : plain;
+    if (usual > 0) time = std::min(time, 3 * usual);
     if (tried) {
-      drafting = usual > 0 ? usual + (time - usual) / 16 : time;
-      seconds += time, tokens += double(emitted), ++since_plain;
+      drafting = drafting > 0 ? drafting + (time - drafting) / 16 : time;
+      seconds += time, tokens += double(emitted);
     } else {
+      if (tokens > 0) lost = lost_by((usual + time) / 2), seconds = tokens = 0;
       // The first round of a process is often a slow one.
       plain = !(usual > 0) || (plain_rounds == 1 && time < usual) ? time : usual + (time - usual) / 4;
-      if (tokens > 0) lost = lost_by((usual + plain) / 2), seconds = tokens = 0;
-      ++plain_rounds, since_plain = 0;
+      ++plain_rounds;
     }
   }
 };
