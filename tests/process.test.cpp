@@ -301,7 +301,7 @@ TEMPLATE_TEST_CASE("a row that keeps few tokens is drawn from without the others
       if (s.top_k > 0 && s.top_k >= size) continue;  // nothing is filtered
       if (!row.keeps_few()) FAIL("the row does not know what it keeps");
       const auto due = specagg::weigh(row, itself, all);
-      const specagg::detail::few_of_row<processed_row<T>> read{row};
+      const specagg::few_of_row<processed_row<T>> read{row};
       const auto got = specagg::weigh(read, itself, few);
       CHECK(same(got.total, due.total));
       CHECK(std::ranges::equal(few, all));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drawing one token from a row of logits with temperature, top-k and top-p: libllama's sampler chain beside ours, on
-// the same rows. The floor: the largest logit of the row. Each of ours follows a draw of libllama's, which leaves less of
-// the row in the caches.
+// the same rows. The floor: the largest logit of the row. Each of ours follows a draw of libllama's, which leaves less
+// of the row in the caches.
 #include <llama.h>
 
 #include <algorithm>

@@ -17,8 +17,8 @@ inline double seconds_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
 }
 
-// A call that appends n tokens to what the model has seen, and draws a token from each of their rows. in_tree: all follow
-// the context, as the nodes of a tree.
+// A call that appends n tokens to what the model has seen, and draws a token from each of their rows. in_tree: all
+// follow the context, as the nodes of a tree.
 struct measured_call {
   session* model;
   std::size_t n;

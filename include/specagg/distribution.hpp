@@ -11,7 +11,6 @@
 #include <ranges>
 #include <span>
 
-#include <specagg/kernel/reduce.hpp>
 #include <specagg/kernel/sample.hpp>
 #include <specagg/kernel/softmax.hpp>
 #include <specagg/random.hpp>
@@ -359,43 +358,16 @@ class confident_row {
   C confidence_;
 };
 
-namespace detail {
-
-// A row with few tokens, without the logits of all others: R knows where it may have mass. For weights that are 0 where
-// the row is 0; the sums have the same bits.
-template <class R>
-struct few_of_row {
-  using value_type = typename R::value_type;
-  const R& row;
-  struct block {
-    const R& row;
-    std::size_t begin;
-    decltype(std::declval<const R&>().open(0, 0)) all;
-    template <class V>
-    SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-      return row.may_keep(begin + k) ? all.template operator()<V>(k, lanes) : V(0);
-    }
-  };
-  std::size_t size() const { return row.size(); }
-  value_type operator[](std::size_t v) const { return row[v]; }
-  block open(std::size_t begin, std::size_t count) const { return {row, begin, row.open(begin, count)}; }
-  bool empty(std::size_t begin, std::size_t count) const { return !row.may_keep(begin, count); }
-};
-
-}  // namespace detail
-
-// Draws a token from a normalised row. scratch: block_count(V) doubles. A one-hot row has its token without a draw. Of a
-// row that knows which few tokens it has only these are read.
+// Draws a token from a normalised row. scratch: block_count(V) doubles. A one-hot row has its token without a draw.
 template <Row R, Chooser C>
 token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
-  constexpr auto itself = [](auto v) { return v; };
-  if constexpr (requires { row.token(); }) {
-    return row.token();
-  } else {
-    if constexpr (requires { row.keeps_few(); })
-      if (row.keeps_few()) return chooser.draw(m, weigh(detail::few_of_row<R>{row}, itself, scratch));
-    return chooser.draw(m, weigh(row, itself, scratch));
-  }
+  if constexpr (requires { row.token(); }) return row.token();
+  if constexpr (requires { row.keeps_few(); })
+    if (row.keeps_few())
+      return chooser.draw(m, weigh(
+                                 few_of_row<R>{row}, [](auto v) { return v; }, scratch));
+  return chooser.draw(m, weigh(
+                             row, [](auto v) { return v; }, scratch));
 }
 
 // Draws token j of a round's draft from its row. start: the position of the round's first drafted token in the text

@@ -2,6 +2,7 @@
 // Weights over the vocabulary with their block sums, and drawing a token from them with one uniform number.
 #pragma once
 #include <span>
+#include <utility>
 
 #include <specagg/kernel/reduce.hpp>
 
@@ -21,8 +22,30 @@ struct weights {
   double operator[](std::size_t v) const { return double(f(at(rows, v)).v); }
 };
 
-// Computes the weights in one pass over the rows. block_sums: at least block_count(rows.size()) doubles. They are
-// written here and read by the result, so they must outlive it. (The threads of a CUDA block keep the sums themselves.)
+// A row R that knows where it has its few tokens (may_keep() of a processed_row), without the logits of all others: for
+// weights that are 0 where the row is 0. The sums have the same bits.
+template <class R>
+struct few_of_row {
+  using value_type = typename R::value_type;
+  const R& row;
+  struct block {
+    const R& row;
+    std::size_t begin;
+    decltype(std::declval<const R&>().open(0, 0)) all;
+    template <class V>
+    SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
+      return row.may_keep(begin + k) ? all.template operator()<V>(k, lanes) : V(0);
+    }
+  };
+  std::size_t size() const { return row.size(); }
+  value_type operator[](std::size_t v) const { return row[v]; }
+  block open(std::size_t begin, std::size_t count) const { return {row, begin, row.open(begin, count)}; }
+  bool empty(std::size_t begin, std::size_t count) const { return !row.may_keep(begin, count); }
+};
+
+// Computes the weights in one pass over the rows, but for blocks that rows know to be empty. block_sums: at least
+// block_count(rows.size()) doubles. They are written here and read by the result, so they must outlive it. (The threads
+// of a CUDA block keep the sums themselves.)
 template <class Rows, class F>
 SPECAGG_FUNCTION weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
   return walker_of(rows).weigh(rows, f, block_sums);

@@ -218,14 +218,14 @@ struct draft_length_controller {
 // Stops drafting where it turns out slower than no drafts at all, whatever the costs are believed to be.
 //   if (watch.drafts()) draft as the controller says, else nothing; verify; watch.observe(tried, emitted, seconds);
 // tried: a draft step was made, also if no token was drafted. A round without emits one token and takes `plain`
-// seconds, so a round with drafts has lost its seconds less `plain` for each token. It stops while more plain rounds are
-// lost than 3 and one for every 100 tokens. What was won counts against later losses, up to 8 plain rounds.
+// seconds, so a round with drafts has lost its seconds less `plain` for each token. It stops while more plain rounds
+// are lost than 3 and one for every 100 tokens. What was won counts against later losses, up to 8 plain rounds.
 //
 // The speed of a shared machine changes. So rounds with drafts are judged by the mean of the usual plain round before
-// them and the plain round behind them: where they seem too slow, the next round is a plain one, and drafting goes on if
-// that was slow as well. The first two rounds are plain, and one after at most 32 with drafts. A time counts as at most 3
-// times the usual one, for another program may have had the processor; that of the first round with drafts as at most 3
-// plain rounds, for a drafter may read the whole text in it.
+// them and the plain round behind them: where they seem too slow, the next round is a plain one, and drafting goes on
+// if that was slow as well. The first two rounds are plain, and one after at most 32 with drafts. A time counts as at
+// most 3 times the usual one, for another program may have had the processor; that of the first round with drafts as at
+// most 3 plain rounds, for a drafter may read the whole text in it.
 struct draft_watch {
   double plain = 0, drafting = 0;  // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
   double all = 0, lost = 0;        // tokens; plain rounds lost until the last plain round
