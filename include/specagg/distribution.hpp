@@ -363,11 +363,8 @@ template <Row R, Chooser C>
 token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
   if constexpr (requires { row.token(); }) return row.token();
   if constexpr (requires { row.keeps_few(); })
-    if (row.keeps_few())
-      return chooser.draw(m, weigh(
-                                 few_of_row<R>{row}, [](auto v) { return v; }, scratch));
-  return chooser.draw(m, weigh(
-                             row, [](auto v) { return v; }, scratch));
+    if (row.keeps_few()) return chooser.draw(m, weigh(few_of_row<R>{row}, row_itself(), scratch));
+  return chooser.draw(m, weigh(row, row_itself(), scratch));
 }
 
 // Draws token j of a round's draft from its row. start: the position of the round's first drafted token in the text

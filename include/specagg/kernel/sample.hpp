@@ -22,6 +22,14 @@ struct weights {
   double operator[](std::size_t v) const { return double(f(at(rows, v)).v); }
 };
 
+// The f of weights that are the elements of the rows.
+struct row_itself {
+  template <class V>
+  SPECAGG_FUNCTION SPECAGG_INLINE V operator()(V v) const {
+    return v;
+  }
+};
+
 // A row R that knows where it has its few tokens (may_keep() of a processed_row), without the logits of all others: for
 // weights that are 0 where the row is 0. The sums have the same bits.
 template <class R>
