@@ -114,9 +114,8 @@ struct any_length {
   void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::span<const std::size_t> asked) {
     if (!learns) return;
     controller.observe(drafted, emitted, asked);
-    bool tried = !drafted.empty();
-    for (std::size_t k = 0; k < asked.size(); ++k) tried = tried || (asked[k] > 0 && controller.cost.row(k) > 0);
-    watch.observe(tried, emitted, seconds_since(began));
+    const double price = controller.cost.round(asked, drafted.size()) / controller.cost.target;
+    watch.observe(!drafted.empty() || price > 1, price, emitted, seconds_since(began));
   }
 };
 
@@ -132,7 +131,7 @@ struct watched_growth : plan::tree_growth {
   bool worth_level(double reached) const { return watch.drafts() && plan::tree_growth::worth_level(reached); }
   void observe(double offered, std::size_t path, std::size_t emitted, std::size_t draft_steps, std::size_t nodes) {
     plan::tree_growth::observe(offered, path, emitted, draft_steps, nodes);
-    watch.observe(draft_steps > 0, emitted, seconds_since(began));
+    watch.observe(draft_steps > 0, cost.round(draft_steps, nodes) / cost.target, emitted, seconds_since(began));
   }
 };
 

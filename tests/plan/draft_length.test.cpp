@@ -272,21 +272,22 @@ TEST_CASE("of two drafters it takes the one that is worth more, token by token: 
   CHECK(most_gained > 1.05);
 }
 namespace {
-// Rounds with drafts: `share` of them take `seconds` and draft `drafted` tokens, each accepted with probability a; the
-// others draft nothing in the end and take 1.02 seconds, where a round without drafts takes 1. The machine is `drift`
-// times as slow in every other 30 rounds, the first round with drafts `first` times. Every 50th round is hit by a
-// delay.
+// Rounds with drafts: `share` of them take `seconds`, are believed to take `price` if that is not 0, and draft
+// `drafted` tokens, each accepted with probability a; the others draft nothing in the end and take 1.02 seconds, where a
+// round without drafts takes 1. Times vary by `noise`. The machine is `drift` times as slow in every other 30 rounds,
+// the first round with drafts `first` times. Every 50th round is hit by a delay.
 struct watched_rounds {
   double a, seconds;
   std::size_t drafted;
-  double share = 1, drift = 1, first = 1;
+  double share = 1, drift = 1, first = 1, price = 0, noise = 0.05;
 };
 struct played {
-  double rate, with_drafts;  // tokens per second without delays and drift; the share of rounds with drafts
+  // Tokens per second without delays, noise and drift; the least of a text; the share of rounds with drafts.
+  double rate, least, with_drafts;
 };
 played play_watched(const watched_rounds& of, std::size_t rounds) {  // mean of 24 texts
   constexpr int texts = 24;
-  played mean{0, 0};
+  played mean{0, 1e9, 0};
   for (std::uint64_t text = 0; text < texts; ++text) {
     numbers n(31 + text);
     plan::draft_watch watch;
@@ -295,11 +296,14 @@ played play_watched(const watched_rounds& of, std::size_t rounds) {  // mean of 
       const bool tries = watch.drafts(), drafts = tries && n.uniform() < of.share;
       std::size_t emitted = 1;
       while (drafts && emitted <= of.drafted && n.uniform() < of.a) ++emitted;
-      const double own = (drafts ? of.seconds : tries ? 1.02 : 1) * n.between(0.95, 1.05);
+      const double own = drafts ? of.seconds : tries ? 1.02 : 1;
       const double slow = (i / 30 % 2 ? of.drift : 1) * (tries && with_drafts == 0 ? of.first : 1);
-      watch.observe(tries, emitted, own * slow + (i % 50 == 7 ? 20 : 0));
+      const double believed = drafts && of.price > 0 ? of.price : own;
+      watch.observe(tries, believed, emitted,
+                    own * slow * n.between(1 - of.noise, 1 + of.noise) + (i % 50 == 7 ? 20 : 0));
       tokens += double(emitted), seconds += own, with_drafts += tries;
     }
+    mean.least = std::min(mean.least, tokens / seconds);
     mean.rate += tokens / seconds / texts, mean.with_drafts += with_drafts / double(rounds) / texts;
   }
   return mean;
@@ -331,9 +335,31 @@ TEST_CASE(
     CHECK(play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = drift}, 1000).rate > 1.03);  // 1.12 is had
     CHECK(play_watched({.a = 0.05, .seconds = 1.25, .drafted = 1, .drift = drift}, 1000).rate > 0.95);
   }
+  for (const double drift : {1.0, 2.0, 3.0})
+    for (const double noise : {0.05, 0.5, 0.9}) {
+      INFO("drift " << drift << ", noise " << noise);
+      CHECK(play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = drift, .noise = noise}, 120).rate > 1.06);
+      CHECK(play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = drift, .noise = noise}, 1000).rate > 1.08);
+    }
   const played r = play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = 1.5}, 1000);
   CHECK(r.rate > 1.1);
   CHECK(r.with_drafts > 0.8);
+}
+TEST_CASE("prices that are too low are found out by the times: soon on a quiet machine, later on one that is not") {
+  const auto with = [](double drift, double noise, double seconds, double price) {
+    return play_watched({.a = 0.4, .seconds = seconds, .drafted = 1, .drift = drift, .price = price, .noise = noise},
+                        1000);
+  };
+  CHECK(with(1, 0.05, 1.8, 1.25).rate > 0.92);
+  CHECK(with(1, 0.05, 4, 1.01).rate > 0.96);
+  for (const double drift : {2.0, 3.0})
+    for (const double noise : {0.05, 0.5}) {
+      INFO("drift " << drift << ", noise " << noise);
+      CHECK(with(drift, noise, 1.8, 1.25).rate > 0.9);  // without a watch 1.4 / 1.8 = 0.78
+      CHECK(with(drift, noise, 4, 1.01).rate > 0.95);
+    }
+  // A short text whose drafts are not accepted: found out by the prices, without an error.
+  CHECK(play_watched({.a = 0.05, .seconds = 1.25, .drafted = 1, .drift = 3, .noise = 0.9}, 120).least > 0.95);
 }
 TEST_CASE("it drafts longer behind a sure row than behind an unsure one, and never more than it has room for") {
   plan::draft_length_controller c({1, 0.05, 0.01, 0});

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 
 #include <specagg/kernel/math.hpp>
 #include <specagg/plan/speedup.hpp>
@@ -65,6 +66,12 @@ struct draft_costs {
   }
   double round(std::size_t draft_steps, std::size_t scored) const {
     return fma(draft, double(draft_steps), target + scoring(scored));
+  }
+  // asked: the rows asked of each drafter.
+  double round(std::span<const std::size_t> asked, std::size_t scored) const {
+    double price = target + scoring(scored);
+    for (std::size_t k = 0; k < asked.size(); ++k) price = fma(row(k), double(asked[k]), price);
+    return price;
   }
 };
 // The marginal-value rule. Draft token k while the probability that it is emitted, prod_{j<=k} a_j, is at least rho
@@ -207,46 +214,62 @@ struct draft_length_controller {
       acceptance[drafter[k]].observe(confidence[k], drafted[k].of_row), unmeasured[drafter[k]] = 0;
       if (!(drafted[k].of_token > 0)) break;  // after a certain rejection a verifier may measure nothing
     }
-    double price = cost.target + cost.scoring(drafted.size());
-    for (std::size_t k = 0; k < std::min(asked.size(), drafters); ++k)
-      price = fma(cost.row(k), double(asked[k]), price);
     tokens = fma(tokens, 1 - 1.0 / 100, double(emitted));
-    spent = fma(spent, 1 - 1.0 / 100, price);
+    spent = fma(spent, 1 - 1.0 / 100, cost.round(asked.first(std::min(asked.size(), drafters)), drafted.size()));
   }
 };
 
-// Stops drafting where it turns out slower than no drafts at all, whatever the costs are believed to be.
-//   if (watch.drafts()) draft as the controller says, else nothing; verify; watch.observe(tried, emitted, seconds);
-// tried: a draft step was made, also if no token was drafted. A round without emits one token and takes `plain`
-// seconds, so a round with drafts has lost its seconds less `plain` for each token. It stops while more plain rounds
-// are lost than 3 and one for every 100 tokens. What was won counts against later losses, up to 8 plain rounds.
+// Stops drafting where it turns out slower than no drafts at all.
+//   if (watch.drafts()) draft as the controller says, else nothing; verify;
+//   watch.observe(tried, price, emitted, seconds);
+// tried: a draft step was made, also if no token was drafted. price: what the round is believed to cost, in rounds
+// without drafts, each of which emits one token. So a round with drafts has lost what it cost less its tokens. It stops
+// while more plain rounds are lost than 3 and one for every 100 tokens: by the prices; or by the times, and this by
+// more than twice their error. What was won counts against later losses, up to 8.
 //
-// The speed of a shared machine changes. So rounds with drafts are judged by the mean of the usual plain round before
-// them and the plain round behind them: where they seem too slow, the next round is a plain one, and drafting goes on
-// if that was slow as well. The first two rounds are plain, and one after at most 32 with drafts. A time counts as at
-// most 3 times the usual one, for another program may have had the processor; that of the first round with drafts as at
-// most 3 plain rounds, for a drafter may read the whole text in it.
+// The speed of a shared machine changes. So the time of rounds with drafts is counted in the mean of the usual plain
+// round before them and of the plain round behind them. The first two rounds are plain, and one after at most 32 with
+// drafts; after 8 if their times are those of rounds that lose. The error is that of what a plain round says of the next
+// one, which the plain rounds themselves show: once for each round with drafts, and once for the plain rounds that all
+// of them are compared with. A time counts as at most 3 times the usual one, for another program may have had the
+// processor; that of the first round with drafts as at most 3 plain rounds, for a drafter may read the whole text in it.
 struct draft_watch {
-  double plain = 0, drafting = 0;  // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
-  double all = 0, lost = 0;        // tokens; plain rounds lost until the last plain round
-  double seconds = 0, tokens = 0;  // of the rounds with drafts since then
-  std::size_t plain_rounds = 0, since_plain = 0;
+  double plain = 0, drafting = 0;        // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
+  double squares = .04, deviations = 4;  // of the last 16 plain rounds from the usual one before them, as parts of it
+  double all = 0, won = 0;               // tokens; plain rounds won by the prices
+  double lost = 0, variance = 0;         // by the times until the last plain round; of its error, over that of a round
+  double seconds = 0, prices = 0, tokens = 0, rounds = 0;  // of the rounds with drafts since then
+  std::size_t plain_rounds = 0;
 
   double lost_by(double usual) const { return std::max(lost + seconds / usual - tokens, -8.0); }
-  bool drafts() const { return plain_rounds >= 2 && since_plain < 32 && lost_by(plain) <= fma(0.01, all, 3.0); }
-  void observe(bool tried, std::size_t emitted, double time) {
-    all += double(emitted), since_plain = tried ? since_plain + 1 : 0;
+  double error() const { return std::sqrt(squares / deviations * (variance + prices + prices * prices / 2)); }
+  bool drafts() const {
+    const double most = fma(0.01, all, 3.0);
+    const double by_times = lost_by(plain);
+    return plain_rounds >= 2 && -won <= most && by_times <= most + 2 * error() && rounds < (by_times > most ? 8 : 32);
+  }
+  void observe(bool tried, double price, std::size_t emitted, double time) {
     const double usual = tried && drafting > 0 ? drafting : plain;
     if (usual > 0) time = std::min(time, 3 * usual);
+    all += double(emitted);
     if (tried) {
       drafting = drafting > 0 ? drafting + (time - drafting) / 16 : time;
-      seconds += time, tokens += double(emitted);
-    } else {
-      if (tokens > 0) lost = lost_by((usual + time) / 2), seconds = tokens = 0;
-      // The first round of a process is often a slow one.
-      plain = !(usual > 0) || (plain_rounds == 1 && time < usual) ? time : usual + (time - usual) / 4;
-      ++plain_rounds;
+      seconds += time, prices += price, tokens += double(emitted), rounds += 1;
+      won = std::min(won + double(emitted) - price, 8.0);
+      return;
     }
+    if (rounds > 0) {
+      lost = lost_by((plain + time) / 2);
+      variance = lost > -8 ? variance + prices + prices * prices / 2 : 0;
+      seconds = prices = tokens = rounds = 0;
+    }
+    if (plain_rounds >= 2) {
+      const double off = std::min(time / plain - 1, 1.0), fade = deviations < 16 ? 1 : 15.0 / 16;
+      squares = fma(off, off, squares * fade), deviations = fma(deviations, fade, 1.0);
+    }
+    // The first round of a process is often a slow one.
+    plain = plain_rounds == 0 || (plain_rounds == 1 && time < plain) ? time : plain + (time - plain) / 4;
+    ++plain_rounds;
   }
 };
 
