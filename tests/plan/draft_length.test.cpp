@@ -273,9 +273,9 @@ TEST_CASE("of two drafters it takes the one that is worth more, token by token: 
 }
 namespace {
 // Rounds with drafts: `share` of them take `seconds`, are believed to take `price` if that is not 0, and draft
-// `drafted` tokens, each accepted with probability a; the others draft nothing in the end and take 1.02 seconds, where a
-// round without drafts takes 1. Times vary by `noise`. The machine is `drift` times as slow in every other 30 rounds,
-// the first round with drafts `first` times. Every 50th round is hit by a delay.
+// `drafted` tokens, each accepted with probability a; the others draft nothing in the end and take 1.02 seconds, where
+// a round without drafts takes 1. Times vary by `noise`. The machine is `drift` times as slow in every other 30
+// rounds, the first round with drafts `first` times. Every 50th round is hit by a delay.
 struct watched_rounds {
   double a, seconds;
   std::size_t drafted;

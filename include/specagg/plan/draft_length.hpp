@@ -86,22 +86,26 @@ inline double confidence_of_entropy(double entropy, std::size_t vocabulary) {
 }
 
 // Predicts a_k before p is known. It is the mean of the measured overlaps sum min(q, pi) of rows with about the same
-// confidence, in 16 classes of [0, 1]. A class starts at 0.3 + 0.7 confidence, with the weight of 4 measurements. The
-// weight of a measurement fades by 1 in 1000 with every later one of its class. `seen` counts the rows of each class,
-// also those that no token was drafted from; a count fades by 1 in 500 with every row. It predicts the class of the
-// next row. A confidence below 0 or NaN counts as 0, one above 1 as 1.
+// confidence, in 16 classes of [0, 1], and of 4 measurements more, which are `scale` (0.3 + 0.7 confidence). scale is the
+// sum of all overlaps over the sum of 0.3 + 0.7 confidence of their rows, each with 2.6 more: so a class without
+// measurements learns from the others. The weight of a measurement fades by 1 in 1000 with every later one of its
+// class, and in `scale` with every later one. `seen` counts the rows of each class, also those that no token was drafted
+// from; a count fades by 1 in 500 with every row. It predicts the class of the next row. A confidence below 0 or NaN
+// counts as 0, one above 1 as 1.
 struct acceptance_predictor {
   static constexpr std::size_t classes = 16;
-  std::array<double, classes> sum, weight, seen;
+  std::array<double, classes> sum = {}, weight = {}, seen;
+  double overlaps = 0, expected = 0;
 
-  constexpr acceptance_predictor() : sum(), weight(), seen() {
-    for (std::size_t i = 0; i < classes; ++i)
-      weight[i] = 4, seen[i] = 1, sum[i] = 4 * (0.3 + 0.7 * (double(i) + 0.5) / double(classes));
-  }
+  constexpr acceptance_predictor() : seen() { seen.fill(1); }
   static constexpr std::size_t class_of(double confidence) {
     return confidence > 0 ? std::min(std::size_t(std::min(confidence, 1.0) * classes), classes - 1) : 0;
   }
-  constexpr double mean(std::size_t i) const { return sum[i] / weight[i]; }
+  static constexpr double start(std::size_t i) { return 0.3 + 0.7 * (double(i) + 0.5) / double(classes); }
+  constexpr double scale() const { return (2.6 + overlaps) / (2.6 + expected); }
+  constexpr double mean(std::size_t i) const {
+    return std::min((sum[i] + 4 * scale() * start(i)) / (weight[i] + 4), 1.0);
+  }
   constexpr double operator()(double confidence) const { return mean(class_of(confidence)); }
   // The mean of f(acceptance) over the rows seen.
   template <class F>
@@ -116,8 +120,10 @@ struct acceptance_predictor {
   }
   void observe(double confidence, double overlap) {
     if (!(overlap >= 0)) return;  // a NaN would stay in the sum forever
+    constexpr double fade = 1 - 1.0 / 1000;
     const std::size_t i = class_of(confidence);
-    sum[i] = fma(sum[i], 1 - 1.0 / 1000, overlap), weight[i] = fma(weight[i], 1 - 1.0 / 1000, 1.0);
+    sum[i] = fma(sum[i], fade, overlap), weight[i] = fma(weight[i], fade, 1.0);
+    overlaps = fma(overlaps, fade, overlap), expected = fma(expected, fade, start(i));
   }
 };
 
@@ -223,16 +229,17 @@ struct draft_length_controller {
 //   if (watch.drafts()) draft as the controller says, else nothing; verify;
 //   watch.observe(tried, price, emitted, seconds);
 // tried: a draft step was made, also if no token was drafted. price: what the round is believed to cost, in rounds
-// without drafts, each of which emits one token. So a round with drafts has lost what it cost less its tokens. It stops
-// while more plain rounds are lost than 3 and one for every 100 tokens: by the prices; or by the times, and this by
-// more than twice their error. What was won counts against later losses, up to 8.
+// without drafts, each of which emits one token. So a round with drafts has lost what it cost less its tokens. It
+// stops while more plain rounds are lost than 3 and one for every 100 tokens: by the prices; or by the times, and this
+// by more than twice their error. What was won counts against later losses, up to 8.
 //
 // The speed of a shared machine changes. So the time of rounds with drafts is counted in the mean of the usual plain
 // round before them and of the plain round behind them. The first two rounds are plain, and one after at most 32 with
-// drafts; after 8 if their times are those of rounds that lose. The error is that of what a plain round says of the next
-// one, which the plain rounds themselves show: once for each round with drafts, and once for the plain rounds that all
-// of them are compared with. A time counts as at most 3 times the usual one, for another program may have had the
-// processor; that of the first round with drafts as at most 3 plain rounds, for a drafter may read the whole text in it.
+// drafts; after 8 if their times are those of rounds that lose. The error is that of what a plain round says of the
+// next one, which the plain rounds themselves show: once for each round with drafts, and once for the plain rounds
+// that all of them are compared with. A time counts as at most 3 times the usual one, for another program may have had
+// the processor; that of the first round with drafts as at most 3 plain rounds, for a drafter may read the whole text
+// in it.
 struct draft_watch {
   double plain = 0, drafting = 0;        // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
   double squares = .04, deviations = 4;  // of the last 16 plain rounds from the usual one before them, as parts of it
