@@ -129,8 +129,8 @@ struct watched_growth : plan::tree_growth {
     began = std::chrono::steady_clock::now();
   }
   bool worth_level(double reached) const { return watch.drafts() && plan::tree_growth::worth_level(reached); }
-  void observe(double offered, std::size_t path, std::size_t emitted, std::size_t draft_steps, std::size_t nodes) {
-    plan::tree_growth::observe(offered, path, emitted, draft_steps, nodes);
+  void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps, std::size_t nodes) {
+    plan::tree_growth::observe(path, emitted, draft_steps, nodes);
     watch.observe(draft_steps > 0, cost.round(draft_steps, nodes) / cost.target, emitted, seconds_since(began));
   }
 };

@@ -181,7 +181,7 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
   CHECK(trees.size() > 6);
 }
 TEST_CASE("a tree grows as far as its nodes and levels pay") {
-  toy_source<double> draft_model(20, 1, 2, 6), target_model(20, 1, 2, 6);
+  toy_source<double> draft_model(20, 1, 2, 6), target_model(20, 2, 2, 6);  // where p = q, a chain is the best tree
   const std::vector<std::size_t> shape(6, 3);
   std::vector<std::size_t> nodes;
   for (const double node_cost : {0., .02, .1, .4, 5.}) {
@@ -203,7 +203,7 @@ TEST_CASE("a tree grows as far as its nodes and levels pay") {
     nodes.push_back(drafted / rounds);
   }
   CHECK(std::is_sorted(nodes.rbegin(), nodes.rend()));
-  CHECK(nodes.front() > 30);
+  CHECK(nodes.front() > 12);
   CHECK(nodes.back() == 0);
   CHECK(draft_model.misuses + target_model.misuses == 0);
 }

@@ -1,29 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/plan/tree_growth.hpp>
 
+#include <vector>
+
 #include "support/catch.hpp"
+#include "support/numbers.hpp"
 
 using namespace specagg;
 
-TEST_CASE("a node is worth its cost at the rate of the last rounds; a level, that of the draft step, too") {
+TEST_CASE("a node has the children that bring the most beyond their cost; a level pays its draft step, too") {
   plan::tree_growth growth({.target = 1, .draft = .1, .verify = .05});
   growth.begin();
-  CHECK(growth.acceptance() == Approx(.8));
-  CHECK(growth.rho() == Approx(2.5 / (1 + .3 + .4)));  // five rounds of eight nodes and three levels
-  const double least = growth.rho() * .05, level = growth.rho() * .15 / .8;
-  CHECK((growth.worth_node(least * 1.001) && !growth.worth_node(least * .999)));
-  CHECK((growth.worth_level(level * 1.001) && !growth.worth_level(level * .999)));
-  CHECK(!plan::tree_growth().worth_node(0));
+  CHECK((growth.likely.rate() == Approx(.8) && growth.drawn.rate() == Approx(.5) && growth.level.rate() == Approx(.5)));
+  CHECK(growth.rho() == 1);
+  CHECK((growth.worth_level(.301) && !growth.worth_level(.299)));  // of .3, one half is accepted: .15
+  // Every choice of children, tried.
+  numbers n(1);
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<double> shares(n.below(5));
+    double rest = 1;
+    for (double& share : shares) share = rest * n.uniform(), rest -= share;
+    std::sort(shares.rbegin(), shares.rend());
+    growth.likely = {n.uniform(), 1}, growth.drawn = {n.uniform(), 1}, growth.cost.verify = .2 * n.uniform();
+    const double reached = n.uniform();
+    const std::size_t room = n.below(5);
+    const bool may_draw = n.uniform() < .7;
+    double most = 0, left = 1, sum = 0;
+    for (std::size_t m = 0; m <= std::min(room, shares.size()); ++m) {
+      if (m > 0) sum += shares[m - 1], left = 1 - sum;
+      const double likely = reached * growth.likely.rate() * sum - double(m) * growth.cost.verify;
+      most = std::max(most, likely);
+      if (may_draw && m < room)
+        most = std::max(most, likely + reached * growth.drawn.rate() * left - growth.cost.verify);
+    }
+    const auto chosen = growth.of_node(reached, shares, room, may_draw);
+    REQUIRE(chosen.likeliest + chosen.draws <= room);
+    REQUIRE(chosen.likeliest <= shares.size());
+    REQUIRE((may_draw || !chosen.draws));
+    double taken = 0;
+    for (std::size_t k = 0; k < chosen.likeliest; ++k) taken += shares[k];
+    const double worth =
+        reached * (growth.likely.rate() * taken + (chosen.draws ? growth.drawn.rate() * (1 - taken) : 0)) -
+        double(chosen.likeliest + chosen.draws) * growth.cost.verify;
+    CHECK(worth == Approx(most).margin(1e-12));
+  }
+  CHECK(plan::tree_growth().of_node(0, std::vector{.5, .2}, 2, true).likeliest == 0);
 }
 TEST_CASE("what is accepted and what it costs is learned; rounds without a node begin again") {
   plan::tree_growth growth({.target = 1, .draft = .1, .verify = .05});
-  for (int round = 0; round < 500; ++round) growth.begin(), growth.observe(2, 1, 2, 3, 8);
-  CHECK(growth.acceptance() == Approx(.5).epsilon(1e-3));
+  using path = plan::tree_growth::path_record;
+  for (int round = 0; round < 500; ++round) {
+    growth.begin();
+    growth.observe(path{.likely = 2, .drawn = .5, .accepted_likely = 1, .accepted_drawn = 0, .levels = 3}, 2, 3, 8);
+  }
+  CHECK(growth.likely.rate() == Approx(.5).epsilon(1e-3));
+  CHECK(growth.drawn.rate() < 1e-3);
+  CHECK(growth.level.rate() == Approx(1. / 3).epsilon(1e-3));
   CHECK(growth.rho() == Approx(2 / (1 + .3 + .4)).epsilon(1e-3));
-  for (int round = 0; round < 500; ++round) growth.begin(), growth.observe(2, 0, 1, 3, 8);
-  CHECK(growth.acceptance() < 1e-3);
-  for (int round = 0; round < 32; ++round) growth.begin(), growth.observe(0, 0, 1, 0, 0);
-  CHECK(growth.acceptance() < 1e-3);
+  for (int round = 0; round < 500; ++round) growth.begin(), growth.observe(path{.likely = 2, .levels = 1}, 1, 3, 8);
+  CHECK(growth.likely.rate() < 1e-3);
+  CHECK(growth.rho() == 1);  // that of rounds without drafts
+  for (int round = 0; round < 32; ++round) growth.begin(), growth.observe(path{}, 1, 0, 0);
+  CHECK(growth.likely.rate() < 1e-3);
   growth.begin();  // 32 rounds drafted nothing before
-  CHECK(growth.acceptance() == Approx(.8));
+  CHECK(growth.likely.rate() == Approx(.8));
 }

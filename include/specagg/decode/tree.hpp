@@ -43,7 +43,7 @@ struct tree_workspace {
   std::vector<proposal_row<row>> laws;         // nodes + 1: what each node was drawn from
   std::vector<token_id> tokens, path;          // nodes + 1: of node i at i - 1; of one path
   std::vector<std::uint32_t> parents, depths;  // nodes + 1: the same; at i
-  std::vector<double> reached;                 // nodes + 1: by a tree that grows, see tree_round
+  std::vector<double> reached, shares;         // nodes + 1: by a tree that grows, see plan/tree_growth.hpp; at i
   std::vector<token_id> call_tokens;           // nodes + depth + 1: what one call of a model appends
   std::vector<std::uint32_t> call_parents;
   std::vector<tree_node> memory;               // nodes + 1
@@ -70,6 +70,7 @@ struct tree_workspace {
         parents(nodes + 1),
         depths(nodes + 1),
         reached(nodes + 1),
+        shares(nodes + 1),
         call_tokens(nodes + depth + 1),
         call_parents(nodes + depth + 1),
         memory(nodes + 1),
@@ -246,28 +247,29 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
       const auto laws = std::span(work.laws).subspan(end, b);
       if constexpr (grows) {
         auto& row = work.draft_rows[n];
-        const double reached = work.reached[n] * growth.acceptance();
+        const double reached = work.reached[n];
         const auto children = [&](proposal kind, std::size_t count) {
           return propose_children(kind, row, end, std::uint32_t(at_depth), std::uint32_t(start), chooser,
                                   tokens.first(count), laws.first(count), work.scratch);
         };
-        // What of the row each of the likeliest tokens has; without temperature where the row has one token alone.
-        const std::size_t likeliest = growth.worth_node(reached) ? children(proposal::top, b) : 0;
+        // What of the row each of the likeliest tokens has; without temperature, where the row has one token alone, of
+        // the untempered row.
+        const bool tempered = options.sample.temperature > 0;
+        const auto shares = std::span(work.shares).subspan(end, children(proposal::top, b));
         const target_rows<true, processed_row<T>> rows(row);
-        double rest = 1;
-        std::size_t worth = 0;
-        for (; worth < likeliest; ++worth) {
-          const auto seen = at(rows, std::size_t(tokens[worth]));
-          const double share = detail::as_double(options.sample.temperature > 0 ? seen.p : seen.confidence_p);
-          if (!growth.worth_node(reached * share)) break;
-          work.reached[end + worth] = reached * share, rest -= share;
+        for (std::size_t i = 0; i < shares.size(); ++i) {
+          const auto seen = at(rows, std::size_t(tokens[i]));
+          shares[i] = detail::as_double(tempered ? seen.p : seen.confidence_p);
         }
-        if (worth == b || likeliest == 0 || !growth.worth_node(reached * rest)) return worth;
-        std::copy_backward(work.reached.begin() + std::ptrdiff_t(end),
-                           work.reached.begin() + std::ptrdiff_t(end + worth),
-                           work.reached.begin() + std::ptrdiff_t(end + worth + 1));
-        work.reached[end] = reached * rest;
-        return children(proposal::greedy, worth + 1);
+        const auto worth = growth.of_node(reached, shares, b, tempered);
+        double rest = 1;
+        for (std::size_t i = 0; i < worth.likeliest; ++i)
+          rest -= shares[i], work.reached[end + worth.draws + i] = reached * growth.likely.rate() * shares[i];
+        if (!worth.draws) return worth.likeliest;
+        std::copy_backward(shares.begin(), shares.begin() + std::ptrdiff_t(worth.likeliest),
+                           work.shares.begin() + std::ptrdiff_t(end + worth.likeliest + 1));
+        work.shares[end] = rest, work.reached[end] = reached * growth.drawn.rate() * rest;
+        return children(proposal::greedy, worth.likeliest + 1);
       } else if constexpr (by_model) {
         return propose_children(options.propose, work.draft_rows[n], end, std::uint32_t(at_depth),
                                 std::uint32_t(start), chooser, tokens, laws, work.scratch);
@@ -287,6 +289,7 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
       if (needs_draft)  // its row may be needed after any leaf
         most_nodes = std::min(most_nodes, std::max<std::size_t>(draft_model.capacity(), start) - start);
     std::size_t level = 0;  // the first node of the deepest level
+    [[maybe_unused]] std::size_t levels = 0;
     work.depths[0] = 0;
     if constexpr (grows) growth.begin(), work.reached[0] = 1, most_nodes = std::min(most_nodes, work.nodes);
     for (std::size_t d = 0; d < std::min(options.shape.size(), depth) && level < end; ++d) {
@@ -296,6 +299,7 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
           break;
       if (score_drafts(end) != status::ok) break;
       const std::size_t level_end = end;
+      ++levels;
       for (std::size_t n = level; n < level_end; ++n) {
         if (n > 0 && options.end_of_text.contains(work.tokens[n - 1])) continue;
         const std::size_t b = std::min(options.shape[d], most_nodes - std::min(most_nodes, end - 1));
@@ -342,13 +346,15 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
     for (std::size_t i = 0; i < v.emitted; ++i) append(t, work.emissions[i].token, processor);
     result.accepted = v.accepted, result.emitted = v.emitted;
     if constexpr (grows) {
-      double offered = 0;  // to the nodes on the path
+      const auto is_drawn = [&](std::size_t n) { return work.laws[n].row.index() == 0; };
+      typename std::remove_cvref_t<G>::path_record path{.levels = std::min(levels, v.accepted + 1)};
       for (std::size_t n = v.node;; n = work.parents[n - 1]) {
         for (std::size_t i = 1; i < end; ++i)
-          if (work.parents[i - 1] == n) offered += work.reached[i] / (work.reached[n] * growth.acceptance());
+          if (work.parents[i - 1] == n) (is_drawn(i) ? path.drawn : path.likely) += work.shares[i];
         if (n == 0) break;
+        ++(is_drawn(n) ? path.accepted_drawn : path.accepted_likely);
       }
-      growth.observe(offered, v.accepted, v.emitted, draft_steps, end - 1);
+      growth.observe(path, v.emitted, draft_steps, end - 1);
     }
     // If the law needed the row that the draft model did not give, report why it did not.
     const bool lacks_row = needs_draft && v.why != status::ok && v.node >= scored && result.draft_why != status::ok;
