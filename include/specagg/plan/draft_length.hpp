@@ -86,12 +86,12 @@ inline double confidence_of_entropy(double entropy, std::size_t vocabulary) {
 }
 
 // Predicts a_k before p is known. It is the mean of the measured overlaps sum min(q, pi) of rows with about the same
-// confidence, in 16 classes of [0, 1], and of 4 measurements more, which are `scale` (0.3 + 0.7 confidence). scale is the
-// sum of all overlaps over the sum of 0.3 + 0.7 confidence of their rows, each with 2.6 more: so a class without
+// confidence, in 16 classes of [0, 1], and of 4 measurements more, which are `scale` (0.3 + 0.7 confidence). scale is
+// the sum of all overlaps over the sum of 0.3 + 0.7 confidence of their rows, each with 2.6 more: so a class without
 // measurements learns from the others. The weight of a measurement fades by 1 in 1000 with every later one of its
-// class, and in `scale` with every later one. `seen` counts the rows of each class, also those that no token was drafted
-// from; a count fades by 1 in 500 with every row. It predicts the class of the next row. A confidence below 0 or NaN
-// counts as 0, one above 1 as 1.
+// class, and in `scale` with every later one. `seen` counts the rows of each class, also those that no token was
+// drafted from; a count fades by 1 in 500 with every row. It predicts the class of the next row. A confidence below 0
+// or NaN counts as 0, one above 1 as 1.
 struct acceptance_predictor {
   static constexpr std::size_t classes = 16;
   std::array<double, classes> sum = {}, weight = {}, seen;

@@ -19,10 +19,10 @@ namespace plan {
 //   R likely (q_1 + ... + q_m)                                           and, with one more, drawn from the rest,
 //   R likely (q_1 + ... + q_m) + R drawn (1 - q_1 - ... - q_m)
 // tokens; it has those that bring the most beyond their costs. `likely`, `drawn` and `level` are learned: the parts of
-// these shares, and of the levels behind a node of the path, that were accepted in the last rounds. (A certain token of
-// a draft that is right on average is accepted with the probability of its share, a drawn one more seldom.) They fade by
-// 1 in 50 with every round, as rho does. They start as those of five rounds of one share or level, of which .8, .5 and
-// .5 were accepted, and start again after 32 rounds without a node.
+// these shares, and of the levels behind a node of the path, that were accepted in the last rounds. (A certain token
+// of a draft that is right on average is accepted with the probability of its share, a drawn one more seldom.) They
+// fade by 1 in 50 with every round, as rho does. They start as those of five rounds of one share or level, of which
+// .8, .5 and .5 were accepted, and start again after 32 rounds without a node.
 //
 // tree_round (decode/tree.hpp) calls begin, then worth_level and of_node, then observe. The tree is a function of the
 // text, the drafted tokens and earlier rounds.
@@ -30,7 +30,7 @@ struct tree_growth {
   static constexpr bool grows = true;
   struct record {
     double accepted = 0, offered = 0;  // fading sums
-    double rate() const { return std::min(1.0, accepted / offered); }
+    double rate() const { return offered > 0 ? std::min(1.0, accepted / offered) : 1; }
     void observe(double of_accepted, double of_offered) {
       accepted = fma(accepted, fade, of_accepted), offered = fma(offered, fade, of_offered);
     }
