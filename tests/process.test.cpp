@@ -289,6 +289,7 @@ TEMPLATE_TEST_CASE("a row that keeps few tokens is drawn from without the others
     std::vector<T> l(size);
     for (T& x : l) x = T(random.bell());
     for (int i = 0; i < 20; ++i) l[random.below(size)] += T(9 + random.bell());
+    for (std::size_t v = 1; v < size; v += 1 + random.below(9)) l[v] = -std::numeric_limits<T>::infinity();  // a mask
     std::vector<double> all(specagg::block_count(size)), few(all);
     for (const sampling& s : {sampling{.temperature = 0},
                               {.top_k = 1},

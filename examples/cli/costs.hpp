@@ -26,8 +26,8 @@ struct measured_call {
 };
 
 // What calls cost, in units of the first one: quotients of the fastest of several, taken in turn, so that all of them
-// meet the same moments of a shared machine: until six turns brought nothing new, or a second is over, but at least
-// three turns. 0 where the context has no room.
+// meet the same moments of a shared machine: until six turns made none of them 2 % faster, or a second is over, but at
+// least five turns. 0 where the context has no room.
 inline std::vector<double> relative_costs(const std::vector<measured_call>& calls, specagg::token_id any,
                                           const specagg::sampling& sample) {
   std::size_t most = 0, vocabulary = 0;
@@ -55,13 +55,13 @@ inline std::vector<double> relative_costs(const std::vector<measured_call>& call
   std::vector<double> fastest(calls.size());
   const auto began = std::chrono::steady_clock::now();
   int unchanged = 0;  // turns
-  for (int turn = 0; turn < 3 || (unchanged < 6 && seconds_since(began) < 1); ++turn) {
+  for (int turn = 0; turn < 5 || (unchanged < 6 && seconds_since(began) < 1); ++turn) {
     ++unchanged;
     for (std::size_t k = 0; k < calls.size(); ++k) {
       const double t = seconds(calls[k]);
-      if (!(t > 0) || (fastest[k] > 0 && t >= fastest[k])) continue;
-      if (t < .98 * fastest[k]) unchanged = 0;
-      fastest[k] = t;
+      if (!(t > 0)) continue;
+      if (fastest[k] == 0 || t < .98 * fastest[k]) unchanged = 0;
+      fastest[k] = fastest[k] == 0 ? t : std::min(fastest[k], t);
     }
   }
   for (std::size_t k = calls.size(); k-- > 0;) fastest[k] = fastest[0] > 0 ? fastest[k] / fastest[0] : 0;

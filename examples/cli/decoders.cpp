@@ -100,38 +100,51 @@ models_policy<N> parse_models_policy(const std::string& text) {
   return policy;
 }
 
+// Rounds are timed, and drafts stop where they turn out slower than none. A policy that reads the draft asks for a row
+// in rounds without drafts, too; `idle` is what such a round costs.
+struct timed_rounds {
+  plan::draft_watch watch = {};
+  double idle = 0;
+  std::chrono::steady_clock::time_point began = {};
+  void begin() { began = std::chrono::steady_clock::now(); }
+  void observe(bool tried, double cost, std::size_t emitted) {
+    if (!tried) idle = cost;
+    watch.observe(tried, idle > 0 ? cost / idle : 1, emitted, seconds_since(began));
+  }
+};
+
 // A fixed length or one that learns, as one type: the verifiers are compiled once for both.
 struct any_length {
   bool learns, reads_acceptances = learns, reads_confidence = learns;
   plan::draft_length_controller controller;
-  plan::draft_watch watch = {};
-  std::chrono::steady_clock::time_point began = {};
+  timed_rounds rounds = {};
+  bool tried = false;  // a row that costs something was asked for to draft from it
   void begin() {
-    if (learns) controller.begin(), began = std::chrono::steady_clock::now();
+    if (learns) controller.begin(), rounds.begin(), tried = false;
   }
-  bool another(std::size_t drafter) const { return !learns || (watch.drafts() && controller.another(drafter)); }
+  bool another(std::size_t drafter) {
+    if (!learns) return true;
+    const bool asks = rounds.watch.drafts() && controller.another(drafter);
+    tried = tried || (asks && controller.cost.row(drafter) > 0);
+    return asks;
+  }
   bool keep(std::size_t drafter, double confidence) { return !learns || controller.keep(drafter, confidence); }
   void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::span<const std::size_t> asked) {
     if (!learns) return;
     controller.observe(drafted, emitted, asked);
-    const double price = controller.cost.round(asked, drafted.size()) / controller.cost.target;
-    watch.observe(!drafted.empty() || price > 1, price, emitted, seconds_since(began));
+    rounds.observe(tried || !drafted.empty(), controller.cost.round(asked, drafted.size()), emitted);
   }
 };
 
 // A tree that grows, and no longer where it turns out slower than no drafts.
 struct watched_growth : plan::tree_growth {
-  plan::draft_watch watch = {};
-  std::chrono::steady_clock::time_point began = {};
+  timed_rounds rounds = {};
   explicit watched_growth(const plan::draft_costs& c) : plan::tree_growth(c) {}
-  void begin() {
-    plan::tree_growth::begin();
-    began = std::chrono::steady_clock::now();
-  }
-  bool worth_level(double reached) const { return watch.drafts() && plan::tree_growth::worth_level(reached); }
+  void begin() { plan::tree_growth::begin(), rounds.begin(); }
+  bool worth_level(double reached) const { return rounds.watch.drafts() && plan::tree_growth::worth_level(reached); }
   void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps, std::size_t nodes) {
     plan::tree_growth::observe(path, emitted, draft_steps, nodes);
-    watch.observe(draft_steps > 0, cost.round(draft_steps, nodes) / cost.target, emitted, seconds_since(began));
+    rounds.observe(path.levels > 0, cost.round(draft_steps, nodes), emitted);
   }
 };
 

@@ -207,6 +207,60 @@ TEST_CASE("a tree grows as far as its nodes and levels pay") {
   CHECK(nodes.back() == 0);
   CHECK(draft_model.misuses + target_model.misuses == 0);
 }
+namespace {
+struct recording_growth : plan::tree_growth {
+  std::vector<path_record> paths;
+  using plan::tree_growth::tree_growth;
+  void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps, std::size_t nodes) {
+    plan::tree_growth::observe(path, emitted, draft_steps, nodes);
+    paths.push_back(path);
+  }
+};
+}  // namespace
+TEST_CASE("a tree that grows is told what its path offered, and what of it was likely or drawn") {
+  const std::vector<std::size_t> shape(4, 3);
+  std::size_t all_drawn = 0, all_likely = 0;
+  for (const double temperature : {0., 1.})
+    for (const std::uint64_t seed : {1u, 2u}) {  // of the target: the draft's own, or another
+      toy_source<double> draft_model(20, 1, 2, 6), target_model(20, seed, 2, 6);
+      tree_workspace<double> work(20, 4, 30, true);
+      recording_growth growth(plan::draft_costs{.draft = .02, .verify = .02});
+      std::vector<token_id> buffer(201);
+      text t{buffer, 1};
+      no_processor none;
+      random_streams chooser(3);
+      std::size_t rounds = 0;
+      double likely = 0, drawn = 0;
+      const auto watch = [&](const tree_result& r, const auto& w) {
+        const auto& path = growth.paths.back();
+        REQUIRE(++rounds == growth.paths.size());
+        CHECK(path.accepted_likely + path.accepted_drawn == r.accepted);
+        CHECK((r.drafted == 0 || (path.levels >= r.accepted && path.levels <= r.accepted + 1)));
+        CHECK(path.likely + path.drawn <= double(path.levels) + 1e-9);
+        likely += path.likely, drawn += path.drawn;
+        all_likely += path.accepted_likely, all_drawn += path.accepted_drawn;
+        for (std::size_t i = 1; i <= r.drafted; ++i) {
+          const std::size_t parent = w.parents[i - 1];
+          const bool is_drawn = w.laws[i].row.index() == 0;
+          double shares = 0;
+          for (std::size_t k = 1; k <= r.drafted; ++k)
+            if (w.parents[k - 1] == parent) shares += w.shares[k];
+          if (is_drawn) CHECK(shares == Approx(1));
+          else if (temperature > 0) CHECK(w.shares[i] == Approx(w.draft_rows[parent][std::size_t(w.tokens[i - 1])]));
+          REQUIRE((w.shares[i] > 0 && w.reached[i] > 0 && w.reached[i] <= w.reached[parent] * w.shares[i] * 1.0000001));
+        }
+      };
+      CHECK(tree_decode(t, 200, draft_model, target_model, lossless{}, chooser, none,
+                        tree_options{.shape = shape, .sample = {.temperature = temperature}}, work, keep_all, watch,
+                        traversal{}, growth) == status::ok);
+      INFO("temperature " << temperature << ", target " << seed << ": rounds " << rounds << ", likely "
+                          << growth.likely.rate());
+      if (temperature == 0) CHECK((drawn == 0 && likely > 0));  // nothing is drawn
+      else CHECK(drawn > 0);
+      if (seed == 1) CHECK((growth.likely.rate() > .8 && rounds < 90));  // of 200 tokens
+    }
+  CHECK((all_likely > 0 && all_drawn > 0));
+}
 TEST_CASE("a tree of a lookup needs a rule that does not read the draft") {
   toy_source<double> target_model(vocabulary, 8);
   lookup_drafter<float> lookup(vocabulary, 10);

@@ -131,6 +131,17 @@ TEST_CASE("the predictor starts at 0.3 + 0.7 x and learns any shape, class by cl
   for (double x = 1.0 / 32; x < 1; x += 1.0 / 16)
     if (std::fabs(x - 0.3) > 0.05 && std::fabs(x - 0.6) > 0.05) CHECK(p(x) == Approx(shape(x)).margin(0.03));
 }
+TEST_CASE("classes that were not measured yet learn from those that were") {
+  plan::acceptance_predictor p;
+  for (int i = 0; i < 50; ++i) p.observe(0.5, 0.1);
+  CHECK(p(0.5) < 0.15);
+  CHECK(p(0.2) < 0.15);  // 0.45 before
+  CHECK(p(0.9) > p(0.2));
+  for (int i = 0; i < 4000; ++i) p.observe(0.2, 0.9);
+  CHECK(p(0.2) > 0.85);
+  for (int i = 0; i < 4000; ++i) p.observe(0.01, 1);  // more than its first guess says, of all classes: at most 1
+  CHECK(p(1) == 1);
+}
 TEST_CASE("confidence from entropy is 1 for a certain row and 0 for the uniform one") {
   CHECK(plan::confidence_of_entropy(0, 1000) == 1);
   CHECK(plan::confidence_of_entropy(std::log(1000.0), 1000) == Approx(0).margin(1e-7));
@@ -360,6 +371,19 @@ TEST_CASE("prices that are too low are found out by the times: soon on a quiet m
     }
   // A short text whose drafts are not accepted: found out by the prices, without an error.
   CHECK(play_watched({.a = 0.05, .seconds = 1.25, .drafted = 1, .drift = 3, .noise = 0.9}, 120).least > 0.95);
+}
+TEST_CASE("the watch counts no time of 0, and asks for two plain rounds first") {
+  plan::draft_watch watch;
+  for (int i = 0; i < 5; ++i) watch.observe(false, 1, 1, 0);
+  CHECK(!watch.drafts());
+  watch.observe(false, 1, 1, 1e-3);
+  CHECK(!watch.drafts());
+  watch.observe(false, 1, 1, 1e-3), watch.observe(false, 1, 1, 1e-3);
+  CHECK(watch.drafts());
+  for (int i = 0; i < 31; ++i) watch.observe(true, 1.2, 2, 1.2e-3), watch.observe(true, 1.2, 2, 0);
+  CHECK(watch.drafts());
+  watch.observe(true, 1.2, 2, 1.2e-3);
+  CHECK(!watch.drafts());  // 32 rounds
 }
 TEST_CASE("it drafts longer behind a sure row than behind an unsure one, and never more than it has room for") {
   plan::draft_length_controller c({1, 0.05, 0.01, 0});

@@ -11,9 +11,10 @@ using namespace specagg;
 TEST_CASE("a node has the children that bring the most beyond their cost; a level pays its draft step, too") {
   plan::tree_growth growth({.target = 1, .draft = .1, .verify = .05});
   growth.begin();
-  CHECK((growth.likely.rate() == Approx(.8) && growth.drawn.rate() == Approx(.5) && growth.level.rate() == Approx(.5)));
+  CHECK((growth.likely.rate() == Approx(.8) && growth.drawn.rate() == Approx(.5) && growth.level.rate() == Approx(.8)));
   CHECK(growth.rho() == 1);
-  CHECK((growth.worth_level(.301) && !growth.worth_level(.299)));  // of .3, one half is accepted: .15
+  CHECK((growth.worth_level(.188) && !growth.worth_level(.187)));  // .8 x .1875 = .15
+  CHECK((growth.worth_node(.063) && !growth.worth_node(.062)));    // .8 x .0625 = .05
   // Every choice of children, tried.
   numbers n(1);
   for (int i = 0; i < 2000; ++i) {
@@ -44,7 +45,14 @@ TEST_CASE("a node has the children that bring the most beyond their cost; a leve
         double(chosen.likeliest + chosen.draws) * growth.cost.verify;
     CHECK(worth == Approx(most).margin(1e-12));
   }
-  CHECK(plan::tree_growth().of_node(0, std::vector{.5, .2}, 2, true).likeliest == 0);
+  plan::tree_growth free;  // a node that cannot be reached has no children, even if they cost nothing
+  free.begin();
+  const auto none = free.of_node(0, std::vector{.5, .2}, 2, true), some = free.of_node(1, std::vector{.5, .2}, 2, true);
+  CHECK((none.likeliest == 0 && !none.draws && !free.worth_node(0)));
+  CHECK(some.likeliest + some.draws > 0);
+  plan::tree_growth dear({.target = 1, .draft = .3, .verify = .25});  // a good draft brings 1.9 tokens for 1.55
+  dear.begin();
+  CHECK(dear.worth_level(1));
 }
 TEST_CASE("what is accepted and what it costs is learned; rounds without a node begin again") {
   plan::tree_growth growth({.target = 1, .draft = .1, .verify = .05});
@@ -60,6 +68,11 @@ TEST_CASE("what is accepted and what it costs is learned; rounds without a node 
   for (int round = 0; round < 500; ++round) growth.begin(), growth.observe(path{.likely = 2, .levels = 1}, 1, 3, 8);
   CHECK(growth.likely.rate() < 1e-3);
   CHECK(growth.rho() == 1);  // that of rounds without drafts
+  const double before = growth.drawn.rate();  // nothing drawn was offered: nothing was learned of it
+  for (int round = 0; round < 500; ++round)
+    growth.begin(), growth.observe(path{.likely = 1, .accepted_likely = 1, .levels = 1}, 2, 1, 1);
+  CHECK((growth.drawn.rate() == before && growth.likely.rate() > .99 && growth.level.rate() > .99));
+  for (int round = 0; round < 500; ++round) growth.begin(), growth.observe(path{.likely = 2, .levels = 1}, 1, 3, 8);
   for (int round = 0; round < 32; ++round) growth.begin(), growth.observe(path{}, 1, 0, 0);
   CHECK(growth.likely.rate() < 1e-3);
   growth.begin();  // 32 rounds drafted nothing before

@@ -43,7 +43,7 @@ struct tree_workspace {
   std::vector<proposal_row<row>> laws;         // nodes + 1: what each node was drawn from
   std::vector<token_id> tokens, path;          // nodes + 1: of node i at i - 1; of one path
   std::vector<std::uint32_t> parents, depths;  // nodes + 1: the same; at i
-  std::vector<double> reached, shares;         // nodes + 1: by a tree that grows, see plan/tree_growth.hpp; at i
+  std::vector<double> reached, shares;         // nodes + 1: of a tree that grows, R and q of plan/tree_growth.hpp
   std::vector<token_id> call_tokens;           // nodes + depth + 1: what one call of a model appends
   std::vector<std::uint32_t> call_parents;
   std::vector<tree_node> memory;               // nodes + 1
@@ -189,7 +189,8 @@ struct tree_result {
 // draft (invalid_parameter).
 //   work      made for options.shape
 //   verifier  traversal or recursive_rejection
-//   growth    fixed_growth, or an object that says which nodes and levels are worth it (plan::tree_growth). Then
+//   growth    fixed_growth, or an object with the members of plan::tree_growth that are named there: it says which
+//             nodes and levels are worth it. Then
 //             options.shape is how deep the tree may be and how many children a node may have, `work` says how many
 //             nodes it may have; children are the likeliest tokens, and one drawn from the rest where that is worth it
 template <class D, LogitSource M, class Policy, Chooser C, class P, class V = traversal, class G = fixed_growth>
@@ -248,6 +249,7 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
       if constexpr (grows) {
         auto& row = work.draft_rows[n];
         const double reached = work.reached[n];
+        if (!growth.worth_node(reached)) return std::size_t(0);
         const auto children = [&](proposal kind, std::size_t count) {
           return propose_children(kind, row, end, std::uint32_t(at_depth), std::uint32_t(start), chooser,
                                   tokens.first(count), laws.first(count), work.scratch);
@@ -262,14 +264,16 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
           shares[i] = detail::as_double(tempered ? seen.p : seen.confidence_p);
         }
         const auto worth = growth.of_node(reached, shares, b, tempered);
+        const std::size_t m = worth.likeliest, count = worth.draws ? children(proposal::greedy, m + 1) : m;
+        const std::size_t drawn = count - std::min(count, m);  // 1, or 0: greedy found nothing to draw
         double rest = 1;
-        for (std::size_t i = 0; i < worth.likeliest; ++i)
-          rest -= shares[i], work.reached[end + worth.draws + i] = reached * growth.likely.rate() * shares[i];
-        if (!worth.draws) return worth.likeliest;
-        std::copy_backward(shares.begin(), shares.begin() + std::ptrdiff_t(worth.likeliest),
-                           work.shares.begin() + std::ptrdiff_t(end + worth.likeliest + 1));
-        work.shares[end] = rest, work.reached[end] = reached * growth.drawn.rate() * rest;
-        return children(proposal::greedy, worth.likeliest + 1);
+        for (std::size_t i = std::min(count, m); i-- > 0;) {  // the drawn one stands first
+          const double share = work.shares[end + i];
+          work.shares[end + drawn + i] = share, work.reached[end + drawn + i] = growth.of_likely(reached, share);
+          rest -= share;
+        }
+        if (drawn > 0) work.shares[end] = rest, work.reached[end] = growth.of_drawn(reached, rest);
+        return count;
       } else if constexpr (by_model) {
         return propose_children(options.propose, work.draft_rows[n], end, std::uint32_t(at_depth),
                                 std::uint32_t(start), chooser, tokens, laws, work.scratch);
@@ -288,11 +292,12 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
     if constexpr (by_model && TreeSource<D>)
       if (needs_draft)  // its row may be needed after any leaf
         most_nodes = std::min(most_nodes, std::max<std::size_t>(draft_model.capacity(), start) - start);
-    std::size_t level = 0;  // the first node of the deepest level
-    [[maybe_unused]] std::size_t levels = 0;
+    std::size_t level = 0;                    // the first node of the deepest level
+    [[maybe_unused]] std::size_t levels = 0;  // drafted, also where no node was worth it
     work.depths[0] = 0;
     if constexpr (grows) growth.begin(), work.reached[0] = 1, most_nodes = std::min(most_nodes, work.nodes);
     for (std::size_t d = 0; d < std::min(options.shape.size(), depth) && level < end; ++d) {
+      if (end - 1 >= most_nodes) break;
       if constexpr (grows)
         if (!growth.worth_level(std::accumulate(work.reached.begin() + std::ptrdiff_t(level),
                                                 work.reached.begin() + std::ptrdiff_t(end), 0.0)))

@@ -67,10 +67,11 @@ struct draft_costs {
   double round(std::size_t draft_steps, std::size_t scored) const {
     return fma(draft, double(draft_steps), target + scoring(scored));
   }
-  // asked: the rows asked of each drafter.
+  // asked: the rows asked of each drafter, at most 4.
   double round(std::span<const std::size_t> asked, std::size_t scored) const {
     double price = target + scoring(scored);
-    for (std::size_t k = 0; k < asked.size(); ++k) price = fma(row(k), double(asked[k]), price);
+    for (std::size_t k = 0; k < std::min(asked.size(), 1 + others.size()); ++k)
+      price = fma(row(k), double(asked[k]), price);
     return price;
   }
 };
@@ -86,12 +87,12 @@ inline double confidence_of_entropy(double entropy, std::size_t vocabulary) {
 }
 
 // Predicts a_k before p is known. It is the mean of the measured overlaps sum min(q, pi) of rows with about the same
-// confidence, in 16 classes of [0, 1], and of 4 measurements more, which are `scale` (0.3 + 0.7 confidence). scale is
-// the sum of all overlaps over the sum of 0.3 + 0.7 confidence of their rows, each with 2.6 more: so a class without
-// measurements learns from the others. The weight of a measurement fades by 1 in 1000 with every later one of its
-// class, and in `scale` with every later one. `seen` counts the rows of each class, also those that no token was
-// drafted from; a count fades by 1 in 500 with every row. It predicts the class of the next row. A confidence below 0
-// or NaN counts as 0, one above 1 as 1.
+// confidence, in 16 classes of [0, 1], and of 4 measurements more, each of which is scale() times the first guess,
+// 0.3 + 0.7 confidence. scale() is the sum of the overlaps of all classes over the sum of the first guesses for their
+// rows, both with 4 guesses of .65 more: so a class without measurements learns from the others. The weight of a
+// measurement fades by 1 in 1000 with every later one of its class, and in `scale` with every later one. `seen`
+// counts the rows of each class, also those that no token was drafted from; a count fades by 1 in 500 with every row.
+// It predicts the class of the next row. A confidence below 0 or NaN counts as 0, one above 1 as 1.
 struct acceptance_predictor {
   static constexpr std::size_t classes = 16;
   std::array<double, classes> sum = {}, weight = {}, seen;
@@ -101,12 +102,10 @@ struct acceptance_predictor {
   static constexpr std::size_t class_of(double confidence) {
     return confidence > 0 ? std::min(std::size_t(std::min(confidence, 1.0) * classes), classes - 1) : 0;
   }
-  static constexpr double start(std::size_t i) { return 0.3 + 0.7 * (double(i) + 0.5) / double(classes); }
-  constexpr double scale() const { return (2.6 + overlaps) / (2.6 + expected); }
-  constexpr double mean(std::size_t i) const {
-    return std::min((sum[i] + 4 * scale() * start(i)) / (weight[i] + 4), 1.0);
-  }
-  constexpr double operator()(double confidence) const { return mean(class_of(confidence)); }
+  static double first_guess(std::size_t i) { return fma(0.7, (double(i) + 0.5) / double(classes), 0.3); }
+  double scale() const { return (4 * 0.65 + overlaps) / (4 * 0.65 + expected); }
+  double mean(std::size_t i) const { return std::min(fma(4 * scale(), first_guess(i), sum[i]) / (weight[i] + 4), 1.0); }
+  double operator()(double confidence) const { return mean(class_of(confidence)); }
   // The mean of f(acceptance) over the rows seen.
   template <class F>
   double over_seen(F&& f) const {
@@ -123,7 +122,7 @@ struct acceptance_predictor {
     constexpr double fade = 1 - 1.0 / 1000;
     const std::size_t i = class_of(confidence);
     sum[i] = fma(sum[i], fade, overlap), weight[i] = fma(weight[i], fade, 1.0);
-    overlaps = fma(overlaps, fade, overlap), expected = fma(expected, fade, start(i));
+    overlaps = fma(overlaps, fade, overlap), expected = fma(expected, fade, first_guess(i));
   }
 };
 
@@ -177,8 +176,8 @@ struct draft_length_controller {
     double best = -infinity, gained = 0, next = reached * a;
     for (std::size_t n = 1; n <= 1 + cost.jumps.size() && kept + n <= most; ++n) {
       gained += next, next *= mean[k];
-      const double price = cost.scoring(kept + n) - cost.scoring(kept) + cost.row(k) * double(n - 1);
-      best = std::max(best, gained - rho() * price);
+      const double price = fma(cost.row(k), double(n - 1), cost.scoring(kept + n) - cost.scoring(kept));
+      best = std::max(best, fma(-rho(), price, gained));
     }
     return best;
   }
@@ -221,41 +220,46 @@ struct draft_length_controller {
       if (!(drafted[k].of_token > 0)) break;  // after a certain rejection a verifier may measure nothing
     }
     tokens = fma(tokens, 1 - 1.0 / 100, double(emitted));
-    spent = fma(spent, 1 - 1.0 / 100, cost.round(asked.first(std::min(asked.size(), drafters)), drafted.size()));
+    spent = fma(spent, 1 - 1.0 / 100, cost.round(asked, drafted.size()));
   }
 };
 
 // Stops drafting where it turns out slower than no drafts at all.
 //   if (watch.drafts()) draft as the controller says, else nothing; verify;
 //   watch.observe(tried, price, emitted, seconds);
-// tried: a draft step was made, also if no token was drafted. price: what the round is believed to cost, in rounds
-// without drafts, each of which emits one token. So a round with drafts has lost what it cost less its tokens. It
-// stops while more plain rounds are lost than 3 and one for every 100 tokens: by the prices; or by the times, and this
-// by more than twice their error. What was won counts against later losses, up to 8.
+// tried: a row was asked for to draft from it, also if no token was drafted. price: what the round is believed to cost,
+// in rounds without drafts, each of which emits one token. So a round with drafts loses its price minus its tokens. The
+// watch stops while more plain rounds are lost than 3 and one for every 100 tokens: by the prices; or by the times, and
+// this by more than twice their error. What was won counts against later losses, up to 8.
 //
 // The speed of a shared machine changes. So the time of rounds with drafts is counted in the mean of the usual plain
 // round before them and of the plain round behind them. The first two rounds are plain, and one after at most 32 with
-// drafts; after 8 if their times are those of rounds that lose. The error is that of what a plain round says of the
-// next one, which the plain rounds themselves show: once for each round with drafts, and once for the plain rounds
-// that all of them are compared with. A time counts as at most 3 times the usual one, for another program may have had
-// the processor; that of the first round with drafts as at most 3 plain rounds, for a drafter may read the whole text
-// in it.
+// drafts; after 8 while more is lost by the times than is allowed, but not by more than their error. The error of the
+// time of n rounds with drafts is that of what a plain round says of the next one, which the plain rounds themselves
+// show: n times for these rounds, each by itself, and half as large in each of them for the plain rounds they are
+// compared with. A time counts as at most 3 times the usual one, for another program may have had the processor; that
+// of the first round with drafts as at most 3 plain rounds, for a drafter may read the whole text in it. A time of 0 is
+// not counted.
 struct draft_watch {
-  double plain = 0, drafting = 0;        // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
-  double squares = .04, deviations = 4;  // of the last 16 plain rounds from the usual one before them, as parts of it
-  double all = 0, won = 0;               // tokens; plain rounds won by the prices
-  double lost = 0, variance = 0;         // by the times until the last plain round; of its error, over that of a round
+  double plain = 0, drafting = 0;  // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
+  // Squares of how far a plain round was off the usual one before it, as part of it, and how many: of the last 16, and
+  // as if four had been 10 % off before them.
+  double squares = .04, deviations = 4;
+  double all = 0, won = 0;        // tokens; plain rounds won by the prices
+  double lost = 0, variance = 0;  // by the times until the last plain round; of that loss, where a round's is 1
   double seconds = 0, prices = 0, tokens = 0, rounds = 0;  // of the rounds with drafts since then
   std::size_t plain_rounds = 0;
 
   double lost_by(double usual) const { return std::max(lost + seconds / usual - tokens, -8.0); }
-  double error() const { return std::sqrt(squares / deviations * (variance + prices + prices * prices / 2)); }
+  double variance_now() const { return fma(prices, prices / 2, variance + prices); }
   bool drafts() const {
-    const double most = fma(0.01, all, 3.0);
-    const double by_times = lost_by(plain);
-    return plain_rounds >= 2 && -won <= most && by_times <= most + 2 * error() && rounds < (by_times > most ? 8 : 32);
+    if (plain_rounds < 2) return false;
+    const double most = fma(0.01, all, 3.0), by_times = lost_by(plain);
+    const double error = std::sqrt(squares / deviations * variance_now());
+    return -won <= most && by_times <= fma(2.0, error, most) && rounds < (by_times > most ? 8 : 32);
   }
   void observe(bool tried, double price, std::size_t emitted, double time) {
+    if (!(time > 0)) return;
     const double usual = tried && drafting > 0 ? drafting : plain;
     if (usual > 0) time = std::min(time, 3 * usual);
     all += double(emitted);
@@ -267,7 +271,7 @@ struct draft_watch {
     }
     if (rounds > 0) {
       lost = lost_by((plain + time) / 2);
-      variance = lost > -8 ? variance + prices + prices * prices / 2 : 0;
+      variance = lost > -8 ? variance_now() : 0;
       seconds = prices = tokens = rounds = 0;
     }
     if (plain_rounds >= 2) {

@@ -10,29 +10,29 @@
 SPECAGG_BEGIN
 namespace plan {
 
-// A node is drafted if it is accepted with a probability of at least rho times the cost of scoring it; a level, if its
-// nodes together may bring rho times the cost of the draft step and of one node. rho is tokens over cost of the last
-// rounds, and at least that of rounds without drafts.
+// A node has the children that bring the most tokens beyond rho times the cost of scoring them; a level is drafted if
+// its nodes together may bring rho times the cost of the draft step and of one node. rho is tokens over cost of the
+// last rounds, and at least that of rounds without drafts.
 //
-// With m of the likeliest tokens, of shares q_1 >= q_2 ... of the draft's row, the children of a node that is reached
-// with probability R bring
-//   R likely (q_1 + ... + q_m)                                           and, with one more, drawn from the rest,
+// The m likeliest tokens after a node that is reached with probability R, of shares q_1 >= q_2 ... of the draft's row,
+// and one more drawn from the rest, bring
 //   R likely (q_1 + ... + q_m) + R drawn (1 - q_1 - ... - q_m)
-// tokens; it has those that bring the most beyond their costs. `likely`, `drawn` and `level` are learned: the parts of
-// these shares, and of the levels behind a node of the path, that were accepted in the last rounds. (A certain token
-// of a draft that is right on average is accepted with the probability of its share, a drawn one more seldom.) They
-// fade by 1 in 50 with every round, as rho does. They start as those of five rounds of one share or level, of which
-// .8, .5 and .5 were accepted, and start again after 32 rounds without a node.
+// tokens; without the drawn one the second term is 0. `likely`, `drawn` and `level` are learned: the parts of such
+// shares, and of the levels behind a node of the path, that were accepted in the last rounds. (A certain token of a
+// draft that is right on average is accepted as often as its share says, a drawn one more seldom.) They fade by 1 in 50
+// with every round that offers some, rho with every round. They start as those of five rounds of one share or level, of
+// which .8, .5 and .8 were accepted, and start again after 32 rounds without a node.
 //
-// tree_round (decode/tree.hpp) calls begin, then worth_level and of_node, then observe. The tree is a function of the
-// text, the drafted tokens and earlier rounds.
+// tree_round (decode/tree.hpp) calls begin; worth_level for each level; worth_node, of_node, of_likely and of_drawn for
+// its nodes; then observe. The tree is a function of the text, the drafted tokens and earlier rounds.
 struct tree_growth {
   static constexpr bool grows = true;
   struct record {
     double accepted = 0, offered = 0;  // fading sums
     double rate() const { return offered > 0 ? std::min(1.0, accepted / offered) : 1; }
-    void observe(double of_accepted, double of_offered) {
-      accepted = fma(accepted, fade, of_accepted), offered = fma(offered, fade, of_offered);
+    void observe(std::size_t of_accepted, double of_offered) {
+      if (!(of_offered > 0)) return;
+      accepted = fma(accepted, fade, double(of_accepted)), offered = fma(offered, fade, of_offered);
     }
   };
   struct children {
@@ -54,34 +54,43 @@ struct tree_growth {
   explicit constexpr tree_growth(const draft_costs& c = {}) : cost(c) {}
 
   double rho() const { return std::max(tokens / spent, 1 / cost.target); }
+  double price() const { return rho() * (cost.verify + cost.link); }
   void begin() {
     if (spent > 0 && idle < 32) return;
-    likely = {4, 5}, drawn = level = {2.5, 5}, idle = 0;
+    likely = level = {4, 5}, drawn = {2.5, 5}, idle = 0;
     tokens = 5, spent = 5 * cost.target;
   }
-  // reached: the probability that one of the nodes is accepted that the level would follow.
+  // reached: the sum of the probabilities with which the nodes of the deepest level are accepted.
   bool worth_level(double reached) const { return reached * level.rate() >= rho() * cost.token(); }
-  // reached: the probability that the node is accepted; shares: of the likeliest tokens, descending; room: children at
-  // most.
+  // Whether a node that is accepted with probability `reached` may have a child at all.
+  bool worth_node(double reached) const {
+    return reached > 0 && reached * std::max(likely.rate(), drawn.rate()) >= price();
+  }
+  // The probability with which a child is accepted; rest: 1 minus the shares of the likely ones.
+  double of_likely(double reached, double share) const { return reached * likely.rate() * share; }
+  double of_drawn(double reached, double rest) const { return reached * drawn.rate() * rest; }
+  // shares: of the likeliest tokens, descending; room: children at most.
   children of_node(double reached, std::span<const double> shares, std::size_t room, bool may_draw) const {
-    const double price = rho() * (cost.verify + cost.link);
     children best;
+    if (!(reached > 0)) return best;
     double most = 0;
     for (const bool draws : {false, true}) {
       if (draws && (!may_draw || room == 0)) continue;
+      // Beside a drawn token a likely one brings only what the drawn one would not have brought.
       const double rate = reached * (draws ? likely.rate() - drawn.rate() : likely.rate());
-      double worth = draws ? reached * drawn.rate() - price : 0;
+      const auto brings = [&](double share) { return fma(rate, share, -price()); };
+      double worth = draws ? fma(reached, drawn.rate(), -price()) : 0;
       std::size_t m = 0;
-      for (; m + draws < room && m < shares.size() && shares[m] > 0 && rate * shares[m] >= price; ++m)
-        worth += rate * shares[m] - price;
-      if ((draws || m > 0) && worth >= most) most = worth, best = {m, draws};
+      for (; m + draws < room && m < shares.size() && shares[m] > 0 && brings(shares[m]) >= 0; ++m)
+        worth += brings(shares[m]);
+      if (worth > most || (!draws && m > 0)) most = worth, best = {m, draws};
     }
     return best;
   }
   void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps, std::size_t nodes) {
     idle = nodes == 0 ? idle + 1 : 0;
-    likely.observe(double(path.accepted_likely), path.likely), drawn.observe(double(path.accepted_drawn), path.drawn);
-    level.observe(double(path.accepted_likely + path.accepted_drawn), double(path.levels));
+    likely.observe(path.accepted_likely, path.likely), drawn.observe(path.accepted_drawn, path.drawn);
+    level.observe(path.accepted_likely + path.accepted_drawn, double(path.levels));
     tokens = fma(tokens, fade, double(emitted)), spent = fma(spent, fade, cost.round(draft_steps, nodes));
   }
 };
