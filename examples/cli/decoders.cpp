@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "costs.hpp"
+#include "lengths.hpp"
 #include "lists.hpp"
 #include "policies.hpp"
 
@@ -99,54 +100,6 @@ models_policy<N> parse_models_policy(const std::string& text) {
   p.none_left(extreme ? "" : fmt::format("w1..w{}{}", N, name == "power" ? ", rho" : ""));
   return policy;
 }
-
-// Rounds are timed, and drafts stop where they turn out slower than none. A policy that reads the draft asks for a row
-// in rounds without drafts, too; `idle` is what such a round costs.
-struct timed_rounds {
-  plan::draft_watch watch = {};
-  double idle = 0;
-  std::chrono::steady_clock::time_point began = {};
-  void begin() { began = std::chrono::steady_clock::now(); }
-  void observe(bool tried, double cost, std::size_t emitted) {
-    if (!tried) idle = cost;
-    watch.observe(tried, idle > 0 ? cost / idle : 1, emitted, seconds_since(began));
-  }
-};
-
-// A fixed length or one that learns, as one type: the verifiers are compiled once for both.
-struct any_length {
-  bool learns, reads_acceptances = learns, reads_confidence = learns;
-  plan::draft_length_controller controller;
-  timed_rounds rounds = {};
-  bool tried = false;  // a row that costs something was asked for to draft from it
-  void begin() {
-    if (learns) controller.begin(), rounds.begin(), tried = false;
-  }
-  bool another(std::size_t drafter) {
-    if (!learns) return true;
-    const bool asks = rounds.watch.drafts() && controller.another(drafter);
-    tried = tried || (asks && controller.cost.row(drafter) > 0);
-    return asks;
-  }
-  bool keep(std::size_t drafter, double confidence) { return !learns || controller.keep(drafter, confidence); }
-  void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::span<const std::size_t> asked) {
-    if (!learns) return;
-    controller.observe(drafted, emitted, asked);
-    rounds.observe(tried || !drafted.empty(), controller.cost.round(asked, drafted.size()), emitted);
-  }
-};
-
-// A tree that grows, and no longer where it turns out slower than no drafts.
-struct watched_growth : plan::tree_growth {
-  timed_rounds rounds = {};
-  explicit watched_growth(const plan::draft_costs& c) : plan::tree_growth(c) {}
-  void begin() { plan::tree_growth::begin(), rounds.begin(); }
-  bool worth_level(double reached) const { return rounds.watch.drafts() && plan::tree_growth::worth_level(reached); }
-  void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps, std::size_t nodes) {
-    plan::tree_growth::observe(path, emitted, draft_steps, nodes);
-    rounds.observe(path.levels > 0, cost.round(draft_steps, nodes), emitted);
-  }
-};
 
 // ---- one function for each decoder: the options that it alone understands, and the call ---------------------------
 

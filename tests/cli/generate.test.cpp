@@ -112,6 +112,15 @@ TEST_CASE("every policy generates under every verifier and decoder") {
   }
   generates("--decoder n-model --model " + models + "/bard.gguf --model " + models + "/bible.gguf");
 }
+TEST_CASE(
+    "drafts are made under --gamma auto and --tree auto where the policy asks for the draft's row in every round") {
+  for (const char* how : {"--gamma auto", "--tree auto"})
+    for (const char* policy : {"lossless", "ensemble:lambda=0.4", "token-v3:alpha=0.3"}) {
+      const auto j = generated(std::string("--max-tokens 100 --policy ") + policy + " " + how);
+      INFO(how << " " << policy << ", c " << double(j["c"]) << ", d " << double(j["d"]));
+      if (double(j["c"]) + double(j["d"]) < .4) CHECK(j["drafted"] > 0);  // where a draft may pay on this machine
+    }
+}
 TEST_CASE("gamma 0 is the target alone; every decoder counts the calls of its models") {
   const auto none = generated("--max-tokens 20 --gamma 0");
   CHECK(none["draft_calls"] == 0);

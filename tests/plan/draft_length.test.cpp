@@ -378,12 +378,26 @@ TEST_CASE("the watch counts no time of 0, and asks for two plain rounds first") 
   CHECK(!watch.drafts());
   watch.observe(false, 1, 1, 1e-3);
   CHECK(!watch.drafts());
-  watch.observe(false, 1, 1, 1e-3), watch.observe(false, 1, 1, 1e-3);
+  watch.observe(false, 1, 1, 1e-3);
   CHECK(watch.drafts());
   for (int i = 0; i < 31; ++i) watch.observe(true, 1.2, 2, 1.2e-3), watch.observe(true, 1.2, 2, 0);
   CHECK(watch.drafts());
   watch.observe(true, 1.2, 2, 1.2e-3);
   CHECK(!watch.drafts());  // 32 rounds
+}
+TEST_CASE("what was won long ago does not pay for drafts that lose now") {
+  for (const double price : {2.0, 1.01}) {  // as it is, or far too low: then the times tell
+    plan::draft_watch watch;
+    std::size_t late = 0;
+    numbers n(1);
+    for (int i = 0; i < 700; ++i) {
+      const bool drafts = watch.drafts();
+      watch.observe(drafts, drafts ? price : 1, drafts && i < 500 ? 4 : 1, (drafts ? 2e-3 : 1e-3) * n.between(.9, 1.1));
+      late += drafts && i >= 500;
+    }
+    CAPTURE(price);
+    CHECK((late > 8 && late < 60));
+  }
 }
 TEST_CASE("it drafts longer behind a sure row than behind an unsure one, and never more than it has room for") {
   plan::draft_length_controller c({1, 0.05, 0.01, 0});

@@ -317,9 +317,9 @@ TEST_CASE("a failed child that was certain costs no pass, any other one pass ove
     return std::pair(of_target, of_laws);
   };
   const std::size_t draw = passes + 1;  // the weights' sums, and a block of them
-  // All are certain: what the root owes is stored once, at the end.
-  CHECK(run(0, true) == std::pair(passes + draw, std::size_t(0)));
-  CHECK(run(0, false) == std::pair(passes + draw, std::size_t(0)));
+  // All are certain: the token is drawn from pi without them.
+  CHECK(run(0, true) == std::pair(draw, std::size_t(0)));
+  CHECK(run(0, false) == std::pair(draw, std::size_t(0)));
   // Node 1 and its first child: each takes a pass over both rows; then nothing is left to be stored.
   CHECK(run(2 | 16, true) == std::pair(2 * passes + draw, 2 * passes));
   CHECK(run(2 | 16, false) == std::pair(passes + draw, passes));

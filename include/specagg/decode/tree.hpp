@@ -189,8 +189,8 @@ struct tree_result {
 // draft (invalid_parameter).
 //   work      made for options.shape
 //   verifier  traversal or recursive_rejection
-//   growth    fixed_growth, or an object with the members of plan::tree_growth that are named there: it says which
-//             nodes and levels are worth it. Then
+//   growth    fixed_growth, or an object with the public members of plan::tree_growth: it says which nodes and levels
+//             are worth it. Then
 //             options.shape is how deep the tree may be and how many children a node may have, `work` says how many
 //             nodes it may have; children are the likeliest tokens, and one drawn from the rest where that is worth it
 template <class D, LogitSource M, class Policy, Chooser C, class P, class V = traversal, class G = fixed_growth>
@@ -265,7 +265,7 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
         }
         const auto worth = growth.of_node(reached, shares, b, tempered);
         const std::size_t m = worth.likeliest, count = worth.draws ? children(proposal::greedy, m + 1) : m;
-        const std::size_t drawn = count - std::min(count, m);  // 1, or 0: greedy found nothing to draw
+        const std::size_t drawn = count - std::min(count, m);  // 0 or 1
         double rest = 1;
         for (std::size_t i = std::min(count, m); i-- > 0;) {  // the drawn one stands first
           const double share = work.shares[end + i];
@@ -351,8 +351,9 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
     for (std::size_t i = 0; i < v.emitted; ++i) append(t, work.emissions[i].token, processor);
     result.accepted = v.accepted, result.emitted = v.emitted;
     if constexpr (grows) {
+      const bool ended = v.node > 0 && options.end_of_text.contains(work.tokens[v.node - 1]);
       const auto is_drawn = [&](std::size_t n) { return work.laws[n].row.index() == 0; };
-      typename std::remove_cvref_t<G>::path_record path{.levels = std::min(levels, v.accepted + 1)};
+      typename std::remove_cvref_t<G>::path_record path{.levels = std::min(levels, v.accepted + !ended)};
       for (std::size_t n = v.node;; n = work.parents[n - 1]) {
         for (std::size_t i = 1; i < end; ++i)
           if (work.parents[i - 1] == n) (is_drawn(i) ? path.drawn : path.likely) += work.shares[i];

@@ -234,12 +234,12 @@ struct draft_length_controller {
 //
 // The speed of a shared machine changes. So the time of rounds with drafts is counted in the mean of the usual plain
 // round before them and of the plain round behind them. The first two rounds are plain, and one after at most 32 with
-// drafts; after 8 while more is lost by the times than is allowed, but not by more than their error. The error of the
-// time of n rounds with drafts is that of what a plain round says of the next one, which the plain rounds themselves
-// show: n times for these rounds, each by itself, and half as large in each of them for the plain rounds they are
-// compared with. A time counts as at most 3 times the usual one, for another program may have had the processor; that
-// of the first round with drafts as at most 3 plain rounds, for a drafter may read the whole text in it. A time of 0 is
-// not counted.
+// drafts; after 8 while more is lost by the times than is allowed, but not by more than twice their error. Of rounds
+// with drafts whose prices sum to n, the square of that error is n + n^2 / 2 times that of one plain round: each errs
+// by itself, and the two plain rounds that all are compared with do. The error of one is what the plain rounds show
+// of how far one is off the next. A time counts as at most 3 times the usual one, for another program may have had
+// the processor; that of the first round with drafts as at most 3 plain rounds, for a drafter may read the whole text
+// in it. A time of 0 is not counted.
 struct draft_watch {
   double plain = 0, drafting = 0;  // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
   // Squares of how far a plain round was off the usual one before it, as part of it, and how many: of the last 16, and

@@ -19,20 +19,25 @@ namespace plan {
 //   R likely (q_1 + ... + q_m) + R drawn (1 - q_1 - ... - q_m)
 // tokens; without the drawn one the second term is 0. `likely`, `drawn` and `level` are learned: the parts of such
 // shares, and of the levels behind a node of the path, that were accepted in the last rounds. (A certain token of a
-// draft that is right on average is accepted as often as its share says, a drawn one more seldom.) They fade by 1 in 50
-// with every round that offers some, rho with every round. They start as those of five rounds of one share or level, of
-// which .8, .5 and .8 were accepted, and start again after 32 rounds without a node.
+// draft that is right on average is accepted as often as its share says, a drawn one more seldom.) They fade by 1 in
+// 50 with every round, as rho does. They start as those of five rounds of one share or level, of which .8, .5 and .8
+// were accepted. In rounds that offer nothing of a kind its record goes back to that, by 1 in 50, so that no kind is
+// given up for good; and all start again after 32 rounds without a node.
 //
 // tree_round (decode/tree.hpp) calls begin; worth_level for each level; worth_node, of_node, of_likely and of_drawn for
-// its nodes; then observe. The tree is a function of the text, the drafted tokens and earlier rounds.
+// its nodes; then observe. The tree is a function of the text, the drafted tokens and earlier rounds. A row of the
+// draft that the policy reads in rounds without drafts is not in their cost: where it costs much, less is drafted than
+// pays.
 struct tree_growth {
   static constexpr bool grows = true;
   struct record {
-    double accepted = 0, offered = 0;  // fading sums
-    double rate() const { return offered > 0 ? std::min(1.0, accepted / offered) : 1; }
+    double start;                              // the rate of five rounds at first
+    double accepted = 5 * start, offered = 5;  // fading sums
+    double rate() const { return std::min(1.0, accepted / offered); }
     void observe(std::size_t of_accepted, double of_offered) {
-      if (!(of_offered > 0)) return;
-      accepted = fma(accepted, fade, double(of_accepted)), offered = fma(offered, fade, of_offered);
+      const bool none = !(of_offered > 0);
+      accepted = fma(accepted, fade, none ? (1 - fade) * 5 * start : double(of_accepted));
+      offered = fma(offered, fade, none ? (1 - fade) * 5 : of_offered);
     }
   };
   struct children {
@@ -47,7 +52,7 @@ struct tree_growth {
   };
   static constexpr double fade = 1 - 1.0 / 50;
   draft_costs cost;
-  record likely, drawn, level;
+  record likely{.8}, drawn{.5}, level{.8};
   double tokens = 0, spent = 0;  // fading sums
   std::size_t idle = 0;          // rounds without a node, one after another
 
@@ -57,7 +62,7 @@ struct tree_growth {
   double price() const { return rho() * (cost.verify + cost.link); }
   void begin() {
     if (spent > 0 && idle < 32) return;
-    likely = level = {4, 5}, drawn = {2.5, 5}, idle = 0;
+    likely = {.8}, drawn = {.5}, level = {.8}, idle = 0;
     tokens = 5, spent = 5 * cost.target;
   }
   // reached: the sum of the probabilities with which the nodes of the deepest level are accepted.
@@ -79,11 +84,11 @@ struct tree_growth {
       // Beside a drawn token a likely one brings only what the drawn one would not have brought.
       const double rate = reached * (draws ? likely.rate() - drawn.rate() : likely.rate());
       const auto brings = [&](double share) { return fma(rate, share, -price()); };
-      double worth = draws ? fma(reached, drawn.rate(), -price()) : 0;
+      double worth = draws ? fma(reached, drawn.rate(), -price()) : 0, rest = 1;
       std::size_t m = 0;
       for (; m + draws < room && m < shares.size() && shares[m] > 0 && brings(shares[m]) >= 0; ++m)
-        worth += brings(shares[m]);
-      if (worth > most || (!draws && m > 0)) most = worth, best = {m, draws};
+        worth += brings(shares[m]), rest -= shares[m];
+      if (draws ? worth > most && rest > 1e-6 : m > 0) most = worth, best = {m, draws};  // round-off is no rest
     }
     return best;
   }

@@ -114,6 +114,31 @@ struct stored_row {
   SPECAGG_FUNCTION block open(std::size_t begin, std::size_t) const { return {weights + begin}; }
 };
 
+// 1 for every token, but 0 for some, as a row.
+template <class T>
+struct all_but {
+  using value_type = T;
+  std::span<const token_id> tokens;
+  std::size_t count;
+  struct block {
+    std::span<const token_id> tokens;
+    std::size_t begin;
+    template <class V>
+    SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int) const {
+      V x(1);
+      for (const token_id t : tokens)
+        if (const std::size_t i = std::size_t(t) - begin - k; i < V::lanes) x = select(V::iota(0) == V(T(i)), V(0), x);
+      return x;
+    }
+  };
+  SPECAGG_FUNCTION std::size_t size() const { return count; }
+  SPECAGG_FUNCTION block open(std::size_t begin, std::size_t n) const {
+    for (const token_id t : tokens)
+      if (std::size_t(t) - begin < n) return {tokens, begin};
+    return {{}, begin};
+  }
+};
+
 // A walk through a tree. While the children of a node n fail one after another, the node owes the weights
 //   owed = a pi                          a: the claim on n; 1 in recursive rejection
 //   owed = scale (owed - L)+             after each failed child, L the law that it was drawn from
@@ -205,17 +230,19 @@ struct tree_walk {
     return 0;
   }
 
-  // Stores what n owes: pi, and 0 for the tokens of the failed children, which stand before `end` (0: all).
+  // Calls f(token) for the failed children of n that stand before `end` (0: all). All of them were certain tokens.
+  template <class F>
+  SPECAGG_FUNCTION void for_failed(std::size_t n, std::size_t end, F&& f) const {
+    for (std::size_t c = node(n).child; c != end; c = node(c).sibling)
+      if (node(c).claim > 0) f(token(c));
+  }
+  // Stores what n owes: pi, and 0 for the tokens of these children.
   SPECAGG_FUNCTION status store(std::size_t n, std::size_t end) {
     tree_node& here = node(n);
     T* const weights = owed(here);
     return with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
       (void)walker_of(rows).sum_stored(rows, pi, weights);
-      write([&] {
-        here.stored = true;
-        for (std::size_t c = here.child; c != end; c = node(c).sibling)
-          if (node(c).claim > 0) weights[token(c)] = 0;
-      });
+      write([&] { here.stored = true, for_failed(n, end, [&](token_id y) { weights[y] = 0; }); });
       return status::ok;
     });
   }
@@ -279,17 +306,23 @@ struct tree_walk {
     result.node = std::uint32_t(n), result.accepted = result.emitted = last.depth;
     if (n > 0 && tree.end_of_text.contains(token(n))) return;
     if (!settled && !tree.bonus) return void(result.why = last.why);
-    if (settled && !last.stored)
-      if (const status s = store(n, 0); s != status::ok) return void(result.why = s);
+    token_id failed[most_not_stored] = {};
+    std::size_t count = 0;
+    if (settled && !last.stored) for_failed(n, 0, [&](token_id y) { failed[count++] = y; });
     const std::uint32_t position = tree.start + last.depth;
     emission e{.from = settled ? origin::residual : origin::bonus, .why = last.why};
     const moment m{settled ? stream::residual : stream::bonus, position, tree.start};
     result.why = with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
       if (vocabulary > 0 && rows.size() != vocabulary) return status::vocabulary_mismatch;
-      if (settled) {
+      if (settled && last.stored) {
         const stored_row<T> left{owed(last), vocabulary};
         const beside all(rows, left);
         const auto weight = [](auto at) { return at.proposal; };
+        if (draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) == status::ok) return status::ok;
+      } else if (settled) {
+        const all_but<T> others{std::span<const token_id>(failed, count), vocabulary};
+        const beside all(rows, others);
+        const auto weight = [&](auto at) { return pi(at) * at.proposal; };
         if (draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) == status::ok) return status::ok;
       }
       return draw_token(rows, pi, pi, m, chooser, work.sums, e);  // a leaf, or round-off left nothing
