@@ -386,16 +386,17 @@ TEST_CASE("the watch counts no time of 0, and asks for two plain rounds first") 
   CHECK(!watch.drafts());  // 32 rounds
 }
 TEST_CASE("what was won long ago does not pay for drafts that lose now") {
-  for (const double price : {2.0, 1.01}) {  // as it is, or far too low: then the times tell
+  // Told by the prices and the times; by the times alone; by the prices alone.
+  for (const auto& [price, time] : {std::pair(2.0, 2e-3), std::pair(1.01, 2e-3), std::pair(2.0, 1e-3)}) {
     plan::draft_watch watch;
     std::size_t late = 0;
     numbers n(1);
     for (int i = 0; i < 700; ++i) {
       const bool drafts = watch.drafts();
-      watch.observe(drafts, drafts ? price : 1, drafts && i < 500 ? 4 : 1, (drafts ? 2e-3 : 1e-3) * n.between(.9, 1.1));
+      watch.observe(drafts, drafts ? price : 1, drafts && i < 500 ? 4 : 1, (drafts ? time : 1e-3) * n.between(.9, 1.1));
       late += drafts && i >= 500;
     }
-    CAPTURE(price);
+    CAPTURE(price, time);
     CHECK((late > 8 && late < 60));
   }
 }
