@@ -47,24 +47,16 @@ class row_without {
     std::span<const token_id> left_out;  // empty if none of them is in this block
     template <class V>
     SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-      return without(k, uncontracted(row.template operator()<V>(k, lanes) * V(scale)));
+      return detail::without(uncontracted(row.template operator()<V>(k, lanes) * V(scale)), left_out, begin + k);
     }
     template <class V>
     SPECAGG_FUNCTION SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
-      return without(k, row.template confidence<V>(k, lanes));
-    }
-    template <class V>
-    SPECAGG_FUNCTION SPECAGG_INLINE V without(std::size_t k, V x) const {
-      for (const token_id t : left_out)
-        if (const std::size_t i = std::size_t(t) - begin - k; i < V::lanes) x = select(V::iota(0) == V(T(i)), V(0), x);
-      return x;
+      return detail::without(row.template confidence<V>(k, lanes), left_out, begin + k);
     }
   };
   SPECAGG_FUNCTION auto open(std::size_t begin, std::size_t count) const {
-    bool any = false;
-    for (const token_id t : left_out_) any = any || std::size_t(t) - begin < count;
     return block<decltype(row_.open(0, 0))>{row_.open(begin, count), scale_, begin,
-                                            any ? left_out_ : std::span<const token_id>()};
+                                            detail::if_any_in(left_out_, begin, count)};
   }
 
  private:

@@ -51,6 +51,26 @@ struct few_of_row {
   bool empty(std::size_t begin, std::size_t count) const { return !row.may_keep(begin, count); }
 };
 
+namespace detail {
+
+// `tokens` if any of them is among the `count` ids from `begin` on, else none.
+SPECAGG_FUNCTION inline std::span<const token_id> if_any_in(std::span<const token_id> tokens, std::size_t begin,
+                                                            std::size_t count) {
+  for (const token_id t : tokens)
+    if (std::size_t(t) - begin < count) return tokens;
+  return {};
+}
+// x, whose lanes are the ids from `first` on, with 0 for `tokens`.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE V without(V x, std::span<const token_id> tokens, std::size_t first) {
+  for (const token_id t : tokens)
+    if (const std::size_t i = std::size_t(t) - first; i < V::lanes)
+      x = select(V::iota(0) == V(typename V::value_type(i)), V(0), x);
+  return x;
+}
+
+}  // namespace detail
+
 // Computes the weights in one pass over the rows, but for blocks that rows know to be empty. block_sums: at least
 // block_count(rows.size()) doubles. They are written here and read by the result, so they must outlive it. (The threads
 // of a CUDA block keep the sums themselves.)

@@ -7,7 +7,6 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 
 #include <specagg/kernel/softmax.hpp>

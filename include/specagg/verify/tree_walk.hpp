@@ -125,17 +125,12 @@ struct all_but {
     std::size_t begin;
     template <class V>
     SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int) const {
-      V x(1);
-      for (const token_id t : tokens)
-        if (const std::size_t i = std::size_t(t) - begin - k; i < V::lanes) x = select(V::iota(0) == V(T(i)), V(0), x);
-      return x;
+      return without(V(1), tokens, begin + k);
     }
   };
   SPECAGG_FUNCTION std::size_t size() const { return count; }
   SPECAGG_FUNCTION block open(std::size_t begin, std::size_t n) const {
-    for (const token_id t : tokens)
-      if (std::size_t(t) - begin < n) return {tokens, begin};
-    return {{}, begin};
+    return {if_any_in(tokens, begin, n), begin};
   }
 };
 
