@@ -142,6 +142,47 @@ TEST_CASE("classes that were not measured yet learn from those that were") {
   for (int i = 0; i < 4000; ++i) p.observe(0.01, 1);  // more than its first guess says, of all classes: at most 1
   CHECK(p(1) == 1);
 }
+TEST_CASE("the predictor learns how later tokens of a draft differ from first ones, for all classes at once") {
+  plan::acceptance_predictor p;
+  for (const std::size_t depth : {0u, 1u, 2u, 9u}) CHECK(p(0.5, depth) == p(0.5));
+  for (int i = 0; i < 3000; ++i) {
+    p.observe(0.5, 0.8), p.observe(0.9, 0.9);
+    if (i % 2 == 0) p.observe(0.5, 0.4, 1);
+    if (i % 4 == 0) p.observe(0.5, 1, 3);  // more than a first one: at most 1
+  }
+  CHECK(p(0.5) == Approx(0.8).margin(0.02));
+  CHECK(p(0.9) == Approx(0.9).margin(0.02));
+  CHECK(p(0.5, 1) == Approx(0.4).margin(0.02));
+  CHECK(p(0.9, 1) == Approx(0.45).margin(0.02));  // never measured there
+  CHECK(p(0.5, 2) == p(0.5));
+  CHECK((p(0.5, 3) == 1 && p(0.5, 40) == 1 && p(0.9, 3) == 1));
+  CHECK(p.over_seen(1, [](double a) { return a; }) < 0.6 * p.over_seen(0, [](double a) { return a; }));
+  p.observe(0.5, std::nan(""), 1);
+  CHECK(p(0.5, 1) == Approx(0.4).margin(0.02));
+}
+TEST_CASE("a controller whose later tokens fail drafts short, one whose first tokens fail as often drafts on") {
+  // Of two drafters with the same mean, one row costs a tenth of the target's: worth it at .8, not at .05.
+  const auto drafted = [](const std::array<double, 2>& overlaps) {  // of first tokens, and of later ones
+    plan::draft_length_controller c(plan::draft_costs{.draft = 0.1, .verify = 0.05});
+    numbers n(1);
+    std::size_t tokens = 0;
+    for (int round = 0; round < 600; ++round) {
+      c.begin();
+      std::size_t asked = 0, accepted = 0;
+      std::vector<draft_acceptance> all;
+      while (c.another(0) && ++asked && c.keep(0, 0.5)) {
+        const double a = overlaps[std::min<std::size_t>(all.size(), 1)];
+        all.push_back({a, a});
+      }
+      while (accepted < all.size() && n.uniform() < all[accepted].of_row) ++accepted;
+      if (round >= 300) tokens += all.size();
+      c.observe(std::span(all).first(std::min(accepted + 1, all.size())), accepted + 1, std::span(&asked, 1));
+    }
+    return double(tokens) / 300;
+  };
+  CHECK(drafted({0.8, 0.05}) < 1.2);
+  CHECK(drafted({0.7, 0.7}) > 1.8);
+}
 TEST_CASE("confidence from entropy is 1 for a certain row and 0 for the uniform one") {
   CHECK(plan::confidence_of_entropy(0, 1000) == 1);
   CHECK(plan::confidence_of_entropy(std::log(1000.0), 1000) == Approx(0).margin(1e-7));

@@ -86,43 +86,63 @@ inline double confidence_of_entropy(double entropy, std::size_t vocabulary) {
   return 1 - std::sqrt(std::clamp(entropy / most, 0.0, 1.0));
 }
 
-// Predicts a_k before p is known. It is the mean of the measured overlaps sum min(q, pi) of rows with about the same
-// confidence, in 16 classes of [0, 1], and of 4 measurements more, each of which is scale() times the first guess,
-// 0.3 + 0.7 confidence. scale() is the sum of the overlaps of all classes over the sum of the first guesses for their
-// rows, both with 4 guesses of .65 more: so a class without measurements learns from the others. The weight of a
-// measurement fades by 1 in 1000 with every later one of its class, and in `scale` with every later one. `seen`
-// counts the rows of each class, also those that no token was drafted from; a count fades by 1 in 500 with every row.
-// It predicts the class of the next row. A confidence below 0 or NaN counts as 0, one above 1 as 1.
+// Predicts a_k before p is known, of a row at depth d of a draft: d tokens are drafted before it. The prediction is
+// mean x at_depth(d), at most 1. mean is that of the measured overlaps sum min(q, pi) of rows with about the same
+// confidence, each divided by at_depth() of its depth, in 16 classes of [0, 1]; and of 4 measurements more, each of
+// which is scale() times the first guess, 0.3 + 0.7 confidence. scale() is the sum of these overlaps of all classes
+// over the sum of the first guesses for their rows: so a class without measurements learns from the others.
+// at_depth() is 1 where d = 0: a draft model may know more of the first token (a head reads the target's states until
+// there), or less. For d = 1, 2, and 3 or more it is the sum of the overlaps there over the sum of their classes'
+// means. Both ratios count 4 guesses of .65 more, above and below. The weight of a measurement fades by 1 in 1000 with
+// every later one of its class, and in the ratios with every later one. `seen` counts the rows of each class, also
+// those that no token was drafted from; a count fades by 1 in 500 with every row. It predicts the class of the next
+// row. A confidence below 0 or NaN counts as 0, one above 1 as 1.
 struct acceptance_predictor {
-  static constexpr std::size_t classes = 16;
+  static constexpr std::size_t classes = 16, depths = 4;
+  // A sum over a sum, as if there had been 4 measurements more that were as expected.
+  struct ratio {
+    double measured = 0, expected = 0;
+    double operator()() const { return (4 * 0.65 + measured) / (4 * 0.65 + expected); }
+    void observe(double is, double was_expected) {
+      measured = fma(measured, 1 - 1.0 / 1000, is), expected = fma(expected, 1 - 1.0 / 1000, was_expected);
+    }
+  };
   std::array<double, classes> sum = {}, weight = {}, seen;
-  double overlaps = 0, expected = 0;
+  ratio all = {};
+  std::array<ratio, depths - 1> deep = {};
 
   constexpr acceptance_predictor() : seen() { seen.fill(1); }
   static constexpr std::size_t class_of(double confidence) {
     return confidence > 0 ? std::min(std::size_t(std::min(confidence, 1.0) * classes), classes - 1) : 0;
   }
   static double first_guess(std::size_t i) { return fma(0.7, (double(i) + 0.5) / double(classes), 0.3); }
-  double scale() const { return (4 * 0.65 + overlaps) / (4 * 0.65 + expected); }
+  double scale() const { return all(); }
+  double at_depth(std::size_t d) const { return d == 0 ? 1 : deep[std::min(d, depths - 1) - 1](); }
   double mean(std::size_t i) const { return std::min(fma(4 * scale(), first_guess(i), sum[i]) / (weight[i] + 4), 1.0); }
-  double operator()(double confidence) const { return mean(class_of(confidence)); }
-  // The mean of f(acceptance) over the rows seen.
+  double operator()(double confidence, std::size_t depth = 0) const {
+    return std::min(mean(class_of(confidence)) * at_depth(depth), 1.0);
+  }
+  // The mean of f(acceptance at this depth) over the rows seen.
   template <class F>
-  double over_seen(F&& f) const {
-    double total = 0, all = 0;
-    for (std::size_t i = 0; i < classes; ++i) total = fma(seen[i], double(f(mean(i))), total), all += seen[i];
-    return total / all;
+  double over_seen(std::size_t depth, F&& f) const {
+    const double deeper = at_depth(depth);
+    double total = 0, rows = 0;
+    for (std::size_t i = 0; i < classes; ++i)
+      total = fma(seen[i], double(f(std::min(mean(i) * deeper, 1.0))), total), rows += seen[i];
+    return total / rows;
   }
   void see(double confidence) {
     const std::size_t c = class_of(confidence);
     for (std::size_t i = 0; i < classes; ++i) seen[i] = fma(seen[i], 1 - 1.0 / 500, i == c ? 1.0 : 0.0);
   }
-  void observe(double confidence, double overlap) {
+  void observe(double confidence, double overlap, std::size_t depth = 0) {
     if (!(overlap >= 0)) return;  // a NaN would stay in the sum forever
     constexpr double fade = 1 - 1.0 / 1000;
     const std::size_t i = class_of(confidence);
-    sum[i] = fma(sum[i], fade, overlap), weight[i] = fma(weight[i], fade, 1.0);
-    overlaps = fma(overlaps, fade, overlap), expected = fma(expected, fade, first_guess(i));
+    const double as_first = overlap / at_depth(depth);
+    if (depth > 0) deep[std::min(depth, depths - 1) - 1].observe(overlap, mean(i));
+    sum[i] = fma(sum[i], fade, as_first), weight[i] = fma(weight[i], fade, 1.0);
+    all.observe(as_first, first_guess(i));
   }
 };
 
@@ -137,9 +157,10 @@ struct acceptance_predictor {
 //   verify; c.observe(acceptances of the g drafted positions, tokens emitted, rows asked of each drafter);
 // speculative_round (decode/speculative.hpp) calls it in this way.
 //
-// With R = prod a_j of the tokens drafted so far, g tokens, a the acceptance predicted for the next row, and m the mean
-// over the rows seen, drafting n more tokens is worth
-//   worth(R, a) = max_n  R a (1 + m + ... + m^(n-1)) - rho (scoring(g + n) - scoring(g) + (n - 1) row)
+// With R = prod a_j of the tokens drafted so far, g tokens, a the acceptance predicted for the next row, and m_d the
+// mean over the rows seen as if they were at depth d, drafting n more tokens is worth
+//   worth(R, a) = max_n  R a (1 + m_(g+1) + ... + m_(g+1) ... m_(g+n-1)) - rho (scoring(g + n) - scoring(g)
+//                                                                               + (n - 1) row)
 // tokens. If scoring has no jumps, n = 1 decides whether that is positive, and this is the rule above. It needs the
 // row, which costs a draft step, so it is split into two tests. `another`, before the step, averages over the rows
 // seen: E max(0, worth(R, a)) >= rho row. `keep`, after the step: worth(R, a) >= 0, and not less than what asking a
@@ -175,7 +196,7 @@ struct draft_length_controller {
   double worth(std::size_t k, double a) const {
     double best = -infinity, gained = 0, next = reached * a;
     for (std::size_t n = 1; n <= 1 + cost.jumps.size() && kept + n <= most; ++n) {
-      gained += next, next *= mean[k];
+      gained += next, next *= std::min(mean[k] * acceptance[k].at_depth(kept + n), 1.0);
       const double price = fma(cost.row(k), double(n - 1), cost.scoring(kept + n) - cost.scoring(kept));
       best = std::max(best, fma(-rho(), price, gained));
     }
@@ -183,7 +204,7 @@ struct draft_length_controller {
   }
   // What a row of drafter k is worth before it is known, less its cost.
   double promises(std::size_t k) const {
-    return acceptance[k].over_seen([&](double a) { return std::max(0.0, worth(k, a)); }) - rho() * cost.row(k);
+    return acceptance[k].over_seen(kept, [&](double a) { return std::max(0.0, worth(k, a)); }) - rho() * cost.row(k);
   }
   bool explores(std::size_t k) const {
     const double price = cost.row(k) + cost.scoring(1);
@@ -198,14 +219,14 @@ struct draft_length_controller {
     reached = 1, kept = 0;
     for (std::size_t k = 0; k < drafters; ++k) {
       ++unmeasured[k];
-      mean[k] = acceptance[k].over_seen([](double a) { return a; });
+      mean[k] = acceptance[k].over_seen(0, [](double a) { return a; });
     }
   }
   bool another(std::size_t k) const { return kept < most && (explores(k) || promises(k) >= 0); }
   bool keep(std::size_t k, double row_confidence) {
     acceptance[k].see(row_confidence);
     if (kept >= most) return false;
-    const double a = acceptance[k](row_confidence), value = worth(k, a);
+    const double a = acceptance[k](row_confidence, kept), value = worth(k, a);
     bool better = value >= 0;
     for (std::size_t later = k + 1; later < drafters && better; ++later) better = value >= promises(later);
     if (!better && !explores(k)) return false;
@@ -216,7 +237,7 @@ struct draft_length_controller {
   // asked: the rows asked of each drafter. A lookup that had nothing was asked, too.
   void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::span<const std::size_t> asked) {
     for (std::size_t k = 0; k < std::min(drafted.size(), kept); ++k) {
-      acceptance[drafter[k]].observe(confidence[k], drafted[k].of_row), unmeasured[drafter[k]] = 0;
+      acceptance[drafter[k]].observe(confidence[k], drafted[k].of_row, k), unmeasured[drafter[k]] = 0;
       if (!(drafted[k].of_token > 0)) break;  // after a certain rejection a verifier may measure nothing
     }
     tokens = fma(tokens, 1 - 1.0 / 100, double(emitted));
