@@ -131,6 +131,11 @@ struct llama_cpp_sites {
 
   explicit llama_cpp_sites(const site_options& o)
       : how(o), model((prepare(o.llama_cpp), load(o.model))), tokens(model) {}
+  static llama_cpp::tokenizer read_tokens(const std::string& file) {
+    llama_model_params how = llama_model_default_params();
+    how.vocab_only = true;
+    return llama_cpp::tokenizer(llama_cpp::load_model(file, how));
+  }
   std::size_t vocab() const { return tokens.size(); }
   source make(std::size_t room, const std::shared_ptr<cpu::thread_pool>& pool) const {
     const std::size_t padding = how.llama_cpp.exact_batches ? how.llama_cpp.exact_batches - 1 : 0;
@@ -151,7 +156,7 @@ std::unique_ptr<backend> make_llama_cpp_backend(unsigned threads, const llama_cp
   return std::make_unique<llama_cpp_backend>(threads, o);
 }
 std::shared_ptr<site_maker> make_llama_cpp_site_maker(const site_options& o) {
-  return std::make_shared<site_maker_of<llama_cpp_sites>>(o);
+  return make_site_maker<llama_cpp_sites>(o);
 }
 
 }  // namespace cli

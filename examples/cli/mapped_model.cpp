@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mapped_model.hpp"
 
-#include <fmt/format.h>
-
 namespace cli {
 
 const mapped_session* map_to_target(std::unique_ptr<session>& model, const std::string& path, const tokenizer& own,
@@ -11,9 +9,7 @@ const mapped_session* map_to_target(std::unique_ptr<session>& model, const std::
   auto mapped = std::make_unique<mapped_session>(std::move(model), own, target);
   const mapped_session* const made = mapped.get();
   model = std::move(mapped);
-  if (!quiet)
-    fmt::print(stderr, "specagg: {}: {} of {} tokens are mapped to the target's {}\n", path, made->map().size(),
-               made->map().draft_size(), made->map().target_size());
+  if (!quiet) say_mapped(path, made->map());
   return made;
 }
 

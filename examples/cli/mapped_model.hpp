@@ -3,13 +3,13 @@
 #pragma once
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/draft/mapped.hpp>
 #include <specagg/draft/retokenised.hpp>
 
 #include "backends.hpp"
+#include "joined_vocabularies.hpp"
 
 namespace cli {
 
@@ -19,11 +19,9 @@ class mapped_session final : public session {
   // own: of the model. Both tokenizers are needed only here and by encode, so `own` must outlive the object.
   mapped_session(std::unique_ptr<session> model, const tokenizer& own, const tokenizer& target)
       : model_(std::move(model)),
-        own_(own.texts()),
-        theirs_(target.texts()),
-        map_(specagg::map_of_equal_tokens(own_, theirs_)),
-        reader_(*model_, {theirs_, own_, map_, {&own}, beginning(own)}),
-        mapped_(reader_, map_) {}
+        joined_(own, target),
+        reader_(*model_, joined_.no_text(own)),
+        mapped_(reader_, joined_.map) {}
   std::size_t vocab_size() const override { return mapped_.vocab_size(); }
   std::size_t capacity() const override { return mapped_.capacity(); }
   std::size_t position() const override { return mapped_.position(); }
@@ -38,20 +36,12 @@ class mapped_session final : public session {
   }
   specagg::status keep_path(std::span<const std::uint32_t>) override { return specagg::status::model_failed; }
 
-  const specagg::vocabulary_map& map() const { return map_; }
+  const specagg::vocabulary_map& map() const { return joined_.map; }
   double mass() const { return mapped_.mass(); }  // the mean part of the model's rows that is mapped
 
  private:
-  // A model that begins without a token of its own has no row before the first token of a text.
-  static std::vector<specagg::token_id> beginning(const tokenizer& own) {
-    std::vector<specagg::token_id> tokens = own.beginning();
-    if (tokens.empty() && own.bos() != specagg::no_token) tokens.push_back(own.bos());
-    return tokens;
-  }
-
   std::unique_ptr<session> model_;
-  std::vector<specagg::token_text> own_, theirs_;
-  specagg::vocabulary_map map_;
+  joined_vocabularies joined_;
   specagg::retokenising_source<session, specagg::cpu::inside_encoder<tokenizer>> reader_;
   specagg::mapped_source<decltype(reader_)> mapped_;
 };

@@ -10,14 +10,17 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
+#include <specagg/draft/mapped.hpp>
 #include <specagg/format.hpp>
 #include <specagg/site/documents.hpp>
 
+#include "joined_vocabularies.hpp"
 #include "llama_cpp_options.hpp"
 #include "passages.hpp"
 
@@ -25,6 +28,7 @@ namespace cli {
 
 struct site_options {
   std::string model = {}, folder = {};  // no folder: the plain model, h = 0
+  std::string vocabulary = {};  // file with the text's tokens, where they are not the model's
   std::size_t documents = 4;   // passages read side by side, at most
   std::size_t rescore = 0;     // relevance is scored again every n tokens; 0: once
   // Nats of relevance per unit of BM25. Held-out text continued by target.gguf, passages of other text of its author,
@@ -62,10 +66,13 @@ struct site_maker {
   virtual std::string piece(specagg::token_id token) const = 0;
   virtual std::vector<specagg::token_id> encode(const std::string& text) const = 0;
   virtual std::size_t passage_count() const = 0;
+  // From the model's tokens to the text's; null where they are the same.
+  virtual const specagg::vocabulary_map* map() const = 0;
   // A session for texts of up to `most` tokens. threads: as many as can be had. Throws specagg::error.
   virtual std::shared_ptr<site> make(std::size_t most, unsigned threads) = 0;
 };
 // Throws specagg::error.
+std::shared_ptr<site_maker> make_cpu_site_maker(const site_options& options);
 std::shared_ptr<site_maker> make_llama_cpp_site_maker(const site_options& options);
 
 // A model file and how sessions of it are made. Other kinds have the same members.
@@ -78,6 +85,9 @@ struct cpu_sites {
   explicit cpu_sites(const site_options& o)
       : weights(std::make_shared<const specagg::cpu::llama_weights>(specagg::cpu::gguf_file::open(o.model))),
         tokens(weights->file) {}
+  static specagg::cpu::tokenizer read_tokens(const std::string& file) {
+    return specagg::cpu::tokenizer(specagg::cpu::gguf_file::open(file));
+  }
   std::size_t vocab() const { return weights->vocab; }
   // pool: none means one thread.
   source make(std::size_t room, const std::shared_ptr<specagg::cpu::thread_pool>& pool) const {
@@ -89,6 +99,58 @@ struct cpu_sites {
     return copy->adopt(of) == specagg::status::ok ? copy : nullptr;
   }
   specagg::status restore(source& to, const saved& from) const { return to.adopt(*from); }
+};
+
+// Sites of a Kind over the vocabulary of another file: the model reads the text in its own tokens, and its rows are
+// mapped (docs/vocabularies.md). Documents are tokens of the text, too.
+template <class Kind>
+struct mapped_sites {
+  using tokenizer = std::remove_const_t<decltype(Kind::tokens)>;
+  using encoder = specagg::cpu::inside_encoder<tokenizer>;
+  struct source {
+    using value_type = float;
+    struct parts {
+      typename Kind::source model;
+      specagg::retokenising_source<typename Kind::source, encoder> reader;
+      specagg::mapped_source<decltype(reader)> rows;
+      parts(typename Kind::source&& m, const joined_vocabularies& joined, const tokenizer& own)
+          : model(std::move(m)), reader(model, joined.no_text(own)), rows(reader, joined.map) {}
+    };
+    std::unique_ptr<parts> of;  // a reader knows where its model is
+    std::size_t vocab_size() const { return of->rows.vocab_size(); }
+    std::size_t capacity() const { return of->rows.capacity(); }
+    std::size_t position() const { return of->rows.position(); }
+    specagg::status extend(std::span<const specagg::token_id> more, std::span<float> logits) {
+      return of->rows.extend(more, logits);
+    }
+    specagg::status rollback(std::size_t position) { return of->rows.rollback(position); }
+    void stop_when(const std::atomic<bool>* flag) { of->model.stop_when(flag); }
+  };
+  struct saved_text {
+    typename Kind::saved model;
+    typename specagg::retokenising_source<typename Kind::source, encoder>::state text;
+  };
+  using saved = std::shared_ptr<const saved_text>;
+  const Kind model;
+  const tokenizer tokens;  // of the text
+  const joined_vocabularies joined;
+
+  explicit mapped_sites(const site_options& o)
+      : model(o), tokens(Kind::read_tokens(o.vocabulary)), joined(model.tokens, tokens) {}
+  std::size_t vocab() const { return tokens.size(); }
+  // A text has more own tokens than tokens, or fewer: there is room for four times as many, as far as the model has it.
+  source make(std::size_t room, const std::shared_ptr<specagg::cpu::thread_pool>& pool) const {
+    return {std::make_unique<typename source::parts>(model.make(4 * room, pool), joined, model.tokens)};
+  }
+  saved save(const source& of) const {
+    auto copy = model.save(of.of->model);
+    return copy ? std::make_shared<const saved_text>(saved_text{std::move(copy), of.of->reader.save()}) : nullptr;
+  }
+  specagg::status restore(source& to, const saved& from) const {
+    const specagg::status s = model.restore(to.of->model, from->model);
+    if (s == specagg::status::ok) to.of->reader.resume(from->text);
+    return s;
+  }
 };
 
 // Weights, index, and the keys and values of the passages last read. Any thread.
@@ -134,7 +196,7 @@ class site_library_of : public Kind {
 
 // A site. Of cpu_sites, what it answers is a function of text and prompt, whatever it was asked before; rows of
 // llama.cpp depend on the calls that computed them, but with exact batches. Memory: for each document keys and values
-// of 66 + options.most tokens.
+// of 66 + options.most tokens; of four times as many where the model has other tokens than the text.
 //
 // Each of the passages found is read as "<begin> passage <newline>", and the text goes on behind that (without the
 // newline, with two, or with a second begin: the same likelihoods within 0.001 nats). The query is the
@@ -235,8 +297,13 @@ class site_model_of final : public site {
     for_each(ids_.size(), [&](std::size_t d) { why[d] = sources_[d].extend(unread[d], {}); });
     for (std::size_t d = 0; d < ids_.size(); ++d)
       if (why[d] == status::ok && !unread[d].empty()) library_->keep(ids_[d], sources_[d]);
-    for (const status s : why)
-      if (s != status::ok) return s;
+    std::size_t fit = 0;  // a passage may have too many tokens of a model that has others than the text: left out
+    for (std::size_t d = 0; d < ids_.size(); ++d) {
+      if (why[d] == status::context_full) continue;
+      if (why[d] != status::ok) return why[d];
+      std::swap(ids_[fit], ids_[d]), std::swap(sources_[fit], sources_[d]), ++fit;
+    }
+    ids_.resize(fit);
     mixture_.emplace(std::span(sources_).first(std::max<std::size_t>(ids_.size(), 1)), rows_at_once);
     return status::ok;
   }
@@ -269,10 +336,24 @@ struct site_maker_of final : site_maker {
   std::string piece(specagg::token_id token) const override { return library->tokens.piece(token); }
   std::vector<specagg::token_id> encode(const std::string& text) const override { return library->tokens.encode(text); }
   std::size_t passage_count() const override { return library->texts ? library->texts->size() : 0; }
+  const specagg::vocabulary_map* map() const override {
+    if constexpr (requires { library->joined; }) return &library->joined.map;
+    else return nullptr;
+  }
   std::shared_ptr<site> make(std::size_t most, unsigned threads) override {
     return std::make_shared<site_model_of<Kind>>(library, threads, most);
   }
 };
+
+// Sites over the text's vocabulary: mapped if that is not the model's. Throws specagg::error.
+template <class Kind>
+std::shared_ptr<site_maker> make_site_maker(const site_options& o) {
+  if (o.vocabulary.empty() || Kind::read_tokens(o.vocabulary).hash() == Kind::read_tokens(o.model).hash())
+    return std::make_shared<site_maker_of<Kind>>(o);
+  auto made = std::make_shared<site_maker_of<mapped_sites<Kind>>>(o);
+  if (made->map()->size() == 0) throw specagg::error(o.model, "", "has no token in common with " + o.vocabulary);
+  return made;
+}
 
 using site_library = site_library_of<cpu_sites>;
 using site_model = site_model_of<cpu_sites>;

@@ -130,9 +130,15 @@ std::uint64_t hash_of_vocabulary(const site_maker& of) {
 }
 std::shared_ptr<site_maker> open_sites(const two_sites_options& o) {
   refuse_for_others(o.backend, o.site.llama_cpp);
-  if (o.backend == "llama.cpp") return make_llama_cpp_site_maker(o.site);
-  if (o.backend == "cpu") return std::make_shared<site_maker_of<cpu_sites>>(o.site);
-  throw error("--backend " + o.backend, "", "is unknown here (cpu, llama.cpp are known)");
+  std::shared_ptr<site_maker> made;
+  if (o.backend == "llama.cpp") made = make_llama_cpp_site_maker(o.site);
+  else if (o.backend == "cpu") made = make_cpu_site_maker(o.site);
+  else throw error("--backend " + o.backend, "", "is unknown here (cpu, llama.cpp are known)");
+  if (const vocabulary_map* map = made->map(); map && !o.as_json) say_mapped(o.site.model, *map);
+  return made;
+}
+void add_mapped(json& j, const site_maker& of) {
+  if (const vocabulary_map* map = of.map()) j["mapped"] = {{"tokens", map->size()}, {"of", map->draft_size()}};
 }
 std::uint64_t random_bits() {
   std::random_device r;
@@ -509,13 +515,17 @@ void run_alone(const two_sites_options& o, site_maker& library, const hello& ter
   const auto [text, decoded, at] = write_alone(o, library, terms.session, prompt, terms.end_of_text);
   const auto fresh = std::span<const token_id>(text).subspan(terms.prompt);
   const double each = at.size() > 1 ? (at.back() - at.front()) / double(at.size() - 1) : 0;
-  if (o.as_json)
-    fmt::print("{}\n", line_of({{"side", "device"},
-                                {"protocol", "alone"},
-                                {"text", text_of(library, fresh)},
-                                {"tokens", std::vector<token_id>(fresh.begin(), fresh.end())},
-                                {"seconds_per_token", each}}));
-  else fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", text_of(library, fresh), fresh.size(), 1e3 * each);
+  if (o.as_json) {
+    json j{{"side", "device"},
+           {"protocol", "alone"},
+           {"text", text_of(library, fresh)},
+           {"tokens", std::vector<token_id>(fresh.begin(), fresh.end())},
+           {"seconds_per_token", each}};
+    add_mapped(j, library);
+    fmt::print("{}\n", line_of(j));
+  } else {
+    fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", text_of(library, fresh), fresh.size(), 1e3 * each);
+  }
 }
 
 std::vector<token_id> prompt_of(const two_sites_options& o, const site_maker& library) {
@@ -634,6 +644,7 @@ void device(two_sites_options o) {
   const std::string hint = emitted.empty() ? "" : fmt::format("; --session {:016x} goes on with it", terms.session);
   if (o.as_json) {
     j["text"] = text, j["finished"] = whole;
+    add_mapped(j, *library);
     if (!problem.empty()) j["problem"] = problem;
     fmt::print("{}\n", line_of(j));
   } else if (!emitted.empty()) {
@@ -654,6 +665,9 @@ void device(two_sites_options o) {
 void add_model(CLI::App* c, two_sites_options& o, bool serves) {
   c->add_option("--model", o.site.model,
                 std::string("GGUF file of this side's model [the bundled ") + (serves ? "target" : "draft") + " model]")
+      ->type_name("FILE");
+  c->add_option("--vocabulary", o.site.vocabulary,
+                "GGUF file with the text's tokens, if they are not this model's: its rows are mapped to them")
       ->type_name("FILE");
   add_backend(c, o.backend, o.site.llama_cpp, {"cpu", "llama.cpp"});
   c->add_option("--threads", o.threads, "Threads of the model")->check(CLI::Range(1, 256))->capture_default_str();

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // generate and score with models whose vocabularies differ.
-#include <unistd.h>
-
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,34 +12,17 @@
 
 #include "cli/command.hpp"
 #include "cli/generated.hpp"
+#include "support/renamed.hpp"
 #include "support/smollm2.hpp"
 
 namespace {
 
 using namespace specagg;
 using cli::generated, cli::ran, cli::run;
+using test::renamed;
 using nlohmann::json;
 
 const std::string models = SPECAGG_MODELS, target = models + "/target.gguf", drafter = models + "/draft.gguf";
-
-// The bundled draft model with another spelling of the pieces " lord" and " the".
-struct renamed {
-  std::string path = "/tmp/specagg-" + std::to_string(getpid()) + "-renamed.gguf";
-  renamed() {
-    std::ifstream in(drafter, std::ios::binary);
-    std::string bytes{std::istreambuf_iterator<char>(in), {}};
-    const auto spell = [&](const std::string& piece, const std::string& other) {  // with its length before it
-      std::string stored(8, '\0');
-      stored[0] = char(piece.size());
-      const auto at = bytes.find(stored + piece);
-      REQUIRE(at != std::string::npos);
-      bytes.replace(at + 8, piece.size(), other);
-    };
-    spell("\xe2\x96\x81lord", "\xe2\x96\x81lorx"), spell("\xe2\x96\x81the", "\xe2\x96\x81thx");
-    std::ofstream(path, std::ios::binary) << bytes;
-  }
-  ~renamed() { std::remove(path.c_str()); }
-};
 
 std::vector<std::vector<double>> rows_of(const std::string& file, const std::vector<token_id>& ids) {
   cpu::llama model(std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file)));
@@ -88,7 +68,7 @@ TEST_CASE("score with a draft of another vocabulary: overlaps of q over Z with p
   const ran table = run(arguments);
   CHECK(table.status == 0);
   const std::string line =
-      draft.path + ": " + std::to_string(map.size()) + " of 4096 tokens are mapped to the target's 4096\n";
+      draft.path + ": " + std::to_string(map.size()) + " of 4096 tokens are mapped to the text's 4096\n";
   CHECK(table.out.find(line) != std::string::npos);
   CHECK(table.out.find("of the draft's probability") != std::string::npos);
   CHECK(run("score --model " + target + " --draft " + drafter + " --text a").out.find("mapped") == std::string::npos);

@@ -16,6 +16,8 @@
 
 #include "support/catch.hpp"
 #include "support/numbers.hpp"
+#include "support/renamed.hpp"
+#include "support/smollm2.hpp"
 
 using namespace specagg;
 namespace fs = std::filesystem;
@@ -87,7 +89,7 @@ struct answer {
            (rows.empty() || std::memcmp(rows.data(), other.rows.data(), 4 * rows.size()) == 0);
   }
 };
-answer see(cli::site_model& m, std::span<const token_id> text, std::size_t k = 1) {
+answer see(cli::site& m, std::span<const token_id> text, std::size_t k = 1) {
   answer a{status::ok, std::vector<float>(k * m.vocab_size())};
   a.why = m.see(text, a.rows, a.h, never);
   return a;
@@ -334,6 +336,88 @@ TEST_CASE("without documents, or where nothing is found, a site is the plain mod
   for (std::size_t v = 0; v < logits.size(); ++v)
     worst = std::max(worst, std::abs(double(row.rows[v]) - (double(logits[v]) - sum)));
   CHECK(worst < 4e-6);
+}
+
+TEST_CASE("a site whose model has other tokens has the model's row over what is mapped, and keeps passages, too") {
+  const test::renamed file;  // without " the" and " lord"
+  const auto open = [&](const cli::site_options& how) {
+    cli::site_options o = how;
+    o.model = file.path, o.vocabulary = model;
+    return cli::make_cpu_site_maker(o);
+  };
+  const auto text = pieces().encode("And he went up into");
+  const auto alone = open({});
+  REQUIRE(alone->map());
+  CHECK((alone->map()->size() > 4000 && alone->map()->size() < pieces().size()));
+  CHECK(alone->vocab_size() == pieces().size());
+  CHECK(alone->encode("my lord, the end") == pieces().encode("my lord, the end"));
+  const auto plain = library({});
+  cli::site_model whole(plain);
+  const auto mapped = alone->make(200, 1);
+  whole.begin(text.size()), mapped->begin(text.size());
+  const auto p = see(whole, text, 2), got = see(*mapped, text, 2);
+  const std::size_t V = pieces().size();
+  REQUIRE((p.why == status::ok && got.why == status::ok && got.rows.size() == 2 * V));
+  const vocabulary_map& map = *alone->map();
+  CHECK(map.from(pieces().encode_inside(" the")[0]) == no_token);
+  double worst = 0;
+  for (std::size_t row = 0; row < 2; ++row) {
+    double z = 0;
+    for (const token_id d : map.drafts()) z += std::exp(double(p.rows[row * V + std::size_t(d)]));
+    CHECK(z < (row == 1 ? 0.9 : 1));  // the
+    for (std::size_t v = 0; v < V; ++v) {
+      const double ln = got.rows[row * V + v];
+      if (map.from(token_id(v)) == no_token) CHECK(ln == -std::numeric_limits<double>::infinity());
+      else worst = std::max(worst, std::abs(ln - (double(p.rows[row * V + v]) - std::log(z))));
+    }
+  }
+  CHECK(worst < 1e-5);
+
+  const auto story = pieces().encode(read(kjv + "/test.txt").substr(0, 400));
+  const auto kept = open({.folder = kjv, .documents = 3}), unkept = open({.folder = kjv, .documents = 3, .prefixes = 0});
+  std::vector<answer> answers;
+  for (const auto& of : {kept, kept, unkept}) {
+    const auto site = of->make(200, 1);
+    site->begin(40);
+    for (const std::size_t size : {60, 90, 50}) answers.push_back(see(*site, std::span(story).first(size), 3));
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(answers[i].why == status::ok);
+    CHECK((answers[i] == answers[3 + i] && answers[i] == answers[6 + i]));
+  }
+  CHECK(dynamic_cast<cli::site_maker_of<cli::mapped_sites<cli::cpu_sites>>&>(*kept).library->prefixes_computed == 3);
+
+  cli::site_options same{.model = model, .vocabulary = model};  // nothing to map
+  CHECK_FALSE(cli::make_cpu_site_maker(same)->map());
+  same.vocabulary = texts + "/kjv/test.txt";
+  CHECK_THROWS_AS(cli::make_cpu_site_maker(same), error);
+}
+
+TEST_CASE("SmolLM2: a passage with more tokens of the site's model than there is room for is left out") {
+  const std::string smol = test::smollm2();
+  if (smol.empty()) return;
+  const cpu::tokenizer tokens(cpu::gguf_file::open(smol));
+  folder wide;
+  std::string blanks = "xyzzy";  // SmolLM2 has tokens of many blanks, the bundled models one for each
+  for (int i = 0; i < 60; ++i) blanks += "\n" + std::string(40, ' ') + "x";
+  wide.write("a.txt", blanks);
+  wide.write("b.txt", "xyzzy is a word of a game");
+  const auto open = [&](const std::string& documents) {
+    return cli::make_cpu_site_maker({.model = model, .folder = documents, .vocabulary = smol, .most = 100});
+  };
+  const auto text = tokens.encode("xyzzy, and what then");
+  const auto of = open(wide.path);
+  REQUIRE(of->passage_count() > 2);
+  const auto site = of->make(100, 1);
+  site->begin(text.size());
+  const answer got = see(*site, text);
+  CHECK(got.why == status::ok);
+  std::filesystem::remove(wide.path + "/a.txt");
+  const auto alone = open(wide.path)->make(100, 1);
+  alone->begin(text.size());
+  const answer due = see(*alone, text);
+  CHECK(due.why == status::ok);
+  CHECK(got.rows == due.rows);  // h is of the passages' BM25, which counts those of the whole folder
 }
 
 TEST_CASE("a session takes texts up to its capacity, stops when told to, and goes on") {

@@ -17,6 +17,7 @@
 #include <specagg/site/message.hpp>
 
 #include "cli/command.hpp"
+#include "support/renamed.hpp"
 #include "support/sanitized.hpp"
 #include "support/slow_link.hpp"
 
@@ -104,6 +105,35 @@ TEST_CASE("serve says where it listens; a device gets its text, and the server h
     tail.erase(tail.begin(), tail.end() - 40);
     CHECK(tail == j["tokens"].get<std::vector<int>>());
   }
+}
+
+TEST_CASE("a device whose model has other tokens drafts for the text's, in every protocol") {
+  const test::renamed model;
+  const std::string own = " device --model " + model.path + " --vocabulary " + SPECAGG_MODELS + "/target.gguf" +
+                          " --max-tokens 30 --prompt 'And it came to pass'";
+  {
+    server s("dssd serve");
+    const json alone = json::parse(run("generate --gamma 0 --temperature 0 --max-tokens 30 --json "
+                                       "--prompt 'And it came to pass'").out);
+    for (const std::string split : {"dsd", "dsd-block", "dssd", "shared"}) {
+      const json j = result(run("dssd" + own + " --temperature 0 --split " + split + to(s.port), "/dev/null"));
+      CHECK(j["tokens"] == alone["tokens"]);
+      CHECK(j["mapped"]["of"] == 4096);
+      CHECK(j["accepted"] > 0);
+    }
+    CHECK(result(run("dssd" + own + to(s.port), "/dev/null"))["tokens"].size() == 30);
+  }
+  const std::string read_here = " --documents " + std::string(SPECAGG_SOURCE_DIR) + "/examples/text/shakespeare";
+  server s("dragon serve");
+  for (const std::string noise : {"shared", "independent"}) {
+    const json j = result(run("dragon" + own + read_here + " --noise " + noise + to(s.port), "/dev/null"));
+    CHECK(j["tokens"].size() == 30);
+    CHECK(int(j["accepted"]["both"]) + int(j["accepted"]["only_device"]) > 0);
+  }
+  // Without --vocabulary the two ends do not speak of the same tokens.
+  refuses("dragon device --insecure --give-up 5 --model " + model.path + " --connect 127.0.0.1:" +
+              std::to_string(s.port), {"hash of the vocabulary"});
+  refuses("dssd device --insecure --vocabulary /none.gguf", {"/none.gguf"});
 }
 
 TEST_CASE("dragon profile fits a line to the times that it prints; both ends begin with what it measured") {

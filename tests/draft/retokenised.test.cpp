@@ -184,6 +184,48 @@ struct forgetful : toy {
 
 }  // namespace
 
+namespace {
+
+// Counts the tokens that it reads.
+struct counted : toy {
+  using toy::toy;
+  std::size_t read = 0;
+  status extend(std::span<const token_id> more, std::span<double> logits) {
+    return read += more.size(), toy::extend(more, logits);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a source goes on with a text that its model has read in another's, and reads only what is new") {
+  counted model(of_draft.size(), 3, 3);
+  retokenising_source<counted, longest_match> source(model, toy_text());
+  REQUIRE(source.extend(tokens{0, 1, 0, 2}, {}) == status::ok);
+  counted copy = model;
+  decltype(source) other(copy, toy_text());
+  other.resume(source.save());
+  CHECK(other.position() == 4);
+  std::vector<double> logits(of_draft.size()), due(of_draft.size());
+  copy.misuses = copy.read = 0;
+  REQUIRE(other.extend(tokens{1}, logits) == status::ok);
+  model.row(encoded_at_once({0, 1, 0, 2, 1}), due);
+  CHECK(logits == due);
+  CHECK(copy.position() == encoded_at_once({0, 1, 0, 2, 1}).size());
+  CHECK((copy.misuses == 0 && copy.read == 1));
+  REQUIRE(other.rollback(2) == status::ok);
+  REQUIRE(other.extend(tokens{2}, logits) == status::ok);
+  model.row(encoded_at_once({0, 1, 2}), due);
+  CHECK(logits == due);
+  // Also a text that the model has not read.
+  REQUIRE(source.rollback(0) == status::ok);
+  REQUIRE(source.read(tokens{1, 1, 1}) == status::ok);
+  counted third = model;
+  decltype(source) last(third, toy_text());
+  last.resume(source.save());
+  REQUIRE(last.extend(tokens{0}, logits) == status::ok);
+  model.row(encoded_at_once({1, 1, 1, 0}), due);
+  CHECK(logits == due);
+}
 TEST_CASE("a model that cannot be rolled back reads the text again; if it refuses that too, its status is reported") {
   forgetful model(of_draft.size(), 3, 3);
   retokenising_source<forgetful, longest_match> source(model, toy_text());

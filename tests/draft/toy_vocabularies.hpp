@@ -65,4 +65,18 @@ inline tokens encoded_at_once(const tokens& text) {
   return all;
 }
 
+// The probabilities q' that a toy model of the draft's vocabulary gives after a text of the target's.
+inline std::vector<double> mapped_row_after(std::span<const specagg::token_id> text, std::uint64_t seed) {
+  toy model(of_draft.size(), seed);
+  retokenised_toy reader(model, toy_text());
+  specagg::mapped_source mapped(reader, toy_map);
+  std::vector<double> row(of_target.size());
+  if (mapped.extend(text, row) != specagg::status::ok) FAIL("a mapped toy has no row");
+  specagg::softmax_row<double> q(row);
+  if (q.normalise() != specagg::status::ok) FAIL("a mapped toy's row is none");
+  std::vector<double> probabilities(row.size());
+  for (std::size_t v = 0; v < row.size(); ++v) probabilities[v] = q[v];
+  return probabilities;
+}
+
 }  // namespace

@@ -123,6 +123,21 @@ TEST_CASE("a decoding whose prefix is rejected is given up at once") {
   CHECK(int(l.site->count().given_up) >= l.model->stopped);
 }
 
+TEST_CASE("a device whose model is full drafts nothing more, and the text goes on") {
+  for (const protocol kind : {protocol::dsd, protocol::dsd_block, protocol::dssd, protocol::split_shared}) {
+    const setting s = some_setting(60 + std::uint64_t(kind), kind, 3);
+    const running_end l = run(s, side::l, 1, [](toy_model&m) { m.fails_at = 10; }), r = run(s, side::r);
+    cable c(l.site, r.site);
+    c.plug();
+    INFO(name(kind));
+    REQUIRE(finish(*l.site, *r.site));
+    CHECK(l.site->text() == r.site->text());
+    CHECK(l.site->problem().empty());
+    // With shared noise the tokens are the target's, whatever is drafted.
+    if (kind == protocol::split_shared) CHECK(l.site->text() == text_due(s));
+  }
+}
+
 TEST_CASE("a model that fails, by status or exception, ends the connection at both ends and is named here only") {
   for (const bool throws : {false, true}) {
     const setting s = some_setting(8, protocol::dragon_shared, 2);

@@ -70,7 +70,7 @@ class mapped_source {
  private:
   bool map_row(std::span<const value_type> own, std::span<value_type> row) {
     const bool any = map_logits<value_type>(*map_, own, row);
-    if (const double z = any ? mass_kept<value_type>(own, row) : NAN; z <= 1 + 1e-3) mass_ += z, ++rows_;
+    if (const double z = any ? mass_kept<value_type>(own, row) : double(NAN); z <= 1 + 1e-3) mass_ += z, ++rows_;
     return any;
   }
 

@@ -136,6 +136,13 @@ class retokenising_source {
     if (s != status::ok) (void)rollback(before);
     return s;
   }
+  // The text, and what the model has read of it: for a source whose model has the state of this one's, a copy.
+  struct state {
+    retokenised_text<Encode> text;
+    std::vector<token_id> held;
+  };
+  state save() const { return {text_, held_}; }
+  void resume(state s) { text_ = std::move(s.text), held_ = std::move(s.held); }
   // Reads tokens of the text without a call of the model.
   status read(std::span<const token_id> tokens) {
     const std::size_t before = position();

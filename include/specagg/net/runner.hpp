@@ -2,6 +2,7 @@
 // Runs one of two sites (site/dragon.hpp, site/dssd.hpp) for real: its model on a separate thread, its messages over
 // any transport. All events take the same lock; the site itself does not use threads.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -83,8 +84,9 @@ inline void refuse(outlet& to, const std::string& why) {
 //   vocab_size()
 //   status see(text, logits, h, stop)   the logits after each of the last logits.size() / V tokens of text, and h (see
 //                                       aggregate.hpp); if `stop` becomes true it may return status::stopped
-// If a model fails, by its status or an exception, it is called again at the next connection. The constructor throws
-// specagg::error if the system makes no thread.
+// A device of split verification drafts nothing more in a round where its model answers no_draft or context_full. If a
+// model fails otherwise, by its status or an exception, it is called again at the next connection. The constructor
+// throws specagg::error if the system makes no thread.
 template <class Site, class Model>
 class runner final : public running_site {
  public:
@@ -93,6 +95,7 @@ class runner final : public running_site {
       : site_(std::move(site)),
         model_(std::move(model)),
         sample_(sample),
+        only_drafts_(terms.kind >= protocol::dsd && terms.from == side::l),
         profile_(std::move(profile)),
         watch_(std::move(watch)),
         logits_((terms.kind >= protocol::dsd && terms.from == side::r ? terms.look_ahead + 1 : 1) *
@@ -254,6 +257,10 @@ class runner final : public running_site {
       std::string failure;
       try {
         why = model_->see(text_, logits, h, stop_);
+        if (only_drafts_ && (why == status::no_draft || why == status::context_full)) {
+          std::fill(logits.begin(), logits.end(), -infinity);
+          why = status::ok;
+        }
         if (why != status::ok) failure = name(why);
       } catch (const std::exception& e) {
         failure = e.what();
@@ -298,6 +305,7 @@ class runner final : public running_site {
   std::unique_ptr<Site> site_;
   std::shared_ptr<Model> model_;
   sampling sample_;
+  bool only_drafts_;
   std::shared_ptr<live_profile> profile_;
   std::shared_ptr<observer> watch_;
   std::shared_ptr<outlet> to_;
