@@ -147,41 +147,74 @@ TEST_CASE("the predictor learns how later tokens of a draft differ from first on
   for (const std::size_t depth : {0u, 1u, 2u, 9u}) CHECK(p(0.5, depth) == p(0.5));
   for (int i = 0; i < 3000; ++i) {
     p.observe(0.5, 0.8), p.observe(0.9, 0.9);
-    if (i % 2 == 0) p.observe(0.5, 0.4, 1);
-    if (i % 4 == 0) p.observe(0.5, 1, 3);  // more than a first one: at most 1
+    p.observe(0.5, 0.4, 1), p.observe(0.9, 0.45, 1);
   }
   CHECK(p(0.5) == Approx(0.8).margin(0.02));
   CHECK(p(0.9) == Approx(0.9).margin(0.02));
   CHECK(p(0.5, 1) == Approx(0.4).margin(0.02));
-  CHECK(p(0.9, 1) == Approx(0.45).margin(0.02));  // never measured there
-  CHECK(p(0.5, 2) == p(0.5));
-  CHECK((p(0.5, 3) == 1 && p(0.5, 40) == 1 && p(0.9, 3) == 1));
+  CHECK(p(0.9, 1) == Approx(0.45).margin(0.02));
+  CHECK(p(0.2, 1) == Approx(p(0.2) / 2).margin(0.02));  // never measured
   CHECK(p.over_seen(1, [](double a) { return a; }) < 0.6 * p.over_seen(0, [](double a) { return a; }));
-  p.observe(0.5, std::nan(""), 1);
-  CHECK(p(0.5, 1) == Approx(0.4).margin(0.02));
+  for (int i = 0; i < 3000; ++i) p.observe(0.5, 0.8), p.observe(0.5, 1, 3);
+  CHECK(p(0.5, 3) > 0.95);
+  CHECK(p(0.5, 40) == p(0.5, 3));
+  CHECK((p(0.99, 3) == 1 && p(0.99) < 1));  // at most 1
+  for (const std::size_t depth : {0u, 1u}) {
+    const double before = p(0.5, depth);
+    p.observe(0.5, std::nan(""), depth);
+    CHECK(p(0.5, depth) == before);
+  }
 }
-TEST_CASE("a controller whose later tokens fail drafts short, one whose first tokens fail as often drafts on") {
-  // Of two drafters with the same mean, one row costs a tenth of the target's: worth it at .8, not at .05.
-  const auto drafted = [](const std::array<double, 2>& overlaps) {  // of first tokens, and of later ones
-    plan::draft_length_controller c(plan::draft_costs{.draft = 0.1, .verify = 0.05});
-    numbers n(1);
-    std::size_t tokens = 0;
-    for (int round = 0; round < 600; ++round) {
-      c.begin();
-      std::size_t asked = 0, accepted = 0;
-      std::vector<draft_acceptance> all;
-      while (c.another(0) && ++asked && c.keep(0, 0.5)) {
-        const double a = overlaps[std::min<std::size_t>(all.size(), 1)];
-        all.push_back({a, a});
-      }
-      while (accepted < all.size() && n.uniform() < all[accepted].of_row) ++accepted;
-      if (round >= 300) tokens += all.size();
-      c.observe(std::span(all).first(std::min(accepted + 1, all.size())), accepted + 1, std::span(&asked, 1));
+TEST_CASE("what is predicted of first tokens does not depend on how later ones fail") {
+  for (const double later : {0.0, 0.01, 0.4, 1.0}) {
+    plan::acceptance_predictor p;
+    for (int i = 0; i < 2000; ++i) {
+      p.observe(0.5, 0.8);
+      for (std::size_t depth = 1; depth < 6; ++depth) p.observe(0.5, later, depth);
     }
-    return double(tokens) / 300;
-  };
-  CHECK(drafted({0.8, 0.05}) < 1.2);
-  CHECK(drafted({0.7, 0.7}) > 1.8);
+    INFO(later);
+    CHECK(p(0.5) == Approx(0.8).margin(0.03));
+    CHECK(p(0.5, 1) == Approx(later).margin(0.03));
+  }
+}
+namespace {
+
+// The mean length of the last drafts of `rounds`, as a controller has it whose tokens are accepted as `overlaps` say:
+// of first tokens, and of later ones.
+double drafted(plan::draft_length_controller& c, int rounds, const std::array<double, 2>& overlaps) {
+  numbers n(1);
+  std::size_t tokens = 0;
+  for (int round = 0; round < rounds; ++round) {
+    c.begin();
+    std::size_t asked = 0, accepted = 0;
+    std::vector<draft_acceptance> all;
+    while (c.another(0) && ++asked && c.keep(0, 0.5)) {
+      const double a = overlaps[std::min<std::size_t>(all.size(), 1)];
+      all.push_back({a, a});
+    }
+    while (accepted < all.size() && n.uniform() < all[accepted].of_row) ++accepted;
+    if (round >= rounds / 2) tokens += all.size();
+    c.observe(std::span(all).first(std::min(accepted + 1, all.size())), accepted + 1, std::span(&asked, 1));
+  }
+  return double(tokens) / double(rounds - rounds / 2);
+}
+
+}  // namespace
+
+TEST_CASE("a controller whose later tokens fail drafts short, one whose tokens all fail as often drafts on") {
+  const plan::draft_costs costs{.draft = 0.1, .verify = 0.05};
+  plan::draft_length_controller first(costs), all(costs);
+  CHECK(drafted(first, 600, {0.8, 0.05}) < 1.2);
+  CHECK(drafted(all, 600, {0.7, 0.7}) > 1.8);
+}
+TEST_CASE("a controller that found later tokens bad drafts them again when they are good") {
+  for (const double bad : {0.0, 0.05})
+    for (const double row : {0.1, 0.2}) {
+      plan::draft_length_controller c(plan::draft_costs{.draft = row, .verify = 0.02}), always = c;
+      (void)drafted(c, 600, {0.8, bad});
+      INFO(bad << ", row " << row);
+      CHECK(drafted(c, 4000, {0.8, 0.8}) > 0.95 * drafted(always, 4000, {0.8, 0.8}));
+    }
 }
 TEST_CASE("confidence from entropy is 1 for a certain row and 0 for the uniform one") {
   CHECK(plan::confidence_of_entropy(0, 1000) == 1);

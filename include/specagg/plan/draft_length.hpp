@@ -88,61 +88,71 @@ inline double confidence_of_entropy(double entropy, std::size_t vocabulary) {
 
 // Predicts a_k before p is known, of a row at depth d of a draft: d tokens are drafted before it. The prediction is
 // mean x at_depth(d), at most 1. mean is that of the measured overlaps sum min(q, pi) of rows with about the same
-// confidence, each divided by at_depth() of its depth, in 16 classes of [0, 1]; and of 4 measurements more, each of
-// which is scale() times the first guess, 0.3 + 0.7 confidence. scale() is the sum of these overlaps of all classes
-// over the sum of the first guesses for their rows: so a class without measurements learns from the others.
-// at_depth() is 1 where d = 0: a draft model may know more of the first token (a head reads the target's states until
-// there), or less. For d = 1, 2, and 3 or more it is the sum of the overlaps there over the sum of their classes'
-// means. Both ratios count 4 guesses of .65 more, above and below. The weight of a measurement fades by 1 in 1000 with
-// every later one of its class, and in the ratios with every later one. `seen` counts the rows of each class, also
-// those that no token was drafted from; a count fades by 1 in 500 with every row. It predicts the class of the next
-// row. A confidence below 0 or NaN counts as 0, one above 1 as 1.
+// confidence, in 16 classes of [0, 1], and of 4 measurements more, each of which is scale() times the first guess,
+// 0.3 + 0.7 confidence. scale() is the sum of the overlaps of all classes over the sum of the first guesses for their
+// rows: so a class without measurements learns from the others. at_depth() is the sum of the overlaps at depth d over
+// the sum of their classes' means; 3 stands for all that are deeper. A draft model may know less of later tokens (a
+// head reads the target's states until the first one), or more. Both ratios count 4 guesses of .65 more, above and
+// below. The weight of a measurement fades by 1 in 1000 with every later one of its class, and in the ratios with every
+// later one of its own; in at_depth(1) and behind also by 1 in 500 with every round, since a depth that was found bad
+// may not be drafted again. `seen` counts the rows of each class, also those that no token was drafted from; a count
+// fades by 1 in 500 with every row. It predicts the class of the next row. A confidence below 0 or NaN counts as 0, one
+// above 1 as 1.
 struct acceptance_predictor {
   static constexpr std::size_t classes = 16, depths = 4;
-  // A sum over a sum, as if there had been 4 measurements more that were as expected.
-  struct ratio {
-    double measured = 0, expected = 0;
-    double operator()() const { return (4 * 0.65 + measured) / (4 * 0.65 + expected); }
-    void observe(double is, double was_expected) {
-      measured = fma(measured, 1 - 1.0 / 1000, is), expected = fma(expected, 1 - 1.0 / 1000, was_expected);
+  static constexpr double fade = 1 - 1.0 / 1000;
+  struct measured {
+    double overlaps = 0;
+    std::array<double, classes> rows = {};
+    void multiply(double x) {
+      overlaps *= x;
+      for (double& r : rows) r *= x;
     }
   };
   std::array<double, classes> sum = {}, weight = {}, seen;
-  ratio all = {};
-  std::array<ratio, depths - 1> deep = {};
+  double overlaps = 0, expected = 0;
+  std::array<measured, depths> of_depth = {};
 
   constexpr acceptance_predictor() : seen() { seen.fill(1); }
   static constexpr std::size_t class_of(double confidence) {
     return confidence > 0 ? std::min(std::size_t(std::min(confidence, 1.0) * classes), classes - 1) : 0;
   }
   static double first_guess(std::size_t i) { return fma(0.7, (double(i) + 0.5) / double(classes), 0.3); }
-  double scale() const { return all(); }
-  double at_depth(std::size_t d) const { return d == 0 ? 1 : deep[std::min(d, depths - 1) - 1](); }
+  static double ratio(double is, double was_expected) { return (4 * 0.65 + is) / (4 * 0.65 + was_expected); }
+  double scale() const { return ratio(overlaps, expected); }
   double mean(std::size_t i) const { return std::min(fma(4 * scale(), first_guess(i), sum[i]) / (weight[i] + 4), 1.0); }
+  double at_depth(std::size_t depth) const {
+    const measured& here = of_depth[std::min(depth, depths - 1)];
+    double means = 0;
+    for (std::size_t i = 0; i < classes; ++i) means = fma(here.rows[i], mean(i), means);
+    return ratio(here.overlaps, means);
+  }
   double operator()(double confidence, std::size_t depth = 0) const {
     return std::min(mean(class_of(confidence)) * at_depth(depth), 1.0);
   }
   // The mean of f(acceptance at this depth) over the rows seen.
   template <class F>
   double over_seen(std::size_t depth, F&& f) const {
-    const double deeper = at_depth(depth);
+    const double here = at_depth(depth);
     double total = 0, rows = 0;
     for (std::size_t i = 0; i < classes; ++i)
-      total = fma(seen[i], double(f(std::min(mean(i) * deeper, 1.0))), total), rows += seen[i];
+      total = fma(seen[i], double(f(std::min(mean(i) * here, 1.0))), total), rows += seen[i];
     return total / rows;
   }
   void see(double confidence) {
     const std::size_t c = class_of(confidence);
     for (std::size_t i = 0; i < classes; ++i) seen[i] = fma(seen[i], 1 - 1.0 / 500, i == c ? 1.0 : 0.0);
   }
+  void begin_round() {
+    for (std::size_t d = 1; d < depths; ++d) of_depth[d].multiply(1 - 1.0 / 500);
+  }
   void observe(double confidence, double overlap, std::size_t depth = 0) {
     if (!(overlap >= 0)) return;  // a NaN would stay in the sum forever
-    constexpr double fade = 1 - 1.0 / 1000;
     const std::size_t i = class_of(confidence);
-    const double as_first = overlap / at_depth(depth);
-    if (depth > 0) deep[std::min(depth, depths - 1) - 1].observe(overlap, mean(i));
-    sum[i] = fma(sum[i], fade, as_first), weight[i] = fma(weight[i], fade, 1.0);
-    all.observe(as_first, first_guess(i));
+    sum[i] = fma(sum[i], fade, overlap), weight[i] = fma(weight[i], fade, 1.0);
+    overlaps = fma(overlaps, fade, overlap), expected = fma(expected, fade, first_guess(i));
+    measured& here = of_depth[std::min(depth, depths - 1)];
+    here.multiply(fade), here.overlaps += overlap, here.rows[i] += 1;
   }
 };
 
@@ -179,8 +189,8 @@ struct draft_length_controller {
   draft_costs cost;
   std::size_t drafters = 1;
   std::array<acceptance_predictor, most_drafters> acceptance;
-  std::array<double, most_drafters> mean = {};  // m, of each drafter
-  double tokens = 0, spent = 0;                 // fading sums
+  std::array<std::array<double, acceptance_predictor::depths>, most_drafters> mean = {};  // m_d, of each drafter
+  double tokens = 0, spent = 0;                                                           // fading sums
   double reached = 1;
   std::size_t kept = 0;
   std::array<std::size_t, most_drafters> unmeasured = {};  // rounds since a token of this drafter was measured
@@ -196,7 +206,7 @@ struct draft_length_controller {
   double worth(std::size_t k, double a) const {
     double best = -infinity, gained = 0, next = reached * a;
     for (std::size_t n = 1; n <= 1 + cost.jumps.size() && kept + n <= most; ++n) {
-      gained += next, next *= std::min(mean[k] * acceptance[k].at_depth(kept + n), 1.0);
+      gained += next, next *= mean[k][std::min(kept + n, mean[k].size() - 1)];
       const double price = fma(cost.row(k), double(n - 1), cost.scoring(kept + n) - cost.scoring(kept));
       best = std::max(best, fma(-rho(), price, gained));
     }
@@ -218,8 +228,9 @@ struct draft_length_controller {
     }
     reached = 1, kept = 0;
     for (std::size_t k = 0; k < drafters; ++k) {
-      ++unmeasured[k];
-      mean[k] = acceptance[k].over_seen(0, [](double a) { return a; });
+      ++unmeasured[k], acceptance[k].begin_round();
+      for (std::size_t d = 0; d < mean[k].size(); ++d)
+        mean[k][d] = acceptance[k].over_seen(d, [](double a) { return a; });
     }
   }
   bool another(std::size_t k) const { return kept < most && (explores(k) || promises(k) >= 0); }
