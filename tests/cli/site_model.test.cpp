@@ -374,7 +374,8 @@ TEST_CASE("a site whose model has other tokens has the model's row over what is 
   CHECK(worst < 1e-5);
 
   const auto story = pieces().encode(read(kjv + "/test.txt").substr(0, 400));
-  const auto kept = open({.folder = kjv, .documents = 3}), unkept = open({.folder = kjv, .documents = 3, .prefixes = 0});
+  const auto kept = open({.folder = kjv, .documents = 3}),
+             unkept = open({.folder = kjv, .documents = 3, .prefixes = 0});
   std::vector<answer> answers;
   for (const auto& of : {kept, kept, unkept}) {
     const auto site = of->make(200, 1);

@@ -146,7 +146,8 @@ TEST_CASE("under faults the joint law of whole texts is exactly that of p, in ev
     setting s{.seed = seed, .mapped = seed > 9};
     s.terms.kind = protocol(std::size_t(protocol::dsd) + seed % 3);
     s.terms.codec = {.vocabulary = s.mapped ? of_target.size() : seed % 2 ? 2u : 3u};
-    if (seed > 6 && !s.mapped) s.terms.codec.format = row_codec::values::counts, s.terms.codec.top_k = 2, s.terms.codec.total = 5;
+    if (seed > 6 && !s.mapped)
+      s.terms.codec.format = row_codec::values::counts, s.terms.codec.top_k = 2, s.terms.codec.total = 5;
     s.terms.real_bytes = 8, s.terms.look_ahead = 1 + std::uint32_t(seed) % 3;
     s.terms.most_tokens = s.mapped ? 4 : seed % 2 ? 5 : 4;
     s.holes = seed % 3 == 0;
