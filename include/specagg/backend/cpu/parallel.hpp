@@ -5,8 +5,7 @@
 // The calling thread works too, and takes every range that no worker has taken. So a worker that sleeps, or that the
 // operating system has suspended, delays nothing; and with one thread there are no workers. Workers spin for some
 // hundreds of microseconds after a loop, then sleep: what a decoder does between two calls of a model is shorter than
-// that, and waking threads was a sixth of a profile on a virtual machine. An exception thrown in a loop reaches the
-// caller.
+// that, and waking threads is slow on virtual machines. An exception thrown in a loop reaches the caller.
 #pragma once
 #include <algorithm>
 #include <atomic>
