@@ -255,3 +255,20 @@ TEST_CASE("the audit says after which text which token's probability is wrong") 
   CHECK(refused.prefix == std::vector<token_id>{2});
   CHECK(refused.why == status::not_normalised);
 }
+TEST_CASE("a moment has one number, however often it decides") {
+  std::size_t reused = 0;
+  const std::array<double, 2> even{0.5, 0.5}, odd{0.3, 0.7};
+  const auto law = exact_law(
+      [&](auto& chooser) {
+        const moment m{stream::draft, 1, 1};
+        const token_id first = chooser.draw(m, even), again = chooser.draw(m, even), other = chooser.draw(m, odd);
+        CHECK(again == first);
+        return std::pair(first, other);
+      },
+      &reused);
+  REQUIRE(law.size() == 3);  // u in [0, .3), [.3, .5), [.5, 1)
+  CHECK(law.at({0, 0}) == Approx(0.3).epsilon(1e-15));
+  CHECK(law.at({0, 1}) == Approx(0.2).epsilon(1e-15));
+  CHECK(law.at({1, 1}) == Approx(0.5).epsilon(1e-15));
+  CHECK(reused == 6);  // two in each of three branches
+}

@@ -14,29 +14,29 @@
 
 SPECAGG_BEGIN
 
-// A chooser that follows one branch of the tree of decisions and remembers where other branches begin. If one branch
-// uses the same moment for two decisions, random numbers would be reused; `reused` counts this.
+// A chooser that follows one branch of the tree of decisions and remembers where other branches begin. Every moment has
+// one number u in [0, 1), as in random_streams: a decision tells in which part of [0, 1) it lies, and a later decision
+// at the same moment divides only that part. So a draft that is drawn again from the same row is the same draft.
+// `reused` counts such decisions: where numbers must not be reused, it must be 0.
 class exhaustive_chooser {
  public:
   double probability = 1;  // of the branch that is followed
   std::size_t reused = 0;
 
   bool coin(moment m, double w, double t) {
-    note(m);
     // The branch "true" comes first. A branch is taken only if its probability is above 0.
     const double yes = t > 0 ? std::min(1.0, w / t) : (w > 0 ? 1.0 : 0.0);
-    return choose({{1, yes}, {0, w < t ? 1 - yes : (w > 0 ? 0.0 : 1.0)}}) == 1;
+    return choose(m, {{1, yes}, {0, w < t ? 1 - yes : (w > 0 ? 0.0 : 1.0)}}) == 1;
   }
   template <class Weights>
   token_id draw(moment m, const Weights& w) {
-    note(m);
-    if (step_ < path_.size()) return choose({});
+    if (step_ < path_.size()) return choose(m, {});
     std::vector<branch> all;
     double total = 0;
     for (std::size_t v = 0; v < w.size(); ++v)
       if (const double x = w[v]; x > 0) all.push_back({token_id(v), x}), total += x;
     for (branch& b : all) b.probability /= total;
-    return choose(std::move(all));
+    return choose(m, std::move(all));
   }
 
   // Goes to the next branch. False if all branches were executed.
@@ -50,29 +50,43 @@ class exhaustive_chooser {
  private:
   struct branch {
     token_id choice;
-    double probability;
+    double probability, from = 0, to = 0;  // from, to: of u
   };
   struct fork {
     std::vector<branch> all;
     std::size_t taken = 0;
   };
-  token_id choose(std::vector<branch> all) {
+  struct number {
+    std::tuple<stream, std::uint32_t, std::uint32_t, std::uint32_t> of;
+    double from = 0, to = 1;  // u is in [from, to)
+  };
+  token_id choose(moment m, std::vector<branch> all) {
+    number& u = number_of(m);
     if (step_ == path_.size()) {
+      const bool fresh = u.from == 0 && u.to == 1;
+      double end = 0;
+      for (branch& b : all) {
+        b.from = std::max(u.from, end), end += b.probability;
+        b.to = &b == &all.back() ? u.to : std::min(u.to, end);
+        if (!fresh) b.probability = (b.to - b.from) / (u.to - u.from);
+      }
       std::erase_if(all, [](const branch& b) { return !(b.probability > 0); });
       path_.push_back({std::move(all)});
     }
     const fork& f = path_[step_++];
     if (f.all.empty()) return no_token;
-    probability *= f.all[f.taken].probability;
-    return f.all[f.taken].choice;
+    const branch& taken = f.all[f.taken];
+    probability *= taken.probability, u.from = taken.from, u.to = taken.to;
+    return taken.choice;
   }
-  void note(moment m) {
+  number& number_of(moment m) {
     const std::tuple key(m.use, m.position, m.start, m.branch);
-    reused += std::find(used_.begin(), used_.end(), key) != used_.end();
-    used_.push_back(key);
+    const auto found = std::find_if(used_.begin(), used_.end(), [&](const number& u) { return u.of == key; });
+    if (found == used_.end()) return used_.emplace_back(number{key});
+    return ++reused, *found;
   }
   std::vector<fork> path_;
-  std::vector<std::tuple<stream, std::uint32_t, std::uint32_t, std::uint32_t>> used_;
+  std::vector<number> used_;
   std::size_t step_ = 0;
 };
 

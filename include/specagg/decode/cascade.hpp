@@ -35,6 +35,9 @@ struct cascade_workspace {
   std::vector<T> small_logits, large_logits;  // V and (longest_run + 1) x V
   std::vector<emission> emissions;            // the longer of longest_run + 1 and longest_response
   std::vector<double> scratch;
+  // What a failed call leaves to the next one: it ended at left_at; left_from is where the small model's run began, or
+  // the large model's response.
+  std::size_t left_from = 0, left_at = 0;
 
   cascade_workspace(std::size_t vocab_size, std::size_t longest_run_ = 10, std::size_t longest_response = 0)
       : vocabulary(vocab_size), longest_run(longest_run_), small_logits(vocabulary),
@@ -100,6 +103,12 @@ status write_token(text& t, const R& row, moment m, C& chooser, P& processor, st
 inline moment moment_of(stream use, std::size_t position, std::size_t start) {
   return {use, std::uint32_t(position), std::uint32_t(start)};
 }
+// Where the run or response began that a failed call left at the end of this text; else the text's end.
+template <class T>
+std::size_t left_from(const text& t, const cascade_workspace<T>& work) {
+  const bool left = t.size > 0 && t.size == work.left_at && t.tokens[t.size - 1] == work.emissions[0].token;
+  return left ? work.left_from : t.size;
+}
 inline cascade_result one_token(status s) { return {.emitted = s == status::ok, .why = s}; }
 
 // The most probable token and its probability; of equals the one with the lowest id.
@@ -112,7 +121,8 @@ std::pair<token_id, double> likeliest(const R& row) {
 }  // namespace detail
 
 // Sequential token cascade: the token is drawn from p if the rule defers, or if the small model has written longest_run
-// tokens in a row; else from q. The rule must be a deferral rule that reads q alone: chow, chow_log, or your own.
+// tokens in a row; else from q. The rule must be a deferral rule that reads q alone: chow, chow_log, or your own. A run
+// goes on after a call that failed, with its workspace.
 template <LogitSource D, LogitSource M, class Rule, Chooser C, class P, class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status sequential_decode(text& t, std::size_t most, D& small, M& large, const Rule& rule, C& chooser, P& processor,
@@ -120,9 +130,9 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
                          Accept&& accept) {
   using T = typename M::value_type;
   if (!valid(rule)) return status::invalid_parameter;
-  std::size_t in_a_row = 0;
+  std::size_t run = detail::left_from(t, work);  // where the small model's run began
   const auto round = [&](std::size_t) {
-    bool defer = in_a_row >= options.longest_run;
+    bool defer = t.size - run >= options.longest_run;
     processed_row<T> row;
     status s = ready(t, work.vocabulary, small, large);
     if (s == status::ok && !defer) {
@@ -134,11 +144,14 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
                            row);
     const moment m = detail::moment_of(defer ? stream::bonus : stream::draft, t.size, t.size);
     if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
-    in_a_row = defer ? 0 : in_a_row + 1;
+    if (s == status::ok && defer) run = t.size;
+    work.left_from = run, work.left_at = t.size;
     return detail::one_token(s);
   };
   const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
-  return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  const status ended = decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  if (ended == status::ok) work.left_at = 0;
+  return ended;
 }
 
 // Oracle cascade: every token is drawn from pi. Any policy.
@@ -178,7 +191,8 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
 // from. With options.per_token the geometric mean of its tokens' probabilities is compared instead: the probability of
 // a response falls with its length, and of long ones only an alpha next to 1 keeps any. accept() is called only after
 // this decision. For a small response it is called token by token, and may still end the text in the middle. The
-// workspace needs longest_response = most.
+// workspace needs longest_response = most. If the large model fails after some tokens, the next call with this
+// workspace lets it go on.
 template <LogitSource D, LogitSource M, Chooser C, class P, class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C& chooser, P& processor,
@@ -187,7 +201,9 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
   using T = typename M::value_type;
   if (std::isnan(alpha) || most > work.emissions.size()) return status::invalid_parameter;
   const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
-  const std::size_t start = t.size, end = std::min(start + most, room(t, small, large));
+  const std::size_t start = detail::left_from(t, work), began = t.size;
+  const bool goes_on = start < began;  // the large model, with its response
+  const std::size_t end = std::min(began + most, room(t, small, large));
   processed_row<T> row;
   status s = ready(t, work.vocabulary, small, large);
   if (s != status::ok) return s;
@@ -195,8 +211,8 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
   // The small model's response of n tokens, and the logarithm of its probability.
   std::size_t n = 0;
   double log_confidence = 0;
-  for (bool ended = false; t.size < end && !ended;) {
-    const on_exception restore([&] { (void)cut(start); });
+  for (bool ended = goes_on; t.size < end && !ended;) {
+    const on_exception restore([&] { (void)cut(began); });
     s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, true);
     const moment m = detail::moment_of(stream::draft, t.size, start);
     if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[n]);
@@ -205,13 +221,13 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
     log_confidence += log(double(row.open(std::size_t(y), 1).template confidence<vec<T, 1>>(0, 1).v));
     ended = options.end_of_text.contains(y);
   }
-  if (s != status::ok && s != status::invalid_row) return (void)cut(start), s;
+  if (s != status::ok && s != status::invalid_row) return (void)cut(began), s;
   if (options.per_token && n > 0) log_confidence /= double(n);
-  const bool sure = s == status::ok && !(exp(log_confidence) < 1 - alpha);
+  const bool sure = !goes_on && s == status::ok && !(exp(log_confidence) < 1 - alpha);
 
   // If the small response is kept, one round emits it. Otherwise it is removed, and the large model writes token by
   // token.
-  s = sure ? truncate(t, start, processor) : truncate(t, start, processor, small);
+  s = sure ? truncate(t, began, processor) : truncate(t, began, processor, small);
   if (s != status::ok) return s;
   const auto round = [&](std::size_t) -> cascade_result {
     if (sure) {
@@ -224,9 +240,12 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
     if (s == status::ok) s = detail::next_row(t, large, processor, options.sample, logits, row);
     const moment m = detail::moment_of(stream::bonus, t.size, start);
     if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
+    work.left_from = start, work.left_at = t.size;
     return detail::one_token(s);
   };
-  return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  s = decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  if (s == status::ok) work.left_at = 0;
+  return s;
 }
 
 // Thresholds of BiLD. If the probability of the small model's token is below `fallback`, it is not written, and the

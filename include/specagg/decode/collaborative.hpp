@@ -65,6 +65,7 @@ struct collaborative_workspace {
   std::vector<T> combined;             // V
   std::array<std::size_t, N> begin{}, end{};  // model k has the rows of positions begin[k]..end[k]-1
   std::size_t cached = 0, start = 0;   // start: where this chain of drafts began (see collaborative_turn)
+  std::size_t left_at = 0, left_to = 0;  // abandon() found a text of left_at tokens, and drafts up to left_to
 
   collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma, std::size_t proposed = 0)
       : vocabulary(vocab_size), longest(sum(gamma) + proposed), logits(N * (longest + 1) * vocabulary),
@@ -83,10 +84,11 @@ struct collaborative_workspace {
 
 // The result of one turn: the model that took it, and what it did. `emitted` tokens were appended to the text
 // (workspace.emissions says where each came from): `accepted` drafted tokens, and the token that replaced a rejected
-// one. It may be 0, if not all models have scored the drafts yet. If `why` is not ok the cached drafts are gone, but
-// the emitted tokens still have the law pi. draft_why: why the model stopped drafting, if no token could be drawn from
-// its row (a grammar's dead end, NaN). The tokens drafted before that are still verified. proposed: how many of the
-// drafted tokens are the drafter's. Its status only ends its part, except for `stopped`, which is then `why`.
+// one. It may be 0, if not all models have scored the drafts yet. If `why` is not ok the cached drafts are gone until
+// the next turn, and the emitted tokens still have the law pi. draft_why: why the model stopped drafting, if no token
+// could be drawn from its row (a grammar's dead end, NaN). The tokens drafted before that are still verified. proposed:
+// how many of the drafted tokens are the drafter's. Its status only ends its part, except for `stopped`, which is then
+// `why`.
 struct collaborative_result {
   std::size_t model = 0, drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok, draft_why = status::ok;
@@ -143,9 +145,13 @@ struct model_sides {
 }  // namespace detail
 
 // Removes the cached drafts, and all but the first n tokens of the text. `models`: all of them, and the drafter if
-// there is one. The status is that of truncate().
+// there is one. The status is that of truncate(). Where the text has the same size at the next turn with this
+// workspace, the drafts are drawn again, from the same models and numbers.
 template <class T, std::size_t N, class R, class P, Follower... M>
 status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, N, R>& work, M&... models) {
+  const std::size_t drafts_end = t.size + work.cached;
+  work.left_to = work.left_at == t.size ? std::max(work.left_to, drafts_end) : drafts_end;
+  work.left_at = t.size;
   for (; work.cached > 0; --work.cached) processor.pop();
   work.end.fill(0);
   return truncate(t, n, processor, models...);
@@ -158,8 +164,11 @@ status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, 
 // Random numbers: `position` is that of the token. `start` is where its chain of drafts began: the size of the text
 // after the last rejection, or when decoding began. In a chain each position is drafted and verified at most once. Each
 // chain starts after the start of the one before, because a rejection also emits a token. So no number decides twice,
-// however many turns a draft is cached. (After a failure before the chain's first token the same drafts are drawn
-// again; nothing had depended on them.)
+// however many turns a draft is cached.
+//
+// After a failure (also an exception) the next turn with the same arguments draws the same drafts again and goes on
+// with the chain. So the law stays exact, although what fails may depend on the drafts. It needs a drafter whose rows
+// are a function of its draft_position.
 template <class T, LogitSource... M, class Policy, Chooser C, class P, class R, class D = no_drafter>
   requires((std::same_as<typename M::value_type, T> && ...) && detail::drafter_or_none<D, P>)
 collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
@@ -190,39 +199,14 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     t.tokens[sent()] = y, work.drafter[sent() % work.longest] = by;
     processor.push(y), ++work.cached, ++result.drafted;
   };
-
-  // Propose.
-  if (work.cached == 0) {
-    work.start = t.size, work.end.fill(0);
-    if constexpr (may_propose) {
-      if (std::size_t(drafter.vocab_size()) != work.vocabulary) return fail(status::vocabulary_mismatch);
-      const std::size_t most_proposed = std::min({options.proposed, work.proposals.size(), limit - t.size});
-      while (work.cached < most_proposed) {
-        R& row = work.proposals[work.cached];
-        double confidence;
-        const status s = drafter.next({t.tokens.first(sent()), work.cached, false}, processor, row, confidence);
-        if (s == status::stopped) return fail(s);
-        if (s != status::ok) break;
-        if (row.size() != work.vocabulary) return fail(status::vocabulary_mismatch);
-        const token_id y =
-            with_row(row, [&](auto& one) { return draw(one, moment_at(stream::draft), chooser, work.scratch); });
-        if (y == no_token) break;
-        cache(y, N);
-        if (options.end_of_text.contains(y)) break;
-      }
-      result.proposed = work.cached;
-    }
-  }
-
-  // Score: compute the rows of all cached tokens, and one more. A model's own drafts are decided before its next turn.
-  std::size_t& k = result.model;
-  while (k + 1 < N && work.end[k] > t.size) ++k;
-  const auto score_more = [&](std::size_t count) {  // the rows of the last `count` positions, up to the first free one
+  const auto ends = [&] { return work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]); };
+  const auto draw_draft = [&](auto& row) { return draw(row, moment_at(stream::draft), chooser, work.scratch); };
+  // Model k computes the rows of the last `count` positions, up to the first free one.
+  const auto score_more = [&](std::size_t k, std::size_t count) {
     const std::size_t position = sent() + 1 - count;
     const std::span<T> logits = work.logits_of(k, position, count);
-    const status s = detail::with_number<N>(k, [&](auto number) {
-      return score(t.tokens.first(sent()), std::get<number()>(models), processor, logits);
-    });
+    const status s = detail::with_number<N>(
+        k, [&](auto number) { return score(t.tokens.first(sent()), std::get<number()>(models), processor, logits); });
     for (std::size_t j = 0; s == status::ok && j < count; ++j) {
       work.row(k, position + j) =
           processed_row<T>(logits.subspan(j * work.vocabulary, work.vocabulary), options.sample);
@@ -230,8 +214,44 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     }
     return s;
   };
+
+  // Propose; and draw again what was abandoned.
+  if (work.cached == 0) {
+    if (work.left_at != t.size || work.left_to <= t.size) work.start = work.left_to = t.size;
+    const auto by = [&] { return sent() < work.left_to ? work.drafter[sent() % work.longest] : N; };
+    if constexpr (may_propose) {
+      if (std::size_t(drafter.vocab_size()) != work.vocabulary) return fail(status::vocabulary_mismatch);
+      const std::size_t most_proposed = std::min({options.proposed, work.proposals.size(), limit - t.size});
+      while (work.cached < most_proposed && by() == N) {
+        R& row = work.proposals[work.cached];
+        double confidence;
+        const status s = drafter.next({t.tokens.first(sent()), work.cached, false}, processor, row, confidence);
+        if (s == status::stopped) return fail(s);
+        if (s != status::ok) break;
+        if (row.size() != work.vocabulary) return fail(status::vocabulary_mismatch);
+        const token_id y = with_row(row, draw_draft);
+        if (y == no_token) break;
+        cache(y, N);
+        if (ends()) break;
+      }
+      result.proposed = work.cached;
+    }
+    work.begin.fill(t.size);
+    while (sent() < std::min(limit, work.left_to) && by() < N && !ends()) {
+      const std::size_t k = by();
+      if (const status s = score_more(k, 1); s != status::ok) return fail(s);
+      processed_row<T>& row = work.row(k, sent());
+      if (row.normalise() != status::ok) break;
+      cache(draw_draft(row), k);
+    }
+    work.left_to = sent(), work.end.fill(0);
+  }
+
+  // Score: compute the rows of all cached tokens, and one more. A model's own drafts are decided before its next turn.
+  std::size_t& k = result.model;
+  while (k + 1 < N && work.end[k] > t.size) ++k;
   work.begin[k] = t.size;
-  if (const status s = score_more(work.cached + 1); s != status::ok) return fail(s);
+  if (const status s = score_more(k, work.cached + 1); s != status::ok) return fail(s);
 
   // If pi = p, a token of model 1 needs no verification: the first one it drafts is final. And where model 0 has a dead
   // end, pi exists: what the drafter proposed there is dropped, as model 0 would have drafted nothing.
@@ -242,9 +262,8 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
         for (; work.cached > j; --work.cached) processor.pop();
         result.proposed = result.drafted = j, work.end[0] = sent() + 1;
       }
-  const bool ends = work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]);  // drafted, not decided
   const std::size_t free = std::min(work.longest - work.cached, limit - std::min(limit, sent()));
-  const std::size_t drafts = ends ? 0 : std::min(options.gamma[k], free);
+  const std::size_t drafts = ends() ? 0 : std::min(options.gamma[k], free);
 
   // Verify the tokens that every model has scored.
   const auto scored = [&](std::size_t end) { return end > t.size; };
@@ -295,7 +314,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   };
   for (std::size_t j = 0; j < drafts; ++j) {
     if (j > 0)
-      if (const status s = score_more(1); s != status::ok) return fail(s);
+      if (const status s = score_more(k, 1); s != status::ok) return fail(s);
     if constexpr (has_final)
       if (k == 1) {
         if (const status s = write_final(policy); s != status::ok) return fail(s);
@@ -307,15 +326,14 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
       if (work.cached > 0) return result;
       if constexpr (has_final) {  // nothing was drafted: model 1 writes alone
         k = 1, work.begin[1] = t.size;
-        status s = score_more(1);
+        status s = score_more(k, 1);
         if (s == status::ok) s = write_final(policy);
         return s == status::ok ? result : fail(s);
       }
       return fail(result.draft_why);  // then pi does not exist either
     }
-    const token_id y = draw(row, moment_at(stream::draft), chooser, work.scratch);
-    cache(y, k);
-    if (options.end_of_text.contains(y)) return result;
+    cache(draw_draft(row), k);
+    if (ends()) return result;
   }
   return result;
 }

@@ -85,12 +85,15 @@ struct speculative_result {
 // Appends 1 to `most` tokens to the text (0 only if `why` is not ok). It works in the workspace and allocates no
 // memory. A drafter that has no row (a lookup that finds nothing, a draft model whose context is full) drafts nothing.
 // That ends the text only if the policy reads the draft's row: `why` is then the drafter's status.
+//
+// A round that fails (or throws) leaves text, drafter and length as they were, so the next one with the same arguments
+// draws the same draft again: the law stays exact, although what fails may depend on the draft.
 template <class D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier,
           class L = fixed_draft_length>
   requires Drafter<D, P> speculative_result speculative_round(
       text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C& chooser, P& processor,
       const decode_options& options, drafting_workspace<typename M::value_type, typename D::row_type>& work,
-      const V& verifier = {}, L&& length = {}) {
+      const V& verifier = {}, L&& learned = {}) {
     using T = typename M::value_type;
     using row_type = typename D::row_type;
     static_assert(std::same_as<typename row_type::value_type, typename processed_row<T>::value_type>,
@@ -108,6 +111,7 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = to
     std::array<std::size_t, drafter_count<D>> asked{};  // rows, of each drafter
     std::size_t tried = 0;                              // drafters asked for q_g
     bool has_row = false;                               // one of them gave it
+    auto length = learned;                              // it learns only from a round that was verified
     // Asks a drafter for q_j, the row after the text and j drafted tokens.
     const auto ask = [&](auto& one, std::size_t number, std::size_t j, double& confidence) {
       typename std::remove_reference_t<decltype(one)>::row_type row;
@@ -169,6 +173,7 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = to
         verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, acceptances);
 
     length.observe(acceptances, v.emitted, asked);
+    if constexpr (!std::is_const_v<std::remove_reference_t<L>>) learned = length;
 
     // Commit, roll back.
     const status cut = truncate(t, start + v.accepted, processor, drafter, target_model);

@@ -193,16 +193,18 @@ struct tree_result {
 //             are worth it. Then
 //             options.shape is how deep the tree may be and how many children a node may have, `work` says how many
 //             nodes it may have; children are the likeliest tokens, and one drawn from the rest where that is worth it
+// A round that fails leaves text and growth as they were, as in speculative_round.
 template <class D, LogitSource M, class Policy, Chooser C, class P, class V = traversal, class G = fixed_growth>
   requires TreeDrafter<D> || (LogitSource<D> && std::same_as<typename D::value_type, typename M::value_type>)
   tree_result
   tree_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy, C& chooser, P& processor,
              const tree_options& options, tree_workspace<typename M::value_type>& work, const V& verifier = {},
-             G&& growth = {}) {
+             G&& learned = {}) {
     using T = typename M::value_type;
     constexpr bool grows = std::remove_cvref_t<G>::grows;
     static_assert(LogitSource<D> || !grows, "specagg: a tree grows by the rows of a draft model");
     tree_result result;
+    auto growth = learned;  // it learns only from a round that was verified
     const std::size_t start = t.size;
     const std::span<const token_id> before = t.tokens.first(start);
     result.why =
@@ -361,6 +363,7 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
         ++(is_drawn(n) ? path.accepted_drawn : path.accepted_likely);
       }
       growth.observe(path, v.emitted, draft_steps, end - 1);
+      if constexpr (!std::is_const_v<std::remove_reference_t<G>>) learned = growth;
     }
     // If the law needed the row that the draft model did not give, report why it did not.
     const bool lacks_row = needs_draft && v.why != status::ok && v.node >= scored && result.draft_why != status::ok;
