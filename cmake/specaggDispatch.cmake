@@ -46,13 +46,12 @@ if(CMAKE_SCRIPT_MODE_FILE)  # cmake -DNM= -DOBJDUMP= -DOBJECT= -DENTRIES= -P: wh
   return()
 endif()
 
-set(SPECAGG_DISPATCH_DIR ${CMAKE_CURRENT_LIST_DIR})
-
 function(specagg_dispatch target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "SOURCE" "ENTRY;ISAS")
   if(NOT arg_SOURCE OR NOT arg_ENTRY OR arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "specagg_dispatch(<target> SOURCE step.cpp ENTRY step [ISAS avx512 avx2 sse2])")
   endif()
+  set(here ${CMAKE_CURRENT_FUNCTION_LIST_DIR})  # a variable of this file is not seen by callers in a parent directory
   cmake_path(ABSOLUTE_PATH arg_SOURCE OUTPUT_VARIABLE source)
   cmake_path(GET source STEM stem)
 
@@ -151,8 +150,8 @@ static_assert(std::string_view(SPECAGG_STRING(SPECAGG_ISA)) == "@isa@",
       COMMAND ${CMAKE_OBJCOPY} ${keep} ${object}
       COMMAND ${CMAKE_OBJCOPY} ${rename} ${object}
       COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DOBJDUMP=${CMAKE_OBJDUMP} -DOBJECT=${object} -DENTRIES=${entries}
-              -P ${SPECAGG_DISPATCH_DIR}/specaggDispatch.cmake
-      DEPENDS ${version} $<TARGET_OBJECTS:${version}> ${SPECAGG_DISPATCH_DIR}/specaggDispatch.cmake
+              -P ${here}/specaggDispatch.cmake
+      DEPENDS ${version} $<TARGET_OBJECTS:${version}> ${here}/specaggDispatch.cmake
       COMMENT "specagg_dispatch: ${stem} for ${isa}" COMMAND_EXPAND_LISTS VERBATIM)
     target_sources(${target} PRIVATE ${object})
     set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
@@ -175,7 +174,7 @@ static_assert(std::string_view(SPECAGG_STRING(SPECAGG_ISA)) == "@isa@",
     string(APPEND choices "  code* const ${entry}_versions[] = {${versions}};\n"
       "  specagg_${entry} = ${entry}_versions[chosen];\n")
   endforeach()
-  configure_file(${SPECAGG_DISPATCH_DIR}/specaggDispatch.cpp.in ${folder}/${stem}.dispatch.cpp @ONLY)
+  configure_file(${here}/specaggDispatch.cpp.in ${folder}/${stem}.dispatch.cpp @ONLY)
   target_sources(${target} PRIVATE ${folder}/${stem}.dispatch.cpp)
   set_source_files_properties(${folder}/${stem}.dispatch.cpp PROPERTIES
                               COMPILE_OPTIONS -fno-lto SKIP_PRECOMPILE_HEADERS ON)

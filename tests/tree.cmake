@@ -13,7 +13,8 @@
 #                      second compiler on AVX2; products on each  the same output everywhere
 #                      instruction set; texts, steps: one of them
 #   package            the include path alone, find_package,      find_package by each compiler, with components;
-#                      add_subdirectory, errors, archives         dispatch refused
+#                      add_subdirectory, FetchContent, errors,    dispatch refused
+#                      archives
 #   isa                parts built for different instruction      by each compiler
 #                      sets in one program
 #   dispatch           specagg_dispatch: the best version at      by each compiler, and for aarch64
@@ -366,8 +367,12 @@ if(TARGET gRPC::grpc++ AND all)
 elseif(all)
   specagg_skip("package: find_package COMPONENTS net" "there is no gRPC")
 endif()
-specagg_consumer("add_subdirectory adds nothing but the library" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
-  -DSPECAGG_SOURCE=${PROJECT_SOURCE_DIR})
+# In a parent project specagg_dispatch is called from another directory than the one that included it. Looking for gRPC
+# takes half a minute.
+set(in_parent -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DSPECAGG_SOURCE=${PROJECT_SOURCE_DIR} -DDISPATCH=scalar
+  -DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON)
+specagg_consumer("add_subdirectory adds nothing but the library, and dispatches" ${in_parent})
+specagg_consumer("FetchContent adds nothing but the library, and dispatches" ${in_parent} -DFETCH=ON)
 specagg_consumer("an unknown component is named" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCOMPONENTS=telepathy)
 set_tests_properties("package: an unknown component is named" PROPERTIES
   PASS_REGULAR_EXPRESSION "no component 'telepathy'; it has")

@@ -37,7 +37,7 @@ assert ported == version, f"packaging/vcpkg/vcpkg.json has version {ported}, CMa
 # --- the archive ---
 digests = []
 for _ in range(2):
-    run(ROOT / "scripts/package", folder / "out")
+    run(ROOT / "scripts/package", folder / "out", DEBFULLNAME="", DEBEMAIL="")
     digests.append({p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (folder / "out").iterdir()})
 assert digests[0] == digests[1], f"made twice, the packages differ: {digests}"
 archive = next((folder / "out").glob("specagg-*.tar.gz"))
@@ -54,6 +54,9 @@ if not shutil.which("dpkg-deb"):
 else:
     package = folder / "out" / f"specagg-dev_{version}_all.deb"
     run("dpkg-deb", "--extract", package, folder / "root")
+    maintainer = run("dpkg-deb", "--field", package, "Maintainer").strip()
+    author = git("log", "-1", "--format=%an <%ae>").stdout.strip()
+    assert maintainer == author, f"the maintainer is {maintainer}, the commit's author {author}"
     prefix = folder / "root/usr"
     own = [os.fsencode(folder), os.fsencode(ROOT)]
     for path in prefix.rglob("*"):
