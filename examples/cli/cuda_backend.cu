@@ -24,6 +24,6 @@ cli::backend* specagg_make_cuda_backend() {
   try {
     return new cli::cuda_backend;
   } catch (const specagg::error& e) {
-    throw specagg::error("--backend cuda", "", e.what());
+    throw specagg::error("--backend cuda", "", specagg::printable(e.what()));
   }
 }

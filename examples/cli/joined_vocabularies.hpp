@@ -34,8 +34,8 @@ struct joined_vocabularies {
 };
 // Says on standard error how much is mapped. path: of the model.
 inline void say_mapped(const std::string& path, const specagg::vocabulary_map& map) {
-  fmt::print(stderr, "specagg: {}: {} of {} tokens are mapped to the text's {}\n", path, map.size(), map.draft_size(),
-             map.target_size());
+  fmt::print(stderr, "specagg: {}: {} of {} tokens are mapped to the text's {}\n", specagg::printable(path, 1000),
+             map.size(), map.draft_size(), map.target_size());
 }
 
 }  // namespace cli

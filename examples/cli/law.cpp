@@ -233,9 +233,9 @@ void batch(bool enumerate) {
       if (line.is_object() && line.contains("id")) id = line["id"];
       out = answer(line, enumerate);
     } catch (const json::exception& e) {
-      out = {{"status", std::string("not JSON: ") + e.what()}};
+      out = {{"status", "not JSON: " + printable(e.what())}};
     } catch (const std::exception& e) {
-      out = {{"status", e.what()}};
+      out = {{"status", printable(e.what(), 4000)}};
     }
     json ordered = {{"id", id}};
     ordered.update(out);

@@ -178,7 +178,9 @@ void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
 }
 
 // fputs, because fmt::print throws where stderr cannot be written either.
-void complain(const std::string& line) { std::fputs(("specagg: " + line + "\n").c_str(), stderr); }
+void complain(const std::string& line) {
+  std::fputs(("specagg: " + specagg::printable(line, 4000) + "\n").c_str(), stderr);
+}
 
 }  // namespace
 
@@ -214,12 +216,13 @@ int main(int argc, char** argv) {
     const auto code = CLI::ExitCodes(e.get_exit_code());
     const bool left = code == CLI::ExitCodes::ExtrasError || code == CLI::ExitCodes::RequiredError;
     std::string line = left ? cli::unknown_word(app, argc, argv) : "";
-    if (line.empty()) line = e.what();
-    for (char& c : line)
-      if (c == '\n') c = ' ';
+    if (line.empty()) {
+      line = e.what();  // printable(): complain() does it
+      std::replace(line.begin(), line.end(), '\n', ' ');
+    }
     complain(line + " (--help says more)");
   } catch (const std::exception& e) {
-    complain(e.what());
+    complain(e.what());  // printable(): complain() does it
   }
   return 2;
 }

@@ -17,8 +17,8 @@ inline void use_rpc_servers(const std::string& list) {
   ggml_set_abort_callback([](const char* text) {  // "file:line: reason"
     const std::string_view why(text);
     const std::size_t reason = why.find(": ") == why.npos ? 0 : why.find(": ") + 2;
-    const std::string_view line = why.substr(reason, why.find('\n', reason) - reason);
-    std::fprintf(stderr, "specagg: --rpc: %.*s\n", int(line.size()), line.data());
+    const std::string line = specagg::printable(why.substr(reason, why.find('\n', reason) - reason));
+    std::fprintf(stderr, "specagg: --rpc: %s\n", line.c_str());
     std::_Exit(2);
   });
   specagg::llama_cpp::add_rpc_servers(list);

@@ -145,7 +145,7 @@ void score(const score_options& o) {
     const std::string logprob = i == 0 ? "" : fmt::format("{:.4f}", s.logprobs[i - 1]);
     const std::string overlap = !draft ? "" : i == 0 ? "         " : fmt::format("{:7.4f}  ", s.overlaps[i - 1]);
     fmt::print("{:>8}  {:>9}  {}{}\n", ids[i], logprob, overlap,
-               json(tokens.piece(ids[i])).dump(-1, ' ', false, json::error_handler_t::replace));
+               printable(json(tokens.piece(ids[i])).dump(-1, ' ', false, json::error_handler_t::replace), 1000));
   }
   fmt::print("\ntokens {}, nll {:.4f}, perplexity {:.4f}\n", ids.size(), nll, perplexity);
   if (mapped) fmt::print("mapped tokens have {:.4f} of the draft's probability\n", mass);

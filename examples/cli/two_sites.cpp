@@ -289,7 +289,7 @@ class way_out {
     try {
       thread_ = std::thread([this] { watch(); });
     } catch (const std::system_error& e) {
-      throw error("serve", "", std::string("no thread can be made (") + e.what() + ")");
+      throw error("serve", "", "no thread can be made (" + printable(e.what()) + ")");
     }
   }
   ~way_out() {

@@ -164,9 +164,9 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    fmt::print(stderr, "specagg-experiments: {} (--help says more)\n", e.what());
+    fmt::print(stderr, "specagg-experiments: {} (--help says more)\n", specagg::printable(e.what(), 4000));
   } catch (const std::exception& e) {
-    fmt::print(stderr, "specagg-experiments: {}\n", e.what());
+    fmt::print(stderr, "specagg-experiments: {}\n", specagg::printable(e.what(), 4000));
   }
   return 2;
 }

@@ -190,7 +190,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "specagg-features: %s\n", e.what());
+    std::fprintf(stderr, "specagg-features: %s\n", specagg::printable(e.what(), 4000).c_str());
     return 2;
   }
 }

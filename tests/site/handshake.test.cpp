@@ -105,3 +105,24 @@ TEST_CASE("bytes that are no message end the connection, and the other end learn
   CHECK(r.link.problem() == "refused by the other end: message of 2 bytes: unknown kind");
   CHECK(l.hears(r.out.sent[0]) == arrival::nothing);
 }
+TEST_CASE("a problem is one printable line, whatever the other end calls itself or refuses with") {
+  const std::string hostile = "x\r\nsession 2: all is well\x1b[2J\xff\xe2\x80\xae";
+  const std::string shown = "x\\x0d\\nsession 2: all is well\\x1b[2J\\xff\\u{202e}";
+  const auto said = [&](const auto& m) {
+    std::vector<std::uint8_t> bytes(4096);
+    bytes.resize(encode(m, end::terms(side::l, 2, 5), bytes));
+    return bytes;
+  };
+  end r(side::r);
+  r.link.connected(r.out);
+  r.hears(said(refusal{short_text(hostile)}));
+  CHECK(r.link.problem() == "refused by the other end: " + shown);
+  r.link.connected(r.out);
+  hello other = end::terms(side::l, 2, 5);
+  other.sampling = short_text(hostile);
+  r.hears(said(other));
+  CHECK(r.link.problem() == "sampling:  here, " + shown + " there");
+  message m;  // and so is what is sent back
+  REQUIRE(decode(r.out.sent.back(), r.link.terms(), m) == wire::ok);
+  CHECK(std::get<refusal>(m).reason.view() == r.link.problem());
+}

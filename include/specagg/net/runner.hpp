@@ -75,9 +75,10 @@ class running_site {
 // Sends a refusal and closes the connection. The other end reports it as its problem.
 inline void refuse(outlet& to, const std::string& why) {
   std::array<std::uint8_t, 4 + most_text_in_message> buffer;
-  const std::size_t n = encode(refusal{short_text(why)}, hello{}, buffer);
+  const std::string line = printable(why, most_text_in_message);
+  const std::size_t n = encode(refusal{short_text(line)}, hello{}, buffer);
   to.send(std::span<const std::uint8_t>(buffer).first(n));
-  to.close(why);
+  to.close(line);
 }
 
 // Site: dragon_site, split_device or split_edge of floats. Model, used by the runner's thread alone:
@@ -108,7 +109,7 @@ class runner final : public running_site {
     try {
       thread_ = std::thread([this] { work(); });  // last: nothing may throw while it runs
     } catch (const std::system_error& e) {
-      throw error("this site", "", std::string("no thread can be made for it (") + e.what() + ")");
+      throw error("this site", "", "no thread can be made for it (" + printable(e.what()) + ")");
     }
   }
   ~runner() override {
@@ -263,7 +264,7 @@ class runner final : public running_site {
         }
         if (why != status::ok) failure = name(why);
       } catch (const std::exception& e) {
-        failure = e.what();
+        failure = printable(e.what());
       }
       const auto end = clock::now();
       lock.lock();

@@ -121,7 +121,7 @@ class sessions {
     try {
       terms = agree_(*h);
     } catch (const std::exception& e) {
-      return no(e.what());
+      return no(printable(e.what()));
     }
     if (const std::string difference = first_difference(terms, *h); !difference.empty()) return no(difference);
     session leaves;  // ends, and is destroyed, outside the lock
@@ -147,7 +147,7 @@ class sessions {
     try {
       site = make_(terms);
     } catch (const std::exception& e) {
-      problem = e.what();
+      problem = printable(e.what());
     }
     const std::lock_guard lock(mutex_);
     if (!site) return all_.erase(h->session), no(problem);

@@ -4,6 +4,7 @@
 #pragma once
 #include <vector>
 
+#include <specagg/printable.hpp>
 #include <specagg/site/message.hpp>
 
 SPECAGG_BEGIN
@@ -26,7 +27,7 @@ class handshake {
   explicit handshake(const hello& own) : own_(own), out_(most_message_bytes(own)) {}
   const hello& terms() const { return own_; }
   bool open() const { return heard_ && problem_.empty(); }
-  // Why this end neither sends nor receives until the next connection; empty if all is well.
+  // Why this end neither sends nor receives until the next connection, as one printable line; empty if all is well.
   const std::string& problem() const { return problem_; }
 
   template <class M, class Sink>
@@ -49,8 +50,8 @@ class handshake {
   template <class Sink>
   void refuse(const std::string& reason, Sink& sink) {
     if (!problem_.empty()) return;
-    problem_ = reason;
-    if (connected_) write(refusal{short_text(reason)}, sink);
+    problem_ = printable(reason);  // it may name what the other end has said
+    if (connected_) write(refusal{short_text(problem_)}, sink);
   }
   // `m` has views of `bytes`. It is valid only if the result is `content`.
   template <class Sink>
@@ -61,7 +62,7 @@ class handshake {
       return arrival::nothing;
     }
     if (const auto* r = std::get_if<refusal>(&m)) {
-      problem_ = "refused by the other end: " + std::string(r->reason.view());
+      problem_ = "refused by the other end: " + printable(r->reason.view());
       return arrival::nothing;
     }
     const auto* h = std::get_if<hello>(&m);

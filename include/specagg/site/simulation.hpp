@@ -22,8 +22,8 @@ SPECAGG_BEGIN
 class virtual_clock {
  public:
   double now() const { return now_; }
-  void at(double time, std::function<void()> what) {
-    queue_.push_back({std::max(time, now_), announced_++, std::move(what)});
+  void at(double time, std::function<void()> action) {
+    queue_.push_back({std::max(time, now_), announced_++, std::move(action)});
     std::push_heap(queue_.begin(), queue_.end(), later);
   }
   // Runs the next event. False if there is none up to `until`.
@@ -33,7 +33,7 @@ class virtual_clock {
     event e = std::move(queue_.back());
     queue_.pop_back();
     now_ = e.time;
-    e.what();
+    e.action();
     return true;
   }
 
@@ -41,7 +41,7 @@ class virtual_clock {
   struct event {
     double time;
     std::uint64_t order;
-    std::function<void()> what;
+    std::function<void()> action;
   };
   static bool later(const event& a, const event& b) {
     return a.time > b.time || (a.time == b.time && a.order > b.order);

@@ -48,13 +48,6 @@ struct value {
   const std::byte* data = nullptr;  // the elements in the file, not aligned; strings: u64 length, then bytes
 };
 
-// Makes text from the file fit into one line of an error message.
-inline std::string printable(std::string_view text) {
-  std::string line;
-  for (char c : text.substr(0, 64)) line += c >= ' ' && c <= '~' ? c : '?';
-  return text.size() > 64 ? line + "..." : line;
-}
-
 // Joins its arguments into one string. (For `"literal" + std::string` g++ 12 warns about overlaps that do not exist.)
 template <class... Parts>
 std::string text(const Parts&... parts) {

@@ -120,7 +120,7 @@ class llama_weights {
       const std::uint16_t h = brain_ ? llama_kernels::rounded<bf16>(x).bits : llama_kernels::rounded<f16>(x).bits;
       *to++ = h;
       if (std::isfinite(x) && (h & 0x7fffu) == (brain_ ? 0x7f80u : 0x7c00u))
-        throw error(host_->file.name(), cpu::text("tensor ", cpu::printable(t.name)),
+        throw error(host_->file.name(), cpu::text("tensor ", printable(t.name)),
                     "has a number beyond those of 16-bit floats");
     }
   }

@@ -37,7 +37,7 @@ class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuff
   }
   void OnDone(const grpc::Status& s) override {
     const auto ended = std::move(ended_);
-    const std::string why = s.ok() ? "the other end closed the connection" : s.error_message();
+    const std::string why = s.ok() ? "the other end closed the connection" : printable(s.error_message(), 1000);
     done(why);
     try {
       ended(why);
