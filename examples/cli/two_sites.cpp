@@ -128,6 +128,9 @@ std::uint64_t hash_of_vocabulary(const site_maker& of) {
   for (std::size_t i = 0; i < of.vocab_size(); ++i) hash = hash_of_text(of.piece(token_id(i)), hash);
   return hash;
 }
+std::uint64_t hash_of_tokenization(const site_maker& of) {
+  return hash_of_tokens(of.encode(std::string(tokenization_probe)));
+}
 std::shared_ptr<site_maker> open_sites(const two_sites_options& o) {
   refuse_for_others(o.backend, o.site.llama_cpp);
   std::shared_ptr<site_maker> made;
@@ -326,7 +329,7 @@ void serve(two_sites_options o) {
   model_for(o, *library, o.site.most, o.site.most);
   const net::security security = security_of(o, true);
   const auto trace = o.trace.empty() ? nullptr : std::make_shared<trace_file>(o.trace);
-  const std::uint64_t vocabulary = hash_of_vocabulary(*library);
+  const std::uint64_t vocabulary = hash_of_vocabulary(*library), tokenization = hash_of_tokenization(*library);
   std::mutex mutex;
   std::map<std::uint64_t, running> all;
 
@@ -339,6 +342,7 @@ void serve(two_sites_options o) {
     terms.from = side::r, terms.heard = false, terms.life = random_bits();
     terms.model_r = short_text(std::filesystem::path(o.site.model).stem().string());
     terms.codec.vocabulary = library->vocab_size(), terms.vocabulary_hash = vocabulary;
+    terms.tokenization_hash = tokenization;
     terms.seed_hash = hash_of_seed(o.seed, terms.session);
     terms.end_of_text = library->eos(), terms.real_bytes = 4;
     if (!valid(terms)) throw error("hello", "", "the terms are not valid here");
@@ -461,6 +465,7 @@ hello terms_of(const two_sites_options& o, const site_maker& library, std::size_
              .top_p = o.row_top_p,
              .total = o.codec == "counts" ? o.row_total : 0};
   h.vocabulary_hash = hash_of_vocabulary(library), h.seed_hash = hash_of_seed(o.seed, h.session);
+  h.tokenization_hash = hash_of_tokenization(library);
   h.sampling = short_text(text_of(o.sample));
   h.end_of_text = library.eos();
   h.look_ahead = o.dragon ? o.look_ahead : o.gamma;

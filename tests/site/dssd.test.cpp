@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/site/dssd.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <vector>
@@ -230,9 +231,11 @@ struct lone_end {
   const tokens prompt{0};
   recorder sink = {};
   Site site;
-  explicit lone_end(side from) : terms(terms_of(from)), sink{.terms = terms}, site(terms, prompt, random_streams(1)) {
+  explicit lone_end(side from) : lone_end(terms_of(from)) {}
+  explicit lone_end(const hello& own) : terms(own), sink{.terms = terms}, site(terms, prompt, random_streams(1)) {
     site.start(sink), site.connected(sink);
-    hello other = terms_of(from == side::l ? side::r : side::l);
+    hello other = terms;
+    other.from = terms.from == side::l ? side::r : side::l;
     hears(other);
   }
   static hello terms_of(side from) {
@@ -276,6 +279,38 @@ TEST_CASE("an edge verifies a round once, answers it as often as asked, and no o
   CHECK(e.sink.emitted == tokens{1, 1, 2});
   e.hears(request(1, {1, 0}));
   CHECK(e.site.problem() == "draft at position 1: another was sent before");
+}
+TEST_CASE("rows that are not valid are refused before anything is kept, and the good repeat is verified") {
+  const std::vector<double> row{0, 1, 0};
+  hello terms = lone_end<split_edge<double>>::terms_of(side::r);
+  terms.kind = protocol::dsd;
+  std::vector<std::uint8_t> good(2 * row_bytes(terms));
+  std::vector<token_id> ids(3);
+  std::vector<double> mass(3);
+  for (std::size_t j = 0; j < 2; ++j)
+    REQUIRE(encode(terms.codec, row, std::span(good).subspan(j * row_bytes(terms)), ids, mass).why == status::ok);
+  std::vector<std::uint8_t> nan = good;
+  std::fill(nan.begin() + 24, nan.begin() + 32, std::uint8_t(0xff));
+  for (const auto& bad : {std::span<const std::uint8_t>(), std::span<const std::uint8_t>(good).first(47),
+                          std::span<const std::uint8_t>(good).first(24), std::span<const std::uint8_t>(nan)}) {
+    lone_end<split_edge<double>> e(terms);
+    split_request r = request(2, {1, 1}, 2);  // with the token before it, which the edge does not have yet
+    r.rows = bad;
+    e.hears(r);
+    CHECK(e.site.problem() == "draft at position 2: invalid_row");
+    CHECK(e.sink.emitted.empty());
+    CHECK(e.sink.scorings.empty());
+    hello device = terms;
+    device.from = side::l;
+    e.site.disconnected(), e.site.connected(e.sink), e.hears(device);
+    r.rows = good;
+    e.hears(r);
+    CHECK(e.site.problem() == "");
+    CHECK(e.sink.emitted == tokens{2});
+    REQUIRE(e.sink.scorings.size() == 1);
+    e.site.scored(e.sink.scorings[0].ticket, sure, e.sink);
+    CHECK(e.sink.emitted == tokens{2, 1, 1, 2});
+  }
 }
 TEST_CASE("an edge asks for text it lacks, and gives a device that restarted the text up to the last round") {
   lone_end<split_edge<double>> e(side::r);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/site/hello.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include <specagg/printable.hpp>
 
 #include "support/catch.hpp"
 
@@ -30,7 +33,7 @@ TEST_CASE("two ends that differ are told where first, and what each says") {
   };
   CHECK(told([](hello&) {}) == "");
   CHECK(told([](hello& h) { h.model_r = {}; }) == "");  // any
-  CHECK(told([](hello& h) { h.version = 2, h.codec.vocabulary = 1; }) == "version: 1 here, 2 there");
+  CHECK(told([](hello& h) { h.version = 9, h.codec.vocabulary = 1; }) == "version: 2 here, 9 there");
   CHECK(told([](hello& h) { h.kind = protocol::dssd; }) == "protocol: dragon here, dssd there");
   CHECK(told([](hello& h) { h.from = side::l; }) == "side: 0 here, 1 there");
   CHECK(told([](hello& h) { h.model_l = short_text("draft-8b"); }) == "model of l: draft-7b here, draft-8b there");
@@ -44,6 +47,31 @@ TEST_CASE("two ends that differ are told where first, and what each says") {
            [](hello& h) { h.end_of_text = no_token; }, [](hello& h) { h.look_ahead = 6; },
            [](hello& h) { h.most_tokens = 999; }, [](hello& h) { h.first = side::r; }, [](hello& h) { h.prompt = 3; }})
     CHECK_FALSE(told(change).empty());
+}
+TEST_CASE("two ends that make other tokens of the fixed text differ; an end that reads no text goes with any") {
+  hello here = some_terms(), there = here;
+  there.from = side::r;
+  const std::vector<token_id> tokens{5, 17, 3}, other{5, 1, 73};
+  here.tokenization_hash = hash_of_tokens(tokens), there.tokenization_hash = hash_of_tokens(other);
+  CHECK(first_difference(here, there) ==
+        "tokenization: the two ends make different tokens of one text (do their tables of Unicode differ?)");
+  there.tokenization_hash = hash_of_tokens(tokens);
+  CHECK(first_difference(here, there).empty());
+  there.tokenization_hash = 0;
+  CHECK(first_difference(here, there).empty());
+}
+TEST_CASE("the fixed text is UTF-8, with characters of every version of Unicode that tokenizers disagree on") {
+  std::vector<std::uint32_t> seen;
+  for (std::string_view rest = tokenization_probe; !rest.empty();) {
+    const auto c = utf8::first_code_point(rest);
+    REQUIRE(c.valid);
+    seen.push_back(c.value);
+    rest.remove_prefix(c.bytes);
+  }
+  // A letter that came with 6.1, 8, 9, 11, 13, 14, 15, 15.1, 16 and 17; a digit of 9, 11, 13, 15 and 16.
+  for (const std::uint32_t c : {0x8a0u, 0x13f8u, 0x1c80u, 0x1c90u, 0xa7c7u, 0xa7c0u, 0x11f04u, 0x2ebf0u, 0xa7cbu,
+                                0xa7ceu, 0x11c50u, 0x10d30u, 0x11950u, 0x11f50u, 0x1e4f0u, 0x10d40u})
+    CHECK(std::count(seen.begin(), seen.end(), c) > 0);
 }
 TEST_CASE("terms out of range are not valid") {
   const auto with = [](auto change) {

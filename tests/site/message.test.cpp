@@ -60,7 +60,7 @@ const std::vector<sample> samples{
     {protocol::dragon, [](const hello& t) { return bytes_of(t, t); }},
     {protocol::dragon,
      [](const hello& t) {
-       return bytes_of(drafted{998, 999, 299, -0.5f, 1e-3f, row}, t);
+       return bytes_of(drafted{998, 999, 299, 1000000.03, 1e-3f, row}, t);
      }},
     {protocol::dragon, [](const hello& t) { return bytes_of(some_tokens(), t); }},
     {protocol::dragon,
@@ -104,12 +104,12 @@ TEST_CASE("every message is read as it was written, and written as it was read")
     }
   const hello terms = terms_of(protocol::dragon);
   message m;
-  const octets d = bytes_of(drafted{998, 999, 299, -0.5f, 1e-3f, row}, terms);
+  const octets d = bytes_of(drafted{998, 999, 299, 1000000.03, 1e-3f, row}, terms);
   REQUIRE(decode(d, terms, m) == wire::ok);
   const auto& got = std::get<drafted>(m);
-  CHECK((got.epoch == 998 && got.step == 999 && got.token == 299 && got.h == -0.5f && got.seconds == 1e-3f));
+  CHECK((got.epoch == 998 && got.step == 999 && got.token == 299 && got.h == 1000000.03 && got.seconds == 1e-3f));
   CHECK(octets(got.row.begin(), got.row.end()) == row);
-  CHECK(d.size() == 1 + 2 + 1 + 2 + 4 + 4 + row.size());
+  CHECK(d.size() == 1 + 2 + 1 + 2 + 8 + 4 + row.size());
   CHECK(bytes_of(some_tokens(), terms).size() == 1 + 2 + 1 + 1 + (2 + 1 + 2) + 1 + 2);
   CHECK(bytes_of(progress{1, 2, 3}, terms).size() == 4);
   const octets greeting = bytes_of(terms, terms);
@@ -169,6 +169,13 @@ TEST_CASE("lengths and numbers beyond what was agreed are refused before anythin
     m.probabilities[1] = bad;
     CHECK(why(bytes_of(m, split), split) == wire::malformed);
   }
+  const hello dragon = terms_of(protocol::dragon);
+  for (const double bad : {double(NAN), double(INFINITY)}) {
+    CHECK(why(bytes_of(drafted{0, 1, 1, bad, 0, row}, dragon), dragon) == wire::malformed);
+    CHECK(why(bytes_of(drafted{0, 1, 1, 0, float(bad), row}, dragon), dragon) == wire::malformed);
+  }
+  CHECK(why(bytes_of(drafted{0, 1, 1, 0, -1, row}, dragon), dragon) == wire::malformed);
+  CHECK(why(bytes_of(drafted{0, 1, 1, -INFINITY, 0, row}, dragon), dragon) == wire::ok);  // a site without documents
 }
 TEST_CASE("unknown kinds, other versions and numbers written longer than need be are named") {
   const hello terms = terms_of(protocol::dragon);
@@ -177,8 +184,13 @@ TEST_CASE("unknown kinds, other versions and numbers written longer than need be
   CHECK(why({9, 1}, terms) == wire::unknown_kind);
   CHECK(why({200, 1}, terms) == wire::unknown_kind);
   hello next = terms;
-  next.version = 2;
+  next.version = 1;
   CHECK(why(bytes_of(next, terms), terms) == wire::wrong_version);
+  message m;
+  CHECK(decode(bytes_of(next, terms), terms, m) == wire::wrong_version);
+  CHECK(complaint(wire::wrong_version, m) ==
+        "wrong version of the protocol (2 here, 1 there: both ends need releases that speak the same)");
+  CHECK(complaint(wire::truncated, m) == "truncated");
   CHECK(why({4, 1, 2, 3}, terms) == wire::ok);
   CHECK(why({4, 0x81, 0, 2, 3}, terms) == wire::malformed);
   CHECK(why({4, 1, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, terms) == wire::malformed);

@@ -158,3 +158,77 @@ TEST_CASE("check values: .4181 and .3731 seconds a token, timed on the protocol 
     CHECK(measured == Approx(due).margin(0.003));
   }
 }
+
+// ---- a link that loses much -----------------------------------------------------------------------------------------
+
+namespace {
+
+// Timer periods until both ends have all of a text of 8 tokens, of which each message is lost with probability `lost`.
+struct periods {
+  double mean = 0, largest = 0;
+  std::size_t unfinished = 0;
+};
+template <class World, class Populate>
+periods periods_at(double lost, std::size_t runs, Populate populate) {
+  periods p;
+  for (std::uint64_t seed = 1; seed <= runs; ++seed) {
+    World world(seed);
+    populate(world, seed);
+    world.row = [](side, auto) { return std::vector<double>{0.5, 0.5}; };
+    world.seconds = [](side, std::size_t) { return 0.01; };
+    for (auto& l : world.link) l = {.delay = 0.1, .lost = lost};
+    world.timer = 1;
+    p.unfinished += !world.run(5000);
+    p.mean += world.now() / double(runs), p.largest = std::max(p.largest, world.now());
+  }
+  return p;
+}
+hello lossy_terms(protocol kind, side from, std::uint64_t life) {
+  hello h{.life = life, .from = from, .kind = kind};
+  h.codec = {.vocabulary = 2};
+  h.real_bytes = 8, h.look_ahead = 4, h.most_tokens = 9;
+  return h;
+}
+periods dragon_at(double lost, std::size_t runs) {
+  using end = dragon_site<double, shared_drafts>;
+  return periods_at<simulated_sites<double, end>>(lost, runs, [](auto& world, std::uint64_t seed) {
+    const auto make = [seed](side s) {
+      return [=](std::uint64_t life) {
+        return std::make_unique<end>(lossy_terms(protocol::dragon_shared, s, life), std::vector<token_id>{0},
+                                     shared_drafts{shared_noise(seed)});
+      };
+    };
+    world.make_l = make(side::l), world.make_r = make(side::r);
+  });
+}
+periods dssd_at(double lost, std::size_t runs) {
+  using device = split_device<double>;
+  using edge = split_edge<double>;
+  return periods_at<simulated_sites<double, device, edge>>(lost, runs, [](auto& world, std::uint64_t seed) {
+    const std::vector<token_id> prompt{0};
+    world.make_l = [=](std::uint64_t life) {
+      return std::make_unique<device>(lossy_terms(protocol::dssd, side::l, life), prompt, random_streams(seed));
+    };
+    world.make_r = [=](std::uint64_t life) {
+      return std::make_unique<edge>(lossy_terms(protocol::dssd, side::r, life), prompt, random_streams(seed + 1));
+    };
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a link that loses 30 or 50 of 100 messages is carried, and the time has a mean that it keeps to") {
+  struct {
+    const char* name;
+    periods (*at)(double, std::size_t);
+  } const protocols[] = {{"DRAGON", dragon_at}, {"DSSD", dssd_at}};
+  for (const auto& protocol : protocols)
+    for (const double lost : {0.0, 0.3, 0.5}) {
+      const periods p = protocol.at(lost, 2000);
+      std::printf("%s, loss %.1f: 8 tokens in %.1f timer periods, at most %.1f in 2000 texts\n", protocol.name, lost,
+                  p.mean, p.largest);
+      CHECK(p.unfinished == 0);
+      CHECK(p.mean < (lost > 0.4 ? 45 : 12));
+      CHECK(p.largest < 400);
+    }
+}

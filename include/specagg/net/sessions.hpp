@@ -115,7 +115,7 @@ class sessions {
     const wire w = decode(bytes, hello{}, m);
     const auto* h = std::get_if<hello>(&m);
     const auto no = [&](const std::string& why) { return refuse(out, why), nullptr; };
-    if (w != wire::ok) return no("the first message: " + std::string(name(w)));
+    if (w != wire::ok) return no("the first message: " + complaint(w, m));
     if (!h || !valid(*h)) return no("the first message is no valid hello");
     hello terms;
     try {

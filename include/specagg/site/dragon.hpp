@@ -15,10 +15,10 @@
 //     are sent with them.
 //   * There are no acknowledgements. A site that waits too long says on its timer what it has, and the other sends what
 //     is missing.
+//   * A draft is checked before it is kept. One that is not valid ends the connection, and is asked for at the next.
 #pragma once
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cassert>
 #include <span>
 #include <string>
@@ -162,7 +162,8 @@ class dragon_site {
       const status s = coded.why == status::ok ? status::invalid_row : coded.why;
       return link_.refuse("row of step " + std::to_string(step) + ": " + std::string(name(s)), sink);
     }
-    at(me(), step) = {epoch(me()), step, y, float(h), float(seconds), coded.bytes, 0};
+    if (!(h < infinity)) return link_.refuse("h of step " + std::to_string(step) + " is not below infinity", sink);
+    at(me(), step) = {epoch(me()), step, y, h, float(seconds), coded.bytes, 0};
     seconds_[index(me())] = float(seconds);
     send_draft(step, sink), go_on(sink);
   }
@@ -173,14 +174,14 @@ class dragon_site {
     const auto what = link_.receive(bytes, m, sink);
     if (what == handshake::arrival::reborn) {  // it has lost its drafts, and will draw new ones
       for (auto& d : drafts_[index(peer())]) d = {};
-      epoch_[index(peer())] = std::min(epoch(peer()), size());
     }
     if (what == handshake::arrival::opened || what == handshake::arrival::reborn) {
+      epoch_[index(peer())] = std::min(epoch(peer()), size());  // a later one is told again with the drafts
       for (auto& d : drafts_[index(me())]) d.asked = 0;
       send_progress(sink);
     }
     if (what != handshake::arrival::content) return;
-    if (const auto* d = std::get_if<drafted>(&m)) on(*d);
+    if (const auto* d = std::get_if<drafted>(&m)) on(*d, sink);
     else if (const auto* s = std::get_if<settled_text>(&m)) on(*s, sink);
     else if (const auto* p = std::get_if<progress>(&m)) on(*p, sink);
     else link_.refuse("a message of another protocol", sink);
@@ -200,10 +201,11 @@ class dragon_site {
   struct draft_slot {
     std::uint32_t epoch = 0, step = 0;
     token_id token = no_token;
-    float h = 0, seconds = 0;
+    double h = 0;
+    float seconds = 0;
     std::size_t bytes = 0;
-    std::uint32_t asked = 0;  // requests for it by the other end; answered more and more rarely, because
-  };                          // with a timer too short for a slow link, repetitions would fill the link
+    std::uint32_t asked = 0;  // requests for it by the other end: see repeat_is_due()
+  };
   static constexpr std::size_t index(side s) { return std::size_t(s); }
   const hello& terms() const { return link_.terms(); }
   side me() const { return terms().from; }
@@ -244,8 +246,20 @@ class dragon_site {
     link_.send(progress{size(), epoch(peer()), lacking(peer())}, sink);
   }
 
-  void on(const drafted& d) {
+  // The row that a side sent, decoded into memory that the next call for this side uses again.
+  coded_row<T> row_from(side s, std::span<const std::uint8_t> bytes) {
+    const std::size_t V = terms().codec.vocabulary, most = terms().codec.max_tokens();
+    return decode<T>(terms().codec, bytes, std::span(ids_).subspan(index(s) * most, most),
+                     std::span(mass_).subspan(index(s) * V, V));
+  }
+  template <class Sink>
+  void on(const drafted& d, Sink& sink) {
     if (d.step < size() || d.step >= size() + terms().look_ahead || d.epoch < epoch(peer())) return;
+    const coded_row<T> row = row_from(peer(), d.row);
+    if (row.why != status::ok || row.bytes != d.row.size()) {
+      const status s = row.why != status::ok ? row.why : status::invalid_row;
+      return link_.refuse("draft of step " + std::to_string(d.step) + ": " + std::string(name(s)), sink);
+    }
     epoch_[index(peer())] = d.epoch;  // if it is larger, the other end knows of a rejection that this end will learn of
     if (has(peer(), d.step)) return;
     at(peer(), d.step) = {d.epoch, d.step, d.token, d.h, d.seconds, d.row.size(), 0};
@@ -272,7 +286,7 @@ class dragon_site {
     if (p.size + count < size()) return;
     for (std::uint32_t step = p.epoch == epoch(me()) ? std::max(p.have, size()) : size();
          step < size() + terms().look_ahead && has(me(), step); ++step)
-      if (std::has_single_bit(++at(me(), step).asked)) send_draft(step, sink);
+      if (repeat_is_due(++at(me(), step).asked)) send_draft(step, sink);
   }
 
   void reject(side s, std::uint32_t step) {
@@ -309,16 +323,14 @@ class dragon_site {
   void go_on(Sink& sink) {
     while (aggregates_ == me() && !finished() && has(side::l, size()) && has(side::r, size())) {
       const std::uint32_t step = size();
-      const auto rows = [&](side s) {
-        const std::size_t V = terms().codec.vocabulary, most = terms().codec.max_tokens();
-        return decode<T>(terms().codec, row_of(s, step).first(at(s, step).bytes),
-                         std::span(ids_).subspan(index(s) * most, most), std::span(mass_).subspan(index(s) * V, V));
-      };
+      const auto rows = [&](side s) { return row_from(s, row_of(s, step).first(at(s, step).bytes)); };
       const draft_slot &l = at(side::l, step), &r = at(side::r, step);
-      const site_weights eta = weigh_sites(double(l.h), double(r.h));
+      const site_weights eta = weigh_sites(l.h, r.h);
       const auto a = coupling_.aggregate(step, l.token, r.token, eta, rows, scratch_);
-      if (a.token == no_token)
+      if (a.token == no_token) {
+        at(peer(), step) = {};  // the other end is asked for it again
         return link_.refuse("aggregation at step " + std::to_string(step) + ": " + std::string(name(a.why)), sink);
+      }
       if (at(peer(), step).token != a.token) reject(peer(), step);
       settle(a.token, sink);
       dragon_outcome o = outcome_of(step, me());

@@ -13,7 +13,6 @@
 // DSSD: the token that the device drew after a rejection is sent with its next draft.
 #pragma once
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <span>
 #include <string>
@@ -168,7 +167,7 @@ class split_device : public detail::split_end<T, Chooser> {
   template <class Sink>
   void tick(Sink& sink) {
     if (!link_.open()) link_.knock(sink);
-    else if (waiting() && std::has_single_bit(++asked_)) send_request(sink);
+    else if (waiting() && repeat_is_due(++asked_)) send_request(sink);
   }
 
  private:
@@ -242,13 +241,13 @@ class split_device : public detail::split_end<T, Chooser> {
   template <class Sink>
   void on(const progress& p, Sink& sink) {
     if (!this->send_settled(p.size, size(), sink) || p.size >= size() || !waiting()) return;
-    if (std::has_single_bit(++asked_)) send_request(sink);
+    if (repeat_is_due(++asked_)) send_request(sink);
   }
 
   std::vector<T> q_;         // DSSD: the draft's rows
   bool dead_end_ = false;    // no token can be drawn from the row after the draft
-  std::uint32_t asked_ = 0;  // requests to send the draft again; answered more and more rarely, because
-};                           // with a timer too short for a slow link, repetitions would fill the link
+  std::uint32_t asked_ = 0;  // requests to send the draft again: see repeat_is_due()
+};
 
 // ---- edge: side r ---------------------------------------------------------------------------------------------------
 
@@ -327,7 +326,7 @@ class split_edge : public detail::split_end<T, Chooser> {
 
   template <class Sink>
   void on(const split_request& r, Sink& sink) {
-    const auto refuse = [&](const char* why) {
+    const auto refuse = [&](const std::string& why) {
       link_.refuse("draft at position " + std::to_string(r.start) + ": " + why, sink);
     };
     if (r.start < start_) return void(this->send_settled(r.start, start_, sink));  // the device has lost its memory
@@ -342,6 +341,9 @@ class split_edge : public detail::split_end<T, Chooser> {
     if (size() + carries < r.start) return this->send_progress(sink);  // this end has lost its memory
     if (size() > r.start || r.start + r.count > terms().most_tokens) return refuse("there is other text");
     if (r.start == 0 || this->finished()) return refuse("the text has ended, or not begun");
+    if (sends_rows_up(terms().kind))  // checked before anything is kept
+      if (const status s = decode_rows(r.rows, r.count, terms().codec, work_); s != status::ok)
+        return refuse(std::string(name(s)));
     if (size() < r.start) this->append(r.correction, sink);
     else if (carries && text_.back() != r.correction) return refuse("there is other text");
     if (this->finished()) return;

@@ -2,6 +2,8 @@
 // How a connection between two sites begins: each says hello until it has heard the other, and refuses if they differ.
 // Also the order that every site gives to its model.
 #pragma once
+#include <bit>
+#include <cstdint>
 #include <vector>
 
 #include <specagg/printable.hpp>
@@ -15,6 +17,11 @@ SPECAGG_BEGIN
 struct decode_order {
   std::uint32_t ticket = 0, keep = 0, step = 0;
 };
+
+// Whether a message that the other end asks for is sent again. asked: how often it has asked. 1, 2, 4, 8, and then
+// every 8th time. Growing pauses keep repetitions from filling a slow link whose timer is too short. That they are
+// bounded keeps the expected time finite for any loss below 1.
+constexpr bool repeat_is_due(std::uint32_t asked) { return std::has_single_bit(asked) || asked % 8 == 0; }
 
 // One end of a connection. A Sink has send(bytes), which may lose them. It may also have echoed(stamp), which is called
 // when an echo came back. The constructor allocates, and so does the text of a refusal.
@@ -58,7 +65,7 @@ class handshake {
   arrival receive(std::span<const std::uint8_t> bytes, message& m, Sink& sink) {
     if (!connected_ || !problem_.empty()) return arrival::nothing;
     if (const wire w = decode(bytes, own_, m); w != wire::ok) {
-      refuse("message of " + std::to_string(bytes.size()) + " bytes: " + std::string(name(w)), sink);
+      refuse("message of " + std::to_string(bytes.size()) + " bytes: " + complaint(w, m), sink);
       return arrival::nothing;
     }
     if (const auto* r = std::get_if<refusal>(&m)) {

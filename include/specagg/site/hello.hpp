@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,7 +16,8 @@
 
 SPECAGG_BEGIN
 
-inline constexpr std::uint32_t protocol_version = 1;
+// 2: h is a double, and the hello has the hash of a tokenization. Another version is refused.
+inline constexpr std::uint32_t protocol_version = 2;
 inline constexpr std::size_t most_tokens_in_message = 64, most_text_in_message = 200;
 
 // dragon...: the drafts of the two sites are independent, or drawn with shared noise. The others are the protocols of
@@ -50,6 +52,7 @@ struct hello {
   row_codec codec = {};
   std::size_t real_bytes = 4;  // of the rows' numbers: 4, or 8 if rows are doubles
   std::uint64_t vocabulary_hash = 0, seed_hash = 0;
+  std::uint64_t tokenization_hash = 0;  // of tokenization_probe's tokens; 0: this end reads no text, so any will do
   short_text sampling = {};  // temperature, filters, policy: everything else that rows depend on
   token_id end_of_text = no_token;
   std::uint32_t look_ahead = 4;      // K of DRAGON, gamma of DSSD: 1 .. 64
@@ -82,6 +85,30 @@ constexpr std::uint64_t hash_of_text(std::string_view s, std::uint64_t before = 
   return (before ^ 0x100u) * 0x100000001b3u;  // end of a piece
 }
 
+// FNV-1a of token ids. The hash of a tokenization is that of the tokens of tokenization_probe.
+inline std::uint64_t hash_of_tokens(std::span<const token_id> tokens) {
+  std::uint64_t hash = hash_of_text("");
+  for (const token_id t : tokens) hash = hash_of_text(std::to_string(t), hash);
+  return hash;
+}
+// What tokenizers cut differently: digits, runs of blanks, letters with marks, and characters that are letters, digits
+// or marks only for tables of Unicode from 6.1, 8, 9, 11, 13, 14, 15, 15.1, 16 and 17 on (two or three of each), next
+// to blanks, letters, digits, punctuation and ends of lines. Two ends with other tables make other tokens of it.
+inline constexpr std::string_view tokenization_probe =
+    "It's 1 22 333 4444 55555 I'LL don't x=3.14; \t\ta  b   c    d\n\n\n e\r\n\r\n  f \n g\xc2\xa0h\xe3\x80\x80i "
+    "e\xcc\x81 na\xc3\xafve \xc2\xb2\xc2\xbd \xd9\xa3\xe0\xa5\xaa \xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e "
+    "\xed\x95\x9c\xea\xb5\xad \xf0\x9f\x98\x80\xe2\x80\x8d\xef\xb8\x8f!? "
+    "\xe0\xa2\xa0\xe0\xa2\xa1 a\xe0\xa2\xa0 1\xe0\xa2\xa0.\xe0\xa2\xa0\n"
+    "\xe1\x8f\xb8\xea\xad\xb0 a\xe1\x8f\xb8 1\xe1\x8f\xb8.\xe1\x8f\xb8\n"
+    "\xe1\xb2\x80\xf0\x91\xb1\x90 a\xe1\xb2\x80 1\xf0\x91\xb1\x91.\xe1\xb2\x80\n"
+    "\xe1\xb2\x90\xf0\x90\xb4\xb0 a\xe1\xb2\x90 1\xf0\x90\xb4\xb1.\xe1\xb2\x90\n"
+    "\xea\x9f\x87\xf0\x91\xa5\x90 a\xea\x9f\x87 1\xf0\x91\xa5\x91.\xea\x9f\x87\n"
+    "\xea\x9f\x80\xe0\xa2\x98 a\xea\x9f\x80 1\xe0\xa2\x98.\xea\x9f\x80\n"
+    "\xf0\x91\xbc\x84\xf0\x91\xbd\x90 a\xf0\x91\xbc\x84 1\xf0\x9e\x93\xb0.\xf0\x91\xbd\x91\n"
+    "\xf0\xae\xaf\xb0\xf0\xae\xaf\xb1 a\xf0\xae\xaf\xb0 1\xf0\xae\xaf\xb0.\xf0\xae\xaf\xb0\n"
+    "\xf0\x90\xb5\x8a\xf0\x90\xb5\x80 a\xea\x9f\x8b 1\xf0\x90\xb5\x81.\xe0\xa2\x97\n"
+    "\xea\x9f\x8e\xea\x9f\x92 a\xf0\xb2\x8e\xb0 1\xea\x9f\x8f.\xe1\xab\x8f\n";
+
 // The first difference of two ends: "vocabulary: 32000 here, 50272 there". Empty if there is none.
 inline std::string first_difference(const hello& here, const hello& there) {
   std::string found;
@@ -102,6 +129,9 @@ inline std::string first_difference(const hello& here, const hello& there) {
   if (here.model_r.size > 0 && there.model_r.size > 0) both("model of r", [](const hello& h) { return h.model_r; });
   both("vocabulary", [](const hello& h) { return h.codec.vocabulary; });
   both("hash of the vocabulary", [](const hello& h) { return h.vocabulary_hash; });
+  if (found.empty() && here.tokenization_hash != there.tokenization_hash && here.tokenization_hash != 0 &&
+      there.tokenization_hash != 0)
+    found = "tokenization: the two ends make different tokens of one text (do their tables of Unicode differ?)";
   both("hash of the seed", [](const hello& h) { return h.seed_hash; });
   both("sampling", [](const hello& h) { return h.sampling; });
   both("codec, values", [](const hello& h) { return int(h.codec.format); });

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,11 +28,12 @@ SPECAGG_BEGIN
 
 // DRAGON: a draft of the sender. epoch: the step after the last one at which a draft of this side was rejected (or
 // after all steps that it remembers). The draft assumes that the drafts of the steps from `epoch` on were accepted. h:
-// see aggregate.hpp.
+// see aggregate.hpp; a double, because only the difference of two of them counts.
 struct drafted {
   std::uint32_t epoch = 0, step = 0;
   token_id token = no_token;
-  float h = 0, seconds = 0;  // seconds: time to decode
+  double h = 0;
+  float seconds = 0;  // time to decode
   std::span<const std::uint8_t> row = {};
 };
 // Settled tokens. With DRAGON also the outcomes: the epochs of both sides, and the side of the next aggregation, after
@@ -221,6 +223,7 @@ void fields(C& c, hello& m) {
   c.number(m.codec.vocabulary, 0x7fffffffu), c.number(m.codec.format, 2), c.number(m.codec.top_k, any32);
   c.real(m.codec.top_p), c.number(m.codec.total, row_codec::largest_total);
   c.number(m.real_bytes, 8), c.number(m.vocabulary_hash, any), c.number(m.seed_hash, any);
+  c.number(m.tokenization_hash, any);
   c.text(m.sampling);
   std::uint64_t end = std::uint64_t(std::int64_t(m.end_of_text) + 1);
   c.number(end, 0x7fffffffu);
@@ -232,7 +235,10 @@ void fields(C& c, drafted& m) {
   c.number(m.step, c.terms.most_tokens), step_before(c, m.epoch, m.step);
   token_field(c, m.token);
   if (m.token == no_token) c.fail(wire::malformed);
-  c.real(m.h), c.real(m.seconds), c.rest(m.row, row_bytes(c.terms));
+  c.real(m.h), c.real(m.seconds);
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  if (!(m.h < inf) || !(m.seconds >= 0 && double(m.seconds) < inf)) c.fail(wire::malformed);
+  c.rest(m.row, row_bytes(c.terms));
 }
 template <class C>
 void fields(C& c, settled_text& m) {
@@ -301,6 +307,15 @@ inline wire decode(std::span<const std::uint8_t> in, const hello& terms, message
   if (!read(std::make_index_sequence<std::variant_size_v<message>>())) from.fail(wire::unknown_kind);
   if (!from.at_end()) from.fail(wire::trailing_bytes);
   return from.why;
+}
+// Why decode() has refused a message, for a person. m: what it has made of it.
+inline std::string complaint(wire why, const message& m) {
+  const auto* h = std::get_if<hello>(&m);
+  std::string text(name(why));
+  if (why == wire::wrong_version && h)
+    text += " of the protocol (" + std::to_string(protocol_version) + " here, " + std::to_string(h->version) +
+            " there: both ends need releases that speak the same)";
+  return text;
 }
 
 SPECAGG_END

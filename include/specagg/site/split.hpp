@@ -189,21 +189,29 @@ status check_uplink(const uplink<T>& up, const row_codec& codec, std::size_t gam
   return good ? status::ok : status::token_out_of_range;
 }
 
+// Decodes the `count` rows of an uplink into work.rows. They must be all of its bytes.
+template <class T>
+status decode_rows(std::span<const std::uint8_t> bytes, std::size_t count, const row_codec& codec,
+                   split_workspace<T>& work) {
+  const std::size_t most = codec.max_tokens();
+  if (count > work.rows.size()) return status::invalid_parameter;
+  for (std::size_t j = 0; j < count; ++j) {
+    const coded_row<T> coded = decode<T>(codec, bytes, std::span(work.ids).subspan(j * most, most),
+                                         std::span(work.mass).subspan(j * most, most));
+    if (coded.why != status::ok) return coded.why;
+    work.rows[j] = coded.row;
+    bytes = bytes.subspan(coded.bytes);
+  }
+  return bytes.empty() ? status::ok : status::invalid_row;
+}
+
 // For DSD and quantised drafts. p_rows as for verify_token. verifier: token_verifier or block_verifier. If the rows do
 // not decode to one row for each token, or the draft is too long, nothing is decided.
 template <class T, class PRows, Chooser C, class Verifier = token_verifier>
 downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser, split_workspace<T>& work,
                       const Verifier& verifier = {}) {
-  const std::size_t g = up.drafted.size(), most = codec.max_tokens();
-  if (g > work.rows.size()) return {.why = status::invalid_parameter};
-  std::span<const std::uint8_t> rest = up.rows;
-  for (std::size_t j = 0; j < g; ++j) {
-    const coded_row<T> coded = decode<T>(codec, rest, std::span(work.ids).subspan(j * most, most),
-                                         std::span(work.mass).subspan(j * most, most));
-    if (coded.why != status::ok) return {.why = coded.why};
-    work.rows[j] = coded.row, rest = rest.subspan(coded.bytes);
-  }
-  if (!rest.empty()) return {.why = status::invalid_row};
+  const std::size_t g = up.drafted.size();
+  if (const status s = decode_rows(up.rows, g, codec, work); s != status::ok) return {.why = s};
   draft drafted = up.drafted;
   drafted.tokens = drafted.tokens.first(g);
   const verdict v = verifier.verify(drafted, std::span<const sparse_row<T>>(work.rows).first(g), p_rows, lossless{},
