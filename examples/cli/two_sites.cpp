@@ -90,6 +90,13 @@ net::security security_of(const two_sites_options& o, bool serves) {
     throw error("serve", "", "needs --certificate and --key, or --insecure (no encryption, anybody may connect)");
   if (s.certificate.empty() != s.key.empty())
     throw error("--certificate, --key", "", "are given together or not at all");
+  const auto check = [](const std::string& file, const std::string& text, bool key) {
+    const std::string problem = file.empty() ? "" : net::pem_problem(text, key);
+    if (!problem.empty()) throw error(file, "", problem);
+  };
+  check(o.certificate, s.certificate, false);
+  check(o.key, s.key, true);
+  check(o.authority, s.authority, false);
   return s;
 }
 net::limits limits_of(const two_sites_options& o, std::size_t vocabulary) {

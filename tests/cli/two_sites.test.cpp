@@ -393,7 +393,8 @@ TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
           {"hash of the seed", "refused"});
   refuses("dssd device --seed 3 --insecure --give-up 5 --connect 127.0.0.1:" + std::to_string(s.port),
           {"this is a server of dragon"});
-  refuses("dragon device --seed 3 --give-up 1 --connect 127.0.0.1:" + std::to_string(s.port), {"no answer for 1 s"});
+  refuses("dragon device --seed 3 --give-up 1 --connect 127.0.0.1:" + std::to_string(s.port),
+          {"no answer for 1 s", "the server does not speak TLS"});
   refuses("dragon serve --listen 127.0.0.1:0", {"serve", "--certificate", "--insecure"});
   refuses("dragon serve --insecure --certificate x", {"x", "cannot be read"});
   refuses("dragon serve --insecure --listen 127.0.0.1:" + std::to_string(s.port), {"cannot be listened to"});
@@ -410,7 +411,15 @@ TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
   refuses("dragon device --insecure --prompt-file /dev/zero", {"/dev/zero", "16777216 bytes"});
   refuses("dragon serve --insecure --token-file " + f.path, {"cannot be read"});
   const std::string pem = f.write("x.pem", "this is no certificate");
-  refuses("dragon serve --listen 127.0.0.1:0 --certificate " + pem + " --key " + pem, {"bad certificate"});
+  refuses("dragon serve --listen 127.0.0.1:0 --certificate " + pem + " --key " + pem, {"x.pem", "is no PEM text"});
+  const std::string swapped = f.write("key.pem", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
+  refuses("dragon device --authority " + swapped, {"key.pem", "has a private key and no certificate"});
+  refuses("dragon device --certificate " + swapped + " --key " + swapped, {"key.pem", "no certificate"});
+  const std::string empty = f.write("c.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+  refuses("dragon device --certificate " + empty + " --key " + swapped,
+          {"the certificate and the key", "do not belong together, or one of them is damaged"});
+  refuses("dragon serve --listen 127.0.0.1:0 --certificate " + empty + " --key " + empty,
+          {"c.pem", "has a certificate and no private key"});
   refuses("dragon serve --listen 127.0.0.1:0 --certificate " + pem, {"--key"});
   refuses("dragon device --insecure --authority " + pem, {"--insecure", "excludes"});
   refuses("dragon serve --insecure --token-file " + f.path + "/none", {"none", "cannot be read"});
@@ -431,6 +440,19 @@ TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
   refuses("dragon device --insecure --trace " + f.path + "/none/trace", {"none/trace", "cannot be written"});
 }
 
+TEST_CASE("two sites whose tokenizers make other tokens of one text do not begin, and say so") {
+  const folder f;
+  std::string model = read(std::string(SPECAGG_MODELS) + "/draft.gguf");
+  const std::string key = "tokenizer.ggml.scores";  // then: array (u32), of floats (u32), how many (u64), the floats
+  const std::size_t at = model.find(key);
+  REQUIRE(at != std::string::npos);
+  for (std::size_t i = at + key.size() + 16 + 3, n = 0; n < 4096; i += 4, ++n)  // the same pieces, the other order
+    if (n >= 259) model[i] = char(std::uint8_t(model[i]) ^ 0x80u);
+  const std::string other = f.write("other.gguf", model);
+  server s("dragon serve");
+  refuses("dragon device --insecure --give-up 5 --model " + other + " --connect 127.0.0.1:" + std::to_string(s.port),
+          {"refused by the other end: tokenization: the two ends make different tokens of one text"});
+}
 TEST_CASE("a token is asked for, and a unix socket is listened to") {
   const folder f;
   const std::string token = " --token-file " + f.write("token", "secret\n"), socket = "unix:" + f.path + "/socket";

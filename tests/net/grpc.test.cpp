@@ -345,7 +345,7 @@ TEST_CASE("bytes that are no message of the protocol end the connection with the
     d.go_on();
     CHECK(d.end.site->problem() == "");
   };
-  refused({1, 2, 3}, false, "wrong version");
+  refused({1, 1, 3}, false, "wrong version of the protocol (2 here, 1 there");
   refused({200, 1}, false, "unknown kind");
   refused(std::vector<std::uint8_t>(8000, 1), false, "oversized");
   refused({3, 0}, false, "truncated");
@@ -372,6 +372,24 @@ TEST_CASE("bytes that are no message of the protocol end the connection with the
   d.run_to_the_end();
 }
 
+TEST_CASE("what a peer refuses or closes with is one printable line at the other end") {
+  const std::string hostile = "bye\nsession 2: all is well\x1b[2J";
+  const std::string shown = "bye\\nsession 2: all is well\\x1b[2J";
+  const setting s = some_setting(113, protocol::dssd, 4, 20);
+  cloud c({s});
+  raw_peer p(c.address());
+  p.say(s.at(side::l, 7), s.terms), p.say(refusal{short_text(hostile)}, s.terms);
+  CHECK(soon([&] { return c.ends().size() == 1 && !c.ends()[0].site->problem().empty(); }));
+  CHECK(c.ends()[0].site->problem() == "refused by the other end: " + shown);
+  net::server rude("127.0.0.1:0", open_to_all, cloud::small(), [&](const std::shared_ptr<net::outlet>& out) {
+    auto l = std::make_shared<heard>();
+    l->got = [=](auto) { out->close(hostile); };
+    return l;
+  });
+  raw_peer q("127.0.0.1:" + std::to_string(rude.port()));
+  q.say({1});
+  CHECK(q.end() == shown);
+}
 TEST_CASE("a message beyond the limit is not taken into memory, and ends the connection") {
   const setting s = some_setting(111, protocol::dragon, 4, 20);
   cloud c({s});
@@ -642,7 +660,7 @@ TEST_CASE("where nobody listens, or something that is no server does, the client
   d.run_to_the_end();
   const cloud taken({s});
   CHECK_THROWS_WITH(net::server(taken.address(), open_to_all, {}, nullptr),
-                    taken.address() + ": cannot be listened to (in use, no such address, or a bad certificate or key)");
+                    taken.address() + ": cannot be listened to (in use, or no such address)");
   const auto nowhere = [](const std::string& address, const std::string& why) {
     CHECK_THROWS_WITH(net::server(address, open_to_all, {}, nullptr), address + ": " + why);
     CHECK_THROWS_AS(net::client(address, open_to_all, {}), error);
@@ -717,18 +735,24 @@ TEST_CASE("TLS, mutual TLS and tokens: who has what is due is served, anybody el
       CHECK(c.server.connections() == 0);
     };
     const std::string no_connection = "failed to connect";
-    nothing(open_to_all, both ? "" : "");
+    nothing(open_to_all, "the server hangs up: it may want TLS");
     if (both) {
       net::security other = known;
       other.certificate = pem("b.client.pem"), other.key = pem("b.client.key");
       nothing(right, no_connection);  // no certificate
+      nothing(right, "it may want a certificate of this end (mutual TLS)");
       nothing(other, no_connection);  // somebody else's
+      nothing(other, "its authority may not have signed this end's certificate");
       other = known, other.authority = pem("b.ca.pem");
       nothing(other, no_connection);
+      nothing(other, "the authority has not signed the server's certificate");
     } else {
       net::security other = right;
       other.authority = pem("b.ca.pem");
       nothing(other, no_connection);  // the server is not who it should be
+      nothing(other, "the authority has not signed the server's certificate");
+      other.authority.clear();
+      nothing(other, "none of the system's authorities has signed the server's certificate");
       other = right, other.token = "secres";
       nothing(other, "the token is missing or wrong");
       other.token = "secretsecret";
@@ -740,7 +764,41 @@ TEST_CASE("TLS, mutual TLS and tokens: who has what is due is served, anybody el
     d.run_to_the_end();
     CHECK(c.made == 1);
   }
-  net::security bad = tls;
-  bad.key = pem("b.server.key");
-  CHECK_THROWS_AS(net::server("127.0.0.1:0", bad, {}, nullptr), error);
+  cloud plain({s});
+  CHECK(raw_peer(plain.address(), right).end().starts_with("the server does not speak TLS ("));
+}
+TEST_CASE("credentials that cannot be used are refused at both ends, with what is wrong with which of them") {
+  if (!openssl_is_here()) return;
+  const certificates pem;
+  REQUIRE(std::system(("cd " + pem.folder + " && openssl ec -in a.client.key -aes128 -passout pass:x -out locked.key "
+                                            ">>log 2>&1").c_str()) == 0);
+  const net::security good{
+      .certificate = pem("a.server.pem"), .key = pem("a.server.key"), .authority = pem("a.ca.pem")};
+  const net::server works("127.0.0.1:0", good, {}, nullptr);
+  const auto refused = [&](auto change, const std::string& why) {
+    net::security s = good;
+    change(s);
+    CHECK_THROWS_WITH(net::server("127.0.0.1:0", s, {}, nullptr), why);
+    CHECK_THROWS_WITH(net::client("127.0.0.1:1", s, {}), why);
+  };
+  using security = net::security;
+  const std::string no_pair = "the certificate and the key: do not belong together, or one of them is damaged";
+  refused([&](security& s) { s.key = pem("b.server.key"); }, no_pair);
+  refused([&](security& s) { s.key.replace(s.key.find('\n') + 5, 20, std::string(20, '*')); }, no_pair);
+  refused([&](security& s) { s.certificate.replace(s.certificate.find('\n') + 5, 20, std::string(20, '*')); }, no_pair);
+  refused([&](security& s) { s.authority.replace(s.authority.find('\n') + 5, 20, std::string(20, '*')); },
+          "the authority: is damaged: no certificate can be read from it");
+  refused([](security& s) { s.key = s.certificate; }, "the key: has a certificate and no private key");
+  refused([](security& s) { s.certificate = s.key; }, "the certificate: has a private key and no certificate");
+  refused([](security& s) { s.authority = "-----BEGIN X-----"; }, "the authority: has no certificate");
+  refused([](security& s) { s.authority = "none"; },
+          "the authority: is no PEM text (there is no line -----BEGIN ...-----)");
+  refused([](security& s) { s.certificate.resize(s.certificate.size() - 30); }, "the certificate: is cut off");
+  refused([&](security& s) { s.key = pem("locked.key"); },
+          "the key: is protected by a passphrase, which cannot be asked for here: write the key without one");
+  const net::security damaged{.authority = [&] {
+    std::string text = good.authority;
+    return text.replace(text.find('\n') + 5, 20, std::string(20, '*'));
+  }()};
+  CHECK(raw_peer("127.0.0.1:1", damaged).end().starts_with("the authority is damaged"));
 }

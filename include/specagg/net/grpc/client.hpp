@@ -58,11 +58,14 @@ class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuff
 }  // namespace detail
 
 // Connects to one address, as often as connect() is called. Its destructor cuts the connection and waits for ended(),
-// so accept() and ended() must not call the destructor.
+// so accept() and ended() must not call the destructor. The constructor throws specagg::error for credentials that
+// cannot be used.
 class client {
  public:
   client(const std::string& address, const security& s, const limits& l)
-      : token_(detail::checked(s.token)), limits_(l) {
+      : token_(detail::checked(s.token)), limits_(l), security_(s) {
+    security_.key.clear(), security_.token.clear();  // what remains only explains why there is no connection
+    detail::check_credentials(s);
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(int(l.most_message_bytes));
     detail::keep_alive([&](const char* name, int value) { arguments.SetInt(name, value); });
@@ -88,9 +91,11 @@ class client {
     const std::lock_guard lock(all_->mutex);
     if (all_->quit) return;
     const auto s = std::make_shared<detail::client_stream>(
-        channel_, token_, limits_, std::move(accept), [all = all_, ended = std::move(ended)](const std::string& why) {
+        channel_, token_, limits_, std::move(accept),
+        [all = all_, with = security_, ended = std::move(ended)](const std::string& why) {
           const is_over last{*all};
-          ended(why);
+          const std::string cause = detail::probable_cause(why, with);
+          ended(cause.empty() ? why : cause + " (" + why + ")");
         });
     all_->stream = s, ++all_->under_way;
     s->begin();
@@ -128,6 +133,7 @@ class client {
   }
   const std::string token_;
   const limits limits_;
+  security security_;
   std::shared_ptr<grpc::Channel> channel_;
   const std::shared_ptr<connections> all_ = std::make_shared<connections>();
 };

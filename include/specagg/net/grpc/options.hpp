@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The options of both ends of a gRPC connection: credentials, limits, addresses.
 #pragma once
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -23,6 +25,20 @@ struct security {
   bool insecure = false;
   std::string certificate = {}, key = {}, authority = {}, token = {};
 };
+
+// What is wrong with PEM text where a private key, or else a certificate, is due, as far as its markers tell. Empty:
+// nothing is seen to be wrong.
+inline std::string pem_problem(std::string_view text, bool key) {
+  const auto has = [&](std::string_view what) { return text.find(what) != std::string_view::npos; };
+  const bool has_key = has("PRIVATE KEY-----"), has_certificate = has("-----BEGIN CERTIFICATE-----");
+  if (!has("-----BEGIN ")) return "is no PEM text (there is no line -----BEGIN ...-----)";
+  if (key && !has_key) return has_certificate ? "has a certificate and no private key" : "has no private key";
+  if (!key && !has_certificate) return has_key ? "has a private key and no certificate" : "has no certificate";
+  if (!has(key ? "PRIVATE KEY-----" : "-----END CERTIFICATE-----")) return "is cut off";
+  if (key && (has("ENCRYPTED PRIVATE KEY-----") || has("4,ENCRYPTED")))
+    return "is protected by a passphrase, which cannot be asked for here: write the key without one";
+  return {};
+}
 
 struct limits {
   std::size_t most_message_bytes = 1 << 20;
@@ -52,6 +68,53 @@ inline const std::string& checked(const std::string& token) {
   if (!std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 127; }))
     throw error("the token", "", "has blanks, or characters that are not ASCII");
   return token;
+}
+// gRPC tells whether it can use credentials only by a server that does not start. This one listens for a moment.
+inline bool usable(const std::string& certificate, const std::string& key, const std::string& authority) {
+  grpc::SslServerCredentialsOptions o(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  if (authority.empty()) o.client_certificate_request = GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
+  o.pem_root_certs = authority;
+  o.pem_key_cert_pairs.push_back({key, certificate});
+  grpc::ServerBuilder builder;
+  int port = 0;
+  grpc::CallbackGenericService nothing;
+  builder.RegisterCallbackGenericService(&nothing);
+  builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(o), &port);
+  const auto server = builder.BuildAndStart();
+  if (server) server->Shutdown(std::chrono::system_clock::now());
+  return server != nullptr && port != 0;
+}
+// Throws specagg::error for credentials that gRPC cannot use. Of them it says no more than "empty address list".
+inline void check_credentials(const security& s) {
+  if (s.insecure) return;
+  const auto check = [](const char* what, const std::string& text, bool key) {
+    const std::string problem = text.empty() ? "" : pem_problem(text, key);
+    if (!problem.empty()) throw error(what, "", problem);
+  };
+  check("the certificate", s.certificate, false);
+  check("the key", s.key, true);
+  check("the authority", s.authority, false);
+  if (s.certificate.empty() && s.key.empty()) return;
+  if (!usable(s.certificate, s.key, ""))
+    throw error("the certificate and the key", "", "do not belong together, or one of them is damaged");
+  if (!s.authority.empty() && !usable(s.certificate, s.key, s.authority))
+    throw error("the authority", "", "is damaged: no certificate can be read from it");
+}
+// What is probably wrong where gRPC reports that a client cannot connect; empty if nothing is known.
+inline std::string probable_cause(std::string_view report, const security& s) {
+  const auto says = [&](std::string_view what) { return report.find(what) != std::string_view::npos; };
+  if (says("certificate verify failed"))
+    return s.authority.empty()
+               ? "none of the system's authorities has signed the server's certificate, or it has expired"
+               : "the authority has not signed the server's certificate, or it has expired";
+  if (says("not in peer certificate")) return "the server's certificate is for another name than this address";
+  if (says("wrong version number")) return "the server does not speak TLS";
+  if (says("empty address list")) return "the authority is damaged: no certificate can be read from it";
+  const bool hung_up = says("Socket closed") || says("onnection reset") || says("Broken pipe");
+  if (!says("failed to connect") || !hung_up) return {};
+  if (s.insecure) return "the server hangs up: it may want TLS";
+  return s.certificate.empty() ? "the server hangs up: it may want a certificate of this end (mutual TLS)"
+                               : "the server hangs up: its authority may not have signed this end's certificate";
 }
 // gRPC would use another port for a number above 65535, and 443 if there is none.
 inline const std::string& checked_address(const std::string& address, unsigned lowest_port) {

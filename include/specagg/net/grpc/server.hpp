@@ -68,9 +68,10 @@ class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
 class server {
  public:
   // address: "host:port", "[IPv6]:port", port 0 for any free port; or "unix:path". Throws specagg::error if it cannot
-  // listen there.
+  // listen there, and for credentials that cannot be used.
   server(const std::string& address, const security& s, const limits& l, accept_function accept)
       : service_(detail::checked(s.token), l, std::move(accept)) {
+    detail::check_credentials(s);
     grpc::ServerBuilder builder;
     builder.AddListeningPort(detail::checked_address(address, 0), credentials(s), &port_);
     builder.RegisterCallbackGenericService(&service_);
@@ -83,7 +84,7 @@ class server {
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     server_ = builder.BuildAndStart();
     if (!server_ || (port_ == 0 && address.rfind("unix:", 0) != 0))
-      throw error(address, "", "cannot be listened to (in use, no such address, or a bad certificate or key)");
+      throw error(address, "", "cannot be listened to (in use, or no such address)");
   }
   ~server() { server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200)); }
   int port() const { return port_; }
