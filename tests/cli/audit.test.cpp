@@ -34,6 +34,7 @@ void refuses(const std::string& law, const std::string& tokens, std::initializer
   INFO(r.out);
   CHECK(r.status == 2);
   CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
+  CHECK(specagg::printable(r.out, 100000) == r.out.substr(0, r.out.find('\n')) + "\\n");
   for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
 }
 
@@ -162,4 +163,16 @@ TEST_CASE("audit refuses what it cannot use in one line, with status 2") {
   const cli::ran folder = cli::run("audit --law " + p.path, "/");
   CHECK(folder.status == 2);
   CHECK(folder.out == "specagg: standard input: cannot be read\n");
+}
+TEST_CASE("audit and law --batch show what they have read on one printable line") {
+  refuses("[0.5,0.5]", "\x1b[2J\xc2\x9b" "2J\n", {"line 1: \"\\x1b[2J\\u{9b}2J\" is neither a token id"});
+  refuses("[0.5,0.5]", "0\rspecagg: fits\n", {"line 1"});
+  refuses("[0.5,0.5]", "\xe2\x80\xae" "1\n", {"\\u{202e}1"});
+  const temporary in("specagg-lines-", "\xe2\x80\xae\xc2\x9b" "2J\n");
+  const cli::ran r = cli::run("law --batch", in.path);
+  INFO(r.out);
+  CHECK(r.out.find("not JSON") != std::string::npos);
+  CHECK(specagg::printable(r.out, 100000) == r.out.substr(0, r.out.find('\n')) + "\\n");
+  cli::refuses("law --policy '\x1b[31m\xe2\x80\xae'", {"\\x1b[31m\\u{202e}"});
+  cli::refuses("score --model '/none\x1b[2J'", {"/none\\x1b[2J"});
 }

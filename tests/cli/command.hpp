@@ -14,6 +14,8 @@
 #include <initializer_list>
 #include <string>
 
+#include <specagg/printable.hpp>
+
 #include "support/catch.hpp"
 
 namespace cli {
@@ -38,12 +40,13 @@ inline ran run(const std::string& arguments, const std::string& input = "/dev/nu
   return shell(before + std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 <" + input +
                (output.empty() ? "" : " >" + output));
 }
-// One line, status 2, and every word of `words` in it.
+// One printable line, status 2, and every word of `words` in it.
 inline void refuses(const std::string& arguments, std::initializer_list<const char*> words) {
   const ran r = run(arguments);
   INFO(arguments << "\n" << r.out);
   CHECK(r.status == 2);
   CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
+  CHECK(specagg::printable(r.out, 100000) == r.out.substr(0, r.out.find('\n')) + "\\n");
   for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
 }
 
