@@ -106,15 +106,7 @@ std::unique_ptr<const tokenizer> open_tokenizer(backend& on, const std::string& 
   return std::make_unique<cpu_tokenizer>(cpu::gguf_file::open(file));
 }
 
-void refuse_for_others(const std::string& backend, const llama_cpp_options& o) {
-  if (backend == "llama.cpp") return;
-  if (o.exact_batches != 0)
-    throw error("--exact-batches", "", "is for --backend llama.cpp (the others compute all batches alike)");
-  if (!o.rpc.empty()) throw error("--rpc", "", "is for --backend llama.cpp");
-}
-
 std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads, const llama_cpp_options& o) {
-  refuse_for_others(name, o);
   if (name == "llama.cpp") return make_llama_cpp_backend(threads, o);
   if (name == "cpu") return std::make_unique<cpu_backend>(threads);
   if (name != "cuda") throw error("--backend " + name, "", "is unknown (cpu, cuda, llama.cpp are known)");

@@ -15,6 +15,7 @@
 #include "costs.hpp"
 #include "lengths.hpp"
 #include "lists.hpp"
+#include "options.hpp"
 #include "policies.hpp"
 
 namespace cli {
@@ -433,6 +434,17 @@ constexpr known all_known[] = {
     {"bild", "bild:fallback=0.6,rollback=5", "", "", "Big Little Decoder, greedy at any temperature"},
 };
 
+// Throws specagg::error.
+const known& known_decoder(const generate_options& o) {
+  const std::string name = o.decoder == "speculative" && !o.tree.empty() ? "tree" : o.decoder;
+  std::string names;
+  for (const known& one : all_known) {
+    if (name == one.name) return one;
+    names += (names.empty() ? "" : ", ") + std::string(one.name);
+  }
+  refuse("--decoder " + o.decoder, "is unknown (" + names + " are known)");
+}
+
 // --draft lookup,counts,FILE: the words that it begins with, and then a model's file, or nothing.
 void name_drafters(decoder& d, const std::string& draft) {
   std::string_view rest = draft;
@@ -452,33 +464,51 @@ void name_drafters(decoder& d, const std::string& draft) {
 
 }  // namespace
 
+std::vector<no_effect> without_effect(const generate_options& o) {
+  const known& k = known_decoder(o);
+  const std::string name = k.name, with = "with --decoder " + name;
+  const bool alone = !o.target.empty() && o.draft.empty(), tree = name == "tree";
+  decoder drafts;
+  name_drafters(drafts, o.draft);
+  const bool lookup = !drafts.drafters.empty(), no_rows = name == "sequential" || name == "sequence" || name == "bild";
+  std::vector<no_effect> rows = {
+      {alone,
+       "without --draft: the target writes alone",
+       {"--decoder", "--policy", "--verify", "--space", "--tree", "--propose", "--longest-run", "--lookup", "--model",
+        "--compare", "--baseline"}},
+      {alone && o.gamma != "0", "without --draft: the target writes alone", {"--gamma"}},
+      {*k.gamma == '\0', with, {"--gamma"}},
+      {*k.verifiers == '\0', with + ": it has no drafts to verify", {"--verify"}},
+      {no_rows, with + ": it combines no rows", {"--space"}},
+      {!tree, with + ": it drafts no trees", {"--tree"}},
+      {!tree, "without --tree", {"--propose"}},
+      {tree && lookup, "with --draft lookup: it proposes what followed most often", {"--propose"}},
+      {name != "sequential" && name != "bild", with + ", only with sequential and bild", {"--longest-run"}},
+      {name != "n-model", with + ", only with n-model", {"--model"}},
+      {name == "bild", with + ": it draws nothing", {"--seed"}},
+      {!lookup, "without --draft lookup or --draft counts", {"--lookup"}},
+      {!o.compare, "without --compare", {"--baseline"}},
+      {!o.chat, "without --chat", {"--system"}},
+      {o.json, "with --json", {"--color"}}};
+  for (no_effect& row : without_effect_on(o.backend)) rows.push_back(std::move(row));
+  return rows;
+}
+
 decoder make_decoder(const generate_options& o, bool every) {
-  std::string names;
-  const known* k = nullptr;
-  for (const known& one : all_known) {
-    names += (names.empty() ? "" : ", ") + std::string(one.name);
-    if ((o.decoder == "speculative" && !o.tree.empty() ? "tree" : o.decoder) == one.name) k = &one;
-  }
-  if (!k) refuse("--decoder " + o.decoder, "is unknown (" + names + " are known)");
+  const known* k = &known_decoder(o);
   const auto chosen = [](const std::string& given, std::string otherwise) { return given.empty() ? otherwise : given; };
   const std::string verifiers = k->verifiers;
   decoder d;
   d.name = k->name, d.policy = chosen(o.policy, k->policy), d.gamma = chosen(o.gamma, k->gamma);
   d.verify = chosen(o.verify, verifiers.substr(0, verifiers.find(',')));
   if (!o.verify.empty()) {
-    if (verifiers.empty()) refuse("--verify " + o.verify, "--decoder " + d.name + " has no drafts to verify");
     if ((", " + verifiers + ",").find(", " + o.verify + ",") == std::string::npos)
       refuse("--verify " + o.verify, "is unknown to --decoder " + d.name + " (it has " + verifiers + ")");
   }
   d.space = o.space;
   if (d.name == "tree") d.tree = chosen(o.tree, "3,2,1,1"), d.propose = chosen(o.propose, "greedy");
-  else if (!o.tree.empty()) refuse("--tree " + o.tree, "--decoder " + d.name + " drafts no trees");
-  else if (!o.propose.empty()) refuse("--propose " + o.propose, "needs --tree");
   if (!o.space.empty() && o.space != "raw" && o.space != "law")
     refuse("--space " + o.space, "is unknown (raw, law are known)");
-  if (!o.space.empty() && (d.name == "sequential" || d.name == "sequence" || d.name == "bild"))
-    refuse("--space " + o.space, "--decoder " + d.name + " combines no rows");
-  if (!o.gamma.empty() && *k->gamma == '\0') refuse("--gamma " + o.gamma, "--decoder " + d.name + " takes none");
   name_drafters(d, o.draft);
   const bool turns = d.name == "alternating" || d.name == "n-model";
   const bool lookup_alone = d.drafters == std::vector<std::string>{"lookup"};
@@ -487,17 +517,10 @@ decoder make_decoder(const generate_options& o, bool every) {
     refuse("--draft " + o.draft, "--decoder " + d.name +
                                      " takes a draft model (speculative takes lookup and counts; alternating, n-model "
                                      "and, in place of a model, tree take a lookup)");
-  if (in_tree && !o.propose.empty()) refuse("--propose " + o.propose, "a lookup proposes what followed most often");
   if (in_tree) d.propose.clear();
-  if (!o.lookups.empty() && d.drafters.empty())
-    refuse("--lookup " + o.lookups[0], "nothing reads it (--draft lookup and --draft counts do)");
   d.lookup_first = turns && !d.drafters.empty();
   if (turns) d.drafters.clear();
-  if (!o.models.empty() && d.name != "n-model")
-    refuse("--model " + o.models[0], "--decoder " + d.name + " has two models; n-model takes more");
   if (o.longest_run) {
-    if (d.name != "sequential" && d.name != "bild")
-      refuse("--longest-run", "--decoder " + d.name + " has none (sequential and bild have)");
     if (*o.longest_run > most_drafted)
       refuse(fmt::format("--longest-run {}", *o.longest_run), fmt::format("is no number from 0 to {}", most_drafted));
     d.longest_run = *o.longest_run;
@@ -505,7 +528,6 @@ decoder make_decoder(const generate_options& o, bool every) {
   if (!o.baseline.empty()) {
     if (o.baseline != "target" && o.baseline != "all-models")
       refuse("--baseline " + o.baseline, "is unknown (target, all-models are known)");
-    if (!o.compare) refuse("--baseline " + o.baseline, "needs --compare");
     if (o.baseline == "all-models" && !turns)
       refuse("--baseline all-models",
              "--decoder " + d.name + " has no models that take turns (alternating and n-model have)");

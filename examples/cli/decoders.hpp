@@ -9,6 +9,7 @@
 #include <specagg/specagg.hpp>
 
 #include "backends.hpp"
+#include "effects.hpp"
 #include "generate.hpp"
 
 namespace cli {
@@ -58,6 +59,8 @@ struct decoder {
   std::function<std::function<specagg::status(const decoding&)>(std::size_t vocabulary, std::size_t most)> prepare;
 };
 
+// The options of specagg generate that have no effect beside the others. Throws specagg::error: an unknown decoder.
+std::vector<no_effect> without_effect(const generate_options& options);
 // Throws specagg::error where the options do not fit together, and says what would.
 // every: models that would take turns are all called at every token.
 decoder make_decoder(const generate_options& options, bool every = false);

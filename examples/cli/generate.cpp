@@ -397,19 +397,6 @@ std::string read_prompt(const generate_options& o) {
   return o.prompt.value_or("ROMEO:\nO, she doth teach the torches to burn bright!\n");
 }
 
-// Where there is no draft model the target writes alone: what would need one is refused.
-decoder decoder_without_draft(const generate_options& o) {
-  const auto refuse = [](const std::string& option) { throw error(option, "", "needs --draft"); };
-  if (o.decoder != "speculative") refuse("--decoder " + o.decoder);
-  if (!o.gamma.empty() && o.gamma != "0") refuse("--gamma " + o.gamma);
-  if (!o.tree.empty()) refuse("--tree " + o.tree);
-  if (!o.policy.empty()) refuse("--policy " + o.policy);
-  if (!o.lookups.empty()) refuse("--lookup " + o.lookups[0]);
-  if (o.compare) refuse("--compare");
-  if (!o.baseline.empty()) refuse("--baseline " + o.baseline);
-  return target_alone();
-}
-
 }  // namespace
 
 void generate(const generate_options& given) {
@@ -419,7 +406,7 @@ void generate(const generate_options& given) {
   if (o.target.empty() && o.draft == "lookup" && takes_turns)  // the bundled pair
     o.draft = "lookup," SPECAGG_MODELS "/draft.gguf";
   if (o.target.empty()) o.target = SPECAGG_MODELS "/target.gguf";
-  const decoder d = o.draft.empty() ? decoder_without_draft(o) : make_decoder(o);
+  const decoder d = o.draft.empty() ? target_alone() : make_decoder(o);
   const auto in_range = [](const char* option, double x, bool ok) {
     if (!ok) throw error(option, "", fmt::format("{} is out of range", x));
   };

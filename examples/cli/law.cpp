@@ -344,9 +344,6 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
 }  // namespace
 
 void law(const law_options& o) {
-  if (!o.tree.empty() && (o.batch || o.grid || !o.verify.empty()))
-    throw error("--tree " + o.tree, "",
-                "is for one --q and --p, and shows both verifiers (no --batch, --grid, --verify)");
   if (o.batch) return batch(o.enumerate);
   const auto chosen = [](const std::string& given, const char* otherwise) { return given.empty() ? otherwise : given; };
   const std::string policy_name = chosen(o.policy, "lossless"), verifier = chosen(o.verify, "token");
@@ -359,7 +356,6 @@ void law(const law_options& o) {
   if (q.size() != p.size())
     throw error("law", "--q, --p", fmt::format("vocabulary_mismatch: {} and {} numbers", q.size(), p.size()));
   if (!o.tree.empty()) return law_of_tree(o, policy_name, q, p, parse_shape(o.tree), proposal_named(o.propose));
-  if (!o.propose.empty()) throw error("--propose " + o.propose, "", "needs --tree");
   const result r = law_of(policy, verifier, with_confidence(q, q), with_confidence(p, p), o.enumerate);
   if (r.why != status::ok) throw error("law", "--q, --p", std::string(name(r.why)));
   if (!o.json) return print_table(r, q, p);

@@ -22,7 +22,8 @@ inline std::vector<std::size_t> parse_list(const std::string& option, const std:
   for (bool more = true; more; ++at) {
     std::size_t n = 0;
     const auto [behind, failure] = std::from_chars(at, end, n);
-    if (failure != std::errc() || n > most || (behind != end && *behind != ','))
+    const bool leading_zero = behind - at > 1 && *at == '0';
+    if (failure != std::errc() || n > most || leading_zero || (behind != end && *behind != ','))
       throw specagg::error(option + " " + text, "",
                            fmt::format("is no number from 0 to {} or list of them{}", most, also));
     all.push_back(n), at = behind, more = at != end;

@@ -12,6 +12,7 @@
 #include "backends.hpp"
 #include "completion.hpp"
 #include "decoders.hpp"
+#include "effects.hpp"
 #include "files.hpp"
 #include "generate.hpp"
 #include "law.hpp"
@@ -76,17 +77,15 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
   add_tree(g, o.tree, o.propose, "N,N,...|auto");
   g->add_option("--longest-run", o.longest_run,
                 "Tokens the draft model writes in a row before the target is called: sequential, bild [10]")
-      ->check(cli::natural);
+;
   g->add_option("--prompt", o.prompt, "Text to continue");
   g->add_option("--prompt-file", o.prompt_file, "File with the text to continue")
       ->type_name("FILE")
       ->excludes("--prompt");
-  CLI::Option* chat =
-      g->add_flag("--chat", o.chat,
-                  "A conversation, for ChatML models: --prompt is its first turn, lines of standard input the rest");
+  g->add_flag("--chat", o.chat,
+              "A conversation, for ChatML models: --prompt is its first turn, lines of standard input the rest");
   g->add_option("--system", o.system, "The system text of a chat [the one in the model's template]")
-      ->type_name("TEXT")
-      ->needs(chat);
+      ->type_name("TEXT");
   g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most; with --chat in each turn")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -96,7 +95,7 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
       ->check(CLI::Range(1e-3, 1e3))
       ->capture_default_str();
   g->add_option("--stop", o.stops, "End before this text (may be given several times)")->allow_extra_args(false);
-  g->add_option("--seed", o.seed, "Of all random numbers")->check(cli::natural)->capture_default_str();
+  g->add_option("--seed", o.seed, "Of all random numbers")->capture_default_str();
   cli::add_backend(g, o.backend, o.llama_cpp, cli::backend_names);
   g->add_option("--threads", o.threads, "Threads of the models on the CPU")
       ->check(CLI::Range(1, 256))
@@ -116,7 +115,10 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
             "\nStandard output gets the prompt and its continuation, standard error the counts. At a terminal colours "
             "show where\neach token came from; at one without colours {residual} and [bonus] tokens are bracketed, and "
             "accepted drafts plain.");
-  g->callback([&o] { cli::generate(o); });
+  g->callback([g, &o] {
+    cli::refuse_without_effect(*g, cli::without_effect(o));
+    cli::generate(o);
+  });
 }
 
 void add_law(CLI::App& app, cli::law_options& o) {
@@ -142,7 +144,17 @@ void add_law(CLI::App& app, cli::law_options& o) {
       "(or q_logits and p_logits; optionally q_confidence and p_confidence) and writes\n"
       "{\"id\":1,\"target\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.\n"
       "Rows of more than 64 tokens get \"overlap\", sum min(q, target), too; \"law\" is null without --enumerate.");
-  l->callback([&o] { cli::law(o); });
+  l->callback([l, &o] {
+    cli::refuse_without_effect(
+        *l, {{o.batch, "with --batch", cli::all_but(*l, {"--batch", "--enumerate"})},
+             {o.grid, "with --grid", cli::all_but(*l, {"--grid", "--policy", "--verify", "--json"})},
+             {!o.tree.empty(),
+              "with --tree",
+              cli::all_but(*l, {"--tree", "--propose", "--policy", "--q", "--p", "--json"})},
+             {o.tree.empty(), "without --tree", {"--propose"}},
+             {o.json, "with --json", {"--color"}}});
+    cli::law(o);
+  });
 }
 
 void add_score(CLI::App& app, cli::score_options& o) {
@@ -159,7 +171,10 @@ void add_score(CLI::App& app, cli::score_options& o) {
       ->capture_default_str();
   s->add_flag("--json", o.json,
               "One JSON object: ids, pieces, logprobs (natural; null for the first), nll, perplexity");
-  s->callback([&o] { cli::score(o); });
+  s->callback([s, &o] {
+    cli::refuse_without_effect(*s, cli::without_effect_on(o.backend));
+    cli::score(o);
+  });
 }
 
 void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
@@ -201,6 +216,7 @@ int main(int argc, char** argv) {
   cli::add_two_sites(app);
   cli::add_completion(app);
   cli::add_manual(app);
+  cli::check_values_of_all(app);
   app.footer(
       "Exit status: 0, or 2 with one line on standard error for what cannot be used. audit ends with 1 where tokens do "
       "not\nfit. NO_COLOR, set in the environment, switches colours off.");

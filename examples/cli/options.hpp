@@ -3,30 +3,17 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include <specagg/error.hpp>
 #include <specagg/process.hpp>
 
+#include "effects.hpp"
 #include "llama_cpp_options.hpp"
 #include "terminal.hpp"
 
 namespace cli {
-
-// CLI11 reads -1 as the largest unsigned number, 010 as 8, and what is too large as the largest.
-inline const CLI::Validator natural(
-    [](const std::string& text) {
-      std::uint64_t n = 0;
-      const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), n);
-      const bool leading_zero = text.size() > 1 && text[0] == '0';
-      return failure == std::errc() && end == text.data() + text.size() && !leading_zero
-                 ? std::string()
-                 : text + " is no number from 0 to 18446744073709551615";
-    },
-    "");
 
 inline const std::vector<std::string> verifiers = {"token", "block", "match", "coupled"};
 
@@ -52,10 +39,16 @@ inline void add_backend(CLI::App* c, std::string& backend, llama_cpp_options& o,
   c->add_option("--exact-batches", o.exact_batches,
                 "With llama.cpp: compute in calls of exactly so many tokens, 1 for one by one, so that a text with "
                 "drafts is the target's own (docs/llama_cpp.md)")
-      ->type_name("N")
       ->check(CLI::Range(1, 128));
   c->add_option("--rpc", o.rpc, "With llama.cpp: RPC servers that hold the model and compute (docs/llama_cpp.md)")
       ->type_name("HOST:PORT,...");
+}
+
+inline std::vector<no_effect> without_effect_on(const std::string& backend) {
+  return {{backend != "llama.cpp",
+           "with --backend " + backend + ", only with --backend llama.cpp",
+           {"--exact-batches", "--rpc"}},
+          {backend == "cuda", "with --backend cuda", {"--threads"}}};
 }
 
 inline void add_sampling(CLI::App* c, specagg::sampling& s) {

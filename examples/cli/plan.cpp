@@ -38,10 +38,14 @@ constexpr double tiny = 1e-9, huge = 1e9, most_gamma = 1000;
 
 // The options of one subcommand live as long as the program that parses them.
 template <class Options, class Run>
-CLI::App* add(CLI::App& plan, const char* name, const char* what, std::shared_ptr<Options> o, Run run) {
+CLI::App* add(CLI::App& plan, const char* name, const char* what, std::shared_ptr<Options> o, Run run,
+              std::vector<no_effect> (*without_effect)(const Options&) = nullptr) {
   CLI::App* sub = plan.add_subcommand(name, what);
   sub->add_flag("--json", o->as_json, "One JSON object instead of text");
-  sub->callback([=] { run(*o); });
+  sub->callback([=] {
+    if (without_effect) refuse_without_effect(*sub, without_effect(*o));
+    run(*o);
+  });
   return sub;
 }
 
@@ -103,14 +107,15 @@ void add_cos(CLI::App& app) {
   sub->add_option("--acceptance", o->acceptance, "Of drafts of q and of p (one number: both)")
       ->delimiter(',')
       ->expected(1, 2);
-  CLI::Option* tv =
-      sub->add_option("--tv", o->tv, "TV(p, q): acceptances of an ensemble instead")->excludes("--acceptance");
-  sub->add_option("--lambda", o->lambda, "Weight of q in the ensemble")->needs(tv);
+  CLI::Option* tv = sub->add_option("--tv", o->tv, "TV(p, q): acceptances of an ensemble instead");
+  sub->add_option("--lambda", o->lambda, "Weight of q in the ensemble");
   sub->add_option("--gamma", o->gamma, "Tokens a proposal of q and of p")->delimiter(',')->expected(1, 2);
   sub->add_option("--c", o->c, "Cost of a step of q over one of p");
   sub->add_option("--v", o->v, "Cost of scoring a proposal over that of one step");
   sub->callback([=] {
     o->from_tv = tv->count() > 0, o->checks = true;
+    refuse_without_effect(
+        *sub, {{o->from_tv, "with --tv", {"--acceptance"}}, {!o->from_tv, "without --tv", {"--lambda"}}});
     for (const char* option : {"--acceptance", "--tv", "--lambda", "--gamma", "--c", "--v"})
       if (sub->count(option) > 0) o->checks = false;
     run_cos(*o);
@@ -154,10 +159,13 @@ void run_speculative(const speculative_options& o) {
   if (o.as_json)
     fmt::print("{}\n", json{{"best_gamma", best.gamma}, {"best_speedup", best.rate}, {"rows", rows}}.dump(2));
 }
+std::vector<no_effect> without_effect(const speculative_options& o) {
+  return {{o.acceptance.size() > 1, "with the acceptances of several positions", {"--most"}}};
+}
 void add_speculative(CLI::App& app) {
   auto o = std::make_shared<speculative_options>();
   CLI::App* sub = add(app, "speculative", "Speed-up over the target alone, E / (c gamma + v + d gamma), for each gamma",
-                      o, run_speculative);
+                      o, run_speculative, &without_effect);
   sub->add_option("--acceptance", o->acceptance, "Of a draft; or of the 1st, 2nd, ... if those before were accepted")
       ->delimiter(',')
       ->expected(1, 1000)
@@ -239,10 +247,16 @@ void run_dssd(const dssd_options& o) {
     }
   if (o.as_json) fmt::print("{}\n", json{{"table", table}, {"schemes", all}}.dump(2));
 }
+std::vector<no_effect> without_effect(const dssd_options& o) {
+  return {{o.as_json, "with --json: it has both tables", {"--schemes"}},
+          {!o.as_json && !o.schemes,
+           "without --schemes",
+           {"--rate-up", "--t-slm", "--t-llm", "--v", "--kept", "--counts"}}};
+}
 void add_dssd(CLI::App& app) {
   auto o = std::make_shared<dssd_options>();
-  CLI::App* sub =
-      add(app, "dssd", "Communication of split verification; without options: Table 1 of the DSSD paper", o, run_dssd);
+  CLI::App* sub = add(app, "dssd", "Communication of split verification; without options: Table 1 of the DSSD paper", o,
+                      run_dssd, &without_effect);
   sub->add_option("--acceptance", o->acceptance, "Acceptances, the columns")->delimiter(',')->expected(1, 1000);
   sub->add_option("--gamma", o->gamma, "Draft lengths, the rows")->delimiter(',')->expected(1, 1000);
   sub->add_option("--vocabulary", o->vocabulary, "Probabilities of a row")->capture_default_str();
@@ -362,7 +376,7 @@ void add_dragon(CLI::App& app) {
                   "Drafts beyond the last aggregation, at most (simulated only); 0: unbounded")
       ->capture_default_str();
   sub->add_option("--tokens", o->tokens, "Tokens simulated")->capture_default_str();
-  sub->add_option("--seed", o->seed, "Of the simulation")->check(natural)->capture_default_str();
+  sub->add_option("--seed", o->seed, "Of the simulation")->capture_default_str();
 }
 
 // --- acceptance ---

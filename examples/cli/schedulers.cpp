@@ -101,7 +101,7 @@ void add_schedulers(CLI::App& plan) {
   sub->add_option("--tokens", o->tokens, "Tokens a run")->capture_default_str();
   sub->add_option("--repeats", o->repeats, "Sequences of acceptances")->capture_default_str();
   sub->add_option("--look-ahead", o->look_ahead, "Drafts beyond the last aggregation, at most")->capture_default_str();
-  sub->add_option("--seed", o->seed, "Of the simulation")->check(natural)->capture_default_str();
+  sub->add_option("--seed", o->seed, "Of the simulation")->capture_default_str();
   sub->callback([=] { run_schedulers(*o); });
 }
 

@@ -139,7 +139,6 @@ std::uint64_t hash_of_tokenization(const site_maker& of) {
   return hash_of_tokens(of.encode(std::string(tokenization_probe)));
 }
 std::shared_ptr<site_maker> open_sites(const two_sites_options& o) {
-  refuse_for_others(o.backend, o.site.llama_cpp);
   std::shared_ptr<site_maker> made;
   if (o.backend == "llama.cpp") made = make_llama_cpp_site_maker(o.site);
   else if (o.backend == "cpu") made = make_cpu_site_maker(o.site);
@@ -683,9 +682,7 @@ void add_model(CLI::App* c, two_sites_options& o, bool serves) {
       ->type_name("FILE");
   add_backend(c, o.backend, o.site.llama_cpp, {"cpu", "llama.cpp"});
   c->add_option("--threads", o.threads, "Threads of the model")->check(CLI::Range(1, 256))->capture_default_str();
-  c->add_option("--seed", o.seed, "Of all random numbers, the same at both ends")
-      ->check(natural)
-      ->capture_default_str();
+  c->add_option("--seed", o.seed, "Of all random numbers, the same at both ends")->capture_default_str();
 }
 void add_documents(CLI::App* c, two_sites_options& o) {
   c->add_option("--documents", o.site.folder, "Folder of text to retrieve from; it stays on this side")
@@ -695,6 +692,11 @@ void add_documents(CLI::App* c, two_sites_options& o) {
       ->capture_default_str();
   c->add_option("--rescore", o.site.rescore, "Score their relevance again every so many tokens; 0: once")
       ->capture_default_str();
+}
+std::vector<no_effect> without_effect(const CLI::App& c, const two_sites_options& o) {
+  std::vector<no_effect> rows = without_effect_on(o.backend);
+  if (o.dragon) rows.push_back({!given(c, "--documents"), "without --documents", {"--passages", "--rescore"}});
+  return rows;
 }
 void add_prompt(CLI::App* c, two_sites_options& o, const char* max_tokens, std::uint32_t least) {
   c->add_option("--prompt", o.prompt, "Text to continue");
@@ -741,7 +743,10 @@ void add_serve(CLI::App* c, two_sites_options& o) {
   c->add_option("--keep", o.keep, "Seconds a session is kept without a connection")
       ->check(CLI::Range(0.0, 1e7))
       ->capture_default_str();
-  c->callback([&o] { serve(o); });
+  c->callback([c, &o] {
+    refuse_without_effect(*c, without_effect(*c, o));
+    serve(o);
+  });
 }
 void add_device(CLI::App* c, two_sites_options& o) {
   add_common(c, o, false);
@@ -772,7 +777,18 @@ void add_device(CLI::App* c, two_sites_options& o) {
     takes(c->add_option("--split", o.split, "How drafts are verified over the link"), names)->capture_default_str();
     c->add_option("--gamma", o.gamma, "Tokens drafted a round")->check(CLI::Range(1, 64))->capture_default_str();
   }
-  c->callback([&o] { device(o); });
+  c->callback([c, &o] {
+    auto rows = without_effect(*c, o);
+    rows.push_back({o.codec != "counts", "without --codec counts", {"--row-total"}});
+    if (o.alone)
+      rows.push_back({true, "with --alone",
+                      all_but(*c, {"--alone", "--model", "--vocabulary", "--backend", "--exact-batches", "--rpc",
+                                   "--threads", "--seed", "--session", "--json", "--documents", "--passages",
+                                   "--rescore", "--prompt", "--prompt-file", "--max-tokens", "--temperature", "--top-k",
+                                   "--top-p", "--min-p"})});
+    refuse_without_effect(*c, rows);
+    device(o);
+  });
 }
 
 void add_profile(CLI::App* c, two_sites_options& o) {
@@ -780,7 +796,10 @@ void add_profile(CLI::App* c, two_sites_options& o) {
   add_prompt(c, o, "Tokens to decode: the line is fitted to their times", 3);
   add_sampling(c, o.sample);
   c->add_flag("--json", o.as_json, "JSON instead of text, with every time: for --profile-device, --profile-cloud");
-  c->callback([&o] { profile(o); });
+  c->callback([c, &o] {
+    refuse_without_effect(*c, without_effect(*c, o));
+    profile(o);
+  });
 }
 
 }  // namespace

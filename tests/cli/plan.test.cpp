@@ -196,7 +196,7 @@ TEST_CASE("plan refuses what it cannot use in one line, with status 2") {
   refuses("dragon --c-l 0 --c-r 0", {"--c-l"});
   refuses("dragon --t-l inf", {"--t-l"});
   refuses("dssd --rate-up nan", {"--rate-up", "nan"});
-  refuses("dssd --vocabulary 1e9 --kept 1000000000", {"--kept", "1e+06"});
+  refuses("dssd --schemes --vocabulary 1e9 --kept 1000000000", {"--kept", "1e+06"});
   refuses("dragon --seed -1", {"--seed", "-1"});
   refuses("schedulers --delay 0,-1", {"plan schedulers", "--delay", "[0, 1000]"});
   refuses("schedulers --look-ahead 0", {"--look-ahead", "[1, 64]"});

@@ -93,10 +93,10 @@ TEST_CASE("law --tree: both verifiers emit the law; greedy proposals attain the 
   const auto by_hand = nlohmann::json::parse(cli::run(rows + "--tree 2").out);
   CHECK(double(by_hand["traversal"]["accepted"]) == Approx(1).epsilon(1e-12));
   CHECK(cli::run("law --q .5,.3,.2 --p .2,.4,.4 --tree 2").out.find("optimum") != std::string::npos);
-  refuses("law --q .5,.5 --p .5,.5 --tree 2 --verify block", {"--tree 2: is for one --q and --p"});
+  refuses("law --q .5,.5 --p .5,.5 --tree 2 --verify block", {"--verify block: has no effect with --tree"});
   refuses("law --q .5,.3,.2 --p .2,.4,.4 --tree 3,3,3 --propose sampled", {"--tree 3,3,3", "trees can be drafted"});
   refuses("law --q .1,.1,.1,.1,.1,.1,.1,.1,.2 --p .1,.1,.1,.1,.1,.1,.1,.1,.2 --tree 2", {"--tree 2", "9 tokens"});
-  refuses("law --q .5,.5 --p .5,.5 --propose top", {"--propose top: needs --tree"});
+  refuses("law --q .5,.5 --p .5,.5 --propose top", {"--propose top: has no effect without --tree"});
 }
 TEST_CASE("trees that cannot be drafted are refused, by name") {
   const auto refused = [](const std::string& options, const char* why) { refuses("generate " + options, {why}); };
@@ -105,9 +105,9 @@ TEST_CASE("trees that cannot be drafted are refused, by name") {
   refused("--tree 62,62,62,62,62,62,62,62,62,62,62,62",
           "--tree 62,62,62,62,62,62,62,62,62,62,62,62: has too many nodes; 1 to 62 can be drafted");
   refused("--tree 0", "--tree 0: has no nodes; 1 to 62 can be drafted");
-  refused("--propose top", "--propose top: needs --tree");
+  refused("--propose top", "--propose top: has no effect without --tree");
   refused("--tree 2 --propose best", "--propose best: is unknown (greedy, sampled, top are known)");
-  refused("--tree 2 --decoder alternating", "--tree 2: --decoder alternating drafts no trees");
+  refused("--tree 2 --decoder alternating", "--tree 2: has no effect with --decoder alternating: it drafts no trees");
   refused("--tree 2 --verify token", "--verify token: is unknown to --decoder tree (it has traversal, recursive)");
   refused("--tree 2 --policy contrastive",
           "--policy contrastive: combines raw logits; --decoder tree has --space law alone");
@@ -115,8 +115,9 @@ TEST_CASE("trees that cannot be drafted are refused, by name") {
   refused("--tree auto --draft lookup", "--tree auto: grows by the rows of a draft model, and a lookup has none");
   refused("--tree 2 --draft lookup,counts",
           "--draft lookup,counts: --decoder tree takes a draft model (speculative takes lookup and counts");
-  refused("--tree 2 --draft lookup --propose top", "--propose top: a lookup proposes what followed most often");
+  refused("--tree 2 --draft lookup --propose top",
+          "--propose top: has no effect with --draft lookup: it proposes what followed most often");
   refused("--tree 2 --draft lookup --policy token-v3",
           "--policy token-v3: reads the row of a draft model, and a lookup has none (it takes lossless)");
-  refused("--tree 2 --target x.gguf", "--tree 2: needs --draft");
+  refused("--tree 2 --target x.gguf", "--tree 2: has no effect without --draft");
 }

@@ -373,7 +373,7 @@ TEST_CASE("two sites: output and traces that cannot be written are reported") {
   const ran untold = run("dragon device --max-tokens 4" + to(s.port), "/dev/null", "/dev/full");
   CHECK(untold.status == 2);
   CHECK(untold.out.find("cannot be written") != std::string::npos);
-  const ran alone = run("dragon device --alone --insecure --max-tokens 4", "/dev/null", "/dev/full");
+  const ran alone = run("dragon device --alone --max-tokens 4", "/dev/null", "/dev/full");
   CHECK(alone.status == 2);
   const ran deaf = run("dragon serve --insecure --listen 127.0.0.1:0", "/dev/null", "/dev/full");
   CHECK(deaf.status == 2);
