@@ -2,6 +2,7 @@
 #include <specagg/draft/vocabulary_map.hpp>
 
 #include "draft/toy_vocabularies.hpp"
+#include "support/allocations.hpp"
 
 using namespace specagg;
 
@@ -15,6 +16,14 @@ TEST_CASE("a map made from data has the given pairs, in the order of the target'
   CHECK((map.from(0) == no_token && map.from(-1) == no_token && map.from(10) == no_token && map.from(8) == no_token));
   CHECK(std::ranges::equal(map.targets(), tokens{2, 7, 9}));
   CHECK(std::ranges::equal(map.drafts(), tokens{2, 0, 3}));
+}
+TEST_CASE("a map takes memory for the draft's tokens, whatever the size that the target is said to have") {
+  constexpr std::size_t most = std::numeric_limits<token_id>::max();
+  vocabulary_map map;
+  const std::size_t before = allocated_bytes;
+  REQUIRE(make_vocabulary_map(tokens{7, no_token, token_id(most) - 1}, most, map) == status::ok);
+  CHECK(allocated_bytes - before < 1000);
+  CHECK((map.target_size() == most && map.size() == 2 && map.from(token_id(most) - 1) == 2));
 }
 TEST_CASE("a map with ids out of range or with two tokens mapped to one is refused, and the old one stays") {
   vocabulary_map map;

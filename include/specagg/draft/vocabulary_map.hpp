@@ -73,21 +73,24 @@ class vocabulary_map {
 // The map as data: to[d] is a token of the target, or no_token. (EAGLE-3 files hold `d2t` = to[d] - d.)
 //   token_out_of_range   to[d] is neither no_token nor below target_size
 //   invalid_parameter    two tokens are mapped to one
-// On any status but ok `map` is as it was.
+// On any status but ok `map` is as it was. The memory depends on to.size() only: target_size may come from a file that
+// nobody trusts.
 inline status make_vocabulary_map(std::span<const token_id> to, std::size_t target_size, vocabulary_map& map) {
   vocabulary_map made;
   made.to_.assign(to.begin(), to.end());
   made.target_size_ = target_size;
-  std::vector<token_id> from(target_size, no_token);
   for (std::size_t d = 0; d < to.size(); ++d) {
     if (to[d] == no_token) continue;
     if (to[d] < 0 || std::size_t(to[d]) >= target_size) return status::token_out_of_range;
-    token_id& draft = from[std::size_t(to[d])];
-    if (draft != no_token) return status::invalid_parameter;
-    draft = token_id(d);
+    made.drafts_.push_back(token_id(d));
   }
-  for (std::size_t t = 0; t < target_size; ++t)
-    if (from[t] != no_token) made.targets_.push_back(token_id(t)), made.drafts_.push_back(from[t]);
+  std::sort(made.drafts_.begin(), made.drafts_.end(),
+            [&](token_id a, token_id b) { return to[std::size_t(a)] < to[std::size_t(b)]; });
+  for (const token_id d : made.drafts_) {
+    const token_id t = to[std::size_t(d)];
+    if (!made.targets_.empty() && made.targets_.back() == t) return status::invalid_parameter;
+    made.targets_.push_back(t);
+  }
   map = std::move(made);
   return status::ok;
 }

@@ -201,6 +201,24 @@ TEST_CASE("tensors of another type, shape, place or twice are refused by name") 
   refuses(failure(bytes), "t");  // cut inside the padding or the table: either way an error
 }
 
+TEST_CASE("tensors that share a byte are refused, whatever their order in the file; neighbours are not") {
+  const auto with = [](std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+    gguf_writer file;
+    file.tensor_at("a", {32, 2}, 8, a);  // 68 bytes
+    file.tensor_at("b", {8}, 0, b);      // 32 bytes
+    file.tensor_at("c", {1}, 1, c);      // 2 bytes
+    file.data = std::string(256, '\0');
+    return failure(file);
+  };
+  CHECK(with(0, 96, 128) == "");
+  CHECK(with(160, 0, 32) == "");
+  refuses(with(0, 0, 128), "overlaps tensor");
+  refuses(with(0, 64, 128), "tensor b: overlaps tensor a");
+  refuses(with(64, 32, 128), "tensor c: overlaps tensor a");
+  refuses(with(128, 0, 0), "overlaps tensor");
+  refuses(with(32, 160, 96), "tensor c: overlaps tensor a");
+}
+
 TEST_CASE("bytes that do not start at a multiple of 8 are refused") {
   alignas(8) std::byte bytes[32] = {};
   refuses(test::error_of([&] { gguf_file::view({bytes + 4, 28}, "test.gguf"); }), "do not start at a multiple of 8");

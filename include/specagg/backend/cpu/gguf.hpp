@@ -2,9 +2,9 @@
 // Reads GGUF model files (versions 2 and 3, little-endian). The file is memory-mapped: tensors and strings stay in it.
 //
 // The file is not trusted. Every count, length, dimension, offset and type is compared with the size of the file before
-// it is used. The memory that is allocated grows with the bytes that were read, never with a count in the file. A bad
-// file throws specagg::error: one line with the file, the place and the reason. (If another process shortens the file
-// while it is mapped, the system raises SIGBUS, as for every mapping.)
+// it is used, and no byte belongs to two tensors. So what is allocated, here and for each tensor, grows with the bytes
+// of the file, never with a count in it. A bad file throws specagg::error: one line with the file, the place and the
+// reason. (If another process shortens the file while it is mapped, the system raises SIGBUS, as for every mapping.)
 #pragma once
 #include <algorithm>
 #include <array>
@@ -179,7 +179,7 @@ class gguf_file {
   void give_back(const tensor& t) const {
     if (!mapping_) return;
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto from = reinterpret_cast<std::uintptr_t>(t.data), to = from + t.rows * row_bytes(t.type, t.cols);
+    const auto from = reinterpret_cast<std::uintptr_t>(t.data), to = from + bytes_of(t);
     const auto first = (from + page - 1) / page * page, last = to / page * page;
     if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
   }
@@ -268,8 +268,7 @@ class gguf_file {
       throw error(name_, "header", text("GGUF version ", version, " is not supported (2 and 3 are)"));
     const auto tensor_count = in.number<std::uint64_t>("the tensor count");
     const auto value_count = in.number<std::uint64_t>("the metadata count");
-    // The shortest possible entry of each table. The loops below would also stop at the end of the file; this reports
-    // it earlier.
+    // The shortest possible entry of each table. (The loops below would also stop at the end of the file, but later.)
     if (value_count > bytes_.size() / 13 || tensor_count > bytes_.size() / 32)
       throw error(name_, "header",
                   text("promises ", value_count, " metadata entries and ", tensor_count, " tensors, more than ",
@@ -287,6 +286,7 @@ class gguf_file {
     const auto start = in.at + padding;
     for (std::size_t i = 0; i < tensors_.size(); ++i) place(tensors_[i], offsets_[i], start, alignment);
     offsets_ = {};
+    refuse_overlaps();
     detail::refuse_duplicates(name_, tensors_, "tensor", [](const tensor& t) { return t.name; });
   }
 
@@ -354,11 +354,19 @@ class gguf_file {
   void place(tensor& t, std::uint64_t offset, std::size_t start, std::uint64_t alignment) const {
     const auto bad = [&](const std::string& reason) { throw error(name_, text("tensor ", printable(t.name)), reason); };
     if (offset % alignment != 0) bad(text("offset ", offset, " is not a multiple of the alignment ", alignment));
-    const auto bytes = t.rows * row_bytes(t.type, t.cols);  // fits: at most 4 bytes for each of 2^61 elements
+    const auto bytes = bytes_of(t);  // fits: at most 4 bytes for each of 2^61 elements
     const auto left = bytes_.size() - start;
     if (offset > left || bytes > left - offset)
       bad(text("takes ", bytes, " bytes at offset ", offset, ", the file has ", left, " bytes of tensor data"));
     t.data = bytes_.data() + start + offset;
+  }
+
+  void refuse_overlaps() {
+    std::sort(tensors_.begin(), tensors_.end(), [](const tensor& a, const tensor& b) { return a.data < b.data; });
+    for (std::size_t i = 1; i < tensors_.size(); ++i)
+      if (const auto& before = tensors_[i - 1]; before.data + bytes_of(before) > tensors_[i].data)
+        throw error(name_, text("tensor ", printable(tensors_[i].name)),
+                    text("overlaps tensor ", printable(before.name)));
   }
 
   [[noreturn]] void wrong_type(std::string_view key, const value* v, const char* wanted) const {

@@ -214,18 +214,19 @@ inline sine_cosine sin_cos(double x) {
 }  // namespace detail
 
 // The number of positions that a session keeps: `wanted`, but at most the model's context. 0 means the whole context,
-// but at most 4096. Throws specagg::error if the memory for them would be far too large for a file of this size; a
-// hostile file could ask for that.
+// but at most 4096. Throws specagg::error if a session would take more than 64 times the file's size, and more than
+// 16 MiB: a hostile file could ask for that. Sessions of real models take less than the file.
 inline std::size_t checked_capacity(const layer_weights& w, std::size_t wanted) {
   const auto capacity = std::min(wanted ? wanted : std::size_t{4096}, w.context);
-  // In double, because products of hostile sizes would overflow integers. The limit is 64 times the file size; keys and
-  // values of real models need less than the file size.
-  const auto floats = static_cast<double>(padded(capacity)) * (2. * static_cast<double>(w.layers.size() * w.kv_heads) *
-                                                                   static_cast<double>(padded(w.head_dim)) +
-                                                               32. * static_cast<double>(w.heads));
-  if (4 * floats > std::max(64. * static_cast<double>(w.file.size()), 0x1p28))
+  // In double, because products of hostile sizes would overflow integers.
+  const auto real = [](std::size_t n) { return static_cast<double>(n); };
+  const double keys_and_values = 2 * real(w.layers.size() * w.kv_heads) * real(padded(w.head_dim));
+  const double a_position = keys_and_values + 32 * real(w.heads) + real(padded(w.dim));  // scores; a hidden state
+  const double a_token = 5 * real(w.dim) + 3 * real((w.heads + w.kv_heads) * w.head_dim) + 4 * real(w.ffn);
+  const double bytes = 4 * (real(padded(capacity)) * a_position + 32 * a_token);  // 32 tokens are computed at a time
+  if (bytes > std::max(64 * real(w.file.size()), 0x1p24))
     throw error(w.file.name(), text("context of ", capacity, " tokens"),
-                text("takes ", static_cast<std::uint64_t>(4 * floats) >> 20, " MiB of keys and values"));
+                text("takes ", static_cast<std::uint64_t>(bytes) >> 20, " MiB of memory"));
   return capacity;
 }
 

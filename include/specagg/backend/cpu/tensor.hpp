@@ -36,13 +36,15 @@ struct tensor {
   unsigned rank = 0;                // 1..4
   std::size_t rows = 0, cols = 0;   // cols: the file's first dimension, contiguous; rows: the product of the others
   std::size_t outer = 0;            // the product of the dimensions after the second (1 for a vector or a matrix)
-  const std::byte* data = nullptr;  // rows * row_bytes(type, cols) bytes, aligned to at least 8
+  const std::byte* data = nullptr;  // bytes_of() bytes, aligned to at least 8
 };
 
 constexpr std::size_t row_bytes(tensor_type type, std::size_t cols) {
   if (block_bytes(type) > 0) return cols / quantised_block * block_bytes(type);
   return cols * (type == tensor_type::f32 ? 4 : 2);
 }
+
+constexpr std::size_t bytes_of(const tensor& t) { return t.rows * row_bytes(t.type, t.cols); }
 
 namespace detail {
 
