@@ -7,6 +7,7 @@
 #include <sys/time.h>
 
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -288,12 +289,46 @@ TEST_CASE("the last position of a context that is no multiple of 16 works") {
                     std::span(expected).subspan(i * weights->vocab, weights->vocab)));
 }
 
+TEST_CASE("every NaN of a row or a hidden state is the same one, whichever NaNs and infinities the weights hold") {
+  const auto file = test::small_model{.separate_output = 1}.write().bytes();
+  std::vector<std::uint64_t> memory(file.size() / 8 + 1);
+  std::memcpy(memory.data(), file.data(), file.size());
+  auto* const begin = reinterpret_cast<std::byte*>(memory.data());
+  const auto weights = std::make_shared<const llama_weights>(gguf_file::view({begin, file.size()}, "test.gguf"));
+  const std::size_t dim = weights->dim, vocab = weights->vocab;
+  const auto put = [&](const char* name, std::size_t row, std::size_t col, std::uint32_t bits) {
+    const auto at = weights->file.find_tensor(name)->data - begin + static_cast<std::ptrdiff_t>(4 * (row * dim + col));
+    std::memcpy(begin + at, &bits, sizeof bits);
+  };
+  const auto nans_of = [](std::span<const float> numbers) {
+    std::size_t nans = 0, others = 0;
+    for (const float x : numbers) {
+      nans += x != x;
+      others += x != x && std::bit_cast<std::uint32_t>(x) != 0x7fc00000u;
+    }
+    CHECK(others == 0);
+    return nans;
+  };
+  put("output.weight", 5, 0, 0xffc00001u);                                                // negative
+  put("output.weight", 17, 3, 0x7fa00002u);                                               // signalling
+  put("output.weight", 9, 8, 0x7f800000u), put("output.weight", 9, 9, 0xff800000u);       // infinities: their
+  put("output.weight", 270, 8, 0x7f800000u), put("output.weight", 270, 9, 0x7f800000u);   // difference may be made
+  llama model(weights);
+  model.keep_hidden();
+  const auto nans = nans_of(rows_of(model, std::vector<token_id>{1, 2, 3}));
+  CHECK((nans >= 3 * 3 && nans <= 3 * 4));
+  CHECK(nans_of(model.hidden(2)) == 0);
+  put("token_embd.weight", 4, 7, 0xffc12345u);
+  CHECK(nans_of(rows_of(model, std::vector<token_id>{4})) == vocab);
+  CHECK(nans_of(model.hidden(3)) == dim);
+}
+
 TEST_CASE("a session whose memory is out of proportion to the file is refused, a shorter one is not") {
   const test::gguf_bytes bytes(test::small_model{.context = 1 << 24}.write().bytes());
   const auto weights = weights_of(bytes);
   CHECK(llama(weights).capacity() == 4096);
   CHECK(test::error_of([&] { llama(weights, nullptr, 1 << 24); }) ==
-        "test.gguf: context of 16777216 tokens: takes 16384 MiB of keys and values");
+        "test.gguf: context of 16777216 tokens: takes 20480 MiB of memory");
 }
 
 TEST_CASE("quantised models: the same bits one by one, in parts, all at once, after rollbacks, on 1, 2 and 4 threads") {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <vector>
@@ -50,6 +51,18 @@ class activation_buffer {
   std::unique_ptr<void, void (*)(void*)> memory_;
   float* data_;
 };
+
+// to[i] = from[i], which may be the same memory, but one NaN for all: which of its operands' NaNs a sum gives, and with
+// which sign it makes a new one, depends on the machine and the compiler.
+inline void copy_with_one_nan(const float* from, std::size_t n, float* to) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const auto x = lanes::load(from + i);
+    select(x == x, x, lanes(nan)).store(to + i);
+  }
+  for (; i < n; ++i) to[i] = from[i] == from[i] ? from[i] : nan;
+}
 
 // Activations of n tokens as whole numbers of 8 bits, in blocks of 32 columns: block b of token t is
 // scale[b n + t] k, where the numbers k, -127..127, are numbers[(b n + t) 32 ...].

@@ -6,7 +6,7 @@
 // Logits are a function of the weights and the inputs alone. They have the same bits whether the inputs came one by
 // one, all at once or after rollbacks, with any number of threads, any instruction set and any compiler. The order of
 // every sum is fixed by absolute positions and columns. All other operations are exactly rounded (IEEE 754) or built
-// from such operations.
+// from such operations. Every NaN of the logits and the hidden states is the same quiet NaN.
 #pragma once
 #include <specagg/backend/cpu/product.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
@@ -239,13 +239,14 @@ class layer_stack {
     const auto from = hidden_ ? 0 : skip;
     if (from == n) return true;
     normalise(x, from, w.output_norm, h);
-    if (hidden_)
-      std::copy_n(h.data(), n * stride(h), hidden_->data() + (position_ - n) * stride(h));
+    if (hidden_) copy_with_one_nan(h.data(), n * stride(h), hidden_->data() + (position_ - n) * stride(h));
     if (skip == n) return true;
     const activations last(row(h, skip), static_cast<Eigen::Index>(n - skip), h.cols(), h.outerStride());
     const auto rounded = round(last, {&w.output});
     for_rows(w.vocab, w.dim * (n - skip), [&](std::size_t begin, std::size_t end) {
       multiply(w.output, begin, end, last, rounded, logits, w.vocab);
+      for (auto* row = logits + begin; row < logits + (n - skip) * w.vocab; row += w.vocab)
+        copy_with_one_nan(row, end - begin, row);
     });
     return true;
   }
