@@ -343,6 +343,7 @@ void converse(job& j, const decoder& d, const chat& turns, std::size_t context) 
   const bool at_terminal = isatty(STDIN_FILENO) && !o.json;
   std::optional<std::string> first = o.prompt;
   if (!o.prompt_file.empty()) first = read_text(o.prompt_file);
+  (void)turns.first(o.system, "");  // a system text that cannot be tokens ends it all
   for (std::size_t turn = 1, lines = 0;; ++turn) {
     std::string asked;
     if (turn == 1 && first) asked = *first;
@@ -350,8 +351,17 @@ void converse(job& j, const decoder& d, const chat& turns, std::size_t context) 
       if (at_terminal) fmt::print("{}", bold("> ")), std::fflush(stdout);
       if (!read_line(asked, lines++, most_text_bytes)) return;
     }
-    if (turn == 1) j.prompt = turns.first(o.system, asked);
-    else turns.next(j.prompt, asked);
+    try {
+      std::vector<token_id> prompt = j.prompt;
+      if (prompt.empty()) prompt = turns.first(o.system, asked);
+      else turns.next(prompt, asked);
+      j.prompt = std::move(prompt);
+    } catch (const error& e) {  // the text cannot be tokens: the turn ends, the conversation does not
+      const std::string line = fmt::format("turn {}: {}", turn, printable(e.what(), 4000));
+      if (o.json) fmt::print("{}", dumped({{"turn", turn}, {"prompt", asked}, {"error", line}}, -1)), flush_output();
+      else fmt::print(stderr, "specagg: {}\n", line);
+      continue;
+    }
     if (j.prompt.size() >= context)
       throw error("conversation", fmt::format("turn {}", turn),
                   fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));

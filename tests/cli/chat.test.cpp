@@ -280,6 +280,30 @@ TEST_CASE("a turn ends at each of the file's end tokens, which are not printed")
   }
 }
 
+TEST_CASE("a text with a byte that no piece stands for ends its turn in a line, and the chat goes on without it") {
+  const test::tiny_model model{.from = "target", .byte_level = true, .without_byte = 0xff};
+  const std::string arguments = "--temperature 0 --max-tokens 8 --target " + written("chat-lacks.tmp", model.write());
+  const auto all = answers(arguments, "\xff!\nWho is it?\nWhat \xff?\nAnd then?\n");
+  const auto without = answers(arguments, "Who is it?\nAnd then?\n");
+  REQUIRE(all.size() == 4);
+  REQUIRE(without.size() == 2);
+  for (const std::size_t refused : {0, 2}) {
+    const std::string line = all[refused]["error"];
+    CHECK(line.starts_with("turn " + std::to_string(refused + 1) + ": "));
+    CHECK(line.find("the text has the byte 255, which no piece stands for") != std::string::npos);
+    CHECK(all[refused]["turn"] == refused + 1);
+  }
+  for (const std::size_t i : {0, 1})
+    for (const char* what : {"tokens", "prompt", "prompt_tokens", "prompt_tokens_known"})
+      CHECK(all[2 * i + 1][what] == without[i][what]);
+  std::ofstream(own("turns.tmp")) << "\xff\n\xff\n";
+  const ran lines = run("generate --chat " + arguments, own("turns.tmp"));
+  CHECK(lines.status == 0);
+  CHECK(std::count(lines.out.begin(), lines.out.end(), '\n') == 2);
+  CHECK(lines.out.find("specagg: turn 2: ") != std::string::npos);
+  refuses("generate --chat --system \xff " + arguments, {"255"});
+}
+
 TEST_CASE("a chat that cannot be is refused in a line") {
   const std::string target = written("chat-target.tmp", test::tiny_model{.from = "target", .byte_level = true}.write()),
                     other = written("chat-other.tmp", test::tiny_model{.from = "target"}.write());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/backend/cpu/byte_level_bpe.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <random>
 #include <string>
 #include <vector>
@@ -188,6 +190,28 @@ TEST_CASE("control tokens are parsed on request alone, user-defined pieces alway
   CHECK(t.decode(special) == "ab<user>c");
   CHECK(t.piece(2) == "<user>");
   CHECK((t.piece(1).empty() && t.piece(-1).empty() && t.piece(100000).empty()));
+}
+
+TEST_CASE("thousands of user-defined pieces cost no more than a few times what three cost") {
+  const auto fastest = [](std::size_t count) {
+    std::vector<std::string> users;
+    for (std::size_t i = 0; i < count; ++i) users.push_back("<extra_" + std::to_string(i) + ">");
+    const test::gguf_bytes bytes(test::small_bpe("smollm", {{"a", "b"}}, users).bytes());
+    const cpu::byte_level_bpe t(bytes.open());
+    std::string text;
+    while (text.size() < 20000) text += "< a text, <extra_2>, <extra";
+    double best = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      const auto tokens = t.encode(text);
+      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      CHECK(std::count(tokens.begin(), tokens.end(), token_id(4)) == 741);
+    }
+    return best;
+  };
+  const double few = fastest(3), many = fastest(6000);
+  INFO(1e3 * few << " ms, " << 1e3 * many << " ms");
+  CHECK(many < 5 * few);
 }
 
 TEST_CASE("the tokenizer of a file is the one that it names, with its begin and end tokens") {

@@ -176,12 +176,15 @@ inline std::string spelled(const std::string& bytes) {
   return piece;
 }
 
-// A byte-level BPE tokenizer: two control tokens, a user-defined piece, the 256 bytes, and the merges given as bytes.
+// A byte-level BPE tokenizer: two control tokens, user-defined pieces, the 256 bytes, and the merges given as bytes.
 inline gguf_writer small_bpe(const std::string& pre, const std::vector<std::pair<std::string, std::string>>& merges = {
                                                          {"a", "b"}, {" ", "a"}, {" ", "ab"}, {"b", "c"},
-                                                         {"ab", "c"}, {"1", "2"}, {"\n", "\n"}, {"\xc3", "\xa9"}}) {
-  std::vector<std::string> pieces = {"<|end|>", "<|turn|>", "<user>"}, lines;
-  std::vector<std::int32_t> types = {3, 3, 4};
+                                                         {"ab", "c"}, {"1", "2"}, {"\n", "\n"}, {"\xc3", "\xa9"}},
+                             const std::vector<std::string>& users = {"<user>"}) {
+  std::vector<std::string> pieces = {"<|end|>", "<|turn|>"}, lines;
+  pieces.insert(pieces.end(), users.begin(), users.end());
+  std::vector<std::int32_t> types = {3, 3};
+  types.resize(pieces.size(), 4);
   for (int b = 0; b < 256; ++b) pieces.push_back(spelled(std::string(1, static_cast<char>(b))));
   for (const auto& [left, right] : merges) {
     pieces.push_back(spelled(left + right));

@@ -66,6 +66,7 @@ struct tiny_model {
   bool dequantised = false;  // the same numbers, stored in F32
   bool byte_level = false;   // SmolLM2's kind of tokenizer; a piece has the same id, and stands for the same text
   std::size_t pieces = 4096, blocks = 4;           // the first of them
+  int without_byte = -1;                           // no piece stands for it (if byte_level)
   std::pair<std::int32_t, double> like = {-1, 1};  // this token's embedding is that of "," times the number
 
   gguf_writer write() const {
@@ -157,6 +158,8 @@ struct tiny_model {
         text[i] = std::string(1, static_cast<char>(std::stoi(std::string(words[i].substr(3, 2)), nullptr, 16)));
       if (types[i] == 1) text[i] = without_marks(words[i]);
     }
+    for (std::size_t i = 0; i < n; ++i)
+      if (text[i].size() == 1 && static_cast<unsigned char>(text[i][0]) == without_byte) types[i] = 5;
     for (const std::int32_t type : {1, 6})  // a byte that is also a piece is that piece
       for (std::size_t i = 0; i < n; ++i)
         if (types[i] == type && !ids.emplace(text[i], i).second) types[i] = 5;

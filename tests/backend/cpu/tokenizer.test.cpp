@@ -176,6 +176,40 @@ TEST_CASE("user-defined pieces are kept whole, the longest first") {
     CHECK(t.decode(t.encode(text)) == text);
 }
 
+TEST_CASE("the longest piece that a text begins with is what looking at every piece finds, of equal ones the first") {
+  std::mt19937 random(11);
+  const auto some = [&](std::size_t most) {
+    std::string s(random() % (most + 1), ' ');
+    for (char& c : s) c = "ab\x80\xff"[random() % 4];
+    return s;
+  };
+  for (int round = 0; round < 50; ++round) {
+    auto pieces = test::small_vocabulary();
+    const std::size_t own = pieces.size();
+    for (std::size_t i = random() % 60; i > 0; --i) pieces.push_back(some(5));
+    test::gguf_writer file;
+    test::write_tokenizer(file, pieces);
+    const test::gguf_bytes bytes(file.bytes());
+    const cpu::vocabulary words(bytes.open(), true);
+    std::vector<token_id> ids;
+    for (std::size_t i = own; i < pieces.size(); ++i) ids.push_back(static_cast<token_id>(i));
+    const cpu::piece_finder finder(words, ids);
+    std::size_t found = 0;
+    for (int n = 0; n < 200; ++n) {
+      const std::string text = some(8);
+      token_id longest = no_token;
+      std::size_t size = 0;
+      for (const token_id t : ids)
+        if (words.piece(t).size() > size && text.starts_with(words.piece(t))) longest = t, size = words.piece(t).size();
+      const token_id got = finder.longest_at(text);
+      if (got != longest) FAIL("round " << round << ", text " << n << ": " << got << " for " << longest);
+      found += longest != no_token;
+    }
+    CHECK((ids.size() < 20 || found > 50));
+  }
+  CHECK(cpu::piece_finder().longest_at("a") == no_token);
+}
+
 TEST_CASE("the vocabulary's hash is the same for the same pieces and tells different ones apart") {
   for (const std::string name : {"target", "bard", "bible"})
     CHECK(tokenizer(gguf_file::open(std::string(SPECAGG_MODELS) + "/" + name + ".gguf")).hash() == bundled().hash());

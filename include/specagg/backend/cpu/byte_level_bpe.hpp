@@ -5,9 +5,10 @@
 //
 // The pieces are spelled in an alphabet of 256 characters, one for each byte (Radford et al. 2019, GPT-2). Every byte
 // string whose bytes all have a piece is preserved: decode(encode(s)) == s, whether s is UTF-8 or not.
-// PCRE2 knows the classes of Unicode; without it (SPECAGG_PCRE2 is not defined) such a file is refused.
+// PCRE2 knows the classes of Unicode; without it (SPECAGG_PCRE2 is not defined) such a file is refused. They are those
+// of its own version of Unicode (PCRE2 10.42: 14.0). A newer character is no letter and no digit to it, so a text that
+// has one may become other tokens than with another PCRE2, or in Hugging Face's tokenizers.
 #pragma once
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -222,13 +223,14 @@ class byte_level_bpe {
     using kind = vocabulary::kind;
     bytes_.fill(no_token);
     ids_.reserve(words_.size());
+    std::vector<token_id> users, marks;
     for (std::size_t i = 0; i < words_.size(); ++i) {
       const auto id = static_cast<token_id>(i);
       const auto piece = words_.pieces[i];
       if (words_.kinds[i] == kind::user || words_.kinds[i] == kind::control) {
         if (piece.empty()) words_.bad_piece(i, "is empty");
-        marks_.push_back(id);
-        if (words_.kinds[i] == kind::user) users_.push_back(id);
+        marks.push_back(id);
+        if (words_.kinds[i] == kind::user) users.push_back(id);
       } else if (words_.kinds[i] == kind::normal) {
         const std::string bytes = bytes_of(piece);
         if (bytes.empty())
@@ -238,9 +240,8 @@ class byte_level_bpe {
         if (bytes.size() == 1) bytes_[static_cast<unsigned char>(bytes[0])] = id;
       }
     }
-    const auto longer = [&](token_id a, token_id b) { return words_.piece(a).size() > words_.piece(b).size(); };
-    std::stable_sort(marks_.begin(), marks_.end(), longer);  // the longest at a place is the one
-    std::stable_sort(users_.begin(), users_.end(), longer);
+    users_ = piece_finder(words_, users);
+    marks_ = piece_finder(words_, marks);
   }
 
   void read_merges() {
@@ -270,15 +271,14 @@ class byte_level_bpe {
     const auto& marks = special ? marks_ : users_;
     std::size_t done = 0;
     for (std::size_t i = 0; i < all.size();) {
-      const auto mark = std::find_if(marks.begin(), marks.end(),
-                                     [&](token_id t) { return all.substr(i).starts_with(words_.piece(t)); });
-      if (mark == marks.end()) {
+      const token_id mark = marks.longest_at(all.substr(i));
+      if (mark == no_token) {
         ++i;
         continue;
       }
       encode_words(all.substr(done, i - done), tokens);
-      tokens.push_back(*mark);
-      done = i += words_.piece(*mark).size();
+      tokens.push_back(mark);
+      done = i += words_.piece(mark).size();
     }
     encode_words(all.substr(done), tokens);
   }
@@ -352,7 +352,7 @@ class byte_level_bpe {
   std::unordered_map<std::string_view, token_id> ids_;  // pieces that text can become
   std::unordered_map<std::uint64_t, merge> merges_;     // of a pair of tokens
   std::array<token_id, 256> bytes_{};                   // the token of one byte
-  std::vector<token_id> users_, marks_;                 // user-defined pieces; these and control tokens; longest first
+  piece_finder users_, marks_;                          // user-defined pieces; these and control tokens
 };
 
 }  // namespace cpu

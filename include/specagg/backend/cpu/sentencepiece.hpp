@@ -36,6 +36,7 @@ class sentencepiece {
       file.fail("tokenizer.ggml.scores", text(scores_.size(), " scores for ", words_.size(), " pieces"));
     bytes_.fill(no_token);
     ids_.reserve(words_.size());
+    std::vector<token_id> users;
     for (std::size_t i = 0; i < words_.size(); ++i) {
       const auto id = static_cast<token_id>(i);
       const auto piece = words_.pieces[i];
@@ -50,13 +51,13 @@ class sentencepiece {
         if (piece.empty()) continue;  // no text becomes it
         ids_.emplace(piece, id);      // of equal pieces the lowest id stands
         longest_ = std::max(longest_, piece.size());
-        if (words_.kinds[i] == kind::user) users_.push_back(id);
+        if (words_.kinds[i] == kind::user) users.push_back(id);
       }
     }
     if (std::find(bytes_.begin(), bytes_.end(), no_token) != bytes_.end())
       file.fail("tokenizer.ggml.tokens",
                 "not all 256 byte pieces \"<0x00>\" to \"<0xFF>\" are there (byte fallback needs them)");
-    std::stable_sort(users_.begin(), users_.end(), [&](token_id a, token_id b) { return at(a).size() > at(b).size(); });
+    users_ = piece_finder(words_, users);
     space_prefix_ = file.flag("tokenizer.ggml.add_space_prefix", true);
   }
 
@@ -171,18 +172,16 @@ class sentencepiece {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < symbols.size(); ++kept) {
       auto s = symbols[i++];
-      const auto rest = std::string_view(spaced).substr(s.begin);
-      const auto user =
-          std::find_if(users_.begin(), users_.end(), [&](token_id id) { return rest.starts_with(at(id)); });
-      if (user != users_.end() && !s.fixed) {
+      const token_id user = s.fixed ? no_token : users_.longest_at(std::string_view(spaced).substr(s.begin));
+      if (user != no_token) {
         auto end = i;  // the piece must end at the end of a character, and must not contain a U+2581 of the text
         bool whole = true;
-        while (end < symbols.size() && symbols[end].begin < s.begin + at(*user).size()) whole &= !symbols[end++].fixed;
+        while (end < symbols.size() && symbols[end].begin < s.begin + at(user).size()) whole &= !symbols[end++].fixed;
         const auto stop = end < symbols.size() ? symbols[end].begin : spaced.size();
-        if (whole && stop == s.begin + at(*user).size()) {
-          s.size = at(*user).size();
+        if (whole && stop == s.begin + at(user).size()) {
+          s.size = at(user).size();
           s.fixed = true;
-          s.token = *user;
+          s.token = user;
           i = end;
         }
       }
@@ -236,7 +235,7 @@ class sentencepiece {
   vocabulary words_;
   std::vector<float> scores_;
   std::unordered_map<std::string_view, token_id> ids_;  // pieces that text can be encoded as
-  std::vector<token_id> users_;                         // user-defined pieces, longest first
+  piece_finder users_;                                  // user-defined pieces
   std::array<token_id, 256> bytes_{};
   std::size_t longest_ = 0;
   bool space_prefix_ = false;
