@@ -39,8 +39,12 @@ def kernel(name):
     return next((k for k in median if k == name or k.startswith(name + "/") and k[len(name) + 1:].isdigit()), None)
 
 
+# Where the system does not tell its caches nothing is timed from memory: such a time is not a number.
+NOT_MEASURED = float("nan")
+
+
 def us(name):
-    return median[kernel(name)]
+    return NOT_MEASURED if name.endswith("/memory") and not kernel(name) else median[kernel(name)]
 
 
 STANDARD = "V=128256/gamma=4/B=1/acceptance=80%/"
@@ -48,6 +52,10 @@ STANDARD = "V=128256/gamma=4/B=1/acceptance=80%/"
 
 def step(who, setting=STANDARD + "warm"):
     return median.get(f"step/{who}/{setting}")
+
+
+def uncached(who):
+    return step(who, STANDARD + "cold") or NOT_MEASURED
 
 
 machine, decoded = load("machine.json"), load("decode.json")
@@ -68,14 +76,14 @@ other = {name: statistics.median(r["seconds"]["other"] / r["seconds"]["total"] f
          for name, runs in decoded.items()}
 bars = [
     ("log-sum-exp, V = 131,072, in cache, over a read of the row", us("log-sum-exp: specagg/cache") / us("floor: read/cache"), "<=", 5),
-    ("log-sum-exp, 64 MB from memory, over a read", us("log-sum-exp: specagg/memory") / us("floor: read/memory"), "<=", 1.4),
+    ("log-sum-exp, from memory, over a read", us("log-sum-exp: specagg/memory") / us("floor: read/memory"), "<=", 1.4),
     ("TV of probabilities in cache, over reading both rows", us("TV of probabilities: specagg/cache") / us("floor: read both/cache"), "<=", 1.25),
     ("TV of probabilities from memory, over reading both rows", us("TV of probabilities: specagg/memory") / us("floor: read both/memory"), "<=", 1.25),
     ("residual mass and draw from logits, over one exponential pass", us("residual mass and draw: specagg") / us("floor: exponentials of both rows"), "<=", 1.3),
     ("step, draft's normalisers (or probabilities) known to both: scalar expf over specagg", step("scalar expf, known") / step("specagg, known"), ">=", 15),
     ("step, nothing known: scalar expf over specagg", step("scalar expf, written out") / step("specagg"), ">=", 12),
-    ("step from memory, nothing known: f32 time over bf16 time", step("specagg", STANDARD + "cold") / step("specagg, bf16", STANDARD + "cold"), ">=", 1.3),
-    ("step from memory, normalisers known: f32 time over bf16 time", step("specagg, known", STANDARD + "cold") / step("specagg, bf16, known", STANDARD + "cold"), ">=", 1.3),
+    ("step from memory, nothing known: f32 time over bf16 time", uncached("specagg") / uncached("specagg, bf16"), ">=", 1.3),
+    ("step from memory, normalisers known: f32 time over bf16 time", uncached("specagg, known") / uncached("specagg, bf16, known"), ">=", 1.3),
     ("top-k 40 row, V = 151,936: sorting over specagg", us("top-k 40 row: sorted") / us("top-k 40 row: specagg"), ">=", 20),
     ("top-p 0.9 row, V = 151,936: sorting over specagg", us("top-p 0.9 row: sorted") / us("top-p 0.9 row: specagg"), ">=", 20),
     ("specagg generate, lossless, gamma 4: time in neither model nor terminal", 100 * other["lossless, gamma 4"], "<=", 3),
@@ -88,7 +96,8 @@ add("| ratio | measured | goal | |\n| --- | ---: | ---: | --- |")
 for what, value, kind, bar in bars:
     met = value <= bar if kind == "<=" else value >= bar
     unit = " %" if "time in neither" in what else ""
-    add(f"| {what} | {value:.2f}{unit} | {kind} {bar}{unit} | {'met' if met else '**missed**'} |")
+    shown = ("", "not measured") if value != value else (f"{value:.2f}{unit}", "met" if met else "**missed**")
+    add(f"| {what} | {shown[0]} | {kind} {bar}{unit} | {shown[1]} |")
 add("")
 
 # ---- kernels ------------------------------------------------------------------------------------------------------
@@ -103,9 +112,12 @@ ROWS = [("log-sum-exp: specagg/cache", "floor: read/cache"), ("log-sum-exp: Eige
         ("exponential race: specagg", None), ("greedy row: specagg", None), ("greedy row: sorted", None),
         ("top-k 40 row: specagg", None), ("top-k 40 row: sorted", None), ("top-p 0.9 row: specagg", None),
         ("top-p 0.9 row: sorted", None)]
+ROWS = [row for row in ROWS if kernel(row[0]) or not row[0].endswith("/memory")]
+from_memory = kernel("floor: read/memory")
+size = f"{int(from_memory.split('/')[-1]) * 4 >> 20} MB, at least four times the largest cache" if from_memory else "not measured"
 add("## Kernels\n")
-add("`cache`: 131,072 elements in all; `memory`: 64 MB; the others: V = 151,936. The floor is a read of the same memory "
-    "with additions only, or one exponential for each element of both rows.\n")
+add(f"`cache`: 131,072 elements in all; `memory`: {size}; the others: V = 151,936. The floor is a read of the same "
+    "memory with additions only, or one exponential for each element of both rows.\n")
 add("| kernel | us | spread | over the floor |\n| --- | ---: | ---: | ---: |")
 for name, floor in ROWS:
     ratio = f"{us(name) / us(floor):.2f}" if floor else ""
