@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-all proofs bench two-sites experiments amalgamate package format tidy clean
+.PHONY: help demo test test-all gpu-programs proofs bench two-sites experiments amalgamate package format tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -20,6 +20,12 @@ test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, 
 	@scripts/run-tests --all
 	@$(MAKE) --no-print-directory proofs
 	@proofs/mutants/mutants.py
+	@if [ -x "$$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then $(MAKE) --no-print-directory gpu-programs; \
+	 else echo "SKIPPED: gpu-programs: there is no nvcc"; fi
+
+gpu-programs:  ## compile and link what scripts/gpu-check runs on a GPU, without one: for sm_90 and compute_80 (hours)
+	@scripts/gpu-check --build-only --build build/gpu build/gpu/report
+	@scripts/gpu-check --dry --programs build/gpu build/gpu/report
 
 proofs:  ## the theorems, checked by Coq, with what they assume (1 minute once Coq is installed)
 	@scripts/bootstrap proofs

@@ -17,7 +17,7 @@ struct distant {
   double alpha = 0;
 
   template <class Rows>
-  auto bind(const Rows& rows) const {
+  SPECAGG_FUNCTION auto bind(const Rows& rows) const {  // SPECAGG_FUNCTION: on the GPU, too
     const double tv = rows.sum([](auto at) { return positive(at.p - at.q); });
     return specagg::target_if(tv > alpha);
   }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rivals of verification on the device: the Hugging Face steps in torch, and rejection sampling in Triton.
+"""Rivals of verification on the device: the Hugging Face steps in torch, rejection sampling in Triton, and the kernels of
+FlashInfer and vLLM themselves where these are installed.
 
 usage: rivals.py OUT.json         on a CUDA device: checked, then timed at the shapes of verify.cu
        rivals.py --cpu [ROWS]     without one: checked only. TRITON_INTERPRET=1 checks Triton's kernels as well.
@@ -10,11 +11,14 @@ The Triton kernels are our own statement of what vLLM does in its sampler: log-s
 by request, the recovered token as the winner of an exponential race over blocks of the vocabulary. Ours is a strong one:
 nothing V-sized is written, and only the row of the rejection is raced.
 
-Both are checked by the law of what they emit: the first token of lossless verification has the target's law, whatever
+FlashInfer and vLLM start from probabilities: the softmax of the rows counts. A version that is called otherwise is left
+out, with the reason.
+
+All are checked by the law of what they emit: the first token of lossless verification has the target's law, whatever
 the draft's. Timed as verify.cu times: copies of the input used in turn, at least 4 times the L2 cache, a row of calls
 between two events, replayed from a graph where it can be captured; medians. Of Triton's block sizes the fastest counts.
 """
-import json, os, pathlib, statistics, struct, sys
+import importlib.util, inspect, json, os, pathlib, statistics, struct, sys, types
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 try:
@@ -135,6 +139,44 @@ class Triton:
         return self.accepted, self.out
 
 
+# ---- FlashInfer and vLLM ---------------------------------------------------------------------------------------------
+
+
+def of_output(output):
+    """Accepted tokens and the token behind them, from rows of tokens that end in -1."""
+    n = (output >= 0).sum(-1) - 1
+    return n, output.gather(-1, n.clamp(min=0).unsqueeze(-1).long()).squeeze(-1)
+
+
+def flashinfer_step(q_logits, p_logits, drafted):
+    import flashinfer
+    q, p = (torch.softmax(x, -1, dtype=torch.float32) for x in (q_logits, p_logits))
+    uniforms = [torch.rand(drafted.shape[0], drafted.shape[1] + 1, device=device)] if flashinfer_wants_uniforms else []
+    return of_output(flashinfer.sampling.chain_speculative_sampling(q, drafted.int(), *uniforms, p)[0])
+
+
+def vllm_step(q_logits, p_logits, drafted):
+    from vllm.v1.sample.rejection_sampler import rejection_sample
+    requests, gamma = drafted.shape
+    q, p = (torch.softmax(x, -1, dtype=torch.float32) for x in (q_logits, p_logits))
+    ends = torch.arange(1, requests + 1, device=device, dtype=torch.int32) * gamma
+    how = types.SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.ones(requests, device=device),
+                                generators={}, top_k=None, top_p=None)
+    bonus = torch.multinomial(p[:, gamma], 1).int()
+    return of_output(rejection_sample(drafted.int().reshape(-1), [gamma] * requests, gamma, ends, q.flatten(0, 1),
+                                      p[:, :gamma].flatten(0, 1), bonus, how))
+
+
+installed, flashinfer_wants_uniforms = {}, False
+if not cpu:
+    for rival, step in ("flashinfer", flashinfer_step), ("vllm", vllm_step):
+        if importlib.util.find_spec(rival):
+            installed[rival] = step
+    if "flashinfer" in installed:
+        import flashinfer
+        flashinfer_wants_uniforms = "uniform_samples" in inspect.signature(
+            flashinfer.sampling.chain_speculative_sampling).parameters
+
 # ---- inputs and checks -----------------------------------------------------------------------------------------------
 
 
@@ -251,6 +293,9 @@ def measure(path):
             if correct["torch"]:
                 add("torch", shape, kind, in_a_row([lambda c=c: hf_steps.batched(*c) for c in copies]),
                     hf_steps.batched(*copies[0])[0])
+            for rival in (r for r in installed if correct.get(r)):
+                add(rival, shape, kind, in_a_row([lambda c=c: installed[rival](*c) for c in copies]),
+                    installed[rival](*copies[0])[0])
             if correct["triton"]:
                 best = None
                 for block, warps in tried:
@@ -276,6 +321,11 @@ else:
     except Exception as e:  # a version of Triton that wants something else: torch is measured all the same
         no_triton = f"{type(e).__name__}: {e}".splitlines()[0]
         print(f"Triton is left out: {no_triton}")
+for rival, step in installed.items():
+    try:
+        correct[rival] = check_law(rival, step)
+    except Exception as e:
+        print(f"{rival} is left out: {type(e).__name__}: {e}".splitlines()[0])
 fine = correct["torch"] and (correct["triton"] or bool(no_triton))
 if cpu and len(sys.argv) > 2:
     fine &= check_rows(sys.argv[2])

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench-cuda: verification on the device, and the floors beside it, in the same run.
 //
-// usage: bench-cuda [--json FILE] [--small]
-//        --small   a cluster of two and few repetitions, for tests/cuda/emulator and compute-sanitizer
+// usage: bench-cuda [--json FILE] [--small] [--profile] [--soak SECONDS]
+//        --small     a cluster of two and few repetitions, for tests/cuda/emulator and compute-sanitizer
+//        --profile   verifies one batch twice, for a profiler
+//        --soak      verifies the same batches again and again, and compares each result with the first
+#include <chrono>
 #include <cstring>
 
 #include "measure.hpp"
@@ -47,6 +50,8 @@ timing time_of_read(const void* data, std::size_t distance, std::size_t copies, 
 
 namespace {
 
+constexpr std::size_t vocabulary_of_llama = 128256;
+
 timing time_of_copy(const void* data, std::size_t distance, std::size_t copies, std::size_t bytes) {
   const device_array<unsigned char> to(copies * bytes);
   stopwatch watch;
@@ -70,18 +75,20 @@ void measure(const shape& s) {
   const timing row = watch.in_a_row(copies, true, 50, verify), plain = watch.in_a_row(copies, false, 50, verify);
   const timing alone = watch.alone(copies, true, 200, verify), alone_plain = watch.alone(copies, false, 200, verify);
   const double accepted = in.accepted();
-  // The two launches of verify(), each on its own.
+  // The two launches of verify(), each on its own. The rows are aligned, their size is a multiple of four, no mask.
   using policies = gpu::detail::same_for_all<lossless>;
-  const std::size_t draft_rows = s.gamma + 1;
+  constexpr auto* normalise = gpu::detail::normalise_rows<true, S>;
+  constexpr auto* verify_all = gpu::detail::verify_requests<true, S, policies, token_verifier>;
+  const std::size_t draft_rows = s.gamma;
   const timing first = watch.in_a_row(copies, true, 50, [&](std::size_t c, cudaStream_t stream) {
-    CHECK_CUDA(gpu::detail::launch(gpu::detail::normalise_rows<S>, s.requests * (draft_rows + s.gamma + 1),
-                                    s.vocabulary, stream, in.batch(c), draft_rows, false, false,
-                                    static_cast<gpu::row_facts*>(in.storage(c))));
+    CHECK_CUDA(gpu::detail::launch<normalise>(s.requests * (draft_rows + s.gamma + 1), 4, s.vocabulary, stream,
+                                              in.batch(c), draft_rows, false, false,
+                                              static_cast<gpu::row_facts*>(in.storage(c))));
   });
   const timing second = watch.in_a_row(copies, true, 50, [&](std::size_t c, cudaStream_t stream) {
-    CHECK_CUDA(gpu::detail::launch(gpu::detail::verify_requests<S, policies, token_verifier>, s.requests,
-                                   s.vocabulary, stream, in.batch(c), policies{}, verifier, draft_rows,
-                                   static_cast<const gpu::row_facts*>(in.storage(c)), in.out(c)));
+    CHECK_CUDA(gpu::detail::launch<verify_all>(s.requests, 1, s.vocabulary, stream, in.batch(c), policies{}, verifier,
+                                               draft_rows, static_cast<const gpu::row_facts*>(in.storage(c)),
+                                               in.out(c)));
   });
   const double speed = gigabytes_per_second(bytes, row.median), share = read.median / row.median;
   std::printf("%-4s %4zu %3zu %8.2f %8.2f %8.2f %8.2f %9.2f %8.2f %8.2f %8.2f %7.0f %6.1f %% %6.2f %4zu\n",
@@ -103,7 +110,7 @@ void measure(const shape& s) {
 
 int run() {
   const auto& p = device().properties;
-  const std::size_t v = small ? 17000 : 128256;
+  const std::size_t v = small ? 17000 : vocabulary_of_llama;
   std::printf("%s, %zu processors, L2 %zu MB; lossless token verification, V = %zu, microseconds, medians\n", p.name,
               device().processors, device().l2 >> 20, v);
   std::printf("row: in a row, replayed from a graph; plain: in a row, launched; alone: one replay on an idle device,\n"
@@ -125,18 +132,80 @@ int run() {
   return 0;
 }
 
+int profile() {
+  const inputs<float, token_verifier> in({64, 4, vocabulary_of_llama}, token_verifier{});
+  const auto verify = verification(in, lossless{}, token_verifier{});
+  for (int i = 0; i < 2; ++i) verify(0, nullptr);
+  CHECK_CUDA(cudaStreamSynchronize(nullptr));
+  return 0;
+}
+
+// What verification of copy c wrote, as bytes.
+template <class S>
+std::vector<unsigned char> written(const inputs<S, token_verifier>& in, const shape& s, std::size_t c) {
+  const auto out = in.out(c);
+  std::vector<verdict> verdicts(s.requests);
+  std::vector<emission> emissions(s.requests * (s.gamma + 1));
+  CHECK_CUDA(cudaMemcpy(verdicts.data(), out.verdicts, verdicts.size() * sizeof(verdict), cudaMemcpyDeviceToHost));
+  CHECK_CUDA(cudaMemcpy(emissions.data(), out.emissions, emissions.size() * sizeof(emission), cudaMemcpyDeviceToHost));
+  std::vector<unsigned char> bytes;
+  const auto add = [&](const auto& x) {
+    const auto* at = reinterpret_cast<const unsigned char*>(&x);
+    bytes.insert(bytes.end(), at, at + sizeof x);
+  };
+  for (std::size_t r = 0; r < s.requests; ++r) {
+    add(verdicts[r].accepted), add(verdicts[r].emitted), add(verdicts[r].why);
+    for (std::size_t i = 0; i < verdicts[r].emitted; ++i) {
+      const emission& e = emissions[r * (s.gamma + 1) + i];
+      add(e.token), add(e.from), add(e.why), add(e.log_pi), add(e.log_p);
+    }
+  }
+  return bytes;
+}
+
+int soak(double seconds) {
+  using clock = std::chrono::steady_clock;
+  const auto end = clock::now() + std::chrono::duration<double>(seconds);
+  std::size_t rounds = 0, different = 0;
+  const auto repeat = [&](const shape& s, auto type) {
+    const inputs<decltype(type), token_verifier> in(s, token_verifier{});
+    const auto verify = verification(in, token_v3{0.5}, token_verifier{});
+    std::vector<std::vector<unsigned char>> first;
+    for (std::size_t k = 0; k < 20; ++k)
+      for (std::size_t c = 0; c < in.copies(); ++c) {
+        verify(c, nullptr);
+        CHECK_CUDA(cudaStreamSynchronize(nullptr));
+        if (k == 0) first.push_back(written(in, s, c));
+        else different += written(in, s, c) != first[c];
+        ++rounds;
+      }
+  };
+  do {  // in clusters of eight, of four, and without
+    repeat({1, 4, vocabulary_of_llama}, float());
+    repeat({64, 4, vocabulary_of_llama}, bf16());
+    repeat({256, 2, 32000}, float());
+  } while (clock::now() < end && !small);
+  std::printf("%zu batches verified again and again: %zu differ from the first time\n", rounds, different);
+  return different > 0;
+}
+
 }  // namespace
 }  // namespace bench
 
 int main(int count, char** arguments) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  bool profile = false;
+  double seconds = 0;
   for (int i = 1; i < count; ++i) {
     if (!std::strcmp(arguments[i], "--small")) bench::small = true;
     else if (!std::strcmp(arguments[i], "--json") && i + 1 < count) bench::output().open(arguments[++i]);
-    else return std::fprintf(stderr, "usage: bench-cuda [--json FILE] [--small]\n"), 2;
+    else if (!std::strcmp(arguments[i], "--profile")) profile = true;
+    else if (!std::strcmp(arguments[i], "--soak") && i + 1 < count) seconds = std::atof(arguments[++i]);
+    else return std::fprintf(stderr, "usage: bench-cuda [--json FILE] [--small] [--profile] [--soak SECONDS]\n"), 2;
   }
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0)
     return std::fprintf(stderr, "bench-cuda: there is no CUDA device\n"), 1;
-  return bench::run();
+  if (profile) return bench::profile();
+  return seconds > 0 ? bench::soak(seconds) : bench::run();
 }

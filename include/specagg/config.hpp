@@ -23,6 +23,13 @@
 #error "specagg: this target evaluates float expressions in a wider type (x87); use -msse2 -mfpmath=sse"
 #endif
 
+// Whether asm is PTX: nvcc compiles for the device. (A test defines __CUDA_ARCH__ as well, but not __NVCC__.)
+#if defined(__CUDA_ARCH__) && defined(__NVCC__)
+#define SPECAGG_PTX 1
+#else
+#define SPECAGG_PTX 0
+#endif
+
 // A function that runs on the host and inside a CUDA block.
 #if defined(__CUDACC__)
 #define SPECAGG_FUNCTION __host__ __device__
@@ -148,10 +155,14 @@
 #if defined(__CUDACC__)
 #define SPECAGG_PUSH_WARNINGS_ _Pragma("nv_diagnostic push") _Pragma("nv_diag_suppress 20011,20014")
 #define SPECAGG_POP_WARNINGS_ _Pragma("nv_diagnostic pop")
+// Around what calls a rule's functions: one that lacks SPECAGG_FUNCTION is an error. nvcc would put nothing there.
+#define SPECAGG_BEGIN_CALLS _Pragma("nv_diagnostic push") _Pragma("nv_diag_error 20011,20014")
 #else
 #define SPECAGG_PUSH_WARNINGS_
 #define SPECAGG_POP_WARNINGS_
+#define SPECAGG_BEGIN_CALLS
 #endif
+#define SPECAGG_END_CALLS SPECAGG_POP_WARNINGS_
 
 #define SPECAGG_BEGIN    \
   SPECAGG_PUSH_WARNINGS_ \

@@ -80,15 +80,19 @@ struct example {
   std::vector<double> temperature;
   std::vector<std::int32_t> draft_rows, target_rows;
   bool masked;
+  std::size_t draft_offset, target_offset;  // elements before the first row: rows lie at any address
 
-  example(const shape& s, numbers& random, bool coupled) : masked(random.below(4) == 0) {
+  example(const shape& s, numbers& random, bool coupled)
+      : masked(random.below(4) == 0),
+        draft_offset(random.below(2) ? random.below(4) : 0),
+        target_offset(random.below(2) ? random.below(4) : 0) {
     using namespace specagg;
     size.requests = s.requests, size.vocabulary = s.vocabulary, size.most = s.most;
     size.draft_stride = s.vocabulary + random.below(4);
     size.target_stride = (s.vocabulary + 3) / 4 * 4;
     size.end_of_text = random.below(2) ? token_id(random.below(s.vocabulary)) : no_token;
     const std::size_t each = s.most + 1, rows = s.requests * each, words = (s.vocabulary + 31) / 32;
-    draft.resize(rows * size.draft_stride), target.resize(rows * size.target_stride);
+    draft.resize(draft_offset + rows * size.draft_stride), target.resize(target_offset + rows * size.target_stride);
     draft_mask.resize(rows * words), target_mask.resize(rows * words);
     for (auto* mask : {&draft_mask, &target_mask})
       for (auto& word : *mask) word = random.word() | random.word();
@@ -122,28 +126,29 @@ struct example {
 
   // What the CPU sees: the row with its mask applied.
   std::vector<S> draft_copy(std::size_t r, std::size_t j) const {
-    return copy(draft, size.draft_stride, draft_mask, std::size_t(draft_rows[r]) + j);
+    return copy(draft, draft_offset, size.draft_stride, draft_mask, std::size_t(draft_rows[r]) + j);
   }
   std::vector<S> target_copy(std::size_t r, std::size_t j) const {
-    return copy(target, size.target_stride, target_mask, std::size_t(target_rows[r]) + j);
+    return copy(target, target_offset, size.target_stride, target_mask, std::size_t(target_rows[r]) + j);
   }
   specagg::processed_row<S> row(const std::vector<S>& logits, std::size_t r) const {
     return {std::span<const S>(logits), {.temperature = temperature[r]}};
   }
 
  private:
-  std::vector<S> copy(const std::vector<S>& from, std::size_t stride, const std::vector<std::uint32_t>& mask,
-                      std::size_t i) const {
+  std::vector<S> copy(const std::vector<S>& from, std::size_t offset, std::size_t stride,
+                      const std::vector<std::uint32_t>& mask, std::size_t i) const {
     const std::size_t n = size.vocabulary;
-    std::vector<S> x(from.begin() + std::ptrdiff_t(i * stride), from.begin() + std::ptrdiff_t(i * stride + n));
+    const auto begin = from.begin() + std::ptrdiff_t(offset + i * stride);
+    std::vector<S> x(begin, begin + std::ptrdiff_t(n));
     for (std::size_t v = 0; masked && v < n; ++v)
       if (!(mask[i * ((n + 31) / 32) + v / 32] >> v % 32 & 1)) x[v] = stored<S>(-INFINITY);
     return x;
   }
   void fill(numbers& random, std::size_t r, std::size_t j) {
     const std::size_t n = size.vocabulary;
-    S* q = draft.data() + (std::size_t(draft_rows[r]) + j) * size.draft_stride;
-    S* p = target.data() + (std::size_t(target_rows[r]) + j) * size.target_stride;
+    S* q = draft.data() + draft_offset + (std::size_t(draft_rows[r]) + j) * size.draft_stride;
+    S* p = target.data() + target_offset + (std::size_t(target_rows[r]) + j) * size.target_stride;
     const double spread = random.below(2) ? 3 : 12, apart = random.below(2) ? 0.3 : 3, offset = 20 * random.bell();
     for (std::size_t v = 0; v < n; ++v) {
       const double l = offset + spread * random.bell();
@@ -201,7 +206,8 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
   const on_device emissions(std::vector<emission>(s.requests * each));
   const on_device acceptances(std::vector<draft_acceptance>(s.requests * s.most));
   specagg::cuda::batch<S> b = e.size;
-  b.draft = draft.data(), b.target = target.data(), b.tokens = tokens.data(), b.start = start.data();
+  b.draft = draft.data() + e.draft_offset, b.target = target.data() + e.target_offset;
+  b.tokens = tokens.data(), b.start = start.data();
   b.seed = seeds.data(), b.request = request.data(), b.temperature = temperature.data();
   b.draft_rows = draft_rows.data(), b.target_rows = target_rows.data();
   if (e.masked) b.draft_mask = draft_mask.data(), b.target_mask = target_mask.data();

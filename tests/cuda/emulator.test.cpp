@@ -172,6 +172,14 @@ __global__ void no_such_rank() {
 int global_variable;
 __global__ void not_shared() { cooperative_groups::this_cluster().map_shared_rank(&global_variable, 0); }
 
+// Loads 16 bytes at once, from any address.
+struct alignas(16) sixteen {
+  float x[4];
+};
+__global__ void load_sixteen(const float* at, float* out) { *out = reinterpret_cast<const sixteen*>(at)->x[3]; }
+__global__ void store_sixteen(float* at) { *reinterpret_cast<sixteen*>(at) = {}; }
+__global__ void read_only(const float* at, float* out) { *out = __ldg(at); }
+
 // When each thread came here, among all.
 __global__ void take_numbers(unsigned* next, unsigned* out) {
   __syncthreads();
@@ -316,6 +324,27 @@ TEST_CASE("a barrier that some threads never reach is named, not waited for") {
   buffer<int> out(3);  // and what follows works
   launch(3, 256, 1, sum_by_halving<true>, out.at);
   CHECK(out.read()[2] == 255 * 256 * 511 / 6);
+}
+
+TEST_CASE("a load or store whose address is not aligned is named; so is a read of memory that is not the device's") {
+  if (!cuda_emulator::overwrites_shared_memory()) return;  // a sanitizer is in its place
+  const auto refusal = [](auto* kernel, auto... arguments) {
+    try {
+      launch(1, 1, 1, kernel, arguments...);
+      return std::string();
+    } catch (const cuda_emulator::misuse& e) {
+      return std::string(e.what());
+    }
+  };
+  buffer<float> at(8), out(1);
+  CHECK(refusal(load_sixteen, at.at, out.at) == "");
+  CHECK(refusal(load_sixteen, at.at + 4, out.at) == "");
+  CHECK(has(refusal(load_sixteen, at.at + 1, out.at), "4 is not a multiple of 16"));
+  CHECK(has(refusal(store_sixteen, at.at + 2), "8 is not a multiple of 16"));
+  CHECK(refusal(read_only, at.at + 7, out.at) == "");
+  CHECK(has(refusal(read_only, at.at + 8, out.at), "there is no such memory on the device"));
+  float host = 0;
+  CHECK(has(refusal(read_only, &host, out.at), "there is no such memory on the device"));
 }
 
 TEST_CASE("what is in a stream happens when it must, in order, and no sooner") {

@@ -31,6 +31,18 @@ struct weighted {
 
 }  // namespace
 
+TEST_CASE("cuda: every verifier agrees with the CPU on rows of 128256 tokens", "[slow]") {
+  if (!have_device()) return;
+  tally seen;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    agree<float>({3, 128256, 4}, seed, std::vector{lossless{}}, token_verifier{}, seen);
+    agree<float>({2, 128256, 4}, seed, std::vector{lossless{}}, block_verifier{}, seen);
+    agree<bf16>({2, 128256, 4}, seed, std::vector{lossless{}}, token_verifier{}, seen);
+    agree<f16>({1, 128256, 4}, seed, std::vector{lossless{}}, device::coupled{}, seen);
+  }
+  CHECK(seen.steps > 30);
+}
+
 TEST_CASE("cuda: a checked rule is reported where it is no law, as on the CPU") {
   if (!have_device()) return;
   const auto all = [](const weighted& rule) {
@@ -191,7 +203,8 @@ TEST_CASE("cuda: a batch gives the same whatever its order and however it is spl
   const on_device verdicts(std::vector<verdict>(140)), alone(std::vector<verdict>(1));
   const on_device emissions(std::vector<emission>(280)), emissions_alone(std::vector<emission>(2));
   auto b = e.size;
-  b.draft = draft.data(), b.target = target.data(), b.tokens = tokens.data(), b.start = start.data();
+  b.draft = draft.data() + e.draft_offset, b.target = target.data() + e.target_offset;
+  b.tokens = tokens.data(), b.start = start.data();
   b.seed = seeds.data(), b.request = request.data(), b.draft_rows = draft_rows.data();
   b.target_rows = target_rows.data();
   const on_device storage(std::vector<double>(device::verify_storage(b) / 8));

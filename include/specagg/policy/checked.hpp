@@ -37,7 +37,7 @@ struct checked {
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
-    const auto pi = policy.bind(rows);
+    const auto pi = detail::bound_to(rows, policy);
     if constexpr (detail::lacks_target<decltype(at(rows, std::size_t()))>) return pi;
     else return where_law(rows, pi);
   }

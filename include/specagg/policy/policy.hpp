@@ -189,11 +189,30 @@ concept TargetPolicy = requires(const Policy& policy,
   { policy.bind(rows)(at) } -> std::convertible_to<vec<T, 16>>;
 };
 
+SPECAGG_BEGIN_CALLS
+
 // Whether the parameters of a policy are in range. A policy without a member valid() takes any parameters.
 template <class Policy>
 SPECAGG_FUNCTION constexpr bool valid(const Policy& policy) {
   if constexpr (requires { policy.valid(); }) return policy.valid();
   else return true;
 }
+namespace detail {
+
+// policy.bind(rows). What it returns is called, too, where it runs on a device: all that a rule does is seen by nvcc.
+template <class Policy, class Rows>
+SPECAGG_FUNCTION SPECAGG_LANE auto bound_to(const Rows& rows, const Policy& policy) {
+  auto pi = policy.bind(rows);
+#if defined(__CUDACC__)
+  using view = decltype(at(rows, std::size_t()));
+  if constexpr (requires(const view& v) { v.p; })
+    if (false) (void)pi(*static_cast<const view*>(nullptr));
+#endif
+  return pi;
+}
+
+}  // namespace detail
+
+SPECAGG_END_CALLS
 
 SPECAGG_END

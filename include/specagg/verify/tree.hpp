@@ -62,7 +62,9 @@ SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, Q
       double owes = 0, drawn = 1;
       if (const std::size_t c = state.next_child(n, owes, drawn)) {
         const double claim = owes < drawn ? owes / drawn : 1;
-        out[here.depth] = {.token = state.token(c), .log_pi = state.node(c).log_pi, .log_p = state.node(c).log_p};
+        // The type is named for nvcc, which takes no designated initialisers in an assignment.
+        out[here.depth] =
+            emission{.token = state.token(c), .log_pi = state.node(c).log_pi, .log_p = state.node(c).log_p};
         state.write([&] { state.node(c).claim = claim; });
         if (claim > 0) state.enter(c, claim), n = c;
         else if (const status s = state.settle(n, c); s != status::ok) return void(result.why = s);
@@ -90,7 +92,7 @@ SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws
     double owes = 0, drawn = 1;
     while (const std::size_t c = state.next_child(n, owes, drawn)) {
       const std::uint32_t depth = state.node(c).depth;
-      out[depth - 1] = {.token = state.token(c), .log_pi = state.node(c).log_pi, .log_p = state.node(c).log_p};
+      out[depth - 1] = emission{.token = state.token(c), .log_pi = state.node(c).log_pi, .log_p = state.node(c).log_p};
       const moment m{stream::coin, tree.start + depth - 1, tree.start, draft_tree::branch(c, depth)};
       state.write([&] { state.node(c).claim = owes < drawn ? owes / drawn : 1; });
       if (chooser.coin(m, owes, drawn)) state.enter(c, 1), n = c;

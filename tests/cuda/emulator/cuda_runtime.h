@@ -124,8 +124,10 @@ inline void __threadfence() {}
 inline void __threadfence_block() {}
 template <class T>
 T __ldg(const T* at) {
-  return *at;
+  return *static_cast<const T*>(cuda_emulator::readable(at, sizeof(T)));
 }
+inline void __cluster_barrier_arrive_relaxed() { cuda_emulator::arrive_at_cluster(); }
+inline void __cluster_barrier_wait() { cuda_emulator::wait_for_cluster(); }
 
 // Exactly rounded; the volatile keeps the compiler from fusing a product with a sum.
 #define CUDA_EMULATOR_ROUNDED(T, prefix)                  \

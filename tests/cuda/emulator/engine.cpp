@@ -370,7 +370,7 @@ std::string block::state() const {
 }
 
 void block::fail(const char* what, ...) {
-  char text[200];
+  char text[300];
   std::va_list numbers;
   va_start(numbers, what);
   std::vsnprintf(text, sizeof text, what, numbers);
@@ -553,6 +553,8 @@ std::uint64_t across_warp(warp_function f, std::uint32_t mask, std::uint64_t val
 unsigned lane() { return this_block().lane(); }
 void synchronise_block() { this_block().synchronise(); }
 
+void fail_kernel(const char* why) { this_block().fail("%s", why); }
+
 unsigned cluster_rank() { return this_block().rank(); }
 unsigned cluster_size() { return this_block().together().size; }
 void arrive_at_cluster() { this_block().arrive(); }
@@ -566,3 +568,22 @@ void* in_block(const void* shared, unsigned rank) {
 }
 
 }  // namespace cuda_emulator
+
+// ---- alignment ------------------------------------------------------------------------------------------------------
+
+// What -fsanitize=alignment calls where an address is not a multiple of what its type asks for. The sanitizer's own
+// library is not linked: on the CPU such a load works, and only those of kernels are wrong.
+#ifndef SPECAGG_ASAN  // there the function is the sanitizer's, and ends the program
+struct misaligned_access {
+  const char* file;
+  unsigned line, column;
+  const void* type;
+  unsigned char log_alignment, kind;
+};
+extern "C" void __ubsan_handle_type_mismatch_v1(const misaligned_access* what, std::uintptr_t at);
+extern "C" void __ubsan_handle_type_mismatch_v1(const misaligned_access* what, std::uintptr_t at) {
+  if (!cuda_emulator::current) return;
+  cuda_emulator::current->fail("load or store: an address that ends in %03x is not a multiple of %u, in %s:%u",
+                               static_cast<unsigned>(at % 4096), 1u << what->log_alignment, what->file, what->line);
+}
+#endif

@@ -8,6 +8,9 @@
 // device memory start as 0xff.. bytes (NaN); the shared memory of a block that has returned is overwritten so again.
 // Work in a stream waits until the host synchronises with it, as late as CUDA would allow.
 //
+// Loads and stores of kernels check their alignment where the kernel is compiled with -fsanitize=alignment, as
+// tests/CMakeLists.txt has it. What is prefetched must be device memory.
+//
 // Not for several host threads at once.
 #pragma once
 #include <cstddef>
@@ -33,6 +36,9 @@ struct counts {
   std::size_t graph_launches = 0;  // graphs enqueued
   std::size_t allocations = 0;     // cudaMalloc, cudaMallocHost, cudaMallocAsync
   std::size_t switches = 0;        // from a fiber to another
+  std::size_t questions = 0;       // about attributes and occupancy of kernels
+  unsigned largest_cluster = 0;    // of the kernels enqueued or recorded
+  std::size_t blocks = 0;          // of all of them
 };
 counts& counted();
 
@@ -42,6 +48,13 @@ void fail_call(int error, std::size_t after = 0);
 std::size_t allocated();
 // As if the machine had this many devices (1 at start).
 void set_devices(int count);
+// What a device can do: an H100 at start.
+struct ability {
+  bool clusters = true;          // cudaDevAttrClusterLaunch
+  unsigned largest_cluster = 8;  // that cudaOccupancyMaxActiveClusters finds room for
+  int ptx_version = 90;          // of the code that runs
+};
+ability& ability_of(int device);
 
 // False where variables of others lie among the shared ones: with AddressSanitizer, or in a static program.
 bool overwrites_shared_memory();
@@ -75,6 +88,11 @@ enum class warp_function : std::uint8_t { sync, shuffle, ballot };
 std::uint64_t across_warp(warp_function, std::uint32_t mask, std::uint64_t value, unsigned source);
 unsigned lane();
 void synchronise_block();
+
+// What device code reads must be in device memory. Returns `at`.
+const void* readable(const void* at, std::size_t size);
+// Ends the kernel, and why.
+[[noreturn]] void fail_kernel(const char* why);
 
 unsigned cluster_rank();
 unsigned cluster_size();

@@ -48,7 +48,8 @@ struct state {
   std::set<CUstream_st*> streams;
   cudaError_t last = cudaSuccess, planned = cudaSuccess;
   std::size_t calls_to_planned = 0;
-  int devices = 1;
+  int devices = 1, device = 0;
+  std::map<int, ability> abilities;
 };
 state& runtime() {
   static auto& s = *new state;
@@ -240,7 +241,8 @@ void fail_call(int error, std::size_t after) {
   runtime().planned = static_cast<cudaError_t>(error);
   runtime().calls_to_planned = after;
 }
-void set_devices(int count) { runtime().devices = count; }
+void set_devices(int count) { runtime().devices = count, runtime().device = 0; }
+ability& ability_of(int device) { return runtime().abilities[device]; }
 std::size_t allocated() { return runtime().memory.size(); }
 cudaError_t check_stream(cudaStream_t stream) { return answer(into_stream(stream)); }
 
@@ -267,23 +269,32 @@ cudaError_t check_launch(const cudaLaunchConfig_t& c, launch_shape& shape) {
     shape.cluster = {size.x, size.y, size.z};
   }
   const auto& cluster = shape.cluster;
-  if (cluster.size() == 0 || cluster.size() > 8 || grid.x % cluster.x != 0 || grid.y % cluster.y != 0 ||
-      grid.z % cluster.z != 0)
+  const ability& able = ability_of(runtime().device);
+  if (cluster.size() == 0 || cluster.size() > able.largest_cluster || (cluster.size() > 1 && !able.clusters) ||
+      grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0)
     return answer(cudaErrorInvalidClusterSize);
   auto& s = stream_of(c.stream);
   ++(s.capture ? counted().captured : counted().launches);
+  counted().largest_cluster = std::max(counted().largest_cluster, static_cast<unsigned>(cluster.size()));
+  counted().blocks += grid.size();
   return cudaSuccess;
+}
+const void* readable(const void* at, std::size_t size) {
+  if (!on_the_device(at) || !in_bounds(at, size)) fail_kernel("load: there is no such memory on the device");
+  return at;
 }
 cudaError_t set_attribute(cudaFuncAttribute) { return answer(planned()); }
 cudaError_t get_attributes(cudaFuncAttributes& a) {
-  a = {0, 0, 0, 1024, 32, 90, 90, 0};
+  ++counted().questions;
+  a = {0, 0, 0, 1024, 32, ability_of(runtime().device).ptx_version, 90, 0};
   return answer(planned());
 }
 cudaError_t most_clusters(int& count, const cudaLaunchConfig_t& c) {
-  count = 132;
+  ++counted().questions;
+  unsigned size = 1;
   for (unsigned i = 0; i < c.numAttrs; ++i)
-    if (c.attrs[i].id == cudaLaunchAttributeClusterDimension)
-      count = static_cast<int>(132 / std::max(1u, c.attrs[i].val.clusterDim.x));
+    if (c.attrs[i].id == cudaLaunchAttributeClusterDimension) size = std::max(1u, c.attrs[i].val.clusterDim.x);
+  count = size > ability_of(runtime().device).largest_cluster ? 0 : static_cast<int>(132 / size);
   return answer(planned());
 }
 
@@ -328,14 +339,17 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return answer(without_device());
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = runtime().device;
   return answer(without_device());
 }
 cudaError_t cudaSetDevice(int device) {
   if (const auto e = without_device(); e != cudaSuccess) return answer(e);
-  return answer(device < 0 || device >= runtime().devices ? cudaErrorInvalidDevice : planned());
+  if (device < 0 || device >= runtime().devices) return answer(cudaErrorInvalidDevice);
+  if (const auto e = planned(); e != cudaSuccess) return answer(e);
+  runtime().device = device;
+  return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   switch (attribute) {
     case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
     case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
@@ -343,7 +357,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMultiProcessorCount: *value = 132; break;
     case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
     case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
-    case cudaDevAttrClusterLaunch: *value = 1; break;
+    case cudaDevAttrClusterLaunch: *value = ability_of(device).clusters; break;
     default: return answer(cudaErrorInvalidValue);
   }
   return answer(without_device());

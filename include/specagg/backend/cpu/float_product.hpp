@@ -41,7 +41,9 @@ SPECAGG_LANE f32x4 quarter_sum(Lanes a) {
     return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
   } else if constexpr (specagg::detail::native_lanes<float> == 1) {
     f32x4 sum;
-    for (int i = 0; i < 4; ++i) sum[i] = (a.v[i] + a.v[i + 8]) + (a.v[i + 4] + a.v[i + 12]);
+    float x[16];
+    a.store(x);
+    for (int i = 0; i < 4; ++i) sum[i] = (x[i] + x[i + 8]) + (x[i + 4] + x[i + 12]);
     return sum;
   } else {
     const auto q = (a.lo.lo + a.hi.lo) + (a.lo.hi + a.hi.hi);

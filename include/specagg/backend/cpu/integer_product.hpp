@@ -75,7 +75,7 @@ template <tensor_type Type, int Tokens>
 SPECAGG_LANE void add_block(integer_tile<Tokens>& tile, const std::byte* block, std::size_t row,
                             const std::int8_t* numbers, const float* scales, const float* totals) {
   const auto add_plane = [&](const std::byte* plane) {
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(__CUDACC__)
 #pragma GCC unroll 4
 #endif
     for (std::size_t g = 0; g < 4; ++g) {

@@ -36,6 +36,19 @@ inline constexpr std::size_t most_blocks = most_vocabulary / block_size;
 inline constexpr unsigned groups = threads / 16;  // per thread block; each takes a block of 1024 tokens
 static_assert(threads == block_size / 4, "a draw looks at 1024 weights, four a thread");
 
+#if SPECAGG_PTX
+// nvcc defines no macro for the flags below, but its optimiser knows them. With one of them a call of the second
+// function stays, which does not exist: the program does not link.
+extern "C" __device__ int __nvvm_reflect(const char*);
+extern "C" __device__ void specagg_needs_nvcc_without_use_fast_math_ftz_prec_sqrt();
+__device__ inline void refuse_flags_that_change_bits() {
+  if (__nvvm_reflect("__CUDA_FTZ") || !__nvvm_reflect("__CUDA_PREC_SQRT"))
+    specagg_needs_nvcc_without_use_fast_math_ftz_prec_sqrt();
+}
+#else
+__device__ inline void refuse_flags_that_change_bits() {}
+#endif
+
 // The memory that the threads of one thread block share. In a cluster each thread block has its own copy of every
 // result.
 struct shared_memory {
@@ -83,10 +96,14 @@ class collective {
  public:
   static constexpr bool whole = Whole;
   __device__ explicit collective(detail::shared_memory& shared) : shared_(&shared) {
+    detail::refuse_flags_that_change_bits();
 #if SPECAGG_CUDA_CLUSTERS
     const auto cluster = cooperative_groups::this_cluster();
     rank_ = cluster.block_rank(), size_ = cluster.num_blocks();
-    synchronise();  // all thread blocks have started, so their memory can be written
+    if (size_ > 1) {  // all thread blocks must have started before their memory is written; nothing was written so far
+      __cluster_barrier_arrive_relaxed();
+      __cluster_barrier_wait();
+    }
 #endif
   }
   __device__ unsigned size() const { return size_; }  // number of thread blocks

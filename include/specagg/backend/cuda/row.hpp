@@ -6,6 +6,19 @@
 SPECAGG_BEGIN
 namespace cuda {
 
+namespace detail {
+
+// Asks for the line of memory at `at`, which must exist. Nothing waits for it.
+__device__ inline void prefetch_line(const char* at) {
+#if SPECAGG_PTX
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#elif !defined(__NVCC__)
+  (void)__ldg(at);  // tests/cuda/emulator looks whether there is such memory
+#endif
+}
+
+}  // namespace detail
+
 // The result of one read of a row.
 struct row_facts {
   softmax_factors<float> tempered, confidence;
@@ -44,12 +57,9 @@ struct raw_row {
     return V::load(x);
   }
   // Prefetches one sixteenth of a block of 1024: the part of this lane (0..15).
-  __device__ void prefetch([[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size_t lane) const {
-#if defined(__CUDA_ARCH__)
+  __device__ void prefetch(std::size_t begin, std::size_t lane) const {
     for (std::size_t line = 128 * lane; line < block_size * sizeof(S); line += 128 * 16)
-      if (begin + line / sizeof(S) < size)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char*>(logits + begin) + line));
-#endif
+      if (begin + line / sizeof(S) < size) detail::prefetch_line(reinterpret_cast<const char*>(logits + begin) + line);
   }
 };
 

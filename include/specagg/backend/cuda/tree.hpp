@@ -176,11 +176,13 @@ cudaError_t verify_tree_rows(const tree_batch<S>& b, const Policies& policies, c
                              const tree_outcome& out, std::size_t draft_rows, float* owed, row_facts* facts,
                              cudaStream_t stream) {
   using Policy = policy_of<Policies>;
-  const auto e = launch(normalise_tree_rows<Whole, S>, b.requests * (draft_rows + b.most + 1), 4, b.vocabulary, stream,
-                        b, draft_rows, reads_draft<Policy>, reads_confidence<Policy>, facts);
+  const auto e =
+      launch<normalise_tree_rows<Whole, S>>(b.requests * (draft_rows + b.most + 1), 4, b.vocabulary, stream, b,
+                                            draft_rows, reads_draft<Policy>, reads_confidence<Policy>, facts);
   if (e != cudaSuccess) return e;
-  return launch(verify_trees<Whole, S, Policies, Verifier>, b.requests, 1, b.vocabulary, stream, b, policies, verifier,
-                draft_rows, static_cast<const row_facts*>(facts), owed, out);
+  return launch<verify_trees<Whole, S, Policies, Verifier>>(b.requests, 1, b.vocabulary, stream, b, policies, verifier,
+                                                            draft_rows, static_cast<const row_facts*>(facts), owed,
+                                                            out);
 }
 
 }  // namespace detail
@@ -207,6 +209,9 @@ cudaError_t verify_trees(const tree_batch<S>& b, const Policies& policies, const
     using Policy = detail::policy_of<Policies>;
     static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
                   "specagg: one policy for all requests, or a device pointer to one for each");
+#if defined(__CUDACC__)
+    static_assert(!is_any_of<Policy>, "specagg: no rule chosen at run time (any_of) runs on a device");
+#endif
     const bool reads = reads_draft<Policy> || (b.most > 0 && b.propose != proposal::top);
     if constexpr (std::is_pointer_v<Policies>)
       if (!policies) return cudaErrorInvalidValue;
@@ -215,7 +220,7 @@ cudaError_t verify_trees(const tree_batch<S>& b, const Policies& policies, const
         b.levels > most_drafted || (b.most > 0 && !b.parents))
       return cudaErrorInvalidValue;
     const bool whole = detail::rows_in_fours(b, reads);
-    const std::size_t draft_rows = reads ? b.most + 1 : 0;
+    const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;  // node `most` has no children
     auto* owed = static_cast<float*>(storage);
     auto* facts = reinterpret_cast<row_facts*>(static_cast<std::byte*>(storage) + detail::owed_bytes(b));
     return whole ? detail::verify_tree_rows<true>(b, policies, verifier, out, draft_rows, owed, facts, stream)

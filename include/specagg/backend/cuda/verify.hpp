@@ -8,6 +8,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <type_traits>
 
 #include <specagg/backend/cuda/row.hpp>
@@ -133,24 +134,69 @@ __global__ void __launch_bounds__(threads, 2)
   }
 }
 
-// Launches the kernel on `units` clusters. A cluster has no more thread blocks than there is work for. It has up to
-// `enough` in any case: it then runs for a shorter time, and the last wave of clusters leaves less of the device idle.
-// It has more if that does not fill the device.
-template <class Kernel, class... A>
-cudaError_t launch(Kernel* kernel, std::size_t units, unsigned enough, std::size_t vocabulary, cudaStream_t stream,
-                   A... arguments) {
-  int device = 0, processors = 0;
+// What the current device can do with a kernel.
+struct kernel_limits {
+  unsigned processors = 0, cluster = 1;  // cluster: the largest that fits on the device
+};
+inline constexpr int most_devices = 64;  // whose limits are remembered
+
+template <class Kernel>
+cudaError_t ask_limits(Kernel* kernel, int device, kernel_limits& limits) {
+  int processors = 0, clusters = 0;
   cudaFuncAttributes attributes{};
-  if (const auto e = cudaGetDevice(&device); e != cudaSuccess) return e;
   if (const auto e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device); e != cudaSuccess)
     return e;
-  if (const auto e = cudaFuncGetAttributes(&attributes, kernel); e != cudaSuccess)
-    return e;
+  if (const auto e = cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device); e != cudaSuccess) return e;
+  if (const auto e = cudaFuncGetAttributes(&attributes, kernel); e != cudaSuccess) return e;
+  limits = {unsigned(processors), 1};
+  if (!clusters || attributes.ptxVersion < 90) return cudaSuccess;  // the code that runs was compiled without clusters
+  for (unsigned size = most_in_cluster; size > 1; size /= 2) {
+    cudaLaunchAttribute shape{};
+    shape.id = cudaLaunchAttributeClusterDimension;
+    shape.val.clusterDim = {size, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(size);
+    config.blockDim = dim3(threads);
+    config.attrs = &shape;
+    config.numAttrs = 1;
+    int fit = 0;
+    if (cudaOccupancyMaxActiveClusters(&fit, kernel, &config) != cudaSuccess) {
+      (void)cudaGetLastError();  // it was a question: no later check reports its answer
+    } else if (fit > 0) {
+      limits.cluster = size;
+      break;
+    }
+  }
+  return cudaSuccess;
+}
+
+// The same, asked once for each kernel and device.
+template <auto Kernel>
+cudaError_t limits_of(kernel_limits& limits) {
+  static std::atomic<std::uint32_t> known[most_devices];  // 16 processors + cluster; 0: not asked
+  static_assert(most_in_cluster < 16);
+  int device = 0;
+  if (const auto e = cudaGetDevice(&device); e != cudaSuccess) return e;
+  if (const std::uint32_t x = device < most_devices ? known[device].load() : 0) {
+    limits = {x / 16, x % 16};
+    return cudaSuccess;
+  }
+  const auto e = ask_limits(Kernel, device, limits);
+  if (e == cudaSuccess && device < most_devices) known[device].store(16 * limits.processors + limits.cluster);
+  return e;
+}
+
+// Launches the kernel on `units` clusters. A cluster has no more thread blocks than there is work for, and than the
+// device can run. It has up to `enough` in any case: it then runs for a shorter time, and the last wave of clusters
+// leaves less of the device idle. It has more if that does not fill the device.
+template <auto Kernel, class... A>
+cudaError_t launch(std::size_t units, unsigned enough, std::size_t vocabulary, cudaStream_t stream, A... arguments) {
+  kernel_limits limits;
+  if (const auto e = limits_of<Kernel>(limits); e != cudaSuccess) return e;
   unsigned cluster = 1;
-  if (attributes.ptxVersion >= 90)  // the architecture that the running code was compiled for
-    while (cluster < most_in_cluster && cluster * groups < block_count(vocabulary) &&
-           (cluster < enough || cluster * units <= std::size_t(processors)))
-      cluster *= 2;
+  while (cluster < limits.cluster && cluster * groups < block_count(vocabulary) &&
+         (cluster < enough || cluster * units <= limits.processors))
+    cluster *= 2;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(unsigned(units * cluster));
   config.blockDim = dim3(threads);
@@ -160,7 +206,7 @@ cudaError_t launch(Kernel* kernel, std::size_t units, unsigned enough, std::size
   shape.val.clusterDim = {cluster, 1, 1};
   config.attrs = &shape;
   config.numAttrs = cluster > 1;
-  return cudaLaunchKernelEx(&config, kernel, arguments...);
+  return cudaLaunchKernelEx(&config, Kernel, arguments...);
 }
 
 template <class Policies>
@@ -201,11 +247,13 @@ template <bool Whole, class S, class Policies, class Verifier>
 cudaError_t verify_rows(const batch<S>& b, const Policies& policies, const Verifier& verifier, const outcome& out,
                         std::size_t draft_rows, row_facts* facts, cudaStream_t stream) {
   using Policy = policy_of<Policies>;
-  const auto e = launch(normalise_rows<Whole, S>, b.requests * (draft_rows + b.most + 1), 4, b.vocabulary, stream, b,
-                        draft_rows, reads_draft<Policy>, reads_confidence<Policy>, facts);
+  const auto e =
+      launch<normalise_rows<Whole, S>>(b.requests * (draft_rows + b.most + 1), 4, b.vocabulary, stream, b, draft_rows,
+                                       reads_draft<Policy>, reads_confidence<Policy>, facts);
   if (e != cudaSuccess) return e;
-  return launch(verify_requests<Whole, S, Policies, Verifier>, b.requests, 1, b.vocabulary, stream, b, policies,
-                verifier, draft_rows, static_cast<const row_facts*>(facts), out);
+  return launch<verify_requests<Whole, S, Policies, Verifier>>(b.requests, 1, b.vocabulary, stream, b, policies,
+                                                               verifier, draft_rows,
+                                                               static_cast<const row_facts*>(facts), out);
 }
 
 }  // namespace detail
@@ -233,6 +281,9 @@ cudaError_t verify(const batch<S>& b, const Policies& policies, const Verifier& 
     using Policy = detail::policy_of<Policies>;
     static_assert(std::is_trivially_copyable_v<Policies> && std::is_trivially_copyable_v<Verifier>,
                   "specagg: one policy for all requests, or a device pointer to one for each");
+#if defined(__CUDACC__)
+    static_assert(!is_any_of<Policy>, "specagg: no rule chosen at run time (any_of) runs on a device");
+#endif
     const bool reads = (b.most > 0 || reads_draft<Policy>) &&
                        detail::reads_draft_rows<Policy, Verifier>(out.acceptances != nullptr);
     if constexpr (std::is_pointer_v<Policies>)
@@ -241,7 +292,7 @@ cudaError_t verify(const batch<S>& b, const Policies& policies, const Verifier& 
     if (!detail::can_launch(b, out, most_drafted, reads, storage, storage_bytes, verify_storage(b)))
       return cudaErrorInvalidValue;
     const bool whole = detail::rows_in_fours(b, reads);
-    const std::size_t draft_rows = reads ? b.most + 1 : 0;
+    const std::size_t draft_rows = reads ? b.most + reads_draft<Policy> : 0;  // the bonus reads one more
     auto* facts = static_cast<row_facts*>(storage);
     return whole ? detail::verify_rows<true>(b, policies, verifier, out, draft_rows, facts, stream)
                  : detail::verify_rows<false>(b, policies, verifier, out, draft_rows, facts, stream);

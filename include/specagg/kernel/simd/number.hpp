@@ -113,7 +113,7 @@ SPECAGG_FUNCTION SPECAGG_LANE void forbid_contraction([[maybe_unused]] auto& x) 
 
 // Exact: every half and every bfloat16 is a float. A signalling NaN becomes quiet.
 SPECAGG_FUNCTION SPECAGG_LANE float float_of_f16(std::uint16_t h) {
-#if defined(__CUDA_ARCH__)
+#if SPECAGG_PTX
   float x;
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));  // this loses the payload of a NaN
   return x;

@@ -40,9 +40,9 @@ struct dots {
       for (int i = 0; i < 4; ++i) sums[r] += w.k[4 * r + i] * x[i];
   }
   SPECAGG_LANE vec<float, rows> total() const {
-    vec<float, rows> y;
-    for (int r = 0; r < rows; ++r) y.v[r] = static_cast<float>(sums[r]);
-    return y;
+    float y[rows];
+    for (int r = 0; r < rows; ++r) y[r] = static_cast<float>(sums[r]);
+    return vec<float, rows>::load(y);
   }
 };
 

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Puts mistakes into copies of the headers, one at a time. The emulator's tests must fail with each, and pass without.
+
+usage: mutants.py FOLDER LIBRARIES COMPILER FLAGS...   LIBRARIES: separated by commas; FOLDER: for what is built
+"""
+import pathlib, shutil, subprocess, sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+folder, libraries, compiler = pathlib.Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[3:]
+CUDA = "include/specagg/backend/cuda/"
+# what it is, header, text, what stands in its place, test file, tests
+MUTANTS = [
+    ("four logits are loaded at once from any address", CUDA + "row.hpp",
+     "n == 4 && reinterpret_cast<std::uintptr_t>(logits + v) % (4 * sizeof(S)) == 0", "n == 4",
+     "verify.test.cpp", "cuda: logits of every type*"),
+    ("a line beyond the row is prefetched", CUDA + "row.hpp",
+     "if (begin + line / sizeof(S) < size)", "",
+     "verify.test.cpp", "cuda: logits of every type*"),
+    ("what one thread of a cluster writes waits for its block only", CUDA + "collective.hpp",
+     "    synchronise();\n    if (threadIdx.x == 0) f();\n    synchronise();\n",
+     "    __syncthreads();\n    if (threadIdx.x == 0) f();\n    __syncthreads();\n",
+     "tree.test.cpp", "cuda: trees of all ways*"),
+    ("a cluster does not wait until all its blocks have started", CUDA + "collective.hpp",
+     "      __cluster_barrier_arrive_relaxed();\n      __cluster_barrier_wait();\n", "",
+     "verify.test.cpp", "cuda: logits of every type*"),
+    ("under __CUDA_ARCH__ a product is rounded before its sum", "include/specagg/kernel/simd/number.hpp",
+     "return __fmaf_rn(a, b, c);", "return __fadd_rn(__fmul_rn(a, b), c);",
+     "emulator.arch.test.cpp,verify.emulator.test.cpp", "cuda: arithmetic*"),
+]
+
+
+def passes(include, sources, tests):
+    """Whether the tests pass; None: they do not compile."""
+    program = folder / "mutant"
+    built = subprocess.run([*compiler, f"-I{include}", *(ROOT / "tests/cuda" / s for s in sources.split(",")), *libraries,
+                            "-o", program], capture_output=True, text=True)
+    if built.returncode != 0:
+        print(built.stderr[-3000:])
+        return None
+    ran = subprocess.run([program, tests], capture_output=True, text=True, timeout=1800)
+    print("\n".join(ran.stdout.splitlines()[-2:]))
+    return ran.returncode == 0
+
+
+folder.mkdir(parents=True, exist_ok=True)
+wrong = 0
+known = set()
+for what, header, text, instead, sources, tests in MUTANTS:
+    original = (ROOT / header).read_text()
+    if original.count(text) != 1:
+        sys.exit(f"mutants.py: {header} does not have once: {text}")
+    if (sources, tests) not in known:
+        known.add((sources, tests))
+        if passes(ROOT / "include", sources, tests) is not True:
+            sys.exit(f"mutants.py: {sources}: {tests} does not pass without a mistake")
+    shutil.rmtree(folder / "include", ignore_errors=True)
+    shutil.copytree(ROOT / "include", folder / "include")
+    (folder / header).write_text(original.replace(text, instead))
+    found = passes(folder / "include", sources, tests)
+    print(f"{'found' if found is False else 'does not compile' if found is None else 'NOT FOUND'}: {what}", flush=True)
+    wrong += found is not False
+sys.exit(wrong > 0)
