@@ -24,6 +24,7 @@
 #   counts             instructions of each kernel, against       by each compiler, on AVX-512, AVX2 and in scalar code
 #                      counts/recorded.json: on AVX2 by g++
 #   get-model          scripts/get-model with a small wheel: damage, interruptions, a full disk
+#   get-llama-cpp      what scripts/get-llama-cpp builds for which processor
 #   must_not_compile   the compiler's message is the expected     by each compiler
 #                      one: g++'s
 #   experiments                                                   programs; --quick, killed half-way, started again
@@ -628,6 +629,10 @@ add_test(NAME "get-model: damage, interruptions, a full disk, two at once"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/get_model.py)
 set_tests_properties("get-model: damage, interruptions, a full disk, two at once" PROPERTIES
   SKIP_REGULAR_EXPRESSION "^skipped:")
+
+# --- get-llama-cpp ----------------------------------------------------------------------------------------------------
+add_test(NAME "get-llama-cpp: a processor's instruction sets without AMX, and another processor"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/get_llama_cpp.py)
 
 # --- experiments ------------------------------------------------------------------------------------------------------
 add_test(NAME "experiments: every claim has its measure, part and plot, and is judged as claims.json says"
