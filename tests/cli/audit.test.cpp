@@ -174,5 +174,5 @@ TEST_CASE("audit and law --batch show what they have read on one printable line"
   CHECK(r.out.find("not JSON") != std::string::npos);
   CHECK(specagg::printable(r.out, 100000) == r.out.substr(0, r.out.find('\n')) + "\\n");
   cli::refuses("law --policy '\x1b[31m\xe2\x80\xae'", {"\\x1b[31m\\u{202e}"});
-  cli::refuses("score --model '/none\x1b[2J'", {"/none\\x1b[2J"});
+  cli::refuses("score --text x --model '/none\x1b[2J'", {"/none\\x1b[2J"});
 }
