@@ -41,10 +41,9 @@ std::vector<std::uint32_t> math_bits_of_cpu();  // in verify.emulator.test.cpp
 TEST_CASE("cuda: arithmetic by the device's intrinsics has the bits of the CPU's") {
   const auto device = math_bits(), cpu = math_bits_of_cpu();
   REQUIRE(device.size() == cpu.size());
-  for (std::size_t i = 0; i < device.size(); ++i) {
-    CAPTURE(i);
-    REQUIRE(device[i] == cpu[i]);
-  }
+  std::size_t different = 0;
+  for (std::size_t i = 0; i < device.size(); ++i) different += device[i] != cpu[i];
+  CHECK(different == 0);
 }
 
 TEST_CASE("cuda: code for sm_80 agrees with the CPU, without clusters") {
