@@ -537,6 +537,8 @@ elseif(SPECAGG_nvcc)
 else()
   specagg_skip("cuda: nvcc" "there is no nvcc")
 endif()
+add_test(NAME "cuda: scripts/gpu-check builds, goes dry and runs, with a compiler and a GPU that are stubs"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_check.py)
 if(TARGET specagg_cuda_emulator AND all)
   add_test(NAME "cuda: mistakes in the headers are found by the emulator's tests"
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/mutants.py ${CMAKE_BINARY_DIR}/cuda-mutants
