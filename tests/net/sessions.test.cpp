@@ -99,7 +99,8 @@ TEST_CASE("nobody gets a session who does not begin with a valid hello, and noth
   bytes = good, bytes.push_back(0);
   refused(bytes, "the first message: trailing bytes");
   bytes = good, bytes[1] = 9;
-  refused(bytes, "the first message: wrong version");
+  refused(bytes, "the first message: wrong version of the protocol (2 here, 9 there: both ends need releases that "
+                 "speak the same)");
   refused({4, 0, 0, 0}, "the first message is no valid hello");  // content before hello
   refused({8, 1, 0}, "the first message is no valid hello");
   hello other = terms;
