@@ -37,15 +37,16 @@
 #define SPECAGG_FUNCTION
 #endif
 
-// Which instructions the vectors of kernel/simd.hpp use. SPECAGG_SCALAR asks for plain scalar code. The name is also an
-// inline namespace. Without it, two translation units built for different instruction sets would share one copy of
-// every inline function. The linker could then choose the copy that crashes the older machine.
+// Which instructions the vectors of kernel/simd.hpp use. SPECAGG_SCALAR: what the compiler makes of plain code, without
+// intrinsics and xsimd. The name is also an inline namespace. Without it, two translation units built for different
+// instruction sets would share one copy of every inline function. The linker could then choose the copy that crashes
+// the older machine.
 #if defined(SPECAGG_SCALAR) || defined(__CUDACC__)  // device code works on pairs of plain numbers
 #define SPECAGG_ISA scalar
 #elif !defined(__has_include)
 #define SPECAGG_ISA scalar
 #elif !__has_include(<xsimd/xsimd.hpp>)
-#define SPECAGG_ISA scalar  // slow, but the same tokens: xsimd is the only dependency, and it is optional
+#define SPECAGG_ISA scalar  // slower, but the same tokens: xsimd is the only dependency, and it is optional
 #elif defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
     defined(__AVX512VL__)
 #if defined(__AVX512VNNI__)  // the CPU backend has a faster kernel for it
@@ -70,7 +71,7 @@
 // The compiler prints this once for each file. The tokens are the same, only slower, so nothing else would show it.
 #if !defined(SPECAGG_SCALAR) && !defined(SPECAGG_ALLOW_SLOW) && !defined(__CUDACC__) && defined(__GNUC__)
 #if defined(__has_include) && !__has_include(<xsimd/xsimd.hpp>)
-#pragma message("specagg: xsimd/xsimd.hpp was not found: scalar code, twenty times slower (SPECAGG_ALLOW_SLOW silences this)")
+#pragma message("specagg: xsimd/xsimd.hpp was not found: vectors of 128 bits at most, several times slower (SPECAGG_ALLOW_SLOW silences this)")
 #elif defined(__x86_64__) && !defined(__FMA__)
 #pragma message("specagg: no AVX2 and FMA: several times slower; -march=native, -mavx2 -mfma -mf16c, or specagg_dispatch in CMake (SPECAGG_ALLOW_SLOW silences this)")
 #endif
@@ -108,7 +109,7 @@
 // How much the compiler inlines decides how long it takes, and how fast the hot loops are.
 //   LANE     one operation on one register or number: always inlined
 //   INLINE   formulas of such operations, and rows that return 16 lanes: always inlined where a register holds 8 floats
-//            or more. Elsewhere 16 lanes are 4 registers or an array, and the compiler decides
+//            or more. Elsewhere 16 lanes are 4 registers, and the compiler decides
 //   PAIR     operations on vectors wider than a register: the compiler decides, but inside FLATTEN all are inlined
 //   FLATTEN  loops over the vocabulary; INNER (after the parameters) marks the lambdas in them. Both work as INLINE
 //   OUTLINE  never inlined: rarely called, or too long to have twice

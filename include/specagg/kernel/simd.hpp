@@ -2,7 +2,7 @@
 // vec<T, N>: N lanes of float or double with the same bits on every instruction set. Only this header and the folder
 // kernel/simd/ use xsimd.
 //
-// The library computes with vec<T, 16> on every machine: 1 x 512, 2 x 256 or 4 x 128 bits, or 16 scalars. A wide vec is
+// The library computes with vec<T, 16> on every machine: 1 x 512, 2 x 256 or 4 x 128 bits, or 16 numbers. A wide vec is
 // a pair of halves, recursively (compilers keep such pairs in registers, but spill arrays of registers to memory).
 // Every operation here is exactly rounded (IEEE 754: + - * / sqrt fma) or moves bits, so all machines give the same
 // lanes. The author of a formula must do one thing: write fma(a, b, c) where a product is added to something. The
@@ -11,10 +11,9 @@
 #pragma once
 #include <concepts>
 
-// One file each: single numbers, one lane, the machines (sse2, avx2, avx512, neon), one register, pairs of halves,
-// scalar code.
+// One file each: single numbers, one lane, the machines (sse2, avx2, avx512, neon), one register (with xsimd, or
+// scalar.hpp), pairs of halves.
 #include <specagg/kernel/simd/pair.hpp>
-#include <specagg/kernel/simd/scalar.hpp>
 
 SPECAGG_BEGIN
 

@@ -39,7 +39,7 @@ SPECAGG_LANE f32x4 quarter_sum(Lanes a) {
     const auto sum = a.lo + a.hi;
     std::memcpy(&h, &sum, sizeof h);
     return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
-  } else if constexpr (specagg::detail::native_lanes<float> == 1) {
+  } else if constexpr (specagg::detail::native_lanes<float> == 1) {  // where nvcc compiles it for the host
     f32x4 sum;
     float x[16];
     a.store(x);

@@ -30,7 +30,7 @@ inline constexpr std::size_t most_drafted = 16;
 namespace detail {
 
 using namespace specagg::detail;
-static_assert(native_lanes<float> == 1, "specagg: backend/cuda outside nvcc needs SPECAGG_SCALAR");
+static_assert(SPECAGG_ISA_ID == 0, "specagg: backend/cuda outside nvcc needs SPECAGG_SCALAR");
 
 inline constexpr std::size_t most_blocks = most_vocabulary / block_size;
 inline constexpr unsigned groups = threads / 16;  // per thread block; each takes a block of 1024 tokens

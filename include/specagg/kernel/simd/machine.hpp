@@ -30,9 +30,19 @@ inline constexpr const char* instruction_set = SPECAGG_STRING(SPECAGG_ISA);
 
 namespace detail {
 
-inline constexpr int native_bytes = SPECAGG_ISA_ID == 3 ? 64 : SPECAGG_ISA_ID == 2 ? 32 : SPECAGG_ISA_ID != 0 ? 16 : 0;
+#if defined(__CUDACC__) || (SPECAGG_ISA_ID == 0 && !defined(__GNUC__))
+inline constexpr int native_bytes = 0;
+#else
+inline constexpr int native_bytes = SPECAGG_ISA_ID == 3 ? 64 : SPECAGG_ISA_ID == 2 ? 32 : 16;
+#endif
 template <class T>
 inline constexpr int native_lanes = native_bytes == 0 ? 1 : native_bytes / int(sizeof(T));
+
+// The rare way of an fma of all lanes: a call, so that the code stands once.
+template <class V>
+SPECAGG_OUTLINE V fma_emulated_call(const V& a, const V& b, const V& c) {
+  return fma_emulated(a, b, c);
+}
 
 }  // namespace detail
 SPECAGG_END

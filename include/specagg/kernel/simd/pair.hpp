@@ -2,8 +2,8 @@
 // vec<T, N> wider than a register: a pair of halves. Part of kernel/simd.hpp.
 #pragma once
 #include <specagg/kernel/simd/registers.hpp>
+#include <specagg/kernel/simd/scalar.hpp>
 
-#if SPECAGG_ISA_ID != 0 || defined(__CUDACC__)
 SPECAGG_BEGIN
 
 template <class T, int N>
@@ -64,7 +64,7 @@ struct vec<T, N> {
     SPECAGG_FUNCTION friend SPECAGG_PAIR vec min(vec a, vec b) { return {min(a.lo, b.lo), min(a.hi, b.hi)}; }
     SPECAGG_FUNCTION friend SPECAGG_PAIR vec abs(vec a) { return {abs(a.lo), abs(a.hi)}; }
     SPECAGG_FUNCTION friend SPECAGG_PAIR vec sqrt(vec a) { return {sqrt(a.lo), sqrt(a.hi)}; }
-#if SPECAGG_ISA_ID == 1 && SPECAGG_ASKS_FOR_FMA  // one test for all lanes; the rare case is a call
+#if SPECAGG_ISA_ID <= 1 && SPECAGG_ASKS_FOR_FMA  // one test for all lanes; the rare case is a call
     friend SPECAGG_PAIR vec fma(vec a, vec b, vec c) {
       return detail::machine_has_fma() ? fma_instruction(a, b, c) : detail::fma_emulated_call(a, b, c);
     }
@@ -93,4 +93,3 @@ struct vec<T, N> {
 };
 
 SPECAGG_END
-#endif

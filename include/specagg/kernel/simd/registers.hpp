@@ -11,10 +11,6 @@ SPECAGG_BEGIN
 namespace detail {
 template <class T>
 using batch = xsimd::batch<T, arch>;
-template <class V>
-SPECAGG_OUTLINE V fma_emulated_call(const V& a, const V& b, const V& c) {
-  return fma_emulated(a, b, c);
-}
 }  // namespace detail
 
 template <class T, int N>

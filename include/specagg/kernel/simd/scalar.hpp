@@ -1,123 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec<T, N> for machines without known vector registers, or without xsimd: an array of lanes. The loops are short and
-// have no branches, so a compiler that can use vectors does so. (Inside a CUDA block it is a pair of halves, because an
-// array would be stored in memory.) Part of kernel/simd.hpp.
+// vec<T, N> of 16 bytes without xsimd: the vectors of g++ and clang++, which become what the machine has (SSE2 on any
+// x86-64, NEON on aarch64, else single numbers). Part of kernel/simd.hpp.
 #pragma once
-#include <bit>
+#include <cstdint>
+#include <cstring>
 
 #include <specagg/kernel/simd/machine.hpp>
 
-#if SPECAGG_ISA_ID == 0 && !defined(__CUDACC__)
+#if SPECAGG_ISA_ID == 0 && defined(__GNUC__) && !defined(__CUDACC__)
 SPECAGG_BEGIN
+namespace detail {
+
+// The vector types of T: numbers, their bits, and what a comparison gives (0 or -1).
+template <class T>
+struct vectors {
+  using sign = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+  typedef T numbers __attribute__((vector_size(16)));
+  typedef bits_of<T> bits __attribute__((vector_size(16)));
+  typedef sign signs __attribute__((vector_size(16)));
+};
+
+}  // namespace detail
 
 template <class T, int N>
-  requires(N > 1)
+  requires(N > 1 && N == detail::native_lanes<T>)
 struct mask<T, N> {
-  detail::bits_of<T> m[N];  // 0 or 1
-#define SPECAGG_LANES(type, r, of) \
-  type r;                          \
-  for (int i = 0; i < N; ++i) of;  \
-  return r
-  friend SPECAGG_PAIR mask operator&(mask a, mask b) { SPECAGG_LANES(mask, r, r.m[i] = a.m[i] & b.m[i]); }
-  friend SPECAGG_PAIR mask operator|(mask a, mask b) { SPECAGG_LANES(mask, r, r.m[i] = a.m[i] | b.m[i]); }
-  friend SPECAGG_PAIR mask operator!(mask a) { SPECAGG_LANES(mask, r, r.m[i] = a.m[i] ^ 1); }
-  friend SPECAGG_PAIR bool any(mask a) {
-    detail::bits_of<T> r = 0;
-    for (int i = 0; i < N; ++i) r |= a.m[i];
-    return r != 0;
+  typename detail::vectors<T>::signs m;
+  friend SPECAGG_LANE mask operator&(mask a, mask b) { return {a.m & b.m}; }
+  friend SPECAGG_LANE mask operator|(mask a, mask b) { return {a.m | b.m}; }
+  friend SPECAGG_LANE mask operator!(mask a) { return {~a.m}; }
+  friend SPECAGG_LANE bool any(mask a) {
+    std::uint64_t words[2];
+    std::memcpy(words, &a.m, sizeof words);
+    return (words[0] | words[1]) != 0;
   }
 };
 
 template <class T, int N>
-  requires(N > 1)
+  requires(N > 1 && N == detail::native_lanes<T>)
 struct vec<T, N> {
   using value_type = T;
   using mask_type = mask<T, N>;
-  using one = vec<T, 1>;
+  using reg = typename detail::vectors<T>::numbers;
+  using bits = typename detail::vectors<T>::bits;
+  using signs = typename detail::vectors<T>::signs;
   static constexpr int lanes = N;
-  T v[N];
+  reg v;
 
   vec() = default;
+  SPECAGG_LANE vec(reg r) : v(r) {}
   template <class S>
-    requires std::is_arithmetic_v<S> SPECAGG_PAIR vec(S s) {
-      for (int i = 0; i < N; ++i) v[i] = static_cast<T>(s);
+    requires std::is_arithmetic_v<S> SPECAGG_LANE vec(S s) {
+      const T t = static_cast<T>(s);
+      if constexpr (N == 4) v = reg{t, t, t, t};
+      else v = reg{t, t};
     }
-  template <class S>
-  static SPECAGG_PAIR vec load(const S* x) {
-    SPECAGG_LANES(vec, r, r.v[i] = detail::number(x[i]));
+  static SPECAGG_LANE vec load(const T* x) {
+    reg r;
+    std::memcpy(&r, x, sizeof r);
+    return r;
   }
   template <class S>
-  static SPECAGG_PAIR vec load_partial(const S* x, int n, T fill) {
-    SPECAGG_LANES(vec, r, r.v[i] = i < n ? detail::number(x[i]) : fill);
+  static SPECAGG_LANE vec load(const S* x) {
+    return each([=](int i) { return detail::number(x[i]); });
   }
-  static SPECAGG_PAIR vec load_i8(const std::int8_t* x) { SPECAGG_LANES(vec, r, r.v[i] = x[i]); }
-  static SPECAGG_PAIR vec iota(T first) { SPECAGG_LANES(vec, r, r.v[i] = first + T(i)); }
-  SPECAGG_PAIR void store(T* x) const {
-    for (int i = 0; i < N; ++i) x[i] = v[i];
+  template <class S>
+  static SPECAGG_LANE vec load_partial(const S* x, int n, T fill) {
+    return each([=](int i) { return i < n ? T(detail::number(x[i])) : fill; });
   }
+  static SPECAGG_LANE vec load_i8(const std::int8_t* x) {
+    return each([=](int i) { return x[i]; });
+  }
+  static SPECAGG_LANE vec iota(T first) {
+    return each([=](int i) { return first + T(i); });
+  }
+  SPECAGG_LANE void store(T* x) const { std::memcpy(x, &v, sizeof v); }
 
-  friend SPECAGG_PAIR vec operator+(vec a, vec b) { SPECAGG_LANES(vec, r, r.v[i] = a.v[i] + b.v[i]); }
-  friend SPECAGG_PAIR vec operator-(vec a, vec b) { SPECAGG_LANES(vec, r, r.v[i] = a.v[i] - b.v[i]); }
-  friend SPECAGG_PAIR vec operator*(vec a, vec b) { SPECAGG_LANES(vec, r, r.v[i] = a.v[i] * b.v[i]); }
-  friend SPECAGG_PAIR vec operator/(vec a, vec b) { SPECAGG_LANES(vec, r, r.v[i] = a.v[i] / b.v[i]); }
-  friend SPECAGG_PAIR vec operator-(vec a) { SPECAGG_LANES(vec, r, r.v[i] = -a.v[i]); }
-  friend SPECAGG_PAIR mask_type operator<(vec a, vec b) { SPECAGG_LANES(mask_type, r, r.m[i] = a.v[i] < b.v[i]); }
-  friend SPECAGG_PAIR mask_type operator<=(vec a, vec b) { SPECAGG_LANES(mask_type, r, r.m[i] = a.v[i] <= b.v[i]); }
-  friend SPECAGG_PAIR mask_type operator>(vec a, vec b) { SPECAGG_LANES(mask_type, r, r.m[i] = a.v[i] > b.v[i]); }
-  friend SPECAGG_PAIR mask_type operator>=(vec a, vec b) { SPECAGG_LANES(mask_type, r, r.m[i] = a.v[i] >= b.v[i]); }
-  friend SPECAGG_PAIR mask_type operator==(vec a, vec b) { SPECAGG_LANES(mask_type, r, r.m[i] = a.v[i] == b.v[i]); }
-  friend SPECAGG_PAIR vec select(mask_type m, vec a, vec b) {
-    SPECAGG_LANES(vec, r, r.v[i] = m.m[i] ? a.v[i] : b.v[i]);
+  friend SPECAGG_LANE vec operator+(vec a, vec b) { return a.v + b.v; }
+  friend SPECAGG_LANE vec operator-(vec a, vec b) { return a.v - b.v; }
+  friend SPECAGG_LANE vec operator*(vec a, vec b) { return a.v * b.v; }
+  friend SPECAGG_LANE vec operator/(vec a, vec b) { return a.v / b.v; }
+  friend SPECAGG_LANE vec operator-(vec a) { return -a.v; }
+  friend SPECAGG_LANE mask_type operator<(vec a, vec b) { return {a.v < b.v}; }
+  friend SPECAGG_LANE mask_type operator<=(vec a, vec b) { return {a.v <= b.v}; }
+  friend SPECAGG_LANE mask_type operator>(vec a, vec b) { return {a.v > b.v}; }
+  friend SPECAGG_LANE mask_type operator>=(vec a, vec b) { return {a.v >= b.v}; }
+  friend SPECAGG_LANE mask_type operator==(vec a, vec b) { return {a.v == b.v}; }
+  friend SPECAGG_LANE vec select(mask_type m, vec a, vec b) {
+    return of_signs((m.m & signs_of(a)) | (~m.m & signs_of(b)));
   }
-  friend SPECAGG_PAIR vec zero_where(mask_type m, vec a) { SPECAGG_LANES(vec, r, r.v[i] = m.m[i] ? 0 : a.v[i]); }
-  friend SPECAGG_PAIR vec max(vec a, vec b) { SPECAGG_LANES(vec, r, r.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
-  friend SPECAGG_PAIR vec min(vec a, vec b) { SPECAGG_LANES(vec, r, r.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
-  friend SPECAGG_PAIR vec abs(vec a) { SPECAGG_LANES(vec, r, r.v[i] = a.v[i] < 0 ? -a.v[i] : a.v[i] + 0); }
-  friend SPECAGG_PAIR vec sqrt(vec a) { SPECAGG_LANES(vec, r, r.v[i] = T(std::sqrt(a.v[i]))); }
-  friend SPECAGG_PAIR vec fma(vec a, vec b, vec c) {
-#if !defined(__FMA__) && !defined(__FP_FAST_FMAF) && !defined(__aarch64__)
-    if constexpr (sizeof(T) == 4) {
-      double s[N];
-      for (int i = 0; i < N; ++i) s[i] = double(a.v[i]) * double(b.v[i]) + double(c.v[i]);
-      vec r;
-      for (int i = 0; i < N; ++i) r.v[i] = float(s[i]);
-      constexpr int low = std::endian::native == std::endian::little ? 0 : 1;
-      std::uint32_t word[2 * N], twice = 0;
-      std::memcpy(word, s, sizeof s);
-      for (int i = 0; i < N; ++i)
-        twice |= std::uint32_t((word[2 * i + low] & 0x1fffffffu) == 0x10000000u) |
-                 std::uint32_t((word[2 * i + 1 - low] & 0x7fffffffu) - 1 < 0x380fffffu);
-      if (twice) return by_odd(a, b, c);
-      return r;
-    }
+  friend SPECAGG_LANE vec zero_where(mask_type m, vec a) { return of_signs(~m.m & signs_of(a)); }
+  friend SPECAGG_LANE vec max(vec a, vec b) { return a.v > b.v ? a.v : b.v; }  // unordered: b
+  friend SPECAGG_LANE vec min(vec a, vec b) { return a.v < b.v ? a.v : b.v; }  // unordered: b
+  friend SPECAGG_LANE vec abs(vec a) {
+    return detail::bit_cast<reg>(detail::bit_cast<bits>(a.v) & (~detail::bits_of<T>(0) >> 1));
+  }
+  friend SPECAGG_LANE vec sqrt(vec a) {
+    return each([=](int i) { return std::sqrt(a.v[i]); });
+  }
+#if SPECAGG_ASKS_FOR_FMA || (defined(__x86_64__) && defined(__FMA__))
+  friend SPECAGG_LANE vec fma_instruction(vec a, vec b, vec c) {
+    if constexpr (N == 4) asm("vfmadd231ps %2, %1, %0" : "+x"(c.v) : "x"(a.v), "x"(b.v));
+    else asm("vfmadd231pd %2, %1, %0" : "+x"(c.v) : "x"(a.v), "x"(b.v));
+    return c;
+  }
 #endif
-    SPECAGG_LANES(vec, r, r.v[i] = detail::fused(a.v[i], b.v[i], c.v[i]));
+  friend SPECAGG_LANE vec fma(vec a, vec b, vec c) {
+#if SPECAGG_ASKS_FOR_FMA
+    return detail::machine_has_fma() ? fma_instruction(a, b, c) : detail::fma_emulated_call(a, b, c);
+#elif defined(__x86_64__) && defined(__FMA__)
+    return fma_instruction(a, b, c);
+#elif defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__aarch64__)
+    return each([=](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
+#else
+    return fma_emulated(a, b, c);
+#endif
   }
-  friend SPECAGG_PAIR vec uncontracted(vec a) {
-    for (int i = 0; i < N; ++i) detail::forbid_contraction(a.v[i]);
+  friend SPECAGG_LANE vec fma_emulated(vec a, vec b, vec c) {  // floats: as detail::emulated_fused
+    if constexpr (N == 2) {
+      return each([=](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
+    } else {
+      double s[N];
+      bool twice = false;
+      for (int i = 0; i < N; ++i) {
+        s[i] = double(a.v[i]) * double(b.v[i]) + double(c.v[i]);
+        twice |= detail::may_round_twice(s[i]);
+      }
+      if (twice) return by_odd(a, b, c);
+      return each([&](int i) { return s[i]; });
+    }
+  }
+  friend SPECAGG_LANE vec uncontracted(vec a) {
+    detail::forbid_contraction(a.v);
     return a;
   }
-  friend SPECAGG_PAIR T reduce_add(vec a) {
-    for (int h = N / 2; h > 0; h /= 2)
-      for (int i = 0; i < h; ++i) a.v[i] = a.v[i] + a.v[i + h];
-    return a.v[0];
+  friend SPECAGG_LANE T reduce_add(vec a) {
+    if constexpr (N == 4) return (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]);
+    else return a.v[0] + a.v[1];
   }
-  friend SPECAGG_PAIR T reduce_max(vec a) {
-    for (int h = N / 2; h > 0; h /= 2)
-      for (int i = 0; i < h; ++i) a.v[i] = a.v[i] > a.v[i + h] ? a.v[i] : a.v[i + h];
-    return a.v[0];
+  friend SPECAGG_LANE T reduce_max(vec a) {
+    const auto larger = [](T x, T y) { return x > y ? x : y; };
+    if constexpr (N == 4) return larger(larger(a.v[0], a.v[2]), larger(a.v[1], a.v[3]));
+    else return larger(a.v[0], a.v[1]);
   }
-  friend SPECAGG_PAIR vec shift_to_exponent(vec t) { SPECAGG_LANES(vec, r, r.v[i] = shift_to_exponent(one(t.v[i])).v); }
-  friend SPECAGG_PAIR vec times_exp2(vec y, vec /*n*/, vec t) { return y * shift_to_exponent(t); }
-  friend SPECAGG_PAIR vec exponent_of(vec x) { SPECAGG_LANES(vec, r, r.v[i] = exponent_of(one(x.v[i])).v); }
-  friend SPECAGG_PAIR vec mantissa_of(vec x) { SPECAGG_LANES(vec, r, r.v[i] = mantissa_of(one(x.v[i])).v); }
-#undef SPECAGG_LANES
+  friend SPECAGG_LANE vec shift_to_exponent(vec t) {
+    return detail::bit_cast<reg>(detail::bit_cast<bits>(t.v) << detail::mantissa_bits<T>);
+  }
+  friend SPECAGG_LANE vec times_exp2(vec y, vec /*n*/, vec t) { return y * shift_to_exponent(t); }
+  friend SPECAGG_LANE vec exponent_of(vec x) {
+    const bits e = detail::bit_cast<bits>(x.v) >> detail::mantissa_bits<T>;
+    return each([=](int i) { return T(e[i]); });
+  }
+  friend SPECAGG_LANE vec mantissa_of(vec x) {
+    using B = detail::bits_of<T>;
+    const B one = detail::bit_cast<B>(T(1)), low = (B(1) << detail::mantissa_bits<T>)-1;
+    return detail::bit_cast<reg>((detail::bit_cast<bits>(x.v) & low) | one);
+  }
 
  private:
-  static SPECAGG_OUTLINE vec by_odd(const vec& a, const vec& b, const vec& c) {
-    vec r;
-    for (int i = 0; i < N; ++i) r.v[i] = detail::fused_by_odd(a.v[i], b.v[i], c.v[i]);
+  static SPECAGG_LANE signs signs_of(vec a) { return detail::bit_cast<signs>(a.v); }
+  static SPECAGG_LANE vec of_signs(signs m) { return detail::bit_cast<reg>(m); }
+  template <class F>
+  static SPECAGG_LANE vec each(const F& f) {
+    reg r;
+    for (int i = 0; i < N; ++i) r[i] = static_cast<T>(f(i));
     return r;
+  }
+  static SPECAGG_OUTLINE vec by_odd(vec a, vec b, vec c) {
+    return each([=](int i) { return detail::fused_by_odd(a.v[i], b.v[i], c.v[i]); });
   }
 };
 
