@@ -8,8 +8,8 @@ function(specagg_use_xsimd target)
   if(SPECAGG_XSIMD_INCLUDE_DIR)
     target_include_directories(${target} SYSTEM INTERFACE $<BUILD_INTERFACE:${SPECAGG_XSIMD_INCLUDE_DIR}>)
   else()
-    message(WARNING "specagg: xsimd/xsimd.hpp was not found: specagg falls back to scalar code, which gives the same "
-                    "tokens many times slower. Install xsimd, or set SPECAGG_XSIMD_INCLUDE_DIR.")
+    message(WARNING "specagg: xsimd/xsimd.hpp was not found: specagg uses vectors of 128 bits at most, which gives "
+                    "the same tokens several times slower. Install xsimd, or set SPECAGG_XSIMD_INCLUDE_DIR.")
   endif()
 endfunction()
 
