@@ -16,7 +16,7 @@ MUTANTS = [
      "verify.test.cpp", "cuda: logits of every type*"),
     ("a line beyond the row is prefetched", CUDA + "row.hpp",
      "if (begin + line / sizeof(S) < size)", "",
-     "verify.test.cpp", "cuda: logits of every type*"),
+     "verify.emulator.test.cpp", "cuda: clusters are as large*"),
     ("what one thread of a cluster writes waits for its block only", CUDA + "collective.hpp",
      "    synchronise();\n    if (threadIdx.x == 0) f();\n    synchronise();\n",
      "    __syncthreads();\n    if (threadIdx.x == 0) f();\n    __syncthreads();\n",
