@@ -180,29 +180,46 @@ class engine {
     work_.notify_all();
   }
 
-  // False: there is no room in the queue.
-  bool submit(const std::shared_ptr<request>& r) {
+  bool stopped() {
+    const std::lock_guard hold(lock_);
+    return stopped_;
+  }
+
+  // False: there is no room for all of them in the queue.
+  bool submit(const std::vector<std::shared_ptr<request>>& all) {
     const std::lock_guard hold(lock_);
     std::size_t free = options_.waiting;
-    for (const auto& s : slots_) free += s->asked == nullptr;
-    if (stopped_ || queue_.size() >= free) return ++count_.refused, false;
-    queue_.push_back(r);
+    for (const auto& s : slots_) free += !s->asked || s->asked->cancelled || s->asked->enough;
+    if (stopped_ || queue_.size() + all.size() > free) {
+      ++count_.refused;
+      return false;
+    }
+    queue_.insert(queue_.end(), all.begin(), all.end());
     work_.notify_all();
     return true;
   }
-  // Nobody reads further tokens: the client is gone, or has what it wanted.
+  // Nobody reads further tokens: the client is gone, or has what it wanted. A place in the queue is free at once.
   void leave(request& r, bool finished) {
     const std::lock_guard hold(lock_);
     (finished ? r.enough : r.cancelled) = true;
+    const auto waits = std::find_if(queue_.begin(), queue_.end(), [&](const auto& q) { return q.get() == &r; });
+    if (waits != queue_.end()) {
+      queue_.erase(waits);
+      settle(r, ended::failed, "");
+    }
     work_.notify_all();
   }
-  // The tokens behind the first `from`, and whether there will be more. Waits for a tenth of a second at most.
+  // The tokens behind the first `from`, and whether there will be more.
   ended more(const request& r, std::size_t from, std::vector<emission>& to) {
-    std::unique_lock hold(lock_);
-    news_.wait_for(hold, std::chrono::milliseconds(100),
-                   [&] { return r.tokens.size() > from || r.ended != ended::no; });
+    const std::lock_guard hold(lock_);
     to.assign(r.tokens.begin() + std::ptrdiff_t(from), r.tokens.end());
     return r.ended;
+  }
+  // Waits until there is more for some request than at the last call with this `seen`, a tenth of a second at most.
+  void wait(std::uint64_t& seen) {
+    std::unique_lock hold(lock_);
+    news_.wait_for(hold, std::chrono::milliseconds(100), [&] { return told_ != seen; });
+    seen = told_;
   }
   std::string metrics() {
     const std::lock_guard hold(lock_);
@@ -252,7 +269,7 @@ class engine {
         while (!s->asked && !queue_.empty()) {
           const auto r = queue_.front();
           queue_.pop_front();
-          if (r->cancelled || stopped_) settle(*r, ended::failed, "the server stops");
+          if (stopped_) settle(*r, ended::failed, "the server stops");
           else begin(*s, r);
         }
         if (s->asked) active.push_back(s.get());
@@ -269,10 +286,14 @@ class engine {
       leave(s, ended::failed, e.what());
     }
   }
+  void tell() {  // the lock is held
+    ++told_;
+    news_.notify_all();
+  }
   void settle(request& r, ended how, const std::string& why) {  // the lock is held
     r.ended = how, r.failure = why;
     ++(r.cancelled ? count_.cancelled : how == ended::failed ? count_.failed : count_.finished);
-    news_.notify_all();
+    tell();
   }
   void leave(slot& s, ended how, const std::string& why) {
     settle(*s.asked, how, why);
@@ -341,7 +362,7 @@ class engine {
       else if (ends.contains(r.tokens.back().token)) leave(s, ended::stop, "");
       else if (r.tokens.size() >= r.max_tokens) leave(s, ended::length, "");
     }
-    news_.notify_all();
+    tell();
   }
 
   engine_options options_;
@@ -361,6 +382,7 @@ class engine {
   std::condition_variable work_, news_;
   std::deque<std::shared_ptr<request>> queue_;
   counters count_;
+  std::uint64_t told_ = 0;  // how often there were news
   bool stopped_ = false;
   std::thread thread_;
 };

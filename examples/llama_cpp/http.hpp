@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpp-httplib's server with limits, so that no client can hold a thread or memory for long: one request a connection,
-// its time and its bytes are limited, and so are the connections.
+// its time and its bytes are limited, and so are the connections. It ends without cutting an answer.
 #pragma once
 #include <httplib.h>
 #include <poll.h>
@@ -9,9 +9,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <system_error>
 
 struct http_limits {
   std::size_t body = 1 << 20, head = 1 << 14;           // bytes of a request
@@ -23,16 +25,29 @@ struct http_limits {
 class connection final : public httplib::Stream {
  public:
   using clock = std::chrono::steady_clock;
-  connection(socket_t socket, const http_limits& limits)
-      : socket_(socket), limits_(limits), left_(limits.head + limits.body), until_(clock::now() + limits.read) {}
+  // ends: a descriptor that can be read once the server ends.
+  connection(socket_t socket, int ends, const http_limits& limits)
+      : socket_(socket),
+        ends_(ends),
+        limits_(limits),
+        left_(limits.head + limits.body),
+        until_(clock::now() + limits.read) {}
 
-  // The client has closed its end, or the connection is broken.
-  bool gone() const {
+  // Whether the client is gone. One that has closed its end may still read, and only what is sent to it tells: then
+  // `send` is called, once a second. It sends what changes no answer; false: it could not.
+  template <class Send>
+  bool gone(Send&& send) {
     pollfd p{socket_, POLLRDHUP, 0};
-    return poll(&p, 1, 0) > 0;
+    if (poll(&p, 1, 0) <= 0) return false;
+    if (p.revents & (POLLERR | POLLHUP)) return true;
+    if (clock::now() < next_probe_) return false;
+    next_probe_ = clock::now() + std::chrono::seconds(1);
+    return !send();
   }
+  // All bytes that a request may have were read.
+  bool full() const { return left_ == 0; }
   bool is_readable() const override { return true; }
-  bool is_writable() const override { return !gone(); }
+  bool is_writable() const override { return true; }
   ssize_t read(char* to, std::size_t size) override {
     if (left_ == 0 || !wait(POLLIN, until_)) return -1;
     const ssize_t n = recv(socket_, to, std::min(size, left_), 0);
@@ -64,25 +79,44 @@ class connection final : public httplib::Stream {
   socket_t socket() const override { return socket_; }
 
  private:
+  // Waits for the socket. Once the server ends, what is not there is not waited for, and what is sent for a second.
   bool wait(short what, clock::time_point until) const {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - clock::now()).count();
-    pollfd p{socket_, what, 0};
-    return left > 0 && poll(&p, 1, static_cast<int>(left)) > 0;
+    pollfd p[] = {{socket_, what, 0}, {ends_, POLLIN, 0}};
+    if (left <= 0 || poll(p, 2, static_cast<int>(left)) <= 0) return false;
+    if (p[0].revents != 0) return true;
+    return what == POLLOUT && poll(p, 1, static_cast<int>(std::min<decltype(left)>(left, 1000))) > 0;
   }
   socket_t socket_;
+  int ends_;
   const http_limits& limits_;
   std::size_t left_;  // bytes that may still be read
-  clock::time_point until_;
+  clock::time_point until_, next_probe_{};
 };
 
 class http_server final : public httplib::Server {
  public:
   explicit http_server(const http_limits& limits) : limits_(limits) {
+    if (pipe(ends_) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
     set_payload_max_length(limits.body);
     new_task_queue = [this] { return new queue(*this); };
+    set_socket_options([](socket_t s) {  // cpp-httplib's own let a second server listen on the same port
+      const int yes = 1;
+      setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    });
+  }
+  ~http_server() override {
+    ::close(ends_[0]);
+    ::close(ends_[1]);
   }
   // The connection of the request that this thread handles.
-  static const connection& here() { return *current; }
+  static connection& here() { return *current; }
+  // Takes no connection any more, and reads nothing. listen_after_bind() returns when all answers are written: unlike
+  // stop(), which leaves those in parts without their ends.
+  void finish() {
+    (void)::write(ends_[1], "", 1);
+    shutdown(svr_sock_, SHUT_RDWR);
+  }
 
  private:
   struct queue final : httplib::ThreadPool {
@@ -102,10 +136,11 @@ class http_server final : public httplib::Server {
   };
   bool process_and_close_socket(socket_t socket) override {
     if (full) return refuse(socket);
-    connection client(socket, limits_);
+    connection client(socket, ends_[0], limits_);
     current = &client;
     bool closed = false;
-    const bool done = process_request(client, true, closed, nullptr);
+    // A part of a JSON text is of no use, so Range is ignored.
+    const bool done = process_request(client, true, closed, [](httplib::Request& from) { from.ranges.clear(); });
     current = nullptr;
     client.close();
     return done;
@@ -124,7 +159,8 @@ class http_server final : public httplib::Server {
   }
 
   http_limits limits_;
+  int ends_[2];  // a pipe: has a byte once the server ends
   std::atomic<std::size_t> busy_{0};
-  static inline thread_local const connection* current = nullptr;
+  static inline thread_local connection* current = nullptr;
   static inline thread_local bool full = false;
 };

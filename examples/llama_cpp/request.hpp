@@ -59,9 +59,16 @@ struct request_limits {
   std::string model;           // its name
   std::size_t context, gamma;  // tokens of a request; of a draft
   bool draft_model;            // there is one
+  std::size_t prompts;         // of a call
 };
 
-// The members of a JSON object, each of which is taken once; what is left over is an error.
+inline api_error no_model(const std::string& name, const std::string& has) {
+  return {404, "the model \"" + name + "\" does not exist; this server has \"" + has + "\"", "model",
+          "model_not_found"};
+}
+
+// The members of a JSON object, each of which is taken once; what is left over is an error. One that is null asks for
+// nothing, as if it were not there: clients write all members that they know.
 class members {
  public:
   explicit members(const json& of) : of_(of) {
@@ -106,13 +113,30 @@ class members {
   }
   void none_left() const {
     for (const auto& [name, value] : of_.items())
-      if (!taken_.contains(name)) throw api_error{400, "unrecognized request argument: " + name, name};
+      if (!taken_.contains(name) && !value.is_null())
+        throw api_error{400, "unrecognized request argument: " + name, name};
   }
 
  private:
   const json& of_;
   std::set<std::string> taken_;
 };
+
+// What a message says: a string, or an array of parts that are texts.
+inline std::string content(members& message) {
+  const json& all = message.take("content");
+  if (all.is_string()) return all.get<std::string>();
+  const auto wrong = [] { throw api_error{400, "\"content\" must be a string or an array of texts", "messages"}; };
+  if (!all.is_array()) wrong();
+  std::string text;
+  for (const json& part : all) {
+    members p(part);
+    if (p.string("type", "") != "text" || !part.contains("text")) wrong();
+    text += p.string("text", "");
+    p.none_left();
+  }
+  return text;
+}
 
 // One user's turn after the other, with the model's answers between them.
 inline std::vector<specagg::token_id> conversation(const json& messages, const specagg::llama_cpp::tokenizer& tokens,
@@ -123,8 +147,9 @@ inline std::vector<specagg::token_id> conversation(const json& messages, const s
   std::vector<std::string> texts;  // user, assistant, user, ...
   for (const json& message : messages) {
     members m(message);
-    const std::string role = m.string("role", ""), text = m.string("content", "");
-    m.neutral("name", {});
+    const std::string role = m.string("role", ""), text = content(m);
+    m.neutral("tool_calls", {json::array()});
+    m.neutral("annotations", {json::array()});
     m.none_left();
     if (&message == &messages[0] && (role == "system" || role == "developer")) system = text;
     else if (role != (texts.size() % 2 ? "assistant" : "user"))
@@ -141,10 +166,57 @@ inline std::vector<specagg::token_id> conversation(const json& messages, const s
   return all;
 }
 
-// turns: null if the model has no chat template. Throws api_error.
-inline std::shared_ptr<request> parse_request(const std::string& body, bool chat, const request_limits& most,
-                                              const specagg::llama_cpp::tokenizer& tokens,
-                                              const specagg::llama_cpp::chat_template* turns) {
+// What OpenAI's API has and this server has not, where it asks for nothing.
+inline void ask_for_nothing(members& m, bool chat) {
+  m.neutral("n", {1});
+  m.neutral("logprobs", {false});
+  m.neutral("presence_penalty", {0});
+  m.neutral("frequency_penalty", {0});
+  m.neutral("logit_bias", {json::object()});
+  m.neutral("service_tier", {"auto", "default"});
+  if (chat) {
+    m.neutral("top_logprobs", {0});
+    m.neutral("store", {false});
+    m.neutral("response_format", {json{{"type", "text"}}});
+    m.neutral("tools", {json::array()});
+    m.neutral("tool_choice", {"none", "auto"});
+    m.neutral("parallel_tool_calls", {true, false});
+    m.neutral("functions", {json::array()});
+    m.neutral("function_call", {"none", "auto"});
+    m.neutral("modalities", {json::array({"text"})});
+  } else {
+    m.neutral("best_of", {1});
+    m.neutral("echo", {false});
+    m.neutral("suffix", {""});
+  }
+  (void)m.take("user");
+  (void)m.take("metadata");
+}
+
+// The prompts of /v1/completions: a text, an array of texts, an array of tokens, or an array of such arrays.
+inline std::vector<std::vector<specagg::token_id>> prompts(const json& given, std::size_t most,
+                                                           const specagg::llama_cpp::tokenizer& tokens) {
+  const auto wrong = [](const std::string& why) { throw api_error{400, "\"prompt\" " + why, "prompt"}; };
+  const auto is_token = [&](const json& x) { return x.is_number_unsigned() && x.get<std::uint64_t>() < tokens.size(); };
+  const auto one = [&](const json& x) {
+    if (x.is_string()) return tokens.encode(x.get<std::string>());
+    if (!x.is_array() || !std::all_of(x.begin(), x.end(), is_token))
+      wrong(fmt::format("must be a text, tokens below {}, or an array of these", tokens.size()));
+    return x.get<std::vector<specagg::token_id>>();
+  };
+  const bool several = given.is_array() && !given.empty() && !given[0].is_number();
+  std::vector<std::vector<specagg::token_id>> all;
+  if (several && given.size() > most) wrong(fmt::format("has {} prompts; a call may have {}", given.size(), most));
+  if (!several) all.push_back(one(given));
+  else std::transform(given.begin(), given.end(), std::back_inserter(all), one);
+  return all;
+}
+
+// One request for each prompt. turns: null if the model has no chat template. Throws api_error.
+inline std::vector<std::shared_ptr<request>> parse_requests(const std::string& body, bool chat,
+                                                            const request_limits& most,
+                                                            const specagg::llama_cpp::tokenizer& tokens,
+                                                            const specagg::llama_cpp::chat_template* turns) {
   const auto shallow = [](int depth, json::parse_event_t, json&) {
     if (depth > 16) throw api_error{400, "the body is nested too deeply"};
     return true;
@@ -156,33 +228,27 @@ inline std::shared_ptr<request> parse_request(const std::string& body, bool chat
     throw api_error{400, std::string("the body is no valid JSON: ") + e.what()};
   }
   members m(all);
-  auto r = std::make_shared<request>();
+  const auto r = std::make_shared<request>();
   r->chat = chat;
-  if (const auto name = m.string("model", most.model); name != most.model)
-    throw api_error{404, "the model \"" + name + "\" does not exist; this server has \"" + most.model + "\"", "model",
-                    "model_not_found"};
+  if (const auto name = m.string("model", most.model); name != most.model) throw no_model(name, most.model);
+  std::vector<std::vector<specagg::token_id>> texts;
   try {
     if (chat && !turns) throw api_error{400, "this model has no chat template; use /v1/completions", "messages"};
-    if (chat) r->prompt = conversation(m.take("messages"), tokens, *turns);
-    else r->prompt = tokens.encode(m.string("prompt", ""));
+    if (chat) texts.push_back(conversation(m.take("messages"), tokens, *turns));
+    else texts = prompts(m.take("prompt"), most.prompts, tokens);
   } catch (const specagg::error& e) {
     throw api_error{400, e.what(), chat ? "messages" : "prompt"};
   }
-  if (r->prompt.empty()) throw api_error{400, "\"prompt\" has no tokens", "prompt"};
-  const char* length = chat && !m.take("max_completion_tokens").is_null() ? "max_completion_tokens" : "max_tokens";
-  const std::size_t rest = most.context - std::min(most.context, r->prompt.size());
-  r->max_tokens = m.integer(length, chat ? std::max<std::size_t>(rest, 1) : 16, 1, most.context);
-  (void)m.take("max_tokens");
-  if (r->max_tokens > rest)
-    throw api_error{400,
-                    fmt::format("the prompt has {} tokens and {} are asked for; a request may have {} in all",
-                                r->prompt.size(), r->max_tokens, most.context),
-                    length, "context_length_exceeded"};
+  // "max_completion_tokens" is the newer name; where both are given, both hold.
+  const std::uint64_t longest = m.integer("max_tokens", UINT64_MAX, 1, most.context);
+  const std::uint64_t newer = chat ? m.integer("max_completion_tokens", UINT64_MAX, 1, most.context) : UINT64_MAX;
+  const std::uint64_t asked = std::min(longest, newer);
   r->how.temperature = m.number("temperature", 1, 0, 1e6);
   r->how.top_p = m.number("top_p", 1, 1e-9, 1);
   r->how.min_p = m.number("min_p", 0, 0, 1);
   r->how.top_k = static_cast<std::uint32_t>(m.integer("top_k", 0, 0, UINT32_MAX));
-  r->seed = m.integer("seed", std::random_device()(), 0, UINT64_MAX);
+  const bool seeded = !m.take("seed").is_null();
+  r->seed = m.integer("seed", 0, 0, UINT64_MAX);
   r->gamma = m.integer("gamma", most.gamma, 0, most.gamma);
   const std::string drafter = m.string("draft", most.draft_model ? "model" : "lookup");
   const std::vector<std::string> names = {"none", "lookup", "counts", "model"};
@@ -205,13 +271,31 @@ inline std::shared_ptr<request> parse_request(const std::string& body, bool chat
     r->stops = stop.get<std::vector<std::string>>();
   else if (!stop.is_null()) throw api_error{400, "\"stop\" must be a string or an array of up to 4 strings", "stop"};
   r->stream = m.flag("stream");
-  if (const json& options = m.take("stream_options"); !options.is_null())
-    r->usage = members(options).flag("include_usage");
+  if (const json& options = m.take("stream_options"); !options.is_null()) {
+    if (!r->stream) throw api_error{400, "\"stream_options\" needs \"stream\": true", "stream_options"};
+    members o(options);
+    r->usage = o.flag("include_usage");
+    o.neutral("include_obfuscation", {false});
+    o.none_left();
+  }
   r->origins = m.flag("origins");
-  m.neutral("n", {1}), m.neutral("best_of", {1}), m.neutral("echo", {false}), m.neutral("logprobs", {false, 0});
-  m.neutral("presence_penalty", {0}), m.neutral("frequency_penalty", {0}), m.neutral("logit_bias", {json::object()});
-  m.neutral("suffix", {""}), m.neutral("top_logprobs", {0}), m.neutral("store", {false});
-  (void)m.take("user"), (void)m.take("metadata");
+  ask_for_nothing(m, chat);
   m.none_left();
-  return r;
+
+  std::vector<std::shared_ptr<request>> requests;
+  for (auto& text : texts) {
+    if (text.empty()) throw api_error{400, "\"prompt\" has no tokens", "prompt"};
+    const std::size_t rest = most.context - std::min(most.context, text.size());
+    const std::size_t tokens_asked = asked != UINT64_MAX ? asked : chat ? std::max<std::size_t>(rest, 1) : 16;
+    if (tokens_asked > rest)
+      throw api_error{400,
+                      fmt::format("the prompt has {} tokens and {} are asked for; a request may have {} in all",
+                                  text.size(), tokens_asked, most.context),
+                      newer < longest ? "max_completion_tokens" : "max_tokens", "context_length_exceeded"};
+    requests.push_back(std::make_shared<request>(*r));
+    requests.back()->prompt = std::move(text);
+    requests.back()->max_tokens = tokens_asked;
+    if (!seeded) requests.back()->seed = std::random_device()();
+  }
+  return requests;
 }

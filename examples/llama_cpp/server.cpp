@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <deque>
 #include <filesystem>
 
 #include "../cli/rpc.hpp"
@@ -35,7 +36,7 @@ class answer {
   const request& asked() const { return *asked_; }
   ended how() const { return stopped_ ? ended::stop : how_; }
   std::size_t count() const { return count_; }
-  // Waits for a tenth of a second at most. Nothing comes once how() is not ended::no.
+  // What has come since the last call. Nothing comes once how() is not ended::no.
   piece next() {
     piece p;
     how_ = by_.more(*asked_, count_, new_);
@@ -65,7 +66,9 @@ class answer {
   bool stopped_ = false;  // by a stop string
 };
 
-// The JSON of an answer, or of a part of it.
+using answers = std::deque<answer>;  // one for each prompt
+
+// The JSON of answers, or of a part of them.
 class writer {
  public:
   writer(const std::string& model, bool chat, bool stream) : chat_(chat), stream_(stream) {
@@ -74,26 +77,38 @@ class writer {
     all_["object"] = !chat ? "text_completion" : stream ? "chat.completion.chunk" : "chat.completion";
     all_["created"] = std::time(nullptr), all_["model"] = model;
   }
-  std::string part(const answer::piece& p, const answer& a) {
-    json c = {{"index", 0}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
-    if (a.how() != ended::no) c["finish_reason"] = a.how() == ended::length ? "length" : "stop";
-    if (!chat_) c["text"] = p.text;
-    else c[stream_ ? "delta" : "message"] = {{"role", "assistant"}, {"content", p.text}};
-    if (a.asked().origins) c["tokens"] = p.tokens, c["origins"] = p.origins;
-    all_["choices"] = json::array({c});
-    if (!stream_) add_usage(a);
+  std::string part(const answer::piece& p, const answer& a, std::size_t index) {
+    all_["choices"] = json::array({choice(p, a, index)});
     return text();
   }
-  std::string usage(const answer& a) {
+  std::string whole(const std::vector<answer::piece>& pieces, const answers& all) {
     all_["choices"] = json::array();
-    add_usage(a);
+    for (std::size_t i = 0; i < all.size(); ++i) all_["choices"].push_back(choice(pieces[i], all[i], i));
+    add_usage(all);
+    return text();
+  }
+  std::string usage(const answers& all) {
+    all_["choices"] = json::array();
+    add_usage(all);
     return text();
   }
 
  private:
-  void add_usage(const answer& a) {
-    const std::size_t before = a.asked().prompt.size();
-    all_["usage"] = {{"prompt_tokens", before}, {"completion_tokens", a.count()}, {"total_tokens", before + a.count()}};
+  json choice(const answer::piece& p, const answer& a, std::size_t index) const {
+    json c = {{"index", index}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+    if (a.how() != ended::no) c["finish_reason"] = a.how() == ended::length ? "length" : "stop";
+    if (!chat_) c["text"] = p.text;
+    else c[stream_ ? "delta" : "message"] = {{"role", "assistant"}, {"content", p.text}};
+    if (a.asked().origins) c["tokens"] = p.tokens, c["origins"] = p.origins;
+    return c;
+  }
+  void add_usage(const answers& all) {
+    std::size_t before = 0, written = 0;
+    for (const answer& a : all) {
+      before += a.asked().prompt.size();
+      written += a.count();
+    }
+    all_["usage"] = {{"prompt_tokens", before}, {"completion_tokens", written}, {"total_tokens", before + written}};
   }
   std::string text() const { return all_.dump(-1, ' ', false, json::error_handler_t::replace); }
   bool chat_, stream_;
@@ -108,7 +123,7 @@ void fail(httplib::Response& to, const api_error& e) {
   to.set_content(e.text(), "application/json");
 }
 
-// Throws api_error if the request may not be answered.
+// Throws api_error if the client may not ask.
 void check(const httplib::Request& from, const server_options& o) {
   if (!o.key.empty()) {
     const std::string given = from.get_header_value("Authorization"), right = "Bearer " + o.key;
@@ -122,47 +137,74 @@ void check(const httplib::Request& from, const server_options& o) {
     throw api_error{415, "Content-Type must be application/json"};
 }
 
-void answer_whole(engine& by, const std::shared_ptr<request>& r, const std::string& model, httplib::Response& to) {
-  answer a(by, r);
-  answer::piece all;
-  while (a.how() == ended::no) {
-    const auto p = a.next();
-    all.text += p.text;
-    all.tokens.insert(all.tokens.end(), p.tokens.begin(), p.tokens.end());
-    all.origins.insert(all.origins.end(), p.origins.begin(), p.origins.end());
-    if (http_server::here().gone()) return;
-  }
-  if (a.how() == ended::failed) return fail(to, {500, r->failure});
-  to.set_content(writer(model, r->chat, false).part(all, a), "application/json");
+// Throws api_error if the body cannot be taken, which is known before it is read. cpp-httplib would read one that is
+// too long to its end, wait for one without a length, and make gigabytes of some compressed bytes.
+void check_body(const httplib::Request& from, std::size_t most) {
+  if (from.has_header("Content-Encoding")) throw api_error{415, "a body may not have a Content-Encoding"};
+  if (from.get_header_value<std::uint64_t>("Content-Length") > most) throw api_error{413, "the request is too large"};
+  if (from.method == "POST" && !from.has_header("Content-Length") && !from.has_header("Transfer-Encoding"))
+    throw api_error{411, "Content-Length is missing"};
 }
-void answer_in_parts(engine& by, const std::shared_ptr<request>& r, const std::string& model, httplib::Response& to) {
-  const auto a = std::make_shared<answer>(by, r);
-  const auto write = std::make_shared<writer>(model, r->chat, true);
-  to.set_header("Cache-Control", "no-cache");
-  to.set_chunked_content_provider("text/event-stream", [a, write](std::size_t, httplib::DataSink& sink) {
-    const auto send = [&](const std::string& text) {
-      const std::string event = "data: " + text + "\n\n";
-      return sink.write(event.data(), event.size());
-    };
-    const auto p = a->next();
-    if (a->how() == ended::failed) {
-      send(api_error{500, a->asked().failure}.text());
-    } else if (!p.text.empty() || !p.tokens.empty() || a->how() != ended::no) {
-      if (!send(write->part(p, *a))) return false;
+
+void answer_whole(engine& by, answers& all, const std::string& model, const httplib::Request& from,
+                  httplib::Response& to) {
+  std::vector<answer::piece> whole(all.size());
+  std::uint64_t seen = 0;
+  for (bool more = true; more;) {
+    more = false;
+    by.wait(seen);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].how() != ended::no) continue;
+      const auto p = all[i].next();
+      whole[i].text += p.text;
+      whole[i].tokens.insert(whole[i].tokens.end(), p.tokens.begin(), p.tokens.end());
+      whole[i].origins.insert(whole[i].origins.end(), p.origins.begin(), p.origins.end());
+      if (all[i].how() == ended::failed) throw api_error{by.stopped() ? 503 : 500, all[i].asked().failure};
+      more |= all[i].how() == ended::no;
     }
-    if (a->how() == ended::no) return !http_server::here().gone();
-    if (a->how() != ended::failed && a->asked().usage) send(write->usage(*a));
-    send("[DONE]");
-    sink.done();
-    return true;
-  });
+    // A client that has closed its end is asked by a line that clients drop. Before HTTP/1.1 there was none.
+    static const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (http_server::here().gone(
+            [&] { return from.version != "HTTP/1.0" && http_server::here().write(go_on.data(), go_on.size()) > 0; }))
+      throw api_error{400, "the client closed its connection before the answer was there"};
+  }
+  to.set_content(writer(model, all[0].asked().chat, false).whole(whole, all), "application/json");
+}
+void answer_in_parts(engine& by, const std::shared_ptr<answers>& all, const std::string& model, httplib::Response& to) {
+  const auto write = std::make_shared<writer>(model, all->front().asked().chat, true);
+  to.set_header("Cache-Control", "no-cache");
+  to.set_chunked_content_provider(
+      "text/event-stream", [&by, all, write, seen = std::uint64_t(0)](std::size_t, httplib::DataSink& sink) mutable {
+        const auto send = [&](std::string line) {
+          line += "\n\n";
+          return sink.write(line.data(), line.size());
+        };
+        bool more = false, failed = false;
+        by.wait(seen);
+        for (std::size_t i = 0; i < all->size(); ++i) {
+          answer& a = (*all)[i];
+          if (a.how() == ended::no) {
+            const auto p = a.next();
+            if (a.how() == ended::failed) send("data: " + api_error{500, a.asked().failure}.text());
+            else if (!p.text.empty() || !p.tokens.empty() || a.how() != ended::no)
+              if (!send("data: " + write->part(p, a, i))) return false;
+          }
+          more |= a.how() == ended::no;
+          failed |= a.how() == ended::failed;
+        }
+        if (more) return !http_server::here().gone([&] { return send(":"); });  // a comment, which clients drop
+        if (!failed && all->front().asked().usage) send("data: " + write->usage(*all));
+        send("data: [DONE]");
+        sink.done();
+        return true;
+      });
 }
 
 void serve(const server_options& o) {
   cli::use_rpc_servers(o.rpc);
   engine decoder(o);
   const std::string model = std::filesystem::path(o.target).stem().string();
-  const request_limits most{model, o.context, o.gamma, !o.draft.empty()};
+  const request_limits most{model, o.context, o.gamma, !o.draft.empty(), o.requests + o.waiting};
   std::optional<llama_cpp::chat_template> turns;
   try {
     turns.emplace(decoder.tokens(), o.target);
@@ -173,17 +215,23 @@ void serve(const server_options& o) {
   http_server http(limits);
   const auto complete = [&](bool chat) {
     return [&, chat](const httplib::Request& from, httplib::Response& to) {
-      const auto r = parse_request(from.body, chat, most, decoder.tokens(), turns ? &*turns : nullptr);
-      if (!decoder.submit(r)) throw api_error{503, "all places are taken, and the queue is full"};
-      if (r->stream) answer_in_parts(decoder, r, model, to);
-      else answer_whole(decoder, r, model, to);
+      const auto asked = parse_requests(from.body, chat, most, decoder.tokens(), turns ? &*turns : nullptr);
+      if (!decoder.submit(asked)) throw api_error{503, "all places are taken, and the queue is full"};
+      const auto all = std::make_shared<answers>();
+      for (const auto& r : asked) all->emplace_back(decoder, r);
+      if (asked[0]->stream) answer_in_parts(decoder, all, model, to);
+      else answer_whole(decoder, *all, model, from, to);
     };
   };
   http.Post("/v1/completions", complete(false));
   http.Post("/v1/chat/completions", complete(true));
+  const json one = {{"id", model}, {"object", "model"}, {"created", 0}, {"owned_by", "local"}};
   http.Get("/v1/models", [&](const httplib::Request&, httplib::Response& to) {
-    const json one = {{"id", model}, {"object", "model"}, {"created", 0}, {"owned_by", "local"}};
     to.set_content(json{{"object", "list"}, {"data", {one}}}.dump(), "application/json");
+  });
+  http.Get("/v1/models/(.+)", [&](const httplib::Request& from, httplib::Response& to) {
+    if (from.matches[1] != model) throw no_model(from.matches[1], model);
+    to.set_content(one.dump(), "application/json");
   });
   http.Get("/health", [](const httplib::Request&, httplib::Response& to) {
     to.set_content(R"({"status":"ok"})", "application/json");
@@ -195,6 +243,7 @@ void serve(const server_options& o) {
   http.set_pre_routing_handler([&](const httplib::Request& from, httplib::Response& to) {
     try {
       if (from.path != "/health") check(from, o);
+      check_body(from, limits.body);
       return handled::Unhandled;
     } catch (const api_error& e) {
       return fail(to, e), handled::Handled;
@@ -211,8 +260,9 @@ void serve(const server_options& o) {
   });
   http.set_error_handler([](const httplib::Request& from, httplib::Response& to) {
     if (!to.body.empty()) return;
+    if (to.status == 400 && http_server::here().full()) to.status = 413;
     const char* why = to.status == 404   ? "there is nothing here"
-                      : to.status == 413 ? "the body is too large"
+                      : to.status == 413 ? "the request is too large"
                                          : "the request cannot be read";
     fail(to, {to.status, fmt::format("{}: {} {}", why, from.method, from.path)});
   });
@@ -227,7 +277,7 @@ void serve(const server_options& o) {
     int which;
     sigwait(&ends, &which);
     decoder.stop();
-    http.stop();
+    http.finish();
   });
   http.listen_after_bind();
   pthread_kill(stopper.native_handle(), SIGTERM);  // if it does not stop because of one

@@ -5,7 +5,7 @@ behind, and hostile clients get clear errors.
 
 usage: llama_cpp_server.py SERVER [MODELS [REQUESTS]]   (REQUESTS with random cancels, 200)
 """
-import http.client, json, os, pathlib, random, re, socket, subprocess, sys, threading, time
+import gzip, http.client, json, os, pathlib, random, re, socket, subprocess, sys, threading, time, zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 server = sys.argv[1]
@@ -13,6 +13,8 @@ models = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "examples/mod
 cancels = int(sys.argv[3]) if len(sys.argv) > 3 else 200
 TARGET, DRAFT = models / "target.gguf", models / "draft.gguf"
 JSON = {"Content-Type": "application/json"}
+CACHE = os.environ.get("SPECAGG_MODELS") or (os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) + "/specagg"
+SMOLLM2 = pathlib.Path(CACHE, "SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
 class running:
@@ -45,13 +47,21 @@ class running:
         assert status == 200, f"{status} {text}"
         return json.loads(text)
 
-    def raw(self, sent, wait=20):
-        """What comes back for bytes that need not be HTTP."""
+    def open(self, path, body, version="1.1"):
+        """A connection that has sent a request."""
+        s = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        text = json.dumps(body).encode()
+        s.sendall(f"POST {path} HTTP/{version}\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+                  f"{len(text)}\r\n\r\n".encode() + text)
+        return s
+
+    def raw(self, sent, wait=20, close=True):
+        """What comes back for bytes that need not be HTTP. close: this end, after them."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as s:
             try:
                 got = b""
                 s.sendall(sent)
-                s.shutdown(socket.SHUT_WR)
+                if close: s.shutdown(socket.SHUT_WR)
                 while part := s.recv(65536):
                     got += part
             except ConnectionResetError:
@@ -61,8 +71,8 @@ class running:
     def metric(self, name):
         return float(re.search(rf"^specagg_{name} (.*)$", self.call("GET", "/metrics")[1], re.M)[1])
 
-    def memory(self):  # MB
-        return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())[1]) / 1024
+    def memory(self, what="VmRSS"):  # MB; VmHWM: the most so far
+        return int(re.search(what + r":\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())[1]) / 1024
 
     def until(self, name, value, seconds=30):
         end = time.time() + seconds
@@ -195,13 +205,22 @@ def hostile():
                 ({"temperature": "hot"}, '"temperature"'), ({"temperature": -1}, '"temperature"'),
                 ({"max_tokens": -3}, '"max_tokens"'), ({"max_tokens": 1.5}, '"max_tokens"'), ({"max_tokens": 0}, "max_tok"),
                 ({"max_tokens": 10**30}, '"max_tokens"'), ({"max_tokens": 127}, "128 in all"),
-                ({"prompt": ["x"]}, '"prompt"'), ({"prompt": "a b " * 500}, "128 in all"),
+                ({"prompt": "a b " * 500}, "128 in all"), ({"prompt": ["x", "a b " * 500]}, "128 in all"),
+                ({"prompt": 1}, '"prompt" must be'), ({"prompt": ["x", 1]}, '"prompt" must be'),
+                ({"prompt": [1, "x"]}, '"prompt" must be'), ({"prompt": [[[1]]]}, '"prompt" must be'),
+                ({"prompt": [10**9]}, '"prompt" must be'), ({"prompt": [-1]}, '"prompt" must be'),
+                ({"prompt": [1.5]}, '"prompt" must be'), ({"prompt": {}}, '"prompt" must be'),
+                ({"prompt": []}, "no tokens"), ({"prompt": [[1], []]}, "no tokens"), ({"prompt": ["a"] * 5}, "may have 4"),
+                ({"stream": True, "stream_options": {"colour": 1}}, "colour"),
+                ({"stream": True, "stream_options": {"include_usage": 1}}, "include_usage"),
+                ({"stream_options": {"include_usage": True}}, '"stream": true'),
+                ({"max_completion_tokens": 4}, "max_completion_tokens"), ({"logprobs": 0}, '"logprobs"'),
                 ({"policy": "token-v9"}, '"token-v9" is unknown'), ({"policy": 7}, '"policy"'),
                 ({"policy": "ensemble:lambda=2"}, "lambda"), ({"policy": "ensemble", "draft": "lookup"}, "draft model"),
                 ({"draft": "oracle"}, '"draft"'), ({"gamma": 5}, '"gamma"'), ({"seed": -1}, '"seed"'),
                 ({"stop": [1]}, '"stop"'), ({"stop": ["a"] * 5}, '"stop"'), ({"n": 2}, '"n" is not supported'),
                 ({"top_p": 0}, '"top_p"'), ({"stream": "yes"}, '"stream"'), ({"colour": 1}, "colour"),
-                ({"stream_options": 3}, "no JSON object"), ({"frequency_penalty": 1}, "frequency_penalty")]:
+                ({"stream": True, "stream_options": 3}, "no JSON object"), ({"frequency_penalty": 1}, "frequency_penalty")]:
             refused(400, word, {**good, **change})
         refused(404, "does not exist", {**good, "model": "gpt-4"})
         refused(400, "no JSON object", [1])
@@ -257,6 +276,203 @@ def hostile():
         deaf.close()
         assert s.process.poll() is None
     print("hostile requests get clear errors, and the server lives")
+
+
+BROTLI = bytes.fromhex("cfffff7f002400e2b14072effff9ffff0f8004401c1680eefd3fffffff01900088c302d0bdffe7ffff3f001200"
+                       "715800baf7ff03")  # 64 MB of zeros
+
+
+def bodies():
+    with running("--context", 64) as s:
+        good = {"prompt": "And", "max_tokens": 4, "seed": 1}
+        s.complete(**good)
+        before, zeros = s.memory("VmHWM"), bytes(50 << 20)
+        for coding, body in [("br", BROTLI), ("gzip", gzip.compress(zeros)), ("deflate", zlib.compress(zeros)),
+                             ("gzip, br", BROTLI), ("identity", json.dumps(good))]:
+            for method, path in [("POST", "/v1/completions"), ("POST", "/health"), ("PUT", "/v1/x"), ("DELETE", "/")]:
+                status, text = s.call(method, path, body, {**JSON, "Content-Encoding": coding})
+                assert status == 415 and "Content-Encoding" in json.loads(text)["error"]["message"], f"{coding}: {status}"
+        grown = s.memory("VmHWM") - before
+        assert grown < 16, f"compressed bodies take {grown:.0f} MB"
+        # What is too long, or has no length, is refused before the rest of it comes.
+        head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
+        for sent, status in [(b"Content-Length: 10000000000\r\n\r\n" + b"x" * 300000, 413), (b"\r\n", 411),
+                             (b"Content-Length: 10000000000\r\n\r\n{", 413),
+                             (b"Transfer-Encoding: chunked\r\n\r\nfffff\r\n" + b"x" * 500000, 413)]:
+            start = time.time()
+            answer = s.raw(head + sent, close=False)
+            assert answer.startswith(f"HTTP/1.1 {status} ") and '"error"' in answer, f"{sent[:40]}: {answer[:200]}"
+            assert time.time() - start < 5, f"{sent[:40]}: {status} takes {time.time() - start:.1f} s"
+        status, text = s.call("POST", "/v1/completions", good, {**JSON, "Range": "bytes=0-9"})
+        assert status == 200 and json.loads(text)["choices"], f"{status} {text}"
+    print("bodies are refused before they take memory or time")
+
+
+def ports():
+    with running("--context", 64) as s:
+        options = [server, "--target", TARGET, "--context", "64", "--port", str(s.port)]
+        r = subprocess.run(options, capture_output=True, text=True, timeout=60)
+        assert r.returncode == 2 and "cannot be listened to" in r.stderr, f"{r.returncode} {r.stdout} {r.stderr}"
+        s.call("GET", "/health")
+    again = subprocess.Popen(options, stdout=subprocess.PIPE, text=True)  # at once, though old connections linger
+    try:
+        assert "listening" in again.stdout.readline()
+    finally:
+        again.terminate(), again.wait(30)
+    print("a port has one server")
+
+
+LONG = {"prompt": "And", "max_tokens": 8000, "draft": "none", "seed": 1}
+
+
+def clients_that_leave():
+    with running("--requests", 1, "--queue", 1, "--context", 8192) as s:
+        for stream in (False, True):
+            first = s.open("/v1/completions", {**LONG, "stream": True})
+            s.until("requests_active", 1)
+            for again in range(3):  # each would take the only place in the queue
+                waits = s.open("/v1/completions", {**LONG, "stream": stream})
+                s.until("requests_waiting", 1)
+                waits.close()
+                s.until("requests_waiting", 0, seconds=3)
+            assert s.metric("requests_active") == 1 and s.metric("requests_refused_total") == 0
+            first.close()
+            s.until("requests_active", 0, seconds=3)
+        whole = s.open("/v1/completions", LONG)  # one that leaves while its tokens come
+        s.until("requests_active", 1)
+        whole.close()
+        s.until("requests_active", 0, seconds=3)
+    with running("--requests", 1, "--queue", 4, "--context", 2048) as s:
+        what = {**LONG, "max_tokens": 2000}
+        due = s.complete(**what)["choices"][0]["text"]
+        def half_closed(stream, version):
+            c = s.open("/v1/completions", {**what, "stream": stream}, version)
+            c.shutdown(socket.SHUT_WR)
+            got = b""
+            while part := c.recv(65536): got += part
+            c.close()
+            return got.decode()
+        for whole in at_once([lambda: half_closed(False, "1.1")] * 2 + [lambda: s.complete(**what)])[:2]:
+            while whole.startswith("HTTP/1.1 100 Continue\r\n\r\n"):
+                whole = whole.removeprefix("HTTP/1.1 100 Continue\r\n\r\n")
+            assert whole.startswith("HTTP/1.1 200 OK\r\n"), whole[:200]
+            assert json.loads(whole.split("\r\n\r\n", 1)[1])["choices"][0]["text"] == due
+        parts = half_closed(True, "1.1")
+        events = re.findall(r"^data: (\{.*\})$", parts, re.M)
+        assert parts.startswith("HTTP/1.1 200 OK\r\n") and parts.endswith("\r\n0\r\n\r\n") and "[DONE]" in parts
+        assert "".join(json.loads(e)["choices"][0]["text"] for e in events) == due
+        old = half_closed(False, "1.0")
+        assert "100 Continue" not in old and (due in json.dumps(old) or "closed its connection" in old), old[:200]
+        s.until("requests_active", 0)
+    print("clients that leave take no place, and those that close one end are answered")
+
+
+def stops():
+    """SIGTERM while streams are written, one request waits, and a connection says nothing."""
+    with running("--requests", 4, "--queue", 2, "--context", 4096) as s:
+        streams = [s.open("/v1/completions", {**LONG, "max_tokens": 4000, "stream": True}) for _ in range(4)]
+        for c in streams: assert c.recv(1).startswith(b"H")
+        whole = s.open("/v1/completions", {**LONG, "max_tokens": 4000})
+        idle = socket.create_connection(("127.0.0.1", s.port))
+        half = socket.create_connection(("127.0.0.1", s.port))
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+        s.until("requests_waiting", 1)
+        start = time.time()
+        s.process.terminate()
+        for c in streams:
+            got = b""
+            while part := c.recv(65536): got += part
+            assert got.endswith(b"\r\n0\r\n\r\n") and b"data: [DONE]" in got and b"the server stops" in got, got[-300:]
+        answer = b""
+        while part := whole.recv(65536): answer += part
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"the server stops" in answer, answer
+        s.process.wait(30)
+        assert time.time() - start < 5, f"SIGTERM takes {time.time() - start:.1f} s"
+        for c in (*streams, whole, idle, half): c.close()
+    print("SIGTERM ends all answers, and waits for nobody")
+
+
+def forms():
+    """What OpenAI's clients send."""
+    with running("--exact-batches", 1, "--context", 128, "--queue", 16) as s:
+        how = {"max_tokens": 12, "seed": 3, "origins": True}
+        alone = [s.complete(**how, prompt=p) for p in PROMPTS]
+        together = s.complete(**how, prompt=PROMPTS)
+        assert together["choices"] == [{**a["choices"][0], "index": i} for i, a in enumerate(alone)]
+        assert together["usage"] == {k: sum(a["usage"][k] for a in alone) for k in together["usage"]}
+        tokens = [a["choices"][0]["tokens"] for a in alone]  # as good as others
+        answers = [s.complete(**how, prompt=t) for t in tokens]
+        assert s.complete(**how, prompt=tokens)["choices"] == [
+            {**a["choices"][0], "index": i} for i, a in enumerate(answers)]
+        assert [a["usage"]["prompt_tokens"] for a in answers] == [len(t) for t in tokens]
+        assert s.complete(**how, prompt=PROMPTS[:1])["choices"] == alone[0]["choices"]
+        status, text = s.call("POST", "/v1/completions", {**how, "prompt": PROMPTS, "stream": True,
+                                                          "stream_options": {"include_usage": True}})
+        events = [json.loads(e.removeprefix("data: ")) for e in text.split("\n\n")[:-2]]
+        assert status == 200 and text.endswith("data: [DONE]\n\n") and events[-1]["usage"] == together["usage"]
+        for i, a in enumerate(alone):
+            mine = [e["choices"][0] for e in events[:-1] if e["choices"][0]["index"] == i]
+            assert "".join(c["text"] for c in mine) == a["choices"][0]["text"]
+            assert [c["finish_reason"] for c in mine] == [None] * (len(mine) - 1) + ["length"]
+        free = {k: v for k, v in how.items() if k != "seed"}
+        several = s.complete(**free, prompt=["And"] * 8, temperature=1)["choices"]
+        assert len({c["text"] for c in several}) > 1, "one seed for all prompts"
+        nothing = {"n": 1, "best_of": None, "logprobs": None, "suffix": None, "user": "me", "service_tier": "auto", "x": None}
+        assert s.complete(**how, prompt=PROMPTS[0], **nothing)["choices"] == alone[0]["choices"]
+        status, text = s.call("GET", "/v1/models/target")
+        assert status == 200 and json.loads(text) == json.loads(s.call("GET", "/v1/models")[1])["data"][0]
+        status, text = s.call("GET", "/v1/models/gpt-4")
+        assert status == 404 and json.loads(text)["error"]["code"] == "model_not_found"
+    print("prompts of all forms")
+
+
+def chat():
+    if not SMOLLM2.exists():
+        return print("skipped: no chat without SmolLM2 (scripts/get-model)")
+    with running("--context", 256, "--exact-batches", 1, target=SMOLLM2) as s:
+        asks = [{"role": "user", "content": "What is the capital of France?"}]
+        def say(messages=asks, **change):
+            how = {"messages": messages, "max_tokens": 8, "temperature": 0}
+            status, text = s.call("POST", "/v1/chat/completions", {**how, **change})
+            return status, json.loads(text)
+        said = say()[1]["choices"][0]["message"]
+        assert "Paris" in said["content"]
+        parts = [{"type": "text", "text": "What is the "}, {"type": "text", "text": "capital of France?"}]
+        for same in ([{"role": "user", "content": parts}], [{**asks[0], "name": None}]):
+            assert say(same)[1]["choices"][0]["message"] == said
+        for nothing in ({"response_format": {"type": "text"}}, {"tools": []}, {"tool_choice": "none"},
+                        {"tools": [], "tool_choice": "none", "parallel_tool_calls": True}, {"tools": None},
+                        {"functions": [], "function_call": "none"}, {"modalities": ["text"]}, {"logprobs": False},
+                        {"max_completion_tokens": 8}, {"max_completion_tokens": 100}, {"max_tokens": None}):
+            if "max_tokens" in nothing: nothing["max_completion_tokens"] = 8
+            status, all = say(**nothing)
+            assert status == 200 and all["choices"][0]["message"] == said, f"{nothing}: {all}"
+        dumped = {"annotations": None, "audio": None, "function_call": None, "refusal": None, "tool_calls": None, **said}
+        again = [*asks, said, {"role": "user", "content": "And of Italy?"}]
+        due = say(again)[1]["choices"][0]["message"]
+        assert say([asks[0], dumped, again[2]])[1]["choices"][0]["message"] == due
+        assert say([asks[0], {**dumped, "tool_calls": [], "annotations": []}, again[2]])[1]["choices"][0]["message"] == due
+        for wrong, word in [
+                ({"max_tokens": 0, "max_completion_tokens": 4}, '"max_tokens"'),
+                ({"max_tokens": "x", "max_completion_tokens": 4}, '"max_tokens"'),
+                ({"max_completion_tokens": 0}, '"max_completion_tokens"'),
+                ({"max_completion_tokens": [], "max_tokens": 4}, '"max_completion_tokens"'),
+                ({"max_completion_tokens": 250, "max_tokens": None}, "256 in all"),
+                ({"response_format": {"type": "json_object"}}, "response_format"),
+                ({"tools": [{"type": "function"}]}, "tools"), ({"tool_choice": "required"}, "tool_choice"),
+                ({"prompt": "x"}, "prompt"), ({"echo": False}, "echo"),
+                ({"messages": [{"role": "user"}]}, '"content" must be'),
+                ({"messages": [{"role": "user", "content": None}]}, '"content" must be'),
+                ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, '"content"'),
+                ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, '"content"'),
+                ({"messages": [{"role": "user", "content": ["x"]}]}, "no JSON object"),
+                ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "bold": 1}]}]}, "bold"),
+                ({"messages": [{"role": "user", "content": "x", "tool_calls": [1]}]}, "tool_calls")]:
+            status, all = say(**wrong)
+            error = all["error"]
+            assert status == 400 and word in error["message"], f"{wrong}: {status} {all}"
+            assert error["type"] == "invalid_request_error" and {"param", "code"} <= set(error)
+    print("messages of all forms")
 
 
 def keys():
@@ -318,6 +534,9 @@ def openai_client():
         at = dict(base_url=f"http://127.0.0.1:{s.port}/v1", max_retries=0)
         client = openai.OpenAI(api_key="secret", **at)
         assert [m.id for m in client.models.list()] == ["target"]
+        assert client.models.retrieve("target").id == "target"
+        several = client.completions.create(model="target", prompt=["And it", "The king"], max_tokens=4)
+        assert [c.index for c in several.choices] == [0, 1] and several.usage.completion_tokens == 8
         how = dict(model="target", prompt="And it came to pass", max_tokens=30, temperature=0.7, seed=4)
         whole = client.completions.create(**how, extra_body={"origins": True, "policy": "token-v3:alpha=0.4"})
         assert whole.usage.completion_tokens == 30 and whole.choices[0].finish_reason == "length"
@@ -344,21 +563,24 @@ def openai_client():
         end = time.time() + 30
         while "requests_cancelled_total 1" not in s.call("GET", "/metrics", headers={"Authorization": "Bearer secret"})[1]:
             assert time.time() < end, "a closed stream is not cancelled"
-    cache = os.environ.get("SPECAGG_MODELS") or (os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) + "/specagg"
-    smollm2 = pathlib.Path(cache, "SmolLM2-135M-Instruct.Q4_1.gguf")
-    if smollm2.exists():
-        with running("--context", 256, target=smollm2) as s:
+    if SMOLLM2.exists():
+        with running("--context", 256, target=SMOLLM2) as s:
             client = openai.OpenAI(api_key="-", base_url=f"http://127.0.0.1:{s.port}/v1", max_retries=0)
-            how = dict(model=smollm2.stem, max_tokens=24, temperature=0,
+            how = dict(model=SMOLLM2.stem, max_tokens=24, temperature=0,
                        messages=[{"role": "user", "content": "What is the capital of France?"}])
             whole = client.chat.completions.create(**how)
             assert "Paris" in whole.choices[0].message.content
             parts = client.chat.completions.create(**how, stream=True)
             assert "".join(p.choices[0].delta.content for p in parts) == whole.choices[0].message.content
-    print("the openai client" + ("" if smollm2.exists() else ", without chat (scripts/get-model)"))
+            messages = [*how["messages"], whole.choices[0].message.model_dump(),
+                        {"role": "user", "content": [{"type": "text", "text": "And of Italy?"}]}]
+            again = client.chat.completions.create(**{**how, "messages": messages}, tools=[], tool_choice="none",
+                                                   response_format={"type": "text"})
+            assert again.choices[0].message.content
+    print("the openai client" + ("" if SMOLLM2.exists() else ", without chat (scripts/get-model)"))
 
 
-wanted = sys.argv[4:] or ["keys", "streams", "texts_at_once", "full", "hostile", "cancels_at_random",
-                          "on_other_machines", "openai_client"]
+wanted = sys.argv[4:] or ["keys", "bodies", "ports", "forms", "chat", "streams", "texts_at_once", "full", "clients_that_leave",
+                          "stops", "hostile", "cancels_at_random", "on_other_machines", "openai_client"]
 for check in wanted:
     globals()[check]()
