@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <deque>
 #include <filesystem>
@@ -200,6 +201,17 @@ void answer_in_parts(engine& by, const std::shared_ptr<answers>& all, const std:
       });
 }
 
+// libllama's threads wait for each other some hundred times in a token. OpenMP's library lets them spin for
+// milliseconds, also where the thread that is waited for has no core: on busy cores one token takes as long as ten. It
+// reads how long when a program is loaded, so this one loads itself again, unless its user has chosen.
+void spin_for_microseconds(char** argv) {
+  if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
+  std::error_code none;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", none);
+  if (none || setenv("GOMP_SPINCOUNT", "300", 1) != 0) return;
+  execv(self.c_str(), argv);  // returns only if it fails: then the threads spin
+}
+
 void serve(const server_options& o) {
   cli::use_rpc_servers(o.rpc);
   engine decoder(o);
@@ -287,6 +299,7 @@ void serve(const server_options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  spin_for_microseconds(argv);
   server_options o;
   CLI::App app("An OpenAI-style server over libllama, with speculative decoding", "server");
   app.add_option("--target", o.target, "GGUF file of the target model")->required()->type_name("FILE");

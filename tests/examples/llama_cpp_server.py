@@ -322,6 +322,18 @@ def ports():
     print("a port has one server")
 
 
+def threads():
+    """The threads of the model spin for microseconds, or as long as the user says."""
+    for chosen, due in [({}, b"GOMP_SPINCOUNT=300"), ({"GOMP_SPINCOUNT": "7"}, b"GOMP_SPINCOUNT=7"),
+                        ({"OMP_WAIT_POLICY": "active"}, b"OMP_WAIT_POLICY=active")]:
+        with running("--context", 64, environment=chosen) as s:
+            all = pathlib.Path(f"/proc/{s.process.pid}/environ").read_bytes().split(b"\0")
+            found = [v for v in all if v.startswith((b"GOMP_SPINCOUNT=", b"OMP_WAIT_POLICY="))]
+            assert found == [due], f"{chosen}: {found}"
+            assert s.complete(prompt="And", max_tokens=4)["usage"]["completion_tokens"] == 4
+    print("threads spin for microseconds")
+
+
 LONG = {"prompt": "And", "max_tokens": 8000, "draft": "none", "seed": 1}
 
 
@@ -580,7 +592,8 @@ def openai_client():
     print("the openai client" + ("" if SMOLLM2.exists() else ", without chat (scripts/get-model)"))
 
 
-wanted = sys.argv[4:] or ["keys", "bodies", "ports", "forms", "chat", "streams", "texts_at_once", "full", "clients_that_leave",
-                          "stops", "hostile", "cancels_at_random", "on_other_machines", "openai_client"]
+wanted = sys.argv[4:] or ["keys", "threads", "bodies", "ports", "forms", "chat", "streams", "texts_at_once", "full",
+                          "clients_that_leave", "stops", "hostile", "cancels_at_random", "on_other_machines",
+                          "openai_client"]
 for check in wanted:
     globals()[check]()
