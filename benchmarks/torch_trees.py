@@ -10,7 +10,7 @@ child is accepted the next token is drawn from what is left (Li et al. 2024, EAG
 those of bench-trees: 128,256 logits, 6 u for the target and 2 u more for the draft. Before it is timed, the frequency
 of accepted tokens of the first level is compared with the sum of their probabilities. Microseconds, medians.
 """
-import os, statistics, sys, time
+import math, os, statistics, sys, time
 
 try:
     import torch
@@ -57,7 +57,7 @@ tokens, children = tree([3], p)
 runs = 20000
 accepted = sum(len(step(p, tokens, children)[0]) for _ in range(runs)) / runs
 due = float(torch.softmax(p[0], -1)[tokens[1:]].sum())
-if abs(accepted - due) > 5 * (due * (1 - due) / runs) ** 0.5:
+if abs(accepted - due) > (math.log(2 / 1e-6) / (2 * runs)) ** 0.5:  # Hoeffding: false with probability 1e-6 at most
     sys.exit(f"torch_trees.py: accepts {accepted:.4f} instead of {due:.4f}: not timed")
 
 vocabulary = 128256

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
@@ -103,17 +102,14 @@ bool audit(const audit_options& o) {
   const numbers law = read_law(o.law), counts = read_counts(law.size());
   const double samples = std::accumulate(counts.begin(), counts.end(), 0.0);
   const fit f = goodness_of_fit(counts, law, o.alpha);
-  // What each token adds to chi-square; where few are due, chance alone makes large ratios, so 5 is the least divisor.
-  // A token of probability 0 that was seen comes first.
-  const auto misfit = [&](std::size_t v) {
-    const double due = samples * law[v], off = counts[v] - due;
-    return due > 0 ? off * off / std::max(due, 5.0) : counts[v] > 0 ? std::numeric_limits<double>::infinity() : 0;
-  };
+  // How unlikely each count is for a right sampler. A token of probability 0 that was seen comes first.
+  numbers tail(law.size());
+  for (std::size_t v = 0; v < law.size(); ++v) tail[v] = log_binomial_tail(samples, law[v], 1 - law[v], counts[v]);
   std::vector<std::size_t> worst(law.size());
   std::iota(worst.begin(), worst.end(), 0);
   const auto shown = std::min(most_shown, worst.size());
   std::ranges::partial_sort(worst, worst.begin() + std::ptrdiff_t(shown), [&](std::size_t a, std::size_t b) {
-    return misfit(a) != misfit(b) ? misfit(a) > misfit(b) : a < b;
+    return tail[a] != tail[b] ? tail[a] < tail[b] : a < b;
   });
   worst.resize(shown);
   const bool finds = f.detectable <= 1;  // no two laws are further apart
@@ -125,8 +121,8 @@ bool audit(const audit_options& o) {
       tokens.push_back(
           {{"token", v}, {"law", law[v]}, {"expected", samples * law[v]}, {"seen", std::size_t(counts[v])}});
     fmt::print("{}\n", json{{"samples", std::size_t(samples)},
-                            {"chi_square", f.chi_square},
-                            {"freedom", f.freedom},
+                            {"distance", f.distance},
+                            {"expected_distance", f.expected_distance},
                             {"p_value", f.p_value},
                             {"alpha", o.alpha},
                             {"fits", f.passed},
@@ -136,15 +132,14 @@ bool audit(const audit_options& o) {
     return f.passed;
   }
   fmt::print("samples             {:.0f}\n", samples);
-  fmt::print("chi-square          {:.2f}\n", f.chi_square);
-  fmt::print("degrees of freedom  {:.0f}\n", f.freedom);
+  fmt::print("distance            {:.4f}\n", f.distance);
+  fmt::print("expected distance   {:.4f}\n", f.expected_distance);
   fmt::print("p-value             {:.3g}\n", f.p_value);
   fmt::print("alpha               {:g}\n", o.alpha);
   fmt::print("verdict             {}{}\n", f.passed ? "fits" : "does not fit",
              impossible ? fmt::format(": token {} has probability 0", worst[0]) : "");
-  fmt::print("detectable tv       {}\n",
-             finds ? fmt::format("{:.4f}: a sampler further from the law is found with probability 0.999", f.detectable)
-                   : "none: too few samples");
+  constexpr const char* found = "{:.4f}: a sampler as far from the law fails with probability 0.999 or more";
+  fmt::print("detectable tv       {}\n", finds ? fmt::format(found, f.detectable) : "none: too few samples");
   fmt::print("\nworst tokens\n{:>6} {:>12} {:>14} {:>12}\n", "token", "law", "expected", "seen");
   for (const std::size_t v : worst)
     fmt::print("{:>6} {:>12.9f} {:>14.1f} {:>12.0f}\n", v, law[v], samples * law[v], counts[v]);

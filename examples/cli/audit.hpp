@@ -2,11 +2,13 @@
 #pragma once
 #include <string>
 
+#include <specagg/audit/goodness_of_fit.hpp>
+
 namespace cli {
 
 struct audit_options {
   std::string law;  // a JSON file
-  double alpha = 1e-3;
+  double alpha = specagg::usual_false_alarm;
   bool json = false;
 };
 

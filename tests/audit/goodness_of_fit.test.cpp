@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planned statistics of the suite. Every test here has fixed seeds; false_alarm below is the suite-wide rate 1e-6
-// split over the planned tests (Bonferroni), so that a changed seed is not a changed verdict.
+// The planned statistics of the suite's decoders; goodness_of_fit.bounds.test.cpp tests the fit itself. Every test here
+// has fixed seeds; false_alarm below is the suite-wide rate 1e-6 split over the planned tests (Bonferroni), so that a
+// changed seed is not a changed verdict.
 #include <specagg/audit/goodness_of_fit.hpp>
 
 #include <cstdio>
@@ -58,7 +59,7 @@ fit joint_fit(const Policy& policy, std::size_t gamma, std::size_t n, Streams st
 }
 
 void report(const char* name, const fit& f) {
-  std::printf("%-44s chi-square %8.1f at %3.0f degrees, p %.3g, finds TV >= %.4f\n", name, f.chi_square, f.freedom,
+  std::printf("%-44s distance %.4f, expected %.4f, p %.3g, finds TV >= %.4f\n", name, f.distance, f.expected_distance,
               f.p_value, f.detectable);
 }
 
@@ -74,17 +75,6 @@ struct reused_noise {
 
 }  // namespace
 
-TEST_CASE("the chi-square tail agrees with known quantiles") {
-  CHECK(chi_square_tail(3.841458820694124, 1) == Approx(0.05).epsilon(1e-10));
-  CHECK(chi_square_tail(18.307038053275146, 10) == Approx(0.05).epsilon(1e-10));
-  CHECK(chi_square_tail(149.44925277903886, 100) == Approx(0.001).epsilon(1e-9));
-  CHECK(chi_square_tail(2, 2) == Approx(0.36787944117144233).epsilon(1e-12));
-  CHECK(chi_square_tail(0, 5) == 1);
-}
-TEST_CASE("an outcome of probability 0 fails the fit at once") {
-  const std::vector<double> counts{500, 499, 1}, law{0.5, 0.5, 0};
-  CHECK_FALSE(goodness_of_fit(counts, law, 1e-9).passed);
-}
 TEST_CASE("many rounds through the production streams emit the joint law") {
   const auto streams = [](std::size_t request) { return random_streams(2024, request); };
   const std::size_t n = 200000;
@@ -96,8 +86,8 @@ TEST_CASE("many rounds through the production streams emit the joint law") {
     CHECK(a.passed);
     CHECK(b.passed);
     CHECK(c.passed);
-    CHECK(a.detectable < 0.02);  // what a pass is worth
-    CHECK(c.detectable < 0.02);
+    CHECK(a.detectable < 0.024);  // what a pass is worth
+    CHECK(c.detectable < 0.024);
   }
 }
 namespace {
@@ -125,7 +115,7 @@ TEST_CASE("block verification over many rounds emits the joint law; with noise k
   report("block, lossless", a), report("block, token-v3", b), report("block, keyed by position alone", broken);
   CHECK(a.passed);
   CHECK(b.passed);
-  CHECK(a.detectable < 0.013);
+  CHECK(a.detectable < 0.017);
   CHECK_FALSE(broken.passed);
 }
 TEST_CASE("exact-match verification emits the joint law over many rounds") {

@@ -423,7 +423,7 @@ TEST_CASE("the same texts through the production streams fit the joint law") {
     for (const auto& [t, p] : due) counts.push_back(seen[t]), law.push_back(p);
     CHECK(seen.size() <= due.size());  // nothing impossible
     const fit f = goodness_of_fit(counts, law, false_alarm);
-    std::printf("%-24s chi-square %7.1f at %3.0f degrees, p %.3g, finds TV >= %.4f\n", name, f.chi_square, f.freedom,
+    std::printf("%-24s distance %.4f, expected %.4f, p %.3g, finds TV >= %.4f\n", name, f.distance, f.expected_distance,
                 f.p_value, f.detectable);
     CHECK(f.passed);
     CHECK(f.detectable < 0.035);

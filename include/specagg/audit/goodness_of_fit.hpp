@@ -1,69 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 // A planned test of counts against a law. The caller chooses the rate of false alarms, and the result states how small
-// a bias the test detects. For tests and analysis: allocates, and uses the C library's mathematics.
+// a bias the test detects. Both are bounds for every law and every number of observations. docs/audit.md proves them.
+// For tests and analysis: uses the C library's mathematics.
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <span>
-#include <vector>
 
-#include <specagg/config.hpp>
+#include <specagg/audit/binomial.hpp>
+#include <specagg/audit/expected_distance.hpp>
 
 SPECAGG_BEGIN
 
-// P(chi-square with `freedom` degrees of freedom > x): the regularised upper incomplete gamma function Q(freedom/2,
-// x/2).
-inline double chi_square_tail(double x, double freedom) {
-  const double a = freedom / 2, z = x / 2;
-  if (!(z > 0)) return 1;
-  const double front = std::exp(std::fma(a, std::log(z), -z) - std::lgamma(a));
-  if (z < a + 1) {  // series of the lower function
-    double term = 1 / a, sum = term;
-    for (double n = a + 1; term > sum * 1e-17; ++n) sum += term *= z / n;
-    return 1 - front * sum;
-  }
-  double b = z + 1 - a, c = 1e300, d = 1 / b, h = d;  // continued fraction (Lentz)
-  for (int i = 1; i < 10000; ++i) {
-    const double an = -i * (i - a);
-    b += 2, d = 1 / (an * d + b), c = b + an / c;
-    const double step = c * d;
-    h *= step;
-    if (std::fabs(step - 1) < 1e-16) break;
-  }
-  return front * h;
-}
+// How often a right sampler fails an audit, unless the caller chooses.
+inline constexpr double usual_false_alarm = 1e-6;
 
 struct fit {
-  double chi_square = 0, freedom = 0, p_value = 1;
-  double detectable = 0;  // a law further than this in total variation is rejected with probability at least 0.999
-  bool passed = true;     // p_value >= false_alarm, and no outcome of probability 0 was seen
+  double distance = 0;           // total variation between the observed frequencies and the law
+  double expected_distance = 0;  // of a right sampler
+  double p_value = 1;            // for a right sampler P(p_value <= a) <= a, for every a
+  bool passed = true;            // p_value > false_alarm
+  // A sampler whose law is at least this far from the law (total variation) fails with probability at least 0.999,
+  // whatever its law is. Infinite without observations; above 1 the test promises nothing.
+  double detectable = std::numeric_limits<double>::infinity();
 };
 
-// counts[i] is the number of observations of the outcome with probability law[i]; the law sums to 1. Outcomes with an
-// expected count below 5 are put together. If an outcome of probability 0 was seen, the test fails. `detectable`
-// follows from the expectation of chi-square, which is >= 4 n TV^2, and from the normal approximation of the
-// non-central distribution.
+namespace detail {
+
+// For n independent observations of a law whose likeliest outcome has probability 1 - v, and for either sign:
+// P(+-(distance - E distance) >= s) <= exp(-x) for s > 0 and x = deviation_exponent(n, v, s), and likewise for
+// x > 0 and s = deviation(n, v, x). The better of McDiarmid's and Bernstein's (Freedman's) inequality.
+inline double deviation_exponent(double n, double v, double s) {
+  return s > 0 ? n * s * s / std::min(0.5, 2 * v + 2 * s / 3) : 0;
+}
+inline double deviation(double n, double v, double x) {
+  const double a = x / (3 * n);
+  return std::min(std::sqrt(x / (2 * n)), a + std::sqrt(a * a + 2 * v * x / n));
+}
+
+}  // namespace detail
+
+// counts[i] is the number of observations of the outcome with probability law[i]; the law sums to 1. Two tests, each
+// with half of false_alarm: the distance as a whole, which finds every bias beyond `detectable`; and the exact binomial
+// tail of each outcome, with equal shares, which finds a single outcome that is seen too often or too rarely much
+// earlier. An outcome of probability 0 that is seen has p-value 0.
 inline fit goodness_of_fit(std::span<const double> counts, std::span<const double> law, double false_alarm) {
   const double n = std::accumulate(counts.begin(), counts.end(), 0.0);
   fit result;
-  double rare_seen = 0, rare_due = 0, cells = 0;
-  const auto cell = [&](double seen, double due) { result.chi_square += (seen - due) * (seen - due) / due, ++cells; };
+  if (!(n > 0)) return result;
+  double likeliest = 0;
+  double least_tail = 0;  // logarithm
+  double tails = 0;       // two of each outcome
+  bool impossible = false;
   for (std::size_t i = 0; i < law.size(); ++i) {
-    const double due = n * law[i];
-    if (!(due > 0)) result.passed = result.passed && counts[i] == 0;
-    else if (due < 5) rare_seen += counts[i], rare_due += due;
-    else cell(counts[i], due);
+    const double p = law[i], q = 1 - p;
+    result.distance += std::max(counts[i] / n - p, 0.0);
+    if (p > 0) {
+      result.expected_distance += binomial_mean_excess(n, p, q) / n;
+      likeliest = std::max(likeliest, p);
+      least_tail = std::min(least_tail, log_binomial_tail(n, p, q, counts[i]));
+      tails += 2;
+    } else {
+      impossible = impossible || counts[i] > 0;
+    }
   }
-  if (rare_due > 0) cell(rare_seen, std::max(rare_due, 1e-300));
-  result.freedom = std::max(cells - 1, 1.0);
-  result.p_value = chi_square_tail(result.chi_square, result.freedom);
-  result.passed = result.passed && result.p_value >= false_alarm;
-  double critical = result.freedom;
-  while (chi_square_tail(critical, result.freedom) > false_alarm) critical += std::sqrt(result.freedom) / 16;
-  double shift = 0;  // the smallest non-centrality with the wanted power
-  while (result.freedom + shift - critical < 3.09 * std::sqrt(2 * (result.freedom + 2 * shift))) shift += 0.25;
-  result.detectable = std::sqrt(shift / n) / 2;
+  const double v = 1 - likeliest;
+  const double whole = detail::deviation_exponent(n, v, result.distance - result.expected_distance);
+  const double of_outcomes = -least_tail - std::log(tails);
+  result.p_value = impossible ? 0 : std::min(2 * std::exp(-std::max(whole, of_outcomes)), 1.0);
+  result.passed = result.p_value > false_alarm;
+  const double threshold = result.expected_distance + detail::deviation(n, v, std::log(2 / false_alarm));
+  for (int i = 0; i < 60; ++i)  // falls to the distance d of docs/audit.md; every value on the way is one
+    result.detectable = threshold + detail::deviation(n, v + result.detectable, std::log(1000));
+  const double gap = result.detectable - result.expected_distance;
+  if (result.expected_distance > gap) result.detectable = distance_with_gap(law, n, gap);
   return result;
 }
 

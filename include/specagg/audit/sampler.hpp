@@ -12,10 +12,11 @@ SPECAGG_BEGIN
 // text; all requests have the same context. joint(tokens) is the probability that the text should have (the product of
 // the law's conditional probabilities). All vocabulary^length texts are listed, so keep both numbers small. `passed` of
 // the result is false for a biased sampler; for a right sampler it is false with probability at most false_alarm.
-// `detectable` says how small a bias the test would have detected.
+// `detectable` says how small a bias the test would have detected (docs/audit.md has both theorems). With length 1 no
+// token is a bonus: a bonus of a wrong law needs a length of 2.
 template <class Sampler, class Joint>
 fit audit_sampler(std::size_t vocabulary, std::size_t length, std::size_t n, Sampler&& sampler, Joint&& joint,
-                  double false_alarm = 1e-6) {
+                  double false_alarm = usual_false_alarm) {
   std::size_t texts = 1;
   for (std::size_t i = 0; i < length; ++i) texts *= vocabulary;
   std::vector<double> counts(texts + 1), law(texts + 1);  // the last: all other texts
