@@ -264,8 +264,7 @@ class softmax_row {
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   const S* logits() const { return logits_; }
   T largest() const { return tempered_(vec<T, 1>(0)).v; }  // the largest probability; valid after normalise()
-  // The largest untempered probability; valid after normalise(true).
-  T largest_confidence() const { return confidence_(vec<T, 1>(0)).v; }
+  T largest_confidence() const { return confidence_(vec<T, 1>(0)).v; }  // untempered; valid after normalise(true)
   double temperature() const { return temperature_; }
   // Keeps only the tokens of `c`. Call before normalise().
   void restrict_to(const cutoff<T>& c) { cut_ = c; }
@@ -374,6 +373,7 @@ template <class R, Chooser C>
   requires Row<std::remove_cvref_t<R>>
 token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch,
                     std::uint32_t branch = 0) {
+  static_assert(!std::is_const_v<std::remove_reference_t<R>>, "specagg: draw_draft normalises its row, which is const");
   if (row.normalise() != status::ok || !can_weigh(row, scratch)) return no_token;
   return draw(row, {stream::draft, std::uint32_t(start + j), start, branch}, chooser, scratch);
 }

@@ -43,6 +43,10 @@ struct collaborative_options {
   std::size_t proposed = 0;
 };
 
+// The models are given as std::tie(q, p): {q, p} would name none.
+template <class... M>
+concept models_in_std_tie = sizeof...(M) >= 2;
+
 // In the place of a drafter: only the models draft.
 struct no_drafter {
   std::size_t position() const { return 0; }
@@ -170,7 +174,8 @@ status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, 
 // with the chain. So the law stays exact, although what fails may depend on the drafts. It needs a drafter whose rows
 // are a function of its draft_position.
 template <class T, LogitSource... M, class Policy, Chooser C, class P, class R, class D = no_drafter>
-  requires((std::same_as<typename M::value_type, T> && ...) && detail::drafter_or_none<D, P>)
+  requires(models_in_std_tie<M...> && (std::same_as<typename M::value_type, T> && ...) &&
+           detail::drafter_or_none<D, P>)
 collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
                                         const Policy& policy, C& chooser, P& processor,
                                         const collaborative_options<sizeof...(M)>& options,
@@ -342,6 +347,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
 // drafts at the start and at the end.
 template <class T, LogitSource... M, class Policy, Chooser C, class P, class R, class Accept, class AfterTurn,
           class D = no_drafter>
+  requires models_in_std_tie<M...>
 status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models, const Policy& policy,
                             C& chooser, P& processor, const collaborative_options<sizeof...(M)>& options,
                             collaborative_workspace<T, sizeof...(M), R>& work, Accept&& accept, AfterTurn&& after_turn,

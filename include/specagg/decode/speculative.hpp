@@ -73,6 +73,10 @@ struct speculative_workspace : drafting_workspace<T, processed_row<T>> {
         draft_logits((most_drafted + 1) * vocab_size) {}
 };
 
+// Both give floats, or both give doubles.
+template <class D, class M>
+concept models_of_one_value_type = std::same_as<typename D::value_type, typename M::value_type>;
+
 // The result of one round. `emitted` tokens were appended to the text (workspace.emissions says where each came from).
 // They have the law pi even if `why` is not ok; `why` only says why there are no more. draft_why: why the draft ended
 // early, if the drafter gave no row: no_draft, or what is wrong with a model's (a grammar's dead end, NaN, a full
@@ -189,12 +193,11 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = to
 // The same with a draft model. Its rows are kept in the workspace, and sampled as the target's.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier,
           class L = fixed_draft_length>
+  requires models_of_one_value_type<D, M>
 speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
                                      C& chooser, P& processor, const decode_options& options,
                                      speculative_workspace<typename M::value_type>& work, const V& verifier = {},
                                      L&& length = {}) {
-  static_assert(std::same_as<typename D::value_type, typename M::value_type>,
-                "specagg: both models must give logits of one type");
   model_drafter<D> drafter(draft_model, work.draft_logits, options.sample);
   return speculative_round(t, most, drafter, target_model, policy, chooser, processor, options, work, verifier, length);
 }
@@ -203,7 +206,7 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
 // each.
 template <class D, LogitSource M, class Policy, Chooser C, class P, class W, class Accept, class AfterRound,
           class V = token_verifier, class L = fixed_draft_length>
-  requires(LogitSource<D> || Drafter<D, P>)
+  requires((LogitSource<D> && models_of_one_value_type<D, M>) || Drafter<D, P>)
 status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C& chooser,
                           P& processor, const decode_options& options, W& work, Accept&& accept,
                           AfterRound&& after_round, const V& verifier = {}, L&& length = {}) {

@@ -6,6 +6,7 @@
 
 #include <specagg/any_row.hpp>
 #include <specagg/policy/any_of.hpp>
+#include <specagg/policy/raw_logits.hpp>
 #include <specagg/random.hpp>
 #include <specagg/token.hpp>
 
@@ -106,7 +107,11 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy, std::sp
 // resolved here, so f and all loops in it are compiled for what was chosen.
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
-  if constexpr (is_any_of<Policy>) {
+  if constexpr (is_raw_logits<Policy>) {
+    static_assert(!is_raw_logits<Policy>,
+                  "specagg: raw_logits is verified by raw_logits_verifier (verify/raw_logits.hpp)");
+    return status::invalid_parameter;
+  } else if constexpr (is_any_of<Policy>) {
     return with_rule(policy, [&](const auto& rule) { return with_law(rule, q_rows, p_rows, j, f); });
   } else if constexpr (is_any_row<decltype(row_at(q_rows, j))>) {
     auto row = row_at(q_rows, j);
@@ -118,13 +123,19 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
     constexpr bool confidence = reads_confidence<Policy>;
     auto q = row_at(q_rows, j);
     auto p = row_at(p_rows, j);
-    static_assert(TargetPolicy<Policy, typename decltype(p)::value_type>,
-                  "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-    if (q.size() != p.size()) return status::vocabulary_mismatch;
-    if (const status s = q.normalise(confidence); s != status::ok) return s;
-    if (const status s = p.normalise(confidence); s != status::ok) return s;
-    const row_pair<confidence, decltype(q), decltype(p)> rows(q, p);
-    return f(rows, bound_to(rows, policy));
+    using T = typename decltype(p)::value_type;
+    constexpr bool one_type = std::is_same_v<typename decltype(q)::value_type, T>, is_policy = TargetPolicy<Policy, T>;
+    static_assert(one_type, "specagg: draft and target must have one value type (both float or both double)");
+    static_assert(is_policy, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+    if constexpr (one_type && is_policy) {  // else the compiler has said enough
+      if (q.size() != p.size()) return status::vocabulary_mismatch;
+      if (const status s = q.normalise(confidence); s != status::ok) return s;
+      if (const status s = p.normalise(confidence); s != status::ok) return s;
+      const row_pair<confidence, decltype(q), decltype(p)> rows(q, p);
+      return f(rows, bound_to(rows, policy));
+    } else {
+      return status::invalid_parameter;
+    }
   }
 }
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: models_of_one_value_type
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/specagg.hpp>
+
+#ifdef SPECAGG_BROKEN
+using number = float;
+#else
+using number = double;
+#endif
+
+using draft_model = specagg::toy_source<number>;
+using target_model = specagg::toy_source<double>;
+specagg::status decode(specagg::text& t, draft_model& q, target_model& p,
+                       specagg::speculative_workspace<double>& work);
+specagg::status decode(specagg::text& t, draft_model& q, target_model& p,
+                       specagg::speculative_workspace<double>& work) {
+  specagg::random_streams chooser(1);
+  specagg::no_processor none;
+  return specagg::speculative_decode(t, 9, q, p, specagg::lossless{}, chooser, none, {}, work,
+                                     [](auto&&) { return true; }, [](auto&&...) {});
+}
