@@ -15,6 +15,7 @@
 #include "costs.hpp"
 #include "decoders.hpp"
 #include "files.hpp"
+#include "lists.hpp"
 #include "mapped_model.hpp"
 #include "terminal.hpp"
 
@@ -182,7 +183,40 @@ struct comparison {
   double measured = 0, predicted = 0;
   std::string formula;  // of the prediction, with its numbers
   double c = 0, v = 0;  // a draft step, and a scoring, in single-token steps of the target
+  double d = 0;         // scoring each drafted token
+  // Where a model alone drafts: its acceptance, the same at every position, and the gamma that is best by these costs.
+  std::optional<double> acceptance = {};
+  plan::fixed_draft best = {};
 };
+
+// The acceptance with which drafts of gamma tokens give so many tokens a round.
+double acceptance_of(double tokens, std::size_t gamma) {
+  double low = 0, high = 1;
+  for (int i = 0; i < 50; ++i) {
+    const double a = (low + high) / 2;
+    (plan::expected_tokens(a, gamma) < tokens ? low : high) = a;
+  }
+  return low;
+}
+void plan_gamma(comparison& r, const decoder& how) {
+  r.d = std::max(0., r.v - 1) * double(r.chosen.rounds) / double(r.chosen.drafted);
+  if (how.automatic || how.drafters != std::vector<std::string>{"model"}) return;
+  r.acceptance = acceptance_of(r.chosen.expected / double(r.chosen.rounds), how.drafts);
+  const auto cost = [&](std::size_t g) { return fma(r.c + r.d, double(g), 1); };
+  r.best = plan::best_fixed_draft(*r.acceptance, cost, most_drafted);
+}
+// Why drafts pay, or do not.
+std::string reason(const comparison& r) {
+  const std::string costs = fmt::format(
+      "a drafted token costs {:.3f} target steps: drafting c {:.3f}, scoring d {:.3f}", r.c + r.d, r.c, r.d);
+  if (r.acceptance && r.best.gamma == 0)
+    return fmt::format("{}; at acceptance {:.3f} no gamma pays", costs, *r.acceptance);
+  if (r.acceptance)
+    return fmt::format("{}; at acceptance {:.3f} the best gamma is {}, predicted {:.2f}", costs, *r.acceptance,
+                       r.best.gamma, r.best.rate);
+  return fmt::format("{}; {:.3f} of them were accepted{}", costs, r.chosen.acceptance(),
+                     r.measured < 1 ? ", too few to pay" : "");
+}
 
 comparison compare(const job& j, const decoder& d) {
   comparison r;
@@ -217,6 +251,7 @@ comparison compare(const job& j, const decoder& d) {
                  steps = double(r.chosen.draft_calls()) / rounds;
     r.predicted = expected / fma(r.c, steps, r.v);
     r.formula = fmt::format("E / (c g + v): E {:.3f}, c {:.3f}, g {:.2f}, v {:.3f}", expected, r.c, steps, r.v);
+    if (r.chosen.drafted > 0) plan_gamma(r, d);
   } else {
     r.predicted = median(calls);
     r.formula = fmt::format("the model calls alone: c {:.3f}, {} draft calls, {} target calls", r.c,
@@ -485,6 +520,7 @@ void generate(const generate_options& given) {
       out["expected_tokens_per_round"] = r.chosen.expected / double(std::max<std::size_t>(r.chosen.rounds, 1));
       out["speedup_measured"] = r.measured, out["speedup_predicted"] = r.predicted;
       out["c"] = r.c, out["v"] = r.v, out["repeats"] = r.repeats;
+      if (r.acceptance) out["best_gamma"] = r.best.gamma, out["best_speedup"] = r.best.rate;
       out["mean_logprob_target"] = mean_log_p(r.chosen);
       if (o.baseline != "all-models") {
         out["target_alone"]["mean_logprob_target"] = mean_log_p(r.alone);
@@ -519,6 +555,7 @@ void generate(const generate_options& given) {
                  mean_log_p(r.alone));
       fmt::print("{}\n", bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = {}", r.measured,
                                           r.repeats, r.predicted, r.formula)));
+      if (d.name == "speculative" && r.chosen.drafted > 0) fmt::print("{}\n", reason(r));
     }
   } else {
     if (!o.json) fmt::print("{}", dim(prompt)), std::fflush(stdout);

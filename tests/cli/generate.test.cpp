@@ -21,6 +21,36 @@ const std::string models = SPECAGG_MODELS;
 
 }  // namespace
 
+TEST_CASE("generate --compare says which gamma is best by the costs and the acceptance that it measured") {
+  const auto j = generated("--max-tokens 60 --compare --gamma 3");
+  const double c = j["c"], v = j["v"], expected = j["expected_tokens_per_round"];
+  const double d = std::max(0., v - 1) * double(j["rounds"]) / double(j["drafted"]);
+  const auto tokens = [](double a, int gamma) {
+    double sum = 1, reached = 1;
+    for (int i = 0; i < gamma; ++i) sum += reached *= a;
+    return sum;
+  };
+  double a = 0;
+  while (tokens(a, 3) < expected) a += 1e-6;
+  double best = 1;
+  int gamma = 0;
+  for (int g = 1; g <= 62; ++g)
+    if (const double rate = tokens(a, g) / (1 + (c + d) * g); rate > best) best = rate, gamma = g;
+  CHECK(j["best_gamma"] == gamma);
+  CHECK(double(j["best_speedup"]) == Approx(best).epsilon(1e-4));
+
+  const ran text = run("generate --max-tokens 40 --compare --gamma 3");
+  const std::string last = text.out.substr(text.out.rfind("\na drafted token costs "));
+  INFO(text.out);
+  CHECK(last.find(" target steps: drafting c ") != std::string::npos);
+  CHECK((last.find("no gamma pays\n") != std::string::npos) != (last.find("the best gamma is ") != std::string::npos));
+  const ran lookup = run("generate --max-tokens 40 --compare --draft lookup --prompt 'a b c a b c a b c a b c'");
+  INFO(lookup.out);
+  CHECK(lookup.out.find("\na drafted token costs ") != std::string::npos);
+  CHECK(lookup.out.find(" of them were accepted") != std::string::npos);
+  CHECK_FALSE(generated("--max-tokens 20 --compare --gamma auto").contains("best_gamma"));
+}
+
 TEST_CASE("generate --json holds every number, and they agree with each other") {
   const auto j = generated("--max-tokens 60 --compare --gamma 3");
   for (const char* key : {"text",
