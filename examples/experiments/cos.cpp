@@ -43,6 +43,7 @@ auto with_policy(const collaboration& c, F&& f) {
   else return f(ensemble{c.value});
 }
 struct third_row {  // the law is a row of its own, behind those of two models
+  static constexpr std::size_t models = 3;
   template <class Rows>
   auto bind(const Rows&) const {
     return [](auto at) { return model<2>(at); };

@@ -266,6 +266,8 @@ TEST_CASE("decoders that do not go together with an option say what does") {
   refuses("generate" + bard, {"bard.gguf", "n-model"});
   refuses("generate --decoder n-model" + bard + bard + bard, {"bard.gguf", "at most 4"});
   refuses("generate --decoder n-model --policy opt" + bard, {"opt", "3 models", "ensemble"});
+  refuses("generate --decoder n-model --policy contrastive" + bard, {"contrastive", "3 models", "ensemble"});
+  refuses("generate --decoder n-model --policy ensemble:lambda=0.4" + bard, {"lambda", "w1..w3"});
   refuses("generate --decoder n-model --policy ensemble:w1=0.5,w2=0.4" + bard, {"sum to 1"});
   refuses("generate --decoder n-model --policy min:w1=1" + bard, {"w1"});
   refuses("generate --decoder n-model --model /nowhere.gguf", {"/nowhere.gguf"});

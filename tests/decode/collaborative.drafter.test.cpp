@@ -15,6 +15,7 @@ namespace {
 template <std::size_t N>
 struct average {
   std::array<double, N> weight;
+  static constexpr std::size_t models = N;
   static constexpr bool reads_confidence = false;
   template <class Rows>
   auto bind(const Rows&) const {

@@ -18,6 +18,7 @@ namespace {
 template <std::size_t N>
 struct average {
   std::array<double, N> weight;
+  static constexpr std::size_t models = N;
   static constexpr bool reads_confidence = false;
   template <class Rows>
   auto bind(const Rows&) const {
@@ -33,6 +34,7 @@ struct average {
 };
 template <std::size_t N>
 struct product {
+  static constexpr std::size_t models = N;
   static constexpr bool reads_confidence = false;
   template <class Rows>
   auto bind(const Rows& rows) const {
@@ -50,6 +52,7 @@ struct product {
 };
 template <std::size_t N>
 struct smallest {
+  static constexpr std::size_t models = N;
   static constexpr bool reads_confidence = false;
   template <class Rows>
   auto bind(const Rows& rows) const {

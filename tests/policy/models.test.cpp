@@ -18,6 +18,9 @@ struct first_model {
     return [](auto at) { return model<0>(at); };
   }
 };
+struct first_of_three : first_model {
+  static constexpr std::size_t models = 3;
+};
 
 }  // namespace
 
@@ -50,7 +53,7 @@ TEST_CASE("passes over three rows see the same token of each, in every block") {
     top = std::max(top, p[1][v] / total);
   }
   std::array<dense_row<double>, 3> rows{dense_row<double>(p[0]), dense_row<double>(p[1]), dense_row<double>(p[2])};
-  const status s = with_models(first_model{}, rows, [&](const auto& all, const auto& pi) {
+  const status s = with_models(first_of_three{}, rows, [&](const auto& all, const auto& pi) {
     CHECK(all.size() == size);
     CHECK(all.sum([](auto at) { return model<0>(at) * model<1>(at) * model<2>(at); }) == Approx(due).epsilon(1e-12));
     CHECK(all.max([](auto at) { return model<1>(at); }) == Approx(top).epsilon(1e-14));
@@ -68,7 +71,7 @@ TEST_CASE("a row that is none is reported, and nothing is called; two rows are a
     return status::ok;
   };
   std::array<dense_row<double>, 3> three{dense_row<double>(good), dense_row<double>(bad), dense_row<double>(good)};
-  CHECK(with_models(first_model{}, three, never) == status::invalid_row);
+  CHECK(with_models(first_of_three{}, three, never) == status::invalid_row);
   std::array<dense_row<double>, 2> two{dense_row<double>(good), dense_row<double>(good)};
   CHECK(with_models(first_model{}, two, [](const auto& rows, const auto&) {
           CHECK(rows.sum([](auto at) { return at.q * at.confidence_p; }) == 0.5);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rule that is chosen at run time: a batch may have another rule for each request.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -40,6 +41,9 @@ struct any_of {
 
   static constexpr bool reads_draft = (specagg::reads_draft<Rules> || ...);
   static constexpr bool reads_confidence = (specagg::reads_confidence<Rules> || ...);
+  static constexpr std::size_t models = std::max({models_of<Rules>...});
+  static_assert(((models_of<Rules> == models) && ...),
+                "specagg: the rules of any_of combine different numbers of models");
 
   constexpr bool valid() const {
     return !rule.valueless_by_exception() && std::visit([](const auto& r) { return specagg::valid(r); }, rule);

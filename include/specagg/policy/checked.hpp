@@ -22,6 +22,7 @@ struct checked {
   static constexpr bool reads_draft = specagg::reads_draft<Policy>;
   static constexpr bool reads_confidence = specagg::reads_confidence<Policy>;
   static constexpr bool unanimous = is_unanimous<Policy>;
+  static constexpr std::size_t models = models_of<Policy>;
   constexpr bool valid() const { return specagg::valid(policy); }
   constexpr bool unanimous_here() const
     requires requires(const Policy& p) { p.unanimous_here(); }
@@ -65,6 +66,7 @@ checked(Policy) -> checked<Policy>;
 template <class Policy>
 struct checked<raw_logits<Policy>> {
   checked<Policy> policy;
+  static constexpr std::size_t models = models_of<Policy>;
   constexpr checked(const raw_logits<Policy>& rule) : policy{rule.policy} {}
   constexpr bool valid() const { return policy.valid(); }
 };

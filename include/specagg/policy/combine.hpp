@@ -12,6 +12,7 @@ SPECAGG_BEGIN
 template <std::size_t N>
 struct mixture {
   std::array<double, N> weight;
+  static constexpr std::size_t models = N;
   static constexpr bool reads_confidence = false, unanimous = true;
   constexpr bool valid() const { return is_convex(weight); }
 

@@ -32,6 +32,7 @@ template <std::size_t N = 3>
 struct arithmetic {
   static_assert(N == 2 || N == 3, "specagg: arithmetic combines three models (l, l_plus, l_minus), or two");
   double a = 1;
+  static constexpr std::size_t models = N;
   static constexpr bool reads_confidence = false;
   constexpr bool valid() const { return is_finite(a); }
 

@@ -9,6 +9,7 @@ SPECAGG_BEGIN
 // pi = norm(min_k p^k); undefined if no token has mass in every row.
 template <std::size_t N = 2>
 struct minimum {
+  static constexpr std::size_t models = N;
   static constexpr bool reads_confidence = false, unanimous = true;
 
   SPECAGG_FUNCTION auto unnormalised(auto at) const {
@@ -23,6 +24,7 @@ struct minimum {
 // pi = norm(max_k p^k).
 template <std::size_t N = 2>
 struct maximum {
+  static constexpr std::size_t models = N;
   static constexpr bool reads_confidence = false, unanimous = true;
 
   SPECAGG_FUNCTION auto unnormalised(auto at) const {

@@ -22,6 +22,7 @@ SPECAGG_FUNCTION auto softmax_of(const Rows& rows, Score score) {
 template <std::size_t N>
 struct log_linear {
   std::array<double, N> weight;
+  static constexpr std::size_t models = N;
   static constexpr bool reads_confidence = false;
   constexpr bool valid() const { return all_finite(weight); }
   constexpr bool unanimous_here() const { return is_convex(weight); }

@@ -85,21 +85,24 @@ class model_rows : public reductions<model_rows<R, N>> {
 };
 
 // Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them. Two rows become a
-// pair (q, p).
+// pair (q, p). The policy must combine N models.
 template <class Policy, class R, std::size_t N, class F>
-status with_models(const Policy& policy, std::array<R, N>& row, F&& f) {
-  return with_rule(policy, [&](const auto& rule) {
-    constexpr bool confidence = N == 2 && reads_confidence<std::remove_cvref_t<decltype(rule)>>;
-    for (R& r : row)
-      if (const status s = r.normalise(confidence); s != status::ok) return s;
-    if constexpr (N == 2) {
-      const row_pair<confidence, R, R> rows(row[0], row[1]);
-      return f(rows, rule.bind(rows));
-    } else {
-      const model_rows<R, N> rows(row);
-      return f(rows, rule.bind(rows));
-    }
-  });
+status with_models([[maybe_unused]] const Policy& policy, [[maybe_unused]] std::array<R, N>& row, F&& f) {
+  static_assert(models_of<Policy> == N, "specagg: the policy combines another number of models than it is given");
+  if constexpr (models_of<Policy> != N) return status::invalid_parameter;  // no further errors
+  else
+    return with_rule(policy, [&](const auto& rule) {
+      constexpr bool confidence = N == 2 && reads_confidence<std::remove_cvref_t<decltype(rule)>>;
+      for (R& r : row)
+        if (const status s = r.normalise(confidence); s != status::ok) return s;
+      if constexpr (N == 2) {
+        const row_pair<confidence, R, R> rows(row[0], row[1]);
+        return f(rows, rule.bind(rows));
+      } else {
+        const model_rows<R, N> rows(row);
+        return f(rows, rule.bind(rows));
+      }
+    });
 }
 
 SPECAGG_END

@@ -35,6 +35,14 @@ constexpr bool reads_confidence = [] {
   if constexpr (requires { P::reads_confidence; }) return P::reads_confidence;
   else return true;
 }();
+// How many models a policy combines: a pair, q and p, unless it declares another number N, as the combiners of N rows
+// do (policy/models.hpp):
+//   static constexpr std::size_t models = N;
+template <class P>
+constexpr std::size_t models_of = [] {
+  if constexpr (requires { P::models; }) return std::size_t(P::models);
+  else return std::size_t(2);
+}();
 // One token, or 16 tokens, as a policy sees them.
 template <class V, bool Confidence = true>
 struct token_view {

@@ -15,6 +15,7 @@ template <std::size_t N>
 struct power_mean {
   std::array<double, N> weight;
   double rho = 1;
+  static constexpr std::size_t models = N;
   static constexpr bool reads_confidence = false, unanimous = true;
   constexpr bool valid() const { return is_convex(weight) && is_finite(rho); }
 

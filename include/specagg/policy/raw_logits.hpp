@@ -39,6 +39,7 @@ template <class Policy>
 struct raw_logits {
   Policy policy;
   static constexpr bool reads_confidence = false;  // untempered rows are not read
+  static constexpr std::size_t models = models_of<Policy>;
   constexpr bool valid() const { return specagg::valid(policy); }
 };
 template <class Policy>

@@ -43,6 +43,7 @@ template <std::size_t N, class Policy, class Next, class Score>
 contender exchange(const Policy& policy, Next&& next, Score&& score, std::size_t* named = nullptr) {
   static_assert(may_be_unanimous<Policy>,
                 "specagg: this combiner is not monotone and 1-homogeneous: the best scores of all sites bound nothing");
+  static_assert(models_of<Policy> == N, "specagg: the policy combines another number of models than it is given");
   contender best;
   if (!unanimous_here(policy)) return best;
   const auto combine = [&](const std::array<double, N>& x) {
