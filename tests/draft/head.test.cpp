@@ -569,6 +569,45 @@ TEST_CASE("without states, without room and with wrong sizes there is a status, 
   head_source mismatched(own, other);
   CHECK(mismatched.extend(first(2), row) == status::vocabulary_mismatch);
 }
+TEST_CASE("whatever is rolled back, a row is a function of the tokens and of how many the target has read") {
+  std::mt19937 random(8);
+  std::size_t rows_seen = 0, target_alone = 0;
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    toy_with_states target(V, 2);
+    toy_head own{0.5};
+    head_source head(own, target);
+    tokens text(12);
+    for (token_id& t : text) t = token_id(random() % V);
+    for (int step = 0; step < 12; ++step) {
+      const auto back = [&](auto& model) {
+        if (model.position() > 0) REQUIRE(model.rollback(random() % model.position()) == status::ok);
+      };
+      switch (random() % 4) {
+        case 0:  // the target reads on
+          if (const std::size_t left = text.size() - target.position(); left > 0) {
+            const auto next = std::span(text).subspan(target.position(), 1 + random() % left);
+            REQUIRE(target.extend(next, {}) == status::ok);
+          }
+          break;
+        case 1: back(target), ++target_alone; break;
+        case 2: back(head); break;
+        default:
+          if (const std::size_t left = text.size() - head.position(); left > 0) {
+            const std::size_t n = 1 + random() % left, end = head.position() + n;
+            const bool wanted = end > 1 && target.position() > 0;
+            std::vector<double> row(wanted ? 3 : 0);
+            REQUIRE(head.extend(std::span(text).subspan(head.position(), n), row) == status::ok);
+            if (!wanted) break;
+            ++rows_seen;
+            CHECK(row == by_hand(own, tokens(text.begin(), text.begin() + std::ptrdiff_t(end)), target.position()));
+          }
+      }
+    }
+    CHECK(own.misuses == 0);
+  }
+  CHECK(rows_seen > 2000);
+  CHECK(target_alone > 2000);
+}
 TEST_CASE("where the states have a gap the head begins again behind it") {
   toy_with_states target(V, 2);
   target.last_call_alone = true;

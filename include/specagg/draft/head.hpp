@@ -51,7 +51,8 @@ concept TreeDraftHead = DraftHead<H> &&
 // mapped_source (draft/mapped.hpp) around it drafts with it in every decoder. Head and target must outlive it, and the
 // target's context must be a prefix of the tokens that it is given, or the other way round, as in every decoder.
 //   * A pair is read with the target's state where the target has it, and with the head's own otherwise. Pairs that
-//     were read with the head's own are read again as soon as the target has read their tokens.
+//     were read with the head's own are read again as soon as the target has read their tokens, and those with a state
+//     that the target was rolled back from are read again with the head's own.
 //   * Where the target keeps no states of the beginning of the text, the head's context begins where they begin.
 //   * A row needs two tokens, of which the target has read the first: else no_draft. A decoder with a rule that reads
 //     the draft's row ends there, so give it a prompt of two tokens, all but the last of them read by the target.
@@ -69,6 +70,7 @@ class head_source {
   std::size_t vocab_size() const { return head_->vocab_size(); }
   std::size_t capacity() const { return std::size_t(head_->capacity()) + 1; }
   std::size_t position() const { return tokens_.size() + nodes_.size(); }
+  std::span<const token_id> tokens() const { return tokens_; }
 
   // vocabulary_mismatch: the target's states have another width. Where no rows are wanted, pairs are read whose states
   // the target has: give a prompt to the target first.
@@ -76,6 +78,7 @@ class head_source {
     const std::size_t before = tokens_.size(), rows = rows_of(logits);
     if (!nodes_.empty()) return status::invalid_parameter;  // end the tree first
     if (const status s = takes(tokens, logits); s != status::ok) return s;
+    if (const status s = forget_lost(); s != status::ok) return s;
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     const std::size_t known = known_pairs();
     status s = status::ok;
@@ -142,6 +145,15 @@ class head_source {
     return kept < std::size_t(head_->position()) ? head_->rollback(kept) : status::ok;
   }
 
+  // Removes the pairs that were read with states which the target, rolled back since then, has no more.
+  status forget_lost() {
+    const std::size_t read = std::max<std::size_t>(begin_, target_->position());
+    if (known_ <= read) return status::ok;
+    const status s = cut(read);
+    if (s == status::ok) known_ = read;
+    return s;
+  }
+
   // The end of the pairs from begin_ on whose states the target has, or which were read with them. Where states are
   // missing, begin_ moves behind them.
   std::size_t known_pairs() {
@@ -183,6 +195,7 @@ class head_source {
   // Reads all pairs of the context, so that a tree can begin after it.
   status read_context() {
     if (tokens_.empty()) return status::no_draft;
+    if (const status s = forget_lost(); s != status::ok) return s;
     const std::size_t end = pairs();
     const status s = end > 0 ? read(known_pairs(), end, 0, {}) : status::ok;
     if (s != status::no_draft || !has_state(end)) return s;
