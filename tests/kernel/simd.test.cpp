@@ -197,6 +197,20 @@ TEMPLATE_TEST_CASE("a mask has any lane set or none", "", float, double) {
   for (std::size_t i = 0; i < 16; ++i) CHECK(first[i] == T(5 + i));
 }
 
+TEMPLATE_TEST_CASE("select takes two numbers, lane by lane", "", float, double) {
+  using T = TestType;
+  const auto high = vec<T, 16>::iota(0) > vec<T, 16>(7);
+  const auto y = narrow(select(high, 1, 0.25));
+  for (std::size_t i = 0; i < 16; ++i) CHECK(y[i] == (i > 7 ? T(1) : T(0.25)));
+  CHECK(select(vec<T, 1>(3) < vec<T, 1>(2), 0, 1).v == 1);
+}
+static std::size_t mask = 0;  // a name that users have
+static std::size_t name_of_users() {
+  using namespace specagg;
+  return mask;
+}
+TEST_CASE("the namespace has no name `mask`") { CHECK(name_of_users() == 0); }
+
 TEMPLATE_TEST_CASE("fma rounds once: ties, near ties, cancellation, subnormal results, overflow, NaN", "", float,
                    double) {
   using T = TestType;

@@ -29,6 +29,12 @@ template <class T, int N>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> select(bool c, vec<T, N> a, vec<T, N> b) {
   return c ? a : b;
 }
+// Selects one of two numbers, lane by lane: select(c, 0, 1).
+template <class T, int N, class A, class B>
+  requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
+SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> select(lane_mask<T, N> c, A a, B b) {
+  return select(c, vec<T, N>(a), vec<T, N>(b));
+}
 // a * b + c with one rounding for plain doubles, so that formulas look the same outside the lambdas. (It is a template.
 // With a function, `using namespace specagg` would make calls ambiguous with the C library's function of the same
 // name.)

@@ -7,23 +7,23 @@
 SPECAGG_BEGIN
 
 template <class T, int N>
-struct mask;
+struct lane_mask;
 template <class T, int N>
 struct vec;
 
 template <class T>
-struct mask<T, 1> {
+struct lane_mask<T, 1> {
   bool m;
-  SPECAGG_FUNCTION friend SPECAGG_LANE mask operator&(mask a, mask b) { return {a.m && b.m}; }
-  SPECAGG_FUNCTION friend SPECAGG_LANE mask operator|(mask a, mask b) { return {a.m || b.m}; }
-  SPECAGG_FUNCTION friend SPECAGG_LANE mask operator!(mask a) { return {!a.m}; }
-  SPECAGG_FUNCTION friend SPECAGG_LANE bool any(mask a) { return a.m; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator&(lane_mask a, lane_mask b) { return {a.m && b.m}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator|(lane_mask a, lane_mask b) { return {a.m || b.m}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator!(lane_mask a) { return {!a.m}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE bool any(lane_mask a) { return a.m; }
 };
 
 template <class T>
 struct vec<T, 1> {
   using value_type = T;
-  using mask_type = mask<T, 1>;
+  using mask_type = lane_mask<T, 1>;
   static constexpr int lanes = 1;
   T v;
 

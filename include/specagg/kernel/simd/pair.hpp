@@ -8,19 +8,23 @@ SPECAGG_BEGIN
 
 template <class T, int N>
   requires(N > detail::native_lanes<T>)
-struct mask<T, N> {
-  mask<T, N / 2> lo, hi;
-  SPECAGG_FUNCTION friend SPECAGG_PAIR mask operator&(mask a, mask b) { return {a.lo & b.lo, a.hi & b.hi}; }
-  SPECAGG_FUNCTION friend SPECAGG_PAIR mask operator|(mask a, mask b) { return {a.lo | b.lo, a.hi | b.hi}; }
-  SPECAGG_FUNCTION friend SPECAGG_PAIR mask operator!(mask a) { return {!a.lo, !a.hi}; }
-  SPECAGG_FUNCTION friend SPECAGG_PAIR bool any(mask a) { return any(a.lo) || any(a.hi); }
+struct lane_mask<T, N> {
+  lane_mask<T, N / 2> lo, hi;
+  SPECAGG_FUNCTION friend SPECAGG_PAIR lane_mask operator&(lane_mask a, lane_mask b) {
+    return {a.lo & b.lo, a.hi & b.hi};
+  }
+  SPECAGG_FUNCTION friend SPECAGG_PAIR lane_mask operator|(lane_mask a, lane_mask b) {
+    return {a.lo | b.lo, a.hi | b.hi};
+  }
+  SPECAGG_FUNCTION friend SPECAGG_PAIR lane_mask operator!(lane_mask a) { return {!a.lo, !a.hi}; }
+  SPECAGG_FUNCTION friend SPECAGG_PAIR bool any(lane_mask a) { return any(a.lo) || any(a.hi); }
 };
 
 template <class T, int N>
   requires(N > detail::native_lanes<T>)
 struct vec<T, N> {
   using value_type = T;
-  using mask_type = mask<T, N>;
+  using mask_type = lane_mask<T, N>;
   using half = vec<T, N / 2>;
   static constexpr int lanes = N;
   half lo, hi;

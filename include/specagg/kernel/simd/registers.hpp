@@ -15,19 +15,19 @@ using batch = xsimd::batch<T, arch>;
 
 template <class T, int N>
   requires(N > 1 && N == detail::native_lanes<T>)
-struct mask<T, N> {
+struct lane_mask<T, N> {
   typename detail::batch<T>::batch_bool_type m;
-  friend SPECAGG_LANE mask operator&(mask a, mask b) { return {a.m & b.m}; }
-  friend SPECAGG_LANE mask operator|(mask a, mask b) { return {a.m | b.m}; }
-  friend SPECAGG_LANE mask operator!(mask a) { return {~a.m}; }
-  friend SPECAGG_LANE bool any(mask a) { return xsimd::any(a.m); }
+  friend SPECAGG_LANE lane_mask operator&(lane_mask a, lane_mask b) { return {a.m & b.m}; }
+  friend SPECAGG_LANE lane_mask operator|(lane_mask a, lane_mask b) { return {a.m | b.m}; }
+  friend SPECAGG_LANE lane_mask operator!(lane_mask a) { return {~a.m}; }
+  friend SPECAGG_LANE bool any(lane_mask a) { return xsimd::any(a.m); }
 };
 
 template <class T, int N>
   requires(N > 1 && N == detail::native_lanes<T>)
 struct vec<T, N> {
   using value_type = T;
-  using mask_type = mask<T, N>;
+  using mask_type = lane_mask<T, N>;
   using batch = detail::batch<T>;
   using reg = typename batch::register_type;
   static constexpr int lanes = N;

@@ -24,12 +24,12 @@ struct vectors {
 
 template <class T, int N>
   requires(N > 1 && N == detail::native_lanes<T>)
-struct mask<T, N> {
+struct lane_mask<T, N> {
   typename detail::vectors<T>::signs m;
-  friend SPECAGG_LANE mask operator&(mask a, mask b) { return {a.m & b.m}; }
-  friend SPECAGG_LANE mask operator|(mask a, mask b) { return {a.m | b.m}; }
-  friend SPECAGG_LANE mask operator!(mask a) { return {~a.m}; }
-  friend SPECAGG_LANE bool any(mask a) {
+  friend SPECAGG_LANE lane_mask operator&(lane_mask a, lane_mask b) { return {a.m & b.m}; }
+  friend SPECAGG_LANE lane_mask operator|(lane_mask a, lane_mask b) { return {a.m | b.m}; }
+  friend SPECAGG_LANE lane_mask operator!(lane_mask a) { return {~a.m}; }
+  friend SPECAGG_LANE bool any(lane_mask a) {
     std::uint64_t words[2];
     std::memcpy(words, &a.m, sizeof words);
     return (words[0] | words[1]) != 0;
@@ -40,7 +40,7 @@ template <class T, int N>
   requires(N > 1 && N == detail::native_lanes<T>)
 struct vec<T, N> {
   using value_type = T;
-  using mask_type = mask<T, N>;
+  using mask_type = lane_mask<T, N>;
   using reg = typename detail::vectors<T>::numbers;
   using bits = typename detail::vectors<T>::bits;
   using signs = typename detail::vectors<T>::signs;
