@@ -47,8 +47,8 @@ with tempfile.TemporaryDirectory() as folder:
             print(f"{what}: status {done.returncode}, expected {status} and {text!r}\n{report}\n{done.stderr}")
 
     built = ("--programs", programs)
-    expect("a program does not compile", 1, "test-tree (failed (1))", "--build-only", "--build", folder / "broken",
-           BROKEN="tree.test.cpp")
+    expect("a program does not compile", 1, "test-tree-1 (failed (1))", "--build-only", "--build", folder / "broken",
+           BROKEN="test-tree-1.o")
     expect("build only", 0, "compiled without a warning", "--build-only", "--build", programs)
     expect("dry", 0, "would run", "--dry", *built)
     expect("all stages", 0, "soak: bench passed", *built)

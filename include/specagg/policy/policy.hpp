@@ -209,7 +209,7 @@ namespace detail {
 
 // policy.bind(rows). What it returns is called, too, where it runs on a device: all that a rule does is seen by nvcc.
 template <class Policy, class Rows>
-SPECAGG_FUNCTION SPECAGG_LANE auto bound_to(const Rows& rows, const Policy& policy) {
+SPECAGG_FUNCTION SPECAGG_LANE auto bind_to(const Rows& rows, const Policy& policy) {
   auto pi = policy.bind(rows);
 #if defined(__CUDACC__)
   using view = decltype(at(rows, std::size_t()));

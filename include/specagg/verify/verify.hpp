@@ -132,7 +132,7 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
       if (const status s = q.normalise(confidence); s != status::ok) return s;
       if (const status s = p.normalise(confidence); s != status::ok) return s;
       const row_pair<confidence, decltype(q), decltype(p)> rows(q, p);
-      return f(rows, bound_to(rows, policy));
+      return f(rows, bind_to(rows, policy));
     } else {
       return status::invalid_parameter;
     }
@@ -150,7 +150,7 @@ SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRo
     auto p = row_at(p_rows, j);
     if (const status s = p.normalise(reads_confidence<Policy>); s != status::ok) return s;
     const target_rows<reads_confidence<Policy>, decltype(p)> rows(p);
-    return f(rows, bound_to(rows, policy));
+    return f(rows, bind_to(rows, policy));
   }
 }
 
