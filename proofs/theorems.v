@@ -3,7 +3,7 @@
    admitted. `make proofs` prints this and fails if a theorem is not closed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From specagg Require Import law token rules unanimous exchange combiners tree block propose decode.
-From specagg Require Import counterexamples cos instances.
+From specagg Require Import counterexamples coupled cos instances.
 Import Order.TTheory GRing.Theory Num.Theory.
 Local Open Scope ring_scope.
 
@@ -143,6 +143,14 @@ Check @collaborative_decode_has_law.
 Print Assumptions collaborative_decode_has_law.
 Check @collaborative_decode_probability.
 Print Assumptions collaborative_decode_probability.
+
+(* Shared noise and a memory: coupled.v *)
+Check @remembers_verified_is_pi.
+Print Assumptions remembers_verified_is_pi.
+Check @history_is_pi.
+Print Assumptions history_is_pi.
+Check @remembers_rejected_is_not_pi.
+Print Assumptions remembers_rejected_is_not_pi.
 
 (* What is not the law: counterexamples.v *)
 Check @residual_of_p_is_not_pi.

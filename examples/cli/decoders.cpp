@@ -197,7 +197,9 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
       const decode_options options{g, j.sample, j.end_of_text, measure};
       metered_model& draft = alone ? j.models.back() : j.models.front();  // alone: nothing is drafted
       const auto run = [&](const auto& rule, const auto& verifier) {
-        any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs)};
+        constexpr bool reads = reads_draft<std::decay_t<decltype(rule)>>;
+        const bool timed = !(reads && shares_noise<std::decay_t<decltype(verifier)>>);
+        any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs), .timed = timed};
         return speculative_decode(j.text, j.most, draft, j.models.back(), rule, j.chooser, j.processor, options, work,
                                   j.accept, report_rounds(j), verifier, length);
       };

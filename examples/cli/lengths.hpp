@@ -27,6 +27,7 @@ struct timed_rounds {
 struct any_length {
   bool learns, reads_acceptances = learns, reads_confidence = learns;
   specagg::plan::draft_length_controller controller;
+  bool timed = true;  // false with shared noise and a rule that reads the draft: times tell how much was rejected
   timed_rounds rounds = {};
   bool tried = false;  // a row that costs something was asked for to draft from it
   void begin() {
@@ -34,7 +35,7 @@ struct any_length {
   }
   bool another(std::size_t drafter) {
     if (!learns) return true;
-    const bool asks = rounds.watch.drafts() && controller.another(drafter);
+    const bool asks = (!timed || rounds.watch.drafts()) && controller.another(drafter);
     tried = tried || (asks && controller.cost.row(drafter) > 0);
     return asks;
   }
@@ -43,7 +44,7 @@ struct any_length {
                std::span<const std::size_t> asked) {
     if (!learns) return;
     controller.observe(drafted, emitted, asked);
-    rounds.observe(tried || !drafted.empty(), controller.cost.round(asked, drafted.size()), emitted);
+    if (timed) rounds.observe(tried || !drafted.empty(), controller.cost.round(asked, drafted.size()), emitted);
   }
 };
 

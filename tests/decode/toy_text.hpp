@@ -109,6 +109,48 @@ struct mixed_drafter {
   }
 };
 
+// Coupled verification whose noise is enumerated: each position has one number, with which draft and target draw by
+// inverse transform. (For two tokens that is the race of verify/coupled.hpp.) So every token has exactly the law pi, if
+// what decides pi does not depend on that number.
+struct enumerated_coupled {
+  static constexpr bool shares_noise = true;
+  template <class C>
+  static specagg::token_id draw(C& chooser, std::size_t position, const std::vector<double>& law) {
+    return chooser.draw({specagg::stream::draft, std::uint32_t(position), 0}, law);
+  }
+  template <specagg::Row R, class C>
+  specagg::token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser, std::span<double>) const {
+    if (q.normalise() != specagg::status::ok) return specagg::no_token;
+    std::vector<double> law(q.size());
+    for (std::size_t v = 0; v < law.size(); ++v) law[v] = q[v];
+    return draw(chooser, start + j, law);
+  }
+  template <class Q, class P, class Policy, class C>
+  specagg::verdict verify(const specagg::draft& drafted, Q& q_rows, P& p_rows, const Policy& policy, C& chooser,
+                          std::span<specagg::emission> out, std::span<double>,
+                          std::span<specagg::draft_acceptance> acceptances) const {
+    specagg::verdict result;
+    const std::size_t g = drafted.size();
+    for (specagg::draft_acceptance& a : acceptances) a = {};
+    for (std::size_t j = 0; j < g || (j == g && !drafted.ends_text(g)); ++j) {
+      specagg::token_id x = specagg::no_token;
+      result.why = specagg::detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+        std::vector<double> law(rows.size());
+        for (std::size_t v = 0; v < law.size(); ++v) law[v] = pi(at(rows, v)).v;
+        x = draw(chooser, drafted.start + j, law);
+        return specagg::status::ok;
+      });
+      if (result.why != specagg::status::ok) return result;
+      const bool kept = j < g && x == drafted.tokens[j];
+      out[result.emitted++] = {.token = x, .from = kept ? specagg::origin::accepted : specagg::origin::residual};
+      if (!kept) break;
+      if (!acceptances.empty()) acceptances[result.accepted] = {1, 1};
+      ++result.accepted;
+    }
+    return result;
+  }
+};
+
 // Fails, or returns rows of NaN, at a chosen call.
 template <class T>
 struct faulty : specagg::toy_source<T> {

@@ -17,8 +17,15 @@ SPECAGG_BEGIN
 
 // Decides how long a draft is, up to gamma, and which of several drafters (draft/first_of.hpp) proposes each token.
 // This one always drafts gamma tokens, each from the first drafter that has a row; plan/draft_length.hpp has one that
-// learns where to stop. The decision to draft on may depend on the text, the drafted tokens and the next row, but not
-// on the token drawn from that row. So the emitted law does not change. drafter: its number, 0 if there is only one.
+// learns where to stop. drafter: its number, 0 if there is only one.
+//
+// The emitted law does not change if the decision to draft on depends on the text, the drafted tokens and the next row,
+// but not on the token drawn from that row; and also on earlier rounds, but not on the random numbers of later ones.
+// These are fresh, but for coupled verification: there a later round draws its tokens with the noise that drafted
+// tokens behind a rejection were drawn with. If pi depends on the draft's row, and that on where the round began (as a
+// draft head's does) or on which drafter was asked, a length that has seen such tokens changes the law. So in that case
+// it is shown the round only up to the first rejected token (speculative_round), and must not read a clock.
+// Proved: proofs/coupled.v, `remembers_verified_is_pi`, `remembers_rejected_is_not_pi`.
 struct fixed_draft_length {
   static constexpr bool reads_acceptances = false, reads_confidence = false;
   void begin() {}
@@ -48,6 +55,7 @@ struct drafting_workspace {
   std::vector<R> draft_rows;                  // gamma + 1
   std::vector<processed_row<T>> target_rows;  // gamma + 1
   std::vector<std::uint8_t> drafters;         // gamma: the number of the drafter that each token came from
+  std::vector<double> confidences;            // gamma: of the row that each token came from
   std::vector<emission> emissions;            // gamma + 1
   std::vector<draft_acceptance> acceptances;  // gamma
   std::vector<double> scratch;
@@ -59,6 +67,7 @@ struct drafting_workspace {
         draft_rows(gamma + 1),
         target_rows(gamma + 1),
         drafters(gamma),
+        confidences(gamma),
         emissions(gamma + 1),
         acceptances(gamma),
         scratch(verify_scratch(vocabulary, gamma)) {}
@@ -88,7 +97,8 @@ struct speculative_result {
 
 // Appends 1 to `most` tokens to the text (0 only if `why` is not ok). It works in the workspace and allocates no
 // memory. A drafter that has no row (a lookup that finds nothing, a draft model whose context is full) drafts nothing.
-// That ends the text only if the policy reads the draft's row: `why` is then the drafter's status.
+// That ends the text only if the policy reads the draft's row: `why` is then the drafter's status. invalid_parameter:
+// nothing may be appended, the policy's parameters are out of range, or the workspace was made for a smaller gamma.
 //
 // A round that fails (or throws) leaves text, drafter and length as they were, so the next one with the same arguments
 // draws the same draft again: the law stays exact, although what fails may depend on the draft.
@@ -104,14 +114,15 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = to
                   "specagg: the rows of drafter and target must have one value type (both float or both double)");
     speculative_result result;
     const std::size_t start = t.size;
-    result.why = most == 0 || !valid(policy) ? status::invalid_parameter : ready(t, work.vocabulary, target_model);
+    result.why = most == 0 || options.gamma > work.gamma || !valid(policy) ? status::invalid_parameter
+                                                                           : ready(t, work.vocabulary, target_model);
     if (std::size_t(drafter.vocab_size()) != work.vocabulary) result.why = status::vocabulary_mismatch;
     if (result.why != status::ok) return result;
     const on_exception restore([&] { (void)truncate(t, start, processor, drafter, target_model); });
 
     // Draft. The last token of a round comes from the target, so one token fewer than `most`, and than fit, is drafted.
     std::size_t& g = result.drafted;
-    const std::size_t gamma = std::min({options.gamma, work.gamma, most - 1, room(t, target_model) - start - 1});
+    const std::size_t gamma = std::min({options.gamma, most - 1, room(t, target_model) - start - 1});
     std::array<std::size_t, drafter_count<D>> asked{};  // rows, of each drafter
     std::size_t tried = 0;                              // drafters asked for q_g
     bool has_row = false;                               // one of them gave it
@@ -133,7 +144,8 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = to
         if (result.draft_why == status::stopped || !length.another(number) || !ask(one, number, g, confidence) ||
             !length.keep(number, confidence))
           return false;
-        return work.drafters[g] = std::uint8_t(number), true;
+        work.drafters[g] = std::uint8_t(number), work.confidences[g] = confidence;
+        return true;
       });
       if (!kept) break;
       const token_id y = with_row(work.draft_rows[g], [&](auto& row) {
@@ -176,7 +188,18 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = to
     const verdict v =
         verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, acceptances);
 
-    length.observe(acceptances, v.emitted, asked);
+    // Learn. What was drafted with noise that later rounds use is not seen.
+    std::size_t seen = g;
+    if constexpr (shares_noise<V> && reads_draft<Policy>) {
+      seen = std::min(g, v.accepted + 1);
+      length = learned, length.begin(), asked.fill(0);
+      for (std::size_t j = 0; j < seen; ++j) {
+        const std::size_t number = work.drafters[j];
+        if (length.another(number)) (void)length.keep(number, work.confidences[j]);
+        ++asked[number];
+      }
+    }
+    length.observe(measure ? acceptances.first(seen) : acceptances, v.emitted, asked);
     if constexpr (!std::is_const_v<std::remove_reference_t<L>>) learned = length;
 
     // Commit, roll back.

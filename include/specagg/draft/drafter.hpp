@@ -27,7 +27,8 @@ struct draft_position {
 //                 apply() it to its row, as a model does, or not. Any status but ok: there is no row here, and the
 //                 draft ends. no_draft: it has nothing to propose; `stopped` ends decoding. It should be a function of
 //                 at.tokens. It may depend on statistics of earlier rounds, but never on the random numbers that
-//                 verification uses.
+//                 verification uses. Coupled verification uses those of rejected tokens again: with it, what was
+//                 drafted behind a rejection must be forgotten.
 //   position()    the number of tokens of the text that it knows. It learns later ones from at.tokens.
 //   rollback(n)   forgets what it knows beyond n tokens. As for a LogitSource.
 template <class D, class P = no_processor>

@@ -11,6 +11,14 @@
 
 SPECAGG_BEGIN
 
+// Whether later rounds draw their tokens with the noise that rejected drafts were drawn with: what a verifier with a
+// member `static constexpr bool shares_noise = true` says.
+template <class V>
+constexpr bool shares_noise = [] {
+  if constexpr (requires { V::shares_noise; }) return V::shares_noise;
+  else return false;
+}();
+
 // How a round draws its drafts, and how it judges them. A coupled draft is judged by coupled verification alone.
 // propose(): arguments and result of draw_draft (distribution.hpp). verify(): those of verify_token.
 struct token_verifier {
@@ -37,6 +45,7 @@ struct match_verifier : token_verifier {
 };
 struct
     coupled_verifier {  // for acceptances it says what happened: 1 for accepted tokens, 0 from the first rejected one
+  static constexpr bool shares_noise = true;
   shared_noise noise;
   template <Row R, class C>
   token_id propose(R& q, std::uint32_t start, std::size_t j, C&, std::span<double>) const {
