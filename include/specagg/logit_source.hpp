@@ -19,6 +19,12 @@ SPECAGG_BEGIN
 //                           A model that cannot do it (a recurrent state that was not kept) returns another status and
 //                           removes nothing. The decoders then call rollback(0) and feed the whole text again. If that
 //                           is refused too, the decoder ends with that status. Must not throw.
+// A source may also say what its context is:
+//   tokens()                the tokens of its context, in order; without the nodes of a tree that has not ended
+// Then the decoders roll it back to what its context and their text have in common. Of a source that does not say it
+// they know the position alone: before it gets another text, or one that was changed before that position, the caller
+// must roll it back. Otherwise its rows are those of the text before, and no status says so.
+//
 // If extend() throws, the exception reaches the decoder's caller. The text and the processor then hold the verified
 // tokens, and the models hold no more than these. Speculative decoding equals the target exactly only if a row does not
 // depend on how the tokens were grouped into calls.
@@ -72,6 +78,11 @@ class metered {
   std::size_t vocab_size() const { return source_->vocab_size(); }
   std::size_t capacity() const { return source_->capacity(); }
   std::size_t position() const { return source_->position(); }
+  std::span<const token_id> tokens() const
+    requires requires(const S& s) { s.tokens(); }
+  {
+    return source_->tokens();
+  }
   status rollback(std::size_t position) { return source_->rollback(position); }
   status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
     return measured(tokens, [&] { return source_->extend(tokens, logits); });

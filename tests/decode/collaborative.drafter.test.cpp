@@ -248,7 +248,7 @@ TEST_CASE("a model that fails over a drafter's tokens, a drafter that throws or 
     }
   CHECK(nan_rows > 0);
 }
-TEST_CASE("a drafter of another vocabulary is reported; more proposals than the workspace holds are not asked for") {
+TEST_CASE("a drafter of another vocabulary is reported; more proposals than the workspace holds are refused") {
   struct : mixed_drafter {
     std::size_t vocab_size() const { return 7; }
   } other;
@@ -266,6 +266,8 @@ TEST_CASE("a drafter of another vocabulary is reported; more proposals than the 
   };
   CHECK(run(other, 2) == status::vocabulary_mismatch);
   CHECK(t.size == 1);
-  CHECK(run(drafter, 9) == status::ok);
+  CHECK(run(drafter, 9) == status::invalid_parameter);
+  CHECK(t.size == 1);
+  CHECK(run(drafter, 2) == status::ok);
   CHECK(t.size == 10);
 }

@@ -81,7 +81,7 @@ TEST_CASE("any_of that holds no rule, because copying one threw, is an invalid p
   speculative_workspace<float> work(40, 3);
   random_streams chooser(3);
   no_processor none;
-  CHECK(speculative_decode(t, 20, d, m, rule, chooser, none, {}, work, keep_all, no_watch) ==
+  CHECK(speculative_decode(t, 20, d, m, rule, chooser, none, {.gamma = 3}, work, keep_all, no_watch) ==
         status::invalid_parameter);
   CHECK(t.size == 1);
 }

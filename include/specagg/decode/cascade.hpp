@@ -259,6 +259,7 @@ struct bild_thresholds {
 // that the large model finds too improbable, and that is not its own most probable token, is replaced by that one; the
 // tokens after it are dropped. If there is no such token, the large model's most probable token is appended, if there
 // is room. An end-of-text token of the small model ends the text only if it was kept. Nothing is random.
+// invalid_parameter: nothing may be appended, or the workspace was made for a shorter run.
 template <LogitSource D, LogitSource M, class P>
   requires std::same_as<typename D::value_type, typename M::value_type>
 cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds,
@@ -267,10 +268,11 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const b
   using T = typename M::value_type;
   cascade_result result;
   const std::size_t start = t.size;
-  result.why = most == 0 ? status::invalid_parameter : ready(t, work.vocabulary, small, large);
+  result.why = most == 0 || options.longest_run > work.longest_run ? status::invalid_parameter
+                                                                   : ready(t, work.vocabulary, small, large);
   if (result.why != status::ok) return result;
   const std::size_t limit = std::min(most, room(t, small, large) - start);  // tokens this round may append
-  const std::size_t run = std::min({limit, options.longest_run, work.longest_run});
+  const std::size_t run = std::min(limit, options.longest_run);
   const on_exception restore([&] { (void)truncate(t, start, processor, small, large); });
 
   // The small model writes. If it has no row to choose from, the large model continues.

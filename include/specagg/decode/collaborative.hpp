@@ -80,6 +80,14 @@ struct collaborative_workspace {
     for (const std::size_t g : gamma) total += g;
     return total;
   }
+  bool holds(const std::array<std::size_t, N>& gamma, std::size_t proposed) const {
+    std::size_t left = longest;
+    for (const std::size_t g : gamma) {
+      if (g > left) return false;
+      left -= g;
+    }
+    return proposed <= left && proposed <= proposals.size();
+  }
   processed_row<T>& row(std::size_t k, std::size_t position) { return rows[k * (longest + 1) + position - begin[k]]; }
   std::span<T> logits_of(std::size_t k, std::size_t position, std::size_t count) {
     return std::span(logits).subspan((k * (longest + 1) + position - begin[k]) * vocabulary, count * vocabulary);
@@ -163,7 +171,8 @@ status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, 
 
 // One turn of n models. It appends 0 to `most` tokens to the text. Between turns the drafts in the workspace belong to
 // this text, its buffer, its processor (the drafts have been pushed to it) and its models; abandon() removes them.
-// `models` is a std::tie of the models. drafter: a Drafter, or none. No allocation.
+// `models` is a std::tie of the models. drafter: a Drafter, or none. No allocation. invalid_parameter: nothing may be
+// appended, the policy's parameters are out of range, gamma[0] is 0, or the workspace was made for fewer drafts.
 //
 // Random numbers: `position` is that of the token. `start` is where its chain of drafts began: the size of the text
 // after the last rejection, or when decoding began. In a chain each position is drafted and verified at most once. Each
@@ -192,9 +201,10 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     return result.why = s, result;
   };
   const on_exception restore([&] { (void)abandon_drafts(); });
-  if constexpr (N == 2 && !is_raw_logits<Policy>)
+  if constexpr (N == 2 && models_of<Policy> == 2 && !is_raw_logits<Policy>)
     static_assert(TargetPolicy<Policy, T>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-  if (!valid(policy) || most == 0 || options.gamma[0] == 0 || work.longest == 0) return fail(status::invalid_parameter);
+  if (!valid(policy) || most == 0 || options.gamma[0] == 0 || !work.holds(options.gamma, options.proposed))
+    return fail(status::invalid_parameter);
   if (const status s = all([&](auto&... m) { return ready(t, work.vocabulary, m...); }); s != status::ok)
     return fail(s);
   const std::size_t limit = std::min(t.size + most, all([&](auto&... m) { return room(t, m...); }));
@@ -226,7 +236,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     const auto by = [&] { return sent() < work.left_to ? work.drafter[sent() % work.longest] : N; };
     if constexpr (may_propose) {
       if (std::size_t(drafter.vocab_size()) != work.vocabulary) return fail(status::vocabulary_mismatch);
-      const std::size_t most_proposed = std::min({options.proposed, work.proposals.size(), limit - t.size});
+      const std::size_t most_proposed = std::min(options.proposed, limit - t.size);
       while (work.cached < most_proposed && by() == N) {
         R& row = work.proposals[work.cached];
         double confidence;

@@ -13,7 +13,8 @@
 SPECAGG_BEGIN
 
 // The text of one request: tokens[0..size) of a buffer that is long enough to grow in. The prompt comes first, with at
-// least one token. The models may have seen any prefix of the text. push() of the processor has been called for every
+// least one token. The models may have seen any prefix of the text. Models with tokens() (logit_source.hpp) may have
+// seen any text: they are rolled back to what both have in common. push() of the processor has been called for every
 // token of it.
 struct text {
   std::span<token_id> tokens;
@@ -62,6 +63,19 @@ status keep(std::size_t n, M&... models) {
   return s;
 }
 
+// Rolls a model back to where its context is a prefix of these tokens, if it says what it holds (tokens(), see
+// logit_source.hpp); else to as many tokens as there are. Status as keep.
+template <LogitSource M>
+status keep_prefix(std::span<const token_id> tokens, M& model) {
+  std::size_t n = tokens.size();
+  if constexpr (requires { model.tokens(); }) {
+    const std::span<const token_id> held = model.tokens();
+    const auto common = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end()).first;
+    n = std::size_t(common - held.begin());
+  }
+  return keep(n, model);
+}
+
 // Cuts the text to n tokens, undoes the processor's later pushes, and rolls the models back (status as keep).
 template <class P, Follower... M>
 status truncate(text& t, std::size_t n, P& processor, M&... models) {
@@ -85,13 +99,14 @@ class on_exception {
 };
 
 // One call of a model. Writes the logits that follow each of the last rows = logits.size() / V prefixes of `tokens`,
-// row by row. Each row is processed for its own prefix. The model may have seen any prefix of `tokens`. A row is
-// computed when the token before it is fed, so the model is rolled back if it has already passed that token. On entry
+// row by row. Each row is processed for its own prefix. The model may have seen any prefix of `tokens`, or, if it has
+// tokens(), any text. A row is computed when the token before it is fed, so the model is rolled back if it has already
+// passed that token. On entry
 // and on return, all of `tokens` have been pushed to the processor.
 template <LogitSource M, class P>
 status score(std::span<const token_id> tokens, M& model, P& processor, std::span<typename M::value_type> logits) {
   const std::size_t vocabulary = model.vocab_size(), rows = logits.size() / vocabulary, first = tokens.size() - rows;
-  if (const status s = keep(first, model); s != status::ok) return s;
+  if (const status s = keep_prefix(tokens.first(first), model); s != status::ok) return s;
   if (const status s = model.extend(tokens.subspan(model.position()), logits); s != status::ok) return s;
   std::size_t pushed = tokens.size();
   const auto push_again = [&] {

@@ -106,7 +106,7 @@ status score_tree(std::span<const token_id> text, tree_workspace<T>& work, std::
       work.call_tokens[count] = token, work.call_parents[count++] = std::uint32_t(parent);
     };
     if (first == 0) {
-      if (const status s = keep(text.size() - 1, model); s != status::ok) return s;
+      if (const status s = keep_prefix(text.first(text.size() - 1), model); s != status::ok) return s;
       // The first token is not one of them if there are more: a draft head has no row after it alone.
       chain = std::min(text.size() - std::max<std::size_t>(model.position(), text.size() > 1), work.depth + 1);
       if (const auto unread = text.subspan(model.position(), text.size() - chain - model.position()); !unread.empty())
@@ -121,7 +121,7 @@ status score_tree(std::span<const token_id> text, tree_workspace<T>& work, std::
   } else {
     for (std::size_t n = first; n < end; ++n) {
       const auto path = work.tokens_to(n);
-      if (const status s = keep(n == 0 ? text.size() - 1 : text.size(), model); s != status::ok) return s;
+      if (const status s = keep_prefix(text.first(text.size() - (n == 0)), model); s != status::ok) return s;
       if (model.position() < text.size() && n > 0)
         if (const status s = model.extend(text.subspan(model.position()), {}); s != status::ok) return s;
       const auto next = n == 0 ? text.subspan(model.position()) : std::span<const token_id>(path);
@@ -187,7 +187,8 @@ struct tree_result {
 // read). No allocation. A draft model that fails ends the tree there. A TreeDrafter in its place proposes up to
 // options.shape[d] tokens after every node of depth d (options.propose is not read); then the policy may not read the
 // draft (invalid_parameter).
-//   work      made for options.shape
+//   work      made for options.shape, or for a larger one, and with a draft model if there is one: else
+//             invalid_parameter
 //   verifier  traversal or recursive_rejection
 //   growth    fixed_growth, or an object with the public members of plan::tree_growth: it says which nodes and levels
 //             are worth it. Then
@@ -207,11 +208,11 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
     auto growth = learned;  // it learns only from a round that was verified
     const std::size_t start = t.size;
     const std::span<const token_id> before = t.tokens.first(start);
-    result.why =
-        most == 0 || !valid(policy) || options.shape.size() > work.depth ||
-                (!grows && tree_size(options.shape) > work.nodes)
-            ? status::invalid_parameter
-            : ready(t, work.vocabulary, target_model);
+    result.why = most == 0 || !valid(policy) || options.shape.size() > work.depth ||
+                         (!grows && tree_size(options.shape) > work.nodes) ||
+                         (LogitSource<D> && work.draft_logits.empty())
+                     ? status::invalid_parameter
+                     : ready(t, work.vocabulary, target_model);
     if (std::size_t(draft_model.vocab_size()) != work.vocabulary) result.why = status::vocabulary_mismatch;
     if (result.why != status::ok) return result;
     // To before the last tokens of the text: there the trees begin.

@@ -34,6 +34,11 @@ class mapped_source {
   std::size_t vocab_size() const { return map_->target_size(); }
   std::size_t capacity() const { return source_->capacity(); }
   std::size_t position() const { return source_->position(); }
+  std::span<const token_id> tokens() const
+    requires requires(const S& s) { s.tokens(); }
+  {
+    return source_->tokens();
+  }
   status rollback(std::size_t n) { return source_->rollback(n); }
   status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
     if (std::size_t(source_->vocab_size()) != map_->draft_size()) return status::vocabulary_mismatch;
@@ -110,7 +115,7 @@ class mapped_drafter {
     if (kept == 0) return status::no_draft;
     if (n > std::size_t(source_->capacity())) return status::context_full;
     if (rows_.size() < (at.drafted + 1) * kept) return status::invalid_parameter;
-    if (const status s = keep(n - 1, *source_); s != status::ok) return s;
+    if (const status s = keep_prefix(at.tokens.first(n - 1), *source_); s != status::ok) return s;
     if (const status s = source_->extend(at.tokens.subspan(source_->position()), logits_); s != status::ok) return s;
     const std::span<T> mapped = std::span(rows_).subspan(at.drafted * kept, kept);
     if (changes_nothing(processor)) {

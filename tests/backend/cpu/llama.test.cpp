@@ -6,6 +6,7 @@
 
 #include <sys/time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -276,6 +277,33 @@ TEST_CASE("a copy goes on from the same text with the same bits, and neither dis
     const auto foreign = bundled("draft");
     CHECK(llama(foreign).adopt(model) == status::invalid_parameter);
   }
+}
+
+TEST_CASE("a session says which tokens it holds, after rollbacks, trees, copies and what it refused") {
+  const auto weights = bundled("draft");
+  const auto text = some_tokens(9, weights->vocab), nodes = some_tokens(4, weights->vocab, 2);
+  const auto holds = [](const llama& m, const std::vector<token_id>& due) {
+    return std::ranges::equal(m.tokens(), due);
+  };
+  std::vector<token_id> due = text;
+  llama model(weights);
+  REQUIRE(model.extend(text, {}) == status::ok);
+  CHECK(holds(model, due));
+  CHECK(model.extend(std::vector<token_id>{1, -1}, {}) == status::token_out_of_range);
+  CHECK(holds(model, due));
+  const std::vector<std::uint32_t> parents = {0, 0, 1, 2}, path = {2, 4};
+  REQUIRE(model.extend_tree(nodes, parents, {}) == status::ok);
+  CHECK(holds(model, due));  // without the tree, which has not ended
+  REQUIRE(model.rollback(9) == status::ok);
+  CHECK(holds(model, due));
+  REQUIRE(model.extend_tree(nodes, parents, {}) == status::ok);
+  REQUIRE(model.keep_path(path) == status::ok);
+  due.insert(due.end(), {nodes[1], nodes[3]});
+  CHECK(holds(model, due));
+  CHECK(holds(llama(model), due));
+  REQUIRE(model.rollback(3) == status::ok);
+  due.resize(3);
+  CHECK(holds(model, due));
 }
 
 TEST_CASE("the last position of a context that is no multiple of 16 works") {

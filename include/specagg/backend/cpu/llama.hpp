@@ -4,12 +4,14 @@
 #pragma once
 #include <specagg/backend/cpu/layers.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/backend/cpu/parallel.hpp>
@@ -29,7 +31,9 @@ class llama {
   // weights were not repacked.
   explicit llama(std::shared_ptr<const llama_weights> weights, std::shared_ptr<thread_pool> pool = nullptr,
                  std::size_t capacity = 0)
-      : w_(std::move(weights)), stack_(*w_, std::move(pool), capacity) {}
+      : w_(std::move(weights)), stack_(*w_, std::move(pool), capacity) {
+    tokens_.reserve(stack_.capacity());
+  }
 
   // A copy continues the same text on the same pool, with its own cache. It has no stop flag.
   llama(const llama& other) : llama(other.w_, other.stack_.pool(), other.capacity()) {
@@ -43,12 +47,16 @@ class llama {
   // nothing. context_full, or invalid_parameter (other weights, a tree): nothing has changed. Several threads may copy
   // from `other` at once.
   status adopt(const llama& other) {
-    return other.w_ == w_ ? stack_.adopt(other.stack_) : status::invalid_parameter;
+    if (other.w_ != w_) return status::invalid_parameter;
+    const status s = stack_.adopt(other.stack_);
+    if (s == status::ok) tokens_ = other.tokens_, nodes_.clear();
+    return s;
   }
 
   std::size_t vocab_size() const { return w_->vocab; }
   std::size_t position() const { return stack_.position(); }
   std::size_t capacity() const { return stack_.capacity(); }
+  std::span<const token_id> tokens() const { return tokens_; }
   const llama_weights& weights() const { return *w_; }
   const std::shared_ptr<const llama_weights>& shared_weights() const { return w_; }
 
@@ -66,7 +74,9 @@ class llama {
   // meaning).
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
     if (stack_.nodes() > 0) return status::invalid_parameter;  // end the tree first
-    return append(tokens, logits);
+    const status s = append(tokens, logits);
+    if (s == status::ok) tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    return s;
   }
 
   // The members of a TreeSource (logit_source.hpp). A row has the bits that extend() gives for its path alone. Memory
@@ -79,9 +89,16 @@ class llama {
     if (s != status::ok) return s;
     s = append(tokens, logits);
     if (s != status::ok) stack_.cut_nodes(before);
+    else nodes_.insert(nodes_.end(), tokens.begin(), tokens.end());
     return s;
   }
-  status keep_path(std::span<const std::uint32_t> nodes) { return stack_.keep_path(nodes); }
+  status keep_path(std::span<const std::uint32_t> nodes) {
+    const status s = stack_.keep_path(nodes);
+    if (s != status::ok) return s;
+    for (const std::uint32_t n : nodes) tokens_.push_back(nodes_[n - 1]);
+    nodes_.clear();
+    return s;
+  }
   // The hidden state of a node (numbered from 1, as in parents) while the tree stands: the bits that hidden() gives for
   // its path alone. Empty if there is no such node, or hidden states were not kept when it was read.
   std::span<const float> node_hidden(std::uint32_t node) const { return stack_.node_hidden(node); }
@@ -89,6 +106,8 @@ class llama {
   // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1). A tree is removed.
   status rollback(std::size_t position) {
     stack_.rollback(position);
+    nodes_.clear();
+    tokens_.resize(std::min(position, tokens_.size()));
     return status::ok;
   }
 
@@ -105,6 +124,7 @@ class llama {
 
   std::shared_ptr<const llama_weights> w_;
   layer_stack stack_;
+  std::vector<token_id> tokens_, nodes_;  // of the context; of a tree
 };
 
 }  // namespace cpu
