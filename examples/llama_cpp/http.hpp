@@ -109,6 +109,13 @@ class http_server final : public httplib::Server {
     ::close(ends_[0]);
     ::close(ends_[1]);
   }
+  // The port that is listened to, any that is free for 0. -1: it cannot be.
+  int bind(const std::string& host, int port) {
+    const int bound = port == 0 ? bind_to_any_port(host) : bind_to_port(host, port) ? port : -1;
+    // cpp-httplib lets the system keep 5 connections that are not accepted yet, and reset others.
+    if (bound > 0) (void)::listen(svr_sock_, static_cast<int>(limits_.connections));
+    return bound;
+  }
   // The connection of the request that this thread handles.
   static connection& here() { return *current; }
   // Takes no connection any more, and reads nothing. listen_after_bind() returns when all answers are written: unlike

@@ -279,7 +279,7 @@ void serve(const server_options& o) {
     fail(to, {to.status, fmt::format("{}: {} {}", why, from.method, from.path)});
   });
 
-  const int port = o.port ? (http.bind_to_port(o.host, o.port) ? o.port : -1) : http.bind_to_any_port(o.host);
+  const int port = http.bind(o.host, o.port);
   if (port < 0) throw error(fmt::format("{}:{}", o.host, o.port), "", "cannot be listened to");
   std::printf("listening on http://%s:%d\n", o.host.c_str(), port);
   std::fflush(stdout);

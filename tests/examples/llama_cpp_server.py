@@ -5,7 +5,7 @@ behind, and hostile clients get clear errors.
 
 usage: llama_cpp_server.py SERVER [MODELS [REQUESTS]]   (REQUESTS with random cancels, 200)
 """
-import gzip, http.client, json, os, pathlib, random, re, socket, subprocess, sys, threading, time, zlib
+import gzip, http.client, json, os, pathlib, random, re, signal, socket, subprocess, sys, threading, time, zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 server = sys.argv[1]
@@ -82,12 +82,16 @@ class running:
 
 
 def at_once(calls):
-    results = [None] * len(calls)
+    results, failed = [None] * len(calls), []
     def one(i):
-        results[i] = calls[i]()
+        try:
+            results[i] = calls[i]()
+        except Exception as e:
+            failed.append(e)
     threads = [threading.Thread(target=one, args=(i,)) for i in range(len(calls))]
     for t in threads: t.start()
     for t in threads: t.join()
+    if failed: raise failed[0]
     return results
 
 
@@ -170,6 +174,8 @@ def cancels_at_random():
                     went[0 if b" 503 " in got else 1] += 1
                 except TimeoutError:
                     went[2] += 1
+                except ConnectionResetError:  # too many connections
+                    went[0] += 1
         at_once([lambda i=i: one(i) for i in range(cancels)])
         s.until("requests_active", 0)
         s.until("requests_waiting", 0)
@@ -320,6 +326,21 @@ def ports():
     finally:
         again.terminate(), again.wait(30)
     print("a port has one server")
+
+
+def bursts():
+    with running("--context", 64) as s:
+        s.process.send_signal(signal.SIGSTOP)  # connections come, and none is accepted
+        try:
+            burst = [socket.create_connection(("127.0.0.1", s.port), timeout=2) for _ in range(40)]
+        finally:
+            s.process.send_signal(signal.SIGCONT)
+        for c in burst: c.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+        for c in burst:
+            c.settimeout(20)
+            assert c.recv(100).startswith(b"HTTP/1.1 200 ")
+            c.close()
+    print("40 connections at once are answered")
 
 
 def threads():
@@ -592,8 +613,8 @@ def openai_client():
     print("the openai client" + ("" if SMOLLM2.exists() else ", without chat (scripts/get-model)"))
 
 
-wanted = sys.argv[4:] or ["keys", "threads", "bodies", "ports", "forms", "chat", "streams", "texts_at_once", "full",
-                          "clients_that_leave", "stops", "hostile", "cancels_at_random", "on_other_machines",
+wanted = sys.argv[4:] or ["keys", "threads", "bursts", "bodies", "ports", "forms", "chat", "streams", "texts_at_once",
+                          "full", "clients_that_leave", "stops", "hostile", "cancels_at_random", "on_other_machines",
                           "openai_client"]
 for check in wanted:
     globals()[check]()
