@@ -40,8 +40,10 @@ int main() {
     timed(steps, [&] {
       specagg::random_streams chooser(2, turn);
       const auto verdict = specagg::verify_token(
-          {.tokens = drafted, .start = 0}, [&](std::size_t j) { return specagg::softmax_row<float>(q[j]); },
-          [&](std::size_t j) { return specagg::softmax_row<float>(p[j]); }, specagg::lossless{}, chooser, out, scratch);
+          {.tokens = drafted, .start = 0},
+          specagg::rows_of(drafted.size(), [&](std::size_t j) { return specagg::softmax_row<float>(q[j]); }),
+          specagg::rows_of(drafted.size() + 1, [&](std::size_t j) { return specagg::softmax_row<float>(p[j]); }),
+          specagg::lossless{}, chooser, out, scratch);
       kept = kept + double(verdict.accepted);
     });
     timed(loops, [&] {

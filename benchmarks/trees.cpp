@@ -143,12 +143,13 @@ void walks() {
         }
         std::vector<softmax_row<float>> rows(n + 1);
         std::vector<bool> seen(n + 1);
-        const auto p_rows = [&](std::size_t i) -> const softmax_row<float>& {
+        const auto p_rows = rows_of(n + 1, [&](std::size_t i) -> const softmax_row<float>& {
           (void)rows[i].normalise(), seen[i] = true;
           return rows[i];
-        };
+        });
         std::vector<int> asked(n + 1);  // once when a child is visited, once more when it has failed
-        const auto law_of = [&](std::size_t i) -> const auto& { return ++asked[i], laws[i]; };
+        const auto law_of = rows_of(
+            n + 1, [&](std::size_t i) -> const auto& { return ++asked[i], laws[i]; });
         const draft_tree tree{std::span(tokens).first(end - 1), std::span(parents).first(end - 1), 0};
         const tree_scratch<float> work{nodes, owed, sums};
         const auto fresh = [&] {

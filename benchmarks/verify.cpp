@@ -71,9 +71,9 @@ class ours {
   step operator()(std::size_t r, std::span<const token_id> drafted, std::uint64_t seed) {
     random_streams chooser(seed, r);
     const auto v = verify_token(
-        {.tokens = drafted}, [&](std::size_t j) { return q_[r * all_.gamma + j]; },
-        [&](std::size_t j) { return row(all_.p, stored_p_, r * (all_.gamma + 1) + j); }, lossless{}, chooser, out_,
-        scratch_);
+        {.tokens = drafted}, rows_of(all_.gamma, [&](std::size_t j) { return q_[r * all_.gamma + j]; }),
+        rows_of(all_.gamma + 1, [&](std::size_t j) { return row(all_.p, stored_p_, r * (all_.gamma + 1) + j); }),
+        lossless{}, chooser, out_, scratch_);
     return {v.accepted, out_[v.accepted].token};
   }
 
@@ -112,9 +112,10 @@ class ours_from_probabilities {
     const std::size_t n = all_.vocabulary, g = all_.gamma;
     random_streams chooser(seed, r);
     const auto v = verify_token(
-        {.tokens = drafted}, [&](std::size_t j) { return dense_row<float>(q_.data() + (r * g + j) * n, n); },
-        [&](std::size_t j) { return dense_row<float>(p_.data() + (r * (g + 1) + j) * n, n); }, lossless{}, chooser,
-        out_, scratch_);
+        {.tokens = drafted},
+        rows_of(g, [&](std::size_t j) { return dense_row<float>(q_.data() + (r * g + j) * n, n); }),
+        rows_of(g + 1, [&](std::size_t j) { return dense_row<float>(p_.data() + (r * (g + 1) + j) * n, n); }),
+        lossless{}, chooser, out_, scratch_);
     return {v.accepted, out_[v.accepted].token};
   }
 

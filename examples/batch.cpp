@@ -29,40 +29,34 @@ struct request {
   std::uint64_t seed;
   std::size_t gamma;
   std::vector<token_id> text, drafted = {};
-  std::vector<float> q = std::vector<float>(longest * V), p = std::vector<float>((longest + 1) * V);
+  std::vector<float> q, p;  // logits after penalties, [rows][V]
   std::vector<std::uint32_t> counts = std::vector<std::uint32_t>(V);                            // of the penalties
   std::vector<token_id> distinct = std::vector<token_id>(V), seen = std::vector<token_id>(64);  // of the penalties
   penalties penalty = {};
 
   std::uint32_t start() const { return std::uint32_t(text.size()); }  // the position of the first drafted token
-  processed_row<float> row(const std::vector<float>& logits, std::size_t j) const {
-    return {std::span(logits).subspan(j * V, V), how};
-  }
 
-  // Fills q and p. The penalties of position j count the text and the j drafted tokens before it, in both rows.
+  // Fills q and p: gamma + 1 rows each, because a rule may read the draft's row where the bonus is drawn. The penalties
+  // of position j count the text and the j drafted tokens before it, in both rows.
   void draft_and_score(const penalty_options& wanted, std::span<double> scratch) {
     penalty = penalties(wanted, counts, distinct, seen);
     for (const token_id t : text) penalty.push(t);
     random_streams random(seed);
+    q.resize((gamma + 1) * V), p.resize((gamma + 1) * V);
     for (std::size_t j = 0; j <= gamma; ++j) {
       const token_id last = j > 0 ? drafted[j - 1] : text.back();
-      for (std::size_t v = 0; v < V; ++v) p[j * V + v] = target_logit(last, v);
+      for (std::size_t v = 0; v < V; ++v) q[j * V + v] = draft_logit(last, v), p[j * V + v] = target_logit(last, v);
+      penalty.apply(std::span(q).subspan(j * V, V));
       penalty.apply(std::span(p).subspan(j * V, V));
       if (j == gamma) break;
-      for (std::size_t v = 0; v < V; ++v) q[j * V + v] = draft_logit(last, v);
-      penalty.apply(std::span(q).subspan(j * V, V));
-      drafted.push_back(draw_draft(row(q, j), start(), j, random, scratch));
+      drafted.push_back(draw_draft(rows_of_logits(q, V, how)[j], start(), j, random, scratch));
       penalty.push(drafted.back());
     }
   }
   // What the verifier is given; the emitted tokens go to `out`, longest + 1 of them at most.
   auto to_verify(std::span<emission> out) const {
-    return verification{draft{drafted, start()},
-                        [this](std::size_t j) { return row(q, j); },
-                        [this](std::size_t j) { return row(p, j); },
-                        rule,
-                        random_streams(seed),
-                        out};
+    return verification{
+        draft{drafted, start()}, rows_of_logits(q, V, how), rows_of_logits(p, V, how), rule, random_streams(seed), out};
   }
   // The text and the penalties without what was rejected, and with what was drawn instead.
   void commit(const verdict& v, std::span<const emission> out) {

@@ -16,9 +16,9 @@ int main() {
     target_logits[i] = float(i * 2654435761u % 1000) / 100;
     if (i < draft_logits.size()) draft_logits[i] = 0.98f * target_logits[i] + float(i % 7) / 100;
   }
-  const auto row = [&](const std::vector<float>& logits, std::size_t j) {
-    return specagg::processed_row<float>(std::span(logits).subspan(j * V, V), how);
-  };
+  // A rule that reads the draft (ensemble, say) needs the draft's row gamma as well.
+  const auto q_rows = specagg::rows_of_logits(draft_logits, V, how);
+  const auto p_rows = specagg::rows_of_logits(target_logits, V, how);
 
   // Memory: the engine's, once. Numbers depend on (seed, request, position) alone, never on batch or thread.
   std::vector<double> scratch(specagg::verify_scratch(V));
@@ -26,16 +26,12 @@ int main() {
 
   // Draft, unless the engine drew the tokens itself: then q must be the row it really drew from.
   std::vector<specagg::token_id> drafted;
-  for (std::size_t j = 0; j < gamma; ++j) {
-    auto q = row(draft_logits, j);
-    drafted.push_back(draw_draft(q, position, j, random, scratch));
-  }
+  for (std::size_t j = 0; j < gamma; ++j) drafted.push_back(draw_draft(q_rows[j], position, j, random, scratch));
 
   // Verify. Rows are made when they are looked at: none behind the first rejection is read.
   specagg::emission out[gamma + 1];
-  const auto verdict = specagg::verify_token(
-      {.tokens = drafted, .start = position, .end_of_text = 2}, [&](std::size_t j) { return row(draft_logits, j); },
-      [&](std::size_t j) { return row(target_logits, j); }, specagg::lossless{}, random, out, scratch);
+  const auto verdict = specagg::verify_token({.tokens = drafted, .start = position, .end_of_text = 2}, q_rows, p_rows,
+                                             specagg::lossless{}, random, out, scratch);
 
   // Commit `emitted` tokens; roll the KV caches back to position + accepted.
   for (std::size_t i = 0; i < verdict.emitted; ++i)

@@ -43,8 +43,8 @@ TEST_CASE("an any_row has the elements, the confidence and the verdicts of the r
       std::vector<double> scratch(verify_scratch(V, 1));
       random_streams chooser(3);
       std::array<draft_acceptance, 1> acceptances;
-      const auto q_rows = [&](std::size_t) { return q; };
-      const auto p_rows = [&](std::size_t) { return processed_row<float>(p, {.temperature = 0.8}); };
+      const auto q_rows = rows_of(2, [&](std::size_t) { return q; });
+      const auto p_rows = rows_of(2, [&](std::size_t) { return processed_row<float>(p, {.temperature = 0.8}); });
       const verdict v = verifier.verify(draft{std::span(&drawn, 1), 4}, q_rows, p_rows, policy, chooser, std::span(out),
                                         std::span(scratch), std::span(acceptances));
       return std::tuple(v.accepted, v.emitted, v.why, acceptances[0].of_row, acceptances[0].of_token);

@@ -211,12 +211,12 @@ class inputs {
     for (std::size_t c = 0; c < copies(); ++c) {
       launch(fill_rows<S>, small ? 2 : 8 * device().processors, nullptr, draft(c), target(c), s.vocabulary,
              s.requests * (s.gamma + 1), 0.8f, std::uint64_t(c) << 40);
-      std::vector<std::int32_t> row(drafted);
+      std::vector<gpu::row_range> row(drafted);
       std::vector<std::uint32_t> position(drafted), start(s.requests, 100);
       std::vector<std::uint64_t> seed(drafted), request(drafted);
       for (std::size_t i = 0; i < drafted; ++i) {
         const std::size_t r = i / s.gamma, j = i % s.gamma;
-        row[i] = std::int32_t(r * (s.gamma + 1) + j), position[i] = start[r] + std::uint32_t(j);
+        row[i] = {std::uint32_t(r * (s.gamma + 1) + j), 1}, position[i] = start[r] + std::uint32_t(j);
         seed[i] = couples ? c : 1000 + c, request[i] = couples ? r : i;
       }
       const device_array rows_of(row);
@@ -227,6 +227,7 @@ class inputs {
       gpu::batch<S> b;
       b.requests = drafted, b.vocabulary = s.vocabulary, b.draft = b.target = draft(c);
       b.draft_stride = b.target_stride = s.vocabulary, b.draft_rows = b.target_rows = rows_of.data();
+      b.draft_count = b.target_count = s.requests * (s.gamma + 1);
       b.start = starts.data(), b.seed = seeds.data(), b.request = requests.data();
       const std::size_t bytes = gpu::verify_storage(b);
       const device_array<unsigned char> storage(bytes);
@@ -282,6 +283,7 @@ class inputs {
     gpu::batch<S> b;
     b.requests = shape_.requests, b.vocabulary = shape_.vocabulary, b.most = shape_.gamma;
     b.draft = draft(c), b.target = target(c), b.draft_stride = b.target_stride = shape_.vocabulary;
+    b.draft_count = b.target_count = shape_.requests * (shape_.gamma + 1);
     return b;
   }
   shape shape_;

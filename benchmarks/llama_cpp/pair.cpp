@@ -68,8 +68,8 @@ void judge(result& to, const Policy& policy, std::span<const float> q, std::span
   std::vector<emission> out(2);
   std::vector<draft_acceptance> acceptance(1);
   const auto v = verify_token(
-      draft{.tokens = drafted, .start = start, .bonus = false}, [&](std::size_t) { return row(q); },
-      [&](std::size_t) { return row(p); }, policy, random, out, scratch, acceptance);
+      draft{.tokens = drafted, .start = start, .bonus = false}, rows_of(1, [&](std::size_t) { return row(q); }),
+      rows_of(1, [&](std::size_t) { return row(p); }), policy, random, out, scratch, acceptance);
   check(v.why, to.policy);
   to.kept += double(v.accepted), to.overlap += acceptance[0].of_row;
 }

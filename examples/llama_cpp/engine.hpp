@@ -134,8 +134,11 @@ struct slot {
     for (std::size_t j = 0; j <= drafted; ++j) p_rows[j] = processed_row<float>(part(p, j), asked->how);
     return verification{
         specagg::draft{std::span<const token_id>(text).subspan(size), std::uint32_t(size), ends},
-        [this](std::size_t j) -> const row& { return q_rows[j]; },
-        [this](std::size_t j) -> const processed_row<float>& { return (void)p_rows[j].normalise(true), p_rows[j]; },
+        rows_of(drafted + asked->reads_draft(), [this](std::size_t j) -> const row& { return q_rows[j]; }),
+        rows_of(drafted + 1,
+                [this](std::size_t j) -> const processed_row<float>& {
+                  return (void)p_rows[j].normalise(true), p_rows[j];
+                }),
         asked->policy,
         random,
         std::span(out),

@@ -72,7 +72,7 @@ constexpr bool is_any_row<any_row<Rows...>> = true;
 
 // f(the row by its own kind); f(row) for any other row. f is compiled for each kind.
 template <class R, class F>
-decltype(auto) with_row(R& row, F&& f) {
+SPECAGG_FUNCTION decltype(auto) with_row(R& row, F&& f) {
   if constexpr (is_any_row<std::remove_cv_t<R>>) return std::visit(f, row.row);
   else return f(row);
 }

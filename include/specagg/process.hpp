@@ -53,6 +53,7 @@ struct penalty_options {
 // pushed: the prompt (or the part of it that shall count), what was emitted since, and what was drafted before that
 // position. Call it once for each row: it edits the logits in place. In a round that drafts g tokens the order is
 //   for j = 0 .. g-1:   apply(draft's row j), draw token j from it, push(token j)
+//   apply(draft's row g), if the policy reads the draft: the bonus needs it
 //   pop() g times       now the text is as it was before the round
 //   for j = 0 .. g-1:   apply(target's row j), push(token j)
 //   apply(target's row g)
@@ -60,7 +61,7 @@ struct penalty_options {
 //   pop() for each drafted token that was not accepted, from the last backwards: g - accepted times
 //   push() each emitted token behind the accepted ones (the residual or the bonus token)
 // Where all the target's rows are known already, apply() to draft's row j and target's row j in one loop does the same,
-// and the second line is not needed. The library's decoders do all this themselves.
+// and the pop() in between is not needed. The library's decoders do all this themselves.
 class penalties {
  public:
   penalties() = default;

@@ -17,6 +17,7 @@
 #include <specagg/distribution.hpp>
 #include <specagg/any_row.hpp>
 #include <specagg/process.hpp>
+#include <specagg/rows.hpp>
 #include <specagg/policy/policy.hpp>
 #include <specagg/policy/any_of.hpp>
 #include <specagg/policy/models.hpp>

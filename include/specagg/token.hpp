@@ -49,6 +49,7 @@ enum class status : std::uint8_t {
   stopped,               // the caller asked the model to stop: nothing was appended
   rollback_refused,      // the model cannot go back to that position: nothing was forgotten
   no_draft,              // the drafter has nothing to propose here; no error
+  missing_row,           // the list of rows ends before this position: no token
 };
 
 // The enumerator's name as text.
@@ -67,6 +68,7 @@ constexpr std::string_view name(status s) {
     case status::stopped: return "stopped";
     case status::rollback_refused: return "rollback_refused";
     case status::no_draft: return "no_draft";
+    case status::missing_row: return "missing_row";
   }
   return "unknown";
 }

@@ -246,7 +246,7 @@ void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary
   std::array<token_id, 4> tokens{};
   const std::size_t gamma = random.below(5);
   for (std::size_t j = 0; j < gamma; ++j) {
-    auto q = make_q(j);
+    auto q = make_q[j];
     if (q.normalise() != specagg::status::ok) continue;
     const auto w = specagg::weigh(
         q, [](auto at) { return at; }, scratch);
@@ -276,9 +276,9 @@ void verify_softmax(const char* name, const Policy& policy) {
       for (float& x : l_p[j]) x += random.scaled<float>(14);
     }
     const double t_q = temperatures[i % 3], t_p = temperatures[i / 3 % 3];
-    step(
-        h, random, policy, vocabulary, i * 7, [&](std::size_t j) { return specagg::softmax_row<float>(l_q[j], t_q); },
-        [&](std::size_t j) { return specagg::softmax_row<float>(l_p[j], t_p); });
+    step(h, random, policy, vocabulary, i * 7,
+         specagg::rows_of(5, [&](std::size_t j) { return specagg::softmax_row<float>(l_q[j], t_q); }),
+         specagg::rows_of(5, [&](std::size_t j) { return specagg::softmax_row<float>(l_p[j], t_p); }));
   }
 }
 
@@ -293,9 +293,8 @@ void verify_stored(const char* name, const Policy& policy, const RowOfQ& row_of_
     for (std::size_t j = 0; j < 5; ++j) {
       p[j] = probabilities<double>(random, vocabulary), q[j] = probabilities<double>(random, vocabulary);
     }
-    step(
-        h, random, policy, vocabulary, i * 11, [&](std::size_t j) { return row_of_q(q[j], j); },
-        [&](std::size_t j) { return row_of_p(p[j], j); });
+    step(h, random, policy, vocabulary, i * 11, specagg::rows_of(5, [&](std::size_t j) { return row_of_q(q[j], j); }),
+         specagg::rows_of(5, [&](std::size_t j) { return row_of_p(p[j], j); }));
   }
 }
 

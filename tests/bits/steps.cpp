@@ -59,8 +59,8 @@ void print_steps(const char* name, std::uint32_t rounds, const Policy& policy, c
       }
     const auto request = [&](std::size_t i) {
       return verification{draft{.tokens = std::span(drafted).subspan(i * gamma, i % (gamma + 1))},
-                          [&, i](std::size_t j) { return row(q, i, j); },
-                          [&, i](std::size_t j) { return row(p, i, j); },
+                          rows_of(gamma + 1, [&, i](std::size_t j) { return row(q, i, j); }),
+                          rows_of(gamma + 1, [&, i](std::size_t j) { return row(p, i, j); }),
                           policy,
                           random_streams(7, round * batch + i),
                           std::span(out).subspan(i * (gamma + 1), gamma + 1)};

@@ -52,9 +52,10 @@ template <class Policy>
 void verify(const Policy& policy) {
   random_streams chooser(3);
   emission out[drafts + 1];
-  const auto verdict = verify_token(
-      {.tokens = drafted}, [](std::size_t j) { return softmax_row<float>(narrow[j].q); },
-      [](std::size_t j) { return softmax_row<float>(narrow[j].p); }, policy, chooser, out, scratch);
+  const auto verdict = verify_token({.tokens = drafted},
+                                    rows_of(drafts + 1, [](std::size_t j) { return softmax_row<float>(narrow[j].q); }),
+                                    rows_of(drafts + 1, [](std::size_t j) { return softmax_row<float>(narrow[j].p); }),
+                                    policy, chooser, out, scratch);
   if (verdict.accepted != drafts) std::abort();  // or another draft would be another amount of work
   sink = out[drafts].log_pi;
 }

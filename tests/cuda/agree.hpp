@@ -78,7 +78,7 @@ struct example {
   std::vector<std::uint32_t> start, draft_mask, target_mask;
   std::vector<std::uint64_t> seed, request;
   std::vector<double> temperature;
-  std::vector<std::int32_t> draft_rows, target_rows;
+  std::vector<specagg::cuda::row_range> draft_rows, target_rows;
   bool masked;
   std::size_t draft_offset, target_offset;  // elements before the first row: rows lie at any address
 
@@ -92,13 +92,16 @@ struct example {
     size.target_stride = (s.vocabulary + 3) / 4 * 4;
     size.end_of_text = random.below(2) ? token_id(random.below(s.vocabulary)) : no_token;
     const std::size_t each = s.most + 1, rows = s.requests * each, words = (s.vocabulary + 31) / 32;
+    size.draft_count = size.target_count = rows;
     draft.resize(draft_offset + rows * size.draft_stride), target.resize(target_offset + rows * size.target_stride);
     draft_mask.resize(rows * words), target_mask.resize(rows * words);
     for (auto* mask : {&draft_mask, &target_mask})
       for (auto& word : *mask) word = random.word() | random.word();
     for (std::size_t r = 0; r < s.requests; ++r) {  // the rows of request r lie where request `place` would have them
       const std::size_t place = s.requests - 1 - r;
-      draft_rows.push_back(std::int32_t(place * each)), target_rows.push_back(std::int32_t(r * each));
+      // Some requests lack a row: the draft's of the bonus, or the target's second half.
+      draft_rows.push_back({std::uint32_t(place * each), std::uint32_t(each - (r % 7 == 3))});
+      target_rows.push_back({std::uint32_t(r * each), std::uint32_t(r % 13 == 6 ? each / 2 : each)});
       start.push_back(std::uint32_t(random.below(1000)));
       seed.push_back(random.word()), request.push_back(std::uint64_t(random.word()) << 20);
       static constexpr double invalid = std::numeric_limits<double>::quiet_NaN();
@@ -126,10 +129,10 @@ struct example {
 
   // What the CPU sees: the row with its mask applied.
   std::vector<S> draft_copy(std::size_t r, std::size_t j) const {
-    return copy(draft, draft_offset, size.draft_stride, draft_mask, std::size_t(draft_rows[r]) + j);
+    return copy(draft, draft_offset, size.draft_stride, draft_mask, draft_rows[r].first + j);
   }
   std::vector<S> target_copy(std::size_t r, std::size_t j) const {
-    return copy(target, target_offset, size.target_stride, target_mask, std::size_t(target_rows[r]) + j);
+    return copy(target, target_offset, size.target_stride, target_mask, target_rows[r].first + j);
   }
   specagg::processed_row<S> row(const std::vector<S>& logits, std::size_t r) const {
     return {std::span<const S>(logits), {.temperature = temperature[r]}};
@@ -147,8 +150,8 @@ struct example {
   }
   void fill(numbers& random, std::size_t r, std::size_t j) {
     const std::size_t n = size.vocabulary;
-    S* q = draft.data() + draft_offset + (std::size_t(draft_rows[r]) + j) * size.draft_stride;
-    S* p = target.data() + target_offset + (std::size_t(target_rows[r]) + j) * size.target_stride;
+    S* q = draft.data() + draft_offset + (draft_rows[r].first + j) * size.draft_stride;
+    S* p = target.data() + target_offset + (target_rows[r].first + j) * size.target_stride;
     const double spread = random.below(2) ? 3 : 12, apart = random.below(2) ? 0.3 : 3, offset = 20 * random.bell();
     for (std::size_t v = 0; v < n; ++v) {
       const double l = offset + spread * random.bell();
@@ -226,8 +229,10 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
   for (std::size_t r = 0; r < s.requests; ++r) {
     std::vector<std::vector<S>> copies;
     copies.reserve(8 * each);  // rows are views
-    const auto q_rows = [&](std::size_t j) { return e.row(copies.emplace_back(e.draft_copy(r, j)), r); };
-    const auto p_rows = [&](std::size_t j) { return e.row(copies.emplace_back(e.target_copy(r, j)), r); };
+    const auto q_rows = rows_of(e.draft_rows[r].count,
+                                [&](std::size_t j) { return e.row(copies.emplace_back(e.draft_copy(r, j)), r); });
+    const auto p_rows = rows_of(e.target_rows[r].count,
+                                [&](std::size_t j) { return e.row(copies.emplace_back(e.target_copy(r, j)), r); });
     const specagg::draft drafted{std::span(e.tokens).subspan(r * s.most, s.most), e.start[r], e.size.end_of_text};
     random_streams chooser(e.seed[r], e.request[r]);
     const verdict v = cpu_verifier(e.seed[r], e.request[r])

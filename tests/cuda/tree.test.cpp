@@ -139,6 +139,15 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind, const std::ve
   b.tokens = tokens.data(), b.parents = parents.data();
   b.start = start.data(), b.seed = seeds.data(), b.temperature = temperature.data(), b.propose = kind;
   b.end_of_text = token_id(1);
+  // Some requests lack a row after their last node.
+  std::vector<device::row_range> draft_range, target_range;
+  for (std::size_t r = 0; r < f.requests; ++r) {
+    const auto first = std::uint32_t(r * (f.most + 1)), nodes = std::uint32_t(f.tree(r).size());
+    draft_range.push_back({first, nodes + (r % 3 != 1)}), target_range.push_back({first, nodes + (r % 4 != 2)});
+  }
+  const on_device draft_rows(draft_range), target_rows(target_range);
+  b.draft_count = b.target_count = f.requests * (f.most + 1);
+  b.draft_rows = draft_rows.data(), b.target_rows = target_rows.data();
   const std::size_t bytes = device::verify_trees_storage(b);
   const on_device storage(std::vector<double>(bytes / 8 + 1));
   REQUIRE(device::verify_trees(b, static_cast<const Policy*>(device_policies.data()), verifier,
@@ -159,10 +168,10 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind, const std::ve
     tree_verdict v;
     v.why = status::invalid_parameter;
     if (std::is_sorted(tree.parents.begin(), tree.parents.end()))
-      v = verifier.verify(
-          tree, [&](std::size_t i) { return f.law(r, i); }, [&](std::size_t n) { return f.row(f.draft, r, n); },
-          [&](std::size_t n) { return f.row(f.target, r, n); }, policies[r], chooser, std::span(out),
-          tree_scratch<float>{nodes, owed, sums});
+      v = verifier.verify(tree, rows_of(tree.size() + 1, [&](std::size_t i) { return f.law(r, i); }),
+                          rows_of(draft_range[r].count, [&](std::size_t n) { return f.row(f.draft, r, n); }),
+                          rows_of(target_range[r].count, [&](std::size_t n) { return f.row(f.target, r, n); }),
+                          policies[r], chooser, std::span(out), tree_scratch<float>{nodes, owed, sums});
     INFO("seed " << seed << ", request " << r << ", V " << V << ", " << name(kind) << ", " << tree.size() << " of "
                  << f.most << " nodes, " << f.levels << " levels, temperature " << f.temperature);
     CAPTURE(name(v.why), name(got[r].why), v.node, got[r].node);
@@ -246,6 +255,7 @@ TEST_CASE("cuda: trees whose sizes are out of range are refused before anything 
   const on_device emissions(std::vector<emission>(3));
   device::tree_batch<float> good;
   good.requests = 1, good.vocabulary = good.draft_stride = good.target_stride = 8, good.most = 2, good.levels = 2;
+  good.draft_count = good.target_count = 4;
   good.draft = good.target = rows.data(), good.tokens = tokens.data(), good.parents = parents.data();
   good.start = start.data(), good.seed = seed.data();
   const std::size_t bytes = device::verify_trees_storage(good);
@@ -267,6 +277,8 @@ TEST_CASE("cuda: trees whose sizes are out of range are refused before anything 
   refused([](auto& x) { x.levels = device::most_drafted + 1; });
   refused([](auto& x) { x.vocabulary = 0; });
   refused([](auto& x) { x.draft = nullptr; });
+  refused([](auto& x) { x.draft_count = 0; });
+  refused([](auto& x) { x.target_count = 0; });
   refused([](auto& x) { x.target = nullptr; });
   refused([](auto& x) { x.tokens = nullptr; });
   refused([](auto& x) { x.parents = nullptr; });

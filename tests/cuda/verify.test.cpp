@@ -84,6 +84,7 @@ struct small {
     device::batch<float> b;
     b.requests = 1, b.vocabulary = vocabulary, b.most = most;
     b.draft = b.target = rows.data(), b.draft_stride = b.target_stride = vocabulary;
+    b.draft_count = b.target_count = 3;
     b.tokens = tokens.data(), b.start = start.data(), b.seed = seed.data();
     return b;
   }
@@ -120,6 +121,9 @@ TEST_CASE("cuda: sizes that are out of range are refused before anything is laun
   refused([](auto& x) { x.draft_stride = small::vocabulary - 1; });
   refused([](auto& x) { x.requests = std::size_t(1) << 32; });
   refused([](auto& x) { x.draft = nullptr; });
+  refused([](auto& x) { x.draft_count = 0; });
+  refused([](auto& x) { x.target_count = 0; });
+  refused([](auto& x) { x.requests = 2; });  // three rows are not as many for each of two requests
   refused([](auto& x) { x.target = nullptr; });
   refused([](auto& x) { x.tokens = nullptr; });
   refused([](auto& x) { x.start = nullptr; });
@@ -181,7 +185,7 @@ TEST_CASE("cuda: a token wins by the second word of its noise") {
     const on_device emissions(std::vector<emission>(1));
     device::batch<float> b;
     b.requests = 1, b.vocabulary = b.draft_stride = b.target_stride = row.size(), b.most = 0;
-    b.target = logits.data(), b.start = start.data(), b.seed = seed.data();
+    b.target = logits.data(), b.target_count = 1, b.start = start.data(), b.seed = seed.data();
     const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
     REQUIRE(device::verify(b, lossless{}, device::coupled{}, {verdicts.data(), emissions.data()}, storage.data(),
                            device::verify_storage(b), nullptr) == cudaSuccess);

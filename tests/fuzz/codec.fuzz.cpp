@@ -87,7 +87,7 @@ void check_messages(const row_codec& codec, bytes in) {
   downlink answer{in.take<std::uint8_t>() % 5u, in.take<std::uint8_t>() % 2 ? no_token : in.take<token_id>()};
   random_streams chooser(in.take<std::uint64_t>());
   const std::vector<T> p(codec.vocabulary, T(1) / T(codec.vocabulary));
-  const auto p_rows = [&](std::size_t) -> const std::vector<T>& { return p; };
+  const auto p_rows = rows_of(drafted.size() + 1, [&](std::size_t) -> const std::vector<T>& { return p; });
   const uplink<T> up{drafted, no_token, probabilities, {in.data, in.size}};
   const auto check = [&](const downlink& down) {
     require(down.accepted <= drafted.size());

@@ -12,8 +12,11 @@
 const char* step_isa() { return specagg::instruction_set; }
 
 std::size_t step(const request& r, std::span<answer> out) {
-  const auto q = [&](std::size_t) { return specagg::softmax_row<float>(r.q, 0.8); };
-  const auto p = [&](std::size_t) { return specagg::processed_row<float>(r.p, {.temperature = 0.9, .top_k = 500}); };
+  const auto q =
+      specagg::rows_of(r.drafted.size() + 1, [&](std::size_t) { return specagg::softmax_row<float>(r.q, 0.8); });
+  const auto p = specagg::rows_of(r.drafted.size() + 1, [&](std::size_t) {
+    return specagg::processed_row<float>(r.p, {.temperature = 0.9, .top_k = 500});
+  });
   specagg::random_streams random(r.seed);
   std::vector<specagg::emission> emitted(r.drafted.size() + 1);
   std::vector<double> scratch(specagg::verify_scratch(r.q.size()));

@@ -22,7 +22,7 @@ part PART() {
   }
   const specagg::token_id drafted[] = {3321, 2343, 4};
   const auto row = [](const std::vector<float>& logits) {
-    return [&](std::size_t) { return specagg::softmax_row<float>(logits); };
+    return specagg::rows_of(4, [&](std::size_t) { return specagg::softmax_row<float>(logits); });
   };
   specagg::random_streams chooser(7);
   std::vector<specagg::emission> out(4);

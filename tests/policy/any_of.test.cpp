@@ -93,13 +93,14 @@ TEST_CASE("where the chosen rule does not read the draft, no row of the draft is
     emission out[2];
     std::vector<double> scratch(verify_scratch(3));
     const token_id y[] = {2};
-    const verdict v = verify_token(
-        {.tokens = y},
-        [&](std::size_t j) {
-          most = std::max(most, j);
-          return softmax_row<float>(row);
-        },
-        [&](std::size_t) { return softmax_row<float>(row); }, policy, chooser, out, scratch);
+    const verdict v =
+        verify_token({.tokens = y},
+                     rows_of(2,
+                             [&](std::size_t j) {
+                               most = std::max(most, j);
+                               return softmax_row<float>(row);
+                             }),
+                     rows_of(2, [&](std::size_t) { return softmax_row<float>(row); }), policy, chooser, out, scratch);
     CHECK(v.emitted == 2);
     return most;
   };
@@ -124,8 +125,8 @@ TEST_CASE("a batch verifies each request by a rule of its own") {
   };
   const auto request = [&](std::size_t i, const auto& rule, std::span<emission> to) {
     return verification{draft{std::span(drafted).subspan(i, 1)},
-                        [&, i](std::size_t) { return row(q, i); },
-                        [&, i](std::size_t j) { return row(p, 2 * i + j); },
+                        rows_of(1, [&, i](std::size_t) { return row(q, i); }),
+                        rows_of(2, [&, i](std::size_t j) { return row(p, 2 * i + j); }),
                         rule,
                         random_streams(9, i),
                         to};

@@ -38,14 +38,14 @@ std::array<seen, 4> by_every_verifier(const Policy& policy, std::uint64_t seed, 
   for (auto* rows : {&q, &p})
     for (auto& row : *rows)
       for (T& x : row) x = T(n.between(-4, 4));
-  const auto q_row = [&](std::size_t j) { return softmax_row<T>(q[j]); };
-  const auto p_row = [&](std::size_t j) { return softmax_row<T>(p[j]); };
+  const auto q_row = rows_of(4, [&](std::size_t j) { return softmax_row<T>(q[j]); });
+  const auto p_row = rows_of(4, [&](std::size_t j) { return softmax_row<T>(p[j]); });
   std::vector<double> scratch(verify_scratch(V, 3));
   const auto run = [&](const auto& verifier) {
     random_streams chooser(seed, 7);
     std::vector<token_id> y;
     for (std::size_t j = 0; j < 3; ++j) {
-      auto row = q_row(j);
+      auto row = q_row[j];
       y.push_back(verifier.propose(row, 0, j, chooser, scratch));
     }
     seen s{{}, std::vector<emission>(4)};

@@ -33,7 +33,7 @@ TEST_CASE("a lossless draft is accepted with probability 1 - TV(q, p), and no ro
     dense_row<double> row(q);
     REQUIRE(row.normalise() == status::ok);
     const std::vector<token_id> y{draw(row, {stream::draft, 0, 0}, chooser, scratch)};
-    const auto q_row = [&](std::size_t j) { return most_asked = std::max(most_asked, j), q; };
+    const auto q_row = rows_of(2, [&](std::size_t j) { return most_asked = std::max(most_asked, j), q; });
     return verify_token({y}, q_row, std::vector(2, p), lossless{}, chooser, out, scratch).accepted;
   });
   CHECK(accepted.at(1) == Approx(0.625).epsilon(1e-15));

@@ -74,8 +74,9 @@ struct two_ends {
 
     if (up.correction != no_token) edge_text.push_back(up.correction);
     if (edge_text.size() != up.drafted.start) return status::invalid_parameter;
-    const std::function p_rows = [&](std::size_t j) { return p(with(edge_text, up.drafted.tokens.first(j))); };
-    const downlink down = mutant                  ? mutant(up, p_rows)
+    const std::function p_row = [&](std::size_t j) { return p(with(edge_text, up.drafted.tokens.first(j))); };
+    const auto p_rows = rows_of(up.drafted.tokens.size() + 1, p_row);
+    const downlink down = mutant                  ? mutant(up, p_row)
                           : kind == protocol::dsd ? verify_coded(up, codec, p_rows, edge_chooser, edge, verifier)
                                                   : verify_split(up, codec, p_rows, edge_chooser, edge);
     edge_text = with(edge_text, up.drafted.tokens.first(down.accepted));
@@ -280,7 +281,8 @@ TEST_CASE("mutant: accepting against the full p_j and sending a truncated one is
   const auto full_target = [](auto& ends) {
     ends.mutant = [&ends](const uplink<double>& up, const auto& p_rows) {
       const row_codec full{.vocabulary = 3};
-      downlink down = verify_split(up, full, p_rows, ends.edge_chooser, ends.edge);
+      downlink down =
+          verify_split(up, full, rows_of(up.drafted.tokens.size() + 1, p_rows), ends.edge_chooser, ends.edge);
       if (down.row.empty()) return down;
       const auto p = encode(ends.codec, p_rows(down.accepted), ends.edge.bytes, ends.edge.ids, ends.edge.mass);
       return down.row = std::span(ends.edge.bytes).first(p.bytes), down;
@@ -399,9 +401,9 @@ TEST_CASE(
         }
         const auto up = shared_up(device);
         up_bytes += up.bytes();
-        const auto rows = [&](std::size_t j) {
+        const auto rows = rows_of(gamma + 1, [&](std::size_t j) {
           return p(tokens(longer.begin(), longer.begin() + std::ptrdiff_t(text.size() + j)));
-        };
+        });
         const downlink down = verify_shared(up, rows, noise, edge);
         REQUIRE(down.why == status::ok);
         REQUIRE(down.bytes() == 5);
@@ -425,7 +427,7 @@ TEST_CASE("shared noise accepts with probability sum_i 1 / sum_j max(p_j / p_i, 
     begin_draft(device, 1);
     REQUIRE(draft_shared(device, q, noise) == status::ok);
     const downlink down = verify_shared(
-        shared_up(device), [&](std::size_t) -> const std::vector<double>& { return p; }, noise, edge);
+        shared_up(device), rows_of(2, [&](std::size_t) -> const std::vector<double>& { return p; }), noise, edge);
     accepted += double(down.accepted);
     counts[std::size_t(down.accepted ? device.up.drafted.tokens[0] : down.token)] += 1;
   }
@@ -492,7 +494,7 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
   const auto q = row_of(0.5, 0.25, 0.25), p = row_of(0.2, 0.5, 0.3);
   random_streams chooser(1);
   split_workspace<double> device(codec, 2), edge(codec, 2);
-  const auto p_rows = [&](std::size_t) -> const std::vector<double>& { return p; };
+  const auto p_rows = rows_of(3, [&](std::size_t) -> const std::vector<double>& { return p; });
   begin_draft(device, 1);
   REQUIRE(draft_coded(device, codec, q, chooser) == status::ok);
   REQUIRE(draft_coded(device, codec, q, chooser) == status::ok);
@@ -550,8 +552,8 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
   const auto nan_row = row_of<double>(NAN, 0.5, 0.5);
   CHECK(draft_coded(device, codec, nan_row, chooser) == status::invalid_row);
   CHECK(draft_split(device, nan_row, chooser) == status::invalid_row);
-  CHECK(verify_split(
-            split_good, codec, [&](std::size_t) -> const std::vector<double>& { return nan_row; }, chooser, edge)
+  CHECK(verify_split(split_good, codec, rows_of(2, [&](std::size_t) -> const std::vector<double>& { return nan_row; }),
+                     chooser, edge)
             .why == status::invalid_row);
   const std::vector<double> two{0.5, 0.5};
   CHECK(draft_coded(device, codec, two, chooser) == status::vocabulary_mismatch);
@@ -578,7 +580,7 @@ TEST_CASE("an answer that is none to this draft is refused with a status") {
 }
 TEST_CASE("no half and no aggregation allocates") {
   const auto q = row_of(0.5f, 0.25f, 0.25f), p = row_of(0.25f, 0.5f, 0.25f);
-  const auto p_rows = [&](std::size_t) -> const std::vector<float>& { return p; };
+  const auto p_rows = rows_of(3, [&](std::size_t) -> const std::vector<float>& { return p; });
   random_streams chooser(1), other(1, 0, 1);
   const shared_noise noise(1);
   for (const row_codec& codec :
@@ -592,8 +594,10 @@ TEST_CASE("no half and no aggregation allocates") {
     begin_draft(device, 1);
     while (can_draft(device) && draft_split(device, q, chooser) == status::ok) continue;
     const downlink b = verify_split(device.up, codec, p_rows, chooser, edge);
-    const finished f = finish_round(
-        b, device.up.drafted, codec, [&](std::size_t) -> const auto& { return q; }, chooser, device);
+    const finished f = finish_round(b, device.up.drafted, codec,
+                                    rows_of(
+                                        2, [&](std::size_t) -> const auto& { return q; }),
+                                    chooser, device);
     begin_draft(device, 1);
     while (can_draft(device) && draft_shared(device, q, noise) == status::ok) continue;
     const downlink c = verify_shared(shared_up(device), p_rows, noise, edge);

@@ -50,8 +50,8 @@ struct requests {
   }
   auto request(std::size_t i, std::span<emission> out) const {
     return verification{draft{.tokens = std::span(drafted).subspan(i * gamma, gamma), .start = start(i)},
-                        [this, i](std::size_t j) { return q_row(i, j); },
-                        [this, i](std::size_t j) { return p_row(i, j); },
+                        rows_of(gamma + 1, [this, i](std::size_t j) { return q_row(i, j); }),
+                        rows_of(gamma + 1, [this, i](std::size_t j) { return p_row(i, j); }),
                         token_v3{0.1 * double(i % 5)},
                         random_streams(1, i),
                         out.subspan(i * (gamma + 1), gamma + 1)};
@@ -128,8 +128,8 @@ TEST_CASE("one request, verified by its own verifier: what the verifier's functi
     std::vector<draft_acceptance> acceptances(r.gamma), due_acceptances(r.gamma);
     std::vector<double> scratch(verify_scratch(r.vocabulary, r.gamma));
     const draft drafted{.tokens = std::span(r.drafted).subspan(i * r.gamma, r.gamma), .start = r.start(i)};
-    const auto q = [&](std::size_t j) { return r.q_row(i, j); };
-    const auto p = [&](std::size_t j) { return r.p_row(i, j); };
+    const auto q = rows_of(r.gamma + 1, [&](std::size_t j) { return r.q_row(i, j); });
+    const auto p = rows_of(r.gamma + 1, [&](std::size_t j) { return r.p_row(i, j); });
     random_streams random(1, i);
     const verdict due = verify_match(drafted, q, p, token_v3{0.3}, random, due_out, scratch, due_acceptances);
     const verification one{drafted, q, p, token_v3{0.3}, random, std::span(out), std::span(acceptances)};
@@ -164,10 +164,10 @@ TEST_CASE("what a callback of a batch throws reaches the caller, on any pool, an
         const auto request = [&](std::size_t i) {
           if (i == bad && !in_rows) throw std::runtime_error("no such request");
           const auto whole = r.request(i, out);
-          const auto rows = [=](std::size_t j) {
+          const auto rows = rows_of(r.gamma + 1, [=](std::size_t j) {
             if (i == bad && in_rows) throw std::runtime_error("no such row");
-            return whole.p_rows(j);
-          };
+            return whole.p_rows[j];
+          });
           return verification{whole.drafted, whole.q_rows, rows, whole.policy, whole.chooser, whole.out};
         };
         std::string what;
@@ -216,17 +216,18 @@ struct tree_outcome {
   auto request(const tree_requests& r, std::size_t i) {
     constexpr std::size_t most = tree_requests::most, V = tree_requests::vocabulary;
     const std::span<const token_id> tokens = std::span(r.tokens).subspan(i * most, 1 + i % most);
-    return tree_verification{draft_tree{.tokens = tokens,
-                                        .parents = std::span(r.parents).subspan(i * most, tokens.size()),
-                                        .start = std::uint32_t(10 * i)},
-                             [=](std::size_t n) { return one_hot_row<float>(tokens[n - 1], V); },
-                             [&r, i](std::size_t n) { return r.row(i, n); },
-                             [&r, i](std::size_t n) { return r.row(i, n); },
-                             ensemble{0.3},
-                             random_streams(2, i),
-                             std::span(out).subspan(i * (most + 1), most + 1),
-                             std::span(nodes).subspan(i * (most + 1), most + 1),
-                             std::span(owed).subspan(i * (most + 1) * V, (most + 1) * V)};
+    return tree_verification{
+        draft_tree{.tokens = tokens,
+                   .parents = std::span(r.parents).subspan(i * most, tokens.size()),
+                   .start = std::uint32_t(10 * i)},
+        rows_of(tokens.size() + 1, [=](std::size_t n) { return one_hot_row<float>(tokens[n - 1], V); }),
+        rows_of(tokens.size() + 1, [&r, i](std::size_t n) { return r.row(i, n); }),
+        rows_of(tokens.size() + 1, [&r, i](std::size_t n) { return r.row(i, n); }),
+        ensemble{0.3},
+        random_streams(2, i),
+        std::span(out).subspan(i * (most + 1), most + 1),
+        std::span(nodes).subspan(i * (most + 1), most + 1),
+        std::span(owed).subspan(i * (most + 1) * V, (most + 1) * V)};
   }
   bool operator==(const tree_outcome& o) const {
     for (std::size_t i = 0; i < verdicts.size(); ++i) {

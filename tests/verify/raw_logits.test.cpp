@@ -116,14 +116,14 @@ TEST_CASE("raw logits: a combination that does not exist is an undefined target,
   vector memory(2), scratch(verify_scratch(2, 1));
   const token_id y = 0;
   const auto verify = [&](const vector& l_q, const vector& l_p, const auto& policy, std::span<double> room) {
-    const auto rows_of = [](const vector& l) {
-      return [&l](std::size_t) {
+    const auto made = [](const vector& l) {
+      return rows_of(2, [&l](std::size_t) {
         processed_row<T> r(l, {.temperature = 0.5});
         (void)r.normalise();
         return r;
-      };
+      });
     };
-    auto q = rows_of(l_q), p = rows_of(l_p);
+    auto q = made(l_q), p = made(l_p);
     random_streams chooser(1);
     const raw_logits_verifier verifier(token_verifier(), room, sampling{.temperature = 0.5});
     return verifier.verify(draft{{&y, 1}}, q, p, raw_logits{policy}, chooser, out, scratch, {}).why;

@@ -352,8 +352,9 @@ TEST_CASE(
     "needed") {
   const std::vector<float> r{0.5f, 0.5f}, other{0, 1};
   std::vector<std::size_t> q_asked, p_asked;
-  const auto q = [&](std::size_t j) -> const std::vector<float>& { return q_asked.push_back(j), r; };
-  const auto p = [&](std::size_t j) -> const std::vector<float>& { return p_asked.push_back(j), j == 2 ? other : r; };
+  const auto q = rows_of(5, [&](std::size_t j) -> const std::vector<float>& { return q_asked.push_back(j), r; });
+  const auto p =
+      rows_of(5, [&](std::size_t j) -> const std::vector<float>& { return p_asked.push_back(j), j == 2 ? other : r; });
   const std::vector<token_id> y{0, 1, 0, 1};
   std::vector<emission> out(5);
   std::vector<double> scratch(1);
@@ -363,15 +364,15 @@ TEST_CASE(
   CHECK(q_asked == list{0, 1, 2});
   CHECK(p_asked == list{0, 1, 2});
   q_asked.clear(), p_asked.clear();
-  CHECK(verify_token(
-            {std::span(y).first(2)}, q, [&](std::size_t) -> const std::vector<float>& { return r; }, lossless{},
-            chooser, out, scratch)
+  CHECK(verify_token({std::span(y).first(2)}, q,
+                     rows_of(3, [&](std::size_t) -> const std::vector<float>& { return r; }), lossless{}, chooser, out,
+                     scratch)
             .emitted == 3);
   CHECK(q_asked == list{0, 1});  // pi = p: no row of the draft for the bonus
   q_asked.clear();
-  CHECK(verify_token(
-            {std::span(y).first(2)}, q, [&](std::size_t) -> const std::vector<float>& { return r; }, ensemble{},
-            chooser, out, scratch)
+  CHECK(verify_token({std::span(y).first(2)}, q,
+                     rows_of(3, [&](std::size_t) -> const std::vector<float>& { return r; }), ensemble{}, chooser, out,
+                     scratch)
             .emitted == 3);
   CHECK(q_asked == list{0, 1, 2});
 }
@@ -463,8 +464,8 @@ TEST_CASE("verification allocates nothing") {
   std::vector<draft_acceptance> acceptances(3);
   const softmax_row<float> l(q);
   random_streams chooser(1);
-  const auto row = [&](std::size_t) -> const std::vector<float>& { return q; };
-  const auto logits = [&](std::size_t) { return l; };
+  const auto row = rows_of(4, [&](std::size_t) -> const std::vector<float>& { return q; });
+  const auto logits = rows_of(4, [&](std::size_t) { return l; });
   const std::size_t before = allocations;
   verify_token({y}, row, row, token_v3{0.2}, chooser, out, scratch, acceptances);
   verify_token({y}, logits, logits, lossy{0.2}, chooser, out, scratch, acceptances);

@@ -162,14 +162,14 @@ TEST_CASE("a chain of drafts is decided as a block, or token by token, coin for 
     auto q = p;
     for (std::size_t j = 0; j < 5; ++j)
       for (std::size_t v = 0; v < V; ++v) q[j][v] += noise[j][v];
-    const auto q_row = [&](std::size_t j) { return softmax_row<float>(q[j]); };
-    const auto p_row = [&](std::size_t j) { return softmax_row<float>(p[j]); };
-    const auto laws = [&](std::size_t i) { return softmax_row<float>(q[i - 1]); };
+    const auto q_row = rows_of(5, [&](std::size_t j) { return softmax_row<float>(q[j]); });
+    const auto p_row = rows_of(5, [&](std::size_t j) { return softmax_row<float>(p[j]); });
+    const auto laws = rows_of(5, [&](std::size_t i) { return softmax_row<float>(q[i - 1]); });
     random_streams chooser(seed);
     tree_memory<float> m(4, 1, V);
     std::vector<double> scratch(verify_scratch(V, 4));
     std::vector<token_id> y;
-    for (std::size_t j = 0; j < 4; ++j) y.push_back(draw_draft(q_row(j), 10, j, chooser, scratch));
+    for (std::size_t j = 0; j < 4; ++j) y.push_back(draw_draft(q_row[j], 10, j, chooser, scratch));
     const auto compare = [&](const auto& policy) {
       std::vector<emission> out(5);
       const draft d{y, 10};
@@ -199,15 +199,15 @@ TEST_CASE("a chain of certain drafts is decided as a block, or token by token, c
   std::size_t residuals = 0, partial = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     auto p = logits(seed, 5, V, 30);
-    const auto p_row = [&](std::size_t j) { return softmax_row<float>(p[j]); };
+    const auto p_row = rows_of(5, [&](std::size_t j) { return softmax_row<float>(p[j]); });
     std::vector<token_id> y;  // the likeliest ones
     for (std::size_t j = 0; j < 4; ++j) {
       const auto top = std::max_element(p[j].begin(), p[j].end());
       *top += 5;
       y.push_back(token_id(top - p[j].begin()));
     }
-    const auto q_row = [&](std::size_t j) { return one_hot_row<float>(y[std::min<std::size_t>(j, 3)], V); };
-    const auto laws = [&](std::size_t i) { return q_row(i - 1); };
+    const auto q_row = rows_of(5, [&](std::size_t j) { return one_hot_row<float>(y[std::min<std::size_t>(j, 3)], V); });
+    const auto laws = rows_of(5, [&](std::size_t i) { return q_row[i - 1]; });
     random_streams chooser(seed);
     tree_memory<float> m(4, 1, V);
     std::vector<double> scratch(verify_scratch(V, 4));
@@ -304,11 +304,11 @@ TEST_CASE("a failed child that was certain costs no pass, any other one pass ove
   const auto run = [&](std::uint32_t drawn, bool whole) {  // bit i: node i was drawn from a row
     std::size_t of_target = 0, of_laws = 0;
     tree_memory<double> m(7, 4, V);
-    const auto p_row = [&](std::size_t) { return counted_row(p, of_target); };
-    const auto laws = [&](std::size_t i) -> any_row<counted_row, one_hot_row<double>> {
+    const auto p_row = rows_of(y.size() + 1, [&](std::size_t) { return counted_row(p, of_target); });
+    const auto laws = rows_of(y.size() + 1, [&](std::size_t i) -> any_row<counted_row, one_hot_row<double>> {
       if (drawn >> i & 1) return counted_row(q, of_laws);
       return one_hot_row<double>(y[i - 1], V);
-    };
+    });
     const draft_tree tree{y, parents, 0};
     const auto v = whole ? verify_tree(tree, laws, p_row, p_row, lossless{}, never, m.out, m.scratch())
                          : verify_tree_recursive(tree, laws, p_row, p_row, lossless{}, never, m.out, m.scratch());
@@ -527,8 +527,10 @@ TEST_CASE("trees of 100,000 nodes: a chain, a star, a comb, random ones") {
       }
       tree_memory<double> m(n, n, V);
       random_streams chooser(7);
-      const auto q_row = [&](std::size_t) -> const auto& { return q; };
-      const auto p_row = [&](std::size_t) -> const auto& { return p; };
+      const auto q_row = rows_of(
+          n + 1, [&](std::size_t) -> const auto& { return q; });
+      const auto p_row = rows_of(
+          n + 1, [&](std::size_t) -> const auto& { return p; });
       const draft_tree tree{y, parents, 5};
       const auto v = whole ? verify_tree(tree, q_row, q_row, p_row, lossless{}, chooser, m.out, m.scratch())
                         : verify_tree_recursive(tree, q_row, q_row, p_row, lossless{}, chooser, m.out, m.scratch());
@@ -559,7 +561,7 @@ TEST_CASE("rows of floats: the law of a tree is off by at most 4e-6 in total var
         using random_streams::random_streams;
         bool coin(moment, double, double) const { return false; }
       } never(seed);
-      const auto p_row = [&](std::size_t) { return softmax_row<T>(target); };
+      const auto p_row = rows_of(4, [&](std::size_t) { return softmax_row<T>(target); });
       const std::vector<std::uint32_t> parents{0, 0, 0};
       const auto v = verify_tree({y, parents, 0}, laws, p_row, p_row, lossless{}, never, m.out, m.scratch());
       CHECK(v.accepted == 0);

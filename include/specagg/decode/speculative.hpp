@@ -167,7 +167,7 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = to
     }
 
     // Verify. If the policy reads the draft, the bonus may cost one more row of the drafter, q_g.
-    const auto q_rows = [&](std::size_t j) -> const row_type& {
+    const auto q_rows = rows_of(g + 1, [&](std::size_t j) -> const row_type& {
       if (j < g || has_row) return work.draft_rows[j];
       work.draft_rows[j] = row_type();
       if (tried < drafter_count<D>)
@@ -176,12 +176,12 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = to
           return ask(one, number, j, confidence) || result.draft_why == status::stopped;
         });
       return work.draft_rows[j];
-    };
+    });
     for (std::size_t j = 0; j <= g; ++j) work.target_rows[j] = processed_row<T>(work.target_row(j), options.sample);
-    const auto p_rows = [&](std::size_t j) -> const processed_row<T>& {
+    const auto p_rows = rows_of(g + 1, [&](std::size_t j) -> const processed_row<T>& {
       (void)work.target_rows[j].normalise(reads_confidence<Policy>);  // once; a verifier may ask several times
       return work.target_rows[j];
-    };
+    });
     const draft drafted{t.tokens.subspan(start, g), std::uint32_t(start), options.end_of_text};
     const bool measure = options.acceptances || length.reads_acceptances;
     const auto acceptances = measure ? std::span(work.acceptances).first(g) : std::span<draft_acceptance>();

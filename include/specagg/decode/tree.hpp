@@ -331,16 +331,16 @@ template <class D, LogitSource M, class Policy, Chooser C, class P, class V = tr
     for (std::size_t n = 0; n < end; ++n)
       work.target_rows[n] =
           processed_row<T>(std::span(work.target_logits).subspan(n * work.vocabulary, work.vocabulary), options.sample);
-    const auto p_rows = [&](std::size_t n) -> const processed_row<T>& {
+    const auto p_rows = rows_of(end, [&](std::size_t n) -> const processed_row<T>& {
       (void)work.target_rows[n].normalise(reads_confidence<Policy>);  // once; a verifier asks several times
       return work.target_rows[n];
-    };
-    const auto q_rows = [&](std::size_t n) -> const processed_row<T>& {
+    });
+    const auto q_rows = rows_of(end, [&](std::size_t n) -> const processed_row<T>& {
       if (n >= scored && (result.draft_why != status::ok || score_drafts(end) != status::ok))
         work.draft_rows[n] = processed_row<T>();
       (void)work.draft_rows[n].normalise(reads_confidence<Policy>);
       return work.draft_rows[n];
-    };
+    });
     const draft_tree tree{std::span(work.tokens).first(end - 1), std::span(work.parents).first(end - 1),
                           std::uint32_t(start), options.end_of_text};
     const tree_verdict v =

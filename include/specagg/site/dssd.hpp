@@ -212,8 +212,8 @@ class split_device : public detail::split_end<T, Chooser> {
     const std::size_t V = terms().codec.vocabulary;
     const draft mine = this->draft_of(work_.up.drafted.tokens, size());
     const downlink down{a.accepted, a.token, a.row, a.why};
-    const auto f = finish_round(
-        down, mine, terms().codec, [&](std::size_t j) { return dense_row<T>(q_.data() + j * V, V); }, chooser_, work_);
+    const auto q_rows = rows_of(mine.size(), [&](std::size_t j) { return dense_row<T>(q_.data() + j * V, V); });
+    const auto f = finish_round(down, mine, terms().codec, q_rows, chooser_, work_);
     const bool ends = a.accepted == mine.size() && (!mine.bonus || mine.ends_text(mine.size()));
     const bool odd = f.why == status::ok && (f.token == no_token) != ends;
     if (down.why != status::ok && a.accepted <= mine.size()) {  // the edge has no valid row after these tokens
@@ -276,7 +276,7 @@ class split_edge : public detail::split_end<T, Chooser> {
   void connected(Sink& sink) {
     link_.connected(sink);
   }
-  // The rows of an order: indexable, or a callable.
+  // The rows of an order, a list (rows.hpp) of one more than tokens were drafted.
   template <class PRows, class Sink>
   void scored(std::uint32_t ticket, PRows&& p_rows, Sink& sink) {
     if (!busy_ || ticket != ticket_) return;

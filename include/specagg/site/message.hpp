@@ -275,7 +275,7 @@ void fields(C& c, split_request& m) {
 template <class C>
 void fields(C& c, split_answer& m) {
   c.number(m.start, c.terms.most_tokens), c.number(m.accepted, c.terms.look_ahead), token_field(c, m.token);
-  c.number(m.why, std::uint64_t(status::rollback_refused));
+  c.number(m.why, std::uint64_t(status::missing_row));
   c.rest(m.row, c.terms.kind == protocol::dssd ? row_bytes(c.terms) : 0);
 }
 template <class C>

@@ -138,7 +138,7 @@ status draft_split(split_workspace<T>& work, const D& distribution, C& chooser) 
 
 // The result of a round on the device, for every protocol: the token after the down.accepted ones, or none if the text
 // ended. If a row was sent, the device draws this token from the residual norm((p - q)+), with its own row q_accepted
-// (it asks `q_rows`, indexable or a callable, for this row only). It must be sent as the next uplink's correction. why:
+// (it asks `q_rows`, a list (rows.hpp), for this row only). It must be sent as the next uplink's correction. why:
 // what the edge reported; or invalid_row, invalid_parameter ... if the answer does not fit this draft.
 struct finished {
   token_id token = no_token;
@@ -157,14 +157,15 @@ finished finish_round(const downlink& down, const draft& drafted, const row_code
   const coded_row<T> p = decode<T>(codec, down.row, work.ids, work.mass);
   if (p.why != status::ok || p.bytes != down.row.size())
     return {.why = p.why != status::ok ? p.why : status::invalid_row};
-  auto q = detail::row_at(q_rows, j);
-  if (q.size() != p.row.size()) return {.why = status::vocabulary_mismatch};
-  if (const status s = q.normalise(); s != status::ok) return {.why = s};
-  const row_pair<false, decltype(q), sparse_row<T>> rows(q, p.row);
-  const auto p_itself = [](auto at) { return at.p; };
   emission e;
-  const status s = detail::draw_residual(rows, p_itself, 1, std::uint32_t(drafted.start + j), drafted.start, chooser,
-                                         work.scratch, e);
+  const status s = detail::with_row_at(q_rows, j, [&](auto& q) {
+    if (q.size() != p.row.size()) return status::vocabulary_mismatch;
+    if (const status why = q.normalise(); why != status::ok) return why;
+    const row_pair<false, std::remove_cvref_t<decltype(q)>, sparse_row<T>> rows(q, p.row);
+    const auto p_itself = [](auto at) { return at.p; };
+    return detail::draw_residual(rows, p_itself, 1, std::uint32_t(drafted.start + j), drafted.start, chooser,
+                                 work.scratch, e);
+  });
   return s == status::ok ? finished{e.token, e.token, s} : finished{.why = s};
 }
 
@@ -236,9 +237,12 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
   for (;; ++down.accepted) {
     const std::size_t j = down.accepted;
     if (j == g && (!drafted.bonus || drafted.ends_text(g))) return down;
-    const auto p_row = detail::row_at(p_rows, j);
-    const coded_row<T> p = encode(codec, p_row, work.bytes, work.ids, work.mass);
-    if (p.why != status::ok) return fail(p.why);
+    coded_row<T> p;
+    const status s = detail::with_row_at(p_rows, j, [&](const auto& p_row) {
+      p = encode(codec, p_row, work.bytes, work.ids, work.mass);
+      return p.why;
+    });
+    if (s != status::ok) return fail(s);
     const auto position = std::uint32_t(drafted.start + j);
     detail::judgement d;
     if (j < g) {

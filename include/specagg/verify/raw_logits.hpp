@@ -13,10 +13,10 @@ SPECAGG_BEGIN
 
 // The verifier for a decoder whose policy is raw_logits{...}: speculative_decode(..., raw_logits{geometric{1.5}}, ...,
 // raw_logits_verifier{token_verifier(), memory, sample}). The arguments of verify() are those of verify_token. q_rows
-// and p_rows must give processed rows; their logits are combined. Each row may be asked for several times. q_rows is
-// asked for row g if all tokens were accepted and a bonus is wanted, as for any policy that reads the draft. If the
-// combination does not exist, the status is the same as for a policy without a law there (undefined_target). log_p is
-// that of the target's own processed row.
+// and p_rows must be lists of processed rows; their logits are combined. Each row may be asked for several times.
+// q_rows is asked for row g if all tokens were accepted and a bonus is wanted, as for any policy that reads the draft.
+// If the combination does not exist, the status is the same as for a policy without a law there (undefined_target).
+// log_p is that of the target's own processed row.
 template <class V, class T>
 struct raw_logits_verifier : V {
   std::span<T> combined;  // memory for V logits
@@ -38,18 +38,23 @@ struct raw_logits_verifier : V {
     const auto combine = [&](std::size_t j) -> const row& {
       if (made == j) return pi;
       made = j, pi = {};
-      const row q = detail::row_at(q_rows, j), p = detail::row_at(p_rows, j);
-      const std::array<std::span<const T>, 2> logits{{{q.logits(), q.size()}, {p.logits(), p.size()}}};
-      status s =
-          q.size() == combined.size() ? combine_logits(raw.policy, logits, combined) : status::vocabulary_mismatch;
-      if (s == status::ok) pi = row(combined, sample), s = pi.normalise();
+      const status s = detail::with_row_at(q_rows, j, [&](const row& q) {
+        return detail::with_row_at(p_rows, j, [&](const row& p) {
+          if (q.size() != combined.size()) return status::vocabulary_mismatch;
+          const std::array<std::span<const T>, 2> logits{{{q.logits(), q.size()}, {p.logits(), p.size()}}};
+          if (const status why = combine_logits(raw.policy, logits, combined); why != status::ok) return why;
+          pi = row(combined, sample);
+          return pi.normalise();
+        });
+      });
       if (s != status::ok) defect = s;
       return pi;
     };
-    verdict v = V::verify(drafted, q_rows, combine, lossless(), chooser, out, scratch, acceptances);
+    const auto rows = rows_of(drafted.size() + 1, combine);
+    verdict v = V::verify(drafted, q_rows, rows, lossless(), chooser, out, scratch, acceptances);
     if (v.why != status::ok && defect != status::ok) v.why = defect;
     for (std::size_t i = 0; i < v.emitted; ++i) {
-      row p = detail::row_at(p_rows, i);
+      row p = p_rows[i];
       if (p.normalise() == status::ok) out[i].log_p = log(double(p[std::size_t(out[i].token)]));
     }
     return v;

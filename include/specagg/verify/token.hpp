@@ -9,17 +9,18 @@
 SPECAGG_BEGIN
 
 // Verifies a draft of g tokens.
-//   q_rows, p_rows  the rows that the draft was drawn from, and the target's rows: anything indexable, or callables.
-//                   Their elements are Rows or other Distributions. p_rows is asked for 0..g in order, each at most
-//                   once (twice for the position of an invalid draft row). It is not asked beyond the first rejection,
-//                   unless acceptances are wanted. q_rows is asked for 0..g-1. It is asked for g (one more call of the
-//                   draft model) only if every token was accepted, a bonus is wanted and the policy reads the draft.
+//   q_rows, p_rows  the rows that the draft was drawn from, and the target's rows: lists of Rows or of other
+//                   Distributions (rows.hpp). p_rows is asked for 0..g in order, each at most once (twice for the
+//                   position of an invalid draft row). It is not asked beyond the first rejection, unless acceptances
+//                   are wanted. q_rows is asked for 0..g-1. It is asked for g (one more call of the draft model) only
+//                   if every token was accepted, a bonus is wanted and the policy reads the draft. So a policy that
+//                   reads the draft takes g + 1 rows of it, as of the target, unless drafted.bonus is false
 //   out             at least g + 1 emissions; the first verdict.emitted of them are written
 //   scratch         verify_scratch(V) doubles
 //   acceptances     empty, or g elements: written for every drafted position, also after a rejection. This costs one
 //                   pass over the rows of each position. 0 from the position where the draft ended early (struct draft)
-// If a target row is invalid, or the law of a position does not exist, nothing is emitted there. The tokens before it
-// remain emitted.
+// If a target row is invalid, a row of the draft or target is missing, or the law of a position does not exist, nothing
+// is emitted there. The tokens before it remain emitted. Acceptances of positions without rows are 0.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
                                       C& chooser, std::span<emission> out, std::span<double> scratch,

@@ -41,11 +41,15 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 //     accept n with probability a, and draw the next token from owed / a;  else n fails
 //   visit(root, 1) always accepts.
 // Arguments:
-//   laws            laws[i] or laws(i): the row that the token of node i was drawn from, i >= 1: for drafts without
-//                   replacement row_without (draft/row_without.hpp), for deterministic ones one_hot_row, else q
-//   q_rows, p_rows  the rows of draft and target that follow node i, i >= 0. p_rows is asked for nodes where the walk
-//                   goes, q_rows only if the policy reads the draft. Each may be asked for up to three times, laws
+//   laws            a list of rows (rows.hpp): laws[i] is the row that the token of node i was drawn from, i >= 1: for
+//                   drafts without replacement row_without (draft/row_without.hpp), for deterministic ones
+//                   one_hot_row, else q. laws[0] is not read
+//   q_rows, p_rows  lists: the rows of draft and target that follow node i, i >= 0. p_rows is asked for nodes where the
+//                   walk goes, q_rows only if the policy reads the draft. Each may be asked for up to three times, laws
 //                   twice; a processed_row or softmax_row that was normalised before costs no pass again
+// So laws and p_rows have one row more than the tree has nodes, and q_rows as many if the policy reads the draft. Where
+// a row that is needed is missing the walk ends: the accepted path remains emitted, and the verdict says missing_row.
+//
 //   out             one emission more than the tree is deep
 //   work            see tree_scratch; after the call its nodes say how each was visited
 // A node whose own row is invalid is a leaf after which nothing can be drawn; reported if it is accepted. A chain of

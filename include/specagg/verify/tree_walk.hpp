@@ -200,9 +200,7 @@ struct tree_walk {
       if (const status s = law.normalise(); s != status::ok) return s;
       return law.size() == vocabulary ? f(law) : status::vocabulary_mismatch;
     };
-    auto row = row_at(laws, c);
-    if constexpr (is_any_row<decltype(row)>) return with_row(row, given);
-    else return given(row);
+    return with_row_at(laws, c, given);
   }
 
   // Takes the next child of n that is not left out; 0: none. owes, drawn: what n owes for its token, and its L.
@@ -302,7 +300,7 @@ struct tree_walk {
     const bool settled = last.failed > 0;
     result.node = std::uint32_t(n), result.accepted = result.emitted = last.depth;
     if (n > 0 && tree.end_of_text.contains(token(n))) return;
-    if (!settled && !tree.bonus) return void(result.why = last.why);
+    if (last.why == status::missing_row || (!settled && !tree.bonus)) return void(result.why = last.why);
     token_id failed[most_not_stored] = {};
     std::size_t count = 0;
     if (settled && !last.stored) for_failed(n, 0, [&](token_id y) { failed[count++] = y; });

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <span>
 
-#include <specagg/any_row.hpp>
 #include <specagg/policy/any_of.hpp>
 #include <specagg/policy/raw_logits.hpp>
 #include <specagg/random.hpp>
+#include <specagg/rows.hpp>
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN
@@ -81,13 +81,6 @@ inline double expected_tokens(std::span<const draft_acceptance> draft) {
 
 namespace detail {
 
-// rows(j) if it can be called, else rows[j]: the row of position j. It is made only when it is needed.
-template <class Rows>
-SPECAGG_FUNCTION decltype(auto) row_at(Rows& rows, std::size_t j) {
-  if constexpr (requires { rows(j); }) return as_row(rows(j));
-  else return as_row(rows[j]);
-}
-
 template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE double as_double(V x) {
   return double(uncontracted(x).v);
@@ -102,9 +95,9 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy, std::sp
   return valid(policy) && out.size() >= g + drafted.bonus && (acceptances.empty() || acceptances.size() >= g);
 }
 
-// Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's status, or what is
-// wrong with the rows. A policy chosen at run time (policy/any_of.hpp) and a row of several kinds (any_row.hpp) are
-// resolved here, so f and all loops in it are compiled for what was chosen.
+// Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's status, missing_row
+// if one of them was not given, or what is wrong with them. A policy chosen at run time (policy/any_of.hpp) and a row
+// of several kinds (any_row.hpp) are resolved here, so f and all loops in it are compiled for what was chosen.
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
   if constexpr (is_raw_logits<Policy>) {
@@ -113,29 +106,28 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
     return status::invalid_parameter;
   } else if constexpr (is_any_of<Policy>) {
     return with_rule(policy, [&](const auto& rule) { return with_law(rule, q_rows, p_rows, j, f); });
-  } else if constexpr (is_any_row<decltype(row_at(q_rows, j))>) {
-    auto row = row_at(q_rows, j);
-    return with_row(row, [&](auto& one) {
-      const auto only = [&](std::size_t) -> auto& { return one; };
-      return with_law(policy, only, p_rows, j, f);
-    });
   } else {
-    constexpr bool confidence = reads_confidence<Policy>;
-    auto q = row_at(q_rows, j);
-    auto p = row_at(p_rows, j);
-    using T = typename decltype(p)::value_type;
-    constexpr bool one_type = std::is_same_v<typename decltype(q)::value_type, T>, is_policy = TargetPolicy<Policy, T>;
-    static_assert(one_type, "specagg: draft and target must have one value type (both float or both double)");
-    static_assert(is_policy, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-    if constexpr (one_type && is_policy) {  // else the compiler has said enough
-      if (q.size() != p.size()) return status::vocabulary_mismatch;
-      if (const status s = q.normalise(confidence); s != status::ok) return s;
-      if (const status s = p.normalise(confidence); s != status::ok) return s;
-      const row_pair<confidence, decltype(q), decltype(p)> rows(q, p);
-      return f(rows, bind_to(rows, policy));
-    } else {
-      return status::invalid_parameter;
-    }
+    return with_row_at(q_rows, j, [&](auto& q) {
+      return with_row_at(p_rows, j, [&](auto& p) {
+        using Q = std::remove_cvref_t<decltype(q)>;
+        using P = std::remove_cvref_t<decltype(p)>;
+        using T = typename P::value_type;
+        constexpr bool confidence = reads_confidence<Policy>;
+        constexpr bool one_type = std::is_same_v<typename Q::value_type, T>, is_policy = TargetPolicy<Policy, T>;
+        static_assert(one_type,
+                      "specagg: draft and target must have one value type (both float or both double)");
+        static_assert(is_policy, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+        if constexpr (one_type && is_policy) {  // else the compiler has said enough
+          if (q.size() != p.size()) return status::vocabulary_mismatch;
+          if (const status s = q.normalise(confidence); s != status::ok) return s;
+          if (const status s = p.normalise(confidence); s != status::ok) return s;
+          const row_pair<confidence, Q, P> rows(q, p);
+          return f(rows, bind_to(rows, policy));
+        } else {
+          return status::invalid_parameter;
+        }
+      });
+    });
   }
 }
 
@@ -147,10 +139,11 @@ SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRo
   } else if constexpr (reads_draft<Policy>) {
     return with_law(policy, q_rows, p_rows, j, f);
   } else {
-    auto p = row_at(p_rows, j);
-    if (const status s = p.normalise(reads_confidence<Policy>); s != status::ok) return s;
-    const target_rows<reads_confidence<Policy>, decltype(p)> rows(p);
-    return f(rows, bind_to(rows, policy));
+    return with_row_at(p_rows, j, [&](auto& p) {
+      if (const status s = p.normalise(reads_confidence<Policy>); s != status::ok) return s;
+      const target_rows<reads_confidence<Policy>, std::remove_cvref_t<decltype(p)>> rows(p);
+      return f(rows, bind_to(rows, policy));
+    });
   }
 }
 
@@ -261,7 +254,8 @@ template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status ended, const Policy& policy,
                                    QRows& q_rows, PRows& p_rows, C& chooser, std::span<double> scratch,
                                    std::span<emission> out, verdict& result) {
-  if (ended == status::vocabulary_mismatch || !drafted.bonus || drafted.ends_text(g)) return ended;
+  if (ended == status::missing_row || ended == status::vocabulary_mismatch) return ended;
+  if (!drafted.bonus || drafted.ends_text(g)) return ended;
   emission e{.from = origin::bonus, .why = ended};
   const status s = with_target_law(policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
     return draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(drafted.start + g), drafted.start}, chooser, scratch,

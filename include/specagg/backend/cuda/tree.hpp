@@ -17,9 +17,10 @@ namespace cuda {
 inline constexpr std::size_t most_in_tree = 64;  // nodes without the root
 
 // A batch of trees in device memory. Of the members of batch: node i of request r has token tokens[r most + i - 1] (at
-// the end -1: there is no such node), and row j of a request follows node j; most <= most_in_tree. The children of a
-// node were proposed by `propose` (draft/propose.hpp) from the draft's row after it, and stand next to each other:
-// parents ascend. Else the verdict is invalid_parameter.
+// the end -1: there is no such node), and row j of a request follows node j; most <= most_in_tree. Due are rows of the
+// target after all nodes, and of the draft after those that have children: after all if the policy reads the draft. The
+// children of a node were proposed by `propose` (draft/propose.hpp) from the draft's row after it, and stand next to
+// each other: parents ascend. Else the verdict is invalid_parameter.
 template <class S>
 struct tree_batch : batch<S> {
   const std::uint32_t* parents = nullptr;  // [requests][most], of node i at i - 1
@@ -99,7 +100,9 @@ __global__ void __launch_bounds__(threads, 2)
     for (const std::uint32_t of_child : tree.parents) parent = parent || of_child == n;
     read = read && parent;
   }
-  if (!read) return;  // the whole cluster
+  const bool given = n < (is_draft ? draft_range(b, r) : target_range(b, r)).count;
+  if (!given && together.leads()) facts[i].why = status::missing_row;  // a law may need it
+  if (!read || !given) return;  // the whole cluster
   const double temperature = b.temperature ? b.temperature[r] : 1;
   const auto row = is_draft ? draft_row<Whole>(b, r, n) : target_row<Whole>(b, r, n);
   const row_facts found = facts_of(row, temperature, confidence, together);
@@ -125,14 +128,14 @@ __global__ void __launch_bounds__(threads, 2)
     for (tree_node& node : nodes) node = {};
   });
 
-  const auto p_rows = [&](std::size_t n) {
+  const auto p_row = [&](std::size_t n) {
     return device_row(target_row<Whole>(b, r, n), facts[draft_rows + n], together);
   };
-  const auto q_rows = [&](std::size_t n) {
+  const auto q_row = [&](std::size_t n) {
     // Rules that do not read the draft ask for no row of it. Then there may be none, and none is made.
     return device_row(draft_row<Whole>(b, r, n), facts[n], together);
   };
-  const auto laws = [&](std::size_t i) {
+  const auto law = [&](std::size_t i) {
     const std::uint32_t parent = tree.parents[i - 1];
     std::size_t first = i, last = i;  // the siblings
     while (first > 1 && tree.parents[first - 2] == parent) --first;
@@ -142,7 +145,7 @@ __global__ void __launch_bounds__(threads, 2)
     const bool greedy = b.propose == proposal::greedy, drawn_greedily = greedy && i == first;
     const bool alone = b.propose == proposal::top || (greedy && i != first);
     const token_id y = tree.tokens[i - 1];
-    const auto q = alone && draft_rows == 0 ? p_rows(0) : q_rows(parent);  // not read if the token is alone
+    const auto q = alone && draft_rows == 0 ? p_row(0) : q_row(parent);  // not read if the token is alone
     const auto left_out = drawn_greedily                    ? after
                           : b.propose == proposal::sampled ? before
                                                            : std::span<const token_id>();
@@ -156,7 +159,9 @@ __global__ void __launch_bounds__(threads, 2)
   tree_verdict v;
   v.why = status::invalid_parameter;
   if (ascends)
-    v = verifier.verify(tree, laws, q_rows, p_rows, policies[r], chooser, std::span(emissions, b.levels + 1),
+    v = verifier.verify(tree, rows_of(tree.size() + 1, law), rows_of(draft_range(b, r).count, q_row),
+                        rows_of(target_range(b, r).count, p_row), policies[r], chooser,
+                        std::span(emissions, b.levels + 1),
                         tree_scratch<float, collective<Whole>&>{nodes, {owed, b.levels * V}, sums, together});
   if (!together.leads()) return;
   out.verdicts[r] = v;

@@ -16,19 +16,25 @@
 SPECAGG_BEGIN
 namespace cuda {
 
+// The rows of one request: `count` rows of a matrix, from row `first` on; fewer where the matrix ends before.
+struct row_range {
+  std::uint32_t first = 0, count = 0;
+};
+
 // A batch in device memory. "[...]" after a pointer gives its elements; "or null [x]" means that null stands for the
-// value x. The tokens of request r are tokens[r most], ..., ended early by no_token. Its target rows are the g + 1 rows
-// from target_rows[r] on. Its draft rows are the g rows from draft_rows[r] on (one more for the bonus of a policy that
-// reads the draft). These are the rows that the CPU would read. Here they are all read, also after a rejection.
+// value x. The tokens of request r are tokens[r most], ..., ended early by no_token: g of them. Due are g + 1 rows of
+// the target and g of the draft: g + 1 of the draft as well if the policy reads it. A request that lacks a row which
+// its verification reaches has status missing_row. All rows that are due are read, also after a rejection.
 template <class S>  // the type of logits: float, f16 or bf16
 struct batch {
   std::size_t requests = 0, vocabulary = 0;         // vocabulary <= most_vocabulary
   std::size_t most = 0;                             // room for drafted tokens, <= most_drafted
   const S *draft = nullptr, *target = nullptr;      // rows of logits; fastest if these, the strides and the
                                                     // vocabulary are multiples of four, and nothing is masked
+  std::size_t draft_count = 0, target_count = 0;    // rows in these matrices
   std::size_t draft_stride = 0, target_stride = 0;  // elements from row to row, >= vocabulary
-  const std::int32_t *draft_rows = nullptr, *target_rows = nullptr;  // [requests], or null [r (most + 1)]
-  const token_id* tokens = nullptr;                                  // [requests][most]
+  const row_range *draft_rows = nullptr, *target_rows = nullptr;  // [requests], or null [count / requests, in order]
+  const token_id* tokens = nullptr;                               // [requests][most]
   const std::uint32_t* start = nullptr;       // [requests] the position of the first drafted token
   const std::uint64_t* seed = nullptr;        // [requests] of random_streams
   const std::uint64_t* request = nullptr;     // [requests] of random_streams, or null [r]
@@ -57,15 +63,30 @@ template <class S>
 __device__ draft drafted_of(const batch<S>& b, std::size_t r) {
   return {{b.tokens + r * b.most, b.most}, b.start[r], b.end_of_text};
 }
+// The rows that request r has of a matrix of `count` rows.
+__device__ inline row_range range_of(const row_range* given, std::size_t count, std::size_t requests, std::size_t r) {
+  const std::size_t each = count / requests;
+  const row_range wanted = given ? given[r] : row_range{std::uint32_t(r * each), std::uint32_t(each)};
+  const std::size_t left = wanted.first < count ? count - wanted.first : 0;
+  return {wanted.first, wanted.count < left ? wanted.count : std::uint32_t(left)};
+}
+template <class S>
+__device__ row_range draft_range(const batch<S>& b, std::size_t r) {
+  return range_of(b.draft_rows, b.draft_count, b.requests, r);
+}
+template <class S>
+__device__ row_range target_range(const batch<S>& b, std::size_t r) {
+  return range_of(b.target_rows, b.target_count, b.requests, r);
+}
 template <bool Whole, class S>
 __device__ raw_row<S, Whole> draft_row(const batch<S>& b, std::size_t r, std::size_t j) {
-  const std::size_t i = (b.draft_rows ? std::size_t(b.draft_rows[r]) : r * (b.most + 1)) + j;
+  const std::size_t i = draft_range(b, r).first + j;
   return {b.draft + i * b.draft_stride, b.draft_mask ? b.draft_mask + i * ((b.vocabulary + 31) / 32) : nullptr,
           b.vocabulary};
 }
 template <bool Whole, class S>
 __device__ raw_row<S, Whole> target_row(const batch<S>& b, std::size_t r, std::size_t j) {
-  const std::size_t i = (b.target_rows ? std::size_t(b.target_rows[r]) : r * (b.most + 1)) + j;
+  const std::size_t i = target_range(b, r).first + j;
   return {b.target + i * b.target_stride, b.target_mask ? b.target_mask + i * ((b.vocabulary + 31) / 32) : nullptr,
           b.vocabulary};
 }
@@ -86,8 +107,9 @@ __global__ void __launch_bounds__(threads, 2)
   const draft drafted = drafted_of(b, r);
   const std::size_t g = drafted.size();
   const bool bonus = drafted.bonus && !drafted.ends_text(g);
-  const bool read = is_draft ? j < g + (bonus && bonus_reads_draft) : j - draft_rows < g + bonus;
-  if (!read) return;  // the whole cluster
+  const bool due = is_draft ? j < g + (bonus && bonus_reads_draft) : j - draft_rows < g + bonus;
+  const bool given = is_draft ? j < draft_range(b, r).count : j - draft_rows < target_range(b, r).count;
+  if (!due || !given) return;  // the whole cluster
   const double temperature = b.temperature ? b.temperature[r] : 1;
   const auto row = is_draft ? draft_row<Whole>(b, r, j) : target_row<Whole>(b, r, j - draft_rows);
   const row_facts found = facts_of(row, temperature, confidence, together);
@@ -109,10 +131,11 @@ __global__ void __launch_bounds__(threads, 2)
   collective<Whole> together(*reinterpret_cast<shared_memory*>(memory));
   const std::size_t r = cluster_number(together);
   facts += r * (draft_rows + b.most + 1);
-  const auto q_rows = [&](std::size_t j) { return device_row(draft_row<Whole>(b, r, j), facts[j], together); };
-  const auto p_rows = [&](std::size_t j) {
+  const auto q_rows = rows_of(draft_range(b, r).count,
+                              [&](std::size_t j) { return device_row(draft_row<Whole>(b, r, j), facts[j], together); });
+  const auto p_rows = rows_of(target_range(b, r).count, [&](std::size_t j) {
     return device_row(target_row<Whole>(b, r, j), facts[draft_rows + j], together);
-  };
+  });
   const std::uint64_t request = b.request ? b.request[r] : r;
   random_streams chooser(b.seed[r], request);
   const auto by = [&] {
@@ -225,12 +248,14 @@ template <class Batch, class Outcome>
 bool can_launch(const Batch& b, const Outcome& out, std::size_t most, bool reads_draft, const void* storage,
                 std::size_t storage_bytes, std::size_t needed_bytes) {
   constexpr std::size_t most_units = std::size_t(1) << 24;  // a grid has fewer than 2^31 thread blocks
-  const auto given = [&](const auto* rows, std::size_t stride) { return rows && stride >= b.vocabulary; };
+  const auto given = [&](const auto* rows, std::size_t count, std::size_t stride, const row_range* ranges) {
+    return rows && count > 0 && stride >= b.vocabulary && (ranges || count % b.requests == 0);
+  };
   return b.requests <= most_units / (2 * most + 2) && b.most <= most && b.vocabulary > 0 &&
-         b.vocabulary <= most_vocabulary && given(b.target, b.target_stride) &&
-         (!reads_draft || given(b.draft, b.draft_stride)) && (b.most == 0 || b.tokens) && b.start && b.seed &&
-         out.verdicts && out.emissions && storage && reinterpret_cast<std::uintptr_t>(storage) % 16 == 0 &&
-         storage_bytes >= needed_bytes;
+         b.vocabulary <= most_vocabulary && given(b.target, b.target_count, b.target_stride, b.target_rows) &&
+         (!reads_draft || given(b.draft, b.draft_count, b.draft_stride, b.draft_rows)) && (b.most == 0 || b.tokens) &&
+         b.start && b.seed && out.verdicts && out.emissions && storage &&
+         reinterpret_cast<std::uintptr_t>(storage) % 16 == 0 && storage_bytes >= needed_bytes;
 }
 // Whether every row that is read can be read four logits at a time.
 template <class Batch>
@@ -271,7 +296,8 @@ std::size_t verify_storage(const batch<S>& b) {
 //   verifier   token_verifier, block_verifier, match_verifier, or coupled
 //   storage    verify_storage(b) bytes, written
 // Returns the error of a launch, or cudaErrorInvalidValue for sizes out of range, a null pointer, or storage that is
-// too small or not aligned. An error of one request is in its verdict. Row numbers and strides are not checked.
+// too small or not aligned, or a matrix without rows or, without ranges, one whose rows are not as many for each
+// request. An error of one request is in its verdict. That the matrices have as many rows as it says is not checked.
 template <class S, class Policies, class Verifier>
 cudaError_t verify(const batch<S>& b, const Policies& policies, const Verifier& verifier, const outcome& out,
                    void* storage, std::size_t storage_bytes, cudaStream_t stream) {

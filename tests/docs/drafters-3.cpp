@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/audit/toy_source.hpp>
+
+int main() {
+  const std::vector<table_drafter::followers> after{{{1, 2}, {0.5f, 0.5f}}, {{0}, {1}}, {}};
+  table_drafter drafter{after};
+  std::vector<token_id> buffer(40, 1);
+  text t{buffer, 2};
+  toy_source<float> target(3, 7);
+  drafting_workspace<float, sparse_row<float>> work(3, 4);
+  random_streams random(1);
+  no_processor none;
+  const status why = speculative_decode(
+      t, 20, drafter, target, lossless{}, random, none, {.gamma = 4}, work, [](const emission&) { return true; },
+      [](const speculative_result&, const auto&) {});
+  return why == status::ok && t.size == 22 ? 0 : 1;
+}
