@@ -71,8 +71,9 @@ class ours {
   step operator()(std::size_t r, std::span<const token_id> drafted, std::uint64_t seed) {
     random_streams chooser(seed, r);
     const auto v = verify_token(
-        {.tokens = drafted}, rows_of(all_.gamma, [&](std::size_t j) { return q_[r * all_.gamma + j]; }),
-        rows_of(all_.gamma + 1, [&](std::size_t j) { return row(all_.p, stored_p_, r * (all_.gamma + 1) + j); }),
+        {.tokens = drafted}, specagg::rows_of(all_.gamma, [&](std::size_t j) { return q_[r * all_.gamma + j]; }),
+        specagg::rows_of(all_.gamma + 1,
+                         [&](std::size_t j) { return row(all_.p, stored_p_, r * (all_.gamma + 1) + j); }),
         lossless{}, chooser, out_, scratch_);
     return {v.accepted, out_[v.accepted].token};
   }
@@ -113,8 +114,8 @@ class ours_from_probabilities {
     random_streams chooser(seed, r);
     const auto v = verify_token(
         {.tokens = drafted},
-        rows_of(g, [&](std::size_t j) { return dense_row<float>(q_.data() + (r * g + j) * n, n); }),
-        rows_of(g + 1, [&](std::size_t j) { return dense_row<float>(p_.data() + (r * (g + 1) + j) * n, n); }),
+        specagg::rows_of(g, [&](std::size_t j) { return dense_row<float>(q_.data() + (r * g + j) * n, n); }),
+        specagg::rows_of(g + 1, [&](std::size_t j) { return dense_row<float>(p_.data() + (r * (g + 1) + j) * n, n); }),
         lossless{}, chooser, out_, scratch_);
     return {v.accepted, out_[v.accepted].token};
   }
