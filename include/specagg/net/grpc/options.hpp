@@ -8,6 +8,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -69,20 +70,24 @@ inline const std::string& checked(const std::string& token) {
     throw error("the token", "", "has blanks, or characters that are not ASCII");
   return token;
 }
-// gRPC tells whether it can use credentials only by a server that does not start. This one listens for a moment.
+// gRPC tells whether it can use credentials only by a server that does not start. This one listens for a moment, at an
+// address of this machine. Where no server starts at all, nothing is known, and the answer is yes.
 inline bool usable(const std::string& certificate, const std::string& key, const std::string& authority) {
   grpc::SslServerCredentialsOptions o(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   if (authority.empty()) o.client_certificate_request = GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
   o.pem_root_certs = authority;
   o.pem_key_cert_pairs.push_back({key, certificate});
-  grpc::ServerBuilder builder;
-  int port = 0;
-  grpc::CallbackGenericService nothing;
-  builder.RegisterCallbackGenericService(&nothing);
-  builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(o), &port);
-  const auto server = builder.BuildAndStart();
-  if (server) server->Shutdown(std::chrono::system_clock::now());
-  return server != nullptr && port != 0;
+  const auto starts = [](const std::shared_ptr<grpc::ServerCredentials>& with) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    grpc::CallbackGenericService nothing;
+    builder.RegisterCallbackGenericService(&nothing);
+    builder.AddListeningPort("127.0.0.1:0", with, &port);
+    const auto server = builder.BuildAndStart();
+    if (server) server->Shutdown(std::chrono::system_clock::now());
+    return server != nullptr && port != 0;
+  };
+  return starts(grpc::SslServerCredentials(o)) || !starts(grpc::InsecureServerCredentials());
 }
 // Throws specagg::error for credentials that gRPC cannot use. Of them it says no more than "empty address list".
 inline void check_credentials(const security& s) {
