@@ -136,6 +136,39 @@ TEST_CASE("a token of probability 0 is a misfit, however few were seen; where no
     CHECK(r.out.find(word) != std::string::npos);
   CHECK(json::parse(audit("[0.5, 0.5]", "0\n", "--json").out)["detectable_tv"].is_null());
 }
+TEST_CASE("audit: 4,000 times token 0 of 1,000 equal ones does not fit") {
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += "0\n";
+  const cli::ran r = audit(json(std::vector<double>(1000, 0.001)).dump(), text, "--json");
+  INFO(r.out);
+  CHECK(r.status == 1);
+  CHECK(double(json::parse(r.out)["distance"]) == Approx(0.999));
+  CHECK(json::parse(r.out)["worst"][0]["token"] == 0);
+}
+TEST_CASE("audit: a bonus drawn from q fits where first tokens are given, and not where pairs t0 * V + t1 are") {
+  // q = (0.6, 0.2, 0.2), p = (0.5, 0.3, 0.2): a drafted 0 is accepted with probability 5/6, the residual is token 1.
+  const std::vector<double> q{0.6, 0.2, 0.2}, p{0.5, 0.3, 0.2};
+  std::mt19937_64 random(3);
+  const auto uniform = [&] { return double(random() >> 11) * 0x1p-53; };
+  const auto pick = [&](const std::vector<double>& row) {
+    const double u = uniform();
+    return u < row[0] ? 0 : u < row[0] + row[1] ? 1 : 2;
+  };
+  std::vector<double> law;
+  for (int pair = 0; pair < 9; ++pair) law.push_back(p[std::size_t(pair / 3)] * p[std::size_t(pair % 3)]);
+  for (const bool wrong : {false, true}) {
+    std::string first, pairs;
+    for (int i = 0; i < 20000; ++i) {
+      int token = pick(q);
+      const bool accepted = token != 0 || uniform() < 5. / 6;
+      if (!accepted) token = 1;
+      first += std::to_string(token) + "\n";
+      pairs += std::to_string(3 * token + pick(accepted && wrong ? q : p)) + "\n";
+    }
+    CHECK(audit(json(p).dump(), first).status == 0);
+    CHECK(audit(json(law).dump(), pairs).status == int(wrong));
+  }
+}
 TEST_CASE("audit prints what it found for people, at most ten tokens") {
   const cli::ran r = audit(json(std::vector<double>(20, 0.05)).dump(), sampled(std::vector<double>(20, 0.05), 5000, 3));
   INFO(r.out);
