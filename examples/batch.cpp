@@ -29,7 +29,7 @@ struct request {
   std::uint64_t seed;
   std::size_t gamma;
   std::vector<token_id> text, drafted = {};
-  std::vector<float> q, p;  // logits after penalties, [rows][V]
+  std::vector<float> q = {}, p = {};  // logits after penalties, [rows][V]
   std::vector<std::uint32_t> counts = std::vector<std::uint32_t>(V);                            // of the penalties
   std::vector<token_id> distinct = std::vector<token_id>(V), seen = std::vector<token_id>(64);  // of the penalties
   penalties penalty = {};
