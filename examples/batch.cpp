@@ -40,7 +40,7 @@ struct request {
   // of position j count the text and the j drafted tokens before it, in both rows.
   void draft_and_score(const penalty_options& wanted, std::span<double> scratch) {
     penalty = penalties(wanted, counts, distinct, seen);
-    for (const token_id t : text) penalty.push(t);
+    for (const token_id t : text) (void)penalty.push(t);  // `seen` has room for all
     random_streams random(seed);
     q.resize((gamma + 1) * V), p.resize((gamma + 1) * V);
     for (std::size_t j = 0; j <= gamma; ++j) {
@@ -50,7 +50,7 @@ struct request {
       penalty.apply(std::span(p).subspan(j * V, V));
       if (j == gamma) break;
       drafted.push_back(draw_draft(rows_of_logits(q, V, how)[j], start(), j, random, scratch));
-      penalty.push(drafted.back());
+      (void)penalty.push(drafted.back());
     }
   }
   // What the verifier is given; the emitted tokens go to `out`, longest + 1 of them at most.
@@ -61,7 +61,7 @@ struct request {
   // The text and the penalties without what was rejected, and with what was drawn instead.
   void commit(const verdict& v, std::span<const emission> out) {
     for (std::size_t j = v.accepted; j < drafted.size(); ++j) penalty.pop();
-    for (std::size_t i = v.accepted; i < v.emitted; ++i) penalty.push(out[i].token);
+    for (std::size_t i = v.accepted; i < v.emitted; ++i) (void)penalty.push(out[i].token);
     for (std::size_t i = 0; i < v.emitted; ++i) text.push_back(out[i].token);
     drafted.clear();
   }

@@ -391,20 +391,6 @@ TEST_CASE("arrays are rows without a copy; temporaries live in their row") {
   CHECK(as_row(row).open(0, 3).x == v.data());
 }
 
-TEST_CASE("token j of a draft is drawn with the number of the draft's stream at position start + j of its round") {
-  const std::vector<float> logits(500, 1), invalid(500, std::nanf(""));
-  std::vector<double> scratch(specagg::block_count(500));
-  specagg::random_streams random(3, 4);
-  softmax_row<float> row(logits);
-  for (const std::uint32_t start : {0u, 17u})
-    for (std::uint32_t j = 0; j < 4; ++j) {
-      const token_id y = draw_draft(row, start, j, random, scratch);
-      CHECK(y == draw(row, {specagg::stream::draft, start + j, start}, random, scratch));
-      CHECK(y == draw_draft(softmax_row<float>(logits), start, j, random, scratch));  // normalised there
-    }
-  CHECK(draw_draft(row, 0, 0, random, {}) == specagg::no_token);
-  CHECK(draw_draft(softmax_row<float>(invalid), 0, 0, random, scratch) == specagg::no_token);
-}
 TEST_CASE("what has no size or no element that is a number is no Distribution") {
   static_assert(specagg::Distribution<std::vector<float>> && specagg::Distribution<const std::vector<double>&>);
   static_assert(specagg::Distribution<std::span<const float>> && specagg::Distribution<table<double>>);

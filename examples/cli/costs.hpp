@@ -8,6 +8,7 @@
 
 #include <specagg/plan/draft_length.hpp>
 #include <specagg/process.hpp>
+#include <specagg/verify/verify.hpp>
 
 #include "backends.hpp"
 

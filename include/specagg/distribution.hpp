@@ -7,6 +7,7 @@
 // copies a pointer, and the memory it points to must outlive the call.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <concepts>
 #include <ranges>
 #include <span>
@@ -41,6 +42,10 @@ concept Row = Distribution<R> && requires(R& r, const R& c, std::size_t v) {
 };
 
 namespace detail {
+
+// At lower temperatures, exp of a difference of logits that is beyond the numbers is 0, as it is computed.
+template <class T>
+inline constexpr double least_refused_temperature = double(std::numeric_limits<T>::max()) / 1024;
 
 // A temporary container. A view of it would dangle.
 template <class R>
@@ -298,13 +303,14 @@ class softmax_row {
     }
   };
   block open(std::size_t begin, std::size_t count) const {
+    assert(normalised_ && "specagg: normalise() comes before the first read of a row");
     return {{logits_, begin, count, tempered_, cut_}, {logits_, begin, count, confidence_, {}}};
   }
 
   // Temperatures whose reciprocal is a finite T. Lower temperatures mean greedy decoding (process.hpp).
   SPECAGG_FUNCTION static bool usable(double temperature) {
     return temperature > 4.0 / double(std::numeric_limits<T>::max()) &&
-           temperature < double(std::numeric_limits<T>::max());
+           temperature < detail::least_refused_temperature<T>;
   }
 
  protected:
@@ -364,18 +370,6 @@ token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
   if constexpr (requires { row.keeps_few(); })
     if (row.keeps_few()) return chooser.draw(m, weigh(few_of_row<R>{row}, row_itself(), scratch));
   return chooser.draw(m, weigh(row, row_itself(), scratch));
-}
-
-// Draws token j of a round's draft from its row. start: the position of the round's first drafted token in the text
-// (draft::start of the verification); token j has position start + j. branch: of a tree of drafts (verify/tree.hpp).
-// Normalises the row. scratch: verify_scratch(V) doubles. no_token: the row is invalid or scratch is too small.
-template <class R, Chooser C>
-  requires Row<std::remove_cvref_t<R>>
-token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch,
-                    std::uint32_t branch = 0) {
-  static_assert(!std::is_const_v<std::remove_reference_t<R>>, "specagg: draw_draft normalises its row, which is const");
-  if (row.normalise() != status::ok || !can_weigh(row, scratch)) return no_token;
-  return draw(row, {stream::draft, std::uint32_t(start + j), start, branch}, chooser, scratch);
 }
 
 // Makes any Distribution a Row: a Row is copied, an array is viewed, all others are read through operator[].

@@ -194,7 +194,7 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name, co
     std::vector<std::uint32_t> counts(size);
     std::vector<token_id> distinct(size), text(64);
     specagg::penalties penalties({1.3, 0.7, 0.11}, counts, distinct, text);
-    for (int i = 0; i < 64; ++i) penalties.push(token_id(random.below(std::uint32_t(size))));
+    for (int i = 0; i < 64; ++i) (void)penalties.push(token_id(random.below(std::uint32_t(size))));
     auto penalised = l;
     penalties.apply(std::span<T>(penalised));
     for (std::size_t v = 0; v < size; ++v) filters.add(penalised[v]);

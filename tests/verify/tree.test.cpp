@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <vector>
 
+#include <specagg/audit/goodness_of_fit.hpp>
 #include <specagg/audit/tree_law.hpp>
 #include <specagg/policy/beside.hpp>
 #include <specagg/specagg.hpp>
@@ -136,7 +137,7 @@ double error_of_level(const std::vector<double>& p, Verify verify, bool conditio
     std::vector<row_without<dense_row<double>>> laws(3);
     for (std::size_t i = 0; i < 2; ++i) {
       laws[i + 1] = {row, std::span(y).first(i)};
-      y[i] = draw_draft(laws[i + 1], 0, 0, chooser, m.sums, std::uint32_t(i));
+      y[i] = draw_node(laws[i + 1], 0, i + 1, 1, chooser, m.sums);
       REQUIRE(laws[i + 1].normalise() == status::ok);
     }
     if (!conditional) laws[2] = laws[1];
@@ -154,6 +155,26 @@ double error_of_level(const std::vector<double>& p, Verify verify, bool conditio
 
 }  // namespace
 
+TEST_CASE("nodes that are drawn from one row are independent; tokens drawn for one position of a chain are the same") {
+  const std::vector<double> q{0.5, 0.3, 0.2};
+  std::vector<double> scratch(verify_scratch(3)), law;
+  for (const double first : q)
+    for (const double second : q) law.push_back(first * second);
+  std::vector<double> nodes(9), chain(9);
+  const auto seen = [](std::vector<double>& counts, token_id first, token_id second) {
+    counts[std::size_t(3 * first + second)] += 1;
+  };
+  for (std::uint64_t request = 0; request < 20000; ++request) {
+    random_streams random(7, request);
+    const auto node = [&](std::size_t i) { return draw_node(dense_row<double>(q), 5, i, 2, random, scratch); };
+    const auto token = [&] { return draw_draft(dense_row<double>(q), 5, 1, random, scratch); };
+    seen(nodes, node(3), node(4));
+    seen(chain, token(), token());
+  }
+  CHECK(goodness_of_fit(nodes, law, 1e-9).passed);
+  CHECK_FALSE(goodness_of_fit(chain, law, 1e-9).passed);
+  CHECK(chain[0] + chain[4] + chain[8] == 20000);
+}
 TEST_CASE("a chain of drafts is decided as a block, or token by token, coin for coin") {
   constexpr std::size_t V = 1500;
   std::size_t residuals = 0;
@@ -255,7 +276,7 @@ TEST_CASE("siblings of every kind in any order, equal ones too: exactly pi") {
           q[i] = i % 2 ? m.q({}) : other.q({});
           y[i - 1] = kinds[i - 1] - '0';
           if (kinds[i - 1] == 'q')
-            y[i - 1] = draw_draft(as_row(q[i]), 0, 0, chooser, memory.sums, draft_tree::branch(i, 1));
+            y[i - 1] = draw_node(as_row(q[i]), 0, i, 1, chooser, memory.sums);
           if (kinds[i - 1] == 'q') laws[i] = dense_row<double>(q[i]);
           else laws[i] = one_hot_row<double>(y[i - 1], 3);
           rows.push_back(m.p({y[i - 1]}));
@@ -387,7 +408,7 @@ TEST_CASE("children from different models: any law that a child was drawn from")
           const auto& from = paths[parents[i - 1]];
           laws[i] = i % 2 ? one.q(from) : two.q(from);
           const auto depth = std::uint32_t(from.size()) + 1;
-          y[i - 1] = draw_draft(as_row(laws[i]), 0, depth - 1, chooser, m.sums, draft_tree::branch(i, depth));
+          y[i - 1] = draw_node(as_row(laws[i]), 0, i, depth, chooser, m.sums);
           paths[i] = from, paths[i].push_back(y[i - 1]);
         }
         rows[i] = one.p(paths[i]);
@@ -554,7 +575,7 @@ TEST_CASE("rows of floats: the law of a tree is off by at most 4e-6 in total var
       std::vector<row_without<softmax_row<T>>> laws(4);
       for (std::size_t i = 0; i < 3; ++i) {
         laws[i + 1] = {softmax_row<T>(draft), std::span(y).first(i)};
-        y[i] = draw_draft(laws[i + 1], 0, 0, chooser, m.sums, std::uint32_t(i));
+        y[i] = draw_node(laws[i + 1], 0, i + 1, 1, chooser, m.sums);
       }
       // Every coin fails, so what the root owes at last is what this test compares; accepted[i] are the claims.
       struct : random_streams {

@@ -43,3 +43,17 @@ TEST_CASE("a token is foreign outside the vocabulary, and where its row gives it
   CHECK(detail::foreign(3, 3, 0.5) == status::token_out_of_range);
   CHECK(detail::foreign(-2, 3, 0.5) == status::token_out_of_range);
 }
+TEST_CASE("token j of a draft is drawn with the number of the draft's stream at position start + j of its round") {
+  const std::vector<float> logits(500, 1), invalid(500, std::nanf(""));
+  std::vector<double> scratch(block_count(500));
+  random_streams random(3, 4);
+  softmax_row<float> row(logits);
+  for (const std::uint32_t start : {0u, 17u})
+    for (std::uint32_t j = 0; j < 4; ++j) {
+      const token_id y = draw_draft(row, start, j, random, scratch);
+      CHECK(y == draw(row, {stream::draft, start + j, start}, random, scratch));
+      CHECK(y == draw_draft(softmax_row<float>(logits), start, j, random, scratch));  // normalised there
+    }
+  CHECK(draw_draft(row, 0, 0, random, {}) == no_token);
+  CHECK(draw_draft(softmax_row<float>(invalid), 0, 0, random, scratch) == no_token);
+}

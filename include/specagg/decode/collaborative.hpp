@@ -212,7 +212,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   const auto moment_at = [&](stream use) { return moment{use, std::uint32_t(sent()), std::uint32_t(work.start)}; };
   const auto cache = [&](token_id y, std::size_t by) {
     t.tokens[sent()] = y, work.drafter[sent() % work.longest] = by;
-    processor.push(y), ++work.cached, ++result.drafted;
+    (void)processor.push(y), ++work.cached, ++result.drafted;
   };
   const auto ends = [&] { return work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]); };
   const auto draw_draft = [&](auto& row) { return draw(row, moment_at(stream::draft), chooser, work.scratch); };

@@ -39,7 +39,7 @@ status ready(const text& t, std::size_t vocabulary, const M&... models) {
 template <class P>
 void append(text& t, token_id token, P& processor) {
   t.tokens[t.size] = token;
-  processor.push(token);
+  (void)processor.push(token);
   ++t.size;
 }
 
@@ -110,7 +110,7 @@ status score(std::span<const token_id> tokens, M& model, P& processor, std::span
   if (const status s = model.extend(tokens.subspan(model.position()), logits); s != status::ok) return s;
   std::size_t pushed = tokens.size();
   const auto push_again = [&] {
-    for (; pushed < tokens.size(); ++pushed) processor.push(tokens[pushed]);
+    for (; pushed < tokens.size(); ++pushed) (void)processor.push(tokens[pushed]);
   };
   const on_exception restore(push_again);
   for (std::size_t j = rows; j-- > 0;) {

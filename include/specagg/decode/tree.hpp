@@ -135,7 +135,7 @@ status score_tree(std::span<const token_id> text, tree_workspace<T>& work, std::
       for (; pushed > 0; --pushed) processor.pop();
     };
     const on_exception restore(pop_all);
-    for (const token_id t : path) processor.push(t), ++pushed;
+    for (const token_id t : path) (void)processor.push(t), ++pushed;
     processor.apply(rows.subspan((n - first) * V, V));
     pop_all();
   }

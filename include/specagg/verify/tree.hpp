@@ -11,6 +11,17 @@
 
 SPECAGG_BEGIN
 
+// Draws the token of node i of a tree, 1 <= i <= size, at this depth (1 for a child of the root), from the row that it
+// is proposed from, laws[i] of verify_tree. Each node has a random number of its own; in a chain it is draw_draft's.
+// start: as in draft_tree. The rest, and the result, as for draw_draft (verify/verify.hpp).
+template <class R, Chooser C>
+  requires Row<std::remove_cvref_t<R>>
+token_id draw_node(R&& row, std::uint32_t start, std::size_t i, std::uint32_t depth, C& chooser,
+                   std::span<double> scratch) {
+  const moment m{stream::draft, start + depth - 1, start, draft_tree::branch(i, depth)};
+  return draw_draft(row, m, chooser, scratch);
+}
+
 namespace detail {
 
 // The checks before a walk; then walk(state) from the root.

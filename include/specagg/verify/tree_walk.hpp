@@ -24,9 +24,7 @@ struct draft_tree {
   bool bonus = true;  // draw one more token after a leaf, if the text has not ended
 
   SPECAGG_FUNCTION std::size_t size() const { return tokens.size(); }
-  // moment::branch of node i's draw and coin: different for all nodes of one depth, 0 in a chain. Siblings that are
-  // drawn with one branch are drawn with one number: the same token twice, and another law. propose_children gives each
-  // its own.
+  // moment::branch of node i's draw and coin: different for all nodes of one depth, 0 in a chain.
   SPECAGG_FUNCTION static std::uint32_t branch(std::size_t i, std::uint32_t depth) { return std::uint32_t(i) - depth; }
 };
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include <specagg/policy/any_of.hpp>
-#include <specagg/policy/raw_logits.hpp>
+#include <specagg/policy/checked.hpp>
 #include <specagg/random.hpp>
 #include <specagg/rows.hpp>
 #include <specagg/token.hpp>
@@ -37,6 +37,22 @@ struct draft {
   }
   SPECAGG_FUNCTION bool ends_text(std::size_t g) const { return g > 0 && end_of_text.contains(tokens[g - 1]); }
 };
+
+// Draws a drafted token from its row, which it normalises. scratch: verify_scratch(V) doubles. no_token: the row is
+// invalid or scratch is too small.
+template <class R, Chooser C>
+  requires Row<std::remove_cvref_t<R>>
+token_id draw_draft(R&& row, moment m, C& chooser, std::span<double> scratch) {
+  static_assert(!std::is_const_v<std::remove_reference_t<R>>, "specagg: draw_draft normalises its row, which is const");
+  if (row.normalise() != status::ok || !can_weigh(row, scratch)) return no_token;
+  return draw(row, m, chooser, scratch);
+}
+// Token j of a draft, whose position is start + j; start as in struct draft. The nodes of a tree are drawn by draw_node
+// (verify/tree.hpp): two tokens that are drawn here for one position come from one random number.
+template <class R, Chooser C>
+token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch) {
+  return draw_draft(row, {stream::draft, std::uint32_t(start + j), start}, chooser, scratch);
+}
 
 enum class origin : std::uint8_t { accepted, residual, bonus };
 constexpr const char* name(origin o) {
@@ -95,6 +111,17 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy, std::sp
   return valid(policy) && out.size() >= g + drafted.bonus && (acceptances.empty() || acceptances.size() >= g);
 }
 
+// pi. Builds without NDEBUG check that it is a law (policy/checked.hpp), in one more pass over V. If it is none, the
+// position is an undefined_target.
+template <class Rows, class Policy>
+SPECAGG_FUNCTION auto bind_law(const Rows& rows, const Policy& policy) {
+#if defined(NDEBUG) || defined(__CUDACC__)
+  return bind_to(rows, policy);
+#else
+  return bind_to(rows, checked{policy});
+#endif
+}
+
 // Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's status, missing_row
 // if one of them was not given, or what is wrong with them. A policy chosen at run time (policy/any_of.hpp) and a row
 // of several kinds (any_row.hpp) are resolved here, so f and all loops in it are compiled for what was chosen.
@@ -122,7 +149,7 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
           if (const status s = q.normalise(confidence); s != status::ok) return s;
           if (const status s = p.normalise(confidence); s != status::ok) return s;
           const row_pair<confidence, Q, P> rows(q, p);
-          return f(rows, bind_to(rows, policy));
+          return f(rows, bind_law(rows, policy));
         } else {
           return status::invalid_parameter;
         }
@@ -142,7 +169,7 @@ SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRo
     return with_row_at(p_rows, j, [&](auto& p) {
       if (const status s = p.normalise(reads_confidence<Policy>); s != status::ok) return s;
       const target_rows<reads_confidence<Policy>, std::remove_cvref_t<decltype(p)>> rows(p);
-      return f(rows, bind_to(rows, policy));
+      return f(rows, bind_law(rows, policy));
     });
   }
 }
