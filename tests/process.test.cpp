@@ -473,7 +473,7 @@ TEMPLATE_TEST_CASE("penalties after any pushes and pops are those of the text th
     if (text.empty() || (text.size() < length && random.below(20) < (step / 200 % 2 ? 8u : 12u))) {
       const token_id outside[] = {-1, -2147483647 - 1, token_id(vocabulary), 2147483647};
       text.push_back(random.below(10) ? token_id(random.below(vocabulary)) : outside[random.below(4)]);
-      processor.push(text.back());
+      (void)processor.push(text.back());
     } else {
       text.pop_back();
       processor.pop();
@@ -499,7 +499,7 @@ TEMPLATE_TEST_CASE("penalties of 16-bit logits are those of the same logits as d
   constexpr std::size_t vocabulary = 30;
   counters memory(vocabulary, 100);
   penalties processor = memory.with(all_three);
-  for (int i = 0; i < 100; ++i) processor.push(token_id(random.below(vocabulary)));
+  for (int i = 0; i < 100; ++i) (void)processor.push(token_id(random.below(vocabulary)));
   for (int round = 0; round < 200; ++round) {
     std::vector<S> logits(vocabulary);
     for (S& x : logits) x = {std::uint16_t((half ? 0x3000 : 0x3e00) + (random.word() & (half ? 0x9bff : 0x81ff)))};
@@ -514,7 +514,7 @@ TEMPLATE_TEST_CASE("penalties of 16-bit logits are those of the same logits as d
   // A little above the middle between 1 and the next number. As a float it would be the middle, and become 1.
   counters little(1, 1);
   penalties bonus = little.with({.presence = -(half ? 0x1p-11 : 0x1p-8) - 0x1p-40});
-  bonus.push(0);
+  (void)bonus.push(0);
   std::vector<S> one{{half ? std::uint16_t(0x3c00) : std::uint16_t(0x3f80)}};
   bonus.apply(std::span<S>(one));
   CHECK(one[0].bits == (half ? 0x3c01 : 0x3f81));
@@ -523,7 +523,7 @@ TEMPLATE_TEST_CASE("penalties of 16-bit logits are those of the same logits as d
 TEST_CASE("a repetition penalty divides what is positive and multiplies what is not") {
   counters memory(4, 8);
   penalties processor = memory.with({.repetition = 2});
-  for (const token_id t : {0, 1, 2, 1}) processor.push(t);
+  for (const token_id t : {0, 1, 2, 1}) (void)processor.push(t);
   std::vector<float> logits = {3, -3, 0, 3};
   processor.apply(std::span<float>(logits));
   CHECK(logits == std::vector<float>{1.5f, -6, 0, 3});
@@ -533,17 +533,50 @@ TEST_CASE("presence counts once, frequency every time, and either may be a rewar
   counters memory(4, 8);
   for (const double sign : {1., -1.}) {
     penalties processor = memory.with({.presence = sign * 0.5, .frequency = sign * 0.25});
-    for (const token_id t : {0, 1, 1, 1}) processor.push(t);
+    for (const token_id t : {0, 1, 1, 1}) (void)processor.push(t);
     std::vector<double> logits = {1, 1, 1, 1};
     processor.apply(std::span<double>(logits));
     CHECK(logits == std::vector<double>{1 - sign * 0.75, 1 - sign * 1.25, 1, 1});
   }
 }
 
+TEST_CASE("a token beyond the memory of penalties is a status, and the rows are invalid until it is taken back") {
+  std::vector<std::uint32_t> counts(4);
+  std::vector<token_id> distinct(4), text(2);
+  penalties processor({.presence = 1}, counts, distinct, text);
+  std::vector<float> logits(4);
+  const auto apply = [&] {
+    std::fill(logits.begin(), logits.end(), 0.f);
+    processor.apply(std::span(logits));
+    return processed_row<float>(logits).normalise();
+  };
+  CHECK(processor.push(0) == status::ok);
+  CHECK(processor.push(7) == status::ok);  // outside the vocabulary: not counted
+  CHECK(apply() == status::ok);
+  CHECK(processor.push(1) == status::context_full);
+  CHECK(apply() == status::invalid_row);
+  processor.pop();
+  CHECK(apply() == status::ok);
+  CHECK(logits == std::vector<float>{-1, 0, 0, 0});
+}
+TEST_CASE("temperatures at which a difference of logits would be beyond the numbers are refused") {
+  const std::vector<float> far{3e38f, -3e38f};
+  CHECK(processed_row<float>(far, {.temperature = 1e38}).normalise() == status::invalid_parameter);
+  CHECK(specagg::softmax_row<float>(far, 1e38).normalise() == status::invalid_parameter);
+  const double highest = 0.999 * double(std::numeric_limits<float>::max()) / 1024;
+  const std::vector<float> near{6 * float(highest), 0};
+  for (const auto& l : {far, near}) {
+    const double due = 1 / (1 + std::exp((double(l[1]) - double(l[0])) / highest));
+    processed_row<float> row(l, {.temperature = highest});
+    REQUIRE(row.normalise() == status::ok);
+    CHECK(std::abs(double(row[0]) - due) < 1e-6);
+    CHECK(std::abs(double(row[1]) - (1 - due)) < 1e-6);
+  }
+}
 TEST_CASE("penalties of nothing leave the bits alone") {
   counters memory(3, 8);
   penalties processor = memory.with({});
-  processor.push(1);
+  (void)processor.push(1);
   std::vector<float> logits = {-0.f, -0.f, 1e-45f};
   const auto before = logits;
   processor.apply(std::span<float>(logits));
@@ -552,7 +585,7 @@ TEST_CASE("penalties of nothing leave the bits alone") {
   CHECK_FALSE(penalty_options{.presence = 1}.none());
 }
 
-TEST_CASE("memory is never overrun: a text that outgrows it is not counted and comes back, no memory counts nothing") {
+TEST_CASE("memory is never overrun: a text that outgrows it has no valid row until it comes back; no memory is none") {
   counters memory(5, 3);
   penalties processor = memory.with(all_three);
   std::vector<token_id> text;
@@ -560,25 +593,25 @@ TEST_CASE("memory is never overrun: a text that outgrows it is not counted and c
   const auto check = [&] {
     auto got = logits;
     processor.apply(std::span<float>(got));
-    CHECK(got ==
-          penalised(logits, {text.begin(), text.begin() + std::min<std::ptrdiff_t>(3, std::ssize(text))}, all_three));
+    if (text.size() <= 3) CHECK(got == penalised(logits, text, all_three));
+    else CHECK(processed_row<float>(got).normalise() == status::invalid_row);
   };
-  for (const token_id t : {4, 0, 4, 1, 2, 0}) text.push_back(t), processor.push(t), check();
+  for (const token_id t : {4, 0, 4, 1, 2, 0}) text.push_back(t), (void)processor.push(t), check();
   while (!text.empty()) text.pop_back(), processor.pop(), check();
   processor.pop();  // nothing left to undo
-  text.push_back(1), processor.push(1);
+  text.push_back(1), (void)processor.push(1);
   check();
 
   std::vector<std::uint32_t> counts(5);
   std::vector<token_id> few(2), room(8);
   penalties narrow(all_three, counts, few, room);
-  for (const token_id t : {0, 1, 2, 3, 4}) narrow.push(t);
+  for (const token_id t : {0, 1, 2, 3, 4}) (void)narrow.push(t);
   std::vector<float> shorter = {1};
   narrow.apply(std::span<float>(shorter));
   CHECK(shorter == penalised(std::vector<float>{1}, {0}, all_three));
 
   penalties none;
-  for (int i = 0; i < 3; ++i) none.push(i);
+  for (int i = 0; i < 3; ++i) (void)none.push(i);
   for (int i = 0; i < 5; ++i) none.pop();
   auto got = logits;
   none.apply(std::span<float>(got));
@@ -589,7 +622,7 @@ TEST_CASE("penalties and no_processor are Processors") {
   static_assert(specagg::Processor<penalties> && specagg::Processor<specagg::no_processor>);
   static_assert(!specagg::Processor<int>);
   specagg::no_processor nothing;
-  nothing.push(1), nothing.pop();
+  (void)nothing.push(1), nothing.pop();
   std::vector<float> logits = {1, 2};
   nothing.apply(std::span<float>(logits));
   CHECK(logits == std::vector<float>{1, 2});

@@ -101,7 +101,7 @@ struct job {
     buffer.resize(room);
     std::vector<std::uint32_t> counts(vocabulary);
     penalties processor(options.penalty, counts, distinct, history);
-    for (const token_id t : prompt) processor.push(t);
+    for (const token_id t : prompt) (void)processor.push(t);  // history has room for it
     text t{buffer, prompt.size()};
     random_streams chooser(options.seed);
 

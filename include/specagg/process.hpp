@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <span>
@@ -17,8 +18,9 @@ SPECAGG_BEGIN
 
 // A processor is a function of the text so far, the draft included: it changes at every draft position, applies to q
 // and p alike, and is undone when drafts are rolled back. apply() edits a row of logits in place for the next position;
-// push() and pop() follow the text. Masks set -inf. pop(), and push() of the token that was just popped, must not
-// throw: with them decoders put things right when something else has thrown.
+// push() and pop() follow the text. Decoders do not read what push() returns: where it fails, apply() must make the row
+// invalid. Masks set -inf. pop(), and push() of the token that was just popped, must not throw: with them decoders put
+// things right when something else has thrown.
 template <class P>
 concept Processor = requires(P& p, token_id t, std::span<float> logits) {
   p.push(t);
@@ -47,7 +49,8 @@ struct penalty_options {
 //   distinct   V elements: the ids that occur in the text
 //   text       as many elements as the longest text has tokens, its prompt and one round's draft included
 // The caller owns the memory, which must outlive the object; a copy of the object uses the same memory. Tokens outside
-// 0..V-1 are ignored, and so are those of a text that outgrows `text`.
+// 0..V-1 are ignored. push() is context_full if the text has more tokens than `text` has elements. It is not counted
+// then, and until pop() has taken it back apply() makes NaN of every logit: the row is an invalid_row, not another law.
 //
 // apply(logits) penalises the row of the next position. Call it when exactly the tokens before that position have been
 // pushed: the prompt (or the part of it that shall count), what was emitted since, and what was drafted before that
@@ -73,11 +76,12 @@ class penalties {
         text_(text) {
     std::fill(counts_.begin(), counts_.end(), 0u);
   }
-  void push(token_id t) {
-    if (size_++ >= text_.size()) return;
+  [[nodiscard]] status push(token_id t) {
+    if (size_++ >= text_.size()) return status::context_full;
     text_[size_ - 1] = t;
-    if (t < 0 || std::size_t(t) >= counts_.size()) return;
+    if (t < 0 || std::size_t(t) >= counts_.size()) return status::ok;
     if (counts_[std::size_t(t)]++ == 0) distinct_[distinct_size_++] = t;
+    return status::ok;
   }
   void pop() {  // undoes the last push
     if (size_ == 0 || --size_ >= text_.size()) return;
@@ -91,6 +95,7 @@ class penalties {
   template <class T>
   void apply(std::span<T> logits) const {
     if (options_.none()) return;
+    if (size_ > text_.size()) std::fill(logits.begin(), logits.end(), detail::stored<T>(std::nan("")));
     for (std::size_t i = 0; i < distinct_size_; ++i) {
       const auto v = std::size_t(distinct_[i]);
       if (v >= logits.size()) continue;
@@ -113,13 +118,13 @@ class penalties {
 
 // Applied in this order, each to the renormalised result of the one before; ties keep the lower ids.
 struct sampling {
-  double temperature = 1;   // 0: the largest logit, lowest id
+  double temperature = 1;   // below 3e35; 0: the largest logit, lowest id
   std::uint32_t top_k = 0;  // 0: off
   double top_p = 1;         // (0, 1]: the shortest prefix of the sorted row with at least this mass
   double min_p = 0;         // [0, 1]: tokens with at least this fraction of the largest probability
 
   bool valid() const {
-    return temperature >= 0 && temperature < double(std::numeric_limits<float>::max()) && top_p > 0 && top_p <= 1 &&
+    return temperature >= 0 && temperature < detail::least_refused_temperature<float> && top_p > 0 && top_p <= 1 &&
            min_p >= 0 && min_p <= 1;
   }
 };

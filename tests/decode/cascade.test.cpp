@@ -90,7 +90,7 @@ auto law_of(const setting& s, Decode decode, Check check) {
         cascade_workspace<T> work(vocabulary, 10, s.length);
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
-        processor.push(0);
+        (void)processor.push(0);
         std::vector<emission> emissions;
         const auto accept = [&](const emission& e) { return emissions.push_back(e), true; };
         wrong += decode(t, s.length, d, m, chooser, processor, work, accept) != status::ok;
@@ -192,7 +192,7 @@ TEST_CASE("an oracle cascade emits exactly the law of any policy, with both mode
       worst = std::max(worst, worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
                          penalty_memory memory;
                          auto processor = memory.with(s.penalty);
-                         for (const token_id c : context) processor.push(c);
+                         for (const token_id c : context) (void)processor.push(c);
                          std::vector<T> q(vocabulary), p(vocabulary);
                          small_model().row(context, q), large_model().row(context, p);
                          processor.apply(std::span(q)), processor.apply(std::span(p));
@@ -337,7 +337,7 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
         cascade_workspace<T> work(vocabulary);
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
-        processor.push(0);
+        (void)processor.push(0);
         REQUIRE(bild_decode(
                     t, s.length, d, m, b, processor, s.options(), work,
                     [&](const emission& e) {
@@ -435,7 +435,7 @@ TEST_CASE("what accept() refuses ends a cascade's text, in models and processor,
     cascade_workspace<T> work(vocabulary, 10, 12);
     penalty_memory memory;
     witness processor{memory.with(some_penalty), {}};
-    processor.push(0);
+    (void)processor.push(0);
     random_streams chooser(3);
     for (std::size_t stop_at = 1; stop_at <= 9; ++stop_at) {
       const std::size_t before = t.size;
@@ -481,7 +481,7 @@ TEST_CASE("a model of a cascade that fails or returns NaN is reported; the text 
         cascade_workspace<T> work(vocabulary, 10, 40);
         penalty_memory memory;
         witness processor{memory.with(some_penalty), {}};
-        processor.push(0);
+        (void)processor.push(0);
         random_streams chooser(call);
         std::size_t failures = 0;
         while (t.size < 40 && failures < 9) {

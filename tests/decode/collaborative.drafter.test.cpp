@@ -83,7 +83,7 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
         drafter.silent_after = s.silent_after;
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
-        processor.push(0);
+        (void)processor.push(0);
         wrong += collaborative_decode(t, 4, tie_all(models), policy, chooser, processor,
                                       {gamma, {}, s.end_of_text, s.proposed}, work, keep_all, no_watch,
                                       drafter) != status::ok;
@@ -105,7 +105,7 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
       models[k].row(context, p[k]);
       penalty_memory memory;
       auto processor = memory.with(s.penalty);
-      for (const token_id x : context) processor.push(x);
+      for (const token_id x : context) (void)processor.push(x);
       processor.apply(std::span(p[k]));
       row[k] = processed_row<T>(p[k]);
     }
@@ -217,7 +217,7 @@ TEST_CASE("a model that fails over a drafter's tokens, a drafter that throws or 
       collaborative_workspace<T, 3, mixed_drafter::row_type> work(vocabulary, {3, 2, 1}, 3);
       penalty_memory memory;
       witness processor{memory.with({}), {}};
-      processor.push(0);
+      (void)processor.push(0);
       random_streams chooser(call);
       std::size_t failures = 0;
       while (t.size < 40 && failures < 9) {

@@ -127,7 +127,7 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
         collaborative_workspace<T, N> work(vocabulary, gamma);
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
-        processor.push(0);
+        (void)processor.push(0);
         wrong += collaborative_decode(t, s.length, tie_all(models), policy, chooser, processor,
                                       {gamma, s.sample, s.end_of_text}, work, keep_all, no_watch) != status::ok;
         for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
@@ -749,7 +749,7 @@ TEST_CASE("what accept() refuses ends the text: drafts and tokens behind it are 
   collaborative_workspace<T, 3> work(vocabulary, {3, 2, 2});
   penalty_memory memory;
   witness processor{memory.with({}), {}};
-  processor.push(0);
+  (void)processor.push(0);
   random_streams chooser(1);
   for (std::size_t stop_at = 1; stop_at <= 9; ++stop_at) {
     const std::size_t before = t.size;
@@ -818,7 +818,7 @@ TEST_CASE("a model among three that fails or returns NaN is reported; the text s
       collaborative_workspace<T, 3> work(vocabulary, {3, 2, 1});
       penalty_memory memory;
       witness processor{memory.with({}), {}};
-      processor.push(0);
+      (void)processor.push(0);
       random_streams chooser(call);
       std::size_t failures = 0;
       while (t.size < 40 && failures < 9) {

@@ -47,7 +47,7 @@ double worst_joint_error(const Policy& policy, setting s, const V& verifier = {}
         speculative_workspace<T> work(vocabulary, s.gamma);
         penalty_memory memory;
         auto processor = memory.with(s.penalty);
-        processor.push(0);
+        (void)processor.push(0);
         const status why = speculative_decode(t, s.length, d, m, policy, chooser, processor, s.options, work, keep_all,
                                               no_watch, verifier, L(length));
         REQUIRE(why == status::ok);
@@ -73,7 +73,7 @@ double worst_joint_error(const Policy& policy, setting s, const V& verifier = {}
       d.row(context, ql), m.row(context, pl);
       penalty_memory memory;
       auto processor = memory.with(s.penalty);
-      for (const token_id c : context) processor.push(c);
+      for (const token_id c : context) (void)processor.push(c);
       processor.apply(std::span(ql)), processor.apply(std::span(pl));
       const auto pi =
           target_law(policy, processed_row<T>(ql, s.options.sample), processed_row<T>(pl, s.options.sample));

@@ -35,7 +35,7 @@ class grammar {
  public:
   void push(token_id t) {
     if (pushes++ == throw_in_push) throw std::runtime_error("processor");
-    inner_.push(t), pushed.push_back(t);
+    (void)inner_.push(t), pushed.push_back(t);
   }
   void pop() { inner_.pop(), pushed.pop_back(); }
   template <class L>
@@ -113,7 +113,7 @@ std::vector<T> logits_of(actor model, const tokens& context) {
   std::vector<T> logits(V);
   REQUIRE(model.extend(context, logits) == status::ok);
   grammar processor;
-  for (const token_id t : context) processor.push(t);
+  for (const token_id t : context) (void)processor.push(t);
   processor.apply(std::span(logits));
   return logits;
 }
@@ -151,7 +151,7 @@ tokens one_text(std::size_t length, either chooser, Decode decode) {
   tokens buffer(length + 8);
   text t{buffer, 1};
   grammar processor;
-  processor.push(0);
+  (void)processor.push(0);
   tokens seen{0};
   const watcher accept = [&](const emission& e) { return seen.push_back(e.token), !stops(seen); };
   const status why = decode(t, length, processor, chooser, accept);
@@ -325,7 +325,7 @@ TEST_CASE("BiLD whose small model runs into a dead end goes on with the large on
     tokens buffer(64);
     text t{buffer, 1};
     grammar processor;
-    processor.push(0);
+    (void)processor.push(0);
     cascade_workspace<T> work(V);
     const status s = bild_decode(
         t, 40, d, m, {fallback, 0.5}, processor, {}, work, [](const emission&) { return true; }, no_watch);
@@ -378,7 +378,7 @@ TEST_CASE(
     const auto run = [&](auto&& decode) {
       text t{buffer, 1};
       grammar processor;
-      processor.push(0);
+      (void)processor.push(0);
       either chooser = streams(7, request);
       return decode(t, processor, chooser) == status::ok && t.size == 21;
     };
@@ -446,7 +446,7 @@ void survives(bool same, Decode decode) {
   {
     text t{plain, 1};
     grammar processor;
-    processor.push(0);
+    (void)processor.push(0);
     actor d = wary(1), m = wary(2);
     while (t.size < 21) REQUIRE(decode(t, processor, d, m) == status::ok);
   }
@@ -458,7 +458,7 @@ void survives(bool same, Decode decode) {
         tokens buffer(40);
         text t{buffer, 1};
         grammar processor;
-        processor.push(0);
+        (void)processor.push(0);
         while (t.size < 21) {
           try {
             const status s = decode(t, processor, d, m);
@@ -505,7 +505,7 @@ TEST_CASE("what a model throws reaches the caller; text, processor and models ho
     tokens buffer(40);
     text t{buffer, 1};
     grammar processor;
-    processor.push(0);
+    (void)processor.push(0);
     collaborative_workspace<T, 2> work(V, {3, 2});
     while (t.size < 21) {
       try {
@@ -525,7 +525,7 @@ TEST_CASE("a processor that throws leaves itself and the text as they were") {
   for (std::size_t call = 0; call < 40; ++call) {
     grammar processor;
     (call < 20 ? processor.throw_at : processor.throw_in_push) = call < 20 ? call : call - 19;
-    processor.push(0);
+    (void)processor.push(0);
     actor d = wary(1), m = wary(2);
     tokens buffer(40);
     text t{buffer, 1};
@@ -550,7 +550,7 @@ TEST_CASE("where accept() throws, models that take turns leave no drafts behind"
     tokens buffer(40);
     text t{buffer, 1};
     grammar processor;
-    processor.push(0);
+    (void)processor.push(0);
     either chooser = streams(3);
     collaborative_workspace<T, 2> work(V, {3, 2});
     int seen = 0;
@@ -571,7 +571,7 @@ TEST_CASE("a model that cannot go back to a position is fed the text again; one 
   const auto decode = [&](actor& d, actor& m, tokens& buffer) {
     text t{buffer, 1};
     grammar processor;
-    processor.push(0);
+    (void)processor.push(0);
     speculative_workspace<T> work(V, 4);
     either chooser = streams(9);
     const status s = speculative_decode(t, 30, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4}, work, any,
@@ -595,7 +595,7 @@ TEST_CASE("a model that cannot go back to a position is fed the text again; one 
   tokens buffer(40);
   text t{buffer, 1};
   grammar processor;
-  processor.push(0);
+  (void)processor.push(0);
   either chooser = streams(9);
   actor f = wary(1), g = wary(2);
   f.stubborn = g.never = true;

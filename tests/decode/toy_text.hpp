@@ -30,7 +30,7 @@ struct penalty_memory {
 struct witness {
   specagg::penalties inner;
   std::vector<specagg::token_id> pushed;
-  void push(specagg::token_id t) { inner.push(t), pushed.push_back(t); }
+  void push(specagg::token_id t) { (void)inner.push(t), pushed.push_back(t); }
   void pop() { inner.pop(), pushed.pop_back(); }
   template <class T>
   void apply(std::span<T> logits) const {
@@ -47,7 +47,7 @@ inline std::vector<double> probabilities(const specagg::toy_source<double>& mode
   model.row(context, logits);
   penalty_memory memory;
   auto processor = memory.with(penalty);
-  for (const specagg::token_id t : context) processor.push(t);
+  for (const specagg::token_id t : context) (void)processor.push(t);
   processor.apply(std::span(logits));
   specagg::processed_row<double> row(logits, s);
   if (row.normalise() != specagg::status::ok) FAIL("a toy model's row");

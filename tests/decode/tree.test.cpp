@@ -43,7 +43,7 @@ auto law_of_texts(const Policy& policy, const settings& s, const V& verifier) {
         text t{buffer, 1};
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
-        processor.push(0);
+        (void)processor.push(0);
         tree_workspace<double> work(vocabulary, s.shape);
         const status ended =
             tree_decode(t, s.length, draft_model, target_model, policy, chooser, processor,
@@ -114,7 +114,7 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
           text t{buffer, 1};
           penalty_memory memory;
           witness processor{memory.with({1.5, 0.3, 0.2}), {}};
-          processor.push(0);
+          (void)processor.push(0);
           tree_workspace<double> work(vocabulary, shape, false);
           const status ended = tree_decode(t, length, lookup, target_model, policy, chooser, processor,
                                            tree_options{.shape = shape, .end_of_text = end}, work, keep_all,

@@ -225,7 +225,7 @@ double worst_error(std::size_t gamma, std::size_t length, const V& verifier, con
         drafting_workspace<double, sparse_row<double>> work(vocabulary, gamma);
         penalty_memory memory;
         witness processor{memory.with(penalty), {}};
-        processor.push(0);
+        (void)processor.push(0);
         decode_options options = given;
         options.gamma = gamma;
         const status why = speculative_decode(

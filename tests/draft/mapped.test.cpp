@@ -142,7 +142,7 @@ TEST_CASE("sparse and dense rows of a mapped model are equal under penalties, wh
   std::vector<token_id> distinct(V), history(64);
   penalties processor({.repetition = 1.6, .presence = 0.5}, counts, distinct, history);
   tokens text{2, 0};
-  for (const token_id t : text) processor.push(t);
+  for (const token_id t : text) (void)processor.push(t);
   std::array<processed_row<double>, 4> p;
   std::array<mapped_row<double>, 4> q;
   for (std::size_t j = 0; j < 4; ++j) {
@@ -150,7 +150,7 @@ TEST_CASE("sparse and dense rows of a mapped model are equal under penalties, wh
     REQUIRE(model.next({text, j, true}, processor, p[j], c) == status::ok);
     REQUIRE(sparse.next({text, j, true}, processor, q[j], d) == status::ok);
     CHECK(c == Approx(d).epsilon(1e-14));
-    text.push_back(token_id(j % 3)), processor.push(text.back());
+    text.push_back(token_id(j % 3)), (void)processor.push(text.back());
   }
   for (std::size_t j = 0; j < 4; ++j)  // all are readable
     for (std::size_t v = 0; v < V; ++v) CHECK(q[j][v] == Approx(p[j][v]).epsilon(1e-13).margin(0));

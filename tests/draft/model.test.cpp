@@ -17,7 +17,7 @@ TEST_CASE("a model as a drafter gives its processed rows, one for each position,
   penalty_memory memory;
   auto processor = memory.with(penalty);
   std::vector<token_id> tokens{0, 2};
-  for (const token_id t : tokens) processor.push(t);
+  for (const token_id t : tokens) (void)processor.push(t);
   std::array<processed_row<double>, 3> rows;
   for (std::size_t j = 0; j < 3; ++j) {
     double confidence = -1;
@@ -25,7 +25,7 @@ TEST_CASE("a model as a drafter gives its processed rows, one for each position,
     CHECK(drafter.position() == tokens.size());
     if (j == 0) CHECK(confidence == 0);
     else CHECK(confidence == rows[j].largest_confidence());
-    tokens.push_back(1), processor.push(1);
+    tokens.push_back(1), (void)processor.push(1);
   }
   for (std::size_t j = 0; j < 3; ++j) {  // all are readable
     const auto due = probabilities(source, {tokens.begin(), tokens.begin() + std::ptrdiff_t(2 + j)}, how, penalty);

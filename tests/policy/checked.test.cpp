@@ -55,7 +55,9 @@ void is_unchanged(const Policy& rule) {
 }  // namespace
 
 TEST_CASE("a rule that is no law emits tokens where it is trusted, and every verifier reports it where it is checked") {
+#ifdef NDEBUG
   for (const seen& s : by_every_verifier<float>(weighted{.5, .4}, 1, 17)) CHECK(s.v.why == status::ok);
+#endif
   is_reported<float>(weighted{.5, .4}), is_reported<double>(weighted{.5, .4});
   is_reported<float>(weighted{.5, .6}), is_reported<double>(weighted{.5, .6});
   is_reported<float>(weighted{-1, 2}), is_reported<double>(weighted{-1, 2});  // negative here and there; the sum is 1

@@ -42,7 +42,7 @@ double worst_error(const V& verifier, const Policy& policy, const formula& f, co
         speculative_workspace<T> work(vocabulary, s.gamma);
         penalty_memory penalties;
         auto processor = penalties.with(s.penalty);
-        processor.push(0);
+        (void)processor.push(0);
         double log_pi = 0, log_p = 0, due_pi = 0, due_p = 0;
         const auto see = [&](const emission& e) {
           log_pi += e.log_pi, log_p += e.log_p;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy that checks that pi is a probability distribution. Verifiers do not check this: if pi is negative somewhere,
-// or does not sum to 1, they still draw a token, and its law is not specified.
+// A policy that checks that pi is a probability distribution. Verifiers check this in builds without NDEBUG only: with
+// NDEBUG, if pi is negative somewhere or does not sum to 1, they still draw a token, and its law is not specified.
 #pragma once
 #include <specagg/policy/raw_logits.hpp>
 #include <specagg/policy/unanimous.hpp>
