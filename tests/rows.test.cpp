@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include <specagg/audit/goodness_of_fit.hpp>
 #include <specagg/specagg.hpp>
 
 #include "support/catch.hpp"
@@ -65,13 +66,14 @@ static_assert(RowList<const std::vector<std::vector<float>>> && RowList<std::arr
               RowList<std::span<const one_hot_row<double>>>);
 static_assert(!RowList<std::vector<float>> && !RowList<processed_row<float>> && !RowList<const processed_row<float>*>);
 
-TEST_CASE("a matrix of logits has as many rows as fit in it") {
-  const std::vector<float> logits{0, 1, 2, 5, 4, 3, 9, 9};
+TEST_CASE("a matrix of logits has whole rows, or none") {
+  const std::vector<float> logits{0, 1, 2, 5, 4, 3};
   const auto rows = rows_of_logits(logits, 3, {.temperature = 0});
   CHECK(rows.size() == 2);
   auto second = rows[1];
   CHECK(second.normalise() == status::ok);
   CHECK((second.size() == 3 && second[0] == 1));
+  CHECK(rows_of_logits(logits, 4).size() == 0);
   CHECK(rows_of_logits(logits, 9).size() == 0);
   CHECK(rows_of_logits(logits, 0).size() == 0);
   CHECK(rows_of_logits(std::span<const float>(), 3).size() == 0);
@@ -109,7 +111,7 @@ TEST_CASE("acceptances of positions without rows are 0") {
   CHECK((acceptances[1].of_row == 1 && acceptances[2].of_row == 0 && acceptances[2].of_token == 0));
 }
 
-TEST_CASE("a node whose law was not given ends the walk after the path to its parent") {
+TEST_CASE("a node whose law was not given is left out with what hangs below it, and the law stays exact") {
   const std::vector<std::uint32_t> parents{0, 1, 2};
   for (const bool whole : {true, false})
     for (std::size_t n = 1; n <= drafts + 1; ++n) {
@@ -123,10 +125,34 @@ TEST_CASE("a node whose law was not given ends the walk after the path to its pa
       const draft_tree tree{drafted, parents};
       const tree_verdict v = whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, out, work)
                                    : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, out, work);
-      CHECK(v.why == (n > drafts ? status::ok : status::missing_row));
+      CHECK(v.why == status::ok);
       CHECK(v.accepted == n - 1);
-      CHECK(v.emitted == n - 1 + (n > drafts));
+      CHECK(v.emitted == n);
+      CHECK(out[n - 1].why == (n > drafts ? status::ok : status::missing_row));
     }
+  // The law of the second of two siblings is missing: whether the walk comes to it is a matter of a coin.
+  const std::vector<double> q{0.25, 0.25, 0.25, 0.25}, p{0.1, 0.2, 0.3, 0.4};
+  const std::vector<std::uint32_t> siblings{0, 0};
+  const std::vector<std::vector<double>> laws(2, q), p_rows(3, p);
+  for (const bool whole : {true, false}) {
+    std::vector<double> counts(4);
+    for (std::uint64_t request = 0; request < 20000; ++request) {
+      std::array<tree_node, 3> nodes;
+      std::array<double, 8> owed;
+      std::vector<double> sums(verify_scratch(4));
+      std::array<emission, 2> out;
+      random_streams chooser(3, request);
+      std::vector<token_id> y;
+      for (const std::size_t i : {1, 2}) y.push_back(draw_node(dense_row<double>(q), 0, i, 1, chooser, sums));
+      const tree_scratch<double> work{nodes, owed, sums};
+      const draft_tree tree{y, siblings};
+      const auto v = whole ? verify_tree(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work)
+                           : verify_tree_recursive(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work);
+      REQUIRE(v.emitted > 0);
+      counts[std::size_t(out[0].token)] += 1;
+    }
+    CHECK(goodness_of_fit(counts, p, 1e-9).passed);
+  }
 }
 
 TEST_CASE("raw logits: a row that was not given is missing_row") {

@@ -38,7 +38,7 @@ template <std::ranges::contiguous_range L>
 auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how = {}) {
   using S = std::ranges::range_value_t<L>;
   const std::span<const S> all(logits);
-  return rows_of(vocabulary > 0 ? all.size() / vocabulary : 0,
+  return rows_of(vocabulary > 0 && all.size() % vocabulary == 0 ? all.size() / vocabulary : 0,
                  [=](std::size_t j) { return processed_row<S>(all.subspan(j * vocabulary, vocabulary), how); });
 }
 

@@ -58,8 +58,9 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 //   q_rows, p_rows  lists: the rows of draft and target that follow node i, i >= 0. p_rows is asked for nodes where the
 //                   walk goes, q_rows only if the policy reads the draft. Each may be asked for up to three times, laws
 //                   twice; a processed_row or softmax_row that was normalised before costs no pass again
-// So laws and p_rows have one row more than the tree has nodes, and q_rows as many if the policy reads the draft. Where
-// a row that is needed is missing the walk ends: the accepted path remains emitted, and the verdict says missing_row.
+// So laws and p_rows have one row more than the tree has nodes, and q_rows as many if the policy reads the draft. A
+// child whose law is missing is left out, as a foreign one is, and the emission's `why` says missing_row. Where another
+// row that is needed is missing the accepted path remains emitted, and the verdict says missing_row.
 //
 //   out             one emission more than the tree is deep
 //   work            see tree_scratch; after the call its nodes say how each was visited

@@ -298,7 +298,7 @@ struct tree_walk {
     const bool settled = last.failed > 0;
     result.node = std::uint32_t(n), result.accepted = result.emitted = last.depth;
     if (n > 0 && tree.end_of_text.contains(token(n))) return;
-    if (last.why == status::missing_row || (!settled && !tree.bonus)) return void(result.why = last.why);
+    if (!settled && !tree.bonus) return void(result.why = last.why);
     token_id failed[most_not_stored] = {};
     std::size_t count = 0;
     if (settled && !last.stored) for_failed(n, 0, [&](token_id y) { failed[count++] = y; });
