@@ -166,10 +166,19 @@
 #endif
 #define SPECAGG_END_CALLS SPECAGG_POP_WARNINGS_
 
+// Builds without NDEBUG check more, so their functions have names of their own, too: a program may have both.
+#if defined(NDEBUG) || defined(__CUDACC__)
+#define SPECAGG_CHECKS_LAWS 0
+#define SPECAGG_BUILD_ SPECAGG_ISA
+#else
+#define SPECAGG_CHECKS_LAWS 1
+#define SPECAGG_BUILD_ SPECAGG_CAT(SPECAGG_ISA, _checked)
+#endif
+
 #define SPECAGG_BEGIN    \
   SPECAGG_PUSH_WARNINGS_ \
   namespace specagg {    \
-  inline namespace SPECAGG_ISA {
+  inline namespace SPECAGG_BUILD_ {
 #define SPECAGG_END \
   }                 \
   }                 \

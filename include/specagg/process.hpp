@@ -51,6 +51,7 @@ struct penalty_options {
 // The caller owns the memory, which must outlive the object; a copy of the object uses the same memory. Tokens outside
 // 0..V-1 are ignored. push() is context_full if the text has more tokens than `text` has elements. It is not counted
 // then, and until pop() has taken it back apply() makes NaN of every logit: the row is an invalid_row, not another law.
+// So it is where `counts` or `distinct` has fewer elements than the row.
 //
 // apply(logits) penalises the row of the next position. Call it when exactly the tokens before that position have been
 // pushed: the prompt (or the part of it that shall count), what was emitted since, and what was drafted before that
@@ -95,7 +96,8 @@ class penalties {
   template <class T>
   void apply(std::span<T> logits) const {
     if (options_.none()) return;
-    if (size_ > text_.size()) std::fill(logits.begin(), logits.end(), detail::stored<T>(std::nan("")));
+    if (size_ > text_.size() || counts_.size() < logits.size())
+      std::fill(logits.begin(), logits.end(), detail::stored<T>(std::nan("")));
     for (std::size_t i = 0; i < distinct_size_; ++i) {
       const auto v = std::size_t(distinct_[i]);
       if (v >= logits.size()) continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What verification checks in builds without NDEBUG.
 #undef NDEBUG
+#include <specagg/audit/goodness_of_fit.hpp>
 #include <specagg/specagg.hpp>
 
 #include <vector>
@@ -21,13 +22,24 @@ struct slip {
   }
 };
 
+// w q + (1 - w) p, by a pi that refers to the rule.
+struct refers {
+  double w;
+  static constexpr bool reads_confidence = false;
+  template <class Rows>
+  auto bind(const Rows&) const {
+    return [this](auto at) { return fma(w, at.q, (1 - w) * at.p); };
+  }
+};
+
 verdict verified(const slip& rule, const auto& verifier) {
   const std::vector<double> q{0.5, 0.3, 0.2}, p{0.1, 0.3, 0.6};
   const std::vector<token_id> drafted{0};
   random_streams random(1);
   std::vector<emission> out(2);
   std::vector<double> scratch(verify_scratch(3, 1));
-  return verifier.verify(draft{drafted}, std::vector(2, q), std::vector(2, p), rule, random, out, scratch);
+  std::vector q_rows(2, q), p_rows(2, p);
+  return verifier.verify(draft{drafted}, q_rows, p_rows, rule, random, out, scratch, std::span<draft_acceptance>());
 }
 
 }  // namespace
@@ -45,4 +57,17 @@ TEST_CASE("without NDEBUG a pi that is no law is an undefined target, in every v
   check(block_verifier{});
   check(match_verifier{});
   check(coupled_verifier{shared_noise(1, 2)});
+}
+TEST_CASE("without NDEBUG a rule whose pi refers to the rule itself is not copied to a place that is gone") {
+  const std::vector<double> q{0.5, 0.3, 0.2}, p{0.1, 0.3, 0.6};
+  std::vector q_rows(2, q), p_rows(2, p);
+  std::vector<emission> out(1);
+  std::vector<double> scratch(verify_scratch(3)), counts(3);
+  const refers rule{0.5};
+  for (std::uint64_t request = 0; request < 20000; ++request) {
+    random_streams random(1, request);
+    REQUIRE(verify_token(draft{}, q_rows, p_rows, rule, random, out, scratch).why == status::ok);
+    counts[std::size_t(out[0].token)] += 1;
+  }
+  CHECK(goodness_of_fit(counts, std::vector<double>{0.3, 0.3, 0.4}, 1e-9).passed);
 }

@@ -7,7 +7,7 @@
 //     template <class Rows>
 //     SPECAGG_FUNCTION auto bind(const Rows& rows) const {
 //       const double top = rows.max([](auto at) { return at.confidence_p; });
-//       return [=](auto at) { return select(top < alpha, at.p, at.q); };
+//       return [top, a = alpha](auto at) { return select(top < a, at.p, at.q); };
 //     }
 //   };
 //
@@ -22,7 +22,8 @@
 
 SPECAGG_BEGIN
 
-// A policy may declare two things. The compiler checks each, because the view then has no such member:
+// A policy may declare these two things (and `models`, below). The compiler checks each, because the view then has no
+// such member:
 //   static constexpr bool reads_draft = false;        pi does not depend on q: the bonus needs no row of the draft
 //   static constexpr bool reads_confidence = false;   saves a pass over rows that differ from their untempered view
 template <class P>

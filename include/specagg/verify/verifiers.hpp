@@ -20,7 +20,7 @@ constexpr bool shares_noise = [] {
 }();
 
 // How a round draws its drafts, and how it judges them. A coupled draft is judged by coupled verification alone.
-// propose(): arguments and result of draw_draft (distribution.hpp). verify(): those of verify_token.
+// propose(): arguments and result of draw_draft (verify/verify.hpp). verify(): those of verify_token.
 struct token_verifier {
   template <Row R, Chooser C>
   token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch) const {
