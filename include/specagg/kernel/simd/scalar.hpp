@@ -56,7 +56,7 @@ struct vec<T, N> {
       else v = reg{t, t};
     }
   static SPECAGG_LANE vec load(const T* x) {
-    reg r;
+    reg r{};  // g++ 12 does not see that the loop sets all of it
     std::memcpy(&r, x, sizeof r);
     return r;
   }
@@ -162,7 +162,7 @@ struct vec<T, N> {
   static SPECAGG_LANE vec of_signs(signs m) { return detail::bit_cast<reg>(m); }
   template <class F>
   static SPECAGG_LANE vec each(const F& f) {
-    reg r;
+    reg r{};  // g++ 12 does not see that the loop sets all of it
     for (int i = 0; i < N; ++i) r[i] = static_cast<T>(f(i));
     return r;
   }
