@@ -392,6 +392,7 @@ void converse(job& j, const decoder& d, const chat& turns, std::size_t context) 
       else turns.next(prompt, asked);
       j.prompt = std::move(prompt);
     } catch (const error& e) {  // the text cannot be tokens: the turn ends, the conversation does not
+      if (turn == 1 && first) throw;  // it came from the command line
       const std::string line = fmt::format("turn {}: {}", turn, printable(e.what(), 4000));
       if (o.json) fmt::print("{}", dumped({{"turn", turn}, {"prompt", asked}, {"error", line}}, -1)), flush_output();
       else fmt::print(stderr, "specagg: {}\n", line);

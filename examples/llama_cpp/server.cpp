@@ -143,7 +143,10 @@ void check(const httplib::Request& from, const server_options& o) {
 void check_body(const httplib::Request& from, std::size_t most) {
   if (from.has_header("Content-Encoding")) throw api_error{415, "a body may not have a Content-Encoding"};
   if (from.get_header_value<std::uint64_t>("Content-Length") > most) throw api_error{413, "the request is too large"};
-  if (from.method == "POST" && !from.has_header("Content-Length") && !from.has_header("Transfer-Encoding"))
+  const std::string transfer = from.get_header_value("Transfer-Encoding");
+  if (!transfer.empty() && transfer != "chunked") throw api_error{400, "Transfer-Encoding must be chunked"};
+  const bool has_body = from.method == "POST" || from.method == "PUT" || from.method == "PATCH";
+  if (has_body && !from.has_header("Content-Length") && transfer.empty())
     throw api_error{411, "Content-Length is missing"};
 }
 

@@ -85,7 +85,7 @@ constexpr std::uint64_t hash_of_text(std::string_view s, std::uint64_t before = 
   return (before ^ 0x100u) * 0x100000001b3u;  // end of a piece
 }
 
-// FNV-1a of token ids. The hash of a tokenization is that of the tokens of tokenization_probe.
+// FNV-1a of token ids. The hash of a tokenization is that of the tokens of tokenization_probe, line by line.
 inline std::uint64_t hash_of_tokens(std::span<const token_id> tokens) {
   std::uint64_t hash = hash_of_text("");
   for (const token_id t : tokens) hash = hash_of_text(std::to_string(t), hash);

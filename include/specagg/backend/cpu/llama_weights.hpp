@@ -215,7 +215,8 @@ inline sine_cosine sin_cos(double x) {
 
 // The number of positions that a session keeps: `wanted`, but at most the model's context. 0 means the whole context,
 // but at most 4096. Throws specagg::error if a session would take more than 64 times the file's size, and more than
-// 16 MiB: a hostile file could ask for that. Sessions of real models take less than the file.
+// 16 MiB: a hostile file could ask for that. Sessions of real models take a few times the file at
+// most.
 inline std::size_t checked_capacity(const layer_weights& w, std::size_t wanted) {
   const auto capacity = std::min(wanted ? wanted : std::size_t{4096}, w.context);
   // In double, because products of hostile sizes would overflow integers.

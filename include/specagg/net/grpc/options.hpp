@@ -31,11 +31,12 @@ struct security {
 // nothing is seen to be wrong.
 inline std::string pem_problem(std::string_view text, bool key) {
   const auto has = [&](std::string_view what) { return text.find(what) != std::string_view::npos; };
-  const bool has_key = has("PRIVATE KEY-----"), has_certificate = has("-----BEGIN CERTIFICATE-----");
+  const bool has_key = has("PRIVATE KEY-----");
+  const bool has_certificate = has("BEGIN CERTIFICATE-----") || has("BEGIN X509 CERTIFICATE-----");
   if (!has("-----BEGIN ")) return "is no PEM text (there is no line -----BEGIN ...-----)";
   if (key && !has_key) return has_certificate ? "has a certificate and no private key" : "has no private key";
   if (!key && !has_certificate) return has_key ? "has a private key and no certificate" : "has no certificate";
-  if (!has(key ? "PRIVATE KEY-----" : "-----END CERTIFICATE-----")) return "is cut off";
+  if (!has("-----END ")) return "is cut off";
   if (key && (has("ENCRYPTED PRIVATE KEY-----") || has("4,ENCRYPTED")))
     return "is protected by a passphrase, which cannot be asked for here: write the key without one";
   return {};
