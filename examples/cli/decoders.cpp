@@ -482,7 +482,7 @@ std::vector<no_effect> without_effect(const generate_options& o) {
       {*k.gamma == '\0', with, {"--gamma"}},
       {*k.verifiers == '\0', with + ": it has no drafts to verify", {"--verify"}},
       {no_rows, with + ": it combines no rows", {"--space"}},
-      {!alone && o.gamma == "0", "with --gamma 0: nothing is drafted", {"--verify"}},
+      {!alone && o.gamma == "0" && o.verify != "coupled", "with --gamma 0: nothing is drafted", {"--verify"}},
       {!tree, with + ": it drafts no trees", {"--tree"}},
       {!tree, "without --tree", {"--propose"}},
       {tree && lookup, "with --draft lookup: it proposes what followed most often", {"--propose"}},

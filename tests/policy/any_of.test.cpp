@@ -125,7 +125,7 @@ TEST_CASE("a batch verifies each request by a rule of its own") {
   };
   const auto request = [&](std::size_t i, const auto& rule, std::span<emission> to) {
     return verification{draft{std::span(drafted).subspan(i, 1)},
-                        rows_of(1, [&, i](std::size_t) { return row(q, i); }),
+                        rows_of(2, [&, i](std::size_t) { return row(q, i); }),
                         rows_of(2, [&, i](std::size_t j) { return row(p, 2 * i + j); }),
                         rule,
                         random_streams(9, i),

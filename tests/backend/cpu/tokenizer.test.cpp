@@ -253,7 +253,7 @@ TEST_CASE("a tokenizer that is missing, of another kind or inconsistent is refus
   has(write({"a"}, {0}, {1, 1}), "tokenizer.ggml.token_type: 2 types for 1 pieces");
   has(write({"a"}, {std::numeric_limits<float>::quiet_NaN()}, {1}), "piece 0 has a score that is not finite");
   has(write({"a"}, {0}, {7}), "piece 0 has the unknown type 7 (1 to 6 are known)");
-  has(write({"a\n"}, {0}, {6}), "piece 0 is of type byte but spelled \"a?\"");
+  has(write({"a\n"}, {0}, {6}), "piece 0 is of type byte but spelled \"a\\n\"");
   has(write({"a"}, {0}, {1}), "not all 256 byte pieces");
   test::gguf_writer bos;
   test::write_tokenizer(bos, test::small_vocabulary());
