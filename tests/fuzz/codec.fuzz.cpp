@@ -115,7 +115,7 @@ void check(const row_codec& codec, bytes in, int what) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const test::bounded_memory memory((1 << 20) + 64 * size);
+  const test::bounded_memory bounded((1 << 20) + 64 * size);
   bytes in{data, size};
   const auto kind = in.take<std::uint8_t>();
   row_codec codec{.vocabulary = 1u + in.take<std::uint16_t>() % (kind & 128 ? 2000 : 20),

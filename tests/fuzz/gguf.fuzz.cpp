@@ -109,7 +109,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace specagg;
   using namespace specagg::cpu;
-  const test::bounded_memory memory((1 << 20) + 64 * size);
+  const test::bounded_memory bounded((1 << 20) + 64 * size);
   try {
     const test::gguf_bytes bytes({reinterpret_cast<const char*>(data), size});
     const auto file = bytes.open();

@@ -147,7 +147,7 @@ void check_site(Site& site, const hello& terms, std::size_t prompt, bytes in) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const test::bounded_memory memory((1 << 20) + 64 * size);
+  const test::bounded_memory bounded((1 << 20) + 64 * size);
   bytes in{data, size};
   const std::size_t what = in.below(8);
   if (what == 0) return check_codec(in), 0;

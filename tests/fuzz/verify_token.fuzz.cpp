@@ -61,7 +61,7 @@ void check(const Policy& policy, const draft& d, const std::vector<Q>& q, const 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const test::bounded_memory memory((1 << 20) + 64 * size);
+  const test::bounded_memory bounded((1 << 20) + 64 * size);
   bytes in{data, size};
   const std::size_t gamma = in.take<std::uint8_t>() % 4;
   const std::size_t vocabulary = 1 + in.take<std::uint16_t>() % 40 + (in.take<std::uint8_t>() == 0 ? 1020 : 0);

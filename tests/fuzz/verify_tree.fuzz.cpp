@@ -34,7 +34,7 @@ void require(bool what) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const test::bounded_memory memory((1 << 20) + 64 * size);
+  const test::bounded_memory bounded((1 << 20) + 64 * size);
   bytes in{data, size};
   const std::size_t n = in.take<std::uint8_t>() % 9, V = 1 + in.take<std::uint8_t>() % 6;
   const auto kind = in.take<std::uint8_t>(), memory = in.take<std::uint8_t>();
