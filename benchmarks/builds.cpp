@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One lossless step (V = 128,256, 4 drafted tokens, nothing known of the rows) as this file is compiled, and beside
-// it a plain loop: the maximum of each of the nine rows, and the sum of expf over it. scripts/bench compiles it four
-// times. Prints: instruction set, milliseconds of the step, milliseconds of the loop (medians of 31, by turns).
+// One lossless step (V = 128,256, 4 drafted tokens, nothing known of the rows) as this file is
+// compiled, and beside it a plain loop: the maximum of each of the nine rows, and the sum of expf
+// over it. scripts/bench compiles it four times. Prints: instruction set, milliseconds of the step,
+// milliseconds of the loop (medians of 31, by turns).
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -18,7 +19,9 @@ int main() {
   std::array<std::vector<float>, gamma + 1> p;
   for (std::uint32_t j = 0; j <= gamma; ++j) {
     for (std::uint32_t v = 0; v < V; ++v) {
-      const auto u = [&](std::uint32_t k) { return float(numbers.uniform({specagg::stream::draft, v, 3 * j + k})); };
+      const auto u = [&](std::uint32_t k) {
+        return float(numbers.uniform({specagg::stream::draft, v, 3 * j + k}));
+      };
       p[j].push_back(4 * (u(0) + u(1) - 1));
       if (j < gamma) q[j].push_back(p[j].back() + u(2) / 4);
     }
@@ -34,15 +37,19 @@ int main() {
   const auto timed = [](std::vector<double>& times, const auto& work) {
     const auto start = std::chrono::steady_clock::now();
     work();
-    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    times.push_back(
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+            .count());
   };
   for (std::uint32_t turn = 0; turn < 31; ++turn) {
     timed(steps, [&] {
       specagg::random_streams chooser(2, turn);
       const auto verdict = specagg::verify_token(
           {.tokens = drafted, .start = 0},
-          specagg::rows_of(drafted.size(), [&](std::size_t j) { return specagg::softmax_row<float>(q[j]); }),
-          specagg::rows_of(drafted.size() + 1, [&](std::size_t j) { return specagg::softmax_row<float>(p[j]); }),
+          specagg::rows_of(drafted.size(),
+                           [&](std::size_t j) { return specagg::softmax_row<float>(q[j]); }),
+          specagg::rows_of(drafted.size() + 1,
+                           [&](std::size_t j) { return specagg::softmax_row<float>(p[j]); }),
           specagg::lossless{}, chooser, out, scratch);
       kept = kept + double(verdict.accepted);
     });
@@ -57,6 +64,9 @@ int main() {
       for (const auto& row : p) add(row);
     });
   }
-  const auto median = [](std::vector<double>& x) { return std::sort(x.begin(), x.end()), x[x.size() / 2]; };
+  const auto median = [](std::vector<double>& x) {
+    std::sort(x.begin(), x.end());
+    return x[x.size() / 2];
+  };
   std::printf("%s %.3f %.3f\n", specagg::instruction_set, median(steps), median(loops));
 }

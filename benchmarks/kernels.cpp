@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels against the floor and against the usual way, each rival checked for the same answer first. One thread.
-//   floor    reading the same memory with nothing but additions; or one exponential for every element
-//   memory   four times the largest cache (caches.hpp); otherwise the data fits the second-level cache
+// Kernels against the floor and against the usual way, each rival checked for the same answer
+// first. One thread.
+//   floor    reading the same memory with nothing but additions; or one exponential for every
+//            element
+//   memory   four times the largest cache (caches.hpp); otherwise the data fits the second-level
+//            cache
 #include "rivals.hpp"
 
 #include <benchmark/benchmark.h>
@@ -31,7 +34,8 @@ const std::vector<float>& logits(std::size_t size, int which = 0) {
   if (x.empty()) {
     numbers next(std::uint64_t(5 + which));
     x.resize(size);
-    for (float& l : x) l = float(2.5 * std::sqrt(2.) * (next() + next() + next() + next() + next() + next() - 3));
+    for (float& l : x)
+      l = float(2.5 * std::sqrt(2.) * (next() + next() + next() + next() + next() + next() - 3));
   }
   return x;
 }
@@ -61,7 +65,7 @@ void time(benchmark::State& state, std::size_t bytes, F&& f) {
   state.SetBytesProcessed(std::int64_t(bytes * state.iterations()));
 }
 
-// ---- the floor ----------------------------------------------------------------------------------------------------
+// ---- the floor ----------------------------------------------------------------------------------
 
 // Eight sums of 16 lanes: nothing but loads and additions.
 float read(std::span<const float> x) {
@@ -69,10 +73,14 @@ float read(std::span<const float> x) {
   V a[8] = {V(0), V(0), V(0), V(0), V(0), V(0), V(0), V(0)};
   std::size_t i = 0;
   for (; i + 128 <= x.size(); i += 128) {
-    a[0] = a[0] + V::load(&x[i]), a[1] = a[1] + V::load(&x[i + 16]);
-    a[2] = a[2] + V::load(&x[i + 32]), a[3] = a[3] + V::load(&x[i + 48]);
-    a[4] = a[4] + V::load(&x[i + 64]), a[5] = a[5] + V::load(&x[i + 80]);
-    a[6] = a[6] + V::load(&x[i + 96]), a[7] = a[7] + V::load(&x[i + 112]);
+    a[0] = a[0] + V::load(&x[i]);
+    a[1] = a[1] + V::load(&x[i + 16]);
+    a[2] = a[2] + V::load(&x[i + 32]);
+    a[3] = a[3] + V::load(&x[i + 48]);
+    a[4] = a[4] + V::load(&x[i + 64]);
+    a[5] = a[5] + V::load(&x[i + 80]);
+    a[6] = a[6] + V::load(&x[i + 96]);
+    a[7] = a[7] + V::load(&x[i + 112]);
   }
   return reduce_add(((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7])));
 }
@@ -81,17 +89,21 @@ void floor_read(benchmark::State& state) {
   time(state, 4 * x.size(), [&] { return read(x); });
 }
 void floor_read_both(benchmark::State& state) {
-  const auto &q = probabilities(std::size_t(state.range(0)), 1), &p = probabilities(std::size_t(state.range(0)));
+  const auto &q = probabilities(std::size_t(state.range(0)), 1),
+             &p = probabilities(std::size_t(state.range(0)));
   time(state, 8 * p.size(), [&] { return read(q) + read(p); });
 }
-// One exponential per element of both rows, summed: what any step from logits to probabilities has to pay.
+// One exponential per element of both rows, summed: what any step from logits to probabilities has
+// to pay.
 void floor_exponentials_both(benchmark::State& state) {
   const auto q = normalised_row(logits(vocabulary, 1)), p = normalised_row(logits(vocabulary));
-  const auto one = [](const auto& row) { return one_thread::reduce<detail::add>(row, [](auto x) { return x; }); };
+  const auto one = [](const auto& row) {
+    return one_thread::reduce<detail::add>(row, [](auto x) { return x; });
+  };
   time(state, 8 * vocabulary, [&] { return one(q) + one(p); });
 }
 
-// ---- log-sum-exp --------------------------------------------------------------------------------------------------
+// ---- log-sum-exp --------------------------------------------------------------------------------
 
 void lse(benchmark::State& state) {
   const auto& x = logits(std::size_t(state.range(0)));
@@ -120,7 +132,7 @@ void eigen_lse(benchmark::State& state) {
   time(state, 4 * x.size(), run);
 }
 
-// ---- two rows -----------------------------------------------------------------------------------------------------
+// ---- two rows -----------------------------------------------------------------------------------
 
 template <class Q, class P>
 double total_variation(const Q& q, const P& p) {
@@ -146,8 +158,7 @@ void residual_draw(benchmark::State& state) {
   std::vector<double> sums(block_count(vocabulary));
   std::uint64_t i = 0;
   time(state, 8 * vocabulary, [&] {
-    const auto w = weigh(
-        rows, [](auto at) { return positive(at.p - at.q); }, sums);
+    const auto w = weigh(rows, [](auto at) { return positive(at.p - at.q); }, sums);
     return inverse_transform(w, double(++i % 1024) / 1024);
   });
 }
@@ -169,7 +180,7 @@ void race_of_row(benchmark::State& state) {
   time(state, 4 * vocabulary, [&] { return race(p, noise, ++i); });
 }
 
-// ---- rows as engines sample from them -----------------------------------------------------------------------------
+// ---- rows as engines sample from them -----------------------------------------------------------
 
 // How many tokens a row keeps.
 std::size_t kept(const processed_row<float>& row) {
@@ -186,16 +197,22 @@ void filtered(benchmark::State& state, const sampling& how) {
   });
 }
 // The usual way: sort (logit, id) of the whole row, softmax, cut.
-std::size_t sorted_row(const std::vector<float>& l, const sampling& how, std::vector<std::pair<float, token_id>>& row) {
+std::size_t sorted_row(const std::vector<float>& l, const sampling& how,
+                       std::vector<std::pair<float, token_id>>& row) {
   row.resize(l.size());
   for (std::size_t v = 0; v < l.size(); ++v) row[v] = {l[v], token_id(v)};
   std::sort(row.begin(), row.end(), [](const auto& a, const auto& b) {
     return a.first > b.first || (a.first == b.first && a.second < b.second);
   });
-  std::size_t n = how.temperature == 0 ? 1 : how.top_k > 0 ? std::min<std::size_t>(how.top_k, l.size()) : l.size();
+  std::size_t n = how.temperature == 0 ? 1
+                  : how.top_k > 0      ? std::min<std::size_t>(how.top_k, l.size())
+                                       : l.size();
   const float top = row[0].first;
   double total = 0, reached = 0;
-  for (std::size_t i = 0; i < n; ++i) row[i].first = std::exp(row[i].first - top), total += row[i].first;
+  for (std::size_t i = 0; i < n; ++i) {
+    row[i].first = std::exp(row[i].first - top);
+    total += row[i].first;
+  }
   if (how.top_p < 1) {
     std::size_t i = 0;
     while (i < n && reached < how.top_p * total) reached += row[i++].first;
@@ -210,7 +227,8 @@ void sorted(benchmark::State& state, const sampling& how) {
   processed_row<float> ours(l, how);
   if (ours.normalise() != status::ok) std::abort();
   const double a = double(sorted_row(l, how, row)), b = double(kept(ours));
-  same("a filtered row", a, b, 1e-4 * b);  // a sum in another order may move the cut of top-p by a token
+  // a sum in another order may move the cut of top-p by a token
+  same("a filtered row", a, b, 1e-4 * b);
   time(state, 4 * vocabulary, [&] { return sorted_row(l, how, row); });
 }
 
@@ -244,9 +262,12 @@ int main(int count, char** arguments) {
     benchmark::RegisterBenchmark("log-sum-exp: specagg/memory", lse)->Arg(floats);
     benchmark::RegisterBenchmark("log-sum-exp: Eigen/memory", eigen_lse)->Arg(floats);
     benchmark::RegisterBenchmark("floor: read both/memory", floor_read_both)->Arg(floats / 2);
-    benchmark::RegisterBenchmark("TV of probabilities: specagg/memory", tv_of_probabilities)->Arg(floats / 2);
+    benchmark::RegisterBenchmark("TV of probabilities: specagg/memory", tv_of_probabilities)
+        ->Arg(floats / 2);
   } else {
-    std::fprintf(stderr, "bench-kernels: the system does not tell its caches: nothing is timed from memory\n");
+    std::fprintf(
+        stderr,
+        "bench-kernels: the system does not tell its caches: nothing is timed from memory\n");
   }
   benchmark::RunSpecifiedBenchmarks();
 }

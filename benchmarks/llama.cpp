@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What n tokens of a model cost in one call, t(n), against reading its weights once.
 //   bench-llama [model.gguf] [--against llama.cpp's times]
-// The second file is what benchmarks/llama_cpp/times.cpp prints for the same model; scripts/bench runs both. Every row
-// of logits is checked before it is timed: one token at a time and all at once must give the same bits. Medians; warm;
-// 100 tokens of context.
+// The second file is what benchmarks/llama_cpp/times.cpp prints for the same model; scripts/bench
+// runs both. Every row of logits is checked before it is timed: one token at a time and all at once
+// must give the same bits. Medians; warm; 100 tokens of context.
 #include <specagg/backend/cpu/llama.hpp>
 
 #include <algorithm>
@@ -33,7 +33,9 @@ double median_milliseconds(int repetitions, Body&& body) {
   for (int i = 0; i < repetitions; ++i) {
     const auto start = std::chrono::steady_clock::now();
     body();
-    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    times.push_back(
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+            .count());
   }
   std::nth_element(times.begin(), times.begin() + repetitions / 2, times.end());
   return times[std::size_t(repetitions) / 2];
@@ -44,8 +46,8 @@ std::vector<std::span<const std::byte>> memory_of(const llama_weights& w) {
   std::vector<std::span<const std::byte>> all;
   const auto add = [&](const matrix& m) {
     if (m.strips)
-      all.emplace_back(m.strips.get(), (m.rows + strip_rows - 1) / strip_rows * (m.cols / quantised_block) *
-                                           packed_block_bytes(m.type));
+      all.emplace_back(m.strips.get(), (m.rows + strip_rows - 1) / strip_rows *
+                                           (m.cols / quantised_block) * packed_block_bytes(m.type));
     else all.emplace_back(m.data, m.rows * row_bytes(m.type, m.cols));
   };
   for (const auto& l : w.layers)
@@ -63,8 +65,10 @@ void read_all(const std::vector<std::span<const std::byte>>& all, thread_pool& p
     pool.for_ranges(floats, 4096, [&](std::size_t begin, std::size_t end) {
       lanes a = 0, b = 0, c = 0, d = 0;
       for (auto i = begin; i + 64 <= end; i += 64) {
-        a = max(lanes::load(from + i), a), b = max(lanes::load(from + i + 16), b);
-        c = max(lanes::load(from + i + 32), c), d = max(lanes::load(from + i + 48), d);
+        a = max(lanes::load(from + i), a);
+        b = max(lanes::load(from + i + 16), b);
+        c = max(lanes::load(from + i + 32), c);
+        d = max(lanes::load(from + i + 48), d);
       }
       sink.store(reduce_add(max(max(a, b), max(c, d))), std::memory_order_relaxed);
     });
@@ -82,41 +86,54 @@ int main(int count, char** arguments) try {
       continue;
     }
     std::ifstream file(i + 1 < count ? arguments[++i] : "");
-    if (!file) return std::fprintf(stderr, "bench-llama: --against: cannot read the file\n"), 2;
+    if (!file) {
+      std::fprintf(stderr, "bench-llama: --against: cannot read the file\n");
+      return 2;
+    }
     std::pair<unsigned, std::size_t> key;
     for (double ms; file >> key.first >> key.second >> ms;) theirs[key] = ms;
   }
   const auto start = std::chrono::steady_clock::now();
   const auto weights = std::make_shared<const llama_weights>(gguf_file::open(path));
-  const std::chrono::duration<double, std::milli> loading = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double, std::milli> loading =
+      std::chrono::steady_clock::now() - start;
   const auto vocab = weights->vocab;
   std::vector<token_id> tokens(std::min(weights->context, prompt));
-  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<token_id>(i * 7919 % vocab);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<token_id>(i * 7919 % vocab);
   const auto memory = memory_of(*weights);
   std::size_t bytes = 0;
   for (const auto& m : memory) bytes += m.size();
   std::printf("%s: %.1f MB of weights, loaded in %.0f ms; %s; %zu tokens of context; medians\n\n",
-              path.substr(path.rfind('/') + 1).c_str(), double(bytes) / 1e6, loading.count(), instruction_set, context);
+              path.substr(path.rfind('/') + 1).c_str(), double(bytes) / 1e6, loading.count(),
+              instruction_set, context);
   std::printf(
-      "| threads | n | t(n), ms | / reading the weights | v = t(n) / t(1) |%s\n| ---: | ---: | ---: | ---: | ---: "
+      "| threads | n | t(n), ms | / reading the weights | v = t(n) / t(1) |%s\n| ---: | ---: | "
+      "---: | ---: | ---: "
       "|%s\n",
       theirs.empty() ? "" : " llama.cpp, ms | its v | llama.cpp / ours |",
       theirs.empty() ? "" : " ---: | ---: | ---: |");
   for (unsigned threads : {1u, 2u}) {
     const auto pool = std::make_shared<thread_pool>(threads);
     llama model(weights, pool);
-    if (model.capacity() < context + std::ranges::max(counts))
-      return std::fputs("the model's context is short\n", stderr), 2;
+    if (model.capacity() < context + std::ranges::max(counts)) {
+      std::fputs("the model's context is short\n", stderr);
+      return 2;
+    }
     std::vector<float> logits(std::ranges::max(counts) * vocab), single(vocab);
     const auto at = std::span(tokens).first(context);
     const auto next = std::span(tokens).first(std::ranges::max(counts));
-    if (model.extend(at, {}) != status::ok || model.extend(next, logits) != status::ok)
-      return std::fputs("the model failed\n", stderr), 1;
+    if (model.extend(at, {}) != status::ok || model.extend(next, logits) != status::ok) {
+      std::fputs("the model failed\n", stderr);
+      return 1;
+    }
     (void)model.rollback(context);
     for (std::size_t i = 0; i < next.size(); ++i)
       if (model.extend(next.subspan(i, 1), single) != status::ok ||
-          std::memcmp(single.data(), logits.data() + i * vocab, vocab * sizeof(float)) != 0)
-        return std::fputs("tokens at once and one by one differ\n", stderr), 1;
+          std::memcmp(single.data(), logits.data() + i * vocab, vocab * sizeof(float)) != 0) {
+        std::fputs("tokens at once and one by one differ\n", stderr);
+        return 1;
+      }
     // In turn, so that a slow minute of the machine meets all of them.
     std::map<std::size_t, std::vector<double>> times;
     std::vector<double> reading;
@@ -133,11 +150,13 @@ int main(int count, char** arguments) try {
       return x[3];
     };
     const auto floor = median(reading), one = median(times[1]);
-    std::printf("| %u | reading | %.2f | 1.00 | |%s\n", threads, floor, theirs.empty() ? "" : " | | |");
+    std::printf("| %u | reading | %.2f | 1.00 | |%s\n", threads, floor,
+                theirs.empty() ? "" : " | | |");
     const auto compared = [&](std::size_t n, double ms) {
       const auto their = theirs.find({threads, n});
       if (their != theirs.end())
-        std::printf(" %.2f | %.2f | %.2f |", their->second, their->second / theirs[{threads, 1}], their->second / ms);
+        std::printf(" %.2f | %.2f | %.2f |", their->second, their->second / theirs[{threads, 1}],
+                    their->second / ms);
       std::printf("\n");
     };
     for (const std::size_t n : counts) {
@@ -150,10 +169,11 @@ int main(int count, char** arguments) try {
       (void)model.rollback(0);
       (void)model.extend(tokens, {});
     });
-    std::printf("| %u | prefill of %zu | %.0f | %.1f | %.1f |", threads, prompt, prefill, prefill / floor,
-                prefill / one);
+    std::printf("| %u | prefill of %zu | %.0f | %.1f | %.1f |", threads, prompt, prefill,
+                prefill / floor, prefill / one);
     compared(prompt, prefill);
   }
 } catch (const std::exception& e) {
-  return std::fprintf(stderr, "%s\n", e.what()), 2;
+  std::fprintf(stderr, "%s\n", e.what());
+  return 2;
 }

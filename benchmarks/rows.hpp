@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks work on: rows of logits with a given acceptance, and the draft tokens drawn from them.
+// What the benchmarks work on: rows of logits with a given acceptance, and the draft tokens drawn
+// from them.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -27,9 +28,10 @@ class numbers {
   std::uint64_t state_;
 };
 
-// Requests of gamma drafted tokens. The target's rows are bell-shaped logits of standard deviation 2.5 (at V = 128,256
-// the likeliest token has some 3 %, ten thousand have nine tenths of the mass); q = a p + (1 - a) p backwards, so that
-// a draft from q is accepted with probability a or a little more. `drafts` sets of tokens per request, drawn from q.
+// Requests of gamma drafted tokens. The target's rows are bell-shaped logits of standard deviation
+// 2.5 (at V = 128,256 the likeliest token has some 3 %, ten thousand have nine tenths of the mass);
+// q = a p + (1 - a) p backwards, so that a draft from q is accepted with probability a or a little
+// more. `drafts` sets of tokens per request, drawn from q.
 struct requests {
   static constexpr std::size_t drafts = 32;
   std::size_t count, gamma, vocabulary;
@@ -45,14 +47,15 @@ struct requests {
         tokens(drafts * count * gamma) {
     numbers next(7);
     std::vector<double> scratch(verify_scratch(vocabulary, gamma));
-    for (float& l : p) l = float(2.5 * std::sqrt(2.) * (next() + next() + next() + next() + next() + next() - 3));
+    for (float& l : p)
+      l = float(2.5 * std::sqrt(2.) * (next() + next() + next() + next() + next() + next() - 3));
     for (std::size_t r = 0; r < count; ++r)
       for (std::size_t j = 0; j < gamma; ++j) {
         const std::span<const float> from = target(r, j);
         float* to = q.data() + (r * gamma + j) * vocabulary;
         for (std::size_t v = 0; v < vocabulary; ++v)
-          to[v] =
-              float(std::log(acceptance * std::exp(from[v]) + (1 - acceptance) * std::exp(from[vocabulary - 1 - v])));
+          to[v] = float(std::log(acceptance * std::exp(from[v]) +
+                                 (1 - acceptance) * std::exp(from[vocabulary - 1 - v])));
         softmax_row<float> row(draft_logits(r, j));
         if (row.normalise() != status::ok) std::abort();
         for (std::size_t d = 0; d < drafts; ++d) {

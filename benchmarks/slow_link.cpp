@@ -8,7 +8,10 @@
 #include <cstdlib>
 
 int main(int argc, char** argv) {
-  if (argc != 4) return std::fputs("usage: bench-slow_link SERVER_PORT DELAY BYTES_PER_SECOND\n", stderr), 2;
+  if (argc != 4) {
+    std::fputs("usage: bench-slow_link SERVER_PORT DELAY BYTES_PER_SECOND\n", stderr);
+    return 2;
+  }
   slow_link link(std::atoi(argv[1]), {std::atof(argv[2]), std::atof(argv[3])});
   std::printf("%d\n", link.port());
   std::fflush(stdout);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trees of drafts: how many tokens the two verifiers accept, and what a walk costs over reading the rows it visits.
+// Trees of drafts: how many tokens the two verifiers accept, and what a walk costs over reading the
+// rows it visits.
 //
 // usage: bench-trees [TREES]   trees for each line of the first table [400]
 #include <fmt/format.h>
@@ -18,15 +19,16 @@ using namespace specagg;
 
 namespace {
 
-// A pair of models whose rows depend on the whole prefix: target logits 2 x Gumbel noise; the draft's are the target's
-// with normal noise of deviation `apart`.
+// A pair of models whose rows depend on the whole prefix: target logits 2 x Gumbel noise; the
+// draft's are the target's with normal noise of deviation `apart`.
 struct pair_of_models {
   std::size_t V;
   std::uint64_t seed;
   double apart;
   std::vector<double> row(const std::vector<token_id>& prefix, bool draft) const {
     std::uint64_t key = seed;
-    for (const token_id t : prefix) key = key * 6364136223846793005u + std::uint64_t(t) + 1442695040888963407u;
+    for (const token_id t : prefix)
+      key = key * 6364136223846793005u + std::uint64_t(t) + 1442695040888963407u;
     const random_streams noise(key);
     std::vector<double> x(V);
     double sum = 0;
@@ -35,7 +37,8 @@ struct pair_of_models {
         return std::max(noise.uniform({stream::side, std::uint32_t(v), i}), 0x1p-53);
       };
       double logit = -2 * std::log(-std::log(u(0)));
-      if (draft) logit += apart * std::sqrt(-2 * std::log(u(1))) * std::cos(6.283185307179586 * u(2));
+      if (draft)
+        logit += apart * std::sqrt(-2 * std::log(u(1))) * std::cos(6.283185307179586 * u(2));
       sum += x[v] = std::exp(logit);
     }
     for (double& p : x) p /= sum;
@@ -45,17 +48,23 @@ struct pair_of_models {
 
 struct mean {
   double sum = 0, squares = 0, n = 0;
-  void add(double x) { sum += x, squares += x * x, ++n; }
+  void add(double x) {
+    sum += x;
+    squares += x * x;
+    ++n;
+  }
   double value() const { return sum / n; }
   double error() const { return std::sqrt(std::max(0., squares / n - value() * value()) / n); }
 };
 
 void accepted_tokens(std::size_t trees) {
   fmt::print(
-      "Accepted tokens a round, V 100, logits 2 x Gumbel noise, the draft's {} nats apart (mean of {} trees)\n\n",
+      "Accepted tokens a round, V 100, logits 2 x Gumbel noise, the draft's {} nats apart (mean of "
+      "{} trees)\n\n",
       "0.7 or 1.5", trees);
   fmt::print(
-      "| apart | shape | proposals | recursive | traversal | difference |\n| ---: | --- | --- | ---: | ---: | ---: "
+      "| apart | shape | proposals | recursive | traversal | difference |\n| ---: | --- | --- | "
+      "---: | ---: | ---: "
       "|\n");
   const std::vector<std::vector<std::size_t>> shapes{
       {2, 2, 2, 2}, {3, 2, 1, 1, 1}, {4, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
@@ -74,13 +83,18 @@ void accepted_tokens(std::size_t trees) {
           std::vector<double> owed(shape.size() * m.V), sums(verify_scratch(m.V));
           std::vector<emission> out(shape.size() + 1);
           const tree_scratch<double> work{nodes, owed, sums};
-          const double a =
-              double(verify_tree_recursive(t.tree(), t.laws, t.q, t.p, lossless{}, chooser, out, work).accepted);
-          const double b = double(verify_tree(t.tree(), t.laws, t.q, t.p, lossless{}, chooser, out, work).accepted);
-          down.add(a), up.add(b), difference.add(b - a);
+          const double a = double(
+              verify_tree_recursive(t.tree(), t.laws, t.q, t.p, lossless{}, chooser, out, work)
+                  .accepted);
+          const double b = double(
+              verify_tree(t.tree(), t.laws, t.q, t.p, lossless{}, chooser, out, work).accepted);
+          down.add(a);
+          up.add(b);
+          difference.add(b - a);
         }
-        fmt::print("| {} | {} | {} | {:.3f} | {:.3f} | {:+.3f} ± {:.3f} |\n", apart, fmt::join(shape, ","), name(kind),
-                   down.value(), up.value(), difference.value(), difference.error());
+        fmt::print("| {} | {} | {} | {:.3f} | {:.3f} | {:+.3f} ± {:.3f} |\n", apart,
+                   fmt::join(shape, ","), name(kind), down.value(), up.value(), difference.value(),
+                   difference.error());
         std::fflush(stdout);
       }
 }
@@ -100,31 +114,39 @@ double median(std::vector<double> x) {
   return x[x.size() / 2];
 }
 
-// A walk over a tree of rows of floats that nothing has read yet, beside one read of each row that it visits: the
-// target's rows where it goes, and the draft's rows that failed children were drawn from.
+// A walk over a tree of rows of floats that nothing has read yet, beside one read of each row that
+// it visits: the target's rows where it goes, and the draft's rows that failed children were drawn
+// from.
 void walks() {
   constexpr std::size_t V = 128256;
   fmt::print(
-      "\nA walk, V {}, microseconds (median); floor: one pass over each of the target's rows that was visited, and "
+      "\nA walk, V {}, microseconds (median); floor: one pass over each of the target's rows that "
+      "was visited, and "
       "over the law of each failed child that was drawn from a row\n\n",
       V);
   fmt::print(
-      "| shape | nodes | proposals | rows visited | laws | floor | traversal | over the floor | over the target's rows "
+      "| shape | nodes | proposals | rows visited | laws | floor | traversal | over the floor | "
+      "over the target's rows "
       "| recursive |\n| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
-  for (const auto& shape : std::vector<std::vector<std::size_t>>{{4, 2, 1}, {2, 2, 2, 1, 1}, {1, 1, 1, 1}})
+  for (const auto& shape :
+       std::vector<std::vector<std::size_t>>{{4, 2, 1}, {2, 2, 2, 1, 1}, {1, 1, 1, 1}})
     for (const proposal kind : {proposal::greedy, proposal::sampled, proposal::top}) {
       const std::size_t n = tree_size(shape);
       std::vector<std::vector<float>> q(n + 1, std::vector<float>(V)), p = q;
       const random_streams noise(3);
       for (std::size_t i = 0; i <= n; ++i)
         for (std::size_t v = 0; v < V; ++v) {
-          const auto u = [&](std::uint32_t k) { return float(noise.uniform({stream::side, std::uint32_t(v), k})); };
-          p[i][v] = 6 * u(std::uint32_t(2 * i)), q[i][v] = p[i][v] + 2 * u(std::uint32_t(2 * i + 1));
+          const auto u = [&](std::uint32_t k) {
+            return float(noise.uniform({stream::side, std::uint32_t(v), k}));
+          };
+          p[i][v] = 6 * u(std::uint32_t(2 * i));
+          q[i][v] = p[i][v] + 2 * u(std::uint32_t(2 * i + 1));
         }
       std::vector<token_id> tokens(n);
       std::vector<std::uint32_t> parents(n), depths(n + 1);
       std::vector<proposal_row<softmax_row<float>>> laws(n + 1);
-      std::vector<double> sums(verify_scratch(V)), walk, floor, floor_of_target, down, visited, drawn;
+      std::vector<double> sums(verify_scratch(V)), walk, floor, floor_of_target, down, visited,
+          drawn;
       std::vector<tree_node> nodes(n + 1);
       std::vector<float> owed(shape.size() * V);
       std::vector<emission> out(shape.size() + 1);
@@ -135,32 +157,45 @@ void walks() {
           if (depths[i] == shape.size()) continue;
           softmax_row<float> row(q[i]);
           const std::size_t b = shape[depths[i]];
-          const std::size_t children =
-              propose_children(kind, row, end, depths[i] + 1, 0, chooser, std::span(tokens).subspan(end - 1, b),
-                               std::span(laws).subspan(end, b), sums);
-          for (std::size_t c = 0; c < children; ++c, ++end)
-            parents[end - 1] = std::uint32_t(i), depths[end] = depths[i] + 1;
+          const std::size_t children = propose_children(kind, row, end, depths[i] + 1, 0, chooser,
+                                                        std::span(tokens).subspan(end - 1, b),
+                                                        std::span(laws).subspan(end, b), sums);
+          for (std::size_t c = 0; c < children; ++c, ++end) {
+            parents[end - 1] = std::uint32_t(i);
+            depths[end] = depths[i] + 1;
+          }
         }
         std::vector<softmax_row<float>> rows(n + 1);
         std::vector<bool> seen(n + 1);
         const auto p_rows = rows_of(n + 1, [&](std::size_t i) -> const softmax_row<float>& {
-          (void)rows[i].normalise(), seen[i] = true;
+          (void)rows[i].normalise();
+          seen[i] = true;
           return rows[i];
         });
-        std::vector<int> asked(n + 1);  // once when a child is visited, once more when it has failed
-        const auto law_of = rows_of(
-            n + 1, [&](std::size_t i) -> const auto& { return ++asked[i], laws[i]; });
-        const draft_tree tree{std::span(tokens).first(end - 1), std::span(parents).first(end - 1), 0};
+        // once when a child is visited, once more when it has failed
+        std::vector<int> asked(n + 1);
+        const auto law_of = rows_of(n + 1, [&](std::size_t i) -> const auto& {
+          ++asked[i];
+          return laws[i];
+        });
+        const draft_tree tree{std::span(tokens).first(end - 1), std::span(parents).first(end - 1),
+                              0};
         const tree_scratch<float> work{nodes, owed, sums};
         const auto fresh = [&] {
-          for (std::size_t i = 0; i <= n; ++i) rows[i] = softmax_row<float>(p[i]), seen[i] = false, asked[i] = 0;
+          for (std::size_t i = 0; i <= n; ++i) {
+            rows[i] = softmax_row<float>(p[i]);
+            seen[i] = false;
+            asked[i] = 0;
+          }
         };
         fresh();
-        down.push_back(seconds_of(
-            [&] { (void)verify_tree_recursive(tree, law_of, p_rows, p_rows, lossless{}, chooser, out, work); }));
+        down.push_back(seconds_of([&] {
+          (void)verify_tree_recursive(tree, law_of, p_rows, p_rows, lossless{}, chooser, out, work);
+        }));
         fresh();
-        walk.push_back(
-            seconds_of([&] { (void)verify_tree(tree, law_of, p_rows, p_rows, lossless{}, chooser, out, work); }));
+        walk.push_back(seconds_of([&] {
+          (void)verify_tree(tree, law_of, p_rows, p_rows, lossless{}, chooser, out, work);
+        }));
         const std::vector<bool> which = seen;
         std::vector<softmax_row<float>> of;  // the draft's row that a failed child was drawn from
         for (std::size_t i = 1; i < end; ++i)
@@ -173,12 +208,14 @@ void walks() {
         floor.push_back(floor_of_target.back() + seconds_of([&] {
                           for (softmax_row<float>& row : of) (void)row.normalise();
                         }));
-        visited.push_back(double(std::count(which.begin(), which.end(), true))), drawn.push_back(double(of.size()));
+        visited.push_back(double(std::count(which.begin(), which.end(), true)));
+        drawn.push_back(double(of.size()));
       }
-      fmt::print("| {} | {} | {} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.2f} | {:.2f} | {:.0f} |\n",
-                 fmt::join(shape, ","), n, name(kind), median(visited), median(drawn), 1e6 * median(floor),
-                 1e6 * median(walk), median(walk) / median(floor), median(walk) / median(floor_of_target),
-                 1e6 * median(down));
+      fmt::print(
+          "| {} | {} | {} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.2f} | {:.2f} | {:.0f} |\n",
+          fmt::join(shape, ","), n, name(kind), median(visited), median(drawn), 1e6 * median(floor),
+          1e6 * median(walk), median(walk) / median(floor), median(walk) / median(floor_of_target),
+          1e6 * median(down));
       std::fflush(stdout);
     }
 }
@@ -187,7 +224,10 @@ void walks() {
 
 int main(int argc, char** argv) {
   const long trees = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 400;
-  if (trees < 1 || argc > 2) return fmt::print(stderr, "usage: bench-trees [TREES]\n"), 2;
+  if (trees < 1 || argc > 2) {
+    fmt::print(stderr, "usage: bench-trees [TREES]\n");
+    return 2;
+  }
   accepted_tokens(std::size_t(trees));
   walks();
 }

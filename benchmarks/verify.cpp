@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole lossless verification step, from f32 logits or from probabilities, beside our statements of how others take
-// it (rivals.hpp). Each rival is checked for the same answer before it is timed. One thread.
+// The whole lossless verification step, from f32 logits or from probabilities, beside our
+// statements of how others take it (rivals.hpp). Each rival is checked for the same answer before
+// it is timed. One thread.
 //
-// known: the draft's normalisers (specagg) or probabilities (the others) are at hand from drafting. cold: every step
-// works on rows that no cache holds.
+// known: the draft's normalisers (specagg) or probabilities (the others) are at hand from drafting.
+// cold: every step works on rows that no cache holds.
 #include "rivals.hpp"
 #include "rows.hpp"
 
@@ -32,7 +33,8 @@ struct setting {
   }
 };
 
-// One set of rows at a time is kept: benchmarks run in the order of their registration, grouped by setting.
+// One set of rows at a time is kept: benchmarks run in the order of their registration, grouped by
+// setting.
 const requests& rows_of(const setting& s) {
   static setting of{0, 0, 0, 0, false};
   static std::unique_ptr<requests> rows;
@@ -71,9 +73,11 @@ class ours {
   step operator()(std::size_t r, std::span<const token_id> drafted, std::uint64_t seed) {
     random_streams chooser(seed, r);
     const auto v = verify_token(
-        {.tokens = drafted}, specagg::rows_of(all_.gamma, [&](std::size_t j) { return q_[r * all_.gamma + j]; }),
-        specagg::rows_of(all_.gamma + 1,
-                         [&](std::size_t j) { return row(all_.p, stored_p_, r * (all_.gamma + 1) + j); }),
+        {.tokens = drafted},
+        specagg::rows_of(all_.gamma, [&](std::size_t j) { return q_[r * all_.gamma + j]; }),
+        specagg::rows_of(
+            all_.gamma + 1,
+            [&](std::size_t j) { return row(all_.p, stored_p_, r * (all_.gamma + 1) + j); }),
         lossless{}, chooser, out_, scratch_);
     return {v.accepted, out_[v.accepted].token};
   }
@@ -82,10 +86,13 @@ class ours {
   static std::vector<S> stored(const std::vector<float>& logits) {
     std::vector<S> all;
     if constexpr (!std::is_same_v<S, float>)
-      for (const float l : logits) all.push_back({std::uint16_t(std::bit_cast<std::uint32_t>(l) >> 16)});  // bf16
+      // bf16
+      for (const float l : logits)
+        all.push_back({std::uint16_t(std::bit_cast<std::uint32_t>(l) >> 16)});
     return all;
   }
-  softmax_row<S> row(const std::vector<float>& logits, const std::vector<S>& others, std::size_t i) const {
+  softmax_row<S> row(const std::vector<float>& logits, const std::vector<S>& others,
+                     std::size_t i) const {
     const std::size_t n = all_.vocabulary;
     if constexpr (std::is_same_v<S, float>) return softmax_row<S>(logits.data() + i * n, n);
     else return softmax_row<S>(others.data() + i * n, n);
@@ -101,12 +108,19 @@ class ours {
 class ours_from_probabilities {
  public:
   explicit ours_from_probabilities(const requests& r)
-      : all_(r), q_(r.q.size()), p_(r.p.size()), out_(r.gamma + 1), scratch_(verify_scratch(r.vocabulary, r.gamma)) {
+      : all_(r),
+        q_(r.q.size()),
+        p_(r.p.size()),
+        out_(r.gamma + 1),
+        scratch_(verify_scratch(r.vocabulary, r.gamma)) {
     const std::size_t n = r.vocabulary;
     for (std::size_t i = 0; i < r.count; ++i)
       for (std::size_t j = 0; j <= r.gamma; ++j) {
-        if (j < r.gamma) scalar_softmax::apply(r.draft_logits(i, j), std::span(q_).subspan((i * r.gamma + j) * n, n));
-        scalar_softmax::apply(r.target(i, j), std::span(p_).subspan((i * (r.gamma + 1) + j) * n, n));
+        if (j < r.gamma)
+          scalar_softmax::apply(r.draft_logits(i, j),
+                                std::span(q_).subspan((i * r.gamma + j) * n, n));
+        scalar_softmax::apply(r.target(i, j),
+                              std::span(p_).subspan((i * (r.gamma + 1) + j) * n, n));
       }
   }
   step operator()(std::size_t r, std::span<const token_id> drafted, std::uint64_t seed) {
@@ -114,8 +128,11 @@ class ours_from_probabilities {
     random_streams chooser(seed, r);
     const auto v = verify_token(
         {.tokens = drafted},
-        specagg::rows_of(g, [&](std::size_t j) { return dense_row<float>(q_.data() + (r * g + j) * n, n); }),
-        specagg::rows_of(g + 1, [&](std::size_t j) { return dense_row<float>(p_.data() + (r * (g + 1) + j) * n, n); }),
+        specagg::rows_of(
+            g, [&](std::size_t j) { return dense_row<float>(q_.data() + (r * g + j) * n, n); }),
+        specagg::rows_of(
+            g + 1,
+            [&](std::size_t j) { return dense_row<float>(p_.data() + (r * (g + 1) + j) * n, n); }),
         lossless{}, chooser, out_, scratch_);
     return {v.accepted, out_[v.accepted].token};
   }
@@ -139,18 +156,20 @@ void time_steps(benchmark::State& state, const setting& s, Make make) {
       accepted += one.accepted;
       benchmark::DoNotOptimize(one.token);
     }
-    first = (first + s.batch) % r.count, ++steps;
+    first = (first + s.batch) % r.count;
+    ++steps;
   }
   state.counters["accepted"] = double(accepted) / double(steps * s.batch);
 }
 template <class Make>
 void add(const std::string& who, const setting& s, Make make) {
-  benchmark::RegisterBenchmark(("step/" + who + "/" + s.name()).c_str(), [=](benchmark::State& state) {
-    time_steps(state, s, make);
-  })->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark(("step/" + who + "/" + s.name()).c_str(),
+                               [=](benchmark::State& state) { time_steps(state, s, make); })
+      ->Unit(benchmark::kMicrosecond);
 }
 
-// The same drafts accepted, the same token in place of the rejected one (a rival's rounding may move one in 10^4).
+// The same drafts accepted, the same token in place of the rejected one (a rival's rounding may
+// move one in 10^4).
 template <class Rival>
 void check(const char* who, const requests& r, Rival&& rival, bool same_token) {
   ours<float> reference(r, false);
@@ -181,8 +200,9 @@ void check_all() {
   }
 }
 
-// The rows of the standard setting for torch_steps.py, with what its answers are checked against: gamma, V and the
-// number of drafts; logits of draft and target; drafts; the acceptance of each position; its residual law.
+// The rows of the standard setting for torch_steps.py, with what its answers are checked against:
+// gamma, V and the number of drafts; logits of draft and target; drafts; the acceptance of each
+// position; its residual law.
 void export_rows(const char* path) {
   const setting s;
   const requests r(1, s.gamma, s.vocabulary, s.acceptance / 100.);
@@ -204,14 +224,24 @@ void export_rows(const char* path) {
     file.write(reinterpret_cast<const char*>(x.data()), std::streamsize(x.size() * sizeof(x[0])));
   };
   write(std::vector<std::uint64_t>{s.gamma, s.vocabulary, requests::drafts});
-  write(r.q), write(r.p), write(r.tokens), write(acceptance), write(residual);
-  if (!file.flush()) std::fprintf(stderr, "bench-verify: %s cannot be written\n", path), std::exit(2);
+  write(r.q);
+  write(r.p);
+  write(r.tokens);
+  write(acceptance);
+  write(residual);
+  if (!file.flush()) {
+    std::fprintf(stderr, "bench-verify: %s cannot be written\n", path);
+    std::exit(2);
+  }
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count == 3 && std::string(arguments[1]) == "--export") return export_rows(arguments[2]), 0;
+  if (count == 3 && std::string(arguments[1]) == "--export") {
+    export_rows(arguments[2]);
+    return 0;
+  }
   benchmark::Initialize(&count, arguments);
   if (benchmark::ReportUnrecognizedArguments(count, arguments)) return 2;
   check_all();
@@ -221,7 +251,8 @@ int main(int count, char** arguments) {
       for (const std::size_t b : {1u, 8u})
         for (const int a : {0, 50, 80, 100})
           for (const bool cold : {false, true})
-            if (!cold || (b == 1 && g == 4 && beyond_caches() > 0)) settings.push_back({v, g, b, a, cold});
+            if (!cold || (b == 1 && g == 4 && beyond_caches() > 0))
+              settings.push_back({v, g, b, a, cold});
   for (const setting& s : settings) {
     add("specagg", s, [](const requests& r) { return ours<float>(r, false); });
     add("specagg, known", s, [](const requests& r) { return ours<float>(r, true); });
@@ -232,10 +263,14 @@ int main(int count, char** arguments) {
     if (s.batch != 1 || changes > 1) continue;
     add("specagg, bf16", s, [](const requests& r) { return ours<bf16>(r, false); });
     add("specagg, bf16, known", s, [](const requests& r) { return ours<bf16>(r, true); });
-    add("specagg, from probabilities", s, [](const requests& r) { return ours_from_probabilities(r); });
-    add("scalar expf, written out", s, [](const requests& r) { return written_out<scalar_softmax>(r, false); });
-    add("scalar expf, known", s, [](const requests& r) { return written_out<scalar_softmax>(r, true); });
-    add("Eigen, written out", s, [](const requests& r) { return written_out<eigen_softmax>(r, false); });
+    add("specagg, from probabilities", s,
+        [](const requests& r) { return ours_from_probabilities(r); });
+    add("scalar expf, written out", s,
+        [](const requests& r) { return written_out<scalar_softmax>(r, false); });
+    add("scalar expf, known", s,
+        [](const requests& r) { return written_out<scalar_softmax>(r, true); });
+    add("Eigen, written out", s,
+        [](const requests& r) { return written_out<eigen_softmax>(r, false); });
     add("vLLM V1 steps, known", s, [](const requests& r) { return draws_everywhere(r); });
     add("llama.cpp steps", s, [](const requests& r) { return sorted_structs(r); });
   }

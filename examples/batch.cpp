@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine writes for many requests at once: each has its own rule, penalties, temperature, seed and draft
-// length, and one call verifies them all.
+// What an engine writes for many requests at once: each has its own rule, penalties, temperature,
+// seed and draft length, and one call verifies them all.
 #include <specagg/specagg.hpp>
 
 #include <cstdio>
@@ -10,16 +10,18 @@ using namespace specagg;
 
 namespace {
 
-constexpr std::size_t V = 200, longest = 4;             // tokens of the vocabulary, and of the longest draft
+// tokens of the vocabulary, and of the longest draft
+constexpr std::size_t V = 200, longest = 4;
 using any_rule = any_of<lossless, token_v3, ensemble>;  // chosen at run time
 
 // Stands for two models that mostly agree: their logits after a text that ends in `last`.
 float target_logit(token_id last, std::size_t v) {
-  return float(8 * random_streams(1).uniform({stream::side, std::uint32_t(v), std::uint32_t(last)}));
+  return float(8 *
+               random_streams(1).uniform({stream::side, std::uint32_t(v), std::uint32_t(last)}));
 }
 float draft_logit(token_id last, std::size_t v) {
-  return target_logit(last, v) +
-         2 * float(random_streams(2).uniform({stream::side, std::uint32_t(v), std::uint32_t(last)}));
+  return target_logit(last, v) + 2 * float(random_streams(2).uniform(
+                                         {stream::side, std::uint32_t(v), std::uint32_t(last)}));
 }
 
 // One request and the memory of its step.
@@ -30,22 +32,30 @@ struct request {
   std::size_t gamma;
   std::vector<token_id> text, drafted = {};
   std::vector<float> q = {}, p = {};  // logits after penalties, [rows][V]
-  std::vector<std::uint32_t> counts = std::vector<std::uint32_t>(V);                            // of the penalties
-  std::vector<token_id> distinct = std::vector<token_id>(V), seen = std::vector<token_id>(64);  // of the penalties
+  // of the penalties
+  std::vector<std::uint32_t> counts = std::vector<std::uint32_t>(V);
+  // of the penalties
+  std::vector<token_id> distinct = std::vector<token_id>(V), seen = std::vector<token_id>(64);
   penalties penalty = {};
 
-  std::uint32_t start() const { return std::uint32_t(text.size()); }  // the position of the first drafted token
+  // the position of the first drafted token
+  std::uint32_t start() const { return std::uint32_t(text.size()); }
 
-  // Fills q and p: gamma + 1 rows each, because a rule may read the draft's row where the bonus is drawn. The penalties
-  // of position j count the text and the j drafted tokens before it, in both rows.
+  // Fills q and p: gamma + 1 rows each, because a rule may read the draft's row where the bonus is
+  // drawn. The penalties of position j count the text and the j drafted tokens before it, in both
+  // rows.
   void draft_and_score(const penalty_options& wanted, std::span<double> scratch) {
     penalty = penalties(wanted, counts, distinct, seen);
     for (const token_id t : text) (void)penalty.push(t);  // `seen` has room for all
     random_streams random(seed);
-    q.resize((gamma + 1) * V), p.resize((gamma + 1) * V);
+    q.resize((gamma + 1) * V);
+    p.resize((gamma + 1) * V);
     for (std::size_t j = 0; j <= gamma; ++j) {
       const token_id last = j > 0 ? drafted[j - 1] : text.back();
-      for (std::size_t v = 0; v < V; ++v) q[j * V + v] = draft_logit(last, v), p[j * V + v] = target_logit(last, v);
+      for (std::size_t v = 0; v < V; ++v) {
+        q[j * V + v] = draft_logit(last, v);
+        p[j * V + v] = target_logit(last, v);
+      }
       penalty.apply(std::span(q).subspan(j * V, V));
       penalty.apply(std::span(p).subspan(j * V, V));
       if (j == gamma) break;
@@ -55,8 +65,9 @@ struct request {
   }
   // What the verifier is given; the emitted tokens go to `out`, longest + 1 of them at most.
   auto to_verify(std::span<emission> out) const {
-    return verification{
-        draft{drafted, start()}, rows_of_logits(q, V, how), rows_of_logits(p, V, how), rule, random_streams(seed), out};
+    return verification{draft{drafted, start()},   rows_of_logits(q, V, how),
+                        rows_of_logits(p, V, how), rule,
+                        random_streams(seed),      out};
   }
   // The text and the penalties without what was rejected, and with what was drawn instead.
   void commit(const verdict& v, std::span<const emission> out) {
@@ -84,7 +95,8 @@ int main() {
     return std::span(all).subspan(i * (longest + 1), longest + 1);
   };
   for (std::size_t i = 0; i < n; ++i) requests[i].draft_and_score(wanted[i], scratch);
-  verify_batch([&](std::size_t i) { return requests[i].to_verify(part(out, i)); }, verdicts, scratch, block_verifier());
+  verify_batch([&](std::size_t i) { return requests[i].to_verify(part(out, i)); }, verdicts,
+               scratch, block_verifier());
 
   // One by one they come out the same.
   bool same = true;
@@ -92,11 +104,14 @@ int main() {
   for (std::size_t i = 0; i < n; ++i) {
     const verdict v = verify(requests[i].to_verify(alone), block_verifier(), scratch);
     same &= v.why == status::ok && v.emitted == verdicts[i].emitted;
-    for (std::size_t k = 0; same && k < v.emitted; ++k) same = alone[k].token == part(out, i)[k].token;
+    for (std::size_t k = 0; same && k < v.emitted; ++k)
+      same = alone[k].token == part(out, i)[k].token;
   }
   for (std::size_t i = 0; i < n; ++i) {
-    std::printf("request %zu: %zu of %zu drafted tokens kept:", i, verdicts[i].accepted, requests[i].drafted.size());
-    for (const emission& e : part(out, i).first(verdicts[i].emitted)) std::printf(" %d (%s)", e.token, name(e.from));
+    std::printf("request %zu: %zu of %zu drafted tokens kept:", i, verdicts[i].accepted,
+                requests[i].drafted.size());
+    for (const emission& e : part(out, i).first(verdicts[i].emitted))
+      std::printf(" %d (%s)", e.token, name(e.from));
     requests[i].commit(verdicts[i], part(out, i));
     std::printf("; the text has %zu tokens now\n", requests[i].text.size());
   }

@@ -40,11 +40,13 @@ auto read(const R& row, bool confidence = false) {
     const auto block = row.open(begin, count);
     for (std::size_t k = 0; k < count; k += 16) {
       const int lanes = int(std::min(count - k, std::size_t(16)));
-      const V x = confidence ? block.template confidence<V>(k, lanes) : block.template operator()<V>(k, lanes);
+      const V x = confidence ? block.template confidence<V>(k, lanes)
+                             : block.template operator()<V>(k, lanes);
       x.store(&p[begin + k]);
     }
   }
-  for (std::size_t v = row.size(); v < (row.size() + 15) / 16 * 16; ++v) CHECK(p[v] == 0);  // behind the last token
+  // behind the last token
+  for (std::size_t v = row.size(); v < (row.size() + 15) / 16 * 16; ++v) CHECK(p[v] == 0);
   p.resize(row.size());
   return p;
 }
@@ -69,7 +71,8 @@ constexpr double unit = double(std::numeric_limits<T>::epsilon()) / 2;
 
 // `mass` spread over `size` tokens at random, every `sparsity`-th of them with any.
 template <class T>
-std::vector<T> probabilities(numbers& random, std::size_t size, double mass = 1, std::size_t sparsity = 1) {
+std::vector<T> probabilities(numbers& random, std::size_t size, double mass = 1,
+                             std::size_t sparsity = 1) {
   std::vector<double> w(size);
   double sum = 0;
   for (std::size_t v = 0; v < size; v += sparsity) sum += w[v] = 1 - random.uniform();
@@ -92,7 +95,10 @@ struct sparse {
   std::vector<T> p;
   explicit sparse(const std::vector<T>& dense) {
     for (std::size_t v = 0; v < dense.size(); ++v)
-      if (dense[v] > 0) ids.push_back(token_id(v)), p.push_back(dense[v]);
+      if (dense[v] > 0) {
+        ids.push_back(token_id(v));
+        p.push_back(dense[v]);
+      }
   }
   sparse_row<T> row(std::size_t vocabulary) const { return {ids, p, vocabulary}; }
 };
@@ -112,8 +118,9 @@ status verdict(R row) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("stored probabilities are the row, scaled to sum 1: dense, indexed and sparse alike", "", float,
-                   double) {
+TEMPLATE_TEST_CASE(
+    "stored probabilities are the row, scaled to sum 1: dense, indexed and sparse alike", "", float,
+    double) {
   using T = TestType;
   numbers random(1);
   for (const std::size_t size : {1u, 2u, 15u, 16u, 17u, 1000u, 1024u, 1025u, 3000u, 151936u})
@@ -128,11 +135,15 @@ TEMPLATE_TEST_CASE("stored probabilities are the row, scaled to sum 1: dense, in
     }
 }
 
-TEMPLATE_TEST_CASE("a row is the same row dense, indexed and sparse, as its own confidence, and normalised twice", "",
-                   float, double) {
+TEMPLATE_TEST_CASE(
+    "a row is the same row dense, indexed and sparse, as its own confidence, and normalised twice",
+    "", float, double) {
   using T = TestType;
   std::vector<T> p(2500);
-  p[0] = T(0.5), p[1023] = T(0.125), p[1024] = T(0.25), p[2499] = T(0.125);
+  p[0] = T(0.5);
+  p[1023] = T(0.125);
+  p[1024] = T(0.25);
+  p[2499] = T(0.125);
   for (T& x : p) x *= 1 + T(0x1p-11);  // exact; the rows have to be scaled
   const sparse<T> s(p);
   const table<T> t{p};
@@ -148,7 +159,8 @@ TEMPLATE_TEST_CASE("a row is the same row dense, indexed and sparse, as its own 
     CHECK(std::fabs(double(scaled[0]) - 0.5) <= unit<T>);
     CHECK(read(indexed) == scaled);
     CHECK(read(few) == scaled);
-    CHECK((read(dense, true) == scaled && read(indexed, true) == scaled && read(few, true) == scaled));
+    CHECK((read(dense, true) == scaled && read(indexed, true) == scaled &&
+           read(few, true) == scaled));
   }
   one_hot_row<T> hot(1024, 2500);
   CHECK(hot.normalise(true) == status::ok);
@@ -168,16 +180,18 @@ TEMPLATE_TEST_CASE("each defect of a row has its status, wherever it is", "", fl
     T value;
     status due;
   };
-  const std::vector<defect> defects = {{L::quiet_NaN(), status::invalid_row}, {L::infinity(), status::invalid_row},
-                                       {-L::infinity(), status::invalid_row}, {T(-1e-30), status::invalid_row},
-                                       {T(-0.5), status::invalid_row},        {T(2), status::not_normalised},
-                                       {L::denorm_min(), status::ok},         {T(-0.0), status::ok}};
+  const std::vector<defect> defects = {
+      {L::quiet_NaN(), status::invalid_row}, {L::infinity(), status::invalid_row},
+      {-L::infinity(), status::invalid_row}, {T(-1e-30), status::invalid_row},
+      {T(-0.5), status::invalid_row},        {T(2), status::not_normalised},
+      {L::denorm_min(), status::ok},         {T(-0.0), status::ok}};
   for (const std::size_t size : {2u, 17u, 1024u, 1030u, 3100u})
-    for (std::size_t v = 0; v<size; v += size> 100 ? 31 : 1)
+    for (std::size_t v = 0; v < size; v += size > 100 ? 31 : 1)
       for (const defect& d : defects) {
         auto p = probabilities<T>(random, size);
         const std::size_t other = v ? 0 : 1;
-        p[other] += p[v], p[v] = d.value;
+        p[other] += p[v];
+        p[v] = d.value;
         std::vector<token_id> ids(size);
         for (std::size_t i = 0; i < size; ++i) ids[i] = token_id(i);
         const status found[] = {verdict(dense_row<T>(p)), verdict(as_row(table<T>{p})),
@@ -209,7 +223,9 @@ TEMPLATE_TEST_CASE("each defect of a row has its status, wherever it is", "", fl
   CHECK(verdict(softmax_row<T>()) == status::invalid_row);
 }
 
-TEST_CASE("sparse ids must ascend strictly within the vocabulary, and a bad row can be read without harm") {
+TEST_CASE(
+    "sparse ids must ascend strictly within the vocabulary, and a bad row can be read without "
+    "harm") {
   const std::vector<float> p = {0.5f, 0.25f, 0.25f};
   const auto of = [&](std::vector<token_id> ids) {
     const sparse_row<float> row(ids, p, 2000);
@@ -239,12 +255,14 @@ TEST_CASE("blocks in which a sparse or one-hot row holds nothing say so") {
   const std::vector<float> p = {0.5f, 0.25f, 0.25f};
   const sparse_row<float> row(ids, p, 5000);
   const one_hot_row<float> hot(2047, 5000);
-  const bool row_empty[] = {false, true, false, false, true}, hot_empty[] = {true, false, true, true, true};
+  const bool row_empty[] = {false, true, false, false, true},
+             hot_empty[] = {true, false, true, true, true};
   for (std::size_t b = 0; b < 5; ++b) {
     const std::size_t count = std::min<std::size_t>(1024, 5000 - 1024 * b);
     CHECK(specagg::detail::known_empty(row.open(1024 * b, count)) == row_empty[b]);
     CHECK(specagg::detail::known_empty(hot.open(1024 * b, count)) == hot_empty[b]);
-    CHECK(specagg::detail::known_empty(one_hot_row<float>(2048, 5000).open(1024 * b, count)) == (b != 2));
+    CHECK(specagg::detail::known_empty(one_hot_row<float>(2048, 5000).open(1024 * b, count)) ==
+          (b != 2));
   }
 }
 
@@ -259,8 +277,9 @@ TEST_CASE("a one-hot row needs a token of the vocabulary") {
   }
 }
 
-TEMPLATE_TEST_CASE("a softmax row is the softmax of its logits, with the untempered one as confidence", "", float,
-                   double) {
+TEMPLATE_TEST_CASE(
+    "a softmax row is the softmax of its logits, with the untempered one as confidence", "", float,
+    double) {
   using T = TestType;
   numbers random(3);
   for (const std::size_t size : {1u, 3u, 16u, 1000u, 1025u, 5000u})
@@ -270,8 +289,10 @@ TEMPLATE_TEST_CASE("a softmax row is the softmax of its logits, with the untempe
       const auto softmax = [&](double t) {
         std::vector<long double> due;
         long double sum = 0;
-        for (const T x : l)
-          due.push_back(std::exp(static_cast<long double>(x) / static_cast<long double>(t))), sum += due.back();
+        for (const T x : l) {
+          due.push_back(std::exp(static_cast<long double>(x) / static_cast<long double>(t)));
+          sum += due.back();
+        }
         for (auto& x : due) x /= sum;
         return due;
       };
@@ -323,7 +344,8 @@ TEMPLATE_TEST_CASE("a softmax row finds bad logits and bad temperatures", "", fl
   CHECK(verdict(softmax_row<T>(half_masked)) == status::ok);
 }
 
-TEMPLATE_TEST_CASE("a restricted softmax row keeps what it was told to, its confidence everything", "", float, double) {
+TEMPLATE_TEST_CASE("a restricted softmax row keeps what it was told to, its confidence everything",
+                   "", float, double) {
   using T = TestType;
   const std::vector<T> l = {0, 1, 1, 2, 1};
   softmax_row<T> row(l), whole(l);
@@ -342,8 +364,8 @@ TEMPLATE_TEST_CASE("a restricted softmax row keeps what it was told to, its conf
 }
 
 TEST_CASE("a confident row takes its confidence from another row of the same vocabulary") {
-  const std::vector<float> l = {0, 3, 1}, p = {0.5f, 0.25f, 0.25f}, longer = {0.25f, 0.25f, 0.25f, 0.25f},
-                           wrong = {1, 1, 1};
+  const std::vector<float> l = {0, 3, 1}, p = {0.5f, 0.25f, 0.25f},
+                           longer = {0.25f, 0.25f, 0.25f, 0.25f}, wrong = {1, 1, 1};
   specagg::confident_row row(softmax_row<float>(l, 0.5), dense_row<float>(p));
   CHECK(row.normalise(true) == status::ok);
   CHECK(read(row, true) == p);
@@ -375,7 +397,8 @@ TEST_CASE("arrays are rows without a copy; temporaries live in their row") {
   static_assert(std::is_same_v<decltype(as_row(s)), dense_row<float>>);
   holds(as_row(v), v, 0);
   holds(as_row(a), std::vector<double>(a.begin(), a.end()), 0);
-  const std::vector<int> counts = {0, 1, 0};  // numbers that are neither float nor double are read as double
+  // numbers that are neither float nor double are read as double
+  const std::vector<int> counts = {0, 1, 0};
   static_assert(std::is_same_v<decltype(as_row(counts))::value_type, double>);
   holds(as_row(counts), counts, 0);
   holds(as_row(std::vector<long double>{0.5, 0.5}), std::vector<double>{0.5, 0.5}, 0);
@@ -392,9 +415,12 @@ TEST_CASE("arrays are rows without a copy; temporaries live in their row") {
 }
 
 TEST_CASE("what has no size or no element that is a number is no Distribution") {
-  static_assert(specagg::Distribution<std::vector<float>> && specagg::Distribution<const std::vector<double>&>);
-  static_assert(specagg::Distribution<std::span<const float>> && specagg::Distribution<table<double>>);
-  static_assert(Row<dense_row<float>> && Row<sparse_row<double>> && Row<one_hot_row<float>> && Row<softmax_row<float>>);
+  static_assert(specagg::Distribution<std::vector<float>> &&
+                specagg::Distribution<const std::vector<double>&>);
+  static_assert(specagg::Distribution<std::span<const float>> &&
+                specagg::Distribution<table<double>>);
+  static_assert(Row<dense_row<float>> && Row<sparse_row<double>> && Row<one_hot_row<float>> &&
+                Row<softmax_row<float>>);
   static_assert(Row<indexed_row<table<float>>> && !Row<std::vector<float>>);
   static_assert(!specagg::Distribution<int> && !specagg::Distribution<std::list<float>> &&
                 !specagg::Distribution<float*>);
@@ -408,7 +434,8 @@ using column_major = Eigen::MatrixXf;
 using row_major = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 }  // namespace
 
-TEST_CASE("Eigen's vectors, and rows, columns and strided maps of its matrices, are Distributions") {
+TEST_CASE(
+    "Eigen's vectors, and rows, columns and strided maps of its matrices, are Distributions") {
   const std::vector<float> p = {0.125f, 0.5f, 0.125f, 0.25f};
   Eigen::VectorXf vector = Eigen::Map<const Eigen::VectorXf>(p.data(), 4);
   Eigen::RowVectorXd wide = vector.transpose().cast<double>();
@@ -423,7 +450,8 @@ TEST_CASE("Eigen's vectors, and rows, columns and strided maps of its matrices, 
 
   column_major columns = column_major::Constant(3, 4, 9);
   row_major rows = row_major::Constant(3, 4, 9);
-  columns.row(1) = vector.transpose(), rows.row(1) = vector.transpose();
+  columns.row(1) = vector.transpose();
+  rows.row(1) = vector.transpose();
   auto column_row = columns.row(1);
   auto row_row = rows.row(1);
   holds(as_row(column_row), p, 0);
@@ -431,7 +459,8 @@ TEST_CASE("Eigen's vectors, and rows, columns and strided maps of its matrices, 
   holds(as_row(row_row), p, 0);
   holds(as_row(rows.row(1)), p, 0);
   CHECK(as_row(row_row).open(0, 4).x == &rows(1, 0));
-  static_assert(std::is_same_v<decltype(as_row(column_row)), indexed_row<const decltype(column_row)&>>);
+  static_assert(
+      std::is_same_v<decltype(as_row(column_row)), indexed_row<const decltype(column_row)&>>);
 
   column_major standing = column_major::Constant(4, 3, 9);
   standing.col(2) = vector;
@@ -443,7 +472,8 @@ TEST_CASE("Eigen's vectors, and rows, columns and strided maps of its matrices, 
   std::vector<float> every_third(12, 9);
   for (std::size_t v = 0; v < 4; ++v) every_third[3 * v] = p[v];
   Eigen::Map<Eigen::VectorXf, 0, Eigen::InnerStride<3>> strided(every_third.data(), 4);
-  Eigen::Map<Eigen::VectorXf, 0, Eigen::InnerStride<>> at_run_time(every_third.data(), 4, Eigen::InnerStride<>(3));
+  Eigen::Map<Eigen::VectorXf, 0, Eigen::InnerStride<>> at_run_time(every_third.data(), 4,
+                                                                   Eigen::InnerStride<>(3));
   Eigen::Map<const Eigen::VectorXf> plain(p.data(), 4);
   holds(as_row(strided), p, 0);
   holds(as_row(at_run_time), p, 0);

@@ -6,7 +6,8 @@
 
 using namespace specagg;
 
-TEST_CASE("statuses and origins are formatted by their names, with the width and alignment of text") {
+TEST_CASE(
+    "statuses and origins are formatted by their names, with the width and alignment of text") {
   CHECK(fmt::format("{}", status::context_full) == "context_full");
   CHECK(fmt::format("[{:>9}]", status::stopped) == "[  stopped]");
   CHECK(fmt::format("{}, {}", origin::accepted, origin::bonus) == "accepted, bonus");

@@ -22,7 +22,10 @@ struct counter {
     for (float& x : logits) x = float(size);
     return status::ok;
   }
-  status rollback(std::size_t position) { return size = position, status::ok; }
+  status rollback(std::size_t position) {
+    size = position;
+    return status::ok;
+  }
 };
 struct forgets_nothing {
   using value_type = float;
@@ -32,11 +35,13 @@ struct forgets_nothing {
   status extend(std::span<const token_id>, std::span<float>) { return status::ok; }
 };
 
-static_assert(LogitSource<counter> && LogitSource<metered<counter>> && !LogitSource<forgets_nothing>);
+static_assert(LogitSource<counter> && LogitSource<metered<counter>> &&
+              !LogitSource<forgets_nothing>);
 
 }  // namespace
 
-TEST_CASE("a metered model is the model, and counts calls, tokens and time by the tokens of a call") {
+TEST_CASE(
+    "a metered model is the model, and counts calls, tokens and time by the tokens of a call") {
   counter model;
   metered<counter> meter(model);
   const std::vector<token_id> tokens(100);
@@ -51,7 +56,8 @@ TEST_CASE("a metered model is the model, and counts calls, tokens and time by th
   CHECK(meter.extend(std::span(tokens).first(63), {}) == status::ok);
   CHECK(meter.rollback(0) == status::ok);
   CHECK(meter.extend(tokens, {}) == status::ok);
-  CHECK(meter.extend(std::span(tokens).first(1), row) == status::context_full);  // a call, all the same
+  // a call, all the same
+  CHECK(meter.extend(std::span(tokens).first(1), row) == status::context_full);
   CHECK((meter.calls == 6 && meter.tokens_in == 168));
   CHECK((meter.calls_of[1] == 3 && meter.calls_of[2] == 1 && meter.calls_of[63] == 2));
   double seconds = 0;

@@ -10,29 +10,30 @@
 using specagg::printable;
 
 TEST_CASE("text that a reader sees stays as it is, in every script") {
-  for (const std::string text : {"", "draft.gguf: 3 of 4", "C:\\models",
-                                 "naïve Ångström 10 µs", "日本語 한국어 עברית العربية",
-                                 "\xf0\x9f\x98\x80"})
+  for (const std::string text : {"", "draft.gguf: 3 of 4", "C:\\models", "naïve Ångström 10 µs",
+                                 "日本語 한국어 עברית العربية", "\xf0\x9f\x98\x80"})
     CHECK(printable(text) == text);
 }
 TEST_CASE("what is not seen, or what a terminal obeys, is spelled out") {
   using namespace std::string_literals;
   CHECK(printable("a\nb\tc\rd") == "a\\nb\\tc\\x0dd");
   CHECK(printable("\x1b[31m\0\x7f"s) == "\\x1b[31m\\x00\\x7f");
-  CHECK(printable("\xc2\x9b" "2J") == "\\u{9b}2J");       // a control of Latin-1: terminals obey it, too
-  CHECK(printable("\xe2\x80\xae") == "\\u{202e}");        // what follows runs from right to left
+  // a control of Latin-1: terminals obey it, too
+  CHECK(printable("\xc2\x9b"
+                  "2J") == "\\u{9b}2J");
+  CHECK(printable("\xe2\x80\xae") == "\\u{202e}");  // what follows runs from right to left
   CHECK(printable("\xe2\x81\xa6\xe2\x81\xa9") == "\\u{2066}\\u{2069}");
   CHECK(printable("a\xe2\x80\x8b\xef\xbb\xbf") == "a\\u{200b}\\u{feff}");  // of no width
-  CHECK(printable("\xe2\x80\xa8") == "\\u{2028}");        // another line
-  CHECK(printable("\xf3\xa0\x81\x81") == "\\u{e0041}");   // a tag
+  CHECK(printable("\xe2\x80\xa8") == "\\u{2028}");                         // another line
+  CHECK(printable("\xf3\xa0\x81\x81") == "\\u{e0041}");                    // a tag
 }
 TEST_CASE("bytes that are no UTF-8 are spelled one by one") {
   CHECK(printable("\xff\xfe") == "\\xff\\xfe");
   CHECK(printable("a\x80z") == "a\\x80z");
-  CHECK(printable("\xc0\x8a") == "\\xc0\\x8a");                  // a long form of the end of a line
-  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");         // half a surrogate pair
+  CHECK(printable("\xc0\x8a") == "\\xc0\\x8a");           // a long form of the end of a line
+  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");  // half a surrogate pair
   CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond Unicode
-  CHECK(printable("\xe2\x80") == "\\xe2\\x80");                  // the rest is missing
+  CHECK(printable("\xe2\x80") == "\\xe2\\x80");                    // the rest is missing
 }
 TEST_CASE("the length is bounded, and nothing is cut in two") {
   CHECK(printable(std::string(200, 'a')) == std::string(200, 'a'));

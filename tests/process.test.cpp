@@ -29,17 +29,23 @@ std::vector<double> row_of(const std::vector<T>& logits, const sampling& s) {
   return p;
 }
 
-// The same by sorting, in long double. `nudge` moves the thresholds of top-p and min-p by that relative amount.
+// The same by sorting, in long double. `nudge` moves the thresholds of top-p and min-p by that
+// relative amount.
 template <class T>
 std::vector<double> sorted_row(const std::vector<T>& logits, const sampling& s, double nudge) {
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::size_t(0));
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
   std::vector<double> p(logits.size());
-  if (s.temperature == 0) return p[order[0]] = 1, p;
+  if (s.temperature == 0) {
+    p[order[0]] = 1;
+    return p;
+  }
   const auto weight = [&](std::size_t v) {
-    return std::exp((static_cast<long double>(logits[v]) - static_cast<long double>(logits[order[0]])) /
-                    static_cast<long double>(s.temperature));
+    return std::exp(
+        (static_cast<long double>(logits[v]) - static_cast<long double>(logits[order[0]])) /
+        static_cast<long double>(s.temperature));
   };
   const auto total = [&] {
     long double sum = 0;
@@ -54,7 +60,9 @@ std::vector<double> sorted_row(const std::vector<T>& logits, const sampling& s, 
     while (n < order.size() && (n == 0 || sum < enough)) sum += weight(order[n++]);
     order.resize(n);
   }
-  if (s.min_p > 0) std::erase_if(order, [&](std::size_t v) { return weight(v) < std::min(1., s.min_p * (1 + nudge)); });
+  if (s.min_p > 0)
+    std::erase_if(order,
+                  [&](std::size_t v) { return weight(v) < std::min(1., s.min_p * (1 + nudge)); });
   const long double sum = total();
   for (const std::size_t v : order) p[v] = double(weight(v) / sum);
   return p;
@@ -62,7 +70,8 @@ std::vector<double> sorted_row(const std::vector<T>& logits, const sampling& s, 
 
 bool same_row(const std::vector<double>& got, const std::vector<double>& due, double error) {
   for (std::size_t v = 0; v < got.size(); ++v)
-    if ((got[v] > 0) != (due[v] > 1e-37) || std::fabs(got[v] - due[v]) > error * due[v]) return false;
+    if ((got[v] > 0) != (due[v] > 1e-37) || std::fabs(got[v] - due[v]) > error * due[v])
+      return false;
   return true;
 }
 template <class T>
@@ -93,8 +102,9 @@ std::vector<T> logs(std::initializer_list<double> probabilities) {
 }  // namespace
 
 TEMPLATE_TEST_CASE(
-    "every combination of temperature and filters is the row that sorting gives, ties and masks included", "", float,
-    double) {
+    "every combination of temperature and filters is the row that sorting gives, ties and masks "
+    "included",
+    "", float, double) {
   using T = TestType;
   numbers random(1);
   int on_a_threshold = 0, rows = 0;
@@ -112,21 +122,26 @@ TEMPLATE_TEST_CASE(
             }
             l[random.below(size)] = T(random.below(2)) * 3;
             const sampling s{temperature, top_k, top_p, min_p};
-            const auto got = row_of(l, s), low = sorted_row(l, s, -1e-6), high = sorted_row(l, s, 1e-6);
-            ++rows, on_a_threshold += kept(low) != kept(high);
+            const auto got = row_of(l, s), low = sorted_row(l, s, -1e-6),
+                       high = sorted_row(l, s, 1e-6);
+            ++rows;
+            on_a_threshold += kept(low) != kept(high);
             if (same_row(got, low, row_error<T>) || same_row(got, high, row_error<T>)) continue;
-            CAPTURE(size, temperature, top_k, top_p, min_p, levels, kept(got), kept(low), kept(high));
+            CAPTURE(size, temperature, top_k, top_p, min_p, levels, kept(got), kept(low),
+                    kept(high));
             FAIL("another row");
           }
   CHECK(rows == 5 * 5 * 6 * 6 * 4);
   CHECK(on_a_threshold < rows / 20);
 }
 
-TEMPLATE_TEST_CASE("the filters act in the order top-k, top-p, min-p, each on the renormalised row before it", "",
-                   float, double) {
+TEMPLATE_TEST_CASE(
+    "the filters act in the order top-k, top-p, min-p, each on the renormalised row before it", "",
+    float, double) {
   using T = TestType;
   const auto l = logs<T>({0.4, 0.3, 0.2, 0.1});
-  CHECK(kept(l, {.top_k = 2, .top_p = 0.55}) == first(1));  // of 4/7 and 3/7; top-p first would keep two
+  // of 4/7 and 3/7; top-p first would keep two
+  CHECK(kept(l, {.top_k = 2, .top_p = 0.55}) == first(1));
   CHECK(kept(l, {.top_k = 2, .top_p = 0.6}) == first(2));
   CHECK(kept(l, {.top_p = 0.65, .min_p = 0.6}) == first(2));
   CHECK(kept(l, {.top_k = 3, .min_p = 0.45}) == first(3));
@@ -136,7 +151,8 @@ TEMPLATE_TEST_CASE("the filters act in the order top-k, top-p, min-p, each on th
   CHECK(std::fabs(row_of(l, {.top_k = 2})[0] - 4. / 7) < 1e-6);
 }
 
-TEMPLATE_TEST_CASE("top-p keeps the token that crosses it, at least one, and all at 1", "", float, double) {
+TEMPLATE_TEST_CASE("top-p keeps the token that crosses it, at least one, and all at 1", "", float,
+                   double) {
   using T = TestType;
   const auto l = logs<T>({0.2, 0.5, 0.3});
   CHECK(kept(l, {.top_p = 0.49}) == std::vector<token_id>{1});
@@ -149,7 +165,8 @@ TEMPLATE_TEST_CASE("top-p keeps the token that crosses it, at least one, and all
   CHECK(kept(long_tail, {.top_p = 0.999}) == first(1));
 }
 
-TEMPLATE_TEST_CASE("of ties the lower ids are kept, by every filter and at temperature 0", "", float, double) {
+TEMPLATE_TEST_CASE("of ties the lower ids are kept, by every filter and at temperature 0", "",
+                   float, double) {
   using T = TestType;
   const std::vector<T> equal(2000, T(-3.25));
   CHECK(kept(equal, {.temperature = 0}) == first(1));
@@ -169,8 +186,10 @@ TEMPLATE_TEST_CASE("of ties the lower ids are kept, by every filter and at tempe
   CHECK(kept(equal, {.top_k = 2001}) == first(2000));
 }
 
-TEMPLATE_TEST_CASE("temperature 0 is the largest logit as a one-hot row, whose confidence is the untempered softmax",
-                   "", float, double) {
+TEMPLATE_TEST_CASE(
+    "temperature 0 is the largest logit as a one-hot row, whose confidence is the untempered "
+    "softmax",
+    "", float, double) {
   using T = TestType;
   numbers random(2);
   for (const std::size_t size : {1u, 5u, 1025u, 5000u}) {
@@ -187,11 +206,13 @@ TEMPLATE_TEST_CASE("temperature 0 is the largest logit as a one-hot row, whose c
               greedy.open(v, 1).template confidence<specagg::vec<T, 1>>(0, 1).v == plain[v];
     CHECK(right);
   }
-  const std::vector<T> masked = {-std::numeric_limits<T>::infinity(), -1e30f, -std::numeric_limits<T>::infinity()};
+  const std::vector<T> masked = {-std::numeric_limits<T>::infinity(), -1e30f,
+                                 -std::numeric_limits<T>::infinity()};
   CHECK(kept(masked, {.temperature = 0}) == std::vector<token_id>{1});
 }
 
-TEMPLATE_TEST_CASE("temperatures too small to divide by are greedy, small ones share between ties", "", float, double) {
+TEMPLATE_TEST_CASE("temperatures too small to divide by are greedy, small ones share between ties",
+                   "", float, double) {
   using T = TestType;
   const std::vector<T> l = {1, 3, 2, 3};
   for (const double temperature : {0., 1e-310, 1e-320})
@@ -222,11 +243,15 @@ TEMPLATE_TEST_CASE("a row without filters has the bits of the softmax row", "", 
   CHECK(unset.temperature() == 1);
 }
 
-TEMPLATE_TEST_CASE("parameters out of their range, and bad logits whatever the filters would drop, have their status",
-                   "", float, double) {
+TEMPLATE_TEST_CASE(
+    "parameters out of their range, and bad logits whatever the filters would drop, have their "
+    "status",
+    "", float, double) {
   using T = TestType;
   using L = std::numeric_limits<double>;
-  const auto of = [](const std::vector<T>& l, const sampling& s) { return processed_row<T>(l, s).normalise(true); };
+  const auto of = [](const std::vector<T>& l, const sampling& s) {
+    return processed_row<T>(l, s).normalise(true);
+  };
   const std::vector<T> good = {1, 2, 3};
   for (const double bad : {-1., -1e-300, L::quiet_NaN(), L::infinity(), -L::infinity()}) {
     CHECK(of(good, {.temperature = bad}) == status::invalid_parameter);
@@ -236,13 +261,18 @@ TEMPLATE_TEST_CASE("parameters out of their range, and bad logits whatever the f
   CHECK(of(good, {.top_p = 0}) == status::invalid_parameter);
   CHECK(of(good, {.top_p = above(1.)}) == status::invalid_parameter);
   CHECK(of(good, {.min_p = above(1.)}) == status::invalid_parameter);
-  const T infinity = std::numeric_limits<T>::infinity(), nothing = std::numeric_limits<T>::quiet_NaN();
-  for (const sampling& s :
-       {sampling{}, {.temperature = 0}, {.temperature = 0.5, .top_k = 1}, {.top_p = 0.1}, {.min_p = 1}}) {
+  const T infinity = std::numeric_limits<T>::infinity(),
+          nothing = std::numeric_limits<T>::quiet_NaN();
+  for (const sampling& s : {sampling{},
+                            {.temperature = 0},
+                            {.temperature = 0.5, .top_k = 1},
+                            {.top_p = 0.1},
+                            {.min_p = 1}}) {
     for (const T bad : {nothing, -nothing, infinity})
       for (const std::size_t v : {0u, 1u, 1030u, 2099u}) {
         std::vector<T> l(2100, T(1));
-        l[5] = 30, l[v] = bad;
+        l[5] = 30;
+        l[v] = bad;
         CHECK(of(l, s) == status::invalid_row);
       }
     CHECK(of(std::vector<T>(2100, -infinity), s) == status::invalid_row);
@@ -252,7 +282,8 @@ TEMPLATE_TEST_CASE("parameters out of their range, and bad logits whatever the f
   CHECK(processed_row<T>().normalise() == status::invalid_row);
 }
 
-TEMPLATE_TEST_CASE("filters of a real vocabulary keep what a partial sort keeps", "", float, double) {
+TEMPLATE_TEST_CASE("filters of a real vocabulary keep what a partial sort keeps", "", float,
+                   double) {
   using T = TestType;
   numbers random(4);
   std::vector<T> l(151936);
@@ -265,13 +296,16 @@ TEMPLATE_TEST_CASE("filters of a real vocabulary keep what a partial sort keeps"
   CHECK(same_row(row_of(l, s), sorted_row(l, s, 0), row_error<T>));
 }
 
-TEST_CASE("top-p of thousands of ties, and of more tokens than are ever listed, keeps what sorting keeps") {
+TEST_CASE(
+    "top-p of thousands of ties, and of more tokens than are ever listed, keeps what sorting "
+    "keeps") {
   std::vector<float> l(30000, 1.f);
   for (std::size_t v = 0; v < l.size(); v += 7) l[v] = 0;
   CHECK(same_row(row_of(l, {.top_p = 0.4}), sorted_row(l, {.top_p = 0.4}, 0), row_error<float>));
   for (const std::uint32_t top_k : {0u, 1500u, 29000u})
     for (const double top_p : {1., 0.97, 0.3}) {
-      const sampling s{.temperature = 1.3, .top_k = top_k, .top_p = top_p, .min_p = top_k ? 0. : 0.01};
+      const sampling s{
+          .temperature = 1.3, .top_k = top_k, .top_p = top_p, .min_p = top_k ? 0. : 0.01};
       for (std::size_t v = 0; v < l.size(); ++v) l[v] = float(v * 7919 % 30011) * 2e-4f;  // no ties
       const auto got = row_of(l, s), low = sorted_row(l, s, -1e-6), high = sorted_row(l, s, 1e-6);
       CAPTURE(top_k, top_p);
@@ -279,8 +313,9 @@ TEST_CASE("top-p of thousands of ties, and of more tokens than are ever listed, 
     }
 }
 
-TEMPLATE_TEST_CASE("a row that keeps few tokens is drawn from without the others, with the same bits", "", float,
-                   double) {
+TEMPLATE_TEST_CASE(
+    "a row that keeps few tokens is drawn from without the others, with the same bits", "", float,
+    double) {
   using T = TestType;
   numbers random(5);
   constexpr auto itself = [](auto v) { return v; };
@@ -289,7 +324,9 @@ TEMPLATE_TEST_CASE("a row that keeps few tokens is drawn from without the others
     std::vector<T> l(size);
     for (T& x : l) x = T(random.bell());
     for (int i = 0; i < 20; ++i) l[random.below(size)] += T(9 + random.bell());
-    for (std::size_t v = 1; v < size; v += 1 + random.below(9)) l[v] = -std::numeric_limits<T>::infinity();  // a mask
+    // a mask
+    for (std::size_t v = 1; v < size; v += 1 + random.below(9))
+      l[v] = -std::numeric_limits<T>::infinity();
     std::vector<double> all(specagg::block_count(size)), few(all);
     for (const sampling& s : {sampling{.temperature = 0},
                               {.top_k = 1},
@@ -314,7 +351,8 @@ TEMPLATE_TEST_CASE("a row that keeps few tokens is drawn from without the others
       }
       std::size_t read_groups = 0;
       for (std::size_t v = 0; v < size; v += 16) read_groups += row.may_keep(v);
-      CHECK(read_groups <= 64 * std::max<std::size_t>(1, (size + 4095) / 4096 * 2));  // of each place, all groups
+      // of each place, all groups
+      CHECK(read_groups <= 64 * std::max<std::size_t>(1, (size + 4095) / 4096 * 2));
     }
     for (const sampling& s : {sampling(), {.top_k = 1000}, {.min_p = 1e-3}}) {
       processed_row<T> row(l, s);
@@ -324,7 +362,7 @@ TEMPLATE_TEST_CASE("a row that keeps few tokens is drawn from without the others
   }
 }
 
-// ---- 16-bit logits ------------------------------------------------------------------------------------------------
+// ---- 16-bit logits ------------------------------------------------------------------------------
 
 namespace {
 
@@ -346,19 +384,23 @@ bool same_as_floats(const S* stored, std::size_t size, const sampling& s) {
       using V = specagg::vec<float, 16>;
       const int lanes = int(std::min(count - k, std::size_t(16)));
       float p[4][16];
-      x.template operator()<V>(k, lanes).store(p[0]), y.template operator()<V>(k, lanes).store(p[1]);
-      x.template confidence<V>(k, lanes).store(p[2]), y.template confidence<V>(k, lanes).store(p[3]);
+      x.template operator()<V>(k, lanes).store(p[0]),
+          y.template operator()<V>(k, lanes).store(p[1]);
+      x.template confidence<V>(k, lanes).store(p[2]),
+          y.template confidence<V>(k, lanes).store(p[3]);
       for (int i = 0; i < 16; ++i) equal = equal && p[0][i] == p[1][i] && p[2][i] == p[3][i];
     }
   }
-  const double bits = specagg::log_sum_exp(stored, size), due = specagg::log_sum_exp(wide.data(), size);
+  const double bits = specagg::log_sum_exp(stored, size),
+               due = specagg::log_sum_exp(wide.data(), size);
   return equal && same(bits, due) && a.restriction().logit == b.restriction().logit &&
          a.restriction().last == b.restriction().last && a[size - 1] == b[size - 1];
 }
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("top-p within round-off of 1 still has a cut, and min-p after it still counts", "", float, double) {
+TEMPLATE_TEST_CASE("top-p within round-off of 1 still has a cut, and min-p after it still counts",
+                   "", float, double) {
   using T = TestType;
   numbers n(7);
   const double finest = sizeof(T) == 4 ? 1e-5 : 1e-14;
@@ -369,21 +411,24 @@ TEMPLATE_TEST_CASE("top-p within round-off of 1 still has a cut, and min-p after
     for (T& x : l) x = T(background + 0.01 * n.uniform());
     const std::size_t heads = 1 + n.below(1500);
     const double spread = 0.5 * double(n.below(3));
-    for (std::size_t k = 0; k < heads; ++k) l[n.below(std::uint32_t(l.size()))] = T(5 + spread * n.uniform());
+    for (std::size_t k = 0; k < heads; ++k)
+      l[n.below(std::uint32_t(l.size()))] = T(5 + spread * n.uniform());
     const double top_p = 1 - finest * std::pow(10, -3 * n.uniform());
     if (!(top_p < 1)) continue;
     processed_row<T> row(l, {1, 0, top_p, 0.5});
     REQUIRE(row.normalise() == status::ok);
     ++checked;
-    if (std::isnan(row.restriction().logit)) FAIL("no cut at 1 - top_p = " << 1 - top_p << ", V = " << l.size());
+    if (std::isnan(row.restriction().logit))
+      FAIL("no cut at 1 - top_p = " << 1 - top_p << ", V = " << l.size());
     const T most = std::ranges::max(l);
     for (std::size_t v = 0; v < l.size(); ++v)
       if (std::exp(double(l[v] - most)) < 0.4999 && row[v] > 0) FAIL("min-p was forgotten");
   }
   CHECK(checked > 1000);
 }
-TEMPLATE_TEST_CASE("rows of 16-bit logits have the bits of the same row as floats, wherever they begin", "",
-                   specagg::bf16, specagg::f16) {
+TEMPLATE_TEST_CASE(
+    "rows of 16-bit logits have the bits of the same row as floats, wherever they begin", "",
+    specagg::bf16, specagg::f16) {
   using S = TestType;
   numbers random(7);
   constexpr bool half = std::is_same_v<S, specagg::f16>;
@@ -393,9 +438,10 @@ TEMPLATE_TEST_CASE("rows of 16-bit logits have the bits of the same row as float
       for (int shape = 0; shape < 4; ++shape) {
         for (std::size_t v = 0; v < size; ++v) {
           const auto word = std::uint16_t(random.word());
-          const auto tame =
-              std::uint16_t((half ? 0x3000 : 0x3e00) + (word & (half ? 0x1bff : 0x01ff)) + (word & 0x8000));
-          at[v].bits = shape == 0 ? tame : word;  // any bits: subnormal numbers, infinities and NaN too
+          const auto tame = std::uint16_t((half ? 0x3000 : 0x3e00) +
+                                          (word & (half ? 0x1bff : 0x01ff)) + (word & 0x8000));
+          // any bits: subnormal numbers, infinities and NaN too
+          at[v].bits = shape == 0 ? tame : word;
           const bool special = (at[v].bits & (half ? 0x7c00 : 0x7f80)) == (half ? 0x7c00 : 0x7f80);
           if (special && shape != 3) at[v].bits = half ? 0xfc00 : 0xff80;  // a mask
         }
@@ -428,20 +474,22 @@ TEMPLATE_TEST_CASE("ordered maps numbers to integers in their order, and back", 
   CHECK(right);
 }
 
-// ---- penalties ----------------------------------------------------------------------------------------------------
+// ---- penalties ----------------------------------------------------------------------------------
 
 namespace {
 
 struct counters {
   std::vector<std::uint32_t> counts;
   std::vector<token_id> distinct, text;
-  counters(std::size_t vocabulary, std::size_t length) : counts(vocabulary, 99u), distinct(vocabulary), text(length) {}
+  counters(std::size_t vocabulary, std::size_t length)
+      : counts(vocabulary, 99u), distinct(vocabulary), text(length) {}
   penalties with(const penalty_options& o) { return {o, counts, distinct, text}; }
 };
 
 // The three penalties from the whole text.
 template <class T>
-std::vector<T> penalised(std::vector<T> logits, const std::vector<token_id>& text, const penalty_options& o) {
+std::vector<T> penalised(std::vector<T> logits, const std::vector<token_id>& text,
+                         const penalty_options& o) {
   std::map<token_id, int> counts;
   for (const token_id t : text) ++counts[t];
   for (const auto& [t, count] : counts) {
@@ -459,7 +507,8 @@ constexpr penalty_options all_three{.repetition = 1.3, .presence = 0.4, .frequen
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("penalties after any pushes and pops are those of the text that is left", "", float, double) {
+TEMPLATE_TEST_CASE("penalties after any pushes and pops are those of the text that is left", "",
+                   float, double) {
   using T = TestType;
   numbers random(6);
   constexpr std::size_t vocabulary = 30, length = 60;
@@ -468,11 +517,13 @@ TEMPLATE_TEST_CASE("penalties after any pushes and pops are those of the text th
   std::vector<token_id> text;
   std::vector<T> logits(vocabulary);
   for (T& x : logits) x = T(3 * random.bell());
-  logits[3] = 0, logits[4] = -std::numeric_limits<T>::infinity();
+  logits[3] = 0;
+  logits[4] = -std::numeric_limits<T>::infinity();
   for (int step = 0; step < 3000; ++step) {
     if (text.empty() || (text.size() < length && random.below(20) < (step / 200 % 2 ? 8u : 12u))) {
       const token_id outside[] = {-1, -2147483647 - 1, token_id(vocabulary), 2147483647};
-      text.push_back(random.below(10) ? token_id(random.below(vocabulary)) : outside[random.below(4)]);
+      text.push_back(random.below(10) ? token_id(random.below(vocabulary))
+                                      : outside[random.below(4)]);
       (void)processor.push(text.back());
     } else {
       text.pop_back();
@@ -484,15 +535,19 @@ TEMPLATE_TEST_CASE("penalties after any pushes and pops are those of the text th
     CAPTURE(step, text);
     FAIL("other penalties");
   }
-  while (!text.empty()) text.pop_back(), processor.pop();
+  while (!text.empty()) {
+    text.pop_back();
+    processor.pop();
+  }
   auto got = logits;
   processor.apply(std::span<T>(got));
   CHECK(got == logits);
   CHECK(memory.counts == std::vector<std::uint32_t>(vocabulary));
 }
 
-TEMPLATE_TEST_CASE("penalties of 16-bit logits are those of the same logits as doubles, rounded once", "",
-                   specagg::bf16, specagg::f16) {
+TEMPLATE_TEST_CASE(
+    "penalties of 16-bit logits are those of the same logits as doubles, rounded once", "",
+    specagg::bf16, specagg::f16) {
   using S = TestType;
   constexpr bool half = std::is_same_v<S, specagg::f16>;
   numbers random(8);
@@ -502,16 +557,20 @@ TEMPLATE_TEST_CASE("penalties of 16-bit logits are those of the same logits as d
   for (int i = 0; i < 100; ++i) (void)processor.push(token_id(random.below(vocabulary)));
   for (int round = 0; round < 200; ++round) {
     std::vector<S> logits(vocabulary);
-    for (S& x : logits) x = {std::uint16_t((half ? 0x3000 : 0x3e00) + (random.word() & (half ? 0x9bff : 0x81ff)))};
-    logits[3] = {0}, logits[4] = {half ? std::uint16_t(0xfc00) : std::uint16_t(0xff80)};
+    for (S& x : logits)
+      x = {std::uint16_t((half ? 0x3000 : 0x3e00) + (random.word() & (half ? 0x9bff : 0x81ff)))};
+    logits[3] = {0};
+    logits[4] = {half ? std::uint16_t(0xfc00) : std::uint16_t(0xff80)};
     std::vector<double> wide;
     for (const S x : logits) wide.push_back(double(specagg::detail::number(x)));
     processor.apply(std::span<double>(wide));
     processor.apply(std::span<S>(logits));
     for (std::size_t v = 0; v < vocabulary; ++v)
-      if (logits[v].bits != specagg::detail::stored<S>(wide[v]).bits) FAIL("token " << v << ": " << wide[v]);
+      if (logits[v].bits != specagg::detail::stored<S>(wide[v]).bits)
+        FAIL("token " << v << ": " << wide[v]);
   }
-  // A little above the middle between 1 and the next number. As a float it would be the middle, and become 1.
+  // A little above the middle between 1 and the next number. As a float it would be the middle, and
+  // become 1.
   counters little(1, 1);
   penalties bonus = little.with({.presence = -(half ? 0x1p-11 : 0x1p-8) - 0x1p-40});
   (void)bonus.push(0);
@@ -540,7 +599,9 @@ TEST_CASE("presence counts once, frequency every time, and either may be a rewar
   }
 }
 
-TEST_CASE("a token beyond the memory of penalties is a status, and the rows are invalid until it is taken back") {
+TEST_CASE(
+    "a token beyond the memory of penalties is a status, and the rows are invalid until it is "
+    "taken back") {
   std::vector<std::uint32_t> counts(4);
   std::vector<token_id> distinct(4), text(2);
   penalties processor({.presence = 1}, counts, distinct, text);
@@ -585,7 +646,9 @@ TEST_CASE("penalties of nothing leave the bits alone") {
   CHECK_FALSE(penalty_options{.presence = 1}.none());
 }
 
-TEST_CASE("memory is never overrun: a text that outgrows it has no valid row until it comes back; no memory is none") {
+TEST_CASE(
+    "memory is never overrun: a text that outgrows it has no valid row until it comes back; no "
+    "memory is none") {
   counters memory(5, 3);
   penalties processor = memory.with(all_three);
   std::vector<token_id> text;
@@ -596,10 +659,19 @@ TEST_CASE("memory is never overrun: a text that outgrows it has no valid row unt
     if (text.size() <= 3) CHECK(got == penalised(logits, text, all_three));
     else CHECK(processed_row<float>(got).normalise() == status::invalid_row);
   };
-  for (const token_id t : {4, 0, 4, 1, 2, 0}) text.push_back(t), (void)processor.push(t), check();
-  while (!text.empty()) text.pop_back(), processor.pop(), check();
+  for (const token_id t : {4, 0, 4, 1, 2, 0}) {
+    text.push_back(t);
+    (void)processor.push(t);
+    check();
+  }
+  while (!text.empty()) {
+    text.pop_back();
+    processor.pop();
+    check();
+  }
   processor.pop();  // nothing left to undo
-  text.push_back(1), (void)processor.push(1);
+  text.push_back(1);
+  (void)processor.push(1);
   check();
 
   std::vector<std::uint32_t> counts(5);
@@ -622,7 +694,8 @@ TEST_CASE("penalties and no_processor are Processors") {
   static_assert(specagg::Processor<penalties> && specagg::Processor<specagg::no_processor>);
   static_assert(!specagg::Processor<int>);
   specagg::no_processor nothing;
-  (void)nothing.push(1), nothing.pop();
+  (void)nothing.push(1);
+  nothing.pop();
   std::vector<float> logits = {1, 2};
   nothing.apply(std::span<float>(logits));
   CHECK(logits == std::vector<float>{1, 2});

@@ -19,7 +19,8 @@ using row_list = std::vector<std::array<double, 3>>;
 // All of them are certain of token 1, so every verifier keeps what is drafted.
 row_list certain(std::size_t count) { return row_list(count, {0, 1, 0}); }
 
-const auto token = [](const auto& q, const auto& p, const auto& rule, std::span<emission> out, auto... acceptances) {
+const auto token = [](const auto& q, const auto& p, const auto& rule, std::span<emission> out,
+                      auto... acceptances) {
   std::array<double, 1> scratch;
   random_streams chooser(1);
   return verify_token({drafted}, q, p, rule, chooser, out, scratch, acceptances...);
@@ -46,14 +47,18 @@ verdict by_tree(const row_list& q, const row_list& p, const auto& rule, std::spa
   std::array<double, 1> sums;
   const tree_scratch<double> work{nodes, owed, sums};
   random_streams chooser(1);
-  if constexpr (Traversal) return verify_tree({drafted, parents}, certain(drafts + 1), q, p, rule, chooser, out, work);
-  else return verify_tree_recursive({drafted, parents}, certain(drafts + 1), q, p, rule, chooser, out, work);
+  if constexpr (Traversal)
+    return verify_tree({drafted, parents}, certain(drafts + 1), q, p, rule, chooser, out, work);
+  else
+    return verify_tree_recursive({drafted, parents}, certain(drafts + 1), q, p, rule, chooser, out,
+                                 work);
 }
 const auto traversed = [](auto&&... a) { return by_tree<true>(a...); };
 const auto recursive = [](auto&&... a) { return by_tree<false>(a...); };
 
 // The verdict with so many rows of draft and target; all tokens that were emitted are right.
-const auto verdict_of = [](const auto& verify, std::size_t q_rows, std::size_t p_rows, const auto& rule) {
+const auto verdict_of = [](const auto& verify, std::size_t q_rows, std::size_t p_rows,
+                           const auto& rule) {
   std::array<emission, drafts + 1> out;
   const verdict v = verify(certain(q_rows), certain(p_rows), rule, std::span<emission>(out));
   for (std::size_t i = 0; i < v.emitted; ++i) CHECK(out[i].token == 1);
@@ -62,9 +67,11 @@ const auto verdict_of = [](const auto& verify, std::size_t q_rows, std::size_t p
 
 }  // namespace
 
-static_assert(RowList<const std::vector<std::vector<float>>> && RowList<std::array<processed_row<float>, 2>> &&
+static_assert(RowList<const std::vector<std::vector<float>>> &&
+              RowList<std::array<processed_row<float>, 2>> &&
               RowList<std::span<const one_hot_row<double>>>);
-static_assert(!RowList<std::vector<float>> && !RowList<processed_row<float>> && !RowList<const processed_row<float>*>);
+static_assert(!RowList<std::vector<float>> && !RowList<processed_row<float>> &&
+              !RowList<const processed_row<float>*>);
 
 TEST_CASE("a matrix of logits has whole rows, or none") {
   const std::vector<float> logits{0, 1, 2, 5, 4, 3};
@@ -79,27 +86,37 @@ TEST_CASE("a matrix of logits has whole rows, or none") {
   CHECK(rows_of_logits(std::span<const float>(), 3).size() == 0);
 }
 
-TEST_CASE("a row of the draft or target that was not given is missing_row; the tokens before it remain emitted") {
+TEST_CASE(
+    "a row of the draft or target that was not given is missing_row; the tokens before it remain "
+    "emitted") {
   const auto check = [](const auto& verify) {
     const auto rule = ensemble{0.5};  // reads the draft
-    CHECK(verdict_of(verify, drafts + 1, drafts + 1, rule) == std::tuple(drafts, drafts + 1, status::ok));
+    CHECK(verdict_of(verify, drafts + 1, drafts + 1, rule) ==
+          std::tuple(drafts, drafts + 1, status::ok));
     for (std::size_t n = 0; n <= drafts; ++n) {
       CHECK(verdict_of(verify, n, drafts + 1, rule) == std::tuple(n, n, status::missing_row));
       CHECK(verdict_of(verify, drafts + 1, n, rule) == std::tuple(n, n, status::missing_row));
       CHECK(verdict_of(verify, drafts + 1, n, lossless{}) == std::tuple(n, n, status::missing_row));
     }
     // A rule that does not read the draft needs no row of it for the bonus.
-    CHECK(verdict_of(verify, drafts, drafts + 1, lossless{}) == std::tuple(drafts, drafts + 1, status::ok));
+    CHECK(verdict_of(verify, drafts, drafts + 1, lossless{}) ==
+          std::tuple(drafts, drafts + 1, status::ok));
     CHECK(verdict_of(verify, drafts, drafts + 1, any_of<lossless, ensemble>(lossless{})) ==
           std::tuple(drafts, drafts + 1, status::ok));
     CHECK(verdict_of(verify, drafts, drafts + 1, any_of<lossless, ensemble>(rule)) ==
           std::tuple(drafts, drafts, status::missing_row));
   };
-  check(token), check(block), check(match), check(coupled), check(traversed), check(recursive);
+  check(token);
+  check(block);
+  check(match);
+  check(coupled);
+  check(traversed);
+  check(recursive);
   CHECK(verdict_of(token, 1, drafts + 1, lossless{}) == std::tuple(1u, 1u, status::missing_row));
   CHECK(verdict_of(block, 1, drafts + 1, lossless{}) == std::tuple(1u, 1u, status::missing_row));
   CHECK(verdict_of(match, 0, drafts + 1, lossless{}) == std::tuple(drafts, drafts + 1, status::ok));
-  CHECK(verdict_of(coupled, 0, drafts + 1, lossless{}) == std::tuple(drafts, drafts + 1, status::ok));
+  CHECK(verdict_of(coupled, 0, drafts + 1, lossless{}) ==
+        std::tuple(drafts, drafts + 1, status::ok));
 }
 
 TEST_CASE("acceptances of positions without rows are 0") {
@@ -111,7 +128,9 @@ TEST_CASE("acceptances of positions without rows are 0") {
   CHECK((acceptances[1].of_row == 1 && acceptances[2].of_row == 0 && acceptances[2].of_token == 0));
 }
 
-TEST_CASE("a node whose law was not given is left out with what hangs below it, and the law stays exact") {
+TEST_CASE(
+    "a node whose law was not given is left out with what hangs below it, and the law stays "
+    "exact") {
   const std::vector<std::uint32_t> parents{0, 1, 2};
   for (const bool whole : {true, false})
     for (std::size_t n = 1; n <= drafts + 1; ++n) {
@@ -123,14 +142,16 @@ TEST_CASE("a node whose law was not given is left out with what hangs below it, 
       random_streams chooser(1);
       const auto rows = certain(drafts + 1), laws = certain(n);
       const draft_tree tree{drafted, parents};
-      const tree_verdict v = whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, out, work)
-                                   : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, out, work);
+      const tree_verdict v =
+          whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, out, work)
+                : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, out, work);
       CHECK(v.why == status::ok);
       CHECK(v.accepted == n - 1);
       CHECK(v.emitted == n);
       CHECK(out[n - 1].why == (n > drafts ? status::ok : status::missing_row));
     }
-  // The law of the second of two siblings is missing: whether the walk comes to it is a matter of a coin.
+  // The law of the second of two siblings is missing: whether the walk comes to it is a matter of a
+  // coin.
   const std::vector<double> q{0.25, 0.25, 0.25, 0.25}, p{0.1, 0.2, 0.3, 0.4};
   const std::vector<std::uint32_t> siblings{0, 0};
   const std::vector<std::vector<double>> laws(2, q), p_rows(3, p);
@@ -143,11 +164,13 @@ TEST_CASE("a node whose law was not given is left out with what hangs below it, 
       std::array<emission, 2> out;
       random_streams chooser(3, request);
       std::vector<token_id> y;
-      for (const std::size_t i : {1, 2}) y.push_back(draw_node(dense_row<double>(q), 0, i, 1, chooser, sums));
+      for (const std::size_t i : {1, 2})
+        y.push_back(draw_node(dense_row<double>(q), 0, i, 1, chooser, sums));
       const tree_scratch<double> work{nodes, owed, sums};
       const draft_tree tree{y, siblings};
-      const auto v = whole ? verify_tree(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work)
-                           : verify_tree_recursive(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work);
+      const auto v =
+          whole ? verify_tree(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work)
+                : verify_tree_recursive(tree, laws, p_rows, p_rows, lossless{}, chooser, out, work);
       REQUIRE(v.emitted > 0);
       counts[std::size_t(out[0].token)] += 1;
     }
@@ -162,22 +185,26 @@ TEST_CASE("raw logits: a row that was not given is missing_row") {
   const auto rows = [&](std::size_t count) {
     return rows_of(count, [&](std::size_t) { return processed_row<double>(logits); });
   };
-  for (const auto& [q, p] :
-       {std::pair(drafts + 1, drafts + 1), std::pair(drafts, drafts + 1), std::pair(drafts + 1, drafts),
-        std::pair(std::size_t(1), drafts + 1), std::pair(drafts + 1, std::size_t(1))}) {
+  for (const auto& [q, p] : {std::pair(drafts + 1, drafts + 1), std::pair(drafts, drafts + 1),
+                             std::pair(drafts + 1, drafts), std::pair(std::size_t(1), drafts + 1),
+                             std::pair(drafts + 1, std::size_t(1))}) {
     const auto q_rows = rows(q), p_rows = rows(p);
     const std::size_t least = std::min(q, p);
     random_streams chooser(1);
     const raw_logits_verifier verifier(token_verifier{}, std::span(memory), sampling{});
-    const verdict v = verifier.verify(draft{drafted}, q_rows, p_rows, raw_logits{geometric{0.5}}, chooser,
-                                      std::span<emission>(out), std::span<double>(scratch));
+    const verdict v =
+        verifier.verify(draft{drafted}, q_rows, p_rows, raw_logits{geometric{0.5}}, chooser,
+                        std::span<emission>(out), std::span<double>(scratch));
     CHECK(v.why == (least > drafts ? status::ok : status::missing_row));
     CHECK(v.emitted == least);
   }
 }
 
-TEST_CASE("a request of a batch that lacks a row has a status, takes no row of another, and the next one goes on") {
-  // Requests in one tensor, [request][drafts][V]: behind the rows of the first stand those of the second.
+TEST_CASE(
+    "a request of a batch that lacks a row has a status, takes no row of another, and the next one "
+    "goes on") {
+  // Requests in one tensor, [request][drafts][V]: behind the rows of the first stand those of the
+  // second.
   using any_rule = any_of<lossless, token_v3, ensemble>;
   constexpr std::size_t V = 4, requests = 3;
   std::vector<float> q(requests * drafts * V), p(requests * (drafts + 1) * V);
@@ -198,12 +225,13 @@ TEST_CASE("a request of a batch that lacks a row has a status, takes no row of a
         tokens[i * drafts + j] = draw_draft(part(q, i, drafts)[j], 7, j, random, scratch);
     }
     const auto one = [&](std::size_t i) {
-      return verification{draft{.tokens = std::span(tokens).subspan(i * drafts, drafts), .start = 7},
-                          part(q, i, drafts),
-                          part(p, i, drafts + 1),
-                          rules[i],
-                          random_streams(seed, i),
-                          std::span(out).subspan(i * (drafts + 1), drafts + 1)};
+      return verification{
+          draft{.tokens = std::span(tokens).subspan(i * drafts, drafts), .start = 7},
+          part(q, i, drafts),
+          part(p, i, drafts + 1),
+          rules[i],
+          random_streams(seed, i),
+          std::span(out).subspan(i * (drafts + 1), drafts + 1)};
     };
     verify_batch(one, verdicts, scratch);
     for (std::size_t i = 0; i < requests; ++i) {
@@ -213,6 +241,7 @@ TEST_CASE("a request of a batch that lacks a row has a status, takes no row of a
       missing[i] += needs_row;
     }
   }
-  CHECK((missing[0] == 500 && missing[1] == 0));  // q = p in request 0: each of its drafts is accepted
+  // q = p in request 0: each of its drafts is accepted
+  CHECK((missing[0] == 500 && missing[1] == 0));
   CHECK(missing[2] > 0);
 }

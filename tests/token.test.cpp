@@ -29,5 +29,6 @@ TEST_CASE("a text ends with no token, with one, or with any of several") {
   CHECK((several.contains(5) && several.contains(9)));
   CHECK_FALSE((several.contains(0) || several.contains(specagg::no_token)));
   STATIC_REQUIRE(std::is_constructible_v<end_tokens, const std::array<specagg::token_id, 2>&>);
-  STATIC_REQUIRE_FALSE(std::is_constructible_v<end_tokens, std::vector<specagg::token_id>>);  // would dangle
+  // would dangle
+  STATIC_REQUIRE_FALSE(std::is_constructible_v<end_tokens, std::vector<specagg::token_id>>);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the device's benchmarks measure, and what on. verify.cu is the program; policies.cu is compiled once for each
-// verifier and adds its measurements to it. Compiles against tests/cuda/emulator, too, where times mean nothing.
+// How the device's benchmarks measure, and what on. verify.cu is the program; policies.cu is
+// compiled once for each verifier and adds its measurements to it. Compiles against
+// tests/cuda/emulator, too, where times mean nothing.
 //
-// Inputs lie in several copies that are used in turn, together at least 4 times as large as the L2 cache, so that every
-// read of a row comes from memory. A sample is the time between two events around a row of calls, divided by their
-// number; figures are medians.
+// Inputs lie in several copies that are used in turn, together at least 4 times as large as the L2
+// cache, so that every read of a row comes from memory. A sample is the time between two events
+// around a row of calls, divided by their number; figures are medians.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -43,7 +44,8 @@ class device_array {
   explicit device_array(const std::vector<T>& x) : device_array(x.size()) {
     CHECK_CUDA(cudaMemcpy(data_, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice));
   }
-  device_array(device_array&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+  device_array(device_array&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
   ~device_array() { cudaFree(data_); }
   T* data() const { return static_cast<T*>(data_); }
   std::vector<T> read() const {
@@ -75,11 +77,13 @@ inline bool small = false;  // sizes for the emulator
 template <class Kernel, class... A>
 void launch(Kernel* kernel, std::size_t blocks, cudaStream_t stream, A... arguments) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(unsigned(blocks)), config.blockDim = dim3(256), config.stream = stream;
+  config.gridDim = dim3(unsigned(blocks));
+  config.blockDim = dim3(256);
+  config.stream = stream;
   CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
-// ---- time -----------------------------------------------------------------------------------------------------------
+// ---- time ---------------------------------------------------------------------------------------
 
 struct timing {  // microseconds
   double median = 0, least = 0, most = 0;
@@ -93,12 +97,18 @@ class stopwatch {
  public:
   stopwatch() {
     CHECK_CUDA(cudaStreamCreate(&stream_));
-    CHECK_CUDA(cudaEventCreate(&start_)), CHECK_CUDA(cudaEventCreate(&end_));
+    CHECK_CUDA(cudaEventCreate(&start_));
+    CHECK_CUDA(cudaEventCreate(&end_));
   }
   stopwatch(const stopwatch&) = delete;
-  ~stopwatch() { cudaEventDestroy(start_), cudaEventDestroy(end_), cudaStreamDestroy(stream_); }
+  ~stopwatch() {
+    cudaEventDestroy(start_);
+    cudaEventDestroy(end_);
+    cudaStreamDestroy(stream_);
+  }
 
-  // call(copy, stream) for each copy, at least 8 calls in a row; in a graph, or one after the other.
+  // call(copy, stream) for each copy, at least 8 calls in a row; in a graph, or one after the
+  // other.
   template <class F>
   timing in_a_row(std::size_t copies, bool in_graph, std::size_t repetitions, const F& call) {
     const std::size_t calls = small ? copies : copies * ((copies + 7) / copies);
@@ -114,7 +124,8 @@ class stopwatch {
   template <class F>
   timing alone(std::size_t copies, bool in_graph, std::size_t repetitions, const F& call) {
     std::vector<graph> graphs;
-    for (std::size_t c = 0; in_graph && c < copies; ++c) graphs.emplace_back(stream_, [&] { call(c, stream_); });
+    for (std::size_t c = 0; in_graph && c < copies; ++c)
+      graphs.emplace_back(stream_, [&] { call(c, stream_); });
     return sample(repetitions, 1, [&](std::size_t i) {
       if (in_graph) graphs[i % copies].replay(stream_);
       else call(i % copies, stream_);
@@ -161,7 +172,7 @@ class stopwatch {
   cudaEvent_t start_, end_;
 };
 
-// ---- inputs ---------------------------------------------------------------------------------------------------------
+// ---- inputs -------------------------------------------------------------------------------------
 
 template <class S>
 __device__ S stored(float x) {  // cut off, not rounded; for |x| < 65504
@@ -180,15 +191,18 @@ __device__ inline float bell(std::uint64_t i) {
     i += 0x9e3779b97f4a7c15;
     std::uint64_t z = (i ^ i >> 30) * 0xbf58476d1ce4e5b9;
     z = (z ^ z >> 27) * 0x94d049bb133111eb, z ^= z >> 31;
-    sum += std::uint32_t(z & 0xffff) + std::uint32_t(z >> 16 & 0xffff) + std::uint32_t(z >> 32 & 0xffff);
+    sum += std::uint32_t(z & 0xffff) + std::uint32_t(z >> 16 & 0xffff) +
+           std::uint32_t(z >> 32 & 0xffff);
   }
   return (float(sum) * 0x1p-16f - 3) * 1.41421356f;
 }
 // As benchmarks/rows.hpp: p has logits of standard deviation 2.5, q = a p + (1 - a) p backwards.
 template <class S>
-__global__ void fill_rows(S* q, S* p, std::size_t vocabulary, std::size_t rows, float a, std::uint64_t seed) {
+__global__ void fill_rows(S* q, S* p, std::size_t vocabulary, std::size_t rows, float a,
+                          std::uint64_t seed) {
   const std::size_t step = std::size_t(gridDim.x) * blockDim.x;
-  for (std::size_t i = std::size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * vocabulary; i += step) {
+  for (std::size_t i = std::size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * vocabulary;
+       i += step) {
     const std::size_t v = i % vocabulary, mirrored = i - v + (vocabulary - 1 - v);
     const float x = 2.5f * bell(seed + i), y = 2.5f * bell(seed + mirrored);
     p[i] = stored<S>(x);
@@ -200,8 +214,9 @@ struct shape {
   std::size_t requests, gamma, vocabulary;
 };
 
-// Copies of a batch: rows of logits, drafts drawn from the rows of the draft by the device itself (verification of no
-// tokens draws one from the target's row; here that is the draft's), room for what comes out.
+// Copies of a batch: rows of logits, drafts drawn from the rows of the draft by the device itself
+// (verification of no tokens draws one from the target's row; here that is the draft's), room for
+// what comes out.
 template <class S, class Verifier>
 class inputs {
  public:
@@ -209,15 +224,17 @@ class inputs {
     constexpr bool couples = std::is_same_v<Verifier, gpu::coupled>;
     const std::size_t drafted = s.requests * s.gamma;
     for (std::size_t c = 0; c < copies(); ++c) {
-      launch(fill_rows<S>, small ? 2 : 8 * device().processors, nullptr, draft(c), target(c), s.vocabulary,
-             s.requests * (s.gamma + 1), 0.8f, std::uint64_t(c) << 40);
+      launch(fill_rows<S>, small ? 2 : 8 * device().processors, nullptr, draft(c), target(c),
+             s.vocabulary, s.requests * (s.gamma + 1), 0.8f, std::uint64_t(c) << 40);
       std::vector<gpu::row_range> row(drafted);
       std::vector<std::uint32_t> position(drafted), start(s.requests, 100);
       std::vector<std::uint64_t> seed(drafted), request(drafted);
       for (std::size_t i = 0; i < drafted; ++i) {
         const std::size_t r = i / s.gamma, j = i % s.gamma;
-        row[i] = {std::uint32_t(r * (s.gamma + 1) + j), 1}, position[i] = start[r] + std::uint32_t(j);
-        seed[i] = couples ? c : 1000 + c, request[i] = couples ? r : i;
+        row[i] = {std::uint32_t(r * (s.gamma + 1) + j), 1};
+        position[i] = start[r] + std::uint32_t(j);
+        seed[i] = couples ? c : 1000 + c;
+        request[i] = couples ? r : i;
       }
       const device_array rows_of(row);
       const device_array starts(position);
@@ -225,15 +242,23 @@ class inputs {
       const device_array<verdict> verdicts(drafted);
       const device_array<emission> drawn(drafted);
       gpu::batch<S> b;
-      b.requests = drafted, b.vocabulary = s.vocabulary, b.draft = b.target = draft(c);
-      b.draft_stride = b.target_stride = s.vocabulary, b.draft_rows = b.target_rows = rows_of.data();
+      b.requests = drafted;
+      b.vocabulary = s.vocabulary;
+      b.draft = b.target = draft(c);
+      b.draft_stride = b.target_stride = s.vocabulary;
+      b.draft_rows = b.target_rows = rows_of.data();
       b.draft_count = b.target_count = s.requests * (s.gamma + 1);
-      b.start = starts.data(), b.seed = seeds.data(), b.request = requests.data();
+      b.start = starts.data();
+      b.seed = seeds.data();
+      b.request = requests.data();
       const std::size_t bytes = gpu::verify_storage(b);
       const device_array<unsigned char> storage(bytes);
       const gpu::outcome out{verdicts.data(), drawn.data()};
-      if constexpr (couples) CHECK_CUDA(gpu::verify(b, lossless{}, verifier, out, storage.data(), bytes, nullptr));
-      else CHECK_CUDA(gpu::verify(b, lossless{}, token_verifier{}, out, storage.data(), bytes, nullptr));
+      if constexpr (couples)
+        CHECK_CUDA(gpu::verify(b, lossless{}, verifier, out, storage.data(), bytes, nullptr));
+      else
+        CHECK_CUDA(
+            gpu::verify(b, lossless{}, token_verifier{}, out, storage.data(), bytes, nullptr));
       CHECK_CUDA(cudaStreamSynchronize(nullptr));
       std::vector<token_id> tokens;
       for (const emission& e : drawn.read()) tokens.push_back(e.token);
@@ -245,14 +270,20 @@ class inputs {
     }
   }
   std::size_t copies() const {
-    return small ? 2 : std::clamp<std::size_t>((4 * device().l2) / (2 * half() * sizeof(S)) + 1, 2, 128);
+    return small
+               ? 2
+               : std::clamp<std::size_t>((4 * device().l2) / (2 * half() * sizeof(S)) + 1, 2, 128);
   }
   gpu::batch<S> batch(std::size_t c) const {
     auto b = batch_of(c);
-    b.tokens = copies_[c].tokens.data(), b.start = copies_[c].start.data(), b.seed = copies_[c].seed.data();
+    b.tokens = copies_[c].tokens.data();
+    b.start = copies_[c].start.data();
+    b.seed = copies_[c].seed.data();
     return b;
   }
-  gpu::outcome out(std::size_t c) const { return {copies_[c].verdicts.data(), copies_[c].emissions.data()}; }
+  gpu::outcome out(std::size_t c) const {
+    return {copies_[c].verdicts.data(), copies_[c].emissions.data()};
+  }
   void* storage(std::size_t c) const { return copies_[c].storage.data(); }
   const S* data(std::size_t c) const { return draft(c); }
   // Accepted tokens per request. Says where one was not verified.
@@ -260,7 +291,8 @@ class inputs {
     double sum = 0;
     for (const auto& c : copies_)
       for (const verdict& v : c.verdicts.read()) {
-        if (v.emitted == 0) std::printf("  a request was not verified: %s\n", std::string(name(v.why)).c_str());
+        if (v.emitted == 0)
+          std::printf("  a request was not verified: %s\n", std::string(name(v.why)).c_str());
         sum += double(v.accepted);
       }
     return sum / double(copies_.size() * shape_.requests);
@@ -281,8 +313,12 @@ class inputs {
   S* target(std::size_t c) const { return draft(c) + half(); }
   gpu::batch<S> batch_of(std::size_t c) const {
     gpu::batch<S> b;
-    b.requests = shape_.requests, b.vocabulary = shape_.vocabulary, b.most = shape_.gamma;
-    b.draft = draft(c), b.target = target(c), b.draft_stride = b.target_stride = shape_.vocabulary;
+    b.requests = shape_.requests;
+    b.vocabulary = shape_.vocabulary;
+    b.most = shape_.gamma;
+    b.draft = draft(c);
+    b.target = target(c);
+    b.draft_stride = b.target_stride = shape_.vocabulary;
     b.draft_count = b.target_count = shape_.requests * (shape_.gamma + 1);
     return b;
   }
@@ -296,14 +332,15 @@ constexpr const char* type_name() {
   return std::is_same_v<S, float> ? "f32" : std::is_same_v<S, f16> ? "f16" : "bf16";
 }
 
-// ---- verification ---------------------------------------------------------------------------------------------------
+// ---- verification -------------------------------------------------------------------------------
 
 // One call of verify() on copy c.
 template <class S, class Policy, class Verifier>
 auto verification(const inputs<S, Verifier>& in, const Policy& policy, const Verifier& verifier) {
   return [&in, policy, verifier](std::size_t c, cudaStream_t stream) {
     const auto b = in.batch(c);
-    CHECK_CUDA(gpu::verify(b, policy, verifier, in.out(c), in.storage(c), gpu::verify_storage(b), stream));
+    CHECK_CUDA(
+        gpu::verify(b, policy, verifier, in.out(c), in.storage(c), gpu::verify_storage(b), stream));
   };
 }
 
@@ -315,7 +352,7 @@ std::size_t bytes_of_rows(const shape& s, const Policy&, const Verifier&) {
   return s.requests * rows * s.vocabulary * sizeof(S);
 }
 
-// ---- results --------------------------------------------------------------------------------------------------------
+// ---- results ------------------------------------------------------------------------------------
 
 // Lines of a table, and the same as objects of a JSON file that is whole after every one.
 class results {
@@ -328,8 +365,10 @@ class results {
     if (path_.empty()) return;
     std::FILE* file = std::fopen(path_.c_str(), "w");
     if (!file) fail("cannot write " + path_);
-    std::fprintf(file, "{\"device\": \"%s\", \"processors\": %zu, \"l2\": %zu, \"small\": %s, \"results\": [\n", p.name,
-                 device().processors, device().l2, small ? "true" : "false");
+    std::fprintf(
+        file,
+        "{\"device\": \"%s\", \"processors\": %zu, \"l2\": %zu, \"small\": %s, \"results\": [\n",
+        p.name, device().processors, device().l2, small ? "true" : "false");
     for (std::size_t i = 0; i < objects_.size(); ++i)
       std::fprintf(file, "%s%s\n", objects_[i].c_str(), i + 1 < objects_.size() ? "," : "");
     std::fprintf(file, "]}\n");
@@ -353,12 +392,14 @@ inline std::string field(const char* name, double value) {
   return text;
 }
 inline std::string field(const char* name, const timing& t) {
-  return field(name, t.median) + ", " + field((std::string(name) + "_least").c_str(), t.least) + ", " +
-         field((std::string(name) + "_most").c_str(), t.most);
+  return field(name, t.median) + ", " + field((std::string(name) + "_least").c_str(), t.least) +
+         ", " + field((std::string(name) + "_most").c_str(), t.most);
 }
-inline double gigabytes_per_second(std::size_t bytes, double us) { return us > 0 ? double(bytes) / us * 1e-3 : 0; }
+inline double gigabytes_per_second(std::size_t bytes, double us) {
+  return us > 0 ? double(bytes) / us * 1e-3 : 0;
+}
 
-// ---- the sources that are linked ------------------------------------------------------------------------------------
+// ---- the sources that are linked ----------------------------------------------------------------
 
 // Time of a pure read of so many bytes (verify.cu), in a row.
 timing time_of_read(const void* data, std::size_t distance, std::size_t copies, std::size_t bytes);

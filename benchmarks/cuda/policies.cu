@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every policy by one verifier: compiled once for each, with -DVERIFIER=token (block, match, coupled). With -DPART=0
-// (to 5) only a part of the policies, so that compilers can work side by side.
+// Every policy by one verifier: compiled once for each, with -DVERIFIER=token (block, match,
+// coupled). With -DPART=0 (to 5) only a part of the policies, so that compilers can work side by
+// side.
 #include "measure.hpp"
 
 #include <type_traits>
@@ -15,7 +16,6 @@
 namespace bench {
 namespace {
 
-
 using token = token_verifier;
 using block = block_verifier;
 using match = match_verifier;
@@ -23,19 +23,22 @@ using coupled = gpu::coupled;
 using chosen = VERIFIER;
 
 template <class S, class Policy>
-void measure(const char* name, const Policy& policy, const inputs<S, chosen>& in, const shape& s, const timing& read,
-             std::size_t bytes_read) {
+void measure(const char* name, const Policy& policy, const inputs<S, chosen>& in, const shape& s,
+             const timing& read, std::size_t bytes_read) {
   stopwatch watch;
   const std::size_t bytes = bytes_of_rows<S>(s, policy, chosen{});
   const timing t = watch.in_a_row(in.copies(), true, 20, verification(in, policy, chosen{}));
   const double speed = gigabytes_per_second(bytes, t.median);
-  const double share = speed / gigabytes_per_second(bytes_read, read.median), accepted = in.accepted();
-  std::printf("%-8s %-12s %-4s %10.2f %9.0f %6.1f %% %9.2f\n", SPECAGG_STRING(VERIFIER), name, type_name<S>(), t.median,
-              speed, 100 * share, accepted);
-  output().add("policy", field("verifier", SPECAGG_STRING(VERIFIER)) + ", " + field("policy", name) + ", " +
-                             field("type", type_name<S>()) + ", " + field("requests", double(s.requests)) + ", " +
-                             field("gamma", double(s.gamma)) + ", " + field("vocabulary", double(s.vocabulary)) + ", " +
-                             field("us", t) + ", " + field("bytes", double(bytes)) + ", " + field("share", share) +
+  const double share = speed / gigabytes_per_second(bytes_read, read.median),
+               accepted = in.accepted();
+  std::printf("%-8s %-12s %-4s %10.2f %9.0f %6.1f %% %9.2f\n", SPECAGG_STRING(VERIFIER), name,
+              type_name<S>(), t.median, speed, 100 * share, accepted);
+  output().add("policy", field("verifier", SPECAGG_STRING(VERIFIER)) + ", " +
+                             field("policy", name) + ", " + field("type", type_name<S>()) + ", " +
+                             field("requests", double(s.requests)) + ", " +
+                             field("gamma", double(s.gamma)) + ", " +
+                             field("vocabulary", double(s.vocabulary)) + ", " + field("us", t) +
+                             ", " + field("bytes", double(bytes)) + ", " + field("share", share) +
                              ", " + field("accepted", accepted));
 }
 
@@ -43,8 +46,8 @@ template <class S, class F>
 void with_inputs(const shape& s, F&& f) {
   const inputs<S, chosen> in(s, chosen{});
   const std::size_t bytes = bytes_of_rows<S>(s, lossless{}, token_verifier{});
-  const timing read = time_of_read(in.data(0), 2 * s.requests * (s.gamma + 1) * s.vocabulary * sizeof(S), in.copies(),
-                                   bytes);
+  const timing read = time_of_read(
+      in.data(0), 2 * s.requests * (s.gamma + 1) * s.vocabulary * sizeof(S), in.copies(), bytes);
   f([&](const char* name, const auto& policy) { measure<S>(name, policy, in, s, read, bytes); });
 }
 

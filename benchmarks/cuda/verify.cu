@@ -2,9 +2,11 @@
 // bench-cuda: verification on the device, and the floors beside it, in the same run.
 //
 // usage: bench-cuda [--json FILE] [--small] [--profile] [--soak SECONDS]
-//        --small     a cluster of two and few repetitions, for tests/cuda/emulator and compute-sanitizer
+//        --small     a cluster of two and few repetitions, for tests/cuda/emulator and
+//                    compute-sanitizer
 //        --profile   verifies one batch twice, for a profiler
-//        --soak      verifies the same batches again and again, and compares each result with the first
+//        --soak      verifies the same batches again and again, and compares each result with the
+//                    first
 #include <chrono>
 #include <cstring>
 
@@ -37,7 +39,8 @@ timing time_of_read(const void* data, std::size_t distance, std::size_t copies, 
   stopwatch watch;
   const std::size_t n = bytes / 16, whole = (n + 8 * 256 - 1) / (8 * 256), p = device().processors;
   timing best{infinity, 0, 0};
-  for (const std::size_t blocks : {2 * p, 4 * p, 8 * p, whole}) {  // of 256 threads; the fastest counts
+  // of 256 threads; the fastest counts
+  for (const std::size_t blocks : {2 * p, 4 * p, 8 * p, whole}) {
     const timing t = watch.in_a_row(copies, true, 20, [&](std::size_t c, cudaStream_t stream) {
       const auto* from = static_cast<const unsigned char*>(data) + c * distance;
       launch(read_all, std::max<std::size_t>(std::min(blocks, whole), 1), stream,
@@ -56,7 +59,8 @@ timing time_of_copy(const void* data, std::size_t distance, std::size_t copies, 
   const device_array<unsigned char> to(copies * bytes);
   stopwatch watch;
   return watch.in_a_row(copies, true, 20, [&](std::size_t c, cudaStream_t stream) {
-    CHECK_CUDA(cudaMemcpyAsync(to.data() + c * bytes, static_cast<const unsigned char*>(data) + c * distance, bytes,
+    CHECK_CUDA(cudaMemcpyAsync(to.data() + c * bytes,
+                               static_cast<const unsigned char*>(data) + c * distance, bytes,
                                cudaMemcpyDeviceToDevice, stream));
   });
 }
@@ -72,38 +76,44 @@ void measure(const shape& s) {
   const timing read = time_of_read(in.data(0), distance, copies, bytes);
   const timing copied = time_of_copy(in.data(0), distance, copies, bytes);
   stopwatch watch;
-  const timing row = watch.in_a_row(copies, true, 50, verify), plain = watch.in_a_row(copies, false, 50, verify);
-  const timing alone = watch.alone(copies, true, 200, verify), alone_plain = watch.alone(copies, false, 200, verify);
+  const timing row = watch.in_a_row(copies, true, 50, verify),
+               plain = watch.in_a_row(copies, false, 50, verify);
+  const timing alone = watch.alone(copies, true, 200, verify),
+               alone_plain = watch.alone(copies, false, 200, verify);
   const double accepted = in.accepted();
-  // The two launches of verify(), each on its own. The rows are aligned, their size is a multiple of four, no mask.
+  // The two launches of verify(), each on its own. The rows are aligned, their size is a multiple
+  // of four, no mask.
   using policies = gpu::detail::same_for_all<lossless>;
   constexpr auto* normalise = gpu::detail::normalise_rows<true, S>;
   constexpr auto* verify_all = gpu::detail::verify_requests<true, S, policies, token_verifier>;
   const std::size_t draft_rows = s.gamma;
   const timing first = watch.in_a_row(copies, true, 50, [&](std::size_t c, cudaStream_t stream) {
-    CHECK_CUDA(gpu::detail::launch<normalise>(s.requests * (draft_rows + s.gamma + 1), 4, s.vocabulary, stream,
-                                              in.batch(c), draft_rows, false, false,
-                                              static_cast<gpu::row_facts*>(in.storage(c))));
+    CHECK_CUDA(gpu::detail::launch<normalise>(s.requests * (draft_rows + s.gamma + 1), 4,
+                                              s.vocabulary, stream, in.batch(c), draft_rows, false,
+                                              false, static_cast<gpu::row_facts*>(in.storage(c))));
   });
   const timing second = watch.in_a_row(copies, true, 50, [&](std::size_t c, cudaStream_t stream) {
-    CHECK_CUDA(gpu::detail::launch<verify_all>(s.requests, 1, s.vocabulary, stream, in.batch(c), policies{}, verifier,
-                                               draft_rows, static_cast<const gpu::row_facts*>(in.storage(c)),
-                                               in.out(c)));
+    CHECK_CUDA(gpu::detail::launch<verify_all>(
+        s.requests, 1, s.vocabulary, stream, in.batch(c), policies{}, verifier, draft_rows,
+        static_cast<const gpu::row_facts*>(in.storage(c)), in.out(c)));
   });
   const double speed = gigabytes_per_second(bytes, row.median), share = read.median / row.median;
-  std::printf("%-4s %4zu %3zu %8.2f %8.2f %8.2f %8.2f %9.2f %8.2f %8.2f %8.2f %7.0f %6.1f %% %6.2f %4zu\n",
-              type_name<S>(), s.requests, s.gamma, row.median, plain.median, alone.median, alone_plain.median,
-              first.median, second.median, read.median, copied.median, speed, 100 * share, accepted, copies);
+  std::printf(
+      "%-4s %4zu %3zu %8.2f %8.2f %8.2f %8.2f %9.2f %8.2f %8.2f %8.2f %7.0f %6.1f %% %6.2f %4zu\n",
+      type_name<S>(), s.requests, s.gamma, row.median, plain.median, alone.median,
+      alone_plain.median, first.median, second.median, read.median, copied.median, speed,
+      100 * share, accepted, copies);
   std::string fields = field("type", type_name<S>());
-  for (const auto& [name, number] : {std::pair("requests", double(s.requests)), std::pair("gamma", double(s.gamma)),
-                                     std::pair("vocabulary", double(s.vocabulary)), std::pair("bytes", double(bytes)),
-                                     std::pair("copies", double(copies)), std::pair("share", share),
-                                     std::pair("accepted", accepted)})
+  for (const auto& [name, number] :
+       {std::pair("requests", double(s.requests)), std::pair("gamma", double(s.gamma)),
+        std::pair("vocabulary", double(s.vocabulary)), std::pair("bytes", double(bytes)),
+        std::pair("copies", double(copies)), std::pair("share", share),
+        std::pair("accepted", accepted)})
     fields += ", " + field(name, number);
   for (const auto& [name, time] :
        {std::pair("us", row), std::pair("plain_us", plain), std::pair("alone_us", alone),
-        std::pair("alone_plain_us", alone_plain), std::pair("normalise_us", first), std::pair("verify_us", second),
-        std::pair("read_us", read), std::pair("copy_us", copied)})
+        std::pair("alone_plain_us", alone_plain), std::pair("normalise_us", first),
+        std::pair("verify_us", second), std::pair("read_us", read), std::pair("copy_us", copied)})
     fields += ", " + field(name, time);
   output().add("lossless", fields);
 }
@@ -111,21 +121,32 @@ void measure(const shape& s) {
 int run() {
   const auto& p = device().properties;
   const std::size_t v = small ? 17000 : vocabulary_of_llama;
-  std::printf("%s, %zu processors, L2 %zu MB; lossless token verification, V = %zu, microseconds, medians\n", p.name,
-              device().processors, device().l2 >> 20, v);
-  std::printf("row: in a row, replayed from a graph; plain: in a row, launched; alone: one replay on an idle device,\n"
-              "one launch; 1st, 2nd: the two kernels; read, copy: as many bytes read, copied; GB/s: bytes / row;\n"
-              "share: of the speed of the read; acc: accepted tokens; n: copies of the input, used in turn\n\n");
-  std::printf("type    B   g      row    plain    alone  (plain)       1st      2nd     read     copy    GB/s   share"
-              "      acc    n\n");
-  const std::vector<shape> shapes = small ? std::vector<shape>{{1, 2, v}, {3, 2, v}}
-                                          : std::vector<shape>{{1, 4, v},   {8, 4, v},  {64, 4, v},
-                                                               {256, 4, v}, {64, 8, v}, {64, 16, v}};
+  std::printf(
+      "%s, %zu processors, L2 %zu MB; lossless token verification, V = %zu, microseconds, "
+      "medians\n",
+      p.name, device().processors, device().l2 >> 20, v);
+  std::printf(
+      "row: in a row, replayed from a graph; plain: in a row, launched; alone: one replay on an "
+      "idle device,\n"
+      "one launch; 1st, 2nd: the two kernels; read, copy: as many bytes read, copied; GB/s: bytes "
+      "/ row;\n"
+      "share: of the speed of the read; acc: accepted tokens; n: copies of the input, used in "
+      "turn\n\n");
+  std::printf(
+      "type    B   g      row    plain    alone  (plain)       1st      2nd     read     copy    "
+      "GB/s   share"
+      "      acc    n\n");
+  const std::vector<shape> shapes = small
+                                        ? std::vector<shape>{{1, 2, v}, {3, 2, v}}
+                                        : std::vector<shape>{{1, 4, v},   {8, 4, v},  {64, 4, v},
+                                                             {256, 4, v}, {64, 8, v}, {64, 16, v}};
   for (const shape& s : shapes) measure<float>(s), measure<bf16>(s), measure<f16>(s);
   if (!suites().empty()) {
     const shape s{small ? 2u : 64u, small ? 2u : 4u, v};
-    std::printf("\nevery policy, B = %zu, gamma = %zu, in a row from a graph; GB/s and share count one read of a row\n",
-                s.requests, s.gamma);
+    std::printf(
+        "\nevery policy, B = %zu, gamma = %zu, in a row from a graph; GB/s and share count one "
+        "read of a row\n",
+        s.requests, s.gamma);
     std::printf("verifier policy       type         us      GB/s    share  accepted\n");
     for (const auto& suite : suites()) suite(s);
   }
@@ -142,22 +163,31 @@ int profile() {
 
 // What verification of copy c wrote, as bytes.
 template <class S>
-std::vector<unsigned char> written(const inputs<S, token_verifier>& in, const shape& s, std::size_t c) {
+std::vector<unsigned char> written(const inputs<S, token_verifier>& in, const shape& s,
+                                   std::size_t c) {
   const auto out = in.out(c);
   std::vector<verdict> verdicts(s.requests);
   std::vector<emission> emissions(s.requests * (s.gamma + 1));
-  CHECK_CUDA(cudaMemcpy(verdicts.data(), out.verdicts, verdicts.size() * sizeof(verdict), cudaMemcpyDeviceToHost));
-  CHECK_CUDA(cudaMemcpy(emissions.data(), out.emissions, emissions.size() * sizeof(emission), cudaMemcpyDeviceToHost));
+  CHECK_CUDA(cudaMemcpy(verdicts.data(), out.verdicts, verdicts.size() * sizeof(verdict),
+                        cudaMemcpyDeviceToHost));
+  CHECK_CUDA(cudaMemcpy(emissions.data(), out.emissions, emissions.size() * sizeof(emission),
+                        cudaMemcpyDeviceToHost));
   std::vector<unsigned char> bytes;
   const auto add = [&](const auto& x) {
     const auto* at = reinterpret_cast<const unsigned char*>(&x);
     bytes.insert(bytes.end(), at, at + sizeof x);
   };
   for (std::size_t r = 0; r < s.requests; ++r) {
-    add(verdicts[r].accepted), add(verdicts[r].emitted), add(verdicts[r].why);
+    add(verdicts[r].accepted);
+    add(verdicts[r].emitted);
+    add(verdicts[r].why);
     for (std::size_t i = 0; i < verdicts[r].emitted; ++i) {
       const emission& e = emissions[r * (s.gamma + 1) + i];
-      add(e.token), add(e.from), add(e.why), add(e.log_pi), add(e.log_p);
+      add(e.token);
+      add(e.from);
+      add(e.why);
+      add(e.log_pi);
+      add(e.log_p);
     }
   }
   return bytes;
@@ -185,7 +215,8 @@ int soak(double seconds) {
     repeat({64, 4, vocabulary_of_llama}, bf16());
     repeat({256, 2, 32000}, float());
   } while (clock::now() < end && !small);
-  std::printf("%zu batches verified again and again: %zu differ from the first time\n", rounds, different);
+  std::printf("%zu batches verified again and again: %zu differ from the first time\n", rounds,
+              different);
   return different > 0;
 }
 
@@ -198,14 +229,22 @@ int main(int count, char** arguments) {
   double seconds = 0;
   for (int i = 1; i < count; ++i) {
     if (!std::strcmp(arguments[i], "--small")) bench::small = true;
-    else if (!std::strcmp(arguments[i], "--json") && i + 1 < count) bench::output().open(arguments[++i]);
+    else if (!std::strcmp(arguments[i], "--json") && i + 1 < count)
+      bench::output().open(arguments[++i]);
     else if (!std::strcmp(arguments[i], "--profile")) profile = true;
-    else if (!std::strcmp(arguments[i], "--soak") && i + 1 < count) seconds = std::atof(arguments[++i]);
-    else return std::fprintf(stderr, "usage: bench-cuda [--json FILE] [--small] [--profile] [--soak SECONDS]\n"), 2;
+    else if (!std::strcmp(arguments[i], "--soak") && i + 1 < count)
+      seconds = std::atof(arguments[++i]);
+    else {
+      std::fprintf(stderr,
+                   "usage: bench-cuda [--json FILE] [--small] [--profile] [--soak SECONDS]\n");
+      return 2;
+    }
   }
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0)
-    return std::fprintf(stderr, "bench-cuda: there is no CUDA device\n"), 1;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::fprintf(stderr, "bench-cuda: there is no CUDA device\n");
+    return 1;
+  }
   if (profile) return bench::profile();
   return seconds > 0 ? bench::soak(seconds) : bench::run();
 }

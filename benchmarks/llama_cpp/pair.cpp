@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two models of different families: how often the target's policy keeps a token that the draft model draws over the
-// mapped vocabulary, at each position of a text.
+// Two models of different families: how often the target's policy keeps a token that the draft
+// model draws over the mapped vocabulary, at each position of a text.
 //   pair TEXT TARGET DRAFT [POSITIONS]
 #include <algorithm>
 #include <cstdio>
@@ -21,7 +21,8 @@ using namespace specagg;
 
 namespace {
 
-constexpr std::size_t rows = 16, context = 256;  // in a call; tokens before the first of which the rest is forgotten
+// in a call; tokens before the first of which the rest is forgotten
+constexpr std::size_t rows = 16, context = 256;
 
 struct opened {
   std::shared_ptr<llama_model> model;
@@ -32,7 +33,9 @@ struct opened {
       : model(llama_cpp::load_model(file)), in(make(file)), tokens(model), source(in.get()) {}
   std::shared_ptr<llama_context> make(const std::string& file) const {
     auto how = llama_context_default_params();
-    how.n_ctx = 4 * context, how.n_batch = how.n_ubatch = 128, how.n_threads = how.n_threads_batch = 1;
+    how.n_ctx = 4 * context;
+    how.n_batch = how.n_ubatch = 128;
+    how.n_threads = how.n_threads_batch = 1;
     how.swa_full = true;
     return llama_cpp::make_context(model, how, file);
   }
@@ -59,28 +62,34 @@ void check(status s, const char* what) {
 
 // One drafted token, verified.
 template <class Policy>
-void judge(result& to, const Policy& policy, std::span<const float> q, std::span<const float> p, std::size_t position,
-           std::span<double> scratch) {
+void judge(result& to, const Policy& policy, std::span<const float> q, std::span<const float> p,
+           std::size_t position, std::span<double> scratch) {
   random_streams random(1);
-  const auto row = [](std::span<const float> logits) { return processed_row<float>(logits, sampling{}); };
+  const auto row = [](std::span<const float> logits) {
+    return processed_row<float>(logits, sampling{});
+  };
   const auto start = std::uint32_t(position);
   const std::vector<token_id> drafted{draw_draft(row(q), start, 0, random, scratch)};
   std::vector<emission> out(2);
   std::vector<draft_acceptance> acceptance(1);
-  const auto v = verify_token(
-      draft{.tokens = drafted, .start = start, .bonus = false}, rows_of(1, [&](std::size_t) { return row(q); }),
-      rows_of(1, [&](std::size_t) { return row(p); }), policy, random, out, scratch, acceptance);
+  const auto v = verify_token(draft{.tokens = drafted, .start = start, .bonus = false},
+                              rows_of(1, [&](std::size_t) { return row(q); }),
+                              rows_of(1, [&](std::size_t) { return row(p); }), policy, random, out,
+                              scratch, acceptance);
   check(v.why, to.policy);
-  to.kept += double(v.accepted), to.overlap += acceptance[0].of_row;
+  to.kept += double(v.accepted);
+  to.overlap += acceptance[0].of_row;
 }
 
-void run(const std::string& text, const std::string& target_file, const std::string& draft_file, std::size_t most) {
+void run(const std::string& text, const std::string& target_file, const std::string& draft_file,
+         std::size_t most) {
   opened target(target_file), drafter(draft_file);
   const auto theirs = target.tokens.texts(), own = drafter.tokens.texts();
   const auto map = map_of_equal_tokens(own, theirs);
   auto begin = drafter.tokens.beginning();
   if (begin.empty() && drafter.tokens.bos() != no_token) begin.push_back(drafter.tokens.bos());
-  retokenising_source<llama_cpp::source, inside> reader(drafter.source, {theirs, own, map, {&drafter.tokens}, begin});
+  retokenising_source<llama_cpp::source, inside> reader(
+      drafter.source, {theirs, own, map, {&drafter.tokens}, begin});
   mapped_source<decltype(reader)> mapped(reader, map);
   const auto tokens = target.tokens.encode(text);
   const std::size_t V = target.source.vocab_size();
@@ -89,30 +98,40 @@ void run(const std::string& text, const std::string& target_file, const std::str
   result results[] = {{"lossless"}, {"ensemble, lambda 0.5"}, {"token-v3, alpha 0.3"}};
   std::size_t positions = 0;
   for (std::size_t at = 0; at + rows < tokens.size() && positions < most; at += rows) {
-    if (at % context == 0) check(target.source.rollback(0), "target"), check(mapped.rollback(0), "draft");
+    if (at % context == 0) {
+      check(target.source.rollback(0), "target");
+      check(mapped.rollback(0), "draft");
+    }
     const auto part = std::span(tokens).subspan(at, rows);
     check(target.source.extend(part, p), "target");
     // The draft model reads the same text from where it was emptied.
     check(mapped.extend(part, q), "draft");
     for (std::size_t k = at % context == 0; k < rows && positions < most; ++k, ++positions) {
-      const auto row = [&](const std::vector<float>& of) { return std::span(of).subspan(k * V, V); };
+      const auto row = [&](const std::vector<float>& of) {
+        return std::span(of).subspan(k * V, V);
+      };
       judge(results[0], lossless{}, row(q), row(p), at + k, scratch);
       judge(results[1], ensemble{0.5}, row(q), row(p), at + k, scratch);
       judge(results[2], token_v3{0.3}, row(q), row(p), at + k, scratch);
     }
   }
   if (positions == 0) throw error("text", "", "is too short");
-  std::printf("%zu of the draft's %zu tokens are mapped, with %.4f of its probability; %zu positions\n\n", map.size(),
-              map.draft_size(), mapped.mass(), positions);
+  std::printf(
+      "%zu of the draft's %zu tokens are mapped, with %.4f of its probability; %zu positions\n\n",
+      map.size(), map.draft_size(), mapped.mass(), positions);
   std::printf("| policy | drafted tokens kept | 1 - TV(q, pi) |\n| --- | ---: | ---: |\n");
   for (const result& r : results)
-    std::printf("| %s | %.3f | %.3f |\n", r.policy, r.kept / double(positions), r.overlap / double(positions));
+    std::printf("| %s | %.3f | %.3f |\n", r.policy, r.kept / double(positions),
+                r.overlap / double(positions));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4) return std::fprintf(stderr, "usage: pair TEXT TARGET DRAFT [POSITIONS]\n"), 2;
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: pair TEXT TARGET DRAFT [POSITIONS]\n");
+    return 2;
+  }
   try {
     std::ifstream in(argv[1]);
     const std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -120,6 +139,7 @@ int main(int argc, char** argv) {
     run(text, argv[2], argv[3], argc > 4 ? std::strtoul(argv[4], nullptr, 10) : 2000);
     return 0;
   } catch (const std::exception& e) {
-    return std::fprintf(stderr, "pair: %s\n", e.what()), 2;
+    std::fprintf(stderr, "pair: %s\n", e.what());
+    return 2;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing one token from a row of logits with temperature, top-k and top-p: libllama's sampler chain beside ours, on
-// the same rows. The floor: the largest logit of the row. Each of ours follows a draw of libllama's, which leaves less
-// of the row in the caches.
+// Drawing one token from a row of logits with temperature, top-k and top-p: libllama's sampler
+// chain beside ours, on the same rows. The floor: the largest logit of the row. Each of ours
+// follows a draw of libllama's, which leaves less of the row in the caches.
 #include <llama.h>
 
 #include <algorithm>
@@ -32,7 +32,8 @@ template <class F>
 double milliseconds(F&& f) {
   const auto begin = std::chrono::steady_clock::now();
   f();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
 }
 
 void print_line(std::size_t vocabulary, int top_k) {
@@ -61,16 +62,24 @@ void print_line(std::size_t vocabulary, int top_k) {
       drawn = draw_draft(processed_row<float>(logits, how), std::uint32_t(i), 0, streams, scratch);
     };
     const auto read = [&] {
-      if (!find_largest(logits.data(), vocabulary).valid) std::fprintf(stderr, "sampler: no row\n"), std::exit(1);
+      if (!find_largest(logits.data(), vocabulary).valid) {
+        std::fprintf(stderr, "sampler: no row\n");
+        std::exit(1);
+      }
     };
     for (int k = 0; k < rounds; ++k) {
-      theirs.push_back(milliseconds(their_draw)), ours.push_back(milliseconds(our_draw));
-      theirs.push_back(milliseconds(their_draw)), floor.push_back(milliseconds(read));
+      theirs.push_back(milliseconds(their_draw));
+      ours.push_back(milliseconds(our_draw));
+      theirs.push_back(milliseconds(their_draw));
+      floor.push_back(milliseconds(read));
     }
     std::set<token_id> kept_there, kept_here;
     for (std::size_t k = 0; k < all.size; ++k) kept_there.insert(all.data[k].id);
     processed_row<float> row(logits, how);
-    if (row.normalise() != status::ok || drawn == no_token) std::fprintf(stderr, "sampler: no row\n"), std::exit(1);
+    if (row.normalise() != status::ok || drawn == no_token) {
+      std::fprintf(stderr, "sampler: no row\n");
+      std::exit(1);
+    }
     for (std::size_t v = 0; v < vocabulary; ++v)
       if (row[v] > 0) kept_here.insert(token_id(v));
     equal += kept_there == kept_here;
@@ -82,7 +91,8 @@ void print_line(std::size_t vocabulary, int top_k) {
   };
   const double their = median(theirs), our = median(ours);
   std::printf("| %zu | %s | %.3f | %.3f | %.3f | %.1f | %zu of %d |\n", vocabulary,
-              top_k > 0 ? std::to_string(top_k).c_str() : "off", their, our, median(floor), their / our, equal, rows);
+              top_k > 0 ? std::to_string(top_k).c_str() : "off", their, our, median(floor),
+              their / our, equal, rows);
   std::fflush(stdout);
 }
 
@@ -90,7 +100,8 @@ void print_line(std::size_t vocabulary, int top_k) {
 
 int main() {
   std::printf(
-      "| V | top-k | libllama, ms | specagg, ms | reading the row, ms | times as fast | rows with the same tokens kept "
+      "| V | top-k | libllama, ms | specagg, ms | reading the row, ms | times as fast | rows with "
+      "the same tokens kept "
       "|\n"
       "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
   for (const std::size_t vocabulary : {49152u, 262144u})

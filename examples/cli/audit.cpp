@@ -41,11 +41,13 @@ numbers read_law(const std::string& path) {
   if (!in.is_array() || in.empty()) throw error(path, "law", "is not a list of probabilities");
   numbers given;
   for (const json& x : in) {
-    if (!x.is_number()) throw error(path, fmt::format("law, entry {}", given.size()), "is not a number");
+    if (!x.is_number())
+      throw error(path, fmt::format("law, entry {}", given.size()), "is not a number");
     given.push_back(x.get<double>());
   }
   dense_row<double> row(given);
-  if (const status s = row.normalise(); s != status::ok) throw error(path, "law", std::string(name(s)));
+  if (const status s = row.normalise(); s != status::ok)
+    throw error(path, "law", std::string(name(s)));
   numbers law(given.size());
   for (std::size_t v = 0; v < law.size(); ++v) law[v] = row[v];
   return law;
@@ -63,13 +65,14 @@ long long token_in(std::string_view line) {
     return failure == std::errc() && end == line.data() + line.size() ? token : -1;
   }
   const json object = json::parse(line, nullptr, false);
-  if (!object.is_object() || !object.contains("token") || !object["token"].is_number_integer()) return -1;
+  if (!object.is_object() || !object.contains("token") || !object["token"].is_number_integer())
+    return -1;
   return object["token"].get<long long>();
 }
 
 // How often each of the law's tokens stands on standard input.
 numbers read_counts(std::size_t vocabulary) {
-  struct stat input {};
+  struct stat input{};
   const bool file = fstat(STDIN_FILENO, &input) == 0 && S_ISREG(input.st_mode) && input.st_size > 0;
   numbers counts(vocabulary);
   progress bar("reading tokens");
@@ -83,8 +86,11 @@ numbers read_counts(std::size_t vocabulary) {
     if (token < 0)
       fail(fmt::format("\"{:.40}\" is neither a token id nor {{\"token\": id}}",
                        text.substr(0, text.find('\r'))));
-    if (std::size_t(token) >= vocabulary) fail(fmt::format("token {}: the law has {} tokens", token, vocabulary));
-    ++counts[std::size_t(token)], ++lines, read += double(text.size() + 1);
+    if (std::size_t(token) >= vocabulary)
+      fail(fmt::format("token {}: the law has {} tokens", token, vocabulary));
+    ++counts[std::size_t(token)];
+    ++lines;
+    read += double(text.size() + 1);
     if (lines % 4096 != 0) continue;
     if (file) bar.show(std::min(1., read / double(input.st_size)));
     else bar.count(lines);
@@ -98,19 +104,22 @@ constexpr std::size_t most_shown = 10;
 }  // namespace
 
 bool audit(const audit_options& o) {
-  if (!(o.alpha > 0)) throw error("--alpha", "", fmt::format("{} is out of range", o.alpha));  // CLI11 lets NaN pass
+  // CLI11 lets NaN pass
+  if (!(o.alpha > 0)) throw error("--alpha", "", fmt::format("{} is out of range", o.alpha));
   const numbers law = read_law(o.law), counts = read_counts(law.size());
   const double samples = std::accumulate(counts.begin(), counts.end(), 0.0);
   const fit f = goodness_of_fit(counts, law, o.alpha);
-  // How unlikely each count is for a right sampler. A token of probability 0 that was seen comes first.
+  // How unlikely each count is for a right sampler. A token of probability 0 that was seen comes
+  // first.
   numbers tail(law.size());
-  for (std::size_t v = 0; v < law.size(); ++v) tail[v] = log_binomial_tail(samples, law[v], 1 - law[v], counts[v]);
+  for (std::size_t v = 0; v < law.size(); ++v)
+    tail[v] = log_binomial_tail(samples, law[v], 1 - law[v], counts[v]);
   std::vector<std::size_t> worst(law.size());
   std::iota(worst.begin(), worst.end(), 0);
   const auto shown = std::min(most_shown, worst.size());
-  std::ranges::partial_sort(worst, worst.begin() + std::ptrdiff_t(shown), [&](std::size_t a, std::size_t b) {
-    return tail[a] != tail[b] ? tail[a] < tail[b] : a < b;
-  });
+  std::ranges::partial_sort(
+      worst, worst.begin() + std::ptrdiff_t(shown),
+      [&](std::size_t a, std::size_t b) { return tail[a] != tail[b] ? tail[a] < tail[b] : a < b; });
   worst.resize(shown);
   const bool finds = f.detectable <= 1;  // no two laws are further apart
   const bool impossible = law[worst[0]] <= 0 && counts[worst[0]] > 0;
@@ -118,8 +127,10 @@ bool audit(const audit_options& o) {
   if (o.json) {
     json tokens = json::array();
     for (const std::size_t v : worst)
-      tokens.push_back(
-          {{"token", v}, {"law", law[v]}, {"expected", samples * law[v]}, {"seen", std::size_t(counts[v])}});
+      tokens.push_back({{"token", v},
+                        {"law", law[v]},
+                        {"expected", samples * law[v]},
+                        {"seen", std::size_t(counts[v])}});
     fmt::print("{}\n", json{{"samples", std::size_t(samples)},
                             {"distance", f.distance},
                             {"expected_distance", f.expected_distance},
@@ -138,8 +149,10 @@ bool audit(const audit_options& o) {
   fmt::print("alpha               {:g}\n", o.alpha);
   fmt::print("verdict             {}{}\n", f.passed ? "fits" : "does not fit",
              impossible ? fmt::format(": token {} has probability 0", worst[0]) : "");
-  constexpr const char* found = "{:.4f}: a sampler as far from the law fails with probability 0.999 or more";
-  fmt::print("detectable tv       {}\n", finds ? fmt::format(found, f.detectable) : "none: too few samples");
+  constexpr const char* found =
+      "{:.4f}: a sampler as far from the law fails with probability 0.999 or more";
+  fmt::print("detectable tv       {}\n",
+             finds ? fmt::format(found, f.detectable) : "none: too few samples");
   fmt::print("\nworst tokens\n{:>6} {:>12} {:>14} {:>12}\n", "token", "law", "expected", "seen");
   for (const std::size_t v : worst)
     fmt::print("{:>6} {:>12.9f} {:>14.1f} {:>12.0f}\n", v, law[v], samples * law[v], counts[v]);

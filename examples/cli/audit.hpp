@@ -12,7 +12,8 @@ struct audit_options {
   bool json = false;
 };
 
-// specagg audit: whether the tokens on standard input fit a law. Throws specagg::error for bad input.
+// specagg audit: whether the tokens on standard input fit a law. Throws specagg::error for bad
+// input.
 bool audit(const audit_options& options);
 
 }  // namespace cli

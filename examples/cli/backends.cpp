@@ -22,9 +22,10 @@ using namespace specagg;
 struct cpu_head final : head_session {
   cpu::draft_head head;
   head_source<cpu::draft_head, cpu::llama> source;
-  cpu_head(const std::string& file, cpu::llama& target, const std::shared_ptr<cpu::thread_pool>& pool)
-      : head(std::make_shared<const cpu::head_weights>(cpu::gguf_file::open(file)), target.shared_weights(), pool,
-             target.capacity()),
+  cpu_head(const std::string& file, cpu::llama& target,
+           const std::shared_ptr<cpu::thread_pool>& pool)
+      : head(std::make_shared<const cpu::head_weights>(cpu::gguf_file::open(file)),
+             target.shared_weights(), pool, target.capacity()),
         source(head, target) {
     target.keep_hidden();
   }
@@ -41,7 +42,9 @@ struct cpu_head final : head_session {
                      std::span<float> logits) override {
     return source.extend_tree(tokens, parents, logits);
   }
-  status keep_path(std::span<const std::uint32_t> nodes) override { return source.keep_path(nodes); }
+  status keep_path(std::span<const std::uint32_t> nodes) override {
+    return source.keep_path(nodes);
+  }
 };
 
 // Its rows made rows over the target's vocabulary.
@@ -56,12 +59,13 @@ struct cpu_backend final : backend {
   explicit cpu_backend(unsigned threads) : pool(std::make_shared<cpu::thread_pool>(threads)) {}
   std::unique_ptr<session> open(const std::string& file) override {
     progress bar("loading " + file);
-    const auto weights = std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file), true,
-                                                                    [&](double done) { bar.show(done); });
+    const auto weights = std::make_shared<const cpu::llama_weights>(
+        cpu::gguf_file::open(file), true, [&](double done) { bar.show(done); });
     return std::make_unique<session_of<cpu::llama>>(weights, pool);
   }
   std::unique_ptr<head_session> open_head(const std::string& file, session& target) override {
-    return std::make_unique<cpu_head>(file, dynamic_cast<session_of<cpu::llama>&>(target).model, pool);
+    return std::make_unique<cpu_head>(file, dynamic_cast<session_of<cpu::llama>&>(target).model,
+                                      pool);
   }
   unsigned threads() const override { return pool->threads(); }
 };
@@ -69,7 +73,8 @@ struct cpu_backend final : backend {
 struct chat_ml_turns final : chat {
   chat_ml form;
   explicit chat_ml_turns(const cpu::gguf_file& file) : form(file) {}
-  std::vector<token_id> first(const std::optional<std::string>& system, const std::string& text) const override {
+  std::vector<token_id> first(const std::optional<std::string>& system,
+                              const std::string& text) const override {
     auto tokens = form.beginning(system);
     form.ask(tokens, text);
     return tokens;
@@ -82,9 +87,12 @@ struct chat_ml_turns final : chat {
 
 struct cpu_tokenizer final : tokenizer_of<cpu::tokenizer> {
   cpu::gguf_file file;
-  explicit cpu_tokenizer(const cpu::gguf_file& from) : tokenizer_of<cpu::tokenizer>(from), file(from) {}
+  explicit cpu_tokenizer(const cpu::gguf_file& from)
+      : tokenizer_of<cpu::tokenizer>(from), file(from) {}
   std::vector<token_id> end_tokens() const override { return end_tokens_of(file); }
-  std::unique_ptr<const cli::chat> chat() const override { return std::make_unique<chat_ml_turns>(file); }
+  std::unique_ptr<const cli::chat> chat() const override {
+    return std::make_unique<chat_ml_turns>(file);
+  }
 };
 
 }  // namespace
@@ -96,7 +104,8 @@ std::unique_ptr<session> over_target(std::unique_ptr<head_session> head) {
 bool is_draft_head(const std::string& file) {
   try {
     const auto opened = cpu::gguf_file::open(file);
-    return opened.find("general.architecture") && opened.string("general.architecture") == "specagg-head";
+    return opened.find("general.architecture") &&
+           opened.string("general.architecture") == "specagg-head";
   } catch (const error&) {  // the backend says what is wrong with it, or can read it
     return false;
   }
@@ -106,20 +115,24 @@ std::unique_ptr<const tokenizer> open_tokenizer(backend& on, const std::string& 
   return std::make_unique<cpu_tokenizer>(cpu::gguf_file::open(file));
 }
 
-std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads, const llama_cpp_options& o) {
+std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads,
+                                      const llama_cpp_options& o) {
   if (name == "llama.cpp") return make_llama_cpp_backend(threads, o);
   if (name == "cpu") return std::make_unique<cpu_backend>(threads);
-  if (name != "cuda") throw error("--backend " + name, "", "is unknown (cpu, cuda, llama.cpp are known)");
+  if (name != "cuda")
+    throw error("--backend " + name, "", "is unknown (cpu, cuda, llama.cpp are known)");
 #ifdef SPECAGG_CLI_CUDA
   // Loaded when it is wanted: cuBLASLt alone takes 0.15 s.
   if (access(SPECAGG_CLI_CUDA, R_OK) != 0)
-    throw error("--backend cuda", "", SPECAGG_CLI_CUDA " is not built (cmake --build build builds it)");
+    throw error("--backend cuda", "",
+                SPECAGG_CLI_CUDA " is not built (cmake --build build builds it)");
   void* const library = dlopen(SPECAGG_CLI_CUDA, RTLD_NOW);
   void* const make = library ? dlsym(library, "specagg_make_cuda_backend") : nullptr;
   if (!make) throw error("--backend cuda", "", dlerror());
   return std::unique_ptr<backend>(reinterpret_cast<decltype(&specagg_make_cuda_backend)>(make)());
 #else
-  throw error("--backend cuda", "", "this build has no CUDA backend (CMake found no CUDA compiler)");
+  throw error("--backend cuda", "",
+              "this build has no CUDA backend (CMake found no CUDA compiler)");
 #endif
 }
 

@@ -25,21 +25,25 @@ struct session {
   virtual std::size_t vocab_size() const = 0;
   virtual std::size_t capacity() const = 0;
   virtual std::size_t position() const = 0;
-  virtual specagg::status extend(std::span<const specagg::token_id> tokens, std::span<float> logits) = 0;
+  virtual specagg::status extend(std::span<const specagg::token_id> tokens,
+                                 std::span<float> logits) = 0;
   virtual specagg::status rollback(std::size_t position) = 0;
   virtual bool scores_trees() const = 0;  // has the next two
-  virtual specagg::status extend_tree(std::span<const specagg::token_id> tokens, std::span<const std::uint32_t> parents,
+  virtual specagg::status extend_tree(std::span<const specagg::token_id> tokens,
+                                      std::span<const std::uint32_t> parents,
                                       std::span<float> logits) = 0;
   virtual specagg::status keep_path(std::span<const std::uint32_t> nodes) = 0;
 };
 template <specagg::LogitSource Model>
 struct session_of final : session {
   Model model;
-  explicit session_of(auto&&... arguments) : model(std::forward<decltype(arguments)>(arguments)...) {}
+  explicit session_of(auto&&... arguments)
+      : model(std::forward<decltype(arguments)>(arguments)...) {}
   std::size_t vocab_size() const override { return model.vocab_size(); }
   std::size_t capacity() const override { return model.capacity(); }
   std::size_t position() const override { return model.position(); }
-  specagg::status extend(std::span<const specagg::token_id> tokens, std::span<float> logits) override {
+  specagg::status extend(std::span<const specagg::token_id> tokens,
+                         std::span<float> logits) override {
     return model.extend(tokens, logits);
   }
   specagg::status rollback(std::size_t position) override { return model.rollback(position); }
@@ -59,7 +63,8 @@ struct session_of final : session {
   }
 };
 
-// A draft head: its rows are over a small vocabulary of its own, which the map joins to the target's.
+// A draft head: its rows are over a small vocabulary of its own, which the map joins to the
+// target's.
 struct head_session : session {
   virtual const specagg::vocabulary_map& map() const = 0;
 };
@@ -88,17 +93,23 @@ struct tokenizer {
   virtual std::string piece(specagg::token_id token) const = 0;
   virtual std::vector<specagg::token_text> texts() const = 0;
   virtual std::vector<specagg::token_id> end_tokens() const = 0;  // those that end a text
-  virtual std::unique_ptr<const cli::chat> chat() const = 0;      // throws specagg::error if the file has no template
+  // throws specagg::error if the file has no template
+  virtual std::unique_ptr<const cli::chat> chat() const = 0;
 };
 template <class Tokenizer>
 struct tokenizer_of : tokenizer {
   Tokenizer of;
-  explicit tokenizer_of(auto&&... arguments) : of(std::forward<decltype(arguments)>(arguments)...) {}
+  explicit tokenizer_of(auto&&... arguments)
+      : of(std::forward<decltype(arguments)>(arguments)...) {}
   std::size_t size() const override { return of.size(); }
   specagg::token_id bos() const override { return of.bos(); }
   std::uint64_t hash() const override { return of.hash(); }
-  std::vector<specagg::token_id> encode(std::string_view text) const override { return of.encode(text); }
-  std::vector<specagg::token_id> encode_inside(std::string_view text) const override { return of.encode_inside(text); }
+  std::vector<specagg::token_id> encode(std::string_view text) const override {
+    return of.encode(text);
+  }
+  std::vector<specagg::token_id> encode_inside(std::string_view text) const override {
+    return of.encode_inside(text);
+  }
   std::vector<specagg::token_id> beginning() const override { return of.beginning(); }
   std::string piece(specagg::token_id token) const override { return of.piece(token); }
   std::vector<specagg::token_text> texts() const override { return of.texts(); }
@@ -121,8 +132,10 @@ bool is_draft_head(const std::string& file);
 std::unique_ptr<const tokenizer> open_tokenizer(backend& on, const std::string& file);
 
 inline const std::vector<std::string> backend_names = {"cpu", "cuda", "llama.cpp"};
-// One of backend_names. threads: of the CPU, as many as can be had. Throws specagg::error where there is none.
-std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads, const llama_cpp_options& o);
+// One of backend_names. threads: of the CPU, as many as can be had. Throws specagg::error where
+// there is none.
+std::unique_ptr<backend> make_backend(const std::string& name, unsigned threads,
+                                      const llama_cpp_options& o);
 std::unique_ptr<backend> make_llama_cpp_backend(unsigned threads, const llama_cpp_options& o);
 
 }  // namespace cli

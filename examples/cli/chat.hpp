@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversations, for model files whose template is ChatML. A turn is
 //   <|im_start|>ROLE\nTEXT<|im_end|>\n
-// with the role system, user or assistant. The two markers are tokens of their own. The text of a turn never becomes
-// one of them, whatever it spells out.
+// with the role system, user or assistant. The two markers are tokens of their own. The text of a
+// turn never becomes one of them, whatever it spells out.
 #pragma once
 #include <algorithm>
 #include <initializer_list>
@@ -22,15 +22,18 @@ namespace cli {
 inline specagg::token_id marker(const specagg::cpu::vocabulary& words, std::string_view spelling) {
   using kind = specagg::cpu::vocabulary::kind;
   for (std::size_t i = 0; i < words.size(); ++i)
-    if (words.pieces[i] == spelling && (words.kinds[i] == kind::control || words.kinds[i] == kind::user))
+    if (words.pieces[i] == spelling &&
+        (words.kinds[i] == kind::control || words.kinds[i] == kind::user))
       return specagg::token_id(i);
   return specagg::no_token;
 }
 
-// The tokens that end a text: those that the file names, and those that are known by their spelling.
+// The tokens that end a text: those that the file names, and those that are known by their
+// spelling.
 inline std::vector<specagg::token_id> end_tokens_of(const specagg::cpu::gguf_file& file) {
   const specagg::cpu::vocabulary words(file, false);
-  std::vector<specagg::token_id> ends{words.eos, marker(words, "<|im_end|>"), marker(words, "<|endoftext|>")};
+  std::vector<specagg::token_id> ends{words.eos, marker(words, "<|im_end|>"),
+                                      marker(words, "<|endoftext|>")};
   if (file.find("tokenizer.ggml.eot_token_id")) {
     const auto turn = file.integer("tokenizer.ggml.eot_token_id");
     if (turn >= words.size())
@@ -52,16 +55,21 @@ class chat_ml {
     const std::string_view key = "tokenizer.chat_template";
     if (!file.find(key)) file.fail(key, "is missing: this model has no chat template");
     const std::string_view form = file.string(key);
-    const auto has = [&](std::string_view part) { return form.find(part) != std::string_view::npos; };
+    const auto has = [&](std::string_view part) {
+      return form.find(part) != std::string_view::npos;
+    };
     if (!has(begin_mark) || !has(end_mark) || has("<|im_sep|>"))
       file.fail(key, "is not ChatML, the one kind of template that --chat knows");
-    begin_ = marker(words_, begin_mark), end_ = marker(words_, end_mark);
+    begin_ = marker(words_, begin_mark);
+    end_ = marker(words_, end_mark);
     if (begin_ == specagg::no_token || end_ == specagg::no_token)
-      file.fail("tokenizer.ggml.tokens", "has no special tokens <|im_start|> and <|im_end|>, which the template needs");
+      file.fail("tokenizer.ggml.tokens",
+                "has no special tokens <|im_start|> and <|im_end|>, which the template needs");
     default_system_ = system_text(form);
   }
 
-  // The beginning of a conversation: the system's turn, if there is one. system: none means the template's own text.
+  // The beginning of a conversation: the system's turn, if there is one. system: none means the
+  // template's own text.
   std::vector<specagg::token_id> beginning(const std::optional<std::string>& system) const {
     std::vector<specagg::token_id> tokens;
     if (words_.add_bos) tokens.push_back(words_.bos);
@@ -83,29 +91,35 @@ class chat_ml {
  private:
   static constexpr std::string_view begin_mark = "<|im_start|>", end_mark = "<|im_end|>";
 
-  void append(std::vector<specagg::token_id>& tokens, std::string role, std::string_view text) const {
+  void append(std::vector<specagg::token_id>& tokens, std::string role,
+              std::string_view text) const {
     tokens.push_back(begin_);
     append(tokens, role.append("\n").append(text));
     end_answer(tokens);
   }
-  // Text alone. encode() parses user-defined pieces: a marker that is one is cut behind its first character.
+  // Text alone. encode() parses user-defined pieces: a marker that is one is cut behind its first
+  // character.
   void append(std::vector<specagg::token_id>& tokens, std::string_view text) const {
     std::size_t from = 0;
     for (std::size_t i = 0; i < text.size(); ++i)
       for (const auto token : {begin_, end_})
         if (words_.kind_of(token) == specagg::cpu::vocabulary::kind::user &&
-            text.substr(i).starts_with(words_.piece(token)))
-          append_part(tokens, text.substr(from, i + 1 - from)), from = i + 1;
+            text.substr(i).starts_with(words_.piece(token))) {
+          append_part(tokens, text.substr(from, i + 1 - from));
+          from = i + 1;
+        }
     append_part(tokens, text.substr(from));
   }
   void append_part(std::vector<specagg::token_id>& tokens, std::string_view text) const {
     const auto part = tokens_.encode(text);  // with the file's begin and end tokens
     tokens.insert(tokens.end(), part.begin() + words_.add_bos, part.end() - words_.add_eos);
   }
-  // The template's text for conversations without a system turn: "<|im_start|>system\nTEXT<|im_end|>" in a literal.
+  // The template's text for conversations without a system turn:
+  // "<|im_start|>system\nTEXT<|im_end|>" in a literal.
   static std::optional<std::string> system_text(std::string_view form) {
     const std::string_view before = "<|im_start|>system";
-    for (std::size_t at = 0; (at = form.find(before, at)) != std::string_view::npos; at += before.size()) {
+    for (std::size_t at = 0; (at = form.find(before, at)) != std::string_view::npos;
+         at += before.size()) {
       std::string_view text = form.substr(at + before.size());
       text = text.substr(0, text.find(end_mark));
       if (text.starts_with("\\n")) text.remove_prefix(2);

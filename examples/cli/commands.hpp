@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's commands and options as CLI11 has them: completion and the manual are written from these.
+// The program's commands and options as CLI11 has them: completion and the manual are written from
+// these.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <string>
@@ -36,7 +37,8 @@ inline bool is_flag(const CLI::Option& option) { return option.get_type_size() =
 // The words given to takes(); empty: any text.
 inline std::vector<std::string> words_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
-  return type.find('|') == std::string::npos ? std::vector<std::string>() : CLI::detail::split(type, '|');
+  return type.find('|') == std::string::npos ? std::vector<std::string>()
+                                             : CLI::detail::split(type, '|');
 }
 inline bool takes_file(const CLI::Option& option) {
   return option.get_type_name() == "FILE" || option.get_type_name() == "FOLDER";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// specagg completion: every script asks the same of the line typed so far. The words that are commands say which
-// command it is; the word before the cursor says whether an option waits for its value.
+// specagg completion: every script asks the same of the line typed so far. The words that are
+// commands say which command it is; the word before the cursor says whether an option waits for its
+// value.
 #include "completion.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +20,9 @@
 namespace cli {
 namespace {
 
-std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, " ")); }
+std::string joined(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, " "));
+}
 
 // What can follow a command where no option waits for a value.
 std::vector<std::string> follows(const CLI::App& app) {
@@ -32,10 +35,11 @@ std::vector<std::string> follows(const CLI::App& app) {
   return words;
 }
 
-// 'text' in a shell's single quotes: a quote inside ends them, stands for itself, and begins them again.
+// 'text' in a shell's single quotes: a quote inside ends them, stands for itself, and begins them
+// again.
 std::string quoted(const std::string& text) { return "'" + replaced(text, "'", "'\\''") + "'"; }
 
-// ---- bash -----------------------------------------------------------------------------------------------------------
+// ---- bash ---------------------------------------------------------------------------------------
 
 std::string bash(const CLI::App& program) {
   std::string paths, values, words;
@@ -54,9 +58,11 @@ std::string bash(const CLI::App& program) {
                                              : "return");
     }
   }
-  const std::string script = R"sh(# Completion of specagg for bash; in ~/.bashrc: eval "$(specagg completion bash)"
+  const std::string script =
+      R"sh(# Completion of specagg for bash; in ~/.bashrc: eval "$(specagg completion bash)"
 _specagg() {
-  local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD - 1]} command=specagg words='' i
+  local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD - 1]}
+  local command=specagg words='' i
   COMPREPLY=()
   # --option=value is three words
   if [[ $word == = ]]; then
@@ -78,24 +84,29 @@ _specagg() {
 }
 complete -F _specagg specagg
 )sh";
-  return replaced(replaced(replaced(script, "@PATHS@", paths), "@VALUES@", values), "@WORDS@", words);
+  return replaced(replaced(replaced(script, "@PATHS@", paths), "@VALUES@", values), "@WORDS@",
+                  words);
 }
 
-// ---- zsh ------------------------------------------------------------------------------------------------------------
+// ---- zsh ----------------------------------------------------------------------------------------
 
 // The name of the function that completes a command.
 std::string zsh_function(const std::string& path) { return "_" + replaced(path, " ", "_"); }
 
 // In the [description] of an option, and in a name:description.
 std::string zsh_text(std::string text) {
-  for (const char* special : {"\\", "[", "]", ":"}) text = replaced(text, special, std::string("\\") + special);
+  for (const char* special : {"\\", "[", "]", ":"})
+    text = replaced(text, special, std::string("\\") + special);
   return text;
 }
 
 std::string zsh_value(const CLI::Option& o) {
   const auto known = words_of(o);
   const std::string what = o.get_positional() ? o.get_name(true) : o.get_lnames().front();
-  return ":" + what + ":" + (!known.empty() ? "(" + joined(known) + ")" : takes_file(o) ? "_files" : "");
+  return ":" + what + ":" +
+         (!known.empty()  ? "(" + joined(known) + ")"
+          : takes_file(o) ? "_files"
+                          : "");
 }
 
 std::string zsh(const CLI::App& program) {
@@ -105,7 +116,8 @@ std::string zsh(const CLI::App& program) {
   for (const auto& [path, app] : commands_of(program)) {
     script += zsh_function(path) + "() {\n";
     const auto subs = subcommands_of(*app);
-    if (!subs.empty()) script += "  local curcontext=$curcontext state line\n  typeset -A opt_args\n";
+    if (!subs.empty())
+      script += "  local curcontext=$curcontext state line\n  typeset -A opt_args\n";
     script += subs.empty() ? "  _arguments" : "  _arguments -C";
     for (const CLI::Option* o : app->get_options()) {
       if (o->get_positional()) {
@@ -114,18 +126,21 @@ std::string zsh(const CLI::App& program) {
       }
       for (const std::string& name : names_of(*o)) {
         const bool several = o->get_items_expected_max() > 1;
-        script += " \\\n    " + quoted((several ? "*" : "") + name + "[" + zsh_text(o->get_description()) + "]" +
-                                       (is_flag(*o) ? "" : zsh_value(*o)));
+        script += " \\\n    " +
+                  quoted((several ? "*" : "") + name + "[" + zsh_text(o->get_description()) + "]" +
+                         (is_flag(*o) ? "" : zsh_value(*o)));
       }
     }
     if (!subs.empty()) {
       std::string names, calls;
       for (const CLI::App* sub : subs) {
         names += "\n        " + quoted(sub->get_name() + ":" + zsh_text(sub->get_description()));
-        calls += fmt::format("        {}) {} ;;\n", sub->get_name(), zsh_function(path + " " + sub->get_name()));
+        calls += fmt::format("        {}) {} ;;\n", sub->get_name(),
+                             zsh_function(path + " " + sub->get_name()));
       }
       script +=
-          " \\\n    '1: :->command' '*:: :->arguments'\n  case $state in\n    command)\n      local -a commands\n"
+          " \\\n    '1: :->command' '*:: :->arguments'\n  case $state in\n    command)\n      "
+          "local -a commands\n"
           "      commands=(" +
           names +
           "\n      )\n      _describe command commands ;;\n    arguments)\n"
@@ -134,10 +149,12 @@ std::string zsh(const CLI::App& program) {
     }
     script += "\n}\n";
   }
-  return script + "if [[ ${funcstack[1]-} == _specagg ]]; then _specagg \"$@\"; else compdef _specagg specagg; fi\n";
+  return script +
+         "if [[ ${funcstack[1]-} == _specagg ]]; then _specagg \"$@\"; else compdef _specagg "
+         "specagg; fi\n";
 }
 
-// ---- fish -----------------------------------------------------------------------------------------------------------
+// ---- fish ---------------------------------------------------------------------------------------
 
 std::string fish_quoted(const std::string& text) {
   return "'" + replaced(replaced(text, "\\", "\\\\"), "'", "\\'") + "'";
@@ -147,9 +164,11 @@ std::string fish(const CLI::App& program) {
   std::string paths, lines;
   for (const auto& [path, app] : commands_of(program)) {
     if (app != &program) paths += " " + fish_quoted(path);
-    const std::string here = fmt::format("complete -c specagg -n {} ", fish_quoted("__specagg_command " + path));
+    const std::string here =
+        fmt::format("complete -c specagg -n {} ", fish_quoted("__specagg_command " + path));
     for (const CLI::App* sub : subcommands_of(*app))
-      lines += here + fmt::format("-a {} -d {}\n", sub->get_name(), fish_quoted(sub->get_description()));
+      lines +=
+          here + fmt::format("-a {} -d {}\n", sub->get_name(), fish_quoted(sub->get_description()));
     for (const CLI::Option* o : app->get_options()) {
       const auto known = words_of(*o);
       lines += here;
@@ -159,13 +178,16 @@ std::string fish(const CLI::App& program) {
         for (const std::string& name : o->get_snames()) lines += "-s " + name + " ";
         for (const std::string& name : o->get_lnames()) lines += "-l " + name + " ";
         if (!is_flag(*o))
-          lines += takes_file(*o) ? "-r -F " : known.empty() ? "-x " : "-x -a " + fish_quoted(joined(known)) + " ";
+          lines += takes_file(*o)  ? "-r -F "
+                   : known.empty() ? "-x "
+                                   : "-x -a " + fish_quoted(joined(known)) + " ";
         lines += "-d " + fish_quoted(o->get_description());
       }
       lines += "\n";
     }
   }
-  const std::string script = R"sh(# Completion of specagg for fish; in config.fish: specagg completion fish | source
+  const std::string script =
+      R"sh(# Completion of specagg for fish; in config.fish: specagg completion fish | source
 function __specagg_command
   set -l command specagg
   set -l words (commandline -opc)

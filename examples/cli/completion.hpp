@@ -4,7 +4,8 @@
 
 namespace cli {
 
-// specagg completion bash|zsh|fish: a script for the shell, written from the program's own commands and options.
+// specagg completion bash|zsh|fish: a script for the shell, written from the program's own commands
+// and options.
 void add_completion(CLI::App& program);
 
 }  // namespace cli

@@ -18,22 +18,24 @@ inline double seconds_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
 }
 
-// A call that appends n tokens to what the model has seen, and draws a token from each of their rows. in_tree: all
-// follow the context, as the nodes of a tree.
+// A call that appends n tokens to what the model has seen, and draws a token from each of their
+// rows. in_tree: all follow the context, as the nodes of a tree.
 struct measured_call {
   session* model;
   std::size_t n;
   bool in_tree = false;
 };
 
-// What calls cost, in units of the first one: quotients of the fastest of several, taken in turn, so that all of them
-// meet the same moments of a shared machine: until six turns made none of them 2 % faster, or a second is over, but at
-// least five turns. 0 where the context has no room.
-inline std::vector<double> relative_costs(const std::vector<measured_call>& calls, specagg::token_id any,
-                                          const specagg::sampling& sample) {
+// What calls cost, in units of the first one: quotients of the fastest of several, taken in turn,
+// so that all of them meet the same moments of a shared machine: until six turns made none of them
+// 2 % faster, or a second is over, but at least five turns. 0 where the context has no room.
+inline std::vector<double> relative_costs(const std::vector<measured_call>& calls,
+                                          specagg::token_id any, const specagg::sampling& sample) {
   std::size_t most = 0, vocabulary = 0;
-  for (const measured_call& c : calls)
-    most = std::max(most, c.n), vocabulary = std::max<std::size_t>(vocabulary, c.model->vocab_size());
+  for (const measured_call& c : calls) {
+    most = std::max(most, c.n);
+    vocabulary = std::max<std::size_t>(vocabulary, c.model->vocab_size());
+  }
   const std::vector<specagg::token_id> tokens(most, any);
   const std::vector<std::uint32_t> parents(most);
   std::vector<float> logits(most * vocabulary);
@@ -44,11 +46,13 @@ inline std::vector<double> relative_costs(const std::vector<measured_call>& call
     const std::span<float> rows = std::span(logits).first(c.n * v);
     const auto from = std::span(tokens).first(c.n);
     const auto start = std::chrono::steady_clock::now();
-    const specagg::status s =
-        c.in_tree ? c.model->extend_tree(from, std::span(parents).first(c.n), rows) : c.model->extend(from, rows);
+    const specagg::status s = c.in_tree
+                                  ? c.model->extend_tree(from, std::span(parents).first(c.n), rows)
+                                  : c.model->extend(from, rows);
     const bool ok = s == specagg::status::ok;
     for (std::size_t j = 0; j < c.n && ok; ++j)
-      draw_draft(specagg::processed_row<float>(rows.subspan(j * v, v), sample), 0, j, random, scratch);
+      draw_draft(specagg::processed_row<float>(rows.subspan(j * v, v), sample), 0, j, random,
+                 scratch);
     const double t = seconds_since(start);
     c.model->rollback(position);
     return ok ? t : 0;
@@ -65,19 +69,25 @@ inline std::vector<double> relative_costs(const std::vector<measured_call>& call
       fastest[k] = fastest[k] == 0 ? t : std::min(fastest[k], t);
     }
   }
-  for (std::size_t k = calls.size(); k-- > 0;) fastest[k] = fastest[0] > 0 ? fastest[k] / fastest[0] : 0;
+  for (std::size_t k = calls.size(); k-- > 0;)
+    fastest[k] = fastest[0] > 0 ? fastest[k] / fastest[0] : 0;
   return fastest;
 }
 
-// Of a round, where a step of the target costs 1. draft: or none. Scoring 1, 2, 4 and 8 tokens more is measured, and
-// what lies between is on a line. Less is measured where the context has no room for it. in_trees: a token more has a
-// row of the draft, too.
-inline specagg::plan::draft_costs measured_costs(session* draft, session& target, specagg::token_id any,
-                                                 const specagg::sampling& sample, bool in_trees = false) {
+// Of a round, where a step of the target costs 1. draft: or none. Scoring 1, 2, 4 and 8 tokens more
+// is measured, and what lies between is on a line. Less is measured where the context has no room
+// for it. in_trees: a token more has a row of the draft, too.
+inline specagg::plan::draft_costs measured_costs(session* draft, session& target,
+                                                 specagg::token_id any,
+                                                 const specagg::sampling& sample,
+                                                 bool in_trees = false) {
   specagg::plan::draft_costs costs;
   std::vector<measured_call> calls;
   for (const std::size_t n : {1, 2, 3, 5, 9}) calls.push_back({&target, n});
-  if (draft) calls.push_back({draft, 1}), calls.push_back({draft, 5, in_trees});
+  if (draft) {
+    calls.push_back({draft, 1});
+    calls.push_back({draft, 5, in_trees});
+  }
   const std::vector<double> cost = relative_costs(calls, any, sample);
   double row = 0;  // of the draft
   if (draft) {

@@ -10,10 +10,13 @@ namespace {
 using namespace specagg;
 
 struct cuda_backend final : backend {
-  std::shared_ptr<const cuda::device> device = std::make_shared<const cuda::device>();  // of all models
+  // of all models
+  std::shared_ptr<const cuda::device> device = std::make_shared<const cuda::device>();
   std::unique_ptr<session> open(const std::string& file) override {
-    const auto weights = std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file), false);
-    return std::make_unique<session_of<cuda::llama>>(std::make_shared<const cuda::llama_weights>(weights, device));
+    const auto weights =
+        std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file), false);
+    return std::make_unique<session_of<cuda::llama>>(
+        std::make_shared<const cuda::llama_weights>(weights, device));
   }
 };
 

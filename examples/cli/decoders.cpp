@@ -25,9 +25,12 @@ using namespace specagg;
 
 constexpr std::size_t most_models = 4;
 constexpr std::size_t most_automatic = 32;  // the same for --gamma auto
-constexpr std::size_t deepest_tree = 8, widest_tree = 4;  // levels, and children of a node, of --tree auto
+// levels, and children of a node, of --tree auto
+constexpr std::size_t deepest_tree = 8, widest_tree = 4;
 
-[[noreturn]] void refuse(const std::string& option, const std::string& why) { throw error(option, "", why); }
+[[noreturn]] void refuse(const std::string& option, const std::string& why) {
+  throw error(option, "", why);
+}
 
 // The law p by its own type: its bonus needs no row of the draft.
 template <class F>
@@ -42,13 +45,15 @@ status with_verifier(const std::string& name, std::uint64_t seed, F&& f) {
   return f(token_verifier{});
 }
 
-// Rules that can combine the models' raw logits; those that choose between rows have nothing to combine. The log-linear
-// ones do it unless told otherwise, as their papers do: tempered rows often have no token in common.
-struct any_combiner : any_of<ensemble, contrastive, geometric, power, minimum<>, maximum<>> {};  // compiled once
+// Rules that can combine the models' raw logits; those that choose between rows have nothing to
+// combine. The log-linear ones do it unless told otherwise, as their papers do: tempered rows often
+// have no token in common. compiled once
+struct any_combiner : any_of<ensemble, contrastive, geometric, power, minimum<>, maximum<>> {};
 std::optional<any_combiner> as_combiner(const any_policy& policy) {
   return std::visit(
       [](const auto& rule) -> std::optional<any_combiner> {
-        if constexpr (std::is_constructible_v<decltype(any_combiner::rule), decltype(rule)>) return any_combiner{rule};
+        if constexpr (std::is_constructible_v<decltype(any_combiner::rule), decltype(rule)>)
+          return any_combiner{rule};
         else return std::nullopt;
       },
       policy.rule);
@@ -63,11 +68,15 @@ template <class... Rules>
 bool in_raw_space(decoder& d, const any_of<Rules...>& policy, bool combines) {
   d.combines = combines;
   if (d.space.empty())
-    d.space =
-        std::visit([](const auto& r) { return is_log_linear<std::decay_t<decltype(r)>>; }, policy.rule) ? "raw" : "law";
+    d.space = std::visit([](const auto& r) { return is_log_linear<std::decay_t<decltype(r)>>; },
+                         policy.rule)
+                  ? "raw"
+                  : "law";
   if (d.space == "raw" && !combines)
-    refuse("--space raw", "--policy " + d.policy +
-                              " combines no logits (ensemble, contrastive, geometric, realign, power, min, max do)");
+    refuse(
+        "--space raw",
+        "--policy " + d.policy +
+            " combines no logits (ensemble, contrastive, geometric, realign, power, min, max do)");
   return d.space == "raw";
 }
 
@@ -82,31 +91,36 @@ template <std::size_t N>
 models_policy<N> parse_models_policy(const std::string& text) {
   auto [name, p] = parse_parameters(text);
   std::array<double, N> weight{};
-  const bool powers = name == "geometric" || name == "realign", extreme = name == "min" || name == "max";
+  const bool powers = name == "geometric" || name == "realign",
+             extreme = name == "min" || name == "max";
   for (std::size_t k = 0; !extreme && k < N; ++k)
-    weight[k] = p.number(fmt::format("w{}", k + 1), 1 / double(N), powers ? -unbounded : 0, unbounded);
+    weight[k] =
+        p.number(fmt::format("w{}", k + 1), 1 / double(N), powers ? -unbounded : 0, unbounded);
   const auto convex = [&] {
     if (!is_convex(weight)) refuse("--policy " + text, fmt::format("w1..w{} must sum to 1", N));
     return weight;
   };
   models_policy<N> policy;
   if (name == "ensemble") policy.rule = mixture<N>{convex()};
-  else if (name == "power") policy.rule = power_mean<N>{convex(), p.number("rho", 1, -unbounded, unbounded)};
+  else if (name == "power")
+    policy.rule = power_mean<N>{convex(), p.number("rho", 1, -unbounded, unbounded)};
   else if (powers) policy.rule = log_linear<N>{weight};
   else if (name == "min") policy.rule = minimum<N>{};
   else if (name == "max") policy.rule = maximum<N>{};
   else
     refuse("--policy " + text,
-           fmt::format("does not combine {} models (ensemble, geometric, realign, power, min, max do)", N));
+           fmt::format(
+               "does not combine {} models (ensemble, geometric, realign, power, min, max do)", N));
   p.none_left(extreme ? "" : fmt::format("w1..w{}{}", N, name == "power" ? ", rho" : ""));
   return policy;
 }
 
-// ---- one function for each decoder: the options that it alone understands, and the call ---------------------------
+// ---- one function for each decoder: the options that it alone understands, and the call ---------
 
 auto report_rounds(const decoding& j) {
   return [&j](const speculative_result& r, const auto& work) {
-    j.after_round({r.drafted, r.accepted, r.emitted, expected_tokens(std::span(work.acceptances).first(r.drafted)),
+    j.after_round({r.drafted, r.accepted, r.emitted,
+                   expected_tokens(std::span(work.acceptances).first(r.drafted)),
                    std::span(work.drafters).first(r.drafted)});
   };
 }
@@ -115,9 +129,11 @@ auto report_rounds(const decoding& j) {
 struct named_drafters {
   using model_draft = model_drafter<metered_model>;
   using head_draft = mapped_drafter<metered_model>;
-  using row_type = any_row<one_hot_row<float>, sparse_row<float>, processed_row<float>, mapped_row<float>>;
+  using row_type =
+      any_row<one_hot_row<float>, sparse_row<float>, processed_row<float>, mapped_row<float>>;
   static constexpr std::size_t drafters = 3;  // at most
-  std::vector<std::variant<lookup_drafter<float>, counts_drafter<float>, model_draft, head_draft>> all;
+  std::vector<std::variant<lookup_drafter<float>, counts_drafter<float>, model_draft, head_draft>>
+      all;
 
   std::size_t vocab_size() const {
     return std::visit([](const auto& one) { return one.vocab_size(); }, all.front());
@@ -131,7 +147,9 @@ struct named_drafters {
   status rollback(std::size_t n) {
     status s = status::ok;
     for (auto& each : all)
-      if (const status one = std::visit([n](auto& d) { return keep(n, d); }, each); one != status::ok) s = one;
+      if (const status one = std::visit([n](auto& d) { return keep(n, d); }, each);
+          one != status::ok)
+        s = one;
     return s;
   }
   template <class F>
@@ -156,31 +174,39 @@ struct named_drafters {
 // Towards p alone, drafted by what --draft names.
 void with_drafters(decoder& d, const generate_options& o, const any_policy& policy) {
   if (!std::holds_alternative<lossless>(policy.rule))
-    refuse("--policy " + d.policy,
-           fmt::format("reads the row of a draft model at every token, and {0} often has none (--draft {0}: --policy "
-                       "lossless)",
-                       d.drafters[0]));
+    refuse("--policy " + d.policy, fmt::format("reads the row of a draft model at every token, and "
+                                               "{0} often has none (--draft {0}: --policy "
+                                               "lossless)",
+                                               d.drafters[0]));
   (void)in_raw_space(d, policy, false);
   d.sparse = d.head;
   const bool measure = o.compare;
-  d.prepare = [=, names = d.drafters, dense = !d.sparse, verify = d.verify, seed = o.seed, g = d.drafts,
-               automatic = d.automatic](std::size_t vocabulary, std::size_t) {
+  d.prepare = [=, names = d.drafters, dense = !d.sparse, verify = d.verify, seed = o.seed,
+               g = d.drafts, automatic = d.automatic](std::size_t vocabulary, std::size_t) {
     std::vector<float> logits(names.back() == "model" && dense ? (g + 1) * vocabulary : 0);
-    return [=, work = drafting_workspace<float, named_drafters::row_type>(vocabulary, g)](const decoding& j) mutable {
+    return [=, work = drafting_workspace<float, named_drafters::row_type>(vocabulary, g)](
+               const decoding& j) mutable {
       const std::size_t capacity = j.text.tokens.size();
       named_drafters drafter;
       for (const std::string& name : names) {
-        if (name == "lookup") drafter.all.emplace_back(lookup_drafter<float>(vocabulary, capacity, &j.documents));
+        if (name == "lookup")
+          drafter.all.emplace_back(lookup_drafter<float>(vocabulary, capacity, &j.documents));
         else if (name == "counts")
-          drafter.all.emplace_back(counts_drafter<float>(vocabulary, capacity, g, j.sample, &j.counted));
-        else if (dense) drafter.all.emplace_back(named_drafters::model_draft(j.models.front(), logits, j.sample));
-        else drafter.all.emplace_back(named_drafters::head_draft(j.models.front(), *j.head_map, g, j.sample));
+          drafter.all.emplace_back(
+              counts_drafter<float>(vocabulary, capacity, g, j.sample, &j.counted));
+        else if (dense)
+          drafter.all.emplace_back(named_drafters::model_draft(j.models.front(), logits, j.sample));
+        else
+          drafter.all.emplace_back(
+              named_drafters::head_draft(j.models.front(), *j.head_map, g, j.sample));
       }
       const decode_options options{g, j.sample, j.end_of_text, measure};
-      any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs, names.size())};
+      any_length length{.learns = automatic,
+                        .controller = plan::draft_length_controller(j.costs, names.size())};
       return with_verifier(verify, seed, [&](const auto& verifier) {
-        return speculative_decode(j.text, j.most, drafter, j.models.back(), lossless(), j.chooser, j.processor, options,
-                                  work, j.accept, report_rounds(j), verifier, length);
+        return speculative_decode(j.text, j.most, drafter, j.models.back(), lossless(), j.chooser,
+                                  j.processor, options, work, j.accept, report_rounds(j), verifier,
+                                  length);
       });
     };
   };
@@ -189,22 +215,29 @@ void with_drafters(decoder& d, const generate_options& o, const any_policy& poli
 void speculative(decoder& d, const generate_options& o, const any_policy& policy) {
   const std::optional<any_combiner> combiner = as_combiner(policy);
   const bool raw = in_raw_space(d, policy, combiner.has_value());
-  const bool measure = o.compare;  // acceptances cost a pass over both rows of every drafted position
+  // acceptances cost a pass over both rows of every drafted position
+  const bool measure = o.compare;
   d.prepare = [=, alone = d.draft_model.empty(), verify = d.verify, seed = o.seed, g = d.drafts,
                automatic = d.automatic](std::size_t vocabulary, std::size_t) {
     return [=, work = speculative_workspace<float>(vocabulary, g),
             combined = std::vector<float>(raw ? vocabulary : 0)](const decoding& j) mutable {
       const decode_options options{g, j.sample, j.end_of_text, measure};
-      metered_model& draft = alone ? j.models.back() : j.models.front();  // alone: nothing is drafted
+      // alone: nothing is drafted
+      metered_model& draft = alone ? j.models.back() : j.models.front();
       const auto run = [&](const auto& rule, const auto& verifier) {
         constexpr bool reads = reads_draft<std::decay_t<decltype(rule)>>;
         const bool timed = !(reads && shares_noise<std::decay_t<decltype(verifier)>>);
-        any_length length{.learns = automatic, .controller = plan::draft_length_controller(j.costs), .timed = timed};
-        return speculative_decode(j.text, j.most, draft, j.models.back(), rule, j.chooser, j.processor, options, work,
-                                  j.accept, report_rounds(j), verifier, length);
+        any_length length{.learns = automatic,
+                          .controller = plan::draft_length_controller(j.costs),
+                          .timed = timed};
+        return speculative_decode(j.text, j.most, draft, j.models.back(), rule, j.chooser,
+                                  j.processor, options, work, j.accept, report_rounds(j), verifier,
+                                  length);
       };
       return with_verifier(verify, seed, [&](const auto& verifier) {
-        if (raw) return run(raw_logits{*combiner}, raw_logits_verifier(verifier, std::span(combined), j.sample));
+        if (raw)
+          return run(raw_logits{*combiner},
+                     raw_logits_verifier(verifier, std::span(combined), j.sample));
         return with_policy(policy, [&](const auto& rule) { return run(rule, verifier); });
       });
     };
@@ -212,13 +245,16 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
 }
 void speculative(decoder& d, const generate_options& o) {
   d.automatic = d.gamma == "auto";
-  const std::vector<std::size_t> gamma = d.automatic ? std::vector{most_automatic} : gammas(d.gamma);
-  if (gamma.size() != 1) refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
+  const std::vector<std::size_t> gamma =
+      d.automatic ? std::vector{most_automatic} : gammas(d.gamma);
+  if (gamma.size() != 1)
+    refuse("--gamma " + d.gamma, "--decoder speculative takes one number, or auto");
   d.drafts = gamma[0];
   const bool only_models = d.drafters.empty();
   if (!d.draft_model.empty()) d.drafters.push_back("model");
   const any_policy policy = parse_policy(d.policy, o.sample.temperature);
-  if (!only_models || (d.head && std::holds_alternative<lossless>(policy.rule))) with_drafters(d, o, policy);
+  if (!only_models || (d.head && std::holds_alternative<lossless>(policy.rule)))
+    with_drafters(d, o, policy);
   else speculative(d, o, policy);
 }
 
@@ -230,8 +266,9 @@ status every_model(const decoding& j, const Rule& rule, std::size_t vocabulary) 
   std::array<processed_row<float>, N> rows;
   std::array<emission, 1> one;
   const auto models = [&](auto&& f) {
-    return [&]<std::size_t... I>(std::index_sequence<I...>) { return f(j.models[I]...); }
-    (std::make_index_sequence<N>());
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return f(j.models[I]...);
+    }(std::make_index_sequence<N>());
   };
   const auto cut = [&](std::size_t n) {
     return models([&](auto&... m) { return truncate(j.text, n, j.processor, m...); });
@@ -239,19 +276,24 @@ status every_model(const decoding& j, const Rule& rule, std::size_t vocabulary) 
   const auto round = [&](std::size_t) -> cascade_result {
     for (std::size_t k = 0; k < N; ++k) {
       const auto own = std::span(logits).subspan(k * vocabulary, vocabulary);
-      if (const status s = score(j.text.tokens.first(j.text.size), j.models[k], j.processor, own); s != status::ok)
+      if (const status s = score(j.text.tokens.first(j.text.size), j.models[k], j.processor, own);
+          s != status::ok)
         return {.why = s};
       rows[k] = processed_row<float>(own, j.sample);
     }
     const auto draw_token = [&](const auto& all, const auto& pi) {
-      const token_id y = j.chooser.draw({stream::bonus, std::uint32_t(j.text.size), 0}, weigh(all, pi, scratch));
+      const token_id y =
+          j.chooser.draw({stream::bonus, std::uint32_t(j.text.size), 0}, weigh(all, pi, scratch));
       if (y == no_token) return status::undefined_target;
-      const double log_pi = std::log(specagg::detail::as_double(pi(at(all, std::size_t(y)))) / all.sum(pi));
-      one[0] = {y, origin::bonus, status::ok, log_pi, std::log(double(rows[N - 1][std::size_t(y)]))};
+      const double log_pi =
+          std::log(specagg::detail::as_double(pi(at(all, std::size_t(y)))) / all.sum(pi));
+      one[0] = {y, origin::bonus, status::ok, log_pi,
+                std::log(double(rows[N - 1][std::size_t(y)]))};
       append(j.text, y, j.processor);
       return status::ok;
     };
-    const status s = specagg::detail::with_law_of(rule, rows, j.sample, std::span(combined), draw_token);
+    const status s =
+        specagg::detail::with_law_of(rule, rows, j.sample, std::span(combined), draw_token);
     return {.emitted = s == status::ok, .why = s};
   };
   return decode_rounds(j.text, j.most, j.end_of_text, one, round, cut, j.accept);
@@ -263,30 +305,33 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
   std::vector<std::size_t> list = gammas(d.gamma);
   if (list.size() == 1) list.resize(N, 1);
   if (list.size() != N || list[0] == 0)
-    refuse("--gamma " + d.gamma, fmt::format("--decoder {} of {} models takes {} numbers, or one for the first model "
-                                             "(the others then draft 1); the first at least 1",
-                                             d.name, N, N));
+    refuse("--gamma " + d.gamma,
+           fmt::format("--decoder {} of {} models takes {} numbers, or one for the first model "
+                       "(the others then draft 1); the first at least 1",
+                       d.name, N, N));
   std::array<std::size_t, N> gamma;
   std::copy(list.begin(), list.end(), gamma.begin());
   const std::size_t proposed = d.lookup_first ? gamma[0] : 0;  // without a lookup it is never asked
   d.drafts = collaborative_workspace<float, N>::sum(gamma) + proposed;
-  const auto run = [=](const decoding& j, const auto& rule, collaborative_workspace<float, N>& work) {
+  const auto run = [=](const decoding& j, const auto& rule,
+                       collaborative_workspace<float, N>& work) {
     if (every) return every_model<N>(j, rule, work.vocabulary);
-    lookup_drafter<float> lookup(work.vocabulary, proposed > 0 ? j.text.tokens.size() : 0, &j.documents);
-    const auto models = [&]<std::size_t... I>(std::index_sequence<I...>) { return std::tie(j.models[I]...); }
-    (std::make_index_sequence<N>());
+    lookup_drafter<float> lookup(work.vocabulary, proposed > 0 ? j.text.tokens.size() : 0,
+                                 &j.documents);
+    const auto models = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return std::tie(j.models[I]...);
+    }(std::make_index_sequence<N>());
     const auto after_turn = [&](const collaborative_result& r, const auto&) {
       j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
     return collaborative_decode(j.text, j.most, models, rule, j.chooser, j.processor,
-                                collaborative_options<N>{gamma, j.sample, j.end_of_text, proposed}, work, j.accept,
-                                after_turn, lookup);
+                                collaborative_options<N>{gamma, j.sample, j.end_of_text, proposed},
+                                work, j.accept, after_turn, lookup);
   };
   const auto prepare = [&](const auto& decode) {
     d.prepare = [=](std::size_t vocabulary, std::size_t) {
-      return [=, work = collaborative_workspace<float, N>(vocabulary, gamma, proposed)](const decoding& j) mutable {
-        return decode(j, work);
-      };
+      return [=, work = collaborative_workspace<float, N>(vocabulary, gamma, proposed)](
+                 const decoding& j) mutable { return decode(j, work); };
     };
   };
   if constexpr (N == 2) {
@@ -300,15 +345,17 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
   } else {
     const models_policy<N> policy = parse_models_policy<N>(d.policy);
     const bool raw = in_raw_space(d, policy, true);
-    prepare(
-        [=](const decoding& j, auto& work) { return raw ? run(j, raw_logits{policy}, work) : run(j, policy, work); });
+    prepare([=](const decoding& j, auto& work) {
+      return raw ? run(j, raw_logits{policy}, work) : run(j, policy, work);
+    });
   }
 }
 
 // What followed the same tokens before, as a tree of certain tokens.
 void tree_of_lookup(decoder& d, const generate_options& o, const std::vector<std::size_t>& shape) {
   if (!std::holds_alternative<lossless>(parse_policy(d.policy, o.sample.temperature).rule))
-    refuse("--policy " + d.policy, "reads the row of a draft model, and a lookup has none (it takes lossless)");
+    refuse("--policy " + d.policy,
+           "reads the row of a draft model, and a lookup has none (it takes lossless)");
   d.drafts = tree_size(shape);
   d.prepare = [=, verify = d.verify, nodes = d.drafts](std::size_t vocabulary, std::size_t) {
     const std::vector<std::uint8_t> all_of_lookup(nodes, 0);
@@ -316,11 +363,12 @@ void tree_of_lookup(decoder& d, const generate_options& o, const std::vector<std
       lookup_drafter<float> lookup(vocabulary, j.text.tokens.size(), &j.documents);
       const tree_options options{.shape = shape, .sample = j.sample, .end_of_text = j.end_of_text};
       const auto after_round = [&](const tree_result& r, const auto&) {
-        j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted), std::span(all_of_lookup).first(r.drafted)});
+        j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted),
+                       std::span(all_of_lookup).first(r.drafted)});
       };
       const auto run = [&](const auto& verifier) {
-        return tree_decode(j.text, j.most, lookup, j.models.back(), lossless(), j.chooser, j.processor, options, work,
-                           j.accept, after_round, verifier);
+        return tree_decode(j.text, j.most, lookup, j.models.back(), lossless(), j.chooser,
+                           j.processor, options, work, j.accept, after_round, verifier);
       };
       return verify == "recursive" ? run(recursive_rejection()) : run(traversal());
     };
@@ -331,8 +379,10 @@ void tree(decoder& d, const generate_options& o) {
   d.automatic = d.tree == "auto";
   if (d.automatic && !d.drafters.empty())
     refuse("--tree auto", "grows by the rows of a draft model, and a lookup has none");
-  if (d.automatic && d.propose != "greedy") refuse("--propose " + d.propose, "--tree auto proposes greedily");
-  const std::vector<std::size_t> shape = d.automatic ? std::vector(deepest_tree, widest_tree) : parse_shape(d.tree);
+  if (d.automatic && d.propose != "greedy")
+    refuse("--propose " + d.propose, "--tree auto proposes greedily");
+  const std::vector<std::size_t> shape =
+      d.automatic ? std::vector(deepest_tree, widest_tree) : parse_shape(d.tree);
   if (!d.drafters.empty()) return tree_of_lookup(d, o, shape);
   const any_policy policy = parse_policy(d.policy, o.sample.temperature);
   if (in_raw_space(d, policy, as_combiner(policy).has_value()))
@@ -340,9 +390,11 @@ void tree(decoder& d, const generate_options& o) {
   d.drafts = d.automatic ? most_drafted : tree_size(shape);
   if (d.automatic) d.drafters = {"model"};
   const proposal propose = proposal_named(d.propose);
-  d.prepare = [=, verify = d.verify, nodes = d.drafts, automatic = d.automatic](std::size_t vocabulary, std::size_t) {
+  d.prepare = [=, verify = d.verify, nodes = d.drafts, automatic = d.automatic](
+                  std::size_t vocabulary, std::size_t) {
     const std::vector<std::uint8_t> all_of_model(automatic ? nodes : 0, 0);
-    return [=, work = tree_workspace<float>(vocabulary, shape.size(), nodes, true)](const decoding& j) mutable {
+    return [=, work = tree_workspace<float>(vocabulary, shape.size(), nodes, true)](
+               const decoding& j) mutable {
       const tree_options options{shape, propose, j.sample, j.end_of_text};
       const auto after_round = [&](const tree_result& r, const auto&) {
         const std::span drafters(all_of_model);
@@ -352,8 +404,8 @@ void tree(decoder& d, const generate_options& o) {
       return with_policy(policy, [&](const auto& rule) {
         const auto run = [&](const auto& verifier) {
           const auto grown = [&](auto&& growth) {
-            return tree_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor, options,
-                               work, j.accept, after_round, verifier, growth);
+            return tree_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser,
+                               j.processor, options, work, j.accept, after_round, verifier, growth);
           };
           return automatic ? grown(watched_growth(j.costs)) : grown(fixed_growth());
         };
@@ -368,56 +420,62 @@ template <class Decode>
 void cascade(decoder& d, Decode decode, bool whole_response = false) {
   d.prepare = [=, run = d.longest_run](std::size_t vocabulary, std::size_t most) {
     const std::size_t response = whole_response ? most : 0;
-    return [=, work = cascade_workspace<float>(vocabulary, run, response)](const decoding& j) mutable {
-      return decode(j, cascade_options{j.sample, j.end_of_text, run}, work);
-    };
+    return
+        [=, work = cascade_workspace<float>(vocabulary, run, response)](const decoding& j) mutable {
+          return decode(j, cascade_options{j.sample, j.end_of_text, run}, work);
+        };
   };
 }
 void sequential(decoder& d) {
   const any_policy policy = parse_policy(d.policy);
   const auto decode = [&](const auto& rule) {
     cascade(d, [=](const decoding& j, const cascade_options& options, auto& work) {
-      return sequential_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser, j.processor, options,
-                               work, j.accept);
+      return sequential_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser,
+                               j.processor, options, work, j.accept);
     });
   };
   if (const auto* rule = std::get_if<chow>(&policy.rule)) decode(*rule);
   else if (const auto* log_rule = std::get_if<chow_log>(&policy.rule)) decode(*log_rule);
   else
     refuse("--policy " + d.policy,
-           "looks at p; --decoder sequential decides before p is computed (chow and chow-log look at q alone)");
+           "looks at p; --decoder sequential decides before p is computed (chow and chow-log look "
+           "at q alone)");
 }
 void oracle(decoder& d, const generate_options& o) {
   const any_policy policy = parse_policy(d.policy, o.sample.temperature);
-  if (in_raw_space(d, policy, as_combiner(policy).has_value())) return speculative(d, o, policy);  // without drafts
+  // without drafts
+  if (in_raw_space(d, policy, as_combiner(policy).has_value())) return speculative(d, o, policy);
   cascade(d, [=](const decoding& j, const cascade_options& options, auto& work) {
-    return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser, j.processor, options,
-                         work, j.accept);
+    return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser,
+                         j.processor, options, work, j.accept);
   });
 }
 void sequence(decoder& d) {
   const any_policy policy = parse_policy(d.policy);
   const auto* rule = std::get_if<chow>(&policy.rule);
   if (!rule) refuse("--policy " + d.policy, "--decoder sequence knows one rule: chow");
-  const auto decode = [alpha = rule->alpha](const decoding& j, cascade_options options, auto& work) {
+  const auto decode = [alpha = rule->alpha](const decoding& j, cascade_options options,
+                                            auto& work) {
     options.per_token = true;
-    return sequence_decode(j.text, j.most, j.models.front(), j.models.back(), alpha, j.chooser, j.processor, options,
-                           work, j.accept);
+    return sequence_decode(j.text, j.most, j.models.front(), j.models.back(), alpha, j.chooser,
+                           j.processor, options, work, j.accept);
   };
   cascade(d, decode, true);
 }
 void bild_original(decoder& d) {
   auto [name, p] = parse_parameters(d.policy);
-  if (name != "bild") refuse("--policy " + d.policy, "--decoder bild has its own rule: bild:fallback=0.6,rollback=5");
-  const bild_thresholds thresholds{p.number("fallback", 0.6, 0, 1), p.number("rollback", 5, 0, unbounded)};
+  if (name != "bild")
+    refuse("--policy " + d.policy, "--decoder bild has its own rule: bild:fallback=0.6,rollback=5");
+  const bild_thresholds thresholds{p.number("fallback", 0.6, 0, 1),
+                                   p.number("rollback", 5, 0, unbounded)};
   p.none_left("fallback, rollback");
   d.drafts = d.longest_run;
   cascade(d, [thresholds](const decoding& j, const cascade_options& options, auto& work) {
     const auto after_round = [&](const cascade_result& r, const auto&) {
       j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
-    return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, j.processor, options, work,
-                       j.accept, after_round);
+    return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, j.processor,
+                       options, work, j.accept, after_round);
   });
 }
 
@@ -425,15 +483,21 @@ struct known {
   const char *name, *policy, *gamma, *verifiers, *what;  // gamma, verifiers: "" where there is none
 };
 constexpr known all_known[] = {
-    {"speculative", "lossless", "4", "token, block, match, coupled", "the draft model drafts, the target verifies"},
-    {"tree", "lossless", "", "traversal, recursive", "the draft model drafts a tree, scored in one call of the target"},
-    {"alternating", "ensemble", "4", "token", "CoS: draft and target take turns, each drafts what both verify"},
-    {"n-model", "ensemble", "4", "token", "CoS of the draft, every --model and the target (at most 4 models)"},
-    {"sequential", "chow:alpha=0.5", "", "", "the target is called only where the rule defers (chow, chow-log)"},
+    {"speculative", "lossless", "4", "token, block, match, coupled",
+     "the draft model drafts, the target verifies"},
+    {"tree", "lossless", "", "traversal, recursive",
+     "the draft model drafts a tree, scored in one call of the target"},
+    {"alternating", "ensemble", "4", "token",
+     "CoS: draft and target take turns, each drafts what both verify"},
+    {"n-model", "ensemble", "4", "token",
+     "CoS of the draft, every --model and the target (at most 4 models)"},
+    {"sequential", "chow:alpha=0.5", "", "",
+     "the target is called only where the rule defers (chow, chow-log)"},
     {"oracle", "lossless", "", "", "both models at every token, any policy"},
     {"sequence", "chow:alpha=0.5", "", "",
      "the draft writes everything; unsure of its tokens on average (chow), the target starts over"},
-    {"bild", "bild:fallback=0.6,rollback=5", "", "", "Big Little Decoder, greedy at any temperature"},
+    {"bild", "bild:fallback=0.6,rollback=5", "", "",
+     "Big Little Decoder, greedy at any temperature"},
 };
 
 // Throws specagg::error.
@@ -472,21 +536,26 @@ std::vector<no_effect> without_effect(const generate_options& o) {
   const bool alone = !o.target.empty() && o.draft.empty(), tree = name == "tree";
   decoder drafts;
   name_drafters(drafts, o.draft);
-  const bool lookup = !drafts.drafters.empty(), no_rows = name == "sequential" || name == "sequence" || name == "bild";
+  const bool lookup = !drafts.drafters.empty(),
+             no_rows = name == "sequential" || name == "sequence" || name == "bild";
   std::vector<no_effect> rows = {
       {alone,
        "without --draft: the target writes alone",
-       {"--decoder", "--policy", "--verify", "--space", "--tree", "--propose", "--longest-run", "--lookup", "--model",
-        "--compare", "--baseline"}},
+       {"--decoder", "--policy", "--verify", "--space", "--tree", "--propose", "--longest-run",
+        "--lookup", "--model", "--compare", "--baseline"}},
       {alone && o.gamma != "0", "without --draft: the target writes alone", {"--gamma"}},
       {*k.gamma == '\0', with, {"--gamma"}},
       {*k.verifiers == '\0', with + ": it has no drafts to verify", {"--verify"}},
       {no_rows, with + ": it combines no rows", {"--space"}},
-      {!alone && o.gamma == "0" && o.verify != "coupled", "with --gamma 0: nothing is drafted", {"--verify"}},
+      {!alone && o.gamma == "0" && o.verify != "coupled",
+       "with --gamma 0: nothing is drafted",
+       {"--verify"}},
       {!tree, with + ": it drafts no trees", {"--tree"}},
       {!tree, "without --tree", {"--propose"}},
       {tree && lookup, "with --draft lookup: it proposes what followed most often", {"--propose"}},
-      {name != "sequential" && name != "bild", with + ", only with sequential and bild", {"--longest-run"}},
+      {name != "sequential" && name != "bild",
+       with + ", only with sequential and bild",
+       {"--longest-run"}},
       {name != "n-model", with + ", only with n-model", {"--model"}},
       {name == "bild", with + ": it draws nothing", {"--seed"}},
       {!lookup, "without --draft lookup or --draft counts", {"--lookup"}},
@@ -499,17 +568,25 @@ std::vector<no_effect> without_effect(const generate_options& o) {
 
 decoder make_decoder(const generate_options& o, bool every) {
   const known* k = &known_decoder(o);
-  const auto chosen = [](const std::string& given, std::string otherwise) { return given.empty() ? otherwise : given; };
+  const auto chosen = [](const std::string& given, std::string otherwise) {
+    return given.empty() ? otherwise : given;
+  };
   const std::string verifiers = k->verifiers;
   decoder d;
-  d.name = k->name, d.policy = chosen(o.policy, k->policy), d.gamma = chosen(o.gamma, k->gamma);
+  d.name = k->name;
+  d.policy = chosen(o.policy, k->policy);
+  d.gamma = chosen(o.gamma, k->gamma);
   d.verify = chosen(o.verify, verifiers.substr(0, verifiers.find(',')));
   if (!o.verify.empty()) {
     if ((", " + verifiers + ",").find(", " + o.verify + ",") == std::string::npos)
-      refuse("--verify " + o.verify, "is unknown to --decoder " + d.name + " (it has " + verifiers + ")");
+      refuse("--verify " + o.verify,
+             "is unknown to --decoder " + d.name + " (it has " + verifiers + ")");
   }
   d.space = o.space;
-  if (d.name == "tree") d.tree = chosen(o.tree, "3,2,1,1"), d.propose = chosen(o.propose, "greedy");
+  if (d.name == "tree") {
+    d.tree = chosen(o.tree, "3,2,1,1");
+    d.propose = chosen(o.propose, "greedy");
+  }
   if (!o.space.empty() && o.space != "raw" && o.space != "law")
     refuse("--space " + o.space, "is unknown (raw, law are known)");
   name_drafters(d, o.draft);
@@ -517,29 +594,34 @@ decoder make_decoder(const generate_options& o, bool every) {
   const bool lookup_alone = d.drafters == std::vector<std::string>{"lookup"};
   const bool in_tree = d.name == "tree" && lookup_alone && d.draft_model.empty();
   if (!d.drafters.empty() && d.name != "speculative" && !in_tree && !(turns && lookup_alone))
-    refuse("--draft " + o.draft, "--decoder " + d.name +
-                                     " takes a draft model (speculative takes lookup and counts; alternating, n-model "
-                                     "and, in place of a model, tree take a lookup)");
+    refuse("--draft " + o.draft,
+           "--decoder " + d.name +
+               " takes a draft model (speculative takes lookup and counts; alternating, n-model "
+               "and, in place of a model, tree take a lookup)");
   if (in_tree) d.propose.clear();
   d.lookup_first = turns && !d.drafters.empty();
   if (turns) d.drafters.clear();
   if (o.longest_run) {
     if (*o.longest_run > most_drafted)
-      refuse(fmt::format("--longest-run {}", *o.longest_run), fmt::format("is no number from 0 to {}", most_drafted));
+      refuse(fmt::format("--longest-run {}", *o.longest_run),
+             fmt::format("is no number from 0 to {}", most_drafted));
     d.longest_run = *o.longest_run;
   }
   if (!o.baseline.empty()) {
     if (o.baseline != "target" && o.baseline != "all-models")
       refuse("--baseline " + o.baseline, "is unknown (target, all-models are known)");
     if (o.baseline == "all-models" && !turns)
-      refuse("--baseline all-models",
-             "--decoder " + d.name + " has no models that take turns (alternating and n-model have)");
+      refuse(
+          "--baseline all-models",
+          "--decoder " + d.name + " has no models that take turns (alternating and n-model have)");
   }
   const std::size_t n = (d.draft_model.empty() ? 1 : 2) + o.models.size();
   if (turns && n < 2)
-    refuse("--draft " + o.draft, "--decoder " + d.name + " takes turns with a draft model, too (--draft lookup,FILE)");
+    refuse("--draft " + o.draft,
+           "--decoder " + d.name + " takes turns with a draft model, too (--draft lookup,FILE)");
   if (n > most_models)
-    refuse("--model " + o.models[most_models - 2], fmt::format("is one too many: at most {} models", most_models));
+    refuse("--model " + o.models[most_models - 2],
+           fmt::format("is one too many: at most {} models", most_models));
 
   if (d.name == "speculative") speculative(d, o);
   else if (d.name == "tree") tree(d, o);
@@ -570,27 +652,39 @@ std::vector<std::string> decoder_names() {
 
 std::string decoders_help() {
   std::string all = "Decoders (default policy):\n";
-  for (const known& k : all_known) all += fmt::format("  {:<12} {:<29} {}\n", k.name, k.policy, k.what);
+  for (const known& k : all_known)
+    all += fmt::format("  {:<12} {:<29} {}\n", k.name, k.policy, k.what);
   return all +
-         "  Three or more models: ensemble, geometric, realign, power (w1=..,w2=..: one weight each), min, max.\n"
-         "  --space raw, the default of contrastive, geometric and realign: the models' logits are combined, then "
+         "  Three or more models: ensemble, geometric, realign, power (w1=..,w2=..: one weight "
+         "each), min, max.\n"
+         "  --space raw, the default of contrastive, geometric and realign: the models' logits are "
+         "combined, then "
          "temperature\n"
-         "  and filters act on the result. law, that of all other rules: they act on each model's row first; at "
+         "  and filters act on the result. law, that of all other rules: they act on each model's "
+         "row first; at "
          "temperature 0\n"
-         "  or behind a filter these may have too little in common. Rules that choose between rows have law alone.\n"
-         "  --gamma auto measures the models first, and stops drafting where a token more costs more than it brings.\n"
-         "  --tree auto does so, too, and drafts the nodes and levels of a tree that bring more than they cost.\n"
-         "  --draft lookup drafts what followed the same tokens before, in the text or in the files of --lookup. "
+         "  or behind a filter these may have too little in common. Rules that choose between rows "
+         "have law alone.\n"
+         "  --gamma auto measures the models first, and stops drafting where a token more costs "
+         "more than it brings.\n"
+         "  --tree auto does so, too, and drafts the nodes and levels of a tree that bring more "
+         "than they cost.\n"
+         "  --draft lookup drafts what followed the same tokens before, in the text or in the "
+         "files of --lookup. "
          "counts\n"
-         "  draws from all that followed the last tokens there, as often as it did. lookup,counts,FILE asks each, and "
+         "  draws from all that followed the last tokens there, as often as it did. "
+         "lookup,counts,FILE asks each, and "
          "the\n"
-         "  model FILE, where those before it have nothing; any part may be left out. FILE may be a draft head of the "
+         "  model FILE, where those before it have nothing; any part may be left out. FILE may be "
+         "a draft head of the "
          "target\n"
          "  (scripts/train-head makes one). Lookup and counts are for --decoder "
          "speculative,\n"
-         "  --policy lossless. In alternating and n-model a lookup goes before the first model (lookup,FILE) and "
+         "  --policy lossless. In alternating and n-model a lookup goes before the first model "
+         "(lookup,FILE) and "
          "drafts as\n"
-         "  many tokens; all models verify them. --tree N,N --draft lookup drafts all that followed, the most frequent "
+         "  many tokens; all models verify them. --tree N,N --draft lookup drafts all that "
+         "followed, the most frequent "
          "first.\n";
 }
 

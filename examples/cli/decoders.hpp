@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --decoder NAME with its policy, verifier and gammas: checked to fit together, then ready to decode.
+// --decoder NAME with its policy, verifier and gammas: checked to fit together, then ready to
+// decode.
 #pragma once
 #include <functional>
 #include <span>
@@ -16,8 +17,8 @@ namespace cli {
 
 using metered_model = specagg::metered<session>;
 
-// What a round did. drafters: for each drafted token, which of decoder::drafters proposed it; empty where all tokens
-// come from models that take turns.
+// What a round did. drafters: for each drafted token, which of decoder::drafters proposed it; empty
+// where all tokens come from models that take turns.
 struct round_report {
   std::size_t drafted, accepted, emitted;
   double expected;  // tokens
@@ -36,8 +37,8 @@ struct decoding {
   specagg::plan::draft_costs costs;  // for --gamma auto
   std::function<bool(const specagg::emission&)> accept;
   std::function<void(const round_report&)> after_round;
-  const specagg::suffix_automaton& documents;  // for a lookup
-  const specagg::ngram_counts& counted;        // the same for counts
+  const specagg::suffix_automaton& documents;         // for a lookup
+  const specagg::ngram_counts& counted;               // the same for counts
   const specagg::vocabulary_map* head_map = nullptr;  // of decoder::sparse
 };
 
@@ -48,25 +49,31 @@ struct decoder {
   bool combines = false;                    // the policy could be combined in the other space
   std::size_t drafts = 0;                   // tokens that may stand behind the text
   std::size_t longest_run = specagg::cascade_options().longest_run;  // of sequential and bild
-  bool automatic = false;                   // needs decoding::costs
-  std::string draft_model;                  // file; empty: none
-  bool head = false;                        // it is a draft head
-  bool sparse = false;                      // whose rows are over its own vocabulary; else they are over the target's
-  std::vector<std::string> drafters;        // of --decoder speculative, in the order in which they are asked: lookup,
-                                            // counts, model; a model is the last
-  bool lookup_first = false;                // before models that take turns
+  bool automatic = false;                                            // needs decoding::costs
+  std::string draft_model;                                           // file; empty: none
+  bool head = false;                                                 // it is a draft head
+  // whose rows are over its own vocabulary; else they are over the target's
+  bool sparse = false;
+  // of --decoder speculative, in the order in which they are asked: lookup, counts, model; a model
+  // is the last
+  std::vector<std::string> drafters;
+  bool lookup_first = false;  // before models that take turns
   // All memory of a decoding of at most `most` tokens, allocated; what is returned decodes in it.
-  std::function<std::function<specagg::status(const decoding&)>(std::size_t vocabulary, std::size_t most)> prepare;
+  std::function<std::function<specagg::status(const decoding&)>(std::size_t vocabulary,
+                                                                std::size_t most)>
+      prepare;
 };
 
-// The options of specagg generate that have no effect beside the others. Throws specagg::error: an unknown decoder.
+// The options of specagg generate that have no effect beside the others. Throws specagg::error: an
+// unknown decoder.
 std::vector<no_effect> without_effect(const generate_options& options);
 // Throws specagg::error where the options do not fit together, and says what would.
 // every: models that would take turns are all called at every token.
 decoder make_decoder(const generate_options& options, bool every = false);
 // The target, the last of the models, without drafts.
 decoder target_alone();
-// What --compare compares with, by --baseline: the target alone, or all models at every token, with the same law.
+// What --compare compares with, by --baseline: the target alone, or all models at every token, with
+// the same law.
 decoder baseline(const generate_options& options);
 
 std::vector<std::string> decoder_names();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that were given: their values are checked alike for all commands, and one that has no effect is refused,
-// since whoever gave it meant it to do something.
+// Options that were given: their values are checked alike for all commands, and one that has no
+// effect is refused, since whoever gave it meant it to do something.
 #pragma once
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,11 +29,13 @@ inline bool given(const CLI::App& command, const std::string& option) {
   return command.get_option(option)->count() > 0;  // throws CLI::OptionNotFound
 }
 // The command's options but these.
-inline std::vector<std::string> all_but(const CLI::App& command, const std::vector<std::string>& these) {
+inline std::vector<std::string> all_but(const CLI::App& command,
+                                        const std::vector<std::string>& these) {
   std::vector<std::string> others;
   for (const CLI::Option* o : command.get_options()) {
     const std::string name = o->get_name();
-    if (std::find(these.begin(), these.end(), name) == these.end() && name != "--help") others.push_back(name);
+    if (std::find(these.begin(), these.end(), name) == these.end() && name != "--help")
+      others.push_back(name);
   }
   return others;
 }
@@ -48,7 +50,8 @@ inline void refuse_without_effect(const CLI::App& command, const std::vector<no_
     }
 }
 
-// CLI11 reads 010 as 8, 0x10 as 16, -1 as the largest unsigned number, and what is too large as the largest.
+// CLI11 reads 010 as 8, 0x10 as 16, -1 as the largest unsigned number, and what is too large as the
+// largest.
 template <class T>
 bool is_decimal(std::string_view text) {
   T x{};
@@ -60,9 +63,12 @@ bool is_decimal(std::string_view text) {
 inline void check_values(const CLI::App& command) {
   for (const CLI::Option* o : command.get_options()) {
     const std::string name = o->get_name(), type = o->get_type_name();
-    const bool text = name == "--prompt" || name == "--system" || name == "--text", flag = o->get_type_size() == 0;
+    const bool text = name == "--prompt" || name == "--system" || name == "--text",
+               flag = o->get_type_size() == 0;
     for (const std::string& value : o->results()) {
-      const auto wrong = [&](const std::string& why) { throw specagg::error(name + " " + value, "", why); };
+      const auto wrong = [&](const std::string& why) {
+        throw specagg::error(name + " " + value, "", why);
+      };
       if (value.empty() && !text && !flag) throw specagg::error(name, "", "is empty");
       if (type.starts_with("UINT") && !is_decimal<std::uint64_t>(value))
         wrong("is no number from 0 to 18446744073709551615");

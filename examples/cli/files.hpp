@@ -14,7 +14,8 @@
 
 namespace cli {
 
-inline constexpr std::size_t most_text_bytes = 16 << 20;  // more than a context of a million tokens holds
+// more than a context of a million tokens holds
+inline constexpr std::size_t most_text_bytes = 16 << 20;
 
 // A prompt, a certificate, ...: a file or a pipe.
 inline std::string read_text(const std::string& path) {
@@ -28,7 +29,7 @@ inline std::string read_text(const std::string& path) {
   const auto why = [] { return " (" + std::generic_category().message(errno) + ")"; };
   // O_NONBLOCK: a pipe is opened even if nobody writes to it. From then on it is read as any file.
   const descriptor file{::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
-  struct stat kind {};
+  struct stat kind{};
   if (file.number < 0 || fstat(file.number, &kind) != 0 || fcntl(file.number, F_SETFL, 0) != 0)
     fail("cannot be read" + why());
   std::string text;
@@ -44,8 +45,8 @@ inline std::string read_text(const std::string& path) {
   return text;
 }
 
-// The next line of standard input, which is its line `number` from 0; false where there is none. A line of more than
-// `most` bytes is an error: what never ends must not fill the memory.
+// The next line of standard input, which is its line `number` from 0; false where there is none. A
+// line of more than `most` bytes is an error: what never ends must not fill the memory.
 inline bool read_line(std::string& line, std::size_t number, std::size_t most) {
   line.clear();
   for (int c; (c = getc_unlocked(stdin)) != EOF;) {
@@ -61,7 +62,8 @@ inline bool read_line(std::string& line, std::size_t number, std::size_t most) {
 
 // Whatever was printed so far: some of it may still be in memory, or not have been written.
 inline void flush_output() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw specagg::error("standard output", "", "cannot be written");
+  if (std::fflush(stdout) != 0 || std::ferror(stdout))
+    throw specagg::error("standard output", "", "cannot be written");
 }
 
 }  // namespace cli

@@ -30,14 +30,18 @@ struct model {
   std::unique_ptr<cli::session> session;
   std::unique_ptr<const tokenizer> tokens;
   const mapped_session* mapped = nullptr;  // the session, where the vocabulary is not the target's
-  const vocabulary_map* head_map = nullptr;  // of a head's session with rows over its own vocabulary
-  model(const std::string& file, backend& on) : path(file), session(on.open(file)), tokens(open_tokenizer(on, file)) {}
+  // of a head's session with rows over its own vocabulary
+  const vocabulary_map* head_map = nullptr;
+  model(const std::string& file, backend& on)
+      : path(file), session(on.open(file)), tokens(open_tokenizer(on, file)) {}
   // A draft head of the target. sparse: as decoder::sparse.
   model(const std::string& file, backend& on, const model& target, bool sparse)
       : path(file), tokens(open_tokenizer(on, target.path)) {
     auto head = on.open_head(file, *target.session);
-    if (sparse) head_map = &head->map(), session = std::move(head);
-    else session = over_target(std::move(head));
+    if (sparse) {
+      head_map = &head->map();
+      session = std::move(head);
+    } else session = over_target(std::move(head));
   }
 };
 
@@ -51,7 +55,8 @@ struct decoded {
   std::size_t prompt_known = 0;  // tokens of the prompt that the target had seen before
   double total_seconds = 0, prompt_seconds = 0, output_seconds = 0;  // total: without the prompt
   plan::draft_costs costs;                                           // measured for --gamma auto
-  std::vector<int> drafters;                         // which drafter each emitted token came from; -1: none
+  // which drafter each emitted token came from; -1: none
+  std::vector<int> drafters;
   std::vector<std::size_t> drafted_by, accepted_by;  // tokens of each drafter
 
   std::size_t target_calls() const { return models.back().calls; }
@@ -66,8 +71,12 @@ struct decoded {
     for (const auto& m : models) t += m.seconds;
     return t - target_seconds();
   }
-  double other_seconds() const { return total_seconds - target_seconds() - draft_seconds() - output_seconds; }
-  double per_target_call() const { return double(emissions.size()) / double(std::max<std::size_t>(target_calls(), 1)); }
+  double other_seconds() const {
+    return total_seconds - target_seconds() - draft_seconds() - output_seconds;
+  }
+  double per_target_call() const {
+    return double(emissions.size()) / double(std::max<std::size_t>(target_calls(), 1));
+  }
   double acceptance() const { return drafted ? double(accepted) / double(drafted) : 0; }
   double tokens_per_second() const { return double(emissions.size()) / total_seconds; }
 };
@@ -82,13 +91,15 @@ struct job {
   const generate_options& options;
   std::vector<std::unique_ptr<model>>& models;  // the target is the last
   std::vector<token_id> prompt;
-  std::size_t most;  // tokens to emit
+  std::size_t most;            // tokens to emit
   std::vector<token_id> ends;  // the tokens that end a text
-  std::size_t known = 0;       // tokens of the prompt that the models may have seen before, in this order
+  // tokens of the prompt that the models may have seen before, in this order
+  std::size_t known = 0;
   suffix_automaton documents = suffix_automaton();  // of --lookup, for lookups
   ngram_counts counted = ngram_counts();            // the same for counts
   mutable plan::draft_costs costs = {};             // of --gamma auto, measured when the prompt had
-  mutable std::size_t measured_at = 0;              // so many tokens; again when it has twice as many
+  // so many tokens; again when it has twice as many
+  mutable std::size_t measured_at = 0;
 
   const tokenizer& tokens() const { return *models.back()->tokens; }
 
@@ -105,14 +116,15 @@ struct job {
     text t{buffer, prompt.size()};
     random_streams chooser(options.seed);
 
-    // The prompt, but for its last token, goes into every cache before the clock of decoding starts: the target first,
-    // since a draft head reads what the target makes of it.
+    // The prompt, but for its last token, goes into every cache before the clock of decoding
+    // starts: the target first, since a draft head reads what the target makes of it.
     auto start = steady_clock::now();
     for (auto m = models.rbegin(); m != models.rend(); ++m) {
       session& reads = *(*m)->session;
       const std::size_t seen = std::min({known, reads.position(), prompt.size() - 1});
       status s = reads.rollback(seen);
-      if (s == status::ok && prompt.size() <= reads.capacity())  // a draft model may be full before it begins
+      // a draft model may be full before it begins
+      if (s == status::ok && prompt.size() <= reads.capacity())
         s = reads.extend(std::span(prompt).subspan(seen, prompt.size() - 1 - seen), {});
       if (m == models.rbegin()) result.prompt_known = seen;
       if (s != status::ok) throw error("prompt", "", std::string(name(s)));
@@ -122,12 +134,14 @@ struct job {
     if (d.automatic) {
       session* const drafts = d.draft_model.empty() ? nullptr : models[0]->session.get();
       if (prompt.size() >= 2 * measured_at) {
-        costs = measured_costs(drafts, *models.back()->session, prompt.back(), options.sample, !d.tree.empty());
+        costs = measured_costs(drafts, *models.back()->session, prompt.back(), options.sample,
+                               !d.tree.empty());
         measured_at = prompt.size();
       }
       result.costs = costs;
       // The model, the last drafter, is the only one that costs a step.
-      if (d.drafters.size() > 1) std::swap(result.costs.others[d.drafters.size() - 2], result.costs.draft);
+      if (d.drafters.size() > 1)
+        std::swap(result.costs.others[d.drafters.size() - 2], result.costs.draft);
     }
 
     const auto accept = [&](const emission& e) {
@@ -135,7 +149,8 @@ struct job {
       result.text += tokens().piece(e.token);
       result.emissions.push_back(e);
       if (end_tokens(ends).contains(e.token)) result.ended_by = "end of text";
-      if (const std::size_t stop = find_stop(result.text, from, options.stops); stop != std::string::npos) {
+      if (const std::size_t stop = find_stop(result.text, from, options.stops);
+          stop != std::string::npos) {
         result.text.resize(stop);
         result.ended_by = "stop";
       }
@@ -144,25 +159,35 @@ struct job {
       result.output_seconds += seconds_since(before);
       return result.ended_by.empty();
     };
-    result.drafted_by.resize(d.drafters.size()), result.accepted_by.resize(d.drafters.size());
+    result.drafted_by.resize(d.drafters.size());
+    result.accepted_by.resize(d.drafters.size());
     const auto after_round = [&](const round_report& r) {
-      ++result.rounds, result.drafted += r.drafted, result.accepted += r.accepted, result.expected += r.expected;
+      ++result.rounds;
+      result.drafted += r.drafted;
+      result.accepted += r.accepted;
+      result.expected += r.expected;
       for (std::size_t i = 0; i < r.drafters.size(); ++i) {
         ++result.drafted_by[r.drafters[i]];
-        if (i < r.accepted) ++result.accepted_by[r.drafters[i]], result.drafters.push_back(r.drafters[i]);
+        if (i < r.accepted) {
+          ++result.accepted_by[r.drafters[i]];
+          result.drafters.push_back(r.drafters[i]);
+        }
       }
-      result.drafters.resize(result.drafters.size() + r.emitted - std::min(r.accepted, r.drafters.size()), -1);
+      result.drafters.resize(
+          result.drafters.size() + r.emitted - std::min(r.accepted, r.drafters.size()), -1);
     };
     const auto decode = d.prepare(vocabulary, most);
     start = steady_clock::now();
-    const status why = decode({t, most, options.sample, ends, result.models, chooser, processor, result.costs, accept,
-                               after_round, documents, counted, models.front()->head_map});
+    const status why =
+        decode({t, most, options.sample, ends, result.models, chooser, processor, result.costs,
+                accept, after_round, documents, counted, models.front()->head_map});
     result.total_seconds = seconds_since(start);
     if (why != status::ok) {
       std::string reason(name(why));
       if (why == status::undefined_target && d.combines && d.space == "law")
         reason += fmt::format(
-            ": after temperature and filters the models' rows have too little in common for --policy {}"
+            ": after temperature and filters the models' rows have too little in common for "
+            "--policy {}"
             "; --space raw combines them before",
             d.policy);
       throw error("decoding", fmt::format("token {}", result.emissions.size()), reason);
@@ -173,8 +198,8 @@ struct job {
   }
 };
 
-// The baseline (the target alone, or all models at every token) and the decoder, timed in turn: five times, or as
-// often as `seconds` allow.
+// The baseline (the target alone, or all models at every token) and the decoder, timed in turn:
+// five times, or as often as `seconds` allow.
 struct comparison {
   static constexpr int most_repeats = 5;
   static constexpr double seconds = 20;
@@ -184,7 +209,8 @@ struct comparison {
   std::string formula;  // of the prediction, with its numbers
   double c = 0, v = 0;  // a draft step, and a scoring, in single-token steps of the target
   double d = 0;         // scoring each drafted token
-  // Where a model alone drafts: its acceptance, the same at every position, and the gamma that is best by these costs.
+  // Where a model alone drafts: its acceptance, the same at every position, and the gamma that is
+  // best by these costs.
   std::optional<double> acceptance = {};
   plan::fixed_draft best = {};
 };
@@ -207,13 +233,14 @@ void plan_gamma(comparison& r, const decoder& how) {
 }
 // Why drafts pay, or do not.
 std::string reason(const comparison& r) {
-  const std::string costs = fmt::format(
-      "a drafted token costs {:.3f} target steps: drafting c {:.3f}, scoring d {:.3f}", r.c + r.d, r.c, r.d);
+  const std::string costs =
+      fmt::format("a drafted token costs {:.3f} target steps: drafting c {:.3f}, scoring d {:.3f}",
+                  r.c + r.d, r.c, r.d);
   if (r.acceptance && r.best.gamma == 0)
     return fmt::format("{}; at acceptance {:.3f} no gamma pays", costs, *r.acceptance);
   if (r.acceptance)
-    return fmt::format("{}; at acceptance {:.3f} the best gamma is {}, predicted {:.2f}", costs, *r.acceptance,
-                       r.best.gamma, r.best.rate);
+    return fmt::format("{}; at acceptance {:.3f} the best gamma is {}, predicted {:.2f}", costs,
+                       *r.acceptance, r.best.gamma, r.best.rate);
   return fmt::format("{}; {:.3f} of them were accepted{}", costs, r.chosen.acceptance(),
                      r.measured < 1 ? ", too few to pay" : "");
 }
@@ -224,12 +251,15 @@ comparison compare(const job& j, const decoder& d) {
   std::vector<double> ratio, c, v, calls;
   progress bar("decoding");
   const auto start = steady_clock::now();
-  for (; r.repeats < comparison::most_repeats && seconds_since(start) < comparison::seconds; ++r.repeats) {
+  for (; r.repeats < comparison::most_repeats && seconds_since(start) < comparison::seconds;
+       ++r.repeats) {
     const auto tick = [&](double half) {
       return [&, half](const emission&, const decoded& so_far) {
-        const double one = half + 0.5 * double(so_far.emissions.size()) / double(j.most);  // of this repetition
+        // of this repetition
+        const double one = half + 0.5 * double(so_far.emissions.size()) / double(j.most);
         const double spent = seconds_since(start), each = spent / (r.repeats + one);
-        const double all = std::min<double>(comparison::most_repeats, std::ceil(comparison::seconds / each));
+        const double all =
+            std::min<double>(comparison::most_repeats, std::ceil(comparison::seconds / each));
         bar.show(std::min(1., (r.repeats + one) / all));
       };
     };
@@ -245,12 +275,15 @@ comparison compare(const job& j, const decoder& d) {
     };
     calls.push_back(in_models(r.alone) / in_models(r.chosen));
   }
-  r.measured = median(ratio), r.c = median(c), r.v = median(v);
+  r.measured = median(ratio);
+  r.c = median(c);
+  r.v = median(v);
   if (d.name == "speculative") {
     const double rounds = double(r.chosen.rounds), expected = r.chosen.expected / rounds,
                  steps = double(r.chosen.draft_calls()) / rounds;
     r.predicted = expected / fma(r.c, steps, r.v);
-    r.formula = fmt::format("E / (c g + v): E {:.3f}, c {:.3f}, g {:.2f}, v {:.3f}", expected, r.c, steps, r.v);
+    r.formula = fmt::format("E / (c g + v): E {:.3f}, c {:.3f}, g {:.2f}, v {:.3f}", expected, r.c,
+                            steps, r.v);
     if (r.chosen.drafted > 0) plan_gamma(r, d);
   } else {
     r.predicted = median(calls);
@@ -281,13 +314,20 @@ void report_drafters(nlohmann::json& out, const decoded& r, const decoder& d) {
 
 // What --gamma auto measured, as plan speculative names it.
 void report_costs(nlohmann::json& out, const decoded& r, const decoder& d) {
-  if (d.automatic) out["c"] = r.costs.row(d.drafters.size() - 1), out["d"] = r.costs.verify;
+  if (d.automatic) {
+    out["c"] = r.costs.row(d.drafters.size() - 1);
+    out["d"] = r.costs.verify;
+  }
 }
 
 nlohmann::json report(const decoded& d) {
-  nlohmann::json tokens = nlohmann::json::array(), origins = tokens, log_pi = tokens, log_p = tokens, models = tokens;
+  nlohmann::json tokens = nlohmann::json::array(), origins = tokens, log_pi = tokens,
+                 log_p = tokens, models = tokens;
   for (const emission& e : d.emissions) {
-    tokens.push_back(e.token), origins.push_back(name(e.from)), log_pi.push_back(e.log_pi), log_p.push_back(e.log_p);
+    tokens.push_back(e.token);
+    origins.push_back(name(e.from));
+    log_pi.push_back(e.log_pi);
+    log_p.push_back(e.log_p);
   }
   for (const metered_model& m : d.models)
     models.push_back({{"calls", m.calls}, {"tokens", m.tokens_in}, {"seconds", m.seconds}});
@@ -330,20 +370,24 @@ std::string marked_text(const decoded& d, const tokenizer& tokens) {
 double mean_log_p(const decoded& d) {
   double sum = 0, n = 0;
   for (const emission& e : d.emissions)
-    if (!std::isnan(e.log_p)) sum += e.log_p, ++n;  // NaN: the target was not asked
+    if (!std::isnan(e.log_p)) {
+      sum += e.log_p;
+      ++n;
+    }  // NaN: the target was not asked
   return n > 0 ? sum / n : 0;
 }
 
 void print_summary(std::FILE* to, const decoded& d) {
-  fmt::print(
-      to,
-      "{} tokens in {:.0f} ms ({:.0f} tokens/s): draft {:.0f} %, target {:.0f} %, output {:.0f} %, everything else "
-      "{:.1f} %\n",
-      d.emissions.size(), 1e3 * d.total_seconds, d.tokens_per_second(), 100 * d.draft_seconds() / d.total_seconds,
-      100 * d.target_seconds() / d.total_seconds, 100 * d.output_seconds / d.total_seconds,
-      100 * d.other_seconds() / d.total_seconds);
+  fmt::print(to,
+             "{} tokens in {:.0f} ms ({:.0f} tokens/s): draft {:.0f} %, target {:.0f} %, output "
+             "{:.0f} %, everything else "
+             "{:.1f} %\n",
+             d.emissions.size(), 1e3 * d.total_seconds, d.tokens_per_second(),
+             100 * d.draft_seconds() / d.total_seconds, 100 * d.target_seconds() / d.total_seconds,
+             100 * d.output_seconds / d.total_seconds, 100 * d.other_seconds() / d.total_seconds);
   if (d.drafted > 0)
-    fmt::print(to, "acceptance {:.3f} ({} of {} drafted), {:.2f} tokens per target call ({} calls)\n",
+    fmt::print(to,
+               "acceptance {:.3f} ({} of {} drafted), {:.2f} tokens per target call ({} calls)\n",
                d.acceptance(), d.accepted, d.drafted, d.per_target_call(), d.target_calls());
 }
 
@@ -354,10 +398,14 @@ decoded run_and_print(const job& j, const decoder& d) {
   const auto stream_out = [&](const emission& e, const decoded& so_far) {
     if (o.json) return;
     std::size_t until = so_far.text.size();
-    if (so_far.ended_by.empty()) until -= std::max(held_back(so_far.text, o.stops), unfinished(so_far.text));
-    if (until > printed)
-      fmt::print("{}", marked(std::string_view(so_far.text).substr(printed, until - printed), e.from)),
-          std::fflush(stdout), printed = until;
+    if (so_far.ended_by.empty())
+      until -= std::max(held_back(so_far.text, o.stops), unfinished(so_far.text));
+    if (until > printed) {
+      fmt::print("{}",
+                 marked(std::string_view(so_far.text).substr(printed, until - printed), e.from));
+      std::fflush(stdout);
+      printed = until;
+    }
   };
   const decoded once = j.run(d, stream_out);
   if (!o.json) {
@@ -372,7 +420,8 @@ std::string dumped(const nlohmann::json& out, int indentation) {
   return out.dump(indentation, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Answers the prompt, if there is one, and every line of standard input. The models keep what they have seen.
+// Answers the prompt, if there is one, and every line of standard input. The models keep what they
+// have seen.
 void converse(job& j, const decoder& d, const chat& turns, std::size_t context) {
   const generate_options& o = j.options;
   const bool at_terminal = isatty(STDIN_FILENO) && !o.json;
@@ -383,7 +432,10 @@ void converse(job& j, const decoder& d, const chat& turns, std::size_t context) 
     std::string asked;
     if (turn == 1 && first) asked = *first;
     while (asked.empty()) {
-      if (at_terminal) fmt::print("{}", bold("> ")), std::fflush(stdout);
+      if (at_terminal) {
+        fmt::print("{}", bold("> "));
+        std::fflush(stdout);
+      }
       if (!read_line(asked, lines++, most_text_bytes)) return;
     }
     try {
@@ -391,16 +443,20 @@ void converse(job& j, const decoder& d, const chat& turns, std::size_t context) 
       if (prompt.empty()) prompt = turns.first(o.system, asked);
       else turns.next(prompt, asked);
       j.prompt = std::move(prompt);
-    } catch (const error& e) {  // the text cannot be tokens: the turn ends, the conversation does not
+      // the text cannot be tokens: the turn ends, the conversation does not
+    } catch (const error& e) {
       if (turn == 1 && first) throw;  // it came from the command line
       const std::string line = fmt::format("turn {}: {}", turn, printable(e.what(), 4000));
-      if (o.json) fmt::print("{}", dumped({{"turn", turn}, {"prompt", asked}, {"error", line}}, -1)), flush_output();
-      else fmt::print(stderr, "specagg: {}\n", line);
+      if (o.json) {
+        fmt::print("{}", dumped({{"turn", turn}, {"prompt", asked}, {"error", line}}, -1));
+        flush_output();
+      } else fmt::print(stderr, "specagg: {}\n", line);
       continue;
     }
     if (j.prompt.size() >= context)
-      throw error("conversation", fmt::format("turn {}", turn),
-                  fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));
+      throw error(
+          "conversation", fmt::format("turn {}", turn),
+          fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));
     j.most = std::min(o.max_tokens, context - j.prompt.size());
     const decoded answer = run_and_print(j, d);
     if (o.json) {
@@ -408,9 +464,12 @@ void converse(job& j, const decoder& d, const chat& turns, std::size_t context) 
       report_drafters(out, answer, d);
       report_costs(out, answer, d);
       report_mapped(out, j.models);
-      out["turn"] = turn, out["prompt"] = asked, out["prompt_tokens"] = j.prompt.size();
+      out["turn"] = turn;
+      out["prompt"] = asked;
+      out["prompt_tokens"] = j.prompt.size();
       out["prompt_tokens_known"] = answer.prompt_known;
-      fmt::print("{}", dumped(out, -1)), flush_output();
+      fmt::print("{}", dumped(out, -1));
+      flush_output();
     } else {
       print_summary(stderr, answer);
     }
@@ -424,18 +483,19 @@ void converse(job& j, const decoder& d, const chat& turns, std::size_t context) 
 bool same(const decoded& a, const decoded& b) {
   return std::equal(a.emissions.begin(), a.emissions.end(), b.emissions.begin(), b.emissions.end(),
                     [](const emission& x, const emission& y) {
-                      return x.token == y.token &&
-                             std::bit_cast<std::uint64_t>(x.log_p) == std::bit_cast<std::uint64_t>(y.log_p);
+                      return x.token == y.token && std::bit_cast<std::uint64_t>(x.log_p) ==
+                                                       std::bit_cast<std::uint64_t>(y.log_p);
                     });
 }
 
 // Where the tokens came from.
 std::string origins(const decoded& d) {
   const auto count = [&](origin from) {
-    return std::count_if(d.emissions.begin(), d.emissions.end(), [&](const emission& e) { return e.from == from; });
+    return std::count_if(d.emissions.begin(), d.emissions.end(),
+                         [&](const emission& e) { return e.from == from; });
   };
-  return fmt::format("from: {} accepted, {} residual, {} bonus", count(origin::accepted), count(origin::residual),
-                     count(origin::bonus));
+  return fmt::format("from: {} accepted, {} residual, {} bonus", count(origin::accepted),
+                     count(origin::residual), count(origin::bonus));
 }
 
 std::string read_prompt(const generate_options& o) {
@@ -464,10 +524,13 @@ void generate(const generate_options& given) {
   const auto on = make_backend(o.backend, o.threads, o.llama_cpp);
   if (o.backend == "cpu") say_if_fewer(on->threads(), o.threads);
   std::vector<std::unique_ptr<model>> models;
-  if (!d.draft_model.empty() && !d.head) models.push_back(std::make_unique<model>(d.draft_model, *on));
+  if (!d.draft_model.empty() && !d.head)
+    models.push_back(std::make_unique<model>(d.draft_model, *on));
   for (const std::string& path : o.models) models.push_back(std::make_unique<model>(path, *on));
   models.push_back(std::make_unique<model>(o.target, *on));
-  if (d.head) models.insert(models.begin(), std::make_unique<model>(d.draft_model, *on, *models.back(), d.sparse));
+  if (d.head)
+    models.insert(models.begin(),
+                  std::make_unique<model>(d.draft_model, *on, *models.back(), d.sparse));
   const double load_seconds = seconds_since(start);
   const tokenizer& tokens = *models.back()->tokens;
   std::size_t context = models.back()->session->capacity();
@@ -477,12 +540,15 @@ void generate(const generate_options& given) {
     m->mapped = map_to_target(m->session, m->path, *m->tokens, tokens, o.json);
     if (d.name == "tree" && !m->session->scores_trees())
       throw error(m->path, "",
-                  "scores no trees (a model of the target's vocabulary does, on the CPU, and in llama.cpp without "
+                  "scores no trees (a model of the target's vocabulary does, on the CPU, and in "
+                  "llama.cpp without "
                   "--exact-batches)");
   }
 
   job j{o, models, {}, o.max_tokens, tokens.end_tokens()};
-  const auto drafts = [&](const char* name) { return std::count(d.drafters.begin(), d.drafters.end(), name) > 0; };
+  const auto drafts = [&](const char* name) {
+    return std::count(d.drafters.begin(), d.drafters.end(), name) > 0;
+  };
   for (const std::string& path : o.lookups) {
     const std::vector<token_id> document = tokens.encode(read_text(path));
     if (d.lookup_first || drafts("lookup")) {
@@ -498,17 +564,21 @@ void generate(const generate_options& given) {
   if (o.chat) {
     const auto turns = tokens.chat();
     if (!o.compare) return converse(j, d, *turns, context);
-    if (!o.prompt && o.prompt_file.empty()) throw error("--compare", "", "with --chat needs --prompt or --prompt-file");
+    if (!o.prompt && o.prompt_file.empty())
+      throw error("--compare", "", "with --chat needs --prompt or --prompt-file");
     j.prompt = turns->first(o.system, prompt = read_prompt(o));
   } else {
     j.prompt = tokens.encode(prompt = read_prompt(o));
   }
   if (j.prompt.empty()) {
-    if (tokens.bos() == no_token) throw error("prompt", "", "is empty, and the model has no token that begins a text");
+    if (tokens.bos() == no_token)
+      throw error("prompt", "", "is empty, and the model has no token that begins a text");
     j.prompt.push_back(tokens.bos());
   }
   if (j.prompt.size() >= context)
-    throw error("prompt", "", fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));
+    throw error(
+        "prompt", "",
+        fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));
   j.most = std::min(o.max_tokens, context - j.prompt.size());
 
   nlohmann::json out;
@@ -518,10 +588,17 @@ void generate(const generate_options& given) {
       out = report(r.chosen);
       report_drafters(out, r.chosen, d);
       out[o.baseline == "all-models" ? "all_models" : "target_alone"] = report(r.alone);
-      out["expected_tokens_per_round"] = r.chosen.expected / double(std::max<std::size_t>(r.chosen.rounds, 1));
-      out["speedup_measured"] = r.measured, out["speedup_predicted"] = r.predicted;
-      out["c"] = r.c, out["v"] = r.v, out["repeats"] = r.repeats;
-      if (r.acceptance) out["best_gamma"] = r.best.gamma, out["best_speedup"] = r.best.rate;
+      out["expected_tokens_per_round"] =
+          r.chosen.expected / double(std::max<std::size_t>(r.chosen.rounds, 1));
+      out["speedup_measured"] = r.measured;
+      out["speedup_predicted"] = r.predicted;
+      out["c"] = r.c;
+      out["v"] = r.v;
+      out["repeats"] = r.repeats;
+      if (r.acceptance) {
+        out["best_gamma"] = r.best.gamma;
+        out["best_speedup"] = r.best.rate;
+      }
       out["mean_logprob_target"] = mean_log_p(r.chosen);
       if (o.baseline != "all-models") {
         out["target_alone"]["mean_logprob_target"] = mean_log_p(r.alone);
@@ -544,46 +621,64 @@ void generate(const generate_options& given) {
               : fmt::format("  {} {} {}", marked("accepted draft", origin::accepted),
                             marked("residual", origin::residual), marked("bonus", origin::bonus));
       fmt::print("\n{}{}\n{}\n",
-                 bold(fmt::format("{} {}{}, temperature {:g}", d.name, d.policy, gamma, o.sample.temperature)), legend,
-                 marked_text(r.chosen, tokens));
+                 bold(fmt::format("{} {}{}, temperature {:g}", d.name, d.policy, gamma,
+                                  o.sample.temperature)),
+                 legend, marked_text(r.chosen, tokens));
       print_summary(stdout, r.chosen);
-      fmt::print("{}{}\n", origins(r.chosen),
-                 same(r.chosen, r.alone)
-                     ? fmt::format("; the same {} tokens as {}, bit for bit", r.chosen.emissions.size(),
-                                   o.baseline == "all-models" ? alone : "the target alone")
-                     : "");
-      fmt::print("mean log-probability under the target {:.3f} ({} {:.3f})\n", mean_log_p(r.chosen), alone,
-                 mean_log_p(r.alone));
-      fmt::print("{}\n", bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = {}", r.measured,
-                                          r.repeats, r.predicted, r.formula)));
+      fmt::print(
+          "{}{}\n", origins(r.chosen),
+          same(r.chosen, r.alone)
+              ? fmt::format("; the same {} tokens as {}, bit for bit", r.chosen.emissions.size(),
+                            o.baseline == "all-models" ? alone : "the target alone")
+              : "");
+      fmt::print("mean log-probability under the target {:.3f} ({} {:.3f})\n", mean_log_p(r.chosen),
+                 alone, mean_log_p(r.alone));
+      fmt::print("{}\n",
+                 bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = {}",
+                                  r.measured, r.repeats, r.predicted, r.formula)));
       if (d.name == "speculative" && r.chosen.drafted > 0) fmt::print("{}\n", reason(r));
     }
   } else {
-    if (!o.json) fmt::print("{}", dim(prompt)), std::fflush(stdout);
+    if (!o.json) {
+      fmt::print("{}", dim(prompt));
+      std::fflush(stdout);
+    }
     const decoded once = run_and_print(j, d);
-    if (o.json) out = report(once), report_drafters(out, once, d);
-    else {
+    if (o.json) {
+      out = report(once);
+      report_drafters(out, once, d);
+    } else {
       // Not on standard output: that has the text alone.
-      fmt::print(stderr, "\n"), print_summary(stderr, once);
+      fmt::print(stderr, "\n");
+      print_summary(stderr, once);
       if (d.automatic)
-        fmt::print(
-            stderr,
-            "{:.2f} tokens drafted a round; measured: a draft step {:.3f} target steps, a token more to score {:.3f}\n",
-            double(once.drafted) / double(once.rounds), once.costs.row(d.drafters.size() - 1), once.costs.verify);
+        fmt::print(stderr,
+                   "{:.2f} tokens drafted a round; measured: a draft step {:.3f} target steps, a "
+                   "token more to score {:.3f}\n",
+                   double(once.drafted) / double(once.rounds),
+                   once.costs.row(d.drafters.size() - 1), once.costs.verify);
     }
     report_costs(out, once, d);
   }
   if (o.json) {
     report_mapped(out, models);
-    out["prompt"] = prompt, out["decoder"] = d.name, out["policy"] = d.policy, out["verify"] = d.verify,
-    out["space"] = d.space, out["draft"] = o.draft, out["temperature"] = o.sample.temperature, out["seed"] = o.seed;
+    out["prompt"] = prompt;
+    out["decoder"] = d.name;
+    out["policy"] = d.policy;
+    out["verify"] = d.verify;
+    out["space"] = d.space;
+    out["draft"] = o.draft;
+    out["temperature"] = o.sample.temperature;
+    out["seed"] = o.seed;
     if (d.gamma.find_first_not_of("0123456789") == std::string::npos && !d.gamma.empty())
       out["gamma"] = std::stoul(d.gamma);
     else out["gamma"] = d.gamma;
     if (d.name == "tree") out["tree"] = d.tree;
     if (!d.propose.empty()) out["propose"] = d.propose;
     if (d.name == "sequential" || d.name == "bild") out["longest_run"] = d.longest_run;
-    out["backend"] = o.backend, out["instruction_set"] = instruction_set, out["threads"] = on->threads(),
+    out["backend"] = o.backend;
+    out["instruction_set"] = instruction_set;
+    out["threads"] = on->threads();
     out["seconds"]["load"] = load_seconds;
     fmt::print("{}", dumped(out, 2));
   }

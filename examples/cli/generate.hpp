@@ -12,15 +12,17 @@
 namespace cli {
 
 struct generate_options {
-  std::string target, draft;                          // empty: the bundled pair; a target without a draft writes alone
-  std::vector<std::string> lookups;                   // texts that lookup and counts know
-  std::vector<std::string> models;                    // further ones, between draft and target
+  // empty: the bundled pair; a target without a draft writes alone
+  std::string target, draft;
+  std::vector<std::string> lookups;  // texts that lookup and counts know
+  std::vector<std::string> models;   // further ones, between draft and target
   std::string decoder = "speculative";
-  std::string policy, verify, gamma;                  // empty: the decoder's own default
-  std::string tree, propose;                          // the same
-  std::optional<std::size_t> longest_run;             // the same
-  std::string space;                                  // empty: the policy's own default
-  std::optional<std::string> prompt;  // none: a bundled one, or with chat the first line of standard input
+  std::string policy, verify, gamma;       // empty: the decoder's own default
+  std::string tree, propose;               // the same
+  std::optional<std::size_t> longest_run;  // the same
+  std::string space;                       // empty: the policy's own default
+  // none: a bundled one, or with chat the first line of standard input
+  std::optional<std::string> prompt;
   std::string prompt_file;
   std::size_t max_tokens = 200;
   specagg::sampling sample = {.temperature = 0.8};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// specagg law: which token comes out, with what probability, computed by walking every branch of the verifier.
+// specagg law: which token comes out, with what probability, computed by walking every branch of
+// the verifier.
 #include "law.hpp"
 
 #include <fmt/format.h>
@@ -34,7 +35,8 @@ using namespace specagg;
 using json = nlohmann::json;
 using numbers = std::vector<double>;
 
-constexpr std::size_t few = 64;                                // tokens of rows whose every branch is walked unasked
+// tokens of rows whose every branch is walked unasked
+constexpr std::size_t few = 64;
 constexpr std::size_t most_walked = 1024, most_coupled = 512;  // on request
 
 struct result {
@@ -43,10 +45,11 @@ struct result {
   double acceptance = 0, overlap = 0;
 };
 
-// The law of the token that stands at the first position of the text: drafted by q, judged by `verify`.
+// The law of the token that stands at the first position of the text: drafted by q, judged by
+// `verify`.
 template <class Policy, class R, class Verify>
-numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify, double& acceptance, status& why,
-                    progress& bar) {
+numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify, double& acceptance,
+                    status& why, progress& bar) {
   const std::size_t size = q.size();
   numbers law(size), scratch(verify_scratch(size, 1));
   exhaustive_chooser chooser;
@@ -58,9 +61,12 @@ numbers emitted_law(const Policy& policy, const R& q, const R& p, Verify verify,
     if (why != status::ok) return {};
     const token_id y = draw_draft(row, 0, 0, chooser, scratch);
     emission out[2];
-    const verdict v =
-        verify(draft{{&y, 1}, 0, no_token, false}, std::array{q}, std::array{p}, policy, chooser, out, scratch);
-    if (v.why != status::ok) return why = v.why, numbers();
+    const verdict v = verify(draft{{&y, 1}, 0, no_token, false}, std::array{q}, std::array{p},
+                             policy, chooser, out, scratch);
+    if (v.why != status::ok) {
+      why = v.why;
+      return numbers();
+    }
     law[std::size_t(out[0].token)] += chooser.probability;
     if (v.accepted) acceptance += chooser.probability;
     bar.show(done += chooser.probability);
@@ -74,9 +80,10 @@ row with_confidence(const numbers& x, const numbers& confidence) {
   return {dense_row<double>(x), dense_row<double>(confidence)};
 }
 
-// Of rows of more than `few` tokens the law is enumerated on request alone; target, acceptance and overlap take a few
-// passes over the rows.
-result law_of(const any_policy& policy, const std::string& verifier, const row& q, const row& p, bool enumerate) {
+// Of rows of more than `few` tokens the law is enumerated on request alone; target, acceptance and
+// overlap take a few passes over the rows.
+result law_of(const any_policy& policy, const std::string& verifier, const row& q, const row& p,
+              bool enumerate) {
   result r;
   r.target = target_law(policy, q, p, &r.why);
   if (r.why != status::ok) return r;
@@ -89,17 +96,23 @@ result law_of(const any_policy& policy, const std::string& verifier, const row& 
   if (size > few && !enumerate) {
     const dense_row<double> x(probabilities), y(r.target);
     const row_pair<false, dense_row<double>, dense_row<double>> rows(x, y);
-    const auto [overlap, product] = rows.sum([](auto at) { return both(min(at.q, at.p), at.q * at.p); });
+    const auto [overlap, product] =
+        rows.sum([](auto at) { return both(min(at.q, at.p), at.q * at.p); });
     r.overlap = overlap;
-    r.acceptance = coupled ? coupled_acceptance(probabilities, r.target) : verifier == "match" ? product : overlap;
+    r.acceptance = coupled               ? coupled_acceptance(probabilities, r.target)
+                   : verifier == "match" ? product
+                                         : overlap;
     return r;
   }
   if (const std::size_t most = coupled ? most_coupled : most_walked; size > most)
     throw error("--enumerate", "",
-                fmt::format("the rows have {} tokens; --verify {} is enumerated for at most {}", size, verifier, most));
+                fmt::format("the rows have {} tokens; --verify {} is enumerated for at most {}",
+                            size, verifier, most));
   for (std::size_t v = 0; v < size; ++v) r.overlap += std::min(probabilities[v], r.target[v]);
   progress bar("enumerating");
-  const auto walk = [&](auto verify) { r.law = emitted_law(policy, q, p, verify, r.acceptance, r.why, bar); };
+  const auto walk = [&](auto verify) {
+    r.law = emitted_law(policy, q, p, verify, r.acceptance, r.why, bar);
+  };
   if (coupled) {  // no chooser to walk: the joint law in closed form, summed over the drafts
     const auto after_row = [&](std::size_t i) { bar.show(double(i + 1) / double(size)); };
     const numbers joint = coupled_joint_law(probabilities, r.target, after_row);
@@ -118,7 +131,8 @@ result law_of(const any_policy& policy, const std::string& verifier, const row& 
 
 void check_verifier(const std::string& input, const std::string& name) {
   if (std::ranges::find(verifiers, name) != verifiers.end()) return;
-  throw error(input, "verify", fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(verifiers, ", ")));
+  throw error(input, "verify",
+              fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(verifiers, ", ")));
 }
 
 // Numbers separated by commas or white space: the text itself, or @FILE.
@@ -142,20 +156,26 @@ numbers parse_row(const char* option, const std::string& given) {
     double x = 0;
     const auto [behind, failure] = std::from_chars(at, stop, x);
     if (failure != std::errc() || behind != stop)
-      throw error(input, fmt::format("entry {}", row.size()),
-                  fmt::format("\"{:.40}\" is not a number", std::string_view(at, std::size_t(stop - at))));
+      throw error(
+          input, fmt::format("entry {}", row.size()),
+          fmt::format("\"{:.40}\" is not a number", std::string_view(at, std::size_t(stop - at))));
     row.push_back(x);
-    at = stop, skip();
+    at = stop;
+    skip();
     if (at != end && *at == ',') {
-      ++at, skip();
-      if (at == end) throw error(input, fmt::format("entry {}", row.size()), "is missing behind the last comma");
+      ++at;
+      skip();
+      if (at == end)
+        throw error(input, fmt::format("entry {}", row.size()), "is missing behind the last comma");
     }
   }
   return row;
 }
 
 // Rounding may leave a sum of probabilities an ulp above 1.
-json number(double x) { return std::isfinite(x) ? json(std::clamp(x, 0., 1.)) : json(fmt::format("{}", x)); }
+json number(double x) {
+  return std::isfinite(x) ? json(std::clamp(x, 0., 1.)) : json(fmt::format("{}", x));
+}
 json list(const numbers& x) {
   json out = json::array();
   for (const double v : x) out.push_back(number(v));
@@ -163,13 +183,16 @@ json list(const numbers& x) {
 }
 // What is said of a pair of rows, in the batch and by --json.
 json described(const result& r) {
-  json out = {{"target", list(r.target)}, {"law", list(r.law)}, {"acceptance", number(r.acceptance)}, {"status", "ok"}};
+  json out = {{"target", list(r.target)},
+              {"law", list(r.law)},
+              {"acceptance", number(r.acceptance)},
+              {"status", "ok"}};
   if (r.target.size() > few) out["overlap"] = number(r.overlap);
   if (r.law.empty()) out["law"] = nullptr;
   return out;
 }
 
-// ---- one JSON object a line -----------------------------------------------------------------------------------------
+// ---- one JSON object a line ---------------------------------------------------------------------
 
 numbers row_in(const json& line, const std::string& key) {
   if (!line.contains(key)) throw error(key, "", "is missing");
@@ -187,19 +210,24 @@ numbers row_in(const json& line, const std::string& key) {
 json answer(const json& line, bool enumerate) {
   if (!line.is_object()) throw error("line", "", "is not a JSON object");
   for (const auto& [key, value] : line.items())
-    if (std::string(" id policy params verify q p q_logits p_logits q_confidence p_confidence expect ")
+    if (std::string(
+            " id policy params verify q p q_logits p_logits q_confidence p_confidence expect ")
             .find(" " + key + " ") == std::string::npos)
       throw error("key", key, "is unknown");
   std::map<std::string, std::string> values;
   const json params = line.value("params", json::object());
   if (!params.is_object()) throw error("params", "", "is not a JSON object");
   for (const auto& [key, value] : params.items()) {
-    if (!value.is_number() && !value.is_string()) throw error("params", key, "is neither a number nor a word");
-    values[key] = value.is_string() ? value.get<std::string>() : fmt::format("{}", value.get<double>());
+    if (!value.is_number() && !value.is_string())
+      throw error("params", key, "is neither a number nor a word");
+    values[key] =
+        value.is_string() ? value.get<std::string>() : fmt::format("{}", value.get<double>());
   }
-  if (!line.contains("policy") || !line["policy"].is_string()) throw error("policy", "", "is missing");
+  if (!line.contains("policy") || !line["policy"].is_string())
+    throw error("policy", "", "is missing");
   const any_policy policy = make_policy("params", line["policy"].get<std::string>(), values);
-  if (line.contains("verify") && !line["verify"].is_string()) throw error("verify", "", "is not a word");
+  if (line.contains("verify") && !line["verify"].is_string())
+    throw error("verify", "", "is not a word");
   const std::string verifier = line.value("verify", "token");
   check_verifier("line", verifier);
   // Logits become probabilities first; given probabilities may come with untempered ones.
@@ -216,14 +244,17 @@ json answer(const json& line, bool enumerate) {
   const auto confidence_of = [&](const std::string& key, const numbers& x) {
     return line.contains(key + "_confidence") ? row_in(line, key + "_confidence") : x;
   };
-  const numbers q = row_of("q"), p = row_of("p"), qc = confidence_of("q", q), pc = confidence_of("p", p);
+  const numbers q = row_of("q"), p = row_of("p"), qc = confidence_of("q", q),
+                pc = confidence_of("p", p);
   if (why != status::ok) return {{"status", name(why)}};
-  const result r = law_of(policy, verifier, with_confidence(q, qc), with_confidence(p, pc), enumerate);
+  const result r =
+      law_of(policy, verifier, with_confidence(q, qc), with_confidence(p, pc), enumerate);
   return r.why != status::ok ? json{{"status", name(r.why)}} : described(r);
 }
 
 void batch(bool enumerate) {
-  constexpr std::size_t most = 64 << 20;  // bytes of a line: four rows of a large vocabulary take a fifth of that
+  // bytes of a line: four rows of a large vocabulary take a fifth of that
+  constexpr std::size_t most = 64 << 20;
   std::string text;
   for (std::size_t number = 0; read_line(text, number, most); ++number) {
     json out, id;
@@ -243,7 +274,7 @@ void batch(bool enumerate) {
   }
 }
 
-// ---- every rule, every verifier, every pair of the grid ------------------------------------------------------------
+// ---- every rule, every verifier, every pair of the grid -----------------------------------------
 
 void grid(const law_options& o) {
   const std::vector<std::string> policies = {"lossless",
@@ -278,8 +309,8 @@ void grid(const law_options& o) {
   json table = json::array();
   progress bar("enumerating");
   if (!o.json)
-    fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12}\n", "policy", "verify", "pairs", "gamma", "undefined",
-               "worst error");
+    fmt::print("{:<38} {:<8} {:>6} {:>14} {:>10} {:>12}\n", "policy", "verify", "pairs", "gamma",
+               "undefined", "worst error");
   double done = 0;
   const double all = double(chosen.size() * judges.size());
   for (const std::string& text : chosen)
@@ -287,10 +318,11 @@ void grid(const law_options& o) {
       const any_policy policy = parse_policy(text);
       const auto show = [&](double part) { bar.show((done + part) / all); };
       const auto audit = [&](auto verify) { return audit_rule(policy, v.c_str(), verify, show); };
-      const rule_audit found = v == "token"   ? audit([](auto&&... a) { return verify_token(a...); })
-                               : v == "block" ? audit([](auto&&... a) { return verify_block(a...); })
-                               : v == "match" ? audit([](auto&&... a) { return verify_match(a...); })
-                                              : audit_coupled(policy);
+      const rule_audit found =
+          v == "token"   ? audit([](auto&&... a) { return verify_token(a...); })
+          : v == "block" ? audit([](auto&&... a) { return verify_block(a...); })
+          : v == "match" ? audit([](auto&&... a) { return verify_match(a...); })
+                         : audit_coupled(policy);
       const std::size_t undefined = found.undefined + found.no_law;
       const double worst = found.worst.error;
       table.push_back({{"policy", text},
@@ -310,7 +342,8 @@ void grid(const law_options& o) {
 
 double worst_error(const result& r) {
   double worst = 0;
-  for (std::size_t v = 0; v < r.law.size(); ++v) worst = std::max(worst, std::abs(r.target[v] - r.law[v]));
+  for (std::size_t v = 0; v < r.law.size(); ++v)
+    worst = std::max(worst, std::abs(r.target[v] - r.law[v]));
   return worst;
 }
 
@@ -327,11 +360,13 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
   fmt::print("{:>6} {:>12} {:>12} {:>12} {:>12}\n", "token", "q", "p", "target", "law");
   for (const std::size_t v : tokens) {
     const double x = r.law.empty() ? r.target[v] : r.law[v];
-    fmt::print("{:>6} {:>12.9f} {:>12.9f} {:>12.9f} {:>12}  {}\n", v, q[v], p[v], r.target[v],
-               r.law.empty() ? "" : fmt::format("{:.9f}", x),
-               coloured(fmt::fg(fmt::terminal_color::green), std::string(std::size_t(40 * x + 0.5), '#')));
+    fmt::print(
+        "{:>6} {:>12.9f} {:>12.9f} {:>12.9f} {:>12}  {}\n", v, q[v], p[v], r.target[v],
+        r.law.empty() ? "" : fmt::format("{:.9f}", x),
+        coloured(fmt::fg(fmt::terminal_color::green), std::string(std::size_t(40 * x + 0.5), '#')));
   }
-  if (!whole) fmt::print("the {} likeliest of {} tokens (--json: all)\n", tokens.size(), r.target.size());
+  if (!whole)
+    fmt::print("the {} likeliest of {} tokens (--json: all)\n", tokens.size(), r.target.size());
   fmt::print("acceptance {:.9f}", std::min(1., r.acceptance));
   if (!whole) fmt::print(", overlap {:.9f}", std::min(1., r.overlap));
   if (r.law.empty()) {
@@ -345,22 +380,30 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
 
 void law(const law_options& o) {
   if (o.batch) return batch(o.enumerate);
-  const auto chosen = [](const std::string& given, const char* otherwise) { return given.empty() ? otherwise : given; };
-  const std::string policy_name = chosen(o.policy, "lossless"), verifier = chosen(o.verify, "token");
+  const auto chosen = [](const std::string& given, const char* otherwise) {
+    return given.empty() ? otherwise : given;
+  };
+  const std::string policy_name = chosen(o.policy, "lossless"),
+                    verifier = chosen(o.verify, "token");
   const any_policy policy = parse_policy(policy_name);
   check_verifier("--verify " + verifier, verifier);
   if (o.grid) return grid(o);
   if (o.q.empty() || o.p.empty())
-    throw error(o.q.empty() ? "--q" : "--p", "", "is missing (probabilities, separated by commas, or @FILE)");
+    throw error(o.q.empty() ? "--q" : "--p", "",
+                "is missing (probabilities, separated by commas, or @FILE)");
   const numbers q = parse_row("--q", o.q), p = parse_row("--p", o.p);
   if (q.size() != p.size())
-    throw error("law", "--q, --p", fmt::format("vocabulary_mismatch: {} and {} numbers", q.size(), p.size()));
-  if (!o.tree.empty()) return law_of_tree(o, policy_name, q, p, parse_shape(o.tree), proposal_named(o.propose));
-  const result r = law_of(policy, verifier, with_confidence(q, q), with_confidence(p, p), o.enumerate);
+    throw error("law", "--q, --p",
+                fmt::format("vocabulary_mismatch: {} and {} numbers", q.size(), p.size()));
+  if (!o.tree.empty())
+    return law_of_tree(o, policy_name, q, p, parse_shape(o.tree), proposal_named(o.propose));
+  const result r =
+      law_of(policy, verifier, with_confidence(q, q), with_confidence(p, p), o.enumerate);
   if (r.why != status::ok) throw error("law", "--q, --p", std::string(name(r.why)));
   if (!o.json) return print_table(r, q, p);
   json out = described(r);
-  out["policy"] = policy_name, out["verify"] = verifier;
+  out["policy"] = policy_name;
+  out["verify"] = verifier;
   if (!r.law.empty()) out["worst_error"] = worst_error(r);
   fmt::print("{}\n", out.dump(2));
 }

@@ -14,10 +14,12 @@ struct law_options {
   bool batch = false, grid = false, enumerate = false, json = false;
 };
 
-// specagg law: the exact law of one position under a policy and a verifier. Throws specagg::error for bad input.
+// specagg law: the exact law of one position under a policy and a verifier. Throws specagg::error
+// for bad input.
 void law(const law_options& options);
 // The same of a tree of drafts, where q and p stand after every node.
-void law_of_tree(const law_options& options, const std::string& policy, const std::vector<double>& q,
-                 const std::vector<double>& p, const std::vector<std::size_t>& shape, specagg::proposal propose);
+void law_of_tree(const law_options& options, const std::string& policy,
+                 const std::vector<double>& q, const std::vector<double>& p,
+                 const std::vector<std::size_t>& shape, specagg::proposal propose);
 
 }  // namespace cli

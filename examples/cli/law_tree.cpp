@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// specagg law --tree: the law that a tree of drafts emits, and how many tokens each verifier accepts.
+// specagg law --tree: the law that a tree of drafts emits, and how many tokens each verifier
+// accepts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,13 +37,14 @@ double count_trees(const std::vector<std::size_t>& shape, proposal kind, std::si
       for (std::size_t i = 0; i < n; ++i) outcomes *= double(size - i);
     if (kind == proposal::independent)
       for (std::size_t i = 0; i < b; ++i) outcomes *= double(size);
-    trees *= std::pow(outcomes, nodes), nodes *= double(b);
+    trees *= std::pow(outcomes, nodes);
+    nodes *= double(b);
   }
   return trees;
 }
 
-// The most tokens that any verifier can accept of one level, in expectation: 1 + the least of pi(H) - Pr[every drafted
-// token lies in H] over all sets H of tokens.
+// The most tokens that any verifier can accept of one level, in expectation: 1 + the least of pi(H)
+// - Pr[every drafted token lies in H] over all sets H of tokens.
 double optimum_of_level(proposal kind, std::size_t b, const numbers& q, const numbers& pi) {
   std::map<std::size_t, double> drafted;  // sets of tokens
   exhaustive_chooser chooser;
@@ -51,8 +53,8 @@ double optimum_of_level(proposal kind, std::size_t b, const numbers& q, const nu
     std::vector<proposal_row<dense_row<double>>> laws(b);
     numbers scratch(verify_scratch(q.size()));
     dense_row<double> row(q);
-    const std::size_t n =
-        propose_children(kind, row, 1, 1, 0, chooser, std::span(tokens), std::span(laws), std::span(scratch));
+    const std::size_t n = propose_children(kind, row, 1, 1, 0, chooser, std::span(tokens),
+                                           std::span(laws), std::span(scratch));
     std::size_t set = 0;
     for (std::size_t i = 0; i < n; ++i) set |= std::size_t(1) << tokens[i];
     drafted[set] += chooser.probability;
@@ -69,15 +71,17 @@ double optimum_of_level(proposal kind, std::size_t b, const numbers& q, const nu
 
 }  // namespace
 
-void law_of_tree(const law_options& o, const std::string& policy_name, const numbers& q, const numbers& p,
-                 const std::vector<std::size_t>& shape, specagg::proposal kind) {
+void law_of_tree(const law_options& o, const std::string& policy_name, const numbers& q,
+                 const numbers& p, const std::vector<std::size_t>& shape, specagg::proposal kind) {
   const any_policy policy = parse_policy(policy_name);
   if (q.size() > most_tokens)
     throw error("--tree " + o.tree, "",
-                fmt::format("the rows have {} tokens; trees are enumerated for at most {}", q.size(), most_tokens));
+                fmt::format("the rows have {} tokens; trees are enumerated for at most {}",
+                            q.size(), most_tokens));
   if (const double trees = count_trees(shape, kind, q.size()); !(trees <= most_trees))
     throw error("--tree " + o.tree, "",
-                fmt::format("{:.0e} trees can be drafted; at most {:.0e} are enumerated", trees, most_trees));
+                fmt::format("{:.0e} trees can be drafted; at most {:.0e} are enumerated", trees,
+                            most_trees));
   status why = status::ok;
   const numbers pi = target_law(policy, q, p, &why);
   if (why != status::ok) throw error("law", "--q, --p", std::string(name(why)));
@@ -89,10 +93,11 @@ void law_of_tree(const law_options& o, const std::string& policy_name, const num
   };
   const auto judged = [&](auto verify) {
     verdict_of r;
-    const round_error e =
-        worst_error_of_tree(policy, shape, kind, same_q, same_p, verify, promised, nullptr, &r.accepted);
+    const round_error e = worst_error_of_tree(policy, shape, kind, same_q, same_p, verify, promised,
+                                              nullptr, &r.accepted);
     if (e.why != status::ok) throw error("law", "--q, --p", std::string(name(e.why)));
-    return r.error = e.error, r;
+    r.error = e.error;
+    return r;
   };
   progress bar("enumerating");
   const verdict_of up = judged([](auto&&... a) { return verify_tree(a...); });
@@ -102,7 +107,8 @@ void law_of_tree(const law_options& o, const std::string& policy_name, const num
   const bool one_level = shape.size() == 1;
   const double optimum = one_level ? optimum_of_level(kind, shape[0], q, pi) : 0;
   if (o.json) {
-    nlohmann::json out{{"policy", policy_name}, {"tree", o.tree}, {"propose", name(kind)}, {"target", pi}};
+    nlohmann::json out{
+        {"policy", policy_name}, {"tree", o.tree}, {"propose", name(kind)}, {"target", pi}};
     out["traversal"] = {{"accepted", up.accepted}, {"worst_error", up.error}};
     out["recursive"] = {{"accepted", down.accepted}, {"worst_error", down.error}};
     if (one_level) out["optimum"] = optimum;

@@ -15,8 +15,8 @@ namespace cli {
 inline constexpr std::size_t most_drafted = 62;  // a round; what metered counts call by call
 
 // "5" or "5,1,1": numbers from 0 to `most`. also: what the option takes besides, for the message.
-inline std::vector<std::size_t> parse_list(const std::string& option, const std::string& text, std::size_t most,
-                                           const std::string& also = "") {
+inline std::vector<std::size_t> parse_list(const std::string& option, const std::string& text,
+                                           std::size_t most, const std::string& also = "") {
   std::vector<std::size_t> all;
   const char *at = text.data(), *const end = at + text.size();
   for (bool more = true; more; ++at) {
@@ -26,7 +26,9 @@ inline std::vector<std::size_t> parse_list(const std::string& option, const std:
     if (failure != std::errc() || n > most || leading_zero || (behind != end && *behind != ','))
       throw specagg::error(option + " " + text, "",
                            fmt::format("is no number from 0 to {} or list of them{}", most, also));
-    all.push_back(n), at = behind, more = at != end;
+    all.push_back(n);
+    at = behind;
+    more = at != end;
   }
   return all;
 }
@@ -34,9 +36,9 @@ inline std::vector<std::size_t> parse_list(const std::string& option, const std:
 inline std::vector<std::size_t> parse_shape(const std::string& text) {
   const std::vector<std::size_t> shape = parse_list("--tree", text, most_drafted);
   if (const std::size_t nodes = specagg::tree_size(shape); nodes == 0 || nodes > most_drafted)
-    throw specagg::error(
-        "--tree " + text, "",
-        fmt::format("has {} nodes; 1 to {} can be drafted", nodes == 0 ? "no" : "too many", most_drafted));
+    throw specagg::error("--tree " + text, "",
+                         fmt::format("has {} nodes; 1 to {} can be drafted",
+                                     nodes == 0 ? "no" : "too many", most_drafted));
   return shape;
 }
 // Empty: greedy.

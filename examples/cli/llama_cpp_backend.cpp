@@ -43,7 +43,9 @@ void prepare(const llama_cpp_options& o) {
 std::shared_ptr<llama_model> load(const std::string& file) {
   progress bar("loading " + file);
   llama_model_params how = llama_model_default_params();
-  how.progress_callback = [](float done, void* to) { return static_cast<progress*>(to)->show(double{done}), true; };
+  how.progress_callback = [](float done, void* to) {
+    return static_cast<progress*>(to)->show(double{done}), true;
+  };
   how.progress_callback_user_data = &bar;
   const auto model = llama_cpp::load_model(file, how);
   if (!llama_model_has_decoder(model.get()) || llama_model_has_encoder(model.get()) ||
@@ -65,11 +67,15 @@ llama_context_params context_of(const llama_model& model, std::size_t most, unsi
 struct template_turns final : chat {
   llama_cpp::tokenizer tokens;
   llama_cpp::chat_template form;
-  template_turns(const llama_cpp::tokenizer& of, const std::string& file) : tokens(of), form(tokens, file) {}
-  std::vector<token_id> first(const std::optional<std::string>& system, const std::string& text) const override {
+  template_turns(const llama_cpp::tokenizer& of, const std::string& file)
+      : tokens(of), form(tokens, file) {}
+  std::vector<token_id> first(const std::optional<std::string>& system,
+                              const std::string& text) const override {
     return form.first(system, text);
   }
-  void next(std::vector<token_id>& all, const std::string& text) const override { form.next(all, text); }
+  void next(std::vector<token_id>& all, const std::string& text) const override {
+    form.next(all, text);
+  }
 };
 
 struct llama_cpp_tokenizer final : tokenizer_of<llama_cpp::tokenizer> {
@@ -77,7 +83,9 @@ struct llama_cpp_tokenizer final : tokenizer_of<llama_cpp::tokenizer> {
   llama_cpp_tokenizer(const std::shared_ptr<const llama_model>& model, const std::string& from)
       : tokenizer_of<llama_cpp::tokenizer>(model), file(from) {}
   std::vector<token_id> end_tokens() const override { return of.end_of_generation(); }
-  std::unique_ptr<const cli::chat> chat() const override { return std::make_unique<template_turns>(of, file); }
+  std::unique_ptr<const cli::chat> chat() const override {
+    return std::make_unique<template_turns>(of, file);
+  }
 };
 
 struct llama_cpp_backend final : backend {
@@ -85,7 +93,8 @@ struct llama_cpp_backend final : backend {
   std::size_t exact_batches;
   std::map<std::string, std::shared_ptr<llama_model>> models;  // by file
 
-  llama_cpp_backend(unsigned threads, const llama_cpp_options& o) : threads_(threads), exact_batches(o.exact_batches) {
+  llama_cpp_backend(unsigned threads, const llama_cpp_options& o)
+      : threads_(threads), exact_batches(o.exact_batches) {
     prepare(o);
   }
   std::shared_ptr<llama_model> model_of(const std::string& file) {
@@ -96,8 +105,10 @@ struct llama_cpp_backend final : backend {
   std::unique_ptr<session> open(const std::string& file) override {
     const auto model = model_of(file);
     llama_context_params how = context_of(*model, most_context, threads_);
-    how.n_seq_max = 1 + most_branches, how.kv_unified = true;
-    if (llama_model_is_recurrent(model.get()) || llama_model_is_hybrid(model.get())) how.n_seq_max = 1;
+    how.n_seq_max = 1 + most_branches;
+    how.kv_unified = true;
+    if (llama_model_is_recurrent(model.get()) || llama_model_is_hybrid(model.get()))
+      how.n_seq_max = 1;
     return std::make_unique<session_of<owning_source>>(
         llama_cpp::make_context(model, how, file),
         llama_cpp::source_options{.branches = how.n_seq_max - 1, .exact_batches = exact_batches});
@@ -121,7 +132,9 @@ struct llama_cpp_sites {
     std::size_t vocab_size() const { return of->vocab_size(); }
     std::size_t capacity() const { return of->capacity(); }
     std::size_t position() const { return of->position(); }
-    status extend(std::span<const token_id> more, std::span<float> logits) { return of->extend(more, logits); }
+    status extend(std::span<const token_id> more, std::span<float> logits) {
+      return of->extend(more, logits);
+    }
     status rollback(std::size_t position) { return of->rollback(position); }
     void stop_when(const std::atomic<bool>* flag) { of->stop_when(flag); }
   };
@@ -140,14 +153,19 @@ struct llama_cpp_sites {
   source make(std::size_t room, const std::shared_ptr<cpu::thread_pool>& pool) const {
     const std::size_t padding = how.llama_cpp.exact_batches ? how.llama_cpp.exact_batches - 1 : 0;
     const auto context = context_of(*model, room + padding, pool ? pool->threads() : 1);
-    return {std::make_unique<owning_source>(llama_cpp::make_context(model, context, how.model),
-                                            llama_cpp::source_options{.exact_batches = how.llama_cpp.exact_batches})};
+    return {std::make_unique<owning_source>(
+        llama_cpp::make_context(model, context, how.model),
+        llama_cpp::source_options{.exact_batches = how.llama_cpp.exact_batches})};
   }
   saved save(const source& of) const {
     auto bytes = of.of->save();
-    return bytes.empty() ? nullptr : std::make_shared<const saved_text>(saved_text{std::move(bytes), of.position()});
+    return bytes.empty()
+               ? nullptr
+               : std::make_shared<const saved_text>(saved_text{std::move(bytes), of.position()});
   }
-  status restore(source& to, const saved& from) const { return to.of->restore(from->bytes, from->tokens); }
+  status restore(source& to, const saved& from) const {
+    return to.of->restore(from->bytes, from->tokens);
+  }
 };
 
 }  // namespace
@@ -165,11 +183,14 @@ std::shared_ptr<site_maker> make_llama_cpp_site_maker(const site_options& o) {
 
 namespace {
 [[noreturn]] void refuse() {
-  throw specagg::error("--backend llama.cpp", "",
-                       "this build has no libllama (scripts/get-llama-cpp builds it; then build specagg again)");
+  throw specagg::error(
+      "--backend llama.cpp", "",
+      "this build has no libllama (scripts/get-llama-cpp builds it; then build specagg again)");
 }
 }  // namespace
-std::unique_ptr<cli::backend> cli::make_llama_cpp_backend(unsigned, const llama_cpp_options&) { refuse(); }
+std::unique_ptr<cli::backend> cli::make_llama_cpp_backend(unsigned, const llama_cpp_options&) {
+  refuse();
+}
 std::shared_ptr<cli::site_maker> cli::make_llama_cpp_site_maker(const site_options&) { refuse(); }
 
 #endif

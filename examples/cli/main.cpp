@@ -29,7 +29,8 @@ namespace {
 
 std::string policies() {
   std::string all = "Policies (q: draft, p: target):\n";
-  for (const cli::rule& r : cli::rules()) all += fmt::format("  {:<11} {:<38} {}\n", r.name, r.keys, r.law);
+  for (const cli::rule& r : cli::rules())
+    all += fmt::format("  {:<11} {:<38} {}\n", r.name, r.keys, r.law);
   return all;
 }
 
@@ -41,49 +42,61 @@ void add_policy(CLI::App& app, CLI::App* c, std::string& policy, const char* wha
   app.get_formatter()->label(option->get_type_name(), "NAME[:KEY=VALUE,...]");
 }
 void add_decoder(CLI::App& app, CLI::App* c, std::string& decoder) {
-  CLI::Option* option = cli::takes(
-      c->add_option("--decoder", decoder, "How the models work together (see below)"), cli::decoder_names());
+  CLI::Option* option =
+      cli::takes(c->add_option("--decoder", decoder, "How the models work together (see below)"),
+                 cli::decoder_names());
   app.get_formatter()->label(option->capture_default_str()->get_type_name(), "NAME");
 }
 
 void add_tree(CLI::App* c, std::string& shape, std::string& propose, const char* type) {
   c->add_option("--tree", shape, "Tokens proposed after every node of a tree of drafts, by depth")
       ->type_name(type);
-  cli::takes(c->add_option("--propose", propose,
-                           "How: the likeliest and one drawn, drawn without replacement, or the likeliest [greedy]"),
-             {"greedy", "sampled", "top"});
+  cli::takes(
+      c->add_option(
+          "--propose", propose,
+          "How: the likeliest and one drawn, drawn without replacement, or the likeliest [greedy]"),
+      {"greedy", "sampled", "top"});
 }
 void add_generate(CLI::App& app, cli::generate_options& o) {
-  CLI::App* g = app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
-  g->add_option("--target", o.target, "GGUF file of the target model [the bundled target model]")->type_name("FILE");
+  CLI::App* g =
+      app.add_subcommand("generate", "Decode a prompt with a target model and a draft model");
+  g->add_option("--target", o.target, "GGUF file of the target model [the bundled target model]")
+      ->type_name("FILE");
   g->add_option("--draft", o.draft,
-                "What drafts: GGUF file of a model, lookup, counts, or several: lookup,counts,FILE (see below) "
+                "What drafts: GGUF file of a model, lookup, counts, or several: lookup,counts,FILE "
+                "(see below) "
                 "[the bundled draft model; with --target: none, the target writes alone]")
       ->type_name("FILE");
-  g->add_option("--lookup", o.lookups, "Text file that --draft lookup and counts know (may be given several times)")
+  g->add_option("--lookup", o.lookups,
+                "Text file that --draft lookup and counts know (may be given several times)")
       ->type_name("FILE")
       ->allow_extra_args(false);
-  g->add_option("--model", o.models, "GGUF file of a further model, for --decoder n-model (may be given several times)")
+  g->add_option("--model", o.models,
+                "GGUF file of a further model, for --decoder n-model (may be given several times)")
       ->type_name("FILE")
       ->allow_extra_args(false);
   add_decoder(app, g, o.decoder);
   add_policy(app, g, o.policy, "The law to emit (see below)");
-  cli::takes(g->add_option("--verify", o.verify, "How drafts are judged; of trees: traversal, recursive"),
-             {"token", "block", "match", "coupled", "traversal", "recursive"});
-  cli::takes(g->add_option("--space", o.space, "What a policy combines: the models' logits, or their rows (see below)"),
+  cli::takes(
+      g->add_option("--verify", o.verify, "How drafts are judged; of trees: traversal, recursive"),
+      {"token", "block", "match", "coupled", "traversal", "recursive"});
+  cli::takes(g->add_option("--space", o.space,
+                           "What a policy combines: the models' logits, or their rows (see below)"),
              {"raw", "law"});
   g->add_option("--gamma", o.gamma,
-                "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each model, N,N,... [4]");
+                "Tokens drafted a round, or auto; 0: the target alone. CoS: one number for each "
+                "model, N,N,... [4]");
   add_tree(g, o.tree, o.propose, "N,N,...|auto");
-  g->add_option("--longest-run", o.longest_run,
-                "Tokens the draft model writes in a row before the target is called: sequential, bild [10]")
-;
+  g->add_option(
+      "--longest-run", o.longest_run,
+      "Tokens the draft model writes in a row before the target is called: sequential, bild [10]");
   g->add_option("--prompt", o.prompt, "Text to continue");
   g->add_option("--prompt-file", o.prompt_file, "File with the text to continue")
       ->type_name("FILE")
       ->excludes("--prompt");
   g->add_flag("--chat", o.chat,
-              "A conversation, for ChatML models: --prompt is its first turn, lines of standard input the rest");
+              "A conversation, for ChatML models: --prompt is its first turn, lines of standard "
+              "input the rest");
   g->add_option("--system", o.system, "The system text of a chat [the one in the model's template]")
       ->type_name("TEXT");
   g->add_option("--max-tokens", o.max_tokens, "Tokens to emit at most; with --chat in each turn")
@@ -94,26 +107,33 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
                 "Divides positive, multiplies negative logits of tokens in the text")
       ->check(CLI::Range(1e-3, 1e3))
       ->capture_default_str();
-  g->add_option("--stop", o.stops, "End before this text (may be given several times)")->allow_extra_args(false);
+  g->add_option("--stop", o.stops, "End before this text (may be given several times)")
+      ->allow_extra_args(false);
   g->add_option("--seed", o.seed, "Of all random numbers")->capture_default_str();
   cli::add_backend(g, o.backend, o.llama_cpp, cli::backend_names);
   g->add_option("--threads", o.threads, "Threads of the models on the CPU")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   g->add_flag("--compare", o.compare,
-              "Also decode with the target alone, in turn, five times each or for 20 seconds; measured and predicted "
+              "Also decode with the target alone, in turn, five times each or for 20 seconds; "
+              "measured and predicted "
               "speed-up; with --chat: the first turn");
   g->add_option("--baseline", o.baseline,
-                "What --compare compares with: target, alone; or all-models, the models of --decoder alternating or "
+                "What --compare compares with: target, alone; or all-models, the models of "
+                "--decoder alternating or "
                 "n-model, all called at every token [target]");
   cli::add_color(g);
-  g->add_flag("--json", o.json, "One JSON object instead of text; with --chat one a line for each turn");
+  g->add_flag("--json", o.json,
+              "One JSON object instead of text; with --chat one a line for each turn");
   g->footer(cli::decoders_help() +
-            "  A model whose vocabulary is not the target's reads the text in its own tokens, and drafts those that "
+            "  A model whose vocabulary is not the target's reads the text in its own tokens, and "
+            "drafts those that "
             "the target has too\n  (docs/vocabularies.md).\n\n" +
             policies() +
-            "\nStandard output gets the prompt and its continuation, standard error the counts. At a terminal colours "
-            "show where\neach token came from; at one without colours {residual} and [bonus] tokens are bracketed, and "
+            "\nStandard output gets the prompt and its continuation, standard error the counts. At "
+            "a terminal colours "
+            "show where\neach token came from; at one without colours {residual} and [bonus] "
+            "tokens are bracketed, and "
             "accepted drafts plain.");
   g->callback([g, &o] {
     cli::refuse_without_effect(*g, cli::without_effect(o));
@@ -122,55 +142,67 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
 }
 
 void add_law(CLI::App& app, cli::law_options& o) {
-  CLI::App* l =
-      app.add_subcommand("law", "The exact law of the emitted token for one pair of rows, and the acceptance");
+  CLI::App* l = app.add_subcommand(
+      "law", "The exact law of the emitted token for one pair of rows, and the acceptance");
   add_policy(app, l, o.policy, "See below [lossless; --grid: every one]");
-  cli::takes(l->add_option("--verify", o.verify, "How drafts are judged [token; --grid: every one]"), cli::verifiers);
-  l->add_option("--q", o.q, "The draft's probabilities, separated by commas or white space; @FILE: those in a file");
+  cli::takes(
+      l->add_option("--verify", o.verify, "How drafts are judged [token; --grid: every one]"),
+      cli::verifiers);
+  l->add_option(
+      "--q", o.q,
+      "The draft's probabilities, separated by commas or white space; @FILE: those in a file");
   l->add_option("--p", o.p, "The target's probabilities");
   add_tree(l, o.tree, o.propose, "N,N,...");
   l->add_flag("--enumerate", o.enumerate,
               "Walk every branch for rows of more than 64 tokens, too (at most 1024; coupled 512)");
   l->add_flag("--batch", o.batch,
-              "One JSON object a line on stdin, one on stdout; a bad line gets a status and the batch goes on");
+              "One JSON object a line on stdin, one on stdout; a bad line gets a status and the "
+              "batch goes on");
   l->add_flag("--grid", o.grid,
-              "The audit: every rule and verifier on every pair of rows of the 1/8 grid over 3 tokens, gamma 1 to 3");
+              "The audit: every rule and verifier on every pair of rows of the 1/8 grid over 3 "
+              "tokens, gamma 1 to 3");
   cli::add_color(l);
   l->add_flag("--json", o.json, "JSON instead of a table");
-  l->footer(
-      policies() +
-      "\n--batch reads "
-      "{\"id\":1,\"policy\":\"token-v3\",\"params\":{\"alpha\":0.3},\"verify\":\"token\",\"q\":[...],\"p\":[...]}\n"
-      "(or q_logits and p_logits; optionally q_confidence and p_confidence) and writes\n"
-      "{\"id\":1,\"target\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.\n"
-      "Rows of more than 64 tokens get \"overlap\", sum min(q, target), too; \"law\" is null without --enumerate.");
+  l->footer(policies() +
+            "\n--batch reads "
+            "{\"id\":1,\"policy\":\"token-v3\",\"params\":{\"alpha\":0.3},\"verify\":\"token\","
+            "\"q\":[...],\"p\":[...]}\n"
+            "(or q_logits and p_logits; optionally q_confidence and p_confidence) and writes\n"
+            "{\"id\":1,\"target\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.\n"
+            "Rows of more than 64 tokens get \"overlap\", sum min(q, target), too; \"law\" is null "
+            "without --enumerate.");
   l->callback([l, &o] {
     cli::refuse_without_effect(
-        *l, {{o.batch, "with --batch", cli::all_but(*l, {"--batch", "--enumerate"})},
-             {o.grid, "with --grid", cli::all_but(*l, {"--grid", "--policy", "--verify", "--json"})},
-             {!o.tree.empty(),
-              "with --tree",
-              cli::all_but(*l, {"--tree", "--propose", "--policy", "--q", "--p", "--json"})},
-             {o.tree.empty(), "without --tree", {"--propose"}},
-             {o.json, "with --json", {"--color"}}});
+        *l,
+        {{o.batch, "with --batch", cli::all_but(*l, {"--batch", "--enumerate"})},
+         {o.grid, "with --grid", cli::all_but(*l, {"--grid", "--policy", "--verify", "--json"})},
+         {!o.tree.empty(), "with --tree",
+          cli::all_but(*l, {"--tree", "--propose", "--policy", "--q", "--p", "--json"})},
+         {o.tree.empty(), "without --tree", {"--propose"}},
+         {o.json, "with --json", {"--color"}}});
     cli::law(o);
   });
 }
 
 void add_score(CLI::App& app, cli::score_options& o) {
-  CLI::App* s = app.add_subcommand("score", "The log-probability of each token of a text; what drafts would give");
+  CLI::App* s = app.add_subcommand(
+      "score", "The log-probability of each token of a text; what drafts would give");
   s->add_option("--model", o.model, "GGUF file of the model")->type_name("FILE")->required();
-  s->add_option("--draft", o.draft, "GGUF file of a draft model: overlap at each position, "
-                                    "acceptance, expected tokens for gamma 1 to 8, and whether drafting pays here")
+  s->add_option("--draft", o.draft,
+                "GGUF file of a draft model: overlap at each position, "
+                "acceptance, expected tokens for gamma 1 to 8, and whether drafting pays here")
       ->type_name("FILE");
   s->add_option("--text", o.text, "The text");
-  s->add_option("--text-file", o.text_file, "File with the text")->type_name("FILE")->excludes("--text");
+  s->add_option("--text-file", o.text_file, "File with the text")
+      ->type_name("FILE")
+      ->excludes("--text");
   cli::add_backend(s, o.backend, o.llama_cpp, cli::backend_names);
   s->add_option("--threads", o.threads, "Threads of the models on the CPU")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  s->add_flag("--json", o.json,
-              "One JSON object: ids, pieces, logprobs (natural; null for the first), nll, perplexity");
+  s->add_flag(
+      "--json", o.json,
+      "One JSON object: ids, pieces, logprobs (natural; null for the first), nll, perplexity");
   s->callback([s, &o] {
     cli::refuse_without_effect(*s, cli::without_effect_on(o.backend));
     cli::score(o);
@@ -179,7 +211,8 @@ void add_score(CLI::App& app, cli::score_options& o) {
 
 void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
   CLI::App* a = app.add_subcommand("audit", "Do the tokens on standard input have this law?");
-  a->add_option("--law", o.law, "JSON file: a list of probabilities, or an object with one under \"law\"")
+  a->add_option("--law", o.law,
+                "JSON file: a list of probabilities, or an object with one under \"law\"")
       ->type_name("FILE")
       ->required();
   a->add_option("--alpha", o.alpha, "How often a right sampler is called wrong, at most")
@@ -188,7 +221,8 @@ void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
   a->add_flag("--json", o.json, "One JSON object instead of text");
   a->footer(
       "Each line of standard input is a token id, or a JSON object with one under \"token\".\n"
-      "The first token after a context is never a bonus. To test the second too, give pairs: t0 * V + t1 as the id.\n"
+      "The first token after a context is never a bonus. To test the second too, give pairs: t0 * "
+      "V + t1 as the id.\n"
       "Exit status: 0 if the tokens fit the law, 1 if they do not, 2 for what cannot be used.");
   a->callback([&] { fits = cli::audit(o); });
 }
@@ -201,7 +235,9 @@ void complain(const std::string& line) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("specagg " SPECAGG_VERSION ": speculative and collaborative decoding with exact laws", "specagg");
+  CLI::App app("specagg " SPECAGG_VERSION
+               ": speculative and collaborative decoding with exact laws",
+               "specagg");
   app.set_version_flag("--version", cli::version_text());
   app.require_subcommand(1);
   cli::generate_options generate;
@@ -219,7 +255,8 @@ int main(int argc, char** argv) {
   cli::add_manual(app);
   cli::check_values_of_all(app);
   app.footer(
-      "Exit status: 0, or 2 with one line on standard error for what cannot be used. audit ends with 1 where tokens do "
+      "Exit status: 0, or 2 with one line on standard error for what cannot be used. audit ends "
+      "with 1 where tokens do "
       "not\nfit. NO_COLOR, set in the environment, switches colours off.");
   try {
     try {

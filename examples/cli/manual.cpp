@@ -13,7 +13,8 @@
 namespace cli {
 namespace {
 
-// Text that roff prints as it is: no escape, no quote or hyphen made typographic, and no line that is a request.
+// Text that roff prints as it is: no escape, no quote or hyphen made typographic, and no line that
+// is a request.
 std::string roff(const std::string& text) {
   std::string out;
   bool line_begins = true;
@@ -37,7 +38,8 @@ std::string as_printed(const std::string& text) {
 
 std::string described(const CLI::Option& o) {
   std::string names, after;
-  for (const std::string& name : names_of(o)) names += (names.empty() ? "\\fB" : ", \\fB") + roff(name) + "\\fR";
+  for (const std::string& name : names_of(o))
+    names += (names.empty() ? "\\fB" : ", \\fB") + roff(name) + "\\fR";
   if (o.get_positional()) names = "\\fI" + roff(o.get_name(true)) + "\\fR";
   if (const auto known = words_of(o); !known.empty()) {
     // One word too long to be broken is a line too long.
@@ -52,14 +54,17 @@ std::string described(const CLI::Option& o) {
     names += " \\fI" + roff(type.substr(0, colon)) + "\\fR";
     if (range != std::string::npos) after += ".br\nRange: " + roff(type.substr(range + 4)) + ".\n";
   }
-  if (!o.get_default_str().empty() && !is_flag(o)) after += ".br\nDefault: " + roff(o.get_default_str()) + ".\n";
+  if (!o.get_default_str().empty() && !is_flag(o))
+    after += ".br\nDefault: " + roff(o.get_default_str()) + ".\n";
   return ".TP\n" + names + "\n" + roff(o.get_description()) + "\n" + after;
 }
 
 std::string page(const CLI::App& program) {
   const std::string name = program.get_name(), about = program.get_description();
-  std::string text = fmt::format(".TH {} 1 \"\" \"specagg {}\" \"User Commands\"\n", name, SPECAGG_VERSION);
-  text += ".nh\n.ad l\n.SH NAME\n" + roff(name) + " \\- " + roff(about.substr(about.find(": ") + 2)) + "\n";
+  std::string text =
+      fmt::format(".TH {} 1 \"\" \"specagg {}\" \"User Commands\"\n", name, SPECAGG_VERSION);
+  text += ".nh\n.ad l\n.SH NAME\n" + roff(name) + " \\- " +
+          roff(about.substr(about.find(": ") + 2)) + "\n";
   text += ".SH SYNOPSIS\n";
   for (const auto& [path, app] : commands_of(program)) {
     if (!subcommands_of(*app).empty()) continue;
@@ -80,9 +85,8 @@ std::string page(const CLI::App& program) {
 }  // namespace
 
 void add_manual(CLI::App& program) {
-  program.add_subcommand("man", "The manual page in roff: specagg man | man -l -")->callback([&program] {
-    fmt::print("{}", page(program));
-  });
+  program.add_subcommand("man", "The manual page in roff: specagg man | man -l -")
+      ->callback([&program] { fmt::print("{}", page(program)); });
 }
 
 }  // namespace cli

@@ -17,7 +17,8 @@ namespace cli {
 
 inline const std::vector<std::string> verifiers = {"token", "block", "match", "coupled"};
 
-// The words that an option takes. --help, completion and the manual list them; who reads the option checks them.
+// The words that an option takes. --help, completion and the manual list them; who reads the option
+// checks them.
 inline CLI::Option* takes(CLI::Option* option, const std::vector<std::string>& words) {
   return option->type_name(CLI::detail::join(words, "|"));
 }
@@ -26,7 +27,8 @@ inline void add_color(CLI::App* c) {
   static const std::vector<std::string> words = {"auto", "always", "never"};
   const auto choose = [](const std::string& word) {
     const auto found = std::find(words.begin(), words.end(), word);
-    if (found == words.end()) throw specagg::error("--color " + word, "", "is unknown (auto, always, never are known)");
+    if (found == words.end())
+      throw specagg::error("--color " + word, "", "is unknown (auto, always, never are known)");
     chosen_color = color(found - words.begin());
   };
   const char* what = "Colours and marks; auto: at a terminal, and no colours if NO_COLOR is set";
@@ -37,10 +39,12 @@ inline void add_backend(CLI::App* c, std::string& backend, llama_cpp_options& o,
                         const std::vector<std::string>& names) {
   takes(c->add_option("--backend", backend, "Where the models run"), names)->capture_default_str();
   c->add_option("--exact-batches", o.exact_batches,
-                "With llama.cpp: compute in calls of exactly so many tokens, 1 for one by one, so that a text with "
+                "With llama.cpp: compute in calls of exactly so many tokens, 1 for one by one, so "
+                "that a text with "
                 "drafts is the target's own (docs/llama_cpp.md)")
       ->check(CLI::Range(1, 128));
-  c->add_option("--rpc", o.rpc, "With llama.cpp: RPC servers that hold the model and compute (docs/llama_cpp.md)")
+  c->add_option("--rpc", o.rpc,
+                "With llama.cpp: RPC servers that hold the model and compute (docs/llama_cpp.md)")
       ->type_name("HOST:PORT,...");
 }
 
@@ -52,12 +56,16 @@ inline std::vector<no_effect> without_effect_on(const std::string& backend) {
 }
 
 inline void add_sampling(CLI::App* c, specagg::sampling& s) {
-  c->add_option("--temperature", s.temperature, "0: greedy")->check(CLI::Range(0.0, 1e6))->capture_default_str();
-  c->add_option("--top-k", s.top_k, "Keep the k most probable tokens; 0: all")->capture_default_str();
+  c->add_option("--temperature", s.temperature, "0: greedy")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  c->add_option("--top-k", s.top_k, "Keep the k most probable tokens; 0: all")
+      ->capture_default_str();
   c->add_option("--top-p", s.top_p, "Keep the most probable tokens up to this mass, in (0, 1]")
       ->check(CLI::Range(1e-9, 1.0))
       ->capture_default_str();
-  c->add_option("--min-p", s.min_p, "Keep tokens of at least this fraction of the largest probability")
+  c->add_option("--min-p", s.min_p,
+                "Keep tokens of at least this fraction of the largest probability")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
 }

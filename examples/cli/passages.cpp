@@ -28,7 +28,8 @@ using specagg::error;
 
 struct passages::index {};
 passages::passages(const std::string& folder, const encoder&, const speller&) {
-  throw error("documents in " + folder, "", "this build has no search (CMake found no Xapian: install libxapian-dev)");
+  throw error("documents in " + folder, "",
+              "this build has no search (CMake found no Xapian: install libxapian-dev)");
 }
 passages::~passages() = default;
 std::size_t passages::size() const { return 0; }
@@ -73,11 +74,18 @@ std::vector<fs::path> files_of(const std::string& folder) {
 // The first byte that is not of a well-formed UTF-8 character; npos: none.
 std::size_t malformed(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
-    const auto at = [&](std::size_t n) { return i + n < text.size() ? static_cast<unsigned char>(text[i + n]) : 0u; };
+    const auto at = [&](std::size_t n) {
+      return i + n < text.size() ? static_cast<unsigned char>(text[i + n]) : 0u;
+    };
     const auto lead = at(0), next = at(1);
-    const std::size_t size = lead < 0x80 ? 1 : lead < 0xC2 || lead > 0xF4 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    const std::size_t size = lead < 0x80                  ? 1
+                             : lead < 0xC2 || lead > 0xF4 ? 0
+                             : lead < 0xE0                ? 2
+                             : lead < 0xF0                ? 3
+                                                          : 4;
     const bool overlong = (lead == 0xE0 && next < 0xA0) || (lead == 0xF0 && next < 0x90),
-               beyond = (lead == 0xED && next > 0x9F) || (lead == 0xF4 && next > 0x8F);  // surrogates; U+10FFFF
+               // surrogates; U+10FFFF
+        beyond = (lead == 0xED && next > 0x9F) || (lead == 0xF4 && next > 0x8F);
     if (size == 0 || overlong || beyond) return i;
     for (std::size_t n = 1; n < size; ++n)
       if ((at(n) & 0xC0) != 0x80) return i;
@@ -98,7 +106,8 @@ std::string text_of(const fs::path& path) {
   return text;
 }
 
-// The bytes of a long text that are encoded together: a MiB, up to the end of a line if there is one.
+// The bytes of a long text that are encoded together: a MiB, up to the end of a line if there is
+// one.
 std::size_t slice(std::string_view text) {
   constexpr std::size_t most = std::size_t{1} << 20;
   if (text.size() <= most) return text.size();
@@ -107,8 +116,9 @@ std::size_t slice(std::string_view text) {
   return line != std::string_view::npos ? line + 1 : most - unfinished(head);
 }
 
-// The words of a text as Xapian makes them, in lower case, each with its count. Not their stems: those would be of one
-// language, and changed the likelihoods that site_options::scale tells about by less than 0.0005.
+// The words of a text as Xapian makes them, in lower case, each with its count. Not their stems:
+// those would be of one language, and changed the likelihoods that site_options::scale tells about
+// by less than 0.0005.
 Xapian::Document words_of(const std::string& text) {
   Xapian::TermGenerator generator;
   generator.index_text_without_positions(text);
@@ -121,13 +131,15 @@ Xapian::Query query_of(const std::string& text) {
     all.emplace_back(*word, word.get_wdf());
   return {Xapian::Query::OP_OR, all.begin(), all.end()};
 }
-std::string name_of(Xapian::docid id) { return "Q" + std::to_string(id); }  // words are in lower case
+// words are in lower case
+std::string name_of(Xapian::docid id) { return "Q" + std::to_string(id); }
 
 // A folder of its own under the system's for temporary files.
 struct temporary_folder {
   std::string path = (fs::temp_directory_path() / "specagg-XXXXXX").string();
   temporary_folder() {
-    if (!mkdtemp(path.data())) throw error(path, "", "cannot be made: " + std::string(strerror(errno)));
+    if (!mkdtemp(path.data()))
+      throw error(path, "", "cannot be made: " + std::string(strerror(errno)));
   }
   ~temporary_folder() {
     std::error_code ignored;
@@ -137,8 +149,8 @@ struct temporary_folder {
 
 }  // namespace
 
-// The database lies on disk, in files without a name that go with the process: some twice the text. 16 MB of text take
-// 12 s, most of it for the tokenizer, and 70 MB of memory at most.
+// The database lies on disk, in files without a name that go with the process: some twice the text.
+// 16 MB of text take 12 s, most of it for the tokenizer, and 70 MB of memory at most.
 struct passages::index {
   std::string folder;
   Xapian::Database database;
@@ -159,7 +171,8 @@ passages::passages(const std::string& folder, const encoder& encode, const spell
   const auto files = files_of(folder);
   const temporary_folder place;
   indexed(folder, [&] {
-    Xapian::WritableDatabase database(place.path, Xapian::DB_CREATE | Xapian::DB_NO_SYNC | Xapian::DB_BACKEND_GLASS);
+    Xapian::WritableDatabase database(
+        place.path, Xapian::DB_CREATE | Xapian::DB_NO_SYNC | Xapian::DB_BACKEND_GLASS);
     for (const auto& path : files) {
       const std::string text = text_of(path);
       std::vector<token_id> pieces;  // not yet in a passage
@@ -170,7 +183,8 @@ passages::passages(const std::string& folder, const encoder& encode, const spell
           if (!piece(t).empty()) pieces.push_back(t);  // no begin and no end
         from += size;
         std::size_t done = 0;
-        for (std::size_t n; (n = std::min(length, pieces.size() - done)) == length || (n && from == text.size());) {
+        for (std::size_t n; (n = std::min(length, pieces.size() - done)) == length ||
+                            (n && from == text.size());) {
           const auto passage = std::span(pieces).subspan(done, n);
           std::string words;
           for (const token_id t : passage) words += piece(t);
@@ -215,13 +229,15 @@ std::vector<std::uint32_t> passages::find(const std::string& query, std::size_t 
   });
 }
 
-std::vector<double> passages::scores(const std::string& query, std::span<const std::uint32_t> ids) const {
+std::vector<double> passages::scores(const std::string& query,
+                                     std::span<const std::uint32_t> ids) const {
   const std::lock_guard turn(index_->turn);
   return indexed(index_->folder, [&] {
     std::vector<Xapian::Query> these;
     for (const auto id : ids) these.emplace_back(name_of(id));
     const Xapian::Query filter(Xapian::Query::OP_OR, these.begin(), these.end());
-    const auto found = index_->search({Xapian::Query::OP_FILTER, query_of(query), filter}, ids.size());
+    const auto found =
+        index_->search({Xapian::Query::OP_FILTER, query_of(query), filter}, ids.size());
     std::vector<double> scores(ids.size());
     for (auto i = found.begin(); i != found.end(); ++i)
       scores[std::size_t(std::find(ids.begin(), ids.end(), *i) - ids.begin())] = i.get_weight();

@@ -13,14 +13,15 @@
 
 namespace cli {
 
-// Every *.txt and *.md below the folder, in order of their paths, passages in order of the text; ids count from 1. What
-// is found is a function of the files and the query. Any thread may call; calls take turns.
+// Every *.txt and *.md below the folder, in order of their paths, passages in order of the text;
+// ids count from 1. What is found is a function of the files and the query. Any thread may call;
+// calls take turns.
 class passages {
  public:
   static constexpr std::size_t length = 64;  // tokens of a passage; the last of a file has the rest
 
-  // Throws specagg::error naming the folder or file: none such, no text in it, unreadable, not UTF-8; or the build has
-  // no Xapian.
+  // Throws specagg::error naming the folder or file: none such, no text in it, unreadable, not
+  // UTF-8; or the build has no Xapian.
   template <class Tokenizer>
   passages(const std::string& folder, const Tokenizer& tokens)
       : passages(
@@ -29,11 +30,14 @@ class passages {
   ~passages();
 
   std::size_t size() const;
-  // The pieces of one passage; their text is the passage's (a file's first, and one every MiB, has a space before it).
+  // The pieces of one passage; their text is the passage's (a file's first, and one every MiB, has
+  // a space before it).
   std::vector<specagg::token_id> tokens(std::uint32_t id) const;
-  // The ids of up to n passages that share a word with the query, best first, of equal ones the lower id.
+  // The ids of up to n passages that share a word with the query, best first, of equal ones the
+  // lower id.
   std::vector<std::uint32_t> find(const std::string& query, std::size_t n) const;
-  // The scores of these passages for a query, 0 or more: 0 where they share no word. n log n in all passages' words.
+  // The scores of these passages for a query, 0 or more: 0 where they share no word. n log n in all
+  // passages' words.
   std::vector<double> scores(const std::string& query, std::span<const std::uint32_t> ids) const;
 
  private:

@@ -10,7 +10,8 @@
 
 namespace cli {
 
-double parameters::number(const std::string& key, double otherwise, double low, double high, bool open) {
+double parameters::number(const std::string& key, double otherwise, double low, double high,
+                          bool open) {
   const auto found = values_.find(key);
   if (found == values_.end()) return otherwise;
   const std::string text = found->second;
@@ -23,9 +24,9 @@ double parameters::number(const std::string& key, double otherwise, double low, 
     const auto bound = [](double b) {
       return b == unbounded ? "inf" : b == -unbounded ? "-inf" : fmt::format("{:g}", b);
     };
-    throw specagg::error(
-        input_, key,
-        fmt::format("{} is not in [{}, {}{}", text, bound(low), bound(high), open || high == unbounded ? ")" : "]"));
+    throw specagg::error(input_, key,
+                         fmt::format("{} is not in [{}, {}{}", text, bound(low), bound(high),
+                                     open || high == unbounded ? ")" : "]"));
   }
   return x;
 }
@@ -39,9 +40,9 @@ bool parameters::is(const std::string& key, const std::string& word) {
 
 void parameters::none_left(const std::string& known) const {
   if (values_.empty()) return;
-  throw specagg::error(
-      input_, values_.begin()->first,
-      known.empty() ? std::string("this policy has no parameters") : "is no parameter of this policy (" + known + ")");
+  throw specagg::error(input_, values_.begin()->first,
+                       known.empty() ? std::string("this policy has no parameters")
+                                     : "is no parameter of this policy (" + known + ")");
 }
 
 const std::vector<rule>& rules() {
@@ -49,22 +50,24 @@ const std::vector<rule>& rules() {
   using P = parameters;
   const auto any_alpha = [](P& p) { return p.number("alpha", 0, -unbounded, unbounded); };
   const auto lambda = [](P& p) { return p.number("lambda", 0.5, 0, 1); };
-  const auto realign = [](P& p) -> any_policy { return {geometric{p.number("lambda", 0.5, -unbounded, unbounded)}}; };
+  const auto realign = [](P& p) -> any_policy {
+    return {geometric{p.number("lambda", 0.5, -unbounded, unbounded)}};
+  };
   static const std::vector<rule> all = {
       {"lossless", "", "p", [](P&) -> any_policy { return {lossless{}}; }},
       {"lossy", "alpha=0, beta=exact", "min(q, p/(1-alpha)) + (R/S) (p/beta - q)+",
        [](P& p) -> any_policy {
          const double alpha = p.number("alpha", 0, 0, 1, true);
          const bool exact = p.is("beta", "exact");
-         return {lossy{alpha, exact ? lossy::exact : p.number("beta", lossy::exact, 1 - alpha, unbounded)}};
+         return {lossy{
+             alpha, exact ? lossy::exact : p.number("beta", lossy::exact, 1 - alpha, unbounded)}};
        }},
       {"lenient", "alpha=0", "lossy with beta 1",
-       [](P& p) -> any_policy {
-         return {lossy{p.number("alpha", 0, 0, 1, true), 1}};
-       }},
+       [](P& p) -> any_policy { return {lossy{p.number("alpha", 0, 0, 1, true), 1}}; }},
       {"mentored", "kl=0", "lossy with the alpha that makes KL(p || pi) = kl",
        [](P& p) -> any_policy { return {mentored{p.number("kl", 0, 0, unbounded)}}; }},
-      {"chow", "alpha=0", "p if max q < 1 - alpha, else q", [=](P& p) -> any_policy { return {chow{any_alpha(p)}}; }},
+      {"chow", "alpha=0", "p if max q < 1 - alpha, else q",
+       [=](P& p) -> any_policy { return {chow{any_alpha(p)}}; }},
       {"chow-log", "alpha=0", "p if H(q) > alpha, else q",
        [=](P& p) -> any_policy { return {chow_log{any_alpha(p)}}; }},
       {"diff", "alpha=0", "p if max q < max p - alpha, else q",
@@ -75,9 +78,11 @@ const std::vector<rule>& rules() {
        [=](P& p) -> any_policy { return {opt{any_alpha(p)}}; }},
       {"opt-log", "alpha=0", "p if H(p) < H(q) - alpha TV(p, q), else q",
        [=](P& p) -> any_policy { return {opt_log{any_alpha(p)}}; }},
-      {"bild", "alpha=0, d=cross|greedy", "p if D > alpha, else q; D = -sum q log p, or -log p(argmax q)",
+      {"bild", "alpha=0, d=cross|greedy",
+       "p if D > alpha, else q; D = -sum q log p, or -log p(argmax q)",
        [=](P& p) -> any_policy {
-         return {bild{any_alpha(p), !p.is("d", "cross") && (p.is("d", "greedy") || p.temperature == 0)}};
+         return {bild{any_alpha(p),
+                      !p.is("d", "cross") && (p.is("d", "greedy") || p.temperature == 0)}};
        }},
       {"token-v1", "alpha=0", "q (1-r) + eta p, r = 1 iff q(v) < max p - alpha",
        [=](P& p) -> any_policy { return {token_v1{any_alpha(p)}}; }},
@@ -85,7 +90,8 @@ const std::vector<rule>& rules() {
        [=](P& p) -> any_policy { return {token_v2{any_alpha(p)}}; }},
       {"token-v3", "alpha=0", "q (1-r) + eta p, r = 1 iff p(v) < (1-alpha) max p",
        [=](P& p) -> any_policy { return {token_v3{any_alpha(p)}}; }},
-      {"ensemble", "lambda=0.5", "lambda q + (1-lambda) p", [=](P& p) -> any_policy { return {ensemble{lambda(p)}}; }},
+      {"ensemble", "lambda=0.5", "lambda q + (1-lambda) p",
+       [=](P& p) -> any_policy { return {ensemble{lambda(p)}}; }},
       {"contrastive", "mu=0.1, plausibility=0, form=plain|plus",
        "softmax(l_p - mu l_q), or softmax((1+mu) l_p - mu l_q)",
        [](P& p) -> any_policy {
@@ -127,8 +133,8 @@ std::pair<std::string, std::map<std::string, std::string>> split(const std::stri
 
 }  // namespace
 
-any_policy make_policy(const std::string& input, const std::string& name, std::map<std::string, std::string> values,
-                       double temperature) {
+any_policy make_policy(const std::string& input, const std::string& name,
+                       std::map<std::string, std::string> values, double temperature) {
   std::vector<std::string> names;
   for (const rule& r : rules()) {
     names.push_back(r.name);
@@ -139,7 +145,9 @@ any_policy make_policy(const std::string& input, const std::string& name, std::m
     p.none_left(r.keys);
     return policy;
   }
-  throw specagg::error(input, "policy", fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(names, ", ")));
+  throw specagg::error(
+      input, "policy",
+      fmt::format("\"{}\" is unknown ({} are known)", name, fmt::join(names, ", ")));
 }
 
 std::pair<std::string, parameters> parse_parameters(const std::string& text) {

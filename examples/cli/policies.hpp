@@ -13,21 +13,26 @@
 
 namespace cli {
 
-// Any rule of the library. A struct of its own, and not a name for any_of: so a decoder is compiled once for all rules.
+// Any rule of the library. A struct of its own, and not a name for any_of: so a decoder is compiled
+// once for all rules.
 struct any_policy
-    : specagg::any_of<specagg::lossless, specagg::lossy, specagg::mentored, specagg::chow, specagg::chow_log,
-                      specagg::diff, specagg::diff_log, specagg::opt, specagg::opt_log, specagg::bild,
-                      specagg::token_v1, specagg::token_v2, specagg::token_v3, specagg::ensemble, specagg::contrastive,
-                      specagg::geometric, specagg::power, specagg::minimum<>, specagg::maximum<>> {};
+    : specagg::any_of<specagg::lossless, specagg::lossy, specagg::mentored, specagg::chow,
+                      specagg::chow_log, specagg::diff, specagg::diff_log, specagg::opt,
+                      specagg::opt_log, specagg::bild, specagg::token_v1, specagg::token_v2,
+                      specagg::token_v3, specagg::ensemble, specagg::contrastive,
+                      specagg::geometric, specagg::power, specagg::minimum<>, specagg::maximum<>> {
+};
 
-// The parameters somebody wrote, as text; the makers below take what they know, and what is left over is an error.
+// The parameters somebody wrote, as text; the makers below take what they know, and what is left
+// over is an error.
 class parameters {
  public:
   double temperature = 1;  // of the rows, where that is known: a default may depend on it
   parameters(std::string input, std::map<std::string, std::string> values)
       : input_(std::move(input)), values_(std::move(values)) {}
   // A number in [low, high] (or [low, high) if `open`), the default if it was not given.
-  double number(const std::string& key, double otherwise, double low, double high, bool open = false);
+  double number(const std::string& key, double otherwise, double low, double high,
+                bool open = false);
   bool is(const std::string& key, const std::string& word);  // takes the value if it is this word
   void none_left(const std::string& known) const;
 
@@ -42,14 +47,15 @@ struct rule {
 };
 const std::vector<rule>& rules();
 
-// Throw specagg::error: unknown name, unknown key, a value that is no number or out of range. `input` names the source
-// of the text in messages.
-any_policy make_policy(const std::string& input, const std::string& name, std::map<std::string, std::string> values,
-                       double temperature = 1);
+// Throw specagg::error: unknown name, unknown key, a value that is no number or out of range.
+// `input` names the source of the text in messages.
+any_policy make_policy(const std::string& input, const std::string& name,
+                       std::map<std::string, std::string> values, double temperature = 1);
 any_policy parse_policy(const std::string& text, double temperature = 1);
 // NAME[:key=value,...] as a name and what its maker has to take.
 std::pair<std::string, parameters> parse_parameters(const std::string& text);
 
-inline constexpr double unbounded = std::numeric_limits<double>::max();  // the end of "any finite number"
+// the end of "any finite number"
+inline constexpr double unbounded = std::numeric_limits<double>::max();
 
 }  // namespace cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// --rpc HOST:PORT,...: libllama computes on these servers. Where one cannot be reached, or goes away, libllama aborts;
-// here that is one line and status 2.
+// --rpc HOST:PORT,...: libllama computes on these servers. Where one cannot be reached, or goes
+// away, libllama aborts; here that is one line and status 2.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +17,8 @@ inline void use_rpc_servers(const std::string& list) {
   ggml_set_abort_callback([](const char* text) {  // "file:line: reason"
     const std::string_view why(text);
     const std::size_t reason = why.find(": ") == why.npos ? 0 : why.find(": ") + 2;
-    const std::string line = specagg::printable(why.substr(reason, why.find('\n', reason) - reason));
+    const std::string line =
+        specagg::printable(why.substr(reason, why.find('\n', reason) - reason));
     std::fprintf(stderr, "specagg: --rpc: %s\n", line.c_str());
     std::_Exit(2);
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol of two sites, simulated under a scheduler that learns the acceptances by counting. `plan schedulers`
-// and the experiments' part dragon-latency use this one simulation.
+// The protocol of two sites, simulated under a scheduler that learns the acceptances by counting.
+// `plan schedulers` and the experiments' part dragon-latency use this one simulation.
 #pragma once
 #include <array>
 #include <cmath>
@@ -13,7 +13,8 @@
 
 namespace cli {
 
-// What the paper's scheduler knows: decode times, the round trip of this moment, acceptances counted so far.
+// What the paper's scheduler knows: decode times, the round trip of this moment, acceptances
+// counted so far.
 struct counting {
   std::function<specagg::plan::dragon()> now;  // all but the acceptances
   specagg::agreement counted = {1, 1, 1};      // one of each to begin with
@@ -25,13 +26,15 @@ struct counting {
     return d;
   }
   void observe(const specagg::dragon_outcome& o) {
-    counted.both += o.accepted_l && o.accepted_r, counted.only_l += o.accepted_l && !o.accepted_r;
-    counted.only_r += !o.accepted_l && o.accepted_r, steps += 1;
+    counted.both += o.accepted_l && o.accepted_r;
+    counted.only_l += o.accepted_l && !o.accepted_r;
+    counted.only_r += !o.accepted_l && o.accepted_r;
+    steps += 1;
   }
 };
 
-// Times in seconds. base: one way without what is added; delay: added to the round trip, half of it each way, with the
-// paper's jitter of a fifth and period 20 pi. look_ahead 1: synchronous.
+// Times in seconds. base: one way without what is added; delay: added to the round trip, half of it
+// each way, with the paper's jitter of a fifth and period 20 pi. look_ahead 1: synchronous.
 struct scheduled_setting {
   double c_l = 0.25, c_r = 0.05, base = 0.02, delay = 0;
   specagg::agreement accept = {};
@@ -40,18 +43,21 @@ struct scheduled_setting {
 struct scheduled_times {
   double first = 0, all = 0;  // when the first token and when all tokens are settled
 };
-inline scheduled_times scheduled_run(const scheduled_setting& o, specagg::scheduling how, std::uint64_t seed) {
+inline scheduled_times scheduled_run(const scheduled_setting& o, specagg::scheduling how,
+                                     std::uint64_t seed) {
   using namespace specagg;
   using site = dragon_site<double, replayed_drafts, scheduler<counting>>;
   simulated_sites<double, site> world(seed);
   constexpr double pi = 3.14159265358979323846;
-  // Each sequence begins at another phase of the swing, or all would begin where it makes the link slower.
+  // Each sequence begins at another phase of the swing, or all would begin where it makes the link
+  // slower.
   const double turn = 0.6180339887498949 * double(seed);
   const simulated_link link{.delay = o.base + o.delay / 2,
                             .swing = o.delay / 10,
                             .period = 20 * pi,
                             .phase = 2 * pi * (turn - std::floor(turn))};
-  world.link = {link, link}, world.timer = 1e9;
+  world.link = {link, link};
+  world.timer = 1e9;
   const auto now = [&world, &o, link] {
     const double t = link.latency(world.now());
     return plan::dragon{o.c_l, o.c_r, t, t, {}};
@@ -59,15 +65,19 @@ inline scheduled_times scheduled_run(const scheduled_setting& o, specagg::schedu
   const auto make = [&](side at) {
     return [&, at](std::uint64_t life) {
       hello terms{.life = life, .from = at};
-      terms.codec = {.vocabulary = 2}, terms.real_bytes = 8;
-      terms.look_ahead = o.look_ahead, terms.most_tokens = o.tokens + 1;
+      terms.codec = {.vocabulary = 2};
+      terms.real_bytes = 8;
+      terms.look_ahead = o.look_ahead;
+      terms.most_tokens = o.tokens + 1;
       terms.first = how == scheduling::r ? side::r : side::l;
       const scheduler<counting> s{how, {now}, o.look_ahead, seed};
       const std::array<token_id, 1> prompt{0};
-      return std::make_unique<site>(terms, prompt, replayed_drafts{o.accept, random_streams(seed)}, s);
+      return std::make_unique<site>(terms, prompt, replayed_drafts{o.accept, random_streams(seed)},
+                                    s);
     };
   };
-  world.make_l = make(side::l), world.make_r = make(side::r);
+  world.make_l = make(side::l);
+  world.make_r = make(side::r);
   world.row = [](side, auto) { return std::vector<double>{0.5, 0.5}; };
   world.seconds = [&o](side at, std::size_t) { return at == side::l ? o.c_l : o.c_r; };
   if (!world.run(1e9)) throw error("two sites", "", "the simulation did not end");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// specagg score: the log-probability of every token of a text; with a draft model, what drafting it would give.
+// specagg score: the log-probability of every token of a text; with a draft model, what drafting it
+// would give.
 #include "score.hpp"
 
 #include <fmt/format.h>
@@ -50,8 +51,10 @@ scored score_tokens(const std::vector<token_id>& ids, session& target, session* 
     }
     for (std::size_t k = 0; k < n; ++k) {
       const auto sum = sum_exponentials(p.data() + k * V, V, 1);
-      const double logprob = double(p[k * V + std::size_t(ids[i + k + 1])]) - double(sum.max) - std::log(sum.total);
-      if (!(logprob <= 0)) throw error("text", fmt::format("token {}", i + k + 1), "its row is invalid");
+      const double logprob =
+          double(p[k * V + std::size_t(ids[i + k + 1])]) - double(sum.max) - std::log(sum.total);
+      if (!(logprob <= 0))
+        throw error("text", fmt::format("token {}", i + k + 1), "its row is invalid");
       all.logprobs.push_back(logprob);
       if (!draft) continue;
       softmax_row<float> q_row(q.data() + k * V, V), p_row(p.data() + k * V, V);
@@ -65,13 +68,14 @@ scored score_tokens(const std::vector<token_id>& ids, session& target, session* 
   return all;
 }
 
-// Tokens a call of the target emits, where every drafted token is accepted with its position's overlap: the mean over
-// all places at which a draft of gamma tokens could begin.
+// Tokens a call of the target emits, where every drafted token is accepted with its position's
+// overlap: the mean over all places at which a draft of gamma tokens could begin.
 double expected_tokens_of(const std::vector<double>& overlaps, std::size_t gamma) {
   if (overlaps.size() < gamma) return std::nan("");
   double sum = 0;
   const std::size_t places = overlaps.size() - gamma + 1;
-  for (std::size_t i = 0; i < places; ++i) sum += plan::expected_tokens(std::span(overlaps).subspan(i, gamma));
+  for (std::size_t i = 0; i < places; ++i)
+    sum += plan::expected_tokens(std::span(overlaps).subspan(i, gamma));
   return sum / double(places);
 }
 
@@ -85,14 +89,17 @@ struct drafting {
   double v(std::size_t gamma) const { return 1 + double(gamma) * d; }  // scoring a draft
 };
 
-drafting drafting_of(const std::vector<double>& overlaps, session& draft, session& target, token_id any) {
+drafting drafting_of(const std::vector<double>& overlaps, session& draft, session& target,
+                     token_id any) {
   drafting found;
   for (const double a : overlaps) found.acceptance += a / double(overlaps.size());
   const plan::draft_costs costs = measured_costs(&draft, target, any, {});
-  found.c = costs.draft, found.d = costs.verify;
+  found.c = costs.draft;
+  found.d = costs.verify;
   for (std::size_t g = 1; g <= most_gamma; ++g) {
     found.expected[g - 1] = expected_tokens_of(overlaps, g);
-    found.speedup[g - 1] = plan::speculative_speedup(found.expected[g - 1], double(g), found.c, found.v(g));
+    found.speedup[g - 1] =
+        plan::speculative_speedup(found.expected[g - 1], double(g), found.c, found.v(g));
     if (found.speedup[g - 1] > (found.best ? found.speedup[found.best - 1] : 1)) found.best = g;
   }
   return found;
@@ -101,20 +108,24 @@ drafting drafting_of(const std::vector<double>& overlaps, session& draft, sessio
 }  // namespace
 
 void score(const score_options& o) {
-  if (o.text.empty() == o.text_file.empty()) throw error("score", "", "needs --text or --text-file");
+  if (o.text.empty() == o.text_file.empty())
+    throw error("score", "", "needs --text or --text-file");
   const auto on = make_backend(o.backend, o.threads, o.llama_cpp);
   const auto target = on->open(o.model);
   const auto own = open_tokenizer(*on, o.model);
   const tokenizer& tokens = *own;
   std::unique_ptr<session> draft = o.draft.empty() ? nullptr : on->open(o.draft);
   const auto others = draft ? open_tokenizer(*on, o.draft) : nullptr;
-  const mapped_session* const mapped = draft ? map_to_target(draft, o.draft, *others, tokens, o.json) : nullptr;
-  const std::vector<token_id> ids = tokens.encode(o.text_file.empty() ? o.text : read_text(o.text_file));
+  const mapped_session* const mapped =
+      draft ? map_to_target(draft, o.draft, *others, tokens, o.json) : nullptr;
+  const std::vector<token_id> ids =
+      tokens.encode(o.text_file.empty() ? o.text : read_text(o.text_file));
   if (ids.empty()) throw error("text", "", "has no tokens");
   std::size_t context = target->capacity();
   if (draft) context = std::min(context, draft->capacity());
   if (ids.size() > context)
-    throw error("text", "", fmt::format("has {} tokens, the context holds {}", ids.size(), context));
+    throw error("text", "",
+                fmt::format("has {} tokens, the context holds {}", ids.size(), context));
 
   const scored s = score_tokens(ids, *target, draft.get());
   const double mass = mapped ? mapped->mass() : 1;
@@ -127,9 +138,15 @@ void score(const score_options& o) {
     json pieces = json::array(), logprobs = json::array({nullptr});
     for (const token_id t : ids) pieces.push_back(tokens.piece(t));
     for (const double l : s.logprobs) logprobs.push_back(l);
-    json out{{"ids", ids}, {"pieces", pieces}, {"logprobs", logprobs}, {"nll", nll}, {"perplexity", perplexity}};
+    json out{{"ids", ids},
+             {"pieces", pieces},
+             {"logprobs", logprobs},
+             {"nll", nll},
+             {"perplexity", perplexity}};
     if (draft) out["overlap"] = s.overlaps;
-    if (mapped) out["mapped"] = {{"tokens", mapped->map().size()}, {"of", mapped->map().draft_size()}, {"mass", mass}};
+    if (mapped)
+      out["mapped"] = {
+          {"tokens", mapped->map().size()}, {"of", mapped->map().draft_size()}, {"mass", mass}};
     if (drafts)
       out.update({{"acceptance", d.acceptance},
                   {"expected_tokens", d.expected},
@@ -143,21 +160,30 @@ void score(const score_options& o) {
   fmt::print("{:>8}  {:>9}  {}piece\n", "id", "logprob", draft ? "overlap  " : "");
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::string logprob = i == 0 ? "" : fmt::format("{:.4f}", s.logprobs[i - 1]);
-    const std::string overlap = !draft ? "" : i == 0 ? "         " : fmt::format("{:7.4f}  ", s.overlaps[i - 1]);
-    fmt::print("{:>8}  {:>9}  {}{}\n", ids[i], logprob, overlap,
-               printable(json(tokens.piece(ids[i])).dump(-1, ' ', false, json::error_handler_t::replace), 1000));
+    const std::string overlap = !draft   ? ""
+                                : i == 0 ? "         "
+                                         : fmt::format("{:7.4f}  ", s.overlaps[i - 1]);
+    fmt::print(
+        "{:>8}  {:>9}  {}{}\n", ids[i], logprob, overlap,
+        printable(json(tokens.piece(ids[i])).dump(-1, ' ', false, json::error_handler_t::replace),
+                  1000));
   }
   fmt::print("\ntokens {}, nll {:.4f}, perplexity {:.4f}\n", ids.size(), nll, perplexity);
   if (mapped) fmt::print("mapped tokens have {:.4f} of the draft's probability\n", mass);
   if (!drafts) {
-    if (draft) fmt::print("acceptance: the text is too short ({} tokens are needed)\n", most_gamma + 1);
+    if (draft)
+      fmt::print("acceptance: the text is too short ({} tokens are needed)\n", most_gamma + 1);
     return;
   }
-  fmt::print("acceptance {:.4f}; a draft step costs {:.3f} target steps (c)\n\n", d.acceptance, d.c);
+  fmt::print("acceptance {:.4f}; a draft step costs {:.3f} target steps (c)\n\n", d.acceptance,
+             d.c);
   fmt::print("{:>5}  {:>15}  {:>6}  {:>8}\n", "gamma", "expected tokens", "v", "speed-up");
   for (std::size_t g = 1; g <= most_gamma; ++g)
-    fmt::print("{:>5}  {:>15.3f}  {:>6.3f}  {:>8.3f}\n", g, d.expected[g - 1], d.v(g), d.speedup[g - 1]);
-  if (d.best) fmt::print("\ndrafting pays: {:.2f} times as fast with gamma {}\n", d.speedup[d.best - 1], d.best);
+    fmt::print("{:>5}  {:>15.3f}  {:>6.3f}  {:>8.3f}\n", g, d.expected[g - 1], d.v(g),
+               d.speedup[g - 1]);
+  if (d.best)
+    fmt::print("\ndrafting pays: {:.2f} times as fast with gamma {}\n", d.speedup[d.best - 1],
+               d.best);
   else fmt::print("\ndrafting does not pay on this machine\n");
 }
 

@@ -13,7 +13,8 @@ struct score_options {
   unsigned threads = 1;
   bool json = false;
 };
-// How probable a text is to a model; with a draft model also how much of it would be drafted. Throws specagg::error.
+// How probable a text is to a model; with a draft model also how much of it would be drafted.
+// Throws specagg::error.
 void score(const score_options& o);
 
 }  // namespace cli

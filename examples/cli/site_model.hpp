@@ -29,10 +29,10 @@ namespace cli {
 struct site_options {
   std::string model = {}, folder = {};  // no folder: the plain model, h = 0
   std::string vocabulary = {};  // file with the text's tokens, where they are not the model's
-  std::size_t documents = 4;   // passages read side by side, at most
-  std::size_t rescore = 0;     // relevance is scored again every n tokens; 0: once
-  // Nats of relevance per unit of BM25. Held-out text continued by target.gguf, passages of other text of its author,
-  // nats a token (64-token prompts, 64-token continuations, 61 of them):
+  std::size_t documents = 4;    // passages read side by side, at most
+  std::size_t rescore = 0;      // relevance is scored again every n tokens; 0: once
+  // Nats of relevance per unit of BM25. Held-out text continued by target.gguf, passages of other
+  // text of its author, nats a token (64-token prompts, 64-token continuations, 61 of them):
   //   scale         0      0.1    0.3    1      best passage alone   no passage
   //   kjv           3.870  3.870  3.870  3.872  3.874                3.883
   //   shakespeare   3.962  3.962  3.962  3.963  3.966                3.962
@@ -51,11 +51,12 @@ struct site {
   virtual unsigned threads() const = 0;
   // The first `prompt` tokens of the text are its prompt (of a shorter one, all).
   virtual void begin(std::size_t prompt) = 0;
-  // The rows behind each of the last logits.size() / V tokens of the text, V a row: ln p^s. h: of the last row. While
-  // `stop`, which another thread may set, is true, it gives up within a layer: status::stopped. Unless it answers ok,
-  // logits and h may hold anything. Throws specagg::error where the index cannot be read.
-  virtual specagg::status see(std::span<const specagg::token_id> text, std::span<float> logits, double& h,
-                              const std::atomic<bool>& stop) = 0;
+  // The rows behind each of the last logits.size() / V tokens of the text, V a row: ln p^s. h: of
+  // the last row. While `stop`, which another thread may set, is true, it gives up within a layer:
+  // status::stopped. Unless it answers ok, logits and h may hold anything. Throws specagg::error
+  // where the index cannot be read.
+  virtual specagg::status see(std::span<const specagg::token_id> text, std::span<float> logits,
+                              double& h, const std::atomic<bool>& stop) = 0;
 };
 
 // What the sessions of a process share. Any thread.
@@ -68,7 +69,8 @@ struct site_maker {
   virtual std::size_t passage_count() const = 0;
   // From the model's tokens to the text's; null where they are the same.
   virtual const specagg::vocabulary_map* map() const = 0;
-  // A session for texts of up to `most` tokens. threads: as many as can be had. Throws specagg::error.
+  // A session for texts of up to `most` tokens. threads: as many as can be had. Throws
+  // specagg::error.
   virtual std::shared_ptr<site> make(std::size_t most, unsigned threads) = 0;
 };
 // Throws specagg::error.
@@ -83,7 +85,8 @@ struct cpu_sites {
   const specagg::cpu::tokenizer tokens;
 
   explicit cpu_sites(const site_options& o)
-      : weights(std::make_shared<const specagg::cpu::llama_weights>(specagg::cpu::gguf_file::open(o.model))),
+      : weights(std::make_shared<const specagg::cpu::llama_weights>(
+            specagg::cpu::gguf_file::open(o.model))),
         tokens(weights->file) {}
   static specagg::cpu::tokenizer read_tokens(const std::string& file) {
     return specagg::cpu::tokenizer(specagg::cpu::gguf_file::open(file));
@@ -101,8 +104,8 @@ struct cpu_sites {
   specagg::status restore(source& to, const saved& from) const { return to.adopt(*from); }
 };
 
-// Sites of a Kind over the vocabulary of another file: the model reads the text in its own tokens, and its rows are
-// mapped (docs/vocabularies.md). Documents are tokens of the text, too.
+// Sites of a Kind over the vocabulary of another file: the model reads the text in its own tokens,
+// and its rows are mapped (docs/vocabularies.md). Documents are tokens of the text, too.
 template <class Kind>
 struct mapped_sites {
   using tokenizer = std::remove_const_t<decltype(Kind::tokens)>;
@@ -138,13 +141,17 @@ struct mapped_sites {
   explicit mapped_sites(const site_options& o)
       : model(o), tokens(Kind::read_tokens(o.vocabulary)), joined(model.tokens, tokens) {}
   std::size_t vocab() const { return tokens.size(); }
-  // A text has more own tokens than tokens, or fewer: there is room for four times as many, as far as the model has it.
+  // A text has more own tokens than tokens, or fewer: there is room for four times as many, as far
+  // as the model has it.
   source make(std::size_t room, const std::shared_ptr<specagg::cpu::thread_pool>& pool) const {
-    return {std::make_unique<typename source::parts>(model.make(4 * room, pool), joined, model.tokens)};
+    return {
+        std::make_unique<typename source::parts>(model.make(4 * room, pool), joined, model.tokens)};
   }
   saved save(const source& of) const {
     auto copy = model.save(of.of->model);
-    return copy ? std::make_shared<const saved_text>(saved_text{std::move(copy), of.of->reader.save()}) : nullptr;
+    return copy ? std::make_shared<const saved_text>(
+                      saved_text{std::move(copy), of.of->reader.save()})
+                : nullptr;
   }
   specagg::status restore(source& to, const saved& from) const {
     const specagg::status s = model.restore(to.of->model, from->model);
@@ -161,7 +168,8 @@ class site_library_of : public Kind {
   explicit site_library_of(const site_options& o)
       : Kind(o),
         options(o),
-        texts(o.folder.empty() ? std::nullopt : std::optional<passages>(std::in_place, o.folder, this->tokens)) {}
+        texts(o.folder.empty() ? std::nullopt
+                               : std::optional<passages>(std::in_place, o.folder, this->tokens)) {}
 
   const site_options options;
   const std::optional<passages> texts;
@@ -181,7 +189,10 @@ class site_library_of : public Kind {
     if (!copy) return;
     const std::lock_guard lock(mutex_);
     if (options.prefixes == 0 || at_.contains(passage)) return;
-    if (recent_.size() == options.prefixes) at_.erase(recent_.back().first), recent_.pop_back();
+    if (recent_.size() == options.prefixes) {
+      at_.erase(recent_.back().first);
+      recent_.pop_back();
+    }
     recent_.emplace_front(passage, std::move(copy));
     at_[passage] = recent_.begin();
   }
@@ -194,21 +205,24 @@ class site_library_of : public Kind {
   std::unordered_map<std::uint32_t, typename std::list<kept>::iterator> at_;
 };
 
-// A site. Of cpu_sites, what it answers is a function of text and prompt, whatever it was asked before; rows of
-// llama.cpp depend on the calls that computed them, but with exact batches. Memory: for each document keys and values
-// of 66 + options.most tokens; of four times as many where the model has other tokens than the text.
+// A site. Of cpu_sites, what it answers is a function of text and prompt, whatever it was asked
+// before; rows of llama.cpp depend on the calls that computed them, but with exact batches. Memory:
+// for each document keys and values of 66 + options.most tokens; of four times as many where the
+// model has other tokens than the text.
 //
-// Each of the passages found is read as "<begin> passage <newline>", and the text goes on behind that (without the
-// newline, with two, or with a second begin: the same likelihoods within 0.001 nats). The query is the
-// prompt's last 64 tokens, relevance R = scale x BM25. Every `rescore` tokens, R is scored anew for the last 64 tokens
-// of the text so far; the passages stay those of the prompt. Where the query finds nothing, the plain model reads the
-// text and h = 0: the passage of relevance 0.
+// Each of the passages found is read as "<begin> passage <newline>", and the text goes on behind
+// that (without the newline, with two, or with a second begin: the same likelihoods within 0.001
+// nats). The query is the prompt's last 64 tokens, relevance R = scale x BM25. Every `rescore`
+// tokens, R is scored anew for the last 64 tokens of the text so far; the passages stay those of
+// the prompt. Where the query finds nothing, the plain model reads the text and h = 0: the passage
+// of relevance 0.
 template <class Kind>
 class site_model_of final : public site {
  public:
   using library = site_library_of<Kind>;
   using source = typename Kind::source;
-  // threads: as many as can be had. most: tokens of text, otherwise options.most. Throws specagg::error.
+  // threads: as many as can be had. most: tokens of text, otherwise options.most. Throws
+  // specagg::error.
   explicit site_model_of(std::shared_ptr<library> of, unsigned threads = 1, std::size_t most = 0)
       : library_(std::move(of)), pool_(std::make_shared<specagg::cpu::thread_pool>(threads)) {
     const auto& o = library_->options;
@@ -218,10 +232,12 @@ class site_model_of final : public site {
     const std::size_t room = library_->texts ? 2 + passages::length : 0;
     sources_.reserve(documents);
     for (std::size_t d = 0; d < documents; ++d)
-      sources_.push_back(library_->make(room + (most ? most : o.most), side_by_side_ ? nullptr : pool_));
+      sources_.push_back(
+          library_->make(room + (most ? most : o.most), side_by_side_ ? nullptr : pool_));
     if (sources_[0].capacity() <= room)
       throw specagg::error(o.model, "",
-                           fmt::format("its context of {} tokens has no room for a passage", sources_[0].capacity()));
+                           fmt::format("its context of {} tokens has no room for a passage",
+                                       sources_[0].capacity()));
     capacity_ = sources_[0].capacity() - room;
   }
 
@@ -236,7 +252,8 @@ class site_model_of final : public site {
                       const std::atomic<bool>& stop) override {
     using specagg::status;
     const std::size_t rows = logits.size() / vocab_size();
-    if (rows > text.size() || logits.size() != rows * vocab_size()) return status::invalid_parameter;
+    if (rows > text.size() || logits.size() != rows * vocab_size())
+      return status::invalid_parameter;
     if (text.size() > capacity_) return status::context_full;
     for (auto& s : sources_) s.stop_when(&stop);
     const auto query = last_of(text.first(std::min(prompt_, text.size())));
@@ -257,8 +274,9 @@ class site_model_of final : public site {
       else text_.insert(text_.begin(), newline_);
     }
     h_.resize(rows);
-    const status s = mixture_->see(text_, relevance_, logits, h_,
-                                   [&](std::size_t count, const auto& body) { for_each(count, body); });
+    const status s =
+        mixture_->see(text_, relevance_, logits, h_,
+                      [&](std::size_t count, const auto& body) { for_each(count, body); });
     if (!h_.empty()) h = h_.back();
     return s;
   }
@@ -282,7 +300,8 @@ class site_model_of final : public site {
     using specagg::status;
     mixture_.reset();
     query_.assign(query.begin(), query.end());
-    scored_.clear(), scores_.clear();
+    scored_.clear();
+    scores_.clear();
     if (library_->texts) ids_ = library_->texts->find(tokens().decode(query), sources_.size());
     for (auto& s : sources_)
       if (const status why = s.rollback(0); why != status::ok) return why;
@@ -297,20 +316,26 @@ class site_model_of final : public site {
     for_each(ids_.size(), [&](std::size_t d) { why[d] = sources_[d].extend(unread[d], {}); });
     for (std::size_t d = 0; d < ids_.size(); ++d)
       if (why[d] == status::ok && !unread[d].empty()) library_->keep(ids_[d], sources_[d]);
-    std::size_t fit = 0;  // a passage may have too many tokens of a model that has others than the text: left out
+    // a passage may have too many tokens of a model that has others than the text: left out
+    std::size_t fit = 0;
     for (std::size_t d = 0; d < ids_.size(); ++d) {
       if (why[d] == status::context_full) continue;
       if (why[d] != status::ok) return why[d];
-      std::swap(ids_[fit], ids_[d]), std::swap(sources_[fit], sources_[d]), ++fit;
+      std::swap(ids_[fit], ids_[d]);
+      std::swap(sources_[fit], sources_[d]);
+      ++fit;
     }
     ids_.resize(fit);
-    mixture_.emplace(std::span(sources_).first(std::max<std::size_t>(ids_.size(), 1)), rows_at_once);
+    mixture_.emplace(std::span(sources_).first(std::max<std::size_t>(ids_.size(), 1)),
+                     rows_at_once);
     return status::ok;
   }
   // scores_: R of each document for a query, 0 for the one that is none.
   void score(std::span<const specagg::token_id> query) {
-    if (!scores_.empty() && std::equal(query.begin(), query.end(), scored_.begin(), scored_.end())) return;
-    scores_ = ids_.empty() ? std::vector<double>(1) : library_->texts->scores(tokens().decode(query), ids_);
+    if (!scores_.empty() && std::equal(query.begin(), query.end(), scored_.begin(), scored_.end()))
+      return;
+    scores_ = ids_.empty() ? std::vector<double>(1)
+                           : library_->texts->scores(tokens().decode(query), ids_);
     for (double& r : scores_) r *= library_->options.scale;
     scored_.assign(query.begin(), query.end());
   }
@@ -322,19 +347,24 @@ class site_model_of final : public site {
   specagg::token_id newline_;
   std::vector<source> sources_;
   std::vector<std::uint32_t> ids_;
-  std::optional<specagg::document_mixture<source>> mixture_;  // of the first ids_.size() sources, or one
-  std::vector<specagg::token_id> query_, scored_, text_;  // of the mixture; of scores_; as the mixture sees it
+  // of the first ids_.size() sources, or one
+  std::optional<specagg::document_mixture<source>> mixture_;
+  // of the mixture; of scores_; as the mixture sees it
+  std::vector<specagg::token_id> query_, scored_, text_;
   std::vector<double> scores_, relevance_, h_;
 };
 
 template <class Kind>
 struct site_maker_of final : site_maker {
   const std::shared_ptr<site_library_of<Kind>> library;
-  explicit site_maker_of(const site_options& o) : library(std::make_shared<site_library_of<Kind>>(o)) {}
+  explicit site_maker_of(const site_options& o)
+      : library(std::make_shared<site_library_of<Kind>>(o)) {}
   std::size_t vocab_size() const override { return library->vocab(); }
   specagg::token_id eos() const override { return library->tokens.eos(); }
   std::string piece(specagg::token_id token) const override { return library->tokens.piece(token); }
-  std::vector<specagg::token_id> encode(const std::string& text) const override { return library->tokens.encode(text); }
+  std::vector<specagg::token_id> encode(const std::string& text) const override {
+    return library->tokens.encode(text);
+  }
   std::size_t passage_count() const override { return library->texts ? library->texts->size() : 0; }
   const specagg::vocabulary_map* map() const override {
     if constexpr (requires { library->joined; }) return &library->joined.map;
@@ -348,10 +378,12 @@ struct site_maker_of final : site_maker {
 // Sites over the text's vocabulary: mapped if that is not the model's. Throws specagg::error.
 template <class Kind>
 std::shared_ptr<site_maker> make_site_maker(const site_options& o) {
-  if (o.vocabulary.empty() || Kind::read_tokens(o.vocabulary).hash() == Kind::read_tokens(o.model).hash())
+  if (o.vocabulary.empty() ||
+      Kind::read_tokens(o.vocabulary).hash() == Kind::read_tokens(o.model).hash())
     return std::make_shared<site_maker_of<Kind>>(o);
   auto made = std::make_shared<site_maker_of<mapped_sites<Kind>>>(o);
-  if (made->map()->size() == 0) throw specagg::error(o.model, "", "has no token in common with " + o.vocabulary);
+  if (made->map()->size() == 0)
+    throw specagg::error(o.model, "", "has no token in common with " + o.vocabulary);
   return made;
 }
 

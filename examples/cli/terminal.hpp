@@ -23,12 +23,13 @@ inline bool knows_escapes(int file) {
 enum class color { automatic, always, never };
 inline color chosen_color = color::automatic;  // --color, set before anything is printed
 
-// How standard output shows where tokens came from: in colours, at a terminal without them in brackets, and otherwise
-// not at all, so that a file or a pipe gets the bare text.
+// How standard output shows where tokens came from: in colours, at a terminal without them in
+// brackets, and otherwise not at all, so that a file or a pipe gets the bare text.
 enum class marks { none, brackets, colours };
 inline marks output_marks() {
   static const marks chosen = [] {
-    if (chosen_color != color::automatic) return chosen_color == color::always ? marks::colours : marks::none;
+    if (chosen_color != color::automatic)
+      return chosen_color == color::always ? marks::colours : marks::none;
     const char* no_color = std::getenv("NO_COLOR");
     if (knows_escapes(STDOUT_FILENO) && !(no_color && *no_color)) return marks::colours;
     return isatty(STDOUT_FILENO) ? marks::brackets : marks::none;
@@ -36,7 +37,8 @@ inline marks output_marks() {
   return chosen;
 }
 inline std::string coloured(fmt::text_style style, std::string_view text) {
-  return output_marks() == marks::colours && !text.empty() ? fmt::format(style, "{}", text) : std::string(text);
+  return output_marks() == marks::colours && !text.empty() ? fmt::format(style, "{}", text)
+                                                           : std::string(text);
 }
 inline std::string bold(std::string_view text) { return coloured(fmt::emphasis::bold, text); }
 inline std::string dim(std::string_view text) { return coloured(fmt::emphasis::faint, text); }
@@ -65,8 +67,8 @@ class progress {
     if (!due()) return;
     const int width = 30, full = int(done * width);
     const double spent = std::chrono::duration<double>(last_ - start_).count();
-    fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f} %  {:.0f} s left ", what_, "", full, "", width - full, 100 * done,
-               done > 0 ? spent / done - spent : 0);
+    fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f} %  {:.0f} s left ", what_, "", full, "",
+               width - full, 100 * done, done > 0 ? spent / done - spent : 0);
     std::fflush(stderr);
   }
   // Where nobody knows how much is to come.
@@ -93,10 +95,13 @@ class progress {
   bool tty_ = knows_escapes(STDERR_FILENO), shown_ = false;
 };
 
-// Where the system makes fewer threads than --threads asks for, the program goes on with those and says so.
+// Where the system makes fewer threads than --threads asks for, the program goes on with those and
+// says so.
 inline void say_if_fewer(unsigned threads, unsigned asked) {
   if (threads < asked)
-    std::fputs(fmt::format("specagg: --threads {}: the system lets it have {}\n", asked, threads).c_str(), stderr);
+    std::fputs(
+        fmt::format("specagg: --threads {}: the system lets it have {}\n", asked, threads).c_str(),
+        stderr);
 }
 
 // Bytes at the end of `text` that begin a UTF-8 character whose rest is still to come.

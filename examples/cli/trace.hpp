@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session looked like: counts for people, and a file with every event, from which scripts/plot-pipelines draws.
+// What a session looked like: counts for people, and a file with every event, from which
+// scripts/plot-pipelines draws.
 #pragma once
 #include <fmt/format.h>
 
@@ -37,7 +38,8 @@ class trace_file {
   }
   static double seconds(specagg::net::clock::time_point t) {
     using namespace std::chrono;
-    static const auto offset = system_clock::now().time_since_epoch() - specagg::net::clock::now().time_since_epoch();
+    static const auto offset =
+        system_clock::now().time_since_epoch() - specagg::net::clock::now().time_since_epoch();
     return duration<double>(t.time_since_epoch() + offset).count();
   }
 
@@ -54,58 +56,75 @@ struct session_watch final : specagg::net::observer {
   specagg::hello terms;
   std::shared_ptr<trace_file> trace;  // or none
   std::vector<specagg::token_id> tokens;
-  std::vector<double> at;                          // when each was emitted
-  std::array<std::size_t, 4> outcomes = {};        // both accepted, only l, only r, neither
-  std::array<std::size_t, 2> aggregated = {};      // at l, at r
-  specagg::agreement expected;        // sum of the joint law before the drafts were judged
+  std::vector<double> at;                      // when each was emitted
+  std::array<std::size_t, 4> outcomes = {};    // both accepted, only l, only r, neither
+  std::array<std::size_t, 2> aggregated = {};  // at l, at r
+  specagg::agreement expected;                 // sum of the joint law before the drafts were judged
 
   std::array<std::uint32_t, 2> epoch = {};  // behind the last rejection of a draft of l, of r
   specagg::side now_at = specagg::side::l;
   std::size_t rounds = 0, accepted = 0;  // split verification
 
-  session_watch(const specagg::hello& h, std::shared_ptr<trace_file> t) : terms(h), trace(std::move(t)) {}
+  session_watch(const specagg::hello& h, std::shared_ptr<trace_file> t)
+      : terms(h), trace(std::move(t)) {}
 
   void emitted(std::uint32_t position, specagg::token_id x) override {
-    tokens.push_back(x), at.push_back(trace_file::seconds(specagg::net::clock::now()));
+    tokens.push_back(x);
+    at.push_back(trace_file::seconds(specagg::net::clock::now()));
     if (trace)
-      trace->line(fmt::format("{}\"event\":\"token\",\"step\":{},\"token\":{}}}", head(at.back()), position, x));
+      trace->line(fmt::format("{}\"event\":\"token\",\"step\":{},\"token\":{}}}", head(at.back()),
+                              position, x));
   }
   void settled(const specagg::dragon_outcome& o) override {
-    ++outcomes[o.accepted_l ? (o.accepted_r ? 0 : 1) : (o.accepted_r ? 2 : 3)], ++aggregated[std::size_t(o.at)];
+    ++outcomes[o.accepted_l ? (o.accepted_r ? 0 : 1) : (o.accepted_r ? 2 : 3)];
+    ++aggregated[std::size_t(o.at)];
     for (std::size_t s = 0; s < 2; ++s)
       if (!(s == 0 ? o.accepted_l : o.accepted_r)) epoch[s] = o.step + 1;
     now_at = o.at;
-    expected.both += o.expected.both, expected.only_l += o.expected.only_l, expected.only_r += o.expected.only_r;
+    expected.both += o.expected.both;
+    expected.only_l += o.expected.only_l;
+    expected.only_r += o.expected.only_r;
     if (trace)
-      trace->line(fmt::format("{}\"event\":\"settled\",\"step\":{},\"at\":\"{}\",\"accepted\":[{},{}]}}",
-                              head(trace_file::seconds(specagg::net::clock::now())), o.step, name(o.at), o.accepted_l,
-                              o.accepted_r));
+      trace->line(
+          fmt::format("{}\"event\":\"settled\",\"step\":{},\"at\":\"{}\",\"accepted\":[{},{}]}}",
+                      head(trace_file::seconds(specagg::net::clock::now())), o.step, name(o.at),
+                      o.accepted_l, o.accepted_r));
   }
   void drafted(std::uint32_t step, time_point begin, time_point end, bool used) override {
     if (trace)
       trace->line(fmt::format("{}\"event\":\"decoded\",\"step\":{},\"until\":{:.6f},\"used\":{}}}",
-                              head(trace_file::seconds(begin)), step, trace_file::seconds(end), used));
+                              head(trace_file::seconds(begin)), step, trace_file::seconds(end),
+                              used));
   }
   void message(bool sent, std::span<const std::uint8_t> bytes) override {
     specagg::message m;
     if (specagg::decode(bytes, terms, m) != specagg::wire::ok) return;
-    if (const auto* a = std::get_if<specagg::split_answer>(&m); a && (rounds == 0 || a->start > last_round))
-      ++rounds, accepted += a->accepted, last_round = a->start;
+    if (const auto* a = std::get_if<specagg::split_answer>(&m);
+        a && (rounds == 0 || a->start > last_round)) {
+      ++rounds;
+      accepted += a->accepted;
+      last_round = a->start;
+    }
     if (!trace) return;
     static constexpr const char* kinds[] = {"hello",   "drafted",       "settled_text", "progress",
                                             "refusal", "split_request", "split_answer", "echo"};
     std::uint32_t step = 0, epoch = 0;
-    if (const auto* d = std::get_if<specagg::drafted>(&m)) step = d->step, epoch = d->epoch;
+    if (const auto* d = std::get_if<specagg::drafted>(&m)) {
+      step = d->step;
+      epoch = d->epoch;
+    }
     if (const auto* s = std::get_if<specagg::settled_text>(&m)) step = s->first;
     if (const auto* r = std::get_if<specagg::split_request>(&m)) step = r->start;
     if (const auto* a = std::get_if<specagg::split_answer>(&m)) step = a->start;
-    trace->line(fmt::format("{}\"event\":\"{}\",\"kind\":\"{}\",\"step\":{},\"epoch\":{},\"bytes\":{}}}",
-                            head(trace_file::seconds(specagg::net::clock::now())), sent ? "sent" : "received",
-                            kinds[m.index()], step, epoch, bytes.size()));
+    trace->line(
+        fmt::format("{}\"event\":\"{}\",\"kind\":\"{}\",\"step\":{},\"epoch\":{},\"bytes\":{}}}",
+                    head(trace_file::seconds(specagg::net::clock::now())),
+                    sent ? "sent" : "received", kinds[m.index()], step, epoch, bytes.size()));
   }
   void connection(bool made) override {
     if (trace)
-      trace->line(fmt::format("{}\"event\":\"{}\"}}", head(trace_file::seconds(specagg::net::clock::now())),
+      trace->line(fmt::format("{}\"event\":\"{}\"}}",
+                              head(trace_file::seconds(specagg::net::clock::now())),
                               made ? "connected" : "disconnected"));
   }
 
@@ -114,8 +133,8 @@ struct session_watch final : specagg::net::observer {
  private:
   std::uint32_t last_round = 0;
   std::string head(double t) const {
-    return fmt::format("{{\"time\":{:.6f},\"side\":\"{}\",\"session\":\"{:016x}\",", t, name(terms.from),
-                       terms.session);
+    return fmt::format("{{\"time\":{:.6f},\"side\":\"{}\",\"session\":\"{:016x}\",", t,
+                       name(terms.from), terms.session);
   }
 };
 

@@ -20,12 +20,14 @@ inline std::size_t letters_wrong(std::string_view a, std::string_view b) {
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
         next[j] = std::min(next[j], before[j - 2] + 1);
     }
-    before.swap(row), row.swap(next);
+    before.swap(row);
+    row.swap(next);
   }
   return row[b.size()];
 }
 
-// After a failed parse: "--promt is no option of generate: did you mean --prompt?"; empty if every word was understood.
+// After a failed parse: "--promt is no option of generate: did you mean --prompt?"; empty if every
+// word was understood.
 inline std::string unknown_word(const CLI::App& program, int argc, const char* const* argv) {
   std::string command;
   for (const CLI::App* app = &program; app;) {
@@ -46,11 +48,13 @@ inline std::string unknown_word(const CLI::App& program, int argc, const char* c
       }
       const std::string what = word + (option ? " is no option of " : " is no subcommand of ") +
                                (command.empty() ? app->get_name() : command);
-      const auto nearest = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
-        return letters_wrong(word, a) < letters_wrong(word, b);
-      });
+      const auto nearest =
+          std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+            return letters_wrong(word, a) < letters_wrong(word, b);
+          });
       const std::size_t letters = word.size() - (option ? 2 : 0);
-      if (nearest != names.end() && letters_wrong(word, *nearest) <= std::max<std::size_t>(1, letters / 3))
+      if (nearest != names.end() &&
+          letters_wrong(word, *nearest) <= std::max<std::size_t>(1, letters / 3))
         return what + ": did you mean " + *nearest + "?";
       if (option) return what;
       std::string known;

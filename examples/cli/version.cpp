@@ -10,9 +10,11 @@ namespace cli {
 
 std::string version_text() {
 #ifdef __clang__
-  const std::string compiler = fmt::format("clang++ {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+  const std::string compiler =
+      fmt::format("clang++ {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
 #else
-  const std::string compiler = fmt::format("g++ {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+  const std::string compiler =
+      fmt::format("g++ {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
 #endif
   std::string with, without;
   const auto part = [&](bool in, const char* name) {
@@ -34,8 +36,8 @@ std::string version_text() {
 #else
   part(false, "Xapian");
 #endif
-  std::string text =
-      fmt::format("specagg {}\ninstruction set: {}\ncompiler: {}", SPECAGG_VERSION, specagg::instruction_set, compiler);
+  std::string text = fmt::format("specagg {}\ninstruction set: {}\ncompiler: {}", SPECAGG_VERSION,
+                                 specagg::instruction_set, compiler);
   if (!with.empty()) text += "\nwith: " + with;
   if (!without.empty()) text += "\nwithout: " + without;
   return text;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narasimhan et al. 2025, Figure 8: the original BiLD (Kim et al. 2023), with runs of several lengths and several
-// fallback thresholds, beside BiLD's law executed speculatively. Greedy. Quality: how many of the tokens written are
-// the target's own choice behind the same text. Cost: calls of the target a token.
+// Narasimhan et al. 2025, Figure 8: the original BiLD (Kim et al. 2023), with runs of several
+// lengths and several fallback thresholds, beside BiLD's law executed speculatively. Greedy.
+// Quality: how many of the tokens written are the target's own choice behind the same text. Cost:
+// calls of the target a token.
 #include <specagg/error.hpp>
 
 #include "decoding.hpp"
@@ -14,17 +15,16 @@ continuation original(std::size_t longest_run, double fallback, double rollback)
     cascade_workspace<float> work(m[0].vocab_size(), longest_run);
     no_processor none;
     return bild_decode(
-        t, most, m[0], m[1], bild_thresholds{fallback, rollback}, none, cascade_options{.longest_run = longest_run},
-        work, [](const emission&) { return true; },
+        t, most, m[0], m[1], bild_thresholds{fallback, rollback}, none,
+        cascade_options{.longest_run = longest_run}, work, [](const emission&) { return true; },
         [&](const cascade_result& r, const auto&) {
           d.rounds.push_back({r.drafted, r.accepted, r.emitted, 0});
         });
   };
 }
 continuation law(double alpha) {
-  return [=](text& t, std::size_t most, std::vector<meter>& m, random_streams& chooser, decoded& d) {
-    return speculate(t, most, m, chooser, d, bild{alpha}, 5, 0, false);
-  };
+  return [=](text& t, std::size_t most, std::vector<meter>& m, random_streams& chooser,
+             decoded& d) { return speculate(t, most, m, chooser, d, bild{alpha}, 5, 0, false); };
 }
 
 // Of the tokens behind the prompt, how many are the likeliest of the target.
@@ -32,8 +32,10 @@ double agreement_with(cpu::llama& target, std::span<const token_id> text, std::s
   const std::size_t v = target.vocab_size(), n = text.size() - prompt;
   std::vector<float> rows(n * v);
   target.rollback(0);
-  if (target.extend(text.first(prompt - 1), {}) != status::ok) throw error("bild", "", "the prompt is too long");
-  if (target.extend(text.subspan(prompt - 1, n), rows) != status::ok) throw error("bild", "", "the text is too long");
+  if (target.extend(text.first(prompt - 1), {}) != status::ok)
+    throw error("bild", "", "the prompt is too long");
+  if (target.extend(text.subspan(prompt - 1, n), rows) != status::ok)
+    throw error("bild", "", "the text is too long");
   double same = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const auto row = std::span(rows).subspan(i * v, v);
@@ -73,8 +75,9 @@ void bilds(lab& lab, table& out) {
     decoded sum;
     for (const decoded& d : of_prompt) sum += d;
     const auto q = mean_of(0, quality.size(), 1, [&](std::size_t i) { return quality[i]; });
-    out.add(all[s].algorithm, all[s].longest_run, all[s].fallback, all[s].rollback, sum.tokens, q.mean, q.se,
-            double(sum.calls(1)) / double(sum.tokens), double(sum.calls(0)) / double(sum.tokens));
+    out.add(all[s].algorithm, all[s].longest_run, all[s].fallback, all[s].rollback, sum.tokens,
+            q.mean, q.se, double(sum.calls(1)) / double(sum.tokens),
+            double(sum.calls(0)) / double(sum.tokens));
     lab.progress(double(s + 1) / double(all.size()));
   }
 }

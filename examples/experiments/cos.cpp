@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fu et al. 2025 (CoS): calls and seconds of standard, speculative-only and alternating collaboration, beside the
-// renewal formula. Standard collaboration calls every model for every token.
+// Fu et al. 2025 (CoS): calls and seconds of standard, speculative-only and alternating
+// collaboration, beside the renewal formula. Standard collaboration calls every model for every
+// token.
 #include <atomic>
 #include <thread>
 
@@ -35,7 +36,8 @@ std::vector<collaboration> collaborations(bool quick) {
   return all;
 }
 
-// f(policy), for two models or three. Contrastive decoding combines logits; the temperature acts on the result.
+// f(policy), for two models or three. Contrastive decoding combines logits; the temperature acts on
+// the result.
 template <std::size_t N, class F>
 auto with_policy(const collaboration& c, F&& f) {
   if constexpr (N == 3) return f(mixture<3>{{1. / 3, 1. / 3, 1. / 3}});
@@ -51,12 +53,15 @@ struct third_row {  // the law is a row of its own, behind those of two models
 };
 // f(rows, pi) at one position: the rows of N models, and the combined law. combined: V floats.
 template <std::size_t N, class F>
-status with_law(const collaboration& c, const std::array<std::span<const float>, N>& logits, std::span<float> combined,
-                F&& f) {
-  const auto row = [&](std::span<const float> l) { return processed_row<float>(l, {c.temperature}); };
+status with_law(const collaboration& c, const std::array<std::span<const float>, N>& logits,
+                std::span<float> combined, F&& f) {
+  const auto row = [&](std::span<const float> l) {
+    return processed_row<float>(l, {c.temperature});
+  };
   return with_policy<N>(c, [&](const auto& policy) {
     if constexpr (is_raw_logits<std::remove_cvref_t<decltype(policy)>>) {
-      if (const status s = combine_logits(policy.policy, logits, combined); s != status::ok) return s;
+      if (const status s = combine_logits(policy.policy, logits, combined); s != status::ok)
+        return s;
       std::array<processed_row<float>, 3> rows{row(logits[0]), row(logits[1]), row(combined)};
       return with_models(third_row{}, rows, f);
     } else {
@@ -76,7 +81,8 @@ auto tied(std::vector<meter>& m) {
 // Every model at every token, and a token from the combined row.
 template <std::size_t N>
 continuation standard(const collaboration& c) {
-  return [&c](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser, decoded&) {
+  return [&c](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser,
+              decoded&) {
     const std::size_t v = models[0].vocab_size();
     std::vector<float> logits(N * v), combined(v);
     std::vector<double> scratch(block_count(v));
@@ -85,11 +91,13 @@ continuation standard(const collaboration& c) {
       std::array<std::span<const float>, N> rows;
       for (std::size_t k = 0; k < N; ++k) {
         const auto own = std::span(logits).subspan(k * v, v);
-        if (const status s = score(t.tokens.first(t.size), models[k], none, own); s != status::ok) return s;
+        if (const status s = score(t.tokens.first(t.size), models[k], none, own); s != status::ok)
+          return s;
         rows[k] = own;
       }
       const status s = with_law<N>(c, rows, combined, [&](const auto& all, const auto& pi) {
-        const token_id y = chooser.draw({stream::bonus, std::uint32_t(t.size), 0}, weigh(all, pi, scratch));
+        const token_id y =
+            chooser.draw({stream::bonus, std::uint32_t(t.size), 0}, weigh(all, pi, scratch));
         if (y == no_token) return status::undefined_target;
         append(t, y, none);
         return status::ok;
@@ -103,19 +111,25 @@ continuation standard(const collaboration& c) {
 // The same, each model on a thread of its own: the first on the caller's.
 template <std::size_t N>
 continuation parallel(const collaboration& c) {
-  return [&c](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser, decoded&) {
+  return [&c](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser,
+              decoded&) {
     const std::size_t v = models[0].vocab_size();
     std::vector<float> logits(N * v), combined(v);
     std::vector<double> scratch(block_count(v));
     std::array<status, N> outcome{};
     const auto ask = [&](std::size_t k) {
       no_processor none;
-      outcome[k] = score(t.tokens.first(t.size), models[k], none, std::span(logits).subspan(k * v, v));
+      outcome[k] =
+          score(t.tokens.first(t.size), models[k], none, std::span(logits).subspan(k * v, v));
     };
-    std::atomic<std::size_t> begun{0}, ended{0};  // tokens begun; models that finished, all tokens together
+    // tokens begun; models that finished, all tokens together
+    std::atomic<std::size_t> begun{0}, ended{0};
     std::atomic<bool> over{false};
     std::vector<std::jthread> threads;
-    const auto stop = [&] { over = true, ++begun; };
+    const auto stop = [&] {
+      over = true;
+      ++begun;
+    };
     for (std::size_t k = 1; k < N; ++k)
       threads.emplace_back([&, k] {
         for (std::size_t seen = 0;; ++seen, ++ended) {
@@ -137,19 +151,22 @@ continuation parallel(const collaboration& c) {
       }
       if (s != status::ok) break;
       s = with_law<N>(c, rows, combined, [&](const auto& all, const auto& pi) {
-        const token_id y = chooser.draw({stream::bonus, std::uint32_t(t.size), 0}, weigh(all, pi, scratch));
+        const token_id y =
+            chooser.draw({stream::bonus, std::uint32_t(t.size), 0}, weigh(all, pi, scratch));
         if (y == no_token) return status::undefined_target;
         append(t, y, none);
         return status::ok;
       });
     }
-    return stop(), s;
+    stop();
+    return s;
   };
 }
 
 template <std::size_t N>
 continuation collaborating(const collaboration& c, std::array<std::size_t, N> gamma) {
-  return [&c, gamma](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser, decoded& d) {
+  return [&c, gamma](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser,
+                     decoded& d) {
     collaborative_workspace<float, N> work(models[0].vocab_size(), gamma);
     no_processor none;
     const auto after = [&](const collaborative_result& r, const auto&) {
@@ -157,8 +174,9 @@ continuation collaborating(const collaboration& c, std::array<std::size_t, N> ga
     };
     return with_policy<N>(c, [&](const auto& policy) {
       return collaborative_decode(
-          t, most, tied<N>(models), policy, chooser, none, collaborative_options<N>{gamma, {c.temperature}, no_token},
-          work, [](const emission&) { return true; }, after);
+          t, most, tied<N>(models), policy, chooser, none,
+          collaborative_options<N>{gamma, {c.temperature}, no_token}, work,
+          [](const emission&) { return true; }, after);
     });
   };
 }
@@ -171,7 +189,8 @@ struct way {
 template <std::size_t N>
 std::vector<way> ways(const collaboration& c, bool quick, bool timed) {
   std::vector<way> all{{"standard", 0, standard<N>(c)}};
-  if (timed) all.push_back({"parallel", 0, parallel<N>(c)});  // its calls are those of the standard way
+  // its calls are those of the standard way
+  if (timed) all.push_back({"parallel", 0, parallel<N>(c)});
   for (std::size_t g = 1; g <= 5; ++g) {
     if (quick && g % 2 == 0) continue;
     std::array<std::size_t, N> alone{}, turns;
@@ -192,8 +211,8 @@ std::string name_of(const collaboration& c) {
   return all;
 }
 
-// What the formulas need: how likely a draft of each model is accepted towards the combined law, over a text that was
-// written under that law.
+// What the formulas need: how likely a draft of each model is accepted towards the combined law,
+// over a text that was written under that law.
 struct known {
   double a_q = NAN, a_p = NAN;
 };
@@ -207,9 +226,11 @@ known acceptances(lab& lab, const collaboration& c, const std::vector<std::vecto
   for (const auto& text : texts) {
     const std::size_t rows = text.size() - prompt;
     std::vector<float> ql(rows * v), pl(rows * v);
-    q.rollback(0), p.rollback(0);
+    q.rollback(0);
+    p.rollback(0);
     const auto seen = std::span(text).first(text.size() - 1);
-    if (q.extend(seen, ql) != status::ok || p.extend(seen, pl) != status::ok) throw error("cos", "", "too long");
+    if (q.extend(seen, ql) != status::ok || p.extend(seen, pl) != status::ok)
+      throw error("cos", "", "too long");
     for (std::size_t i = 0; i < rows; ++i, ++n) {
       const std::array<std::span<const float>, 2> logits{std::span(ql).subspan(i * v, v),
                                                          std::span(pl).subspan(i * v, v)};
@@ -245,7 +266,10 @@ void cos_calls(lab& lab, table& out) {
       });
       decoded sum;
       std::vector<std::vector<token_id>> written;
-      for (const decoded& d : of_prompt) sum += d, written.push_back(d.text);
+      for (const decoded& d : of_prompt) {
+        sum += d;
+        written.push_back(d.text);
+      }
       if (w.method == "standard") a = acceptances(lab, c, written, prompt_tokens);
       const double n = double(sum.tokens), all_calls = [&] {
         double calls = 0;
@@ -255,15 +279,17 @@ void cos_calls(lab& lab, table& out) {
       double calls_q = 1, calls_p = 1;  // predicted, a token
       if (w.method == "speculative") {
         const double e = plan::expected_tokens(a.a_q, w.gamma, false);
-        calls_q = double(w.gamma) / e, calls_p = 1 / e;
+        calls_q = double(w.gamma) / e;
+        calls_p = 1 / e;
       } else if (w.method == "alternating") {
         const auto r = plan::rates(plan::alternating{a.a_q, a.a_p, w.gamma, 1});
-        calls_q = r.calls_q / r.tokens, calls_p = r.calls_p / r.tokens;
+        calls_q = r.calls_q / r.tokens;
+        calls_p = r.calls_p / r.tokens;
       }
       if (c.models.size() != 2) calls_q = calls_p = NAN;
-      out.add(name_of(c), fmt::format("{}", c.policy()), c.value, c.temperature, w.method, w.gamma, sum.tokens, a.a_q,
-              a.a_p, double(sum.calls(0)) / n, double(sum.calls(1)) / n, all_calls / n, calls_q, calls_p,
-              calls_q + calls_p);
+      out.add(name_of(c), fmt::format("{}", c.policy()), c.value, c.temperature, w.method, w.gamma,
+              sum.tokens, a.a_q, a.a_p, double(sum.calls(0)) / n, double(sum.calls(1)) / n,
+              all_calls / n, calls_q, calls_p, calls_q + calls_p);
     }
     lab.progress(double(i + 1) / double(all.size()));
   }
@@ -277,8 +303,10 @@ void cos_speed(lab& lab, table& out) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const collaboration& c = all[i];
     const auto decoders = ways(c, lab.how.quick, true);
-    std::vector<std::vector<double>> rate(decoders.size()), speedups(decoders.size());  // of each repeat
-    std::vector<double> called(decoders.size());  // tokens a second by the calls counted and the part `times`
+    // of each repeat
+    std::vector<std::vector<double>> rate(decoders.size()), speedups(decoders.size());
+    // tokens a second by the calls counted and the part `times`
+    std::vector<double> called(decoders.size());
     const auto tokens_a_second = [&](const way& w, decoded& d) {
       d = decode_all(lab, c.models, prompts, most, w.decode);
       return double(d.tokens) / d.seconds;
@@ -300,11 +328,12 @@ void cos_speed(lab& lab, table& out) {
       const std::string& q = c.models[0];
       const std::string& p = c.models[1];
       // There is no formula for three models: calls are counted.
-      double predicted = c.models.size() == 2 ? 1 : called[w] / called[0], free = c.models.size() == 2 ? 1 : NAN;
+      double predicted = c.models.size() == 2 ? 1 : called[w] / called[0],
+             free = c.models.size() == 2 ? 1 : NAN;
       for (const auto& row : counted)
-        if (c.models.size() == 2 && row.at("models") == name_of(c) && row.at("policy") == c.policy() &&
-            std::stod(row.at("temperature")) == c.temperature && row.at("method") == decoders[w].method &&
-            std::stod(row.at("gamma")) == gamma) {
+        if (c.models.size() == 2 && row.at("models") == name_of(c) &&
+            row.at("policy") == c.policy() && std::stod(row.at("temperature")) == c.temperature &&
+            row.at("method") == decoders[w].method && std::stod(row.at("gamma")) == gamma) {
           const double step = lab.seconds(p, 1), cost = lab.seconds(q, 1) / step;
           const double a_q = std::stod(row.at("a_q")), a_p = std::stod(row.at("a_p"));
           const double v = lab.seconds(p, gamma + 1) / step;
@@ -312,14 +341,16 @@ void cos_speed(lab& lab, table& out) {
             predicted = plan::naive_cos_speedup(a_q, decoders[w].gamma, cost, v);
             free = plan::naive_cos_speedup(a_q, decoders[w].gamma, cost);
           } else if (decoders[w].method == "alternating") {
-            predicted =
-                plan::rates({a_q, a_p, decoders[w].gamma, 1, cost, lab.seconds(q, 2) / lab.seconds(q, 1), v}).speedup;
+            predicted = plan::rates({a_q, a_p, decoders[w].gamma, 1, cost,
+                                     lab.seconds(q, 2) / lab.seconds(q, 1), v})
+                            .speedup;
             free = plan::rates({a_q, a_p, decoders[w].gamma, 1, cost}).speedup;
           }
         }
       if (decoders[w].method == "parallel") predicted = free = NAN;  // no formula
-      out.add(name_of(c), c.policy(), c.value, c.temperature, decoders[w].method, decoders[w].gamma, median(rate[w]),
-              median(speedups[w]), predicted, median(speedups[w]) / predicted - 1, free, listed(speedups[w]));
+      out.add(name_of(c), c.policy(), c.value, c.temperature, decoders[w].method, decoders[w].gamma,
+              median(rate[w]), median(speedups[w]), predicted, median(speedups[w]) / predicted - 1,
+              free, listed(speedups[w]));
     }
     lab.progress(double(i + 1) / double(all.size()));
   }

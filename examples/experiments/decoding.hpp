@@ -20,13 +20,16 @@ struct decoded {
   std::vector<token_id> text;  // of the last prompt, which is its beginning
   std::vector<round> rounds;
   std::size_t tokens = 0;
-  double seconds = 0;                                              // without the prompts
-  std::vector<std::array<std::size_t, meter::most + 1>> calls_of;  // of each model, by the number of tokens appended
+  double seconds = 0;  // without the prompts
+  // of each model, by the number of tokens appended
+  std::vector<std::array<std::size_t, meter::most + 1>> calls_of;
 
   void operator+=(const decoded& d) {
     text = d.text;
     rounds.insert(rounds.end(), d.rounds.begin(), d.rounds.end());
-    tokens += d.tokens, seconds += d.seconds, calls_of.resize(d.calls_of.size());
+    tokens += d.tokens;
+    seconds += d.seconds;
+    calls_of.resize(d.calls_of.size());
     for (std::size_t m = 0; m < calls_of.size(); ++m)
       for (std::size_t n = 0; n <= meter::most; ++n) calls_of[m][n] += d.calls_of[m][n];
   }
@@ -42,11 +45,14 @@ struct decoded {
   }
 };
 
-// How a prompt is continued by `most` tokens: decode(text, most, models, chooser), models being metered.
-using continuation = std::function<status(text&, std::size_t, std::vector<meter>&, random_streams&, decoded&)>;
+// How a prompt is continued by `most` tokens: decode(text, most, models, chooser), models being
+// metered.
+using continuation =
+    std::function<status(text&, std::size_t, std::vector<meter>&, random_streams&, decoded&)>;
 
-inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t most, std::vector<cpu::llama>& models,
-                             const continuation& decode, std::uint64_t seed, std::uint64_t request) {
+inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t most,
+                             std::vector<cpu::llama>& models, const continuation& decode,
+                             std::uint64_t seed, std::uint64_t request) {
   decoded d;
   d.text = prompt;
   d.text.resize(prompt.size() + most + 80);  // and what is drafted beyond
@@ -84,21 +90,23 @@ inline decoded decode_all(lab& lab, const std::vector<std::string>& models,
   return all;
 }
 
-// Speculative decoding with models[0] as draft and models[1] as target. verifier_of(chooser's seed, request) is made
-// anew for each prompt; a draft length is shared by all prompts.
+// Speculative decoding with models[0] as draft and models[1] as target. verifier_of(chooser's seed,
+// request) is made anew for each prompt; a draft length is shared by all prompts.
 template <class Policy, class Verifier = token_verifier, class Length = fixed_draft_length>
-status speculate(text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser, decoded& d,
-                 const Policy& policy, std::size_t gamma, double temperature, bool acceptances,
-                 const Verifier& verifier = {}, Length&& length = {}) {
+status speculate(text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser,
+                 decoded& d, const Policy& policy, std::size_t gamma, double temperature,
+                 bool acceptances, const Verifier& verifier = {}, Length&& length = {}) {
   speculative_workspace<float> work(models[0].vocab_size(), gamma);
   no_processor none;
   const auto after_round = [&](const speculative_result& r, const auto& w) {
-    d.rounds.push_back({r.drafted, r.accepted, r.emitted,
-                        acceptances ? expected_tokens(std::span(w.acceptances).first(r.drafted)) : 0});
+    d.rounds.push_back(
+        {r.drafted, r.accepted, r.emitted,
+         acceptances ? expected_tokens(std::span(w.acceptances).first(r.drafted)) : 0});
   };
   return speculative_decode(
-      t, most, models[0], models[1], policy, chooser, none, decode_options{gamma, {temperature}, no_token, acceptances},
-      work, [](const emission&) { return true; }, after_round, verifier, length);
+      t, most, models[0], models[1], policy, chooser, none,
+      decode_options{gamma, {temperature}, no_token, acceptances}, work,
+      [](const emission&) { return true; }, after_round, verifier, length);
 }
 
 }  // namespace experiments

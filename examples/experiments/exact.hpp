@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a law is worth at one position of a held-out text, computed from the whole rows: nothing is sampled.
+// What a law is worth at one position of a held-out text, computed from the whole rows: nothing is
+// sampled.
 #pragma once
 #include <specagg/specagg.hpp>
 
@@ -25,7 +26,8 @@ struct outcome {
 };
 
 template <class Policy>
-specagg::status measure(const Policy& policy, row q, row p, specagg::token_id y, bool with_kl, outcome& out) {
+specagg::status measure(const Policy& policy, row q, row p, specagg::token_id y, bool with_kl,
+                        outcome& out) {
   using namespace specagg;
   constexpr bool confidence = reads_confidence<Policy>;
   if (!valid(policy)) return status::invalid_parameter;

@@ -16,7 +16,9 @@ lab::lab(const settings& s)
 
 std::shared_ptr<const cpu::llama_weights> lab::weights(const std::string& model) {
   auto& w = weights_[model];
-  if (!w) w = std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(SPECAGG_MODELS "/" + model + ".gguf"));
+  if (!w)
+    w = std::make_shared<const cpu::llama_weights>(
+        cpu::gguf_file::open(SPECAGG_MODELS "/" + model + ".gguf"));
   return w;
 }
 
@@ -37,7 +39,8 @@ const std::vector<std::vector<token_id>>& lab::held_out(const std::string& text)
   return all;
 }
 
-std::span<const float> lab::logits(const std::string& model, const std::string& text, std::size_t i) {
+std::span<const float> lab::logits(const std::string& model, const std::string& text,
+                                   std::size_t i) {
   const std::size_t v = vocabulary();
   auto& rows = logits_[model + " " + text];
   if (rows.empty()) {
@@ -46,8 +49,8 @@ std::span<const float> lab::logits(const std::string& model, const std::string& 
     cpu::llama one = session(model);
     for (std::size_t w = 0; w < windows(); ++w) {
       one.rollback(0);
-      const status s =
-          one.extend(std::span(all[w]).first(context), std::span(rows).subspan(w * scored() * v, scored() * v));
+      const status s = one.extend(std::span(all[w]).first(context),
+                                  std::span(rows).subspan(w * scored() * v, scored() * v));
       if (s != status::ok) throw error(model, text, std::string(name(s)));
     }
   }
@@ -91,7 +94,8 @@ double lab::seconds(const std::string& model, double n) const {
   if (of.empty())
     for (const auto& r : read("times"))
       if (r.at("model") == model) of.push_back(std::stod(r.at("seconds")));
-  const double i = std::clamp(n - 1, 0.0, double(of.size() - 1));  // between whole numbers of tokens: a straight line
+  // between whole numbers of tokens: a straight line
+  const double i = std::clamp(n - 1, 0.0, double(of.size() - 1));
   const auto low = std::size_t(i);
   return of[low] + (i - double(low)) * (of[std::min(low + 1, of.size() - 1)] - of[low]);
 }

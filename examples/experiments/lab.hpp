@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every experiment needs: the models, the held-out texts, their rows, a table that becomes a CSV file, progress.
+// What every experiment needs: the models, the held-out texts, their rows, a table that becomes a
+// CSV file, progress.
 #pragma once
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -63,8 +64,8 @@ class table {
 // A finished part, read back: rows by column.
 using records = std::vector<std::map<std::string, std::string>>;
 
-// Mean of f(i), i < n, and its standard error; `together` successive ones count as one observation, for the positions
-// of one window depend on each other.
+// Mean of f(i), i < n, and its standard error; `together` successive ones count as one observation,
+// for the positions of one window depend on each other.
 struct estimate {
   double mean = 0, se = 0;
 };
@@ -74,7 +75,8 @@ estimate mean_of(std::size_t begin, std::size_t end, std::size_t together, F&& f
   for (std::size_t i = begin; i < end; i += together, ++n) {
     double x = 0;
     for (std::size_t k = 0; k < together; ++k) x += f(i + k) / double(together);
-    sum += x, squares += x * x;
+    sum += x;
+    squares += x * x;
   }
   const double mean = sum / n;
   return {mean, n > 1 ? std::sqrt(std::max(0.0, squares / n - mean * mean) / (n - 1)) : NAN};
@@ -84,13 +86,16 @@ inline double median(std::vector<double> x) {
   return x.empty() ? NAN : x[x.size() / 2];
 }
 // One cell for what each repeat measured: report.py's errors are from it.
-inline std::string listed(const std::vector<double>& x) { return fmt::format("{:.5g}", fmt::join(x, ";")); }
+inline std::string listed(const std::vector<double>& x) {
+  return fmt::format("{:.5g}", fmt::join(x, ";"));
+}
 
 class lab {
  public:
   explicit lab(const settings& s);
   const settings how;
-  std::function<void(double)> progress = [](double) {};  // the share of the present part that is done
+  // the share of the present part that is done
+  std::function<void(double)> progress = [](double) {};
   // f(i) for every i < count, on all threads; throws what the first of them threw.
   template <class F>
   void each(std::size_t count, F&& f) {
@@ -107,15 +112,18 @@ class lab {
   }
 
   std::shared_ptr<const cpu::llama_weights> weights(const std::string& model);
-  cpu::llama session(const std::string& model) { return cpu::llama(weights(model)); }  // on the calling thread
+  // on the calling thread
+  cpu::llama session(const std::string& model) { return cpu::llama(weights(model)); }
   std::size_t vocabulary() { return weights("target")->vocab; }
 
-  // A text is read in windows spread evenly over it: `context` tokens, and the token after each of the last `scored`.
+  // A text is read in windows spread evenly over it: `context` tokens, and the token after each of
+  // the last `scored`.
   static constexpr std::size_t context = 256;
   std::size_t windows() const { return how.quick ? 4 : 16; }
   std::size_t scored() const { return how.quick ? 16 : 128; }
-  std::size_t positions() const { return windows() * scored(); }                // of one text
-  const std::vector<std::vector<token_id>>& held_out(const std::string& text);  // windows of context + 1 tokens
+  std::size_t positions() const { return windows() * scored(); }  // of one text
+  // windows of context + 1 tokens
+  const std::vector<std::vector<token_id>>& held_out(const std::string& text);
   token_id truth(const std::string& text, std::size_t i) {
     return held_out(text)[i / scored()][context + 1 - scored() + i % scored()];
   }
@@ -143,8 +151,8 @@ class lab {
   mutable std::map<std::string, std::vector<double>> seconds_;
 };
 
-// A part writes one CSV file. The numbers of an exact part are the same in every run; those of a timed part are
-// seconds, and what follows from them.
+// A part writes one CSV file. The numbers of an exact part are the same in every run; those of a
+// timed part are seconds, and what follows from them.
 struct part {
   const char* name;
   bool timed;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The papers' experiments with the bundled models: one CSV file for each part, written at once when it is
-// finished. A part whose file is there, with the line of settings that this run would write, is not run again.
+// The papers' experiments with the bundled models: one CSV file for each part, written at once when
+// it is finished. A part whose file is there, with the line of settings that this run would write,
+// is not run again.
 //   exact/  the same numbers in every run with the same seed, on any number of threads
 //   timed/  seconds; a finished part keeps those of the run that finished it
 #include <unistd.h>
@@ -19,53 +20,70 @@ namespace experiments {
 namespace {
 
 constexpr const char* cascades_header =
-    "pair,text,window,temperature,rule,parameter,policy,rejection,cross_entropy,argmax_accuracy,sampled_accuracy,"
+    "pair,text,window,temperature,rule,parameter,policy,rejection,cross_entropy,argmax_accuracy,"
+    "sampled_accuracy,"
     "tv_target,kl_target";
 
 const std::vector<part> parts = {
-    {"cascades-draft-target", false, 200, 8, cascades_header, [](lab& l, table& t) { cascades(l, pairs[0], t); }},
-    {"cascades-bard-bible", false, 200, 8, cascades_header, [](lab& l, table& t) { cascades(l, pairs[1], t); }},
-    {"cascades-bible-bard", false, 200, 8, cascades_header, [](lab& l, table& t) { cascades(l, pairs[2], t); }},
+    {"cascades-draft-target", false, 200, 8, cascades_header,
+     [](lab& l, table& t) { cascades(l, pairs[0], t); }},
+    {"cascades-bard-bible", false, 200, 8, cascades_header,
+     [](lab& l, table& t) { cascades(l, pairs[1], t); }},
+    {"cascades-bible-bard", false, 200, 8, cascades_header,
+     [](lab& l, table& t) { cascades(l, pairs[2], t); }},
     {"acceptance", false, 30, 5,
-     "pair,temperature,positions,ratio,ratio_se,match,match_se,coupled,coupled_se,coupled_bound,quantised,quantised_"
+     "pair,temperature,positions,ratio,ratio_se,match,match_se,coupled,coupled_se,coupled_bound,"
+     "quantised,quantised_"
      "bytes,"
-     "independent_both,independent_only_l,independent_only_r,shared_both,shared_only_l,shared_only_r",
+     "independent_both,independent_only_l,independent_only_r,shared_both,shared_only_l,shared_only_"
+     "r",
      acceptance},
     {"verifiers", false, 100, 4,
-     "pair,temperature,gamma,verifier,tokens,rounds,accepted,accepted_se,tokens_per_round,tokens_per_round_se,"
+     "pair,temperature,gamma,verifier,tokens,rounds,accepted,accepted_se,tokens_per_round,tokens_"
+     "per_round_se,"
      "telemetry,"
      "telemetry_se,reached",
      verifiers},
     {"cos-calls", false, 130, 5,
-     "models,policy,value,temperature,method,gamma,tokens,a_q,a_p,calls_q,calls_p,calls,predicted_q,predicted_p,"
+     "models,policy,value,temperature,method,gamma,tokens,a_q,a_p,calls_q,calls_p,calls,predicted_"
+     "q,predicted_p,"
      "predicted",
      cos_calls},
-    {"draft-length", false, 60, 4, "pair,temperature,prices,how,gamma,tokens_per_cost,acceptance,tokens", draft_length},
+    {"draft-length", false, 60, 4,
+     "pair,temperature,prices,how,gamma,tokens_per_cost,acceptance,tokens", draft_length},
     {"bild", false, 60, 4,
-     "algorithm,longest_run,fallback,rollback,tokens,agreement,agreement_se,target_calls,draft_calls", bilds},
-    {"regret", false, 10, 2, "models,loss,alpha,positions,regret,bound,wrong,largest_share", regrets},
+     "algorithm,longest_run,fallback,rollback,tokens,agreement,agreement_se,target_calls,draft_"
+     "calls",
+     bilds},
+    {"regret", false, 10, 2, "models,loss,alpha,positions,regret,bound,wrong,largest_share",
+     regrets},
     {"dssd-paired", false, 20, 2,
-     "pair,gamma,up_mbit_per_s,down_mbit_per_s,rounds,rejected,dsd_ms,dssd_ms,gain_ms,gain_se,dssd_slower",
+     "pair,gamma,up_mbit_per_s,down_mbit_per_s,rounds,rejected,dsd_ms,dssd_ms,gain_ms,gain_se,dssd_"
+     "slower",
      dssd_paired},
     {"dragon-acceptance", false, 10, 2,
-     "eta_l,gamma_l,positions,eq5,acceptance_l,acceptance_r,largest_distance,least_gain,gain", dragon_acceptance},
+     "eta_l,gamma_l,positions,eq5,acceptance_l,acceptance_r,largest_distance,least_gain,gain",
+     dragon_acceptance},
     {"dragon-latency", false, 60, 5,
-     "temperature,device_ms,cloud_ms,delay_ms,aggregation,strategy,acceptance_l,acceptance_r,ms_per_token,ms_se,"
+     "temperature,device_ms,cloud_ms,delay_ms,aggregation,strategy,acceptance_l,acceptance_r,ms_"
+     "per_token,ms_se,"
      "over_eq8,over_eq8_se,first_ms,predicted,eq9",
      dragon_latency},
     {"times", true, 5, 1, "model,tokens,seconds,quartile_1,quartile_3,v", times},
     {"latency", true, 240, 8,
-     "pair,execution,gamma,rule,parameter,policy,seconds_per_token,target_seconds_per_token,relative_latency,speedup,"
+     "pair,execution,gamma,rule,parameter,policy,seconds_per_token,target_seconds_per_token,"
+     "relative_latency,speedup,"
      "predicted,error,predicted_free_scoring,acceptance,target_calls_per_token,speedups",
      latency},
     {"cos-speed", true, 380, 10,
      "models,policy,value,temperature,method,gamma,tokens_per_second,speedup,predicted,error,"
      "predicted_free_scoring,speedups",
      cos_speed},
-    {"draft-length-speed", true, 60, 3, "pair,temperature,how,gamma,speedup,predicted,error,speedups",
-     draft_length_speed},
+    {"draft-length-speed", true, 60, 3,
+     "pair,temperature,how,gamma,speedup,predicted,error,speedups", draft_length_speed},
     {"dssd", true, 1, 1,
-     "pair,temperature,vocabulary,slowdown,mbit_per_s,delay_ms,gamma,protocol,tokens_per_round,up_bytes,down_bytes,"
+     "pair,temperature,vocabulary,slowdown,mbit_per_s,delay_ms,gamma,protocol,tokens_per_round,up_"
+     "bytes,down_bytes,"
      "communication_ms,slm_ms,llm_ms,v,speedup,speedup_free_scoring",
      dssd},
 };
@@ -83,7 +101,8 @@ std::uint64_t inputs(const std::string& program) {
   std::uint64_t h = hash(0xcbf29ce484222325, content(program));
   for (const char* m : {"draft", "target", "bard", "bible"})
     h = hash(h, content(std::string(SPECAGG_MODELS "/") + m + ".gguf"));
-  for (const std::string& t : texts) h = hash(h, content(SPECAGG_MODELS "/../text/" + t + "/test.txt"));
+  for (const std::string& t : texts)
+    h = hash(h, content(SPECAGG_MODELS "/../text/" + t + "/test.txt"));
   return h;
 }
 
@@ -100,7 +119,8 @@ void run(const settings& how, const std::string& program, const std::string& onl
     return how.out / (p.timed ? "timed" : "exact") / (std::string(p.name) + ".csv");
   };
   const auto first_line = [&](const part& p) {
-    return fmt::format("# {}; {}; seed {}; inputs {:016x}\n", p.name, how.quick ? "quick" : "full", how.seed, from);
+    return fmt::format("# {}; {}; seed {}; inputs {:016x}\n", p.name, how.quick ? "quick" : "full",
+                       how.seed, from);
   };
   double all = 0;  // expected seconds of the parts left
   const auto takes = [&](const part& p) { return how.quick ? p.quick_seconds : p.seconds; };
@@ -110,18 +130,21 @@ void run(const settings& how, const std::string& program, const std::string& onl
       fmt::print(stderr, "{:<24} is there\n", p.name);
       continue;
     }
-    left.push_back(&p), all += takes(p);
+    left.push_back(&p);
+    all += takes(p);
   }
   double done = 0, shown = 0;
   for (const part* p : left) {
     const auto say = [&](double share, bool always) {
       const double now = seconds_since(begin);
-      const double finished = done + takes(*p) * std::min(share, 1.0), pace = finished > 10 ? now / finished : 1;
+      const double finished = done + takes(*p) * std::min(share, 1.0),
+                   pace = finished > 10 ? now / finished : 1;
       const bool terminal = isatty(2);
       if (!always && now - shown < (terminal ? 0.5 : 15)) return;
       shown = now;
-      fmt::print(stderr, "{}{:<24} {:3.0f} %, {:.0f} s, about {:.0f} s left{}", terminal ? "\r\033[K" : "", p->name,
-                 100 * share, now, std::max(0.0, all - finished) * pace, terminal && !always ? "" : "\n");
+      fmt::print(stderr, "{}{:<24} {:3.0f} %, {:.0f} s, about {:.0f} s left{}",
+                 terminal ? "\r\033[K" : "", p->name, 100 * share, now,
+                 std::max(0.0, all - finished) * pace, terminal && !always ? "" : "\n");
       std::fflush(stderr);
     };
     lab.progress = [&](double share) { say(share, false); };
@@ -145,7 +168,8 @@ void run(const settings& how, const std::string& program, const std::string& onl
 }  // namespace experiments
 
 int main(int argc, char** argv) {
-  CLI::App app("The papers' experiments with the bundled models: a CSV file for each part", "specagg-experiments");
+  CLI::App app("The papers' experiments with the bundled models: a CSV file for each part",
+               "specagg-experiments");
   experiments::settings how;
   std::string only;
   app.add_flag("--quick", how.quick, "Few positions and tokens");
@@ -153,7 +177,8 @@ int main(int argc, char** argv) {
   app.add_option("--threads", how.threads, "Of the exact parts; 0: one for each core")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
-  app.add_option("--out", how.out, "Folder of the CSV files; parts that are there are not run again")
+  app.add_option("--out", how.out,
+                 "Folder of the CSV files; parts that are there are not run again")
       ->capture_default_str();
   app.add_option("--part", only, "Only the parts with this in their name");
   try {
@@ -164,7 +189,8 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    fmt::print(stderr, "specagg-experiments: {} (--help says more)\n", specagg::printable(e.what(), 4000));
+    fmt::print(stderr, "specagg-experiments: {} (--help says more)\n",
+               specagg::printable(e.what(), 4000));
   } catch (const std::exception& e) {
     fmt::print(stderr, "specagg-experiments: {}\n", specagg::printable(e.what(), 4000));
   }

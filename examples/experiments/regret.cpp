@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narasimhan et al. 2025, Lemmas 5 and 7: the regret of OPT and OPTLog beside its bound. The bounds hold for any truth
-// P; here P is the law of `target`, so that every expectation is exact. q is `draft`, p is `bard` or `bible`.
+// Narasimhan et al. 2025, Lemmas 5 and 7: the regret of OPT and OPTLog beside its bound. The bounds
+// hold for any truth P; here P is the law of `target`, so that every expectation is exact. q is
+// `draft`, p is `bard` or `bible`.
 #include "regret.hpp"
 
 #include "exact.hpp"
@@ -27,13 +28,18 @@ void regrets(lab& lab, table& out) {
     });
     for (const std::size_t log_loss : {std::size_t(0), std::size_t(1)})
       for (std::size_t a = 0; a < alphas.size(); ++a) {
-        const auto at = [&](std::size_t k) -> const regret& { return all[(k * alphas.size() + a) * 2 + log_loss]; };
+        const auto at = [&](std::size_t k) -> const regret& {
+          return all[(k * alphas.size() + a) * 2 + log_loss];
+        };
         double worst = 0, wrong = 0;
-        for (std::size_t k = 0; k < count; ++k)
-          worst = std::max(worst, at(k).regret / at(k).bound), wrong += double(at(k).regret > 0) / double(count);
+        for (std::size_t k = 0; k < count; ++k) {
+          worst = std::max(worst, at(k).regret / at(k).bound);
+          wrong += double(at(k).regret > 0) / double(count);
+        }
         const auto lost = mean_of(0, count, 1, [&](std::size_t k) { return at(k).regret; });
         const auto bound = mean_of(0, count, 1, [&](std::size_t k) { return at(k).bound; });
-        out.add("draft-" + p_name, log_loss ? "log" : "0-1", alphas[a], count, lost.mean, bound.mean, wrong, worst);
+        out.add("draft-" + p_name, log_loss ? "log" : "0-1", alphas[a], count, lost.mean,
+                bound.mean, wrong, worst);
       }
     lab.progress(p_name == "bard" ? 0.5 : 1);
   }

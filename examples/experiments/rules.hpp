@@ -37,16 +37,22 @@ decltype(auto) with_rule(const std::string& rule, double x, F&& f) {
 inline std::string policy_text(const std::string& rule, double x) {
   if (rule == "lossless") return rule;
   if (rule == "lossy-beta") return fmt::format("lossy:alpha={},beta={}", x, 1 - x);
-  return fmt::format("{}:{}={}", rule, rule == "ensemble" ? "lambda" : rule == "mentored" ? "kl" : "alpha", x);
+  return fmt::format("{}:{}={}", rule,
+                     rule == "ensemble"   ? "lambda"
+                     : rule == "mentored" ? "kl"
+                                          : "alpha",
+                     x);
 }
 
 struct sweep {
   std::string rule;
-  std::vector<double> values;  // from "always the target" to "always the draft", or the other way round
+  // from "always the target" to "always the draft", or the other way round
+  std::vector<double> values;
 };
 inline std::vector<sweep> sweeps() {
   const std::vector<double> leniences{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97};
-  const std::vector<double> chances{-1, -0.5, -0.3, -0.2, -0.1, -0.05, 0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1};
+  const std::vector<double> chances{-1,   -0.5, -0.3, -0.2, -0.1, -0.05, 0,
+                                    0.05, 0.1,  0.15, 0.2,  0.3,  0.5,   1};
   const std::vector<double> nats{-4, -2, -1, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5};
   return {{"ensemble", {0, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 1}},
           {"lossy", leniences},

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two sites: the four splits of DSSD (Ning et al. 2025) over a grid of links, DSD and DSSD in the same rounds, DRAGON's
-// acceptance and its time a token (Liu et al. 2025) over added delay. The models of this project decode in fractions of
-// a millisecond; as on links that take a hundred times as long everything would be delay, the part `dssd` multiplies
-// all decode times by `slowdown`.
+// Two sites: the four splits of DSSD (Ning et al. 2025) over a grid of links, DSD and DSSD in the
+// same rounds, DRAGON's acceptance and its time a token (Liu et al. 2025) over added delay. The
+// models of this project decode in fractions of a millisecond; as on links that take a hundred
+// times as long everything would be delay, the part `dssd` multiplies all decode times by
+// `slowdown`.
 #include <cstdlib>
 #include <sstream>
 
@@ -40,8 +41,9 @@ void dssd(lab& lab, table& out) {
       };
       // Tokens of a round of gamma drafts: 1 + Pr[draft 1 is kept] + ..., counted in rounds of 8.
       const auto tokens_of = [&](const char* verifier) {
-        const auto r = find(
-            verified, [&](const auto& x) { return here(x) && x.at("verifier") == verifier && x.at("gamma") == "8"; });
+        const auto r = find(verified, [&](const auto& x) {
+          return here(x) && x.at("verifier") == verifier && x.at("gamma") == "8";
+        });
         std::istringstream reached(r.at("reached"));
         std::vector<double> tokens{1};
         for (double x; reached >> x;) tokens.push_back(tokens.back() + x);
@@ -58,17 +60,21 @@ void dssd(lab& lab, table& out) {
               for (std::size_t gamma = 1; gamma <= most; ++gamma) {
                 const double slm = 1e3 * slowdown * lab.seconds(models.q, 1),
                              llm = 1e3 * slowdown * lab.seconds(models.p, 1);
-                const double v = lab.seconds(models.p, double(gamma) + 1) / lab.seconds(models.p, 1);
+                const double v =
+                    lab.seconds(models.p, double(gamma) + 1) / lab.seconds(models.p, 1);
                 const plan::link link{1e3 * mbit, 1e3 * mbit, delay};  // bits a millisecond
                 const plan::split split{gamma, vocabulary};
                 // Chance that a whole draft is kept, as the plan's a^gamma.
-                const double all_kept = std::pow(std::max(0.0, exact[gamma] - exact[gamma - 1]), 1 / double(gamma));
+                const double all_kept =
+                    std::pow(std::max(0.0, exact[gamma] - exact[gamma - 1]), 1 / double(gamma));
                 const double bits_k =
-                    vocabulary == 4096 ? double(row_bits) : plan::quantised_row_bits(std::size_t(vocabulary), 8, 64);
+                    vocabulary == 4096 ? double(row_bits)
+                                       : plan::quantised_row_bits(std::size_t(vocabulary), 8, 64);
                 const auto add = [&](const char* protocol, double tokens, const plan::traffic& t) {
                   const double ms = plan::communication(t, link);
-                  out.add(models.name(), temperature, vocabulary, slowdown, mbit, delay, gamma, protocol, tokens,
-                          t.up / 8, t.down / 8, ms, slm, llm, v, plan::split_speedup(tokens, gamma, slm, llm, ms, v),
+                  out.add(models.name(), temperature, vocabulary, slowdown, mbit, delay, gamma,
+                          protocol, tokens, t.up / 8, t.down / 8, ms, slm, llm, v,
+                          plan::split_speedup(tokens, gamma, slm, llm, ms, v),
                           plan::split_speedup(tokens, gamma, slm, llm, ms));
                 };
                 add("dsd", exact[gamma], plan::dsd_traffic(split));
@@ -83,9 +89,9 @@ void dssd(lab& lab, table& out) {
     }
 }
 
-// The communication of DSD and DSSD in the same rounds: the same seed gives both the same text, and a round is the same
-// in both but for what travels. Rows of V = 50,000 probabilities of 16 bits, as in the paper, though these models have
-// fewer.
+// The communication of DSD and DSSD in the same rounds: the same seed gives both the same text, and
+// a round is the same in both but for what travels. Rows of V = 50,000 probabilities of 16 bits, as
+// in the paper, though these models have fewer.
 void dssd_paired(lab& lab, table& out) {
   const auto prompts = lab.prompts(lab.how.quick ? 2 : 6);
   const std::size_t most = lab.how.quick ? 48 : 96;
@@ -94,40 +100,43 @@ void dssd_paired(lab& lab, table& out) {
   for (const pair& models : {pairs[0], pairs[1]})
     for (const std::size_t gamma : std::vector<std::size_t>{1, 2, 4, 8}) {
       std::vector<decoded> of_prompt(prompts.size());
-      lab.weights(models.q), lab.weights(models.p);
+      lab.weights(models.q);
+      lab.weights(models.p);
       lab.each(prompts.size(), [&](std::size_t i) {
         std::vector<cpu::llama> sessions{lab.session(models.q), lab.session(models.p)};
         of_prompt[i] = decode_prompt(
             prompts[i], most, sessions,
-            [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& chooser, decoded& d) {
-              return speculate(t, n, m, chooser, d, lossless{}, gamma, 1, false);
-            },
+            [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& chooser,
+                decoded& d) { return speculate(t, n, m, chooser, d, lossless{}, gamma, 1, false); },
             lab.how.seed, i);
       });
       decoded all;
       for (const decoded& d : of_prompt) all += d;
-      const double rejected = all.over_rounds([](const round& r) { return r.accepted < r.drafted; }).mean;
+      const double rejected =
+          all.over_rounds([](const round& r) { return r.accepted < r.drafted; }).mean;
       for (const double up : {10., 100.})  // Mbit/s
         for (const double share : {1., 0.5, 0.25, 0.125}) {
           const auto ms = [&](const plan::traffic& t) {
             return plan::communication(t, {1e3 * up, 1e3 * up * share, 0});
           };
-          const auto dsd = [&](const round& r) { return ms({double(r.drafted) * (id + v * bits), 2 * id}); };
+          const auto dsd = [&](const round& r) {
+            return ms({double(r.drafted) * (id + v * bits), 2 * id});
+          };
           const auto dssd = [&](const round& r) {
             const bool replaced = r.accepted < r.drafted;
             return ms({double(r.drafted) * (id + bits), id + (replaced ? v * bits : id)});
           };
           const auto gain = all.over_rounds([&](const round& r) { return dsd(r) - dssd(r); });
-          out.add(models.name(), gamma, up, up * share, all.rounds.size(), rejected, all.over_rounds(dsd).mean,
-                  all.over_rounds(dssd).mean, gain.mean, gain.se,
+          out.add(models.name(), gamma, up, up * share, all.rounds.size(), rejected,
+                  all.over_rounds(dsd).mean, all.over_rounds(dssd).mean, gain.mean, gain.se,
                   all.over_rounds([&](const round& r) { return dssd(r) > dsd(r); }).mean);
         }
       lab.progress(double(++done) / 8);
     }
 }
 
-// DRAGON's Eq 5 for several gamma_l, beside the acceptance of the aggregation itself, at held-out positions: l = bard,
-// r = bible. gain: of alpha^l from gamma_l = 0 to 1 (Theorem 4.2).
+// DRAGON's Eq 5 for several gamma_l, beside the acceptance of the aggregation itself, at held-out
+// positions: l = bard, r = bible. gain: of alpha^l from gamma_l = 0 to 1 (Theorem 4.2).
 void dragon_acceptance(lab& lab, table& out) {
   const std::size_t every = lab.how.quick ? 8 : 16, n = texts.size() * lab.positions() / every;
   for (const char* m : {"bard", "bible"})
@@ -148,24 +157,28 @@ void dragon_acceptance(lab& lab, table& out) {
                   acceptance_eq5(l, r, eta, 1) - acceptance_eq5(l, r, eta, 0)};
       });
       double distance = 0, least = 1;
-      for (const one& x : all)
-        distance = std::max(distance, std::fabs(x.eq5 - x.counted)), least = std::min(least, x.gain);
-      const auto mean = [&](double one::*what) {
+      for (const one& x : all) {
+        distance = std::max(distance, std::fabs(x.eq5 - x.counted));
+        least = std::min(least, x.gain);
+      }
+      const auto mean = [&](double one::* what) {
         return mean_of(0, n, 1, [&](std::size_t i) { return all[i].*what; }).mean;
       };
-      out.add(eta_l, gamma_l, n, mean(&one::eq5), mean(&one::counted), mean(&one::r), distance, least,
-              mean(&one::gain));
+      out.add(eta_l, gamma_l, n, mean(&one::eq5), mean(&one::counted), mean(&one::r), distance,
+              least, mean(&one::gain));
       lab.progress(double(++done) / 9);
     }
 }
 
-// The protocol itself is simulated, by what `specagg plan schedulers` runs: the schedulers learn the acceptances by
-// counting, drafts run at most 16 tokens ahead. Times are given, not measured: a cloud of 22 ms a token, and a device
-// of 22 or, without a graphics card as in the paper, 88 ms. All strategies meet the same sequences of acceptances.
+// The protocol itself is simulated, by what `specagg plan schedulers` runs: the schedulers learn
+// the acceptances by counting, drafts run at most 16 tokens ahead. Times are given, not measured: a
+// cloud of 22 ms a token, and a device of 22 or, without a graphics card as in the paper, 88 ms.
+// All strategies meet the same sequences of acceptances.
 void dragon_latency(lab& lab, table& out) {
   const records accepted = lab.read("acceptance");
   const std::uint32_t tokens = 100, repeats = lab.how.quick ? 4 : 50;
-  constexpr double cloud = 0.022, base = 0.001, row = 50272 * 16 / 100e6;  // s; a row of V probabilities at 100 Mbit/s
+  // s; a row of V probabilities at 100 Mbit/s
+  constexpr double cloud = 0.022, base = 0.001, row = 50272 * 16 / 100e6;
   const std::vector<double> delays{0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.5};
   std::size_t done = 0;
   for (const double temperature : {1.0, 0.5})
@@ -174,28 +187,36 @@ void dragon_latency(lab& lab, table& out) {
         return r.at("pair") == "bard-bible" && number(r, "temperature") == temperature;
       });
       const auto law = [&](const std::string& kind) {
-        const double both = number(a, (kind + "_both").c_str()), l = number(a, (kind + "_only_l").c_str()),
+        const double both = number(a, (kind + "_both").c_str()),
+                     l = number(a, (kind + "_only_l").c_str()),
                      r = number(a, (kind + "_only_r").c_str());
         return agreement{both, l, r};
       };
       for (const double delay : delays) {
-        const auto add = [&](const std::string& aggregation, std::string_view strategy, const agreement& accept,
-                             const estimate& ms, const estimate& over, double first, double predicted, double eq9) {
-          out.add(temperature, 1e3 * device, 1e3 * cloud, 1e3 * delay, aggregation, strategy, accept.l(), accept.r(),
-                  ms.mean, ms.se, over.mean, over.se, first, predicted, eq9);
+        const auto add = [&](const std::string& aggregation, std::string_view strategy,
+                             const agreement& accept, const estimate& ms, const estimate& over,
+                             double first, double predicted, double eq9) {
+          out.add(temperature, 1e3 * device, 1e3 * cloud, 1e3 * delay, aggregation, strategy,
+                  accept.l(), accept.r(), ms.mean, ms.se, over.mean, over.se, first, predicted,
+                  eq9);
         };
-        const auto all = [&](const char* aggregation, const agreement& accept, std::uint32_t look_ahead) {
+        const auto all = [&](const char* aggregation, const agreement& accept,
+                             std::uint32_t look_ahead) {
           const cli::scheduled_setting how{device, cloud, base, delay, accept, tokens, look_ahead};
           const double way = base + delay / 2;
           const plan::dragon d{device, cloud, way, way, accept};
           const std::size_t strategies = look_ahead == 1 ? 1 : scheduling_names.size();
-          std::vector<std::vector<cli::scheduled_times>> of(strategies, std::vector<cli::scheduled_times>(repeats));
+          std::vector<std::vector<cli::scheduled_times>> of(
+              strategies, std::vector<cli::scheduled_times>(repeats));
           lab.each(strategies * repeats, [&](std::size_t i) {
-            of[i / repeats][i % repeats] = cli::scheduled_run(how, scheduling(i / repeats), lab.how.seed + i % repeats);
+            of[i / repeats][i % repeats] =
+                cli::scheduled_run(how, scheduling(i / repeats), lab.how.seed + i % repeats);
           });
           const std::size_t eq8 = std::min(std::size_t(scheduling::eq8), strategies - 1);
           for (std::size_t s = 0; s < strategies; ++s) {
-            const auto ms = [&](std::size_t which, std::size_t k) { return 1e3 * of[which][k].all / double(tokens); };
+            const auto ms = [&](std::size_t which, std::size_t k) {
+              return 1e3 * of[which][k].all / double(tokens);
+            };
             const auto fixed = scheduling(s) == scheduling::l   ? plan::latency(d)
                                : scheduling(s) == scheduling::r ? plan::latency(plan::exchanged(d))
                                                                 : NAN;
@@ -211,14 +232,18 @@ void dragon_latency(lab& lab, table& out) {
         all("independent", law("independent"), 16);
         all("shared noise", law("shared"), 16);
         // Baselines without a simulation: the device alone, and the rows of 20 tokens sent at once.
-        const double way = base + delay / 2, apart = plan::sequence_wise_latency({device, cloud, way, way}, 20, row);
+        const double way = base + delay / 2,
+                     apart = plan::sequence_wise_latency({device, cloud, way, way}, 20, row);
         add("device alone", "device", {}, {1e3 * device, 0}, {NAN, NAN}, 1e3 * device, NAN, NAN);
-        add("sequence-wise", "device", {}, {1e3 * apart, 0}, {NAN, NAN}, 1e3 * 20 * apart, NAN, NAN);
-        // Corollary 6.5: the exact time with aggregation at the device, alpha^r = 1/2, alpha^l = 0.5 and 0.9.
+        add("sequence-wise", "device", {}, {1e3 * apart, 0}, {NAN, NAN}, 1e3 * 20 * apart, NAN,
+            NAN);
+        // Corollary 6.5: the exact time with aggregation at the device, alpha^r = 1/2, alpha^l =
+        // 0.5 and 0.9.
         for (const double a_l : {0.5, 0.9}) {
           const agreement known = plan::agreement_of(a_l, 0.5);
           const double exact = 1e3 * plan::latency({device, cloud, way, way, known});
-          add("exact", fmt::format("device {:g}", a_l), known, {exact, 0}, {NAN, NAN}, NAN, exact, NAN);
+          add("exact", fmt::format("device {:g}", a_l), known, {exact, 0}, {NAN, NAN}, NAN, exact,
+              NAN);
         }
         lab.progress(double(++done) / double(4 * delays.size()));
       }

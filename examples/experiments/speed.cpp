@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds: of the models' calls, of cascades in their three executions, of drafts of several lengths. Every setting is
-// timed in turn with the target alone, on one thread, and its speed-up stands beside what the formulas predict from the
-// part `times` and the acceptance that the rows tell.
+// Seconds: of the models' calls, of cascades in their three executions, of drafts of several
+// lengths. Every setting is timed in turn with the target alone, on one thread, and its speed-up
+// stands beside what the formulas predict from the part `times` and the acceptance that the rows
+// tell.
 #include <specagg/error.hpp>
 
 #include "decoding.hpp"
@@ -18,20 +19,23 @@ void times(lab& lab, table& out) {
     std::vector<float> logits(longest * lab.vocabulary());
     std::vector<std::vector<double>> seconds(longest);
     for (std::size_t r = 0; r < repeats; ++r)
-      for (std::size_t n = 1; n <= longest; ++n) {  // in turn, so that a busy moment of the machine spoils none alone
+      // in turn, so that a busy moment of the machine spoils none alone
+      for (std::size_t n = 1; n <= longest; ++n) {
         if (one.position() == 0 && one.extend(prompt, {}) != status::ok)
           throw error("times", "", "the prompt is too long");
         const auto start = std::chrono::steady_clock::now();
-        const status s = one.extend(std::span(prompt).first(n), std::span(logits).first(n * lab.vocabulary()));
-        seconds[n - 1].push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        const status s =
+            one.extend(std::span(prompt).first(n), std::span(logits).first(n * lab.vocabulary()));
+        seconds[n - 1].push_back(
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
         if (s != status::ok) throw error("times", "", std::string(name(s)));
         one.rollback(prompt.size());
       }
     for (std::size_t n = 1; n <= longest; ++n) {
       auto sorted = seconds[n - 1];
       std::sort(sorted.begin(), sorted.end());
-      out.add(models[m], n, median(sorted), sorted[sorted.size() / 4], sorted[3 * sorted.size() / 4],
-              median(sorted) / median(seconds[0]));
+      out.add(models[m], n, median(sorted), sorted[sorted.size() / 4],
+              sorted[3 * sorted.size() / 4], median(sorted) / median(seconds[0]));
     }
     lab.progress(double(m + 1) / double(models.size()));
   }
@@ -40,9 +44,10 @@ void times(lab& lab, table& out) {
 namespace {
 
 continuation target_alone(double temperature) {
-  return [=](text& t, std::size_t most, std::vector<meter>& m, random_streams& chooser, decoded& d) {
-    return speculate(t, most, m, chooser, d, lossless{}, 0, temperature, false);
-  };
+  return
+      [=](text& t, std::size_t most, std::vector<meter>& m, random_streams& chooser, decoded& d) {
+        return speculate(t, most, m, chooser, d, lossless{}, 0, temperature, false);
+      };
 }
 
 struct timed {
@@ -51,28 +56,35 @@ struct timed {
   decoded last;
 };
 // In turn with the target alone; medians.
-timed against_target(lab& lab, const pair& models, const std::vector<std::vector<token_id>>& prompts, std::size_t most,
+timed against_target(lab& lab, const pair& models,
+                     const std::vector<std::vector<token_id>>& prompts, std::size_t most,
                      std::size_t repeats, double temperature, const continuation& decode) {
   timed t;
   std::vector<double> own, alone;
   for (std::size_t r = 0; r < repeats; ++r) {
-    const decoded base = decode_all(lab, {models.q, models.p}, prompts, most, target_alone(temperature));
+    const decoded base =
+        decode_all(lab, {models.q, models.p}, prompts, most, target_alone(temperature));
     t.last = decode_all(lab, {models.q, models.p}, prompts, most, decode);
-    own.push_back(t.last.seconds / double(t.last.tokens)), alone.push_back(base.seconds / double(base.tokens));
+    own.push_back(t.last.seconds / double(t.last.tokens));
+    alone.push_back(base.seconds / double(base.tokens));
     t.speedups.push_back(alone.back() / own.back());
   }
-  t.seconds_a_token = median(own), t.target_seconds_a_token = median(alone), t.speedup = median(t.speedups);
+  t.seconds_a_token = median(own);
+  t.target_seconds_a_token = median(alone);
+  t.speedup = median(t.speedups);
   return t;
 }
 
-// Of speculative decoding, by what was counted in it: tokens by the rows, draft steps, and the times of calls.
-double predicted_speedup(const lab& lab, const pair& models, const decoded& d, bool free_scoring = false) {
+// Of speculative decoding, by what was counted in it: tokens by the rows, draft steps, and the
+// times of calls.
+double predicted_speedup(const lab& lab, const pair& models, const decoded& d,
+                         bool free_scoring = false) {
   const double step = lab.seconds(models.p, 1), rounds = double(d.rounds.size());
   double v = 0;
   for (const round& r : d.rounds) v += lab.seconds(models.p, double(r.drafted) + 1) / step / rounds;
   const double tokens = d.over_rounds([](const round& r) { return r.expected; }).mean;
-  return plan::speculative_speedup(tokens, double(d.calls(0)) / rounds, lab.seconds(models.q, 1) / step,
-                                   free_scoring ? 1 : v);
+  return plan::speculative_speedup(tokens, double(d.calls(0)) / rounds,
+                                   lab.seconds(models.q, 1) / step, free_scoring ? 1 : v);
 }
 
 }  // namespace
@@ -98,53 +110,62 @@ void latency(lab& lab, table& out) {
 
   for (const sweep& s : rules)
     for (const double x : s.values) {
-      const auto add = [&](const char* execution, std::size_t gamma, const timed& t, double predicted, double free) {
-        const double drafted = std::max<double>(1, t.last.over_rounds([](const round& r) { return r.drafted; }).mean);
-        out.add(models.name(), execution, gamma, s.rule, x, policy_text(s.rule, x), t.seconds_a_token,
-                t.target_seconds_a_token, 1 / t.speedup, t.speedup, predicted, t.speedup / predicted - 1, free,
+      const auto add = [&](const char* execution, std::size_t gamma, const timed& t,
+                           double predicted, double free) {
+        const double drafted =
+            std::max<double>(1, t.last.over_rounds([](const round& r) { return r.drafted; }).mean);
+        out.add(models.name(), execution, gamma, s.rule, x, policy_text(s.rule, x),
+                t.seconds_a_token, t.target_seconds_a_token, 1 / t.speedup, t.speedup, predicted,
+                t.speedup / predicted - 1, free,
                 t.last.over_rounds([](const round& r) { return r.accepted; }).mean / drafted,
                 double(t.last.calls(1)) / double(t.last.tokens), listed(t.speedups));
       };
       with_rule(s.rule, x, [&]<class Policy>(const Policy& policy) {
         if constexpr (std::is_same_v<Policy, lossless> || std::is_same_v<Policy, ensemble> ||
-                      std::is_same_v<Policy, lossy> || std::is_same_v<Policy, chow> || std::is_same_v<Policy, diff> ||
-                      std::is_same_v<Policy, opt> || std::is_same_v<Policy, bild> || std::is_same_v<Policy, token_v2> ||
+                      std::is_same_v<Policy, lossy> || std::is_same_v<Policy, chow> ||
+                      std::is_same_v<Policy, diff> || std::is_same_v<Policy, opt> ||
+                      std::is_same_v<Policy, bild> || std::is_same_v<Policy, token_v2> ||
                       std::is_same_v<Policy, token_v3>) {
           for (const auto gamma : {std::size_t{3}, std::size_t{5}, std::size_t{7}}) {
-            const continuation decode = [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r,
-                                            decoded& d) { return speculate(t, n, m, r, d, policy, gamma, 1, false); };
+            const continuation decode = [&](text& t, std::size_t n, std::vector<meter>& m,
+                                            random_streams& r, decoded& d) {
+              return speculate(t, n, m, r, d, policy, gamma, 1, false);
+            };
             timed t = against_target(lab, models, prompts, most, repeats, 1, decode);
             // Once more with acceptances, which take time, for the prediction.
-            const decoded by_rows =
-                decode_all(lab, {models.q, models.p}, prompts, most,
-                           [&](text& to, std::size_t n, std::vector<meter>& m, random_streams& r, decoded& d) {
-                             return speculate(to, n, m, r, d, policy, gamma, 1, true);
-                           });
+            const decoded by_rows = decode_all(
+                lab, {models.q, models.p}, prompts, most,
+                [&](text& to, std::size_t n, std::vector<meter>& m, random_streams& r, decoded& d) {
+                  return speculate(to, n, m, r, d, policy, gamma, 1, true);
+                });
             add("speculative", gamma, t, predicted_speedup(lab, models, by_rows),
                 predicted_speedup(lab, models, by_rows, true));
           }
-          const continuation oracle = [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
+          const continuation oracle = [&](text& t, std::size_t n, std::vector<meter>& m,
+                                          random_streams& r, decoded&) {
             cascade_workspace<float> work(m[0].vocab_size());
             no_processor none;
             return oracle_decode(t, n, m[0], m[1], policy, r, none, cascade_options{}, work,
                                  [](const emission&) { return true; });
           };
-          add("oracle", 0, against_target(lab, models, prompts, most, repeats, 1, oracle), 1 / (1 + c), 1 / (1 + c));
+          add("oracle", 0, against_target(lab, models, prompts, most, repeats, 1, oracle),
+              1 / (1 + c), 1 / (1 + c));
         }
         if constexpr (std::is_same_v<Policy, chow>) {
-          const continuation sequential = [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r,
-                                              decoded&) {
+          const continuation sequential = [&](text& t, std::size_t n, std::vector<meter>& m,
+                                              random_streams& r, decoded&) {
             cascade_workspace<float> work(m[0].vocab_size());
             no_processor none;
             return sequential_decode(t, n, m[0], m[1], policy, r, none, cascade_options{}, work,
                                      [](const emission&) { return true; });
           };
           const timed t = against_target(lab, models, prompts, most, repeats, 1, sequential);
-          // A call of the target reads the draft's tokens since its last one. The draft is asked at every token, but
-          // where the target is asked because it was not for ten tokens.
+          // A call of the target reads the draft's tokens since its last one. The draft is asked at
+          // every token, but where the target is asked because it was not for ten tokens.
           const double calls = double(t.last.calls(1)) / double(t.last.tokens),
                        drafts = double(t.last.calls(0)) / double(t.last.tokens);
-          const double each = calls > 0 ? lab.seconds(models.p, 1 / calls) / lab.seconds(models.p, 1) : 0;
+          const double each =
+              calls > 0 ? lab.seconds(models.p, 1 / calls) / lab.seconds(models.p, 1) : 0;
           add("sequential", 0, t, 1 / (c * drafts + calls * each), 1 / (c * drafts + calls));
         }
       });
@@ -152,7 +173,7 @@ void latency(lab& lab, table& out) {
     }
 }
 
-// ---- how long a draft should be -------------------------------------------------------------------------------------
+// ---- how long a draft should be -----------------------------------------------------------------
 
 namespace {
 
@@ -160,9 +181,11 @@ struct prices {
   std::string name;
   plan::draft_costs cost;
 };
-// In steps of the target: a large model on an accelerator, these models on a processor, a slow draft.
-const std::vector<prices> fixed_prices{
-    {"accelerator", {1, 0.05, 0.01}}, {"processor", {1, 0.1, 0.22}}, {"slow draft", {1, 0.3, 0.05}}};
+// In steps of the target: a large model on an accelerator, these models on a processor, a slow
+// draft.
+const std::vector<prices> fixed_prices{{"accelerator", {1, 0.05, 0.01}},
+                                       {"processor", {1, 0.1, 0.22}},
+                                       {"slow draft", {1, 0.3, 0.05}}};
 
 continuation fixed(std::size_t gamma, double temperature, bool acceptances) {
   return [=](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded& d) {
@@ -170,8 +193,10 @@ continuation fixed(std::size_t gamma, double temperature, bool acceptances) {
   };
 }
 continuation marginal(plan::draft_length_controller& controller, double temperature) {
-  return [&controller, temperature](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded& d) {
-    return speculate(t, n, m, r, d, lossless{}, 16, temperature, false, token_verifier{}, controller);
+  return [&controller, temperature](text& t, std::size_t n, std::vector<meter>& m,
+                                    random_streams& r, decoded& d) {
+    return speculate(t, n, m, r, d, lossless{}, 16, temperature, false, token_verifier{},
+                     controller);
   };
 }
 double rate(const decoded& d, const plan::draft_costs& c) {
@@ -191,9 +216,11 @@ void draft_length(lab& lab, table& out) {
     for (const double temperature : {1.0, 0.5}) {
       std::vector<decoded> of_gamma;
       for (std::size_t gamma = 0; gamma <= 8; ++gamma)
-        of_gamma.push_back(decode_all(lab, {models.q, models.p}, prompts, most, fixed(gamma, temperature, gamma == 8)));
+        of_gamma.push_back(decode_all(lab, {models.q, models.p}, prompts, most,
+                                      fixed(gamma, temperature, gamma == 8)));
       // The acceptance that a planner would know: the mean overlap of a drafted token.
-      const double tokens8 = of_gamma[8].over_rounds([](const round& r) { return r.expected; }).mean;
+      const double tokens8 =
+          of_gamma[8].over_rounds([](const round& r) { return r.expected; }).mean;
       double low = 0, high = 1;
       for (int i = 0; i < 60; ++i) {
         const double a = 0.5 * (low + high);
@@ -208,9 +235,11 @@ void draft_length(lab& lab, table& out) {
           out.add(models.name(), temperature, name, gamma == planned ? "planned" : "fixed", gamma,
                   rate(of_gamma[gamma], cost), low, of_gamma[gamma].tokens);
         plan::draft_length_controller controller(cost);
-        const decoded d = decode_all(lab, {models.q, models.p}, prompts, most, marginal(controller, temperature));
+        const decoded d =
+            decode_all(lab, {models.q, models.p}, prompts, most, marginal(controller, temperature));
         out.add(models.name(), temperature, name, "marginal",
-                d.over_rounds([](const round& r) { return r.drafted; }).mean, rate(d, cost), low, d.tokens);
+                d.over_rounds([](const round& r) { return r.drafted; }).mean, rate(d, cost), low,
+                d.tokens);
       }
       lab.progress(double(++done) / 4);
     }
@@ -224,21 +253,24 @@ void draft_length_speed(lab& lab, table& out) {
   for (const pair& models : {pairs[0], pairs[1]})
     for (const double temperature : {1.0, 0.5}) {
       const double step = lab.seconds(models.p, 1);
-      const plan::draft_costs cost{1, lab.seconds(models.q, 1) / step, (lab.seconds(models.p, 5) / step - 1) / 4};
+      const plan::draft_costs cost{1, lab.seconds(models.q, 1) / step,
+                                   (lab.seconds(models.p, 5) / step - 1) / 4};
       for (std::size_t gamma = 1; gamma <= 8; ++gamma) {
-        const timed t =
-            against_target(lab, models, prompts, most, repeats, temperature, fixed(gamma, temperature, false));
-        const decoded by_rows = decode_all(lab, {models.q, models.p}, prompts, most, fixed(gamma, temperature, true));
+        const timed t = against_target(lab, models, prompts, most, repeats, temperature,
+                                       fixed(gamma, temperature, false));
+        const decoded by_rows =
+            decode_all(lab, {models.q, models.p}, prompts, most, fixed(gamma, temperature, true));
         const double predicted = predicted_speedup(lab, models, by_rows);
-        out.add(models.name(), temperature, "fixed", gamma, t.speedup, predicted, t.speedup / predicted - 1,
-                listed(t.speedups));
+        out.add(models.name(), temperature, "fixed", gamma, t.speedup, predicted,
+                t.speedup / predicted - 1, listed(t.speedups));
       }
       plan::draft_length_controller controller(cost);
-      const timed t =
-          against_target(lab, models, prompts, most, repeats, temperature, marginal(controller, temperature));
+      const timed t = against_target(lab, models, prompts, most, repeats, temperature,
+                                     marginal(controller, temperature));
       const double predicted = rate(t.last, cost);
-      out.add(models.name(), temperature, "marginal", t.last.over_rounds([](const round& r) { return r.drafted; }).mean,
-              t.speedup, predicted, t.speedup / predicted - 1, listed(t.speedups));
+      out.add(models.name(), temperature, "marginal",
+              t.last.over_rounds([](const round& r) { return r.drafted; }).mean, t.speedup,
+              predicted, t.speedup / predicted - 1, listed(t.speedups));
       lab.progress(double(++done) / 4);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four verifiers: how many drafted tokens each keeps. And the telemetry estimate of tokens a round, from the rows,
-// beside counting them.
+// The four verifiers: how many drafted tokens each keeps. And the telemetry estimate of tokens a
+// round, from the rows, beside counting them.
 #include <specagg/audit/coupled_law.hpp>
 #include <specagg/error.hpp>
 #include <specagg/site/aggregate.hpp>
@@ -11,8 +11,9 @@
 
 namespace experiments {
 
-// Of one token, exactly, at held-out positions of both texts: ratio, match and coupled acceptance of a draft of q
-// towards p; of a draft in a row of 64 counts on 8 tokens (DSSD); of two sites, l = q and r = p (DRAGON).
+// Of one token, exactly, at held-out positions of both texts: ratio, match and coupled acceptance
+// of a draft of q towards p; of a draft in a row of 64 counts on 8 tokens (DSSD); of two sites, l =
+// q and r = p (DRAGON).
 void acceptance(lab& lab, table& out) {
   const std::size_t every = lab.how.quick ? 8 : 16, n = texts.size() * lab.positions() / every;
   const row_codec codec{lab.vocabulary(), row_codec::values::counts, 8, 1, 64};
@@ -35,13 +36,15 @@ void acceptance(lab& lab, table& out) {
         std::vector<std::uint8_t> bytes(codec.max_bytes<double>());
         sums& s = all[k];
         for (std::size_t i = 0; i < v; ++i) {
-          s.ratio += std::min(q[i], p[i]), s.match += q[i] * p[i];
+          s.ratio += std::min(q[i], p[i]);
+          s.match += q[i] * p[i];
           pi[i] = 0.5 * (q[i] + p[i]);
         }
         s.coupled = coupled_acceptance(q, p);
         s.bound = plan::least_coupled_acceptance(1 - s.ratio);
         const auto coded = encode(codec, q, bytes, ids, mass);
-        for (std::size_t i = 0; i < v && coded.why == status::ok; ++i) s.quantised += std::min(coded.row[i], p[i]);
+        for (std::size_t i = 0; i < v && coded.why == status::ok; ++i)
+          s.quantised += std::min(coded.row[i], p[i]);
         s.independent = agreement_of(q, p, weigh_sites(0, 0));
         // Both sites stand where both drew the same token: it is then the combined one (unanimity).
         const double l = coupled_acceptance(q, pi), r = coupled_acceptance(p, pi), both = s.coupled;
@@ -50,11 +53,13 @@ void acceptance(lab& lab, table& out) {
       const auto mean = [&](auto&& f) {
         return mean_of(0, n, lab.scored() / every, [&](std::size_t i) { return f(all[i]); });
       };
-      const auto a = mean([](const sums&s) { return s.ratio; }), m = mean([](const sums&s) { return s.match; }),
-                 c = mean([](const sums&s) { return s.coupled; });
+      const auto a = mean([](const sums& s) { return s.ratio; }),
+                 m = mean([](const sums& s) { return s.match; }),
+                 c = mean([](const sums& s) { return s.coupled; });
       out.add(models.name(), temperature, n, a.mean, a.se, m.mean, m.se, c.mean, c.se,
-              mean([](const sums& s) { return s.bound; }).mean, mean([](const sums& s) { return s.quantised; }).mean,
-              codec.max_bytes<double>(), mean([](const sums& s) { return s.independent.both; }).mean,
+              mean([](const sums& s) { return s.bound; }).mean,
+              mean([](const sums& s) { return s.quantised; }).mean, codec.max_bytes<double>(),
+              mean([](const sums& s) { return s.independent.both; }).mean,
               mean([](const sums& s) { return s.independent.only_l; }).mean,
               mean([](const sums& s) { return s.independent.only_r; }).mean,
               mean([](const sums& s) { return s.shared.both; }).mean,
@@ -73,13 +78,15 @@ void verifiers(lab& lab, table& out) {
       for (const std::size_t gamma : {std::size_t(4), std::size_t(8)})
         for (const std::string verifier : {"token", "block", "match", "coupled"}) {
           std::vector<decoded> of_prompt(prompts.size());
-          lab.weights(models.q), lab.weights(models.p);
+          lab.weights(models.q);
+          lab.weights(models.p);
           lab.each(prompts.size(), [&](std::size_t i) {
             std::vector<cpu::llama> sessions{lab.session(models.q), lab.session(models.p)};
-            const auto decode = [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& chooser,
-                                    decoded& d) {
+            const auto decode = [&](text& t, std::size_t n, std::vector<meter>& m,
+                                    random_streams& chooser, decoded& d) {
               const auto by = [&](const auto& v) {
-                return speculate(t, n, m, chooser, d, lossless{}, gamma, temperature, verifier == "token", v);
+                return speculate(t, n, m, chooser, d, lossless{}, gamma, temperature,
+                                 verifier == "token", v);
               };
               return verifier == "token"   ? by(token_verifier{})
                      : verifier == "block" ? by(block_verifier{})
@@ -94,14 +101,16 @@ void verifiers(lab& lab, table& out) {
           const auto counted = all.over_rounds([](const round& r) { return r.emitted; });
           const auto rows = all.over_rounds([](const round& r) { return r.expected; });
           const bool telemetry = verifier == "token";
-          // Rounds that reach draft k, for every k: what shorter drafts would have emitted follows from it.
+          // Rounds that reach draft k, for every k: what shorter drafts would have emitted follows
+          // from it.
           std::string reached;
           for (std::size_t k = 1; k <= gamma; ++k)
-            reached += fmt::format("{}{:.6g}", k > 1 ? " " : "",
-                                   all.over_rounds([k](const round& r) { return r.accepted >= k; }).mean);
-          out.add(models.name(), temperature, gamma, verifier, all.tokens, all.rounds.size(), accepted.mean,
-                  accepted.se, counted.mean, counted.se, telemetry ? rows.mean : NAN, telemetry ? rows.se : NAN,
-                  reached);
+            reached +=
+                fmt::format("{}{:.6g}", k > 1 ? " " : "",
+                            all.over_rounds([k](const round& r) { return r.accepted >= k; }).mean);
+          out.add(models.name(), temperature, gamma, verifier, all.tokens, all.rounds.size(),
+                  accepted.mean, accepted.se, counted.mean, counted.se, telemetry ? rows.mean : NAN,
+                  telemetry ? rows.se : NAN, reached);
           lab.progress(double(++done) / 72);
         }
 }

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a draft head is trained on: a model writes texts at temperature 1 after each prompt. The tokens of a text and
-// the model's hidden states are written to a file. A text whose file is there is not written again.
+// What a draft head is trained on: a model writes texts at temperature 1 after each prompt. The
+// tokens of a text and the model's hidden states are written to a file. A text whose file is there
+// is not written again.
 //
-//   specagg-features --model F.gguf --prompts FILE --out FOLDER [--texts 1] [--tokens 200] [--seed 1] [--threads 1]
+//   specagg-features --model F.gguf --prompts FILE --out FOLDER [--texts 1]
+//                    [--tokens 200] [--seed 1] [--threads 1]
 //                    [--chat]
 //
-// --prompts: one prompt a line. --texts N: so many after each prompt, written together (as many as the context has
-//   room for), so that the model reads its weights once for a token of each. Text k of line i, counted from 0, is
-//   FOLDER/(i N + k).bin, little-endian:
-//   n, dim, p     32-bit integers: the number of tokens; the width of a hidden state; how many tokens are the prompt's
+// --prompts: one prompt a line. --texts N: so many after each prompt, written together (as many as
+// the context has
+//   room for), so that the model reads its weights once for a token of each. Text k of line i,
+//   counted from 0, is FOLDER/(i N + k).bin, little-endian: n, dim, p     32-bit integers: the
+//   number of tokens; the width of a hidden state; how many
+//                 tokens are the prompt's
 //   n tokens      32-bit integers
 //   n x dim       32-bit floats: the hidden state after each token, after the model's final norm
-//   n - p + 1     32-bit floats: log-sum-exp of the rows after the tokens from the prompt's last one on
+//   n - p + 1     32-bit floats: log-sum-exp of the rows after the tokens from the prompt's last
+//                 one on
 //   n - p + 1     32-bit integers: the likeliest token of each of these rows
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -46,31 +51,39 @@ struct text {
 };
 
 // Under another name until it is complete.
-void write_features(const cpu::llama& model, std::span<const token_id> prompt, const text& t, const std::string& path) {
+void write_features(const cpu::llama& model, std::span<const token_id> prompt, const text& t,
+                    const std::string& path) {
   const std::string part = path + ".part";
   std::ofstream to(part, std::ios::binary);
   const std::size_t n = t.nodes.size();
   const std::int32_t sizes[] = {std::int32_t(prompt.size() + n), std::int32_t(model.hidden_size()),
                                 std::int32_t(prompt.size())};
   put(to, sizes, sizeof sizes);
-  put(to, prompt.data(), prompt.size_bytes()), put(to, t.tokens.data(), n * sizeof(token_id));
-  for (std::size_t i = 0; i < prompt.size(); ++i) put(to, model.hidden(i).data(), model.hidden(i).size_bytes());
-  for (const auto node : t.nodes) put(to, model.node_hidden(node).data(), model.node_hidden(node).size_bytes());
-  put(to, t.log_sums.data(), (n + 1) * sizeof(float)), put(to, t.likeliest.data(), (n + 1) * sizeof(token_id));
+  put(to, prompt.data(), prompt.size_bytes());
+  put(to, t.tokens.data(), n * sizeof(token_id));
+  for (std::size_t i = 0; i < prompt.size(); ++i)
+    put(to, model.hidden(i).data(), model.hidden(i).size_bytes());
+  for (const auto node : t.nodes)
+    put(to, model.node_hidden(node).data(), model.node_hidden(node).size_bytes());
+  put(to, t.log_sums.data(), (n + 1) * sizeof(float));
+  put(to, t.likeliest.data(), (n + 1) * sizeof(token_id));
   to.close();
   if (!to) throw error(part, "", "cannot be written");
   std::filesystem::rename(part, path);
 }
 
-// Writes several texts after a prompt, a token of each in one call of the model: they are branches of a tree.
+// Writes several texts after a prompt, a token of each in one call of the model: they are branches
+// of a tree.
 class writer {
  public:
-  writer(cpu::llama& model, cpu::thread_pool& pool, std::span<const token_id> ends, std::uint64_t seed)
+  writer(cpu::llama& model, cpu::thread_pool& pool, std::span<const token_id> ends,
+         std::uint64_t seed)
       : model_(&model), pool_(&pool), ends_(ends), seed_(seed) {}
 
-  // At most `most` tokens each. Text k has the random numbers of sequence first + k, so it is the same whatever is
-  // written beside it.
-  std::vector<text> write(std::span<const token_id> prompt, std::size_t most, std::size_t first, std::size_t count) {
+  // At most `most` tokens each. Text k has the random numbers of sequence first + k, so it is the
+  // same whatever is written beside it.
+  std::vector<text> write(std::span<const token_id> prompt, std::size_t most, std::size_t first,
+                          std::size_t count) {
     const std::size_t V = model_->vocab_size();
     std::vector<text> texts(count);
     std::vector<std::size_t> writing(count);
@@ -86,14 +99,19 @@ class writer {
     for (std::size_t row = 0;; row = 1) {  // the first row is everyone's
       pool_->for_ranges(writing.size(), 1, [&](std::size_t begin, std::size_t end) {
         for (auto j = begin; j < end; ++j)
-          draw(texts[writing[j]], std::span(rows_).subspan(j * row * V, V), std::uint32_t(prompt.size()),
-               random_streams(seed_, first + writing[j]), std::span(scratch_).subspan(j * scratch, scratch));
+          draw(texts[writing[j]], std::span(rows_).subspan(j * row * V, V),
+               std::uint32_t(prompt.size()), random_streams(seed_, first + writing[j]),
+               std::span(scratch_).subspan(j * scratch, scratch));
       });
       for (const auto k : writing)
-        if (texts[k].tokens.back() == no_token) throw error("the model", "", "gave a row that is none");
-      std::erase_if(writing, [&](std::size_t k) { return texts[k].tokens.size() == most || ends_text(texts[k]); });
+        if (texts[k].tokens.back() == no_token)
+          throw error("the model", "", "gave a row that is none");
+      std::erase_if(writing, [&](std::size_t k) {
+        return texts[k].tokens.size() == most || ends_text(texts[k]);
+      });
       if (writing.empty()) break;
-      tokens.clear(), parents.clear();
+      tokens.clear();
+      parents.clear();
       for (const auto k : writing) {
         tokens.push_back(texts[k].tokens.back());
         parents.push_back(texts[k].nodes.empty() ? 0 : texts[k].nodes.back());
@@ -105,14 +123,18 @@ class writer {
   }
 
  private:
-  static void draw(text& t, std::span<const float> logits, std::uint32_t prompt, const random_streams& random,
-                   std::span<double> scratch) {
+  static void draw(text& t, std::span<const float> logits, std::uint32_t prompt,
+                   const random_streams& random, std::span<double> scratch) {
     t.log_sums.push_back(float(log_sum_exp(logits.data(), logits.size())));
-    t.likeliest.push_back(token_id(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    t.likeliest.push_back(
+        token_id(std::max_element(logits.begin(), logits.end()) - logits.begin()));
     processed_row<float> row(logits, sampling());
-    t.tokens.push_back(draw_draft(row, prompt + std::uint32_t(t.tokens.size()), 0, random, scratch));
+    t.tokens.push_back(
+        draw_draft(row, prompt + std::uint32_t(t.tokens.size()), 0, random, scratch));
   }
-  bool ends_text(const text& t) const { return std::find(ends_.begin(), ends_.end(), t.tokens.back()) != ends_.end(); }
+  bool ends_text(const text& t) const {
+    return std::find(ends_.begin(), ends_.end(), t.tokens.back()) != ends_.end();
+  }
   static void check(status s) {
     if (s != status::ok) throw error("the model", "", std::string(name(s)));
   }
@@ -134,7 +156,8 @@ int run(int argc, char** argv) {
   app.add_option("--model", file, "GGUF file")->required();
   app.add_option("--prompts", prompts, "one prompt a line")->required();
   app.add_option("--out", out, "folder: a file for each text")->required();
-  app.add_option("--texts", texts, "after each prompt, written together")->check(CLI::Range(1, 1000));
+  app.add_option("--texts", texts, "after each prompt, written together")
+      ->check(CLI::Range(1, 1000));
   app.add_option("--tokens", most, "at most so many a text")->check(CLI::Range(1, 100000));
   app.add_option("--seed", seed, "of the texts");
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
@@ -151,11 +174,14 @@ int run(int argc, char** argv) {
   std::size_t capacity = 1;
   for (std::string line; std::getline(lines, line);) {
     auto& tokens = asked.emplace_back();
-    if (form) tokens = form->beginning({}), form->ask(tokens, line);
-    else tokens = text_tokens.encode(line);
+    if (form) {
+      tokens = form->beginning({});
+      form->ask(tokens, line);
+    } else tokens = text_tokens.encode(line);
     const auto place = "line " + std::to_string(asked.size());
     if (tokens.empty()) throw error(prompts, place, "has no tokens");
-    if (tokens.size() >= weights->context) throw error(prompts, place, "is longer than the model's context");
+    if (tokens.size() >= weights->context)
+      throw error(prompts, place, "is longer than the model's context");
     capacity = std::max(capacity, std::min(tokens.size() + texts * most, weights->context));
   }
   const auto pool = std::make_shared<cpu::thread_pool>(threads);
@@ -165,7 +191,9 @@ int run(int argc, char** argv) {
   std::filesystem::create_directories(out);
   std::size_t written = 0;
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    const auto path = [&](std::size_t k) { return out + "/" + std::to_string(i * texts + k) + ".bin"; };
+    const auto path = [&](std::size_t k) {
+      return out + "/" + std::to_string(i * texts + k) + ".bin";
+    };
     std::size_t there = 0;
     for (std::size_t k = 0; k < texts; ++k) there += std::filesystem::exists(path(k));
     if (there == texts) continue;

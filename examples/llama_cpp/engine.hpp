@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many requests in one context of libllama, each with its own policy, temperature, drafter and seed. In each step one
-// call of libllama scores the drafts of all of them, and one verify_batch decides.
+// Many requests in one context of libllama, each with its own policy, temperature, drafter and
+// seed. In each step one call of libllama scores the drafts of all of them, and one verify_batch
+// decides.
 #pragma once
 #include <algorithm>
 #include <condition_variable>
@@ -31,16 +32,19 @@ inline constexpr std::size_t prompt_tokens = 128;  // of prompts, read in each s
 struct opened_model {
   std::shared_ptr<llama_model> model;
   std::shared_ptr<llama_context> context;
-  opened_model(const std::string& file, const engine_options& o) : model(llama_cpp::load_model(file)) {
+  opened_model(const std::string& file, const engine_options& o)
+      : model(llama_cpp::load_model(file)) {
     if (llama_model_is_recurrent(model.get()) || llama_model_is_hybrid(model.get()) ||
         !llama_model_has_decoder(model.get()) || llama_model_has_encoder(model.get()))
       throw error(file, "", "is no model whose memory goes back by some tokens, as drafts need");
     llama_context_params how = llama_context_default_params();
     how.n_seq_max = static_cast<std::uint32_t>(o.requests);
     how.n_ctx = static_cast<std::uint32_t>(o.requests * (o.context + o.gamma + o.exact_batches));
-    how.n_batch = how.n_ubatch = static_cast<std::uint32_t>(o.requests * (o.gamma + 1) + prompt_tokens);
+    how.n_batch = how.n_ubatch =
+        static_cast<std::uint32_t>(o.requests * (o.gamma + 1) + prompt_tokens);
     how.n_threads = how.n_threads_batch = static_cast<std::int32_t>(o.threads);
-    // A buffer for each sequence. In one for all, each token's attention would go through the cells of all requests.
+    // A buffer for each sequence. In one for all, each token's attention would go through the cells
+    // of all requests.
     how.kv_unified = false;
     how.swa_full = true;
     context = llama_cpp::make_context(model, how, file);
@@ -66,14 +70,16 @@ struct slot {
   std::vector<emission> out;
   std::vector<draft_acceptance> acceptances;
   // The request's.
-  std::shared_ptr<request> asked = {};          // null: the slot is free
-  std::vector<token_id> text = {};              // and the drafted tokens behind it
-  std::size_t size = 0, most = 0, drafted = 0;  // of the text; tokens that may be drafted, and that are
+  std::shared_ptr<request> asked = {};  // null: the slot is free
+  std::vector<token_id> text = {};      // and the drafted tokens behind it
+  // of the text; tokens that may be drafted, and that are
+  std::size_t size = 0, most = 0, drafted = 0;
   std::optional<lookup_drafter<float>> lookup = {};
   std::optional<counts_drafter<float>> counts = {};
   random_streams random{0};
 
-  slot(const opened_model& of, const opened_model* drafter, llama_seq_id sequence, const engine_options& o)
+  slot(const opened_model& of, const opened_model* drafter, llama_seq_id sequence,
+       const engine_options& o)
       : target(of.context.get(), {.sequence = sequence, .exact_batches = o.exact_batches}),
         V(target.vocab_size()),
         gamma(o.gamma),
@@ -84,12 +90,14 @@ struct slot {
         out(gamma + 1),
         acceptances(gamma) {
     if (drafter)
-      draft.emplace(drafter->context.get(),
-                    llama_cpp::source_options{.sequence = sequence, .exact_batches = o.exact_batches});
+      draft.emplace(
+          drafter->context.get(),
+          llama_cpp::source_options{.sequence = sequence, .exact_batches = o.exact_batches});
   }
   void begin(std::shared_ptr<request> r) {
     asked = std::move(r);
-    text = asked->prompt, size = text.size();
+    text = asked->prompt;
+    size = text.size();
     const std::size_t longest = size + asked->max_tokens + gamma;
     text.reserve(longest);
     if (asked->draft == drafts::lookup) lookup.emplace(V, longest);
@@ -99,15 +107,20 @@ struct slot {
   void end() {
     (void)target.rollback(0);
     if (draft) (void)draft->rollback(0);
-    asked.reset(), lookup.reset(), counts.reset();
+    asked.reset();
+    lookup.reset();
+    counts.reset();
     text = {};
   }
   bool reads_prompt() const { return target.position() + 1 < size; }
   bool uses_model() const { return asked->draft == drafts::model; }
-  std::span<float> part(std::vector<float>& of, std::size_t j) const { return std::span(of).subspan(j * V, V); }
+  std::span<float> part(std::vector<float>& of, std::size_t j) const {
+    return std::span(of).subspan(j * V, V);
+  }
   // Whether the row of the draft's token j is needed: to draw it, or by the policy alone.
   bool wants_row(std::size_t j) const {
-    return j == drafted && asked->draft != drafts::none && (j < most || (j <= gamma && asked->reads_draft()));
+    return j == drafted && asked->draft != drafts::none &&
+           (j < most || (j <= gamma && asked->reads_draft()));
   }
   // Writes the row, and draws token j from it if there may be one.
   void propose(std::size_t j, std::span<double> scratch, const end_tokens& ends) {
@@ -117,27 +130,37 @@ struct slot {
     status s = status::ok;
     if (lookup) {
       one_hot_row<float> row;
-      s = lookup->next(at, none, row, confidence), q_rows[j] = row;
+      s = lookup->next(at, none, row, confidence);
+      q_rows[j] = row;
     } else if (counts) {
       sparse_row<float> row;
-      s = counts->next(at, none, row, confidence), q_rows[j] = row;
+      s = counts->next(at, none, row, confidence);
+      q_rows[j] = row;
     } else {
       q_rows[j] = processed_row<float>(part(q, j), asked->how);
     }
     token_id y = no_token;
     if (s == status::ok && j < most)
-      y = with_row(q_rows[j], [&](auto& row) { return draw_draft(row, std::uint32_t(size), j, random, scratch); });
+      y = with_row(q_rows[j], [&](auto& row) {
+        return draw_draft(row, std::uint32_t(size), j, random, scratch);
+      });
     if (y == no_token || ends.contains(y)) most = std::min(most, j + (y != no_token));
-    if (y != no_token) text.push_back(y), ++drafted;
+    if (y != no_token) {
+      text.push_back(y);
+      ++drafted;
+    }
   }
   auto to_verify(const end_tokens& ends) {
-    for (std::size_t j = 0; j <= drafted; ++j) p_rows[j] = processed_row<float>(part(p, j), asked->how);
+    for (std::size_t j = 0; j <= drafted; ++j)
+      p_rows[j] = processed_row<float>(part(p, j), asked->how);
     return verification{
         specagg::draft{std::span<const token_id>(text).subspan(size), std::uint32_t(size), ends},
-        rows_of(drafted + asked->reads_draft(), [this](std::size_t j) -> const row& { return q_rows[j]; }),
+        rows_of(drafted + asked->reads_draft(),
+                [this](std::size_t j) -> const row& { return q_rows[j]; }),
         rows_of(drafted + 1,
                 [this](std::size_t j) -> const processed_row<float>& {
-                  return (void)p_rows[j].normalise(true), p_rows[j];
+                  (void)p_rows[j].normalise(true);
+                  return p_rows[j];
                 }),
         asked->policy,
         random,
@@ -148,7 +171,10 @@ struct slot {
   status commit(const verdict& v) {
     size += v.accepted;
     text.resize(size);
-    for (std::size_t i = v.accepted; i < v.emitted; ++i) text.push_back(out[i].token), ++size;
+    for (std::size_t i = v.accepted; i < v.emitted; ++i) {
+      text.push_back(out[i].token);
+      ++size;
+    }
     const std::size_t known = size - (v.emitted - v.accepted);
     if (draft && draft->position() > known)
       if (const status s = draft->rollback(known); s != status::ok) return s;
@@ -160,7 +186,10 @@ struct slot {
 class engine {
  public:
   engine(const engine_options& o)
-      : options_(o), target_(o.target, o), tokens_(target_.model), ends_(tokens_.end_of_generation()) {
+      : options_(o),
+        target_(o.target, o),
+        tokens_(target_.model),
+        ends_(tokens_.end_of_generation()) {
     if (!o.draft.empty()) {
       draft_ = std::make_unique<opened_model>(o.draft, o);
       if (llama_cpp::tokenizer(draft_->model).hash() != tokens_.hash())
@@ -169,7 +198,8 @@ class engine {
     for (std::size_t i = 0; i < o.requests; ++i)
       slots_.push_back(std::make_unique<slot>(target_, draft_.get(), llama_seq_id(i), o));
     const std::size_t V = tokens_.size();
-    scratch_.resize(o.requests * verify_scratch(V, o.gamma)), verdicts_.resize(o.requests);
+    scratch_.resize(o.requests * verify_scratch(V, o.gamma));
+    verdicts_.resize(o.requests);
     thread_ = std::thread([this] { run(); });
   }
   ~engine() {
@@ -201,11 +231,13 @@ class engine {
     work_.notify_all();
     return true;
   }
-  // Nobody reads further tokens: the client is gone, or has what it wanted. A place in the queue is free at once.
+  // Nobody reads further tokens: the client is gone, or has what it wanted. A place in the queue is
+  // free at once.
   void leave(request& r, bool finished) {
     const std::lock_guard hold(lock_);
     (finished ? r.enough : r.cancelled) = true;
-    const auto waits = std::find_if(queue_.begin(), queue_.end(), [&](const auto& q) { return q.get() == &r; });
+    const auto waits =
+        std::find_if(queue_.begin(), queue_.end(), [&](const auto& q) { return q.get() == &r; });
     if (waits != queue_.end()) {
       queue_.erase(waits);
       settle(r, ended::failed, "");
@@ -218,7 +250,8 @@ class engine {
     to.assign(r.tokens.begin() + std::ptrdiff_t(from), r.tokens.end());
     return r.ended;
   }
-  // Waits until there is more for some request than at the last call with this `seen`, a tenth of a second at most.
+  // Waits until there is more for some request than at the last call with this `seen`, a tenth of a
+  // second at most.
   void wait(std::uint64_t& seen) {
     std::unique_lock hold(lock_);
     news_.wait_for(hold, std::chrono::milliseconds(100), [&] { return told_ != seen; });
@@ -230,25 +263,34 @@ class engine {
     for (const auto& s : slots_) active += s->asked != nullptr;
     std::string all;
     const auto add = [&](const char* name, const char* type, const char* what, double value) {
-      all += fmt::format("# HELP specagg_{0} {2}\n# TYPE specagg_{0} {1}\nspecagg_{0} {3}\n", name, type, what, value);
+      all += fmt::format("# HELP specagg_{0} {2}\n# TYPE specagg_{0} {1}\nspecagg_{0} {3}\n", name,
+                         type, what, value);
     };
     const double steps = double(std::max<std::uint64_t>(count_.steps, 1));
-    add("requests_finished_total", "counter", "Requests whose text is complete", double(count_.finished));
-    add("requests_cancelled_total", "counter", "Requests whose client went away", double(count_.cancelled));
-    add("requests_failed_total", "counter", "Requests that the model failed", double(count_.failed));
+    add("requests_finished_total", "counter", "Requests whose text is complete",
+        double(count_.finished));
+    add("requests_cancelled_total", "counter", "Requests whose client went away",
+        double(count_.cancelled));
+    add("requests_failed_total", "counter", "Requests that the model failed",
+        double(count_.failed));
     add("requests_refused_total", "counter", "Requests answered 503", double(count_.refused));
     add("requests_active", "gauge", "Requests that are decoded", double(active));
     add("requests_waiting", "gauge", "Requests in the queue", double(queue_.size()));
-    add("decode_calls_total", "counter", "Calls for the target's rows, each for all requests", double(count_.calls));
+    add("decode_calls_total", "counter", "Calls for the target's rows, each for all requests",
+        double(count_.calls));
     add("request_steps_total", "counter", "Verified drafts, empty ones too", double(count_.steps));
     add("tokens_total", "counter", "Tokens emitted", double(count_.emitted));
     add("drafted_tokens_total", "counter", "Tokens drafted", double(count_.drafted));
-    add("accepted_tokens_total", "counter", "Drafted tokens that were kept", double(count_.accepted));
-    add("expected_tokens_total", "counter", "Tokens expected from the acceptances", count_.expected);
+    add("accepted_tokens_total", "counter", "Drafted tokens that were kept",
+        double(count_.accepted));
+    add("expected_tokens_total", "counter", "Tokens expected from the acceptances",
+        count_.expected);
     add("acceptance", "gauge", "Accepted of drafted tokens",
         double(count_.accepted) / double(std::max<std::uint64_t>(count_.drafted, 1)));
-    add("tokens_per_call", "gauge", "Tokens emitted for a verified draft", double(count_.emitted) / steps);
-    add("expected_tokens_per_call", "gauge", "The same, as the acceptances say", count_.expected / steps);
+    add("tokens_per_call", "gauge", "Tokens emitted for a verified draft",
+        double(count_.emitted) / steps);
+    add("expected_tokens_per_call", "gauge", "The same, as the acceptances say",
+        count_.expected / steps);
     return all;
   }
 
@@ -268,7 +310,8 @@ class engine {
       active.clear();
       for (const auto& s : slots_) {
         if (s->asked && s->asked->enough) leave(*s, ended::stop, "");
-        if (s->asked && (s->asked->cancelled || stopped_)) leave(*s, ended::failed, "the server stops");
+        if (s->asked && (s->asked->cancelled || stopped_))
+          leave(*s, ended::failed, "the server stops");
         while (!s->asked && !queue_.empty()) {
           const auto r = queue_.front();
           queue_.pop_front();
@@ -294,7 +337,8 @@ class engine {
     news_.notify_all();
   }
   void settle(request& r, ended how, const std::string& why) {  // the lock is held
-    r.ended = how, r.failure = why;
+    r.ended = how;
+    r.failure = why;
     ++(r.cancelled ? count_.cancelled : how == ended::failed ? count_.failed : count_.finished);
     tell();
   }
@@ -309,8 +353,9 @@ class engine {
   // One call of a model for all of `calls`. Where it fails, no row of them can be used.
   void extend(std::vector<llama_cpp::source::addition>& calls) {
     // libllama computes what neighbouring sequences have in common together.
-    std::sort(calls.begin(), calls.end(),
-              [](const auto& a, const auto& b) { return a.to->options().sequence < b.to->options().sequence; });
+    std::sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
+      return a.to->options().sequence < b.to->options().sequence;
+    });
     const status why = llama_cpp::source::extend(calls);
     calls.clear();
     if (why != status::ok) throw error(options_.target, "", std::string(name(why)));
@@ -320,7 +365,9 @@ class engine {
     const end_tokens ends(ends_);
     // Prompts: all but their last token, as many as fit.
     std::size_t left = prompt_tokens;
-    ready_.clear(), target_calls_.clear(), draft_calls_.clear();
+    ready_.clear();
+    target_calls_.clear();
+    draft_calls_.clear();
     ++turn_;  // each request is the first in turn
     for (std::size_t i = 0; i < active.size(); ++i) {
       slot* const s = active[(turn_ + i) % active.size()];
@@ -332,31 +379,36 @@ class engine {
       const std::size_t n = std::min(left, s->size - 1 - s->target.position());
       const auto tokens = std::span<const token_id>(s->text).subspan(s->target.position(), n);
       if (s->reads_prompt() && n > 0) target_calls_.push_back({&s->target, tokens, {}});
-      if (s->reads_prompt() && n > 0 && s->uses_model()) draft_calls_.push_back({&*s->draft, tokens, {}});
+      if (s->reads_prompt() && n > 0 && s->uses_model())
+        draft_calls_.push_back({&*s->draft, tokens, {}});
       left -= n;
     }
     // Drafts: the draft model is called once for the j-th tokens of all requests.
     for (std::size_t j = 0; j <= options_.gamma; ++j) {
       for (slot* s : ready_)
         if (s->uses_model() && s->wants_row(j))
-          draft_calls_.push_back({&*s->draft, std::span(s->text).subspan(s->draft->position()), s->part(s->q, j)});
+          draft_calls_.push_back(
+              {&*s->draft, std::span(s->text).subspan(s->draft->position()), s->part(s->q, j)});
       if (!draft_calls_.empty()) extend(draft_calls_);
       for (slot* s : ready_)
         if (s->wants_row(j)) s->propose(j, scratch_, ends);
     }
     // The target's rows, in one call; the verdicts.
     for (slot* s : ready_)
-      target_calls_.push_back(
-          {&s->target, std::span(s->text).subspan(s->size - 1), std::span(s->p).first((s->drafted + 1) * s->V)});
+      target_calls_.push_back({&s->target, std::span(s->text).subspan(s->size - 1),
+                               std::span(s->p).first((s->drafted + 1) * s->V)});
     extend(target_calls_);
-    verify_batch([&](std::size_t i) { return ready_[i]->to_verify(ends); }, std::span(verdicts_).first(ready_.size()),
-                 scratch_);
+    verify_batch([&](std::size_t i) { return ready_[i]->to_verify(ends); },
+                 std::span(verdicts_).first(ready_.size()), scratch_);
     const std::lock_guard hold(lock_);
     ++count_.calls;
     for (std::size_t i = 0; i < ready_.size(); ++i) {
       slot& s = *ready_[i];
       const verdict& v = verdicts_[i];
-      ++count_.steps, count_.drafted += s.drafted, count_.accepted += v.accepted, count_.emitted += v.emitted;
+      ++count_.steps;
+      count_.drafted += s.drafted;
+      count_.accepted += v.accepted;
+      count_.emitted += v.emitted;
       count_.expected += expected_tokens(std::span(s.acceptances).first(s.drafted));
       request& r = *s.asked;
       r.tokens.insert(r.tokens.end(), s.out.begin(), s.out.begin() + std::ptrdiff_t(v.emitted));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpp-httplib's server with limits, so that no client can hold a thread or memory for long: one request a connection,
-// its time and its bytes are limited, and so are the connections. It ends without cutting an answer.
+// cpp-httplib's server with limits, so that no client can hold a thread or memory for long: one
+// request a connection, its time and its bytes are limited, and so are the connections. It ends
+// without cutting an answer.
 #pragma once
 #include <httplib.h>
 #include <poll.h>
@@ -21,7 +22,8 @@ struct http_limits {
   std::chrono::milliseconds read{10000}, write{10000};  // a whole request; one piece of an answer
 };
 
-// The socket of a client, as cpp-httplib reads and writes it. Reading ends with an error where a limit is reached.
+// The socket of a client, as cpp-httplib reads and writes it. Reading ends with an error where a
+// limit is reached.
 class connection final : public httplib::Stream {
  public:
   using clock = std::chrono::steady_clock;
@@ -33,8 +35,9 @@ class connection final : public httplib::Stream {
         left_(limits.head + limits.body),
         until_(clock::now() + limits.read) {}
 
-  // Whether the client is gone. One that has closed its end may still read, and only what is sent to it tells: then
-  // `send` is called, once a second. It sends what changes no answer; false: it could not.
+  // Whether the client is gone. One that has closed its end may still read, and only what is sent
+  // to it tells: then `send` is called, once a second. It sends what changes no answer; false: it
+  // could not.
   template <class Send>
   bool gone(Send&& send) {
     pollfd p{socket_, POLLRDHUP, 0};
@@ -64,8 +67,8 @@ class connection final : public httplib::Stream {
     }
     return static_cast<ssize_t>(size);
   }
-  // Closes the connection. The system drops an answer that the client has not read while it still sends, so what it
-  // sends is read for a second.
+  // Closes the connection. The system drops an answer that the client has not read while it still
+  // sends, so what it sends is read for a second.
   void close() {
     shutdown(socket_, SHUT_WR);
     char dropped[4096];
@@ -79,13 +82,16 @@ class connection final : public httplib::Stream {
   socket_t socket() const override { return socket_; }
 
  private:
-  // Waits for the socket. Once the server ends, what is not there is not waited for, and what is sent for a second.
+  // Waits for the socket. Once the server ends, what is not there is not waited for, and what is
+  // sent for a second.
   bool wait(short what, clock::time_point until) const {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(until - clock::now()).count();
     pollfd p[] = {{socket_, what, 0}, {ends_, POLLIN, 0}};
     if (left <= 0 || poll(p, 2, static_cast<int>(left)) <= 0) return false;
     if (p[0].revents != 0) return true;
-    return what == POLLOUT && poll(p, 1, static_cast<int>(std::min<decltype(left)>(left, 1000))) > 0;
+    return what == POLLOUT &&
+           poll(p, 1, static_cast<int>(std::min<decltype(left)>(left, 1000))) > 0;
   }
   socket_t socket_;
   int ends_;
@@ -100,7 +106,8 @@ class http_server final : public httplib::Server {
     if (pipe(ends_) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
     set_payload_max_length(limits.body);
     new_task_queue = [this] { return new queue(*this); };
-    set_socket_options([](socket_t s) {  // cpp-httplib's own let a second server listen on the same port
+    // cpp-httplib's own let a second server listen on the same port
+    set_socket_options([](socket_t s) {
       const int yes = 1;
       setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
@@ -118,8 +125,8 @@ class http_server final : public httplib::Server {
   }
   // The connection of the request that this thread handles.
   static connection& here() { return *current; }
-  // Takes no connection any more, and reads nothing. listen_after_bind() returns when all answers are written: unlike
-  // stop(), which leaves those in parts without their ends.
+  // Takes no connection any more, and reads nothing. listen_after_bind() returns when all answers
+  // are written: unlike stop(), which leaves those in parts without their ends.
   void finish() {
     (void)::write(ends_[1], "", 1);
     shutdown(svr_sock_, SHUT_RDWR);
@@ -136,7 +143,10 @@ class http_server final : public httplib::Server {
         full = false;
       } else {
         ++server.busy_;
-        ThreadPool::enqueue([this, answer] { answer(), --server.busy_; });
+        ThreadPool::enqueue([this, answer] {
+          answer();
+          --server.busy_;
+        });
       }
     }
     http_server& server;
@@ -147,13 +157,15 @@ class http_server final : public httplib::Server {
     current = &client;
     bool closed = false;
     // A part of a JSON text is of no use, so Range is ignored.
-    const bool done = process_request(client, true, closed, [](httplib::Request& from) { from.ranges.clear(); });
+    const bool done =
+        process_request(client, true, closed, [](httplib::Request& from) { from.ranges.clear(); });
     current = nullptr;
     client.close();
     return done;
   }
   static bool refuse(socket_t socket) {
-    static const std::string body = R"({"error":{"message":"too many connections","type":"server_error"}})";
+    static const std::string body =
+        R"({"error":{"message":"too many connections","type":"server_error"}})";
     static const std::string answer =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
         "Retry-After: 1\r\nConnection: close\r\nContent-Length: " +

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row of one of several kinds, known at run time: the rows of one draft may be of different kinds.
+// A row of one of several kinds, known at run time: the rows of one draft may be of different
+// kinds.
 #pragma once
 #include <optional>
 #include <type_traits>
@@ -10,16 +11,17 @@
 
 SPECAGG_BEGIN
 
-// any_row<one_hot_row<float>, processed_row<float>> row = one_hot_row<float>(7, V). The kinds have one value type. A
-// row that was not assigned is a default-constructed row of the first kind.
+// any_row<one_hot_row<float>, processed_row<float>> row = one_hot_row<float>(7, V). The kinds have
+// one value type. A row that was not assigned is a default-constructed row of the first kind.
 //
-// What it costs: the verifiers and the decoder look which kind it is once for each position, and then run the code of
-// that kind: no loop is slower, and the compiler makes each loop once for each kind. Whoever calls open() instead has
-// one jump for every 16 tokens.
+// What it costs: the verifiers and the decoder look which kind it is once for each position, and
+// then run the code of that kind: no loop is slower, and the compiler makes each loop once for each
+// kind. Whoever calls open() instead has one jump for every 16 tokens.
 template <Row First, Row... More>
 struct any_row {
-  static_assert((std::is_same_v<typename First::value_type, typename More::value_type> && ...),
-                "specagg: the rows of an any_row must have one value type (all float or all double)");
+  static_assert(
+      (std::is_same_v<typename First::value_type, typename More::value_type> && ...),
+      "specagg: the rows of an any_row must have one value type (all float or all double)");
   using value_type = typename First::value_type;
   std::variant<First, More...> row;
   any_row() = default;
@@ -59,7 +61,8 @@ struct any_row {
   block open(std::size_t begin, std::size_t count, std::index_sequence<I...>) const {
     std::optional<block> b;
     const auto opened = [&]<std::size_t K>(std::integral_constant<std::size_t, K>) {
-      b.emplace(block{typename block::kinds(std::in_place_index<K>, std::get<K>(row).open(begin, count))});
+      b.emplace(block{
+          typename block::kinds(std::in_place_index<K>, std::get<K>(row).open(begin, count))});
     };
     ((row.index() == I ? opened(std::integral_constant<std::size_t, I>()) : void()), ...);
     return *b;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base of all other headers: the version, checks of the compiler, and one namespace per instruction set.
+// The base of all other headers: the version, checks of the compiler, and one namespace per
+// instruction set.
 #pragma once
 
 #define SPECAGG_VERSION_MAJOR 0
@@ -7,23 +8,27 @@
 #define SPECAGG_VERSION_PATCH 0
 #define SPECAGG_VERSION "0.2.0"
 
-// -ffast-math lets the compiler assume that NaN and infinity do not exist, and lets it reorder sums. Rows of NaN would
-// then pass as valid, and tokens would differ from machine to machine.
-#if !defined(SPECAGG_ALLOW_FAST_MATH) && \
+// -ffast-math lets the compiler assume that NaN and infinity do not exist, and lets it reorder
+// sums. Rows of NaN would then pass as valid, and tokens would differ from machine to machine.
+#if !defined(SPECAGG_ALLOW_FAST_MATH) &&                                                        \
     (defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
      (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__))
-#error "specagg: -ffast-math hides NaN and changes tokens from machine to machine; compile this file without it (SPECAGG_ALLOW_FAST_MATH accepts that)"
+#error \
+    "specagg: -ffast-math hides NaN and changes tokens from machine to machine; compile this file without it (SPECAGG_ALLOW_FAST_MATH accepts that)"
 #endif
 
 #if !defined(__GNUC__) && !defined(__CUDACC__) && !defined(SPECAGG_ALLOW_OTHER_COMPILERS)
-#error "specagg: tested with g++ 12 and newer and clang++ 14 and newer; with this compiler nobody knows (SPECAGG_ALLOW_OTHER_COMPILERS tries)"
+#error \
+    "specagg: tested with g++ 12 and newer and clang++ 14 and newer; with this compiler nobody knows (SPECAGG_ALLOW_OTHER_COMPILERS tries)"
 #endif
 
 #if !defined(__CUDA_ARCH__) && defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
-#error "specagg: this target evaluates float expressions in a wider type (x87); use -msse2 -mfpmath=sse"
+#error \
+    "specagg: this target evaluates float expressions in a wider type (x87); use -msse2 -mfpmath=sse"
 #endif
 
-// Whether asm is PTX: nvcc compiles for the device. (A test defines __CUDA_ARCH__ as well, but not __NVCC__.)
+// Whether asm is PTX: nvcc compiles for the device. (A test defines __CUDA_ARCH__ as well, but not
+// __NVCC__.)
 #if defined(__CUDA_ARCH__) && defined(__NVCC__)
 #define SPECAGG_PTX 1
 #else
@@ -37,18 +42,19 @@
 #define SPECAGG_FUNCTION
 #endif
 
-// Which instructions the vectors of kernel/simd.hpp use. SPECAGG_SCALAR: what the compiler makes of plain code, without
-// intrinsics and xsimd. The name is also an inline namespace. Without it, two translation units built for different
-// instruction sets would share one copy of every inline function. The linker could then choose the copy that crashes
-// the older machine.
+// Which instructions the vectors of kernel/simd.hpp use. SPECAGG_SCALAR: what the compiler makes of
+// plain code, without intrinsics and xsimd. The name is also an inline namespace. Without it, two
+// translation units built for different instruction sets would share one copy of every inline
+// function. The linker could then choose the copy that crashes the older machine.
 #if defined(SPECAGG_SCALAR) || defined(__CUDACC__)  // device code works on pairs of plain numbers
 #define SPECAGG_ISA scalar
 #elif !defined(__has_include)
 #define SPECAGG_ISA scalar
 #elif !__has_include(<xsimd/xsimd.hpp>)
-#define SPECAGG_ISA scalar  // slower, but the same tokens: xsimd is the only dependency, and it is optional
-#elif defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
-    defined(__AVX512VL__)
+#define SPECAGG_ISA \
+  scalar  // slower, but the same tokens: xsimd is the only dependency, and it is optional
+#elif defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512BW__) && \
+    defined(__AVX512DQ__) && defined(__AVX512VL__)
 #if defined(__AVX512VNNI__)  // the CPU backend has a faster kernel for it
 #define SPECAGG_ISA avx512vnni
 #else
@@ -56,7 +62,8 @@
 #endif
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define SPECAGG_ISA avx2
-#elif defined(__SSE2__) && defined(__FMA__)  // 128-bit vectors too, but other instructions: these get their own name
+#elif defined(__SSE2__) && \
+    defined(__FMA__)  // 128-bit vectors too, but other instructions: these get their own name
 #define SPECAGG_ISA sse2_fma
 #elif defined(__SSE2__) && defined(__AVX__)
 #define SPECAGG_ISA sse2_avx
@@ -68,12 +75,16 @@
 #define SPECAGG_ISA scalar
 #endif
 
-// The compiler prints this once for each file. The tokens are the same, only slower, so nothing else would show it.
-#if !defined(SPECAGG_SCALAR) && !defined(SPECAGG_ALLOW_SLOW) && !defined(__CUDACC__) && defined(__GNUC__)
+// The compiler prints this once for each file. The tokens are the same, only slower, so nothing
+// else would show it.
+#if !defined(SPECAGG_SCALAR) && !defined(SPECAGG_ALLOW_SLOW) && !defined(__CUDACC__) && \
+    defined(__GNUC__)
 #if defined(__has_include) && !__has_include(<xsimd/xsimd.hpp>)
-#pragma message("specagg: xsimd/xsimd.hpp was not found: vectors of 128 bits at most, several times slower (SPECAGG_ALLOW_SLOW silences this)")
+#pragma message( \
+    "specagg: xsimd/xsimd.hpp was not found: vectors of 128 bits at most, several times slower (SPECAGG_ALLOW_SLOW silences this)")
 #elif defined(__x86_64__) && !defined(__FMA__)
-#pragma message("specagg: no AVX2 and FMA: several times slower; -march=native, -mavx2 -mfma -mf16c, or specagg_dispatch in CMake (SPECAGG_ALLOW_SLOW silences this)")
+#pragma message( \
+    "specagg: no AVX2 and FMA: several times slower; -march=native, -mavx2 -mfma -mf16c, or specagg_dispatch in CMake (SPECAGG_ALLOW_SLOW silences this)")
 #endif
 #endif
 
@@ -108,14 +119,18 @@
 
 // How much the compiler inlines decides how long it takes, and how fast the hot loops are.
 //   LANE     one operation on one register or number: always inlined
-//   INLINE   formulas of such operations, and rows that return 16 lanes: always inlined where a register holds 8 floats
-//            or more. Elsewhere 16 lanes are 4 registers, and the compiler decides
-//   PAIR     operations on vectors wider than a register: the compiler decides, but inside FLATTEN all are inlined
-//   FLATTEN  loops over the vocabulary; INNER (after the parameters) marks the lambdas in them. Both work as INLINE
+//   INLINE   formulas of such operations, and rows that return 16 lanes: always inlined where a
+//            register holds 8 floats or more. Elsewhere 16 lanes are 4 registers, and the compiler
+//            decides
+//   PAIR     operations on vectors wider than a register: the compiler decides, but inside FLATTEN
+//            all are inlined
+//   FLATTEN  loops over the vocabulary; INNER (after the parameters) marks the lambdas in them.
+//            Both work as INLINE
 //   OUTLINE  never inlined: rarely called, or too long to have twice
-// SPECAGG_COMPILE_FAST leaves all but LANE to the compiler. The tokens are the same, and the loops are slower. With -O2
-// for AVX2, g++ 12 takes 0.27 (examples/cli/decoders.cpp), 0.5 (examples/batch.cpp), 0.7 (README's program) or all (an
-// audit in double) of the time to compile, and clang++ 14 0.8 to 1. It is for tests, audits and debugging.
+// SPECAGG_COMPILE_FAST leaves all but LANE to the compiler. The tokens are the same, and the loops
+// are slower. With -O2 for AVX2, g++ 12 takes 0.27 (examples/cli/decoders.cpp), 0.5
+// (examples/batch.cpp), 0.7 (README's program) or all (an audit in double) of the time to compile,
+// and clang++ 14 0.8 to 1. It is for tests, audits and debugging.
 #if defined(__CUDACC__)
 #define SPECAGG_LANE __forceinline__
 #define SPECAGG_INLINE __forceinline__
@@ -145,19 +160,21 @@
 #define SPECAGG_FLATTEN
 #endif
 
-// Rounds x to its type and keeps it in the given register class. The compiler cannot fuse the product that made x into
-// a later sum.
+// Rounds x to its type and keeps it in the given register class. The compiler cannot fuse the
+// product that made x into a later sum.
 #if defined(__GNUC__)
 #define SPECAGG_FORBID_CONTRACTION(x, register_class) asm("" : register_class(x))
 #else
 #define SPECAGG_FORBID_CONTRACTION(x, register_class) static_cast<void>(x)
 #endif
 
-// nvcc warns if a host-and-device function is instantiated for rows of the host. It is an error on the device only.
+// nvcc warns if a host-and-device function is instantiated for rows of the host. It is an error on
+// the device only.
 #if defined(__CUDACC__)
 #define SPECAGG_PUSH_WARNINGS_ _Pragma("nv_diagnostic push") _Pragma("nv_diag_suppress 20011,20014")
 #define SPECAGG_POP_WARNINGS_ _Pragma("nv_diagnostic pop")
-// Around what calls a rule's functions: one that lacks SPECAGG_FUNCTION is an error. nvcc would put nothing there.
+// Around what calls a rule's functions: one that lacks SPECAGG_FUNCTION is an error. nvcc would put
+// nothing there.
 #define SPECAGG_BEGIN_CALLS _Pragma("nv_diagnostic push") _Pragma("nv_diag_error 20011,20014")
 #else
 #define SPECAGG_PUSH_WARNINGS_
@@ -166,7 +183,8 @@
 #endif
 #define SPECAGG_END_CALLS SPECAGG_POP_WARNINGS_
 
-// Builds without NDEBUG check more, so their functions have names of their own, too: a program may have both.
+// Builds without NDEBUG check more, so their functions have names of their own, too: a program may
+// have both.
 #if defined(NDEBUG) || defined(__CUDACC__)
 #define SPECAGG_CHECKS_LAWS 0
 #define SPECAGG_BUILD_ SPECAGG_ISA

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows: the probabilities of all tokens at one position. q is the draft's row, p is the target's row. pi is the law:
-// the probability distribution that the emitted token must have (other texts say target distribution).
+// Rows: the probabilities of all tokens at one position. q is the draft's row, p is the target's
+// row. pi is the law: the probability distribution that the emitted token must have (other texts
+// say target distribution).
 //
-// Anything with size() and row[v] is a Distribution: std::vector, std::span, an Eigen vector or a row of a matrix. The
-// row classes below compute their elements: softmax of logits, sparse and one-hot rows. Rows are views. Copying a row
-// copies a pointer, and the memory it points to must outlive the call.
+// Anything with size() and row[v] is a Distribution: std::vector, std::span, an Eigen vector or a
+// row of a matrix. The row classes below compute their elements: softmax of logits, sparse and
+// one-hot rows. Rows are views. Copying a row copies a pointer, and the memory it points to must
+// outlive the call.
 #pragma once
 #include <algorithm>
 #include <cassert>
@@ -29,8 +31,9 @@ concept Distribution = requires(const std::remove_cvref_t<D>& d, std::size_t v) 
 inline constexpr double normalisation_tolerance = 1e-3;
 
 // A Row is a Distribution that the kernels can read block by block.
-//   normalise(confidence)      makes the row usable in one pass: scales it to sum 1, and returns what is wrong with it.
-//                              confidence = true: the untempered view will be read too
+//   normalise(confidence)      makes the row usable in one pass: scales it to sum 1, and returns
+//                              what is wrong with it. confidence = true: the untempered view will
+//                              be read too
 //   open(begin, count)         a block of the row
 //   block<V>(k, lanes)         the tokens k, k + 1, ... of a block, as a vec
 //   block.confidence<V>(...)   the same of the untempered view (temperature 1, no filter)
@@ -43,19 +46,24 @@ concept Row = Distribution<R> && requires(R& r, const R& c, std::size_t v) {
 
 namespace detail {
 
-// At lower temperatures, exp of a difference of logits that is beyond the numbers is 0, as it is computed.
+// At lower temperatures, exp of a difference of logits that is beyond the numbers is 0, as it is
+// computed.
 template <class T>
 inline constexpr double least_refused_temperature = double(std::numeric_limits<T>::max()) / 1024;
 
 // A temporary container. A view of it would dangle.
 template <class R>
-concept short_lived = std::ranges::range<R> && !std::ranges::borrowed_range<R> && !std::is_lvalue_reference_v<R>;
+concept short_lived =
+    std::ranges::range<R> && !std::ranges::borrowed_range<R> && !std::is_lvalue_reference_v<R>;
 
-// Checks probabilities by their sum and whether one is negative. Sets `scale` to 1 / sum if they are valid.
+// Checks probabilities by their sum and whether one is negative. Sets `scale` to 1 / sum if they
+// are valid.
 template <class T>
 status normaliser(double sum, bool negative, T& scale) {
-  if (!(sum > 0) || !(sum < std::numeric_limits<double>::infinity()) || negative) return status::invalid_row;
-  if (sum < 1 - normalisation_tolerance || sum > 1 + normalisation_tolerance) return status::not_normalised;
+  if (!(sum > 0) || !(sum < std::numeric_limits<double>::infinity()) || negative)
+    return status::invalid_row;
+  if (sum < 1 - normalisation_tolerance || sum > 1 + normalisation_tolerance)
+    return status::not_normalised;
   scale = T(1 / sum);
   return status::ok;
 }
@@ -65,14 +73,15 @@ SPECAGG_FLATTEN status normalise_stored(const R& row, T& scale) {
   using V = vec<T, 16>;
   scale = 1;
   V lowest(0);
-  const double sum = reduce_blocks<add>(row.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-    const auto block = row.open(begin, count);
-    return reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-      const V x = block.template operator()<V>(k, lanes);
-      lowest = min(x, lowest);
-      return x;
-    });
-  });
+  const double sum =
+      reduce_blocks<add>(row.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+        const auto block = row.open(begin, count);
+        return reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+          const V x = block.template operator()<V>(k, lanes);
+          lowest = min(x, lowest);
+          return x;
+        });
+      });
   return normaliser(sum, any(lowest < V(0)), scale);
 }
 
@@ -83,7 +92,8 @@ struct scaled_block {
   T scale;
   template <class V>
   SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-    return uncontracted((lanes == V::lanes ? V::load(x + k) : V::load_partial(x + k, lanes, 0)) * V(scale));
+    return uncontracted((lanes == V::lanes ? V::load(x + k) : V::load_partial(x + k, lanes, 0)) *
+                        V(scale));
   }
   template <class V>
   SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {
@@ -91,7 +101,8 @@ struct scaled_block {
   }
 };
 
-// A block of a row that is not an array. Its elements are copied to the stack first, unless the block has no mass.
+// A block of a row that is not an array. Its elements are copied to the stack first, unless the
+// block has no mass.
 template <class T>
 struct gathered_block {
   alignas(64) T x[block_size];
@@ -145,14 +156,17 @@ class dense_row {
   dense_row() = default;
   dense_row(const T* probabilities, std::size_t size) : x_(probabilities), size_(size) {}
   template <class R>
-    requires detail::short_lived<R> dense_row(R&&)
-  = delete;  // the row would outlive its memory
-  dense_row(std::span<const T> probabilities) : dense_row(probabilities.data(), probabilities.size()) {}
+    requires detail::short_lived<R>
+  dense_row(R&&) = delete;  // the row would outlive its memory
+  dense_row(std::span<const T> probabilities)
+      : dense_row(probabilities.data(), probabilities.size()) {}
 
   std::size_t size() const { return size_; }
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   status normalise(bool /*confidence*/ = false) { return detail::normalise_stored(*this, scale_); }
-  detail::scaled_block<T> open(std::size_t begin, std::size_t) const { return {x_ + begin, scale_}; }
+  detail::scaled_block<T> open(std::size_t begin, std::size_t) const {
+    return {x_ + begin, scale_};
+  }
 
  private:
   const T* x_ = nullptr;
@@ -160,8 +174,8 @@ class dense_row {
   T scale_ = 1;
 };
 
-// Any other Distribution (a strided Eigen row, a table in a test), read through operator[]. Holds D by value, or by
-// reference if it was made from an lvalue.
+// Any other Distribution (a strided Eigen row, a table in a test), read through operator[]. Holds D
+// by value, or by reference if it was made from an lvalue.
 template <class D>
 class indexed_row {
  public:
@@ -176,7 +190,8 @@ class indexed_row {
   detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
     return {count, false, [&](T* x) {
               using index = decltype(d_.size());
-              for (std::size_t k = 0; k < count; ++k) x[k] = static_cast<T>(d_[static_cast<index>(begin + k)]) * scale_;
+              for (std::size_t k = 0; k < count; ++k)
+                x[k] = static_cast<T>(d_[static_cast<index>(begin + k)]) * scale_;
             }};
   }
 
@@ -185,14 +200,15 @@ class indexed_row {
   T scale_ = 1;
 };
 
-// The n tokens with probability above 0, and their probabilities. The ids ascend strictly. All other tokens have
-// probability 0.
+// The n tokens with probability above 0, and their probabilities. The ids ascend strictly. All
+// other tokens have probability 0.
 template <class T>
 class sparse_row {
  public:
   using value_type = T;
   sparse_row() = default;
-  sparse_row(std::span<const token_id> ids, std::span<const T> probabilities, std::size_t vocabulary)
+  sparse_row(std::span<const token_id> ids, std::span<const T> probabilities,
+             std::size_t vocabulary)
       : ids_(ids), x_(probabilities), size_(vocabulary) {}
 
   std::size_t size() const { return size_; }
@@ -202,14 +218,18 @@ class sparse_row {
     double sum = 0;
     bool negative = false;
     for (std::size_t i = 0; i < ids_.size(); ++i) {
-      if (ids_[i] < 0 || std::size_t(ids_[i]) >= size_ || (i > 0 && ids_[i] <= ids_[i - 1])) return status::invalid_row;
-      sum += double(x_[i]), negative = negative || x_[i] < 0;
+      if (ids_[i] < 0 || std::size_t(ids_[i]) >= size_ || (i > 0 && ids_[i] <= ids_[i - 1]))
+        return status::invalid_row;
+      sum += double(x_[i]);
+      negative = negative || x_[i] < 0;
     }
     return detail::normaliser(sum, negative, scale_);
   }
   detail::gathered_block<T> open(std::size_t begin, std::size_t count) const {
-    auto i = std::size_t(std::lower_bound(ids_.begin(), ids_.end(), token_id(begin)) - ids_.begin());
-    const bool nothing = i >= x_.size() || i >= ids_.size() || std::size_t(ids_[i]) - begin >= count;
+    auto i =
+        std::size_t(std::lower_bound(ids_.begin(), ids_.end(), token_id(begin)) - ids_.begin());
+    const bool nothing =
+        i >= x_.size() || i >= ids_.size() || std::size_t(ids_[i]) - begin >= count;
     return {count, nothing, [&](T* x) {
               for (; i < x_.size() && i < ids_.size() && std::size_t(ids_[i]) - begin < count; ++i)
                 x[std::size_t(ids_[i]) - begin] = x_[i] * scale_;
@@ -246,11 +266,12 @@ class one_hot_row {
   std::size_t size_ = 0;
 };
 
-// softmax(logits / temperature), restricted to the tokens that `cut` keeps. The probabilities are never stored:
-// normalise() reads the logits once for the normaliser, and then each element costs one exponential. The untempered
-// view (temperature 1, nothing cut) is what deferral rules call confidence. It costs a second pass only if the caller
-// asks for it and it differs from the row. S is the type that stores the logits: float, double, bf16 or f16 (the last
-// two are computed in float).
+// softmax(logits / temperature), restricted to the tokens that `cut` keeps. The probabilities are
+// never stored: normalise() reads the logits once for the normaliser, and then each element costs
+// one exponential. The untempered view (temperature 1, nothing cut) is what deferral rules call
+// confidence. It costs a second pass only if the caller asks for it and it differs from the row. S
+// is the type that stores the logits: float, double, bf16 or f16 (the last two are computed in
+// float).
 template <class S>
 class softmax_row {
  public:
@@ -260,16 +281,18 @@ class softmax_row {
   softmax_row(const S* logits, std::size_t size, double temperature = 1)
       : logits_(logits), size_(size), temperature_(temperature) {}
   template <class R>
-    requires detail::short_lived<R> softmax_row(R&&, double = 1)
-  = delete;  // the row would outlive its memory
+    requires detail::short_lived<R>
+  softmax_row(R&&, double = 1) = delete;  // the row would outlive its memory
   softmax_row(std::span<const S> logits, double temperature = 1)
       : softmax_row(logits.data(), logits.size(), temperature) {}
 
   std::size_t size() const { return size_; }
   T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
   const S* logits() const { return logits_; }
-  T largest() const { return tempered_(vec<T, 1>(0)).v; }  // the largest probability; valid after normalise()
-  T largest_confidence() const { return confidence_(vec<T, 1>(0)).v; }  // untempered; valid after normalise(true)
+  // the largest probability; valid after normalise()
+  T largest() const { return tempered_(vec<T, 1>(0)).v; }
+  // untempered; valid after normalise(true)
+  T largest_confidence() const { return confidence_(vec<T, 1>(0)).v; }
   double temperature() const { return temperature_; }
   // Keeps only the tokens of `c`. Call before normalise().
   void restrict_to(const cutoff<T>& c) { cut_ = c; }
@@ -307,7 +330,8 @@ class softmax_row {
     return {{logits_, begin, count, tempered_, cut_}, {logits_, begin, count, confidence_, {}}};
   }
 
-  // Temperatures whose reciprocal is a finite T. Lower temperatures mean greedy decoding (process.hpp).
+  // Temperatures whose reciprocal is a finite T. Lower temperatures mean greedy decoding
+  // (process.hpp).
   SPECAGG_FUNCTION static bool usable(double temperature) {
     return temperature > 4.0 / double(std::numeric_limits<T>::max()) &&
            temperature < detail::least_refused_temperature<T>;
@@ -315,8 +339,14 @@ class softmax_row {
 
  protected:
   // Sets what normalise() would compute, if another pass has already computed it.
-  void know(const softmax_sum<T>& kept) { tempered_ = {kept.max, temperature_, kept.total}, normalised_ = true; }
-  void know_confidence(const softmax_sum<T>& all) { confidence_ = {all.max, 1, all.total}, confident_ = true; }
+  void know(const softmax_sum<T>& kept) {
+    tempered_ = {kept.max, temperature_, kept.total};
+    normalised_ = true;
+  }
+  void know_confidence(const softmax_sum<T>& all) {
+    confidence_ = {all.max, 1, all.total};
+    confident_ = true;
+  }
 
  private:
   const S* logits_ = nullptr;
@@ -354,8 +384,8 @@ class confident_row {
     }
   };
   auto open(std::size_t begin, std::size_t count) const {
-    return block<decltype(row_.open(0, 0)), decltype(confidence_.open(0, 0))>{row_.open(begin, count),
-                                                                              confidence_.open(begin, count)};
+    return block<decltype(row_.open(0, 0)), decltype(confidence_.open(0, 0))>{
+        row_.open(begin, count), confidence_.open(begin, count)};
   }
 
  private:
@@ -363,7 +393,8 @@ class confident_row {
   C confidence_;
 };
 
-// Draws a token from a normalised row. scratch: block_count(V) doubles. A one-hot row has its token without a draw.
+// Draws a token from a normalised row. scratch: block_count(V) doubles. A one-hot row has its token
+// without a draw.
 template <Row R, Chooser C>
 token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
   if constexpr (requires { row.token(); }) return row.token();
@@ -372,22 +403,28 @@ token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
   return chooser.draw(m, weigh(row, row_itself(), scratch));
 }
 
-// Makes any Distribution a Row: a Row is copied, an array is viewed, all others are read through operator[].
+// Makes any Distribution a Row: a Row is copied, an array is viewed, all others are read through
+// operator[].
 template <class D>
-requires Distribution<D> SPECAGG_FUNCTION auto as_row(D&& d) {
+  requires Distribution<D>
+SPECAGG_FUNCTION auto as_row(D&& d) {
   using U = std::remove_cvref_t<D>;
   constexpr bool outlives = std::is_lvalue_reference_v<D> || std::ranges::borrowed_range<U>;
   using element = std::remove_cvref_t<decltype(d[0])>;
-  constexpr bool is_array = (std::is_same_v<element, float> || std::is_same_v<element, double>)&&[] {
-    if constexpr (requires { U::InnerStrideAtCompileTime; }) return U::InnerStrideAtCompileTime == 1;  // Eigen says so
-    else return std::ranges::contiguous_range<U>;
-  }();
+  constexpr bool is_array =
+      (std::is_same_v<element, float> || std::is_same_v<element, double>) && [] {
+        // Eigen says so
+        if constexpr (requires { U::InnerStrideAtCompileTime; })
+          return U::InnerStrideAtCompileTime == 1;
+        else return std::ranges::contiguous_range<U>;
+      }();
   if constexpr (Row<U>) {
     return U(d);
   } else if constexpr (outlives && is_array && requires { d.data(); }) {
     return dense_row<element>(d.data(), std::size_t(d.size()));
   } else {
-    return indexed_row<std::conditional_t<std::is_lvalue_reference_v<D>, const U&, U>>(static_cast<D&&>(d));
+    return indexed_row<std::conditional_t<std::is_lvalue_reference_v<D>, const U&, U>>(
+        static_cast<D&&>(d));
   }
 }
 

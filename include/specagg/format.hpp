@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fmt::format("{}", x) for a status or an origin. No other header uses fmt, and nothing else in the library needs it.
+// fmt::format("{}", x) for a status or an origin. No other header uses fmt, and nothing else in the
+// library needs it.
 #pragma once
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// 16-bit floats, as engines store logits. Rows of them are converted to float without error (kernel/simd.hpp). Plain
-// data: the same type in every translation unit.
+// 16-bit floats, as engines store logits. Rows of them are converted to float without error
+// (kernel/simd.hpp). Plain data: the same type in every translation unit.
 #pragma once
 #include <cstdint>
 #include <type_traits>

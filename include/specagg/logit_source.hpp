@@ -12,22 +12,26 @@ SPECAGG_BEGIN
 //   vocab_size()            V
 //   capacity()              the number of tokens that the context can hold
 //   position()              the number of tokens that it holds now
-//   extend(tokens, logits)  appends the tokens. Writes the logits that follow each of the last logits.size() / V of
-//                           them, row by row (V each), into the caller's memory. On any status but ok nothing is
-//                           appended. `logits` may be empty (prefill).
-//   rollback(position)      removes all tokens from that position on, and returns ok. O(1) for a model with a KV cache.
-//                           A model that cannot do it (a recurrent state that was not kept) returns another status and
-//                           removes nothing. The decoders then call rollback(0) and feed the whole text again. If that
+//   extend(tokens, logits)  appends the tokens. Writes the logits that follow each of the last
+//                           logits.size() / V of them, row by row (V each), into the caller's
+//                           memory. On any status but ok nothing is appended. `logits` may be empty
+//                           (prefill).
+//   rollback(position)      removes all tokens from that position on, and returns ok. O(1) for a
+//                           model with a KV cache. A model that cannot do it (a recurrent state
+//                           that was not kept) returns another status and removes nothing. The
+//                           decoders then call rollback(0) and feed the whole text again. If that
 //                           is refused too, the decoder ends with that status. Must not throw.
 // A source may also say what its context is:
-//   tokens()                the tokens of its context, in order; without the nodes of a tree that has not ended
-// Then the decoders roll it back to what its context and their text have in common. Of a source that does not say it
-// they know the position alone: before it gets another text, or one that was changed before that position, the caller
-// must roll it back. Otherwise its rows are those of the text before, and no status says so.
+//   tokens()                the tokens of its context, in order; without the nodes of a tree that
+//                           has not ended
+// Then the decoders roll it back to what its context and their text have in common. Of a source
+// that does not say it they know the position alone: before it gets another text, or one that was
+// changed before that position, the caller must roll it back. Otherwise its rows are those of the
+// text before, and no status says so.
 //
-// If extend() throws, the exception reaches the decoder's caller. The text and the processor then hold the verified
-// tokens, and the models hold no more than these. Speculative decoding equals the target exactly only if a row does not
-// depend on how the tokens were grouped into calls.
+// If extend() throws, the exception reaches the decoder's caller. The text and the processor then
+// hold the verified tokens, and the models hold no more than these. Speculative decoding equals the
+// target exactly only if a row does not depend on how the tokens were grouped into calls.
 template <class S>
 concept LogitSource = requires(S& s, const S& c, std::span<const token_id> tokens,
                                std::span<typename S::value_type> logits, std::size_t n) {
@@ -38,15 +42,19 @@ concept LogitSource = requires(S& s, const S& c, std::span<const token_id> token
   { s.rollback(n) } -> std::same_as<status>;
 };
 
-// A model that can score a tree of tokens in one call (verify/tree.hpp): every node attends to the context and its own
-// ancestors, so its row is the one that its path alone would give.
-//   extend_tree(tokens, parents, logits)  appends nodes to a tree after the context, which begins with the first call.
-//                           Nodes count from 1 in the order in which they were appended; node i follows node parents[i]
-//                           before it, 0: the context. Writes the logits that follow each of the last logits.size() / V
-//                           nodes of this call. position() counts all nodes. On any status but ok nothing is appended
-//   keep_path(nodes)        ends the tree: keeps these nodes, each the child of the one before, the first a child of
-//                           the context, and removes the others. On any status but ok the tree is as it was
-// rollback() to where the tree began, or before, removes all of it. Other calls in between are not allowed.
+// A model that can score a tree of tokens in one call (verify/tree.hpp): every node attends to the
+// context and its own ancestors, so its row is the one that its path alone would give.
+//   extend_tree(tokens, parents, logits)  appends nodes to a tree after the context, which begins
+//                           with the first call. Nodes count from 1 in the order in which they were
+//                           appended; node i follows node parents[i] before it, 0: the context.
+//                           Writes the logits that follow each of the last logits.size() / V nodes
+//                           of this call. position() counts all nodes. On any status but ok nothing
+//                           is appended
+//   keep_path(nodes)        ends the tree: keeps these nodes, each the child of the one before, the
+//                           first a child of the context, and removes the others. On any status but
+//                           ok the tree is as it was
+// rollback() to where the tree began, or before, removes all of it. Other calls in between are not
+// allowed.
 template <class S>
 concept TreeSource = LogitSource<S> && requires(S& s, std::span<const token_id> tokens,
                                                 std::span<const std::uint32_t> nodes,
@@ -57,19 +65,20 @@ concept TreeSource = LogitSource<S> && requires(S& s, std::span<const token_id> 
 
 // A model that also gives its hidden states, for a draft head (draft/head.hpp).
 //   hidden_size()  the width of a hidden state
-//   hidden(i)      the hidden state after token i of the context, as hidden_size() numbers: after the model's final
-//                  norm, so the output matrix times it is the row that extend() gives there. It is a function of the
-//                  tokens up to i. Empty where the model does not have it: it was not asked to keep it, it has it of
-//                  its last call alone, or the token is a node of a tree that has not ended. The memory is the model's,
-//                  and stays as it is until the next call of a member that is not const
+//   hidden(i)      the hidden state after token i of the context, as hidden_size() numbers: after
+//                  the model's final norm, so the output matrix times it is the row that extend()
+//                  gives there. It is a function of the tokens up to i. Empty where the model does
+//                  not have it: it was not asked to keep it, it has it of its last call alone, or
+//                  the token is a node of a tree that has not ended. The memory is the model's, and
+//                  stays as it is until the next call of a member that is not const
 template <class S>
 concept HiddenSource = LogitSource<S> && requires(const S& c, std::size_t i) {
   { c.hidden_size() } -> std::convertible_to<std::size_t>;
   { c.hidden(i) } -> std::convertible_to<std::span<const typename S::value_type>>;
 };
 
-// Wraps a model; counts its calls and measures their time in seconds. seconds_of[n]: calls that appended n tokens (n >=
-// 63 together).
+// Wraps a model; counts its calls and measures their time in seconds. seconds_of[n]: calls that
+// appended n tokens (n >= 63 together).
 template <LogitSource S>
 class metered {
  public:
@@ -110,10 +119,14 @@ class metered {
   status measured(std::span<const token_id> tokens, Call&& call) {
     const auto start = std::chrono::steady_clock::now();
     const status s = call();
-    const double t = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double t =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const std::size_t n = tokens.size() < most ? tokens.size() : most;
-    ++calls, tokens_in += tokens.size(), seconds += t;
-    ++calls_of[n], seconds_of[n] += t;
+    ++calls;
+    tokens_in += tokens.size();
+    seconds += t;
+    ++calls_of[n];
+    seconds_of[n] += t;
     if (t < fastest_of[n] || calls_of[n] == 1) fastest_of[n] = t;
     return s;
   }

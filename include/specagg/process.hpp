@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From logits to a row: processors (penalties, masks, biases) change the logits; temperature, top-k, top-p and min-p
-// say which tokens of their softmax are kept.
+// From logits to a row: processors (penalties, masks, biases) change the logits; temperature,
+// top-k, top-p and min-p say which tokens of their softmax are kept.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,12 +14,13 @@
 
 SPECAGG_BEGIN
 
-// ---- processors ---------------------------------------------------------------------------------------------------
+// ---- processors ---------------------------------------------------------------------------------
 
-// A processor is a function of the text so far, the draft included: it changes at every draft position, applies to q
-// and p alike, and is undone when drafts are rolled back. apply() edits a row of logits in place for the next position;
-// push() and pop() follow the text. Decoders do not read what push() returns: where it fails, apply() must make the row
-// invalid. Masks set -inf. pop(), and push() of the token that was just popped, must not throw: with them decoders put
+// A processor is a function of the text so far, the draft included: it changes at every draft
+// position, applies to q and p alike, and is undone when drafts are rolled back. apply() edits a
+// row of logits in place for the next position; push() and pop() follow the text. Decoders do not
+// read what push() returns: where it fails, apply() must make the row invalid. Masks set -inf.
+// pop(), and push() of the token that was just popped, must not throw: with them decoders put
 // things right when something else has thrown.
 template <class P>
 concept Processor = requires(P& p, token_id t, std::span<float> logits) {
@@ -37,25 +38,31 @@ struct no_processor {
 
 struct penalty_options {
   double repetition =
-      1;  // > 0; logits of tokens in the text are divided by it if positive, multiplied if negative (CTRL)
+      // > 0; logits of tokens in the text are divided by it if positive, multiplied if negative
+      // (CTRL)
+      1;
   double presence = 0;   // taken off the logits of tokens in the text
   double frequency = 0;  // taken off once for every occurrence
   bool none() const { return repetition == 1 && presence == 0 && frequency == 0; }
 };
 
-// The three penalties in use everywhere. They count the tokens of one text, so each request needs a penalties object of
-// its own, with its own memory:
-//   counts     V elements, set to 0 by the constructor; after that only push and pop may write there
+// The three penalties in use everywhere. They count the tokens of one text, so each request needs a
+// penalties object of its own, with its own memory:
+//   counts     V elements, set to 0 by the constructor; after that only push and pop may write
+//              there
 //   distinct   V elements: the ids that occur in the text
-//   text       as many elements as the longest text has tokens, its prompt and one round's draft included
-// The caller owns the memory, which must outlive the object; a copy of the object uses the same memory. Tokens outside
-// 0..V-1 are ignored. push() is context_full if the text has more tokens than `text` has elements. It is not counted
-// then, and until pop() has taken it back apply() makes NaN of every logit: the row is an invalid_row, not another law.
-// So it is where `counts` or `distinct` has fewer elements than the row.
+//   text       as many elements as the longest text has tokens, its prompt and one round's draft
+//              included
+// The caller owns the memory, which must outlive the object; a copy of the object uses the same
+// memory. Tokens outside 0..V-1 are ignored. push() is context_full if the text has more tokens
+// than `text` has elements. It is not counted then, and until pop() has taken it back apply() makes
+// NaN of every logit: the row is an invalid_row, not another law. So it is where `counts` or
+// `distinct` has fewer elements than the row.
 //
-// apply(logits) penalises the row of the next position. Call it when exactly the tokens before that position have been
-// pushed: the prompt (or the part of it that shall count), what was emitted since, and what was drafted before that
-// position. Call it once for each row: it edits the logits in place. In a round that drafts g tokens the order is
+// apply(logits) penalises the row of the next position. Call it when exactly the tokens before that
+// position have been pushed: the prompt (or the part of it that shall count), what was emitted
+// since, and what was drafted before that position. Call it once for each row: it edits the logits
+// in place. In a round that drafts g tokens the order is
 //   for j = 0 .. g-1:   apply(draft's row j), draw token j from it, push(token j)
 //   apply(draft's row g), if the policy reads the draft: the bonus needs it
 //   pop() g times       now the text is as it was before the round
@@ -64,8 +71,9 @@ struct penalty_options {
 //   verify
 //   pop() for each drafted token that was not accepted, from the last backwards: g - accepted times
 //   push() each emitted token behind the accepted ones (the residual or the bonus token)
-// Where all the target's rows are known already, apply() to draft's row j and target's row j in one loop does the same,
-// and the pop() in between is not needed. The library's decoders do all this themselves.
+// Where all the target's rows are known already, apply() to draft's row j and target's row j in one
+// loop does the same, and the pop() in between is not needed. The library's decoders do all this
+// themselves.
 class penalties {
  public:
   penalties() = default;
@@ -88,7 +96,8 @@ class penalties {
     if (size_ == 0 || --size_ >= text_.size()) return;
     const token_id t = text_[size_];
     if (t < 0 || std::size_t(t) >= counts_.size()) return;
-    if (--counts_[std::size_t(t)] == 0) --distinct_size_;  // last in, first out: it is the last of the list
+    // last in, first out: it is the last of the list
+    if (--counts_[std::size_t(t)] == 0) --distinct_size_;
   }
   // Whether apply() changes nothing, whatever the text is.
   bool none() const { return options_.none(); }
@@ -116,9 +125,10 @@ class penalties {
   std::size_t distinct_size_ = 0, size_ = 0;
 };
 
-// ---- temperature and filters --------------------------------------------------------------------------------------
+// ---- temperature and filters --------------------------------------------------------------------
 
-// Applied in this order, each to the renormalised result of the one before; ties keep the lower ids.
+// Applied in this order, each to the renormalised result of the one before; ties keep the lower
+// ids.
 struct sampling {
   double temperature = 1;   // below 3e35; 0: the largest logit, lowest id
   std::uint32_t top_k = 0;  // 0: off
@@ -126,8 +136,8 @@ struct sampling {
   double min_p = 0;         // [0, 1]: tokens with at least this fraction of the largest probability
 
   bool valid() const {
-    return temperature >= 0 && temperature < detail::least_refused_temperature<float> && top_p > 0 && top_p <= 1 &&
-           min_p >= 0 && min_p <= 1;
+    return temperature >= 0 && temperature < detail::least_refused_temperature<float> &&
+           top_p > 0 && top_p <= 1 && min_p >= 0 && min_p <= 1;
   }
 };
 
@@ -143,7 +153,9 @@ struct kept_places {
     for (const token_id v : ids)
       bits[std::size_t(v) >> shift >> 6] |= std::uint64_t(1) << (std::size_t(v) >> shift & 63);
   }
-  SPECAGG_INLINE bool may_hold(std::size_t v) const { return bits[v >> shift >> 6] >> (v >> shift & 63) & 1; }
+  SPECAGG_INLINE bool may_hold(std::size_t v) const {
+    return bits[v >> shift >> 6] >> (v >> shift & 63) & 1;
+  }
   bool may_hold(std::size_t begin, std::size_t count) const {
     for (std::size_t v = begin >> shift << shift; v < begin + count; v += std::size_t(1) << shift)
       if (may_hold(v)) return true;
@@ -153,18 +165,20 @@ struct kept_places {
 
 }  // namespace detail
 
-// A row of logits as the engine samples from it. normalise() finds what the filters keep: temperature 0 in one
-// pass, top-k in one pass and a part of another; top-p in the normaliser's pass and another one or few over the logits.
+// A row of logits as the engine samples from it. normalise() finds what the filters keep:
+// temperature 0 in one pass, top-k in one pass and a part of another; top-p in the normaliser's
+// pass and another one or few over the logits.
 template <class S>
 class processed_row : public softmax_row<S> {
  public:
   using T = typename softmax_row<S>::value_type;
   processed_row() = default;
   template <class R>
-    requires detail::short_lived<R> processed_row(R&&, const sampling& = {})
-  = delete;  // the row would outlive its memory
+    requires detail::short_lived<R>
+  processed_row(R&&, const sampling& = {}) = delete;  // the row would outlive its memory
   processed_row(std::span<const S> logits, const sampling& s = {})
-      : softmax_row<S>(logits, softmax_row<S>::usable(s.temperature) ? s.temperature : 1), sampling_(s) {}
+      : softmax_row<S>(logits, softmax_row<S>::usable(s.temperature) ? s.temperature : 1),
+        sampling_(s) {}
 
   status normalise(bool confidence = false) {
     if (!sampling_.valid()) return status::invalid_parameter;
@@ -176,14 +190,20 @@ class processed_row : public softmax_row<S> {
     return softmax_row<S>::normalise(confidence);
   }
 
-  // After normalise(): whether the filters keep so few tokens that may_keep() tells them from most others.
+  // After normalise(): whether the filters keep so few tokens that may_keep() tells them from most
+  // others.
   bool keeps_few() const { return few_; }
   // Whether v or one of the 15 tokens behind it may be kept. v: a multiple of 16.
   SPECAGG_INLINE bool may_keep(std::size_t v) const { return places_.may_hold(v); }
-  bool may_keep(std::size_t begin, std::size_t count) const { return places_.may_hold(begin, count); }
+  bool may_keep(std::size_t begin, std::size_t count) const {
+    return places_.may_hold(begin, count);
+  }
 
  private:
-  void know_kept(std::span<const token_id> ids) { few_ = true, places_ = {ids, this->size()}; }
+  void know_kept(std::span<const token_id> ids) {
+    few_ = true;
+    places_ = {ids, this->size()};
+  }
   status take_largest() {
     const auto top = find_largest(this->logits(), this->size());
     if (!top.valid) return status::invalid_row;
@@ -219,18 +239,25 @@ class processed_row : public softmax_row<S> {
       }
     }
     const softmax_factors<T> weight(kept.max, temperature, 1);
-    const auto weight_of = [&](T x) { return double(weight(vec<T, 1>(x) - vec<T, 1>(weight.max)).v); };
+    const auto weight_of = [&](T x) {
+      return double(weight(vec<T, 1>(x) - vec<T, 1>(weight.max)).v);
+    };
     if (p < 1) {
       const double enough = p * kept.total;
-      if (!listed && !top_k) listed = list_crossing(l, size, kept, temperature, enough, list, above);
-      // `enough` within round-off of everything can lie beyond what was listed; the whole row then decides.
+      if (!listed && !top_k)
+        listed = list_crossing(l, size, kept, temperature, enough, list, above);
+      // `enough` within round-off of everything can lie beyond what was listed; the whole row then
+      // decides.
       if (listed && !(mass_of(list.logits.data(), list.size, weight) > 0)) listed = false;
       if (listed) cut = list.keep(enough - above, weight_of);
       else cut = detail::shortest_prefix(l, size, cut, enough, weight_of);
     }
     if (sampling_.min_p > 0) {
       const T lowest = smallest_with(l, size, weight, sampling_.min_p);
-      if (lowest > cut.logit) cut = {lowest}, listed = false;
+      if (lowest > cut.logit) {
+        cut = {lowest};
+        listed = false;
+      }
     }
     this->restrict_to(cut);
     if (!listed) return status::ok;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of a draft or of a target: a list that knows how many rows it has. So a row that was not given is a status
-// (missing_row), and never a read behind the end.
+// The rows of a draft or of a target: a list that knows how many rows it has. So a row that was not
+// given is a status (missing_row), and never a read behind the end.
 #pragma once
 #include <concepts>
 #include <ranges>
@@ -11,8 +11,8 @@
 
 SPECAGG_BEGIN
 
-// size() rows; rows[j] is row j. A vector, a std::array or a span of rows is such a list. rows_of() makes one whose
-// rows are made when they are looked at.
+// size() rows; rows[j] is row j. A vector, a std::array or a span of rows is such a list. rows_of()
+// makes one whose rows are made when they are looked at.
 template <class R>
 concept RowList = requires(R& rows, std::size_t j) {
   { rows.size() } -> std::convertible_to<std::size_t>;
@@ -31,15 +31,18 @@ template <class Make>
 SPECAGG_FUNCTION made_rows<Make> rows_of(std::size_t count, Make make) {
   return {count, make};
 }
-// The rows of a matrix of logits [rows][V], which must outlive the list: a span, vector or array of float, double, bf16
-// or f16. There are logits.size() / V of them; logits behind the last whole row are not read.
+// The rows of a matrix of logits [rows][V], which must outlive the list: a span, vector or array of
+// float, double, bf16 or f16. There are logits.size() / V of them; logits behind the last whole row
+// are not read.
 template <std::ranges::contiguous_range L>
   requires(!detail::short_lived<L>)
 auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how = {}) {
   using S = std::ranges::range_value_t<L>;
   const std::span<const S> all(logits);
   return rows_of(vocabulary > 0 && all.size() % vocabulary == 0 ? all.size() / vocabulary : 0,
-                 [=](std::size_t j) { return processed_row<S>(all.subspan(j * vocabulary, vocabulary), how); });
+                 [=](std::size_t j) {
+                   return processed_row<S>(all.subspan(j * vocabulary, vocabulary), how);
+                 });
 }
 
 namespace detail {
@@ -48,7 +51,8 @@ template <class Rows>
 struct check_rows {  // says it once, however often the rows are used
   static constexpr bool known = RowList<Rows>;
   static_assert(known,
-                "specagg: rows must know how many they are: pass a span or vector of rows, rows_of(count, make_row), "
+                "specagg: rows must know how many they are: pass a span or vector of rows, "
+                "rows_of(count, make_row), "
                 "or rows_of_logits(logits, V, sampling)");
 };
 // f(row j), with the row by its own kind (any_row.hpp), or missing_row. The row is made only here.

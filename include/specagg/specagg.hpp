@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // specagg decides which tokens to emit, given rows of logits from two or more models.
 //
-// The order of these headers is the order in which the data flows. Each header includes only headers above it:
-//   logits --process--> row --policy--> pi --verify--> accepted prefix + one token + status --decode: commit, roll back
+// The order of these headers is the order in which the data flows. Each header includes only
+// headers above it:
+//   logits --process--> row --policy--> pi --verify--> accepted prefix + one token + status
+//          --decode: commit, roll back
 #pragma once
 #include <specagg/config.hpp>
 #include <specagg/token.hpp>

@@ -12,9 +12,11 @@ namespace specagg {
 
 using token_id = std::int32_t;  // 0..V-1
 
-inline constexpr token_id no_token = -1;  // no token; in a draft: the draft ends here (padding of ragged batches)
+// no token; in a draft: the draft ends here (padding of ragged batches)
+inline constexpr token_id no_token = -1;
 
-// The tokens that end a text: none, one, or several. With several, the caller keeps the memory alive.
+// The tokens that end a text: none, one, or several. With several, the caller keeps the memory
+// alive.
 class end_tokens {
  public:
   SPECAGG_FUNCTION constexpr end_tokens(token_id only = no_token) : only_(only) {}
@@ -32,24 +34,26 @@ class end_tokens {
   token_id only_ = no_token;
 };
 
-// What happened to one row, one verification or one model call. Core functions return a status and never throw. "no
-// token" means: none at that position. If only the draft's row is invalid, the draft ends before it
-// (verify/verify.hpp).
+// What happened to one row, one verification or one model call. Core functions return a status and
+// never throw. "no token" means: none at that position. If only the draft's row is invalid, the
+// draft ends before it (verify/verify.hpp).
 enum class status : std::uint8_t {
   ok,
   draft_not_in_support,  // q(y) = 0: y was not sampled from q; the draft ended before it
   token_out_of_range,    // a drafted id is < -1 or >= V: the draft ended before it
-  invalid_row,           // NaN, +inf or a negative probability in a row, or every token masked: no token
-  not_normalised,        // probabilities whose sum is further than 1e-3 from 1: no token
-  undefined_target,      // pi does not exist for these rows (disjoint rows in a product, a weight of +inf): no token
-  vocabulary_mismatch,   // rows of different sizes in one verification: no token
-  invalid_parameter,     // a temperature, top-p ... outside its range: no token
-  context_full,          // the model has no room for the given tokens: nothing was appended
-  model_failed,          // the model could not compute a row
-  stopped,               // the caller asked the model to stop: nothing was appended
-  rollback_refused,      // the model cannot go back to that position: nothing was forgotten
-  no_draft,              // the drafter has nothing to propose here; no error
-  missing_row,           // the list of rows ends before this position: no token
+  // NaN, +inf or a negative probability in a row, or every token masked: no token
+  invalid_row,
+  not_normalised,  // probabilities whose sum is further than 1e-3 from 1: no token
+  // pi does not exist for these rows (disjoint rows in a product, a weight of +inf): no token
+  undefined_target,
+  vocabulary_mismatch,  // rows of different sizes in one verification: no token
+  invalid_parameter,    // a temperature, top-p ... outside its range: no token
+  context_full,         // the model has no room for the given tokens: nothing was appended
+  model_failed,         // the model could not compute a row
+  stopped,              // the caller asked the model to stop: nothing was appended
+  rollback_refused,     // the model cannot go back to that position: nothing was forgotten
+  no_draft,             // the drafter has nothing to propose here; no error
+  missing_row,          // the list of rows ends before this position: no token
 };
 
 // The enumerator's name as text.

@@ -28,8 +28,8 @@ struct extrapolated {
   }
 };
 // Right, but where everything was accepted the bonus is drawn from p.
-verdict bonus_from_p(const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser,
-                     std::span<emission> out, std::span<double> scratch) {
+verdict bonus_from_p(const draft& d, const auto& q, const auto& p, const auto& policy,
+                     auto& chooser, std::span<emission> out, std::span<double> scratch) {
   draft without = d;
   without.bonus = false;
   verdict v = verify_token(without, q, p, policy, chooser, out, scratch);
@@ -49,8 +49,8 @@ struct one_stream {
     return inner.draw({stream::draft, m.position, m.start}, w);
   }
 };
-verdict reuses_noise(const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser,
-                     std::span<emission> out, std::span<double> scratch) {
+verdict reuses_noise(const draft& d, const auto& q, const auto& p, const auto& policy,
+                     auto& chooser, std::span<emission> out, std::span<double> scratch) {
   one_stream<std::remove_reference_t<decltype(chooser)>> same{chooser};
   return verify_token(d, q, p, policy, same, out, scratch);
 }
@@ -59,7 +59,8 @@ verdict reuses_noise(const draft& d, const auto& q, const auto& p, const auto& p
 
 TEST_CASE("a right rule passes under every verifier, on every pair of rows of the grid") {
   const rule_audit found = audit_rule(token_v3{0.3});
-  std::printf("token-v3: worst error %.1e by %s, gamma %zu\n", found.worst.error, found.verifier, found.gamma);
+  std::printf("token-v3: worst error %.1e by %s, gamma %zu\n", found.worst.error, found.verifier,
+              found.gamma);
   CHECK(found.passed());
   CHECK(found.worst.error < 1e-14);
   CHECK(found.pairs == 2025);
@@ -67,16 +68,19 @@ TEST_CASE("a right rule passes under every verifier, on every pair of rows of th
   CHECK(found.no_law == 0);
 }
 TEST_CASE("a rule that is undefined where its own numbers are passes, and that is counted") {
-  const rule_audit found = audit_rule(minimum<>{}, "token", [](auto&&... a) { return verify_token(a...); });
+  const rule_audit found =
+      audit_rule(minimum<>{}, "token", [](auto&&... a) { return verify_token(a...); });
   CHECK(found.passed());
   std::size_t disjoint = 0;  // pairs of rows without a token in common
   for (const auto& q : eighths<double>())
-    for (const auto& p : eighths<double>()) disjoint += q[0] * p[0] + q[1] * p[1] + q[2] * p[2] == 0;
+    for (const auto& p : eighths<double>())
+      disjoint += q[0] * p[0] + q[1] * p[1] + q[2] * p[2] == 0;
   CHECK(found.undefined == disjoint);
   CHECK(found.no_law == 0);
 }
 TEST_CASE("a rule that is no law is reported with its place, checked or not") {
-  const rule_audit found = audit_rule(slip{}, "token", [](auto&&... a) { return verify_token(a...); });
+  const rule_audit found =
+      audit_rule(slip{}, "token", [](auto&&... a) { return verify_token(a...); });
   CHECK(!found.passed());
   CHECK(found.no_law == 2025);
   CHECK(found.worst.error == 1);
@@ -89,7 +93,8 @@ TEST_CASE("a rule that is no law is reported with its place, checked or not") {
   const rule_audit some = audit_coupled(extrapolated{});
   std::size_t negative = 0;
   for (const auto& q : eighths<double>())
-    for (const auto& p : eighths<double>()) negative += 2 * p[0] < q[0] || 2 * p[1] < q[1] || 2 * p[2] < q[2];
+    for (const auto& p : eighths<double>())
+      negative += 2 * p[0] < q[0] || 2 * p[1] < q[1] || 2 * p[2] < q[2];
   CHECK(some.no_law == negative);
   CHECK(some.worst.error < 1e-14);
   CHECK(!some.passed());
@@ -101,7 +106,8 @@ TEST_CASE("a wrong verifier is reported with verifier, gamma, rows, text and tok
   CHECK(!found.passed());
   CHECK(found.no_law == 0);
   CHECK(found.verifier == std::string("bonus from p"));
-  CHECK(found.worst.error == Approx(.5));  // p and the even mixture with q: at most half a probability apart
+  // p and the even mixture with q: at most half a probability apart
+  CHECK(found.worst.error == Approx(.5));
   CHECK(found.worst.prefix.size() == found.gamma);
   const grid_round<double> rows{found.round};
   CHECK(found.q == rows.q(found.worst.prefix));
@@ -111,14 +117,16 @@ TEST_CASE("a wrong verifier is reported with verifier, gamma, rows, text and tok
   CHECK(audit_rule(lossless{}, "bonus from p", wrong).passed());
   CHECK(audit_rule(lossless{}, "", [](auto&&... a) { return reuses_noise(a...); }).reused > 0);
 }
-TEST_CASE("a verdict that does not fit its tokens is reported, though the tokens have the right law") {
+TEST_CASE(
+    "a verdict that does not fit its tokens is reported, though the tokens have the right law") {
   const rule_audit silent = audit_rule(lossless{}, "silent", [](auto&&...) { return verdict{}; });
   CHECK(!silent.passed());
   CHECK(silent.worst.error == 1);
   CHECK(silent.worst.prefix.empty());
   CHECK(silent.worst.token == no_token);
 
-  const auto boasts = [](auto&&... a) {  // counts the token that replaced a rejected one as accepted
+  // counts the token that replaced a rejected one as accepted
+  const auto boasts = [](auto&&... a) {
     verdict v = verify_token(a...);
     v.accepted = v.emitted;
     return v;
@@ -139,8 +147,9 @@ TEST_CASE("the trade-off: what it is for one pair of rows, and the table of all"
   const std::vector<double> q{.5, .25, .25}, p{.125, .375, .5};
   const ensemble rule{0.25};
   const trade_off t = trade_off_of(target_law(rule, q, p), q, p);
-  CHECK(t.distance == Approx(.25 * .375));   // lambda TV(q, p)
-  CHECK(1 - t.token == Approx(.75 * .375));  // (1 - lambda) TV(q, p): a mixture is as good as can be
+  CHECK(t.distance == Approx(.25 * .375));  // lambda TV(q, p)
+  // (1 - lambda) TV(q, p): a mixture is as good as can be
+  CHECK(1 - t.token == Approx(.75 * .375));
   CHECK(t.least_rejection == Approx(1 - t.token));
   CHECK(t.match == Approx(.5 * .21875 + .25 * .34375 + .25 * .4375));
   CHECK(t.coupled <= t.token);
@@ -148,14 +157,16 @@ TEST_CASE("the trade-off: what it is for one pair of rows, and the table of all"
 
   std::ostringstream out;
   const std::vector<double> parameters{0, 0.25};
-  write_trade_off(out, parameters, [](double rho) { return power{.5, rho}; });  // rho 0: undefined on disjoint rows
+  // rho 0: undefined on disjoint rows
+  write_trade_off(out, parameters, [](double rho) { return power{.5, rho}; });
   std::istringstream in(out.str());
   std::string line;
   std::getline(in, line);
   CHECK(line == "parameter,q,p,token,match,coupled,distance,least_rejection");
   std::size_t lines = 0, empty = 0;
   while (std::getline(in, line)) {
-    ++lines, empty += line.ends_with(",,,,");
+    ++lines;
+    empty += line.ends_with(",,,,");
     CHECK(std::count(line.begin(), line.end(), ',') == 7);
     if (lines == 3) CHECK(line == "0,0 0 1,0 0.25 0.75,1,1,1,0.25,0");
     if (lines == 2025 + 3) CHECK(line.starts_with("0.25,0 0 1,0 0.25 0.75,"));

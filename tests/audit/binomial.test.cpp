@@ -37,14 +37,17 @@ TEST_CASE("binomial probabilities, tails and mean excess are those of Pascal's r
         below += here;
         mean_excess += here * std::max(0.0L, (long double)k - n * (long double)p);
         CAPTURE(k);
-        CHECK(log_binomial(n, p, q, k) == Approx(double(std::log(here))).epsilon(1e-13).margin(1e-13));
+        CHECK(log_binomial(n, p, q, k) ==
+              Approx(double(std::log(here))).epsilon(1e-13).margin(1e-13));
         CHECK(log_binomial_tail(n, p, q, k) ==
               Approx(double(std::log(k < n * p ? below : above))).epsilon(1e-13).margin(1e-13));
       }
       CHECK(binomial_mean_excess(n, p, q) == Approx(double(mean_excess)).epsilon(1e-12));
     }
 }
-TEST_CASE("binomial tails of up to 1e9 trials are right to 12 digits, of rare, likely and certain outcomes") {
+TEST_CASE(
+    "binomial tails of up to 1e9 trials are right to 12 digits, of rare, likely and certain "
+    "outcomes") {
   struct known {
     double n, p, k, value;
   };

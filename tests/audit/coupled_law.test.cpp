@@ -20,7 +20,8 @@ double written_out(const row& q, const row& pi) {
   for (std::size_t i = 0; i < q.size(); ++i) {
     if (!(q[i] > 0) || !(pi[i] > 0)) continue;
     L sum = 0;
-    for (std::size_t j = 0; j < q.size(); ++j) sum += std::max(L(pi[j]) / L(pi[i]), L(q[j]) / L(q[i]));
+    for (std::size_t j = 0; j < q.size(); ++j)
+      sum += std::max(L(pi[j]) / L(pi[i]), L(q[j]) / L(q[i]));
     all += 1 / sum;
   }
   return double(all);
@@ -30,14 +31,17 @@ row random_row(numbers& n, std::size_t size, double spread) {
   row x(size);
   double sum = 0;
   for (double& w : x) sum += w = n.below(5) == 0 ? 0 : std::exp(spread * n.bell());
-  x[n.below(size)] += 1, sum += 1;
+  x[n.below(size)] += 1;
+  sum += 1;
   for (double& w : x) w /= sum;
   return x;
 }
 
 }  // namespace
 
-TEST_CASE("the coupled acceptance by sorting is the double sum to a relative 2^-50, zeros and ties among the tokens") {
+TEST_CASE(
+    "the coupled acceptance by sorting is the double sum to a relative 2^-50, zeros and ties among "
+    "the tokens") {
   numbers n(1);
   double worst = 0;
   const auto check = [&](const row& q, const row& pi) {
@@ -47,8 +51,10 @@ TEST_CASE("the coupled acceptance by sorting is the double sum to a relative 2^-
   };
   for (int trial = 0; trial < 1500; ++trial) {
     const std::size_t size = trial < 1400 ? 1 + n.below(40) : 1000 + n.below(1000);
-    const row q = random_row(n, size, n.below(2) ? 1 : 12), p = random_row(n, size, n.below(2) ? 1 : 12);
-    check(q, p), check(q, q);
+    const row q = random_row(n, size, n.below(2) ? 1 : 12),
+              p = random_row(n, size, n.below(2) ? 1 : 12);
+    check(q, p);
+    check(q, q);
     row mixed(size), chosen(size);  // many equal ratios
     double sum = 0;
     for (std::size_t v = 0; v < size; ++v) {
@@ -64,7 +70,8 @@ TEST_CASE("the coupled acceptance by sorting is the double sum to a relative 2^-
   std::printf("coupled acceptance: largest relative error 2^%.1f\n", std::log2(worst));
   CHECK(worst < 0x1p-50);
 }
-TEST_CASE("the coupled acceptance of rows without a common token is 0, of equal ones 1 at any size") {
+TEST_CASE(
+    "the coupled acceptance of rows without a common token is 0, of equal ones 1 at any size") {
   CHECK(coupled_acceptance(row{1, 0}, row{0, 1}) == 0);
   CHECK(coupled_acceptance(row{0.5, 0.5, 0}, row{0, 0, 1}) == 0);
   CHECK(coupled_acceptance(row{1}, row{1}) == 1);
@@ -75,7 +82,9 @@ TEST_CASE("the coupled acceptance of rows without a common token is 0, of equal 
   const row q{0.5, 5e-324, 0.5}, pi{1e-310, 0.5, 0.5};  // quotients overflow
   CHECK(coupled_acceptance(q, pi) == Approx(written_out(q, pi)).epsilon(1e-14));
 }
-TEST_CASE("the diagonal of the joint law sums to the acceptance, its columns to pi, at any size of the probabilities") {
+TEST_CASE(
+    "the diagonal of the joint law sums to the acceptance, its columns to pi, at any size of the "
+    "probabilities") {
   numbers n(2);
   for (int trial = 0; trial < 300; ++trial) {
     const std::size_t size = 1 + n.below(9);
@@ -94,7 +103,8 @@ TEST_CASE("the diagonal of the joint law sums to the acceptance, its columns to 
   }
 }
 TEST_CASE("a denormal probability leaves the joint law finite") {
-  const row q{0.5, 0.5, 0}, pi{0.5, 0.5, 5e-324}, joint = coupled_joint_law(q, pi);  // pi[0] / pi[2] is infinite
+  // pi[0] / pi[2] is infinite
+  const row q{0.5, 0.5, 0}, pi{0.5, 0.5, 5e-324}, joint = coupled_joint_law(q, pi);
   for (const double x : joint) CHECK((x >= 0 && x <= 1));
   CHECK(joint[0] == Approx(0.5));
   CHECK(joint[4] == Approx(0.5));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens that were not drawn from the row beside them: what a drafter's mistake may cost is a shorter draft, never the
-// law.
+// Tokens that were not drawn from the row beside them: what a drafter's mistake may cost is a
+// shorter draft, never the law.
 #include <cstdio>
 #include <limits>
 #include <string>
@@ -17,15 +17,22 @@ using namespace specagg;
 
 namespace {
 
-// The worst error over pairs of rows of the 1/8 grid, gamma 1 to 3, and a foreign token at each place of the draft:
-// outside the vocabulary, or without mass in the draft row where that has such a token.
+// The worst error over pairs of rows of the 1/8 grid, gamma 1 to 3, and a foreign token at each
+// place of the draft: outside the vocabulary, or without mass in the draft row where that has such
+// a token.
 template <class Policy, class Verify>
 double worst_with_foreign_tokens(const Policy& policy, Verify verify, std::size_t step = 61) {
   double worst = 0;
   for (std::size_t i = 0; i < grid_round<double>::rounds(); i += step) {
-    const auto q = [=](const std::vector<token_id>& prefix) { return grid_round<double>{i}.q(prefix); };
-    const auto p = [=](const std::vector<token_id>& prefix) { return grid_round<double>{i}.p(prefix); };
-    const auto law = [&](const std::vector<token_id>& prefix) { return target_law(policy, q(prefix), p(prefix)); };
+    const auto q = [=](const std::vector<token_id>& prefix) {
+      return grid_round<double>{i}.q(prefix);
+    };
+    const auto p = [=](const std::vector<token_id>& prefix) {
+      return grid_round<double>{i}.p(prefix);
+    };
+    const auto law = [&](const std::vector<token_id>& prefix) {
+      return target_law(policy, q(prefix), p(prefix));
+    };
     for (std::size_t gamma = 1; gamma <= 3; ++gamma)
       for (std::size_t place = 0; place < gamma; ++place)
         for (const bool massless : {false, true}) {
@@ -36,7 +43,9 @@ double worst_with_foreign_tokens(const Policy& policy, Verify verify, std::size_
             return i % 2 ? token_id(7) : token_id(-5);
           };
           std::size_t reused = 0;
-          worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, verify, law, &reused, propose).error);
+          worst = std::max(
+              worst,
+              worst_error_of_round(policy, gamma, q, p, verify, law, &reused, propose).error);
           CHECK(reused == 0);
         }
   }
@@ -47,12 +56,15 @@ const auto by_token = [](auto&&... a) { return verify_token(a...); };
 const auto by_block = [](auto&&... a) { return verify_block(a...); };
 const auto by_match = [](auto&&... a) { return verify_match(a...); };
 
-// Block verification with a fixed claim on foreign tokens, as engines have it (and this library once had).
+// Block verification with a fixed claim on foreign tokens, as engines have it (and this library
+// once had).
 template <class Policy>
-verdict claiming(double claim_on_foreign, const draft& d, const auto& q, const auto& p, const Policy&, auto& chooser,
-                 std::span<emission> out, std::span<double> scratch) {
+verdict claiming(double claim_on_foreign, const draft& d, const auto& q, const auto& p,
+                 const Policy&, auto& chooser, std::span<emission> out, std::span<double> scratch) {
   const std::size_t g = d.size(), V = p[0].size();
-  const auto mass = [V](const auto& row, token_id y) { return y >= 0 && std::size_t(y) < V ? row[std::size_t(y)] : 0; };
+  const auto mass = [V](const auto& row, token_id y) {
+    return y >= 0 && std::size_t(y) < V ? row[std::size_t(y)] : 0;
+  };
   std::vector<double> w{1};
   for (std::size_t i = 0; i < g; ++i) {
     const double share = w[i] * mass(p[i], d.tokens[i]), t = mass(q[i], d.tokens[i]);
@@ -73,8 +85,12 @@ verdict claiming(double claim_on_foreign, const draft& d, const auto& q, const a
   double total = 0;
   const bool foreign = tau < g && !(mass(q[tau], d.tokens[tau]) > 0);
   for (std::size_t v = 0; v < V; ++v)
-    total += left[v] = tau == g || foreign ? p[tau][v] : std::max(0.0, w[tau] * p[tau][v] - q[tau][v]);
-  if (!(total > 0)) left.assign(p[tau].begin(), p[tau].end()), total = 1;
+    total += left[v] =
+        tau == g || foreign ? p[tau][v] : std::max(0.0, w[tau] * p[tau][v] - q[tau][v]);
+  if (!(total > 0)) {
+    left.assign(p[tau].begin(), p[tau].end());
+    total = 1;
+  }
   for (double& x : left) x /= total;
   const auto row = as_row(left);
   out[tau].token = draw(row, {stream::residual, std::uint32_t(tau), 0}, chooser, scratch);
@@ -83,13 +99,16 @@ verdict claiming(double claim_on_foreign, const draft& d, const auto& q, const a
 
 }  // namespace
 
-TEST_CASE("with a foreign token at any place of the draft every rule emits exactly its law, under every verifier") {
+TEST_CASE(
+    "with a foreign token at any place of the draft every rule emits exactly its law, under every "
+    "verifier") {
   for (const char* name : all_rules) {
     const auto policy = cli::parse_policy(name);
     const double token = worst_with_foreign_tokens(policy, by_token),
                  block = worst_with_foreign_tokens(policy, by_block),
                  match = worst_with_foreign_tokens(policy, by_match);
-    std::printf("%-24s worst error token %.1e, block %.1e, match %.1e\n", name, token, block, match);
+    std::printf("%-24s worst error token %.1e, block %.1e, match %.1e\n", name, token, block,
+                match);
     CHECK(token < 1e-12);
     CHECK(block < 1e-12);
     CHECK(match < 1e-12);
@@ -97,7 +116,8 @@ TEST_CASE("with a foreign token at any place of the draft every rule emits exact
 }
 TEST_CASE("a block whose second token is foreign: the first is 0 as often as p says") {
   const std::vector<double> p{.5, .5};
-  for (const auto& second : {std::pair(std::vector{.8, .2}, 7), std::pair(std::vector{1., 0.}, 1)}) {
+  for (const auto& second :
+       {std::pair(std::vector{.8, .2}, 7), std::pair(std::vector{1., 0.}, 1)}) {
     const auto& q1 = second.first;  // clang++ 14 captures no structured bindings
     const int y1 = second.second;
     const auto q = [&, row = q1](const std::vector<token_id>& prefix) {
@@ -108,8 +128,8 @@ TEST_CASE("a block whose second token is foreign: the first is 0 as often as p s
       std::vector<emission> out(3);
       const auto q0 = q({});
       const std::vector<token_id> y{draw_draft(as_row(q0), 0, 0, chooser, scratch), token_id(y1)};
-      const verdict v = verify_block({.tokens = y}, std::vector<std::vector<double>>{q0, q1, q1}, std::vector(3, p),
-                                     lossless{}, chooser, out, scratch);
+      const verdict v = verify_block({.tokens = y}, std::vector<std::vector<double>>{q0, q1, q1},
+                                     std::vector(3, p), lossless{}, chooser, out, scratch);
       CHECK(v.why == status::ok);
       return out[0].token;
     });
@@ -118,13 +138,18 @@ TEST_CASE("a block whose second token is foreign: the first is 0 as often as p s
 }
 TEST_CASE("a mistake that depends on the token drawn has made another q, and is found") {
   const auto q = [](const std::vector<token_id>&) { return std::vector{.5, .5}; };
-  const auto spoils_1 = [](std::size_t, const auto&, token_id y) { return y == 1 ? token_id(7) : y; };
-  CHECK(worst_error_of_round(lossless{}, 1, q, q, by_token, q, nullptr, spoils_1).error == Approx(.25));
+  const auto spoils_1 = [](std::size_t, const auto&, token_id y) {
+    return y == 1 ? token_id(7) : y;
+  };
+  CHECK(worst_error_of_round(lossless{}, 1, q, q, by_token, q, nullptr, spoils_1).error ==
+        Approx(.25));
 }
 TEST_CASE("mutants: a claim of 0 or of 1 on a foreign token is found") {
   for (const double claim : {0., 1.}) {
-    const auto mutant = [=](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,
-                            auto scratch) { return claiming(claim, d, q, p, policy, chooser, out, scratch); };
+    const auto mutant = [=](const draft& d, const auto& q, const auto& p, const auto& policy,
+                            auto& chooser, auto out, auto scratch) {
+      return claiming(claim, d, q, p, policy, chooser, out, scratch);
+    };
     const double worst = worst_with_foreign_tokens(lossless{}, mutant);
     std::printf("claim %g on a foreign token: worst error %.3f\n", claim, worst);
     CHECK(worst > 0.1);
@@ -136,13 +161,17 @@ TEST_CASE("a coupled text does not depend on foreign tokens, which are reported"
     const shared_noise noise(seed);
     auto row = as_row(q);
     REQUIRE(row.normalise() == status::ok);
-    const auto check = [&](const auto& policy, token_id y1, const std::vector<double>& q1, status why) {
+    const auto check = [&](const auto& policy, token_id y1, const std::vector<double>& q1,
+                           status why) {
       const std::vector<token_id> y{race(row, noise, 0), y1};
       std::vector<emission> out(3), plain(1);
-      const verdict v = verify_coupled(coupled_draft{{.tokens = y}}, std::vector<std::vector<double>>{q, q1, q},
-                                       std::vector(3, p), policy, noise, out);
+      const verdict v =
+          verify_coupled(coupled_draft{{.tokens = y}}, std::vector<std::vector<double>>{q, q1, q},
+                         std::vector(3, p), policy, noise, out);
       REQUIRE(v.why == status::ok);
-      REQUIRE(verify_coupled(coupled_draft{}, std::vector(1, q), std::vector(1, p), policy, noise, plain).emitted == 1);
+      REQUIRE(verify_coupled(coupled_draft{}, std::vector(1, q), std::vector(1, p), policy, noise,
+                             plain)
+                  .emitted == 1);
       CHECK(out[0].token == plain[0].token);
       CHECK(v.emitted == (out[0].token == y[0] ? 2 : 1));
       if (v.emitted == 2) {

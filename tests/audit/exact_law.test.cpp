@@ -12,13 +12,15 @@ using namespace specagg;
 
 namespace {
 
-const auto by_token = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,
-                         auto scratch) { return verify_token(d, q, p, policy, chooser, out, scratch); };
+const auto by_token = [](const draft& d, const auto& q, const auto& p, const auto& policy,
+                         auto& chooser, auto out, auto scratch) {
+  return verify_token(d, q, p, policy, chooser, out, scratch);
+};
 
 // Every round of the grid.
 template <class T, class Policy, class Verify>
-double worst_on_grid(const Policy& policy, std::size_t gamma, Verify verify, std::size_t* pairs = nullptr,
-                     std::size_t* reused = nullptr) {
+double worst_on_grid(const Policy& policy, std::size_t gamma, Verify verify,
+                     std::size_t* pairs = nullptr, std::size_t* reused = nullptr) {
   double worst = 0;
   for (std::size_t i = 0; i < grid_round<T>::rounds(); ++i) {
     const auto q = [=](const std::vector<token_id>& prefix) { return grid_round<T>{i}.q(prefix); };
@@ -39,8 +41,8 @@ void emits_its_law(const char* name, const Policy& policy, double bound) {
   std::size_t pairs = 0, reused = 0;
   for (std::size_t gamma = 1; gamma <= 3; ++gamma)
     worst = std::max(worst, worst_on_grid<T>(policy, gamma, by_token, &pairs, &reused));
-  std::printf("%-28s token   %s  %5zu pairs x gamma  worst error %.2e\n", name, sizeof(T) == 8 ? "double" : "float ",
-              pairs, worst);
+  std::printf("%-28s token   %s  %5zu pairs x gamma  worst error %.2e\n", name,
+              sizeof(T) == 8 ? "double" : "float ", pairs, worst);
   CHECK(worst < bound);
   CHECK(worst >= 0);
   CHECK(reused == 0);  // no number decides twice
@@ -48,7 +50,9 @@ void emits_its_law(const char* name, const Policy& policy, double bound) {
 
 }  // namespace
 
-TEST_CASE("lossless emits exactly p on the 1/8 grid") { emits_its_law<double>("lossless", lossless{}, 1e-12); }
+TEST_CASE("lossless emits exactly p on the 1/8 grid") {
+  emits_its_law<double>("lossless", lossless{}, 1e-12);
+}
 TEST_CASE("ensemble emits exactly lambda q + (1-lambda) p on the 1/8 grid") {
   for (const double l : {0.0, 0.3, 1.0}) emits_its_law<double>("ensemble", ensemble{l}, 1e-12);
 }
@@ -56,13 +60,16 @@ TEST_CASE("opt emits exactly q or p on the 1/8 grid") {
   for (const double a : {-0.5, 0.0, 0.4}) emits_its_law<double>("opt", opt{a}, 1e-12);
 }
 TEST_CASE("token-v3 emits exactly q (1-r) + eta p on the 1/8 grid") {
-  for (const double a : {-0.2, 0.0, 0.3, 1.0}) emits_its_law<double>("token-v3", token_v3{a}, 1e-12);
+  for (const double a : {-0.2, 0.0, 0.3, 1.0})
+    emits_its_law<double>("token-v3", token_v3{a}, 1e-12);
 }
 TEST_CASE("lossy with exact beta emits exactly its target on the 1/8 grid") {
-  for (const double a : {0.0, 0.25, 0.6}) emits_its_law<double>("lossy, exact beta", lossy{a}, 1e-12);
+  for (const double a : {0.0, 0.25, 0.6})
+    emits_its_law<double>("lossy, exact beta", lossy{a}, 1e-12);
 }
 TEST_CASE("lossy with a given beta emits exactly its target on the 1/8 grid") {
-  for (const double b : {0.7, 1.0, 5.0}) emits_its_law<double>("lossy, given beta", lossy{0.3, b}, 1e-12);
+  for (const double b : {0.7, 1.0, 5.0})
+    emits_its_law<double>("lossy, given beta", lossy{0.3, b}, 1e-12);
 }
 TEST_CASE("rows of floats emit every law to 1e-6 on the 1/8 grid") {
   emits_its_law<float>("lossless", lossless{}, 1e-6);
@@ -72,35 +79,39 @@ TEST_CASE("rows of floats emit every law to 1e-6 on the 1/8 grid") {
   emits_its_law<float>("lossy, exact beta", lossy{0.25}, 1e-6);
 }
 
-// ---- mutants: the audit must find each of these well-known mistakes -----------------------------------------------
+// ---- mutants: the audit must find each of these well-known mistakes -----------------------------
 
 namespace {
 
 // A verifier written out for mutation: what it accepts with, and what its residual subtracts.
 template <class Accept, class Residual>
 auto mutant(Accept accept, Residual residual) {
-  return [=](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, std::span<emission> out,
-             std::span<double> scratch) {
+  return [=](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser,
+             std::span<emission> out, std::span<double> scratch) {
     verdict v;
     for (std::size_t j = 0; j <= d.size(); ++j) {
       auto qj = as_row(q[j]);
       auto pj = as_row(p[j]);
       if (qj.normalise(true) != status::ok || pj.normalise(true) != status::ok) return v;
-      const row_pair<reads_confidence<std::remove_cvref_t<decltype(policy)>>, decltype(qj), decltype(pj)> rows(qj, pj);
+      const row_pair<reads_confidence<std::remove_cvref_t<decltype(policy)>>, decltype(qj),
+                     decltype(pj)>
+          rows(qj, pj);
       const auto pi = policy.bind(rows);
       const bool bonus = j == d.size();
       if (!bonus) {
         const auto seen = at(rows, std::size_t(d.tokens[j]));
         const auto [w, t] = accept(double(pi(seen).v), double(seen.q.v));
         if (chooser.coin({stream::coin, std::uint32_t(j), 0}, w, t)) {
-          out[v.emitted++].token = d.tokens[j], ++v.accepted;
+          out[v.emitted++].token = d.tokens[j];
+          ++v.accepted;
           continue;
         }
       }
       auto draw = [&](auto f) { return weigh(rows, f, scratch); };
       const moment m{bonus ? stream::bonus : stream::residual, std::uint32_t(j), 0};
       const auto left = draw([&](auto at) { return residual(pi(at), at.q, at.p); });
-      out[v.emitted++].token = !bonus && left.total > 0 ? chooser.draw(m, left) : chooser.draw(m, draw(pi));
+      out[v.emitted++].token =
+          !bonus && left.total > 0 ? chooser.draw(m, left) : chooser.draw(m, draw(pi));
       return v;
     }
     return v;
@@ -133,31 +144,35 @@ TEST_CASE("mutant: accepting with q/p instead of p/q is found") {
   CHECK(worst_on_grid<double>(lossless{}, 1, mutant(inverted, rest)) > 0.1);
 }
 TEST_CASE("mutant: q and p swapped throughout is found") {
-  const auto swapped = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,
-                          auto scratch) { return verify_token(d, p, q, policy, chooser, out, scratch); };
+  const auto swapped = [](const draft& d, const auto& q, const auto& p, const auto& policy,
+                          auto& chooser, auto out, auto scratch) {
+    return verify_token(d, p, q, policy, chooser, out, scratch);
+  };
   CHECK(worst_on_grid<double>(lossless{}, 1, swapped) > 0.1);
   CHECK(worst_on_grid<double>(opt{0.4}, 1, swapped) > 0.1);
 }
 TEST_CASE("mutant: a residual drawn from p, or from pi, is found") {
-  CHECK(worst_on_grid<double>(token_v3{0.3}, 1, mutant(ratio, [](auto, auto, auto p) { return p; })) > 0.05);
-  CHECK(worst_on_grid<double>(lossless{}, 1, mutant(ratio, [](auto pi, auto, auto) { return pi; })) > 0.05);
+  CHECK(worst_on_grid<double>(token_v3{0.3}, 1,
+                              mutant(ratio, [](auto, auto, auto p) { return p; })) > 0.05);
+  CHECK(worst_on_grid<double>(lossless{}, 1,
+                              mutant(ratio, [](auto pi, auto, auto) { return pi; })) > 0.05);
 }
 TEST_CASE("mutant: the residual of p where pi is due is found") {
-  CHECK(worst_on_grid<double>(token_v3{0.3}, 1, mutant(ratio, [](auto, auto q, auto p) { return positive(p - q); })) >
-        0.05);
+  CHECK(worst_on_grid<double>(token_v3{0.3}, 1, mutant(ratio, [](auto, auto q, auto p) {
+                                return positive(p - q);
+                              })) > 0.05);
 }
 TEST_CASE("mutant: the bonus drawn from p where pi reads the draft is found") {
-  const auto bonus_from_p = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser,
-                               auto out, auto scratch) {
+  const auto bonus_from_p = [](const draft& d, const auto& q, const auto& p, const auto& policy,
+                               auto& chooser, auto out, auto scratch) {
     draft short_draft = d;
     short_draft.bonus = false;
     verdict v = verify_token(short_draft, q, p, policy, chooser, out, scratch);
     if (v.accepted < d.size()) return v;
     auto row = as_row(p[d.size()]);
     if (row.normalise() != status::ok) return v;
-    out[v.emitted++].token =
-        chooser.draw({stream::bonus, std::uint32_t(d.size()), 0}, weigh(
-                                                                      row, [](auto x) { return x; }, scratch));
+    out[v.emitted++].token = chooser.draw({stream::bonus, std::uint32_t(d.size()), 0},
+                                          weigh(row, [](auto x) { return x; }, scratch));
     return v;
   };
   CHECK(worst_on_grid<double>(ensemble{0.5}, 1, bonus_from_p) > 0.1);
@@ -165,8 +180,8 @@ TEST_CASE("mutant: the bonus drawn from p where pi reads the draft is found") {
 }
 TEST_CASE("mutant: a moment used for two decisions is counted") {
   std::size_t reused = 0;
-  const auto shared_noise = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser,
-                               auto out, auto scratch) {
+  const auto shared_noise = [](const draft& d, const auto& q, const auto& p, const auto& policy,
+                               auto& chooser, auto out, auto scratch) {
     draft_stream_everywhere same{chooser};
     return verify_token(d, q, p, policy, same, out, scratch);
   };
@@ -174,7 +189,8 @@ TEST_CASE("mutant: a moment used for two decisions is counted") {
   CHECK(reused > 0);
 }
 TEST_CASE("mutant: sparse rows merged by index instead of by id are found") {
-  // The target's probabilities paired with the draft's ids, as an engine does that zips two top-k lists.
+  // The target's probabilities paired with the draft's ids, as an engine does that zips two top-k
+  // lists.
   const std::array<double, 3> q{0.5, 0, 0.5}, p{0, 0.25, 0.75};
   const std::array<token_id, 2> q_ids{0, 2}, p_ids{1, 2};
   const std::array<double, 2> q_mass{0.5, 0.5}, p_mass{0.25, 0.75};
@@ -182,18 +198,21 @@ TEST_CASE("mutant: sparse rows merged by index instead of by id are found") {
     const auto rows = [&](std::span<const token_id> i, std::span<const double> m) {
       return std::vector(2, sparse_row<double>(i, m, 3));
     };
-    return [=](const draft& d, const auto&, const auto&, const auto& policy, auto& chooser, auto out, auto scratch) {
+    return [=](const draft& d, const auto&, const auto&, const auto& policy, auto& chooser,
+               auto out, auto scratch) {
       return verify_token(d, rows(q_ids, q_mass), rows(ids, p_mass), policy, chooser, out, scratch);
     };
   };
   const auto q_model = [&](const std::vector<token_id>&) { return q; };
   const auto p_model = [&](const std::vector<token_id>&) { return p; };
-  const auto law = [&](const std::vector<token_id>&) { return std::vector<double>(p.begin(), p.end()); };
+  const auto law = [&](const std::vector<token_id>&) {
+    return std::vector<double>(p.begin(), p.end());
+  };
   CHECK(worst_error_of_round(lossless{}, 1, q_model, p_model, by(p_ids), law).error < 1e-15);
   CHECK(worst_error_of_round(lossless{}, 1, q_model, p_model, by(q_ids), law).error > 0.2);
 }
 
-// ---- rules that are no law ------------------------------------------------------------------------------------------
+// ---- rules that are no law ----------------------------------------------------------------------
 
 namespace {
 
@@ -210,8 +229,9 @@ template <class Policy>
 round_error audit_of(const Policy& policy) {
   const auto q = [](const std::vector<token_id>&) { return some_q; };
   const auto p = [](const std::vector<token_id>&) { return some_p; };
-  return worst_error_of_round(policy, 2, q, p, by_token,
-                              [&](const std::vector<token_id>&) { return target_law(policy, some_q, some_p); });
+  return worst_error_of_round(policy, 2, q, p, by_token, [&](const std::vector<token_id>&) {
+    return target_law(policy, some_q, some_p);
+  });
 }
 
 }  // namespace
@@ -223,7 +243,9 @@ TEST_CASE("the law of a rule that is none is empty: undefined_target") {
   CHECK(target_law(careless{.5}, some_q, some_p, &why).size() == 3);
   CHECK(why == status::ok);
 }
-TEST_CASE("the audit of a rule that is no law says where, checked or not; a rule that is undefined passes") {
+TEST_CASE(
+    "the audit of a rule that is no law says where, checked or not; a rule that is undefined "
+    "passes") {
   for (const round_error& e : {audit_of(careless{.4}), audit_of(checked{careless{.4}})}) {
     CHECK(e.error == 1);
     CHECK(e.prefix.empty());
@@ -240,8 +262,12 @@ TEST_CASE("the audit of a rule that is no law says where, checked or not; a rule
 TEST_CASE("the audit says after which text which token's probability is wrong") {
   const std::array<double, 3> due{.25, .25, .5}, wrong{.5, .125, .375};
   const auto q = [&](const std::vector<token_id>&) { return due; };
-  const auto p = [&](const std::vector<token_id>& s) { return s == std::vector<token_id>{2} ? wrong : due; };
-  const auto law = [&](const std::vector<token_id>&) { return std::vector<double>(due.begin(), due.end()); };
+  const auto p = [&](const std::vector<token_id>& s) {
+    return s == std::vector<token_id>{2} ? wrong : due;
+  };
+  const auto law = [&](const std::vector<token_id>&) {
+    return std::vector<double>(due.begin(), due.end());
+  };
   const round_error e = worst_error_of_round(lossless{}, 1, q, p, by_token, law);
   CHECK(e.error == 0.25);
   CHECK(e.prefix == std::vector<token_id>{2});
@@ -261,7 +287,8 @@ TEST_CASE("a moment has one number, however often it decides") {
   const auto law = exact_law(
       [&](auto& chooser) {
         const moment m{stream::draft, 1, 1};
-        const token_id first = chooser.draw(m, even), again = chooser.draw(m, even), other = chooser.draw(m, odd);
+        const token_id first = chooser.draw(m, even), again = chooser.draw(m, even),
+                       other = chooser.draw(m, odd);
         CHECK(again == first);
         return std::pair(first, other);
       },

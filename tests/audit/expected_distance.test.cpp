@@ -19,7 +19,8 @@ using row = std::vector<double>;
 // E (X / n - p)+ for a binomial X of n trials with probability x, summed over all k.
 double exact_excess(double n, double p, double x) {
   double sum = 0;
-  for (double k = std::floor(n * p) + 1; k <= n; ++k) sum += (k / n - p) * std::exp(log_binomial(n, x, 1 - x, k));
+  for (double k = std::floor(n * p) + 1; k <= n; ++k)
+    sum += (k / n - p) * std::exp(log_binomial(n, x, 1 - x, k));
   return sum;
 }
 double expected_distance(double n, const row& law, const row& sampler) {
@@ -61,7 +62,9 @@ TEST_CASE("the mean excess of an outcome has the slope and at least the bend tha
       CHECK(u.value == Approx(exact_excess(n, p, p)).epsilon(1e-10));
       if (!u.bends) continue;
       const double h = 1e-5 * p;
-      CHECK(u.slope == Approx((exact_excess(n, p, p + h) - exact_excess(n, p, p - h)) / (2 * h)).epsilon(1e-6));
+      CHECK(
+          u.slope ==
+          Approx((exact_excess(n, p, p + h) - exact_excess(n, p, p - h)) / (2 * h)).epsilon(1e-6));
       for (std::size_t left = 0; left < 2; ++left) {
         double x = p;
         for (std::size_t i = 0; i < u.ends.size(); ++i) {
@@ -70,9 +73,9 @@ TEST_CASE("the mean excess of an outcome has the slope and at least the bend tha
             const double at = left != 0 ? x - part * length : x + part * length;
             const double step = std::min({1e-3 * length, at, 1 - at});
             if (step <= 0) continue;
-            const double bend =
-                (exact_excess(n, p, at + step) + exact_excess(n, p, at - step) - 2 * exact_excess(n, p, at)) /
-                (step * step);
+            const double bend = (exact_excess(n, p, at + step) + exact_excess(n, p, at - step) -
+                                 2 * exact_excess(n, p, at)) /
+                                (step * step);
             CHECK(bend >= u.bend[left][i] * (1 - 1e-3) - 1e-3);
           }
           x = left != 0 ? x - length : x + length;
@@ -80,14 +83,17 @@ TEST_CASE("the mean excess of an outcome has the slope and at least the bend tha
       }
     }
 }
-TEST_CASE("the fall of an outcome's mean excess below its lines is bounded, and not by much more than it is") {
+TEST_CASE(
+    "the fall of an outcome's mean excess below its lines is bounded, and not by much more than it "
+    "is") {
   double loosest = 1;
   for (const double n : {50., 1000.})
     for (const double p : {0.001, 0.0123, 0.1, 0.4, 0.8}) {
       const auto u = detail::mean_excess_at(n, p);
       row exact;
       for (int i = 0; i <= 500; ++i) exact.push_back(exact_excess(n, p, i / 500.0));
-      for (double x = p / 50; x < std::min(4 * p, 1.0); x += p / 50) exact.push_back(exact_excess(n, p, x));
+      for (double x = p / 50; x < std::min(4 * p, 1.0); x += p / 50)
+        exact.push_back(exact_excess(n, p, x));
       for (const double mu : {0.4, 0.5, 0.58})
         for (const double lambda : {0.1, 0.2, 0.4, 0.8}) {
           double fall = 0;
@@ -106,7 +112,9 @@ TEST_CASE("the fall of an outcome's mean excess below its lines is bounded, and 
   std::printf("falls are bounded up to a factor of %.2f\n", loosest);
   CHECK(loosest < 2);
 }
-TEST_CASE("samplers at the distance that is given have the gap in their expected distance, whatever their bias") {
+TEST_CASE(
+    "samplers at the distance that is given have the gap in their expected distance, whatever "
+    "their bias") {
   numbers random(3);
   row steep(60), uneven(50);
   for (std::size_t i = 0; i < steep.size(); ++i) steep[i] = std::pow(0.9, double(i));
@@ -128,7 +136,8 @@ TEST_CASE("samplers at the distance that is given have the gap in their expected
       }
     }
   }
-  // A flat law of many outcomes is what this is for; half the outcomes more, half less is the worst there.
+  // A flat law of many outcomes is what this is for; half the outcomes more, half less is the worst
+  // there.
   const row flat(400, 1. / 400);
   const double n = 8000, gap = 0.005, d = distance_with_gap(flat, n, gap);
   CHECK(d < 0.6 * (gap + expected_distance(n, flat, flat)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// False alarms and power of the fit against what it promises: exactly, over all results of small laws, and by
-// simulation.
+// False alarms and power of the fit against what it promises: exactly, over all results of small
+// laws, and by simulation.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -38,7 +38,8 @@ std::vector<outcome> all_results_with_rare(double n, const row& law, double fals
   std::vector<outcome> all;
   double rest = 1;
   for (double rare = 0; rare <= 12; ++rare) {
-    const double of_rare = std::exp(log_binomial(n, law[2], 1 - law[2], rare)), p = law[0] / (law[0] + law[1]);
+    const double of_rare = std::exp(log_binomial(n, law[2], 1 - law[2], rare)),
+                 p = law[0] / (law[0] + law[1]);
     rest -= of_rare;
     for (double k = 0; k <= n - rare; ++k) {
       const fit f = goodness_of_fit(row{k, n - rare - k, rare}, law, false_alarm);
@@ -86,16 +87,19 @@ bool plausible(double times, double runs, double rate) {
   return times <= runs * rate || log_binomial_tail(runs, rate, 1 - rate, times) > std::log(1e-6);
 }
 
-// Laws at total variation d from `law`: mass moved from outcome to outcome, to one, from the rarest, among all.
+// Laws at total variation d from `law`: mass moved from outcome to outcome, to one, from the
+// rarest, among all.
 std::vector<row> alternatives(const row& law, double d) {
   std::vector<row> all;
   const std::size_t size = law.size();
-  const auto moved = [&](auto gains) {  // the outcomes that gain share d as they are, the others give d as they can
+  // the outcomes that gain share d as they are, the others give d as they can
+  const auto moved = [&](auto gains) {
     row r = law;
     double gain = 0, give = 0;
     for (std::size_t i = 0; i < size; ++i) (gains(i) ? gain : give) += law[i];
     if (give < d || gain <= 0) return;
-    for (std::size_t i = 0; i < size; ++i) r[i] += gains(i) ? d * law[i] / gain : -d * law[i] / give;
+    for (std::size_t i = 0; i < size; ++i)
+      r[i] += gains(i) ? d * law[i] / gain : -d * law[i] / give;
     all.push_back(r);
   };
   moved([](std::size_t i) { return i == 0; });
@@ -107,7 +111,9 @@ std::vector<row> alternatives(const row& law, double d) {
   double left = d;
   for (std::size_t i = size; i-- > 1 && left > 0;) {
     const double part = std::min(left, swept[i]);
-    swept[i] -= part, swept[0] += part, left -= part;
+    swept[i] -= part;
+    swept[0] += part;
+    left -= part;
   }
   if (left <= 0) all.push_back(swept);
   return all;
@@ -115,7 +121,8 @@ std::vector<row> alternatives(const row& law, double d) {
 
 }  // namespace
 
-TEST_CASE("a point mass does not fit a uniform law, although each token is expected four times only") {
+TEST_CASE(
+    "a point mass does not fit a uniform law, although each token is expected four times only") {
   row law(1000, 0.001), counts(1000);
   counts[0] = 4000;
   const fit f = goodness_of_fit(counts, law, 1e-3);
@@ -123,11 +130,15 @@ TEST_CASE("a point mass does not fit a uniform law, although each token is expec
   CHECK(f.distance == Approx(0.999));
   CHECK(f.p_value < 1e-300);
 }
-TEST_CASE("a rare outcome that comes too often, and one that never comes, are found long before the distance") {
+TEST_CASE(
+    "a rare outcome that comes too often, and one that never comes, are found long before the "
+    "distance") {
   CHECK_FALSE(goodness_of_fit(row{9995, 5}, row{1 - 1e-6, 1e-6}, 1e-6).passed);
   CHECK(goodness_of_fit(row{9995, 5}, row{1 - 1e-6, 1e-6}, 1e-6).distance < 0.001);
   row law(500, 0.99 / 499), counts(500, 2);
-  law[0] = 0.01, counts[0] = 0, counts[1] = 12;
+  law[0] = 0.01;
+  counts[0] = 0;
+  counts[1] = 12;
   CHECK(goodness_of_fit(counts, law, 1e-3).passed);  // 10 of 1,000 are due
   for (double& x : counts) x *= 3;
   CHECK_FALSE(goodness_of_fit(counts, law, 1e-3).passed);  // 30 of 3,000
@@ -145,15 +156,18 @@ TEST_CASE("without observations, and for an outcome that is certain, the fit pas
   CHECK(certain.p_value == 1);
   CHECK(certain.detectable < 0.05);
 }
-TEST_CASE("the false alarms of small laws, summed over all results, are at most those asked for; so are p-values") {
+TEST_CASE(
+    "the false alarms of small laws, summed over all results, are at most those asked for; so are "
+    "p-values") {
   for (const double rate : {0.05, 1e-3, 1e-6, 1e-9}) {
     const auto check = [&](const char* what, const std::vector<outcome>& all) {
-      std::printf("rate %.0e  %-34s refused %.2e, largest P(p-value <= a) / a %.3f\n", rate, what, refused(all),
-                  worst_of_p_value(all));
+      std::printf("rate %.0e  %-34s refused %.2e, largest P(p-value <= a) / a %.3f\n", rate, what,
+                  refused(all), worst_of_p_value(all));
       CHECK(refused(all) <= rate);
       CHECK(worst_of_p_value(all) <= 1 + 1e-9);
     };
-    check("{.5, .49995, .00005}, n = 1,000", all_results_with_rare(1000, {0.5, 0.49995, 0.00005}, rate));
+    check("{.5, .49995, .00005}, n = 1,000",
+          all_results_with_rare(1000, {0.5, 0.49995, 0.00005}, rate));
     for (const double n : {100., 1000.})
       for (const double p : {1e-6, 1e-3, 0.005, 0.1, 0.5}) {
         const row law{1 - p, p};
@@ -163,7 +177,9 @@ TEST_CASE("the false alarms of small laws, summed over all results, are at most 
       }
   }
 }
-TEST_CASE("the power at `detectable`, summed over all results of two outcomes, is at least 0.999 on either side") {
+TEST_CASE(
+    "the power at `detectable`, summed over all results of two outcomes, is at least 0.999 on "
+    "either side") {
   for (const double n : {100., 1000., 5000.})
     for (const double p : {0.5, 0.2, 0.02, 0.001}) {
       const row law{1 - p, p};
@@ -177,20 +193,24 @@ TEST_CASE("the power at `detectable`, summed over all results of two outcomes, i
 }
 TEST_CASE("simulated right samplers are refused at most as often as asked for") {
   numbers random(1);
-  for (const auto& [law, n] : {std::pair{zipf(50), 300}, {row(40, 0.025), 200}, {row{0.98, 0.01, 0.005, 0.005}, 100}}) {
+  for (const auto& [law, n] :
+       {std::pair{zipf(50), 300}, {row(40, 0.025), 200}, {row{0.98, 0.01, 0.005, 0.005}, 100}}) {
     const int runs = 10000;
     int alarms = 0, below = 0;
     for (int i = 0; i < runs; ++i) {
       const fit f = goodness_of_fit(counts_of(random, law, std::size_t(n)), law, 1e-3);
-      alarms += !f.passed, below += f.p_value <= 0.2;
+      alarms += !f.passed;
+      below += f.p_value <= 0.2;
     }
-    std::printf("%zu outcomes, n = %d: %d of %d right samplers refused at 1e-3, %d at 0.2\n", law.size(), n, alarms,
-                runs, below);
+    std::printf("%zu outcomes, n = %d: %d of %d right samplers refused at 1e-3, %d at 0.2\n",
+                law.size(), n, alarms, runs, below);
     CHECK(plausible(alarms, runs, 1e-3));
     CHECK(plausible(below, runs, 0.2));
   }
 }
-TEST_CASE("simulated samplers at the detectable distance are found 999 times of 1,000, wherever their bias lies") {
+TEST_CASE(
+    "simulated samplers at the detectable distance are found 999 times of 1,000, wherever their "
+    "bias lies") {
   numbers random(2);
   for (const auto& [law, n] : {std::pair{row{0.5, 0.5}, 2000},
                                {row{0.98, 0.01, 0.005, 0.005}, 2000},
@@ -207,8 +227,10 @@ TEST_CASE("simulated samplers at the detectable distance are found 999 times of 
         missed += goodness_of_fit(counts_of(random, sampler, std::size_t(n)), law, 1e-3).passed;
     for (const row& sampler : alternatives(law, d / 4))
       for (int i = 0; i < 10; ++i)
-        missed_closer += goodness_of_fit(counts_of(random, sampler, std::size_t(n)), law, 1e-3).passed;
-    std::printf("%4zu outcomes, n = %d: detectable %.4f, missed there %.0f of %.0f\n", law.size(), n, d, missed, runs);
+        missed_closer +=
+            goodness_of_fit(counts_of(random, sampler, std::size_t(n)), law, 1e-3).passed;
+    std::printf("%4zu outcomes, n = %d: detectable %.4f, missed there %.0f of %.0f\n", law.size(),
+                n, d, missed, runs);
     CHECK(plausible(missed, runs, 1e-3));
     CHECK(missed_closer > 0);  // a quarter of it is not found each time
   }

@@ -25,7 +25,8 @@ TEST_CASE("a right sampler passes; one that is off by more than `detectable` doe
     return [=](std::size_t request) {
       numbers u(request);
       const token_id first = drawn(u.uniform());
-      return std::vector{first, drawn(u.uniform(), first == 2 ? bias : 0), token_id(0)};  // longer than asked for
+      // longer than asked for
+      return std::vector{first, drawn(u.uniform(), first == 2 ? bias : 0), token_id(0)};
     };
   };
   const fit right = audit_sampler(3, 2, n, sampler(0), joint);
@@ -34,7 +35,9 @@ TEST_CASE("a right sampler passes; one that is off by more than `detectable` doe
   // In one text of five the second token has another law.
   CHECK_FALSE(audit_sampler(3, 2, n, sampler(0.3), joint).passed);
 }
-TEST_CASE("a bonus drawn from q is not seen where first tokens alone are audited, and is found in pairs") {
+TEST_CASE(
+    "a bonus drawn from q is not seen where first tokens alone are audited, and is found in "
+    "pairs") {
   const std::vector<double> q{0.6, 0.2, 0.2}, residual{0, 1, 0};  // norm((p - q)+)
   const auto pick = [](const std::vector<double>& row, double u) {
     return token_id(u < row[0] ? 0 : u < row[0] + row[1] ? 1 : 2);
@@ -59,7 +62,8 @@ TEST_CASE("the audit of a point mass fails, although each text is expected four 
   const auto always_0 = [](std::size_t) { return std::vector<token_id>{0}; };
   CHECK_FALSE(audit_sampler(1000, 1, 4000, always_0, uniform).passed);
 }
-TEST_CASE("a text that is too short, or has a token outside the vocabulary, fails the audit at once") {
+TEST_CASE(
+    "a text that is too short, or has a token outside the vocabulary, fails the audit at once") {
   for (const std::vector<token_id>& wrong : {std::vector<token_id>{1}, {}, {1, 3}, {-1, 1}}) {
     const fit f = audit_sampler(
         3, 2, 5000,

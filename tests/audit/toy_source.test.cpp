@@ -30,7 +30,9 @@ TEST_CASE("a toy model's rows depend on the last tokens, `order` of them, and on
   CHECK(row_after(two, {1, 2}) != row_after(other, {1, 2}));
   for (const double x : row_after(toy_source<>(200, 1, 2, 0.5), {1, 2})) CHECK((x >= 0 && x < 0.5));
 }
-TEST_CASE("a toy model gives the rows after its last tokens, however they were grouped, and forgets what it must") {
+TEST_CASE(
+    "a toy model gives the rows after its last tokens, however they were grouped, and forgets what "
+    "it must") {
   toy_source<> model(5, 1, 2);
   std::vector<double> rows(10);
   REQUIRE(model.extend(tokens{0, 1, 2, 3}, rows) == status::ok);
@@ -45,7 +47,8 @@ TEST_CASE("a toy model gives the rows after its last tokens, however they were g
   CHECK(row == row_after(model, {0, 1, 4}));
   CHECK((model.calls == 2 && model.misuses == 0));
 }
-TEST_CASE("calls that no correct decoder makes are counted, append nothing, and say what is wrong") {
+TEST_CASE(
+    "calls that no correct decoder makes are counted, append nothing, and say what is wrong") {
   toy_source<> model(5, 1, 2, 3, 4);
   std::vector<double> rows(10);
   CHECK(model.extend(tokens{1}, rows) == status::invalid_parameter);  // two rows of one token

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints lines "name hash" over the raw bits of what the library computes: the same lines for every compiler,
-// instruction set and -ffp-contract. The inputs are made of integers and exact operations, so that nothing but the
-// library can differ.
+// Prints lines "name hash" over the raw bits of what the library computes: the same lines for every
+// compiler, instruction set and -ffp-contract. The inputs are made of integers and exact
+// operations, so that nothing but the library can differ.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -19,18 +19,23 @@ using specagg::vec;
 
 namespace {
 
-// ---- inputs and hashes --------------------------------------------------------------------------------------------
+// ---- inputs and hashes --------------------------------------------------------------------------
 
 class numbers {
  public:
   explicit numbers(std::uint64_t seed) : seed_(seed) {}
   std::uint32_t word() {
-    if (used_ == 4) block_ = specagg::philox({next_++, 0, 0, 0}, seed_), used_ = 0;
+    if (used_ == 4) {
+      block_ = specagg::philox({next_++, 0, 0, 0}, seed_);
+      used_ = 0;
+    }
     return block_[used_++];
   }
   std::uint32_t below(std::uint32_t n) { return word() % n; }
   // k / 2^bits for a bell-shaped integer |k| <= 2^15: exact in a float.
-  int bell() { return int(below(1 << 14) + below(1 << 14) + below(1 << 14) + below(1 << 14)) - (1 << 15); }
+  int bell() {
+    return int(below(1 << 14) + below(1 << 14) + below(1 << 14) + below(1 << 14)) - (1 << 15);
+  }
   template <class T>
   T scaled(int bits) {
     return T(bell()) / T(1 << bits);
@@ -40,8 +45,10 @@ class numbers {
   T positive() {  // any exponent
     using L = std::numeric_limits<T>;
     const std::uint64_t fraction = std::uint64_t(word()) << 32 | word();
-    const auto exponent = std::uint64_t(1 + below(std::uint32_t(L::max_exponent - L::min_exponent)));
-    if constexpr (sizeof(T) == 4) return std::bit_cast<float>(std::uint32_t(exponent << 23 | (fraction & 0x7fffff)));
+    const auto exponent =
+        std::uint64_t(1 + below(std::uint32_t(L::max_exponent - L::min_exponent)));
+    if constexpr (sizeof(T) == 4)
+      return std::bit_cast<float>(std::uint32_t(exponent << 23 | (fraction & 0x7fffff)));
     else return std::bit_cast<double>(exponent << 52 | (fraction & 0xfffffffffffff));
   }
 
@@ -77,17 +84,31 @@ class hash {  // 64-bit FNV-1a
   std::uint64_t h_ = 0xcbf29ce484222325u;
 };
 
-// ---- exp, log, pow ------------------------------------------------------------------------------------------------
+// ---- exp, log, pow ------------------------------------------------------------------------------
 
 template <class T>
-void functions(const char* exp_name, const char* scaled_name, const char* log_name, const char* pow_name) {
+void functions(const char* exp_name, const char* scaled_name, const char* log_name,
+               const char* pow_name) {
   using V = vec<T, 16>;
   using L = std::numeric_limits<T>;
   hash e(exp_name), s(scaled_name), l(log_name), p(pow_name);
   numbers random(1);
-  const T special[] = {
-      0,        T(-0.0),         1,       -1,     L::infinity(), -L::infinity(), L::quiet_NaN(), L::max(), L::lowest(),
-      L::min(), L::denorm_min(), T(88.5), T(-87), T(709.5),      T(-708.5),      T(0.70703125)};
+  const T special[] = {0,
+                       T(-0.0),
+                       1,
+                       -1,
+                       L::infinity(),
+                       -L::infinity(),
+                       L::quiet_NaN(),
+                       L::max(),
+                       L::lowest(),
+                       L::min(),
+                       L::denorm_min(),
+                       T(88.5),
+                       T(-87),
+                       T(709.5),
+                       T(-708.5),
+                       T(0.70703125)};
   for (int i = 0; i < 2000; ++i) {
     T x[16], y[16], z[16];
     for (int k = 0; k < 16; ++k) {
@@ -103,12 +124,13 @@ void functions(const char* exp_name, const char* scaled_name, const char* log_na
   }
 }
 
-// ---- rows ---------------------------------------------------------------------------------------------------------
+// ---- rows ---------------------------------------------------------------------------------------
 
 template <class T>
 std::vector<T> logits(numbers& random, std::size_t size, bool masks = true) {
   std::vector<T> l(size);
-  for (T& x : l) x = masks && random.below(20) == 0 ? -std::numeric_limits<T>::infinity() : random.scaled<T>(12);
+  for (T& x : l)
+    x = masks && random.below(20) == 0 ? -std::numeric_limits<T>::infinity() : random.scaled<T>(12);
   l[random.below(std::uint32_t(size))] = T(6);
   return l;
 }
@@ -120,7 +142,8 @@ std::vector<T> probabilities(numbers& random, std::size_t size) {
   std::uint32_t left = total;
   for (T& x : p) {
     const std::uint32_t w = std::min(left, random.below(std::uint32_t(total * 2 / size) + 1));
-    x = T(w) / T(total), left -= w;
+    x = T(w) / T(total);
+    left -= w;
   }
   p[random.below(std::uint32_t(size))] += T(left) / T(total) + T(0x1p-14);
   return p;
@@ -150,45 +173,60 @@ struct table {  // a Distribution that is no array
 };
 
 template <class T>
-void rows(const char* sums_name, const char* lse_name, const char* rows_name, const char* filters_name,
-          const char* draws_name) {
-  hash sums(sums_name), lse(lse_name), all_rows(rows_name), filters(filters_name), draws(draws_name);
+void rows(const char* sums_name, const char* lse_name, const char* rows_name,
+          const char* filters_name, const char* draws_name) {
+  hash sums(sums_name), lse(lse_name), all_rows(rows_name), filters(filters_name),
+      draws(draws_name);
   numbers random(2);
   for (const std::size_t size : {1u, 3u, 16u, 17u, 1000u, 1024u, 1025u, 5000u, 50000u}) {
     const auto l = logits<T>(random, size);
     const auto p = probabilities<T>(random, size), q = probabilities<T>(random, size);
-    for (const double temperature : {1., 0.3, 2., 1e-3}) lse.add(specagg::log_sum_exp(l.data(), size, temperature));
+    for (const double temperature : {1., 0.3, 2., 1e-3})
+      lse.add(specagg::log_sum_exp(l.data(), size, temperature));
 
     specagg::dense_row<T> dense_p(p), dense_q(q);
     auto indexed_q = specagg::as_row(table<T>{q});
-    dense_p.normalise(), dense_q.normalise(), indexed_q.normalise();
-    const specagg::row_pair<true, specagg::dense_row<T>, specagg::dense_row<T>> pair(dense_q, dense_p);
-    const specagg::row_pair<true, decltype(indexed_q), specagg::dense_row<T>> mixed(indexed_q, dense_p);
+    dense_p.normalise();
+    dense_q.normalise();
+    indexed_q.normalise();
+    const specagg::row_pair<true, specagg::dense_row<T>, specagg::dense_row<T>> pair(dense_q,
+                                                                                     dense_p);
+    const specagg::row_pair<true, decltype(indexed_q), specagg::dense_row<T>> mixed(indexed_q,
+                                                                                    dense_p);
     const auto add_sums = [&](const auto& r) {
       sums.add(r.sum([](auto at) { return specagg::positive(at.p - at.q); }));
       sums.add(r.sum([](auto at) { return at.p * at.q; }));
-      const auto [a, b] = r.sum([](auto at) { return specagg::both(sqrt(at.p), at.q / (at.p + 1)); });
-      sums.add(a), sums.add(b);
+      const auto [a, b] =
+          r.sum([](auto at) { return specagg::both(sqrt(at.p), at.q / (at.p + 1)); });
+      sums.add(a);
+      sums.add(b);
       sums.add(r.max([](auto at) { return at.p - at.q; }));
     };
-    add_sums(pair), add_sums(mixed);
+    add_sums(pair);
+    add_sums(mixed);
 
     add_row(all_rows, dense_p);
     add_row(all_rows, indexed_q);
     std::vector<token_id> ids;
     std::vector<T> few;
     for (std::size_t v = 0; v < size; ++v)
-      if (p[v] > 0) ids.push_back(token_id(v)), few.push_back(p[v]);
+      if (p[v] > 0) {
+        ids.push_back(token_id(v));
+        few.push_back(p[v]);
+      }
     add_row(all_rows, specagg::sparse_row<T>(ids, few, size));
     add_row(all_rows, specagg::one_hot_row<T>(token_id(size / 2), size));
-    for (const double temperature : {1., 0.7, 1e3}) add_row(all_rows, specagg::softmax_row<T>(l, temperature));
+    for (const double temperature : {1., 0.7, 1e3})
+      add_row(all_rows, specagg::softmax_row<T>(l, temperature));
     add_row(all_rows, specagg::confident_row(specagg::softmax_row<T>(l, 0.5), dense_q));
 
     for (int i = 0; i < 12; ++i) {
       const double temperatures[] = {0, 0.5, 1, 3}, top_p[] = {1, 0.9, 0.4}, min_p[] = {0, 0.05};
-      specagg::processed_row<T> row(l, {temperatures[i % 4], i % 5 == 0 ? 0u : 40u, top_p[i % 3], min_p[i % 2]});
+      specagg::processed_row<T> row(
+          l, {temperatures[i % 4], i % 5 == 0 ? 0u : 40u, top_p[i % 3], min_p[i % 2]});
       filters.add(std::uint64_t(row.normalise()));
-      filters.add(row.restriction().logit), filters.add(std::uint64_t(row.restriction().last));
+      filters.add(row.restriction().logit);
+      filters.add(std::uint64_t(row.restriction().last));
       for (std::size_t v = 0; v < size; v += 5) filters.add(row[v]);
     }
     std::vector<std::uint32_t> counts(size);
@@ -203,7 +241,8 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name, co
     const auto weigh = [&](const auto& of, const auto& f) {
       const auto w = specagg::weigh(of, f, blocks);
       draws.add(w.total);
-      for (int i = 0; i < 200; ++i) draws.add(std::uint64_t(specagg::inverse_transform(w, random.uniform())));
+      for (int i = 0; i < 200; ++i)
+        draws.add(std::uint64_t(specagg::inverse_transform(w, random.uniform())));
     };
     weigh(pair, [](auto at) { return at.p; });
     weigh(pair, [](auto at) { return specagg::positive(at.p - at.q); });
@@ -211,7 +250,7 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name, co
   }
 }
 
-// ---- randomness ---------------------------------------------------------------------------------------------------
+// ---- randomness ---------------------------------------------------------------------------------
 
 void randomness() {
   hash uniforms("uniforms"), coins("coins"), noise("noise");
@@ -224,23 +263,32 @@ void randomness() {
   }
 }
 
-// ---- verification -------------------------------------------------------------------------------------------------
+// ---- verification -------------------------------------------------------------------------------
 
 void add_verdict(hash& h, const specagg::verdict& v, std::span<const specagg::emission> out,
                  std::span<const specagg::draft_acceptance> acceptances) {
-  h.add(std::uint64_t(v.accepted)), h.add(std::uint64_t(v.emitted)), h.add(std::uint64_t(v.why));
+  h.add(std::uint64_t(v.accepted));
+  h.add(std::uint64_t(v.emitted));
+  h.add(std::uint64_t(v.why));
   for (std::size_t i = 0; i < v.emitted; ++i) {
-    h.add(std::uint64_t(out[i].token)), h.add(std::uint64_t(out[i].from)), h.add(std::uint64_t(out[i].why));
-    h.add(out[i].log_pi), h.add(out[i].log_p);
+    h.add(std::uint64_t(out[i].token));
+    h.add(std::uint64_t(out[i].from));
+    h.add(std::uint64_t(out[i].why));
+    h.add(out[i].log_pi);
+    h.add(out[i].log_p);
   }
-  for (const auto& o : acceptances) h.add(o.of_row), h.add(o.of_token);
+  for (const auto& o : acceptances) {
+    h.add(o.of_row);
+    h.add(o.of_token);
+  }
   h.add(specagg::expected_tokens(acceptances));
 }
 
-// Steps of drafting up to 4 tokens from q rows and verifying them, the rows made by make_q(j) and make_p(j).
+// Steps of drafting up to 4 tokens from q rows and verifying them, the rows made by make_q(j) and
+// make_p(j).
 template <class Policy, class MakeQ, class MakeP>
-void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary, std::uint32_t start,
-          const MakeQ& make_q, const MakeP& make_p) {
+void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary,
+          std::uint32_t start, const MakeQ& make_q, const MakeP& make_p) {
   const specagg::random_streams chooser(9);
   std::vector<double> scratch(specagg::verify_scratch(vocabulary));
   std::array<token_id, 4> tokens{};
@@ -248,18 +296,19 @@ void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary
   for (std::size_t j = 0; j < gamma; ++j) {
     auto q = make_q[j];
     if (q.normalise() != specagg::status::ok) continue;
-    const auto w = specagg::weigh(
-        q, [](auto at) { return at; }, scratch);
+    const auto w = specagg::weigh(q, [](auto at) { return at; }, scratch);
     tokens[j] = chooser.draw({specagg::stream::draft, std::uint32_t(start + j), start}, w);
-    if (random.below(40) == 0) tokens[j] = token_id(random.below(std::uint32_t(vocabulary) + 2)) - 1;
+    if (random.below(40) == 0)
+      tokens[j] = token_id(random.below(std::uint32_t(vocabulary) + 2)) - 1;
   }
   std::array<specagg::emission, 5> out;
   std::array<specagg::draft_acceptance, 4> acceptances;
   const std::span<specagg::draft_acceptance> wanted(acceptances.data(), start % 2 ? gamma : 0);
   const specagg::draft drafted{std::span(tokens).first(gamma), start};
-  const auto verdict = specagg::verify_token(drafted, make_q, make_p, policy, chooser,
-                                             out, scratch, wanted);
-  add_verdict(h, verdict, out, wanted.first(verdict.why == specagg::status::ok ? wanted.size() : 0));
+  const auto verdict =
+      specagg::verify_token(drafted, make_q, make_p, policy, chooser, out, scratch, wanted);
+  add_verdict(h, verdict, out,
+              wanted.first(verdict.why == specagg::status::ok ? wanted.size() : 0));
 }
 
 // Softmax rows of two models that resemble each other.
@@ -272,28 +321,34 @@ void verify_softmax(const char* name, const Policy& policy) {
     const std::size_t vocabulary = i % 10 == 9 ? 5000 : i % 3 ? 3 : 1000;
     std::array<std::vector<float>, 5> l_q, l_p;
     for (std::size_t j = 0; j < 5; ++j) {
-      l_q[j] = logits<float>(random, vocabulary), l_p[j] = l_q[j];
+      l_q[j] = logits<float>(random, vocabulary);
+      l_p[j] = l_q[j];
       for (float& x : l_p[j]) x += random.scaled<float>(14);
     }
     const double t_q = temperatures[i % 3], t_p = temperatures[i / 3 % 3];
     step(h, random, policy, vocabulary, i * 7,
-         specagg::rows_of(5, [&](std::size_t j) { return specagg::softmax_row<float>(l_q[j], t_q); }),
-         specagg::rows_of(5, [&](std::size_t j) { return specagg::softmax_row<float>(l_p[j], t_p); }));
+         specagg::rows_of(5,
+                          [&](std::size_t j) { return specagg::softmax_row<float>(l_q[j], t_q); }),
+         specagg::rows_of(5,
+                          [&](std::size_t j) { return specagg::softmax_row<float>(l_p[j], t_p); }));
   }
 }
 
 // Stored rows of doubles, made from probabilities by row_of_q(q, j) and row_of_p(p, j).
 template <class Policy, class RowOfQ, class RowOfP>
-void verify_stored(const char* name, const Policy& policy, const RowOfQ& row_of_q, const RowOfP& row_of_p) {
+void verify_stored(const char* name, const Policy& policy, const RowOfQ& row_of_q,
+                   const RowOfP& row_of_p) {
   hash h(name);
   numbers random(4);
   for (std::uint32_t i = 0; i < 200; ++i) {
     const std::size_t vocabulary = i % 2 ? 3 : 2000;
     std::array<std::vector<double>, 5> p, q;
     for (std::size_t j = 0; j < 5; ++j) {
-      p[j] = probabilities<double>(random, vocabulary), q[j] = probabilities<double>(random, vocabulary);
+      p[j] = probabilities<double>(random, vocabulary);
+      q[j] = probabilities<double>(random, vocabulary);
     }
-    step(h, random, policy, vocabulary, i * 11, specagg::rows_of(5, [&](std::size_t j) { return row_of_q(q[j], j); }),
+    step(h, random, policy, vocabulary, i * 11,
+         specagg::rows_of(5, [&](std::size_t j) { return row_of_q(q[j], j); }),
          specagg::rows_of(5, [&](std::size_t j) { return row_of_p(p[j], j); }));
   }
 }
@@ -306,8 +361,12 @@ void verification() {
   verify_softmax("verify-lossy-exact", specagg::lossy{0.2});
   verify_softmax("verify-lossy-1", specagg::lossy{0.2, 1});
 
-  const auto dense = [](const std::vector<double>& x, std::size_t) { return specagg::dense_row<double>(x); };
-  const auto indexed = [](const std::vector<double>& x, std::size_t) { return specagg::as_row(table<double>{x}); };
+  const auto dense = [](const std::vector<double>& x, std::size_t) {
+    return specagg::dense_row<double>(x);
+  };
+  const auto indexed = [](const std::vector<double>& x, std::size_t) {
+    return specagg::as_row(table<double>{x});
+  };
   const auto hot = [](const std::vector<double>& x, std::size_t j) {
     return specagg::one_hot_row<double>(token_id(j * 401 % x.size()), x.size());
   };
@@ -321,7 +380,8 @@ int main() {
   functions<float>("exp-float", "exp_scaled-float", "log-float", "pow-float");
   functions<double>("exp-double", "exp_scaled-double", "log-double", "pow-double");
   rows<float>("sums-float", "log_sum_exp-float", "rows-float", "filters-float", "draws-float");
-  rows<double>("sums-double", "log_sum_exp-double", "rows-double", "filters-double", "draws-double");
+  rows<double>("sums-double", "log_sum_exp-double", "rows-double", "filters-double",
+               "draws-double");
   randomness();
   verification();
 }

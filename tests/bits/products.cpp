@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints hashes of products of quantised weights: the same lines for every instruction set and compiler.
+// Prints hashes of products of quantised weights: the same lines for every instruction set and
+// compiler.
 #include <specagg/backend/cpu/product.hpp>
 
 #include <bit>
@@ -21,17 +22,24 @@ int main() {
       const auto r = philox({std::uint32_t(i), 0, 0, 0}, 1)[0];
       // Scales and minima: the high byte of an F16 between 2^-13 and 1, minima of both signs.
       const bool scale = at == 1, minimum = at == 3 && type == tensor_type::q4_1;
-      bytes[i] = std::byte(scale ? r % 0x34 + 8 : minimum ? (r % 0x34 + 8) | (r >> 8 & 0x80) : r & 255);
+      bytes[i] = std::byte(scale     ? r % 0x34 + 8
+                           : minimum ? (r % 0x34 + 8) | (r >> 8 & 0x80)
+                                     : r & 255);
     }
     tensor t;
-    t.type = type, t.rank = 2, t.rows = rows, t.cols = cols, t.data = bytes.data();
+    t.type = type;
+    t.rank = 2;
+    t.rows = rows;
+    t.cols = cols;
+    t.data = bytes.data();
     const auto w = repack(t);
     activation_buffer buffer(n, cols);
     auto x = buffer.top(n);
     for (std::size_t i = 0; i < n * cols; ++i) {
       const auto r = philox({std::uint32_t(i), 0, 0, 0}, 2);
       const float size = r[1] % 50 == 0 ? 1000 : 1;  // a second part, here and there
-      x(Eigen::Index(i / cols), Eigen::Index(i % cols)) = size * (float(r[0] >> 8) - 0x1p23f) * 0x1p-20f;
+      x(Eigen::Index(i / cols), Eigen::Index(i % cols)) =
+          size * (float(r[0] >> 8) - 0x1p23f) * 0x1p-20f;
     }
     rounding_buffer rounding(n, cols);
     std::uint64_t h = 0xcbf29ce484222325;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints hashes of more than 10^5 random verification steps: the same lines for every instruction set, compiler and
+// Prints hashes of more than 10^5 random verification steps: the same lines for every instruction
+// set, compiler and
 // number of threads.   steps [threads]
 #include <bit>
 #include <cstdint>
@@ -27,8 +28,8 @@ void fill(std::span<float> logits, std::uint32_t round, std::uint64_t which) {
 }
 
 template <class Policy, class Verifier>
-void print_steps(const char* name, std::uint32_t rounds, const Policy& policy, const Verifier& verifier,
-                 cpu::thread_pool& pool) {
+void print_steps(const char* name, std::uint32_t rounds, const Policy& policy,
+                 const Verifier& verifier, cpu::thread_pool& pool) {
   std::uint64_t h = 0xcbf29ce484222325;
   const auto add = [&](std::uint64_t x) {
     for (int i = 0; i < 8; ++i) h = (h ^ (x >> 8 * i & 0xff)) * 0x100000001b3;
@@ -45,11 +46,15 @@ void print_steps(const char* name, std::uint32_t rounds, const Policy& policy, c
       else return verifier;
     };
     std::vector<double> scratch(batch * verify_scratch(vocabulary, gamma));
-    q.resize(batch * (gamma + 1) * vocabulary), p.resize(q.size());
-    fill(q, round, 1), fill(p, round, 2);
+    q.resize(batch * (gamma + 1) * vocabulary);
+    p.resize(q.size());
+    fill(q, round, 1);
+    fill(p, round, 2);
     const auto row = [&](const std::vector<float>& all, std::size_t i, std::size_t j) {
-      const sampling how{.temperature = 0.25 * double(1 + i % 8), .top_k = std::uint32_t(i % 3 * 10)};
-      return processed_row<float>(std::span(all).subspan((i * (gamma + 1) + j) * vocabulary, vocabulary), how);
+      const sampling how{.temperature = 0.25 * double(1 + i % 8),
+                         .top_k = std::uint32_t(i % 3 * 10)};
+      return processed_row<float>(
+          std::span(all).subspan((i * (gamma + 1) + j) * vocabulary, vocabulary), how);
     };
     for (std::size_t i = 0; i < batch; ++i)
       for (std::size_t j = 0; j < gamma; ++j) {
@@ -67,11 +72,15 @@ void print_steps(const char* name, std::uint32_t rounds, const Policy& policy, c
     };
     verify_batch(request, verdicts, scratch, verifier_of, pool);
     for (std::size_t i = 0; i < batch; ++i) {
-      add(verdicts[i].accepted), add(verdicts[i].emitted), add(std::uint64_t(verdicts[i].why));
+      add(verdicts[i].accepted);
+      add(verdicts[i].emitted);
+      add(std::uint64_t(verdicts[i].why));
       accepted += verdicts[i].accepted;
       for (std::size_t k = 0; k < verdicts[i].emitted; ++k) {
         const emission& e = out[i * (gamma + 1) + k];
-        add(std::uint64_t(e.token)), add(std::uint64_t(e.from)), add(std::bit_cast<std::uint64_t>(e.log_pi));
+        add(std::uint64_t(e.token));
+        add(std::uint64_t(e.from));
+        add(std::bit_cast<std::uint64_t>(e.log_pi));
       }
     }
   }
@@ -87,6 +96,6 @@ int main(int count, char** arguments) {
   print_steps("token-v3, block", 50, token_v3{0.3}, block_verifier{}, pool);
   print_steps("opt, match", 50, opt{0.1}, match_verifier{}, pool);
   print_steps(
-      "ensemble, coupled", 50, ensemble{0.4}, [](std::uint64_t r) { return coupled_verifier{shared_noise(7, r)}; },
-      pool);
+      "ensemble, coupled", 50, ensemble{0.4},
+      [](std::uint64_t r) { return coupled_verifier{shared_noise(7, r)}; }, pool);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints texts decoded with the bundled models at temperature 1: the same on every instruction set and compiler.
+// Prints texts decoded with the bundled models at temperature 1: the same on every instruction set
+// and compiler.
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/specagg.hpp>
@@ -10,19 +11,26 @@
 using namespace specagg;
 
 template <class Policy>
-void print_text(const char* title, cpu::llama& d, cpu::llama& m, const cpu::tokenizer& tokens, const Policy& policy,
-                std::size_t gamma, std::uint64_t seed) {
+void print_text(const char* title, cpu::llama& d, cpu::llama& m, const cpu::tokenizer& tokens,
+                const Policy& policy, std::size_t gamma, std::uint64_t seed) {
   std::vector<token_id> buffer = tokens.encode("KING RICHARD:\nWhat shall I");
   text t{buffer, buffer.size()};
-  buffer.resize(200), t.tokens = buffer;
-  d.rollback(0), m.rollback(0);
+  buffer.resize(200);
+  t.tokens = buffer;
+  d.rollback(0);
+  m.rollback(0);
   speculative_workspace<float> work(m.vocab_size(), gamma);
   random_streams chooser(seed);
   no_processor none;
   double log_pi = 0;
   const status why = speculative_decode(
-      t, 40, d, m, policy, chooser, none, {.gamma = gamma, .sample = {.temperature = 1, .top_p = 0.95}}, work,
-      [&](const emission& e) { return log_pi += e.log_pi, true; }, [](auto&&...) {});
+      t, 40, d, m, policy, chooser, none,
+      {.gamma = gamma, .sample = {.temperature = 1, .top_p = 0.95}}, work,
+      [&](const emission& e) {
+        log_pi += e.log_pi;
+        return true;
+      },
+      [](auto&&...) {});
   std::printf("%s, seed %d, %s, log pi %a\n%s\n", title, int(seed), name(why).data(), log_pi,
               tokens.decode(std::span(buffer).first(t.size)).c_str());
 }
@@ -31,7 +39,8 @@ int main() {
   const auto load = [](const char* path) {
     return std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(path));
   };
-  const auto target = load(SPECAGG_MODELS "/target.gguf"), small = load(SPECAGG_MODELS "/draft.gguf");
+  const auto target = load(SPECAGG_MODELS "/target.gguf"),
+             small = load(SPECAGG_MODELS "/draft.gguf");
   cpu::llama m(target), d(small);
   const cpu::tokenizer tokens(target->file);
   print_text("lossless", d, m, tokens, lossless{}, 4, 1);

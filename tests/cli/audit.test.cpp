@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// specagg audit: right samplers fit, biased ones are found, and what cannot be used gets one line with status 2.
+// specagg audit: right samplers fit, biased ones are found, and what cannot be used gets one line
+// with status 2.
 #include <unistd.h>
 
 #include <cmath>
@@ -23,7 +24,8 @@ namespace {
 struct temporary {
   std::string path;
   temporary(const char* name, const std::string& text)
-      : path((std::filesystem::temp_directory_path() / (name + std::to_string(getpid()))).string()) {
+      : path(
+            (std::filesystem::temp_directory_path() / (name + std::to_string(getpid()))).string()) {
     std::ofstream(path, std::ios::binary) << text;
   }
   ~temporary() { std::filesystem::remove(path); }
@@ -32,7 +34,8 @@ cli::ran audit(const std::string& law, const std::string& tokens, const std::str
   const temporary p("specagg-law-", law), in("specagg-tokens-", tokens);
   return cli::run("audit --law " + p.path + " " + options, in.path);
 }
-void refuses(const std::string& law, const std::string& tokens, std::initializer_list<const char*> words) {
+void refuses(const std::string& law, const std::string& tokens,
+             std::initializer_list<const char*> words) {
   const cli::ran r = audit(law, tokens);
   INFO(r.out);
   CHECK(r.status == 2);
@@ -41,7 +44,8 @@ void refuses(const std::string& law, const std::string& tokens, std::initializer
   for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
 }
 
-std::string sampled(const std::vector<double>& law, std::size_t samples, unsigned seed, bool objects = false) {
+std::string sampled(const std::vector<double>& law, std::size_t samples, unsigned seed,
+                    bool objects = false) {
   std::mt19937_64 random(seed);
   std::vector<double> sums;
   for (const double x : law) sums.push_back((sums.empty() ? 0 : sums.back()) + x);
@@ -56,7 +60,9 @@ std::string sampled(const std::vector<double>& law, std::size_t samples, unsigne
 
 }  // namespace
 
-TEST_CASE("audit: samplers of the law fit, and one further than the detectable total variation is found") {
+TEST_CASE(
+    "audit: samplers of the law fit, and one further than the detectable total variation is "
+    "found") {
   for (const std::size_t vocabulary : {2u, 5u, 300u}) {
     std::vector<double> law;
     double sum = 0;
@@ -72,7 +78,8 @@ TEST_CASE("audit: samplers of the law fit, and one further than the detectable t
       CHECK(double(j["p_value"]) > usual_false_alarm);
       const double tv = j["detectable_tv"];
       CHECK((tv > 0 && tv < 0.2));
-      // The bias lies where the law expects most: token 0 gets what the detectable gap takes from the others.
+      // The bias lies where the law expects most: token 0 gets what the detectable gap takes from
+      // the others.
       std::vector<double> biased = law;
       for (double& x : biased) x *= 1 - tv / (1 - law[0]);
       biased[0] = law[0] + tv;
@@ -80,11 +87,13 @@ TEST_CASE("audit: samplers of the law fit, and one further than the detectable t
       INFO(wrong.out);
       CHECK(wrong.status == 1);
       CHECK(json::parse(wrong.out)["fits"] == false);
-      if (vocabulary > 2) CHECK(json::parse(wrong.out)["worst"][0]["token"] == 0);  // of two both are off alike
+      // of two both are off alike
+      if (vocabulary > 2) CHECK(json::parse(wrong.out)["worst"][0]["token"] == 0);
     }
   }
 }
-TEST_CASE("audit takes ids or objects, a list or what specagg law prints, and says the same of them") {
+TEST_CASE(
+    "audit takes ids or objects, a list or what specagg law prints, and says the same of them") {
   const std::vector<double> law = {0.5, 0.25, 0.25};
   const std::string tokens = sampled(law, 2000, 7);
   const cli::ran r = audit("[0.5, 0.25, 0.25]", tokens, "--json");
@@ -110,7 +119,8 @@ TEST_CASE("audit counts, and computes the distance and the p-value") {
   const json j = json::parse(r.out);
   CHECK(r.status == 1);
   CHECK(double(j["distance"]) == Approx(0.2));
-  // (E |X - 50| + E |Y - 30| + E |Z - 20|) / 200 with binomial X, Y, Z, and 2 * 6 * P(X >= 70), by exact fractions.
+  // (E |X - 50| + E |Y - 30| + E |Z - 20|) / 200 with binomial X, Y, Z, and 2 * 6 * P(X >= 70), by
+  // exact fractions.
   CHECK(double(j["expected_distance"]) == Approx(0.054009955314427));
   CHECK(double(j["p_value"]) == Approx(0.000471008378736));
   CHECK(j["worst"][0] == json{{"token", 0}, {"law", 0.5}, {"expected", 50.0}, {"seen", 70}});
@@ -128,7 +138,9 @@ TEST_CASE("audit's worst tokens are those that are off by more than chance, not 
   INFO(r.out);
   CHECK(json::parse(r.out)["worst"][0]["token"] == 0);
 }
-TEST_CASE("a token of probability 0 is a misfit, however few were seen; where no gap can be found, audit says so") {
+TEST_CASE(
+    "a token of probability 0 is a misfit, however few were seen; where no gap can be found, audit "
+    "says so") {
   const cli::ran r = audit("[0.5, 0.5, 0]", "0\n1\n2\n");
   INFO(r.out);
   CHECK(r.status == 1);
@@ -145,8 +157,11 @@ TEST_CASE("audit: 4,000 times token 0 of 1,000 equal ones does not fit") {
   CHECK(double(json::parse(r.out)["distance"]) == Approx(0.999));
   CHECK(json::parse(r.out)["worst"][0]["token"] == 0);
 }
-TEST_CASE("audit: a bonus drawn from q fits where first tokens are given, and not where pairs t0 * V + t1 are") {
-  // q = (0.6, 0.2, 0.2), p = (0.5, 0.3, 0.2): a drafted 0 is accepted with probability 5/6, the residual is token 1.
+TEST_CASE(
+    "audit: a bonus drawn from q fits where first tokens are given, and not where pairs t0 * V + "
+    "t1 are") {
+  // q = (0.6, 0.2, 0.2), p = (0.5, 0.3, 0.2): a drafted 0 is accepted with probability 5/6, the
+  // residual is token 1.
   const std::vector<double> q{0.6, 0.2, 0.2}, p{0.5, 0.3, 0.2};
   std::mt19937_64 random(3);
   const auto uniform = [&] { return double(random() >> 11) * 0x1p-53; };
@@ -155,7 +170,8 @@ TEST_CASE("audit: a bonus drawn from q fits where first tokens are given, and no
     return u < row[0] ? 0 : u < row[0] + row[1] ? 1 : 2;
   };
   std::vector<double> law;
-  for (int pair = 0; pair < 9; ++pair) law.push_back(p[std::size_t(pair / 3)] * p[std::size_t(pair % 3)]);
+  for (int pair = 0; pair < 9; ++pair)
+    law.push_back(p[std::size_t(pair / 3)] * p[std::size_t(pair % 3)]);
   for (const bool wrong : {false, true}) {
     std::string first, pairs;
     for (int i = 0; i < 20000; ++i) {
@@ -170,21 +186,25 @@ TEST_CASE("audit: a bonus drawn from q fits where first tokens are given, and no
   }
 }
 TEST_CASE("audit prints what it found for people, at most ten tokens") {
-  const cli::ran r = audit(json(std::vector<double>(20, 0.05)).dump(), sampled(std::vector<double>(20, 0.05), 5000, 3));
+  const cli::ran r = audit(json(std::vector<double>(20, 0.05)).dump(),
+                           sampled(std::vector<double>(20, 0.05), 5000, 3));
   INFO(r.out);
   CHECK(r.status == 0);
-  for (const char* word : {"samples             5000", "distance ", "expected distance ", "p-value ", "alpha ",
-                           "verdict             fits", "detectable tv       0.", "expected", "seen"})
+  for (const char* word :
+       {"samples             5000", "distance ", "expected distance ", "p-value ", "alpha ",
+        "verdict             fits", "detectable tv       0.", "expected", "seen"})
     CHECK(r.out.find(word) != std::string::npos);
   CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 7 + 3 + 10);
 }
 TEST_CASE("audit refuses what it cannot use in one line, with status 2") {
   refuses("[0.5, 0.5]", "", {"standard input", "no tokens"});
   refuses("[0.5, 0.5]", "0\n1\n2\n", {"standard input", "line 3", "token 2", "2 tokens"});
-  for (const char* line : {"x", "", "1.5", "-1", "0x1", "1 2", "{}", "{\"token\": 0.5}", "{\"token\": -1}", "[0]",
-                           "{\"token\"", "99999999999999999999999", "{\"token\": 18446744073709551615}"})
+  for (const char* line :
+       {"x", "", "1.5", "-1", "0x1", "1 2", "{}", "{\"token\": 0.5}", "{\"token\": -1}", "[0]",
+        "{\"token\"", "99999999999999999999999", "{\"token\": 18446744073709551615}"})
     refuses("[0.5, 0.5]", "0\n" + std::string(line) + "\n", {"standard input", "line 2"});
-  refuses("[0.5, 0.5]", "0\n" + std::string(5000, '1') + "\n", {"standard input", "line 2", "more than 4096 bytes"});
+  refuses("[0.5, 0.5]", "0\n" + std::string(5000, '1') + "\n",
+          {"standard input", "line 2", "more than 4096 bytes"});
   refuses("nonsense", "0\n", {"specagg-law-", "not JSON"});
   refuses("{\"target\": [1]}", "0\n", {"specagg-law-", "law", "missing"});
   refuses("{\"law\": null}", "0\n", {"specagg-law-", "law", "list of probabilities"});
@@ -202,10 +222,18 @@ TEST_CASE("audit refuses what it cannot use in one line, with status 2") {
   CHECK(folder.out == "specagg: standard input: cannot be read\n");
 }
 TEST_CASE("audit and law --batch show what they have read on one printable line") {
-  refuses("[0.5,0.5]", "\x1b[2J\xc2\x9b" "2J\n", {"line 1: \"\\x1b[2J\\u{9b}2J\" is neither a token id"});
+  refuses("[0.5,0.5]",
+          "\x1b[2J\xc2\x9b"
+          "2J\n",
+          {"line 1: \"\\x1b[2J\\u{9b}2J\" is neither a token id"});
   refuses("[0.5,0.5]", "0\rspecagg: fits\n", {"line 1"});
-  refuses("[0.5,0.5]", "\xe2\x80\xae" "1\n", {"\\u{202e}1"});
-  const temporary in("specagg-lines-", "\xe2\x80\xae\xc2\x9b" "2J\n");
+  refuses("[0.5,0.5]",
+          "\xe2\x80\xae"
+          "1\n",
+          {"\\u{202e}1"});
+  const temporary in("specagg-lines-",
+                     "\xe2\x80\xae\xc2\x9b"
+                     "2J\n");
   const cli::ran r = cli::run("law --batch", in.path);
   INFO(r.out);
   CHECK(r.out.find("not JSON") != std::string::npos);

@@ -29,7 +29,8 @@ namespace {
 using ids = std::vector<token_id>;
 
 void append(ids& to, const ids& more) { to.insert(to.end(), more.begin(), more.end()); }
-// Tests run at the same time in one folder. So each process has files of its own, which are removed when it ends.
+// Tests run at the same time in one folder. So each process has files of its own, which are removed
+// when it ends.
 std::string own(const std::string& name) {
   static struct files {
     std::set<std::string> names;
@@ -56,13 +57,16 @@ std::vector<nlohmann::json> answers(const std::string& arguments, const std::str
 }
 
 // A vocabulary of single bytes with markers of the given type, and this template.
-test::gguf_writer with_template(const std::string& form, std::int32_t marker_type = 3, bool begin = false) {
+test::gguf_writer with_template(const std::string& form, std::int32_t marker_type = 3,
+                                bool begin = false) {
   std::vector<std::string> pieces = {"<|im_start|>", "<|im_end|>"};
-  for (int b = 0; b < 256; ++b) pieces.push_back(test::spelled(std::string(1, static_cast<char>(b))));
+  for (int b = 0; b < 256; ++b)
+    pieces.push_back(test::spelled(std::string(1, static_cast<char>(b))));
   std::vector<std::int32_t> types(pieces.size(), 1);
   types[0] = types[1] = marker_type;
   test::gguf_writer to;
-  to.string("tokenizer.ggml.model", "gpt2"), to.string("tokenizer.ggml.pre", "smollm");
+  to.string("tokenizer.ggml.model", "gpt2");
+  to.string("tokenizer.ggml.pre", "smollm");
   to.strings("tokenizer.ggml.tokens", pieces);
   to.numbers("tokenizer.ggml.token_type", types);
   to.strings("tokenizer.ggml.merges", {});
@@ -76,7 +80,9 @@ test::gguf_writer with_template(const std::string& form, std::int32_t marker_typ
 
 }  // namespace
 
-TEST_CASE("a conversation has the tokens of its text, with the markers parsed where the template puts them") {
+TEST_CASE(
+    "a conversation has the tokens of its text, with the markers parsed where the template puts "
+    "them") {
   const test::gguf_bytes bytes(test::tiny_model{.byte_level = true}.write().bytes());
   const auto file = bytes.open();
   const cli::chat_ml chat(file);
@@ -92,7 +98,8 @@ TEST_CASE("a conversation has the tokens of its text, with the markers parsed wh
                                "<|im_start|>user\n And\nthen?<|im_end|>\n"
                                "<|im_start|>assistant\n",
                                true));
-  CHECK(chat.beginning("Be brief") == words.encode("<|im_start|>system\nBe brief<|im_end|>\n", true));
+  CHECK(chat.beginning("Be brief") ==
+        words.encode("<|im_start|>system\nBe brief<|im_end|>\n", true));
 }
 
 TEST_CASE("what a user writes never becomes a marker, whatever the type of the file's markers") {
@@ -116,23 +123,31 @@ TEST_CASE("what a user writes never becomes a marker, whatever the type of the f
 }
 
 TEST_CASE("the system's text is the given one, else the template's own, else there is none") {
-  const auto system = [](const std::string& form, const std::optional<std::string>& given = {}, bool begin = false) {
+  const auto system = [](const std::string& form, const std::optional<std::string>& given = {},
+                         bool begin = false) {
     const test::gguf_bytes bytes(with_template(form, 3, begin).bytes());
     const auto file = bytes.open();
     return cpu::tokenizer(file).decode(cli::chat_ml(file).beginning(given));
   };
-  const std::string plain = "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>'}}";
+  const std::string plain =
+      "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>'}}";
   CHECK(system(plain) == "");
   CHECK(system(plain, "Be brief.") == "system\nBe brief.\n");
-  CHECK(system(plain + "{{ '<|im_start|>system\nYou help.<|im_end|>\n' }}") == "system\nYou help.\n");
-  CHECK(system(plain + "{{ '<|im_start|>system\\nYou help.<|im_end|>\\n' }}") == "system\nYou help.\n");
-  CHECK(system(plain + "{{ '<|im_start|>system\\n' + tools }} {{ '<|im_start|>system\\nB<|im_end|>' }}") ==
+  CHECK(system(plain + "{{ '<|im_start|>system\nYou help.<|im_end|>\n' }}") ==
+        "system\nYou help.\n");
+  CHECK(system(plain + "{{ '<|im_start|>system\\nYou help.<|im_end|>\\n' }}") ==
+        "system\nYou help.\n");
+  CHECK(system(plain +
+               "{{ '<|im_start|>system\\n' + tools }} {{ '<|im_start|>system\\nB<|im_end|>' }}") ==
         "system\nB\n");
   CHECK(system(plain + "{{ '<|im_start|>system\nYou help.<|im_end|>\n' }}", "") == "system\n\n");
-  CHECK(system(plain, {}, true) == test::spelled("").append(1, char(5)));  // the begin token, once; no end token
+  // the begin token, once; no end token
+  CHECK(system(plain, {}, true) == test::spelled("").append(1, char(5)));
 }
 
-TEST_CASE("the tokens that end a text: the file's end token and end of turn, and those known by their spelling") {
+TEST_CASE(
+    "the tokens that end a text: the file's end token and end of turn, and those known by their "
+    "spelling") {
   const auto ends = [](const test::gguf_writer& file) {
     const test::gguf_bytes bytes(file.bytes());
     return cli::end_tokens_of(bytes.open());
@@ -160,16 +175,21 @@ TEST_CASE("a file that is no ChatML file is refused in a line that names the pla
   const std::string key = "test.gguf: metadata tokenizer.chat_template: ";
   CHECK(refusal(with_template("<|im_start|><|im_end|>")) == "");
   CHECK(refusal(with_template("")) == key + "is missing: this model has no chat template");
-  for (const char* other : {"[INST]", "<|im_start|>", "<|im_end|>", "<|im_start|>user<|im_sep|><|im_end|>"})
-    CHECK(refusal(with_template(other)) == key + "is not ChatML, the one kind of template that --chat knows");
-  CHECK(refusal(with_template("<|im_start|><|im_end|>", 1)).find("has no special tokens <|im_start|>") !=
-        std::string::npos);
+  for (const char* other :
+       {"[INST]", "<|im_start|>", "<|im_end|>", "<|im_start|>user<|im_sep|><|im_end|>"})
+    CHECK(refusal(with_template(other)) ==
+          key + "is not ChatML, the one kind of template that --chat knows");
+  CHECK(refusal(with_template("<|im_start|><|im_end|>", 1))
+            .find("has no special tokens <|im_start|>") != std::string::npos);
 }
 
 TEST_CASE("a chat answers each line, from the whole conversation, and computes only what is new") {
-  const std::string target = written("chat-target.tmp", test::tiny_model{.from = "target", .byte_level = true}.write()),
+  const std::string target =
+                        written("chat-target.tmp",
+                                test::tiny_model{.from = "target", .byte_level = true}.write()),
                     draft = written("chat-draft.tmp", test::tiny_model{.byte_level = true}.write());
-  const std::string options = "--temperature 0 --max-tokens 12 --target " + target, second = "And what then?";
+  const std::string options = "--temperature 0 --max-tokens 12 --target " + target,
+                    second = "And what then?";
   const auto alone = answers(options + " --prompt 'What say you?'", second + "\n\nWho is it?\n");
   REQUIRE(alone.size() == 3);  // an empty line is no turn
   CHECK(alone[0]["prompt"] == "What say you?");
@@ -201,17 +221,19 @@ TEST_CASE("a chat answers each line, from the whole conversation, and computes o
     chat.end_answer(text);
   }
   // With a draft model, on two threads, and with every turn from standard input: the same answers.
-  for (const std::string& more :
-       {" --draft " + draft, std::string(" --threads 2"), " --draft " + draft + " --decoder sequential"}) {
+  for (const std::string& more : {" --draft " + draft, std::string(" --threads 2"),
+                                  " --draft " + draft + " --decoder sequential"}) {
     const auto others = answers(options + more, "What say you?\n" + second + "\nWho is it?");
     REQUIRE(others.size() == 3);
     for (std::size_t i = 0; i < 3; ++i)
-      if (more.find("sequential") == std::string::npos) CHECK(others[i]["tokens"] == alone[i]["tokens"]);
+      if (more.find("sequential") == std::string::npos)
+        CHECK(others[i]["tokens"] == alone[i]["tokens"]);
     CHECK((others[0]["draft_calls"] != 0 || more == " --threads 2"));
   }
-  // What drafting costs is measured once, and again when the conversation is twice as long: in later turns it is the
-  // same number.
-  const auto automatic = answers(options + " --draft " + draft + " --gamma auto", "What say you?\nAye\nNo\nAye\nNo");
+  // What drafting costs is measured once, and again when the conversation is twice as long: in
+  // later turns it is the same number.
+  const auto automatic =
+      answers(options + " --draft " + draft + " --gamma auto", "What say you?\nAye\nNo\nAye\nNo");
   REQUIRE(automatic.size() == 5);
   std::size_t measured = 0;
   for (std::size_t i = 1; i < 5; ++i) measured += automatic[i]["d"] != automatic[i - 1]["d"];
@@ -223,21 +245,27 @@ TEST_CASE("a chat answers each line, from the whole conversation, and computes o
 }
 
 TEST_CASE("standard output has the answers alone, the counts go to standard error") {
-  const std::string target = written("chat-target.tmp", test::tiny_model{.from = "target", .byte_level = true}.write());
+  const std::string target =
+      written("chat-target.tmp", test::tiny_model{.from = "target", .byte_level = true}.write());
   const std::string options = "--temperature 0 --max-tokens 12 --target " + target;
   std::ofstream(own("turns.tmp")) << "Who is it?\nAnd then?\n";
   const auto expected = answers(options, "Who is it?\nAnd then?\n");
-  const ran r = cli::shell(std::string(SPECAGG_CLI) + " generate --chat " + options + " <" + own("turns.tmp") + " 2>" +
-                           own("counts.tmp"));
+  const ran r = cli::shell(std::string(SPECAGG_CLI) + " generate --chat " + options + " <" +
+                           own("turns.tmp") + " 2>" + own("counts.tmp"));
   CHECK(r.status == 0);
-  CHECK(r.out == expected[0]["text"].get<std::string>() + "\n" + expected[1]["text"].get<std::string>() + "\n");
+  CHECK(r.out == expected[0]["text"].get<std::string>() + "\n" +
+                     expected[1]["text"].get<std::string>() + "\n");
   std::ifstream counts(own("counts.tmp"));
   const std::string said((std::istreambuf_iterator<char>(counts)), {});
   CHECK(said.find("12 tokens in ") != std::string::npos);
 }
 
-TEST_CASE("generate --chat --compare decodes the first turn both ways, and says whether the tokens are the same") {
-  const std::string target = written("chat-target.tmp", test::tiny_model{.from = "target", .byte_level = true}.write()),
+TEST_CASE(
+    "generate --chat --compare decodes the first turn both ways, and says whether the tokens are "
+    "the same") {
+  const std::string target =
+                        written("chat-target.tmp",
+                                test::tiny_model{.from = "target", .byte_level = true}.write()),
                     draft = written("chat-draft.tmp", test::tiny_model{.byte_level = true}.write());
   const std::string options = " --max-tokens 30 --gamma 2 --target " + target + " --draft " + draft,
                     greedy = options + " --temperature 0", question = " --prompt 'What say you?'";
@@ -249,13 +277,15 @@ TEST_CASE("generate --chat --compare decodes the first turn both ways, and says 
   std::vector<std::size_t> from;
   for (const char* name : {"accepted", "residual", "bonus"})
     from.push_back(std::size_t(std::count(turn["origin"].begin(), turn["origin"].end(), name)));
-  CHECK(r.out.find(std::to_string(from[0]) + " accepted, " + std::to_string(from[1]) + " residual, " +
-                   std::to_string(from[2]) + " bonus;") != std::string::npos);
-  const auto compared = nlohmann::json::parse(run("generate --json --chat --compare" + greedy + question).out);
+  CHECK(r.out.find(std::to_string(from[0]) + " accepted, " + std::to_string(from[1]) +
+                   " residual, " + std::to_string(from[2]) + " bonus;") != std::string::npos);
+  const auto compared =
+      nlohmann::json::parse(run("generate --json --chat --compare" + greedy + question).out);
   CHECK(compared["tokens"] == turn["tokens"]);
   CHECK(compared["target_alone"]["tokens"] == turn["tokens"]);
   CHECK(compared["repeats"] == 5);
-  const ran drawn = run("generate --chat --compare --temperature 1.5" + options + question);  // another text each way
+  // another text each way
+  const ran drawn = run("generate --chat --compare --temperature 1.5" + options + question);
   CHECK(drawn.status == 0);
   CHECK(drawn.out.find("bit for bit") == std::string::npos);
 }
@@ -266,7 +296,8 @@ TEST_CASE("a turn ends at each of the file's end tokens, which are not printed")
     test::tiny_model model{.from = "target", .byte_level = true};
     model.like = {end, 1.5};
     const std::string target = written("chat-end.tmp", model.write());
-    const auto all = answers("--temperature 0 --max-tokens 60 --target " + target, "Who is it?\nAnd then?\n");
+    const auto all =
+        answers("--temperature 0 --max-tokens 60 --target " + target, "Who is it?\nAnd then?\n");
     REQUIRE(all.size() == 2);
     for (const auto& a : all) {
       INFO(a);
@@ -275,14 +306,18 @@ TEST_CASE("a turn ends at each of the file's end tokens, which are not printed")
       CHECK(a["tokens"].size() < 60);
       CHECK(a["text"].get<std::string>().find("<|") == std::string::npos);
     }
-    const ran plain = run("generate --json --temperature 0 --max-tokens 60 --prompt 'Who is' --target " + target);
+    const ran plain =
+        run("generate --json --temperature 0 --max-tokens 60 --prompt 'Who is' --target " + target);
     CHECK(nlohmann::json::parse(plain.out)["ended_by"] == "end of text");
   }
 }
 
-TEST_CASE("a text with a byte that no piece stands for ends its turn in a line, and the chat goes on without it") {
+TEST_CASE(
+    "a text with a byte that no piece stands for ends its turn in a line, and the chat goes on "
+    "without it") {
   const test::tiny_model model{.from = "target", .byte_level = true, .without_byte = 0xff};
-  const std::string arguments = "--temperature 0 --max-tokens 8 --target " + written("chat-lacks.tmp", model.write());
+  const std::string arguments =
+      "--temperature 0 --max-tokens 8 --target " + written("chat-lacks.tmp", model.write());
   const auto all = answers(arguments, "\xff!\nWho is it?\nWhat \xff?\nAnd then?\n");
   const auto without = answers(arguments, "Who is it?\nAnd then?\n");
   REQUIRE(all.size() == 4);
@@ -305,16 +340,20 @@ TEST_CASE("a text with a byte that no piece stands for ends its turn in a line, 
 }
 
 TEST_CASE("a chat that cannot be is refused in a line") {
-  const std::string target = written("chat-target.tmp", test::tiny_model{.from = "target", .byte_level = true}.write()),
+  const std::string target =
+                        written("chat-target.tmp",
+                                test::tiny_model{.from = "target", .byte_level = true}.write()),
                     other = written("chat-other.tmp", test::tiny_model{.from = "target"}.write());
   refuses("generate --chat", {"target.gguf", "tokenizer.chat_template", "is missing"});
   refuses("generate --chat --target " + other, {"chat-other.tmp", "tokenizer.chat_template"});
-  refuses("generate --chat --compare --target " + target + " --draft " + target, {"--compare", "--prompt"});
+  refuses("generate --chat --compare --target " + target + " --draft " + target,
+          {"--compare", "--prompt"});
   refuses("generate --system x --target " + target, {"--system", "--chat"});
   refuses("generate --gamma 3 --target " + target, {"--gamma 3", "--draft"});
   refuses("generate --decoder bild --target " + target, {"--decoder bild", "--draft"});
   refuses("generate --compare --target " + target, {"--compare", "--draft"});
-  refuses("generate --chat --target " + target + " --prompt \"$(head -c 20000 /dev/zero | tr '\\0' 'x')\"",
+  refuses("generate --chat --target " + target +
+              " --prompt \"$(head -c 20000 /dev/zero | tr '\\0' 'x')\"",
           {"conversation", "context"});
   std::ofstream(own("turns.tmp")) << std::string(20 << 20, 'x');
   const ran r = run("generate --chat --target " + target, own("turns.tmp"));
@@ -322,9 +361,13 @@ TEST_CASE("a chat that cannot be is refused in a line") {
   CHECK(r.out.find("standard input: line 1: has more than") != std::string::npos);
 }
 
-TEST_CASE("a damaged chat model and a full disk are a line each, and the next run is as if nothing had been") {
-  const std::string whole = test::tiny_model{.byte_level = true}.write().bytes(), name = own("chat-damaged.tmp");
-  const std::string arguments = "generate --chat --temperature 0 --max-tokens 5 --prompt x --target " + name;
+TEST_CASE(
+    "a damaged chat model and a full disk are a line each, and the next run is as if nothing had "
+    "been") {
+  const std::string whole = test::tiny_model{.byte_level = true}.write().bytes(),
+                    name = own("chat-damaged.tmp");
+  const std::string arguments =
+      "generate --chat --temperature 0 --max-tokens 5 --prompt x --target " + name;
   const auto with = [&](const std::string& bytes, const char* word) {
     std::ofstream(name, std::ios::binary) << bytes;
     refuses(arguments, {"chat-damaged.tmp: ", word});
@@ -336,8 +379,8 @@ TEST_CASE("a damaged chat model and a full disk are a line each, and the next ru
     return bytes.replace(bytes.find(from), from.size(), to);
   };
   with("", "is empty");
-  for (const char* table :
-       {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges", "tokenizer.chat_template"})
+  for (const char* table : {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type",
+                            "tokenizer.ggml.merges", "tokenizer.chat_template"})
     with(whole.substr(0, whole.find(table) + 60), "truncated");
   with(whole.substr(0, whole.find("token_embd.weight") + 10), "truncated");
   with(whole.substr(0, whole.size() - 1), "of tensor data");
@@ -352,11 +395,14 @@ TEST_CASE("a damaged chat model and a full disk are a line each, and the next ru
   CHECK(run(arguments).status == 0);
 }
 
-TEST_CASE("SmolLM2: a chat knows what was said before, stops at its end of turn, and is the same with drafts") {
+TEST_CASE(
+    "SmolLM2: a chat knows what was said before, stops at its end of turn, and is the same with "
+    "drafts") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   const std::string options = "--temperature 0 --max-tokens 40 --threads 2 --target " + file;
-  const auto all = answers(options + " --prompt 'Which city is the capital of France?'", "And of Italy?\n");
+  const auto all =
+      answers(options + " --prompt 'Which city is the capital of France?'", "And of Italy?\n");
   REQUIRE(all.size() == 2);
   for (const auto& a : all) {
     INFO(a["text"]);
@@ -366,8 +412,8 @@ TEST_CASE("SmolLM2: a chat knows what was said before, stops at its end of turn,
   CHECK(all[0]["text"].get<std::string>().find("Paris") != std::string::npos);
   CHECK(all[1]["text"].get<std::string>().find("Rome") != std::string::npos);
   CHECK(all[0]["prompt_tokens"] == 38);  // with the template's system text
-  const auto drafted =
-      answers(options + " --gamma 2 --draft " + file, "Which city is the capital of France?\nAnd of Italy?");
+  const auto drafted = answers(options + " --gamma 2 --draft " + file,
+                               "Which city is the capital of France?\nAnd of Italy?");
   REQUIRE(drafted.size() == 2);
   for (std::size_t i = 0; i < 2; ++i) {
     CHECK(drafted[i]["tokens"] == all[i]["tokens"]);

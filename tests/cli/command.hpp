@@ -29,14 +29,15 @@ inline ran shell(const std::string& command) {
   REQUIRE(pipe);
   ran r{-1, {}};
   std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) r.out.append(buffer.data(), n);
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    r.out.append(buffer.data(), n);
   const int status = pclose(pipe);
   r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return r;
 }
 // With `output`, its standard output goes there instead. before: shell commands that come first.
-inline ran run(const std::string& arguments, const std::string& input = "/dev/null", const std::string& output = "",
-               const std::string& before = "") {
+inline ran run(const std::string& arguments, const std::string& input = "/dev/null",
+               const std::string& output = "", const std::string& before = "") {
   return shell(before + std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 <" + input +
                (output.empty() ? "" : " >" + output));
 }
@@ -56,8 +57,8 @@ inline ran run_at_terminal(const std::string& environment, const std::string& ar
   REQUIRE(terminal >= 0);
   REQUIRE(grantpt(terminal) == 0);
   REQUIRE(unlockpt(terminal) == 0);
-  const std::string command = "exec env " + environment + " " + SPECAGG_CLI + " " + arguments + " <" +
-                              ptsname(terminal) + " >" + ptsname(terminal) + " 2>&1";
+  const std::string command = "exec env " + environment + " " + SPECAGG_CLI + " " + arguments +
+                              " <" + ptsname(terminal) + " >" + ptsname(terminal) + " 2>&1";
   const pid_t process = fork();
   if (process == 0) {
     execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
@@ -85,7 +86,8 @@ inline ran run_at_terminal(const std::string& environment, const std::string& ar
 class background {
  public:
   explicit background(const std::string& arguments, const std::string& before = "") {
-    const std::string command = before + "exec " + std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 </dev/null";
+    const std::string command =
+        before + "exec " + std::string(SPECAGG_CLI) + " " + arguments + " 2>&1 </dev/null";
     std::array<int, 2> ends;
     REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0);
     process_ = fork();

@@ -39,8 +39,9 @@ words options_of(const std::string& command) {
 
 // What bash completes `line` to; its last word is the one that is being typed.
 words in_bash(const std::string& line) {
-  const ran r = shell(std::string("bash -c 'source <(") + SPECAGG_CLI + " completion bash); COMP_WORDS=(\"$@\"); " +
-                      "COMP_CWORD=$(($# - 1)); _specagg; echo \"${COMPREPLY[*]}\"' bash " + line + " 2>&1");
+  const ran r = shell(
+      std::string("bash -c 'source <(") + SPECAGG_CLI + " completion bash); COMP_WORDS=(\"$@\"); " +
+      "COMP_CWORD=$(($# - 1)); _specagg; echo \"${COMPREPLY[*]}\"' bash " + line + " 2>&1");
   INFO(line << "\n" << r.out);
   CHECK(r.status == 0);
   return words_in(r.out);
@@ -77,8 +78,8 @@ TEST_CASE("fish completes the same") {
   CHECK(script.find("complete -c specagg") != std::string::npos);
   if (!has("fish")) return;
   const auto in_fish = [](const std::string& line) {
-    const ran r = shell(std::string("fish -c '") + SPECAGG_CLI + " completion fish | source; complete -C \"" + line +
-                        "\" | cut -f 1' 2>&1");
+    const ran r = shell(std::string("fish -c '") + SPECAGG_CLI +
+                        " completion fish | source; complete -C \"" + line + "\" | cut -f 1' 2>&1");
     INFO(line << "\n" << r.out);
     CHECK(r.status == 0);
     return words_in(r.out);
@@ -86,16 +87,19 @@ TEST_CASE("fish completes the same") {
   for (const std::string& command : commands)
     if (!command.empty()) CHECK(in_fish("specagg " + command + " --") == options_of(command));
   CHECK(in_fish("specagg generate --policy los") == words{"lossless", "lossy"});
-  CHECK(in_fish("specagg plan ") == words{"acceptance", "cos", "speculative", "dssd", "dragon", "schedulers"});
+  CHECK(in_fish("specagg plan ") ==
+        words{"acceptance", "cos", "speculative", "dssd", "dragon", "schedulers"});
   CHECK(in_fish("specagg completion ") == words{"bash", "zsh", "fish"});
 }
 TEST_CASE("the script for zsh is one, with every option in it") {
   const std::string script = run("completion zsh").out;
   CHECK(script.rfind("#compdef specagg\n", 0) == 0);
   for (const std::string& command : commands)
-    for (const std::string& option : options_of(command)) CHECK(script.find(option + "[") != std::string::npos);
+    for (const std::string& option : options_of(command))
+      CHECK(script.find(option + "[") != std::string::npos);
   CHECK(script.find(":policy:(lossless ") != std::string::npos);
-  if (has("zsh")) CHECK(shell(std::string(SPECAGG_CLI) + " completion zsh | zsh -n 2>&1").out.empty());
+  if (has("zsh"))
+    CHECK(shell(std::string(SPECAGG_CLI) + " completion zsh | zsh -n 2>&1").out.empty());
 }
 TEST_CASE("completion refuses other shells") {
   cli::refuses("completion tcsh", {"tcsh", "bash, zsh, fish"});
@@ -105,13 +109,16 @@ TEST_CASE("the manual has every command and option, and roff reads it without a 
   const std::string roff = run("man").out;
   CHECK(roff.rfind(".TH specagg 1 ", 0) == 0);
   if (!has("groff")) return;
-  const ran r = shell(std::string(SPECAGG_CLI) + " man | groff -man -ww -Tutf8 -P-cbou -rLL=500n 2>&1");
+  const ran r =
+      shell(std::string(SPECAGG_CLI) + " man | groff -man -ww -Tutf8 -P-cbou -rLL=500n 2>&1");
   INFO(r.out);
   CHECK(r.status == 0);
   CHECK(r.out.find("warning") == std::string::npos);
   for (const std::string& command : commands) {
-    CHECK(r.out.find(command.empty() ? "SYNOPSIS" : "\nspecagg " + command + "\n") != std::string::npos);
-    for (const std::string& option : options_of(command)) CHECK(r.out.find(option) != std::string::npos);
+    CHECK(r.out.find(command.empty() ? "SYNOPSIS" : "\nspecagg " + command + "\n") !=
+          std::string::npos);
+    for (const std::string& option : options_of(command))
+      CHECK(r.out.find(option) != std::string::npos);
   }
   for (const cli::rule& rule : cli::rules()) CHECK(r.out.find(rule.law) != std::string::npos);
   for (const char* text : {"EXIT STATUS", "One of: token, block, match, coupled.", "Default: 0.8."})

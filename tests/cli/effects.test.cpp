@@ -13,8 +13,8 @@ namespace {
 using cli::ran, cli::refuses, cli::run;
 using words = std::set<std::string>;
 
-// A command in one of its modes, and the options that have no effect in it. The commands are such that they fail soon
-// behind the check, for want of a file, or end soon.
+// A command in one of its modes, and the options that have no effect in it. The commands are such
+// that they fail soon behind the check, for want of a file, or end soon.
 struct mode {
   std::string command, arguments;
   words without_effect;
@@ -26,41 +26,59 @@ words operator+(words a, const words& b) {
 const words rpc = {"--exact-batches", "--rpc"};
 const words chain = {"--propose", "--longest-run", "--model", "--lookup", "--baseline", "--system"};
 const words secured = {"--insecure", "--certificate", "--key", "--authority", "--token-file"};
-const words link = secured + words{"--connect", "--give-up", "--trace", "--codec", "--row-top-k", "--row-top-p",
-                                   "--row-total"};
-const words by_turns = {"--profile-device", "--profile-cloud", "--scheduler", "--noise", "--look-ahead", "--first"};
+const words link = secured + words{"--connect",   "--give-up",   "--trace",    "--codec",
+                                   "--row-top-k", "--row-top-p", "--row-total"};
+const words by_turns = {"--profile-device", "--profile-cloud", "--scheduler",
+                        "--noise",          "--look-ahead",    "--first"};
 const words passages = {"--passages", "--rescore"};
 
 const std::vector<mode> modes = {
     {"generate", "--draft /none", chain + rpc},
     {"generate", "--draft /none --json", chain + rpc + words{"--color"}},
     {"generate", "--draft /none --backend llama.cpp", chain},
-    {"generate", "--draft lookup,/none --chat", {"--propose", "--longest-run", "--model", "--baseline", "--rpc",
-                                                 "--exact-batches"}},
-    {"generate", "--draft /none --compare", {"--propose", "--longest-run", "--model", "--lookup", "--system", "--rpc",
-                                             "--exact-batches"}},
-    {"generate", "--target /none", chain + rpc + words{"--decoder", "--policy", "--verify", "--space", "--tree",
-                                                       "--gamma", "--compare"}},
-    {"generate", "--draft /none --tree 2", {"--gamma", "--longest-run", "--model", "--lookup", "--baseline",
-                                            "--system", "--rpc", "--exact-batches"}},
-    {"generate", "--target /none --draft lookup --tree 2", {"--propose", "--gamma", "--longest-run", "--model",
-                                                            "--baseline", "--system", "--rpc", "--exact-batches"}},
+    {"generate",
+     "--draft lookup,/none --chat",
+     {"--propose", "--longest-run", "--model", "--baseline", "--rpc", "--exact-batches"}},
+    {"generate",
+     "--draft /none --compare",
+     {"--propose", "--longest-run", "--model", "--lookup", "--system", "--rpc", "--exact-batches"}},
+    {"generate", "--target /none",
+     chain + rpc +
+         words{"--decoder", "--policy", "--verify", "--space", "--tree", "--gamma", "--compare"}},
+    {"generate",
+     "--draft /none --tree 2",
+     {"--gamma", "--longest-run", "--model", "--lookup", "--baseline", "--system", "--rpc",
+      "--exact-batches"}},
+    {"generate",
+     "--target /none --draft lookup --tree 2",
+     {"--propose", "--gamma", "--longest-run", "--model", "--baseline", "--system", "--rpc",
+      "--exact-batches"}},
     {"generate", "--draft /none --decoder alternating", chain + rpc + words{"--tree"}},
-    {"generate", "--draft /none --decoder n-model", {"--propose", "--longest-run", "--lookup", "--baseline", "--system",
-                                                     "--tree", "--rpc", "--exact-batches"}},
-    {"generate", "--draft /none --decoder sequential", {"--propose", "--model", "--lookup", "--baseline", "--system",
-                                                        "--tree", "--gamma", "--verify", "--space", "--rpc",
-                                                        "--exact-batches"}},
-    {"generate", "--draft /none --decoder oracle", chain + rpc + words{"--tree", "--gamma", "--verify"}},
-    {"generate", "--draft /none --decoder sequence", chain + rpc + words{"--tree", "--gamma", "--verify", "--space"}},
-    {"generate", "--draft /none --decoder bild", {"--propose", "--model", "--lookup", "--baseline", "--system",
-                                                  "--tree", "--gamma", "--verify", "--space", "--seed", "--rpc",
-                                                  "--exact-batches"}},
+    {"generate",
+     "--draft /none --decoder n-model",
+     {"--propose", "--longest-run", "--lookup", "--baseline", "--system", "--tree", "--rpc",
+      "--exact-batches"}},
+    {"generate",
+     "--draft /none --decoder sequential",
+     {"--propose", "--model", "--lookup", "--baseline", "--system", "--tree", "--gamma", "--verify",
+      "--space", "--rpc", "--exact-batches"}},
+    {"generate", "--draft /none --decoder oracle",
+     chain + rpc + words{"--tree", "--gamma", "--verify"}},
+    {"generate", "--draft /none --decoder sequence",
+     chain + rpc + words{"--tree", "--gamma", "--verify", "--space"}},
+    {"generate",
+     "--draft /none --decoder bild",
+     {"--propose", "--model", "--lookup", "--baseline", "--system", "--tree", "--gamma", "--verify",
+      "--space", "--seed", "--rpc", "--exact-batches"}},
     {"law", "--q x --p 1", {"--propose", "--batch", "--grid"}},  // --q has none with --batch
     {"law", "--q x --p 1 --json", {"--propose", "--batch", "--grid", "--color"}},
     {"law", "--q x --p 1 --tree 2", {"--verify", "--enumerate", "--color", "--batch", "--grid"}},
-    {"law", "--batch", {"--policy", "--verify", "--q", "--p", "--tree", "--propose", "--grid", "--json", "--color"}},
-    {"law", "--grid --policy none", {"--q", "--p", "--tree", "--propose", "--enumerate", "--batch", "--color"}},
+    {"law",
+     "--batch",
+     {"--policy", "--verify", "--q", "--p", "--tree", "--propose", "--grid", "--json", "--color"}},
+    {"law",
+     "--grid --policy none",
+     {"--q", "--p", "--tree", "--propose", "--enumerate", "--batch", "--color"}},
     {"score", "--model /none --text a", rpc},
     {"score", "--model /none --text a --backend cuda", rpc + words{"--threads"}},
     {"audit", "--law /none", {}},
@@ -80,7 +98,8 @@ const std::vector<mode> modes = {
     {"dragon serve", "--model /none", passages + rpc},
     {"dragon serve", "--model /none --documents /none --backend llama.cpp", {}},
     {"dragon device", "--model /none", passages + rpc + words{"--row-total"}},
-    {"dragon device", "--model /none --codec counts --documents /none", rpc + words{"--alone"}},  // --codec has none
+    // --codec has none
+    {"dragon device", "--model /none --codec counts --documents /none", rpc + words{"--alone"}},
     {"dragon device", "--model /none --alone", passages + rpc + link + by_turns},
     {"dragon profile", "--model /none", passages + rpc},
     {"dssd serve", "--model /none", rpc},
@@ -110,19 +129,22 @@ std::map<std::string, words> options_of_all() {
   return all;
 }
 
-const words flags = {"--json", "--compare", "--chat",  "--enumerate", "--batch",
+const words flags = {"--json", "--compare",  "--chat",  "--enumerate", "--batch",
                      "--grid", "--insecure", "--alone", "--schemes",   "--law-reads-draft"};
 const words texts = {"--prompt", "--system", "--text"};
 std::string with_a_value(const std::string& option) {
-  const std::map<std::string, std::string> others = {{"--decoder", "speculative"}, {"--color", "auto"},
-                                                     {"--max-tokens", "5"}};
+  const std::map<std::string, std::string> others = {
+      {"--decoder", "speculative"}, {"--color", "auto"}, {"--max-tokens", "5"}};
   const auto found = others.find(option);
-  return option + (flags.contains(option) ? "" : " " + (found == others.end() ? "1" : found->second));
+  return option +
+         (flags.contains(option) ? "" : " " + (found == others.end() ? "1" : found->second));
 }
 
 }  // namespace
 
-TEST_CASE("every option of every command has an effect in each mode, or is refused and says in which it has none") {
+TEST_CASE(
+    "every option of every command has an effect in each mode, or is refused and says in which it "
+    "has none") {
   const auto all = options_of_all();
   words tested;
   for (const mode& m : modes) {
@@ -157,7 +179,9 @@ TEST_CASE("an empty value is refused, except for a text") {
   const auto all = options_of_all();
   for (const mode& m : modes)
     for (const std::string& option : all.at(m.command)) {
-      if (flags.contains(option) || texts.contains(option) || m.arguments.find(option) != std::string::npos) continue;
+      if (flags.contains(option) || texts.contains(option) ||
+          m.arguments.find(option) != std::string::npos)
+        continue;
       if (!done.insert(m.command + option).second) continue;
       const ran r = run(m.command + " " + m.arguments + " " + option + " ''");
       INFO(m.command << " " << m.arguments << " " << option << " ''\n" << r.out);
@@ -170,15 +194,19 @@ TEST_CASE("an empty value is refused, except for a text") {
 }
 
 TEST_CASE("numbers are decimal: what other programs read as octal or hexadecimal is refused") {
-  for (const char* option : {"max-tokens", "top-k", "seed", "longest-run", "threads", "exact-batches"})
+  for (const char* option :
+       {"max-tokens", "top-k", "seed", "longest-run", "threads", "exact-batches"})
     for (const char* number : {"010", "0x10", "08"})
       refuses(std::string("generate --") + option + " " + number, {option, number});
-  for (const char* line : {"generate --gamma 010", "generate --tree 2,01", "generate --temperature 0x1p-1",
-                           "generate --top-k=-1", "plan cos --gamma 05,1", "plan cos --c 0x1", "plan dragon --seed 010",
-                           "plan schedulers --tokens 010", "score --model /none --text a --threads 010"})
+  for (const char* line :
+       {"generate --gamma 010", "generate --tree 2,01", "generate --temperature 0x1p-1",
+        "generate --top-k=-1", "plan cos --gamma 05,1", "plan cos --c 0x1",
+        "plan dragon --seed 010", "plan schedulers --tokens 010",
+        "score --model /none --text a --threads 010"})
     refuses(line, {std::string(line).substr(std::string(line).rfind("--"), 5).c_str()});
 #ifdef SPECAGG_CLI_NET
-  for (const char* line : {"dragon serve --sessions 010", "dssd device --gamma 010", "dragon device --look-ahead 010"})
+  for (const char* line :
+       {"dragon serve --sessions 010", "dssd device --gamma 010", "dragon device --look-ahead 010"})
     refuses(line, {"010"});
 #endif
   CHECK(run("plan cos --c 00.5 --gamma 5,1").out == run("plan cos --c 0.5 --gamma 5,1").out);

@@ -33,7 +33,10 @@ std::string bytes_of(const fs::path& path) {
 // A folder that is there until the test ends.
 struct folder {
   fs::path path = fs::temp_directory_path() / ("specagg-features-" + std::to_string(getpid()));
-  folder() { fs::remove_all(path), fs::create_directories(path); }
+  folder() {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
   ~folder() { fs::remove_all(path); }
   fs::path prompts(const std::vector<std::string>& of) const {
     std::ofstream to(path / "prompts.txt");
@@ -41,9 +44,9 @@ struct folder {
     return path / "prompts.txt";
   }
   cli::ran run(const std::string& out, const std::string& options) const {
-    return cli::shell((fs::path(SPECAGG_CLI).parent_path() / "specagg-features").string() + " --model " + model +
-                      " --prompts " + (path / "prompts.txt").string() + " --out " + (path / out).string() + " " +
-                      options + " 2>&1");
+    return cli::shell((fs::path(SPECAGG_CLI).parent_path() / "specagg-features").string() +
+                      " --model " + model + " --prompts " + (path / "prompts.txt").string() +
+                      " --out " + (path / out).string() + " " + options + " 2>&1");
   }
 };
 
@@ -55,14 +58,19 @@ struct features {
     std::size_t at = 0;
     const auto take = [&]<class T>(std::vector<T>& to, std::size_t n) {
       REQUIRE(at + n * sizeof(T) <= bytes.size());
-      to.resize(n), std::memcpy(to.data(), bytes.data() + at, n * sizeof(T)), at += n * sizeof(T);
+      to.resize(n);
+      std::memcpy(to.data(), bytes.data() + at, n * sizeof(T));
+      at += n * sizeof(T);
     };
     std::vector<std::int32_t> sizes;
     take(sizes, 3);
     const std::size_t n = std::size_t(sizes[0]);
-    dim = sizes[1], prompt = sizes[2];
-    take(tokens, n), take(states, n * std::size_t(dim));
-    take(log_sums, n - std::size_t(prompt) + 1), take(likeliest, n - std::size_t(prompt) + 1);
+    dim = sizes[1];
+    prompt = sizes[2];
+    take(tokens, n);
+    take(states, n * std::size_t(dim));
+    take(log_sums, n - std::size_t(prompt) + 1);
+    take(likeliest, n - std::size_t(prompt) + 1);
     CHECK(at == bytes.size());
   }
 };
@@ -90,23 +98,27 @@ TEST_CASE("the states and rows of texts written together are those of each text 
       std::vector<float> rows(x.tokens.size() * weights->vocab);
       REQUIRE(alone.extend(x.tokens, rows) == status::ok);
       for (std::size_t t = 0; t < x.tokens.size(); ++t)
-        CHECK(std::memcmp(alone.hidden(t).data(), &x.states[t * weights->dim], weights->dim * sizeof(float)) == 0);
+        CHECK(std::memcmp(alone.hidden(t).data(), &x.states[t * weights->dim],
+                          weights->dim * sizeof(float)) == 0);
       for (std::size_t r = 0; r < x.log_sums.size(); ++r) {
-        const auto row = std::span(rows).subspan((prompt.size() - 1 + r) * weights->vocab, weights->vocab);
+        const auto row =
+            std::span(rows).subspan((prompt.size() - 1 + r) * weights->vocab, weights->vocab);
         CHECK(x.log_sums[r] == float(log_sum_exp(row.data(), row.size())));
         CHECK(x.likeliest[r] == std::max_element(row.begin(), row.end()) - row.begin());
       }
       texts.push_back(x.tokens);
     }
   std::sort(texts.begin(), texts.end());
-  CHECK(std::unique(texts.begin(), texts.end()) == texts.end());  // each has random numbers of its own
+  // each has random numbers of its own
+  CHECK(std::unique(texts.begin(), texts.end()) == texts.end());
 }
 TEST_CASE("a text has the same bytes written alone, and written again after an interruption") {
   folder f;
   f.prompts(lines);
   REQUIRE(f.run("together", "--texts 3 --tokens 12").status == 0);
   REQUIRE(f.run("alone", "--tokens 12").status == 0);
-  const std::string first = bytes_of(f.path / "together" / "0.bin"), last = bytes_of(f.path / "together" / "5.bin");
+  const std::string first = bytes_of(f.path / "together" / "0.bin"),
+                    last = bytes_of(f.path / "together" / "5.bin");
   CHECK(first == bytes_of(f.path / "alone" / "0.bin"));
   CHECK_FALSE(last.empty());
   fs::remove(f.path / "together" / "5.bin");
@@ -116,12 +128,16 @@ TEST_CASE("a text has the same bytes written alone, and written again after an i
   CHECK(again.out.find("line 1") == std::string::npos);  // it is there
   CHECK(last == bytes_of(f.path / "together" / "5.bin"));
 }
-TEST_CASE("texts for which the context has no room together are written one after another, and end with it") {
+TEST_CASE(
+    "texts for which the context has no room together are written one after another, and end with "
+    "it") {
   folder f;
   f.prompts({"ROMEO:"});
-  REQUIRE(f.run("many", "--texts 3 --tokens 500 --threads 2").status == 0);  // of 1024: two at a time
+  // of 1024: two at a time
+  REQUIRE(f.run("many", "--texts 3 --tokens 500 --threads 2").status == 0);
   REQUIRE(f.run("long", "--tokens 5000 --threads 2").status == 0);
-  const features third(bytes_of(f.path / "many" / "2.bin")), whole(bytes_of(f.path / "long" / "0.bin"));
+  const features third(bytes_of(f.path / "many" / "2.bin")),
+      whole(bytes_of(f.path / "long" / "0.bin"));
   CHECK(third.tokens.size() > std::size_t(third.prompt));
   CHECK(whole.tokens.size() <= 1023);
   const features first(bytes_of(f.path / "many" / "0.bin"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command-line program as a user meets it: what it prints, and one clear line with status 2 for what it cannot use.
+// The command-line program as a user meets it: what it prints, and one clear line with status 2 for
+// what it cannot use.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -21,7 +22,9 @@ const std::string models = SPECAGG_MODELS;
 
 }  // namespace
 
-TEST_CASE("generate --compare says which gamma is best by the costs and the acceptance that it measured") {
+TEST_CASE(
+    "generate --compare says which gamma is best by the costs and the acceptance that it "
+    "measured") {
   const auto j = generated("--max-tokens 60 --compare --gamma 3");
   const double c = j["c"], v = j["v"], expected = j["expected_tokens_per_round"];
   const double d = std::max(0., v - 1) * double(j["rounds"]) / double(j["drafted"]);
@@ -35,7 +38,10 @@ TEST_CASE("generate --compare says which gamma is best by the costs and the acce
   double best = 1;
   int gamma = 0;
   for (int g = 1; g <= 62; ++g)
-    if (const double rate = tokens(a, g) / (1 + (c + d) * g); rate > best) best = rate, gamma = g;
+    if (const double rate = tokens(a, g) / (1 + (c + d) * g); rate > best) {
+      best = rate;
+      gamma = g;
+    }
   CHECK(j["best_gamma"] == gamma);
   CHECK(double(j["best_speedup"]) == Approx(best).epsilon(1e-4));
 
@@ -43,8 +49,10 @@ TEST_CASE("generate --compare says which gamma is best by the costs and the acce
   const std::string last = text.out.substr(text.out.rfind("\na drafted token costs "));
   INFO(text.out);
   CHECK(last.find(" target steps: drafting c ") != std::string::npos);
-  CHECK((last.find("no gamma pays\n") != std::string::npos) != (last.find("the best gamma is ") != std::string::npos));
-  const ran lookup = run("generate --max-tokens 40 --compare --draft lookup --prompt 'a b c a b c a b c a b c'");
+  CHECK((last.find("no gamma pays\n") != std::string::npos) !=
+        (last.find("the best gamma is ") != std::string::npos));
+  const ran lookup =
+      run("generate --max-tokens 40 --compare --draft lookup --prompt 'a b c a b c a b c a b c'");
   INFO(lookup.out);
   CHECK(lookup.out.find("\na drafted token costs ") != std::string::npos);
   CHECK(lookup.out.find(" of them were accepted") != std::string::npos);
@@ -90,26 +98,30 @@ TEST_CASE("generate --json holds every number, and they agree with each other") 
   CHECK(j["target_calls"] == j["rounds"]);
   CHECK(double(j["acceptance"]) == Approx(double(j["accepted"]) / double(j["drafted"])));
   for (const auto& l : j["logprob"]) CHECK(double(l) <= 0);
-  CHECK(double(j["seconds"]["total"]) >= double(j["seconds"]["draft"]) + double(j["seconds"]["target"]));
+  CHECK(double(j["seconds"]["total"]) >=
+        double(j["seconds"]["draft"]) + double(j["seconds"]["target"]));
   CHECK(double(j["v"]) > 0);
   CHECK(j["target_alone"]["tokens"].size() == 60);
 }
 TEST_CASE("the same seed gives the same text, another seed another; threads change nothing") {
-  const auto a = generated("--max-tokens 50 --seed 7"), b = generated("--max-tokens 50 --seed 7 --threads 2"),
+  const auto a = generated("--max-tokens 50 --seed 7"),
+             b = generated("--max-tokens 50 --seed 7 --threads 2"),
              c = generated("--max-tokens 50 --seed 8");
   CHECK(a["tokens"] == b["tokens"]);
   CHECK(a["logprob"] == b["logprob"]);
   CHECK(a["tokens"] != c["tokens"]);
 }
-TEST_CASE("at temperature 0, lossless prints the text of the target alone, for 20 prompts of 200 tokens") {
+TEST_CASE(
+    "at temperature 0, lossless prints the text of the target alone, for 20 prompts of 200 "
+    "tokens") {
   const std::string text_file = models + "/../prompts.txt";
   std::ifstream file(text_file);
   std::string prompt;
   int prompts = 0;
   while (std::getline(file, prompt)) {
     ++prompts;
-    const auto j = generated("--temperature 0 --max-tokens 200 --compare --prompt \"" + prompt + "\" --gamma " +
-                             std::to_string(1 + prompts % 8));
+    const auto j = generated("--temperature 0 --max-tokens 200 --compare --prompt \"" + prompt +
+                             "\" --gamma " + std::to_string(1 + prompts % 8));
     CHECK(j["text"] == j["target_alone"]["text"]);
     CHECK(j["tokens"].size() == 200);
     CHECK(j["identical_to_target_alone"] == true);
@@ -126,7 +138,8 @@ TEST_CASE("every policy generates under every verifier and decoder") {
   };
   for (const cli::rule& rule : cli::rules()) {
     const std::string policy = "--policy " + rule.name;
-    for (const char* verify : {"token", "block", "match", "coupled"}) generates(policy + " --verify " + verify);
+    for (const char* verify : {"token", "block", "match", "coupled"})
+      generates(policy + " --verify " + verify);
     generates(policy + " --gamma auto");
     generates(policy + " --decoder alternating --gamma 3,2");
     generates(policy + " --decoder n-model --gamma 2");
@@ -134,21 +147,25 @@ TEST_CASE("every policy generates under every verifier and decoder") {
   }
   for (const char* policy : {"chow:alpha=0.5", "chow-log:alpha=2"})
     generates(std::string("--decoder sequential --policy ") + policy);
-  for (const char* alpha : {"0", "1"}) generates(std::string("--decoder sequence --policy chow:alpha=") + alpha);
+  for (const char* alpha : {"0", "1"})
+    generates(std::string("--decoder sequence --policy chow:alpha=") + alpha);
   generates("--decoder bild --policy bild:fallback=0.4,rollback=2");
-  for (const char* policy :
-       {"ensemble", "geometric:w1=1,w2=1,w3=-1", "realign", "power:rho=2", "power:w1=1,w2=0,w3=0", "min", "max"}) {
-    generates(std::string("--decoder n-model --gamma 3,2,1 --policy ") + policy + " --model " + models + "/bard.gguf");
+  for (const char* policy : {"ensemble", "geometric:w1=1,w2=1,w3=-1", "realign", "power:rho=2",
+                             "power:w1=1,w2=0,w3=0", "min", "max"}) {
+    generates(std::string("--decoder n-model --gamma 3,2,1 --policy ") + policy + " --model " +
+              models + "/bard.gguf");
   }
   generates("--decoder n-model --model " + models + "/bard.gguf --model " + models + "/bible.gguf");
 }
 TEST_CASE(
-    "drafts are made under --gamma auto and --tree auto where the policy asks for the draft's row in every round") {
+    "drafts are made under --gamma auto and --tree auto where the policy asks for the draft's row "
+    "in every round") {
   for (const char* how : {"--gamma auto", "--tree auto"})
     for (const char* policy : {"lossless", "ensemble:lambda=0.4", "token-v3:alpha=0.3"}) {
       const auto j = generated(std::string("--max-tokens 100 --policy ") + policy + " " + how);
       INFO(how << " " << policy << ", c " << double(j["c"]) << ", d " << double(j["d"]));
-      if (double(j["c"]) + double(j["d"]) < .4) CHECK(j["drafted"] > 0);  // where a draft may pay on this machine
+      // where a draft may pay on this machine
+      if (double(j["c"]) + double(j["d"]) < .4) CHECK(j["drafted"] > 0);
     }
 }
 TEST_CASE("gamma 0 is the target alone; every decoder counts the calls of its models") {
@@ -156,7 +173,9 @@ TEST_CASE("gamma 0 is the target alone; every decoder counts the calls of its mo
   CHECK(none["draft_calls"] == 0);
   CHECK(none["target_calls"] == 20);
   for (const char* gamma : {"0", "1", "5"})
-    CHECK(generated(std::string("--max-tokens 20 --policy opt:alpha=0.1 --gamma ") + gamma)["tokens"].size() == 20);
+    CHECK(
+        generated(std::string("--max-tokens 20 --policy opt:alpha=0.1 --gamma ") + gamma)["tokens"]
+            .size() == 20);
   const auto oracle = generated("--max-tokens 20 --decoder oracle");
   CHECK(oracle["models"].size() == 2);
   CHECK(oracle["draft_calls"] == 20);
@@ -164,7 +183,8 @@ TEST_CASE("gamma 0 is the target alone; every decoder counts the calls of its mo
   const auto sequential = generated("--max-tokens 60 --decoder sequential");
   CHECK(sequential["target_calls"] < 60);
   CHECK(sequential["target_calls"] > 0);
-  const auto three = generated("--max-tokens 60 --decoder n-model --model " + models + "/bard.gguf --gamma 3,1,1");
+  const auto three =
+      generated("--max-tokens 60 --decoder n-model --model " + models + "/bard.gguf --gamma 3,1,1");
   CHECK(three["models"].size() == 3);
   for (const auto& m : three["models"]) CHECK(m["calls"] > 0);
   const auto costs = generated("--max-tokens 60 --gamma auto");
@@ -174,34 +194,44 @@ TEST_CASE("gamma 0 is the target alone; every decoder counts the calls of its mo
 TEST_CASE("coupled texts are the same for every gamma, auto too") {
   const auto alone = generated("--max-tokens 100 --verify coupled --gamma 0");
   for (const char* gamma : {"1", "4", "8", "auto"})
-    CHECK(generated(std::string("--max-tokens 100 --verify coupled --gamma ") + gamma)["tokens"] == alone["tokens"]);
+    CHECK(generated(std::string("--max-tokens 100 --verify coupled --gamma ") + gamma)["tokens"] ==
+          alone["tokens"]);
 }
-TEST_CASE("sure of everything, the sequence-level cascade and the sequential one print the draft model's text") {
+TEST_CASE(
+    "sure of everything, the sequence-level cascade and the sequential one print the draft model's "
+    "text") {
   const auto j = generated("--max-tokens 30 --decoder sequence --policy chow:alpha=1");
   CHECK(j["target_calls"] == 0);
   const auto never = generated("--max-tokens 30 --decoder sequence --policy chow:alpha=-1");
   CHECK(never["target_calls"] == 30);
 }
 TEST_CASE(
-    "the sequence-level cascade compares the tokens' mean probability: it keeps long responses at alphas below 1") {
-  const auto kept = generated("--max-tokens 24 --temperature 0 --decoder sequence --policy chow:alpha=1");
+    "the sequence-level cascade compares the tokens' mean probability: it keeps long responses at "
+    "alphas below 1") {
+  const auto kept =
+      generated("--max-tokens 24 --temperature 0 --decoder sequence --policy chow:alpha=1");
   REQUIRE(kept["target_calls"] == 0);
   std::size_t called = 0;
   for (const char* alpha : {"0.1", "0.5", "0.7", "0.8", "0.9"})
-    called += generated(std::string("--max-tokens 24 --temperature 0 --decoder sequence --policy chow:alpha=") +
-                        alpha)["target_calls"] != 0;
+    called +=
+        generated(
+            std::string("--max-tokens 24 --temperature 0 --decoder sequence --policy chow:alpha=") +
+            alpha)["target_calls"] != 0;
   CHECK(called > 0);
   CHECK(called < 5);
 }
 TEST_CASE(
-    "option --baseline all-models: calls every model at every token, and has the law of the models that take turns") {
+    "option --baseline all-models: calls every model at every token, and has the law of the models "
+    "that take turns") {
   for (const std::string& decoder :
-       {std::string("alternating --gamma 3,2"), std::string("alternating --policy contrastive --gamma 2"),
+       {std::string("alternating --gamma 3,2"),
+        std::string("alternating --policy contrastive --gamma 2"),
         "n-model --gamma 2 --model " + models + "/bard.gguf",
         "n-model --model " + models + "/bard.gguf --model " + models + "/bible.gguf"}) {
     CAPTURE(decoder);
-    const auto j =
-        generated("--max-tokens 40 --temperature 0 --space raw --compare --baseline all-models --decoder " + decoder);
+    const auto j = generated(
+        "--max-tokens 40 --temperature 0 --space raw --compare --baseline all-models --decoder " +
+        decoder);
     CHECK(j["tokens"] == j["all_models"]["tokens"]);  // greedy
     CHECK(j.count("target_alone") == 0);
     for (const auto& m : j["all_models"]["models"]) CHECK(m["calls"] == 40);
@@ -211,14 +241,16 @@ TEST_CASE(
   }
   refuses("generate --decoder alternating --baseline all-models", {"--baseline", "--compare"});
   refuses("generate --compare --baseline all-models", {"--baseline", "alternating", "n-model"});
-  refuses("generate --decoder alternating --compare --baseline none", {"--baseline none", "target, all-models"});
+  refuses("generate --decoder alternating --compare --baseline none",
+          {"--baseline none", "target, all-models"});
 }
 TEST_CASE("bild at temperature 0 is greedy, elsewhere not, unless d says otherwise") {
   const auto tokens = [](const std::string& options) {
     return generated("--max-tokens 60 --prompt 'He that ' " + options)["tokens"];
   };
   for (const char* decoder : {"speculative", "oracle", "alternating"}) {
-    const std::string cold = std::string("--temperature 0 --decoder ") + decoder + " --policy bild:alpha=3",
+    const std::string cold = std::string("--temperature 0 --decoder ") + decoder +
+                             " --policy bild:alpha=3",
                       warm = std::string("--decoder ") + decoder + " --policy bild:alpha=3";
     CHECK(tokens(cold) == tokens(cold + ",d=greedy"));
     CHECK(tokens(cold) != tokens(cold + ",d=cross"));
@@ -227,9 +259,14 @@ TEST_CASE("bild at temperature 0 is greedy, elsewhere not, unless d says otherwi
   }
   refuses("generate --policy bild:d=neither", {"d:", "cross|greedy"});
 }
-TEST_CASE("the draft model writes at most --longest-run tokens before the target is called: sequential and bild") {
-  const std::string sure = "--max-tokens 60 --prompt 'He that ' --decoder bild --policy bild:fallback=0,rollback=1e9",
-                    chow = "--max-tokens 60 --prompt 'He that ' --decoder sequential --policy chow:alpha=1";
+TEST_CASE(
+    "the draft model writes at most --longest-run tokens before the target is called: sequential "
+    "and bild") {
+  const std::string
+      sure =
+          "--max-tokens 60 --prompt 'He that ' --decoder bild --policy "
+          "bild:fallback=0,rollback=1e9",
+      chow = "--max-tokens 60 --prompt 'He that ' --decoder sequential --policy chow:alpha=1";
   CHECK(generated(sure)["longest_run"] == 10);
   CHECK(generated(sure)["target_calls"] == 6);  // 10 tokens and one more
   CHECK(generated(sure + " --longest-run 10")["tokens"] == generated(sure)["tokens"]);
@@ -249,7 +286,8 @@ TEST_CASE("decoders that do not go together with an option say what does") {
   refuses("generate --verify nonsense", {"nonsense", "token, block, match, coupled"});
   refuses("generate --decoder alternating --verify block", {"block", "alternating", "token"});
   for (const char* d : {"sequential", "oracle", "sequence", "bild"}) {
-    refuses(std::string("generate --decoder ") + d + " --verify token", {"--verify", d, "no drafts to verify"});
+    refuses(std::string("generate --decoder ") + d + " --verify token",
+            {"--verify", d, "no drafts to verify"});
     refuses(std::string("generate --decoder ") + d + " --gamma 3", {"--gamma", d});
   }
   refuses("generate --decoder sequential --policy opt", {"opt", "chow"});
@@ -266,7 +304,8 @@ TEST_CASE("decoders that do not go together with an option say what does") {
   refuses("generate" + bard, {"bard.gguf", "n-model"});
   refuses("generate --decoder n-model" + bard + bard + bard, {"bard.gguf", "at most 4"});
   refuses("generate --decoder n-model --policy opt" + bard, {"opt", "3 models", "ensemble"});
-  refuses("generate --decoder n-model --policy contrastive" + bard, {"contrastive", "3 models", "ensemble"});
+  refuses("generate --decoder n-model --policy contrastive" + bard,
+          {"contrastive", "3 models", "ensemble"});
   refuses("generate --decoder n-model --policy ensemble:lambda=0.4" + bard, {"lambda", "w1..w3"});
   refuses("generate --decoder n-model --policy ensemble:w1=0.5,w2=0.4" + bard, {"sum to 1"});
   refuses("generate --decoder n-model --policy min:w1=1" + bard, {"w1"});
@@ -275,19 +314,24 @@ TEST_CASE("decoders that do not go together with an option say what does") {
     refuses(std::string("generate --seed=") + seed, {"--seed", "is no number from 0"});
   refuses("generate --seed=1e3", {"--seed", "1e3"});
 }
-TEST_CASE("log-linear rules are combined as raw logits: every decoder gives one greedy text, and filters leave one") {
-  const std::string greedy = "--temperature 0 --max-tokens 40 ", bard = " --model " + models + "/bard.gguf";
+TEST_CASE(
+    "log-linear rules are combined as raw logits: every decoder gives one greedy text, and filters "
+    "leave one") {
+  const std::string greedy = "--temperature 0 --max-tokens 40 ",
+                    bard = " --model " + models + "/bard.gguf";
   for (const char* policy : {"contrastive", "realign:lambda=1.5", "geometric"}) {
     INFO(policy);
     const std::string rule = std::string("--policy ") + policy + " ";
     const auto text = generated(greedy + rule);
     CHECK(text["space"] == "raw");
-    for (const char* decoder : {"--decoder alternating", "--decoder n-model --gamma 2,3", "--decoder oracle",
-                                "--verify block", "--verify match", "--verify coupled", "--gamma auto", "--gamma 0"})
+    for (const char* decoder :
+         {"--decoder alternating", "--decoder n-model --gamma 2,3", "--decoder oracle",
+          "--verify block", "--verify match", "--verify coupled", "--gamma auto", "--gamma 0"})
       CHECK(generated(greedy + rule + decoder)["tokens"] == text["tokens"]);
     for (const char* decoder : {"speculative", "alternating", "oracle"})
       for (const char* filter : {"--top-k 40", "--top-p 0.5", "--min-p 0.5"})
-        CHECK(generated("--max-tokens 20 " + rule + filter + " --decoder " + decoder)["tokens"].size() == 20);
+        CHECK(generated("--max-tokens 20 " + rule + filter + " --decoder " + decoder)["tokens"]
+                  .size() == 20);
   }
   for (const char* policy : {"geometric", "geometric:w1=-1,w2=1,w3=1", "min --space raw"})
     CHECK(generated(greedy + "--decoder n-model --policy " + policy + bard)["space"] == "raw");
@@ -295,32 +339,41 @@ TEST_CASE("log-linear rules are combined as raw logits: every decoder gives one 
     const std::string rule = std::string("--space raw --policy ") + policy + " " + greedy;
     CHECK(generated(rule)["tokens"] == generated(rule + "--decoder oracle")["tokens"]);
   }
-  const std::string both = "--policy geometric --temperature 1 --max-tokens 30 ";  // no filter: one law, one text
+  // no filter: one law, one text
+  const std::string both = "--policy geometric --temperature 1 --max-tokens 30 ";
   CHECK(generated(both)["tokens"] == generated(both + "--space law")["tokens"]);
   CHECK(generated("--policy min --max-tokens 2")["space"] == "law");
 }
-TEST_CASE("a space that a rule or decoder does not have is refused; rows without a law say why, and the way out") {
+TEST_CASE(
+    "a space that a rule or decoder does not have is refused; rows without a law say why, and the "
+    "way out") {
   refuses("generate --space prayer", {"--space prayer", "raw, law"});
   for (const char* d : {"speculative", "alternating", "oracle"})
     refuses(std::string("generate --space raw --policy opt --decoder ") + d,
             {"--space raw", "opt", "combines no logits", "contrastive, geometric"});
   for (const char* d : {"sequential", "sequence", "bild"})
-    refuses(std::string("generate --space raw --decoder ") + d, {"--space raw", d, "combines no rows"});
-  for (const char* options : {"--policy min", "--policy contrastive --space law", "--policy geometric --space law",
-                              "--policy min --decoder alternating", "--policy min --decoder oracle"})
+    refuses(std::string("generate --space raw --decoder ") + d,
+            {"--space raw", d, "combines no rows"});
+  for (const char* options :
+       {"--policy min", "--policy contrastive --space law", "--policy geometric --space law",
+        "--policy min --decoder alternating", "--policy min --decoder oracle"})
     refuses(std::string("generate --json --temperature 0 ") + options,
             {"token", "undefined_target", "temperature and filters", "--space raw"});
-  refuses("generate --json --temperature 0 --decoder n-model --policy min --model " + models + "/bard.gguf",
+  refuses("generate --json --temperature 0 --decoder n-model --policy min --model " + models +
+              "/bard.gguf",
           {"undefined_target", "--space raw"});
 }
-TEST_CASE("the backend cuda gives the reference continuation, or says in one line what is missing") {
+TEST_CASE(
+    "the backend cuda gives the reference continuation, or says in one line what is missing") {
   CHECK(generated("--max-tokens 2")["backend"] == "cpu");
   refuses("generate --backend nonsense", {"--backend nonsense", "unknown", "cpu, cuda, llama.cpp"});
 #ifdef SPECAGG_CLI_CUDA
   const ran r = run("generate --backend cuda --max-tokens 2");
-  if (r.status != 0) return refuses("generate --backend cuda", {"--backend cuda", "device 0", "CUDA"});
+  if (r.status != 0)
+    return refuses("generate --backend cuda", {"--backend cuda", "device 0", "CUDA"});
   for (const std::string gamma : {"0", "1", "4", "8"}) {
-    const std::string options = "--temperature 0 --max-tokens 100 --prompt 'He that ' --gamma " + gamma;
+    const std::string options =
+        "--temperature 0 --max-tokens 100 --prompt 'He that ' --gamma " + gamma;
     CHECK(generated(options + " --backend cuda")["tokens"] == generated(options)["tokens"]);
   }
   const auto j = generated("--backend cuda --temperature 0 --max-tokens 100 --compare");
@@ -333,7 +386,9 @@ TEST_CASE("the backend cuda gives the reference continuation, or says in one lin
 #endif
 }
 #if !SPECAGG_SANITIZED
-TEST_CASE("where the system makes fewer threads than asked for, the text is the same, and one line says how many") {
+TEST_CASE(
+    "where the system makes fewer threads than asked for, the text is the same, and one line says "
+    "how many") {
   const std::string arguments = "generate --json --prompt x --max-tokens 5 --threads 256";
   const ran r = run(arguments, "/dev/null", "", "ulimit -v 900000; ");
   INFO(r.out);
@@ -355,7 +410,8 @@ TEST_CASE("a stop string ends the text before it, also where it spans tokens") {
   const std::string whole = generated("--max-tokens 100 --seed 3")["text"];
   const std::string stop = whole.substr(whole.size() / 2, 7);
   std::ofstream("stop.tmp") << stop;
-  const auto j = generated("--max-tokens 100 --seed 3 --stop \"$(cat stop.tmp)\" --stop 'never seen'");
+  const auto j =
+      generated("--max-tokens 100 --seed 3 --stop \"$(cat stop.tmp)\" --stop 'never seen'");
   std::filesystem::remove("stop.tmp");
   CHECK(j["text"] == whole.substr(0, whole.find(stop)));
   CHECK(j["ended_by"] == "stop");
@@ -392,9 +448,11 @@ TEST_CASE("penalties and filters are applied") {
   CHECK(generated("--min-p 1 --max-tokens 50 --temperature 1")["tokens"] ==
         generated("--temperature 0 --max-tokens 50")["tokens"]);
 }
-TEST_CASE("standard output gets the prompt and its continuation and nothing else; the counts are told beside it") {
-  for (const std::string options :
-       {"--max-tokens 60", "--max-tokens 100 --seed 3 --stop the", "--max-tokens 9 --verify coupled --gamma auto"}) {
+TEST_CASE(
+    "standard output gets the prompt and its continuation and nothing else; the counts are told "
+    "beside it") {
+  for (const std::string options : {"--max-tokens 60", "--max-tokens 100 --seed 3 --stop the",
+                                    "--max-tokens 9 --verify coupled --gamma auto"}) {
     for (const std::string prompt : {"ROMEO:\n", "He that", "\xff{x} \033 [y]"}) {
       std::ofstream("bare-prompt.tmp", std::ios::binary) << prompt;
       const std::string arguments = "generate --prompt-file bare-prompt.tmp " + options;
@@ -404,20 +462,24 @@ TEST_CASE("standard output gets the prompt and its continuation and nothing else
       INFO(arguments << "\n" << told.out);
       CHECK(told.status == 0);
       CHECK(told.out.find("tokens in") != std::string::npos);
-      const std::string continuation = generated("--prompt-file bare-prompt.tmp " + options)["text"];
+      const std::string continuation =
+          generated("--prompt-file bare-prompt.tmp " + options)["text"];
       CHECK(text == prompt + continuation + "\n");
     }
   }
   std::filesystem::remove("bare-prompt.tmp");
   std::filesystem::remove("bare-text.tmp");
 }
-TEST_CASE("a terminal without colours gets brackets that show where each token came from; a pipe gets none") {
+TEST_CASE(
+    "a terminal without colours gets brackets that show where each token came from; a pipe gets "
+    "none") {
   const std::string arguments = "generate --compare --max-tokens 60";
   const ran dumb = cli::run_at_terminal("-u NO_COLOR TERM=dumb", arguments), piped = run(arguments);
   for (const auto& [r, marks] : {std::pair(dumb, true), std::pair(piped, false)}) {
     INFO(r.out);
     CHECK(r.status == 0);
-    for (const char* word : {"target alone", "acceptance", "tokens per target call", "measured", "predicted"})
+    for (const char* word :
+         {"target alone", "acceptance", "tokens per target call", "measured", "predicted"})
       CHECK(r.out.find(word) != std::string::npos);
     for (const char* mark : {"accepted draft", "{residual}", "[bonus]"})
       CHECK((r.out.find(mark) != std::string::npos) == marks);

@@ -40,7 +40,8 @@ struct changed_head {
 
 }  // namespace
 
-TEST_CASE("at temperature 0 drafts of a head change no text and no log-probability, on 1 and 2 threads") {
+TEST_CASE(
+    "at temperature 0 drafts of a head change no text and no log-probability, on 1 and 2 threads") {
   std::ifstream file(models + "/../prompts.txt");
   std::string prompt;
   std::size_t drafted = 0, accepted = 0, calls = 0, tokens = 0;
@@ -54,33 +55,43 @@ TEST_CASE("at temperature 0 drafts of a head change no text and no log-probabili
       return j;
     };
     const auto j = same("--gamma 4 --draft " + head);
-    drafted += std::size_t(j["drafted"]), accepted += std::size_t(j["accepted"]);
-    calls += std::size_t(j["target_calls"]), tokens += j["tokens"].size();
+    drafted += std::size_t(j["drafted"]);
+    accepted += std::size_t(j["accepted"]);
+    calls += std::size_t(j["target_calls"]);
+    tokens += j["tokens"].size();
     same("--gamma 4 --threads 2 --draft " + head);
     same("--gamma auto --draft " + head);
     same("--gamma 4 --verify block --draft " + head);
     same("--gamma 4 --draft lookup,counts," + head);
   }
-  const std::string penalised = "--temperature 0 --max-tokens 60 --repeat-penalty 1.2 --prompt 'And it came' ";
-  CHECK(generated(penalised + "--gamma 4 --draft " + head)["tokens"] == generated(penalised + "--gamma 0")["tokens"]);
-  std::printf("a head's drafts of 4: %zu of %zu accepted, %zu target calls for %zu tokens\n", accepted, drafted, calls,
-              tokens);
+  const std::string penalised =
+      "--temperature 0 --max-tokens 60 --repeat-penalty 1.2 --prompt 'And it came' ";
+  CHECK(generated(penalised + "--gamma 4 --draft " + head)["tokens"] ==
+        generated(penalised + "--gamma 0")["tokens"]);
+  std::printf("a head's drafts of 4: %zu of %zu accepted, %zu target calls for %zu tokens\n",
+              accepted, drafted, calls, tokens);
   CHECK(3 * accepted > drafted);
   CHECK(2 * calls < tokens * 3 / 2);
 }
 TEST_CASE("drafts of a head are compared with the target alone") {
   for (const std::string how : {"--gamma 2", "--gamma auto", "--gamma 0", "--tree 2,1"}) {
     INFO(how);
-    const auto j = generated("--compare --temperature 0 --max-tokens 24 --draft " + head + " " + how);
+    const auto j =
+        generated("--compare --temperature 0 --max-tokens 24 --draft " + head + " " + how);
     CHECK(j["identical_to_target_alone"] == true);
   }
-  const auto j = generated("--compare --temperature 0 --max-tokens 24 --gamma 2 --draft lookup," + head);
+  const auto j =
+      generated("--compare --temperature 0 --max-tokens 24 --gamma 2 --draft lookup," + head);
   CHECK(j["identical_to_target_alone"] == true);
 }
-TEST_CASE("a head drafts trees: at temperature 0 the text is the target's own, in fewer calls than with its chains") {
+TEST_CASE(
+    "a head drafts trees: at temperature 0 the text is the target's own, in fewer calls than with "
+    "its chains") {
   std::size_t chains = 0, trees = 0;
-  for (const std::string prompt : {"And it came to pass, when the king", "ROMEO:\nWhat say you to my suit?"}) {
-    const std::string common = "--temperature 0 --max-tokens 100 --prompt \"" + prompt + "\" --draft " + head + " ";
+  for (const std::string prompt :
+       {"And it came to pass, when the king", "ROMEO:\nWhat say you to my suit?"}) {
+    const std::string common =
+        "--temperature 0 --max-tokens 100 --prompt \"" + prompt + "\" --draft " + head + " ";
     const auto chain = generated(common + "--gamma 3");
     chains += std::size_t(chain["target_calls"]);
     for (const std::string how :
@@ -93,31 +104,35 @@ TEST_CASE("a head drafts trees: at temperature 0 the text is the target's own, i
   }
   INFO("calls: " << trees << " with trees, " << chains << " with chains");
   CHECK(trees < chains);
-  for (const std::string how : {"--policy token-v3:alpha=0.3", "--policy lossless --verify recursive"})
-    CHECK(generated("--max-tokens 60 --tree 3,2 --draft " + head + " " + how)["tokens"].size() == 60);
+  for (const std::string how :
+       {"--policy token-v3:alpha=0.3", "--policy lossless --verify recursive"})
+    CHECK(generated("--max-tokens 60 --tree 3,2 --draft " + head + " " + how)["tokens"].size() ==
+          60);
 }
 TEST_CASE("SmolLM2: with its head an answer at temperature 0 is its own, and drafts are accepted") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   std::size_t drafted = 0, accepted = 0;
   for (const std::string name : {"chat-02", "story-01"}) {
-    const std::string common = "--chat --temperature 0 --max-tokens 64 --threads 2 --target " + file +
-                               " --prompt-file " + models + "/../prompts/" + name + ".txt ";
+    const std::string common = "--chat --temperature 0 --max-tokens 64 --threads 2 --target " +
+                               file + " --prompt-file " + models + "/../prompts/" + name + ".txt ";
     const auto alone = generated(common + "--gamma 0");
     for (const std::string how : {"--gamma 2", "--tree 2,1 --propose top"}) {
       const auto j = generated(common + how + " --draft " + models + "/smollm2-head.gguf");
       CHECK(j["tokens"] == alone["tokens"]);
       CHECK(j["logprob"] == alone["logprob"]);
-      drafted += std::size_t(j["drafted"]), accepted += std::size_t(j["accepted"]);
+      drafted += std::size_t(j["drafted"]);
+      accepted += std::size_t(j["accepted"]);
     }
   }
   std::printf("SmolLM2's head: %zu of %zu accepted\n", accepted, drafted);
   CHECK(10 * accepted > drafted);  // of a tree two of four nodes at most
 }
 TEST_CASE("a head drafts for rules that read its row, and takes turns with the target") {
-  for (const std::string how : {"--policy token-v3:alpha=0.3 --gamma 3", "--policy ensemble:lambda=0.3 --gamma 2",
-                                "--decoder alternating --policy ensemble --gamma 3,2", "--decoder oracle",
-                                "--policy opt:alpha=0.1 --verify block"}) {
+  for (const std::string how :
+       {"--policy token-v3:alpha=0.3 --gamma 3", "--policy ensemble:lambda=0.3 --gamma 2",
+        "--decoder alternating --policy ensemble --gamma 3,2", "--decoder oracle",
+        "--policy opt:alpha=0.1 --verify block"}) {
     INFO(how);
     const auto j = generated("--max-tokens 60 --draft " + head + " " + how);
     CHECK(j["tokens"].size() == 60);
@@ -126,10 +141,13 @@ TEST_CASE("a head drafts for rules that read its row, and takes turns with the t
   const auto coupled = generated("--max-tokens 60 --verify coupled --gamma 4 --draft " + head);
   CHECK(coupled["tokens"] == generated("--max-tokens 60 --verify coupled --gamma 0")["tokens"]);
 }
-TEST_CASE("heads that do not fit get one line and status 2: another target, a damaged file, what no head does") {
+TEST_CASE(
+    "heads that do not fit get one line and status 2: another target, a damaged file, what no head "
+    "does") {
   refuses("generate --target " + models + "/bard.gguf --draft " + head,
           {"is a draft head for another target than", "final norm"});
-  refuses("generate --target " + models + "/draft.gguf --draft " + head, {"is a draft head for another target than"});
+  refuses("generate --target " + models + "/draft.gguf --draft " + head,
+          {"is a draft head for another target than"});
   refuses("generate --target " + head, {"general.architecture", "specagg-head"});
   refuses("score --model " + head + " --text x", {"specagg-head"});
   {
@@ -143,13 +161,15 @@ TEST_CASE("heads that do not fit get one line and status 2: another target, a da
     const auto at = wide.after("specagg-head.d2t", 4 + 4 + 8);
     wide.bytes[at + 2] = 1;  // + 65536
     wide.write();
-    refuses("generate --draft " + wide.path, {"specagg-head.d2t: maps token 0 to 65", "the target has 4096 tokens"});
+    refuses("generate --draft " + wide.path,
+            {"specagg-head.d2t: maps token 0 to 65", "the target has 4096 tokens"});
   }
   {
     changed_head twice("twice");  // tokens 1 and 2 become one
     const auto at = twice.after("specagg-head.d2t", 4 + 4 + 8);
     for (int byte = 0; byte < 4; ++byte) twice.bytes[at + 8 + std::size_t(byte)] = 0;
-    for (int byte = 0; byte < 4; ++byte) twice.bytes[at + 4 + std::size_t(byte)] = byte == 0 ? 1 : 0;
+    for (int byte = 0; byte < 4; ++byte)
+      twice.bytes[at + 4 + std::size_t(byte)] = byte == 0 ? 1 : 0;
     twice.write();
     refuses("generate --draft " + twice.path, {"specagg-head.d2t: maps two tokens to one"});
   }

@@ -4,7 +4,9 @@
 
 #include "cli/command.hpp"
 
-TEST_CASE("law --grid: every policy x verifier x gamma 1..3 emits its law to 1e-12 on the whole 1/8 grid") {
+TEST_CASE(
+    "law --grid: every policy x verifier x gamma 1..3 emits its law to 1e-12 on the whole 1/8 "
+    "grid") {
   const cli::ran r = cli::run("law --grid --json");
   REQUIRE(r.status == 0);
   const auto table = nlohmann::json::parse(r.out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// specagg law: exact laws against answers computed by an independent program in float64 (law.jsonl: each line is a
-// question, and in `expect` its answer), and one clear line, or one status, for what it cannot use.
+// specagg law: exact laws against answers computed by an independent program in float64 (law.jsonl:
+// each line is a question, and in `expect` its answer), and one clear line, or one status, for what
+// it cannot use.
 #include <unistd.h>
 
 #include <cmath>
@@ -29,7 +30,8 @@ std::vector<json> lines_of(const std::string& text) {
 }
 // The answers to a text of lines.
 std::vector<json> batch(const std::string& text) {
-  const auto path = std::filesystem::temp_directory_path() / ("specagg-law-" + std::to_string(getpid()) + ".jsonl");
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("specagg-law-" + std::to_string(getpid()) + ".jsonl");
   std::ofstream(path) << text;
   const cli::ran r = cli::run("law --batch", path.string());
   std::filesystem::remove(path);
@@ -39,7 +41,8 @@ std::vector<json> batch(const std::string& text) {
 double worst(const json& a, const json& b) {
   if (a.size() != b.size()) return HUGE_VAL;
   double w = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) w = std::max(w, std::fabs(double(a[i]) - double(b[i])));
+  for (std::size_t i = 0; i < a.size(); ++i)
+    w = std::max(w, std::fabs(double(a[i]) - double(b[i])));
   return w;
 }
 // One more line behind it is answered: the batch went on.
@@ -70,7 +73,8 @@ std::vector<double> long_row(std::size_t size, double shift) {
   return row;
 }
 json long_line(std::size_t size, const std::string& policy, const char* verify) {
-  return {{"policy", policy}, {"verify", verify}, {"q", long_row(size, 0)}, {"p", long_row(size, 0.5)}};
+  return {
+      {"policy", policy}, {"verify", verify}, {"q", long_row(size, 0)}, {"p", long_row(size, 0.5)}};
 }
 
 }  // namespace
@@ -89,7 +93,8 @@ TEST_CASE("law --batch gives every known answer to 1e-9: targets, laws, acceptan
   for (std::size_t i = 0; i < due.size(); ++i) {
     const json& e = due[i]["expect"];
     INFO(due[i].dump());
-    policies.insert(due[i]["policy"]), verifiers.insert(due[i]["verify"]);
+    policies.insert(due[i]["policy"]);
+    verifiers.insert(due[i]["verify"]);
     CHECK(out[i]["id"] == e["id"]);
     CHECK(out[i]["status"] == e["status"]);
     if (e["status"] != "ok") continue;
@@ -112,10 +117,14 @@ TEST_CASE("the emitted law does not depend on the verifier, the acceptance does"
             "\n";
   const auto out = batch(text);
   REQUIRE(out.size() == 4);
-  for (const json& o : out) CHECK(worst(o["law"], {0.09375, 0.1875, 0.71875}) < 1e-15);  // eta = 0.75
-  CHECK(double(out[0]["acceptance"]) == Approx(0.09375 + 0.1875 + 0.25).epsilon(1e-14));  // sum min(q, pi)
-  CHECK(double(out[1]["acceptance"]) == double(out[0]["acceptance"]));                    // gamma = 1
-  CHECK(double(out[2]["acceptance"]) == Approx(0.5 * 0.09375 + 0.25 * 0.1875 + 0.25 * 0.71875).epsilon(1e-14));
+  // eta = 0.75
+  for (const json& o : out) CHECK(worst(o["law"], {0.09375, 0.1875, 0.71875}) < 1e-15);
+  // sum min(q, pi)
+  CHECK(double(out[0]["acceptance"]) == Approx(0.09375 + 0.1875 + 0.25).epsilon(1e-14));
+  // gamma = 1
+  CHECK(double(out[1]["acceptance"]) == double(out[0]["acceptance"]));
+  CHECK(double(out[2]["acceptance"]) ==
+        Approx(0.5 * 0.09375 + 0.25 * 0.1875 + 0.25 * 0.71875).epsilon(1e-14));
   CHECK(double(out[3]["acceptance"]) < double(out[0]["acceptance"]));
   CHECK(double(out[3]["acceptance"]) > double(out[2]["acceptance"]));
 }
@@ -130,11 +139,14 @@ TEST_CASE("a bad line gets a status that names the problem, and the batch goes o
   bad_line(std::string(100000, '[') + std::string(100000, ']'), nullptr, {"not a JSON object"});
   bad_line(R"({"id":2,"q":[1],"p":[1]})", 2, {"policy", "missing"});
   bad_line(R"({"id":3,"policy":"magic","q":[1],"p":[1]})", 3, {"magic", "lossless", "token-v3"});
-  bad_line(R"({"id":4,"policy":"token-v3","params":{"beta":1},"q":[1],"p":[1]})", 4, {"beta", "alpha"});
-  bad_line(R"({"id":5,"policy":"ensemble","params":{"lambda":2},"q":[1],"p":[1]})", 5, {"lambda", "[0, 1]"});
+  bad_line(R"({"id":4,"policy":"token-v3","params":{"beta":1},"q":[1],"p":[1]})", 4,
+           {"beta", "alpha"});
+  bad_line(R"({"id":5,"policy":"ensemble","params":{"lambda":2},"q":[1],"p":[1]})", 5,
+           {"lambda", "[0, 1]"});
   bad_line(R"({"id":6,"policy":"chow","params":{"alpha":[]},"q":[1],"p":[1]})", 6, {"alpha"});
   bad_line(R"({"id":7,"policy":"chow","params":7,"q":[1],"p":[1]})", 7, {"params"});
-  bad_line(R"({"id":8,"policy":"lossless","verify":"prayer","q":[1],"p":[1]})", 8, {"prayer", "coupled"});
+  bad_line(R"({"id":8,"policy":"lossless","verify":"prayer","q":[1],"p":[1]})", 8,
+           {"prayer", "coupled"});
   bad_line(R"({"id":9,"policy":"lossless","q":[1]})", 9, {"p", "missing"});
   bad_line(R"({"id":10,"policy":"lossless","q":[],"p":[]})", 10, {"q"});
   bad_line(R"({"id":11,"policy":"lossless","q":[0.5,"nan"],"p":[1,0]})", 11, {"q", "entry 1"});
@@ -142,34 +154,42 @@ TEST_CASE("a bad line gets a status that names the problem, and the batch goes o
   bad_line(R"({"id":13,"policy":"lossless","q":[0.5,0.5],"p":[1]})", 13, {"vocabulary_mismatch"});
   bad_line(R"({"id":14,"policy":"lossless","q":[0.5,0.4],"p":[1,0]})", 14, {"not_normalised"});
   bad_line(R"({"id":15,"policy":"lossless","q":[-0.5,1.5],"p":[1,0]})", 15, {"invalid_row"});
-  bad_line(R"({"id":16,"policy":"lossless","q_logits":["-inf","-inf"],"p":[1,0]})", 16, {"invalid_row"});
+  bad_line(R"({"id":16,"policy":"lossless","q_logits":["-inf","-inf"],"p":[1,0]})", 16,
+           {"invalid_row"});
   bad_line(R"({"id":17,"policy":"min","q":[1,0],"p":[0,1]})", 17, {"undefined_target"});
-  bad_line(R"({"id":18,"policy":"opt","q":[1,0],"p":[0,1],"q_confidence":[1]})", 18, {"vocabulary_mismatch"});
+  bad_line(R"({"id":18,"policy":"opt","q":[1,0],"p":[0,1],"q_confidence":[1]})", 18,
+           {"vocabulary_mismatch"});
   std::string huge = R"({"id":19,"policy":"lossless","p":[1],"q":[)";
   for (int i = 0; i < 1 << 20; ++i) huge += "0,";
   bad_line(huge + "1]}", 19, {"vocabulary_mismatch"});
   const cli::ran endless = cli::run("law --batch", "/dev/zero");
   CHECK(endless.status == 2);
-  CHECK(endless.out.find("standard input: line 1: has more than 67108864 bytes") != std::string::npos);
+  CHECK(endless.out.find("standard input: line 1: has more than 67108864 bytes") !=
+        std::string::npos);
   CHECK(batch("").empty());
   CHECK(batch(good).size() == 1);  // no newline at the end
 }
 TEST_CASE("logits, -inf among them, are rows; confidence decides, probabilities are mixed") {
-  const auto out = batch(R"({"policy":"lossless","q_logits":[0,0,"-inf"],"p_logits":[1,"-inf",1]})"
-                         "\n"
-                         R"({"policy":"chow","params":{"alpha":0.4},"q":[1,0],"p":[0,1],"q_confidence":[0.5,0.5]})"
-                         "\n"
-                         R"({"policy":"chow","params":{"alpha":0.4},"q":[1,0],"p":[0,1],"q_confidence":[0.75,0.25]})");
+  const auto out = batch(
+      R"({"policy":"lossless","q_logits":[0,0,"-inf"],"p_logits":[1,"-inf",1]})"
+      "\n"
+      R"({"policy":"chow","params":{"alpha":0.4},"q":[1,0],"p":[0,1],"q_confidence":[0.5,0.5]})"
+      "\n"
+      R"({"policy":"chow","params":{"alpha":0.4},"q":[1,0],"p":[0,1],"q_confidence":[0.75,0.25]})");
   REQUIRE(out.size() == 3);
   CHECK(worst(out[0]["law"], {0.5, 0, 0.5}) < 1e-15);
   CHECK(double(out[0]["acceptance"]) == Approx(0.5));
   CHECK(out[1]["law"] == json({0.0, 1.0}));
   CHECK(out[2]["law"] == json({1.0, 0.0}));
 }
-TEST_CASE("bild compares cross-entropies, or greedily -log p of the draft's likeliest token, by untempered rows") {
-  const std::string rows = R"("q":[1,0,0],"p":[0,1,0],"q_confidence":[0.5,0.3,0.2],"p_confidence":[0.3,0.5,0.2]})";
+TEST_CASE(
+    "bild compares cross-entropies, or greedily -log p of the draft's likeliest token, by "
+    "untempered rows") {
+  const std::string rows =
+      R"("q":[1,0,0],"p":[0,1,0],"q_confidence":[0.5,0.3,0.2],"p_confidence":[0.3,0.5,0.2]})";
   const auto target = [&](const std::string& params) {
-    return batch(R"({"policy":"bild","params":{"alpha":1.15)" + params + "}," + rows + "\n")[0]["target"];
+    return batch(R"({"policy":"bild","params":{"alpha":1.15)" + params + "}," + rows +
+                 "\n")[0]["target"];
   };
   CHECK(target(R"(,"d":"greedy")") == json({0.0, 1.0, 0.0}));  // D = -ln .3 = 1.204
   CHECK(target(R"(,"d":"cross")") == json({1.0, 0.0, 0.0}));   // D = 1.132
@@ -183,15 +203,18 @@ TEST_CASE("bild compares cross-entropies, or greedily -log p of the draft's like
   CHECK(law("bild:alpha=1.15", "0.5,0.3,0.2")[0] == 0.5);
   CHECK(law("bild:alpha=1.15,d=greedy", "0.4,0.4,0.2")[0] == 0.3);  // of several the lowest id
   CHECK(law("bild:alpha=1.15,d=greedy", "0.2,0.4,0.4")[0] == 0.2);
-  cli::refuses("law --policy bild:d=both --q 1 --p 1", {"--policy bild:d=both", "d", "cross|greedy"});
+  cli::refuses("law --policy bild:d=both --q 1 --p 1",
+               {"--policy bild:d=both", "d", "cross|greedy"});
 }
 TEST_CASE("law prints a table, or JSON") {
-  const cli::ran table = cli::run("law --policy token-v3:alpha=0.3 --q 0.5,0.25,0.25 --p 0.125,0.25,0.625");
+  const cli::ran table =
+      cli::run("law --policy token-v3:alpha=0.3 --q 0.5,0.25,0.25 --p 0.125,0.25,0.625");
   CHECK(table.status == 0);
-  for (const char* text :
-       {"target          law\n", "0.718750000", "0.093750000", "acceptance 0.531250000", "worst error"})
+  for (const char* text : {"target          law\n", "0.718750000", "0.093750000",
+                           "acceptance 0.531250000", "worst error"})
     CHECK(table.out.find(text) != std::string::npos);
-  const cli::ran r = cli::run("law --policy ensemble:lambda=0.25 --verify match --q 0.5,0.5 --p 0,1 --json");
+  const cli::ran r =
+      cli::run("law --policy ensemble:lambda=0.25 --verify match --q 0.5,0.5 --p 0,1 --json");
   REQUIRE(r.status == 0);
   const json j = json::parse(r.out);
   CHECK(worst(j["law"], {0.125, 0.875}) < 1e-15);
@@ -199,11 +222,13 @@ TEST_CASE("law prints a table, or JSON") {
   CHECK(double(j["worst_error"]) < 1e-15);
 }
 TEST_CASE(
-    "rows of a real vocabulary: every rule's target, acceptance and overlap; the law is null, as nobody walked it") {
+    "rows of a real vocabulary: every rule's target, acceptance and overlap; the law is null, as "
+    "nobody walked it") {
   const std::vector<double> q = long_row(151936, 0);
   std::string text;
   for (const cli::rule& r : cli::rules()) text += long_line(2000, r.name, "token").dump() + "\n";
-  for (const char* v : {"token", "block", "match", "coupled"}) text += long_line(151936, "token-v3", v).dump() + "\n";
+  for (const char* v : {"token", "block", "match", "coupled"})
+    text += long_line(151936, "token-v3", v).dump() + "\n";
   const auto out = batch(text);
   REQUIRE(out.size() == cli::rules().size() + 4);
   for (const json& o : out) {
@@ -211,8 +236,10 @@ TEST_CASE(
     CHECK(o["law"].is_null());
     const auto row = long_row(o["target"].size(), 0);
     double sum = 0, overlap = 0;
-    for (std::size_t v = 0; v < row.size(); ++v)
-      sum += double(o["target"][v]), overlap += std::min(row[v], double(o["target"][v]));
+    for (std::size_t v = 0; v < row.size(); ++v) {
+      sum += double(o["target"][v]);
+      overlap += std::min(row[v], double(o["target"][v]));
+    }
     CHECK(sum == Approx(1).epsilon(1e-11));
     CHECK(double(o["overlap"]) == Approx(overlap).epsilon(1e-11));
     CHECK(double(o["acceptance"]) <= double(o["overlap"]));
@@ -227,9 +254,11 @@ TEST_CASE(
   CHECK(match > (1 - tv) / (1 + tv));
   CHECK(match < 1 - tv);
 }
-TEST_CASE("rows of 64 tokens are enumerated, longer ones with --enumerate, up to a limit that is named") {
+TEST_CASE(
+    "rows of 64 tokens are enumerated, longer ones with --enumerate, up to a limit that is named") {
   for (const char* v : {"token", "block", "match", "coupled"}) {
-    const auto path = std::filesystem::temp_directory_path() / ("specagg-row-" + std::to_string(getpid()) + ".jsonl");
+    const auto path = std::filesystem::temp_directory_path() /
+                      ("specagg-row-" + std::to_string(getpid()) + ".jsonl");
     std::ofstream(path) << long_line(64, "ensemble", v) << "\n"
                         << long_line(65, "ensemble", v) << "\n"
                         << long_line(1025, "ensemble", v) << "\n";
@@ -245,16 +274,18 @@ TEST_CASE("rows of 64 tokens are enumerated, longer ones with --enumerate, up to
     CHECK(double(plain[1]["acceptance"]) == Approx(double(walked[1]["acceptance"])).epsilon(1e-13));
     CHECK(double(plain[1]["overlap"]) == Approx(double(walked[1]["overlap"])).epsilon(1e-13));
     const std::string why = walked[2]["status"];
-    for (const char* word : {"--enumerate", "1025", v})
-      CHECK(why.find(word) != std::string::npos);
+    for (const char* word : {"--enumerate", "1025", v}) CHECK(why.find(word) != std::string::npos);
     CHECK(why.find(std::string(v) == "coupled" ? "512" : "1024") != std::string::npos);
   }
 }
-TEST_CASE("law --q and --p take files of numbers; long rows are printed by their likeliest tokens") {
-  const auto path = std::filesystem::temp_directory_path() / ("specagg-row-" + std::to_string(getpid()) + ".txt");
+TEST_CASE(
+    "law --q and --p take files of numbers; long rows are printed by their likeliest tokens") {
+  const auto path =
+      std::filesystem::temp_directory_path() / ("specagg-row-" + std::to_string(getpid()) + ".txt");
   const std::string file = path.string();
   std::ofstream(path) << "0.5, 0.25\n0.25\n";
-  const cli::ran r = cli::run("law --json --policy token-v3:alpha=0.3 --q @" + file + " --p 0.125,0.25,0.625");
+  const cli::ran r =
+      cli::run("law --json --policy token-v3:alpha=0.3 --q @" + file + " --p 0.125,0.25,0.625");
   REQUIRE(r.status == 0);
   CHECK(worst(json::parse(r.out)["law"], {0.09375, 0.1875, 0.71875}) < 1e-15);
   CHECK_FALSE(json::parse(r.out).contains("overlap"));
@@ -272,7 +303,8 @@ TEST_CASE("law --q and --p take files of numbers; long rows are printed by their
   std::filesystem::remove(path);
   CHECK(table.status == 0);
   CHECK(std::count(table.out.begin(), table.out.end(), '\n') == 23);
-  for (const char* word : {"20 likeliest of 151936", "acceptance 1.000000000", "overlap", "--enumerate"})
+  for (const char* word :
+       {"20 likeliest of 151936", "acceptance 1.000000000", "overlap", "--enumerate"})
     CHECK(table.out.find(word) != std::string::npos);
 }
 TEST_CASE("law --grid enumerates the policy and verifier that are given") {
@@ -294,14 +326,16 @@ TEST_CASE("no probability is printed above 1, however many were added up") {
     for (const char* v : {"token", "block", "match", "coupled"})
       for (const char* policy : {"lossless", "ensemble", "min", "geometric"}) {
         if (size > 64 && policy != std::string("lossless")) continue;
-        const std::vector<double> row = size % 2 ? long_row(size, 0) : std::vector<double>(size, 1 / double(size));
+        const std::vector<double> row =
+            size % 2 ? long_row(size, 0) : std::vector<double>(size, 1 / double(size));
         text += json{{"policy", policy}, {"verify", v}, {"q", row}, {"p", row}}.dump() + "\n";
       }
   for (const json& o : batch(text)) {
     REQUIRE(o["status"] == "ok");
     const double acceptance = o["acceptance"];
     CHECK(acceptance <= 1);
-    if (o["law"].is_null() && o["overlap"] == o["acceptance"]) CHECK(acceptance == Approx(1).epsilon(1e-14));
+    if (o["law"].is_null() && o["overlap"] == o["acceptance"])
+      CHECK(acceptance == Approx(1).epsilon(1e-14));
     for (const json& x : o["law"]) CHECK((double(x) <= 1 && double(x) >= 0));
   }
 }

@@ -20,8 +20,9 @@ bool has_escapes(const ran& r) { return r.out.find('\033') != std::string::npos;
 TEST_CASE("output that cannot be written is reported, whatever was to be printed") {
   for (const char* arguments :
        {"--help", "--version", "generate --help", "plan cos --help", "generate --max-tokens 3",
-        "generate --max-tokens 3 --json", "law --q 0.5,0.5 --p 0.4,0.6", "law --q 0.5,0.5 --p 0.4,0.6 --json",
-        "plan cos", "plan cos --json", "plan speculative", "plan dssd --json", "plan dragon --tokens 10",
+        "generate --max-tokens 3 --json", "law --q 0.5,0.5 --p 0.4,0.6",
+        "law --q 0.5,0.5 --p 0.4,0.6 --json", "plan cos", "plan cos --json", "plan speculative",
+        "plan dssd --json", "plan dragon --tokens 10",
         "plan schedulers --repeats 2 --tokens 5 --json", "completion bash", "man"}) {
     const ran r = run(arguments, "/dev/null", "/dev/full");
     INFO(arguments << "\n" << r.out);
@@ -39,12 +40,14 @@ TEST_CASE("a misspelt subcommand or option is named, with what it may have been 
   refuses("plan coss --json", {"coss is no subcommand of plan", "did you mean cos?"});
   refuses("plan spekulative", {"did you mean speculative?"});
   refuses("generate --promt x", {"--promt is no option of generate", "did you mean --prompt?"});
-  refuses("generate --max-tokens=3 --sed=3", {"--sed is no option of generate", "did you mean --seed?"});
-  refuses("plan cos --acceptence 0.5", {"--acceptence is no option of plan cos", "did you mean --acceptance?"});
+  refuses("generate --max-tokens=3 --sed=3",
+          {"--sed is no option of generate", "did you mean --seed?"});
+  refuses("plan cos --acceptence 0.5",
+          {"--acceptence is no option of plan cos", "did you mean --acceptance?"});
   refuses("--hlep", {"--hlep is no option of specagg", "did you mean --help?"});
   refuses("law --bathc", {"did you mean --batch?"});
-  for (const char* far :
-       {"law --nonsense", "generate --nonsense 3", "nonsense", "plan nonsense", "generate nonsense"}) {
+  for (const char* far : {"law --nonsense", "generate --nonsense 3", "nonsense", "plan nonsense",
+                          "generate nonsense"}) {
     const ran r = run(far);
     INFO(r.out);
     CHECK(r.status == 2);
@@ -62,8 +65,8 @@ TEST_CASE("colours are for a terminal that has them, unless NO_COLOR is set") {
   INFO(coloured.out);
   CHECK(coloured.status == 0);
   CHECK(has_escapes(coloured));
-  for (const char* plain :
-       {"-u NO_COLOR TERM=dumb", "-u NO_COLOR -u TERM", "-u NO_COLOR TERM=", "NO_COLOR=1 TERM=xterm"}) {
+  for (const char* plain : {"-u NO_COLOR TERM=dumb", "-u NO_COLOR -u TERM",
+                            "-u NO_COLOR TERM=", "NO_COLOR=1 TERM=xterm"}) {
     const ran r = run_at_terminal(plain, arguments);
     INFO(plain << "\n" << r.out);
     CHECK(r.status == 0);
@@ -72,7 +75,9 @@ TEST_CASE("colours are for a terminal that has them, unless NO_COLOR is set") {
   }
   CHECK_FALSE(has_escapes(run(arguments)));
 }
-TEST_CASE("the option --color is stronger than the terminal and than NO_COLOR; an empty NO_COLOR says nothing") {
+TEST_CASE(
+    "the option --color is stronger than the terminal and than NO_COLOR; an empty NO_COLOR says "
+    "nothing") {
   const std::string arguments = "generate --max-tokens 20 --prompt x --color ";
   CHECK(has_escapes(run(arguments + "always")));
   CHECK(has_escapes(run_at_terminal("NO_COLOR=1 TERM=dumb", arguments + "always")));
@@ -97,8 +102,10 @@ TEST_CASE("the option --version says what was built, and how") {
   INFO(r.out);
   CHECK(r.status == 0);
   CHECK(r.out.rfind(std::string("specagg ") + SPECAGG_VERSION + "\n", 0) == 0);
-  CHECK(r.out.find(std::string("instruction set: ") + specagg::instruction_set + "\n") != std::string::npos);
-  for (const char* word : {"\ncompiler: ", "CUDA", "gRPC", "Xapian"}) CHECK(r.out.find(word) != std::string::npos);
+  CHECK(r.out.find(std::string("instruction set: ") + specagg::instruction_set + "\n") !=
+        std::string::npos);
+  for (const char* word : {"\ncompiler: ", "CUDA", "gRPC", "Xapian"})
+    CHECK(r.out.find(word) != std::string::npos);
 #ifdef __clang__
   CHECK(r.out.find("compiler: clang++ " + std::to_string(__clang_major__)) != std::string::npos);
 #else
@@ -116,11 +123,14 @@ TEST_CASE("the option --version says what was built, and how") {
   CHECK(without < r.out.find("Xapian"));
 #endif
 }
-TEST_CASE("what help, completion and the manual print holds no path of the machine that built the program") {
+TEST_CASE(
+    "what help, completion and the manual print holds no path of the machine that built the "
+    "program") {
   for (const char* arguments :
-       {"--help", "generate --help", "law --help", "audit --help", "plan --help", "plan cos --help", "dragon --help",
-        "dragon serve --help", "dragon device --help", "dragon profile --help", "dssd serve --help",
-        "dssd device --help", "completion bash", "completion zsh", "completion fish", "man"}) {
+       {"--help", "generate --help", "law --help", "audit --help", "plan --help", "plan cos --help",
+        "dragon --help", "dragon serve --help", "dragon device --help", "dragon profile --help",
+        "dssd serve --help", "dssd device --help", "completion bash", "completion zsh",
+        "completion fish", "man"}) {
     const ran r = run(arguments);
     INFO(arguments << "\n" << r.out);
     CHECK(r.out.find(SPECAGG_SOURCE_DIR) == std::string::npos);

@@ -35,17 +35,21 @@ void refuses(const std::string& arguments, std::initializer_list<const char*> wo
 }  // namespace
 
 TEST_CASE("plan dssd prints Table 1 of its paper, all 24 cells") {
-  prints("dssd",
-         {"a = 0.5", "a = 0.6", "a = 0.7", "a = 0.8", "a = 0.9", "a = 0.99",
-          "2  0.75 (26.00 ms)  0.64 (25.12 ms)  0.51 (24.08 ms)  0.36 (22.88 ms)  0.19 (21.52 ms)  0.02 (20.16 ms)\n",
-          "4  0.94 (27.50 ms)  0.87 (26.96 ms)  0.76 (26.08 ms)  0.59 (24.72 ms)  0.34 (22.75 ms)  0.04 (20.32 ms)\n",
-          "6  0.98 (27.88 ms)  0.95 (27.63 ms)  0.88 (27.06 ms)  0.74 (25.90 ms)  0.47 (23.75 ms)  0.06 (20.47 ms)\n",
-          "8  1.00 (27.97 ms)  0.98 (27.87 ms)  0.94 (27.54 ms)  0.83 (26.66 ms)  0.57 (24.56 ms)  0.08 (20.62 ms)\n"});
+  prints("dssd", {"a = 0.5", "a = 0.6", "a = 0.7", "a = 0.8", "a = 0.9", "a = 0.99",
+                  "2  0.75 (26.00 ms)  0.64 (25.12 ms)  0.51 (24.08 ms)  0.36 (22.88 ms)  0.19 "
+                  "(21.52 ms)  0.02 (20.16 ms)\n",
+                  "4  0.94 (27.50 ms)  0.87 (26.96 ms)  0.76 (26.08 ms)  0.59 (24.72 ms)  0.34 "
+                  "(22.75 ms)  0.04 (20.32 ms)\n",
+                  "6  0.98 (27.88 ms)  0.95 (27.63 ms)  0.88 (27.06 ms)  0.74 (25.90 ms)  0.47 "
+                  "(23.75 ms)  0.06 (20.47 ms)\n",
+                  "8  1.00 (27.97 ms)  0.98 (27.87 ms)  0.94 (27.54 ms)  0.83 (26.66 ms)  0.57 "
+                  "(24.56 ms)  0.08 (20.62 ms)\n"});
   const auto j = json("dssd");
   REQUIRE(j["table"].size() == 24);
   for (const auto& cell : j["table"])
     CHECK(double(cell["t_comm_ms"]) ==
-          Approx(20 + 8 * (1 - std::pow(double(cell["acceptance"]), double(cell["gamma"])))).epsilon(1e-13));
+          Approx(20 + 8 * (1 - std::pow(double(cell["acceptance"]), double(cell["gamma"]))))
+              .epsilon(1e-13));
 }
 TEST_CASE("plan dssd --schemes counts the bytes of each split") {
   prints("dssd --schemes --gamma 4 --acceptance 0.8",
@@ -77,33 +81,42 @@ TEST_CASE("plan dragon prints the check values") {
   CHECK(double(s["moving"]) < double(s["simulated_l"]));
   CHECK(s["side_exact"] == "l");
   // Synchronous: look-ahead 1.
-  CHECK(double(json("dragon --look-ahead 1 --a-l 0.5")["settings"][0]["simulated_l"]) == Approx(0.65).epsilon(1e-3));
+  CHECK(double(json("dragon --look-ahead 1 --a-l 0.5")["settings"][0]["simulated_l"]) ==
+        Approx(0.65).epsilon(1e-3));
 }
 TEST_CASE("plan dragon prints the baselines, and the first token by text and by cache") {
   const auto j = json(
-      "dragon --tokens 10 --c-l 0.088 --c-r 0.022 --t-l 0.1 --t-r 0.2 --sequence 20 --row 0.008 --read 1.5 "
+      "dragon --tokens 10 --c-l 0.088 --c-r 0.022 --t-l 0.1 --t-r 0.2 --sequence 20 --row 0.008 "
+      "--read 1.5 "
       "--cache 114 --rate 100");
   const auto& b = j["baselines"];
   CHECK(double(b["device_alone"]) == Approx(0.088));
-  CHECK(double(b["token_wise"]) == Approx(0.322));     // 0.022 + 0.1 + 0.2
-  CHECK(double(b["sequence_wise"]) == Approx(0.088));  // 20 of the cloud: 20 (0.022 + 0.008) + 0.2 < 1.76
+  CHECK(double(b["token_wise"]) == Approx(0.322));  // 0.022 + 0.1 + 0.2
+  // 20 of the cloud: 20 (0.022 + 0.008) + 0.2 < 1.76
+  CHECK(double(b["sequence_wise"]) == Approx(0.088));
   const auto& f = j["first_token"];
   CHECK(double(f["dragon"]) == Approx(0.222));  // 0.022 + 0.2
   CHECK(double(f["by_text"]) == Approx(0.1 + 0.2 + 1.5 + 0.088));
   CHECK(double(f["by_cache"]) == Approx(0.1 + 0.2 + 114 * 8 / 100. + 0.088));
-  CHECK(double(json("dragon --tokens 10 --c-l 0.01 --row 0.05")["baselines"]["sequence_wise"]) == Approx(0.115));
+  CHECK(double(json("dragon --tokens 10 --c-l 0.01 --row 0.05")["baselines"]["sequence_wise"]) ==
+        Approx(0.115));
   prints("dragon --tokens 10", {"l alone", "token-wise", "sequence-wise", "by text", "by cache"});
 }
 TEST_CASE("plan acceptance prints Eq 5 for any gamma_l, as computed by hand") {
-  const auto j = json("acceptance --l 0.5,0.3,0.2 --r 0.2,0.5,0.3 --eta-l 0.4 --gamma-l 0.2,0.5,0.8");
+  const auto j =
+      json("acceptance --l 0.5,0.3,0.2 --r 0.2,0.5,0.3 --eta-l 0.4 --gamma-l 0.2,0.5,0.8");
   // pi = 0.4 l + 0.6 r = (.32, .42, .26); TV = .3; sum l pi = .338, sum r pi = .352
   REQUIRE(j["settings"].size() == 3);
   for (const auto& s : j["settings"]) {
     const double g = s["gamma_l"];
-    CHECK(double(s["acceptance_l"]) == Approx(g * (1 - 0.6 * 0.3) + (1 - g) * 0.338).epsilon(1e-12));
-    CHECK(double(s["acceptance_r"]) == Approx((1 - g) * (1 - 0.4 * 0.3) + g * 0.352).epsilon(1e-12));
-    CHECK(double(s["both"]) + double(s["only_l"]) == Approx(double(s["acceptance_l"])).epsilon(1e-12));
-    CHECK(double(s["both"]) + double(s["only_r"]) == Approx(double(s["acceptance_r"])).epsilon(1e-12));
+    CHECK(double(s["acceptance_l"]) ==
+          Approx(g * (1 - 0.6 * 0.3) + (1 - g) * 0.338).epsilon(1e-12));
+    CHECK(double(s["acceptance_r"]) ==
+          Approx((1 - g) * (1 - 0.4 * 0.3) + g * 0.352).epsilon(1e-12));
+    CHECK(double(s["both"]) + double(s["only_l"]) ==
+          Approx(double(s["acceptance_l"])).epsilon(1e-12));
+    CHECK(double(s["both"]) + double(s["only_r"]) ==
+          Approx(double(s["acceptance_r"])).epsilon(1e-12));
   }
   refuses("acceptance --l 0.5,0.5", {"plan acceptance", "--l and --r"});
   refuses("acceptance --l 0.5,0.1,0.1 --r 0.2,0.5,0.3", {"plan acceptance", "no row"});
@@ -119,9 +132,13 @@ TEST_CASE("plan speculative finds the best gamma") {
   CHECK(double(json("speculative --law-reads-draft")["best_speedup"]) < double(j["best_speedup"]));
   prints("speculative", {"gamma", "best"});
 }
-TEST_CASE("plan schedulers: on the protocol ours are not slower than Eq 8 beyond noise and 0.2 % (Figure 8)") {
-  prints("schedulers --repeats 2 --delay 0.3", {"device", "cloud", "random", "Eq 8", "recursion", "moving", "0.300 s"});
-  for (const char* setting : {"", " --a-l 0.5 --a-r 0.6 --c-l 0.25 --c-r 0.15", " --a-l 0.9 --a-r 0.3 --c-l 0.1"}) {
+TEST_CASE(
+    "plan schedulers: on the protocol ours are not slower than Eq 8 beyond noise and 0.2 % (Figure "
+    "8)") {
+  prints("schedulers --repeats 2 --delay 0.3",
+         {"device", "cloud", "random", "Eq 8", "recursion", "moving", "0.300 s"});
+  for (const char* setting :
+       {"", " --a-l 0.5 --a-r 0.6 --c-l 0.25 --c-r 0.15", " --a-l 0.9 --a-r 0.3 --c-l 0.1"}) {
     const auto j = json(std::string("schedulers") + setting);
     REQUIRE(j["settings"].size() == 5);
     for (const auto& s : j["settings"]) {
@@ -137,11 +154,11 @@ TEST_CASE("plan prints numbers or refuses, whatever it is asked: never inf, neve
       {"cos", {"--acceptance", "--tv", "--gamma", "--c", "--v"}},
       {"speculative", {"--acceptance", "--c", "--v", "--d", "--most"}},
       {"dssd --schemes",
-       {"--acceptance", "--gamma", "--vocabulary", "--bits", "--rate", "--rate-up", "--ntt", "--t-slm", "--t-llm",
-        "--v", "--kept", "--counts"}},
+       {"--acceptance", "--gamma", "--vocabulary", "--bits", "--rate", "--rate-up", "--ntt",
+        "--t-slm", "--t-llm", "--v", "--kept", "--counts"}},
       {"dragon --tokens 10",
-       {"--a-l", "--a-r", "--correlation", "--c-l", "--c-r", "--t-l", "--t-r", "--look-ahead", "--sequence", "--row",
-        "--read", "--cache", "--rate"}},
+       {"--a-l", "--a-r", "--correlation", "--c-l", "--c-r", "--t-l", "--t-r", "--look-ahead",
+        "--sequence", "--row", "--read", "--cache", "--rate"}},
       {"acceptance", {"--l", "--r", "--eta-l", "--gamma-l"}},
       {"schedulers --tokens 3 --repeats 2",
        {"--delay", "--base", "--c-l", "--c-r", "--a-l", "--a-r", "--correlation"}}};
@@ -150,7 +167,8 @@ TEST_CASE("plan prints numbers or refuses, whatever it is asked: never inf, neve
     INFO(arguments << "\n" << r.out);
     CHECK((r.status == 0 || (r.status == 2 && std::count(r.out.begin(), r.out.end(), '\n') == 1)));
     if (r.status == 0)
-      for (const char* word : {" inf", " -inf", "nan", "null"}) CHECK(r.out.find(word) == std::string::npos);
+      for (const char* word : {" inf", " -inf", "nan", "null"})
+        CHECK(r.out.find(word) == std::string::npos);
     return r.status == 0;
   };
   int printed = 0;
@@ -160,11 +178,12 @@ TEST_CASE("plan prints numbers or refuses, whatever it is asked: never inf, neve
         for (const char* format : {"", " --json"})
           printed += finite(std::string(command) + " " + option + " " + value + format);
   CHECK(printed > 50);
-  CHECK(finite("dragon --a-r 1 --c-r 1e-9 --c-l 0 --t-l 1e9 --t-r 1e9 --tokens 10"));  // the most extreme of eq. 9
+  // the most extreme of eq. 9
+  CHECK(finite("dragon --a-r 1 --c-r 1e-9 --c-l 0 --t-l 1e9 --t-r 1e9 --tokens 10"));
 }
 TEST_CASE("every plan has --help") {
-  for (const char* command :
-       {"--help", "cos --help", "speculative --help", "dssd --help", "dragon --help", "schedulers --help"}) {
+  for (const char* command : {"--help", "cos --help", "speculative --help", "dssd --help",
+                              "dragon --help", "schedulers --help"}) {
     const ran r = plan(command);
     CHECK(r.status == 0);
     CHECK(r.out.find("--help") != std::string::npos);

@@ -19,17 +19,21 @@ using nlohmann::json;
 
 namespace {
 
-const std::string models = SPECAGG_MODELS, target = models + "/target.gguf", drafter = models + "/draft.gguf";
-const std::string sentence = "In the beginning God created the heaven and the earth, and the earth was without form.";
+const std::string models = SPECAGG_MODELS, target = models + "/target.gguf",
+                  drafter = models + "/draft.gguf";
+const std::string sentence =
+    "In the beginning God created the heaven and the earth, and the earth was without form.";
 
-std::vector<std::vector<double>> rows_of(const std::string& file, const std::vector<token_id>& ids) {
+std::vector<std::vector<double>> rows_of(const std::string& file,
+                                         const std::vector<token_id>& ids) {
   cpu::llama model(std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file)));
   const std::size_t V = model.vocab_size();
   std::vector<float> logits(ids.size() * V);
   REQUIRE(model.extend(ids, logits) == status::ok);
   std::vector<std::vector<double>> rows;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    std::vector<double> row(logits.begin() + std::ptrdiff_t(i * V), logits.begin() + std::ptrdiff_t((i + 1) * V));
+    std::vector<double> row(logits.begin() + std::ptrdiff_t(i * V),
+                            logits.begin() + std::ptrdiff_t((i + 1) * V));
     double sum = 0;
     for (double& x : row) sum += x = std::exp(x);  // the logits of these models are small
     for (double& x : row) x /= sum;
@@ -55,7 +59,8 @@ TEST_CASE("score prints the log-probabilities of a text, their sum and its perpl
   CHECK(out["logprobs"][0].is_null());
   double nll = 0;
   for (std::size_t i = 1; i < ids.size(); ++i) {
-    CHECK(double(out["logprobs"][i]) == Approx(std::log(rows[i - 1][std::size_t(ids[i])])).margin(1e-5));
+    CHECK(double(out["logprobs"][i]) ==
+          Approx(std::log(rows[i - 1][std::size_t(ids[i])])).margin(1e-5));
     nll -= double(out["logprobs"][i]);
   }
   CHECK(double(out["nll"]) == Approx(nll).epsilon(1e-12));
@@ -64,7 +69,8 @@ TEST_CASE("score prints the log-probabilities of a text, their sum and its perpl
 }
 
 TEST_CASE("with a draft model score says how much of the text would be drafted") {
-  const cli::ran r = cli::run("score --model " + target + " --draft " + drafter + " --json --text '" + sentence + "'");
+  const cli::ran r = cli::run("score --model " + target + " --draft " + drafter +
+                              " --json --text '" + sentence + "'");
   REQUIRE(r.status == 0);
   const json out = json::parse(r.out);
   const std::vector<token_id> ids = out["ids"];
@@ -81,7 +87,8 @@ TEST_CASE("with a draft model score says how much of the text would be drafted")
   REQUIRE(expected.size() == 8);
   CHECK(expected[0] == Approx(1 + mean).epsilon(1e-12));
   double two = 0;
-  for (std::size_t i = 0; i + 1 < overlap.size(); ++i) two += 1 + overlap[i] + overlap[i] * overlap[i + 1];
+  for (std::size_t i = 0; i + 1 < overlap.size(); ++i)
+    two += 1 + overlap[i] + overlap[i] * overlap[i + 1];
   CHECK(expected[1] == Approx(two / double(overlap.size() - 1)).epsilon(1e-12));
   const double c = out["c"], d = out["d"];
   CHECK((c > 0 && c < 1.5 && d >= 0));
@@ -91,23 +98,29 @@ TEST_CASE("with a draft model score says how much of the text would be drafted")
     CHECK(speedup == Approx(expected[g - 1] / (c * double(g) + 1 + d * double(g))).epsilon(1e-9));
     best = std::max(best, speedup);
   }
-  CHECK(best == (out["gamma"] == 0 ? 1 : double(out["speedup_predicted"][std::size_t(out["gamma"]) - 1])));
+  CHECK(best ==
+        (out["gamma"] == 0 ? 1 : double(out["speedup_predicted"][std::size_t(out["gamma"]) - 1])));
 
-  const json itself = json::parse(
-      cli::run("score --model " + drafter + " --draft " + drafter + " --json --text '" + sentence + "'").out);
+  const json itself = json::parse(cli::run("score --model " + drafter + " --draft " + drafter +
+                                           " --json --text '" + sentence + "'")
+                                      .out);
   for (const double x : itself["overlap"]) CHECK(x == Approx(1).epsilon(1e-5));
 }
 
-TEST_CASE("score prints a line for each token, and is not confused by texts of one token or of strange bytes") {
-  const cli::ran r = cli::run("score --model " + target + " --draft " + drafter + " --text 'the heaven and the earth'");
+TEST_CASE(
+    "score prints a line for each token, and is not confused by texts of one token or of strange "
+    "bytes") {
+  const cli::ran r = cli::run("score --model " + target + " --draft " + drafter +
+                              " --text 'the heaven and the earth'");
   CHECK(r.status == 0);
   for (const char* word : {"logprob", "overlap", "nll", "perplexity", "too short"})
     CHECK(r.out.find(word) != std::string::npos);
   CHECK(cli::run("score --model " + target + " --draft " + drafter + " --text '" + sentence + "'")
             .out.find("drafting ") != std::string::npos);
-  const json one = json::parse(cli::shell("printf '\\377\\n' | " + std::string(SPECAGG_CLI) + " score --model " +
-                                          target + " --json --text-file /dev/stdin")
-                                   .out);
+  const json one =
+      json::parse(cli::shell("printf '\\377\\n' | " + std::string(SPECAGG_CLI) + " score --model " +
+                             target + " --json --text-file /dev/stdin")
+                      .out);
   CHECK(one["ids"].size() == one["logprobs"].size());
 }
 

@@ -55,8 +55,9 @@ std::string refusal(const std::string& path) {
 #ifndef SPECAGG_XAPIAN
 
 TEST_CASE("a build without Xapian says so in one line") {
-  CHECK(refusal(texts) == "documents in " + texts +
-                              ": this build has no search (CMake found no Xapian: install libxapian-dev)");
+  CHECK(refusal(texts) ==
+        "documents in " + texts +
+            ": this build has no search (CMake found no Xapian: install libxapian-dev)");
 }
 
 #else
@@ -105,7 +106,8 @@ std::string query_at(std::span<const token_id> text, std::size_t size) {
 
 }  // namespace
 
-TEST_CASE("a folder becomes passages of 64 tokens whose pieces are its text, the same ones each time") {
+TEST_CASE(
+    "a folder becomes passages of 64 tokens whose pieces are its text, the same ones each time") {
   const cli::passages all(texts, pieces()), again(texts, pieces());
   REQUIRE(all.size() == again.size());
   std::string joined;
@@ -118,23 +120,27 @@ TEST_CASE("a folder becomes passages of 64 tokens whose pieces are its text, the
     joined += text_of(tokens);
   }
   CHECK(shorter <= 5);  // the last of each file
-  CHECK(joined == " " + read(texts + "/README.md") + " " + read(kjv + "/test.txt") + " " + read(kjv + "/valid.txt") +
-                      " " + read(texts + "/shakespeare/test.txt") + " " + read(texts + "/shakespeare/valid.txt"));
+  CHECK(joined == " " + read(texts + "/README.md") + " " + read(kjv + "/test.txt") + " " +
+                      read(kjv + "/valid.txt") + " " + read(texts + "/shakespeare/test.txt") + " " +
+                      read(texts + "/shakespeare/valid.txt"));
 }
 
-TEST_CASE("long files are encoded by the MiB, at lines' ends where there are any, and lose nothing") {
+TEST_CASE(
+    "long files are encoded by the MiB, at lines' ends where there are any, and lose nothing") {
   const folder f;
   const std::string line = "And the evening and the morning were the first day.\n";
   std::string lines, one_line;
   while (lines.size() < (std::size_t{5} << 19)) lines += line;
   while (one_line.size() < (std::size_t{5} << 18)) one_line += "\xe2\x82\xac";  // of three bytes
-  f.write("a.txt", lines), f.write("b.txt", one_line);
+  f.write("a.txt", lines);
+  f.write("b.txt", one_line);
   const cli::passages all(f.path, pieces());
   std::string joined;
   for (std::uint32_t id = 1; id <= all.size(); ++id) joined += text_of(all.tokens(id));
   const std::size_t first = (1 << 20) / line.size() * line.size(), character = (1 << 20) / 3 * 3;
-  CHECK(joined == " " + lines.substr(0, first) + " " + lines.substr(first, first) + " " + lines.substr(2 * first) +
-                      " " + one_line.substr(0, character) + " " + one_line.substr(character));
+  CHECK(joined == " " + lines.substr(0, first) + " " + lines.substr(first, first) + " " +
+                      lines.substr(2 * first) + " " + one_line.substr(0, character) + " " +
+                      one_line.substr(character));
 }
 
 TEST_CASE("a passage's own words find it first; of equal passages the first one comes first") {
@@ -148,14 +154,16 @@ TEST_CASE("a passage's own words find it first; of equal passages the first one 
     CHECK(found[0] == id);
     const auto scores = all.scores(text_of(tokens), found);
     CHECK((found.size() == 3 && scores[0] > scores[1] && scores[2] > 0));
-    CHECK(all.scores(text_of(tokens), std::vector{found[2], found[0]}) == std::vector{scores[2], scores[0]});
+    CHECK(all.scores(text_of(tokens), std::vector{found[2], found[0]}) ==
+          std::vector{scores[2], scores[0]});
   }
   CHECK(all.find("xyzzy", 4).empty());
   CHECK(all.find("", 4).empty());
   CHECK(all.find("the", 0).empty());
   CHECK(all.scores("xyzzy", std::vector<std::uint32_t>{1, 2}) == std::vector<double>{0, 0});
   const folder f;
-  for (const auto* name : {"c/x.txt", "b.md", "a.txt", "d.txt"}) f.write(name, "Let there be light");
+  for (const auto* name : {"c/x.txt", "b.md", "a.txt", "d.txt"})
+    f.write(name, "Let there be light");
   f.write("e.txt", "and there was darkness");
   f.write("ignored.cpp", "Let there be light");
   const cli::passages same(f.path, pieces());
@@ -175,7 +183,8 @@ TEST_CASE("a folder or file that cannot be indexed is named") {
   CHECK(refusal(f.path + "/none") == f.path + "/none: No such file or directory");
   CHECK(refusal(f.path) == f.path + ": holds no *.txt or *.md file");
   CHECK(with("a.txt", "") == f.path + ": holds no text");
-  for (const char* bad : {"caf\xe9", "caf\xc3", "caf\xc0\xaf", "caf\xed\xa0\x80", "caf\xf4\x90\x80\x80", "caf\xe2\x82"})
+  for (const char* bad : {"caf\xe9", "caf\xc3", "caf\xc0\xaf", "caf\xed\xa0\x80",
+                          "caf\xf4\x90\x80\x80", "caf\xe2\x82"})
     CHECK(with("sub/a.txt", bad) == f.path + "/sub/a.txt: byte 3: is not UTF-8");
   CHECK(with("a.txt", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80") == "");
   fs::create_symlink("nowhere", f.path + "/b.txt");
@@ -183,10 +192,12 @@ TEST_CASE("a folder or file that cannot be indexed is named") {
   CHECK(with("z.txt", "text") == f.path + "/b.txt: cannot be read");
 }
 
-TEST_CASE("a site's row is the mixture over the passages its prompt finds, weighted by scale x BM25") {
+TEST_CASE(
+    "a site's row is the mixture over the passages its prompt finds, weighted by scale x BM25") {
   const auto shared = library({.folder = kjv, .documents = 3, .scale = 0.3});
   cli::site_model site(shared);
-  const auto text = pieces().encode("And Jesus answering said unto them, They that are whole need not a physician");
+  const auto text = pieces().encode(
+      "And Jesus answering said unto them, They that are whole need not a physician");
   const std::size_t prompt = text.size() - 3, V = site.vocab_size();
   site.begin(prompt);
   const auto got = see(site, text, 2);
@@ -213,15 +224,19 @@ TEST_CASE("a site's row is the mixture over the passages its prompt finds, weigh
   }
   CHECK(std::abs(got.h - std::log(all)) < 1e-12);
   double worst = 0;  // 1e-6 + 1e-7 |ln p|, see mix_documents
-  for (std::size_t i = 0; i < 2 * V; ++i) worst = std::max(worst, std::abs(double(got.rows[i]) - std::log(p[i])));
+  for (std::size_t i = 0; i < 2 * V; ++i)
+    worst = std::max(worst, std::abs(double(got.rows[i]) - std::log(p[i])));
   CHECK(worst < 4e-6);
 }
 
-TEST_CASE("a site's rows and h are functions of text and prompt: any order, rows, stops and threads, same bits") {
+TEST_CASE(
+    "a site's rows and h are functions of text and prompt: any order, rows, stops and threads, "
+    "same bits") {
   numbers n(1);
   const auto story = pieces().encode(read(kjv + "/test.txt").substr(0, 3000));
   for (const std::size_t rescore : {0u, 3u}) {
-    const cli::site_options o{.folder = kjv, .documents = 3, .rescore = rescore, .most = 200, .prefixes = 4};
+    const cli::site_options o{
+        .folder = kjv, .documents = 3, .rescore = rescore, .most = 200, .prefixes = 4};
     const auto shared = library(o);
     cli::site_model site(shared, rescore ? 3 : 5);  // documents side by side, or within a document
     std::size_t stopped = 0;
@@ -256,18 +271,21 @@ TEST_CASE("relevance is scored again every n tokens, for the same passages; betw
   const std::size_t prompt = 40, every = 8;
   const auto shared = library({.folder = kjv, .rescore = every}), once = library({.folder = kjv});
   cli::site_model site(shared), fixed(once);
-  site.begin(prompt), fixed.begin(prompt);
+  site.begin(prompt);
+  fixed.begin(prompt);
   const double h = see(fixed, std::span(text).first(prompt)).h;
   std::size_t changes = 0;
   double before = h;
   for (std::size_t size = prompt - 5; size < prompt + 50; ++size) {
     const auto a = see(site, std::span(text).first(size));
-    const std::size_t due = size < prompt ? std::min(size, prompt) : prompt + (size - prompt) / every * every;
+    const std::size_t due =
+        size < prompt ? std::min(size, prompt) : prompt + (size - prompt) / every * every;
     if (size < prompt) continue;  // a shorter text is its own prompt
     CHECK(see(fixed, std::span(text).first(size)).h == h);
     CHECK(site.documents() == fixed.documents());
     double sum = 0;
-    for (const double s : shared->texts->scores(query_at(text, due), site.documents())) sum += std::exp(0.1 * s);
+    for (const double s : shared->texts->scores(query_at(text, due), site.documents()))
+      sum += std::exp(0.1 * s);
     CHECK(std::abs(a.h - std::log(sum)) < 1e-12);
     if (a.h != before) CHECK(size == due);
     changes += a.h != before;
@@ -277,16 +295,20 @@ TEST_CASE("relevance is scored again every n tokens, for the same passages; betw
   const auto many = see(site, std::span(text).first(prompt + 30), 20);
   for (std::size_t row = 0; row < 20; ++row) {
     const auto one = see(site, std::span(text).first(prompt + 11 + row));
-    CHECK(std::equal(one.rows.begin(), one.rows.end(), many.rows.begin() + std::ptrdiff_t(row * one.rows.size())));
+    CHECK(std::equal(one.rows.begin(), one.rows.end(),
+                     many.rows.begin() + std::ptrdiff_t(row * one.rows.size())));
     if (row == 19) CHECK(one.h == many.h);
   }
   cli::site_model fresh(shared);  // the same words to score, other passages
   see(site, std::span(text).first(prompt + 50));
-  site.begin(prompt + 2 * every), fresh.begin(prompt + 2 * every);
-  CHECK(see(site, std::span(text).first(prompt + 50)) == see(fresh, std::span(text).first(prompt + 50)));
+  site.begin(prompt + 2 * every);
+  fresh.begin(prompt + 2 * every);
+  CHECK(see(site, std::span(text).first(prompt + 50)) ==
+        see(fresh, std::span(text).first(prompt + 50)));
 }
 
-TEST_CASE("a passage's keys and values are computed once for all sessions, as long as they are kept") {
+TEST_CASE(
+    "a passage's keys and values are computed once for all sessions, as long as they are kept") {
   const auto text = pieces().encode("In the beginning was the Word, and the Word was with God");
   const auto shared = library({.folder = kjv, .documents = 4, .prefixes = 5});
   std::vector<answer> answers;
@@ -298,7 +320,8 @@ TEST_CASE("a passage's keys and values are computed once for all sessions, as lo
   }
   CHECK((answers[0] == answers[1] && answers[1] == answers[2]));
   cli::site_model site(shared);
-  const auto other = pieces().encode("Blessed are the poor in spirit: for theirs is the kingdom of heaven");
+  const auto other =
+      pieces().encode("Blessed are the poor in spirit: for theirs is the kingdom of heaven");
   site.begin(other.size());
   REQUIRE(see(site, other).why == status::ok);
   const std::size_t so_far = shared->prefixes_computed;
@@ -313,7 +336,8 @@ TEST_CASE("a passage's keys and values are computed once for all sessions, as lo
 TEST_CASE("of the passages kept, the one asked for least recently makes room") {
   const auto shared = library({.prefixes = 2});
   const cpu::llama session(shared->weights, nullptr, 1);
-  shared->keep(1, session), shared->keep(2, session);
+  shared->keep(1, session);
+  shared->keep(2, session);
   CHECK(shared->prefix(1));
   shared->keep(3, session);
   CHECK((shared->prefix(1) && !shared->prefix(2) && shared->prefix(3)));
@@ -324,7 +348,8 @@ TEST_CASE("without documents, or where nothing is found, a site is the plain mod
   const auto plain = library({}), search = library({.folder = texts + "/shakespeare"});
   REQUIRE(search->texts->find("12345 67890", 1).empty());
   cli::site_model a(plain), b(search);
-  a.begin(text.size()), b.begin(text.size());
+  a.begin(text.size());
+  b.begin(text.size());
   const auto row = see(a, text);
   CHECK(row.h == 0);
   CHECK(row == see(b, text));
@@ -338,11 +363,14 @@ TEST_CASE("without documents, or where nothing is found, a site is the plain mod
   CHECK(worst < 4e-6);
 }
 
-TEST_CASE("a site whose model has other tokens has the model's row over what is mapped, and keeps passages, too") {
+TEST_CASE(
+    "a site whose model has other tokens has the model's row over what is mapped, and keeps "
+    "passages, too") {
   const test::renamed file;  // without " the" and " lord"
   const auto open = [&](const cli::site_options& how) {
     cli::site_options o = how;
-    o.model = file.path, o.vocabulary = model;
+    o.model = file.path;
+    o.vocabulary = model;
     return cli::make_cpu_site_maker(o);
   };
   const auto text = pieces().encode("And he went up into");
@@ -354,7 +382,8 @@ TEST_CASE("a site whose model has other tokens has the model's row over what is 
   const auto plain = library({});
   cli::site_model whole(plain);
   const auto mapped = alone->make(200, 1);
-  whole.begin(text.size()), mapped->begin(text.size());
+  whole.begin(text.size());
+  mapped->begin(text.size());
   const auto p = see(whole, text, 2), got = see(*mapped, text, 2);
   const std::size_t V = pieces().size();
   REQUIRE((p.why == status::ok && got.why == status::ok && got.rows.size() == 2 * V));
@@ -380,13 +409,15 @@ TEST_CASE("a site whose model has other tokens has the model's row over what is 
   for (const auto& of : {kept, kept, unkept}) {
     const auto site = of->make(200, 1);
     site->begin(40);
-    for (const std::size_t size : {60, 90, 50}) answers.push_back(see(*site, std::span(story).first(size), 3));
+    for (const std::size_t size : {60, 90, 50})
+      answers.push_back(see(*site, std::span(story).first(size), 3));
   }
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(answers[i].why == status::ok);
     CHECK((answers[i] == answers[3 + i] && answers[i] == answers[6 + i]));
   }
-  CHECK(dynamic_cast<cli::site_maker_of<cli::mapped_sites<cli::cpu_sites>>&>(*kept).library->prefixes_computed == 3);
+  CHECK(dynamic_cast<cli::site_maker_of<cli::mapped_sites<cli::cpu_sites>>&>(*kept)
+            .library->prefixes_computed == 3);
 
   cli::site_options same{.model = model, .vocabulary = model};  // nothing to map
   CHECK_FALSE(cli::make_cpu_site_maker(same)->map());
@@ -394,17 +425,20 @@ TEST_CASE("a site whose model has other tokens has the model's row over what is 
   CHECK_THROWS_AS(cli::make_cpu_site_maker(same), error);
 }
 
-TEST_CASE("SmolLM2: a passage with more tokens of the site's model than there is room for is left out") {
+TEST_CASE(
+    "SmolLM2: a passage with more tokens of the site's model than there is room for is left out") {
   const std::string smol = test::smollm2();
   if (smol.empty()) return;
   const cpu::tokenizer tokens(cpu::gguf_file::open(smol));
   folder wide;
-  std::string blanks = "xyzzy";  // SmolLM2 has tokens of many blanks, the bundled models one for each
+  // SmolLM2 has tokens of many blanks, the bundled models one for each
+  std::string blanks = "xyzzy";
   for (int i = 0; i < 60; ++i) blanks += "\n" + std::string(40, ' ') + "x";
   wide.write("a.txt", blanks);
   wide.write("b.txt", "xyzzy is a word of a game");
   const auto open = [&](const std::string& documents) {
-    return cli::make_cpu_site_maker({.model = model, .folder = documents, .vocabulary = smol, .most = 100});
+    return cli::make_cpu_site_maker(
+        {.model = model, .folder = documents, .vocabulary = smol, .most = 100});
   };
   const auto text = tokens.encode("xyzzy, and what then");
   const auto of = open(wide.path);
@@ -418,7 +452,8 @@ TEST_CASE("SmolLM2: a passage with more tokens of the site's model than there is
   alone->begin(text.size());
   const answer due = see(*alone, text);
   CHECK(due.why == status::ok);
-  CHECK(got.rows == due.rows);  // h is of the passages' BM25, which counts those of the whole folder
+  // h is of the passages' BM25, which counts those of the whole folder
+  CHECK(got.rows == due.rows);
 }
 
 TEST_CASE("a session takes texts up to its capacity, stops when told to, and goes on") {
@@ -434,7 +469,8 @@ TEST_CASE("a session takes texts up to its capacity, stops when told to, and goe
   CHECK(whole.why == status::ok);
   CHECK(site.see(std::span(text).first(99), row, h, always) == status::stopped);
   CHECK(see(site, std::span(text).first(100)) == whole);
-  CHECK(see(site, std::span(text).subspan(1, 100)).why == status::ok);  // also without a token that begins it
+  // also without a token that begins it
+  CHECK(see(site, std::span(text).subspan(1, 100)).why == status::ok);
   CHECK(site.see({}, row, h, never) == status::invalid_parameter);
   CHECK(site.see(std::span(text).first(1), row, h, never) == status::ok);
   CHECK(site.see(text, std::span(row).first(7), h, never) == status::invalid_parameter);

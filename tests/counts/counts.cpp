@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs each hot kernel once on fixed rows, for scripts/count-instructions to count its instructions.
+// Runs each hot kernel once on fixed rows, for scripts/count-instructions to count its
+// instructions.
 // usage: counts         131,072 tokens (verification: 32,000); under callgrind, which counts
-//        counts step    a 64th of that (a 16th); counts by single-stepping itself, a signal for each instruction, and
-//                       prints "kernel instructions" (for AVX-512, which valgrind does not know; x86-64 Linux)
+//        counts step    a 64th of that (a 16th); counts by single-stepping itself, a signal for
+//                       each instruction, and prints "kernel instructions" (for AVX-512, which
+//                       valgrind does not know; x86-64 Linux)
 // A kernel is a function count_<name>: callgrind finds it by that name.
 #include <specagg/specagg.hpp>
 
@@ -52,10 +54,11 @@ template <class Policy>
 void verify(const Policy& policy) {
   random_streams chooser(3);
   emission out[drafts + 1];
-  const auto verdict = verify_token({.tokens = drafted},
-                                    rows_of(drafts + 1, [](std::size_t j) { return softmax_row<float>(narrow[j].q); }),
-                                    rows_of(drafts + 1, [](std::size_t j) { return softmax_row<float>(narrow[j].p); }),
-                                    policy, chooser, out, scratch);
+  const auto verdict = verify_token(
+      {.tokens = drafted},
+      rows_of(drafts + 1, [](std::size_t j) { return softmax_row<float>(narrow[j].q); }),
+      rows_of(drafts + 1, [](std::size_t j) { return softmax_row<float>(narrow[j].p); }), policy,
+      chooser, out, scratch);
   if (verdict.accepted != drafts) std::abort();  // or another draft would be another amount of work
   sink = out[drafts].log_pi;
 }
@@ -67,8 +70,8 @@ void filter(const sampling& how) {
 
 }  // namespace
 
-#define KERNEL(name)                                  \
-  extern "C" [[gnu::noinline]] void count_##name();   \
+#define KERNEL(name)                                \
+  extern "C" [[gnu::noinline]] void count_##name(); \
   extern "C" [[gnu::noinline]] void count_##name()
 
 KERNEL(log_sum_exp) {
@@ -87,7 +90,8 @@ KERNEL(residual) {
   softmax_row<float> rq(wide[0].q), rp(wide[0].p);
   if (rq.normalise() != status::ok || rp.normalise() != status::ok) std::abort();
   const row_pair<false, softmax_row<float>, softmax_row<float>> pair(rq, rp);
-  sink = inverse_transform(weigh(pair, [](auto at) { return positive(at.p - at.q); }, scratch), 0.5);
+  sink =
+      inverse_transform(weigh(pair, [](auto at) { return positive(at.p - at.q); }, scratch), 0.5);
 }
 KERNEL(verify_lossless) { verify(lossless{}); }
 KERNEL(verify_token_v3) { verify(token_v3{0.3}); }
@@ -104,20 +108,25 @@ KERNEL(race) {
 namespace {
 volatile std::size_t steps;
 greg_t last;
-void trapped(int, siginfo_t*, void* context) {  // after each instruction; after each turn of a repeated one
+// after each instruction; after each turn of a repeated one
+void trapped(int, siginfo_t*, void* context) {
   const greg_t at = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
   steps = steps + (at != last);
   last = at;
 }
 std::size_t count_steps(void (*kernel)()) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = trapped;
   action.sa_flags = SA_SIGINFO;
   sigaction(SIGTRAP, &action, nullptr);
   steps = 0;
-  asm volatile("lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::: "memory", "cc");
+  asm volatile(
+      "lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::
+          : "memory", "cc");
   kernel();
-  asm volatile("lea -128(%%rsp), %%rsp; pushfq; andq $-257, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::: "memory", "cc");
+  asm volatile(
+      "lea -128(%%rsp), %%rsp; pushfq; andq $-257, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::
+          : "memory", "cc");
   return steps;
 }
 }  // namespace
@@ -129,17 +138,21 @@ int main(int argc, char** argv) {
   const bool step = argc > 1 && std::strcmp(argv[1], "step") == 0;
   wide.emplace_back(step ? 131072 / 64 : 131072, 1);
   for (std::uint32_t j = 0; j <= drafts; ++j) narrow.emplace_back(step ? 32000 / 16 : 32000, j + 2);
-  q = probabilities(wide[0].q), p = probabilities(wide[0].p);
+  q = probabilities(wide[0].q);
+  p = probabilities(wide[0].p);
   for (std::uint32_t j = 0; j < drafts; ++j) {  // tokens that are accepted for certain: q(y) < p(y)
-    const auto best = std::max_element(narrow[j].p.begin(), narrow[j].p.end()) - narrow[j].p.begin();
+    const auto best =
+        std::max_element(narrow[j].p.begin(), narrow[j].p.end()) - narrow[j].p.begin();
     narrow[j].q[std::size_t(best)] = narrow[j].p[std::size_t(best)];
     drafted.push_back(token_id(best));
   }
   scratch.resize(verify_scratch(131072));
 
-#define RUN(name)                                                       \
+#define RUN(name)                                                      \
   if (step) std::printf("%s %zu\n", #name, count_steps(count_##name)); \
   else count_##name();
-  RUN(log_sum_exp) RUN(total_variation) RUN(residual) RUN(verify_lossless) RUN(verify_token_v3)
-  RUN(top_k) RUN(top_p) RUN(greedy) RUN(race)
+  RUN(log_sum_exp)
+  RUN(total_variation)
+  RUN(residual)
+  RUN(verify_lossless) RUN(verify_token_v3) RUN(top_k) RUN(top_p) RUN(greedy) RUN(race)
 }

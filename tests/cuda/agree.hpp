@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random batches, verified by the device (or by its emulator) and by the CPU: every token, status, log-probability and
-// overlap must have the same bits. Rows of every kind that goes wrong, ragged drafts, masks and parameters of each
-// request's own included.
+// Random batches, verified by the device (or by its emulator) and by the CPU: every token, status,
+// log-probability and overlap must have the same bits. Rows of every kind that goes wrong, ragged
+// drafts, masks and parameters of each request's own included.
 #pragma once
 #if !defined(__CUDACC__)
 #define SPECAGG_SCALAR  // the device's vectors are pairs of plain numbers
@@ -80,30 +80,38 @@ struct example {
   std::vector<double> temperature;
   std::vector<specagg::cuda::row_range> draft_rows, target_rows;
   bool masked;
-  std::size_t draft_offset, target_offset;  // elements before the first row: rows lie at any address
+  // elements before the first row: rows lie at any address
+  std::size_t draft_offset, target_offset;
 
   example(const shape& s, numbers& random, bool coupled)
       : masked(random.below(4) == 0),
         draft_offset(random.below(2) ? random.below(4) : 0),
         target_offset(random.below(2) ? random.below(4) : 0) {
     using namespace specagg;
-    size.requests = s.requests, size.vocabulary = s.vocabulary, size.most = s.most;
+    size.requests = s.requests;
+    size.vocabulary = s.vocabulary;
+    size.most = s.most;
     size.draft_stride = s.vocabulary + random.below(4);
     size.target_stride = (s.vocabulary + 3) / 4 * 4;
     size.end_of_text = random.below(2) ? token_id(random.below(s.vocabulary)) : no_token;
     const std::size_t each = s.most + 1, rows = s.requests * each, words = (s.vocabulary + 31) / 32;
     size.draft_count = size.target_count = rows;
-    draft.resize(draft_offset + rows * size.draft_stride), target.resize(target_offset + rows * size.target_stride);
-    draft_mask.resize(rows * words), target_mask.resize(rows * words);
+    draft.resize(draft_offset + rows * size.draft_stride);
+    target.resize(target_offset + rows * size.target_stride);
+    draft_mask.resize(rows * words);
+    target_mask.resize(rows * words);
     for (auto* mask : {&draft_mask, &target_mask})
       for (auto& word : *mask) word = random.word() | random.word();
-    for (std::size_t r = 0; r < s.requests; ++r) {  // the rows of request r lie where request `place` would have them
+    // the rows of request r lie where request `place` would have them
+    for (std::size_t r = 0; r < s.requests; ++r) {
       const std::size_t place = s.requests - 1 - r;
       // Some requests lack a row: the draft's of the bonus, or the target's second half.
       draft_rows.push_back({std::uint32_t(place * each), std::uint32_t(each - (r % 7 == 3))});
-      target_rows.push_back({std::uint32_t(r * each), std::uint32_t(r % 13 == 6 ? each / 2 : each)});
+      target_rows.push_back(
+          {std::uint32_t(r * each), std::uint32_t(r % 13 == 6 ? each / 2 : each)});
       start.push_back(std::uint32_t(random.below(1000)));
-      seed.push_back(random.word()), request.push_back(std::uint64_t(random.word()) << 20);
+      seed.push_back(random.word());
+      request.push_back(std::uint64_t(random.word()) << 20);
       static constexpr double invalid = std::numeric_limits<double>::quiet_NaN();
       static constexpr double temperatures[] = {1, 1, 1, 0.6, 2, 0, 1e-42, 0.05, -1, invalid};
       temperature.push_back(temperatures[random.below(random.below(4) == 0 ? 10 : 6)]);
@@ -118,7 +126,8 @@ struct example {
         const std::vector<S> logits = draft_copy(r, j);
         auto q = row(logits, r);
         token_id y = token_id(random.below(s.vocabulary));
-        if (random.below(20) == 0) y = random.below(2) ? -5 : token_id(s.vocabulary + random.below(3));
+        if (random.below(20) == 0)
+          y = random.below(2) ? -5 : token_id(s.vocabulary + random.below(3));
         else if (random.below(10) != 0 && q.normalise() == status::ok)
           y = coupled ? race(q, shared_noise(seed[r], request[r]), start[r] + j)
                       : draw(q, {stream::draft, start[r] + j, start[r]}, chooser, scratch);
@@ -152,23 +161,37 @@ struct example {
     const std::size_t n = size.vocabulary;
     S* q = draft.data() + draft_offset + (draft_rows[r].first + j) * size.draft_stride;
     S* p = target.data() + target_offset + (target_rows[r].first + j) * size.target_stride;
-    const double spread = random.below(2) ? 3 : 12, apart = random.below(2) ? 0.3 : 3, offset = 20 * random.bell();
+    const double spread = random.below(2) ? 3 : 12, apart = random.below(2) ? 0.3 : 3,
+                 offset = 20 * random.bell();
     for (std::size_t v = 0; v < n; ++v) {
       const double l = offset + spread * random.bell();
-      p[v] = stored<S>(float(l)), q[v] = stored<S>(float(l + apart * random.bell()));
+      p[v] = stored<S>(float(l));
+      q[v] = stored<S>(float(l + apart * random.bell()));
     }
     const std::size_t v = random.below(n);
     switch (random.below(30)) {  // mostly nothing
-      case 0: std::copy_n(p, n, q); break;                                                    // p = q
-      case 1: for (std::size_t i = 0; i < n; ++i) (i % 2 ? p : q)[i] = stored<S>(-INFINITY); break;  // disjoint
-      case 2: p[v] = stored<S>(6e4f); break;                                                  // one-hot
+      // p = q
+      case 0: std::copy_n(p, n, q); break;
+      // disjoint
+      case 1:
+        for (std::size_t i = 0; i < n; ++i) (i % 2 ? p : q)[i] = stored<S>(-INFINITY);
+        break;
+      // one-hot
+      case 2: p[v] = stored<S>(6e4f); break;
       case 3: q[v] = stored<S>(6e4f); break;
       case 4: p[v] = stored<S>(std::nanf("")); break;
       case 5: q[v] = stored<S>(INFINITY); break;
       case 6: std::fill_n(p, n, stored<S>(-INFINITY)); break;
       case 7: std::fill_n(q, v, stored<S>(-INFINITY)); break;
-      case 8: std::fill_n(p, n, stored<S>(2.5f)), std::fill_n(q, n, stored<S>(-3.f)); break;  // uniform
-      case 9: for (std::size_t i = 0; i < n; ++i) p[i] = stored<S>(float(i)); break;  // the maximum moves on and on
+      // uniform
+      case 8:
+        std::fill_n(p, n, stored<S>(2.5f));
+        std::fill_n(q, n, stored<S>(-3.f));
+        break;
+      // the maximum moves on and on
+      case 9:
+        for (std::size_t i = 0; i < n; ++i) p[i] = stored<S>(float(i));
+        break;
       case 10: q[v] = stored<S>(std::nanf("")); break;
       default: break;
     }
@@ -187,15 +210,16 @@ inline bool same_bits(double a, double b) {
 
 // One batch on both. `cpu_verifier(seed, request)` is the CPU's; policies: of each request its own.
 template <class S, class Policy, class Verifier, class CpuVerifier>
-void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choices, const Verifier& verifier,
-           const CpuVerifier& cpu_verifier, tally& seen) {
+void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choices,
+           const Verifier& verifier, const CpuVerifier& cpu_verifier, tally& seen) {
   using namespace specagg;
   numbers random(seed);
   constexpr bool coupled = std::is_same_v<Verifier, specagg::cuda::coupled>;
   const example<S> e(s, random, coupled);
   const bool want_acceptances = random.below(2);
   std::vector<Policy> policies;
-  for (std::size_t r = 0; r < s.requests; ++r) policies.push_back(choices[random.below(choices.size())]);
+  for (std::size_t r = 0; r < s.requests; ++r)
+    policies.push_back(choices[random.below(choices.size())]);
 
   const on_device draft(e.draft), target(e.target);
   const on_device tokens(e.tokens);
@@ -209,15 +233,24 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
   const on_device emissions(std::vector<emission>(s.requests * each));
   const on_device acceptances(std::vector<draft_acceptance>(s.requests * s.most));
   specagg::cuda::batch<S> b = e.size;
-  b.draft = draft.data() + e.draft_offset, b.target = target.data() + e.target_offset;
-  b.tokens = tokens.data(), b.start = start.data();
-  b.seed = seeds.data(), b.request = request.data(), b.temperature = temperature.data();
-  b.draft_rows = draft_rows.data(), b.target_rows = target_rows.data();
-  if (e.masked) b.draft_mask = draft_mask.data(), b.target_mask = target_mask.data();
+  b.draft = draft.data() + e.draft_offset;
+  b.target = target.data() + e.target_offset;
+  b.tokens = tokens.data();
+  b.start = start.data();
+  b.seed = seeds.data();
+  b.request = request.data();
+  b.temperature = temperature.data();
+  b.draft_rows = draft_rows.data();
+  b.target_rows = target_rows.data();
+  if (e.masked) {
+    b.draft_mask = draft_mask.data();
+    b.target_mask = target_mask.data();
+  }
   const on_device storage(std::vector<double>(specagg::cuda::verify_storage(b) / 8));
-  REQUIRE(specagg::cuda::verify(b, static_cast<const Policy*>(device_policies.data()), verifier,
-                                {verdicts.data(), emissions.data(), want_acceptances ? acceptances.data() : nullptr},
-                                storage.data(), specagg::cuda::verify_storage(b), nullptr) == cudaSuccess);
+  REQUIRE(specagg::cuda::verify(
+              b, static_cast<const Policy*>(device_policies.data()), verifier,
+              {verdicts.data(), emissions.data(), want_acceptances ? acceptances.data() : nullptr},
+              storage.data(), specagg::cuda::verify_storage(b), nullptr) == cudaSuccess);
   REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
   const auto got = verdicts.read();
   const auto got_emissions = emissions.read();
@@ -229,17 +262,21 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
   for (std::size_t r = 0; r < s.requests; ++r) {
     std::vector<std::vector<S>> copies;
     copies.reserve(8 * each);  // rows are views
-    const auto q_rows = rows_of(e.draft_rows[r].count,
-                                [&](std::size_t j) { return e.row(copies.emplace_back(e.draft_copy(r, j)), r); });
-    const auto p_rows = rows_of(e.target_rows[r].count,
-                                [&](std::size_t j) { return e.row(copies.emplace_back(e.target_copy(r, j)), r); });
-    const specagg::draft drafted{std::span(e.tokens).subspan(r * s.most, s.most), e.start[r], e.size.end_of_text};
+    const auto q_rows = rows_of(e.draft_rows[r].count, [&](std::size_t j) {
+      return e.row(copies.emplace_back(e.draft_copy(r, j)), r);
+    });
+    const auto p_rows = rows_of(e.target_rows[r].count, [&](std::size_t j) {
+      return e.row(copies.emplace_back(e.target_copy(r, j)), r);
+    });
+    const specagg::draft drafted{std::span(e.tokens).subspan(r * s.most, s.most), e.start[r],
+                                 e.size.end_of_text};
     random_streams chooser(e.seed[r], e.request[r]);
     const verdict v = cpu_verifier(e.seed[r], e.request[r])
-                          .verify(drafted, q_rows, p_rows, policies[r], chooser, std::span(out), std::span(scratch),
-                                  std::span(o));
-    INFO("seed " << seed << ", request " << r << " of " << s.requests << ", V " << s.vocabulary << ", room for "
-                 << s.most << ", drafted " << drafted.size() << ", temperature " << e.temperature[r]);
+                          .verify(drafted, q_rows, p_rows, policies[r], chooser, std::span(out),
+                                  std::span(scratch), std::span(o));
+    INFO("seed " << seed << ", request " << r << " of " << s.requests << ", V " << s.vocabulary
+                 << ", room for " << s.most << ", drafted " << drafted.size() << ", temperature "
+                 << e.temperature[r]);
     CAPTURE(name(v.why), name(got[r].why), v.accepted, v.emitted);
     REQUIRE(got[r].accepted == v.accepted);
     REQUIRE(got[r].emitted == v.emitted);
@@ -256,7 +293,8 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
       CAPTURE(i, a.of_row, o[i].of_row, a.of_token, o[i].of_token);
       REQUIRE((same_bits(a.of_row, o[i].of_row) && same_bits(a.of_token, o[i].of_token)));
     }
-    seen.steps += v.emitted + (v.why != status::ok), ++seen.statuses[v.why];
+    seen.steps += v.emitted + (v.why != status::ok);
+    ++seen.statuses[v.why];
     seen.rejected += v.emitted > 0 && out[v.emitted - 1].from == origin::residual;
     seen.bonuses += v.emitted > 0 && out[v.emitted - 1].from == origin::bonus;
   }
@@ -264,8 +302,8 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
 
 // The same for whichever verifier of the device's, by its counterpart.
 template <class S, class Policy, class Verifier>
-void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choices, const Verifier& verifier,
-           tally& seen) {
+void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choices,
+           const Verifier& verifier, tally& seen) {
   const auto cpu_verifier = [&](std::uint64_t key, std::uint64_t request) {
     if constexpr (std::is_same_v<Verifier, specagg::cuda::coupled>)
       return specagg::coupled_verifier{specagg::shared_noise(key, request)};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code that only nvcc sees, compiled for the emulator: what stands under __CUDACC__ and __CUDA_ARCH__, for sm_80,
-// whose code has no clusters. All but the asm of PTX. The library has another name in this file, because the rest of
-// the program is built without these macros.
+// The code that only nvcc sees, compiled for the emulator: what stands under __CUDACC__ and
+// __CUDA_ARCH__, for sm_80, whose code has no clusters. All but the asm of PTX. The library has
+// another name in this file, because the rest of the program is built without these macros.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -54,9 +54,12 @@ TEST_CASE("cuda: code for sm_80 agrees with the CPU, without clusters") {
   tally seen;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     const std::size_t V = seed == 8 ? 17000 : 900 * seed;
-    agree<float>({3, V, 3}, seed, std::vector{specagg::lossless{}}, specagg::token_verifier{}, seen);
-    agree<float>({3, V, 3}, seed, std::vector{specagg::token_v3{0.3}}, specagg::cuda::coupled{}, seen);
-    agree<specagg::f16>({3, V, 3}, seed, std::vector{specagg::lossless{}}, specagg::token_verifier{}, seen);
+    agree<float>({3, V, 3}, seed, std::vector{specagg::lossless{}}, specagg::token_verifier{},
+                 seen);
+    agree<float>({3, V, 3}, seed, std::vector{specagg::token_v3{0.3}}, specagg::cuda::coupled{},
+                 seen);
+    agree<specagg::f16>({3, V, 3}, seed, std::vector{specagg::lossless{}},
+                        specagg::token_verifier{}, seen);
   }
   cuda_emulator::ability_of(0).ptx_version = 90;
   CHECK(seen.steps > 50);

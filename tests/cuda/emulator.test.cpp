@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA device on the CPU that the other tests of this folder run on (emulator/engine.hpp): it does what CUDA
-// promises, and finds what CUDA does not forgive.
+// The CUDA device on the CPU that the other tests of this folder run on (emulator/engine.hpp): it
+// does what CUDA promises, and finds what CUDA does not forgive.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 
@@ -19,7 +19,9 @@ template <class T>
 struct buffer {
   T* at = nullptr;
   std::size_t size;
-  explicit buffer(std::size_t n) : size(n) { REQUIRE(cudaMalloc(&at, n * sizeof(T)) == cudaSuccess); }
+  explicit buffer(std::size_t n) : size(n) {
+    REQUIRE(cudaMalloc(&at, n * sizeof(T)) == cudaSuccess);
+  }
   ~buffer() { cudaFree(at); }
   buffer(const buffer&) = delete;
   buffer& operator=(const buffer&) = delete;
@@ -31,10 +33,14 @@ struct buffer {
 };
 
 template <class... P, class... A>
-cudaError_t launch(unsigned blocks, unsigned threads, unsigned cluster, void (*kernel)(P...), A... arguments) {
+cudaError_t launch(unsigned blocks, unsigned threads, unsigned cluster, void (*kernel)(P...),
+                   A... arguments) {
   cudaLaunchAttribute attribute{cudaLaunchAttributeClusterDimension, {{cluster, 1, 1}}};
   cudaLaunchConfig_t config{};
-  config.gridDim = blocks, config.blockDim = threads, config.attrs = &attribute, config.numAttrs = 1;
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
@@ -46,7 +52,8 @@ auto in_all_orders(F f) {
     cuda_emulator::set_order(o, seed);
     results.push_back(f());
   };
-  under(order::forward, 0), under(order::backward, 0);
+  under(order::forward, 0);
+  under(order::backward, 0);
   for (std::uint64_t seed = 1; seed <= 4; ++seed) under(order::shuffled, seed);
   cuda_emulator::set_order(order::forward);
   return results;
@@ -69,16 +76,18 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// ---- kernels --------------------------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 
 __global__ void indices(unsigned* out) {
   const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   out[block * blockDim.x * blockDim.y * blockDim.z + thread] =
-      blockIdx.x + 10 * blockIdx.y + 100 * blockIdx.z + 1000 * threadIdx.x + 10000 * threadIdx.y + 100000 * threadIdx.z;
+      blockIdx.x + 10 * blockIdx.y + 100 * blockIdx.z + 1000 * threadIdx.x + 10000 * threadIdx.y +
+      100000 * threadIdx.z;
 }
 
-// The sum of the block's threads by halving; without the barriers between, what is read may not be there yet.
+// The sum of the block's threads by halving; without the barriers between, what is read may not be
+// there yet.
 template <bool Synchronised>
 __global__ void sum_by_halving(int* out) {
   __shared__ int part[256];
@@ -91,7 +100,8 @@ __global__ void sum_by_halving(int* out) {
   if (threadIdx.x == 0) out[blockIdx.x] = part[0];
 }
 
-// Every thread reads its neighbour's number, twice. The second write must wait until the first was read.
+// Every thread reads its neighbour's number, twice. The second write must wait until the first was
+// read.
 template <bool Synchronised>
 __global__ void write_again(int* out) {
   __shared__ int number[64];
@@ -140,7 +150,8 @@ __global__ void across_cluster(int* out, bool wait_at_the_end) {
   if (threadIdx.x == 0) own = static_cast<int>(blockIdx.x + 1);
   cluster.sync();
   int sum = 0;
-  for (unsigned rank = 0; rank < cluster.num_blocks(); ++rank) sum = 10 * sum + *cluster.map_shared_rank(&own, rank);
+  for (unsigned rank = 0; rank < cluster.num_blocks(); ++rank)
+    sum = 10 * sum + *cluster.map_shared_rank(&own, rank);
   if (wait_at_the_end) cluster.sync();
   out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
@@ -157,7 +168,8 @@ __global__ void divergent() {
 }
 __global__ void different_waits() {
   if (threadIdx.x < 32) __syncthreads();
-  else __shfl_sync(threadIdx.x == 32 ? ~0u : 1u << threadIdx.x % 32, 0, static_cast<int>(threadIdx.x));
+  else
+    __shfl_sync(threadIdx.x == 32 ? ~0u : 1u << threadIdx.x % 32, 0, static_cast<int>(threadIdx.x));
 }
 __global__ void not_in_mask() { __syncwarp(1); }
 __global__ void not_in_the_other_mask() { __shfl_sync(0xffff0000u | 1u << threadIdx.x, 1, 3); }
@@ -170,13 +182,17 @@ __global__ void no_such_rank() {
   cooperative_groups::this_cluster().map_shared_rank(&x, 2);
 }
 int global_variable;
-__global__ void not_shared() { cooperative_groups::this_cluster().map_shared_rank(&global_variable, 0); }
+__global__ void not_shared() {
+  cooperative_groups::this_cluster().map_shared_rank(&global_variable, 0);
+}
 
 // Loads 16 bytes at once, from any address.
 struct alignas(16) sixteen {
   float x[4];
 };
-__global__ void load_sixteen(const float* at, float* out) { *out = reinterpret_cast<const sixteen*>(at)->x[3]; }
+__global__ void load_sixteen(const float* at, float* out) {
+  *out = reinterpret_cast<const sixteen*>(at)->x[3];
+}
 __global__ void store_sixteen(float* at) { *reinterpret_cast<sixteen*>(at) = {}; }
 __global__ void read_only(const float* at, float* out) { *out = __ldg(at); }
 
@@ -200,7 +216,8 @@ __global__ void add_all(int* at, wide_argument x) {
 TEST_CASE("every thread of every block runs once, and knows where it is") {
   buffer<unsigned> out(2 * 3 * 2 * 4 * 3 * 2);
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(2, 3, 2), config.blockDim = dim3(4, 3, 2);
+  config.gridDim = dim3(2, 3, 2);
+  config.blockDim = dim3(4, 3, 2);
   REQUIRE(cudaLaunchKernelEx(&config, indices, out.at) == cudaSuccess);
   const auto read = out.read();
   std::size_t i = 0;
@@ -213,7 +230,9 @@ TEST_CASE("every thread of every block runs once, and knows where it is") {
               REQUIRE(read[i++] == x + 10 * y + 100 * z + 1000 * a + 10000 * b + 100000 * c);
 }
 
-TEST_CASE("barriers order reads and writes of shared memory; a missing one is found by some order of threads") {
+TEST_CASE(
+    "barriers order reads and writes of shared memory; a missing one is found by some order of "
+    "threads") {
   const auto sum = [](auto* kernel) {
     return [kernel] {
       buffer<int> out(3);
@@ -291,7 +310,8 @@ TEST_CASE("halves of a warp shuffle on their own") {
   }
 }
 
-TEST_CASE("blocks of a cluster read each other's shared memory, as long as these have not returned") {
+TEST_CASE(
+    "blocks of a cluster read each other's shared memory, as long as these have not returned") {
   const auto sums = [](bool wait_at_the_end) {
     return [=] {
       buffer<int> out(8 * 64);
@@ -316,7 +336,8 @@ TEST_CASE("a barrier that some threads never reach is named, not waited for") {
   CHECK(has(misuse_of(1, 64, 1, divergent), "1 threads have returned (thread 7"));
   CHECK(has(misuse_of(1, 64, 1, different_waits), "wait for other lanes of their warp (thread 32"));
   CHECK(has(misuse_of(1, 32, 1, not_in_mask), "lane 1 is not in its own mask"));
-  CHECK(has(misuse_of(1, 16, 1, not_in_the_other_mask), "lane 0 reads lane 3, which is not in the mask"));
+  CHECK(has(misuse_of(1, 16, 1, not_in_the_other_mask),
+            "lane 0 reads lane 3, which is not in the mask"));
   CHECK(has(misuse_of(1, 32, 1, different_masks), "32 threads wait for other lanes of their warp"));
   CHECK(has(misuse_of(2, 32, 2, cluster_left), "32 of 64 threads wait at cluster.sync()"));
   CHECK(has(misuse_of(2, 32, 2, no_such_rank), "it has no block 2"));
@@ -326,7 +347,9 @@ TEST_CASE("a barrier that some threads never reach is named, not waited for") {
   CHECK(out.read()[2] == 255 * 256 * 511 / 6);
 }
 
-TEST_CASE("a load or store whose address is not aligned is named; so is a read of memory that is not the device's") {
+TEST_CASE(
+    "a load or store whose address is not aligned is named; so is a read of memory that is not the "
+    "device's") {
   if (!cuda_emulator::overwrites_shared_memory()) return;  // a sanitizer is in its place
   const auto refusal = [](auto* kernel, auto... arguments) {
     try {
@@ -389,18 +412,22 @@ TEST_CASE("what is in a stream happens when it must, in order, and no sooner") {
   config.blockDim = 1025;
   CHECK(cudaLaunchKernelEx(&config, add, at.at, 1) == cudaErrorInvalidConfiguration);
   CHECK(launch(3, 32, 2, add, at.at, 1) == cudaErrorInvalidClusterSize);
-  cudaEventDestroy(after), cudaStreamDestroy(stream), cudaFreeHost(pinned);
+  cudaEventDestroy(after);
+  cudaStreamDestroy(stream);
+  cudaFreeHost(pinned);
 }
 
 TEST_CASE("a captured graph holds arguments by value, and runs as often as it is launched") {
   cudaStream_t stream{};
   REQUIRE(cudaStreamCreate(&stream) == cudaSuccess);
   buffer<int> at(4), sum(1);
-  cudaMemset(at.at, 0, 16), cudaMemset(sum.at, 0, 4);
+  cudaMemset(at.at, 0, 16);
+  cudaMemset(sum.at, 0, 4);
   cuda_emulator::counted() = {};
   REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
   cudaLaunchConfig_t config{};
-  config.stream = stream, config.blockDim = 4;
+  config.stream = stream;
+  config.blockDim = 4;
   wide_argument x{};
   std::iota(x.values, x.values + 20, 0);
   cudaLaunchKernelEx(&config, add_all, at.at, x);
@@ -422,7 +449,8 @@ TEST_CASE("a captured graph holds arguments by value, and runs as often as it is
   CHECK(cuda_emulator::counted().captured == 2);
   CHECK(cuda_emulator::counted().launches == 0);
   CHECK(cuda_emulator::counted().graph_launches == 3);
-  cudaGraphExecDestroy(exec), cudaStreamDestroy(stream);
+  cudaGraphExecDestroy(exec);
+  cudaStreamDestroy(stream);
 }
 
 TEST_CASE("while a stream captures, what CUDA forbids fails, and spoils the capture") {
@@ -453,7 +481,8 @@ TEST_CASE("while a stream captures, what CUDA forbids fails, and spoils the capt
 TEST_CASE("calls fail when a test wants them to") {
   buffer<int> at(1);
   cuda_emulator::fail_call(cudaErrorMemoryAllocation, 1);
-  CHECK(cudaMemset(at.at, 0, 4) == cudaErrorMemoryAllocation);  // of the two calls it is made of, the second
+  // of the two calls it is made of, the second
+  CHECK(cudaMemset(at.at, 0, 4) == cudaErrorMemoryAllocation);
   CHECK(cudaMemset(at.at, 0, 4) == cudaSuccess);
   cuda_emulator::set_devices(0);
   int count = 1;

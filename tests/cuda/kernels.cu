@@ -10,9 +10,9 @@ using specagg::bf16;
 using specagg::f16;
 using namespace specagg::cuda;
 
-#define KERNEL(S, policies, verifier)                                                                            \
-  template cudaError_t specagg::cuda::verify(const batch<S>&, const policies&, const verifier&, const outcome&, void*, \
-                                             std::size_t, cudaStream_t);
+#define KERNEL(S, policies, verifier)                                                           \
+  template cudaError_t specagg::cuda::verify(const batch<S>&, const policies&, const verifier&, \
+                                             const outcome&, void*, std::size_t, cudaStream_t);
 using many = const specagg::token_v3*;  // a policy for each request
 KERNEL(float, specagg::lossless, specagg::token_verifier)
 KERNEL(float, specagg::lossless, specagg::block_verifier)
@@ -21,8 +21,9 @@ KERNEL(float, specagg::lossless, coupled)
 KERNEL(bf16, specagg::lossy, specagg::token_verifier)
 KERNEL(f16, many, specagg::token_verifier)
 
-#define TREES(S, policies, verifier)                                                                       \
-  template cudaError_t specagg::cuda::verify_trees(const tree_batch<S>&, const policies&, const verifier&, \
-                                                   const tree_outcome&, void*, std::size_t, cudaStream_t);
+#define TREES(S, policies, verifier)                                                            \
+  template cudaError_t specagg::cuda::verify_trees(const tree_batch<S>&, const policies&,       \
+                                                   const verifier&, const tree_outcome&, void*, \
+                                                   std::size_t, cudaStream_t);
 TREES(float, specagg::lossless, specagg::traversal)
 TREES(bf16, many, specagg::recursive_rejection)

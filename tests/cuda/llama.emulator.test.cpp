@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the emulator can show of backend/cuda/llama.hpp: what it asks of CUDA, and what it does when CUDA fails.
+// What only the emulator can show of backend/cuda/llama.hpp: what it asks of CUDA, and what it does
+// when CUDA fails.
 #include <specagg/backend/cuda/llama.hpp>
 
 #include <cmath>
@@ -32,8 +33,8 @@ TEST_CASE("a step is the replay of one graph: nothing is launched, captured or a
   std::vector<float> logits(3 * model.vocab_size());
   std::size_t fed = 0;
   for (const std::size_t count : {1u, 2u, 5u, 16u, 1u, 9u}) {
-    REQUIRE(model.extend(std::span(tokens).subspan(fed, count), std::span(logits).first(model.vocab_size())) ==
-            status::ok);
+    REQUIRE(model.extend(std::span(tokens).subspan(fed, count),
+                         std::span(logits).first(model.vocab_size())) == status::ok);
     fed += count;
   }
   CHECK(counted().graph_launches == 6);
@@ -50,18 +51,24 @@ TEST_CASE("the device's threads may run in any order: no barrier is missing") {
   const auto tokens = some_tokens(140, m.host->vocab);
   std::vector<float> expected;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    cuda_emulator::set_order(seed == 0 ? order::forward : seed == 1 ? order::backward : order::shuffled, seed);
+    cuda_emulator::set_order(seed == 0   ? order::forward
+                             : seed == 1 ? order::backward
+                                         : order::shuffled,
+                             seed);
     cuda::llama model(on_device(m.host));
     REQUIRE(model.extend(std::span(tokens).first(120), {}) == status::ok);
     const auto logits = rows_of(model, std::span(tokens).subspan(120));
     if (seed == 0) expected = logits;
-    REQUIRE(std::isfinite(std::accumulate(logits.begin(), logits.end(), 0.f)));  // shared memory starts as NaN
+    // shared memory starts as NaN
+    REQUIRE(std::isfinite(std::accumulate(logits.begin(), logits.end(), 0.f)));
     CHECK(same_bits(logits, expected));
   }
   cuda_emulator::set_order(order::forward);
 }
 
-TEST_CASE("whichever call of CUDA fails in a step, the model says so, has appended nothing, and can go on") {
+TEST_CASE(
+    "whichever call of CUDA fails in a step, the model says so, has appended nothing, and can go "
+    "on") {
   const small m;
   const auto tokens = some_tokens(38, m.host->vocab);
   const auto weights = on_device(m.host);
@@ -89,7 +96,9 @@ TEST_CASE("whichever call of CUDA fails in a step, the model says so, has append
   CHECK(same_bits(logits, expected));
 }
 
-TEST_CASE("whichever call of CUDA fails as a model is made, an error says what was being done, and nothing leaks") {
+TEST_CASE(
+    "whichever call of CUDA fails as a model is made, an error says what was being done, and "
+    "nothing leaks") {
   const small m;
   std::size_t failures = 0;
   for (;; ++failures) {
@@ -110,5 +119,7 @@ TEST_CASE("whichever call of CUDA fails as a model is made, an error says what w
   cuda_emulator::set_devices(0);
   CHECK(test::error_of([] { cuda::device d; }).starts_with("CUDA: device 0: cudaErrorNoDevice"));
   cuda_emulator::set_devices(1);
-  CHECK(test::error_of([] { cuda::device d(1); }).starts_with("CUDA: device 1: cudaErrorInvalidDevice"));
+  CHECK(test::error_of([] {
+          cuda::device d(1);
+        }).starts_with("CUDA: device 1: cudaErrorInvalidDevice"));
 }

@@ -37,7 +37,8 @@ double distance(std::span<const float> a, std::span<const float> b) {
   return apart / most;
 }
 // The same tokens, on the device and on the CPU.
-double distance_to_cpu(const std::shared_ptr<const cpu::llama_weights>& weights, std::size_t tokens) {
+double distance_to_cpu(const std::shared_ptr<const cpu::llama_weights>& weights,
+                       std::size_t tokens) {
   cuda::llama model(on_device(weights));
   cpu::llama reference(weights);
   const auto some = some_tokens(tokens, weights->vocab);
@@ -50,21 +51,24 @@ const double tolerance = 5e-5, bf16_tolerance = 2e-3;
 }  // namespace
 
 TEST_CASE(
-    "on the device, the bundled models' logits are the CPU's but for rounding, greedy continuations the reference") {
+    "on the device, the bundled models' logits are the CPU's but for rounding, greedy "
+    "continuations the reference") {
   for (const std::string name : {"draft", "target"}) {
     const auto host = bundled(name);
     const auto weights = on_device(host);
-    for (const auto& r :
-         nlohmann::json::parse(std::ifstream(std::string(SPECAGG_MODELS) + "/" + name + ".reference.json"))) {
+    for (const auto& r : nlohmann::json::parse(
+             std::ifstream(std::string(SPECAGG_MODELS) + "/" + name + ".reference.json"))) {
       const auto ids = r["ids"].get<std::vector<token_id>>();
       cuda::llama model(weights);
       cpu::llama reference(host);
       const auto logits = rows_of(model, ids);
       CHECK(distance(logits, rows_of(reference, ids)) < tolerance);
-      std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(host->vocab), logits.end());
+      std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(host->vocab),
+                              logits.end());
       std::vector<token_id> greedy;
       for (std::size_t i = 0; i < r["greedy_continuation_ids"].size(); ++i) {
-        greedy.push_back(static_cast<token_id>(std::max_element(last.begin(), last.end()) - last.begin()));
+        greedy.push_back(
+            static_cast<token_id>(std::max_element(last.begin(), last.end()) - last.begin()));
         REQUIRE(model.extend(std::span(&greedy.back(), 1), last) == status::ok);
       }
       CHECK(greedy == r["greedy_continuation_ids"].get<std::vector<token_id>>());
@@ -72,7 +76,9 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("on the device, logits have the same bits fed at once, one by one, in random parts, after rollbacks") {
+TEST_CASE(
+    "on the device, logits have the same bits fed at once, one by one, in random parts, after "
+    "rollbacks") {
   const test::gguf_bytes odd(test::odd_model().write().bytes());
   for (const auto& host : {bundled("draft"), test::weights_of(odd)}) {
     const auto vocab = host->vocab;
@@ -80,12 +86,15 @@ TEST_CASE("on the device, logits have the same bits fed at once, one by one, in 
     const auto weights = on_device(host);
     cuda::llama at_once(weights), model(weights);
     const auto expected = rows_of(at_once, tokens);
-    const auto row = [&](std::size_t i, std::size_t n) { return std::span(expected).subspan(i * vocab, n * vocab); };
+    const auto row = [&](std::size_t i, std::size_t n) {
+      return std::span(expected).subspan(i * vocab, n * vocab);
+    };
     for (std::size_t i = 0; i < tokens.size(); ++i)
       REQUIRE(same_bits(rows_of(model, std::span(tokens).subspan(i, 1)), row(i, 1)));
     std::mt19937 random(5);
     for (std::size_t i = 0, steps = 0; steps < 12; ++steps) {
-      i = random() % 3 == 0 ? random() % (i + 1) : i;  // back to anywhere, over wrong tokens of another future
+      // back to anywhere, over wrong tokens of another future
+      i = random() % 3 == 0 ? random() % (i + 1) : i;
       model.rollback(i);
       rows_of(model, some_tokens(random() % 4, vocab, 99));
       model.rollback(i);
@@ -97,7 +106,9 @@ TEST_CASE("on the device, logits have the same bits fed at once, one by one, in 
   }
 }
 
-TEST_CASE("on the device, only the last rows are written when fewer are wanted, none for a mere prefill") {
+TEST_CASE(
+    "on the device, only the last rows are written when fewer are wanted, none for a mere "
+    "prefill") {
   const auto weights = on_device(bundled("draft"));
   const auto vocab = weights->host().vocab;
   const auto tokens = some_tokens(37, vocab);
@@ -112,13 +123,18 @@ TEST_CASE("on the device, only the last rows are written when fewer are wanted, 
   }
 }
 
-TEST_CASE("the device computes every tensor type, tied and separate output, and sizes that are no multiple of 16") {
+TEST_CASE(
+    "the device computes every tensor type, tied and separate output, and sizes that are no "
+    "multiple of 16") {
   const auto apart = [](const test::small_model& m) {
     const test::gguf_bytes bytes(m.write().bytes());
     return distance_to_cpu(test::weights_of(bytes), 20);
   };
-  for (const auto type : {cpu::tensor_type::f32, cpu::tensor_type::f16}) CHECK(apart({.type = type}) < tolerance);
-  {  // The numbers of Q8_0 are those of F32 here. (With Q8_0 the CPU rounds activations, the device does not.)
+  for (const auto type : {cpu::tensor_type::f32, cpu::tensor_type::f16})
+    CHECK(apart({.type = type}) < tolerance);
+  // The numbers of Q8_0 are those of F32 here. (With Q8_0 the CPU rounds activations, the device
+  // does not.)
+  {
     const test::gguf_bytes bytes(test::small_model{.type = cpu::tensor_type::q8_0}.write().bytes()),
         floats(test::small_model{}.write().bytes());
     cuda::llama model(on_device(test::weights_of(bytes)));
@@ -129,14 +145,17 @@ TEST_CASE("the device computes every tensor type, tied and separate output, and 
   CHECK(apart({.type = cpu::tensor_type::bf16}) < bf16_tolerance);
   CHECK(apart({.separate_output = -1}) < tolerance);
   CHECK(apart(test::odd_model()) < tolerance);
-  CHECK(apart({.dim = 576, .heads = 3, .kv_heads = 3, .ffn = 32, .blocks = 1}) < tolerance);  // heads of 192
+  // heads of 192
+  CHECK(apart({.dim = 576, .heads = 3, .kv_heads = 3, .ffn = 32, .blocks = 1}) < tolerance);
 }
 
 TEST_CASE("on the device, attention reaches back over many positions") {
   CHECK(distance_to_cpu(bundled("draft"), 300) < tolerance);
 }
 
-TEST_CASE("a session on the device answers with a status, and appends nothing, when tokens do not fit or are none") {
+TEST_CASE(
+    "a session on the device answers with a status, and appends nothing, when tokens do not fit or "
+    "are none") {
   const test::gguf_bytes bytes(test::small_model{.context = 35}.write().bytes());
   const auto weights = on_device(test::weights_of(bytes));
   const auto vocab = weights->host().vocab;
@@ -149,14 +168,16 @@ TEST_CASE("a session on the device answers with a status, and appends nothing, w
   CHECK(model.position() == 0);
   const auto expected = rows_of(other, std::span(tokens).first(35));
   CHECK(model.extend(std::span(tokens).first(34), {}) == status::ok);
-  for (token_id bad : {no_token, static_cast<token_id>(vocab), std::numeric_limits<token_id>::min()}) {
+  for (token_id bad :
+       {no_token, static_cast<token_id>(vocab), std::numeric_limits<token_id>::min()}) {
     const token_id one[] = {bad};
     CHECK(model.extend(one, row) == status::token_out_of_range);
     CHECK(model.extend_on_device(one, 1) == status::token_out_of_range);
   }
   CHECK(model.extend(std::span(tokens).first(2), row) == status::context_full);
   CHECK(model.extend({}, row) == status::invalid_parameter);
-  CHECK(model.extend(std::span(tokens).first(1), std::span(row).first(vocab - 1)) == status::invalid_parameter);
+  CHECK(model.extend(std::span(tokens).first(1), std::span(row).first(vocab - 1)) ==
+        status::invalid_parameter);
   CHECK(model.extend_on_device(std::span(tokens).first(1), 2) == status::invalid_parameter);
   CHECK(model.position() == 34);
   CHECK(model.extend({}, {}) == status::ok);
@@ -172,7 +193,8 @@ TEST_CASE("a session on the device answers with a status, and appends nothing, w
 
 TEST_CASE("logits stay on the device for what the stream does next; two models share it") {
   const auto on = std::make_shared<const cuda::device>();
-  const auto target_weights = on_device(bundled("target"), on), draft_weights = on_device(bundled("draft"), on);
+  const auto target_weights = on_device(bundled("target"), on),
+             draft_weights = on_device(bundled("draft"), on);
   cuda::llama target(target_weights), draft(draft_weights), alone(draft_weights);
   CHECK(target.stream() == draft.stream());
   const auto vocab = draft.vocab_size();
@@ -184,21 +206,24 @@ TEST_CASE("logits stay on the device for what the stream does next; two models s
     REQUIRE(target.extend_on_device(std::span(tokens).subspan(i, 1), 1) == status::ok);
     REQUIRE(draft.extend_on_device(std::span(tokens).subspan(i, 1), 1) == status::ok);
   }
-  // Rows of neighbouring positions are neighbours, as verification wants them: these begin at 14 of a ring of 16.
+  // Rows of neighbouring positions are neighbours, as verification wants them: these begin at 14 of
+  // a ring of 16.
   std::vector<float> row(vocab), five(5 * vocab);
-  REQUIRE(cudaMemcpyAsync(five.data(), draft.logits_at(30), 4 * five.size(), cudaMemcpyDeviceToHost, draft.stream()) ==
-          cudaSuccess);
+  REQUIRE(cudaMemcpyAsync(five.data(), draft.logits_at(30), 4 * five.size(), cudaMemcpyDeviceToHost,
+                          draft.stream()) == cudaSuccess);
   REQUIRE(cudaStreamSynchronize(draft.stream()) == cudaSuccess);
   CHECK(same_bits(five, std::span(expected).subspan(30 * vocab, 5 * vocab)));
   for (std::size_t i = 25; i < 40; ++i) {
-    REQUIRE(cudaMemcpyAsync(row.data(), draft.logits_at(i), 4 * vocab, cudaMemcpyDeviceToHost, draft.stream()) ==
-            cudaSuccess);
+    REQUIRE(cudaMemcpyAsync(row.data(), draft.logits_at(i), 4 * vocab, cudaMemcpyDeviceToHost,
+                            draft.stream()) == cudaSuccess);
     REQUIRE(cudaStreamSynchronize(draft.stream()) == cudaSuccess);
     CHECK(same_bits(row, std::span(expected).subspan(i * vocab, vocab)));
   }
 }
 
-TEST_CASE("weights that the device cannot hold are refused by name; weights that are no numbers give NaN") {
+TEST_CASE(
+    "weights that the device cannot hold are refused by name; weights that are no numbers give "
+    "NaN") {
   const auto refusal = [](const std::string& bytes) {
     const test::gguf_bytes kept(bytes);
     return test::error_of([&] { on_device(test::weights_of(kept)); });
@@ -210,9 +235,12 @@ TEST_CASE("weights that the device cannot hold are refused by name; weights that
     return changed;
   };
   CHECK(refusal(bytes) == "");
-  CHECK(refusal(with_last(1e5f)).find("test.gguf: tensor blk.1.ffn_down.weight: has a number beyond") == 0);
-  CHECK(refusal(test::small_model{.dim = 1040, .heads = 4, .kv_heads = 4, .blocks = 1}.write().bytes())
-            .find("test.gguf: metadata llama.attention.key_length: is 260 (the CUDA backend takes at most 256)") == 0);
+  CHECK(refusal(with_last(1e5f))
+            .find("test.gguf: tensor blk.1.ffn_down.weight: has a number beyond") == 0);
+  CHECK(refusal(
+            test::small_model{.dim = 1040, .heads = 4, .kv_heads = 4, .blocks = 1}.write().bytes())
+            .find("test.gguf: metadata llama.attention.key_length: is 260 (the CUDA backend takes "
+                  "at most 256)") == 0);
   for (const std::size_t place : {1u, 8u, 20u}) {
     const test::gguf_bytes kept(with_last(std::numeric_limits<float>::quiet_NaN(), place));
     cuda::llama model(on_device(test::weights_of(kept)));

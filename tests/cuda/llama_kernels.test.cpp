@@ -9,10 +9,14 @@
 
 using namespace specagg;
 
-TEST_CASE("rounding to 16 bits is to nearest, ties to even, for every 16-bit float and all halfway points") {
+TEST_CASE(
+    "rounding to 16 bits is to nearest, ties to even, for every 16-bit float and all halfway "
+    "points") {
   const auto check = [](auto type, unsigned infinity) {
     using E = decltype(type);
-    const auto value = [](unsigned bits) { return specagg::detail::number(E{static_cast<std::uint16_t>(bits)}); };
+    const auto value = [](unsigned bits) {
+      return specagg::detail::number(E{static_cast<std::uint16_t>(bits)});
+    };
     const auto bits = [](float x) { return unsigned{cuda::llama_kernels::rounded<E>(x).bits}; };
     for (unsigned h = 0; h < infinity; ++h) {
       const float x = value(h), next = h + 1 < infinity ? value(h + 1) : 2 * x - value(h - 1),

@@ -12,7 +12,8 @@ namespace test {
 
 inline std::shared_ptr<const specagg::cuda::llama_weights> on_device(
     std::shared_ptr<const specagg::cpu::llama_weights> weights,
-    std::shared_ptr<const specagg::cuda::device> on = std::make_shared<const specagg::cuda::device>()) {
+    std::shared_ptr<const specagg::cuda::device> on =
+        std::make_shared<const specagg::cuda::device>()) {
   return std::make_shared<const specagg::cuda::llama_weights>(std::move(weights), std::move(on));
 }
 // No size is a multiple of 16.

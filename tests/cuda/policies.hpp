@@ -6,8 +6,8 @@
 #include "../examples/cli/policies.hpp"
 #endif
 
-// With -DPART=k (0 to 5) only some of the rules: nvcc takes half a minute for each, and compilers can work side by
-// side.
+// With -DPART=k (0 to 5) only some of the rules: nvcc takes half a minute for each, and compilers
+// can work side by side.
 #ifndef PART
 #define PART -1
 #endif
@@ -50,8 +50,8 @@ void for_each_policy(F&& f) {
   }
 }
 
-// Every policy with this verifier, on rows of every kind; at least `steps` of them. The emulator runs one kernel for
-// all, where the rule is chosen at run time; nvcc makes one for each.
+// Every policy with this verifier, on rows of every kind; at least `steps` of them. The emulator
+// runs one kernel for all, where the rule is chosen at run time; nvcc makes one for each.
 template <class Verifier>
 void every_policy_agrees(const Verifier& verifier) {
   if (!have_device()) return;
@@ -62,7 +62,8 @@ void every_policy_agrees(const Verifier& verifier) {
   constexpr std::size_t batches = 14;
   for_each_policy([&](const auto& choices) {
     for (std::size_t i = 0; i < batches; ++i, ++seed)
-      agree<float>({128, sizes[seed % 10], 1 + seed % specagg::cuda::most_drafted}, seed, choices, verifier, seen);
+      agree<float>({128, sizes[seed % 10], 1 + seed % specagg::cuda::most_drafted}, seed, choices,
+                   verifier, seen);
   });
   CHECK(seen.steps > 25000 / (PART < 0 ? 1 : 6));
 #else
@@ -70,19 +71,24 @@ void every_policy_agrees(const Verifier& verifier) {
   for_each_policy([&](const auto& choices) {
     for (const auto& policy : choices) all.push_back({policy});
   });
-  for (; seed <= 60; ++seed) agree<float>({6, sizes[seed % 10], 1 + seed % 5}, seed, all, verifier, seen);
+  for (; seed <= 60; ++seed)
+    agree<float>({6, sizes[seed % 10], 1 + seed % 5}, seed, all, verifier, seen);
   CHECK(seen.steps > 400);
-  for (seed = 101; seed <= 102; ++seed) agree<float>({2, 17000, 2}, seed, all, verifier, seen);  // a cluster of two
+  // a cluster of two
+  for (seed = 101; seed <= 102; ++seed) agree<float>({2, 17000, 2}, seed, all, verifier, seen);
 #endif
   using specagg::status;
-  for (const status s : {status::ok, status::invalid_row, status::draft_not_in_support, status::token_out_of_range})
+  for (const status s :
+       {status::ok, status::invalid_row, status::draft_not_in_support, status::token_out_of_range})
     CHECK(seen.statuses[s] > 0);
   if (PART < 0)  // few rules have parameters that are invalid, or rows without a law
-    for (const status s : {status::undefined_target, status::invalid_parameter}) CHECK(seen.statuses[s] > 0);
+    for (const status s : {status::undefined_target, status::invalid_parameter})
+      CHECK(seen.statuses[s] > 0);
   CHECK(seen.rejected > 0);
   CHECK(seen.bonuses > 0);
   std::string counted;
-  for (const auto& [s, n] : seen.statuses) counted += " " + std::string(name(s)) + " " + std::to_string(n);
+  for (const auto& [s, n] : seen.statuses)
+    counted += " " + std::string(name(s)) + " " + std::to_string(n);
   WARN(seen.steps << " steps agree:" << counted);
 }
 
@@ -97,7 +103,8 @@ void every_policy_agrees_in_clusters(const Verifier& verifier) {
   });
   for (std::uint64_t seed = 1; seed <= 48; ++seed) {
     cuda_emulator::set_order(cuda_emulator::order::shuffled, seed);
-    agree<float>({3, seed % 4 == 0 ? 40000 : 17000 + seed, 1 + seed % 4}, seed, all, verifier, seen);
+    agree<float>({3, seed % 4 == 0 ? 40000 : 17000 + seed, 1 + seed % 4}, seed, all, verifier,
+                 seen);
   }
   cuda_emulator::set_order(cuda_emulator::order::forward);
   CHECK(seen.steps > 200);

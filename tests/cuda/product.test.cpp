@@ -28,15 +28,19 @@ std::vector<std::uint16_t> in_16_bits(const std::vector<int>& numbers, cudaDataT
   for (const int x : numbers) bits.push_back(bits_of(x, type));
   return bits;
 }
-std::vector<float> multiplied(const device& on, const product& by, const std::vector<std::uint16_t>& w,
+std::vector<float> multiplied(const device& on, const product& by,
+                              const std::vector<std::uint16_t>& w,
                               const std::vector<std::uint16_t>& x, std::size_t size) {
-  const auto w_there = device_memory(2 * w.size(), "test"), x_there = device_memory(2 * x.size(), "test");
+  const auto w_there = device_memory(2 * w.size(), "test"),
+             x_there = device_memory(2 * x.size(), "test");
   const auto y_there = device_memory(4 * size, "test");
   const auto copy = [&](void* to, const void* from, std::size_t bytes) {
     REQUIRE(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.stream()) == cudaSuccess);
   };
-  copy(w_there.get(), w.data(), 2 * w.size()), copy(x_there.get(), x.data(), 2 * x.size());
-  REQUIRE(by.run(on, w_there.get(), x_there.get(), reinterpret_cast<float*>(y_there.get())) == CUBLAS_STATUS_SUCCESS);
+  copy(w_there.get(), w.data(), 2 * w.size());
+  copy(x_there.get(), x.data(), 2 * x.size());
+  REQUIRE(by.run(on, w_there.get(), x_there.get(), reinterpret_cast<float*>(y_there.get())) ==
+          CUBLAS_STATUS_SUCCESS);
   std::vector<float> y(size);
   copy(y.data(), y_there.get(), 4 * size);
   REQUIRE(cudaStreamSynchronize(on.stream()) == cudaSuccess);
@@ -83,7 +87,8 @@ TEST_CASE("a column's product has the same bits whatever stands in the others") 
   const auto before = multiplied(on, by, w, x, rows * columns);
   const std::size_t kept = 13;
   auto others = random_bits(columns * cols);
-  std::copy_n(x.begin() + std::ptrdiff_t(kept * cols), cols, others.begin() + std::ptrdiff_t(kept * cols));
+  std::copy_n(x.begin() + std::ptrdiff_t(kept * cols), cols,
+              others.begin() + std::ptrdiff_t(kept * cols));
   const auto after = multiplied(on, by, w, others, rows * columns);
   CHECK(std::memcmp(&before[kept * rows], &after[kept * rows], 4 * rows) == 0);
   CHECK(before != after);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random batches of trees, walked by the device (or by its emulator) and by the CPU: every token, status, claim and
-// log-probability must have the same bits. Trees of every shape and kind of proposal; rows that are invalid, tokens
-// that are foreign or equal, and nodes that are not there included.
+// Random batches of trees, walked by the device (or by its emulator) and by the CPU: every token,
+// status, claim and log-probability must have the same bits. Trees of every shape and kind of
+// proposal; rows that are invalid, tokens that are foreign or equal, and nodes that are not there
+// included.
 #include "cuda/agree.hpp"
 
 #include <specagg/backend/cuda/tree.hpp>
@@ -28,13 +29,17 @@ struct forest {
         most(1 + random.below(random.below(3) == 0 ? device::most_in_tree : 12)),
         levels(1 + random.below(5)),
         propose(kind),
-        temperature(random.below(5) == 0 ? 0 : random.below(2) ? 1 : 0.7),
+        temperature(random.below(5) == 0 ? 0
+                    : random.below(2)    ? 1
+                                         : 0.7),
         offset(random.below(2) ? random.below(4) : 0),
         tokens(requests * most, no_token),
         parents(requests * most, 0) {
-    draft.resize(offset + requests * (most + 1) * V), target.resize(draft.size());
+    draft.resize(offset + requests * (most + 1) * V);
+    target.resize(draft.size());
     for (std::size_t r = 0; r < requests; ++r) {
-      start.push_back(std::uint32_t(random.below(1000))), seed.push_back(random.word());
+      start.push_back(std::uint32_t(random.below(1000)));
+      seed.push_back(random.word());
       for (std::size_t n = 0; n <= most; ++n) fill(random, r, n);
       grow(random, r);
       for (std::size_t i = 0; i < most; ++i)  // then some of it goes wrong
@@ -42,23 +47,27 @@ struct forest {
           tokens[r * most + i] = random.below(3) == 0   ? no_token
                                  : random.below(2) == 0 ? token_id(random.below(V))
                                                         : token_id(V) + 1;
-      if (random.below(25) == 0 && most > 2) parents[r * most + 1 + random.below(most - 1)] = std::uint32_t(most);
+      if (random.below(25) == 0 && most > 2)
+        parents[r * most + 1 + random.below(most - 1)] = std::uint32_t(most);
     }
   }
 
   processed_row<S> row(const std::vector<S>& from, std::size_t r, std::size_t n) const {
-    return {std::span(from).subspan(offset + (r * (most + 1) + n) * V, V), {.temperature = temperature}};
+    return {std::span(from).subspan(offset + (r * (most + 1) + n) * V, V),
+            {.temperature = temperature}};
   }
   draft_tree tree(std::size_t r) const {
     std::size_t n = most;
     while (n > 0 && tokens[r * most + n - 1] == no_token) --n;
-    return {std::span(tokens).subspan(r * most, n), std::span(parents).subspan(r * most, n), start[r], token_id(1)};
+    return {std::span(tokens).subspan(r * most, n), std::span(parents).subspan(r * most, n),
+            start[r], token_id(1)};
   }
   // The law of node i, from the way its siblings stand.
   proposal_row<processed_row<S>> law(std::size_t r, std::size_t i) const {
     const draft_tree t = tree(r);
     const std::uint32_t parent = t.parents[i - 1];
-    const auto first = std::size_t(std::find(t.parents.begin(), t.parents.end(), parent) - t.parents.begin()) + 1;
+    const auto first =
+        std::size_t(std::find(t.parents.begin(), t.parents.end(), parent) - t.parents.begin()) + 1;
     const auto siblings = std::size_t(std::count(t.parents.begin(), t.parents.end(), parent));
     const one_hot_row<float> alone(t.tokens[i - 1], V);
     auto q = row(draft, r, parent);
@@ -67,7 +76,9 @@ struct forest {
                          : propose == proposal::greedy ? t.tokens.subspan(i, siblings - 1)
                                                        : std::span<const token_id>();
     row_without<processed_row<S>> rest(q, without);
-    if (propose == proposal::greedy && q.normalise() == status::ok && rest.normalise() != status::ok) return alone;
+    if (propose == proposal::greedy && q.normalise() == status::ok &&
+        rest.normalise() != status::ok)
+      return alone;
     return rest;
   }
 
@@ -78,7 +89,8 @@ struct forest {
     const double spread = random.below(2) ? 3 : 12, apart = random.below(2) ? 0.3 : 3;
     for (std::size_t v = 0; v < V; ++v) {
       const double l = spread * random.bell();
-      p[v] = stored<S>(float(l)), q[v] = stored<S>(float(l + apart * random.bell()));
+      p[v] = stored<S>(float(l));
+      q[v] = stored<S>(float(l + apart * random.bell()));
     }
     const std::size_t v = random.below(V);
     switch (random.below(60)) {  // mostly nothing
@@ -102,11 +114,13 @@ struct forest {
       const std::size_t end = depth.size(), b = std::min(random.below(4), wanted + 1 - end);
       auto q = row(draft, r, n);
       std::vector<proposal_row<processed_row<S>>> laws(b);
-      const std::size_t children =
-          propose_children(propose, q, end, depth[n] + 1, start[r], chooser,
-                           std::span(tokens).subspan(r * most + end - 1, b), std::span(laws), scratch);
-      for (std::size_t c = 0; c < children; ++c)
-        parents[r * most + end - 1 + c] = std::uint32_t(n), depth.push_back(depth[n] + 1);
+      const std::size_t children = propose_children(
+          propose, q, end, depth[n] + 1, start[r], chooser,
+          std::span(tokens).subspan(r * most + end - 1, b), std::span(laws), scratch);
+      for (std::size_t c = 0; c < children; ++c) {
+        parents[r * most + end - 1 + c] = std::uint32_t(n);
+        depth.push_back(depth[n] + 1);
+      }
       for (std::size_t c = children; c < b; ++c) tokens[r * most + end - 1 + c] = no_token;
     }
   }
@@ -118,8 +132,8 @@ struct counted {
 };
 
 template <class S, class Policy, class Verifier>
-void trees_agree(std::uint64_t seed, std::size_t V, proposal kind, const std::vector<Policy>& choices,
-                 const Verifier& verifier, counted& seen) {
+void trees_agree(std::uint64_t seed, std::size_t V, proposal kind,
+                 const std::vector<Policy>& choices, const Verifier& verifier, counted& seen) {
   numbers random(seed);
   const forest<S> f(random, V, kind);
   const on_device draft(f.draft), target(f.target);
@@ -128,31 +142,42 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind, const std::ve
   const on_device seeds(f.seed);
   const on_device temperature(std::vector<double>(f.requests, f.temperature));
   std::vector<Policy> policies;
-  for (std::size_t r = 0; r < f.requests; ++r) policies.push_back(choices[random.below(choices.size())]);
+  for (std::size_t r = 0; r < f.requests; ++r)
+    policies.push_back(choices[random.below(choices.size())]);
   const on_device device_policies(policies);
   const on_device verdicts(std::vector<tree_verdict>(f.requests));
   const on_device emissions(std::vector<emission>(f.requests * (f.levels + 1)));
   const on_device claims(std::vector<double>(f.requests * (f.most + 1)));
   device::tree_batch<S> b;
-  b.requests = f.requests, b.vocabulary = b.draft_stride = b.target_stride = V, b.most = f.most, b.levels = f.levels;
-  b.draft = draft.data() + f.offset, b.target = target.data() + f.offset;
-  b.tokens = tokens.data(), b.parents = parents.data();
-  b.start = start.data(), b.seed = seeds.data(), b.temperature = temperature.data(), b.propose = kind;
+  b.requests = f.requests;
+  b.vocabulary = b.draft_stride = b.target_stride = V;
+  b.most = f.most;
+  b.levels = f.levels;
+  b.draft = draft.data() + f.offset;
+  b.target = target.data() + f.offset;
+  b.tokens = tokens.data();
+  b.parents = parents.data();
+  b.start = start.data();
+  b.seed = seeds.data();
+  b.temperature = temperature.data();
+  b.propose = kind;
   b.end_of_text = token_id(1);
   // Some requests lack a row after their last node.
   std::vector<device::row_range> draft_range, target_range;
   for (std::size_t r = 0; r < f.requests; ++r) {
     const auto first = std::uint32_t(r * (f.most + 1)), nodes = std::uint32_t(f.tree(r).size());
-    draft_range.push_back({first, nodes + (r % 3 != 1)}), target_range.push_back({first, nodes + (r % 4 != 2)});
+    draft_range.push_back({first, nodes + (r % 3 != 1)});
+    target_range.push_back({first, nodes + (r % 4 != 2)});
   }
   const on_device draft_rows(draft_range), target_rows(target_range);
   b.draft_count = b.target_count = f.requests * (f.most + 1);
-  b.draft_rows = draft_rows.data(), b.target_rows = target_rows.data();
+  b.draft_rows = draft_rows.data();
+  b.target_rows = target_rows.data();
   const std::size_t bytes = device::verify_trees_storage(b);
   const on_device storage(std::vector<double>(bytes / 8 + 1));
   REQUIRE(device::verify_trees(b, static_cast<const Policy*>(device_policies.data()), verifier,
-                               {verdicts.data(), emissions.data(), claims.data()}, storage.data(), bytes,
-                               nullptr) == cudaSuccess);
+                               {verdicts.data(), emissions.data(), claims.data()}, storage.data(),
+                               bytes, nullptr) == cudaSuccess);
   REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
   const auto got = verdicts.read();
   const auto got_emissions = emissions.read();
@@ -168,12 +193,14 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind, const std::ve
     tree_verdict v;
     v.why = status::invalid_parameter;
     if (std::is_sorted(tree.parents.begin(), tree.parents.end()))
-      v = verifier.verify(tree, rows_of(tree.size() + 1, [&](std::size_t i) { return f.law(r, i); }),
-                          rows_of(draft_range[r].count, [&](std::size_t n) { return f.row(f.draft, r, n); }),
-                          rows_of(target_range[r].count, [&](std::size_t n) { return f.row(f.target, r, n); }),
-                          policies[r], chooser, std::span(out), tree_scratch<float>{nodes, owed, sums});
-    INFO("seed " << seed << ", request " << r << ", V " << V << ", " << name(kind) << ", " << tree.size() << " of "
-                 << f.most << " nodes, " << f.levels << " levels, temperature " << f.temperature);
+      v = verifier.verify(
+          tree, rows_of(tree.size() + 1, [&](std::size_t i) { return f.law(r, i); }),
+          rows_of(draft_range[r].count, [&](std::size_t n) { return f.row(f.draft, r, n); }),
+          rows_of(target_range[r].count, [&](std::size_t n) { return f.row(f.target, r, n); }),
+          policies[r], chooser, std::span(out), tree_scratch<float>{nodes, owed, sums});
+    INFO("seed " << seed << ", request " << r << ", V " << V << ", " << name(kind) << ", "
+                 << tree.size() << " of " << f.most << " nodes, " << f.levels
+                 << " levels, temperature " << f.temperature);
     CAPTURE(name(v.why), name(got[r].why), v.node, got[r].node);
     REQUIRE((got[r].why == v.why && got[r].node == v.node));
     REQUIRE((got[r].accepted == v.accepted && got[r].emitted == v.emitted));
@@ -182,14 +209,17 @@ void trees_agree(std::uint64_t seed, std::size_t V, proposal kind, const std::ve
       CAPTURE(i, a.token, c.token, a.log_pi, c.log_pi);
       REQUIRE((a.token == c.token && a.from == c.from && a.why == c.why));
       REQUIRE((same_bits(a.log_pi, c.log_pi) && same_bits(a.log_p, c.log_p)));
-      seen.residuals += c.from == origin::residual, seen.left_out += c.why != status::ok;
+      seen.residuals += c.from == origin::residual;
+      seen.left_out += c.why != status::ok;
     }
     for (std::size_t i = 0; i <= f.most; ++i) {
       CAPTURE(i, got_claims[r * (f.most + 1) + i], nodes[i].claim);
       REQUIRE(same_bits(got_claims[r * (f.most + 1) + i], nodes[i].claim));
       seen.claims += nodes[i].claim > 0;
     }
-    ++seen.trees, ++seen.statuses[v.why], seen.deep += v.accepted > 1;
+    ++seen.trees;
+    ++seen.statuses[v.why];
+    seen.deep += v.accepted > 1;
   }
 }
 
@@ -202,7 +232,8 @@ void every_tree_agrees(const Verifier& verifier) {
     const auto kind = proposal(seed % 4);
     const std::size_t V = sizes[seed / 4 % 6];
     trees_agree<float>(seed, V, kind, std::vector{lossless{}}, verifier, seen);
-    if (seed % 3 == 0) trees_agree<float>(seed, V, kind, std::vector{token_v3{0.3}, token_v3{2}}, verifier, seen);
+    if (seed % 3 == 0)
+      trees_agree<float>(seed, V, kind, std::vector{token_v3{0.3}, token_v3{2}}, verifier, seen);
     if (seed % 8 == 0) trees_agree<bf16>(seed, V, kind, std::vector{lossless{}}, verifier, seen);
   }
   CHECK(seen.trees > 300);
@@ -210,7 +241,8 @@ void every_tree_agrees(const Verifier& verifier) {
   CHECK(seen.residuals > 50);
   CHECK(seen.claims > 400);
   CHECK(seen.left_out > 5);
-  for (const status s : {status::ok, status::invalid_parameter, status::invalid_row}) CHECK(seen.statuses[s] > 2);
+  for (const status s : {status::ok, status::invalid_parameter, status::invalid_row})
+    CHECK(seen.statuses[s] > 2);
 }
 
 }  // namespace
@@ -222,7 +254,9 @@ TEST_CASE("cuda: recursive rejection in a tree agrees with the CPU bit by bit") 
 }
 #endif
 #if !defined(PART) || PART == 0
-TEST_CASE("cuda: a traversal of a tree agrees with the CPU bit by bit") { every_tree_agrees(traversal{}); }
+TEST_CASE("cuda: a traversal of a tree agrees with the CPU bit by bit") {
+  every_tree_agrees(traversal{});
+}
 TEST_CASE("cuda: a tree whose walk is split over a cluster") {
   if (!have_device()) return;
   counted seen;
@@ -237,7 +271,8 @@ TEST_CASE("cuda: trees of all ways to propose agree in clusters, in dozens of or
     for (int kind = 0; kind < 4; ++kind) {
       cuda_emulator::set_order(cuda_emulator::order::shuffled, seed);
       trees_agree<float>(seed, 17000, proposal(kind), std::vector{lossless{}}, traversal{}, seen);
-      trees_agree<float>(seed, 17000, proposal(kind), std::vector{token_v3{0.3}}, recursive_rejection{}, seen);
+      trees_agree<float>(seed, 17000, proposal(kind), std::vector{token_v3{0.3}},
+                         recursive_rejection{}, seen);
     }
   cuda_emulator::set_order(cuda_emulator::order::forward);
   CHECK(seen.deep > 50);
@@ -254,15 +289,21 @@ TEST_CASE("cuda: trees whose sizes are out of range are refused before anything 
   const on_device verdicts(std::vector<tree_verdict>(1));
   const on_device emissions(std::vector<emission>(3));
   device::tree_batch<float> good;
-  good.requests = 1, good.vocabulary = good.draft_stride = good.target_stride = 8, good.most = 2, good.levels = 2;
+  good.requests = 1;
+  good.vocabulary = good.draft_stride = good.target_stride = 8;
+  good.most = 2;
+  good.levels = 2;
   good.draft_count = good.target_count = 4;
-  good.draft = good.target = rows.data(), good.tokens = tokens.data(), good.parents = parents.data();
-  good.start = start.data(), good.seed = seed.data();
+  good.draft = good.target = rows.data();
+  good.tokens = tokens.data();
+  good.parents = parents.data();
+  good.start = start.data();
+  good.seed = seed.data();
   const std::size_t bytes = device::verify_trees_storage(good);
   const on_device storage(std::vector<double>(bytes / 8));
   const auto result = [&](device::tree_batch<float> b, std::size_t n) {
-    return device::verify_trees(b, lossless{}, traversal{}, {verdicts.data(), emissions.data()}, storage.data(), n,
-                                nullptr);
+    return device::verify_trees(b, lossless{}, traversal{}, {verdicts.data(), emissions.data()},
+                                storage.data(), n, nullptr);
   };
   CHECK(result(good, bytes) == cudaSuccess);
   REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
@@ -285,7 +326,9 @@ TEST_CASE("cuda: trees whose sizes are out of range are refused before anything 
   refused([](auto& x) { x.start = nullptr; });
   refused([](auto& x) { x.seed = nullptr; });
   auto b = good;
-  b.propose = proposal::top, b.draft = nullptr;  // certain tokens, and a rule that reads no draft: no row of it
+  // certain tokens, and a rule that reads no draft: no row of it
+  b.propose = proposal::top;
+  b.draft = nullptr;
   CHECK(result(b, bytes) == cudaSuccess);
   b.levels = 0;  // the tree is deeper
   CHECK(result(b, bytes) == cudaSuccess);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the emulator can show of backend/cuda/verify.hpp: what it asks of CUDA, and devices of other kinds.
+// What only the emulator can show of backend/cuda/verify.hpp: what it asks of CUDA, and devices of
+// other kinds.
 #include "cuda/agree.hpp"
 #include "cuda/emulator/math_bits.hpp"
 
@@ -7,13 +8,15 @@ using namespace specagg;
 namespace device = specagg::cuda;
 using cuda_emulator::counted;
 
-// For emulator.arch.test.cpp. "C": test files that are compiled as one stand in namespaces of their own.
+// For emulator.arch.test.cpp. "C": test files that are compiled as one stand in namespaces of their
+// own.
 extern "C" void math_bits_of_cpu(std::vector<std::uint32_t>& bits);
 extern "C" void math_bits_of_cpu(std::vector<std::uint32_t>& bits) { bits = math_bits(); }
 
 namespace {
 
-// The largest cluster that verification of a batch of `requests` used on this device. Its results are the CPU's.
+// The largest cluster that verification of a batch of `requests` used on this device. Its results
+// are the CPU's.
 unsigned cluster_on(int ordinal, std::size_t requests) {
   REQUIRE(cudaSetDevice(ordinal) == cudaSuccess);
   counted() = {};

@@ -5,7 +5,8 @@ TEST_CASE("cuda: match verification of every policy agrees with the CPU bit by b
   every_policy_agrees(specagg::match_verifier{});
 }
 #if !defined(__CUDACC__)
-TEST_CASE("cuda: match verification of every policy agrees in clusters, in dozens of orders", "[slow]") {
+TEST_CASE("cuda: match verification of every policy agrees in clusters, in dozens of orders",
+          "[slow]") {
   every_policy_agrees_in_clusters(specagg::match_verifier{});
 }
 #endif

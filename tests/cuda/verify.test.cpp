@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Also what tests specagg/backend/cuda/collective.hpp and specagg/backend/cuda/row.hpp: verification is made of them.
+// Also what tests specagg/backend/cuda/collective.hpp and specagg/backend/cuda/row.hpp:
+// verification is made of them.
 #include "cuda/agree.hpp"
 
 using namespace specagg;
 namespace device = specagg::cuda;
 
-TEMPLATE_TEST_CASE("cuda: logits of every type, and vocabularies that are split over a cluster", "", float, f16, bf16) {
+TEMPLATE_TEST_CASE("cuda: logits of every type, and vocabularies that are split over a cluster", "",
+                   float, f16, bf16) {
   if (!have_device()) return;
   tally seen;
   const std::vector policies{lossless{}};
@@ -63,7 +65,8 @@ TEST_CASE("cuda: a checked rule is reported where it is no law, as on the CPU") 
 TEST_CASE("cuda: the largest sizes") {
   if (!have_device()) return;
   tally seen;
-  agree<float>({1, device::most_vocabulary, device::most_drafted}, 1, std::vector{lossless{}}, token_verifier{}, seen);
+  agree<float>({1, device::most_vocabulary, device::most_drafted}, 1, std::vector{lossless{}},
+               token_verifier{}, seen);
   agree<float>({40, 3, device::most_drafted}, 2, std::vector{lossless{}}, block_verifier{}, seen);
   CHECK(seen.steps > 40);
 }
@@ -82,10 +85,15 @@ struct small {
   on_device<emission> emissions{std::vector<emission>(3)};
   device::batch<float> batch() const {
     device::batch<float> b;
-    b.requests = 1, b.vocabulary = vocabulary, b.most = most;
-    b.draft = b.target = rows.data(), b.draft_stride = b.target_stride = vocabulary;
+    b.requests = 1;
+    b.vocabulary = vocabulary;
+    b.most = most;
+    b.draft = b.target = rows.data();
+    b.draft_stride = b.target_stride = vocabulary;
     b.draft_count = b.target_count = 3;
-    b.tokens = tokens.data(), b.start = start.data(), b.seed = seed.data();
+    b.tokens = tokens.data();
+    b.start = start.data();
+    b.seed = seed.data();
     return b;
   }
   device::outcome out() const { return {verdicts.data(), emissions.data()}; }
@@ -115,7 +123,10 @@ TEST_CASE("cuda: sizes that are out of range are refused before anything is laun
     CHECK(result(bad, s.out(), std::size_t(-1)) == cudaErrorInvalidValue);
   };
   refused([](auto& x) { x.most = device::most_drafted + 1; });
-  refused([](auto& x) { x.vocabulary = device::most_vocabulary + 1, x.draft_stride = x.target_stride = x.vocabulary; });
+  refused([](auto& x) {
+    x.vocabulary = device::most_vocabulary + 1;
+    x.draft_stride = x.target_stride = x.vocabulary;
+  });
   refused([](auto& x) { x.vocabulary = 0; });
   refused([](auto& x) { x.target_stride = small::vocabulary - 1; });
   refused([](auto& x) { x.draft_stride = small::vocabulary - 1; });
@@ -128,10 +139,12 @@ TEST_CASE("cuda: sizes that are out of range are refused before anything is laun
   refused([](auto& x) { x.tokens = nullptr; });
   refused([](auto& x) { x.start = nullptr; });
   refused([](auto& x) { x.seed = nullptr; });
-  CHECK(device::verify(good, static_cast<const lossless*>(nullptr), token_verifier{}, s.out(), storage.data(), bytes,
-                       nullptr) == cudaErrorInvalidValue);
+  CHECK(device::verify(good, static_cast<const lossless*>(nullptr), token_verifier{}, s.out(),
+                       storage.data(), bytes, nullptr) == cudaErrorInvalidValue);
   b = good;
-  b.most = 0, b.tokens = nullptr, b.draft = nullptr;  // nothing drafted: one token from the target
+  b.most = 0;
+  b.tokens = nullptr;
+  b.draft = nullptr;  // nothing drafted: one token from the target
   CHECK(result(b, s.out(), bytes) == cudaSuccess);
   REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
 }
@@ -146,8 +159,8 @@ TEST_CASE("cuda: verification is captured in a graph, and replayed with what the
   cudaGraphExec_t replay;
   REQUIRE(cudaStreamCreate(&stream) == cudaSuccess);
   REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
-  REQUIRE(device::verify(b, lossless{}, token_verifier{}, s.out(), storage.data(), device::verify_storage(b), stream) ==
-          cudaSuccess);
+  REQUIRE(device::verify(b, lossless{}, token_verifier{}, s.out(), storage.data(),
+                         device::verify_storage(b), stream) == cudaSuccess);
   REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
   REQUIRE(cudaGraphInstantiate(&replay, graph, 0) == cudaSuccess);
   CHECK(s.verdicts.read()[0].emitted == 0);  // nothing has run
@@ -160,18 +173,21 @@ TEST_CASE("cuda: verification is captured in a graph, and replayed with what the
   CHECK(run().accepted == 2);  // p = q
   auto logits = s.logits;
   logits[small::vocabulary + 8] = -INFINITY;  // the second drafted token is forbidden to both
-  REQUIRE(cudaMemcpy(s.rows.data(), logits.data(), logits.size() * sizeof(float), cudaMemcpyHostToDevice) ==
-          cudaSuccess);
+  REQUIRE(cudaMemcpy(s.rows.data(), logits.data(), logits.size() * sizeof(float),
+                     cudaMemcpyHostToDevice) == cudaSuccess);
   const verdict v = run();
   CHECK(v.accepted == 1);
   CHECK(v.emitted == 2);
   CHECK(s.emissions.read()[1].why == status::draft_not_in_support);
-  cudaGraphExecDestroy(replay), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
+  cudaGraphExecDestroy(replay);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
 }
 
 TEST_CASE("cuda: a token wins by the second word of its noise") {
   if (!have_device()) return;
-  constexpr std::uint32_t position = 30589;  // where the first word of that token is the largest there is
+  // where the first word of that token is the largest there is
+  constexpr std::uint32_t position = 30589;
   constexpr token_id rare = 102386;
   const shared_noise noise(1);
   std::vector<float> row(102400, -INFINITY);
@@ -184,11 +200,16 @@ TEST_CASE("cuda: a token wins by the second word of its noise") {
     const on_device verdicts(std::vector<verdict>(1));
     const on_device emissions(std::vector<emission>(1));
     device::batch<float> b;
-    b.requests = 1, b.vocabulary = b.draft_stride = b.target_stride = row.size(), b.most = 0;
-    b.target = logits.data(), b.target_count = 1, b.start = start.data(), b.seed = seed.data();
+    b.requests = 1;
+    b.vocabulary = b.draft_stride = b.target_stride = row.size();
+    b.most = 0;
+    b.target = logits.data();
+    b.target_count = 1;
+    b.start = start.data();
+    b.seed = seed.data();
     const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
-    REQUIRE(device::verify(b, lossless{}, device::coupled{}, {verdicts.data(), emissions.data()}, storage.data(),
-                           device::verify_storage(b), nullptr) == cudaSuccess);
+    REQUIRE(device::verify(b, lossless{}, device::coupled{}, {verdicts.data(), emissions.data()},
+                           storage.data(), device::verify_storage(b), nullptr) == cudaSuccess);
     REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
     CHECK(emissions.read()[0].token == (factor > 1 ? rare : 5));
   }
@@ -207,14 +228,18 @@ TEST_CASE("cuda: a batch gives the same whatever its order and however it is spl
   const on_device verdicts(std::vector<verdict>(140)), alone(std::vector<verdict>(1));
   const on_device emissions(std::vector<emission>(280)), emissions_alone(std::vector<emission>(2));
   auto b = e.size;
-  b.draft = draft.data() + e.draft_offset, b.target = target.data() + e.target_offset;
-  b.tokens = tokens.data(), b.start = start.data();
-  b.seed = seeds.data(), b.request = request.data(), b.draft_rows = draft_rows.data();
+  b.draft = draft.data() + e.draft_offset;
+  b.target = target.data() + e.target_offset;
+  b.tokens = tokens.data();
+  b.start = start.data();
+  b.seed = seeds.data();
+  b.request = request.data();
+  b.draft_rows = draft_rows.data();
   b.target_rows = target_rows.data();
   const on_device storage(std::vector<double>(device::verify_storage(b) / 8));
   const auto run = [&](const auto& batch, device::outcome out) {
-    REQUIRE(device::verify(batch, lossless{}, block_verifier{}, out, storage.data(), device::verify_storage(b),
-                           nullptr) == cudaSuccess);
+    REQUIRE(device::verify(batch, lossless{}, block_verifier{}, out, storage.data(),
+                           device::verify_storage(b), nullptr) == cudaSuccess);
     REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
   };
   run(b, {verdicts.data(), emissions.data()});
@@ -222,8 +247,13 @@ TEST_CASE("cuda: a batch gives the same whatever its order and however it is spl
   const auto all_emissions = emissions.read();
   for (std::size_t r = 0; r < 140; r += 37) {
     auto one = b;
-    one.requests = 1, one.tokens += r, one.start += r, one.seed += r, one.request += r;
-    one.draft_rows += r, one.target_rows += r;
+    one.requests = 1;
+    one.tokens += r;
+    one.start += r;
+    one.seed += r;
+    one.request += r;
+    one.draft_rows += r;
+    one.target_rows += r;
     run(one, {alone.data(), emissions_alone.data()});
     const auto v = alone.read()[0];
     const auto x = emissions_alone.read();

@@ -77,8 +77,8 @@ std::vector<double> untempered_q(const std::vector<token_id>& context, const set
   return probabilities(small_model(), context, {}, s.penalty);
 }
 
-// The exact law of decode(text, most, small, large, chooser, processor, workspace, accept). Every path is checked for
-// the state it leaves behind, and by check(small, large, emissions).
+// The exact law of decode(text, most, small, large, chooser, processor, workspace, accept). Every
+// path is checked for the state it leaves behind, and by check(small, large, emissions).
 template <class Decode, class Check>
 auto law_of(const setting& s, Decode decode, Check check) {
   std::size_t wrong = 0, reused = 0;
@@ -92,7 +92,10 @@ auto law_of(const setting& s, Decode decode, Check check) {
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
         std::vector<emission> emissions;
-        const auto accept = [&](const emission& e) { return emissions.push_back(e), true; };
+        const auto accept = [&](const emission& e) {
+          emissions.push_back(e);
+          return true;
+        };
         wrong += decode(t, s.length, d, m, chooser, processor, work, accept) != status::ok;
         wrong += d.misuses + m.misuses + (d.position() > t.size) + (m.position() > t.size);
         wrong += !std::ranges::equal(processor.pushed, std::span(buffer).first(t.size));
@@ -107,17 +110,20 @@ auto law_of(const setting& s, Decode decode, Check check) {
 
 }  // namespace
 
-// ---- sequential -----------------------------------------------------------------------------------------------------
+// ---- sequential ---------------------------------------------------------------------------------
 
-TEST_CASE("a sequential cascade emits exactly q or p by its rule, and calls p for those tokens alone") {
+TEST_CASE(
+    "a sequential cascade emits exactly q or p by its rule, and calls p for those tokens alone") {
   for (const setting& s : settings) {
     double worst = 0;
     for (const double alpha : {0.3, 0.5, 0.6}) {
       const auto check = [&](const auto& rule, auto sure) {
         const auto law = law_of(
             s,
-            [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor, auto& work, auto& accept) {
-              return sequential_decode(t, most, d, m, rule, chooser, processor, s.options(), work, accept);
+            [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
+                auto& work, auto& accept) {
+              return sequential_decode(t, most, d, m, rule, chooser, processor, s.options(), work,
+                                       accept);
             },
             [&](const auto& d, const auto& m, const std::vector<emission>& emissions) {
               // Calls: p once a token of its own; q at every token that was not forced upon p.
@@ -129,17 +135,19 @@ TEST_CASE("a sequential cascade emits exactly q or p by its rule, and calls p fo
               }
               return m.calls == large && d.calls == emissions.size() - forced;
             });
-        worst = std::max(worst, worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
-                           // Who wrote the tokens so far follows from the rule: run again.
-                           std::size_t run = 0;
-                           for (std::size_t n = 1;; ++n) {
-                             const std::vector<token_id> before(context.begin(), context.begin() + std::ptrdiff_t(n));
-                             const auto c = sure(before);
-                             const bool defer = run == s.longest_run || *std::ranges::max_element(c) < 1 - alpha;
-                             if (n == context.size()) return defer ? p_row(context, s) : q_row(context, s);
-                             run = defer ? 0 : run + 1;
-                           }
-                         }));
+        worst = std::max(
+            worst, worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
+              // Who wrote the tokens so far follows from the rule: run again.
+              std::size_t run = 0;
+              for (std::size_t n = 1;; ++n) {
+                const std::vector<token_id> before(context.begin(),
+                                                   context.begin() + std::ptrdiff_t(n));
+                const auto c = sure(before);
+                const bool defer = run == s.longest_run || *std::ranges::max_element(c) < 1 - alpha;
+                if (n == context.size()) return defer ? p_row(context, s) : q_row(context, s);
+                run = defer ? 0 : run + 1;
+              }
+            }));
       };
       check(unsure{alpha}, [&](const auto& c) { return untempered_q(c, s); });
       check(unsure_tempered{alpha}, [&](const auto& c) { return q_row(c, s); });
@@ -148,7 +156,8 @@ TEST_CASE("a sequential cascade emits exactly q or p by its rule, and calls p fo
     CHECK(worst < 1e-12);
   }
 }
-TEST_CASE("in a sequential cascade of a small model that is always sure p writes every eleventh token") {
+TEST_CASE(
+    "in a sequential cascade of a small model that is always sure p writes every eleventh token") {
   toy_source<T> d(vocabulary, 1), m(vocabulary, 2);
   std::vector<token_id> buffer(111);
   text t{buffer, 1};
@@ -156,10 +165,11 @@ TEST_CASE("in a sequential cascade of a small model that is always sure p writes
   no_processor none;
   random_streams chooser(1);
   std::size_t n = 0;
-  REQUIRE(sequential_decode(t, 110, d, m, unsure{1}, chooser, none, {}, work, [&](const emission& e) {
-            CHECK((e.from == origin::bonus) == (++n % 11 == 0));
-            return true;
-          }) == status::ok);
+  REQUIRE(
+      sequential_decode(t, 110, d, m, unsure{1}, chooser, none, {}, work, [&](const emission& e) {
+        CHECK((e.from == origin::bonus) == (++n % 11 == 0));
+        return true;
+      }) == status::ok);
   CHECK(m.calls == 10);
   CHECK(d.calls == 100);
 }
@@ -170,37 +180,53 @@ TEST_CASE("a rule that mixes instead of deferring is refused by the sequential c
   cascade_workspace<T> work(vocabulary);
   no_processor none;
   random_streams chooser(1);
-  CHECK(sequential_decode(t, 9, d, m, half_and_half{}, chooser, none, {}, work, keep_all) == status::invalid_parameter);
-  CHECK(sequential_decode(t, 9, d, m, ensemble{0.3}, chooser, none, {}, work, keep_all) == status::invalid_parameter);
+  CHECK(sequential_decode(t, 9, d, m, half_and_half{}, chooser, none, {}, work, keep_all) ==
+        status::invalid_parameter);
+  CHECK(sequential_decode(t, 9, d, m, ensemble{0.3}, chooser, none, {}, work, keep_all) ==
+        status::invalid_parameter);
   CHECK(t.size == 1);
-  CHECK(sequential_decode(t, 9, d, m, always_target{}, chooser, none, {}, work, keep_all) == status::ok);
+  CHECK(sequential_decode(t, 9, d, m, always_target{}, chooser, none, {}, work, keep_all) ==
+        status::ok);
   CHECK(m.calls == 9);
 }
 
-// ---- oracle ---------------------------------------------------------------------------------------------------------
+// ---- oracle -------------------------------------------------------------------------------------
 
-TEST_CASE("an oracle cascade emits exactly the law of any policy, with both models called for every token") {
+TEST_CASE(
+    "an oracle cascade emits exactly the law of any policy, with both models called for every "
+    "token") {
   for (const setting& s : settings) {
     double worst = 0;
     const auto check = [&](const auto& policy) {
       const auto law = law_of(
           s,
-          [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor, auto& work, auto& accept) {
-            return oracle_decode(t, most, d, m, policy, chooser, processor, s.options(), work, accept);
+          [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
+              auto& work, auto& accept) {
+            return oracle_decode(t, most, d, m, policy, chooser, processor, s.options(), work,
+                                 accept);
           },
-          [&](const auto& d, const auto& m, const auto& e) { return d.calls == e.size() && m.calls == e.size(); });
-      worst = std::max(worst, worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
-                         penalty_memory memory;
-                         auto processor = memory.with(s.penalty);
-                         for (const token_id c : context) (void)processor.push(c);
-                         std::vector<T> q(vocabulary), p(vocabulary);
-                         small_model().row(context, q), large_model().row(context, p);
-                         processor.apply(std::span(q)), processor.apply(std::span(p));
-                         return target_law(policy, processed_row<T>(q, s.sample), processed_row<T>(p, s.sample));
-                       }));
+          [&](const auto& d, const auto& m, const auto& e) {
+            return d.calls == e.size() && m.calls == e.size();
+          });
+      worst = std::max(
+          worst, worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
+            penalty_memory memory;
+            auto processor = memory.with(s.penalty);
+            for (const token_id c : context) (void)processor.push(c);
+            std::vector<T> q(vocabulary), p(vocabulary);
+            small_model().row(context, q);
+            large_model().row(context, p);
+            processor.apply(std::span(q));
+            processor.apply(std::span(p));
+            return target_law(policy, processed_row<T>(q, s.sample), processed_row<T>(p, s.sample));
+          }));
     };
-    check(opt{0.05}), check(token_v3{0.3}), check(ensemble{0.3}), check(lossy{0.2}), check(lossless{}),
-        check(unsure{0.5});
+    check(opt{0.05});
+    check(token_v3{0.3});
+    check(ensemble{0.3});
+    check(lossy{0.2});
+    check(lossless{});
+    check(unsure{0.5});
     std::printf("oracle cascade: texts of %zu tokens, worst error %.2e\n", s.length, worst);
     CHECK(worst < 1e-12);
   }
@@ -214,23 +240,32 @@ TEST_CASE("an oracle of pi = p decodes what the target alone does, token by toke
   no_processor none;
   random_streams chooser(7);
   REQUIRE(oracle_decode(ta, 60, d, m, lossless{}, chooser, none, {}, work, keep_all) == status::ok);
-  REQUIRE(speculative_decode(tb, 60, d, m, lossless{}, chooser, none, {.gamma = 0}, alone, keep_all, no_watch) ==
-          status::ok);
+  REQUIRE(speculative_decode(tb, 60, d, m, lossless{}, chooser, none, {.gamma = 0}, alone, keep_all,
+                             no_watch) == status::ok);
   CHECK(a == b);
 }
 
-// ---- sequence level -------------------------------------------------------------------------------------------------
+// ---- sequence level -----------------------------------------------------------------------------
 
-TEST_CASE("a sequence-level cascade emits exactly the responses of q it is sure of, and else those of p") {
-  std::size_t responses = 0, kept[2] = {};  // with the probability of a response, and of its tokens on average
+TEST_CASE(
+    "a sequence-level cascade emits exactly the responses of q it is sure of, and else those of "
+    "p") {
+  // with the probability of a response, and of its tokens on average
+  std::size_t responses = 0, kept[2] = {};
   for (const setting& s : settings)
-    for (const auto& [alpha, per_token] : std::vector<std::pair<double, bool>>{
-             {0.0, false}, {0.95, false}, {0.97, false}, {1.0, false}, {0.4, true}, {0.6, true}, {0.7, true}}) {
+    for (const auto& [alpha, per_token] : std::vector<std::pair<double, bool>>{{0.0, false},
+                                                                               {0.95, false},
+                                                                               {0.97, false},
+                                                                               {1.0, false},
+                                                                               {0.4, true},
+                                                                               {0.6, true},
+                                                                               {0.7, true}}) {
       auto options = s.options();
       options.per_token = per_token;
       const auto law = law_of(
           s,
-          [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor, auto& work, auto& accept) {
+          [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
+              auto& work, auto& accept) {
             return sequence_decode(t, most, d, m, alpha, chooser, processor, options, work, accept);
           },
           [&](const auto& d, const auto& m, const std::vector<emission>& e) {
@@ -243,7 +278,8 @@ TEST_CASE("a sequence-level cascade emits exactly the responses of q it is sure 
       };
       std::map<std::vector<token_id>, response> all;
       const auto extend = [&](auto&& self, std::vector<token_id> context, response r) -> void {
-        if (context.size() == s.length + 1 || (context.size() > 1 && context.back() == s.end_of_text)) {
+        if (context.size() == s.length + 1 ||
+            (context.size() > 1 && context.back() == s.end_of_text)) {
           all[{context.begin() + 1, context.end()}] = r;
           return;
         }
@@ -259,16 +295,19 @@ TEST_CASE("a sequence-level cascade emits exactly the responses of q it is sure 
       for (auto& [tokens, r] : all) {
         if (per_token) r.confidence = std::pow(r.confidence, 1 / double(tokens.size()));
         if (r.confidence < 1 - alpha) defers += r.q;
-        ++responses, kept[per_token] += !(r.confidence < 1 - alpha);
+        ++responses;
+        kept[per_token] += !(r.confidence < 1 - alpha);
       }
       for (const auto& [tokens, r] : all) {
         const double due = (r.confidence < 1 - alpha ? 0 : r.q) + defers * r.p;
         const auto found = law.find(tokens);
         const double probability = found == law.end() ? 0 : found->second;
-        worst = std::max(worst, std::fabs(probability - due)), total += probability;
+        worst = std::max(worst, std::fabs(probability - due));
+        total += probability;
       }
       if (&s == settings)
-        std::printf("sequence cascade: alpha %.2f defers %.3f, worst error %.2e\n", alpha, defers, worst);
+        std::printf("sequence cascade: alpha %.2f defers %.3f, worst error %.2e\n", alpha, defers,
+                    worst);
       CHECK(worst < 1e-12);
       CHECK(total == Approx(1).epsilon(1e-12));
     }
@@ -276,7 +315,7 @@ TEST_CASE("a sequence-level cascade emits exactly the responses of q it is sure 
   CHECK(responses > 100);
 }
 
-// ---- Big Little Decoder ---------------------------------------------------------------------------------------------
+// ---- Big Little Decoder -------------------------------------------------------------------------
 
 namespace {
 
@@ -286,8 +325,8 @@ struct bild_text {
 };
 
 // BiLD once more, from its description, with rows from nowhere but the whole context.
-bild_text bild_by_hand(const toy_source<T>& d, const toy_source<T>& m, std::size_t length, const bild_thresholds& b,
-                       const setting& s) {
+bild_text bild_by_hand(const toy_source<T>& d, const toy_source<T>& m, std::size_t length,
+                       const bild_thresholds& b, const setting& s) {
   bild_text out;
   std::vector<token_id>& x = out.tokens;
   const auto best = [](const std::vector<double>& row) {
@@ -324,7 +363,8 @@ bild_text bild_by_hand(const toy_source<T>& d, const toy_source<T>& m, std::size
 TEST_CASE("BiLD writes the text of its description, with as many calls of each model") {
   std::size_t texts = 0, tokens = 0, replaced = 0, kept = 0, appended = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed)
-    for (const bild_thresholds& b : {bild_thresholds{}, {0.45, 1.5}, {0.4, 0.9}, {0, 0}, {0.5, 1e9}, {1.1, 1}})
+    for (const bild_thresholds& b :
+         {bild_thresholds{}, {0.45, 1.5}, {0.4, 0.9}, {0, 0}, {0.5, 1e9}, {1.1, 1}})
       for (setting s : {setting{30},
                         {30, {}, no_token, {}, 3},
                         {30, {}, 1},
@@ -341,7 +381,9 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
         REQUIRE(bild_decode(
                     t, s.length, d, m, b, processor, s.options(), work,
                     [&](const emission& e) {
-                      (e.from == origin::accepted ? kept : e.from == origin::residual ? replaced : appended) += 1;
+                      (e.from == origin::accepted   ? kept
+                       : e.from == origin::residual ? replaced
+                                                    : appended) += 1;
                       return true;
                     },
                     no_watch) == status::ok);
@@ -351,10 +393,11 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
         CHECK(m.calls == due.large_calls);
         CHECK(processor.pushed == buffer);
         CHECK((d.position() <= t.size && m.position() <= t.size && d.misuses + m.misuses == 0));
-        ++texts, tokens += t.size - 1;
+        ++texts;
+        tokens += t.size - 1;
       }
-  std::printf("BiLD: %zu texts, %zu tokens: %zu of the small model, %zu replaced, %zu appended\n", texts, tokens, kept,
-              replaced, appended);
+  std::printf("BiLD: %zu texts, %zu tokens: %zu of the small model, %zu replaced, %zu appended\n",
+              texts, tokens, kept, replaced, appended);
   CHECK(std::min({kept, replaced, appended}) > 1000);
 }
 TEST_CASE("a shorter BiLD text is the beginning of a longer one") {
@@ -370,11 +413,13 @@ TEST_CASE("a shorter BiLD text is the beginning of a longer one") {
       REQUIRE(bild_decode(t, n, d, m, {0.1, 3}, none, {}, work, keep_all, no_watch) == status::ok);
       REQUIRE(t.size == n + 1);
     }
-    CHECK(std::equal(texts[0].begin(), texts[0].begin() + std::ptrdiff_t(length + 1), texts[1].begin()));
+    CHECK(std::equal(texts[0].begin(), texts[0].begin() + std::ptrdiff_t(length + 1),
+                     texts[1].begin()));
   }
 }
 TEST_CASE(
-    "BiLD with thresholds that trust nobody is the large model's greedy text, and the small one's if they trust all") {
+    "BiLD with thresholds that trust nobody is the large model's greedy text, and the small one's "
+    "if they trust all") {
   const auto greedy = [](std::uint64_t seed) {
     toy_source<T> m(50, seed);
     std::vector<token_id> buffer(61);
@@ -382,8 +427,8 @@ TEST_CASE(
     speculative_workspace<T> work(50, 0);
     no_processor none;
     random_streams chooser(1);
-    REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, none, {.gamma = 0, .sample = {0}}, work, keep_all,
-                               no_watch) == status::ok);
+    REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, none, {.gamma = 0, .sample = {0}},
+                               work, keep_all, no_watch) == status::ok);
     return buffer;
   };
   const auto bild = [](const bild_thresholds& b, std::size_t longest_run) {
@@ -392,7 +437,8 @@ TEST_CASE(
     text t{buffer, 1};
     cascade_workspace<T> work(50, longest_run);
     no_processor none;
-    REQUIRE(bild_decode(t, 60, d, m, b, none, {.longest_run = longest_run}, work, keep_all, no_watch) == status::ok);
+    REQUIRE(bild_decode(t, 60, d, m, b, none, {.longest_run = longest_run}, work, keep_all,
+                        no_watch) == status::ok);
     return buffer;
   };
   CHECK(bild({1.1, 5}, 10) == greedy(2));
@@ -400,25 +446,30 @@ TEST_CASE(
   CHECK(bild({0, 1e9}, 60) == greedy(1));
 }
 
-// ---- ends, limits and defects ---------------------------------------------------------------------------------------
+// ---- ends, limits and defects -------------------------------------------------------------------
 
 namespace {
 
-// f(name, decode) for each of the four; decode(text, most, small, large, chooser, processor, workspace, accept).
+// f(name, decode) for each of the four; decode(text, most, small, large, chooser, processor,
+// workspace, accept).
 template <class F>
 void for_each_decoder(F f) {
-  f("sequential", [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-    return sequential_decode(t, n, d, m, unsure{0.5}, c, p, {}, w, accept);
-  });
-  f("oracle", [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-    return oracle_decode(t, n, d, m, ensemble{0.4}, c, p, {}, w, accept);
-  });
-  f("sequence, sure", [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-    return sequence_decode(t, n, d, m, 1, c, p, {}, w, accept);
-  });
-  f("sequence, unsure", [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-    return sequence_decode(t, n, d, m, 0, c, p, {}, w, accept);
-  });
+  f("sequential",
+    [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
+      return sequential_decode(t, n, d, m, unsure{0.5}, c, p, {}, w, accept);
+    });
+  f("oracle",
+    [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
+      return oracle_decode(t, n, d, m, ensemble{0.4}, c, p, {}, w, accept);
+    });
+  f("sequence, sure",
+    [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
+      return sequence_decode(t, n, d, m, 1, c, p, {}, w, accept);
+    });
+  f("sequence, unsure",
+    [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
+      return sequence_decode(t, n, d, m, 0, c, p, {}, w, accept);
+    });
   f("BiLD", [](auto& t, std::size_t n, auto& d, auto& m, auto&, auto& p, auto& w, auto&& accept) {
     return bild_decode(t, n, d, m, {0.3, 1.2}, p, {}, w, accept, no_watch);
   });
@@ -440,8 +491,8 @@ TEST_CASE("what accept() refuses ends a cascade's text, in models and processor,
     for (std::size_t stop_at = 1; stop_at <= 9; ++stop_at) {
       const std::size_t before = t.size;
       std::size_t seen = 0;
-      REQUIRE(decode(t, 12, d, m, chooser, processor, work, [&](const emission&) { return ++seen < stop_at; }) ==
-              status::ok);
+      REQUIRE(decode(t, 12, d, m, chooser, processor, work,
+                     [&](const emission&) { return ++seen < stop_at; }) == status::ok);
       CHECK(t.size == before + stop_at);
       CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
       CHECK((d.position() <= t.size && m.position() <= t.size && d.misuses + m.misuses == 0));
@@ -461,15 +512,19 @@ TEST_CASE("a full context or buffer ends a cascade with context_full, and nothin
         no_processor none;
         random_streams chooser(1);
         std::size_t n = 0;
-        CHECK(decode(t, 20, d, m, chooser, none, work, [&](const emission&) { return ++n, true; }) ==
-              status::context_full);
+        CHECK(decode(t, 20, d, m, chooser, none, work, [&](const emission&) {
+                ++n;
+                return true;
+              }) == status::context_full);
         CHECK(t.size == size);
         CHECK(n == size - 1);
         CHECK(d.misuses + m.misuses == 0);
       }
   });
 }
-TEST_CASE("a model of a cascade that fails or returns NaN is reported; the text stays, and decoding can go on") {
+TEST_CASE(
+    "a model of a cascade that fails or returns NaN is reported; the text stays, and decoding can "
+    "go on") {
   for_each_decoder([](const char* name, auto decode) {
     for (std::size_t call = 0; call < 30; ++call)
       for (int which = 0; which < 4; ++which) {
@@ -488,9 +543,13 @@ TEST_CASE("a model of a cascade that fails or returns NaN is reported; the text 
           std::size_t kept = 0;
           const std::size_t before = t.size;
           const status s =
-              decode(t, 40 - t.size, d, m, chooser, processor, work, [&](const emission&) { return ++kept, true; });
+              decode(t, 40 - t.size, d, m, chooser, processor, work, [&](const emission&) {
+                ++kept;
+                return true;
+              });
           failures += s != status::ok;
-          if (s != status::ok) CHECK(s == (which % 2 == 0 ? status::model_failed : status::invalid_row));
+          if (s != status::ok)
+            CHECK(s == (which % 2 == 0 ? status::model_failed : status::invalid_row));
           CHECK(t.size == before + kept);
           CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
           CHECK((d.position() <= t.size && m.position() <= t.size));
@@ -501,7 +560,9 @@ TEST_CASE("a model of a cascade that fails or returns NaN is reported; the text 
       }
   });
 }
-TEST_CASE("models of different vocabularies, an empty text and bad parameters end a cascade with their status") {
+TEST_CASE(
+    "models of different vocabularies, an empty text and bad parameters end a cascade with their "
+    "status") {
   for_each_decoder([](const char* name, auto decode) {
     INFO(name);
     toy_source<T> d(30, 1), m(31, 2), same(30, 2);
@@ -520,9 +581,12 @@ TEST_CASE("models of different vocabularies, an empty text and bad parameters en
   cascade_workspace<T> work(vocabulary, 10, 5);
   no_processor none;
   random_streams chooser(1);
-  CHECK(oracle_decode(t, 9, d, m, ensemble{2}, chooser, none, {}, work, keep_all) == status::invalid_parameter);
-  CHECK(sequential_decode(t, 9, d, m, ensemble{2}, chooser, none, {}, work, keep_all) == status::invalid_parameter);
-  CHECK(sequence_decode(t, 9, d, m, std::nan(""), chooser, none, {}, work, keep_all) == status::invalid_parameter);
+  CHECK(oracle_decode(t, 9, d, m, ensemble{2}, chooser, none, {}, work, keep_all) ==
+        status::invalid_parameter);
+  CHECK(sequential_decode(t, 9, d, m, ensemble{2}, chooser, none, {}, work, keep_all) ==
+        status::invalid_parameter);
+  CHECK(sequence_decode(t, 9, d, m, std::nan(""), chooser, none, {}, work, keep_all) ==
+        status::invalid_parameter);
   CHECK(sequence_decode(t, 12, d, m, 0.5, chooser, none, {}, work, keep_all) ==
         status::invalid_parameter);  // no memory
   CHECK(bild_round(t, 0, d, m, {}, none, {}, work).why == status::invalid_parameter);

@@ -25,15 +25,20 @@ struct average {
   }
 };
 
-// The mixed drafter, with nothing to propose after texts of some lengths. It remembers the tokens that it has read.
+// The mixed drafter, with nothing to propose after texts of some lengths. It remembers the tokens
+// that it has read.
 struct moody_drafter : mixed_drafter {
   std::size_t silent_after = 1000, misuses = 0;
   std::vector<token_id> seen;
   std::size_t position() const { return seen.size(); }
-  status rollback(std::size_t n) { return seen.resize(std::min(n, seen.size())), status::ok; }
+  status rollback(std::size_t n) {
+    seen.resize(std::min(n, seen.size()));
+    return status::ok;
+  }
   template <class P>
   status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
-    misuses += seen.size() > at.tokens.size() || !std::equal(seen.begin(), seen.end(), at.tokens.begin());
+    misuses +=
+        seen.size() > at.tokens.size() || !std::equal(seen.begin(), seen.end(), at.tokens.begin());
     seen.assign(at.tokens.begin(), at.tokens.end());
     if (at.tokens.size() % 4 == silent_after) return status::no_draft;
     return mixed_drafter::next(at, processor, row, confidence);
@@ -46,7 +51,11 @@ struct defective : moody_drafter {
   std::size_t throw_at = 1000, stop_at = 1000, n = 0;
   template <class P>
   status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
-    if (n == throw_at) return ++n, throw std::runtime_error("drafter"), status::ok;
+    if (n == throw_at) {
+      ++n;
+      throw std::runtime_error("drafter");
+      return status::ok;
+    }
     return n++ == stop_at ? status::stopped : moody_drafter::next(at, processor, row, confidence);
   }
 };
@@ -55,8 +64,7 @@ template <std::size_t N>
 auto make_sources() {
   return [&]<std::size_t... K>(std::index_sequence<K...>) {
     return std::array<faulty<T>, N>{faulty<T>{vocabulary, K + 1}...};
-  }
-  (std::make_index_sequence<N>());
+  }(std::make_index_sequence<N>());
 }
 template <class Models>
 auto tie_all(Models& models) {
@@ -71,7 +79,8 @@ struct setting {
 
 // The exact joint law of texts of 4 tokens, against the product of the promised laws.
 template <std::size_t N, class Policy>
-double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma, const setting& s) {
+double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma,
+                   const setting& s) {
   std::size_t wrong = 0, reused = 0, asked = 0;
   const auto law = exact_law(
       [&](auto& chooser) {
@@ -85,10 +94,11 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
         wrong += collaborative_decode(t, 4, tie_all(models), policy, chooser, processor,
-                                      {gamma, {}, s.end_of_text, s.proposed}, work, keep_all, no_watch,
-                                      drafter) != status::ok;
+                                      {gamma, {}, s.end_of_text, s.proposed}, work, keep_all,
+                                      no_watch, drafter) != status::ok;
         for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
-        wrong += drafter.misuses + (drafter.seen.size() > t.size), asked += drafter.asked;
+        wrong += drafter.misuses + (drafter.seen.size() > t.size);
+        asked += drafter.asked;
         wrong += !std::ranges::equal(processor.pushed, std::span(buffer).first(t.size));
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
       },
@@ -110,36 +120,47 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
       row[k] = processed_row<T>(p[k]);
     }
     std::vector<double> due(vocabulary), combined(vocabulary);
-    REQUIRE(detail::with_law_of(policy, row, {}, std::span(combined), [&](const auto& rows, const auto& pi) {
-              for (std::size_t v = 0; v < vocabulary; ++v) due[v] = detail::as_double(pi(at(rows, v)));
-              return status::ok;
-            }) == status::ok);
+    REQUIRE(detail::with_law_of(policy, row, {}, std::span(combined),
+                                [&](const auto& rows, const auto& pi) {
+                                  for (std::size_t v = 0; v < vocabulary; ++v)
+                                    due[v] = detail::as_double(pi(at(rows, v)));
+                                  return status::ok;
+                                }) == status::ok);
     return due;
   });
 }
 
 }  // namespace
 
-TEST_CASE("three models that verify a drafter's one-hot, sparse and dense rows emit exactly the combined law") {
+TEST_CASE(
+    "three models that verify a drafter's one-hot, sparse and dense rows emit exactly the combined "
+    "law") {
   const average<3> policy{{0.2, 0.5, 0.3}};
-  for (const std::array<std::size_t, 3>& gamma : {std::array<std::size_t, 3>{1, 1, 1}, {2, 0, 1}, {1, 2, 0}})
-    for (std::size_t proposed = 1; proposed <= 3; ++proposed) CHECK(worst_error(policy, gamma, {proposed}) < 1e-12);
-  for (std::size_t silent = 0; silent < 4; ++silent) CHECK(worst_error<3>(policy, {1, 1, 1}, {2, silent}) < 1e-12);
+  for (const std::array<std::size_t, 3>& gamma :
+       {std::array<std::size_t, 3>{1, 1, 1}, {2, 0, 1}, {1, 2, 0}})
+    for (std::size_t proposed = 1; proposed <= 3; ++proposed)
+      CHECK(worst_error(policy, gamma, {proposed}) < 1e-12);
+  for (std::size_t silent = 0; silent < 4; ++silent)
+    CHECK(worst_error<3>(policy, {1, 1, 1}, {2, silent}) < 1e-12);
   for (token_id end = 0; end < 3; ++end)
-    CHECK(worst_error<3>(policy, {1, 1, 1}, {3, 1000, end, {.repetition = 1.7, .presence = 0.3}}) < 1e-12);
+    CHECK(worst_error<3>(policy, {1, 1, 1}, {3, 1000, end, {.repetition = 1.7, .presence = 0.3}}) <
+          1e-12);
 }
 TEST_CASE("two models that verify a drafter's rows emit exactly the law of every kind of policy") {
   const auto check = [](const auto& policy) {
-    for (const std::array<std::size_t, 2>& gamma : {std::array<std::size_t, 2>{1, 1}, {2, 1}, {2, 0}})
-      for (std::size_t proposed = 1; proposed <= 3; ++proposed) CHECK(worst_error(policy, gamma, {proposed}) < 1e-12);
+    for (const std::array<std::size_t, 2>& gamma :
+         {std::array<std::size_t, 2>{1, 1}, {2, 1}, {2, 0}})
+      for (std::size_t proposed = 1; proposed <= 3; ++proposed)
+        CHECK(worst_error(policy, gamma, {proposed}) < 1e-12);
   };
   check(lossless{});                                 // model 1's token after the drafts is final
   check(any_of<ensemble, token_v3>{token_v3{0.3}});  // chosen at run time, reads untempered rows
   check(raw_logits{contrastive{0.3}});               // one row more than models
 }
 TEST_CASE("tokens of a drafter cost no call of a model") {
-  // At temperature 0, proposals that equal both models' text: model 0 scores 1 + 3 rows in a call and drafts one more,
-  // model 1 scores them in a call. So two calls give 4 tokens, and without a drafter two.
+  // At temperature 0, proposals that equal both models' text: model 0 scores 1 + 3 rows in a call
+  // and drafts one more, model 1 scores them in a call. So two calls give 4 tokens, and without a
+  // drafter two.
   for (const std::size_t proposed : {0u, 3u}) {
     toy_source<T> a(vocabulary, 7), b(vocabulary, 7);
     struct : mixed_drafter {
@@ -147,7 +168,8 @@ TEST_CASE("tokens of a drafter cost no call of a model") {
       status next(const draft_position& at, no_processor&, row_type& row, double&) {
         std::array<double, vocabulary> x;
         model.row(at.tokens, x);
-        return row = one_hot_row<T>(token_id(std::ranges::max_element(x) - x.begin()), vocabulary), row.normalise();
+        row = one_hot_row<T>(token_id(std::ranges::max_element(x) - x.begin()), vocabulary);
+        return row.normalise();
       }
     } drafter;
     drafter.model = toy_source<double>(vocabulary, 7);
@@ -158,8 +180,10 @@ TEST_CASE("tokens of a drafter cost no call of a model") {
     random_streams chooser(1);
     std::size_t proposals = 0;
     REQUIRE(collaborative_decode(
-                t, 40, std::tie(a, b), ensemble{0.5}, chooser, none, {{1, 0}, {0}, {}, proposed}, work, keep_all,
-                [&](const collaborative_result& r, const auto&) { proposals += r.proposed; }, drafter) == status::ok);
+                t, 40, std::tie(a, b), ensemble{0.5}, chooser, none, {{1, 0}, {0}, {}, proposed},
+                work, keep_all,
+                [&](const collaborative_result& r, const auto&) { proposals += r.proposed; },
+                drafter) == status::ok);
     CHECK(a.calls == (proposed ? 10 : 40));
     CHECK(b.calls == (proposed ? 10 : 40));
     CHECK(proposals == (proposed ? 30 : 0));
@@ -173,17 +197,21 @@ TEST_CASE("with a drafter that has nothing, the text and the models' calls are t
     collaborative_workspace<T, 3, mixed_drafter::row_type> work(vocabulary, {3, 2, 1}, 4);
     no_processor none;
     random_streams chooser(5);
-    REQUIRE(collaborative_decode(t, 200, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, none,
-                                 {{3, 2, 1}, {}, {}, 4}, work, keep_all, no_watch, drafter...) == status::ok);
+    REQUIRE(collaborative_decode(t, 200, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser,
+                                 none, {{3, 2, 1}, {}, {}, 4}, work, keep_all, no_watch,
+                                 drafter...) == status::ok);
     for (const auto& m : models) buffer.push_back(token_id(m.calls));
     return buffer;
   };
   struct : mixed_drafter {
-    status next(const draft_position&, no_processor&, row_type&, double&) { return status::no_draft; }
+    status next(const draft_position&, no_processor&, row_type&, double&) {
+      return status::no_draft;
+    }
   } nothing;
   CHECK(run(nothing) == run());
 }
-TEST_CASE("where pi = p, a dead end of model 0 among a drafter's tokens ends the draft, not the text") {
+TEST_CASE(
+    "where pi = p, a dead end of model 0 among a drafter's tokens ends the draft, not the text") {
   for (std::size_t call = 0; call < 6; ++call) {
     const auto law = exact_law([&](auto& chooser) {
       auto models = make_sources<2>();
@@ -193,15 +221,19 @@ TEST_CASE("where pi = p, a dead end of model 0 among a drafter's tokens ends the
       collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary, {1, 1}, 2);
       mixed_drafter drafter;
       no_processor none;
-      CHECK(collaborative_decode(t, 4, tie_all(models), lossless{}, chooser, none, {{1, 1}, {}, {}, 2}, work, keep_all,
-                                 no_watch, drafter) == status::ok);
+      CHECK(collaborative_decode(t, 4, tie_all(models), lossless{}, chooser, none,
+                                 {{1, 1}, {}, {}, 2}, work, keep_all, no_watch,
+                                 drafter) == status::ok);
       return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
     });
     const auto models = make_sources<2>();
-    CHECK(worst_joint_error(law, 4, no_token, [&](const auto& c) { return probabilities(models[1], c); }) < 1e-12);
+    CHECK(worst_joint_error(law, 4, no_token,
+                            [&](const auto& c) { return probabilities(models[1], c); }) < 1e-12);
   }
 }
-TEST_CASE("a model that fails over a drafter's tokens, a drafter that throws or stops: all goes back to the text") {
+TEST_CASE(
+    "a model that fails over a drafter's tokens, a drafter that throws or stops: all goes back to "
+    "the text") {
   enum { fails, is_nan, throws, stops };
   std::size_t nan_rows = 0;  // that verification came to
   for (std::size_t call = 0; call < 24; ++call)
@@ -226,15 +258,22 @@ TEST_CASE("a model that fails over a drafter's tokens, a drafter that throws or 
         status s = status::ok;
         try {
           s = collaborative_decode(
-              t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor, {{3, 2, 1}, {}, {}, 3},
-              work, [&](const emission&) { return ++kept, true; }, no_watch, drafter);
+              t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor,
+              {{3, 2, 1}, {}, {}, 3}, work,
+              [&](const emission&) {
+                ++kept;
+                return true;
+              },
+              no_watch, drafter);
         } catch (const std::runtime_error&) {
           CHECK(what == throws);
           s = status::stopped;
         }
         failures += s != status::ok;
         if (s != status::ok && what != throws)
-          CHECK(s == (what == fails ? status::model_failed : what == is_nan ? status::invalid_row : status::stopped));
+          CHECK(s == (what == fails    ? status::model_failed
+                      : what == is_nan ? status::invalid_row
+                                       : status::stopped));
         CHECK(t.size == before + kept);
         CHECK(work.cached == 0);
         CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
@@ -248,7 +287,9 @@ TEST_CASE("a model that fails over a drafter's tokens, a drafter that throws or 
     }
   CHECK(nan_rows > 0);
 }
-TEST_CASE("a drafter of another vocabulary is reported; more proposals than the workspace holds are refused") {
+TEST_CASE(
+    "a drafter of another vocabulary is reported; more proposals than the workspace holds are "
+    "refused") {
   struct : mixed_drafter {
     std::size_t vocab_size() const { return 7; }
   } other;
@@ -261,8 +302,8 @@ TEST_CASE("a drafter of another vocabulary is reported; more proposals than the 
   random_streams chooser(1);
   const auto run = [&](auto& who, std::size_t proposed) {
     return collaborative_decode(
-        t, 9, std::tie(a, b), ensemble{0.5}, chooser, none, {{2, 2}, {}, {}, proposed}, work, keep_all,
-        [](const collaborative_result& r, const auto&) { CHECK(r.proposed <= 2); }, who);
+        t, 9, std::tie(a, b), ensemble{0.5}, chooser, none, {{2, 2}, {}, {}, proposed}, work,
+        keep_all, [](const collaborative_result& r, const auto&) { CHECK(r.proposed <= 2); }, who);
   };
   CHECK(run(other, 2) == status::vocabulary_mismatch);
   CHECK(t.size == 1);

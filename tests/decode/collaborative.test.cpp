@@ -39,7 +39,8 @@ struct product {
   template <class Rows>
   auto bind(const Rows& rows) const {
     const auto all = [](auto at) {
-      return fold_models<N>(at, [](std::size_t k, auto x, auto so_far) { return k + 1 == N ? x : x * so_far; });
+      return fold_models<N>(
+          at, [](std::size_t k, auto x, auto so_far) { return k + 1 == N ? x : x * so_far; });
     };
     const double scale = 1 / rows.sum(all);
     return [=](auto at) { return all(at) * scale; };
@@ -57,7 +58,8 @@ struct smallest {
   template <class Rows>
   auto bind(const Rows& rows) const {
     const auto least = [](auto at) {
-      return fold_models<N>(at, [](std::size_t k, auto x, auto so_far) { return k + 1 == N ? x : min(x, so_far); });
+      return fold_models<N>(
+          at, [](std::size_t k, auto x, auto so_far) { return k + 1 == N ? x : min(x, so_far); });
     };
     const double scale = 1 / rows.sum(least);
     return [=](auto at) { return least(at) * scale; };
@@ -88,8 +90,7 @@ template <std::size_t N>
 sources<N> make_sources(std::size_t order = 2) {
   return [&]<std::size_t... K>(std::index_sequence<K...>) {
     return sources<N>{toy_source<T>(vocabulary, K + 1, order)...};
-  }
-  (std::make_index_sequence<N>());
+  }(std::make_index_sequence<N>());
 }
 template <class Models>
 auto tie_all(Models& models) {
@@ -104,8 +105,8 @@ struct setting {
 };
 
 template <std::size_t N, class Combine>
-std::vector<double> combined(const Combine& c, const sources<N>& models, const std::vector<token_id>& context,
-                             const setting& s = {0}) {
+std::vector<double> combined(const Combine& c, const sources<N>& models,
+                             const std::vector<token_id>& context, const setting& s = {0}) {
   std::array<std::vector<double>, N> p;
   for (std::size_t k = 0; k < N; ++k) p[k] = probabilities(models[k], context, s.sample, s.penalty);
   std::vector<double> r(vocabulary);
@@ -117,7 +118,8 @@ std::vector<double> combined(const Combine& c, const sources<N>& models, const s
 
 // The exact joint law of the decoded texts, against the product of the promised laws.
 template <std::size_t N, class Policy>
-double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma, const setting& s) {
+double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma,
+                   const setting& s) {
   std::size_t wrong = 0, reused = 0;
   const auto law = exact_law(
       [&](auto& chooser) {
@@ -129,7 +131,8 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
         wrong += collaborative_decode(t, s.length, tie_all(models), policy, chooser, processor,
-                                      {gamma, s.sample, s.end_of_text}, work, keep_all, no_watch) != status::ok;
+                                      {gamma, s.sample, s.end_of_text}, work, keep_all,
+                                      no_watch) != status::ok;
         for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
         wrong += !std::ranges::equal(processor.pushed, std::span(buffer).first(t.size));
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -138,8 +141,9 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
   CHECK(wrong == 0);
   CHECK(reused == 0);  // no number decides twice
   const auto models = make_sources<N>();
-  return worst_joint_error(law, s.length, s.end_of_text,
-                           [&](const auto& context) { return combined<N>(policy, models, context, s); });
+  return worst_joint_error(law, s.length, s.end_of_text, [&](const auto& context) {
+    return combined<N>(policy, models, context, s);
+  });
 }
 
 template <std::size_t N>
@@ -149,51 +153,65 @@ std::string name(const std::array<std::size_t, N>& gamma) {
   return s + ")";
 }
 const std::array<std::array<std::size_t, 2>, 5> pairs{{{1, 1}, {5, 1}, {2, 3}, {3, 2}, {2, 0}}};
-const std::array<std::array<std::size_t, 3>, 5> triples{{{1, 1, 1}, {3, 2, 1}, {1, 2, 3}, {2, 0, 1}, {2, 0, 0}}};
+const std::array<std::array<std::size_t, 3>, 5> triples{
+    {{1, 1, 1}, {3, 2, 1}, {1, 2, 3}, {2, 0, 1}, {2, 0, 0}}};
 template <class F>
 void for_each_pair_combiner(F f) {
-  f("average", average<2>{{0.3, 0.7}}), f("product", product<2>{}), f("smallest", smallest<2>{});
+  f("average", average<2>{{0.3, 0.7}});
+  f("product", product<2>{});
+  f("smallest", smallest<2>{});
   f("against the first", against_the_first{});
 }
 template <class F>
 void for_each_triple_combiner(F f) {
-  f("average", average<3>{{0.2, 0.5, 0.3}}), f("product", product<3>{}), f("smallest", smallest<3>{});
+  f("average", average<3>{{0.2, 0.5, 0.3}});
+  f("product", product<3>{});
+  f("smallest", smallest<3>{});
 }
 
 }  // namespace
 
-TEST_CASE("two models that take turns emit exactly the combined law, for every combiner and any gammas") {
+TEST_CASE(
+    "two models that take turns emit exactly the combined law, for every combiner and any gammas") {
   for_each_pair_combiner([](const char* combiner, const auto& policy) {
     for (const auto& gamma : pairs) {
       const double worst = worst_error<2>(policy, gamma, {4});
-      std::printf("n = 2  %-18s gammas %-8s 81 texts of 4 tokens, worst error %.2e\n", combiner, name(gamma).c_str(),
-                  worst);
+      std::printf("n = 2  %-18s gammas %-8s 81 texts of 4 tokens, worst error %.2e\n", combiner,
+                  name(gamma).c_str(), worst);
       CHECK(worst < 1e-12);
     }
   });
 }
-TEST_CASE("three models that take turns emit exactly the combined law, for every combiner and any gammas") {
+TEST_CASE(
+    "three models that take turns emit exactly the combined law, for every combiner and any "
+    "gammas") {
   for_each_triple_combiner([](const char* combiner, const auto& policy) {
     for (const auto& gamma : triples) {
       const double worst = worst_error<3>(policy, gamma, {4});
-      std::printf("n = 3  %-18s gammas %-8s 81 texts of 4 tokens, worst error %.2e\n", combiner, name(gamma).c_str(),
-                  worst);
+      std::printf("n = 3  %-18s gammas %-8s 81 texts of 4 tokens, worst error %.2e\n", combiner,
+                  name(gamma).c_str(), worst);
       CHECK(worst < 1e-12);
     }
   });
 }
 TEST_CASE("penalties, filters and an end of text keep the law of models that take turns exact") {
   const penalty_options penalty{.repetition = 1.7, .presence = 0.3, .frequency = 0.4};
-  const setting settings[] = {
-      {4, {}, no_token, penalty}, {4, {}, 1}, {4, {0.6, 2}}, {4, {2, 0, 0.8}, 2, penalty}, {4, {0}}};
+  const setting settings[] = {{4, {}, no_token, penalty},
+                              {4, {}, 1},
+                              {4, {0.6, 2}},
+                              {4, {2, 0, 0.8}, 2, penalty},
+                              {4, {0}}};
   for (const setting& s : settings) {
     for (const auto& gamma : pairs) CHECK(worst_error<2>(average<2>{{0.3, 0.7}}, gamma, s) < 1e-12);
-    for (const auto& gamma : triples) CHECK(worst_error<3>(average<3>{{0.2, 0.5, 0.3}}, gamma, s) < 1e-12);
+    for (const auto& gamma : triples)
+      CHECK(worst_error<3>(average<3>{{0.2, 0.5, 0.3}}, gamma, s) < 1e-12);
   }
   CHECK(worst_error<2>(product<2>{}, {3, 2}, {4, {}, 0, penalty}) < 1e-12);
   CHECK(worst_error<3>(product<3>{}, {3, 2, 1}, {4, {}, 0, penalty}) < 1e-12);
 }
-TEST_CASE("policies of the library, deferral rules with untempered rows among them, combine two alternating models") {
+TEST_CASE(
+    "policies of the library, deferral rules with untempered rows among them, combine two "
+    "alternating models") {
   const auto check = [](const auto& policy, const sampling& s) {
     std::size_t reused = 0;
     const auto law = exact_law(
@@ -203,8 +221,8 @@ TEST_CASE("policies of the library, deferral rules with untempered rows among th
           text t{buffer, 1};
           collaborative_workspace<T, 2> work(vocabulary, {2, 2});
           no_processor none;
-          REQUIRE(collaborative_decode(t, 4, tie_all(models), policy, chooser, none, {{2, 2}, s}, work, keep_all,
-                                       no_watch) == status::ok);
+          REQUIRE(collaborative_decode(t, 4, tie_all(models), policy, chooser, none, {{2, 2}, s},
+                                       work, keep_all, no_watch) == status::ok);
           return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
         },
         &reused);
@@ -212,18 +230,24 @@ TEST_CASE("policies of the library, deferral rules with untempered rows among th
     const auto models = make_sources<2>();
     CHECK(worst_joint_error(law, 4, no_token, [&](const auto& context) {
             std::vector<T> q(vocabulary), p(vocabulary);
-            models[0].row(context, q), models[1].row(context, p);
+            models[0].row(context, q);
+            models[1].row(context, p);
             return target_law(policy, processed_row<T>(q, s), processed_row<T>(p, s));
           }) < 1e-12);
   };
   for (const sampling& s : {sampling{}, sampling{0.5}}) {
-    check(lossless{}, s), check(ensemble{0.3}, s), check(opt{0.05}, s), check(token_v3{0.3}, s), check(lossy{0.2}, s);
+    check(lossless{}, s);
+    check(ensemble{0.3}, s);
+    check(opt{0.05}, s);
+    check(token_v3{0.3}, s);
+    check(lossy{0.2}, s);
   }
 }
 
 namespace {
 
-// A combiner of the library and its formula in plain doubles: of one type for all, so that decoders are compiled once.
+// A combiner of the library and its formula in plain doubles: of one type for all, so that decoders
+// are compiled once.
 template <std::size_t N, class... Policies>
 struct with_formula : any_of<Policies...> {
   std::function<double(const std::array<double, N>&)> formula;
@@ -234,35 +258,47 @@ struct with_formula : any_of<Policies...> {
     return formula(x);
   }
 };
-using pair_combiner = with_formula<2, ensemble, contrastive, geometric, power, minimum<>, maximum<>, arithmetic<2>>;
-using triple_combiner = with_formula<3, mixture<3>, arithmetic<>, log_linear<3>, power_mean<3>, minimum<3>, maximum<3>>;
+using pair_combiner =
+    with_formula<2, ensemble, contrastive, geometric, power, minimum<>, maximum<>, arithmetic<2>>;
+using triple_combiner =
+    with_formula<3, mixture<3>, arithmetic<>, log_linear<3>, power_mean<3>, minimum<3>, maximum<3>>;
 using two = std::array<double, 2>;
 using three = std::array<double, 3>;
 template <class F>
 void for_each_pair_combiner_of_the_library(F f) {
-  const auto check = [&](const char* name, auto policy, auto due) { f(name, pair_combiner(policy, due)); };
+  const auto check = [&](const char* name, auto policy, auto due) {
+    f(name, pair_combiner(policy, due));
+  };
   check("ensemble", ensemble{0.3}, [](two x) { return 0.3 * x[0] + 0.7 * x[1]; });
   check("contrastive", contrastive{0.3}, [](two x) { return x[1] * std::pow(x[0], -0.3); });
   check("contrastive, plus", contrastive{0.3, 0, true},
         [](two x) { return std::pow(x[1], 1.3) * std::pow(x[0], -0.3); });
-  check("geometric", geometric{0.3}, [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
-  check("realign", geometric{1.5}, [](two x) { return std::pow(x[0], 1.5) * std::pow(x[1], -0.5); });
-  check("power 2", power{0.3, 2}, [](two x) { return std::sqrt(0.3 * x[0] * x[0] + 0.7 * x[1] * x[1]); });
+  check("geometric", geometric{0.3},
+        [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
+  check("realign", geometric{1.5},
+        [](two x) { return std::pow(x[0], 1.5) * std::pow(x[1], -0.5); });
+  check("power 2", power{0.3, 2},
+        [](two x) { return std::sqrt(0.3 * x[0] * x[0] + 0.7 * x[1] * x[1]); });
   check("power -1", power{0.3, -1}, [](two x) { return 1 / (0.3 / x[0] + 0.7 / x[1]); });
   check("power 0", power{0.3, 0}, [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
   check("min", minimum<>{}, [](two x) { return std::min(x[0], x[1]); });
   check("max", maximum<>{}, [](two x) { return std::max(x[0], x[1]); });
-  check("arithmetic", arithmetic<2>{0.5}, [](two x) { return std::pow(x[1], 1.5) * std::pow(x[0], -0.5); });
+  check("arithmetic", arithmetic<2>{0.5},
+        [](two x) { return std::pow(x[1], 1.5) * std::pow(x[0], -0.5); });
 }
 template <class F>
 void for_each_triple_combiner_of_the_library(F f) {
-  const auto check = [&](const char* name, auto policy, auto due) { f(name, triple_combiner(policy, due)); };
-  check("mixture", mixture<3>{{0.2, 0.5, 0.3}}, [](three x) { return 0.2 * x[0] + 0.5 * x[1] + 0.3 * x[2]; });
+  const auto check = [&](const char* name, auto policy, auto due) {
+    f(name, triple_combiner(policy, due));
+  };
+  check("mixture", mixture<3>{{0.2, 0.5, 0.3}},
+        [](three x) { return 0.2 * x[0] + 0.5 * x[1] + 0.3 * x[2]; });
   check("arithmetic", arithmetic<>{0.5}, [](three x) { return x[0] * std::sqrt(x[1] / x[2]); });
   check("log-linear", log_linear<3>{{0.2, 0.5, 0.3}},
         [](three x) { return std::pow(x[0], 0.2) * std::pow(x[1], 0.5) * std::pow(x[2], 0.3); });
-  check("power 2", power_mean<3>{{0.2, 0.5, 0.3}, 2},
-        [](three x) { return std::sqrt(0.2 * x[0] * x[0] + 0.5 * x[1] * x[1] + 0.3 * x[2] * x[2]); });
+  check("power 2", power_mean<3>{{0.2, 0.5, 0.3}, 2}, [](three x) {
+    return std::sqrt(0.2 * x[0] * x[0] + 0.5 * x[1] * x[1] + 0.3 * x[2] * x[2]);
+  });
   check("power -1", power_mean<3>{{0.2, 0.5, 0.3}, -1},
         [](three x) { return 1 / (0.2 / x[0] + 0.5 / x[1] + 0.3 / x[2]); });
   check("min", minimum<3>{}, [](three x) { return std::min({x[0], x[1], x[2]}); });
@@ -271,7 +307,8 @@ void for_each_triple_combiner_of_the_library(F f) {
 
 }  // namespace
 
-TEST_CASE("every combiner of the library has its exact joint law: two models, gammas (1,1) and (5,1)") {
+TEST_CASE(
+    "every combiner of the library has its exact joint law: two models, gammas (1,1) and (5,1)") {
   for_each_pair_combiner_of_the_library([](const char* name, const auto& policy) {
     const double a = worst_error<2>(policy, {1, 1}, {4}), b = worst_error<2>(policy, {5, 1}, {4});
     std::printf("n = 2  %-18s gammas (1,1) and (5,1): worst error %.2e, %.2e\n", name, a, b);
@@ -279,9 +316,12 @@ TEST_CASE("every combiner of the library has its exact joint law: two models, ga
     CHECK(b < 1e-12);
   });
 }
-TEST_CASE("every combiner of the library has its exact joint law: three models, gammas (1,1,1) and (3,2,1)") {
+TEST_CASE(
+    "every combiner of the library has its exact joint law: three models, gammas (1,1,1) and "
+    "(3,2,1)") {
   for_each_triple_combiner_of_the_library([](const char* name, const auto& policy) {
-    const double a = worst_error<3>(policy, {1, 1, 1}, {4}), b = worst_error<3>(policy, {3, 2, 1}, {4});
+    const double a = worst_error<3>(policy, {1, 1, 1}, {4}),
+                 b = worst_error<3>(policy, {3, 2, 1}, {4});
     std::printf("n = 3  %-18s gammas (1,1,1) and (3,2,1): worst error %.2e, %.2e\n", name, a, b);
     CHECK(a < 1e-12);
     CHECK(b < 1e-12);
@@ -295,8 +335,8 @@ TEST_CASE("a plausibility mask keeps the law of turns exact") {
     text t{buffer, 1};
     collaborative_workspace<T, 2> work(vocabulary, {2, 2});
     no_processor none;
-    REQUIRE(collaborative_decode(t, 4, tie_all(models), masked, chooser, none, {{2, 2}}, work, keep_all, no_watch) ==
-            status::ok);
+    REQUIRE(collaborative_decode(t, 4, tie_all(models), masked, chooser, none, {{2, 2}}, work,
+                                 keep_all, no_watch) == status::ok);
     return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
   });
   const auto models = make_sources<2>();
@@ -313,7 +353,9 @@ TEST_CASE("a plausibility mask keeps the law of turns exact") {
         }) < 1e-12);
   CHECK(masks > 0);
 }
-TEST_CASE("raw logits: models that take turns emit the combination, tempered and filtered after it was made") {
+TEST_CASE(
+    "raw logits: models that take turns emit the combination, tempered and filtered after it was "
+    "made") {
   const auto check = [&]<std::size_t N>(const auto& policy, const std::array<std::size_t, N>& gamma,
                                         const sampling& s) {
     std::size_t reused = 0;
@@ -324,8 +366,8 @@ TEST_CASE("raw logits: models that take turns emit the combination, tempered and
           text t{buffer, 1};
           collaborative_workspace<T, N> work(vocabulary, gamma);
           no_processor none;
-          REQUIRE(collaborative_decode(t, 4, tie_all(models), raw_logits{policy}, chooser, none, {gamma, s}, work,
-                                       keep_all, no_watch) == status::ok);
+          REQUIRE(collaborative_decode(t, 4, tie_all(models), raw_logits{policy}, chooser, none,
+                                       {gamma, s}, work, keep_all, no_watch) == status::ok);
           return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
         },
         &reused);
@@ -341,25 +383,32 @@ TEST_CASE("raw logits: models that take turns emit the combination, tempered and
       std::vector<double> r(vocabulary);
       for (std::size_t v = 0; v < vocabulary; ++v) r[v] = row[v];
       const auto other = combined<N>(policy, models, context, {.length = 0, .sample = s});
-      for (std::size_t v = 0; v < vocabulary; ++v)  // NaN: processed rows without a common token have no law
-        from_processed = std::isnan(other[v]) ? 1 : std::max(from_processed, std::fabs(r[v] - other[v]));
+      // NaN: processed rows without a common token have no law
+      for (std::size_t v = 0; v < vocabulary; ++v)
+        from_processed =
+            std::isnan(other[v]) ? 1 : std::max(from_processed, std::fabs(r[v] - other[v]));
       return r;
     });
-    std::printf("raw logits, n = %zu: worst error %.2e; laws of processed rows differ by up to %.3f\n", N, worst,
-                from_processed);
+    std::printf(
+        "raw logits, n = %zu: worst error %.2e; laws of processed rows differ by up to %.3f\n", N,
+        worst, from_processed);
     CHECK(worst < 1e-12);
     CHECK(from_processed > 0.01);
   };
   const pair_combiner mix(ensemble{0.3}, [](two x) { return 0.3 * x[0] + 0.7 * x[1]; });
-  const pair_combiner product(geometric{0.3}, [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
-  const triple_combiner proxy(arithmetic<>{0.5}, [](three x) { return x[0] * std::sqrt(x[1] / x[2]); });
+  const pair_combiner product(geometric{0.3},
+                              [](two x) { return std::pow(x[0], 0.3) * std::pow(x[1], 0.7); });
+  const triple_combiner proxy(arithmetic<>{0.5},
+                              [](three x) { return x[0] * std::sqrt(x[1] / x[2]); });
   check(mix, std::array<std::size_t, 2>{2, 2}, {0.5});
   check(mix, std::array<std::size_t, 2>{3, 1}, {1, 2});
   check(product, std::array<std::size_t, 2>{2, 1}, {2, 0, 0.7});
   check(proxy, std::array<std::size_t, 3>{2, 1, 1}, {0.5, 2});
-  const pair_combiner contrasted(contrastive{0.3}, [](two x) { return x[1] * std::pow(x[0], -0.3); });
-  const triple_combiner realigned(log_linear<3>{{1.5, -1, 0.5}},
-                                  [](three x) { return std::pow(x[0], 1.5) / x[1] * std::sqrt(x[2]); });
+  const pair_combiner contrasted(contrastive{0.3},
+                                 [](two x) { return x[1] * std::pow(x[0], -0.3); });
+  const triple_combiner realigned(log_linear<3>{{1.5, -1, 0.5}}, [](three x) {
+    return std::pow(x[0], 1.5) / x[1] * std::sqrt(x[2]);
+  });
   for (const sampling& s : {sampling{0}, sampling{1, 1}, sampling{0.7, 2}}) {
     check(product, std::array<std::size_t, 2>{2, 2}, s);
     check(contrasted, std::array<std::size_t, 2>{2, 2}, s);
@@ -368,14 +417,15 @@ TEST_CASE("raw logits: models that take turns emit the combination, tempered and
   }
 }
 
-// ---- randomness -----------------------------------------------------------------------------------------------------
+// ---- randomness ---------------------------------------------------------------------------------
 
 namespace {
 
 constexpr double false_alarm = 1e-6 / 16;  // of each planned test
 
 template <std::size_t N, class Policy, class Streams>
-fit joint_fit(const Policy& policy, const std::array<std::size_t, N>& gamma, std::size_t n, Streams streams) {
+fit joint_fit(const Policy& policy, const std::array<std::size_t, N>& gamma, std::size_t n,
+              Streams streams) {
   constexpr std::size_t length = 5;
   std::map<std::vector<token_id>, double> seen;
   auto models = make_sources<N>();
@@ -387,8 +437,8 @@ fit joint_fit(const Policy& policy, const std::array<std::size_t, N>& gamma, std
     buffer[0] = 0;
     text t{buffer, 1};
     auto chooser = streams(request);
-    if (collaborative_decode(t, length, tie_all(models), policy, chooser, none, {gamma}, work, keep_all, no_watch) !=
-        status::ok)
+    if (collaborative_decode(t, length, tie_all(models), policy, chooser, none, {gamma}, work,
+                             keep_all, no_watch) != status::ok)
       return {.passed = false};
     seen[{buffer.begin() + 1, buffer.begin() + 1 + length}] += 1;
   }
@@ -400,13 +450,14 @@ fit joint_fit(const Policy& policy, const std::array<std::size_t, N>& gamma, std
       p *= combined<N>(policy, models, context)[rest % vocabulary];
       context.push_back(token_id(rest % vocabulary));
     }
-    law.push_back(p), counts.push_back(seen[{context.begin() + 1, context.end()}]);
+    law.push_back(p);
+    counts.push_back(seen[{context.begin() + 1, context.end()}]);
   }
   return goodness_of_fit(counts, law, false_alarm);
 }
 void report(const char* what, const fit& f) {
-  std::printf("%-44s distance %.4f, expected %.4f, p %.3g, finds TV >= %.4f\n", what, f.distance, f.expected_distance,
-              f.p_value, f.detectable);
+  std::printf("%-44s distance %.4f, expected %.4f, p %.3g, finds TV >= %.4f\n", what, f.distance,
+              f.expected_distance, f.p_value, f.detectable);
 }
 
 // A chooser that spoils the moments it is given. C: a chooser, or a reference to one.
@@ -427,7 +478,8 @@ TEST_CASE("many turns through the production streams emit the joint law of the c
   const auto streams = [](std::size_t request) { return random_streams(31, request); };
   const fit two = joint_fit<2>(average<2>{{0.4, 0.6}}, {3, 2}, 200000, streams);
   const fit three = joint_fit<3>(product<3>{}, {3, 2, 1}, 200000, streams);
-  report("two models, gammas (3,2), average", two), report("three models, gammas (3,2,1), product", three);
+  report("two models, gammas (3,2), average", two);
+  report("three models, gammas (3,2,1), product", three);
   CHECK(two.passed);
   CHECK(three.passed);
   CHECK(two.detectable < 0.024);  // what a pass is worth
@@ -455,29 +507,34 @@ TEST_CASE("mutant: without `start`, drafts of different chains share numbers, wh
         text t{buffer, 1};
         collaborative_workspace<T, 2> work(vocabulary, {2, 2});
         no_processor none;
-        collaborative_decode(t, 3, tie_all(models), average<2>{{0.5, 0.5}}, chooser, none, {{2, 2}}, work, keep_all,
-                             no_watch);
+        collaborative_decode(t, 3, tie_all(models), average<2>{{0.5, 0.5}}, chooser, none, {{2, 2}},
+                             work, keep_all, no_watch);
         return buffer;
       },
       &reused);
   CHECK(reused > 0);
 }
 
-// ---- the paper's algorithms, written out ----------------------------------------------------------------------------
+// ---- the paper's algorithms, written out --------------------------------------------------------
 
 namespace {
 
 struct printed_error {
-  bool drops_prefix = false;     // Algorithm 1: T <- the resampled token; what T had accepted is gone
-  bool wrong_drafter = false;    // Algorithm 2: after a rejection the model that scored last drafts on
-  bool forgets_drafter = false;  // Algorithm 2: VERIFY(r, t) does not know which model drew t; here: takes it for M_1's
+  // Algorithm 1: T <- the resampled token; what T had accepted is gone
+  bool drops_prefix = false;
+  // Algorithm 2: after a rejection the model that scored last drafts on
+  bool wrong_drafter = false;
+  // Algorithm 2: VERIFY(r, t) does not know which model drew t; here: takes it for M_1's
+  bool forgets_drafter = false;
 };
 
-// CoS without caches: rows are recomputed, nothing is rolled back, a bonus is drawn before anything is verified.
+// CoS without caches: rows are recomputed, nothing is rolled back, a bonus is drawn before anything
+// is verified.
 template <std::size_t N, class Combine, class C>
 std::vector<token_id> cos_as_printed(const sources<N>& models, const Combine& combine,
-                                     const std::array<std::size_t, N>& gamma, std::size_t length, C& chooser,
-                                     const printed_error& error, std::array<double, N>* calls = nullptr) {
+                                     const std::array<std::size_t, N>& gamma, std::size_t length,
+                                     C& chooser, const printed_error& error,
+                                     std::array<double, N>* calls = nullptr) {
   std::vector<token_id> s{0}, cached;
   std::vector<std::size_t> drafter;
   std::array<std::size_t, N> scored{};
@@ -493,13 +550,15 @@ std::vector<token_id> cos_as_printed(const sources<N>& models, const Combine& co
       auto context = s;
       context.insert(context.end(), cached.begin(), cached.end());
       cached.push_back(sample(probabilities(models[k], context)));
-      drafter.push_back(k), scored[k] = cached.size();
+      drafter.push_back(k);
+      scored[k] = cached.size();
       if (calls) (*calls)[k] += 1;
     }
   };
   while (s.size() <= length) {
     if (cached.empty()) {
-      drafter.clear(), scored = {};
+      drafter.clear();
+      scored = {};
       propose(0, gamma[0]);
       continue;
     }
@@ -512,7 +571,9 @@ std::vector<token_id> cos_as_printed(const sources<N>& models, const Combine& co
       const auto r = combined<N>(combine, models, s);
       const auto d = probabilities(models[error.forgets_drafter ? 0 : drafter[0]], s);
       if (chooser.coin({stream::coin, decisions++, 0}, r[y], d[y])) {
-        s.push_back(token_id(y)), cached.erase(cached.begin()), drafter.erase(drafter.begin());
+        s.push_back(token_id(y));
+        cached.erase(cached.begin());
+        drafter.erase(drafter.begin());
         for (std::size_t& n : scored) --n;
       } else {
         std::vector<double> left(vocabulary);
@@ -521,7 +582,10 @@ std::vector<token_id> cos_as_printed(const sources<N>& models, const Combine& co
         for (double& x : left) x /= total;
         const token_id z = sample(left);
         if (error.drops_prefix) s.resize(before);
-        s.push_back(z), cached.clear(), drafter.clear(), scored = {};
+        s.push_back(z);
+        cached.clear();
+        drafter.clear();
+        scored = {};
         rejected = true;
       }
     }
@@ -531,13 +595,16 @@ std::vector<token_id> cos_as_printed(const sources<N>& models, const Combine& co
 }
 
 template <std::size_t N, class Combine>
-double worst_of_printed(const Combine& combine, const std::array<std::size_t, N>& gamma, const printed_error& error) {
+double worst_of_printed(const Combine& combine, const std::array<std::size_t, N>& gamma,
+                        const printed_error& error) {
   const auto models = make_sources<N>();
   const std::size_t length = 3;
-  const auto law =
-      exact_law([&](auto& chooser) { return cos_as_printed(models, combine, gamma, length, chooser, error); });
-  return worst_joint_error(law, length, no_token,
-                           [&](const auto& context) { return combined<N>(combine, models, context); });
+  const auto law = exact_law([&](auto& chooser) {
+    return cos_as_printed(models, combine, gamma, length, chooser, error);
+  });
+  return worst_joint_error(law, length, no_token, [&](const auto& context) {
+    return combined<N>(combine, models, context);
+  });
 }
 
 }  // namespace
@@ -553,32 +620,36 @@ TEST_CASE("mutant: a rejection that drops the accepted prefix (CoS, Algorithm 1)
 }
 TEST_CASE("mutant: a head verified against the row of another model (CoS, Algorithm 2) is found") {
   const double two = worst_of_printed<2>(average<2>{{0.3, 0.7}}, {2, 2}, {.forgets_drafter = true});
-  const double three = worst_of_printed<3>(average<3>{{0.2, 0.5, 0.3}}, {1, 1, 1}, {.forgets_drafter = true});
-  const double both =
-      worst_of_printed<2>(average<2>{{0.3, 0.7}}, {2, 2}, {.wrong_drafter = true, .forgets_drafter = true});
+  const double three =
+      worst_of_printed<3>(average<3>{{0.2, 0.5, 0.3}}, {1, 1, 1}, {.forgets_drafter = true});
+  const double both = worst_of_printed<2>(average<2>{{0.3, 0.7}}, {2, 2},
+                                          {.wrong_drafter = true, .forgets_drafter = true});
   std::printf(
-      "forgets who drew the head: worst error %.3f (n = 2), %.3f (n = 3), %.3f (and lets the wrong model draft)\n", two,
-      three, both);
+      "forgets who drew the head: worst error %.3f (n = 2), %.3f (n = 3), %.3f (and lets the wrong "
+      "model draft)\n",
+      two, three, both);
   CHECK(two > 0.005);
   CHECK(three > 0.005);
   CHECK(both > 0.005);
 }
 TEST_CASE(
-    "drafting with the last scorer after a rejection (CoS, Algorithm 2) keeps the law, but not who does the work") {
+    "drafting with the last scorer after a rejection (CoS, Algorithm 2) keeps the law, but not who "
+    "does the work") {
   CHECK(worst_of_printed<2>(average<2>{{0.3, 0.7}}, {2, 2}, {.wrong_drafter = true}) < 1e-12);
   const auto models = make_sources<2>();
   std::array<double, 2> due{}, printed{};
   for (std::size_t request = 0; request < 50; ++request) {
     random_streams a(1, request), b(1, request);
     cos_as_printed<2>(models, average<2>{{0.3, 0.7}}, {5, 2}, 50, a, {}, &due);
-    cos_as_printed<2>(models, average<2>{{0.3, 0.7}}, {5, 2}, 50, b, {.wrong_drafter = true}, &printed);
+    cos_as_printed<2>(models, average<2>{{0.3, 0.7}}, {5, 2}, 50, b, {.wrong_drafter = true},
+                      &printed);
   }
-  std::printf("calls for 2500 tokens, gammas (5,2): %.0f and %.0f; as printed %.0f and %.0f\n", due[0], due[1],
-              printed[0], printed[1]);
+  std::printf("calls for 2500 tokens, gammas (5,2): %.0f and %.0f; as printed %.0f and %.0f\n",
+              due[0], due[1], printed[0], printed[1]);
   CHECK(printed[1] > 1.1 * due[1]);
 }
 
-// ---- who is called how often ----------------------------------------------------------------------------------------
+// ---- who is called how often --------------------------------------------------------------------
 
 namespace {
 
@@ -599,14 +670,17 @@ std::vector<double> context_free(const toy_source<T>& m) {
 
 }  // namespace
 TEST_CASE("calls per model on context-free models are the visit rates of the renewal formula") {
-  // A round is a draft and its verification. It is in one of three states: 0 (D) after a rejection, 1 (P) when p drafts
-  // behind its own bonus, 2 (Q) when q does. `next`: where it leads if the whole draft is accepted; otherwise to D.
+  // A round is a draft and its verification. It is in one of three states: 0 (D) after a rejection,
+  // 1 (P) when p drafts behind its own bonus, 2 (Q) when q does. `next`: where it leads if the
+  // whole draft is accepted; otherwise to D.
   constexpr std::size_t v = 8, most = 200000, next[] = {1, 2, 1};
-  // The pair of models with TV 0.4, hence a_q = a_p = 0.8 at lambda = 1/2: its spread is found by bisection.
+  // The pair of models with TV 0.4, hence a_q = a_p = 0.8 at lambda = 1/2: its spread is found by
+  // bisection.
   double low = 0, high = 20;
   for (int i = 0; i < 60; ++i) {
     const double spread = (low + high) / 2;
-    const double tv = total_variation(context_free({v, 1, 0, spread}), context_free({v, 2, 0, spread}));
+    const double tv =
+        total_variation(context_free({v, 1, 0, spread}), context_free({v, 2, 0, spread}));
     (tv < 0.4 ? low : high) = spread;
   }
   struct example {
@@ -622,7 +696,8 @@ TEST_CASE("calls per model on context-free models are the visit rates of the ren
     toy_source<T> mq(v, 1, 0, low, 2 * most), mp(v, 2, 0, low, 2 * most);
     const double tv = total_variation(context_free(mq), context_free(mp));
     const double aq = 1 - (1 - x.lambda) * tv, ap = 1 - x.lambda * tv;
-    const double gq = double(x.gamma[0]), gp = double(x.gamma[1]), A = std::pow(aq, gq), B = std::pow(ap, gp);
+    const double gq = double(x.gamma[0]), gp = double(x.gamma[1]), A = std::pow(aq, gq),
+                 B = std::pow(ap, gp);
     const double pi[] = {(1 - A * B) / (1 + A), A / (1 + A), A * B / (1 + A)};
     const double a[] = {aq, ap, aq}, g[] = {gq, gp, gq};
     double tokens = 0;  // a round
@@ -633,36 +708,42 @@ TEST_CASE("calls per model on context-free models are the visit rates of the ren
     collaborative_workspace<T, 2> work(v, x.gamma);
     no_processor none;
     random_streams chooser(5, x.gamma[0] + std::uint64_t(10 * x.c));
-    REQUIRE(collaborative_decode(t, most, std::tie(mq, mp), ensemble{x.lambda}, chooser, none, {x.gamma}, work,
-                                 keep_all, no_watch) == status::ok);
+    REQUIRE(collaborative_decode(t, most, std::tie(mq, mp), ensemble{x.lambda}, chooser, none,
+                                 {x.gamma}, work, keep_all, no_watch) == status::ok);
 
-    const auto check = [&](const char* model, std::size_t seen, const std::array<double, 3>& calls) {
+    const auto check = [&](const char* model, std::size_t seen,
+                           const std::array<double, 3>& calls) {
       double due = 0;  // calls per token
       for (std::size_t i = 0; i < 3; ++i) due += pi[i] * calls[i] / tokens;
-      // Planned tolerance: 6 standard deviations. Z = calls - due * tokens of a cycle from D to D has mean 0; its
-      // first two moments from each state follow from those of the next state.
+      // Planned tolerance: 6 standard deviations. Z = calls - due * tokens of a cycle from D to D
+      // has mean 0; its first two moments from each state follow from those of the next state.
       std::array<double, 3> first{}, second{};
       for (int repeat = 0; repeat < 500; ++repeat)
         for (std::size_t i = 0; i < 3; ++i) {
           double m = 0, s = 0;
           for (int n = 1; n <= int(g[i]); ++n) {  // n tokens, the last of them a replacement
             const double p = std::pow(a[i], n - 1) * (1 - a[i]), z = calls[i] - due * n;
-            m += p * z, s += p * z * z;
+            m += p * z;
+            s += p * z * z;
           }
           const double p = std::pow(a[i], g[i]), z = calls[i] - due * g[i];
-          m += p * (z + first[next[i]]), s += p * (z * z + 2 * z * first[next[i]] + second[next[i]]);
-          first[i] = m, second[i] = s;
+          m += p * (z + first[next[i]]);
+          s += p * (z * z + 2 * z * first[next[i]] + second[next[i]]);
+          first[i] = m;
+          second[i] = s;
         }
       const double tolerance = 6 * std::sqrt(second[0] * pi[0] / tokens / most);
-      std::printf("a_q %.2f a_p %.2f gammas %s: calls of %s per token %.4f, due %.4f +- %.4f\n", aq, ap,
-                  name(x.gamma).c_str(), model, double(seen) / most, due, tolerance);
+      std::printf("a_q %.2f a_p %.2f gammas %s: calls of %s per token %.4f, due %.4f +- %.4f\n", aq,
+                  ap, name(x.gamma).c_str(), model, double(seen) / most, due, tolerance);
       CHECK(std::fabs(first[0]) < 1e-12);
       CHECK(std::fabs(double(seen) / most - due) < tolerance);
       CHECK(tolerance < 0.03);  // what a pass is worth
       return due;
     };
-    // D: gq calls of q draft, one of p scores. P: its first draft came with its scores, so gp - 1 calls; q scores.
-    const double due_q = check("q", mq.calls, {gq, 1, gq - 1}), due_p = check("p", mp.calls, {1, gp - 1, 1});
+    // D: gq calls of q draft, one of p scores. P: its first draft came with its scores, so gp - 1
+    // calls; q scores.
+    const double due_q = check("q", mq.calls, {gq, 1, gq - 1}),
+                 due_p = check("p", mp.calls, {1, gp - 1, 1});
     const double speedup = (1 + x.c) / (x.c * due_q + due_p);
     std::printf("  speed-up at c = %.1f: %.4f, due %.4f\n", x.c,
                 (1 + x.c) * most / (x.c * double(mq.calls) + double(mp.calls)), speedup);
@@ -677,13 +758,17 @@ TEST_CASE("equal models: every call of either gives a token, and all drafts are 
   no_processor none;
   random_streams chooser(1);
   std::size_t rejected = 0;
-  REQUIRE(collaborative_decode(t, 200, std::tie(a, b), average<2>{{0.5, 0.5}}, chooser, none, {{1, 1}}, work, keep_all,
-                               [&](const auto& r, const auto&) { rejected += r.emitted - r.accepted; }) == status::ok);
+  REQUIRE(collaborative_decode(t, 200, std::tie(a, b), average<2>{{0.5, 0.5}}, chooser, none,
+                               {{1, 1}}, work, keep_all, [&](const auto& r, const auto&) {
+                                 rejected += r.emitted - r.accepted;
+                               }) == status::ok);
   CHECK(rejected == 0);
   CHECK(a.calls + b.calls == 201);  // every call a draft, and one more that verifies the last
   CHECK(t.size == 201);
 }
-TEST_CASE("where pi = p the bonus of p is final: as many calls of p as in speculative decoding, and no more of q") {
+TEST_CASE(
+    "where pi = p the bonus of p is final: as many calls of p as in speculative decoding, and no "
+    "more of q") {
   for (std::size_t gamma = 1; gamma <= 4; ++gamma) {
     toy_source<T> a(vocabulary, 1), b(vocabulary, 2);
     std::vector<token_id> buffer(501);
@@ -694,7 +779,10 @@ TEST_CASE("where pi = p the bonus of p is final: as many calls of p as in specul
     std::size_t rounds = 0, bonus = 0;
     REQUIRE(collaborative_decode(
                 t, 500, std::tie(a, b), lossless{}, chooser, none, {{gamma, 3}}, work,
-                [&](const emission& e) { return bonus += e.from == origin::bonus, true; },
+                [&](const emission& e) {
+                  bonus += e.from == origin::bonus;
+                  return true;
+                },
                 [&](const auto& r, const auto&) { rounds += r.model == 1; }) == status::ok);
     CHECK(b.calls == rounds);
     CHECK(a.calls <= rounds * gamma);
@@ -702,7 +790,7 @@ TEST_CASE("where pi = p the bonus of p is final: as many calls of p as in specul
   }
 }
 
-// ---- what is decoded at temperature 0 -------------------------------------------------------------------------------
+// ---- what is decoded at temperature 0 -----------------------------------------------------------
 
 TEST_CASE("at temperature 0, with all weight on one model, the text is that model's own") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -713,22 +801,23 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
       speculative_workspace<float> work(50, 0);
       no_processor none;
       random_streams chooser(seed);
-      REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, none, {.gamma = 0, .sample = {0}}, work, keep_all,
+      REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, none,
+                                 {.gamma = 0, .sample = {0}}, work, keep_all,
                                  no_watch) == status::ok);
       return buffer;
     };
-    const auto together = [&]<std::size_t N>(const auto& policy, const std::array<std::size_t, N>& gamma) {
+    const auto together = [&]<std::size_t N>(const auto& policy,
+                                             const std::array<std::size_t, N>& gamma) {
       std::array<toy_source<float>, N> models = [&]<std::size_t... K>(std::index_sequence<K...>) {
         return std::array<toy_source<float>, N>{toy_source<float>(50, seed + 100 * K)...};
-      }
-      (std::make_index_sequence<N>());
+      }(std::make_index_sequence<N>());
       std::vector<token_id> buffer(61);
       text t{buffer, 1};
       collaborative_workspace<float, N> work(50, gamma);
       no_processor none;
       random_streams chooser(seed);
-      REQUIRE(collaborative_decode(t, 60, tie_all(models), policy, chooser, none, {gamma, {0}}, work, keep_all,
-                                   no_watch) == status::ok);
+      REQUIRE(collaborative_decode(t, 60, tie_all(models), policy, chooser, none, {gamma, {0}},
+                                   work, keep_all, no_watch) == status::ok);
       return buffer;
     };
     for (const auto& gamma : pairs) {
@@ -736,13 +825,16 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
       CHECK(together(ensemble{1}, gamma) == alone(seed));
       CHECK(together(lossless{}, gamma) == alone(seed + 100));
     }
-    for (const auto& gamma : triples) CHECK(together(average<3>{{0, 0, 1}}, gamma) == alone(seed + 200));
+    for (const auto& gamma : triples)
+      CHECK(together(average<3>{{0, 0, 1}}, gamma) == alone(seed + 200));
   }
 }
 
-// ---- ends, limits and defects ---------------------------------------------------------------------------------------
+// ---- ends, limits and defects -------------------------------------------------------------------
 
-TEST_CASE("what accept() refuses ends the text: drafts and tokens behind it are taken back from everybody") {
+TEST_CASE(
+    "what accept() refuses ends the text: drafts and tokens behind it are taken back from "
+    "everybody") {
   auto models = make_sources<3>();
   std::vector<token_id> buffer(60);
   text t{buffer, 1};
@@ -755,14 +847,16 @@ TEST_CASE("what accept() refuses ends the text: drafts and tokens behind it are 
     const std::size_t before = t.size;
     std::size_t seen = 0;
     REQUIRE(collaborative_decode(
-                t, 50, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor, {{3, 2, 2}}, work,
-                [&](const emission&) { return ++seen < stop_at; }, no_watch) == status::ok);
+                t, 50, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor,
+                {{3, 2, 2}}, work, [&](const emission&) { return ++seen < stop_at; },
+                no_watch) == status::ok);
     CHECK(t.size == before + stop_at);
     CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
     for (const auto& m : models) CHECK((m.position() <= t.size && m.misuses == 0));
   }
 }
-TEST_CASE("a full context or buffer ends decoding by turns with context_full, and nothing is lost") {
+TEST_CASE(
+    "a full context or buffer ends decoding by turns with context_full, and nothing is lost") {
   for (std::size_t size = 2; size < 14; ++size)
     for (const bool buffer_is_short : {false, true}) {
       toy_source<T> a(vocabulary, 1, 2, 3, buffer_is_short ? 100 : size + 1),
@@ -772,8 +866,8 @@ TEST_CASE("a full context or buffer ends decoding by turns with context_full, an
       collaborative_workspace<T, 2> work(vocabulary, {3, 2});
       no_processor none;
       random_streams chooser(1);
-      CHECK(collaborative_decode(t, 50, std::tie(a, b), ensemble{0.4}, chooser, none, {{3, 2}}, work, keep_all,
-                                 no_watch) == status::context_full);
+      CHECK(collaborative_decode(t, 50, std::tie(a, b), ensemble{0.4}, chooser, none, {{3, 2}},
+                                 work, keep_all, no_watch) == status::context_full);
       CHECK(t.size == size);
       CHECK(a.misuses + b.misuses == 0);
     }
@@ -785,8 +879,10 @@ TEST_CASE("bad settings of models that take turns are reported") {
   collaborative_workspace<T, 2> work(30, {2, 2}), none_at_all(30, {0, 0});
   no_processor none;
   random_streams chooser(1);
-  const auto why = [&](text& x, auto models, const auto& policy, std::array<std::size_t, 2> gamma, auto& w) {
-    return collaborative_decode(x, 9, models, policy, chooser, none, {gamma}, w, keep_all, no_watch);
+  const auto why = [&](text& x, auto models, const auto& policy, std::array<std::size_t, 2> gamma,
+                       auto& w) {
+    return collaborative_decode(x, 9, models, policy, chooser, none, {gamma}, w, keep_all,
+                                no_watch);
   };
   CHECK(why(t, std::tie(a, b), ensemble{0.5}, {2, 2}, work) == status::vocabulary_mismatch);
   CHECK(why(empty, std::tie(a, c), ensemble{0.5}, {2, 2}, work) == status::invalid_parameter);
@@ -803,16 +899,19 @@ TEST_CASE("rows that have no combination end decoding with undefined_target") {
   collaborative_workspace<T, 2> work(30, {2, 2});
   no_processor none;
   random_streams chooser(1);
-  CHECK(collaborative_decode(t, 30, std::tie(a, b), product<2>{}, chooser, none, {{2, 2}, {0}}, work, keep_all,
-                             no_watch) == status::undefined_target);
+  CHECK(collaborative_decode(t, 30, std::tie(a, b), product<2>{}, chooser, none, {{2, 2}, {0}},
+                             work, keep_all, no_watch) == status::undefined_target);
   CHECK(work.cached == 0);
   CHECK(t.size >= 1);
 }
-TEST_CASE("a model among three that fails or returns NaN is reported; the text stays, and decoding can go on") {
+TEST_CASE(
+    "a model among three that fails or returns NaN is reported; the text stays, and decoding can "
+    "go on") {
   for (std::size_t call = 0; call < 25; ++call)
     for (int which = 0; which < 6; ++which) {
       std::array<faulty<T>, 3> models{{{vocabulary, 3}, {vocabulary, 4}, {vocabulary, 5}}};
-      (which % 2 == 0 ? models[std::size_t(which) / 2].fail_at : models[std::size_t(which) / 2].nan_at) = call;
+      (which % 2 == 0 ? models[std::size_t(which) / 2].fail_at
+                      : models[std::size_t(which) / 2].nan_at) = call;
       std::vector<token_id> buffer(60);
       text t{buffer, 1};
       collaborative_workspace<T, 3> work(vocabulary, {3, 2, 1});
@@ -825,10 +924,16 @@ TEST_CASE("a model among three that fails or returns NaN is reported; the text s
         std::size_t kept = 0;
         const std::size_t before = t.size;
         const status s = collaborative_decode(
-            t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor, {{3, 2, 1}}, work,
-            [&](const emission&) { return ++kept, true; }, no_watch);
+            t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor,
+            {{3, 2, 1}}, work,
+            [&](const emission&) {
+              ++kept;
+              return true;
+            },
+            no_watch);
         failures += s != status::ok;
-        if (s != status::ok) CHECK(s == (which % 2 == 0 ? status::model_failed : status::invalid_row));
+        if (s != status::ok)
+          CHECK(s == (which % 2 == 0 ? status::model_failed : status::invalid_row));
         CHECK(t.size == before + kept);
         CHECK(work.cached == 0);
         CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
@@ -850,8 +955,8 @@ TEST_CASE("a failure in the middle leaves the law of models that take turns as i
         collaborative_workspace<T, 2> work(vocabulary, {2, 2});
         no_processor none;
         while (t.size < 5)
-          collaborative_decode(t, 5 - t.size, tie_all(models), average<2>{{0.3, 0.7}}, chooser, none, {{2, 2}}, work,
-                               keep_all, no_watch);
+          collaborative_decode(t, 5 - t.size, tie_all(models), average<2>{{0.3, 0.7}}, chooser,
+                               none, {{2, 2}}, work, keep_all, no_watch);
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
       });
       const auto models = make_sources<2>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coupled verification where pi depends on where a round began: a length that learns must not see what was drafted with
-// the noise of later tokens.
+// Coupled verification where pi depends on where a round began: a length that learns must not see
+// what was drafted with the noise of later tokens.
 #include <specagg/decode/speculative.hpp>
 
 #include <cstdio>
@@ -41,14 +41,18 @@ struct started_drafter {
 struct moody_length : fixed_draft_length {
   static constexpr bool reads_confidence = true;
   bool sure = true, next_sure = true;
-  void begin() { sure = next_sure, next_sure = true; }
+  void begin() {
+    sure = next_sure;
+    next_sure = true;
+  }
   bool another(std::size_t) const { return sure; }
   bool keep(std::size_t, double confidence) {
     next_sure = confidence > 0.7;
     return true;
   }
 };
-// Stops at a row that is not sure, and drafts more or less after a round by how much it drafted and asked.
+// Stops at a row that is not sure, and drafts more or less after a round by how much it drafted and
+// asked.
 struct counting_length : fixed_draft_length {
   static constexpr bool reads_acceptances = true, reads_confidence = true;
   std::size_t most = 5, drafted = 0;
@@ -56,9 +60,11 @@ struct counting_length : fixed_draft_length {
   bool another(std::size_t) const { return drafted < most; }
   bool keep(std::size_t, double confidence) {
     if (confidence < 0.6) return false;
-    return ++drafted, true;
+    ++drafted;
+    return true;
   }
-  void observe(std::span<const draft_acceptance> acceptances, std::size_t, std::span<const std::size_t> asked) {
+  void observe(std::span<const draft_acceptance> acceptances, std::size_t,
+               std::span<const std::size_t> asked) {
     std::size_t rows = 0;
     for (const std::size_t n : asked) rows += n;
     most = 1 + 2 * ((acceptances.size() + rows) % 3);
@@ -76,10 +82,12 @@ struct step {
 };
 using history = std::vector<step>;
 
-// The largest difference between the joint law of a history and the next token, and that of the history times pi. The
-// history is the text, where its rounds began, and pi, which tells which drafter gave the row.
+// The largest difference between the joint law of a history and the next token, and that of the
+// history times pi. The history is the text, where its rounds began, and pi, which tells which
+// drafter gave the row.
 template <class V, class Policy, class L, class MakeDrafter>
-double worst_error(const V& verifier, const Policy& policy, const L& made, std::size_t length, MakeDrafter make) {
+double worst_error(const V& verifier, const Policy& policy, const L& made, std::size_t length,
+                   MakeDrafter make) {
   std::map<history, std::map<std::vector<double>, std::array<double, two>>> mass;  // by pi
   exhaustive_chooser chooser;
   std::size_t longest = 0;
@@ -95,8 +103,8 @@ double worst_error(const V& verifier, const Policy& policy, const L& made, std::
     history so_far;
     while (t.size < 1 + length) {
       const std::size_t start = t.size;
-      const auto r = speculative_round(t, 1 + length - start, drafter, target, policy, chooser, none, {.gamma = 5},
-                                       work, verifier, remembered);
+      const auto r = speculative_round(t, 1 + length - start, drafter, target, policy, chooser,
+                                       none, {.gamma = 5}, work, verifier, remembered);
       REQUIRE(r.why == status::ok);
       longest = std::max(longest, r.drafted);
       for (std::size_t i = 0; i < r.emitted; ++i) {
@@ -107,7 +115,8 @@ double worst_error(const V& verifier, const Policy& policy, const L& made, std::
         for (std::size_t v = 0; v < two; ++v) {
           law[v] = p[v];
           if constexpr (reads_draft<Policy>)
-            law[v] = with_row(work.draft_rows[i], [&](auto& q) { return lambda * q[v] + (1 - lambda) * p[v]; });
+            law[v] = with_row(work.draft_rows[i],
+                              [&](auto& q) { return lambda * q[v] + (1 - lambda) * p[v]; });
         }
         so_far.push_back({work.emissions[i].token, start});
         seen.emplace_back(so_far, law);
@@ -122,7 +131,8 @@ double worst_error(const V& verifier, const Policy& policy, const L& made, std::
   double worst = 0;
   for (const auto& [prefix, by_law] : mass)
     for (const auto& [law, m] : by_law)
-      for (std::size_t v = 0; v < two; ++v) worst = std::max(worst, std::fabs(m[v] - law[v] * (m[0] + m[1])));
+      for (std::size_t v = 0; v < two; ++v)
+        worst = std::max(worst, std::fabs(m[v] - law[v] * (m[0] + m[1])));
   CHECK(longest > 1);
   CHECK(mass.size() > 10);
   return worst;
@@ -132,27 +142,32 @@ template <class L>
 double worst_of_one(const L& length) {
   double worst = 0;
   for (std::uint64_t seed = 1; seed <= 6; ++seed)
-    worst = std::max(
-        worst, worst_error(enumerated_coupled(), ensemble{lambda}, length, 6, [=] { return started_drafter{seed}; }));
+    worst = std::max(worst, worst_error(enumerated_coupled(), ensemble{lambda}, length, 6,
+                                        [=] { return started_drafter{seed}; }));
   std::printf("coupled, a length that learns: worst difference %.2e\n", worst);
   return worst;
 }
 
 }  // namespace
 
-TEST_CASE("with shared noise a length learns from verified tokens alone, so every token has the law pi exactly") {
+TEST_CASE(
+    "with shared noise a length learns from verified tokens alone, so every token has the law pi "
+    "exactly") {
   CHECK(worst_of_one(fixed_draft_length()) < 1e-12);
   CHECK(worst_of_one(moody_length()) < 1e-12);
   CHECK(worst_of_one(counting_length()) < 1e-12);
   CHECK(worst_of_one(plan::draft_length_controller({1, 0.2, 0.1})) < 1e-12);
 }
-TEST_CASE("with shared noise and two drafters, the choice between them learns from verified tokens alone") {
+TEST_CASE(
+    "with shared noise and two drafters, the choice between them learns from verified tokens "
+    "alone") {
   started_drafter first{1}, second{5};
   const auto both = [&] { return first_of(first, second); };
   CHECK(worst_error(enumerated_coupled(), ensemble{lambda}, choosy_length(), 6, both) < 1e-12);
-  CHECK(worst_error(enumerated_coupled(), ensemble{lambda}, plan::draft_length_controller({1, 0.2, 0.1}, 2), 6, both) <
-        1e-12);
+  CHECK(worst_error(enumerated_coupled(), ensemble{lambda},
+                    plan::draft_length_controller({1, 0.2, 0.1}, 2), 6, both) < 1e-12);
 }
 TEST_CASE("where pi does not depend on the draft, a length may learn from all that was drafted") {
-  CHECK(worst_error(enumerated_coupled(), lossless(), counting_length(), 6, [] { return started_drafter(); }) < 1e-12);
+  CHECK(worst_error(enumerated_coupled(), lossless(), counting_length(), 6,
+                    [] { return started_drafter(); }) < 1e-12);
 }

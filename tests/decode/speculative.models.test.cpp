@@ -49,10 +49,16 @@ spent decode_prompts(std::size_t gamma, double temperature, L&& length) {
     random_streams chooser(1, request);
     metered<cpu::llama> drafting(draft_model);
     const status s = speculative_decode(
-        t, std::min<std::size_t>(500, buffer.size() - t.size), drafting, target_model, lossless{}, chooser, none,
-        {.gamma = gamma, .sample = {temperature}, .end_of_text = tokens.eos()}, work,
-        [&](const emission&) { return ++all.tokens, true; },
-        [&](const speculative_result& r, const auto&) { ++all.rounds, all.scored += double(r.drafted); },
+        t, std::min<std::size_t>(500, buffer.size() - t.size), drafting, target_model, lossless{},
+        chooser, none, {.gamma = gamma, .sample = {temperature}, .end_of_text = tokens.eos()}, work,
+        [&](const emission&) {
+          ++all.tokens;
+          return true;
+        },
+        [&](const speculative_result& r, const auto&) {
+          ++all.rounds;
+          all.scored += double(r.drafted);
+        },
         token_verifier{}, length);
     REQUIRE(s == status::ok);
     all.draft_steps += double(drafting.calls);
@@ -62,25 +68,31 @@ spent decode_prompts(std::size_t gamma, double temperature, L&& length) {
 
 }  // namespace
 
-TEST_CASE("gamma auto makes at least 97 % of the tokens per cost of the best fixed gamma, with the bundled models",
-          "[slow]") {
+TEST_CASE(
+    "gamma auto makes at least 97 % of the tokens per cost of the best fixed gamma, with the "
+    "bundled models",
+    "[slow]") {
   constexpr std::size_t most = 6;
   constexpr double temperature = 1;
   std::vector<spent> fixed;
   for (std::size_t gamma = 0; gamma <= most; ++gamma)
     fixed.push_back(decode_prompts(gamma, temperature, fixed_draft_length()));
-  // Costs of a large model's step on an accelerator, of these models on a processor, and a slow draft.
-  for (const plan::draft_costs& c : {plan::draft_costs{1, 0.05, 0.01}, {1, 0.18, 0.5}, {1, 0.3, 0.05}}) {
+  // Costs of a large model's step on an accelerator, of these models on a processor, and a slow
+  // draft.
+  for (const plan::draft_costs& c :
+       {plan::draft_costs{1, 0.05, 0.01}, {1, 0.18, 0.5}, {1, 0.3, 0.05}}) {
     std::size_t best = 0;
     for (std::size_t gamma = 0; gamma <= most; ++gamma)
       if (fixed[gamma].rate(c) > fixed[best].rate(c)) best = gamma;
     plan::draft_length_controller controller(c);  // learns through all prompts
     const spent automatic = decode_prompts(16, temperature, controller);
     std::printf(
-        "temperature %.1f, draft %.2f, verify %.2f: best fixed gamma %zu %.4f tokens per cost, auto %.4f (%.1f %%), "
+        "temperature %.1f, draft %.2f, verify %.2f: best fixed gamma %zu %.4f tokens per cost, "
+        "auto %.4f (%.1f %%), "
         "%.0f tokens, drafts of %.2f\n",
         temperature, c.draft, c.verify, best, fixed[best].rate(c), automatic.rate(c),
-        100 * automatic.rate(c) / fixed[best].rate(c), automatic.tokens, automatic.scored / automatic.rounds);
+        100 * automatic.rate(c) / fixed[best].rate(c), automatic.tokens,
+        automatic.scored / automatic.rounds);
     CHECK(automatic.rate(c) >= 0.97 * fixed[best].rate(c));
   }
 }

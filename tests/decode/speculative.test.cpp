@@ -30,13 +30,15 @@ struct setting {
 
 struct penalty_memory {
   std::vector<std::uint32_t> counts = std::vector<std::uint32_t>(vocabulary);
-  std::vector<token_id> distinct = std::vector<token_id>(vocabulary), text = std::vector<token_id>(64);
+  std::vector<token_id> distinct = std::vector<token_id>(vocabulary),
+                        text = std::vector<token_id>(64);
   penalties with(penalty_options o) { return {o, counts, distinct, text}; }
 };
 
 // The exact joint law of the texts that decoding emits, against the product of the promised laws.
 template <class Policy, class V = token_verifier, class L = fixed_draft_length>
-double worst_joint_error(const Policy& policy, setting s, const V& verifier = {}, const L& length = {}) {
+double worst_joint_error(const Policy& policy, setting s, const V& verifier = {},
+                         const L& length = {}) {
   s.options.gamma = s.gamma;
   std::size_t misuses = 0, reused = 0;
   const auto law = exact_law(
@@ -48,8 +50,9 @@ double worst_joint_error(const Policy& policy, setting s, const V& verifier = {}
         penalty_memory memory;
         auto processor = memory.with(s.penalty);
         (void)processor.push(0);
-        const status why = speculative_decode(t, s.length, d, m, policy, chooser, processor, s.options, work, keep_all,
-                                              no_watch, verifier, L(length));
+        const status why =
+            speculative_decode(t, s.length, d, m, policy, chooser, processor, s.options, work,
+                               keep_all, no_watch, verifier, L(length));
         REQUIRE(why == status::ok);
         // Both caches hold a prefix of the text, and no more than it.
         CHECK(d.position() <= t.size);
@@ -61,7 +64,8 @@ double worst_joint_error(const Policy& policy, setting s, const V& verifier = {}
   CHECK(misuses == 0);
   CHECK(reused == 0);
   bool endless = true;
-  for (std::size_t v = 0; v < vocabulary; ++v) endless = endless && !s.options.end_of_text.contains(token_id(v));
+  for (std::size_t v = 0; v < vocabulary; ++v)
+    endless = endless && !s.options.end_of_text.contains(token_id(v));
   double worst = 0, total = 0;
   const toy_source<T> d(vocabulary, 1), m(vocabulary, 2);
   for (const auto& [tokens, probability] : law) {
@@ -70,17 +74,20 @@ double worst_joint_error(const Policy& policy, setting s, const V& verifier = {}
     std::vector<token_id> context{0};
     for (const token_id x : tokens) {
       std::vector<T> ql(vocabulary), pl(vocabulary);
-      d.row(context, ql), m.row(context, pl);
+      d.row(context, ql);
+      m.row(context, pl);
       penalty_memory memory;
       auto processor = memory.with(s.penalty);
       for (const token_id c : context) (void)processor.push(c);
-      processor.apply(std::span(ql)), processor.apply(std::span(pl));
-      const auto pi =
-          target_law(policy, processed_row<T>(ql, s.options.sample), processed_row<T>(pl, s.options.sample));
+      processor.apply(std::span(ql));
+      processor.apply(std::span(pl));
+      const auto pi = target_law(policy, processed_row<T>(ql, s.options.sample),
+                                 processed_row<T>(pl, s.options.sample));
       REQUIRE(pi.size() == vocabulary);
       due *= pi[std::size_t(x)];
       context.push_back(x);
-      if (s.options.end_of_text.contains(x)) CHECK(context.size() == tokens.size() + 1);  // nothing stands behind it
+      // nothing stands behind it
+      if (s.options.end_of_text.contains(x)) CHECK(context.size() == tokens.size() + 1);
     }
     if (endless) CHECK(tokens.size() == s.length);
     worst = std::max(worst, std::fabs(probability - due));
@@ -91,13 +98,17 @@ double worst_joint_error(const Policy& policy, setting s, const V& verifier = {}
 
 template <class F>
 void for_each_policy(F f) {
-  f("lossless", lossless{}), f("ensemble", ensemble{0.3}), f("opt", opt{0.05}), f("token-v3", token_v3{0.3}),
-      f("lossy", lossy{0.2});
+  f("lossless", lossless{});
+  f("ensemble", ensemble{0.3});
+  f("opt", opt{0.05});
+  f("token-v3", token_v3{0.3});
+  f("lossy", lossy{0.2});
 }
 
 }  // namespace
 
-TEST_CASE("texts decoded on the toy source have exactly the joint law, for every policy and gamma 0..3") {
+TEST_CASE(
+    "texts decoded on the toy source have exactly the joint law, for every policy and gamma 0..3") {
   for_each_policy([](const char* name, const auto& policy) {
     for (std::size_t gamma = 0; gamma <= 3; ++gamma) {
       const double worst = worst_joint_error(policy, {gamma, 4});
@@ -114,12 +125,14 @@ TEST_CASE("a repetition penalty that changes inside the draft keeps the joint la
   });
 }
 TEST_CASE("temperature, top-k, top-p and min-p keep the joint law exact") {
-  for (const sampling s : {sampling{0.5}, sampling{1, 2}, sampling{1, 0, 0.7}, sampling{2, 0, 1, 0.6}, sampling{0}})
+  for (const sampling s :
+       {sampling{0.5}, sampling{1, 2}, sampling{1, 0, 0.7}, sampling{2, 0, 1, 0.6}, sampling{0}})
     for_each_policy([&](const char*, const auto& policy) {
       CHECK(worst_joint_error(policy, {2, 3, {.sample = s}}) < 1e-12);
     });
 }
-TEST_CASE("an end-of-text token inside an accepted prefix ends the text there, with the right law") {
+TEST_CASE(
+    "an end-of-text token inside an accepted prefix ends the text there, with the right law") {
   for_each_policy([&](const char*, const auto& policy) {
     CHECK(worst_joint_error(policy, {3, 4, {.end_of_text = 1}}) < 1e-12);
   });
@@ -129,7 +142,8 @@ TEST_CASE("an end-of-text token inside an accepted prefix ends the text there, w
 }
 
 namespace {
-// Stops where the row is not sure, or the round before emitted one token: a length that depends on text, row and past.
+// Stops where the row is not sure, or the round before emitted one token: a length that depends on
+// text, row and past.
 struct moody_length : fixed_draft_length {
   static constexpr bool reads_confidence = true;
   bool short_round = false;
@@ -140,9 +154,12 @@ struct moody_length : fixed_draft_length {
   bool another(std::size_t) const { return !short_round || g < 1; }
   bool keep(std::size_t, double top) {
     const bool yes = top > 0.7;
-    return *stops += !yes, g += yes, yes;
+    *stops += !yes;
+    g += yes;
+    return yes;
   }
-  void observe(std::span<const draft_acceptance>, std::size_t emitted, std::span<const std::size_t>) {
+  void observe(std::span<const draft_acceptance>, std::size_t emitted,
+               std::span<const std::size_t>) {
     short_round = emitted == 1;
   }
 };
@@ -153,11 +170,14 @@ TEST_CASE("drafts as long as their rows say keep the joint law exact, under ever
     CHECK(worst_joint_error(policy, {3, 4}, token_verifier{}, moody_length(&stops)) < 1e-12);
     CHECK(worst_joint_error(policy, {3, 4}, block_verifier{}, moody_length(&stops)) < 1e-12);
     CHECK(worst_joint_error(policy, {3, 3}, match_verifier{}, moody_length(&stops)) < 1e-12);
-    CHECK(worst_joint_error(policy, {3, 4}, block_verifier{}, plan::draft_length_controller({1, 0.2, 0.1})) < 1e-12);
+    CHECK(worst_joint_error(policy, {3, 4}, block_verifier{},
+                            plan::draft_length_controller({1, 0.2, 0.1})) < 1e-12);
   });
   CHECK(stops > 100);
 }
-TEST_CASE("a row made for a draft that was not drawn serves as the row of the bonus: no model is called twice for it") {
+TEST_CASE(
+    "a row made for a draft that was not drawn serves as the row of the bonus: no model is called "
+    "twice for it") {
   toy_source<float> d(30, 3), m(30, 3);
   std::vector<token_id> buffer(200);
   text t{buffer, 1};
@@ -167,8 +187,8 @@ TEST_CASE("a row made for a draft that was not drawn serves as the row of the bo
   struct none_kept : fixed_draft_length {
     bool keep(std::size_t, double) const { return false; }
   };
-  REQUIRE(speculative_decode(t, 50, d, m, ensemble{0.4}, chooser, none, {}, work, keep_all, no_watch, token_verifier{},
-                             none_kept()) == status::ok);
+  REQUIRE(speculative_decode(t, 50, d, m, ensemble{0.4}, chooser, none, {}, work, keep_all,
+                             no_watch, token_verifier{}, none_kept()) == status::ok);
   CHECK(d.calls == 50);
   CHECK(m.calls == 50);
   CHECK(d.misuses + m.misuses == 0);
@@ -181,11 +201,13 @@ TEST_CASE("a coupled text is the same whatever decides how much is drafted") {
     speculative_workspace<float> work(30, gamma);
     no_processor none;
     random_streams chooser(1);
-    REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, none, {.gamma = gamma}, work, keep_all, no_watch,
-                               coupled_verifier{shared_noise(7)}, length) == status::ok);
+    REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, none, {.gamma = gamma}, work,
+                               keep_all, no_watch, coupled_verifier{shared_noise(7)},
+                               length) == status::ok);
     return std::vector<token_id>(buffer.begin(), buffer.begin() + 201);
   };
-  CHECK(decode(fixed_draft_length(), 0) == decode(plan::draft_length_controller({1, 0.02, 0.01}), 8));
+  CHECK(decode(fixed_draft_length(), 0) ==
+        decode(plan::draft_length_controller({1, 0.02, 0.01}), 8));
 }
 
 TEST_CASE("at temperature 0 speculative decoding equals the target alone") {
@@ -198,8 +220,9 @@ TEST_CASE("at temperature 0 speculative decoding equals the target alone") {
       speculative_workspace<float> work(50, gamma);
       no_processor none;
       random_streams chooser(seed, gamma);
-      REQUIRE(speculative_decode(t, 60, d, m, lossless{}, chooser, none, {.gamma = gamma, .sample = {0}}, work,
-                                 keep_all, no_watch) == status::ok);
+      REQUIRE(speculative_decode(t, 60, d, m, lossless{}, chooser, none,
+                                 {.gamma = gamma, .sample = {0}}, work, keep_all,
+                                 no_watch) == status::ok);
       REQUIRE(t.size == 61);
       if (gamma == 0) reference = buffer;
       CHECK(buffer == reference);
@@ -214,21 +237,26 @@ TEST_CASE("a draft equal to the target is always accepted") {
   no_processor none;
   random_streams chooser(1);
   std::size_t drafted = 0, accepted = 0;
-  REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, none, {}, work, keep_all, [&](const auto& r, auto&) {
-            drafted += r.drafted, accepted += r.accepted;
-          }) == status::ok);
+  REQUIRE(speculative_decode(t, 200, d, m, lossless{}, chooser, none, {}, work, keep_all,
+                             [&](const auto& r, auto&) {
+                               drafted += r.drafted;
+                               accepted += r.accepted;
+                             }) == status::ok);
   CHECK(drafted == 160);
   CHECK(accepted == drafted);
   CHECK(m.calls == 40);
 }
-TEST_CASE("what accept() refuses ends the text: tokens behind it are taken back from models and processor") {
+TEST_CASE(
+    "what accept() refuses ends the text: tokens behind it are taken back from models and "
+    "processor") {
   toy_source<float> d(30, 3), m(30, 3);
   std::vector<token_id> buffer(200);
   text t{buffer, 1};
   speculative_workspace<float> work(30, 8);
   no_processor none;
   random_streams chooser(1);
-  for (std::size_t stop_at = 1; stop_at <= 12; ++stop_at) {  // the draft equals the target: all of these are accepted
+  // the draft equals the target: all of these are accepted
+  for (std::size_t stop_at = 1; stop_at <= 12; ++stop_at) {
     const std::size_t before = t.size;
     std::size_t seen = 0;
     REQUIRE(speculative_decode(
@@ -248,13 +276,14 @@ TEST_CASE("a full context ends decoding with context_full, and nothing is lost")
     speculative_workspace<float> work(30, 4);
     no_processor none;
     random_streams chooser(1);
-    CHECK(speculative_decode(t, 50, d, m, lossless{}, chooser, none, {}, work, keep_all, no_watch) ==
-          status::context_full);
+    CHECK(speculative_decode(t, 50, d, m, lossless{}, chooser, none, {}, work, keep_all,
+                             no_watch) == status::context_full);
     CHECK(t.size == capacity);  // whatever was drafted: the target can see all of the text
     CHECK(d.misuses + m.misuses == 0);
   }
 }
-TEST_CASE("a draft model whose context is smaller stops drafting where it is full; the text goes on") {
+TEST_CASE(
+    "a draft model whose context is smaller stops drafting where it is full; the text goes on") {
   for (std::size_t capacity = 1; capacity < 40; capacity += 3) {
     const auto decode = [&](const auto& policy, const auto& verifier, text& t, status& draft_why) {
       toy_source<float> d(30, 3, 2, 3, capacity), m(30, 4);
@@ -283,13 +312,14 @@ TEST_CASE("a draft model whose context is smaller stops drafting where it is ful
     speculative_workspace<float> work(30, 4);
     no_processor none;
     random_streams chooser(1);
-    CHECK(speculative_decode(u, 30, d, m, lossless{}, chooser, none, {.gamma = 0}, work, keep_all, no_watch,
-                             coupled_verifier{shared_noise(4)}) == status::ok);
+    CHECK(speculative_decode(u, 30, d, m, lossless{}, chooser, none, {.gamma = 0}, work, keep_all,
+                             no_watch, coupled_verifier{shared_noise(4)}) == status::ok);
     CHECK(buffer == alone);  // the text does not depend on the draft
     // A law that reads the draft's row ends where there is none, and says why.
     std::vector<token_id> other(100);
     text w{other, 1};
-    CHECK(decode(ensemble{0.4}, token_verifier{}, w, draft_why) == (capacity < 31 ? status::context_full : status::ok));
+    CHECK(decode(ensemble{0.4}, token_verifier{}, w, draft_why) ==
+          (capacity < 31 ? status::context_full : status::ok));
     if (capacity < 31) {
       CHECK(w.size == capacity + 1);
       CHECK(draft_why == status::context_full);
@@ -304,7 +334,8 @@ TEST_CASE("a buffer that is full to the last token ends decoding with context_fu
     speculative_workspace<float> work(30, 4);
     no_processor none;
     random_streams chooser(1);
-    const status s = speculative_decode(t, 50, d, m, lossless{}, chooser, none, {}, work, keep_all, no_watch);
+    const status s =
+        speculative_decode(t, 50, d, m, lossless{}, chooser, none, {}, work, keep_all, no_watch);
     CHECK(s == status::context_full);
     CHECK(t.size == size);
   }
@@ -316,10 +347,14 @@ TEST_CASE("models of different vocabularies, an empty text and no room are repor
   speculative_workspace<float> work(31, 4);
   no_processor none;
   random_streams chooser(1);
-  CHECK(speculative_round(t, 5, d, m, lossless{}, chooser, none, {}, work).why == status::vocabulary_mismatch);
-  CHECK(speculative_round(empty, 5, m, m, lossless{}, chooser, none, {}, work).why == status::invalid_parameter);
-  CHECK(speculative_round(t, 0, m, m, lossless{}, chooser, none, {}, work).why == status::invalid_parameter);
-  CHECK(speculative_round(t, 5, m, m, lossy{2.0}, chooser, none, {}, work).why == status::invalid_parameter);
+  CHECK(speculative_round(t, 5, d, m, lossless{}, chooser, none, {}, work).why ==
+        status::vocabulary_mismatch);
+  CHECK(speculative_round(empty, 5, m, m, lossless{}, chooser, none, {}, work).why ==
+        status::invalid_parameter);
+  CHECK(speculative_round(t, 0, m, m, lossless{}, chooser, none, {}, work).why ==
+        status::invalid_parameter);
+  CHECK(speculative_round(t, 5, m, m, lossy{2.0}, chooser, none, {}, work).why ==
+        status::invalid_parameter);
   CHECK(t.size == 1);
 }
 
@@ -336,7 +371,9 @@ struct faulty : toy_source<float> {
   }
 };
 }  // namespace
-TEST_CASE("a model that fails or returns NaN is reported; the text keeps what was verified and decoding can go on") {
+TEST_CASE(
+    "a model that fails or returns NaN is reported; the text keeps what was verified and decoding "
+    "can go on") {
   for (std::size_t call = 0; call < 30; ++call)
     for (int which = 0; which < 4; ++which) {
       faulty d(30, 3), m(30, 4);
@@ -349,16 +386,19 @@ TEST_CASE("a model that fails or returns NaN is reported; the text keeps what wa
       std::size_t rounds = 0;
       while (t.size < 60 && ++rounds < 200) {
         const std::size_t before = t.size;
-        const auto r = speculative_round(t, 5, d, m, ensemble{0.4}, chooser, none, {.gamma = 3}, work);
+        const auto r =
+            speculative_round(t, 5, d, m, ensemble{0.4}, chooser, none, {.gamma = 3}, work);
         CHECK(t.size == before + r.emitted);
         CHECK((r.emitted > 0 || r.why != status::ok));
-        if (r.why != status::ok) CHECK((r.why == status::model_failed || r.why == status::invalid_row));
+        if (r.why != status::ok)
+          CHECK((r.why == status::model_failed || r.why == status::invalid_row));
         CHECK(d.position() <= t.size);
         CHECK(m.position() <= t.size);
       }
       CHECK(t.size >= 60);
       CHECK(d.misuses + m.misuses == 0);
-      CHECK(std::ranges::all_of(std::span(buffer).first(t.size), [](token_id x) { return x >= 0 && x < 30; }));
+      CHECK(std::ranges::all_of(std::span(buffer).first(t.size),
+                                [](token_id x) { return x >= 0 && x < 30; }));
     }
 }
 TEST_CASE("a model that fails in the middle, for the bonus too, leaves the law as it was") {
@@ -379,7 +419,8 @@ TEST_CASE("a model that fails in the middle, for the bonus too, leaves the law a
         speculative_workspace<T> work(vocabulary, 1);
         no_processor none;
         while (t.size < 5)
-          speculative_decode(t, 5 - t.size, d, m, ensemble{0.3}, chooser, none, {.gamma = 1}, work, keep_all, no_watch);
+          speculative_decode(t, 5 - t.size, d, m, ensemble{0.3}, chooser, none, {.gamma = 1}, work,
+                             keep_all, no_watch);
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
       });
       double worst = 0;
@@ -388,7 +429,8 @@ TEST_CASE("a model that fails in the middle, for the bonus too, leaves the law a
         std::vector<token_id> context{0};
         for (const token_id x : tokens) {
           std::vector<T> ql(vocabulary), pl(vocabulary);
-          toy_source<T>(vocabulary, 1).row(context, ql), toy_source<T>(vocabulary, 2).row(context, pl);
+          toy_source<T>(vocabulary, 1).row(context, ql),
+              toy_source<T>(vocabulary, 2).row(context, pl);
           due *= target_law(ensemble{0.3}, softmax_row<T>(ql), softmax_row<T>(pl))[std::size_t(x)];
           context.push_back(x);
         }
@@ -401,18 +443,22 @@ TEST_CASE("acceptances of the drafted positions predict the tokens per round") {
   toy_source<float> d(40, 8), m(40, 9);
   std::vector<token_id> buffer(20001);
   text t{buffer, 1};
-  d = toy_source<float>(40, 8, 2, 3, 30000), m = toy_source<float>(40, 9, 2, 3, 30000);
+  d = toy_source<float>(40, 8, 2, 3, 30000);
+  m = toy_source<float>(40, 9, 2, 3, 30000);
   speculative_workspace<float> work(40, 4);
   no_processor none;
   random_streams chooser(3);
   double expected = 0, emitted = 0, rounds = 0;
-  REQUIRE(speculative_decode(t, 20000, d, m, lossless{}, chooser, none, {.gamma = 4, .acceptances = true}, work,
-                             keep_all, [&](const auto& r, auto& w) {
-                               if (r.drafted < 4) return;
-                               expected += expected_tokens(std::span(w.acceptances).first(r.drafted)),
-                                   emitted += double(r.emitted), ++rounds;
-                             }) == status::ok);
-  std::printf("expected tokens a round %.4f, emitted %.4f over %.0f rounds\n", expected / rounds, emitted / rounds,
-              rounds);
-  CHECK(expected / rounds == Approx(emitted / rounds).margin(0.05));  // 5 standard errors at 10^4 rounds
+  REQUIRE(speculative_decode(
+              t, 20000, d, m, lossless{}, chooser, none, {.gamma = 4, .acceptances = true}, work,
+              keep_all, [&](const auto& r, auto& w) {
+                if (r.drafted < 4) return;
+                expected += expected_tokens(std::span(w.acceptances).first(r.drafted));
+                emitted += double(r.emitted);
+                ++rounds;
+              }) == status::ok);
+  std::printf("expected tokens a round %.4f, emitted %.4f over %.0f rounds\n", expected / rounds,
+              emitted / rounds, rounds);
+  // 5 standard errors at 10^4 rounds
+  CHECK(expected / rounds == Approx(emitted / rounds).margin(0.05));
 }

@@ -20,7 +20,9 @@ constexpr std::size_t none = std::string_view::npos;
 std::size_t slow_find(const std::string& text, std::size_t from, const strings& stops) {
   for (std::size_t begin = 0; begin < text.size(); ++begin)
     for (const std::string& stop : stops)
-      if (!stop.empty() && text.compare(begin, stop.size(), stop) == 0 && begin + stop.size() > from) return begin;
+      if (!stop.empty() && text.compare(begin, stop.size(), stop) == 0 &&
+          begin + stop.size() > from)
+        return begin;
   return none;
 }
 std::size_t slow_held(const std::string& text, const strings& stops) {
@@ -30,7 +32,8 @@ std::size_t slow_held(const std::string& text, const strings& stops) {
   return 0;
 }
 
-std::string letters(numbers& random, std::size_t longest) {  // two of them: everything nearly matches everything
+// two of them: everything nearly matches everything
+std::string letters(numbers& random, std::size_t longest) {
   std::string s(random.below(longest + 1), ' ');
   for (char& c : s) c = "ab"[random.below(2)];
   return s;
@@ -38,7 +41,9 @@ std::string letters(numbers& random, std::size_t longest) {  // two of them: eve
 
 }  // namespace
 
-TEST_CASE("find_stop is the earliest beginning of a stop that ends behind `from`, as looking everywhere finds it") {
+TEST_CASE(
+    "find_stop is the earliest beginning of a stop that ends behind `from`, as looking everywhere "
+    "finds it") {
   numbers random(1);
   int found = 0;
   for (int round = 0; round < 20000; ++round) {
@@ -54,7 +59,9 @@ TEST_CASE("find_stop is the earliest beginning of a stop that ends behind `from`
   CHECK(found > 4000);
 }
 
-TEST_CASE("held_back is the longest end of the text that begins a stop but is not one, as looking everywhere finds") {
+TEST_CASE(
+    "held_back is the longest end of the text that begins a stop but is not one, as looking "
+    "everywhere finds") {
   numbers random(2);
   int held = 0;
   for (int round = 0; round < 20000; ++round) {
@@ -70,7 +77,8 @@ TEST_CASE("held_back is the longest end of the text that begins a stop but is no
   CHECK(held > 5000);
 }
 
-TEST_CASE("text given out piece by piece with the bytes held back is the text before the first stop") {
+TEST_CASE(
+    "text given out piece by piece with the bytes held back is the text before the first stop") {
   numbers random(3);
   for (int round = 0; round < 3000; ++round) {
     std::string text;

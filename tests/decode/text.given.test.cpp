@@ -19,7 +19,8 @@ struct telling : toy_source<T> {
     if (s == status::ok) held.insert(held.end(), t.begin(), t.end());
     return s;
   }
-  status extend_tree(std::span<const token_id> t, std::span<const std::uint32_t> parents, std::span<T> logits) {
+  status extend_tree(std::span<const token_id> t, std::span<const std::uint32_t> parents,
+                     std::span<T> logits) {
     const status s = toy_source<T>::extend_tree(t, parents, logits);
     if (s == status::ok) nodes.insert(nodes.end(), t.begin(), t.end());
     return s;
@@ -28,10 +29,12 @@ struct telling : toy_source<T> {
     const status s = toy_source<T>::keep_path(path);
     if (s != status::ok) return s;
     for (const std::uint32_t n : path) held.push_back(nodes[n - 1]);
-    return nodes.clear(), s;
+    nodes.clear();
+    return s;
   }
   status rollback(std::size_t n) {
-    held.resize(std::min(n, held.size())), nodes.clear();
+    held.resize(std::min(n, held.size()));
+    nodes.clear();
     return toy_source<T>::rollback(n);
   }
 };
@@ -49,7 +52,8 @@ tokens written(Models& models, const tokens& prompt, Decode decode) {
 }
 template <class Decode>
 void check_other_text(Decode decode) {
-  // The same length, a longer and a shorter one, and one that has nothing in common with the text before.
+  // The same length, a longer and a shorter one, and one that has nothing in common with the text
+  // before.
   for (const tokens& prompt :
        {tokens{0, 1, 2, 0}, tokens{0, 1, 1, 0, 2, 2, 1, 0, 1, 2}, tokens{0, 1}, tokens{2, 2, 1}}) {
     std::array<telling, 2> used{telling{vocabulary, 1}, telling{vocabulary, 2}}, fresh = used;
@@ -69,17 +73,19 @@ TEST_CASE("a model that says what it holds is rolled back to what it has in comm
   random_streams chooser(5);
   check_other_text([&](text& t, auto& m) {
     speculative_workspace<T> work(vocabulary, 3);
-    return speculative_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, none, {.gamma = 3}, work, keep_all, no_watch);
+    return speculative_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, none, {.gamma = 3}, work,
+                              keep_all, no_watch);
   });
   check_other_text([&](text& t, auto& m) {
     collaborative_workspace<T, 2> work(vocabulary, {2, 1});
-    return collaborative_decode(t, 9, std::tie(m[0], m[1]), ensemble{0.4}, chooser, none, {{2, 1}}, work, keep_all,
-                                no_watch);
+    return collaborative_decode(t, 9, std::tie(m[0], m[1]), ensemble{0.4}, chooser, none, {{2, 1}},
+                                work, keep_all, no_watch);
   });
   check_other_text([&](text& t, auto& m) {
     const std::array<std::size_t, 2> shape{2, 1};
     tree_workspace<T> work(vocabulary, shape);
-    return tree_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, none, tree_options{shape}, work, keep_all, no_watch);
+    return tree_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, none, tree_options{shape}, work,
+                       keep_all, no_watch);
   });
   check_other_text([&](text& t, auto& m) {
     cascade_workspace<T> work(vocabulary);
@@ -91,7 +97,8 @@ TEST_CASE("a model that says what it holds is rolled back to what it has in comm
     REQUIRE(make_vocabulary_map(to, vocabulary, map) == status::ok);
     mapped_drafter<telling> drafter(m[0], map, 3);
     drafting_workspace<T, mapped_row<T>> work(vocabulary, 3);
-    return speculative_decode(t, 9, drafter, m[1], lossless(), chooser, none, {.gamma = 3}, work, keep_all, no_watch);
+    return speculative_decode(t, 9, drafter, m[1], lossless(), chooser, none, {.gamma = 3}, work,
+                              keep_all, no_watch);
   });
 }
 TEST_CASE("a workspace that was made for less is refused, and nothing is written") {
@@ -102,12 +109,14 @@ TEST_CASE("a workspace that was made for less is refused, and nothing is written
   text t{buffer, 1};
   const auto speculative = [&](std::size_t gamma, std::size_t made) {
     speculative_workspace<T> work(vocabulary, made);
-    return speculative_round(t, 1, m[0], m[1], lossless(), chooser, none, {.gamma = gamma}, work).why;
+    return speculative_round(t, 1, m[0], m[1], lossless(), chooser, none, {.gamma = gamma}, work)
+        .why;
   };
   CHECK(speculative(8, 2) == status::invalid_parameter);
   const auto turns = [&](std::array<std::size_t, 2> gamma, std::size_t proposed) {
     collaborative_workspace<T, 2> work(vocabulary, {2, 1}, 1);
-    return collaborative_turn(t, 1, std::tie(m[0], m[1]), ensemble(), chooser, none, {gamma, {}, {}, proposed}, work)
+    return collaborative_turn(t, 1, std::tie(m[0], m[1]), ensemble(), chooser, none,
+                              {gamma, {}, {}, proposed}, work)
         .why;
   };
   CHECK(turns({3, 1}, 1) == status::invalid_parameter);

@@ -14,8 +14,8 @@ namespace {
 constexpr token_id end_of_text = 1;
 struct fault {};
 
-// Fails at one call, also of a tree, with a status, or with an exception where that is ok. Where it is `stopped`, also
-// at the next call; where it is model_failed, also three calls later.
+// Fails at one call, also of a tree, with a status, or with an exception where that is ok. Where it
+// is `stopped`, also at the next call; where it is model_failed, also three calls later.
 struct failing : toy_source<T> {
   std::size_t fail_at = 1000, n = 0, faults = 0;
   status with = status::model_failed;
@@ -23,11 +23,14 @@ struct failing : toy_source<T> {
   status extend(std::span<const token_id> tokens, std::span<T> logits) {
     return fails() ? with : toy_source<T>::extend(tokens, logits);
   }
-  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents, std::span<T> logits) {
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<T> logits) {
     return fails() ? with : toy_source<T>::extend_tree(tokens, parents, logits);
   }
   bool fails() {
-    const std::size_t call = n++, again = with == status::stopped ? 1 : with == status::model_failed ? 3 : 0;
+    const std::size_t call = n++, again = with == status::stopped        ? 1
+                                          : with == status::model_failed ? 3
+                                                                         : 0;
     const bool now = call == fail_at || call == fail_at + again;
     faults += now;
     if (now && with == status::ok) throw fault();
@@ -35,7 +38,8 @@ struct failing : toy_source<T> {
   }
 };
 
-// Stops once, where a row is asked for. Its rows also depend on where the draft began, as those of a lookup do.
+// Stops once, where a row is asked for. Its rows also depend on where the draft began, as those of
+// a lookup do.
 struct stopping : mixed_drafter {
   std::size_t stop_at = 1000, n = 0;
   template <class P>
@@ -58,8 +62,9 @@ struct call_of {
   witness& processor;
 };
 
-// The largest difference between the law of texts and that without failures, while each call of each model fails once,
-// or the drafter stops, and decode(call) is called again. make() gives the workspace, and what else it finds again.
+// The largest difference between the law of texts and that without failures, while each call of
+// each model fails once, or the drafter stops, and decode(call) is called again. make() gives the
+// workspace, and what else it finds again.
 template <std::size_t N, class Make, class Decode>
 double worst_difference(std::size_t length, Make make, Decode decode) {
   std::size_t wrong = 0, failures = 0, faults = 0;
@@ -67,11 +72,12 @@ double worst_difference(std::size_t length, Make make, Decode decode) {
     return exact_law([&](exhaustive_chooser& chooser) {
       auto models = [&]<std::size_t... K>(std::index_sequence<K...>) {
         return std::array<failing, N>{failing{vocabulary, K + 1}...};
-      }
-      (std::make_index_sequence<N>());
+      }(std::make_index_sequence<N>());
       stopping drafter;
-      if (which < N) models[which].fail_at = call, models[which].with = with;
-      else drafter.stop_at = call;
+      if (which < N) {
+        models[which].fail_at = call;
+        models[which].with = with;
+      } else drafter.stop_at = call;
       std::vector<token_id> buffer(16);
       text t{buffer, 1};
       auto work = make();
@@ -83,14 +89,20 @@ double worst_difference(std::size_t length, Make make, Decode decode) {
         status s;
         bool thrown = false;
         try {
-          s = decode(call_of<N, decltype(work)>{chooser, models, drafter, t, 1 + length - t.size, work, processor});
+          s = decode(call_of<N, decltype(work)>{chooser, models, drafter, t, 1 + length - t.size,
+                                                work, processor});
         } catch (const fault&) {
-          s = with, thrown = true;
+          s = with;
+          thrown = true;
         }
-        failures += s != status::ok || thrown, wrong += (s != status::ok && s != with) || calls > 2;
+        failures += s != status::ok || thrown;
+        wrong += (s != status::ok && s != with) || calls > 2;
         wrong += !std::ranges::equal(processor.pushed, std::span(buffer).first(t.size));
       }
-      for (const auto& m : models) wrong += m.misuses + (m.position() > t.size), faults += m.faults;
+      for (const auto& m : models) {
+        wrong += m.misuses + (m.position() > t.size);
+        faults += m.faults;
+      }
       faults += drafter.n > drafter.stop_at;
       return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
     });
@@ -108,7 +120,8 @@ double worst_difference(std::size_t length, Make make, Decode decode) {
     }
   };
   for (std::size_t which = 0; which < N; ++which)
-    for (const status with : {status::model_failed, status::stopped, status::ok}) compare(which, with);
+    for (const status with : {status::model_failed, status::stopped, status::ok})
+      compare(which, with);
   compare(N, status::stopped);
   CHECK(wrong == 0);
   CHECK(failures > 0);
@@ -124,25 +137,31 @@ void check_turns(const char* name, const Policy& policy, const std::array<std::s
                  std::size_t proposed = 0) {
   const double worst = worst_difference<N>(
       N == 2 ? 4 : 3,
-      [&] { return collaborative_workspace<T, N, mixed_drafter::row_type>(vocabulary, gamma, proposed); },
+      [&] {
+        return collaborative_workspace<T, N, mixed_drafter::row_type>(vocabulary, gamma, proposed);
+      },
       [&](const auto& c) {
         return collaborative_decode(c.t, c.most, tie_all(c.models), policy, c.chooser, c.processor,
-                                    {gamma, {}, end_of_text, proposed}, c.work, keep_all, no_watch, c.drafter);
+                                    {gamma, {}, end_of_text, proposed}, c.work, keep_all, no_watch,
+                                    c.drafter);
       });
-  std::printf("%zu models that take turns, %s, proposed %zu: worst difference %.2e\n", N, name, proposed, worst);
+  std::printf("%zu models that take turns, %s, proposed %zu: worst difference %.2e\n", N, name,
+              proposed, worst);
   CHECK(worst < 1e-12);
 }
 
 }  // namespace
 
 TEST_CASE("models that take turns and fail at any call go on with the same law") {
-  for (const auto& gamma : std::array<std::array<std::size_t, 2>, 4>{{{1, 4}, {3, 2}, {2, 0}, {5, 1}}}) {
+  for (const auto& gamma :
+       std::array<std::array<std::size_t, 2>, 4>{{{1, 4}, {3, 2}, {2, 0}, {5, 1}}}) {
     check_turns<2>("ensemble", ensemble{1.0 / 3}, gamma);
     check_turns<2>("ensemble", ensemble{1.0 / 3}, gamma, 2);
     check_turns<2>("lossless", lossless{}, gamma);
     check_turns<2>("lossless", lossless{}, gamma, 2);
   }
-  for (const auto& gamma : std::array<std::array<std::size_t, 3>, 3>{{{1, 1, 1}, {1, 2, 3}, {2, 0, 1}}}) {
+  for (const auto& gamma :
+       std::array<std::array<std::size_t, 3>, 3>{{{1, 1, 1}, {1, 2, 3}, {2, 0, 1}}}) {
     check_turns<3>("mixture", mixture<3>{{0.2, 0.5, 0.3}}, gamma);
     check_turns<3>("mixture", mixture<3>{{0.2, 0.5, 0.3}}, gamma, 2);
   }
@@ -159,7 +178,8 @@ struct moody_length : fixed_draft_length {
     mood = 0.5 * mood + (confidence > 0.55 ? 0.5 : 0);
     return true;
   }
-  void observe(std::span<const draft_acceptance>, std::size_t emitted, std::span<const std::size_t>) {
+  void observe(std::span<const draft_acceptance>, std::size_t emitted,
+               std::span<const std::size_t>) {
     if (emitted > 1) mood = 1;
   }
 };
@@ -174,27 +194,29 @@ void check_speculative(const char* name, const Policy& policy, const V& verifier
   double worst = 0;
   for (const std::size_t gamma : {1u, 3u}) {
     const decode_options options{.gamma = gamma, .end_of_text = end_of_text};
-    worst = std::max(worst, worst_difference<2>(
-                                4,
-                                [&] {
-                                  return with_length<speculative_workspace<T>, L>{{vocabulary, gamma}, length};
-                                },
-                                [&](const auto& c) {
-                                  return speculative_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser,
-                                                            c.processor, options, c.work.work, keep_all, no_watch,
-                                                            verifier, c.work.length);
-                                }));
+    worst = std::max(
+        worst,
+        worst_difference<2>(
+            4,
+            [&] { return with_length<speculative_workspace<T>, L>{{vocabulary, gamma}, length}; },
+            [&](const auto& c) {
+              return speculative_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser,
+                                        c.processor, options, c.work.work, keep_all, no_watch,
+                                        verifier, c.work.length);
+            }));
     using row = mixed_drafter::row_type;
     if constexpr (!reads_draft<Policy>)
       worst = std::max(worst, worst_difference<2>(
                                   4,
                                   [&] {
-                                    return with_length<drafting_workspace<T, row>, L>{{vocabulary, gamma}, length};
+                                    return with_length<drafting_workspace<T, row>, L>{
+                                        {vocabulary, gamma}, length};
                                   },
                                   [&](const auto& c) {
-                                    return speculative_decode(c.t, c.most, c.drafter, c.models[1], policy, c.chooser,
-                                                              c.processor, options, c.work.work, keep_all, no_watch,
-                                                              verifier, c.work.length);
+                                    return speculative_decode(c.t, c.most, c.drafter, c.models[1],
+                                                              policy, c.chooser, c.processor,
+                                                              options, c.work.work, keep_all,
+                                                              no_watch, verifier, c.work.length);
                                   }));
   }
   std::printf("speculative, %s: worst difference %.2e\n", name, worst);
@@ -203,7 +225,9 @@ void check_speculative(const char* name, const Policy& policy, const V& verifier
 
 }  // namespace
 
-TEST_CASE("speculative decoding that fails at any call goes on with the same law, also where the length remembers") {
+TEST_CASE(
+    "speculative decoding that fails at any call goes on with the same law, also where the length "
+    "remembers") {
   const auto check = [](const char* name, const auto& policy, const auto& verifier) {
     check_speculative(name, policy, verifier, fixed_draft_length());
     check_speculative(name, policy, verifier, moody_length());
@@ -235,20 +259,20 @@ struct moody_growth : plan::tree_growth {
 };
 
 template <class Policy, class V, class G>
-void check_tree(const char* name, const Policy& policy, const V& verifier, proposal propose, const G& growth) {
+void check_tree(const char* name, const Policy& policy, const V& verifier, proposal propose,
+                const G& growth) {
   double worst = 0;
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{2}, {1, 2}}) {
     const tree_options options{shape, propose, {}, end_of_text};
-    worst =
-        std::max(worst, worst_difference<2>(
-                            3,
-                            [&] {
-                              return with_length<tree_workspace<T>, G>{{vocabulary, shape}, growth};
-                            },
-                            [&](const auto& c) {
-                              return tree_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser, c.processor,
-                                                 options, c.work.work, keep_all, no_watch, verifier, c.work.length);
-                            }));
+    worst = std::max(
+        worst,
+        worst_difference<2>(
+            3, [&] { return with_length<tree_workspace<T>, G>{{vocabulary, shape}, growth}; },
+            [&](const auto& c) {
+              return tree_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser,
+                                 c.processor, options, c.work.work, keep_all, no_watch, verifier,
+                                 c.work.length);
+            }));
   }
   std::printf("tree, %s: worst difference %.2e\n", name, worst);
   CHECK(worst < 1e-12);
@@ -256,7 +280,9 @@ void check_tree(const char* name, const Policy& policy, const V& verifier, propo
 
 }  // namespace
 
-TEST_CASE("decoding with trees that fails at any call goes on with the same law, also where the growth remembers") {
+TEST_CASE(
+    "decoding with trees that fails at any call goes on with the same law, also where the growth "
+    "remembers") {
   const auto check = [](const char* name, const auto& policy, const auto& verifier) {
     for (const proposal propose : {proposal::greedy, proposal::sampled})
       check_tree(name, policy, verifier, propose, fixed_growth());
@@ -274,24 +300,27 @@ TEST_CASE("cascades that fail at any call go on with the same law") {
       const double worst = worst_difference<2>(
           4, [] { return cascade_workspace<T>(vocabulary, 10, 4); },
           [&](const auto& c) {
-            return decode(c, cascade_options{.end_of_text = end_of_text, .longest_run = longest_run});
+            return decode(c,
+                          cascade_options{.end_of_text = end_of_text, .longest_run = longest_run});
           });
       std::printf("%s: worst difference %.2e\n", name, worst);
       CHECK(worst < 1e-12);
     }
   };
   check("oracle", [](const auto& c, const cascade_options& o) {
-    return oracle_decode(c.t, c.most, c.models[0], c.models[1], opt{0.05}, c.chooser, c.processor, o, c.work, keep_all);
+    return oracle_decode(c.t, c.most, c.models[0], c.models[1], opt{0.05}, c.chooser, c.processor,
+                         o, c.work, keep_all);
   });
   check("sequential", [](const auto& c, const cascade_options& o) {
-    return sequential_decode(c.t, c.most, c.models[0], c.models[1], chow{0.4}, c.chooser, c.processor, o, c.work,
-                             keep_all);
+    return sequential_decode(c.t, c.most, c.models[0], c.models[1], chow{0.4}, c.chooser,
+                             c.processor, o, c.work, keep_all);
   });
   check("sequence", [](const auto& c, const cascade_options& o) {
-    return sequence_decode(c.t, c.most, c.models[0], c.models[1], 0.8, c.chooser, c.processor, o, c.work, keep_all);
+    return sequence_decode(c.t, c.most, c.models[0], c.models[1], 0.8, c.chooser, c.processor, o,
+                           c.work, keep_all);
   });
   check("BiLD", [](const auto& c, const cascade_options& o) {
-    return bild_decode(c.t, c.most, c.models[0], c.models[1], bild_thresholds{0.5, 1}, c.processor, o, c.work, keep_all,
-                       no_watch);
+    return bild_decode(c.t, c.most, c.models[0], c.models[1], bild_thresholds{0.5, 1}, c.processor,
+                       o, c.work, keep_all, no_watch);
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole texts under everything at once: a grammar, its dead ends, penalties, an end of text, a stop string. And what
-// goes wrong beside the law: models that throw, that refuse to roll back.
+// Whole texts under everything at once: a grammar, its dead ends, penalties, an end of text, a stop
+// string. And what goes wrong beside the law: models that throw, that refuse to roll back.
 #include <specagg/decode/text.hpp>
 
 #include <array>
@@ -35,9 +35,13 @@ class grammar {
  public:
   void push(token_id t) {
     if (pushes++ == throw_in_push) throw std::runtime_error("processor");
-    (void)inner_.push(t), pushed.push_back(t);
+    (void)inner_.push(t);
+    pushed.push_back(t);
   }
-  void pop() { inner_.pop(), pushed.pop_back(); }
+  void pop() {
+    inner_.pop();
+    pushed.pop_back();
+  }
   template <class L>
   void apply(std::span<L> logits) {
     if (calls++ == throw_at) throw std::runtime_error("processor");
@@ -55,9 +59,9 @@ class grammar {
   penalties inner_{{1.5, 0.2, 0.1}, counts_, distinct_, text_};
 };
 
-// One type for all models here, so that the decoders are compiled once: a toy model that may never write the dead
-// token, throw at a chosen call (when the tokens were appended, if `late`), or refuse to go back (but to the
-// beginning).
+// One type for all models here, so that the decoders are compiled once: a toy model that may never
+// write the dead token, throw at a chosen call (when the tokens were appended, if `late`), or
+// refuse to go back (but to the beginning).
 struct actor : toy_source<T> {
   bool wary = false, late = false, stubborn = false, never = false;
   std::size_t throw_at = 1000, n = 0, refusals = 0;
@@ -67,11 +71,15 @@ struct actor : toy_source<T> {
     if (now && !late) throw std::runtime_error("engine");
     const status s = toy_source::extend(t, logits);
     if (now) throw std::runtime_error("engine");
-    for (std::size_t v = dead; wary && s == status::ok && v < logits.size(); v += V) logits[v] = -inf;
+    for (std::size_t v = dead; wary && s == status::ok && v < logits.size(); v += V)
+      logits[v] = -inf;
     return s;
   }
   status rollback(std::size_t position) {
-    if (never || (stubborn && position > 0)) return ++refusals, status::rollback_refused;
+    if (never || (stubborn && position > 0)) {
+      ++refusals;
+      return status::rollback_refused;
+    }
     return toy_source::rollback(position);
   }
 };
@@ -84,18 +92,24 @@ actor wary(std::uint64_t seed) {
 struct either {
   exhaustive_chooser* tree = nullptr;
   random_streams streams = random_streams(0);
-  bool coin(moment m, double w, double t) { return tree ? tree->coin(m, w, t) : streams.coin(m, w, t); }
+  bool coin(moment m, double w, double t) {
+    return tree ? tree->coin(m, w, t) : streams.coin(m, w, t);
+  }
   template <class W>
   token_id draw(moment m, const W& w) {
     return tree ? tree->draw(m, w) : streams.draw(m, w);
   }
 };
-either streams(std::uint64_t seed, std::uint64_t request = 0) { return {nullptr, random_streams(seed, request)}; }
+either streams(std::uint64_t seed, std::uint64_t request = 0) {
+  return {nullptr, random_streams(seed, request)};
+}
 // And one for the length of drafts, which may write down what it is told.
 struct listener : fixed_draft_length {
   bool reads_confidence = false;
   std::vector<double>* heard = nullptr;
-  bool keep(std::size_t, double largest) { return heard ? (heard->push_back(largest), true) : true; }
+  bool keep(std::size_t, double largest) {
+    return heard ? (heard->push_back(largest), true) : true;
+  }
 };
 using watcher = std::function<bool(const emission&)>;
 
@@ -138,7 +152,9 @@ std::map<tokens, double> due_law(std::size_t length, const promise& promised) {
     const auto pi = promised(context);
     for (std::size_t v = 0; v < V; ++v)
       if (pi[v] > 0) {
-        context.push_back(token_id(v)), walk(context, probability * pi[v]), context.pop_back();
+        context.push_back(token_id(v));
+        walk(context, probability * pi[v]);
+        context.pop_back();
       }
   };
   walk({0}, 1);
@@ -153,7 +169,10 @@ tokens one_text(std::size_t length, either chooser, Decode decode) {
   grammar processor;
   (void)processor.push(0);
   tokens seen{0};
-  const watcher accept = [&](const emission& e) { return seen.push_back(e.token), !stops(seen); };
+  const watcher accept = [&](const emission& e) {
+    seen.push_back(e.token);
+    return !stops(seen);
+  };
   const status why = decode(t, length, processor, chooser, accept);
   const tokens written(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size));
   CHECK(written == seen);
@@ -166,7 +185,8 @@ tokens one_text(std::size_t length, either chooser, Decode decode) {
 template <class Decode>
 double worst_joint_error(std::size_t length, const std::map<tokens, double>& due, Decode decode) {
   std::size_t reused = 0;
-  auto law = exact_law([&](auto& chooser) { return one_text(length, {&chooser}, decode); }, &reused);
+  auto law =
+      exact_law([&](auto& chooser) { return one_text(length, {&chooser}, decode); }, &reused);
   CHECK(reused == 0);
   double worst = 0, total = 0;
   for (const auto& [t, probability] : law) total += probability;
@@ -179,15 +199,16 @@ double worst_joint_error(std::size_t length, const std::map<tokens, double>& due
   return worst;
 }
 
-// The decoders, each with models of its own: draft seed 1, target seed 2, a third model in between seed 5.
+// The decoders, each with models of its own: draft seed 1, target seed 2, a third model in between
+// seed 5.
 template <class Policy, class Verifier = token_verifier>
 auto speculative(const Policy& policy, std::size_t gamma, Verifier verifier = {}) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
     actor d(V, 1), m = wary(2);
     speculative_workspace<T> work(V, gamma);
     const status s = speculative_decode(t, most, d, m, policy, chooser, processor,
-                                        {.gamma = gamma, .sample = sample, .end_of_text = end}, work, accept, no_watch,
-                                        verifier, listener());
+                                        {.gamma = gamma, .sample = sample, .end_of_text = end},
+                                        work, accept, no_watch, verifier, listener());
     CHECK((d.position() <= t.size && m.position() <= t.size && d.misuses + m.misuses == 0));
     return s;
   };
@@ -198,7 +219,8 @@ auto alternating(const Policy& policy, std::array<std::size_t, 2> gamma) {
     actor d(V, 1), m = wary(2);
     collaborative_workspace<T, 2> work(V, gamma);
     return collaborative_decode(t, most, std::tie(d, m), policy, chooser, processor,
-                                collaborative_options<2>{gamma, sample, end}, work, accept, no_watch);
+                                collaborative_options<2>{gamma, sample, end}, work, accept,
+                                no_watch);
   };
 }
 template <class Policy>
@@ -207,7 +229,8 @@ auto three_models(const Policy& policy, std::array<std::size_t, 3> gamma) {
     actor a(V, 1), b(V, 5), m = wary(2);
     collaborative_workspace<T, 3> work(V, gamma);
     return collaborative_decode(t, most, std::tie(a, b, m), policy, chooser, processor,
-                                collaborative_options<3>{gamma, sample, end}, work, accept, no_watch);
+                                collaborative_options<3>{gamma, sample, end}, work, accept,
+                                no_watch);
   };
 }
 template <class Policy>
@@ -222,37 +245,46 @@ promise two_rows(const Policy& policy) {
 struct rules : any_of<lossless, ensemble, token_v3, contrastive> {};
 template <class F>
 void for_each_policy(F f) {
-  f("lossless", rules{lossless{}}), f("ensemble", rules{ensemble{0.3}}), f("token-v3", rules{token_v3{0.3}}),
-      f("contrastive", rules{contrastive{0.2}});
+  f("lossless", rules{lossless{}});
+  f("ensemble", rules{ensemble{0.3}});
+  f("token-v3", rules{token_v3{0.3}});
+  f("contrastive", rules{contrastive{0.2}});
 }
 
 }  // namespace
 
-TEST_CASE("grammar, dead ends, penalties, end of text and stop string: every verifier keeps the joint law exact") {
+TEST_CASE(
+    "grammar, dead ends, penalties, end of text and stop string: every verifier keeps the joint "
+    "law exact") {
   for_each_policy([](const char* name, const auto& policy) {
     const auto due = due_law(3, two_rows(policy));
     double worst = 0;
     for (const std::size_t gamma : {1u, 2u, 3u}) {
       worst = std::max(worst, worst_joint_error(3, due, speculative(policy, gamma)));
-      worst = std::max(worst, worst_joint_error(3, due, speculative(policy, gamma, block_verifier())));
+      worst =
+          std::max(worst, worst_joint_error(3, due, speculative(policy, gamma, block_verifier())));
     }
     worst = std::max(worst, worst_joint_error(3, due, speculative(policy, 2, match_verifier())));
     std::printf("%-12s %zu texts, worst error %.2e\n", name, due.size(), worst);
     CHECK(worst < 1e-12);
   });
 }
-TEST_CASE("grammar, dead ends, penalties, end of text and stop string: models that take turns keep the joint law") {
+TEST_CASE(
+    "grammar, dead ends, penalties, end of text and stop string: models that take turns keep the "
+    "joint law") {
   for_each_policy([](const char*, const auto& policy) {
     const auto due = due_law(3, two_rows(policy));
     CHECK(worst_joint_error(3, due, alternating(policy, {3, 1})) < 1e-12);
     CHECK(worst_joint_error(3, due, alternating(policy, {2, 2})) < 1e-12);
   });
-  CHECK(worst_joint_error(3, due_law(3, two_rows(lossless{})), alternating(lossless{}, {3, 1})) < 1e-12);
+  CHECK(worst_joint_error(3, due_law(3, two_rows(lossless{})), alternating(lossless{}, {3, 1})) <
+        1e-12);
   const auto three = [](const auto& policy) {
     return due_law(3, [=](const tokens& context) {
       std::vector<double> pi;
       std::array<dense_row<T>, 3> rows;
-      const std::array p{row_of(actor(V, 1), context), row_of(actor(V, 5), context), row_of(wary(2), context)};
+      const std::array p{row_of(actor(V, 1), context), row_of(actor(V, 5), context),
+                         row_of(wary(2), context)};
       for (std::size_t k = 0; k < 3; ++k) rows[k] = dense_row<T>(p[k]);
       (void)with_models(policy, rows, [&](const auto& all, const auto& law) {
         for (std::size_t v = 0; v < V; ++v) pi.push_back(double(law(at(all, v)).v));
@@ -265,7 +297,8 @@ TEST_CASE("grammar, dead ends, penalties, end of text and stop string: models th
   CHECK(worst_joint_error(3, three(mix), three_models(mix, {2, 1, 1})) < 1e-12);
   CHECK(worst_joint_error(3, three(minimum<3>{}), three_models(minimum<3>{}, {2, 1, 1})) < 1e-12);
 }
-TEST_CASE("grammar, dead ends, penalties, end of text and stop string: the cascades keep the joint law") {
+TEST_CASE(
+    "grammar, dead ends, penalties, end of text and stop string: the cascades keep the joint law") {
   const auto cascade = [](auto decode) {
     return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
       actor d(V, 1), m = wary(2);
@@ -273,23 +306,28 @@ TEST_CASE("grammar, dead ends, penalties, end of text and stop string: the casca
       return decode(t, most, d, m, chooser, processor, cascade_options{sample, end}, work, accept);
     };
   };
-  CHECK(worst_joint_error(3, due_law(3, two_rows(ensemble{0.3})),
-                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser, auto& processor,
-                                     const auto& o, auto& work, const auto& accept) {
-                            return oracle_decode(t, most, d, m, ensemble{0.3}, chooser, processor, o, work, accept);
-                          })) < 1e-12);
-  CHECK(worst_joint_error(3, due_law(3, two_rows(chow{0.5})),
-                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser, auto& processor,
-                                     const auto& o, auto& work, const auto& accept) {
-                            return sequential_decode(t, most, d, m, chow{0.5}, chooser, processor, o, work, accept);
-                          })) < 1e-12);
-  // A response of the small model stands if it is sure of it; one that meets a dead end never does. What stands is cut
-  // at the stop string, and so is what the large model writes.
+  CHECK(
+      worst_joint_error(3, due_law(3, two_rows(ensemble{0.3})),
+                        cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
+                                   auto& processor, const auto& o, auto& work, const auto& accept) {
+                          return oracle_decode(t, most, d, m, ensemble{0.3}, chooser, processor, o,
+                                               work, accept);
+                        })) < 1e-12);
+  CHECK(
+      worst_joint_error(3, due_law(3, two_rows(chow{0.5})),
+                        cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
+                                   auto& processor, const auto& o, auto& work, const auto& accept) {
+                          return sequential_decode(t, most, d, m, chow{0.5}, chooser, processor, o,
+                                                   work, accept);
+                        })) < 1e-12);
+  // A response of the small model stands if it is sure of it; one that meets a dead end never does.
+  // What stands is cut at the stop string, and so is what the large model writes.
   constexpr double alpha = 0.95;
   std::map<tokens, double> due;
   double unsure = 0;
   const auto q_of = [](const tokens& c) { return row_of(actor(V, 1), c); };
-  const std::function<void(tokens, double, double)> respond = [&](tokens context, double probability, double sure) {
+  const std::function<void(tokens, double, double)> respond = [&](tokens context,
+                                                                  double probability, double sure) {
     const bool whole = context.size() == 4 || context.back() == end;
     if (whole || (context.size() > 1 && context.back() == dead)) {
       if (!whole || sure < 1 - alpha) return void(unsure += probability);
@@ -311,12 +349,14 @@ TEST_CASE("grammar, dead ends, penalties, end of text and stop string: the casca
   };
   respond({0}, 1, 1);
   CHECK((unsure > 0.1 && unsure < 0.9));
-  for (const auto& [t, p] : due_law(3, [](const tokens& c) { return row_of(wary(2), c); })) due[t] += unsure * p;
-  CHECK(worst_joint_error(3, due,
-                          cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser, auto& processor,
-                                     const auto& o, auto& work, const auto& accept) {
-                            return sequence_decode(t, most, d, m, alpha, chooser, processor, o, work, accept);
-                          })) < 1e-12);
+  for (const auto& [t, p] : due_law(3, [](const tokens& c) { return row_of(wary(2), c); }))
+    due[t] += unsure * p;
+  CHECK(worst_joint_error(
+            3, due,
+            cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser, auto& processor,
+                       const auto& o, auto& work, const auto& accept) {
+              return sequence_decode(t, most, d, m, alpha, chooser, processor, o, work, accept);
+            })) < 1e-12);
 }
 TEST_CASE("BiLD whose small model runs into a dead end goes on with the large one") {
   actor d(V, 1), m = wary(2);
@@ -328,16 +368,18 @@ TEST_CASE("BiLD whose small model runs into a dead end goes on with the large on
     (void)processor.push(0);
     cascade_workspace<T> work(V);
     const status s = bild_decode(
-        t, 40, d, m, {fallback, 0.5}, processor, {}, work, [](const emission&) { return true; }, no_watch);
+        t, 40, d, m, {fallback, 0.5}, processor, {}, work, [](const emission&) { return true; },
+        no_watch);
     CHECK(s == status::ok);
     CHECK(t.size == 41);
   }
 }
 
-// ---- dead ends through the production streams -----------------------------------------------------------------------
+// ---- dead ends through the production streams ---------------------------------------------------
 
 namespace {
-// What the decoders did before: a row that cannot be drawn from discards the draft. Rounds are counted.
+// What the decoders did before: a row that cannot be drawn from discards the draft. Rounds are
+// counted.
 status discarding_decode(text& t, std::size_t most, grammar& processor, either& chooser) {
   actor d(V, 1), m = wary(2);
   const std::size_t last = t.size + most;
@@ -360,10 +402,11 @@ status discarding_decode(text& t, std::size_t most, grammar& processor, either& 
     }
     std::vector<T> p((gamma + 1) * V);
     (void)score(t.tokens.first(t.size), m, processor, std::span(p));
-    for (std::size_t j = 0; j <= gamma; ++j) p_rows.emplace_back(std::span<const T>(p).subspan(j * V, V), sample);
+    for (std::size_t j = 0; j <= gamma; ++j)
+      p_rows.emplace_back(std::span<const T>(p).subspan(j * V, V), sample);
     std::vector<emission> out(gamma + 1);
-    const verdict v = verify_token({t.tokens.subspan(start, gamma), std::uint32_t(start)}, q_rows, p_rows, lossless{},
-                                   chooser, out, scratch);
+    const verdict v = verify_token({t.tokens.subspan(start, gamma), std::uint32_t(start)}, q_rows,
+                                   p_rows, lossless{}, chooser, out, scratch);
     (void)truncate(t, start + v.accepted, processor, d, m);
     for (std::size_t i = v.accepted; i < v.emitted; ++i) append(t, out[i].token, processor);
   }
@@ -371,7 +414,8 @@ status discarding_decode(text& t, std::size_t most, grammar& processor, either& 
 }
 }  // namespace
 TEST_CASE(
-    "1,000 texts of 20 tokens over a grammar with dead ends all finish; mutant: discarding at a dead end is found") {
+    "1,000 texts of 20 tokens over a grammar with dead ends all finish; mutant: discarding at a "
+    "dead end is found") {
   std::array<int, 4> finished{};
   for (std::uint64_t request = 0; request < 1000; ++request) {
     tokens buffer(32);
@@ -386,14 +430,16 @@ TEST_CASE(
     const watcher any = [](const emission&) { return true; };
     finished[0] += run([&](text& t, auto& processor, auto& chooser) {
       speculative_workspace<T> work(V, 4);
-      return speculative_decode(t, 20, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4, .sample = sample},
-                                work, any, no_watch, token_verifier(), listener());
+      return speculative_decode(t, 20, d, m, rules{lossless{}}, chooser, processor,
+                                {.gamma = 4, .sample = sample}, work, any, no_watch,
+                                token_verifier(), listener());
     });
     keep(0, d, m);
     finished[1] += run([&](text& t, auto& processor, auto& chooser) {
       collaborative_workspace<T, 2> work(V, {4, 2});
-      return collaborative_decode(t, 20, std::tie(d, m), rules{contrastive{0.2}}, chooser, processor,
-                                  collaborative_options<2>{{4, 2}, sample}, work, any, no_watch);
+      return collaborative_decode(t, 20, std::tie(d, m), rules{contrastive{0.2}}, chooser,
+                                  processor, collaborative_options<2>{{4, 2}, sample}, work, any,
+                                  no_watch);
     });
     keep(0, d, m);
     finished[2] += run([&](text& t, auto& processor, auto& chooser) {
@@ -401,11 +447,13 @@ TEST_CASE(
       return collaborative_decode(t, 20, std::tie(d, m), lossless{}, chooser, processor,
                                   collaborative_options<2>{{4, 1}, sample}, work, any, no_watch);
     });
-    finished[3] +=
-        run([&](text& t, auto& processor, auto& chooser) { return discarding_decode(t, 20, processor, chooser); });
+    finished[3] += run([&](text& t, auto& processor, auto& chooser) {
+      return discarding_decode(t, 20, processor, chooser);
+    });
   }
-  std::printf("finished: speculative %d, contrastive in turns %d, lossless in turns %d, discarding %d\n", finished[0],
-              finished[1], finished[2], finished[3]);
+  std::printf(
+      "finished: speculative %d, contrastive in turns %d, lossless in turns %d, discarding %d\n",
+      finished[0], finished[1], finished[2], finished[3]);
   CHECK(finished[0] == 1000);
   CHECK(finished[1] == 1000);
   CHECK(finished[2] == 1000);
@@ -413,18 +461,22 @@ TEST_CASE(
 }
 TEST_CASE("the same texts through the production streams fit the joint law") {
   constexpr std::size_t length = 4, n = 60000;
-  constexpr double false_alarm = 1e-6 / 24;  // the suite's rate over its planned tests (audit/goodness_of_fit.test.cpp)
+  // the suite's rate over its planned tests (audit/goodness_of_fit.test.cpp)
+  constexpr double false_alarm = 1e-6 / 24;
   const auto fits = [&](const char* name, const auto& due, auto decode) {
     std::map<tokens, double> seen;
     for (std::uint64_t request = 0; request < n; ++request) {
       seen[one_text(length, streams(31, request), decode)] += 1;
     }
     std::vector<double> counts, law;
-    for (const auto& [t, p] : due) counts.push_back(seen[t]), law.push_back(p);
+    for (const auto& [t, p] : due) {
+      counts.push_back(seen[t]);
+      law.push_back(p);
+    }
     CHECK(seen.size() <= due.size());  // nothing impossible
     const fit f = goodness_of_fit(counts, law, false_alarm);
-    std::printf("%-24s distance %.4f, expected %.4f, p %.3g, finds TV >= %.4f\n", name, f.distance, f.expected_distance,
-                f.p_value, f.detectable);
+    std::printf("%-24s distance %.4f, expected %.4f, p %.3g, finds TV >= %.4f\n", name, f.distance,
+                f.expected_distance, f.p_value, f.detectable);
     CHECK(f.passed);
     CHECK(f.detectable < 0.035);
   };
@@ -435,11 +487,12 @@ TEST_CASE("the same texts through the production streams fit the joint law") {
   fits("ensemble, in turns", due_law(length, two_rows(mix)), alternating(mix, {3, 1}));
 }
 
-// ---- models that throw, models that refuse --------------------------------------------------------------------------
+// ---- models that throw, models that refuse ------------------------------------------------------
 
 namespace {
-// decode(text, processor, first model, second model): texts with and without a model that throws at some call.
-// same: what is decoded after the exception depends on the text alone, so it is the text without one.
+// decode(text, processor, first model, second model): texts with and without a model that throws at
+// some call. same: what is decoded after the exception depends on the text alone, so it is the text
+// without one.
 template <class Decode>
 void survives(bool same, Decode decode) {
   tokens plain(40);
@@ -454,7 +507,8 @@ void survives(bool same, Decode decode) {
     for (const bool first : {true, false})
       for (const bool late : {true, false}) {
         actor d = wary(1), m = wary(2);
-        (first ? d : m).throw_at = call, (first ? d : m).late = late;
+        (first ? d : m).throw_at = call;
+        (first ? d : m).late = late;
         tokens buffer(40);
         text t{buffer, 1};
         grammar processor;
@@ -464,7 +518,8 @@ void survives(bool same, Decode decode) {
             const status s = decode(t, processor, d, m);
             REQUIRE(s == status::ok);
           } catch (const std::runtime_error&) {
-            CHECK((!same || std::equal(plain.begin(), plain.begin() + std::ptrdiff_t(t.size), buffer.begin())));
+            CHECK((!same || std::equal(plain.begin(), plain.begin() + std::ptrdiff_t(t.size),
+                                       buffer.begin())));
           }
           CHECK(processor.pushed.size() == t.size);
           CHECK((d.position() <= t.size && m.position() <= t.size));
@@ -474,19 +529,21 @@ void survives(bool same, Decode decode) {
       }
 }
 }  // namespace
-TEST_CASE("what a model throws reaches the caller; text, processor and models hold what was verified, and can go on") {
+TEST_CASE(
+    "what a model throws reaches the caller; text, processor and models hold what was verified, "
+    "and can go on") {
   const watcher any = [](const emission&) { return true; };
   either chooser = streams(3);
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     speculative_workspace<T> work(V, 4);
-    return speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4}, work,
-                             coupled_verifier{shared_noise(5)}, listener())
+    return speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, processor,
+                             {.gamma = 4}, work, coupled_verifier{shared_noise(5)}, listener())
         .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
     speculative_workspace<T> work(V, 4);
-    return speculative_round(t, 21 - t.size, d, m, rules{ensemble{0.3}}, chooser, processor, {.gamma = 4}, work,
-                             token_verifier(), listener())
+    return speculative_round(t, 21 - t.size, d, m, rules{ensemble{0.3}}, chooser, processor,
+                             {.gamma = 4}, work, token_verifier(), listener())
         .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
@@ -497,8 +554,8 @@ TEST_CASE("what a model throws reaches the caller; text, processor and models ho
     cascade_workspace<T> work(V, 10, 20);
     return sequence_decode(t, 21 - t.size, d, m, 0.5, chooser, processor, {}, work, any);
   });
-  // Chains of drafts are longer than turns: a chain that was broken off begins anew where the text ends. So only text,
-  // processor and models are compared, not the tokens.
+  // Chains of drafts are longer than turns: a chain that was broken off begins anew where the text
+  // ends. So only text, processor and models are compared, not the tokens.
   for (std::size_t call = 0; call < 12; ++call) {
     actor d = wary(1), m = wary(2);
     (call % 2 ? d : m).throw_at = call;
@@ -509,8 +566,9 @@ TEST_CASE("what a model throws reaches the caller; text, processor and models ho
     collaborative_workspace<T, 2> work(V, {3, 2});
     while (t.size < 21) {
       try {
-        const auto r = collaborative_turn(t, 21 - t.size, std::tie(d, m), rules{ensemble{0.3}}, chooser, processor,
-                                          collaborative_options<2>{{3, 2}}, work);
+        const auto r =
+            collaborative_turn(t, 21 - t.size, std::tie(d, m), rules{ensemble{0.3}}, chooser,
+                               processor, collaborative_options<2>{{3, 2}}, work);
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
         CHECK(work.cached == 0);
@@ -533,8 +591,9 @@ TEST_CASE("a processor that throws leaves itself and the text as they were") {
     either chooser = streams(3);
     for (int throws = 0; t.size < 21;) {
       try {
-        const auto r = speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4},
-                                         work, token_verifier(), listener());
+        const auto r =
+            speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, processor,
+                              {.gamma = 4}, work, token_verifier(), listener());
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
         CHECK(++throws == 1);
@@ -554,7 +613,9 @@ TEST_CASE("where accept() throws, models that take turns leave no drafts behind"
     either chooser = streams(3);
     collaborative_workspace<T, 2> work(V, {3, 2});
     int seen = 0;
-    const watcher accept = [&](const emission&) { return seen++ == kept ? throw std::runtime_error("caller") : true; };
+    const watcher accept = [&](const emission&) {
+      return seen++ == kept ? throw std::runtime_error("caller") : true;
+    };
     try {
       (void)collaborative_decode(t, 20, std::tie(d, m), rules{ensemble{0.3}}, chooser, processor,
                                  collaborative_options<2>{{3, 2}}, work, accept, no_watch);
@@ -566,7 +627,9 @@ TEST_CASE("where accept() throws, models that take turns leave no drafts behind"
     CHECK((d.position() <= t.size && m.position() <= t.size));
   }
 }
-TEST_CASE("a model that cannot go back to a position is fed the text again; one that cannot at all ends decoding") {
+TEST_CASE(
+    "a model that cannot go back to a position is fed the text again; one that cannot at all ends "
+    "decoding") {
   const watcher any = [](const emission&) { return true; };
   const auto decode = [&](actor& d, actor& m, tokens& buffer) {
     text t{buffer, 1};
@@ -574,8 +637,9 @@ TEST_CASE("a model that cannot go back to a position is fed the text again; one 
     (void)processor.push(0);
     speculative_workspace<T> work(V, 4);
     either chooser = streams(9);
-    const status s = speculative_decode(t, 30, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4}, work, any,
-                                        no_watch, block_verifier(), listener());
+    const status s =
+        speculative_decode(t, 30, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4}, work,
+                           any, no_watch, block_verifier(), listener());
     buffer.resize(t.size);
     return s;
   };
@@ -600,9 +664,12 @@ TEST_CASE("a model that cannot go back to a position is fed the text again; one 
   actor f = wary(1), g = wary(2);
   f.stubborn = g.never = true;
   CHECK(collaborative_decode(t, 30, std::tie(f, g), rules{ensemble{0.3}}, chooser, processor,
-                             collaborative_options<2>{{3, 2}}, work, any, no_watch) == status::rollback_refused);
+                             collaborative_options<2>{{3, 2}}, work, any,
+                             no_watch) == status::rollback_refused);
 }
-TEST_CASE("what decides how long drafts get sees how sure the model is, at temperature 0 and behind filters, too") {
+TEST_CASE(
+    "what decides how long drafts get sees how sure the model is, at temperature 0 and behind "
+    "filters, too") {
   std::vector<double> warm, cold, filtered;
   const auto listen = [](const sampling& s, std::vector<double>& heard) {
     actor d(V, 1, 0), m(V, 2, 0);  // the same row everywhere
@@ -612,13 +679,18 @@ TEST_CASE("what decides how long drafts get sees how sure the model is, at tempe
     speculative_workspace<T> work(V, 2);
     either chooser = streams(1);
     listener length;
-    length.reads_confidence = true, length.heard = &heard;
-    const watcher one = [](const emission&) { return false; };  // the first row: no penalty has acted
-    CHECK(speculative_decode(t, 10, d, m, rules{lossless{}}, chooser, processor, {.gamma = 2, .sample = s}, work, one,
-                             no_watch, token_verifier(), length) == status::ok);
+    length.reads_confidence = true;
+    length.heard = &heard;
+    // the first row: no penalty has acted
+    const watcher one = [](const emission&) { return false; };
+    CHECK(speculative_decode(t, 10, d, m, rules{lossless{}}, chooser, processor,
+                             {.gamma = 2, .sample = s}, work, one, no_watch, token_verifier(),
+                             length) == status::ok);
     heard.resize(1);
   };
-  listen({1}, warm), listen({0}, cold), listen({0.5, 1}, filtered);
+  listen({1}, warm);
+  listen({0}, cold);
+  listen({0.5, 1}, filtered);
   REQUIRE(!warm.empty());
   CHECK((warm[0] > 0.3 && warm[0] < 0.9));
   for (const auto* heard : {&warm, &cold, &filtered})

@@ -30,8 +30,14 @@ struct penalty_memory {
 struct witness {
   specagg::penalties inner;
   std::vector<specagg::token_id> pushed;
-  void push(specagg::token_id t) { (void)inner.push(t), pushed.push_back(t); }
-  void pop() { inner.pop(), pushed.pop_back(); }
+  void push(specagg::token_id t) {
+    (void)inner.push(t);
+    pushed.push_back(t);
+  }
+  void pop() {
+    inner.pop();
+    pushed.pop_back();
+  }
   template <class T>
   void apply(std::span<T> logits) const {
     inner.apply(logits);
@@ -41,7 +47,8 @@ static_assert(specagg::Processor<witness>);
 
 // A model's probabilities after a context, processed as the decoders have to.
 inline std::vector<double> probabilities(const specagg::toy_source<double>& model,
-                                         const std::vector<specagg::token_id>& context, const specagg::sampling& s = {},
+                                         const std::vector<specagg::token_id>& context,
+                                         const specagg::sampling& s = {},
                                          const specagg::penalty_options& penalty = {}) {
   std::vector<double> logits(model.vocab_size());
   model.row(context, logits);
@@ -56,10 +63,11 @@ inline std::vector<double> probabilities(const specagg::toy_source<double>& mode
   return p;
 }
 
-// The largest error of a joint law over texts that follow token 0, against the product of what promised(context) gives
-// each next token. A text has `length` tokens unless it ends before.
+// The largest error of a joint law over texts that follow token 0, against the product of what
+// promised(context) gives each next token. A text has `length` tokens unless it ends before.
 template <class Law, class Promised>
-double worst_joint_error(const Law& law, std::size_t length, specagg::token_id end_of_text, Promised promised) {
+double worst_joint_error(const Law& law, std::size_t length, specagg::token_id end_of_text,
+                         Promised promised) {
   double worst = 0, total = 0;
   for (const auto& [tokens, probability] : law) {
     double due = 1;
@@ -78,10 +86,11 @@ double worst_joint_error(const Law& law, std::size_t length, specagg::token_id e
   return worst;
 }
 
-// Rows of three kinds within one draft: one-hot, sparse or dense by the length of the text, from a toy model's row.
+// Rows of three kinds within one draft: one-hot, sparse or dense by the length of the text, from a
+// toy model's row.
 struct mixed_drafter {
-  using row_type =
-      specagg::any_row<specagg::one_hot_row<double>, specagg::sparse_row<double>, specagg::processed_row<double>>;
+  using row_type = specagg::any_row<specagg::one_hot_row<double>, specagg::sparse_row<double>,
+                                    specagg::processed_row<double>>;
   specagg::toy_source<double> model{vocabulary, 1};
   std::array<std::array<double, vocabulary>, 4> logits;
   std::array<std::array<specagg::token_id, 2>, 4> ids;
@@ -90,17 +99,23 @@ struct mixed_drafter {
 
   std::size_t vocab_size() const { return vocabulary; }
   std::size_t position() const { return known; }
-  specagg::status rollback(std::size_t n) { return known = std::min(known, n), specagg::status::ok; }
+  specagg::status rollback(std::size_t n) {
+    known = std::min(known, n);
+    return specagg::status::ok;
+  }
   template <class P>
   specagg::status next(const specagg::draft_position& at, P&, row_type& row, double& confidence) {
     const std::size_t j = at.drafted;
-    known = at.tokens.size(), confidence = 0.5, ++asked;
+    known = at.tokens.size();
+    confidence = 0.5;
+    ++asked;
     model.row(at.tokens, logits[j]);
     const auto top = specagg::token_id(std::ranges::max_element(logits[j]) - logits[j].begin());
     switch (at.tokens.size() % 3) {
       case 0: row = specagg::one_hot_row<double>(top, vocabulary); break;
       case 1:
-        ids[j] = {top == 0 ? 1 : 0, top == 2 ? 1 : 2}, two[j] = {0.25, 0.75};
+        ids[j] = {top == 0 ? 1 : 0, top == 2 ? 1 : 2};
+        two[j] = {0.25, 0.75};
         row = specagg::sparse_row<double>(ids[j], two[j], vocabulary);
         break;
       default: row = specagg::processed_row<double>(logits[j]);
@@ -109,9 +124,9 @@ struct mixed_drafter {
   }
 };
 
-// Coupled verification whose noise is enumerated: each position has one number, with which draft and target draw by
-// inverse transform. (For two tokens that is the race of verify/coupled.hpp.) So every token has exactly the law pi, if
-// what decides pi does not depend on that number.
+// Coupled verification whose noise is enumerated: each position has one number, with which draft
+// and target draw by inverse transform. (For two tokens that is the race of verify/coupled.hpp.) So
+// every token has exactly the law pi, if what decides pi does not depend on that number.
 struct enumerated_coupled {
   static constexpr bool shares_noise = true;
   template <class C>
@@ -119,30 +134,34 @@ struct enumerated_coupled {
     return chooser.draw({specagg::stream::draft, std::uint32_t(position), 0}, law);
   }
   template <specagg::Row R, class C>
-  specagg::token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser, std::span<double>) const {
+  specagg::token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser,
+                            std::span<double>) const {
     if (q.normalise() != specagg::status::ok) return specagg::no_token;
     std::vector<double> law(q.size());
     for (std::size_t v = 0; v < law.size(); ++v) law[v] = q[v];
     return draw(chooser, start + j, law);
   }
   template <class Q, class P, class Policy, class C>
-  specagg::verdict verify(const specagg::draft& drafted, Q& q_rows, P& p_rows, const Policy& policy, C& chooser,
-                          std::span<specagg::emission> out, std::span<double>,
+  specagg::verdict verify(const specagg::draft& drafted, Q& q_rows, P& p_rows, const Policy& policy,
+                          C& chooser, std::span<specagg::emission> out, std::span<double>,
                           std::span<specagg::draft_acceptance> acceptances) const {
     specagg::verdict result;
     const std::size_t g = drafted.size();
     for (specagg::draft_acceptance& a : acceptances) a = {};
     for (std::size_t j = 0; j < g || (j == g && !drafted.ends_text(g)); ++j) {
       specagg::token_id x = specagg::no_token;
-      result.why = specagg::detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-        std::vector<double> law(rows.size());
-        for (std::size_t v = 0; v < law.size(); ++v) law[v] = pi(at(rows, v)).v;
-        x = draw(chooser, drafted.start + j, law);
-        return specagg::status::ok;
-      });
+      result.why = specagg::detail::with_target_law(policy, q_rows, p_rows, j,
+                                                    [&](const auto& rows, const auto& pi) {
+                                                      std::vector<double> law(rows.size());
+                                                      for (std::size_t v = 0; v < law.size(); ++v)
+                                                        law[v] = pi(at(rows, v)).v;
+                                                      x = draw(chooser, drafted.start + j, law);
+                                                      return specagg::status::ok;
+                                                    });
       if (result.why != specagg::status::ok) return result;
       const bool kept = j < g && x == drafted.tokens[j];
-      out[result.emitted++] = {.token = x, .from = kept ? specagg::origin::accepted : specagg::origin::residual};
+      out[result.emitted++] = {
+          .token = x, .from = kept ? specagg::origin::accepted : specagg::origin::residual};
       if (!kept) break;
       if (!acceptances.empty()) acceptances[result.accepted] = {1, 1};
       ++result.accepted;

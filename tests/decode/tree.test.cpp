@@ -19,7 +19,9 @@ struct linear {
   std::size_t capacity() const { return inner.capacity(); }
   std::size_t position() const { return inner.position(); }
   status rollback(std::size_t n) { return inner.rollback(n); }
-  status extend(std::span<const token_id> tokens, std::span<double> logits) { return inner.extend(tokens, logits); }
+  status extend(std::span<const token_id> tokens, std::span<double> logits) {
+    return inner.extend(tokens, logits);
+  }
 };
 static_assert(TreeSource<toy_source<double>> && !TreeSource<linear>);
 
@@ -38,7 +40,8 @@ auto law_of_texts(const Policy& policy, const settings& s, const V& verifier) {
   std::size_t reused = 0;
   const auto law = exact_law(
       [&](auto& chooser) {
-        Model draft_model{toy_source<double>(vocabulary, 7)}, target_model{toy_source<double>(vocabulary, 8)};
+        Model draft_model{toy_source<double>(vocabulary, 7)},
+            target_model{toy_source<double>(vocabulary, 8)};
         std::vector<token_id> buffer(1 + s.length);
         text t{buffer, 1};
         penalty_memory memory;
@@ -47,9 +50,11 @@ auto law_of_texts(const Policy& policy, const settings& s, const V& verifier) {
         tree_workspace<double> work(vocabulary, s.shape);
         const status ended =
             tree_decode(t, s.length, draft_model, target_model, policy, chooser, processor,
-                        tree_options{s.shape, s.propose, s.sample, s.end_of_text}, work, keep_all, no_watch, verifier);
+                        tree_options{s.shape, s.propose, s.sample, s.end_of_text}, work, keep_all,
+                        no_watch, verifier);
         if (ended != status::ok) FAIL(name(ended));
-        if (processor.pushed != std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)))
+        if (processor.pushed !=
+            std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)))
           FAIL("the processor does not hold the text");
         if constexpr (requires { draft_model.misuses; })
           if (draft_model.misuses + target_model.misuses > 0) FAIL("misused");
@@ -62,15 +67,17 @@ auto law_of_texts(const Policy& policy, const settings& s, const V& verifier) {
 template <class Model = toy_source<double>, class Policy, class V = traversal>
 double error_of_texts(const Policy& policy, const settings& s, const V& verifier = {}) {
   const toy_source<double> draft_model(vocabulary, 7), target_model(vocabulary, 8);
-  return worst_joint_error(law_of_texts<Model>(policy, s, verifier), s.length, s.end_of_text, [&](const auto& context) {
-    return target_law(policy, probabilities(draft_model, context, s.sample, s.penalty),
-                      probabilities(target_model, context, s.sample, s.penalty));
-  });
+  return worst_joint_error(
+      law_of_texts<Model>(policy, s, verifier), s.length, s.end_of_text, [&](const auto& context) {
+        return target_law(policy, probabilities(draft_model, context, s.sample, s.penalty),
+                          probabilities(target_model, context, s.sample, s.penalty));
+      });
 }
 
 }  // namespace
 
-TEST_CASE("texts decoded with trees have exactly the joint law: rules, proposals, shapes, verifiers") {
+TEST_CASE(
+    "texts decoded with trees have exactly the joint law: rules, proposals, shapes, verifiers") {
   double worst = 0;
   const auto check = [&](double error) {
     CHECK(error < 1e-13);
@@ -78,7 +85,8 @@ TEST_CASE("texts decoded with trees have exactly the joint law: rules, proposals
   };
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{}, {1, 1}, {2}, {2, 1}, {1, 2}})
     for (const proposal kind : {proposal::greedy, proposal::sampled, proposal::top}) {
-      if (shape.size() == 2 && kind == proposal::sampled && shape[0] == 2) continue;  // too many trees
+      // too many trees
+      if (shape.size() == 2 && kind == proposal::sampled && shape[0] == 2) continue;
       const settings s{.shape = shape, .propose = kind};
       check(error_of_texts(lossless{}, s));
       check(error_of_texts(lossless{}, s, recursive_rejection{}));
@@ -104,7 +112,8 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
   for (const token_id t : {0, 1, 2, 0, 1, 1, 0, 2, 1, 0, 1, 2, 2, 0, 0, 1, 0}) documents.push(t);
   const std::size_t length = 3;
   double worst = 0;
-  const auto check = [&](const auto& policy, std::vector<std::size_t> shape, token_id end, const auto& verifier) {
+  const auto check = [&](const auto& policy, std::vector<std::size_t> shape, token_id end,
+                         const auto& verifier) {
     std::size_t reused = 0, branching = 0;
     const auto law = exact_law(
         [&](auto& chooser) {
@@ -116,12 +125,13 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
           witness processor{memory.with({1.5, 0.3, 0.2}), {}};
           (void)processor.push(0);
           tree_workspace<double> work(vocabulary, shape, false);
-          const status ended = tree_decode(t, length, lookup, target_model, policy, chooser, processor,
-                                           tree_options{.shape = shape, .end_of_text = end}, work, keep_all,
-                                           [&](const tree_result& r, const auto&) { branching += r.drafted > 2; },
-                                           verifier);
+          const status ended = tree_decode(
+              t, length, lookup, target_model, policy, chooser, processor,
+              tree_options{.shape = shape, .end_of_text = end}, work, keep_all,
+              [&](const tree_result& r, const auto&) { branching += r.drafted > 2; }, verifier);
           if (ended != status::ok) FAIL(name(ended));
-          if (processor.pushed != std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)))
+          if (processor.pushed !=
+              std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)))
             FAIL("the processor does not hold the text");
           return std::vector(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
         },
@@ -130,8 +140,8 @@ TEST_CASE("texts decoded with trees of a lookup have exactly the joint law") {
     CHECK(branching > 0);
     const toy_source<double> target_model(vocabulary, 8);
     worst = std::max(worst, worst_joint_error(law, length, end, [&](const auto& context) {
-      return probabilities(target_model, context, {}, {1.5, 0.3, 0.2});
-    }));
+                       return probabilities(target_model, context, {}, {1.5, 0.3, 0.2});
+                     }));
   };
   for (const std::vector<std::size_t>& shape : {std::vector<std::size_t>{3}, {2, 2}, {3, 1, 1}})
     for (const token_id end : {no_token, 1}) {
@@ -145,7 +155,8 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
   const toy_source<double> q(vocabulary, 7), p(vocabulary, 8);
   std::set<std::vector<std::uint32_t>> trees;
   double worst = 0;
-  const auto check = [&](const auto& policy, const sampling& sample, double node_cost, token_id end) {
+  const auto check = [&](const auto& policy, const sampling& sample, double node_cost,
+                         token_id end) {
     std::size_t reused = 0;
     const std::size_t length = 3;
     const auto law = exact_law(
@@ -161,16 +172,17 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
           };
           const status ended =
               tree_decode(t, length, draft_model, target_model, policy, chooser, none,
-                          tree_options{.shape = shape, .sample = sample, .end_of_text = end}, work, keep_all, watch,
-                          traversal{}, growth);
+                          tree_options{.shape = shape, .sample = sample, .end_of_text = end}, work,
+                          keep_all, watch, traversal{}, growth);
           if (ended != status::ok) FAIL(name(ended));
           return std::vector(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
         },
         &reused);
     CHECK(reused == 0);
     worst = std::max(worst, worst_joint_error(law, length, end, [&](const auto& context) {
-      return target_law(policy, probabilities(q, context, sample), probabilities(p, context, sample));
-    }));
+                       return target_law(policy, probabilities(q, context, sample),
+                                         probabilities(p, context, sample));
+                     }));
   };
   for (const double node_cost : {.05, .12, .2}) {
     check(lossless{}, {}, node_cost, no_token);
@@ -181,7 +193,8 @@ TEST_CASE("texts decoded with trees that grow have exactly the joint law, and th
   CHECK(trees.size() > 6);
 }
 TEST_CASE("a tree grows as far as its nodes and levels pay") {
-  toy_source<double> draft_model(20, 1, 2, 6), target_model(20, 2, 2, 6);  // where p = q, a chain is the best tree
+  // where p = q, a chain is the best tree
+  toy_source<double> draft_model(20, 1, 2, 6), target_model(20, 2, 2, 6);
   const std::vector<std::size_t> shape(6, 3);
   std::vector<std::size_t> nodes;
   for (const double node_cost : {0., .02, .1, .4, 5.}) {
@@ -192,14 +205,17 @@ TEST_CASE("a tree grows as far as its nodes and levels pay") {
     no_processor none;
     random_streams chooser(1);
     std::size_t drafted = 0, rounds = 0;
-    CHECK(tree_decode(t, 200, draft_model, target_model, lossless{}, chooser, none, tree_options{shape}, work, keep_all,
-                      [&](const tree_result& r, const auto& w) {
-                        drafted += r.drafted, ++rounds;
-                        CHECK(r.drafted <= 40);
-                        for (std::size_t i = 1; i <= r.drafted; ++i)
-                          REQUIRE(w.reached[i] <= w.reached[w.parents[i - 1]]);
-                      },
-                      traversal{}, growth) == status::ok);
+    CHECK(tree_decode(
+              t, 200, draft_model, target_model, lossless{}, chooser, none, tree_options{shape},
+              work, keep_all,
+              [&](const tree_result& r, const auto& w) {
+                drafted += r.drafted;
+                ++rounds;
+                CHECK(r.drafted <= 40);
+                for (std::size_t i = 1; i <= r.drafted; ++i)
+                  REQUIRE(w.reached[i] <= w.reached[w.parents[i - 1]]);
+              },
+              traversal{}, growth) == status::ok);
     nodes.push_back(drafted / rounds);
   }
   CHECK(std::is_sorted(nodes.rbegin(), nodes.rend()));
@@ -211,7 +227,8 @@ namespace {
 struct recording_growth : plan::tree_growth {
   std::vector<path_record> paths;
   using plan::tree_growth::tree_growth;
-  void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps, std::size_t nodes) {
+  void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps,
+               std::size_t nodes) {
     plan::tree_growth::observe(path, emitted, draft_steps, nodes);
     paths.push_back(path);
   }
@@ -237,8 +254,10 @@ TEST_CASE("a tree that grows is told what its path offered, and what of it was l
         CHECK(path.accepted_likely + path.accepted_drawn == r.accepted);
         CHECK((r.drafted == 0 || (path.levels >= r.accepted && path.levels <= r.accepted + 1)));
         CHECK(path.likely + path.drawn <= double(path.levels) + 1e-9);
-        likely += path.likely, drawn += path.drawn;
-        all_likely += path.accepted_likely, all_drawn += path.accepted_drawn;
+        likely += path.likely;
+        drawn += path.drawn;
+        all_likely += path.accepted_likely;
+        all_drawn += path.accepted_drawn;
         for (std::size_t i = 1; i <= r.drafted; ++i) {
           const std::size_t parent = w.parents[i - 1];
           const bool is_drawn = w.laws[i].row.index() == 0;
@@ -246,15 +265,17 @@ TEST_CASE("a tree that grows is told what its path offered, and what of it was l
           for (std::size_t k = 1; k <= r.drafted; ++k)
             if (w.parents[k - 1] == parent) shares += w.shares[k];
           if (is_drawn) CHECK(shares == Approx(1));
-          else if (temperature > 0) CHECK(w.shares[i] == Approx(w.draft_rows[parent][std::size_t(w.tokens[i - 1])]));
-          REQUIRE((w.shares[i] > 0 && w.reached[i] > 0 && w.reached[i] <= w.reached[parent] * w.shares[i] * 1.0000001));
+          else if (temperature > 0)
+            CHECK(w.shares[i] == Approx(w.draft_rows[parent][std::size_t(w.tokens[i - 1])]));
+          REQUIRE((w.shares[i] > 0 && w.reached[i] > 0 &&
+                   w.reached[i] <= w.reached[parent] * w.shares[i] * 1.0000001));
         }
       };
       CHECK(tree_decode(t, 200, draft_model, target_model, lossless{}, chooser, none,
-                        tree_options{.shape = shape, .sample = {.temperature = temperature}}, work, keep_all, watch,
-                        traversal{}, growth) == status::ok);
-      INFO("temperature " << temperature << ", target " << seed << ": rounds " << rounds << ", likely "
-                          << growth.likely.rate());
+                        tree_options{.shape = shape, .sample = {.temperature = temperature}}, work,
+                        keep_all, watch, traversal{}, growth) == status::ok);
+      INFO("temperature " << temperature << ", target " << seed << ": rounds " << rounds
+                          << ", likely " << growth.likely.rate());
       if (temperature == 0) CHECK((drawn == 0 && likely > 0));  // nothing is drawn
       else CHECK(drawn > 0);
       if (seed == 1) CHECK((growth.likely.rate() > .8 && rounds < 90));  // of 200 tokens
@@ -270,15 +291,17 @@ TEST_CASE("a tree of a lookup needs a rule that does not read the draft") {
   random_streams chooser(1);
   const std::vector<std::size_t> shape{2};
   tree_workspace<double> work(vocabulary, shape, false);
-  CHECK(tree_round(t, 5, lookup, target_model, token_v3{0.3}, chooser, none, tree_options{shape}, work).why ==
-        status::invalid_parameter);
+  CHECK(tree_round(t, 5, lookup, target_model, token_v3{0.3}, chooser, none, tree_options{shape},
+                   work)
+            .why == status::invalid_parameter);
   CHECK(t.size == 1);
 }
 
 namespace {
 
-std::vector<token_id> long_text(std::size_t length, const sampling& sample, std::span<const std::size_t> shape,
-                                auto& draft_model, auto& target_model, double& per_call) {
+std::vector<token_id> long_text(std::size_t length, const sampling& sample,
+                                std::span<const std::size_t> shape, auto& draft_model,
+                                auto& target_model, double& per_call) {
   std::vector<token_id> buffer(length + 1);
   text t{buffer, 1};
   no_processor none;
@@ -324,7 +347,8 @@ TEST_CASE("a round with a tree calls the target once, and the draft once for eac
   const tree_options options{shape};
   for (int i = 0; i < 10; ++i) {
     const std::size_t a = draft_model.calls, b = target_model.calls;
-    const auto r = tree_round(t, 50, draft_model, target_model, lossless{}, chooser, none, options, work);
+    const auto r =
+        tree_round(t, 50, draft_model, target_model, lossless{}, chooser, none, options, work);
     REQUIRE(r.why == status::ok);
     CHECK(r.drafted == 10);
     CHECK(draft_model.calls - a == 3);
@@ -338,19 +362,21 @@ TEST_CASE("trees: models that fail, that are full, and texts without room") {
   const tree_options options{shape};
   no_processor none;
   for (std::size_t at = 0; at < 4; ++at) {
-    // A context that is full after a few tokens: of the draft, which then stops drafting; of the target, which ends.
-    toy_source<double> draft_model(10, 1, 2, 3, 3 + at), target_model(10, 2), small(10, 2, 2, 3, 3 + at);
+    // A context that is full after a few tokens: of the draft, which then stops drafting; of the
+    // target, which ends.
+    toy_source<double> draft_model(10, 1, 2, 3, 3 + at), target_model(10, 2),
+        small(10, 2, 2, 3, 3 + at);
     tree_workspace<double> work(10, shape);
     std::vector<token_id> buffer(20);
     text t{buffer, 1};
     random_streams chooser(at);
-    CHECK(tree_decode(t, 12, draft_model, target_model, lossless{}, chooser, none, options, work, keep_all, no_watch) ==
-          status::ok);
+    CHECK(tree_decode(t, 12, draft_model, target_model, lossless{}, chooser, none, options, work,
+                      keep_all, no_watch) == status::ok);
     CHECK(t.size == 13);
     text u{buffer, 1};
     toy_source<double> free_draft(10, 1);
-    CHECK(tree_decode(u, 12, free_draft, small, lossless{}, chooser, none, options, work, keep_all, no_watch) ==
-          status::context_full);
+    CHECK(tree_decode(u, 12, free_draft, small, lossless{}, chooser, none, options, work, keep_all,
+                      no_watch) == status::context_full);
     CHECK(u.size == 3 + at);
     CHECK(draft_model.misuses + target_model.misuses + small.misuses + free_draft.misuses == 0);
   }
@@ -359,8 +385,10 @@ TEST_CASE("trees: models that fail, that are full, and texts without room") {
   std::vector<token_id> buffer(20);
   text t{buffer, 1};
   random_streams chooser(0);
-  CHECK(tree_round(t, 5, b, a, lossless{}, chooser, none, options, work).why == status::vocabulary_mismatch);
-  CHECK(tree_round(t, 0, a, a, lossless{}, chooser, none, options, work).why == status::invalid_parameter);
+  CHECK(tree_round(t, 5, b, a, lossless{}, chooser, none, options, work).why ==
+        status::vocabulary_mismatch);
+  CHECK(tree_round(t, 0, a, a, lossless{}, chooser, none, options, work).why ==
+        status::invalid_parameter);
   const std::vector<std::size_t> larger{3, 2};
   CHECK(tree_round(t, 5, a, a, lossless{}, chooser, none, tree_options{larger}, work).why ==
         status::invalid_parameter);
@@ -373,7 +401,8 @@ struct unwilling : toy_source<double> {
   std::size_t kept = 0, fails_every = 0, nan_after = 1000;
   using toy_source<double>::toy_source;
   status keep_path(std::span<const std::uint32_t> nodes) {
-    return fails_every > 0 && ++kept % fails_every == 0 ? status::model_failed : toy_source<double>::keep_path(nodes);
+    return fails_every > 0 && ++kept % fails_every == 0 ? status::model_failed
+                                                        : toy_source<double>::keep_path(nodes);
   }
   status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                      std::span<double> logits) {
@@ -400,7 +429,8 @@ TEST_CASE("a model that does not keep a path reads it again: the text is the tar
         CHECK(target_model.misuses + draft_model.misuses == 0);
       }
 }
-TEST_CASE("a rule that reads the draft decodes with trees until a model's context is full, not before") {
+TEST_CASE(
+    "a rule that reads the draft decodes with trees until a model's context is full, not before") {
   for (const auto& shape : std::vector<std::vector<std::size_t>>{{}, {1, 1}, {4, 4}, {6, 6}}) {
     toy_source<double> draft_model(10, 1, 2, 3, 40), target_model(10, 2);
     tree_workspace<double> work(10, shape);
@@ -408,12 +438,13 @@ TEST_CASE("a rule that reads the draft decodes with trees until a model's contex
     text t{buffer, 1};
     no_processor none;
     random_streams chooser(1);
-    CHECK(tree_decode(t, 80, draft_model, target_model, ensemble{0.5}, chooser, none, tree_options{shape}, work,
-                      keep_all, no_watch) == status::context_full);
+    CHECK(tree_decode(t, 80, draft_model, target_model, ensemble{0.5}, chooser, none,
+                      tree_options{shape}, work, keep_all, no_watch) == status::context_full);
     CHECK(t.size == 41);
   }
 }
-TEST_CASE("trees: what cannot be counted is refused, and a broken target is not taken for a full draft") {
+TEST_CASE(
+    "trees: what cannot be counted is refused, and a broken target is not taken for a full draft") {
   const std::vector<std::size_t> huge(64, 1000);
   toy_source<double> a(10, 1), b(10, 2);
   tree_workspace<double> none_of_it(10, huge);
@@ -429,6 +460,7 @@ TEST_CASE("trees: what cannot be counted is refused, and a broken target is not 
   unwilling target_model(10, 2);
   target_model.nan_after = 0;
   toy_source<double> small(10, 1, 2, 3, 2);
-  CHECK(tree_round(t, 5, small, target_model, ensemble{0.5}, chooser, none, tree_options{shape}, work).why ==
-        status::invalid_row);
+  CHECK(
+      tree_round(t, 5, small, target_model, ensemble{0.5}, chooser, none, tree_options{shape}, work)
+          .why == status::invalid_row);
 }

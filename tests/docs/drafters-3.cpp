@@ -11,7 +11,7 @@ int main() {
   random_streams random(1);
   no_processor none;
   const status why = speculative_decode(
-      t, 20, drafter, target, lossless{}, random, none, {.gamma = 4}, work, [](const emission&) { return true; },
-      [](const speculative_result&, const auto&) {});
+      t, 20, drafter, target, lossless{}, random, none, {.gamma = 4}, work,
+      [](const emission&) { return true; }, [](const speculative_result&, const auto&) {});
   return why == status::ok && t.size == 22 ? 0 : 1;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A batch with gamma + 1 rows of the draft; and one with gamma, whose rows end where the memory ends.
+// A batch with gamma + 1 rows of the draft; and one with gamma, whose rows end where the memory
+// ends.
 #include <cstdio>
 #include <vector>
 
@@ -11,7 +12,8 @@ int main() {
   for (const std::size_t rows : {gamma + 1, gamma}) {
     const std::vector<float> q(rows * V);
     std::vector<request> requests;
-    for (std::size_t i = 0; i < n; ++i) requests.push_back({rules[i], {}, 1, i, 7, drafted, q, equal});
+    for (std::size_t i = 0; i < n; ++i)
+      requests.push_back({rules[i], {}, 1, i, 7, drafted, q, equal});
     std::vector<verdict> verdicts(n);
     std::vector<emission> out(n * (gamma + 1));
     std::vector<double> scratch(n * verify_scratch(V, gamma));
@@ -19,8 +21,10 @@ int main() {
     for (std::size_t i = 0; i < n; ++i) {  // q = p: every drafted token is kept
       const bool lacks = rows == gamma && i > 0;
       const verdict& v = verdicts[i];
-      std::printf("%zu rows, request %zu: %zu tokens, %s\n", rows, i, v.emitted, std::string(name(v.why)).c_str());
-      if (v.emitted != gamma + !lacks || v.why != (lacks ? status::missing_row : status::ok)) return 1;
+      std::printf("%zu rows, request %zu: %zu tokens, %s\n", rows, i, v.emitted,
+                  std::string(name(v.why)).c_str());
+      if (v.emitted != gamma + !lacks || v.why != (lacks ? status::missing_row : status::ok))
+        return 1;
     }
   }
 }

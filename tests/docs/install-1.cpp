@@ -7,5 +7,7 @@ int main() {
   specagg::token_id out[3];
   std::vector<double> scratch(specagg::verify_scratch(4));
   specagg::status why{};
-  return step({q.data(), p.data(), drafted, 4, 2, 1, 1, 7, 0.8, scratch.data(), out}, why) == 3 ? int(why) : 1;
+  return step({q.data(), p.data(), drafted, 4, 2, 1, 1, 7, 0.8, scratch.data(), out}, why) == 3
+             ? int(why)
+             : 1;
 }

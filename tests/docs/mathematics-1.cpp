@@ -5,5 +5,8 @@ int main() {
   const std::vector<float> q{0, 1, 2}, p{2, 1, 0};
   std::vector<float> memory(3);
   specagg::processed_row<float> row;
-  return mixed_row(q, p, memory, row) == specagg::status::ok && row.normalise() == specagg::status::ok ? 0 : 1;
+  return mixed_row(q, p, memory, row) == specagg::status::ok &&
+                 row.normalise() == specagg::status::ok
+             ? 0
+             : 1;
 }

@@ -7,8 +7,8 @@ int main() {
   std::vector<emission> out(3);
   const tree_verdict whole = verify(tokens, parents, 7, target, 5, 1, out);
   const tree_verdict without_rows = verify(tokens, parents, 7, {}, 5, 1, out);
-  return whole.why == status::ok && whole.emitted == whole.accepted + 1 && without_rows.why == status::missing_row &&
-                 without_rows.emitted == 0
+  return whole.why == status::ok && whole.emitted == whole.accepted + 1 &&
+                 without_rows.why == status::missing_row && without_rows.emitted == 0
              ? 0
              : 1;
 }

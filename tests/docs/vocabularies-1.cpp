@@ -11,5 +11,7 @@ int main() {
   toy_source<float> model(3, 1), target(3, 2);
   std::vector<token_id> buffer(40, 1);
   text t{buffer, 2};
-  return continue_text(t, 20, model, target, encode, tokens, tokens) == status::ok && t.size == 22 ? 0 : 1;
+  return continue_text(t, 20, model, target, encode, tokens, tokens) == status::ok && t.size == 22
+             ? 0
+             : 1;
 }

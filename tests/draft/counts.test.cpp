@@ -14,7 +14,8 @@ namespace {
 
 using tokens = std::vector<token_id>;
 
-// P(y | h) as the header defines it, by a search of all texts. The last of several counts four times.
+// P(y | h) as the header defines it, by a search of all texts. The last of several counts four
+// times.
 struct witten_bell {
   std::vector<tokens> texts;
   double operator()(token_id y, const tokens& h) const {
@@ -25,8 +26,10 @@ struct witten_bell {
       const tokens& t = texts[i];
       const double weight = texts.size() > 1 && i + 1 == texts.size() ? 4 : 1;
       for (std::size_t end = h.size(); end < t.size(); ++end)
-        if (std::equal(h.begin(), h.end(), t.begin() + std::ptrdiff_t(end - h.size())))
-          c[t[end]] += weight, followed += weight;
+        if (std::equal(h.begin(), h.end(), t.begin() + std::ptrdiff_t(end - h.size()))) {
+          c[t[end]] += weight;
+          followed += weight;
+        }
     }
     const double shorter = (*this)(y, tokens(h.begin() + 1, h.end()));
     if (followed == 0) return shorter;
@@ -35,8 +38,8 @@ struct witten_bell {
   }
 };
 // Of every token after text and draft, with histories of at most order - 1 tokens.
-std::vector<double> by_search(std::vector<tokens> documents, const tokens& text, const tokens& draft, std::size_t order,
-                              std::size_t letters) {
+std::vector<double> by_search(std::vector<tokens> documents, const tokens& text,
+                              const tokens& draft, std::size_t order, std::size_t letters) {
   documents.push_back(text);
   const witten_bell model{documents};
   tokens h = text;
@@ -72,13 +75,16 @@ std::vector<double> dense(const sparse_row<T>& row) {
 double off(const sparse_row<double>& row, const std::vector<double>& p) {
   double sum = 0, worst = 0;
   for (const double x : p) sum += x;
-  for (std::size_t v = 0; v < p.size(); ++v) worst = std::max(worst, std::fabs(row[v] - p[v] / sum));
+  for (std::size_t v = 0; v < p.size(); ++v)
+    worst = std::max(worst, std::fabs(row[v] - p[v] / sum));
   return worst;
 }
 
 }  // namespace
 
-TEST_CASE("after any tokens, cuts and drafts the row of counts is that of a Witten-Bell model made anew") {
+TEST_CASE(
+    "after any tokens, cuts and drafts the row of counts is that of a Witten-Bell model made "
+    "anew") {
   static_assert(Drafter<counts_drafter<float>, penalties>);
   std::mt19937 random(1);
   const auto below = [&](std::size_t n) { return std::size_t(random() % n); };
@@ -95,7 +101,8 @@ TEST_CASE("after any tokens, cuts and drafts the row of counts is that of a Witt
     tokens text;
     for (int step = 0; step < 20; ++step) {
       if (below(5) == 0 && !text.empty()) {
-        text.resize(below(text.size() + 1)), ++cuts;
+        text.resize(below(text.size() + 1));
+        ++cuts;
         REQUIRE(drafter.rollback(text.size()) == status::ok);
         REQUIRE(drafter.position() <= text.size());
       }
@@ -113,10 +120,12 @@ TEST_CASE("after any tokens, cuts and drafts the row of counts is that of a Witt
         REQUIRE(s == (largest > 0 ? status::ok : status::no_draft));
         REQUIRE(confidence == Approx(largest * largest * largest).epsilon(1e-12));
         if (s != status::ok) break;
-        ++rows, of_documents += due[g] != by_search({}, text, draft, order, letters);
+        ++rows;
+        of_documents += due[g] != by_search({}, text, draft, order, letters);
         draft.push_back(token_id(below(letters)));
       }
-      for (std::size_t j = 0; j < g; ++j) worst = std::max(worst, off(row[j], due[j]));  // all rows are readable
+      // all rows are readable
+      for (std::size_t j = 0; j < g; ++j) worst = std::max(worst, off(row[j], due[j]));
     }
   }
   CHECK(worst < 1e-12);
@@ -125,7 +134,8 @@ TEST_CASE("after any tokens, cuts and drafts the row of counts is that of a Witt
   CHECK(cuts > 200);
 }
 TEST_CASE("the row of counts of a text, by hand") {
-  const auto same = [](const tokens& text, const std::vector<double>& due, double sure) {  // sure: P
+  // sure: P
+  const auto same = [](const tokens& text, const std::vector<double>& due, double sure) {
     counts_drafter<double> drafter(5, 20, 0);
     sparse_row<double> row;
     double confidence;
@@ -134,22 +144,27 @@ TEST_CASE("the row of counts of a text, by hand") {
     if (s == status::ok) CHECK(off(row, due) < 1e-15);
     CHECK(confidence == Approx(sure * sure * sure).epsilon(1e-15));
   };
-  // 1 was followed by 2, 2 and 3: lambda = 2 / (2 + 3), P(2) = 3/5 2/3, P(3) = 3/5 1/3. Nothing followed 4 1.
+  // 1 was followed by 2, 2 and 3: lambda = 2 / (2 + 3), P(2) = 3/5 2/3, P(3) = 3/5 1/3. Nothing
+  // followed 4 1.
   same({1, 2, 4, 0, 1, 2, 1, 3, 4, 1}, {0, 0, 0.4, 0.2, 0}, 0.4);
-  // Now by 0 as well: lambda = 3/7, P(2 | 1) = 4/7 2/4. And 0 1 by 2: lambda = 1/2, P(2 | 0 1) = 1/2 + 1/2 2/7.
+  // Now by 0 as well: lambda = 3/7, P(2 | 1) = 4/7 2/4. And 0 1 by 2: lambda = 1/2, P(2 | 0 1) =
+  // 1/2 + 1/2 2/7.
   same({1, 2, 4, 0, 1, 2, 1, 3, 4, 1, 0, 1}, {1. / 14, 0, 0.5 + 1. / 7, 1. / 14, 0}, 0.5 + 1. / 7);
   same({1, 2, 4, 0, 1, 2, 1, 3, 4, 1, 0, 3}, {0, 0, 0, 0, 1}, 0.5);
   same({1, 2, 4, 0, 3}, {}, 0);  // nothing followed 3
 }
-TEST_CASE("temperature and filters act on the row of counts as on a model's row of the same probabilities") {
+TEST_CASE(
+    "temperature and filters act on the row of counts as on a model's row of the same "
+    "probabilities") {
   std::mt19937 random(2);
   tokens text(400);
   for (token_id& t : text) t = token_id(random() % 12 * (random() % 12) / 11);
   const auto p = by_search({}, text, {}, ngram_counts::usual_order, 12);
   std::vector<double> logits(12);
-  std::ranges::transform(p, logits.begin(), [](double x) { return x > 0 ? std::log(x) : -infinity; });
-  for (const sampling s :
-       {sampling{1}, sampling{0.5}, sampling{2}, sampling{1, 3}, sampling{0.7, 0, 0.8}, sampling{1, 0, 1, 0.3}}) {
+  std::ranges::transform(p, logits.begin(),
+                         [](double x) { return x > 0 ? std::log(x) : -infinity; });
+  for (const sampling s : {sampling{1}, sampling{0.5}, sampling{2}, sampling{1, 3},
+                           sampling{0.7, 0, 0.8}, sampling{1, 0, 1, 0.3}}) {
     counts_drafter<double> drafter(12, 400, 1, s);
     sparse_row<double> row;
     double confidence;
@@ -173,7 +188,10 @@ TEST_CASE("of more than `most` continuations a row has the likeliest; it still s
   constexpr std::size_t V = 999, most = counts_drafter<double>::most;
   tokens text;
   for (token_id t = 1; t < token_id(V); ++t)  // 0 is followed by all others, by every third twice
-    for (int n = t % 3 == 0 ? 2 : 1; n > 0; --n) text.push_back(0), text.push_back(t);
+    for (int n = t % 3 == 0 ? 2 : 1; n > 0; --n) {
+      text.push_back(0);
+      text.push_back(t);
+    }
   text.push_back(0);
   counts_drafter<double> drafter(V, text.size(), 1);
   sparse_row<double> row;
@@ -183,7 +201,8 @@ TEST_CASE("of more than `most` continuations a row has the likeliest; it still s
   for (std::size_t v = 0; v < V; ++v) {
     const bool due = v > 0 && v % 3 == 0 && v <= 3 * most;  // equally likely ones: the lower ids
     CHECK((row[v] > 0) == due);
-    kept += row[v] > 0, sum += row[v];
+    kept += row[v] > 0;
+    sum += row[v];
   }
   CHECK(kept == most);
   CHECK(sum == Approx(1).epsilon(1e-12));
@@ -198,7 +217,9 @@ TEST_CASE("counts never propose a token of a document that the vocabulary lacks"
   REQUIRE(ask(drafter, {1, 3}, {}, row, confidence) == status::ok);
   CHECK(dense(row) == std::vector<double>{0, 0, 0, 0, 1, 0, 0});
 }
-TEST_CASE("in a text beyond its capacity counts propose nothing, nor in a draft beyond gamma; they say which") {
+TEST_CASE(
+    "in a text beyond its capacity counts propose nothing, nor in a draft beyond gamma; they say "
+    "which") {
   counts_drafter<float> drafter(7, 4, 1);
   sparse_row<float> row;
   double confidence;
@@ -210,10 +231,12 @@ TEST_CASE("in a text beyond its capacity counts propose nothing, nor in a draft 
 
 namespace {
 
-// The joint law of texts of `length` tokens after token 0, drafted by counts of two documents and of the text.
+// The joint law of texts of `length` tokens after token 0, drafted by counts of two documents and
+// of the text.
 template <class V>
-double worst_error(std::size_t gamma, std::size_t length, const V& verifier, const decode_options& given,
-                   const penalty_options& penalty, std::size_t& drafted) {
+double worst_error(std::size_t gamma, std::size_t length, const V& verifier,
+                   const decode_options& given, const penalty_options& penalty,
+                   std::size_t& drafted) {
   const ngram_counts all = counted({{0, 1, 2, 2, 1, 0}, {2, 0, 1, 1, 0}}, 3);
   std::size_t reused = 0;
   const auto law = exact_law(
@@ -240,8 +263,9 @@ double worst_error(std::size_t gamma, std::size_t length, const V& verifier, con
   CHECK(reused == 0);
   const toy_source<double> m(vocabulary, 2);
   const token_id end = given.end_of_text.contains(1) ? 1 : no_token;
-  return worst_joint_error(law, length, end,
-                           [&](const tokens& context) { return probabilities(m, context, given.sample, penalty); });
+  return worst_joint_error(law, length, end, [&](const tokens& context) {
+    return probabilities(m, context, given.sample, penalty);
+  });
 }
 
 }  // namespace
@@ -259,9 +283,12 @@ TEST_CASE("texts drafted by counts have exactly the target's joint law, under ev
   }
   CHECK(drafted > 10000);
 }
-TEST_CASE("a law that reads the row of counts is that of the row they drew from, and ends where there is none") {
-  // Rows depend on how much was committed when they were asked for. So only the first token's law is a known one.
-  const ngram_counts all = counted({{0, 0, 1, 1, 2, 2, 0}});  // every token was followed: there always is a row
+TEST_CASE(
+    "a law that reads the row of counts is that of the row they drew from, and ends where there is "
+    "none") {
+  // Rows depend on how much was committed when they were asked for. So only the first token's law
+  // is a known one. every token was followed: there always is a row
+  const ngram_counts all = counted({{0, 0, 1, 1, 2, 2, 0}});
   for (const double weight : {0.3, 0.7}) {
     const auto law = exact_law([&](auto& chooser) {
       toy_source<double> m(vocabulary, 2);
@@ -270,8 +297,8 @@ TEST_CASE("a law that reads the row of counts is that of the row they drew from,
       text t{buffer, 1};
       drafting_workspace<double, sparse_row<double>> work(vocabulary, 2);
       no_processor none;
-      REQUIRE(speculative_decode(t, 3, drafter, m, ensemble{weight}, chooser, none, {.gamma = 2}, work, keep_all,
-                                 no_watch) == status::ok);
+      REQUIRE(speculative_decode(t, 3, drafter, m, ensemble{weight}, chooser, none, {.gamma = 2},
+                                 work, keep_all, no_watch) == status::ok);
       return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
     });
     std::map<token_id, double> first;
@@ -284,7 +311,8 @@ TEST_CASE("a law that reads the row of counts is that of the row they drew from,
     std::vector<double> p(vocabulary);
     m.row(tokens{0}, p);
     const auto due = target_law(ensemble{weight}, q, processed_row<double>(p));
-    for (std::size_t v = 0; v < vocabulary; ++v) CHECK(first[token_id(v)] == Approx(due[v]).epsilon(1e-12));
+    for (std::size_t v = 0; v < vocabulary; ++v)
+      CHECK(first[token_id(v)] == Approx(due[v]).epsilon(1e-12));
   }
   toy_source<float> m(20, 5, 1, 12);
   counts_drafter<float> drafter(20, 300, 4);
@@ -294,8 +322,8 @@ TEST_CASE("a law that reads the row of counts is that of the row they drew from,
   drafting_workspace<float, sparse_row<float>> work(20, 4);
   no_processor none;
   random_streams chooser(1);
-  CHECK(speculative_decode(t, 250, drafter, m, ensemble{0.5}, chooser, none, {}, work, keep_all, no_watch) ==
-        status::no_draft);
+  CHECK(speculative_decode(t, 250, drafter, m, ensemble{0.5}, chooser, none, {}, work, keep_all,
+                           no_watch) == status::no_draft);
   CHECK((t.size > 5 && t.size < 255));
 }
 TEST_CASE("texts drafted by a lookup, counts and a model in turn have the target's joint law") {
@@ -315,7 +343,8 @@ TEST_CASE("texts drafted by a lookup, counts and a model in turn have the target
         counts_then_model later(counts, model);
         all_three drafter(lookup, later);
         std::vector<token_id> buffer(16);
-        buffer[1] = 1, buffer[2] = 0;
+        buffer[1] = 1;
+        buffer[2] = 0;
         text t{buffer, 3};
         drafting_workspace<double, all_three::row_type> work(vocabulary, 3);
         no_processor none;
@@ -337,15 +366,19 @@ TEST_CASE("texts drafted by a lookup, counts and a model in turn have the target
     double due = 1;
     tokens context{0, 1, 0};
     REQUIRE(text.size() == 6);
-    for (std::size_t i = 2; i < 6; ++i)
-      due *= probabilities(m, context)[std::size_t(text[i])], context.push_back(text[i]);
+    for (std::size_t i = 2; i < 6; ++i) {
+      due *= probabilities(m, context)[std::size_t(text[i])];
+      context.push_back(text[i]);
+    }
     worst = std::max(worst, std::fabs(probability - due));
   }
   CHECK(law.size() == 81);
   CHECK(worst < 1e-12);
   for (const std::size_t n : by) CHECK(n > 100);
 }
-TEST_CASE("at temperature 0 a text drafted by counts is that of the target alone, and rounds allocate nothing") {
+TEST_CASE(
+    "at temperature 0 a text drafted by counts is that of the target alone, and rounds allocate "
+    "nothing") {
   std::size_t drafted = 0, accepted = 0;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     tokens alone;
@@ -358,25 +391,32 @@ TEST_CASE("at temperature 0 a text drafted by counts is that of the target alone
       no_processor none;
       random_streams chooser(seed, gamma);
       std::size_t before = allocations;
-      const auto after_round = [&](const auto& r, const auto&) { drafted += r.drafted, accepted += r.accepted; };
-      const status s = speculative_decode(t, 60, drafter, m, lossless{}, chooser, none, {.gamma = gamma, .sample = {0}},
-                                          work, keep_all, after_round);
+      const auto after_round = [&](const auto& r, const auto&) {
+        drafted += r.drafted;
+        accepted += r.accepted;
+      };
+      const status s =
+          speculative_decode(t, 60, drafter, m, lossless{}, chooser, none,
+                             {.gamma = gamma, .sample = {0}}, work, keep_all, after_round);
       CHECK(allocations - before <= 8);  // the toy model's context grows
       REQUIRE(s == status::ok);
       if (gamma == 0) alone = buffer;
       CHECK(buffer == alone);
     }
   }
-  std::printf("toy texts at temperature 0: %zu of %zu tokens of counts accepted\n", accepted, drafted);
+  std::printf("toy texts at temperature 0: %zu of %zu tokens of counts accepted\n", accepted,
+              drafted);
   CHECK(accepted > drafted / 2);
 }
 TEST_CASE("rows of counts, cut texts and all filters allocate nothing") {
   std::mt19937 random(3);
-  for (const sampling s : {sampling{1}, sampling{0.5, 40}, sampling{1, 0, 0.9, 0.01}, sampling{0}}) {
+  for (const sampling s :
+       {sampling{1}, sampling{0.5, 40}, sampling{1, 0, 0.9, 0.01}, sampling{0}}) {
     const ngram_counts all = counted({tokens(10, 1)});
     counts_drafter<float> drafter(3000, 4000, 2, s, &all);
     tokens text(4000);
-    for (std::size_t i = 0; i < text.size(); ++i) text[i] = i % 2 == 0 ? 0 : token_id(random() % 3000);
+    for (std::size_t i = 0; i < text.size(); ++i)
+      text[i] = i % 2 == 0 ? 0 : token_id(random() % 3000);
     sparse_row<float> row;
     double confidence;
     no_processor none;

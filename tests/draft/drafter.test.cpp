@@ -25,8 +25,8 @@ double worst_error(const Policy& policy, std::size_t gamma, std::size_t length, 
         text t{buffer, 1};
         drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, gamma);
         no_processor none;
-        const status why = speculative_decode(t, length, drafter, m, policy, chooser, none, {.gamma = gamma}, work,
-                                              keep_all, no_watch, verifier);
+        const status why = speculative_decode(t, length, drafter, m, policy, chooser, none,
+                                              {.gamma = gamma}, work, keep_all, no_watch, verifier);
         REQUIRE(why == status::ok);
         CHECK(drafter.known <= t.size);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -48,7 +48,9 @@ double worst_error(const Policy& policy, std::size_t gamma, std::size_t length, 
 
 }  // namespace
 
-TEST_CASE("drafts of one-hot, sparse and dense rows have the joint law of every policy, whose q is the drafter's row") {
+TEST_CASE(
+    "drafts of one-hot, sparse and dense rows have the joint law of every policy, whose q is the "
+    "drafter's row") {
   static_assert(Drafter<mixed_drafter>);
   const auto check = [](const auto& policy) {
     for (std::size_t gamma = 1; gamma <= 3; ++gamma) {
@@ -57,11 +59,16 @@ TEST_CASE("drafts of one-hot, sparse and dense rows have the joint law of every 
       CHECK(worst_error(policy, gamma, 3, match_verifier{}) < 1e-12);
     }
   };
-  check(lossless{}), check(ensemble{0.3}), check(opt{0.05}), check(token_v3{0.3});
+  check(lossless{});
+  check(ensemble{0.3});
+  check(opt{0.05});
+  check(token_v3{0.3});
   check(any_of<lossless, ensemble>{ensemble{0.4}});
 }
 
-TEST_CASE("one-hot drafts, as a lookup's, have the law of every rule at every prefix of a round, on the 1/8 grid") {
+TEST_CASE(
+    "one-hot drafts, as a lookup's, have the law of every rule at every prefix of a round, on the "
+    "1/8 grid") {
   using kinds = any_row<one_hot_row<double>, dense_row<double>>;
   std::size_t walked = 0;
   const auto check = [&](const auto& policy, const auto& verifier) {
@@ -70,8 +77,12 @@ TEST_CASE("one-hot drafts, as a lookup's, have the law of every rule at every pr
     for (std::size_t gamma = 1; gamma <= 3; ++gamma)
       for (std::size_t i = 0; i < grid_round<double>::rounds(); i += gamma) {
         const grid_round<double> r{i};
-        const auto token = [=](const tokens& prefix) { return token_id((i + 2 * prefix.size()) % 3); };
-        const auto q = [=](const tokens& prefix) { return kinds(one_hot_row<double>(token(prefix), 3)); };
+        const auto token = [=](const tokens& prefix) {
+          return token_id((i + 2 * prefix.size()) % 3);
+        };
+        const auto q = [=](const tokens& prefix) {
+          return kinds(one_hot_row<double>(token(prefix), 3));
+        };
         const auto p = [=](const tokens& prefix) { return r.p(prefix); };
         const auto pi = [=](const tokens& prefix) {
           return target_law(policy, one_hot_row<double>(token(prefix), 3), r.p(prefix));
@@ -80,16 +91,24 @@ TEST_CASE("one-hot drafts, as a lookup's, have the law of every rule at every pr
           ++walked;
           return verifier.verify(drafted, a...);
         };
-        worst = std::max(worst, worst_error_of_round(policy, gamma, q, p, judge, pi, &reused).error);
+        worst =
+            std::max(worst, worst_error_of_round(policy, gamma, q, p, judge, pi, &reused).error);
       }
     CHECK(worst < 1e-12);
     CHECK(reused == 0);
   };
   const auto every_verifier = [&](const auto& policy) {
-    check(policy, token_verifier{}), check(policy, block_verifier{}), check(policy, match_verifier{});
+    check(policy, token_verifier{});
+    check(policy, block_verifier{});
+    check(policy, match_verifier{});
   };
-  every_verifier(lossless{}), every_verifier(lossy{0.2}), every_verifier(chow{0.4}), every_verifier(opt{0.2});
-  every_verifier(token_v3{0.3}), every_verifier(ensemble{0.4}), every_verifier(power{0.4, 2});
+  every_verifier(lossless{});
+  every_verifier(lossy{0.2});
+  every_verifier(chow{0.4});
+  every_verifier(opt{0.2});
+  every_verifier(token_v3{0.3});
+  every_verifier(ensemble{0.4});
+  every_verifier(power{0.4, 2});
   CHECK(walked > 10000);
 }
 
@@ -107,7 +126,8 @@ struct ending_drafter : mixed_drafter {
 };
 }  // namespace
 TEST_CASE(
-    "a drafter that has no row ends the draft; that is an error only if the policy reads it, or it says stopped") {
+    "a drafter that has no row ends the draft; that is an error only if the policy reads it, or it "
+    "says stopped") {
   for (std::size_t rows = 0; rows <= 3; ++rows)
     for (const status why : {status::no_draft, status::context_full, status::stopped}) {
       toy_source<double> m(vocabulary, 2);
@@ -117,7 +137,8 @@ TEST_CASE(
       drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, 3);
       no_processor none;
       random_streams chooser(rows);
-      const auto r = speculative_round(t, 10, drafter, m, lossless{}, chooser, none, {.gamma = 3}, work);
+      const auto r =
+          speculative_round(t, 10, drafter, m, lossless{}, chooser, none, {.gamma = 3}, work);
       CHECK(r.draft_why == (rows == 3 ? status::ok : why));
       if (why == status::stopped && rows < 3) {
         CHECK((r.why == status::stopped && r.emitted == 0 && t.size == 1));
@@ -128,8 +149,10 @@ TEST_CASE(
       status end = status::ok;
       for (int round = 0; round < 5 && end == status::ok; ++round) {
         drafter.asked = 0;
-        const auto s = speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, none, {.gamma = 3}, work);
-        end = s.why, emitted += s.emitted;
+        const auto s =
+            speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, none, {.gamma = 3}, work);
+        end = s.why;
+        emitted += s.emitted;
         CHECK(drafter.asked <= s.drafted + 1);  // never twice for a row
         if (end != status::ok) CHECK((end == why && s.emitted == s.drafted));
       }
@@ -144,9 +167,12 @@ TEST_CASE("a law that reads the draft's row never reads one of an earlier round"
   drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, 3);
   no_processor none;
   random_streams chooser(1);
-  REQUIRE(speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, none, {.gamma = 3}, work).why == status::ok);
+  REQUIRE(
+      speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, none, {.gamma = 3}, work).why ==
+      status::ok);
   drafter.rows = 0;
-  const auto r = speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, none, {.gamma = 3}, work);
+  const auto r =
+      speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, none, {.gamma = 3}, work);
   CHECK((r.why == status::no_draft && r.emitted == 0));
 }
 TEST_CASE("the rows of a drafter and of the target must be of one vocabulary") {
@@ -157,5 +183,6 @@ TEST_CASE("the rows of a drafter and of the target must be of one vocabulary") {
   drafting_workspace<double, mixed_drafter::row_type> work(vocabulary + 1, 3);
   no_processor none;
   random_streams chooser(1);
-  CHECK(speculative_round(t, 10, drafter, m, lossless{}, chooser, none, {}, work).why == status::vocabulary_mismatch);
+  CHECK(speculative_round(t, 10, drafter, m, lossless{}, chooser, none, {}, work).why ==
+        status::vocabulary_mismatch);
 }

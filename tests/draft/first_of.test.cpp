@@ -17,9 +17,11 @@ using lookup = lookup_drafter<double>;
 using model_draft = model_drafter<source>;
 using lookup_then_model = first_of<lookup, model_draft>;
 static_assert(Drafter<lookup_then_model>);
-static_assert(std::is_same_v<lookup_then_model::row_type, any_row<one_hot_row<double>, processed_row<double>>>);
+static_assert(std::is_same_v<lookup_then_model::row_type,
+                             any_row<one_hot_row<double>, processed_row<double>>>);
 static_assert(std::is_same_v<first_of<lookup, lookup>::row_type, one_hot_row<double>>);
-static_assert(std::is_same_v<first_of<lookup, lookup_then_model>::row_type, lookup_then_model::row_type>);
+static_assert(
+    std::is_same_v<first_of<lookup, lookup_then_model>::row_type, lookup_then_model::row_type>);
 static_assert(first_of<lookup_then_model, lookup>::drafters == 3);
 
 // Asks the second drafter alone in every other round.
@@ -30,7 +32,8 @@ struct moody : fixed_draft_length {
 };
 }  // namespace
 
-TEST_CASE("texts drafted by a lookup, and by a model where it has nothing, have the target's joint law") {
+TEST_CASE(
+    "texts drafted by a lookup, and by a model where it has nothing, have the target's joint law") {
   suffix_automaton documents;
   for (const token_id x : {0, 1, 2, 2, 0, 1}) documents.push(x);
   std::size_t of_lookup = 0, of_model = 0, reused = 0;
@@ -49,7 +52,8 @@ TEST_CASE("texts drafted by a lookup, and by a model where it has nothing, have 
         REQUIRE(speculative_decode(
                     t, 4, drafter, m, lossless{}, chooser, none, {.gamma = 3}, work, keep_all,
                     [&](const auto& r, const auto& w) {
-                      for (std::size_t j = 0; j < r.drafted; ++j) (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
+                      for (std::size_t j = 0; j < r.drafted; ++j)
+                        (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
                     },
                     block_verifier{}, length) == status::ok);
         CHECK(drafter.position() <= t.size);
@@ -59,11 +63,14 @@ TEST_CASE("texts drafted by a lookup, and by a model where it has nothing, have 
       &reused);
   CHECK(reused == 0);
   const source m(vocabulary, 2);
-  CHECK(worst_joint_error(law, 4, no_token, [&](const tokens& c) { return probabilities(m, c); }) < 1e-12);
+  CHECK(worst_joint_error(law, 4, no_token, [&](const tokens& c) { return probabilities(m, c); }) <
+        1e-12);
   CHECK(of_lookup > 100);
   CHECK(of_model > 100);
 }
-TEST_CASE("a model is not called for a token that a lookup proposes, and reads what it missed when it is asked") {
+TEST_CASE(
+    "a model is not called for a token that a lookup proposes, and reads what it missed when it is "
+    "asked") {
   source d(20, 5, 1), m(20, 5, 1);
   std::vector<double> logits(5 * 20);
   lookup first(20, 300);
@@ -75,10 +82,12 @@ TEST_CASE("a model is not called for a token that a lookup proposes, and reads w
   no_processor none;
   random_streams chooser(1);
   std::size_t drafted = 0, accepted = 0, of_model = 0;
-  REQUIRE(speculative_decode(t, 200, drafter, m, lossless{}, chooser, none, {.sample = {0}}, work, keep_all,
-                             [&](const auto& r, const auto& w) {
-                               drafted += r.drafted, accepted += r.accepted;
-                               for (std::size_t j = 0; j < r.drafted; ++j) of_model += w.drafters[j] == 1;
+  REQUIRE(speculative_decode(t, 200, drafter, m, lossless{}, chooser, none, {.sample = {0}}, work,
+                             keep_all, [&](const auto& r, const auto& w) {
+                               drafted += r.drafted;
+                               accepted += r.accepted;
+                               for (std::size_t j = 0; j < r.drafted; ++j)
+                                 of_model += w.drafters[j] == 1;
                              }) == status::ok);
   CHECK(accepted == drafted);  // the draft is the target
   CHECK(of_model > 0);
@@ -86,7 +95,9 @@ TEST_CASE("a model is not called for a token that a lookup proposes, and reads w
   CHECK(of_model < drafted / 2);
   CHECK(d.misuses + m.misuses == 0);
 }
-TEST_CASE("where both have nothing the last one's status is reported; different vocabularies are refused") {
+TEST_CASE(
+    "where both have nothing the last one's status is reported; different vocabularies are "
+    "refused") {
   source d(20, 5, 1, 3, 4), other(21, 5, 1), m(20, 5, 1);
   std::vector<double> logits(5 * 21);
   lookup first(20, 300);
@@ -100,6 +111,8 @@ TEST_CASE("where both have nothing the last one's status is reported; different 
   random_streams chooser(1);
   const auto r = speculative_round(t, 5, drafter, m, lossless{}, chooser, none, {}, work);
   CHECK((r.why == status::ok && r.drafted == 0 && r.draft_why == status::context_full));
-  CHECK(speculative_round(t, 5, drafter, m, ensemble{0.3}, chooser, none, {}, work).why == status::context_full);
-  CHECK(speculative_round(t, 5, mismatched, m, lossless{}, chooser, none, {}, work).why == status::vocabulary_mismatch);
+  CHECK(speculative_round(t, 5, drafter, m, ensemble{0.3}, chooser, none, {}, work).why ==
+        status::context_full);
+  CHECK(speculative_round(t, 5, mismatched, m, lossless{}, chooser, none, {}, work).why ==
+        status::vocabulary_mismatch);
 }

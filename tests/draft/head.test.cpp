@@ -18,12 +18,13 @@ double next_state(double state, token_id token) {
   return double(philox({std::uint32_t(state), std::uint32_t(token)}, 17)[0]);
 }
 
-// A toy model with hidden states. last_call_alone: only those of the rows of its last call, as in llama.cpp.
+// A toy model with hidden states. last_call_alone: only those of the rows of its last call, as in
+// llama.cpp.
 struct toy_with_states : toy_source<double> {
   bool last_call_alone = false;
-  tokens read;                              // the context
-  std::vector<double> states;               // width each
-  std::size_t begin = 0, tree_nodes = 0;    // the first position that has one
+  tokens read;                            // the context
+  std::vector<double> states;             // width each
+  std::size_t begin = 0, tree_nodes = 0;  // the first position that has one
   std::vector<std::pair<token_id, std::uint32_t>> tree;
   using toy_source<double>::toy_source;
 
@@ -34,9 +35,13 @@ struct toy_with_states : toy_source<double> {
   }
   void know(token_id t) {
     states.push_back(next_state(read.empty() ? 0 : states[states.size() - width], t));
-    states.push_back(t), read.push_back(t);
+    states.push_back(t);
+    read.push_back(t);
   }
-  void forget(std::size_t n) { read.resize(std::min(n, read.size())), states.resize(read.size() * width); }
+  void forget(std::size_t n) {
+    read.resize(std::min(n, read.size()));
+    states.resize(read.size() * width);
+  }
   status extend(std::span<const token_id> t, std::span<double> logits) {
     const status s = toy_source<double>::extend(t, logits);
     if (s != status::ok) return s;
@@ -45,10 +50,12 @@ struct toy_with_states : toy_source<double> {
     return s;
   }
   status rollback(std::size_t n) {
-    tree.clear(), forget(n);
+    tree.clear();
+    forget(n);
     return toy_source<double>::rollback(n);
   }
-  status extend_tree(std::span<const token_id> t, std::span<const std::uint32_t> parents, std::span<double> logits) {
+  status extend_tree(std::span<const token_id> t, std::span<const std::uint32_t> parents,
+                     std::span<double> logits) {
     for (std::size_t i = 0; i < t.size(); ++i) tree.emplace_back(t[i], parents[i]);
     return toy_source<double>::extend_tree(t, parents, logits);
   }
@@ -63,8 +70,8 @@ struct toy_with_states : toy_source<double> {
 static_assert(HiddenSource<toy_with_states> && TreeSource<toy_with_states>);
 static_assert(!HiddenSource<toy_source<double>>);
 
-// Three tokens of the target's four. A row depends on all states and tokens that the head has read, so every pair that
-// was read with another state, or not at all, shows.
+// Three tokens of the target's four. A row depends on all states and tokens that the head has read,
+// so every pair that was read with another state, or not at all, shows.
 struct toy_head {
   using value_type = double;
   double error = 0;  // of its own states
@@ -82,28 +89,36 @@ struct toy_head {
   }
   status rollback(std::size_t n) {
     misuses += n > keys.size();
-    keys.resize(std::min(n, keys.size())), own.resize(keys.size() * width);
+    keys.resize(std::min(n, keys.size()));
+    own.resize(keys.size() * width);
     return status::ok;
   }
-  status extend(std::span<const token_id> t, std::span<const double> states, std::span<double> logits) {
+  status extend(std::span<const token_id> t, std::span<const double> states,
+                std::span<double> logits) {
     const std::size_t rows = logits.size() / 3;
-    if (states.size() != t.size() * width || rows > t.size() || logits.size() % 3 != 0) return ++misuses, status::ok;
+    if (states.size() != t.size() * width || rows > t.size() || logits.size() % 3 != 0) {
+      ++misuses;
+      return status::ok;
+    }
     for (std::size_t i = 0; i < t.size(); ++i, ++pairs_read) {
       const double state = states[i * width];
       keys.push_back(key_after(keys.empty() ? 3 : keys.back(), state, t[i]));
-      own.push_back(next_state(state, t[i]) + error), own.push_back(t[i]);
+      own.push_back(next_state(state, t[i]) + error);
+      own.push_back(t[i]);
       if (const std::size_t behind = t.size() - i; behind <= rows)
         write_row(keys.back(), logits.subspan((rows - behind) * 3, 3));
     }
     return status::ok;
   }
   static std::uint64_t key_after(std::uint64_t before, double state, token_id token) {
-    const auto r =
-        philox({std::uint32_t(state), std::uint32_t(std::fmod(state, 1) * 0x1p20), std::uint32_t(token)}, before);
+    const auto r = philox(
+        {std::uint32_t(state), std::uint32_t(std::fmod(state, 1) * 0x1p20), std::uint32_t(token)},
+        before);
     return std::uint64_t(r[1]) << 32 | r[0];
   }
   static void write_row(std::uint64_t key, std::span<double> row) {
-    for (std::size_t d = 0; d < 3; ++d) row[d] = 3 * double(philox({std::uint32_t(d)}, key)[0]) * 0x1p-32;
+    for (std::size_t d = 0; d < 3; ++d)
+      row[d] = 3 * double(philox({std::uint32_t(d)}, key)[0]) * 0x1p-32;
   }
 };
 static_assert(DraftHead<toy_head> && !TreeDraftHead<toy_head>);
@@ -122,26 +137,34 @@ struct toy_tree_head : toy_head {
 
   std::size_t position() const { return keys.size() + tree.size(); }
   std::span<const double> node_hidden(std::uint32_t n) const {
-    return n > 0 && n <= tree.size() ? std::span<const double>(tree[n - 1].own) : std::span<const double>();
+    return n > 0 && n <= tree.size() ? std::span<const double>(tree[n - 1].own)
+                                     : std::span<const double>();
   }
   status rollback(std::size_t n) {
-    misuses += n > position(), tree.clear();
+    misuses += n > position();
+    tree.clear();
     return toy_head::rollback(std::min(n, keys.size()));
   }
-  status extend(std::span<const token_id> t, std::span<const double> states, std::span<double> logits) {
+  status extend(std::span<const token_id> t, std::span<const double> states,
+                std::span<double> logits) {
     misuses += !tree.empty();
     return toy_head::extend(t, states, logits);
   }
   status extend_tree(std::span<const token_id> t, std::span<const std::uint32_t> parents,
                      std::span<const double> states, std::span<double> logits) {
     const std::size_t rows = logits.size() / 3;
-    if (states.size() != t.size() * width || rows > t.size() || parents.size() != t.size()) ++misuses;
+    if (states.size() != t.size() * width || rows > t.size() || parents.size() != t.size())
+      ++misuses;
     ++calls;
     for (std::size_t i = 0; i < t.size(); ++i, ++pairs_read) {
       const double state = states[i * width];
       misuses += parents[i] > tree.size();
-      const std::uint64_t before = parents[i] > 0 ? tree[parents[i] - 1].key : keys.empty() ? 3 : keys.back();
-      tree.push_back({key_after(before, state, t[i]), {next_state(state, t[i]) + error, double(t[i])}, parents[i]});
+      const std::uint64_t before = parents[i] > 0 ? tree[parents[i] - 1].key
+                                   : keys.empty() ? 3
+                                                  : keys.back();
+      tree.push_back({key_after(before, state, t[i]),
+                      {next_state(state, t[i]) + error, double(t[i])},
+                      parents[i]});
       if (const std::size_t behind = t.size() - i; behind <= rows)
         write_row(tree.back().key, logits.subspan((rows - behind) * 3, 3));
     }
@@ -152,7 +175,8 @@ struct toy_tree_head : toy_head {
   }
   status keep_path(std::span<const std::uint32_t> nodes) {
     for (std::size_t i = 0; i < nodes.size(); ++i)
-      if (nodes[i] == 0 || nodes[i] > tree.size() || tree[nodes[i] - 1].parent != (i > 0 ? nodes[i - 1] : 0))
+      if (nodes[i] == 0 || nodes[i] > tree.size() ||
+          tree[nodes[i] - 1].parent != (i > 0 ? nodes[i - 1] : 0))
         return status::invalid_parameter;
     for (const std::uint32_t n : nodes) {
       keys.push_back(tree[n - 1].key);
@@ -165,7 +189,8 @@ struct toy_tree_head : toy_head {
 static_assert(TreeDraftHead<toy_tree_head>);
 static_assert(TreeSource<head_source<toy_tree_head, toy_with_states>>);
 
-// By definition: the head's logits after a text of which the target knows the states of the first `known` tokens.
+// By definition: the head's logits after a text of which the target knows the states of the first
+// `known` tokens.
 std::vector<double> by_hand(const toy_head& like, const tokens& text, std::size_t known) {
   toy_head head{like.error};
   std::vector<double> logits(3);
@@ -196,10 +221,12 @@ std::vector<double> q_by_hand(const toy_head& like, const tokens& text, std::siz
   std::vector<double> q(V);
   double sum = 0;
   for (const double l : logits) sum += std::exp(l);
-  for (std::size_t d = 0; d < 3; ++d) q[std::size_t(d2t.to(token_id(d)))] = std::exp(logits[d]) / sum;
+  for (std::size_t d = 0; d < 3; ++d)
+    q[std::size_t(d2t.to(token_id(d)))] = std::exp(logits[d]) / sum;
   return q;
 }
-std::vector<double> law_by_hand(const auto& policy, const toy_head& like, const tokens& text, std::size_t known) {
+std::vector<double> law_by_hand(const auto& policy, const toy_head& like, const tokens& text,
+                                std::size_t known) {
   return target_law(policy, as_row(q_by_hand(like, text, known)),
                     as_row(probabilities(toy_source<double>(V, 2), text)));
 }
@@ -208,7 +235,8 @@ struct setting {
   double error = 0;
   bool last_call_alone = false, prefill = true;
 };
-// The joint law of texts of three tokens after the tokens 0, 1, against the law of q by hand with all states known.
+// The joint law of texts of three tokens after the tokens 0, 1, against the law of q by hand with
+// all states known.
 template <class Head = toy_head, class Policy, class Run>
 double worst_error(const Policy& policy, const setting& s, std::size_t& accepted, Run run) {
   const auto law = exact_law([&](auto& chooser) {
@@ -240,8 +268,8 @@ auto sparse(const Policy& policy, const Verifier& verifier = {}) {
     no_processor none;
     mapped_drafter drafter(head, d2t, Gamma);
     drafting_workspace<double, mapped_row<double>> work(V, Gamma);
-    return speculative_decode(t, 3, drafter, target, policy, chooser, none, {.gamma = Gamma}, work, keep_all, watch,
-                              verifier);
+    return speculative_decode(t, 3, drafter, target, policy, chooser, none, {.gamma = Gamma}, work,
+                              keep_all, watch, verifier);
   };
 }
 template <std::size_t Gamma, class Policy, class Verifier = token_verifier>
@@ -250,14 +278,16 @@ auto dense(const Policy& policy, const Verifier& verifier = {}) {
     no_processor none;
     mapped_source mapped(head, d2t);
     speculative_workspace<double> work(V, Gamma);
-    return speculative_decode(t, 3, mapped, target, policy, chooser, none, {.gamma = Gamma}, work, keep_all, watch,
-                              verifier);
+    return speculative_decode(t, 3, mapped, target, policy, chooser, none, {.gamma = Gamma}, work,
+                              keep_all, watch, verifier);
   };
 }
 
 }  // namespace
 
-TEST_CASE("a head's rows are those of the target's states as far as it knows them, and of its own behind") {
+TEST_CASE(
+    "a head's rows are those of the target's states as far as it knows them, and of its own "
+    "behind") {
   std::mt19937 random(3);
   for (const double error : {0., 0.5}) {
     toy_with_states target(V, 2);
@@ -276,7 +306,8 @@ TEST_CASE("a head's rows are those of the target's states as far as it knows the
         const std::size_t n = 1 + random() % (text.size() - target.position());
         REQUIRE(target.extend(std::span(text).subspan(target.position(), n), {}) == status::ok);
       }
-      const std::size_t n = text.size() - head.position(), wanted = std::min<std::size_t>(n, random() % 4);
+      const std::size_t n = text.size() - head.position(),
+                        wanted = std::min<std::size_t>(n, random() % 4);
       std::vector<double> logits(wanted * 3);
       const status s = head.extend(std::span(text).subspan(head.position()), logits);
       if (wanted == 0) CHECK(s == status::ok);
@@ -287,7 +318,8 @@ TEST_CASE("a head's rows are those of the target's states as far as it knows the
         for (std::size_t j = 0; j < wanted; ++j, ++rows_seen) {
           const tokens before(text.begin(), text.end() - std::ptrdiff_t(wanted - 1 - j));
           const auto row = std::span(logits).subspan(3 * j, 3);
-          CHECK(by_hand(own, before, target.position()) == std::vector<double>(row.begin(), row.end()));
+          CHECK(by_hand(own, before, target.position()) ==
+                std::vector<double>(row.begin(), row.end()));
         }
       } else {
         CHECK(head.position() == text.size() - n);
@@ -302,7 +334,8 @@ TEST_CASE("a head's rows are those of the target's states as far as it knows the
       text.insert(text.end(), more.begin(), more.end());
       if (text.size() > 200) {
         text.resize(2);
-        target.rollback(0), head.rollback(0);
+        target.rollback(0);
+        head.rollback(0);
       }
     }
     CHECK(rows_seen > 200);
@@ -331,7 +364,9 @@ TEST_CASE("a prompt is read when it is given, as far as the target has read it")
   toy_head own{0.5};
   head_source head(own, target);
   const tokens text{0, 1, 2, 3, 0, 1};
-  const auto part = [&](std::size_t from, std::size_t n) { return std::span(text).subspan(from, n); };
+  const auto part = [&](std::size_t from, std::size_t n) {
+    return std::span(text).subspan(from, n);
+  };
   std::vector<double> row(3);
   REQUIRE(head.extend(part(0, 2), {}) == status::ok);
   CHECK(own.pairs_read == 0);
@@ -348,7 +383,9 @@ TEST_CASE("a prompt is read when it is given, as far as the target has read it")
   CHECK(own.pairs_read == 6);
   CHECK(own.misuses == 0);
 }
-TEST_CASE("texts drafted by a head have exactly the target's joint law, whatever the head's own states are") {
+TEST_CASE(
+    "texts drafted by a head have exactly the target's joint law, whatever the head's own states "
+    "are") {
   for (const double error : {0., 0.5}) {
     std::size_t accepted = 0;
     const setting s{.error = error};
@@ -359,18 +396,22 @@ TEST_CASE("texts drafted by a head have exactly the target's joint law, whatever
     CHECK(accepted > 100);
   }
 }
-TEST_CASE("texts of a cascade and of an ensemble with a head have exactly the law of its rows and the target's") {
+TEST_CASE(
+    "texts of a cascade and of an ensemble with a head have exactly the law of its rows and the "
+    "target's") {
   std::size_t accepted = 0;
   // Drafts of one token are drawn with the target's states alone, and so is q where a draft ends.
   CHECK(worst_error(token_v3{0.3}, {.error = 0.5}, accepted, sparse<1>(token_v3{0.3})) < 1e-12);
   CHECK(worst_error(ensemble{0.4}, {.error = 0.5}, accepted, dense<1>(ensemble{0.4})) < 1e-12);
   // A head whose own states are the target's has one row for a text.
   CHECK(worst_error(token_v3{0.3}, {}, accepted, sparse<2>(token_v3{0.3})) < 1e-12);
-  CHECK(worst_error(token_v3{0.3}, {}, accepted, dense<2>(token_v3{0.3}, block_verifier{})) < 1e-12);
+  CHECK(worst_error(token_v3{0.3}, {}, accepted, dense<2>(token_v3{0.3}, block_verifier{})) <
+        1e-12);
   CHECK(worst_error(opt{0.05}, {}, accepted, sparse<2>(opt{0.05})) < 1e-12);
   CHECK(accepted > 100);
 }
-TEST_CASE("a round of a cascade has exactly the law of the head's rows at the beginning of the round") {
+TEST_CASE(
+    "a round of a cascade has exactly the law of the head's rows at the beginning of the round") {
   const token_v3 policy{0.3};
   const toy_head like{0.5};
   const auto law = exact_law([&](auto& chooser) {
@@ -383,15 +424,18 @@ TEST_CASE("a round of a cascade has exactly the law of the head's rows at the be
     mapped_drafter drafter(head, d2t, 2);
     drafting_workspace<double, mapped_row<double>> work(V, 2);
     no_processor none;
-    const auto r = speculative_round(t, 3, drafter, target, policy, chooser, none, {.gamma = 2}, work);
+    const auto r =
+        speculative_round(t, 3, drafter, target, policy, chooser, none, {.gamma = 2}, work);
     REQUIRE(r.why == status::ok);
     return tokens(buffer.begin() + 4, buffer.begin() + std::ptrdiff_t(t.size));
   });
-  std::map<tokens, std::vector<double>> next;  // after what was emitted, where the round emitted more
+  // after what was emitted, where the round emitted more
+  std::map<tokens, std::vector<double>> next;
   for (const auto& [emitted, probability] : law)
     for (std::size_t n = 0; n < emitted.size(); ++n) {
       auto& after = next[tokens(emitted.begin(), emitted.begin() + std::ptrdiff_t(n))];
-      after.resize(V), after[std::size_t(emitted[n])] += probability;
+      after.resize(V);
+      after[std::size_t(emitted[n])] += probability;
     }
   double worst = 0;
   bool own_states_matter = false;
@@ -401,7 +445,8 @@ TEST_CASE("a round of a cascade has exactly the law of the head's rows at the be
     // The row after both drafted tokens is asked for when the target has read them.
     const std::size_t known = emitted.size() == 2 ? all.size() : 3;
     const auto due = law_by_hand(policy, like, all, known);
-    own_states_matter = own_states_matter || (emitted.size() == 1 && due != law_by_hand(policy, like, all, all.size()));
+    own_states_matter = own_states_matter ||
+                        (emitted.size() == 1 && due != law_by_hand(policy, like, all, all.size()));
     double sum = 0;
     for (const double m : mass) sum += m;
     for (std::size_t v = 0; v < V; ++v) worst = std::max(worst, std::fabs(mass[v] / sum - due[v]));
@@ -410,7 +455,9 @@ TEST_CASE("a round of a cascade has exactly the law of the head's rows at the be
   CHECK(own_states_matter);
   CHECK(worst < 1e-12);
 }
-TEST_CASE("a head drafts trees, takes turns, and follows a target that has the states of its last call alone") {
+TEST_CASE(
+    "a head drafts trees, takes turns, and follows a target that has the states of its last call "
+    "alone") {
   std::size_t accepted = 0;
   const auto tree = [](const auto& policy) {
     return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
@@ -418,7 +465,8 @@ TEST_CASE("a head drafts trees, takes turns, and follows a target that has the s
       mapped_source mapped(head, d2t);
       const std::vector<std::size_t> shape{2, 1};
       tree_workspace<double> work(V, shape);
-      return tree_decode(t, 3, mapped, target, policy, chooser, none, tree_options{shape}, work, keep_all, watch);
+      return tree_decode(t, 3, mapped, target, policy, chooser, none, tree_options{shape}, work,
+                         keep_all, watch);
     };
   };
   CHECK(worst_error(lossless{}, {.error = 0.5}, accepted, tree(lossless{})) < 1e-12);
@@ -439,7 +487,8 @@ TEST_CASE("a head drafts trees, takes turns, and follows a target that has the s
   CHECK(worst_error<toy_tree_head>(lossless{}, llama_cpp, accepted, tree(lossless{})) < 1e-12);
   CHECK(accepted > 20);
 }
-TEST_CASE("the rows of a tree's nodes are those of their paths, before the path is kept and after") {
+TEST_CASE(
+    "the rows of a tree's nodes are those of their paths, before the path is kept and after") {
   std::mt19937 random(5);
   std::size_t rows_seen = 0, kept_nodes = 0, in_one_call = 0;
   for (int repeat = 0; repeat < 300; ++repeat) {
@@ -451,28 +500,33 @@ TEST_CASE("the rows of a tree's nodes are those of their paths, before the path 
     for (token_id& t : text) t = token_id(random() % V);
     for (int round = 0; round < 3; ++round) {
       // The target has read a part of the text; a decoder lets it read all but the last token.
-      const std::size_t reads =
-          std::max(target.position(), random() % 2 ? text.size() - 1 : 1 + random() % (text.size() - 1));
-      REQUIRE(target.extend(std::span(text).subspan(target.position(), reads - target.position()), {}) == status::ok);
+      const std::size_t reads = std::max(
+          target.position(), random() % 2 ? text.size() - 1 : 1 + random() % (text.size() - 1));
+      REQUIRE(target.extend(std::span(text).subspan(target.position(), reads - target.position()),
+                            {}) == status::ok);
       // The head's context may end before the text does: then the tree begins with the rest of it.
       if (head.position() > text.size() - 1) REQUIRE(head.rollback(text.size() - 1) == status::ok);
       const std::size_t context = head.position() + random() % (text.size() - head.position());
       if (context > head.position())
-        REQUIRE(head.extend(std::span(text).subspan(head.position(), context - head.position()), {}) == status::ok);
+        REQUIRE(head.extend(std::span(text).subspan(head.position(), context - head.position()),
+                            {}) == status::ok);
       if (head.position() == 0) REQUIRE(head.extend(std::span(text).first(1), {}) == status::ok);
       const std::size_t begin = head.position(), chain = text.size() - begin;
-      std::vector<tokens> paths{tokens(text.begin(), text.begin() + std::ptrdiff_t(begin))};  // of the nodes
+      // of the nodes
+      std::vector<tokens> paths{tokens(text.begin(), text.begin() + std::ptrdiff_t(begin))};
       std::vector<std::uint32_t> parents;
       for (int call = 0; call < 4; ++call) {
         tokens t;
         std::vector<std::uint32_t> p;
-        const std::size_t n = call == 0 ? chain + random() % 2 : 1 + random() % 4, first = paths.size();
+        const std::size_t n = call == 0 ? chain + random() % 2 : 1 + random() % 4,
+                          first = paths.size();
         for (std::size_t i = 0; i < n; ++i) {
           const std::size_t node = paths.size();
           const bool of_text = node <= chain;
           p.push_back(std::uint32_t(of_text ? node - 1 : chain + random() % (node - chain)));
           t.push_back(of_text ? text[begin + node - 1] : token_id(random() % V));
-          paths.push_back(paths[p.back()]), paths.back().push_back(t.back());
+          paths.push_back(paths[p.back()]);
+          paths.back().push_back(t.back());
           in_one_call += p.back() >= first && !of_text;
         }
         parents.insert(parents.end(), p.begin(), p.end());
@@ -491,7 +545,8 @@ TEST_CASE("the rows of a tree's nodes are those of their paths, before the path 
         CHECK(head.position() == begin);
       } else {
         std::vector<std::uint32_t> path;
-        for (std::size_t node = chain + random() % (paths.size() - chain); node > 0; node = parents[node - 1])
+        for (std::size_t node = chain + random() % (paths.size() - chain); node > 0;
+             node = parents[node - 1])
           path.insert(path.begin(), std::uint32_t(node));
         CHECK(head.keep_path(std::vector<std::uint32_t>{9999}) == status::invalid_parameter);
         REQUIRE(head.keep_path(path) == status::ok);
@@ -504,7 +559,8 @@ TEST_CASE("the rows of a tree's nodes are those of their paths, before the path 
       text.push_back(token_id(random() % V));
       std::vector<double> row(3);
       const std::size_t known = target.position() + random() % (text.size() - target.position());
-      REQUIRE(target.extend(std::span(text).subspan(target.position(), known - target.position()), {}) == status::ok);
+      REQUIRE(target.extend(std::span(text).subspan(target.position(), known - target.position()),
+                            {}) == status::ok);
       REQUIRE(head.extend(std::span(text).subspan(head.position()), row) == status::ok);
       CHECK(row == by_hand(own, text, target.position()));
     }
@@ -524,9 +580,11 @@ TEST_CASE("a tree of a head refuses what does not fit, and appends nothing") {
   const tokens four{0, 1, 2, 3};
   std::vector<double> row(3), rows(6);
   const auto some = [](const auto& of, std::size_t n) { return std::span(of).first(n); };
-  CHECK(head.extend_tree(some(four, 1), some(roots, 1), row) == status::no_draft);  // there is no context
+  // there is no context
+  CHECK(head.extend_tree(some(four, 1), some(roots, 1), row) == status::no_draft);
   REQUIRE(head.extend(some(text, 1), {}) == status::ok);
-  CHECK(head.extend_tree(some(four, 1), some(roots, 1), row) == status::no_draft);  // the target has read nothing
+  // the target has read nothing
+  CHECK(head.extend_tree(some(four, 1), some(roots, 1), row) == status::no_draft);
   CHECK(head.position() == 1);
   REQUIRE(target.extend(some(text, 2), {}) == status::ok);
   REQUIRE(head.extend(std::span(text).subspan(1), {}) == status::ok);
@@ -543,7 +601,9 @@ TEST_CASE("a tree of a head refuses what does not fit, and appends nothing") {
   CHECK(head.position() == 3);
   REQUIRE(head.extend(some(four, 1), row) == status::ok);
 }
-TEST_CASE("without states, without room and with wrong sizes there is a status, and nothing is appended") {
+TEST_CASE(
+    "without states, without room and with wrong sizes there is a status, and nothing is "
+    "appended") {
   toy_with_states target(V, 2);
   toy_head own{0, 3};
   head_source head(own, target);
@@ -569,7 +629,9 @@ TEST_CASE("without states, without room and with wrong sizes there is a status, 
   head_source mismatched(own, other);
   CHECK(mismatched.extend(first(2), row) == status::vocabulary_mismatch);
 }
-TEST_CASE("whatever is rolled back, a row is a function of the tokens and of how many the target has read") {
+TEST_CASE(
+    "whatever is rolled back, a row is a function of the tokens and of how many the target has "
+    "read") {
   std::mt19937 random(8);
   std::size_t rows_seen = 0, target_alone = 0;
   for (int repeat = 0; repeat < 2000; ++repeat) {
@@ -580,7 +642,8 @@ TEST_CASE("whatever is rolled back, a row is a function of the tokens and of how
     for (token_id& t : text) t = token_id(random() % V);
     for (int step = 0; step < 12; ++step) {
       const auto back = [&](auto& model) {
-        if (model.position() > 0) REQUIRE(model.rollback(random() % model.position()) == status::ok);
+        if (model.position() > 0)
+          REQUIRE(model.rollback(random() % model.position()) == status::ok);
       };
       switch (random() % 4) {
         case 0:  // the target reads on
@@ -589,7 +652,10 @@ TEST_CASE("whatever is rolled back, a row is a function of the tokens and of how
             REQUIRE(target.extend(next, {}) == status::ok);
           }
           break;
-        case 1: back(target), ++target_alone; break;
+        case 1:
+          back(target);
+          ++target_alone;
+          break;
         case 2: back(head); break;
         default:
           if (const std::size_t left = text.size() - head.position(); left > 0) {
@@ -599,7 +665,8 @@ TEST_CASE("whatever is rolled back, a row is a function of the tokens and of how
             REQUIRE(head.extend(std::span(text).subspan(head.position(), n), row) == status::ok);
             if (!wanted) break;
             ++rows_seen;
-            CHECK(row == by_hand(own, tokens(text.begin(), text.begin() + std::ptrdiff_t(end)), target.position()));
+            CHECK(row == by_hand(own, tokens(text.begin(), text.begin() + std::ptrdiff_t(end)),
+                                 target.position()));
           }
       }
     }
@@ -615,11 +682,14 @@ TEST_CASE("where the states have a gap the head begins again behind it") {
   head_source head(own, target);
   const tokens text{0, 1, 2, 3, 0, 1, 2};
   std::vector<double> row(3), target_rows(2 * V);
-  REQUIRE(target.extend(std::span(text).first(4), std::span(target_rows).first(V)) == status::ok);  // state 3 alone
+  // state 3 alone
+  REQUIRE(target.extend(std::span(text).first(4), std::span(target_rows).first(V)) == status::ok);
   REQUIRE(head.extend(std::span(text).first(5), row) == status::ok);
   CHECK(own.position() == 1);
   REQUIRE(target.extend(std::span(text).subspan(4, 1), {}) == status::ok);  // no state of 4
-  REQUIRE(target.extend(std::span(text).subspan(5, 1), std::span(target_rows).first(V)) == status::ok);  // of 5
+  // of 5
+  REQUIRE(target.extend(std::span(text).subspan(5, 1), std::span(target_rows).first(V)) ==
+          status::ok);
   REQUIRE(head.extend(std::span(text).subspan(5), row) == status::ok);
   CHECK(own.position() == 1);
   toy_head alone;
@@ -629,7 +699,8 @@ TEST_CASE("where the states have a gap the head begins again behind it") {
   REQUIRE(head.rollback(3) == status::ok);  // before where it begins
   CHECK(own.position() == 0);
   REQUIRE(target.rollback(0) == status::ok);
-  target.last_call_alone = false, target.begin = 0;
+  target.last_call_alone = false;
+  target.begin = 0;
   REQUIRE(target.extend(std::span(text).first(5), {}) == status::ok);  // all states
   REQUIRE(head.extend(std::span(text).subspan(3, 2), row) == status::ok);
   CHECK(row == by_hand(own, tokens(text.begin(), text.begin() + 5), 5));

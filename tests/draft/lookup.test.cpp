@@ -14,14 +14,17 @@ namespace {
 
 using tokens = std::vector<token_id>;
 
-// What lookup_drafter should propose, by trying every suffix and every occurrence; no_token for nothing.
-token_id by_search(const std::vector<tokens>& documents, const tokens& text, const tokens& draft, std::size_t least) {
+// What lookup_drafter should propose, by trying every suffix and every occurrence; no_token for
+// nothing.
+token_id by_search(const std::vector<tokens>& documents, const tokens& text, const tokens& draft,
+                   std::size_t least) {
   tokens whole = text;
   whole.insert(whole.end(), draft.begin(), draft.end());
   const auto last_in = [&](const tokens& where, std::size_t length) {
     token_id next = no_token;
     for (std::size_t end = length; end < where.size(); ++end)
-      if (std::equal(whole.end() - std::ptrdiff_t(length), whole.end(), where.begin() + std::ptrdiff_t(end - length)))
+      if (std::equal(whole.end() - std::ptrdiff_t(length), whole.end(),
+                     where.begin() + std::ptrdiff_t(end - length)))
         next = where[end];
     return next;
   };
@@ -33,7 +36,8 @@ token_id by_search(const std::vector<tokens>& documents, const tokens& text, con
   return no_token;
 }
 // What lookup_drafter should propose for a tree, in the same way.
-tokens all_by_search(const std::vector<tokens>& documents, const tokens& text, const tokens& draft, std::size_t least) {
+tokens all_by_search(const std::vector<tokens>& documents, const tokens& text, const tokens& draft,
+                     std::size_t least) {
   tokens whole = text;
   whole.insert(whole.end(), draft.begin(), draft.end());
   for (std::size_t length = std::min<std::size_t>(whole.size(), 32); length >= least; --length)
@@ -77,7 +81,9 @@ suffix_automaton index_of(const std::vector<tokens>& documents) {
 
 }  // namespace
 
-TEST_CASE("after any sequence of tokens and roll-backs a lookup proposes what a search of the same tokens finds") {
+TEST_CASE(
+    "after any sequence of tokens and roll-backs a lookup proposes what a search of the same "
+    "tokens finds") {
   static_assert(Drafter<lookup_drafter<float>, penalties>);
   std::mt19937 random(1);
   const auto below = [&](std::size_t n) { return std::size_t(random() % n); };
@@ -111,7 +117,8 @@ TEST_CASE("after any sequence of tokens and roll-backs a lookup proposes what a 
         several.resize(lookup.continuations({whole, draft.size()}, several));
         REQUIRE(several == all_due);
         of_several += several.size() > 1;
-        found += due != no_token, of_documents += due != no_token && by_search({}, text, draft, least) != due;
+        found += due != no_token;
+        of_documents += due != no_token && by_search({}, text, draft, least) != due;
         draft.push_back(below(3) == 0 || due == no_token ? token_id(below(letters)) : due);
       }
     }
@@ -120,7 +127,9 @@ TEST_CASE("after any sequence of tokens and roll-backs a lookup proposes what a 
   CHECK(of_documents > 500);
   CHECK(of_several > 1000);
 }
-TEST_CASE("a lookup continues the most recent occurrence, the text before the documents, and no document's end") {
+TEST_CASE(
+    "a lookup continues the most recent occurrence, the text before the documents, and no "
+    "document's end") {
   const suffix_automaton all = index_of({{1, 2, 3}, {1, 2, 4}, {5, 6}, {7, 8}});
   const auto next = [&](const tokens& text, std::size_t least = 2) {
     lookup_drafter<float> lookup(10, 100, &all, least);
@@ -134,7 +143,8 @@ TEST_CASE("a lookup continues the most recent occurrence, the text before the do
   CHECK(next({2}) == no_token);     // shorter than `least`
   CHECK(next({2}, 1) == 4);
   CHECK(next({0, 2, 9, 2}, 1) == 9);
-  CHECK(next({0, 2, 9, 1, 2}) == 4);  // a longer suffix in a document before a shorter one in the text
+  // a longer suffix in a document before a shorter one in the text
+  CHECK(next({0, 2, 9, 1, 2}) == 4);
 }
 TEST_CASE("a lookup never proposes a token of a document that the vocabulary lacks") {
   const suffix_automaton all = index_of({{1, 2, 7}, {1, 2, -5}});
@@ -155,10 +165,12 @@ TEST_CASE("in a text beyond its capacity a lookup has nothing, and says context_
 
 namespace {
 
-// The joint law of texts of `length` tokens after token 0, drafted by a lookup in two documents and in the text.
+// The joint law of texts of `length` tokens after token 0, drafted by a lookup in two documents and
+// in the text.
 template <class V>
-double worst_error(std::size_t gamma, std::size_t length, const V& verifier, const decode_options& given,
-                   const penalty_options& penalty, std::size_t& drafted) {
+double worst_error(std::size_t gamma, std::size_t length, const V& verifier,
+                   const decode_options& given, const penalty_options& penalty,
+                   std::size_t& drafted) {
   const suffix_automaton all = index_of({{0, 1, 2, 2, 1, 0}, {2, 0, 1, 1, 0}});
   std::size_t reused = 0;
   const auto law = exact_law(
@@ -178,15 +190,17 @@ double worst_error(std::size_t gamma, std::size_t length, const V& verifier, con
             [&](const auto& r, const auto&) { drafted += r.drafted; }, verifier);
         REQUIRE(why == status::ok);
         CHECK(lookup.position() <= t.size);
-        CHECK(processor.pushed == std::vector<token_id>(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)));
+        CHECK(processor.pushed ==
+              std::vector<token_id>(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size)));
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
       },
       &reused);
   CHECK(reused == 0);
   const toy_source<double> m(vocabulary, 2);
   const token_id end = given.end_of_text.contains(1) ? 1 : no_token;
-  return worst_joint_error(law, length, end,
-                           [&](const tokens& context) { return probabilities(m, context, given.sample, penalty); });
+  return worst_joint_error(law, length, end, [&](const tokens& context) {
+    return probabilities(m, context, given.sample, penalty);
+  });
 }
 
 }  // namespace
@@ -204,7 +218,9 @@ TEST_CASE("texts drafted by a lookup have exactly the target's joint law, under 
   }
   CHECK(drafted > 1000);
 }
-TEST_CASE("at temperature 0 a text drafted by a lookup is that of the target alone, and rounds allocate nothing") {
+TEST_CASE(
+    "at temperature 0 a text drafted by a lookup is that of the target alone, and rounds allocate "
+    "nothing") {
   std::size_t drafted = 0, accepted = 0;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     std::vector<token_id> alone;
@@ -217,16 +233,21 @@ TEST_CASE("at temperature 0 a text drafted by a lookup is that of the target alo
       no_processor none;
       random_streams chooser(seed, gamma);
       std::size_t before = allocations;
-      const auto after_round = [&](const auto& r, const auto&) { drafted += r.drafted, accepted += r.accepted; };
-      const status s = speculative_decode(t, 60, lookup, m, lossless{}, chooser, none, {.gamma = gamma, .sample = {0}},
-                                          work, keep_all, after_round);
+      const auto after_round = [&](const auto& r, const auto&) {
+        drafted += r.drafted;
+        accepted += r.accepted;
+      };
+      const status s =
+          speculative_decode(t, 60, lookup, m, lossless{}, chooser, none,
+                             {.gamma = gamma, .sample = {0}}, work, keep_all, after_round);
       CHECK(allocations - before <= 8);  // the toy model's context grows
       REQUIRE(s == status::ok);
       if (gamma == 0) alone = buffer;
       CHECK(buffer == alone);
     }
   }
-  std::printf("toy texts at temperature 0: %zu of %zu tokens of the lookup accepted\n", accepted, drafted);
+  std::printf("toy texts at temperature 0: %zu of %zu tokens of the lookup accepted\n", accepted,
+              drafted);
   CHECK(accepted > drafted / 2);
 }
 TEST_CASE("a coupled text is the same with a lookup, with any gamma, and without drafts") {
@@ -249,7 +270,9 @@ TEST_CASE("a coupled text is the same with a lookup, with any gamma, and without
     CHECK(buffer == alone);
   }
 }
-TEST_CASE("a law that reads the draft's row ends with no_draft where a lookup has nothing, and is exact up to there") {
+TEST_CASE(
+    "a law that reads the draft's row ends with no_draft where a lookup has nothing, and is exact "
+    "up to there") {
   toy_source<float> m(20, 5, 1, 12);
   lookup_drafter<float> lookup(20, 300);
   std::vector<token_id> buffer{3, 4, 3, 4, 3};
@@ -260,7 +283,8 @@ TEST_CASE("a law that reads the draft's row ends with no_draft where a lookup ha
   random_streams chooser(1);
   status draft_why = status::ok;
   CHECK(speculative_decode(t, 250, lookup, m, ensemble{0.5}, chooser, none, {}, work, keep_all,
-                           [&](const auto& r, const auto&) { draft_why = r.draft_why; }) == status::no_draft);
+                           [&](const auto& r, const auto&) { draft_why = r.draft_why; }) ==
+        status::no_draft);
   CHECK(draft_why == status::no_draft);
   CHECK(t.size > 5);
   CHECK(t.size < 255);

@@ -12,7 +12,8 @@ constexpr std::size_t V = 4;
 static_assert(LogitSource<mapped_source<retokenised_toy>>);
 static_assert(Drafter<mapped_drafter<retokenised_toy>, penalties>);
 
-// q' after a context by its definition: the draft's row after the context's bytes, q(d) / Z at to[d], then the filters.
+// q' after a context by its definition: the draft's row after the context's bytes, q(d) / Z at
+// to[d], then the filters.
 std::vector<double> mapped_by_hand(const toy& draft, const tokens& context, const sampling& s) {
   std::vector<double> logits(of_draft.size()), q(V);
   draft.row(encoded_at_once(context), logits);
@@ -21,7 +22,8 @@ std::vector<double> mapped_by_hand(const toy& draft, const tokens& context, cons
   for (token_id d = 0; d < token_id(logits.size()); ++d)
     if (toy_map.to(d) != no_token) z += std::exp(logits[std::size_t(d)]) / all;
   for (token_id d = 0; d < token_id(logits.size()); ++d)
-    if (toy_map.to(d) != no_token) q[std::size_t(toy_map.to(d))] = std::exp(logits[std::size_t(d)]) / all / z;
+    if (toy_map.to(d) != no_token)
+      q[std::size_t(toy_map.to(d))] = std::exp(logits[std::size_t(d)]) / all / z;
   if (s.temperature == 1 && s.top_k == 0) return q;
   for (double& x : q) x = std::log(x);
   processed_row<double> row(q, s);
@@ -39,11 +41,13 @@ struct promise {
     const auto q = mapped_by_hand(draft, context, s), p = probabilities(target, context, s);
     // Rules read the untempered rows, too.
     const auto q_sure = mapped_by_hand(draft, context, {}), p_sure = probabilities(target, context);
-    return target_law(policy, confident_row(as_row(q), as_row(q_sure)), confident_row(as_row(p), as_row(p_sure)));
+    return target_law(policy, confident_row(as_row(q), as_row(q_sure)),
+                      confident_row(as_row(p), as_row(p_sure)));
   }
 };
 
-// The joint law of texts of `length` tokens after token 0. run(draft, target, text, chooser) decodes one.
+// The joint law of texts of `length` tokens after token 0. run(draft, target, text, chooser)
+// decodes one.
 template <class Policy, class Run>
 double worst_error(const Policy& policy, const sampling& s, std::size_t length, Run run) {
   std::size_t reused = 0;
@@ -66,13 +70,18 @@ double worst_error(const Policy& policy, const sampling& s, std::size_t length, 
 
 template <class F>
 void for_each_policy(F f) {
-  f("lossless", lossless{}), f("ensemble", ensemble{0.3}), f("token-v3", token_v3{0.3}), f("opt", opt{0.05});
+  f("lossless", lossless{});
+  f("ensemble", ensemble{0.3});
+  f("token-v3", token_v3{0.3});
+  f("opt", opt{0.05});
 }
 const sampling samplings[] = {{}, {0.6}, {1, 2}};
 
 }  // namespace
 
-TEST_CASE("texts drafted by a mapped model have exactly the joint law of q' and p, for every policy and verifier") {
+TEST_CASE(
+    "texts drafted by a mapped model have exactly the joint law of q' and p, for every policy and "
+    "verifier") {
   no_processor none;
   for_each_policy([&](const char* name, const auto& policy) {
     for (const sampling& s : samplings) {
@@ -82,27 +91,30 @@ TEST_CASE("texts drafted by a mapped model have exactly the joint law of q' and 
         return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
           mapped_source mapped(source, toy_map);
           speculative_workspace<double> work(V, 2);
-          return speculative_decode(t, 3, mapped, m, policy, chooser, none, {.gamma = 2, .sample = s}, work, keep_all,
-                                    watch, verifier);
+          return speculative_decode(t, 3, mapped, m, policy, chooser, none,
+                                    {.gamma = 2, .sample = s}, work, keep_all, watch, verifier);
         });
       };
       const auto sparse = [&](const auto& verifier) {
         return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
           mapped_drafter drafter(source, toy_map, 2, s);
           drafting_workspace<double, mapped_row<double>> work(V, 2);
-          return speculative_decode(t, 3, drafter, m, policy, chooser, none, {.gamma = 2, .sample = s}, work, keep_all,
-                                    watch, verifier);
+          return speculative_decode(t, 3, drafter, m, policy, chooser, none,
+                                    {.gamma = 2, .sample = s}, work, keep_all, watch, verifier);
         });
       };
-      const double worst = std::max(
-          {dense(token_verifier{}), dense(block_verifier{}), sparse(token_verifier{}), sparse(block_verifier{})});
-      std::printf("%-9s temperature %.1f top-k %u: worst error %.1e\n", name, s.temperature, s.top_k, worst);
+      const double worst = std::max({dense(token_verifier{}), dense(block_verifier{}),
+                                     sparse(token_verifier{}), sparse(block_verifier{})});
+      std::printf("%-9s temperature %.1f top-k %u: worst error %.1e\n", name, s.temperature,
+                  s.top_k, worst);
       CHECK(worst < 1e-12);
       CHECK(drafted > 50);
     }
   });
 }
-TEST_CASE("texts drafted by a lookup, and by a mapped model where it has nothing, have the target's joint law") {
+TEST_CASE(
+    "texts drafted by a lookup, and by a mapped model where it has nothing, have the target's "
+    "joint law") {
   no_processor none;
   std::size_t of_lookup = 0, of_model = 0;
   const auto run = [&](auto& source, auto& m, text& t, auto& chooser) {
@@ -110,8 +122,8 @@ TEST_CASE("texts drafted by a lookup, and by a mapped model where it has nothing
     mapped_drafter model(source, toy_map, 2);
     first_of drafter(lookup, model);
     drafting_workspace<double, typename decltype(drafter)::row_type> work(V, 2);
-    return speculative_decode(t, 3, drafter, m, lossless{}, chooser, none, {.gamma = 2}, work, keep_all,
-                              [&](const auto& r, const auto& w) {
+    return speculative_decode(t, 3, drafter, m, lossless{}, chooser, none, {.gamma = 2}, work,
+                              keep_all, [&](const auto& r, const auto& w) {
                                 for (std::size_t j = 0; j < r.drafted; ++j)
                                   (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
                               });
@@ -130,7 +142,9 @@ TEST_CASE("a mapped model and the target take turns with exactly the law of thei
   };
   CHECK(worst_error(ensemble{0.4}, {}, 3, run) < 1e-12);
 }
-TEST_CASE("sparse and dense rows of a mapped model are equal under penalties, which see the ids of the target") {
+TEST_CASE(
+    "sparse and dense rows of a mapped model are equal under penalties, which see the ids of the "
+    "target") {
   toy a(of_draft.size(), 1), b(of_draft.size(), 1);
   retokenised_toy first(a, toy_text()), second(b, toy_text());
   mapped_source dense(first, toy_map);
@@ -150,7 +164,8 @@ TEST_CASE("sparse and dense rows of a mapped model are equal under penalties, wh
     REQUIRE(model.next({text, j, true}, processor, p[j], c) == status::ok);
     REQUIRE(sparse.next({text, j, true}, processor, q[j], d) == status::ok);
     CHECK(c == Approx(d).epsilon(1e-14));
-    text.push_back(token_id(j % 3)), (void)processor.push(text.back());
+    text.push_back(token_id(j % 3));
+    (void)processor.push(text.back());
   }
   for (std::size_t j = 0; j < 4; ++j)  // all are readable
     for (std::size_t v = 0; v < V; ++v) CHECK(q[j][v] == Approx(p[j][v]).epsilon(1e-13).margin(0));
@@ -159,7 +174,8 @@ TEST_CASE("sparse and dense rows of a mapped model are equal under penalties, wh
   CHECK(second.position() == 2);
   mapped_row<double> row;
   double c = 0;
-  CHECK(sparse.next({text, 4}, processor, row, c) == status::invalid_parameter);  // no memory for a fifth row
+  // no memory for a fifth row
+  CHECK(sparse.next({text, 4}, processor, row, c) == status::invalid_parameter);
 }
 TEST_CASE("vocabularies with nothing in common draft nothing, and decoding goes on") {
   const texts strangers{{"x"}, {"a"}};  // "a" is needed to read the text, and is not mapped
@@ -176,15 +192,15 @@ TEST_CASE("vocabularies with nothing in common draft nothing, and decoding goes 
     text t{buffer, 1};
     random_streams chooser(1);
     status why = status::ok;
-    REQUIRE(speculative_decode(t, 10, drafter, m, lossless{}, chooser, none, {.gamma = 2}, work, keep_all,
-                               [&](const auto& r, const auto&) {
+    REQUIRE(speculative_decode(t, 10, drafter, m, lossless{}, chooser, none, {.gamma = 2}, work,
+                               keep_all, [&](const auto& r, const auto&) {
                                  CHECK(r.drafted == 0);
                                  if (r.draft_why != status::ok) why = r.draft_why;
                                }) == status::ok);
     CHECK((t.size == 11 && why == status::no_draft));
     text u{buffer, 1};
-    CHECK(speculative_decode(u, 10, drafter, m, ensemble{0.5}, chooser, none, {.gamma = 2}, work, keep_all, no_watch) ==
-          status::no_draft);  // this law needs q'
+    CHECK(speculative_decode(u, 10, drafter, m, ensemble{0.5}, chooser, none, {.gamma = 2}, work,
+                             keep_all, no_watch) == status::no_draft);  // this law needs q'
     REQUIRE(m.rollback(0) == status::ok);
   };
   check(dense, speculative_workspace<double>(V, 2));
@@ -202,14 +218,17 @@ struct half_masked : toy {
     const status s = toy::extend(t, logits);
     if (++n % 2 == 0)
       for (std::size_t i = 0; i < logits.size(); ++i)
-        if (toy_map.to(token_id(i % of_draft.size())) != no_token) logits[i] = -std::numeric_limits<double>::infinity();
+        if (toy_map.to(token_id(i % of_draft.size())) != no_token)
+          logits[i] = -std::numeric_limits<double>::infinity();
     return s;
   }
 };
 
 }  // namespace
 
-TEST_CASE("where the mapped tokens have no mass nothing is drafted; sources and rows of wrong sizes are refused") {
+TEST_CASE(
+    "where the mapped tokens have no mass nothing is drafted; sources and rows of wrong sizes are "
+    "refused") {
   half_masked d(of_draft.size(), 1);
   retokenising_source<half_masked, longest_match> source(d, toy_text());
   mapped_source dense(source, toy_map);
@@ -234,7 +253,8 @@ TEST_CASE("where the mapped tokens have no mass nothing is drafted; sources and 
   model_drafter of_nan(nan, std::span(logits));
   processed_row<double> p;
   const std::size_t at_nan = of_draft.size() / 2;
-  CHECK(toy_map.to(token_id(at_nan)) == no_token);  // a NaN of a token that is not mapped is not read
+  // a NaN of a token that is not mapped is not read
+  CHECK(toy_map.to(token_id(at_nan)) == no_token);
   CHECK(of_nan.next({text, 0}, none, p, c) == status::ok);
   std::vector<double> bad(of_draft.size(), std::numeric_limits<double>::quiet_NaN()), bad_row(V);
   CHECK(map_logits<double>(toy_map, bad, bad_row));
@@ -259,17 +279,24 @@ struct head {
   std::size_t vocab_size() const { return 6; }
   std::size_t capacity() const { return 1000; }
   std::size_t position() const { return size; }
-  status rollback(std::size_t n) { return size = n, status::ok; }
+  status rollback(std::size_t n) {
+    size = n;
+    return status::ok;
+  }
   status extend(std::span<const token_id> t, std::span<float> logits) {
-    size += t.size(), last = t.empty() ? last : t.back();
-    for (std::size_t d = 0; d < logits.size(); ++d) logits[d] = float(philox({std::uint32_t(last)}, d)[0]) * 0x1p-30f;
+    size += t.size();
+    last = t.empty() ? last : t.back();
+    for (std::size_t d = 0; d < logits.size(); ++d)
+      logits[d] = float(philox({std::uint32_t(last)}, d)[0]) * 0x1p-30f;
     return status::ok;
   }
 };
 
 }  // namespace
 
-TEST_CASE("a head of the target's tokens with a reduced vocabulary drafts with sparse rows, and allocates nothing") {
+TEST_CASE(
+    "a head of the target's tokens with a reduced vocabulary drafts with sparse rows, and "
+    "allocates nothing") {
   head draft;
   vocabulary_map d2t;
   REQUIRE(make_vocabulary_map(tokens{3, 7, no_token, 39, 0, 20}, 40, d2t) == status::ok);
@@ -282,12 +309,14 @@ TEST_CASE("a head of the target's tokens with a reduced vocabulary drafts with s
   random_streams chooser(1);
   std::size_t drafted = 0, accepted = 0;
   const auto watch = [&](const auto& r, const auto& w) {
-    drafted += r.drafted, accepted += r.accepted;
+    drafted += r.drafted;
+    accepted += r.accepted;
     for (std::size_t j = 0; j < r.accepted; ++j)
-      if (d2t.from(w.emissions[j].token) == no_token) FAIL("a token that is not mapped was drafted");
+      if (d2t.from(w.emissions[j].token) == no_token)
+        FAIL("a token that is not mapped was drafted");
   };
-  REQUIRE(speculative_decode(t, 300, drafter, target, lossless{}, chooser, none, {.gamma = 3}, work, keep_all, watch) ==
-          status::ok);
+  REQUIRE(speculative_decode(t, 300, drafter, target, lossless{}, chooser, none, {.gamma = 3}, work,
+                             keep_all, watch) == status::ok);
   CHECK(drafted > 300);
   CHECK(accepted > 20);
   CHECK(target.misuses == 0);
@@ -295,7 +324,8 @@ TEST_CASE("a head of the target's tokens with a reduced vocabulary drafts with s
   double confidence = 0;
   const std::size_t before = allocations;
   for (std::size_t j = 0; j < 4; ++j) {
-    REQUIRE(drafter.next({t.tokens.first(t.size - 3 + j), j, true}, none, row, confidence) == status::ok);
+    REQUIRE(drafter.next({t.tokens.first(t.size - 3 + j), j, true}, none, row, confidence) ==
+            status::ok);
     REQUIRE(drafter.rollback(t.size - 10) == status::ok);
   }
   const std::size_t in_rounds = allocations - before;

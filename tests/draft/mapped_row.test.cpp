@@ -10,13 +10,15 @@
 using namespace specagg;
 using tokens = std::vector<token_id>;
 
-TEST_CASE("a mapped row is the softmax of V logits masked outside the map, with every filter, block by block") {
+TEST_CASE(
+    "a mapped row is the softmax of V logits masked outside the map, with every filter, block by "
+    "block") {
   static_assert(Row<mapped_row<float>> && Row<mapped_row<bf16>>);
   std::mt19937 random(1);
   for (const std::size_t v : {1u, 5u, 17u, 1024u, 1025u, 5000u})
     for (const double share : {0.01, 0.3, 1.0})
-      for (const sampling s :
-           {sampling{}, sampling{0.6}, sampling{1, 3}, sampling{1.3, 0, 0.8}, sampling{1, 0, 1, 0.2}, sampling{0}}) {
+      for (const sampling s : {sampling{}, sampling{0.6}, sampling{1, 3}, sampling{1.3, 0, 0.8},
+                               sampling{1, 0, 1, 0.2}, sampling{0}}) {
         tokens ids;
         std::vector<double> logits, all(v, -std::numeric_limits<double>::infinity());
         for (std::size_t t = 0; t < v; ++t)
@@ -36,12 +38,14 @@ TEST_CASE("a mapped row is the softmax of V logits masked outside the map, with 
         CHECK(both.sum([](auto at) {
           return max(at.confidence_q - at.confidence_p, at.confidence_p - at.confidence_q);
         }) < 1e-13);
-        for (std::size_t t = 0; t < v; t += 1 + v / 50) CHECK(row[t] == Approx(due[t]).epsilon(1e-13).margin(1e-300));
+        for (std::size_t t = 0; t < v; t += 1 + v / 50)
+          CHECK(row[t] == Approx(due[t]).epsilon(1e-13).margin(1e-300));
       }
 }
 TEST_CASE("q' is q over the mass Z of the mapped tokens") {
   const tokens ids{1, 4};
-  const std::vector<double> mapped{std::log(0.2), std::log(0.3)};  // the other half is on tokens without a place
+  // the other half is on tokens without a place
+  const std::vector<double> mapped{std::log(0.2), std::log(0.3)};
   mapped_row<double> row(ids, mapped, 6);
   REQUIRE(row.normalise() == status::ok);
   const double due[] = {0, 0.4, 0, 0, 0.6, 0};
@@ -52,7 +56,8 @@ TEST_CASE("a mapped row says what is wrong with it") {
   const std::vector<double> logits{1, 2, 3};
   CHECK(mapped_row<double>().normalise() == status::invalid_row);
   CHECK(mapped_row<double>(ids, logits, 6).normalise() == status::vocabulary_mismatch);
-  CHECK(mapped_row<double>(ids, std::span(logits).first(2), 4).normalise() == status::vocabulary_mismatch);
+  CHECK(mapped_row<double>(ids, std::span(logits).first(2), 4).normalise() ==
+        status::vocabulary_mismatch);
   CHECK(mapped_row<double>(ids, std::span(logits).first(2), 6, {.temperature = -1}).normalise() ==
         status::invalid_parameter);
   std::vector<double> bad{1, std::numeric_limits<double>::quiet_NaN()};

@@ -19,7 +19,8 @@ std::map<token_id, std::size_t> by_search(const std::vector<tokens>& texts, cons
   std::map<token_id, std::size_t> followers;
   for (const tokens& t : texts)
     for (std::size_t end = h.size(); end < t.size(); ++end)
-      if (std::equal(h.begin(), h.end(), t.begin() + std::ptrdiff_t(end - h.size()))) ++followers[t[end]];
+      if (std::equal(h.begin(), h.end(), t.begin() + std::ptrdiff_t(end - h.size())))
+        ++followers[t[end]];
   return followers;
 }
 
@@ -36,15 +37,19 @@ TEST_CASE("what followed each history, and how often, is what a search of the sa
     CHECK(counts.order() == order);
     for (tokens& text : texts) {
       counts.end_document();
-      for (token_id& t : text) t = token_id(below(letters)), counts.push(t);
+      for (token_id& t : text) {
+        t = token_id(below(letters));
+        counts.push(t);
+      }
     }
     // The histories of the last text, and those after tokens that are not counted.
     tokens all = texts.back();
     ngram_counts::histories h = counts.suffix();
     for (int steps = 0; steps < 6; ++steps) {
       for (std::size_t k = 0; k < order; ++k) {
-        const auto due = k > all.size() ? std::map<token_id, std::size_t>()
-                                        : by_search(texts, {all.end() - std::ptrdiff_t(k), all.end()});
+        const auto due = k > all.size()
+                             ? std::map<token_id, std::size_t>()
+                             : by_search(texts, {all.end() - std::ptrdiff_t(k), all.end()});
         std::size_t followed = 0;
         for (const auto& [t, n] : due) {
           CHECK(counts.count(h[k], t) == n);
@@ -64,7 +69,9 @@ TEST_CASE("what followed each history, and how often, is what a search of the sa
   }
   CHECK(found > 1000);
 }
-TEST_CASE("counts allocate nothing for the tokens that were reserved, and nothing is left of them after clear()") {
+TEST_CASE(
+    "counts allocate nothing for the tokens that were reserved, and nothing is left of them after "
+    "clear()") {
   ngram_counts counts(4, 1000);
   for (int run = 0; run < 2; ++run) {
     std::mt19937 random(1);
@@ -88,5 +95,6 @@ TEST_CASE("an order that is too small or too large counts as the nearest that th
   CHECK(ngram_counts(100).order() == ngram_counts::most_order);
   ngram_counts counts(100);
   for (int i = 0; i < 20; ++i) counts.push(7);
-  for (std::size_t k = 0; k < counts.order(); ++k) CHECK(counts.count(counts.suffix()[k], 7) == 20 - k);
+  for (std::size_t k = 0; k < counts.order(); ++k)
+    CHECK(counts.count(counts.suffix()[k], 7) == 20 - k);
 }

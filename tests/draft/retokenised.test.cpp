@@ -9,16 +9,20 @@ using namespace specagg;
 
 namespace {
 
-tokens own(const retokenised_text<longest_match>& t) { return {t.own_tokens().begin(), t.own_tokens().end()}; }
+tokens own(const retokenised_text<longest_match>& t) {
+  return {t.own_tokens().begin(), t.own_tokens().end()};
+}
 std::string spelled(std::span<const token_id> all, const texts& of) {
   std::string bytes;
-  for (const token_id t : all) bytes += of[std::size_t(t)].is == kind::special ? "|" : of[std::size_t(t)].bytes;
+  for (const token_id t : all)
+    bytes += of[std::size_t(t)].is == kind::special ? "|" : of[std::size_t(t)].bytes;
   return bytes;
 }
 
 }  // namespace
 
-TEST_CASE("own tokens are merged across the boundary of new bytes, and pop gives back those of before") {
+TEST_CASE(
+    "own tokens are merged across the boundary of new bytes, and pop gives back those of before") {
   auto t = toy_text();
   REQUIRE(t.push(0) == status::ok);
   CHECK(own(t) == tokens{2});
@@ -30,7 +34,8 @@ TEST_CASE("own tokens are merged across the boundary of new bytes, and pop gives
   CHECK(own(t) == tokens{3, 2, 5});  // b + a
   t.pop();
   CHECK(own(t) == tokens{3, 2, 0});
-  t.pop(), t.pop();
+  t.pop();
+  t.pop();
   CHECK(own(t) == tokens{2});
   t.pop();
   CHECK((own(t).empty() && t.size() == 0));
@@ -43,7 +48,10 @@ TEST_CASE("after any pushes and pops the own tokens spell the text, and depend o
     tokens text;
     for (int step = 0; step < 200; ++step) {
       if (below(3) == 0)
-        for (std::size_t n = below(text.size() + 1) / (1 + below(4)); n > 0; --n) t.pop(), text.pop_back();
+        for (std::size_t n = below(text.size() + 1) / (1 + below(4)); n > 0; --n) {
+          t.pop();
+          text.pop_back();
+        }
       for (std::size_t n = below(5); n > 0; --n) {
         text.push_back(token_id(below(below(5) == 0 ? 4 : 3)));
         REQUIRE(t.push(text.back()) == status::ok);
@@ -57,7 +65,8 @@ TEST_CASE("after any pushes and pops the own tokens spell the text, and depend o
     }
   }
 }
-TEST_CASE("special tokens become those of their name, are not merged across, and others are left out") {
+TEST_CASE(
+    "special tokens become those of their name, are not merged across, and others are left out") {
   const texts theirs{{"a"}, {"b"}, {"<end>", kind::special}, {"<other>", kind::special}, {""}};
   const vocabulary_map map = map_of_equal_tokens(of_draft, theirs);
   const tokens begin{1};
@@ -92,15 +101,19 @@ TEST_CASE("ids out of range are refused, and nothing has changed") {
   CHECK(t.push(-1) == status::token_out_of_range);
   CHECK((own(t) == tokens{2} && t.size() == 1));
 }
-TEST_CASE("a token that cannot be written in own tokens is left out, also where an encoder gives other bytes") {
+TEST_CASE(
+    "a token that cannot be written in own tokens is left out, also where an encoder gives other "
+    "bytes") {
   const texts theirs{{"a"}, {"x"}, {"b"}};
   const vocabulary_map map = map_of_equal_tokens(of_draft, theirs);
   retokenised_text<longest_match> t(theirs, of_draft, map, {&of_draft});
   for (const token_id x : {0, 1, 2, 1, 0}) REQUIRE(t.push(x) == status::ok);
   CHECK((own(t) == tokens{2, 5} && t.size() == 5));
-  t.pop(), t.pop();
+  t.pop();
+  t.pop();
   CHECK(own(t) == tokens{2, 0});
-  for (const tokens& given : {tokens{}, {2}, {2, 0, 0}, {0, 2}, {2, 0, 1}, {2, 99}, {-1}}) {  // 1 is special
+  // 1 is special
+  for (const tokens& given : {tokens{}, {2}, {2, 0, 0}, {0, 2}, {2, 0, 1}, {2, 99}, {-1}}) {
     const auto encode = [&](std::string_view) { return given; };
     retokenised_text<decltype(encode)> u(of_target, of_draft, toy_map, encode);
     CHECK(u.push(2) == status::ok);  // "ab"
@@ -109,7 +122,9 @@ TEST_CASE("a token that cannot be written in own tokens is left out, also where 
     CHECK(u.size() == 0);
   }
 }
-TEST_CASE("a retokenising source gives the rows of its model after the own tokens, whatever was kept and rolled back") {
+TEST_CASE(
+    "a retokenising source gives the rows of its model after the own tokens, whatever was kept and "
+    "rolled back") {
   std::mt19937 random(2);
   const auto below = [&](std::size_t n) { return std::size_t(random() % n); };
   toy model(of_draft.size(), 3, 3);
@@ -124,7 +139,8 @@ TEST_CASE("a retokenising source gives the rows of its model after the own token
       text.resize(text.size() - below(std::min<std::size_t>(text.size(), 4) + 1));
       REQUIRE(source.rollback(text.size()) == status::ok);
     }
-    if (below(50) == 0) REQUIRE(model.rollback(model.position() / 2) == status::ok);  // behind its back
+    // behind its back
+    if (below(50) == 0) REQUIRE(model.rollback(model.position() / 2) == status::ok);
     tokens more(1 + below(4));
     for (token_id& t : more) t = token_id(below(4));
     const std::size_t rows = below(more.size() + 1);
@@ -136,7 +152,8 @@ TEST_CASE("a retokenising source gives the rows of its model after the own token
     REQUIRE(source.position() == text.size());
     for (std::size_t j = 0; j < rows; ++j) {
       auto fresh = toy_text();
-      for (std::size_t i = 0; i < text.size() - rows + j + 1; ++i) REQUIRE(fresh.push(text[i]) == status::ok);
+      for (std::size_t i = 0; i < text.size() - rows + j + 1; ++i)
+        REQUIRE(fresh.push(text[i]) == status::ok);
       model.row(fresh.own_tokens(), due);
       REQUIRE(std::equal(due.begin(), due.end(), logits.begin() + std::ptrdiff_t(j * v)));
     }
@@ -179,7 +196,9 @@ namespace {
 struct forgetful : toy {
   using toy::toy;
   bool refuses_all = false;
-  status rollback(std::size_t n) { return n > 0 || refuses_all ? status::rollback_refused : toy::rollback(n); }
+  status rollback(std::size_t n) {
+    return n > 0 || refuses_all ? status::rollback_refused : toy::rollback(n);
+  }
 };
 
 }  // namespace
@@ -191,13 +210,16 @@ struct counted : toy {
   using toy::toy;
   std::size_t read = 0;
   status extend(std::span<const token_id> more, std::span<double> logits) {
-    return read += more.size(), toy::extend(more, logits);
+    read += more.size();
+    return toy::extend(more, logits);
   }
 };
 
 }  // namespace
 
-TEST_CASE("a source goes on with a text that its model has read in another's, and reads only what is new") {
+TEST_CASE(
+    "a source goes on with a text that its model has read in another's, and reads only what is "
+    "new") {
   counted model(of_draft.size(), 3, 3);
   retokenising_source<counted, longest_match> source(model, toy_text());
   REQUIRE(source.extend(tokens{0, 1, 0, 2}, {}) == status::ok);
@@ -226,7 +248,9 @@ TEST_CASE("a source goes on with a text that its model has read in another's, an
   model.row(encoded_at_once({1, 1, 1, 0}), due);
   CHECK(logits == due);
 }
-TEST_CASE("a model that cannot be rolled back reads the text again; if it refuses that too, its status is reported") {
+TEST_CASE(
+    "a model that cannot be rolled back reads the text again; if it refuses that too, its status "
+    "is reported") {
   forgetful model(of_draft.size(), 3, 3);
   retokenising_source<forgetful, longest_match> source(model, toy_text());
   std::vector<double> logits(of_draft.size()), due(of_draft.size());

@@ -13,17 +13,22 @@ using namespace specagg;
 namespace {
 struct counted_row : dense_row<double> {  // counts the blocks that are read
   std::size_t* blocks = nullptr;
-  counted_row(std::span<const double> x, std::size_t& n) : dense_row<double>(x.data(), x.size()), blocks(&n) {}
+  counted_row(std::span<const double> x, std::size_t& n)
+      : dense_row<double>(x.data(), x.size()), blocks(&n) {}
   status normalise(bool = false) { return status::ok; }
-  auto open(std::size_t begin, std::size_t count) const { return ++*blocks, dense_row<double>::open(begin, count); }
+  auto open(std::size_t begin, std::size_t count) const {
+    ++*blocks;
+    return dense_row<double>::open(begin, count);
+  }
 };
 }  // namespace
 
 TEST_CASE("a row without some tokens: they have probability 0, the others are renormalised") {
-  for (const std::size_t V : {std::size_t(3), std::size_t(17), std::size_t(1024), std::size_t(2500)}) {
+  for (const std::size_t V :
+       {std::size_t(3), std::size_t(17), std::size_t(1024), std::size_t(2500)}) {
     const auto x = random_row(std::uint32_t(V), V);
-    for (const std::vector<token_id>& left_out :
-         {std::vector<token_id>{}, std::vector<token_id>{0}, std::vector<token_id>{token_id(V) - 1, 1, 1}}) {
+    for (const std::vector<token_id>& left_out : {std::vector<token_id>{}, std::vector<token_id>{0},
+                                                  std::vector<token_id>{token_id(V) - 1, 1, 1}}) {
       row_without<dense_row<double>> row(dense_row<double>(x), left_out);
       REQUIRE(row.normalise() == status::ok);
       REQUIRE(row.size() == V);
@@ -44,10 +49,12 @@ TEST_CASE("a row without some tokens: they have probability 0, the others are re
 TEST_CASE("a row of which nothing is left, and an invalid one") {
   const std::vector<double> x{1, 0, 0};
   const std::vector<token_id> only{0}, other{1};
-  CHECK(row_without<dense_row<double>>(dense_row<double>(x), only).normalise() == status::invalid_row);
+  CHECK(row_without<dense_row<double>>(dense_row<double>(x), only).normalise() ==
+        status::invalid_row);
   CHECK(row_without<dense_row<double>>(dense_row<double>(x), other).normalise() == status::ok);
   const std::vector<float> masked(3, -std::numeric_limits<float>::infinity());
-  CHECK(row_without<processed_row<float>>({masked, sampling{}}, other).normalise() == status::invalid_row);
+  CHECK(row_without<processed_row<float>>({masked, sampling{}}, other).normalise() ==
+        status::invalid_row);
 }
 TEST_CASE("what is almost nothing is renormalised, not lost to cancellation") {
   const std::vector<float> logits{40, 0, 1};

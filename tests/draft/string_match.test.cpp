@@ -11,7 +11,8 @@ constexpr std::size_t V = 4;
 using string_match = string_match_drafter<toy, longest_match, longest_match>;
 static_assert(Drafter<string_match, penalties>);
 
-// Token j of what the model writes greedily after a text, in the target's tokens; no_token if it ends before.
+// Token j of what the model writes greedily after a text, in the target's tokens; no_token if it
+// ends before.
 token_id written_by_hand(const toy& model, const tokens& text, std::size_t j) {
   tokens context = encoded_at_once(text), target;
   std::string bytes;
@@ -29,19 +30,22 @@ token_id written_by_hand(const toy& model, const tokens& text, std::size_t j) {
 
 }  // namespace
 
-TEST_CASE("a string match proposes the text that the model writes greedily, in the target's tokens") {
+TEST_CASE(
+    "a string match proposes the text that the model writes greedily, in the target's tokens") {
   std::size_t proposed = 0, ended = 0;
   for (std::uint64_t seed = 1; seed < 60; ++seed) {
     toy model(of_draft.size(), seed);
     retokenised_toy source(model, toy_text());
     string_match drafter(source, of_draft, V, longest_match{&of_target});
     no_processor none;
-    for (const tokens& text : {tokens{0}, tokens{0, 2}, tokens{0, 1}, tokens{0, 1, 2}}) {  // 2 is rolled back
+    // 2 is rolled back
+    for (const tokens& text : {tokens{0}, tokens{0, 2}, tokens{0, 1}, tokens{0, 1, 2}}) {
       tokens whole = text;
       one_hot_row<double> row;
       double confidence = -1;
       for (std::size_t j = 0; j < 3; ++j) {
-        REQUIRE(drafter.rollback(std::min(drafter.position(), text.size() - (j == 0))) == status::ok);
+        REQUIRE(drafter.rollback(std::min(drafter.position(), text.size() - (j == 0))) ==
+                status::ok);
         const status s = drafter.next({whole, j}, none, row, confidence);
         const token_id due = written_by_hand(model, text, j);
         if (s != status::ok) {
@@ -52,7 +56,8 @@ TEST_CASE("a string match proposes the text that the model writes greedily, in t
         CHECK(row.token() == due);
         CHECK((confidence > 0 && confidence <= 1));
         CHECK(drafter.position() == text.size());
-        whole.push_back(row.token()), ++proposed;
+        whole.push_back(row.token());
+        ++proposed;
       }
     }
     CHECK(model.misuses == 0);
@@ -72,11 +77,14 @@ TEST_CASE("a draft that another drafter began is not continued") {
     if (drafter.next({tokens{0}, 0}, none, row, confidence) != status::ok) continue;
     const token_id first = row.token();
     continued += drafter.next({tokens{0, first}, 1}, none, row, confidence) == status::ok;
-    CHECK(drafter.next({tokens{0, first == 1 ? 0 : 1}, 1}, none, row, confidence) == status::no_draft);
+    CHECK(drafter.next({tokens{0, first == 1 ? 0 : 1}, 1}, none, row, confidence) ==
+          status::no_draft);
   }
   CHECK(continued > 5);
 }
-TEST_CASE("texts drafted by a string match have the target's joint law, and at temperature 0 are the target's") {
+TEST_CASE(
+    "texts drafted by a string match have the target's joint law, and at temperature 0 are the "
+    "target's") {
   no_processor none;
   std::size_t drafted = 0, reused = 0;
   const auto law = exact_law(
@@ -87,8 +95,9 @@ TEST_CASE("texts drafted by a string match have the target's joint law, and at t
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
         drafting_workspace<double, one_hot_row<double>> work(V, 3);
-        REQUIRE(speculative_decode(t, 4, drafter, m, lossless{}, chooser, none, {.gamma = 3}, work, keep_all,
-                                   [&](const auto& r, const auto&) { drafted += r.drafted; }) == status::ok);
+        REQUIRE(speculative_decode(
+                    t, 4, drafter, m, lossless{}, chooser, none, {.gamma = 3}, work, keep_all,
+                    [&](const auto& r, const auto&) { drafted += r.drafted; }) == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(d.misuses + m.misuses == 0);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -96,7 +105,8 @@ TEST_CASE("texts drafted by a string match have the target's joint law, and at t
       &reused);
   CHECK(reused == 0);
   const toy m(V, 2);
-  CHECK(worst_joint_error(law, 4, no_token, [&](const tokens& c) { return probabilities(m, c); }) < 1e-12);
+  CHECK(worst_joint_error(law, 4, no_token, [&](const tokens& c) { return probabilities(m, c); }) <
+        1e-12);
   CHECK(drafted > 100);
 }
 TEST_CASE("what ends the model ends the draft: its context, a row of NaN, a wrong vocabulary") {

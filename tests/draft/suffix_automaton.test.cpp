@@ -14,8 +14,8 @@ namespace {
 
 using tokens = std::vector<token_id>;
 
-// What the automaton answers for the longest suffix of `text` that occurs in one of the documents and is continued
-// there, by trying all of them. The position counts the tokens of all documents.
+// What the automaton answers for the longest suffix of `text` that occurs in one of the documents
+// and is continued there, by trying all of them. The position counts the tokens of all documents.
 suffix_automaton::continuation by_search(const std::vector<tokens>& documents, const tokens& text,
                                          std::size_t longest) {
   for (std::size_t length = std::min(text.size(), longest); length > 0; --length) {
@@ -23,7 +23,8 @@ suffix_automaton::continuation by_search(const std::vector<tokens>& documents, c
     std::size_t before = 0;
     for (const tokens& d : documents) {
       for (std::size_t end = length; end < d.size(); ++end)
-        if (std::equal(text.end() - std::ptrdiff_t(length), text.end(), d.begin() + std::ptrdiff_t(end - length)))
+        if (std::equal(text.end() - std::ptrdiff_t(length), text.end(),
+                       d.begin() + std::ptrdiff_t(end - length)))
           last = {std::uint32_t(before + end), std::uint32_t(length)};
       before += d.size();
     }
@@ -34,7 +35,9 @@ suffix_automaton::continuation by_search(const std::vector<tokens>& documents, c
 
 }  // namespace
 
-TEST_CASE("a suffix automaton finds the longest suffix that is continued and its most recent continuation, by search") {
+TEST_CASE(
+    "a suffix automaton finds the longest suffix that is continued and its most recent "
+    "continuation, by search") {
   std::mt19937 random(1);
   const auto below = [&](std::size_t n) { return std::size_t(random() % n); };
   std::size_t found = 0, capped = 0;
@@ -43,9 +46,13 @@ TEST_CASE("a suffix automaton finds the longest suffix that is continued and its
     suffix_automaton a(run % 2 == 0 ? 0 : 60, std::uint32_t(longest));
     std::vector<tokens> documents(1);
     for (int step = 0; step < 60; ++step) {
-      if (below(12) == 0) a.end_document(), documents.emplace_back();
+      if (below(12) == 0) {
+        a.end_document();
+        documents.emplace_back();
+      }
       const auto t = token_id(below(letters));
-      a.push(t), documents.back().push_back(t);
+      a.push(t);
+      documents.back().push_back(t);
       // The document itself, and a few tokens that were not entered.
       suffix_automaton::match m = a.suffix();
       tokens text = documents.back();
@@ -53,16 +60,20 @@ TEST_CASE("a suffix automaton finds the longest suffix that is continued and its
         const auto due = by_search(documents, text, longest), is = a.follows(m);
         REQUIRE(is.length == due.length);
         REQUIRE(is.position == due.position);
-        found += is.length > 0, capped += is.length == longest;
+        found += is.length > 0;
+        capped += is.length == longest;
         const auto y = token_id(below(letters + 1));
-        m = a.step(m, y), text.push_back(y);
+        m = a.step(m, y);
+        text.push_back(y);
       }
     }
   }
   CHECK(found > 10000);
   CHECK(capped > 1000);
 }
-TEST_CASE("a suffix automaton with room for its tokens allocates nothing, whatever they are, and can be cleared") {
+TEST_CASE(
+    "a suffix automaton with room for its tokens allocates nothing, whatever they are, and can be "
+    "cleared") {
   std::mt19937 random(2);
   for (const unsigned letters : {1u, 2u, 3u, 50u, 1000u}) {
     suffix_automaton a(500);

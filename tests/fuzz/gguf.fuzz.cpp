@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // FUZZ: -max_len=131072
-// Bytes as a GGUF file: they are refused with specagg::error, or they make a tokenizer, a chat if they have a template,
-// and a model that runs a token, or a draft head. Memory is in proportion to the bytes.
+// Bytes as a GGUF file: they are refused with specagg::error, or they make a tokenizer, a chat if
+// they have a template, and a model that runs a token, or a draft head. Memory is in proportion to
+// the bytes.
 #include <specagg/backend/cpu/head_weights.hpp>
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
@@ -16,7 +17,8 @@
 #include "backend/cpu/tiny_models.hpp"
 #include "support/bounded_memory.hpp"
 
-// Where a file has integers that may decide how much memory is made: in the metadata, the shapes and places of tensors.
+// Where a file has integers that may decide how much memory is made: in the metadata, the shapes
+// and places of tensors.
 struct place {
   std::size_t at, bytes;
 };
@@ -42,8 +44,9 @@ std::vector<place> integers_of(std::string_view bytes) {
   return places;
 }
 
-// Nobody finds a model by flipping bits: good files are written into the corpus folder, the first argument that is no
-// option, before it is read. With each of them: the same file with one integer made large.
+// Nobody finds a model by flipping bits: good files are written into the corpus folder, the first
+// argument that is no option, before it is read. With each of them: the same file with one integer
+// made large.
 extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
   for (int i = 1; i < *count; ++i) {
     const std::string folder = (*arguments)[i];
@@ -65,8 +68,8 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
       }
     };
     write({});
-    for (auto type : {test::tensor_type::f32, test::tensor_type::f16, test::tensor_type::bf16, test::tensor_type::q4_0,
-                      test::tensor_type::q4_1, test::tensor_type::q8_0})
+    for (auto type : {test::tensor_type::f32, test::tensor_type::f16, test::tensor_type::bf16,
+                      test::tensor_type::q4_0, test::tensor_type::q4_1, test::tensor_type::q8_0})
       for (int separate : {0, 1}) {
         const test::small_model small{.type = type,
                                       .dim = 32,
@@ -79,7 +82,9 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
                                       .separate_output = separate};
         write(small.write());
       }
-    write(test::small_head{.fingerprint = 1, .dim = 32, .heads = 2, .kv_heads = 1, .ffn = 32, .rotated = 8}.write());
+    write(test::small_head{
+        .fingerprint = 1, .dim = 32, .heads = 2, .kv_heads = 1, .ffn = 32, .rotated = 8}
+              .write());
     test::gguf_writer text;
     test::write_tokenizer(text, test::small_vocabulary());
     write(text);
@@ -94,7 +99,8 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
 
 // Few flips of bits hit such an integer. So every third mutant of a good file has another one.
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t most, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<place> places;
   if (random() % 3 == 0) places = integers_of({reinterpret_cast<const char*>(data), size});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // FUZZ: -max_len=2048
-// Bytes as a message: refused, or a message that is written as it was read. Bytes as what another site sends, and when:
-// no machine of DRAGON or split verification crashes, reads beyond its memory, emits a token that is none or a position
-// twice, or holds more than was agreed.
+// Bytes as a message: refused, or a message that is written as it was read. Bytes as what another
+// site sends, and when: no machine of DRAGON or split verification crashes, reads beyond its
+// memory, emits a token that is none or a position twice, or holds more than was agreed.
 #include <specagg/site/dragon.hpp>
 #include <specagg/site/dssd.hpp>
 
@@ -23,12 +23,15 @@ struct bytes {
   std::size_t size;
   std::size_t below(std::size_t n) {
     if (size == 0) return 0;
-    return --size, *data++ % n;
+    --size;
+    return *data++ % n;
   }
   std::span<const std::uint8_t> take(std::size_t n) {
     n = std::min(n, size);
     const std::span<const std::uint8_t> s(data, n);
-    return data += n, size -= n, s;
+    data += n;
+    size -= n;
+    return s;
   }
 };
 void require(bool condition) {
@@ -37,17 +40,23 @@ void require(bool condition) {
 
 hello terms_of(bytes& in, protocol kind, side from) {
   hello h{.from = from, .kind = kind};
-  h.codec = {.vocabulary = 1 + in.below(5), .format = row_codec::values(in.below(3)), .top_k = 2, .total = 7};
+  h.codec = {.vocabulary = 1 + in.below(5),
+             .format = row_codec::values(in.below(3)),
+             .top_k = 2,
+             .total = 7};
   h.real_bytes = in.below(2) ? 4 : 8;
   h.end_of_text = in.below(2) ? no_token : 0;
-  h.look_ahead = 1 + std::uint32_t(in.below(5)), h.most_tokens = 4 + std::uint32_t(in.below(30));
-  h.first = side(in.below(2)), h.prompt = std::uint32_t(in.below(4));
+  h.look_ahead = 1 + std::uint32_t(in.below(5));
+  h.most_tokens = 4 + std::uint32_t(in.below(30));
+  h.first = side(in.below(2));
+  h.prompt = std::uint32_t(in.below(4));
   return h;
 }
 
 void check_codec(bytes in) {
   const hello terms = terms_of(in, protocol(in.below(6)), side::l);
-  const std::vector<std::uint8_t> copy(in.data, in.data + in.size);  // exactly as long, so that reading on is seen
+  // exactly as long, so that reading on is seen
+  const std::vector<std::uint8_t> copy(in.data, in.data + in.size);
   message m;
   if (decode(copy, terms, m) != wire::ok) return;
   std::vector<std::uint8_t> again(most_message_bytes(terms));
@@ -64,7 +73,8 @@ std::vector<std::uint8_t> some_message(bytes& in, const hello& terms) {
   switch (in.below(7)) {
     case 0: write(drafted{n(), n(), token(), float(n()), 0, in.take(in.below(40))}); break;
     case 1: {
-      settled_text m{.first = n(), .count = in.below(8), .epoch = {n(), n()}, .next = side(in.below(2))};
+      settled_text m{
+          .first = n(), .count = in.below(8), .epoch = {n(), n()}, .next = side(in.below(2))};
       for (token_id& t : m.tokens) t = token();
       write(m);
       break;
@@ -72,7 +82,10 @@ std::vector<std::uint8_t> some_message(bytes& in, const hello& terms) {
     case 2: write(progress{n(), n(), n()}); break;
     case 3: {
       split_request m{.start = n(), .correction = token(), .count = in.below(7)};
-      for (std::size_t j = 0; j < m.count; ++j) m.tokens[j] = token(), m.probabilities[j] = double(in.below(9)) / 8;
+      for (std::size_t j = 0; j < m.count; ++j) {
+        m.tokens[j] = token();
+        m.probabilities[j] = double(in.below(9)) / 8;
+      }
       m.rows = in.take(in.below(100));
       write(m);
       break;
@@ -81,7 +94,9 @@ std::vector<std::uint8_t> some_message(bytes& in, const hello& terms) {
     case 5: write(echo{n(), in.below(2) == 0}); break;
     default: {
       hello h = terms;
-      h.from = terms.from == side::l ? side::r : side::l, h.life = n(), h.heard = in.below(2) == 0;
+      h.from = terms.from == side::l ? side::r : side::l;
+      h.life = n();
+      h.heard = in.below(2) == 0;
       if (in.below(8) == 0) h.look_ahead = n();
       write(h);
     }
@@ -96,8 +111,16 @@ struct observer {
   bool ordered = false, fresh = false;
   std::uint32_t end = 0;  // of the order that was given last
   void send(std::span<const std::uint8_t>) { ++sent; }
-  void decode(const decode_order& o) { order = o, ordered = fresh = true, end = o.step; }
-  void score(const score_order& o) { scoring = o, fresh = true, end = o.end; }
+  void decode(const decode_order& o) {
+    order = o;
+    ordered = fresh = true;
+    end = o.step;
+  }
+  void score(const score_order& o) {
+    scoring = o;
+    fresh = true;
+    end = o.end;
+  }
   void emit(std::uint32_t position, token_id x) {
     require(position == emitted++ && x >= 0 && std::size_t(x) < vocabulary);
   }
@@ -109,12 +132,16 @@ template <class Site>
 void check_site(Site& site, const hello& terms, std::size_t prompt, bytes in) {
   observer sink{terms.codec.vocabulary, prompt};
   std::vector<double> row(terms.codec.vocabulary, 1.0 / double(terms.codec.vocabulary));
-  site.start(sink), site.connected(sink);
+  site.start(sink);
+  site.connected(sink);
   while (in.size > 0) {
     const std::size_t before = sink.sent;
     switch (in.below(8)) {
       case 0: site.tick(sink); break;
-      case 1: site.disconnected(), site.connected(sink); break;
+      case 1:
+        site.disconnected();
+        site.connected(sink);
+        break;
       case 2: {
         const auto raw = in.take(in.below(64));
         const std::vector<std::uint8_t> copy(raw.begin(), raw.end());
@@ -123,7 +150,8 @@ void check_site(Site& site, const hello& terms, std::size_t prompt, bytes in) {
       }
       case 3:
         if constexpr (requires { site.decoded(0u, row, 0.0, 0.0, sink); }) {
-          require(!sink.ordered || (sink.order.keep <= sink.order.step && sink.order.step < terms.most_tokens));
+          require(!sink.ordered ||
+                  (sink.order.keep <= sink.order.step && sink.order.step < terms.most_tokens));
           sink.ordered = false;
           site.decoded(sink.order.ticket, row, 0, 0, sink);
         } else {
@@ -139,7 +167,8 @@ void check_site(Site& site, const hello& terms, std::size_t prompt, bytes in) {
       require(x < token_id(terms.codec.vocabulary) && (x >= 0 || (x == no_token && !sink.fresh)));
     }
     sink.fresh = false;
-    require(sink.sent - before <= 4 + 2 * terms.look_ahead);  // nobody is made to answer without end
+    // nobody is made to answer without end
+    require(sink.sent - before <= 4 + 2 * terms.look_ahead);
     require(sink.emitted == site.text().size() && site.text().size() <= terms.most_tokens);
   }
 }
@@ -150,7 +179,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const test::bounded_memory bounded((1 << 20) + 64 * size);
   bytes in{data, size};
   const std::size_t what = in.below(8);
-  if (what == 0) return check_codec(in), 0;
+  if (what == 0) {
+    check_codec(in);
+    return 0;
+  }
   const side from = side(in.below(2));
   const auto kind = protocol(what < 4 ? in.below(2) : 2 + in.below(4));
   hello terms = terms_of(in, kind, from);
@@ -164,7 +196,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const independent coupling{streams, random_streams(1, 0, 1)};
     check(std::make_unique<dragon_site<double, independent>>(terms, prompt, coupling));
   } else if (kind == protocol::dragon_shared) {
-    check(std::make_unique<dragon_site<double, shared_drafts>>(terms, prompt, shared_drafts{noise}));
+    check(
+        std::make_unique<dragon_site<double, shared_drafts>>(terms, prompt, shared_drafts{noise}));
   } else if (from == side::l) {
     check(std::make_unique<split_device<double>>(terms, prompt, streams, noise));
   } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes to rows, drafts and policies: whatever the rows hold, verification ends, stays in bounds, and emits only tokens
-// that their law gives mass.
+// Bytes to rows, drafts and policies: whatever the rows hold, verification ends, stays in bounds,
+// and emits only tokens that their law gives mass.
 #include <specagg/specagg.hpp>
 
 #include <cmath>
@@ -25,14 +25,15 @@ struct bytes {
     T x{};
     const std::size_t n = size < sizeof x ? size : sizeof x;
     std::memcpy(&x, data, n);
-    data += n, size -= n;
+    data += n;
+    size -= n;
     return x;
   }
 };
 
 template <class Policy, class Q, class P>
-void check(const Policy& policy, const draft& d, const std::vector<Q>& q, const std::vector<P>& p, std::uint64_t seed,
-           bool acceptances) {
+void check(const Policy& policy, const draft& d, const std::vector<Q>& q, const std::vector<P>& p,
+           std::uint64_t seed, bool acceptances) {
   random_streams chooser(seed);
   std::size_t most = 1;
   for (const auto& row : p) most = row.size() > most ? row.size() : most;
@@ -41,8 +42,10 @@ void check(const Policy& policy, const draft& d, const std::vector<Q>& q, const 
   std::vector<emission> out(d.tokens.size() + 1);
   std::vector<draft_acceptance> seen(acceptances ? d.tokens.size() : 0);
   const verdict v = verify_token(d, q, p, policy, chooser, out, scratch, seen);
-  if (v.emitted > d.tokens.size() + 1 || v.accepted > v.emitted || v.emitted - v.accepted > 1) std::abort();
-  if (v.why == status::ok && v.emitted == v.accepted && d.bonus && !d.ends_text(d.size())) std::abort();
+  if (v.emitted > d.tokens.size() + 1 || v.accepted > v.emitted || v.emitted - v.accepted > 1)
+    std::abort();
+  if (v.why == status::ok && v.emitted == v.accepted && d.bonus && !d.ends_text(d.size()))
+    std::abort();
   for (std::size_t i = 0; i < v.emitted; ++i) {
     const std::size_t size = as_row(p[i]).size();
     if (out[i].token < 0 || std::size_t(out[i].token) >= size) std::abort();
@@ -64,7 +67,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const test::bounded_memory bounded((1 << 20) + 64 * size);
   bytes in{data, size};
   const std::size_t gamma = in.take<std::uint8_t>() % 4;
-  const std::size_t vocabulary = 1 + in.take<std::uint16_t>() % 40 + (in.take<std::uint8_t>() == 0 ? 1020 : 0);
+  const std::size_t vocabulary =
+      1 + in.take<std::uint16_t>() % 40 + (in.take<std::uint8_t>() == 0 ? 1020 : 0);
   const auto kind = in.take<std::uint8_t>();
   const auto rule = in.take<std::uint8_t>();
   const double parameter = in.take<float>(), second = in.take<float>();
@@ -76,7 +80,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           .bonus = (kind & 32) == 0};
   std::vector<token_id> y;
   for (std::size_t j = 0; j < gamma; ++j)
-    y.push_back(kind & 64 ? in.take<token_id>() : token_id(in.take<std::uint8_t>()) % token_id(vocabulary + 2) - 1);
+    y.push_back(kind & 64 ? in.take<token_id>()
+                          : token_id(in.take<std::uint8_t>()) % token_id(vocabulary + 2) - 1);
   d.tokens = y;
   const auto seed = in.take<std::uint64_t>();
   // Values: raw floats, or a byte each as 1/16ths, or -inf for some.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes to trees of drafts: whatever the nodes and rows hold, verification ends, stays in bounds, emits a path of the
-// tree and at most one token more, and emits only tokens that their law gives mass.
+// Bytes to trees of drafts: whatever the nodes and rows hold, verification ends, stays in bounds,
+// emits a path of the tree and at most one token more, and emits only tokens that their law gives
+// mass.
 #include <specagg/specagg.hpp>
 
 #include <cmath>
@@ -23,7 +24,8 @@ struct bytes {
     T x{};
     const std::size_t n = size < sizeof x ? size : sizeof x;
     std::memcpy(&x, data, n);
-    data += n, size -= n;
+    data += n;
+    size -= n;
     return x;
   }
 };
@@ -42,7 +44,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<token_id> tokens;
   std::vector<std::uint32_t> parents;
   for (std::size_t i = 0; i < n; ++i) {
-    tokens.push_back(kind & 1 ? in.take<token_id>() : token_id(in.take<std::uint8_t>() % (V + 2)) - 1);
+    tokens.push_back(kind & 1 ? in.take<token_id>()
+                              : token_id(in.take<std::uint8_t>() % (V + 2)) - 1);
     const auto p = in.take<std::uint8_t>();
     parents.push_back(kind & 2 ? p : std::uint32_t(p % (i + 1)));
   }
@@ -77,9 +80,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const tree_scratch<float> work{nodes, owed, sums};
   const auto check = [&](const auto& policy, bool only_p) {
     random_streams chooser(seed);
-    const tree_verdict v = kind & 16 ? verify_tree(tree, mixed, q, p, policy, chooser, out, work)
-                                     : verify_tree_recursive(tree, mixed, q, p, policy, chooser, out, work);
-    require(v.node <= n && v.accepted <= v.emitted && v.emitted <= v.accepted + 1 && v.emitted <= out.size());
+    const tree_verdict v =
+        kind & 16 ? verify_tree(tree, mixed, q, p, policy, chooser, out, work)
+                  : verify_tree_recursive(tree, mixed, q, p, policy, chooser, out, work);
+    require(v.node <= n && v.accepted <= v.emitted && v.emitted <= v.accepted + 1 &&
+            v.emitted <= out.size());
     require(v.why != status::ok || v.emitted > v.accepted || !tree.bonus ||
             (v.node > 0 && tree.end_of_text.contains(tokens[v.node - 1])));
     std::size_t node = v.node, depth = v.accepted;

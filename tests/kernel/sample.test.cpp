@@ -57,8 +57,9 @@ token_id last_with_weight(const std::vector<T>& w) {
 }  // namespace
 
 TEMPLATE_TEST_CASE(
-    "where sums are exact, u draws exactly the first token whose cumulative weight exceeds u times the total", "",
-    float, double) {
+    "where sums are exact, u draws exactly the first token whose cumulative weight exceeds u times "
+    "the total",
+    "", float, double) {
   using T = TestType;
   numbers random(1);
   for (const std::size_t size : {1u, 2u, 16u, 17u, 64u, 1023u, 1024u, 1025u, 2048u, 2500u, 4096u})
@@ -67,9 +68,11 @@ TEMPLATE_TEST_CASE(
       table<T> w{std::vector<T>(size)};
       for (std::size_t sum = 0; sum < total;) {
         const std::size_t amount = std::min(total - sum, 1 + random.below(heaviest));
-        w.w[random.below(size)] += T(amount), sum += amount;
+        w.w[random.below(size)] += T(amount);
+        sum += amount;
       }
-      if (size > 1100) std::fill(w.w.begin() + 900, w.w.begin() + 1100, T(0));  // a gap over the end of a block
+      // a gap over the end of a block
+      if (size > 1100) std::fill(w.w.begin() + 900, w.w.begin() + 1100, T(0));
       std::size_t left = 0;
       for (const T x : w.w) left += std::size_t(x);
       w.w[random.below(2) ? size - 1 : 0] += T(total - left);
@@ -91,7 +94,8 @@ TEMPLATE_TEST_CASE(
     }
 }
 
-TEMPLATE_TEST_CASE("a token that has all the weight is drawn by every u, wherever it stands", "", float, double) {
+TEMPLATE_TEST_CASE("a token that has all the weight is drawn by every u, wherever it stands", "",
+                   float, double) {
   using T = TestType;
   for (const std::size_t size : {1u, 5u, 16u, 33u, 1024u, 2100u})
     for (std::size_t v = 0; v < size; ++v)
@@ -107,15 +111,17 @@ TEMPLATE_TEST_CASE("a token that has all the weight is drawn by every u, whereve
   SUCCEED();
 }
 
-TEMPLATE_TEST_CASE("a token of weight 0 is never drawn, at the ends of the unit interval least of all", "", float,
-                   double) {
+TEMPLATE_TEST_CASE(
+    "a token of weight 0 is never drawn, at the ends of the unit interval least of all", "", float,
+    double) {
   using T = TestType;
   numbers random(2);
   for (int round = 0; round < 300; ++round) {
     table<T> w{std::vector<T>(1 + random.below(round % 3 ? 3000 : 40))};
     const std::size_t sparsity = 1 + random.below(200);
     for (T& x : w.w)
-      if (random.below(sparsity) == 0) x = std::ldexp(T(1 + random.uniform()), -int(random.below(round % 2 ? 100 : 3)));
+      if (random.below(sparsity) == 0)
+        x = std::ldexp(T(1 + random.uniform()), -int(random.below(round % 2 ? 100 : 3)));
     std::vector<double> blocks(specagg::block_count(w.size()));
     const auto weights = weigh(w, itself, blocks);
     if (!(weights.total > 0)) {
@@ -125,15 +131,20 @@ TEMPLATE_TEST_CASE("a token of weight 0 is never drawn, at the ends of the unit 
     CHECK(inverse_transform(weights, 0) == first_with_weight(w.w));
     bool some = true;
     for (int i = 0; i < 60; ++i) {
-      const double u = i == 0 ? last_uniform : i == 1 ? 1 - 0x1p-52 : i == 2 ? 0x1p-53 : random.uniform();
+      const double u = i == 0   ? last_uniform
+                       : i == 1 ? 1 - 0x1p-52
+                       : i == 2 ? 0x1p-53
+                                : random.uniform();
       const token_id z = inverse_transform(weights, u);
-      some = some && z >= 0 && std::size_t(z) < w.size() && w.w[std::size_t(z)] > 0 && weights[std::size_t(z)] > 0;
+      some = some && z >= 0 && std::size_t(z) < w.size() && w.w[std::size_t(z)] > 0 &&
+             weights[std::size_t(z)] > 0;
     }
     CHECK(some);
   }
 }
 
-TEMPLATE_TEST_CASE("a draw agrees with the exact cumulative weights but for the error of a sum", "", float, double) {
+TEMPLATE_TEST_CASE("a draw agrees with the exact cumulative weights but for the error of a sum", "",
+                   float, double) {
   using T = TestType;
   numbers random(3);
   for (const std::size_t size : {50u, 1024u, 3000u, 151936u}) {
@@ -149,8 +160,10 @@ TEMPLATE_TEST_CASE("a draw agrees with the exact cumulative weights but for the 
     for (int i = 0; i < 3000; ++i) {
       double u = random.uniform();
       if (i % 3 == 0) {  // beside the end of a token, or of a block
-        const std::size_t v = i % 2 ? random.below(size) : std::min(size, (1 + random.below(blocks.size())) * 1024) - 1;
-        u = std::min(std::nextafter(double(cumulative[v] / sum), random.below(3) ? 2. : 0.), last_uniform);
+        const std::size_t v = i % 2 ? random.below(size)
+                                    : std::min(size, (1 + random.below(blocks.size())) * 1024) - 1;
+        u = std::min(std::nextafter(double(cumulative[v] / sum), random.below(3) ? 2. : 0.),
+                     last_uniform);
       }
       const auto z = std::size_t(inverse_transform(weights, u));
       const long double at = static_cast<long double>(u) * sum;
@@ -162,7 +175,8 @@ TEMPLATE_TEST_CASE("a draw agrees with the exact cumulative weights but for the 
   }
 }
 
-TEST_CASE("where round-off leaves no token, the last with weight is drawn: of its block, or of the row") {
+TEST_CASE(
+    "where round-off leaves no token, the last with weight is drawn: of its block, or of the row") {
   table<float> w{std::vector<float>(5000)};
   for (std::size_t v = 0; v < 5000; ++v) w.w[v] = v % 7 == 3 && v / 1024 != 4 ? 1.f : 0.f;
   std::vector<double> blocks(5);
@@ -175,7 +189,8 @@ TEST_CASE("where round-off leaves no token, the last with weight is drawn: of it
   CHECK(inverse_transform(weights, last_uniform) == last_of(4096));
   weights.total -= 1;
   blocks[1] += 0.5;  // the tokens of a block sum to less than the block
-  CHECK(inverse_transform(weights, (blocks[0] + blocks[1] - 0.25) / weights.total) == last_of(2048));
+  CHECK(inverse_transform(weights, (blocks[0] + blocks[1] - 0.25) / weights.total) ==
+        last_of(2048));
   CHECK(inverse_transform(weights, (blocks[0] + blocks[1] + 0.25) / weights.total) ==
         last_of(2048 + 7));  // the first of block 2
 }
@@ -187,8 +202,10 @@ TEST_CASE("the last uniform draws the last token of 149 blocks, however their su
   bool last = true;
   for (int round = 0; round < 200; ++round) {
     std::ranges::fill(w.w, 0.);
-    for (std::size_t b = 0; b < 149; ++b) w.w[b * 1024 + 1] = w.w[b * 1024 + 1020] = random.uniform() / 2;
-    w.w[148 * 1024 + 1] = w.w[148 * 1024 + 1020] = 0x1p-50;  // so light that the blocks before may miss it
+    for (std::size_t b = 0; b < 149; ++b)
+      w.w[b * 1024 + 1] = w.w[b * 1024 + 1020] = random.uniform() / 2;
+    // so light that the blocks before may miss it
+    w.w[148 * 1024 + 1] = w.w[148 * 1024 + 1020] = 0x1p-50;
     std::vector<double> blocks(149);
     const auto weights = weigh(w, itself, blocks);
     double rest = last_uniform * weights.total;
@@ -202,7 +219,8 @@ TEST_CASE("the last uniform draws the last token of 149 blocks, however their su
   CHECK(last);
 }
 
-TEMPLATE_TEST_CASE("weights with a NaN, an infinite total or no weight draw no token", "", float, double) {
+TEMPLATE_TEST_CASE("weights with a NaN, an infinite total or no weight draw no token", "", float,
+                   double) {
   using T = TestType;
   for (const T bad : {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity()})
     for (const std::size_t v : {0u, 17u, 1023u, 1024u, 2999u}) {
@@ -211,11 +229,13 @@ TEMPLATE_TEST_CASE("weights with a NaN, an infinite total or no weight draw no t
       for (const double u : {0., 0.3, last_uniform}) CHECK(draw(w, u) == no_token);
     }
   for (const std::size_t size : {0u, 1u, 15u, 1024u, 3000u})
-    for (const double u : {0., 0.3, last_uniform}) CHECK(draw(table<T>{std::vector<T>(size)}, u) == no_token);
+    for (const double u : {0., 0.3, last_uniform})
+      CHECK(draw(table<T>{std::vector<T>(size)}, u) == no_token);
   CHECK(draw(table<T>{std::vector<T>(2000, std::numeric_limits<T>::max())}, 0.5) == no_token);
 }
 
-TEST_CASE("weigh keeps the sum of each block, their total, and touches no more of the caller's memory") {
+TEST_CASE(
+    "weigh keeps the sum of each block, their total, and touches no more of the caller's memory") {
   numbers random(5);
   table<float> w{std::vector<float>(2500)};
   for (float& x : w.w) x = float(random.bell());
@@ -226,7 +246,8 @@ TEST_CASE("weigh keeps the sum of each block, their total, and touches no more o
   CHECK(weights.size() == 2500);
   CHECK(weights.total == weights.blocks[0] + weights.blocks[1] + weights.blocks[2]);
   for (std::size_t b = 0; b < 3; ++b)
-    CHECK(weights.blocks[b] == specagg::reduce_block_of<specagg::detail::add>(w, b * 1024, b < 2 ? 1024 : 452, square));
+    CHECK(weights.blocks[b] ==
+          specagg::reduce_block_of<specagg::detail::add>(w, b * 1024, b < 2 ? 1024 : 452, square));
   CHECK(memory[3] == -1);
   CHECK(memory[4] == -1);
   for (const std::size_t v : {0u, 100u, 2499u}) CHECK(weights[v] == double(w.w[v] * w.w[v]));

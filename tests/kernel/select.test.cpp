@@ -18,8 +18,8 @@ namespace {
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
-// Rows on which selections go wrong: random, few levels (ties), all equal, rising, falling, one far above, masks,
-// nearly all masked.
+// Rows on which selections go wrong: random, few levels (ties), all equal, rising, falling, one far
+// above, masks, nearly all masked.
 template <class T>
 std::vector<T> row(numbers& random, std::size_t size, int shape) {
   std::vector<T> l(size);
@@ -57,7 +57,8 @@ std::vector<std::size_t> ascending(std::vector<std::size_t> ids, std::size_t n) 
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("the largest logit is found with its lowest id, and what makes a row invalid", "", float, double) {
+TEMPLATE_TEST_CASE("the largest logit is found with its lowest id, and what makes a row invalid",
+                   "", float, double) {
   using T = TestType;
   numbers random(1);
   const fenced<T> memory(5000);
@@ -83,8 +84,9 @@ TEMPLATE_TEST_CASE("the largest logit is found with its lowest id, and what make
   CHECK_FALSE(specagg::find_largest<T>(nullptr, 0).valid);
 }
 
-TEMPLATE_TEST_CASE("the k largest are those that sorting puts first, however often the list runs over", "", float,
-                   double) {
+TEMPLATE_TEST_CASE(
+    "the k largest are those that sorting puts first, however often the list runs over", "", float,
+    double) {
   using T = TestType;
   numbers random(2);
   for (const std::size_t size : {1u, 17u, 1000u, 2048u, 2049u, 30000u})
@@ -98,7 +100,8 @@ TEMPLATE_TEST_CASE("the k largest are those that sorting puts first, however oft
         REQUIRE(specagg::list_largest(l.data(), size, k, list, cut));
         CHECK(listed(list) == ascending(sorted, k));
         bool right = true;
-        for (std::size_t i = 0; i < sorted.size(); ++i) right = right && cut.keeps(l[sorted[i]], sorted[i]) == (i < k);
+        for (std::size_t i = 0; i < sorted.size(); ++i)
+          right = right && cut.keeps(l[sorted[i]], sorted[i]) == (i < k);
         CHECK(right);
       }
       for (const T bad : {std::numeric_limits<T>::quiet_NaN(), infinity<T>}) {
@@ -119,11 +122,14 @@ TEMPLATE_TEST_CASE("a bound is reached by k numbers, and by few more", "", float
       const std::size_t some = order(x).size();
       for (const std::size_t k : {std::size_t(1), (n + 7) / 8, n}) {
         const T bound = specagg::detail::reached_by(x.data(), n, k);
-        const auto reach = std::size_t(std::ranges::count_if(x, [&](T each) { return each >= bound; }));
-        const auto above = std::size_t(std::ranges::count_if(x, [&](T each) { return each > bound; }));
+        const auto reach =
+            std::size_t(std::ranges::count_if(x, [&](T each) { return each >= bound; }));
+        const auto above =
+            std::size_t(std::ranges::count_if(x, [&](T each) { return each > bound; }));
         CAPTURE(n, shape, k, bound);
         CHECK(reach >= std::min(k, some));
-        CHECK((some < k ? bound == std::numeric_limits<T>::lowest() : reach <= k + k / 8 || above < k));
+        CHECK((some < k ? bound == std::numeric_limits<T>::lowest()
+                        : reach <= k + k / 8 || above < k));
       }
     }
 }
@@ -134,14 +140,20 @@ TEMPLATE_TEST_CASE("the shortest prefix of few tokens is that of many", "", floa
   for (int i = 0; i < 3000; ++i) {
     shortlist<T> list;
     list.size = 1 + random.below(64);
-    for (std::size_t j = 0; j < list.size; ++j)
-      list.logits[j] = T(random.below(i % 2 ? 4 : 4000)) / 8 - 1, list.ids[j] = token_id(3 * j);
-    const auto weight = [&](T l) { return i % 3 == 0 ? 1. : i % 3 == 1 ? double(l) + 1 : std::max(0., double(l)); };
+    for (std::size_t j = 0; j < list.size; ++j) {
+      list.logits[j] = T(random.below(i % 2 ? 4 : 4000)) / 8 - 1;
+      list.ids[j] = token_id(3 * j);
+    }
+    const auto weight = [&](T l) {
+      return i % 3 == 0 ? 1. : i % 3 == 1 ? double(l) + 1 : std::max(0., double(l));
+    };
     double total = 0;  // of numbers that add without rounding
     for (std::size_t j = 0; j < list.size; ++j) total += weight(list.logits[j]);
     if (total == 0) continue;
-    const double enough = total * double(random.below(10)) / 8;  // also more than there is, and nothing
-    const auto due = specagg::detail::shortest_prefix(list.logits.data(), list.size, {}, enough, weight);
+    // also more than there is, and nothing
+    const double enough = total * double(random.below(10)) / 8;
+    const auto due =
+        specagg::detail::shortest_prefix(list.logits.data(), list.size, {}, enough, weight);
     const std::size_t last = std::size_t(list.ids[due.last]);
     const auto got = list.keep(enough, weight);
     CAPTURE(i, enough, total);
@@ -150,31 +162,37 @@ TEMPLATE_TEST_CASE("the shortest prefix of few tokens is that of many", "", floa
   }
 }
 
-TEMPLATE_TEST_CASE("what is listed holds the token at which a share of the mass is reached, or does not fit", "", float,
-                   double) {
+TEMPLATE_TEST_CASE(
+    "what is listed holds the token at which a share of the mass is reached, or does not fit", "",
+    float, double) {
   using T = TestType;
   numbers random(3);
   int full = 0, lists = 0;
   for (const std::size_t size : {1u, 100u, 2048u, 40000u})
     for (int shape = 0; shape < 7; ++shape)
-      for (const double p : {1e-9, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999})
+      for (const double p :
+           {1e-9, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999})
         for (const double temperature : {0.1, 1., 10.}) {
           const auto l = row<T>(random, size, shape);
           const auto all = specagg::sum_exponentials(l.data(), size, temperature);
           shortlist<T> list;
           double above = 0;
           ++lists;
-          if (!specagg::list_crossing(l.data(), size, all, temperature, p * all.total, list, above)) {
+          if (!specagg::list_crossing(l.data(), size, all, temperature, p * all.total, list,
+                                      above)) {
             ++full;
             continue;
           }
           // the listed tokens are a run of the sorted ones, and the crossing lies within it
           const auto sorted = order(l);
-          const auto weight = [&](std::size_t v) { return std::exp(double(l[v] - all.max) / temperature); };
+          const auto weight = [&](std::size_t v) {
+            return std::exp(double(l[v] - all.max) / temperature);
+          };
           const auto in = listed(list);
           double before = 0, mass = 0;
           const T most = list.size
-                             ? *std::max_element(list.logits.begin(), list.logits.begin() + std::ptrdiff_t(list.size))
+                             ? *std::max_element(list.logits.begin(),
+                                                 list.logits.begin() + std::ptrdiff_t(list.size))
                              : T(0);
           for (const std::size_t v : sorted)
             if (l[v] > most) before += weight(v);
@@ -188,7 +206,8 @@ TEMPLATE_TEST_CASE("what is listed holds the token at which a share of the mass 
   CHECK(full < lists / 5);
 }
 
-TEMPLATE_TEST_CASE("the smallest logit with a weight is found, the largest at most", "", float, double) {
+TEMPLATE_TEST_CASE("the smallest logit with a weight is found, the largest at most", "", float,
+                   double) {
   using T = TestType;
   const std::vector<T> l = {1, T(-1.5), 3, 0, T(2.5)};
   const specagg::softmax_factors<T> weight(3, 1, 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Also what tests specagg/kernel/simd/: registers, pairs and lanes are seen through the vectors that are made of them.
+// Also what tests specagg/kernel/simd/: registers, pairs and lanes are seen through the vectors
+// that are made of them.
 #include <specagg/kernel/simd.hpp>
 
 #include <algorithm>
@@ -36,8 +37,8 @@ T positive_normal(T x) {
   return x >= std::numeric_limits<T>::min() && x <= std::numeric_limits<T>::max() ? x : T(1.25);
 }
 
-// f(a, b, c) on 16 lanes and on each lane alone, for every pair of nasty values and for random bits. `adapt` maps the
-// inputs into the domain of f.
+// f(a, b, c) on 16 lanes and on each lane alone, for every pair of nasty values and for random
+// bits. `adapt` maps the inputs into the domain of f.
 template <class T, class F, class Adapt>
 void agrees(const char* operation, F f, Adapt adapt) {
   numbers random(1);
@@ -66,7 +67,8 @@ void agrees(const char* operation, F f) {
   agrees<T>(operation, f, [](T x) { return x; });
 }
 
-// round(a * b + c) in integers: nothing here can be contracted, and nothing is rounded before the end.
+// round(a * b + c) in integers: nothing here can be contracted, and nothing is rounded before the
+// end.
 template <class T>
 T exact_fma(T a, T b, T c) {
   using wide_int = unsigned __int128;
@@ -78,23 +80,32 @@ T exact_fma(T a, T b, T c) {
     return std::uint64_t(std::ldexp(m, std::numeric_limits<T>::digits));
   };
   const auto length = [](wide_int x) {
-    return x >> 64 ? 128 - std::countl_zero(std::uint64_t(x >> 64)) : 64 - std::countl_zero(std::uint64_t(x));
+    return x >> 64 ? 128 - std::countl_zero(std::uint64_t(x >> 64))
+                   : 64 - std::countl_zero(std::uint64_t(x));
   };
   int ea = 0, eb = 0, ec = 0;
   wide_int p = wide_int(integer(a, ea)) * integer(b, eb), z = integer(c, ec);
   int ep = ea + eb;
   bool minus = std::signbit(a) != std::signbit(b), z_minus = std::signbit(c);
-  ep -= 125 - length(p), p <<= 125 - length(p);
+  ep -= 125 - length(p);
+  p <<= 125 - length(p);
   if (z > 0) {
-    ec -= 125 - length(z), z <<= 125 - length(z);
-    if (ec > ep || (ec == ep && z > p)) std::swap(p, z), std::swap(ep, ec), std::swap(minus, z_minus);
+    ec -= 125 - length(z);
+    z <<= 125 - length(z);
+    if (ec > ep || (ec == ep && z > p)) {
+      std::swap(p, z);
+      std::swap(ep, ec);
+      std::swap(minus, z_minus);
+    }
     const int shift = ep - ec;
-    z = shift > 126 ? 1 : (z >> shift) | wide_int((z >> shift) << shift != z);  // what is shifted out sticks
+    // what is shifted out sticks
+    z = shift > 126 ? 1 : (z >> shift) | wide_int((z >> shift) << shift != z);
     p = minus == z_minus ? p + z : p - z;
     if (p == 0) return 0;
   }
-  const int drop = std::max(length(p) - std::numeric_limits<T>::digits,
-                            std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits - ep);
+  const int drop =
+      std::max(length(p) - std::numeric_limits<T>::digits,
+               std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits - ep);
   wide_int kept = drop > 127 ? 0 : p >> drop;
   const wide_int rest = drop > 127 ? p : p - (kept << drop);
   const wide_int half = drop > 127 ? ~wide_int(0) : wide_int(1) << (drop - 1);
@@ -107,7 +118,9 @@ template <class T>
 void rounds_once(T a, T b, T c) {
   const T due = exact_fma(a, b, c), one = fma(vec<T, 1>(a), vec<T, 1>(b), vec<T, 1>(c)).v;
   const auto sixteen = narrow<T>(fma(vec<T, 16>(a), vec<T, 16>(b), vec<T, 16>(c)));
-  if (same(one, due) && same(sixteen[0], due) && same(sixteen[15], due) && same(std::fma(a, b, c), due)) return;
+  if (same(one, due) && same(sixteen[0], due) && same(sixteen[15], due) &&
+      same(std::fma(a, b, c), due))
+    return;
   CAPTURE(a, b, c, due, one, sixteen[0], sixteen[15], std::fma(a, b, c));
   FAIL("fma is not rounded once");
 }
@@ -121,7 +134,8 @@ T tree(lanes<T> x, T (*combine)(T, T)) {  // lane i with lane i + 8, then i + 4,
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("every operation on 16 lanes is the operation on each lane alone", "", float, double) {
+TEMPLATE_TEST_CASE("every operation on 16 lanes is the operation on each lane alone", "", float,
+                   double) {
   using T = TestType;
   agrees<T>("a + b", [](auto a, auto b, auto) { return a + b; });
   agrees<T>("a - b", [](auto a, auto b, auto) { return a - b; });
@@ -140,37 +154,52 @@ TEMPLATE_TEST_CASE("every operation on 16 lanes is the operation on each lane al
   agrees<T>("a > b", [](auto a, auto b, auto c) { return select(a > b, c, a); });
   agrees<T>("a >= b", [](auto a, auto b, auto c) { return select(a >= b, c, a); });
   agrees<T>("a == b", [](auto a, auto b, auto c) { return select(a == b, c, a); });
-  agrees<T>("& | !", [](auto a, auto b, auto c) { return select(((a < b) & (b < c)) | !(a < c), c, b); });
+  agrees<T>("& | !",
+            [](auto a, auto b, auto c) { return select(((a < b) & (b < c)) | !(a < c), c, b); });
   agrees<T>("zero_where", [](auto a, auto b, auto c) { return zero_where(a < b, c); });
-  agrees<T>("select by one bool", [](auto a, auto b, auto) { return select(true, select(false, b, a), b); });
+  agrees<T>("select by one bool",
+            [](auto a, auto b, auto) { return select(true, select(false, b, a), b); });
   agrees<T>("exponent_of", [](auto a, auto, auto) { return exponent_of(a); }, positive_normal<T>);
   agrees<T>("mantissa_of", [](auto a, auto, auto) { return mantissa_of(a); }, positive_normal<T>);
   // from 1 / epsilon on, the low bits of a number are an integer
-  agrees<T>("shift_to_exponent", [](auto a, auto, auto) { return shift_to_exponent(a); },
-            [](T x) {
-              const T whole = std::floor(std::fabs(std::fmod(std::isfinite(x) ? x : 1, T(255))));
-              return whole + 1 / std::numeric_limits<T>::epsilon();
-            });
+  agrees<T>(
+      "shift_to_exponent", [](auto a, auto, auto) { return shift_to_exponent(a); },
+      [](T x) {
+        const T whole = std::floor(std::fabs(std::fmod(std::isfinite(x) ? x : 1, T(255))));
+        return whole + 1 / std::numeric_limits<T>::epsilon();
+      });
 }
 
-TEMPLATE_TEST_CASE("arithmetic keeps the sign of zero; max and min return the second unless the first wins", "", float,
-                   double) {
+TEMPLATE_TEST_CASE(
+    "arithmetic keeps the sign of zero; max and min return the second unless the first wins", "",
+    float, double) {
   using T = TestType;
   using V = vec<T, 16>;
   const T nan = std::numeric_limits<T>::quiet_NaN();
   const auto is = [](V got, T due) {
     for (const T x : narrow<T>(got)) CHECK(same(x, due));
   };
-  is(-V(0), T(-0.0)), is(-V(T(-0.0)), 0), is(abs(V(T(-0.0))), 0);
-  is(max(V(0), V(T(-0.0))), T(-0.0)), is(max(V(T(-0.0)), V(0)), 0), is(min(V(0), V(T(-0.0))), T(-0.0));
-  is(max(V(nan), V(1)), 1), is(max(V(1), V(nan)), nan), is(min(V(nan), V(1)), 1), is(min(V(1), V(nan)), nan);
-  is(specagg::positive(V(nan)), nan), is(specagg::positive(V(-1)), 0), is(specagg::positive(V(2)), 2);
+  is(-V(0), T(-0.0));
+  is(-V(T(-0.0)), 0);
+  is(abs(V(T(-0.0))), 0);
+  is(max(V(0), V(T(-0.0))), T(-0.0));
+  is(max(V(T(-0.0)), V(0)), 0);
+  is(min(V(0), V(T(-0.0))), T(-0.0));
+  is(max(V(nan), V(1)), 1);
+  is(max(V(1), V(nan)), nan);
+  is(min(V(nan), V(1)), 1);
+  is(min(V(1), V(nan)), nan);
+  is(specagg::positive(V(nan)), nan);
+  is(specagg::positive(V(-1)), 0);
+  is(specagg::positive(V(2)), 2);
 }
 
-TEMPLATE_TEST_CASE("times_exp2 is the product with a power of two, and NaN for NaN", "", float, double) {
+TEMPLATE_TEST_CASE("times_exp2 is the product with a power of two, and NaN for NaN", "", float,
+                   double) {
   using T = TestType;
   using L = std::numeric_limits<T>;
-  const T anchor = T(1.5) / L::epsilon() + T(L::max_exponent - 1);  // its low bits are the biased exponent of 1
+  // its low bits are the biased exponent of 1
+  const T anchor = T(1.5) / L::epsilon() + T(L::max_exponent - 1);
   const auto of = [&](T y, T n) {
     const auto got = narrow(times_exp2(vec<T, 16>(y), vec<T, 16>(n), vec<T, 16>(anchor + n)));
     CHECK(same(got[0], got[15]));
@@ -179,7 +208,8 @@ TEMPLATE_TEST_CASE("times_exp2 is the product with a power of two, and NaN for N
   };
   bool right = true;
   for (int n = 0; n >= L::min_exponent; --n)
-    for (const T y : {T(1), T(0.75), T(1.375), 1 + L::epsilon()}) right = right && of(y, T(n)) == std::ldexp(y, n);
+    for (const T y : {T(1), T(0.75), T(1.375), 1 + L::epsilon()})
+      right = right && of(y, T(n)) == std::ldexp(y, n);
   CHECK(right);
   CHECK(std::isnan(of(L::quiet_NaN(), L::quiet_NaN())));
 }
@@ -211,16 +241,20 @@ static std::size_t name_of_users() {
 }
 TEST_CASE("the namespace has no name `mask`") { CHECK(name_of_users() == 0); }
 
-TEMPLATE_TEST_CASE("fma rounds once: ties, near ties, cancellation, subnormal results, overflow, NaN", "", float,
-                   double) {
+TEMPLATE_TEST_CASE(
+    "fma rounds once: ties, near ties, cancellation, subnormal results, overflow, NaN", "", float,
+    double) {
   using T = TestType;
-  constexpr int digits = std::numeric_limits<T>::digits, lowest = std::numeric_limits<T>::min_exponent - digits;
+  constexpr int digits = std::numeric_limits<T>::digits,
+                lowest = std::numeric_limits<T>::min_exponent - digits;
   constexpr int highest = std::numeric_limits<T>::max_exponent;
   numbers random(2);
   for (const T a : nasty<T>())
     for (const T b : nasty<T>())
       for (const T c : nasty<T>()) rounds_once(a, b, c);
-  const auto near_one = [&] { return std::fma(T(int(random.below(9)) - 4), std::numeric_limits<T>::epsilon(), T(1)); };
+  const auto near_one = [&] {
+    return std::fma(T(int(random.below(9)) - 4), std::numeric_limits<T>::epsilon(), T(1));
+  };
   const auto mantissa = [&] {
     return 1 + T(random.uniform()) + T(random.uniform()) * std::numeric_limits<T>::epsilon();
   };
@@ -238,7 +272,8 @@ TEMPLATE_TEST_CASE("fma rounds once: ties, near ties, cancellation, subnormal re
     rounds_once(a, b, -(a * b) * near_one());
     // around the smallest and the largest numbers
     const int half = lowest / 2 + int(random.below(30)) - 2;
-    rounds_once(std::ldexp(a, half), std::ldexp(b, lowest - half + int(random.below(std::size_t(digits) + 4)) - 3),
+    rounds_once(std::ldexp(a, half),
+                std::ldexp(b, lowest - half + int(random.below(std::size_t(digits) + 4)) - 3),
                 sign(std::ldexp(mantissa(), lowest + int(random.below(std::size_t(digits) + 4)))));
     rounds_once(std::ldexp(a, highest / 2), std::ldexp(b, highest / 2 - int(random.below(3))),
                 sign(std::ldexp(mantissa() / 2, highest - int(random.below(3)))));
@@ -246,8 +281,8 @@ TEMPLATE_TEST_CASE("fma rounds once: ties, near ties, cancellation, subnormal re
   SUCCEED();
 }
 
-// The way without the instruction, which this machine may never take: nasty numbers, and products of about half the
-// last place of c, of which many round twice.
+// The way without the instruction, which this machine may never take: nasty numbers, and products
+// of about half the last place of c, of which many round twice.
 TEST_CASE("the emulated fma rounds once, one lane at a time and in registers") {
   numbers random(5);
   std::size_t wrong = 0, twice = 0;
@@ -257,7 +292,8 @@ TEST_CASE("the emulated fma rounds once, one lane at a time and in registers") {
     const auto agree = [&](const lanes<float>& x) {
       for (std::size_t k = 0; k < 16; ++k) {
         const float due = exact_fma(a[k], b[k], c[k]);
-        wrong += !same(x[k], due), twice += !same(float(double(a[k]) * double(b[k]) + double(c[k])), due);
+        wrong += !same(x[k], due);
+        twice += !same(float(double(a[k]) * double(b[k]) + double(c[k])), due);
       }
     };
     agree(got);
@@ -269,7 +305,8 @@ TEST_CASE("the emulated fma rounds once, one lane at a time and in registers") {
   for (std::size_t i = 0; i < special.size() * special.size(); ++i) {
     lanes<float> a, b, c;
     for (std::size_t k = 0; k < 16; ++k) {
-      a[k] = special[i / special.size()], b[k] = special[i % special.size()];
+      a[k] = special[i / special.size()];
+      b[k] = special[i % special.size()];
       c[k] = special[random.below(special.size())];
     }
     check(a, b, c);
@@ -279,7 +316,8 @@ TEST_CASE("the emulated fma rounds once, one lane at a time and in registers") {
     for (std::size_t k = 0; k < 16; ++k) {
       const auto near_one = [&] { return 1 + float(int(random.below(9)) - 4) * 0x1p-23f; };
       const bool subnormal = i % 4 == 0;  // and the product half of the least one
-      const int e = int(random.below(40)) - 20, of_product = subnormal ? -150 : e - 22 - int(random.below(5));
+      const int e = int(random.below(40)) - 20,
+                of_product = subnormal ? -150 : e - 22 - int(random.below(5));
       c[k] = subnormal ? float(random.below(1 << 23)) * 0x1p-149f : std::ldexp(near_one(), e);
       a[k] = std::ldexp(random.below(2) ? near_one() : -near_one(), of_product / 2);
       b[k] = std::ldexp(near_one(), of_product - of_product / 2);
@@ -295,8 +333,9 @@ TEST_CASE("doubles outside the lanes have the same fma") {
   CHECK(specagg::fma(1 + 0x1p-52, 1 - 0x1p-53, -1.) == 0x1p-53 - 0x1p-105);
 }
 
-TEMPLATE_TEST_CASE("a double is stored as the nearest half or bfloat16, of two the even one, rounded once", "",
-                   specagg::f16, specagg::bf16) {
+TEMPLATE_TEST_CASE(
+    "a double is stored as the nearest half or bfloat16, of two the even one, rounded once", "",
+    specagg::f16, specagg::bf16) {
   using S = TestType;
   constexpr bool half = std::is_same_v<S, specagg::f16>;
   constexpr std::uint32_t infinity = half ? 0x7c00 : 0x7f80;
@@ -305,16 +344,19 @@ TEMPLATE_TEST_CASE("a double is stored as the nearest half or bfloat16, of two t
     return bits == infinity ? beyond : double(specagg::detail::number(S{std::uint16_t(bits)}));
   };
   const auto gives = [](double x, std::uint32_t bits) {
-    return specagg::detail::stored<S>(x).bits == bits && specagg::detail::stored<S>(-x).bits == (bits | 0x8000u);
+    return specagg::detail::stored<S>(x).bits == bits &&
+           specagg::detail::stored<S>(-x).bits == (bits | 0x8000u);
   };
   std::size_t wrong = 0;
   for (std::uint32_t low = 0; low < infinity; ++low) {
     const double middle = (value(low) + value(low + 1)) / 2;  // exact
     wrong += !gives(value(low), low) || !gives(middle, low % 2 ? low + 1 : low);
-    wrong += !gives(std::nextafter(middle, 0.), low) || !gives(std::nextafter(middle, HUGE_VAL), low + 1);
+    wrong += !gives(std::nextafter(middle, 0.), low) ||
+             !gives(std::nextafter(middle, HUGE_VAL), low + 1);
   }
   CHECK(wrong == 0);
-  for (const double x : {beyond, 1e300, std::numeric_limits<double>::infinity()}) CHECK(gives(x, infinity));
+  for (const double x : {beyond, 1e300, std::numeric_limits<double>::infinity()})
+    CHECK(gives(x, infinity));
   CHECK(gives(std::numeric_limits<double>::denorm_min(), 0));
   CHECK(std::isnan(specagg::detail::number(specagg::detail::stored<S>(std::nan("")))));
 }
@@ -322,9 +364,10 @@ TEMPLATE_TEST_CASE("a double is stored as the nearest half or bfloat16, of two t
 TEST_CASE("every half, every bfloat16 and every 8-bit integer loads as its value, in every lane") {
   const auto value_of_half = [](std::uint32_t h) {
     const std::uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
-    const float magnitude = exponent == 31  ? fraction ? std::nanf("") : std::numeric_limits<float>::infinity()
-                            : exponent == 0 ? std::ldexp(float(fraction), -24)
-                                            : std::ldexp(float(1024 + fraction), int(exponent) - 25);
+    const float magnitude =
+        exponent == 31  ? fraction ? std::nanf("") : std::numeric_limits<float>::infinity()
+        : exponent == 0 ? std::ldexp(float(fraction), -24)
+                        : std::ldexp(float(1024 + fraction), int(exponent) - 25);
     return h >> 15 ? -magnitude : magnitude;
   };
   bool halves = true, bfloats = true, integers = true;
@@ -332,7 +375,10 @@ TEST_CASE("every half, every bfloat16 and every 8-bit integer loads as its value
   std::array<std::int8_t, 17> y;
   for (std::uint32_t h = 0; h < 65536 + 16; h += 16)
     for (std::size_t shift = 0; shift < 2; ++shift) {
-      for (std::uint32_t k = 0; k < 16; ++k) x[shift + k] = std::uint16_t(h + k), y[shift + k] = std::int8_t(h + k);
+      for (std::uint32_t k = 0; k < 16; ++k) {
+        x[shift + k] = std::uint16_t(h + k);
+        y[shift + k] = std::int8_t(h + k);
+      }
       const auto* h16 = reinterpret_cast<const specagg::f16*>(&x[shift]);
       const auto* b16 = reinterpret_cast<const specagg::bf16*>(&x[shift]);
       const auto f16 = narrow(vec<float, 16>::load(h16)), bf16 = narrow(vec<float, 16>::load(b16));
@@ -342,7 +388,8 @@ TEST_CASE("every half, every bfloat16 and every 8-bit integer loads as its value
         const float bfloat = std::bit_cast<float>(std::uint32_t(x[shift + k]) << 16);
         halves = halves && same(f16[k], half) && same(vec<float, 1>::load(h16 + k).v, half);
         bfloats = bfloats && same(bf16[k], bfloat) && same(vec<float, 1>::load(b16 + k).v, bfloat);
-        integers = integers && i8[k] == float(y[shift + k]) && vec<float, 1>::load_i8(&y[shift + k]).v == i8[k];
+        integers = integers && i8[k] == float(y[shift + k]) &&
+                   vec<float, 1>::load_i8(&y[shift + k]).v == i8[k];
       }
     }
   CHECK(halves);
@@ -350,7 +397,8 @@ TEST_CASE("every half, every bfloat16 and every 8-bit integer loads as its value
   CHECK(integers);
 }
 
-TEMPLATE_TEST_CASE("loads and stores touch their own elements and nothing beside them", "", float, double) {
+TEMPLATE_TEST_CASE("loads and stores touch their own elements and nothing beside them", "", float,
+                   double) {
   using T = TestType;
   using V = vec<T, 16>;
   const fenced<T> memory(16);
@@ -376,15 +424,17 @@ TEMPLATE_TEST_CASE("loads and stores touch their own elements and nothing beside
   }
 }
 
-TEMPLATE_TEST_CASE("reduce_add and reduce_max combine lane i with lane i + 8, i + 4, i + 2, i + 1", "", float, double) {
+TEMPLATE_TEST_CASE("reduce_add and reduce_max combine lane i with lane i + 8, i + 4, i + 2, i + 1",
+                   "", float, double) {
   using T = TestType;
   numbers random(3);
   const auto& special = nasty<T>();
   for (int round = 0; round < 3000; ++round) {
     lanes<T> x;
-    for (T& v : x) v = round % 3 == 0   ? T(random.bell())
-                       : round % 3 == 1 ? std::ldexp(T(random.bell()), int(random.below(60)) - 30)
-                                        : special[random.below(special.size())];
+    for (T& v : x)
+      v = round % 3 == 0   ? T(random.bell())
+          : round % 3 == 1 ? std::ldexp(T(random.bell()), int(random.below(60)) - 30)
+                           : special[random.below(special.size())];
     const T sum = reduce_add(wide(x)), due = tree<T>(x, [](T a, T b) { return a + b; });
     const T top = reduce_max(wide(x)), top_due = tree<T>(x, [](T a, T b) { return a > b ? a : b; });
     if (same(sum, due) && same(top, top_due)) continue;

@@ -29,7 +29,8 @@ template <class T>
 long double exact_log_sum_exp(const std::vector<T>& l, double temperature) {
   const long double max = *std::ranges::max_element(l);
   long double total = 0;
-  for (const T x : l) total += std::exp((static_cast<long double>(x) - max) / static_cast<long double>(temperature));
+  for (const T x : l)
+    total += std::exp((static_cast<long double>(x) - max) / static_cast<long double>(temperature));
   return max / static_cast<long double>(temperature) + std::log(total);
 }
 
@@ -37,7 +38,8 @@ long double exact_log_sum_exp(const std::vector<T>& l, double temperature) {
 template <class T>
 double error_in_bounds(const std::vector<T>& l, double temperature) {
   const double got = log_sum_exp(l.data(), l.size(), temperature);
-  const double bound = softmax_error<T>(l.size()) + 0x1p-52 * std::fabs(double(std::ranges::max(l)) / temperature);
+  const double bound =
+      softmax_error<T>(l.size()) + 0x1p-52 * std::fabs(double(std::ranges::max(l)) / temperature);
   return double(std::fabs(got - exact_log_sum_exp(l, temperature))) / bound;
 }
 
@@ -49,48 +51,59 @@ specagg::softmax_factors<T> factors(const specagg::softmax_sum<T>& sum, double t
 template <class T>
 std::vector<T> elements(const std::vector<T>& l, double temperature, const cutoff<T>& cut = {}) {
   using V = specagg::vec<T, 16>;
-  const auto f = factors(specagg::sum_exponentials(l.data(), l.size(), temperature, cut), temperature);
+  const auto f =
+      factors(specagg::sum_exponentials(l.data(), l.size(), temperature, cut), temperature);
   std::vector<T> p(l.size() + 16);
   for (std::size_t begin = 0; begin < l.size(); begin += specagg::block_size) {
     const std::size_t count = std::min(l.size() - begin, specagg::block_size);
     const specagg::softmax_block<T> block(l.data(), begin, count, f, cut);
     for (std::size_t k = 0; k < count; k += 16)
-      block.template operator()<V>(k, int(std::min(count - k, std::size_t(16)))).store(&p[begin + k]);
+      block.template operator()<V>(k, int(std::min(count - k, std::size_t(16))))
+          .store(&p[begin + k]);
   }
-  for (std::size_t v = l.size(); v < (l.size() + 15) / 16 * 16; ++v) CHECK(p[v] == 0);  // lanes behind the last token
+  // lanes behind the last token
+  for (std::size_t v = l.size(); v < (l.size() + 15) / 16 * 16; ++v) CHECK(p[v] == 0);
   p.resize(l.size());
   return p;
 }
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("log_sum_exp is within its stated error for every size, spread and temperature", "", float, double) {
+TEMPLATE_TEST_CASE("log_sum_exp is within its stated error for every size, spread and temperature",
+                   "", float, double) {
   using T = TestType;
   numbers random(1);
   double worst = 0;
-  for (const std::size_t size : {1u, 2u, 15u, 16u, 17u, 63u, 65u, 1000u, 1024u, 1025u, 2048u, 5000u, 32000u, 151936u})
+  for (const std::size_t size :
+       {1u, 2u, 15u, 16u, 17u, 63u, 65u, 1000u, 1024u, 1025u, 2048u, 5000u, 32000u, 151936u})
     for (const double spread : {0., 1e-3, 1., 5., 100.})
       for (const double temperature : {1e-3, 0.1, 0.7, 1., 2., 1e3}) {
         if (size > 5000 && spread != 5 && temperature != 1) continue;  // long doubles are slow
-        worst = std::max(worst, error_in_bounds(logits<T>(random, size, spread, size % 2 ? 20 : -300), temperature));
+        worst = std::max(
+            worst,
+            error_in_bounds(logits<T>(random, size, spread, size % 2 ? 20 : -300), temperature));
       }
   CHECK(worst <= 1);
   CHECK(worst > 0.01);
 }
 
-TEMPLATE_TEST_CASE("log_sum_exp is within its stated error where rounding goes one way", "", float, double) {
+TEMPLATE_TEST_CASE("log_sum_exp is within its stated error where rounding goes one way", "", float,
+                   double) {
   using T = TestType;
   double worst = 0;
-  for (const double below_max : {3., 5.2, 7., 9.5, 12.})  // the maximum, and all the others at one distance below it
+  // the maximum, and all the others at one distance below it
+  for (const double below_max : {3., 5.2, 7., 9.5, 12.})
     for (const std::size_t size : {1024u, 20000u})
       for (const double centre : {0.1, 5.3, 1000.7}) {
         std::vector<T> l(size, T(centre - below_max));
         l[size / 2] = T(centre);
         worst = std::max(worst, error_in_bounds(l, 1));
       }
-  for (const double step : {1e-2, 0.4, 3., 9.}) {  // each block's maximum above the one before: all is scaled again
+  // each block's maximum above the one before: all is scaled again
+  for (const double step : {1e-2, 0.4, 3., 9.}) {
     std::vector<T> l(100 * 1024);
-    for (std::size_t v = 0; v < l.size(); ++v) l[v] = T(step * double(v / 1024) - (v % 1024 ? 5. : 0.));
+    for (std::size_t v = 0; v < l.size(); ++v)
+      l[v] = T(step * double(v / 1024) - (v % 1024 ? 5. : 0.));
     worst = std::max(worst, error_in_bounds(l, 1));
   }
   CHECK(worst <= 1);
@@ -110,7 +123,8 @@ TEST_CASE("log_sum_exp of rows like a model's is within 1e-6 of the exact one") 
   CHECK(worst <= 1e-6);
 }
 
-TEMPLATE_TEST_CASE("a block far above all before it, however far, counts as if it came first", "", float, double) {
+TEMPLATE_TEST_CASE("a block far above all before it, however far, counts as if it came first", "",
+                   float, double) {
   using T = TestType;
   for (const T far : {T(1), T(80), T(1e4), T(1e30), std::numeric_limits<T>::max() / 8}) {
     std::vector<T> l(5000, T(0));
@@ -125,7 +139,8 @@ TEMPLATE_TEST_CASE("a block far above all before it, however far, counts as if i
   }
 }
 
-TEMPLATE_TEST_CASE("masked tokens add nothing, be it one, whole blocks, or the tail", "", float, double) {
+TEMPLATE_TEST_CASE("masked tokens add nothing, be it one, whole blocks, or the tail", "", float,
+                   double) {
   using T = TestType;
   numbers random(2);
   for (const std::size_t size : {5u, 1024u, 4000u, 5120u})
@@ -147,13 +162,15 @@ TEMPLATE_TEST_CASE("masked tokens add nothing, be it one, whole blocks, or the t
     }
 }
 
-TEMPLATE_TEST_CASE("a row with NaN or +inf anywhere, or without a finite logit, has no sum", "", float, double) {
+TEMPLATE_TEST_CASE("a row with NaN or +inf anywhere, or without a finite logit, has no sum", "",
+                   float, double) {
   using T = TestType;
   const T nothing = std::numeric_limits<T>::quiet_NaN();
   for (const std::size_t size : {1u, 7u, 1024u, 1030u, 3100u})
-    for (const T background : {T(0.5), masked<T>})  // masked: in a block where nothing else is finite, too
+    // masked: in a block where nothing else is finite, too
+    for (const T background : {T(0.5), masked<T>})
       for (const T bad : {nothing, -nothing, -masked<T>})
-        for (std::size_t v = 0; v<size; v += size> 100 ? 37 : 1) {
+        for (std::size_t v = 0; v < size; v += size > 100 ? 37 : 1) {
           std::vector<T> l(size, background);
           if (v >= 1024) l[0] = 3;
           l[v] = bad;
@@ -170,20 +187,25 @@ TEMPLATE_TEST_CASE("a row with NaN or +inf anywhere, or without a finite logit, 
 TEMPLATE_TEST_CASE("a cutoff does not hide NaN", "", float, double) {
   using T = TestType;
   std::vector<T> l(2000, T(1));
-  l[700] = 5, l[1500] = std::numeric_limits<T>::quiet_NaN();
+  l[700] = 5;
+  l[1500] = std::numeric_limits<T>::quiet_NaN();
   CHECK(std::isnan(specagg::sum_exponentials(l.data(), l.size(), 1, cutoff<T>{5, 700}).total));
 }
 
-TEMPLATE_TEST_CASE("logits of any size and the coldest temperatures do not overflow", "", float, double) {
+TEMPLATE_TEST_CASE("logits of any size and the coldest temperatures do not overflow", "", float,
+                   double) {
   using T = TestType;
   const T huge = T(1e30), largest = std::numeric_limits<T>::max();
-  for (const auto& l :
-       {std::vector<T>{huge, -huge, huge}, {largest, -largest}, {-largest, -largest}, {T(1e-30), T(2e-30)}})
+  for (const auto& l : {std::vector<T>{huge, -huge, huge},
+                        {largest, -largest},
+                        {-largest, -largest},
+                        {T(1e-30), T(2e-30)}})
     for (const double temperature : {1e-30, 1e-3, 1., 1e3}) {
       CAPTURE(l, temperature);
       const double got = log_sum_exp(l.data(), l.size(), temperature);
       const long double due = exact_log_sum_exp(l, temperature);
-      if (std::fabs(due) <= std::numeric_limits<double>::max()) CHECK(error_in_bounds(l, temperature) <= 1);
+      if (std::fabs(due) <= std::numeric_limits<double>::max())
+        CHECK(error_in_bounds(l, temperature) <= 1);
       else CHECK(std::isinf(got));
       const auto p = elements(l, temperature);
       CHECK(*std::ranges::max_element(p) <= 1);
@@ -194,8 +216,9 @@ TEMPLATE_TEST_CASE("logits of any size and the coldest temperatures do not overf
   CHECK(elements(std::vector<T>{T(-7)}, 0.3) == std::vector<T>{1});
 }
 
-TEMPLATE_TEST_CASE("the elements of a row are the softmax, sum to 1, and are the same 16 at a time and alone", "",
-                   float, double) {
+TEMPLATE_TEST_CASE(
+    "the elements of a row are the softmax, sum to 1, and are the same 16 at a time and alone", "",
+    float, double) {
   using T = TestType;
   numbers random(3);
   for (const std::size_t size : {1u, 16u, 100u, 1025u, 5000u, 151936u})
@@ -210,16 +233,21 @@ TEMPLATE_TEST_CASE("the elements of a row are the softmax, sum to 1, and are the
       bool equal = true;
       for (std::size_t v = 0; v < size; ++v) {
         sum += static_cast<long double>(p[v]);
-        const long double log_p = static_cast<long double>(l[v]) / static_cast<long double>(temperature) - norm;
-        // of an element: the error of the total, an exponential, and those of l - max and of 1 / temperature
-        const double bound = softmax_error<T>(size) + unit * (6 + 2 * double(f.max - l[v]) / temperature);
+        const long double log_p =
+            static_cast<long double>(l[v]) / static_cast<long double>(temperature) - norm;
+        // of an element: the error of the total, an exponential, and those of l - max and of 1 /
+        // temperature
+        const double bound =
+            softmax_error<T>(size) + unit * (6 + 2 * double(f.max - l[v]) / temperature);
         if (p[v] > 0)
-          worst = std::max(worst, double(std::fabs(static_cast<long double>(p[v]) / std::exp(log_p) - 1)) / bound);
+          worst = std::max(
+              worst,
+              double(std::fabs(static_cast<long double>(p[v]) / std::exp(log_p) - 1)) / bound);
         else equal = equal && log_p < -85;
         if (size < 10000 || v % 97 == 0)
-          equal =
-              equal &&
-              specagg::softmax_block<T>(l.data(), v, 1, f, {}).template operator()<specagg::vec<T, 1>>(0, 1).v == p[v];
+          equal = equal && specagg::softmax_block<T>(l.data(), v, 1, f, {})
+                                   .template operator()<specagg::vec<T, 1>>(0, 1)
+                                   .v == p[v];
       }
       CAPTURE(size, temperature);
       CHECK(equal);
@@ -228,7 +256,8 @@ TEMPLATE_TEST_CASE("the elements of a row are the softmax, sum to 1, and are the
     }
 }
 
-TEMPLATE_TEST_CASE("no probability is subnormal: hosts that flush those to zero see the same row", "", float, double) {
+TEMPLATE_TEST_CASE("no probability is subnormal: hosts that flush those to zero see the same row",
+                   "", float, double) {
   using T = TestType;
   std::vector<T> l(70000, 0);
   for (std::size_t v = 0; v < 3000; ++v) l[v] = T(-double(v) * (sizeof(T) == 4 ? 0.03 : 0.25));
@@ -237,7 +266,8 @@ TEMPLATE_TEST_CASE("no probability is subnormal: hosts that flush those to zero 
   CHECK(std::ranges::all_of(p, [](T x) { return x == 0 || x >= std::numeric_limits<T>::min(); }));
 }
 
-TEMPLATE_TEST_CASE("rows may begin anywhere in memory, and nothing beside them is read", "", float, double) {
+TEMPLATE_TEST_CASE("rows may begin anywhere in memory, and nothing beside them is read", "", float,
+                   double) {
   using T = TestType;
   numbers random(4);
   const fenced<T> memory(5000);
@@ -249,7 +279,8 @@ TEMPLATE_TEST_CASE("rows may begin anywhere in memory, and nothing beside them i
     }
 }
 
-TEMPLATE_TEST_CASE("a cutoff keeps the larger logits, and of its ties those up to the last id", "", float, double) {
+TEMPLATE_TEST_CASE("a cutoff keeps the larger logits, and of its ties those up to the last id", "",
+                   float, double) {
   using T = TestType;
   numbers random(5);
   for (const std::size_t size : {1u, 20u, 1024u, 1030u, 3000u})
@@ -261,8 +292,10 @@ TEMPLATE_TEST_CASE("a cutoff keeps the larger logits, and of its ties those up t
       long double total = 0;
       bool kept_any = false;
       for (std::size_t v = 0; v < size; ++v)
-        if (cut.keeps(l[v], v))
-          total += std::exp(static_cast<long double>(l[v] - std::ranges::max(l))), kept_any = true;
+        if (cut.keeps(l[v], v)) {
+          total += std::exp(static_cast<long double>(l[v] - std::ranges::max(l)));
+          kept_any = true;
+        }
       CAPTURE(size, round, cut.logit, cut.last);
       if (!kept_any) continue;
       const auto sum = specagg::sum_exponentials(l.data(), size, 1, cut);

@@ -5,8 +5,10 @@
 #include <array>
 #include <random>
 
-specagg::verdict verify(const specagg::draft& draft, const std::array<std::array<float, 4>, 2>& rows);
-specagg::verdict verify(const specagg::draft& draft, const std::array<std::array<float, 4>, 2>& rows) {
+specagg::verdict verify(const specagg::draft& draft,
+                        const std::array<std::array<float, 4>, 2>& rows);
+specagg::verdict verify(const specagg::draft& draft,
+                        const std::array<std::array<float, 4>, 2>& rows) {
 #ifdef SPECAGG_BROKEN
   std::mt19937 chooser;  // bits are no decisions
 #else

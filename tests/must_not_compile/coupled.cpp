@@ -13,7 +13,8 @@ specagg::verdict judge(const specagg::coupled_draft& drafted, specagg::random_st
   (void)noise;
   return specagg::verify_token(drafted, rows, rows, specagg::lossless{}, chooser, out, scratch);
 #else
-  (void)chooser, (void)scratch;
+  (void)chooser;
+  (void)scratch;
   return specagg::verify_coupled(drafted, rows, rows, specagg::lossless{}, noise, out);
 #endif
 }

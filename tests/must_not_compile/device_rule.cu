@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule for the device whose functions lack SPECAGG_FUNCTION, one after the other: nvcc must say so, not put a kernel
-// in its place that does nothing.
+// A rule for the device whose functions lack SPECAGG_FUNCTION, one after the other: nvcc must say
+// so, not put a kernel in its place that does nothing.
 // EXPECT 1: policy.bind\(rows\)
 // EXPECT 2: policy.valid\(\)
 // EXPECT 3: pi\(.*view
@@ -70,5 +70,6 @@ using rule = mine;
 #endif
 
 template cudaError_t specagg::cuda::verify(const specagg::cuda::batch<float>&, const rule&,
-                                           const specagg::match_verifier&, const specagg::cuda::outcome&, void*,
-                                           std::size_t, cudaStream_t);
+                                           const specagg::match_verifier&,
+                                           const specagg::cuda::outcome&, void*, std::size_t,
+                                           cudaStream_t);

@@ -14,7 +14,8 @@ struct same_again {  // proposes the last token once more
 #endif
   template <class P>
   status next(const draft_position& at, P&, row_type& row, double& confidence) {
-    row = row_type(at.tokens.back(), size), confidence = 0.5;
+    row = row_type(at.tokens.back(), size);
+    confidence = 0.5;
     return row.normalise();
   }
 };

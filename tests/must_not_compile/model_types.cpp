@@ -17,6 +17,7 @@ specagg::status decode(specagg::text& t, draft_model& q, target_model& p,
                        specagg::speculative_workspace<double>& work) {
   specagg::random_streams chooser(1);
   specagg::no_processor none;
-  return specagg::speculative_decode(t, 9, q, p, specagg::lossless{}, chooser, none, {}, work,
-                                     [](auto&&) { return true; }, [](auto&&...) {});
+  return specagg::speculative_decode(
+      t, 9, q, p, specagg::lossless{}, chooser, none, {}, work, [](auto&&) { return true; },
+      [](auto&&...) {});
 }

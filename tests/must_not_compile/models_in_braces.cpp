@@ -7,17 +7,19 @@
 #include <tuple>
 
 #ifdef SPECAGG_BROKEN
-#define MODELS \
-  { q, p }
+#define MODELS {q, p}
 #else
 #define MODELS std::tie(q, p)
 #endif
 
 using model = specagg::toy_source<float>;
-specagg::status decode(specagg::text& t, model& q, model& p, specagg::collaborative_workspace<float, 2>& work);
-specagg::status decode(specagg::text& t, model& q, model& p, specagg::collaborative_workspace<float, 2>& work) {
+specagg::status decode(specagg::text& t, model& q, model& p,
+                       specagg::collaborative_workspace<float, 2>& work);
+specagg::status decode(specagg::text& t, model& q, model& p,
+                       specagg::collaborative_workspace<float, 2>& work) {
   specagg::random_streams chooser(1);
   specagg::no_processor none;
-  return specagg::collaborative_decode(t, 9, MODELS, specagg::ensemble{0.5}, chooser, none, {{4, 1}}, work,
-                                       [](auto&&) { return true; }, [](auto&&...) {});
+  return specagg::collaborative_decode(
+      t, 9, MODELS, specagg::ensemble{0.5}, chooser, none, {{4, 1}}, work,
+      [](auto&&) { return true; }, [](auto&&...) {});
 }

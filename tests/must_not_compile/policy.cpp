@@ -15,8 +15,10 @@ struct half_of_p {
   }
 };
 
-specagg::verdict verify(const specagg::draft& draft, const std::array<std::array<float, 4>, 2>& rows);
-specagg::verdict verify(const specagg::draft& draft, const std::array<std::array<float, 4>, 2>& rows) {
+specagg::verdict verify(const specagg::draft& draft,
+                        const std::array<std::array<float, 4>, 2>& rows);
+specagg::verdict verify(const specagg::draft& draft,
+                        const std::array<std::array<float, 4>, 2>& rows) {
   specagg::random_streams chooser(1);
   std::array<specagg::emission, 2> out;
   std::array<double, 1> scratch;

@@ -4,17 +4,20 @@
 #include <specagg/specagg.hpp>
 
 using model = specagg::toy_source<float>;
-specagg::status decode(specagg::text& t, model& q, model& p, specagg::speculative_workspace<float>& work,
-                       std::span<float> memory);
-specagg::status decode(specagg::text& t, model& q, model& p, specagg::speculative_workspace<float>& work,
+specagg::status decode(specagg::text& t, model& q, model& p,
+                       specagg::speculative_workspace<float>& work, std::span<float> memory);
+specagg::status decode(specagg::text& t, model& q, model& p,
+                       specagg::speculative_workspace<float>& work,
                        [[maybe_unused]] std::span<float> memory) {
 #ifdef SPECAGG_BROKEN
   const specagg::token_verifier verifier;
 #else
-  const specagg::raw_logits_verifier verifier(specagg::token_verifier(), memory, specagg::sampling());
+  const specagg::raw_logits_verifier verifier(specagg::token_verifier(), memory,
+                                              specagg::sampling());
 #endif
   specagg::random_streams chooser(1);
   specagg::no_processor none;
-  return specagg::speculative_decode(t, 9, q, p, specagg::raw_logits{specagg::geometric{1.5}}, chooser, none, {}, work,
-                                     [](auto&&) { return true; }, [](auto&&...) {}, verifier);
+  return specagg::speculative_decode(
+      t, 9, q, p, specagg::raw_logits{specagg::geometric{1.5}}, chooser, none, {}, work,
+      [](auto&&) { return true; }, [](auto&&...) {}, verifier);
 }

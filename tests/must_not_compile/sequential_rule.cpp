@@ -17,8 +17,10 @@ struct rule {  // of a sequential cascade: decides before the target is called
 };
 
 using model = specagg::toy_source<float>;
-specagg::status decode(specagg::text& t, model& small, model& large, specagg::cascade_workspace<float>& work);
-specagg::status decode(specagg::text& t, model& small, model& large, specagg::cascade_workspace<float>& work) {
+specagg::status decode(specagg::text& t, model& small, model& large,
+                       specagg::cascade_workspace<float>& work);
+specagg::status decode(specagg::text& t, model& small, model& large,
+                       specagg::cascade_workspace<float>& work) {
   specagg::random_streams chooser(1);
   specagg::no_processor none;
   return specagg::sequential_decode(t, 9, small, large, rule{0.5}, chooser, none, {}, work,

@@ -28,8 +28,8 @@ class cloud {
   std::function<void(toy_model&)> change = {};
   std::atomic<int> made = 0;
 
-  explicit cloud(std::vector<setting> all, const net::security& s = open_to_all, net::limits l = small(),
-                 std::string address = "127.0.0.1:0")
+  explicit cloud(std::vector<setting> all, const net::security& s = open_to_all,
+                 net::limits l = small(), std::string address = "127.0.0.1:0")
       : sessions([this](const hello& h) { return known(h.session).at(side::r, ++lives_ + 100); },
                  [this](const hello& h) {
                    ++made;
@@ -40,7 +40,10 @@ class cloud {
                  },
                  8, 60, [](net::running_site&, const hello&) {}),
         server(address, s, l, [this](const auto& out) { return sessions.accept(out); }),
-        ticks_([this] { server.tick(), sessions.tick(); }) {
+        ticks_([this] {
+          server.tick();
+          sessions.tick();
+        }) {
     for (setting& x : all) settings[x.terms.session] = std::move(x);
   }
   static net::limits small() {
@@ -85,7 +88,9 @@ class device {
  public:
   device(const setting& s, const std::string& address, const net::security& with = open_to_all,
          std::function<void(toy_model&)> change = {})
-      : end(run(s, side::l, 2, std::move(change))), due_(text_due(s)), client_(address, with, cloud::small()) {}
+      : end(run(s, side::l, 2, std::move(change))),
+        due_(text_due(s)),
+        client_(address, with, cloud::small()) {}
   void go_on() {
     bool again;
     {
@@ -104,9 +109,11 @@ class device {
           },
           [this](const std::string& why) {
             const std::lock_guard lock(mutex_);
-            over_ = true, why_ = why;
+            over_ = true;
+            why_ = why;
           });
-    client_.tick(), end.site->tick();
+    client_.tick();
+    end.site->tick();
   }
   bool finished() { return end.site->finished() || !end.site->problem().empty(); }
   std::string why() {
@@ -119,9 +126,16 @@ class device {
     CHECK(end.site->text() == due_);
     CHECK(end.watch->out_of_order == 0);
   }
-  bool right() { return end.site->problem().empty() && end.site->text() == due_ && end.watch->out_of_order == 0; }
+  bool right() {
+    return end.site->problem().empty() && end.site->text() == due_ && end.watch->out_of_order == 0;
+  }
   void run_to_the_end(double seconds = 20) {
-    CHECK(soon([&] { return go_on(), finished(); }, seconds));
+    CHECK(soon(
+        [&] {
+          go_on();
+          return finished();
+        },
+        seconds));
     check();
   }
   const running_end end;
@@ -155,7 +169,8 @@ class raw_peer {
         },
         [this](const std::string& why) {
           const std::lock_guard lock(mutex_);
-          over_ = true, why_ = why;
+          over_ = true;
+          why_ = why;
         });
   }
   bool connected() {
@@ -214,7 +229,8 @@ class raw_peer {
   every_so_often ticks_;
 };
 
-// Kilobytes of this process, now (VmRSS) or at most (VmHWM); nothing where a sanitizer keeps what was freed.
+// Kilobytes of this process, now (VmRSS) or at most (VmHWM); nothing where a sanitizer keeps what
+// was freed.
 long memory([[maybe_unused]] const char* which) {
 #if !SPECAGG_SANITIZED
   std::ifstream file("/proc/self/status");
@@ -226,10 +242,12 @@ long memory([[maybe_unused]] const char* which) {
 
 }  // namespace
 
-TEST_CASE("over gRPC the tokens of DRAGON are the simulation's, for every scheduler, noise and look-ahead") {
+TEST_CASE(
+    "over gRPC the tokens of DRAGON are the simulation's, for every scheduler, noise and "
+    "look-ahead") {
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
-    const setting s =
-        some_setting(seed, seed / 8 % 2 ? protocol::dragon : protocol::dragon_shared, 1 + std::uint32_t(seed % 8));
+    const setting s = some_setting(seed, seed / 8 % 2 ? protocol::dragon : protocol::dragon_shared,
+                                   1 + std::uint32_t(seed % 8));
     cloud c({s});
     device d(s, c.address());
     INFO(seed);
@@ -240,7 +258,8 @@ TEST_CASE("over gRPC the tokens of DRAGON are the simulation's, for every schedu
 }
 
 TEST_CASE("over gRPC the tokens of every way of split verification are the simulation's") {
-  for (const protocol kind : {protocol::dsd, protocol::dsd_block, protocol::dssd, protocol::split_shared})
+  for (const protocol kind :
+       {protocol::dsd, protocol::dsd_block, protocol::dssd, protocol::split_shared})
     for (const std::uint32_t gamma : {1u, 4u, 8u}) {
       const setting s = some_setting(60 + 4 * gamma + std::uint64_t(kind), kind, gamma);
       cloud c({s});
@@ -251,7 +270,8 @@ TEST_CASE("over gRPC the tokens of every way of split verification are the simul
 }
 
 TEST_CASE("whatever is cut, nothing emitted is lost or said twice") {
-  for (const protocol kind : {protocol::dragon, protocol::dragon_shared, protocol::dssd, protocol::dsd}) {
+  for (const protocol kind :
+       {protocol::dragon, protocol::dragon_shared, protocol::dssd, protocol::dsd}) {
     const setting s = some_setting(80 + std::uint64_t(kind), kind, 4, 60);
     const auto slow = [](toy_model& m) { m.seconds = 0.01; };
     cloud c({s});
@@ -261,7 +281,11 @@ TEST_CASE("whatever is cut, nothing emitted is lost or said twice") {
     auto last = net::clock::now();
     int cuts = 0;
     CHECK(soon([&] {
-      if (seconds_since(last) > 0.15 && cuts < 8) link.cut(), ++cuts, last = net::clock::now();
+      if (seconds_since(last) > 0.15 && cuts < 8) {
+        link.cut();
+        ++cuts;
+        last = net::clock::now();
+      }
       d.go_on();
       return d.finished();
     }));
@@ -280,7 +304,10 @@ TEST_CASE("a server that is gone and comes back with empty memory goes on with t
   auto first = std::make_unique<cloud>(std::vector{s});
   slow_link link(first->server.port(), slow_link::way{.delay = 0.002});
   device d(s, "127.0.0.1:" + std::to_string(link.port()), open_to_all, slow);
-  REQUIRE(soon([&] { return d.go_on(), d.end.site->text().size() > 10; }));
+  REQUIRE(soon([&] {
+    d.go_on();
+    return d.end.site->text().size() > 10;
+  }));
   first.reset();
   cloud second({s});
   link.serve_at(second.server.port());
@@ -288,7 +315,9 @@ TEST_CASE("a server that is gone and comes back with empty memory goes on with t
   CHECK(second.made == 1);
 }
 
-TEST_CASE("several devices at once, and a hostile one among them: their tokens come out unharmed and in time") {
+TEST_CASE(
+    "several devices at once, and a hostile one among them: their tokens come out unharmed and in "
+    "time") {
   std::vector<setting> all;
   for (std::uint64_t i = 0; i < 4; ++i)
     all.push_back(some_setting(100 + i, i % 2 ? protocol::dssd : protocol::dragon, 4, 30));
@@ -317,25 +346,35 @@ TEST_CASE("several devices at once, and a hostile one among them: their tokens c
   });
   CHECK(soon([&] {
     bool finished = true;
-    for (auto& d : devices) d->go_on(), finished &= d->finished();
+    for (auto& d : devices) {
+      d->go_on();
+      finished &= d->finished();
+    }
     return finished;
   }));
-  quit = true, hostile.join();
+  quit = true;
+  hostile.join();
   for (auto& d : devices) d->check();
   CHECK(attacks > 3);
   CHECK(c.made == 4);
 }
 
-TEST_CASE("bytes that are no message of the protocol end the connection with the reason, and only that connection") {
+TEST_CASE(
+    "bytes that are no message of the protocol end the connection with the reason, and only that "
+    "connection") {
   const setting s = some_setting(110, protocol::dragon, 4, 30);
   setting other = s;
   other.terms.session = 5;
   cloud c({s, other});
   c.change = [](toy_model& m) { m.seconds = 0.02; };
   device d(s, c.address());
-  CHECK(soon([&] { return d.go_on(), d.end.site->text().size() > s.prompt.size(); }));
+  CHECK(soon([&] {
+    d.go_on();
+    return d.end.site->text().size() > s.prompt.size();
+  }));
   const hello terms = other.at(side::l, 7);
-  const auto refused = [&](const std::vector<std::uint8_t>& bytes, bool after_hello, const std::string& why) {
+  const auto refused = [&](const std::vector<std::uint8_t>& bytes, bool after_hello,
+                           const std::string& why) {
     raw_peer p(c.address());
     if (after_hello) p.say(terms, terms);
     p.say(bytes);
@@ -363,7 +402,8 @@ TEST_CASE("bytes that are no message of the protocol end the connection with the
   bytes.resize(encode(settled_text{.first = 0, .count = 1, .tokens = {0}}, terms, bytes));
   {
     raw_peer p(c.address());
-    p.say(terms, terms), p.say(bytes);
+    p.say(terms, terms);
+    p.say(bytes);
     std::vector<std::uint8_t> twice(4000);
     twice.resize(encode(lie, terms, twice));
     p.say(twice);
@@ -378,14 +418,16 @@ TEST_CASE("what a peer refuses or closes with is one printable line at the other
   const setting s = some_setting(113, protocol::dssd, 4, 20);
   cloud c({s});
   raw_peer p(c.address());
-  p.say(s.at(side::l, 7), s.terms), p.say(refusal{short_text(hostile)}, s.terms);
+  p.say(s.at(side::l, 7), s.terms);
+  p.say(refusal{short_text(hostile)}, s.terms);
   CHECK(soon([&] { return c.ends().size() == 1 && !c.ends()[0].site->problem().empty(); }));
   CHECK(c.ends()[0].site->problem() == "refused by the other end: " + shown);
-  net::server rude("127.0.0.1:0", open_to_all, cloud::small(), [&](const std::shared_ptr<net::outlet>& out) {
-    auto l = std::make_shared<heard>();
-    l->got = [=](auto) { out->close(hostile); };
-    return l;
-  });
+  net::server rude("127.0.0.1:0", open_to_all, cloud::small(),
+                   [&](const std::shared_ptr<net::outlet>& out) {
+                     auto l = std::make_shared<heard>();
+                     l->got = [=](auto) { out->close(hostile); };
+                     return l;
+                   });
   raw_peer q("127.0.0.1:" + std::to_string(rude.port()));
   q.say({1});
   CHECK(q.end() == shown);
@@ -413,7 +455,10 @@ TEST_CASE("old messages and stale epochs, said again and again, change nothing")
     struct tap final : net::outlet {
       std::shared_ptr<net::outlet> to;
       std::function<void(std::span<const std::uint8_t>)> note;
-      void send(std::span<const std::uint8_t> b) override { note(b), to->send(b); }
+      void send(std::span<const std::uint8_t> b) override {
+        note(b);
+        to->send(b);
+      }
       void close(const std::string& why) override { to->close(why); }
     };
     client.connect(
@@ -431,11 +476,16 @@ TEST_CASE("old messages and stale epochs, said again and again, change nothing")
           return h;
         },
         [](const std::string&) {});
-    CHECK(soon([&] { return l.site->tick(), client.tick(), l.site->finished(); }));
+    CHECK(soon([&] {
+      l.site->tick();
+      client.tick();
+      return l.site->finished();
+    }));
     client.close("done");
   }
   REQUIRE(said.size() > 10);
-  // A new session of the same terms, in which every message of the old life is replayed, several times.
+  // A new session of the same terms, in which every message of the old life is replayed, several
+  // times.
   cloud c({s});
   raw_peer p(c.address());
   for (int i = 0; i < 3; ++i)
@@ -484,8 +534,10 @@ TEST_CASE("a server that takes the connection and never answers is left") {
   CHECK(p.end() != "it did not end");
 }
 
-TEST_CASE("a flood is read as slowly as the limit says, in bounded memory, and the others do not drown") {
-  const setting s = some_setting(114, protocol::dragon_shared, 4, 30), flooded = some_setting(115, protocol::dragon, 2);
+TEST_CASE(
+    "a flood is read as slowly as the limit says, in bounded memory, and the others do not drown") {
+  const setting s = some_setting(114, protocol::dragon_shared, 4, 30),
+                flooded = some_setting(115, protocol::dragon, 2);
   net::limits l = cloud::small();
   l.messages_per_second = 2000;
   cloud c({s, flooded}, open_to_all, l);
@@ -497,7 +549,9 @@ TEST_CASE("a flood is read as slowly as the limit says, in bounded memory, and t
   std::thread flood([&] {
     while (!quit) {
       for (int i = 0; i < 100; ++i) {
-        p.say(echo{1, false}, terms), p.say(progress{}, terms), p.say(terms, terms);
+        p.say(echo{1, false}, terms);
+        p.say(progress{}, terms);
+        p.say(terms, terms);
       }
       std::this_thread::sleep_for(1ms);
     }
@@ -506,7 +560,8 @@ TEST_CASE("a flood is read as slowly as the limit says, in bounded memory, and t
   device d(s, c.address());
   d.run_to_the_end();
   std::this_thread::sleep_for(500ms);
-  quit = true, flood.join();
+  quit = true;
+  flood.join();
   const running_end at_server = c.ends()[0];
   const double rate = double(at_server.site->count().received);
   CHECK(rate > 100);
@@ -524,7 +579,8 @@ struct deaf_peer {
       : stub([&] {
           grpc::ChannelArguments a;
           a.SetMaxSendMessageSize(-1);
-          a.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0), a.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1024);
+          a.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+          a.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1024);
           return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), a);
         }()) {
     if (compress) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
@@ -558,10 +614,14 @@ struct deaf_peer {
 };
 }  // namespace
 
-TEST_CASE("towards a peer that never reads so much is queued and no more; it can be sent away, and the server ends") {
-  const setting s = some_setting(116, protocol::dragon, 4, 30), deaf = some_setting(117, protocol::dragon, 2);
+TEST_CASE(
+    "towards a peer that never reads so much is queued and no more; it can be sent away, and the "
+    "server ends") {
+  const setting s = some_setting(116, protocol::dragon, 4, 30),
+                deaf = some_setting(117, protocol::dragon, 2);
   net::limits l = cloud::small();
-  l.messages_per_second = 1e6, l.silence_seconds = 1;
+  l.messages_per_second = 1e6;
+  l.silence_seconds = 1;
   cloud c({s, deaf}, open_to_all, l);
   const hello terms = deaf.at(side::l, 7);
   deaf_peer p(c.address());
@@ -597,16 +657,17 @@ TEST_CASE("a small message that would inflate to a large one is not inflated") {
 
 TEST_CASE("a listener that throws loses its connection, and nothing else") {
   std::atomic<int> accepted = 0, closed = 0;
-  net::server server("127.0.0.1:0", open_to_all, {}, [&](const auto&) -> std::shared_ptr<net::listener> {
-    if (++accepted == 2) throw std::runtime_error("nobody is here");
-    auto h = std::make_shared<heard>();
-    h->got = [](auto) { throw std::runtime_error("a secret"); };
-    h->over = [&] {
-      ++closed;
-      throw std::runtime_error("and again");
-    };
-    return h;
-  });
+  net::server server("127.0.0.1:0", open_to_all, {},
+                     [&](const auto&) -> std::shared_ptr<net::listener> {
+                       if (++accepted == 2) throw std::runtime_error("nobody is here");
+                       auto h = std::make_shared<heard>();
+                       h->got = [](auto) { throw std::runtime_error("a secret"); };
+                       h->over = [&] {
+                         ++closed;
+                         throw std::runtime_error("and again");
+                       };
+                       return h;
+                     });
   const std::string address = "127.0.0.1:" + std::to_string(server.port());
   {
     raw_peer p(address);
@@ -628,10 +689,18 @@ TEST_CASE("server and client are destroyed with connections open and messages on
     raw_peer silent(c->address());
     CHECK(silent.connected());
     const std::size_t size = 10 + std::size_t(i) * 10;
-    CHECK(soon([&] { return d->go_on(), d->end.site->text().size() > size; }));
+    CHECK(soon([&] {
+      d->go_on();
+      return d->end.site->text().size() > size;
+    }));
     const auto began = net::clock::now();
-    if (i % 2) c.reset(), d.reset();
-    else d.reset(), c.reset();
+    if (i % 2) {
+      c.reset();
+      d.reset();
+    } else {
+      d.reset();
+      c.reset();
+    }
     CHECK(seconds_since(began) < 10);
   }
 }
@@ -653,7 +722,8 @@ TEST_CASE("there are so many connections and no more") {
 
 TEST_CASE("where nobody listens, or something that is no server does, the client is told") {
   CHECK(raw_peer("127.0.0.1:1").end().find("failed to connect") != std::string::npos);
-  const std::string file = std::filesystem::temp_directory_path() / ("specagg-" + std::to_string(getpid()));
+  const std::string file =
+      std::filesystem::temp_directory_path() / ("specagg-" + std::to_string(getpid()));
   const setting s = some_setting(121, protocol::dragon, 4, 20);
   cloud c({s}, open_to_all, cloud::small(), "unix:" + file);
   device d(s, "unix:" + file);
@@ -665,16 +735,18 @@ TEST_CASE("where nobody listens, or something that is no server does, the client
     CHECK_THROWS_WITH(net::server(address, open_to_all, {}, nullptr), address + ": " + why);
     CHECK_THROWS_AS(net::client(address, open_to_all, {}), error);
   };
-  for (const std::string port : {"99999", "65536", "4294967296", "-1", "abc", "", "80x", " 80", "0x50"})
+  for (const std::string port :
+       {"99999", "65536", "4294967296", "-1", "abc", "", "80x", " 80", "0x50"})
     nowhere("127.0.0.1:" + port, "port: \"" + port + "\" is no number from 0 to 65535");
   for (const std::string address : {"127.0.0.1", "", "[::1]", "::1:7411", ":7411", "unix"})
     nowhere(address, "is neither HOST:PORT, [IPV6]:PORT nor unix:PATH");
   CHECK_THROWS_AS(net::client("127.0.0.1:0", open_to_all, {}), error);
-  CHECK_THROWS_AS(net::server("127.0.0.1:0", {.insecure = true, .token = "two words"}, {}, nullptr), error);
+  CHECK_THROWS_AS(net::server("127.0.0.1:0", {.insecure = true, .token = "two words"}, {}, nullptr),
+                  error);
   CHECK_THROWS_AS(net::client("127.0.0.1:0", {.insecure = true, .token = "a\nb"}, {}), error);
 }
 
-// ---- TLS ------------------------------------------------------------------------------------------------------------
+// ---- TLS ----------------------------------------------------------------------------------------
 
 namespace {
 
@@ -685,14 +757,18 @@ struct certificates {
     REQUIRE(mkdtemp(folder.data()));
     for (const std::string ca : {"a", "b"}) {
       const auto shell = [&](const std::string& command) {
-        REQUIRE(std::system(("cd " + folder + " && openssl " + command + " >>log 2>&1").c_str()) == 0);
+        REQUIRE(std::system(("cd " + folder + " && openssl " + command + " >>log 2>&1").c_str()) ==
+                0);
       };
       const std::string key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes ";
-      shell("req -x509 " + key + "-days 2 -subj /CN=" + ca + " -keyout " + ca + ".ca.key -out " + ca + ".ca.pem");
+      shell("req -x509 " + key + "-days 2 -subj /CN=" + ca + " -keyout " + ca + ".ca.key -out " +
+            ca + ".ca.pem");
       for (const std::string who : {"server", "client"}) {
         const std::string name = ca + "." + who;
-        std::ofstream(folder + "/" + name + ".ext") << "subjectAltName=DNS:localhost,IP:127.0.0.1\n";
-        shell("req " + key + "-subj /CN=" + who + " -keyout " + name + ".key -out " + name + ".csr");
+        std::ofstream(folder + "/" + name + ".ext")
+            << "subjectAltName=DNS:localhost,IP:127.0.0.1\n";
+        shell("req " + key + "-subj /CN=" + who + " -keyout " + name + ".key -out " + name +
+              ".csr");
         shell("x509 -req -days 2 -in " + name + ".csr -CA " + ca + ".ca.pem -CAkey " + ca +
               ".ca.key -CAcreateserial -extfile " + name + ".ext -out " + name + ".pem");
       }
@@ -712,13 +788,17 @@ bool openssl_is_here() {
 
 }  // namespace
 
-TEST_CASE("TLS, mutual TLS and tokens: who has what is due is served, anybody else gets nothing and is told why") {
+TEST_CASE(
+    "TLS, mutual TLS and tokens: who has what is due is served, anybody else gets nothing and is "
+    "told why") {
   if (!openssl_is_here()) return;
   const certificates pem;
   const setting s = some_setting(130, protocol::dragon, 4, 20);
-  const net::security tls{.certificate = pem("a.server.pem"), .key = pem("a.server.key"), .token = "secret"};
+  const net::security tls{
+      .certificate = pem("a.server.pem"), .key = pem("a.server.key"), .token = "secret"};
   net::security mutual = tls;
-  mutual.authority = pem("a.ca.pem"), mutual.token.clear();
+  mutual.authority = pem("a.ca.pem");
+  mutual.token.clear();
   const net::security right{.authority = pem("a.ca.pem"), .token = "secret"};
   const net::security known{
       .certificate = pem("a.client.pem"), .key = pem("a.client.key"), .authority = pem("a.ca.pem")};
@@ -738,12 +818,14 @@ TEST_CASE("TLS, mutual TLS and tokens: who has what is due is served, anybody el
     nothing(open_to_all, "the server hangs up: it may want TLS");
     if (both) {
       net::security other = known;
-      other.certificate = pem("b.client.pem"), other.key = pem("b.client.key");
+      other.certificate = pem("b.client.pem");
+      other.key = pem("b.client.key");
       nothing(right, no_connection);  // no certificate
       nothing(right, "it may want a certificate of this end (mutual TLS)");
       nothing(other, no_connection);  // somebody else's
       nothing(other, "its authority may not have signed this end's certificate");
-      other = known, other.authority = pem("b.ca.pem");
+      other = known;
+      other.authority = pem("b.ca.pem");
       nothing(other, no_connection);
       nothing(other, "the authority has not signed the server's certificate");
     } else {
@@ -753,7 +835,8 @@ TEST_CASE("TLS, mutual TLS and tokens: who has what is due is served, anybody el
       nothing(other, "the authority has not signed the server's certificate");
       other.authority.clear();
       nothing(other, "none of the system's authorities has signed the server's certificate");
-      other = right, other.token = "secres";
+      other = right;
+      other.token = "secres";
       nothing(other, "the token is missing or wrong");
       other.token = "secretsecret";
       nothing(other, "the token is missing or wrong");
@@ -767,11 +850,15 @@ TEST_CASE("TLS, mutual TLS and tokens: who has what is due is served, anybody el
   cloud plain({s});
   CHECK(raw_peer(plain.address(), right).end().starts_with("the server does not speak TLS ("));
 }
-TEST_CASE("credentials that cannot be used are refused at both ends, with what is wrong with which of them") {
+TEST_CASE(
+    "credentials that cannot be used are refused at both ends, with what is wrong with which of "
+    "them") {
   if (!openssl_is_here()) return;
   const certificates pem;
-  REQUIRE(std::system(("cd " + pem.folder + " && openssl ec -in a.client.key -aes128 -passout pass:x -out locked.key "
-                                            ">>log 2>&1").c_str()) == 0);
+  REQUIRE(std::system(("cd " + pem.folder +
+                       " && openssl ec -in a.client.key -aes128 -passout pass:x -out locked.key "
+                       ">>log 2>&1")
+                          .c_str()) == 0);
   const net::security good{
       .certificate = pem("a.server.pem"), .key = pem("a.server.key"), .authority = pem("a.ca.pem")};
   const net::server works("127.0.0.1:0", good, {}, nullptr);
@@ -782,20 +869,34 @@ TEST_CASE("credentials that cannot be used are refused at both ends, with what i
     CHECK_THROWS_WITH(net::client("127.0.0.1:1", s, {}), why);
   };
   using security = net::security;
-  const std::string no_pair = "the certificate and the key: do not belong together, or one of them is damaged";
+  const std::string no_pair =
+      "the certificate and the key: do not belong together, or one of them is damaged";
   refused([&](security& s) { s.key = pem("b.server.key"); }, no_pair);
-  refused([&](security& s) { s.key.replace(s.key.find('\n') + 5, 20, std::string(20, '*')); }, no_pair);
-  refused([&](security& s) { s.certificate.replace(s.certificate.find('\n') + 5, 20, std::string(20, '*')); }, no_pair);
-  refused([&](security& s) { s.authority.replace(s.authority.find('\n') + 5, 20, std::string(20, '*')); },
-          "the authority: is damaged: no certificate can be read from it");
-  refused([](security& s) { s.key = s.certificate; }, "the key: has a certificate and no private key");
-  refused([](security& s) { s.certificate = s.key; }, "the certificate: has a private key and no certificate");
-  refused([](security& s) { s.authority = "-----BEGIN X-----"; }, "the authority: has no certificate");
+  refused([&](security& s) { s.key.replace(s.key.find('\n') + 5, 20, std::string(20, '*')); },
+          no_pair);
+  refused(
+      [&](security& s) {
+        s.certificate.replace(s.certificate.find('\n') + 5, 20, std::string(20, '*'));
+      },
+      no_pair);
+  refused(
+      [&](security& s) {
+        s.authority.replace(s.authority.find('\n') + 5, 20, std::string(20, '*'));
+      },
+      "the authority: is damaged: no certificate can be read from it");
+  refused([](security& s) { s.key = s.certificate; },
+          "the key: has a certificate and no private key");
+  refused([](security& s) { s.certificate = s.key; },
+          "the certificate: has a private key and no certificate");
+  refused([](security& s) { s.authority = "-----BEGIN X-----"; },
+          "the authority: has no certificate");
   refused([](security& s) { s.authority = "none"; },
           "the authority: is no PEM text (there is no line -----BEGIN ...-----)");
-  refused([](security& s) { s.certificate.resize(s.certificate.size() - 30); }, "the certificate: is cut off");
+  refused([](security& s) { s.certificate.resize(s.certificate.size() - 30); },
+          "the certificate: is cut off");
   refused([&](security& s) { s.key = pem("locked.key"); },
-          "the key: is protected by a passphrase, which cannot be asked for here: write the key without one");
+          "the key: is protected by a passphrase, which cannot be asked for here: write the key "
+          "without one");
   const net::security damaged{.authority = [&] {
     std::string text = good.authority;
     return text.replace(text.find('\n') + 5, 20, std::string(20, '*'));

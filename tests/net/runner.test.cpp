@@ -97,8 +97,8 @@ bool finish(net::running_site& l, net::running_site& r) {
 }  // namespace
 
 TEST_CASE("two runners on a cable say what the simulation says") {
-  for (const protocol kind : {protocol::dragon, protocol::dragon_shared, protocol::dsd, protocol::dsd_block,
-                              protocol::dssd, protocol::split_shared}) {
+  for (const protocol kind : {protocol::dragon, protocol::dragon_shared, protocol::dsd,
+                              protocol::dsd_block, protocol::dssd, protocol::split_shared}) {
     const setting s = some_setting(40 + std::uint64_t(kind), kind, 3);
     const running_end l = run(s, side::l), r = run(s, side::r);
     cable c(l.site, r.site);
@@ -114,7 +114,8 @@ TEST_CASE("two runners on a cable say what the simulation says") {
 TEST_CASE("a decoding whose prefix is rejected is given up at once") {
   setting s = some_setting(7, protocol::dragon, 4, 20);
   s.how = scheduling::r;
-  const running_end l = run(s, side::l, 1, [](toy_model&m) { m.seconds = 0.05; }), r = run(s, side::r);
+  const running_end l = run(s, side::l, 1, [](toy_model& m) { m.seconds = 0.05; }),
+                    r = run(s, side::r);
   cable c(l.site, r.site);
   c.plug();
   REQUIRE(finish(*l.site, *r.site));
@@ -124,9 +125,11 @@ TEST_CASE("a decoding whose prefix is rejected is given up at once") {
 }
 
 TEST_CASE("a device whose model is full drafts nothing more, and the text goes on") {
-  for (const protocol kind : {protocol::dsd, protocol::dsd_block, protocol::dssd, protocol::split_shared}) {
+  for (const protocol kind :
+       {protocol::dsd, protocol::dsd_block, protocol::dssd, protocol::split_shared}) {
     const setting s = some_setting(60 + std::uint64_t(kind), kind, 3);
-    const running_end l = run(s, side::l, 1, [](toy_model&m) { m.fails_at = 10; }), r = run(s, side::r);
+    const running_end l = run(s, side::l, 1, [](toy_model& m) { m.fails_at = 10; }),
+                      r = run(s, side::r);
     cable c(l.site, r.site);
     c.plug();
     INFO(name(kind));
@@ -138,11 +141,15 @@ TEST_CASE("a device whose model is full drafts nothing more, and the text goes o
   }
 }
 
-TEST_CASE("a model that fails, by status or exception, ends the connection at both ends and is named here only") {
+TEST_CASE(
+    "a model that fails, by status or exception, ends the connection at both ends and is named "
+    "here only") {
   for (const bool throws : {false, true}) {
     const setting s = some_setting(8, protocol::dragon_shared, 2);
-    const running_end l = run(s, side::l),
-                      r = run(s, side::r, 1, [&](toy_model&m) { m.fails_at = 10, m.throws = throws; });
+    const running_end l = run(s, side::l), r = run(s, side::r, 1, [&](toy_model& m) {
+                                             m.fails_at = 10;
+                                             m.throws = throws;
+                                           });
     cable c(l.site, r.site);
     c.plug();
     const std::string due = throws ? "the model: the index is gone" : "the model: context_full";

@@ -72,7 +72,8 @@ struct counted {
 
 }  // namespace
 
-TEST_CASE("nobody gets a session who does not begin with a valid hello, and nothing is made for him") {
+TEST_CASE(
+    "nobody gets a session who does not begin with a valid hello, and nothing is made for him") {
   counted c(4, 60);
   const auto refused = [&](const std::vector<std::uint8_t>& bytes, const std::string& why) {
     connection x(c.sessions);
@@ -96,23 +97,32 @@ TEST_CASE("nobody gets a session who does not begin with a valid hello, and noth
   auto bytes = good;
   bytes.pop_back();
   refused(bytes, "the first message: truncated");
-  bytes = good, bytes.push_back(0);
+  bytes = good;
+  bytes.push_back(0);
   refused(bytes, "the first message: trailing bytes");
-  bytes = good, bytes[1] = 9;
-  refused(bytes, "the first message: wrong version of the protocol (2 here, 9 there: both ends need releases that "
-                 "speak the same)");
+  bytes = good;
+  bytes[1] = 9;
+  refused(bytes,
+          "the first message: wrong version of the protocol (2 here, 9 there: both ends need "
+          "releases that "
+          "speak the same)");
   refused({4, 0, 0, 0}, "the first message is no valid hello");  // content before hello
   refused({8, 1, 0}, "the first message is no valid hello");
   hello other = terms;
   other.look_ahead = 0;
-  bytes.assign(500, 0), bytes.resize(encode(other, other, bytes));
+  bytes.assign(500, 0);
+  bytes.resize(encode(other, other, bytes));
   refused(bytes, "the first message is no valid hello");
-  other = terms, other.seed_hash ^= 1;
-  bytes.assign(500, 0), bytes.resize(encode(other, other, bytes));
-  refused(bytes, "hash of the seed: " + std::to_string(terms.seed_hash) + " here, " + std::to_string(other.seed_hash) +
-                     " there");
-  other = terms, other.from = side::r;
-  bytes.assign(500, 0), bytes.resize(encode(other, other, bytes));
+  other = terms;
+  other.seed_hash ^= 1;
+  bytes.assign(500, 0);
+  bytes.resize(encode(other, other, bytes));
+  refused(bytes, "hash of the seed: " + std::to_string(terms.seed_hash) + " here, " +
+                     std::to_string(other.seed_hash) + " there");
+  other = terms;
+  other.from = side::r;
+  bytes.assign(500, 0);
+  bytes.resize(encode(other, other, bytes));
   refused(bytes, "side: 1 here, 0 there");
   CHECK(c.made == 0);
   CHECK(c.ended == 0);
@@ -121,7 +131,8 @@ TEST_CASE("nobody gets a session who does not begin with a valid hello, and noth
 TEST_CASE("there are so many sessions, and one without a connection makes room") {
   counted c(2, 60);
   connection a(c.sessions), b(c.sessions), late(c.sessions);
-  a.say(named(1), named(1)), b.say(named(2), named(2));
+  a.say(named(1), named(1));
+  b.say(named(2), named(2));
   late.say(named(3), named(3));
   CHECK(late.out->why() == "there are too many sessions");
   CHECK(late.out->messages() == 0);  // no refusal, which would end the device
@@ -144,7 +155,8 @@ TEST_CASE("there are so many sessions, and one without a connection makes room")
 TEST_CASE("a session is kept for its time without a connection, and with one for ever") {
   counted c(4, 0.2);
   connection a(c.sessions), b(c.sessions);
-  a.say(named(1), named(1)), b.say(named(2), named(2));
+  a.say(named(1), named(1));
+  b.say(named(2), named(2));
   a.hang_up();
   const every_so_often ticks([&] { c.sessions.tick(); });
   CHECK(soon([&] { return c.ended == 1; }));
@@ -156,7 +168,9 @@ TEST_CASE("a session is kept for its time without a connection, and with one for
   CHECK(soon([&] { return c.sessions.size() == 0 && c.ended == 2; }));
 }
 
-TEST_CASE("of two connections of one session the newer stays; other terms under its name do not disturb it") {
+TEST_CASE(
+    "of two connections of one session the newer stays; other terms under its name do not disturb "
+    "it") {
   counted c(4, 60);
   connection older(c.sessions), newer(c.sessions), thief(c.sessions);
   older.say(named(1), named(1));
@@ -194,7 +208,8 @@ TEST_CASE("a session that cannot be made is refused with the reason, and may be 
   b.hang_up();
 }
 
-TEST_CASE("a device that comes back while its session is being made is not refused, only sent away") {
+TEST_CASE(
+    "a device that comes back while its session is being made is not refused, only sent away") {
   counted c(2, 60);
   std::atomic<bool> go_on = false, begun = false;
   c.before_making = [&](const hello&) {
@@ -234,11 +249,16 @@ TEST_CASE("many connections at once, of few sessions: none is made twice") {
   CHECK(c.sessions.size() == 4);
 }
 
-TEST_CASE("a session does not end between the hello of its device and the connection, even if none is kept") {
+TEST_CASE(
+    "a session does not end between the hello of its device and the connection, even if none is "
+    "kept") {
   struct slow_to_connect final : net::running_site {
     std::function<void()> meanwhile;
     bool here = false;
-    void connected(std::shared_ptr<net::outlet>) override { meanwhile(), here = true; }
+    void connected(std::shared_ptr<net::outlet>) override {
+      meanwhile();
+      here = true;
+    }
     void disconnected(const net::outlet*) override { here = false; }
     bool online() override { return here; }
     void received(const net::outlet*, std::span<const std::uint8_t>) override {}
@@ -252,8 +272,12 @@ TEST_CASE("a session does not end between the hello of its device and the connec
   };
   int ended = 0;
   const auto site = std::make_shared<slow_to_connect>();
-  net::sessions all([](hello h) { return h.from = side::r, h; }, [&](const hello&) { return site; }, 4, 0,
-                    [&](net::running_site&, const hello&) { ++ended; });
+  net::sessions all(
+      [](hello h) {
+        h.from = side::r;
+        return h;
+      },
+      [&](const hello&) { return site; }, 4, 0, [&](net::running_site&, const hello&) { ++ended; });
   site->meanwhile = [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     all.tick();

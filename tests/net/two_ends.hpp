@@ -27,7 +27,8 @@ inline double seconds_since(net::clock::time_point t) {
 }
 // Whether it becomes true in time. The time is long, as machines are busy.
 inline bool soon(const std::function<bool()>& what, double seconds = 20) {
-  for (const auto began = net::clock::now(); seconds_since(began) < seconds; std::this_thread::sleep_for(2ms))
+  for (const auto began = net::clock::now(); seconds_since(began) < seconds;
+       std::this_thread::sleep_for(2ms))
     if (what()) return true;
   return what();
 }
@@ -38,7 +39,10 @@ class every_so_often {
       : thread_([this, f = std::move(f)] {
           for (; !quit_; std::this_thread::sleep_for(3ms)) f();
         }) {}
-  ~every_so_often() { quit_ = true, thread_.join(); }
+  ~every_so_often() {
+    quit_ = true;
+    thread_.join();
+  }
 
  private:
   std::atomic<bool> quit_ = false;
@@ -53,25 +57,38 @@ struct setting {
   scheduling how = scheduling::recursion;
   double dynamic = 0;  // how much h follows the text
 
-  toy_source<float> model(side s) const { return {terms.codec.vocabulary, seed * 2 + std::uint64_t(s), 2, 3}; }
+  toy_source<float> model(side s) const {
+    return {terms.codec.vocabulary, seed * 2 + std::uint64_t(s), 2, 3};
+  }
   double h(side s, std::span<const token_id> text) const {
-    return 0.3 * double(s) + dynamic * std::sin(double(text.back()) + double(s) + double(text.size()));
+    return 0.3 * double(s) +
+           dynamic * std::sin(double(text.back()) + double(s) + double(text.size()));
   }
   hello at(side s, std::uint64_t life) const {
     hello h = terms;
-    h.from = s, h.life = life, h.prompt = std::uint32_t(prompt.size());
+    h.from = s;
+    h.life = life;
+    h.prompt = std::uint32_t(prompt.size());
     h.seed_hash = hash_of_seed(seed, h.session);
     return h;
   }
 };
-inline setting some_setting(std::uint64_t seed, protocol kind, std::uint32_t look_ahead, std::uint32_t most = 24) {
+inline setting some_setting(std::uint64_t seed, protocol kind, std::uint32_t look_ahead,
+                            std::uint32_t most = 24) {
   setting s{.seed = seed, .how = scheduling(seed % 6), .dynamic = double(seed % 2)};
-  s.terms.kind = kind, s.terms.session = seed * 77, s.terms.look_ahead = look_ahead, s.terms.most_tokens = most;
+  s.terms.kind = kind;
+  s.terms.session = seed * 77;
+  s.terms.look_ahead = look_ahead;
+  s.terms.most_tokens = most;
   s.terms.codec = {.vocabulary = 5 + seed % 11};
   using values = row_codec::values;
   s.terms.codec.format = kind == protocol::dsd_block ? values::counts : values(seed % 3);
-  if (s.terms.codec.format == values::counts) s.terms.codec.top_k = 3, s.terms.codec.total = 20;
-  s.terms.first = side(seed / 2 % 2), s.prompt = tokens(1 + seed % 3, 0);
+  if (s.terms.codec.format == values::counts) {
+    s.terms.codec.top_k = 3;
+    s.terms.codec.total = 20;
+  }
+  s.terms.first = side(seed / 2 % 2);
+  s.prompt = tokens(1 + seed % 3, 0);
   return s;
 }
 
@@ -86,10 +103,15 @@ struct toy_model {
   std::atomic<int> seen = 0, stopped = 0;
 
   std::size_t vocab_size() const { return of.terms.codec.vocabulary; }
-  status see(std::span<const token_id> text, std::span<float> logits, double& h, const std::atomic<bool>& stop) {
+  status see(std::span<const token_id> text, std::span<float> logits, double& h,
+             const std::atomic<bool>& stop) {
     ++seen;
-    for (const auto began = net::clock::now(); seconds_since(began) < seconds; std::this_thread::sleep_for(1ms))
-      if (stop) return ++stopped, status::stopped;
+    for (const auto began = net::clock::now(); seconds_since(began) < seconds;
+         std::this_thread::sleep_for(1ms))
+      if (stop) {
+        ++stopped;
+        return status::stopped;
+      }
     if (text.size() >= fails_at) {
       if (throws) throw std::runtime_error("the index is gone");
       return status::context_full;
@@ -124,25 +146,28 @@ struct running_end {
   std::shared_ptr<live_profile> profile;
   std::shared_ptr<net::running_site> site;
 };
-inline running_end run(const setting& s, side at, std::uint64_t life = 1, std::function<void(toy_model&)> change = {}) {
-  running_end e{std::make_shared<toy_model>(s, at), std::make_shared<emissions>(at == side::l ? s.prompt.size() : 0),
+inline running_end run(const setting& s, side at, std::uint64_t life = 1,
+                       std::function<void(toy_model&)> change = {}) {
+  running_end e{std::make_shared<toy_model>(s, at),
+                std::make_shared<emissions>(at == side::l ? s.prompt.size() : 0),
                 std::make_shared<live_profile>(), nullptr};
   if (change) change(*e.model);
   const hello terms = s.at(at, life);
   const tokens prompt = at == side::l ? s.prompt : tokens{};
   const auto make = [&]<class Site>(std::unique_ptr<Site> site) {
-    e.site =
-        std::make_shared<net::runner<Site, toy_model>>(std::move(site), e.model, terms, sampling{}, e.profile, e.watch);
+    e.site = std::make_shared<net::runner<Site, toy_model>>(std::move(site), e.model, terms,
+                                                            sampling{}, e.profile, e.watch);
   };
   using who = scheduler<net::watched_profile>;
   const who schedule{s.how, {e.profile, e.watch.get()}, terms.look_ahead, s.seed};
   const random_streams l(s.seed, terms.session, 0), r(s.seed, terms.session, 1);
   const shared_noise noise(s.seed, terms.session);
   if (terms.kind == protocol::dragon)
-    make(std::make_unique<dragon_site<float, independent_drafts<>, who>>(terms, prompt, independent_drafts<>{l, r},
-                                                                         schedule));
+    make(std::make_unique<dragon_site<float, independent_drafts<>, who>>(
+        terms, prompt, independent_drafts<>{l, r}, schedule));
   else if (terms.kind == protocol::dragon_shared)
-    make(std::make_unique<dragon_site<float, shared_drafts, who>>(terms, prompt, shared_drafts{noise}, schedule));
+    make(std::make_unique<dragon_site<float, shared_drafts, who>>(terms, prompt,
+                                                                  shared_drafts{noise}, schedule));
   else if (at == side::l) make(std::make_unique<split_device<float>>(terms, prompt, l, noise));
   else make(std::make_unique<split_edge<float>>(terms, prompt, r, noise));
   return e;
@@ -178,6 +203,7 @@ inline tokens text_due(const setting& s) {
   if (s.terms.kind == protocol::dragon) return dragon(independent_drafts<>{l, r});
   if (s.terms.kind == protocol::dragon_shared) return dragon(shared_drafts{noise});
   return simulate<split_device<float>, split_edge<float>>(
-      s, [&](const hello& h) { return std::make_unique<split_device<float>>(h, s.prompt, l, noise); },
+      s,
+      [&](const hello& h) { return std::make_unique<split_device<float>>(h, s.prompt, l, noise); },
       [&](const hello& h) { return std::make_unique<split_edge<float>>(h, s.prompt, r, noise); });
 }

@@ -18,7 +18,7 @@ int main() {
       specagg::verify_token({.tokens = drafted}, q, p, specagg::lossless{}, chooser, out, scratch);
 
   const auto why = specagg::name(verdict.why);
-  std::printf("specagg %s: %.*s, %zu tokens\n", SPECAGG_VERSION, static_cast<int>(why.size()), why.data(),
-              verdict.emitted);
+  std::printf("specagg %s: %.*s, %zu tokens\n", SPECAGG_VERSION, static_cast<int>(why.size()),
+              why.data(), verdict.emitted);
   return verdict.emitted == 2 && out[0].token == 3 && out[1].token == 2 ? 0 : 1;
 }

@@ -18,16 +18,27 @@ int main() {
     alignas(16) unsigned char storage[1024];
   };
   memory* m = nullptr;
-  if (cudaMallocManaged(&m, sizeof(memory)) != cudaSuccess) return std::puts("skipped: no CUDA device"), 0;
+  if (cudaMallocManaged(&m, sizeof(memory)) != cudaSuccess) {
+    std::puts("skipped: no CUDA device");
+    return 0;
+  }
   *m = {};
   specagg::cuda::batch<float> b;
-  b.requests = 1, b.vocabulary = b.draft_stride = b.target_stride = vocabulary, b.most = 1;
-  b.draft = b.target = m->logits[0], b.tokens = m->tokens, b.start = m->start, b.seed = m->seed;
+  b.requests = 1;
+  b.vocabulary = b.draft_stride = b.target_stride = vocabulary;
+  b.most = 1;
+  b.draft = b.target = m->logits[0];
+  b.tokens = m->tokens;
+  b.start = m->start;
+  b.seed = m->seed;
   b.temperature = m->temperature;
-  if (specagg::cuda::verify(b, specagg::lossless{}, specagg::token_verifier{}, {m->verdicts, m->emissions}, m->storage,
-                            sizeof m->storage, nullptr) != cudaSuccess ||
+  if (specagg::cuda::verify(b, specagg::lossless{}, specagg::token_verifier{},
+                            {m->verdicts, m->emissions}, m->storage, sizeof m->storage,
+                            nullptr) != cudaSuccess ||
       cudaDeviceSynchronize() != cudaSuccess)
     return 1;
   std::printf("%zu tokens\n", m->verdicts[0].emitted);
-  return m->verdicts[0].emitted == 2 && m->emissions[0].token == 2 && m->emissions[1].token == 0 ? 0 : 1;
+  return m->verdicts[0].emitted == 2 && m->emissions[0].token == 2 && m->emissions[1].token == 0
+             ? 0
+             : 1;
 }

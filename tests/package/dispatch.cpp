@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// usage: dispatch    prints the instruction set chosen, then what step() answered: the same lines on every one
+// usage: dispatch    prints the instruction set chosen, then what step() answered: the same lines
+//                    on every one
 #include "dispatch.hpp"
 
 #include <algorithm>
@@ -23,7 +24,8 @@ int main() {
     std::vector<answer> out(5);
     out.resize(step({q, p, drafted, seed}, out));
     for (const answer& a : out)
-      std::printf("%d %016llx%s", a.token, static_cast<unsigned long long>(a.log_pi), &a == &out.back() ? "\n" : ", ");
+      std::printf("%d %016llx%s", a.token, static_cast<unsigned long long>(a.log_pi),
+                  &a == &out.back() ? "\n" : ", ");
   }
   std::vector<double> sorted(q.begin(), q.end());  // the program's own copy of what step() uses too
   std::sort(sorted.begin(), sorted.end());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What crosses the border between the program and its versions for each instruction set: plain data.
+// What crosses the border between the program and its versions for each instruction set: plain
+// data.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,4 +18,4 @@ struct answer {
 };
 
 extern "C" std::size_t step(const request& r, std::span<answer> out);  // answers written
-extern "C" const char* step_isa();                                    // which version this is
+extern "C" const char* step_isa();                                     // which version this is

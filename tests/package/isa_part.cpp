@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled once for each instruction set, as PART: verifies one draft of three tokens over rows of 5000 logits.
+// Compiled once for each instruction set, as PART: verifies one draft of three tokens over rows of
+// 5000 logits.
 #include <specagg/specagg.hpp>
 
 #include <bit>
@@ -27,8 +28,8 @@ part PART() {
   specagg::random_streams chooser(7);
   std::vector<specagg::emission> out(4);
   std::vector<double> scratch(specagg::verify_scratch(size));
-  const auto verdict =
-      specagg::verify_token({.tokens = drafted}, row(q), row(p), specagg::token_v3{0.3}, chooser, out, scratch);
+  const auto verdict = specagg::verify_token({.tokens = drafted}, row(q), row(p),
+                                             specagg::token_v3{0.3}, chooser, out, scratch);
 
   part result{SPECAGG_STRING(SPECAGG_ISA), specagg::isa(), {}};
   for (std::size_t i = 0; i < verdict.emitted; ++i) {

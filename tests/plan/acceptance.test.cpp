@@ -31,7 +31,10 @@ std::vector<double> random_row(numbers& n, std::size_t size) {
 // Tokens of a round in which draft k is accepted with probability a[k], by adding up every outcome.
 double enumerated(const std::vector<double>& a, bool bonus) {
   double sum = 0, reached = 1;
-  for (std::size_t k = 0; k < a.size(); ++k) sum += reached * (1 - a[k]) * double(k + 1), reached *= a[k];
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    sum += reached * (1 - a[k]) * double(k + 1);
+    reached *= a[k];
+  }
   return sum + reached * double(a.size() + (bonus ? 1 : 0));
 }
 
@@ -45,7 +48,8 @@ TEST_CASE("geometric_sum is (1 - a^n) / (1 - a), and n at a = 1") {
   for (const double a : {0.0, 0.1, 0.5, 0.9, 0.999999})
     for (const std::size_t n : {std::size_t(1), std::size_t(5), std::size_t(64)}) {
       CHECK(plan::integer_power(a, n) == Approx(std::pow(a, double(n))).epsilon(1e-14));
-      CHECK(plan::geometric_sum(a, n) == Approx((1 - std::pow(a, double(n))) / (1 - a)).epsilon(1e-9));
+      CHECK(plan::geometric_sum(a, n) ==
+            Approx((1 - std::pow(a, double(n))) / (1 - a)).epsilon(1e-9));
     }
 }
 TEST_CASE("expected tokens add up over every outcome of a round, with and without bonus") {
@@ -62,13 +66,17 @@ TEST_CASE("expected tokens add up over every outcome of a round, with and withou
     }
   }
 }
-TEST_CASE("the estimate from the rows of one draft is the list's value where the ratios are the acceptances") {
+TEST_CASE(
+    "the estimate from the rows of one draft is the list's value where the ratios are the "
+    "acceptances") {
   const std::vector<draft_acceptance> rows{{0.9, 0.9}, {0.5, 0.5}, {0.25, 0.25}};
   const std::vector<double> a{0.9, 0.5, 0.25};
   CHECK(plan::expected_tokens(std::span<const draft_acceptance>(rows)) ==
         Approx(plan::expected_tokens(a)).epsilon(1e-15));
 }
-TEST_CASE("an ensemble accepts drafts of q with 1 - (1-lambda) TV >= lambda, of p with 1 - lambda TV >= 1 - lambda") {
+TEST_CASE(
+    "an ensemble accepts drafts of q with 1 - (1-lambda) TV >= lambda, of p with 1 - lambda TV >= "
+    "1 - lambda") {
   numbers n(2);
   for (int i = 0; i < 300; ++i) {
     const auto q = random_row(n, 5), p = random_row(n, 5);
@@ -81,7 +89,8 @@ TEST_CASE("an ensemble accepts drafts of q with 1 - (1-lambda) TV >= lambda, of 
   }
 }
 TEST_CASE(
-    "P_reject + TV(pi, p) = TV(q, p) for lossy with beta exact and 1, mixtures and deferral, not for beta 1 - alpha") {
+    "P_reject + TV(pi, p) = TV(q, p) for lossy with beta exact and 1, mixtures and deferral, not "
+    "for beta 1 - alpha") {
   numbers n(3);
   double off = 0;
   for (int i = 0; i < 300; ++i) {

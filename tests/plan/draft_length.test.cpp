@@ -13,8 +13,9 @@ using namespace specagg;
 
 namespace {
 
-// A text for the controller: the row at each position has a confidence, somewhat like its neighbour's, and a draft from
-// it is accepted with probability 0.15 + 0.8 confidence. Same text and coins for every strategy.
+// A text for the controller: the row at each position has a confidence, somewhat like its
+// neighbour's, and a draft from it is accepted with probability 0.15 + 0.8 confidence. Same text
+// and coins for every strategy.
 struct text_world {
   std::vector<double> confidence, coin;
   explicit text_world(std::uint64_t seed, std::size_t size) : confidence(size), coin(size) {
@@ -34,7 +35,8 @@ struct outcome {
 };
 // Drafts through the text: call(g) and keep(x) are the strategy.
 template <class Begin, class Call, class Keep, class After>
-outcome play(const plan::draft_costs& cost, const text_world& w, Begin begin, Call call, Keep keep, After after) {
+outcome play(const plan::draft_costs& cost, const text_world& w, Begin begin, Call call, Keep keep,
+             After after) {
   outcome all;
   for (std::size_t at = 0; at + 70 < w.coin.size();) {
     begin();
@@ -50,7 +52,10 @@ outcome play(const plan::draft_costs& cost, const text_world& w, Begin begin, Ca
     const double spent = cost.round(steps, acceptances.size());
     after(acceptances, kept + 1, steps);
     at += kept + 1;
-    all.tokens += double(kept + 1), all.cost += spent, all.drafted += double(acceptances.size()), all.rounds += 1;
+    all.tokens += double(kept + 1);
+    all.cost += spent;
+    all.drafted += double(acceptances.size());
+    all.rounds += 1;
   }
   return all;
 }
@@ -59,10 +64,14 @@ outcome play_fixed(const plan::draft_costs& cost, const text_world& w, std::size
       cost, w, [] {}, [=](std::size_t g) { return g < gamma; }, [](double) { return true; },
       [](const auto&, std::size_t, std::size_t) {});
 }
-outcome play_auto(const plan::draft_costs& cost, const text_world& w, plan::draft_length_controller& c) {
+outcome play_auto(const plan::draft_costs& cost, const text_world& w,
+                  plan::draft_length_controller& c) {
   return play(
-      cost, w, [&] { c.begin(); }, [&](std::size_t) { return c.another(0); }, [&](double x) { return c.keep(0, x); },
-      [&](const auto& o, std::size_t tokens, std::size_t steps) { c.observe(o, tokens, std::span(&steps, 1)); });
+      cost, w, [&] { c.begin(); }, [&](std::size_t) { return c.another(0); },
+      [&](double x) { return c.keep(0, x); },
+      [&](const auto& o, std::size_t tokens, std::size_t steps) {
+        c.observe(o, tokens, std::span(&steps, 1));
+      });
 }
 
 }  // namespace
@@ -74,26 +83,23 @@ TEST_CASE("the best fixed gamma is the argmax over every gamma") {
     const auto v = [=](std::size_t g) { return 1 + slope * double(g) + (g > 4 ? 0.3 : 0); };
     const auto best = plan::best_fixed_gamma(a, c, v, 20);
     for (std::size_t g = 0; g <= 20; ++g)
-      CHECK(plan::speculative_speedup(plan::expected_tokens(a, g), double(g), c, v(g)) <= best.rate * (1 + 1e-14));
-    CHECK(plan::speculative_speedup(plan::expected_tokens(a, best.gamma), double(best.gamma), c, v(best.gamma)) ==
-          Approx(best.rate).epsilon(1e-13));
-    const auto list =
-        plan::best_fixed_draft(std::vector<double>(20, a), [&](std::size_t g) { return c * double(g) + v(g); });
+      CHECK(plan::speculative_speedup(plan::expected_tokens(a, g), double(g), c, v(g)) <=
+            best.rate * (1 + 1e-14));
+    CHECK(plan::speculative_speedup(plan::expected_tokens(a, best.gamma), double(best.gamma), c,
+                                    v(best.gamma)) == Approx(best.rate).epsilon(1e-13));
+    const auto list = plan::best_fixed_draft(std::vector<double>(20, a),
+                                             [&](std::size_t g) { return c * double(g) + v(g); });
     CHECK((list.gamma == best.gamma && list.rate == best.rate));
   }
-  CHECK(plan::best_fixed_gamma(
-            0, 0.1, [](std::size_t) { return 1.0; }, 8)
-            .gamma == 0);
-  CHECK(plan::best_fixed_gamma(
-            1, 0.1, [](std::size_t) { return 1.0; }, 8)
-            .gamma == 8);
-  CHECK(plan::best_fixed_gamma(
-            0.8, 0.1, [](std::size_t) { return 1.0; }, 20)
-            .gamma == 6);
+  CHECK(plan::best_fixed_gamma(0, 0.1, [](std::size_t) { return 1.0; }, 8).gamma == 0);
+  CHECK(plan::best_fixed_gamma(1, 0.1, [](std::size_t) { return 1.0; }, 8).gamma == 8);
+  CHECK(plan::best_fixed_gamma(0.8, 0.1, [](std::size_t) { return 1.0; }, 20).gamma == 6);
 }
 TEST_CASE(
-    "the marginal-value rule with rho of the best policy is the best policy: policy iteration on known acceptances") {
-  // Known a_k, in 4 classes at random: the best stopping rule is a threshold on the product; no threshold beats rho's.
+    "the marginal-value rule with rho of the best policy is the best policy: policy iteration on "
+    "known acceptances") {
+  // Known a_k, in 4 classes at random: the best stopping rule is a threshold on the product; no
+  // threshold beats rho's.
   const plan::draft_costs cost{1, 0.1, 0.05, 0};
   const auto rate = [&](double threshold) {
     numbers n(2);
@@ -105,7 +111,9 @@ TEST_CASE(
       while (g < 64) {  // a_k is known before the step
         const double a = 0.25 + 0.25 * double(n.below(4));
         if (!(reached * a >= threshold)) break;
-        reached *= a, tokens += reached, ++g;
+        reached *= a;
+        tokens += reached;
+        ++g;
       }
       spent += cost.round(g, g);
     }
@@ -113,7 +121,8 @@ TEST_CASE(
   };
   double rho = 1;
   for (int i = 0; i < 8; ++i) rho = rate(rho * cost.token());  // worth_drafting(reached, rho, cost)
-  for (double threshold = 0.02; threshold < 1; threshold *= 1.1) CHECK(rate(threshold) <= rho * 1.001);
+  for (double threshold = 0.02; threshold < 1; threshold *= 1.1)
+    CHECK(rate(threshold) <= rho * 1.001);
   CHECK(plan::worth_drafting(rho * cost.token(), rho, cost));
   CHECK(!plan::worth_drafting(0.999 * rho * cost.token(), rho, cost));
 }
@@ -129,7 +138,8 @@ TEST_CASE("the predictor starts at 0.3 + 0.7 x and learns any shape, class by cl
     p.observe(x, shape(x));
   }
   for (double x = 1.0 / 32; x < 1; x += 1.0 / 16)
-    if (std::fabs(x - 0.3) > 0.05 && std::fabs(x - 0.6) > 0.05) CHECK(p(x) == Approx(shape(x)).margin(0.03));
+    if (std::fabs(x - 0.3) > 0.05 && std::fabs(x - 0.6) > 0.05)
+      CHECK(p(x) == Approx(shape(x)).margin(0.03));
 }
 TEST_CASE("classes that were not measured yet learn from those that were") {
   plan::acceptance_predictor p;
@@ -139,23 +149,32 @@ TEST_CASE("classes that were not measured yet learn from those that were") {
   CHECK(p(0.9) > p(0.2));
   for (int i = 0; i < 4000; ++i) p.observe(0.2, 0.9);
   CHECK(p(0.2) > 0.85);
-  for (int i = 0; i < 4000; ++i) p.observe(0.01, 1);  // more than its first guess says, of all classes: at most 1
+  // more than its first guess says, of all classes: at most 1
+  for (int i = 0; i < 4000; ++i) p.observe(0.01, 1);
   CHECK(p(1) == 1);
 }
-TEST_CASE("the predictor learns how later tokens of a draft differ from first ones, for all classes at once") {
+TEST_CASE(
+    "the predictor learns how later tokens of a draft differ from first ones, for all classes at "
+    "once") {
   plan::acceptance_predictor p;
   for (const std::size_t depth : {0u, 1u, 2u, 9u}) CHECK(p(0.5, depth) == p(0.5));
   for (int i = 0; i < 3000; ++i) {
-    p.observe(0.5, 0.8), p.observe(0.9, 0.9);
-    p.observe(0.5, 0.4, 1), p.observe(0.9, 0.45, 1);
+    p.observe(0.5, 0.8);
+    p.observe(0.9, 0.9);
+    p.observe(0.5, 0.4, 1);
+    p.observe(0.9, 0.45, 1);
   }
   CHECK(p(0.5) == Approx(0.8).margin(0.02));
   CHECK(p(0.9) == Approx(0.9).margin(0.02));
   CHECK(p(0.5, 1) == Approx(0.4).margin(0.02));
   CHECK(p(0.9, 1) == Approx(0.45).margin(0.02));
   CHECK(p(0.2, 1) == Approx(p(0.2) / 2).margin(0.02));  // never measured
-  CHECK(p.over_seen(1, [](double a) { return a; }) < 0.6 * p.over_seen(0, [](double a) { return a; }));
-  for (int i = 0; i < 3000; ++i) p.observe(0.5, 0.8), p.observe(0.5, 1, 3);
+  CHECK(p.over_seen(1, [](double a) { return a; }) <
+        0.6 * p.over_seen(0, [](double a) { return a; }));
+  for (int i = 0; i < 3000; ++i) {
+    p.observe(0.5, 0.8);
+    p.observe(0.5, 1, 3);
+  }
   CHECK(p(0.5, 3) > 0.95);
   CHECK(p(0.5, 40) == p(0.5, 3));
   CHECK((p(0.99, 3) == 1 && p(0.99) < 1));  // at most 1
@@ -179,9 +198,10 @@ TEST_CASE("what is predicted of first tokens does not depend on how later ones f
 }
 namespace {
 
-// The mean length of the last drafts of `rounds`, as a controller has it whose tokens are accepted as `overlaps` say:
-// of first tokens, and of later ones.
-double drafted(plan::draft_length_controller& c, int rounds, const std::array<double, 2>& overlaps) {
+// The mean length of the last drafts of `rounds`, as a controller has it whose tokens are accepted
+// as `overlaps` say: of first tokens, and of later ones.
+double drafted(plan::draft_length_controller& c, int rounds,
+               const std::array<double, 2>& overlaps) {
   numbers n(1);
   std::size_t tokens = 0;
   for (int round = 0; round < rounds; ++round) {
@@ -194,14 +214,17 @@ double drafted(plan::draft_length_controller& c, int rounds, const std::array<do
     }
     while (accepted < all.size() && n.uniform() < all[accepted].of_row) ++accepted;
     if (round >= rounds / 2) tokens += all.size();
-    c.observe(std::span(all).first(std::min(accepted + 1, all.size())), accepted + 1, std::span(&asked, 1));
+    c.observe(std::span(all).first(std::min(accepted + 1, all.size())), accepted + 1,
+              std::span(&asked, 1));
   }
   return double(tokens) / double(rounds - rounds / 2);
 }
 
 }  // namespace
 
-TEST_CASE("a controller whose later tokens fail drafts short, one whose tokens all fail as often drafts on") {
+TEST_CASE(
+    "a controller whose later tokens fail drafts short, one whose tokens all fail as often drafts "
+    "on") {
   const plan::draft_costs costs{.draft = 0.1, .verify = 0.05};
   plan::draft_length_controller first(costs), all(costs);
   CHECK(drafted(first, 600, {0.8, 0.05}) < 1.2);
@@ -223,7 +246,8 @@ TEST_CASE("confidence from entropy is 1 for a certain row and 0 for the uniform 
   CHECK(plan::confidence_of_entropy(0, 1) == 1);
 }
 TEST_CASE(
-    "the controller makes at least 99 % of the tokens per cost of the best fixed gamma, wherever that lies, often "
+    "the controller makes at least 99 % of the tokens per cost of the best fixed gamma, wherever "
+    "that lies, often "
     "more") {
   double most_gained = 0;
   const text_world w(11, 20000);
@@ -237,18 +261,20 @@ TEST_CASE(
                                         {2e-3, 1e-4, 1e-5, 1e-5},
                                         {1, 0, 0, 0}}) {
     double best = 0;
-    for (std::size_t g = 0; g <= 64; g += g < 16 ? 1 : 16) best = std::max(best, play_fixed(cost, w, g).rate());
+    for (std::size_t g = 0; g <= 64; g += g < 16 ? 1 : 16)
+      best = std::max(best, play_fixed(cost, w, g).rate());
     plan::draft_length_controller c(cost);
     const double rate = play_auto(cost, w, c).rate();
-    INFO("draft " << cost.draft << " verify " << cost.verify << " target " << cost.target << ": best fixed " << best
-                  << ", controller " << rate);
+    INFO("draft " << cost.draft << " verify " << cost.verify << " target " << cost.target
+                  << ": best fixed " << best << ", controller " << rate);
     CHECK(rate >= 0.99 * best);
     most_gained = std::max(most_gained, rate / best);
   }
   CHECK(most_gained > 1.03);
 }
 TEST_CASE(
-    "where drafting never pays it still drafts a little, for a hundredth of the cost, and comes back when it pays") {
+    "where drafting never pays it still drafts a little, for a hundredth of the cost, and comes "
+    "back when it pays") {
   const plan::draft_costs cost{1, 1, 1, 0};
   plan::draft_length_controller c(cost);
   const auto idle = play_auto(cost, text_world(5, 3300), c);
@@ -272,7 +298,8 @@ TEST_CASE("where scoring costs jump it drafts past the jump if that pays, and el
     for (std::size_t g = 0; g <= 24; ++g) best = std::max(best, play_fixed(cost, w, g).rate());
     plan::draft_length_controller c(cost);
     const auto is = play_auto(cost, w, c);
-    INFO("jump " << jump << ": best fixed " << best << ", controller " << is.rate() << ", " << is.drafted);
+    INFO("jump " << jump << ": best fixed " << best << ", controller " << is.rate() << ", "
+                 << is.drafted);
     CHECK(is.rate() >= 0.98 * best);
     if (jump == 3.0) CHECK(is.drafted < 0.1 * is.rounds);
   }
@@ -287,29 +314,36 @@ TEST_CASE("where only many drafted tokens together pay for the first, it drafts 
     for (int round = 0; round < 5000; ++round) {
       std::vector<draft_acceptance> acceptances;
       std::size_t emitted = 1, steps = 0;
-      while (another(acceptances.size())) acceptances.push_back({0.9, 0.9}), ++steps;
+      while (another(acceptances.size())) {
+        acceptances.push_back({0.9, 0.9});
+        ++steps;
+      }
       while (emitted <= acceptances.size() && n.uniform() < 0.9) ++emitted;
       observe(acceptances, emitted, steps);
-      tokens += double(emitted), spent += cost.round(steps, acceptances.size());
+      tokens += double(emitted);
+      spent += cost.round(steps, acceptances.size());
     }
     return tokens / spent;
   };
-  const double best = play([](std::size_t g) { return g < 12; }, [](const auto&, std::size_t, std::size_t) {});
+  const double best =
+      play([](std::size_t g) { return g < 12; }, [](const auto&, std::size_t, std::size_t) {});
   plan::draft_length_controller c(cost);
   const double is = play(
       [&](std::size_t g) {
         if (g == 0) c.begin();
         return c.another(0) && c.keep(0, 0.9);
       },
-      [&](const auto& o, std::size_t tokens, std::size_t steps) { c.observe(o, tokens, std::span(&steps, 1)); });
+      [&](const auto& o, std::size_t tokens, std::size_t steps) {
+        c.observe(o, tokens, std::span(&steps, 1));
+      });
   INFO("gamma 12 " << best << ", controller " << is);
   CHECK(best > 1.5);
   CHECK(is > 0.97 * best);
 }
 
 namespace {
-// Two drafters: the first is free and has a proposal at some positions, good where its confidence is high; the second
-// has one everywhere, at a cost. use: which of them are asked (bits).
+// Two drafters: the first is free and has a proposal at some positions, good where its confidence
+// is high; the second has one everywhere, at a cost. use: which of them are asked (bits).
 double play_two(const plan::draft_costs& cost, int use, double good, double model) {
   numbers n(21);
   plan::draft_length_controller c(cost, 2);
@@ -328,11 +362,14 @@ double play_two(const plan::draft_costs& cost, int use, double good, double mode
         if (k == 0 && !has) continue;
         const double x = k == 1 ? model : sure ? 0.9 : 0.1, a = k == 1 ? model : sure ? good : 0.05;
         if (!c.keep(k, x)) continue;
-        acceptances.push_back({a, a}), chance *= a, kept = true;
+        acceptances.push_back({a, a});
+        chance *= a;
+        kept = true;
       }
     }
     std::size_t emitted = 1;
-    while (emitted <= acceptances.size() && n.uniform() < acceptances[emitted - 1].of_row) ++emitted;
+    while (emitted <= acceptances.size() && n.uniform() < acceptances[emitted - 1].of_row)
+      ++emitted;
     c.observe(acceptances, emitted, asked);
     tokens += double(emitted);
     spent += cost.target + cost.scoring(acceptances.size()) + cost.others[0] * double(asked[1]);
@@ -340,34 +377,41 @@ double play_two(const plan::draft_costs& cost, int use, double good, double mode
   return tokens / spent;
 }
 }  // namespace
-TEST_CASE("of two drafters it takes the one that is worth more, token by token: no worse than each alone, or neither") {
+TEST_CASE(
+    "of two drafters it takes the one that is worth more, token by token: no worse than each "
+    "alone, or neither") {
   double most_gained = 0;
   for (const double price : {0.0, 0.05, 0.3, 2.0})
     for (const double verify : {0.02, 0.3, 1.5})
       for (const double good : {0.1, 0.5, 0.95})
         for (const double model : {0.2, 0.7}) {
-          const plan::draft_costs cost{.target = 1, .draft = 0, .verify = verify, .others = {price}};
-          const double both = play_two(cost, 3, good, model), lookup = play_two(cost, 1, good, model),
+          const plan::draft_costs cost{
+              .target = 1, .draft = 0, .verify = verify, .others = {price}};
+          const double both = play_two(cost, 3, good, model),
+                       lookup = play_two(cost, 1, good, model),
                        second = play_two(cost, 2, good, model);
-          INFO("model " << price << ", verify " << verify << ", acceptances " << good << " " << model << ": both "
-                        << both << ", lookup " << lookup << ", model " << second);
+          INFO("model " << price << ", verify " << verify << ", acceptances " << good << " "
+                        << model << ": both " << both << ", lookup " << lookup << ", model "
+                        << second);
           CHECK(both >= 0.97 * std::max({lookup, second, 1.0}));
           most_gained = std::max(most_gained, both / std::max({lookup, second, 1.0}));
         }
   CHECK(most_gained > 1.05);
 }
 namespace {
-// Rounds with drafts: `share` of them take `seconds`, are believed to take `price` if that is not 0, and draft
-// `drafted` tokens, each accepted with probability a; the others draft nothing in the end and take 1.02 seconds, where
-// a round without drafts takes 1. Times vary by `noise`. The machine is `drift` times as slow in every other 30
-// rounds, the first round with drafts `first` times. Every 50th round is hit by a delay.
+// Rounds with drafts: `share` of them take `seconds`, are believed to take `price` if that is not
+// 0, and draft `drafted` tokens, each accepted with probability a; the others draft nothing in the
+// end and take 1.02 seconds, where a round without drafts takes 1. Times vary by `noise`. The
+// machine is `drift` times as slow in every other 30 rounds, the first round with drafts `first`
+// times. Every 50th round is hit by a delay.
 struct watched_rounds {
   double a, seconds;
   std::size_t drafted;
   double share = 1, drift = 1, first = 1, price = 0, noise = 0.05;
 };
 struct played {
-  // Tokens per second without delays, noise and drift; the least of a text; the share of rounds with drafts.
+  // Tokens per second without delays, noise and drift; the least of a text; the share of rounds
+  // with drafts.
   double rate, least, with_drafts;
 };
 played play_watched(const watched_rounds& of, std::size_t rounds) {  // mean of 24 texts
@@ -386,23 +430,28 @@ played play_watched(const watched_rounds& of, std::size_t rounds) {  // mean of 
       const double believed = drafts && of.price > 0 ? of.price : own;
       watch.observe(tries, believed, emitted,
                     own * slow * n.between(1 - of.noise, 1 + of.noise) + (i % 50 == 7 ? 20 : 0));
-      tokens += double(emitted), seconds += own, with_drafts += tries;
+      tokens += double(emitted);
+      seconds += own;
+      with_drafts += tries;
     }
     mean.least = std::min(mean.least, tokens / seconds);
-    mean.rate += tokens / seconds / texts, mean.with_drafts += with_drafts / double(rounds) / texts;
+    mean.rate += tokens / seconds / texts;
+    mean.with_drafts += with_drafts / double(rounds) / texts;
   }
   return mean;
 }
 }  // namespace
 TEST_CASE(
-    "watched, drafting that is slower than none costs at most 2 % of a long text, 4 % of a short one, and what pays "
+    "watched, drafting that is slower than none costs at most 2 % of a long text, 4 % of a short "
+    "one, and what pays "
     "goes on") {
   for (const double a : {0.0, 0.2, 0.5})
     for (const double slow : {2.5, 4.0}) {
       CHECK(play_watched({a, slow, 4}, 1000).rate > 0.98);
       CHECK(play_watched({a, slow, 4}, 200).rate > 0.955);
     }
-  for (const auto& [tokens, slow] : {std::pair(2, 3.), std::pair(3, 4.)})  // few rounds lose, and they lose much
+  // few rounds lose, and they lose much
+  for (const auto& [tokens, slow] : {std::pair(2, 3.), std::pair(3, 4.)})
     for (const double share : {0.15, 0.3})
       CHECK(play_watched({1, slow, std::size_t(tokens - 1), share}, 1000).rate > 0.96);
   for (const double a : {0.6, 0.8, 0.95}) {
@@ -415,24 +464,39 @@ TEST_CASE(
   CHECK(play_watched({0, 2, 4}, 10000).with_drafts > 0.002);
 }
 TEST_CASE(
-    "on a machine whose speed changes, the watch judges rounds with drafts by plain ones at about the same time") {
+    "on a machine whose speed changes, the watch judges rounds with drafts by plain ones at about "
+    "the same time") {
   for (const double drift : {1.5, 2.0, 3.0}) {
-    CHECK(play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = drift}, 1000).rate > 1.03);  // 1.12 is had
-    CHECK(play_watched({.a = 0.05, .seconds = 1.25, .drafted = 1, .drift = drift}, 1000).rate > 0.95);
+    // 1.12 is had
+    CHECK(play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = drift}, 1000).rate >
+          1.03);
+    CHECK(play_watched({.a = 0.05, .seconds = 1.25, .drafted = 1, .drift = drift}, 1000).rate >
+          0.95);
   }
   for (const double drift : {1.0, 2.0, 3.0})
     for (const double noise : {0.05, 0.5, 0.9}) {
       INFO("drift " << drift << ", noise " << noise);
-      CHECK(play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = drift, .noise = noise}, 120).rate > 1.06);
-      CHECK(play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = drift, .noise = noise}, 1000).rate > 1.08);
+      CHECK(play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = drift, .noise = noise},
+                         120)
+                .rate > 1.06);
+      CHECK(play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = drift, .noise = noise},
+                         1000)
+                .rate > 1.08);
     }
   const played r = play_watched({.a = 0.4, .seconds = 1.25, .drafted = 1, .drift = 1.5}, 1000);
   CHECK(r.rate > 1.1);
   CHECK(r.with_drafts > 0.8);
 }
-TEST_CASE("prices that are too low are found out by the times: soon on a quiet machine, later on one that is not") {
+TEST_CASE(
+    "prices that are too low are found out by the times: soon on a quiet machine, later on one "
+    "that is not") {
   const auto with = [](double drift, double noise, double seconds, double price) {
-    return play_watched({.a = 0.4, .seconds = seconds, .drafted = 1, .drift = drift, .price = price, .noise = noise},
+    return play_watched({.a = 0.4,
+                         .seconds = seconds,
+                         .drafted = 1,
+                         .drift = drift,
+                         .price = price,
+                         .noise = noise},
                         1000);
   };
   CHECK(with(1, 0.05, 1.8, 1.25).rate > 0.92);
@@ -444,7 +508,8 @@ TEST_CASE("prices that are too low are found out by the times: soon on a quiet m
       CHECK(with(drift, noise, 4, 1.01).rate > 0.95);
     }
   // A short text whose drafts are not accepted: found out by the prices, without an error.
-  CHECK(play_watched({.a = 0.05, .seconds = 1.25, .drafted = 1, .drift = 3, .noise = 0.9}, 120).least > 0.95);
+  CHECK(play_watched({.a = 0.05, .seconds = 1.25, .drafted = 1, .drift = 3, .noise = 0.9}, 120)
+            .least > 0.95);
 }
 TEST_CASE("the watch counts no time of 0, and asks for two plain rounds first") {
   plan::draft_watch watch;
@@ -454,27 +519,34 @@ TEST_CASE("the watch counts no time of 0, and asks for two plain rounds first") 
   CHECK(!watch.drafts());
   watch.observe(false, 1, 1, 1e-3);
   CHECK(watch.drafts());
-  for (int i = 0; i < 31; ++i) watch.observe(true, 1.2, 2, 1.2e-3), watch.observe(true, 1.2, 2, 0);
+  for (int i = 0; i < 31; ++i) {
+    watch.observe(true, 1.2, 2, 1.2e-3);
+    watch.observe(true, 1.2, 2, 0);
+  }
   CHECK(watch.drafts());
   watch.observe(true, 1.2, 2, 1.2e-3);
   CHECK(!watch.drafts());  // 32 rounds
 }
 TEST_CASE("what was won long ago does not pay for drafts that lose now") {
   // Told by the prices and the times; by the times alone; by the prices alone.
-  for (const auto& [price, time] : {std::pair(2.0, 2e-3), std::pair(1.01, 2e-3), std::pair(2.0, 1e-3)}) {
+  for (const auto& [price, time] :
+       {std::pair(2.0, 2e-3), std::pair(1.01, 2e-3), std::pair(2.0, 1e-3)}) {
     plan::draft_watch watch;
     std::size_t late = 0;
     numbers n(1);
     for (int i = 0; i < 700; ++i) {
       const bool drafts = watch.drafts();
-      watch.observe(drafts, drafts ? price : 1, drafts && i < 500 ? 4 : 1, (drafts ? time : 1e-3) * n.between(.7, 1.3));
+      watch.observe(drafts, drafts ? price : 1, drafts && i < 500 ? 4 : 1,
+                    (drafts ? time : 1e-3) * n.between(.7, 1.3));
       late += drafts && i >= 500;
     }
     CAPTURE(price, time);
     CHECK((late > 8 && late < 60));
   }
 }
-TEST_CASE("it drafts longer behind a sure row than behind an unsure one, and never more than it has room for") {
+TEST_CASE(
+    "it drafts longer behind a sure row than behind an unsure one, and never more than it has room "
+    "for") {
   plan::draft_length_controller c({1, 0.05, 0.01, 0});
   const auto length = [&](double x) {
     c.begin();
@@ -495,6 +567,7 @@ TEST_CASE("the controller is plain data: copies decide alike") {
   plan::draft_length_controller a({1, 0.1, 0.05, 0});
   play_auto(a.cost, text_world(3, 500), a);
   auto b = a;
-  const auto x = play_auto(a.cost, text_world(4, 500), a), y = play_auto(b.cost, text_world(4, 500), b);
+  const auto x = play_auto(a.cost, text_world(4, 500), a),
+             y = play_auto(b.cost, text_world(4, 500), b);
   CHECK((x.tokens == y.tokens && x.cost == y.cost));
 }

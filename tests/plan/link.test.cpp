@@ -11,16 +11,19 @@
 
 using namespace specagg;
 
-TEST_CASE("Table 1 of the DSSD paper: V = 50000, 16 bits, 100 Mbit/s, 20 ms; all 24 cells as printed") {
+TEST_CASE(
+    "Table 1 of the DSSD paper: V = 50000, 16 bits, 100 Mbit/s, 20 ms; all 24 cells as printed") {
   const double a[] = {0.5, 0.6, 0.7, 0.8, 0.9, 0.99};
-  const char* printed[4][6] = {{"0.75 26.00", "0.64 25.12", "0.51 24.08", "0.36 22.88", "0.19 21.52", "0.02 20.16"},
-                               {"0.94 27.50", "0.87 26.96", "0.76 26.08", "0.59 24.72", "0.34 22.75", "0.04 20.32"},
-                               {"0.98 27.88", "0.95 27.63", "0.88 27.06", "0.74 25.90", "0.47 23.75", "0.06 20.47"},
-                               {"1.00 27.97", "0.98 27.87", "0.94 27.54", "0.83 26.66", "0.57 24.56", "0.08 20.62"}};
+  const char* printed[4][6] = {
+      {"0.75 26.00", "0.64 25.12", "0.51 24.08", "0.36 22.88", "0.19 21.52", "0.02 20.16"},
+      {"0.94 27.50", "0.87 26.96", "0.76 26.08", "0.59 24.72", "0.34 22.75", "0.04 20.32"},
+      {"0.98 27.88", "0.95 27.63", "0.88 27.06", "0.74 25.90", "0.47 23.75", "0.06 20.47"},
+      {"1.00 27.97", "0.98 27.87", "0.94 27.54", "0.83 26.66", "0.57 24.56", "0.08 20.62"}};
   for (std::size_t g = 0; g < 4; ++g)
     for (std::size_t i = 0; i < 6; ++i) {
       const std::size_t gamma = 2 * g + 2;
-      const double ms = plan::dssd_communication(a[i], gamma, 50000, 16, 1e5, 20);  // in ms, bits / ms
+      // in ms, bits / ms
+      const double ms = plan::dssd_communication(a[i], gamma, 50000, 16, 1e5, 20);
       CHECK(ms == Approx(20 + 8 * (1 - std::pow(a[i], double(gamma)))).epsilon(1e-14));
       char cell[32];
       std::snprintf(cell, sizeof cell, "%.2f %.2f", 1 - plan::integer_power(a[i], gamma), ms);
@@ -41,9 +44,12 @@ TEST_CASE("DSD sends every draft row up, DSSD at most one row down, shared noise
   CHECK(plan::communication(plan::dsd_traffic(free), l) ==
         Approx(plan::dsd_communication(8, 50272, 16, 1e8, 0.02)).epsilon(1e-14));
   const plan::traffic down{0, plan::dssd_traffic(free, 0.7).down};
-  CHECK(plan::communication(down, l) == Approx(plan::dssd_communication(0.7, 8, 50272, 16, 2e8, 0.02)).epsilon(1e-14));
+  CHECK(plan::communication(down, l) ==
+        Approx(plan::dssd_communication(0.7, 8, 50272, 16, 2e8, 0.02)).epsilon(1e-14));
 }
-TEST_CASE("T_comm of DSSD lies between T_ntt and T_ntt + one row, and grows with gamma and falls with acceptance") {
+TEST_CASE(
+    "T_comm of DSSD lies between T_ntt and T_ntt + one row, and grows with gamma and falls with "
+    "acceptance") {
   for (std::size_t g = 1; g < 20; ++g)
     for (double a = 0; a <= 1; a += 0.1) {
       const double t = plan::dssd_communication(a, g, 50000, 16, 1e8, 0.02);
@@ -67,26 +73,36 @@ TEST_CASE("expected downlink of DSSD is that of rounds played token by token") {
 TEST_CASE("a quantised row of V = 32000, K = 8, l = 64 takes 17 bytes") {
   const double bits = plan::quantised_row_bits(32000, 8, 64);
   CHECK(plan::bytes(bits) == 17);
-  const double exact = (std::lgamma(32001.0) - std::lgamma(9.0) - std::lgamma(31993.0) + std::lgamma(72.0) -
-                        std::lgamma(8.0) - std::lgamma(65.0)) /
+  const double exact = (std::lgamma(32001.0) - std::lgamma(9.0) - std::lgamma(31993.0) +
+                        std::lgamma(72.0) - std::lgamma(8.0) - std::lgamma(65.0)) /
                        std::log(2.0);
   CHECK(bits == Approx(exact).epsilon(1e-9));
-  CHECK(plan::quantised_row_bits(5, 1, 7) == Approx(std::log2(5.0)).epsilon(1e-14));  // one token has all counts
+  // one token has all counts
+  CHECK(plan::quantised_row_bits(5, 1, 7) == Approx(std::log2(5.0)).epsilon(1e-14));
   CHECK(plan::quantised_row_bits(4, 4, 2) == Approx(std::log2(10.0)).epsilon(1e-14));
 }
-TEST_CASE("latency and speed-up: T = gamma T_slm + T_llm + T_comm, S = E / (c gamma + T_comm / T_llm + v)") {
-  const double t_slm = 0.01, t_llm = 0.1, t_comm = 0.024, v = 1.2, tokens = plan::expected_tokens(0.8, 4);
+TEST_CASE(
+    "latency and speed-up: T = gamma T_slm + T_llm + T_comm, S = E / (c gamma + T_comm / T_llm + "
+    "v)") {
+  const double t_slm = 0.01, t_llm = 0.1, t_comm = 0.024, v = 1.2,
+               tokens = plan::expected_tokens(0.8, 4);
   CHECK(plan::split_latency(4, t_slm, t_llm, t_comm) == Approx(0.164).epsilon(1e-14));
   CHECK(plan::split_speedup(tokens, 4, t_slm, t_llm, t_comm, v) ==
         Approx(tokens / (0.1 * 4 + 0.24 + v)).epsilon(1e-14));
   CHECK(plan::split_speedup(tokens, 4, t_slm, t_llm, 0) ==
         Approx(plan::speculative_speedup(0.8, 4, 0.1, 1, false)).epsilon(1e-14));
 }
-TEST_CASE("accepting with q / p, as the paper prints, keeps every token with q >= p: no row then needs the target") {
-  // The mutant's acceptance sum q min(1, q / p) against 1 - TV: it accepts more, and emits another law.
+TEST_CASE(
+    "accepting with q / p, as the paper prints, keeps every token with q >= p: no row then needs "
+    "the target") {
+  // The mutant's acceptance sum q min(1, q / p) against 1 - TV: it accepts more, and emits another
+  // law.
   const double q[] = {0.6, 0.3, 0.1}, p[] = {0.3, 0.5, 0.2};
   double printed = 0, right = 0, law0 = 0;
-  for (int v = 0; v < 3; ++v) printed += q[v] * std::min(1.0, q[v] / p[v]), right += std::min(q[v], p[v]);
+  for (int v = 0; v < 3; ++v) {
+    printed += q[v] * std::min(1.0, q[v] / p[v]);
+    right += std::min(q[v], p[v]);
+  }
   law0 = q[0];  // token 0 is always kept, and never resampled: its probability stays q's
   CHECK(printed > right);
   CHECK(std::fabs(law0 - p[0]) > 0.2);

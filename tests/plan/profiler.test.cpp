@@ -15,12 +15,14 @@ namespace {
 struct measured {
   std::vector<double> t, seconds, scratch;
 };
-measured measure(double slope, double intercept, double noise, double outliers, std::uint64_t seed) {
+measured measure(double slope, double intercept, double noise, double outliers,
+                 std::uint64_t seed) {
   numbers n(seed);
   measured m;
   for (int t = 100; t < 1100; t += 5) {
     m.t.push_back(t);
-    m.seconds.push_back(intercept + slope * t + noise * n.bell() + (n.uniform() < outliers ? 0.5 * n.uniform() : 0));
+    m.seconds.push_back(intercept + slope * t + noise * n.bell() +
+                        (n.uniform() < outliers ? 0.5 * n.uniform() : 0));
   }
   m.scratch.resize(m.t.size());
   return m;
@@ -35,15 +37,22 @@ TEST_CASE("exact lines are found exactly") {
   CHECK(f.k_c == Approx(0.02).epsilon(1e-10));
   CHECK(f(500) == Approx(0.025).epsilon(1e-10));
 }
-TEST_CASE("k_a and k_b are the means of (c - k_c) t and t^2, and their ratio the least-squares slope") {
+TEST_CASE(
+    "k_a and k_b are the means of (c - k_c) t and t^2, and their ratio the least-squares slope") {
   auto m = measure(1e-5, 0.02, 0.001, 0, 2);
   const auto f = plan::fit_decode_time(m.t, m.seconds, m.scratch);
   double st = 0, sc = 0, stt = 0, stc = 0, kept = 0, tt = 0, ta = 0;
   for (std::size_t i = 0; i < m.t.size(); ++i) {
-    kept += 1, st += m.t[i], sc += m.seconds[i], stt += m.t[i] * m.t[i], stc += m.t[i] * m.seconds[i];
-    tt += m.t[i] * m.t[i], ta += (m.seconds[i] - f.k_c) * m.t[i];
+    kept += 1;
+    st += m.t[i];
+    sc += m.seconds[i];
+    stt += m.t[i] * m.t[i];
+    stc += m.t[i] * m.seconds[i];
+    tt += m.t[i] * m.t[i];
+    ta += (m.seconds[i] - f.k_c) * m.t[i];
   }
-  CHECK(f.slope() == Approx((kept * stc - st * sc) / (kept * stt - st * st)).epsilon(1e-6));  // nothing is an outlier
+  // nothing is an outlier
+  CHECK(f.slope() == Approx((kept * stc - st * sc) / (kept * stt - st * st)).epsilon(1e-6));
   CHECK(f.k_b == Approx(tt / kept));
   CHECK(f.k_a == Approx(ta / kept));
 }
@@ -86,9 +95,11 @@ TEST_CASE("a moving average starts at the first observation and forgets at rate 
 }
 TEST_CASE("a profile of two sites becomes a setting of the recursion") {
   plan::profile p;
-  p.decode_l = {2e-5, 1, 0.2}, p.decode_r = {0, 1, 0.05};
+  p.decode_l = {2e-5, 1, 0.2};
+  p.decode_r = {0, 1, 0.05};
   p.observe_round_trip(0.6, 0.1);
-  p.from_l.bandwidth.observe(1e6, 0.1), p.from_r.bandwidth.observe(2e6, 0.1);
+  p.from_l.bandwidth.observe(1e6, 0.1);
+  p.from_r.bandwidth.observe(2e6, 0.1);
   for (int i = 0; i < 100; ++i) p.observe(plan::agreement_of(0.5, 0.5), 0.05);
   const auto d = p.setting(1000, 1000, 1e5, 0);
   CHECK(d.c_l == Approx(0.22));

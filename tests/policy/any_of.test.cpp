@@ -27,19 +27,28 @@ struct cannot_be_copied {
 
 template <class F>
 void for_each_rule(F f) {
-  f(lossless{}), f(lossy{0.2}), f(bild{1}), f(token_v3{0.3}), f(ensemble{0.4}), f(contrastive{0.2}), f(power{0.4, 2});
+  f(lossless{});
+  f(lossy{0.2});
+  f(bild{1});
+  f(token_v3{0.3});
+  f(ensemble{0.4});
+  f(contrastive{0.2});
+  f(power{0.4, 2});
 }
 
 }  // namespace
 
-TEST_CASE("a rule in any_of emits the bits of the rule itself, under every verifier, however it is handed over") {
+TEST_CASE(
+    "a rule in any_of emits the bits of the rule itself, under every verifier, however it is "
+    "handed over") {
   for_each_rule([](const auto& rule) {
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
       const std::size_t V = std::array<std::size_t, 6>{2, 5, 40, 1024, 1500, 3000}[seed % 6];
       const auto due = by_every_verifier<float>(rule, seed, V);
       CHECK(by_every_verifier<float>(any_rule{rule}, seed, V) == due);
       CHECK(by_every_verifier<float>(checked{any_rule{rule}}, seed, V) == due);
-      CHECK(by_every_verifier<double>(any_rule{rule}, seed, V) == by_every_verifier<double>(rule, seed, V));
+      CHECK(by_every_verifier<double>(any_rule{rule}, seed, V) ==
+            by_every_verifier<double>(rule, seed, V));
       with_rule(any_rule{rule}, [&](const auto& chosen) {
         CHECK(std::is_same_v<std::decay_t<decltype(chosen)>, std::decay_t<decltype(rule)>>);
         CHECK(by_every_verifier<float>(chosen, seed, V) == due);
@@ -52,7 +61,8 @@ TEST_CASE("a rule in any_of emits the bits of the rule itself, under every verif
   const any_of<checked<ensemble>, checked<opt>> both{checked{ensemble{0.4}}};
   CHECK(by_every_verifier<float>(both, 3, 40) == by_every_verifier<float>(ensemble{0.4}, 3, 40));
 }
-TEST_CASE("any_of declares what holds for all of its rules, and has the parameters of the chosen one") {
+TEST_CASE(
+    "any_of declares what holds for all of its rules, and has the parameters of the chosen one") {
   STATIC_REQUIRE(!reads_draft<any_of<lossless>>);
   STATIC_REQUIRE(reads_draft<any_of<lossless, ensemble>>);
   STATIC_REQUIRE(!reads_confidence<any_of<lossless, ensemble>>);
@@ -66,12 +76,15 @@ TEST_CASE("any_of declares what holds for all of its rules, and has the paramete
   for (const seen& s : by_every_verifier<float>(any_rule{ensemble{-1}}, 1, 5))
     CHECK(s.v.why == status::invalid_parameter);
 }
-TEST_CASE("any_of that holds no rule, because copying one threw, is an invalid parameter and throws nothing") {
+TEST_CASE(
+    "any_of that holds no rule, because copying one threw, is an invalid parameter and throws "
+    "nothing") {
   any_of<lossless, cannot_be_copied> rule;
   CHECK_THROWS(rule.rule.emplace<cannot_be_copied>(cannot_be_copied{}));
   REQUIRE(rule.rule.valueless_by_exception());
   CHECK(!valid(rule));
-  for (const seen& s : by_every_verifier<float>(rule, 1, 5)) CHECK(s.v.why == status::invalid_parameter);
+  for (const seen& s : by_every_verifier<float>(rule, 1, 5))
+    CHECK(s.v.why == status::invalid_parameter);
   status why = status::ok;
   CHECK(target_law(rule, std::vector{.5, .5}, std::vector{.5, .5}, &why).empty());
   CHECK(why == status::invalid_parameter);
@@ -81,11 +94,12 @@ TEST_CASE("any_of that holds no rule, because copying one threw, is an invalid p
   speculative_workspace<float> work(40, 3);
   random_streams chooser(3);
   no_processor none;
-  CHECK(speculative_decode(t, 20, d, m, rule, chooser, none, {.gamma = 3}, work, keep_all, no_watch) ==
-        status::invalid_parameter);
+  CHECK(speculative_decode(t, 20, d, m, rule, chooser, none, {.gamma = 3}, work, keep_all,
+                           no_watch) == status::invalid_parameter);
   CHECK(t.size == 1);
 }
-TEST_CASE("where the chosen rule does not read the draft, no row of the draft is asked for the bonus") {
+TEST_CASE(
+    "where the chosen rule does not read the draft, no row of the draft is asked for the bonus") {
   const std::vector<float> row{0, 1, 2};
   const auto asked = [&](const auto& policy) {
     std::size_t most = 0;
@@ -93,14 +107,14 @@ TEST_CASE("where the chosen rule does not read the draft, no row of the draft is
     emission out[2];
     std::vector<double> scratch(verify_scratch(3));
     const token_id y[] = {2};
-    const verdict v =
-        verify_token({.tokens = y},
-                     rows_of(2,
-                             [&](std::size_t j) {
-                               most = std::max(most, j);
-                               return softmax_row<float>(row);
-                             }),
-                     rows_of(2, [&](std::size_t) { return softmax_row<float>(row); }), policy, chooser, out, scratch);
+    const verdict v = verify_token({.tokens = y},
+                                   rows_of(2,
+                                           [&](std::size_t j) {
+                                             most = std::max(most, j);
+                                             return softmax_row<float>(row);
+                                           }),
+                                   rows_of(2, [&](std::size_t) { return softmax_row<float>(row); }),
+                                   policy, chooser, out, scratch);
     CHECK(v.emitted == 2);
     return most;
   };
@@ -135,8 +149,9 @@ TEST_CASE("a batch verifies each request by a rule of its own") {
     random_streams chooser(9, i);
     drafted[i] = draw_draft(row(q, i), 0, 0, chooser, scratch);
   }
-  verify_batch([&](std::size_t i) { return request(i, rules[i], std::span(out).subspan(2 * i, 2)); }, verdicts, scratch,
-               block_verifier());
+  verify_batch(
+      [&](std::size_t i) { return request(i, rules[i], std::span(out).subspan(2 * i, 2)); },
+      verdicts, scratch, block_verifier());
   std::size_t i = 0;
   for_each_rule([&](const auto& rule) {
     const verdict v = verify(request(i, rule, alone), block_verifier(), scratch);
@@ -159,7 +174,8 @@ std::vector<token_id> text_by(const auto& policy) {
   speculative_workspace<float> work(40, 3);
   random_streams chooser(3);
   no_processor none;
-  const status why = speculative_decode(t, 20, d, m, policy, chooser, none, {.gamma = 3}, work, keep_all, no_watch);
+  const status why = speculative_decode(t, 20, d, m, policy, chooser, none, {.gamma = 3}, work,
+                                        keep_all, no_watch);
   CHECK(why == status::ok);
   buffer.resize(t.size);
   return buffer;
@@ -176,8 +192,8 @@ std::vector<token_id> collaborative_text_by(const auto& policy) {
   random_streams chooser(3);
   no_processor none;
   const auto decode = [&](const auto& models) {
-    return collaborative_decode(t, 20, models, policy, chooser, none, {gamma, {.temperature = 0.9}}, work, keep_all,
-                                no_watch);
+    return collaborative_decode(t, 20, models, policy, chooser, none, {gamma, {.temperature = 0.9}},
+                                work, keep_all, no_watch);
   };
   status why;
   if constexpr (N == 2) why = decode(std::tie(a, b));
@@ -200,7 +216,8 @@ TEST_CASE("decoders write the text of the chosen rule; raw logits are combined b
   using triple = any_of<minimum<3>, mixture<3>>;
   const mixture<3> mix{{.2, .3, .5}};
   CHECK(collaborative_text_by<3>(triple{mix}) == collaborative_text_by<3>(mix));
-  CHECK(collaborative_text_by<3>(raw_logits{triple{mix}}) == collaborative_text_by<3>(raw_logits{mix}));
+  CHECK(collaborative_text_by<3>(raw_logits{triple{mix}}) ==
+        collaborative_text_by<3>(raw_logits{mix}));
   CHECK(collaborative_text_by<3>(triple{minimum<3>{}}) == collaborative_text_by<3>(minimum<3>{}));
 }
 TEST_CASE("sites that combine by any_of agree where the chosen combiner is unanimous") {

@@ -33,7 +33,8 @@ void defers_below(double threshold, const row& q, const row& p) {
 
 }  // namespace
 
-TEST_CASE("chow-log, diff-log, opt-log and bild defer below the alpha of their formulas, holes or not") {
+TEST_CASE(
+    "chow-log, diff-log, opt-log and bild defer below the alpha of their formulas, holes or not") {
   numbers n(6);
   for (int trial = 0; trial < 100; ++trial) {
     const bool holes = trial % 2;
@@ -45,7 +46,8 @@ TEST_CASE("chow-log, diff-log, opt-log and bild defer below the alpha of their f
         for (int i = 0; i < 1024; ++i) x[n.below(holes ? (size + 1) / 2 : size)] += 0x1p-10;
         return x;
       };
-      q = sixteenths(), p = sixteenths();
+      q = sixteenths();
+      p = sixteenths();
     } while (tv(q, p) == 0);
     defers_below<chow_log>(entropy(q), q, p);
     defers_below<diff_log>(entropy(q) - entropy(p), q, p);
@@ -93,7 +95,8 @@ TEST_CASE("entropies are those of untempered rows, TV and the law those of tempe
   defers_below_alpha(bild{}, cross(q1, p1));
 }
 TEST_CASE(
-    "greedy bild defers below -log p of the draft's likeliest token, of several the lowest id, by untempered rows") {
+    "greedy bild defers below -log p of the draft's likeliest token, of several the lowest id, by "
+    "untempered rows") {
   const row q{1, 0, 0}, p{0, 1, 0}, cq{.5, .3, .2}, cp{.3, .5, .2};
   const auto with = [](const row& x, const row& c) {
     return confident_row(dense_row<double>(x), dense_row<double>(c));
@@ -104,7 +107,8 @@ TEST_CASE(
   CHECK(law({1.203, true}) == p);
   CHECK(law({1.205, true}) == q);
   CHECK(target_law(bild{1e300, true}, q, p) == p);  // p lacks the token: D is infinite
-  CHECK(target_law(bild{1e300, true}, row{.5, .5, 0}, row{.9, 0, .1}) == row{.5, .5, 0});  // the other of two
+  // the other of two
+  CHECK(target_law(bild{1e300, true}, row{.5, .5, 0}, row{.9, 0, .1}) == row{.5, .5, 0});
 
   numbers n(11);
   for (int trial = 0; trial < 200; ++trial) {
@@ -117,11 +121,13 @@ TEST_CASE(
     const std::vector<float> xf(drafted.begin(), drafted.end()), yf(y.begin(), y.end());
     const double d = -std::log(y[first]);
     for (const double step : {-1e-5, 1e-5}) {
-      const auto deferred = [&](const auto& a, const auto& b) {  // tells by a token in which the rows differ
+      // tells by a token in which the rows differ
+      const auto deferred = [&](const auto& a, const auto& b) {
         const row pi = target_law(bild{d + step, true}, a, b);
         REQUIRE(pi.size() == size);
         for (std::size_t v = 0; v < size; ++v)
-          if (std::fabs(drafted[v] - y[v]) > 1e-5) return std::fabs(pi[v] - y[v]) < std::fabs(pi[v] - drafted[v]);
+          if (std::fabs(drafted[v] - y[v]) > 1e-5)
+            return std::fabs(pi[v] - y[v]) < std::fabs(pi[v] - drafted[v]);
         return step < 0;
       };
       REQUIRE(deferred(drafted, y) == (step < 0));

@@ -54,22 +54,26 @@ void is_unchanged(const Policy& rule) {
 
 }  // namespace
 
-TEST_CASE("a rule that is no law emits tokens where it is trusted, and every verifier reports it where it is checked") {
+TEST_CASE(
+    "a rule that is no law emits tokens where it is trusted, and every verifier reports it where "
+    "it is checked") {
 #ifdef NDEBUG
-  for (const seen& s : by_every_verifier<float>(weighted{.5, .4}, 1, 17)) CHECK(s.v.why == status::ok);
+  for (const seen& s : by_every_verifier<float>(weighted{.5, .4}, 1, 17))
+    CHECK(s.v.why == status::ok);
 #endif
   is_reported<float>(weighted{.5, .4}), is_reported<double>(weighted{.5, .4});
   is_reported<float>(weighted{.5, .6}), is_reported<double>(weighted{.5, .6});
-  is_reported<float>(weighted{-1, 2}), is_reported<double>(weighted{-1, 2});  // negative here and there; the sum is 1
+  // negative here and there; the sum is 1
+  is_reported<float>(weighted{-1, 2}), is_reported<double>(weighted{-1, 2});
   is_reported<float>(scaled{.9}), is_reported<double>(scaled{.9});
   is_reported<double>(weighted{infinity, 1});
 }
 TEST_CASE("a checked rule that is a law emits the same bits as the rule") {
   std::vector<cli::any_policy> all;
   for (const cli::rule& r : cli::rules()) all.push_back(cli::parse_policy(r.name));
-  for (const char* text : {"lossy:alpha=0.3", "lossy:alpha=0.3,beta=5", "mentored:kl=0.05", "bild:alpha=3",
-                           "token-v3:alpha=0.3", "geometric:lambda=1.5", "power:lambda=0.3,rho=-1",
-                           "contrastive:mu=0.5,plausibility=0.1"})
+  for (const char* text : {"lossy:alpha=0.3", "lossy:alpha=0.3,beta=5", "mentored:kl=0.05",
+                           "bild:alpha=3", "token-v3:alpha=0.3", "geometric:lambda=1.5",
+                           "power:lambda=0.3,rho=-1", "contrastive:mu=0.5,plausibility=0.1"})
     all.push_back(cli::parse_policy(text));
   for (const cli::any_policy& rule : all) is_unchanged<float>(rule), is_unchanged<double>(rule);
   is_unchanged<float>(lossless{}), is_unchanged<double>(lossless{});
@@ -77,7 +81,8 @@ TEST_CASE("a checked rule that is a law emits the same bits as the rule") {
 }
 TEST_CASE("the sum of a checked rule may be a thousandth off") {
   const row q{.5, .3, .2}, p{.2, .3, .5};
-  for (const double sum : {0.9991, 1.0009}) CHECK(target_law(checked{weighted{.5, sum - .5}}, q, p).size() == 3);
+  for (const double sum : {0.9991, 1.0009})
+    CHECK(target_law(checked{weighted{.5, sum - .5}}, q, p).size() == 3);
   for (const double sum : {0.9989, 1.0011, 0.0, -1.0, inf})
     CHECK(target_law(checked{weighted{.5, sum - .5}}, q, p).empty());
 }
@@ -104,7 +109,8 @@ TEST_CASE("a rule that is checked declares what the rule declares") {
   CHECK(!valid(checked{lossy{-1}}));
   CHECK(!valid(checked{raw_logits{ensemble{2}}}));
   CHECK(valid(checked{weighted{3, 4}}));
-  for (const seen& s : by_every_verifier<float>(checked{lossy{-1}}, 1, 5)) CHECK(s.v.why == status::invalid_parameter);
+  for (const seen& s : by_every_verifier<float>(checked{lossy{-1}}, 1, 5))
+    CHECK(s.v.why == status::invalid_parameter);
 }
 TEST_CASE("sites that combine by a checked rule agree and exchange as by the rule") {
   const std::array<token_id, 2> same_token{4, 4}, others{4, 5};
@@ -146,8 +152,8 @@ std::pair<status, std::vector<token_id>> written_by(const Policy& policy) {
   no_processor none;
   const status why = std::apply(
       [&](auto&... m) {
-        return collaborative_decode(t, 20, std::tie(m...), policy, chooser, none, {gamma, {.temperature = 0.9}}, work,
-                                    keep_all, no_watch);
+        return collaborative_decode(t, 20, std::tie(m...), policy, chooser, none,
+                                    {gamma, {.temperature = 0.9}}, work, keep_all, no_watch);
       },
       models);
   return {why, std::vector(buffer.begin(), buffer.begin() + std::ptrdiff_t(t.size))};
@@ -155,11 +161,14 @@ std::pair<status, std::vector<token_id>> written_by(const Policy& policy) {
 
 }  // namespace
 
-TEST_CASE("CoS decoders report a checked rule that is no law, and write the same text by one that is") {
+TEST_CASE(
+    "CoS decoders report a checked rule that is no law, and write the same text by one that is") {
   CHECK(written_by<2>(checked{ensemble{0.3}}) == written_by<2>(ensemble{0.3}));
   CHECK(written_by<2>(checked{lossless{}}) == written_by<2>(lossless{}));
-  CHECK(written_by<3>(checked{mixture<3>{{.2, .3, .5}}}) == written_by<3>(mixture<3>{{.2, .3, .5}}));
-  CHECK(written_by<3>(checked{raw_logits{minimum<3>{}}}) == written_by<3>(raw_logits{minimum<3>{}}));
+  CHECK(written_by<3>(checked{mixture<3>{{.2, .3, .5}}}) ==
+        written_by<3>(mixture<3>{{.2, .3, .5}}));
+  CHECK(written_by<3>(checked{raw_logits{minimum<3>{}}}) ==
+        written_by<3>(raw_logits{minimum<3>{}}));
   CHECK(written_by<2>(weighted{.5, .4}).second.size() == 21);
   const std::pair nothing{status::undefined_target, std::vector<token_id>{0}};
   CHECK(written_by<2>(checked{weighted{.5, .4}}) == nothing);
@@ -171,5 +180,6 @@ TEST_CASE("CoS decoders report a checked rule that is no law, and write the same
 }
 TEST_CASE("aggregation's law is a law: checked, its tokens are the same") {
   const std::vector<float> l{.5f, .3f, .2f}, r{.1f, .2f, .7f};
-  CHECK(target_law(checked{weigh_sites(.3, -.4).law()}, l, r) == target_law(weigh_sites(.3, -.4).law(), l, r));
+  CHECK(target_law(checked{weigh_sites(.3, -.4).law()}, l, r) ==
+        target_law(weigh_sites(.3, -.4).law(), l, r));
 }

@@ -8,7 +8,8 @@ using namespace specagg;
 TEST_CASE("ensemble is lambda q + (1 - lambda) p, holes or not") {
   for (const double l : {0.0, 0.25, 0.5, 0.9, 1.0})
     for (const bool holes : {false, true})
-      CHECK(worst_against<2>(ensemble{l}, [=](auto x) { return l * x[0] + (1 - l) * x[1]; }, holes) < 1e-15);
+      CHECK(worst_against<2>(
+                ensemble{l}, [=](auto x) { return l * x[0] + (1 - l) * x[1]; }, holes) < 1e-15);
 }
 TEST_CASE("mixture is sum w p of any number of models, the first weight on the first") {
   const auto due = [](auto x) { return 0.2 * x[0] + 0.5 * x[1] + 0.3 * x[2]; };

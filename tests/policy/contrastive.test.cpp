@@ -7,7 +7,8 @@ using namespace specagg;
 
 namespace {
 
-// What p lacks has no mass, whatever q says about it; what q alone lacks has infinite weight for mu > 0.
+// What p lacks has no mass, whatever q says about it; what q alone lacks has infinite weight for mu
+// > 0.
 double plain(double p_weight, double q_weight, double q, double p) {
   return p > 0 ? std::pow(p, p_weight) * std::pow(q, q_weight) : 0;
 }
@@ -51,7 +52,8 @@ TEST_CASE("the mask saves a law that a token of q alone would make infinite") {
 }
 TEST_CASE("what p lacks has no mass even where its weight is not positive") {
   const row q{0.5, 0.25, 0.25}, p{0.5, 0.5, 0};
-  CHECK(target_law(contrastive{-1, 0, true}, q, p)[0] == Approx(2.0 / 3).epsilon(1e-14));   // softmax(l_q), masked
+  // softmax(l_q), masked
+  CHECK(target_law(contrastive{-1, 0, true}, q, p)[0] == Approx(2.0 / 3).epsilon(1e-14));
   CHECK(target_law(contrastive{-2, 0, true}, q, p)[0] == Approx(0.8).epsilon(1e-14));  // q^2 / p
   CHECK(target_law(contrastive{-2, 0, true}, q, p)[2] == 0);
 }
@@ -67,22 +69,29 @@ TEST_CASE("arithmetic of three models is softmax(l + a (l_plus - l_minus))") {
       const row l = random_logits(n, 30), plus = random_logits(n, 30), minus = random_logits(n, 30);
       row combined(30);
       for (std::size_t v = 0; v < 30; ++v) combined[v] = l[v] + a * (plus[v] - minus[v]);
-      const row law = law_of(arithmetic<>{a}, std::array{softmax(l), softmax(plus), softmax(minus)});
+      const row law =
+          law_of(arithmetic<>{a}, std::array{softmax(l), softmax(plus), softmax(minus)});
       REQUIRE(law.size() == 30);
-      for (std::size_t v = 0; v < 30; ++v) CHECK(law[v] == Approx(softmax(combined)[v]).epsilon(1e-12));
+      for (std::size_t v = 0; v < 30; ++v)
+        CHECK(law[v] == Approx(softmax(combined)[v]).epsilon(1e-12));
     }
 }
 TEST_CASE("arithmetic of two models is (1 + a) l_p - a l_q, p having read the context") {
   for (const double a : {0.0, 0.5, 1.0, -0.5})
     for (const bool holes : {false, true})
-      CHECK(worst_against<2>(arithmetic<2>{a}, [=](auto x) { return plain(1 + a, -a, x[0], x[1]); }, holes) < 1e-13);
+      CHECK(worst_against<2>(
+                arithmetic<2>{a}, [=](auto x) { return plain(1 + a, -a, x[0], x[1]); }, holes) <
+            1e-13);
 }
-TEST_CASE("arithmetic masks what l lacks, or l_plus; what only l_minus lacks makes it an undefined_target") {
+TEST_CASE(
+    "arithmetic masks what l lacks, or l_plus; what only l_minus lacks makes it an "
+    "undefined_target") {
   const row full{0.25, 0.25, 0.5}, lacking{0.5, 0.5, 0};
   CHECK(law_of(arithmetic<>{1}, std::array{lacking, full, full})[2] == 0);
   CHECK(law_of(arithmetic<>{1}, std::array{full, lacking, full})[2] == 0);
   CHECK(law_of(arithmetic<>{1}, std::array{lacking, full, lacking})[2] == 0);
-  CHECK(law_of(arithmetic<>{1}, std::array{full, lacking, lacking})[2] == 0);  // -inf - (-inf): masked
+  // -inf - (-inf): masked
+  CHECK(law_of(arithmetic<>{1}, std::array{full, lacking, lacking})[2] == 0);
   CHECK(law_of(arithmetic<>{1}, std::array{full, full, lacking}).empty());
   CHECK(law_of(arithmetic<>{-1}, std::array{full, lacking, full}).empty());
   CHECK(law_of(arithmetic<>{0}, std::array{full, full, lacking}) == full);  // 0 (-inf) = 0

@@ -19,7 +19,9 @@ struct seen {
   verdict v;
   std::vector<emission> out;
 };
-inline bool same(double x, double y) { return std::bit_cast<std::uint64_t>(x) == std::bit_cast<std::uint64_t>(y); }
+inline bool same(double x, double y) {
+  return std::bit_cast<std::uint64_t>(x) == std::bit_cast<std::uint64_t>(y);
+}
 inline bool operator==(const seen& a, const seen& b) {
   bool equal = a.v.accepted == b.v.accepted && a.v.emitted == b.v.emitted && a.v.why == b.v.why;
   for (std::size_t i = 0; equal && i < a.v.emitted; ++i) {
@@ -49,8 +51,8 @@ std::array<seen, 4> by_every_verifier(const Policy& policy, std::uint64_t seed, 
       y.push_back(verifier.propose(row, 0, j, chooser, scratch));
     }
     seen s{{}, std::vector<emission>(4)};
-    s.v = verifier.verify(draft{y, 0}, q_row, p_row, policy, chooser, std::span(s.out), std::span(scratch),
-                          std::span<draft_acceptance>());
+    s.v = verifier.verify(draft{y, 0}, q_row, p_row, policy, chooser, std::span(s.out),
+                          std::span(scratch), std::span<draft_acceptance>());
     return s;
   };
   return {run(token_verifier{}), run(block_verifier{}), run(match_verifier{}),

@@ -5,12 +5,17 @@
 
 using namespace specagg;
 
-TEST_CASE("min is the normalised smallest probability, max the largest, of two and of three models") {
+TEST_CASE(
+    "min is the normalised smallest probability, max the largest, of two and of three models") {
   for (const bool holes : {false, true}) {
-    CHECK(worst_against<2>(minimum<>{}, [](auto x) { return std::min(x[0], x[1]); }, holes) < 1e-15);
-    CHECK(worst_against<2>(maximum<>{}, [](auto x) { return std::max(x[0], x[1]); }, holes) < 1e-15);
-    CHECK(worst_against<3>(minimum<3>{}, [](auto x) { return std::min({x[0], x[1], x[2]}); }, holes) < 1e-15);
-    CHECK(worst_against<3>(maximum<3>{}, [](auto x) { return std::max({x[0], x[1], x[2]}); }, holes) < 1e-15);
+    CHECK(
+        worst_against<2>(minimum<>{}, [](auto x) { return std::min(x[0], x[1]); }, holes) < 1e-15);
+    CHECK(
+        worst_against<2>(maximum<>{}, [](auto x) { return std::max(x[0], x[1]); }, holes) < 1e-15);
+    CHECK(worst_against<3>(
+              minimum<3>{}, [](auto x) { return std::min({x[0], x[1], x[2]}); }, holes) < 1e-15);
+    CHECK(worst_against<3>(
+              maximum<3>{}, [](auto x) { return std::max({x[0], x[1], x[2]}); }, holes) < 1e-15);
   }
 }
 TEST_CASE("min of rows that share no token is an undefined_target, max of them halves both") {
@@ -30,7 +35,10 @@ TEST_CASE("min and max read tempered rows") {
   const softmax_row<double> q(l, 0.5), p(m, 0.5);
   const row qt = softmax({4, 0, 2}), pt = softmax({0, 2, 1});
   row low(3), high(3);
-  for (std::size_t v = 0; v < 3; ++v) low[v] = std::min(qt[v], pt[v]), high[v] = std::max(qt[v], pt[v]);
+  for (std::size_t v = 0; v < 3; ++v) {
+    low[v] = std::min(qt[v], pt[v]);
+    high[v] = std::max(qt[v], pt[v]);
+  }
   const row least = target_law(minimum<>{}, q, p), most = target_law(maximum<>{}, q, p);
   for (std::size_t v = 0; v < 3; ++v) {
     CHECK(least[v] == Approx(norm(low)[v]).epsilon(1e-13));

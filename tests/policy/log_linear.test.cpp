@@ -5,21 +5,29 @@
 
 using namespace specagg;
 
-TEST_CASE("geometric is norm(q^lambda p^(1-lambda)), a softmax of logits, with holes for lambda in [0, 1]") {
+TEST_CASE(
+    "geometric is norm(q^lambda p^(1-lambda)), a softmax of logits, with holes for lambda in [0, "
+    "1]") {
   for (const double l : {0.0, 0.3, 1.0}) {
-    const auto due = [=](auto x) { return std::pow(x[0], l) * std::pow(x[1], 1 - l); };  // pow(0, 0) = 1: 0 (-inf) = 0
+    // pow(0, 0) = 1: 0 (-inf) = 0
+    const auto due = [=](auto x) { return std::pow(x[0], l) * std::pow(x[1], 1 - l); };
     CHECK(worst_against<2>(geometric{l}, due, false) < 1e-14);
     CHECK(worst_against<2>(geometric{l}, due, true) < 1e-14);
   }
   for (const double l : {1.5, 3.0, -0.5})
-    CHECK(worst_against<2>(geometric{l}, [=](auto x) { return std::pow(x[0], l) * std::pow(x[1], 1 - l); }, false) <
-          1e-14);
+    CHECK(worst_against<2>(
+              geometric{l}, [=](auto x) { return std::pow(x[0], l) * std::pow(x[1], 1 - l); },
+              false) < 1e-14);
 }
 TEST_CASE("weights of logits sum to anything: three rows against the softmax of sum w l") {
-  for (const std::array<double, 3>& w : {std::array{0.2, 0.5, 0.3}, {1.0, 1.0, 1.0}, {1.0, 2.0, -2.0}, {0.0, 3.0, 0.0}})
-    CHECK(worst_against<3>(log_linear<3>{w},
-                           [=](auto x) { return std::pow(x[0], w[0]) * std::pow(x[1], w[1]) * std::pow(x[2], w[2]); },
-                           false) < 1e-13);
+  for (const std::array<double, 3>& w :
+       {std::array{0.2, 0.5, 0.3}, {1.0, 1.0, 1.0}, {1.0, 2.0, -2.0}, {0.0, 3.0, 0.0}})
+    CHECK(worst_against<3>(
+              log_linear<3>{w},
+              [=](auto x) {
+                return std::pow(x[0], w[0]) * std::pow(x[1], w[1]) * std::pow(x[2], w[2]);
+              },
+              false) < 1e-13);
 }
 TEST_CASE("logits of any size combine: nothing over- or underflows before the softmax") {
   const row l{700, 0, 699}, m{-700, 0, -700};
@@ -30,7 +38,9 @@ TEST_CASE("logits of any size combine: nothing over- or underflows before the so
   const row left{1, 1e-300}, right{1e-300, 1};  // scores of ln 1e-900
   CHECK(law_of(log_linear<2>{{3, 3}}, std::array{left, right})[1] == Approx(0.5).epsilon(1e-9));
 }
-TEST_CASE("a row of positive weight masks what it lacks, one of weight 0 nothing, one of negative weight is refused") {
+TEST_CASE(
+    "a row of positive weight masks what it lacks, one of weight 0 nothing, one of negative weight "
+    "is refused") {
   const row q{0.5, 0, 0.5}, p{0.25, 0.75, 0};
   CHECK(target_law(geometric{0.5}, q, p) == row{1, 0, 0});
   for (std::size_t v = 0; v < 3; ++v) {

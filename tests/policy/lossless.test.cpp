@@ -18,13 +18,17 @@ TEST_CASE("lossless is the target's row, whatever the draft's") {
     CHECK(target_law(lossless{}, q, p) == p);
 }
 TEST_CASE("lossless is the target's row as tempered") {
-  const std::vector<double> q_logits{1, 2, 3}, p_logits{std::log(0.5), std::log(0.25), std::log(0.25)};
-  const auto law = target_law(lossless{}, softmax_row<double>(q_logits, 0.5), softmax_row<double>(p_logits, 0.5));
+  const std::vector<double> q_logits{1, 2, 3},
+      p_logits{std::log(0.5), std::log(0.25), std::log(0.25)};
+  const auto law = target_law(lossless{}, softmax_row<double>(q_logits, 0.5),
+                              softmax_row<double>(p_logits, 0.5));
   CHECK(law[0] == Approx(4.0 / 6).epsilon(1e-15));  // p^2, normalised
   CHECK(law[1] == Approx(1.0 / 6).epsilon(1e-15));
   CHECK(law[2] == Approx(1.0 / 6).epsilon(1e-15));
 }
-TEST_CASE("a lossless draft is accepted with probability 1 - TV(q, p), and no row of the draft is read for the bonus") {
+TEST_CASE(
+    "a lossless draft is accepted with probability 1 - TV(q, p), and no row of the draft is read "
+    "for the bonus") {
   const std::vector<double> q{0.5, 0.25, 0.25}, p{0.125, 0.25, 0.625};
   std::size_t most_asked = 0;
   const auto accepted = exact_law([&](auto& chooser) {
@@ -33,7 +37,10 @@ TEST_CASE("a lossless draft is accepted with probability 1 - TV(q, p), and no ro
     dense_row<double> row(q);
     REQUIRE(row.normalise() == status::ok);
     const std::vector<token_id> y{draw(row, {stream::draft, 0, 0}, chooser, scratch)};
-    const auto q_row = rows_of(2, [&](std::size_t j) { return most_asked = std::max(most_asked, j), q; });
+    const auto q_row = rows_of(2, [&](std::size_t j) {
+      most_asked = std::max(most_asked, j);
+      return q;
+    });
     return verify_token({y}, q_row, std::vector(2, p), lossless{}, chooser, out, scratch).accepted;
   });
   CHECK(accepted.at(1) == Approx(0.625).epsilon(1e-15));

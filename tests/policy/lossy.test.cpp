@@ -34,7 +34,8 @@ double exact_c(const std::vector<double>& q, const std::vector<double>& p, doubl
   std::sort(ratios.begin(), ratios.end());
   double pa = 0, qa = 0;
   for (std::size_t i = 0; i < ratios.size(); ++i) {
-    pa += p[ratios[i].second], qa += q[ratios[i].second];
+    pa += p[ratios[i].second];
+    qa += q[ratios[i].second];
     const double c = (r + qa) / pa;
     if (i + 1 == ratios.size() || c <= ratios[i + 1].first) return c;
   }
@@ -46,15 +47,18 @@ double exact_c(const std::vector<double>& q, const std::vector<double>& p, doubl
 TEST_CASE("exact beta agrees with sorting, and makes rejected and residual mass equal") {
   for (std::uint64_t seed = 0; seed < 200; ++seed)
     for (const double alpha : {0.0, 0.1, 0.5, 0.9}) {
-      const auto q = random_row(2 * seed, 50 + 7 * seed, 6), p = random_row(2 * seed + 1, 50 + 7 * seed, 6);
+      const auto q = random_row(2 * seed, 50 + 7 * seed, 6),
+                 p = random_row(2 * seed + 1, 50 + 7 * seed, 6);
       const double c = exact_c(q, p, alpha);
-      const auto law = target_law(lossy{alpha}, q, p), due = target_law(lossy{alpha, std::max(1 / c, 1 - alpha)}, q, p);
+      const auto law = target_law(lossy{alpha}, q, p),
+                 due = target_law(lossy{alpha, std::max(1 / c, 1 - alpha)}, q, p);
       REQUIRE(due.size() == q.size());
       for (std::size_t v = 0; v < q.size(); ++v) CHECK(std::fabs(law[v] - due[v]) < 1e-13);
       CHECK(std::fabs(std::accumulate(law.begin(), law.end(), 0.0) - 1) < 1e-13);
     }
 }
-TEST_CASE("alpha = 0 with beta 1 is the target itself; q <= p / (1 - alpha) everywhere is the draft") {
+TEST_CASE(
+    "alpha = 0 with beta 1 is the target itself; q <= p / (1 - alpha) everywhere is the draft") {
   const std::vector<double> q{0.5, 0.25, 0.25}, p{0.25, 0.25, 0.5};
   CHECK(target_law(lossy{0, 1}, q, p) == p);
   CHECK(target_law(lossy{0.5}, q, p) == q);
@@ -72,15 +76,20 @@ TEST_CASE("the formula printed in the papers is no law where this one is") {
   const double a = 0.2, b = 1;
   double printed = 0, ours = 0;
   const auto law = target_law(lossy{a, b}, q, p);
-  for (std::size_t v = 0; v < 2; ++v) printed += std::max(std::min(q[v], p[v] / (1 - a)), p[v] / b), ours += law[v];
+  for (std::size_t v = 0; v < 2; ++v) {
+    printed += std::max(std::min(q[v], p[v] / (1 - a)), p[v] / b);
+    ours += law[v];
+  }
   CHECK(printed > 1.02);
   CHECK(ours == Approx(1).epsilon(1e-15));
 }
 TEST_CASE("hostile rows end the search for beta") {
   // Ratios p/q spread over 2^-40 .. 2^40 in both rows, and rows that share no token.
   std::vector<double> q(80), p(80);
-  for (int i = 0; i < 80; ++i)
-    q[std::size_t(i)] = std::ldexp(1.0, -i / 2 - 1), p[std::size_t(79 - i)] = std::ldexp(1.0, -i / 2 - 1);
+  for (int i = 0; i < 80; ++i) {
+    q[std::size_t(i)] = std::ldexp(1.0, -i / 2 - 1);
+    p[std::size_t(79 - i)] = std::ldexp(1.0, -i / 2 - 1);
+  }
   const double sum = std::accumulate(q.begin(), q.end(), 0.0);
   for (double& x : q) x /= sum;
   for (double& x : p) x /= sum;

@@ -35,11 +35,14 @@ TEST_CASE("mentored decoding of two tokens spends its budget as the closed form 
   const row q{0.75, 0.25}, p{0.25, 0.75};
   for (const double x : {0.25, 0.3, 0.5, 0.7}) {  // pi = (x, 1 - x), between p and q
     const row pi = target_law(mentored{divergence(p, {x, 1 - x})}, q, p);
-    CHECK(pi[0] == Approx(x).margin(1e-7));  // at x = 0.25 the budget is 0, and pi moves with its square root
+    // at x = 0.25 the budget is 0, and pi moves with its square root
+    CHECK(pi[0] == Approx(x).margin(1e-7));
     CHECK(pi[1] == Approx(1 - x).margin(1e-7));
   }
 }
-TEST_CASE("mentored decoding spends all of its budget, or needs less and is the draft; more budget accepts more") {
+TEST_CASE(
+    "mentored decoding spends all of its budget, or needs less and is the draft; more budget "
+    "accepts more") {
   numbers n(1);
   for (int trial = 0; trial < 40; ++trial) {
     const std::size_t size = 2 + n.below(60);
@@ -49,8 +52,10 @@ TEST_CASE("mentored decoding spends all of its budget, or needs less and is the 
       const row pi = target_law(mentored{kl}, q, p);
       REQUIRE(pi.size() == size);
       double accepted = 0, from_draft = 0;
-      for (std::size_t v = 0; v < size; ++v)
-        accepted += std::min(q[v], pi[v]), from_draft = std::max(from_draft, std::fabs(pi[v] - q[v]));
+      for (std::size_t v = 0; v < size; ++v) {
+        accepted += std::min(q[v], pi[v]);
+        from_draft = std::max(from_draft, std::fabs(pi[v] - q[v]));
+      }
       if (divergence(p, q) <= kl) CHECK(from_draft < 1e-15);
       else CHECK(divergence(p, pi) == Approx(kl).epsilon(1e-9));
       CHECK(accepted >= before - 1e-12);
@@ -62,9 +67,13 @@ TEST_CASE("mentored decoding clips the ratio q / p to an interval: the optimum o
   numbers n(2);
   for (int trial = 0; trial < 40; ++trial) {
     const std::size_t size = 2 + n.below(60);
-    const row q = random_row(n, size), p = random_row(n, size), pi = target_law(mentored{0.1}, q, p);
+    const row q = random_row(n, size), p = random_row(n, size),
+              pi = target_law(mentored{0.1}, q, p);
     double low = 1, high = 1;
-    for (std::size_t v = 0; v < size; ++v) low = std::min(low, pi[v] / p[v]), high = std::max(high, pi[v] / p[v]);
+    for (std::size_t v = 0; v < size; ++v) {
+      low = std::min(low, pi[v] / p[v]);
+      high = std::max(high, pi[v] / p[v]);
+    }
     for (std::size_t v = 0; v < size; ++v)
       CHECK(pi[v] / p[v] == Approx(std::clamp(q[v] / p[v], low, high)).epsilon(1e-9));
   }

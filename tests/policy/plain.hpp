@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of combiners share: rows, and a law to hold against formulas written out in plain doubles.
+// What the tests of combiners share: rows, and a law to hold against formulas written out in plain
+// doubles.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -79,7 +80,8 @@ double worst_against(const Policy& policy, F f, bool holes, std::uint64_t seed =
       continue;
     }
     if (law.size() != size) return inf;
-    for (std::size_t v = 0; v < size; ++v) worst = std::max(worst, std::fabs(law[v] - due[v] / total));
+    for (std::size_t v = 0; v < size; ++v)
+      worst = std::max(worst, std::fabs(law[v] - due[v] / total));
   }
   return worst;
 }

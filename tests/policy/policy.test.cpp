@@ -40,9 +40,16 @@ struct pair_of_rows {
   dense_row<double> q_row, p_row;
   pair_of_rows() {
     double q_sum = 0, p_sum = 0;
-    for (std::size_t v = 0; v < q.size(); ++v) q_sum += q[v] = double(v % 7), p_sum += p[v] = double(1 + v % 5);
-    for (std::size_t v = 0; v < q.size(); ++v) q[v] /= q_sum, p[v] /= p_sum;
-    q_row = dense_row<double>(q), p_row = dense_row<double>(p);
+    for (std::size_t v = 0; v < q.size(); ++v) {
+      q_sum += q[v] = double(v % 7);
+      p_sum += p[v] = double(1 + v % 5);
+    }
+    for (std::size_t v = 0; v < q.size(); ++v) {
+      q[v] /= q_sum;
+      p[v] /= p_sum;
+    }
+    q_row = dense_row<double>(q);
+    p_row = dense_row<double>(p);
     REQUIRE((q_row.normalise() == status::ok && p_row.normalise() == status::ok));
   }
 };
@@ -52,11 +59,16 @@ struct pair_of_rows {
 TEST_CASE("a policy is valid unless it says no") {
   CHECK((valid(plain{}) && valid(declared{1}) && !valid(declared{-1})));
 }
-TEST_CASE("passes over a pair of rows: one sum or two, a maximum, the first largest token, what the draft may draw") {
+TEST_CASE(
+    "passes over a pair of rows: one sum or two, a maximum, the first largest token, what the "
+    "draft may draw") {
   const pair_of_rows x;
   const row_pair<false, dense_row<double>, dense_row<double>> rows(x.q_row, x.p_row);
   double product = 0, overlap = 0;
-  for (std::size_t v = 0; v < x.q.size(); ++v) product += x.q[v] * x.p[v], overlap += std::min(x.q[v], x.p[v]);
+  for (std::size_t v = 0; v < x.q.size(); ++v) {
+    product += x.q[v] * x.p[v];
+    overlap += std::min(x.q[v], x.p[v]);
+  }
   CHECK(rows.size() == 2500);
   CHECK(rows.sum([](auto at) { return at.q * at.p; }) == Approx(product).epsilon(1e-12));
   const auto [a, b] = rows.sum([](auto at) { return both(at.q * at.p, min(at.q, at.p)); });
@@ -65,14 +77,18 @@ TEST_CASE("passes over a pair of rows: one sum or two, a maximum, the first larg
   CHECK(rows.sum_where_drafted([](auto at) { return min(at.q, at.p); }) == b);
   CHECK(rows.max([](auto at) { return at.q; }) == Approx(x.q[6]).epsilon(1e-14));
   CHECK(rows.argmax([](auto at) { return at.q; }) == 6);
-  CHECK(rows.argmax([](auto at) { return min(at.q, at.p); }) == 19);  // the first where v % 5 = 4 and v % 7 >= 5
+  // the first where v % 5 = 4 and v % 7 >= 5
+  CHECK(rows.argmax([](auto at) { return min(at.q, at.p); }) == 19);
 }
 TEST_CASE("weights are convex if none is negative and they sum to 1") {
-  CHECK((is_convex(std::array{1.}) && is_convex(std::array{0.25, 0.75, 0.}) && is_convex(std::array{0.1, 0.2, 0.7})));
-  CHECK_FALSE((is_convex(std::array{0.5, 0.4}) || is_convex(std::array{0.5, 0.6}) || is_convex(std::array{-0.5, 1.5})));
+  CHECK((is_convex(std::array{1.}) && is_convex(std::array{0.25, 0.75, 0.}) &&
+         is_convex(std::array{0.1, 0.2, 0.7})));
+  CHECK_FALSE((is_convex(std::array{0.5, 0.4}) || is_convex(std::array{0.5, 0.6}) ||
+               is_convex(std::array{-0.5, 1.5})));
   CHECK_FALSE((is_convex(std::array{double(NAN), 1.}) || is_convex(std::array<double, 0>{})));
   CHECK(all_finite(std::array{-1., 1e300}));
-  CHECK_FALSE((all_finite(std::array{0., double(INFINITY)}) || all_finite(std::array{double(NAN)})));
+  CHECK_FALSE(
+      (all_finite(std::array{0., double(INFINITY)}) || all_finite(std::array{double(NAN)})));
 }
 TEST_CASE("0 log 0 is 0; entropy and e^z - 1 keep their digits") {
   CHECK(weighted_log(one(0), one(0)).v == 0);
@@ -87,6 +103,7 @@ TEST_CASE("normalised weights sum to 1, and are NaN where no token has weight") 
   const row_pair<false, dense_row<double>, dense_row<double>> rows(x.q_row, x.p_row);
   const auto product = normalised(rows, [](auto at) { return at.q * at.p; });
   CHECK(rows.sum(product) == Approx(1).epsilon(1e-13));
-  CHECK(product(at(rows, 3)).v / product(at(rows, 4)).v == Approx(3. * 4 / (4. * 5)).epsilon(1e-13));
+  CHECK(product(at(rows, 3)).v / product(at(rows, 4)).v ==
+        Approx(3. * 4 / (4. * 5)).epsilon(1e-13));
   CHECK(std::isnan(normalised(rows, [](auto at) { return at.q - at.q; })(at(rows, 0)).v));
 }

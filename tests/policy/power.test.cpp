@@ -14,7 +14,8 @@ double plain(const std::array<double, N>& w, double rho, const std::array<double
   for (std::size_t k = 0; k < N; ++k) {
     if (w[k] == 0) continue;
     if (x[k] == 0 && rho <= 0) return 0;
-    sum += w[k] * (rho == 0 ? std::log((long double)x[k]) : std::pow((long double)x[k], (long double)rho));
+    sum += w[k] *
+           (rho == 0 ? std::log((long double)x[k]) : std::pow((long double)x[k], (long double)rho));
   }
   return double(rho == 0 ? std::exp(sum) : std::pow(sum, 1 / (long double)rho));
 }
@@ -47,8 +48,10 @@ TEST_CASE("the power mean goes over into the geometric one as rho -> 0, in doubl
       for (const double sign : {1.0, -1.0}) {
         const power_mean<3> policy{{0.2, 0.5, 0.3}, sign * rho};
         row due(30);
-        for (std::size_t v = 0; v < 30; ++v)  // below 1e-9 long double loses it, and the limit is as good
-          due[v] = plain<3>(policy.weight, rho < 1e-9 ? 0 : sign * rho, {rows[0][v], rows[1][v], rows[2][v]});
+        // below 1e-9 long double loses it, and the limit is as good
+        for (std::size_t v = 0; v < 30; ++v)
+          due[v] = plain<3>(policy.weight, rho < 1e-9 ? 0 : sign * rho,
+                            {rows[0][v], rows[1][v], rows[2][v]});
         due = norm(due);
         const row law = law_of(policy, rows), in_floats = law_of<float>(policy, rows);
         REQUIRE((law.size() == 30 && in_floats.size() == 30));
@@ -69,11 +72,13 @@ TEST_CASE("large rho is max, large -rho is min: no power over- or underflows") {
         due[v] = rho > 0 ? std::max(rows[0][v], rows[1][v]) : std::min(rows[0][v], rows[1][v]);
       const row law = law_of(power{0.3, rho}, rows);
       REQUIRE(law.size() == 30);
-      for (std::size_t v = 0; v < 30; ++v) CHECK(law[v] == Approx(norm(due)[v]).epsilon(5 / std::fabs(rho)));
+      for (std::size_t v = 0; v < 30; ++v)
+        CHECK(law[v] == Approx(norm(due)[v]).epsilon(5 / std::fabs(rho)));
     }
   }
 }
-TEST_CASE("a row of weight 0 counts for nothing, not even where it is far larger, or lacks the token") {
+TEST_CASE(
+    "a row of weight 0 counts for nothing, not even where it is far larger, or lacks the token") {
   const row q{0.999999, 1e-6, 0}, p{1e-9, 0.5, 0.5 - 1e-9};
   for (const double rho : {-50.0, -1.0, -0.01, 0.0, 0.01, 1.0, 50.0}) {
     const row law = target_law(power{0, rho}, q, p), other = target_law(power{1, rho}, q, p);

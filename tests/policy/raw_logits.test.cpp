@@ -9,10 +9,14 @@ namespace {
 
 // Rows of logits combined and then processed; empty unless everything was ok.
 template <class T, class Policy, std::size_t N>
-row raw(const Policy& policy, const std::array<row, N>& logits, const sampling& s, status* why = nullptr) {
+row raw(const Policy& policy, const std::array<row, N>& logits, const sampling& s,
+        status* why = nullptr) {
   std::array<std::vector<T>, N> l;
   std::array<std::span<const T>, N> spans;
-  for (std::size_t k = 0; k < N; ++k) l[k].assign(logits[k].begin(), logits[k].end()), spans[k] = l[k];
+  for (std::size_t k = 0; k < N; ++k) {
+    l[k].assign(logits[k].begin(), logits[k].end());
+    spans[k] = l[k];
+  }
   std::vector<T> out(l[0].size());
   status result = combine_logits(policy, spans, std::span(out));
   processed_row<T> combined(out, s);
@@ -26,7 +30,8 @@ row raw(const Policy& policy, const std::array<row, N>& logits, const sampling& 
 // Rows of logits processed and then combined.
 template <class Policy>
 row processed(const Policy& policy, const std::array<row, 2>& logits, const sampling& s) {
-  return target_law(policy, processed_row<double>(logits[0], s), processed_row<double>(logits[1], s));
+  return target_law(policy, processed_row<double>(logits[0], s),
+                    processed_row<double>(logits[1], s));
 }
 row process(const row& logits, const sampling& s) {
   processed_row<double> r(logits, s);
@@ -41,25 +46,33 @@ double distance(const row& a, const row& b) {
   for (std::size_t v = 0; v < a.size(); ++v) d = std::max(d, std::fabs(a[v] - b[v]));
   return d;
 }
-const sampling settings[] = {{}, {0}, {0.5}, {2}, {1, 3}, {0.7, 0, 0.8}, {1.5, 0, 1, 0.2}, {0.8, 5, 0.9, 0.05}};
+const sampling settings[] = {
+    {}, {0}, {0.5}, {2}, {1, 3}, {0.7, 0, 0.8}, {1.5, 0, 1, 0.2}, {0.8, 5, 0.9, 0.05}};
 
 }  // namespace
 
-TEST_CASE("log-linear laws of raw logits are process(sum w l) at any temperature and filter, of two and three models") {
+TEST_CASE(
+    "log-linear laws of raw logits are process(sum w l) at any temperature and filter, of two and "
+    "three models") {
   numbers n(8);
   for (int trial = 0; trial < 100; ++trial)
     for (const sampling& s : settings) {
       const row l = random_logits(n, 20), m = random_logits(n, 20), k = random_logits(n, 20);
       row two(20), three(20);
-      for (std::size_t v = 0; v < 20; ++v) two[v] = 1.5 * l[v] - 0.5 * m[v], three[v] = l[v] + 0.7 * (m[v] - k[v]);
+      for (std::size_t v = 0; v < 20; ++v) {
+        two[v] = 1.5 * l[v] - 0.5 * m[v];
+        three[v] = l[v] + 0.7 * (m[v] - k[v]);
+      }
       CHECK(distance(raw<double>(geometric{1.5}, std::array{l, m}, s), process(two, s)) < 1e-12);
-      CHECK(distance(raw<double>(arithmetic<>{0.7}, std::array{l, m, k}, s), process(three, s)) < 1e-12);
+      CHECK(distance(raw<double>(arithmetic<>{0.7}, std::array{l, m, k}, s), process(three, s)) <
+            1e-12);
       const sampling unfiltered{s.temperature};
       const row in_floats = raw<float>(arithmetic<>{0.7}, std::array{l, m, k}, unfiltered);
       CHECK(distance(in_floats, process(three, unfiltered)) < 1e-5);
     }
 }
-TEST_CASE("a mixture of raw rows is tempered after mixing: norm((lambda q + (1 - lambda) p)^(1/T))") {
+TEST_CASE(
+    "a mixture of raw rows is tempered after mixing: norm((lambda q + (1 - lambda) p)^(1/T))") {
   numbers n(9);
   for (const double t : {0.3, 0.5, 1.0, 2.0})
     for (int trial = 0; trial < 50; ++trial) {
@@ -70,20 +83,26 @@ TEST_CASE("a mixture of raw rows is tempered after mixing: norm((lambda q + (1 -
       CHECK(distance(raw<double>(ensemble{0.3}, l, {t}), norm(due)) < 1e-13);
     }
 }
-TEST_CASE("spaces differ where they should: mixtures by temperature, log-linear laws by filters alone") {
+TEST_CASE(
+    "spaces differ where they should: mixtures by temperature, log-linear laws by filters alone") {
   numbers n(10);
   for (int trial = 0; trial < 50; ++trial) {
     const std::array l{random_logits(n, 20), random_logits(n, 20)};
     CHECK(distance(raw<double>(ensemble{0.3}, l, {}), processed(ensemble{0.3}, l, {})) < 1e-14);
-    CHECK(distance(raw<double>(ensemble{0.3}, l, {0.5}), processed(ensemble{0.3}, l, {0.5})) > 1e-3);
+    CHECK(distance(raw<double>(ensemble{0.3}, l, {0.5}), processed(ensemble{0.3}, l, {0.5})) >
+          1e-3);
     for (const double t : {0.5, 2.0})
-      CHECK(distance(raw<double>(geometric{0.3}, l, {t}), processed(geometric{0.3}, l, {t})) < 1e-12);
-    const row combined = raw<double>(geometric{0.3}, l, {1, 3});  // 3 tokens; processed: those that both rows kept
+      CHECK(distance(raw<double>(geometric{0.3}, l, {t}), processed(geometric{0.3}, l, {t})) <
+            1e-12);
+    // 3 tokens; processed: those that both rows kept
+    const row combined = raw<double>(geometric{0.3}, l, {1, 3});
     CHECK(std::count_if(combined.begin(), combined.end(), [](double x) { return x > 0; }) == 3);
     CHECK(distance(combined, processed(geometric{0.3}, l, {1, 3})) > 1e-3);
   }
 }
-TEST_CASE("at temperature 0 raw logits give the largest combined one; processed rows may have nothing in common") {
+TEST_CASE(
+    "at temperature 0 raw logits give the largest combined one; processed rows may have nothing in "
+    "common") {
   const std::array<row, 2> l{row{2, 1.9, 0}, row{0, 1.9, 2}};
   CHECK(raw<double>(geometric{0.5}, l, {0}) == row{0, 1, 0});
   CHECK(processed(geometric{0.5}, l, {0}).empty());

@@ -14,13 +14,16 @@ using namespace specagg;
 TEST_CASE("token-v1 takes the draft's mass off its own tokens below max p - alpha, strictly") {
   const std::vector<double> q{0.5, 0.25, 0.25}, p{0.125, 0.125, 0.75};
   CHECK(target_law(token_v1{0.5}, q, p) == q);  // 0.25 = 0.75 - 0.5 is not below
-  CHECK(target_law(token_v1{0.375}, q, p) == std::vector<double>{0.5625, 0.0625, 0.375});  // tokens 1 and 2: eta = 0.5
-  CHECK(target_law(token_v1{-0.01}, q, p) == p);                                           // every token: eta = 1
+  // tokens 1 and 2: eta = 0.5
+  CHECK(target_law(token_v1{0.375}, q, p) == std::vector<double>{0.5625, 0.0625, 0.375});
+  // every token: eta = 1
+  CHECK(target_law(token_v1{-0.01}, q, p) == p);
 }
 TEST_CASE("token-v2 takes the draft's mass off tokens whose p is below max p - alpha, strictly") {
   const std::vector<double> q{0.5, 0.25, 0.25}, p{0.125, 0.125, 0.75};
   CHECK(target_law(token_v2{0.625}, q, p) == q);
-  CHECK(target_law(token_v2{0.5}, q, p) == std::vector<double>{0.09375, 0.09375, 0.8125});  // tokens 0, 1: eta = 0.75
+  // tokens 0, 1: eta = 0.75
+  CHECK(target_law(token_v2{0.5}, q, p) == std::vector<double>{0.09375, 0.09375, 0.8125});
   CHECK(target_law(token_v2{-0.01}, q, p) == p);
 }
 TEST_CASE("token-v3 takes the draft's mass off tokens below (1 - alpha) max p, strictly") {

@@ -13,23 +13,29 @@ using namespace specagg;
 
 namespace {
 
-static_assert(is_unanimous<mixture<3>> && is_unanimous<ensemble> && is_unanimous<power_mean<3>> && is_unanimous<power>);
+static_assert(is_unanimous<mixture<3>> && is_unanimous<ensemble> && is_unanimous<power_mean<3>> &&
+              is_unanimous<power>);
 static_assert(is_unanimous<minimum<>> && is_unanimous<maximum<3>>);
 static_assert(!may_be_unanimous<lossless> && !may_be_unanimous<opt> && !may_be_unanimous<token_v3>);
-static_assert(!may_be_unanimous<contrastive> && !may_be_unanimous<arithmetic<3>> && !may_be_unanimous<arithmetic<2>>);
-static_assert(unanimous_here(ensemble{0.3}) && !unanimous_here(ensemble{-1}));  // no valid parameters
+static_assert(!may_be_unanimous<contrastive> && !may_be_unanimous<arithmetic<3>> &&
+              !may_be_unanimous<arithmetic<2>>);
+// no valid parameters
+static_assert(unanimous_here(ensemble{0.3}) && !unanimous_here(ensemble{-1}));
 // Their parameters decide.
 static_assert(!is_unanimous<geometric> && may_be_unanimous<geometric>);
 static_assert(!is_unanimous<log_linear<3>> && may_be_unanimous<log_linear<3>>);
-static_assert(unanimous_here(geometric{0}) && unanimous_here(geometric{1}) && !unanimous_here(geometric{1.1}) &&
-              !unanimous_here(geometric{-0.1}));
-static_assert(unanimous_here(log_linear<3>{{0.2, 0.5, 0.3}}) && !unanimous_here(log_linear<3>{{0.5, 0.5, 0.5}}) &&
+static_assert(unanimous_here(geometric{0}) && unanimous_here(geometric{1}) &&
+              !unanimous_here(geometric{1.1}) && !unanimous_here(geometric{-0.1}));
+static_assert(unanimous_here(log_linear<3>{{0.2, 0.5, 0.3}}) &&
+              !unanimous_here(log_linear<3>{{0.5, 0.5, 0.5}}) &&
               !unanimous_here(log_linear<3>{{2, -1, 0}}));
 
 // How often F decreases in one of its arguments, or F(s x) is not s F(x), in 2,000 places.
 template <std::size_t N, class Policy>
 int defects(const Policy& policy) {
-  const auto F = [&](const std::array<double, N>& x) { return double(policy.unnormalised(view_of(x)).v); };
+  const auto F = [&](const std::array<double, N>& x) {
+    return double(policy.unnormalised(view_of(x)).v);
+  };
   numbers n(5);
   int found = 0;
   for (int i = 0; i < 2000; ++i) {

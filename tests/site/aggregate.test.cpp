@@ -21,12 +21,14 @@ using namespace specagg;
 
 namespace {
 
-constexpr double inf = std::numeric_limits<double>::infinity(), quiet_nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double inf = std::numeric_limits<double>::infinity(),
+                 quiet_nan = std::numeric_limits<double>::quiet_NaN();
 const double etas[] = {0, 1e-3, 0.25, 0.3, 0.5, 0.77, 1};
 
 site_weights weights_of(double l) { return {std::log(l), std::log1p(-l), l, 1 - l}; }
 
-// One site's decisions in the tree of all; `start`, 0 in this protocol, tells the sites apart so that reuse is counted.
+// One site's decisions in the tree of all; `start`, 0 in this protocol, tells the sites apart so
+// that reuse is counted.
 struct at_site {
   exhaustive_chooser& tree;
   std::uint32_t site;
@@ -40,10 +42,11 @@ struct at_site {
 using outcome = std::tuple<token_id, bool, bool>;  // token, accepted_l, accepted_r
 using grid_row = std::array<double, 3>;
 
-// The law of one aggregation with independent drafts. how(position, x_l, p_l, x_r, p_r, eta, site_l, site_r, scratch).
+// The law of one aggregation with independent drafts. how(position, x_l, p_l, x_r, p_r, eta,
+// site_l, site_r, scratch).
 template <class How>
-std::map<outcome, double> law_of(const grid_row& p_l, const grid_row& p_r, const site_weights& eta, How how,
-                                 std::size_t* reused = nullptr, std::uint32_t second = 1) {
+std::map<outcome, double> law_of(const grid_row& p_l, const grid_row& p_r, const site_weights& eta,
+                                 How how, std::size_t* reused = nullptr, std::uint32_t second = 1) {
   return exact_law(
       [&](exhaustive_chooser& tree) {
         at_site l{tree, 0}, r{tree, second};
@@ -79,14 +82,17 @@ errors worst_on_grid(How how, std::size_t* reused = nullptr, std::uint32_t secon
           x[token] += probability;
           (l && r ? together : l ? only_l : only_r) += l || r ? probability : 0;
         }
-        for (int v = 0; v < 3; ++v) worst.law = std::max(worst.law, std::fabs(x[v] - pi[std::size_t(v)]));
+        for (int v = 0; v < 3; ++v)
+          worst.law = std::max(worst.law, std::fabs(x[v] - pi[std::size_t(v)]));
         for (const double e : {together - due.both, only_l - due.only_l, only_r - due.only_r})
           worst.acceptance = std::max(worst.acceptance, std::fabs(e));
       }
   return worst;
 }
 
-TEST_CASE("whatever gamma_l, aggregation emits exactly pi, with the acceptances of agreement_of and of Eq 5") {
+TEST_CASE(
+    "whatever gamma_l, aggregation emits exactly pi, with the acceptances of agreement_of and of "
+    "Eq 5") {
   double law = 0, agreed = 0, eq5 = 0, moved = 0;
   for (const double gamma_l : {0.2, 0.5, 0.8})
     for (const double eta : etas)
@@ -95,11 +101,15 @@ TEST_CASE("whatever gamma_l, aggregation emits exactly pi, with the acceptances 
           const auto w = weights_of(eta);
           const auto pi = target_law(w.law(), p_l, p_r);
           double x[3] = {}, kept_l = 0, kept_r = 0, together = 0;
-          const auto with_gamma = [&](auto&&... arguments) { return aggregate(arguments..., gamma_l); };
+          const auto with_gamma = [&](auto&&... arguments) {
+            return aggregate(arguments..., gamma_l);
+          };
           for (const auto& [o, probability] : law_of(p_l, p_r, w, with_gamma)) {
             const auto [token, l, r] = o;
             REQUIRE(token >= 0);
-            x[token] += probability, kept_l += l * probability, kept_r += r * probability;
+            x[token] += probability;
+            kept_l += l * probability;
+            kept_r += r * probability;
             together += (l && r) * probability;
           }
           for (int v = 0; v < 3; ++v) law = std::max(law, std::fabs(x[v] - pi[std::size_t(v)]));
@@ -108,10 +118,15 @@ TEST_CASE("whatever gamma_l, aggregation emits exactly pi, with the acceptances 
             agreed = std::max(agreed, std::fabs(e));
           // Eq 5 by hand: gamma_l (1 - eta^r TV) + gamma_r sum p^l pi.
           double tv = 0, product = 0;
-          for (std::size_t v = 0; v < 3; ++v) tv += 0.5 * std::fabs(p_l[v] - p_r[v]), product += p_l[v] * pi[v];
+          for (std::size_t v = 0; v < 3; ++v) {
+            tv += 0.5 * std::fabs(p_l[v] - p_r[v]);
+            product += p_l[v] * pi[v];
+          }
           const double due = gamma_l * (1 - w.r * tv) + (1 - gamma_l) * product;
-          const double back = acceptance_eq5(p_r, p_l, site_weights{w.log_r, w.log_l, w.r, w.l}, 1 - gamma_l);
-          for (const double e : {acceptance_eq5(p_l, p_r, w, gamma_l) - due, due - kept_l, back - kept_r})
+          const double back =
+              acceptance_eq5(p_r, p_l, site_weights{w.log_r, w.log_l, w.r, w.l}, 1 - gamma_l);
+          for (const double e :
+               {acceptance_eq5(p_l, p_r, w, gamma_l) - due, due - kept_l, back - kept_r})
             eq5 = std::max(eq5, std::fabs(e));
           moved = std::max(moved, std::fabs(a.l() - agreement_of(p_l, p_r, w).l()));
         }
@@ -121,12 +136,14 @@ TEST_CASE("whatever gamma_l, aggregation emits exactly pi, with the acceptances 
   CHECK(moved > 0.1);  // gamma_l is read
 }
 
-// aggregate() written out for mutation: rejection weight of (a, b, eta), residual of (b, a, pi), the coin of the side.
+// aggregate() written out for mutation: rejection weight of (a, b, eta), residual of (b, a, pi),
+// the coin of the side.
 template <class Reject, class Residual>
 auto mutant(Reject reject, Residual residual, double side = 0.5, bool same_site = false) {
   return [=](std::uint32_t t, token_id x_l, const grid_row& p_l, token_id x_r, const grid_row& p_r,
              const site_weights& eta, auto& site_l, auto& site_r, std::vector<double>& scratch) {
-    const auto one = [&](token_id x, const grid_row& a, const grid_row& b, double other, auto& site) {
+    const auto one = [&](token_id x, const grid_row& a, const grid_row& b, double other,
+                         auto& site) {
       auto q = as_row(a);
       auto p = as_row(b);
       const row_pair<false, decltype(q), decltype(p)> rows(q, p);
@@ -135,11 +152,15 @@ auto mutant(Reject reject, Residual residual, double side = 0.5, bool same_site 
       return site.draw(
           {stream::residual, t, 0},
           weigh(
-              rows, [&](auto at) { return residual(at.p, at.q, fma(other, at.p, (1 - other) * at.q)); }, scratch));
+              rows,
+              [&](auto at) { return residual(at.p, at.q, fma(other, at.p, (1 - other) * at.q)); },
+              scratch));
     };
     const bool l = site_l.coin({stream::side, t, 0}, side, 1);
-    const token_id x = l ? one(x_l, p_l, p_r, eta.r, site_l) : one(x_r, p_r, p_l, eta.l, same_site ? site_l : site_r);
-    return aggregation{x, x == x_l, x == x_r, x == no_token ? status::undefined_target : status::ok};
+    const token_id x = l ? one(x_l, p_l, p_r, eta.r, site_l)
+                         : one(x_r, p_r, p_l, eta.l, same_site ? site_l : site_r);
+    return aggregation{x, x == x_l, x == x_r,
+                       x == no_token ? status::undefined_target : status::ok};
   };
 }
 const auto right_reject = [](double a, double b, double eta) { return eta * (a - b); };
@@ -148,12 +169,15 @@ const auto right_residual = [](auto b, auto a, auto) { return positive(b - a); }
 }  // namespace
 
 TEST_CASE(
-    "aggregation emits exactly eta^l p^l + eta^r p^r on the 1/8 grid, and confirms drafts as often as the closed form "
+    "aggregation emits exactly eta^l p^l + eta^r p^r on the 1/8 grid, and confirms drafts as often "
+    "as the closed form "
     "says") {
   std::size_t reused = 0;
   const errors worst = worst_on_grid(library, &reused);
-  std::printf("aggregate, 2025 pairs x 7 weights: worst error of the law %.1e, of the joint acceptance %.1e\n",
-              worst.law, worst.acceptance);
+  std::printf(
+      "aggregate, 2025 pairs x 7 weights: worst error of the law %.1e, of the joint acceptance "
+      "%.1e\n",
+      worst.law, worst.acceptance);
   CHECK(worst.law < 1e-12);
   CHECK(worst.acceptance < 1e-12);
   CHECK(reused == 0);
@@ -165,8 +189,11 @@ TEST_CASE("alpha^l = 1/2 (1 - eta^r TV) + 1/2 sum p^l pi, and the same for r") {
         const auto w = weights_of(eta);
         double tv = 0, cross_l = 0, cross_r = 0;
         const auto pi = target_law(w.law(), p_l, p_r);
-        for (std::size_t v = 0; v < 3; ++v)
-          tv += std::fabs(p_l[v] - p_r[v]) / 2, cross_l += p_l[v] * pi[v], cross_r += p_r[v] * pi[v];
+        for (std::size_t v = 0; v < 3; ++v) {
+          tv += std::fabs(p_l[v] - p_r[v]) / 2;
+          cross_l += p_l[v] * pi[v];
+          cross_r += p_r[v] * pi[v];
+        }
         const agreement a = agreement_of(p_l, p_r, w);
         CHECK(a.l() == Approx((1 - w.r * tv + cross_l) / 2).epsilon(1e-13));
         CHECK(a.r() == Approx((1 - w.l * tv + cross_r) / 2).epsilon(1e-13));
@@ -179,20 +206,30 @@ TEST_CASE("the unmutated statement of aggregation passes the audit") {
   CHECK(worst.acceptance < 1e-12);
 }
 TEST_CASE("mutants of aggregation are found") {
-  CHECK(worst_on_grid(mutant(right_reject, [](auto b, auto, auto) { return b; })).law > 0.05);    // residual p^other
-  CHECK(worst_on_grid(mutant(right_reject, [](auto, auto, auto pi) { return pi; })).law > 0.05);  // residual pi
-  CHECK(worst_on_grid(mutant(right_reject, [](auto b, auto a, auto) { return positive(a - b); })).law > 0.05);
-  CHECK(worst_on_grid(mutant([](double a, double b, double eta) { return (1 - eta) * (a - b); }, right_residual)).law >
-        0.05);
-  CHECK(worst_on_grid(mutant([](double a, double b, double) { return a - b; }, right_residual)).law >
-        0.05);  // towards the other row
-  CHECK(worst_on_grid(mutant([](double, double b, double eta) { return eta * b; }, right_residual)).law > 0.05);
+  // residual p^other
+  CHECK(worst_on_grid(mutant(right_reject, [](auto b, auto, auto) { return b; })).law > 0.05);
+  // residual pi
+  CHECK(worst_on_grid(mutant(right_reject, [](auto, auto, auto pi) { return pi; })).law > 0.05);
+  CHECK(worst_on_grid(mutant(right_reject, [](auto b, auto a, auto) {
+          return positive(a - b);
+        })).law > 0.05);
+  CHECK(worst_on_grid(mutant([](double a, double b, double eta) { return (1 - eta) * (a - b); },
+                             right_residual))
+            .law > 0.05);
+  CHECK(
+      worst_on_grid(mutant([](double a, double b, double) { return a - b; }, right_residual)).law >
+      0.05);  // towards the other row
+  CHECK(worst_on_grid(mutant([](double, double b, double eta) { return eta * b; }, right_residual))
+            .law > 0.05);
   const errors one_sided =
-      worst_on_grid(mutant(right_reject, right_residual, 1));  // the law stands, the acceptance does not
+      // the law stands, the acceptance does not
+      worst_on_grid(mutant(right_reject, right_residual, 1));
   CHECK(one_sided.law < 1e-12);
   CHECK(one_sided.acceptance > 0.05);
 }
-TEST_CASE("mutant: the same streams on both sites are counted as reuse, and accept more often than the closed form") {
+TEST_CASE(
+    "mutant: the same streams on both sites are counted as reuse, and accept more often than the "
+    "closed form") {
   std::size_t reused = 0;
   worst_on_grid(library, &reused, 0);
   CHECK(reused > 0);
@@ -213,16 +250,18 @@ TEST_CASE("mutant: the same streams on both sites are counted as reuse, and acce
   };
   const double due = agreement_of(p_l, p_r, weights_of(0.5)).l();
   const auto own = measured(1), shared = measured(0);
-  std::printf("acceptance of l: due %.3f, measured %.3f, with one stream for both sites %.3f\n", due,
-              own[0] / (own[0] + own[1]), shared[0] / (shared[0] + shared[1]));
+  std::printf("acceptance of l: due %.3f, measured %.3f, with one stream for both sites %.3f\n",
+              due, own[0] / (own[0] + own[1]), shared[0] / (shared[0] + shared[1]));
   CHECK(goodness_of_fit(own, std::vector{due, 1 - due}, 1e-8).passed);
   CHECK_FALSE(goodness_of_fit(shared, std::vector{due, 1 - due}, 1e-8).passed);
   CHECK(shared[0] > own[0]);
 }
 TEST_CASE(
-    "many tokens through the production streams follow the joint law, drafts ahead, rejections and redrawn drafts "
+    "many tokens through the production streams follow the joint law, drafts ahead, rejections and "
+    "redrawn drafts "
     "included") {
-  // Two sites that draft up to 3 tokens beyond the last aggregation, and again, with the same noise, after a rejection.
+  // Two sites that draft up to 3 tokens beyond the last aggregation, and again, with the same
+  // noise, after a rejection.
   constexpr std::size_t vocabulary = 3, length = 4, ahead = 3;
   const toy_source<double> model_l(vocabulary, 21, 2, 2), model_r(vocabulary, 22, 2, 2);
   const auto row = [&](const toy_source<double>& model, const std::vector<token_id>& text) {
@@ -244,18 +283,20 @@ TEST_CASE(
       random_streams site_l(77, request, 0), site_r(77, request, 1);
       std::vector<token_id> text{0}, of_l, of_r;  // and the drafts beyond
       while (text.size() <= length) {
-        const auto fill = [&](const auto& model, std::vector<token_id>& drafts, random_streams& site) {
+        const auto fill = [&](const auto& model, std::vector<token_id>& drafts,
+                              random_streams& site) {
           while (drafts.size() < ahead) {
             auto prefix = text;
             prefix.insert(prefix.end(), drafts.begin(), drafts.end());
             const auto probabilities = row(model, prefix);
-            drafts.push_back(draw(dense_row<double>(probabilities), {stream::draft, std::uint32_t(prefix.size()), 0},
-                                  site, scratch));
+            drafts.push_back(draw(dense_row<double>(probabilities),
+                                  {stream::draft, std::uint32_t(prefix.size()), 0}, site, scratch));
           }
         };
-        fill(model_l, of_l, site_l), fill(model_r, of_r, site_r);
-        const auto a = aggregate(std::uint32_t(text.size()), of_l[0], row(model_l, text), of_r[0], row(model_r, text),
-                                 weights(text), site_l, site_r, scratch);
+        fill(model_l, of_l, site_l);
+        fill(model_r, of_r, site_r);
+        const auto a = aggregate(std::uint32_t(text.size()), of_l[0], row(model_l, text), of_r[0],
+                                 row(model_r, text), weights(text), site_l, site_r, scratch);
         REQUIRE(a.why == status::ok);
         text.push_back(a.token);
         a.accepted_l ? void(of_l.erase(of_l.begin())) : of_l.clear();
@@ -274,8 +315,9 @@ TEST_CASE(
     return goodness_of_fit(counts, law, 1e-8);
   };
   for (const fit& f : {fit_of(dynamic, 60000), fit_of(static_weights, 60000)}) {
-    std::printf("aggregation with look-ahead: distance %.4f, expected %.4f, p %.3g, finds TV >= %.4f\n", f.distance,
-                f.expected_distance, f.p_value, f.detectable);
+    std::printf(
+        "aggregation with look-ahead: distance %.4f, expected %.4f, p %.3g, finds TV >= %.4f\n",
+        f.distance, f.expected_distance, f.p_value, f.detectable);
     CHECK(f.passed);
     CHECK(f.detectable < 0.04);
   }
@@ -288,14 +330,18 @@ TEST_CASE("real acceptances of the two sites are negatively correlated") {
       const double variance = a.l() * (1 - a.l()) * a.r() * (1 - a.r());
       if (variance < 1e-6) continue;
       const double correlation = (a.both - a.l() * a.r()) / std::sqrt(variance);
-      least = std::min(least, correlation), most = std::max(most, correlation);
+      least = std::min(least, correlation);
+      most = std::max(most, correlation);
     }
-  std::printf("correlation of the two acceptances on the 1/8 grid, eta 1/2: %.3f to %.3f\n", least, most);
+  std::printf("correlation of the two acceptances on the 1/8 grid, eta 1/2: %.3f to %.3f\n", least,
+              most);
   CHECK(least < -0.5);
   CHECK(least >= -1 - 1e-9);
 }
 
-TEST_CASE("with shared noise the token is argmin E / pi, and drafts are confirmed as often as the closed form says") {
+TEST_CASE(
+    "with shared noise the token is argmin E / pi, and drafts are confirmed as often as the closed "
+    "form says") {
   const std::vector<double> p_l{0.5, 0.3, 0.2}, p_r{0.1, 0.3, 0.6};
   const auto w = weights_of(0.4);
   const auto pi = target_law(w.law(), p_l, p_r);
@@ -313,23 +359,36 @@ TEST_CASE("with shared noise the token is argmin E / pi, and drafts are confirme
     REQUIRE(a.why == status::ok);
     CHECK(a.token == best);
     if (x_l == x_r) CHECK(a.token == x_l);
-    counts[std::size_t(a.token)] += 1, kept_l += a.accepted_l, kept_r += a.accepted_r, agreed += x_l == x_r;
+    counts[std::size_t(a.token)] += 1;
+    kept_l += a.accepted_l;
+    kept_r += a.accepted_r;
+    agreed += x_l == x_r;
   }
   const auto match = [&](const std::vector<double>& p) { return coupled_acceptance(p, pi); };
-  std::printf("shared noise: l %.3f (due %.3f), r %.3f (due %.3f), unanimous %.3f; independent drafts %.3f, %.3f\n",
-              kept_l / n, match(p_l), kept_r / n, match(p_r), agreed / n, agreement_of(p_l, p_r, w).l(),
-              agreement_of(p_l, p_r, w).r());
+  std::printf(
+      "shared noise: l %.3f (due %.3f), r %.3f (due %.3f), unanimous %.3f; independent drafts "
+      "%.3f, %.3f\n",
+      kept_l / n, match(p_l), kept_r / n, match(p_r), agreed / n, agreement_of(p_l, p_r, w).l(),
+      agreement_of(p_l, p_r, w).r());
   CHECK(goodness_of_fit(counts, pi, 1e-8).passed);
-  CHECK(goodness_of_fit(std::vector{kept_l, n - kept_l}, std::vector{match(p_l), 1 - match(p_l)}, 1e-8).passed);
-  CHECK(goodness_of_fit(std::vector{kept_r, n - kept_r}, std::vector{match(p_r), 1 - match(p_r)}, 1e-8).passed);
+  CHECK(goodness_of_fit(std::vector{kept_l, n - kept_l}, std::vector{match(p_l), 1 - match(p_l)},
+                        1e-8)
+            .passed);
+  CHECK(goodness_of_fit(std::vector{kept_r, n - kept_r}, std::vector{match(p_r), 1 - match(p_r)},
+                        1e-8)
+            .passed);
   CHECK(match(p_l) > agreement_of(p_l, p_r, w).l());
-  CHECK(aggregate_shared(0, 0, p_l, 0, std::vector<double>{1}, w, noise).why == status::vocabulary_mismatch);
-  CHECK(aggregate_shared(0, 0, p_l, 0, p_r, weigh_sites(-inf, -inf), noise).why == status::undefined_target);
+  CHECK(aggregate_shared(0, 0, p_l, 0, std::vector<double>{1}, w, noise).why ==
+        status::vocabulary_mismatch);
+  CHECK(aggregate_shared(0, 0, p_l, 0, p_r, weigh_sites(-inf, -inf), noise).why ==
+        status::undefined_target);
 }
 
-// ---- weights and rows -----------------------------------------------------------------------------------------------
+// ---- weights and rows ---------------------------------------------------------------------------
 
-TEST_CASE("weights are the softmax of h^l and h^r, at any scale, and 0 and 1 for a site without documents") {
+TEST_CASE(
+    "weights are the softmax of h^l and h^r, at any scale, and 0 and 1 for a site without "
+    "documents") {
   for (const double offset : {0.0, 1e3, -1e5})
     for (const double d : {0.0, 1e-9, 0.7, 30.0, 800.0})
       for (const double sign : {1.0, -1.0}) {
@@ -337,18 +396,21 @@ TEST_CASE("weights are the softmax of h^l and h^r, at any scale, and 0 and 1 for
         const auto w = weigh_sites(offset, h_r);
         CHECK(w.l == Approx(1 / (1 + std::exp(-lead))).epsilon(1e-14));
         CHECK(w.r == Approx(1 / (1 + std::exp(lead))).epsilon(1e-14).margin(1e-307));
-        CHECK(w.log_l ==
-              Approx(-std::log1p(std::exp(-std::fabs(lead))) - (lead < 0 ? -lead : 0)).epsilon(1e-14).margin(1e-15));
+        CHECK(w.log_l == Approx(-std::log1p(std::exp(-std::fabs(lead))) - (lead < 0 ? -lead : 0))
+                             .epsilon(1e-14)
+                             .margin(1e-15));
         CHECK(w.l + w.r == Approx(1).epsilon(1e-15));
       }
   CHECK(weigh_sites(0, -inf).l == 1);
   CHECK(weigh_sites(-inf, -5).r == 1);
   CHECK(weigh_sites(-inf, -5).log_l == -inf);
-  for (const auto& w : {weigh_sites(-inf, -inf), weigh_sites(quiet_nan, 0), weigh_sites(0, inf), weigh_sites(inf, inf)})
+  for (const auto& w : {weigh_sites(-inf, -inf), weigh_sites(quiet_nan, 0), weigh_sites(0, inf),
+                        weigh_sites(inf, inf)})
     CHECK(std::isnan(w.l));
 }
-TEMPLATE_TEST_CASE("a site's row is ln sum_d softmax_d(R) p(.|d), whatever the scale of relevances and logits", "",
-                   float, double) {
+TEMPLATE_TEST_CASE(
+    "a site's row is ln sum_d softmax_d(R) p(.|d), whatever the scale of relevances and logits", "",
+    float, double) {
   using T = TestType;
   const random_streams noise(3);
   for (const std::size_t size : {1u, 15u, 40u, 1100u})
@@ -356,7 +418,8 @@ TEMPLATE_TEST_CASE("a site's row is ln sum_d softmax_d(R) p(.|d), whatever the s
       std::vector<std::vector<T>> logits(4, std::vector<T>(size));
       std::vector<std::span<const T>> documents;
       for (std::uint32_t d = 0; d < 4; ++d) {
-        for (std::size_t v = 0; v < size; ++v) logits[d][v] = T(10 * noise.noise(d, token_id(v)) + 100 * d);
+        for (std::size_t v = 0; v < size; ++v)
+          logits[d][v] = T(10 * noise.noise(d, token_id(v)) + 100 * d);
         if (size > 20) logits[d][7] = logits[d][8] = -std::numeric_limits<T>::infinity();
         if (size > 20 && d == 2) logits[d][8] = 0;
         documents.push_back(logits[d]);
@@ -378,12 +441,14 @@ TEMPLATE_TEST_CASE("a site's row is ln sum_d softmax_d(R) p(.|d), whatever the s
         const double due = double(std::log(sum));
         if (std::isinf(due)) CHECK(double(out[v]) == due);
         else
-          CHECK(double(out[v]) ==
-                Approx(due).epsilon(sizeof(T) == 4 ? 2e-6 : 1e-13).margin(sizeof(T) == 4 ? 2e-6 : 1e-13));
+          CHECK(double(out[v]) == Approx(due)
+                                      .epsilon(sizeof(T) == 4 ? 2e-6 : 1e-13)
+                                      .margin(sizeof(T) == 4 ? 2e-6 : 1e-13));
       }
     }
 }
-TEST_CASE("two sites' rows mixed by their h are the row of all documents: the law of total probability") {
+TEST_CASE(
+    "two sites' rows mixed by their h are the row of all documents: the law of total probability") {
   constexpr std::size_t size = 33;
   const random_streams noise(4);
   std::vector<std::vector<double>> logits(5, std::vector<double>(size));
@@ -403,7 +468,8 @@ TEST_CASE("two sites' rows mixed by their h are the row of all documents: the la
   const std::vector<double> shares{h_l, h_r};
   const auto h_both = mix_documents<double>(sites, shares, both_sites, scratch).h;
   CHECK(h_both == Approx(h).epsilon(1e-14));
-  const auto pi = target_law(weigh_sites(h_l, h_r).law(), softmax_row<double>(l), softmax_row<double>(r));
+  const auto pi =
+      target_law(weigh_sites(h_l, h_r).law(), softmax_row<double>(l), softmax_row<double>(r));
   for (std::size_t v = 0; v < size; ++v) {
     CHECK(both_sites[v] == Approx(all[v]).epsilon(1e-13));
     CHECK(std::log(pi[v]) == Approx(all[v]).epsilon(1e-13));
@@ -435,17 +501,21 @@ TEST_CASE("documents that are no rows get their status; a site without documents
   CHECK(why({good, good}, {0}) == status::invalid_parameter);
   CHECK(why({good, good, good}, {0, 0, 0}) == status::invalid_parameter);  // scratch
   CHECK(mix_documents<double>({}, {}, out, scratch).h == -inf);
-  CHECK(mix_documents<double>(std::vector<std::span<const double>>{good}, std::vector{-inf}, out, scratch).h == -inf);
+  CHECK(mix_documents<double>(std::vector<std::span<const double>>{good}, std::vector{-inf}, out,
+                              scratch)
+            .h == -inf);
 }
 
 TEST_CASE("a document that is left out is not read, whatever its logits are") {
   const std::vector<float> good{0.5f, -1, 2}, bad(3, float(quiet_nan)), masked(3, -float(inf));
   std::vector<float> out(3), due(3), scratch(6);
   const auto row = [](const std::vector<float>& l) { return std::span<const float>(l); };
-  REQUIRE(mix_documents<float>(std::vector{row(good)}, std::vector{0.3}, due, scratch).why == status::ok);
+  REQUIRE(mix_documents<float>(std::vector{row(good)}, std::vector{0.3}, due, scratch).why ==
+          status::ok);
   for (const auto& left_out : {row(bad), row(masked), std::span<const float>()})
     for (const bool first : {true, false}) {
-      const auto documents = first ? std::vector{left_out, row(good)} : std::vector{row(good), left_out};
+      const auto documents =
+          first ? std::vector{left_out, row(good)} : std::vector{row(good), left_out};
       const auto relevance = first ? std::vector{-inf, 0.3} : std::vector{0.3, -inf};
       const auto share = mix_documents<float>(documents, relevance, out, scratch);
       CHECK(share.why == status::ok);
@@ -454,9 +524,10 @@ TEST_CASE("a document that is left out is not read, whatever its logits are") {
     }
 }
 
-// ---- edge cases -----------------------------------------------------------------------------------------------------
+// ---- edge cases ---------------------------------------------------------------------------------
 
-TEST_CASE("bad rows, weights and drafts get their status, and no token has probability 0 under pi") {
+TEST_CASE(
+    "bad rows, weights and drafts get their status, and no token has probability 0 under pi") {
   const std::vector<double> a{0.5, 0.5, 0}, b{0, 0.25, 0.75}, bad{quiet_nan, 1, 0}, two{0.5, 0.5};
   std::vector<double> scratch(1);
   const auto run = [&](token_id x_l, const auto& l, token_id x_r, const auto& r, site_weights w) {
@@ -467,8 +538,10 @@ TEST_CASE("bad rows, weights and drafts get their status, and no token has proba
     });
   };
   const auto half = weights_of(0.5);
-  CHECK(run(0, bad, 1, b, half).begin()->first == std::tuple(status::invalid_row, no_token, false, false));
-  CHECK(run(0, a, 1, two, half).begin()->first == std::tuple(status::vocabulary_mismatch, no_token, false, false));
+  CHECK(run(0, bad, 1, b, half).begin()->first ==
+        std::tuple(status::invalid_row, no_token, false, false));
+  CHECK(run(0, a, 1, two, half).begin()->first ==
+        std::tuple(status::vocabulary_mismatch, no_token, false, false));
   CHECK(run(0, a, 1, b, weigh_sites(-inf, -inf)).begin()->first ==
         std::tuple(status::undefined_target, no_token, false, false));
   std::array<double, 3> law{};
@@ -478,7 +551,8 @@ TEST_CASE("bad rows, weights and drafts get their status, and no token has proba
     CHECK(std::get<3>(o) == false);
     law[std::size_t(std::get<1>(o))] += p;
   }
-  for (std::size_t v = 0; v < 3; ++v) CHECK(law[v] == Approx((a[v] + b[v]) / 2).epsilon(1e-15));  // pi, whatever came
+  // pi, whatever came
+  for (std::size_t v = 0; v < 3; ++v) CHECK(law[v] == Approx((a[v] + b[v]) / 2).epsilon(1e-15));
   for (const auto& [o, p] : run(2, a, 2, b, weights_of(1)))  // pi = a, which never says 2
     CHECK(std::get<1>(o) != 2);
   for (const auto& [o, p] : run(no_token, a, no_token, b, half)) {
@@ -486,9 +560,11 @@ TEST_CASE("bad rows, weights and drafts get their status, and no token has proba
     CHECK_FALSE(std::get<2>(o));
   }
 }
-TEST_CASE("equal rows confirm what the chosen side drafted, disjoint rows only one side at a time") {
+TEST_CASE(
+    "equal rows confirm what the chosen side drafted, disjoint rows only one side at a time") {
   const std::vector<double> a{0.5, 0.5, 0}, b{0, 0, 1};
-  const agreement same = agreement_of(a, a, weights_of(0.3)), apart = agreement_of(a, b, weights_of(0.3));
+  const agreement same = agreement_of(a, a, weights_of(0.3)),
+                  apart = agreement_of(a, b, weights_of(0.3));
   CHECK(same.both == 0.5);
   CHECK(same.neither() == Approx(0).margin(1e-15));
   CHECK(apart.both == 0);

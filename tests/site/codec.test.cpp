@@ -22,7 +22,8 @@ struct memory {
   std::vector<token_id> ids;
   std::vector<T> mass;
   std::vector<std::uint8_t> bytes;
-  explicit memory(const row_codec& c) : ids(c.max_tokens()), mass(c.vocabulary), bytes(c.max_bytes<T>()) {}
+  explicit memory(const row_codec& c)
+      : ids(c.max_tokens()), mass(c.vocabulary), bytes(c.max_bytes<T>()) {}
 };
 
 // A softmax of pseudo-random logits; peaked for a large spread.
@@ -60,8 +61,11 @@ std::vector<row_codec> codecs(std::size_t vocabulary) {
         all.push_back({.vocabulary = vocabulary, .format = format, .top_k = k, .top_p = p});
   for (const std::uint32_t k : {1u, 2u, 8u, 64u})
     for (const std::uint32_t l : {1u, 7u, 64u, 65536u})
-      all.push_back(
-          {.vocabulary = vocabulary, .format = values::counts, .top_k = k, .top_p = k == 2 ? 0.9 : 1.0, .total = l});
+      all.push_back({.vocabulary = vocabulary,
+                     .format = values::counts,
+                     .top_k = k,
+                     .top_p = k == 2 ? 0.9 : 1.0,
+                     .total = l});
   return all;
 }
 
@@ -89,8 +93,10 @@ TEST_CASE("counts are never longer than log2 C(V, K) + log2 C(l + K - 1, K - 1) 
         const double bound = log2_binomial(double(v), kept) + log2_binomial(l + kept - 1, kept - 1);
         CHECK(double(codec.max_bytes<float>()) <= std::ceil(bound / 8 - 1e-9));
       }
-  constexpr row_codec largest{
-      .vocabulary = (std::size_t(1) << 31) - 1, .format = values::counts, .top_k = 64, .total = 65536};
+  constexpr row_codec largest{.vocabulary = (std::size_t(1) << 31) - 1,
+                              .format = values::counts,
+                              .top_k = 64,
+                              .total = 65536};
   CHECK(largest.max_bytes<float>() == 301);
 }
 TEST_CASE("counts are a nearest row of the lattice: no other has a smaller largest error") {
@@ -101,7 +107,8 @@ TEST_CASE("counts are a nearest row of the lattice: no other has a smaller large
       const auto coded = encode(codec, p, m.bytes, m.ids, m.mass);
       REQUIRE(coded.why == status::ok);
       const auto error = [&](double a, double b, double c) {
-        return std::max({std::fabs(a / l - p[0]), std::fabs(b / l - p[1]), std::fabs(c / l - p[2])});
+        return std::max(
+            {std::fabs(a / l - p[0]), std::fabs(b / l - p[1]), std::fabs(c / l - p[2])});
       };
       double best = 1;
       for (std::uint32_t a = 0; a <= l; ++a)
@@ -129,16 +136,19 @@ TEST_CASE("every row of counts on a small lattice has its own number, and every 
       std::uint32_t due = 0;  // rows of at most k tokens whose counts sum to l
       for (std::uint32_t a = 0; a <= l; ++a)
         for (std::uint32_t b = 0; a + b <= l; ++b)
-          for (std::uint32_t c = 0; a + b + c <= l; ++c) due += (a > 0) + (b > 0) + (c > 0) + (l > a + b + c) <= int(k);
+          for (std::uint32_t c = 0; a + b + c <= l; ++c)
+            due += (a > 0) + (b > 0) + (c > 0) + (l > a + b + c) <= int(k);
       CHECK(rows == due);
       if (std::size_t bits = 8 * m.bytes.size(); all.bits() <= bits && bits > 0) {
         all.write(m.bytes);
         natural written = natural::read(m.bytes);
-        if (written == all) CHECK(decode<double>(codec, m.bytes, m.ids, m.mass).why == status::invalid_row);
+        if (written == all)
+          CHECK(decode<double>(codec, m.bytes, m.ids, m.mass).why == status::invalid_row);
       }
     }
 }
-TEMPLATE_TEST_CASE("encode(decode(x)) = x for every codec, and both ends hold the same bits", "", float, double) {
+TEMPLATE_TEST_CASE("encode(decode(x)) = x for every codec, and both ends hold the same bits", "",
+                   float, double) {
   using T = TestType;
   for (const std::size_t size : {1u, 2u, 16u, 50u, 1500u})
     for (const row_codec& codec : codecs(size))
@@ -167,7 +177,8 @@ TEST_CASE("full rows without truncation are the row; halves are within 2^-11 of 
   const auto row = random_row<float>(3000, 3, 2);
   const row_codec full{.vocabulary = 3000}, half{.vocabulary = 3000, .format = values::half};
   memory<float> a(full), b(half);
-  const auto x = encode(full, row, a.bytes, a.ids, a.mass), y = encode(half, row, b.bytes, b.ids, b.mass);
+  const auto x = encode(full, row, a.bytes, a.ids, a.mass),
+             y = encode(half, row, b.bytes, b.ids, b.mass);
   CHECK(x.bytes == 12000);
   CHECK(y.bytes == 6000);
   for (std::size_t v = 0; v < row.size(); ++v) {
@@ -202,7 +213,8 @@ TEST_CASE("top-k and top-p keep what `sampling` keeps") {
       memory<float> m(codec);
       const auto coded = encode(codec, row, m.bytes, m.ids, m.mass);
       REQUIRE(coded.why == status::ok);
-      for (std::size_t v = 0; v < logits.size(); ++v) CHECK(coded.row[v] == Approx(due[v]).epsilon(1e-5));
+      for (std::size_t v = 0; v < logits.size(); ++v)
+        CHECK(coded.row[v] == Approx(due[v]).epsilon(1e-5));
     }
 }
 TEST_CASE("truncated bytes are an invalid_row, every length of them") {
@@ -211,7 +223,8 @@ TEST_CASE("truncated bytes are an invalid_row, every length of them") {
     const auto coded = encode(codec, random_row<float>(60, 1, 1), m.bytes, m.ids, m.mass);
     for (std::size_t n = 0; n < coded.bytes; ++n) {
       const std::vector<std::uint8_t> shorter(m.bytes.begin(),
-                                              m.bytes.begin() + std::ptrdiff_t(n));  // reading on is seen by ASan
+                                              // reading on is seen by ASan
+                                              m.bytes.begin() + std::ptrdiff_t(n));
       memory<float> other(codec);
       const auto got = decode<float>(codec, shorter, other.ids, other.mass);
       CHECK(got.why != status::ok);
@@ -219,8 +232,11 @@ TEST_CASE("truncated bytes are an invalid_row, every length of them") {
     }
   }
 }
-TEST_CASE("ids out of range, wrong sums, negative, infinite or NaN numbers and stray bits each get their status") {
-  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+TEST_CASE(
+    "ids out of range, wrong sums, negative, infinite or NaN numbers and stray bits each get their "
+    "status") {
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              inf = std::numeric_limits<float>::infinity();
   const auto why = [](const row_codec& codec, const auto&... numbers) {
     std::vector<std::uint8_t> bytes(100);
     detail::bit_writer to(bytes);
@@ -228,31 +244,43 @@ TEST_CASE("ids out of range, wrong sums, negative, infinite or NaN numbers and s
     memory<float> m(codec);
     return decode<float>(codec, std::span(bytes).first(to.finish()), m.ids, m.mass).why;
   };
-  const auto number = [](float x) { return std::pair(std::uint64_t(detail::bit_cast<std::uint32_t>(x)), 32); };
+  const auto number = [](float x) {
+    return std::pair(std::uint64_t(detail::bit_cast<std::uint32_t>(x)), 32);
+  };
   const row_codec dense2{.vocabulary = 2}, list{.vocabulary = 3, .top_k = 2};
   CHECK(why(dense2, number(0.25f), number(0.75f)) == status::ok);
   CHECK(why(dense2, number(0.25f), number(0.7f)) == status::not_normalised);
   CHECK(why(dense2, number(0), number(0)) == status::invalid_row);
   for (const float bad : {nan, inf, -0.25f, -inf, -0.f})
     CHECK(why(dense2, number(bad), number(1)) == status::invalid_row);
-  // vocabulary 3, list of k (2 bits); for k = 1 a gap has 1 low bit after its unary part, for k = 2 none
+  // vocabulary 3, list of k (2 bits); for k = 1 a gap has 1 low bit after its unary part, for k = 2
+  // none
   const auto b = [](std::uint64_t x, int n) { return std::pair(x, n); };
-  CHECK(why(list, b(1, 2), b(0, 1), b(1, 1), number(1)) == status::ok);                        // token 1
-  CHECK(why(list, b(1, 2), b(1, 2), b(1, 1), number(1)) == status::token_out_of_range);        // token 3
-  CHECK(why(list, b(0, 2), number(1)) == status::invalid_row);                                 // no token
-  CHECK(why(list, b(3, 2), b(0, 3), number(1), number(1), number(1)) == status::invalid_row);  // more than K
-  CHECK(why(list, b(1, 2), b(0, 2), number(0)) == status::invalid_row);                        // a token without mass
-  CHECK(why(list, b(1, 2), b(0, 1), b(1, 1), number(1), b(8, 4)) == status::invalid_row);      // a stray bit
+  // token 1
+  CHECK(why(list, b(1, 2), b(0, 1), b(1, 1), number(1)) == status::ok);
+  // token 3
+  CHECK(why(list, b(1, 2), b(1, 2), b(1, 1), number(1)) == status::token_out_of_range);
+  // no token
+  CHECK(why(list, b(0, 2), number(1)) == status::invalid_row);
+  // more than K
+  CHECK(why(list, b(3, 2), b(0, 3), number(1), number(1), number(1)) == status::invalid_row);
+  // a token without mass
+  CHECK(why(list, b(1, 2), b(0, 2), number(0)) == status::invalid_row);
+  // a stray bit
+  CHECK(why(list, b(1, 2), b(0, 1), b(1, 1), number(1), b(8, 4)) == status::invalid_row);
   const row_codec halves{.vocabulary = 2, .format = values::half};
   CHECK(why(halves, b(0x7800, 16), b(1, 16)) == status::ok);
-  CHECK(why(halves, b(0x77ff, 16), b(1, 16)) == status::invalid_row);  // not relative to the largest
+  // not relative to the largest
+  CHECK(why(halves, b(0x77ff, 16), b(1, 16)) == status::invalid_row);
   for (const std::uint64_t bad : {0x7801u, 0x7c00u, 0x7e00u, 0x8000u, 0xffffu})
     CHECK(why(halves, b(0x7800, 16), b(bad, 16)) == status::invalid_row);
-  const row_codec counts{.vocabulary = 3, .format = values::counts, .top_k = 2, .total = 4};  // 3 + 3 * 3 rows
+  // 3 + 3 * 3 rows
+  const row_codec counts{.vocabulary = 3, .format = values::counts, .top_k = 2, .total = 4};
   CHECK(why(counts, b(11, 8)) == status::ok);
   CHECK(why(counts, b(12, 8)) == status::invalid_row);
 }
-TEST_CASE("a codec out of range, too little memory and rows of another vocabulary get their status") {
+TEST_CASE(
+    "a codec out of range, too little memory and rows of another vocabulary get their status") {
   memory<float> m(row_codec{.vocabulary = 4});
   const std::vector<float> row(4, 0.25f), three(3, 0.25f);
   const auto why = [&](const row_codec& c) { return encode(c, row, m.bytes, m.ids, m.mass).why; };
@@ -260,16 +288,20 @@ TEST_CASE("a codec out of range, too little memory and rows of another vocabular
   CHECK(why({.vocabulary = 0}) == status::invalid_parameter);
   CHECK(why({.vocabulary = 4, .top_p = 0}) == status::invalid_parameter);
   CHECK(why({.vocabulary = 4, .format = values::counts}) == status::invalid_parameter);
-  CHECK(why({.vocabulary = 4, .format = values::counts, .top_k = 65, .total = 8}) == status::invalid_parameter);
-  CHECK(why({.vocabulary = 4, .format = values::counts, .top_k = 2, .total = 65537}) == status::invalid_parameter);
+  CHECK(why({.vocabulary = 4, .format = values::counts, .top_k = 65, .total = 8}) ==
+        status::invalid_parameter);
+  CHECK(why({.vocabulary = 4, .format = values::counts, .top_k = 2, .total = 65537}) ==
+        status::invalid_parameter);
   CHECK(why({.vocabulary = 3}) == status::vocabulary_mismatch);
-  CHECK(encode(row_codec{.vocabulary = 4}, three, m.bytes, m.ids, m.mass).why == status::vocabulary_mismatch);
+  CHECK(encode(row_codec{.vocabulary = 4}, three, m.bytes, m.ids, m.mass).why ==
+        status::vocabulary_mismatch);
   CHECK(encode(row_codec{.vocabulary = 4}, row, std::span(m.bytes).first(15), m.ids, m.mass).why ==
         status::invalid_parameter);
   CHECK(encode(row_codec{.vocabulary = 4}, row, m.bytes, std::span(m.ids).first(3), m.mass).why ==
         status::invalid_parameter);
-  CHECK(encode(row_codec{.vocabulary = 4}, std::vector<float>(4, NAN), m.bytes, m.ids, m.mass).why ==
-        status::invalid_row);
+  CHECK(
+      encode(row_codec{.vocabulary = 4}, std::vector<float>(4, NAN), m.bytes, m.ids, m.mass).why ==
+      status::invalid_row);
 }
 TEST_CASE("rows follow each other in one buffer") {
   const row_codec codec{.vocabulary = 50, .format = values::half, .top_p = 0.9};
@@ -294,27 +326,31 @@ TEST_CASE("bytes of each codec at V = 32000") {
   std::vector<float> row(32000);
   double sum = 0;
   for (std::size_t v = 1; v <= row.size(); ++v) sum += std::pow(double(v), -1.5);
-  for (std::size_t v = 0; v < row.size(); ++v) row[v * 7919 % 32000] = float(std::pow(double(v + 1), -1.5) / sum);
+  for (std::size_t v = 0; v < row.size(); ++v)
+    row[v * 7919 % 32000] = float(std::pow(double(v + 1), -1.5) / sum);
   const auto report = [&](const char* name, const row_codec& codec) {
     memory<float> m(codec);
     const auto coded = encode(codec, row, m.bytes, m.ids, m.mass);
     REQUIRE(coded.why == status::ok);
-    std::printf("%-30s %7zu bytes, at most %7zu, TV from the row %.4f\n", name, coded.bytes, m.bytes.size(),
-                distance(dense(coded.row), row));
+    std::printf("%-30s %7zu bytes, at most %7zu, TV from the row %.4f\n", name, coded.bytes,
+                m.bytes.size(), distance(dense(coded.row), row));
   };
   report("full", {.vocabulary = 32000});
   report("half", {.vocabulary = 32000, .format = values::half});
   report("half, top-p 0.8", {.vocabulary = 32000, .format = values::half, .top_p = 0.8});
   report("half, top-k 8", {.vocabulary = 32000, .format = values::half, .top_k = 8});
-  report("counts, K 8, l 64", {.vocabulary = 32000, .format = values::counts, .top_k = 8, .total = 64});
-  report("counts, K 64, l 1024", {.vocabulary = 32000, .format = values::counts, .top_k = 64, .total = 1024});
+  report("counts, K 8, l 64",
+         {.vocabulary = 32000, .format = values::counts, .top_k = 8, .total = 64});
+  report("counts, K 64, l 1024",
+         {.vocabulary = 32000, .format = values::counts, .top_k = 64, .total = 1024});
 }
 
-// ---- the decoded row is the row -------------------------------------------------------------------------------------
+// ---- the decoded row is the row -----------------------------------------------------------------
 
 namespace {
 
-// Emits p when drafts come from `drafted(q)` and verification sees the decoded row: the worst error on the 1/8 grid.
+// Emits p when drafts come from `drafted(q)` and verification sees the decoded row: the worst error
+// on the 1/8 grid.
 template <class Drafted>
 double worst_with(const row_codec& codec, Drafted drafted) {
   memory<double> m(codec);
@@ -329,12 +365,15 @@ double worst_with(const row_codec& codec, Drafted drafted) {
     for (const auto& p : eighths<double>()) {
       const auto q_model = [&](const std::vector<token_id>&) { return drafted(row, q); };
       const auto p_model = [&](const std::vector<token_id>&) { return p; };
-      const auto verify = [&](const draft& d, const auto&, const auto& ps, const auto& policy, auto& chooser, auto out,
-                              auto scratch) {
+      const auto verify = [&](const draft& d, const auto&, const auto& ps, const auto& policy,
+                              auto& chooser, auto out, auto scratch) {
         return verify_token(d, std::vector(2, row), ps, policy, chooser, out, scratch);
       };
-      const auto law = [&](const std::vector<token_id>&) { return std::vector<double>(p.begin(), p.end()); };
-      worst = std::max(worst, worst_error_of_round(lossless{}, 2, q_model, p_model, verify, law).error);
+      const auto law = [&](const std::vector<token_id>&) {
+        return std::vector<double>(p.begin(), p.end());
+      };
+      worst =
+          std::max(worst, worst_error_of_round(lossless{}, 2, q_model, p_model, verify, law).error);
     }
   }
   return worst;
@@ -342,15 +381,21 @@ double worst_with(const row_codec& codec, Drafted drafted) {
 
 }  // namespace
 
-// A token that the truncation dropped is foreign: it ends the draft, and those it kept have the decoded row's law.
-TEST_CASE("drafts from the decoded row emit exactly p; mutant: drafts from a full row, counts sent") {
+// A token that the truncation dropped is foreign: it ends the draft, and those it kept have the
+// decoded row's law.
+TEST_CASE(
+    "drafts from the decoded row emit exactly p; mutant: drafts from a full row, counts sent") {
   const auto from_decoded = [](const auto& decoded, const auto&) { return decoded; };
-  const auto from_full = [](const auto&, const auto& q) { return std::vector<double>(q.begin(), q.end()); };
-  for (const row_codec& codec : {row_codec{.vocabulary = 3, .top_p = 0.8}, row_codec{.vocabulary = 3, .top_k = 2},
-                                 row_codec{.vocabulary = 3, .format = values::half, .top_p = 0.6},
-                                 row_codec{.vocabulary = 3, .format = values::counts, .top_k = 2, .total = 5}}) {
+  const auto from_full = [](const auto&, const auto& q) {
+    return std::vector<double>(q.begin(), q.end());
+  };
+  for (const row_codec& codec :
+       {row_codec{.vocabulary = 3, .top_p = 0.8}, row_codec{.vocabulary = 3, .top_k = 2},
+        row_codec{.vocabulary = 3, .format = values::half, .top_p = 0.6},
+        row_codec{.vocabulary = 3, .format = values::counts, .top_k = 2, .total = 5}}) {
     const double right = worst_with(codec, from_decoded), wrong = worst_with(codec, from_full);
-    std::printf("draft from the decoded row: worst error %.1e; from the full row: %.3f\n", right, wrong);
+    std::printf("draft from the decoded row: worst error %.1e; from the full row: %.3f\n", right,
+                wrong);
     CHECK(right < 1e-12);
     if (codec.format == values::counts) CHECK(wrong > 0.05);
     else CHECK(wrong < 1e-12);

@@ -29,12 +29,16 @@ struct interrupted : toy_source<float> {
     return refuses && to < position() ? status::rollback_refused : toy_source<float>::rollback(to);
   }
   status extend(std::span<const token_id> t, std::span<float> logits) {
-    if (calls_left-- == 0) return calls_left = ~std::size_t{0}, status::stopped;
+    if (calls_left-- == 0) {
+      calls_left = ~std::size_t{0};
+      return status::stopped;
+    }
     return toy_source<float>::extend(t, logits);
   }
 };
 
-// Sources that have seen a document each; their rows depend on the last 6 tokens, so on the document for a short text.
+// Sources that have seen a document each; their rows depend on the last 6 tokens, so on the
+// document for a short text.
 struct site {
   std::vector<tokens> prefixes;
   std::vector<interrupted> sources;
@@ -66,12 +70,13 @@ struct rows {
   std::vector<double> h;
   bool operator==(const rows& other) const {
     return why == other.why && h == other.h && logits.size() == other.logits.size() &&
-           (logits.empty() || std::memcmp(logits.data(), other.logits.data(), 4 * logits.size()) == 0);
+           (logits.empty() ||
+            std::memcmp(logits.data(), other.logits.data(), 4 * logits.size()) == 0);
   }
 };
 template <class ForEach = in_order>
-rows see(document_mixture<interrupted>& m, const tokens& text, const std::vector<double>& relevance, std::size_t k = 1,
-         const ForEach& for_each = {}) {
+rows see(document_mixture<interrupted>& m, const tokens& text, const std::vector<double>& relevance,
+         std::size_t k = 1, const ForEach& for_each = {}) {
   rows r{status::ok, std::vector<float>(k * V), std::vector<double>(k)};
   std::vector<double> all;
   for (std::size_t i = 0; i < k; ++i) all.insert(all.end(), relevance.begin(), relevance.end());
@@ -89,7 +94,8 @@ const std::vector<double> relevance{0.3, -1, 2.5};
 
 }  // namespace
 
-TEST_CASE("the row of a site is the mixture of its documents' rows by their relevance, h their log-sum") {
+TEST_CASE(
+    "the row of a site is the mixture of its documents' rows by their relevance, h their log-sum") {
   numbers n(1);
   site s(3);
   document_mixture<interrupted> m(s.sources, 4);
@@ -110,9 +116,11 @@ TEST_CASE("the row of a site is the mixture of its documents' rows by their rele
         s.sources[d].row(context, logits);
         double sum = 0;
         for (const float x : logits) sum += std::exp(double(x));
-        for (std::size_t v = 0; v < V; ++v) p[v] += std::exp(relevance[d]) / all * std::exp(double(logits[v])) / sum;
+        for (std::size_t v = 0; v < V; ++v)
+          p[v] += std::exp(relevance[d]) / all * std::exp(double(logits[v])) / sum;
       }
-      for (std::size_t v = 0; v < V; ++v) CHECK(std::abs(double(got.logits[row * V + v]) - std::log(p[v])) < 1e-6);
+      for (std::size_t v = 0; v < V; ++v)
+        CHECK(std::abs(double(got.logits[row * V + v]) - std::log(p[v])) < 1e-6);
     }
   }
   CHECK(s.misuses() == 0);
@@ -123,7 +131,8 @@ TEST_CASE("a source that cannot go back is reported, and what it has is not forg
   site s(3);
   document_mixture<interrupted> m(s.sources, 1);
   tokens text = some_text(n, 40), longer = text, other = text;
-  longer.push_back(1), other[20] = (other[20] + 1) % token_id(V);
+  longer.push_back(1);
+  other[20] = (other[20] + 1) % token_id(V);
   CHECK(see(m, text, relevance) == fresh(text, relevance));
   s.sources[1].refuses = true;
   CHECK(see(m, other, relevance).why == status::rollback_refused);
@@ -133,7 +142,9 @@ TEST_CASE("a source that cannot go back is reported, and what it has is not forg
   CHECK(s.misuses() == 0);
 }
 
-TEST_CASE("a site's rows are a function of the text: any order of texts, rows at once and interruptions, same bits") {
+TEST_CASE(
+    "a site's rows are a function of the text: any order of texts, rows at once and interruptions, "
+    "same bits") {
   numbers n(2);
   site s(3);
   const auto two_threads = [](std::size_t count, auto&& body) {
@@ -153,7 +164,8 @@ TEST_CASE("a site's rows are a function of the text: any order of texts, rows at
       if (text.size() + more.size() < 300) text.insert(text.end(), more.begin(), more.end());
       const std::size_t k = n.below(std::min<std::size_t>(text.size() + 1, 8));
       if (n.below(2)) s.sources[n.below(3)].calls_left = n.below(3);
-      const auto got = i % 7 == 0 ? see(m, text, relevance, k, two_threads) : see(m, text, relevance, k);
+      const auto got =
+          i % 7 == 0 ? see(m, text, relevance, k, two_threads) : see(m, text, relevance, k);
       for (auto& source : s.sources) source.calls_left = ~std::size_t{0};
       if (got.why == status::stopped) {
         ++stopped;
@@ -167,7 +179,9 @@ TEST_CASE("a site's rows are a function of the text: any order of texts, rows at
   CHECK(s.misuses() == 0);
 }
 
-TEST_CASE("new tokens of text cost each document one call, and one that is stopped keeps what it had computed") {
+TEST_CASE(
+    "new tokens of text cost each document one call, and one that is stopped keeps what it had "
+    "computed") {
   numbers n(4);
   site s(2);
   document_mixture<interrupted> m(s.sources);
@@ -196,13 +210,15 @@ TEST_CASE("each row has the relevances of its own length") {
   const std::vector<double> both{0, -3, 1, 2};
   rows got{status::ok, std::vector<float>(2 * V), std::vector<double>(2)};
   got.why = m.see(text, both, got.logits, got.h);
-  const auto first = fresh(tokens(text.begin(), text.end() - 1), {0, -3}), second = fresh(text, {1, 2});
+  const auto first = fresh(tokens(text.begin(), text.end() - 1), {0, -3}),
+             second = fresh(text, {1, 2});
   CHECK(got.h == std::vector<double>{first.h[0], second.h[0]});
   CHECK(std::equal(first.logits.begin(), first.logits.end(), got.logits.begin()));
   CHECK(std::equal(second.logits.begin(), second.logits.end(), got.logits.begin() + V));
 }
 
-TEST_CASE("a document left out counts for nothing; with all left out there is a row to give no weight") {
+TEST_CASE(
+    "a document left out counts for nothing; with all left out there is a row to give no weight") {
   numbers n(6);
   const auto text = some_text(n, 3);
   site s(3);
@@ -216,7 +232,8 @@ TEST_CASE("a document left out counts for nothing; with all left out there is a 
   CHECK(none.h == std::vector<double>{-inf});
   none.h = fresh(text, {0, 0, 0}).h;
   CHECK(none == fresh(text, {0, 0, 0}));
-  for (const double bad : {inf, std::nan("")}) CHECK(see(m, text, {0, bad, 0}).why == status::invalid_parameter);
+  for (const double bad : {inf, std::nan("")})
+    CHECK(see(m, text, {0, bad, 0}).why == status::invalid_parameter);
 }
 
 TEST_CASE("a site without documents is its plain model, h = 0") {
@@ -231,10 +248,13 @@ TEST_CASE("a site without documents is its plain model, h = 0") {
   plain[0].row(text, due);
   double sum = 0;
   for (const float x : due) sum += std::exp(double(x));
-  for (std::size_t v = 0; v < V; ++v) CHECK(std::abs(double(row[v]) - (double(due[v]) - std::log(sum))) < 1e-6);
+  for (std::size_t v = 0; v < V; ++v)
+    CHECK(std::abs(double(row[v]) - (double(due[v]) - std::log(sum))) < 1e-6);
 }
 
-TEST_CASE("a mixture answers with a status when a text does not fit or arguments do not match, and goes on") {
+TEST_CASE(
+    "a mixture answers with a status when a text does not fit or arguments do not match, and goes "
+    "on") {
   numbers n(8);
   site s(2, 12);
   document_mixture<interrupted> m(s.sources);
@@ -252,7 +272,9 @@ TEST_CASE("a mixture answers with a status when a text does not fit or arguments
   CHECK(see(nobody, text, {}).why == status::invalid_parameter);
 }
 
-TEST_CASE("without a document, a state that only knows its beginning is read again; the rows are the same") {
+TEST_CASE(
+    "without a document, a state that only knows its beginning is read again; the rows are the "
+    "same") {
   struct recurrent : toy_source<float> {
     using toy_source<float>::toy_source;
     status rollback(std::size_t to) {
@@ -261,13 +283,15 @@ TEST_CASE("without a document, a state that only knows its beginning is read aga
   };
   std::vector<recurrent> refusing;
   std::vector<toy_source<float>> plain;
-  refusing.emplace_back(V, 7, 6, 3, 400), plain.emplace_back(V, 7, 6, 3, 400);
+  refusing.emplace_back(V, 7, 6, 3, 400);
+  plain.emplace_back(V, 7, 6, 3, 400);
   document_mixture<recurrent> a(refusing);
   document_mixture<toy_source<float>> b(plain);
   numbers n(9);
   const auto text = some_text(n, 30), other = some_text(n, 30);
   const std::vector<double> none(1);
-  for (const auto& [of, size] : {std::pair(&text, 20), {&text, 30}, {&text, 12}, {&other, 25}, {&text, 30}}) {
+  for (const auto& [of, size] :
+       {std::pair(&text, 20), {&text, 30}, {&text, 12}, {&other, 25}, {&text, 30}}) {
     std::vector<float> x(V), y(V);
     std::vector<double> h(1);
     REQUIRE(a.see(std::span(*of).first(std::size_t(size)), none, x, h) == status::ok);

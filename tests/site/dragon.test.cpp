@@ -39,12 +39,15 @@ struct setting {
   double dynamic = 0;  // how much h follows the text
   std::size_t order = 2;
   bool mapped = false;  // the model of l has another vocabulary (draft/mapped.hpp)
-  toy_source<double> model(side s) const { return {terms.codec.vocabulary, seed * 2 + std::uint64_t(s), order, 3}; }
+  toy_source<double> model(side s) const {
+    return {terms.codec.vocabulary, seed * 2 + std::uint64_t(s), order, 3};
+  }
   std::vector<double> row(side s, std::span<const token_id> text) const {
     return mapped && s == side::l ? mapped_row_after(text, seed) : toy_row(model(s), text);
   }
   double h(side s, std::span<const token_id> text) const {
-    return 0.3 * double(s) + dynamic * std::sin(double(text.back()) + double(s) + double(text.size()));
+    return 0.3 * double(s) +
+           dynamic * std::sin(double(text.back()) + double(s) + double(text.size()));
   }
 };
 setting random_setting(numbers& n, std::uint64_t seed) {
@@ -80,9 +83,7 @@ tokens synchronous(const setting& s, Coupling coupling) {
     };
     const auto a = coupling.aggregate(
         step, x[0], x[1], weigh_sites(s.h(side::l, text), s.h(side::r, text)),
-        [&](side at) {
-          return plain_row{status::ok, dense_row<double>(p[std::size_t(at)])};
-        },
+        [&](side at) { return plain_row{status::ok, dense_row<double>(p[std::size_t(at)])}; },
         scratch);
     if (a.token == no_token) return {};
     text.push_back(a.token);
@@ -97,17 +98,20 @@ using world_of = simulated_sites<double, site_of<Coupling>>;
 
 // Sites of a setting on a world; r starts with no prompt if it is to learn it.
 template <class Coupling>
-void populate(world_of<Coupling>& world, const setting& s, const Coupling& coupling, scheduler schedule,
-              bool prompt_at_r = true) {
+void populate(world_of<Coupling>& world, const setting& s, const Coupling& coupling,
+              scheduler schedule, bool prompt_at_r = true) {
   const auto make = [=](side at) {
     return [=](std::uint64_t life) {
       hello terms = s.terms;
-      terms.from = at, terms.life = life;
+      terms.from = at;
+      terms.life = life;
       const bool knows = at == side::l || prompt_at_r;
-      return std::make_unique<site_of<Coupling>>(terms, knows ? s.prompt : tokens{}, coupling, schedule);
+      return std::make_unique<site_of<Coupling>>(terms, knows ? s.prompt : tokens{}, coupling,
+                                                 schedule);
     };
   };
-  world.make_l = make(side::l), world.make_r = make(side::r);
+  world.make_l = make(side::l);
+  world.make_r = make(side::r);
   world.row = [=](side at, auto text) { return s.row(at, text); };
   world.h = [=](side at, auto text) { return s.h(at, text); };
 }
@@ -119,9 +123,10 @@ shared_drafts shared(std::uint64_t seed) { return {shared_noise(seed)}; }
 
 // Seeded runs; what went wrong, by kind.
 template <class Coupling>
-void compare_with_synchronous(std::size_t runs, bool faults, Coupling (*coupling_of)(std::uint64_t)) {
-  std::size_t lives = 0, hand_overs = 0, emitted = 0, decodes = 0, wrong = 0, unfinished = 0, misuses = 0,
-              unbounded = 0;
+void compare_with_synchronous(std::size_t runs, bool faults,
+                              Coupling (*coupling_of)(std::uint64_t)) {
+  std::size_t lives = 0, hand_overs = 0, emitted = 0, decodes = 0, wrong = 0, unfinished = 0,
+              misuses = 0, unbounded = 0;
   for (std::uint64_t seed = 1; seed <= runs; ++seed) {
     numbers n(seed);
     const setting s = random_setting(n, seed);
@@ -138,44 +143,55 @@ void compare_with_synchronous(std::size_t runs, bool faults, Coupling (*coupling
         }
     };
     const tokens due = synchronous(s, coupling);
-    // Calm links: a token takes a few round trips and two decodings; what a fault left behind, a few timers.
+    // Calm links: a token takes a few round trips and two decodings; what a fault left behind, a
+    // few timers.
     const bool finished = world.run(calm + 8 + 30 * 12 + 20 * world.timer);
     unfinished += !finished;
     for (const side at : {side::l, side::r}) {
       const observed_site& o = world.seen(at);
-      misuses += o.misuses, lives += o.lives, hand_overs += o.hand_overs, emitted += o.text.size();
+      misuses += o.misuses;
+      lives += o.lives;
+      hand_overs += o.hand_overs;
+      emitted += o.text.size();
       decodes += o.decodes;
       wrong += finished && o.text != due;
     }
     INFO("seed " << seed << ", K " << s.terms.look_ahead << ", until " << world.now());
     REQUIRE((wrong == 0 && unfinished == 0 && misuses == 0 && unbounded == 0));
   }
-  std::printf("%zu runs: %zu decodes, %zu lives, %zu tokens, %zu hand-overs: no token wrong, lost or twice\n", runs,
-              decodes, lives, emitted, hand_overs);
+  std::printf(
+      "%zu runs: %zu decodes, %zu lives, %zu tokens, %zu hand-overs: no token wrong, lost or "
+      "twice\n",
+      runs, decodes, lives, emitted, hand_overs);
   CHECK(decodes > 40 * runs);
 }
 
 }  // namespace
 
-TEST_CASE("without faults, under every link, scheduler and look-ahead, the text is that of the synchronous loop") {
+TEST_CASE(
+    "without faults, under every link, scheduler and look-ahead, the text is that of the "
+    "synchronous loop") {
   compare_with_synchronous(600, false, independent);
   compare_with_synchronous(600, false, shared);
 }
-TEST_CASE("losses, repetitions, reordering, cuts and restarts change no token of independent drafts") {
+TEST_CASE(
+    "losses, repetitions, reordering, cuts and restarts change no token of independent drafts") {
   compare_with_synchronous(3000, true, independent);
 }
 TEST_CASE("losses, repetitions, reordering, cuts and restarts change no token of shared noise") {
   compare_with_synchronous(3000, true, shared);
 }
 
-// ---- the exact law --------------------------------------------------------------------------------------------------
+// ---- the exact law ------------------------------------------------------------------------------
 
-TEST_CASE("under faults the joint law of whole texts is exactly the product of eta^l p^l + eta^r p^r") {
+TEST_CASE(
+    "under faults the joint law of whole texts is exactly the product of eta^l p^l + eta^r p^r") {
   using coupling = independent_drafts<walked>;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     setting s{.seed = seed, .dynamic = 1, .mapped = seed > 10};
     s.terms.codec = {.vocabulary = s.mapped ? of_target.size() : seed % 2 ? 2u : 3u};
-    s.terms.real_bytes = 8, s.terms.look_ahead = 1 + std::uint32_t(seed) % 3;
+    s.terms.real_bytes = 8;
+    s.terms.look_ahead = 1 + std::uint32_t(seed) % 3;
     s.terms.most_tokens = seed % 2 && !s.mapped ? 4 : 3;
     s.prompt = {0};
     std::size_t branches = 0, lives = 0, misuses = 0;
@@ -187,7 +203,8 @@ TEST_CASE("under faults the joint law of whole texts is exactly the product of e
       trouble(world, n, 3);
       world.stop(side(seed & 1), 0.4, 0.1);  // and one restart that is sure to come in the middle
       REQUIRE(world.run(2000));
-      ++branches, lives += world.seen(side::l).lives + world.seen(side::r).lives;
+      ++branches;
+      lives += world.seen(side::l).lives + world.seen(side::r).lives;
       misuses += world.seen(side::l).misuses + world.seen(side::r).misuses;
       return world.seen(side(seed & 1)).text;
     });
@@ -197,19 +214,22 @@ TEST_CASE("under faults the joint law of whole texts is exactly the product of e
       for (std::size_t t = 1; t < text.size(); ++t) {
         const tokens before(text.begin(), text.begin() + std::ptrdiff_t(t));
         const auto eta = weigh_sites(s.h(side::l, before), s.h(side::r, before));
-        due *= target_law(eta.law(), s.row(side::l, before), s.row(side::r, before))[std::size_t(text[t])];
+        due *= target_law(eta.law(), s.row(side::l, before),
+                          s.row(side::r, before))[std::size_t(text[t])];
       }
-      worst = std::max(worst, std::fabs(probability - due)), seen += due;
+      worst = std::max(worst, std::fabs(probability - due));
+      seen += due;
     }
-    std::printf("V %zu, K %u: %zu branches, %.1f lives each, %zu texts, worst error %.1e\n", s.terms.codec.vocabulary,
-                s.terms.look_ahead, branches, double(lives) / double(branches), law.size(), worst);
+    std::printf("V %zu, K %u: %zu branches, %.1f lives each, %zu texts, worst error %.1e\n",
+                s.terms.codec.vocabulary, s.terms.look_ahead, branches,
+                double(lives) / double(branches), law.size(), worst);
     CHECK(worst < 1e-12);
     CHECK(std::fabs(seen - 1) < 1e-12);
     CHECK(misuses == 0);
   }
 }
 
-// ---- one site, and what another may send it -------------------------------------------------------------------------
+// ---- one site, and what another may send it -----------------------------------------------------
 
 namespace {
 
@@ -227,7 +247,11 @@ struct lone_site {
   explicit lone_site(std::uint32_t most_tokens = 20) : terms(terms_of(most_tokens)) {}
   static hello terms_of(std::uint32_t most_tokens) {
     hello h{.from = side::r, .kind = protocol::dragon_shared};
-    h.codec = {.vocabulary = 3}, h.real_bytes = 8, h.look_ahead = 2, h.most_tokens = most_tokens, h.first = side::r;
+    h.codec = {.vocabulary = 3};
+    h.real_bytes = 8;
+    h.look_ahead = 2;
+    h.most_tokens = most_tokens;
+    h.first = side::r;
     return h;
   }
   hello terms;
@@ -243,8 +267,10 @@ struct lone_site {
   }
   void greet() {
     hello other = terms;
-    other.from = side::l, other.life = 9;
-    site.connected(sink), hears(other);
+    other.from = side::l;
+    other.life = 9;
+    site.connected(sink);
+    hears(other);
   }
   // Its own draft of the next step, from a row that makes it `x`.
   void drafts(token_id x) {
@@ -265,7 +291,10 @@ struct lone_site {
     return std::span(bytes).first(encode(terms.codec, row, bytes, ids, mass).bytes);
   }
   // The connection ends, and both ends meet again.
-  void meets_again() { site.disconnected(), greet(); }
+  void meets_again() {
+    site.disconnected();
+    greet();
+  }
   std::vector<std::uint8_t> bytes = {};
 };
 
@@ -273,31 +302,64 @@ struct lone_site {
 
 TEST_CASE("what both sites drafted is settled; where they differ, the noise chooses by both rows") {
   lone_site r;
-  r.greet(), r.drafts(2), r.hears(r.says(1, 1, 2));
+  r.greet();
+  r.drafts(2);
+  r.hears(r.says(1, 1, 2));
   CHECK(r.sink.emitted == tokens{2});
-  r.drafts(1), r.hears(r.says(1, 2, 0));
+  r.drafts(1);
+  r.hears(r.says(1, 2, 0));
   REQUIRE(r.sink.emitted.size() == 2);
   CHECK((r.sink.emitted[1] == 0 || r.sink.emitted[1] == 1));
   CHECK(r.site.problem() == "");
 }
-TEST_CASE("a draft that is not valid is not kept: the connection ends with the reason, and the good one is taken") {
+TEST_CASE(
+    "a draft that is not valid is not kept: the connection ends with the reason, and the good one "
+    "is taken") {
   using bytes = std::span<const std::uint8_t>;
   struct bad {
     std::string why;
     std::function<drafted(drafted)> make;
   };
   const std::vector<std::uint8_t> longer(23, 0), wrong(24, 0xff);
-  for (const bad& b : std::vector<bad>{
-           {"draft of step 1: invalid_row", [](drafted d) { return d.row = bytes(), d; }},
-           {"draft of step 1: invalid_row", [](drafted d) { return d.row = d.row.first(23), d; }},
-           {"draft of step 1: invalid_row", [&](drafted d) { return d.row = longer, d; }},
-           {"draft of step 1: invalid_row", [&](drafted d) { return d.row = wrong, d; }},
-           {"malformed", [](drafted d) { return d.h = NAN, d; }},
-           {"malformed", [](drafted d) { return d.h = INFINITY, d; }},
-           {"malformed", [](drafted d) { return d.seconds = NAN, d; }}}) {
+  for (const bad& b : std::vector<bad>{{"draft of step 1: invalid_row",
+                                        [](drafted d) {
+                                          d.row = bytes();
+                                          return d;
+                                        }},
+                                       {"draft of step 1: invalid_row",
+                                        [](drafted d) {
+                                          d.row = d.row.first(23);
+                                          return d;
+                                        }},
+                                       {"draft of step 1: invalid_row",
+                                        [&](drafted d) {
+                                          d.row = longer;
+                                          return d;
+                                        }},
+                                       {"draft of step 1: invalid_row",
+                                        [&](drafted d) {
+                                          d.row = wrong;
+                                          return d;
+                                        }},
+                                       {"malformed",
+                                        [](drafted d) {
+                                          d.h = NAN;
+                                          return d;
+                                        }},
+                                       {"malformed",
+                                        [](drafted d) {
+                                          d.h = INFINITY;
+                                          return d;
+                                        }},
+                                       {"malformed", [](drafted d) {
+                                          d.seconds = NAN;
+                                          return d;
+                                        }}}) {
     lone_site r;
     INFO(b.why);
-    r.greet(), r.drafts(2), r.hears(b.make(r.says(1, 1, 2)));
+    r.greet();
+    r.drafts(2);
+    r.hears(b.make(r.says(1, 1, 2)));
     CHECK(r.site.problem().find(b.why) != std::string::npos);
     CHECK(r.site.waiting(side::l) == 0);
     r.meets_again();
@@ -308,7 +370,8 @@ TEST_CASE("a draft that is not valid is not kept: the connection ends with the r
   }
 }
 TEST_CASE("a draft of which no token can be made is asked for again at the next connection") {
-  lone_site r;  // it has no documents, and l says that it has none either: together they have no law
+  // it has no documents, and l says that it has none either: together they have no law
+  lone_site r;
   r.greet();
   std::vector<double> row{0, 1, 0};
   r.site.decoded(r.sink.orders.back().ticket, row, -INFINITY, 0, r.sink);
@@ -324,12 +387,16 @@ TEST_CASE("a draft of which no token can be made is asked for again at the next 
 }
 TEST_CASE("an epoch that no later message confirms is forgotten with its connection") {
   lone_site r;
-  r.greet(), r.drafts(2), r.hears(r.says(2, 2, 1));
+  r.greet();
+  r.drafts(2);
+  r.hears(r.says(2, 2, 1));
   CHECK(r.site.epoch(side::l) == 2);
-  r.meets_again(), r.hears(r.says(1, 1, 2));
+  r.meets_again();
+  r.hears(r.says(1, 1, 2));
   CHECK(r.sink.emitted == tokens{2});
 }
-TEST_CASE("an h of its own that is no number ends the connection, and is asked for again at the next") {
+TEST_CASE(
+    "an h of its own that is no number ends the connection, and is asked for again at the next") {
   lone_site r;
   r.greet();
   const std::size_t orders = r.sink.orders.size();
@@ -340,7 +407,8 @@ TEST_CASE("an h of its own that is no number ends the connection, and is asked f
 }
 TEST_CASE("weights are those of the difference of h, however large both are") {
   const double h_l = 1000000.03, h_r = 999999.97;
-  const site_weights due = weigh_sites(h_l, h_r), rounded = weigh_sites(double(float(h_l)), double(float(h_r)));
+  const site_weights due = weigh_sites(h_l, h_r),
+                     rounded = weigh_sites(double(float(h_l)), double(float(h_r)));
   CHECK(due.l == Approx(0.5149955));
   const std::vector<double> row_l{1, 0, 0}, row_r{0, 1, 0};
   lone_site r(2000);
@@ -353,7 +421,9 @@ TEST_CASE("weights are those of the difference of h, however large both are") {
     r.hears(d);
     REQUIRE(r.sink.emitted.size() == step);
     const auto token = [&](const site_weights& eta) {
-      return aggregate_shared(step, 0, dense_row<double>(row_l), 1, dense_row<double>(row_r), eta, r.noise.noise).token;
+      return aggregate_shared(step, 0, dense_row<double>(row_l), 1, dense_row<double>(row_r), eta,
+                              r.noise.noise)
+          .token;
     };
     wrong += r.sink.emitted.back() != token(due);
     would_differ += token(due) != token(rounded);
@@ -374,7 +444,9 @@ TEST_CASE("drafts of an earlier epoch, of a settled step and beyond the look-ahe
   CHECK(r.site.waiting(side::l) == 2);
   CHECK(r.site.problem() == "");
 }
-TEST_CASE("a text that differs from the settled one, and a message of another protocol, end the connection clearly") {
+TEST_CASE(
+    "a text that differs from the settled one, and a message of another protocol, end the "
+    "connection clearly") {
   lone_site r;
   r.greet();
   settled_text other{.first = 0, .count = 1};
@@ -398,7 +470,8 @@ TEST_CASE("before hello, and after a refusal, a site listens to nothing and deci
   r.hears(other);
   CHECK(r.site.problem() == "side: 1 here, 0 there");  // both say r
   other.from = side::l;
-  r.hears(other), r.hears(r.says(1, 1, 1));
+  r.hears(other);
+  r.hears(r.says(1, 1, 1));
   CHECK(r.site.waiting(side::l) == 0);
 }
 TEST_CASE("a row that is none ends the connection, and is asked for again at the next") {
@@ -410,27 +483,39 @@ TEST_CASE("a row that is none ends the connection, and is asked for again at the
   r.greet();
   CHECK(r.sink.orders.size() == orders + 1);
 }
-TEST_CASE("of a side that comes back with empty memory nothing is kept, and its epoch is no later than the text") {
+TEST_CASE(
+    "of a side that comes back with empty memory nothing is kept, and its epoch is no later than "
+    "the text") {
   lone_site r;
   r.greet();
   r.hears(r.says(2, 2, 1));  // l knows of a rejection at step 1 that was never told
   CHECK(r.site.epoch(side::l) == 2);
   hello other = r.terms;
-  other.from = side::l, other.life = 10;
-  r.site.disconnected(), r.site.connected(r.sink), r.hears(other);
+  other.from = side::l;
+  other.life = 10;
+  r.site.disconnected();
+  r.site.connected(r.sink);
+  r.hears(other);
   CHECK(r.site.epoch(side::l) == 1);
   r.hears(r.says(1, 1, 1));
   CHECK(r.site.waiting(side::l) == 1);
   other.life = 11;
-  r.site.disconnected(), r.site.connected(r.sink), r.hears(other);
+  r.site.disconnected();
+  r.site.connected(r.sink);
+  r.hears(other);
   CHECK(r.site.waiting(side::l) == 0);
 }
-TEST_CASE("an order names how much of the model's text stands: rolled back to the rejected draft, no further") {
+TEST_CASE(
+    "an order names how much of the model's text stands: rolled back to the rejected draft, no "
+    "further") {
   lone_site r;
-  r.greet(), r.drafts(2), r.drafts(2);
+  r.greet();
+  r.drafts(2);
+  r.drafts(2);
   CHECK(r.sink.orders.size() == 2);  // two of look-ahead
   settled_text outcome{.first = 1, .count = 2, .epoch = {1, 3}, .next = side::l};
-  outcome.tokens[0] = 2, outcome.tokens[1] = 1;
+  outcome.tokens[0] = 2;
+  outcome.tokens[1] = 1;
   r.hears(outcome);
   CHECK(r.sink.emitted == tokens{2, 1});
   CHECK(r.sink.orders.size() == 3);
@@ -439,7 +524,9 @@ TEST_CASE("an order names how much of the model's text stands: rolled back to th
   CHECK(r.site.epoch(side::r) == 3);
   CHECK(r.site.epoch(side::l) == 1);
 }
-TEST_CASE("a site allocates nothing once it is made: drafts, aggregation, messages, hand-overs, catching up") {
+TEST_CASE(
+    "a site allocates nothing once it is made: drafts, aggregation, messages, hand-overs, catching "
+    "up") {
   struct wire_between {  // the last messages, in memory of its own
     std::array<std::array<std::uint8_t, 2048>, 64> bytes = {};
     std::array<std::size_t, 64> size = {};
@@ -450,12 +537,17 @@ TEST_CASE("a site allocates nothing once it is made: drafts, aggregation, messag
       std::copy(b.begin(), b.end(), bytes[end % 64].begin());
       size[end++ % 64] = b.size();
     }
-    void decode(const decode_order& o) { order = o, ordered = true; }
+    void decode(const decode_order& o) {
+      order = o;
+      ordered = true;
+    }
     void emit(std::uint32_t, token_id) { ++emitted; }
     void aggregates(side) {}
   };
   hello terms;
-  terms.codec = {.vocabulary = 3}, terms.real_bytes = 8, terms.most_tokens = 400;
+  terms.codec = {.vocabulary = 3};
+  terms.real_bytes = 8;
+  terms.most_tokens = 400;
   const tokens prompt{0};
   const independent_drafts<> coupling = independent(4);
   const scheduler turns{scheduler::turns};
@@ -477,7 +569,8 @@ TEST_CASE("a site allocates nothing once it is made: drafts, aggregation, messag
         sites[s].decoded(out.order.ticket, row, 0, 0, out);
       } else if (in.begin < in.end) {
         const std::size_t at = in.begin++ % 64;
-        if (i % 11 > 0) sites[s].received(std::span(in.bytes[at]).first(in.size[at]), out);  // the others are lost
+        // the others are lost
+        if (i % 11 > 0) sites[s].received(std::span(in.bytes[at]).first(in.size[at]), out);
       }
       if (i % 32 == 0) sites[s].tick(out);
     }

@@ -17,7 +17,8 @@ struct inbox {
 struct end {
   handshake link;
   inbox out = {};
-  explicit end(side s, std::uint64_t life = 1, std::size_t vocabulary = 5) : link(terms(s, life, vocabulary)) {}
+  explicit end(side s, std::uint64_t life = 1, std::size_t vocabulary = 5)
+      : link(terms(s, life, vocabulary)) {}
   static hello terms(side s, std::uint64_t life, std::size_t vocabulary) {
     hello h{.life = life, .from = s};
     h.codec = {.vocabulary = vocabulary};
@@ -34,9 +35,11 @@ using arrival = handshake::arrival;
 
 TEST_CASE("each end says hello until the other has heard it, and no longer") {
   end l(side::l), r(side::r);
-  l.link.connected(l.out), r.link.connected(r.out);
+  l.link.connected(l.out);
+  r.link.connected(r.out);
   REQUIRE((l.out.sent.size() == 1 && r.out.sent.size() == 1));
-  CHECK(r.hears(l.out.sent[0]) == arrival::opened);  // r's own was lost: r says it again, and that it has heard
+  // r's own was lost: r says it again, and that it has heard
+  CHECK(r.hears(l.out.sent[0]) == arrival::opened);
   REQUIRE(r.out.sent.size() == 2);
   CHECK_FALSE(l.link.open());
   l.link.send(progress{}, l.out);
@@ -54,7 +57,8 @@ TEST_CASE("an echo comes back once, with its stamp, and only after the handshake
   };
   end l(side::l), r(side::r);
   listening out;
-  l.link.connected(out), r.link.connected(r.out);
+  l.link.connected(out);
+  r.link.connected(r.out);
   l.link.send(echo{7}, out);
   CHECK(out.sent.size() == 1);  // the hello alone
   message m;
@@ -72,7 +76,9 @@ TEST_CASE("an echo comes back once, with its stamp, and only after the handshake
 TEST_CASE("an end that starts with empty memory is known by its life, one that reconnects is not") {
   end l(side::l), r(side::r);
   const auto meet = [&](end& other) {
-    l.link.disconnected(), l.link.connected(l.out), other.link.connected(other.out);
+    l.link.disconnected();
+    l.link.connected(l.out);
+    other.link.connected(other.out);
     return l.hears(other.out.sent.back());
   };
   CHECK(meet(r) == arrival::opened);
@@ -83,21 +89,24 @@ TEST_CASE("an end that starts with empty memory is known by its life, one that r
 }
 TEST_CASE("ends that differ refuse, both know why, and a new connection begins anew") {
   end l(side::l), r(side::r, 1, 6);
-  l.link.connected(l.out), r.link.connected(r.out);
+  l.link.connected(l.out);
+  r.link.connected(r.out);
   CHECK(r.hears(l.out.sent[0]) == arrival::nothing);
   CHECK(r.link.problem() == "vocabulary: 6 here, 5 there");
   CHECK(l.hears(r.out.sent.back()) == arrival::nothing);
   CHECK(l.link.problem() == "refused by the other end: vocabulary: 6 here, 5 there");
   const std::size_t said = l.out.sent.size();
   CHECK(l.hears(r.out.sent[0]) == arrival::nothing);
-  l.link.knock(l.out), l.link.send(progress{}, l.out);
+  l.link.knock(l.out);
+  l.link.send(progress{}, l.out);
   CHECK(l.out.sent.size() == said);
   l.link.connected(l.out);
   CHECK(l.link.problem().empty());
 }
 TEST_CASE("bytes that are no message end the connection, and the other end learns of it") {
   end l(side::l), r(side::r);
-  l.link.connected(l.out), r.link.connected(r.out);
+  l.link.connected(l.out);
+  r.link.connected(r.out);
   l.hears(r.out.sent[0]);
   CHECK(l.hears({9, 9}) == arrival::nothing);
   CHECK(l.link.problem() == "message of 2 bytes: unknown kind");

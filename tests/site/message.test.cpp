@@ -21,7 +21,11 @@ hello terms_of(protocol kind, std::size_t real_bytes = 8) {
           .model_l = short_text("draft-7b"),
           .real_bytes = real_bytes};
   h.codec = {.vocabulary = 300, .format = row_codec::values::half, .top_k = 8, .top_p = 0.9};
-  h.end_of_text = 2, h.look_ahead = 5, h.most_tokens = 1000, h.prompt = 7, h.sampling = short_text("temperature 0.8"),
+  h.end_of_text = 2;
+  h.look_ahead = 5;
+  h.most_tokens = 1000;
+  h.prompt = 7;
+  h.sampling = short_text("temperature 0.8");
   h.model_r = short_text("target-70b");
   return h;
 }
@@ -48,26 +52,29 @@ struct sample {
 const octets row(6, 200);
 settled_text some_tokens() {
   settled_text m{.first = 990, .count = 3, .epoch = {993, 7}, .next = side::r};
-  m.tokens[0] = 299, m.tokens[1] = 0, m.tokens[2] = 128;
+  m.tokens[0] = 299;
+  m.tokens[1] = 0;
+  m.tokens[2] = 128;
   return m;
 }
 split_request some_draft() {
   split_request m{.start = 300, .correction = 5, .count = 2};
-  m.tokens[0] = 1, m.tokens[1] = 299, m.probabilities[0] = 0.125, m.probabilities[1] = 1;
+  m.tokens[0] = 1;
+  m.tokens[1] = 299;
+  m.probabilities[0] = 0.125;
+  m.probabilities[1] = 1;
   return m;
 }
 const std::vector<sample> samples{
     {protocol::dragon, [](const hello& t) { return bytes_of(t, t); }},
     {protocol::dragon,
-     [](const hello& t) {
-       return bytes_of(drafted{998, 999, 299, 1000000.03, 1e-3f, row}, t);
-     }},
+     [](const hello& t) { return bytes_of(drafted{998, 999, 299, 1000000.03, 1e-3f, row}, t); }},
     {protocol::dragon, [](const hello& t) { return bytes_of(some_tokens(), t); }},
+    {protocol::dragon, [](const hello& t) { return bytes_of(progress{1000, 0, 1005}, t); }},
     {protocol::dragon,
      [](const hello& t) {
-       return bytes_of(progress{1000, 0, 1005}, t);
+       return bytes_of(refusal{short_text("vocabulary: 3 here, 4 there")}, t);
      }},
-    {protocol::dragon, [](const hello& t) { return bytes_of(refusal{short_text("vocabulary: 3 here, 4 there")}, t); }},
     {protocol::dssd, [](const hello& t) { return bytes_of(some_draft(), t); }},
     {protocol::split_shared, [](const hello& t) { return bytes_of(some_draft(), t); }},
     {protocol::dsd,
@@ -77,17 +84,10 @@ const std::vector<sample> samples{
        return bytes_of(m, t);
      }},
     {protocol::dssd,
-     [](const hello& t) {
-       return bytes_of(split_answer{300, 1, no_token, status::ok, row}, t);
-     }},
+     [](const hello& t) { return bytes_of(split_answer{300, 1, no_token, status::ok, row}, t); }},
     {protocol::dsd,
-     [](const hello& t) {
-       return bytes_of(split_answer{300, 2, 17, status::ok, {}}, t);
-     }},
-    {protocol::dragon,
-     [](const hello& t) {
-       return bytes_of(echo{~std::uint64_t(0), true}, t);
-     }},
+     [](const hello& t) { return bytes_of(split_answer{300, 2, 17, status::ok, {}}, t); }},
+    {protocol::dragon, [](const hello& t) { return bytes_of(echo{~std::uint64_t(0), true}, t); }},
 };
 
 }  // namespace
@@ -107,7 +107,8 @@ TEST_CASE("every message is read as it was written, and written as it was read")
   const octets d = bytes_of(drafted{998, 999, 299, 1000000.03, 1e-3f, row}, terms);
   REQUIRE(decode(d, terms, m) == wire::ok);
   const auto& got = std::get<drafted>(m);
-  CHECK((got.epoch == 998 && got.step == 999 && got.token == 299 && got.h == 1000000.03 && got.seconds == 1e-3f));
+  CHECK((got.epoch == 998 && got.step == 999 && got.token == 299 && got.h == 1000000.03 &&
+         got.seconds == 1e-3f));
   CHECK(octets(got.row.begin(), got.row.end()) == row);
   CHECK(d.size() == 1 + 2 + 1 + 2 + 8 + 4 + row.size());
   CHECK(bytes_of(some_tokens(), terms).size() == 1 + 2 + 1 + 1 + (2 + 1 + 2) + 1 + 2);
@@ -119,7 +120,8 @@ TEST_CASE("every message is read as it was written, and written as it was read")
   CHECK(first_difference(terms, other).empty());
   CHECK((other.life == 77 && other.model_l.view() == "draft-7b"));
 }
-TEST_CASE("every prefix of a message is truncated, or lacks bytes of a row; a byte more is too many") {
+TEST_CASE(
+    "every prefix of a message is truncated, or lacks bytes of a row; a byte more is too many") {
   for (const sample& s : samples) {
     const hello terms = terms_of(s.kind);
     const octets bytes = s.bytes(terms);
@@ -133,7 +135,8 @@ TEST_CASE("every prefix of a message is truncated, or lacks bytes of a row; a by
         },
         whole);
     for (std::size_t n = 0; n + (ends_in_row ? row.size() : 0) < bytes.size(); ++n)
-      CHECK(why(octets(bytes.begin(), bytes.begin() + std::ptrdiff_t(n)), terms) == wire::truncated);
+      CHECK(why(octets(bytes.begin(), bytes.begin() + std::ptrdiff_t(n)), terms) ==
+            wire::truncated);
     if (ends_in_row) continue;
     octets more = bytes;
     more.push_back(0);
@@ -148,7 +151,8 @@ TEST_CASE("lengths and numbers beyond what was agreed are refused before anythin
   CHECK(why(bytes_of(drafted{0, 1, 300, 0, 0, row}, terms), terms) == wire::oversized);
   CHECK(why(bytes_of(drafted{0, 1, no_token, 0, 0, row}, terms), terms) == wire::malformed);
   CHECK(why(bytes_of(drafted{0, 1001, 1, 0, 0, row}, terms), terms) == wire::oversized);
-  CHECK(why(bytes_of(drafted{2, 1, 1, 0, 0, row}, terms), terms) == wire::oversized);  // an epoch above the step
+  // an epoch above the step
+  CHECK(why(bytes_of(drafted{2, 1, 1, 0, 0, row}, terms), terms) == wire::oversized);
   settled_text beyond = some_tokens();
   beyond.first = 998;
   CHECK(why(bytes_of(beyond, terms), terms) == wire::oversized);
@@ -175,7 +179,8 @@ TEST_CASE("lengths and numbers beyond what was agreed are refused before anythin
     CHECK(why(bytes_of(drafted{0, 1, 1, 0, float(bad), row}, dragon), dragon) == wire::malformed);
   }
   CHECK(why(bytes_of(drafted{0, 1, 1, 0, -1, row}, dragon), dragon) == wire::malformed);
-  CHECK(why(bytes_of(drafted{0, 1, 1, -INFINITY, 0, row}, dragon), dragon) == wire::ok);  // a site without documents
+  // a site without documents
+  CHECK(why(bytes_of(drafted{0, 1, 1, -INFINITY, 0, row}, dragon), dragon) == wire::ok);
 }
 TEST_CASE("unknown kinds, other versions and numbers written longer than need be are named") {
   const hello terms = terms_of(protocol::dragon);
@@ -189,13 +194,15 @@ TEST_CASE("unknown kinds, other versions and numbers written longer than need be
   message m;
   CHECK(decode(bytes_of(next, terms), terms, m) == wire::wrong_version);
   CHECK(complaint(wire::wrong_version, m) ==
-        "wrong version of the protocol (2 here, 1 there: both ends need releases that speak the same)");
+        "wrong version of the protocol (2 here, 1 there: both ends need releases that speak the "
+        "same)");
   CHECK(complaint(wire::truncated, m) == "truncated");
   CHECK(why({4, 1, 2, 3}, terms) == wire::ok);
   CHECK(why({4, 0x81, 0, 2, 3}, terms) == wire::malformed);
-  CHECK(why({4, 1, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, terms) == wire::malformed);
-  for (const wire w : {wire::ok, wire::truncated, wire::oversized, wire::trailing_bytes, wire::wrong_version,
-                       wire::unknown_kind, wire::malformed})
+  CHECK(why({4, 1, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, terms) ==
+        wire::malformed);
+  for (const wire w : {wire::ok, wire::truncated, wire::oversized, wire::trailing_bytes,
+                       wire::wrong_version, wire::unknown_kind, wire::malformed})
     CHECK_FALSE(name(w).empty());
 }
 TEST_CASE("bytes changed at random are refused, or are a message that is written as it was read") {

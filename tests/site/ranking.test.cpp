@@ -13,7 +13,8 @@ TEST_CASE("subsets are numbered from 0 to C(n, k) - 1 in colexicographic order, 
   for (const std::uint32_t n : {1u, 5u, 9u})
     for (std::uint32_t k = 0; k <= n; ++k) {
       std::uint32_t expected = 0;
-      for (std::uint32_t set = 0; set < 1u << n; ++set) {  // masks of one size, in numeric order, are in colex order
+      // masks of one size, in numeric order, are in colex order
+      for (std::uint32_t set = 0; set < 1u << n; ++set) {
         if (std::uint32_t(std::popcount(set)) != k) continue;
         std::vector<token_id> elements;
         for (std::uint32_t i = 0; i < n; ++i)

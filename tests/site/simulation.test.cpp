@@ -47,9 +47,12 @@ arrivals sent_over(const simulated_link& link, std::size_t messages, std::uint64
   arrivals a;
   simulated_sites<double, talker> world(seed);
   std::vector<int> unused;
-  world.make_l = [&](std::uint64_t) { return std::make_unique<talker>(talker{{}, messages, &unused}); };
+  world.make_l = [&](std::uint64_t) {
+    return std::make_unique<talker>(talker{{}, messages, &unused});
+  };
   world.make_r = [&](std::uint64_t) { return std::make_unique<talker>(talker{{}, 0, &a.what}); };
-  world.link[0] = link, world.timer = 1e9;
+  world.link[0] = link;
+  world.timer = 1e9;
   world.check = [&] {
     while (a.when.size() < a.what.size()) a.when.push_back(world.now());
   };
@@ -59,23 +62,31 @@ arrivals sent_over(const simulated_link& link, std::size_t messages, std::uint64
 
 using site = dragon_site<double, replayed_drafts>;
 // When each of `tokens` was settled, with acceptances drawn as plan::simulated_latency draws them.
-std::vector<double> times(const plan::dragon& d, side at, std::uint32_t tokens, std::uint64_t seed, std::uint32_t K) {
+std::vector<double> times(const plan::dragon& d, side at, std::uint32_t tokens, std::uint64_t seed,
+                          std::uint32_t K) {
   hello terms;
   terms.codec = {.vocabulary = 2};
-  terms.real_bytes = 8, terms.look_ahead = K, terms.most_tokens = tokens + 1, terms.first = at;
+  terms.real_bytes = 8;
+  terms.look_ahead = K;
+  terms.most_tokens = tokens + 1;
+  terms.first = at;
   simulated_sites<double, site> world(seed);
   const auto make = [&](side s) {
     return [&, s](std::uint64_t life) {
       hello own = terms;
-      own.from = s, own.life = life;
+      own.from = s;
+      own.life = life;
       const std::vector<token_id> prompt{0};
       return std::make_unique<site>(own, prompt, replayed_drafts{d.accept, random_streams(seed)});
     };
   };
-  world.make_l = make(side::l), world.make_r = make(side::r);
+  world.make_l = make(side::l);
+  world.make_r = make(side::r);
   world.row = [](side, auto) { return std::vector<double>{0.5, 0.5}; };
   world.seconds = [&](side s, std::size_t) { return s == side::l ? d.c_l : d.c_r; };
-  world.link[0].delay = d.t_l, world.link[1].delay = d.t_r, world.timer = 1e9;
+  world.link[0].delay = d.t_l;
+  world.link[1].delay = d.t_r;
+  world.timer = 1e9;
   REQUIRE(world.run(1e8));
   CHECK(world.seen(side::l).misuses + world.seen(side::r).misuses == 0);
   std::vector<double> when(tokens);
@@ -105,34 +116,46 @@ TEST_CASE("a link delays by its delay and each byte by its bandwidth, in order")
   const arrivals a = sent_over({.delay = 0.5, .bytes_per_second = 1000}, 5);
   REQUIRE(a.what == std::vector<int>{0, 1, 2, 3, 4});
   for (std::size_t i = 0; i < 5; ++i) CHECK(a.when[i] == Approx(0.5 + 0.1 * double(i + 1)));
-  const arrivals swinging = sent_over({.delay = 0.5, .jitter = 0.3, .swing = 0.1, .period = 4}, 200);
+  const arrivals swinging =
+      sent_over({.delay = 0.5, .jitter = 0.3, .swing = 0.1, .period = 4}, 200);
   REQUIRE(swinging.what.size() == 200);
   CHECK(std::is_sorted(swinging.when.begin(), swinging.when.end()));
   CHECK(swinging.when.front() >= 0.5);
   CHECK(swinging.when.back() < 0.8);
   CHECK(swinging.when.back() > 0.7);
 }
-TEST_CASE("messages are lost, repeated and reordered as often as asked for, and the same ones for a seed") {
-  const simulated_link link{.delay = 0.5, .jitter = 0.1, .lost = 0.2, .repeated = 0.3, .reordered = 0.25};
-  const arrivals a = sent_over(link, 250), again = sent_over(link, 250), other = sent_over(link, 250, 2);
+TEST_CASE(
+    "messages are lost, repeated and reordered as often as asked for, and the same ones for a "
+    "seed") {
+  const simulated_link link{
+      .delay = 0.5, .jitter = 0.1, .lost = 0.2, .repeated = 0.3, .reordered = 0.25};
+  const arrivals a = sent_over(link, 250), again = sent_over(link, 250),
+                 other = sent_over(link, 250, 2);
   CHECK(a.what == again.what);
   CHECK(a.when == again.when);
   CHECK(a.what != other.what);
   std::vector<int> copies(250);
   int overtaken = 0, last = 0;
-  for (const int i : a.what) ++copies[std::size_t(i)], overtaken += i < last, last = std::max(last, i);
+  for (const int i : a.what) {
+    ++copies[std::size_t(i)];
+    overtaken += i < last;
+    last = std::max(last, i);
+  }
   std::vector<double> of_copies(3);
   for (const int c : copies) ++of_copies[std::size_t(c)];
   // A message that is lost is not repeated.
   CHECK(goodness_of_fit(of_copies, std::vector{0.2, 0.56, 0.24}, 1e-6).passed);
   CHECK(overtaken > 30);
 }
-TEST_CASE("without faults the protocol takes exactly the times of the recursion, for every look-ahead and side") {
+TEST_CASE(
+    "without faults the protocol takes exactly the times of the recursion, for every look-ahead "
+    "and side") {
   numbers n(1);
   for (int i = 0; i < 60; ++i) {
     const double rtt = n.between(0.02, 1), share = n.uniform();
-    const plan::dragon d{n.between(0.02, 0.6), n.between(0.02, 0.6), share * rtt, (1 - share) * rtt,
-                         plan::agreement_of(n.between(0.05, 0.95), n.between(0.05, 0.95), n.between(-0.6, 0.2))};
+    const plan::dragon d{
+        n.between(0.02, 0.6), n.between(0.02, 0.6), share * rtt, (1 - share) * rtt,
+        plan::agreement_of(n.between(0.05, 0.95), n.between(0.05, 0.95), n.between(-0.6, 0.2))};
     const auto K = std::uint32_t(i % 3 == 0 ? 64 : 1 + n.below(8));
     const side at = side(n.below(2));
     constexpr std::uint32_t tokens = 400;
@@ -140,7 +163,8 @@ TEST_CASE("without faults the protocol takes exactly the times of the recursion,
     plan::timeline line(d, K);
     const random_streams noise(5);
     double begin = 0,
-           worst = 0;  // saying hello takes its time; from then on every token is due when the recursion says
+           // saying hello takes its time; from then on every token is due when the recursion says
+        worst = 0;
     for (std::size_t t = 0; t < tokens; ++t) {
       const auto [l, r] = plan::accepted_at(d.accept, noise, t);
       const double due = line.aggregate(d, at, l, r);
@@ -163,11 +187,12 @@ TEST_CASE("check values: .4181 and .3731 seconds a token, timed on the protocol 
   }
 }
 
-// ---- a link that loses much -----------------------------------------------------------------------------------------
+// ---- a link that loses much ---------------------------------------------------------------------
 
 namespace {
 
-// Timer periods until both ends have all of a text of 8 tokens, of which each message is lost with probability `lost`.
+// Timer periods until both ends have all of a text of 8 tokens, of which each message is lost with
+// probability `lost`.
 struct periods {
   double mean = 0, largest = 0;
   std::size_t unfinished = 0;
@@ -183,14 +208,17 @@ periods periods_at(double lost, std::size_t runs, Populate populate) {
     for (auto& l : world.link) l = {.delay = 0.1, .lost = lost};
     world.timer = 1;
     p.unfinished += !world.run(5000);
-    p.mean += world.now() / double(runs), p.largest = std::max(p.largest, world.now());
+    p.mean += world.now() / double(runs);
+    p.largest = std::max(p.largest, world.now());
   }
   return p;
 }
 hello lossy_terms(protocol kind, side from, std::uint64_t life) {
   hello h{.life = life, .from = from, .kind = kind};
   h.codec = {.vocabulary = 2};
-  h.real_bytes = 8, h.look_ahead = 4, h.most_tokens = 9;
+  h.real_bytes = 8;
+  h.look_ahead = 4;
+  h.most_tokens = 9;
   return h;
 }
 periods dragon_at(double lost, std::size_t runs) {
@@ -198,30 +226,36 @@ periods dragon_at(double lost, std::size_t runs) {
   return periods_at<simulated_sites<double, end>>(lost, runs, [](auto& world, std::uint64_t seed) {
     const auto make = [seed](side s) {
       return [=](std::uint64_t life) {
-        return std::make_unique<end>(lossy_terms(protocol::dragon_shared, s, life), std::vector<token_id>{0},
-                                     shared_drafts{shared_noise(seed)});
+        return std::make_unique<end>(lossy_terms(protocol::dragon_shared, s, life),
+                                     std::vector<token_id>{0}, shared_drafts{shared_noise(seed)});
       };
     };
-    world.make_l = make(side::l), world.make_r = make(side::r);
+    world.make_l = make(side::l);
+    world.make_r = make(side::r);
   });
 }
 periods dssd_at(double lost, std::size_t runs) {
   using device = split_device<double>;
   using edge = split_edge<double>;
-  return periods_at<simulated_sites<double, device, edge>>(lost, runs, [](auto& world, std::uint64_t seed) {
-    const std::vector<token_id> prompt{0};
-    world.make_l = [=](std::uint64_t life) {
-      return std::make_unique<device>(lossy_terms(protocol::dssd, side::l, life), prompt, random_streams(seed));
-    };
-    world.make_r = [=](std::uint64_t life) {
-      return std::make_unique<edge>(lossy_terms(protocol::dssd, side::r, life), prompt, random_streams(seed + 1));
-    };
-  });
+  return periods_at<simulated_sites<double, device, edge>>(
+      lost, runs, [](auto& world, std::uint64_t seed) {
+        const std::vector<token_id> prompt{0};
+        world.make_l = [=](std::uint64_t life) {
+          return std::make_unique<device>(lossy_terms(protocol::dssd, side::l, life), prompt,
+                                          random_streams(seed));
+        };
+        world.make_r = [=](std::uint64_t life) {
+          return std::make_unique<edge>(lossy_terms(protocol::dssd, side::r, life), prompt,
+                                        random_streams(seed + 1));
+        };
+      });
 }
 
 }  // namespace
 
-TEST_CASE("a link that loses 30 or 50 of 100 messages is carried, and the time has a mean that it keeps to") {
+TEST_CASE(
+    "a link that loses 30 or 50 of 100 messages is carried, and the time has a mean that it keeps "
+    "to") {
   struct {
     const char* name;
     periods (*at)(double, std::size_t);
@@ -229,8 +263,8 @@ TEST_CASE("a link that loses 30 or 50 of 100 messages is carried, and the time h
   for (const auto& protocol : protocols)
     for (const double lost : {0.0, 0.3, 0.5}) {
       const periods p = protocol.at(lost, 2000);
-      std::printf("%s, loss %.1f: 8 tokens in %.1f timer periods, at most %.1f in 2000 texts\n", protocol.name, lost,
-                  p.mean, p.largest);
+      std::printf("%s, loss %.1f: 8 tokens in %.1f timer periods, at most %.1f in 2000 texts\n",
+                  protocol.name, lost, p.mean, p.largest);
       CHECK(p.unfinished == 0);
       CHECK(p.mean < (lost > 0.4 ? 45 : 12));
       CHECK(p.largest < 400);

@@ -29,7 +29,8 @@ using tokens = std::vector<token_id>;
 template <class T>
 using row_model = std::function<std::vector<T>(const tokens&)>;  // the row after a text
 
-// Three probabilities, of which g++ does not know that they are three: it warns of loads that are never made.
+// Three probabilities, of which g++ does not know that they are three: it warns of loads that are
+// never made.
 template <class T>
 [[gnu::noinline]] std::vector<T> row_of(T a, T b, T c) {
   return {a, b, c};
@@ -50,7 +51,8 @@ struct two_ends {
   token_id end_of_text = no_token, correction = no_token;
   split_workspace<T> device{codec, gamma}, edge{codec, gamma};
   std::size_t up_bytes = 0, down_bytes = 0;
-  std::function<downlink(const uplink<T>&, const std::function<std::vector<T>(std::size_t)>&)> mutant = {};
+  std::function<downlink(const uplink<T>&, const std::function<std::vector<T>(std::size_t)>&)>
+      mutant = {};
   std::function<void(uplink<T>&)> tamper = {};
 
   static tokens with(tokens text, std::span<const token_id> more) {
@@ -74,11 +76,14 @@ struct two_ends {
 
     if (up.correction != no_token) edge_text.push_back(up.correction);
     if (edge_text.size() != up.drafted.start) return status::invalid_parameter;
-    const std::function p_row = [&](std::size_t j) { return p(with(edge_text, up.drafted.tokens.first(j))); };
+    const std::function p_row = [&](std::size_t j) {
+      return p(with(edge_text, up.drafted.tokens.first(j)));
+    };
     const auto p_rows = rows_of(up.drafted.tokens.size() + 1, p_row);
-    const downlink down = mutant                  ? mutant(up, p_row)
-                          : kind == protocol::dsd ? verify_coded(up, codec, p_rows, edge_chooser, edge, verifier)
-                                                  : verify_split(up, codec, p_rows, edge_chooser, edge);
+    const downlink down = mutant ? mutant(up, p_row)
+                          : kind == protocol::dsd
+                              ? verify_coded(up, codec, p_rows, edge_chooser, edge, verifier)
+                              : verify_split(up, codec, p_rows, edge_chooser, edge);
     edge_text = with(edge_text, up.drafted.tokens.first(down.accepted));
     if (down.token != no_token) edge_text.push_back(down.token);
     down_bytes += down.bytes();
@@ -91,14 +96,17 @@ struct two_ends {
   }
 };
 
-// The worst |P(text) - due| over all texts of `length` tokens, whole rounds enumerated; 1 if a status was not ok.
+// The worst |P(text) - due| over all texts of `length` tokens, whole rounds enumerated; 1 if a
+// status was not ok.
 template <class Setup, class Round>
-double worst_error(const row_codec& codec, std::size_t gamma, const row_model<double>& q, const row_model<double>& p,
-                   const row_model<double>& law, protocol kind, std::size_t length, Setup setup, Round one_round,
+double worst_error(const row_codec& codec, std::size_t gamma, const row_model<double>& q,
+                   const row_model<double>& p, const row_model<double>& law, protocol kind,
+                   std::size_t length, Setup setup, Round one_round,
                    std::size_t* reused = nullptr) {
   const auto texts = exact_law(
       [&](exhaustive_chooser& tree) {
-        two_ends<double, exhaustive_chooser, exhaustive_chooser> ends{codec, gamma, q, p, tree, tree, kind};
+        two_ends<double, exhaustive_chooser, exhaustive_chooser> ends{codec, gamma, q,   p,
+                                                                      tree,  tree,  kind};
         setup(ends);
         while (ends.device_text.size() <= length)
           if (one_round(ends) != status::ok) return tokens{};
@@ -112,7 +120,8 @@ double worst_error(const row_codec& codec, std::size_t gamma, const row_model<do
     double due = 1;
     for (std::size_t i = 1; i <= length; ++i)
       due *= law(tokens(text.begin(), text.begin() + std::ptrdiff_t(i)))[std::size_t(text[i])];
-    worst = std::max(worst, std::fabs(probability - due)), seen += due;
+    worst = std::max(worst, std::fabs(probability - due));
+    seen += due;
   }
   return std::max(worst, 1 - seen);  // texts never emitted
 }
@@ -136,7 +145,8 @@ row_model<double> decoded(row_model<double> exact, row_codec codec) {
     split_workspace<double> work(codec, 1);
     const auto row = encode(codec, exact(text), work.bytes, work.ids, work.mass);
     std::vector<double> p;
-    for (std::size_t v = 0; row.why == status::ok && v < codec.vocabulary; ++v) p.push_back(row.row[v]);
+    for (std::size_t v = 0; row.why == status::ok && v < codec.vocabulary; ++v)
+      p.push_back(row.row[v]);
     return p;
   };
 }
@@ -173,40 +183,47 @@ TEST_CASE("DSD, DSSD and quantised drafts emit exactly p on the 1/8 grid") {
         const auto row = [&](bool target) -> row_model<double> {
           return [&grid, i, n, target](const tokens& text) {
             std::size_t k = i;
-            for (std::size_t t = 1; t < text.size(); ++t) k = (k * 31 + std::size_t(text[t]) * 577 + 101) % (n * n);
+            for (std::size_t t = 1; t < text.size(); ++t)
+              k = (k * 31 + std::size_t(text[t]) * 577 + 101) % (n * n);
             const auto& r = grid[target ? k % n : k / n];
             return std::vector<double>(r.begin(), r.end());
           };
         };
         const auto p = row(true);
-        worst = std::max(worst, worst_error(s.codec, gamma, row(false), p, s.target_coded ? decoded(p, s.codec) : p,
-                                            s.kind, gamma, nothing, plain_round, &reused));
+        worst = std::max(worst, worst_error(s.codec, gamma, row(false), p,
+                                            s.target_coded ? decoded(p, s.codec) : p, s.kind, gamma,
+                                            nothing, plain_round, &reused));
       }
       std::printf("%-28s gamma %zu  worst error %.1e\n", s.name, gamma, worst);
       CHECK(worst < 1e-12);
       CHECK(reused == 0);
     }
 }
-TEST_CASE("whole texts over many rounds have exactly the joint law; the corrected token rides on the next uplink") {
+TEST_CASE(
+    "whole texts over many rounds have exactly the joint law; the corrected token rides on the "
+    "next uplink") {
   const auto q = toy(5), p = toy(6);
   for (const setting& s : settings)
     for (const std::size_t gamma : {0u, 1u, 2u}) {
       std::size_t reused = 0;
-      const double worst = worst_error(s.codec, gamma, q, p, s.target_coded ? decoded(p, s.codec) : p, s.kind, 3,
-                                       nothing, plain_round, &reused);
+      const double worst =
+          worst_error(s.codec, gamma, q, p, s.target_coded ? decoded(p, s.codec) : p, s.kind, 3,
+                      nothing, plain_round, &reused);
       CHECK(worst < 1e-12);
       CHECK(reused == 0);
     }
 }
 TEST_CASE("quantised drafts emit exactly p under block verification too") {
   for (const std::size_t gamma : {1u, 2u, 3u})
-    CHECK(worst_error(settings[3].codec, gamma, toy(5), toy(6), toy(6), protocol::dsd, 3, nothing, block_round) <
-          1e-12);
+    CHECK(worst_error(settings[3].codec, gamma, toy(5), toy(6), toy(6), protocol::dsd, 3, nothing,
+                      block_round) < 1e-12);
 }
 
-// ---- foreign tokens and dead ends -----------------------------------------------------------------------------------
+// ---- foreign tokens and dead ends ---------------------------------------------------------------
 
-TEST_CASE("a foreign token on the uplink, and a row that the device cannot draw from, leave the law exactly p") {
+TEST_CASE(
+    "a foreign token on the uplink, and a row that the device cannot draw from, leave the law "
+    "exactly p") {
   tokens sent;
   std::vector<double> claimed;
   for (const protocol kind : {protocol::dsd, protocol::dssd})
@@ -224,7 +241,8 @@ TEST_CASE("a foreign token on the uplink, and a row that the device cannot draw 
                   if (place >= sent.size()) return;
                   if (how == 0) sent[place] = place % 2 ? 3 : -5;
                   else claimed[place] = 0;
-                  up.drafted.tokens = sent, up.probabilities = claimed;
+                  up.drafted.tokens = sent;
+                  up.probabilities = claimed;
                 };
             };
             const row_model<double> q = [&, whole = toy(5)](const tokens& text) {
@@ -232,13 +250,14 @@ TEST_CASE("a foreign token on the uplink, and a row that the device cannot draw 
               return hole ? std::vector<double>(3, std::nan("")) : whole(text);
             };
             const row_codec codec{.vocabulary = 3};
-            const double worst = block ? worst_error(codec, gamma, q, toy(6), toy(6), kind, 3, tamper, block_round)
-                                       : worst_error(codec, gamma, q, toy(6), toy(6), kind, 3, tamper, plain_round);
+            const double worst =
+                block ? worst_error(codec, gamma, q, toy(6), toy(6), kind, 3, tamper, block_round)
+                      : worst_error(codec, gamma, q, toy(6), toy(6), kind, 3, tamper, plain_round);
             CHECK(worst < 1e-12);
           }
 }
 
-// ---- mutants --------------------------------------------------------------------------------------------------------
+// ---- mutants ------------------------------------------------------------------------------------
 
 TEST_CASE("mutant: accepting with q / p, as the DSSD paper prints, is found") {
   const auto inverted = [](auto& ends) {
@@ -250,16 +269,20 @@ TEST_CASE("mutant: accepting with q / p, as the DSSD paper prints, is found") {
         const auto row = p_rows(j);
         const auto p = encode(ends.codec, row, ends.edge.bytes, ends.edge.ids, ends.edge.mass);
         const moment m{stream::coin, std::uint32_t(d.start + j), d.start};
-        if (j == d.size())
-          return down.token = draw(p.row, {stream::bonus, m.position, m.start}, ends.edge_chooser, ends.edge.scratch),
-                 down;
-        if (!ends.edge_chooser.coin(m, up.probabilities[j], p.row[std::size_t(d.tokens[j])]))
-          return down.row = std::span(ends.edge.bytes).first(p.bytes), down;
+        if (j == d.size()) {
+          down.token = draw(p.row, {stream::bonus, m.position, m.start}, ends.edge_chooser,
+                            ends.edge.scratch);
+          return down;
+        }
+        if (!ends.edge_chooser.coin(m, up.probabilities[j], p.row[std::size_t(d.tokens[j])])) {
+          down.row = std::span(ends.edge.bytes).first(p.bytes);
+          return down;
+        }
       }
     };
   };
-  const double worst =
-      worst_error(settings[4].codec, 1, toy(5), toy(6), toy(6), protocol::dssd, 2, inverted, plain_round);
+  const double worst = worst_error(settings[4].codec, 1, toy(5), toy(6), toy(6), protocol::dssd, 2,
+                                   inverted, plain_round);
   std::printf("q / p instead of p / q: worst error %.3f\n", worst);
   CHECK(worst > 0.02);
 }
@@ -272,8 +295,8 @@ TEST_CASE("mutant: a rounded q_j(y_j) on the uplink is another q, and is found")
       up.probabilities = rounded;
     };
   };
-  const double worst =
-      worst_error(settings[4].codec, 1, toy(5), toy(6), toy(6), protocol::dssd, 2, tamper, plain_round);
+  const double worst = worst_error(settings[4].codec, 1, toy(5), toy(6), toy(6), protocol::dssd, 2,
+                                   tamper, plain_round);
   std::printf("q_j(y_j) rounded to a half: worst error %.1e\n", worst);
   CHECK(worst > 1e-6);
 }
@@ -281,36 +304,43 @@ TEST_CASE("mutant: accepting against the full p_j and sending a truncated one is
   const auto full_target = [](auto& ends) {
     ends.mutant = [&ends](const uplink<double>& up, const auto& p_rows) {
       const row_codec full{.vocabulary = 3};
-      downlink down =
-          verify_split(up, full, rows_of(up.drafted.tokens.size() + 1, p_rows), ends.edge_chooser, ends.edge);
+      downlink down = verify_split(up, full, rows_of(up.drafted.tokens.size() + 1, p_rows),
+                                   ends.edge_chooser, ends.edge);
       if (down.row.empty()) return down;
-      const auto p = encode(ends.codec, p_rows(down.accepted), ends.edge.bytes, ends.edge.ids, ends.edge.mass);
-      return down.row = std::span(ends.edge.bytes).first(p.bytes), down;
+      const auto p =
+          encode(ends.codec, p_rows(down.accepted), ends.edge.bytes, ends.edge.ids, ends.edge.mass);
+      down.row = std::span(ends.edge.bytes).first(p.bytes);
+      return down;
     };
   };
   const setting& s = settings[6];
-  CHECK(worst_error(s.codec, 1, toy(5), toy(6), toy(6), s.kind, 2, full_target, plain_round) > 0.01);
-  CHECK(worst_error(s.codec, 1, toy(5), toy(6), decoded(toy(6), s.codec), s.kind, 2, full_target, plain_round) > 0.01);
+  CHECK(worst_error(s.codec, 1, toy(5), toy(6), toy(6), s.kind, 2, full_target, plain_round) >
+        0.01);
+  CHECK(worst_error(s.codec, 1, toy(5), toy(6), decoded(toy(6), s.codec), s.kind, 2, full_target,
+                    plain_round) > 0.01);
 }
 
-// ---- the production streams -----------------------------------------------------------------------------------------
+// ---- the production streams ---------------------------------------------------------------------
 
-TEST_CASE("with one seed the two halves emit the tokens that verify_token emits from the same rows") {
+TEST_CASE(
+    "with one seed the two halves emit the tokens that verify_token emits from the same rows") {
   constexpr std::size_t vocabulary = 1100, gamma = 4;
   const auto row = [](std::uint32_t seed, const tokens& text) {
-    const random_streams noise(seed, std::uint64_t(text.size()) * 4096 + std::uint64_t(text.back()));
+    const random_streams noise(seed,
+                               std::uint64_t(text.size()) * 4096 + std::uint64_t(text.back()));
     std::vector<float> logits(vocabulary), p(vocabulary);
     for (std::size_t v = 0; v < vocabulary; ++v)
-      logits[v] =
-          float(random_streams(1).noise(std::uint32_t(text.size()), token_id(v)) * 2 + noise.noise(0, token_id(v)));
+      logits[v] = float(random_streams(1).noise(std::uint32_t(text.size()), token_id(v)) * 2 +
+                        noise.noise(0, token_id(v)));
     softmax_row<float> soft(logits);
     if (soft.normalise() == status::ok)
       for (std::size_t v = 0; v < vocabulary; ++v) p[v] = soft[v];
     return p;
   };
   for (const protocol kind : {protocol::dsd, protocol::dssd})
-    for (const row_codec& codec : {row_codec{.vocabulary = vocabulary},
-                                   row_codec{.vocabulary = vocabulary, .format = values::half, .top_p = 0.9}}) {
+    for (const row_codec& codec :
+         {row_codec{.vocabulary = vocabulary},
+          row_codec{.vocabulary = vocabulary, .format = values::half, .top_p = 0.9}}) {
       const auto coded = [&](const std::vector<float>& exact) {
         split_workspace<float> work(codec, 1);
         const auto r = encode(codec, exact, work.bytes, work.ids, work.mass);
@@ -318,11 +348,12 @@ TEST_CASE("with one seed the two halves emit the tokens that verify_token emits 
         for (std::size_t v = 0; v < vocabulary; ++v) p[v] = r.row[v];
         return p;
       };
-      const row_model<float> q = [&](const tokens&text) { return row(1, text); },
-                             p = [&](const tokens&text) { return row(2, text); };
+      const row_model<float> q = [&](const tokens& text) { return row(1, text); },
+                             p = [&](const tokens& text) { return row(2, text); };
       for (std::uint64_t seed = 0; seed < 10; ++seed) {
         random_streams device(seed), edge(seed), local(seed);
-        two_ends<float, random_streams, random_streams> ends{codec, gamma, q, p, device, edge, kind};
+        two_ends<float, random_streams, random_streams> ends{codec,  gamma, q,   p,
+                                                             device, edge,  kind};
         tokens text{0};
         std::vector<double> scratch(verify_scratch(vocabulary, gamma));
         for (int round = 0; round < 3; ++round) {
@@ -333,11 +364,13 @@ TEST_CASE("with one seed the two halves emit the tokens that verify_token emits 
           for (std::size_t j = 0; j <= gamma; ++j) {
             auto longer = text;
             longer.insert(longer.end(), y.begin(), y.end());
-            qs.push_back(kind == protocol::dsd ? coded(q(longer)) : q(longer)),
-                ps.push_back(kind == protocol::dssd ? coded(p(longer)) : p(longer));
+            qs.push_back(kind == protocol::dsd ? coded(q(longer)) : q(longer));
+            ps.push_back(kind == protocol::dssd ? coded(p(longer)) : p(longer));
             auto r = as_row(qs[j]);
             REQUIRE(r.normalise() == status::ok);
-            if (j < gamma) y.push_back(draw(r, {stream::draft, std::uint32_t(start + j), start}, local, scratch));
+            if (j < gamma)
+              y.push_back(
+                  draw(r, {stream::draft, std::uint32_t(start + j), start}, local, scratch));
           }
           std::vector<emission> out(gamma + 1);
           const verdict v = verify_token(draft{y, start}, qs, ps, lossless{}, local, out, scratch);
@@ -352,25 +385,31 @@ TEST_CASE("device and edge with seeds of their own emit the joint law over many 
   std::vector<double> counts(27), law(27);
   for (std::uint64_t request = 0; request < 20000; ++request) {
     random_streams device(1, request), edge(2, request);
-    two_ends<double, random_streams, random_streams> ends{settings[4].codec, 2, q, p, device, edge, protocol::dssd};
+    two_ends<double, random_streams, random_streams> ends{settings[4].codec, 2, q, p, device, edge,
+                                                          protocol::dssd};
     while (ends.device_text.size() < 4) REQUIRE(ends.round() == status::ok);
-    counts[std::size_t(ends.device_text[1] * 9 + ends.device_text[2] * 3 + ends.device_text[3])] += 1;
+    counts[std::size_t(ends.device_text[1] * 9 + ends.device_text[2] * 3 + ends.device_text[3])] +=
+        1;
   }
   for (std::size_t i = 0; i < 27; ++i) {
     tokens text{0};
     law[i] = 1;
-    for (const std::size_t digit : {i / 9, i / 3 % 3, i % 3}) law[i] *= p(text)[digit], text.push_back(token_id(digit));
+    for (const std::size_t digit : {i / 9, i / 3 % 3, i % 3}) {
+      law[i] *= p(text)[digit];
+      text.push_back(token_id(digit));
+    }
   }
   const fit f = goodness_of_fit(counts, law, 1e-8);
-  std::printf("DSSD, two seeds: distance %.4f, expected %.4f, p %.3g, finds TV >= %.4f\n", f.distance,
-              f.expected_distance, f.p_value, f.detectable);
+  std::printf("DSSD, two seeds: distance %.4f, expected %.4f, p %.3g, finds TV >= %.4f\n",
+              f.distance, f.expected_distance, f.p_value, f.detectable);
   CHECK(f.passed);
 }
 
-// ---- shared noise ---------------------------------------------------------------------------------------------------
+// ---- shared noise -------------------------------------------------------------------------------
 
 TEST_CASE(
-    "with shared noise the text is argmin E / p, for any draft model, gamma 0, 1, 4 and 8, and any length of draft") {
+    "with shared noise the text is argmin E / p, for any draft model, gamma 0, 1, 4 and 8, and any "
+    "length of draft") {
   constexpr std::size_t vocabulary = 40, length = 60;
   const row_codec codec{.vocabulary = vocabulary};
   const auto p = toy(6, vocabulary);
@@ -386,9 +425,10 @@ TEST_CASE(
     due.push_back(best);
   }
   for (const std::size_t gamma : {0u, 1u, 4u, 8u})
-    for (const auto& q : {toy(5, vocabulary), toy(6, vocabulary), row_model<double>([](const tokens&) {
-                            return std::vector<double>(vocabulary, 1.0 / vocabulary);
-                          })}) {
+    for (const auto& q :
+         {toy(5, vocabulary), toy(6, vocabulary), row_model<double>([](const tokens&) {
+            return std::vector<double>(vocabulary, 1.0 / vocabulary);
+          })}) {
       split_workspace<double> device(codec, gamma), edge(codec, gamma);
       tokens text{0};
       std::size_t rounds = 0, up_bytes = 0;
@@ -415,7 +455,9 @@ TEST_CASE(
       CHECK(text == due);
     }
 }
-TEST_CASE("shared noise accepts with probability sum_i 1 / sum_j max(p_j / p_i, q_j / q_i), and emits p") {
+TEST_CASE(
+    "shared noise accepts with probability sum_i 1 / sum_j max(p_j / p_i, q_j / q_i), and emits "
+    "p") {
   const auto q = row_of(0.5, 0.2, 0.3), p = row_of(0.2, 0.5, 0.3);
   const row_codec codec{.vocabulary = 3};
   split_workspace<double> device(codec, 1), edge(codec, 1);
@@ -427,28 +469,37 @@ TEST_CASE("shared noise accepts with probability sum_i 1 / sum_j max(p_j / p_i, 
     begin_draft(device, 1);
     REQUIRE(draft_shared(device, q, noise) == status::ok);
     const downlink down = verify_shared(
-        shared_up(device), rows_of(2, [&](std::size_t) -> const std::vector<double>& { return p; }), noise, edge);
+        shared_up(device), rows_of(2, [&](std::size_t) -> const std::vector<double>& { return p; }),
+        noise, edge);
     accepted += double(down.accepted);
     counts[std::size_t(down.accepted ? device.up.drafted.tokens[0] : down.token)] += 1;
   }
   const double due = coupled_acceptance(q, p);
-  CHECK(goodness_of_fit(std::vector{accepted, n - accepted}, std::vector{due, 1 - due}, 1e-8).passed);
+  CHECK(
+      goodness_of_fit(std::vector{accepted, n - accepted}, std::vector{due, 1 - due}, 1e-8).passed);
   CHECK(goodness_of_fit(counts, p, 1e-8).passed);
 }
 
-// ---- bytes and statuses ---------------------------------------------------------------------------------------------
+// ---- bytes and statuses -------------------------------------------------------------------------
 
 TEST_CASE("bytes of a round at V = 32000, gamma 4: what each protocol carries") {
   constexpr std::size_t vocabulary = 32000, gamma = 4;
   std::vector<float> q(vocabulary), p(vocabulary);
   double zq = 0, zp = 0;
   const auto weight = [](std::size_t rank) { return std::pow(double(rank + 1), -1.5); };
-  for (std::size_t v = 0; v < vocabulary; ++v) zq += weight(v), zp += weight(v ^ 3);
-  for (std::size_t v = 0; v < vocabulary; ++v) q[v] = float(weight(v) / zq), p[v] = float(weight(v ^ 3) / zp);
+  for (std::size_t v = 0; v < vocabulary; ++v) {
+    zq += weight(v);
+    zp += weight(v ^ 3);
+  }
+  for (std::size_t v = 0; v < vocabulary; ++v) {
+    q[v] = float(weight(v) / zq);
+    p[v] = float(weight(v ^ 3) / zp);
+  }
   const auto run = [&](protocol kind, const row_codec& codec) {
     random_streams device(4), edge(4);
     two_ends<float, random_streams, random_streams> ends{
-        codec, gamma, [&](const tokens&) { return q; }, [&](const tokens&) { return p; }, device, edge, kind};
+        codec, gamma, [&](const tokens&) { return q; }, [&](const tokens&) { return p; }, device,
+        edge,  kind};
     std::vector<std::pair<std::size_t, std::size_t>> seen;
     for (int i = 0; i < 20; ++i) {
       REQUIRE(ends.round() == status::ok);
@@ -461,18 +512,22 @@ TEST_CASE("bytes of a round at V = 32000, gamma 4: what each protocol carries") 
     CHECK(up == gamma * (4 + 4 * vocabulary));
     CHECK(down == 5);
   }
-  for (const auto& [up, down] : run(protocol::dsd, {.vocabulary = vocabulary, .format = values::half}))
+  for (const auto& [up, down] :
+       run(protocol::dsd, {.vocabulary = vocabulary, .format = values::half}))
     CHECK(up == gamma * (4 + 2 * vocabulary));
   for (const auto& [up, down] :
-       run(protocol::dsd, {.vocabulary = vocabulary, .format = values::counts, .top_k = 8, .total = 64})) {
+       run(protocol::dsd,
+           {.vocabulary = vocabulary, .format = values::counts, .top_k = 8, .total = 64})) {
     CHECK(up == gamma * (4 + 17));
     CHECK(down == 5);
   }
   std::size_t before = 5, rejected = 0;  // a correction travels exactly after a row came down
-  for (const auto& [up, down] : run(protocol::dssd, {.vocabulary = vocabulary, .format = values::half})) {
+  for (const auto& [up, down] :
+       run(protocol::dssd, {.vocabulary = vocabulary, .format = values::half})) {
     CHECK(up == gamma * 8 + (before == 5 ? 0 : 4));
     CHECK((down == 5 || down == 1 + 2 * vocabulary));
-    before = down, rejected += down != 5;
+    before = down;
+    rejected += down != 5;
   }
   CHECK(rejected > 2);
   CHECK(rejected < 20);
@@ -482,7 +537,8 @@ TEST_CASE("the end of the text ends the round in every protocol: no bonus behind
   const row_model<double> always = [&](const tokens&) { return sure; };
   for (const protocol kind : {protocol::dsd, protocol::dssd}) {
     random_streams chooser(1);
-    two_ends<double, random_streams, random_streams> ends{{.vocabulary = 3}, 3, always, always, chooser, chooser, kind};
+    two_ends<double, random_streams, random_streams> ends{
+        {.vocabulary = 3}, 3, always, always, chooser, chooser, kind};
     ends.end_of_text = 2;
     CHECK(ends.round() == status::ok);
     CHECK(ends.device_text == tokens{0, 2});
@@ -508,9 +564,13 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
     return down.why;
   };
   CHECK(coded([](auto&) {}) == status::ok);
-  CHECK(coded([](auto& up) { up.rows = up.rows.first(up.rows.size() - 1); }) == status::invalid_row);
-  CHECK(coded([](auto& up) { up.rows = up.rows.first(24); }) == status::invalid_row);  // one row for two tokens
-  CHECK(coded([](auto& up) { up.drafted.tokens = up.drafted.tokens.first(1); }) == status::invalid_row);  // two for one
+  CHECK(coded([](auto& up) { up.rows = up.rows.first(up.rows.size() - 1); }) ==
+        status::invalid_row);
+  // one row for two tokens
+  CHECK(coded([](auto& up) { up.rows = up.rows.first(24); }) == status::invalid_row);
+  // two for one
+  CHECK(coded([](auto& up) { up.drafted.tokens = up.drafted.tokens.first(1); }) ==
+        status::invalid_row);
   const tokens many(3, 0);
   CHECK(coded([&](auto& up) { up.drafted.tokens = many; }) == status::invalid_parameter);
   const auto checked = [&](tokens y, token_id correction) {
@@ -534,25 +594,32 @@ TEST_CASE("an uplink that is no draft is refused with a status, and decides noth
   CHECK(split([](auto&) {}).why == status::ok);
   CHECK(split([](auto& up) { up.probabilities = {}; }).why == status::invalid_parameter);
   const std::vector<double> ones(3, 1);
-  CHECK(split([&](auto& up) { up.drafted.tokens = many, up.probabilities = ones; }).why == status::invalid_parameter);
-  for (const double bad :
-       {std::numeric_limits<double>::quiet_NaN(), -0.1, 1.5, std::numeric_limits<double>::infinity()}) {
+  CHECK(split([&](auto& up) {
+          up.drafted.tokens = many;
+          up.probabilities = ones;
+        }).why == status::invalid_parameter);
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), -0.1, 1.5,
+                           std::numeric_limits<double>::infinity()}) {
     const std::vector<double> x{bad};
     CHECK(split([&](auto& up) { up.probabilities = x; }).why == status::invalid_row);
   }
-  for (const token_id bad : {-7, 3, std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()}) {
+  for (const token_id bad :
+       {-7, 3, std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()}) {
     const tokens y{bad};
-    const downlink down = split([&](auto& up) { up.drafted.tokens = y; });  // the draft ends before it; from p
+    // the draft ends before it; from p
+    const downlink down = split([&](auto& up) { up.drafted.tokens = y; });
     CHECK(down.why == status::ok);
     CHECK(down.accepted == 0);
     CHECK(down.row.empty());
     CHECK(down.token >= 0);
-    CHECK(finish_round(down, {y, 1}, codec, std::vector(1, q), chooser, device).token == down.token);
+    CHECK(finish_round(down, {y, 1}, codec, std::vector(1, q), chooser, device).token ==
+          down.token);
   }
   const auto nan_row = row_of<double>(NAN, 0.5, 0.5);
   CHECK(draft_coded(device, codec, nan_row, chooser) == status::invalid_row);
   CHECK(draft_split(device, nan_row, chooser) == status::invalid_row);
-  CHECK(verify_split(split_good, codec, rows_of(2, [&](std::size_t) -> const std::vector<double>& { return nan_row; }),
+  CHECK(verify_split(split_good, codec,
+                     rows_of(2, [&](std::size_t) -> const std::vector<double>& { return nan_row; }),
                      chooser, edge)
             .why == status::invalid_row);
   const std::vector<double> two{0.5, 0.5};
@@ -567,11 +634,14 @@ TEST_CASE("an answer that is none to this draft is refused with a status") {
   const draft drafted{y, 1};
   const auto row = encode(codec, row_of(0.2, 0.5, 0.3), edge.bytes, edge.ids, edge.mass);
   const std::span<const std::uint8_t> bytes = std::span(edge.bytes).first(row.bytes);
-  const auto why = [&](const downlink& down) { return finish_round(down, drafted, codec, q, chooser, work).why; };
+  const auto why = [&](const downlink& down) {
+    return finish_round(down, drafted, codec, q, chooser, work).why;
+  };
   CHECK(why({0, no_token, bytes}) == status::ok);
   CHECK(why({1, 2}) == status::ok);
-  CHECK(why({2, 2}) == status::invalid_parameter);                // more accepted than drafted
-  CHECK(why({1, no_token, bytes}) == status::invalid_parameter);  // a row behind a draft that was kept whole
+  CHECK(why({2, 2}) == status::invalid_parameter);  // more accepted than drafted
+  // a row behind a draft that was kept whole
+  CHECK(why({1, no_token, bytes}) == status::invalid_parameter);
   CHECK(why({0, 1, bytes}) == status::invalid_parameter);
   CHECK(why({0, 3}) == status::token_out_of_range);
   CHECK(why({0, -2}) == status::token_out_of_range);
@@ -584,7 +654,8 @@ TEST_CASE("no half and no aggregation allocates") {
   random_streams chooser(1), other(1, 0, 1);
   const shared_noise noise(1);
   for (const row_codec& codec :
-       {row_codec{.vocabulary = 3}, row_codec{.vocabulary = 3, .format = values::half, .top_p = 0.9},
+       {row_codec{.vocabulary = 3},
+        row_codec{.vocabulary = 3, .format = values::half, .top_p = 0.9},
         row_codec{.vocabulary = 3, .format = values::counts, .top_k = 2, .total = 9}}) {
     split_workspace<float> device(codec, 2), edge(codec, 2);
     const std::size_t before = allocations;
@@ -594,14 +665,14 @@ TEST_CASE("no half and no aggregation allocates") {
     begin_draft(device, 1);
     while (can_draft(device) && draft_split(device, q, chooser) == status::ok) continue;
     const downlink b = verify_split(device.up, codec, p_rows, chooser, edge);
-    const finished f = finish_round(b, device.up.drafted, codec,
-                                    rows_of(
-                                        2, [&](std::size_t) -> const auto& { return q; }),
-                                    chooser, device);
+    const finished f =
+        finish_round(b, device.up.drafted, codec,
+                     rows_of(2, [&](std::size_t) -> const auto& { return q; }), chooser, device);
     begin_draft(device, 1);
     while (can_draft(device) && draft_shared(device, q, noise) == status::ok) continue;
     const downlink c = verify_shared(shared_up(device), p_rows, noise, edge);
-    const aggregation g = aggregate(1, 0, q, 1, p, weigh_sites(0, 0.5), chooser, other, edge.scratch);
+    const aggregation g =
+        aggregate(1, 0, q, 1, p, weigh_sites(0, 0.5), chooser, other, edge.scratch);
     const bool made = allocations != before;
     CHECK_FALSE(made);
     CHECK(a.why == status::ok);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rule of the library as the command line writes it (`realign` is `geometric` under its other name).
+// Every rule of the library as the command line writes it (`realign` is `geometric` under its other
+// name).
 #pragma once
 
 inline constexpr const char* all_rules[] = {"lossless",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts allocations of a test program, and their bytes. One of its files defines SPECAGG_COUNT_ALLOCATIONS before it
-// includes this.
+// Counts allocations of a test program, and their bytes. One of its files defines
+// SPECAGG_COUNT_ALLOCATIONS before it includes this.
 #pragma once
 #include <cstdlib>
 #include <new>
@@ -22,7 +22,9 @@ std::size_t allocations = 0, allocated_bytes = 0;
   if (void* p = std::malloc(n)) return p;
   std::abort();
 }
-[[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return std::malloc(n); }
+[[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+  return std::malloc(n);
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// For fuzzers: how much memory an input makes a program take, against what an input of its size may take. (libFuzzer's
-// own limits are one number for all inputs, so a small input passes with any factor below it.) With ASan only.
+// For fuzzers: how much memory an input makes a program take, against what an input of its size may
+// take. (libFuzzer's own limits are one number for all inputs, so a small input passes with any
+// factor below it.) With ASan only.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -11,7 +12,8 @@
 
 namespace test {
 
-// While it lives the program may hold `most` bytes more than before; else it prints a line and aborts.
+// While it lives the program may hold `most` bytes more than before; else it prints a line and
+// aborts.
 class bounded_memory {
  public:
   explicit bounded_memory(std::size_t most) {

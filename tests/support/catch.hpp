@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only header that includes Catch2, whose versions 2 and 3 differ in headers and in where Approx lives.
+// The only header that includes Catch2, whose versions 2 and 3 differ in headers and in where
+// Approx lives.
 #pragma once
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers for tests: random ones that are the same on every machine, nasty ones, and memory with nothing behind it.
+// Numbers for tests: random ones that are the same on every machine, nasty ones, and memory with
+// nothing behind it.
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,7 +21,8 @@ class numbers {
   std::uint32_t word() {
     if (used_ == 4) {
       block_ = specagg::philox({std::uint32_t(next_), std::uint32_t(next_ >> 32), 0, 0}, seed_);
-      ++next_, used_ = 0;
+      ++next_;
+      used_ = 0;
     }
     return block_[used_++];
   }
@@ -30,7 +32,8 @@ class numbers {
     return double(high << 26 | word() >> 6) * 0x1p-53;
   }
   double between(double low, double high) { return std::fma(uniform(), high - low, low); }
-  double bell() { return uniform() + uniform() + uniform() + uniform() - 2; }  // in (-2, 2), variance 1/3
+  // in (-2, 2), variance 1/3
+  double bell() { return uniform() + uniform() + uniform() + uniform() - 2; }
   template <class T>
   T bits() {  // any bit pattern
     std::uint64_t b = word();
@@ -93,12 +96,14 @@ T below(T x) {
   return std::nextafter(x, -std::numeric_limits<T>::infinity());
 }
 
-// n elements between two pages that may not be touched: end() is the end of the memory, begin(n) its beginning.
+// n elements between two pages that may not be touched: end() is the end of the memory, begin(n)
+// its beginning.
 template <class T>
 class fenced {
  public:
   explicit fenced(std::size_t n)
-      : page_(std::size_t(sysconf(_SC_PAGESIZE))), room_((n * sizeof(T) + page_ - 1) / page_ * page_) {
+      : page_(std::size_t(sysconf(_SC_PAGESIZE))),
+        room_((n * sizeof(T) + page_ - 1) / page_ * page_) {
     void* m = mmap(nullptr, room_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED) throw std::bad_alloc();
     memory_ = static_cast<char*>(m);

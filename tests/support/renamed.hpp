@@ -18,14 +18,16 @@ struct renamed {
   renamed() {
     std::ifstream in(SPECAGG_MODELS "/draft.gguf", std::ios::binary);
     std::string bytes{std::istreambuf_iterator<char>(in), {}};
-    const auto spell = [&](const std::string& piece, const std::string& other) {  // with its length before it
+    // with its length before it
+    const auto spell = [&](const std::string& piece, const std::string& other) {
       std::string stored(8, '\0');
       stored[0] = char(piece.size());
       const auto at = bytes.find(stored + piece);
       REQUIRE(at != std::string::npos);
       bytes.replace(at + 8, piece.size(), other);
     };
-    spell("\xe2\x96\x81lord", "\xe2\x96\x81lorx"), spell("\xe2\x96\x81the", "\xe2\x96\x81thx");
+    spell("\xe2\x96\x81lord", "\xe2\x96\x81lorx");
+    spell("\xe2\x96\x81the", "\xe2\x96\x81thx");
     std::ofstream(path, std::ios::binary) << bytes;
   }
   ~renamed() { std::remove(path.c_str()); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SPECAGG_SANITIZED: whether AddressSanitizer or ThreadSanitizer is on. They reserve terabytes of address space, so a
-// limit of memory (ulimit -v) stops the program before it begins; and they take ten times as long.
+// SPECAGG_SANITIZED: whether AddressSanitizer or ThreadSanitizer is on. They reserve terabytes of
+// address space, so a limit of memory (ulimit -v) stops the program before it begins; and they take
+// ten times as long.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // g++

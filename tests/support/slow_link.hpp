@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
-// Every byte leaves at the link's rate, one after the other, and arrives `delay` later. Direction 0: towards the
-// server.
+// Every byte leaves at the link's rate, one after the other, and arrives `delay` later. Direction
+// 0: towards the server.
 class slow_link {
  public:
   struct way {
@@ -32,22 +32,29 @@ class slow_link {
     sockaddr_in a = address(0);
     socklen_t size = sizeof a;
     if (bind(listener_, reinterpret_cast<sockaddr*>(&a), size) != 0 || listen(listener_, 16) != 0 ||
-        getsockname(listener_, reinterpret_cast<sockaddr*>(&a), &size) != 0 || pipe(wake_.data()) != 0)
+        getsockname(listener_, reinterpret_cast<sockaddr*>(&a), &size) != 0 ||
+        pipe(wake_.data()) != 0)
       throw std::runtime_error("slow_link: no socket");
     port_ = ntohs(a.sin_port);
     thread_ = std::thread([this] { run(); });
   }
   slow_link(int server_port, way both) : slow_link(server_port, both, both) {}
   ~slow_link() {
-    quit_ = true, nudge();
+    quit_ = true;
+    nudge();
     thread_.join();
-    close(listener_), close(wake_[0]), close(wake_[1]);
+    close(listener_);
+    close(wake_[0]);
+    close(wake_[1]);
   }
   slow_link(const slow_link&) = delete;
   slow_link& operator=(const slow_link&) = delete;
 
   int port() const { return port_; }
-  void cut() { cut_ = true, nudge(); }              // ends all connections; new ones are taken
+  void cut() {
+    cut_ = true;
+    nudge();
+  }  // ends all connections; new ones are taken
   void serve_at(int port) { server_port_ = port; }  // for connections to come
   std::size_t connections() const { return connections_; }
   std::size_t bytes(int direction) const { return bytes_[std::size_t(direction)]; }
@@ -79,7 +86,9 @@ class slow_link {
 
   static sockaddr_in address(int port) {
     sockaddr_in a{};
-    a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK), a.sin_port = htons(std::uint16_t(port));
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    a.sin_port = htons(std::uint16_t(port));
     return a;
   }
   void nudge() { (void)!write(wake_[1], "", 1); }
@@ -114,21 +123,27 @@ class slow_link {
       const bool cut = cut_.exchange(false);
       for (auto it = all.begin(); it != all.end();)
         if (it->over || cut) {
-          close(it->socket[0]), close(it->socket[1]);
+          close(it->socket[0]);
+          close(it->socket[1]);
           it = all.erase(it);
         } else {
           ++it;
         }
       if (fds[1].revents & POLLIN) accept_one(all);
     }
-    for (connection& c : all) close(c.socket[0]), close(c.socket[1]);
+    for (connection& c : all) {
+      close(c.socket[0]);
+      close(c.socket[1]);
+    }
   }
   void accept_one(std::list<connection>& all) {
-    const int client = accept(listener_, nullptr, nullptr), server = socket(AF_INET, SOCK_STREAM, 0);
+    const int client = accept(listener_, nullptr, nullptr),
+              server = socket(AF_INET, SOCK_STREAM, 0);
     const sockaddr_in a = address(server_port_);
     const int on = 1;
     if (client < 0 || connect(server, reinterpret_cast<const sockaddr*>(&a), sizeof a) != 0) {
-      close(client), close(server);
+      close(client);
+      close(server);
       return;
     }
     for (const int s : {client, server}) setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -145,12 +160,14 @@ class slow_link {
     const auto seconds = [](double s) {
       return std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(s));
     };
-    for (ssize_t from = 0; from < n;) {  // in pieces, so that a slow link does not hold back the first bytes
+    // in pieces, so that a slow link does not hold back the first bytes
+    for (ssize_t from = 0; from < n;) {
       const ssize_t piece = w.bytes_per_second > 0 ? std::min<ssize_t>(n - from, 1500) : n - from;
       k.free = std::max(k.free, clock::now());
       if (w.bytes_per_second > 0) k.free += seconds(double(piece) / w.bytes_per_second);
       k.queue.push_back({k.free + seconds(w.delay), {buffer + from, buffer + from + piece}});
-      k.held += std::size_t(piece), from += piece;
+      k.held += std::size_t(piece);
+      from += piece;
     }
     bytes_[d] += std::size_t(n);
     if (record_) {
@@ -162,13 +179,14 @@ class slow_link {
     direction& k = c.to[d];
     while (!k.queue.empty() && k.queue.front().due <= clock::now()) {
       chunk& front = k.queue.front();
-      const ssize_t n = ::send(c.socket[1 - d], front.bytes.data() + front.sent, front.bytes.size() - front.sent,
-                               MSG_DONTWAIT | MSG_NOSIGNAL);
+      const ssize_t n = ::send(c.socket[1 - d], front.bytes.data() + front.sent,
+                               front.bytes.size() - front.sent, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (n < 0) {
         if (errno != EAGAIN) c.over = true;
         return;
       }
-      front.sent += std::size_t(n), k.held -= std::size_t(n);
+      front.sent += std::size_t(n);
+      k.held -= std::size_t(n);
       if (front.sent < front.bytes.size()) return;
       k.queue.pop_front();
     }

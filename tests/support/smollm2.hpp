@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SmolLM2-135M-Instruct, which scripts/get-model downloads, for tests whose names begin with "SmolLM2:". Where it is
-// not there such a test is reported as not run (tests/discover.cmake).
+// SmolLM2-135M-Instruct, which scripts/get-model downloads, for tests whose names begin with
+// "SmolLM2:". Where it is not there such a test is reported as not run (tests/discover.cmake).
 #pragma once
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +11,8 @@
 
 namespace test {
 
-// The file of the model. If there is none the result is empty, and the test has said so and should return.
+// The file of the model. If there is none the result is empty, and the test has said so and should
+// return.
 inline std::string smollm2() {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
@@ -25,8 +26,9 @@ inline std::string smollm2() {
   const std::string file = folder + "/SmolLM2-135M-Instruct.Q4_1.gguf";
   const bool there = std::ifstream(file).good();
   if (there && !SPECAGG_SANITIZED) return file;
-  std::puts(there ? "skipped: SmolLM2 is too slow under a sanitizer; the tiny models test the same code"
-                  : "skipped: SmolLM2 is not there (scripts/get-model downloads it)");
+  std::puts(
+      there ? "skipped: SmolLM2 is too slow under a sanitizer; the tiny models test the same code"
+            : "skipped: SmolLM2 is not there (scripts/get-model downloads it)");
   std::fflush(stdout);
   return "";
 }

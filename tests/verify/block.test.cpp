@@ -17,7 +17,8 @@ using namespace specagg;
 
 namespace {
 
-// Walks drafts and coins; what replaces a rejected token does not matter here and is not branched on.
+// Walks drafts and coins; what replaces a rejected token does not matter here and is not branched
+// on.
 struct counting_chooser : exhaustive_chooser {
   template <class W>
   token_id draw(moment m, const W& w) {
@@ -63,7 +64,8 @@ std::vector<double> random_row(std::uint32_t seed, std::size_t size) {
 
 }  // namespace
 
-TEST_CASE("the example of the block verification paper: 10/9 accepted tokens by token, 11/9 by block") {
+TEST_CASE(
+    "the example of the block verification paper: 10/9 accepted tokens by token, 11/9 by block") {
   const std::vector<double> q{2.0 / 3, 1.0 / 3}, p{1.0 / 3, 2.0 / 3};
   CHECK(expected_accepted(lossless{}, std::vector(3, q), std::vector(3, p), by_token) ==
         Approx(10.0 / 9).epsilon(1e-14));
@@ -79,24 +81,34 @@ void never_fewer_tokens(std::size_t wanted) {  // instances per policy
     std::size_t instances = 0;
     while (instances < wanted) {
       std::vector<std::vector<double>> q, p;
-      for (int j = 0; j < 3; ++j) q.push_back(random_row(++seed, 3)), p.push_back(random_row(++seed, 3));
+      for (int j = 0; j < 3; ++j) {
+        q.push_back(random_row(++seed, 3));
+        p.push_back(random_row(++seed, 3));
+      }
       bool defined = true;
       for (std::size_t j = 0; j < 2; ++j) defined &= !target_law(policy, q[j], p[j]).empty();
       if (!defined) continue;
       ++instances;
-      const double gain = expected_accepted(policy, q, p, by_block) - expected_accepted(policy, q, p, by_token);
-      least = std::min(least, gain), most = std::max(most, gain);
+      const double gain =
+          expected_accepted(policy, q, p, by_block) - expected_accepted(policy, q, p, by_token);
+      least = std::min(least, gain);
+      most = std::max(most, gain);
     }
-    std::printf("%-22s %zu instances, gain in accepted tokens from %.1e to %.3f\n", name, instances, least, most);
+    std::printf("%-22s %zu instances, gain in accepted tokens from %.1e to %.3f\n", name, instances,
+                least, most);
     CHECK(least > -1e-14);
     CHECK(most > 0.001);  // and is not token verification again
   }
 }
 }  // namespace
-TEST_CASE("block verification never accepts fewer tokens in expectation, on 1,000 random instances per policy") {
+TEST_CASE(
+    "block verification never accepts fewer tokens in expectation, on 1,000 random instances per "
+    "policy") {
   never_fewer_tokens(1000);
 }
-TEST_CASE("block verification never accepts fewer tokens in expectation, on 10,000 random instances", "[slow]") {
+TEST_CASE(
+    "block verification never accepts fewer tokens in expectation, on 10,000 random instances",
+    "[slow]") {
   never_fewer_tokens(10000);
 }
 TEST_CASE("gamma 1 is token verification, coin for coin") {
@@ -106,10 +118,10 @@ TEST_CASE("gamma 1 is token verification, coin for coin") {
     std::vector<emission> a(2), b(2);
     std::vector<double> scratch(verify_scratch(40, 1));
     random_streams chooser(seed);
-    const auto s =
-        verify_token({.tokens = y}, std::vector(2, q), std::vector(2, p), ensemble{0.3}, chooser, a, scratch);
-    const auto t =
-        verify_block({.tokens = y}, std::vector(2, q), std::vector(2, p), ensemble{0.3}, chooser, b, scratch);
+    const auto s = verify_token({.tokens = y}, std::vector(2, q), std::vector(2, p), ensemble{0.3},
+                                chooser, a, scratch);
+    const auto t = verify_block({.tokens = y}, std::vector(2, q), std::vector(2, p), ensemble{0.3},
+                                chooser, b, scratch);
     REQUIRE(s.emitted == t.emitted);
     for (std::size_t i = 0; i < s.emitted; ++i) CHECK(a[i].token == b[i].token);
   }
@@ -123,7 +135,8 @@ TEST_CASE("a defect in a row ends a block before it; the prefix is verified as a
     std::vector<std::vector<float>> p(4, good);
     p[at] = bad;
     random_streams chooser(at);
-    const auto v = verify_block({.tokens = y}, std::vector(4, good), p, lossless{}, chooser, out, scratch);
+    const auto v =
+        verify_block({.tokens = y}, std::vector(4, good), p, lossless{}, chooser, out, scratch);
     CHECK(v.why == status::invalid_row);
     CHECK(v.accepted == at);
     CHECK(v.emitted == at);
@@ -145,8 +158,8 @@ TEST_CASE("an id out of range ends a block before it, and is reported") {
   }
 }
 TEST_CASE("mutant: stopping at the first failed coin of a block is found by the audit") {
-  const auto stops_early = [](const draft& d, const auto& q, const auto& p, const auto& policy, auto& chooser, auto out,
-                              auto scratch) {
+  const auto stops_early = [](const draft& d, const auto& q, const auto& p, const auto& policy,
+                              auto& chooser, auto out, auto scratch) {
     // Coins from the first to the last, ending at the first that fails: token verification's habit.
     std::vector<double> w{1};
     for (std::size_t i = 0; i < d.size(); ++i) {
@@ -168,9 +181,11 @@ TEST_CASE("mutant: stopping at the first failed coin of a block is found by the 
     for (std::size_t i = 0; i < tau; ++i) out[i].token = d.tokens[i];
     (void)detail::with_law(policy, q, p, tau, [&](const auto& rows, const auto& pi) {
       if (tau == d.size())
-        return detail::draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(tau), 0}, chooser, scratch, out[tau]);
+        return detail::draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(tau), 0}, chooser,
+                                  scratch, out[tau]);
       out[tau].why = status::ok;
-      return detail::draw_residual(rows, pi, w[tau], std::uint32_t(tau), 0, chooser, scratch, out[tau]);
+      return detail::draw_residual(rows, pi, w[tau], std::uint32_t(tau), 0, chooser, scratch,
+                                   out[tau]);
     });
     ++result.emitted;
     return result;

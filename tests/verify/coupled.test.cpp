@@ -16,7 +16,9 @@
 
 using namespace specagg;
 
-TEST_CASE("draft and output under shared noise have their closed joint law, and match at the closed rate") {
+TEST_CASE(
+    "draft and output under shared noise have their closed joint law, and match at the closed "
+    "rate") {
   constexpr double false_alarm = 1e-8;
   for (std::uint32_t trial = 0; trial < 4; ++trial) {
     const auto q = random_row(10 + trial, 4), pi = random_row(20 + trial, 4);
@@ -28,15 +30,17 @@ TEST_CASE("draft and output under shared noise have their closed joint law, and 
     const auto qr = ready(q), pr = ready(pi);
     for (std::uint32_t t = 0; t < n; ++t) {
       const token_id y = race(qr, noise, t), x = race(pr, noise, t);
-      counts[std::size_t(4 * y + x)] += 1, matches += x == y;
+      counts[std::size_t(4 * y + x)] += 1;
+      matches += x == y;
     }
     const fit f = goodness_of_fit(counts, joint, false_alarm);
     const double due = coupled_acceptance(q, pi);
-    std::printf("joint law: p-value %.3g, finds TV >= %.4f; match rate %.5f, due %.5f\n", f.p_value, f.detectable,
-                matches / n, due);
+    std::printf("joint law: p-value %.3g, finds TV >= %.4f; match rate %.5f, due %.5f\n", f.p_value,
+                f.detectable, matches / n, due);
     CHECK(f.passed);
     CHECK(f.detectable < 0.015);
-    CHECK(goodness_of_fit(std::vector{matches, n - matches}, std::vector{due, 1 - due}, false_alarm).passed);
+    CHECK(goodness_of_fit(std::vector{matches, n - matches}, std::vector{due, 1 - due}, false_alarm)
+              .passed);
     double tv = 0;
     for (std::size_t v = 0; v < 4; ++v) tv += std::max(0.0, q[v] - pi[v]);
     CHECK(due >= (1 - tv) / (1 + tv));
@@ -100,8 +104,9 @@ TEST_CASE("one seed gives one text: gamma, and for pi = p the draft model, chang
         no_processor none;
         random_streams unused(0);
         REQUIRE(speculative_decode(
-                    t, 60, d, m, lossless{}, unused, none, {.gamma = gamma}, work, [](const emission&) { return true; },
-                    [](auto&&...) {}, coupled_verifier{shared_noise(seed)}) == status::ok);
+                    t, 60, d, m, lossless{}, unused, none, {.gamma = gamma}, work,
+                    [](const emission&) { return true; }, [](auto&&...) {},
+                    coupled_verifier{shared_noise(seed)}) == status::ok);
         if (reference.empty()) reference = buffer;
         CHECK(buffer == reference);
       }
@@ -133,16 +138,17 @@ TEST_CASE("defects and the end of the text are handled as in token verification"
   const shared_noise noise(3);
   std::vector<token_id> y;
   for (std::uint32_t j = 0; j < 3; ++j) y.push_back(race(ready(r), noise, j));
-  const auto all =
-      verify_coupled(coupled_draft{{.tokens = y}}, std::vector(4, r), std::vector(4, r), lossless{}, noise, out);
+  const auto all = verify_coupled(coupled_draft{{.tokens = y}}, std::vector(4, r),
+                                  std::vector(4, r), lossless{}, noise, out);
   CHECK(all.accepted == 3);
   CHECK(all.emitted == 4);
   std::vector<std::vector<double>> p(4, r);
   p[2] = bad;
-  const auto broken = verify_coupled(coupled_draft{{.tokens = y}}, std::vector(4, r), p, lossless{}, noise, out);
+  const auto broken =
+      verify_coupled(coupled_draft{{.tokens = y}}, std::vector(4, r), p, lossless{}, noise, out);
   CHECK(broken.why == status::invalid_row);
   CHECK(broken.emitted == 2);
-  const auto ended = verify_coupled(coupled_draft{{.tokens = y, .end_of_text = y[0]}}, std::vector(4, r),
-                                    std::vector(4, r), lossless{}, noise, out);
+  const auto ended = verify_coupled(coupled_draft{{.tokens = y, .end_of_text = y[0]}},
+                                    std::vector(4, r), std::vector(4, r), lossless{}, noise, out);
   CHECK(ended.emitted == 1);
 }

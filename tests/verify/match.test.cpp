@@ -26,8 +26,8 @@ seen verified(const std::vector<token_id>& y, const P& target = p, std::uint64_t
   seen r{std::vector<emission>(y.size() + 1), std::vector<draft_acceptance>(y.size()), {}};
   std::vector<double> scratch(verify_scratch(3, y.size()));
   random_streams chooser(seed);
-  r.v = verify_match({y}, std::vector(y.size() + 1, q), std::vector(y.size() + 1, target), lossless{}, chooser, r.out,
-                     scratch, r.acceptances);
+  r.v = verify_match({y}, std::vector(y.size() + 1, q), std::vector(y.size() + 1, target),
+                     lossless{}, chooser, r.out, scratch, r.acceptances);
   return r;
 }
 
@@ -40,7 +40,9 @@ TEST_CASE("exact match accepts with probability sum q p, and says so for every d
     dense_row<double> drafting(q);
     REQUIRE(drafting.normalise() == status::ok);
     const std::vector<token_id> y{draw(drafting, {stream::draft, 0, 0}, chooser, scratch)};
-    return verify_match({y}, std::vector(2, q), std::vector(2, p), lossless{}, chooser, out, scratch).accepted;
+    return verify_match({y}, std::vector(2, q), std::vector(2, p), lossless{}, chooser, out,
+                        scratch)
+        .accepted;
   });
   const double due = 0.5 * 0.125 + 0.25 * 0.25 + 0.25 * 0.625;
   CHECK(accepted.at(1) == Approx(due).epsilon(1e-15));
@@ -52,7 +54,9 @@ TEST_CASE("exact match accepts with probability sum q p, and says so for every d
 }
 TEST_CASE("a round of exact matches emits p, token after token") {
   const auto first = [](const std::vector<token_id>&) { return q; };
-  const auto after = [](const std::vector<token_id>& prefix) { return prefix.empty() ? p : row{0.25, 0.5, 0.25}; };
+  const auto after = [](const std::vector<token_id>& prefix) {
+    return prefix.empty() ? p : row{0.25, 0.5, 0.25};
+  };
   const auto by_match = [](auto&&... a) { return verify_match(a...); };
   CHECK(worst_error_of_round(lossless{}, 2, first, after, by_match, after).error < 1e-15);
 }
@@ -63,7 +67,8 @@ TEST_CASE("a target that is sure keeps exactly its own token") {
   CHECK((none.v.accepted == 0 && none.v.emitted == 1 && none.out[0].token == 1));
   CHECK((none.out[0].from == origin::residual && none.out[0].log_pi == 0));
 }
-TEST_CASE("the target's own draw decides, from the noise of residuals: another draft changes no token") {
+TEST_CASE(
+    "the target's own draw decides, from the noise of residuals: another draft changes no token") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     const seen a = verified({0}, p, seed), b = verified({2}, p, seed);
     std::vector<double> scratch(verify_scratch(3));

@@ -11,7 +11,8 @@ using T = double;
 namespace {
 
 using vector = std::vector<double>;
-using formula = std::function<double(double, double)>;  // of log-probabilities (l_q, l_p), a logit of the combination
+// of log-probabilities (l_q, l_p), a logit of the combination
+using formula = std::function<double(double, double)>;
 
 struct setting {
   std::size_t gamma;
@@ -21,7 +22,8 @@ struct setting {
 // The combination of both models' processed logits, tempered and filtered, in plain words.
 vector promised(const formula& f, const std::vector<token_id>& context, const setting& s) {
   const toy_source<T> d(vocabulary, 1), m(vocabulary, 2);
-  const vector q = probabilities(d, context, {}, s.penalty), p = probabilities(m, context, {}, s.penalty);
+  const vector q = probabilities(d, context, {}, s.penalty),
+               p = probabilities(m, context, {}, s.penalty);
   vector l(vocabulary), row(vocabulary);
   for (std::size_t v = 0; v < vocabulary; ++v) l[v] = f(std::log(q[v]), std::log(p[v]));
   processed_row<T> r(l, s.sample);
@@ -29,7 +31,8 @@ vector promised(const formula& f, const std::vector<token_id>& context, const se
   for (std::size_t v = 0; v < vocabulary; ++v) row[v] = r[v];
   return row;
 }
-// The exact joint law of texts of 4 tokens against the product of what is promised; 1 if anything else is wrong.
+// The exact joint law of texts of 4 tokens against the product of what is promised; 1 if anything
+// else is wrong.
 template <class V, class Policy>
 double worst_error(const V& verifier, const Policy& policy, const formula& f, const setting& s) {
   std::size_t misuses = 0, reused = 0;
@@ -45,12 +48,14 @@ double worst_error(const V& verifier, const Policy& policy, const formula& f, co
         (void)processor.push(0);
         double log_pi = 0, log_p = 0, due_pi = 0, due_p = 0;
         const auto see = [&](const emission& e) {
-          log_pi += e.log_pi, log_p += e.log_p;
+          log_pi += e.log_pi;
+          log_p += e.log_p;
           return true;
         };
-        const status why = speculative_decode(t, 4, d, m, raw_logits{policy}, chooser, processor,
-                                              {.gamma = s.gamma, .sample = s.sample}, work, see, no_watch,
-                                              raw_logits_verifier(verifier, std::span(memory), s.sample));
+        const status why =
+            speculative_decode(t, 4, d, m, raw_logits{policy}, chooser, processor,
+                               {.gamma = s.gamma, .sample = s.sample}, work, see, no_watch,
+                               raw_logits_verifier(verifier, std::span(memory), s.sample));
         if (why != status::ok) FAIL(name(why));
         misuses += d.misuses + m.misuses;
         for (std::size_t i = 1; i < t.size; ++i) {
@@ -65,19 +70,24 @@ double worst_error(const V& verifier, const Policy& policy, const formula& f, co
       },
       &reused);
   if (misuses + reused > 0) return 1;
-  return worst_joint_error(law, 4, no_token, [&](const auto& context) { return promised(f, context, s); });
+  return worst_joint_error(law, 4, no_token,
+                           [&](const auto& context) { return promised(f, context, s); });
 }
 const setting settings[] = {
-    {0, {0.5}}, {2, {0}}, {3, {0.7, 2}}, {2, {1, 1}}, {2, {2, 0, 0.7}, {.repetition = 1.7}}, {2, {1, 0, 1, 0.6}}};
+    {0, {0.5}},         {2, {0}}, {3, {0.7, 2}}, {2, {1, 1}}, {2, {2, 0, 0.7}, {.repetition = 1.7}},
+    {2, {1, 0, 1, 0.6}}};
 const formula realigned = [](double q, double p) { return 1.5 * q - 0.5 * p; };
 const formula contrasted = [](double q, double p) { return p - 0.3 * q; };
 const formula smaller = [](double q, double p) { return std::min(q, p); };
 
 }  // namespace
 
-TEST_CASE("raw logits: speculative decoding emits their combination, tempered and filtered, under every verifier") {
+TEST_CASE(
+    "raw logits: speculative decoding emits their combination, tempered and filtered, under every "
+    "verifier") {
   for (const setting& s : settings) {
-    INFO("gamma " << s.gamma << ", temperature " << s.sample.temperature << ", top-k " << s.sample.top_k);
+    INFO("gamma " << s.gamma << ", temperature " << s.sample.temperature << ", top-k "
+                  << s.sample.top_k);
     CHECK(worst_error(token_verifier(), geometric{1.5}, realigned, s) < 1e-12);
     CHECK(worst_error(token_verifier(), contrastive{0.3}, contrasted, s) < 1e-12);
     CHECK(worst_error(token_verifier(), minimum<>{}, smaller, s) < 1e-12);
@@ -86,7 +96,8 @@ TEST_CASE("raw logits: speculative decoding emits their combination, tempered an
   }
 }
 TEST_CASE(
-    "raw logits: a coupled text is the same for every gamma, and at temperature 0 the likeliest of the combination") {
+    "raw logits: a coupled text is the same for every gamma, and at temperature 0 the likeliest of "
+    "the combination") {
   for (const double temperature : {0., 1.}) {
     const sampling sample{temperature, 2};
     std::vector<token_id> first;
@@ -100,22 +111,26 @@ TEST_CASE(
       random_streams chooser(3);
       REQUIRE(speculative_decode(t, 30, d, m, raw_logits{geometric{1.5}}, chooser, none,
                                  {.gamma = gamma, .sample = sample}, work, keep_all, no_watch,
-                                 raw_logits_verifier(coupled_verifier{shared_noise(3)}, std::span(memory), sample)) ==
-              status::ok);
+                                 raw_logits_verifier(coupled_verifier{shared_noise(3)},
+                                                     std::span(memory), sample)) == status::ok);
       if (gamma == 0) first = buffer;
       CHECK(buffer == first);
     }
     for (std::size_t i = 1; temperature == 0 && i < 31; ++i) {
-      const auto due = promised(realigned, {first.begin(), first.begin() + std::ptrdiff_t(i)}, {0, {}});
+      const auto due =
+          promised(realigned, {first.begin(), first.begin() + std::ptrdiff_t(i)}, {0, {}});
       CHECK(std::ranges::max_element(due) - due.begin() == first[i]);
     }
   }
 }
-TEST_CASE("raw logits: a combination that does not exist is an undefined target, a bad row is what it is") {
+TEST_CASE(
+    "raw logits: a combination that does not exist is an undefined target, a bad row is what it "
+    "is") {
   std::array<emission, 2> out;
   vector memory(2), scratch(verify_scratch(2, 1));
   const token_id y = 0;
-  const auto verify = [&](const vector& l_q, const vector& l_p, const auto& policy, std::span<double> room) {
+  const auto verify = [&](const vector& l_q, const vector& l_p, const auto& policy,
+                          std::span<double> room) {
     const auto made = [](const vector& l) {
       return rows_of(2, [&l](std::size_t) {
         processed_row<T> r(l, {.temperature = 0.5});

@@ -34,11 +34,16 @@ result run(std::uint64_t seed) {
   random_streams chooser(seed);
   const auto v = verify_token(
       {.tokens = y},
-      rows_of(y.size() + 1, [&](std::size_t j) { return softmax_row<float>(q.data() + j * size, size, 0.9); }),
-      rows_of(y.size() + 1, [&](std::size_t j) { return softmax_row<float>(p.data() + j * size, size, 0.9); }),
+      rows_of(y.size() + 1,
+              [&](std::size_t j) { return softmax_row<float>(q.data() + j * size, size, 0.9); }),
+      rows_of(y.size() + 1,
+              [&](std::size_t j) { return softmax_row<float>(p.data() + j * size, size, 0.9); }),
       lossless{}, chooser, out, scratch);
   result r{v.emitted, {}, {}};
-  for (std::size_t i = 0; i < v.emitted; ++i) r.tokens.push_back(out[i].token), r.logs.push_back(out[i].log_pi);
+  for (std::size_t i = 0; i < v.emitted; ++i) {
+    r.tokens.push_back(out[i].token);
+    r.logs.push_back(out[i].log_pi);
+  }
   return r;
 }
 

@@ -17,7 +17,8 @@ using namespace specagg;
 
 namespace {
 
-constexpr float inf = std::numeric_limits<float>::infinity(), quiet_nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float inf = std::numeric_limits<float>::infinity(),
+                quiet_nan = std::numeric_limits<float>::quiet_NaN();
 
 // Says yes or no to every coin, draws with a fixed uniform, and remembers what it was asked.
 struct scripted {
@@ -31,7 +32,8 @@ struct scripted {
   }
   template <class W>
   token_id draw(moment m, const W& w) {
-    draws.push_back(m), totals.push_back(w.total);
+    draws.push_back(m);
+    totals.push_back(w.total);
     return inverse_transform(w, u);
   }
 };
@@ -41,7 +43,8 @@ struct outcome {
   std::vector<emission> out;
 };
 template <class Policy, class Q, class P, class C>
-outcome run(const Policy& policy, std::vector<token_id> y, const Q& q, const P& p, C& chooser, draft d = {}) {
+outcome run(const Policy& policy, std::vector<token_id> y, const Q& q, const P& p, C& chooser,
+            draft d = {}) {
   d.tokens = y;
   outcome o{{}, std::vector<emission>(y.size() + 1)};
   std::vector<double> scratch(verify_scratch(p[0].size()) + 1);
@@ -49,8 +52,8 @@ outcome run(const Policy& policy, std::vector<token_id> y, const Q& q, const P& 
   return o;
 }
 template <class C>
-outcome run_dense(std::vector<token_id> y, std::vector<std::vector<float>> q, std::vector<std::vector<float>> p,
-                  C& chooser, draft d = {}) {
+outcome run_dense(std::vector<token_id> y, std::vector<std::vector<float>> q,
+                  std::vector<std::vector<float>> p, C& chooser, draft d = {}) {
   return run(lossless{}, std::move(y), q, p, chooser, d);
 }
 using rows = std::vector<std::vector<float>>;
@@ -82,11 +85,12 @@ TEST_CASE("disjoint supports never accept, even for the coin 0") {
   CHECK(o.out[0].from == origin::residual);
 }
 TEST_CASE(
-    "a target row of NaN emits nothing and says invalid_row; the prefix before it stands. One of q ends the draft") {
+    "a target row of NaN emits nothing and says invalid_row; the prefix before it stands. One of q "
+    "ends the draft") {
   const std::vector<float> good{0.5f, 0.5f}, bad{quiet_nan, 0.5f};
   scripted yes{.yes = true};
-  for (const auto& broken :
-       {bad, std::vector<float>{inf, 0}, std::vector<float>{1.5f, -0.5f}, std::vector<float>{0, 0}}) {
+  for (const auto& broken : {bad, std::vector<float>{inf, 0}, std::vector<float>{1.5f, -0.5f},
+                             std::vector<float>{0, 0}}) {
     const auto p = run_dense({0, 1, 0}, rows(3, good), {good, good, broken, good}, yes);
     CHECK(p.v.why == status::invalid_row);
     CHECK(p.v.accepted == 2);
@@ -97,7 +101,8 @@ TEST_CASE(
     CHECK(q.v.emitted == 2);
     CHECK(q.out[1].from == origin::bonus);
     CHECK(q.out[1].why == status::invalid_row);
-    const auto reads_q = run(ensemble{0.5}, {0, 1, 0}, rows{good, broken, good}, rows(4, good), yes);
+    const auto reads_q =
+        run(ensemble{0.5}, {0, 1, 0}, rows{good, broken, good}, rows(4, good), yes);
     CHECK(reads_q.v.why == status::invalid_row);  // no law there
     CHECK(reads_q.v.emitted == 1);
     const auto bonus = run_dense({0, 1, 0}, rows(3, good), {good, good, good, broken}, yes);
@@ -113,19 +118,22 @@ TEST_CASE("a fully masked row of logits, or one with NaN or +inf anywhere, is an
         broken[where] = poison;
         scripted yes{.yes = true};
         const softmax_row<float> q(logits);
-        CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(broken)), yes).v.why ==
-              status::invalid_row);
-        CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(masked)), yes).v.why ==
-              status::invalid_row);
-        CHECK(run(lossless{}, {0}, std::vector{softmax_row<float>(broken)}, std::vector(2, q), yes).out[0].why ==
-              status::invalid_row);
+        CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(broken)), yes)
+                  .v.why == status::invalid_row);
+        CHECK(run(lossless{}, {0}, std::vector{q}, std::vector(2, softmax_row<float>(masked)), yes)
+                  .v.why == status::invalid_row);
+        CHECK(run(lossless{}, {0}, std::vector{softmax_row<float>(broken)}, std::vector(2, q), yes)
+                  .out[0]
+                  .why == status::invalid_row);
       }
 }
 TEST_CASE("rows that sum to 1 within 1e-3 are renormalised, others are not_normalised") {
   scripted yes{.yes = true};
   CHECK(run_dense({0}, {{0.5005f, 0.5f}}, rows(2, {0.4997f, 0.5f}), yes).v.why == status::ok);
-  CHECK(run_dense({0}, {{0.502f, 0.5f}}, rows(2, {0.5f, 0.5f}), yes).out[0].why == status::not_normalised);
-  CHECK(run_dense({0}, {{0.5f, 0.5f}}, rows(2, {0.5f, 0.498f}), yes).v.why == status::not_normalised);
+  CHECK(run_dense({0}, {{0.502f, 0.5f}}, rows(2, {0.5f, 0.5f}), yes).out[0].why ==
+        status::not_normalised);
+  CHECK(run_dense({0}, {{0.5f, 0.5f}}, rows(2, {0.5f, 0.498f}), yes).v.why ==
+        status::not_normalised);
 }
 TEST_CASE("one-hot q: pi(y) accepts, and the residual is pi without y") {
   const auto law = exact_law([](auto& chooser) {
@@ -134,7 +142,8 @@ TEST_CASE("one-hot q: pi(y) accepts, and the residual is pi without y") {
     std::vector<emission> out(2);
     std::vector<double> scratch(1);
     std::vector<one_hot_row<double>> q{{1, 3}};
-    const auto v = verify_token({y}, q, std::vector(2, dense_row<double>(p)), lossless{}, chooser, out, scratch);
+    const auto v = verify_token({y}, q, std::vector(2, dense_row<double>(p)), lossless{}, chooser,
+                                out, scratch);
     return std::pair(v.accepted, out[0].token);
   });
   CHECK(law.at({1, 1}) == Approx(0.5).epsilon(1e-14));
@@ -152,10 +161,11 @@ TEST_CASE("a vocabulary of one token") {
 TEST_CASE("a vocabulary of 151,936 tokens, with the mass on its last token") {
   constexpr std::size_t size = 151936;
   std::vector<float> q(size, -20.f), p(size, -20.f);
-  q[0] = 20, p[size - 1] = 20;
+  q[0] = 20;
+  p[size - 1] = 20;
   random_streams chooser(1);
-  const auto o =
-      run(lossless{}, {0}, std::vector{softmax_row<float>(q)}, std::vector(2, softmax_row<float>(p)), chooser);
+  const auto o = run(lossless{}, {0}, std::vector{softmax_row<float>(q)},
+                     std::vector(2, softmax_row<float>(p)), chooser);
   CHECK(o.v.accepted == 0);
   CHECK(o.out[0].token == token_id(size - 1));
 }
@@ -165,8 +175,8 @@ TEST_CASE("a residual of 1e-9 is real and is sampled") {
     const std::vector<token_id> y{0};
     std::vector<emission> out(2);
     std::vector<double> scratch(1);
-    const auto v =
-        verify_token({y, 0, no_token, false}, std::vector(1, q), std::vector(1, p), lossless{}, chooser, out, scratch);
+    const auto v = verify_token({y, 0, no_token, false}, std::vector(1, q), std::vector(1, p),
+                                lossless{}, chooser, out, scratch);
     return std::tuple(v.accepted, v.emitted, out[0].token);
   });
   CHECK(law.at({0, 1, 1}) == Approx(1e-9 / (0.5 + 1e-9)).epsilon(1e-6));
@@ -190,7 +200,9 @@ TEST_CASE("a uniform of exactly 0 rejects a token of target probability 0") {
   CHECK(o.v.accepted == 0);
   CHECK(o.out[0].token == 1);
 }
-TEST_CASE("a drafted token of probability 0 under q ends the draft before it: the position is drawn from pi") {
+TEST_CASE(
+    "a drafted token of probability 0 under q ends the draft before it: the position is drawn from "
+    "pi") {
   outcome o;
   const auto law = exact_law([&](auto& chooser) {
     o = run_dense({1}, {{1, 0, 0}}, rows(2, {0.25f, 0.5f, 0.25f}), chooser);
@@ -204,8 +216,11 @@ TEST_CASE("a drafted token of probability 0 under q ends the draft before it: th
   CHECK(law.at(1) == 0.5);   // and never accepted as it is
   CHECK(law.at(2) == 0.25);
 }
-TEST_CASE("a draft that ended early is a shorter draft, bit for bit; without a bonus the verdict says why") {
-  const std::vector<float> good{0.25f, 0.5f, 0.25f}, target{0.5f, 0.125f, 0.375f}, bad(3, quiet_nan), one{1, 0, 0};
+TEST_CASE(
+    "a draft that ended early is a shorter draft, bit for bit; without a bonus the verdict says "
+    "why") {
+  const std::vector<float> good{0.25f, 0.5f, 0.25f}, target{0.5f, 0.125f, 0.375f},
+      bad(3, quiet_nan), one{1, 0, 0};
   for (std::uint64_t seed = 0; seed < 200; ++seed)
     for (const auto& [y, q1, why] : {std::tuple(token_id(7), good, status::token_out_of_range),
                                      std::tuple(token_id(2), one, status::draft_not_in_support),
@@ -228,8 +243,11 @@ TEST_CASE("a draft that ended early is a shorter draft, bit for bit; without a b
       CHECK(silent.v.why == (cut.v.accepted == 1 ? why : status::ok));
     }
 }
-TEST_CASE("behind a rejection, a position that has no law has no overlap either, and the round is none the worse") {
-  const std::vector<std::vector<double>> q{{.999, .001, 0}, {1, 0, 0}}, p{{.001, .999, 0}, {0, 0, 1}, {0, 0, 1}};
+TEST_CASE(
+    "behind a rejection, a position that has no law has no overlap either, and the round is none "
+    "the worse") {
+  const std::vector<std::vector<double>> q{{.999, .001, 0}, {1, 0, 0}},
+      p{{.001, .999, 0}, {0, 0, 1}, {0, 0, 1}};
   const std::vector<token_id> y{0, 0};
   std::vector<emission> out(3);
   std::vector<double> scratch(verify_scratch(3, 2));
@@ -237,9 +255,10 @@ TEST_CASE("behind a rejection, a position that has no law has no overlap either,
   random_streams chooser(0);
   for (const auto verify : {0, 1, 2}) {
     const draft d{.tokens = y};
-    const verdict v = verify == 0   ? verify_token(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances)
-                      : verify == 1 ? verify_match(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances)
-                                    : verify_block(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances);
+    const verdict v =
+        verify == 0   ? verify_token(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances)
+        : verify == 1 ? verify_match(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances)
+                      : verify_block(d, q, p, minimum<2>{}, chooser, out, scratch, acceptances);
     CHECK(v.emitted == 1);
     CHECK(acceptances[0].of_row == Approx(0.5).epsilon(0.01));
     CHECK((acceptances[1].of_row == 0 && acceptances[1].of_token == 0));
@@ -251,17 +270,19 @@ TEST_CASE("scratch that is too small is reported before anything is decided") {
   std::vector<emission> out(2);
   std::vector<double> little(3);  // claims fit, block sums do not
   random_streams chooser(1);
-  CHECK(verify_token({.tokens = y}, q, q, lossless{}, chooser, out, std::span(little).first(1)).why ==
-        status::invalid_parameter);
+  CHECK(
+      verify_token({.tokens = y}, q, q, lossless{}, chooser, out, std::span(little).first(1)).why ==
+      status::invalid_parameter);
   const verdict v = verify_block({.tokens = y}, q, q, lossless{}, chooser, out, little);
   CHECK(v.why == status::invalid_parameter);
   CHECK(v.emitted == 0);
 }
 TEST_CASE("drafted ids outside the vocabulary end the draft: the position is drawn from pi") {
-  for (const token_id y :
-       {-2, -100, 3, 1 << 30, std::numeric_limits<token_id>::max(), std::numeric_limits<token_id>::min()}) {
+  for (const token_id y : {-2, -100, 3, 1 << 30, std::numeric_limits<token_id>::max(),
+                           std::numeric_limits<token_id>::min()}) {
     const auto law = exact_law([&](auto& chooser) {
-      const auto o = run_dense({y, 0}, rows(2, {0, 0.5f, 0.5f}), rows(3, {0.25f, 0.25f, 0.5f}), chooser);
+      const auto o =
+          run_dense({y, 0}, rows(2, {0, 0.5f, 0.5f}), rows(3, {0.25f, 0.25f, 0.5f}), chooser);
       CHECK(o.v.emitted == 1);
       CHECK(o.out[0].why == status::token_out_of_range);
       return o.out[0].token;
@@ -283,7 +304,8 @@ TEST_CASE("padding with -1 ends the draft: a ragged batch is a shorter draft wit
     CHECK(o.out[length].from == origin::bonus);
   }
 }
-TEST_CASE("an end-of-text token inside an accepted prefix ends it there: no later token, no bonus") {
+TEST_CASE(
+    "an end-of-text token inside an accepted prefix ends it there: no later token, no bonus") {
   scripted yes{.yes = true};
   const std::vector<float> r{0.25f, 0.25f, 0.5f};
   const auto o = run_dense({0, 2, 1, 0}, rows(4, r), rows(5, r), yes, {.end_of_text = 2});
@@ -310,7 +332,8 @@ TEST_CASE("an empty draft is the target alone") {
 }
 TEST_CASE("rows of different vocabularies are a vocabulary_mismatch, never a silent minimum") {
   scripted yes{.yes = true};
-  CHECK(run_dense({0}, {{0.5f, 0.5f}}, rows(2, {0.5f, 0.25f, 0.25f}), yes).v.why == status::vocabulary_mismatch);
+  CHECK(run_dense({0}, {{0.5f, 0.5f}}, rows(2, {0.5f, 0.25f, 0.25f}), yes).v.why ==
+        status::vocabulary_mismatch);
   CHECK(run(ensemble{}, {}, rows{{0.5f, 0.5f}}, rows(1, {0.5f, 0.25f, 0.25f}), yes).v.why ==
         status::vocabulary_mismatch);
 }
@@ -325,9 +348,12 @@ TEST_CASE("parameters out of range are an invalid_parameter") {
 }
 TEST_CASE("a law that does not exist is an undefined_target, and emits nothing") {
   scripted yes{.yes = true};
-  CHECK(run(product{}, {0}, rows{{1, 0}, {1, 0}}, rows{{0, 1}, {0, 1}}, yes).v.why == status::undefined_target);
+  CHECK(run(product{}, {0}, rows{{1, 0}, {1, 0}}, rows{{0, 1}, {0, 1}}, yes).v.why ==
+        status::undefined_target);
   CHECK(run(product{}, {}, rows{{1, 0}}, rows{{0, 1}}, yes).v.why == status::undefined_target);
-  CHECK(run(product{}, {0}, rows{{1, 0}, {0.5f, 0.5f}}, rows{{0.5f, 0.5f}, {0, 1}}, yes).v.emitted == 2);
+  CHECK(
+      run(product{}, {0}, rows{{1, 0}, {0.5f, 0.5f}}, rows{{0.5f, 0.5f}, {0, 1}}, yes).v.emitted ==
+      2);
 }
 TEST_CASE("sparse and dense rows of the same law give the same tokens") {
   constexpr std::size_t size = 3000;
@@ -348,13 +374,19 @@ TEST_CASE("sparse and dense rows of the same law give the same tokens") {
   }
 }
 TEST_CASE(
-    "rows are asked for once, in order, and not beyond the first rejection; the draft's bonus row only when it is "
+    "rows are asked for once, in order, and not beyond the first rejection; the draft's bonus row "
+    "only when it is "
     "needed") {
   const std::vector<float> r{0.5f, 0.5f}, other{0, 1};
   std::vector<std::size_t> q_asked, p_asked;
-  const auto q = rows_of(5, [&](std::size_t j) -> const std::vector<float>& { return q_asked.push_back(j), r; });
-  const auto p =
-      rows_of(5, [&](std::size_t j) -> const std::vector<float>& { return p_asked.push_back(j), j == 2 ? other : r; });
+  const auto q = rows_of(5, [&](std::size_t j) -> const std::vector<float>& {
+    q_asked.push_back(j);
+    return r;
+  });
+  const auto p = rows_of(5, [&](std::size_t j) -> const std::vector<float>& {
+    p_asked.push_back(j);
+    return j == 2 ? other : r;
+  });
   const std::vector<token_id> y{0, 1, 0, 1};
   std::vector<emission> out(5);
   std::vector<double> scratch(1);
@@ -363,16 +395,17 @@ TEST_CASE(
   using list = std::vector<std::size_t>;
   CHECK(q_asked == list{0, 1, 2});
   CHECK(p_asked == list{0, 1, 2});
-  q_asked.clear(), p_asked.clear();
+  q_asked.clear();
+  p_asked.clear();
   CHECK(verify_token({std::span(y).first(2)}, q,
-                     rows_of(3, [&](std::size_t) -> const std::vector<float>& { return r; }), lossless{}, chooser, out,
-                     scratch)
+                     rows_of(3, [&](std::size_t) -> const std::vector<float>& { return r; }),
+                     lossless{}, chooser, out, scratch)
             .emitted == 3);
   CHECK(q_asked == list{0, 1});  // pi = p: no row of the draft for the bonus
   q_asked.clear();
   CHECK(verify_token({std::span(y).first(2)}, q,
-                     rows_of(3, [&](std::size_t) -> const std::vector<float>& { return r; }), ensemble{}, chooser, out,
-                     scratch)
+                     rows_of(3, [&](std::size_t) -> const std::vector<float>& { return r; }),
+                     ensemble{}, chooser, out, scratch)
             .emitted == 3);
   CHECK(q_asked == list{0, 1, 2});
 }
@@ -394,8 +427,8 @@ TEST_CASE("acceptances are sum min(q, pi) at every drafted position, reached or 
   std::vector<double> scratch(1);
   std::vector<draft_acceptance> acceptances(3);
   scripted chooser{.u = 0.9};
-  const auto v =
-      verify_token({y}, std::vector(4, q), std::vector(4, p), lossless{}, chooser, out, scratch, acceptances);
+  const auto v = verify_token({y}, std::vector(4, q), std::vector(4, p), lossless{}, chooser, out,
+                              scratch, acceptances);
   CHECK(v.emitted == 1);
   for (const auto& o : acceptances) CHECK(o.of_row == Approx(0.625).epsilon(1e-15));
   CHECK(acceptances[0].of_token == 0.25);
@@ -406,7 +439,8 @@ TEST_CASE("acceptances with one-hot and sparse drafts have the bits of the dense
   constexpr std::size_t size = 5000;
   std::vector<float> l(size), q(size);
   const random_streams noise(6);
-  for (std::size_t v = 0; v < size; ++v) l[v] = float(5 * noise.uniform({stream::side, std::uint32_t(v), 0}));
+  for (std::size_t v = 0; v < size; ++v)
+    l[v] = float(5 * noise.uniform({stream::side, std::uint32_t(v), 0}));
   const std::vector<token_id> ids = {7, 1023, 4999};
   const std::vector<float> few = {0.5f, 0.25f, 0.25f};
   for (std::size_t i = 0; i < ids.size(); ++i) q[std::size_t(ids[i])] = few[i];
@@ -418,8 +452,8 @@ TEST_CASE("acceptances with one-hot and sparse drafts have the bits of the dense
     draft_acceptance o[1];
     std::vector<double> scratch(verify_scratch(size));
     const random_streams chooser(1);
-    verify_token(draft{.tokens = std::span(&y, 1)}, std::vector{row}, std::vector{p, p}, lossless{}, chooser, out,
-                 scratch, o);
+    verify_token(draft{.tokens = std::span(&y, 1)}, std::vector{row}, std::vector{p, p}, lossless{},
+                 chooser, out, scratch, o);
     return o[0].of_row;
   };
   const double sparse = overlap_of(sparse_row<float>(ids, few, size), 7),
@@ -453,7 +487,10 @@ TEST_CASE("a token is never emitted that its law gives no mass, over random rows
         CHECK(law[std::size_t(o.out[i].token)] > 0);
       }
     };
-    check(lossless{}), check(opt{0.1}), check(token_v3{0.5}), check(lossy{0.3});
+    check(lossless{});
+    check(opt{0.1});
+    check(token_v3{0.5});
+    check(lossy{0.3});
   }
 }
 TEST_CASE("verification allocates nothing") {
@@ -477,8 +514,12 @@ TEST_CASE("renaming the tokens renames the law; a token of no mass changes nothi
   const auto check = [&](const auto& policy) {
     const auto law = target_law(policy, q, p);
     std::vector<double> q2(4), p2(4), q3 = q, p3 = p;
-    for (std::size_t v = 0; v < 4; ++v) q2[order[v]] = q[v], p2[order[v]] = p[v];
-    q3.resize(1100), p3.resize(1100);
+    for (std::size_t v = 0; v < 4; ++v) {
+      q2[order[v]] = q[v];
+      p2[order[v]] = p[v];
+    }
+    q3.resize(1100);
+    p3.resize(1100);
     const auto renamed = target_law(policy, q2, p2), padded = target_law(policy, q3, p3);
     for (std::size_t v = 0; v < 4; ++v) {
       CHECK(renamed[order[v]] == Approx(law[v]).epsilon(1e-14));
@@ -486,6 +527,10 @@ TEST_CASE("renaming the tokens renames the law; a token of no mass changes nothi
     }
     for (std::size_t v = 4; v < 1100; ++v) CHECK(padded[v] == 0);
   };
-  check(lossless{}), check(ensemble{0.3}), check(opt{0.1}), check(token_v3{0.3}), check(lossy{0.2}),
-      check(lossy{0.2, 1});
+  check(lossless{});
+  check(ensemble{0.3});
+  check(opt{0.1});
+  check(token_v3{0.3});
+  check(lossy{0.2});
+  check(lossy{0.2, 1});
 }

@@ -19,8 +19,8 @@ using namespace specagg;
 
 namespace {
 
-// Two models of V tokens whose rows depend on the whole prefix. Draft rows lie between independent ones and the
-// target's.
+// Two models of V tokens whose rows depend on the whole prefix. Draft rows lie between independent
+// ones and the target's.
 struct pair_of_models {
   std::size_t V;
   std::uint32_t seed;
@@ -29,7 +29,9 @@ struct pair_of_models {
     for (const token_id t : prefix) k = k * 31 + std::uint32_t(t) + 7;
     return k;
   }
-  std::vector<double> p(const std::vector<token_id>& prefix) const { return random_row(2 * key(prefix), V); }
+  std::vector<double> p(const std::vector<token_id>& prefix) const {
+    return random_row(2 * key(prefix), V);
+  }
   std::vector<double> q(const std::vector<token_id>& prefix) const {
     auto row = random_row(2 * key(prefix) + 1, V);
     const auto target = p(prefix);
@@ -41,11 +43,12 @@ const auto up = [](auto&&... a) { return verify_tree(a...); };
 const auto down = [](auto&&... a) { return verify_tree_recursive(a...); };
 
 template <class Policy, class Verify>
-round_error error_of(const Policy& policy, const pair_of_models& m, std::vector<std::size_t> shape, proposal kind,
-                     Verify verify, double* expected = nullptr) {
+round_error error_of(const Policy& policy, const pair_of_models& m, std::vector<std::size_t> shape,
+                     proposal kind, Verify verify, double* expected = nullptr) {
   std::size_t reused = 0;
   const auto e = worst_error_of_tree(
-      policy, shape, kind, [&](const auto& x) { return m.q(x); }, [&](const auto& x) { return m.p(x); }, verify,
+      policy, shape, kind, [&](const auto& x) { return m.q(x); },
+      [&](const auto& x) { return m.p(x); }, verify,
       [&](const auto& x) { return target_law(policy, m.q(x), m.p(x)); }, &reused, expected);
   CHECK(reused == 0);
   return e;
@@ -55,17 +58,20 @@ struct tree_case {
   std::vector<std::size_t> shape;
   proposal kind;
 };
-const std::vector<tree_case> small{{3, {1, 1, 1}, proposal::sampled},  {2, {2, 2}, proposal::independent},
-                                   {3, {3}, proposal::independent},    {3, {2, 1}, proposal::sampled},
-                                   {3, {2, 2, 1}, proposal::greedy},   {4, {2, 3}, proposal::greedy},
-                                   {4, {3, 2, 1}, proposal::top}};
-const std::vector<tree_case> large{{4, {3, 1}, proposal::sampled},    {3, {2, 2}, proposal::sampled},
-                                   {4, {1, 2, 1}, proposal::sampled}, {4, {3, 2}, proposal::greedy},
-                                   {4, {3, 3, 3}, proposal::top},     {3, {2, 2}, proposal::independent},
-                                   {4, {1, 1, 1}, proposal::greedy},  {2, {3, 1, 1}, proposal::independent}};
+const std::vector<tree_case> small{
+    {3, {1, 1, 1}, proposal::sampled}, {2, {2, 2}, proposal::independent},
+    {3, {3}, proposal::independent},   {3, {2, 1}, proposal::sampled},
+    {3, {2, 2, 1}, proposal::greedy},  {4, {2, 3}, proposal::greedy},
+    {4, {3, 2, 1}, proposal::top}};
+const std::vector<tree_case> large{
+    {4, {3, 1}, proposal::sampled},    {3, {2, 2}, proposal::sampled},
+    {4, {1, 2, 1}, proposal::sampled}, {4, {3, 2}, proposal::greedy},
+    {4, {3, 3, 3}, proposal::top},     {3, {2, 2}, proposal::independent},
+    {4, {1, 1, 1}, proposal::greedy},  {2, {3, 1, 1}, proposal::independent}};
 
 template <class Policy>
-double largest_error(const Policy& policy, const std::vector<tree_case>& cases, std::uint32_t seeds) {
+double largest_error(const Policy& policy, const std::vector<tree_case>& cases,
+                     std::uint32_t seeds) {
   double worst = 0;
   for (const auto& c : cases)
     for (std::uint32_t seed = 0; seed < seeds; ++seed) {
@@ -88,12 +94,14 @@ double largest_error(const Policy& policy, const std::vector<tree_case>& cases, 
 TEST_CASE("trees: every rule, every way to propose, both verifiers: exactly pi") {
   for (const char* rule : all_rules) {
     INFO(rule);
-    std::printf("%-22s largest error %.1e\n", rule, largest_error(cli::parse_policy(rule), small, 1));
+    std::printf("%-22s largest error %.1e\n", rule,
+                largest_error(cli::parse_policy(rule), small, 1));
   }
 }
 TEST_CASE("larger trees: exactly pi") {
-  std::printf("lossless, token-v3, ensemble: largest errors %.1e %.1e %.1e\n", largest_error(lossless{}, large, 2),
-              largest_error(token_v3{0.3}, large, 2), largest_error(ensemble{0.4}, large, 2));
+  std::printf("lossless, token-v3, ensemble: largest errors %.1e %.1e %.1e\n",
+              largest_error(lossless{}, large, 2), largest_error(token_v3{0.3}, large, 2),
+              largest_error(ensemble{0.4}, large, 2));
 }
 
 namespace {
@@ -112,10 +120,12 @@ struct tree_memory {
 const std::vector<std::uint32_t> chain{0, 1, 2, 3};
 
 bool equal(const emission& a, const emission& b) {
-  return a.token == b.token && a.from == b.from && a.why == b.why && a.log_pi == b.log_pi && a.log_p == b.log_p;
+  return a.token == b.token && a.from == b.from && a.why == b.why && a.log_pi == b.log_pi &&
+         a.log_p == b.log_p;
 }
 // Rows of V floats drawn by a seed: drafts are near the target.
-std::vector<std::vector<float>> logits(std::uint64_t seed, std::size_t rows, std::size_t V, float spread) {
+std::vector<std::vector<float>> logits(std::uint64_t seed, std::size_t rows, std::size_t V,
+                                       float spread) {
   const random_streams noise(seed);
   std::vector<std::vector<float>> all(rows, std::vector<float>(V));
   for (std::size_t j = 0; j < rows; ++j)
@@ -124,7 +134,8 @@ std::vector<std::vector<float>> logits(std::uint64_t seed, std::size_t rows, std
   return all;
 }
 
-// A round of one level: two tokens drawn from `laws` one after another; law_of says which row the verifier is told.
+// A round of one level: two tokens drawn from `laws` one after another; law_of says which row the
+// verifier is told.
 template <class Verify>
 double error_of_level(const std::vector<double>& p, Verify verify, bool conditional, bool swapped) {
   const std::vector<double> q{0.5, 0.3, 0.2};
@@ -143,8 +154,8 @@ double error_of_level(const std::vector<double>& p, Verify verify, bool conditio
     if (!conditional) laws[2] = laws[1];
     if (swapped) std::swap(y[0], y[1]);
     const std::vector<std::uint32_t> parents{0, 0};
-    const auto v = verify(draft_tree{y, parents, 0}, laws, std::vector(3, q), std::vector(3, p), lossless{}, chooser,
-                          std::span(m.out), m.scratch());
+    const auto v = verify(draft_tree{y, parents, 0}, laws, std::vector(3, q), std::vector(3, p),
+                          lossless{}, chooser, std::span(m.out), m.scratch());
     REQUIRE(v.emitted > 0);
     law[m.out[0].token] += chooser.probability;
   } while (chooser.next());
@@ -155,7 +166,9 @@ double error_of_level(const std::vector<double>& p, Verify verify, bool conditio
 
 }  // namespace
 
-TEST_CASE("nodes that are drawn from one row are independent; tokens drawn for one position of a chain are the same") {
+TEST_CASE(
+    "nodes that are drawn from one row are independent; tokens drawn for one position of a chain "
+    "are the same") {
   const std::vector<double> q{0.5, 0.3, 0.2};
   std::vector<double> scratch(verify_scratch(3)), law;
   for (const double first : q)
@@ -166,7 +179,9 @@ TEST_CASE("nodes that are drawn from one row are independent; tokens drawn for o
   };
   for (std::uint64_t request = 0; request < 20000; ++request) {
     random_streams random(7, request);
-    const auto node = [&](std::size_t i) { return draw_node(dense_row<double>(q), 5, i, 2, random, scratch); };
+    const auto node = [&](std::size_t i) {
+      return draw_node(dense_row<double>(q), 5, i, 2, random, scratch);
+    };
     const auto token = [&] { return draw_draft(dense_row<double>(q), 5, 1, random, scratch); };
     seen(nodes, node(3), node(4));
     seen(chain, token(), token());
@@ -198,9 +213,10 @@ TEST_CASE("a chain of drafts is decided as a block, or token by token, coin for 
       for (const bool whole : {true, false}) {
         const verdict a = whole ? verify_block(d, q_row, p_row, policy, chooser, out, scratch)
                                 : verify_token(d, q_row, p_row, policy, chooser, out, scratch);
-        const tree_verdict b = whole ? verify_tree(tree, laws, q_row, p_row, policy, chooser, m.out, m.scratch())
-                                     : verify_tree_recursive(tree, laws, q_row, p_row, policy, chooser, m.out,
-                                                             m.scratch());
+        const tree_verdict b =
+            whole ? verify_tree(tree, laws, q_row, p_row, policy, chooser, m.out, m.scratch())
+                  : verify_tree_recursive(tree, laws, q_row, p_row, policy, chooser, m.out,
+                                          m.scratch());
         REQUIRE(a.why == status::ok);
         REQUIRE(b.why == status::ok);
         REQUIRE(a.accepted == b.accepted);
@@ -210,7 +226,9 @@ TEST_CASE("a chain of drafts is decided as a block, or token by token, coin for 
         residuals += m.out[b.accepted].from == origin::residual;
       }
     };
-    compare(lossless{}), compare(token_v3{0.3}), compare(ensemble{0.4});
+    compare(lossless{});
+    compare(token_v3{0.3});
+    compare(ensemble{0.4});
   }
   CHECK(residuals > 300);
 }
@@ -227,7 +245,8 @@ TEST_CASE("a chain of certain drafts is decided as a block, or token by token, c
       *top += 5;
       y.push_back(token_id(top - p[j].begin()));
     }
-    const auto q_row = rows_of(5, [&](std::size_t j) { return one_hot_row<float>(y[std::min<std::size_t>(j, 3)], V); });
+    const auto q_row = rows_of(
+        5, [&](std::size_t j) { return one_hot_row<float>(y[std::min<std::size_t>(j, 3)], V); });
     const auto laws = rows_of(5, [&](std::size_t i) { return q_row[i - 1]; });
     random_streams chooser(seed);
     tree_memory<float> m(4, 1, V);
@@ -238,9 +257,10 @@ TEST_CASE("a chain of certain drafts is decided as a block, or token by token, c
     for (const bool whole : {true, false}) {
       const verdict a = whole ? verify_block(d, q_row, p_row, lossless{}, chooser, out, scratch)
                               : verify_token(d, q_row, p_row, lossless{}, chooser, out, scratch);
-      const tree_verdict b = whole ? verify_tree(tree, laws, q_row, p_row, lossless{}, chooser, m.out, m.scratch())
-                                   : verify_tree_recursive(tree, laws, q_row, p_row, lossless{}, chooser, m.out,
-                                                           m.scratch());
+      const tree_verdict b =
+          whole ? verify_tree(tree, laws, q_row, p_row, lossless{}, chooser, m.out, m.scratch())
+                : verify_tree_recursive(tree, laws, q_row, p_row, lossless{}, chooser, m.out,
+                                        m.scratch());
       REQUIRE(b.why == status::ok);
       REQUIRE(a.accepted == b.accepted);
       REQUIRE(a.emitted == b.emitted);
@@ -256,11 +276,11 @@ TEST_CASE("a chain of certain drafts is decided as a block, or token by token, c
 }
 
 TEST_CASE("siblings of every kind in any order, equal ones too: exactly pi") {
-  // Kinds of the root's children: a digit is that token for certain, q is drawn from the draft's row. Tokens of which
-  // many failed are no longer searched for, but stored.
+  // Kinds of the root's children: a digit is that token for certain, q is drawn from the draft's
+  // row. Tokens of which many failed are no longer searched for, but stored.
   const pair_of_models m{3, 5}, other{3, 77};
-  for (const std::string kinds : {"00q", "0q1", "q01q", "01qq0", "2222222222222222222222q1", "01201201201201201201201",
-                                  "0000000000000000q00", "qq00120"}) {
+  for (const std::string kinds : {"00q", "0q1", "q01q", "01qq0", "2222222222222222222222q1",
+                                  "01201201201201201201201", "0000000000000000q00", "qq00120"}) {
     INFO(kinds);
     const std::size_t n = kinds.size();
     for (const bool whole : {true, false}) {
@@ -281,18 +301,24 @@ TEST_CASE("siblings of every kind in any order, equal ones too: exactly pi") {
           else laws[i] = one_hot_row<double>(y[i - 1], 3);
           rows.push_back(m.p({y[i - 1]}));
         }
-        y.push_back(1), parents.push_back(2), rows.push_back(m.p({y[1], 1}));  // a certain token after child 2
+        // a certain token after child 2
+        y.push_back(1);
+        parents.push_back(2);
+        rows.push_back(m.p({y[1], 1}));
         laws.push_back(one_hot_row<double>(1, 3));
         const draft_tree tree{y, parents, 0};
-        const auto v = whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, memory.out, memory.scratch())
-                             : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, memory.out,
-                                                     memory.scratch());
+        const auto v = whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, memory.out,
+                                           memory.scratch())
+                             : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser,
+                                                     memory.out, memory.scratch());
         REQUIRE(v.why == status::ok);
         REQUIRE(chooser.reused == 0);
         std::vector<token_id> text;
         reach[text] += chooser.probability;
-        for (std::size_t i = 0; i < v.emitted; ++i)
-          text.push_back(memory.out[i].token), reach[text] += chooser.probability;
+        for (std::size_t i = 0; i < v.emitted; ++i) {
+          text.push_back(memory.out[i].token);
+          reach[text] += chooser.probability;
+        }
       } while (chooser.next());
       const auto p = [&](const std::vector<token_id>& x) { return m.p(x); };
       CHECK(detail::worst_of_texts(reach, lossless{}, 2, p, p, p).error < 1e-14);
@@ -304,7 +330,8 @@ namespace {
 // Counts the blocks that are read by more than a token.
 struct counted_row : dense_row<double> {
   std::size_t* blocks = nullptr;
-  counted_row(const std::vector<double>& x, std::size_t& n) : dense_row<double>(x.data(), x.size()), blocks(&n) {}
+  counted_row(const std::vector<double>& x, std::size_t& n)
+      : dense_row<double>(x.data(), x.size()), blocks(&n) {}
   status normalise(bool = false) { return status::ok; }
   auto open(std::size_t begin, std::size_t count) const {
     *blocks += count > 1;
@@ -313,7 +340,9 @@ struct counted_row : dense_row<double> {
 };
 }  // namespace
 
-TEST_CASE("a failed child that was certain costs no pass, any other one pass over the target and its law") {
+TEST_CASE(
+    "a failed child that was certain costs no pass, any other one pass over the target and its "
+    "law") {
   constexpr std::size_t V = 3000, passes = 3;  // blocks of a row
   const auto p = random_row(1, V), q = random_row(2, V);
   struct : random_streams {
@@ -325,14 +354,18 @@ TEST_CASE("a failed child that was certain costs no pass, any other one pass ove
   const auto run = [&](std::uint32_t drawn, bool whole) {  // bit i: node i was drawn from a row
     std::size_t of_target = 0, of_laws = 0;
     tree_memory<double> m(7, 4, V);
-    const auto p_row = rows_of(y.size() + 1, [&](std::size_t) { return counted_row(p, of_target); });
-    const auto laws = rows_of(y.size() + 1, [&](std::size_t i) -> any_row<counted_row, one_hot_row<double>> {
-      if (drawn >> i & 1) return counted_row(q, of_laws);
-      return one_hot_row<double>(y[i - 1], V);
-    });
+    const auto p_row =
+        rows_of(y.size() + 1, [&](std::size_t) { return counted_row(p, of_target); });
+    const auto laws =
+        rows_of(y.size() + 1, [&](std::size_t i) -> any_row<counted_row, one_hot_row<double>> {
+          if (drawn >> i & 1) return counted_row(q, of_laws);
+          return one_hot_row<double>(y[i - 1], V);
+        });
     const draft_tree tree{y, parents, 0};
-    const auto v = whole ? verify_tree(tree, laws, p_row, p_row, lossless{}, never, m.out, m.scratch())
-                         : verify_tree_recursive(tree, laws, p_row, p_row, lossless{}, never, m.out, m.scratch());
+    const auto v =
+        whole ? verify_tree(tree, laws, p_row, p_row, lossless{}, never, m.out, m.scratch())
+              : verify_tree_recursive(tree, laws, p_row, p_row, lossless{}, never, m.out,
+                                      m.scratch());
     REQUIRE(v.why == status::ok);
     REQUIRE(v.accepted == 0);
     return std::pair(of_target, of_laws);
@@ -341,10 +374,12 @@ TEST_CASE("a failed child that was certain costs no pass, any other one pass ove
   // All are certain: the token is drawn from pi without them.
   CHECK(run(0, true) == std::pair(draw, std::size_t(0)));
   CHECK(run(0, false) == std::pair(draw, std::size_t(0)));
-  // Node 1 and its first child: each takes a pass over both rows; then nothing is left to be stored.
+  // Node 1 and its first child: each takes a pass over both rows; then nothing is left to be
+  // stored.
   CHECK(run(2 | 16, true) == std::pair(2 * passes + draw, 2 * passes));
   CHECK(run(2 | 16, false) == std::pair(passes + draw, passes));
-  // Node 2, after a certain sibling: first what is owed is stored; its law is taken off the stored weights.
+  // Node 2, after a certain sibling: first what is owed is stored; its law is taken off the stored
+  // weights.
   CHECK(run(4, true) == std::pair(passes + draw, passes));
   // Nodes 1, 2 and 3: the second and the third take a pass over their law, none over the target.
   CHECK(run(2 | 4 | 8, true) == std::pair(passes + draw, 3 * passes));
@@ -353,7 +388,9 @@ TEST_CASE("a failed child that was certain costs no pass, any other one pass ove
 TEST_CASE("mutants: a sibling's law that is not conditional, and swapped siblings, are found") {
   const std::vector<double> p{0.2, 0.4, 0.4};
   for (const bool whole : {true, false}) {
-    const auto by = [&](auto&&... a) { return whole ? verify_tree(a...) : verify_tree_recursive(a...); };
+    const auto by = [&](auto&&... a) {
+      return whole ? verify_tree(a...) : verify_tree_recursive(a...);
+    };
     CHECK(error_of_level(p, by, true, false) < 1e-15);
     CHECK(error_of_level(p, by, false, false) > 0.01);
     CHECK(error_of_level(p, by, true, true) > 0.01);
@@ -368,9 +405,11 @@ TEST_CASE("greedy proposals attain the optimum of one level") {
     const std::vector<std::size_t> shape{b};
     double expected = 0;
     CHECK(error_of(lossless{}, m, shape, proposal::greedy, up, &expected).error < 1e-14);
-    // 1 + min over sets H of p(H) - Pr[every drafted token lies in H]: the b - 1 likeliest, and one of the others.
+    // 1 + min over sets H of p(H) - Pr[every drafted token lies in H]: the b - 1 likeliest, and one
+    // of the others.
     std::vector<std::size_t> order{0, 1, 2, 3};
-    std::sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return q[x] > q[y]; });
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t x, std::size_t y) { return q[x] > q[y]; });
     double least = 0, rest = 0;
     for (std::size_t i = b - 1; i < V; ++i) rest += q[order[i]];
     for (std::size_t H = 0; H < 16; ++H) {
@@ -409,20 +448,25 @@ TEST_CASE("children from different models: any law that a child was drawn from")
           laws[i] = i % 2 ? one.q(from) : two.q(from);
           const auto depth = std::uint32_t(from.size()) + 1;
           y[i - 1] = draw_node(as_row(laws[i]), 0, i, depth, chooser, m.sums);
-          paths[i] = from, paths[i].push_back(y[i - 1]);
+          paths[i] = from;
+          paths[i].push_back(y[i - 1]);
         }
         rows[i] = one.p(paths[i]);
       }
       laws[0] = rows[0];  // not read
       const draft_tree tree{y, parents, 0};
-      const auto v = whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, m.out, m.scratch())
-                        : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, m.out, m.scratch());
+      const auto v =
+          whole ? verify_tree(tree, laws, rows, rows, lossless{}, chooser, m.out, m.scratch())
+                : verify_tree_recursive(tree, laws, rows, rows, lossless{}, chooser, m.out,
+                                        m.scratch());
       REQUIRE(v.why == status::ok);
       REQUIRE(chooser.reused == 0);
       std::vector<token_id> text;
       reach[text] += chooser.probability;
-      for (std::size_t i = 0; i < v.emitted; ++i)
-        text.push_back(m.out[i].token), reach[text] += chooser.probability;
+      for (std::size_t i = 0; i < v.emitted; ++i) {
+        text.push_back(m.out[i].token);
+        reach[text] += chooser.probability;
+      }
     } while (chooser.next());
     const auto p = [&](const std::vector<token_id>& x) { return one.p(x); };
     worst = std::max(worst, detail::worst_of_texts(reach, lossless{}, 2, p, p, p).error);
@@ -438,8 +482,9 @@ TEST_CASE("what is left out of a tree, and what it is reported as") {
       tree_memory<double> m(3, 2, 3);
       return exact_law([&](auto& chooser) {
         const draft_tree tree{y, parents, 0};
-        const auto v = whole ? verify_tree(tree, q, q, p, lossless{}, chooser, m.out, m.scratch())
-                          : verify_tree_recursive(tree, q, q, p, lossless{}, chooser, m.out, m.scratch());
+        const auto v =
+            whole ? verify_tree(tree, q, q, p, lossless{}, chooser, m.out, m.scratch())
+                  : verify_tree_recursive(tree, q, q, p, lossless{}, chooser, m.out, m.scratch());
         CHECK(v.why == status::ok);
         CHECK(m.out[v.accepted].why == (v.accepted == 0 ? why : status::ok));
         return m.out[0].token;
@@ -449,7 +494,8 @@ TEST_CASE("what is left out of a tree, and what it is reported as") {
       return std::abs(law.at(0) - 0.25) < 1e-15 && std::abs(law.at(2) - 0.5) < 1e-15;
     };
     CHECK(near_p(law_of({7, -5, 0}, status::token_out_of_range)));
-    CHECK(near_p(law_of({2, 2, 0}, status::draft_not_in_support)));  // q(2) = 0; node 3 goes with its parent
+    // q(2) = 0; node 3 goes with its parent
+    CHECK(near_p(law_of({2, 2, 0}, status::draft_not_in_support)));
     CHECK(near_p(law_of({no_token, no_token, 0}, status::ok)));
   }
   // A node whose row is invalid: a leaf with nothing after it.
@@ -461,25 +507,33 @@ TEST_CASE("what is left out of a tree, and what it is reported as") {
     tree_memory<double> m(3, 2, 3);
     random_streams chooser(1);
     const draft_tree tree{y, parents, 0};
-    const auto v = whole ? verify_tree(tree, rows, rows, bad, lossless{}, chooser, m.out, m.scratch())
-                      : verify_tree_recursive(tree, rows, rows, bad, lossless{}, chooser, m.out, m.scratch());
+    const auto v =
+        whole
+            ? verify_tree(tree, rows, rows, bad, lossless{}, chooser, m.out, m.scratch())
+            : verify_tree_recursive(tree, rows, rows, bad, lossless{}, chooser, m.out, m.scratch());
     CHECK(v.why == status::invalid_row);
     CHECK(v.node == 1);
     CHECK(v.emitted == 1);
     const draft_tree ends{y, parents, 0, token_id(0)};
-    const auto w = whole ? verify_tree(ends, rows, rows, bad, lossless{}, chooser, m.out, m.scratch())
-                      : verify_tree_recursive(ends, rows, rows, bad, lossless{}, chooser, m.out, m.scratch());
+    const auto w =
+        whole
+            ? verify_tree(ends, rows, rows, bad, lossless{}, chooser, m.out, m.scratch())
+            : verify_tree_recursive(ends, rows, rows, bad, lossless{}, chooser, m.out, m.scratch());
     CHECK(w.why == status::ok);  // the text ended at node 1: no row is asked for after it
     CHECK(w.emitted == 1);
     const draft_tree no_bonus{y, parents, 0, no_token, false};
-    const auto x = whole ? verify_tree(no_bonus, rows, rows, rows, lossless{}, chooser, m.out, m.scratch())
-                      : verify_tree_recursive(no_bonus, rows, rows, rows, lossless{}, chooser, m.out, m.scratch());
+    const auto x =
+        whole ? verify_tree(no_bonus, rows, rows, rows, lossless{}, chooser, m.out, m.scratch())
+              : verify_tree_recursive(no_bonus, rows, rows, rows, lossless{}, chooser, m.out,
+                                      m.scratch());
     CHECK(x.why == status::ok);
     CHECK(x.node == 3);
     CHECK(x.emitted == 2);
     std::vector<std::vector<double>> none(4, {nan, nan, nan});
-    const auto z = whole ? verify_tree(tree, none, rows, rows, lossless{}, chooser, m.out, m.scratch())
-                      : verify_tree_recursive(tree, none, rows, rows, lossless{}, chooser, m.out, m.scratch());
+    const auto z =
+        whole ? verify_tree(tree, none, rows, rows, lossless{}, chooser, m.out, m.scratch())
+              : verify_tree_recursive(tree, none, rows, rows, lossless{}, chooser, m.out,
+                                      m.scratch());
     CHECK(z.why == status::ok);
     CHECK(m.out[0].why == status::invalid_row);
     CHECK(z.emitted == 1);
@@ -492,10 +546,12 @@ TEST_CASE("rows of another size than the root's give no token") {
   p[1] = {0.25, 0.25, 0.25, 0.25};
   const std::vector<token_id> y{0, 1};
   const std::vector<std::uint32_t> parents{0, 1};
-  for (const auto& d : {draft_tree{y, parents, 0}, draft_tree{std::span(y).first(1), std::span(parents).first(1), 0}}) {
+  for (const auto& d : {draft_tree{y, parents, 0},
+                        draft_tree{std::span(y).first(1), std::span(parents).first(1), 0}}) {
     tree_memory<double> m(2, 2, 4);
     random_streams chooser(1);
-    CHECK(verify_tree(d, laws, p, p, lossless{}, chooser, m.out, m.scratch()).why == status::vocabulary_mismatch);
+    CHECK(verify_tree(d, laws, p, p, lossless{}, chooser, m.out, m.scratch()).why ==
+          status::vocabulary_mismatch);
     CHECK(verify_tree_recursive(d, laws, p, p, lossless{}, chooser, m.out, m.scratch()).why ==
           status::vocabulary_mismatch);
   }
@@ -507,20 +563,26 @@ TEST_CASE("what is no tree, and too little memory, is refused before anything is
   const auto run = [&](std::vector<std::uint32_t> parents, tree_memory<float> m) {
     const auto s = m.scratch();
     const auto a = verify_tree({y, parents, 0}, rows, rows, rows, lossless{}, chooser, m.out, s);
-    const auto b = verify_tree_recursive({y, parents, 0}, rows, rows, rows, lossless{}, chooser, m.out, s);
+    const auto b =
+        verify_tree_recursive({y, parents, 0}, rows, rows, rows, lossless{}, chooser, m.out, s);
     CHECK(a.why == b.why);
     CHECK((a.why == status::ok || a.emitted + b.emitted == 0));
     return a.why;
   };
   const auto memory = [](std::size_t nodes, std::size_t owed, std::size_t sums, std::size_t out) {
     tree_memory<float> m(3, 2, 2);
-    m.nodes.resize(nodes), m.owed.resize(owed), m.sums.resize(sums), m.out.resize(out);
+    m.nodes.resize(nodes);
+    m.owed.resize(owed);
+    m.sums.resize(sums);
+    m.out.resize(out);
     return m;
   };
   CHECK(run({0, 0, 1}, memory(4, 4, 1, 3)) == status::ok);
-  CHECK(run({0, 1, 2}, memory(4, 2, 1, 4)) == status::ok);                   // a chain needs one row
-  CHECK(run({0, 0, 3}, memory(4, 4, 1, 4)) == status::invalid_parameter);    // its own parent
-  CHECK(run({2, 0, 1}, memory(4, 4, 1, 4)) == status::invalid_parameter);    // a parent after its child
+  // a chain needs one row
+  CHECK(run({0, 1, 2}, memory(4, 2, 1, 4)) == status::ok);
+  CHECK(run({0, 0, 3}, memory(4, 4, 1, 4)) == status::invalid_parameter);  // its own parent
+  // a parent after its child
+  CHECK(run({2, 0, 1}, memory(4, 4, 1, 4)) == status::invalid_parameter);
   CHECK(run({0, 0, 9}, memory(4, 4, 1, 4)) == status::invalid_parameter);
   CHECK(run({0, 0}, memory(4, 4, 1, 4)) == status::invalid_parameter);
   CHECK(run({0, 0, 1}, memory(3, 4, 1, 3)) == status::invalid_parameter);
@@ -548,27 +610,31 @@ TEST_CASE("trees of 100,000 nodes: a chain, a star, a comb, random ones") {
       }
       tree_memory<double> m(n, n, V);
       random_streams chooser(7);
-      const auto q_row = rows_of(
-          n + 1, [&](std::size_t) -> const auto& { return q; });
-      const auto p_row = rows_of(
-          n + 1, [&](std::size_t) -> const auto& { return p; });
+      const auto q_row = rows_of(n + 1, [&](std::size_t) -> const auto& { return q; });
+      const auto p_row = rows_of(n + 1, [&](std::size_t) -> const auto& { return p; });
       const draft_tree tree{y, parents, 5};
-      const auto v = whole ? verify_tree(tree, q_row, q_row, p_row, lossless{}, chooser, m.out, m.scratch())
-                        : verify_tree_recursive(tree, q_row, q_row, p_row, lossless{}, chooser, m.out, m.scratch());
+      const auto v =
+          whole ? verify_tree(tree, q_row, q_row, p_row, lossless{}, chooser, m.out, m.scratch())
+                : verify_tree_recursive(tree, q_row, q_row, p_row, lossless{}, chooser, m.out,
+                                        m.scratch());
       CHECK(v.why == status::ok);
       CHECK(v.emitted == v.accepted + 1);
     }
 }
 
 TEST_CASE("rows of floats: the law of a tree is off by at most 4e-6 in total variation") {
-  // One level, three tokens drawn without replacement from 2,000; the law given the drafts, in floats and in doubles.
+  // One level, three tokens drawn without replacement from 2,000; the law given the drafts, in
+  // floats and in doubles.
   constexpr std::size_t V = 2000;
   double worst = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const auto p = logits(2 * seed, 1, V, 8), q = logits(2 * seed + 1, 1, V, 8);
     const auto law = [&]<class T>(T) {
       std::vector<T> target(V), draft(V);
-      for (std::size_t v = 0; v < V; ++v) target[v] = T(p[0][v]), draft[v] = T(q[0][v]);
+      for (std::size_t v = 0; v < V; ++v) {
+        target[v] = T(p[0][v]);
+        draft[v] = T(q[0][v]);
+      }
       tree_memory<T> m(3, 2, V);
       random_streams chooser(seed);
       std::vector<token_id> y(3);
@@ -577,14 +643,16 @@ TEST_CASE("rows of floats: the law of a tree is off by at most 4e-6 in total var
         laws[i + 1] = {softmax_row<T>(draft), std::span(y).first(i)};
         y[i] = draw_node(laws[i + 1], 0, i + 1, 1, chooser, m.sums);
       }
-      // Every coin fails, so what the root owes at last is what this test compares; accepted[i] are the claims.
+      // Every coin fails, so what the root owes at last is what this test compares; accepted[i] are
+      // the claims.
       struct : random_streams {
         using random_streams::random_streams;
         bool coin(moment, double, double) const { return false; }
       } never(seed);
       const auto p_row = rows_of(4, [&](std::size_t) { return softmax_row<T>(target); });
       const std::vector<std::uint32_t> parents{0, 0, 0};
-      const auto v = verify_tree({y, parents, 0}, laws, p_row, p_row, lossless{}, never, m.out, m.scratch());
+      const auto v =
+          verify_tree({y, parents, 0}, laws, p_row, p_row, lossless{}, never, m.out, m.scratch());
       CHECK(v.accepted == 0);
       std::vector<double> result;
       for (std::size_t i = 1; i <= 3; ++i) result.push_back(m.nodes[i].claim);

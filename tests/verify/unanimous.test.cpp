@@ -31,15 +31,17 @@ void sites_agree_with_one_machine(const Policy& policy, const char* name) {
     }
     std::vector<dense_row<double>> rows;
     for (const auto& r : x) rows.push_back(ready(r));
-    const auto all = [&]<std::size_t... I>(std::index_sequence<I...>) { return std::array{rows[I]...}; }
-    (std::make_index_sequence<N>());
+    const auto all = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return std::array{rows[I]...};
+    }(std::make_index_sequence<N>());
     const model_rows<dense_row<double>, N> together(all);
     const contender due = race(together, policy.bind(together), noise, 0);
     const auto next = [&](std::size_t s, contender last) {
-      return race(
-          rows[s], [](auto v) { return v; }, noise, 0, last);
+      return race(rows[s], [](auto v) { return v; }, noise, 0, last);
     };
-    const auto score = [&](std::size_t s, token_id v) { return rows[s][std::size_t(v)] / noise(0, v); };
+    const auto score = [&](std::size_t s, token_id v) {
+      return rows[s][std::size_t(v)] / noise(0, v);
+    };
     std::array<token_id, N> winners;
     for (std::size_t k = 0; k < N; ++k) winners[k] = race(rows[k], noise, 0);
     CHECK(exchange<N>(policy, next, score).token == due.token);
@@ -60,9 +62,11 @@ void sites_agree_with_one_machine(const Policy& policy, const char* name) {
     }
     blind_errors += best.token != due.token;
   }
-  std::printf("%-12s %zu sites: unanimous %zu, exchanges %zu with %.2f contenders a side; without answers %zu wrong\n",
-              name, N, unanimous_trials, disagreements, double(named) / std::max(1.0, double(disagreements * N)),
-              blind_errors);
+  std::printf(
+      "%-12s %zu sites: unanimous %zu, exchanges %zu with %.2f contenders a side; without answers "
+      "%zu wrong\n",
+      name, N, unanimous_trials, disagreements,
+      double(named) / std::max(1.0, double(disagreements * N)), blind_errors);
   CHECK(unanimous_trials > 100);
   if (N == 1) {
     CHECK(disagreements == 0);
@@ -74,7 +78,9 @@ void sites_agree_with_one_machine(const Policy& policy, const char* name) {
 }
 }  // namespace
 
-TEST_CASE("1, 2 and 3 sites find the token of one machine: unanimity where they agree, the exchange where not") {
+TEST_CASE(
+    "1, 2 and 3 sites find the token of one machine: unanimity where they agree, the exchange "
+    "where not") {
   sites_agree_with_one_machine<1>(mixture<1>{{1}}, "mixture");
   sites_agree_with_one_machine<2>(mixture<2>{{0.3, 0.7}}, "mixture");
   sites_agree_with_one_machine<3>(mixture<3>{{0.2, 0.3, 0.5}}, "mixture");
@@ -87,7 +93,8 @@ TEST_CASE("1, 2 and 3 sites find the token of one machine: unanimity where they 
 }
 
 namespace {
-// Two models whose logits are those of their mixture w a + (1 - w) b: one site that holds the documents of two.
+// Two models whose logits are those of their mixture w a + (1 - w) b: one site that holds the
+// documents of two.
 template <class B>
 struct mixed_source {
   using value_type = double;
@@ -97,11 +104,15 @@ struct mixed_source {
   std::size_t vocab_size() const { return a.vocab_size(); }
   std::size_t capacity() const { return a.capacity(); }
   std::size_t position() const { return a.position(); }
-  status rollback(std::size_t n) { return a.rollback(n), b.rollback(n); }
+  status rollback(std::size_t n) {
+    a.rollback(n);
+    return b.rollback(n);
+  }
   status extend(std::span<const token_id> tokens, std::span<double> logits) {
     std::vector<double> other(logits.size());
     const status s = a.extend(tokens, logits);
-    if (b.extend(tokens, other) != s || s != status::ok) return s == status::ok ? status::model_failed : s;
+    if (b.extend(tokens, other) != s || s != status::ok)
+      return s == status::ok ? status::model_failed : s;
     for (std::size_t i = 0, v = vocab_size(); i < logits.size(); i += v) {
       softmax_row<double> x(&logits[i], v), y(&other[i], v);
       if (x.normalise() != status::ok || y.normalise() != status::ok) return status::invalid_row;
@@ -112,9 +123,11 @@ struct mixed_source {
     return s;
   }
 };
-// A text by sites that never show each other a row: each draws its own winner, and they agree or exchange scores.
+// A text by sites that never show each other a row: each draws its own winner, and they agree or
+// exchange scores.
 template <class Policy, class... Site>
-std::vector<token_id> text_of_sites(const shared_noise& noise, std::size_t size, const Policy& policy, Site... site) {
+std::vector<token_id> text_of_sites(const shared_noise& noise, std::size_t size,
+                                    const Policy& policy, Site... site) {
   constexpr std::size_t N = sizeof...(Site);
   const std::size_t v = std::get<0>(std::tie(site...)).vocab_size();
   std::vector<token_id> text(1);
@@ -137,7 +150,9 @@ std::vector<token_id> text_of_sites(const shared_noise& noise, std::size_t size,
       const auto next = [&](std::size_t s, contender last) {
         return race(rows[s], [](auto p) { return p; }, noise, t, last);
       };
-      const auto score = [&](std::size_t s, token_id i) { return rows[s][std::size_t(i)] / noise(t, i); };
+      const auto score = [&](std::size_t s, token_id i) {
+        return rows[s][std::size_t(i)] / noise(t, i);
+      };
       x = exchange<N>(policy, next, score).token;
     }
     text.push_back(x);
@@ -146,7 +161,9 @@ std::vector<token_id> text_of_sites(const shared_noise& noise, std::size_t size,
 }
 }  // namespace
 
-TEST_CASE("one seed gives one text whether 1, 2 or 3 sites hold the models, and for gamma 0, 1, 4 and 8") {
+TEST_CASE(
+    "one seed gives one text whether 1, 2 or 3 sites hold the models, and for gamma 0, 1, 4 and "
+    "8") {
   constexpr std::size_t v = 60, size = 80;
   const toy_source<double> a(v, 1), b(v, 2), c(v, 3);
   const mixed_source<toy_source<double>> bc{b, c, 0.4};
@@ -167,7 +184,8 @@ TEST_CASE("one seed gives one text whether 1, 2 or 3 sites hold the models, and 
       random_streams unused(0);
       REQUIRE(speculative_decode(
                   t, size - 1, drafter, other, ensemble{0.3}, unused, none, {.gamma = gamma}, work,
-                  [](const emission&) { return true; }, [](auto&&...) {}, coupled_verifier{noise}) == status::ok);
+                  [](const emission&) { return true; }, [](auto&&...) {},
+                  coupled_verifier{noise}) == status::ok);
       CHECK(buffer == together);
     }
   }
@@ -180,15 +198,18 @@ TEST_CASE("sites that share no token name each contender once under min, and end
   std::size_t named = 0;
   const auto next = [&](std::size_t s, contender last) {
     ++turns[s];
-    return race(
-        rows[s], [](auto v) { return v; }, noise, 0, last);
+    return race(rows[s], [](auto v) { return v; }, noise, 0, last);
   };
-  const auto score = [&](std::size_t s, token_id v) { return rows[s][std::size_t(v)] / noise(0, v); };
+  const auto score = [&](std::size_t s, token_id v) {
+    return rows[s][std::size_t(v)] / noise(0, v);
+  };
   CHECK(exchange<2>(minimum<2>{}, next, score, &named).token == no_token);
   CHECK(named == 5);
   CHECK(turns == std::array<std::size_t, 2>{4, 3});  // one more than each has: at most V + 1
 }
-TEST_CASE("agreement decides nothing for a combiner that is not monotone and 1-homogeneous, and none is claimed") {
+TEST_CASE(
+    "agreement decides nothing for a combiner that is not monotone and 1-homogeneous, and none is "
+    "claimed") {
   const std::array<token_id, 2> same{7, 7};
   CHECK(unanimous(geometric{0.4}, same) == 7);
   CHECK(unanimous(geometric{1.5}, same) == no_token);
@@ -197,7 +218,8 @@ TEST_CASE("agreement decides nothing for a combiner that is not monotone and 1-h
   const auto never = [](auto&&...) -> contender { throw 0; };
   const auto no_score = [](auto&&...) -> double { throw 0; };
   CHECK(exchange<2>(geometric{1.5}, never, no_score).token == no_token);
-  // And it would be wrong: how often do two models agree on a token that realign with lambda = 2 does not draw?
+  // And it would be wrong: how often do two models agree on a token that realign with lambda = 2
+  // does not draw?
   std::size_t wrong = 0;
   for (std::uint32_t trial = 0; trial < 500; ++trial) {
     const shared_noise noise(7, trial);

@@ -47,19 +47,23 @@ outcome outcome_of(instance& x, Verify&& verify) {
   std::vector<emission> out(drafted + 1);
   std::vector<draft_acceptance> acceptances(drafted);
   random_streams chooser(x.seed);
-  const verdict v = verify(draft{x.y}, x.q, x.p, lossless{}, chooser, std::span(out), std::span(x.scratch),
-                           std::span(acceptances));
+  const verdict v = verify(draft{x.y}, x.q, x.p, lossless{}, chooser, std::span(out),
+                           std::span(x.scratch), std::span(acceptances));
   REQUIRE(v.why == status::ok);
   outcome o;
   for (std::size_t i = 0; i < v.emitted; ++i) o.tokens.push_back(out[i].token);
-  for (const draft_acceptance& a : acceptances) o.acceptances.push_back(a.of_row), o.acceptances.push_back(a.of_token);
+  for (const draft_acceptance& a : acceptances) {
+    o.acceptances.push_back(a.of_row);
+    o.acceptances.push_back(a.of_token);
+  }
   return o;
 }
 template <class Verifier, class Function>
 void is_the_function(const Verifier& verifier, Function&& function) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     instance x(verifier, seed);
-    CHECK(outcome_of(x, [&](auto&&... a) { return verifier.verify(a...); }) == outcome_of(x, function));
+    CHECK(outcome_of(x, [&](auto&&... a) { return verifier.verify(a...); }) ==
+          outcome_of(x, function));
   }
 }
 
@@ -70,7 +74,9 @@ TEST_CASE("token, block and match verifiers are their functions") {
   is_the_function(block_verifier{}, [](auto&&... a) { return verify_block(a...); });
   is_the_function(match_verifier{}, [](auto&&... a) { return verify_match(a...); });
 }
-TEST_CASE("a coupled verifier proposes the winners of its noise, and says of each token whether it was accepted") {
+TEST_CASE(
+    "a coupled verifier proposes the winners of its noise, and says of each token whether it was "
+    "accepted") {
   std::size_t kept = 0, rejected = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     const coupled_verifier verifier{shared_noise(seed)};
@@ -83,7 +89,8 @@ TEST_CASE("a coupled verifier proposes the winners of its noise, and says of eac
     const outcome o = outcome_of(x, [&](auto&&... a) { return verifier.verify(a...); });
     std::size_t accepted = 0;
     while (accepted < drafted && o.tokens[accepted] == x.y[accepted]) ++accepted;
-    kept += accepted, rejected += accepted < drafted;
+    kept += accepted;
+    rejected += accepted < drafted;
     for (std::size_t j = 0; j < drafted; ++j) {
       CHECK(o.acceptances[2 * j] == double(j < accepted));
       CHECK(o.acceptances[2 * j + 1] == double(j < accepted));

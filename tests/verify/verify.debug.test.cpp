@@ -39,12 +39,15 @@ verdict verified(const slip& rule, const auto& verifier) {
   std::vector<emission> out(2);
   std::vector<double> scratch(verify_scratch(3, 1));
   std::vector q_rows(2, q), p_rows(2, p);
-  return verifier.verify(draft{drafted}, q_rows, p_rows, rule, random, out, scratch, std::span<draft_acceptance>());
+  return verifier.verify(draft{drafted}, q_rows, p_rows, rule, random, out, scratch,
+                         std::span<draft_acceptance>());
 }
 
 }  // namespace
 
-TEST_CASE("without NDEBUG a pi that is no law is an undefined target, in every verifier that draws from it") {
+TEST_CASE(
+    "without NDEBUG a pi that is no law is an undefined target, in every verifier that draws from "
+    "it") {
   const auto check = [](const auto& verifier) {
     CHECK(verified({0.5, 0}, verifier).why == status::ok);
     for (const slip& rule : {slip{2, 0}, slip{0.5, 0.1}, slip{0.5, -0.1}}) {
@@ -58,7 +61,9 @@ TEST_CASE("without NDEBUG a pi that is no law is an undefined target, in every v
   check(match_verifier{});
   check(coupled_verifier{shared_noise(1, 2)});
 }
-TEST_CASE("without NDEBUG a rule whose pi refers to the rule itself is not copied to a place that is gone") {
+TEST_CASE(
+    "without NDEBUG a rule whose pi refers to the rule itself is not copied to a place that is "
+    "gone") {
   const std::vector<double> q{0.5, 0.3, 0.2}, p{0.1, 0.3, 0.6};
   std::vector q_rows(2, q), p_rows(2, p);
   std::vector<emission> out(1);

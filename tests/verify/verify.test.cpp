@@ -23,7 +23,8 @@ TEST_CASE("origins have names") {
   CHECK(name(origin::residual) == std::string("residual"));
   CHECK(name(origin::bonus) == std::string("bonus"));
 }
-TEST_CASE("expected tokens of a round: 1, and each position as often as all before it are accepted") {
+TEST_CASE(
+    "expected tokens of a round: 1, and each position as often as all before it are accepted") {
   CHECK(expected_tokens({}) == 1);
   const std::vector<draft_acceptance> three{{0.5, 0.25}, {0.5, 1}, {0.75, 0.5}};
   CHECK(expected_tokens(three) == 1 + 0.5 + 0.25 * 0.5 + 0.25 * 1 * 0.75);
@@ -43,7 +44,9 @@ TEST_CASE("a token is foreign outside the vocabulary, and where its row gives it
   CHECK(detail::foreign(3, 3, 0.5) == status::token_out_of_range);
   CHECK(detail::foreign(-2, 3, 0.5) == status::token_out_of_range);
 }
-TEST_CASE("token j of a draft is drawn with the number of the draft's stream at position start + j of its round") {
+TEST_CASE(
+    "token j of a draft is drawn with the number of the draft's stream at position start + j of "
+    "its round") {
   const std::vector<float> logits(500, 1), invalid(500, std::nanf(""));
   std::vector<double> scratch(block_count(500));
   random_streams random(3, 4);
@@ -52,7 +55,8 @@ TEST_CASE("token j of a draft is drawn with the number of the draft's stream at 
     for (std::uint32_t j = 0; j < 4; ++j) {
       const token_id y = draw_draft(row, start, j, random, scratch);
       CHECK(y == draw(row, {stream::draft, start + j, start}, random, scratch));
-      CHECK(y == draw_draft(softmax_row<float>(logits), start, j, random, scratch));  // normalised there
+      // normalised there
+      CHECK(y == draw_draft(softmax_row<float>(logits), start, j, random, scratch));
     }
   CHECK(draw_draft(row, 0, 0, random, {}) == no_token);
   CHECK(draw_draft(softmax_row<float>(invalid), 0, 0, random, scratch) == no_token);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// DRAGON's other experiment (Liu et al. 2025, figure 5): the likelihood of held-out text against the number of passages
-// that each site retrieves. Exact at every position of a known text; nothing is sampled. It searches with Xapian and is
-// a program of its own, for a change here must not run the other parts again.
+// DRAGON's other experiment (Liu et al. 2025, figure 5): the likelihood of held-out text against
+// the number of passages that each site retrieves. Exact at every position of a known text; nothing
+// is sampled. It searches with Xapian and is a program of its own, for a change here must not run
+// the other parts again.
 //   device  target.gguf, passages of Shakespeare;   cloud  target.gguf, passages of the Bible
-// One model on both sites, so that the passages alone make the difference. They come from valid.txt, the part of a text
-// in front of test.txt, whose tokens they are to predict; the model was trained on neither.
+// One model on both sites, so that the passages alone make the difference. They come from
+// valid.txt, the part of a text in front of test.txt, whose tokens they are to predict; the model
+// was trained on neither.
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -29,7 +31,8 @@ namespace fs = std::filesystem;
 constexpr const char* part_name = "dragon-passages";
 // minus_...: the paired difference to no passage, to one a side, to both sites with as many a side.
 constexpr const char* header =
-    "text,law,passages,prompts,cross_entropy,cross_entropy_se,minus_none,minus_none_se,minus_one,minus_one_se,"
+    "text,law,passages,prompts,cross_entropy,cross_entropy_se,minus_none,minus_none_se,minus_one,"
+    "minus_one_se,"
     "minus_both,minus_both_se,device_weight,device_weight_se";
 constexpr std::array<std::size_t, 6> counts{0, 1, 2, 4, 8, 16};  // passages of each site
 constexpr std::size_t prompt = 64, continued = 64;
@@ -50,7 +53,8 @@ std::string content(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A site's documents: valid.txt in a folder where test.txt is not. It may go as soon as it is indexed.
+// A site's documents: valid.txt in a folder where test.txt is not. It may go as soon as it is
+// indexed.
 struct folder_of_documents {
   std::string path = (fs::temp_directory_path() / "specagg-XXXXXX").string();
   explicit folder_of_documents(const std::string& text) {
@@ -63,8 +67,10 @@ struct folder_of_documents {
   }
 };
 
-// Windows spread evenly over both texts, the first text's first, each behind a begin as a prompt of a program is.
-std::vector<std::vector<token_id>> windows(const cpu::tokenizer& tokenizer, std::size_t of_each, std::uint64_t seed) {
+// Windows spread evenly over both texts, the first text's first, each behind a begin as a prompt of
+// a program is.
+std::vector<std::vector<token_id>> windows(const cpu::tokenizer& tokenizer, std::size_t of_each,
+                                           std::uint64_t seed) {
   std::vector<std::vector<token_id>> all;
   for (const std::string& text : texts) {
     std::vector<token_id> tokens = tokenizer.encode(content(text_file(text, "test")));
@@ -82,7 +88,8 @@ std::vector<std::vector<token_id>> windows(const cpu::tokenizer& tokenizer, std:
   return all;
 }
 
-// ln p^s before each token of a continuation, and h^s: the weights are static, so h is that of every row.
+// ln p^s before each token of a continuation, and h^s: the weights are static, so h is that of
+// every row.
 struct seen {
   std::vector<float> logits;
   double h = 0;
@@ -116,11 +123,14 @@ measured measure(const seen& l, const seen& r, std::span<const token_id> truth, 
 }
 
 // Of both texts: each is a sample of its own, so their difference is no error.
-estimate halves(const estimate& a, const estimate& b) { return {(a.mean + b.mean) / 2, std::hypot(a.se, b.se) / 2}; }
+estimate halves(const estimate& a, const estimate& b) {
+  return {(a.mean + b.mean) / 2, std::hypot(a.se, b.se) / 2};
+}
 
 void run(const settings& how, table& out, const std::function<void(double)>& progress) {
   const std::size_t of_each = how.quick ? 4 : 96;
-  const unsigned threads = how.threads ? how.threads : std::max(1u, std::thread::hardware_concurrency());
+  const unsigned threads =
+      how.threads ? how.threads : std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::vector<measured>> all;  // by count of passages, by window
   // Time goes with the passages read.
   const auto work = [](std::size_t n) { return double(std::max<std::size_t>(n, 1)); };
@@ -151,26 +161,32 @@ void run(const settings& how, table& out, const std::function<void(double)>& pro
     for (std::size_t a = 0; a < laws.size(); ++a)
       for (std::size_t c = 0; c < counts.size(); ++c) {
         const auto over = [&](auto&& f) {
-          const auto of = [&](std::size_t text) { return mean_of(text * of_each, (text + 1) * of_each, 1, f); };
+          const auto of = [&](std::size_t text) {
+            return mean_of(text * of_each, (text + 1) * of_each, 1, f);
+          };
           return t < texts.size() ? of(t) : halves(of(0), of(1));
         };
-        const auto nats = [&](std::size_t count, std::size_t law, std::size_t i) { return all[count][i].nats[law]; };
+        const auto nats = [&](std::size_t count, std::size_t law, std::size_t i) {
+          return all[count][i].nats[law];
+        };
         const estimate own = over([&](std::size_t i) { return nats(c, a, i); }),
                        none = over([&](std::size_t i) { return nats(c, a, i) - nats(0, a, i); }),
                        one = over([&](std::size_t i) { return nats(c, a, i) - nats(1, a, i); }),
                        more = over([&](std::size_t i) { return nats(c, a, i) - nats(c, both, i); }),
                        weight = over([&](std::size_t i) { return all[c][i].device_weight; });
-        out.add(t < texts.size() ? texts[t] : "mix", laws[a], counts[c], t < texts.size() ? of_each : 2 * of_each,
-                own.mean, own.se, none.mean, none.se, one.mean, one.se, more.mean, more.se, weight.mean, weight.se);
+        out.add(t < texts.size() ? texts[t] : "mix", laws[a], counts[c],
+                t < texts.size() ? of_each : 2 * of_each, own.mean, own.se, none.mean, none.se,
+                one.mean, one.se, more.mean, more.se, weight.mean, weight.se);
       }
 }
 
 // The part's CSV file: as specagg-experiments writes its own.
 void write(const settings& how, const std::string& program) {
   std::uint64_t h = hash(hash(0xcbf29ce484222325, content(program)), content(model));
-  for (const std::string& t : texts) h = hash(hash(h, content(text_file(t, "test"))), content(text_file(t, "valid")));
-  const std::string first_line =
-      fmt::format("# {}; {}; seed {}; inputs {:016x}\n", part_name, how.quick ? "quick" : "full", how.seed, h);
+  for (const std::string& t : texts)
+    h = hash(hash(h, content(text_file(t, "test"))), content(text_file(t, "valid")));
+  const std::string first_line = fmt::format("# {}; {}; seed {}; inputs {:016x}\n", part_name,
+                                             how.quick ? "quick" : "full", how.seed, h);
   const fs::path path = how.out / "exact" / (std::string(part_name) + ".csv");
   if (content(path).starts_with(first_line)) {
     fmt::print(stderr, "{:<24} is there\n", part_name);
@@ -180,12 +196,14 @@ void write(const settings& how, const std::string& program) {
   double shown = 0;
   table t(header);
   run(how, t, [&](double share) {
-    const double now = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double now =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const bool terminal = isatty(2), last = share > 1 - 1e-9;
     if (!last && now - shown < (terminal ? 0.5 : 15)) return;
     shown = now;
-    fmt::print(stderr, "{}{:<24} {:3.0f} %, {:.0f} s, about {:.0f} s left{}", terminal ? "\r\033[K" : "", part_name,
-               100 * share, now, std::max(0.0, now / share - now), terminal && !last ? "" : "\n");
+    fmt::print(stderr, "{}{:<24} {:3.0f} %, {:.0f} s, about {:.0f} s left{}",
+               terminal ? "\r\033[K" : "", part_name, 100 * share, now,
+               std::max(0.0, now / share - now), terminal && !last ? "" : "\n");
     std::fflush(stderr);
   });
   fs::create_directories(path.parent_path());
@@ -203,7 +221,8 @@ void write(const settings& how, const std::string& program) {
 }  // namespace experiments
 
 int main(int argc, char** argv) {
-  CLI::App app("Cross-entropy against retrieved passages: a CSV file", "specagg-experiments-passages");
+  CLI::App app("Cross-entropy against retrieved passages: a CSV file",
+               "specagg-experiments-passages");
   experiments::settings how;
   std::string only;  // the options are specagg-experiments', so that one command line does for both
   app.add_flag("--quick", how.quick, "Few prompts");
@@ -223,7 +242,8 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    fmt::print(stderr, "specagg-experiments-passages: {} (--help says more)\n", specagg::printable(e.what(), 4000));
+    fmt::print(stderr, "specagg-experiments-passages: {} (--help says more)\n",
+               specagg::printable(e.what(), 4000));
   } catch (const std::exception& e) {
     fmt::print(stderr, "specagg-experiments-passages: {}\n", specagg::printable(e.what(), 4000));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule audited in one call: its exact law under every verifier, on every pair of rows of the 1/8 grid; and what it
-// gives and takes, as a table to plot. For tests and analysis: allocates.
+// A rule audited in one call: its exact law under every verifier, on every pair of rows of the 1/8
+// grid; and what it gives and takes, as a table to plot. For tests and analysis: allocates.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -17,20 +17,25 @@
 
 SPECAGG_BEGIN
 
-// What an audit found: the largest difference of a conditional probability of the emitted law from pi's, and where it
-// was. A right rule under a right verifier has an error of about 1e-16.
+// What an audit found: the largest difference of a conditional probability of the emitted law from
+// pi's, and where it was. A right rule under a right verifier has an error of about 1e-16.
 struct rule_audit {
-  round_error worst;               // its error, the text `prefix` after which, and the token of which that is
+  // its error, the text `prefix` after which, and the token of which that is
+  round_error worst;
   const char* verifier = "";       // under which verifier; "" while no probability was off
   std::size_t gamma = 0;           // with how many drafted tokens
   std::size_t round = 0;           // with the rows of grid_round<double>{round}
   std::array<double, 3> q{}, p{};  // of which these stand behind `prefix`
   std::size_t pairs = 0;           // of rows that were tried as the first of a round
-  std::size_t undefined = 0;       // of them: pi has no value there, which is reported and emits nothing
-  std::size_t no_law = 0;          // of them: pi has values, of which one is negative or the sum is not 1
-  std::size_t reused = 0;          // random numbers that decided twice
+  // of them: pi has no value there, which is reported and emits nothing
+  std::size_t undefined = 0;
+  // of them: pi has values, of which one is negative or the sum is not 1
+  std::size_t no_law = 0;
+  std::size_t reused = 0;  // random numbers that decided twice
 
-  bool passed(double largest = 1e-12) const { return worst.error <= largest && no_law == 0 && reused == 0; }
+  bool passed(double largest = 1e-12) const {
+    return worst.error <= largest && no_law == 0 && reused == 0;
+  }
 };
 
 namespace detail {
@@ -48,21 +53,27 @@ template <class Policy>
 std::vector<double> count_pair(const Policy& rule, const grid_round<double>& r, rule_audit& found) {
   const std::vector<double> pi = target_law(rule, r.q({}), r.p({}));
   ++found.pairs;
-  if (pi.empty()) ++(bound_to(unchecked(rule), r.q({}), r.p({})).empty() ? found.undefined : found.no_law);
+  if (pi.empty())
+    ++(bound_to(unchecked(rule), r.q({}), r.p({})).empty() ? found.undefined : found.no_law);
   return pi;
 }
 
 }  // namespace detail
 
 // One verifier, with 1 to 3 drafted tokens, every branch of every round of the grid walked.
-//   verify        verify(drafted, q_rows, p_rows, rule, chooser, out, scratch), as verify_token, gives a verdict
+//   verify        verify(drafted, q_rows, p_rows, rule, chooser, out, scratch), as verify_token,
+//                 gives a verdict
 //   name          of the verifier, for the result, which keeps the pointer
 //   after_round   called with the part of the work that is done
 template <class Policy, class Verify, class AfterRound = detail::no_progress>
-rule_audit audit_rule(const Policy& rule, const char* name, Verify&& verify, AfterRound&& after_round = {}) {
+rule_audit audit_rule(const Policy& rule, const char* name, Verify&& verify,
+                      AfterRound&& after_round = {}) {
   constexpr std::size_t longest = 3;
   rule_audit found;
-  if (!valid(rule)) return found.worst = {1, {}, no_token, status::invalid_parameter}, found;
+  if (!valid(rule)) {
+    found.worst = {1, {}, no_token, status::invalid_parameter};
+    return found;
+  }
   const std::size_t rounds = grid_round<double>::rounds();
   for (std::size_t gamma = 1; gamma <= longest; ++gamma)
     for (std::size_t i = 0; i < rounds; ++i) {
@@ -70,22 +81,32 @@ rule_audit audit_rule(const Policy& rule, const char* name, Verify&& verify, Aft
       if (gamma == 1) detail::count_pair(rule, r, found);
       const auto q = [&](const std::vector<token_id>& prefix) { return r.q(prefix); };
       const auto p = [&](const std::vector<token_id>& prefix) { return r.p(prefix); };
-      const auto pi = [&](const std::vector<token_id>& prefix) { return target_law(rule, q(prefix), p(prefix)); };
+      const auto pi = [&](const std::vector<token_id>& prefix) {
+        return target_law(rule, q(prefix), p(prefix));
+      };
       const round_error e = worst_error_of_round(rule, gamma, q, p, verify, pi, &found.reused);
-      if (e.error > found.worst.error)
-        found.worst = e, found.verifier = name, found.gamma = gamma, found.round = i, found.q = q(e.prefix),
+      if (e.error > found.worst.error) {
+        found.worst = e;
+        found.verifier = name;
+        found.gamma = gamma;
+        found.round = i;
+        found.q = q(e.prefix);
         found.p = p(e.prefix);
+      }
       after_round((double(gamma - 1) + double(i + 1) / double(rounds)) / longest);
     }
   return found;
 }
 
-// Coupled verification draws no branches that could be walked: its joint law of draft and output is computed in closed
-// form for each pair of rows, and must have the marginals q and pi. gamma is 1.
+// Coupled verification draws no branches that could be walked: its joint law of draft and output is
+// computed in closed form for each pair of rows, and must have the marginals q and pi. gamma is 1.
 template <class Policy>
 rule_audit audit_coupled(const Policy& rule) {
   rule_audit found;
-  if (!valid(rule)) return found.worst = {1, {}, no_token, status::invalid_parameter}, found;
+  if (!valid(rule)) {
+    found.worst = {1, {}, no_token, status::invalid_parameter};
+    return found;
+  }
   for (std::size_t i = 0; i < grid_round<double>::rounds(); ++i) {
     const grid_round<double> r{i};
     const std::vector<double> pi = detail::count_pair(rule, r, found);
@@ -94,11 +115,19 @@ rule_audit audit_coupled(const Policy& rule) {
     const std::vector<double> joint = coupled_joint_law(q, pi);
     for (std::size_t v = 0; v < 3; ++v) {
       double drafted = 0, emitted = 0;
-      for (std::size_t w = 0; w < 3; ++w) drafted += joint[3 * v + w], emitted += joint[3 * w + v];
+      for (std::size_t w = 0; w < 3; ++w) {
+        drafted += joint[3 * v + w];
+        emitted += joint[3 * w + v];
+      }
       const double error = std::max(std::fabs(drafted - q[v]), std::fabs(emitted - pi[v]));
-      if (error > found.worst.error)
-        found.worst = {error, {}, token_id(v), status::ok}, found.verifier = "coupled", found.gamma = 1,
-        found.round = i, found.q = q, found.p = r.p({});
+      if (error > found.worst.error) {
+        found.worst = {error, {}, token_id(v), status::ok};
+        found.verifier = "coupled";
+        found.gamma = 1;
+        found.round = i;
+        found.q = q;
+        found.p = r.p({});
+      }
     }
   }
   return found;
@@ -108,36 +137,42 @@ rule_audit audit_coupled(const Policy& rule) {
 template <class Policy>
 rule_audit audit_rule(const Policy& rule) {
   rule_audit found = audit_rule(rule, "token", [](auto&&... a) { return verify_token(a...); });
-  detail::keep_worse(found, audit_rule(rule, "block", [](auto&&... a) { return verify_block(a...); }));
-  detail::keep_worse(found, audit_rule(rule, "match", [](auto&&... a) { return verify_match(a...); }));
+  detail::keep_worse(found,
+                     audit_rule(rule, "block", [](auto&&... a) { return verify_block(a...); }));
+  detail::keep_worse(found,
+                     audit_rule(rule, "match", [](auto&&... a) { return verify_match(a...); }));
   detail::keep_worse(found, audit_coupled(rule));
   return found;
 }
 
-// What a rule gives and takes for one pair of rows: how probable it is that a drafted token is accepted by each
-// verifier, and how far pi is from the target's row. least_rejection = (TV(q, p) - TV(pi, p))+: no law as near to p is
-// rejected less by token verification, whose rejections are TV(q, pi) = 1 - token.
+// What a rule gives and takes for one pair of rows: how probable it is that a drafted token is
+// accepted by each verifier, and how far pi is from the target's row. least_rejection = (TV(q, p) -
+// TV(pi, p))+: no law as near to p is rejected less by token verification, whose rejections are
+// TV(q, pi) = 1 - token.
 struct trade_off {
   double token = 0, match = 0, coupled = 0;  // sum min(q, pi); sum q pi; verify/coupled.hpp
   double distance = 0;                       // TV(pi, p)
   double least_rejection = 0;
 };
 // pi = target_law(rule, q, p), not empty; all of one size.
-inline trade_off trade_off_of(std::span<const double> pi, std::span<const double> q, std::span<const double> p) {
+inline trade_off trade_off_of(std::span<const double> pi, std::span<const double> q,
+                              std::span<const double> p) {
   trade_off t;
   double apart = 0;
   for (std::size_t v = 0; v < pi.size(); ++v) {
-    t.token += std::min(q[v], pi[v]), t.match += q[v] * pi[v];
-    t.distance += std::max(0., pi[v] - p[v]), apart += std::max(0., q[v] - p[v]);
+    t.token += std::min(q[v], pi[v]);
+    t.match += q[v] * pi[v];
+    t.distance += std::max(0., pi[v] - p[v]);
+    apart += std::max(0., q[v] - p[v]);
   }
   t.coupled = coupled_acceptance(q, pi);
   t.least_rejection = std::max(0., apart - t.distance);
   return t;
 }
 
-// The trade-off curve of rule_of(parameter) for each of the parameters, as CSV: a line with the names of the columns,
-// and one for each parameter and pair of rows of the 1/8 grid. q and p are three numbers with spaces between; where pi
-// is no law the other columns are empty.
+// The trade-off curve of rule_of(parameter) for each of the parameters, as CSV: a line with the
+// names of the columns, and one for each parameter and pair of rows of the 1/8 grid. q and p are
+// three numbers with spaces between; where pi is no law the other columns are empty.
 template <class RuleOf>
 void write_trade_off(std::ostream& out, std::span<const double> parameters, const RuleOf& rule_of) {
   char digits[32];
@@ -145,21 +180,28 @@ void write_trade_off(std::ostream& out, std::span<const double> parameters, cons
     out.write(digits, std::to_chars(digits, digits + sizeof digits, x).ptr - digits).put(behind);
   };
   const auto write_row = [&](const std::array<double, 3>& row) {
-    write(row[0], ' '), write(row[1], ' '), write(row[2], ',');
+    write(row[0], ' ');
+    write(row[1], ' ');
+    write(row[2], ',');
   };
   out << "parameter,q,p,token,match,coupled,distance,least_rejection\n";
   for (const double parameter : parameters)
     for (const std::array<double, 3>& q : grid_round<double>::rows())
       for (const std::array<double, 3>& p : grid_round<double>::rows()) {
-        write(parameter, ','), write_row(q), write_row(p);
+        write(parameter, ',');
+        write_row(q);
+        write_row(p);
         const std::vector<double> pi = target_law(rule_of(parameter), q, p);
         if (pi.empty()) {
           out << ",,,,\n";
           continue;
         }
         const trade_off t = trade_off_of(pi, q, p);
-        write(t.token, ','), write(t.match, ','), write(t.coupled, ',');
-        write(t.distance, ','), write(t.least_rejection, '\n');
+        write(t.token, ',');
+        write(t.match, ',');
+        write(t.coupled, ',');
+        write(t.distance, ',');
+        write(t.least_rejection, '\n');
       }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact law of any algorithm written against the Chooser concept. Every branch of its decisions is executed, so no
-// seed is needed and nothing depends on chance. For tests and analysis: allocates; the time grows with the number of
-// branches.
+// The exact law of any algorithm written against the Chooser concept. Every branch of its decisions
+// is executed, so no seed is needed and nothing depends on chance. For tests and analysis:
+// allocates; the time grows with the number of branches.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -14,10 +14,11 @@
 
 SPECAGG_BEGIN
 
-// A chooser that follows one branch of the tree of decisions and remembers where other branches begin. Every moment has
-// one number u in [0, 1), as in random_streams: a decision tells in which part of [0, 1) it lies, and a later decision
-// at the same moment divides only that part. So a draft that is drawn again from the same row is the same draft.
-// `reused` counts such decisions: where numbers must not be reused, it must be 0.
+// A chooser that follows one branch of the tree of decisions and remembers where other branches
+// begin. Every moment has one number u in [0, 1), as in random_streams: a decision tells in which
+// part of [0, 1) it lies, and a later decision at the same moment divides only that part. So a
+// draft that is drawn again from the same row is the same draft. `reused` counts such decisions:
+// where numbers must not be reused, it must be 0.
 class exhaustive_chooser {
  public:
   double probability = 1;  // of the branch that is followed
@@ -34,7 +35,10 @@ class exhaustive_chooser {
     std::vector<branch> all;
     double total = 0;
     for (std::size_t v = 0; v < w.size(); ++v)
-      if (const double x = w[v]; x > 0) all.push_back({token_id(v), x}), total += x;
+      if (const double x = w[v]; x > 0) {
+        all.push_back({token_id(v), x});
+        total += x;
+      }
     for (branch& b : all) b.probability /= total;
     return choose(m, std::move(all));
   }
@@ -42,7 +46,9 @@ class exhaustive_chooser {
   // Goes to the next branch. False if all branches were executed.
   bool next() {
     while (!path_.empty() && ++path_.back().taken == path_.back().all.size()) path_.pop_back();
-    step_ = 0, probability = 1, reused = 0;
+    step_ = 0;
+    probability = 1;
+    reused = 0;
     used_.clear();
     return !path_.empty();
   }
@@ -66,7 +72,8 @@ class exhaustive_chooser {
       const bool fresh = u.from == 0 && u.to == 1;
       double end = 0;
       for (branch& b : all) {
-        b.from = std::max(u.from, end), end += b.probability;
+        b.from = std::max(u.from, end);
+        end += b.probability;
         b.to = &b == &all.back() ? u.to : std::min(u.to, end);
         if (!fresh) b.probability = (b.to - b.from) / (u.to - u.from);
       }
@@ -76,22 +83,26 @@ class exhaustive_chooser {
     const fork& f = path_[step_++];
     if (f.all.empty()) return no_token;
     const branch& taken = f.all[f.taken];
-    probability *= taken.probability, u.from = taken.from, u.to = taken.to;
+    probability *= taken.probability;
+    u.from = taken.from;
+    u.to = taken.to;
     return taken.choice;
   }
   number& number_of(moment m) {
     const std::tuple key(m.use, m.position, m.start, m.branch);
-    const auto found = std::find_if(used_.begin(), used_.end(), [&](const number& u) { return u.of == key; });
+    const auto found =
+        std::find_if(used_.begin(), used_.end(), [&](const number& u) { return u.of == key; });
     if (found == used_.end()) return used_.emplace_back(number{key});
-    return ++reused, *found;
+    ++reused;
+    return *found;
   }
   std::vector<fork> path_;
   std::vector<number> used_;
   std::size_t step_ = 0;
 };
 
-// The law of run(chooser): the probability of each result. `reused`, if given, is increased by the number of moments
-// used twice.
+// The law of run(chooser): the probability of each result. `reused`, if given, is increased by the
+// number of moments used twice.
 template <class Run>
 auto exact_law(Run&& run, std::size_t* reused = nullptr) {
   exhaustive_chooser chooser;
@@ -106,10 +117,11 @@ auto exact_law(Run&& run, std::size_t* reused = nullptr) {
 
 namespace detail {
 
-// The values that a policy gives for one pair of rows, whether they are a law or not. Empty if one of them is NaN or
-// infinite, or a row is invalid.
+// The values that a policy gives for one pair of rows, whether they are a law or not. Empty if one
+// of them is NaN or infinite, or a row is invalid.
 template <class Policy, class Q, class P>
-std::vector<double> bound_to(const Policy& policy, const Q& q_row, const P& p_row, status* why = nullptr) {
+std::vector<double> bound_to(const Policy& policy, const Q& q_row, const P& p_row,
+                             status* why = nullptr) {
   constexpr bool confidence = reads_confidence<Policy>;
   auto q = as_row(q_row);
   auto p = as_row(p_row);
@@ -143,16 +155,18 @@ const Policy& unchecked(const checked<Policy>& policy) {
 
 }  // namespace detail
 
-// The law that a policy gives for one pair of rows, in the rows' own precision. Empty if pi is undefined or not a
-// probability distribution (policy/checked.hpp), or a row is invalid.
+// The law that a policy gives for one pair of rows, in the rows' own precision. Empty if pi is
+// undefined or not a probability distribution (policy/checked.hpp), or a row is invalid.
 template <class Policy, class Q, class P>
-std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_row, status* why = nullptr) {
+std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_row,
+                               status* why = nullptr) {
   return detail::bound_to(checked{policy}, q_row, p_row, why);
 }
 
 // Where the law of a round differs most from the promised law.
 struct round_error {
-  double error = 0;  // |P(next token = `token` | text `prefix` was emitted and more follows) - pi(token)|
+  // |P(next token = `token` | text `prefix` was emitted and more follows) - pi(token)|
+  double error = 0;
   std::vector<token_id> prefix;
   token_id token = no_token;
   status why = status::ok;  // if not ok, error is 1, and this is why no token follows `prefix`
@@ -168,11 +182,13 @@ struct as_drawn {
 
 namespace detail {
 
-// The largest difference between the law of the next token, given that a text of `reach` was emitted and more follows,
-// and the promised one. reach: the probability that a round's text begins with this. longest: the draft's length.
+// The largest difference between the law of the next token, given that a text of `reach` was
+// emitted and more follows, and the promised one. reach: the probability that a round's text begins
+// with this. longest: the draft's length.
 template <class Policy, class Draft, class Target, class Law>
-round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach, const Policy& policy,
-                           std::size_t longest, Draft&& draft_model, Target&& target_model, Law&& promised) {
+round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach,
+                           const Policy& policy, std::size_t longest, Draft&& draft_model,
+                           Target&& target_model, Law&& promised) {
   round_error worst;
   for (const auto& [prefix, probability] : reach) {
     const std::vector<double> law = promised(prefix);
@@ -181,13 +197,16 @@ round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach,
     for (std::size_t x = 0; x < law.size(); ++x) {
       auto longer = prefix;
       longer.push_back(token_id(x));
-      if (const auto found = reach.find(longer); found != reach.end()) follows += next[x] = found->second;
+      if (const auto found = reach.find(longer); found != reach.end())
+        follows += next[x] = found->second;
     }
     if (law.empty() && prefix.size() <= longest) {
       const auto& rule = unchecked(policy);
-      bool wrong = !bound_to(rule, draft_model(prefix), target_model(prefix)).empty();  // values, but no law
+      // values, but no law
+      bool wrong = !bound_to(rule, draft_model(prefix), target_model(prefix)).empty();
       for (const auto& [text, unused] : reach)
-        wrong |= text.size() == prefix.size() + 1 && std::equal(prefix.begin(), prefix.end(), text.begin());
+        wrong |= text.size() == prefix.size() + 1 &&
+                 std::equal(prefix.begin(), prefix.end(), text.begin());
       if (wrong) return {1, prefix, no_token, status::undefined_target};
     }
     for (std::size_t x = 0; follows > 0 && x < law.size(); ++x)
@@ -199,23 +218,29 @@ round_error worst_of_texts(const std::map<std::vector<token_id>, double>& reach,
 
 }  // namespace detail
 
-// Executes all branches of one round of drafting and verification. draft_model(prefix) and target_model(prefix) give
-// the rows after a prefix of drafted tokens. verify(drafted, q_rows, p_rows, policy, chooser, out, scratch) is the
-// verifier. promised(prefix) gives the probabilities promised for the token after a prefix of emitted tokens; empty
-// means undefined, and then nothing may be emitted there.
+// Executes all branches of one round of drafting and verification. draft_model(prefix) and
+// target_model(prefix) give the rows after a prefix of drafted tokens. verify(drafted, q_rows,
+// p_rows, policy, chooser, out, scratch) is the verifier. promised(prefix) gives the probabilities
+// promised for the token after a prefix of emitted tokens; empty means undefined, and then nothing
+// may be emitted there.
 //
-// Returns the largest error over all texts and tokens. The error is 1 after a text where a row was refused (`why` says
-// the reason). It is also 1 where the policy has values that are not a law, checked or not (undefined_target). If the
-// policy's values are themselves undefined there (0/0, for example), that is no error. It is 1 with status::ok where a
-// verdict does not fit its tokens: a token that it counts as accepted was not drafted (`token`, after `prefix`), or it
-// says ok and there is no token at all (no_token).
+// Returns the largest error over all texts and tokens. The error is 1 after a text where a row was
+// refused (`why` says the reason). It is also 1 where the policy has values that are not a law,
+// checked or not (undefined_target). If the policy's values are themselves undefined there (0/0,
+// for example), that is no error. It is 1 with status::ok where a verdict does not fit its tokens:
+// a token that it counts as accepted was not drafted (`token`, after `prefix`), or it says ok and
+// there is no token at all (no_token).
 //
-// propose(j, row, y) returns the token that is proposed at position j of the draft; y is the one that was drawn from
-// its row. Drafters make mistakes, and foreign tokens (verify/verify.hpp) must not change the law of any text.
-template <class Policy, class Draft, class Target, class Verify, class Law, class Propose = as_drawn>
-round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model, Target&& target_model,
-                                 Verify&& verify, Law&& promised, std::size_t* reused = nullptr, Propose propose = {}) {
-  std::map<std::vector<token_id>, double> reach;  // probability that a round's text begins with this
+// propose(j, row, y) returns the token that is proposed at position j of the draft; y is the one
+// that was drawn from its row. Drafters make mistakes, and foreign tokens (verify/verify.hpp) must
+// not change the law of any text.
+template <class Policy, class Draft, class Target, class Verify, class Law,
+          class Propose = as_drawn>
+round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&& draft_model,
+                                 Target&& target_model, Verify&& verify, Law&& promised,
+                                 std::size_t* reused = nullptr, Propose propose = {}) {
+  // probability that a round's text begins with this
+  std::map<std::vector<token_id>, double> reach;
   exhaustive_chooser chooser;
   do {
     std::vector<token_id> y;
@@ -224,20 +249,24 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
     std::vector<double> scratch(verify_scratch(1, gamma));
     std::vector<emission> out(gamma + 1);
     for (std::size_t j = 0;; ++j) {
-      q.push_back(draft_model(y)), p.push_back(target_model(y));
+      q.push_back(draft_model(y));
+      p.push_back(target_model(y));
       if (j == gamma) break;
       auto row = as_row(q[j]);
       scratch.resize(verify_scratch(row.size(), gamma));
       if (const status s = row.normalise(); s != status::ok) return {1, y, no_token, s};
       y.push_back(propose(j, row, draw_draft(row, 0, j, chooser, scratch)));
     }
-    const verdict v = verify(draft{y, 0}, q, p, policy, chooser, std::span(out), std::span(scratch));
+    const verdict v =
+        verify(draft{y, 0}, q, p, policy, chooser, std::span(out), std::span(scratch));
     std::vector<token_id> text;
-    if (v.why == status::ok && v.emitted == 0 && !promised(text).empty()) return {1, text, no_token, status::ok};
+    if (v.why == status::ok && v.emitted == 0 && !promised(text).empty())
+      return {1, text, no_token, status::ok};
     reach[text] += chooser.probability;
     for (std::size_t i = 0; i < v.emitted; ++i) {
       // A decoder keeps the drafted token there, whatever the emission says.
-      if (i < v.accepted && (i >= y.size() || out[i].token != y[i])) return {1, text, out[i].token, status::ok};
+      if (i < v.accepted && (i >= y.size() || out[i].token != y[i]))
+        return {1, text, out[i].token, status::ok};
       text.push_back(out[i].token);
       reach[text] += chooser.probability;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much further from the law than a right sampler's are the frequencies of a biased one? For tests and analysis:
-// uses the C library's mathematics.
+// How much further from the law than a right sampler's are the frequencies of a biased one? For
+// tests and analysis: uses the C library's mathematics.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -15,11 +15,12 @@ SPECAGG_BEGIN
 
 namespace detail {
 
-// u(x) = E (X / n - p)+ for a binomial X of n trials with probability x, where p is the law's. u is convex; this is its
-// value at x = p, and where n p >= 1 and n (1 - p) >= 2 also its slope there and, on pieces to the right (0) and to the
-// left (1), lower bounds of its second derivative.
+// u(x) = E (X / n - p)+ for a binomial X of n trials with probability x, where p is the law's. u is
+// convex; this is its value at x = p, and where n p >= 1 and n (1 - p) >= 2 also its slope there
+// and, on pieces to the right (0) and to the left (1), lower bounds of its second derivative.
 struct mean_excess {
-  static constexpr std::array ends{0.25, 0.5, 0.75, 1.0, 1.5, 2.0};  // of the pieces, in standard deviations of X / n
+  // of the pieces, in standard deviations of X / n
+  static constexpr std::array ends{0.25, 0.5, 0.75, 1.0, 1.5, 2.0};
   using pieces = std::array<double, ends.size()>;
   double value = 0;
   double slope = 0;
@@ -27,10 +28,11 @@ struct mean_excess {
   bool bends = false;
 };
 
-// With c the first integer above n p and f = c - n p, n u is the mean of (k - n p)+, a function of k whose first
-// differences are 0 below c - 1, f at c - 1 and 1 from c on. So (derivatives of Bernstein polynomials)
-// u'(x) = P(Y >= c) + f P(Y = c - 1), u''(x) = (n - 1) (f P(Z = c - 2) + (1 - f) P(Z = c - 1)), where Y has n - 1
-// trials and Z has n - 2. Each P(Z = k) rises in x and then falls, so on a piece it is least at an end.
+// With c the first integer above n p and f = c - n p, n u is the mean of (k - n p)+, a function of
+// k whose first differences are 0 below c - 1, f at c - 1 and 1 from c on. So (derivatives of
+// Bernstein polynomials) u'(x) = P(Y >= c) + f P(Y = c - 1), u''(x) = (n - 1) (f P(Z = c - 2) + (1
+// - f) P(Z = c - 1)), where Y has n - 1 trials and Z has n - 2. Each P(Z = k) rises in x and then
+// falls, so on a piece it is least at an end.
 inline mean_excess mean_excess_at(double n, double p) {
   const double q = 1 - p;
   mean_excess u;
@@ -39,9 +41,11 @@ inline mean_excess mean_excess_at(double n, double p) {
   if (!u.bends) return u;
   const double c = std::floor(n * p) + 1;
   const double f = c - n * p;
-  u.slope = std::exp(log_binomial_tail(n - 1, p, q, c)) + f * std::exp(log_binomial(n - 1, p, q, c - 1));
+  u.slope =
+      std::exp(log_binomial_tail(n - 1, p, q, c)) + f * std::exp(log_binomial(n - 1, p, q, c - 1));
   const auto of_z = [&](double x) {
-    return std::array{std::exp(log_binomial(n - 2, x, 1 - x, c - 2)), std::exp(log_binomial(n - 2, x, 1 - x, c - 1))};
+    return std::array{std::exp(log_binomial(n - 2, x, 1 - x, c - 2)),
+                      std::exp(log_binomial(n - 2, x, 1 - x, c - 1))};
   };
   for (std::size_t left = 0; left < 2; ++left) {
     double x = p;
@@ -51,7 +55,8 @@ inline mean_excess mean_excess_at(double n, double p) {
       const double next = left != 0 ? std::max(p - off, 0.0) : std::min(p + off, 1.0);
       const auto after = of_z(next);
       u.length[left][i] = std::fabs(next - x);
-      u.bend[left][i] = (n - 1) * (f * std::min(before[0], after[0]) + (1 - f) * std::min(before[1], after[1]));
+      u.bend[left][i] =
+          (n - 1) * (f * std::min(before[0], after[0]) + (1 - f) * std::min(before[1], after[1]));
       x = next;
       before = after;
     }
@@ -59,13 +64,15 @@ inline mean_excess mean_excess_at(double n, double p) {
   return u;
 }
 
-// An upper bound of how far u(x) - u(p) - mu (x - p) - lambda |x - p| / 2 falls below 0, for 0 <= lambda / 2 <= mu and
-// lambda / 2 <= 1 - mu. As u(x) >= (x - p)+ by Jensen's inequality, it falls by u(p) at most.
+// An upper bound of how far u(x) - u(p) - mu (x - p) - lambda |x - p| / 2 falls below 0, for 0 <=
+// lambda / 2 <= mu and lambda / 2 <= 1 - mu. As u(x) >= (x - p)+ by Jensen's inequality, it falls
+// by u(p) at most.
 inline double largest_fall(const mean_excess& u, double lambda, double mu) {
   if (!u.bends) return u.value;
   double largest = 0;
   for (std::size_t left = 0; left < 2; ++left) {
-    double steepness = lambda / 2 + (left != 0 ? u.slope - mu : mu - u.slope);  // how fast it falls from p on
+    // how fast it falls from p on
+    double steepness = lambda / 2 + (left != 0 ? u.slope - mu : mu - u.slope);
     double fall = 0;
     for (std::size_t i = 0; i < u.ends.size() && steepness > 0; ++i) {
       const double length = u.length[left][i], bend = u.bend[left][i];
@@ -85,11 +92,12 @@ inline double largest_fall(const mean_excess& u, double lambda, double mu) {
 
 }  // namespace detail
 
-// A total variation such that every sampler at least so far from the law has an expected distance (fit::distance, of n
-// observations) that is larger than a right sampler's by at least `gap`. With x the sampler's probabilities and p the
-// law's, the difference is sum_i u_i(x_i) - u_i(p_i) >= lambda TV(x, p) - sum_i largest_fall(u_i, lambda, mu) for every
-// lambda and mu, because sum_i (x_i - p_i) = 0 and sum_i |x_i - p_i| / 2 = TV. mu is the mean slope, lambda the best of
-// 40; lambda 1 and mu 1/2 are Jensen's bound, gap + expected_distance.
+// A total variation such that every sampler at least so far from the law has an expected distance
+// (fit::distance, of n observations) that is larger than a right sampler's by at least `gap`. With
+// x the sampler's probabilities and p the law's, the difference is sum_i u_i(x_i) - u_i(p_i) >=
+// lambda TV(x, p) - sum_i largest_fall(u_i, lambda, mu) for every lambda and mu, because sum_i (x_i
+// - p_i) = 0 and sum_i |x_i - p_i| / 2 = TV. mu is the mean slope, lambda the best of 40; lambda 1
+// and mu 1/2 are Jensen's bound, gap + expected_distance.
 inline double distance_with_gap(std::span<const double> law, double n, double gap) {
   double slopes = 0, weight = 0, expected_distance = 0;
   for (const double p : law) {
@@ -104,13 +112,17 @@ inline double distance_with_gap(std::span<const double> law, double n, double ga
   if (!(weight > 0)) return least;
   const double mu = slopes / weight;
   std::array<double, 40> falls{};
-  const auto lambda = [&](std::size_t i) { return 2 * std::min(mu, 1 - mu) * double(i + 1) / double(falls.size()); };
+  const auto lambda = [&](std::size_t i) {
+    return 2 * std::min(mu, 1 - mu) * double(i + 1) / double(falls.size());
+  };
   for (const double p : law) {
     if (!(p > 0)) continue;
     const detail::mean_excess u = detail::mean_excess_at(n, p);
-    for (std::size_t i = 0; i < falls.size(); ++i) falls[i] += detail::largest_fall(u, lambda(i), mu);
+    for (std::size_t i = 0; i < falls.size(); ++i)
+      falls[i] += detail::largest_fall(u, lambda(i), mu);
   }
-  for (std::size_t i = 0; i < falls.size(); ++i) least = std::min(least, (gap + falls[i]) / lambda(i));
+  for (std::size_t i = 0; i < falls.size(); ++i)
+    least = std::min(least, (gap + falls[i]) / lambda(i));
   return least;
 }
 

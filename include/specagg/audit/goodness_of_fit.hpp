@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A planned test of counts against a law. The caller chooses the rate of false alarms, and the result states how small
-// a bias the test detects. Both are bounds for every law and every number of observations. docs/audit.md proves them.
-// For tests and analysis: uses the C library's mathematics.
+// A planned test of counts against a law. The caller chooses the rate of false alarms, and the
+// result states how small a bias the test detects. Both are bounds for every law and every number
+// of observations. docs/audit.md proves them. For tests and analysis: uses the C library's
+// mathematics.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -22,16 +23,18 @@ struct fit {
   double expected_distance = 0;  // of a right sampler
   double p_value = 1;            // for a right sampler P(p_value <= a) <= a, for every a
   bool passed = true;            // p_value > false_alarm
-  // A sampler whose law is at least this far from the law (total variation) fails with probability at least 0.999,
-  // whatever its law is. Infinite without observations; above 1 the test promises nothing.
+  // A sampler whose law is at least this far from the law (total variation) fails with probability
+  // at least 0.999, whatever its law is. Infinite without observations; above 1 the test promises
+  // nothing.
   double detectable = std::numeric_limits<double>::infinity();
 };
 
 namespace detail {
 
-// For n independent observations of a law whose likeliest outcome has probability 1 - v, and for either sign:
-// P(+-(distance - E distance) >= s) <= exp(-x) for s > 0 and x = deviation_exponent(n, v, s), and likewise for
-// x > 0 and s = deviation(n, v, x). The better of McDiarmid's and Bernstein's (Freedman's) inequality.
+// For n independent observations of a law whose likeliest outcome has probability 1 - v, and for
+// either sign: P(+-(distance - E distance) >= s) <= exp(-x) for s > 0 and x = deviation_exponent(n,
+// v, s), and likewise for x > 0 and s = deviation(n, v, x). The better of McDiarmid's and
+// Bernstein's (Freedman's) inequality.
 inline double deviation_exponent(double n, double v, double s) {
   return s > 0 ? n * s * s / std::min(0.5, 2 * v + 2 * s / 3) : 0;
 }
@@ -42,11 +45,13 @@ inline double deviation(double n, double v, double x) {
 
 }  // namespace detail
 
-// counts[i] is the number of observations of the outcome with probability law[i]; the law sums to 1. Two tests, each
-// with half of false_alarm: the distance as a whole, which finds every bias beyond `detectable`; and the exact binomial
-// tail of each outcome, with equal shares, which finds a single outcome that is seen too often or too rarely much
-// earlier. An outcome of probability 0 that is seen has p-value 0.
-inline fit goodness_of_fit(std::span<const double> counts, std::span<const double> law, double false_alarm) {
+// counts[i] is the number of observations of the outcome with probability law[i]; the law sums to
+// 1. Two tests, each with half of false_alarm: the distance as a whole, which finds every bias
+// beyond `detectable`; and the exact binomial tail of each outcome, with equal shares, which finds
+// a single outcome that is seen too often or too rarely much earlier. An outcome of probability 0
+// that is seen has p-value 0.
+inline fit goodness_of_fit(std::span<const double> counts, std::span<const double> law,
+                           double false_alarm) {
   const double n = std::accumulate(counts.begin(), counts.end(), 0.0);
   fit result;
   if (!(n > 0)) return result;
@@ -71,8 +76,10 @@ inline fit goodness_of_fit(std::span<const double> counts, std::span<const doubl
   const double of_outcomes = -least_tail - std::log(tails);
   result.p_value = impossible ? 0 : std::min(2 * std::exp(-std::max(whole, of_outcomes)), 1.0);
   result.passed = result.p_value > false_alarm;
-  const double threshold = result.expected_distance + detail::deviation(n, v, std::log(2 / false_alarm));
-  for (int i = 0; i < 60; ++i)  // falls to the distance d of docs/audit.md; every value on the way is one
+  const double threshold =
+      result.expected_distance + detail::deviation(n, v, std::log(2 / false_alarm));
+  // falls to the distance d of docs/audit.md; every value on the way is one
+  for (int i = 0; i < 60; ++i)
     result.detectable = threshold + detail::deviation(n, v + result.detectable, std::log(1000));
   const double gap = result.detectable - result.expected_distance;
   if (result.expected_distance > gap) result.detectable = distance_with_gap(law, n, gap);

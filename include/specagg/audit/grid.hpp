@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The 1/8 grid: all distributions over 3 tokens whose probabilities are multiples of 1/8, which are exact in floating
-// point; and rounds with rows from this grid. For tests and analysis: allocates.
+// The 1/8 grid: all distributions over 3 tokens whose probabilities are multiples of 1/8, which are
+// exact in floating point; and rounds with rows from this grid. For tests and analysis: allocates.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -19,8 +19,8 @@ std::vector<std::array<T, 3>> eighths() {
   return all;
 }
 
-// The rows of round number `first`, one of 2025. That pair of rows of the grid is used at the first position. Each
-// later position has another pair, which depends on the tokens before it.
+// The rows of round number `first`, one of 2025. That pair of rows of the grid is used at the first
+// position. Each later position has another pair, which depends on the tokens before it.
 template <class T>
 struct grid_round {
   std::size_t first = 0;
@@ -29,8 +29,12 @@ struct grid_round {
     return all;
   }
   static std::size_t rounds() { return rows().size() * rows().size(); }
-  std::array<T, 3> q(const std::vector<token_id>& prefix) const { return rows()[pair_after(prefix) / rows().size()]; }
-  std::array<T, 3> p(const std::vector<token_id>& prefix) const { return rows()[pair_after(prefix) % rows().size()]; }
+  std::array<T, 3> q(const std::vector<token_id>& prefix) const {
+    return rows()[pair_after(prefix) / rows().size()];
+  }
+  std::array<T, 3> p(const std::vector<token_id>& prefix) const {
+    return rows()[pair_after(prefix) % rows().size()];
+  }
 
  private:
   std::size_t pair_after(const std::vector<token_id>& prefix) const {

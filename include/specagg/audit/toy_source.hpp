@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model small enough to enumerate, for tests of decoders, and for engines that test their own decoders.
+// A model small enough to enumerate, for tests of decoders, and for engines that test their own
+// decoders.
 #pragma once
 #include <span>
 #include <vector>
@@ -9,10 +10,11 @@
 
 SPECAGG_BEGIN
 
-// The logits are a fixed pseudo-random function of (seed, the last `order` tokens). Order 0 does not depend on the
-// context. The model keeps its context as a real model keeps its KV cache, so a decoder that forgets to roll back gets
-// the rows of the wrong text. `misuses` counts calls that no correct decoder makes: rolling forward, tokens out of
-// range, more rows than tokens, a tree that was not ended, a path that is none.
+// The logits are a fixed pseudo-random function of (seed, the last `order` tokens). Order 0 does
+// not depend on the context. The model keeps its context as a real model keeps its KV cache, so a
+// decoder that forgets to roll back gets the rows of the wrong text. `misuses` counts calls that no
+// correct decoder makes: rolling forward, tokens out of range, more rows than tokens, a tree that
+// was not ended, a path that is none.
 template <class T = double>
 class toy_source {
  public:
@@ -30,13 +32,19 @@ class toy_source {
     context_.resize(n < context_.size() ? n : context_.size());
     return status::ok;
   }
-  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents, std::span<T> logits) {
+  status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
+                     std::span<T> logits) {
     const std::size_t rows = logits.size() / vocabulary_, first = tree_.size() + 1;
-    if (rows > tokens.size() || parents.size() != tokens.size()) return ++misuses, status::invalid_parameter;
+    if (rows > tokens.size() || parents.size() != tokens.size()) {
+      ++misuses;
+      return status::invalid_parameter;
+    }
     if (position() + tokens.size() > capacity_) return status::context_full;
     for (std::size_t i = 0; i < tokens.size(); ++i)
-      if (tokens[i] < 0 || std::size_t(tokens[i]) >= vocabulary_ || parents[i] >= first + i)
-        return ++misuses, status::token_out_of_range;
+      if (tokens[i] < 0 || std::size_t(tokens[i]) >= vocabulary_ || parents[i] >= first + i) {
+        ++misuses;
+        return status::token_out_of_range;
+      }
     ++calls;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       tree_.push_back({tokens[i], parents[i]});
@@ -48,19 +56,28 @@ class toy_source {
   status keep_path(std::span<const std::uint32_t> nodes) {
     std::uint32_t last = 0;
     for (const std::uint32_t n : nodes) {
-      if (n == 0 || n > tree_.size() || tree_[n - 1].parent != last) return ++misuses, status::invalid_parameter;
+      if (n == 0 || n > tree_.size() || tree_[n - 1].parent != last) {
+        ++misuses;
+        return status::invalid_parameter;
+      }
       last = n;
     }
-    context_ = path_to(last), tree_.clear();
+    context_ = path_to(last);
+    tree_.clear();
     return status::ok;
   }
   status extend(std::span<const token_id> tokens, std::span<T> logits) {
     const std::size_t rows = logits.size() / vocabulary_;
-    if (rows > tokens.size() || logits.size() % vocabulary_ != 0 || !tree_.empty())
-      return ++misuses, status::invalid_parameter;
+    if (rows > tokens.size() || logits.size() % vocabulary_ != 0 || !tree_.empty()) {
+      ++misuses;
+      return status::invalid_parameter;
+    }
     if (context_.size() + tokens.size() > capacity_) return status::context_full;
     for (const token_id t : tokens)
-      if (t < 0 || std::size_t(t) >= vocabulary_) return ++misuses, status::token_out_of_range;
+      if (t < 0 || std::size_t(t) >= vocabulary_) {
+        ++misuses;
+        return status::token_out_of_range;
+      }
     ++calls;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       context_.push_back(tokens[i]);
@@ -73,7 +90,8 @@ class toy_source {
   void row(std::span<const token_id> context, std::span<T> logits) const {
     std::uint64_t key = seed_;
     for (std::size_t i = 0; i < order_; ++i) {
-      const auto t = i < context.size() ? std::uint32_t(context[context.size() - 1 - i]) : 0xffffffffu;
+      const auto t =
+          i < context.size() ? std::uint32_t(context[context.size() - 1 - i]) : 0xffffffffu;
       const auto r = philox({t, std::uint32_t(i), 0, 0}, key);
       key = std::uint64_t(r[1]) << 32 | r[0];
     }

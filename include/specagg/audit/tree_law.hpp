@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact law of a round with a tree of drafts. For tests and analysis: allocates; the time grows with the number of
-// trees that can be drafted.
+// The exact law of a round with a tree of drafts. For tests and analysis: allocates; the time grows
+// with the number of trees that can be drafted.
 #pragma once
 #include <map>
 #include <span>
@@ -11,8 +11,9 @@
 
 SPECAGG_BEGIN
 
-// A tree of drafts with all that its verification reads. shape[d]: the number of children of every node at depth d.
-// draft_model(prefix), target_model(prefix): vectors of probabilities after a prefix of drafted tokens.
+// A tree of drafts with all that its verification reads. shape[d]: the number of children of every
+// node at depth d. draft_model(prefix), target_model(prefix): vectors of probabilities after a
+// prefix of drafted tokens.
 template <class T>
 struct drafted_tree {
   std::vector<token_id> tokens;
@@ -22,38 +23,53 @@ struct drafted_tree {
   std::vector<proposal_row<dense_row<T>>> laws;
 
   template <class Draft, class Target, class C>
-  drafted_tree(std::span<const std::size_t> shape, proposal kind, Draft&& draft_model, Target&& target_model,
-               C& chooser, std::uint32_t start = 0) {
+  drafted_tree(std::span<const std::size_t> shape, proposal kind, Draft&& draft_model,
+               Target&& target_model, C& chooser, std::uint32_t start = 0) {
     std::size_t most = 1;  // nodes; vectors must not move, because laws view them
     for (std::size_t d = shape.size(); d-- > 0;) most = 1 + shape[d] * most;
-    tokens.reserve(most), laws.reserve(most), q.reserve(most), p.reserve(most);
-    parents.push_back(0), depths.push_back(0), paths.push_back({}), laws.push_back({});
+    tokens.reserve(most);
+    laws.reserve(most);
+    q.reserve(most);
+    p.reserve(most);
+    parents.push_back(0);
+    depths.push_back(0);
+    paths.push_back({});
+    laws.push_back({});
     for (std::size_t n = 0; n < paths.size(); ++n) {
-      q.push_back(draft_model(paths[n])), p.push_back(target_model(paths[n]));
+      q.push_back(draft_model(paths[n]));
+      p.push_back(target_model(paths[n]));
       if (depths[n] == shape.size()) continue;
       const std::size_t first = paths.size(), b = shape[depths[n]];
-      tokens.resize(first - 1 + b), laws.resize(first + b);
+      tokens.resize(first - 1 + b);
+      laws.resize(first + b);
       std::vector<double> scratch(verify_scratch(q[n].size()));
       dense_row<T> row(q[n]);
       const std::size_t children =
-          propose_children(kind, row, first, depths[n] + 1, start, chooser, std::span(tokens).last(b),
-                           std::span(laws).last(b), scratch);
-      tokens.resize(first - 1 + children), laws.resize(first + children);
+          propose_children(kind, row, first, depths[n] + 1, start, chooser,
+                           std::span(tokens).last(b), std::span(laws).last(b), scratch);
+      tokens.resize(first - 1 + children);
+      laws.resize(first + children);
       for (std::size_t i = 0; i < children; ++i) {
-        parents.push_back(std::uint32_t(n)), depths.push_back(depths[n] + 1), paths.push_back(paths[n]);
+        parents.push_back(std::uint32_t(n));
+        depths.push_back(depths[n] + 1);
+        paths.push_back(paths[n]);
         paths.back().push_back(tokens[first - 1 + i]);
       }
     }
   }
-  draft_tree tree(std::uint32_t start = 0) const { return {tokens, std::span(parents).subspan(1), start}; }
+  draft_tree tree(std::uint32_t start = 0) const {
+    return {tokens, std::span(parents).subspan(1), start};
+  }
 };
 
-// As worst_error_of_round (audit/exact_law.hpp), for trees. verify(tree, laws, q_rows, p_rows, policy, chooser, out,
-// work) is the verifier. expected, if given, gets the expected number of accepted tokens.
+// As worst_error_of_round (audit/exact_law.hpp), for trees. verify(tree, laws, q_rows, p_rows,
+// policy, chooser, out, work) is the verifier. expected, if given, gets the expected number of
+// accepted tokens.
 template <class Policy, class Draft, class Target, class Verify, class Law>
-round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_t> shape, proposal kind,
-                                Draft&& draft_model, Target&& target_model, Verify&& verify, Law&& promised,
-                                std::size_t* reused = nullptr, double* expected = nullptr) {
+round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_t> shape,
+                                proposal kind, Draft&& draft_model, Target&& target_model,
+                                Verify&& verify, Law&& promised, std::size_t* reused = nullptr,
+                                double* expected = nullptr) {
   std::map<std::vector<token_id>, double> reach;
   exhaustive_chooser chooser;
   double accepted = 0;
@@ -65,11 +81,12 @@ round_error worst_error_of_tree(const Policy& policy, std::span<const std::size_
     std::vector<tree_node> memory(nodes);
     std::vector<T> owed(V * (shape.size() + 1));
     std::vector<double> sums(verify_scratch(V));
-    const tree_verdict v = verify(drafts.tree(), drafts.laws, drafts.q, drafts.p, policy, chooser, std::span(out),
-                                  tree_scratch<T>{memory, owed, sums});
+    const tree_verdict v = verify(drafts.tree(), drafts.laws, drafts.q, drafts.p, policy, chooser,
+                                  std::span(out), tree_scratch<T>{memory, owed, sums});
     accepted += chooser.probability * double(v.accepted);
     std::vector<token_id> text;
-    if (v.why == status::ok && v.emitted == 0 && !promised(text).empty()) return {1, text, no_token, status::ok};
+    if (v.why == status::ok && v.emitted == 0 && !promised(text).empty())
+      return {1, text, no_token, status::ok};
     reach[text] += chooser.probability;
     for (std::size_t i = 0; i < v.emitted; ++i) {
       text.push_back(out[i].token);

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cascades without speculation: a small model writes, and a large model is called only where it is needed.
-//   sequential_decode  a deferral rule reads q alone and decides, token by token, whether p is computed at all
-//   oracle_decode      both models compute every token: any policy, executed literally (the reference for speculation)
-//   sequence_decode    the small model writes a whole response; if its confidence is low, the large one writes another
-//   bild_decode        Big Little Decoder: greedy; the large model checks and corrects what the small one wrote
-// The models may have seen any prefix of the text that these functions get. Each model call is one extend(). In the
-// emissions, origin::accepted marks a token of the small model, origin::bonus a token of the large model, and
-// origin::residual a token of the large model that replaced one of the small model. log_pi is the log-probability under
-// the row that the token was drawn from. log_p is the one under p, or NaN where p was not computed. Narasimhan et al.
-// 2025 (arXiv:2405.19261), algorithms 2 and 3; Kim et al. 2023, BiLD (arXiv:2302.07863).
+// Cascades without speculation: a small model writes, and a large model is called only where it is
+// needed.
+//   sequential_decode  a deferral rule reads q alone and decides, token by token, whether p is
+//                      computed at all
+//   oracle_decode      both models compute every token: any policy, executed literally (the
+//                      reference for speculation)
+//   sequence_decode    the small model writes a whole response; if its confidence is low, the large
+//                      one writes another
+//   bild_decode        Big Little Decoder: greedy; the large model checks and corrects what the
+//                      small one wrote
+// The models may have seen any prefix of the text that these functions get. Each model call is one
+// extend(). In the emissions, origin::accepted marks a token of the small model, origin::bonus a
+// token of the large model, and origin::residual a token of the large model that replaced one of
+// the small model. log_pi is the log-probability under the row that the token was drawn from. log_p
+// is the one under p, or NaN where p was not computed. Narasimhan et al. 2025 (arXiv:2405.19261),
+// algorithms 2 and 3; Kim et al. 2023, BiLD (arXiv:2302.07863).
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -23,37 +29,45 @@ SPECAGG_BEGIN
 struct cascade_options {
   sampling sample = {};  // of both models; BiLD ignores it and is greedy
   end_tokens end_of_text = {};
-  std::size_t longest_run = 10;  // most tokens the small model writes in a row; then the large one is called
-  bool per_token = false;        // sequence_decode: the confidence is the geometric mean of the tokens' probabilities
+  // most tokens the small model writes in a row; then the large one is called
+  std::size_t longest_run = 10;
+  // sequence_decode: the confidence is the geometric mean of the tokens' probabilities
+  bool per_token = false;
 };
 
-// All memory that a round needs, allocated once. longest_run is for BiLD, longest_response for sequence_decode. T: the
-// type of the models' logits.
+// All memory that a round needs, allocated once. longest_run is for BiLD, longest_response for
+// sequence_decode. T: the type of the models' logits.
 template <class T>
 struct cascade_workspace {
   std::size_t vocabulary, longest_run;
   std::vector<T> small_logits, large_logits;  // V and (longest_run + 1) x V
   std::vector<emission> emissions;            // the longer of longest_run + 1 and longest_response
   std::vector<double> scratch;
-  // What a failed call leaves to the next one: it ended at left_at; left_from is where the small model's run began, or
-  // the large model's response.
+  // What a failed call leaves to the next one: it ended at left_at; left_from is where the small
+  // model's run began, or the large model's response.
   std::size_t left_from = 0, left_at = 0;
 
-  cascade_workspace(std::size_t vocab_size, std::size_t longest_run_ = 10, std::size_t longest_response = 0)
-      : vocabulary(vocab_size), longest_run(longest_run_), small_logits(vocabulary),
-        large_logits((longest_run + 1) * vocabulary), emissions(std::max(longest_run + 1, longest_response)),
+  cascade_workspace(std::size_t vocab_size, std::size_t longest_run_ = 10,
+                    std::size_t longest_response = 0)
+      : vocabulary(vocab_size),
+        longest_run(longest_run_),
+        small_logits(vocabulary),
+        large_logits((longest_run + 1) * vocabulary),
+        emissions(std::max(longest_run + 1, longest_response)),
         scratch(verify_scratch(vocabulary)) {}
 };
 
-// drafted: tokens that the small model wrote. accepted: those of them that were kept (both are 0 where nothing is
-// verified). emitted: tokens appended to the text; they remain even if `why` is not ok.
+// drafted: tokens that the small model wrote. accepted: those of them that were kept (both are 0
+// where nothing is verified). emitted: tokens appended to the text; they remain even if `why` is
+// not ok.
 struct cascade_result {
   std::size_t drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok;
 };
 
-// What a deferral rule can read before the large model is called: one row. The view has no p, so a rule whose decision
-// reads p does not compile. (The equation for pi may name p, because pi is not evaluated on this view.)
+// What a deferral rule can read before the large model is called: one row. The view has no p, so a
+// rule whose decision reads p does not compile. (The equation for pi may name p, because pi is not
+// evaluated on this view.)
 template <class V, bool Confidence>
 struct view_before_target {
   V q, confidence_q;
@@ -65,22 +79,23 @@ struct view_before_target<V, false> {
 
 namespace detail {
 
-// Whether a rule pi = (1 - delta) q + delta p defers, given only a normalised q. delta is its equation at q(v) = 0,
-// p(v) = 1.
+// Whether a rule pi = (1 - delta) q + delta p defers, given only a normalised q. delta is its
+// equation at q(v) = 0, p(v) = 1.
 template <class Rule, class Q>
 status defers(const Rule& rule, const Q& q, bool& defer) {
   using V = vec<typename Q::value_type, 1>;
   const auto pi = rule.bind(single_row<view_before_target, reads_confidence<Rule>, Q>(q));
   const double delta = as_double(pi(token_view<V>{V(0), V(1), V(0), V(1)}));
   defer = delta == 1;
-  return delta == 0 || delta == 1 ? status::ok : status::invalid_parameter;  // a mixture of q and p is not a deferral
+  // a mixture of q and p is not a deferral
+  return delta == 0 || delta == 1 ? status::ok : status::invalid_parameter;
 }
 
 // Computes the model's row after the text.
 template <LogitSource M, class P>
 status next_row(const text& t, M& model, P& processor, const sampling& sample,
-                std::span<typename M::value_type> logits, processed_row<typename M::value_type>& row,
-                bool confidence = false) {
+                std::span<typename M::value_type> logits,
+                processed_row<typename M::value_type>& row, bool confidence = false) {
   const status s = score(t.tokens.first(t.size), model, processor, logits);
   if (s != status::ok) return s;
   row = processed_row<typename M::value_type>(logits, sample);
@@ -89,7 +104,8 @@ status next_row(const text& t, M& model, P& processor, const sampling& sample,
 
 // Draws a token from a row and appends it to the text.
 template <class R, Chooser C, class P>
-status write_token(text& t, const R& row, moment m, C& chooser, P& processor, std::span<double> scratch, emission& e) {
+status write_token(text& t, const R& row, moment m, C& chooser, P& processor,
+                   std::span<double> scratch, emission& e) {
   const bool small = m.use == stream::draft;
   const token_id y = draw(row, m, chooser, scratch);
   if (y == no_token) return status::invalid_row;
@@ -103,10 +119,12 @@ status write_token(text& t, const R& row, moment m, C& chooser, P& processor, st
 inline moment moment_of(stream use, std::size_t position, std::size_t start) {
   return {use, std::uint32_t(position), std::uint32_t(start)};
 }
-// Where the run or response began that a failed call left at the end of this text; else the text's end.
+// Where the run or response began that a failed call left at the end of this text; else the text's
+// end.
 template <class T>
 std::size_t left_from(const text& t, const cascade_workspace<T>& work) {
-  const bool left = t.size > 0 && t.size == work.left_at && t.tokens[t.size - 1] == work.emissions[0].token;
+  const bool left =
+      t.size > 0 && t.size == work.left_at && t.tokens[t.size - 1] == work.emissions[0].token;
   return left ? work.left_from : t.size;
 }
 inline cascade_result one_token(status s) { return {.emitted = s == status::ok, .why = s}; }
@@ -120,14 +138,14 @@ std::pair<token_id, double> likeliest(const R& row) {
 
 }  // namespace detail
 
-// Sequential token cascade: the token is drawn from p if the rule defers, or if the small model has written longest_run
-// tokens in a row; else from q. The rule must be a deferral rule that reads q alone: chow, chow_log, or your own. A run
-// goes on after a call that failed, with its workspace.
+// Sequential token cascade: the token is drawn from p if the rule defers, or if the small model has
+// written longest_run tokens in a row; else from q. The rule must be a deferral rule that reads q
+// alone: chow, chow_log, or your own. A run goes on after a call that failed, with its workspace.
 template <LogitSource D, LogitSource M, class Rule, Chooser C, class P, class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
-status sequential_decode(text& t, std::size_t most, D& small, M& large, const Rule& rule, C& chooser, P& processor,
-                         const cascade_options& options, cascade_workspace<typename M::value_type>& work,
-                         Accept&& accept) {
+status sequential_decode(text& t, std::size_t most, D& small, M& large, const Rule& rule,
+                         C& chooser, P& processor, const cascade_options& options,
+                         cascade_workspace<typename M::value_type>& work, Accept&& accept) {
   using T = typename M::value_type;
   if (!valid(rule)) return status::invalid_parameter;
   std::size_t run = detail::left_from(t, work);  // where the small model's run began
@@ -136,20 +154,24 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
     processed_row<T> row;
     status s = ready(t, work.vocabulary, small, large);
     if (s == status::ok && !defer) {
-      s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, reads_confidence<Rule>);
+      s = detail::next_row(t, small, processor, options.sample, work.small_logits, row,
+                           reads_confidence<Rule>);
       if (s == status::ok) s = detail::defers(rule, row, defer);
     }
     if (s == status::ok && defer)
-      s = detail::next_row(t, large, processor, options.sample, std::span(work.large_logits).first(work.vocabulary),
-                           row);
+      s = detail::next_row(t, large, processor, options.sample,
+                           std::span(work.large_logits).first(work.vocabulary), row);
     const moment m = detail::moment_of(defer ? stream::bonus : stream::draft, t.size, t.size);
-    if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
+    if (s == status::ok)
+      s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
     if (s == status::ok && defer) run = t.size;
-    work.left_from = run, work.left_at = t.size;
+    work.left_from = run;
+    work.left_at = t.size;
     return detail::one_token(s);
   };
   const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
-  const status ended = decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  const status ended =
+      decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
   if (ended == status::ok) work.left_at = 0;
   return ended;
 }
@@ -157,11 +179,13 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
 // Oracle cascade: every token is drawn from pi. Any policy.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
-status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy, C& chooser, P& processor,
-                     const cascade_options& options, cascade_workspace<typename M::value_type>& work, Accept&& accept) {
+status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy,
+                     C& chooser, P& processor, const cascade_options& options,
+                     cascade_workspace<typename M::value_type>& work, Accept&& accept) {
   using T = typename M::value_type;
   constexpr bool confidence = reads_confidence<Policy>;
-  static_assert(TargetPolicy<Policy, T>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+  static_assert(TargetPolicy<Policy, T>,
+                "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
   if (!valid(policy)) return status::invalid_parameter;
   const auto round = [&](std::size_t) {
     processed_row<T> q, p;
@@ -169,8 +193,8 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
     if (s == status::ok)
       s = detail::next_row(t, small, processor, options.sample, work.small_logits, q, confidence);
     if (s == status::ok)
-      s = detail::next_row(t, large, processor, options.sample, std::span(work.large_logits).first(work.vocabulary), p,
-                           confidence);
+      s = detail::next_row(t, large, processor, options.sample,
+                           std::span(work.large_logits).first(work.vocabulary), p, confidence);
     if (s != status::ok) return detail::one_token(s);
     const row_pair<confidence, processed_row<T>, processed_row<T>> rows(q, p);
     const auto pi = policy.bind(rows);
@@ -185,19 +209,20 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
   return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
 }
 
-// Sequence-level cascade (Chow's rule for a response). The small model writes until the text ends or has `most` more
-// tokens. The large model writes another response from the same start in two cases: the probability of the small
-// response under the untempered rows of q is below 1 - alpha, or the small model has a row that no token can be drawn
-// from. With options.per_token the geometric mean of its tokens' probabilities is compared instead: the probability of
-// a response falls with its length, and of long ones only an alpha next to 1 keeps any. accept() is called only after
-// this decision. For a small response it is called token by token, and may still end the text in the middle. The
-// workspace needs longest_response = most. If the large model fails after some tokens, the next call with this
-// workspace lets it go on.
+// Sequence-level cascade (Chow's rule for a response). The small model writes until the text ends
+// or has `most` more tokens. The large model writes another response from the same start in two
+// cases: the probability of the small response under the untempered rows of q is below 1 - alpha,
+// or the small model has a row that no token can be drawn from. With options.per_token the
+// geometric mean of its tokens' probabilities is compared instead: the probability of a response
+// falls with its length, and of long ones only an alpha next to 1 keeps any. accept() is called
+// only after this decision. For a small response it is called token by token, and may still end the
+// text in the middle. The workspace needs longest_response = most. If the large model fails after
+// some tokens, the next call with this workspace lets it go on.
 template <LogitSource D, LogitSource M, Chooser C, class P, class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
-status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C& chooser, P& processor,
-                       const cascade_options& options, cascade_workspace<typename M::value_type>& work,
-                       Accept&& accept) {
+status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C& chooser,
+                       P& processor, const cascade_options& options,
+                       cascade_workspace<typename M::value_type>& work, Accept&& accept) {
   using T = typename M::value_type;
   if (std::isnan(alpha) || most > work.emissions.size()) return status::invalid_parameter;
   const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
@@ -215,32 +240,40 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
     const on_exception restore([&] { (void)cut(began); });
     s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, true);
     const moment m = detail::moment_of(stream::draft, t.size, start);
-    if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[n]);
+    if (s == status::ok)
+      s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[n]);
     if (s != status::ok) break;
     const token_id y = work.emissions[n++].token;
-    log_confidence += log(double(row.open(std::size_t(y), 1).template confidence<vec<T, 1>>(0, 1).v));
+    log_confidence +=
+        log(double(row.open(std::size_t(y), 1).template confidence<vec<T, 1>>(0, 1).v));
     ended = options.end_of_text.contains(y);
   }
-  if (s != status::ok && s != status::invalid_row) return (void)cut(began), s;
+  if (s != status::ok && s != status::invalid_row) {
+    (void)cut(began);
+    return s;
+  }
   if (options.per_token && n > 0) log_confidence /= double(n);
   const bool sure = !goes_on && s == status::ok && !(exp(log_confidence) < 1 - alpha);
 
-  // If the small response is kept, one round emits it. Otherwise it is removed, and the large model writes token by
-  // token.
+  // If the small response is kept, one round emits it. Otherwise it is removed, and the large model
+  // writes token by token.
   s = sure ? truncate(t, began, processor) : truncate(t, began, processor, small);
   if (s != status::ok) return s;
   const auto round = [&](std::size_t) -> cascade_result {
     if (sure) {
       for (std::size_t i = 0; i < n; ++i) append(t, work.emissions[i].token, processor);
       const std::size_t emitted = std::exchange(n, 0);
-      return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};  // no room is left
+      // no room is left
+      return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};
     }
     s = ready(t, work.vocabulary, small, large);
     const auto logits = std::span(work.large_logits).first(work.vocabulary);
     if (s == status::ok) s = detail::next_row(t, large, processor, options.sample, logits, row);
     const moment m = detail::moment_of(stream::bonus, t.size, start);
-    if (s == status::ok) s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
-    work.left_from = start, work.left_at = t.size;
+    if (s == status::ok)
+      s = detail::write_token(t, row, m, chooser, processor, work.scratch, work.emissions[0]);
+    work.left_from = start;
+    work.left_at = t.size;
     return detail::one_token(s);
   };
   s = decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
@@ -248,30 +281,35 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
   return s;
 }
 
-// Thresholds of BiLD. If the probability of the small model's token is below `fallback`, it is not written, and the
-// large model continues. A written token with -log p > `rollback` is replaced. Both read untempered rows.
+// Thresholds of BiLD. If the probability of the small model's token is below `fallback`, it is not
+// written, and the large model continues. A written token with -log p > `rollback` is replaced.
+// Both read untempered rows.
 struct bild_thresholds {
   double fallback = 0.6, rollback = 5;
 };
 
-// One round of BiLD. The small model appends its most probable token, until that token's probability is too low,
-// longest_run tokens are written, or the text ends. The large model scores all of them in one call. The first token
-// that the large model finds too improbable, and that is not its own most probable token, is replaced by that one; the
-// tokens after it are dropped. If there is no such token, the large model's most probable token is appended, if there
-// is room. An end-of-text token of the small model ends the text only if it was kept. Nothing is random.
+// One round of BiLD. The small model appends its most probable token, until that token's
+// probability is too low, longest_run tokens are written, or the text ends. The large model scores
+// all of them in one call. The first token that the large model finds too improbable, and that is
+// not its own most probable token, is replaced by that one; the tokens after it are dropped. If
+// there is no such token, the large model's most probable token is appended, if there is room. An
+// end-of-text token of the small model ends the text only if it was kept. Nothing is random.
 // invalid_parameter: nothing may be appended, or the workspace was made for a shorter run.
 template <LogitSource D, LogitSource M, class P>
   requires std::same_as<typename D::value_type, typename M::value_type>
-cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds,
-                          P& processor, const cascade_options& options,
+cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
+                          const bild_thresholds& thresholds, P& processor,
+                          const cascade_options& options,
                           cascade_workspace<typename M::value_type>& work) {
   using T = typename M::value_type;
   cascade_result result;
   const std::size_t start = t.size;
-  result.why = most == 0 || options.longest_run > work.longest_run ? status::invalid_parameter
-                                                                   : ready(t, work.vocabulary, small, large);
+  result.why = most == 0 || options.longest_run > work.longest_run
+                   ? status::invalid_parameter
+                   : ready(t, work.vocabulary, small, large);
   if (result.why != status::ok) return result;
-  const std::size_t limit = std::min(most, room(t, small, large) - start);  // tokens this round may append
+  // tokens this round may append
+  const std::size_t limit = std::min(most, room(t, small, large) - start);
   const std::size_t run = std::min(limit, options.longest_run);
   const on_exception restore([&] { (void)truncate(t, start, processor, small, large); });
 
@@ -283,14 +321,16 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const b
     if (s != status::ok) break;
     const auto [y, probability] = detail::likeliest(row);
     if (probability < thresholds.fallback) break;
-    append(t, y, processor), ++result.drafted;
+    append(t, y, processor);
+    ++result.drafted;
     ended = options.end_of_text.contains(y);
   }
 
   // The large model scores.
   const std::size_t g = result.drafted;
   const auto logits = std::span(work.large_logits).first((g + 1) * work.vocabulary);
-  if (s == status::ok || s == status::invalid_row) s = score(t.tokens.first(start + g), large, processor, logits);
+  if (s == status::ok || s == status::invalid_row)
+    s = score(t.tokens.first(start + g), large, processor, logits);
   for (std::size_t i = 0; i <= g && s == status::ok; ++i) {
     if (i == g && (ended || g == limit)) break;
     processed_row<T> row(logits.subspan(i * work.vocabulary, work.vocabulary));
@@ -303,7 +343,8 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const b
       const double log_p = log(double(row[std::size_t(y)]));
       if (!(-log_p > thresholds.rollback) || best == y) {
         e = {y, origin::accepted, status::ok, 0, log_p};
-        ++result.accepted, ++result.emitted;
+        ++result.accepted;
+        ++result.emitted;
         continue;
       }
     }
@@ -319,8 +360,9 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large, const b
 
 // Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
 template <LogitSource D, LogitSource M, class P, class Accept, class AfterRound>
-status bild_decode(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds, P& processor,
-                   const cascade_options& options, cascade_workspace<typename M::value_type>& work, Accept&& accept,
+status bild_decode(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds,
+                   P& processor, const cascade_options& options,
+                   cascade_workspace<typename M::value_type>& work, Accept&& accept,
                    AfterRound&& after_round) {
   const auto round = [&](std::size_t left) {
     const auto r = bild_round(t, left, small, large, thresholds, processor, options, work);

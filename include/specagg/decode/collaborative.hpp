@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collaborative decoding via speculation (CoS): n models take turns in drafting, and every drafted token is verified
-// against the rows of all models. Every emitted token has the law pi = C(p^0, ..., p^(n-1)) of a combiner, which is a
-// policy. Fu et al. 2025 (arXiv:2502.01662), with three corrections to its two algorithms: a rejection keeps the
-// accepted prefix; each token is verified against the row it was drawn from; and after a rejection model 0 drafts,
-// whichever model scored last. Proved: proofs/cos.v, `collaborative_decode_has_law`.
+// Collaborative decoding via speculation (CoS): n models take turns in drafting, and every drafted
+// token is verified against the rows of all models. Every emitted token has the law pi = C(p^0,
+// ..., p^(n-1)) of a combiner, which is a policy. Fu et al. 2025 (arXiv:2502.01662), with three
+// corrections to its two algorithms: a rejection keeps the accepted prefix; each token is verified
+// against the row it was drawn from; and after a rejection model 0 drafts, whichever model scored
+// last. Proved: proofs/cos.v, `collaborative_decode_has_law`.
 //
-//   text | cached drafts           which models have a row for each position, and which model drew each draft
-//   abcd | e f g h                 model 0 drew e f g; model 1 scored them and drew h from its next row;
-//   row 0: x x x .                 model 2 comes next: it scores e f g h and draws the tokens after them. Then every
+//   text | cached drafts           which models have a row for each position, and which model drew
+//                                  each draft
+//   abcd | e f g h                 model 0 drew e f g; model 1 scored them and drew h from its next
+//                                  row;
+//   row 0: x x x .                 model 2 comes next: it scores e f g h and draws the tokens after
+//                                  them. Then every
 //   row 1: x x x x                 model has rows for e f g, and these are verified.
 //   row 2: . . . .
 //
-// A turn has three parts. (1) The model for this turn is the first that has no row for the first cached token. It
-// scores all cached tokens in one call. (2) The tokens for which every model has a row are verified, first to last. (3)
-// The model drafts gamma more tokens. The first of them needs no call, because its row came with the scores. Two models
-// alternate as drafter and verifier.
+// A turn has three parts. (1) The model for this turn is the first that has no row for the first
+// cached token. It scores all cached tokens in one call. (2) The tokens for which every model has a
+// row are verified, first to last. (3) The model drafts gamma more tokens. The first of them needs
+// no call, because its row came with the scores. Two models alternate as drafter and verifier.
 //
-// A drafter (draft/drafter.hpp; for example a lookup) may go first. Where a turn begins without cached drafts, it
-// proposes tokens, which need no model call. Model 0 scores them and drafts on behind them. Each is verified against
-// the drafter's row that it was drawn from.
+// A drafter (draft/drafter.hpp; for example a lookup) may go first. Where a turn begins without
+// cached drafts, it proposes tokens, which need no model call. Model 0 scores them and drafts on
+// behind them. Each is verified against the drafter's row that it was drawn from.
 #pragma once
 #include <array>
 #include <tuple>
@@ -32,9 +36,10 @@
 
 SPECAGG_BEGIN
 
-// gamma[k]: the tokens that model k drafts in a turn. Model 0 begins, so it should be the one with the largest gamma,
-// and it must draft at least one. gamma[k] = 0: the model only scores; {g, 0} is speculative decoding without a bonus
-// token. proposed: the most tokens that a drafter proposes in a turn.
+// gamma[k]: the tokens that model k drafts in a turn. Model 0 begins, so it should be the one with
+// the largest gamma, and it must draft at least one. gamma[k] = 0: the model only scores; {g, 0} is
+// speculative decoding without a bonus token. proposed: the most tokens that a drafter proposes in
+// a turn.
 template <std::size_t N>
 struct collaborative_options {
   std::array<std::size_t, N> gamma;
@@ -53,28 +58,40 @@ struct no_drafter {
   status rollback(std::size_t) { return status::ok; }
 };
 
-// All memory that a turn needs, allocated once, and the drafts that are kept between turns. The cached tokens are in
-// the text's buffer, after the text. Their number never exceeds L = the sum of the gammas and `proposed`: a model
-// drafts only when all of its own drafts are decided, a drafter only when all drafts are. T: the type of the models'
-// logits, R: the drafter's row_type.
+// All memory that a turn needs, allocated once, and the drafts that are kept between turns. The
+// cached tokens are in the text's buffer, after the text. Their number never exceeds L = the sum of
+// the gammas and `proposed`: a model drafts only when all of its own drafts are decided, a drafter
+// only when all drafts are. T: the type of the models' logits, R: the drafter's row_type.
 template <class T, std::size_t N, Row R = one_hot_row<T>>
 struct collaborative_workspace {
   std::size_t vocabulary, longest;     // longest: L
   std::vector<T> logits;               // N x (L + 1) x V
   std::vector<processed_row<T>> rows;  // N x (L + 1)
   std::vector<emission> emissions;     // L + 1
-  std::vector<std::size_t> drafter;    // L: the model that drew the token at a position (N: none), by position mod L
-  std::vector<R> proposals;            // `proposed`: the drafter's rows of positions start, start + 1, ...
+  // L: the model that drew the token at a position (N: none), by position mod L
+  std::vector<std::size_t> drafter;
+  // `proposed`: the drafter's rows of positions start, start + 1, ...
+  std::vector<R> proposals;
   std::vector<double> scratch;
-  std::vector<T> combined;             // V
-  std::array<std::size_t, N> begin{}, end{};  // model k has the rows of positions begin[k]..end[k]-1
-  std::size_t cached = 0, start = 0;   // start: where this chain of drafts began (see collaborative_turn)
-  std::size_t left_at = 0, left_to = 0;  // abandon() found a text of left_at tokens, and drafts up to left_to
+  std::vector<T> combined;  // V
+  // model k has the rows of positions begin[k]..end[k]-1
+  std::array<std::size_t, N> begin{}, end{};
+  // start: where this chain of drafts began (see collaborative_turn)
+  std::size_t cached = 0, start = 0;
+  // abandon() found a text of left_at tokens, and drafts up to left_to
+  std::size_t left_at = 0, left_to = 0;
 
-  collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma, std::size_t proposed = 0)
-      : vocabulary(vocab_size), longest(sum(gamma) + proposed), logits(N * (longest + 1) * vocabulary),
-        rows(N * (longest + 1)), emissions(longest + 1), drafter(longest), proposals(proposed),
-        scratch(verify_scratch(vocabulary)), combined(vocabulary) {}
+  collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma,
+                          std::size_t proposed = 0)
+      : vocabulary(vocab_size),
+        longest(sum(gamma) + proposed),
+        logits(N * (longest + 1) * vocabulary),
+        rows(N * (longest + 1)),
+        emissions(longest + 1),
+        drafter(longest),
+        proposals(proposed),
+        scratch(verify_scratch(vocabulary)),
+        combined(vocabulary) {}
   static std::size_t sum(const std::array<std::size_t, N>& gamma) {
     std::size_t total = 0;
     for (const std::size_t g : gamma) total += g;
@@ -88,19 +105,23 @@ struct collaborative_workspace {
     }
     return proposed <= left && proposed <= proposals.size();
   }
-  processed_row<T>& row(std::size_t k, std::size_t position) { return rows[k * (longest + 1) + position - begin[k]]; }
+  processed_row<T>& row(std::size_t k, std::size_t position) {
+    return rows[k * (longest + 1) + position - begin[k]];
+  }
   std::span<T> logits_of(std::size_t k, std::size_t position, std::size_t count) {
-    return std::span(logits).subspan((k * (longest + 1) + position - begin[k]) * vocabulary, count * vocabulary);
+    return std::span(logits).subspan((k * (longest + 1) + position - begin[k]) * vocabulary,
+                                     count * vocabulary);
   }
 };
 
-// The result of one turn: the model that took it, and what it did. `emitted` tokens were appended to the text
-// (workspace.emissions says where each came from): `accepted` drafted tokens, and the token that replaced a rejected
-// one. It may be 0, if not all models have scored the drafts yet. If `why` is not ok the cached drafts are gone until
-// the next turn, and the emitted tokens still have the law pi. draft_why: why the model stopped drafting, if no token
-// could be drawn from its row (a grammar's dead end, NaN). The tokens drafted before that are still verified. proposed:
-// how many of the drafted tokens are the drafter's. Its status only ends its part, except for `stopped`, which is then
-// `why`.
+// The result of one turn: the model that took it, and what it did. `emitted` tokens were appended
+// to the text (workspace.emissions says where each came from): `accepted` drafted tokens, and the
+// token that replaced a rejected one. It may be 0, if not all models have scored the drafts yet. If
+// `why` is not ok the cached drafts are gone until the next turn, and the emitted tokens still have
+// the law pi. draft_why: why the model stopped drafting, if no token could be drawn from its row (a
+// grammar's dead end, NaN). The tokens drafted before that are still verified. proposed: how many
+// of the drafted tokens are the drafter's. Its status only ends its part, except for `stopped`,
+// which is then `why`.
 struct collaborative_result {
   std::size_t model = 0, drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok, draft_why = status::ok;
@@ -117,17 +138,19 @@ decltype(auto) with_number(std::size_t k, F&& f) {
   else return with_number<N - 1>(k, f);
 }
 
-// Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them. If the models are
-// combined as raw logits, pi is one more row after theirs. It is made in `combined` and processed like the others.
+// Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them.
+// If the models are combined as raw logits, pi is one more row after theirs. It is made in
+// `combined` and processed like the others.
 template <class Policy, class T, std::size_t N, class F>
-status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row, const sampling& sample,
-                   std::span<T> combined, F&& f) {
+status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row,
+                   const sampling& sample, std::span<T> combined, F&& f) {
   if constexpr (is_raw_logits<Policy>) {
     std::array<std::span<const T>, N> logits;
     std::array<processed_row<T>, N + 1> all;
     for (std::size_t k = 0; k < N; ++k) {
       if (const status s = row[k].normalise(); s != status::ok) return s;
-      all[k] = row[k], logits[k] = {row[k].logits(), row[k].size()};
+      all[k] = row[k];
+      logits[k] = {row[k].logits(), row[k].size()};
     }
     if (const status s = combine_logits(policy.policy, logits, combined); s != status::ok) return s;
     all[N] = processed_row<T>(combined, sample);
@@ -139,7 +162,8 @@ status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row, c
 }
 
 template <class D, class P>
-concept drafter_or_none = std::same_as<std::remove_cvref_t<D>, no_drafter> || Drafter<std::remove_cvref_t<D>, P>;
+concept drafter_or_none =
+    std::same_as<std::remove_cvref_t<D>, no_drafter> || Drafter<std::remove_cvref_t<D>, P>;
 
 // Model K drew the drafted token. The reported log-probability is that of the last model.
 template <std::size_t K, std::size_t N>
@@ -156,11 +180,13 @@ struct model_sides {
 
 }  // namespace detail
 
-// Removes the cached drafts, and all but the first n tokens of the text. `models`: all of them, and the drafter if
-// there is one. The status is that of truncate(). Where the text has the same size at the next turn with this
-// workspace, the drafts are drawn again, from the same models and numbers.
+// Removes the cached drafts, and all but the first n tokens of the text. `models`: all of them, and
+// the drafter if there is one. The status is that of truncate(). Where the text has the same size
+// at the next turn with this workspace, the drafts are drawn again, from the same models and
+// numbers.
 template <class T, std::size_t N, class R, class P, Follower... M>
-status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, N, R>& work, M&... models) {
+status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, N, R>& work,
+               M&... models) {
   const std::size_t drafts_end = t.size + work.cached;
   work.left_to = work.left_at == t.size ? std::max(work.left_to, drafts_end) : drafts_end;
   work.left_at = t.size;
@@ -169,26 +195,29 @@ status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, 
   return truncate(t, n, processor, models...);
 }
 
-// One turn of n models. It appends 0 to `most` tokens to the text. Between turns the drafts in the workspace belong to
-// this text, its buffer, its processor (the drafts have been pushed to it) and its models; abandon() removes them.
-// `models` is a std::tie of the models. drafter: a Drafter, or none. No allocation. invalid_parameter: nothing may be
-// appended, the policy's parameters are out of range, gamma[0] is 0, or the workspace was made for fewer drafts.
+// One turn of n models. It appends 0 to `most` tokens to the text. Between turns the drafts in the
+// workspace belong to this text, its buffer, its processor (the drafts have been pushed to it) and
+// its models; abandon() removes them. `models` is a std::tie of the models. drafter: a Drafter, or
+// none. No allocation. invalid_parameter: nothing may be appended, the policy's parameters are out
+// of range, gamma[0] is 0, or the workspace was made for fewer drafts.
 //
-// Random numbers: `position` is that of the token. `start` is where its chain of drafts began: the size of the text
-// after the last rejection, or when decoding began. In a chain each position is drafted and verified at most once. Each
-// chain starts after the start of the one before, because a rejection also emits a token. So no number decides twice,
-// however many turns a draft is cached.
+// Random numbers: `position` is that of the token. `start` is where its chain of drafts began: the
+// size of the text after the last rejection, or when decoding began. In a chain each position is
+// drafted and verified at most once. Each chain starts after the start of the one before, because a
+// rejection also emits a token. So no number decides twice, however many turns a draft is cached.
 //
-// After a failure (also an exception) the next turn with the same arguments draws the same drafts again and goes on
-// with the chain. So the law stays exact, although what fails may depend on the drafts. It needs a drafter whose rows
-// are a function of its draft_position.
-template <class T, LogitSource... M, class Policy, Chooser C, class P, class R, class D = no_drafter>
+// After a failure (also an exception) the next turn with the same arguments draws the same drafts
+// again and goes on with the chain. So the law stays exact, although what fails may depend on the
+// drafts. It needs a drafter whose rows are a function of its draft_position.
+template <class T, LogitSource... M, class Policy, Chooser C, class P, class R,
+          class D = no_drafter>
   requires(models_in_std_tie<M...> && (std::same_as<typename M::value_type, T> && ...) &&
            detail::drafter_or_none<D, P>)
 collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
                                         const Policy& policy, C& chooser, P& processor,
                                         const collaborative_options<sizeof...(M)>& options,
-                                        collaborative_workspace<T, sizeof...(M), R>& work, D&& drafter = {}) {
+                                        collaborative_workspace<T, sizeof...(M), R>& work,
+                                        D&& drafter = {}) {
   constexpr std::size_t N = sizeof...(M);
   constexpr bool may_propose = !std::same_as<std::remove_cvref_t<D>, no_drafter>;
   const auto all = [&](auto&& f) { return std::apply(f, models); };
@@ -198,30 +227,44 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   };
   const auto fail = [&](status s) {
     (void)abandon_drafts();
-    return result.why = s, result;
+    result.why = s;
+    return result;
   };
   const on_exception restore([&] { (void)abandon_drafts(); });
   if constexpr (N == 2 && models_of<Policy> == 2 && !is_raw_logits<Policy>)
-    static_assert(TargetPolicy<Policy, T>, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-  if (!valid(policy) || most == 0 || options.gamma[0] == 0 || !work.holds(options.gamma, options.proposed))
+    static_assert(TargetPolicy<Policy, T>,
+                  "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
+  if (!valid(policy) || most == 0 || options.gamma[0] == 0 ||
+      !work.holds(options.gamma, options.proposed))
     return fail(status::invalid_parameter);
-  if (const status s = all([&](auto&... m) { return ready(t, work.vocabulary, m...); }); s != status::ok)
+  if (const status s = all([&](auto&... m) { return ready(t, work.vocabulary, m...); });
+      s != status::ok)
     return fail(s);
   const std::size_t limit = std::min(t.size + most, all([&](auto&... m) { return room(t, m...); }));
   const auto sent = [&] { return t.size + work.cached; };  // the end of the text and its drafts
-  const auto moment_at = [&](stream use) { return moment{use, std::uint32_t(sent()), std::uint32_t(work.start)}; };
-  const auto cache = [&](token_id y, std::size_t by) {
-    t.tokens[sent()] = y, work.drafter[sent() % work.longest] = by;
-    (void)processor.push(y), ++work.cached, ++result.drafted;
+  const auto moment_at = [&](stream use) {
+    return moment{use, std::uint32_t(sent()), std::uint32_t(work.start)};
   };
-  const auto ends = [&] { return work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]); };
-  const auto draw_draft = [&](auto& row) { return draw(row, moment_at(stream::draft), chooser, work.scratch); };
+  const auto cache = [&](token_id y, std::size_t by) {
+    t.tokens[sent()] = y;
+    work.drafter[sent() % work.longest] = by;
+    (void)processor.push(y);
+    ++work.cached;
+    ++result.drafted;
+  };
+  const auto ends = [&] {
+    return work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]);
+  };
+  const auto draw_draft = [&](auto& row) {
+    return draw(row, moment_at(stream::draft), chooser, work.scratch);
+  };
   // Model k computes the rows of the last `count` positions, up to the first free one.
   const auto score_more = [&](std::size_t k, std::size_t count) {
     const std::size_t position = sent() + 1 - count;
     const std::span<T> logits = work.logits_of(k, position, count);
-    const status s = detail::with_number<N>(
-        k, [&](auto number) { return score(t.tokens.first(sent()), std::get<number()>(models), processor, logits); });
+    const status s = detail::with_number<N>(k, [&](auto number) {
+      return score(t.tokens.first(sent()), std::get<number()>(models), processor, logits);
+    });
     for (std::size_t j = 0; s == status::ok && j < count; ++j) {
       work.row(k, position + j) =
           processed_row<T>(logits.subspan(j * work.vocabulary, work.vocabulary), options.sample);
@@ -235,12 +278,14 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     if (work.left_at != t.size || work.left_to <= t.size) work.start = work.left_to = t.size;
     const auto by = [&] { return sent() < work.left_to ? work.drafter[sent() % work.longest] : N; };
     if constexpr (may_propose) {
-      if (std::size_t(drafter.vocab_size()) != work.vocabulary) return fail(status::vocabulary_mismatch);
+      if (std::size_t(drafter.vocab_size()) != work.vocabulary)
+        return fail(status::vocabulary_mismatch);
       const std::size_t most_proposed = std::min(options.proposed, limit - t.size);
       while (work.cached < most_proposed && by() == N) {
         R& row = work.proposals[work.cached];
         double confidence;
-        const status s = drafter.next({t.tokens.first(sent()), work.cached, false}, processor, row, confidence);
+        const status s =
+            drafter.next({t.tokens.first(sent()), work.cached, false}, processor, row, confidence);
         if (s == status::stopped) return fail(s);
         if (s != status::ok) break;
         if (row.size() != work.vocabulary) return fail(status::vocabulary_mismatch);
@@ -259,38 +304,43 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
       if (row.normalise() != status::ok) break;
       cache(draw_draft(row), k);
     }
-    work.left_to = sent(), work.end.fill(0);
+    work.left_to = sent();
+    work.end.fill(0);
   }
 
-  // Score: compute the rows of all cached tokens, and one more. A model's own drafts are decided before its next turn.
+  // Score: compute the rows of all cached tokens, and one more. A model's own drafts are decided
+  // before its next turn.
   std::size_t& k = result.model;
   while (k + 1 < N && work.end[k] > t.size) ++k;
   work.begin[k] = t.size;
   if (const status s = score_more(k, work.cached + 1); s != status::ok) return fail(s);
 
-  // If pi = p, a token of model 1 needs no verification: the first one it drafts is final. And where model 0 has a dead
-  // end, pi exists: what the drafter proposed there is dropped, as model 0 would have drafted nothing.
+  // If pi = p, a token of model 1 needs no verification: the first one it drafts is final. And
+  // where model 0 has a dead end, pi exists: what the drafter proposed there is dropped, as model 0
+  // would have drafted nothing.
   constexpr bool has_final = N == 2 && !reads_draft<Policy>;
   if constexpr (may_propose && has_final)
     for (std::size_t j = 0; j < result.proposed; ++j)
       if (work.row(0, t.size + j).normalise(reads_confidence<Policy>) != status::ok) {
         for (; work.cached > j; --work.cached) processor.pop();
-        result.proposed = result.drafted = j, work.end[0] = sent() + 1;
+        result.proposed = result.drafted = j;
+        work.end[0] = sent() + 1;
       }
   const std::size_t free = std::min(work.longest - work.cached, limit - std::min(limit, sent()));
   const std::size_t drafts = ends() ? 0 : std::min(options.gamma[k], free);
 
   // Verify the tokens that every model has scored.
   const auto scored = [&](std::size_t end) { return end > t.size; };
-  while (work.cached > 0 && t.size < limit && std::all_of(work.end.begin(), work.end.end(), scored)) {
+  while (work.cached > 0 && t.size < limit &&
+         std::all_of(work.end.begin(), work.end.end(), scored)) {
     const std::size_t position = t.size;
     std::array<processed_row<T>, N> row;
     for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);
     emission& e = work.emissions[result.emitted];
     const auto decide = [&]<class Sides>(Sides, const auto& rows, const auto& pi) {
-      return detail::keep_or_replace<Sides>(rows, pi, detail::judge<Sides>(rows, pi, t.tokens[position]),
-                                            std::uint32_t(position), std::uint32_t(work.start), chooser, work.scratch,
-                                            e);
+      return detail::keep_or_replace<Sides>(
+          rows, pi, detail::judge<Sides>(rows, pi, t.tokens[position]), std::uint32_t(position),
+          std::uint32_t(work.start), chooser, work.scratch, e);
     };
     const auto verify = [&](const auto& rows, const auto& pi) {
       const std::size_t by = work.drafter[position % work.longest];
@@ -299,15 +349,19 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
           return with_row(work.proposals[position - work.start], [&](const auto& proposal) {
             return decide(beside_sides<detail::model_sides<0, N>>(), beside(rows, proposal), pi);
           });
-      return detail::with_number<N>(by,
-                                    [&](auto number) { return decide(detail::model_sides<number(), N>(), rows, pi); });
+      return detail::with_number<N>(
+          by, [&](auto number) { return decide(detail::model_sides<number(), N>(), rows, pi); });
     };
-    const status s = detail::with_law_of(policy, row, options.sample, std::span(work.combined), verify);
+    const status s =
+        detail::with_law_of(policy, row, options.sample, std::span(work.combined), verify);
     if (s != status::ok) return fail(s);
     ++result.emitted;
     if (e.from == origin::accepted) {
-      ++result.accepted, ++t.size, --work.cached;
-      if (options.end_of_text.contains(e.token)) return result;  // nothing is drafted after a drafted end of text
+      ++result.accepted;
+      ++t.size;
+      --work.cached;
+      // nothing is drafted after a drafted end of text
+      if (options.end_of_text.contains(e.token)) return result;
     } else {
       result.why = abandon_drafts();
       append(t, e.token, processor);
@@ -323,8 +377,12 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     const auto pi = rule.bind(rows);
     emission& e = work.emissions[result.emitted];
     e = {.from = origin::bonus, .why = result.draft_why};
-    const status s = detail::draw_token(rows, pi, pi, moment_at(stream::bonus), chooser, work.scratch, e);
-    if (s == status::ok) append(t, e.token, processor), ++result.emitted;
+    const status s =
+        detail::draw_token(rows, pi, pi, moment_at(stream::bonus), chooser, work.scratch, e);
+    if (s == status::ok) {
+      append(t, e.token, processor);
+      ++result.emitted;
+    }
     return s;
   };
   for (std::size_t j = 0; j < drafts; ++j) {
@@ -337,10 +395,12 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
       }
     processed_row<T>& row = work.row(k, sent());
     result.draft_why = row.normalise();
-    if (result.draft_why != status::ok) {  // a dead end: the tokens drafted before are still verified
+    // a dead end: the tokens drafted before are still verified
+    if (result.draft_why != status::ok) {
       if (work.cached > 0) return result;
       if constexpr (has_final) {  // nothing was drafted: model 1 writes alone
-        k = 1, work.begin[1] = t.size;
+        k = 1;
+        work.begin[1] = t.size;
         status s = score_more(k, 1);
         if (s == status::ok) s = write_final(policy);
         return s == status::ok ? result : fail(s);
@@ -353,22 +413,25 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   return result;
 }
 
-// Runs turns as decode_rounds runs rounds. after_turn(result, workspace) is called after each. The workspace has no
-// drafts at the start and at the end.
-template <class T, LogitSource... M, class Policy, Chooser C, class P, class R, class Accept, class AfterTurn,
-          class D = no_drafter>
+// Runs turns as decode_rounds runs rounds. after_turn(result, workspace) is called after each. The
+// workspace has no drafts at the start and at the end.
+template <class T, LogitSource... M, class Policy, Chooser C, class P, class R, class Accept,
+          class AfterTurn, class D = no_drafter>
   requires models_in_std_tie<M...>
-status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models, const Policy& policy,
-                            C& chooser, P& processor, const collaborative_options<sizeof...(M)>& options,
-                            collaborative_workspace<T, sizeof...(M), R>& work, Accept&& accept, AfterTurn&& after_turn,
-                            D&& drafter = {}) {
+status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models,
+                            const Policy& policy, C& chooser, P& processor,
+                            const collaborative_options<sizeof...(M)>& options,
+                            collaborative_workspace<T, sizeof...(M), R>& work, Accept&& accept,
+                            AfterTurn&& after_turn, D&& drafter = {}) {
   const auto turn = [&](std::size_t left) {
-    const auto r = collaborative_turn(t, left, models, policy, chooser, processor, options, work, drafter);
+    const auto r =
+        collaborative_turn(t, left, models, policy, chooser, processor, options, work, drafter);
     after_turn(r, work);
     return r;
   };
   const auto cut = [&](std::size_t n) {
-    return std::apply([&](auto&... m) { return abandon(t, n, processor, work, drafter, m...); }, models);
+    return std::apply([&](auto&... m) { return abandon(t, n, processor, work, drafter, m...); },
+                      models);
   };
   const on_exception restore([&] { (void)cut(t.size); });  // accept() or after_turn() threw
   const status s = decode_rounds(t, most, options.end_of_text, work.emissions, turn, cut, accept);

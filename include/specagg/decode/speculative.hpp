@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speculative decoding with a drafter and a target model: draft up to gamma tokens, score them in one call, verify,
-// commit, roll both back.
+// Speculative decoding with a drafter and a target model: draft up to gamma tokens, score them in
+// one call, verify, commit, roll both back.
 // Proved: proofs/decode.v, `speculative_decode_has_law`, `block_decode_has_law`.
 #pragma once
 #include <algorithm>
@@ -15,27 +15,30 @@
 
 SPECAGG_BEGIN
 
-// Decides how long a draft is, up to gamma, and which of several drafters (draft/first_of.hpp) proposes each token.
-// This one always drafts gamma tokens, each from the first drafter that has a row; plan/draft_length.hpp has one that
-// learns where to stop. drafter: its number, 0 if there is only one.
+// Decides how long a draft is, up to gamma, and which of several drafters (draft/first_of.hpp)
+// proposes each token. This one always drafts gamma tokens, each from the first drafter that has a
+// row; plan/draft_length.hpp has one that learns where to stop. drafter: its number, 0 if there is
+// only one.
 //
-// The emitted law does not change if the decision to draft on depends on the text, the drafted tokens and the next row,
-// but not on the token drawn from that row; and also on earlier rounds, but not on the random numbers of later ones.
-// These are fresh, but for coupled verification: there a later round draws its tokens with the noise that drafted
-// tokens behind a rejection were drawn with. If pi depends on the draft's row, and that on where the round began (as a
-// draft head's does) or on which drafter was asked, a length that has seen such tokens changes the law. So in that case
-// it is shown the round only up to the first rejected token (speculative_round), and must not read a clock.
-// Proved: proofs/coupled.v, `remembers_verified_is_pi`, `remembers_rejected_is_not_pi`.
+// The emitted law does not change if the decision to draft on depends on the text, the drafted
+// tokens and the next row, but not on the token drawn from that row; and also on earlier rounds,
+// but not on the random numbers of later ones. These are fresh, but for coupled verification: there
+// a later round draws its tokens with the noise that drafted tokens behind a rejection were drawn
+// with. If pi depends on the draft's row, and that on where the round began (as a draft head's
+// does) or on which drafter was asked, a length that has seen such tokens changes the law. So in
+// that case it is shown the round only up to the first rejected token (speculative_round), and must
+// not read a clock. Proved: proofs/coupled.v, `remembers_verified_is_pi`,
+// `remembers_rejected_is_not_pi`.
 struct fixed_draft_length {
   static constexpr bool reads_acceptances = false, reads_confidence = false;
   void begin() {}
   // Is one more row of this drafter worth its cost, before the row is known?
   bool another(std::size_t /*drafter*/) const { return true; }
-  // The row is known now: is it worth drafting a token from it and scoring it? If not, the next drafter is asked.
-  // confidence: of the drafter (of a model, 0 unless reads_confidence).
+  // The row is known now: is it worth drafting a token from it and scoring it? If not, the next
+  // drafter is asked. confidence: of the drafter (of a model, 0 unless reads_confidence).
   bool keep(std::size_t /*drafter*/, double /*confidence*/) const { return true; }
-  // Called after the round: the acceptances of the draft (if reads_acceptances), the tokens emitted, the rows asked of
-  // each drafter.
+  // Called after the round: the acceptances of the draft (if reads_acceptances), the tokens
+  // emitted, the rows asked of each drafter.
   void observe(std::span<const draft_acceptance>, std::size_t, std::span<const std::size_t>) {}
 };
 
@@ -43,18 +46,20 @@ struct decode_options {
   std::size_t gamma = 4;  // most tokens drafted in a round; 0: only the target writes
   sampling sample = {};   // for draft and target
   end_tokens end_of_text = {};
-  bool acceptances = false;  // also measure the acceptance of every drafted position; see expected_tokens
+  // also measure the acceptance of every drafted position; see expected_tokens
+  bool acceptances = false;
 };
 
-// All memory that a round needs, but for the drafter's; allocated once. T: the type of the target's logits, R: the
-// drafter's row_type.
+// All memory that a round needs, but for the drafter's; allocated once. T: the type of the target's
+// logits, R: the drafter's row_type.
 template <class T, class R>
 struct drafting_workspace {
   std::size_t vocabulary, gamma;
   std::vector<T> target_logits;               // (gamma + 1) x V
   std::vector<R> draft_rows;                  // gamma + 1
   std::vector<processed_row<T>> target_rows;  // gamma + 1
-  std::vector<std::uint8_t> drafters;         // gamma: the number of the drafter that each token came from
+  // gamma: the number of the drafter that each token came from
+  std::vector<std::uint8_t> drafters;
   std::vector<double> confidences;            // gamma: of the row that each token came from
   std::vector<emission> emissions;            // gamma + 1
   std::vector<draft_acceptance> acceptances;  // gamma
@@ -71,7 +76,9 @@ struct drafting_workspace {
         emissions(gamma + 1),
         acceptances(gamma),
         scratch(verify_scratch(vocabulary, gamma)) {}
-  std::span<T> target_row(std::size_t j) { return std::span(target_logits).subspan(j * vocabulary, vocabulary); }
+  std::span<T> target_row(std::size_t j) {
+    return std::span(target_logits).subspan(j * vocabulary, vocabulary);
+  }
 };
 // The same for a draft model, with its logits.
 template <class T>
@@ -86,156 +93,182 @@ struct speculative_workspace : drafting_workspace<T, processed_row<T>> {
 template <class D, class M>
 concept models_of_one_value_type = std::same_as<typename D::value_type, typename M::value_type>;
 
-// The result of one round. `emitted` tokens were appended to the text (workspace.emissions says where each came from).
-// They have the law pi even if `why` is not ok; `why` only says why there are no more. draft_why: why the draft ended
-// early, if the drafter gave no row: no_draft, or what is wrong with a model's (a grammar's dead end, NaN, a full
-// context).
+// The result of one round. `emitted` tokens were appended to the text (workspace.emissions says
+// where each came from). They have the law pi even if `why` is not ok; `why` only says why there
+// are no more. draft_why: why the draft ended early, if the drafter gave no row: no_draft, or what
+// is wrong with a model's (a grammar's dead end, NaN, a full context).
 struct speculative_result {
   std::size_t drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok, draft_why = status::ok;
 };
 
-// Appends 1 to `most` tokens to the text (0 only if `why` is not ok). It works in the workspace and allocates no
-// memory. A drafter that has no row (a lookup that finds nothing, a draft model whose context is full) drafts nothing.
-// That ends the text only if the policy reads the draft's row: `why` is then the drafter's status. invalid_parameter:
-// nothing may be appended, the policy's parameters are out of range, or the workspace was made for a smaller gamma.
+// Appends 1 to `most` tokens to the text (0 only if `why` is not ok). It works in the workspace and
+// allocates no memory. A drafter that has no row (a lookup that finds nothing, a draft model whose
+// context is full) drafts nothing. That ends the text only if the policy reads the draft's row:
+// `why` is then the drafter's status. invalid_parameter: nothing may be appended, the policy's
+// parameters are out of range, or the workspace was made for a smaller gamma.
 //
-// A round that fails (or throws) leaves text, drafter and length as they were, so the next one with the same arguments
-// draws the same draft again: the law stays exact, although what fails may depend on the draft.
+// A round that fails (or throws) leaves text, drafter and length as they were, so the next one with
+// the same arguments draws the same draft again: the law stays exact, although what fails may
+// depend on the draft.
 template <class D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier,
           class L = fixed_draft_length>
-  requires Drafter<D, P> speculative_result speculative_round(
-      text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C& chooser, P& processor,
-      const decode_options& options, drafting_workspace<typename M::value_type, typename D::row_type>& work,
-      const V& verifier = {}, L&& learned = {}) {
-    using T = typename M::value_type;
-    using row_type = typename D::row_type;
-    static_assert(std::same_as<typename row_type::value_type, typename processed_row<T>::value_type>,
-                  "specagg: the rows of drafter and target must have one value type (both float or both double)");
-    speculative_result result;
-    const std::size_t start = t.size;
-    result.why = most == 0 || options.gamma > work.gamma || !valid(policy) ? status::invalid_parameter
-                                                                           : ready(t, work.vocabulary, target_model);
-    if (std::size_t(drafter.vocab_size()) != work.vocabulary) result.why = status::vocabulary_mismatch;
-    if (result.why != status::ok) return result;
-    const on_exception restore([&] { (void)truncate(t, start, processor, drafter, target_model); });
+  requires Drafter<D, P>
+speculative_result speculative_round(
+    text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C& chooser,
+    P& processor, const decode_options& options,
+    drafting_workspace<typename M::value_type, typename D::row_type>& work, const V& verifier = {},
+    L&& learned = {}) {
+  using T = typename M::value_type;
+  using row_type = typename D::row_type;
+  static_assert(std::same_as<typename row_type::value_type, typename processed_row<T>::value_type>,
+                "specagg: the rows of drafter and target must have one value type (both float or "
+                "both double)");
+  speculative_result result;
+  const std::size_t start = t.size;
+  result.why = most == 0 || options.gamma > work.gamma || !valid(policy)
+                   ? status::invalid_parameter
+                   : ready(t, work.vocabulary, target_model);
+  if (std::size_t(drafter.vocab_size()) != work.vocabulary)
+    result.why = status::vocabulary_mismatch;
+  if (result.why != status::ok) return result;
+  const on_exception restore([&] { (void)truncate(t, start, processor, drafter, target_model); });
 
-    // Draft. The last token of a round comes from the target, so one token fewer than `most`, and than fit, is drafted.
-    std::size_t& g = result.drafted;
-    const std::size_t gamma = std::min({options.gamma, most - 1, room(t, target_model) - start - 1});
-    std::array<std::size_t, drafter_count<D>> asked{};  // rows, of each drafter
-    std::size_t tried = 0;                              // drafters asked for q_g
-    bool has_row = false;                               // one of them gave it
-    auto length = learned;                              // it learns only from a round that was verified
-    // Asks a drafter for q_j, the row after the text and j drafted tokens.
-    const auto ask = [&](auto& one, std::size_t number, std::size_t j, double& confidence) {
-      typename std::remove_reference_t<decltype(one)>::row_type row;
-      ++asked[number], ++tried;
-      result.draft_why =
-          one.next({t.tokens.first(start + j), j, bool(length.reads_confidence)}, processor, row, confidence);
-      has_row = result.draft_why == status::ok;
-      if (has_row) work.draft_rows[j] = row;
-      return has_row;
-    };
-    length.begin();
-    while (g < gamma) {
-      const bool kept = any_in_turn(drafter, [&](auto& one, std::size_t number) {
-        double confidence = 0;
-        if (result.draft_why == status::stopped || !length.another(number) || !ask(one, number, g, confidence) ||
-            !length.keep(number, confidence))
-          return false;
-        work.drafters[g] = std::uint8_t(number), work.confidences[g] = confidence;
-        return true;
-      });
-      if (!kept) break;
-      const token_id y = with_row(work.draft_rows[g], [&](auto& row) {
-        return verifier.propose(row, std::uint32_t(start), g, chooser, work.scratch);
-      });
-      if (y == no_token) break;
-      append(t, y, processor), ++g, has_row = false, tried = 0;
-      if (options.end_of_text.contains(y)) break;
-    }
-
-    // Score. If the drafter failed, only the draft has ended, unless its status is `stopped`.
-    const auto target_logits = std::span(work.target_logits).first((g + 1) * work.vocabulary);
-    result.why = result.draft_why == status::stopped
-                     ? status::stopped
-                     : score(t.tokens.first(start + g), target_model, processor, target_logits);
-    if (result.why != status::ok) {
-      (void)truncate(t, start, processor, drafter, target_model);  // if a model refuses, the next score() reports it
-      return {.why = result.why, .draft_why = result.draft_why};
-    }
-
-    // Verify. If the policy reads the draft, the bonus may cost one more row of the drafter, q_g.
-    const auto q_rows = rows_of(g + 1, [&](std::size_t j) -> const row_type& {
-      if (j < g || has_row) return work.draft_rows[j];
-      work.draft_rows[j] = row_type();
-      if (tried < drafter_count<D>)
-        any_in_turn(drafter, [&](auto& one, std::size_t number) {
-          double confidence;
-          return ask(one, number, j, confidence) || result.draft_why == status::stopped;
-        });
-      return work.draft_rows[j];
+  // Draft. The last token of a round comes from the target, so one token fewer than `most`, and
+  // than fit, is drafted.
+  std::size_t& g = result.drafted;
+  const std::size_t gamma = std::min({options.gamma, most - 1, room(t, target_model) - start - 1});
+  std::array<std::size_t, drafter_count<D>> asked{};  // rows, of each drafter
+  std::size_t tried = 0;                              // drafters asked for q_g
+  bool has_row = false;                               // one of them gave it
+  // it learns only from a round that was verified
+  auto length = learned;
+  // Asks a drafter for q_j, the row after the text and j drafted tokens.
+  const auto ask = [&](auto& one, std::size_t number, std::size_t j, double& confidence) {
+    typename std::remove_reference_t<decltype(one)>::row_type row;
+    ++asked[number];
+    ++tried;
+    result.draft_why = one.next({t.tokens.first(start + j), j, bool(length.reads_confidence)},
+                                processor, row, confidence);
+    has_row = result.draft_why == status::ok;
+    if (has_row) work.draft_rows[j] = row;
+    return has_row;
+  };
+  length.begin();
+  while (g < gamma) {
+    const bool kept = any_in_turn(drafter, [&](auto& one, std::size_t number) {
+      double confidence = 0;
+      if (result.draft_why == status::stopped || !length.another(number) ||
+          !ask(one, number, g, confidence) || !length.keep(number, confidence))
+        return false;
+      work.drafters[g] = std::uint8_t(number);
+      work.confidences[g] = confidence;
+      return true;
     });
-    for (std::size_t j = 0; j <= g; ++j) work.target_rows[j] = processed_row<T>(work.target_row(j), options.sample);
-    const auto p_rows = rows_of(g + 1, [&](std::size_t j) -> const processed_row<T>& {
-      (void)work.target_rows[j].normalise(reads_confidence<Policy>);  // once; a verifier may ask several times
-      return work.target_rows[j];
+    if (!kept) break;
+    const token_id y = with_row(work.draft_rows[g], [&](auto& row) {
+      return verifier.propose(row, std::uint32_t(start), g, chooser, work.scratch);
     });
-    const draft drafted{t.tokens.subspan(start, g), std::uint32_t(start), options.end_of_text};
-    const bool measure = options.acceptances || length.reads_acceptances;
-    const auto acceptances = measure ? std::span(work.acceptances).first(g) : std::span<draft_acceptance>();
-    const verdict v =
-        verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions, work.scratch, acceptances);
-
-    // Learn. What was drafted with noise that later rounds use is not seen.
-    std::size_t seen = g;
-    if constexpr (shares_noise<V> && reads_draft<Policy>) {
-      seen = std::min(g, v.accepted + 1);
-      length = learned, length.begin(), asked.fill(0);
-      for (std::size_t j = 0; j < seen; ++j) {
-        const std::size_t number = work.drafters[j];
-        if (length.another(number)) (void)length.keep(number, work.confidences[j]);
-        ++asked[number];
-      }
-    }
-    length.observe(measure ? acceptances.first(seen) : acceptances, v.emitted, asked);
-    if constexpr (!std::is_const_v<std::remove_reference_t<L>>) learned = length;
-
-    // Commit, roll back.
-    const status cut = truncate(t, start + v.accepted, processor, drafter, target_model);
-    for (std::size_t i = v.accepted; i < v.emitted; ++i) append(t, work.emissions[i].token, processor);
-    result.accepted = v.accepted, result.emitted = v.emitted;
-    // If the law needed the row that the drafter did not give, report why it did not.
-    const bool needs_draft =
-        with_rule(policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
-    const bool lacks_row = needs_draft && v.why != status::ok && v.emitted == g && result.draft_why != status::ok;
-    result.why = lacks_row ? result.draft_why : v.why != status::ok ? v.why : cut;
-    return result;
+    if (y == no_token) break;
+    append(t, y, processor);
+    ++g;
+    has_row = false;
+    tried = 0;
+    if (options.end_of_text.contains(y)) break;
   }
+
+  // Score. If the drafter failed, only the draft has ended, unless its status is `stopped`.
+  const auto target_logits = std::span(work.target_logits).first((g + 1) * work.vocabulary);
+  result.why = result.draft_why == status::stopped
+                   ? status::stopped
+                   : score(t.tokens.first(start + g), target_model, processor, target_logits);
+  if (result.why != status::ok) {
+    // if a model refuses, the next score() reports it
+    (void)truncate(t, start, processor, drafter, target_model);
+    return {.why = result.why, .draft_why = result.draft_why};
+  }
+
+  // Verify. If the policy reads the draft, the bonus may cost one more row of the drafter, q_g.
+  const auto q_rows = rows_of(g + 1, [&](std::size_t j) -> const row_type& {
+    if (j < g || has_row) return work.draft_rows[j];
+    work.draft_rows[j] = row_type();
+    if (tried < drafter_count<D>)
+      any_in_turn(drafter, [&](auto& one, std::size_t number) {
+        double confidence;
+        return ask(one, number, j, confidence) || result.draft_why == status::stopped;
+      });
+    return work.draft_rows[j];
+  });
+  for (std::size_t j = 0; j <= g; ++j)
+    work.target_rows[j] = processed_row<T>(work.target_row(j), options.sample);
+  const auto p_rows = rows_of(g + 1, [&](std::size_t j) -> const processed_row<T>& {
+    // once; a verifier may ask several times
+    (void)work.target_rows[j].normalise(reads_confidence<Policy>);
+    return work.target_rows[j];
+  });
+  const draft drafted{t.tokens.subspan(start, g), std::uint32_t(start), options.end_of_text};
+  const bool measure = options.acceptances || length.reads_acceptances;
+  const auto acceptances =
+      measure ? std::span(work.acceptances).first(g) : std::span<draft_acceptance>();
+  const verdict v = verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions,
+                                    work.scratch, acceptances);
+
+  // Learn. What was drafted with noise that later rounds use is not seen.
+  std::size_t seen = g;
+  if constexpr (shares_noise<V> && reads_draft<Policy>) {
+    seen = std::min(g, v.accepted + 1);
+    length = learned;
+    length.begin();
+    asked.fill(0);
+    for (std::size_t j = 0; j < seen; ++j) {
+      const std::size_t number = work.drafters[j];
+      if (length.another(number)) (void)length.keep(number, work.confidences[j]);
+      ++asked[number];
+    }
+  }
+  length.observe(measure ? acceptances.first(seen) : acceptances, v.emitted, asked);
+  if constexpr (!std::is_const_v<std::remove_reference_t<L>>) learned = length;
+
+  // Commit, roll back.
+  const status cut = truncate(t, start + v.accepted, processor, drafter, target_model);
+  for (std::size_t i = v.accepted; i < v.emitted; ++i)
+    append(t, work.emissions[i].token, processor);
+  result.accepted = v.accepted;
+  result.emitted = v.emitted;
+  // If the law needed the row that the drafter did not give, report why it did not.
+  const bool needs_draft = with_rule(
+      policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
+  const bool lacks_row =
+      needs_draft && v.why != status::ok && v.emitted == g && result.draft_why != status::ok;
+  result.why = lacks_row ? result.draft_why : v.why != status::ok ? v.why : cut;
+  return result;
+}
 // The same with a draft model. Its rows are kept in the workspace, and sampled as the target's.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier,
           class L = fixed_draft_length>
   requires models_of_one_value_type<D, M>
-speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
-                                     C& chooser, P& processor, const decode_options& options,
-                                     speculative_workspace<typename M::value_type>& work, const V& verifier = {},
-                                     L&& length = {}) {
+speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model,
+                                     const Policy& policy, C& chooser, P& processor,
+                                     const decode_options& options,
+                                     speculative_workspace<typename M::value_type>& work,
+                                     const V& verifier = {}, L&& length = {}) {
   model_drafter<D> drafter(draft_model, work.draft_logits, options.sample);
-  return speculative_round(t, most, drafter, target_model, policy, chooser, processor, options, work, verifier, length);
+  return speculative_round(t, most, drafter, target_model, policy, chooser, processor, options,
+                           work, verifier, length);
 }
 
-// Runs rounds as decode_rounds does, with a drafter or a draft model. after_round(result, workspace) is called after
-// each.
-template <class D, LogitSource M, class Policy, Chooser C, class P, class W, class Accept, class AfterRound,
-          class V = token_verifier, class L = fixed_draft_length>
+// Runs rounds as decode_rounds does, with a drafter or a draft model. after_round(result,
+// workspace) is called after each.
+template <class D, LogitSource M, class Policy, Chooser C, class P, class W, class Accept,
+          class AfterRound, class V = token_verifier, class L = fixed_draft_length>
   requires((LogitSource<D> && models_of_one_value_type<D, M>) || Drafter<D, P>)
-status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C& chooser,
-                          P& processor, const decode_options& options, W& work, Accept&& accept,
+status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model,
+                          const Policy& policy, C& chooser, P& processor,
+                          const decode_options& options, W& work, Accept&& accept,
                           AfterRound&& after_round, const V& verifier = {}, L&& length = {}) {
   const auto round = [&](std::size_t left) {
-    const auto r =
-        speculative_round(t, left, drafter, target_model, policy, chooser, processor, options, work, verifier, length);
+    const auto r = speculative_round(t, left, drafter, target_model, policy, chooser, processor,
+                                     options, work, verifier, length);
     after_round(r, work);
     return r;
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text that decoders append to, and the operations on the text, the models and the processor that all decoders
-// share.
+// The text that decoders append to, and the operations on the text, the models and the processor
+// that all decoders share.
 #pragma once
 #include <algorithm>
 #include <exception>
@@ -12,10 +12,10 @@
 
 SPECAGG_BEGIN
 
-// The text of one request: tokens[0..size) of a buffer that is long enough to grow in. The prompt comes first, with at
-// least one token. The models may have seen any prefix of the text. Models with tokens() (logit_source.hpp) may have
-// seen any text: they are rolled back to what both have in common. push() of the processor has been called for every
-// token of it.
+// The text of one request: tokens[0..size) of a buffer that is long enough to grow in. The prompt
+// comes first, with at least one token. The models may have seen any prefix of the text. Models
+// with tokens() (logit_source.hpp) may have seen any text: they are rolled back to what both have
+// in common. push() of the processor has been called for every token of it.
 struct text {
   std::span<token_id> tokens;
   std::size_t size = 0;
@@ -50,8 +50,9 @@ concept Follower = requires(M& m, std::size_t n) {
   { m.rollback(n) } -> std::same_as<status>;
 };
 
-// Rolls the models back to n tokens. If a model refuses rollback(n), rollback(0) is called. A status other than ok: a
-// model refused that too. Its rows are of no use until it is back at position n or before.
+// Rolls the models back to n tokens. If a model refuses rollback(n), rollback(0) is called. A
+// status other than ok: a model refused that too. Its rows are of no use until it is back at
+// position n or before.
 template <Follower... M>
 status keep(std::size_t n, M&... models) {
   status s = status::ok;
@@ -63,8 +64,8 @@ status keep(std::size_t n, M&... models) {
   return s;
 }
 
-// Rolls a model back to where its context is a prefix of these tokens, if it says what it holds (tokens(), see
-// logit_source.hpp); else to as many tokens as there are. Status as keep.
+// Rolls a model back to where its context is a prefix of these tokens, if it says what it holds
+// (tokens(), see logit_source.hpp); else to as many tokens as there are. Status as keep.
 template <LogitSource M>
 status keep_prefix(std::span<const token_id> tokens, M& model) {
   std::size_t n = tokens.size();
@@ -76,7 +77,8 @@ status keep_prefix(std::span<const token_id> tokens, M& model) {
   return keep(n, model);
 }
 
-// Cuts the text to n tokens, undoes the processor's later pushes, and rolls the models back (status as keep).
+// Cuts the text to n tokens, undoes the processor's later pushes, and rolls the models back (status
+// as keep).
 template <class P, Follower... M>
 status truncate(text& t, std::size_t n, P& processor, M&... models) {
   for (; t.size > n; --t.size) processor.pop();
@@ -98,16 +100,19 @@ class on_exception {
   int before_ = std::uncaught_exceptions();
 };
 
-// One call of a model. Writes the logits that follow each of the last rows = logits.size() / V prefixes of `tokens`,
-// row by row. Each row is processed for its own prefix. The model may have seen any prefix of `tokens`, or, if it has
-// tokens(), any text. A row is computed when the token before it is fed, so the model is rolled back if it has already
-// passed that token. On entry
+// One call of a model. Writes the logits that follow each of the last rows = logits.size() / V
+// prefixes of `tokens`, row by row. Each row is processed for its own prefix. The model may have
+// seen any prefix of `tokens`, or, if it has tokens(), any text. A row is computed when the token
+// before it is fed, so the model is rolled back if it has already passed that token. On entry
 // and on return, all of `tokens` have been pushed to the processor.
 template <LogitSource M, class P>
-status score(std::span<const token_id> tokens, M& model, P& processor, std::span<typename M::value_type> logits) {
-  const std::size_t vocabulary = model.vocab_size(), rows = logits.size() / vocabulary, first = tokens.size() - rows;
+status score(std::span<const token_id> tokens, M& model, P& processor,
+             std::span<typename M::value_type> logits) {
+  const std::size_t vocabulary = model.vocab_size(), rows = logits.size() / vocabulary,
+                    first = tokens.size() - rows;
   if (const status s = keep_prefix(tokens.first(first), model); s != status::ok) return s;
-  if (const status s = model.extend(tokens.subspan(model.position()), logits); s != status::ok) return s;
+  if (const status s = model.extend(tokens.subspan(model.position()), logits); s != status::ok)
+    return s;
   std::size_t pushed = tokens.size();
   const auto push_again = [&] {
     for (; pushed < tokens.size(); ++pushed) (void)processor.push(tokens[pushed]);
@@ -115,19 +120,25 @@ status score(std::span<const token_id> tokens, M& model, P& processor, std::span
   const on_exception restore(push_again);
   for (std::size_t j = rows; j-- > 0;) {
     processor.apply(logits.subspan(j * vocabulary, vocabulary));
-    if (j > 0) processor.pop(), --pushed;
+    if (j > 0) {
+      processor.pop();
+      --pushed;
+    }
   }
   push_again();
   return status::ok;
 }
 
-// Runs rounds until `most` tokens were appended, the text ended, accept(emission) returned false, or a round failed.
-// The token for which accept() is false is the last one kept; later tokens of that round are removed.
+// Runs rounds until `most` tokens were appended, the text ended, accept(emission) returned false,
+// or a round failed. The token for which accept() is false is the last one kept; later tokens of
+// that round are removed.
 //   round(left)  appends at most `left` tokens, writes their emissions, and returns {emitted, why}
-//   cut(n)       rolls the text, the processor and the models back to n tokens; returns a status as truncate
+//   cut(n)       rolls the text, the processor and the models back to n tokens; returns a status as
+//                truncate
 template <class Round, class Cut, class Accept>
-status decode_rounds(text& t, std::size_t most, const end_tokens& end_of_text, std::span<const emission> emissions,
-                     Round&& round, Cut&& cut, Accept&& accept) {
+status decode_rounds(text& t, std::size_t most, const end_tokens& end_of_text,
+                     std::span<const emission> emissions, Round&& round, Cut&& cut,
+                     Accept&& accept) {
   for (std::size_t left = most; left > 0;) {
     const std::size_t before = t.size;
     const auto result = round(left);

@@ -11,34 +11,36 @@
 
 SPECAGG_BEGIN
 
-// An n-gram model of the text without the draft, and of documents. Its probability of token y after the history h is
-// (Witten and Bell 1991; h' is h without its first token)
+// An n-gram model of the text without the draft, and of documents. Its probability of token y after
+// the history h is (Witten and Bell 1991; h' is h without its first token)
 //   P(y | h) = (1 - lambda) c(h y) / c(h) + lambda P(y | h'),   lambda = N1+(h) / (N1+(h) + c(h))
-// c(h y): how often y followed h; c(h): how many tokens followed h; N1+(h): how many different ones. If there are
-// documents, what followed in the text counts text_weight times. For a history that did not occur lambda is 1. P of the
-// empty history is taken as 0: a row has the tokens that followed the last token, renormalised. Of more than `most`
-// such tokens it has the likeliest, of equals the lower ids. Temperature and filters act on log P as on a model's
-// logits; at temperature 0 the row is the likeliest token. Penalties do not act on it. The confidence is the cube of
-// the largest P, not renormalised and without temperature: a token that followed long histories is surer than one that
-// followed the last token alone, and with the cube the first guess of plan/draft_length.hpp is about right. It is a
-// function of documents, text and draft.
+// c(h y): how often y followed h; c(h): how many tokens followed h; N1+(h): how many different
+// ones. If there are documents, what followed in the text counts text_weight times. For a history
+// that did not occur lambda is 1. P of the empty history is taken as 0: a row has the tokens that
+// followed the last token, renormalised. Of more than `most` such tokens it has the likeliest, of
+// equals the lower ids. Temperature and filters act on log P as on a model's logits; at temperature
+// 0 the row is the likeliest token. Penalties do not act on it. The confidence is the cube of the
+// largest P, not renormalised and without temperature: a token that followed long histories is
+// surer than one that followed the last token alone, and with the cube the first guess of
+// plan/draft_length.hpp is about right. It is a function of documents, text and draft.
 //
-// It counts each token of the text once, and drafted tokens are never counted; so a round forgets nothing. Where the
-// text itself is cut, it is counted again from its beginning when the drafter is asked next. A row costs O(order x
-// tokens that followed), and sorting these by id.
+// It counts each token of the text once, and drafted tokens are never counted; so a round forgets
+// nothing. Where the text itself is cut, it is counted again from its beginning when the drafter is
+// asked next. A row costs O(order x tokens that followed), and sorting these by id.
 template <class T = float>
 class counts_drafter {
  public:
   using row_type = sparse_row<T>;
   static constexpr std::size_t most = 256, text_weight = 4;
-  // capacity: the longest text; gamma: the most tokens drafted in a round. Memory is allocated here, and none later: at
-  // most 220 bytes for each token of the text (ngram_counts of order 5), 2 KB for each token of a draft, and 16 bytes
-  // for each token of the vocabulary (T = float). In a longer text it proposes nothing (context_full), and likewise in
-  // a longer draft (invalid_parameter). documents, if given, must outlive the object and stay as they are; any number
-  // of drafters may share them. Their order is the model's. Tokens of documents that are not below `vocabulary` are
-  // never proposed.
-  counts_drafter(std::size_t vocabulary, std::size_t capacity, std::size_t gamma, const sampling& sample = {},
-                 const ngram_counts* documents = nullptr)
+  // capacity: the longest text; gamma: the most tokens drafted in a round. Memory is allocated
+  // here, and none later: at most 220 bytes for each token of the text (ngram_counts of order 5), 2
+  // KB for each token of a draft, and 16 bytes for each token of the vocabulary (T = float). In a
+  // longer text it proposes nothing (context_full), and likewise in a longer draft
+  // (invalid_parameter). documents, if given, must outlive the object and stay as they are; any
+  // number of drafters may share them. Their order is the model's. Tokens of documents that are not
+  // below `vocabulary` are never proposed.
+  counts_drafter(std::size_t vocabulary, std::size_t capacity, std::size_t gamma,
+                 const sampling& sample = {}, const ngram_counts* documents = nullptr)
       : capacity_(capacity),
         gamma_(gamma),
         sample_(sample),
@@ -62,7 +64,8 @@ class counts_drafter {
   template <class P>
   status next(const draft_position& at, P& /*processor*/, row_type& row, double& confidence) {
     const std::size_t n = at.tokens.size() - at.drafted;
-    row = row_type(), confidence = 0;
+    row = row_type();
+    confidence = 0;
     if (n > capacity_) return status::context_full;
     if (at.drafted > gamma_) return status::invalid_parameter;
     read(at.tokens.first(n));
@@ -85,14 +88,23 @@ class counts_drafter {
     const std::span<T> x = std::span(rows_).subspan(at.drafted * most, most);
     std::size_t size = 0;
     for (std::size_t i = 0; i < found.size(); ++i)
-      if (const T p = kept[i]; p > 0) ids[size] = found[i], x[size] = p, ++size;
+      if (const T p = kept[i]; p > 0) {
+        ids[size] = found[i];
+        x[size] = p;
+        ++size;
+      }
     row = row_type(ids.first(size), x.first(size), vocab_size());
     return row.normalise();
   }
 
  private:
   void read(std::span<const token_id> text) {
-    if (size_ < text_.size()) text_.clear(), size_ = 0, in_documents_ = ngram_counts::beginning();  // it was cut
+    // it was cut
+    if (size_ < text_.size()) {
+      text_.clear();
+      size_ = 0;
+      in_documents_ = ngram_counts::beginning();
+    }
     for (; size_ < text.size(); ++size_) {
       text_.push(text[size_]);
       if (documents_) in_documents_ = documents_->step(in_documents_, text[size_]);
@@ -101,7 +113,8 @@ class counts_drafter {
   // Adds up P in probability_, and returns the tokens for which it is above 0; their ids ascend.
   std::span<const token_id> interpolate(const ngram_counts::histories& in_text,
                                         const ngram_counts::histories& in_documents) {
-    const ngram_counts& documents = documents_ ? *documents_ : text_;  // without any, no history occurs in them
+    // without any, no history occurs in them
+    const ngram_counts& documents = documents_ ? *documents_ : text_;
     const std::size_t weight = documents_ ? text_weight : 1;
     std::size_t size = 0;
     double left = 1;  // the weight of the shorter histories: the product of lambda
@@ -109,7 +122,8 @@ class counts_drafter {
       const ngram_counts::index own = in_text[k], other = in_documents[k];
       const std::size_t followed = weight * text_.followed(own) + documents.followed(other);
       std::size_t kinds = documents.kinds(other);
-      text_.for_each(own, [&](token_id y, std::size_t) { kinds += documents.count(other, y) == 0; });
+      text_.for_each(own,
+                     [&](token_id y, std::size_t) { kinds += documents.count(other, y) == 0; });
       if (followed == 0) continue;
       const double share = left / double(kinds + followed);  // (1 - lambda) / c(h)
       const auto add = [&](token_id y, std::size_t count) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What proposes tokens: a model (draft/model.hpp), one of another vocabulary (draft/mapped.hpp), a lookup in the text
-// (draft/lookup.hpp), several in turn (draft/first_of.hpp), or your own.
+// What proposes tokens: a model (draft/model.hpp), one of another vocabulary (draft/mapped.hpp), a
+// lookup in the text (draft/lookup.hpp), several in turn (draft/first_of.hpp), or your own.
 #pragma once
 #include <concepts>
 #include <span>
@@ -9,37 +9,42 @@
 
 SPECAGG_BEGIN
 
-// Where a drafter is asked for a row: tokens = the text and the `drafted` tokens of this round's draft after it.
+// Where a drafter is asked for a row: tokens = the text and the `drafted` tokens of this round's
+// draft after it.
 struct draft_position {
   std::span<const token_id> tokens;
   std::size_t drafted = 0;
   bool confidence = false;  // the untempered row will be read too
 };
 
-// A drafter gives rows, and the round draws the tokens from them. So q is the row that the token was drawn from,
-// whatever the drafter is, and no drafter can make a law wrong.
+// A drafter gives rows, and the round draws the tokens from them. So q is the row that the token
+// was drawn from, whatever the drafter is, and no drafter can make a law wrong.
 //   row_type      a Row: one_hot_row, sparse_row, processed_row, or any_row of several kinds
 //   vocab_size()  V, the size of its rows
 //   next(at, processor, row, confidence)
-//                 the row of the token that follows at.tokens. Writes `row`, normalised, and `confidence` in [0, 1]:
-//                 how sure the drafter is of its row. Only the length of drafts depends on it. The row must stay
-//                 readable until at.drafted is 0 again. The processor has been pushed all of at.tokens; a drafter may
-//                 apply() it to its row, as a model does, or not. Any status but ok: there is no row here, and the
-//                 draft ends. no_draft: it has nothing to propose; `stopped` ends decoding. It should be a function of
-//                 at.tokens. It may depend on statistics of earlier rounds, but never on the random numbers that
-//                 verification uses. Coupled verification uses those of rejected tokens again: with it, what was
-//                 drafted behind a rejection must be forgotten.
-//   position()    the number of tokens of the text that it knows. It learns later ones from at.tokens.
+//                 the row of the token that follows at.tokens. Writes `row`, normalised, and
+//                 `confidence` in [0, 1]: how sure the drafter is of its row. Only the length of
+//                 drafts depends on it. The row must stay readable until at.drafted is 0 again. The
+//                 processor has been pushed all of at.tokens; a drafter may apply() it to its row,
+//                 as a model does, or not. Any status but ok: there is no row here, and the draft
+//                 ends. no_draft: it has nothing to propose; `stopped` ends decoding. It should be
+//                 a function of at.tokens. It may depend on statistics of earlier rounds, but never
+//                 on the random numbers that verification uses. Coupled verification uses those of
+//                 rejected tokens again: with it, what was drafted behind a rejection must be
+//                 forgotten.
+//   position()    the number of tokens of the text that it knows. It learns later ones from
+//                 at.tokens.
 //   rollback(n)   forgets what it knows beyond n tokens. As for a LogitSource.
 template <class D, class P = no_processor>
 concept Drafter = Follower<D> && Row<typename D::row_type> &&
-    requires(D& d, const draft_position& at, P& processor, typename D::row_type& row, double& confidence) {
-  { d.vocab_size() } -> std::convertible_to<std::size_t>;
-  { d.next(at, processor, row, confidence) } -> std::same_as<status>;
-};
+                  requires(D& d, const draft_position& at, P& processor, typename D::row_type& row,
+                           double& confidence) {
+                    { d.vocab_size() } -> std::convertible_to<std::size_t>;
+                    { d.next(at, processor, row, confidence) } -> std::same_as<status>;
+                  };
 
-// Calls f(drafter, number) until it returns true, and returns whether it did. f is called for the drafter itself, or
-// for each of those that it consists of (draft/first_of.hpp), in turn.
+// Calls f(drafter, number) until it returns true, and returns whether it did. f is called for the
+// drafter itself, or for each of those that it consists of (draft/first_of.hpp), in turn.
 template <class D, class F>
 bool any_in_turn(D& drafter, F&& f) {
   if constexpr (requires { drafter.in_turn(f); }) return drafter.in_turn(f);

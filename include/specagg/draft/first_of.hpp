@@ -9,9 +9,9 @@
 
 SPECAGG_BEGIN
 
-// first_of both(lookup, model): every token of a draft comes from the first drafter that has a row for it. Both follow
-// the text, and either may be a first_of again. A drafter that was not asked costs nothing; a model then reads the
-// tokens that it missed when it is asked next.
+// first_of both(lookup, model): every token of a draft comes from the first drafter that has a row
+// for it. Both follow the text, and either may be a first_of again. A drafter that was not asked
+// costs nothing; a model then reads the tokens that it missed when it is asked next.
 template <class A, class B>
 class first_of {
   template <class... Kinds>
@@ -33,7 +33,8 @@ class first_of {
   };
   template <class... L, class R, class... M>
   struct joined<list<L...>, list<R, M...>>
-      : joined<std::conditional_t<(std::is_same_v<L, R> || ...), list<L...>, list<L..., R>>, list<M...>> {};
+      : joined<std::conditional_t<(std::is_same_v<L, R> || ...), list<L...>, list<L..., R>>,
+               list<M...>> {};
 
  public:
   // The kinds of both, each once.
@@ -47,14 +48,17 @@ class first_of {
     const std::size_t v = first_->vocab_size();
     return v == std::size_t(second_->vocab_size()) ? v : 0;
   }
-  std::size_t position() const { return std::max<std::size_t>(first_->position(), second_->position()); }
+  std::size_t position() const {
+    return std::max<std::size_t>(first_->position(), second_->position());
+  }
   status rollback(std::size_t n) { return keep(n, *first_, *second_); }
 
   // f(drafter, number) for each drafter until f returns true.
   template <class F>
   bool in_turn(F&& f) {
-    return any_in_turn(*first_, f) ||
-           any_in_turn(*second_, [&](auto& d, std::size_t k) { return f(d, drafter_count<A> + k); });
+    return any_in_turn(*first_, f) || any_in_turn(*second_, [&](auto& d, std::size_t k) {
+             return f(d, drafter_count<A> + k);
+           });
   }
   template <class P>
   status next(const draft_position& at, P& processor, row_type& row, double& confidence) {

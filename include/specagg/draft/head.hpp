@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A draft head: a small network that is fed with the target's own hidden states (EAGLE, Li et al. 2024,
-// arXiv:2401.15077), as a source of logits.
+// A draft head: a small network that is fed with the target's own hidden states (EAGLE, Li et al.
+// 2024, arXiv:2401.15077), as a source of logits.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -10,60 +10,70 @@
 
 SPECAGG_BEGIN
 
-// A head reads pairs: a hidden state of the target, and the token that follows it in the text. Pair i is the state
-// after token i and token i + 1; its row is that of token i + 2.
-//   vocab_size()   the size of its rows, often smaller than the target's vocabulary (a vocabulary_map joins them)
+// A head reads pairs: a hidden state of the target, and the token that follows it in the text. Pair
+// i is the state after token i and token i + 1; its row is that of token i + 2.
+//   vocab_size()   the size of its rows, often smaller than the target's vocabulary (a
+//                  vocabulary_map joins them)
 //   hidden_size()  the width of the target's hidden states
 //   capacity(), position(), rollback(n)  as of a LogitSource, counted in pairs
-//   extend(tokens, states, logits)  appends pairs. states: tokens.size() x hidden_size(), and may be hidden(i). Writes
-//                  the logits of the last logits.size() / vocab_size() of them. On any status but ok nothing is
-//                  appended
-//   hidden(i)      what the head takes the target's hidden state after the token of pair i to be, until the pair is
-//                  removed. It stands for that state where the target has not read so far
+//   extend(tokens, states, logits)  appends pairs. states: tokens.size() x hidden_size(), and may
+//                  be hidden(i). Writes the logits of the last logits.size() / vocab_size() of
+//                  them. On any status but ok nothing is appended
+//   hidden(i)      what the head takes the target's hidden state after the token of pair i to be,
+//                  until the pair is removed. It stands for that state where the target has not
+//                  read so far
 template <class H>
-concept DraftHead = Follower<H> && requires(H& h, const H& c, std::span<const token_id> tokens,
-                                            std::span<const typename H::value_type> states,
-                                            std::span<typename H::value_type> logits, std::size_t i) {
-  { c.vocab_size() } -> std::convertible_to<std::size_t>;
-  { c.hidden_size() } -> std::convertible_to<std::size_t>;
-  { c.capacity() } -> std::convertible_to<std::size_t>;
-  { h.extend(tokens, states, logits) } -> std::same_as<status>;
-  { c.hidden(i) } -> std::convertible_to<std::span<const typename H::value_type>>;
-};
+concept DraftHead =
+    Follower<H> && requires(H& h, const H& c, std::span<const token_id> tokens,
+                            std::span<const typename H::value_type> states,
+                            std::span<typename H::value_type> logits, std::size_t i) {
+      { c.vocab_size() } -> std::convertible_to<std::size_t>;
+      { c.hidden_size() } -> std::convertible_to<std::size_t>;
+      { c.capacity() } -> std::convertible_to<std::size_t>;
+      { h.extend(tokens, states, logits) } -> std::same_as<status>;
+      { c.hidden(i) } -> std::convertible_to<std::span<const typename H::value_type>>;
+    };
 
 // A head that reads trees of pairs, too, as a TreeSource does:
-//   extend_tree(tokens, parents, states, logits)  states[i]: the one before the token of node i. On any status but ok
-//                  nothing is appended
+//   extend_tree(tokens, parents, states, logits)  states[i]: the one before the token of node i. On
+//                  any status but ok nothing is appended
 //   node_hidden(n) as hidden(i), of node n; empty if it was not appended
 //   cut_tree(n)    keeps the first n nodes
 //   keep_path(nodes)
 template <class H>
-concept TreeDraftHead = DraftHead<H> &&
-    requires(H& h, const H& c, std::span<const token_id> tokens, std::span<const std::uint32_t> nodes,
-             std::span<const typename H::value_type> states, std::span<typename H::value_type> logits) {
+concept TreeDraftHead = DraftHead<H> && requires(H& h, const H& c, std::span<const token_id> tokens,
+                                                 std::span<const std::uint32_t> nodes,
+                                                 std::span<const typename H::value_type> states,
+                                                 std::span<typename H::value_type> logits) {
   { h.extend_tree(tokens, nodes, states, logits) } -> std::same_as<status>;
   { c.node_hidden(nodes[0]) } -> std::convertible_to<std::span<const typename H::value_type>>;
   h.cut_tree(nodes.size());
   { h.keep_path(nodes) } -> std::same_as<status>;
 };
 
-// The head as a LogitSource that reads the target's tokens; a TreeDraftHead as a TreeSource, too. A mapped_drafter or
-// mapped_source (draft/mapped.hpp) around it drafts with it in every decoder. Head and target must outlive it, and the
-// target's context must be a prefix of the tokens that it is given, or the other way round, as in every decoder.
-//   * A pair is read with the target's state where the target has it, and with the head's own otherwise. Pairs that
-//     were read with the head's own are read again as soon as the target has read their tokens, and those with a state
-//     that the target was rolled back from are read again with the head's own.
-//   * Where the target keeps no states of the beginning of the text, the head's context begins where they begin.
-//   * A row needs two tokens, of which the target has read the first: else no_draft. A decoder with a rule that reads
-//     the draft's row ends there, so give it a prompt of two tokens, all but the last of them read by the target.
-// So a row is a function of the tokens and of how many of them the target has read. That changes between rounds alone:
-// a lossless law is the target's; for a rule that reads the draft, q is the row of a head that knows the states up to
-// the beginning of the round. The constructor allocates all memory but that for trees.
+// The head as a LogitSource that reads the target's tokens; a TreeDraftHead as a TreeSource, too. A
+// mapped_drafter or mapped_source (draft/mapped.hpp) around it drafts with it in every decoder.
+// Head and target must outlive it, and the target's context must be a prefix of the tokens that it
+// is given, or the other way round, as in every decoder.
+//   * A pair is read with the target's state where the target has it, and with the head's own
+//     otherwise. Pairs that were read with the head's own are read again as soon as the target has
+//     read their tokens, and those with a state that the target was rolled back from are read again
+//     with the head's own.
+//   * Where the target keeps no states of the beginning of the text, the head's context begins
+//     where they begin.
+//   * A row needs two tokens, of which the target has read the first: else no_draft. A decoder with
+//     a rule that reads the draft's row ends there, so give it a prompt of two tokens, all but the
+//     last of them read by the target.
+// So a row is a function of the tokens and of how many of them the target has read. That changes
+// between rounds alone: a lossless law is the target's; for a rule that reads the draft, q is the
+// row of a head that knows the states up to the beginning of the round. The constructor allocates
+// all memory but that for trees.
 template <DraftHead H, HiddenSource M>
 class head_source {
  public:
   using value_type = typename H::value_type;
-  head_source(H& head, const M& target) : head_(&head), target_(&target), states_(together * head.hidden_size()) {
+  head_source(H& head, const M& target)
+      : head_(&head), target_(&target), states_(together * head.hidden_size()) {
     tokens_.reserve(capacity());
   }
 
@@ -72,8 +82,8 @@ class head_source {
   std::size_t position() const { return tokens_.size() + nodes_.size(); }
   std::span<const token_id> tokens() const { return tokens_; }
 
-  // vocabulary_mismatch: the target's states have another width. Where no rows are wanted, pairs are read whose states
-  // the target has: give a prompt to the target first.
+  // vocabulary_mismatch: the target's states have another width. Where no rows are wanted, pairs
+  // are read whose states the target has: give a prompt to the target first.
   status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
     const std::size_t before = tokens_.size(), rows = rows_of(logits);
     if (!nodes_.empty()) return status::invalid_parameter;  // end the tree first
@@ -88,11 +98,14 @@ class head_source {
     return s;
   }
 
-  // The members of a TreeSource. The context must have a token: else no_draft. A node is read with the target's state
-  // after its parent where the target has it, and with the head's own otherwise. So nodes before the end of what the
-  // target has read must be that text, one after another. Memory for a tree is allocated if none was as large before.
+  // The members of a TreeSource. The context must have a token: else no_draft. A node is read with
+  // the target's state after its parent where the target has it, and with the head's own otherwise.
+  // So nodes before the end of what the target has read must be that text, one after another.
+  // Memory for a tree is allocated if none was as large before.
   status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
-                     std::span<value_type> logits) requires TreeDraftHead<H> {
+                     std::span<value_type> logits)
+    requires TreeDraftHead<H>
+  {
     const std::size_t before = nodes_.size();
     if (parents.size() != tokens.size()) return status::invalid_parameter;
     for (std::size_t i = 0; i < parents.size(); ++i)
@@ -102,10 +115,15 @@ class head_source {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       nodes_.push_back({tokens[i], parents[i] == 0 ? 1 : nodes_[parents[i] - 1].depth + 1, false});
     const status s = read_nodes(tokens, parents, logits, before);
-    if (s != status::ok) nodes_.resize(before), head_->cut_tree(before);
+    if (s != status::ok) {
+      nodes_.resize(before);
+      head_->cut_tree(before);
+    }
     return s;
   }
-  status keep_path(std::span<const std::uint32_t> nodes) requires TreeDraftHead<H> {
+  status keep_path(std::span<const std::uint32_t> nodes)
+    requires TreeDraftHead<H>
+  {
     if (const status s = head_->keep_path(nodes); s != status::ok) return s;
     for (const std::uint32_t n : nodes) {
       if (nodes_[n - 1].known && known_ == tokens_.size() - 1) ++known_;
@@ -128,13 +146,17 @@ class head_source {
  private:
   static constexpr std::size_t together = 32;  // pairs read in one call
 
-  std::size_t rows_of(std::span<value_type> logits) const { return vocab_size() ? logits.size() / vocab_size() : 0; }
+  std::size_t rows_of(std::span<value_type> logits) const {
+    return vocab_size() ? logits.size() / vocab_size() : 0;
+  }
   status takes(std::span<const token_id> tokens, std::span<value_type> logits) const {
     const std::size_t rows = rows_of(logits);
-    if (rows > tokens.size() || rows * vocab_size() != logits.size()) return status::invalid_parameter;
+    if (rows > tokens.size() || rows * vocab_size() != logits.size())
+      return status::invalid_parameter;
     if (tokens.size() > capacity() - position()) return status::context_full;
-    return std::size_t(target_->hidden_size()) == std::size_t(head_->hidden_size()) ? status::ok
-                                                                                    : status::vocabulary_mismatch;
+    return std::size_t(target_->hidden_size()) == std::size_t(head_->hidden_size())
+               ? status::ok
+               : status::vocabulary_mismatch;
   }
 
   std::size_t pairs() const { return tokens_.empty() ? 0 : tokens_.size() - 1; }
@@ -145,7 +167,8 @@ class head_source {
     return kept < std::size_t(head_->position()) ? head_->rollback(kept) : status::ok;
   }
 
-  // Removes the pairs that were read with states which the target, rolled back since then, has no more.
+  // Removes the pairs that were read with states which the target, rolled back since then, has no
+  // more.
   status forget_lost() {
     const std::size_t read = std::max<std::size_t>(begin_, target_->position());
     if (known_ <= read) return status::ok;
@@ -154,22 +177,24 @@ class head_source {
     return s;
   }
 
-  // The end of the pairs from begin_ on whose states the target has, or which were read with them. Where states are
-  // missing, begin_ moves behind them.
+  // The end of the pairs from begin_ on whose states the target has, or which were read with them.
+  // Where states are missing, begin_ moves behind them.
   std::size_t known_pairs() {
     const std::size_t end = pairs();
     std::size_t known = known_;
     while (known < end && has_state(known)) ++known;
     if (const std::size_t last = std::min<std::size_t>(end, target_->position());
-        known == known_ && known < last && has_state(last - 1)) {  // there is a gap: begin behind it
+        // there is a gap: begin behind it
+        known == known_ && known < last && has_state(last - 1)) {
       for (begin_ = last - 1; has_state(begin_ - 1);) --begin_;
-      known_ = begin_, known = last;
+      known_ = begin_;
+      known = last;
     }
     return known;
   }
 
-  // Reads the pairs before `end` that are not read, or not with the states of those before `known`, and those of the
-  // wanted rows.
+  // Reads the pairs before `end` that are not read, or not with the states of those before `known`,
+  // and those of the wanted rows.
   status read(std::size_t known, std::size_t end, std::size_t rows, std::span<value_type> logits) {
     if (known == begin_ || end < begin_ + rows) return status::no_draft;
     const std::size_t v = vocab_size(), first_row = end - rows;
@@ -177,14 +202,18 @@ class head_source {
     next = std::min(next, first_row);
     if (const status s = cut(next); s != status::ok) return s;
     while (next < end) {
-      const std::size_t n = next < known ? std::min(together, known - next) : 1, w = head_->hidden_size();
+      const std::size_t n = next < known ? std::min(together, known - next) : 1,
+                        w = head_->hidden_size();
       for (std::size_t i = 0; i < n; ++i) {
-        const auto state = next < known ? target_->hidden(next + i) : head_->hidden(next - 1 - begin_);
+        const auto state =
+            next < known ? target_->hidden(next + i) : head_->hidden(next - 1 - begin_);
         std::copy_n(state.begin(), w, states_.begin() + std::ptrdiff_t(i * w));
       }
-      const std::size_t from = std::max(next, first_row), wanted = next + n - std::min(from, next + n);
+      const std::size_t from = std::max(next, first_row),
+                        wanted = next + n - std::min(from, next + n);
       const auto own = logits.subspan((from - first_row) * (wanted > 0 ? v : 0), wanted * v);
-      const status s = head_->extend(std::span(tokens_).subspan(next + 1, n), std::span(states_).first(n * w), own);
+      const status s = head_->extend(std::span(tokens_).subspan(next + 1, n),
+                                     std::span(states_).first(n * w), own);
       if (s != status::ok) return s;
       next += n;
       if (next <= known) known_ = std::max(known_, next);
@@ -203,7 +232,8 @@ class head_source {
     return head_->rollback(0);
   }
 
-  // The state before a child of this node, if it is there: of the target (`known`), or the head's own.
+  // The state before a child of this node, if it is there: of the target (`known`), or the head's
+  // own.
   std::span<const value_type> state_after(std::uint32_t node, bool& known) const {
     const std::size_t end = tokens_.size() - 1, i = end + (node == 0 ? 0 : nodes_[node - 1].depth);
     known = has_state(i);
@@ -215,7 +245,8 @@ class head_source {
   // Reads the nodes after the first `before`; in one call those whose states are there before it.
   status read_nodes(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                     std::span<value_type> logits, std::size_t before) {
-    const std::size_t v = vocab_size(), w = head_->hidden_size(), first_row = tokens.size() - rows_of(logits);
+    const std::size_t v = vocab_size(), w = head_->hidden_size(),
+                      first_row = tokens.size() - rows_of(logits);
     for (std::size_t next = 0, n; next < tokens.size(); next += n) {
       for (n = 0; n < together && next + n < tokens.size(); ++n) {
         const auto state = state_after(parents[next + n], nodes_[before + next + n].known);
@@ -223,7 +254,8 @@ class head_source {
         std::copy_n(state.begin(), w, states_.begin() + std::ptrdiff_t(n * w));
       }
       if (n == 0) return status::no_draft;
-      const std::size_t from = std::max(next, first_row), wanted = next + n - std::min(from, next + n);
+      const std::size_t from = std::max(next, first_row),
+                        wanted = next + n - std::min(from, next + n);
       const auto own = logits.subspan((from - first_row) * (wanted > 0 ? v : 0), wanted * v);
       const status s = head_->extend_tree(tokens.subspan(next, n), parents.subspan(next, n),
                                           std::span<const value_type>(states_).first(n * w), own);

@@ -9,25 +9,30 @@
 
 SPECAGG_BEGIN
 
-// Proposes, with probability 1, the token that followed the longest suffix of the text and its draft that
-//   * is at least `least` tokens long (of longer ones the last documents.longest() or 32 tokens are compared)
+// Proposes, with probability 1, the token that followed the longest suffix of the text and its
+// draft that
+//   * is at least `least` tokens long (of longer ones the last documents.longest() or 32 tokens are
+//     compared)
 //   * occurs in the text without the draft, or in a document, and some token follows it there
-// Of a suffix that occurs several times in the text, the most recent occurrence is continued; likewise in the
-// documents, where the last one given is the most recent. If the longest suffix in the text and that in the documents
-// are equally long, the text decides. It is a function of documents, text and draft. The confidence grows with the
-// length of the suffix: 16 tokens or more are the most.
+// Of a suffix that occurs several times in the text, the most recent occurrence is continued;
+// likewise in the documents, where the last one given is the most recent. If the longest suffix in
+// the text and that in the documents are equally long, the text decides. It is a function of
+// documents, text and draft. The confidence grows with the length of the suffix: 16 tokens or more
+// are the most.
 //
-// It reads each token of the text once, and drafted tokens are never entered; so a round forgets nothing. Where the
-// text itself is cut, it is read again from its beginning when the drafter is asked next.
+// It reads each token of the text once, and drafted tokens are never entered; so a round forgets
+// nothing. Where the text itself is cut, it is read again from its beginning when the drafter is
+// asked next.
 template <class T = float>
 class lookup_drafter {
  public:
   using row_type = one_hot_row<T>;
-  // capacity: the longest text; allocated here, and nothing is allocated later. In a longer text it proposes nothing
-  // (context_full). documents, if given, must outlive the object and stay as they are; any number of drafters may share
-  // them. Tokens of documents that are not below `vocabulary` are never proposed.
-  lookup_drafter(std::size_t vocabulary, std::size_t capacity, const suffix_automaton* documents = nullptr,
-                 std::size_t least = 2)
+  // capacity: the longest text; allocated here, and nothing is allocated later. In a longer text it
+  // proposes nothing (context_full). documents, if given, must outlive the object and stay as they
+  // are; any number of drafters may share them. Tokens of documents that are not below `vocabulary`
+  // are never proposed.
+  lookup_drafter(std::size_t vocabulary, std::size_t capacity,
+                 const suffix_automaton* documents = nullptr, std::size_t least = 2)
       : vocabulary_(vocabulary),
         capacity_(capacity),
         least_(std::max<std::size_t>(least, 1)),
@@ -49,22 +54,25 @@ class lookup_drafter {
     const found f = find(at);
     const index length = std::max(f.in_text.length, f.in_documents.length);
     if (length < least_) return status::no_draft;
-    row = row_type(f.own() ? text_[f.in_text.position] : (*documents_)[f.in_documents.position], vocabulary_);
+    row = row_type(f.own() ? text_[f.in_text.position] : (*documents_)[f.in_documents.position],
+                   vocabulary_);
     confidence = (double(std::min<index>(length, 16)) - 0.5) / 16;
     return row.normalise() == status::ok ? status::ok : status::no_draft;
   }
 
-  // For a tree of drafts (decode/tree.hpp): all tokens that followed that suffix, the most frequent first; of equals
-  // the one that next() proposes, then the lower ids. Writes as many as there is room for, and returns how many.
+  // For a tree of drafts (decode/tree.hpp): all tokens that followed that suffix, the most frequent
+  // first; of equals the one that next() proposes, then the lower ids. Writes as many as there is
+  // room for, and returns how many.
   std::size_t continuations(const draft_position& at, std::span<token_id> out) {
     if (at.tokens.size() - at.drafted > capacity_) return 0;
     const found f = find(at);
     if (std::max(f.in_text.length, f.in_documents.length) < least_) return 0;
-    const std::size_t n =
-        f.own() ? text_.all_that_follow(f.text, out) : documents_->all_that_follow(f.documents, out);
+    const std::size_t n = f.own() ? text_.all_that_follow(f.text, out)
+                                  : documents_->all_that_follow(f.documents, out);
     const auto ours = out.first(n);
-    const auto end = std::remove_if(ours.begin(), ours.end(),
-                                    [this](token_id t) { return t < 0 || std::size_t(t) >= vocabulary_; });
+    const auto end = std::remove_if(ours.begin(), ours.end(), [this](token_id t) {
+      return t < 0 || std::size_t(t) >= vocabulary_;
+    });
     return std::size_t(end - ours.begin());
   }
 
@@ -88,7 +96,11 @@ class lookup_drafter {
     return f;
   }
   void read(std::span<const token_id> text) {
-    if (size_ < text_.size()) text_.clear(), size_ = 0, in_documents_ = {};  // it was cut
+    if (size_ < text_.size()) {
+      text_.clear();
+      size_ = 0;
+      in_documents_ = {};
+    }  // it was cut
     for (; size_ < text.size(); ++size_) {
       text_.push(text[size_]);
       if (documents_) in_documents_ = documents_->step(in_documents_, text[size_]);
@@ -98,7 +110,8 @@ class lookup_drafter {
   std::size_t vocabulary_, capacity_, least_;
   const suffix_automaton* documents_;
   suffix_automaton text_;
-  std::size_t size_ = 0;                  // tokens of the text that are known; text_ may still hold later ones
+  // tokens of the text that are known; text_ may still hold later ones
+  std::size_t size_ = 0;
   suffix_automaton::match in_documents_;  // the longest suffix of the text that occurs there
 };
 

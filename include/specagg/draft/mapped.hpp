@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A draft model of another vocabulary, as one of the target's: as a LogitSource, which every decoder takes, and as a
-// drafter with sparse rows.
+// A draft model of another vocabulary, as one of the target's: as a LogitSource, which every
+// decoder takes, and as a drafter with sparse rows.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -17,19 +17,21 @@ SPECAGG_BEGIN
 // Both take a source that reads tokens of the target's vocabulary and gives rows of the draft's:
 //   * a retokenising_source (draft/retokenised.hpp): a model with a tokenizer of its own
 //   * a draft head of the target's own tokens with a reduced vocabulary (`d2t`): the head itself
-// Source and map must outlive them. q'(to[d]) = q(d) / Z, Z the sum of q over mapped tokens (Timor et al. 2025,
-// arXiv:2502.05202). Where no mapped token has mass there is no row: no_draft. vocabulary_mismatch: the source's rows
-// do not have the map's size.
+// Source and map must outlive them. q'(to[d]) = q(d) / Z, Z the sum of q over mapped tokens (Timor
+// et al. 2025, arXiv:2502.05202). Where no mapped token has mass there is no row: no_draft.
+// vocabulary_mismatch: the source's rows do not have the map's size.
 
-// A LogitSource over the target's vocabulary. Its logits are the draft's at mapped tokens and -inf elsewhere, so
-// processors, temperature and filters act after the mask. The memory of one row is allocated by the constructor. A
-// TreeSource stays one: memory for more rows is allocated where no call had as many before, and a node's row without
-// mass at mapped tokens is written: -inf everywhere, of which nothing is drawn.
+// A LogitSource over the target's vocabulary. Its logits are the draft's at mapped tokens and -inf
+// elsewhere, so processors, temperature and filters act after the mask. The memory of one row is
+// allocated by the constructor. A TreeSource stays one: memory for more rows is allocated where no
+// call had as many before, and a node's row without mass at mapped tokens is written: -inf
+// everywhere, of which nothing is drawn.
 template <LogitSource S>
 class mapped_source {
  public:
   using value_type = typename S::value_type;
-  mapped_source(S& source, const vocabulary_map& map) : source_(&source), map_(&map), logits_(map.draft_size()) {}
+  mapped_source(S& source, const vocabulary_map& map)
+      : source_(&source), map_(&map), logits_(map.draft_size()) {}
 
   std::size_t vocab_size() const { return map_->target_size(); }
   std::size_t capacity() const { return source_->capacity(); }
@@ -41,7 +43,8 @@ class mapped_source {
   }
   status rollback(std::size_t n) { return source_->rollback(n); }
   status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
-    if (std::size_t(source_->vocab_size()) != map_->draft_size()) return status::vocabulary_mismatch;
+    if (std::size_t(source_->vocab_size()) != map_->draft_size())
+      return status::vocabulary_mismatch;
     const std::size_t v = vocab_size(), rows = v ? logits.size() / v : 0, before = position();
     if (rows > tokens.size() || (v && logits.size() % v != 0)) return status::invalid_parameter;
     if (rows == 0) return source_->extend(tokens, {});
@@ -52,30 +55,44 @@ class mapped_source {
       const std::span<value_type> row = logits.subspan(j * v, v);
       status s = source_->extend(tokens.subspan(read, until - read), own);
       if (s == status::ok && !map_row(own, row)) s = status::no_draft;
-      if (s != status::ok) return (void)keep(before, *source_), s;
+      if (s != status::ok) {
+        (void)keep(before, *source_);
+        return s;
+      }
       read = until;
     }
     return status::ok;
   }
   status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
-                     std::span<value_type> logits) requires TreeSource<S> {
-    if (std::size_t(source_->vocab_size()) != map_->draft_size()) return status::vocabulary_mismatch;
+                     std::span<value_type> logits)
+    requires TreeSource<S>
+  {
+    if (std::size_t(source_->vocab_size()) != map_->draft_size())
+      return status::vocabulary_mismatch;
     const std::size_t v = vocab_size(), d = map_->draft_size(), rows = v ? logits.size() / v : 0;
     if (rows > tokens.size() || (v && logits.size() % v != 0)) return status::invalid_parameter;
     if (logits_.size() < rows * d) logits_.resize(rows * d);
     const auto own = std::span(logits_).first(rows * d);
     if (const status s = source_->extend_tree(tokens, parents, own); s != status::ok) return s;
-    for (std::size_t j = 0; j < rows; ++j) (void)map_row(own.subspan(j * d, d), logits.subspan(j * v, v));
+    for (std::size_t j = 0; j < rows; ++j)
+      (void)map_row(own.subspan(j * d, d), logits.subspan(j * v, v));
     return status::ok;
   }
-  status keep_path(std::span<const std::uint32_t> nodes) requires TreeSource<S> { return source_->keep_path(nodes); }
+  status keep_path(std::span<const std::uint32_t> nodes)
+    requires TreeSource<S>
+  {
+    return source_->keep_path(nodes);
+  }
   // The mean of Z over all rows so far; 0 if there was none.
   double mass() const { return rows_ > 0 ? mass_ / double(rows_) : 0; }
 
  private:
   bool map_row(std::span<const value_type> own, std::span<value_type> row) {
     const bool any = map_logits<value_type>(*map_, own, row);
-    if (const double z = any ? mass_kept<value_type>(own, row) : double(NAN); z <= 1 + 1e-3) mass_ += z, ++rows_;
+    if (const double z = any ? mass_kept<value_type>(own, row) : double(NAN); z <= 1 + 1e-3) {
+      mass_ += z;
+      ++rows_;
+    }
     return any;
   }
 
@@ -86,16 +103,18 @@ class mapped_source {
   std::size_t rows_ = 0;
 };
 
-// A drafter with the rows mapped_row: for a draft vocabulary that is small beside the target's. Like model_drafter
-// otherwise. gamma: the most tokens drafted in a round. All memory is allocated by the constructor: draft_size() and
-// (gamma + 1) x size() logits, and V for a processor, which is applied to the row in the target's vocabulary. (With
-// no_processor, or penalties of which none is on, no loop is over V.)
+// A drafter with the rows mapped_row: for a draft vocabulary that is small beside the target's.
+// Like model_drafter otherwise. gamma: the most tokens drafted in a round. All memory is allocated
+// by the constructor: draft_size() and (gamma + 1) x size() logits, and V for a processor, which is
+// applied to the row in the target's vocabulary. (With no_processor, or penalties of which none is
+// on, no loop is over V.)
 template <LogitSource S>
 class mapped_drafter {
  public:
   using T = typename S::value_type;
   using row_type = mapped_row<T>;
-  mapped_drafter(S& source, const vocabulary_map& map, std::size_t gamma, const sampling& sample = {})
+  mapped_drafter(S& source, const vocabulary_map& map, std::size_t gamma,
+                 const sampling& sample = {})
       : source_(&source),
         map_(&map),
         sample_(sample),
@@ -109,14 +128,18 @@ class mapped_drafter {
 
   template <class P>
   status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
-    row = row_type(), confidence = 0;
+    row = row_type();
+    confidence = 0;
     const std::size_t n = at.tokens.size(), kept = map_->size();
-    if (std::size_t(source_->vocab_size()) != map_->draft_size()) return status::vocabulary_mismatch;
+    if (std::size_t(source_->vocab_size()) != map_->draft_size())
+      return status::vocabulary_mismatch;
     if (kept == 0) return status::no_draft;
     if (n > std::size_t(source_->capacity())) return status::context_full;
     if (rows_.size() < (at.drafted + 1) * kept) return status::invalid_parameter;
     if (const status s = keep_prefix(at.tokens.first(n - 1), *source_); s != status::ok) return s;
-    if (const status s = source_->extend(at.tokens.subspan(source_->position()), logits_); s != status::ok) return s;
+    if (const status s = source_->extend(at.tokens.subspan(source_->position()), logits_);
+        s != status::ok)
+      return s;
     const std::span<T> mapped = std::span(rows_).subspan(at.drafted * kept, kept);
     if (changes_nothing(processor)) {
       for (std::size_t i = 0; i < kept; ++i) mapped[i] = logits_[std::size_t(map_->drafts()[i])];
@@ -125,7 +148,8 @@ class mapped_drafter {
       processor.apply(std::span(row_));
       for (std::size_t i = 0; i < kept; ++i) mapped[i] = row_[std::size_t(map_->targets()[i])];
     }
-    if (std::all_of(mapped.begin(), mapped.end(), [](T l) { return is_masked(l); })) return status::no_draft;
+    if (std::all_of(mapped.begin(), mapped.end(), [](T l) { return is_masked(l); }))
+      return status::no_draft;
     row = row_type(map_->targets(), mapped, vocab_size(), sample_);
     if (const status s = row.normalise(at.confidence); s != status::ok) return s;
     if (at.confidence) confidence = double(row.largest_confidence());

@@ -9,17 +9,19 @@
 
 SPECAGG_BEGIN
 
-// q'(ids[i]) = softmax(logits / temperature)_i after the filters, and 0 elsewhere. logits: those of the n mapped tokens
-// alone, in the order of their ids in the target's vocabulary, which ascend strictly (vocabulary_map::targets()). So
-// the row is masked before its softmax and filtered after: q'(to[d]) = q(d) / Z where nothing is filtered. It reads n
-// numbers, not V. The probabilities are never stored: a pass over the row costs n exponentials.
+// q'(ids[i]) = softmax(logits / temperature)_i after the filters, and 0 elsewhere. logits: those of
+// the n mapped tokens alone, in the order of their ids in the target's vocabulary, which ascend
+// strictly (vocabulary_map::targets()). So the row is masked before its softmax and filtered after:
+// q'(to[d]) = q(d) / Z where nothing is filtered. It reads n numbers, not V. The probabilities are
+// never stored: a pass over the row costs n exponentials.
 template <class S>
 class mapped_row {
  public:
   using value_type = computed<S>;
   using T = value_type;
   mapped_row() = default;
-  // status::vocabulary_mismatch from normalise() if the two have different sizes, or the last id is not below V.
+  // status::vocabulary_mismatch from normalise() if the two have different sizes, or the last id is
+  // not below V.
   mapped_row(std::span<const token_id> ids, std::span<const S> logits, std::size_t vocabulary,
              const sampling& sample = {})
       : ids_(ids), row_(logits, sample), size_(vocabulary) {}
@@ -58,15 +60,17 @@ class mapped_row {
           const int lanes = int(std::min<std::size_t>(16, n - i));
           alignas(64) T some[16];
           probability(i, lanes).store(some);
-          for (std::size_t l = 0; l < std::size_t(lanes); ++l) x[std::size_t(ids_[first + i + l]) - begin] = some[l];
+          for (std::size_t l = 0; l < std::size_t(lanes); ++l)
+            x[std::size_t(ids_[first + i + l]) - begin] = some[l];
         }
       });
     };
     using V = vec<T, 16>;
-    return {
-        filled(n == 0, [&](std::size_t i, int lanes) { return from.template operator()<V>(i, lanes); }),
-        filled(n == 0 || !confident_, [&](std::size_t i, int lanes) { return from.template confidence<V>(i, lanes); }),
-        n == 0};
+    return {filled(n == 0,
+                   [&](std::size_t i, int lanes) { return from.template operator()<V>(i, lanes); }),
+            filled(n == 0 || !confident_,
+                   [&](std::size_t i, int lanes) { return from.template confidence<V>(i, lanes); }),
+            n == 0};
   }
 
  private:

@@ -5,10 +5,11 @@
 
 SPECAGG_BEGIN
 
-// Rows are softmax(logits) after the processor, temperature and filters, as the target's. The confidence is the largest
-// probability of the untempered row (0 unless it was asked for): temperature and filters would make a row look more
-// confident than the model is. The model's context may be smaller than the target's: where it is full, there is no row
-// (context_full). logits: memory for (gamma + 1) x V logits, which must outlive the object.
+// Rows are softmax(logits) after the processor, temperature and filters, as the target's. The
+// confidence is the largest probability of the untempered row (0 unless it was asked for):
+// temperature and filters would make a row look more confident than the model is. The model's
+// context may be smaller than the target's: where it is full, there is no row (context_full).
+// logits: memory for (gamma + 1) x V logits, which must outlive the object.
 template <LogitSource M>
 class model_drafter {
  public:
@@ -24,7 +25,8 @@ class model_drafter {
   template <class P>
   status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
     const std::size_t v = vocab_size();
-    row = row_type(), confidence = 0;
+    row = row_type();
+    confidence = 0;
     if (at.tokens.size() > std::size_t(model_->capacity())) return status::context_full;
     if (logits_.size() < (at.drafted + 1) * v) return status::invalid_parameter;
     const std::span<T> logits = logits_.subspan(at.drafted * v, v);

@@ -10,20 +10,21 @@
 
 SPECAGG_BEGIN
 
-// A history is what stands before a token: the last k tokens, k = 0 .. order - 1. Tokens are appended one by one, to
-// one text or to several documents. Each is counted after each of its histories, and no history crosses the end of a
-// document. A node stands for a string of at most `order` tokens that occurs: a history and the token after it. A token
-// costs O(order) and adds at most `order` nodes of 28 bytes, each with 8 to 16 bytes to find it: at most 220 bytes at
-// order 5, and less where strings repeat. reserve(n) allocates for n tokens, and then push() allocates nothing for the
-// first n.
+// A history is what stands before a token: the last k tokens, k = 0 .. order - 1. Tokens are
+// appended one by one, to one text or to several documents. Each is counted after each of its
+// histories, and no history crosses the end of a document. A node stands for a string of at most
+// `order` tokens that occurs: a history and the token after it. A token costs O(order) and adds at
+// most `order` nodes of 28 bytes, each with 8 to 16 bytes to find it: at most 220 bytes at order 5,
+// and less where strings repeat. reserve(n) allocates for n tokens, and then push() allocates
+// nothing for the first n.
 class ngram_counts {
  public:
   using index = std::uint32_t;
   static constexpr index none = 0xffffffffu;
   static constexpr std::size_t usual_order = 5, most_order = 8;
 
-  // The node of the last k tokens of a text, for k = 0 .. order - 1; none where they do not occur, or the text is
-  // shorter.
+  // The node of the last k tokens of a text, for k = 0 .. order - 1; none where they do not occur,
+  // or the text is shorter.
   using histories = std::array<index, most_order>;
   // Those at the beginning of a text: the empty one alone.
   static constexpr histories beginning() {
@@ -45,7 +46,8 @@ class ngram_counts {
     if (slots > slots_.size()) rehash(slots);
   }
   void clear() {
-    nodes_.assign(1, node{}), size_ = 0;
+    nodes_.assign(1, node{});
+    size_ = 0;
     std::fill(slots_.begin(), slots_.end(), none);
     end_document();
   }
@@ -60,7 +62,8 @@ class ngram_counts {
       const index n = counted(suffix_[k], t);
       if (k + 1 < order_) longer[k + 1] = n;
     }
-    suffix_ = longer, ++size_;
+    suffix_ = longer;
+    ++size_;
   }
 
   // The histories of the token that follows the document so far.
@@ -68,11 +71,13 @@ class ngram_counts {
   // The histories after one more token t, which is not counted.
   histories step(const histories& h, token_id t) const {
     histories longer = beginning();
-    for (std::size_t k = 0; k + 1 < order_; ++k) longer[k + 1] = h[k] == none ? none : find(h[k], t);
+    for (std::size_t k = 0; k + 1 < order_; ++k)
+      longer[k + 1] = h[k] == none ? none : find(h[k], t);
     return longer;
   }
 
-  // Of a history (0 for none): c(h), how many tokens followed it; N1+(h), how many different ones; c(h t).
+  // Of a history (0 for none): c(h), how many tokens followed it; N1+(h), how many different ones;
+  // c(h t).
   std::size_t followed(index h) const { return h == none ? 0 : nodes_[h].followed; }
   std::size_t kinds(index h) const { return h == none ? 0 : nodes_[h].kinds; }
   std::size_t count(index h, token_id t) const {
@@ -90,9 +95,10 @@ class ngram_counts {
   struct node {
     index history = none;  // that `token` followed,
     token_id token = no_token;
-    index count = 0;                  // so many times
-    index followed = 0, kinds = 0;    // the tokens that followed this string
-    index first = none, next = none;  // a list of the strings one token longer; the next in the list that this is in
+    index count = 0;                // so many times
+    index followed = 0, kinds = 0;  // the tokens that followed this string
+    // a list of the strings one token longer; the next in the list that this is in
+    index first = none, next = none;
   };
 
   index counted(index h, token_id t) {
@@ -101,10 +107,12 @@ class ngram_counts {
       if (2 * (nodes_.size() + 1) > slots_.size()) rehash(2 * slots_.size());
       n = index(nodes_.size());
       nodes_.push_back({h, t, 0, 0, 0, none, nodes_[h].first});
-      nodes_[h].first = n, ++nodes_[h].kinds;
+      nodes_[h].first = n;
+      ++nodes_[h].kinds;
       slots_[slot(h, t)] = n;
     }
-    ++nodes_[n].count, ++nodes_[h].followed;
+    ++nodes_[n].count;
+    ++nodes_[h].followed;
     return n;
   }
 
@@ -113,7 +121,8 @@ class ngram_counts {
     std::uint64_t x = (std::uint64_t(h) << 32 | std::uint32_t(t)) * 0x9E3779B97F4A7C15u;
     for (x ^= x >> 32;; ++x) {
       const index n = slots_[x & (slots_.size() - 1)];
-      if (n == none || (nodes_[n].history == h && nodes_[n].token == t)) return x & (slots_.size() - 1);
+      if (n == none || (nodes_[n].history == h && nodes_[n].token == t))
+        return x & (slots_.size() - 1);
     }
   }
   index find(index h, token_id t) const { return slots_[slot(h, t)]; }

@@ -12,8 +12,8 @@
 SPECAGG_BEGIN
 
 // How several tokens are proposed after one text.
-//   greedy       the likeliest tokens but for one, and one drawn from what is left of q. It stands first. The best of
-//                the four where only one level is drafted
+//   greedy       the likeliest tokens but for one, and one drawn from what is left of q. It stands
+//                first. The best of the four where only one level is drafted
 //   sampled      drawn from q without replacement
 //   top          the likeliest tokens
 //   independent  drawn from q with replacement
@@ -39,18 +39,19 @@ struct proposal_rows<any_row<R...>> {
 template <Row R>
 using proposal_row = typename detail::proposal_rows<R>::type;
 
-// Proposes up to tokens.size() children of one node, from the row q after it. Returns how many there are: fewer if q
-// has fewer tokens, 0 if it is invalid. The likeliest tokens are those of the untempered row, so there are several at
-// temperature 0, too, where greedy proposals are the top ones.
+// Proposes up to tokens.size() children of one node, from the row q after it. Returns how many
+// there are: fewer if q has fewer tokens, 0 if it is invalid. The likeliest tokens are those of the
+// untempered row, so there are several at temperature 0, too, where greedy proposals are the top
+// ones.
 //   first    the number of the first child in the tree; the others follow
 //   depth    of the children; start, chooser: as in draw_draft
 //   tokens   written; the laws view them, so they must stay where they are
 //   laws     as many, written: normalised
 //   scratch  verify_scratch(V) doubles
 template <Row R, Chooser C>
-std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32_t depth, std::uint32_t start,
-                             C& chooser, std::span<token_id> tokens, std::span<proposal_row<R>> laws,
-                             std::span<double> scratch) {
+std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32_t depth,
+                             std::uint32_t start, C& chooser, std::span<token_id> tokens,
+                             std::span<proposal_row<R>> laws, std::span<double> scratch) {
   return with_row(q, [&](auto& row) -> std::size_t {
     using one = std::remove_cvref_t<decltype(row)>;
     using hot = one_hot_row<typename one::value_type>;
@@ -70,7 +71,8 @@ std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32
       const target_rows<true, row_without<one>> rows(rest);
       const std::size_t v = rows.argmax([](auto at) { return at.confidence_p; });
       if (!(at(rows, v).confidence_p.v > 0)) return false;
-      tokens[i] = token_id(v), laws[i] = hot(token_id(v), row.size());
+      tokens[i] = token_id(v);
+      laws[i] = hot(token_id(v), row.size());
       return true;
     };
     std::size_t n = 0;
@@ -87,7 +89,10 @@ std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32
       case proposal::greedy:
         while (n + 1 < tokens.size() && likeliest(n + 1, tokens.subspan(1, n))) ++n;
         if (drawn(0, tokens.subspan(1, n)) || likeliest(0, tokens.subspan(1, n))) ++n;
-        else std::copy_n(tokens.begin() + 1, n, tokens.begin()), std::copy_n(laws.begin() + 1, n, laws.begin());
+        else {
+          std::copy_n(tokens.begin() + 1, n, tokens.begin());
+          std::copy_n(laws.begin() + 1, n, laws.begin());
+        }
     }
     return n;
   });

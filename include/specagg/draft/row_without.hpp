@@ -8,10 +8,11 @@
 
 SPECAGG_BEGIN
 
-// R with the probability of `left_out` set to 0, renormalised. For drafts without replacement and for greedy drafting
-// (draft/propose.hpp). left_out: valid ids, few of them, in any order; the memory must outlive the row, unchanged. The
-// first normalise() is one pass more than R's, unless `scale` is given: scale() of an equal row that was normalised. It
-// returns invalid_row if nothing is left. The untempered view is that of R without these tokens, not renormalised.
+// R with the probability of `left_out` set to 0, renormalised. For drafts without replacement and
+// for greedy drafting (draft/propose.hpp). left_out: valid ids, few of them, in any order; the
+// memory must outlive the row, unchanged. The first normalise() is one pass more than R's, unless
+// `scale` is given: scale() of an equal row that was normalised. It returns invalid_row if nothing
+// is left. The untempered view is that of R without these tokens, not renormalised.
 template <Row R>
 class row_without {
  public:
@@ -28,11 +29,16 @@ class row_without {
   {
     return row_.walker();
   }
-  SPECAGG_FUNCTION T operator[](std::size_t v) const { return open(v, 1).template operator()<vec<T, 1>>(0, 1).v; }
+  SPECAGG_FUNCTION T operator[](std::size_t v) const {
+    return open(v, 1).template operator()<vec<T, 1>>(0, 1).v;
+  }
   SPECAGG_FUNCTION status normalise(bool confidence = false) {
-    if (const status s = row_.normalise(confidence); s != status::ok || left_out_.empty() || scaled_) return s;
+    if (const status s = row_.normalise(confidence);
+        s != status::ok || left_out_.empty() || scaled_)
+      return s;
     scale_ = 1;
-    const double sum = walker_of(*this).template reduce<detail::add>(*this, [](auto x) { return x; });
+    const double sum =
+        walker_of(*this).template reduce<detail::add>(*this, [](auto x) { return x; });
     if (!(sum > 0)) return status::invalid_row;
     scale_ = T(1 / sum);
     scaled_ = scale_ < std::numeric_limits<T>::infinity();
@@ -47,7 +53,8 @@ class row_without {
     std::span<const token_id> left_out;  // empty if none of them is in this block
     template <class V>
     SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
-      return detail::without(uncontracted(row.template operator()<V>(k, lanes) * V(scale)), left_out, begin + k);
+      return detail::without(uncontracted(row.template operator()<V>(k, lanes) * V(scale)),
+                             left_out, begin + k);
     }
     template <class V>
     SPECAGG_FUNCTION SPECAGG_INLINE V confidence(std::size_t k, int lanes) const {

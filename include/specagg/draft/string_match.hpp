@@ -13,14 +13,16 @@
 
 SPECAGG_BEGIN
 
-// The model writes greedily in its own tokens, all of them; what it writes is encoded by the target's tokenizer, and
-// these tokens are proposed with probability 1 (string-level exact match, Timor et al. 2025, arXiv:2502.05202). A token
-// is proposed when another one stands behind it, so that more bytes would seldom change it; the last one where the
-// model ends: at a special token, at a full context, or where 4 (j + 2) own tokens did not make j + 2 of the target's.
-// It is a function of the text. Processors are not applied to what the model writes.
+// The model writes greedily in its own tokens, all of them; what it writes is encoded by the
+// target's tokenizer, and these tokens are proposed with probability 1 (string-level exact match,
+// Timor et al. 2025, arXiv:2502.05202). A token is proposed when another one stands behind it, so
+// that more bytes would seldom change it; the last one where the model ends: at a special token, at
+// a full context, or where 4 (j + 2) own tokens did not make j + 2 of the target's. It is a
+// function of the text. Processors are not applied to what the model writes.
 //
-// encode(std::string_view): the target's tokens (std::vector<token_id>) of bytes that stand inside a text. own: the
-// tokens of the model's vocabulary. Both and the source must outlive the object. next() allocates.
+// encode(std::string_view): the target's tokens (std::vector<token_id>) of bytes that stand inside
+// a text. own: the tokens of the model's vocabulary. Both and the source must outlive the object.
+// next() allocates.
 template <LogitSource M, class EncodeOwn, class Encode>
 class string_match_drafter {
  public:
@@ -43,14 +45,22 @@ class string_match_drafter {
   status next(const draft_position& at, P& /*processor*/, row_type& row, double& confidence) {
     const std::size_t n = at.tokens.size() - at.drafted, j = at.drafted;
     if (const status s = keep(n, *source_); s != status::ok) return s;
-    if (const status s = source_->read(at.tokens.subspan(position(), n - position())); s != status::ok) return s;
-    if (j == 0) written_.clear(), bytes_.clear(), proposed_.clear(), why_ = status::ok;
+    if (const status s = source_->read(at.tokens.subspan(position(), n - position()));
+        s != status::ok)
+      return s;
+    if (j == 0) {
+      written_.clear();
+      bytes_.clear();
+      proposed_.clear();
+      why_ = status::ok;
+    }
     while (why_ == status::ok && proposed_.size() < j + 2) why_ = write(4 * (j + 2));
     if (why_ == status::stopped) return why_;
     const auto drafted = at.tokens.subspan(n);
     if (proposed_.size() <= j) return why_;
     if (!std::equal(drafted.begin(), drafted.end(), proposed_.begin())) return status::no_draft;
-    row = row_type(proposed_[j], vocabulary_), confidence = confidence_;
+    row = row_type(proposed_[j], vocabulary_);
+    confidence = confidence_;
     return row.normalise() == status::ok ? status::ok : status::no_draft;
   }
 
@@ -75,7 +85,8 @@ class string_match_drafter {
   std::size_t vocabulary_;
   Encode encode_;
   std::vector<T> logits_;
-  std::vector<token_id> written_, proposed_;  // this round: own tokens, and their text in the target's
+  // this round: own tokens, and their text in the target's
+  std::vector<token_id> written_, proposed_;
   std::string bytes_;
   status why_ = status::ok;  // why the model has ended
   double confidence_ = 0;

@@ -16,18 +16,22 @@ SPECAGG_BEGIN
 
 // A token as a tokenizer knows it.
 //   text     its bytes in a text; a token without bytes is none of a text
-//   spare    its bytes too, but the tokenizer writes these bytes as another token (a byte token "A" beside a piece "A")
+//   spare    its bytes too, but the tokenizer writes these bytes as another token (a byte token "A"
+//            beside a piece "A")
 //   special  a control token; `bytes` is its name ("<|im_end|>"), and never stands in a text
 struct token_text {
   enum class kind : std::uint8_t { text, spare, special };
   std::string bytes;
   kind is = kind::text;
 
-  std::string_view in_text() const { return is == kind::special ? std::string_view() : std::string_view(bytes); }
+  std::string_view in_text() const {
+    return is == kind::special ? std::string_view() : std::string_view(bytes);
+  }
 };
 
-// Of tokens with the same bytes, makes all but one spare: the one that encode(bytes), the tokenizer, gives for these
-// bytes, else the lowest id. Special tokens and tokens without bytes stay as they are.
+// Of tokens with the same bytes, makes all but one spare: the one that encode(bytes), the
+// tokenizer, gives for these bytes, else the lowest id. Special tokens and tokens without bytes
+// stay as they are.
 template <class Encode>
 void mark_spare_tokens(std::vector<token_text>& all, Encode&& encode) {
   using kind = token_text::kind;
@@ -43,8 +47,8 @@ void mark_spare_tokens(std::vector<token_text>& all, Encode&& encode) {
   }
 }
 
-// Maps tokens of a draft's vocabulary to tokens of the target's: each to one or none, no two to the same. It is data,
-// made once. Making one allocates, nothing else does.
+// Maps tokens of a draft's vocabulary to tokens of the target's: each to one or none, no two to the
+// same. It is data, made once. Making one allocates, nothing else does.
 class vocabulary_map {
  public:
   vocabulary_map() = default;
@@ -54,7 +58,9 @@ class vocabulary_map {
   std::size_t size() const { return targets_.size(); }  // mapped tokens
 
   // The token of the target that is token d of the draft; no_token for none.
-  token_id to(token_id d) const { return d >= 0 && std::size_t(d) < to_.size() ? to_[std::size_t(d)] : no_token; }
+  token_id to(token_id d) const {
+    return d >= 0 && std::size_t(d) < to_.size() ? to_[std::size_t(d)] : no_token;
+  }
   // The token of the draft that is token t of the target; no_token for none. O(log size()).
   token_id from(token_id t) const {
     const auto i = std::lower_bound(targets_.begin(), targets_.end(), t);
@@ -70,12 +76,14 @@ class vocabulary_map {
   std::size_t target_size_ = 0;
 };
 
-// The map as data: to[d] is a token of the target, or no_token. (EAGLE-3 files hold `d2t` = to[d] - d.)
+// The map as data: to[d] is a token of the target, or no_token. (EAGLE-3 files hold `d2t` = to[d] -
+// d.)
 //   token_out_of_range   to[d] is neither no_token nor below target_size
 //   invalid_parameter    two tokens are mapped to one
-// On any status but ok `map` is as it was. The memory depends on to.size() only: target_size may come from a file that
-// nobody trusts.
-inline status make_vocabulary_map(std::span<const token_id> to, std::size_t target_size, vocabulary_map& map) {
+// On any status but ok `map` is as it was. The memory depends on to.size() only: target_size may
+// come from a file that nobody trusts.
+inline status make_vocabulary_map(std::span<const token_id> to, std::size_t target_size,
+                                  vocabulary_map& map) {
   vocabulary_map made;
   made.to_.assign(to.begin(), to.end());
   made.target_size_ = target_size;
@@ -95,14 +103,19 @@ inline status make_vocabulary_map(std::span<const token_id> to, std::size_t targ
   return status::ok;
 }
 
-// The map of two vocabularies: tokens of equal bytes, and special tokens of equal names; never one with the other.
-// Spare tokens are not mapped. Of several tokens of one vocabulary with the same bytes, the lowest id is.
-inline vocabulary_map map_of_equal_tokens(std::span<const token_text> draft, std::span<const token_text> target) {
+// The map of two vocabularies: tokens of equal bytes, and special tokens of equal names; never one
+// with the other. Spare tokens are not mapped. Of several tokens of one vocabulary with the same
+// bytes, the lowest id is.
+inline vocabulary_map map_of_equal_tokens(std::span<const token_text> draft,
+                                          std::span<const token_text> target) {
   using kind = token_text::kind;
   std::unordered_map<std::string_view, token_id> of_text, of_special;
-  const auto names = [&](const token_text& t) -> auto& { return t.is == kind::special ? of_special : of_text; };
+  const auto names = [&](const token_text& t) -> auto& {
+    return t.is == kind::special ? of_special : of_text;
+  };
   for (std::size_t t = 0; t < target.size(); ++t)
-    if (target[t].is != kind::spare && !target[t].bytes.empty()) names(target[t]).emplace(target[t].bytes, token_id(t));
+    if (target[t].is != kind::spare && !target[t].bytes.empty())
+      names(target[t]).emplace(target[t].bytes, token_id(t));
   std::vector<token_id> to(draft.size(), no_token);
   for (std::size_t d = 0; d < draft.size(); ++d) {
     if (draft[d].is == kind::spare) continue;
@@ -113,7 +126,8 @@ inline vocabulary_map map_of_equal_tokens(std::span<const token_text> draft, std
     known.erase(found);  // a later token with these bytes finds none
   }
   vocabulary_map map;
-  (void)make_vocabulary_map(to, target.size(), map);  // no id is out of range, and none is met twice
+  // no id is out of range, and none is met twice
+  (void)make_vocabulary_map(to, target.size(), map);
   return map;
 }
 
@@ -122,10 +136,10 @@ bool is_masked(S logit) {
   return detail::number(logit) == -std::numeric_limits<computed<S>>::infinity();
 }
 
-// Writes the draft's logits into a row of the target's: those of mapped tokens to their places, -inf elsewhere. So the
-// row is masked before its softmax, and temperature and filters act after. logits: draft_size(), row: target_size();
-// they must not overlap. Returns whether one of the mapped tokens is not masked (NaN counts: the row must be found
-// invalid).
+// Writes the draft's logits into a row of the target's: those of mapped tokens to their places,
+// -inf elsewhere. So the row is masked before its softmax, and temperature and filters act after.
+// logits: draft_size(), row: target_size(); they must not overlap. Returns whether one of the
+// mapped tokens is not masked (NaN counts: the row must be found invalid).
 template <class S>
 bool map_logits(const vocabulary_map& map, std::span<const S> logits, std::span<S> row) {
   std::fill(row.begin(), row.end(), detail::stored<S>(-std::numeric_limits<double>::infinity()));
@@ -138,7 +152,8 @@ bool map_logits(const vocabulary_map& map, std::span<const S> logits, std::span<
   return any;
 }
 
-// The part Z of the draft's untempered probability that its mapped tokens have. NaN for an invalid row.
+// The part Z of the draft's untempered probability that its mapped tokens have. NaN for an invalid
+// row.
 template <class S>
 double mass_kept(std::span<const S> logits, std::span<const S> mapped) {
   return exp(log_sum_exp(mapped.data(), mapped.size()) - log_sum_exp(logits.data(), logits.size()));

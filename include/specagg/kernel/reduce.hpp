@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums and maxima over the vocabulary in one fixed order, and the loop over its blocks.
 //
-// The vocabulary is divided into blocks of 1024 tokens. In a block, vector i of 16 lanes goes to accumulator i mod 4.
-// The four accumulators are combined as (0 + 1) + (2 + 3), then lane i with lane i + 8, i + 4, i + 2, i + 1. The
-// results of the blocks are added in double, in order. The order is the same on every machine, so the bits are too.
+// The vocabulary is divided into blocks of 1024 tokens. In a block, vector i of 16 lanes goes to
+// accumulator i mod 4. The four accumulators are combined as (0 + 1) + (2 + 3), then lane i with
+// lane i + 8, i + 4, i + 2, i + 1. The results of the blocks are added in double, in order. The
+// order is the same on every machine, so the bits are too.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,14 +21,15 @@ SPECAGG_FUNCTION constexpr std::size_t block_count(std::size_t vocabulary) {
   return (vocabulary + block_size - 1) / block_size;
 }
 
-// Bound of the relative error of a sum of n terms of the same sign: 21 roundings for each term in a block, then one
-// rounding for each block.
+// Bound of the relative error of a sum of n terms of the same sign: 21 roundings for each term in a
+// block, then one rounding for each block.
 template <class T>
 constexpr double sum_error(std::size_t n) {
   return 22 * double(std::numeric_limits<T>::epsilon() / 2) + double(block_count(n)) * 0x1p-53;
 }
 
-// Two values reduced in one pass: rows.sum([](auto at) { return both(at.q, at.p); }). Nest it for more values.
+// Two values reduced in one pass: rows.sum([](auto at) { return both(at.q, at.p); }). Nest it for
+// more values.
 template <class A, class B = A>
 struct both {
   A first;
@@ -83,32 +85,42 @@ struct reducer<Op, both<A, B>> {
   SPECAGG_FUNCTION SPECAGG_INLINE static P apply(P a, P b) {
     return {F::apply(a.first, b.first), S::apply(a.second, b.second)};
   }
-  SPECAGG_FUNCTION SPECAGG_INLINE static P keep(P a, int n) { return {F::keep(a.first, n), S::keep(a.second, n)}; }
-  SPECAGG_FUNCTION SPECAGG_INLINE static result across(P a) { return {F::across(a.first), S::across(a.second)}; }
+  SPECAGG_FUNCTION SPECAGG_INLINE static P keep(P a, int n) {
+    return {F::keep(a.first, n), S::keep(a.second, n)};
+  }
+  SPECAGG_FUNCTION SPECAGG_INLINE static result across(P a) {
+    return {F::across(a.first), S::across(a.second)};
+  }
 };
 template <class Op>
 struct reducer<Op, double> {  // combines the results of blocks
   using result = double;
   SPECAGG_FUNCTION SPECAGG_INLINE static double identity() { return Op::identity; }
-  SPECAGG_FUNCTION SPECAGG_INLINE static double apply(double a, double b) { return Op::apply(a, b); }
+  SPECAGG_FUNCTION SPECAGG_INLINE static double apply(double a, double b) {
+    return Op::apply(a, b);
+  }
 };
 
 }  // namespace detail
 
-// Reduces one block. f(k, lanes) returns the vector of tokens k..k+15 of the block, for k = 0, 16, ... below count (at
-// most block_size where sums round). Only the first `lanes` elements count; others are ignored. Returns a double, or
-// pairs of doubles if f returns both(...). Unrolled: takes whole vectors two at a time. Without it the code is shorter.
+// Reduces one block. f(k, lanes) returns the vector of tokens k..k+15 of the block, for k = 0, 16,
+// ... below count (at most block_size where sums round). Only the first `lanes` elements count;
+// others are ignored. Returns a double, or pairs of doubles if f returns both(...). Unrolled: takes
+// whole vectors two at a time. Without it the code is shorter.
 template <class Op, bool Unrolled = true, class F>
 SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
   using V = decltype(f(std::size_t(0), 16));
   using R = detail::reducer<Op, V>;
-  // The four accumulators rotate, so f is inlined three times instead of five. f may be a hundred instructions, and
-  // compilation takes less than half the time.
+  // The four accumulators rotate, so f is inlined three times instead of five. f may be a hundred
+  // instructions, and compilation takes less than half the time.
   V a0 = R::identity(), a1 = a0, a2 = a0, a3 = a0;
   std::size_t k = 0;
   for (; Unrolled && k + 32 <= count; k += 32) {
     const V b0 = R::apply(a0, f(k, 16)), b1 = R::apply(a1, f(k + 16, 16));
-    a0 = a2, a1 = a3, a2 = b0, a3 = b1;
+    a0 = a2;
+    a1 = a3;
+    a2 = b0;
+    a3 = b1;
   }
   for (; k % 64 != 0 || k < count; k += 16) {
     V next = a0;
@@ -116,7 +128,10 @@ SPECAGG_INLINE auto reduce_block(std::size_t count, F&& f) {
       const int lanes = count - k < 16 ? int(count - k) : 16;
       next = R::apply(a0, R::keep(f(k, lanes), lanes));
     }
-    a0 = a1, a1 = a2, a2 = a3, a3 = next;
+    a0 = a1;
+    a1 = a2;
+    a2 = a3;
+    a3 = next;
   }
   return R::across(R::apply(R::apply(a0, a1), R::apply(a2, a3)));
 }
@@ -128,19 +143,22 @@ SPECAGG_INLINE auto reduce_blocks(std::size_t vocabulary, F&& per_block) {
   using R = detail::reducer<Op, D>;
   D total = R::identity();
   for (std::size_t begin = 0; begin < vocabulary; begin += block_size)
-    total = R::apply(total, per_block(begin, vocabulary - begin < block_size ? vocabulary - begin : block_size));
+    total = R::apply(
+        total, per_block(begin, vocabulary - begin < block_size ? vocabulary - begin : block_size));
   return total;
 }
 
-// ---- over rows ----------------------------------------------------------------------------------------------------
-// `rows` is anything with value_type, size() and open(begin, count). open() returns a block, and block<V>(k, lanes)
-// returns the tokens k, k + 1, ... of the block as one V or as a struct of V. f takes this and returns a V or
-// both(...).
+// ---- over rows ----------------------------------------------------------------------------------
+// `rows` is anything with value_type, size() and open(begin, count). open() returns a block, and
+// block<V>(k, lanes) returns the tokens k, k + 1, ... of the block as one V or as a struct of V. f
+// takes this and returns a V or both(...).
 
-// One block. Engines have rows of floats; for them all of f is inlined. Rows of doubles are for audits, which compile
-// many policies; for them the compiler decides what to inline, which saves compile time.
+// One block. Engines have rows of floats; for them all of f is inlined. Rows of doubles are for
+// audits, which compile many policies; for them the compiler decides what to inline, which saves
+// compile time.
 template <class Op, class Rows, class F>
-SPECAGG_FLATTEN auto reduce_block_of_floats(const Rows& rows, std::size_t begin, std::size_t count, const F& f) {
+SPECAGG_FLATTEN auto reduce_block_of_floats(const Rows& rows, std::size_t begin, std::size_t count,
+                                            const F& f) {
   const auto block = rows.open(begin, count);
   return reduce_block<Op>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
     return f(block.template operator()<vec<float, 16>>(k, lanes));
@@ -152,58 +170,70 @@ auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, con
     return reduce_block_of_floats<Op>(rows, begin, count, f);
   } else {
     const auto block = rows.open(begin, count);
-    return reduce_block<Op, false>(
-        count, [&](std::size_t k, int lanes) { return f(block.template operator()<vec<double, 16>>(k, lanes)); });
+    return reduce_block<Op, false>(count, [&](std::size_t k, int lanes) {
+      return f(block.template operator()<vec<double, 16>>(k, lanes));
+    });
   }
 }
 
-// How rows are read: by one thread, as here, or by all threads of a CUDA block or cluster together (backend/cuda). Rows
-// of the second kind have a member walker(), which returns an object with the same members as one_thread. Both give the
-// same bits.
+// How rows are read: by one thread, as here, or by all threads of a CUDA block or cluster together
+// (backend/cuda). Rows of the second kind have a member walker(), which returns an object with the
+// same members as one_thread. Both give the same bits.
 template <class Rows, class F>
 struct weights;
 struct one_thread {
-  // Reduces f over all tokens, in the order above. Not inlined: g++ would inline less of what is inside the loops.
+  // Reduces f over all tokens, in the order above. Not inlined: g++ would inline less of what is
+  // inside the loops.
   template <class Op, class Rows, class F>
   static SPECAGG_OUTLINE auto reduce(const Rows& rows, const F& f) {
-    return reduce_blocks<Op>(
-        rows.size(), [&](std::size_t begin, std::size_t count) { return reduce_block_of<Op>(rows, begin, count, f); });
+    return reduce_blocks<Op>(rows.size(), [&](std::size_t begin, std::size_t count) {
+      return reduce_block_of<Op>(rows, begin, count, f);
+    });
   }
-  // The sum of an f that is 0 in every block where empty(begin, count) is true. These blocks are not read.
+  // The sum of an f that is 0 in every block where empty(begin, count) is true. These blocks are
+  // not read.
   template <class Rows, class F, class Empty>
   static double sum_of_filled(const Rows& rows, const F& f, const Empty& empty) {
     return reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
       return empty(begin, count) ? 0. : reduce_block_of<detail::add>(rows, begin, count, f);
     });
   }
-  // The sum of f, as reduce() adds it, and its values in out[0 .. rows.size()). `out` may be what the rows are read
-  // from.
+  // The sum of f, as reduce() adds it, and its values in out[0 .. rows.size()). `out` may be what
+  // the rows are read from.
   template <class Rows, class F, class T>
   static SPECAGG_FLATTEN double sum_stored(const Rows& rows, const F& f, T* out) {
     using V = vec<T, 16>;
-    return reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-      const auto block = rows.open(begin, count);
-      return reduce_block<detail::add, sizeof(T) == 4>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-        const V x = uncontracted(V(f(block.template operator()<V>(k, lanes))));
-        T last[16];
-        x.store(lanes == 16 ? out + begin + k : last);
-        for (int i = 0; i < lanes && lanes < 16; ++i) out[begin + k + std::size_t(i)] = last[i];
-        return x;
-      });
-    });
+    return reduce_blocks<detail::add>(
+        rows.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+          const auto block = rows.open(begin, count);
+          return reduce_block<detail::add, sizeof(T) == 4>(
+              count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+                const V x = uncontracted(V(f(block.template operator()<V>(k, lanes))));
+                T last[16];
+                x.store(lanes == 16 ? out + begin + k : last);
+                for (int i = 0; i < lanes && lanes < 16; ++i)
+                  out[begin + k + std::size_t(i)] = last[i];
+                return x;
+              });
+        });
   }
-  // The first token with the largest f. NaN is ignored. The result is 0 if f is nowhere above -inf. Reads the rows
-  // once, and one block a second time.
+  // The first token with the largest f. NaN is ignored. The result is 0 if f is nowhere above -inf.
+  // Reads the rows once, and one block a second time.
   template <class Rows, class F>
   static std::size_t largest(const Rows& rows, const F& f) {
     using T = typename Rows::value_type;
     const std::size_t size = rows.size();
-    const auto count_from = [&](std::size_t begin) { return size - begin < block_size ? size - begin : block_size; };
+    const auto count_from = [&](std::size_t begin) {
+      return size - begin < block_size ? size - begin : block_size;
+    };
     std::size_t in = 0;
     double top = detail::larger::identity;
     for (std::size_t begin = 0; begin < size; begin += block_size)
-      if (const double x = reduce_block_of<detail::larger>(rows, begin, count_from(begin), f); x > top)
-        top = x, in = begin;
+      if (const double x = reduce_block_of<detail::larger>(rows, begin, count_from(begin), f);
+          x > top) {
+        top = x;
+        in = begin;
+      }
     if (!(top > detail::larger::identity)) return 0;
     const auto block = rows.open(in, count_from(in));
     for (std::size_t k = 0; k < count_from(in); k += 16) {
@@ -215,7 +245,8 @@ struct one_thread {
     }
     return 0;
   }
-  // For kernel/sample.hpp: weights with their block sums, whether the memory is large enough for them, and a draw.
+  // For kernel/sample.hpp: weights with their block sums, whether the memory is large enough for
+  // them, and a draw.
   template <class Rows, class F>
   static weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums);
   template <class Rows>
@@ -224,8 +255,8 @@ struct one_thread {
   static SPECAGG_FLATTEN token_id draw(const weights<Rows, F>& w, double u);
   // For verify/coupled.hpp: the winner of a race under shared noise.
   template <class Rows, class F, class Noise, class Contender>
-  static SPECAGG_FLATTEN Contender race(const Rows& rows, const F& f, const Noise& noise, std::uint32_t position,
-                                        Contender last);
+  static SPECAGG_FLATTEN Contender race(const Rows& rows, const F& f, const Noise& noise,
+                                        std::uint32_t position, Contender last);
 };
 template <class Rows>
 SPECAGG_FUNCTION decltype(auto) walker_of(const Rows& rows) {
@@ -233,8 +264,9 @@ SPECAGG_FUNCTION decltype(auto) walker_of(const Rows& rows) {
   else return one_thread();
 }
 
-// The reductions that rows offer to policies. f(at) returns a vec, or both(a, b) for two results. argmax takes an f
-// that returns one vec; it is the token with the largest f, the lowest id among equals.
+// The reductions that rows offer to policies. f(at) returns a vec, or both(a, b) for two results.
+// argmax takes an f that returns one vec; it is the token with the largest f, the lowest id among
+// equals.
 template <class Rows>
 struct reductions {
   template <class F>

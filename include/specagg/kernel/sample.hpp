@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights over the vocabulary with their block sums, and drawing a token from them with one uniform number.
+// Weights over the vocabulary with their block sums, and drawing a token from them with one uniform
+// number.
 #pragma once
 #include <span>
 #include <utility>
@@ -8,8 +9,9 @@
 
 SPECAGG_BEGIN
 
-// Unnormalised weights w(v) = f(view of token v) >= 0, which the draw() of a Chooser takes. `blocks` holds the sums of
-// 1024 weights each. weigh() computes them and `total` in one pass; drawing then reads one block again.
+// Unnormalised weights w(v) = f(view of token v) >= 0, which the draw() of a Chooser takes.
+// `blocks` holds the sums of 1024 weights each. weigh() computes them and `total` in one pass;
+// drawing then reads one block again.
 template <class Rows, class F>
 struct weights {
   using value_type = typename Rows::value_type;
@@ -30,8 +32,8 @@ struct row_itself {
   }
 };
 
-// A row R that knows where it has its few tokens (may_keep() of a processed_row), without the logits of all others: for
-// weights that are 0 where the row is 0. The sums have the same bits.
+// A row R that knows where it has its few tokens (may_keep() of a processed_row), without the
+// logits of all others: for weights that are 0 where the row is 0. The sums have the same bits.
 template <class R>
 struct few_of_row {
   using value_type = typename R::value_type;
@@ -47,22 +49,25 @@ struct few_of_row {
   };
   std::size_t size() const { return row.size(); }
   value_type operator[](std::size_t v) const { return row[v]; }
-  block open(std::size_t begin, std::size_t count) const { return {row, begin, row.open(begin, count)}; }
+  block open(std::size_t begin, std::size_t count) const {
+    return {row, begin, row.open(begin, count)};
+  }
   bool empty(std::size_t begin, std::size_t count) const { return !row.may_keep(begin, count); }
 };
 
 namespace detail {
 
 // `tokens` if any of them is among the `count` ids from `begin` on, else none.
-SPECAGG_FUNCTION inline std::span<const token_id> if_any_in(std::span<const token_id> tokens, std::size_t begin,
-                                                            std::size_t count) {
+SPECAGG_FUNCTION inline std::span<const token_id> if_any_in(std::span<const token_id> tokens,
+                                                            std::size_t begin, std::size_t count) {
   for (const token_id t : tokens)
     if (std::size_t(t) - begin < count) return tokens;
   return {};
 }
 // x, whose lanes are the ids from `first` on, with 0 for `tokens`.
 template <class V>
-SPECAGG_FUNCTION SPECAGG_INLINE V without(V x, std::span<const token_id> tokens, std::size_t first) {
+SPECAGG_FUNCTION SPECAGG_INLINE V without(V x, std::span<const token_id> tokens,
+                                          std::size_t first) {
   for (const token_id t : tokens)
     if (const std::size_t i = std::size_t(t) - first; i < V::lanes)
       x = select(V::iota(0) == V(typename V::value_type(i)), V(0), x);
@@ -71,9 +76,9 @@ SPECAGG_FUNCTION SPECAGG_INLINE V without(V x, std::span<const token_id> tokens,
 
 }  // namespace detail
 
-// Computes the weights in one pass over the rows, but for blocks that rows know to be empty. block_sums: at least
-// block_count(rows.size()) doubles. They are written here and read by the result, so they must outlive it. (The threads
-// of a CUDA block keep the sums themselves.)
+// Computes the weights in one pass over the rows, but for blocks that rows know to be empty.
+// block_sums: at least block_count(rows.size()) doubles. They are written here and read by the
+// result, so they must outlive it. (The threads of a CUDA block keep the sums themselves.)
 template <class Rows, class F>
 SPECAGG_FUNCTION weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
   return walker_of(rows).weigh(rows, f, block_sums);
@@ -85,12 +90,13 @@ SPECAGG_FUNCTION bool can_weigh(const Rows& rows, std::span<double> block_sums) 
 
 template <class Rows, class F>
 weights<Rows, F> one_thread::weigh(const Rows& rows, F f, std::span<double> block_sums) {
-  const double total = reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
-    double& sum = block_sums[begin / block_size];
-    if constexpr (requires { rows.empty(begin, count); })
-      if (rows.empty(begin, count)) return sum = 0;
-    return sum = reduce_block_of<detail::add>(rows, begin, count, f);
-  });
+  const double total =
+      reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
+        double& sum = block_sums[begin / block_size];
+        if constexpr (requires { rows.empty(begin, count); })
+          if (rows.empty(begin, count)) return sum = 0;
+        return sum = reduce_block_of<detail::add>(rows, begin, count, f);
+      });
   return {rows, f, block_sums.first(block_count(rows.size())), total};
 }
 template <class Rows>
@@ -100,9 +106,9 @@ bool one_thread::can_weigh(const Rows& rows, std::span<double> block_sums) {
 
 namespace detail {
 
-// The first of n entries where the cumulative sum exceeds `rest`, and the part of `rest` that lies in this entry. If
-// round-off leaves no such entry: the last positive entry, with all that remains of `rest`; index n if no entry is
-// positive.
+// The first of n entries where the cumulative sum exceeds `rest`, and the part of `rest` that lies
+// in this entry. If round-off leaves no such entry: the last positive entry, with all that remains
+// of `rest`; index n if no entry is positive.
 struct place {
   std::size_t index;
   double rest;
@@ -122,10 +128,11 @@ SPECAGG_FUNCTION SPECAGG_INLINE place find_place(std::size_t n, double rest, con
 
 }  // namespace detail
 
-// Inverse transform sampling: the first token whose cumulative weight exceeds u * total, u in [0, 1). It searches in
-// three steps: the blocks by their sums, then the 64 groups of 16 tokens of a block by their sums, then the 16 tokens
-// by their weights. It never returns a token of weight 0, whatever the round-off between the steps. It returns no_token
-// if no weight is positive, or the total is NaN or infinite.
+// Inverse transform sampling: the first token whose cumulative weight exceeds u * total, u in [0,
+// 1). It searches in three steps: the blocks by their sums, then the 64 groups of 16 tokens of a
+// block by their sums, then the 16 tokens by their weights. It never returns a token of weight 0,
+// whatever the round-off between the steps. It returns no_token if no weight is positive, or the
+// total is NaN or infinite.
 template <class Rows, class F>
 SPECAGG_FUNCTION token_id inverse_transform(const weights<Rows, F>& w, double u) {
   return walker_of(w.rows).draw(w, u);
@@ -136,24 +143,28 @@ SPECAGG_FLATTEN token_id one_thread::draw(const weights<Rows, F>& w, double u) {
   if (!(w.total > 0 && w.total < std::numeric_limits<double>::infinity())) return no_token;
   double rest = u * w.total;
   detail::forbid_contraction(rest);
-  const auto in_blocks = detail::find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
+  const auto in_blocks =
+      detail::find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
   if (in_blocks.index == w.blocks.size()) return no_token;
   const std::size_t begin = in_blocks.index * block_size, size = w.size();
-  const std::size_t count = size - begin < block_size ? size - begin : block_size, groups = (count + 15) / 16;
+  const std::size_t count = size - begin < block_size ? size - begin : block_size,
+                    groups = (count + 15) / 16;
   const auto opened = w.rows.open(begin, count);
   typename V::value_type weight[block_size];
   double sum[block_size / 16];
   for (std::size_t g = 0; g < groups; ++g) {
     const int lanes = count - 16 * g < 16 ? int(count - 16 * g) : 16;
-    const V x =
-        detail::reducer<detail::add, V>::keep(uncontracted(w.f(opened.template operator()<V>(16 * g, lanes))), lanes);
+    const V x = detail::reducer<detail::add, V>::keep(
+        uncontracted(w.f(opened.template operator()<V>(16 * g, lanes))), lanes);
     x.store(weight + 16 * g);
     sum[g] = double(reduce_add(x));
   }
-  const auto in_groups = detail::find_place(groups, in_blocks.rest, [&](std::size_t g) { return sum[g]; });
+  const auto in_groups =
+      detail::find_place(groups, in_blocks.rest, [&](std::size_t g) { return sum[g]; });
   if (in_groups.index == groups) return no_token;
   const std::size_t k = 16 * in_groups.index;
-  const auto in_group = detail::find_place(16, in_groups.rest, [&](std::size_t i) { return double(weight[k + i]); });
+  const auto in_group =
+      detail::find_place(16, in_groups.rest, [&](std::size_t i) { return double(weight[k + i]); });
   return token_id(begin + k + in_group.index);
 }
 

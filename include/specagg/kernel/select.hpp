@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the first tokens of a row of logits in the order "larger logit, then lower id": the first one, the first k,
-// or the fewest that have a given share of the mass. No memory is allocated. Vector code finds a lower bound, the few
-// tokens above it are listed on the stack, and the selection among these is exact.
+// Selects the first tokens of a row of logits in the order "larger logit, then lower id": the first
+// one, the first k, or the fewest that have a given share of the mass. No memory is allocated.
+// Vector code finds a lower bound, the few tokens above it are listed on the stack, and the
+// selection among these is exact.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -31,12 +32,16 @@ SPECAGG_FLATTEN top_logit<T> find_largest(const S* logits, std::size_t size) {
   auto bad = V(0) < V(0);
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
-    const double largest = reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-      const V l = detail::load_logits<V>(logits + begin + k, lanes);
-      bad = bad | !(l < V(inf));
-      return l;
-    });
-    if (T(largest) > top.logit) top.logit = T(largest), top.id = begin;
+    const double largest =
+        reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+          const V l = detail::load_logits<V>(logits + begin + k, lanes);
+          bad = bad | !(l < V(inf));
+          return l;
+        });
+    if (T(largest) > top.logit) {
+      top.logit = T(largest);
+      top.id = begin;
+    }
   }
   top.valid = !any(bad) && top.logit > -inf;
   while (top.id < size && !(detail::number(logits[top.id]) == top.logit)) ++top.id;
@@ -62,11 +67,12 @@ T next_above(T x) {
   return unordered<T>(ordered(x) + 1);
 }
 
-// The shortest prefix with a weight sum of at least `enough`. The prefix is of the tokens that `cut` keeps, in the
-// order (larger logit, then lower id). Radix selection on the bits of the logits, 11 at a time: nothing is sorted or
-// stored. Weights must be >= 0.
+// The shortest prefix with a weight sum of at least `enough`. The prefix is of the tokens that
+// `cut` keeps, in the order (larger logit, then lower id). Radix selection on the bits of the
+// logits, 11 at a time: nothing is sorted or stored. Weights must be >= 0.
 template <class S, class Weight, class T = computed<S>>
-cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cut, double enough, Weight weight) {
+cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cut, double enough,
+                          Weight weight) {
   constexpr int width = 8 * sizeof(T), step = 11;
   bits_of<T> prefix = 0;
   double above = 0;  // weight of the tokens known to be in the prefix
@@ -81,10 +87,12 @@ cutoff<T> shortest_prefix(const S* logits, std::size_t size, const cutoff<T>& cu
       mass[(k >> shift) & ((1u << take) - 1)] += weight(l);
     }
     double reached = above;
-    std::uint32_t crossing = 0;  // the bucket where `enough` is reached; after round-off, the last with weight
+    // the bucket where `enough` is reached; after round-off, the last with weight
+    std::uint32_t crossing = 0;
     for (std::uint32_t bucket = 1u << take; bucket-- > 0;) {
       if (!(mass[bucket] > 0)) continue;
-      crossing = bucket, above = reached;
+      crossing = bucket;
+      above = reached;
       reached += mass[bucket];
       if (reached >= enough) break;
     }
@@ -121,19 +129,26 @@ struct shortlist {
     T lane[16];
     l.store(lane);
     for (int i = 0; i < lanes; ++i) {
-      logits[size] = lane[i], ids[size] = token_id(first) + i;
+      logits[size] = lane[i];
+      ids[size] = token_id(first) + i;
       size += lane[i] >= lowest && lane[i] < end;
     }
   }
-  // Keeps only the shortest prefix of weight `enough`. Returns the same prefix as a cutoff of the row.
+  // Keeps only the shortest prefix of weight `enough`. Returns the same prefix as a cutoff of the
+  // row.
   template <class Weight>
   cutoff<T> keep(double enough, Weight weight) {
-    const cutoff<T> cut =
-        size <= few ? prefix_of_few(enough, weight) : detail::shortest_prefix(logits.data(), size, {}, enough, weight);
+    const cutoff<T> cut = size <= few
+                              ? prefix_of_few(enough, weight)
+                              : detail::shortest_prefix(logits.data(), size, {}, enough, weight);
     const std::size_t last = std::size_t(ids[cut.last]);
     std::size_t kept = 0;
     for (std::size_t i = 0; i < size; ++i)
-      if (cut.keeps(logits[i], i)) logits[kept] = logits[i], ids[kept] = ids[i], ++kept;
+      if (cut.keeps(logits[i], i)) {
+        logits[kept] = logits[i];
+        ids[kept] = ids[i];
+        ++kept;
+      }
     size = kept;
     return {cut.logit, last};
   }
@@ -153,7 +168,8 @@ struct shortlist {
     for (std::size_t i = 0; i < size; ++i) {
       const double w = weight(logits[order[i]]);
       if (!(w > 0)) continue;
-      reached += w, last = order[i];
+      reached += w;
+      last = order[i];
       if (reached >= enough) break;
     }
     return {logits[last], last};
@@ -162,7 +178,8 @@ struct shortlist {
 
 namespace detail {
 
-// A number that k of n numbers reach, and at most an eighth more unless some are equal; or the lowest finite one.
+// A number that k of n numbers reach, and at most an eighth more unless some are equal; or the
+// lowest finite one.
 template <class T>
 SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k) {
   using V = vec<T, 16>;
@@ -171,7 +188,8 @@ SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k) {
       return zero_where(load_logits<V>(x + i, lanes) < V(bound), V(1));
     });
   };
-  auto low = ordered(std::numeric_limits<T>::lowest()), high = ordered(std::numeric_limits<T>::infinity());
+  auto low = ordered(std::numeric_limits<T>::lowest()),
+       high = ordered(std::numeric_limits<T>::infinity());
   while (high - low > 1) {
     const auto middle = bits_of<T>(low + (high - low) / 2);
     const double count = reach(unordered<T>(middle));
@@ -183,13 +201,14 @@ SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k) {
 
 }  // namespace detail
 
-// Lists the first k tokens (0 < k <= capacity / 2), or all tokens that are not masked if there are fewer. One pass
-// finds the largest logit of each of at most 8 k parts of the row. What k of these reach is a lower bound, and only the
-// parts that reach it are read again. When the list is full, all but its first k tokens are dropped, and from then
-// on only tokens larger than the last of these are listed. False if the row is invalid.
+// Lists the first k tokens (0 < k <= capacity / 2), or all tokens that are not masked if there are
+// fewer. One pass finds the largest logit of each of at most 8 k parts of the row. What k of these
+// reach is a lower bound, and only the parts that reach it are read again. When the list is full,
+// all but its first k tokens are dropped, and from then on only tokens larger than the last of
+// these are listed. False if the row is invalid.
 template <class S, class T = computed<S>>
-SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t k, shortlist<T>& list,
-                                  cutoff<T>& cut) {
+SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t k,
+                                  shortlist<T>& list, cutoff<T>& cut) {
   using V = vec<T, 16>;
   constexpr T inf = std::numeric_limits<T>::infinity();
   const auto one = [](T) { return 1.0; };
@@ -200,11 +219,12 @@ SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t
   auto bad = V(0) < V(0);
   for (std::size_t part = 0; part < parts; ++part) {
     const std::size_t begin = part * width, count = std::min(width, size - begin);
-    largest[part] = T(reduce_block<detail::larger>(count, [&](std::size_t i, int lanes) SPECAGG_INNER {
-      const V l = detail::load_logits<V>(logits + begin + i, lanes);
-      bad = bad | !(l < V(inf));
-      return l;
-    }));
+    largest[part] =
+        T(reduce_block<detail::larger>(count, [&](std::size_t i, int lanes) SPECAGG_INNER {
+          const V l = detail::load_logits<V>(logits + begin + i, lanes);
+          bad = bad | !(l < V(inf));
+          return l;
+        }));
   }
   if (any(bad)) return false;
   T lowest = std::numeric_limits<T>::lowest();
@@ -228,7 +248,8 @@ SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t
 
 // Lists all tokens with lowest <= logit < end, in one pass. False if there are too many.
 template <class S, class T = computed<S>>
-SPECAGG_FLATTEN bool list_between(const S* logits, std::size_t size, T lowest, T end, shortlist<T>& list) {
+SPECAGG_FLATTEN bool list_between(const S* logits, std::size_t size, T lowest, T end,
+                                  shortlist<T>& list) {
   using V = vec<T, 16>;
   list.size = 0;
   for (std::size_t v = 0; v < size; v += 16) {
@@ -243,32 +264,37 @@ SPECAGG_FLATTEN bool list_between(const S* logits, std::size_t size, T lowest, T
 
 // The sum of the weights of all given logits.
 template <class S, class T = computed<S>>
-SPECAGG_FLATTEN double mass_of(const S* logits, std::size_t size, const softmax_factors<T>& weight) {
+SPECAGG_FLATTEN double mass_of(const S* logits, std::size_t size,
+                               const softmax_factors<T>& weight) {
   return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
     return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-      return weight(detail::load_logits<vec<T, 16>>(logits + begin + k, lanes) - vec<T, 16>(weight.max));
+      return weight(detail::load_logits<vec<T, 16>>(logits + begin + k, lanes) -
+                    vec<T, 16>(weight.max));
     });
   });
 }
 
 // The smallest logit with weight >= least. If there is none, the largest logit (its weight is 1).
 template <class S, class T = computed<S>>
-SPECAGG_FLATTEN T smallest_with(const S* logits, std::size_t size, const softmax_factors<T>& weight, double least) {
+SPECAGG_FLATTEN T smallest_with(const S* logits, std::size_t size, const softmax_factors<T>& weight,
+                                double least) {
   using V = vec<T, 16>;
   const T bound = double(T(least)) < least ? detail::next_above(T(least)) : T(least);
-  const double negated = reduce_blocks<detail::larger>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-    return reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-      const V l = detail::load_logits<V>(logits + begin + k, lanes);
-      return select(weight(l - V(weight.max)) >= V(bound), -l, V(-weight.max));
-    });
-  });
+  const double negated =
+      reduce_blocks<detail::larger>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
+        return reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+          const V l = detail::load_logits<V>(logits + begin + k, lanes);
+          return select(weight(l - V(weight.max)) >= V(bound), -l, V(-weight.max));
+        });
+      });
   return T(-negated);
 }
 
 // Three sums of weights: of the tokens with logit >= a, >= b and >= c.
 template <class S, class T = computed<S>>
 SPECAGG_FLATTEN both<double, both<double>> masses_from(const S* logits, std::size_t size,
-                                                       const softmax_factors<T>& weight, T a, T b, T c) {
+                                                       const softmax_factors<T>& weight, T a, T b,
+                                                       T c) {
   using V = vec<T, 16>;
   return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
     return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
@@ -279,14 +305,16 @@ SPECAGG_FLATTEN both<double, both<double>> masses_from(const S* logits, std::siz
   });
 }
 
-// Lists the tokens among which the shortest prefix of weight `enough` ends, 0 < enough < all.total. `above` becomes the
-// weight of the tokens before them. False if they do not fit in the list (thousands of ties).
+// Lists the tokens among which the shortest prefix of weight `enough` ends, 0 < enough < all.total.
+// `above` becomes the weight of the tokens before them. False if they do not fit in the list
+// (thousands of ties).
 template <class S, class T = computed<S>>
-bool list_crossing(const S* logits, std::size_t size, const softmax_sum<T>& all, double temperature, double enough,
-                   shortlist<T>& list, double& above) {
-  // A token is not needed if it weighs less than 1 / size of the weight that may be left out. (Half of that is used
-  // here, which is more than any round-off.)
-  const double needed = double(all.max) + temperature * log((all.total - enough) / double(size) / 2);
+bool list_crossing(const S* logits, std::size_t size, const softmax_sum<T>& all, double temperature,
+                   double enough, shortlist<T>& list, double& above) {
+  // A token is not needed if it weighs less than 1 / size of the weight that may be left out. (Half
+  // of that is used here, which is more than any round-off.)
+  const double needed =
+      double(all.max) + temperature * log((all.total - enough) / double(size) / 2);
   T lowest = T(std::max(needed, double(std::numeric_limits<T>::lowest())));
   T end = std::numeric_limits<T>::infinity();
   const softmax_factors<T> weight(all.max, temperature, 1);
@@ -294,15 +322,30 @@ bool list_crossing(const S* logits, std::size_t size, const softmax_sum<T>& all,
   for (double from = all.total;;) {  // the weight of the tokens with logit >= `lowest`
     const T largest = std::min(end, all.max);
     const double heaviest = double(weight(vec<T, 1>(largest - all.max)).v);  // of one token
-    if (from - above <= double(list.capacity) * heaviest && list_between(logits, size, lowest, end, list)) return true;
+    if (from - above <= double(list.capacity) * heaviest &&
+        list_between(logits, size, lowest, end, list))
+      return true;
     const T step = (largest - lowest) / 4, a = lowest + step, b = a + step, c = b + step;
     if (!(lowest < a && a < b && b < c && c < end)) return false;
     const auto [from_a, from_bc] = masses_from(logits, size, weight, a, b, c);
     const auto [from_b, from_c] = from_bc;
-    if (from_c >= enough) lowest = c, from = from_c;
-    else if (from_b >= enough) lowest = b, from = from_b, end = c, above = from_c;
-    else if (from_a >= enough) lowest = a, from = from_a, end = b, above = from_b;
-    else end = a, above = from_a;
+    if (from_c >= enough) {
+      lowest = c;
+      from = from_c;
+    } else if (from_b >= enough) {
+      lowest = b;
+      from = from_b;
+      end = c;
+      above = from_c;
+    } else if (from_a >= enough) {
+      lowest = a;
+      from = from_a;
+      end = b;
+      above = from_b;
+    } else {
+      end = a;
+      above = from_a;
+    }
   }
 }
 

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec<T, N>: N lanes of float or double with the same bits on every instruction set. Only this header and the folder
-// kernel/simd/ use xsimd.
+// vec<T, N>: N lanes of float or double with the same bits on every instruction set. Only this
+// header and the folder kernel/simd/ use xsimd.
 //
-// The library computes with vec<T, 16> on every machine: 1 x 512, 2 x 256 or 4 x 128 bits, or 16 numbers. A wide vec is
-// a pair of halves, recursively (compilers keep such pairs in registers, but spill arrays of registers to memory).
-// Every operation here is exactly rounded (IEEE 754: + - * / sqrt fma) or moves bits, so all machines give the same
-// lanes. The author of a formula must do one thing: write fma(a, b, c) where a product is added to something. The
-// compiler may or may not contract a plain a * b + c, and then the bits depend on its flags. (Rows return, and
-// reductions take, uncontracted values: a product there stays a product.)
+// The library computes with vec<T, 16> on every machine: 1 x 512, 2 x 256 or 4 x 128 bits, or 16
+// numbers. A wide vec is a pair of halves, recursively (compilers keep such pairs in registers, but
+// spill arrays of registers to memory). Every operation here is exactly rounded (IEEE 754: + - * /
+// sqrt fma) or moves bits, so all machines give the same lanes. The author of a formula must do one
+// thing: write fma(a, b, c) where a product is added to something. The compiler may or may not
+// contract a plain a * b + c, and then the bits depend on its flags. (Rows return, and reductions
+// take, uncontracted values: a product there stays a product.)
 #pragma once
 #include <concepts>
 
-// One file each: single numbers, one lane, the machines (sse2, avx2, avx512, neon), one register (with xsimd, or
-// scalar.hpp), pairs of halves.
+// One file each: single numbers, one lane, the machines (sse2, avx2, avx512, neon), one register
+// (with xsimd, or scalar.hpp), pairs of halves.
 #include <specagg/kernel/simd/pair.hpp>
 
 SPECAGG_BEGIN
 
-// ---- for formulas -------------------------------------------------------------------------------------------------
+// ---- for formulas -------------------------------------------------------------------------------
 
 // (x)+ = max(0, x); NaN stays NaN.
 template <class T, int N>
@@ -35,9 +36,9 @@ template <class T, int N, class A, class B>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> select(lane_mask<T, N> c, A a, B b) {
   return select(c, vec<T, N>(a), vec<T, N>(b));
 }
-// a * b + c with one rounding for plain doubles, so that formulas look the same outside the lambdas. (It is a template.
-// With a function, `using namespace specagg` would make calls ambiguous with the C library's function of the same
-// name.)
+// a * b + c with one rounding for plain doubles, so that formulas look the same outside the
+// lambdas. (It is a template. With a function, `using namespace specagg` would make calls ambiguous
+// with the C library's function of the same name.)
 template <std::same_as<double> D>
 SPECAGG_FUNCTION SPECAGG_INLINE D fma(D a, D b, D c) {
   return detail::fused(a, b, c);

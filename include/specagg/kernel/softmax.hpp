@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log-sum-exp and the elements of a softmax, computed from the logits: one read of the row, and no probabilities
-// stored.
+// Log-sum-exp and the elements of a softmax, computed from the logits: one read of the row, and no
+// probabilities stored.
 #pragma once
 #include <specagg/kernel/math.hpp>
 #include <specagg/kernel/reduce.hpp>
 
 SPECAGG_BEGIN
 
-// Which tokens of a row are kept: those up to (logit, id) in the order "larger logit first, then lower id". Top-k,
-// top-p, min-p and greedy decoding all keep such a prefix, so one pair describes them all. The default keeps all
-// tokens.
+// Which tokens of a row are kept: those up to (logit, id) in the order "larger logit first, then
+// lower id". Top-k, top-p, min-p and greedy decoding all keep such a prefix, so one pair describes
+// them all. The default keeps all tokens.
 template <class T>
 struct cutoff {
   T logit = -std::numeric_limits<T>::infinity();
-  std::size_t last = static_cast<std::size_t>(-1);  // the highest kept id among those with exactly this logit
+  // the highest kept id among those with exactly this logit
+  std::size_t last = static_cast<std::size_t>(-1);
 
   SPECAGG_FUNCTION bool keeps_all() const { return logit == -std::numeric_limits<T>::infinity(); }
   bool keeps(T l, std::size_t id) const { return l > logit || (l == logit && id <= last); }
 };
 
-// The elements of one softmax row: e^(x / temperature) / total for x = l - max <= 0. With total = 1 they are weights.
-// This is the exponential of math.hpp with two savings. Its coefficients are already divided by total, so an element
-// costs no further product. And the low part of 1 / temperature is left out, because its rounding error is about as
-// large as that of x. An element is 0 where it is below about 2^least_exponent. So none is subnormal, and a host that
-// flushes subnormals gives the same result. NaN for NaN.
+// The elements of one softmax row: e^(x / temperature) / total for x = l - max <= 0. With total = 1
+// they are weights. This is the exponential of math.hpp with two savings. Its coefficients are
+// already divided by total, so an element costs no further product. And the low part of 1 /
+// temperature is left out, because its rounding error is about as large as that of x. An element is
+// 0 where it is below about 2^least_exponent. So none is subnormal, and a host that flushes
+// subnormals gives the same result. NaN for NaN.
 template <class T>
 struct softmax_factors {
   T max = 0, scale = 0;
@@ -39,7 +41,8 @@ struct softmax_factors {
   }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V operator()(V x) const {
-    if constexpr (sizeof(T) == 8) return outlined(x);  // doubles: not inlined, as exp and log of math.hpp
+    // doubles: not inlined, as exp and log of math.hpp
+    if constexpr (sizeof(T) == 8) return outlined(x);
     else return element(x);
   }
 
@@ -50,9 +53,10 @@ struct softmax_factors {
   SPECAGG_FUNCTION SPECAGG_INLINE V element(V x) const {
     const V t = fma(x, V(scale), V(C::rounder)), n = t - V(C::rounder);
     const V r = fma(x, V(scale), -n);
-    return zero_where(t < V(lowest), times_exp2(detail::polynomial<size>(
-                                                    r, [this](auto i) SPECAGG_INNER { return c[i]; }),
-                                                n, t));
+    return zero_where(
+        t < V(lowest),
+        times_exp2(
+            detail::polynomial<size>(r, [this](auto i) SPECAGG_INNER { return c[i]; }), n, t));
   }
   template <class V>
   SPECAGG_FUNCTION SPECAGG_OUTLINE V outlined(V x) const {
@@ -60,7 +64,8 @@ struct softmax_factors {
   }
   template <int... I>
   SPECAGG_FUNCTION void divide(double total, std::integer_sequence<int, I...>) {
-    ((c[I + 1] = T(double(detail::exp2_table<T>()(std::integral_constant<int, I>())) / total)), ...);
+    ((c[I + 1] = T(double(detail::exp2_table<T>()(std::integral_constant<int, I>())) / total)),
+     ...);
   }
   T lowest = 0, c[std::size_t(size)] = {};
 };
@@ -76,17 +81,19 @@ SPECAGG_FUNCTION SPECAGG_INLINE V load_logits(const S* logits, int lanes) {
 
 }  // namespace detail
 
-// One block of logits, read as probabilities. S is the type that stores them: float, double, bf16 or f16.
+// One block of logits, read as probabilities. S is the type that stores them: float, double, bf16
+// or f16.
 template <class S>
 struct softmax_block {
   using T = computed<S>;
   const S* logits;
   softmax_factors<T> factors;
-  T cut, last;  // cutoff relative to this block: last is a lane index, -1 (no tie kept) ... block_size (all kept)
+  // cutoff relative to this block: last is a lane index, -1 (no tie kept) ... block_size (all kept)
+  T cut, last;
   bool filtered;
 
-  SPECAGG_FUNCTION softmax_block(const S* row, std::size_t begin, std::size_t count, const softmax_factors<T>& f,
-                                 const cutoff<T>& c)
+  SPECAGG_FUNCTION softmax_block(const S* row, std::size_t begin, std::size_t count,
+                                 const softmax_factors<T>& f, const cutoff<T>& c)
       : logits(row + begin), factors(f), cut(c.logit), filtered(!c.keeps_all()) {
     last = c.last < begin ? T(-1) : T(c.last - begin < count ? c.last - begin : count);
   }
@@ -94,7 +101,8 @@ struct softmax_block {
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V operator()(std::size_t k, int lanes) const {
     const V l = logits_at<V>(k, lanes);
-    if (filtered && !any(!(l < V(cut)))) return V(0);  // most vectors of a filtered row keep no token: no exponential
+    // most vectors of a filtered row keep no token: no exponential
+    if (filtered && !any(!(l < V(cut)))) return V(0);
     const V e = factors(l - V(factors.max));
     return uncontracted(filtered ? select(dropped(l, k), V(0), e) : e);
   }
@@ -109,43 +117,47 @@ struct softmax_block {
   }
 };
 
-// max: the largest kept logit. total: the sum of e^((l - max) / temperature) over the kept tokens of a row; NaN if any
-// logit is NaN or +inf, or none is finite.
+// max: the largest kept logit. total: the sum of e^((l - max) / temperature) over the kept tokens
+// of a row; NaN if any logit is NaN or +inf, or none is finite.
 template <class T>
 struct softmax_sum {
   T max;
   double total;
 };
 
-// Bound of the relative error of `total`, and so of the absolute error of its logarithm. Roundings of T: those of the
-// sum, 4 for an exponential, and those of l - max and of 1 / temperature. The last two are multiplied by (max - l) /
-// temperature. The average of this factor over the row is the entropy less ln(total), so at most ln(size). Roundings of
-// doubles: 20 for adding a block.
+// Bound of the relative error of `total`, and so of the absolute error of its logarithm. Roundings
+// of T: those of the sum, 4 for an exponential, and those of l - max and of 1 / temperature. The
+// last two are multiplied by (max - l) / temperature. The average of this factor over the row is
+// the entropy less ln(total), so at most ln(size). Roundings of doubles: 20 for adding a block.
 template <class T>
 constexpr double softmax_error(std::size_t size) {
   double log_size = 0.7;
   for (std::size_t n = size; n > 1; n /= 2) log_size += 0.7;  // ln 2, rounded up
-  return (26 + 2 * log_size) * double(std::numeric_limits<T>::epsilon() / 2) + 20 * double(block_count(size)) * 0x1p-53;
+  return (26 + 2 * log_size) * double(std::numeric_limits<T>::epsilon() / 2) +
+         20 * double(block_count(size)) * 0x1p-53;
 }
 
 namespace detail {
 
-// Adds one block to `sum`. `part`: the sum of the block's weights relative to the largest logit up to and including
-// this block. `top`: the largest logit of the block itself.
+// Adds one block to `sum`. `part`: the sum of the block's weights relative to the largest logit up
+// to and including this block. `top`: the largest logit of the block itself.
 template <class T>
-SPECAGG_FUNCTION SPECAGG_INLINE void add_block(softmax_sum<T>& sum, T top, double part, double temperature) {
+SPECAGG_FUNCTION SPECAGG_INLINE void add_block(softmax_sum<T>& sum, T top, double part,
+                                               double temperature) {
   if (top > sum.max) {
     using V = vec<double, 1>;  // a vec's product is never fused into a sum, on a device either
-    sum.total = uncontracted(V(sum.total) * V(exp((double(sum.max) - double(top)) / temperature))).v;
+    sum.total =
+        uncontracted(V(sum.total) * V(exp((double(sum.max) - double(top)) / temperature))).v;
     sum.max = top;
   }
   sum.total += part;
 }
 
-// The sum of the weights of a block relative to max_before, and the block's largest logit. The sum is right if no logit
-// of the block is larger than max_before.
+// The sum of the weights of a block relative to max_before, and the block's largest logit. The sum
+// is right if no logit of the block is larger than max_before.
 template <bool Filtered, class S, class T = computed<S>>
-SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<S>& block, std::size_t count, T max_before) {
+SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<S>& block, std::size_t count,
+                                          T max_before) {
   using V = vec<T, 16>;
   V largest(-std::numeric_limits<T>::infinity());
   const double sum = reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
@@ -160,12 +172,13 @@ SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<S>& block, std::si
 
 }  // namespace detail
 
-// The exponentials of each block are taken relative to the largest logit up to and including it. This is nearly always
-// the largest logit before the block, so one read of the block is enough: it gives the sum relative to that logit, and
-// the block's maximum, which tells whether the sum must be computed again. (In random rows this happens for about ln(V
-// / 1024) blocks.)
+// The exponentials of each block are taken relative to the largest logit up to and including it.
+// This is nearly always the largest logit before the block, so one read of the block is enough: it
+// gives the sum relative to that logit, and the block's maximum, which tells whether the sum must
+// be computed again. (In random rows this happens for about ln(V / 1024) blocks.)
 template <class S, class T = computed<S>>
-softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature, const cutoff<T>& cut = {}) {
+softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temperature,
+                                const cutoff<T>& cut = {}) {
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const softmax_factors<T> factors(0, temperature, 1);
   softmax_sum<T> sum{-infinity, 0};
@@ -173,8 +186,10 @@ softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temper
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     const softmax_block<S> block(logits, begin, count, factors, cut);
     const auto pass = [&](T largest) {
-      const T max = largest == -infinity ? T(0) : largest;  // all are masked so far: NaN must still be found
-      return block.filtered ? detail::sum_block<true>(block, count, max) : detail::sum_block<false>(block, count, max);
+      // all are masked so far: NaN must still be found
+      const T max = largest == -infinity ? T(0) : largest;
+      return block.filtered ? detail::sum_block<true>(block, count, max)
+                            : detail::sum_block<false>(block, count, max);
     };
     auto [part, top] = pass(sum.max);
     if (top > sum.max) part = pass(top).first;
@@ -184,8 +199,8 @@ softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temper
   return sum;
 }
 
-// ln sum_v e^(l(v) / temperature), temperature > 0. NaN for an invalid row. The error is at most softmax_error + 2^-52
-// |max / temperature|.
+// ln sum_v e^(l(v) / temperature), temperature > 0. NaN for an invalid row. The error is at most
+// softmax_error + 2^-52 |max / temperature|.
 template <class S>
 double log_sum_exp(const S* logits, std::size_t size, double temperature = 1) {
   const auto sum = sum_exponentials(logits, size, temperature);

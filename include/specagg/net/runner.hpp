@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one of two sites (site/dragon.hpp, site/dssd.hpp) for real: its model on a separate thread, its messages over
-// any transport. All events take the same lock; the site itself does not use threads.
+// Runs one of two sites (site/dragon.hpp, site/dssd.hpp) for real: its model on a separate thread,
+// its messages over any transport. All events take the same lock; the site itself does not use
+// threads.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -27,27 +28,35 @@
 SPECAGG_BEGIN
 namespace net {
 
-// Reports what happens. The functions are called under the runner's lock, in order, and must return quickly.
+// Reports what happens. The functions are called under the runner's lock, in order, and must return
+// quickly.
 struct observer {
   virtual ~observer() = default;
   virtual void emitted(std::uint32_t /*position*/, token_id) {}
-  virtual void settled(const dragon_outcome&) {}  // DRAGON: this end received the outcome of a single step
-  virtual void drafted(std::uint32_t /*step*/, clock::time_point /*begin*/, clock::time_point /*end*/, bool /*used*/) {
+  // DRAGON: this end received the outcome of a single step
+  virtual void settled(const dragon_outcome&) {}
+  virtual void drafted(std::uint32_t /*step*/, clock::time_point /*begin*/,
+                       clock::time_point /*end*/, bool /*used*/) {
   }  // used = false: stopped, or its prefix was rejected meanwhile
   virtual void message(bool /*sent*/, std::span<const std::uint8_t>) {}
   virtual void connection(bool /*made*/) {}
 };
 
-// What the scheduler of a dragon_site knows: a profile that it shares with its runner. It also informs an observer.
+// What the scheduler of a dragon_site knows: a profile that it shares with its runner. It also
+// informs an observer.
 struct watched_profile {
   std::shared_ptr<live_profile> profile;
   observer* watch;
-  void observe(const dragon_outcome& o) { profile->observe(o), watch->settled(o); }
+  void observe(const dragon_outcome& o) {
+    profile->observe(o);
+    watch->settled(o);
+  }
   plan::dragon setting() const { return profile->setting(); }
 };
 
 struct counters {
-  std::size_t sent = 0, received = 0, bytes_sent = 0, bytes_received = 0;  // messages, and their bytes
+  // messages, and their bytes
+  std::size_t sent = 0, received = 0, bytes_sent = 0, bytes_received = 0;
   std::size_t decodes = 0, given_up = 0, connections = 0;
   double decode_seconds = 0;
 };
@@ -56,8 +65,8 @@ struct counters {
 class running_site {
  public:
   virtual ~running_site() = default;
-  // A connection was made (the one before it, if any, is closed) or lost, or a message came. Messages `from` an outlet
-  // that was replaced are ignored.
+  // A connection was made (the one before it, if any, is closed) or lost, or a message came.
+  // Messages `from` an outlet that was replaced are ignored.
   virtual void connected(std::shared_ptr<outlet> to) = 0;
   virtual void disconnected(const outlet* from) = 0;
   virtual bool online() = 0;
@@ -68,7 +77,8 @@ class running_site {
   virtual std::vector<token_id> text() = 0;
   virtual counters count() = 0;
   virtual double round_trip() = 0;
-  // Calls f() while nothing happens to the site, its profile and its observer. f must not call any of the above.
+  // Calls f() while nothing happens to the site, its profile and its observer. f must not call any
+  // of the above.
   virtual void at_rest(const std::function<void()>& f) = 0;
 };
 
@@ -81,18 +91,21 @@ inline void refuse(outlet& to, const std::string& why) {
   to.close(line);
 }
 
-// Site: dragon_site, split_device or split_edge of floats. Model, used by the runner's thread alone:
+// Site: dragon_site, split_device or split_edge of floats. Model, used by the runner's thread
+// alone:
 //   vocab_size()
-//   status see(text, logits, h, stop)   the logits after each of the last logits.size() / V tokens of text, and h (see
-//                                       aggregate.hpp); if `stop` becomes true it may return status::stopped
-// A device of split verification drafts nothing more in a round where its model answers no_draft or context_full. If a
-// model fails otherwise, by its status or an exception, it is called again at the next connection. The constructor
-// throws specagg::error if the system makes no thread.
+//   status see(text, logits, h, stop)   the logits after each of the last logits.size() / V tokens
+//                                       of text, and h (see aggregate.hpp); if `stop` becomes true
+//                                       it may return status::stopped
+// A device of split verification drafts nothing more in a round where its model answers no_draft or
+// context_full. If a model fails otherwise, by its status or an exception, it is called again at
+// the next connection. The constructor throws specagg::error if the system makes no thread.
 template <class Site, class Model>
 class runner final : public running_site {
  public:
-  runner(std::unique_ptr<Site> site, std::shared_ptr<Model> model, const hello& terms, const sampling& sample,
-         std::shared_ptr<live_profile> profile, std::shared_ptr<observer> watch)
+  runner(std::unique_ptr<Site> site, std::shared_ptr<Model> model, const hello& terms,
+         const sampling& sample, std::shared_ptr<live_profile> profile,
+         std::shared_ptr<observer> watch)
       : site_(std::move(site)),
         model_(std::move(model)),
         sample_(sample),
@@ -115,7 +128,8 @@ class runner final : public running_site {
   ~runner() override {
     {
       const std::lock_guard lock(mutex_);
-      quit_ = true, stop_ = true;
+      quit_ = true;
+      stop_ = true;
     }
     wake_.notify_all();
     thread_.join();
@@ -124,11 +138,17 @@ class runner final : public running_site {
   void connected(std::shared_ptr<outlet> to) override {
     const std::lock_guard lock(mutex_);
     drop("another connection of this session was made");
-    to_ = std::move(to), ++count_.connections;
-    ticked_ = pinged_ = clock::now(), ahead_ = 0, slowest_ = 0, pings_ = {};
+    to_ = std::move(to);
+    ++count_.connections;
+    ticked_ = pinged_ = clock::now();
+    ahead_ = 0;
+    slowest_ = 0;
+    pings_ = {};
     watch_->connection(true);
     if (!failed_.empty()) {
-      failed_.clear(), wanted_.is_new = true, text_.swap(ordered_text_);
+      failed_.clear();
+      wanted_.is_new = true;
+      text_.swap(ordered_text_);
       wake_.notify_all();
     }
     sink s{*this};
@@ -141,14 +161,15 @@ class runner final : public running_site {
   void received(const outlet* from, std::span<const std::uint8_t> bytes) override {
     const std::lock_guard lock(mutex_);
     if (to_.get() != from) return;
-    ++count_.received, count_.bytes_received += bytes.size();
+    ++count_.received;
+    count_.bytes_received += bytes.size();
     watch_->message(false, bytes);
     sink s{*this};
     site_->received(bytes, s);
     end_if_refused();
   }
-  // Streams lose only what a full queue drops, so the site's timer runs rarely: after four times the slowest of the
-  // last echoes (also counting echoes that are not back yet), and at least 1 s.
+  // Streams lose only what a full queue drops, so the site's timer runs rarely: after four times
+  // the slowest of the last echoes (also counting echoes that are not back yet), and at least 1 s.
   void tick() override {
     const std::lock_guard lock(mutex_);
     if (!to_) return;
@@ -156,7 +177,10 @@ class runner final : public running_site {
     for (const ping_sent& p : pings_)
       if (p.stamp != 0) slowest_ = std::max(slowest_, seconds(now - p.sent));
     sink s{*this};
-    if (seconds(now - ticked_) > std::max(1.0, 4 * slowest_)) ticked_ = now, site_->tick(s);
+    if (seconds(now - ticked_) > std::max(1.0, 4 * slowest_)) {
+      ticked_ = now;
+      site_->tick(s);
+    }
     if (seconds(now - pinged_) > (profile_->round_trip() > 0 ? 0.2 : 0.02)) ping(now, s);
     end_if_refused();
   }
@@ -179,7 +203,10 @@ class runner final : public running_site {
     return locked([&] { return profile_->round_trip(); });
   }
   void at_rest(const std::function<void()>& f) override {
-    locked([&] { return f(), 0; });
+    locked([&] {
+      f();
+      return 0;
+    });
   }
 
  private:
@@ -195,7 +222,9 @@ class runner final : public running_site {
     runner& r;
     void send(std::span<const std::uint8_t> bytes) {
       if (!r.to_) return;
-      ++r.count_.sent, r.count_.bytes_sent += bytes.size(), r.ahead_ += bytes.size();
+      ++r.count_.sent;
+      r.count_.bytes_sent += bytes.size();
+      r.ahead_ += bytes.size();
       r.watch_->message(true, bytes);
       r.to_->send(bytes);
     }
@@ -208,16 +237,18 @@ class runner final : public running_site {
         if (p.stamp == stamp && stamp != 0) {
           const double trip = seconds(clock::now() - p.sent);
           r.profile_->observe_round_trip(p.bytes, trip);
-          r.slowest_ = std::max(0.9 * r.slowest_, trip), p.stamp = 0;
+          r.slowest_ = std::max(0.9 * r.slowest_, trip);
+          p.stamp = 0;
         }
     }
   };
 
-  // Sends an echo after the bytes that were sent since the last one. Its extra time, compared with their number, shows
-  // the bandwidth.
+  // Sends an echo after the bytes that were sent since the last one. Its extra time, compared with
+  // their number, shows the bandwidth.
   void ping(clock::time_point now, sink& s) {
     auto& p = pings_[++stamp_ % pings_.size()];
-    p = {stamp_, ahead_, now}, pinged_ = now;
+    p = {stamp_, ahead_, now};
+    pinged_ = now;
     site_->ping(stamp_, s);
     ahead_ = 0;
   }
@@ -229,7 +260,8 @@ class runner final : public running_site {
     watch_->connection(false);
   }
   void end_if_refused() {
-    if (!failed_.empty() && to_) refuse(*to_, "the model of the other end fails");  // its own text may name files
+    // its own text may name files
+    if (!failed_.empty() && to_) refuse(*to_, "the model of the other end fails");
     const std::string& why = failed_.empty() ? site_->problem() : failed_;
     if (!why.empty()) drop(why);
   }
@@ -247,7 +279,8 @@ class runner final : public running_site {
       wake_.wait(lock, [&] { return quit_ || wanted_.is_new; });
       if (quit_) return;
       const job now = wanted_;
-      wanted_.is_new = false, stop_ = false;
+      wanted_.is_new = false;
+      stop_ = false;
       text_.swap(ordered_text_);
       lock.unlock();
       const std::size_t V = model_->vocab_size();
@@ -271,7 +304,9 @@ class runner final : public running_site {
       if (quit_) return;
       const bool used = failure.empty() && !wanted_.is_new;
       watch_->drafted(now.size, begin, end, used);
-      ++count_.decodes, count_.decode_seconds += seconds(end - begin), count_.given_up += !used;
+      ++count_.decodes;
+      count_.decode_seconds += seconds(end - begin);
+      count_.given_up += !used;
       if (wanted_.is_new) continue;
       sink s{*this};
       if (!failure.empty()) {

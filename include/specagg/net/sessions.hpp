@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server for many devices: one site for each session, which may use several connections, one after another. Memory is
-// bounded: the number of sessions is limited, each has the memory its site was made with, and no site is made for a
-// device that would be refused.
+// A server for many devices: one site for each session, which may use several connections, one
+// after another. Memory is bounded: the number of sessions is limited, each has the memory its site
+// was made with, and no site is made for a device that would be refused.
 //
-// A session is named by 64 bits that its device draws at random. Anybody who knows them may continue the session (if
-// the transport's own checks allow it). Anybody who proposes other terms under its name is refused, and the session is
-// not disturbed. If a session gets a second connection, the newer one stays. A session without a connection may be
-// removed to make room for another. Nothing is lost then, because the device has the text, and a site that begins with
-// empty memory learns it. If no session can be removed, the new connection is closed without a refusal, so the device
-// may try again.
+// A session is named by 64 bits that its device draws at random. Anybody who knows them may
+// continue the session (if the transport's own checks allow it). Anybody who proposes other terms
+// under its name is refused, and the session is not disturbed. If a session gets a second
+// connection, the newer one stays. A session without a connection may be removed to make room for
+// another. Nothing is lost then, because the device has the text, and a site that begins with empty
+// memory learns it. If no session can be removed, the new connection is closed without a refusal,
+// so the device may try again.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -29,15 +30,17 @@ namespace net {
 
 class sessions {
  public:
-  // Returns what this end says to a device that proposes this hello. The device is refused if they differ. May throw
-  // specagg::error; its text is sent to the device. Both functions are called on the transport's threads, several at a
-  // time.
+  // Returns what this end says to a device that proposes this hello. The device is refused if they
+  // differ. May throw specagg::error; its text is sent to the device. Both functions are called on
+  // the transport's threads, several at a time.
   using agree_function = std::function<hello(const hello& proposed)>;
-  using make_function = std::function<std::shared_ptr<running_site>(const hello& terms)>;  // may throw too
+  // may throw too
+  using make_function = std::function<std::shared_ptr<running_site>(const hello& terms)>;
 
-  // most: the largest number of sessions. keep_seconds: how long a session without a connection is kept. ended(site,
-  // terms) is called when a session is no longer kept: by tick(), by the transport and by the destructor. All
-  // connections must have ended before the destructor is called.
+  // most: the largest number of sessions. keep_seconds: how long a session without a connection is
+  // kept. ended(site, terms) is called when a session is no longer kept: by tick(), by the
+  // transport and by the destructor. All connections must have ended before the destructor is
+  // called.
   sessions(agree_function agree, make_function make, std::size_t most, double keep_seconds,
            std::function<void(running_site&, const hello&)> ended)
       : agree_(std::move(agree)),
@@ -50,7 +53,9 @@ class sessions {
       if (s.site) ended_(*s.site, s.terms);
   }
 
-  std::shared_ptr<listener> accept(const std::shared_ptr<outlet>& out) { return std::make_shared<peer>(*this, out); }
+  std::shared_ptr<listener> accept(const std::shared_ptr<outlet>& out) {
+    return std::make_shared<peer>(*this, out);
+  }
 
   // Every 20 ms or so.
   void tick() {
@@ -75,7 +80,9 @@ class sessions {
   }
 
  private:
-  static double seconds_since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
+  static double seconds_since(clock::time_point t) {
+    return std::chrono::duration<double>(clock::now() - t).count();
+  }
   struct peer;
   struct session {
     std::shared_ptr<running_site> site;  // null: it is being made
@@ -97,9 +104,11 @@ class sessions {
     void received(std::span<const std::uint8_t> bytes) override {
       if (refused) return;
       if (!site) {
-        site = all.enter(bytes, *this), refused = !site;
+        site = all.enter(bytes, *this);
+        refused = !site;
         if (refused) return;
-        site->connected(out), joins = false;
+        site->connected(out);
+        joins = false;
       }
       site->received(out.get(), bytes);
     }
@@ -114,7 +123,10 @@ class sessions {
     message m;
     const wire w = decode(bytes, hello{}, m);
     const auto* h = std::get_if<hello>(&m);
-    const auto no = [&](const std::string& why) { return refuse(out, why), nullptr; };
+    const auto no = [&](const std::string& why) {
+      refuse(out, why);
+      return nullptr;
+    };
     if (w != wire::ok) return no("the first message: " + complaint(w, m));
     if (!h || !valid(*h)) return no("the first message is no valid hello");
     hello terms;
@@ -123,21 +135,30 @@ class sessions {
     } catch (const std::exception& e) {
       return no(printable(e.what()));
     }
-    if (const std::string difference = first_difference(terms, *h); !difference.empty()) return no(difference);
+    if (const std::string difference = first_difference(terms, *h); !difference.empty())
+      return no(difference);
     session leaves;  // ends, and is destroyed, outside the lock
     {
       const std::lock_guard lock(mutex_);
       if (const auto found = all_.find(h->session); found != all_.end()) {
         session& s = found->second;
-        if (const std::string difference = first_difference(s.terms, *h); !difference.empty()) return no(difference);
-        if (!s.site) return out.close("the session is just being made: try again"), nullptr;
+        if (const std::string difference = first_difference(s.terms, *h); !difference.empty())
+          return no(difference);
+        if (!s.site) {
+          out.close("the session is just being made: try again");
+          return nullptr;
+        }
         s.last = who.weak_from_this();
         return s.site;
       }
       if (all_.size() >= most_) {
         const auto old = longest_alone();
-        if (old == all_.end()) return out.close("there are too many sessions"), nullptr;
-        leaves = old->second, all_.erase(old);
+        if (old == all_.end()) {
+          out.close("there are too many sessions");
+          return nullptr;
+        }
+        leaves = old->second;
+        all_.erase(old);
       }
       all_[h->session].terms = terms;  // keeps its place while it is made
     }
@@ -150,12 +171,15 @@ class sessions {
       problem = printable(e.what());
     }
     const std::lock_guard lock(mutex_);
-    if (!site) return all_.erase(h->session), no(problem);
+    if (!site) {
+      all_.erase(h->session);
+      return no(problem);
+    }
     all_[h->session] = {site, terms, who.weak_from_this()};
     return site;
   }
-  // The session that has been without a connection for the longest time. That must be at least a second, unless its
-  // text has ended.
+  // The session that has been without a connection for the longest time. That must be at least a
+  // second, unless its text has ended.
   std::map<std::uint64_t, session>::iterator longest_alone() {
     auto oldest = all_.end();
     for (auto it = all_.begin(); it != all_.end(); ++it) {

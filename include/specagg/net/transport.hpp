@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sites need from a network: an outlet for the messages they send, and a listener for the messages they get.
+// What sites need from a network: an outlet for the messages they send, and a listener for the
+// messages they get.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -15,8 +16,9 @@ namespace net {
 
 using clock = std::chrono::steady_clock;
 
-// Sends messages to one other end. Any thread may call it. send() does not wait: a message that does not fit in the
-// queue is dropped, and the protocol asks for it again. close() first sends what is queued.
+// Sends messages to one other end. Any thread may call it. send() does not wait: a message that
+// does not fit in the queue is dropped, and the protocol asks for it again. close() first sends
+// what is queued.
 struct outlet {
   virtual ~outlet() = default;
   virtual void send(std::span<const std::uint8_t> bytes) = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many tokens to draft: the best fixed number, and a controller that stops drafting when one more token costs more
-// than it is worth.
+// How many tokens to draft: the best fixed number, and a controller that stops drafting when one
+// more token costs more than it is worth.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,9 +14,9 @@
 SPECAGG_BEGIN
 namespace plan {
 
-// The gamma in 0..most with the most tokens per cost; of equals the smallest. cost(gamma) is the cost of a round, > 0,
-// in any unit; cost(0) is that of the target alone. Every gamma is tried, because costs may jump (a kernel's tile
-// sizes).
+// The gamma in 0..most with the most tokens per cost; of equals the smallest. cost(gamma) is the
+// cost of a round, > 0, in any unit; cost(0) is that of the target alone. Every gamma is tried,
+// because costs may jump (a kernel's tile sizes).
 struct fixed_draft {
   std::size_t gamma = 0;
   double rate = 0;  // tokens per cost; if costs are in steps of the target, the speed-up
@@ -26,7 +26,8 @@ fixed_draft best_fixed_draft(std::span<const double> a, Cost&& cost) {
   fixed_draft best{0, 1 / cost(std::size_t(0))};
   double tokens = 1, reached = 1;
   for (std::size_t g = 1; g <= a.size(); ++g) {
-    tokens = fma(reached, a[g - 1], tokens), reached *= a[g - 1];
+    tokens = fma(reached, a[g - 1], tokens);
+    reached *= a[g - 1];
     if (const double rate = tokens / cost(g); rate > best.rate) best = {g, rate};
   }
   return best;
@@ -36,7 +37,8 @@ fixed_draft best_fixed_draft(double a, Cost&& cost, std::size_t most) {
   fixed_draft best{0, 1 / cost(std::size_t(0))};
   double tokens = 1, reached = 1;
   for (std::size_t g = 1; g <= most; ++g) {
-    tokens = fma(reached, a, tokens), reached *= a;
+    tokens = fma(reached, a, tokens);
+    reached *= a;
     if (const double rate = tokens / cost(g); rate > best.rate) best = {g, rate};
   }
   return best;
@@ -48,19 +50,23 @@ fixed_draft best_fixed_gamma(double a, double c, V&& v, std::size_t most) {
   return best_fixed_draft(a, cost, most);
 }
 
-// Costs, all in one unit and measured by the caller: in seconds, or in steps of the target (then target = 1, draft =
-// c).
+// Costs, all in one unit and measured by the caller: in seconds, or in steps of the target (then
+// target = 1, draft = c).
 struct draft_costs {
-  double target = 1;                  // a round without drafts: one target step, and the link's cost per round
-  double draft = 0;                   // one row of the drafter; 0 for a lookup
-  double verify = 0;                  // each scored token after the first
-  double link = 0;                    // each drafted token that is sent: bits / rate
-  std::array<double, 3> others = {};  // one row of drafter 1, 2 and 3, where there are several (draft/first_of.hpp)
-  // What scoring n drafted tokens costs beyond verify n, n = 1..8; from 8 on the last one. For kernels whose cost
-  // jumps.
+  // a round without drafts: one target step, and the link's cost per round
+  double target = 1;
+  double draft = 0;   // one row of the drafter; 0 for a lookup
+  double verify = 0;  // each scored token after the first
+  double link = 0;    // each drafted token that is sent: bits / rate
+  // one row of drafter 1, 2 and 3, where there are several (draft/first_of.hpp)
+  std::array<double, 3> others = {};
+  // What scoring n drafted tokens costs beyond verify n, n = 1..8; from 8 on the last one. For
+  // kernels whose cost jumps.
   std::array<double, 8> jumps = {};
   constexpr double token() const { return draft + verify + link; }
-  constexpr double row(std::size_t drafter) const { return drafter == 0 ? draft : others[drafter - 1]; }
+  constexpr double row(std::size_t drafter) const {
+    return drafter == 0 ? draft : others[drafter - 1];
+  }
   double scoring(std::size_t n) const {
     return n == 0 ? 0 : fma(verify + link, double(n), jumps[std::min(n, jumps.size()) - 1]);
   }
@@ -75,29 +81,34 @@ struct draft_costs {
     return price;
   }
 };
-// The marginal-value rule. Draft token k while the probability that it is emitted, prod_{j<=k} a_j, is at least rho
-// times its cost. rho is the decoder's rate: emitted tokens per unit of cost.
-constexpr bool worth_drafting(double reached, double rho, const draft_costs& c) { return reached >= rho * c.token(); }
+// The marginal-value rule. Draft token k while the probability that it is emitted, prod_{j<=k} a_j,
+// is at least rho times its cost. rho is the decoder's rate: emitted tokens per unit of cost.
+constexpr bool worth_drafting(double reached, double rho, const draft_costs& c) {
+  return reached >= rho * c.token();
+}
 
-// How confident the draft model is of a row, in [0, 1]. Either max q, which softmax has already computed; or 1 -
-// sqrt(kappa H(q)) with kappa = 1 / ln V and H the entropy in nats, which is a little better and costs one more pass.
+// How confident the draft model is of a row, in [0, 1]. Either max q, which softmax has already
+// computed; or 1 - sqrt(kappa H(q)) with kappa = 1 / ln V and H the entropy in nats, which is a
+// little better and costs one more pass.
 inline double confidence_of_entropy(double entropy, std::size_t vocabulary) {
   const double most = vocabulary > 1 ? log(double(vocabulary)) : 1;
   return 1 - std::sqrt(std::clamp(entropy / most, 0.0, 1.0));
 }
 
-// Predicts a_k before p is known, of a row at depth d of a draft: d tokens are drafted before it. The prediction is
-// mean x at_depth(d), at most 1. mean is that of the measured overlaps sum min(q, pi) of rows with about the same
-// confidence, in 16 classes of [0, 1], and of 4 measurements more, each of which is scale() times the first guess,
-// 0.3 + 0.7 confidence. scale() is the sum of the overlaps of all classes over the sum of the first guesses for their
-// rows: so a class without measurements learns from the others. at_depth() is the sum of the overlaps at depth d over
-// the sum of their classes' means; 3 stands for all that are deeper. A draft model may know less of later tokens (a
-// head reads the target's states until the first one), or more. Both ratios count 4 guesses of .65 more, above and
-// below. The weight of a measurement fades by 1 in 1000 with every later one of its class, and in the ratios with every
-// later one of its own; in at_depth(1) and behind also by 1 in 500 with every round, since a depth that was found bad
-// may not be drafted again. `seen` counts the rows of each class, also those that no token was drafted from; a count
-// fades by 1 in 500 with every row. It predicts the class of the next row. A confidence below 0 or NaN counts as 0, one
-// above 1 as 1.
+// Predicts a_k before p is known, of a row at depth d of a draft: d tokens are drafted before it.
+// The prediction is mean x at_depth(d), at most 1. mean is that of the measured overlaps sum min(q,
+// pi) of rows with about the same confidence, in 16 classes of [0, 1], and of 4 measurements more,
+// each of which is scale() times the first guess, 0.3 + 0.7 confidence. scale() is the sum of the
+// overlaps of all classes over the sum of the first guesses for their rows: so a class without
+// measurements learns from the others. at_depth() is the sum of the overlaps at depth d over the
+// sum of their classes' means; 3 stands for all that are deeper. A draft model may know less of
+// later tokens (a head reads the target's states until the first one), or more. Both ratios count 4
+// guesses of .65 more, above and below. The weight of a measurement fades by 1 in 1000 with every
+// later one of its class, and in the ratios with every later one of its own; in at_depth(1) and
+// behind also by 1 in 500 with every round, since a depth that was found bad may not be drafted
+// again. `seen` counts the rows of each class, also those that no token was drafted from; a count
+// fades by 1 in 500 with every row. It predicts the class of the next row. A confidence below 0 or
+// NaN counts as 0, one above 1 as 1.
 struct acceptance_predictor {
   static constexpr std::size_t classes = 16, depths = 4;
   static constexpr double fade = 1 - 1.0 / 1000;
@@ -115,12 +126,19 @@ struct acceptance_predictor {
 
   constexpr acceptance_predictor() : seen() { seen.fill(1); }
   static constexpr std::size_t class_of(double confidence) {
-    return confidence > 0 ? std::min(std::size_t(std::min(confidence, 1.0) * classes), classes - 1) : 0;
+    return confidence > 0 ? std::min(std::size_t(std::min(confidence, 1.0) * classes), classes - 1)
+                          : 0;
   }
-  static double first_guess(std::size_t i) { return fma(0.7, (double(i) + 0.5) / double(classes), 0.3); }
-  static double ratio(double is, double was_expected) { return (4 * 0.65 + is) / (4 * 0.65 + was_expected); }
+  static double first_guess(std::size_t i) {
+    return fma(0.7, (double(i) + 0.5) / double(classes), 0.3);
+  }
+  static double ratio(double is, double was_expected) {
+    return (4 * 0.65 + is) / (4 * 0.65 + was_expected);
+  }
   double scale() const { return ratio(overlaps, expected); }
-  double mean(std::size_t i) const { return std::min(fma(4 * scale(), first_guess(i), sum[i]) / (weight[i] + 4), 1.0); }
+  double mean(std::size_t i) const {
+    return std::min(fma(4 * scale(), first_guess(i), sum[i]) / (weight[i] + 4), 1.0);
+  }
   double at_depth(std::size_t depth) const {
     const measured& here = of_depth[std::min(depth, depths - 1)];
     double means = 0;
@@ -135,13 +153,16 @@ struct acceptance_predictor {
   double over_seen(std::size_t depth, F&& f) const {
     const double here = at_depth(depth);
     double total = 0, rows = 0;
-    for (std::size_t i = 0; i < classes; ++i)
-      total = fma(seen[i], double(f(std::min(mean(i) * here, 1.0))), total), rows += seen[i];
+    for (std::size_t i = 0; i < classes; ++i) {
+      total = fma(seen[i], double(f(std::min(mean(i) * here, 1.0))), total);
+      rows += seen[i];
+    }
     return total / rows;
   }
   void see(double confidence) {
     const std::size_t c = class_of(confidence);
-    for (std::size_t i = 0; i < classes; ++i) seen[i] = fma(seen[i], 1 - 1.0 / 500, i == c ? 1.0 : 0.0);
+    for (std::size_t i = 0; i < classes; ++i)
+      seen[i] = fma(seen[i], 1 - 1.0 / 500, i == c ? 1.0 : 0.0);
   }
   void begin_round() {
     for (std::size_t d = 1; d < depths; ++d) of_depth[d].multiply(1 - 1.0 / 500);
@@ -149,56 +170,74 @@ struct acceptance_predictor {
   void observe(double confidence, double overlap, std::size_t depth = 0) {
     if (!(overlap >= 0)) return;  // a NaN would stay in the sum forever
     const std::size_t i = class_of(confidence);
-    sum[i] = fma(sum[i], fade, overlap), weight[i] = fma(weight[i], fade, 1.0);
-    overlaps = fma(overlaps, fade, overlap), expected = fma(expected, fade, first_guess(i));
+    sum[i] = fma(sum[i], fade, overlap);
+    weight[i] = fma(weight[i], fade, 1.0);
+    overlaps = fma(overlaps, fade, overlap);
+    expected = fma(expected, fade, first_guess(i));
     measured& here = of_depth[std::min(depth, depths - 1)];
-    here.multiply(fade), here.overlaps += overlap, here.rows[i] += 1;
+    here.multiply(fade);
+    here.overlaps += overlap;
+    here.rows[i] += 1;
   }
 };
 
-// Decides, token by token, whether to draft on, and which of several drafters proposes the token. For each round
+// Decides, token by token, whether to draft on, and which of several drafters proposes the token.
+// For each round
 //   c.begin();
-//   while (g < most) {                            // ask the drafters k = 0, 1, ... in turn, until one is kept
-//     if (!c.another(k)) continue with the next;  // is a row of drafter k worth its cost, before it is known?
+//   while (g < most) {                            // ask the drafters k = 0, 1, ... in turn, until
+//                                                 one is kept
+//     if (!c.another(k)) continue with the next;  // is a row of drafter k worth its cost, before
+//                                                 it is known?
 //     make the row;                               // if there is none, continue with the next
 //     if (!c.keep(k, confidence)) continue with the next;  // the row is known now: draft from it?
 //     draw token g from the row, g += 1;          // if no drafter was kept, the draft ends
 //   }
-//   verify; c.observe(acceptances of the g drafted positions, tokens emitted, rows asked of each drafter);
+//   verify; c.observe(acceptances of the g drafted positions, tokens emitted,
+//                     rows asked of each drafter);
 // speculative_round (decode/speculative.hpp) calls it in this way.
 //
-// With R = prod a_j of the tokens drafted so far, g tokens, a the acceptance predicted for the next row, and m_d the
-// mean over the rows seen as if they were at depth d, drafting n more tokens is worth
-//   worth(R, a) = max_n  R a (1 + m_(g+1) + ... + m_(g+1) ... m_(g+n-1)) - rho (scoring(g + n) - scoring(g)
-//                                                                               + (n - 1) row)
-// tokens. If scoring has no jumps, n = 1 decides whether that is positive, and this is the rule above. It needs the
-// row, which costs a draft step, so it is split into two tests. `another`, before the step, averages over the rows
-// seen: E max(0, worth(R, a)) >= rho row. `keep`, after the step: worth(R, a) >= 0, and not less than what asking a
-// later drafter is worth, E max(0, worth(R, a)) - rho row. So a round may end with a row that no token is drawn from.
+// With R = prod a_j of the tokens drafted so far, g tokens, a the acceptance predicted for the next
+// row, and m_d the mean over the rows seen as if they were at depth d, drafting n more tokens is
+// worth
+//   worth(R, a) = max_n  R a (1 + m_(g+1) + ... + m_(g+1) ... m_(g+n-1)) - rho (scoring(g + n) -
+//                                                                               scoring(g) + (n -
+//                                                                               1) row)
+// tokens. If scoring has no jumps, n = 1 decides whether that is positive, and this is the rule
+// above. It needs the row, which costs a draft step, so it is split into two tests. `another`,
+// before the step, averages over the rows seen: E max(0, worth(R, a)) >= rho row. `keep`, after the
+// step: worth(R, a) >= 0, and not less than what asking a later drafter is worth, E max(0, worth(R,
+// a)) - rho row. So a round may end with a row that no token is drawn from.
 //
-// rho is tokens over cost of the last rounds, fading by 1 in 100. It starts with 4 rounds of the best fixed draft at
-// acceptance 0.65. Each drafter has a predictor of its own. To keep it informed where drafting does not pay, a round
-// drafts one token even if the rule says no, when no token of that drafter was measured for 32 rounds, or for more if
-// that costs more than 1/100 of these rounds. All numbers are plain doubles with exactly rounded operations, so the
-// same costs give the same drafts on every machine. tests/decode/speculative.models.test.cpp prints its tokens per cost
-// beside those of the best fixed gamma, with max q as confidence, and asserts at least 97 % of them.
+// rho is tokens over cost of the last rounds, fading by 1 in 100. It starts with 4 rounds of the
+// best fixed draft at acceptance 0.65. Each drafter has a predictor of its own. To keep it informed
+// where drafting does not pay, a round drafts one token even if the rule says no, when no token of
+// that drafter was measured for 32 rounds, or for more if that costs more than 1/100 of these
+// rounds. All numbers are plain doubles with exactly rounded operations, so the same costs give the
+// same drafts on every machine. tests/decode/speculative.models.test.cpp prints its tokens per cost
+// beside those of the best fixed gamma, with max q as confidence, and asserts at least 97 % of
+// them.
 struct draft_length_controller {
   static constexpr bool reads_acceptances = true, reads_confidence = true;
-  static constexpr std::size_t most = 64;  // most tokens drafted in a round; then `another` is false
+  // most tokens drafted in a round; then `another` is false
+  static constexpr std::size_t most = 64;
   static constexpr std::size_t most_drafters = 4;
   draft_costs cost;
   std::size_t drafters = 1;
   std::array<acceptance_predictor, most_drafters> acceptance;
-  std::array<std::array<double, acceptance_predictor::depths>, most_drafters> mean = {};  // m_d, of each drafter
-  double tokens = 0, spent = 0;                                                           // fading sums
+  // m_d, of each drafter
+  std::array<std::array<double, acceptance_predictor::depths>, most_drafters> mean = {};
+  // fading sums
+  double tokens = 0, spent = 0;
   double reached = 1;
   std::size_t kept = 0;
-  std::array<std::size_t, most_drafters> unmeasured = {};  // rounds since a token of this drafter was measured
-  std::array<double, most> confidence = {};                // of the rows kept in this round
-  std::array<std::uint8_t, most> drafter = {};             // which drafter gave them
+  // rounds since a token of this drafter was measured
+  std::array<std::size_t, most_drafters> unmeasured = {};
+  std::array<double, most> confidence = {};     // of the rows kept in this round
+  std::array<std::uint8_t, most> drafter = {};  // which drafter gave them
 
   // drafters: how many, at most 4; their costs are cost.draft and cost.others.
-  explicit constexpr draft_length_controller(const draft_costs& c = {}, std::size_t number_of_drafters = 1)
+  explicit constexpr draft_length_controller(const draft_costs& c = {},
+                                             std::size_t number_of_drafters = 1)
       : cost(c), drafters(number_of_drafters) {}
 
   double rho() const { return tokens / spent; }
@@ -206,15 +245,18 @@ struct draft_length_controller {
   double worth(std::size_t k, double a) const {
     double best = -infinity, gained = 0, next = reached * a;
     for (std::size_t n = 1; n <= 1 + cost.jumps.size() && kept + n <= most; ++n) {
-      gained += next, next *= mean[k][std::min(kept + n, mean[k].size() - 1)];
-      const double price = fma(cost.row(k), double(n - 1), cost.scoring(kept + n) - cost.scoring(kept));
+      gained += next;
+      next *= mean[k][std::min(kept + n, mean[k].size() - 1)];
+      const double price =
+          fma(cost.row(k), double(n - 1), cost.scoring(kept + n) - cost.scoring(kept));
       best = std::max(best, fma(-rho(), price, gained));
     }
     return best;
   }
   // What a row of drafter k is worth before it is known, less its cost.
   double promises(std::size_t k) const {
-    return acceptance[k].over_seen(kept, [&](double a) { return std::max(0.0, worth(k, a)); }) - rho() * cost.row(k);
+    return acceptance[k].over_seen(kept, [&](double a) { return std::max(0.0, worth(k, a)); }) -
+           rho() * cost.row(k);
   }
   bool explores(std::size_t k) const {
     const double price = cost.row(k) + cost.scoring(1);
@@ -224,11 +266,14 @@ struct draft_length_controller {
     if (!(spent > 0)) {
       const auto of = [&](std::size_t g) { return cost.round(g, g); };
       const fixed_draft start = best_fixed_draft(0.65, of, 16);
-      spent = 4 * of(start.gamma), tokens = start.rate * spent;
+      spent = 4 * of(start.gamma);
+      tokens = start.rate * spent;
     }
-    reached = 1, kept = 0;
+    reached = 1;
+    kept = 0;
     for (std::size_t k = 0; k < drafters; ++k) {
-      ++unmeasured[k], acceptance[k].begin_round();
+      ++unmeasured[k];
+      acceptance[k].begin_round();
       for (std::size_t d = 0; d < mean[k].size(); ++d)
         mean[k][d] = acceptance[k].over_seen(d, [](double a) { return a; });
     }
@@ -239,17 +284,23 @@ struct draft_length_controller {
     if (kept >= most) return false;
     const double a = acceptance[k](row_confidence, kept), value = worth(k, a);
     bool better = value >= 0;
-    for (std::size_t later = k + 1; later < drafters && better; ++later) better = value >= promises(later);
+    for (std::size_t later = k + 1; later < drafters && better; ++later)
+      better = value >= promises(later);
     if (!better && !explores(k)) return false;
-    confidence[kept] = row_confidence, drafter[kept] = std::uint8_t(k), ++kept;
+    confidence[kept] = row_confidence;
+    drafter[kept] = std::uint8_t(k);
+    ++kept;
     reached *= a;
     return true;
   }
   // asked: the rows asked of each drafter. A lookup that had nothing was asked, too.
-  void observe(std::span<const draft_acceptance> drafted, std::size_t emitted, std::span<const std::size_t> asked) {
+  void observe(std::span<const draft_acceptance> drafted, std::size_t emitted,
+               std::span<const std::size_t> asked) {
     for (std::size_t k = 0; k < std::min(drafted.size(), kept); ++k) {
-      acceptance[drafter[k]].observe(confidence[k], drafted[k].of_row, k), unmeasured[drafter[k]] = 0;
-      if (!(drafted[k].of_token > 0)) break;  // after a certain rejection a verifier may measure nothing
+      acceptance[drafter[k]].observe(confidence[k], drafted[k].of_row, k);
+      unmeasured[drafter[k]] = 0;
+      // after a certain rejection a verifier may measure nothing
+      if (!(drafted[k].of_token > 0)) break;
     }
     tokens = fma(tokens, 1 - 1.0 / 100, double(emitted));
     spent = fma(spent, 1 - 1.0 / 100, cost.round(asked, drafted.size()));
@@ -259,26 +310,30 @@ struct draft_length_controller {
 // Stops drafting where it turns out slower than no drafts at all.
 //   if (watch.drafts()) draft as the controller says, else nothing; verify;
 //   watch.observe(tried, price, emitted, seconds);
-// tried: a row was asked for to draft from it, also if no token was drafted. price: what the round is believed to cost,
-// in rounds without drafts, each of which emits one token. So a round with drafts loses its price minus its tokens. The
-// watch stops while more plain rounds are lost than 3 and one for every 100 tokens: by the prices; or by the times, and
-// this by more than twice their error. What was won counts against later losses, up to 8.
+// tried: a row was asked for to draft from it, also if no token was drafted. price: what the round
+// is believed to cost, in rounds without drafts, each of which emits one token. So a round with
+// drafts loses its price minus its tokens. The watch stops while more plain rounds are lost than 3
+// and one for every 100 tokens: by the prices; or by the times, and this by more than twice their
+// error. What was won counts against later losses, up to 8.
 //
-// The speed of a shared machine changes. So the time of rounds with drafts is counted in the mean of the usual plain
-// round before them and of the plain round behind them. The first two rounds are plain, and one after at most 32 with
-// drafts; after 8 while more is lost by the times than is allowed, but not by more than twice their error. Of rounds
-// with drafts whose prices sum to n, the square of that error is n + n^2 / 2 times that of one plain round: each errs
-// by itself, and the two plain rounds that all are compared with do. The error of one is what the plain rounds show
-// of how far one is off the next. A time counts as at most 3 times the usual one, for another program may have had
-// the processor; that of the first round with drafts as at most 3 plain rounds, for a drafter may read the whole text
-// in it. A time of 0 is not counted.
+// The speed of a shared machine changes. So the time of rounds with drafts is counted in the mean
+// of the usual plain round before them and of the plain round behind them. The first two rounds are
+// plain, and one after at most 32 with drafts; after 8 while more is lost by the times than is
+// allowed, but not by more than twice their error. Of rounds with drafts whose prices sum to n, the
+// square of that error is n + n^2 / 2 times that of one plain round: each errs by itself, and the
+// two plain rounds that all are compared with do. The error of one is what the plain rounds show of
+// how far one is off the next. A time counts as at most 3 times the usual one, for another program
+// may have had the processor; that of the first round with drafts as at most 3 plain rounds, for a
+// drafter may read the whole text in it. A time of 0 is not counted.
 struct draft_watch {
-  double plain = 0, drafting = 0;  // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
-  // Squares of how far a plain round was off the usual one before it, as part of it, and how many: of the last 16, and
-  // as if four had been 10 % off before them.
+  // seconds of a round without and with drafts, fading by 1 in 4 and 1 in 16
+  double plain = 0, drafting = 0;
+  // Squares of how far a plain round was off the usual one before it, as part of it, and how many:
+  // of the last 16, and as if four had been 10 % off before them.
   double squares = .04, deviations = 4;
-  double all = 0, won = 0;        // tokens; plain rounds won by the prices
-  double lost = 0, variance = 0;  // by the times until the last plain round; of that loss, where a round's is 1
+  double all = 0, won = 0;  // tokens; plain rounds won by the prices
+  // by the times until the last plain round; of that loss, where a round's is 1
+  double lost = 0, variance = 0;
   double seconds = 0, prices = 0, tokens = 0, rounds = 0;  // of the rounds with drafts since then
   std::size_t plain_rounds = 0;
 
@@ -297,7 +352,10 @@ struct draft_watch {
     all += double(emitted);
     if (tried) {
       drafting = drafting > 0 ? drafting + (time - drafting) / 16 : time;
-      seconds += time, prices += price, tokens += double(emitted), rounds += 1;
+      seconds += time;
+      prices += price;
+      tokens += double(emitted);
+      rounds += 1;
       won = std::min(won + double(emitted) - price, 8.0);
       return;
     }
@@ -308,10 +366,12 @@ struct draft_watch {
     }
     if (plain_rounds >= 2) {
       const double off = std::min(time / plain - 1, 1.0), fade = deviations < 16 ? 1 : 15.0 / 16;
-      squares = fma(off, off, squares * fade), deviations = fma(deviations, fade, 1.0);
+      squares = fma(off, off, squares * fade);
+      deviations = fma(deviations, fade, 1.0);
     }
     // The first round of a process is often a slow one.
-    plain = plain_rounds == 0 || (plain_rounds == 1 && time < plain) ? time : plain + (time - plain) / 4;
+    plain = plain_rounds == 0 || (plain_rounds == 1 && time < plain) ? time
+                                                                     : plain + (time - plain) / 4;
     ++plain_rounds;
   }
 };

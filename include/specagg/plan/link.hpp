@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speculative decoding split between a device (draft model) and an edge (target model): what a round sends, and how
-// long it takes. Ning et al. 2025, DSSD. The authors state that a patent has been filed on that protocol,
-// CN2025108856278. Times are in any one unit; rates are in bits per unit of time.
+// Speculative decoding split between a device (draft model) and an edge (target model): what a
+// round sends, and how long it takes. Ning et al. 2025, DSSD. The authors state that a patent has
+// been filed on that protocol, CN2025108856278. Times are in any one unit; rates are in bits per
+// unit of time.
 #pragma once
 #include <cmath>
 
@@ -10,15 +11,16 @@
 SPECAGG_BEGIN
 namespace plan {
 
-// As the paper counts: a row of V probabilities of `bits` (b) each is sent, all smaller messages cost nothing. ntt
-// (T_ntt): network transmission time.
-//   DSD   T_comm = gamma V b / R_up + T_ntt                 every draft row goes up
-//   DSSD  T_comm = (1 - a^gamma) V b / R_down + T_ntt       one target row comes down after a rejection (Eq 9)
-constexpr double dsd_communication(std::size_t gamma, double vocabulary, double bits, double rate_up, double ntt) {
+// As the paper counts: a row of V probabilities of `bits` (b) each is sent, all smaller messages
+// cost nothing. ntt (T_ntt): network transmission time.
+//   DSD   T_comm = gamma V b / R_up + T_ntt            every draft row goes up
+//   DSSD  T_comm = (1 - a^gamma) V b / R_down + T_ntt  one target row comes down if rejected (Eq 9)
+constexpr double dsd_communication(std::size_t gamma, double vocabulary, double bits,
+                                   double rate_up, double ntt) {
   return double(gamma) * vocabulary * bits / rate_up + ntt;
 }
-constexpr double dssd_communication(double a, std::size_t gamma, double vocabulary, double bits, double rate_down,
-                                    double ntt) {
+constexpr double dssd_communication(double a, std::size_t gamma, double vocabulary, double bits,
+                                    double rate_down, double ntt) {
   return (1 - integer_power(a, gamma)) * (vocabulary * bits / rate_down) + ntt;
 }
 
@@ -32,24 +34,27 @@ struct split {
   double bits = 16;     // per probability
   double id_bits = 32;  // per token id, position or count of tokens
 };
-//   DSD            gamma (token, row Q_j)          up     (j, token)                                  down
-//   DSSD           gamma (token, q_j(y_j))         up     (j, row P_j) or (gamma + 1, token)          down
-//   shared noise   gamma tokens                    up     (j, token)                                  down
-//   quantised      gamma (token, row_bits)         up     (j, token)                                  down
+//   DSD            gamma (token, row Q_j)          up     (j, token)                           down
+//   DSSD           gamma (token, q_j(y_j))         up     (j, row P_j) or (gamma + 1, token)   down
+//   shared noise   gamma tokens                    up     (j, token)                           down
+//   quantised      gamma (token, row_bits)         up     (j, token)                           down
 constexpr traffic dsd_traffic(const split& s) {
   return {double(s.gamma) * (s.id_bits + s.vocabulary * s.bits), 2 * s.id_bits};
 }
 constexpr traffic dssd_traffic(const split& s, double a) {
   const double all = integer_power(a, s.gamma);
-  return {double(s.gamma) * (s.id_bits + s.bits), s.id_bits + (1 - all) * s.vocabulary * s.bits + all * s.id_bits};
+  return {double(s.gamma) * (s.id_bits + s.bits),
+          s.id_bits + (1 - all) * s.vocabulary * s.bits + all * s.id_bits};
 }
-constexpr traffic shared_noise_traffic(const split& s) { return {double(s.gamma) * s.id_bits, 2 * s.id_bits}; }
+constexpr traffic shared_noise_traffic(const split& s) {
+  return {double(s.gamma) * s.id_bits, 2 * s.id_bits};
+}
 constexpr traffic quantised_traffic(const split& s, double row_bits) {
   return {double(s.gamma) * (s.id_bits + row_bits), 2 * s.id_bits};
 }
 
-// Bits of a quantised row: which K of V tokens it has, and how l counts are distributed over them: log2 C(V, K) + log2
-// C(l + K - 1, K - 1). 1 <= K <= V, l >= 1; exact to 1e-12 K.
+// Bits of a quantised row: which K of V tokens it has, and how l counts are distributed over them:
+// log2 C(V, K) + log2 C(l + K - 1, K - 1). 1 <= K <= V, l >= 1; exact to 1e-12 K.
 inline double quantised_row_bits(std::size_t vocabulary, std::size_t kept, std::size_t counts) {
   const auto log2_choose = [](std::size_t n, std::size_t k) {
     double sum = 0;
@@ -58,7 +63,8 @@ inline double quantised_row_bits(std::size_t vocabulary, std::size_t kept, std::
   };
   return log2_choose(vocabulary, kept) + log2_choose(counts + kept - 1, kept - 1);
 }
-inline double bytes(double bits) { return std::ceil(bits / 8); }  // whole bytes of a message of this many bits
+// whole bytes of a message of this many bits
+inline double bytes(double bits) { return std::ceil(bits / 8); }
 
 // T_comm of a round on a link.
 struct link {
@@ -68,13 +74,14 @@ constexpr double communication(const traffic& t, const link& l) {
   return t.up / l.rate_up + t.down / l.rate_down + l.ntt;
 }
 
-// Time of a round, T = gamma T_slm + T_llm v + T_comm (Eq 13, with v); and the speed-up over the large model alone, E /
-// (c gamma + T_comm / T_llm + v). E: tokens per round; c = T_slm / T_llm.
-constexpr double split_latency(std::size_t gamma, double t_slm, double t_llm, double t_comm, double v = 1) {
+// Time of a round, T = gamma T_slm + T_llm v + T_comm (Eq 13, with v); and the speed-up over the
+// large model alone, E / (c gamma + T_comm / T_llm + v). E: tokens per round; c = T_slm / T_llm.
+constexpr double split_latency(std::size_t gamma, double t_slm, double t_llm, double t_comm,
+                               double v = 1) {
   return double(gamma) * t_slm + t_llm * v + t_comm;
 }
-constexpr double split_speedup(double tokens, std::size_t gamma, double t_slm, double t_llm, double t_comm,
-                               double v = 1) {
+constexpr double split_speedup(double tokens, std::size_t gamma, double t_slm, double t_llm,
+                               double t_comm, double v = 1) {
   return tokens * t_llm / split_latency(gamma, t_slm, t_llm, t_comm, v);
 }
 

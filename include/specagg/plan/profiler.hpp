@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns measured times into the numbers that plans need: decode time as a function of context length, links, acceptance
-// rates. Liu et al. 2025, DRAGON, section 5.2. Times in seconds.
+// Turns measured times into the numbers that plans need: decode time as a function of context
+// length, links, acceptance rates. Liu et al. 2025, DRAGON, section 5.2. Times in seconds.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,10 @@ namespace plan {
 struct moving_average {
   double value = 0;
   bool empty = true;
-  constexpr void observe(double x, double z) { value = empty ? x : value + z * (x - value), empty = false; }
+  constexpr void observe(double x, double z) {
+    value = empty ? x : value + z * (x - value);
+    empty = false;
+  }
 };
 
 // Time to decode one token after a context of t tokens: (k_a / k_b) t + k_c.
@@ -31,11 +34,12 @@ struct decode_time {
   }
 };
 
-// Least squares through the points (t_i, seconds_i). Points further from the line than 3 standard deviations are left
-// out, and the fit is repeated until nothing changes. The deviation is 1.4826 times the median distance of all points;
-// outliers that are fewer than half of the points cannot move it far. Over the points kept, k_b = mean(t^2) and k_a =
-// mean((seconds - k_c) t) = slope k_b. scratch: as many doubles as points. With fewer than two different t: the flat
-// line through the median. No points: zeros. Points that are not finite are left out.
+// Least squares through the points (t_i, seconds_i). Points further from the line than 3 standard
+// deviations are left out, and the fit is repeated until nothing changes. The deviation is 1.4826
+// times the median distance of all points; outliers that are fewer than half of the points cannot
+// move it far. Over the points kept, k_b = mean(t^2) and k_a = mean((seconds - k_c) t) = slope k_b.
+// scratch: as many doubles as points. With fewer than two different t: the flat line through the
+// median. No points: zeros. Points that are not finite are left out.
 inline decode_time fit_decode_time(std::span<const double> t, std::span<const double> seconds,
                                    std::span<double> scratch) {
   const std::size_t n = std::min({t.size(), seconds.size(), scratch.size()});
@@ -53,20 +57,31 @@ inline decode_time fit_decode_time(std::span<const double> t, std::span<const do
   std::size_t kept = 0;
   double mean_tt = 0;
   for (int pass = 0; pass < 20; ++pass) {
-    const auto distance = [&](std::size_t i) { return std::fabs(seconds[i] - (slope * t[i] + k_c)); };
+    const auto distance = [&](std::size_t i) {
+      return std::fabs(seconds[i] - (slope * t[i] + k_c));
+    };
     std::size_t in = 0;
     double st = 0, sc = 0;
     for (std::size_t i = 0; i < n; ++i)
-      if (distance(i) <= reach) ++in, st += t[i], sc += seconds[i];
+      if (distance(i) <= reach) {
+        ++in;
+        st += t[i];
+        sc += seconds[i];
+      }
     if (in == 0) return {};
     const double t0 = st / double(in), c0 = sc / double(in);
     double stt = 0, stc = 0;
     for (std::size_t i = 0; i < n; ++i)
-      if (distance(i) <= reach) stt += (t[i] - t0) * (t[i] - t0), stc += (t[i] - t0) * (seconds[i] - c0);
+      if (distance(i) <= reach) {
+        stt += (t[i] - t0) * (t[i] - t0);
+        stc += (t[i] - t0) * (seconds[i] - c0);
+      }
     const double next = stt > 0 ? stc / stt : 0, next_c = stt > 0 ? c0 - next * t0 : k_c;
     mean_tt = stt / double(in) + t0 * t0;
     const bool same = in == kept && next == slope && next_c == k_c;
-    kept = in, slope = next, k_c = next_c;
+    kept = in;
+    slope = next;
+    k_c = next_c;
     if (same) break;
     for (std::size_t i = 0; i < n; ++i) scratch[i] = distance(i);
     reach = std::min(std::max(3 * 1.4826 * median(), 1e-12 * std::fabs(c0)), far);
@@ -74,13 +89,18 @@ inline decode_time fit_decode_time(std::span<const double> t, std::span<const do
   return {slope * mean_tt, mean_tt, k_c};
 }
 
-// The line y = base + slope x through observations that fade by z, slope >= 0 (0 while all x are alike). Use: y is the
-// time of a scoring in seconds, x its number of drafted tokens; then draft_costs{.target = base(), .verify = slope()}.
+// The line y = base + slope x through observations that fade by z, slope >= 0 (0 while all x are
+// alike). Use: y is the time of a scoring in seconds, x its number of drafted tokens; then
+// draft_costs{.target = base(), .verify = slope()}.
 struct moving_line {
   double n = 0, x = 0, y = 0, xx = 0, xy = 0;
   constexpr void observe(double at, double value, double z) {
     for (double* sum : {&n, &x, &y, &xx, &xy}) *sum *= 1 - z;
-    n += 1, x += at, y += value, xx += at * at, xy += at * value;
+    n += 1;
+    x += at;
+    y += value;
+    xx += at * at;
+    xy += at * value;
   }
   constexpr double slope() const {
     const double spread = n * xx - x * x;
@@ -89,7 +109,8 @@ struct moving_line {
   constexpr double base() const { return n > 0 ? (y - slope() * x) / n : 0; }
 };
 
-// Time of a message of g bytes: L + g / B, with latency L in seconds and bandwidth B in bytes per second.
+// Time of a message of g bytes: L + g / B, with latency L in seconds and bandwidth B in bytes per
+// second.
 struct transmission_time {
   moving_average latency, bandwidth;
   constexpr double operator()(double g) const {
@@ -97,23 +118,28 @@ struct transmission_time {
   }
 };
 
-// What two sites know about each other. One-way times cannot be measured without a common clock, so each is half of the
-// round trip. z: weight of a new observation.
+// What two sites know about each other. One-way times cannot be measured without a common clock, so
+// each is half of the round trip. z: weight of a new observation.
 struct profile {
   decode_time decode_l, decode_r;
   transmission_time from_l, from_r;
   moving_average both, only_l, only_r;  // joint acceptance
 
-  // Adds real outcomes (0 or 1), or their probabilities from agreement_of(rows), which give the better estimate.
+  // Adds real outcomes (0 or 1), or their probabilities from agreement_of(rows), which give the
+  // better estimate.
   constexpr void observe(const agreement& a, double z) {
-    both.observe(a.both, z), only_l.observe(a.only_l, z), only_r.observe(a.only_r, z);
+    both.observe(a.both, z);
+    only_l.observe(a.only_l, z);
+    only_r.observe(a.only_r, z);
   }
   constexpr void observe_round_trip(double seconds, double z) {
-    from_l.latency.observe(seconds / 2, z), from_r.latency.observe(seconds / 2, z);
+    from_l.latency.observe(seconds / 2, z);
+    from_r.latency.observe(seconds / 2, z);
   }
-  // The setting for the next token: context_l, context_r are tokens of context, bytes_l, bytes_r the sizes of the
-  // messages.
-  constexpr dragon setting(double context_l, double context_r, double bytes_l, double bytes_r) const {
+  // The setting for the next token: context_l, context_r are tokens of context, bytes_l, bytes_r
+  // the sizes of the messages.
+  constexpr dragon setting(double context_l, double context_r, double bytes_l,
+                           double bytes_r) const {
     return {decode_l(context_l),
             decode_r(context_r),
             from_l(bytes_l),

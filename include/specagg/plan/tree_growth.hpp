@@ -10,24 +10,25 @@
 SPECAGG_BEGIN
 namespace plan {
 
-// A node has the children that bring the most tokens beyond rho times the cost of scoring them; a level is drafted if
-// its nodes together may bring rho times the cost of the draft step and of one node. rho is tokens over cost of the
-// last rounds, and at least that of rounds without drafts.
+// A node has the children that bring the most tokens beyond rho times the cost of scoring them; a
+// level is drafted if its nodes together may bring rho times the cost of the draft step and of one
+// node. rho is tokens over cost of the last rounds, and at least that of rounds without drafts.
 //
-// The m likeliest tokens after a node that is reached with probability R, of shares q_1 >= q_2 ... of the draft's row,
-// and one more drawn from the rest, bring
+// The m likeliest tokens after a node that is reached with probability R, of shares q_1 >= q_2 ...
+// of the draft's row, and one more drawn from the rest, bring
 //   R likely (q_1 + ... + q_m) + R drawn (1 - q_1 - ... - q_m)
-// tokens; without the drawn one the second term is 0. `likely`, `drawn` and `level` are learned: the parts of such
-// shares, and of the levels behind a node of the path, that were accepted in the last rounds. (A certain token of a
-// draft that is right on average is accepted as often as its share says, a drawn one more seldom.) They fade by 1 in
-// 50 with every round, as rho does. They start as those of five rounds of one share or level, of which .8, .5 and .8
-// were accepted. In rounds that offer nothing of a kind its record goes back to that, by 1 in 50, so that no kind is
+// tokens; without the drawn one the second term is 0. `likely`, `drawn` and `level` are learned:
+// the parts of such shares, and of the levels behind a node of the path, that were accepted in the
+// last rounds. (A certain token of a draft that is right on average is accepted as often as its
+// share says, a drawn one more seldom.) They fade by 1 in 50 with every round, as rho does. They
+// start as those of five rounds of one share or level, of which .8, .5 and .8 were accepted. In
+// rounds that offer nothing of a kind its record goes back to that, by 1 in 50, so that no kind is
 // given up for good; and all start again after 32 rounds without a node.
 //
-// tree_round (decode/tree.hpp) calls begin; worth_level for each level; worth_node, of_node, of_likely and of_drawn for
-// its nodes; then observe. The tree is a function of the text, the drafted tokens and earlier rounds. A row of the
-// draft that the policy reads in rounds without drafts is not in their cost: where it costs much, less is drafted than
-// pays.
+// tree_round (decode/tree.hpp) calls begin; worth_level for each level; worth_node, of_node,
+// of_likely and of_drawn for its nodes; then observe. The tree is a function of the text, the
+// drafted tokens and earlier rounds. A row of the draft that the policy reads in rounds without
+// drafts is not in their cost: where it costs much, less is drafted than pays.
 struct tree_growth {
   static constexpr bool grows = true;
   struct record {
@@ -62,8 +63,12 @@ struct tree_growth {
   double price() const { return rho() * (cost.verify + cost.link); }
   void begin() {
     if (spent > 0 && idle < 32) return;
-    likely = {.8}, drawn = {.5}, level = {.8}, idle = 0;
-    tokens = 5, spent = 5 * cost.target;
+    likely = {.8};
+    drawn = {.5};
+    level = {.8};
+    idle = 0;
+    tokens = 5;
+    spent = 5 * cost.target;
   }
   // reached: the sum of the probabilities with which the nodes of the deepest level are accepted.
   bool worth_level(double reached) const { return reached * level.rate() >= rho() * cost.token(); }
@@ -75,7 +80,8 @@ struct tree_growth {
   double of_likely(double reached, double share) const { return reached * likely.rate() * share; }
   double of_drawn(double reached, double rest) const { return reached * drawn.rate() * rest; }
   // shares: of the likeliest tokens, descending; room: children at most.
-  children of_node(double reached, std::span<const double> shares, std::size_t room, bool may_draw) const {
+  children of_node(double reached, std::span<const double> shares, std::size_t room,
+                   bool may_draw) const {
     children best;
     if (!(reached > 0)) return best;
     double most = 0;
@@ -86,17 +92,27 @@ struct tree_growth {
       const auto brings = [&](double share) { return fma(rate, share, -price()); };
       double worth = draws ? fma(reached, drawn.rate(), -price()) : 0, rest = 1;
       std::size_t m = 0;
-      for (; m + draws < room && m < shares.size() && shares[m] > 0 && brings(shares[m]) >= 0; ++m)
-        worth += brings(shares[m]), rest -= shares[m];
-      if (draws ? worth > most && rest > 1e-6 : m > 0) most = worth, best = {m, draws};  // round-off is no rest
+      for (; m + draws < room && m < shares.size() && shares[m] > 0 && brings(shares[m]) >= 0;
+           ++m) {
+        worth += brings(shares[m]);
+        rest -= shares[m];
+      }
+      // round-off is no rest
+      if (draws ? worth > most && rest > 1e-6 : m > 0) {
+        most = worth;
+        best = {m, draws};
+      }
     }
     return best;
   }
-  void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps, std::size_t nodes) {
+  void observe(const path_record& path, std::size_t emitted, std::size_t draft_steps,
+               std::size_t nodes) {
     idle = nodes == 0 ? idle + 1 : 0;
-    likely.observe(path.accepted_likely, path.likely), drawn.observe(path.accepted_drawn, path.drawn);
+    likely.observe(path.accepted_likely, path.likely);
+    drawn.observe(path.accepted_drawn, path.drawn);
     level.observe(path.accepted_likely + path.accepted_drawn, double(path.levels));
-    tokens = fma(tokens, fade, double(emitted)), spent = fma(spent, fade, cost.round(draft_steps, nodes));
+    tokens = fma(tokens, fade, double(emitted));
+    spent = fma(spent, fade, cost.round(draft_steps, nodes));
   }
 };
 

@@ -16,19 +16,22 @@ template <class Rule, class At>
 concept has_unnormalised = requires(const Rule& rule, At at) { rule.unnormalised(at); };
 }  // namespace detail
 
-// One of several rules, as a policy: any_of<lossless, token_v3> rule = token_v3{0.3}. Tokens, statuses and
-// log-probabilities are those of the rule itself, bit by bit.
+// One of several rules, as a policy: any_of<lossless, token_v3> rule = token_v3{0.3}. Tokens,
+// statuses and log-probabilities are those of the rule itself, bit by bit.
 //
-// What it costs: the verifiers and with_models() look which rule it is once for each position, and then run that rule's
-// own code: no loop is slower, and the compiler makes each verifier once for each rule. Whoever calls bind() instead
-// (oracle_decode, the audit, checked{any_of}) has one jump for every 16 tokens, and is compiled once. So is everything
-// for a struct that is derived from any_of, which is a policy, too: for programs in which compiling takes too long.
+// What it costs: the verifiers and with_models() look which rule it is once for each position, and
+// then run that rule's own code: no loop is slower, and the compiler makes each verifier once for
+// each rule. Whoever calls bind() instead (oracle_decode, the audit, checked{any_of}) has one jump
+// for every 16 tokens, and is compiled once. So is everything for a struct that is derived from
+// any_of, which is a policy, too: for programs in which compiling takes too long.
 //
-// What it declares holds for all of its rules: it reads the draft, or the confidence, if one of them does. A decoder
-// may then ask for a row that the chosen rule does not look at. with_rule() gives a decoder the rule itself.
+// What it declares holds for all of its rules: it reads the draft, or the confidence, if one of
+// them does. A decoder may then ask for a row that the chosen rule does not look at. with_rule()
+// gives a decoder the rule itself.
 //
-// Checked: any_of<checked<A>, checked<B>>, or checked{any_of<A, B>{...}}. Raw logits: raw_logits{any_of<A, B>{...}};
-// any_of<raw_logits<A>, B> does not compile, because the two are given other rows. A CUDA kernel takes the rule itself.
+// Checked: any_of<checked<A>, checked<B>>, or checked{any_of<A, B>{...}}. Raw logits:
+// raw_logits{any_of<A, B>{...}}; any_of<raw_logits<A>, B> does not compile, because the two are
+// given other rows. A CUDA kernel takes the rule itself.
 //
 // A variant that holds no rule, because copying one into it threw, is an invalid parameter.
 template <class... Rules>
@@ -46,16 +49,17 @@ struct any_of {
                 "specagg: the rules of any_of combine different numbers of models");
 
   constexpr bool valid() const {
-    return !rule.valueless_by_exception() && std::visit([](const auto& r) { return specagg::valid(r); }, rule);
+    return !rule.valueless_by_exception() &&
+           std::visit([](const auto& r) { return specagg::valid(r); }, rule);
   }
   constexpr bool unanimous_here() const
-    requires(may_be_unanimous<Rules>&&...)
+    requires(may_be_unanimous<Rules> && ...)
   {
     return std::visit([](const auto& r) { return specagg::unanimous_here(r); }, rule);
   }
   template <class At>
   auto unnormalised(At at) const
-    requires(detail::has_unnormalised<Rules, At>&&...)
+    requires(detail::has_unnormalised<Rules, At> && ...)
   {
     return std::visit([&](const auto& r) { return r.unnormalised(at); }, rule);
   }
@@ -69,10 +73,12 @@ struct any_of {
   SPECAGG_OUTLINE auto bind(const Rows& rows, std::index_sequence<I...>) const {
     using bound = std::variant<decltype(std::get<I>(rule).bind(rows))...>;
     std::optional<bound> b;
-    ((rule.index() == I ? (void)b.emplace(std::in_place_index<I>, std::get<I>(rule).bind(rows)) : void()), ...);
+    ((rule.index() == I ? (void)b.emplace(std::in_place_index<I>, std::get<I>(rule).bind(rows))
+                        : void()),
+     ...);
     return [pi = *b](auto at) {
-      return std::visit(
-          [&](const auto& chosen) __attribute__((noinline)) { return chosen(at); }, pi);
+      return std::visit([&](const auto& chosen) __attribute__((noinline)) { return chosen(at); },
+                        pi);
     };
   }
 };
@@ -81,7 +87,8 @@ constexpr bool is_any_of = false;
 template <class... Rules>
 constexpr bool is_any_of<any_of<Rules...>> = true;
 
-// f(rule), the rule that was chosen, by its own type; f(policy) for any other policy. f is compiled for each rule.
+// f(rule), the rule that was chosen, by its own type; f(policy) for any other policy. f is compiled
+// for each rule.
 template <class Policy, class F>
 SPECAGG_FUNCTION decltype(auto) with_rule(const Policy& policy, F&& f) {
   if constexpr (is_any_of<Policy>) return std::visit(f, policy.rule);

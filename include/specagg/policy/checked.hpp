@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy that checks that pi is a probability distribution. Verifiers of tokens, blocks, matches, coupled drafts and
-// trees check this in builds without NDEBUG. Else, if pi is negative somewhere or does not sum to 1, a token is drawn
-// all the same, and its law is not specified.
+// A policy that checks that pi is a probability distribution. Verifiers of tokens, blocks, matches,
+// coupled drafts and trees check this in builds without NDEBUG. Else, if pi is negative somewhere
+// or does not sum to 1, a token is drawn all the same, and its law is not specified.
 #pragma once
 #include <specagg/policy/raw_logits.hpp>
 #include <specagg/policy/unanimous.hpp>
@@ -9,7 +9,8 @@
 SPECAGG_BEGIN
 
 namespace detail {
-// The view that sequential_decode gives to a policy (decode/cascade.hpp): q alone. pi is not evaluated on it.
+// The view that sequential_decode gives to a policy (decode/cascade.hpp): q alone. pi is not
+// evaluated on it.
 template <class View>
 constexpr bool lacks_target = requires(View seen) { seen.q; } && !requires(View seen) { seen.p; };
 
@@ -30,9 +31,10 @@ SPECAGG_FUNCTION auto where_law(const Rows& rows, const Pi& pi) {
 }
 }  // namespace detail
 
-// Gives the same pi as the policy, bit by bit, where pi is a probability distribution. Where pi is negative for any
-// token, or its sum is further than normalisation_tolerance from 1, pi is NaN. Verifiers, decoders and audits report
-// that as status::undefined_target. It costs one pass over V. It declares what the policy declares.
+// Gives the same pi as the policy, bit by bit, where pi is a probability distribution. Where pi is
+// negative for any token, or its sum is further than normalisation_tolerance from 1, pi is NaN.
+// Verifiers, decoders and audits report that as status::undefined_target. It costs one pass over V.
+// It declares what the policy declares.
 template <class Policy>
 struct checked {
   Policy policy;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collaborative decoding: pi combines the rows of all models. Fu et al. 2025, CoS (arXiv:2502.01662).
-// Proved: proofs/rules.v, `mixture_law`, `ensemble_law`, `ensemble_frontier`.
+// Collaborative decoding: pi combines the rows of all models. Fu et al. 2025, CoS
+// (arXiv:2502.01662). Proved: proofs/rules.v, `mixture_law`, `ensemble_law`, `ensemble_frontier`.
 #pragma once
 #include <array>
 
@@ -17,7 +17,8 @@ struct mixture {
   constexpr bool valid() const { return is_convex(weight); }
 
   SPECAGG_FUNCTION auto unnormalised(auto at) const {
-    return fold_models<N>(at, [&](std::size_t k, auto x, auto sum) { return fma(weight[k], x, sum); });
+    return fold_models<N>(at,
+                          [&](std::size_t k, auto x, auto sum) { return fma(weight[k], x, sum); });
   }
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows&) const {
@@ -31,7 +32,9 @@ struct ensemble {
   static constexpr bool reads_confidence = false, unanimous = true;
   constexpr bool valid() const { return lambda >= 0 && lambda <= 1; }
 
-  SPECAGG_FUNCTION auto unnormalised(auto at) const { return mixture<2>{{lambda, 1 - lambda}}.unnormalised(at); }
+  SPECAGG_FUNCTION auto unnormalised(auto at) const {
+    return mixture<2>{{lambda, 1 - lambda}}.unnormalised(at);
+  }
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows&) const {
     return [f = *this](auto at) { return f.unnormalised(at); };

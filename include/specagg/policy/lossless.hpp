@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pi = p. Speculative sampling: Leviathan et al. 2023 (arXiv:2211.17192), Chen et al. 2023 (arXiv:2302.01318).
+// pi = p. Speculative sampling: Leviathan et al. 2023 (arXiv:2211.17192), Chen et al. 2023
+// (arXiv:2302.01318).
 #pragma once
 #include <specagg/policy/policy.hpp>
 

@@ -6,23 +6,29 @@
 
 SPECAGG_BEGIN
 
-// The published procedure accepts y ~ q with probability min(1, p / ((1 - alpha) q)), and else draws from norm((p /
-// beta - q)+). With the rejected mass R = sum (q - p / (1 - alpha))+ and S = sum (p / beta - q)+, it emits the law
+// The published procedure accepts y ~ q with probability min(1, p / ((1 - alpha) q)), and else
+// draws from norm((p / beta - q)+). With the rejected mass R = sum (q - p / (1 - alpha))+ and S =
+// sum (p / beta - q)+, it emits the law
 //   pi = min(q, p / (1 - alpha)) + (R / S) (p / beta - q)+ ,   and + R p if S = 0 < R.
-// verify_token with this pi has exactly that acceptance and that residual. alpha in [0, 1), beta >= 1 - alpha.
+// verify_token with this pi has exactly that acceptance and that residual. alpha in [0, 1), beta >=
+// 1 - alpha.
 struct lossy {
-  static constexpr double exact = 0;  // the beta with S = R: it has the smallest KL(p || pi) at this acceptance
+  // the beta with S = R: it has the smallest KL(p || pi) at this acceptance
+  static constexpr double exact = 0;
   double alpha = 0;
   double beta = exact;
   static constexpr bool reads_confidence = false;
-  constexpr bool valid() const { return alpha >= 0 && alpha < 1 && (beta == exact || beta >= 1 - alpha); }
+  constexpr bool valid() const {
+    return alpha >= 0 && alpha < 1 && (beta == exact || beta >= 1 - alpha);
+  }
 
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     const double a = 1 / (1 - alpha);
     const double r = rows.sum([=](auto at) { return positive(fma(-a, at.p, at.q)); });
     double c = beta == exact ? 1 : 1 / beta;
-    // S(c) = sum (c p - q)+ is convex and S(1) >= R, so Newton's steps from 1 decrease to the root. Rounding ends them.
+    // S(c) = sum (c p - q)+ is convex and S(1) >= R, so Newton's steps from 1 decrease to the root.
+    // Rounding ends them.
     for (int step = 0; beta == exact && r > 0 && step < 64; ++step) {
       const auto [p_a, q_a] = rows.sum([=](auto at) {
         const auto in = c * at.p > at.q;

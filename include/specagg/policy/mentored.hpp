@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mentored decoding: accepts as many drafted tokens as a bound on KL(p || pi), in nats, allows. Tran-Thien 2023.
+// Mentored decoding: accepts as many drafted tokens as a bound on KL(p || pi), in nats, allows.
+// Tran-Thien 2023.
 #pragma once
 #include <specagg/policy/lossy.hpp>
 
 SPECAGG_BEGIN
 
-// pi is the law of `lossy` with exact beta, with the alpha for which KL(p || pi) = kl. Bisection finds alpha. Each step
-// runs lossy's own iteration and one more sum: about 40 times the cost of a lossy row. pi = q if KL(p || q) <= kl.
+// pi is the law of `lossy` with exact beta, with the alpha for which KL(p || pi) = kl. Bisection
+// finds alpha. Each step runs lossy's own iteration and one more sum: about 40 times the cost of a
+// lossy row. pi = q if KL(p || q) <= kl.
 struct mentored {
   double kl = 0;
   static constexpr bool reads_confidence = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of any number of models at one position, for policies that combine them. model<K>(at) is the token's
-// probability in row K. A pair (q, p) is the case N = 2: model 0 is q, model 1 is p.
+// The rows of any number of models at one position, for policies that combine them. model<K>(at) is
+// the token's probability in row K. A pair (q, p) is the case N = 2: model 0 is q, model 1 is p.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -49,8 +49,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE auto fold_models(const At& at, const F& f) {
     V sum(0);
     ((sum = f(N - 1 - I, model<N - 1 - I>(at), sum)), ...);
     return sum;
-  }
-  (std::make_index_sequence<N>());
+  }(std::make_index_sequence<N>());
 }
 
 // The normalised rows of N models at one position and the passes over them.
@@ -76,19 +75,22 @@ class model_rows : public reductions<model_rows<R, N>> {
     }
   };
   block open(std::size_t begin, std::size_t count) const {
-    return [&]<std::size_t... I>(std::index_sequence<I...>) { return block{{rows_[I].open(begin, count)...}}; }
-    (std::make_index_sequence<N>());
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return block{{rows_[I].open(begin, count)...}};
+    }(std::make_index_sequence<N>());
   }
 
  private:
   const std::array<R, N>& rows_;
 };
 
-// Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them. Two rows become a
-// pair (q, p). The policy must combine N models.
+// Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them.
+// Two rows become a pair (q, p). The policy must combine N models.
 template <class Policy, class R, std::size_t N, class F>
-status with_models([[maybe_unused]] const Policy& policy, [[maybe_unused]] std::array<R, N>& row, F&& f) {
-  static_assert(models_of<Policy> == N, "specagg: the policy combines another number of models than it is given");
+status with_models([[maybe_unused]] const Policy& policy, [[maybe_unused]] std::array<R, N>& row,
+                   F&& f) {
+  static_assert(models_of<Policy> == N,
+                "specagg: the policy combines another number of models than it is given");
   if constexpr (models_of<Policy> != N) return status::invalid_parameter;  // no further errors
   else
     return with_rule(policy, [&](const auto& rule) {

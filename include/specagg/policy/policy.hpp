@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy (the documentation also says rule) defines the law pi as a function of the rows q and p. It is written as
-// its equation: the sums that it needs over (q, p), then one elementwise expression for pi(v).
+// A policy (the documentation also says rule) defines the law pi as a function of the rows q and p.
+// It is written as its equation: the sums that it needs over (q, p), then one elementwise
+// expression for pi(v).
 //
 //   struct my_rule {                                     // pi = q where p is confident, else p
 //     double alpha;
@@ -11,10 +12,11 @@
 //     }
 //   };
 //
-// `at` is the view of one token: q, p, and their untempered values confidence_q and confidence_p. Values that a lambda
-// does not name are not read. The same code runs on vectors of floats (fast), on vectors of doubles (audit), and inside
-// a CUDA block. pi must be >= 0 and sum to 1; checked{policy} (policy/checked.hpp) checks this. If rows have no law
-// (0/0 in a normaliser), pi must be NaN: this is reported as status::undefined_target. Reductions return doubles. Write
+// `at` is the view of one token: q, p, and their untempered values confidence_q and confidence_p.
+// Values that a lambda does not name are not read. The same code runs on vectors of floats (fast),
+// on vectors of doubles (audit), and inside a CUDA block. pi must be >= 0 and sum to 1;
+// checked{policy} (policy/checked.hpp) checks this. If rows have no law (0/0 in a normaliser), pi
+// must be NaN: this is reported as status::undefined_target. Reductions return doubles. Write
 // fma(a, b, c) where a product is added to something (kernel/simd.hpp).
 #pragma once
 #include <specagg/distribution.hpp>
@@ -22,10 +24,12 @@
 
 SPECAGG_BEGIN
 
-// A policy may declare these two things (and `models`, below). The compiler checks each, because the view then has no
-// such member:
-//   static constexpr bool reads_draft = false;        pi does not depend on q: the bonus needs no row of the draft
-//   static constexpr bool reads_confidence = false;   saves a pass over rows that differ from their untempered view
+// A policy may declare these two things (and `models`, below). The compiler checks each, because
+// the view then has no such member:
+//   static constexpr bool reads_draft = false;        pi does not depend on q: the bonus needs no
+//                                                     row of the draft
+//   static constexpr bool reads_confidence = false;   saves a pass over rows that differ from their
+//                                                     untempered view
 template <class P>
 constexpr bool reads_draft = [] {
   if constexpr (requires { P::reads_draft; }) return P::reads_draft;
@@ -36,8 +40,8 @@ constexpr bool reads_confidence = [] {
   if constexpr (requires { P::reads_confidence; }) return P::reads_confidence;
   else return true;
 }();
-// How many models a policy combines: a pair, q and p, unless it declares another number N, as the combiners of N rows
-// do (policy/models.hpp):
+// How many models a policy combines: a pair, q and p, unless it declares another number N, as the
+// combiners of N rows do (policy/models.hpp):
 //   static constexpr std::size_t models = N;
 template <class P>
 constexpr std::size_t models_of = [] {
@@ -62,14 +66,16 @@ struct target_view<V, false> {
   V p;
 };
 
-// The normalised rows of one position, with the reductions sum, max and argmax of kernel/reduce.hpp. at(rows,
-// argmax(f)) is the view of the token that argmax found. Its values have type vec<T, 1>; `.v` is the number.
+// The normalised rows of one position, with the reductions sum, max and argmax of
+// kernel/reduce.hpp. at(rows, argmax(f)) is the view of the token that argmax found. Its values
+// have type vec<T, 1>; `.v` is the number.
 template <bool Confidence, class Q, class P>
 class row_pair : public reductions<row_pair<Confidence, Q, P>> {
  public:
   using value_type = typename P::value_type;
-  static_assert(std::is_same_v<typename Q::value_type, value_type>,
-                "specagg: the rows of draft and target must have one value type (both float or both double)");
+  static_assert(
+      std::is_same_v<typename Q::value_type, value_type>,
+      "specagg: the rows of draft and target must have one value type (both float or both double)");
   SPECAGG_FUNCTION row_pair(const Q& q, const P& p) : q_(q), p_(p) {}
   SPECAGG_FUNCTION std::size_t size() const { return p_.size(); }
   SPECAGG_FUNCTION decltype(auto) walker() const
@@ -83,7 +89,8 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   {
     return q_.token();
   }
-  // sum(f) for an f that is 0 wherever q is 0. Blocks where a sparse draft has no mass are not read.
+  // sum(f) for an f that is 0 wherever q is 0. Blocks where a sparse draft has no mass are not
+  // read.
   template <class F>
   SPECAGG_FUNCTION double sum_where_drafted(F f) const {
     return walker_of(*this).sum_of_filled(*this, f, [this](std::size_t begin, std::size_t count) {
@@ -96,14 +103,17 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
     A q;
     B p;
     template <class V>
-    SPECAGG_FUNCTION SPECAGG_INLINE token_view<V, Confidence> operator()(std::size_t k, int n) const {
+    SPECAGG_FUNCTION SPECAGG_INLINE token_view<V, Confidence> operator()(std::size_t k,
+                                                                         int n) const {
       const V x = q.template operator()<V>(k, n), y = p.template operator()<V>(k, n);
-      if constexpr (Confidence) return {x, y, q.template confidence<V>(k, n), p.template confidence<V>(k, n)};
+      if constexpr (Confidence)
+        return {x, y, q.template confidence<V>(k, n), p.template confidence<V>(k, n)};
       else return {x, y};
     }
   };
   SPECAGG_FUNCTION auto open(std::size_t begin, std::size_t count) const {
-    return block<decltype(q_.open(0, 0)), decltype(p_.open(0, 0))>{q_.open(begin, count), p_.open(begin, count)};
+    return block<decltype(q_.open(0, 0)), decltype(p_.open(0, 0))>{q_.open(begin, count),
+                                                                   p_.open(begin, count)};
   }
 
  private:
@@ -129,7 +139,8 @@ class single_row : public reductions<single_row<View, Confidence, R>> {
     B row;
     template <class V>
     SPECAGG_FUNCTION SPECAGG_INLINE View<V, Confidence> operator()(std::size_t k, int n) const {
-      if constexpr (Confidence) return {row.template operator()<V>(k, n), row.template confidence<V>(k, n)};
+      if constexpr (Confidence)
+        return {row.template operator()<V>(k, n), row.template confidence<V>(k, n)};
       else return {row.template operator()<V>(k, n)};
     }
   };
@@ -143,7 +154,7 @@ class single_row : public reductions<single_row<View, Confidence, R>> {
 template <bool Confidence, class P>
 using target_rows = single_row<target_view, Confidence, P>;
 
-// ---- functions for equations ---------------------------------------------------------------------------------------
+// ---- functions for equations --------------------------------------------------------------------
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr bool is_finite(double x) { return x > -infinity && x < infinity; }
@@ -190,17 +201,20 @@ SPECAGG_FUNCTION auto normalised(const Rows& rows, G g) {
   return [=](auto at) { return g(at) * scale; };
 }
 
-// The requirements on a policy: bind(rows) returns a function pi(at), which returns a vec for a vec.
+// The requirements on a policy: bind(rows) returns a function pi(at), which returns a vec for a
+// vec.
 template <class Policy, class T = float>
-concept TargetPolicy = requires(const Policy& policy,
-                                const row_pair<reads_confidence<Policy>, dense_row<T>, dense_row<T>>& rows,
-                                token_view<vec<T, 16>, reads_confidence<Policy>> at) {
-  { policy.bind(rows)(at) } -> std::convertible_to<vec<T, 16>>;
-};
+concept TargetPolicy =
+    requires(const Policy& policy,
+             const row_pair<reads_confidence<Policy>, dense_row<T>, dense_row<T>>& rows,
+             token_view<vec<T, 16>, reads_confidence<Policy>> at) {
+      { policy.bind(rows)(at) } -> std::convertible_to<vec<T, 16>>;
+    };
 
 SPECAGG_BEGIN_CALLS
 
-// Whether the parameters of a policy are in range. A policy without a member valid() takes any parameters.
+// Whether the parameters of a policy are in range. A policy without a member valid() takes any
+// parameters.
 template <class Policy>
 SPECAGG_FUNCTION constexpr bool valid(const Policy& policy) {
   if constexpr (requires { policy.valid(); }) return policy.valid();
@@ -208,7 +222,8 @@ SPECAGG_FUNCTION constexpr bool valid(const Policy& policy) {
 }
 namespace detail {
 
-// policy.bind(rows). What it returns is called, too, where it runs on a device: all that a rule does is seen by nvcc.
+// policy.bind(rows). What it returns is called, too, where it runs on a device: all that a rule
+// does is seen by nvcc.
 template <class Policy, class Rows>
 SPECAGG_FUNCTION SPECAGG_LANE auto bind_to(const Rows& rows, const Policy& policy) {
   auto pi = policy.bind(rows);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Power means of the models' rows. rho = 1 is the mixture, rho -> 0 the geometric mean; rho -> infinity is the maximum,
-// rho -> -infinity the minimum.
-// Proved to be unanimous: proofs/combiners.v, `power_mean_combines`, `negative_power_mean_combines`.
+// Power means of the models' rows. rho = 1 is the mixture, rho -> 0 the geometric mean; rho ->
+// infinity is the maximum, rho -> -infinity the minimum.
+// Proved to be unanimous: proofs/combiners.v, `power_mean_combines`,
+// `negative_power_mean_combines`.
 #pragma once
 #include <array>
 
@@ -9,8 +10,9 @@
 
 SPECAGG_BEGIN
 
-// pi = norm((sum_k weight[k] (p^k)^rho)^(1/rho)), weights >= 0 with sum 1. rho = 0: norm(prod_k (p^k)^weight[k]). For
-// rho <= 0 a token has mass only if it has mass in every row whose weight is not 0.
+// pi = norm((sum_k weight[k] (p^k)^rho)^(1/rho)), weights >= 0 with sum 1. rho = 0: norm(prod_k
+// (p^k)^weight[k]). For rho <= 0 a token has mass only if it has mass in every row whose weight is
+// not 0.
 template <std::size_t N>
 struct power_mean {
   std::array<double, N> weight;
@@ -22,13 +24,14 @@ struct power_mean {
   SPECAGG_FUNCTION auto unnormalised(auto at) const {
     std::size_t last = N - 1;
     while (last > 0 && weight[last] == 0) --last;
-    // Powers are taken of the ratios to the row with the largest power. So no power overflows, and the mean lies in
-    // [some weight, 1].
+    // Powers are taken of the ratios to the row with the largest power. So no power overflows, and
+    // the mean lies in [some weight, 1].
     const auto main = fold_models<N>(at, [&](std::size_t k, auto x, auto y) {
       return k == last ? x : weight[k] == 0 ? y : rho > 0 ? max(x, y) : min(x, y);
     });
     const double size = rho < 0 ? -rho : rho;
-    const bool zero = size < 1e-30, near = size < 0.125;  // near: sums mean - 1, as the mean is near 1
+    // near: sums mean - 1, as the mean is near 1
+    const bool zero = size < 1e-30, near = size < 0.125;
     const auto mean = fold_models<N>(at, [&](std::size_t k, auto x, auto sum) {
       const auto r = x / main;
       const auto term = zero ? log(r) : near ? exp_minus_1(rho * log(r)) : pow(r, rho);

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models can be combined in three ways. A combiner alone gets processed rows, to which each model's temperature and
-// filters have been applied. It combines their probabilities or (log_linear.hpp, contrastive.hpp) their logits.
-// raw_logits is the third way: it combines the models' unprocessed logits, and then temperature and filters are applied
-// to the result.
+// Models can be combined in three ways. A combiner alone gets processed rows, to which each model's
+// temperature and filters have been applied. It combines their probabilities or (log_linear.hpp,
+// contrastive.hpp) their logits. raw_logits is the third way: it combines the models' unprocessed
+// logits, and then temperature and filters are applied to the result.
 #pragma once
 #include <specagg/policy/models.hpp>
 #include <specagg/process.hpp>
 
 SPECAGG_BEGIN
 
-// out[v] = ln pi(v), with pi of the rows softmax(logits[k]). The result can be used like the logits of any model: make
-// processed_row(out, sampling) of it. Verify with that row as p and the policy `lossless`; the draft may be from any q.
-// Tokens with pi below 2^-125 (floats) are masked. If the status is not ok, `out` has no meaning.
+// out[v] = ln pi(v), with pi of the rows softmax(logits[k]). The result can be used like the logits
+// of any model: make processed_row(out, sampling) of it. Verify with that row as p and the policy
+// `lossless`; the draft may be from any q. Tokens with pi below 2^-125 (floats) are masked. If the
+// status is not ok, `out` has no meaning.
 template <class Policy, class T, std::size_t N>
-status combine_logits(const Policy& policy, const std::array<std::span<const T>, N>& logits, std::span<T> out) {
+status combine_logits(const Policy& policy, const std::array<std::span<const T>, N>& logits,
+                      std::span<T> out) {
   if (!valid(policy)) return status::invalid_parameter;
   std::array<softmax_row<T>, N> rows;
   for (std::size_t k = 0; k < N; ++k) {
@@ -26,15 +28,17 @@ status combine_logits(const Policy& policy, const std::array<std::span<const T>,
     for (std::size_t v = 0; v < out.size(); v += 16) {
       const int lanes = out.size() - v < 16 ? int(out.size() - v) : 16;
       T x[16];
-      log(uncontracted(pi(all.open(v, std::size_t(lanes)).template operator()<vec<T, 16>>(0, lanes)))).store(x);
+      log(uncontracted(
+              pi(all.open(v, std::size_t(lanes)).template operator()<vec<T, 16>>(0, lanes))))
+          .store(x);
       std::copy_n(x, lanes, out.data() + v);
     }
     return status::ok;
   });
 }
 
-// The same as a policy for decoders: collaborative_decode(..., raw_logits{ensemble{0.3}}, ...) with n models, and
-// speculative_decode with the verifier of verify/raw_logits.hpp.
+// The same as a policy for decoders: collaborative_decode(..., raw_logits{ensemble{0.3}}, ...) with
+// n models, and speculative_decode with the verifier of verify/raw_logits.hpp.
 template <class Policy>
 struct raw_logits {
   Policy policy;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unanimous combiners: pi = norm F, where F increases in each coordinate and is 1-homogeneous. If all models agree on a
-// token under shared noise, it is the token of the combined law, whatever the parameters (verify/unanimous.hpp).
+// Unanimous combiners: pi = norm F, where F increases in each coordinate and is 1-homogeneous. If
+// all models agree on a token under shared noise, it is the token of the combined law, whatever the
+// parameters (verify/unanimous.hpp).
 //
-// A policy declares this with a member F = unnormalised(at) and one of the following. The library does not check it.
+// A policy declares this with a member F = unnormalised(at) and one of the following. The library
+// does not check it.
 //   static constexpr bool unanimous = true;     unanimous for all parameters
 //   bool unanimous_here() const;                whether it is, with the present parameters
 // Proved: proofs/unanimous.v, `unanimous_winner`.
@@ -17,11 +19,13 @@ constexpr bool is_unanimous = [] {
   else return false;
 }();
 template <class P>
-constexpr bool may_be_unanimous = is_unanimous<P> || requires(const P& policy) { policy.unanimous_here(); };
+constexpr bool may_be_unanimous =
+    is_unanimous<P> || requires(const P& policy) { policy.unanimous_here(); };
 // Whether a combiner is unanimous with its present parameters.
 template <class Policy>
 constexpr bool unanimous_here(const Policy& policy) {
-  if constexpr (requires { policy.unanimous_here(); }) return valid(policy) && policy.unanimous_here();
+  if constexpr (requires { policy.unanimous_here(); })
+    return valid(policy) && policy.unanimous_here();
   else return is_unanimous<Policy> && valid(policy);
 }
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// DRAGON: documents are stored at two sites, l and r, and one law depends on all of them. Each site drafts from its own
-// documents. One of them makes a token of exactly that law from both drafts. Liu et al. 2025 (arXiv:2504.11197).
+// DRAGON: documents are stored at two sites, l and r, and one law depends on all of them. Each site
+// drafts from its own documents. One of them makes a token of exactly that law from both drafts.
+// Liu et al. 2025 (arXiv:2504.11197).
 //
-//   h^s = ln sum_d e^R(d)           over the documents d of site s; R is their relevance to the text, in nats
-//   p^s = sum_d softmax_d(R) p(.|d)                                    the site's row, from which it drafts
+//   h^s = ln sum_d e^R(d)           over the documents d of site s; R is their relevance to the
+//                                   text, in nats
+//   p^s = sum_d softmax_d(R) p(.|d)                                    the site's row, from which
+//                                                                      it drafts
 //   pi  = eta^l p^l + eta^r p^r,  ln eta = log_softmax(h^l, h^r)       the law of the text (eq. 4)
 //
-// Relevances may be computed once (static weights) or again at every token (dynamic). If dynamic, h is sent with each
-// draft.
+// Relevances may be computed once (static weights) or again at every token (dynamic). If dynamic, h
+// is sent with each draft.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -21,7 +24,8 @@ SPECAGG_BEGIN
 // The weight of each site. The logarithms stay exact where a weight underflows.
 struct site_weights {
   double log_l = 0, log_r = 0, l = 1, r = 0;
-  constexpr ensemble law() const { return {l}; }  // pi as a policy: q is the row of l, p the row of r
+  // pi as a policy: q is the row of l, p the row of r
+  constexpr ensemble law() const { return {l}; }
 };
 
 namespace detail {
@@ -32,15 +36,16 @@ inline double log_add(double a, double b) {
 }
 }  // namespace detail
 
-// The weights eta from h^l and h^r. A site without documents has h = -inf. All four numbers are NaN if both h are -inf,
-// or one is NaN or +inf.
+// The weights eta from h^l and h^r. A site without documents has h = -inf. All four numbers are NaN
+// if both h are -inf, or one is NaN or +inf.
 inline site_weights weigh_sites(double h_l, double h_r) {
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
   const double lead = h_l - h_r, behind = lead > 0 ? -lead : lead;
   if (!(h_l < infinity && h_r < infinity) || lead != lead) return {none, none, none, none};
   const double e = exp(behind), large = 1 / (1 + e), small = e / (1 + e);
   const double log_large = -log(1 + e), log_small = behind + log_large;
-  return lead > 0 ? site_weights{log_large, log_small, large, small} : site_weights{log_small, log_large, small, large};
+  return lead > 0 ? site_weights{log_large, log_small, large, small}
+                  : site_weights{log_small, log_large, small, large};
 }
 
 // A site's share of the law: its h^s, which is sent to the other site with the row.
@@ -49,40 +54,48 @@ struct site_share {
   double h = -std::numeric_limits<double>::infinity();
 };
 
-// The logarithm of a site's row: out[v] = ln p^s(v) = ln sum_d e^(R(d) - h^s + ln softmax(documents[d])(v)), -inf where
-// no document has mass (appendix A.1). These are logits like those of any model; apply temperature and filters to them.
-// Mixtures can be nested: mixing the rows of two sites with relevances h^l, h^r gives ln pi.
+// The logarithm of a site's row: out[v] = ln p^s(v) = ln sum_d e^(R(d) - h^s + ln
+// softmax(documents[d])(v)), -inf where no document has mass (appendix A.1). These are logits like
+// those of any model; apply temperature and filters to them. Mixtures can be nested: mixing the
+// rows of two sites with relevances h^l, h^r gives ln pi.
 //   documents   the logits after each document, V each; read twice
 //   relevance   R(d), one for each; a document with -inf is left out and not read
 //   out         V elements; must not be one of the documents
 //   scratch     twice as many elements as documents
-// Error of out[v]: 1e-6 + 1e-7 |out[v]| for floats. If all documents are left out, h = -inf and `out` is not written.
+// Error of out[v]: 1e-6 + 1e-7 |out[v]| for floats. If all documents are left out, h = -inf and
+// `out` is not written.
 template <class T>
-site_share mix_documents(std::span<const std::span<const T>> documents, std::span<const double> relevance,
-                         std::span<T> out, std::span<T> scratch) {
+site_share mix_documents(std::span<const std::span<const T>> documents,
+                         std::span<const double> relevance, std::span<T> out,
+                         std::span<T> scratch) {
   using V = vec<T, 16>;
   constexpr T inf = std::numeric_limits<T>::infinity();
   site_share share;
-  if (documents.size() != relevance.size() || scratch.size() < 2 * documents.size()) return {status::invalid_parameter};
+  if (documents.size() != relevance.size() || scratch.size() < 2 * documents.size())
+    return {status::invalid_parameter};
   for (const double r : relevance) {
     if (!(r < std::numeric_limits<double>::infinity())) return {status::invalid_parameter};
     share.h = detail::log_add(share.h, r);
   }
   if (share.h == -std::numeric_limits<double>::infinity()) return share;
-  const std::span<T> top = scratch.first(documents.size()), weight = scratch.subspan(documents.size());
+  const std::span<T> top = scratch.first(documents.size()),
+                     weight = scratch.subspan(documents.size());
   for (std::size_t d = 0; d < documents.size(); ++d) {
     weight[d] = -inf;
     if (relevance[d] == -std::numeric_limits<double>::infinity()) continue;
     if (documents[d].size() != out.size()) return {status::vocabulary_mismatch};
     const auto sum = sum_exponentials(documents[d].data(), out.size(), 1);
     if (!(sum.total > 0)) return {status::invalid_row};
-    top[d] = sum.max, weight[d] = T(relevance[d] - share.h - log(sum.total));  // ln p(v|d) + ... = (l - top) + weight
+    // ln p(v|d) + ... = (l - top) + weight
+    top[d] = sum.max;
+    weight[d] = T(relevance[d] - share.h - log(sum.total));
   }
   for (std::size_t v = 0; v < out.size(); v += 16) {
     const int lanes = int(std::min<std::size_t>(out.size() - v, 16));
     const auto term = [&](std::size_t d) {
       const T* l = documents[d].data() + v;
-      return ((lanes == 16 ? V::load(l) : V::load_partial(l, lanes, -inf)) - V(top[d])) + V(weight[d]);
+      return ((lanes == 16 ? V::load(l) : V::load_partial(l, lanes, -inf)) - V(top[d])) +
+             V(weight[d]);
     };
     V largest(-inf), sum(0);
     for (std::size_t d = 0; d < documents.size(); ++d)
@@ -97,7 +110,7 @@ site_share mix_documents(std::span<const std::span<const T>> documents, std::spa
   return share;
 }
 
-// ---- aggregation ----------------------------------------------------------------------------------------------------
+// ---- aggregation --------------------------------------------------------------------------------
 
 namespace detail {
 // Normalises the rows of both sites, and checks the weights.
@@ -110,66 +123,75 @@ status have_law(L& l, R& r, const site_weights& eta) {
 }
 }  // namespace detail
 
-// Turns one draft into a token of law pi = (1 - eta) a + eta b. The draft x is accepted with probability min(1, pi(x) /
-// a(x)), else replaced by a token from the residual norm((pi - a)+) = norm((b - a)+) (section 4.2). `rows` is the pair
-// of a (as q) and b (as p), both normalised; x was drawn from a. If x was not drawn from a (a(x) = 0, or x is not a
-// token), this is reported, and the token is drawn from pi.
+// Turns one draft into a token of law pi = (1 - eta) a + eta b. The draft x is accepted with
+// probability min(1, pi(x) / a(x)), else replaced by a token from the residual norm((pi - a)+) =
+// norm((b - a)+) (section 4.2). `rows` is the pair of a (as q) and b (as p), both normalised; x was
+// drawn from a. If x was not drawn from a (a(x) = 0, or x is not a token), this is reported, and
+// the token is drawn from pi.
 struct sampled {
   token_id token = no_token;
   status why = status::ok;
 };
 template <class A, class B, Chooser C>
-sampled sample(const row_pair<false, A, B>& rows, token_id x, double eta, std::uint32_t position, C& chooser,
-               std::span<double> scratch) {
+sampled sample(const row_pair<false, A, B>& rows, token_id x, double eta, std::uint32_t position,
+               C& chooser, std::span<double> scratch) {
   const auto pi = ensemble{1 - eta}.bind(rows);
   emission e;
-  const status s = detail::keep_or_replace(rows, pi, detail::judge(rows, pi, x), position, 0, chooser, scratch, e);
+  const status s = detail::keep_or_replace(rows, pi, detail::judge(rows, pi, x), position, 0,
+                                           chooser, scratch, e);
   if (s != status::ok) return {no_token, s};
   return {e.token, e.why};
 }
 
-// The token that both sites continue with, and which drafts it confirms. A site whose draft is not confirmed drops its
-// later drafts and decodes again from this token. why: ok; draft_not_in_support or token_out_of_range for the chosen
-// side's draft (there is a token nevertheless); otherwise there is no token.
+// The token that both sites continue with, and which drafts it confirms. A site whose draft is not
+// confirmed drops its later drafts and decodes again from this token. why: ok; draft_not_in_support
+// or token_out_of_range for the chosen side's draft (there is a token nevertheless); otherwise
+// there is no token.
 struct aggregation {
   token_id token = no_token;
   bool accepted_l = false, accepted_r = false;
   status why = status::ok;
 };
 
-// xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, and a coin chooses one of them, l with probability
-// gamma_l (section 4.2: one half). The other one is not used, so it is not drawn. The token has exactly the law pi,
-// whatever the dependence between the two drafts.
-//   x_l, x_r        the drafts, drawn by draw(row, {stream::draft, position, 0}, chooser of the site, ...)
+// xt^s = sample(x^s, p^s, p^other, eta^other) for both sides, and a coin chooses one of them, l
+// with probability gamma_l (section 4.2: one half). The other one is not used, so it is not drawn.
+// The token has exactly the law pi, whatever the dependence between the two drafts.
+//   x_l, x_r        the drafts, drawn by draw(row, {stream::draft, position, 0}, chooser of the
+//                   site, ...)
 //   p_l, p_r        the rows they were drawn from: decoded rows, on both sites
-//   site_l, site_r  the choosers of the two sites: random_streams(seed, request, 0) and (seed, request, 1). With the
-//                   same numbers on both, the drafts become alike, and the acceptance is not the one below
+//   site_l, site_r  the choosers of the two sites: random_streams(seed, request, 0) and (seed,
+//                   request, 1). With the same numbers on both, the drafts become alike, and the
+//                   acceptance is not the one below
 //   scratch         verify_scratch(V) doubles
-// l and r are two fixed sites (for example device and cloud), not "here" and "there". So the token does not depend on
-// which of them aggregates. If a draft is thrown away and its position is drafted again, it may use the same noise
-// again: no decision has used that noise, because a token is judged only after the one before it is settled.
+// l and r are two fixed sites (for example device and cloud), not "here" and "there". So the token
+// does not depend on which of them aggregates. If a draft is thrown away and its position is
+// drafted again, it may use the same noise again: no decision has used that noise, because a token
+// is judged only after the one before it is settled.
 template <class L, class R, Chooser SiteL, Chooser SiteR>
-aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r, const R& p_r,
-                      const site_weights& eta, SiteL& site_l, SiteR& site_r, std::span<double> scratch,
-                      double gamma_l = 0.5) {
+aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
+                      const R& p_r, const site_weights& eta, SiteL& site_l, SiteR& site_r,
+                      std::span<double> scratch, double gamma_l = 0.5) {
   auto l = as_row(p_l);
   auto r = as_row(p_r);
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
   using RowL = decltype(l);
   using RowR = decltype(r);
-  const sampled x = site_l.coin({stream::side, position, 0}, gamma_l, 1)
-                        ? sample(row_pair<false, RowL, RowR>(l, r), x_l, eta.r, position, site_l, scratch)
-                        : sample(row_pair<false, RowR, RowL>(r, l), x_r, eta.l, position, site_r, scratch);
-  return {x.token, x.token == x_l && x.token != no_token, x.token == x_r && x.token != no_token, x.why};
+  const sampled x =
+      site_l.coin({stream::side, position, 0}, gamma_l, 1)
+          ? sample(row_pair<false, RowL, RowR>(l, r), x_l, eta.r, position, site_l, scratch)
+          : sample(row_pair<false, RowR, RowL>(r, l), x_r, eta.l, position, site_r, scratch);
+  return {x.token, x.token == x_l && x.token != no_token, x.token == x_r && x.token != no_token,
+          x.why};
 }
 
-// The same with shared noise: the token is argmin E / pi, and drafts are drawn by race(row, noise, position). If both
-// sites drafted the same token, it is the result, whatever the weights; unanimous(eta.law(), std::array{x_l, x_r})
-// tells this, and then no row must be sent. The law is pi, and the text is a function of the seed alone. A draft is
-// confirmed with probability sum_i 1 / sum_j max(pi_j / pi_i, p^s_j / p^s_i).
+// The same with shared noise: the token is argmin E / pi, and drafts are drawn by race(row, noise,
+// position). If both sites drafted the same token, it is the result, whatever the weights;
+// unanimous(eta.law(), std::array{x_l, x_r}) tells this, and then no row must be sent. The law is
+// pi, and the text is a function of the seed alone. A draft is confirmed with probability sum_i 1 /
+// sum_j max(pi_j / pi_i, p^s_j / p^s_i).
 template <class L, class R>
-aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r, const R& p_r,
-                             const site_weights& eta, const shared_noise& noise) {
+aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
+                             const R& p_r, const site_weights& eta, const shared_noise& noise) {
   auto l = as_row(p_l);
   auto r = as_row(p_r);
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
@@ -179,14 +201,16 @@ aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l,
   return {x, x == x_l, x == x_r, status::ok};
 }
 
-// ---- acceptance -----------------------------------------------------------------------------------------------------
+// ---- acceptance ---------------------------------------------------------------------------------
 
-// The agreement of two drafts drawn from these rows, in closed form. One pass. gamma_l: the probability that l's sample
-// is chosen; gamma_r = 1 - gamma_l. If l is chosen, x^l = x is accepted with mass min(p^l, pi)(x), and replaced by x
-// with mass (pi - p^l)+(x); x^r is an independent draw from p^r. The same holds with l and r exchanged. So
+// The agreement of two drafts drawn from these rows, in closed form. One pass. gamma_l: the
+// probability that l's sample is chosen; gamma_r = 1 - gamma_l. If l is chosen, x^l = x is accepted
+// with mass min(p^l, pi)(x), and replaced by x with mass (pi - p^l)+(x); x^r is an independent draw
+// from p^r. The same holds with l and r exchanged. So
 //   P(both)    = sum gamma_l min(p^l, pi) p^r + gamma_r min(p^r, pi) p^l
 //   P(l alone) = sum gamma_l min(p^l, pi) (1 - p^r) + gamma_r (pi - p^r)+ p^l
-// and alpha^l is Eq 5's (acceptance_eq5). gamma_l is rounded to the rows' type. NaN if the rows or weights have no law.
+// and alpha^l is Eq 5's (acceptance_eq5). gamma_l is rounded to the rows' type. NaN if the rows or
+// weights have no law.
 template <class L, class R>
 agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
   auto l = as_row(p_l);
@@ -207,8 +231,8 @@ agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, doub
   return {together, alone.first, alone.second};
 }
 
-// Eq 5: alpha^l = gamma_l (1 - eta^r TV) + gamma_r sum p^l pi. Of r: with both rows and both weights exchanged. NaN as
-// above.
+// Eq 5: alpha^l = gamma_l (1 - eta^r TV) + gamma_r sum p^l pi. Of r: with both rows and both
+// weights exchanged. NaN as above.
 template <class L, class R>
 double acceptance_eq5(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
   auto l = as_row(p_l);
@@ -216,7 +240,8 @@ double acceptance_eq5(const L& p_l, const R& p_r, const site_weights& eta, doubl
   if (detail::have_law(l, r, eta) != status::ok) return std::numeric_limits<double>::quiet_NaN();
   const row_pair<false, decltype(l), decltype(r)> rows(l, r);
   const auto pi = eta.law().bind(rows);
-  const auto [tv, product] = rows.sum([&](auto at) { return both(positive(at.q - at.p), at.q * pi(at)); });
+  const auto [tv, product] =
+      rows.sum([&](auto at) { return both(positive(at.q - at.p), at.q * pi(at)); });
   return gamma_l * (1 - eta.r * tv) + (1 - gamma_l) * product;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodes rows in few bytes. The decoded row is the row that is used: a token is drafted from it and verified against
-// it. (Drafting from the full row and verifying against a truncated one is biased.)
+// Encodes rows in few bytes. The decoded row is the row that is used: a token is drafted from it
+// and verified against it. (Drafting from the full row and verifying against a truncated one is
+// biased.)
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -13,15 +14,18 @@
 
 SPECAGG_BEGIN
 
-// What both ends agree on beforehand. The kept tokens are those of top_k, then of top_p (as in `sampling`). Values are
+// What both ends agree on beforehand. The kept tokens are those of top_k, then of top_p (as in
+// `sampling`). Values are
 //   full    the row's own numbers: 4 bytes each for float, 8 for double
-//   half    2 bytes each: 2^15 p / max p as a half, so that probabilities down to 2^-29 of the largest keep 11 bits
-//   counts  b of a total l, p = b / l: one number encodes tokens and counts together. b_i = floor(l p_i + 1/2), then
-//           the largest rounding errors are adjusted until sum b = l (Reznik 2011). Its size never exceeds
-//           log2 C(V, K) + log2 C(l + K - 1, K - 1) bits: V = 32000, K = 8, l = 64 always take 17 bytes
-//           (10 us per row; the time grows with K^3: 2 ms for K = 64)
-// With full and half, the ids of the k kept tokens are encoded as gaps in a Golomb-Rice code, about log2(V / k) + 2
-// bits each.
+//   half    2 bytes each: 2^15 p / max p as a half, so that probabilities down to 2^-29 of the
+//           largest keep 11 bits
+//   counts  b of a total l, p = b / l: one number encodes tokens and counts together. b_i = floor(l
+//           p_i + 1/2), then the largest rounding errors are adjusted until sum b = l (Reznik
+//           2011). Its size never exceeds log2 C(V, K) + log2 C(l + K - 1, K - 1) bits: V = 32000,
+//           K = 8, l = 64 always take 17 bytes (10 us per row; the time grows with K^3: 2 ms for K
+//           = 64)
+// With full and half, the ids of the k kept tokens are encoded as gaps in a Golomb-Rice code, about
+// log2(V / k) + 2 bits each.
 struct row_codec {
   enum class values : std::uint8_t { full, half, counts };
   static constexpr std::uint32_t most_counted = 64, largest_total = 65536;
@@ -33,21 +37,26 @@ struct row_codec {
   std::uint32_t total = 0;  // l, for counts
 
   constexpr bool valid() const {
-    const bool counted = top_k >= 1 && top_k <= most_counted && total >= 1 && total <= largest_total;
+    const bool counted =
+        top_k >= 1 && top_k <= most_counted && total >= 1 && total <= largest_total;
     return vocabulary >= 1 && vocabulary < std::size_t(1) << 31 && top_p > 0 && top_p <= 1 &&
            (format != values::counts || counted);
   }
-  constexpr bool truncates() const { return top_k > 0 || top_p < 1; }  // otherwise V values are sent without ids
-  constexpr std::size_t max_tokens() const { return top_k > 0 && top_k < vocabulary ? top_k : vocabulary; }
-  // A number of bytes that no encoded row of T exceeds. Rows of counts, and rows that are not truncated, all have this
-  // size.
+  // otherwise V values are sent without ids
+  constexpr bool truncates() const { return top_k > 0 || top_p < 1; }
+  constexpr std::size_t max_tokens() const {
+    return top_k > 0 && top_k < vocabulary ? top_k : vocabulary;
+  }
+  // A number of bytes that no encoded row of T exceeds. Rows of counts, and rows that are not
+  // truncated, all have this size.
   template <class T>
   constexpr std::size_t max_bytes() const;
 };
 
-// why: ok; invalid_row (the bytes are truncated, or encode() does not write such bytes); token_out_of_range;
-// not_normalised; invalid_parameter (a bad codec or too little memory); vocabulary_mismatch. bytes: the number of bytes
-// written or read; another row may follow. row: normalised, in the caller's memory.
+// why: ok; invalid_row (the bytes are truncated, or encode() does not write such bytes);
+// token_out_of_range; not_normalised; invalid_parameter (a bad codec or too little memory);
+// vocabulary_mismatch. bytes: the number of bytes written or read; another row may follow. row:
+// normalised, in the caller's memory.
 template <class T>
 struct coded_row {
   status why = status::ok;
@@ -61,7 +70,11 @@ class bit_writer {
  public:
   explicit bit_writer(std::span<std::uint8_t> to) : to_(to) {}
   void put(std::uint64_t value, int count) {  // count <= 64
-    if (count > 32) put(value & 0xffffffffu, 32), value >>= 32, count -= 32;
+    if (count > 32) {
+      put(value & 0xffffffffu, 32);
+      value >>= 32;
+      count -= 32;
+    }
     pending_ |= value << held_, held_ += count;
     for (; held_ >= 8; held_ -= 8, pending_ >>= 8) flush();
   }
@@ -99,7 +112,8 @@ class bit_reader {
       ++size_;
     }
     const std::uint64_t value = pending_ & ((std::uint64_t(1) << count) - 1);
-    pending_ >>= count, held_ -= count;
+    pending_ >>= count;
+    held_ -= count;
     return value;
   }
   std::uint64_t take_unary(std::uint64_t most) {
@@ -128,7 +142,8 @@ inline std::uint64_t load_number(const std::uint8_t* from, std::size_t bytes) {
   return x;
 }
 
-// Rounds a number of at most 2^15 to a half, ties to even; and the exact value of a half in units of 2^-24.
+// Rounds a number of at most 2^15 to a half, ties to even; and the exact value of a half in units
+// of 2^-24.
 inline constexpr std::uint16_t half_of_top = 0x7800;
 inline std::uint16_t half_of(double x) {
   if (x < 0x1p-14) return std::uint16_t(fma(x, 0x1p24, 0x1p52) - 0x1p52);
@@ -139,7 +154,8 @@ inline double units_of_half(std::uint64_t h) {
   return double(h < 0x400 ? h : ((h & 0x3ff) | 0x400) << ((h >> 10) - 1));
 }
 
-// Helps to sum over the number k of tokens with mass, k = 1 .. K. There are C(V, k) C(l - 1, k - 1) rows with k tokens.
+// Helps to sum over the number k of tokens with mass, k = 1 .. K. There are C(V, k) C(l - 1, k - 1)
+// rows with k tokens.
 struct counted_rows {
   std::uint32_t vocabulary, total;
   natural ways;  // the number of rows with k tokens
@@ -147,8 +163,10 @@ struct counted_rows {
   constexpr explicit counted_rows(const row_codec& c)
       : vocabulary(std::uint32_t(c.vocabulary)), total(c.total), ways(vocabulary) {}
   constexpr void next() {
-    ways *= vocabulary - k, ways /= k + 1;
-    ways *= total - k, ways /= k;
+    ways *= vocabulary - k;
+    ways /= k + 1;
+    ways *= total - k;
+    ways /= k;
     ++k;
   }
   constexpr bool last(std::size_t most) const { return k >= most || k >= vocabulary || k >= total; }
@@ -157,7 +175,10 @@ struct counted_rows {
 constexpr natural all_counted_rows(const row_codec& c) {
   counted_rows rows(c);
   natural all = rows.ways;
-  while (!rows.last(c.max_tokens())) rows.next(), all += rows.ways;
+  while (!rows.last(c.max_tokens())) {
+    rows.next();
+    all += rows.ways;
+  }
   return all;
 }
 constexpr std::size_t counted_bytes(const row_codec& c) {
@@ -167,33 +188,40 @@ constexpr std::size_t counted_bytes(const row_codec& c) {
 }
 
 // The number of low bits in the code of a gap between ids: floor(log2(V / k)).
-constexpr int gap_bits(std::size_t vocabulary, std::size_t k) { return int(std::bit_width(vocabulary / k)) - 1; }
+constexpr int gap_bits(std::size_t vocabulary, std::size_t k) {
+  return int(std::bit_width(vocabulary / k)) - 1;
+}
 
-// The counts b_i of at most 64 probabilities: floor(l p + 1/2), then the largest errors are corrected; of equal errors
-// that of the lower id first.
+// The counts b_i of at most 64 probabilities: floor(l p + 1/2), then the largest errors are
+// corrected; of equal errors that of the lower id first.
 template <class T>
-void round_to_counts(std::span<const T> mass, double sum, std::uint32_t total, std::span<std::uint32_t> counts) {
+void round_to_counts(std::span<const T> mass, double sum, std::uint32_t total,
+                     std::span<std::uint32_t> counts) {
   double error[row_codec::most_counted];
   std::int64_t left = total;
   for (std::size_t i = 0; i < mass.size(); ++i) {
     double p = double(mass[i]) / sum;
     forbid_contraction(p);
     const double b = std::floor(fma(double(total), p, 0.5));
-    error[i] = fma(-double(total), p, b), counts[i] = std::uint32_t(b), left -= counts[i];
+    error[i] = fma(-double(total), p, b);
+    counts[i] = std::uint32_t(b);
+    left -= counts[i];
   }
   const auto begin = error, end = error + mass.size();
   for (; left > 0; --left) {
     const auto i = std::min_element(begin, end);
-    ++counts[std::size_t(i - begin)], ++*i;
+    ++counts[std::size_t(i - begin)];
+    ++*i;
   }
   for (; left < 0; ++left) {
     const auto i = std::max_element(begin, end);
-    --counts[std::size_t(i - begin)], --*i;
+    --counts[std::size_t(i - begin)];
+    --*i;
   }
 }
 
-// Writes the tokens that the codec keeps of a normalised row and their probabilities, and returns their number. ids:
-// max_tokens elements; mass: V elements.
+// Writes the tokens that the codec keeps of a normalised row and their probabilities, and returns
+// their number. ids: max_tokens elements; mass: V elements.
 template <class R, class T = typename R::value_type>
 std::size_t keep(const row_codec& codec, const R& row, std::span<token_id> ids, std::span<T> mass) {
   const std::size_t size = row.size();
@@ -214,13 +242,18 @@ std::size_t keep(const row_codec& codec, const R& row, std::span<token_id> ids, 
       if (cut.keeps(mass[v], v)) kept += double(mass[v]);
     return kept;
   };
-  if (codec.max_tokens() < size) cut = shortest_prefix(mass.data(), size, cut, codec.top_k, [](T) { return 1.0; });
+  if (codec.max_tokens() < size)
+    cut = shortest_prefix(mass.data(), size, cut, codec.top_k, [](T) { return 1.0; });
   if (codec.top_p < 1)
-    cut = shortest_prefix(mass.data(), size, cut, codec.top_p * sum(), [](T x) { return double(x); });
+    cut =
+        shortest_prefix(mass.data(), size, cut, codec.top_p * sum(), [](T x) { return double(x); });
   const double scale = codec.truncates() ? sum() : 1;
   std::size_t n = 0;
   for (std::size_t v = 0; v < size; ++v)
-    if (cut.keeps(mass[v], v) && mass[v] > 0) ids[n] = token_id(v), mass[n++] = T(double(mass[v]) / scale);
+    if (cut.keeps(mass[v], v) && mass[v] > 0) {
+      ids[n] = token_id(v);
+      mass[n++] = T(double(mass[v]) / scale);
+    }
   return n;
 }
 
@@ -231,20 +264,23 @@ constexpr std::size_t row_codec::max_bytes() const {
   if (format == values::counts) return detail::counted_bytes(*this);
   const std::size_t value = format == values::half ? 16 : 8 * sizeof(T), k = max_tokens();
   if (!truncates()) return (vocabulary * value + 7) / 8;
-  // With b low bits, k gaps take k (b + 1) + sum (gap >> b) < k (b + 3) bits. For fewer tokens b may be larger by 1.
+  // With b low bits, k gaps take k (b + 1) + sum (gap >> b) < k (b + 3) bits. For fewer tokens b
+  // may be larger by 1.
   const std::size_t gap = std::size_t(detail::gap_bits(vocabulary, k)) + 4;
   return (std::size_t(std::bit_width(vocabulary)) + k * (gap + value) + 7) / 8;
 }
 
-// Encodes the tokens with mass: at most max_tokens ids in ascending order, and their probabilities. It rounds as the
-// format requires, but does not truncate again. So encoding a decoded row gives the same bytes.
+// Encodes the tokens with mass: at most max_tokens ids in ascending order, and their probabilities.
+// It rounds as the format requires, but does not truncate again. So encoding a decoded row gives
+// the same bytes.
 template <class T>
 coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::span<const T> mass,
                     std::span<std::uint8_t> out) {
   using values = row_codec::values;
   const auto fail = [](status s) { return coded_row<T>{.why = s}; };
   if (!codec.valid() || ids.size() > codec.max_tokens()) return fail(status::invalid_parameter);
-  if (const status s = sparse_row<T>(ids, mass, codec.vocabulary).normalise(); s != status::ok) return fail(s);
+  if (const status s = sparse_row<T>(ids, mass, codec.vocabulary).normalise(); s != status::ok)
+    return fail(s);
 
   if (codec.format == values::counts) {
     std::uint32_t counts[row_codec::most_counted], parts[row_codec::most_counted];
@@ -254,12 +290,17 @@ coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::
     detail::round_to_counts(mass, sum, codec.total, counts);
     std::size_t k = 0;
     for (std::size_t i = 0; i < ids.size(); ++i)
-      if (counts[i] > 0) kept[k] = ids[i], parts[k] = counts[i] + (k > 0 ? parts[k - 1] : std::uint32_t(-1)), ++k;
+      if (counts[i] > 0) {
+        kept[k] = ids[i];
+        parts[k] = counts[i] + (k > 0 ? parts[k - 1] : std::uint32_t(-1));
+        ++k;
+      }
     natural rank;
     detail::counted_rows rows(codec);
     for (; rows.k < k; rows.next()) rank += rows.ways;
     rank += subset_rank(std::span<const token_id>(kept, k), rows.compositions());
-    rank += subset_rank(std::span<const std::uint32_t>(parts, k - 1));  // partial sums less 1: k - 1 of 0 .. l - 2
+    // partial sums less 1: k - 1 of 0 .. l - 2
+    rank += subset_rank(std::span<const std::uint32_t>(parts, k - 1));
     const std::size_t bytes = detail::counted_bytes(codec);
     if (out.size() < bytes) return fail(status::invalid_parameter);
     rank.write(out.first(bytes));
@@ -269,17 +310,21 @@ coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::
   const T top = *std::max_element(mass.begin(), mass.end());
   const std::size_t width = codec.format == values::half ? 2 : sizeof(T);
   const auto number = [&](T x) {
-    return codec.format == values::half ? detail::half_of(double(x) / double(top) * 0x1p15)
-                                        : std::uint64_t(detail::bit_cast<detail::bits_of<T>>(x + T(0)));
+    return codec.format == values::half
+               ? detail::half_of(double(x) / double(top) * 0x1p15)
+               : std::uint64_t(detail::bit_cast<detail::bits_of<T>>(x + T(0)));
   };
   if (!codec.truncates()) {
     const std::size_t bytes = codec.vocabulary * width;
     if (out.size() < bytes) return fail(status::invalid_parameter);
     for (std::size_t v = 0, i = 0; v < codec.vocabulary; ++v)
-      detail::store_number(&out[v * width], i < ids.size() && std::size_t(ids[i]) == v ? number(mass[i++]) : 0, width);
+      detail::store_number(&out[v * width],
+                           i < ids.size() && std::size_t(ids[i]) == v ? number(mass[i++]) : 0,
+                           width);
     return {.bytes = bytes};
   }
-  const auto k = std::size_t(std::count_if(mass.begin(), mass.end(), [&](T x) { return number(x) > 0; }));
+  const auto k =
+      std::size_t(std::count_if(mass.begin(), mass.end(), [&](T x) { return number(x) > 0; }));
   const int low = detail::gap_bits(codec.vocabulary, k);
   detail::bit_writer to(out);
   to.put(k, int(std::bit_width(codec.vocabulary)));
@@ -288,22 +333,26 @@ coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::
     const std::uint64_t x = number(mass[i]);
     if (x == 0) continue;
     const std::uint64_t gap = std::uint64_t(ids[i]) - next;
-    to.put_unary(gap >> low), to.put(gap & ((std::uint64_t(1) << low) - 1), low), to.put(x, 8 * int(width));
+    to.put_unary(gap >> low);
+    to.put(gap & ((std::uint64_t(1) << low) - 1), low);
+    to.put(x, 8 * int(width));
     next += gap + 1;
   }
   const std::size_t bytes = to.finish();
   return to.ok() ? coded_row<T>{.bytes = bytes} : fail(status::invalid_parameter);
 }
 
-// Decodes the row at the front of `in`. ids and mass need at least max_tokens elements; they hold the row. Any bytes
-// are safe: they give a row that encode() turns into the same bytes, or a status.
+// Decodes the row at the front of `in`. ids and mass need at least max_tokens elements; they hold
+// the row. Any bytes are safe: they give a row that encode() turns into the same bytes, or a
+// status.
 template <class T>
-coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in, std::span<token_id> ids,
-                    std::span<T> mass) {
+coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in,
+                    std::span<token_id> ids, std::span<T> mass) {
   using values = row_codec::values;
   const auto fail = [](status s) { return coded_row<T>{.why = s}; };
   const std::size_t most = codec.max_tokens();
-  if (!codec.valid() || ids.size() < most || mass.size() < most) return fail(status::invalid_parameter);
+  if (!codec.valid() || ids.size() < most || mass.size() < most)
+    return fail(status::invalid_parameter);
   std::size_t k = 0, bytes = 0;
 
   if (codec.format == values::counts) {
@@ -320,16 +369,19 @@ coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in, st
     rank = subset_of_rank(rank, rows.vocabulary, ids.first(k), rows.compositions());
     subset_of_rank(rank, codec.total - 1, std::span(parts, k - 1));
     parts[k - 1] = codec.total - 1;
-    for (std::size_t i = 0; i < k; ++i) mass[i] = T(i > 0 ? parts[i] - parts[i - 1] : parts[i] + 1) / T(codec.total);
+    for (std::size_t i = 0; i < k; ++i)
+      mass[i] = T(i > 0 ? parts[i] - parts[i - 1] : parts[i] + 1) / T(codec.total);
   } else {
     const bool halves = codec.format == values::half;
     const std::size_t width = halves ? 2 : sizeof(T);
     const std::uint64_t end =
-        halves ? detail::half_of_top + 1u : detail::bit_cast<detail::bits_of<T>>(std::numeric_limits<T>::infinity());
+        halves ? detail::half_of_top + 1u
+               : detail::bit_cast<detail::bits_of<T>>(std::numeric_limits<T>::infinity());
     std::uint64_t largest = 0;
     double sum = 0;
     const auto take = [&](std::uint64_t id, std::uint64_t x) {
-      ids[k] = token_id(id), largest = std::max(largest, x);
+      ids[k] = token_id(id);
+      largest = std::max(largest, x);
       mass[k] = halves ? T(detail::units_of_half(x)) : detail::bit_cast<T>(detail::bits_of<T>(x));
       sum += double(mass[k++]);
     };
@@ -365,11 +417,12 @@ coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in, st
   return s == status::ok ? result : fail(s);
 }
 
-// Truncates, rounds and encodes a row. Returns it as the other end will decode it: draft from this row. ids: max_tokens
-// elements; mass: V elements, and it holds the result; out: max_bytes.
+// Truncates, rounds and encodes a row. Returns it as the other end will decode it: draft from this
+// row. ids: max_tokens elements; mass: V elements, and it holds the result; out: max_bytes.
 template <class D>
   requires Distribution<D>
-auto encode(const row_codec& codec, const D& distribution, std::span<std::uint8_t> out, std::span<token_id> ids,
+auto encode(const row_codec& codec, const D& distribution, std::span<std::uint8_t> out,
+            std::span<token_id> ids,
             std::span<typename decltype(as_row(distribution))::value_type> mass) {
   auto row = as_row(distribution);
   using T = typename decltype(row)::value_type;
@@ -380,7 +433,8 @@ auto encode(const row_codec& codec, const D& distribution, std::span<std::uint8_
   if (const status s = row.normalise(); s != status::ok) return fail(s);
   const std::size_t n = detail::keep(codec, row, ids, mass);
   const auto written = encode<T>(codec, ids.first(n), mass.first(n), out);
-  return written.why == status::ok ? decode<T>(codec, out.first(written.bytes), ids, mass) : written;
+  return written.why == status::ok ? decode<T>(codec, out.first(written.bytes), ids, mass)
+                                   : written;
 }
 
 SPECAGG_END

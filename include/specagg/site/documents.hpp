@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A site's documents as one model: one source of logits for each document. The mixture of their rows is the site's row.
+// A site's documents as one model: one source of logits for each document. The mixture of their
+// rows is the site's row.
 //
 //   p^s(v) = sum_d softmax_d(R(d)) p(v | d, text)      (mix_documents)
 #pragma once
@@ -21,10 +22,11 @@ struct in_order {
   }
 };
 
-// The documents are sources that have already seen their document, so the text begins at each one's position(). A site
-// without documents passes one source that has seen nothing, with relevance 0. From then on only the mixture may use
-// them; it remembers what each has seen. So see() accepts any text in any order, also after a call that failed or was
-// stopped, and its rows are a function of text and relevance alone. Memory is allocated here, none in see().
+// The documents are sources that have already seen their document, so the text begins at each one's
+// position(). A site without documents passes one source that has seen nothing, with relevance 0.
+// From then on only the mixture may use them; it remembers what each has seen. So see() accepts any
+// text in any order, also after a call that failed or was stopped, and its rows are a function of
+// text and relevance alone. Memory is allocated here, none in see().
 //   rows_at_once   the largest number of rows per call; memory: documents x rows_at_once x V
 template <LogitSource S>
 class document_mixture {
@@ -35,7 +37,8 @@ class document_mixture {
         rows_at_once_(rows_at_once),
         seen_(documents.size()),
         why_(documents.size()),
-        logits_(documents.size() * rows_at_once * (documents.empty() ? 0 : documents[0].vocab_size())),
+        logits_(documents.size() * rows_at_once *
+                (documents.empty() ? 0 : documents[0].vocab_size())),
         rows_(documents.size()),
         scratch_(2 * documents.size()),
         even_(documents.size()) {
@@ -56,14 +59,16 @@ class document_mixture {
 
   // Computes the rows after the last k tokens of the text, k = h.size(). k = 0 only feeds the text.
   //   relevance   R(d) for each row, k x documents, in nats; -inf leaves a document out of a row
-  //   logits      k x V: ln p^s. If all documents are left out: their plain mean, which must get no weight
+  //   logits      k x V: ln p^s. If all documents are left out: their plain mean, which must get no
+  //               weight
   //   h           k: ln sum_d e^R(d), -inf if all are left out
-  //   for_each    for_each(n, body) calls body(0) .. body(n - 1), on any threads, and returns when all are done
-  // On any status but ok (stopped, context_full ...; of several documents' the first), logits and h have no meaning.
-  // The next call continues with what was already computed.
+  //   for_each    for_each(n, body) calls body(0) .. body(n - 1), on any threads, and returns when
+  //               all are done
+  // On any status but ok (stopped, context_full ...; of several documents' the first), logits and h
+  // have no meaning. The next call continues with what was already computed.
   template <class ForEach = in_order>
-  status see(std::span<const token_id> text, std::span<const double> relevance, std::span<value_type> logits,
-             std::span<double> h, const ForEach& for_each = {}) {
+  status see(std::span<const token_id> text, std::span<const double> relevance,
+             std::span<value_type> logits, std::span<double> h, const ForEach& for_each = {}) {
     const std::size_t n = size(), rows = h.size(), V = n == 0 ? 0 : vocab_size();
     if (n == 0 || rows > text.size() || relevance.size() != rows * n || logits.size() != rows * V)
       return status::invalid_parameter;
@@ -97,11 +102,13 @@ class document_mixture {
   // Feeds the text to document d, and computes the rows after its last tokens.
   status bring(std::size_t d, std::span<const token_id> text, std::span<value_type> rows) {
     auto& seen = seen_[d];
-    const std::size_t wanted = text.size() - rows.size() / vocab_size();  // rows begin at this position
+    // rows begin at this position
+    const std::size_t wanted = text.size() - rows.size() / vocab_size();
     const auto end = seen.begin() + std::ptrdiff_t(std::min(seen.size(), wanted));
     const auto kept = std::mismatch(seen.begin(), end, text.begin()).first;
     const status back = documents_[d].rollback(begin_[d] + std::size_t(kept - seen.begin()));
-    if (back == status::rollback_refused && begin_[d] == 0) {  // a state that only knows its beginning
+    // a state that only knows its beginning
+    if (back == status::rollback_refused && begin_[d] == 0) {
       if (const status s = documents_[d].rollback(0); s != status::ok) return s;
       seen.clear();
     } else {

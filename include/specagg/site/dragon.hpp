@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// DRAGON's protocol, one side of it. Two sites draft ahead. One of them aggregates, and may hand this over to the other
-// after every token. Liu et al. 2025 (arXiv:2504.11197). There are no sockets, clocks, threads or models here: events
-// go in, actions come out.
+// DRAGON's protocol, one side of it. Two sites draft ahead. One of them aggregates, and may hand
+// this over to the other after every token. Liu et al. 2025 (arXiv:2504.11197). There are no
+// sockets, clocks, threads or models here: events go in, actions come out.
 //
-// The token of a step is a function of (seed, text before it, rows) alone, and a site settles the steps in order, each
-// once. So losses, repetitions, delays, the side that aggregates, and restarts may change when a token is emitted, but
-// never which token.
-//   * The epoch of a side is the step after the last one at which a draft of it was rejected. A draft assumes that the
-//     drafts of its side from its epoch on were accepted. A draft of an earlier epoch is dropped. Every site that knows
-//     the settled text knows the epochs. An epoch that begins after a restart, where that site's memory ends, cannot be
-//     below the epochs seen before.
-//   * Both ends keep the drafts of each side, at most K, so that either can aggregate. The end that made them compares
-//     them with the settled text, and needs no message about it. The other end may lack some, and uses the epochs that
-//     are sent with them.
-//   * There are no acknowledgements. A site that waits too long says on its timer what it has, and the other sends what
-//     is missing.
-//   * A draft is checked before it is kept. One that is not valid ends the connection, and is asked for at the next.
+// The token of a step is a function of (seed, text before it, rows) alone, and a site settles the
+// steps in order, each once. So losses, repetitions, delays, the side that aggregates, and restarts
+// may change when a token is emitted, but never which token.
+//   * The epoch of a side is the step after the last one at which a draft of it was rejected. A
+//     draft assumes that the drafts of its side from its epoch on were accepted. A draft of an
+//     earlier epoch is dropped. Every site that knows the settled text knows the epochs. An epoch
+//     that begins after a restart, where that site's memory ends, cannot be below the epochs seen
+//     before.
+//   * Both ends keep the drafts of each side, at most K, so that either can aggregate. The end that
+//     made them compares them with the settled text, and needs no message about it. The other end
+//     may lack some, and uses the epochs that are sent with them.
+//   * There are no acknowledgements. A site that waits too long says on its timer what it has, and
+//     the other sends what is missing.
+//   * A draft is checked before it is kept. One that is not valid ends the connection, and is asked
+//     for at the next.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -29,10 +31,11 @@
 
 SPECAGG_BEGIN
 
-// ---- how drafts are drawn, and how two become one token -------------------------------------------------------------
+// ---- how drafts are drawn, and how two become one token -----------------------------------------
 // rows(side) is the row of that side's draft, a coded_row. It is decoded at each call.
 
-// Independent drafts. Each chooser is that of its site: random_streams(seed, request, 0) and (seed, request, 1).
+// Independent drafts. Each chooser is that of its site: random_streams(seed, request, 0) and (seed,
+// request, 1).
 template <Chooser L = random_streams, Chooser R = L>
 struct independent_drafts {
   L site_l;
@@ -40,13 +43,15 @@ struct independent_drafts {
   template <Row D>
   token_id draw(side s, const D& row, std::uint32_t step, std::span<double> scratch) {
     const moment m{stream::draft, step, 0};
-    return s == side::l ? specagg::draw(row, m, site_l, scratch) : specagg::draw(row, m, site_r, scratch);
+    return s == side::l ? specagg::draw(row, m, site_l, scratch)
+                        : specagg::draw(row, m, site_r, scratch);
   }
   template <class Rows>
-  aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta, Rows&& rows,
-                        std::span<double> scratch) {
+  aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta,
+                        Rows&& rows, std::span<double> scratch) {
     const auto l = rows(side::l), r = rows(side::r);
-    if (l.why != status::ok || r.why != status::ok) return {.why = l.why != status::ok ? l.why : r.why};
+    if (l.why != status::ok || r.why != status::ok)
+      return {.why = l.why != status::ok ? l.why : r.why};
     return specagg::aggregate(step, x_l, l.row, x_r, r.row, eta, site_l, site_r, scratch);
   }
   template <class Rows>
@@ -54,8 +59,8 @@ struct independent_drafts {
     return agreement_of(rows(side::l).row, rows(side::r).row, eta);
   }
 };
-// Drafts drawn with the same noise. If both sites drafted the same token, it is the result, whatever the rows and
-// weights.
+// Drafts drawn with the same noise. If both sites drafted the same token, it is the result,
+// whatever the rows and weights.
 struct shared_drafts {
   shared_noise noise;
   template <Row D>
@@ -63,16 +68,17 @@ struct shared_drafts {
     return race(row, noise, step);
   }
   template <class Rows>
-  aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta, Rows&& rows,
-                        std::span<double>) const {
+  aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta,
+                        Rows&& rows, std::span<double>) const {
     if (x_l == x_r) return {x_l, true, true, status::ok};
     const auto l = rows(side::l), r = rows(side::r);
-    if (l.why != status::ok || r.why != status::ok) return {.why = l.why != status::ok ? l.why : r.why};
+    if (l.why != status::ok || r.why != status::ok)
+      return {.why = l.why != status::ok ? l.why : r.why};
     return aggregate_shared(step, x_l, l.row, x_r, r.row, eta, noise);
   }
 };
 
-// ---- actions --------------------------------------------------------------------------------------------------------
+// ---- actions ------------------------------------------------------------------------------------
 
 // A Sink executes the actions, in order:
 //   send(bytes)            sends one message to the other site
@@ -85,26 +91,30 @@ struct dragon_outcome {
   std::uint32_t step;
   side at;
   bool accepted_l, accepted_r;
-  std::array<float, 2> seconds = {};      // time to decode the drafts of the step, and
-  std::array<std::size_t, 2> bytes = {};  // size of their rows, by side; 0 where this end has no draft
-  agreement expected = {};                // before the drafts were judged; if rows are not looked at: the outcome
+  std::array<float, 2> seconds = {};  // time to decode the drafts of the step, and
+  // size of their rows, by side; 0 where this end has no draft
+  std::array<std::size_t, 2> bytes = {};
+  // before the drafts were judged; if rows are not looked at: the outcome
+  agreement expected = {};
 };
-// A scheduler says which side aggregates next. It is called where the step was aggregated. If it has a member
-// learned(), that is called with the outcome first. learned() is also called at the other site, if the outcome arrives
-// alone and not together with earlier ones. If it has `static constexpr bool looks_at_rows = true`, `expected` is
-// computed if the coupling can do it; this costs one pass over the rows.
+// A scheduler says which side aggregates next. It is called where the step was aggregated. If it
+// has a member learned(), that is called with the outcome first. learned() is also called at the
+// other site, if the outcome arrives alone and not together with earlier ones. If it has `static
+// constexpr bool looks_at_rows = true`, `expected` is computed if the coupling can do it; this
+// costs one pass over the rows.
 struct stay {
   side operator()(const dragon_outcome& o) const { return o.at; }
 };
 
-// ---- one site -------------------------------------------------------------------------------------------------------
+// ---- one site -----------------------------------------------------------------------------------
 
 // T: float or double, matching terms.real_bytes. The constructor allocates all memory.
 template <class T, class Coupling, class Schedule = stay>
 class dragon_site {
  public:
   // prompt: the first tokens of the text, or nothing if the site is to learn them from the other.
-  dragon_site(const hello& terms, std::span<const token_id> prompt, Coupling coupling, Schedule schedule = {})
+  dragon_site(const hello& terms, std::span<const token_id> prompt, Coupling coupling,
+              Schedule schedule = {})
       : link_(terms),
         coupling_(std::move(coupling)),
         schedule_(std::move(schedule)),
@@ -117,14 +127,17 @@ class dragon_site {
     for (auto& drafts : drafts_) drafts.resize(terms.look_ahead);
     text_.reserve(terms.most_tokens);
     text_.assign(prompt.begin(), prompt.end());
-    epoch_ = {size(), size()}, keep_ = size();
+    epoch_ = {size(), size()};
+    keep_ = size();
   }
 
   const std::vector<token_id>& text() const { return text_; }
   const std::string& problem() const { return link_.problem(); }
   side aggregates() const { return aggregates_; }
   std::uint32_t epoch(side s) const { return epoch_[index(s)]; }
-  bool finished() const { return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text); }
+  bool finished() const {
+    return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text);
+  }
   // Token i of the text, or of this side's drafts after it.
   token_id token(std::uint32_t i) const { return i < size() ? text_[i] : at(me(), i).token; }
   // The number of drafts of a side from the next step on.
@@ -132,7 +145,7 @@ class dragon_site {
   float decode_seconds(side s) const { return seconds_[index(s)]; }  // of its last draft
   const Schedule& schedule() const { return schedule_; }
 
-  // ---- events -------------------------------------------------------------------------------------------------------
+  // ---- events -----------------------------------------------------------------------------------
 
   // Decoding may begin before there is a connection.
   template <class Sink>
@@ -141,7 +154,8 @@ class dragon_site {
   }
   template <class Sink>
   void connected(Sink& sink) {
-    link_.connected(sink), go_on(sink);
+    link_.connected(sink);
+    go_on(sink);
   }
   void disconnected() { link_.disconnected(); }
   // Sends an echo. After a round trip its stamp is given to sink.echoed().
@@ -157,15 +171,19 @@ class dragon_site {
     busy_ = false;
     const std::uint32_t step = ordered_;
     const auto coded = encode(terms().codec, row, row_of(me(), step), ids_, mass_);
-    const token_id y = coded.why == status::ok ? coupling_.draw(me(), coded.row, step, scratch_) : no_token;
+    const token_id y =
+        coded.why == status::ok ? coupling_.draw(me(), coded.row, step, scratch_) : no_token;
     if (y == no_token) {
       const status s = coded.why == status::ok ? status::invalid_row : coded.why;
-      return link_.refuse("row of step " + std::to_string(step) + ": " + std::string(name(s)), sink);
+      return link_.refuse("row of step " + std::to_string(step) + ": " + std::string(name(s)),
+                          sink);
     }
-    if (!(h < infinity)) return link_.refuse("h of step " + std::to_string(step) + " is not below infinity", sink);
+    if (!(h < infinity))
+      return link_.refuse("h of step " + std::to_string(step) + " is not below infinity", sink);
     at(me(), step) = {epoch(me()), step, y, h, float(seconds), coded.bytes, 0};
     seconds_[index(me())] = float(seconds);
-    send_draft(step, sink), go_on(sink);
+    send_draft(step, sink);
+    go_on(sink);
   }
 
   template <class Sink>
@@ -176,7 +194,8 @@ class dragon_site {
       for (auto& d : drafts_[index(peer())]) d = {};
     }
     if (what == handshake::arrival::opened || what == handshake::arrival::reborn) {
-      epoch_[index(peer())] = std::min(epoch(peer()), size());  // a later one is told again with the drafts
+      // a later one is told again with the drafts
+      epoch_[index(peer())] = std::min(epoch(peer()), size());
       for (auto& d : drafts_[index(me())]) d.asked = 0;
       send_progress(sink);
     }
@@ -188,8 +207,8 @@ class dragon_site {
     go_on(sink);
   }
 
-  // Call it on a timer. The period must be longer than a round trip. If nothing new has come since the last call,
-  // something may be lost.
+  // Call it on a timer. The period must be longer than a round trip. If nothing new has come since
+  // the last call, something may be lost.
   template <class Sink>
   void tick(Sink& sink) {
     if (!link_.open()) link_.knock(sink);
@@ -213,8 +232,12 @@ class dragon_site {
   std::uint32_t size() const { return std::uint32_t(text_.size()); }
 
   // The slot of a step's draft. Drafts of K consecutive steps have different slots.
-  const draft_slot& at(side s, std::uint32_t step) const { return drafts_[index(s)][step % terms().look_ahead]; }
-  draft_slot& at(side s, std::uint32_t step) { return drafts_[index(s)][step % terms().look_ahead]; }
+  const draft_slot& at(side s, std::uint32_t step) const {
+    return drafts_[index(s)][step % terms().look_ahead];
+  }
+  draft_slot& at(side s, std::uint32_t step) {
+    return drafts_[index(s)][step % terms().look_ahead];
+  }
   std::span<std::uint8_t> row_of(side s, std::uint32_t step) {
     const std::size_t each = row_bytes(terms()), K = terms().look_ahead;
     return std::span(bytes_).subspan((index(s) * K + step % K) * each, each);
@@ -232,12 +255,14 @@ class dragon_site {
   template <class Sink>
   void send_draft(std::uint32_t step, Sink& sink) {
     const draft_slot& d = at(me(), step);
-    link_.send(drafted{d.epoch, step, d.token, d.h, d.seconds, row_of(me(), step).first(d.bytes)}, sink);
+    link_.send(drafted{d.epoch, step, d.token, d.h, d.seconds, row_of(me(), step).first(d.bytes)},
+               sink);
   }
   template <class Sink>
   void send_settled(std::uint32_t first, std::size_t count, Sink& sink) {
     settled_text m = part_of(text_, first, first + count);
-    for (std::size_t s = 0; s < 2; ++s) m.epoch[s] = std::min(epoch_[s], std::uint32_t(first + count));
+    for (std::size_t s = 0; s < 2; ++s)
+      m.epoch[s] = std::min(epoch_[s], std::uint32_t(first + count));
     m.next = aggregates_;
     link_.send(m, sink);
   }
@@ -258,18 +283,22 @@ class dragon_site {
     const coded_row<T> row = row_from(peer(), d.row);
     if (row.why != status::ok || row.bytes != d.row.size()) {
       const status s = row.why != status::ok ? row.why : status::invalid_row;
-      return link_.refuse("draft of step " + std::to_string(d.step) + ": " + std::string(name(s)), sink);
+      return link_.refuse("draft of step " + std::to_string(d.step) + ": " + std::string(name(s)),
+                          sink);
     }
-    epoch_[index(peer())] = d.epoch;  // if it is larger, the other end knows of a rejection that this end will learn of
+    // if it is larger, the other end knows of a rejection that this end will learn of
+    epoch_[index(peer())] = d.epoch;
     if (has(peer(), d.step)) return;
     at(peer(), d.step) = {d.epoch, d.step, d.token, d.h, d.seconds, d.row.size(), 0};
     std::copy(d.row.begin(), d.row.end(), row_of(peer(), d.step).begin());
-    seconds_[index(peer())] = d.seconds, news_ = true;
+    seconds_[index(peer())] = d.seconds;
+    news_ = true;
   }
   template <class Sink>
   void on(const settled_text& m, Sink& sink) {
     if (m.first > size()) return send_progress(sink);  // tokens in between are lost or late
-    if (const std::string where = conflict(text_, m); !where.empty()) return link_.refuse(where, sink);
+    if (const std::string where = conflict(text_, m); !where.empty())
+      return link_.refuse(where, sink);
     if (m.first + m.count <= size()) return;
     for (std::size_t i = size() - m.first; i < m.count; ++i) settle(m.tokens[i], sink);
     for (const side s : {side::l, side::r})
@@ -291,21 +320,27 @@ class dragon_site {
 
   void reject(side s, std::uint32_t step) {
     epoch_[index(s)] = step + 1;
-    if (s == me()) busy_ = false, keep_ = std::min(keep_, step);
+    if (s == me()) {
+      busy_ = false;
+      keep_ = std::min(keep_, step);
+    }
   }
   template <class Sink>
   void settle(token_id x, Sink& sink) {
     const std::uint32_t step = size();
     if (!has(me(), step) || at(me(), step).token != x) reject(me(), step);
-    text_.push_back(x), news_ = true;
+    text_.push_back(x);
+    news_ = true;
     sink.emit(step, x);
   }
   // The outcome of `step`, which must be the last one settled.
   dragon_outcome outcome_of(std::uint32_t step, side aggregated_at) const {
     dragon_outcome o{step, aggregated_at, epoch(side::l) <= step, epoch(side::r) <= step};
     for (const side s : {side::l, side::r})
-      if (const draft_slot& d = at(s, step); d.step == step && d.token != no_token)
-        o.seconds[index(s)] = d.seconds, o.bytes[index(s)] = d.bytes;
+      if (const draft_slot& d = at(s, step); d.step == step && d.token != no_token) {
+        o.seconds[index(s)] = d.seconds;
+        o.bytes[index(s)] = d.bytes;
+      }
     o.expected = {double(o.accepted_l && o.accepted_r), double(o.accepted_l && !o.accepted_r),
                   double(!o.accepted_l && o.accepted_r)};
     return o;
@@ -323,13 +358,16 @@ class dragon_site {
   void go_on(Sink& sink) {
     while (aggregates_ == me() && !finished() && has(side::l, size()) && has(side::r, size())) {
       const std::uint32_t step = size();
-      const auto rows = [&](side s) { return row_from(s, row_of(s, step).first(at(s, step).bytes)); };
+      const auto rows = [&](side s) {
+        return row_from(s, row_of(s, step).first(at(s, step).bytes));
+      };
       const draft_slot &l = at(side::l, step), &r = at(side::r, step);
       const site_weights eta = weigh_sites(l.h, r.h);
       const auto a = coupling_.aggregate(step, l.token, r.token, eta, rows, scratch_);
       if (a.token == no_token) {
         at(peer(), step) = {};  // the other end is asked for it again
-        return link_.refuse("aggregation at step " + std::to_string(step) + ": " + std::string(name(a.why)), sink);
+        return link_.refuse(
+            "aggregation at step " + std::to_string(step) + ": " + std::string(name(a.why)), sink);
       }
       if (at(peer(), step).token != a.token) reject(peer(), step);
       settle(a.token, sink);
@@ -347,7 +385,8 @@ class dragon_site {
     const std::uint32_t step = lacking(me());
     if (step >= std::min(size() + terms().look_ahead, terms().most_tokens)) return;
     if (token(step - 1) == terms().end_of_text) return;
-    busy_ = true, ordered_ = step;
+    busy_ = true;
+    ordered_ = step;
     const decode_order order{++ticket_, keep_, step};
     keep_ = step;
     sink.decode(order);

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol of split verification (split.hpp), both ends: a device drafts and an edge verifies, round after round.
-// Its authors state a patent filing, CN2025108856278. There are no sockets, clocks, threads or models here: events go
-// in, actions come out.
+// The protocol of split verification (split.hpp), both ends: a device drafts and an edge verifies,
+// round after round. Its authors state a patent filing, CN2025108856278. There are no sockets,
+// clocks, threads or models here: events go in, actions come out.
 //
-// A round is named by the position where it starts. The tokens that it emits are a function of (seeds, text before it,
-// rows) alone:
-//   * The device sends its draft again until it gets an answer. The edge answers the same round from memory.
-//   * An edge that starts with empty memory is given the text, and verifies the round again, with the same answer.
-//   * A device that starts with empty memory is given the text up to the start of the last round, and drafts that round
-//     again. It must not begin another round after the accepted tokens: the token after them was rejected, and the law
-//     of what follows depends on that.
+// A round is named by the position where it starts. The tokens that it emits are a function of
+// (seeds, text before it, rows) alone:
+//   * The device sends its draft again until it gets an answer. The edge answers the same round
+//     from memory.
+//   * An edge that starts with empty memory is given the text, and verifies the round again, with
+//     the same answer.
+//   * A device that starts with empty memory is given the text up to the start of the last round,
+//     and drafts that round again. It must not begin another round after the accepted tokens: the
+//     token after them was rejected, and the law of what follows depends on that.
 // DSSD: the token that the device drew after a rejection is sent with its next draft.
 #pragma once
 #include <algorithm>
@@ -23,25 +25,28 @@
 
 SPECAGG_BEGIN
 
-// The order to score a draft: roll the model back to `keep` tokens if it has seen more, feed it token(i) up to i = end,
-// and call scored() with the rows of positions start .. end and this ticket. Read the tokens when the order is given: a
-// later message may take the draft back, and token(i) is then no_token behind the text.
+// The order to score a draft: roll the model back to `keep` tokens if it has seen more, feed it
+// token(i) up to i = end, and call scored() with the rows of positions start .. end and this
+// ticket. Read the tokens when the order is given: a later message may take the draft back, and
+// token(i) is then no_token behind the text.
 struct score_order {
   std::uint32_t ticket = 0, keep = 0, start = 0, end = 0;
 };
-// A Sink executes the actions, in order: send(bytes), emit(position, token); and decode(decode_order) for the device or
-// score(score_order) for the edge.
+// A Sink executes the actions, in order: send(bytes), emit(position, token); and
+// decode(decode_order) for the device or score(score_order) for the edge.
 
 namespace detail {
 
-// The part that both ends have in common. The text is the settled tokens. The two ends differ in how much of it they
-// may tell each other.
+// The part that both ends have in common. The text is the settled tokens. The two ends differ in
+// how much of it they may tell each other.
 template <class T, class Chooser>
 class split_end {
  public:
   const std::vector<token_id>& text() const { return text_; }
   const std::string& problem() const { return link_.problem(); }
-  bool finished() const { return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text); }
+  bool finished() const {
+    return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text);
+  }
   void disconnected() { link_.disconnected(); }
   // Sends an echo. After a round trip its stamp is given to sink.echoed().
   template <class Sink>
@@ -50,8 +55,12 @@ class split_end {
   }
 
  protected:
-  split_end(const hello& terms, std::span<const token_id> prompt, Chooser chooser, const shared_noise& noise)
-      : link_(terms), chooser_(std::move(chooser)), noise_(noise), work_(terms.codec, terms.look_ahead) {
+  split_end(const hello& terms, std::span<const token_id> prompt, Chooser chooser,
+            const shared_noise& noise)
+      : link_(terms),
+        chooser_(std::move(chooser)),
+        noise_(noise),
+        work_(terms.codec, terms.look_ahead) {
     assert(valid(terms) && sizeof(T) == terms.real_bytes && prompt.size() <= terms.most_tokens);
     assert(terms.kind >= protocol::dsd);
     text_.reserve(terms.most_tokens);
@@ -61,7 +70,8 @@ class split_end {
   std::uint32_t size() const { return std::uint32_t(text_.size()); }
   template <class Sink>
   void append(token_id x, Sink& sink) {
-    text_.push_back(x), news_ = true;
+    text_.push_back(x);
+    news_ = true;
     sink.emit(size() - 1, x);
   }
   template <class Sink>
@@ -79,8 +89,14 @@ class split_end {
   // Adds the tokens that this end lacked. True if there were any.
   template <class Sink>
   bool learn(const settled_text& m, Sink& sink) {
-    if (m.first > size()) return send_progress(sink), false;
-    if (const std::string where = conflict(text_, m); !where.empty()) return link_.refuse(where, sink), false;
+    if (m.first > size()) {
+      send_progress(sink);
+      return false;
+    }
+    if (const std::string where = conflict(text_, m); !where.empty()) {
+      link_.refuse(where, sink);
+      return false;
+    }
     if (m.first + m.count <= size()) return false;
     for (std::size_t i = size() - m.first; i < m.count; ++i) append(m.tokens[i], sink);
     if (m.count > 1) send_progress(sink);  // there may be more tokens
@@ -102,10 +118,10 @@ class split_end {
 
 }  // namespace detail
 
-// ---- device: side l -------------------------------------------------------------------------------------------------
+// ---- device: side l -----------------------------------------------------------------------------
 
-// Chooser: random_streams(seed, request). noise: of the same seed, for split_shared. The constructor allocates all
-// memory.
+// Chooser: random_streams(seed, request). noise: of the same seed, for split_shared. The
+// constructor allocates all memory.
 template <class T, class Chooser = random_streams>
 class split_device : public detail::split_end<T, Chooser> {
  public:
@@ -127,10 +143,12 @@ class split_device : public detail::split_end<T, Chooser> {
   }
   template <class Sink>
   void connected(Sink& sink) {
-    asked_ = 0, link_.connected(sink);
+    asked_ = 0;
+    link_.connected(sink);
   }
   template <class D, class Sink>
-  void decoded(std::uint32_t ticket, const D& distribution, double /*h*/, double /*seconds*/, Sink& sink) {
+  void decoded(std::uint32_t ticket, const D& distribution, double /*h*/, double /*seconds*/,
+               Sink& sink) {
     if (!busy_ || ticket != ticket_) return;
     busy_ = false;
     const protocol kind = terms().kind;
@@ -143,9 +161,11 @@ class split_device : public detail::split_end<T, Chooser> {
                                            : draft_coded(work_, terms().codec, row, chooser_);
     dead_end_ = s == status::invalid_row || s == status::not_normalised;
     if (s != status::ok && !dead_end_)
-      return link_.refuse("row of position " + std::to_string(size() + j) + ": " + std::string(name(s)), sink);
+      return link_.refuse(
+          "row of position " + std::to_string(size() + j) + ": " + std::string(name(s)), sink);
     if (kind == protocol::dssd && !dead_end_)
-      for (std::size_t v = 0; v < terms().codec.vocabulary; ++v) q_[j * terms().codec.vocabulary + v] = T(row[v]);
+      for (std::size_t v = 0; v < terms().codec.vocabulary; ++v)
+        q_[j * terms().codec.vocabulary + v] = T(row[v]);
     go_on(sink);
   }
   template <class Sink>
@@ -172,18 +192,21 @@ class split_device : public detail::split_end<T, Chooser> {
 
  private:
   using base = detail::split_end<T, Chooser>;
-  using base::busy_, base::chooser_, base::keep_, base::link_, base::noise_, base::size, base::terms, base::text_,
-      base::ticket_, base::work_;
+  using base::busy_, base::chooser_, base::keep_, base::link_, base::noise_, base::size,
+      base::terms, base::text_, base::ticket_, base::work_;
 
-  // Whether the draft is complete: it has gamma tokens, or ended the text, or the text has no room, or no token can be
-  // drawn from its next row.
-  bool whole() const { return dead_end_ || !can_draft(work_) || size() + draft_size() >= terms().most_tokens; }
+  // Whether the draft is complete: it has gamma tokens, or ended the text, or the text has no room,
+  // or no token can be drawn from its next row.
+  bool whole() const {
+    return dead_end_ || !can_draft(work_) || size() + draft_size() >= terms().most_tokens;
+  }
   bool waiting() const { return !busy_ && !this->finished() && size() > 0 && whole(); }
 
   template <class Sink>
   void begin_round(token_id correction, Sink& sink) {
     begin_draft(work_, size(), terms().end_of_text, correction);
-    busy_ = dead_end_ = false, asked_ = 0;
+    busy_ = dead_end_ = false;
+    asked_ = 0;
     if (!this->finished()) go_on(sink);
     else if (correction != no_token) this->send_settled(size() - 1, size(), sink);
   }
@@ -200,7 +223,10 @@ class split_device : public detail::split_end<T, Chooser> {
   template <class Sink>
   void send_request(Sink& sink) {
     const uplink<T>& up = work_.up;
-    split_request m{.start = up.drafted.start, .correction = up.correction, .count = draft_size(), .rows = up.rows};
+    split_request m{.start = up.drafted.start,
+                    .correction = up.correction,
+                    .count = draft_size(),
+                    .rows = up.rows};
     std::copy(up.drafted.tokens.begin(), up.drafted.tokens.end(), m.tokens.begin());
     std::copy(up.probabilities.begin(), up.probabilities.end(), m.probabilities.begin());
     link_.send(m, sink);
@@ -212,20 +238,24 @@ class split_device : public detail::split_end<T, Chooser> {
     const std::size_t V = terms().codec.vocabulary;
     const draft mine = this->draft_of(work_.up.drafted.tokens, size());
     const downlink down{a.accepted, a.token, a.row, a.why};
-    const auto q_rows = rows_of(mine.size(), [&](std::size_t j) { return dense_row<T>(q_.data() + j * V, V); });
+    const auto q_rows =
+        rows_of(mine.size(), [&](std::size_t j) { return dense_row<T>(q_.data() + j * V, V); });
     const auto f = finish_round(down, mine, terms().codec, q_rows, chooser_, work_);
     const bool ends = a.accepted == mine.size() && (!mine.bonus || mine.ends_text(mine.size()));
     const bool odd = f.why == status::ok && (f.token == no_token) != ends;
-    if (down.why != status::ok && a.accepted <= mine.size()) {  // the edge has no valid row after these tokens
+    // the edge has no valid row after these tokens
+    if (down.why != status::ok && a.accepted <= mine.size()) {
       for (std::size_t j = 0; j < a.accepted; ++j) this->append(mine.tokens[j], sink);
       keep_ = std::min(keep_, std::uint32_t(a.start + a.accepted));
       begin_draft(work_, size(), terms().end_of_text);
-      dead_end_ = false, asked_ = 0;
+      dead_end_ = false;
+      asked_ = 0;
     }
     if (f.why != status::ok || odd)
-      return link_.refuse("answer at position " + std::to_string(a.start) + ": " +
-                              std::string(odd ? "no token where one is due, or one too many" : name(f.why)),
-                          sink);
+      return link_.refuse(
+          "answer at position " + std::to_string(a.start) + ": " +
+              std::string(odd ? "no token where one is due, or one too many" : name(f.why)),
+          sink);
     keep_ = std::min(keep_, std::uint32_t(a.start + a.accepted));
     for (std::size_t j = 0; j < a.accepted; ++j) this->append(mine.tokens[j], sink);
     if (f.token != no_token) this->append(f.token, sink);
@@ -249,10 +279,11 @@ class split_device : public detail::split_end<T, Chooser> {
   std::uint32_t asked_ = 0;  // requests to send the draft again: see repeat_is_due()
 };
 
-// ---- edge: side r ---------------------------------------------------------------------------------------------------
+// ---- edge: side r -------------------------------------------------------------------------------
 
-// Chooser: random_streams(seed, request) with any seed. noise: of the device's seed, for split_shared. The constructor
-// allocates all memory. prompt: the first tokens of the text, or nothing if the edge is to learn them from the device.
+// Chooser: random_streams(seed, request) with any seed. noise: of the device's seed, for
+// split_shared. The constructor allocates all memory. prompt: the first tokens of the text, or
+// nothing if the edge is to learn them from the device.
 template <class T, class Chooser = random_streams>
 class split_edge : public detail::split_end<T, Chooser> {
  public:
@@ -264,7 +295,8 @@ class split_edge : public detail::split_end<T, Chooser> {
         rows_(sends_rows_up(agreed.kind) ? agreed.look_ahead * row_bytes(agreed) : 0),
         start_(size()) {}
 
-  // Token i of the text; or, while a draft is scored, of the draft from its start on; no_token behind them.
+  // Token i of the text; or, while a draft is scored, of the draft from its start on; no_token
+  // behind them.
   token_id token(std::uint32_t i) const {
     if (busy_ && i >= start_) return i - start_ < count_ ? tokens_[i - start_] : no_token;
     return i < size() ? text_[i] : no_token;
@@ -283,13 +315,16 @@ class split_edge : public detail::split_end<T, Chooser> {
     busy_ = false;
     const row_codec& codec = terms().codec;
     const draft d = this->draft_of(std::span(tokens_).first(count_), start_);
-    const uplink<T> up{d, no_token, std::span(probabilities_).first(count_), std::span(rows_).first(row_bytes_)};
+    const uplink<T> up{d, no_token, std::span(probabilities_).first(count_),
+                       std::span(rows_).first(row_bytes_)};
     const protocol kind = terms().kind;
-    const downlink down = kind == protocol::dssd ? verify_split(up, codec, p_rows, chooser_, work_)
-                          : kind == protocol::split_shared
-                              ? verify_shared(shared_uplink{coupled_draft{d}}, p_rows, noise_, work_)
-                          : kind == protocol::dsd ? verify_coded(up, codec, p_rows, chooser_, work_)
-                                                  : verify_coded(up, codec, p_rows, chooser_, work_, block_verifier{});
+    const downlink down =
+        kind == protocol::dssd ? verify_split(up, codec, p_rows, chooser_, work_)
+        : kind == protocol::split_shared
+            ? verify_shared(shared_uplink{coupled_draft{d}}, p_rows, noise_, work_)
+        : kind == protocol::dsd
+            ? verify_coded(up, codec, p_rows, chooser_, work_)
+            : verify_coded(up, codec, p_rows, chooser_, work_, block_verifier{});
     keep_ = std::min(keep_, std::uint32_t(start_ + down.accepted));
     answered_ = true;
     answer_ = {start_, std::uint32_t(down.accepted), down.token, down.why, down.row};
@@ -297,14 +332,19 @@ class split_edge : public detail::split_end<T, Chooser> {
     if (down.token != no_token) this->append(down.token, sink);
     link_.send(answer_, sink);
     if (down.why == status::ok) return;
-    start_ = size(), answered_ = false;  // the accepted tokens remain; the next round begins after them
-    link_.refuse("draft at position " + std::to_string(answer_.start) + ": " + std::string(name(down.why)), sink);
+    // the accepted tokens remain; the next round begins after them
+    start_ = size();
+    answered_ = false;
+    link_.refuse(
+        "draft at position " + std::to_string(answer_.start) + ": " + std::string(name(down.why)),
+        sink);
   }
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {
     message m;
     const auto what = link_.receive(bytes, m, sink);
-    if (what == handshake::arrival::opened || what == handshake::arrival::reborn) this->send_progress(sink);
+    if (what == handshake::arrival::opened || what == handshake::arrival::reborn)
+      this->send_progress(sink);
     if (what != handshake::arrival::content) return;
     if (const auto* r = std::get_if<split_request>(&m)) on(*r, sink);
     else if (const auto* s = std::get_if<settled_text>(&m)) on(*s, sink);
@@ -321,15 +361,16 @@ class split_edge : public detail::split_end<T, Chooser> {
 
  private:
   using base = detail::split_end<T, Chooser>;
-  using base::busy_, base::chooser_, base::keep_, base::link_, base::news_, base::noise_, base::size, base::terms,
-      base::text_, base::ticket_, base::work_;
+  using base::busy_, base::chooser_, base::keep_, base::link_, base::news_, base::noise_,
+      base::size, base::terms, base::text_, base::ticket_, base::work_;
 
   template <class Sink>
   void on(const split_request& r, Sink& sink) {
     const auto refuse = [&](const std::string& why) {
       link_.refuse("draft at position " + std::to_string(r.start) + ": " + why, sink);
     };
-    if (r.start < start_) return void(this->send_settled(r.start, start_, sink));  // the device has lost its memory
+    // the device has lost its memory
+    if (r.start < start_) return void(this->send_settled(r.start, start_, sink));
     if (r.start == start_ && (busy_ || answered_)) {
       if (!std::equal(r.tokens.begin(), r.tokens.begin() + std::ptrdiff_t(r.count), tokens_.begin(),
                       tokens_.begin() + std::ptrdiff_t(count_)))
@@ -338,8 +379,10 @@ class split_edge : public detail::split_end<T, Chooser> {
       return;
     }
     const bool carries = r.correction != no_token;
-    if (size() + carries < r.start) return this->send_progress(sink);  // this end has lost its memory
-    if (size() > r.start || r.start + r.count > terms().most_tokens) return refuse("there is other text");
+    // this end has lost its memory
+    if (size() + carries < r.start) return this->send_progress(sink);
+    if (size() > r.start || r.start + r.count > terms().most_tokens)
+      return refuse("there is other text");
     if (r.start == 0 || this->finished()) return refuse("the text has ended, or not begun");
     if (sends_rows_up(terms().kind))  // checked before anything is kept
       if (const status s = decode_rows(r.rows, r.count, terms().codec, work_); s != status::ok)
@@ -347,10 +390,13 @@ class split_edge : public detail::split_end<T, Chooser> {
     if (size() < r.start) this->append(r.correction, sink);
     else if (carries && text_.back() != r.correction) return refuse("there is other text");
     if (this->finished()) return;
-    start_ = r.start, count_ = r.count, answered_ = false, busy_ = true;
+    start_ = r.start;
+    count_ = r.count;
+    answered_ = false;
+    busy_ = true;
     std::copy_n(r.tokens.begin(), count_, tokens_.begin());
-    std::transform(r.probabilities.begin(), r.probabilities.begin() + std::ptrdiff_t(count_), probabilities_.begin(),
-                   [](double x) { return T(x); });
+    std::transform(r.probabilities.begin(), r.probabilities.begin() + std::ptrdiff_t(count_),
+                   probabilities_.begin(), [](double x) { return T(x); });
     row_bytes_ = r.rows.size();
     std::copy(r.rows.begin(), r.rows.end(), rows_.begin());
     const score_order order{++ticket_, keep_, start_, std::uint32_t(start_ + count_)};
@@ -361,7 +407,9 @@ class split_edge : public detail::split_end<T, Chooser> {
   void on(const settled_text& m, Sink& sink) {
     const std::uint32_t before = size();
     if (!this->learn(m, sink)) return;
-    keep_ = std::min(keep_, before), start_ = size(), busy_ = answered_ = false;
+    keep_ = std::min(keep_, before);
+    start_ = size();
+    busy_ = answered_ = false;
   }
   template <class Sink>
   void on(const progress& p, Sink& sink) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a connection between two sites begins: each says hello until it has heard the other, and refuses if they differ.
-// Also the order that every site gives to its model.
+// How a connection between two sites begins: each says hello until it has heard the other, and
+// refuses if they differ. Also the order that every site gives to its model.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -11,30 +11,35 @@
 
 SPECAGG_BEGIN
 
-// The order to decode a row: roll the model back to `keep` tokens if it has seen more, feed it the site's token(i) up
-// to i = step, and call decoded() with the row that follows and this ticket. An order replaces the one before it, which
-// may be stopped.
+// The order to decode a row: roll the model back to `keep` tokens if it has seen more, feed it the
+// site's token(i) up to i = step, and call decoded() with the row that follows and this ticket. An
+// order replaces the one before it, which may be stopped.
 struct decode_order {
   std::uint32_t ticket = 0, keep = 0, step = 0;
 };
 
-// Whether a message that the other end asks for is sent again. asked: how often it has asked. 1, 2, 4, 8, and then
-// every 8th time. Growing pauses keep repetitions from filling a slow link whose timer is too short. That they are
-// bounded keeps the expected time finite for any loss below 1.
-constexpr bool repeat_is_due(std::uint32_t asked) { return std::has_single_bit(asked) || asked % 8 == 0; }
+// Whether a message that the other end asks for is sent again. asked: how often it has asked. 1, 2,
+// 4, 8, and then every 8th time. Growing pauses keep repetitions from filling a slow link whose
+// timer is too short. That they are bounded keeps the expected time finite for any loss below 1.
+constexpr bool repeat_is_due(std::uint32_t asked) {
+  return std::has_single_bit(asked) || asked % 8 == 0;
+}
 
-// One end of a connection. A Sink has send(bytes), which may lose them. It may also have echoed(stamp), which is called
-// when an echo came back. The constructor allocates, and so does the text of a refusal.
+// One end of a connection. A Sink has send(bytes), which may lose them. It may also have
+// echoed(stamp), which is called when an echo came back. The constructor allocates, and so does the
+// text of a refusal.
 class handshake {
  public:
-  // What a message was. content: it is for the protocol. opened, reborn: the first hello of the connection, from a site
-  // that remembers what it was told (opened) or has empty memory (reborn). nothing: there is nothing to do.
+  // What a message was. content: it is for the protocol. opened, reborn: the first hello of the
+  // connection, from a site that remembers what it was told (opened) or has empty memory (reborn).
+  // nothing: there is nothing to do.
   enum class arrival : std::uint8_t { nothing, content, opened, reborn };
 
   explicit handshake(const hello& own) : own_(own), out_(most_message_bytes(own)) {}
   const hello& terms() const { return own_; }
   bool open() const { return heard_ && problem_.empty(); }
-  // Why this end neither sends nor receives until the next connection, as one printable line; empty if all is well.
+  // Why this end neither sends nor receives until the next connection, as one printable line; empty
+  // if all is well.
   const std::string& problem() const { return problem_; }
 
   template <class M, class Sink>
@@ -43,7 +48,9 @@ class handshake {
   }
   template <class Sink>
   void connected(Sink& sink) {
-    problem_.clear(), heard_ = false, connected_ = true;
+    problem_.clear();
+    heard_ = false;
+    connected_ = true;
     knock(sink);
   }
   void disconnected() { heard_ = connected_ = false; }
@@ -85,7 +92,8 @@ class handshake {
       return arrival::nothing;
     }
     const bool first = !heard_, reborn = first && met_ && h->life != life_;
-    heard_ = met_ = true, life_ = h->life;
+    heard_ = met_ = true;
+    life_ = h->life;
     if (!h->heard) knock(sink);
     return !first ? arrival::nothing : reborn ? arrival::reborn : arrival::opened;
   }
@@ -93,7 +101,8 @@ class handshake {
  private:
   template <class M, class Sink>
   void write(const M& m, Sink& sink) {
-    if (const std::size_t n = encode(m, own_, out_); n > 0) sink.send(std::span<const std::uint8_t>(out_).first(n));
+    if (const std::size_t n = encode(m, own_, out_); n > 0)
+      sink.send(std::span<const std::uint8_t>(out_).first(n));
   }
   hello own_;
   std::vector<std::uint8_t> out_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two sites must agree on before they work together. Each says it first, and it limits the size of all later
-// messages.
+// What two sites must agree on before they work together. Each says it first, and it limits the
+// size of all later messages.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -20,11 +20,12 @@ SPECAGG_BEGIN
 inline constexpr std::uint32_t protocol_version = 2;
 inline constexpr std::size_t most_tokens_in_message = 64, most_text_in_message = 200;
 
-// dragon...: the drafts of the two sites are independent, or drawn with shared noise. The others are the protocols of
-// split.hpp.
+// dragon...: the drafts of the two sites are independent, or drawn with shared noise. The others
+// are the protocols of split.hpp.
 enum class protocol : std::uint8_t { dragon, dragon_shared, dsd, dsd_block, dssd, split_shared };
 constexpr std::string_view name(protocol p) {
-  constexpr std::string_view names[] = {"dragon", "dragon-shared", "dsd", "dsd-block", "dssd", "split-shared"};
+  constexpr std::string_view names[] = {"dragon",    "dragon-shared", "dsd",
+                                        "dsd-block", "dssd",          "split-shared"};
   return names[std::size_t(p)];
 }
 
@@ -42,7 +43,8 @@ struct short_text {
 // The first message in each direction. Everything from `kind` on must be the same at both ends.
 struct hello {
   std::uint32_t version = protocol_version;
-  bool heard = false;      // the sender has heard the other end's hello on this connection: no answer is needed
+  // the sender has heard the other end's hello on this connection: no answer is needed
+  bool heard = false;
   std::uint64_t life = 0;  // a new number each time the sender starts with empty memory
   side from = side::l;
 
@@ -52,12 +54,14 @@ struct hello {
   row_codec codec = {};
   std::size_t real_bytes = 4;  // of the rows' numbers: 4, or 8 if rows are doubles
   std::uint64_t vocabulary_hash = 0, seed_hash = 0;
-  std::uint64_t tokenization_hash = 0;  // of tokenization_probe's tokens; 0: this end reads no text, so any will do
+  // of tokenization_probe's tokens; 0: this end reads no text, so any will do
+  std::uint64_t tokenization_hash = 0;
   short_text sampling = {};  // temperature, filters, policy: everything else that rows depend on
   token_id end_of_text = no_token;
   std::uint32_t look_ahead = 4;      // K of DRAGON, gamma of DSSD: 1 .. 64
   std::uint32_t most_tokens = 4096;  // the largest size of the text, prompt included
-  std::uint32_t prompt = 0;          // its number of tokens: DRAGON drafts nothing before they are known
+  // its number of tokens: DRAGON drafts nothing before they are known
+  std::uint32_t prompt = 0;
   side first = side::l;  // the side that aggregates first
 };
 
@@ -66,37 +70,47 @@ inline std::size_t row_bytes(const hello& h) {
 }
 inline bool valid(const hello& h) {
   return h.codec.valid() && (h.real_bytes == 4 || h.real_bytes == 8) && h.look_ahead >= 1 &&
-         h.look_ahead <= most_tokens_in_message && h.most_tokens >= 1 && h.prompt <= h.most_tokens &&
-         (h.end_of_text == no_token || (h.end_of_text >= 0 && std::size_t(h.end_of_text) < h.codec.vocabulary));
+         h.look_ahead <= most_tokens_in_message && h.most_tokens >= 1 &&
+         h.prompt <= h.most_tokens &&
+         (h.end_of_text == no_token ||
+          (h.end_of_text >= 0 && std::size_t(h.end_of_text) < h.codec.vocabulary));
 }
 constexpr bool sends_rows_up(protocol p) { return p == protocol::dsd || p == protocol::dsd_block; }
 // The size that no message exceeds.
 inline std::size_t most_message_bytes(const hello& h) {
-  return 1024 + 16 * most_tokens_in_message + (sends_rows_up(h.kind) ? h.look_ahead : 1) * row_bytes(h);
+  return 1024 + 16 * most_tokens_in_message +
+         (sends_rows_up(h.kind) ? h.look_ahead : 1) * row_bytes(h);
 }
 // A number that differs between seeds and does not reveal them.
 constexpr std::uint64_t hash_of_seed(std::uint64_t seed, std::uint64_t request = 0) {
-  const auto r = philox({std::uint32_t(request), std::uint32_t(request >> 32), 1, 0x68617368u}, seed);
+  const auto r =
+      philox({std::uint32_t(request), std::uint32_t(request >> 32), 1, 0x68617368u}, seed);
   return std::uint64_t(r[1]) << 32 | r[0];
 }
-// FNV-1a, string after string. The hash of a vocabulary is that of its pieces in the order of their ids.
-constexpr std::uint64_t hash_of_text(std::string_view s, std::uint64_t before = 0xcbf29ce484222325u) {
+// FNV-1a, string after string. The hash of a vocabulary is that of its pieces in the order of their
+// ids.
+constexpr std::uint64_t hash_of_text(std::string_view s,
+                                     std::uint64_t before = 0xcbf29ce484222325u) {
   for (const char c : s) before = (before ^ std::uint8_t(c)) * 0x100000001b3u;
   return (before ^ 0x100u) * 0x100000001b3u;  // end of a piece
 }
 
-// FNV-1a of token ids. The hash of a tokenization is that of the tokens of tokenization_probe, line by line.
+// FNV-1a of token ids. The hash of a tokenization is that of the tokens of tokenization_probe, line
+// by line.
 inline std::uint64_t hash_of_tokens(std::span<const token_id> tokens) {
   std::uint64_t hash = hash_of_text("");
   for (const token_id t : tokens) hash = hash_of_text(std::to_string(t), hash);
   return hash;
 }
-// What tokenizers cut differently: digits, runs of blanks, letters with marks, and characters that are letters, digits
-// or marks only for tables of Unicode from 6.1, 8, 9, 11, 13, 14, 15, 15.1, 16 and 17 on (two or three of each), next
-// to blanks, letters, digits, punctuation and ends of lines. Two ends with other tables make other tokens of it.
+// What tokenizers cut differently: digits, runs of blanks, letters with marks, and characters that
+// are letters, digits or marks only for tables of Unicode from 6.1, 8, 9, 11, 13, 14, 15, 15.1, 16
+// and 17 on (two or three of each), next to blanks, letters, digits, punctuation and ends of lines.
+// Two ends with other tables make other tokens of it.
 inline constexpr std::string_view tokenization_probe =
-    "It's 1 22 333 4444 55555 I'LL don't x=3.14; \t\ta  b   c    d\n\n\n e\r\n\r\n  f \n g\xc2\xa0h\xe3\x80\x80i "
-    "e\xcc\x81 na\xc3\xafve \xc2\xb2\xc2\xbd \xd9\xa3\xe0\xa5\xaa \xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e "
+    "It's 1 22 333 4444 55555 I'LL don't x=3.14; \t\ta  b   c    d\n\n\n e\r\n\r\n  f \n "
+    "g\xc2\xa0h\xe3\x80\x80i "
+    "e\xcc\x81 na\xc3\xafve \xc2\xb2\xc2\xbd \xd9\xa3\xe0\xa5\xaa "
+    "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e "
     "\xed\x95\x9c\xea\xb5\xad \xf0\x9f\x98\x80\xe2\x80\x8d\xef\xb8\x8f!? "
     "\xe0\xa2\xa0\xe0\xa2\xa1 a\xe0\xa2\xa0 1\xe0\xa2\xa0.\xe0\xa2\xa0\n"
     "\xe1\x8f\xb8\xea\xad\xb0 a\xe1\x8f\xb8 1\xe1\x8f\xb8.\xe1\x8f\xb8\n"
@@ -120,18 +134,24 @@ inline std::string first_difference(const hello& here, const hello& there) {
     if (found.empty() && text(a) != text(b))
       found = std::string(what) + ": " + text(a) + " here, " + text(b) + " there";
   };
-  const auto both = [&](std::string_view what, auto member) { differ(what, member(here), member(there)); };
+  const auto both = [&](std::string_view what, auto member) {
+    differ(what, member(here), member(there));
+  };
   both("version", [](const hello& h) { return h.version; });
   both("protocol", [](const hello& h) { return short_text(name(h.kind)); });
   both("session", [](const hello& h) { return h.session; });
   differ("side", int(here.from), 1 - int(there.from));
-  if (here.model_l.size > 0 && there.model_l.size > 0) both("model of l", [](const hello& h) { return h.model_l; });
-  if (here.model_r.size > 0 && there.model_r.size > 0) both("model of r", [](const hello& h) { return h.model_r; });
+  if (here.model_l.size > 0 && there.model_l.size > 0)
+    both("model of l", [](const hello& h) { return h.model_l; });
+  if (here.model_r.size > 0 && there.model_r.size > 0)
+    both("model of r", [](const hello& h) { return h.model_r; });
   both("vocabulary", [](const hello& h) { return h.codec.vocabulary; });
   both("hash of the vocabulary", [](const hello& h) { return h.vocabulary_hash; });
-  if (found.empty() && here.tokenization_hash != there.tokenization_hash && here.tokenization_hash != 0 &&
-      there.tokenization_hash != 0)
-    found = "tokenization: the two ends make different tokens of one text (do their tables of Unicode differ?)";
+  if (found.empty() && here.tokenization_hash != there.tokenization_hash &&
+      here.tokenization_hash != 0 && there.tokenization_hash != 0)
+    found =
+        "tokenization: the two ends make different tokens of one text (do their tables of Unicode "
+        "differ?)";
   both("hash of the seed", [](const hello& h) { return h.seed_hash; });
   both("sampling", [](const hello& h) { return h.sampling; });
   both("codec, values", [](const hello& h) { return int(h.codec.format); });
@@ -144,7 +164,8 @@ inline std::string first_difference(const hello& here, const hello& there) {
   both("most tokens", [](const hello& h) { return h.most_tokens; });
   both("prompt", [](const hello& h) { return h.prompt; });
   both("first side", [](const hello& h) { return int(h.first); });
-  if (found.empty() && here.codec.top_p != there.codec.top_p) found = "codec, top-p: they differ in the last digits";
+  if (found.empty() && here.codec.top_p != there.codec.top_p)
+    found = "codec, top-p: they differ in the last digits";
   return found;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers subsets without gaps (the combinatorial number system), with exact integers. This is the shortest code that
-// gives all subsets of one size the same length. Cover 1973, Enumerative source encoding.
+// Numbers subsets without gaps (the combinatorial number system), with exact integers. This is the
+// shortest code that gives all subsets of one size the same length. Cover 1973, Enumerative source
+// encoding.
 #pragma once
 #include <array>
 #include <bit>
@@ -30,7 +31,8 @@ class natural {
     std::uint64_t carry = 0;
     for (std::size_t i = 0; i < b.size_ || (carry > 0 && i < capacity); ++i) {
       carry += std::uint64_t(limbs_[i]) + b.limbs_[i];
-      limbs_[i] = std::uint32_t(carry), carry >>= 32;
+      limbs_[i] = std::uint32_t(carry);
+      carry >>= 32;
       if (i >= size_) size_ = i + 1;
     }
     return *this;
@@ -47,7 +49,8 @@ class natural {
     std::uint64_t carry = 0;
     for (std::size_t i = 0; i < size_; ++i) {
       carry += std::uint64_t(limbs_[i]) * x;
-      limbs_[i] = std::uint32_t(carry), carry >>= 32;
+      limbs_[i] = std::uint32_t(carry);
+      carry >>= 32;
     }
     if (carry > 0 && size_ < capacity) limbs_[size_++] = std::uint32_t(carry);
     return trim();
@@ -56,7 +59,8 @@ class natural {
     std::uint64_t rest = 0;
     for (std::size_t i = size_; i-- > 0;) {
       rest = rest << 32 | limbs_[i];
-      limbs_[i] = std::uint32_t(rest / x), rest %= x;
+      limbs_[i] = std::uint32_t(rest / x);
+      rest %= x;
     }
     return trim();
   }
@@ -67,7 +71,8 @@ class natural {
   }
   // Writes its bytes, the lowest first. Bytes that `to` has no room for are dropped.
   constexpr void write(std::span<std::uint8_t> to) const {
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] = i / 4 < size_ ? std::uint8_t(limbs_[i / 4] >> 8 * (i % 4)) : 0;
+    for (std::size_t i = 0; i < to.size(); ++i)
+      to[i] = i / 4 < size_ ? std::uint8_t(limbs_[i / 4] >> 8 * (i % 4)) : 0;
   }
   static constexpr natural read(std::span<const std::uint8_t> from) {  // at most 4 * capacity bytes
     natural x;
@@ -89,12 +94,16 @@ class natural {
 // m C(n, k).
 constexpr natural times_binomial(natural m, std::uint32_t n, std::uint32_t k) {
   if (k > n) return 0;
-  for (std::uint32_t j = 0; j < k; ++j) m *= n - j, m /= j + 1;  // exact: m C(n, j + 1) is an integer
+  // exact: m C(n, j + 1) is an integer
+  for (std::uint32_t j = 0; j < k; ++j) {
+    m *= n - j;
+    m /= j + 1;
+  }
   return m;
 }
 
-// sum_i m C(c_i, i) over the elements c_1 < c_2 < ... < c_k. This is m times the number of the set among all sets of
-// its size; for elements below n the number is in 0 .. C(n, k) - 1.
+// sum_i m C(c_i, i) over the elements c_1 < c_2 < ... < c_k. This is m times the number of the set
+// among all sets of its size; for elements below n the number is in 0 .. C(n, k) - 1.
 template <class T>
 constexpr natural subset_rank(std::span<const T> elements, const natural& m = 1) {
   natural rank;
@@ -103,10 +112,11 @@ constexpr natural subset_rank(std::span<const T> elements, const natural& m = 1)
   return rank;
 }
 
-// Finds the set of a rank. Returns what remains of the rank after subtracting m times the set's number. rank < m C(n,
-// k); k = elements.size() <= n.
+// Finds the set of a rank. Returns what remains of the rank after subtracting m times the set's
+// number. rank < m C(n, k); k = elements.size() <= n.
 template <class T>
-constexpr natural subset_of_rank(natural rank, std::uint32_t n, std::span<T> elements, const natural& m = 1) {
+constexpr natural subset_of_rank(natural rank, std::uint32_t n, std::span<T> elements,
+                                 const natural& m = 1) {
   for (std::uint32_t i = std::uint32_t(elements.size()); i > 0; --i) {
     std::uint32_t low = i - 1, high = n;  // low fits, high does not
     while (high - low > 1) {
@@ -114,7 +124,8 @@ constexpr natural subset_of_rank(natural rank, std::uint32_t n, std::span<T> ele
       (times_binomial(m, middle, i) <= rank ? low : high) = middle;
     }
     rank -= times_binomial(m, low, i);
-    elements[i - 1] = T(low), n = low;
+    elements[i - 1] = T(low);
+    n = low;
   }
   return rank;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which side aggregates next: the schedulers of DRAGON as one type, and the measurements that they use for real sites.
+// Which side aggregates next: the schedulers of DRAGON as one type, and the measurements that they
+// use for real sites.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -10,13 +11,15 @@
 
 SPECAGG_BEGIN
 
-// eq8: as in the paper. recursion: the side with the smaller exact time per token. moving: follows the recursion token
-// by token, and aggregates where the drafts are. l, r: always that side. random: a fair coin.
+// eq8: as in the paper. recursion: the side with the smaller exact time per token. moving: follows
+// the recursion token by token, and aggregates where the drafts are. l, r: always that side.
+// random: a fair coin.
 enum class scheduling : std::uint8_t { l, r, random, eq8, recursion, moving };
 inline constexpr std::array<std::string_view, 6> scheduling_names{"device", "cloud",     "random",
                                                                   "Eq 8",   "recursion", "moving"};
 
-// Known must have void observe(const dragon_outcome&), and plan::dragon setting() for the present moment.
+// Known must have void observe(const dragon_outcome&), and plan::dragon setting() for the present
+// moment.
 template <class Known>
 struct scheduler {
   static constexpr bool looks_at_rows = true;
@@ -48,25 +51,34 @@ struct scheduler {
   }
 };
 
-// The decode times of a side as a function of context length: a line fitted to up to 64 measurements, spread over all
-// that were made. When there are 64, every second one is removed, and from then on half as many are kept. Between the
-// fits the slope changes with every new measurement (k_c stays fixed). A line that was fitted before (DRAGON, section
-// 5.2, the offline stage) is never fitted again: only its slope changes.
+// The decode times of a side as a function of context length: a line fitted to up to 64
+// measurements, spread over all that were made. When there are 64, every second one is removed, and
+// from then on half as many are kept. Between the fits the slope changes with every new measurement
+// (k_c stays fixed). A line that was fitted before (DRAGON, section 5.2, the offline stage) is
+// never fitted again: only its slope changes.
 class decode_profile {
  public:
   decode_profile() = default;
-  explicit decode_profile(const plan::decode_time& fitted_before) : line_(fitted_before), fits_(false) {}
+  explicit decode_profile(const plan::decode_time& fitted_before)
+      : line_(fitted_before), fits_(false) {}
 
   void observe(std::size_t context, double seconds) {
     if (!(seconds > 0)) return;
-    const double due = line_(double(context));  // an outlier moves the line by no more than twice as much
+    // an outlier moves the line by no more than twice as much
+    const double due = line_(double(context));
     line_.observe(double(context), due > 0 ? std::clamp(seconds, due / 2, 2 * due) : seconds, 0.05);
     if (!fits_ || seen_++ % stride_ != 0) return;
-    context_[size_] = double(context), seconds_[size_] = seconds, ++size_;
+    context_[size_] = double(context);
+    seconds_[size_] = seconds;
+    ++size_;
     if (size_ <= 8 || size_ % 8 == 0) fit();
     if (size_ < most) return;
-    for (std::size_t i = 0; 2 * i < most; ++i) context_[i] = context_[2 * i], seconds_[i] = seconds_[2 * i];
-    size_ = most / 2, stride_ *= 2;
+    for (std::size_t i = 0; 2 * i < most; ++i) {
+      context_[i] = context_[2 * i];
+      seconds_[i] = seconds_[2 * i];
+    }
+    size_ = most / 2;
+    stride_ *= 2;
   }
   const plan::decode_time& line() const { return line_; }
 
@@ -74,7 +86,8 @@ class decode_profile {
   static constexpr std::size_t most = 64;
   void fit() {
     std::array<double, most> scratch;
-    line_ = plan::fit_decode_time(std::span(context_).first(size_), std::span(seconds_).first(size_), scratch);
+    line_ = plan::fit_decode_time(std::span(context_).first(size_),
+                                  std::span(seconds_).first(size_), scratch);
     if (size_ < 8) {  // too few for a slope: use their median
       std::copy_n(seconds_.begin(), size_, scratch.begin());
       std::nth_element(scratch.begin(), scratch.begin() + size_ / 2, scratch.begin() + size_);
@@ -95,7 +108,8 @@ class live_profile {
   live_profile() = default;
   // Decode times of the sites that were fitted before; they count from the first token on.
   explicit live_profile(const std::array<decode_profile, 2>& decode) : decode_(decode) {
-    known_.decode_l = decode_[0].line(), known_.decode_r = decode_[1].line();
+    known_.decode_l = decode_[0].line();
+    known_.decode_r = decode_[1].line();
   }
 
   void observe(const dragon_outcome& o) {
@@ -105,14 +119,18 @@ class live_profile {
     }
     const agreement& e = o.expected;
     known_.observe(e, z);
-    known_.decode_l = decode_[0].line(), known_.decode_r = decode_[1].line(), step_ = o.step;
+    known_.decode_l = decode_[0].line();
+    known_.decode_r = decode_[1].line();
+    step_ = o.step;
   }
   // Adds an echo that came back after `seconds` and was sent after `bytes` bytes.
   void observe_round_trip(std::size_t bytes, double seconds) {
     echoes_.observe(double(bytes), seconds, z);
     known_.observe_round_trip(std::max(echoes_.base(), 0.0), 1);
-    if (const double each = echoes_.slope(); each > 0)
-      known_.from_l.bandwidth.observe(1 / each, z), known_.from_r.bandwidth.observe(1 / each, z);
+    if (const double each = echoes_.slope(); each > 0) {
+      known_.from_l.bandwidth.observe(1 / each, z);
+      known_.from_r.bandwidth.observe(1 / each, z);
+    }
   }
   // The setting for the next token, from the present measurements.
   plan::dragon setting() const {

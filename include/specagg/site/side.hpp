@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two fixed sites, l and r (for example device and cloud): the name of a side, and how often the drafts of both are
-// accepted.
+// Two fixed sites, l and r (for example device and cloud): the name of a side, and how often the
+// drafts of both are accepted.
 #pragma once
 #include <cstdint>
 
@@ -10,9 +10,9 @@ SPECAGG_BEGIN
 
 enum class side : std::uint8_t { l, r };
 
-// The joint distribution of (accepted_l, accepted_r): the probabilities that the token made from both drafts confirms
-// both of them, or only one. The two are usually negatively correlated, so alpha^l and alpha^r alone do not determine
-// the cost.
+// The joint distribution of (accepted_l, accepted_r): the probabilities that the token made from
+// both drafts confirms both of them, or only one. The two are usually negatively correlated, so
+// alpha^l and alpha^r alone do not determine the cost.
 struct agreement {
   double both = 0, only_l = 0, only_r = 0;
   constexpr double l() const { return both + only_l; }  // alpha^l

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two sites on a simulated network with a virtual clock. Every run can be repeated from its seed. Models are callables
-// with a stated cost in seconds, so links, schedulers and the figures of papers can be tested without a network or a
-// model. For tests and analysis: allocates.
+// Two sites on a simulated network with a virtual clock. Every run can be repeated from its seed.
+// Models are callables with a stated cost in seconds, so links, schedulers and the figures of
+// papers can be tested without a network or a model. For tests and analysis: allocates.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -51,9 +51,9 @@ class virtual_clock {
   double now_ = 0;
 };
 
-// One direction of a link. A message arrives delay + swing sin(2 pi now / period + phase) seconds, and a uniform part
-// of `jitter`, after its last byte was sent. Messages arrive in order. A reordered message is late by another `delay`
-// (and jitter), and others overtake it.
+// One direction of a link. A message arrives delay + swing sin(2 pi now / period + phase) seconds,
+// and a uniform part of `jitter`, after its last byte was sent. Messages arrive in order. A
+// reordered message is late by another `delay` (and jitter), and others overtake it.
 struct simulated_link {
   double delay = 0, jitter = 0, swing = 0, period = 1, phase = 0;
   double bytes_per_second = 0;                   // 0: no limit
@@ -70,20 +70,24 @@ struct observed_site {
   std::vector<double> emitted_at;                  // the first time, in any life
   std::size_t lives = 0, messages = 0, bytes = 0;  // sent
   std::size_t hand_overs = 0, decodes = 0;
-  std::size_t misuses = 0;  // emissions out of order, or orders that would show the model another text
+  // emissions out of order, or orders that would show the model another text
+  std::size_t misuses = 0;
 };
 
-// L and R: sites of dragon.hpp or dssd.hpp, or your own type with the same events. T: the type of the rows' numbers.
+// L and R: sites of dragon.hpp or dssd.hpp, or your own type with the same events. T: the type of
+// the rows' numbers.
 template <class T, class L, class R = L>
 class simulated_sites {
  public:
   using text_view = std::span<const token_id>;
   std::function<std::unique_ptr<L>(std::uint64_t life)> make_l;
   std::function<std::unique_ptr<R>(std::uint64_t life)> make_r;
-  std::function<std::vector<T>(side, text_view)> row;                                    // the row after a text
+  // the row after a text
+  std::function<std::vector<T>(side, text_view)> row;
   std::function<double(side, text_view)> h = [](side, text_view) { return 0.0; };  // aggregate.hpp
-  std::function<double(side, std::size_t)> seconds;  // of a decoding after a text of this many tokens
-  std::array<simulated_link, 2> link;                      // from l, from r
+  // of a decoding after a text of this many tokens
+  std::function<double(side, std::size_t)> seconds;
+  std::array<simulated_link, 2> link;  // from l, from r
   double timer = 1;
 
   explicit simulated_sites(std::uint64_t seed) : noise_(seed) {}
@@ -129,12 +133,15 @@ class simulated_sites {
     observed_site seen = {};
 
     void born(std::unique_ptr<Site> s) {
-      site = std::move(s), context.clear(), ++seen.lives;
+      site = std::move(s);
+      context.clear();
+      ++seen.lives;
       seen.text.assign(site->text().begin(), site->text().end());
       site->start(*this);
     }
     void send(std::span<const std::uint8_t> bytes) {
-      ++seen.messages, seen.bytes += bytes.size();
+      ++seen.messages;
+      seen.bytes += bytes.size();
       world.transmit(me, bytes);
     }
     void emit(std::uint32_t step, token_id x) {
@@ -143,11 +150,12 @@ class simulated_sites {
       if (seen.emitted_at.size() <= step) seen.emitted_at.resize(step + 1, world.now());
     }
     void aggregates(side) { ++seen.hand_overs; }
-    // Makes the model's text the site's first `end` tokens; the model may keep the first `keep` tokens that it has
-    // seen.
+    // Makes the model's text the site's first `end` tokens; the model may keep the first `keep`
+    // tokens that it has seen.
     void see(std::uint32_t keep, std::uint32_t end) {
       context.resize(std::min<std::size_t>(context.size(), keep));
-      for (auto i = std::uint32_t(context.size() - std::min<std::size_t>(context.size(), 256)); i < end; ++i)
+      for (auto i = std::uint32_t(context.size() - std::min<std::size_t>(context.size(), 256));
+           i < end; ++i)
         if (i < context.size()) seen.misuses += context[i] != site->token(i);
         else context.push_back(site->token(i));
     }
@@ -164,14 +172,19 @@ class simulated_sites {
       see(o.keep, o.end);
       ++seen.decodes;
       std::vector<std::vector<T>> rows;
-      for (std::size_t n = o.start; n <= o.end; ++n) rows.push_back(world.row(me, text_view(context).first(n)));
-      later(world.seconds(me, o.start), [this, o, rows = std::move(rows)] { site->scored(o.ticket, rows, *this); });
+      for (std::size_t n = o.start; n <= o.end; ++n)
+        rows.push_back(world.row(me, text_view(context).first(n)));
+      later(world.seconds(me, o.start),
+            [this, o, rows = std::move(rows)] { site->scored(o.ticket, rows, *this); });
     }
     // Runs f after a delay, if the site is still in the same life.
     template <class F>
     void later(double delay, F f) {
       world.clock_.at(world.now() + delay, [this, life = seen.lives, f = std::move(f)] {
-        if (site && life == seen.lives) f(), world.check();
+        if (site && life == seen.lives) {
+          f();
+          world.check();
+        }
       });
     }
   };
@@ -192,7 +205,8 @@ class simulated_sites {
       double arrives = free_[way] + k.latency(now()) + k.jitter * uniform();
       if (uniform() < k.reordered) arrives += k.delay + k.jitter * uniform();
       else arrives = last_[way] = std::max(last_[way], arrives);
-      clock_.at(arrives, [this, from, on = connection_, copy = std::vector<std::uint8_t>(bytes.begin(), bytes.end())] {
+      clock_.at(arrives, [this, from, on = connection_,
+                          copy = std::vector<std::uint8_t>(bytes.begin(), bytes.end())] {
         if (!connected_ || connection_ != on) return;
         from == side::l ? r_.site->received(copy, r_) : l_.site->received(copy, l_);
         check();
@@ -202,22 +216,30 @@ class simulated_sites {
   void outage(double at, double lasts, int& counter) {
     pending_ += 2;
     for (const auto& [time, by] : {std::pair{at, 1}, {at + lasts, -1}})
-      clock_.at(time, [this, &counter, step = by] { --pending_, counter += step, change(); });
+      clock_.at(time, [this, &counter, step = by] {
+        --pending_;
+        counter += step;
+        change();
+      });
   }
   // Updates the sites and the connection between them after a fault began or ended.
   void change() {
     const bool good = cuts_ == 0 && stops_[0] == 0 && stops_[1] == 0;
     if (connected_ && !good) {
       connected_ = false;
-      l_.site->disconnected(), r_.site->disconnected();
+      l_.site->disconnected();
+      r_.site->disconnected();
     }
     if (stops_[0] > 0) l_.site.reset();
     else if (!l_.site) l_.born(make_l(++lives_));
     if (stops_[1] > 0) r_.site.reset();
     else if (!r_.site) r_.born(make_r(++lives_));
     if (!connected_ && good) {
-      connected_ = true, ++connection_, free_ = last_ = {};
-      l_.site->connected(l_), r_.site->connected(r_);
+      connected_ = true;
+      ++connection_;
+      free_ = last_ = {};
+      l_.site->connected(l_);
+      r_.site->connected(r_);
     }
     check();
   }
@@ -239,9 +261,9 @@ class simulated_sites {
   bool connected_ = false;
 };
 
-// Drafts whose acceptance is drawn from a joint distribution instead of decided by rows. It is the same for every
-// scheduler and site under one seed. Figures about time need no more. Token 0 is the token of every step; a draft that
-// will be rejected is token 1.
+// Drafts whose acceptance is drawn from a joint distribution instead of decided by rows. It is the
+// same for every scheduler and site under one seed. Figures about time need no more. Token 0 is the
+// token of every step; a draft that will be rejected is token 1.
 struct replayed_drafts {
   agreement accept;
   random_streams noise;

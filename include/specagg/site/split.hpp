@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// DSSD: the draft model runs on a device, the target model at the edge, and the verification is split between them.
-// Ning et al. 2025. Its authors state that the method is covered by a filed patent, application number CN2025108856278.
+// DSSD: the draft model runs on a device, the target model at the edge, and the verification is
+// split between them. Ning et al. 2025. Its authors state that the method is covered by a filed
+// patent, application number CN2025108856278.
 //
 // There are four protocols, and all of them emit exactly p:
-//                 up                                  down                               residual drawn
-//    DSD          gamma x (token, row q_j)            (accepted, token)                  edge
-//    quantised    the same, rows of a few counts      (accepted, token)                  edge
-//    DSSD         gamma x (token, q_j(y_j))           (accepted, row p_j) if rejected,   device
-//                                                     (accepted, token) if not
-//    shared noise gamma tokens                        (accepted, token)                  edge
-// A token is accepted with probability min(1, p(y) / q(y)). (The paper prints q / p throughout, which is biased.) If a
-// row is sent, both sides use the decoded row (codec.hpp). Device and edge may have different seeds. With the same seed
-// every protocol emits the tokens that verify_token would emit.
+//                 up                               down                              residual drawn
+//    DSD          gamma x (token, row q_j)         (accepted, token)                 edge
+//    quantised    the same, rows of a few counts   (accepted, token)                 edge
+//    DSSD         gamma x (token, q_j(y_j))        (accepted, row p_j) if rejected,  device
+//                                                  (accepted, token) if not
+//    shared noise gamma tokens                     (accepted, token)                 edge
+// A token is accepted with probability min(1, p(y) / q(y)). (The paper prints q / p throughout,
+// which is biased.) If a row is sent, both sides use the decoded row (codec.hpp). Device and edge
+// may have different seeds. With the same seed every protocol emits the tokens that verify_token
+// would emit.
 #pragma once
 #include <span>
 #include <vector>
@@ -22,28 +24,33 @@
 
 SPECAGG_BEGIN
 
-// ---- what is sent ---------------------------------------------------------------------------------------------------
-// All are views of the sender's memory. bytes() is the size of the content: 4 for a token, 1 for the number of accepted
-// tokens. Frames and addresses are added by the transport.
+// ---- what is sent -------------------------------------------------------------------------------
+// All are views of the sender's memory. bytes() is the size of the content: 4 for a token, 1 for
+// the number of accepted tokens. Frames and addresses are added by the transport.
 
 template <class T>
 struct uplink {
-  draft drafted = {};              // its tokens and their positions
-  token_id correction = no_token;  // DSSD: the token at drafted.start - 1, which the device drew after a rejection
-  std::span<const T> probabilities = {};    // DSSD: q_j(y_j), not rounded: rounding would change q
-  std::span<const std::uint8_t> rows = {};  // DSD and quantised: the encoded rows, one after another
+  draft drafted = {};  // its tokens and their positions
+  // DSSD: the token at drafted.start - 1, which the device drew after a rejection
+  token_id correction = no_token;
+  std::span<const T> probabilities = {};  // DSSD: q_j(y_j), not rounded: rounding would change q
+  // DSD and quantised: the encoded rows, one after another
+  std::span<const std::uint8_t> rows = {};
   std::size_t bytes() const {
-    return 4 * (drafted.size() + (correction != no_token)) + sizeof(T) * probabilities.size() + rows.size();
+    return 4 * (drafted.size() + (correction != no_token)) + sizeof(T) * probabilities.size() +
+           rows.size();
   }
 };
 struct downlink {
   std::size_t accepted = 0;
-  token_id token = no_token;  // residual or bonus token after them; none if the text ended or a row is sent
+  // residual or bonus token after them; none if the text ended or a row is sent
+  token_id token = no_token;
   std::span<const std::uint8_t> row = {};  // DSSD, after a rejection: p_accepted, encoded
   status why = status::ok;                 // else: why no token follows the accepted ones
   std::size_t bytes() const { return 1 + (row.empty() ? (token == no_token ? 0 : 4) : row.size()); }
 };
-struct shared_uplink {  // tokens drawn with shared noise; a type of its own: only verify_shared may judge them
+// tokens drawn with shared noise; a type of its own: only verify_shared may judge them
+struct shared_uplink {
   coupled_draft coupled = {};
   std::size_t bytes() const { return 4 * coupled.drafted.size(); }
 };
@@ -71,19 +78,21 @@ struct split_workspace {
         scratch(verify_scratch(codec.vocabulary, gamma)) {}
 };
 
-// ---- device ---------------------------------------------------------------------------------------------------------
+// ---- device -------------------------------------------------------------------------------------
 
-// Begins a draft at position `start` of the text. correction: the token that finish_round() drew in the last round, if
-// any.
+// Begins a draft at position `start` of the text. correction: the token that finish_round() drew in
+// the last round, if any.
 template <class T>
 void begin_draft(split_workspace<T>& work, std::uint32_t start, token_id end_of_text = no_token,
                  token_id correction = no_token) {
-  work.up = {.drafted = {{}, start, end_of_text}, .correction = correction}, work.used = 0;
+  work.up = {.drafted = {{}, start, end_of_text}, .correction = correction};
+  work.used = 0;
 }
 
-// Whether the draft may grow: it has fewer than gamma tokens, and its text has not ended. Otherwise the draft_
-// functions return invalid_parameter. If one of them does not return ok, the draft is unchanged and can be sent. A row
-// that no token can be drawn from (invalid_row, not_normalised) only ends the draft.
+// Whether the draft may grow: it has fewer than gamma tokens, and its text has not ended. Otherwise
+// the draft_ functions return invalid_parameter. If one of them does not return ok, the draft is
+// unchanged and can be sent. A row that no token can be drawn from (invalid_row, not_normalised)
+// only ends the draft.
 template <class T>
 bool can_draft(const split_workspace<T>& work) {
   const draft& d = work.up.drafted;
@@ -108,15 +117,20 @@ moment draft_moment(const split_workspace<T>& work) {
 
 }  // namespace detail
 
-// For DSD and quantised drafts: drafts one more token, from the row as the edge will decode it. work.up is what to
-// send.
+// For DSD and quantised drafts: drafts one more token, from the row as the edge will decode it.
+// work.up is what to send.
 template <class T, Distribution R, Chooser C>
 status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& row, C& chooser) {
   if (!can_draft(work)) return status::invalid_parameter;
-  const coded_row<T> coded = encode(codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
+  const coded_row<T> coded =
+      encode(codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
   if (coded.why != status::ok) return coded.why;
-  const status s = detail::draft_next(work, draw(coded.row, detail::draft_moment(work), chooser, work.scratch));
-  if (s == status::ok) work.used += coded.bytes, work.up.rows = std::span(work.bytes).first(work.used);
+  const status s =
+      detail::draft_next(work, draw(coded.row, detail::draft_moment(work), chooser, work.scratch));
+  if (s == status::ok) {
+    work.used += coded.bytes;
+    work.up.rows = std::span(work.bytes).first(work.used);
+  }
   return s;
 }
 
@@ -136,21 +150,23 @@ status draft_split(split_workspace<T>& work, const D& distribution, C& chooser) 
   return s;
 }
 
-// The result of a round on the device, for every protocol: the token after the down.accepted ones, or none if the text
-// ended. If a row was sent, the device draws this token from the residual norm((p - q)+), with its own row q_accepted
-// (it asks `q_rows`, a list (rows.hpp), for this row only). It must be sent as the next uplink's correction. why:
-// what the edge reported; or invalid_row, invalid_parameter ... if the answer does not fit this draft.
+// The result of a round on the device, for every protocol: the token after the down.accepted ones,
+// or none if the text ended. If a row was sent, the device draws this token from the residual
+// norm((p - q)+), with its own row q_accepted (it asks `q_rows`, a list (rows.hpp), for this row
+// only). It must be sent as the next uplink's correction. why: what the edge reported; or
+// invalid_row, invalid_parameter ... if the answer does not fit this draft.
 struct finished {
   token_id token = no_token;
   token_id correction = no_token;
   status why = status::ok;
 };
 template <class T, class QRows, Chooser C>
-finished finish_round(const downlink& down, const draft& drafted, const row_codec& codec, QRows&& q_rows, C& chooser,
-                      split_workspace<T>& work) {
+finished finish_round(const downlink& down, const draft& drafted, const row_codec& codec,
+                      QRows&& q_rows, C& chooser, split_workspace<T>& work) {
   const std::size_t j = down.accepted, g = drafted.size();
   if (down.why != status::ok) return {.why = down.why};
-  if (j > g || (!down.row.empty() && (j == g || down.token != no_token))) return {.why = status::invalid_parameter};
+  if (j > g || (!down.row.empty() && (j == g || down.token != no_token)))
+    return {.why = status::invalid_parameter};
   if (down.token < no_token || (down.token >= 0 && std::size_t(down.token) >= codec.vocabulary))
     return {.why = status::token_out_of_range};
   if (down.row.empty()) return {.token = down.token};
@@ -163,23 +179,24 @@ finished finish_round(const downlink& down, const draft& drafted, const row_code
     if (const status why = q.normalise(); why != status::ok) return why;
     const row_pair<false, std::remove_cvref_t<decltype(q)>, sparse_row<T>> rows(q, p.row);
     const auto p_itself = [](auto at) { return at.p; };
-    return detail::draw_residual(rows, p_itself, 1, std::uint32_t(drafted.start + j), drafted.start, chooser,
-                                 work.scratch, e);
+    return detail::draw_residual(rows, p_itself, 1, std::uint32_t(drafted.start + j), drafted.start,
+                                 chooser, work.scratch, e);
   });
   return s == status::ok ? finished{e.token, e.token, s} : finished{.why = s};
 }
 
-// ---- edge -----------------------------------------------------------------------------------------------------------
+// ---- edge ---------------------------------------------------------------------------------------
 
 namespace detail {
 template <class T>
 downlink answer(const verdict& v, const split_workspace<T>& work) {
-  return {v.accepted, v.emitted > v.accepted ? work.emissions[v.accepted].token : no_token, {}, v.why};
+  return {
+      v.accepted, v.emitted > v.accepted ? work.emissions[v.accepted].token : no_token, {}, v.why};
 }
 }  // namespace detail
 
-// What the edge checks before its model reads the tokens: all are tokens of the vocabulary, and there are no more than
-// agreed.
+// What the edge checks before its model reads the tokens: all are tokens of the vocabulary, and
+// there are no more than agreed.
 template <class T>
 status check_uplink(const uplink<T>& up, const row_codec& codec, std::size_t gamma) {
   const auto is_token = [&](token_id t) { return t >= 0 && std::size_t(t) < codec.vocabulary; };
@@ -206,30 +223,35 @@ status decode_rows(std::span<const std::uint8_t> bytes, std::size_t count, const
   return bytes.empty() ? status::ok : status::invalid_row;
 }
 
-// For DSD and quantised drafts. p_rows as for verify_token. verifier: token_verifier or block_verifier. If the rows do
-// not decode to one row for each token, or the draft is too long, nothing is decided.
+// For DSD and quantised drafts. p_rows as for verify_token. verifier: token_verifier or
+// block_verifier. If the rows do not decode to one row for each token, or the draft is too long,
+// nothing is decided.
 template <class T, class PRows, Chooser C, class Verifier = token_verifier>
-downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser, split_workspace<T>& work,
-                      const Verifier& verifier = {}) {
+downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser,
+                      split_workspace<T>& work, const Verifier& verifier = {}) {
   const std::size_t g = up.drafted.size();
   if (const status s = decode_rows(up.rows, g, codec, work); s != status::ok) return {.why = s};
   draft drafted = up.drafted;
   drafted.tokens = drafted.tokens.first(g);
-  const verdict v = verifier.verify(drafted, std::span<const sparse_row<T>>(work.rows).first(g), p_rows, lossless{},
-                                    chooser, std::span(work.emissions), std::span(work.scratch));
+  const verdict v =
+      verifier.verify(drafted, std::span<const sparse_row<T>>(work.rows).first(g), p_rows,
+                      lossless{}, chooser, std::span(work.emissions), std::span(work.scratch));
   return detail::answer(v, work);
 }
 
-// For DSSD. Each p_j is encoded, and the decoded row is used, because the device will subtract its q_j from the decoded
-// row. A foreign token (outside the vocabulary, or of probability 0) ends the draft before it. The edge then draws the
-// token there from p.
+// For DSSD. Each p_j is encoded, and the decoded row is used, because the device will subtract its
+// q_j from the decoded row. A foreign token (outside the vocabulary, or of probability 0) ends the
+// draft before it. The edge then draws the token there from p.
 template <class T, class PRows, Chooser C>
 downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser,
                       split_workspace<T>& work) {
   const draft& drafted = up.drafted;
   const std::size_t g = drafted.size();
   downlink down;
-  const auto fail = [&](status s) { return down.why = s, down; };  // the accepted tokens remain
+  const auto fail = [&](status s) {
+    down.why = s;
+    return down;
+  };  // the accepted tokens remain
   if (up.probabilities.size() < g || g > work.rows.size()) return fail(status::invalid_parameter);
   for (std::size_t j = 0; j < g; ++j)
     if (!(up.probabilities[j] >= 0 && up.probabilities[j] <= 1 + normalisation_tolerance))
@@ -253,7 +275,8 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
       down.token = draw(p.row, {stream::bonus, position, drafted.start}, chooser, work.scratch);
       return down;
     }
-    d.w = double(p.row[std::size_t(drafted.tokens[j])]), d.t = double(up.probabilities[j]);
+    d.w = double(p.row[std::size_t(drafted.tokens[j])]);
+    d.t = double(up.probabilities[j]);
     if (!detail::kept(d, position, drafted.start, chooser)) {
       down.row = std::span(work.bytes).first(p.bytes);
       return down;
@@ -261,9 +284,10 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
   }
 }
 
-// ---- shared noise ---------------------------------------------------------------------------------------------------
+// ---- shared noise -------------------------------------------------------------------------------
 
-// Drafts one more token with the noise that the edge will use. Both ends have the seed, and no row is sent.
+// Drafts one more token with the noise that the edge will use. Both ends have the seed, and no row
+// is sent.
 template <class T, Distribution D>
 status draft_shared(split_workspace<T>& work, const D& distribution, const shared_noise& noise) {
   auto row = as_row(distribution);
@@ -276,11 +300,14 @@ shared_uplink shared_up(const split_workspace<T>& work) {
   return {coupled_draft{work.up.drafted}};
 }
 
-// Emits argmin E / p_j while it is the drafted token. The text is a function of the seed and the target alone.
+// Emits argmin E / p_j while it is the drafted token. The text is a function of the seed and the
+// target alone.
 template <class T, class PRows>
-downlink verify_shared(const shared_uplink& up, PRows&& p_rows, const shared_noise& noise, split_workspace<T>& work) {
+downlink verify_shared(const shared_uplink& up, PRows&& p_rows, const shared_noise& noise,
+                       split_workspace<T>& work) {
   if (up.coupled.drafted.size() >= work.emissions.size()) return {.why = status::invalid_parameter};
-  return detail::answer(verify_coupled(up.coupled, p_rows, p_rows, lossless{}, noise, work.emissions), work);
+  return detail::answer(
+      verify_coupled(up.coupled, p_rows, p_rows, lossless{}, noise, work.emissions), work);
 }
 
 SPECAGG_END

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request to verify a draft, or a tree of drafts, as one object; and many of them verified in one call, on the
-// threads of the caller's pool or on this one.
+// A request to verify a draft, or a tree of drafts, as one object; and many of them verified in one
+// call, on the threads of the caller's pool or on this one.
 #pragma once
 #include <span>
 #include <type_traits>
@@ -10,9 +10,10 @@
 
 SPECAGG_BEGIN
 
-// One request: what verify_token and its like take. In a batch drafts may differ in length (ragged), rows in every
-// parameter, and rules where Policy is any_of (policy/any_of.hpp). `chooser` is random_streams(seed, request), whatever
-// the request's slot in the batch; a coupled verifier has its noise instead, and `chooser` is not used.
+// One request: what verify_token and its like take. In a batch drafts may differ in length
+// (ragged), rows in every parameter, and rules where Policy is any_of (policy/any_of.hpp).
+// `chooser` is random_streams(seed, request), whatever the request's slot in the batch; a coupled
+// verifier has its noise instead, and `chooser` is not used.
 template <class QRows, class PRows, class Policy, class C>
 struct verification {
   using verdict_type = verdict;
@@ -28,9 +29,11 @@ struct verification {
 template <class Q, class P, class Policy, class C>
 verification(draft, Q, P, Policy, C, std::span<emission>) -> verification<Q, P, Policy, C>;
 template <class Q, class P, class Policy, class C>
-verification(draft, Q, P, Policy, C, std::span<emission>, std::span<draft_acceptance>) -> verification<Q, P, Policy, C>;
+verification(draft, Q, P, Policy, C, std::span<emission>, std::span<draft_acceptance>)
+    -> verification<Q, P, Policy, C>;
 
-// The same for a tree of drafts: what verify_tree takes, with memory of its own (tree_scratch's nodes and owed).
+// The same for a tree of drafts: what verify_tree takes, with memory of its own (tree_scratch's
+// nodes and owed).
 template <class Laws, class QRows, class PRows, class Policy, class C, class T>
 struct tree_verification {
   using value_type = T;  // of the rows
@@ -47,31 +50,34 @@ struct tree_verification {
   std::span<T> owed;
 };
 template <class L, class Q, class P, class Policy, class C, class T>
-tree_verification(draft_tree, L, Q, P, Policy, C, std::span<emission>, std::span<tree_node>, std::span<T>)
-    -> tree_verification<L, Q, P, Policy, C, T>;
+tree_verification(draft_tree, L, Q, P, Policy, C, std::span<emission>, std::span<tree_node>,
+                  std::span<T>) -> tree_verification<L, Q, P, Policy, C, T>;
 
-// The verdict of one request, whose `out` and `acceptances` are written; a chooser that has a state is changed.
+// The verdict of one request, whose `out` and `acceptances` are written; a chooser that has a state
+// is changed.
 //   verifier   token_verifier, block_verifier, match_verifier, coupled_verifier
 //   scratch    verify_scratch(V, gamma) doubles, gamma the draft's length
 template <class Request, class Verifier>
   requires requires(Request& r) { verification{r}; }
 verdict verify(Request&& request, const Verifier& verifier, std::span<double> scratch) {
-  return verifier.verify(request.drafted, request.q_rows, request.p_rows, request.policy, request.chooser, request.out,
-                         scratch, request.acceptances);
+  return verifier.verify(request.drafted, request.q_rows, request.p_rows, request.policy,
+                         request.chooser, request.out, scratch, request.acceptances);
 }
 // The same of a tree. verifier: traversal, recursive_rejection; scratch: verify_scratch(V) doubles.
 template <class Request, class Verifier>
   requires requires(Request& r) { tree_verification{r}; }
 tree_verdict verify(Request&& request, const Verifier& verifier, std::span<double> scratch) {
   using T = typename std::remove_cvref_t<Request>::value_type;
-  return verifier.verify(request.tree, request.laws, request.q_rows, request.p_rows, request.policy, request.chooser,
-                         request.out, tree_scratch<T>{request.nodes, request.owed, scratch});
+  return verifier.verify(request.tree, request.laws, request.q_rows, request.p_rows, request.policy,
+                         request.chooser, request.out,
+                         tree_scratch<T>{request.nodes, request.owed, scratch});
 }
 
-// A pool is anything with for_ranges(count, grain, body), which calls body(begin, end) for ranges that cover
-// [0, count) once, from any thread, and returns when all are done; if body throws, it waits for the calls that have
-// begun, and the first exception goes to its caller. This one has no threads; cpu::thread_pool
-// (backend/cpu/parallel.hpp, which needs nothing else of that backend) has.
+// A pool is anything with for_ranges(count, grain, body), which calls body(begin, end) for ranges
+// that cover [0, count) once, from any thread, and returns when all are done; if body throws, it
+// waits for the calls that have begun, and the first exception goes to its caller. This one has no
+// threads; cpu::thread_pool (backend/cpu/parallel.hpp, which needs nothing else of that backend)
+// has.
 struct this_thread {
   template <class Body>
   void for_ranges(std::size_t count, std::size_t /*grain*/, Body&& body) {
@@ -79,19 +85,21 @@ struct this_thread {
   }
 };
 
-// verdicts[i] = verify(request(i), verifier, ...); every request is verified once. No result depends on the
-// pool, the number of threads, or the order of the requests.
+// verdicts[i] = verify(request(i), verifier, ...); every request is verified once. No result
+// depends on the pool, the number of threads, or the order of the requests.
 //   request    returns a verification or a tree_verification (verdicts are tree_verdicts then).
-//              Called once for each i, from the pool's threads: it may read what all share and write what is request
-//              i's alone. If it throws, or rows or a verifier of its do, the pool's caller gets that; which verdicts
-//              were written then is left to chance
-//   verifier   token_verifier, block_verifier, match_verifier; for trees traversal, recursive_rejection; or
-//              verifier(i), for what differs (coupled noise)
-//   scratch    verify_scratch(V, gamma) doubles for each request, gamma the longest draft's; part i is request i's
-template <class Request, class One = std::remove_cvref_t<std::invoke_result_t<const Request&, std::size_t>>,
+//              Called once for each i, from the pool's threads: it may read what all share and
+//              write what is request i's alone. If it throws, or rows or a verifier of its do, the
+//              pool's caller gets that; which verdicts were written then is left to chance
+//   verifier   token_verifier, block_verifier, match_verifier; for trees traversal,
+//              recursive_rejection; or verifier(i), for what differs (coupled noise)
+//   scratch    verify_scratch(V, gamma) doubles for each request, gamma the longest draft's; part i
+//              is request i's
+template <class Request,
+          class One = std::remove_cvref_t<std::invoke_result_t<const Request&, std::size_t>>,
           class Verifier = typename One::default_verifier, class Pool = this_thread>
-void verify_batch(const Request& request, std::span<typename One::verdict_type> verdicts, std::span<double> scratch,
-                  const Verifier& verifier = {}, Pool&& pool = {}) {
+void verify_batch(const Request& request, std::span<typename One::verdict_type> verdicts,
+                  std::span<double> scratch, const Verifier& verifier = {}, Pool&& pool = {}) {
   const std::size_t part = verdicts.empty() ? 0 : scratch.size() / verdicts.size();
   pool.for_ranges(verdicts.size(), 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block verification towards any law pi: the draft is judged as a whole. It emits the same law as token verification,
-// and never accepts fewer tokens in expectation. Sun et al. 2024, Block Verification Accelerates Speculative Decoding
-// (arXiv:2403.10444), for pi = p. The proof uses only one property of p: it sums to 1.
-// Proved: proofs/block.v, `verify_block_emits_pi`, `block_accepts_at_least_token`.
+// Block verification towards any law pi: the draft is judged as a whole. It emits the same law as
+// token verification, and never accepts fewer tokens in expectation. Sun et al. 2024, Block
+// Verification Accelerates Speculative Decoding (arXiv:2403.10444), for pi = p. The proof uses only
+// one property of p: it sums to 1. Proved: proofs/block.v, `verify_block_emits_pi`,
+// `block_accepts_at_least_token`.
 #pragma once
 #include <specagg/verify/verify.hpp>
 
@@ -10,22 +11,31 @@ SPECAGG_BEGIN
 
 //   w[0] = 1;  w[i] = min(1, w[i-1] pi_i(y_i) / q_i(y_i))      the claim on i tokens
 //   h[i] = S / (S + 1 - w[i]),  S = sum_v (w[i] pi_{i+1}(v) - q_{i+1}(v))+ ;  h[g] = w[g]
-//   tau  = the largest i with U_i < h[i], else 0: the number of accepted tokens. If tau = g a bonus token follows, else
-//          a token from norm((w pi - q)+) at tau + 1
+//   tau  = the largest i with U_i < h[i], else 0: the number of accepted tokens. If tau = g a bonus
+//          token follows, else a token from norm((w pi - q)+) at tau + 1
 //
-// Arguments as for verify_token, with two differences: each row may be asked for several times, and scratch is
-// verify_scratch(V, g) doubles. The coins are tested from the last to the first, so if the whole draft is accepted no
-// pass for h is needed. Claims are doubles; with rows of floats S has a relative error of 2e-6. An invalid row of the
-// target also ends the draft before it. It is reported if all tokens before it were accepted.
+// Arguments as for verify_token, with two differences: each row may be asked for several times, and
+// scratch is verify_scratch(V, g) doubles. The coins are tested from the last to the first, so if
+// the whole draft is accepted no pass for h is needed. Claims are doubles; with rows of floats S
+// has a relative error of 2e-6. An invalid row of the target also ends the draft before it. It is
+// reported if all tokens before it were accepted.
 template <class Policy, class QRows, class PRows, Chooser C>
-SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
-                                      C& chooser, std::span<emission> out, std::span<double> scratch,
+SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
+                                      const Policy& policy, C& chooser, std::span<emission> out,
+                                      std::span<double> scratch,
                                       std::span<draft_acceptance> acceptances = {}) {
   verdict result;
-  if (!detail::usable(drafted, policy, out, acceptances)) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, acceptances)) {
+    result.why = status::invalid_parameter;
+    return result;
+  }
   std::size_t g = drafted.size();
-  if (scratch.size() < g + 1) return result.why = status::invalid_parameter, result;
-  const std::span<double> claim = scratch.last(g + 1), sums = scratch.first(scratch.size() - claim.size());
+  if (scratch.size() < g + 1) {
+    result.why = status::invalid_parameter;
+    return result;
+  }
+  const std::span<double> claim = scratch.last(g + 1),
+                          sums = scratch.first(scratch.size() - claim.size());
 
   status ended = status::ok;  // why the draft ended before its last token
   claim[0] = 1;
@@ -48,24 +58,30 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
   for (; tau > 0; --tau) {
     double h = claim[tau];
     if (tau < g && h > 0) {
-      const status s = detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
-        const double left = detail::sum_of_residual(rows, pi, claim[tau]);
-        const double all = left + (1 - claim[tau]);
-        h = all > 0 ? left / all : 1;
-        return status::ok;
-      });
-      if (s != status::ok) return result.why = s, result;
+      const status s =
+          detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
+            const double left = detail::sum_of_residual(rows, pi, claim[tau]);
+            const double all = left + (1 - claim[tau]);
+            h = all > 0 ? left / all : 1;
+            return status::ok;
+          });
+      if (s != status::ok) {
+        result.why = s;
+        return result;
+      }
     }
-    if (chooser.coin({stream::coin, std::uint32_t(drafted.start + tau - 1), drafted.start}, h, 1)) break;
+    if (chooser.coin({stream::coin, std::uint32_t(drafted.start + tau - 1), drafted.start}, h, 1))
+      break;
   }
   result.accepted = result.emitted = tau;
   if (tau == g) {
-    result.why = detail::draw_bonus(drafted, g, ended, policy, q_rows, p_rows, chooser, sums, out, result);
+    result.why =
+        detail::draw_bonus(drafted, g, ended, policy, q_rows, p_rows, chooser, sums, out, result);
     return result;
   }
   result.why = detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
-    return detail::draw_residual(rows, pi, claim[tau], std::uint32_t(drafted.start + tau), drafted.start, chooser, sums,
-                                 out[tau]);
+    return detail::draw_residual(rows, pi, claim[tau], std::uint32_t(drafted.start + tau),
+                                 drafted.start, chooser, sums, out[tau]);
   });
   result.emitted += result.why == status::ok;
   return result;

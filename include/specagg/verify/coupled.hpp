@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coupled verification: draft token y = argmin E/q and target token x = argmin E/pi are drawn with the same noise E.
-// The draft is accepted while the two agree. Daliri, Musco, Suresh 2024 (arXiv:2408.07978).
+// Coupled verification: draft token y = argmin E/q and target token x = argmin E/pi are drawn with
+// the same noise E. The draft is accepted while the two agree. Daliri, Musco, Suresh 2024
+// (arXiv:2408.07978).
 //
-// x has exactly the law pi, and is a function of (seed, request, position, pi) alone. So the draft, the batch, a
-// network delay and the number of drafted tokens cannot change a token. x and y agree with probability sum_i 1 / sum_j
-// max(pi_j/pi_i, q_j/q_i), which is at least (1 - TV) / (1 + TV). For pi = p no row of the draft is needed.
+// x has exactly the law pi, and is a function of (seed, request, position, pi) alone. So the draft,
+// the batch, a network delay and the number of drafted tokens cannot change a token. x and y agree
+// with probability sum_i 1 / sum_j max(pi_j/pi_i, q_j/q_i), which is at least (1 - TV) / (1 + TV).
+// For pi = p no row of the draft is needed.
 #pragma once
 #include <array>
 
@@ -12,12 +14,15 @@
 
 SPECAGG_BEGIN
 
-// Exp(1) noise E(position, token). It is the same for everyone who has the seed and the request, and at all sites.
+// Exp(1) noise E(position, token). It is the same for everyone who has the seed and the request,
+// and at all sites.
 class shared_noise {
  public:
   SPECAGG_FUNCTION constexpr explicit shared_noise(std::uint64_t seed, std::uint64_t request = 0)
       : streams_(seed, request) {}
-  SPECAGG_FUNCTION double operator()(std::uint32_t position, token_id v) const { return streams_.noise(position, v); }
+  SPECAGG_FUNCTION double operator()(std::uint32_t position, token_id v) const {
+    return streams_.noise(position, v);
+  }
   SPECAGG_FUNCTION double operator()(std::uint32_t position, token_id v, std::uint32_t word) const {
     return streams_.noise(position, v, word);
   }
@@ -32,9 +37,9 @@ class shared_noise {
   random_streams streams_;
 };
 
-// A draft drawn by race(). It has its own type, because only coupled verification may judge it: its tokens share their
-// noise with the target's draw and with later rounds, so other verifiers may be biased. Coupled verification of any
-// other draft would accept too few tokens.
+// A draft drawn by race(). It has its own type, because only coupled verification may judge it: its
+// tokens share their noise with the target's draw and with later rounds, so other verifiers may be
+// biased. Coupled verification of any other draft would accept too few tokens.
 struct coupled_draft {
   draft drafted;
   constexpr coupled_draft() = default;
@@ -51,17 +56,18 @@ SPECAGG_FUNCTION constexpr bool before(const contender& a, const contender& b) {
   return a.score > b.score || (a.score == b.score && a.token < b.token);
 }
 
-// The first contender after `last` in that order; with the default `last`, the winner. The weights are f(at) of the
-// rows. no_token if no other token has weight. One pass. A token cannot win if its weight is below its least noise
-// times the best score so far. Such a token needs no logarithm and no second word, and nearly all tokens are like that.
+// The first contender after `last` in that order; with the default `last`, the winner. The weights
+// are f(at) of the rows. no_token if no other token has weight. One pass. A token cannot win if its
+// weight is below its least noise times the best score so far. Such a token needs no logarithm and
+// no second word, and nearly all tokens are like that.
 template <class Rows, class F>
-SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const shared_noise& noise, std::uint32_t position,
-                                contender last = {no_token, infinity}) {
+SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const shared_noise& noise,
+                                std::uint32_t position, contender last = {no_token, infinity}) {
   return walker_of(rows).race(rows, f, noise, position, last);
 }
 template <class Rows, class F, class Noise, class Contender>
-SPECAGG_FLATTEN Contender one_thread::race(const Rows& rows, const F& f, const Noise& noise, std::uint32_t position,
-                                           Contender last) {
+SPECAGG_FLATTEN Contender one_thread::race(const Rows& rows, const F& f, const Noise& noise,
+                                           std::uint32_t position, Contender last) {
   using V = vec<typename Rows::value_type, 16>;
   Contender best;
   for (std::size_t begin = 0; begin < rows.size(); begin += block_size) {
@@ -81,7 +87,8 @@ SPECAGG_FLATTEN Contender one_thread::race(const Rows& rows, const F& f, const N
       const std::size_t end = count - k < 64 ? count - k : 64;
       int hopeful = 0;
       double need[64];
-      for (std::size_t i = 0; i < 64; ++i) need[i] = random_streams::least_noise(words[i]) * best.score;
+      for (std::size_t i = 0; i < 64; ++i)
+        need[i] = random_streams::least_noise(words[i]) * best.score;
       for (std::size_t i = 0; i < 64; ++i) hopeful |= double(w[i]) * (1 + 1e-9) >= need[i];
       if (!hopeful) continue;
       for (std::size_t i = 0; i < end; ++i) {
@@ -97,34 +104,39 @@ SPECAGG_FLATTEN Contender one_thread::race(const Rows& rows, const F& f, const N
 // Draws a coupled draft's token from a normalised row.
 template <Row R>
 token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
-  if constexpr (requires { row.token(); }) return row.token();  // a one-hot row: nothing else can win
-  else
-    return race(
-               row, [](auto v) { return v; }, noise, position)
-        .token;
+  // a one-hot row: nothing else can win
+  if constexpr (requires { row.token(); }) return row.token();
+  else return race(row, [](auto v) { return v; }, noise, position).token;
 }
 
-// Arguments as for verify_token, but no chooser and no scratch. q_rows is used only if the policy reads the draft.
+// Arguments as for verify_token, but no chooser and no scratch. q_rows is used only if the policy
+// reads the draft.
 template <class Policy, class QRows, class PRows>
-SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows, PRows&& p_rows,
-                                        const Policy& policy, const shared_noise& noise, std::span<emission> out) {
+SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_rows,
+                                        PRows&& p_rows, const Policy& policy,
+                                        const shared_noise& noise, std::span<emission> out) {
   const draft& drafted = coupled.drafted;
   verdict result;
-  if (!detail::usable(drafted, policy, out, {})) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, {})) {
+    result.why = status::invalid_parameter;
+    return result;
+  }
   std::size_t g = drafted.size();
   for (std::size_t j = 0; j < g || (j == g && drafted.bonus && !drafted.ends_text(g)); ++j) {
     emission e;
-    result.why = detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-      if (j < g) e.why = detail::judge(rows, pi, drafted.tokens[j]).e.why;
-      if (e.why != status::ok) g = j;  // a foreign token
-      if (e.why != status::ok && !drafted.bonus) return e.why;
-      const double total = rows.sum(pi);
-      if (!(total > 0) || !(total < infinity)) return status::undefined_target;
-      e.token = race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
-      const auto seen = at(rows, std::size_t(e.token));
-      e.log_pi = log(detail::as_double(pi(seen))), e.log_p = log(detail::as_double(seen.p));
-      return status::ok;
-    });
+    result.why =
+        detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+          if (j < g) e.why = detail::judge(rows, pi, drafted.tokens[j]).e.why;
+          if (e.why != status::ok) g = j;  // a foreign token
+          if (e.why != status::ok && !drafted.bonus) return e.why;
+          const double total = rows.sum(pi);
+          if (!(total > 0) || !(total < infinity)) return status::undefined_target;
+          e.token = race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
+          const auto seen = at(rows, std::size_t(e.token));
+          e.log_pi = log(detail::as_double(pi(seen)));
+          e.log_p = log(detail::as_double(seen.p));
+          return status::ok;
+        });
     if (result.why != status::ok) return result;
     const bool kept = j < g && e.token == drafted.tokens[j];
     e.from = kept ? origin::accepted : j < g ? origin::residual : origin::bonus;
@@ -138,30 +150,30 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
 // Other combinations of draft and verifier do not compile.
 template <class... Other>
 verdict verify_token(const coupled_draft&, Other&&...) {
-  static_assert(
-      sizeof...(Other) > 999,
-      "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
+  static_assert(sizeof...(Other) > 999,
+                "specagg: a coupled draft shares its noise with the target; only verify_coupled "
+                "judges it without bias");
   return {};
 }
 template <class... Other>
 verdict verify_block(const coupled_draft&, Other&&...) {
-  static_assert(
-      sizeof...(Other) > 999,
-      "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
+  static_assert(sizeof...(Other) > 999,
+                "specagg: a coupled draft shares its noise with the target; only verify_coupled "
+                "judges it without bias");
   return {};
 }
 template <class... Other>
 verdict verify_match(const coupled_draft&, Other&&...) {
-  static_assert(
-      sizeof...(Other) > 999,
-      "specagg: a coupled draft shares its noise with the target; only verify_coupled judges it without bias");
+  static_assert(sizeof...(Other) > 999,
+                "specagg: a coupled draft shares its noise with the target; only verify_coupled "
+                "judges it without bias");
   return {};
 }
 template <class... Other>
 verdict verify_coupled(const draft&, Other&&...) {
-  static_assert(
-      sizeof...(Other) > 999,
-      "specagg: this draft was not drawn with the shared noise; verify_token, verify_block or verify_match judge it");
+  static_assert(sizeof...(Other) > 999,
+                "specagg: this draft was not drawn with the shared noise; verify_token, "
+                "verify_block or verify_match judge it");
   return {};
 }
 

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact-match verification: draw z ~ pi at every position, and continue while z is the drafted token. Other engines
-// call it "sample and match". It is the right choice for greedy decoding. Otherwise it accepts with probability sum q
-// pi, which is less than 1 - TV(q, pi).
+// Exact-match verification: draw z ~ pi at every position, and continue while z is the drafted
+// token. Other engines call it "sample and match". It is the right choice for greedy decoding.
+// Otherwise it accepts with probability sum q pi, which is less than 1 - TV(q, pi).
 // Proved: proofs/token.v, `verify_match_emits_pi`.
 #pragma once
 #include <specagg/verify/verify.hpp>
 
 SPECAGG_BEGIN
 
-// Arguments as for verify_token. q_rows is used only if the policy reads the draft or acceptances are wanted. Here an
-// acceptance has of_row = sum q pi and of_token = pi(y). Both are 0 where a row is invalid.
+// Arguments as for verify_token. q_rows is used only if the policy reads the draft or acceptances
+// are wanted. Here an acceptance has of_row = sum q pi and of_token = pi(y). Both are 0 where a row
+// is invalid.
 template <class Policy, class QRows, class PRows, Chooser C>
-SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
-                                      C& chooser, std::span<emission> out, std::span<double> scratch,
+SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
+                                      const Policy& policy, C& chooser, std::span<emission> out,
+                                      std::span<double> scratch,
                                       std::span<draft_acceptance> acceptances = {}) {
   verdict result;
-  if (!detail::usable(drafted, policy, out, acceptances)) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, acceptances)) {
+    result.why = status::invalid_parameter;
+    return result;
+  }
   std::size_t g = drafted.size();
   bool deciding = true;
   for (std::size_t j = 0; j < g && (deciding || !acceptances.empty()); ++j) {
@@ -29,14 +34,16 @@ SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRow
       });
     if (!deciding) continue;
     emission e;
-    result.why = detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-      e.why = detail::judge(rows, pi, y).e.why;
-      if (e.why != status::ok) g = j;  // a foreign token
-      if (g == j && !drafted.bonus) return e.why;
-      const stream use = g == j ? stream::bonus : stream::residual;
-      return detail::draw_token(rows, pi, pi, {use, std::uint32_t(drafted.start + j), drafted.start}, chooser, scratch,
-                                e);
-    });
+    result.why =
+        detail::with_target_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+          e.why = detail::judge(rows, pi, y).e.why;
+          if (e.why != status::ok) g = j;  // a foreign token
+          if (g == j && !drafted.bonus) return e.why;
+          const stream use = g == j ? stream::bonus : stream::residual;
+          return detail::draw_token(rows, pi, pi,
+                                    {use, std::uint32_t(drafted.start + j), drafted.start}, chooser,
+                                    scratch, e);
+        });
     if (result.why != status::ok) return result;
     deciding = g > j && e.token == y;
     e.from = deciding ? origin::accepted : g > j ? origin::residual : origin::bonus;
@@ -44,7 +51,8 @@ SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRow
     out[result.emitted++] = e;
   }
   if (deciding)
-    result.why = detail::draw_bonus(drafted, g, status::ok, policy, q_rows, p_rows, chooser, scratch, out, result);
+    result.why = detail::draw_bonus(drafted, g, status::ok, policy, q_rows, p_rows, chooser,
+                                    scratch, out, result);
   return result;
 }
 

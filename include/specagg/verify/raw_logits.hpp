@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification for policies that combine raw logits (policy/raw_logits.hpp), with any verifier. The verifier gets the
-// combined row, after temperature and filters, as the target's row, and the policy `lossless`.
+// Verification for policies that combine raw logits (policy/raw_logits.hpp), with any verifier. The
+// verifier gets the combined row, after temperature and filters, as the target's row, and the
+// policy `lossless`.
 #pragma once
 #include <array>
 #include <span>
@@ -11,12 +12,13 @@
 
 SPECAGG_BEGIN
 
-// The verifier for a decoder whose policy is raw_logits{...}: speculative_decode(..., raw_logits{geometric{1.5}}, ...,
-// raw_logits_verifier{token_verifier(), memory, sample}). The arguments of verify() are those of verify_token. q_rows
-// and p_rows must be lists of processed rows; their logits are combined. Each row may be asked for several times.
-// q_rows is asked for row g if all tokens were accepted and a bonus is wanted, as for any policy that reads the draft.
-// If the combination does not exist, the status is the same as for a policy without a law there (undefined_target).
-// log_p is that of the target's own processed row.
+// The verifier for a decoder whose policy is raw_logits{...}: speculative_decode(...,
+// raw_logits{geometric{1.5}}, ..., raw_logits_verifier{token_verifier(), memory, sample}). The
+// arguments of verify() are those of verify_token. q_rows and p_rows must be lists of processed
+// rows; their logits are combined. Each row may be asked for several times. q_rows is asked for row
+// g if all tokens were accepted and a bonus is wanted, as for any policy that reads the draft. If
+// the combination does not exist, the status is the same as for a policy without a law there
+// (undefined_target). log_p is that of the target's own processed row.
 template <class V, class T>
 struct raw_logits_verifier : V {
   std::span<T> combined;  // memory for V logits
@@ -27,22 +29,27 @@ struct raw_logits_verifier : V {
 
   template <class Q, class P, class Policy, class C>
     requires is_raw_logits<Policy>
-  verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& raw, C& chooser, std::span<emission> out,
-                 std::span<double> scratch, std::span<draft_acceptance> acceptances = {}) const {
+  verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& raw, C& chooser,
+                 std::span<emission> out, std::span<double> scratch,
+                 std::span<draft_acceptance> acceptances = {}) const {
     using row = processed_row<T>;
     for (draft_acceptance& o : acceptances) o = {};
     if (!valid(raw)) return {.why = status::invalid_parameter};
-    std::size_t made = std::size_t(-1);  // the position of the combination in memory: verifiers use one at a time
+    // the position of the combination in memory: verifiers use one at a time
+    std::size_t made = std::size_t(-1);
     status defect = status::ok;
     row pi;
     const auto combine = [&](std::size_t j) -> const row& {
       if (made == j) return pi;
-      made = j, pi = {};
+      made = j;
+      pi = {};
       const status s = detail::with_row_at(q_rows, j, [&](const row& q) {
         return detail::with_row_at(p_rows, j, [&](const row& p) {
           if (q.size() != combined.size()) return status::vocabulary_mismatch;
-          const std::array<std::span<const T>, 2> logits{{{q.logits(), q.size()}, {p.logits(), p.size()}}};
-          if (const status why = combine_logits(raw.policy, logits, combined); why != status::ok) return why;
+          const std::array<std::span<const T>, 2> logits{
+              {{q.logits(), q.size()}, {p.logits(), p.size()}}};
+          if (const status why = combine_logits(raw.policy, logits, combined); why != status::ok)
+            return why;
           pi = row(combined, sample);
           return pi.normalise();
         });

@@ -1,63 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token verification towards any law pi: accept y ~ q with probability min(1, pi(y) / q(y)), else draw from the
-// residual norm((pi - q)+). Each emitted token has exactly the law pi, given the text before it. A drafted token is
-// accepted with probability 1 - TV(q, pi). Leviathan et al. 2023 and Chen et al. 2023 for pi = p.
-// Proved: proofs/token.v, `verify_token_emits_pi`, `acceptance_is_1_minus_tv`.
+// Token verification towards any law pi: accept y ~ q with probability min(1, pi(y) / q(y)), else
+// draw from the residual norm((pi - q)+). Each emitted token has exactly the law pi, given the text
+// before it. A drafted token is accepted with probability 1 - TV(q, pi). Leviathan et al. 2023 and
+// Chen et al. 2023 for pi = p. Proved: proofs/token.v, `verify_token_emits_pi`,
+// `acceptance_is_1_minus_tv`.
 #pragma once
 #include <specagg/verify/verify.hpp>
 
 SPECAGG_BEGIN
 
 // Verifies a draft of g tokens.
-//   q_rows, p_rows  the rows that the draft was drawn from, and the target's rows: lists of Rows or of other
-//                   Distributions (rows.hpp). p_rows is asked for 0..g in order, each at most once (twice for the
-//                   position of an invalid draft row). It is not asked beyond the first rejection, unless acceptances
-//                   are wanted. q_rows is asked for 0..g-1. It is asked for g (one more call of the draft model) only
-//                   if every token was accepted, a bonus is wanted and the policy reads the draft. So a policy that
-//                   reads the draft takes g + 1 rows of it, as of the target, unless drafted.bonus is false
+//   q_rows, p_rows  the rows that the draft was drawn from, and the target's rows: lists of Rows or
+//                   of other Distributions (rows.hpp). p_rows is asked for 0..g in order, each at
+//                   most once (twice for the position of an invalid draft row). It is not asked
+//                   beyond the first rejection, unless acceptances are wanted. q_rows is asked for
+//                   0..g-1. It is asked for g (one more call of the draft model) only if every
+//                   token was accepted, a bonus is wanted and the policy reads the draft. So a
+//                   policy that reads the draft takes g + 1 rows of it, as of the target, unless
+//                   drafted.bonus is false
 //   out             at least g + 1 emissions; the first verdict.emitted of them are written
 //   scratch         verify_scratch(V) doubles
-//   acceptances     empty, or g elements: written for every drafted position, also after a rejection. This costs one
-//                   pass over the rows of each position. 0 from the position where the draft ended early (struct draft)
-// If a target row is invalid, a row of the draft or target is missing, or the law of a position does not exist, nothing
-// is emitted there. The tokens before it remain emitted. Acceptances of positions without rows are 0.
+//   acceptances     empty, or g elements: written for every drafted position, also after a
+//                   rejection. This costs one pass over the rows of each position. 0 from the
+//                   position where the draft ended early (struct draft)
+// If a target row is invalid, a row of the draft or target is missing, or the law of a position
+// does not exist, nothing is emitted there. The tokens before it remain emitted. Acceptances of
+// positions without rows are 0.
 template <class Policy, class QRows, class PRows, Chooser C>
-SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows, const Policy& policy,
-                                      C& chooser, std::span<emission> out, std::span<double> scratch,
+SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
+                                      const Policy& policy, C& chooser, std::span<emission> out,
+                                      std::span<double> scratch,
                                       std::span<draft_acceptance> acceptances = {}) {
   verdict result;
-  if (!detail::usable(drafted, policy, out, acceptances)) return result.why = status::invalid_parameter, result;
+  if (!detail::usable(drafted, policy, out, acceptances)) {
+    result.why = status::invalid_parameter;
+    return result;
+  }
   std::size_t g = drafted.size();
   bool deciding = true;  // after a rejection only acceptances are computed
 
   for (std::size_t j = 0; j < g && (deciding || !acceptances.empty()); ++j) {
     const bool decides = deciding;
     bool bound = false;
-    const status s = detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
-      bound = true;
-      if (!can_weigh(rows, scratch)) return status::invalid_parameter;
-      const auto d = detail::judge(rows, pi, drafted.tokens[j]);
-      if (!(d.w < infinity)) return status::undefined_target;
-      if (d.e.why != status::ok) g = j;  // a foreign token
-      else if (!acceptances.empty()) acceptances[j] = detail::measure(rows, pi, d);
-      if (!decides) return status::ok;
-      if (g == j && !drafted.bonus) return d.e.why;
-      emission e;
-      const status decided =
-          detail::keep_or_replace(rows, pi, d, std::uint32_t(drafted.start + j), drafted.start, chooser, scratch, e);
-      if (decided != status::ok) return decided;
-      deciding = e.from == origin::accepted;
-      result.accepted += deciding;
-      out[result.emitted++] = e;
-      return status::ok;
-    });
+    const status s =
+        detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
+          bound = true;
+          if (!can_weigh(rows, scratch)) return status::invalid_parameter;
+          const auto d = detail::judge(rows, pi, drafted.tokens[j]);
+          if (!(d.w < infinity)) return status::undefined_target;
+          if (d.e.why != status::ok) g = j;  // a foreign token
+          else if (!acceptances.empty()) acceptances[j] = detail::measure(rows, pi, d);
+          if (!decides) return status::ok;
+          if (g == j && !drafted.bonus) return d.e.why;
+          emission e;
+          const status decided = detail::keep_or_replace(
+              rows, pi, d, std::uint32_t(drafted.start + j), drafted.start, chooser, scratch, e);
+          if (decided != status::ok) return decided;
+          deciding = e.from == origin::accepted;
+          result.accepted += deciding;
+          out[result.emitted++] = e;
+          return status::ok;
+        });
     if (s == status::ok) continue;
     if (decides)
-      result.why = bound ? s : detail::draw_bonus(drafted, j, s, policy, q_rows, p_rows, chooser, scratch, out, result);
+      result.why = bound ? s
+                         : detail::draw_bonus(drafted, j, s, policy, q_rows, p_rows, chooser,
+                                              scratch, out, result);
     return result;
   }
   if (deciding)
-    result.why = detail::draw_bonus(drafted, g, status::ok, policy, q_rows, p_rows, chooser, scratch, out, result);
+    result.why = detail::draw_bonus(drafted, g, status::ok, policy, q_rows, p_rows, chooser,
+                                    scratch, out, result);
   return result;
 }
 

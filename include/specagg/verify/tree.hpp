@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification of a tree of drafts towards any law pi. Every emitted token has exactly the law pi, whatever the shape
-// of the tree and however its tokens were proposed.
+// Verification of a tree of drafts towards any law pi. Every emitted token has exactly the law pi,
+// whatever the shape of the tree and however its tokens were proposed.
 //
-// verify_tree follows Traversal Verification (Weng et al. 2025, arXiv:2505.12398), with any law pi, and with any
-// conditional law that a child may have been drawn from. verify_tree_recursive is what engines do today (SpecInfer,
-// EAGLE). docs/trees.md has the proof and what each accepts.
+// verify_tree follows Traversal Verification (Weng et al. 2025, arXiv:2505.12398), with any law pi,
+// and with any conditional law that a child may have been drawn from. verify_tree_recursive is what
+// engines do today (SpecInfer, EAGLE). docs/trees.md has the proof and what each accepts.
 // Proved: proofs/tree.v, `verify_tree_emits_pi`, `verify_tree_recursive_emits_pi`.
 #pragma once
 #include <specagg/verify/tree_walk.hpp>
 
 SPECAGG_BEGIN
 
-// Draws the token of node i of a tree, 1 <= i <= size, at this depth (1 for a child of the root), from the row that it
-// is proposed from, laws[i] of verify_tree. Each node has a random number of its own; in a chain it is draw_draft's.
-// start: as in draft_tree. The rest, and the result, as for draw_draft (verify/verify.hpp).
+// Draws the token of node i of a tree, 1 <= i <= size, at this depth (1 for a child of the root),
+// from the row that it is proposed from, laws[i] of verify_tree. Each node has a random number of
+// its own; in a chain it is draw_draft's. start: as in draft_tree. The rest, and the result, as for
+// draw_draft (verify/verify.hpp).
 template <class R, Chooser C>
   requires Row<std::remove_cvref_t<R>>
 token_id draw_node(R&& row, std::uint32_t start, std::size_t i, std::uint32_t depth, C& chooser,
@@ -26,19 +27,24 @@ namespace detail {
 
 // The checks before a walk; then walk(state) from the root.
 template <class Policy, class Laws, class QRows, class PRows, class T, class Walker, class Walk>
-SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& policy, Laws& laws, QRows& q_rows,
-                                        PRows& p_rows, std::span<emission> out, const tree_scratch<T, Walker>& work,
-                                        Walk&& walk) {
+SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& policy, Laws& laws,
+                                        QRows& q_rows, PRows& p_rows, std::span<emission> out,
+                                        const tree_scratch<T, Walker>& work, Walk&& walk) {
   tree_verdict result;
   result.why = status::invalid_parameter;
   if (!valid(policy) || !is_tree(tree) || work.nodes.size() < tree.size() + 1) return result;
-  tree_walk<Policy, Laws, QRows, PRows, T, Walker> state{tree, policy, laws, q_rows, p_rows, work, 0};
+  tree_walk<Policy, Laws, QRows, PRows, T, Walker> state{tree,   policy, laws, q_rows,
+                                                         p_rows, work,   0};
   state.write([&] { link_tree(tree, work.nodes); });
   const tree_extent size = measure_tree(work.nodes.first(tree.size() + 1));
   if (out.size() < size.levels + 1) return result;
-  result.why = status::ok, state.owed_rows = size.owed_rows;
+  result.why = status::ok;
+  state.owed_rows = size.owed_rows;
   state.enter(0, 1);
-  if (!state.enough_memory) return result.why = status::invalid_parameter, result;
+  if (!state.enough_memory) {
+    result.why = status::invalid_parameter;
+    return result;
+  }
   walk(state, result);
   return result;
 }
@@ -52,73 +58,98 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 //     accept n with probability a, and draw the next token from owed / a;  else n fails
 //   visit(root, 1) always accepts.
 // Arguments:
-//   laws            a list of rows (rows.hpp): laws[i] is the row that the token of node i was drawn from, i >= 1: for
-//                   drafts without replacement row_without (draft/row_without.hpp), for deterministic ones
-//                   one_hot_row, else q. laws[0] is not read
-//   q_rows, p_rows  lists: the rows of draft and target that follow node i, i >= 0. p_rows is asked for nodes where the
-//                   walk goes, q_rows only if the policy reads the draft. Each may be asked for up to three times, laws
-//                   twice; a processed_row or softmax_row that was normalised before costs no pass again
-// So laws and p_rows have one row more than the tree has nodes, and q_rows as many if the policy reads the draft. A
-// child whose law is missing is left out, as a foreign one is, and the emission's `why` says missing_row. Where another
-// row that is needed is missing the accepted path remains emitted, and the verdict says missing_row.
+//   laws            a list of rows (rows.hpp): laws[i] is the row that the token of node i was
+//                   drawn from, i >= 1: for drafts without replacement row_without
+//                   (draft/row_without.hpp), for deterministic ones one_hot_row, else q. laws[0] is
+//                   not read
+//   q_rows, p_rows  lists: the rows of draft and target that follow node i, i >= 0. p_rows is asked
+//                   for nodes where the walk goes, q_rows only if the policy reads the draft. Each
+//                   may be asked for up to three times, laws twice; a processed_row or softmax_row
+//                   that was normalised before costs no pass again
+// So laws and p_rows have one row more than the tree has nodes, and q_rows as many if the policy
+// reads the draft. A child whose law is missing is left out, as a foreign one is, and the
+// emission's `why` says missing_row. Where another row that is needed is missing the accepted path
+// remains emitted, and the verdict says missing_row.
 //
 //   out             one emission more than the tree is deep
 //   work            see tree_scratch; after the call its nodes say how each was visited
-// A node whose own row is invalid is a leaf after which nothing can be drawn; reported if it is accepted. A chain of
-// drafts is decided as by verify_block, coin for coin. The stored weights are of the rows' type: with floats a law is
-// off by at most 4e-6 in total variation. No recursion and no allocation; time O(nodes + V rows visited).
+// A node whose own row is invalid is a leaf after which nothing can be drawn; reported if it is
+// accepted. A chain of drafts is decided as by verify_block, coin for coin. The stored weights are
+// of the rows' type: with floats a law is off by at most 4e-6 in total variation. No recursion and
+// no allocation; time O(nodes + V rows visited).
 template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T, class Walker>
-SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, QRows&& q_rows, PRows&& p_rows,
-                                          const Policy& policy, C& chooser, std::span<emission> out,
+SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, QRows&& q_rows,
+                                          PRows&& p_rows, const Policy& policy, C& chooser,
+                                          std::span<emission> out,
                                           const tree_scratch<T, Walker>& work) {
-  return detail::walk_tree(tree, policy, laws, q_rows, p_rows, out, work, [&](auto& state, tree_verdict& result) {
-    std::size_t n = 0;
-    for (;;) {
-      tree_node& here = state.node(n);
-      double owes = 0, drawn = 1;
-      if (const std::size_t c = state.next_child(n, owes, drawn)) {
-        const double claim = owes < drawn ? owes / drawn : 1;
-        // The type is named for nvcc, which takes no designated initialisers in an assignment.
-        out[here.depth] =
-            emission{.token = state.token(c), .log_pi = state.node(c).log_pi, .log_p = state.node(c).log_p};
-        state.write([&] { state.node(c).claim = claim; });
-        if (claim > 0) state.enter(c, claim), n = c;
-        else if (const status s = state.settle(n, c); s != status::ok) return void(result.why = s);
-        continue;
-      }
-      const moment m{stream::coin, tree.start + here.depth - 1, tree.start, draft_tree::branch(n, here.depth)};
-      if (n == 0 || chooser.coin(m, here.accepted, 1)) return state.finish(n, chooser, out, result);
-      const std::size_t parent = tree.parents[n - 1];
-      if (const status s = state.settle(parent, n); s != status::ok) return void(result.why = s);
-      n = parent;
-    }
-  });
+  return detail::walk_tree(tree, policy, laws, q_rows, p_rows, out, work,
+                           [&](auto& state, tree_verdict& result) {
+                             std::size_t n = 0;
+                             for (;;) {
+                               tree_node& here = state.node(n);
+                               double owes = 0, drawn = 1;
+                               if (const std::size_t c = state.next_child(n, owes, drawn)) {
+                                 const double claim = owes < drawn ? owes / drawn : 1;
+                                 // The type is named for nvcc, which takes no designated
+                                 // initialisers in an assignment.
+                                 out[here.depth] = emission{.token = state.token(c),
+                                                            .log_pi = state.node(c).log_pi,
+                                                            .log_p = state.node(c).log_p};
+                                 state.write([&] { state.node(c).claim = claim; });
+                                 if (claim > 0) {
+                                   state.enter(c, claim);
+                                   n = c;
+                                 } else if (const status s = state.settle(n, c); s != status::ok)
+                                   return void(result.why = s);
+                                 continue;
+                               }
+                               const moment m{stream::coin, tree.start + here.depth - 1, tree.start,
+                                              draft_tree::branch(n, here.depth)};
+                               if (n == 0 || chooser.coin(m, here.accepted, 1))
+                                 return state.finish(n, chooser, out, result);
+                               const std::size_t parent = tree.parents[n - 1];
+                               if (const status s = state.settle(parent, n); s != status::ok)
+                                 return void(result.why = s);
+                               n = parent;
+                             }
+                           });
 }
 
-// Recursive rejection, from the root to the leaves: each child (y, L) is accepted with probability min(1, owed(y) /
-// L(y)), where owed = pi at first and norm((owed - L)+) after each rejected child. The same law. Where all nodes of one
-// depth have as many children it accepted at most as many tokens in expectation, in all cases that were enumerated; in
-// ragged trees it may accept more. Arguments as for verify_tree. A chain is decided as by verify_token, coin for coin.
+// Recursive rejection, from the root to the leaves: each child (y, L) is accepted with probability
+// min(1, owed(y) / L(y)), where owed = pi at first and norm((owed - L)+) after each rejected child.
+// The same law. Where all nodes of one depth have as many children it accepted at most as many
+// tokens in expectation, in all cases that were enumerated; in ragged trees it may accept more.
+// Arguments as for verify_tree. A chain is decided as by verify_token, coin for coin.
 template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T, class Walker>
-SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws&& laws, QRows&& q_rows, PRows&& p_rows,
-                                                    const Policy& policy, C& chooser, std::span<emission> out,
+SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws&& laws,
+                                                    QRows&& q_rows, PRows&& p_rows,
+                                                    const Policy& policy, C& chooser,
+                                                    std::span<emission> out,
                                                     const tree_scratch<T, Walker>& work) {
-  return detail::walk_tree(tree, policy, laws, q_rows, p_rows, out, work, [&](auto& state, tree_verdict& result) {
-    std::size_t n = 0;
-    double owes = 0, drawn = 1;
-    while (const std::size_t c = state.next_child(n, owes, drawn)) {
-      const std::uint32_t depth = state.node(c).depth;
-      out[depth - 1] = emission{.token = state.token(c), .log_pi = state.node(c).log_pi, .log_p = state.node(c).log_p};
-      const moment m{stream::coin, tree.start + depth - 1, tree.start, draft_tree::branch(c, depth)};
-      state.write([&] { state.node(c).claim = owes < drawn ? owes / drawn : 1; });
-      if (chooser.coin(m, owes, drawn)) state.enter(c, 1), n = c;
-      else if (const status s = state.settle(n, c); s != status::ok) return void(result.why = s);
-    }
-    state.finish(n, chooser, out, result);
-  });
+  return detail::walk_tree(
+      tree, policy, laws, q_rows, p_rows, out, work, [&](auto& state, tree_verdict& result) {
+        std::size_t n = 0;
+        double owes = 0, drawn = 1;
+        while (const std::size_t c = state.next_child(n, owes, drawn)) {
+          const std::uint32_t depth = state.node(c).depth;
+          out[depth - 1] = emission{.token = state.token(c),
+                                    .log_pi = state.node(c).log_pi,
+                                    .log_p = state.node(c).log_p};
+          const moment m{stream::coin, tree.start + depth - 1, tree.start,
+                         draft_tree::branch(c, depth)};
+          state.write([&] { state.node(c).claim = owes < drawn ? owes / drawn : 1; });
+          if (chooser.coin(m, owes, drawn)) {
+            state.enter(c, 1);
+            n = c;
+          } else if (const status s = state.settle(n, c); s != status::ok)
+            return void(result.why = s);
+        }
+        state.finish(n, chooser, out, result);
+      });
 }
 
-// How a tree is verified: verify(tree, laws, q_rows, p_rows, policy, chooser, out, work), as verify_tree.
+// How a tree is verified: verify(tree, laws, q_rows, p_rows, policy, chooser, out, work), as
+// verify_tree.
 struct traversal {
   template <class... A>
   SPECAGG_FUNCTION tree_verdict verify(A&&... a) const {

@@ -9,11 +9,13 @@
 
 SPECAGG_BEGIN
 
-// Node 0 is the text. Node i has token tokens[i - 1] and follows node parents[i - 1] < i. The children of a node stand
-// in proposal order: each was drawn from a law L that may depend on the path to it and on the siblings before it, but
-// not on coins. A node at depth d has position start + d - 1. A node is left out, with all that follows it, if
+// Node 0 is the text. Node i has token tokens[i - 1] and follows node parents[i - 1] < i. The
+// children of a node stand in proposal order: each was drawn from a law L that may depend on the
+// path to it and on the siblings before it, but not on coins. A node at depth d has position start
+// + d - 1. A node is left out, with all that follows it, if
 //   * its token is no_token: padding
-//   * its token is foreign, or its L is invalid (struct draft): the emission at that position says it in `why`
+//   * its token is foreign, or its L is invalid (struct draft): the emission at that position says
+//     it in `why`
 //   * its parent is an end of text
 // Two siblings may have the same token.
 struct draft_tree {
@@ -25,20 +27,26 @@ struct draft_tree {
 
   SPECAGG_FUNCTION std::size_t size() const { return tokens.size(); }
   // moment::branch of node i's draw and coin: different for all nodes of one depth, 0 in a chain.
-  SPECAGG_FUNCTION static std::uint32_t branch(std::size_t i, std::uint32_t depth) { return std::uint32_t(i) - depth; }
+  SPECAGG_FUNCTION static std::uint32_t branch(std::size_t i, std::uint32_t depth) {
+    return std::uint32_t(i) - depth;
+  }
 };
 
-// What a verifier knows about a node; written for all of them. claim and accepted: 0 where it did not go.
+// What a verifier knows about a node; written for all of them. claim and accepted: 0 where it did
+// not go.
 struct tree_node {
-  std::uint32_t depth = 0, child = 0, sibling = 0;  // its first child, and the sibling after it; 0: none
-  std::uint32_t next = 0;                           // the child to visit next; 0: none is left
-  std::uint32_t slot = 0;                           // where owed weights are stored
-  std::uint32_t failed = 0;                         // children that failed
-  bool stored = false;                              // its owed weights are stored
-  status why = status::ok;                          // why a child, or all children, were left out
-  double pi = 0, log_pi = 0, log_p = 0;             // of its token, at its parent
-  double claim = 0;                                 // the probability that its subtree is accepted, as it was visited
-  double accepted = 0;                              // what is left of the claim after its children failed
+  // its first child, and the sibling after it; 0: none
+  std::uint32_t depth = 0, child = 0, sibling = 0;
+  std::uint32_t next = 0;                // the child to visit next; 0: none is left
+  std::uint32_t slot = 0;                // where owed weights are stored
+  std::uint32_t failed = 0;              // children that failed
+  bool stored = false;                   // its owed weights are stored
+  status why = status::ok;               // why a child, or all children, were left out
+  double pi = 0, log_pi = 0, log_p = 0;  // of its token, at its parent
+  // the probability that its subtree is accepted, as it was visited
+  double claim = 0;
+  // what is left of the claim after its children failed
+  double accepted = 0;
   double scale = 0;
 };
 
@@ -51,7 +59,8 @@ struct tree_verdict : verdict {
 //   nodes   one more than the tree has
 //   owed    owed_rows V numbers (measure_tree); V for each level of the tree is enough
 //   sums    verify_scratch(V) doubles
-//   walker  what walks: one thread, or all threads of a CUDA block, which share the memory (backend/cuda)
+//   walker  what walks: one thread, or all threads of a CUDA block, which share the memory
+//           (backend/cuda)
 template <class T, class Walker = one_thread>
 struct tree_scratch {
   std::span<tree_node> nodes;
@@ -73,7 +82,8 @@ SPECAGG_FUNCTION inline void link_tree(const draft_tree& tree, std::span<tree_no
   for (std::size_t i = 0; i <= n; ++i) nodes[i] = {};
   for (std::size_t i = n; i > 0; --i) {
     tree_node& parent = nodes[tree.parents[i - 1]];
-    nodes[i].sibling = parent.child, parent.child = std::uint32_t(i);
+    nodes[i].sibling = parent.child;
+    parent.child = std::uint32_t(i);
   }
   for (std::size_t i = 1; i <= n; ++i) {
     const tree_node& parent = nodes[tree.parents[i - 1]];
@@ -81,8 +91,8 @@ SPECAGG_FUNCTION inline void link_tree(const draft_tree& tree, std::span<tree_no
     nodes[i].slot = parent.slot + (nodes[parent.child].sibling != 0);
   }
 }
-// The levels of a linked tree, and how many rows of owed weights it needs: one, if it has any node, and one more for
-// each level on a path that has siblings.
+// The levels of a linked tree, and how many rows of owed weights it needs: one, if it has any node,
+// and one more for each level on a path that has siblings.
 struct tree_extent {
   std::size_t levels = 0, owed_rows = 0;
 };
@@ -134,17 +144,21 @@ struct all_but {
   }
 };
 
-// A walk through a tree. While the children of a node n fail one after another, the node owes the weights
+// A walk through a tree. While the children of a node n fail one after another, the node owes the
+// weights
 //   owed = a pi                          a: the claim on n; 1 in recursive rejection
 //   owed = scale (owed - L)+             after each failed child, L the law that it was drawn from
-// and a = sum owed is what is left of the claim. If L is one token only that token's weight changes: to 0. The weights
-// are stored when a child fails whose L is a row, or after many children; until then they are scale pi without the
-// failed tokens. So a failed child costs no pass if its L is one token, else one over pi (or what is stored) and L.
+// and a = sum owed is what is left of the claim. If L is one token only that token's weight
+// changes: to 0. The weights are stored when a child fails whose L is a row, or after many
+// children; until then they are scale pi without the failed tokens. So a failed child costs no pass
+// if its L is one token, else one over pi (or what is stored) and L.
 //
-// A walker of many threads shares the memory: write(f) runs f once, after all have read and before any reads again.
+// A walker of many threads shares the memory: write(f) runs f once, after all have read and before
+// any reads again.
 template <class Policy, class Laws, class QRows, class PRows, class T, class Walker>
 struct tree_walk {
-  static constexpr std::uint32_t most_not_stored = 16;  // failed children of a node. Bounds the search for equal tokens
+  // failed children of a node. Bounds the search for equal tokens
+  static constexpr std::uint32_t most_not_stored = 16;
   const draft_tree& tree;
   const Policy& policy;
   Laws& laws;
@@ -156,39 +170,54 @@ struct tree_walk {
 
   SPECAGG_FUNCTION tree_node& node(std::size_t i) const { return work.nodes[i]; }
   SPECAGG_FUNCTION token_id token(std::size_t i) const { return tree.tokens[i - 1]; }
-  SPECAGG_FUNCTION T* owed(const tree_node& n) const { return work.owed.data() + n.slot * vocabulary; }
+  SPECAGG_FUNCTION T* owed(const tree_node& n) const {
+    return work.owed.data() + n.slot * vocabulary;
+  }
   template <class F>
   SPECAGG_FUNCTION void write(F&& f) const {
     if constexpr (requires { work.walker.once(f); }) work.walker.once(f);
     else f();
   }
 
-  // Comes to node n, which owes a pi. Finds pi of its children's tokens. If pi does not exist, the children are left
-  // out.
+  // Comes to node n, which owes a pi. Finds pi of its children's tokens. If pi does not exist, the
+  // children are left out.
   SPECAGG_FUNCTION void enter(std::size_t n, double a) {
     tree_node& here = node(n);
     const bool ended = n > 0 && tree.end_of_text.contains(token(n));
-    write([&] { here.accepted = here.scale = a, here.next = ended ? 0 : here.child; });
-    if (here.next == 0) return;
-    const status s = with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-      if (n == 0) {
-        vocabulary = rows.size();
-        enough_memory = work.owed.size() >= owed_rows * vocabulary && can_weigh(rows, work.sums);
-      }
-      if (rows.size() != vocabulary) return status::vocabulary_mismatch;
-      write([&] {
-        for (std::uint32_t c = here.child; c != 0; c = node(c).sibling) {
-          if (foreign(token(c), vocabulary, 1) != status::ok) continue;
-          const auto seen = at(rows, std::size_t(token(c)));
-          tree_node& child = node(c);
-          child.pi = as_double(pi(seen));
-          if (!(child.pi < infinity)) here.next = 0, here.why = status::undefined_target;
-          child.log_pi = log(child.pi), child.log_p = log(as_double(pair_sides::p(seen)));
-        }
-      });
-      return status::ok;
+    write([&] {
+      here.accepted = here.scale = a;
+      here.next = ended ? 0 : here.child;
     });
-    if (s != status::ok) write([&] { here.next = 0, here.why = s; });
+    if (here.next == 0) return;
+    const status s =
+        with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+          if (n == 0) {
+            vocabulary = rows.size();
+            enough_memory =
+                work.owed.size() >= owed_rows * vocabulary && can_weigh(rows, work.sums);
+          }
+          if (rows.size() != vocabulary) return status::vocabulary_mismatch;
+          write([&] {
+            for (std::uint32_t c = here.child; c != 0; c = node(c).sibling) {
+              if (foreign(token(c), vocabulary, 1) != status::ok) continue;
+              const auto seen = at(rows, std::size_t(token(c)));
+              tree_node& child = node(c);
+              child.pi = as_double(pi(seen));
+              if (!(child.pi < infinity)) {
+                here.next = 0;
+                here.why = status::undefined_target;
+              }
+              child.log_pi = log(child.pi);
+              child.log_p = log(as_double(pair_sides::p(seen)));
+            }
+          });
+          return status::ok;
+        });
+    if (s != status::ok)
+      write([&] {
+        here.next = 0;
+        here.why = s;
+      });
   }
 
   // f(L) with the normalised law that node c was drawn from; or what is wrong with it.
@@ -201,7 +230,8 @@ struct tree_walk {
     return with_row_at(laws, c, given);
   }
 
-  // Takes the next child of n that is not left out; 0: none. owes, drawn: what n owes for its token, and its L.
+  // Takes the next child of n that is not left out; 0: none. owes, drawn: what n owes for its
+  // token, and its L.
   SPECAGG_FUNCTION std::size_t next_child(std::size_t n, double& owes, double& drawn) {
     tree_node& parent = node(n);
     while (const std::size_t c = parent.next) {
@@ -223,7 +253,8 @@ struct tree_walk {
     return 0;
   }
 
-  // Calls f(token) for the failed children of n that stand before `end` (0: all). All of them were certain tokens.
+  // Calls f(token) for the failed children of n that stand before `end` (0: all). All of them were
+  // certain tokens.
   template <class F>
   SPECAGG_FUNCTION void for_failed(std::size_t n, std::size_t end, F&& f) const {
     for (std::size_t c = node(n).child; c != end; c = node(c).sibling)
@@ -235,7 +266,10 @@ struct tree_walk {
     T* const weights = owed(here);
     return with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
       (void)walker_of(rows).sum_stored(rows, pi, weights);
-      write([&] { here.stored = true, for_failed(n, end, [&](token_id y) { weights[y] = 0; }); });
+      write([&] {
+        here.stored = true;
+        for_failed(n, end, [&](token_id y) { weights[y] = 0; });
+      });
       return status::ok;
     });
   }
@@ -252,7 +286,8 @@ struct tree_walk {
           if (!parent.stored && parent.failed == most_not_stored)
             if (const status why = store(n, c); why != status::ok) return why;
           const token_id y = token(c);
-          left = without_token(parent.accepted, scale, parent.stored ? double(weights[y]) : node(c).pi);
+          left = without_token(parent.accepted, scale,
+                               parent.stored ? double(weights[y]) : node(c).pi);
           write([&] {
             if (parent.stored) weights[y] = 0;
             for (std::size_t i = node(c).sibling; i != 0 && !parent.stored; i = node(i).sibling)
@@ -291,12 +326,15 @@ struct tree_walk {
     return status::ok;
   }
 
-  // Node n is the last accepted one: draws the token after it from what n still owes, or from pi at a leaf.
+  // Node n is the last accepted one: draws the token after it from what n still owes, or from pi at
+  // a leaf.
   template <Chooser C>
-  SPECAGG_FUNCTION void finish(std::size_t n, C& chooser, std::span<emission> out, tree_verdict& result) {
+  SPECAGG_FUNCTION void finish(std::size_t n, C& chooser, std::span<emission> out,
+                               tree_verdict& result) {
     const tree_node& last = node(n);
     const bool settled = last.failed > 0;
-    result.node = std::uint32_t(n), result.accepted = result.emitted = last.depth;
+    result.node = std::uint32_t(n);
+    result.accepted = result.emitted = last.depth;
     if (n > 0 && tree.end_of_text.contains(token(n))) return;
     if (!settled && !tree.bonus) return void(result.why = last.why);
     token_id failed[most_not_stored] = {};
@@ -311,14 +349,17 @@ struct tree_walk {
         const stored_row<T> left{owed(last), vocabulary};
         const beside all(rows, left);
         const auto weight = [](auto at) { return at.proposal; };
-        if (draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) == status::ok) return status::ok;
+        if (draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) == status::ok)
+          return status::ok;
       } else if (settled) {
         const all_but<T> others{std::span<const token_id>(failed, count), vocabulary};
         const beside all(rows, others);
         const auto weight = [&](auto at) { return pi(at) * at.proposal; };
-        if (draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) == status::ok) return status::ok;
+        if (draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) == status::ok)
+          return status::ok;
       }
-      return draw_token(rows, pi, pi, m, chooser, work.sums, e);  // a leaf, or round-off left nothing
+      // a leaf, or round-off left nothing
+      return draw_token(rows, pi, pi, m, chooser, work.sums, e);
     });
     if (result.why == status::ok) out[result.emitted++] = e;
   }

@@ -11,19 +11,21 @@
 
 SPECAGG_BEGIN
 
-// Whether later rounds draw their tokens with the noise that rejected drafts were drawn with: what a verifier with a
-// member `static constexpr bool shares_noise = true` says.
+// Whether later rounds draw their tokens with the noise that rejected drafts were drawn with: what
+// a verifier with a member `static constexpr bool shares_noise = true` says.
 template <class V>
 constexpr bool shares_noise = [] {
   if constexpr (requires { V::shares_noise; }) return V::shares_noise;
   else return false;
 }();
 
-// How a round draws its drafts, and how it judges them. A coupled draft is judged by coupled verification alone.
-// propose(): arguments and result of draw_draft (verify/verify.hpp). verify(): those of verify_token.
+// How a round draws its drafts, and how it judges them. A coupled draft is judged by coupled
+// verification alone. propose(): arguments and result of draw_draft (verify/verify.hpp). verify():
+// those of verify_token.
 struct token_verifier {
   template <Row R, Chooser C>
-  token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch) const {
+  token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser,
+                   std::span<double> scratch) const {
     return draw_draft(q, start, j, chooser, scratch);
   }
   template <class... A>
@@ -44,7 +46,8 @@ struct match_verifier : token_verifier {
   }
 };
 struct
-    coupled_verifier {  // for acceptances it says what happened: 1 for accepted tokens, 0 from the first rejected one
+    // for acceptances it says what happened: 1 for accepted tokens, 0 from the first rejected one
+    coupled_verifier {
   static constexpr bool shares_noise = true;
   shared_noise noise;
   template <Row R, class C>
@@ -52,8 +55,8 @@ struct
     return q.normalise() == status::ok ? race(q, noise, std::uint32_t(start + j)) : no_token;
   }
   template <class Q, class P, class Policy, class C>
-  SPECAGG_FUNCTION verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy, C&,
-                                  std::span<emission> out, std::span<double>,
+  SPECAGG_FUNCTION verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy,
+                                  C&, std::span<emission> out, std::span<double>,
                                   std::span<draft_acceptance> acceptances) const {
     const verdict v = verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
     for (std::size_t j = 0; j < acceptances.size(); ++j)

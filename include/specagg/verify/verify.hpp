@@ -13,17 +13,20 @@
 
 SPECAGG_BEGIN
 
-// The tokens that a draft model proposed for positions start, start + 1, ... of the text. A draft ends early at
+// The tokens that a draft model proposed for positions start, start + 1, ... of the text. A draft
+// ends early at
 //   * a no_token (-1): padding of ragged batches
-//   * an end-of-text token (there may be several of them): the first one is the last token of the draft, and the tokens
-//     after it are dropped
-//   * a foreign token: one that was not drawn from the row at its position. Its id is outside the vocabulary, or its
-//     probability in the given draft row is 0 (only checked where the verifier or the policy reads draft rows)
+//   * an end-of-text token (there may be several of them): the first one is the last token of the
+//     draft, and the tokens after it are dropped
+//   * a foreign token: one that was not drawn from the row at its position. Its id is outside the
+//     vocabulary, or its probability in the given draft row is 0 (only checked where the verifier
+//     or the policy reads draft rows)
 //   * an invalid draft row, for example a fully masked one: no token can have been drawn from it
-// The tokens before the end are verified as a shorter draft. If all of them are accepted, the next token is drawn from
-// pi, as after padding. Its emission says in `why` what ended the draft. So the emitted law is exact in all these
-// cases, on one condition: the tokens that are not foreign must have the law q. A mask or a vocabulary map that makes
-// some of q's tokens foreign changes q; apply it to the row.
+// The tokens before the end are verified as a shorter draft. If all of them are accepted, the next
+// token is drawn from pi, as after padding. Its emission says in `why` what ended the draft. So the
+// emitted law is exact in all these cases, on one condition: the tokens that are not foreign must
+// have the law q. A mask or a vocabulary map that makes some of q's tokens foreign changes q; apply
+// it to the row.
 struct draft {
   std::span<const token_id> tokens = {};
   std::uint32_t start = 0;
@@ -36,22 +39,27 @@ struct draft {
       if (end_of_text.contains(tokens[g++])) break;
     return g;
   }
-  SPECAGG_FUNCTION bool ends_text(std::size_t g) const { return g > 0 && end_of_text.contains(tokens[g - 1]); }
+  SPECAGG_FUNCTION bool ends_text(std::size_t g) const {
+    return g > 0 && end_of_text.contains(tokens[g - 1]);
+  }
 };
 
-// Draws a drafted token from its row, which it normalises. scratch: verify_scratch(V) doubles. no_token: the row is
-// invalid or scratch is too small.
+// Draws a drafted token from its row, which it normalises. scratch: verify_scratch(V) doubles.
+// no_token: the row is invalid or scratch is too small.
 template <class R, Chooser C>
   requires Row<std::remove_cvref_t<R>>
 token_id draw_draft(R&& row, moment m, C& chooser, std::span<double> scratch) {
-  static_assert(!std::is_const_v<std::remove_reference_t<R>>, "specagg: draw_draft normalises its row, which is const");
+  static_assert(!std::is_const_v<std::remove_reference_t<R>>,
+                "specagg: draw_draft normalises its row, which is const");
   if (row.normalise() != status::ok || !can_weigh(row, scratch)) return no_token;
   return draw(row, m, chooser, scratch);
 }
-// Token j of a draft, whose position is start + j; start as in struct draft. The nodes of a tree are drawn by draw_node
-// (verify/tree.hpp): two tokens that are drawn here for one position come from one random number.
+// Token j of a draft, whose position is start + j; start as in struct draft. The nodes of a tree
+// are drawn by draw_node (verify/tree.hpp): two tokens that are drawn here for one position come
+// from one random number.
 template <class R, Chooser C>
-token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser, std::span<double> scratch) {
+token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser,
+                    std::span<double> scratch) {
   return draw_draft(row, {stream::draft, std::uint32_t(start + j), start}, chooser, scratch);
 }
 
@@ -60,9 +68,9 @@ constexpr const char* name(origin o) {
   return o == origin::accepted ? "accepted" : o == origin::residual ? "residual" : "bonus";
 }
 
-// One emitted token. log_pi and log_p: its log-probability under pi and under the target model's row. why: ok, or what
-// ended the draft at this position (struct draft): draft_not_in_support, token_out_of_range, or what is wrong with the
-// draft's row.
+// One emitted token. log_pi and log_p: its log-probability under pi and under the target model's
+// row. why: ok, or what ended the draft at this position (struct draft): draft_not_in_support,
+// token_out_of_range, or what is wrong with the draft's row.
 struct emission {
   token_id token = no_token;
   origin from = origin::accepted;
@@ -70,23 +78,24 @@ struct emission {
   double log_pi = 0, log_p = 0;
 };
 
-// The probability that a drafted position is accepted if verification reaches it. It is computed whether verification
-// reached it or not. of_row: for any token drawn from the row, sum min(q, pi), the overlap. of_token: for the token
-// that was drawn, min(1, pi(y) / q(y)). (verify_match: sum q pi and pi(y).)
+// The probability that a drafted position is accepted if verification reaches it. It is computed
+// whether verification reached it or not. of_row: for any token drawn from the row, sum min(q, pi),
+// the overlap. of_token: for the token that was drawn, min(1, pi(y) / q(y)). (verify_match: sum q
+// pi and pi(y).)
 struct draft_acceptance {
   double of_row = 0, of_token = 0;
 };
 
-// accepted: the number of accepted drafted tokens. emitted: the number of tokens written: the accepted ones, plus one
-// residual or bonus token if there is one. why: ok, or why no token could be emitted at position start + emitted
-// (without a bonus: what ended the draft there).
+// accepted: the number of accepted drafted tokens. emitted: the number of tokens written: the
+// accepted ones, plus one residual or bonus token if there is one. why: ok, or why no token could
+// be emitted at position start + emitted (without a bonus: what ended the draft there).
 struct verdict {
   std::size_t accepted = 0, emitted = 0;
   status why = status::ok;
 };
 
-// Expected tokens per round, from the acceptances of one draft: 1 + sum_k of_row_k prod_{j<k} of_token_j. It does not
-// depend on how many tokens were accepted. Unbiased for token verification.
+// Expected tokens per round, from the acceptances of one draft: 1 + sum_k of_row_k prod_{j<k}
+// of_token_j. It does not depend on how many tokens were accepted. Unbiased for token verification.
 inline double expected_tokens(std::span<const draft_acceptance> draft) {
   double expected = 1, reached = 1;
   for (const draft_acceptance& o : draft) {
@@ -103,17 +112,21 @@ SPECAGG_FUNCTION SPECAGG_INLINE double as_double(V x) {
   return double(uncontracted(x).v);
 }
 
-// The checks before every verification: the parameters are in range, and there is room for every result.
+// The checks before every verification: the parameters are in range, and there is room for every
+// result.
 template <class Policy>
-SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy, std::span<const emission> out,
+SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy,
+                             std::span<const emission> out,
                              std::span<draft_acceptance> acceptances) {
   const std::size_t g = drafted.size();
   for (draft_acceptance& o : acceptances) o = {};
-  return valid(policy) && out.size() >= g + drafted.bonus && (acceptances.empty() || acceptances.size() >= g);
+  return valid(policy) && out.size() >= g + drafted.bonus &&
+         (acceptances.empty() || acceptances.size() >= g);
 }
 
-// pi. Builds without NDEBUG check that it is a law (policy/checked.hpp), in one more pass over V: if it is none, the
-// position is an undefined_target. lossless gives a row that was normalised, so there is nothing to check.
+// pi. Builds without NDEBUG check that it is a law (policy/checked.hpp), in one more pass over V:
+// if it is none, the position is an undefined_target. lossless gives a row that was normalised, so
+// there is nothing to check.
 template <class Rows, class Policy>
 SPECAGG_FUNCTION auto bind_law(const Rows& rows, const Policy& policy) {
   auto pi = bind_to(rows, policy);
@@ -121,17 +134,20 @@ SPECAGG_FUNCTION auto bind_law(const Rows& rows, const Policy& policy) {
   else return where_law(rows, pi);
 }
 
-// Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's status, missing_row
-// if one of them was not given, or what is wrong with them. A policy chosen at run time (policy/any_of.hpp) and a row
-// of several kinds (any_row.hpp) are resolved here, so f and all loops in it are compiled for what was chosen.
+// Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's
+// status, missing_row if one of them was not given, or what is wrong with them. A policy chosen at
+// run time (policy/any_of.hpp) and a row of several kinds (any_row.hpp) are resolved here, so f and
+// all loops in it are compiled for what was chosen.
 template <class Policy, class QRows, class PRows, class F>
-SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
+SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j,
+                                 F&& f) {
   if constexpr (is_raw_logits<Policy>) {
     static_assert(!is_raw_logits<Policy>,
                   "specagg: raw_logits is verified by raw_logits_verifier (verify/raw_logits.hpp)");
     return status::invalid_parameter;
   } else if constexpr (is_any_of<Policy>) {
-    return with_rule(policy, [&](const auto& rule) { return with_law(rule, q_rows, p_rows, j, f); });
+    return with_rule(policy,
+                     [&](const auto& rule) { return with_law(rule, q_rows, p_rows, j, f); });
   } else {
     return with_row_at(q_rows, j, [&](auto& q) {
       return with_row_at(p_rows, j, [&](auto& p) {
@@ -139,9 +155,11 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
         using P = std::remove_cvref_t<decltype(p)>;
         using T = typename P::value_type;
         constexpr bool confidence = reads_confidence<Policy>;
-        constexpr bool one_type = std::is_same_v<typename Q::value_type, T>, is_policy = TargetPolicy<Policy, T>;
-        static_assert(one_type,
-                      "specagg: draft and target must have one value type (both float or both double)");
+        constexpr bool one_type = std::is_same_v<typename Q::value_type, T>,
+                       is_policy = TargetPolicy<Policy, T>;
+        static_assert(
+            one_type,
+            "specagg: draft and target must have one value type (both float or both double)");
         static_assert(is_policy, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
         if constexpr (one_type && is_policy) {  // else the compiler has said enough
           if (q.size() != p.size()) return status::vocabulary_mismatch;
@@ -159,9 +177,11 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
 
 // The same, but the draft row is read only if the policy reads the draft.
 template <class Policy, class QRows, class PRows, class F>
-SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j, F&& f) {
+SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows,
+                                        std::size_t j, F&& f) {
   if constexpr (is_any_of<Policy>) {
-    return with_rule(policy, [&](const auto& rule) { return with_target_law(rule, q_rows, p_rows, j, f); });
+    return with_rule(policy,
+                     [&](const auto& rule) { return with_target_law(rule, q_rows, p_rows, j, f); });
   } else if constexpr (reads_draft<Policy>) {
     return with_law(policy, q_rows, p_rows, j, f);
   } else {
@@ -173,8 +193,8 @@ SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRo
   }
 }
 
-// Says which members of a view are the draft's row, from which the token was drawn, and the target's row, whose
-// log-probability is reported.
+// Says which members of a view are the draft's row, from which the token was drawn, and the
+// target's row, whose log-probability is reported.
 struct pair_sides {
   template <class At>
   SPECAGG_FUNCTION static auto q(const At& at) -> decltype(at.q) {
@@ -186,18 +206,21 @@ struct pair_sides {
   }
 };
 
-// What is wrong with a drafted token y of probability t = q(y), or ok. It is foreign if it was not drawn from its row.
+// What is wrong with a drafted token y of probability t = q(y), or ok. It is foreign if it was not
+// drawn from its row.
 SPECAGG_FUNCTION inline status foreign(token_id y, std::size_t vocabulary, double t) {
   if (y < 0 || std::size_t(y) >= vocabulary) return status::token_out_of_range;
   return t > 0 ? status::ok : status::draft_not_in_support;
 }
 
-// What a row of weights scale w, whose sum is `total`, sums to without a token of weight scale w(y).
+// What a row of weights scale w, whose sum is `total`, sums to without a token of weight scale
+// w(y).
 SPECAGG_FUNCTION inline double without_token(double total, double scale, double w) {
   const double left = fma(-scale, w, total);
   return left > 0 ? left : 0;
 }
-// sum (claim pi - q)+. If the draft's row is one token, that is claim (1 - pi(y)), and no pass is needed.
+// sum (claim pi - q)+. If the draft's row is one token, that is claim (1 - pi(y)), and no pass is
+// needed.
 template <class Rows, class Pi>
 SPECAGG_FUNCTION double sum_of_residual(const Rows& rows, const Pi& pi, double claim) {
   if constexpr (requires { rows.drafted(); })
@@ -205,8 +228,9 @@ SPECAGG_FUNCTION double sum_of_residual(const Rows& rows, const Pi& pi, double c
   else return rows.sum([&](auto at) { return positive(fma(claim, pi(at), -at.q)); });
 }
 
-// A drafted token and its rows: w = pi(y), t = q(y) (1 where no draft row is read), and the emission if it is accepted.
-// If e.why is not ok the token is foreign, and the draft ends before it.
+// A drafted token and its rows: w = pi(y), t = q(y) (1 where no draft row is read), and the
+// emission if it is accepted. If e.why is not ok the token is foreign, and the draft ends before
+// it.
 struct judgement {
   emission e;
   double w = 0, t = 0;
@@ -216,54 +240,64 @@ SPECAGG_FUNCTION judgement judge(const Rows& rows, const Pi& pi, token_id y) {
   judgement d{{.token = y, .why = foreign(y, rows.size(), 1)}, 0, 0};
   if (d.e.why != status::ok) return d;
   const auto seen = at(rows, std::size_t(y));
-  d.w = as_double(pi(seen)), d.t = 1;
+  d.w = as_double(pi(seen));
+  d.t = 1;
   if constexpr (requires { Sides::q(seen); }) d.t = as_double(Sides::q(seen));
   d.e.why = foreign(y, rows.size(), d.t);
-  d.e.log_pi = log(d.w), d.e.log_p = log(as_double(Sides::p(seen)));
+  d.e.log_pi = log(d.w);
+  d.e.log_p = log(as_double(Sides::p(seen)));
   return d;
 }
 template <class Rows, class Pi>
 SPECAGG_FUNCTION draft_acceptance measure(const Rows& rows, const Pi& pi, const judgement& d) {
-  return {rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); }), d.w < d.t ? d.w / d.t : 1};
+  return {rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); }),
+          d.w < d.t ? d.w / d.t : 1};
 }
 
-// Draws one position's token from `weight` and computes its log-probabilities; or returns why there is no token.
+// Draws one position's token from `weight` and computes its log-probabilities; or returns why there
+// is no token.
 template <class Sides = pair_sides, class Rows, class Pi, class Weight, Chooser C>
-SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m, C& chooser,
-                                   std::span<double> scratch, emission& out) {
+SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m,
+                                   C& chooser, std::span<double> scratch, emission& out) {
   if (!can_weigh(rows, scratch)) return status::invalid_parameter;
   const auto w = weigh(rows, weight, scratch);
-  if (!(w.total < std::numeric_limits<double>::infinity())) return status::undefined_target;  // NaN too
+  // NaN too
+  if (!(w.total < std::numeric_limits<double>::infinity())) return status::undefined_target;
   const token_id z = w.total > 0 ? chooser.draw(m, w) : no_token;
   if (z == no_token) return status::undefined_target;
   const auto seen = at(rows, std::size_t(z));
-  out.token = z, out.log_pi = log(as_double(pi(seen))), out.log_p = log(as_double(Sides::p(seen)));
+  out.token = z;
+  out.log_pi = log(as_double(pi(seen)));
+  out.log_p = log(as_double(Sides::p(seen)));
   return status::ok;
 }
 
-// ---- the decision: accept a drafted token, or draw a replacement ----------------------------------------------------
+// ---- the decision: accept a drafted token, or draw a replacement --------------------------------
 
 // True with probability min(1, pi(y) / q(y)).
 template <Chooser C>
-SPECAGG_FUNCTION bool kept(const judgement& d, std::uint32_t position, std::uint32_t start, C& chooser) {
+SPECAGG_FUNCTION bool kept(const judgement& d, std::uint32_t position, std::uint32_t start,
+                           C& chooser) {
   return chooser.coin({stream::coin, position, start}, d.w, d.t);
 }
-// Draws the token that replaces a rejected one from the residual norm((claim pi - q)+). A rejection implies that the
-// residual has mass. If round-off left none, it draws from pi.
+// Draws the token that replaces a rejected one from the residual norm((claim pi - q)+). A rejection
+// implies that the residual has mass. If round-off left none, it draws from pi.
 template <class Sides = pair_sides, class Rows, class Pi, Chooser C>
-SPECAGG_FUNCTION status draw_residual(const Rows& rows, const Pi& pi, double claim, std::uint32_t position,
-                                      std::uint32_t start, C& chooser, std::span<double> scratch, emission& out) {
+SPECAGG_FUNCTION status draw_residual(const Rows& rows, const Pi& pi, double claim,
+                                      std::uint32_t position, std::uint32_t start, C& chooser,
+                                      std::span<double> scratch, emission& out) {
   out.from = origin::residual;
   const moment m{stream::residual, position, start};
   const auto left = [&](auto at) { return positive(fma(claim, pi(at), -Sides::q(at))); };
   if (draw_token<Sides>(rows, pi, left, m, chooser, scratch, out) == status::ok) return status::ok;
   return draw_token<Sides>(rows, pi, pi, m, chooser, scratch, out);
 }
-// Accepts or replaces: decides the token of one position. If the drafted token is foreign it cannot be accepted, and
-// the token is drawn from pi.
+// Accepts or replaces: decides the token of one position. If the drafted token is foreign it cannot
+// be accepted, and the token is drawn from pi.
 template <class Sides = pair_sides, class Rows, class Pi, Chooser C>
-SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const judgement& d, std::uint32_t position,
-                                        std::uint32_t start, C& chooser, std::span<double> scratch, emission& out) {
+SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const judgement& d,
+                                        std::uint32_t position, std::uint32_t start, C& chooser,
+                                        std::span<double> scratch, emission& out) {
   out = d.e;
   if (!(d.w < std::numeric_limits<double>::infinity())) return status::undefined_target;
   if (d.e.why != status::ok) {
@@ -274,19 +308,22 @@ SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const ju
   return draw_residual<Sides>(rows, pi, 1, position, start, chooser, scratch, out);
 }
 
-// Draws the token after a draft whose g tokens were all accepted; does nothing if none is wanted. `ended`: why the
-// draft ended early, else ok.
+// Draws the token after a draft whose g tokens were all accepted; does nothing if none is wanted.
+// `ended`: why the draft ended early, else ok.
 template <class Policy, class QRows, class PRows, Chooser C>
-SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status ended, const Policy& policy,
-                                   QRows& q_rows, PRows& p_rows, C& chooser, std::span<double> scratch,
-                                   std::span<emission> out, verdict& result) {
+SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status ended,
+                                   const Policy& policy, QRows& q_rows, PRows& p_rows, C& chooser,
+                                   std::span<double> scratch, std::span<emission> out,
+                                   verdict& result) {
   if (ended == status::missing_row || ended == status::vocabulary_mismatch) return ended;
   if (!drafted.bonus || drafted.ends_text(g)) return ended;
   emission e{.from = origin::bonus, .why = ended};
-  const status s = with_target_law(policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
-    return draw_token(rows, pi, pi, {stream::bonus, std::uint32_t(drafted.start + g), drafted.start}, chooser, scratch,
-                      e);
-  });
+  const status s =
+      with_target_law(policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
+        return draw_token(rows, pi, pi,
+                          {stream::bonus, std::uint32_t(drafted.start + g), drafted.start}, chooser,
+                          scratch, e);
+      });
   if (s == status::ok) out[result.emitted++] = e;
   return s;
 }
@@ -294,7 +331,8 @@ SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status e
 }  // namespace detail
 
 // Doubles of scratch that a verifier needs for rows of V tokens and drafts of gamma.
-SPECAGG_FUNCTION constexpr std::size_t verify_scratch(std::size_t vocabulary, std::size_t gamma = 0) {
+SPECAGG_FUNCTION constexpr std::size_t verify_scratch(std::size_t vocabulary,
+                                                      std::size_t gamma = 0) {
   return block_count(vocabulary) + gamma + 1;
 }
 

@@ -46,7 +46,8 @@ strings words_of(const std::string& pre, const std::string& text) {
   return {parts.begin(), parts.end()};
 }
 
-// The rule, slowly: in each word, merge the pair of the lowest rank, the leftmost of equals, while there is one.
+// The rule, slowly: in each word, merge the pair of the lowest rank, the leftmost of equals, while
+// there is one.
 strings slow_pieces(const std::string& pre, const merges& by_rank, const std::string& text) {
   strings all;
   for (const std::string& word : words_of(pre, text)) {
@@ -94,21 +95,24 @@ merges random_merges(std::mt19937& random, std::size_t count) {
 
 TEST_CASE("words are cut as each family of models cuts them") {
   const std::string text = "I've 123 caf\xc3\xa9s,  it's\n\n x=4!! \t";
-  CHECK(words_of("gpt-2", text) ==
-        strings{"I", "'ve", " 123", " caf\xc3\xa9s", ",", " ", " it", "'s", "\n\n", " x", "=", "4", "!!", " \t"});
-  CHECK(words_of("smollm", text) == strings{"I", "'ve", " ", "1", "2", "3", " caf\xc3\xa9s", ",", " ", " it", "'s",
-                                            "\n\n", " x", "=", "4", "!!", " \t"});
-  CHECK(words_of("llama-bpe", text) ==
-        strings{"I", "'ve", " ", "123", " caf\xc3\xa9s", ",", " ", " it", "'s", "\n\n", " x", "=", "4", "!!", " \t"});
-  CHECK(words_of("qwen2", text) == strings{"I", "'ve", " ", "1", "2", "3", " caf\xc3\xa9s", ",", " ", " it", "'s",
-                                           "\n\n", " x", "=", "4", "!!", " \t"});
-  CHECK(words_of("llama-bpe", "1234567 HE'LL\r\n\n") == strings{"123", "456", "7", " HE", "'LL", "\r\n\n"});
+  CHECK(words_of("gpt-2", text) == strings{"I", "'ve", " 123", " caf\xc3\xa9s", ",", " ", " it",
+                                           "'s", "\n\n", " x", "=", "4", "!!", " \t"});
+  CHECK(words_of("smollm", text) == strings{"I", "'ve", " ", "1", "2", "3", " caf\xc3\xa9s", ",",
+                                            " ", " it", "'s", "\n\n", " x", "=", "4", "!!", " \t"});
+  CHECK(words_of("llama-bpe", text) == strings{"I", "'ve", " ", "123", " caf\xc3\xa9s", ",", " ",
+                                               " it", "'s", "\n\n", " x", "=", "4", "!!", " \t"});
+  CHECK(words_of("qwen2", text) == strings{"I", "'ve", " ", "1", "2", "3", " caf\xc3\xa9s", ",",
+                                           " ", " it", "'s", "\n\n", " x", "=", "4", "!!", " \t"});
+  CHECK(words_of("llama-bpe", "1234567 HE'LL\r\n\n") ==
+        strings{"123", "456", "7", " HE", "'LL", "\r\n\n"});
   CHECK(words_of("gpt-2", "HE'LL \xe6\x9d\xb1\xe4\xba\xac\xd9\xa3") ==
-        strings{"HE", "'", "LL", " \xe6\x9d\xb1\xe4\xba\xac", "\xd9\xa3"});  // letters; an Arabic digit
+        // letters; an Arabic digit
+        strings{"HE", "'", "LL", " \xe6\x9d\xb1\xe4\xba\xac", "\xd9\xa3"});
   CHECK(words_of("gpt-2", "").empty());
 }
 
-TEST_CASE("merging by a heap gives the pieces of merging by the rule, for random merges and texts") {
+TEST_CASE(
+    "merging by a heap gives the pieces of merging by the rule, for random merges and texts") {
   std::mt19937 random(1);
   for (int trial = 0; trial < 60; ++trial) {
     const merges by_rank = random_merges(random, 1 + random() % 40);
@@ -137,13 +141,17 @@ TEST_CASE("a word that is a piece is that token for llama-bpe, whatever the merg
   }
 }
 
-TEST_CASE("merges that repeat, or go round in a circle of pieces, end: a merge always gives a longer piece") {
-  const merges by_rank = {{"ab", "a"}, {"a", "b"}, {"b", "a"}, {"ba", "b"}, {"aba", "b"}, {"bab", "a"}};
+TEST_CASE(
+    "merges that repeat, or go round in a circle of pieces, end: a merge always gives a longer "
+    "piece") {
+  const merges by_rank = {{"ab", "a"}, {"a", "b"},   {"b", "a"},
+                          {"ba", "b"}, {"aba", "b"}, {"bab", "a"}};
   const auto file = [](const merges& lines) {
     strings pieces = {"a", "b", "ab", "ba", "aba", "bab", "abab", "baba"}, text;
     for (const auto& [left, right] : lines) text.push_back(left + " " + right);
     test::gguf_writer to;
-    to.string("tokenizer.ggml.model", "gpt2"), to.string("tokenizer.ggml.pre", "gpt-2");
+    to.string("tokenizer.ggml.model", "gpt2");
+    to.string("tokenizer.ggml.pre", "gpt-2");
     to.strings("tokenizer.ggml.tokens", pieces);
     to.numbers("tokenizer.ggml.token_type", std::vector<std::int32_t>(pieces.size(), 1));
     to.strings("tokenizer.ggml.merges", text);
@@ -186,7 +194,8 @@ TEST_CASE("control tokens are parsed on request alone, user-defined pieces alway
   const auto plain = t.encode(text), special = t.encode(text, true);
   CHECK(std::count(plain.begin(), plain.end(), 2) == 1);
   CHECK(std::count(plain.begin(), plain.end(), 0) + std::count(plain.begin(), plain.end(), 1) == 0);
-  CHECK(special == std::vector<token_id>{t.encode("a")[0], 1, t.encode("b")[0], 2, t.encode("c")[0], 0});
+  CHECK(special ==
+        std::vector<token_id>{t.encode("a")[0], 1, t.encode("b")[0], 2, t.encode("c")[0], 0});
   CHECK(t.decode(special) == "ab<user>c");
   CHECK(t.piece(2) == "<user>");
   CHECK((t.piece(1).empty() && t.piece(-1).empty() && t.piece(100000).empty()));
@@ -204,7 +213,8 @@ TEST_CASE("thousands of user-defined pieces cost no more than a few times what t
     for (int i = 0; i < 5; ++i) {
       const auto start = std::chrono::steady_clock::now();
       const auto tokens = t.encode(text);
-      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      best = std::min(
+          best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
       CHECK(std::count(tokens.begin(), tokens.end(), token_id(4)) == 741);
     }
     return best;
@@ -243,31 +253,39 @@ TEST_CASE("a tokenizer that cannot be one is refused in a line that names the pl
   };
   CHECK(with([](auto&...) {}) == "");
   CHECK(with([](auto& pre, auto&...) { pre = "deepseek"; }) ==
-        "test.gguf: metadata tokenizer.ggml.pre: \"deepseek\" is not supported (\"gpt-2\", \"smollm\", \"llama-bpe\", "
+        "test.gguf: metadata tokenizer.ggml.pre: \"deepseek\" is not supported (\"gpt-2\", "
+        "\"smollm\", \"llama-bpe\", "
         "\"qwen2\" are)");
-  CHECK(with([](auto&, auto& pieces, auto& types, auto&) { pieces.push_back("a"), types.push_back(1); }) ==
-        "test.gguf: metadata tokenizer.ggml.tokens: piece 3 is \"a\", as piece 0 is");
+  CHECK(with([](auto&, auto& pieces, auto& types, auto&) {
+          pieces.push_back("a");
+          types.push_back(1);
+        }) == "test.gguf: metadata tokenizer.ggml.tokens: piece 3 is \"a\", as piece 0 is");
   CHECK(with([](auto&, auto& pieces, auto&...) {
           pieces[1] = "\xe2\x96\x81";
-        }).find("piece 1 is \"\xe2\x96\x81\", which is not spelled in characters of bytes") != std::string::npos);
-  CHECK(with([](auto&, auto& pieces, auto&...) { pieces[1] = ""; }).find("piece 1 is \"\"") != std::string::npos);
-  CHECK(with([](auto&, auto&, auto& types, auto&) { types[2] = 9; }).find("piece 2 has the unknown type 9") !=
+        }).find("piece 1 is \"\xe2\x96\x81\", which is not spelled in characters of bytes") !=
         std::string::npos);
-  CHECK(with([](auto&, auto&, auto& types, auto&) { types.pop_back(); }).find("2 types for 3 pieces") !=
+  CHECK(with([](auto&, auto& pieces, auto&...) { pieces[1] = ""; }).find("piece 1 is \"\"") !=
         std::string::npos);
+  CHECK(with([](auto&, auto&, auto& types, auto&) {
+          types[2] = 9;
+        }).find("piece 2 has the unknown type 9") != std::string::npos);
+  CHECK(with([](auto&, auto&, auto& types, auto&) {
+          types.pop_back();
+        }).find("2 types for 3 pieces") != std::string::npos);
   for (const char* line : {"ab", "", " ", "a ", " b", "a b c", "a  b"})
-    CHECK(with([&](auto&, auto&, auto&, auto& lines) {
-            lines[0] = line;
-          }).find("tokenizer.ggml.merges: merge 0, \"" + std::string(line) + "\", is not two pieces") !=
-          std::string::npos);
-  CHECK(with([](auto&, auto&, auto&, auto& lines) { lines[0] = "a c"; }).find("merges what is no piece") !=
-        std::string::npos);
+    CHECK(with([&](auto&, auto&, auto&, auto& lines) { lines[0] = line; })
+              .find("tokenizer.ggml.merges: merge 0, \"" + std::string(line) +
+                    "\", is not two pieces") != std::string::npos);
+  CHECK(with([](auto&, auto&, auto&, auto& lines) {
+          lines[0] = "a c";
+        }).find("merges what is no piece") != std::string::npos);
   CHECK(with([](auto&, auto&, auto&, auto& lines) {
           lines.push_back("b a");
         }).find("merge 1, \"b a\", gives what is no piece") != std::string::npos);
   const test::gguf_bytes few([] {
     test::gguf_writer to;
-    to.string("tokenizer.ggml.model", "gpt2"), to.string("tokenizer.ggml.pre", "smollm");
+    to.string("tokenizer.ggml.model", "gpt2");
+    to.string("tokenizer.ggml.pre", "smollm");
     to.strings("tokenizer.ggml.tokens", {"a"});
     to.numbers("tokenizer.ggml.token_type", std::vector<std::int32_t>{1});
     to.strings("tokenizer.ggml.merges", {});
@@ -283,7 +301,8 @@ TEST_CASE("a tokenizer that cannot be one is refused in a line that names the pl
 
 TEST_CASE("without PCRE2 a byte-level BPE tokenizer is refused") {
   CHECK(refusal(test::small_bpe("smollm")) ==
-        "test.gguf: metadata tokenizer.ggml.model: \"gpt2\" needs PCRE2, and this program was built without it");
+        "test.gguf: metadata tokenizer.ggml.model: \"gpt2\" needs PCRE2, and this program was "
+        "built without it");
 }
 
 #endif

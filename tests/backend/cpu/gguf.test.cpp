@@ -45,8 +45,8 @@ gguf_writer every_type() {
   file.strings("texts", {"a", "", "ccc"});
   file.numbers<float>("floats", {1, 2, 3});
   file.numbers<std::int32_t>("ints", {});
-  for (auto type :
-       {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q4_0, tensor_type::q4_1, tensor_type::q8_0})
+  for (auto type : {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q4_0,
+                    tensor_type::q4_1, tensor_type::q8_0})
     file.tensor(text("t", static_cast<int>(type)), {32, 3}, static_cast<std::uint32_t>(type),
                 test::encode(std::vector<int>(96, 1), type));
   file.tensor("cube", {2, 3, 4, 5}, 0, std::string(480, '\0'));
@@ -78,8 +78,8 @@ TEST_CASE("a GGUF file reads back as it was written: every metadata type, every 
     CHECK(file.numbers<float>("floats") == std::vector<float>{1, 2, 3});
     CHECK(file.numbers<std::int32_t>("ints").empty());
     CHECK(file.tensors().size() == 7);
-    for (auto type : {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q4_0, tensor_type::q4_1,
-                      tensor_type::q8_0}) {
+    for (auto type : {tensor_type::f32, tensor_type::f16, tensor_type::bf16, tensor_type::q4_0,
+                      tensor_type::q4_1, tensor_type::q8_0}) {
       const auto* t = file.find_tensor(text("t", static_cast<int>(type)));
       REQUIRE(t);
       CHECK((t->type == type && t->rows == 3 && t->cols == 32 && t->rank == 2));
@@ -94,19 +94,24 @@ TEST_CASE("a GGUF file reads back as it was written: every metadata type, every 
   }
 }
 
-TEST_CASE("metadata of another type, absent or negative is an error that names the key and both types") {
+TEST_CASE(
+    "metadata of another type, absent or negative is an error that names the key and both types") {
   const gguf_bytes bytes(every_type().bytes());
   const auto file = bytes.open();
-  refuses(test::error_of([&] { file.integer("text"); }), "metadata text: is string (an integer is needed)");
+  refuses(test::error_of([&] { file.integer("text"); }),
+          "metadata text: is string (an integer is needed)");
   refuses(test::error_of([&] { file.integer("floats"); }),
           "metadata floats: is an array of float32 (an integer is needed)");
   refuses(test::error_of([&] { file.integer("i8"); }), "metadata i8: is negative");
-  refuses(test::error_of([&] { file.integer("absent"); }), "metadata absent: is missing (an integer is needed)");
+  refuses(test::error_of([&] { file.integer("absent"); }),
+          "metadata absent: is missing (an integer is needed)");
   refuses(test::error_of([&] { file.real("u8"); }), "is uint8 (a float is needed)");
   refuses(test::error_of([&] { file.flag("u8"); }), "is uint8 (a boolean is needed)");
-  refuses(test::error_of([&] { file.string("texts"); }), "is an array of string (a string is needed)");
+  refuses(test::error_of([&] { file.string("texts"); }),
+          "is an array of string (a string is needed)");
   refuses(test::error_of([&] { file.strings("floats"); }), "(an array of string is needed)");
-  refuses(test::error_of([&] { file.numbers<float>("ints"); }), "is an array of int32 (an array of float32 is needed)");
+  refuses(test::error_of([&] { file.numbers<float>("ints"); }),
+          "is an array of int32 (an array of float32 is needed)");
 }
 
 TEST_CASE("a file that is no GGUF file, or of a kind that is not supported, is refused by name") {
@@ -141,7 +146,8 @@ TEST_CASE("counts beyond what the file can hold are refused before anything is a
   file.value("long", value_type::string, raw(~std::uint64_t{0}) + "abc");
   refuses(failure(file), "a metadata string takes 18446744073709551615 bytes, 3 are left");
   file = {};
-  file.metadata = raw(std::uint64_t{1} << 63) + "key and more bytes", file.values = 1;
+  file.metadata = raw(std::uint64_t{1} << 63) + "key and more bytes";
+  file.values = 1;
   refuses(failure(file), "a metadata key takes 9223372036854775808 bytes");
 }
 
@@ -159,7 +165,8 @@ TEST_CASE("metadata that mean nothing are refused") {
   for (std::uint32_t alignment : {0u, 1u, 24u, 131072u}) {
     file = {};
     file.integer("general.alignment", alignment);
-    refuses(failure(file), text("metadata general.alignment: ", alignment, " is not a power of two from 8"));
+    refuses(failure(file),
+            text("metadata general.alignment: ", alignment, " is not a power of two from 8"));
   }
   file = {};
   file.string("general.alignment", "32");
@@ -167,14 +174,16 @@ TEST_CASE("metadata that mean nothing are refused") {
 }
 
 TEST_CASE("tensors of another type, shape, place or twice are refused by name") {
-  const auto with = [](const std::vector<std::uint64_t>& shape, std::uint32_t type, std::uint64_t offset) {
+  const auto with = [](const std::vector<std::uint64_t>& shape, std::uint32_t type,
+                       std::uint64_t offset) {
     gguf_writer file;
     file.tensor_at("w", shape, type, offset);
     file.data = std::string(64, '\0');
     return failure(file);
   };
   CHECK(with({4, 4}, 0, 0) == "");
-  refuses(with({32}, 12, 0), "tensor w: type Q4_K is not supported (F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are)");
+  refuses(with({32}, 12, 0),
+          "tensor w: type Q4_K is not supported (F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are)");
   refuses(with({32}, 31337, 0), "tensor w: type 31337 is not supported");
   refuses(with({16}, 2, 0), "tensor w: Q4_0 rows of 16 elements (a multiple of 32 is needed)");
   refuses(with({48}, 3, 0), "tensor w: Q4_1 rows of 48 elements (a multiple of 32 is needed)");
@@ -182,14 +191,17 @@ TEST_CASE("tensors of another type, shape, place or twice are refused by name") 
   refuses(with({}, 0, 0), "tensor w: has 0 dimensions (1 to 4 are possible)");
   refuses(with({1, 1, 1, 1, 1}, 0, 0), "tensor w: has 5 dimensions");
   refuses(with({4, 0}, 0, 0), "tensor w: dimension 1 is 0");
-  refuses(with({4, 5}, 0, 0), "tensor w: takes 80 bytes at offset 0, the file has 64 bytes of tensor data");
+  refuses(with({4, 5}, 0, 0),
+          "tensor w: takes 80 bytes at offset 0, the file has 64 bytes of tensor data");
   refuses(with({4, 4}, 0, 32), "tensor w: takes 64 bytes at offset 32, the file has 64");
   refuses(with({4}, 0, 1 << 20), "tensor w: takes 16 bytes at offset 1048576");
-  refuses(with({16}, 0, ~std::uint64_t{31}), "tensor w: takes 64 bytes at offset 18446744073709551584");
+  refuses(with({16}, 0, ~std::uint64_t{31}),
+          "tensor w: takes 64 bytes at offset 18446744073709551584");
   refuses(with({4}, 0, 8), "tensor w: offset 8 is not a multiple of the alignment 32");
   refuses(with({std::uint64_t{1} << 32, std::uint64_t{1} << 32}, 0, 0),
           "dimension 1 is 4294967296: the size overflows");
-  refuses(with({std::uint64_t{1} << 63}, 1, 0), "dimension 0 is 9223372036854775808: the size overflows");
+  refuses(with({std::uint64_t{1} << 63}, 1, 0),
+          "dimension 0 is 9223372036854775808: the size overflows");
   refuses(with({std::uint64_t{1} << 60}, 0, 0), "tensor w: takes 4611686018427387904 bytes");
   gguf_writer file;
   for (int i = 0; i < 2; ++i) file.tensor("twin", {4}, 0, std::string(16, '\0'));
@@ -201,7 +213,8 @@ TEST_CASE("tensors of another type, shape, place or twice are refused by name") 
   refuses(failure(bytes), "t");  // cut inside the padding or the table: either way an error
 }
 
-TEST_CASE("tensors that share a byte are refused, whatever their order in the file; neighbours are not") {
+TEST_CASE(
+    "tensors that share a byte are refused, whatever their order in the file; neighbours are not") {
   const auto with = [](std::uint64_t a, std::uint64_t b, std::uint64_t c) {
     gguf_writer file;
     file.tensor_at("a", {32, 2}, 8, a);  // 68 bytes
@@ -221,7 +234,8 @@ TEST_CASE("tensors that share a byte are refused, whatever their order in the fi
 
 TEST_CASE("bytes that do not start at a multiple of 8 are refused") {
   alignas(8) std::byte bytes[32] = {};
-  refuses(test::error_of([&] { gguf_file::view({bytes + 4, 28}, "test.gguf"); }), "do not start at a multiple of 8");
+  refuses(test::error_of([&] { gguf_file::view({bytes + 4, 28}, "test.gguf"); }),
+          "do not start at a multiple of 8");
 }
 
 TEST_CASE("a GGUF file cut off anywhere is refused") {
@@ -259,7 +273,9 @@ TEST_CASE("a GGUF file with any one bit flipped is refused or reads as another f
 }
 
 TEST_CASE("files that cannot be opened say why") {
-  const auto failure_of = [](const std::string& path) { return test::error_of([&] { gguf_file::open(path); }); };
+  const auto failure_of = [](const std::string& path) {
+    return test::error_of([&] { gguf_file::open(path); });
+  };
   CHECK(failure_of("/no/such/file.gguf") == "/no/such/file.gguf: No such file or directory");
   CHECK(failure_of("/") == "/: not a regular file");
   const std::string path = "empty.test.gguf";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes GGUF files in memory, good and bad ones, and a small Llama model whose weights are the same numbers in every
-// tensor type.
+// Writes GGUF files in memory, good and bad ones, and a small Llama model whose weights are the
+// same numbers in every tensor type.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -26,7 +26,9 @@ std::string raw(T x) {
   std::memcpy(out.data(), &x, sizeof x);
   return out;
 }
-inline std::string raw_string(std::string_view s) { return raw(std::uint64_t{s.size()}) + std::string(s); }
+inline std::string raw_string(std::string_view s) {
+  return raw(std::uint64_t{s.size()}) + std::string(s);
+}
 
 struct gguf_writer {
   std::uint32_t version = 3;
@@ -40,9 +42,12 @@ struct gguf_writer {
   void integer(std::string_view key, std::uint32_t x) { value(key, value_type::u32, raw(x)); }
   void real(std::string_view key, float x) { value(key, value_type::f32, raw(x)); }
   void flag(std::string_view key, bool x) { value(key, value_type::boolean, raw(x)); }
-  void string(std::string_view key, std::string_view x) { value(key, value_type::string, raw_string(x)); }
+  void string(std::string_view key, std::string_view x) {
+    value(key, value_type::string, raw_string(x));
+  }
   void array(std::string_view key, value_type type, std::size_t count, const std::string& bytes) {
-    value(key, value_type::array, raw(static_cast<std::uint32_t>(type)) + raw(std::uint64_t{count}) + bytes);
+    value(key, value_type::array,
+          raw(static_cast<std::uint32_t>(type)) + raw(std::uint64_t{count}) + bytes);
   }
   void strings(std::string_view key, const std::vector<std::string>& all) {
     std::string bytes;
@@ -75,16 +80,19 @@ struct gguf_writer {
   }
 };
 
-// Numbers of the form k / 64, |k| < 32, exact in all types but the two of 4 bits (a Q8_0 block gets the scale 1/64).
-// Those take the nearest of k = -32, -28, ... 28.
+// Numbers of the form k / 64, |k| < 32, exact in all types but the two of 4 bits (a Q8_0 block gets
+// the scale 1/64). Those take the nearest of k = -32, -28, ... 28.
 inline std::string encode(const std::vector<int>& sixty_fourths, tensor_type type) {
   std::string out;
   if (type == tensor_type::q4_0 || type == tensor_type::q4_1) {
-    const auto nibble = [&](std::size_t i) { return std::clamp((sixty_fourths[i] + 34) / 4, 0, 15); };
+    const auto nibble = [&](std::size_t i) {
+      return std::clamp((sixty_fourths[i] + 34) / 4, 0, 15);
+    };
     for (std::size_t block = 0; block < sixty_fourths.size(); block += 32) {
-      out += raw(std::uint16_t{0x2c00});                                    // 4/64
+      out += raw(std::uint16_t{0x2c00});                                 // 4/64
       if (type == tensor_type::q4_1) out += raw(std::uint16_t{0xb800});  // -32/64
-      for (std::size_t i = block; i < block + 16; ++i) out += static_cast<char>(nibble(i) | nibble(i + 16) << 4);
+      for (std::size_t i = block; i < block + 16; ++i)
+        out += static_cast<char>(nibble(i) | nibble(i + 16) << 4);
     }
     return out;
   }
@@ -95,8 +103,8 @@ inline std::string encode(const std::vector<int>& sixty_fourths, tensor_type typ
       case tensor_type::f32: out += raw(x); break;
       case tensor_type::bf16: out += raw(static_cast<std::uint16_t>(bits >> 16)); break;
       case tensor_type::f16:
-        out += raw(
-            static_cast<std::uint16_t>(x == 0 ? 0 : (bits >> 16 & 0x8000u) | ((bits >> 13 & 0x3ffffu) - (112u << 10))));
+        out += raw(static_cast<std::uint16_t>(
+            x == 0 ? 0 : (bits >> 16 & 0x8000u) | ((bits >> 13 & 0x3ffffu) - (112u << 10))));
         break;
       case tensor_type::q8_0:
         if (i % 32 == 0) out += raw(std::uint16_t{0x2400});  // 1/64
@@ -115,7 +123,8 @@ class gguf_bytes {
     if (!bytes.empty()) std::memcpy(words_.data(), bytes.data(), bytes.size());
   }
   specagg::cpu::gguf_file open() const {
-    return specagg::cpu::gguf_file::view({reinterpret_cast<const std::byte*>(words_.data()), size_}, "test.gguf");
+    return specagg::cpu::gguf_file::view({reinterpret_cast<const std::byte*>(words_.data()), size_},
+                                         "test.gguf");
   }
 
  private:
@@ -138,11 +147,12 @@ std::string error_of(F&& f) {
 inline std::vector<std::string> small_vocabulary() {
   std::vector<std::string> pieces = {"<unk>", "<s>", "</s>"};
   const char* digits = "0123456789ABCDEF";
-  for (int i = 0; i < 256; ++i) pieces.push_back(std::string("<0x") + digits[i / 16] + digits[i % 16] + ">");
+  for (int i = 0; i < 256; ++i)
+    pieces.push_back(std::string("<0x") + digits[i / 16] + digits[i % 16] + ">");
   const std::string space = "\xe2\x96\x81";
-  for (const auto& s :
-       {space + "a", std::string("ab"), std::string("bc"), std::string("abc"), space + "ab", std::string("cab"),
-        std::string("\xc3\xa9"), space + space, space, std::string("a"), std::string("b"), std::string("c")})
+  for (const auto& s : {space + "a", std::string("ab"), std::string("bc"), std::string("abc"),
+                        space + "ab", std::string("cab"), std::string("\xc3\xa9"), space + space,
+                        space, std::string("a"), std::string("b"), std::string("c")})
     pieces.push_back(s);
   return pieces;
 }
@@ -162,8 +172,8 @@ inline void write_tokenizer(gguf_writer& to, const std::vector<std::string>& pie
   to.integer("tokenizer.ggml.eos_token_id", 2);
 }
 
-// The piece of some bytes in the alphabet of byte-level BPE: printable bytes of Latin-1 are themselves, the others are
-// U+0100, U+0101, ... in order.
+// The piece of some bytes in the alphabet of byte-level BPE: printable bytes of Latin-1 are
+// themselves, the others are U+0100, U+0101, ... in order.
 inline std::string spelled(const std::string& bytes) {
   std::string piece;
   for (const char c : bytes) {
@@ -171,16 +181,27 @@ inline std::string spelled(const std::string& bytes) {
     if (const unsigned b = character; b < 33 || (b > 126 && b < 161) || b == 173)
       character = 256 + (b < 33 ? b : b < 161 ? b - 127 + 33 : 67);
     if (character < 128) piece += static_cast<char>(character);
-    else piece += static_cast<char>(0xC0 | character >> 6), piece += static_cast<char>(0x80 | (character & 63));
+    else {
+      piece += static_cast<char>(0xC0 | character >> 6);
+      piece += static_cast<char>(0x80 | (character & 63));
+    }
   }
   return piece;
 }
 
-// A byte-level BPE tokenizer: two control tokens, user-defined pieces, the 256 bytes, and the merges given as bytes.
-inline gguf_writer small_bpe(const std::string& pre, const std::vector<std::pair<std::string, std::string>>& merges = {
-                                                         {"a", "b"}, {" ", "a"}, {" ", "ab"}, {"b", "c"},
-                                                         {"ab", "c"}, {"1", "2"}, {"\n", "\n"}, {"\xc3", "\xa9"}},
-                             const std::vector<std::string>& users = {"<user>"}) {
+// A byte-level BPE tokenizer: two control tokens, user-defined pieces, the 256 bytes, and the
+// merges given as bytes.
+inline gguf_writer small_bpe(
+    const std::string& pre,
+    const std::vector<std::pair<std::string, std::string>>& merges = {{"a", "b"},
+                                                                      {" ", "a"},
+                                                                      {" ", "ab"},
+                                                                      {"b", "c"},
+                                                                      {"ab", "c"},
+                                                                      {"1", "2"},
+                                                                      {"\n", "\n"},
+                                                                      {"\xc3", "\xa9"}},
+    const std::vector<std::string>& users = {"<user>"}) {
   std::vector<std::string> pieces = {"<|end|>", "<|turn|>"}, lines;
   pieces.insert(pieces.end(), users.begin(), users.end());
   std::vector<std::int32_t> types = {3, 3};
@@ -205,8 +226,10 @@ inline gguf_writer small_bpe(const std::string& pre, const std::vector<std::pair
 struct small_model {
   tensor_type type = tensor_type::f32;
   std::uint32_t dim = 64, heads = 4, kv_heads = 2, ffn = 96, blocks = 2, context = 80, rotated = 16;
-  int separate_output = 0;                                    // 0: tied; else the embedding times this
-  std::string architecture = "llama", skip = {}, twist = {};  // a tensor to leave out; one to give a wrong shape
+  // 0: tied; else the embedding times this
+  int separate_output = 0;
+  // a tensor to leave out; one to give a wrong shape
+  std::string architecture = "llama", skip = {}, twist = {};
 
   gguf_writer write() const {
     gguf_writer to;
@@ -222,11 +245,13 @@ struct small_model {
     to.integer("llama.rope.dimension_count", rotated);
     write_tokenizer(to, pieces);
     std::uint32_t state = 1;
-    const auto put = [&](const std::string& name, std::uint64_t cols, std::uint64_t rows, tensor_type as,
-                         int factor = 1) {
+    const auto put = [&](const std::string& name, std::uint64_t cols, std::uint64_t rows,
+                         tensor_type as, int factor = 1) {
       std::vector<int> numbers(cols * rows);
-      for (auto& x : numbers) x = factor * (static_cast<int>((state = state * 1664525u + 1013904223u) >> 26) - 31) / 2;
-      auto shape = rows == 1 ? std::vector<std::uint64_t>{cols} : std::vector<std::uint64_t>{cols, rows};
+      for (auto& x : numbers)
+        x = factor * (static_cast<int>((state = state * 1664525u + 1013904223u) >> 26) - 31) / 2;
+      auto shape =
+          rows == 1 ? std::vector<std::uint64_t>{cols} : std::vector<std::uint64_t>{cols, rows};
       if (name == twist) shape = {rows, cols};
       if (name != skip) to.tensor(name, shape, static_cast<std::uint32_t>(as), encode(numbers, as));
     };
@@ -253,14 +278,16 @@ struct small_model {
   }
 };
 
-// A draft head for a small_model target of the same dim. Its weights are the same numbers in every tensor type.
+// A draft head for a small_model target of the same dim. Its weights are the same numbers in every
+// tensor type.
 struct small_head {
   std::uint64_t fingerprint = 0;
   tensor_type type = tensor_type::f32;
   std::uint32_t dim = 64, heads = 4, kv_heads = 2, ffn = 96, context = 80, rotated = 16, blocks = 1;
   std::uint32_t target_vocab = static_cast<std::uint32_t>(small_vocabulary().size());
   std::vector<std::int32_t> to = {3, 0, 270, 12, 13, 99, 100, 269, 40, 41};  // then as d2t
-  std::string architecture = "specagg-head", skip = {}, twist = {}, extra = {};  // tensors: left out, turned, added
+  // tensors: left out, turned, added
+  std::string architecture = "specagg-head", skip = {}, twist = {}, extra = {};
 
   gguf_writer write() const {
     gguf_writer out;
@@ -280,12 +307,16 @@ struct small_head {
     for (std::size_t d = 0; d < d2t.size(); ++d) d2t[d] -= static_cast<std::int32_t>(d);
     out.numbers(key("d2t"), d2t);
     std::uint32_t state = 7;
-    const auto put = [&](const std::string& name, std::uint64_t cols, std::uint64_t rows, tensor_type as) {
+    const auto put = [&](const std::string& name, std::uint64_t cols, std::uint64_t rows,
+                         tensor_type as) {
       std::vector<int> numbers(cols * rows);
-      for (auto& x : numbers) x = (static_cast<int>((state = state * 1664525u + 1013904223u) >> 26) - 31) / 2;
-      auto shape = rows == 1 ? std::vector<std::uint64_t>{cols} : std::vector<std::uint64_t>{cols, rows};
+      for (auto& x : numbers)
+        x = (static_cast<int>((state = state * 1664525u + 1013904223u) >> 26) - 31) / 2;
+      auto shape =
+          rows == 1 ? std::vector<std::uint64_t>{cols} : std::vector<std::uint64_t>{cols, rows};
       if (name == twist) shape = {rows, cols};
-      if (name != skip) out.tensor(name, shape, static_cast<std::uint32_t>(as), encode(numbers, as));
+      if (name != skip)
+        out.tensor(name, shape, static_cast<std::uint32_t>(as), encode(numbers, as));
     };
     const auto kv = dim / heads * kv_heads;
     put("fc.weight", 2 * dim, dim, type);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draft heads for tests: small ones (gguf_writer.hpp), and one that was trained for the bundled target.
+// Draft heads for tests: small ones (gguf_writer.hpp), and one that was trained for the bundled
+// target.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,9 +18,11 @@ inline std::shared_ptr<const specagg::cpu::head_weights> head_of(const gguf_byte
 }
 
 // scripts/train-head wrote it for the bundled target; docs/drafters.md has the command.
-inline const std::string trained_head_file = std::string(SPECAGG_SOURCE_DIR) + "/tests/backend/cpu/target_head.gguf";
+inline const std::string trained_head_file =
+    std::string(SPECAGG_SOURCE_DIR) + "/tests/backend/cpu/target_head.gguf";
 inline std::shared_ptr<const specagg::cpu::head_weights> trained_head() {
-  return std::make_shared<const specagg::cpu::head_weights>(specagg::cpu::gguf_file::open(trained_head_file));
+  return std::make_shared<const specagg::cpu::head_weights>(
+      specagg::cpu::gguf_file::open(trained_head_file));
 }
 
 }  // namespace test

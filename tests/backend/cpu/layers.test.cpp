@@ -34,7 +34,8 @@ std::vector<float> hidden_of(const llama& model) {
 
 }  // namespace
 
-TEST_CASE("a row is the output matrix times the hidden state, and keeping hidden states changes no row") {
+TEST_CASE(
+    "a row is the output matrix times the hidden state, and keeping hidden states changes no row") {
   const test::gguf_bytes small(test::small_model{.separate_output = 2}.write().bytes());
   for (const auto& weights : {bundled("target"), weights_of(small)}) {
     const auto tokens = some_tokens(70, weights->vocab);
@@ -50,14 +51,16 @@ TEST_CASE("a row is the output matrix times the hidden state, and keeping hidden
         double sum = 0, size = 0;
         for (std::size_t c = 0; c < weights->dim; ++c) {
           const double term = double{weight[c]} * double{model.hidden(i)[c]};
-          sum += term, size += std::abs(term);
+          sum += term;
+          size += std::abs(term);
         }
         CHECK(std::abs(sum - double{rows[i * weights->vocab + v]}) <= 1e-5 * size + 1e-12);
       }
   }
 }
 
-TEST_CASE("hidden states have the same bits fed at once, without rows, in parts and after rollbacks") {
+TEST_CASE(
+    "hidden states have the same bits fed at once, without rows, in parts and after rollbacks") {
   const auto weights = bundled("draft");
   const auto tokens = some_tokens(77, weights->vocab);
   llama at_once = keeping_hidden(weights), model = keeping_hidden(weights);
@@ -102,7 +105,9 @@ TEST_CASE("hidden states are kept from the moment they are asked for, and by cop
   CHECK(all.hidden(11).empty());
 }
 
-TEST_CASE("the hidden state of a tree's node is that of its path alone, before the path is kept and after") {
+TEST_CASE(
+    "the hidden state of a tree's node is that of its path alone, before the path is kept and "
+    "after") {
   const auto weights = bundled("draft");
   const auto text = some_tokens(9, weights->vocab), nodes = some_tokens(6, weights->vocab, 2);
   llama model = keeping_hidden(weights), alone = keeping_hidden(weights);
@@ -132,16 +137,20 @@ TEST_CASE("the hidden state of a tree's node is that of its path alone, before t
   CHECK(same_bits(of_path, std::span(expected).last(of_path.size())));
 }
 
-TEST_CASE("hidden states that are asked for while a tree stands begin after what was computed, and stay") {
+TEST_CASE(
+    "hidden states that are asked for while a tree stands begin after what was computed, and "
+    "stay") {
   const auto weights = bundled("draft");
   const auto text = some_tokens(6, weights->vocab), nodes = some_tokens(3, weights->vocab, 2);
   const std::vector<std::uint32_t> parents = {0, 0, 1}, path = {1};
   llama model(weights), all = keeping_hidden(weights);
   rows_of(model, text);
-  REQUIRE(model.extend_tree(std::span(nodes).first(2), std::span(parents).first(2), {}) == status::ok);
+  REQUIRE(model.extend_tree(std::span(nodes).first(2), std::span(parents).first(2), {}) ==
+          status::ok);
   model.keep_hidden();
   CHECK(model.node_hidden(1).empty());
-  REQUIRE(model.extend_tree(std::span(nodes).subspan(2), std::span(parents).subspan(2), {}) == status::ok);
+  REQUIRE(model.extend_tree(std::span(nodes).subspan(2), std::span(parents).subspan(2), {}) ==
+          status::ok);
   CHECK(model.node_hidden(2).empty());
   CHECK_FALSE(model.node_hidden(3).empty());
   REQUIRE(model.keep_path(path) == status::ok);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes that are no multiples of 16 or 32, heads of which a part is rotated, and matrices of several types in one
-// layer, against a second forward pass in double, written plainly.
+// Sizes that are no multiples of 16 or 32, heads of which a part is rotated, and matrices of
+// several types in one layer, against a second forward pass in double, written plainly.
 #include <specagg/backend/cpu/llama.hpp>
 
 #include <cmath>
@@ -16,8 +16,8 @@ using namespace specagg;
 using namespace specagg::cpu;
 
 // As the file format calls them.
-constexpr auto F32 = tensor_type::f32, F16 = tensor_type::f16, BF16 = tensor_type::bf16, Q4_0 = tensor_type::q4_0,
-               Q4_1 = tensor_type::q4_1, Q8_0 = tensor_type::q8_0;
+constexpr auto F32 = tensor_type::f32, F16 = tensor_type::f16, BF16 = tensor_type::bf16,
+               Q4_0 = tensor_type::q4_0, Q4_1 = tensor_type::q4_1, Q8_0 = tensor_type::q8_0;
 
 namespace {
 
@@ -42,10 +42,12 @@ std::string file_of(const shape& s) {
   to.integer("llama.rope.dimension_count", s.rotated);
   to.real("llama.attention.layer_norm_rms_epsilon", 1e-5f);
   std::mt19937 random(7);
-  const auto put = [&](const std::string& name, std::uint64_t cols, std::uint64_t rows, tensor_type type) {
+  const auto put = [&](const std::string& name, std::uint64_t cols, std::uint64_t rows,
+                       tensor_type type) {
     std::vector<int> numbers(cols * rows);
     for (int& x : numbers) x = (static_cast<int>(random() % 63) - 31) / 2 + (rows == 1 ? 20 : 0);
-    const auto size = rows == 1 ? std::vector<std::uint64_t>{cols} : std::vector<std::uint64_t>{cols, rows};
+    const auto size =
+        rows == 1 ? std::vector<std::uint64_t>{cols} : std::vector<std::uint64_t>{cols, rows};
     to.tensor(name, size, static_cast<std::uint32_t>(type), test::encode(numbers, type));
   };
   put("token_embd.weight", s.dim, vocabulary, s.embedding);
@@ -106,15 +108,18 @@ std::vector<numbers> forward(const llama_weights& w, std::span<const token_id> t
             const double angle = double(p) * w.frequencies[i];
             double &a = heads[from + 2 * i], &b = heads[from + 2 * i + 1];
             const double turned = a * std::cos(angle) - b * std::sin(angle);
-            b = a * std::sin(angle) + b * std::cos(angle), a = turned;
+            b = a * std::sin(angle) + b * std::cos(angle);
+            a = turned;
           }
         return heads;
       };
       const auto q = rotated(product(l.q, h));
-      keys.push_back(rotated(product(l.k, h))), values.push_back(product(l.v, h));
+      keys.push_back(rotated(product(l.k, h)));
+      values.push_back(product(l.v, h));
       numbers attended(w.heads * w.head_dim);
       for (std::size_t head = 0; head < w.heads; ++head) {
-        const std::size_t shared = head / (w.heads / w.kv_heads) * w.head_dim, own = head * w.head_dim;
+        const std::size_t shared = head / (w.heads / w.kv_heads) * w.head_dim,
+                          own = head * w.head_dim;
         numbers score(p + 1);
         double all = 0;
         for (std::size_t j = 0; j <= p; ++j) {
@@ -122,7 +127,8 @@ std::vector<numbers> forward(const llama_weights& w, std::span<const token_id> t
           all += score[j] = std::exp(score[j] / std::sqrt(double(w.head_dim)));
         }
         for (std::size_t j = 0; j <= p; ++j)
-          for (std::size_t d = 0; d < w.head_dim; ++d) attended[own + d] += score[j] / all * values[j][shared + d];
+          for (std::size_t d = 0; d < w.head_dim; ++d)
+            attended[own + d] += score[j] / all * values[j][shared + d];
       }
       add(x[p], product(l.output, attended));
       const auto f = normalised(x[p], l.ffn_norm);
@@ -153,7 +159,8 @@ void check(const shape& s, double tolerance) {
   double apart = 0, size = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const double e = expected[i / vocabulary][i % vocabulary];
-    apart = std::max(apart, std::abs(logits[i] - e)), size = std::max(size, std::abs(e));
+    apart = std::max(apart, std::abs(logits[i] - e));
+    size = std::max(size, std::abs(e));
   }
   INFO("apart " << apart << " of " << size);
   CHECK(apart <= tolerance * size);
@@ -166,7 +173,8 @@ TEST_CASE("heads and feed-forward layers of any size, heads of which half is rot
     for (const std::uint32_t ffn : {7u, 33u, 50u, 96u}) {
       INFO("head_dim " << head_dim << ", ffn " << ffn);
       const std::uint32_t rotated = head_dim / 2 % 2 == 0 ? head_dim / 2 : head_dim;
-      check({head_dim * 3 + 5, 4, 2, head_dim, ffn, rotated, F16, F32, BF16, F16, F32, F32, BF16, F32, F16, true},
+      check({head_dim * 3 + 5, 4, 2, head_dim, ffn, rotated, F16, F32, BF16, F16, F32, F32, BF16,
+             F32, F16, true},
             1e-5);
     }
 }

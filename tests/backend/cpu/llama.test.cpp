@@ -25,14 +25,15 @@ using test::bundled, test::weights_of, test::some_tokens, test::rows_of, test::s
 
 static_assert(LogitSource<llama>);
 
-TEST_CASE("the bundled models reproduce their references: likelihoods, logits, greedy continuation") {
+TEST_CASE(
+    "the bundled models reproduce their references: likelihoods, logits, greedy continuation") {
   const double nll_tolerance = 2e-4, logit_tolerance = 2e-3;
   for (const std::string name : {"draft", "target", "bard", "bible"}) {
     const auto weights = bundled(name);
     const auto vocab = weights->vocab;
     const tokenizer text(weights->file);
-    for (const auto& r :
-         nlohmann::json::parse(std::ifstream(std::string(SPECAGG_MODELS) + "/" + name + ".reference.json"))) {
+    for (const auto& r : nlohmann::json::parse(
+             std::ifstream(std::string(SPECAGG_MODELS) + "/" + name + ".reference.json"))) {
       const auto ids = text.encode(r["text"].get<std::string>());
       REQUIRE(ids == r["ids"].get<std::vector<token_id>>());
       llama model(weights);
@@ -50,14 +51,17 @@ TEST_CASE("the bundled models reproduce their references: likelihoods, logits, g
       std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(vocab), logits.end());
       std::vector<std::size_t> order(vocab);
       for (std::size_t v = 0; v < vocab; ++v) order[v] = v;
-      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return last[a] > last[b]; });
+      std::stable_sort(order.begin(), order.end(),
+                       [&](auto a, auto b) { return last[a] > last[b]; });
       for (std::size_t i = 0; i < 8; ++i) {
         CHECK(order[i] == r["last_logits_top8"][i][0].get<std::size_t>());
-        CHECK(std::abs(last[order[i]] - r["last_logits_top8"][i][1].get<double>()) < logit_tolerance);
+        CHECK(std::abs(last[order[i]] - r["last_logits_top8"][i][1].get<double>()) <
+              logit_tolerance);
       }
       std::vector<token_id> greedy;
       for (std::size_t i = 0; i < r["greedy_continuation_ids"].size(); ++i) {
-        greedy.push_back(static_cast<token_id>(std::max_element(last.begin(), last.end()) - last.begin()));
+        greedy.push_back(
+            static_cast<token_id>(std::max_element(last.begin(), last.end()) - last.begin()));
         REQUIRE(model.extend(std::span(&greedy.back(), 1), last) == status::ok);
       }
       CHECK(greedy == r["greedy_continuation_ids"].get<std::vector<token_id>>());
@@ -66,14 +70,17 @@ TEST_CASE("the bundled models reproduce their references: likelihoods, logits, g
 }
 
 TEST_CASE(
-    "logits have the same bits fed at once, one by one, in random parts, after rollbacks, on 1, 2 and 3 threads") {
+    "logits have the same bits fed at once, one by one, in random parts, after rollbacks, on 1, 2 "
+    "and 3 threads") {
   const test::gguf_bytes small(test::small_model{}.write().bytes());
   for (const auto& weights : {bundled("draft"), bundled("target"), weights_of(small)}) {
     const auto vocab = weights->vocab;
     const auto tokens = some_tokens(77, vocab);
     llama at_once(weights);
     const auto expected = rows_of(at_once, tokens);
-    const auto row = [&](std::size_t i, std::size_t n) { return std::span(expected).subspan(i * vocab, n * vocab); };
+    const auto row = [&](std::size_t i, std::size_t n) {
+      return std::span(expected).subspan(i * vocab, n * vocab);
+    };
     for (unsigned threads : {1u, 2u, 3u}) {
       llama model(weights, std::make_shared<thread_pool>(threads));
       CHECK(same_bits(rows_of(model, tokens), expected));
@@ -82,7 +89,8 @@ TEST_CASE(
         CHECK(same_bits(rows_of(model, std::span(tokens).subspan(i, 1)), row(i, 1)));
       std::mt19937 random(threads);
       for (std::size_t i = 0, steps = 0; steps < 40; ++steps) {
-        i = random() % 3 == 0 ? random() % (i + 1) : i;  // back to anywhere, over wrong tokens of another future
+        // back to anywhere, over wrong tokens of another future
+        i = random() % 3 == 0 ? random() % (i + 1) : i;
         model.rollback(i);
         const auto wrong = some_tokens(random() % 4, vocab, 99);
         rows_of(model, wrong);
@@ -131,7 +139,8 @@ TEST_CASE("the bits of the logits are the same in every build") {
   CHECK(quantised(tensor_type::q8_0) == 0xcd9dbc6fd7b10362u);
 }
 
-TEST_CASE("the float types give the same bits for the same numbers, tied and separate output agree") {
+TEST_CASE(
+    "the float types give the same bits for the same numbers, tied and separate output agree") {
   const auto logits = [](test::small_model m) {
     const test::gguf_bytes bytes(m.write().bytes());
     llama model(weights_of(bytes));
@@ -139,13 +148,15 @@ TEST_CASE("the float types give the same bits for the same numbers, tied and sep
   };
   const auto expected = logits({});
   for (float x : expected) REQUIRE(std::isfinite(x));
-  for (auto type : {tensor_type::f16, tensor_type::bf16}) CHECK(same_bits(logits({.type = type}), expected));
+  for (auto type : {tensor_type::f16, tensor_type::bf16})
+    CHECK(same_bits(logits({.type = type}), expected));
   // Q8_0 has the same numbers, too, but rounds the activations.
   const auto rounded = logits({.type = tensor_type::q8_0});
   double apart = 0, size = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i)
-    apart = std::max(apart, double(std::abs(rounded[i] - expected[i]))),
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    apart = std::max(apart, double(std::abs(rounded[i] - expected[i])));
     size = std::max(size, double(std::abs(expected[i])));
+  }
   CHECK((apart > 0 && apart < 0.03 * size));
   CHECK(same_bits(logits({.separate_output = 1}), expected));
   auto negated = logits({.separate_output = -1});
@@ -153,7 +164,8 @@ TEST_CASE("the float types give the same bits for the same numbers, tied and sep
   CHECK(same_bits(negated, expected));
 }
 
-TEST_CASE("a session answers with a status, and appends nothing, when tokens do not fit or are none") {
+TEST_CASE(
+    "a session answers with a status, and appends nothing, when tokens do not fit or are none") {
   const test::gguf_bytes bytes(test::small_model{}.write().bytes());
   const auto weights = weights_of(bytes);
   const auto vocab = weights->vocab;
@@ -166,13 +178,15 @@ TEST_CASE("a session answers with a status, and appends nothing, when tokens do 
   CHECK(model.extend(tokens, {}) == status::context_full);
   CHECK(model.position() == 0);
   CHECK(model.extend(std::span(tokens).first(79), {}) == status::ok);
-  for (token_id bad : {no_token, static_cast<token_id>(vocab), std::numeric_limits<token_id>::min()}) {
+  for (token_id bad :
+       {no_token, static_cast<token_id>(vocab), std::numeric_limits<token_id>::min()}) {
     const token_id one[] = {bad};
     CHECK(model.extend(one, row) == status::token_out_of_range);
   }
   CHECK(model.extend(std::span(tokens).first(2), row) == status::context_full);
   CHECK(model.extend({}, row) == status::invalid_parameter);
-  CHECK(model.extend(std::span(tokens).first(1), std::span(row).first(vocab - 1)) == status::invalid_parameter);
+  CHECK(model.extend(std::span(tokens).first(1), std::span(row).first(vocab - 1)) ==
+        status::invalid_parameter);
   CHECK(model.position() == 79);
   CHECK(model.extend({}, {}) == status::ok);
   CHECK(model.extend(std::span(tokens).first(1), row) == status::ok);
@@ -187,7 +201,9 @@ std::atomic<bool> alarmed = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 }  // namespace
 
-TEST_CASE("a model that is stopped, at any layer, has appended nothing and gives the same bits afterwards") {
+TEST_CASE(
+    "a model that is stopped, at any layer, has appended nothing and gives the same bits "
+    "afterwards") {
   using std::chrono::steady_clock;
   const auto weights = bundled("target");
   const auto vocab = weights->vocab;
@@ -221,8 +237,12 @@ TEST_CASE("a model that is stopped, at any layer, has appended nothing and gives
     int on_the_way = 0;  // neither before the first layer nor at the end
     for (int i = 0; on_the_way < 12 || i < 54; ++i) {
       REQUIRE(i < 2000);
-      const auto after = std::chrono::duration_cast<std::chrono::microseconds>(whole).count() * (i % 18 + 1) / 24 + 1;
-      const itimerval timer{{0, 0}, {static_cast<time_t>(after / 1000000), static_cast<suseconds_t>(after % 1000000)}};
+      const auto after =
+          std::chrono::duration_cast<std::chrono::microseconds>(whole).count() * (i % 18 + 1) / 24 +
+          1;
+      const itimerval timer{
+          {0, 0},
+          {static_cast<time_t>(after / 1000000), static_cast<suseconds_t>(after % 1000000)}};
       const auto begin = steady_clock::now();
       setitimer(ITIMER_REAL, &timer, nullptr);
       const status s = model.extend(std::span(wrong).first(many), row);
@@ -259,7 +279,8 @@ TEST_CASE("a copy goes on from the same text with the same bits, and neither dis
       rows_of(shorter, other_tokens);
       REQUIRE(shorter.adopt(model) == status::ok);
       rows_of(model, std::span(other_tokens).first(9));  // runs into its own cache
-      CHECK((copy.position() == split && shorter.position() == split && copy.capacity() == model.capacity()));
+      CHECK((copy.position() == split && shorter.position() == split &&
+             copy.capacity() == model.capacity()));
       CHECK(same_bits(rows_of(copy, rest()), due));
       CHECK(same_bits(rows_of(shorter, rest()), due));
       model.rollback(split);
@@ -269,7 +290,8 @@ TEST_CASE("a copy goes on from the same text with the same bits, and neither dis
     model.stop_when(&flag);
     llama copy(model);
     copy.rollback(60);
-    CHECK(same_bits(rows_of(copy, std::span(tokens).subspan(60)), std::span(expected).subspan(60 * vocab)));
+    CHECK(same_bits(rows_of(copy, std::span(tokens).subspan(60)),
+                    std::span(expected).subspan(60 * vocab)));
     llama short_one(weights, nullptr, 40);
     rows_of(short_one, std::span(tokens).first(4));
     CHECK(short_one.adopt(model) == status::context_full);
@@ -279,7 +301,8 @@ TEST_CASE("a copy goes on from the same text with the same bits, and neither dis
   }
 }
 
-TEST_CASE("a session says which tokens it holds, after rollbacks, trees, copies and what it refused") {
+TEST_CASE(
+    "a session says which tokens it holds, after rollbacks, trees, copies and what it refused") {
   const auto weights = bundled("draft");
   const auto text = some_tokens(9, weights->vocab), nodes = some_tokens(4, weights->vocab, 2);
   const auto holds = [](const llama& m, const std::vector<token_id>& due) {
@@ -317,15 +340,19 @@ TEST_CASE("the last position of a context that is no multiple of 16 works") {
                     std::span(expected).subspan(i * weights->vocab, weights->vocab)));
 }
 
-TEST_CASE("every NaN of a row or a hidden state is the same one, whichever NaNs and infinities the weights hold") {
+TEST_CASE(
+    "every NaN of a row or a hidden state is the same one, whichever NaNs and infinities the "
+    "weights hold") {
   const auto file = test::small_model{.separate_output = 1}.write().bytes();
   std::vector<std::uint64_t> memory(file.size() / 8 + 1);
   std::memcpy(memory.data(), file.data(), file.size());
   auto* const begin = reinterpret_cast<std::byte*>(memory.data());
-  const auto weights = std::make_shared<const llama_weights>(gguf_file::view({begin, file.size()}, "test.gguf"));
+  const auto weights =
+      std::make_shared<const llama_weights>(gguf_file::view({begin, file.size()}, "test.gguf"));
   const std::size_t dim = weights->dim, vocab = weights->vocab;
   const auto put = [&](const char* name, std::size_t row, std::size_t col, std::uint32_t bits) {
-    const auto at = weights->file.find_tensor(name)->data - begin + static_cast<std::ptrdiff_t>(4 * (row * dim + col));
+    const auto at = weights->file.find_tensor(name)->data - begin +
+                    static_cast<std::ptrdiff_t>(4 * (row * dim + col));
     std::memcpy(begin + at, &bits, sizeof bits);
   };
   const auto nans_of = [](std::span<const float> numbers) {
@@ -337,10 +364,16 @@ TEST_CASE("every NaN of a row or a hidden state is the same one, whichever NaNs 
     CHECK(others == 0);
     return nans;
   };
-  put("output.weight", 5, 0, 0xffc00001u);                                                // negative
-  put("output.weight", 17, 3, 0x7fa00002u);                                               // signalling
-  put("output.weight", 9, 8, 0x7f800000u), put("output.weight", 9, 9, 0xff800000u);       // infinities: their
-  put("output.weight", 270, 8, 0x7f800000u), put("output.weight", 270, 9, 0x7f800000u);   // difference may be made
+  // negative
+  put("output.weight", 5, 0, 0xffc00001u);
+  // signalling
+  put("output.weight", 17, 3, 0x7fa00002u);
+  // infinities: their
+  put("output.weight", 9, 8, 0x7f800000u);
+  put("output.weight", 9, 9, 0xff800000u);
+  // difference may be made
+  put("output.weight", 270, 8, 0x7f800000u);
+  put("output.weight", 270, 9, 0x7f800000u);
   llama model(weights);
   model.keep_hidden();
   const auto nans = nans_of(rows_of(model, std::vector<token_id>{1, 2, 3}));
@@ -351,7 +384,8 @@ TEST_CASE("every NaN of a row or a hidden state is the same one, whichever NaNs 
   CHECK(nans_of(model.hidden(3)) == dim);
 }
 
-TEST_CASE("a session whose memory is out of proportion to the file is refused, a shorter one is not") {
+TEST_CASE(
+    "a session whose memory is out of proportion to the file is refused, a shorter one is not") {
   const test::gguf_bytes bytes(test::small_model{.context = 1 << 24}.write().bytes());
   const auto weights = weights_of(bytes);
   CHECK(llama(weights).capacity() == 4096);
@@ -359,7 +393,9 @@ TEST_CASE("a session whose memory is out of proportion to the file is refused, a
         "test.gguf: context of 16777216 tokens: takes 20480 MiB of memory");
 }
 
-TEST_CASE("quantised models: the same bits one by one, in parts, all at once, after rollbacks, on 1, 2 and 4 threads") {
+TEST_CASE(
+    "quantised models: the same bits one by one, in parts, all at once, after rollbacks, on 1, 2 "
+    "and 4 threads") {
   for (auto type : {tensor_type::q4_0, tensor_type::q4_1, tensor_type::q8_0}) {
     const test::gguf_bytes bytes(test::small_model{.type = type}.write().bytes());
     const auto weights = weights_of(bytes);
@@ -374,7 +410,8 @@ TEST_CASE("quantised models: the same bits one by one, in parts, all at once, af
       while (done < tokens.size()) {
         const auto some = std::min<std::size_t>(1 + random() % 14, tokens.size() - done);
         REQUIRE(model.extend(std::span(tokens).subspan(done, some),
-                             std::span(logits).subspan(done * weights->vocab, some * weights->vocab)) == status::ok);
+                             std::span(logits).subspan(done * weights->vocab,
+                                                       some * weights->vocab)) == status::ok);
         done += some;
         if (random() % 3 != 0) continue;
         done -= random() % some;
@@ -388,10 +425,12 @@ TEST_CASE("quantised models: the same bits one by one, in parts, all at once, af
 TEST_CASE("weights that were not repacked are refused by name, unless there is nothing to repack") {
   const auto refused = [](tensor_type type) {
     const test::gguf_bytes bytes(test::small_model{.type = type}.write().bytes());
-    return test::error_of([&] { llama(std::make_shared<const llama_weights>(bytes.open(), false)); });
+    return test::error_of(
+        [&] { llama(std::make_shared<const llama_weights>(bytes.open(), false)); });
   };
   CHECK(refused(tensor_type::f16) == "");
-  CHECK(refused(tensor_type::q4_1) == "test.gguf: tensor token_embd.weight: was not repacked for the CPU");
+  CHECK(refused(tensor_type::q4_1) ==
+        "test.gguf: tensor token_embd.weight: was not repacked for the CPU");
 }
 
 TEST_CASE("a model whose weights are not numbers gives rows of NaN, not a crash") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What llama.smollm2.test.cpp says of a model that has to be downloaded, here of small ones that are made on the spot.
+// What llama.smollm2.test.cpp says of a model that has to be downloaded, here of small ones that
+// are made on the spot.
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 
@@ -16,10 +17,14 @@ using namespace specagg::cpu;
 namespace {
 
 const std::vector<std::string> texts = {
-    "And it came to pass in those days, that there went out a decree from the king, that all the people should come.",
-    "ROMEO:\nO, she doth teach the torches to burn bright!\nIt seems she hangs upon the cheek of night\n",
-    "What say you to my suit? I pray thee, good Mercutio, let us retire: the day is hot, the enemies abroad.",
-    "In the beginning was the word, and the word was with the men of Israel, and they went up to the house.",
+    "And it came to pass in those days, that there went out a decree from the king, that all the "
+    "people should come.",
+    "ROMEO:\nO, she doth teach the torches to burn bright!\nIt seems she hangs upon the cheek of "
+    "night\n",
+    "What say you to my suit? I pray thee, good Mercutio, let us retire: the day is hot, the "
+    "enemies abroad.",
+    "In the beginning was the word, and the word was with the men of Israel, and they went up to "
+    "the house.",
 };
 
 std::vector<double> likelihoods(const std::shared_ptr<const llama_weights>& weights) {
@@ -40,25 +45,31 @@ std::vector<double> likelihoods(const test::tiny_model& model) {
 
 }  // namespace
 
-TEST_CASE("a rounded model has the likelihoods of its own numbers: a text to 1.5 %, all texts to 0.3 %") {
+TEST_CASE(
+    "a rounded model has the likelihoods of its own numbers: a text to 1.5 %, all texts to 0.3 %") {
   for (const std::string from : {"draft", "target"}) {
     const double exact = likelihoods(test::bundled(from))[0];
     for (const auto type : {tensor_type::q4_0, tensor_type::q4_1, tensor_type::q8_0}) {
       const auto given = likelihoods(test::tiny_model{.from = from, .matrices = type});
-      const auto expected = likelihoods(test::tiny_model{.from = from, .matrices = type, .dequantised = true});
-      INFO(from << ", type " << static_cast<int>(type) << ": " << given[0] << ", its numbers " << expected[0]
-                << ", before rounding " << exact);
+      const auto expected =
+          likelihoods(test::tiny_model{.from = from, .matrices = type, .dequantised = true});
+      INFO(from << ", type " << static_cast<int>(type) << ": " << given[0] << ", its numbers "
+                << expected[0] << ", before rounding " << exact);
       CHECK(given[0] == Approx(expected[0]).epsilon(0.003));
-      for (std::size_t i = 1; i < given.size(); ++i) CHECK(given[i] == Approx(expected[i]).epsilon(0.015));
+      for (std::size_t i = 1; i < given.size(); ++i)
+        CHECK(given[i] == Approx(expected[i]).epsilon(0.015));
       CHECK(given[0] == Approx(exact).epsilon(type == tensor_type::q8_0 ? 0.005 : 0.1));
     }
   }
 }
 
-TEST_CASE("rounded models have the same bits at once and one by one, on 1, 2 and 4 threads, after rollbacks") {
+TEST_CASE(
+    "rounded models have the same bits at once and one by one, on 1, 2 and 4 threads, after "
+    "rollbacks") {
   for (const std::string from : {"draft", "target"})
     for (const auto type : {tensor_type::q4_0, tensor_type::q4_1, tensor_type::q8_0}) {
-      const test::gguf_bytes bytes(test::tiny_model{.from = from, .matrices = type}.write().bytes());
+      const test::gguf_bytes bytes(
+          test::tiny_model{.from = from, .matrices = type}.write().bytes());
       const auto weights = test::weights_of(bytes);
       const auto tokens = test::some_tokens(45, weights->vocab);
       llama at_once(weights);
@@ -71,7 +82,8 @@ TEST_CASE("rounded models have the same bits at once and one by one, on 1, 2 and
         CHECK(test::same_bits(test::rows_of(model, tokens), expected));
         model.rollback(0);
         for (std::size_t i = 0; i < tokens.size(); ++i)
-          REQUIRE(test::same_bits(test::rows_of(model, std::span(tokens).subspan(i, 1)), row(i, 1)));
+          REQUIRE(
+              test::same_bits(test::rows_of(model, std::span(tokens).subspan(i, 1)), row(i, 1)));
         test::check_rollbacks(model, tokens, expected, threads, 20, 35);
       }
     }
@@ -108,9 +120,13 @@ TEST_CASE("a model of SmolLM2's types, tokenizer and template runs") {
   CHECK(weights->file.string("tokenizer.chat_template") == test::tiny_model::chat_template);
 }
 
-TEST_CASE("tables that are cut off or have a wrong byte are refused in one line, or make a tokenizer that works") {
-  const std::string whole = test::tiny_model{.byte_level = true, .pieces = 600, .blocks = 1}.write().bytes();
-  const std::size_t tables = whole.find("token_embd.weight");  // the tokenizer's tables lie before it
+TEST_CASE(
+    "tables that are cut off or have a wrong byte are refused in one line, or make a tokenizer "
+    "that works") {
+  const std::string whole =
+      test::tiny_model{.byte_level = true, .pieces = 600, .blocks = 1}.write().bytes();
+  // the tokenizer's tables lie before it
+  const std::size_t tables = whole.find("token_embd.weight");
   REQUIRE(tables < whole.size());
   int refused = 0, read = 0;
   const auto open = [&](const std::string& bytes) {

@@ -23,7 +23,8 @@ TEST_CASE("a row reads back as exactly the stored numbers, from the file and rep
       for (std::size_t r = 0; r < rows; ++r) {
         read_row(m.w, r, row.data());
         read_row(repacked, r, again.data());
-        for (std::size_t c = 0; c < cols; ++c) CHECK((row[c] == m.numbers[r * cols + c] && again[c] == row[c]));
+        for (std::size_t c = 0; c < cols; ++c)
+          CHECK((row[c] == m.numbers[r * cols + c] && again[c] == row[c]));
       }
     }
 }

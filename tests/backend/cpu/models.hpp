@@ -26,7 +26,8 @@ inline std::shared_ptr<const specagg::cpu::llama_weights> weights_of(const gguf_
   return std::make_shared<const specagg::cpu::llama_weights>(bytes.open());
 }
 
-inline std::vector<specagg::token_id> some_tokens(std::size_t count, std::size_t vocab, unsigned seed = 1) {
+inline std::vector<specagg::token_id> some_tokens(std::size_t count, std::size_t vocab,
+                                                  unsigned seed = 1) {
   std::mt19937 random(seed);
   std::vector<specagg::token_id> tokens(count);
   for (auto& t : tokens) t = static_cast<specagg::token_id>(random() % vocab);
@@ -38,7 +39,8 @@ std::vector<float> rows_of(auto& model, std::span<const specagg::token_id> token
   REQUIRE(model.extend(tokens, logits) == specagg::status::ok);
   return logits;
 }
-// Minus the log-probability, in nats, of the tokens behind the first; the model has seen none of them.
+// Minus the log-probability, in nats, of the tokens behind the first; the model has seen none of
+// them.
 double negative_log_likelihood(auto& model, std::span<const specagg::token_id> tokens) {
   const auto logits = rows_of(model, tokens);
   const std::size_t vocab = model.vocab_size();
@@ -52,17 +54,19 @@ double negative_log_likelihood(auto& model, std::span<const specagg::token_id> t
   return nll;
 }
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
-// Rolls back to anywhere, over wrong tokens, and checks that the rows of the right ones come again: `expected` are the
-// rows of all tokens. Each time at most `most` tokens.
-void check_rollbacks(auto& model, std::span<const specagg::token_id> tokens, std::span<const float> expected,
-                     unsigned seed, int times, std::size_t most) {
+// Rolls back to anywhere, over wrong tokens, and checks that the rows of the right ones come again:
+// `expected` are the rows of all tokens. Each time at most `most` tokens.
+void check_rollbacks(auto& model, std::span<const specagg::token_id> tokens,
+                     std::span<const float> expected, unsigned seed, int times, std::size_t most) {
   std::mt19937 random(seed);
   const std::size_t vocab = model.vocab_size();
   for (int step = 0; step < times; ++step) {
-    const std::size_t i = random() % model.position(), n = 1 + random() % std::min(tokens.size() - i, most);
+    const std::size_t i = random() % model.position(),
+                      n = 1 + random() % std::min(tokens.size() - i, most);
     model.rollback(i);
     rows_of(model, some_tokens(1 + random() % 4, vocab, 99));
     model.rollback(i);

@@ -23,7 +23,8 @@ TEST_CASE("a parallel loop covers every row once, in ranges that are multiples o
         std::vector<unsigned char> seen(count);
         std::atomic<bool> whole = true;
         pool.for_ranges(count, grain, [&](std::size_t begin, std::size_t end) {
-          if (begin % grain != 0 || begin >= end || (end % grain != 0 && end != count)) whole = false;
+          if (begin % grain != 0 || begin >= end || (end % grain != 0 && end != count))
+            whole = false;
           for (auto i = begin; i < end; ++i) ++seen[i];  // a data race if two ranges overlap
         });
         CHECK(whole);
@@ -69,7 +70,8 @@ TEST_CASE("workers do take part, and the loop ends when the last of them has") {
     pool.for_ranges(8, 1, [&](std::size_t begin, std::size_t end) {
       const bool worker = std::this_thread::get_id() != caller;
       if (worker) other = true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(worker ? 5 : 1));  // the caller runs out of ranges first
+      // the caller runs out of ranges first
+      std::this_thread::sleep_for(std::chrono::milliseconds(worker ? 5 : 1));
       done += end - begin;
     });
     REQUIRE(done == 8);
@@ -81,10 +83,12 @@ TEST_CASE("workers do take part, and the loop ends when the last of them has") {
 TEST_CASE("one thread means the calling thread") {
   thread_pool pool(1);
   const auto caller = std::this_thread::get_id();
-  pool.for_ranges(100, 1, [&](std::size_t, std::size_t) { CHECK(std::this_thread::get_id() == caller); });
+  pool.for_ranges(100, 1,
+                  [&](std::size_t, std::size_t) { CHECK(std::this_thread::get_id() == caller); });
 }
 
-TEST_CASE("what a range throws reaches the caller when all have ended, once, and the pool goes on") {
+TEST_CASE(
+    "what a range throws reaches the caller when all have ended, once, and the pool goes on") {
   for (unsigned threads : {1u, 2u, 3u, 8u}) {
     thread_pool pool(threads);
     for (std::size_t i = 0; i < 300; ++i) {
@@ -119,7 +123,8 @@ TEST_CASE("where the system makes no more threads, a pool has fewer, says how ma
   if (pages == 0) return;  // no Linux
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
-  for (const std::size_t room : {std::size_t(1) << 20, std::size_t(200) << 20}) {  // stacks are 8 MiB or so
+  // stacks are 8 MiB or so
+  for (const std::size_t room : {std::size_t(1) << 20, std::size_t(200) << 20}) {
     rlimit now = before;
     now.rlim_cur = pages * 4096 + room;
     REQUIRE(setrlimit(RLIMIT_AS, &now) == 0);

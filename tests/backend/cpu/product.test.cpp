@@ -16,7 +16,8 @@ using test::stored_matrix;
 
 namespace {
 
-// n rows of random activations; every fifth block of 32 has one number that is a hundred times larger.
+// n rows of random activations; every fifth block of 32 has one number that is a hundred times
+// larger.
 struct random_activations {
   activation_buffer buffer;
   rounding_buffer rounding;
@@ -29,10 +30,14 @@ struct random_activations {
         x(t, c) = std::normal_distribution<float>()(random) * (c % 160 == 7 ? 100.f : 1.f);
   }
   // The products of the first n tokens with rows [begin, end).
-  void multiply(const matrix& w, std::size_t begin, std::size_t end, std::size_t n, float* y, std::size_t stride) {
+  void multiply(const matrix& w, std::size_t begin, std::size_t end, std::size_t n, float* y,
+                std::size_t stride) {
     const auto x = buffer.top(n);
     rounded_activations rounded;
-    if (w.strips) rounding.round(x, 0, cols / 32), rounded = rounding.rows(n, cols / 32);
+    if (w.strips) {
+      rounding.round(x, 0, cols / 32);
+      rounded = rounding.rows(n, cols / 32);
+    }
     specagg::cpu::multiply(w, begin, end, x, rounded, y, stride);
   }
 };
@@ -45,7 +50,9 @@ const auto all_types = [] {
 
 }  // namespace
 
-TEST_CASE("a product of float weights is within (cols / 16 + 4) 2^-24 sum |w x| of the exact one, for each type") {
+TEST_CASE(
+    "a product of float weights is within (cols / 16 + 4) 2^-24 sum |w x| of the exact one, for "
+    "each type") {
   std::mt19937 random(3);
   for (auto type : test::float_types)
     for (std::size_t cols : {1u, 15u, 16u, 17u, 32u, 64u, 192u, 250u, 512u, 4096u})
@@ -63,9 +70,11 @@ TEST_CASE("a product of float weights is within (cols / 16 + 4) 2^-24 sum |w x| 
               for (std::size_t c = 0; c < cols; ++c) {
                 const auto term = static_cast<long double>(m.numbers[r * cols + c]) *
                                   x(static_cast<Eigen::Index>(t), static_cast<Eigen::Index>(c));
-                sum += term, size += std::abs(term);
+                sum += term;
+                size += std::abs(term);
               }
-              const auto bound = (static_cast<long double>(cols) / 16 + 4) * 0x1p-24L * size + 1e-37L;
+              const auto bound =
+                  (static_cast<long double>(cols) / 16 + 4) * 0x1p-24L * size + 1e-37L;
               worst = std::max(worst, static_cast<double>(std::abs(y[t * rows + r] - sum) / bound));
             }
           CHECK(worst <= 1);
@@ -88,16 +97,19 @@ TEST_CASE("a product of quantised weights is within its bound of the exact one, 
           double worst = 0;
           for (std::size_t t = 0; t < n; ++t)
             for (std::size_t r = 0; r < rows; ++r) {
-              double sum = 0, size = 0;  // of the rounded activations; |w| as integer_product.hpp says
+              // of the rounded activations; |w| as integer_product.hpp says
+              double sum = 0, size = 0;
               const auto add = [&](const rounded_part& part, std::size_t b) {
                 const auto at = b * n + t;
                 for (std::size_t i = 0; i < 32; ++i) {
                   const double x = double(part.scale[at]) * part.numbers[at * 32 + i];
-                  sum += m.numbers[r * cols + b * 32 + i] * x, size += m.sizes[r * cols + b * 32 + i] * std::abs(x);
+                  sum += m.numbers[r * cols + b * 32 + i] * x;
+                  size += m.sizes[r * cols + b * 32 + i] * std::abs(x);
                 }
               };
               for (std::size_t b = 0; b < cols / 32; ++b) add(rounded.first, b);
-              for (auto i = rounded.from[t]; i < rounded.from[t + 1]; ++i) add(rounded.second, rounded.blocks[i]);
+              for (auto i = rounded.from[t]; i < rounded.from[t + 1]; ++i)
+                add(rounded.second, rounded.blocks[i]);
               const double bound = (double(cols) / 8 + 4) * 0x1p-24 * size;
               worst = std::max(worst, std::abs(y[t * rows + r] - sum) / bound);
             }
@@ -135,12 +147,17 @@ TEST_CASE("the largest whole numbers do not overflow: weights of 15, activations
     const std::size_t rows = 16, cols = 64;
     std::vector<std::byte> bytes(rows * row_bytes(type, cols), std::byte{0xff});
     for (std::size_t i = 0; i < bytes.size(); i += block_bytes(type)) {
-      bytes[i] = std::byte{0}, bytes[i + 1] = std::byte{0x3c};  // d = 1
+      bytes[i] = std::byte{0};
+      bytes[i + 1] = std::byte{0x3c};  // d = 1
       if (type == tensor_type::q4_1) bytes[i + 2] = bytes[i + 3] = std::byte{0};
       if (type == tensor_type::q8_0) std::fill_n(bytes.data() + i + 2, 32, std::byte{0x7f});
     }
     tensor t;
-    t.type = type, t.rank = 2, t.rows = rows, t.cols = cols, t.data = bytes.data();
+    t.type = type;
+    t.rank = 2;
+    t.rows = rows;
+    t.cols = cols;
+    t.data = bytes.data();
     for (const float x : {127.f, -127.f}) {
       activation_buffer buffer(1, cols);
       buffer.top(1).fill(x);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small GGUF files that are like SmolLM2's: a bundled model with its weights rounded to blocks of 4 or 8 bits, and, if
-// asked for, its pieces as a byte-level BPE vocabulary with control tokens and a ChatML template.
+// Small GGUF files that are like SmolLM2's: a bundled model with its weights rounded to blocks of 4
+// or 8 bits, and, if asked for, its pieces as a byte-level BPE vocabulary with control tokens and a
+// ChatML template.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -25,7 +26,8 @@ inline std::uint16_t half_bits(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
   if (size < 113u << 23) return static_cast<std::uint16_t>(sign);
-  return static_cast<std::uint16_t>(sign | (((size + 0xfff + (size >> 13 & 1)) >> 13) - (112u << 10)));
+  return static_cast<std::uint16_t>(sign |
+                                    (((size + 0xfff + (size >> 13 & 1)) >> 13) - (112u << 10)));
 }
 inline float half_value(std::uint16_t bits) {
   const std::uint32_t size = bits & 0x7fffu;
@@ -44,18 +46,21 @@ inline std::string quantised(const std::vector<float>& row, tensor_type type) {
       const auto d = half_bits(std::abs(largest) / 127);
       out += raw(d);
       for (const float x : block)
-        out += static_cast<char>(half_value(d) > 0 ? std::lround(std::clamp(x / half_value(d), -127.f, 127.f)) : 0);
+        out += static_cast<char>(
+            half_value(d) > 0 ? std::lround(std::clamp(x / half_value(d), -127.f, 127.f)) : 0);
       continue;
     }
     const bool has_minimum = type == tensor_type::q4_1;
     const auto d = half_bits(has_minimum ? (*most - *least) / 15 : largest / -8);
-    const float scale = half_value(d), minimum = has_minimum ? half_value(half_bits(*least)) : -8 * scale;
+    const float scale = half_value(d),
+                minimum = has_minimum ? half_value(half_bits(*least)) : -8 * scale;
     out += raw(d);
     if (has_minimum) out += raw(half_bits(*least));
     const auto nibble = [&](float x) {
       return scale == 0 ? 0l : std::lround(std::clamp((x - minimum) / scale, 0.f, 15.f));
     };
-    for (std::size_t i = 0; i < 16; ++i) out += static_cast<char>(nibble(block[i]) | nibble(block[i + 16]) << 4);
+    for (std::size_t i = 0; i < 16; ++i)
+      out += static_cast<char>(nibble(block[i]) | nibble(block[i + 16]) << 4);
   }
   return out;
 }
@@ -64,29 +69,37 @@ struct tiny_model {
   std::string from = "draft";  // the bundled model
   tensor_type matrices = tensor_type::q4_1, embedding = tensor_type::q8_0;
   bool dequantised = false;  // the same numbers, stored in F32
-  bool byte_level = false;   // SmolLM2's kind of tokenizer; a piece has the same id, and stands for the same text
-  std::size_t pieces = 4096, blocks = 4;           // the first of them
-  int without_byte = -1;                           // no piece stands for it (if byte_level)
-  std::pair<std::int32_t, double> like = {-1, 1};  // this token's embedding is that of "," times the number
+  // SmolLM2's kind of tokenizer; a piece has the same id, and stands for the same text
+  bool byte_level = false;
+  std::size_t pieces = 4096, blocks = 4;  // the first of them
+  int without_byte = -1;                  // no piece stands for it (if byte_level)
+  // this token's embedding is that of "," times the number
+  std::pair<std::int32_t, double> like = {-1, 1};
 
   gguf_writer write() const {
-    const auto source = specagg::cpu::gguf_file::open(std::string(SPECAGG_MODELS) + "/" + from + ".gguf");
-    const auto number = [&](const char* key) { return static_cast<std::uint32_t>(source.integer(key)); };
+    const auto source =
+        specagg::cpu::gguf_file::open(std::string(SPECAGG_MODELS) + "/" + from + ".gguf");
+    const auto number = [&](const char* key) {
+      return static_cast<std::uint32_t>(source.integer(key));
+    };
     gguf_writer to;
     to.string("general.architecture", "llama");
-    for (const char* key :
-         {"llama.context_length", "llama.embedding_length", "llama.feed_forward_length", "llama.attention.head_count",
-          "llama.attention.head_count_kv", "llama.rope.dimension_count"})
+    for (const char* key : {"llama.context_length", "llama.embedding_length",
+                            "llama.feed_forward_length", "llama.attention.head_count",
+                            "llama.attention.head_count_kv", "llama.rope.dimension_count"})
       to.integer(key, number(key));
-    const auto kept_blocks = std::min(number("llama.block_count"), static_cast<std::uint32_t>(blocks));
+    const auto kept_blocks =
+        std::min(number("llama.block_count"), static_cast<std::uint32_t>(blocks));
     to.integer("llama.block_count", kept_blocks);
     for (const char* key : {"llama.attention.layer_norm_rms_epsilon", "llama.rope.freq_base"})
       to.real(key, static_cast<float>(source.real(key)));
     write_vocabulary(source, to);
     const auto words = source.strings("tokenizer.ggml.tokens");
-    const auto comma = static_cast<std::size_t>(std::find(words.begin(), words.end(), ",") - words.begin());
+    const auto comma =
+        static_cast<std::size_t>(std::find(words.begin(), words.end(), ",") - words.begin());
     for (const auto& t : source.tensors()) {
-      if (t.name.starts_with("blk.") && std::stoul(std::string(t.name.substr(4))) >= kept_blocks) continue;
+      if (t.name.starts_with("blk.") && std::stoul(std::string(t.name.substr(4))) >= kept_blocks)
+        continue;
       write_tensor(t, to, comma);
     }
     return to;
@@ -115,14 +128,17 @@ struct tiny_model {
     }
     auto shape = std::vector<std::uint64_t>{t.cols};
     if (!is_norm) shape.push_back(rows);
-    to.tensor(t.name, shape, static_cast<std::uint32_t>(dequantised ? tensor_type::f32 : type), bytes);
+    to.tensor(t.name, shape, static_cast<std::uint32_t>(dequantised ? tensor_type::f32 : type),
+              bytes);
   }
   // The formulas of tensor.hpp, in double: the library's code is not asked.
   static std::string as_f32(const std::string& blocks, tensor_type type, std::size_t cols) {
     std::string out;
     const std::size_t size = specagg::cpu::block_bytes(type);
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(blocks[i]); };
-    const auto half = [&](std::size_t i) { return double(half_value(std::uint16_t(byte(i) | byte(i + 1) << 8))); };
+    const auto half = [&](std::size_t i) {
+      return double(half_value(std::uint16_t(byte(i) | byte(i + 1) << 8)));
+    };
     for (std::size_t c = 0; c < cols; ++c) {
       const std::size_t at = c / 32 * size, i = c % 32;
       if (type == tensor_type::q8_0) {
@@ -131,7 +147,8 @@ struct tiny_model {
       }
       const std::size_t first = at + (type == tensor_type::q4_1 ? 4 : 2);
       const int k = i < 16 ? byte(first + i) & 15 : byte(first + i - 16) >> 4;
-      out += raw(static_cast<float>(type == tensor_type::q4_1 ? half(at) * k + half(at + 2) : half(at) * (k - 8)));
+      out += raw(static_cast<float>(type == tensor_type::q4_1 ? half(at) * k + half(at + 2)
+                                                              : half(at) * (k - 8)));
     }
     return out;
   }
@@ -141,7 +158,9 @@ struct tiny_model {
     auto types = source.numbers<std::int32_t>("tokenizer.ggml.token_type");
     auto scores = source.numbers<float>("tokenizer.ggml.scores");
     const std::size_t n = std::min(words.size(), pieces);
-    words.resize(n), types.resize(n), scores.resize(n);
+    words.resize(n);
+    types.resize(n);
+    scores.resize(n);
     to.integer("tokenizer.ggml.bos_token_id", 1);
     to.integer("tokenizer.ggml.eos_token_id", 2);
     if (!byte_level) {
@@ -155,15 +174,18 @@ struct tiny_model {
     std::unordered_map<std::string, std::size_t> ids;
     for (std::size_t i = 0; i < n; ++i) {
       if (types[i] == 6)
-        text[i] = std::string(1, static_cast<char>(std::stoi(std::string(words[i].substr(3, 2)), nullptr, 16)));
+        text[i] = std::string(
+            1, static_cast<char>(std::stoi(std::string(words[i].substr(3, 2)), nullptr, 16)));
       if (types[i] == 1) text[i] = without_marks(words[i]);
     }
     for (std::size_t i = 0; i < n; ++i)
-      if (text[i].size() == 1 && static_cast<unsigned char>(text[i][0]) == without_byte) types[i] = 5;
+      if (text[i].size() == 1 && static_cast<unsigned char>(text[i][0]) == without_byte)
+        types[i] = 5;
     for (const std::int32_t type : {1, 6})  // a byte that is also a piece is that piece
       for (std::size_t i = 0; i < n; ++i)
         if (types[i] == type && !ids.emplace(text[i], i).second) types[i] = 5;
-    const std::vector<std::string> control = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};  // SmolLM2's ids
+    // SmolLM2's ids
+    const std::vector<std::string> control = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     for (std::size_t i = 0; i < n; ++i) {
       all[i] = i < 3 ? control[i] : types[i] == 5 ? std::string(words[i]) : spelled(text[i]);
       types[i] = i < 3 ? 3 : types[i] == 6 ? 1 : types[i];
@@ -178,17 +200,21 @@ struct tiny_model {
   }
   static std::string without_marks(std::string_view piece) {
     std::string text(piece);
-    for (std::size_t at; (at = text.find("\xe2\x96\x81")) != std::string::npos;) text.replace(at, 3, " ");
+    for (std::size_t at; (at = text.find("\xe2\x96\x81")) != std::string::npos;)
+      text.replace(at, 3, " ");
     return text;
   }
-  // SentencePiece merges any two neighbours that make a piece, best score first: every way to cut a piece in two is a
-  // merge. Characters of several bytes, which SentencePiece does not cut, come first.
-  static std::vector<std::string> merges(const std::vector<std::string>& text, const std::vector<std::int32_t>& types,
+  // SentencePiece merges any two neighbours that make a piece, best score first: every way to cut a
+  // piece in two is a merge. Characters of several bytes, which SentencePiece does not cut, come
+  // first.
+  static std::vector<std::string> merges(const std::vector<std::string>& text,
+                                         const std::vector<std::int32_t>& types,
                                          const std::vector<float>& scores,
                                          const std::unordered_map<std::string, std::size_t>& ids) {
     std::vector<std::tuple<bool, float, std::size_t>> order;
     for (std::size_t i = 0; i < text.size(); ++i) {
-      const auto characters = std::count_if(text[i].begin(), text[i].end(), [](char c) { return (c & 0xC0) != 0x80; });
+      const auto characters =
+          std::count_if(text[i].begin(), text[i].end(), [](char c) { return (c & 0xC0) != 0x80; });
       if (types[i] == 1 && text[i].size() > 1) order.emplace_back(characters > 1, -scores[i], i);
     }
     std::sort(order.begin(), order.end());
@@ -196,7 +222,8 @@ struct tiny_model {
     for (const auto& [is_word, rank, i] : order)
       for (std::size_t cut = 1; cut < text[i].size(); ++cut) {
         const std::string left = text[i].substr(0, cut), right = text[i].substr(cut);
-        if (ids.count(left) && ids.count(right)) lines.push_back(spelled(left) + " " + spelled(right));
+        if (ids.count(left) && ids.count(right))
+          lines.push_back(spelled(left) + " " + spelled(right));
       }
     return lines;
   }
@@ -205,7 +232,8 @@ struct tiny_model {
   static constexpr std::string_view chat_template =
       "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
       "{{ '<|im_start|>system\nSpeak as a player does<|im_end|>\n' }}{% endif %}"
-      "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+      "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% "
+      "endfor %}"
       "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 };
 

@@ -41,9 +41,10 @@ std::string random_bytes(std::mt19937& random, std::size_t n) {
   return text;
 }
 
-// Feeds texts of `theirs` to own tokens of `mine`: after any pushes and pops both have the same bytes. Returns how
-// often the own tokens were those of the whole text encoded at once.
-double in_step(const tokenizer& theirs, const tokenizer& mine, std::span<const std::string> texts, unsigned seed) {
+// Feeds texts of `theirs` to own tokens of `mine`: after any pushes and pops both have the same
+// bytes. Returns how often the own tokens were those of the whole text encoded at once.
+double in_step(const tokenizer& theirs, const tokenizer& mine, std::span<const std::string> texts,
+               unsigned seed) {
   const auto a = theirs.texts(), b = mine.texts();
   const vocabulary_map map = map_of_equal_tokens(b, a);
   const cpu::inside_encoder<> encode{&mine};
@@ -54,7 +55,9 @@ double in_step(const tokenizer& theirs, const tokenizer& mine, std::span<const s
     retokenised_text<cpu::inside_encoder<>> t(a, b, map, encode);
     for (int turn = 0; t.size() < ids.size(); ++turn) {
       if (random() % 3 == 0)
-        for (std::size_t n = random() % (std::min<std::size_t>(t.size(), turn % 20 == 0 ? 40 : 5) + 1); n > 0; --n)
+        for (std::size_t n =
+                 random() % (std::min<std::size_t>(t.size(), turn % 20 == 0 ? 40 : 5) + 1);
+             n > 0; --n)
           t.pop();
       for (std::size_t n = random() % 9; n > 0 && t.size() < ids.size(); --n)
         if (t.push(ids[t.size()]) != status::ok) FAIL("refused: " << text);
@@ -62,7 +65,8 @@ double in_step(const tokenizer& theirs, const tokenizer& mine, std::span<const s
       for (const token_id x : std::span(ids).first(t.size()))
         if (!encode(theirs.piece(x)).empty()) bytes += theirs.piece(x);
       if (spelled(mine, t.own_tokens()) != bytes) FAIL("out of step: " << text);
-      canonical += std::ranges::equal(t.own_tokens(), encode(bytes)), ++all;
+      canonical += std::ranges::equal(t.own_tokens(), encode(bytes));
+      ++all;
     }
   }
   return double(canonical) / double(std::max<std::size_t>(all, 1));
@@ -90,7 +94,9 @@ TEST_CASE("bytes inside a text are encoded with nothing put before or after them
   CHECK(bundled().encode_inside(" the king") == tokens(a.begin() + 1, a.end()));
   CHECK(bundled().encode_inside("").empty());
 }
-TEST_CASE("the tokens as texts: bytes, names of special ones, and spare those that the encoder never gives") {
+TEST_CASE(
+    "the tokens as texts: bytes, names of special ones, and spare those that the encoder never "
+    "gives") {
   const auto all = bundled().texts();
   REQUIRE(all.size() == bundled().size());
   CHECK((all[1].is == kind::special && all[1].bytes == "<s>" && all[1].in_text().empty()));
@@ -111,15 +117,19 @@ TEST_CASE("the tokens as texts: bytes, names of special ones, and spare those th
   CHECK(spare > 50);  // byte tokens of letters
   const vocabulary_map same = map_of_equal_tokens(all, all);
   CHECK(same.size() == all.size() - spare - 1);
-  for (token_id t = 0; t < token_id(all.size()); ++t) CHECK((same.to(t) == t || same.to(t) == no_token));
+  for (token_id t = 0; t < token_id(all.size()); ++t)
+    CHECK((same.to(t) == t || same.to(t) == no_token));
 }
-TEST_CASE("a text in the tokens of its own tokenizer keeps its bytes, whatever is pushed and popped") {
+TEST_CASE(
+    "a text in the tokens of its own tokenizer keeps its bytes, whatever is pushed and popped") {
   std::mt19937 random(1);
   std::vector<std::string> texts(100);
   for (std::string& t : texts) t = random_bytes(random, 1 + random() % 80);
   CHECK(in_step(bundled(), bundled(), texts, 1) > 0.99);
 }
-TEST_CASE("SmolLM2: its map to the bundled vocabulary, and texts of each in step with the other's tokens by bytes") {
+TEST_CASE(
+    "SmolLM2: its map to the bundled vocabulary, and texts of each in step with the other's tokens "
+    "by bytes") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   const tokenizer smol(gguf_file::open(file));
@@ -143,12 +153,12 @@ TEST_CASE("SmolLM2: its map to the bundled vocabulary, and texts of each in step
   std::vector<std::string> texts(60);
   for (std::string& t : texts) t = random_bytes(random, 1 + random() % 60);
   in_step(bundled(), smol, texts, 5);  // without the bytes that it lacks
-  for (std::string& t : texts)
-    do {
+  for (std::string& t : texts) do {
       t = random_bytes(random, 1 + random() % 60);
     } while (cpu::inside_encoder{&smol}(t).empty());
-  std::printf("random bytes: the tokens of the whole text encoded at once in %.4f and %.4f of the cases\n",
-              in_step(bundled(), smol, texts, 1), in_step(smol, bundled(), texts, 2));
+  std::printf(
+      "random bytes: the tokens of the whole text encoded at once in %.4f and %.4f of the cases\n",
+      in_step(bundled(), smol, texts, 1), in_step(smol, bundled(), texts, 2));
   const auto prose = passages();
   const double one = in_step(bundled(), smol, prose, 3), other = in_step(smol, bundled(), prose, 4);
   std::printf("prose: %.4f and %.4f\n", one, other);

@@ -21,7 +21,8 @@ const tokenizer& bundled() {
   return t;
 }
 
-// The rule, slowly: as long as two neighbours together are a piece, merge the best scored pair, the leftmost of equals.
+// The rule, slowly: as long as two neighbours together are a piece, merge the best scored pair, the
+// leftmost of equals.
 std::vector<token_id> slow_encode(const gguf_file& file, const std::string& text) {
   const auto pieces = file.strings("tokenizer.ggml.tokens");
   const auto scores = file.numbers<float>("tokenizer.ggml.scores");
@@ -31,7 +32,8 @@ std::vector<token_id> slow_encode(const gguf_file& file, const std::string& text
     if (types[i] == 1) ids.emplace(pieces[i], i);
   std::vector<std::string> symbols;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (symbols.empty() || (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) symbols.emplace_back();
+    if (symbols.empty() || (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80)
+      symbols.emplace_back();
     symbols.back() += text[i];
   }
   for (auto& s : symbols)
@@ -41,15 +43,19 @@ std::vector<token_id> slow_encode(const gguf_file& file, const std::string& text
     std::size_t best = 0;
     double score = -1e30;
     for (std::size_t i = 0; i + 1 < symbols.size(); ++i)
-      if (const auto it = ids.find(symbols[i] + symbols[i + 1]); it != ids.end() && scores[it->second] > score)
-        best = i + 1, score = scores[it->second];
+      if (const auto it = ids.find(symbols[i] + symbols[i + 1]);
+          it != ids.end() && scores[it->second] > score) {
+        best = i + 1;
+        score = scores[it->second];
+      }
     if (best == 0) break;
     symbols[best - 1] += symbols[best];
     symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best));
   }
   std::vector<token_id> out = {1};
   for (const auto& s : symbols)
-    if (const auto it = ids.find(s); it != ids.end()) out.push_back(static_cast<token_id>(it->second));
+    if (const auto it = ids.find(s); it != ids.end())
+      out.push_back(static_cast<token_id>(it->second));
     else
       for (char c : s) out.push_back(3 + static_cast<unsigned char>(c));
   return out;
@@ -64,16 +70,19 @@ std::string refusal(test::gguf_writer file) {
 
 }  // namespace
 
-TEST_CASE("every bundled model encodes the reference texts to the reference ids, and decodes the continuations") {
+TEST_CASE(
+    "every bundled model encodes the reference texts to the reference ids, and decodes the "
+    "continuations") {
   for (const std::string name : {"draft", "target", "bard", "bible"}) {
     const tokenizer t(gguf_file::open(std::string(SPECAGG_MODELS) + "/" + name + ".gguf"));
-    for (const auto& r :
-         nlohmann::json::parse(std::ifstream(std::string(SPECAGG_MODELS) + "/" + name + ".reference.json"))) {
+    for (const auto& r : nlohmann::json::parse(
+             std::ifstream(std::string(SPECAGG_MODELS) + "/" + name + ".reference.json"))) {
       CHECK(t.encode(r["text"].get<std::string>()) == r["ids"].get<std::vector<token_id>>());
       CHECK(t.decode(r["ids"].get<std::vector<token_id>>()) == r["text"].get<std::string>());
       // The continuation starts inside a text, where a leading space is the text's own.
       std::string text;
-      for (token_id id : r["greedy_continuation_ids"].get<std::vector<token_id>>()) text += t.piece(id);
+      for (token_id id : r["greedy_continuation_ids"].get<std::vector<token_id>>())
+        text += t.piece(id);
       const auto expected = r["greedy_continuation_text"].get<std::string>();
       CHECK((text == expected || text == " " + expected));
     }
@@ -98,11 +107,13 @@ TEST_CASE("merging with a heap is merging the best pair again and again") {
 }
 
 TEST_CASE(
-    "every byte string survives encoding: each byte, each pair, random bytes, U+2581, a hundred thousand spaces") {
+    "every byte string survives encoding: each byte, each pair, random bytes, U+2581, a hundred "
+    "thousand spaces") {
   const test::gguf_bytes small_bytes(test::small_model{}.write().bytes());
   const tokenizer small(small_bytes.open());
   const auto survives = [&](const std::string& text) {
-    if (bundled().decode(bundled().encode(text)) != text || small.decode(small.encode(text)) != text)
+    if (bundled().decode(bundled().encode(text)) != text ||
+        small.decode(small.encode(text)) != text)
       FAIL("lost: " << text);
   };
   survives("");
@@ -127,15 +138,16 @@ TEST_CASE(
   survives(std::string(100000, 'a'));
 }
 
-TEST_CASE("pieces streamed one by one spell the text after one leading space, control tokens nothing") {
+TEST_CASE(
+    "pieces streamed one by one spell the text after one leading space, control tokens nothing") {
   const std::string text =
       "Gr\xc3\xbc\xc3\x9f"
       "e \xe4\xbd\xa0\xe5\xa5\xbd, \xf0\x9f\x98\x80!";
   std::string streamed;
   for (token_id id : bundled().encode(text)) streamed += bundled().piece(id);
   CHECK(streamed == " " + text);
-  for (token_id id :
-       {token_id{0}, bundled().bos(), bundled().eos(), no_token, token_id{4096}, std::numeric_limits<token_id>::max()})
+  for (token_id id : {token_id{0}, bundled().bos(), bundled().eos(), no_token, token_id{4096},
+                      std::numeric_limits<token_id>::max()})
     CHECK(bundled().piece(id) == "");
   CHECK(bundled().piece(3 + 0xC3) == "\xc3");
 }
@@ -167,16 +179,20 @@ TEST_CASE("user-defined pieces are kept whole, the longest first") {
   const test::gguf_bytes kept(bytes);
   const tokenizer t(kept.open());
   const auto first = static_cast<token_id>(pieces.size() - 3);
-  CHECK(t.encode("abcab") == std::vector<token_id>{1, 263, first, 269});      // " ab" "ca" "b", though "cab" is a piece
+  // " ab" "ca" "b", though "cab" is a piece
+  CHECK(t.encode("abcab") == std::vector<token_id>{1, 263, first, 269});
   CHECK(t.encode("cab|b") == std::vector<token_id>{1, 267, first + 1, 269});  // " " "cab|" "b"
   CHECK(t.encode("a |") == std::vector<token_id>{1, 259, first + 2});         // " a" " |"
-  CHECK(t.encode("a\xe2\x96\x81|") != std::vector<token_id>{1, 259, first + 2});  // not a space in the text
+  // not a space in the text
+  CHECK(t.encode("a\xe2\x96\x81|") != std::vector<token_id>{1, 259, first + 2});
   for (const std::string text :
        {"abcab", "cab|b", "a |", "a\xe2\x96\x81|", "ca", "c", "cab|\xe2\x96", "ca\xe2\x96\x81"})
     CHECK(t.decode(t.encode(text)) == text);
 }
 
-TEST_CASE("the longest piece that a text begins with is what looking at every piece finds, of equal ones the first") {
+TEST_CASE(
+    "the longest piece that a text begins with is what looking at every piece finds, of equal ones "
+    "the first") {
   std::mt19937 random(11);
   const auto some = [&](std::size_t most) {
     std::string s(random() % (most + 1), ' ');
@@ -200,9 +216,13 @@ TEST_CASE("the longest piece that a text begins with is what looking at every pi
       token_id longest = no_token;
       std::size_t size = 0;
       for (const token_id t : ids)
-        if (words.piece(t).size() > size && text.starts_with(words.piece(t))) longest = t, size = words.piece(t).size();
+        if (words.piece(t).size() > size && text.starts_with(words.piece(t))) {
+          longest = t;
+          size = words.piece(t).size();
+        }
       const token_id got = finder.longest_at(text);
-      if (got != longest) FAIL("round " << round << ", text " << n << ": " << got << " for " << longest);
+      if (got != longest)
+        FAIL("round " << round << ", text " << n << ": " << got << " for " << longest);
       found += longest != no_token;
     }
     CHECK((ids.size() < 20 || found > 50));
@@ -212,7 +232,8 @@ TEST_CASE("the longest piece that a text begins with is what looking at every pi
 
 TEST_CASE("the vocabulary's hash is the same for the same pieces and tells different ones apart") {
   for (const std::string name : {"target", "bard", "bible"})
-    CHECK(tokenizer(gguf_file::open(std::string(SPECAGG_MODELS) + "/" + name + ".gguf")).hash() == bundled().hash());
+    CHECK(tokenizer(gguf_file::open(std::string(SPECAGG_MODELS) + "/" + name + ".gguf")).hash() ==
+          bundled().hash());
   auto pieces = test::small_vocabulary();
   const auto hash = [&] {
     test::gguf_writer file;
@@ -230,13 +251,16 @@ TEST_CASE("the vocabulary's hash is the same for the same pieces and tells diffe
 
 TEST_CASE("a tokenizer that is missing, of another kind or inconsistent is refused by name") {
   test::gguf_writer file;
-  CHECK(refusal(file) == "test.gguf: metadata tokenizer.ggml.model: is missing (a string is needed)");
+  CHECK(refusal(file) ==
+        "test.gguf: metadata tokenizer.ggml.model: is missing (a string is needed)");
   file.string("tokenizer.ggml.model", "bert");
   CHECK(refusal(file) ==
-        "test.gguf: metadata tokenizer.ggml.model: \"bert\" is not supported (\"llama\", SentencePiece BPE, and "
+        "test.gguf: metadata tokenizer.ggml.model: \"bert\" is not supported (\"llama\", "
+        "SentencePiece BPE, and "
         "\"gpt2\", byte-level BPE, are)");
 
-  const auto write = [](std::vector<std::string> pieces, std::vector<float> scores, std::vector<std::int32_t> types) {
+  const auto write = [](std::vector<std::string> pieces, std::vector<float> scores,
+                        std::vector<std::int32_t> types) {
     test::gguf_writer to;
     to.string("tokenizer.ggml.model", "llama");
     to.strings("tokenizer.ggml.tokens", pieces);
@@ -251,7 +275,8 @@ TEST_CASE("a tokenizer that is missing, of another kind or inconsistent is refus
   has(write({}, {}, {}), "tokenizer.ggml.tokens: holds 0 pieces");
   has(write({"a"}, {}, {1}), "tokenizer.ggml.scores: 0 scores for 1 pieces");
   has(write({"a"}, {0}, {1, 1}), "tokenizer.ggml.token_type: 2 types for 1 pieces");
-  has(write({"a"}, {std::numeric_limits<float>::quiet_NaN()}, {1}), "piece 0 has a score that is not finite");
+  has(write({"a"}, {std::numeric_limits<float>::quiet_NaN()}, {1}),
+      "piece 0 has a score that is not finite");
   has(write({"a"}, {0}, {7}), "piece 0 has the unknown type 7 (1 to 6 are known)");
   has(write({"a\n"}, {0}, {6}), "piece 0 is of type byte but spelled \"a\\n\"");
   has(write({"a"}, {0}, {1}), "not all 256 byte pieces");
@@ -261,5 +286,6 @@ TEST_CASE("a tokenizer that is missing, of another kind or inconsistent is refus
   auto bytes = bos.bytes();
   bytes[bytes.find("tokenizer.ggml.bos_token_id") + 27 + 4 + 1] = 2;  // 1 becomes 513
   const test::gguf_bytes kept(bytes);
-  has(test::error_of([&] { tokenizer t(kept.open()); }), "bos_token_id: 513 is not a token (there are 271)");
+  has(test::error_of([&] { tokenizer t(kept.open()); }),
+      "bos_token_id: 513 is not a token (there are 271)");
 }

@@ -49,14 +49,17 @@ TEST_CASE("paths of a tree, what is none, and a tree that is cut") {
   CHECK(path(5) == std::vector<std::uint32_t>{3, 5});
   const auto is_path = [&](std::vector<std::uint32_t> nodes) { return t.is_path(nodes); };
   CHECK((is_path({}) && is_path({1}) && is_path({1, 2, 4}) && is_path({3, 5})));
-  CHECK_FALSE((is_path({0}) || is_path({2}) || is_path({1, 4}) || is_path({6}) || is_path({1, 2, 2})));
+  CHECK_FALSE(
+      (is_path({0}) || is_path({2}) || is_path({1, 4}) || is_path({6}) || is_path({1, 2, 2})));
   t.cut(3);
   CHECK(t.size() == 3);
   t.add(2);
   CHECK(path(4) == std::vector<std::uint32_t>{1, 2, 4});
 }
 
-TEST_CASE("rows of a tree have the bits of each path alone, whatever the model, the tree, the calls and the threads") {
+TEST_CASE(
+    "rows of a tree have the bits of each path alone, whatever the model, the tree, the calls and "
+    "the threads") {
   for_each_model([](const std::shared_ptr<const llama_weights>& weights) {
     const std::size_t V = weights->vocab;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
@@ -72,7 +75,8 @@ TEST_CASE("rows of a tree have the bits of each path alone, whatever the model, 
       REQUIRE(with.extend(text, {}) == status::ok);
       REQUIRE(alone.extend(text, {}) == status::ok);
       std::vector<std::uint32_t> parents(n);
-      for (std::size_t i = 0; i < n; ++i) parents[i] = std::uint32_t(seed == 0 ? i : random.below(i + 1));
+      for (std::size_t i = 0; i < n; ++i)
+        parents[i] = std::uint32_t(seed == 0 ? i : random.below(i + 1));
       // In two calls.
       std::vector<float> rows(n * V), row(V);
       const std::size_t first = random.below(n + 1);
@@ -82,7 +86,8 @@ TEST_CASE("rows of a tree have the bits of each path alone, whatever the model, 
       REQUIRE(with.extend_tree(std::span(tokens).subspan(first), std::span(parents).subspan(first),
                                std::span(rows).subspan(first * V)) == status::ok);
       CHECK(with.position() == before + n);
-      CHECK(with.extend(std::span(tokens).first(1), {}) == status::invalid_parameter);  // a tree is open
+      // a tree is open
+      CHECK(with.extend(std::span(tokens).first(1), {}) == status::invalid_parameter);
       std::vector<std::uint32_t> path;
       const auto path_to = [&](std::uint32_t i) {
         for (path.clear(); i > 0; i = parents[i - 1]) path.insert(path.begin(), i);

@@ -40,19 +40,23 @@ TEST_CASE("libllama's log is quiet while a quiet_log lives, and as before after 
   llama_log_set(count, nullptr);
   {
     const llama_cpp::quiet_log log;
-    CHECK(llama_model_load_from_file("/nonexistent/model.gguf", llama_model_default_params()) == nullptr);
+    CHECK(llama_model_load_from_file("/nonexistent/model.gguf", llama_model_default_params()) ==
+          nullptr);
     CHECK(!log.first_error().empty());
   }
   CHECK(lines == 0);
-  CHECK(llama_model_load_from_file("/nonexistent/model.gguf", llama_model_default_params()) == nullptr);
+  CHECK(llama_model_load_from_file("/nonexistent/model.gguf", llama_model_default_params()) ==
+        nullptr);
   CHECK(lines > 0);
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
 }
 
 TEST_CASE("a list of RPC servers that is none is refused before any of them is asked") {
-  for (const std::string list : {"", "127.0.0.1", "127.0.0.1:", ":50052", "127.0.0.1:x", "127.0.0.1:123456", ",a:1"}) {
+  for (const std::string list :
+       {"", "127.0.0.1", "127.0.0.1:", ":50052", "127.0.0.1:x", "127.0.0.1:123456", ",a:1"}) {
     const std::string why = test::error_of([&] { llama_cpp::add_rpc_servers(list); });
     INFO(why);
-    CHECK((why.find("is not HOST:PORT") != std::string::npos || why.find("has no RPC backend") != std::string::npos));
+    CHECK((why.find("is not HOST:PORT") != std::string::npos ||
+           why.find("has no RPC backend") != std::string::npos));
   }
 }

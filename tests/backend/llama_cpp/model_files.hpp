@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small models of architectures that libllama knows and the CPU backend does not, with a memory that cannot go back.
+// Small models of architectures that libllama knows and the CPU backend does not, with a memory
+// that cannot go back.
 #pragma once
 #include <unistd.h>
 
@@ -36,7 +37,8 @@ class temporary_file {
 class random_tensors {
  public:
   explicit random_tensors(gguf_writer& to) : to_(&to) {}
-  void put(const std::string& name, const std::vector<std::uint64_t>& shape, float scale, float around = 0) {
+  void put(const std::string& name, const std::vector<std::uint64_t>& shape, float scale,
+           float around = 0) {
     std::size_t count = 1;
     for (const auto n : shape) count *= n;
     std::string bytes;
@@ -55,10 +57,14 @@ inline std::string recurrent_model() {
   gguf_writer to;
   const std::uint32_t dim = 32, inner = 64, state = 4, rank = 2, conv = 4;
   to.string("general.architecture", "mamba");
-  to.integer("mamba.context_length", 256), to.integer("mamba.embedding_length", dim);
-  to.integer("mamba.feed_forward_length", 0), to.integer("mamba.attention.head_count", 0);
-  to.integer("mamba.block_count", 2), to.integer("mamba.ssm.conv_kernel", conv);
-  to.integer("mamba.ssm.inner_size", inner), to.integer("mamba.ssm.state_size", state);
+  to.integer("mamba.context_length", 256);
+  to.integer("mamba.embedding_length", dim);
+  to.integer("mamba.feed_forward_length", 0);
+  to.integer("mamba.attention.head_count", 0);
+  to.integer("mamba.block_count", 2);
+  to.integer("mamba.ssm.conv_kernel", conv);
+  to.integer("mamba.ssm.inner_size", inner);
+  to.integer("mamba.ssm.state_size", state);
   to.integer("mamba.ssm.time_step_rank", rank);
   to.real("mamba.attention.layer_norm_rms_epsilon", 1e-5f);
   const auto pieces = small_vocabulary();
@@ -86,10 +92,14 @@ inline std::string window_model(std::uint32_t window) {
   gguf_writer to;
   const std::uint32_t dim = 32, heads = 2, ffn = 48;
   to.string("general.architecture", "gemma3");
-  to.integer("gemma3.context_length", 512), to.integer("gemma3.embedding_length", dim);
-  to.integer("gemma3.feed_forward_length", ffn), to.integer("gemma3.block_count", 6);
-  to.integer("gemma3.attention.head_count", heads), to.integer("gemma3.attention.head_count_kv", 1);
-  to.integer("gemma3.attention.key_length", dim / heads), to.integer("gemma3.attention.value_length", dim / heads);
+  to.integer("gemma3.context_length", 512);
+  to.integer("gemma3.embedding_length", dim);
+  to.integer("gemma3.feed_forward_length", ffn);
+  to.integer("gemma3.block_count", 6);
+  to.integer("gemma3.attention.head_count", heads);
+  to.integer("gemma3.attention.head_count_kv", 1);
+  to.integer("gemma3.attention.key_length", dim / heads);
+  to.integer("gemma3.attention.value_length", dim / heads);
   to.integer("gemma3.attention.sliding_window", window);
   to.real("gemma3.attention.layer_norm_rms_epsilon", 1e-6f);
   const auto pieces = small_vocabulary();

@@ -17,12 +17,17 @@
 
 namespace test {
 
-inline std::string bundled_file(const std::string& name) { return std::string(SPECAGG_MODELS) + "/" + name + ".gguf"; }
+inline std::string bundled_file(const std::string& name) {
+  return std::string(SPECAGG_MODELS) + "/" + name + ".gguf";
+}
 
 // One thread, a small context, sequences in one buffer.
 inline llama_context_params small_context(std::uint32_t tokens = 512, std::uint32_t sequences = 1) {
   llama_context_params how = llama_context_default_params();
-  how.n_ctx = tokens, how.n_batch = how.n_ubatch = 128, how.n_seq_max = sequences, how.kv_unified = true;
+  how.n_ctx = tokens;
+  how.n_batch = how.n_ubatch = 128;
+  how.n_seq_max = sequences;
+  how.kv_unified = true;
   how.n_threads = how.n_threads_batch = 1;
   how.swa_full = true;
   return how;
@@ -47,7 +52,8 @@ inline std::span<const float> row(std::span<const float> rows, std::size_t i, st
   return rows.subspan(i * vocab, vocab);
 }
 // All rows of a text that is fed from its beginning in calls of these sizes, in turn.
-inline std::vector<float> rows_in_calls(specagg::llama_cpp::source& of, std::span<const specagg::token_id> tokens,
+inline std::vector<float> rows_in_calls(specagg::llama_cpp::source& of,
+                                        std::span<const specagg::token_id> tokens,
                                         const std::vector<std::size_t>& sizes) {
   REQUIRE(of.rollback(0) == specagg::status::ok);
   std::vector<float> all;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of one size: libllama computes them alike, so rows and texts do not depend on how tokens were grouped.
+// Calls of one size: libllama computes them alike, so rows and texts do not depend on how tokens
+// were grouped.
 #include <specagg/specagg.hpp>
 
 #include <specagg/backend/llama_cpp/source.hpp>
@@ -24,8 +25,8 @@ using test::some_tokens;
 namespace {
 
 // Rows of the tokens behind the first `begin`.
-void check_equal_rows(const std::string& file, std::size_t exact, std::size_t count, bool flash, int threads = 1,
-                      std::size_t begin = 0) {
+void check_equal_rows(const std::string& file, std::size_t exact, std::size_t count, bool flash,
+                      int threads = 1, std::size_t begin = 0) {
   INFO(file << ", calls of " << exact << ", flash attention " << flash << ", threads " << threads);
   auto how = small_context(1024);
   how.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
@@ -40,7 +41,8 @@ void check_equal_rows(const std::string& file, std::size_t exact, std::size_t co
     REQUIRE(s.rollback(begin) == status::ok);
     std::vector<float> rows;
     for (std::size_t i = 0, k = 0; i < count; ++k) {
-      const auto some = test::rows_of(s, tokens.subspan(i, std::min(sizes[k % sizes.size()], count - i)));
+      const auto some =
+          test::rows_of(s, tokens.subspan(i, std::min(sizes[k % sizes.size()], count - i)));
       rows.insert(rows.end(), some.begin(), some.end());
       i += some.size() / V;
     }
@@ -52,21 +54,26 @@ void check_equal_rows(const std::string& file, std::size_t exact, std::size_t co
     REQUIRE(same_bits(in_calls(sizes), expected));
   std::mt19937 random(7);
   for (int i = 0; i < 6; ++i) {
-    const std::size_t at = random() % count, n = 1 + random() % std::min<std::size_t>(8, count - at);
+    const std::size_t at = random() % count,
+                      n = 1 + random() % std::min<std::size_t>(8, count - at);
     REQUIRE(s.rollback(begin + at) == status::ok);
     REQUIRE(s.extend(some_tokens(1 + random() % 6, V, 99), {}) == status::ok);
     REQUIRE(s.rollback(begin + at) == status::ok);
-    REQUIRE(same_bits(test::rows_of(s, tokens.subspan(at, n)), std::span(expected).subspan(at * V, n * V)));
+    REQUIRE(same_bits(test::rows_of(s, tokens.subspan(at, n)),
+                      std::span(expected).subspan(at * V, n * V)));
     if (at + n < count)
-      REQUIRE(same_bits(test::rows_of(s, tokens.subspan(at + n)), std::span(expected).subspan((at + n) * V)));
+      REQUIRE(same_bits(test::rows_of(s, tokens.subspan(at + n)),
+                        std::span(expected).subspan((at + n) * V)));
   }
 }
 
 }  // namespace
 
-TEST_CASE("exact batches: rows have the same bits in any calls, after rollbacks, on 1 and 2 threads") {
+TEST_CASE(
+    "exact batches: rows have the same bits in any calls, after rollbacks, on 1 and 2 threads") {
   for (const std::size_t exact : {1u, 2u, 8u})
-    for (const bool flash : {false, true}) check_equal_rows(test::bundled_file("target"), exact, 90, flash);
+    for (const bool flash : {false, true})
+      check_equal_rows(test::bundled_file("target"), exact, 90, flash);
   for (const std::size_t exact : {1u, 4u})  // beyond 512 positions attention is cut in parts
     check_equal_rows(test::bundled_file("draft"), exact, 25, true, 2, 505);
 }
@@ -74,8 +81,10 @@ TEST_CASE("exact batches: rows have the same bits in any calls, after rollbacks,
 TEST_CASE("without exact batches rows depend on the size of the call, within 0.02") {
   loaded model(test::bundled_file("target"));
   const auto tokens = some_tokens(90, 4096, 11);
-  const auto one = rows_in_calls(model.source, tokens, {1}), five = rows_in_calls(model.source, tokens, {5});
-  CHECK(!same_bits(one, five));  // if this fails, docs/llama_cpp.md has to say that libllama has changed
+  const auto one = rows_in_calls(model.source, tokens, {1}),
+             five = rows_in_calls(model.source, tokens, {5});
+  // if this fails, docs/llama_cpp.md has to say that libllama has changed
+  CHECK(!same_bits(one, five));
   CHECK(test::difference(one, five) < 0.02);
 }
 
@@ -93,7 +102,9 @@ TEST_CASE("SmolLM2: exact batches: rows have the same bits in any calls") {
   for (const std::size_t exact : {1u, 4u}) check_equal_rows(file, exact, 12, true);
 }
 
-TEST_CASE("exact batches: a text with drafts is the target's own, and every decision is the argmax of its row") {
+TEST_CASE(
+    "exact batches: a text with drafts is the target's own, and every decision is the argmax of "
+    "its row") {
   for (const std::size_t exact : {1u, 4u}) {
     loaded target(test::bundled_file("target"), small_context(), {.exact_batches = exact});
     loaded draft(test::bundled_file("draft"));
@@ -119,13 +130,15 @@ TEST_CASE("exact batches: a text with drafts is the target's own, and every deci
       no_processor none;
       std::size_t accepted = 0, wrong = 0;
       const status why = speculative_decode(
-          t, most, draft.source, s, lossless{}, random, none, {.gamma = gamma, .sample = {.temperature = 0}}, work,
+          t, most, draft.source, s, lossless{}, random, none,
+          {.gamma = gamma, .sample = {.temperature = 0}}, work,
           [](const emission&) { return true; },
           [&](const speculative_result& r, const auto& w) {
             accepted += r.accepted;
             for (std::size_t i = 0; i < r.emitted; ++i) {
               const auto given = row(std::span<const float>(w.target_logits), i, V);
-              wrong += token_id(std::max_element(given.begin(), given.end()) - given.begin()) != w.emissions[i].token;
+              wrong += token_id(std::max_element(given.begin(), given.end()) - given.begin()) !=
+                       w.emissions[i].token;
             }
           });
       REQUIRE(why == status::ok);
@@ -137,7 +150,8 @@ TEST_CASE("exact batches: a text with drafts is the target's own, and every deci
 }
 
 TEST_CASE("exact batches: no rows in place beyond a call, and no trees") {
-  loaded model(test::bundled_file("draft"), small_context(256, 4), {.branches = 3, .exact_batches = 2});
+  loaded model(test::bundled_file("draft"), small_context(256, 4),
+               {.branches = 3, .exact_batches = 2});
   CHECK(!model.source.scores_trees());
   const auto tokens = some_tokens(5, 4096);
   CHECK(model.source.decode(tokens, 3) == status::invalid_parameter);

@@ -18,7 +18,9 @@ using test::same_bits;
 using test::small_context;
 using test::some_tokens;
 
-TEST_CASE("several sequences in one call have the rows of each alone within 0.02; a failure changes nothing") {
+TEST_CASE(
+    "several sequences in one call have the rows of each alone within 0.02; a failure changes "
+    "nothing") {
   auto how = small_context(512, 3);
   loaded model(test::bundled_file("target"), how);
   using source = llama_cpp::source;
@@ -33,16 +35,18 @@ TEST_CASE("several sequences in one call have the rows of each alone within 0.02
   const auto of = [](const std::vector<token_id>& t, std::size_t from, std::size_t n) {
     return std::span(t).subspan(from, n);
   };
-  REQUIRE(source::extend(std::vector<source::addition>{
-              {&a, of(text, 0, 20), {}}, {&b, of(other, 0, 7), second}, {&c, of(text, 0, 30), first}}) == status::ok);
+  REQUIRE(source::extend(std::vector<source::addition>{{&a, of(text, 0, 20), {}},
+                                                       {&b, of(other, 0, 7), second},
+                                                       {&c, of(text, 0, 30), first}}) ==
+          status::ok);
   CHECK(a.position() == 20);
   CHECK(b.position() == 7);
   CHECK(c.position() == 30);
   CHECK(test::difference(second, row(of_other, 6, V)) < 0.02);
   CHECK(test::difference(first, std::span(expected).subspan(28 * V, 2 * V)) < 0.02);
   // in another order, from where each stands
-  REQUIRE(source::extend(std::vector<source::addition>{{&b, of(other, 7, 3), second}, {&a, of(text, 20, 5), first}}) ==
-          status::ok);
+  REQUIRE(source::extend(std::vector<source::addition>{
+              {&b, of(other, 7, 3), second}, {&a, of(text, 20, 5), first}}) == status::ok);
   CHECK(test::difference(second, row(of_other, 9, V)) < 0.02);
   CHECK(test::difference(first, std::span(expected).subspan(23 * V, 2 * V)) < 0.02);
 
@@ -52,39 +56,46 @@ TEST_CASE("several sequences in one call have the rows of each alone within 0.02
     CHECK(b.position() == 10);
     CHECK(c.position() == 30);
   };
-  refused({{&a, of(text, 25, 1), {}}, {&a, of(text, 26, 1), {}}}, status::invalid_parameter);          // twice
-  refused({{&b, of(other, 10, 1), second}, {&a, of(text, 25, 1), first}}, status::invalid_parameter);  // 2 rows of 1
+  // twice
+  refused({{&a, of(text, 25, 1), {}}, {&a, of(text, 26, 1), {}}}, status::invalid_parameter);
+  // 2 rows of 1
+  refused({{&b, of(other, 10, 1), second}, {&a, of(text, 25, 1), first}},
+          status::invalid_parameter);
   const auto many = some_tokens(100, V, 7);
-  refused({{&a, of(many, 0, 100), {}}, {&b, of(many, 0, 29), {}}}, status::invalid_parameter);  // n_batch is 128
+  // n_batch is 128
+  refused({{&a, of(many, 0, 100), {}}, {&b, of(many, 0, 29), {}}}, status::invalid_parameter);
   const std::vector<token_id> wrong{token_id(V)};
   refused({{&a, of(text, 25, 1), {}}, {&b, wrong, {}}}, status::token_out_of_range);
   loaded another(test::bundled_file("target"));
-  refused({{&a, of(text, 25, 1), {}}, {&another.source, of(text, 0, 1), {}}}, status::invalid_parameter);
+  refused({{&a, of(text, 25, 1), {}}, {&another.source, of(text, 0, 1), {}}},
+          status::invalid_parameter);
   std::atomic<bool> stop = true;
   a.stop_when(&stop);
   refused({{&a, of(text, 25, 1), {}}, {&b, of(other, 10, 1), {}}}, status::stopped);
   a.stop_when(nullptr);
   // libllama has no cell left: 512 in all, of which 65 are taken
   for (int i = 0; i < 4; ++i) REQUIRE(c.extend(of(many, 0, 100), {}) == status::ok);
-  CHECK(source::extend(std::vector<source::addition>{{&a, of(many, 0, 24), {}}, {&b, of(many, 0, 24), {}}}) ==
-        status::context_full);
+  CHECK(source::extend(std::vector<source::addition>{
+            {&a, of(many, 0, 24), {}}, {&b, of(many, 0, 24), {}}}) == status::context_full);
   CHECK(a.position() == 25);
   CHECK(b.position() == 10);
   REQUIRE(c.rollback(30) == status::ok);
   REQUIRE(b.extend(of(many, 0, 3), {}) == status::ok);  // with as many tokens as a call has
   REQUIRE(b.rollback(10) == status::ok);
-  REQUIRE(source::extend(std::vector<source::addition>{{&a, of(many, 0, 28), {}}, {&c, of(many, 0, 100), {}}}) ==
-          status::ok);
+  REQUIRE(source::extend(std::vector<source::addition>{{&a, of(many, 0, 28), {}},
+                                                       {&c, of(many, 0, 100), {}}}) == status::ok);
   REQUIRE(a.rollback(25) == status::ok);
   REQUIRE(c.rollback(30) == status::ok);
   // all go on as if nothing had been refused
-  REQUIRE(source::extend(std::vector<source::addition>{{&a, of(text, 25, 1), second}, {&c, of(text, 30, 2), first}}) ==
-          status::ok);
+  REQUIRE(source::extend(std::vector<source::addition>{
+              {&a, of(text, 25, 1), second}, {&c, of(text, 30, 2), first}}) == status::ok);
   CHECK(test::difference(second, row(expected, 25, V)) < 0.02);
   CHECK(test::difference(first, std::span(expected).subspan(30 * V, 2 * V)) < 0.02);
 }
 
-TEST_CASE("several sequences in one call, each with a buffer of its own, have the rows of each alone within 0.02") {
+TEST_CASE(
+    "several sequences in one call, each with a buffer of its own, have the rows of each alone "
+    "within 0.02") {
   auto how = small_context(1024, 4);
   how.kv_unified = false;
   loaded model(test::bundled_file("target"), how);
@@ -114,11 +125,13 @@ TEST_CASE("several sequences in one call, each with a buffer of its own, have th
       REQUIRE(source::extend(calls) == status::ok);
       for (std::size_t i = 0; i < 4; ++i)
         CHECK(test::difference(std::span(rows[i]).first(counts[i] * V),
-                               std::span(expected[i]).subspan(before[i] * V, counts[i] * V)) < 0.02);
+                               std::span(expected[i]).subspan(before[i] * V, counts[i] * V)) <
+              0.02);
     }
 }
 
-TEST_CASE("several sequences in one call: where libllama stops in the middle of it, each is as it was") {
+TEST_CASE(
+    "several sequences in one call: where libllama stops in the middle of it, each is as it was") {
   auto how = small_context(512, 2);
   how.n_ubatch = 8;  // libllama keeps what it has computed of a call
   loaded model(test::bundled_file("target"), how);
@@ -139,8 +152,8 @@ TEST_CASE("several sequences in one call: where libllama stops in the middle of 
       std::this_thread::sleep_for(std::chrono::microseconds(500 * i));
       stop = true;
     });
-    const status why = source::extend(std::vector<source::addition>{{&a, std::span(text).subspan(20, 60), {}},
-                                                                    {&b, std::span(other).subspan(10, 60), {}}});
+    const status why = source::extend(std::vector<source::addition>{
+        {&a, std::span(text).subspan(20, 60), {}}, {&b, std::span(other).subspan(10, 60), {}}});
     later.join();
     stop = false;
     if (why == status::ok) {
@@ -152,8 +165,9 @@ TEST_CASE("several sequences in one call: where libllama stops in the middle of 
     REQUIRE(why == status::stopped);
     REQUIRE(a.position() == 20);
     REQUIRE(b.position() == 10);
-    REQUIRE(source::extend(std::vector<source::addition>{{&a, std::span(text).subspan(20, 1), first},
-                                                         {&b, std::span(other).subspan(10, 1), second}}) == status::ok);
+    REQUIRE(source::extend(std::vector<source::addition>{
+                {&a, std::span(text).subspan(20, 1), first},
+                {&b, std::span(other).subspan(10, 1), second}}) == status::ok);
     CHECK(test::difference(first, row(expected, 20, V)) < 0.02);
     CHECK(test::difference(second, row(of_other, 10, V)) < 0.02);
     REQUIRE(a.rollback(20) == status::ok);
@@ -176,8 +190,9 @@ TEST_CASE("exact batches: several sequences have the rows that each has alone, b
   REQUIRE(b.rollback(0) == status::ok);
   std::vector<float> first(3 * V), second(3 * V);
   for (std::size_t i = 0; i + 5 < 40; i += 3) {
-    REQUIRE(source::extend(std::vector<source::addition>{{&b, std::span(other).subspan(i, 5), second},
-                                                         {&a, std::span(text).subspan(i, 3), first}}) == status::ok);
+    REQUIRE(source::extend(std::vector<source::addition>{
+                {&b, std::span(other).subspan(i, 5), second},
+                {&a, std::span(text).subspan(i, 3), first}}) == status::ok);
     REQUIRE(b.rollback(i + 3) == status::ok);
     CHECK(same_bits(first, std::span(expected).subspan(i * V, 3 * V)));
     CHECK(same_bits(second, std::span(of_other).subspan((i + 2) * V, 3 * V)));
@@ -185,7 +200,7 @@ TEST_CASE("exact batches: several sequences have the rows that each has alone, b
   // a failure of the second undoes the first
   const std::size_t before = a.position();
   const std::vector<token_id> long_text(300, 1);
-  CHECK(source::extend(std::vector<source::addition>{{&a, std::span(text).subspan(0, 1), {}}, {&b, long_text, {}}}) ==
-        status::context_full);
+  CHECK(source::extend(std::vector<source::addition>{{&a, std::span(text).subspan(0, 1), {}},
+                                                     {&b, long_text, {}}}) == status::context_full);
   CHECK(a.position() == before);
 }

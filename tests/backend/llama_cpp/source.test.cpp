@@ -27,7 +27,8 @@ using test::some_tokens;
 
 namespace {
 
-void check_against_cpu(const std::string& file, std::span<const token_id> tokens, double tolerance) {
+void check_against_cpu(const std::string& file, std::span<const token_id> tokens,
+                       double tolerance) {
   loaded there(file);
   cpu::llama here(std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file)));
   REQUIRE(there.source.vocab_size() == here.vocab_size());
@@ -48,7 +49,9 @@ TEST_CASE("bundled models: libllama's logits are those of the CPU backend within
 TEST_CASE("SmolLM2: libllama's logits are those of the CPU backend within 3") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
-  check_against_cpu(file, std::vector<token_id>{504, 3575, 282, 4649, 314, 7042, 30, 378, 6403, 982, 281, 260}, 3);
+  check_against_cpu(
+      file, std::vector<token_id>{504, 3575, 282, 4649, 314, 7042, 30, 378, 6403, 982, 281, 260},
+      3);
 }
 
 TEST_CASE("rows are read in place, and are those that extend() copies") {
@@ -91,7 +94,8 @@ TEST_CASE("the hidden state times the output matrix is the row") {
     for (const std::size_t v : {0u, 17u, 4095u}) {
       cpu::read_row(weights.embedding, v, embedding.data());  // the output matrix is tied to it
       double sum = 0;
-      for (std::size_t c = 0; c < weights.dim; ++c) sum += double{embedding[c]} * double{s.hidden(6 + j)[c]};
+      for (std::size_t c = 0; c < weights.dim; ++c)
+        sum += double{embedding[c]} * double{s.hidden(6 + j)[c]};
       CHECK(s.row(j)[v] == Approx(sum).margin(0.02));
     }
   }
@@ -125,8 +129,10 @@ TEST_CASE("after a rollback a row is what it was, and what is refused appends no
   const std::vector<token_id> outside = {1, 2, token_id(V)}, negative = {1, no_token};
   CHECK(s.extend(outside, {}) == status::token_out_of_range);
   CHECK(s.extend(negative, {}) == status::token_out_of_range);
-  CHECK(s.extend(std::span(tokens).first(2), logits) == status::invalid_parameter);  // three rows of two tokens
-  CHECK(s.extend(std::span(tokens).first(3), std::span(logits).first(V + 1)) == status::invalid_parameter);
+  // three rows of two tokens
+  CHECK(s.extend(std::span(tokens).first(2), logits) == status::invalid_parameter);
+  CHECK(s.extend(std::span(tokens).first(3), std::span(logits).first(V + 1)) ==
+        status::invalid_parameter);
   CHECK(s.capacity() == 512);
   CHECK(s.extend(some_tokens(473, V), {}) == status::context_full);
   CHECK(s.position() == 40);
@@ -161,8 +167,8 @@ TEST_CASE("libllama's own refusals are statuses: no cell is left, the caller sto
   REQUIRE(alone.source.extend(some_tokens(40, V), {}) == status::ok);
   REQUIRE(alone.source.extend(some_tokens(5, V), {}) == status::ok);
   const token_id next = 77;
-  CHECK(test::difference(test::rows_of(s, std::span(&next, 1)), test::rows_of(alone.source, std::span(&next, 1))) <
-        1e-3);
+  CHECK(test::difference(test::rows_of(s, std::span(&next, 1)),
+                         test::rows_of(alone.source, std::span(&next, 1))) < 1e-3);
 }
 
 TEST_CASE("a call that is stopped in the middle leaves the text as it was") {
@@ -211,10 +217,13 @@ TEST_CASE("a recurrent state refuses to go back, but for the beginning, and scor
   CHECK(same_bits(test::rows_of(s, std::span(tokens).first(1)), after));
   CHECK(!s.scores_trees());
   const std::uint32_t parent = 0;
-  CHECK(s.extend_tree(std::span(tokens).first(1), std::span(&parent, 1), {}) == status::invalid_parameter);
+  CHECK(s.extend_tree(std::span(tokens).first(1), std::span(&parent, 1), {}) ==
+        status::invalid_parameter);
 }
 
-TEST_CASE("speculative decoding with a recurrent target feeds the text again, and emits the target's own text") {
+TEST_CASE(
+    "speculative decoding with a recurrent target feeds the text again, and emits the target's own "
+    "text") {
   const test::temporary_file file(test::recurrent_model());
   loaded target(file.path(), small_context(), {.exact_batches = 1});
   auto& s = target.source;
@@ -238,17 +247,23 @@ TEST_CASE("speculative decoding with a recurrent target feeds the text again, an
   const status why = speculative_decode(
       t, 20, drafts, s, lossless{}, random, none, {.gamma = 3, .sample = {.temperature = 0}}, work,
       [&](const emission&) { return ++emitted < 20; },
-      [&](const speculative_result& r, const auto&) { accepted += r.accepted, drafted += r.drafted; });
+      [&](const speculative_result& r, const auto&) {
+        accepted += r.accepted;
+        drafted += r.drafted;
+      });
   CHECK(why == status::ok);
   CHECK(drafted > accepted);  // so the target had to go back
   CHECK(std::vector<token_id>(buffer.begin(), buffer.begin() + 23) == alone);
 }
 
-TEST_CASE("a window of attention whose older tokens are gone refuses to go back; one that keeps all does not") {
+TEST_CASE(
+    "a window of attention whose older tokens are gone refuses to go back; one that keeps all does "
+    "not") {
   const test::temporary_file file(test::window_model(16));
   for (const bool full : {false, true}) {
     auto how = small_context(512);
-    how.swa_full = full, how.n_batch = how.n_ubatch = 32;
+    how.swa_full = full;
+    how.n_batch = how.n_ubatch = 32;
     loaded model(file.path(), how);
     auto& s = model.source;
     const std::size_t V = s.vocab_size();

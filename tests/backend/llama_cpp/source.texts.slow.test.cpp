@@ -20,11 +20,14 @@
 
 using namespace specagg;
 
-TEST_CASE("SmolLM2: with exact batches 20 texts with drafts are the target's own, each token the argmax of its row") {
+TEST_CASE(
+    "SmolLM2: with exact batches 20 texts with drafts are the target's own, each token the argmax "
+    "of its row") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   std::set<std::string> prompts;  // in the order of their names
-  for (const auto& entry : std::filesystem::directory_iterator(SPECAGG_SOURCE_DIR "/examples/prompts"))
+  for (const auto& entry :
+       std::filesystem::directory_iterator(SPECAGG_SOURCE_DIR "/examples/prompts"))
     if (entry.path().extension() == ".txt") prompts.insert(entry.path().string());
   REQUIRE(prompts.size() >= 20);
   test::loaded model(file, test::small_context(2048), {.exact_batches = 1});
@@ -61,20 +64,25 @@ TEST_CASE("SmolLM2: with exact batches 20 texts with drafts are the target's own
         {.gamma = gamma, .sample = {.temperature = 0}, .end_of_text = end_of_text}, work,
         [](const emission&) { return true; },
         [&](const speculative_result& r, const auto& w) {
-          drafted += r.drafted, accepted += r.accepted, emitted += r.emitted;
+          drafted += r.drafted;
+          accepted += r.accepted;
+          emitted += r.emitted;
           for (std::size_t i = 0; i < r.emitted; ++i) {
             const auto row = test::row(w.target_logits, i, V);
-            wrong += token_id(std::max_element(row.begin(), row.end()) - row.begin()) != w.emissions[i].token;
+            wrong += token_id(std::max_element(row.begin(), row.end()) - row.begin()) !=
+                     w.emissions[i].token;
           }
         });
     REQUIRE(why == status::ok);
-    const bool same = t.size == alone.size() && std::equal(alone.begin(), alone.end(), buffer.begin());
+    const bool same =
+        t.size == alone.size() && std::equal(alone.begin(), alone.end(), buffer.begin());
     differ += !same;
     INFO(path);
     CHECK(same);
   }
-  std::printf("%zu tokens, %zu drafted, %zu accepted; %zu texts differ, %zu tokens are not the argmax\n", emitted,
-              drafted, accepted, differ, wrong);
+  std::printf(
+      "%zu tokens, %zu drafted, %zu accepted; %zu texts differ, %zu tokens are not the argmax\n",
+      emitted, drafted, accepted, differ, wrong);
   CHECK(wrong == 0);
   CHECK(drafted > accepted);
   CHECK(accepted > 100);

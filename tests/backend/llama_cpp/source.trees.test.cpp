@@ -47,10 +47,11 @@ tree random_tree(std::size_t nodes, std::size_t vocab, unsigned seed) {
     t.parents.push_back(std::uint32_t(random() % 3 == 0 ? random() % (i + 1) : i));
   return t;
 }
-std::vector<float> rows_of_nodes(llama_cpp::source& s, const tree& t, std::size_t from, std::size_t to) {
+std::vector<float> rows_of_nodes(llama_cpp::source& s, const tree& t, std::size_t from,
+                                 std::size_t to) {
   std::vector<float> logits((to - from) * s.vocab_size());
-  REQUIRE(s.extend_tree(std::span(t.tokens).subspan(from, to - from), std::span(t.parents).subspan(from, to - from),
-                        logits) == status::ok);
+  REQUIRE(s.extend_tree(std::span(t.tokens).subspan(from, to - from),
+                        std::span(t.parents).subspan(from, to - from), logits) == status::ok);
   return logits;
 }
 std::vector<float> last_row(llama_cpp::source& s, std::span<const token_id> tokens) {
@@ -63,8 +64,10 @@ std::vector<float> last_row(llama_cpp::source& s, std::span<const token_id> toke
 
 static_assert(TreeSource<llama_cpp::source>);
 
-TEST_CASE("libllama: a node's row is that of its path alone, in one call or several, after any text") {
-  loaded model(test::bundled_file("target"), small_context(512, branches + 1), {.branches = branches});
+TEST_CASE(
+    "libllama: a node's row is that of its path alone, in one call or several, after any text") {
+  loaded model(test::bundled_file("target"), small_context(512, branches + 1),
+               {.branches = branches});
   loaded alone(test::bundled_file("target"));
   auto& s = model.source;
   REQUIRE(s.scores_trees());
@@ -86,7 +89,8 @@ TEST_CASE("libllama: a node's row is that of its path alone, in one call or seve
     for (std::uint32_t n = 1; n <= 14; ++n) {
       REQUIRE(alone.source.rollback(0) == status::ok);
       REQUIRE(alone.source.extend(before, {}) == status::ok);
-      CHECK(test::difference(last_row(alone.source, t.tokens_to(n)), row(rows, n - 1, V)) < tolerance);
+      CHECK(test::difference(last_row(alone.source, t.tokens_to(n)), row(rows, n - 1, V)) <
+            tolerance);
     }
     // Keep the path to a node, and go on: as if nothing else had been there.
     const std::uint32_t kept = 1 + seed % 14;
@@ -103,7 +107,8 @@ TEST_CASE("libllama: a node's row is that of its path alone, in one call or seve
 }
 
 TEST_CASE("libllama: a tree ends without a trace where nothing is kept, and on a rollback") {
-  loaded model(test::bundled_file("target"), small_context(512, branches + 1), {.branches = branches});
+  loaded model(test::bundled_file("target"), small_context(512, branches + 1),
+               {.branches = branches});
   auto& s = model.source;
   const std::size_t V = s.vocab_size();
   const auto before = some_tokens(9, V);
@@ -149,9 +154,11 @@ TEST_CASE("libllama: what cannot be a tree is refused and changes nothing") {
   CHECK(s.position() == 9);
   const tree t{{tokens[0], tokens[1], tokens[2]}, three};
   const auto rows = rows_of_nodes(s, t, 0, 3);
-  CHECK(s.extend_tree(part(1), std::span(three).first(1), {}) == status::context_full);  // a fourth leaf
+  // a fourth leaf
+  CHECK(s.extend_tree(part(1), std::span(three).first(1), {}) == status::context_full);
   CHECK(s.position() == 12);
-  for (const std::vector<std::uint32_t>& path : {std::vector<std::uint32_t>{4}, {0}, {1, 2}, {2, 1}}) {
+  for (const std::vector<std::uint32_t>& path :
+       {std::vector<std::uint32_t>{4}, {0}, {1, 2}, {2, 1}}) {
     CHECK(s.keep_path(path) == status::invalid_parameter);
     CHECK(s.position() == 12);
   }
@@ -164,10 +171,12 @@ TEST_CASE("libllama: what cannot be a tree is refused and changes nothing") {
   const auto again = rows_of_nodes(s, t, 0, 3);
   for (std::size_t n = 0; n < 3; ++n) {
     REQUIRE(alone.source.rollback(10) == status::ok);
-    CHECK(test::difference(last_row(alone.source, part(3).subspan(n, 1)), row(again, n, V)) < tolerance);
+    CHECK(test::difference(last_row(alone.source, part(3).subspan(n, 1)), row(again, n, V)) <
+          tolerance);
   }
   CHECK(!alone.source.scores_trees());  // it has no branches
-  CHECK(alone.source.extend_tree(part(1), std::span(three).first(1), {}) == status::invalid_parameter);
+  CHECK(alone.source.extend_tree(part(1), std::span(three).first(1), {}) ==
+        status::invalid_parameter);
 }
 
 TEST_CASE("libllama: sequences with buffers of their own score no trees") {
@@ -190,16 +199,20 @@ TEST_CASE("libllama: a tree that is stopped leaves the nodes before it") {
   rows_of_nodes(s, t, 0, 6);
   std::atomic<bool> stop = true;
   s.stop_when(&stop);
-  CHECK(s.extend_tree(std::span(t.tokens).subspan(6), std::span(t.parents).subspan(6), {}) == status::stopped);
+  CHECK(s.extend_tree(std::span(t.tokens).subspan(6), std::span(t.parents).subspan(6), {}) ==
+        status::stopped);
   CHECK(s.position() == 15);
   s.stop_when(nullptr);
   const auto rest = rows_of_nodes(s, t, 6, 14);
   CHECK(test::difference(rest, std::span(expected).subspan(6 * V)) < tolerance);
 }
 
-TEST_CASE("libllama: greedy decoding with trees emits the argmax of the row of every node it accepts") {
-  loaded target(test::bundled_file("target"), small_context(512, branches + 1), {.branches = branches});
-  loaded draft(test::bundled_file("draft"), small_context(512, branches + 1), {.branches = branches});
+TEST_CASE(
+    "libllama: greedy decoding with trees emits the argmax of the row of every node it accepts") {
+  loaded target(test::bundled_file("target"), small_context(512, branches + 1),
+                {.branches = branches});
+  loaded draft(test::bundled_file("draft"), small_context(512, branches + 1),
+               {.branches = branches});
   const std::size_t V = target.source.vocab_size();
   const std::vector<std::size_t> shape = {3, 2, 1};
   std::vector<token_id> buffer(200);
@@ -213,13 +226,15 @@ TEST_CASE("libllama: greedy decoding with trees emits the argmax of the row of e
   while (emitted < 60) {
     const auto r =
         tree_round(t, 60 - emitted, draft.source, target.source, lossless{}, random, none,
-                   {.shape = shape, .propose = proposal::top, .sample = {.temperature = 0}}, work, traversal{});
+                   {.shape = shape, .propose = proposal::top, .sample = {.temperature = 0}}, work,
+                   traversal{});
     REQUIRE(r.why == status::ok);
     // work.target_logits: by node; the nodes on the path follow from the tokens.
     std::uint32_t at = 0;
     for (std::size_t i = 0; i < r.emitted; ++i) {
       const auto logits = row(std::span<const float>(work.target_logits), at, V);
-      CHECK(token_id(std::max_element(logits.begin(), logits.end()) - logits.begin()) == work.emissions[i].token);
+      CHECK(token_id(std::max_element(logits.begin(), logits.end()) - logits.begin()) ==
+            work.emissions[i].token);
       ++checked;
       if (work.emissions[i].from != origin::accepted) break;
       std::uint32_t next = 0;
@@ -228,7 +243,8 @@ TEST_CASE("libllama: greedy decoding with trees emits the argmax of the row of e
       REQUIRE(next > 0);
       at = next;
     }
-    emitted += r.emitted, ++rounds;
+    emitted += r.emitted;
+    ++rounds;
   }
   CHECK(checked == emitted);
   CHECK(rounds < emitted);  // so paths were kept

@@ -14,18 +14,19 @@ using namespace specagg;
 
 namespace {
 
-const std::vector<std::string> texts = {"",
-                                        "a",
-                                        " a",
-                                        "\n",
-                                        "\n\nThe end.",
-                                        "And it came to pass in those days, that there went out a decree.",
-                                        "ROMEO:\nO, she doth teach the torches to burn bright!\n",
-                                        "naïve café, 12345 x_1 <s></s> <|im_end|>",
-                                        "  two  spaces ",
-                                        "日本語",
-                                        "😀 emoji",
-                                        "if (a <= b) { return \"x\"; }\t// comment"};
+const std::vector<std::string> texts = {
+    "",
+    "a",
+    " a",
+    "\n",
+    "\n\nThe end.",
+    "And it came to pass in those days, that there went out a decree.",
+    "ROMEO:\nO, she doth teach the torches to burn bright!\n",
+    "naïve café, 12345 x_1 <s></s> <|im_end|>",
+    "  two  spaces ",
+    "日本語",
+    "😀 emoji",
+    "if (a <= b) { return \"x\"; }\t// comment"};
 
 void check_against_ours(const std::string& file) {
   INFO(file);
@@ -69,22 +70,28 @@ TEST_CASE("SmolLM2: libllama's tokens are ours") {
   if (!file.empty()) check_against_ours(file);
 }
 
-TEST_CASE("SmolLM2: libllama loses bytes that are not UTF-8, and says so; every end of a turn ends a text") {
+TEST_CASE(
+    "SmolLM2: libllama loses bytes that are not UTF-8, and says so; every end of a turn ends a "
+    "text") {
   const std::string file = test::smollm2();
   if (file.empty()) return;
   const llama_cpp::tokenizer tokens(llama_cpp::load_model(file));
-  CHECK(test::error_of([&] { tokens.encode_inside("a\xff"); }) == "text: libllama's tokenizer loses bytes of it");
+  CHECK(test::error_of([&] { tokens.encode_inside("a\xff"); }) ==
+        "text: libllama's tokenizer loses bytes of it");
   CHECK(tokens.encode_inside("").empty());
   CHECK(tokens.encode_with_control("<|im_end|>").size() == 1);
   CHECK(tokens.encode("<|im_end|>").size() > 1);
   const auto ends = tokens.end_of_generation();
-  CHECK(std::find(ends.begin(), ends.end(), tokens.encode_with_control("<|im_end|>")[0]) != ends.end());
+  CHECK(std::find(ends.begin(), ends.end(), tokens.encode_with_control("<|im_end|>")[0]) !=
+        ends.end());
 }
 #endif
 
 TEST_CASE("the hash tells vocabularies apart, and not models of one vocabulary") {
   const test::temporary_file other(test::window_model(8));
-  const auto hash = [](const std::string& file) { return llama_cpp::tokenizer(llama_cpp::load_model(file)).hash(); };
+  const auto hash = [](const std::string& file) {
+    return llama_cpp::tokenizer(llama_cpp::load_model(file)).hash();
+  };
   CHECK(hash(test::bundled_file("draft")) == hash(test::bundled_file("target")));
   CHECK(hash(test::bundled_file("draft")) != hash(other.path()));
 }

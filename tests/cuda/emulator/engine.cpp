@@ -48,7 +48,7 @@ using boost::context::fiber;
 
 constexpr unsigned warp_size = 32, most_in_cluster = 16;
 
-// ---- order ----------------------------------------------------------------------------------------------------------
+// ---- order --------------------------------------------------------------------------------------
 
 struct {
   order which = order::forward;
@@ -71,11 +71,12 @@ struct priorities {
   }
 };
 
-// ---- the memory that thread_local variables of this program have in each thread -------------------------------------
+// ---- the memory that thread_local variables of this program have in each thread -----------------
 
 struct thread_memory {
   std::size_t size = 0;  // the bytes that end at the thread pointer
-  bool ours = false;     // holds nothing but variables of this program: may be overwritten in the device's threads
+  // holds nothing but variables of this program: may be overwritten in the device's threads
+  bool ours = false;
 
   thread_memory() {
     dl_iterate_phdr(
@@ -83,7 +84,8 @@ struct thread_memory {
           for (int i = 0; i < program->dlpi_phnum; ++i)
             if (const auto& header = program->dlpi_phdr[i]; header.p_type == PT_TLS) {
               const std::size_t align = std::max<std::size_t>(header.p_align, 1);
-              static_cast<thread_memory*>(self)->size = (header.p_memsz + align - 1) / align * align;
+              static_cast<thread_memory*>(self)->size =
+                  (header.p_memsz + align - 1) / align * align;
             }
           return 1;  // the first is the program itself
         },
@@ -103,7 +105,7 @@ const thread_memory& this_program() {
   return memory;
 }
 
-// ---- threads --------------------------------------------------------------------------------------------------------
+// ---- threads ------------------------------------------------------------------------------------
 
 constexpr std::size_t stack_size = 256 << 10, guard_size = 4096;
 
@@ -112,7 +114,8 @@ struct no_deallocation {
   void deallocate(boost::context::stack_context&) {}
 };
 boost::context::stack_context new_stack(std::size_t number) {
-  void* at = mmap(nullptr, stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at = mmap(nullptr, stack_size, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED || mprotect(at, guard_size, PROT_NONE) != 0) throw std::bad_alloc();
   boost::context::stack_context stack;
   // Tops at different places of a page's cache sets: hundreds of stacks take turns.
@@ -154,14 +157,16 @@ class block {
   bool can_go_on() const;
 
   // called by the running thread
-  std::uint64_t across_warp(warp_function f, std::uint32_t mask, std::uint64_t value, unsigned source);
+  std::uint64_t across_warp(warp_function f, std::uint32_t mask, std::uint64_t value,
+                            unsigned source);
   void synchronise();
   void arrive();
   void wait_for_cluster();
   unsigned lane() const { return running_ % warp_size; }
   cluster& together() const { return *cluster_; }
   unsigned rank() const { return rank_; }
-  // Stops the kernel. The running fiber never goes on: its frames hold nothing that must be released.
+  // Stops the kernel. The running fiber never goes on: its frames hold nothing that must be
+  // released.
   [[noreturn]] __attribute__((format(printf, 2, 3))) void fail(const char* what, ...);
 
  private:
@@ -223,7 +228,8 @@ struct cluster {
       finished &= w->block.finished();
     }
     if (!finished)
-      error = "misuse of a cluster: " + std::to_string(arrived) + " of " + std::to_string(size * shape->block.size()) +
+      error = "misuse of a cluster: " + std::to_string(arrived) + " of " +
+              std::to_string(size * shape->block.size()) +
               " threads wait at cluster.sync(), the others have returned";
     return nullptr;
   }
@@ -236,7 +242,7 @@ block& this_block() {
   return *current;
 }
 
-// ---- one block ----------------------------------------------------------------------------------------------------
+// ---- one block ----------------------------------------------------------------------------------
 
 void block::renew(thread& t, std::size_t number) {
   if (t.here) {  // stopped in the middle of a kernel: its frames are forgotten, not unwound
@@ -245,34 +251,39 @@ void block::renew(thread& t, std::size_t number) {
   } else {
     t.stack = new_stack(number);
   }
-  t.here = fiber(std::allocator_arg, boost::context::preallocated(t.stack.sp, t.stack.size, t.stack), no_deallocation(),
-                 [this, &t](fiber&& from) {
+  t.here =
+      fiber(std::allocator_arg, boost::context::preallocated(t.stack.sp, t.stack.size, t.stack),
+            no_deallocation(), [this, &t](fiber&& from) {
 #ifdef SPECAGG_ASAN
-                   __sanitizer_finish_switch_fiber(t.fake_stack, &scheduler_stack_, &scheduler_size_);
+              __sanitizer_finish_switch_fiber(t.fake_stack, &scheduler_stack_, &scheduler_size_);
 #endif
-                   t.scheduler = std::move(from);
-                   for (;;) {
-                     cluster_->call(cluster_->context);
-                     ++returned_;
-                     suspend(waits::returned);
-                   }
-                   return std::move(t.scheduler);
-                 });
+              t.scheduler = std::move(from);
+              for (;;) {
+                cluster_->call(cluster_->context);
+                ++returned_;
+                suspend(waits::returned);
+              }
+              return std::move(t.scheduler);
+            });
 }
 
 void block::prepare(cluster& in, unsigned rank, uint3 index) {
   started_ = false;
-  cluster_ = &in, rank_ = rank, index_ = index;
+  cluster_ = &in;
+  rank_ = rank;
+  index_ = index;
   const auto& shape = in.shape->block;
   size_ = static_cast<unsigned>(shape.size());
   while (threads_.size() < size_) threads_.push_back(std::make_unique<thread>());
-  at_barrier_ = returned_ = at_cluster_ = 0, ready_warps_ = phase_seen_ = 0;
+  at_barrier_ = returned_ = at_cluster_ = 0;
+  ready_warps_ = phase_seen_ = 0;
   const unsigned warps = (size_ + warp_size - 1) / warp_size;
   order_.draw(warps);
   for (unsigned i = 0; i < size_; ++i) {
     auto& t = *threads_[i];
     if (t.at != waits::returned || !t.here) renew(t, i);
-    t.at = waits::nowhere, t.phases = 0;
+    t.at = waits::nowhere;
+    t.phases = 0;
     t.index = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
   }
   for (unsigned w = 0; w < warps; ++w) {
@@ -284,13 +295,18 @@ void block::prepare(cluster& in, unsigned rank, uint3 index) {
   }
 }
 
-bool block::can_go_on() const { return ready_warps_ != 0 || (at_cluster_ > 0 && phase_seen_ != cluster_->phase); }
+bool block::can_go_on() const {
+  return ready_warps_ != 0 || (at_cluster_ > 0 && phase_seen_ != cluster_->phase);
+}
 
 void block::release_cluster() {
   phase_seen_ = cluster_->phase;
   for (unsigned i = 0; i < size_; ++i)
-    if (auto& t = *threads_[i]; t.at == waits::cluster && t.phases <= cluster_->phase)
-      t.at = waits::nowhere, --at_cluster_, ready(i / warp_size, 1u << i % warp_size);
+    if (auto& t = *threads_[i]; t.at == waits::cluster && t.phases <= cluster_->phase) {
+      t.at = waits::nowhere;
+      --at_cluster_;
+      ready(i / warp_size, 1u << i % warp_size);
+    }
 }
 
 void block::advance() {
@@ -305,7 +321,8 @@ void block::advance() {
       auto& lanes = warps_[w].ready;
       unsigned l = 0;
       if (scheduling.which == order::forward) l = static_cast<unsigned>(std::countr_zero(lanes));
-      else if (scheduling.which == order::backward) l = 31 - static_cast<unsigned>(std::countl_zero(lanes));
+      else if (scheduling.which == order::backward)
+        l = 31 - static_cast<unsigned>(std::countl_zero(lanes));
       else
         while ((lanes >> warps_[w].order.at[l] & 1) == 0) ++l;
       if (scheduling.which == order::shuffled) l = warps_[w].order.at[l];
@@ -331,7 +348,8 @@ void block::run(thread& t) {
   ++counted().switches;
 #ifdef SPECAGG_ASAN
   void* fake = nullptr;
-  __sanitizer_start_switch_fiber(&fake, static_cast<char*>(t.stack.sp) - t.stack.size, t.stack.size);
+  __sanitizer_start_switch_fiber(&fake, static_cast<char*>(t.stack.sp) - t.stack.size,
+                                 t.stack.size);
 #endif
   t.here = std::move(t.here).resume();
 #ifdef SPECAGG_ASAN
@@ -354,13 +372,18 @@ void block::suspend(waits at) {
 
 // What the threads of this block wait for, when they cannot all go on.
 std::string block::state() const {
-  std::string all = "misuse of a barrier: block (" + std::to_string(index_.x) + ", " + std::to_string(index_.y) + ", " +
-                    std::to_string(index_.z) + ") cannot go on:";
+  std::string all = "misuse of a barrier: block (" + std::to_string(index_.x) + ", " +
+                    std::to_string(index_.y) + ", " + std::to_string(index_.z) + ") cannot go on:";
   const auto count = [&](waits at, const char* what) {
     unsigned n = 0, first = size_;
     for (unsigned i = 0; i < size_; ++i)
-      if (threads_[i]->at == at) ++n, first = std::min(first, i);
-    if (n > 0) all += " " + std::to_string(n) + " threads " + what + " (thread " + std::to_string(first) + ", ...);";
+      if (threads_[i]->at == at) {
+        ++n;
+        first = std::min(first, i);
+      }
+    if (n > 0)
+      all += " " + std::to_string(n) + " threads " + what + " (thread " + std::to_string(first) +
+             ", ...);";
   };
   count(waits::block, "wait at __syncthreads()");
   count(waits::warp, "wait for other lanes of their warp");
@@ -375,8 +398,9 @@ void block::fail(const char* what, ...) {
   va_start(numbers, what);
   std::vsnprintf(text, sizeof text, what, numbers);
   va_end(numbers);
-  cluster_->error = std::string("misuse of a ") + text + " (thread " + std::to_string(running_) + " of block (" +
-                    std::to_string(index_.x) + ", " + std::to_string(index_.y) + ", " + std::to_string(index_.z) + "))";
+  cluster_->error = std::string("misuse of a ") + text + " (thread " + std::to_string(running_) +
+                    " of block (" + std::to_string(index_.x) + ", " + std::to_string(index_.y) +
+                    ", " + std::to_string(index_.z) + "))";
   suspend(waits::nowhere);
   std::abort();  // never reached
 }
@@ -386,19 +410,25 @@ void block::synchronise() {
     at_barrier_ = 0;
     const unsigned warps = (size_ + warp_size - 1) / warp_size;
     order_.draw(warps);
-    for (unsigned w = 0; w < warps; ++w) shuffle(warps_[w]), ready(w, warps_[w].exists);
+    for (unsigned w = 0; w < warps; ++w) {
+      shuffle(warps_[w]);
+      ready(w, warps_[w].exists);
+    }
   }
   suspend(waits::block);
 }
 
-std::uint64_t block::across_warp(warp_function f, std::uint32_t mask, std::uint64_t value, unsigned source) {
+std::uint64_t block::across_warp(warp_function f, std::uint32_t mask, std::uint64_t value,
+                                 unsigned source) {
   const unsigned w = running_ / warp_size, own = lane();
   auto& warp = warps_[w];
   if ((mask >> own & 1) == 0) fail("warp: lane %u is not in its own mask", own);
   mask &= warp.exists;
   if (f == warp_function::shuffle && (mask >> source & 1) == 0)
     fail("warp: lane %u reads lane %u, which is not in the mask", own, source);
-  warp.function[own] = f, warp.mask[own] = mask, warp.value[own] = value;
+  warp.function[own] = f;
+  warp.mask[own] = mask;
+  warp.value[own] = value;
   warp.source[own] = static_cast<std::uint8_t>(source);
   warp.waiting |= 1u << own;
   bool all = (warp.waiting & mask) == mask;
@@ -410,7 +440,8 @@ std::uint64_t block::across_warp(warp_function f, std::uint32_t mask, std::uint6
     warp.waiting &= ~mask;
     std::uint64_t ballot = 0;
     for (auto rest = mask; rest != 0; rest &= rest - 1)
-      if (const auto l = std::countr_zero(rest); warp.value[l] != 0) ballot |= std::uint64_t{1} << l;
+      if (const auto l = std::countr_zero(rest); warp.value[l] != 0)
+        ballot |= std::uint64_t{1} << l;
     for (auto rest = mask; rest != 0; rest &= rest - 1) {
       const auto l = std::countr_zero(rest);
       warp.result[l] = f == warp_function::shuffle ? warp.value[warp.source[l]] : ballot;
@@ -427,7 +458,8 @@ void block::arrive() {
   if (t.phases > cluster_->phase) fail("cluster: a thread arrives twice at its barrier");
   ++t.phases;
   if (++cluster_->arrived == cluster_->size * std::size_t{size_}) {
-    cluster_->arrived = 0, ++cluster_->phase;
+    cluster_->arrived = 0;
+    ++cluster_->phase;
     cluster_->order.draw(cluster_->size);
   }
 }
@@ -437,10 +469,11 @@ void block::wait_for_cluster() {
   suspend(waits::cluster);
 }
 
-// ---- the device -----------------------------------------------------------------------------------------------------
+// ---- the device ---------------------------------------------------------------------------------
 
 worker::worker() {
-  std::thread([this] { serve(); }).detach();  // for as long as the program runs: it waits, and holds nothing
+  // for as long as the program runs: it waits, and holds nothing
+  std::thread([this] { serve(); }).detach();
   started.acquire();
 }
 
@@ -457,7 +490,10 @@ struct device {
       const std::string_view name = wanted;
       std::uint64_t seed = 1;
       std::from_chars(name.data(), name.data() + name.size(), seed);
-      set_order(name == "forward" ? order::forward : name == "backward" ? order::backward : order::shuffled, seed);
+      set_order(name == "forward"    ? order::forward
+                : name == "backward" ? order::backward
+                                     : order::shuffled,
+                seed);
     }
     std::thread([this] { serve(); }).detach();
   }
@@ -494,7 +530,8 @@ void worker::serve() {
 }
 
 uint3 place(std::size_t i, extent e) {
-  return {static_cast<unsigned>(i % e.x), static_cast<unsigned>(i / e.x % e.y), static_cast<unsigned>(i / e.x / e.y)};
+  return {static_cast<unsigned>(i % e.x), static_cast<unsigned>(i / e.x % e.y),
+          static_cast<unsigned>(i / e.x / e.y)};
 }
 
 }  // namespace
@@ -513,7 +550,8 @@ counts& counted() {
 
 void on_device(void (*call)(void*), void* context) {
   auto& d = the_device();
-  d.call = call, d.context = context;
+  d.call = call;
+  d.context = context;
   d.go.release();
   d.done.acquire();
   if (d.failure) std::rethrow_exception(std::exchange(d.failure, nullptr));
@@ -524,11 +562,16 @@ void run_kernel(const launch_shape& shape, void (*call)(const void*), const void
   const extent grid = shape.grid, size = shape.cluster;
   const extent clusters{grid.x / size.x, grid.y / size.y, grid.z / size.z};
   cluster c;
-  c.shape = &shape, c.call = call, c.context = context, c.size = static_cast<unsigned>(size.size());
+  c.shape = &shape;
+  c.call = call;
+  c.context = context;
+  c.size = static_cast<unsigned>(size.size());
   for (std::size_t i = 0; i < clusters.size(); ++i) {
     // Clusters in any order too: one that waits for another would hang.
-    const uint3 first = place(scheduling.which == order::forward ? i : clusters.size() - 1 - i, clusters);
-    c.phase = 0, c.arrived = 0;
+    const uint3 first =
+        place(scheduling.which == order::forward ? i : clusters.size() - 1 - i, clusters);
+    c.phase = 0;
+    c.arrived = 0;
     c.order.draw(c.size);
     if (c.size == 1) {
       d.own.prepare(c, 0, first);
@@ -537,8 +580,8 @@ void run_kernel(const launch_shape& shape, void (*call)(const void*), const void
       for (unsigned rank = 0; rank < c.size; ++rank) {
         const uint3 in = place(rank, size);
         c.blocks[rank] = &d.at(rank);
-        c.blocks[rank]->block.prepare(c, rank,
-                                      {first.x * size.x + in.x, first.y * size.y + in.y, first.z * size.z + in.z});
+        c.blocks[rank]->block.prepare(
+            c, rank, {first.x * size.x + in.x, first.y * size.y + in.y, first.z * size.z + in.z});
       }
       c.next()->go.release();
       d.cluster_done.acquire();
@@ -547,7 +590,8 @@ void run_kernel(const launch_shape& shape, void (*call)(const void*), const void
   }
 }
 
-std::uint64_t across_warp(warp_function f, std::uint32_t mask, std::uint64_t value, unsigned source) {
+std::uint64_t across_warp(warp_function f, std::uint32_t mask, std::uint64_t value,
+                          unsigned source) {
   return this_block().across_warp(f, mask, value, source);
 }
 unsigned lane() { return this_block().lane(); }
@@ -564,15 +608,18 @@ void* in_block(const void* shared, unsigned rank) {
   if (rank >= b.together().size) b.fail("cluster: it has no block %u", rank);
   if (!this_program().contains(shared)) b.fail("cluster: a pointer that is not into shared memory");
   char* const own = const_cast<char*>(static_cast<const char*>(shared));
-  return rank == b.rank() ? own : b.together().blocks[rank]->thread_pointer + (own - thread_memory::end());
+  return rank == b.rank()
+             ? own
+             : b.together().blocks[rank]->thread_pointer + (own - thread_memory::end());
 }
 
 }  // namespace cuda_emulator
 
-// ---- alignment ------------------------------------------------------------------------------------------------------
+// ---- alignment ----------------------------------------------------------------------------------
 
-// What -fsanitize=alignment calls where an address is not a multiple of what its type asks for. The sanitizer's own
-// library is not linked: on the CPU such a load works, and only those of kernels are wrong.
+// What -fsanitize=alignment calls where an address is not a multiple of what its type asks for. The
+// sanitizer's own library is not linked: on the CPU such a load works, and only those of kernels
+// are wrong.
 #ifndef SPECAGG_ASAN  // there the function is the sanitizer's, and ends the program
 struct misaligned_access {
   const char* file;
@@ -583,7 +630,8 @@ struct misaligned_access {
 extern "C" void __ubsan_handle_type_mismatch_v1(const misaligned_access* what, std::uintptr_t at);
 extern "C" void __ubsan_handle_type_mismatch_v1(const misaligned_access* what, std::uintptr_t at) {
   if (!cuda_emulator::current) return;
-  cuda_emulator::current->fail("load or store: an address that ends in %03x is not a multiple of %u, in %s:%u",
-                               static_cast<unsigned>(at % 4096), 1u << what->log_alignment, what->file, what->line);
+  cuda_emulator::current->fail(
+      "load or store: an address that ends in %03x is not a multiple of %u, in %s:%u",
+      static_cast<unsigned>(at % 4096), 1u << what->log_alignment, what->file, what->line);
 }
 #endif

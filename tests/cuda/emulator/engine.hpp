@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA device on the CPU, for tests: the headers of this folder take the place of the CUDA runtime's on the include
-// path, so that kernels compile, as they are, with any C++20 compiler.
+// A CUDA device on the CPU, for tests: the headers of this folder take the place of the CUDA
+// runtime's on the include path, so that kernels compile, as they are, with any C++20 compiler.
 //
-// Every thread of a block is a fiber, and every block of a cluster a thread of the operating system that runs its
-// fibers, so `static thread_local` gives each block its own __shared__ memory. One fiber of one block runs at a time,
-// as far as it can get: what a missing barrier does depends on the order alone, and tests choose the order. Shared and
-// device memory start as 0xff.. bytes (NaN); the shared memory of a block that has returned is overwritten so again.
-// Work in a stream waits until the host synchronises with it, as late as CUDA would allow.
+// Every thread of a block is a fiber, and every block of a cluster a thread of the operating system
+// that runs its fibers, so `static thread_local` gives each block its own __shared__ memory. One
+// fiber of one block runs at a time, as far as it can get: what a missing barrier does depends on
+// the order alone, and tests choose the order. Shared and device memory start as 0xff.. bytes
+// (NaN); the shared memory of a block that has returned is overwritten so again. Work in a stream
+// waits until the host synchronises with it, as late as CUDA would allow.
 //
-// Loads and stores of kernels check their alignment where the kernel is compiled with -fsanitize=alignment, as
-// tests/CMakeLists.txt has it. What is prefetched must be device memory.
+// Loads and stores of kernels check their alignment where the kernel is compiled with
+// -fsanitize=alignment, as tests/CMakeLists.txt has it. What is prefetched must be device memory.
 //
 // Not for several host threads at once.
 #pragma once
@@ -19,8 +20,9 @@
 
 namespace cuda_emulator {
 
-// Which of the threads (warps, blocks) that can run runs next. `shuffled` draws priorities anew at every barrier.
-// At start: what SPECAGG_CUDA_ORDER says (forward, backward, or a number that seeds shuffled), else forward.
+// Which of the threads (warps, blocks) that can run runs next. `shuffled` draws priorities anew at
+// every barrier. At start: what SPECAGG_CUDA_ORDER says (forward, backward, or a number that seeds
+// shuffled), else forward.
 enum class order { forward, backward, shuffled };
 void set_order(order, std::uint64_t seed = 0);
 
@@ -42,7 +44,8 @@ struct counts {
 };
 counts& counted();
 
-// The `after`-th call from now (0: the next) of those that can fail returns `error` (a cudaError_t) and does nothing.
+// The `after`-th call from now (0: the next) of those that can fail returns `error` (a cudaError_t)
+// and does nothing.
 void fail_call(int error, std::size_t after = 0);
 // Pieces of memory that were not given back.
 std::size_t allocated();
@@ -56,10 +59,11 @@ struct ability {
 };
 ability& ability_of(int device);
 
-// False where variables of others lie among the shared ones: with AddressSanitizer, or in a static program.
+// False where variables of others lie among the shared ones: with AddressSanitizer, or in a static
+// program.
 bool overwrites_shared_memory();
 
-// ---- for cuda_runtime.h and cooperative_groups.h --------------------------------------------------------------------
+// ---- for cuda_runtime.h and cooperative_groups.h ------------------------------------------------
 
 struct extent {
   unsigned x = 1, y = 1, z = 1;
@@ -69,7 +73,8 @@ struct launch_shape {
   extent grid, block, cluster;
 };
 
-// What waits in a stream, or is recorded in a graph. Lies in memory that is given up without a destructor.
+// What waits in a stream, or is recorded in a graph. Lies in memory that is given up without a
+// destructor.
 struct operation {
   operation* next = nullptr;
   virtual void run() const = 0;
@@ -84,7 +89,8 @@ void run_kernel(const launch_shape& shape, void (*call)(const void*), const void
 void on_device(void (*call)(void*), void* context);
 
 enum class warp_function : std::uint8_t { sync, shuffle, ballot };
-// Waits for all lanes of the mask; the value of lane `source` (ballot: one bit a lane, of those whose value is not 0).
+// Waits for all lanes of the mask; the value of lane `source` (ballot: one bit a lane, of those
+// whose value is not 0).
 std::uint64_t across_warp(warp_function, std::uint32_t mask, std::uint64_t value, unsigned source);
 unsigned lane();
 void synchronise_block();

@@ -29,7 +29,10 @@ class recording {
     first_ = first_->next;
     if (!first_) clear();
   }
-  void clear() { first_ = last_ = nullptr, memory_.release(); }
+  void clear() {
+    first_ = last_ = nullptr;
+    memory_.release();
+  }
 
  private:
   std::vector<std::byte> first_room_;
@@ -143,8 +146,9 @@ void drain_blocking() {
 }
 
 bool anything_captures() {
-  return std::any_of(runtime().streams.begin(), runtime().streams.end(),
-                     [](const auto* s) { return s->capture && s->mode != cudaStreamCaptureModeRelaxed; });
+  return std::any_of(runtime().streams.begin(), runtime().streams.end(), [](const auto* s) {
+    return s->capture && s->mode != cudaStreamCaptureModeRelaxed;
+  });
 }
 // For calls that no stream may be captured around.
 cudaError_t outside_captures() {
@@ -158,7 +162,8 @@ cudaError_t outside_captures() {
 cudaError_t into_stream(cudaStream_t stream) {
   if (const auto e = planned(); e != cudaSuccess) return e;
   if (!exists(stream)) return cudaErrorInvalidResourceHandle;
-  if (!stream && anything_captures()) return outside_captures();  // the default stream waits for the others
+  // the default stream waits for the others
+  if (!stream && anything_captures()) return outside_captures();
   return stream_of(stream).invalidated ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
 }
 // For calls that wait for a stream.
@@ -180,10 +185,11 @@ struct function final : operation {
 template <class F>
 cudaError_t put(cudaStream_t stream, F f) {
   static_assert(std::is_trivially_destructible_v<F>);
-  return enqueue(stream, *new (memory_for(stream, sizeof(function<F>), alignof(function<F>))) function<F>(f));
+  return enqueue(
+      stream, *new (memory_for(stream, sizeof(function<F>), alignof(function<F>))) function<F>(f));
 }
 
-// ---- memory ---------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
 const std::pair<const std::uintptr_t, allocation>* find(const void* at) {
   const auto address = reinterpret_cast<std::uintptr_t>(at);
@@ -206,7 +212,8 @@ cudaError_t allocate(void** at, std::size_t size, place where) {
   ++counted().allocations;
   *at = nullptr;
   if (size == 0) return cudaSuccess;
-  void* memory = size > std::size_t{1} << 40 ? nullptr : std::aligned_alloc(256, (size + 255) / 256 * 256);
+  void* memory =
+      size > std::size_t{1} << 40 ? nullptr : std::aligned_alloc(256, (size + 255) / 256 * 256);
   if (!memory) return cudaErrorMemoryAllocation;
   std::memset(memory, 0xff, size);
   runtime().memory[reinterpret_cast<std::uintptr_t>(memory)] = {size, where};
@@ -226,7 +233,8 @@ cudaError_t check_copy(void* to, const void* from, std::size_t size, cudaMemcpyK
   if (!to || !from || !in_bounds(to, size) || !in_bounds(from, size)) return cudaErrorInvalidValue;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  if (kind != cudaMemcpyDefault && (to_device != on_the_device(to) || from_device != on_the_device(from)))
+  if (kind != cudaMemcpyDefault &&
+      (to_device != on_the_device(to) || from_device != on_the_device(from)))
     return cudaErrorInvalidValue;
   return cudaSuccess;
 }
@@ -241,7 +249,10 @@ void fail_call(int error, std::size_t after) {
   runtime().planned = static_cast<cudaError_t>(error);
   runtime().calls_to_planned = after;
 }
-void set_devices(int count) { runtime().devices = count, runtime().device = 0; }
+void set_devices(int count) {
+  runtime().devices = count;
+  runtime().device = 0;
+}
 ability& ability_of(int device) { return runtime().abilities[device]; }
 std::size_t allocated() { return runtime().memory.size(); }
 cudaError_t check_stream(cudaStream_t stream) { return answer(into_stream(stream)); }
@@ -260,8 +271,8 @@ cudaError_t check_launch(const cudaLaunchConfig_t& c, launch_shape& shape) {
   if (const auto e = into_stream(c.stream); e != cudaSuccess) return answer(e);
   shape = {{c.gridDim.x, c.gridDim.y, c.gridDim.z}, {c.blockDim.x, c.blockDim.y, c.blockDim.z}, {}};
   const auto &grid = shape.grid, &block = shape.block;
-  if (grid.size() == 0 || grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535 || block.size() == 0 ||
-      block.size() > 1024 || block.z > 64 || c.dynamicSmemBytes != 0)
+  if (grid.size() == 0 || grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535 ||
+      block.size() == 0 || block.size() > 1024 || block.z > 64 || c.dynamicSmemBytes != 0)
     return answer(cudaErrorInvalidConfiguration);
   for (unsigned i = 0; i < c.numAttrs; ++i) {
     if (c.attrs[i].id != cudaLaunchAttributeClusterDimension) return answer(cudaErrorNotSupported);
@@ -270,17 +281,20 @@ cudaError_t check_launch(const cudaLaunchConfig_t& c, launch_shape& shape) {
   }
   const auto& cluster = shape.cluster;
   const ability& able = ability_of(runtime().device);
-  if (cluster.size() == 0 || cluster.size() > able.largest_cluster || (cluster.size() > 1 && !able.clusters) ||
-      grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0)
+  if (cluster.size() == 0 || cluster.size() > able.largest_cluster ||
+      (cluster.size() > 1 && !able.clusters) || grid.x % cluster.x != 0 ||
+      grid.y % cluster.y != 0 || grid.z % cluster.z != 0)
     return answer(cudaErrorInvalidClusterSize);
   auto& s = stream_of(c.stream);
   ++(s.capture ? counted().captured : counted().launches);
-  counted().largest_cluster = std::max(counted().largest_cluster, static_cast<unsigned>(cluster.size()));
+  counted().largest_cluster =
+      std::max(counted().largest_cluster, static_cast<unsigned>(cluster.size()));
   counted().blocks += grid.size();
   return cudaSuccess;
 }
 const void* readable(const void* at, std::size_t size) {
-  if (!on_the_device(at) || !in_bounds(at, size)) fail_kernel("load: there is no such memory on the device");
+  if (!on_the_device(at) || !in_bounds(at, size))
+    fail_kernel("load: there is no such memory on the device");
   return at;
 }
 cudaError_t set_attribute(cudaFuncAttribute) { return answer(planned()); }
@@ -293,14 +307,15 @@ cudaError_t most_clusters(int& count, const cudaLaunchConfig_t& c) {
   ++counted().questions;
   unsigned size = 1;
   for (unsigned i = 0; i < c.numAttrs; ++i)
-    if (c.attrs[i].id == cudaLaunchAttributeClusterDimension) size = std::max(1u, c.attrs[i].val.clusterDim.x);
+    if (c.attrs[i].id == cudaLaunchAttributeClusterDimension)
+      size = std::max(1u, c.attrs[i].val.clusterDim.x);
   count = size > ability_of(runtime().device).largest_cluster ? 0 : static_cast<int>(132 / size);
   return answer(planned());
 }
 
 }  // namespace cuda_emulator
 
-// ---- errors, devices ------------------------------------------------------------------------------------------------
+// ---- errors, devices ----------------------------------------------------------------------------
 
 const char* cudaGetErrorName(cudaError_t e) {
   switch (e) {
@@ -376,7 +391,7 @@ cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 
-// ---- memory ---------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
 cudaError_t cudaMalloc(void** at, std::size_t size) {
   const auto e = outside_captures();
@@ -384,7 +399,8 @@ cudaError_t cudaMalloc(void** at, std::size_t size) {
 }
 cudaError_t cudaMallocAsync(void** at, std::size_t size, cudaStream_t stream) {
   if (const auto e = into_stream(stream); e != cudaSuccess) return answer(e);
-  return answer(stream_of(stream).capture ? cudaErrorNotSupported : allocate(at, size, place::device));
+  return answer(stream_of(stream).capture ? cudaErrorNotSupported
+                                          : allocate(at, size, place::device));
 }
 cudaError_t cudaMallocHost(void** at, std::size_t size) {
   const auto e = outside_captures();
@@ -406,7 +422,8 @@ cudaError_t cudaFreeHost(void* at) {
   return answer(release(at, place::pinned));
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   if (const auto e = into_stream(stream); e != cudaSuccess) return answer(e);
   if (size == 0) return cudaSuccess;
   if (const auto e = check_copy(to, from, size, kind); e != cudaSuccess) return answer(e);
@@ -429,7 +446,7 @@ cudaError_t cudaMemset(void* at, int value, std::size_t size) {
   return cudaMemsetAsync(at, value, size, nullptr);
 }
 
-// ---- streams, events ------------------------------------------------------------------------------------------------
+// ---- streams, events ----------------------------------------------------------------------------
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   if (const auto e = without_device(); e != cudaSuccess) return answer(e);
@@ -439,7 +456,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   runtime().streams.insert(*stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (!stream || !exists(stream)) return answer(cudaErrorInvalidResourceHandle);
   drain(*stream);
@@ -466,7 +485,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new CUevent_st;
   return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (!event->done) drain(stream_of(event->stream));
   delete event;
@@ -475,9 +496,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const auto e = into_stream(stream); e != cudaSuccess) return answer(e);
   if (stream_of(stream).capture) return answer(cudaErrorStreamCaptureUnsupported);
-  event->stream = stream, event->done = false, event->recorded = true;
+  event->stream = stream;
+  event->done = false;
+  event->recorded = true;
   return put(stream, [event, record = ++event->records] {
-    event->done = record == event->records, event->at = std::chrono::steady_clock::now();
+    event->done = record == event->records;
+    event->at = std::chrono::steady_clock::now();
   });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -499,18 +523,21 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (const auto e = into_stream(stream); e != cudaSuccess) return answer(e);
-  if (stream_of(stream).capture || stream_of(event->stream).capture) return answer(cudaErrorStreamCaptureUnsupported);
-  if (!event->done) drain(stream_of(event->stream), event);  // sooner than needed, but never too late
+  if (stream_of(stream).capture || stream_of(event->stream).capture)
+    return answer(cudaErrorStreamCaptureUnsupported);
+  // sooner than needed, but never too late
+  if (!event->done) drain(stream_of(event->stream), event);
   return cudaSuccess;
 }
 
-// ---- graphs ---------------------------------------------------------------------------------------------------------
+// ---- graphs -------------------------------------------------------------------------------------
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (const auto e = into_stream(stream); e != cudaSuccess) return answer(e);
   if (!stream || stream->capture) return answer(cudaErrorStreamCaptureUnsupported);
   stream->capture = std::make_unique<CUgraph_st>();
-  stream->mode = mode, stream->invalidated = false;
+  stream->mode = mode;
+  stream->invalidated = false;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
@@ -536,7 +563,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   *exec = new CUgraphExec_st{reinterpret_cast<graph_handle*>(graph)->graph};
   return cudaSuccess;
 }
-cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t stream) { return answer(into_stream(stream)); }
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t stream) {
+  return answer(into_stream(stream));
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (const auto e = into_stream(stream); e != cudaSuccess) return answer(e);
   if (stream_of(stream).capture) return answer(cudaErrorNotSupported);

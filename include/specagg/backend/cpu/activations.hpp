@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is multiplied with the weights: one row of numbers a token. Float weights are multiplied with the numbers
-// themselves, quantised weights with the numbers rounded to 8 bits (16 where 8 would lose much).
+// What is multiplied with the weights: one row of numbers a token. Float weights are multiplied
+// with the numbers themselves, quantised weights with the numbers rounded to 8 bits (16 where 8
+// would lose much).
 #pragma once
 #include <specagg/kernel/simd.hpp>  // before Eigen: otherwise g++ 12 warns about its intrinsics
 
@@ -24,13 +25,15 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// n rows of activations, one token each. Each row starts 64-byte aligned, and rows are `outerStride()` floats apart.
-// The kernels read rows up to padded(cols); the owner must keep zeros after cols.
-using activations = Eigen::Map<Eigen::Array<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, Eigen::Unaligned,
-                               Eigen::OuterStride<>>;
+// n rows of activations, one token each. Each row starts 64-byte aligned, and rows are
+// `outerStride()` floats apart. The kernels read rows up to padded(cols); the owner must keep zeros
+// after cols.
+using activations = Eigen::Map<Eigen::Array<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>,
+                               Eigen::Unaligned, Eigen::OuterStride<>>;
 
-// Memory for activations, initially zero. The system gives a page when it is first written, so a long context costs
-// memory only when it is used. (Eigen's own memory is not used: its allocator differs between instruction sets.)
+// Memory for activations, initially zero. The system gives a page when it is first written, so a
+// long context costs memory only when it is used. (Eigen's own memory is not used: its allocator
+// differs between instruction sets.)
 class activation_buffer {
  public:
   activation_buffer(std::size_t rows, std::size_t cols)
@@ -52,8 +55,8 @@ class activation_buffer {
   float* data_;
 };
 
-// to[i] = from[i], which may be the same memory, but one NaN for all: which of its operands' NaNs a sum gives, and with
-// which sign it makes a new one, depends on the machine and the compiler.
+// to[i] = from[i], which may be the same memory, but one NaN for all: which of its operands' NaNs a
+// sum gives, and with which sign it makes a new one, depends on the machine and the compiler.
 inline void copy_with_one_nan(const float* from, std::size_t n, float* to) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   std::size_t i = 0;
@@ -64,47 +67,59 @@ inline void copy_with_one_nan(const float* from, std::size_t n, float* to) {
   for (; i < n; ++i) to[i] = from[i] == from[i] ? from[i] : nan;
 }
 
-// Activations of n tokens as whole numbers of 8 bits, in blocks of 32 columns: block b of token t is
-// scale[b n + t] k, where the numbers k, -127..127, are numbers[(b n + t) 32 ...].
+// Activations of n tokens as whole numbers of 8 bits, in blocks of 32 columns: block b of token t
+// is scale[b n + t] k, where the numbers k, -127..127, are numbers[(b n + t) 32 ...].
 struct rounded_part {
   const std::int8_t* numbers = nullptr;  // [blocks][n][32]
   const float* scale = nullptr;          // [blocks][n]
-  const float* sum = nullptr;            // [blocks][n]: the sum of the block's numbers, a whole number
+  // [blocks][n]: the sum of the block's numbers, a whole number
+  const float* sum = nullptr;
 };
-// x rounded: the first part has every block. A few blocks have one very large number beside small ones, which would be
-// rounded away; what the first part lost of them is in the second part.
+// x rounded: the first part has every block. A few blocks have one very large number beside small
+// ones, which would be rounded away; what the first part lost of them is in the second part.
 struct rounded_activations {
   std::size_t tokens = 0;  // n
   rounded_part first, second;
-  const std::uint32_t* blocks = nullptr;  // blocks of the second part: those of token t are blocks[from[t]] to
-  const std::uint32_t* from = nullptr;    // blocks[from[t + 1]] (exclusive), ascending; [n + 1]
+  // blocks of the second part: those of token t are blocks[from[t]] to
+  const std::uint32_t* blocks = nullptr;
+  const std::uint32_t* from = nullptr;  // blocks[from[t + 1]] (exclusive), ascending; [n + 1]
 };
 
 namespace detail {
 
-// Rounds 32 numbers to nearest, ties to even: |x - scale k| <= (1/2 + 2^-15) scale, scale = largest / 127. `largest` is
-// the largest |x|, above 2^-100. Returns what was rounded away in a and b.
-SPECAGG_LANE void round_lanes(lanes& a, lanes& b, float largest, std::int8_t* numbers, float& scale, float& sum) {
+// Rounds 32 numbers to nearest, ties to even: |x - scale k| <= (1/2 + 2^-15) scale, scale = largest
+// / 127. `largest` is the largest |x|, above 2^-100. Returns what was rounded away in a and b.
+SPECAGG_LANE void round_lanes(lanes& a, lanes& b, float largest, std::int8_t* numbers, float& scale,
+                              float& sum) {
   scale = largest / 127;
-  const lanes inverse = 127 / largest, rounder = 0x1.8p23f;  // adding 1.5 2^23 rounds to a whole number
-  const lanes j = uncontracted(a * inverse) + rounder - rounder, k = uncontracted(b * inverse) + rounder - rounder;
+  // adding 1.5 2^23 rounds to a whole number
+  const lanes inverse = 127 / largest, rounder = 0x1.8p23f;
+  const lanes j = uncontracted(a * inverse) + rounder - rounder,
+              k = uncontracted(b * inverse) + rounder - rounder;
   float whole[quantised_block];
-  j.store(whole), k.store(whole + 16);
-  store_bytes(whole, numbers), store_bytes(whole + 16, numbers + 16);
+  j.store(whole);
+  k.store(whole + 16);
+  store_bytes(whole, numbers);
+  store_bytes(whole + 16, numbers + 16);
   sum = reduce_add(j + k);
-  a = fma(-j, lanes(scale), a), b = fma(-k, lanes(scale), b);
+  a = fma(-j, lanes(scale), a);
+  b = fma(-k, lanes(scale), b);
 }
 
-// Rounds one block. True if it has a second part: its largest number is more than 12 times its mean. A block without a
-// number above 2^-100 becomes zeros. If the sum of all |x| is not finite, the scale is NaN, and so is every product.
-[[gnu::flatten]] inline bool round_block(const float* x, std::int8_t* first, float& scale, float& sum,
-                                         std::int8_t* second, float& second_scale, float& second_sum) {
+// Rounds one block. True if it has a second part: its largest number is more than 12 times its
+// mean. A block without a number above 2^-100 becomes zeros. If the sum of all |x| is not finite,
+// the scale is NaN, and so is every product.
+[[gnu::flatten]] inline bool round_block(const float* x, std::int8_t* first, float& scale,
+                                         float& sum, std::int8_t* second, float& second_scale,
+                                         float& second_sum) {
   lanes a = lanes::load(x), b = lanes::load(x + 16);
   const auto largest = [&] { return reduce_max(max(abs(a), abs(b))); };
-  const float most = largest(), all = reduce_add(abs(a) + abs(b)), nothing = all - all;  // 0, or NaN
+  // 0, or NaN
+  const float most = largest(), all = reduce_add(abs(a) + abs(b)), nothing = all - all;
   if (nothing != 0 || !(most > 0x1p-100f)) {
     std::fill_n(first, quantised_block, std::int8_t{0});
-    scale = nothing, sum = 0;
+    scale = nothing;
+    sum = 0;
     return false;
   }
   round_lanes(a, b, most, first, scale, sum);
@@ -121,26 +136,32 @@ SPECAGG_LANE void round_lanes(lanes& a, lanes& b, float largest, std::int8_t* nu
 class rounding_buffer {
  public:
   rounding_buffer(std::size_t tokens, std::size_t cols)
-      : has_second_(tokens * cols / quantised_block), blocks_(has_second_.size()), from_(tokens + 1) {
+      : has_second_(tokens * cols / quantised_block),
+        blocks_(has_second_.size()),
+        from_(tokens + 1) {
     for (auto& p : parts_) {
       p.numbers.resize(tokens * cols);
-      p.scale.resize(has_second_.size()), p.sum.resize(has_second_.size());
+      p.scale.resize(has_second_.size());
+      p.sum.resize(has_second_.size());
     }
   }
 
-  // Rounds the blocks [begin, end) of all rows of x. Different blocks may be rounded by different threads.
+  // Rounds the blocks [begin, end) of all rows of x. Different blocks may be rounded by different
+  // threads.
   void round(const activations& x, std::size_t begin, std::size_t end) {
-    const auto n = static_cast<std::size_t>(x.rows()), stride = static_cast<std::size_t>(x.outerStride());
+    const auto n = static_cast<std::size_t>(x.rows()),
+               stride = static_cast<std::size_t>(x.outerStride());
     auto& [first, second] = parts_;
     for (auto b = begin; b < end; ++b)
       for (std::size_t t = 0; t < n; ++t) {
         const auto i = b * n + t, at = i * quantised_block;
-        has_second_[i] =
-            detail::round_block(x.data() + t * stride + b * quantised_block, first.numbers.data() + at, first.scale[i],
-                                first.sum[i], second.numbers.data() + at, second.scale[i], second.sum[i]);
+        has_second_[i] = detail::round_block(
+            x.data() + t * stride + b * quantised_block, first.numbers.data() + at, first.scale[i],
+            first.sum[i], second.numbers.data() + at, second.scale[i], second.sum[i]);
       }
   }
-  // What round() made of n rows of `blocks` blocks, once all of them are rounded. Valid until the next round().
+  // What round() made of n rows of `blocks` blocks, once all of them are rounded. Valid until the
+  // next round().
   rounded_activations rows(std::size_t n, std::size_t blocks) {
     std::uint32_t count = 0;
     for (std::size_t t = 0; t < n; ++t) {
@@ -149,7 +170,9 @@ class rounding_buffer {
         if (has_second_[b * n + t]) blocks_[count++] = static_cast<std::uint32_t>(b);
     }
     from_[n] = count;
-    const auto view = [](const part& p) { return rounded_part{p.numbers.data(), p.scale.data(), p.sum.data()}; };
+    const auto view = [](const part& p) {
+      return rounded_part{p.numbers.data(), p.scale.data(), p.sum.data()};
+    };
     return {n, view(parts_[0]), view(parts_[1]), blocks_.data(), from_.data()};
   }
 

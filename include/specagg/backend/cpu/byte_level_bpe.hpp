@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The byte-level BPE tokenizer stored in a GGUF file (tokenizer.ggml.model = "gpt2"), with the file's own pieces and
-// merges. A regular expression cuts the text into words. Inside a word neighbouring tokens are merged, the merge of the
-// lowest rank first.
+// The byte-level BPE tokenizer stored in a GGUF file (tokenizer.ggml.model = "gpt2"), with the
+// file's own pieces and merges. A regular expression cuts the text into words. Inside a word
+// neighbouring tokens are merged, the merge of the lowest rank first.
 //
-// The pieces are spelled in an alphabet of 256 characters, one for each byte (Radford et al. 2019, GPT-2). Every byte
-// string whose bytes all have a piece is preserved: decode(encode(s)) == s, whether s is UTF-8 or not.
-// PCRE2 knows the classes of Unicode; without it (SPECAGG_PCRE2 is not defined) such a file is refused. They are those
-// of its own version of Unicode (PCRE2 10.42: 14.0). A newer character is no letter and no digit to it, so a text that
-// has one may become other tokens than with another PCRE2, or in Hugging Face's tokenizers.
+// The pieces are spelled in an alphabet of 256 characters, one for each byte (Radford et al. 2019,
+// GPT-2). Every byte string whose bytes all have a piece is preserved: decode(encode(s)) == s,
+// whether s is UTF-8 or not. PCRE2 knows the classes of Unicode; without it (SPECAGG_PCRE2 is not
+// defined) such a file is refused. They are those of its own version of Unicode (PCRE2 10.42:
+// 14.0). A newer character is no letter and no digit to it, so a text that has one may become other
+// tokens than with another PCRE2, or in Hugging Face's tokenizers.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -38,8 +39,9 @@ SPECAGG_BEGIN
 namespace cpu {
 namespace detail {
 
-// How the models of one family cut a text into words: what the patterns match, one pattern after the other, are words;
-// so is what lies between two matches. whole_words: a word that is a piece is that token, whatever the merges say.
+// How the models of one family cut a text into words: what the patterns match, one pattern after
+// the other, are words; so is what lies between two matches. whole_words: a word that is a piece is
+// that token, whatever the merges say.
 struct word_patterns {
   std::string_view name;  // tokenizer.ggml.pre
   std::array<const char*, 2> patterns;
@@ -51,17 +53,20 @@ inline constexpr word_patterns known_words[] = {
     {"gpt-2", {gpt2_words, nullptr}, false},
     {"smollm", {R"(\p{N})", gpt2_words}, false},
     {"llama-bpe",
-     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
+     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+      R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
       R"(|\s+(?!\S)|\s+)",
       nullptr},
      true},
     {"qwen2",
-     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
+     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+      R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
       R"(|\s+(?!\S)|\s+)",
       nullptr},
      false}};
 
-// The character that stands for a byte: itself where it is printable in Latin-1, else one from U+0100 on.
+// The character that stands for a byte: itself where it is printable in Latin-1, else one from
+// U+0100 on.
 constexpr std::array<char16_t, 256> byte_alphabet() {
   std::array<char16_t, 256> alphabet{};
   char16_t next = 256;
@@ -81,20 +86,24 @@ class pattern {
     PCRE2_SIZE at = 0;
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text), PCRE2_ZERO_TERMINATED,
                               PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &why, &at, nullptr));
-    if (!code_) throw error("tokenizer", "", "PCRE2 cannot compile a pattern (it was built without Unicode)");
+    if (!code_)
+      throw error("tokenizer", "", "PCRE2 cannot compile a pattern (it was built without Unicode)");
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // where there is none, matching is slower
   }
   // Appends the words of `part` to `words`: matches, and what lies between them.
   void cut(std::string_view part, std::vector<std::string_view>& words) const {
-    const std::unique_ptr<pcre2_match_data, release> match(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
+    const std::unique_ptr<pcre2_match_data, release> match(
+        pcre2_match_data_create_from_pattern(code_.get(), nullptr));
     if (!match) throw std::bad_alloc();
     std::size_t done = 0;
     for (std::size_t from = 0; from < part.size();) {
-      const int found = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(part.data()), part.size(), from, 0,
-                                    match.get(), nullptr);
+      const int found = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(part.data()),
+                                    part.size(), from, 0, match.get(), nullptr);
       if (found == PCRE2_ERROR_NOMATCH) break;
-      if (found < 0) throw error("tokenizer", "", text("PCRE2 gives up on the text (its error ", found, ")"));
-      const PCRE2_SIZE *place = pcre2_get_ovector_pointer(match.get()), begin = place[0], end = place[1];
+      if (found < 0)
+        throw error("tokenizer", "", text("PCRE2 gives up on the text (its error ", found, ")"));
+      const PCRE2_SIZE *place = pcre2_get_ovector_pointer(match.get()), begin = place[0],
+                       end = place[1];
       if (end == begin) break;  // no pattern matches nothing
       if (begin > done) words.push_back(part.substr(done, begin - done));
       words.push_back(part.substr(begin, end - begin));
@@ -121,14 +130,16 @@ class byte_level_bpe {
     for (const detail::word_patterns& known : detail::known_words)
       if (known.name == name) patterns_ = &known;
     if (!patterns_)
-      file.fail("tokenizer.ggml.pre", text("\"", printable(name), "\" is not supported (", known_names(), " are)"));
+      file.fail("tokenizer.ggml.pre",
+                text("\"", printable(name), "\" is not supported (", known_names(), " are)"));
 #if defined(SPECAGG_PCRE2)
     std::vector<detail::pattern> compiled;
     for (const char* p : patterns_->patterns)
       if (p) compiled.emplace_back(p);
     compiled_ = std::make_shared<const std::vector<detail::pattern>>(std::move(compiled));
 #else
-    file.fail("tokenizer.ggml.model", "\"gpt2\" needs PCRE2, and this program was built without it");
+    file.fail("tokenizer.ggml.model",
+              "\"gpt2\" needs PCRE2, and this program was built without it");
 #endif
     read_pieces();
     read_merges();
@@ -136,8 +147,9 @@ class byte_level_bpe {
 
   const vocabulary& words() const { return words_; }
 
-  // Control tokens that the text spells out ("<|im_end|>") are text, unless `special`: then they are these tokens.
-  // Throws specagg::error if the text has a byte for which the vocabulary has no piece.
+  // Control tokens that the text spells out ("<|im_end|>") are text, unless `special`: then they
+  // are these tokens. Throws specagg::error if the text has a byte for which the vocabulary has no
+  // piece.
   std::vector<token_id> encode(std::string_view all, bool special = false) const {
     std::vector<token_id> tokens;
     if (words_.add_bos) tokens.push_back(words_.bos);
@@ -179,7 +191,9 @@ class byte_level_bpe {
     std::size_t left;
     std::uint64_t pair;  // the tokens at that time
     // The heap's top: lowest rank, then leftmost.
-    bool operator<(const candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
+    bool operator<(const candidate& other) const {
+      return rank != other.rank ? rank > other.rank : left > other.left;
+    }
   };
   static constexpr std::size_t none = ~std::size_t{0};
 
@@ -209,7 +223,8 @@ class byte_level_bpe {
     const unsigned character = (lead & 31u) << 6 | (static_cast<unsigned char>(piece[1]) & 63u);
     return character < bytes.size() ? bytes[character] : -1;
   }
-  static std::string bytes_of(std::string_view piece) {  // empty if the piece is not of the alphabet
+  // empty if the piece is not of the alphabet
+  static std::string bytes_of(std::string_view piece) {
     std::string bytes;
     for (std::size_t i = 0, size = 0; i < piece.size(); i += size) {
       const int byte = byte_at(piece.substr(i), size);
@@ -234,9 +249,12 @@ class byte_level_bpe {
       } else if (words_.kinds[i] == kind::normal) {
         const std::string bytes = bytes_of(piece);
         if (bytes.empty())
-          words_.bad_piece(i, text("is \"", printable(piece), "\", which is not spelled in characters of bytes"));
+          words_.bad_piece(i, text("is \"", printable(piece),
+                                   "\", which is not spelled in characters of bytes"));
         const auto [first, is_new] = ids_.emplace(piece, id);
-        if (!is_new) words_.bad_piece(i, text("is \"", printable(piece), "\", as piece ", first->second, " is"));
+        if (!is_new)
+          words_.bad_piece(i,
+                           text("is \"", printable(piece), "\", as piece ", first->second, " is"));
         if (bytes.size() == 1) bytes_[static_cast<unsigned char>(bytes[0])] = id;
       }
     }
@@ -247,22 +265,25 @@ class byte_level_bpe {
   void read_merges() {
     const auto merges = words_.file.strings("tokenizer.ggml.merges");
     if (merges.size() > vocabulary::max_size)
-      words_.file.fail("tokenizer.ggml.merges", text("holds ", merges.size(), " merges (up to 2^24 are possible)"));
+      words_.file.fail("tokenizer.ggml.merges",
+                       text("holds ", merges.size(), " merges (up to 2^24 are possible)"));
     merges_.reserve(merges.size());
     for (std::size_t i = 0; i < merges.size(); ++i) {
       const auto bad = [&](const char* reason) {
-        words_.file.fail("tokenizer.ggml.merges", text("merge ", i, ", \"", printable(merges[i]), "\", ", reason));
+        words_.file.fail("tokenizer.ggml.merges",
+                         text("merge ", i, ", \"", printable(merges[i]), "\", ", reason));
       };
       const auto space = merges[i].find(' ');
-      if (space == 0 || space == std::string_view::npos || merges[i].find(' ', space + 1) != std::string_view::npos ||
-          space + 1 == merges[i].size())
+      if (space == 0 || space == std::string_view::npos ||
+          merges[i].find(' ', space + 1) != std::string_view::npos || space + 1 == merges[i].size())
         bad("is not two pieces with a space between");
       const auto left = merges[i].substr(0, space), right = merges[i].substr(space + 1);
       const auto a = ids_.find(left), b = ids_.find(right);
       if (a == ids_.end() || b == ids_.end()) bad("merges what is no piece");
       const auto both = ids_.find(std::string(left) + std::string(right));
       if (both == ids_.end()) bad("gives what is no piece");
-      merges_.emplace(pair_of(a->second, b->second), merge{static_cast<std::uint32_t>(i), both->second});
+      merges_.emplace(pair_of(a->second, b->second),
+                      merge{static_cast<std::uint32_t>(i), both->second});
     }
   }
 
@@ -282,7 +303,8 @@ class byte_level_bpe {
     }
     encode_words(all.substr(done), tokens);
   }
-  void encode_words([[maybe_unused]] std::string_view part, [[maybe_unused]] std::vector<token_id>& tokens) const {
+  void encode_words([[maybe_unused]] std::string_view part,
+                    [[maybe_unused]] std::vector<token_id>& tokens) const {
 #if defined(SPECAGG_PCRE2)
     std::vector<std::string_view> parts{part}, cut;
     for (const detail::pattern& p : *compiled_) {
@@ -302,25 +324,29 @@ class byte_level_bpe {
       if (bytes_[byte] == no_token)
         throw error(words_.file.name(), "tokenizer",
                     text("the text has the byte ", byte, ", which no piece stands for"));
-      symbols.push_back({bytes_[byte], symbols.empty() ? none : symbols.size() - 1, symbols.size() + 1});
+      symbols.push_back(
+          {bytes_[byte], symbols.empty() ? none : symbols.size() - 1, symbols.size() + 1});
     }
     if (symbols.empty()) return;
     symbols.back().next = none;
     if (patterns_->whole_words)
-      if (const auto whole = ids_.find(spelled(word)); whole != ids_.end()) return tokens.push_back(whole->second);
+      if (const auto whole = ids_.find(spelled(word)); whole != ids_.end())
+        return tokens.push_back(whole->second);
 
     std::priority_queue<candidate> heap;
     const auto propose = [&](std::size_t left) {
       if (left == none || symbols[left].next == none) return;
       const std::uint64_t pair = pair_of(symbols[left].token, symbols[symbols[left].next].token);
-      if (const auto m = merges_.find(pair); m != merges_.end()) heap.push({m->second.rank, left, pair});
+      if (const auto m = merges_.find(pair); m != merges_.end())
+        heap.push({m->second.rank, left, pair});
     };
     for (std::size_t i = 0; i + 1 < symbols.size(); ++i) propose(i);
     while (!heap.empty()) {
       const candidate best = heap.top();
       heap.pop();
       symbol& left = symbols[best.left];
-      if (left.token == no_token || left.next == none || pair_of(left.token, symbols[left.next].token) != best.pair)
+      if (left.token == no_token || left.next == none ||
+          pair_of(left.token, symbols[left.next].token) != best.pair)
         continue;  // changed since
       symbol& right = symbols[left.next];
       left.token = merges_.find(best.pair)->second.token;
@@ -339,7 +365,10 @@ class byte_level_bpe {
     for (const char b : bytes) {
       const char16_t c = alphabet[static_cast<unsigned char>(b)];
       if (c < 128) piece += static_cast<char>(c);
-      else piece += static_cast<char>(0xC0 | c >> 6), piece += static_cast<char>(0x80 | (c & 63));
+      else {
+        piece += static_cast<char>(0xC0 | c >> 6);
+        piece += static_cast<char>(0x80 | (c & 63));
+      }
     }
     return piece;
   }
@@ -352,7 +381,8 @@ class byte_level_bpe {
   std::unordered_map<std::string_view, token_id> ids_;  // pieces that text can become
   std::unordered_map<std::uint64_t, merge> merges_;     // of a pair of tokens
   std::array<token_id, 256> bytes_{};                   // the token of one byte
-  piece_finder users_, marks_;                          // user-defined pieces; these and control tokens
+  // user-defined pieces; these and control tokens
+  piece_finder users_, marks_;
 };
 
 }  // namespace cpu

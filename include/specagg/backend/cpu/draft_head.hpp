@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A draft head on the CPU: layers (layers.hpp) that read the target's hidden states and the embeddings of the tokens
-// that follow them. The bits of its rows are a function of the weights, the states and the tokens alone.
+// A draft head on the CPU: layers (layers.hpp) that read the target's hidden states and the
+// embeddings of the tokens that follow them. The bits of its rows are a function of the weights,
+// the states and the tokens alone.
 #pragma once
 #include <specagg/backend/cpu/layers.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
@@ -20,13 +21,15 @@ namespace cpu {
 // A TreeDraftHead (draft/head.hpp). One sequence; the constructor allocates all memory.
 //   x      = W [h ; e(y)]        h the target's state, e its embedding of the token y that follows
 //   hidden = norm(layers(x))     which stands for the target's state after y
-//   row    = output hidden       over the head's own vocabulary: weights().map has the target's tokens
+//   row    = output hidden       over the head's own vocabulary: weights().map has the
+//                               target's tokens
 class draft_head {
  public:
   using value_type = float;
 
   // Throws specagg::error: the head was made for another target; and as the constructor of a llama.
-  draft_head(std::shared_ptr<const head_weights> weights, std::shared_ptr<const llama_weights> target,
+  draft_head(std::shared_ptr<const head_weights> weights,
+             std::shared_ptr<const llama_weights> target,
              std::shared_ptr<thread_pool> pool = nullptr, std::size_t capacity = 0)
       : w_(std::move(weights)),
         target_((w_->check_target(*target), std::move(target))),
@@ -44,7 +47,8 @@ class draft_head {
   const head_weights& weights() const { return *w_; }
   void stop_when(const std::atomic<bool>* flag) { stack_.stop_when(flag); }
 
-  status extend(std::span<const token_id> tokens, std::span<const float> states, std::span<float> logits) {
+  status extend(std::span<const token_id> tokens, std::span<const float> states,
+                std::span<float> logits) {
     if (stack_.nodes() > 0) return status::invalid_parameter;  // end the tree first
     return append(tokens, states, logits);
   }
@@ -69,18 +73,21 @@ class draft_head {
   }
 
  private:
-  status append(std::span<const token_id> tokens, std::span<const float> states, std::span<float> logits) {
+  status append(std::span<const token_id> tokens, std::span<const float> states,
+                std::span<float> logits) {
     const auto dim = w_->dim;
     if (states.size() != tokens.size() * dim) return status::invalid_parameter;
     if (const status s = stack_.takes(tokens.size(), logits); s != status::ok) return s;
     for (const token_id token : tokens)
-      if (token < 0 || static_cast<std::size_t>(token) >= target_->vocab) return status::token_out_of_range;
+      if (token < 0 || static_cast<std::size_t>(token) >= target_->vocab)
+        return status::token_out_of_range;
     return stack_.append(tokens.size(), logits, [&](std::size_t begin, activations x) {
       auto pairs = pairs_.top(static_cast<std::size_t>(x.rows()));
       for (Eigen::Index t = 0; t < x.rows(); ++t) {
         const auto i = begin + static_cast<std::size_t>(t);
         std::copy_n(states.data() + i * dim, dim, &pairs(t, 0));
-        read_row(target_->embedding, static_cast<std::size_t>(tokens[i]), &pairs(t, static_cast<Eigen::Index>(dim)));
+        read_row(target_->embedding, static_cast<std::size_t>(tokens[i]),
+                 &pairs(t, static_cast<Eigen::Index>(dim)));
       }
       stack_.product(w_->input, pairs, x);
     });

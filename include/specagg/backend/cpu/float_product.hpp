@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multiplies weights that are floats (F32, F16, BF16) by the activations of n tokens.
 //
-// Every product of one weight row and one token is summed in the same order. Lane l of 16 takes the columns l, l + 16,
-// ... in turn, each with one fma; then the lanes are added in one fixed tree. The order does not depend on n, the
-// tiling, the threads or the instruction set, so a token's results have the same bits in any batch. Each weight row is
-// read from memory once for all n tokens. The error is at most (cols / 16 + 4) 2^-24 sum |w x|.
+// Every product of one weight row and one token is summed in the same order. Lane l of 16 takes the
+// columns l, l + 16, ... in turn, each with one fma; then the lanes are added in one fixed tree.
+// The order does not depend on n, the tiling, the threads or the instruction set, so a token's
+// results have the same bits in any batch. Each weight row is read from memory once for all n
+// tokens. The error is at most (cols / 16 + 4) 2^-24 sum |w x|.
 #pragma once
 #include <specagg/backend/cpu/activations.hpp>
 
@@ -21,8 +22,8 @@ namespace cpu {
 
 namespace detail {
 
-// Four sums over lanes, each in the order of reduce_add: lane i + lane i + 8, then + 4, + 2, + 1. The last steps are
-// done for all four at once.
+// Four sums over lanes, each in the order of reduce_add: lane i + lane i + 8, then + 4, + 2, + 1.
+// The last steps are done for all four at once.
 typedef float f32x4 __attribute__((vector_size(16)));
 template <class Lanes>
 SPECAGG_LANE f32x4 quarter_sum(Lanes a) {
@@ -39,7 +40,8 @@ SPECAGG_LANE f32x4 quarter_sum(Lanes a) {
     const auto sum = a.lo + a.hi;
     std::memcpy(&h, &sum, sizeof h);
     return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
-  } else if constexpr (specagg::detail::native_lanes<float> == 1) {  // where nvcc compiles it for the host
+    // where nvcc compiles it for the host
+  } else if constexpr (specagg::detail::native_lanes<float> == 1) {
     f32x4 sum;
     float x[16];
     a.store(x);
@@ -54,22 +56,29 @@ SPECAGG_LANE f32x4 quarter_sum(Lanes a) {
 }
 SPECAGG_LANE f32x4 sum_lanes(lanes a, lanes b, lanes c, lanes d) {
   const auto qa = quarter_sum(a), qb = quarter_sum(b), qc = quarter_sum(c), qd = quarter_sum(d);
-  const auto ab = __builtin_shufflevector(qa, qb, 0, 1, 4, 5) + __builtin_shufflevector(qa, qb, 2, 3, 6, 7);
-  const auto cd = __builtin_shufflevector(qc, qd, 0, 1, 4, 5) + __builtin_shufflevector(qc, qd, 2, 3, 6, 7);
+  const auto ab =
+      __builtin_shufflevector(qa, qb, 0, 1, 4, 5) + __builtin_shufflevector(qa, qb, 2, 3, 6, 7);
+  const auto cd =
+      __builtin_shufflevector(qc, qd, 0, 1, 4, 5) + __builtin_shufflevector(qc, qd, 2, 3, 6, 7);
   return __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
 }
 
-// Accumulators for 4 weight rows times `Tokens` tokens. Recursive, because compilers put arrays of vectors into memory.
+// Accumulators for 4 weight rows times `Tokens` tokens. Recursive, because compilers put arrays of
+// vectors into memory.
 template <int Tokens>
 struct tile {
   lanes a = 0, b = 0, c = 0, d = 0;
   tile<Tokens - 1> rest;
-  SPECAGG_LANE void add(lanes wa, lanes wb, lanes wc, lanes wd, const float* x, std::size_t x_stride) {
+  SPECAGG_LANE void add(lanes wa, lanes wb, lanes wc, lanes wd, const float* x,
+                        std::size_t x_stride) {
     auto v = lanes::load(x);
 #if SPECAGG_ISA_ID == 3  // g++ would load x from memory four times, which would be the bottleneck
     v = uncontracted(v);
 #endif
-    a = fma(wa, v, a), b = fma(wb, v, b), c = fma(wc, v, c), d = fma(wd, v, d);
+    a = fma(wa, v, a);
+    b = fma(wb, v, b);
+    c = fma(wc, v, c);
+    d = fma(wd, v, d);
     rest.add(wa, wb, wc, wd, x + x_stride, x_stride);
   }
   SPECAGG_LANE void store(float* y, std::size_t y_stride) const {
@@ -104,15 +113,16 @@ struct line<0> {
   SPECAGG_LANE void store(float*, std::size_t) const {}
 };
 
-// How many tokens fit into the registers: beside 4 weight rows if there are 32 registers of 16 lanes, else beside one
-// row.
+// How many tokens fit into the registers: beside 4 weight rows if there are 32 registers of 16
+// lanes, else beside one row.
 inline constexpr int native = specagg::detail::native_lanes<float>;
 inline constexpr std::size_t tile_tokens = native == 16 ? 6 : native == 8 ? 5 : 2;
 
 // Multiplies `rows` rows, the first at `row`, by `Tokens` tokens.
 template <tensor_type Type, int Tokens>
-[[gnu::flatten]] void multiply_tile(const std::byte* row, std::size_t stride, std::size_t rows, std::size_t cols,
-                                    const float* x, std::size_t x_stride, float* y, std::size_t y_stride) {
+[[gnu::flatten]] void multiply_tile(const std::byte* row, std::size_t stride, std::size_t rows,
+                                    std::size_t cols, const float* x, std::size_t x_stride,
+                                    float* y, std::size_t y_stride) {
   const auto whole = cols / 16 * 16;
   std::size_t r = 0;
   if constexpr (native == 16 || Tokens == 1) {
@@ -120,36 +130,41 @@ template <tensor_type Type, int Tokens>
       tile<Tokens> sums;
       for (std::size_t c = 0; c < cols; c += 16)
         sums.add(load_weights<Type>(row, c), load_weights<Type>(row + stride, c),
-                 load_weights<Type>(row + 2 * stride, c), load_weights<Type>(row + 3 * stride, c), x + c, x_stride);
+                 load_weights<Type>(row + 2 * stride, c), load_weights<Type>(row + 3 * stride, c),
+                 x + c, x_stride);
       sums.store(y + r, y_stride);
     }
   }
   for (; r < rows; ++r, row += stride) {
     line<Tokens> sums;
-    for (std::size_t c = 0; c < whole; c += 16) sums.add(load_weights<Type>(row, c), x + c, x_stride);
+    for (std::size_t c = 0; c < whole; c += 16)
+      sums.add(load_weights<Type>(row, c), x + c, x_stride);
     if (whole < cols) sums.add(load_weights_tail<Type>(row, whole, cols), x + whole, x_stride);
     sums.store(y + r, y_stride);
   }
 }
 
 template <tensor_type Type, int Tokens = static_cast<int>(tile_tokens)>
-SPECAGG_LANE void multiply_tokens(std::size_t tokens, const std::byte* row, std::size_t stride, std::size_t rows,
-                                  std::size_t cols, const float* x, std::size_t x_stride, float* y,
-                                  std::size_t y_stride) {
+SPECAGG_LANE void multiply_tokens(std::size_t tokens, const std::byte* row, std::size_t stride,
+                                  std::size_t rows, std::size_t cols, const float* x,
+                                  std::size_t x_stride, float* y, std::size_t y_stride) {
   if constexpr (Tokens > 0) {
-    if (tokens == Tokens) return multiply_tile<Type, Tokens>(row, stride, rows, cols, x, x_stride, y, y_stride);
+    if (tokens == Tokens)
+      return multiply_tile<Type, Tokens>(row, stride, rows, cols, x, x_stride, y, y_stride);
     multiply_tokens<Type, Tokens - 1>(tokens, row, stride, rows, cols, x, x_stride, y, y_stride);
   }
 }
 
-// y[t * y_stride + r] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and every token t.
+// y[t * y_stride + r] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and every
+// token t.
 template <tensor_type Type>
-void multiply_floats(const tensor& w, std::size_t begin, std::size_t end, const activations& x, float* y,
-                     std::size_t y_stride) {
+void multiply_floats(const tensor& w, std::size_t begin, std::size_t end, const activations& x,
+                     float* y, std::size_t y_stride) {
   const auto stride = row_bytes(Type, w.cols), x_stride = static_cast<std::size_t>(x.outerStride());
   const auto n = static_cast<std::size_t>(x.rows()), tiles = (n + tile_tokens - 1) / tile_tokens;
   if (n == 0) return;
-  const auto block = tiles == 1 ? end - begin : std::size_t{4};  // 4 rows stay in the first-level cache for all tiles
+  // 4 rows stay in the first-level cache for all tiles
+  const auto block = tiles == 1 ? end - begin : std::size_t{4};
   for (auto r = begin; r < end; r += block) {
     for (std::size_t i = 0; i < tiles; ++i) {
       const auto t = n * i / tiles, next = n * (i + 1) / tiles;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads GGUF model files (versions 2 and 3, little-endian). The file is memory-mapped: tensors and strings stay in it.
+// Reads GGUF model files (versions 2 and 3, little-endian). The file is memory-mapped: tensors and
+// strings stay in it.
 //
-// The file is not trusted. Every count, length, dimension, offset and type is compared with the size of the file before
-// it is used, and no byte belongs to two tensors. So what is allocated, here and for each tensor, grows with the bytes
-// of the file, never with a count in it. A bad file throws specagg::error: one line with the file, the place and the
-// reason. (If another process shortens the file while it is mapped, the system raises SIGBUS, as for every mapping.)
+// The file is not trusted. Every count, length, dimension, offset and type is compared with the
+// size of the file before it is used, and no byte belongs to two tensors. So what is allocated,
+// here and for each tensor, grows with the bytes of the file, never with a count in it. A bad file
+// throws specagg::error: one line with the file, the place and the reason. (If another process
+// shortens the file while it is mapped, the system raises SIGBUS, as for every mapping.)
 #pragma once
 #include <algorithm>
 #include <array>
@@ -38,22 +40,39 @@ namespace cpu {
 static_assert(std::endian::native == std::endian::little, "GGUF numbers are read where they lie");
 
 // The types of metadata values, with the numbers of the file format.
-enum class value_type : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+enum class value_type : std::uint32_t {
+  u8,
+  i8,
+  u16,
+  i16,
+  u32,
+  i32,
+  f32,
+  boolean,
+  string,
+  array,
+  u64,
+  i64,
+  f64
+};
 
 struct value {
   std::string_view key;
   value_type type{};  // of the elements, for an array
   bool is_array = false;
-  std::size_t count = 1;            // elements
-  const std::byte* data = nullptr;  // the elements in the file, not aligned; strings: u64 length, then bytes
+  std::size_t count = 1;  // elements
+  // the elements in the file, not aligned; strings: u64 length, then bytes
+  const std::byte* data = nullptr;
 };
 
-// Joins its arguments into one string. (For `"literal" + std::string` g++ 12 warns about overlaps that do not exist.)
+// Joins its arguments into one string. (For `"literal" + std::string` g++ 12 warns about overlaps
+// that do not exist.)
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::string all;
   const auto append = [&](const auto& part) {
-    if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(part)>>) all += std::to_string(part);
+    if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(part)>>)
+      all += std::to_string(part);
     else all += part;
   };
   (append(parts), ...);
@@ -62,7 +81,8 @@ std::string text(const Parts&... parts) {
 
 namespace detail {
 
-// Converts a number of the file that was checked to fit in memory (on some platforms the two types are the same).
+// Converts a number of the file that was checked to fit in memory (on some platforms the two types
+// are the same).
 template <class N>
 constexpr std::size_t as_size(N n) {
   return static_cast<std::size_t>(n);
@@ -76,8 +96,9 @@ T read_unaligned(const std::byte* from) {
 }
 
 constexpr const char* value_type_name(value_type type) {
-  constexpr const char* names[] = {"uint8",   "int8",   "uint16", "int16",  "uint32", "int32",  "float32",
-                                   "boolean", "string", "array",  "uint64", "int64",  "float64"};
+  constexpr const char* names[] = {"uint8",  "int8",    "uint16",  "int16",  "uint32",
+                                   "int32",  "float32", "boolean", "string", "array",
+                                   "uint64", "int64",   "float64"};
   return names[static_cast<std::uint32_t>(type)];
 }
 
@@ -93,7 +114,9 @@ struct cursor {
   std::span<const std::byte> bytes;
   std::size_t at = 0;
 
-  [[noreturn]] void fail(const std::string& reason) const { throw error(input, text("byte ", at), reason); }
+  [[noreturn]] void fail(const std::string& reason) const {
+    throw error(input, text("byte ", at), reason);
+  }
   const std::byte* take(std::uint64_t size, const char* what) {
     if (size > bytes.size() - at)
       fail(text("truncated: ", what, " takes ", size, " bytes, ", bytes.size() - at, " are left"));
@@ -120,17 +143,21 @@ struct cursor {
 
 // Sorts the items by name, and throws if a name occurs twice.
 template <class Item, class Name>
-void refuse_duplicates(const std::string& input, std::vector<Item>& items, const char* what, Name name) {
-  std::sort(items.begin(), items.end(), [&](const Item& a, const Item& b) { return name(a) < name(b); });
-  const auto twin =
-      std::adjacent_find(items.begin(), items.end(), [&](const Item& a, const Item& b) { return name(a) == name(b); });
-  if (twin != items.end()) throw error(input, text(what, " ", printable(name(*twin))), "occurs twice");
+void refuse_duplicates(const std::string& input, std::vector<Item>& items, const char* what,
+                       Name name) {
+  std::sort(items.begin(), items.end(),
+            [&](const Item& a, const Item& b) { return name(a) < name(b); });
+  const auto twin = std::adjacent_find(
+      items.begin(), items.end(), [&](const Item& a, const Item& b) { return name(a) == name(b); });
+  if (twin != items.end())
+    throw error(input, text(what, " ", printable(name(*twin))), "occurs twice");
 }
 
 template <class Item, class Name>
 const Item* find_sorted(const std::vector<Item>& items, std::string_view wanted, Name name) {
-  const auto it = std::lower_bound(items.begin(), items.end(), wanted,
-                                   [&](const Item& item, std::string_view key) { return name(item) < key; });
+  const auto it =
+      std::lower_bound(items.begin(), items.end(), wanted,
+                       [&](const Item& item, std::string_view key) { return name(item) < key; });
   return it != items.end() && name(*it) == wanted ? &*it : nullptr;
 }
 
@@ -145,7 +172,7 @@ class gguf_file {
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) fail(std::strerror(errno));
     const std::shared_ptr<void> closer(nullptr, [descriptor](void*) { ::close(descriptor); });
-    struct stat info {};
+    struct stat info{};
     if (::fstat(descriptor, &info) != 0) fail(std::strerror(errno));
     if (!S_ISREG(info.st_mode)) fail("not a regular file");
     if (info.st_size == 0) fail("the file is empty");
@@ -174,8 +201,8 @@ class gguf_file {
     return detail::find_sorted(tensors_, name, [](const tensor& t) { return t.name; });
   }
 
-  // The memory that holds a tensor's pages of the mapped file may be used for something else. Whoever reads the tensor
-  // again waits for the file again.
+  // The memory that holds a tensor's pages of the mapped file may be used for something else.
+  // Whoever reads the tensor again waits for the file again.
   void give_back(const tensor& t) const {
     if (!mapping_) return;
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
@@ -184,8 +211,8 @@ class gguf_file {
     if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
   }
 
-  // Typed metadata. If the key is absent, the result is `otherwise`, or an error without one. A value of another type
-  // is an error.
+  // Typed metadata. If the key is absent, the result is `otherwise`, or an error without one. A
+  // value of another type is an error.
   std::uint64_t integer(std::string_view key, std::optional<std::uint64_t> otherwise = {}) const {
     const auto* v = find(key);
     if (!v && otherwise) return *otherwise;
@@ -209,8 +236,10 @@ class gguf_file {
   double real(std::string_view key, std::optional<double> otherwise = {}) const {
     const auto* v = find(key);
     if (!v && otherwise) return *otherwise;
-    if (v && !v->is_array && v->type == value_type::f32) return double(detail::read_unaligned<float>(v->data));
-    if (v && !v->is_array && v->type == value_type::f64) return detail::read_unaligned<double>(v->data);
+    if (v && !v->is_array && v->type == value_type::f32)
+      return double(detail::read_unaligned<float>(v->data));
+    if (v && !v->is_array && v->type == value_type::f64)
+      return detail::read_unaligned<double>(v->data);
     wrong_type(key, v, "a float");
   }
   bool flag(std::string_view key, std::optional<bool> otherwise = {}) const {
@@ -219,15 +248,16 @@ class gguf_file {
     if (!v || v->is_array || v->type != value_type::boolean) wrong_type(key, v, "a boolean");
     return *v->data != std::byte{0};
   }
-  std::string_view string(std::string_view key, std::optional<std::string_view> otherwise = {}) const {
+  std::string_view string(std::string_view key,
+                          std::optional<std::string_view> otherwise = {}) const {
     const auto* v = find(key);
     if (!v && otherwise) return *otherwise;
     if (!v || v->is_array || v->type != value_type::string) wrong_type(key, v, "a string");
     return {reinterpret_cast<const char*>(v->data + 8),
             detail::as_size(detail::read_unaligned<std::uint64_t>(v->data))};
   }
-  // Arrays of strings, and arrays of numbers of exactly type T. They are copied, because they are not aligned in the
-  // file.
+  // Arrays of strings, and arrays of numbers of exactly type T. They are copied, because they are
+  // not aligned in the file.
   std::vector<std::string_view> strings(std::string_view key) const {
     const auto& v = array(key, value_type::string);
     std::vector<std::string_view> out;
@@ -265,14 +295,16 @@ class gguf_file {
     if (version == 0x02000000u || version == 0x03000000u)
       throw error(name_, "header", "big-endian GGUF is not supported (little-endian is)");
     if (version != 2 && version != 3)
-      throw error(name_, "header", text("GGUF version ", version, " is not supported (2 and 3 are)"));
+      throw error(name_, "header",
+                  text("GGUF version ", version, " is not supported (2 and 3 are)"));
     const auto tensor_count = in.number<std::uint64_t>("the tensor count");
     const auto value_count = in.number<std::uint64_t>("the metadata count");
-    // The shortest possible entry of each table. (The loops below would also stop at the end of the file, but later.)
+    // The shortest possible entry of each table. (The loops below would also stop at the end of the
+    // file, but later.)
     if (value_count > bytes_.size() / 13 || tensor_count > bytes_.size() / 32)
       throw error(name_, "header",
-                  text("promises ", value_count, " metadata entries and ", tensor_count, " tensors, more than ",
-                       bytes_.size(), " bytes can hold"));
+                  text("promises ", value_count, " metadata entries and ", tensor_count,
+                       " tensors, more than ", bytes_.size(), " bytes can hold"));
     for (std::uint64_t i = 0; i < value_count; ++i) values_.push_back(read_value(in));
     detail::refuse_duplicates(name_, values_, "metadata", [](const value& v) { return v.key; });
 
@@ -284,7 +316,8 @@ class gguf_file {
     if (padding > bytes_.size() - in.at && tensor_count != 0)
       throw error(name_, "tensor data", "truncated: the file ends before it");
     const auto start = in.at + padding;
-    for (std::size_t i = 0; i < tensors_.size(); ++i) place(tensors_[i], offsets_[i], start, alignment);
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      place(tensors_[i], offsets_[i], start, alignment);
     offsets_ = {};
     refuse_overlaps();
     detail::refuse_duplicates(name_, tensors_, "tensor", [](const tensor& t) { return t.name; });
@@ -311,11 +344,13 @@ class gguf_file {
     if (v.type == value_type::string) {
       for (std::size_t i = 0; i < v.count; ++i) in.string("a metadata string");
     } else {
-      // count <= file size < 2^63, and an element has at most 8 bytes. Division cannot overflow, multiplication could.
+      // count <= file size < 2^63, and an element has at most 8 bytes. Division cannot overflow,
+      // multiplication could.
       const auto size = detail::value_size(v.type);
       if (v.count > (in.bytes.size() - in.at) / size)
-        in.fail(text("truncated: metadata ", printable(v.key), " promises ", v.count, " elements of ", size, " bytes, ",
-                     in.bytes.size() - in.at, " bytes are left"));
+        in.fail(text("truncated: metadata ", printable(v.key), " promises ", v.count,
+                     " elements of ", size, " bytes, ", in.bytes.size() - in.at,
+                     " bytes are left"));
       in.take(v.count * size, "a metadata value");
     }
     return v;
@@ -324,7 +359,9 @@ class gguf_file {
   tensor read_tensor(detail::cursor& in) {
     tensor t;
     t.name = in.string("a tensor's name");
-    const auto bad = [&](const std::string& reason) { throw error(name_, text("tensor ", printable(t.name)), reason); };
+    const auto bad = [&](const std::string& reason) {
+      throw error(name_, text("tensor ", printable(t.name)), reason);
+    };
     t.rank = in.number<std::uint32_t>("a tensor's rank");
     if (t.rank < 1 || t.rank > 4) bad(text("has ", t.rank, " dimensions (1 to 4 are possible)"));
     std::array<std::uint64_t, 4> shape = {1, 1, 1, 1};
@@ -332,7 +369,8 @@ class gguf_file {
     for (unsigned d = 0; d < t.rank; ++d) {
       shape[d] = in.number<std::uint64_t>("a tensor's dimension");
       if (shape[d] == 0) bad(text("dimension ", d, " is 0"));
-      if (shape[d] > std::numeric_limits<std::int64_t>::max() / elements / 4)  // so that bytes and strides fit too
+      // so that bytes and strides fit too
+      if (shape[d] > std::numeric_limits<std::int64_t>::max() / elements / 4)
         bad(text("dimension ", d, " is ", shape[d], ": the size overflows"));
       elements *= shape[d];
     }
@@ -343,7 +381,8 @@ class gguf_file {
       bad(text("type ", detail::tensor_type_name(type),
                " is not supported (F32, F16, BF16, Q4_0, Q4_1 and Q8_0 are)"));
     if (block_bytes(t.type) > 0 && shape[0] % quantised_block != 0)
-      bad(text(detail::tensor_type_name(type), " rows of ", shape[0], " elements (a multiple of 32 is needed)"));
+      bad(text(detail::tensor_type_name(type), " rows of ", shape[0],
+               " elements (a multiple of 32 is needed)"));
     t.cols = detail::as_size(shape[0]);
     t.rows = detail::as_size(shape[1] * shape[2] * shape[3]);
     t.outer = detail::as_size(shape[2] * shape[3]);
@@ -352,17 +391,22 @@ class gguf_file {
   }
 
   void place(tensor& t, std::uint64_t offset, std::size_t start, std::uint64_t alignment) const {
-    const auto bad = [&](const std::string& reason) { throw error(name_, text("tensor ", printable(t.name)), reason); };
-    if (offset % alignment != 0) bad(text("offset ", offset, " is not a multiple of the alignment ", alignment));
+    const auto bad = [&](const std::string& reason) {
+      throw error(name_, text("tensor ", printable(t.name)), reason);
+    };
+    if (offset % alignment != 0)
+      bad(text("offset ", offset, " is not a multiple of the alignment ", alignment));
     const auto bytes = bytes_of(t);  // fits: at most 4 bytes for each of 2^61 elements
     const auto left = bytes_.size() - start;
     if (offset > left || bytes > left - offset)
-      bad(text("takes ", bytes, " bytes at offset ", offset, ", the file has ", left, " bytes of tensor data"));
+      bad(text("takes ", bytes, " bytes at offset ", offset, ", the file has ", left,
+               " bytes of tensor data"));
     t.data = bytes_.data() + start + offset;
   }
 
   void refuse_overlaps() {
-    std::sort(tensors_.begin(), tensors_.end(), [](const tensor& a, const tensor& b) { return a.data < b.data; });
+    std::sort(tensors_.begin(), tensors_.end(),
+              [](const tensor& a, const tensor& b) { return a.data < b.data; });
     for (std::size_t i = 1; i < tensors_.size(); ++i)
       if (const auto& before = tensors_[i - 1]; before.data + bytes_of(before) > tensors_[i].data)
         throw error(name_, text("tensor ", printable(tensors_[i].name)),
@@ -371,8 +415,8 @@ class gguf_file {
 
   [[noreturn]] void wrong_type(std::string_view key, const value* v, const char* wanted) const {
     if (!v) fail(key, text("is missing (", wanted, " is needed)"));
-    fail(key,
-         text("is ", v->is_array ? "an array of " : "", detail::value_type_name(v->type), " (", wanted, " is needed)"));
+    fail(key, text("is ", v->is_array ? "an array of " : "", detail::value_type_name(v->type), " (",
+                   wanted, " is needed)"));
   }
   const value& array(std::string_view key, value_type type) const {
     const auto* v = find(key);
@@ -386,7 +430,8 @@ class gguf_file {
   std::shared_ptr<const void> mapping_;  // null for a view
   std::vector<value> values_;            // sorted by key
   std::vector<tensor> tensors_;          // sorted by name
-  std::vector<std::uint64_t> offsets_;   // offsets of the tensors as read, until their data pointers are set
+  // offsets of the tensors as read, until their data pointers are set
+  std::vector<std::uint64_t> offsets_;
 };
 
 }  // namespace cpu

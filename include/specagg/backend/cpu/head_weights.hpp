@@ -16,8 +16,8 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// By which a head knows its target: FNV-1a, 64 bits, of the final norm's weights as 32-bit floats. It does not depend
-// on how the target's matrices are quantised.
+// By which a head knows its target: FNV-1a, 64 bits, of the final norm's weights as 32-bit floats.
+// It does not depend on how the target's matrices are quantised.
 inline std::uint64_t fingerprint(const layer_weights& w) {
   std::uint64_t h = 14695981039346656037u;
   for (std::size_t c = 0; c < w.dim; ++c)
@@ -26,20 +26,25 @@ inline std::uint64_t fingerprint(const layer_weights& w) {
   return h;
 }
 
-// A GGUF file with general.architecture = "specagg-head" (scripts/train-head writes it). The layers are those of a
-// Llama file, with metadata that begin with "specagg-head.", and the same tensors. Beside them:
-//   fc.weight            [dim, 2 dim]: the first layer's input from a hidden state of the target (the first dim
-//                        columns) and the embedding of the token that follows it, which is the target's
+// A GGUF file with general.architecture = "specagg-head" (scripts/train-head writes it). The layers
+// are those of a Llama file, with metadata that begin with "specagg-head.", and the same tensors.
+// Beside them:
+//   fc.weight            [dim, 2 dim]: the first layer's input from a hidden state of the target
+//                        (the first dim columns) and the embedding of the token that follows it,
+//                        which is the target's
 //   output.weight        [K, dim], for a vocabulary of K tokens
-//   specagg-head.d2t     K numbers, int32: token d is token d + d2t[d] of the target, as in the files of EAGLE-3
-//   specagg-head.target_vocab_size, specagg-head.target_fingerprint   of the target that it was trained for
+//   specagg-head.d2t     K numbers, int32: token d is token d + d2t[d] of the target, as in the
+//                        files of EAGLE-3
+//   specagg-head.target_vocab_size, specagg-head.target_fingerprint   of the target that it was
+//                                                                     trained for
 // dim is the target's. Throws specagg::error.
 struct head_weights : layer_weights {
   matrix input;
   vocabulary_map map;  // from the head's tokens to the target's
   std::uint64_t target_fingerprint = 0;
 
-  explicit head_weights(gguf_file from, bool repack = true, const std::function<void(double)>& progress = {})
+  explicit head_weights(gguf_file from, bool repack = true,
+                        const std::function<void(double)>& progress = {})
       : layer_weights(std::move(from), "specagg-head") {
     vocab = tokens_of("output.weight");
     output = take_matrix("output.weight", vocab, dim, repack, progress);
@@ -49,11 +54,13 @@ struct head_weights : layer_weights {
     target_fingerprint = file.integer("specagg-head.target_fingerprint");
     auto to = file.numbers<std::int32_t>("specagg-head.d2t");
     if (to.size() != vocab)
-      file.fail("specagg-head.d2t", text("has ", to.size(), " numbers, output.weight ", vocab, " rows"));
+      file.fail("specagg-head.d2t",
+                text("has ", to.size(), " numbers, output.weight ", vocab, " rows"));
     for (std::size_t d = 0; d < to.size(); ++d) {
       const auto t = std::int64_t{to[d]} + static_cast<std::int64_t>(d);
       if (t < 0 || t >= static_cast<std::int64_t>(target_vocab))
-        file.fail("specagg-head.d2t", text("maps token ", d, " to ", t, " (the target has ", target_vocab, " tokens)"));
+        file.fail("specagg-head.d2t",
+                  text("maps token ", d, " to ", t, " (the target has ", target_vocab, " tokens)"));
       to[d] = static_cast<token_id>(t);
     }
     if (make_vocabulary_map(to, target_vocab, map) != status::ok)
@@ -63,9 +70,11 @@ struct head_weights : layer_weights {
   // Throws specagg::error if the head was made for another target.
   void check_target(const llama_weights& target) const {
     const auto refuse = [&](const std::string& why) {
-      throw error(file.name(), "", text("is a draft head for another target than ", target.file.name(), ": ", why));
+      throw error(file.name(), "",
+                  text("is a draft head for another target than ", target.file.name(), ": ", why));
     };
-    if (dim != target.dim) refuse(text("its hidden states have ", dim, " numbers, the target's ", target.dim));
+    if (dim != target.dim)
+      refuse(text("its hidden states have ", dim, " numbers, the target's ", target.dim));
     if (map.target_size() != target.vocab)
       refuse(text("it knows ", map.target_size(), " tokens, the target has ", target.vocab));
     if (target_fingerprint != fingerprint(target)) refuse("the final norm's weights differ");

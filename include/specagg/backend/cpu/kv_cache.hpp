@@ -12,22 +12,34 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// Keys are stored in blocks of 16 positions, [layer][kv head][block][dimension][16]. One load is one dimension of 16
-// positions, so 16 scores are summed at once and no sum over lanes is needed. Values are stored as [layer][kv head]
-// [position][dimension]. All sizes are padded to multiples of 16. Allocated once.
+// Keys are stored in blocks of 16 positions, [layer][kv head][block][dimension][16]. One load is
+// one dimension of 16 positions, so 16 scores are summed at once and no sum over lanes is needed.
+// Values are stored as [layer][kv head] [position][dimension]. All sizes are padded to multiples of
+// 16. Allocated once.
 class kv_cache {
  public:
   kv_cache(std::size_t layers, std::size_t heads, std::size_t dims, std::size_t capacity)
-      : layers_(layers), heads_(heads), dims_(dims), capacity_(capacity), keys_(layers * heads * dims, capacity),
+      : layers_(layers),
+        heads_(heads),
+        dims_(dims),
+        capacity_(capacity),
+        keys_(layers * heads * dims, capacity),
         values_(layers * heads * capacity, dims) {}
 
   float* keys(std::size_t layer, std::size_t head) { return keys_.data() + keys_at(layer, head); }
-  float* values(std::size_t layer, std::size_t head) { return values_.data() + values_at(layer, head); }
-  const float* keys(std::size_t layer, std::size_t head) const { return keys_.data() + keys_at(layer, head); }
-  const float* values(std::size_t layer, std::size_t head) const { return values_.data() + values_at(layer, head); }
+  float* values(std::size_t layer, std::size_t head) {
+    return values_.data() + values_at(layer, head);
+  }
+  const float* keys(std::size_t layer, std::size_t head) const {
+    return keys_.data() + keys_at(layer, head);
+  }
+  const float* values(std::size_t layer, std::size_t head) const {
+    return values_.data() + values_at(layer, head);
+  }
 
   // Of one position: `key` and `value` are arrays of `dims` numbers.
-  void store(std::size_t layer, std::size_t head, std::size_t position, const float* key, const float* value) {
+  void store(std::size_t layer, std::size_t head, std::size_t position, const float* key,
+             const float* value) {
     float* const to = keys(layer, head) + key_at(position);
     for (std::size_t d = 0; d < dims_; ++d) to[16 * d] = key[d];
     std::copy_n(value, dims_, values(layer, head) + position * padded(dims_));
@@ -58,7 +70,9 @@ class kv_cache {
   std::size_t values_at(std::size_t layer, std::size_t head) const {
     return (layer * heads_ + head) * capacity_ * padded(dims_);
   }
-  std::size_t key_at(std::size_t position) const { return position / 16 * 16 * dims_ + position % 16; }
+  std::size_t key_at(std::size_t position) const {
+    return position / 16 * 16 * dims_ + position % 16;
+  }
 
   std::size_t layers_, heads_, dims_, capacity_;
   activation_buffer keys_, values_;

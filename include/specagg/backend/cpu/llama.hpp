@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Llama architecture on the CPU as a source of logits: embeddings of tokens, layers (layers.hpp), a tied or
-// separate output matrix. The bits of the logits are a function of the weights and the tokens alone.
+// The Llama architecture on the CPU as a source of logits: embeddings of tokens, layers
+// (layers.hpp), a tied or separate output matrix. The bits of the logits are a function of the
+// weights and the tokens alone.
 #pragma once
 #include <specagg/backend/cpu/layers.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
@@ -21,16 +22,17 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// One sequence: the weights, a KV cache, scratch memory. The constructor allocates all memory; extend() allocates none.
+// One sequence: the weights, a KV cache, scratch memory. The constructor allocates all memory;
+// extend() allocates none.
 class llama {
  public:
   using value_type = float;
 
-  // capacity: the number of positions to keep (see checked_capacity, which may throw). Sessions that share a pool must
-  // not run at the same time. Without a pool everything runs on the calling thread. Throws specagg::error if quantised
-  // weights were not repacked.
-  explicit llama(std::shared_ptr<const llama_weights> weights, std::shared_ptr<thread_pool> pool = nullptr,
-                 std::size_t capacity = 0)
+  // capacity: the number of positions to keep (see checked_capacity, which may throw). Sessions
+  // that share a pool must not run at the same time. Without a pool everything runs on the calling
+  // thread. Throws specagg::error if quantised weights were not repacked.
+  explicit llama(std::shared_ptr<const llama_weights> weights,
+                 std::shared_ptr<thread_pool> pool = nullptr, std::size_t capacity = 0)
       : w_(std::move(weights)), stack_(*w_, std::move(pool), capacity) {
     tokens_.reserve(stack_.capacity());
   }
@@ -43,13 +45,16 @@ class llama {
   llama(llama&&) = default;
   llama& operator=(llama&&) = default;
 
-  // Replaces its text by that of `other`, a session with the same weights: copies the keys and values, and computes
-  // nothing. context_full, or invalid_parameter (other weights, a tree): nothing has changed. Several threads may copy
-  // from `other` at once.
+  // Replaces its text by that of `other`, a session with the same weights: copies the keys and
+  // values, and computes nothing. context_full, or invalid_parameter (other weights, a tree):
+  // nothing has changed. Several threads may copy from `other` at once.
   status adopt(const llama& other) {
     if (other.w_ != w_) return status::invalid_parameter;
     const status s = stack_.adopt(other.stack_);
-    if (s == status::ok) tokens_ = other.tokens_, nodes_.clear();
+    if (s == status::ok) {
+      tokens_ = other.tokens_;
+      nodes_.clear();
+    }
     return s;
   }
 
@@ -60,18 +65,19 @@ class llama {
   const llama_weights& weights() const { return *w_; }
   const std::shared_ptr<const llama_weights>& shared_weights() const { return w_; }
 
-  // The members of a HiddenSource (logit_source.hpp). keep_hidden(): from now on they are kept, dim floats a position;
-  // before it is called there are none.
+  // The members of a HiddenSource (logit_source.hpp). keep_hidden(): from now on they are kept, dim
+  // floats a position; before it is called there are none.
   void keep_hidden() { stack_.keep_hidden(); }
   std::size_t hidden_size() const { return w_->dim; }
   std::span<const float> hidden(std::size_t i) const { return stack_.hidden(i); }
 
-  // While *flag is true, extend() stops within one layer. Any thread may set the flag. Null: never stop.
+  // While *flag is true, extend() stops within one layer. Any thread may set the flag. Null: never
+  // stop.
   void stop_when(const std::atomic<bool>* flag) { stack_.stop_when(flag); }
 
-  // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, one row of V each. If
-  // `logits` is empty the output matrix is not read. On any status but ok nothing was appended (and `logits` has no
-  // meaning).
+  // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, one
+  // row of V each. If `logits` is empty the output matrix is not read. On any status but ok nothing
+  // was appended (and `logits` has no meaning).
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
     if (stack_.nodes() > 0) return status::invalid_parameter;  // end the tree first
     const status s = append(tokens, logits);
@@ -79,8 +85,8 @@ class llama {
     return s;
   }
 
-  // The members of a TreeSource (logit_source.hpp). A row has the bits that extend() gives for its path alone. Memory
-  // for a tree is allocated if none was as large before.
+  // The members of a TreeSource (logit_source.hpp). A row has the bits that extend() gives for its
+  // path alone. Memory for a tree is allocated if none was as large before.
   status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                      std::span<float> logits) {
     if (parents.size() != tokens.size()) return status::invalid_parameter;
@@ -99,11 +105,13 @@ class llama {
     nodes_.clear();
     return s;
   }
-  // The hidden state of a node (numbered from 1, as in parents) while the tree stands: the bits that hidden() gives for
-  // its path alone. Empty if there is no such node, or hidden states were not kept when it was read.
+  // The hidden state of a node (numbered from 1, as in parents) while the tree stands: the bits
+  // that hidden() gives for its path alone. Empty if there is no such node, or hidden states were
+  // not kept when it was read.
   std::span<const float> node_hidden(std::uint32_t node) const { return stack_.node_hidden(node); }
 
-  // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1). A tree is removed.
+  // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1). A
+  // tree is removed.
   status rollback(std::size_t position) {
     stack_.rollback(position);
     nodes_.clear();
@@ -115,10 +123,12 @@ class llama {
   status append(std::span<const token_id> tokens, std::span<float> logits) {
     if (const status s = stack_.takes(tokens.size(), logits); s != status::ok) return s;
     for (const token_id token : tokens)
-      if (token < 0 || static_cast<std::size_t>(token) >= w_->vocab) return status::token_out_of_range;
+      if (token < 0 || static_cast<std::size_t>(token) >= w_->vocab)
+        return status::token_out_of_range;
     return stack_.append(tokens.size(), logits, [&](std::size_t begin, activations x) {
       for (Eigen::Index t = 0; t < x.rows(); ++t)
-        read_row(w_->embedding, static_cast<std::size_t>(tokens[begin + static_cast<std::size_t>(t)]), &x(t, 0));
+        read_row(w_->embedding,
+                 static_cast<std::size_t>(tokens[begin + static_cast<std::size_t>(t)]), &x(t, 0));
     });
   }
 

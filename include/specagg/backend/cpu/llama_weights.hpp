@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of the Llama architecture, read from its file and checked. Every backend that runs such a model uses this.
+// A model of the Llama architecture, read from its file and checked. Every backend that runs such a
+// model uses this.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -24,17 +25,20 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// A stack of Llama layers, its final norm and its output matrix, with the sizes that the metadata of a file give them.
-// Matrices of floats stay in the mapped file. Quantised matrices are repacked for the CPU. That takes the memory that
-// they take in the file, with rows up to the next multiple of 16; a mapped file's pages are given back.
+// A stack of Llama layers, its final norm and its output matrix, with the sizes that the metadata
+// of a file give them. Matrices of floats stay in the mapped file. Quantised matrices are repacked
+// for the CPU. That takes the memory that they take in the file, with rows up to the next multiple
+// of 16; a mapped file's pages are given back.
 struct layer_weights {
   struct layer {
     std::vector<float> attention_norm, ffn_norm;  // [dim], padded to 16 with zeros
-    matrix q, k, v, output, gate, up, down;  // rows x cols: [heads * head_dim, dim], [kv_heads * head_dim, dim] x 2,
-  };                                         // [dim, heads * head_dim], [ffn, dim] x 2, [dim, ffn]
+    // rows x cols: [heads * head_dim, dim], [kv_heads * head_dim, dim] x 2,
+    matrix q, k, v, output, gate, up, down;
+  };  // [dim, heads * head_dim], [ffn, dim] x 2, [dim, ffn]
   gguf_file file;
   std::size_t context = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
-  std::vector<double> frequencies;  // radians per position of each rotated pair; the rest of a head is not rotated
+  // radians per position of each rotated pair; the rest of a head is not rotated
+  std::vector<double> frequencies;
   float epsilon = 0;
   matrix output;  // [vocab, dim]
   std::vector<float> output_norm;
@@ -42,7 +46,8 @@ struct layer_weights {
 
  protected:
   // Reads the sizes, from metadata that begin with the name of the architecture.
-  layer_weights(gguf_file from, const std::string& name) : file(std::move(from)), used_(file.tensors().size(), false) {
+  layer_weights(gguf_file from, const std::string& name)
+      : file(std::move(from)), used_(file.tensors().size(), false) {
     const auto architecture = file.string("general.architecture");
     if (architecture != name)
       file.fail("general.architecture",
@@ -55,35 +60,41 @@ struct layer_weights {
     kv_heads = size(key("attention.head_count_kv"), 1 << 14, heads);
     blocks_ = size(key("block_count"), 1 << 14);
     if (heads % kv_heads != 0)
-      file.fail(key("attention.head_count_kv"), text(kv_heads, " does not divide ", heads, " heads"));
+      file.fail(key("attention.head_count_kv"),
+                text(kv_heads, " does not divide ", heads, " heads"));
     if (!file.find(key("attention.key_length")) && dim % heads != 0)
       file.fail(key("attention.head_count"), text(heads, " does not divide ", dim, " dimensions"));
     head_dim = size(key("attention.key_length"), 1 << 14, dim / heads);
     if (size(key("attention.value_length"), 1 << 14, head_dim) != head_dim)
-      file.fail(key("attention.value_length"), "differs from the length of keys, which is not supported");
+      file.fail(key("attention.value_length"),
+                "differs from the length of keys, which is not supported");
     const auto rotated = size(key("rope.dimension_count"), head_dim, head_dim);
     if (rotated % 2 != 0) file.fail(key("rope.dimension_count"), text(rotated, " is odd"));
     const auto scaling = file.string(key("rope.scaling.type"), "none");
     if (scaling != "none")
-      file.fail(key("rope.scaling.type"), text("\"", printable(scaling), "\" is not supported (\"none\" is)"));
+      file.fail(key("rope.scaling.type"),
+                text("\"", printable(scaling), "\" is not supported (\"none\" is)"));
     if (file.integer(key("expert_count"), 0) != 0)
       file.fail(key("expert_count"), "mixtures of experts are not supported");
     const auto base = file.real(key("rope.freq_base"), 10000);
     if (!(base >= 1 && base <= 1e12)) file.fail(key("rope.freq_base"), "is not in 1 to 1e12");
     for (std::size_t i = 0; i < rotated; i += 2)
-      frequencies.push_back(
-          specagg::exp(-(static_cast<double>(i) / static_cast<double>(rotated)) * specagg::log(base)));
+      frequencies.push_back(specagg::exp(-(static_cast<double>(i) / static_cast<double>(rotated)) *
+                                         specagg::log(base)));
     const auto eps = file.real(key("attention.layer_norm_rms_epsilon"));
-    if (!(eps >= 1e-12 && eps <= 1)) file.fail(key("attention.layer_norm_rms_epsilon"), "is not in 1e-12 to 1");
+    if (!(eps >= 1e-12 && eps <= 1))
+      file.fail(key("attention.layer_norm_rms_epsilon"), "is not in 1e-12 to 1");
     epsilon = static_cast<float>(eps);
   }
 
-  std::size_t size(const std::string& key, std::uint64_t most, std::optional<std::uint64_t> otherwise = {}) const {
+  std::size_t size(const std::string& key, std::uint64_t most,
+                   std::optional<std::uint64_t> otherwise = {}) const {
     const auto n = file.integer(key, otherwise);
     if (n < 1 || n > most) file.fail(key, text("is ", n, " (1 to ", most, " are possible)"));
     return static_cast<std::size_t>(n);
   }
-  // How many rows a tensor has that is a list of tokens: at most as many as there are token ids. 0: it is missing.
+  // How many rows a tensor has that is a list of tokens: at most as many as there are token ids. 0:
+  // it is missing.
   std::size_t tokens_of(const char* name) const {
     const auto* t = file.find_tensor(name);
     if (t && t->rows > static_cast<std::size_t>(std::numeric_limits<token_id>::max()))
@@ -94,8 +105,9 @@ struct layer_weights {
     const auto* t = file.find_tensor(name);
     if (!t) throw error(file.name(), text("tensor ", name), "is missing");
     if (t->rank > 2 || t->rows != rows || t->cols != cols || (vector && t->rank != 1))
-      throw error(file.name(), text("tensor ", name),
-                  text("is ", t->cols, " x ", t->rows, " (the metadata call for ", cols, " x ", rows, ")"));
+      throw error(
+          file.name(), text("tensor ", name),
+          text("is ", t->cols, " x ", t->rows, " (the metadata call for ", cols, " x ", rows, ")"));
     used_[static_cast<std::size_t>(t - file.tensors().data())] = true;
     return *t;
   }
@@ -105,7 +117,8 @@ struct layer_weights {
     read_row(t, 0, out.data());
     return out;
   }
-  // repack = false: the matrix stays as it is in the file. progress, if given, is called with how much is done.
+  // repack = false: the matrix stays as it is in the file. progress, if given, is called with how
+  // much is done.
   matrix take_matrix(const std::string& name, std::size_t rows, std::size_t cols, bool repack,
                      const std::function<void(double)>& progress) {
     const auto t = take(name, rows, cols);
@@ -115,8 +128,8 @@ struct layer_weights {
     if (progress) progress(static_cast<double>(bytes_done_) / static_cast<double>(file.size()));
     return m;
   }
-  // The final norm and the layers. Then no tensor may be left: an unused one (a bias, rotary factors, an expert) would
-  // change the logits.
+  // The final norm and the layers. Then no tensor may be left: an unused one (a bias, rotary
+  // factors, an expert) would change the logits.
   void take_layers(const char* model, bool repack, const std::function<void(double)>& progress) {
     output_norm = take_norm("output_norm.weight");
     for (std::size_t i = 0; i < blocks_; ++i) {
@@ -138,8 +151,11 @@ struct layer_weights {
     }
     const auto unknown = std::find(used_.begin(), used_.end(), false) - used_.begin();
     if (static_cast<std::size_t>(unknown) < used_.size())
-      throw error(file.name(), text("tensor ", printable(file.tensors()[static_cast<std::size_t>(unknown)].name)),
-                  text("is not supported (a ", model, " of ", layers.size(), " blocks without biases has none)"));
+      throw error(
+          file.name(),
+          text("tensor ", printable(file.tensors()[static_cast<std::size_t>(unknown)].name)),
+          text("is not supported (a ", model, " of ", layers.size(),
+               " blocks without biases has none)"));
   }
 
  private:
@@ -147,13 +163,15 @@ struct layer_weights {
   std::vector<bool> used_;  // tensors of the file
 };
 
-// The columns of the widest quantised matrix, of `further` too if it is not null; 0 if there is none. Throws
-// specagg::error if one was not repacked.
+// The columns of the widest quantised matrix, of `further` too if it is not null; 0 if there is
+// none. Throws specagg::error if one was not repacked.
 inline std::size_t widest_quantised(const layer_weights& w, const matrix* further = nullptr) {
   std::size_t cols = 0;
   const auto look_at = [&](const matrix& m) {
     if (block_bytes(m.type) == 0) return;
-    if (!m.strips) throw error(w.file.name(), text("tensor ", printable(m.name)), "was not repacked for the CPU");
+    if (!m.strips)
+      throw error(w.file.name(), text("tensor ", printable(m.name)),
+                  "was not repacked for the CPU");
     cols = std::max(cols, m.cols);
   };
   look_at(w.output);
@@ -163,23 +181,27 @@ inline std::size_t widest_quantised(const layer_weights& w, const matrix* furthe
   return cols;
 }
 
-// The contents of a file, checked: every tensor has the shape that the metadata require. Immutable; sessions share it.
+// The contents of a file, checked: every tensor has the shape that the metadata require. Immutable;
+// sessions share it.
 struct llama_weights : layer_weights {
   matrix embedding;  // [vocab, dim]; the output matrix if tied
 
-  // repack = false: all matrices stay as they are in the file, for another backend. progress, if given, is called with
-  // how much is done, from 0 to 1, after each matrix.
-  explicit llama_weights(gguf_file from, bool repack = true, const std::function<void(double)>& progress = {})
+  // repack = false: all matrices stay as they are in the file, for another backend. progress, if
+  // given, is called with how much is done, from 0 to 1, after each matrix.
+  explicit llama_weights(gguf_file from, bool repack = true,
+                         const std::function<void(double)>& progress = {})
       : layer_weights(std::move(from), "llama") {
     vocab = tokens_of("token_embd.weight");
     const bool tied = !file.find_tensor("output.weight");
-    output = take_matrix(tied ? "token_embd.weight" : "output.weight", vocab, dim, repack, progress);
+    output =
+        take_matrix(tied ? "token_embd.weight" : "output.weight", vocab, dim, repack, progress);
     embedding = tied ? output : matrix{take("token_embd.weight", vocab, dim), nullptr};
     take_layers("Llama model", repack, progress);
     if (file.integer("llama.vocab_size", vocab) != vocab)
       file.fail("llama.vocab_size", text("differs from the ", vocab, " rows of token_embd.weight"));
     if (const auto* tokens = file.find("tokenizer.ggml.tokens"); tokens && tokens->count != vocab)
-      file.fail("tokenizer.ggml.tokens", text("holds ", tokens->count, " pieces, token_embd.weight ", vocab, " rows"));
+      file.fail("tokenizer.ggml.tokens",
+                text("holds ", tokens->count, " pieces, token_embd.weight ", vocab, " rows"));
   }
 };
 
@@ -188,11 +210,13 @@ namespace detail {
 struct sine_cosine {
   double sine, cosine;
 };
-// For |x| < 2^25; absolute error below 4e-16. (Results of the C library's sin and cos differ between systems.)
+// For |x| < 2^25; absolute error below 4e-16. (Results of the C library's sin and cos differ
+// between systems.)
 inline sine_cosine sin_cos(double x) {
   constexpr double rounder = 0x1.8p52, two_over_pi = 0x1.45f306dc9c883p-1;
   constexpr double half_pi[] = {0x1.921fb54442d18p0, 0x1.1a62633145c07p-54};  // pi/2 to 107 bits
-  const double t = specagg::fma(x, two_over_pi, rounder), n = t - rounder;    // n quarter turns; also in t's low bits
+  // n quarter turns; also in t's low bits
+  const double t = specagg::fma(x, two_over_pi, rounder), n = t - rounder;
   const double r = specagg::fma(-n, half_pi[1], specagg::fma(-n, half_pi[0], x)), z = r * r;
   // Taylor on [-pi/4, pi/4]: the omitted terms are below 5e-17.
   constexpr double s[] = {-1. / 6,        1. / 120,         -1. / 5040,          1. / 362880,
@@ -213,18 +237,21 @@ inline sine_cosine sin_cos(double x) {
 
 }  // namespace detail
 
-// The number of positions that a session keeps: `wanted`, but at most the model's context. 0 means the whole context,
-// but at most 4096. Throws specagg::error if a session would take more than 64 times the file's size, and more than
-// 16 MiB: a hostile file could ask for that. Sessions of real models take a few times the file at
-// most.
+// The number of positions that a session keeps: `wanted`, but at most the model's context. 0 means
+// the whole context, but at most 4096. Throws specagg::error if a session would take more than 64
+// times the file's size, and more than 16 MiB: a hostile file could ask for that. Sessions of real
+// models take a few times the file at most.
 inline std::size_t checked_capacity(const layer_weights& w, std::size_t wanted) {
   const auto capacity = std::min(wanted ? wanted : std::size_t{4096}, w.context);
   // In double, because products of hostile sizes would overflow integers.
   const auto real = [](std::size_t n) { return static_cast<double>(n); };
   const double keys_and_values = 2 * real(w.layers.size() * w.kv_heads) * real(padded(w.head_dim));
-  const double a_position = keys_and_values + 32 * real(w.heads) + real(padded(w.dim));  // scores; a hidden state
-  const double a_token = 5 * real(w.dim) + 3 * real((w.heads + w.kv_heads) * w.head_dim) + 4 * real(w.ffn);
-  const double bytes = 4 * (real(padded(capacity)) * a_position + 32 * a_token);  // 32 tokens are computed at a time
+  // scores; a hidden state
+  const double a_position = keys_and_values + 32 * real(w.heads) + real(padded(w.dim));
+  const double a_token =
+      5 * real(w.dim) + 3 * real((w.heads + w.kv_heads) * w.head_dim) + 4 * real(w.ffn);
+  // 32 tokens are computed at a time
+  const double bytes = 4 * (real(padded(capacity)) * a_position + 32 * a_token);
   if (bytes > std::max(64 * real(w.file.size()), 0x1p24))
     throw error(w.file.name(), text("context of ", capacity, " tokens"),
                 text("takes ", static_cast<std::uint64_t>(bytes) >> 20, " MiB of memory"));

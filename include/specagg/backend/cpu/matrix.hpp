@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix of weights as the CPU multiplies it: floats as the file stores them, quantised weights repacked.
+// A matrix of weights as the CPU multiplies it: floats as the file stores them, quantised weights
+// repacked.
 //
-// Repacked weights stand in strips of 16 rows. A strip consists of blocks of 32 columns, from left to right. A block
-// has, in this order,
-//   one plane (Q4_0, Q4_1) or two (Q8_0) of 4-bit numbers: 256 bytes each. Byte 64 g + 4 r + i holds, of row r, the
-//             columns 8 g + i (low half) and 8 g + 4 + i (high half)
+// Repacked weights stand in strips of 16 rows. A strip consists of blocks of 32 columns, from left
+// to right. A block has, in this order,
+//   one plane (Q4_0, Q4_1) or two (Q8_0) of 4-bit numbers: 256 bytes each. Byte
+//             64 g + 4 r + i holds, of row r, the columns 8 g + i (low half) and 8 g + 4 + i
+//             (high half)
 //   16 scales d, F16, one a row
 //   16 minima m, F16, one a row (Q4_1 only)
 // An element is
 //   q4_0   d (k - 8)
 //   q4_1   d k + m
-//   q8_0   16 d (h - 8) + d l: the first plane has the high halves h of k + 128, the second the low halves l
-// So a machine needs one kernel, for whole numbers from 0 to 15, and one load brings 4 columns of 16 rows.
+//   q8_0   16 d (h - 8) + d l: the first plane has the high halves h of k + 128, the second the low
+//          halves l
+// So a machine needs one kernel, for whole numbers from 0 to 15, and one load brings 4 columns of
+// 16 rows.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -30,7 +34,8 @@ namespace cpu {
 
 // A tensor, and its weights repacked if it is quantised and repack() was called. Copies share them.
 struct matrix : tensor {
-  std::shared_ptr<const std::byte> strips;  // ceil(rows / 16) * cols / 32 * packed_block_bytes(type), 64-byte aligned
+  // ceil(rows / 16) * cols / 32 * packed_block_bytes(type), 64-byte aligned
+  std::shared_ptr<const std::byte> strips;
 };
 
 inline constexpr std::size_t strip_rows = 16, plane_bytes = strip_rows * quantised_block / 2;
@@ -44,7 +49,8 @@ namespace detail {
 // The 32 numbers of a block of the file, not negative: k of q4_0 and q4_1, k + 128 of q8_0.
 inline void unpack_block(tensor_type type, const std::byte* block, std::uint8_t* k) {
   if (type == tensor_type::q8_0) {
-    for (std::size_t i = 0; i < 32; ++i) k[i] = std::to_integer<std::uint8_t>(block[2 + i] ^ std::byte{0x80});
+    for (std::size_t i = 0; i < 32; ++i)
+      k[i] = std::to_integer<std::uint8_t>(block[2 + i] ^ std::byte{0x80});
     return;
   }
   const std::byte* pairs = block + block_bytes(type) - 16;
@@ -64,16 +70,19 @@ inline void unpack_row(const std::byte* plane, std::size_t row, std::uint8_t* k)
   for (std::size_t g = 0; g < 4; ++g)
     for (std::size_t i = 0; i < 4; ++i) {
       const auto pair = std::to_integer<unsigned>(plane[64 * g + 4 * row + i]);
-      k[8 * g + i] = pair & 15, k[8 * g + 4 + i] = static_cast<std::uint8_t>(pair >> 4);
+      k[8 * g + i] = pair & 15;
+      k[8 * g + 4 + i] = static_cast<std::uint8_t>(pair >> 4);
     }
 }
 
 }  // namespace detail
 
-// Repacks a quantised tensor; any other stays as it is. Rows up to the next multiple of 16 are zero.
+// Repacks a quantised tensor; any other stays as it is. Rows up to the next multiple of 16 are
+// zero.
 inline matrix repack(const tensor& t) {
   matrix m{t, nullptr};
-  const auto in = block_bytes(t.type), out = packed_block_bytes(t.type), blocks = t.cols / quantised_block;
+  const auto in = block_bytes(t.type), out = packed_block_bytes(t.type),
+             blocks = t.cols / quantised_block;
   if (in == 0) return m;
   const auto strips = (t.rows + strip_rows - 1) / strip_rows, bytes = strips * blocks * out;
   constexpr std::align_val_t alignment{64};
@@ -91,7 +100,8 @@ inline matrix repack(const tensor& t) {
         auto* scales = to + planes(t.type) * plane_bytes + 2 * r;
         if (t.type == tensor_type::q8_0) {
           for (std::size_t i = 0; i < 32; ++i) high[i] = k[i] >> 4, k[i] &= 15;
-          detail::pack_row(high, r, to), detail::pack_row(k, r, to + plane_bytes);
+          detail::pack_row(high, r, to);
+          detail::pack_row(k, r, to + plane_bytes);
         } else {
           detail::pack_row(k, r, to);
         }
@@ -106,7 +116,8 @@ inline matrix repack(const tensor& t) {
 // One row as floats: exactly as read_row of the tensor gives it.
 inline void read_row(const matrix& m, std::size_t r, float* y) {
   if (!m.strips) return read_row(static_cast<const tensor&>(m), r, y);
-  const auto blocks = m.cols / quantised_block, size = packed_block_bytes(m.type), row = r % strip_rows;
+  const auto blocks = m.cols / quantised_block, size = packed_block_bytes(m.type),
+             row = r % strip_rows;
   const auto* block = m.strips.get() + r / strip_rows * blocks * size;
   for (std::size_t b = 0; b < blocks; ++b, block += size, y += quantised_block) {
     const auto half = [&](std::size_t at) {

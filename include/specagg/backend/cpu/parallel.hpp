@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parallel loop over ranges of rows, for loops of a few microseconds. One step of a small model has some twenty of
-// them.
+// A parallel loop over ranges of rows, for loops of a few microseconds. One step of a small model
+// has some twenty of them.
 //
-// The calling thread works too, and takes every range that no worker has taken. So a worker that sleeps, or that the
-// operating system has suspended, delays nothing; and with one thread there are no workers. Workers spin for some
-// hundreds of microseconds after a loop, then sleep: what a decoder does between two calls of a model is shorter than
-// that, and waking threads is slow on virtual machines. An exception thrown in a loop reaches the caller.
+// The calling thread works too, and takes every range that no worker has taken. So a worker that
+// sleeps, or that the operating system has suspended, delays nothing; and with one thread there are
+// no workers. Workers spin for some hundreds of microseconds after a loop, then sleep: what a
+// decoder does between two calls of a model is shorter than that, and waking threads is slow on
+// virtual machines. An exception thrown in a loop reaches the caller.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -33,9 +34,9 @@ inline void spin_pause() {
 // Runs one loop at a time. Do not call it from two threads at once, or from inside a loop.
 class thread_pool {
  public:
-  // If the system makes fewer threads than asked for (limited memory or processes), the pool keeps half of those it
-  // could make, the calling thread included, because the rest of the program needs some too. threads() returns the
-  // number.
+  // If the system makes fewer threads than asked for (limited memory or processes), the pool keeps
+  // half of those it could make, the calling thread included, because the rest of the program needs
+  // some too. threads() returns the number.
   explicit thread_pool(unsigned threads) {
     while (!start(threads)) {
       threads = this->threads() / 2;
@@ -48,13 +49,16 @@ class thread_pool {
 
   unsigned threads() const { return static_cast<unsigned>(workers_.size()) + 1; }
 
-  // Calls body(begin, end) for ranges that cover [0, count) once. All ranges but the last are multiples of grain. Any
-  // thread may run any range, so no result may depend on which. If body throws, ranges that have not begun are skipped.
-  // When the others have ended, the caller gets the first exception, and the pool can be used again.
+  // Calls body(begin, end) for ranges that cover [0, count) once. All ranges but the last are
+  // multiples of grain. Any thread may run any range, so no result may depend on which. If body
+  // throws, ranges that have not begun are skipped. When the others have ended, the caller gets the
+  // first exception, and the pool can be used again.
   template <class Body>
   void for_ranges(std::size_t count, std::size_t grain, Body&& body) {
-    // Two ranges per thread: taking one costs a fraction of a microsecond, and a late thread causes only a short wait.
-    const auto share = std::max<std::size_t>(grain, count / (2 * std::size_t{threads()}) / grain * grain);
+    // Two ranges per thread: taking one costs a fraction of a microsecond, and a late thread causes
+    // only a short wait.
+    const auto share =
+        std::max<std::size_t>(grain, count / (2 * std::size_t{threads()}) / grain * grain);
     const auto ranges = (count + share - 1) / share;
     if (workers_.empty() || ranges < 2 || ranges > max_ranges) {
       if (count != 0) body(std::size_t{0}, count);
@@ -62,24 +66,31 @@ class thread_pool {
     }
     using body_type = std::remove_reference_t<Body>;
     body_ = const_cast<void*>(static_cast<const void*>(&body));
-    run_ = [](void* address, std::size_t begin, std::size_t end) { (*static_cast<body_type*>(address))(begin, end); };
-    count_ = count, share_ = share;
+    run_ = [](void* address, std::size_t begin, std::size_t end) {
+      (*static_cast<body_type*>(address))(begin, end);
+    };
+    count_ = count;
+    share_ = share;
     finished_.store(0, std::memory_order_relaxed);
     publish(static_cast<std::uint32_t>(ranges));
     auto left = static_cast<std::uint32_t>(ranges);  // ranges that workers run
     while (work()) --left;
-    for (int i = 0; i < spins && finished_.load(std::memory_order_acquire) != left; ++i) spin_pause();
+    for (int i = 0; i < spins && finished_.load(std::memory_order_acquire) != left; ++i)
+      spin_pause();
     for (auto seen = finished_.load(std::memory_order_acquire); seen != left;
          seen = finished_.load(std::memory_order_acquire))
       finished_.wait(seen, std::memory_order_acquire);
-    if (failed_.exchange(false, std::memory_order_relaxed)) std::rethrow_exception(std::exchange(failure_, nullptr));
+    if (failed_.exchange(false, std::memory_order_relaxed))
+      std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
  private:
   static constexpr std::uint32_t max_ranges = 0xffff;
-  static constexpr int spins = 1000, idle_spins = 8000;  // of the caller, and of a worker; 20 to 50 ns each
+  // of the caller, and of a worker; 20 to 50 ns each
+  static constexpr int spins = 1000, idle_spins = 8000;
 
-  // Makes threads until there are as many as asked for, the calling thread included. False if the system makes fewer.
+  // Makes threads until there are as many as asked for, the calling thread included. False if the
+  // system makes fewer.
   bool start(unsigned threads) {
     try {
       while (workers_.size() + 1 < threads) workers_.emplace_back([this] { serve(); });
@@ -96,23 +107,24 @@ class thread_pool {
     stop_.store(false, std::memory_order_relaxed);
   }
 
-  // state_: the number of the loop in the high half, the count of its ranges that are not taken in the low half. Both
-  // are in one word, so a thread that takes a range takes a range of the present loop. It reads the description of the
-  // loop after that, and the description does not change until the range is done. For the same reason it does no harm
-  // when the loop number wraps around.
+  // state_: the number of the loop in the high half, the count of its ranges that are not taken in
+  // the low half. Both are in one word, so a thread that takes a range takes a range of the present
+  // loop. It reads the description of the loop after that, and the description does not change
+  // until the range is done. For the same reason it does no harm when the loop number wraps around.
   void publish(std::uint32_t ranges) {
     const auto number = (state_.load(std::memory_order_relaxed) >> 16) + 1;
     state_.store(number << 16 | ranges, std::memory_order_seq_cst);
     state_.notify_all();
   }
 
-  // Takes one range and runs it; false if none is left. The failure_ of a loop is read only after all its ranges have
-  // ended.
+  // Takes one range and runs it; false if none is left. The failure_ of a loop is read only after
+  // all its ranges have ended.
   bool work() {
     auto state = state_.load(std::memory_order_acquire);
     do {
       if ((state & max_ranges) == 0) return false;
-    } while (!state_.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel, std::memory_order_acquire));
+    } while (!state_.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel,
+                                           std::memory_order_acquire));
     const auto begin = ((state & max_ranges) - 1) * share_;
     if (failed_.load(std::memory_order_relaxed)) return true;
     try {
@@ -140,7 +152,8 @@ class thread_pool {
     }
   }
 
-  alignas(64) std::atomic<std::uint32_t> state_{0};  // in one cache line with what is read after taking a range
+  // in one cache line with what is read after taking a range
+  alignas(64) std::atomic<std::uint32_t> state_{0};
   std::atomic<bool> stop_{false};
   void (*run_)(void*, std::size_t, std::size_t) = nullptr;
   void* body_ = nullptr;

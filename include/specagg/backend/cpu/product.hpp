@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multiplies a matrix of weights by the activations of n tokens. float_product.hpp and integer_product.hpp state the
-// order of the sums and their errors.
+// Multiplies a matrix of weights by the activations of n tokens. float_product.hpp and
+// integer_product.hpp state the order of the sums and their errors.
 #pragma once
 #include <specagg/backend/cpu/activations.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
@@ -14,18 +14,24 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// y[t * y_stride + r] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and every token t. Quantised
-// matrices must have been repacked; they read `rounded`, the same tokens, and the others read `x`. y must not overlap
-// the rest.
+// y[t * y_stride + r] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and every
+// token t. Quantised matrices must have been repacked; they read `rounded`, the same tokens, and
+// the others read `x`. y must not overlap the rest.
 inline void multiply(const matrix& w, std::size_t begin, std::size_t end, const activations& x,
                      const rounded_activations& rounded, float* y, std::size_t y_stride) {
   switch (w.type) {
-    case tensor_type::f32: return detail::multiply_floats<tensor_type::f32>(w, begin, end, x, y, y_stride);
-    case tensor_type::f16: return detail::multiply_floats<tensor_type::f16>(w, begin, end, x, y, y_stride);
-    case tensor_type::bf16: return detail::multiply_floats<tensor_type::bf16>(w, begin, end, x, y, y_stride);
-    case tensor_type::q4_0: return detail::multiply_integers<tensor_type::q4_0>(w, begin, end, rounded, y, y_stride);
-    case tensor_type::q4_1: return detail::multiply_integers<tensor_type::q4_1>(w, begin, end, rounded, y, y_stride);
-    case tensor_type::q8_0: return detail::multiply_integers<tensor_type::q8_0>(w, begin, end, rounded, y, y_stride);
+    case tensor_type::f32:
+      return detail::multiply_floats<tensor_type::f32>(w, begin, end, x, y, y_stride);
+    case tensor_type::f16:
+      return detail::multiply_floats<tensor_type::f16>(w, begin, end, x, y, y_stride);
+    case tensor_type::bf16:
+      return detail::multiply_floats<tensor_type::bf16>(w, begin, end, x, y, y_stride);
+    case tensor_type::q4_0:
+      return detail::multiply_integers<tensor_type::q4_0>(w, begin, end, rounded, y, y_stride);
+    case tensor_type::q4_1:
+      return detail::multiply_integers<tensor_type::q4_1>(w, begin, end, rounded, y, y_stride);
+    case tensor_type::q8_0:
+      return detail::multiply_integers<tensor_type::q8_0>(w, begin, end, rounded, y, y_stride);
   }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The SentencePiece BPE tokenizer stored in a GGUF file (tokenizer.ggml.model = "llama"), with the file's own pieces
-// and scores. Spaces become U+2581. Neighbouring symbols are merged, best score first. Text without a piece is encoded
-// as byte tokens.
+// The SentencePiece BPE tokenizer stored in a GGUF file (tokenizer.ggml.model = "llama"), with the
+// file's own pieces and scores. Spaces become U+2581. Neighbouring symbols are merged, best score
+// first. Text without a piece is encoded as byte tokens.
 //
-// Every byte string is preserved: decode(encode(s)) == s, whether s is UTF-8 or not. (SentencePiece would decode a
-// U+2581 of the text as a space; here such a character is encoded as byte tokens. All other text has the same
-// encoding.)
+// Every byte string is preserved: decode(encode(s)) == s, whether s is UTF-8 or not. (SentencePiece
+// would decode a U+2581 of the text as a space; here such a character is encoded as byte tokens.
+// All other text has the same encoding.)
 #pragma once
 #include <algorithm>
 #include <array>
@@ -33,7 +33,8 @@ class sentencepiece {
   explicit sentencepiece(const gguf_file& file) : words_(file, true) {
     scores_ = file.numbers<float>("tokenizer.ggml.scores");
     if (scores_.size() != words_.size())
-      file.fail("tokenizer.ggml.scores", text(scores_.size(), " scores for ", words_.size(), " pieces"));
+      file.fail("tokenizer.ggml.scores",
+                text(scores_.size(), " scores for ", words_.size(), " pieces"));
     bytes_.fill(no_token);
     ids_.reserve(words_.size());
     std::vector<token_id> users;
@@ -46,7 +47,8 @@ class sentencepiece {
         if (value < 0)
           words_.bad_piece(i, text("is of type byte but spelled \"", printable(piece),
                                    "\" (\"<0x00>\" to \"<0xFF>\" are possible)"));
-        if (bytes_[static_cast<std::size_t>(value)] == no_token) bytes_[static_cast<std::size_t>(value)] = id;
+        if (bytes_[static_cast<std::size_t>(value)] == no_token)
+          bytes_[static_cast<std::size_t>(value)] = id;
       } else if (words_.kinds[i] == kind::normal || words_.kinds[i] == kind::user) {
         if (piece.empty()) continue;  // no text becomes it
         ids_.emplace(piece, id);      // of equal pieces the lowest id stands
@@ -55,8 +57,9 @@ class sentencepiece {
       }
     }
     if (std::find(bytes_.begin(), bytes_.end(), no_token) != bytes_.end())
-      file.fail("tokenizer.ggml.tokens",
-                "not all 256 byte pieces \"<0x00>\" to \"<0xFF>\" are there (byte fallback needs them)");
+      file.fail(
+          "tokenizer.ggml.tokens",
+          "not all 256 byte pieces \"<0x00>\" to \"<0xFF>\" are there (byte fallback needs them)");
     users_ = piece_finder(words_, users);
     space_prefix_ = file.flag("tokenizer.ggml.add_space_prefix", true);
   }
@@ -80,9 +83,9 @@ class sentencepiece {
     return tokens;
   }
 
-  // The bytes of one token; empty for control tokens and ids outside the vocabulary. A character may consist of several
-  // byte tokens, so a program that prints a stream must hold an incomplete one back. The first token of a text starts
-  // with the space that encode() added.
+  // The bytes of one token; empty for control tokens and ids outside the vocabulary. A character
+  // may consist of several byte tokens, so a program that prints a stream must hold an incomplete
+  // one back. The first token of a text starts with the space that encode() added.
   std::string piece(token_id token) const {
     if (!words_.contains(token)) return {};
     switch (words_.kind_of(token)) {
@@ -135,7 +138,9 @@ class sentencepiece {
 
   static int byte_value(std::string_view text) {
     if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
-    const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+    const auto digit = [](char c) {
+      return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    };
     const int high = digit(text[3]), low = digit(text[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
   }
@@ -151,7 +156,8 @@ class sentencepiece {
     if (space_first) append_space(spaced, symbols);
     for (std::size_t i = 0; i < text.size();) {
       if (text[i] == ' ') {
-        append_space(spaced, symbols), ++i;
+        append_space(spaced, symbols);
+        ++i;
         continue;
       }
       const auto size = detail::character_size(text.substr(i));
@@ -172,11 +178,14 @@ class sentencepiece {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < symbols.size(); ++kept) {
       auto s = symbols[i++];
-      const token_id user = s.fixed ? no_token : users_.longest_at(std::string_view(spaced).substr(s.begin));
+      const token_id user =
+          s.fixed ? no_token : users_.longest_at(std::string_view(spaced).substr(s.begin));
       if (user != no_token) {
-        auto end = i;  // the piece must end at the end of a character, and must not contain a U+2581 of the text
+        // the piece must end at the end of a character, and must not contain a U+2581 of the text
+        auto end = i;
         bool whole = true;
-        while (end < symbols.size() && symbols[end].begin < s.begin + at(user).size()) whole &= !symbols[end++].fixed;
+        while (end < symbols.size() && symbols[end].begin < s.begin + at(user).size())
+          whole &= !symbols[end++].fixed;
         const auto stop = end < symbols.size() ? symbols[end].begin : spaced.size();
         if (whole && stop == s.begin + at(user).size()) {
           s.size = at(user).size();
@@ -201,7 +210,8 @@ class sentencepiece {
       const auto size = symbols[left].size + symbols[right].size;
       if (size > longest_) return;
       const auto it = ids_.find(std::string_view(spaced).substr(symbols[left].begin, size));
-      if (it != ids_.end()) heap.push({scores_[static_cast<std::size_t>(it->second)], left, right, size});
+      if (it != ids_.end())
+        heap.push({scores_[static_cast<std::size_t>(it->second)], left, right, size});
     };
     for (std::size_t i = 1; i < symbols.size(); ++i) propose(i - 1, i);
     while (!heap.empty()) {
@@ -209,7 +219,8 @@ class sentencepiece {
       heap.pop();
       auto& left = symbols[best.left];
       auto& right = symbols[best.right];
-      if (left.size == 0 || right.size == 0 || left.size + right.size != best.size) continue;  // merged since
+      // merged since
+      if (left.size == 0 || right.size == 0 || left.size + right.size != best.size) continue;
       left.size = best.size;
       right.size = 0;
       left.next = right.next;
@@ -219,7 +230,8 @@ class sentencepiece {
     }
   }
 
-  void append_symbol(const std::string& spaced, const symbol& s, std::vector<token_id>& tokens) const {
+  void append_symbol(const std::string& spaced, const symbol& s,
+                     std::vector<token_id>& tokens) const {
     const auto text = std::string_view(spaced).substr(s.begin, s.size);
     if (s.token != no_token) {
       tokens.push_back(s.token);

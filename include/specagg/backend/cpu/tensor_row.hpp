@@ -37,7 +37,8 @@ SPECAGG_LANE lanes load_weights(const std::byte* row, std::size_t c) {
       return lanes(specagg::detail::float_of_f16(bits));
     };
     if constexpr (Type == tensor_type::q8_0) {
-      return half(0) * lanes::load_i8(reinterpret_cast<const std::int8_t*>(block + 2 + c % quantised_block));
+      return half(0) *
+             lanes::load_i8(reinterpret_cast<const std::int8_t*>(block + 2 + c % quantised_block));
     } else {
       constexpr std::size_t scales = block_bytes(Type) - 16;
       const int shift = c % quantised_block == 0 ? 0 : 4;
@@ -51,8 +52,8 @@ SPECAGG_LANE lanes load_weights(const std::byte* row, std::size_t c) {
   }
 }
 
-// The last columns of a row whose length is not a multiple of 16; the other lanes are 0. (Quantised rows have no such
-// columns.)
+// The last columns of a row whose length is not a multiple of 16; the other lanes are 0. (Quantised
+// rows have no such columns.)
 template <tensor_type Type>
 SPECAGG_LANE lanes load_weights_tail(const std::byte* row, std::size_t c, std::size_t cols) {
   constexpr std::size_t size = Type == tensor_type::f32 ? 4 : 2;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokenizer stored in a GGUF file: SentencePiece ("llama") or byte-level BPE ("gpt2"), as the file says.
+// The tokenizer stored in a GGUF file: SentencePiece ("llama") or byte-level BPE ("gpt2"), as the
+// file says.
 #pragma once
 #include <span>
 #include <string>
@@ -23,7 +24,8 @@ class tokenizer {
   std::size_t size() const { return words().size(); }
   token_id bos() const { return words().bos; }  // no_token if the file names none
   token_id eos() const { return words().eos; }
-  // A hash of the vocabulary (pieces in order, their types, begin and end tokens). It is the same on every machine.
+  // A hash of the vocabulary (pieces in order, their types, begin and end tokens). It is the same
+  // on every machine.
   std::uint64_t hash() const { return words().hash; }
 
   // Encodes text. The file says whether a begin token and an end token are added. O(n log n).
@@ -39,8 +41,9 @@ class tokenizer {
     if (!words().add_bos) return {};
     return {words().bos};
   }
-  // The bytes of one token; empty for control tokens and ids outside the vocabulary. A character may consist of several
-  // tokens, so a program that prints a stream must hold an incomplete one back.
+  // The bytes of one token; empty for control tokens and ids outside the vocabulary. A character
+  // may consist of several tokens, so a program that prints a stream must hold an incomplete one
+  // back.
   std::string piece(token_id token) const {
     return std::visit([&](const auto& m) { return m.piece(token); }, model_);
   }
@@ -48,16 +51,20 @@ class tokenizer {
   std::string decode(std::span<const token_id> tokens) const {
     return std::visit([&](const auto& m) { return m.decode(tokens); }, model_);
   }
-  // All tokens with their bytes; special ones with their names. Where several have the same bytes, all but the one that
-  // encode_inside() gives are spare. For vocabulary maps (draft/vocabulary_map.hpp).
+  // All tokens with their bytes; special ones with their names. Where several have the same bytes,
+  // all but the one that encode_inside() gives are spare. For vocabulary maps
+  // (draft/vocabulary_map.hpp).
   std::vector<token_text> texts() const {
     using kind = vocabulary::kind;
     const vocabulary& w = words();
     std::vector<token_text> all(w.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto id = static_cast<token_id>(i);
-      if (w.kinds[i] == kind::control) all[i] = {std::string(w.pieces[i]), token_text::kind::special};
-      else all[i] = {piece(id), w.kinds[i] == kind::unused ? token_text::kind::spare : token_text::kind::text};
+      if (w.kinds[i] == kind::control)
+        all[i] = {std::string(w.pieces[i]), token_text::kind::special};
+      else
+        all[i] = {piece(id),
+                  w.kinds[i] == kind::unused ? token_text::kind::spare : token_text::kind::text};
     }
     mark_spare_tokens(all, [&](std::string_view bytes) { return encode_inside(bytes); });
     return all;
@@ -69,9 +76,10 @@ class tokenizer {
     const auto model = file.string("tokenizer.ggml.model");
     if (model == "llama") return sentencepiece(file);
     if (model == "gpt2") return byte_level_bpe(file);
-    file.fail("tokenizer.ggml.model", text("\"", printable(model),
-                                           "\" is not supported (\"llama\", SentencePiece BPE, and \"gpt2\", "
-                                           "byte-level BPE, are)"));
+    file.fail("tokenizer.ggml.model",
+              text("\"", printable(model),
+                   "\" is not supported (\"llama\", SentencePiece BPE, and \"gpt2\", "
+                   "byte-level BPE, are)"));
   }
   const vocabulary& words() const {
     return std::visit([](const auto& m) -> const vocabulary& { return m.words(); }, model_);
@@ -80,8 +88,8 @@ class tokenizer {
   models model_;
 };
 
-// encode_inside() for a retokenised_text, of this or another tokenizer: no tokens where a byte has no piece. The
-// tokenizer must outlive it.
+// encode_inside() for a retokenised_text, of this or another tokenizer: no tokens where a byte has
+// no piece. The tokenizer must outlive it.
 template <class Tokenizer = tokenizer>
 struct inside_encoder {
   const Tokenizer* own;

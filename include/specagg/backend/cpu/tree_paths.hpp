@@ -12,13 +12,14 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// The nodes of a tree, numbered from 1, and the path to each: its ancestors and itself, in ascending order. Memory and
-// time are the sum of the lengths of the paths.
+// The nodes of a tree, numbered from 1, and the path to each: its ancestors and itself, in
+// ascending order. Memory and time are the sum of the lengths of the paths.
 class tree_paths {
  public:
   std::size_t size() const { return first_.size(); }
   void add(std::uint32_t parent) {  // 0, or a node before this one
-    const auto from = parent == 0 ? 0 : first_[parent - 1], length = parent == 0 ? 0 : end(parent) - from;
+    const auto from = parent == 0 ? 0 : first_[parent - 1],
+               length = parent == 0 ? 0 : end(parent) - from;
     first_.push_back(paths_.size());
     for (std::size_t i = 0; i < length; ++i) paths_.push_back(paths_[from + i]);
     paths_.push_back(static_cast<std::uint32_t>(first_.size()));
@@ -34,7 +35,10 @@ class tree_paths {
     return std::equal(whole.begin(), whole.end(), nodes.begin(), nodes.end());
   }
   void cut(std::size_t nodes) {  // keeps the first ones
-    if (nodes < size()) paths_.resize(first_[nodes]), first_.resize(nodes);
+    if (nodes < size()) {
+      paths_.resize(first_[nodes]);
+      first_.resize(nodes);
+    }
   }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every tokenizer of a GGUF file has: pieces, their types, and the tokens that begin and end a text.
+// What every tokenizer of a GGUF file has: pieces, their types, and the tokens that begin and end a
+// text.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -21,7 +22,8 @@ namespace cpu {
 
 // Checked: every piece has a known type, and the special tokens exist. Throws specagg::error.
 struct vocabulary {
-  enum class kind : std::uint8_t { normal = 1, unknown, control, user, unused, byte };  // the file's numbers
+  // the file's numbers
+  enum class kind : std::uint8_t { normal = 1, unknown, control, user, unused, byte };
   static constexpr std::size_t max_size = std::size_t{1} << 24, max_text = std::size_t{1} << 28;
 
   gguf_file file;  // keeps the pieces' text alive
@@ -29,7 +31,8 @@ struct vocabulary {
   std::vector<kind> kinds;
   token_id bos = no_token, eos = no_token;  // no_token if the file names none
   bool add_bos = false, add_eos = false;    // whether encode() adds them
-  std::uint64_t hash = 0;  // equal for equal pieces in order, types, begin and end tokens, on every machine
+  // equal for equal pieces in order, types, begin and end tokens, on every machine
+  std::uint64_t hash = 0;
 
   // add_bos_by_default: what holds where the file does not say.
   vocabulary(const gguf_file& from, bool add_bos_by_default) : file(from) {
@@ -41,7 +44,8 @@ struct vocabulary {
     if (types.size() != count)
       file.fail("tokenizer.ggml.token_type", text(types.size(), " types for ", count, " pieces"));
     for (std::size_t i = 0; i < count; ++i) {
-      if (types[i] < 1 || types[i] > 6) bad_piece(i, text("has the unknown type ", types[i], " (1 to 6 are known)"));
+      if (types[i] < 1 || types[i] > 6)
+        bad_piece(i, text("has the unknown type ", types[i], " (1 to 6 are known)"));
       kinds.push_back(static_cast<kind>(types[i]));
     }
     const auto special = [&](std::string_view key) {
@@ -58,7 +62,9 @@ struct vocabulary {
   }
 
   std::size_t size() const { return pieces.size(); }
-  bool contains(token_id token) const { return token >= 0 && static_cast<std::size_t>(token) < size(); }
+  bool contains(token_id token) const {
+    return token >= 0 && static_cast<std::size_t>(token) < size();
+  }
   std::string_view piece(token_id token) const { return pieces[static_cast<std::size_t>(token)]; }
   kind kind_of(token_id token) const { return kinds[static_cast<std::size_t>(token)]; }
 
@@ -66,7 +72,8 @@ struct vocabulary {
     file.fail("tokenizer.ggml.tokens", text("piece ", i, " ", reason));
   }
   void check_length(std::string_view encoded) const {
-    if (encoded.size() > max_text) throw error(file.name(), "tokenizer", "the text is longer than 2^28 bytes");
+    if (encoded.size() > max_text)
+      throw error(file.name(), "tokenizer", "the text is longer than 2^28 bytes");
   }
 
  private:
@@ -87,8 +94,8 @@ struct vocabulary {
   }
 };
 
-// Finds the longest of some pieces that a text begins with. A thousand pieces cost little more than one: they are
-// sorted, and each byte of the text narrows the range of those that still fit.
+// Finds the longest of some pieces that a text begins with. A thousand pieces cost little more than
+// one: they are sorted, and each byte of the text narrows the range of those that still fit.
 class piece_finder {
  public:
   piece_finder() = default;
@@ -98,7 +105,8 @@ class piece_finder {
     std::sort(sorted_.begin(), sorted_.end());
     const auto twin = [](const auto& a, const auto& b) { return a.first == b.first; };
     sorted_.erase(std::unique(sorted_.begin(), sorted_.end(), twin), sorted_.end());
-    for (std::size_t byte = 0; byte <= 256; ++byte) from_[byte] = end_of(0, sorted_.size(), 0, byte);
+    for (std::size_t byte = 0; byte <= 256; ++byte)
+      from_[byte] = end_of(0, sorted_.size(), 0, byte);
   }
   bool empty() const { return sorted_.empty(); }
 
@@ -108,7 +116,8 @@ class piece_finder {
     if (empty() || text.empty()) return longest;
     const auto first = static_cast<unsigned char>(text[0]);
     std::size_t begin = from_[first], end = from_[first + 1];
-    for (std::size_t size = 1; begin < end; ++size) {  // [begin, end) begin with the first `size` bytes of the text
+    // [begin, end) begin with the first `size` bytes of the text
+    for (std::size_t size = 1; begin < end; ++size) {
       if (sorted_[begin].first.size() == size) longest = sorted_[begin++].second;
       if (size == text.size()) break;
       const auto next = static_cast<unsigned char>(text[size]);
@@ -119,24 +128,33 @@ class piece_finder {
   }
 
  private:
-  // Where the pieces of [begin, end), which agree before byte i and are longer, end that have there less than `byte`.
+  // Where the pieces of [begin, end), which agree before byte i and are longer, end that have there
+  // less than `byte`.
   std::size_t end_of(std::size_t begin, std::size_t end, std::size_t i, std::size_t byte) const {
     const auto at = sorted_.begin();
     return static_cast<std::size_t>(
-        std::partition_point(at + static_cast<std::ptrdiff_t>(begin), at + static_cast<std::ptrdiff_t>(end),
-                             [&](const auto& p) { return static_cast<unsigned char>(p.first[i]) < byte; }) - at);
+        std::partition_point(
+            at + static_cast<std::ptrdiff_t>(begin), at + static_cast<std::ptrdiff_t>(end),
+            [&](const auto& p) { return static_cast<unsigned char>(p.first[i]) < byte; }) -
+        at);
   }
 
   std::vector<std::pair<std::string_view, token_id>> sorted_;  // no two with the same text
-  std::array<std::size_t, 257> from_{};                        // where those begin that have this first byte
+  // where those begin that have this first byte
+  std::array<std::size_t, 257> from_{};
 };
 
 namespace detail {
 
-// Bytes of the UTF-8 character at the front; 1 where there is none. (Overlong forms pass: they have no piece.)
+// Bytes of the UTF-8 character at the front; 1 where there is none. (Overlong forms pass: they have
+// no piece.)
 inline std::size_t character_size(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t size = lead < 0xC2 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 1;
+  const std::size_t size = lead < 0xC2   ? 1
+                           : lead < 0xE0 ? 2
+                           : lead < 0xF0 ? 3
+                           : lead < 0xF5 ? 4
+                                         : 1;
   if (text.size() < size) return 1;
   for (std::size_t i = 1; i < size; ++i)
     if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 1;

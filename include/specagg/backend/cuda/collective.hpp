@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that work together on one row or one request: a thread block, or a cluster of thread blocks (sm_90 and
-// later).
+// The threads that work together on one row or one request: a thread block, or a cluster of thread
+// blocks (sm_90 and later).
 //
-// Policies and verifiers are the library's own code (policy/, verify/). Every thread runs it, and all threads take the
-// same branches. Reductions, weights, draws and races are computed by all threads together, in the order of
-// kernel/reduce.hpp. So the bits are those of the CPU, whatever the number of thread blocks. 16 threads process a block
-// of 1024 tokens, four tokens per load: thread t has lanes 4 (t mod 4) .. + 3 of accumulator t / 4.
+// Policies and verifiers are the library's own code (policy/, verify/). Every thread runs it, and
+// all threads take the same branches. Reductions, weights, draws and races are computed by all
+// threads together, in the order of kernel/reduce.hpp. So the bits are those of the CPU, whatever
+// the number of thread blocks. 16 threads process a block of 1024 tokens, four tokens per load:
+// thread t has lanes 4 (t mod 4) .. + 3 of accumulator t / 4.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -33,12 +34,13 @@ using namespace specagg::detail;
 static_assert(SPECAGG_ISA_ID == 0, "specagg: backend/cuda outside nvcc needs SPECAGG_SCALAR");
 
 inline constexpr std::size_t most_blocks = most_vocabulary / block_size;
-inline constexpr unsigned groups = threads / 16;  // per thread block; each takes a block of 1024 tokens
+// per thread block; each takes a block of 1024 tokens
+inline constexpr unsigned groups = threads / 16;
 static_assert(threads == block_size / 4, "a draw looks at 1024 weights, four a thread");
 
 #if SPECAGG_PTX
-// nvcc defines no macro for the flags below, but its optimiser knows them. With one of them a call of the second
-// function stays, which does not exist: the program does not link.
+// nvcc defines no macro for the flags below, but its optimiser knows them. With one of them a call
+// of the second function stays, which does not exist: the program does not link.
 extern "C" __device__ int __nvvm_reflect(const char*);
 extern "C" __device__ void specagg_needs_nvcc_without_use_fast_math_ftz_prec_sqrt();
 __device__ inline void refuse_flags_that_change_bits() {
@@ -49,16 +51,16 @@ __device__ inline void refuse_flags_that_change_bits() {
 __device__ inline void refuse_flags_that_change_bits() {}
 #endif
 
-// The memory that the threads of one thread block share. In a cluster each thread block has its own copy of every
-// result.
+// The memory that the threads of one thread block share. In a cluster each thread block has its own
+// copy of every result.
 struct shared_memory {
   double results[2][3 * most_blocks];  // of reductions, one per block; two arrays, used in turn
   float weight[block_size];            // of the block that a token is drawn from
   double group_sum[block_size / 16];
 };
 
-// The value of the thread whose number differs in bit `d`, among the 16 threads of a group (or among all 32, with
-// `all`).
+// The value of the thread whose number differs in bit `d`, among the 16 threads of a group (or
+// among all 32, with `all`).
 __device__ inline float other(float x, int d) {
   return __shfl_xor_sync(threadIdx.x & 16 ? 0xffff0000u : 0x0000ffffu, x, d);
 }
@@ -82,15 +84,17 @@ __device__ both<A, B> other(both<A, B> x, int d) {
 template <class Op, class V>
 __device__ auto across_group(V a) {
   using R = reducer<Op, V>;
-  a = R::apply(a, other(a, 4)), a = R::apply(a, other(a, 8));  // accumulators: (0 + 1) + (2 + 3)
-  a = R::apply(a, other(a, 2)), a = R::apply(a, other(a, 1));  // lanes: with lane i + 8, then i + 4
+  a = R::apply(a, other(a, 4));
+  a = R::apply(a, other(a, 8));  // accumulators: (0 + 1) + (2 + 3)
+  a = R::apply(a, other(a, 2));
+  a = R::apply(a, other(a, 1));  // lanes: with lane i + 8, then i + 4
   return R::across(a);
 }
 
 }  // namespace detail
 
-// Whole: rows consist of whole groups of four tokens (backend/cuda/row.hpp). Then loads need no test, and several can
-// be in flight at once.
+// Whole: rows consist of whole groups of four tokens (backend/cuda/row.hpp). Then loads need no
+// test, and several can be in flight at once.
 template <bool Whole>
 class collective {
  public:
@@ -99,8 +103,11 @@ class collective {
     detail::refuse_flags_that_change_bits();
 #if SPECAGG_CUDA_CLUSTERS
     const auto cluster = cooperative_groups::this_cluster();
-    rank_ = cluster.block_rank(), size_ = cluster.num_blocks();
-    if (size_ > 1) {  // all thread blocks must have started before their memory is written; nothing was written so far
+    rank_ = cluster.block_rank();
+    size_ = cluster.num_blocks();
+    // all thread blocks must have started before their memory is written; nothing was written so
+    // far
+    if (size_ > 1) {
       __cluster_barrier_arrive_relaxed();
       __cluster_barrier_wait();
     }
@@ -130,8 +137,8 @@ class collective {
       return x;
     });
   }
-  // One thread of each thread block runs f, which writes to memory that all threads read: after what they read before,
-  // and before what they read next.
+  // One thread of each thread block runs f, which writes to memory that all threads read: after
+  // what they read before, and before what they read next.
   template <class F>
   __device__ void once(const F& f) const {
     synchronise();
@@ -158,7 +165,8 @@ class collective {
     using V = vec<float, 4>;
     if (!(w.total > 0 && w.total < infinity)) return no_token;
     const double rest = (vec<double, 1>(u) * vec<double, 1>(w.total)).v;
-    const auto in_blocks = detail::find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
+    const auto in_blocks =
+        detail::find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
     if (in_blocks.index == w.blocks.size()) return no_token;
     const std::size_t begin = in_blocks.index * block_size, size = w.size();
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
@@ -169,21 +177,24 @@ class collective {
       x = specagg::detail::reducer<specagg::detail::add, V>::keep(
           w.f(w.rows.open(begin, count).template operator()<V>(k, n)), n);
     x.store(shared_->weight + k);
-    x = x + detail::other(x, 2), x = x + detail::other(x, 1);
+    x = x + detail::other(x, 2);
+    x = x + detail::other(x, 1);
     if (threadIdx.x % 4 == 0) shared_->group_sum[threadIdx.x / 4] = double(reduce_add(x));
     __syncthreads();
     const std::size_t sixteens = (count + 15) / 16;
-    const auto in_sixteens =
-        detail::find_place(sixteens, in_blocks.rest, [&](std::size_t g) { return shared_->group_sum[g]; });
+    const auto in_sixteens = detail::find_place(
+        sixteens, in_blocks.rest, [&](std::size_t g) { return shared_->group_sum[g]; });
     token_id token = no_token;
     if (in_sixteens.index < sixteens) {
       const float* weight = shared_->weight + 16 * in_sixteens.index;
-      const auto last = detail::find_place(16, in_sixteens.rest, [&](std::size_t i) { return double(weight[i]); });
+      const auto last = detail::find_place(16, in_sixteens.rest,
+                                           [&](std::size_t i) { return double(weight[i]); });
       token = token_id(begin + 16 * in_sixteens.index + last.index);
     }
     return token;  // the barrier in the next weigh() comes before the next write to this memory
   }
-  // The tokens with the maximum get weight 1, the others 0. A draw with uniform number 0 takes the first of them.
+  // The tokens with the maximum get weight 1, the others 0. A draw with uniform number 0 takes the
+  // first of them.
   template <class Rows, class F>
   __device__ std::size_t largest(const Rows& rows, const F& f) {
     const double top = reduce<specagg::detail::larger>(rows, f);
@@ -197,12 +208,13 @@ class collective {
   }
   // The order of contenders is total, so they may be compared in any order.
   template <class Rows, class F>
-  __device__ contender race(const Rows& rows, const F& f, const shared_noise& noise, std::uint32_t position,
-                            contender last) {
+  __device__ contender race(const Rows& rows, const F& f, const shared_noise& noise,
+                            std::uint32_t position, contender last) {
     using V = vec<float, 4>;
     contender best;
     const std::size_t step = std::size_t(4 * threads) * size_;
-    for (std::size_t v = 4 * (std::size_t(rank_) * threads + threadIdx.x); v < rows.size(); v += step) {
+    for (std::size_t v = 4 * (std::size_t(rank_) * threads + threadIdx.x); v < rows.size();
+         v += step) {
       const std::size_t begin = v / block_size * block_size;
       const int n = lanes_at(rows.size(), v);
       float w[4];
@@ -211,13 +223,15 @@ class collective {
       for (int i = 0; i < 4; ++i) {
         if (i >= n || !(w[i] > 0)) continue;
         const std::uint32_t word = words[std::size_t(i)];
-        if (double(w[i]) * (1 + 1e-9) < random_streams::least_noise(word) * best.score) continue;  // it cannot win
+        // it cannot win
+        if (double(w[i]) * (1 + 1e-9) < random_streams::least_noise(word) * best.score) continue;
         const contender c{token_id(v) + i, double(w[i]) / noise(position, token_id(v) + i, word)};
         if (before(last, c)) best = better(best, c);
       }
     }
     for (int d = 16; d > 0; d /= 2)
-      best = better(best, {__shfl_xor_sync(~0u, best.token, d), __shfl_xor_sync(~0u, best.score, d)});
+      best =
+          better(best, {__shfl_xor_sync(~0u, best.token, d), __shfl_xor_sync(~0u, best.score, d)});
     // Each warp publishes its best contender. Then every thread compares all of them.
     auto* slots = reinterpret_cast<contender*>(shared_->results[turn_]);
     if (threadIdx.x % 32 == 0) publish(slots, rank_ * (threads / 32) + threadIdx.x / 32, best);
@@ -227,19 +241,23 @@ class collective {
     for (unsigned i = 0; i < size_ * (threads / 32); ++i) best = better(best, slots[i]);
     return best;
   }
-  // As sum_exponentials of kernel/softmax.hpp. open(begin, k, n) gives the four logits from k on of the block at
-  // `begin`. open.prefetch(begin, lane) prefetches a block. Each logit is read once: a thread keeps its 64 logits of a
-  // block in registers while the threads exchange the largest logits of all blocks. The leader gets the result.
+  // As sum_exponentials of kernel/softmax.hpp. open(begin, k, n) gives the four logits from k on of
+  // the block at `begin`. open.prefetch(begin, lane) prefetches a block. Each logit is read once: a
+  // thread keeps its 64 logits of a block in registers while the threads exchange the largest
+  // logits of all blocks. The leader gets the result.
   template <class Open>
-  __device__ softmax_sum<float> sum_exponentials(std::size_t size, double temperature, const Open& open) {
+  __device__ softmax_sum<float> sum_exponentials(std::size_t size, double temperature,
+                                                 const Open& open) {
     using V = vec<float, 4>;
     constexpr float lowest = -std::numeric_limits<float>::infinity();
     const softmax_factors<float> factors(0, temperature, 1);
     auto* largest = reinterpret_cast<float*>(shared_->results[0]);
     double* part = shared_->results[1];
-    const std::size_t blocks = block_count(size), step = std::size_t(detail::groups) * size_, lane = threadIdx.x % 16;
+    const std::size_t blocks = block_count(size), step = std::size_t(detail::groups) * size_,
+                      lane = threadIdx.x % 16;
     for (std::size_t first = 0; first < blocks; first += step) {
-      const std::size_t b = first + rank_ * detail::groups + threadIdx.x / 16, begin = b * block_size;
+      const std::size_t b = first + rank_ * detail::groups + threadIdx.x / 16,
+                        begin = b * block_size;
       const bool mine = b < blocks;
       const std::size_t count = !mine ? 0 : size - begin < block_size ? size - begin : block_size;
       V l[16], top(lowest);
@@ -261,12 +279,14 @@ class collective {
       if (mine && lane == 0) publish(largest, b, block_top);
       synchronise();
       float so_far = lowest;  // the largest logit up to and including this block
-      for (std::size_t i = lane; mine && i <= b; i += 16) so_far = largest[i] > so_far ? largest[i] : so_far;
+      for (std::size_t i = lane; mine && i <= b; i += 16)
+        so_far = largest[i] > so_far ? largest[i] : so_far;
       for (int d = 8; d > 0; d /= 2) {
         const float x = detail::other(so_far, d);
         so_far = x > so_far ? x : so_far;
       }
-      const V shift(so_far == lowest ? 0.f : so_far);  // all are masked so far: NaN must still be found
+      // all are masked so far: NaN must still be found
+      const V shift(so_far == lowest ? 0.f : so_far);
       V sum(0);
 #pragma unroll
       for (std::size_t i = 0; i < 16; ++i) sum = sum + factors(l[i] - shift);
@@ -282,7 +302,10 @@ class collective {
         float tops[ahead];
         double parts[ahead];
 #pragma unroll
-        for (std::size_t i = 0; i < ahead; ++i) tops[i] = largest[b + i], parts[i] = part[b + i];
+        for (std::size_t i = 0; i < ahead; ++i) {
+          tops[i] = largest[b + i];
+          parts[i] = part[b + i];
+        }
 #pragma unroll
         for (std::size_t i = 0; i < ahead; ++i)
           if (b + i < blocks) detail::add_block(sum, tops[i], parts[i], temperature);
@@ -291,9 +314,9 @@ class collective {
     }
     return sum;
   }
-  // The first token with the largest logit. Call it directly after sum_exponentials, which left the largest logit of
-  // every block in shared memory. One block of the row is read. Each thread block does this itself; its first thread
-  // gets the result.
+  // The first token with the largest logit. Call it directly after sum_exponentials, which left the
+  // largest logit of every block in shared memory. One block of the row is read. Each thread block
+  // does this itself; its first thread gets the result.
   template <class Open>
   __device__ std::size_t first_largest(std::size_t size, const Open& open) {
     const auto* largest = reinterpret_cast<const float*>(shared_->results[0]);
@@ -305,7 +328,9 @@ class collective {
     __syncthreads();
     std::size_t first = 0;
     if (threadIdx.x == 0)
-      while (begin + first + 1 < size && first + 1 < block_size && !(shared_->weight[first] == largest[b])) ++first;
+      while (begin + first + 1 < size && first + 1 < block_size &&
+             !(shared_->weight[first] == largest[b]))
+        ++first;
     return begin + first;
   }
   __device__ void synchronise() const {
@@ -330,7 +355,8 @@ class collective {
   __device__ void publish(T* slots, std::size_t i, const T& x) const {
 #if SPECAGG_CUDA_CLUSTERS
     if (size_ > 1) {
-      for (unsigned r = 0; r < size_; ++r) cooperative_groups::this_cluster().map_shared_rank(slots, r)[i] = x;
+      for (unsigned r = 0; r < size_; ++r)
+        cooperative_groups::this_cluster().map_shared_rank(slots, r)[i] = x;
       return;
     }
 #endif
@@ -342,7 +368,9 @@ class collective {
     const auto per_block = [&](std::size_t begin, std::size_t count) {
       using V = vec<float, 4>;
       const auto block = rows.open(begin, count);
-      const auto term = [&](std::size_t k, int n) { return f(block.template operator()<V>(k, n), begin + k, n); };
+      const auto term = [&](std::size_t k, int n) {
+        return f(block.template operator()<V>(k, n), begin + k, n);
+      };
       using R = specagg::detail::reducer<Op, decltype(term(0, 4))>;
       auto a = R::identity();
 #pragma unroll 4
@@ -359,14 +387,15 @@ class collective {
     for (std::size_t b = 0; b < block_count(rows.size()); ++b) total = R::apply(total, results[b]);
     return total;
   }
-  // Calls per_block(begin, count) for every block of 1024 tokens; 16 threads compute each. Returns the results. All
-  // threads may read them until the second exchange after this one.
+  // Calls per_block(begin, count) for every block of 1024 tokens; 16 threads compute each. Returns
+  // the results. All threads may read them until the second exchange after this one.
   template <class D, class F>
   __device__ const D* exchange(std::size_t size, const F& per_block) {
     static_assert(sizeof(D) * detail::most_blocks <= sizeof shared_->results[0]);
     auto* slots = reinterpret_cast<D*>(shared_->results[turn_]);
     const std::size_t step = std::size_t(size_) * detail::groups;
-    for (std::size_t b = rank_ * detail::groups + threadIdx.x / 16; b < block_count(size); b += step) {
+    for (std::size_t b = rank_ * detail::groups + threadIdx.x / 16; b < block_count(size);
+         b += step) {
       const std::size_t begin = b * block_size;
       const D x = per_block(begin, size - begin < block_size ? size - begin : block_size);
       if (threadIdx.x % 16 == 0) publish(slots, b, x);

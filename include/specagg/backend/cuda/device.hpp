@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all models on one CUDA device share: a stream, cuBLASLt, its workspace. Also owners for resources that CUDA
-// creates.
+// What all models on one CUDA device share: a stream, cuBLASLt, its workspace. Also owners for
+// resources that CUDA creates.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -54,8 +54,8 @@ inline owned_memory device_memory(std::size_t bytes, const std::string& input) {
 template <class T>
 pinned_memory<T> host_memory(std::size_t count, const std::string& input) {
   void* at = nullptr;
-  check(cudaMallocHost(&at, count * sizeof(T)), std::to_string(count * sizeof(T) >> 20) + " MiB of pinned memory",
-        input);
+  check(cudaMallocHost(&at, count * sizeof(T)),
+        std::to_string(count * sizeof(T) >> 20) + " MiB of pinned memory", input);
   return pinned_memory<T>(static_cast<T*>(at));
 }
 
@@ -76,8 +76,8 @@ class arena {
   std::size_t used_ = 0;
 };
 
-// Everything on one device runs in one stream. Draft and target model take turns anyway, and in one stream each can use
-// what the other left in memory; so can the verification.
+// Everything on one device runs in one stream. Draft and target model take turns anyway, and in one
+// stream each can use what the other left in memory; so can the verification.
 class device {
  public:
   // Throws specagg::error if there is no such device.

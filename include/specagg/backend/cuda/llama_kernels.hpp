@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of the Llama forward between its matrix products, for up to `tile` tokens at once. Every kernel
-// computes a token in the same way, whatever the other tokens are. Threads of tokens that do not exist return at once,
-// so one graph of launches works for steps of any number of tokens.
+// The operations of the Llama forward between its matrix products, for up to `tile` tokens at once.
+// Every kernel computes a token in the same way, whatever the other tokens are. Threads of tokens
+// that do not exist return at once, so one graph of launches works for steps of any number of
+// tokens.
 //
-// Products take columns of 16-bit elements. A column x is given as two columns, high + low; low is the rounding error
-// of high. This keeps 22 bits of x with f16 (16 with bf16), and the weights are read only once. Before that, x is
-// scaled by a power of two so that the largest |x| lies in 2^14..2^15. The token's `factor` undoes this.
+// Products take columns of 16-bit elements. A column x is given as two columns, high + low; low is
+// the rounding error of high. This keeps 22 bits of x with f16 (16 with bf16), and the weights are
+// read only once. Before that, x is scaled by a power of two so that the largest |x| lies in
+// 2^14..2^15. The token's `factor` undoes this.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -25,26 +27,29 @@ inline constexpr unsigned tile = 16;  // tokens per step
 inline constexpr unsigned block = 256, attention_block = 128, most_head_dim = 256;
 
 struct step {
-  unsigned position, count, skip;  // position of the first token; number of tokens; how many of them want no logits
+  // position of the first token; number of tokens; how many of them want no logits
+  unsigned position, count, skip;
   token_id tokens[tile];
 };
 
 // Padded numbers are multiples of 16 (the capacity: of 32), and are used as strides.
 struct shape {
-  unsigned dim, dim_padded, ffn, ffn_padded, heads, kv_heads, head_dim, width_padded, qkv_padded, gate_up_padded;
+  unsigned dim, dim_padded, ffn, ffn_padded, heads, kv_heads, head_dim, width_padded, qkv_padded,
+      gate_up_padded;
   unsigned pairs, vocab, vocab_padded, capacity_padded;
   float epsilon, query_scale;
 
-  // Keys are stored in blocks of 32 positions, [kv head][block][dimension][32], so the threads of a warp read
-  // neighbours.
+  // Keys are stored in blocks of 32 positions, [kv head][block][dimension][32], so the threads of a
+  // warp read neighbours.
   SPECAGG_FUNCTION std::size_t key(unsigned kv_head, unsigned position, unsigned d) const {
-    return std::size_t{kv_head} * head_dim * capacity_padded + (std::size_t{position / 32} * head_dim + d) * 32 +
-           position % 32;
+    return std::size_t{kv_head} * head_dim * capacity_padded +
+           (std::size_t{position / 32} * head_dim + d) * 32 + position % 32;
   }
   SPECAGG_FUNCTION std::size_t value(unsigned kv_head, unsigned position, unsigned d) const {
     return (std::size_t{kv_head} * capacity_padded + position) * head_dim + d;
   }
-  std::size_t cached() const { return std::size_t{kv_heads} * head_dim * capacity_padded; }  // floats per layer
+  // floats per layer
+  std::size_t cached() const { return std::size_t{kv_heads} * head_dim * capacity_padded; }
 };
 
 // Rounds to the nearest 16-bit float, ties to even.
@@ -63,8 +68,10 @@ SPECAGG_FUNCTION inline f16 rounded<f16>(float x) {
   std::uint32_t h = 0;
   if (a > 0x7f800000u) h = 0x7e00u;
   else if (a >= 0x477ff000u) h = 0x7c00u;  // 65520 rounds to infinity
-  else if (a < 0x38800000u)                // subnormal: units of 2^-24, the spacing of floats near 1/2
-    h = specagg::detail::bit_cast<std::uint32_t>(specagg::detail::bit_cast<float>(a) + 0.5f) - 0x3f000000u;
+  // subnormal: units of 2^-24, the spacing of floats near 1/2
+  else if (a < 0x38800000u)
+    h = specagg::detail::bit_cast<std::uint32_t>(specagg::detail::bit_cast<float>(a) + 0.5f) -
+        0x3f000000u;
   else h = (a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13;
   return {static_cast<std::uint16_t>(sign | h)};
 }
@@ -93,12 +100,14 @@ struct larger {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// Converts a row to the format that the next product takes. Thread i reads the columns i, i + blockDim.x, ...
+// Converts a row to the format that the next product takes. Thread i reads the columns i, i +
+// blockDim.x, ...
 template <class E>
 __device__ void split_row(const float* row, unsigned count, E* high, E* low, float* factor) {
   float most = 0;
   for (unsigned c = threadIdx.x; c < count; c += blockDim.x) most = fmaxf(most, fabsf(row[c]));
-  const auto exponent = specagg::detail::bit_cast<std::uint32_t>(across_block(most, larger())) >> 23;
+  const auto exponent =
+      specagg::detail::bit_cast<std::uint32_t>(across_block(most, larger())) >> 23;
   const bool usual = exponent > 14 && exponent < 255;  // otherwise all zeros, or NaN or infinity
   const std::uint32_t scale_exponent = usual ? 268 - exponent : 127;
   const float scale = specagg::detail::bit_cast<float>(scale_exponent << 23);
@@ -116,7 +125,9 @@ struct result {
   const float *high, *low;
   float factor;
   __device__ result(const float* y, unsigned stride, unsigned t, const float* factors)
-      : high(y + std::size_t{t} * stride), low(y + std::size_t{t + tile} * stride), factor(factors[t]) {}
+      : high(y + std::size_t{t} * stride),
+        low(y + std::size_t{t + tile} * stride),
+        factor(factors[t]) {}
   __device__ float operator[](unsigned r) const { return (high[r] + low[r]) * factor; }
 };
 
@@ -126,14 +137,15 @@ __global__ void embed(const step* s, shape m, const E* table, float* x) {
   const unsigned t = blockIdx.x;
   if (t >= s->count) return;
   const E* from = table + static_cast<std::size_t>(s->tokens[t]) * m.dim_padded;
-  for (unsigned c = threadIdx.x; c < m.dim; c += blockDim.x) x[t * m.dim_padded + c] = specagg::detail::number(from[c]);
+  for (unsigned c = threadIdx.x; c < m.dim; c += blockDim.x)
+    x[t * m.dim_padded + c] = specagg::detail::number(from[c]);
 }
 
-// x += the product, unless y is null. Then x / sqrt(mean x^2 + epsilon) * weight, split into two columns. If `last`,
-// only for the tokens that want logits. One block for each token.
+// x += the product, unless y is null. Then x / sqrt(mean x^2 + epsilon) * weight, split into two
+// columns. If `last`, only for the tokens that want logits. One block for each token.
 template <class E>
-__global__ void normalise(const step* s, shape m, float* x, const float* y, const float* weight, float* scratch,
-                          E* columns, float* factors, bool last) {
+__global__ void normalise(const step* s, shape m, float* x, const float* y, const float* weight,
+                          float* scratch, E* columns, float* factors, bool last) {
   const unsigned t = blockIdx.x;
   if (t >= s->count || (last && t < s->skip)) return;
   float* row = x + t * m.dim_padded;
@@ -143,17 +155,19 @@ __global__ void normalise(const step* s, shape m, float* x, const float* y, cons
     if (y) row[c] = v += result(y, m.dim_padded, t, factors)[c];
     squares = fmaf(v, v, squares);
   }
-  const float scale = 1 / sqrtf(across_block(squares, add()) / static_cast<float>(m.dim) + m.epsilon);
+  const float scale =
+      1 / sqrtf(across_block(squares, add()) / static_cast<float>(m.dim) + m.epsilon);
   float* normal = scratch + std::size_t{t} * m.dim_padded;
   for (unsigned c = threadIdx.x; c < m.dim; c += blockDim.x) normal[c] = row[c] * scale * weight[c];
-  split_row(normal, m.dim, columns + t * m.dim_padded, columns + (t + tile) * m.dim_padded, factors + t);
+  split_row(normal, m.dim, columns + t * m.dim_padded, columns + (t + tile) * m.dim_padded,
+            factors + t);
 }
 
-// Rotates queries and keys, scales the queries, stores keys and values. rotations: cosine and sine of each pair,
-// position by position. Blocks: tokens x heads (queries, keys, values).
+// Rotates queries and keys, scales the queries, stores keys and values. rotations: cosine and sine
+// of each pair, position by position. Blocks: tokens x heads (queries, keys, values).
 template <class = void>  // a template, so that several files may contain it
-__global__ void remember(const step* s, shape m, const float* y, const float* factors, const float2* rotations,
-                         float* queries, float* keys, float* values) {
+__global__ void remember(const step* s, shape m, const float* y, const float* factors,
+                         const float2* rotations, float* queries, float* keys, float* values) {
   const unsigned t = blockIdx.x, head = blockIdx.y;
   if (t >= s->count) return;
   const unsigned position = s->position + t;
@@ -164,28 +178,31 @@ __global__ void remember(const step* s, shape m, const float* y, const float* fa
     if (head < m.heads + m.kv_heads && i < m.pairs) {
       const float2 by = rotations[std::size_t{position} * m.pairs + i];
       const float a = pair[0], b = pair[1];
-      pair[0] = fmaf(a, by.x, -(b * by.y)), pair[1] = fmaf(a, by.y, b * by.x);
+      pair[0] = fmaf(a, by.x, -(b * by.y));
+      pair[1] = fmaf(a, by.y, b * by.x);
     }
     for (unsigned k = 0; k < n; ++k) {
-      if (head < m.heads) queries[t * m.width_padded + head * m.head_dim + d + k] = pair[k] * m.query_scale;
+      if (head < m.heads)
+        queries[t * m.width_padded + head * m.head_dim + d + k] = pair[k] * m.query_scale;
       else if (head < m.heads + m.kv_heads) keys[m.key(head - m.heads, position, d + k)] = pair[k];
       else values[m.value(head - m.heads - m.kv_heads, position, d + k)] = pair[k];
     }
   }
 }
 
-// Attention of one token and head over all positions up to its own, 128 at a time. The positions alone fix the order of
-// the sums. Blocks: heads x tokens, of attention_block threads.
+// Attention of one token and head over all positions up to its own, 128 at a time. The positions
+// alone fix the order of the sums. Blocks: heads x tokens, of attention_block threads.
 template <class = void>
-__global__ void attend(const step* s, shape m, const float* queries, const float* keys, const float* values,
-                       float* attended) {
-  const unsigned head = blockIdx.x, t = blockIdx.y, kv_head = head / (m.heads / m.kv_heads), i = threadIdx.x;
+__global__ void attend(const step* s, shape m, const float* queries, const float* keys,
+                       const float* values, float* attended) {
+  const unsigned head = blockIdx.x, t = blockIdx.y, kv_head = head / (m.heads / m.kv_heads),
+                 i = threadIdx.x;
   if (t >= s->count) return;
   __shared__ float query[most_head_dim], weight[attention_block], part[attention_block];
   const unsigned seen = s->position + t + 1, place = t * m.width_padded + head * m.head_dim;
   for (unsigned d = i; d < m.head_dim; d += attention_block) query[d] = queries[place + d];
-  // Values: `lanes` threads take neighbouring dimensions (and those 128 further on). `groups` such sets of threads
-  // share the positions.
+  // Values: `lanes` threads take neighbouring dimensions (and those 128 further on). `groups` such
+  // sets of threads share the positions.
   const unsigned lanes = m.head_dim < 96 ? (m.head_dim + 31) / 32 * 32 : attention_block;
   const unsigned groups = attention_block / lanes, group = i / lanes, lane = i % lanes;
   float most = -INFINITY, total = 0, sum[most_head_dim / attention_block] = {};
@@ -195,7 +212,8 @@ __global__ void attend(const step* s, shape m, const float* queries, const float
     float score = -INFINITY;
     if (i < count) {
       score = 0;
-      for (unsigned d = 0; d < m.head_dim; ++d) score = fmaf(keys[m.key(kv_head, begin + i, d)], query[d], score);
+      for (unsigned d = 0; d < m.head_dim; ++d)
+        score = fmaf(keys[m.key(kv_head, begin + i, d)], query[d], score);
     }
     const float before = most;
     most = fmaxf(most, across_block(score, larger()));
@@ -223,15 +241,18 @@ __global__ void attend(const step* s, shape m, const float* queries, const float
 
 // Converts rows for the next product. One block for each token.
 template <class E>
-__global__ void split(const step* s, const float* rows, unsigned count, unsigned stride, E* columns, float* factors) {
+__global__ void split(const step* s, const float* rows, unsigned count, unsigned stride, E* columns,
+                      float* factors) {
   const unsigned t = blockIdx.x;
   if (t >= s->count) return;
-  split_row(rows + std::size_t{t} * stride, count, columns + t * stride, columns + (t + tile) * stride, factors + t);
+  split_row(rows + std::size_t{t} * stride, count, columns + t * stride,
+            columns + (t + tile) * stride, factors + t);
 }
 
 // SwiGLU: g u / (1 + e^-g), split into two columns. One block for each token.
 template <class E>
-__global__ void gate(const step* s, shape m, const float* y, float* scratch, E* columns, float* factors) {
+__global__ void gate(const step* s, shape m, const float* y, float* scratch, E* columns,
+                     float* factors) {
   const unsigned t = blockIdx.x;
   if (t >= s->count) return;
   const result x(y, m.gate_up_padded, t, factors);
@@ -240,16 +261,19 @@ __global__ void gate(const step* s, shape m, const float* y, float* scratch, E* 
     const float g = x[c];
     row[c] = g * x[m.ffn + c] / (1 + expf(-g));
   }
-  split_row(row, m.ffn, columns + t * m.ffn_padded, columns + (t + tile) * m.ffn_padded, factors + t);
+  split_row(row, m.ffn, columns + t * m.ffn_padded, columns + (t + tile) * m.ffn_padded,
+            factors + t);
 }
 
 // Writes the logits of position p to row p mod `tile`. Blocks: parts of the vocabulary x tokens.
 template <class = void>
-__global__ void collect(const step* s, shape m, const float* y, const float* factors, float* logits) {
+__global__ void collect(const step* s, shape m, const float* y, const float* factors,
+                        float* logits) {
   const unsigned t = blockIdx.y, v = blockIdx.x * blockDim.x + threadIdx.x;
   if (t >= s->count || t < s->skip || v >= m.vocab) return;
   const std::size_t row = (s->position + t) % tile;
-  logits[row * m.vocab + v] = logits[(row + tile) * m.vocab + v] = result(y, m.vocab_padded, t, factors)[v];
+  logits[row * m.vocab + v] = logits[(row + tile) * m.vocab + v] =
+      result(y, m.vocab_padded, t, factors)[v];
 }
 
 }  // namespace cuda::llama_kernels

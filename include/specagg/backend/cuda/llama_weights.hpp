@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The weights of a Llama in device memory, from a file that backend/cpu/llama_weights.hpp has read.
 //
-// Matrices are stored in 16 bits on the device: bf16 if the file has BF16 matrices, else f16 (F16 unchanged, F32 and
-// Q8_0 rounded). Everything else is in floats.
+// Matrices are stored in 16 bits on the device: bf16 if the file has BF16 matrices, else f16 (F16
+// unchanged, F32 and Q8_0 rounded). Everything else is in floats.
 #pragma once
 #include <specagg/backend/cuda/llama_kernels.hpp>
 
@@ -37,7 +37,8 @@ class llama_weights {
     const auto& h = *host_;
     if (h.head_dim > llama_kernels::most_head_dim)
       h.file.fail("llama.attention.key_length",
-                  cpu::text("is ", h.head_dim, " (the CUDA backend takes at most ", llama_kernels::most_head_dim, ")"));
+                  cpu::text("is ", h.head_dim, " (the CUDA backend takes at most ",
+                            llama_kernels::most_head_dim, ")"));
     each_matrix([&](std::byte*&, std::initializer_list<const cpu::tensor*> parts) {
       for (const auto* t : parts) brain_ |= t->type == cpu::tensor_type::bf16;
     });
@@ -59,7 +60,8 @@ class llama_weights {
   const float* output_norm() const { return output_norm_; }
 
  private:
-  // Calls f(its place in device memory, the tensors that make up its rows) for every matrix and every vector.
+  // Calls f(its place in device memory, the tensors that make up its rows) for every matrix and
+  // every vector.
   template <class F>
   void each_matrix(F&& f) {
     const auto& h = *host_;
@@ -68,8 +70,10 @@ class llama_weights {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const auto& from = h.layers[i];
       auto& to = layers_[i];
-      f(to.qkv, {&from.q, &from.k, &from.v}), f(to.output, {&from.output});
-      f(to.gate_up, {&from.gate, &from.up}), f(to.down, {&from.down});
+      f(to.qkv, {&from.q, &from.k, &from.v});
+      f(to.output, {&from.output});
+      f(to.gate_up, {&from.gate, &from.up});
+      f(to.down, {&from.down});
     }
   }
   template <class F>
@@ -90,12 +94,15 @@ class llama_weights {
     each_matrix([&](std::byte*& at, std::initializer_list<const cpu::tensor*> parts) {
       at = memory.take<std::byte>(2 * elements(parts));
     });
-    each_vector([&](float*& at, const std::vector<float>& numbers) { at = memory.take<float>(numbers.size()); });
+    each_vector([&](float*& at, const std::vector<float>& numbers) {
+      at = memory.take<float>(numbers.size());
+    });
   }
 
   void upload() {
     const auto copy = [&](void* to, const void* from, std::size_t bytes) {
-      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on_->stream()), "weights", host_->file.name());
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on_->stream()), "weights",
+            host_->file.name());
       check(cudaStreamSynchronize(on_->stream()), "weights", host_->file.name());
     };
     std::vector<std::uint16_t> all;
@@ -103,10 +110,13 @@ class llama_weights {
       all.assign(elements(parts), 0);
       auto* to = all.data();
       for (const auto* t : parts)
-        for (std::size_t r = 0; r < t->rows; ++r, to += cpu::padded(t->cols)) convert_row(*t, r, to);
+        for (std::size_t r = 0; r < t->rows; ++r, to += cpu::padded(t->cols))
+          convert_row(*t, r, to);
       copy(at, all.data(), 2 * all.size());
     });
-    each_vector([&](float*& at, const std::vector<float>& numbers) { copy(at, numbers.data(), 4 * numbers.size()); });
+    each_vector([&](float*& at, const std::vector<float>& numbers) {
+      copy(at, numbers.data(), 4 * numbers.size());
+    });
   }
 
   void convert_row(const cpu::tensor& t, std::size_t r, std::uint16_t* to) const {
@@ -117,7 +127,8 @@ class llama_weights {
     std::vector<float> row(t.cols);
     cpu::read_row(t, r, row.data());
     for (const float x : row) {
-      const std::uint16_t h = brain_ ? llama_kernels::rounded<bf16>(x).bits : llama_kernels::rounded<f16>(x).bits;
+      const std::uint16_t h =
+          brain_ ? llama_kernels::rounded<bf16>(x).bits : llama_kernels::rounded<f16>(x).bits;
       *to++ = h;
       if (std::isfinite(x) && (h & 0x7fffu) == (brain_ ? 0x7f80u : 0x7c00u))
         throw error(host_->file.name(), cpu::text("tensor ", printable(t.name)),

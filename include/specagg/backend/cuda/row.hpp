@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of logits in device memory, as Rows (distribution.hpp) that all threads of a block read together.
+// Rows of logits in device memory, as Rows (distribution.hpp) that all threads of a block read
+// together.
 #pragma once
 #include <specagg/backend/cuda/collective.hpp>
 
@@ -27,8 +28,8 @@ struct row_facts {
   status why;
 };
 
-// A row as it is stored in memory. mask: one bit per token, 1 = may be emitted; or null. A Whole row has no mask,
-// starts at a multiple of four elements, and has a multiple of four tokens.
+// A row as it is stored in memory. mask: one bit per token, 1 = may be emitted; or null. A Whole
+// row has no mask, starts at a multiple of four elements, and has a multiple of four tokens.
 template <class S, bool Whole>
 struct raw_row {
   const S* logits;
@@ -40,14 +41,17 @@ struct raw_row {
   __device__ V at(std::size_t v, int n) const {
     constexpr float masked = -std::numeric_limits<float>::infinity();
     float x[V::lanes];
-    if (V::lanes == 4 && (Whole || (n == 4 && reinterpret_cast<std::uintptr_t>(logits + v) % (4 * sizeof(S)) == 0))) {
+    if (V::lanes == 4 &&
+        (Whole ||
+         (n == 4 && reinterpret_cast<std::uintptr_t>(logits + v) % (4 * sizeof(S)) == 0))) {
       struct alignas(4 * sizeof(S)) quad {
         S x[4];
       };
       const quad four = *reinterpret_cast<const quad*>(logits + v);  // one load of 16 (or 8) bytes
       for (int i = 0; i < V::lanes; ++i) x[i] = specagg::detail::number(four.x[i]);
     } else {
-      for (int i = 0; i < V::lanes; ++i) x[i] = i < n ? specagg::detail::number(logits[v + std::size_t(i)]) : masked;
+      for (int i = 0; i < V::lanes; ++i)
+        x[i] = i < n ? specagg::detail::number(logits[v + std::size_t(i)]) : masked;
     }
     if (!Whole && mask)
       for (int i = 0; i < V::lanes; ++i) {
@@ -59,12 +63,14 @@ struct raw_row {
   // Prefetches one sixteenth of a block of 1024: the part of this lane (0..15).
   __device__ void prefetch(std::size_t begin, std::size_t lane) const {
     for (std::size_t line = 128 * lane; line < block_size * sizeof(S); line += 128 * 16)
-      if (begin + line / sizeof(S) < size) detail::prefetch_line(reinterpret_cast<const char*>(logits + begin) + line);
+      if (begin + line / sizeof(S) < size)
+        detail::prefetch_line(reinterpret_cast<const char*>(logits + begin) + line);
   }
 };
 
-// Reads a row once (at temperature 0 one block of it twice). confidence: its untempered view is wanted too. That needs
-// a second read if the temperature is neither 1 nor 0. The leader gets the facts.
+// Reads a row once (at temperature 0 one block of it twice). confidence: its untempered view is
+// wanted too. That needs a second read if the temperature is neither 1 nor 0. The leader gets the
+// facts.
 template <class S, bool Whole>
 __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, bool confidence,
                               collective<Whole>& together) {
@@ -78,7 +84,9 @@ __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, 
     __device__ vec<float, 4> operator()(std::size_t begin, std::size_t k, int n) const {
       return row.template at<vec<float, 4>>(begin + k, n);
     }
-    __device__ void prefetch(std::size_t begin, std::size_t lane) const { row.prefetch(begin, lane); }
+    __device__ void prefetch(std::size_t begin, std::size_t lane) const {
+      row.prefetch(begin, lane);
+    }
   };
   const opened open{row};
   facts.greedy = !softmax_row<float>::usable(temperature);
@@ -98,19 +106,25 @@ __device__ row_facts facts_of(const raw_row<S, Whole>& row, double temperature, 
   return facts;
 }
 
-// softmax(logits / temperature) with a mask. Temperature 0: probability 1 on the largest logit, lowest id.
+// softmax(logits / temperature) with a mask. Temperature 0: probability 1 on the largest logit,
+// lowest id.
 template <class S, bool Whole>
 class device_row {
  public:
   using value_type = float;
-  __device__ device_row(const raw_row<S, Whole>& row, const row_facts& facts, cuda::collective<Whole>& together)
+  __device__ device_row(const raw_row<S, Whole>& row, const row_facts& facts,
+                        cuda::collective<Whole>& together)
       : row_(row), facts_(&facts), together_(&together) {}
   __device__ std::size_t size() const { return row_.size; }
   __device__ cuda::collective<Whole>& walker() const { return *together_; }
-  __device__ float operator[](std::size_t v) const { return open(v, 1).template operator()<vec<float, 1>>(0, 1).v; }
+  __device__ float operator[](std::size_t v) const {
+    return open(v, 1).template operator()<vec<float, 1>>(0, 1).v;
+  }
   __device__ status normalise(bool confidence = false) {
     if (facts_->why != status::ok) return facts_->why;
-    tempered_ = facts_->tempered, token_ = facts_->token, greedy_ = float(facts_->greedy);
+    tempered_ = facts_->tempered;
+    token_ = facts_->token;
+    greedy_ = float(facts_->greedy);
     if (confidence) confidence_ = facts_->confidence;
     return status::ok;
   }
@@ -122,7 +136,8 @@ class device_row {
     __device__ V operator()(std::size_t k, int n) const {
       // Computes both, without a branch, so that several loads are in flight at once.
       const V x = row.tempered_(row.row_.template at<V>(begin + k, n) - V(row.tempered_.max));
-      const V one = select(V::iota(float(k)) == V(float(double(row.token_) - double(begin))), V(1), V(0));
+      const V one =
+          select(V::iota(float(k)) == V(float(double(row.token_) - double(begin))), V(1), V(0));
       return select(V(row.greedy_) == V(1), one, x);
     }
     template <class V>

@@ -18,26 +18,34 @@
 SPECAGG_BEGIN
 namespace llama_cpp {
 
-// The template is applied to turns whose texts are placeholders. What stands between the placeholders is the template's
-// own; there alone are the names of control tokens these tokens. So what a user writes never becomes one.
+// The template is applied to turns whose texts are placeholders. What stands between the
+// placeholders is the template's own; there alone are the names of control tokens these tokens. So
+// what a user writes never becomes one.
 class chat_template {
  public:
-  // file: for the message. Throws specagg::error if the model has no template, or one that libllama does not know.
+  // file: for the message. Throws specagg::error if the model has no template, or one that libllama
+  // does not know.
   chat_template(const tokenizer& tokens, const std::string& file) : tokens_(&tokens) {
     const char* const form = llama_model_chat_template(tokens.model(), nullptr);
-    if (!form) throw error(file, "tokenizer.chat_template", "is missing: this model has no chat template");
+    if (!form)
+      throw error(file, "tokenizer.chat_template", "is missing: this model has no chat template");
     form_ = form;
     const auto parts = parts_of({{"user", mark}, {"assistant", mark}, {"user", mark}});
     if (parts.size() != 4)
-      throw error(file, "tokenizer.chat_template", "is none that libllama knows, or does not write each turn once");
+      throw error(file, "tokenizer.chat_template",
+                  "is none that libllama knows, or does not write each turn once");
     for (token_id t = 0; static_cast<std::size_t>(t) < tokens.size(); ++t)
       if (tokens.is_control(t) || tokens.is_user_defined(t))
-        if (const auto name = tokens.name(t); has(parts, name)) markers_.push_back({name, tokens.is_user_defined(t)});
-    begin_ = parts[0], before_answer_ = parts[3], between_ = parts[2];
+        if (const auto name = tokens.name(t); has(parts, name))
+          markers_.push_back({name, tokens.is_user_defined(t)});
+    begin_ = parts[0];
+    before_answer_ = parts[3];
+    between_ = parts[2];
   }
 
   // The beginning of a conversation, until its first answer. system: no text means no system turn.
-  std::vector<token_id> first(const std::optional<std::string>& system, const std::string& text) const {
+  std::vector<token_id> first(const std::optional<std::string>& system,
+                              const std::string& text) const {
     std::vector<token_id> all = tokens_->beginning();
     if (system) {
       const auto parts = parts_of({{"system", mark}, {"user", mark}});
@@ -62,17 +70,19 @@ class chat_template {
   static constexpr const char* mark = "\x01\x02";  // stands for a turn's text
 
   static bool has(const std::vector<std::string>& parts, const std::string& name) {
-    return !name.empty() &&
-           std::any_of(parts.begin(), parts.end(), [&](const auto& p) { return p.find(name) != p.npos; });
+    return !name.empty() && std::any_of(parts.begin(), parts.end(),
+                                        [&](const auto& p) { return p.find(name) != p.npos; });
   }
-  // What the template writes before, between and behind the placeholders; empty if it refuses the turns.
+  // What the template writes before, between and behind the placeholders; empty if it refuses the
+  // turns.
   std::vector<std::string> parts_of(const std::vector<turn>& turns) const {
     std::vector<llama_chat_message> messages;
     for (const turn& t : turns) messages.push_back({t.first.c_str(), t.second.c_str()});
     std::string all(4096, '\0');
     for (;;) {
-      const auto n = llama_chat_apply_template(form_.c_str(), messages.data(), messages.size(), true, all.data(),
-                                               static_cast<std::int32_t>(all.size()));
+      const auto n =
+          llama_chat_apply_template(form_.c_str(), messages.data(), messages.size(), true,
+                                    all.data(), static_cast<std::int32_t>(all.size()));
       if (n < 0) return {};
       const bool fits = static_cast<std::size_t>(n) <= all.size();
       all.resize(static_cast<std::size_t>(n));
@@ -85,7 +95,8 @@ class chat_template {
     parts.push_back(all.substr(from));
     return parts;
   }
-  // parts[0] texts[0] parts[1] ... Between two control tokens all text is encoded at once, whoever wrote it.
+  // parts[0] texts[0] parts[1] ... Between two control tokens all text is encoded at once, whoever
+  // wrote it.
   void append(std::vector<token_id>& all, const std::vector<std::string>& parts,
               const std::vector<std::string>& texts) const {
     std::string plain;
@@ -94,29 +105,34 @@ class chat_template {
       for (const marker& m : markers_) {
         const std::size_t at = parts[i].find(m.name);
         if (at == std::string::npos) continue;
-        first = std::min(first, at), last = std::max(last, parts[i].rfind(m.name) + m.name.size());
+        first = std::min(first, at);
+        last = std::max(last, parts[i].rfind(m.name) + m.name.size());
       }
       if (first == std::string::npos) {
         plain += parts[i];
       } else {
         append_plain(all, plain + parts[i].substr(0, first));
-        for (const token_id t : tokens_->encode_with_control(parts[i].substr(first, last - first))) all.push_back(t);
+        for (const token_id t : tokens_->encode_with_control(parts[i].substr(first, last - first)))
+          all.push_back(t);
         plain = parts[i].substr(last);
       }
       if (i < texts.size()) plain += texts[i];
     }
     append_plain(all, plain);
   }
-  // libllama reads user-defined tokens in any text. A marker that is one is cut behind its first character.
+  // libllama reads user-defined tokens in any text. A marker that is one is cut behind its first
+  // character.
   void append_plain(std::vector<token_id>& all, std::string_view text) const {
     std::size_t from = 0;
     const auto add = [&](std::size_t end) {
-      for (const token_id t : tokens_->encode_inside(text.substr(from, end - from))) all.push_back(t);
+      for (const token_id t : tokens_->encode_inside(text.substr(from, end - from)))
+        all.push_back(t);
       from = end;
     };
     for (std::size_t i = 0; i < text.size(); ++i)
-      if (std::any_of(markers_.begin(), markers_.end(),
-                      [&](const marker& m) { return m.user_defined && text.substr(i).starts_with(m.name); }))
+      if (std::any_of(markers_.begin(), markers_.end(), [&](const marker& m) {
+            return m.user_defined && text.substr(i).starts_with(m.name);
+          }))
         add(i + 1);
     add(text.size());
   }

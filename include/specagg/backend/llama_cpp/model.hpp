@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads models by libllama, the library of llama.cpp. An engine that has a llama_context needs source.hpp alone.
+// Loads models by libllama, the library of llama.cpp. An engine that has a llama_context needs
+// source.hpp alone.
 #pragma once
 #include <ggml-backend.h>
 #include <llama.h>
@@ -15,8 +16,8 @@
 SPECAGG_BEGIN
 namespace llama_cpp {
 
-// While it lives, what libllama logs is not printed, and the first line of an error is kept. libllama has one log for
-// all threads: only one of these may live at a time.
+// While it lives, what libllama logs is not printed, and the first line of an error is kept.
+// libllama has one log for all threads: only one of these may live at a time.
 class quiet_log {
  public:
   quiet_log() {
@@ -43,21 +44,24 @@ class quiet_log {
   std::string error_;
 };
 
-// Models that are loaded from then on are spread over these servers, "HOST:PORT,...": llama.cpp's ggml-rpc-server.
-// Throws specagg::error where libllama was built without GGML_RPC, and for a list that is none. libllama ends the
-// process (ggml_set_abort_callback) where a server cannot be reached, then or later.
+// Models that are loaded from then on are spread over these servers, "HOST:PORT,...": llama.cpp's
+// ggml-rpc-server. Throws specagg::error where libllama was built without GGML_RPC, and for a list
+// that is none. libllama ends the process (ggml_set_abort_callback) where a server cannot be
+// reached, then or later.
 inline void add_rpc_servers(const std::string& list) {
   const quiet_log log;
   using add_server = ggml_backend_reg_t(const char*);
   ggml_backend_load_all();
   const ggml_backend_reg_t rpc = ggml_backend_reg_by_name("RPC");
-  void* const add = rpc ? ggml_backend_reg_get_proc_address(rpc, "ggml_backend_rpc_add_server") : nullptr;
+  void* const add =
+      rpc ? ggml_backend_reg_get_proc_address(rpc, "ggml_backend_rpc_add_server") : nullptr;
   if (!add) throw error("RPC servers " + list, "", "this libllama has no RPC backend (GGML_RPC)");
   for (std::size_t from = 0; from <= list.size();) {
     const std::size_t end = std::min(list.find(',', from), list.size());
     const std::string server = list.substr(from, end - from);
     const std::size_t colon = server.rfind(':');
-    if (colon == 0 || colon == std::string::npos || colon + 1 == server.size() || server.size() - colon > 6 ||
+    if (colon == 0 || colon == std::string::npos || colon + 1 == server.size() ||
+        server.size() - colon > 6 ||
         server.find_first_not_of("0123456789", colon + 1) != std::string::npos)
       throw error("RPC servers " + list, "", "\"" + server + "\" is not HOST:PORT");
     const ggml_backend_reg_t added = reinterpret_cast<add_server*>(add)(server.c_str());
@@ -68,22 +72,28 @@ inline void add_rpc_servers(const std::string& list) {
 }
 
 // Loads a GGUF file. Throws specagg::error with libllama's own reason where it refuses the file.
-inline std::shared_ptr<llama_model> load_model(const std::string& file,
-                                               const llama_model_params& how = llama_model_default_params()) {
+inline std::shared_ptr<llama_model> load_model(
+    const std::string& file, const llama_model_params& how = llama_model_default_params()) {
   const quiet_log log;
   llama_backend_init();
-  if (llama_model* const made = llama_model_load_from_file(file.c_str(), how)) return {made, llama_model_free};
-  throw error(file, "", "libllama cannot load it" + (log.first_error().empty() ? "" : " (" + log.first_error() + ")"));
+  if (llama_model* const made = llama_model_load_from_file(file.c_str(), how))
+    return {made, llama_model_free};
+  throw error(file, "",
+              "libllama cannot load it" +
+                  (log.first_error().empty() ? "" : " (" + log.first_error() + ")"));
 }
 
-// A context of a model, which it keeps alive. file: for the message. Throws specagg::error where libllama makes none.
+// A context of a model, which it keeps alive. file: for the message. Throws specagg::error where
+// libllama makes none.
 inline std::shared_ptr<llama_context> make_context(const std::shared_ptr<llama_model>& model,
-                                                   const llama_context_params& how, const std::string& file) {
+                                                   const llama_context_params& how,
+                                                   const std::string& file) {
   const quiet_log log;
   llama_context* const made = llama_init_from_model(model.get(), how);
   if (!made)
     throw error(file, "",
-                "libllama makes no context" + (log.first_error().empty() ? "" : " (" + log.first_error() + ")"));
+                "libllama makes no context" +
+                    (log.first_error().empty() ? "" : " (" + log.first_error() + ")"));
   return {made, [model](llama_context* c) { llama_free(c); }};
 }
 

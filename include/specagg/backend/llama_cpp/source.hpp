@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sequence of a llama_context as a source of logits: any model that llama.cpp runs, wherever it runs it. Several
-// sequences of one context can be extended in one call.
+// A sequence of a llama_context as a source of logits: any model that llama.cpp runs, wherever it
+// runs it. Several sequences of one context can be extended in one call.
 //
-// libllama computes calls of different sizes by different code, so a row may differ in its last bits, or by more, with
-// the number of tokens in the call (docs/llama_cpp.md). source_options::exact_batches makes all calls alike.
+// libllama computes calls of different sizes by different code, so a row may differ in its last
+// bits, or by more, with the number of tokens in the call (docs/llama_cpp.md).
+// source_options::exact_batches makes all calls alike.
 #pragma once
 #include <llama.h>
 
@@ -23,18 +24,20 @@ namespace llama_cpp {
 // Which sequences of the context a source has for itself, and how it calls libllama.
 struct source_options {
   llama_seq_id sequence = 0;  // that of the text
-  // Trees of drafts: branches are kept in the sequences first_branch, first_branch + 1, ... A tree may have one leaf
-  // more than there are branches. Trees need a context with kv_unified, and a model without a recurrent state.
+  // Trees of drafts: branches are kept in the sequences first_branch, first_branch + 1, ... A tree
+  // may have one leaf more than there are branches. Trees need a context with kv_unified, and a
+  // model without a recurrent state.
   llama_seq_id first_branch = 1;
   std::size_t branches = 0;
-  // 0: libllama gets as many tokens in a call as there are. n: every call has exactly n tokens. Shorter ones are filled
-  // up with tokens that are removed again, which takes room for n - 1 tokens. 1 needs nothing but that libllama
-  // computes equal calls equally. At most n_batch of the context.
+  // 0: libllama gets as many tokens in a call as there are. n: every call has exactly n tokens.
+  // Shorter ones are filled up with tokens that are removed again, which takes room for n - 1
+  // tokens. 1 needs nothing but that libllama computes equal calls equally. At most n_batch of the
+  // context.
   std::size_t exact_batches = 0;
 };
 
-// A LogitSource and a TreeSource (logit_source.hpp). The context must outlive it; other sequences of the context may be
-// used in between. Memory is allocated by the constructor and for trees.
+// A LogitSource and a TreeSource (logit_source.hpp). The context must outlive it; other sequences
+// of the context may be used in between. Memory is allocated by the constructor and for trees.
 class source {
  public:
   using value_type = float;
@@ -44,7 +47,8 @@ class source {
       : context_(context),
         memory_(llama_get_memory(context)),
         options_(options),
-        vocab_(static_cast<std::size_t>(llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context))))),
+        vocab_(static_cast<std::size_t>(
+            llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context))))),
         window_(llama_model_n_swa(llama_get_model(context))),
         most_(options.exact_batches ? options.exact_batches : llama_n_batch(context)),
         tokens_(most_),
@@ -55,8 +59,8 @@ class source {
     const llama_model* const model = llama_get_model(context);
     // With one sequence, or all of them in one buffer, a sequence has all of the context.
     const bool unified = llama_n_ctx_seq(context) == llama_n_ctx(context);
-    trees_ = options.branches > 0 && options.exact_batches == 0 && unified && !llama_model_is_recurrent(model) &&
-             !llama_model_is_hybrid(model);
+    trees_ = options.branches > 0 && options.exact_batches == 0 && unified &&
+             !llama_model_is_recurrent(model) && !llama_model_is_hybrid(model);
     remove(options_.sequence, -1);
   }
   source(const source&) = delete;
@@ -75,26 +79,28 @@ class source {
   llama_context* context() const { return context_; }
   const source_options& options() const { return options_; }
 
-  // While *flag is true, calls end with status::stopped, on the CPU within a call. Any thread may set the flag. The
-  // context has one such flag. Null: never stop.
+  // While *flag is true, calls end with status::stopped, on the CPU within a call. Any thread may
+  // set the flag. The context has one such flag. Null: never stop.
   void stop_when(const std::atomic<bool>* flag) {
     stop_ = flag;
     const auto ask = [](void* self) { return static_cast<const source*>(self)->stopped(); };
     llama_set_abort_callback(context_, flag ? +ask : nullptr, flag ? this : nullptr);
   }
 
-  // Appends the tokens, and copies the logits after each of the last logits.size() / V tokens, one row of V each. On
-  // any status but ok nothing was appended. Where libllama failed and its memory refuses to go back, too (a recurrent
-  // state), all tokens are forgotten: position() is 0.
+  // Appends the tokens, and copies the logits after each of the last logits.size() / V tokens, one
+  // row of V each. On any status but ok nothing was appended. Where libllama failed and its memory
+  // refuses to go back, too (a recurrent state), all tokens are forgotten: position() is 0.
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
     const std::size_t rows = logits.size() / vocab_;
     if (rows * vocab_ != logits.size()) return status::invalid_parameter;
-    return append(tokens, rows, [&](std::size_t j, std::size_t in_call) { copy_row(in_call, logits, j); });
+    return append(tokens, rows,
+                  [&](std::size_t j, std::size_t in_call) { copy_row(in_call, logits, j); });
   }
 
-  // extend() of several sequences of one context in one call of libllama: in `all`, each source stands at most once. In
-  // exact batches each has calls of its own. Together at most n_batch tokens. On any status but ok nothing was appended
-  // to any of them, but for what extend() says of memory that refuses to go back.
+  // extend() of several sequences of one context in one call of libllama: in `all`, each source
+  // stands at most once. In exact batches each has calls of its own. Together at most n_batch
+  // tokens. On any status but ok nothing was appended to any of them, but for what extend() says of
+  // memory that refuses to go back.
   struct addition {
     source* to;
     std::span<const token_id> tokens;
@@ -103,54 +109,64 @@ class source {
   static status extend(std::span<const addition> all) {
     std::size_t count = 0, done = 0;
     for (const addition& a : all) {
-      const bool again = std::any_of(all.data(), &a, [&](const addition& b) { return b.to == a.to; });
+      const bool again =
+          std::any_of(all.data(), &a, [&](const addition& b) { return b.to == a.to; });
       if (again || a.to->context_ != all[0].to->context_ || a.logits.size() % a.to->vocab_ != 0)
         return status::invalid_parameter;
-      if (const status s = a.to->takes(a.tokens, a.logits.size() / a.to->vocab_); s != status::ok) return s;
+      if (const status s = a.to->takes(a.tokens, a.logits.size() / a.to->vocab_); s != status::ok)
+        return s;
       count += a.tokens.size();
     }
     if (count == 0) return status::ok;
     source& caller = *all[0].to;
     const auto undo = [&](status why) {
-      for (const addition& a : all) a.to->go_back(a.to->position_ - (done > 0 ? (--done, a.tokens.size()) : 0));
+      for (const addition& a : all)
+        a.to->go_back(a.to->position_ - (done > 0 ? (--done, a.tokens.size()) : 0));
       return why;
     };
     if (caller.options_.exact_batches) {
       for (; done < all.size(); ++done)
-        if (const status s = all[done].to->extend(all[done].tokens, all[done].logits); s != status::ok) return undo(s);
+        if (const status s = all[done].to->extend(all[done].tokens, all[done].logits);
+            s != status::ok)
+          return undo(s);
       return status::ok;
     }
     if (count > caller.most_) return status::invalid_parameter;
     std::size_t k = 0;
     for (const addition& a : all)
       for (std::size_t i = 0; i < a.tokens.size(); ++i)
-        caller.put(k++, *a.to, a.tokens[i], i, i + a.logits.size() / a.to->vocab_ >= a.tokens.size());
+        caller.put(k++, *a.to, a.tokens[i], i,
+                   i + a.logits.size() / a.to->vocab_ >= a.tokens.size());
     if (const status s = caller.call(count); s != status::ok) return undo(s);
     k = 0;
     for (const addition& a : all) {
       const std::size_t rows = a.logits.size() / a.to->vocab_;
-      k += a.tokens.size(), a.to->position_ += a.tokens.size();
-      a.to->hidden_begin_ = a.to->position_ - rows, a.to->first_hidden_ = k - rows;
+      k += a.tokens.size();
+      a.to->position_ += a.tokens.size();
+      a.to->hidden_begin_ = a.to->position_ - rows;
+      a.to->first_hidden_ = k - rows;
       for (std::size_t j = 0; j < rows; ++j) a.to->copy_row(k - rows + j, a.logits, j);
     }
     return status::ok;
   }
 
-  // extend() without a copy: row(j) is the row of the j-th of the last `rows` tokens. They must be in one call of
-  // libllama: more than n_batch rows, or exact_batches, are an invalid_parameter.
+  // extend() without a copy: row(j) is the row of the j-th of the last `rows` tokens. They must be
+  // in one call of libllama: more than n_batch rows, or exact_batches, are an invalid_parameter.
   status decode(std::span<const token_id> tokens, std::size_t rows) {
     if (rows > most_) return status::invalid_parameter;
     return append(tokens, rows, [&](std::size_t j, std::size_t in_call) {
       if (j == 0) first_row_ = in_call;
     });
   }
-  // V logits in libllama's memory, valid until the next call of libllama for this context. They may be changed.
+  // V logits in libllama's memory, valid until the next call of libllama for this context. They may
+  // be changed.
   std::span<float> row(std::size_t j) const {
     return {llama_get_logits_ith(context_, static_cast<std::int32_t>(first_row_ + j)), vocab_};
   }
-  // The members of a HiddenSource (logit_source.hpp). The hidden states behind the rows of the last call of libllama,
-  // in its memory, until its next call for this context. Empty at other positions, and unless the context gives
-  // embeddings (llama_context_params::embeddings, or llama_set_embeddings).
+  // The members of a HiddenSource (logit_source.hpp). The hidden states behind the rows of the last
+  // call of libllama, in its memory, until its next call for this context. Empty at other
+  // positions, and unless the context gives embeddings (llama_context_params::embeddings, or
+  // llama_set_embeddings).
   std::size_t hidden_size() const {
     return static_cast<std::size_t>(llama_model_n_embd_out(llama_get_model(context_)));
   }
@@ -161,8 +177,9 @@ class source {
     return {at, at ? hidden_size() : 0};
   }
 
-  // Removes all tokens from `position` on, a tree too. rollback_refused: the model cannot (a recurrent state; a window
-  // of attention whose older tokens are gone), and nothing was removed. Position 0 is never refused.
+  // Removes all tokens from `position` on, a tree too. rollback_refused: the model cannot (a
+  // recurrent state; a window of attention whose older tokens are gone), and nothing was removed.
+  // Position 0 is never refused.
   status rollback(std::size_t position) {
     if (!nodes_.empty()) remove_tree();
     if (position >= position_) return status::ok;
@@ -178,7 +195,8 @@ class source {
     return status::ok;
   }
 
-  // The keys and values of the text, for restore() of a source of the same model file. Empty: it cannot be had.
+  // The keys and values of the text, for restore() of a source of the same model file. Empty: it
+  // cannot be had.
   std::vector<std::uint8_t> save() const {
     std::vector<std::uint8_t> bytes(llama_state_seq_get_size(context_, options_.sequence));
     bytes.resize(llama_state_seq_get_data(context_, bytes.data(), bytes.size(), options_.sequence));
@@ -190,19 +208,23 @@ class source {
     go_back(0);
     if (position > capacity()) return status::context_full;
     if (llama_state_seq_set_data(context_, bytes.data(), bytes.size(), options_.sequence) == 0 ||
-        llama_memory_seq_pos_max(memory_, options_.sequence) + 1 != static_cast<llama_pos>(position))
-      return go_back(0), status::model_failed;
+        llama_memory_seq_pos_max(memory_, options_.sequence) + 1 !=
+            static_cast<llama_pos>(position)) {
+      go_back(0);
+      return status::model_failed;
+    }
     position_ = position;
     return status::ok;
   }
 
-  // The members of a TreeSource. Each path to a leaf is a sequence of libllama. Its cells are not in a row, so a row
-  // need not have the bits that its path alone has. context_full, too: more leaves than branches + 1.
-  // invalid_parameter: the source scores no trees.
+  // The members of a TreeSource. Each path to a leaf is a sequence of libllama. Its cells are not
+  // in a row, so a row need not have the bits that its path alone has. context_full, too: more
+  // leaves than branches + 1. invalid_parameter: the source scores no trees.
   status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                      std::span<float> logits) {
     const std::size_t rows = logits.size() / vocab_, before = nodes_.size();
-    if (!trees_ || parents.size() != tokens.size() || rows * vocab_ != logits.size() || rows > tokens.size())
+    if (!trees_ || parents.size() != tokens.size() || rows * vocab_ != logits.size() ||
+        rows > tokens.size())
       return status::invalid_parameter;
     for (std::size_t i = 0; i < tokens.size(); ++i)
       if (parents[i] > before + i) return status::invalid_parameter;
@@ -210,19 +232,28 @@ class source {
     if (tokens.size() > capacity() - position_) return status::context_full;
     if (before == 0) tree_begin_ = position_;
     for (std::size_t i = 0; i < tokens.size(); ++i)
-      if (!add_node(tokens[i], parents[i])) return cut_tree(before), status::context_full;
+      if (!add_node(tokens[i], parents[i])) {
+        cut_tree(before);
+        return status::context_full;
+      }
     position_ = tree_begin_ + nodes_.size();
     for (std::size_t from = before; from < nodes_.size(); from += most_) {
-      const std::size_t to = std::min(from + most_, nodes_.size()), first_row = nodes_.size() - rows;
-      if (const status s = decode_nodes(from, to, first_row); s != status::ok) return cut_tree(before), s;
-      for (std::size_t n = std::max(from, first_row); n < to; ++n) copy_row(n - from, logits, n - first_row);
+      const std::size_t to = std::min(from + most_, nodes_.size()),
+                        first_row = nodes_.size() - rows;
+      if (const status s = decode_nodes(from, to, first_row); s != status::ok) {
+        cut_tree(before);
+        return s;
+      }
+      for (std::size_t n = std::max(from, first_row); n < to; ++n)
+        copy_row(n - from, logits, n - first_row);
     }
     return status::ok;
   }
   status keep_path(std::span<const std::uint32_t> path) {
     std::uint32_t last = 0;
     for (const std::uint32_t n : path) {
-      if (n == 0 || n > nodes_.size() || nodes_[n - 1].parent != last) return status::invalid_parameter;
+      if (n == 0 || n > nodes_.size() || nodes_[n - 1].parent != last)
+        return status::invalid_parameter;
       last = n;
     }
     if (nodes_.empty()) return status::ok;
@@ -251,13 +282,16 @@ class source {
   };
 
   bool stopped() const { return stop_ && stop_->load(std::memory_order_relaxed); }
-  bool remove(llama_seq_id sequence, llama_pos from) { return llama_memory_seq_rm(memory_, sequence, from, -1); }
+  bool remove(llama_seq_id sequence, llama_pos from) {
+    return llama_memory_seq_rm(memory_, sequence, from, -1);
+  }
   bool in_vocabulary(std::span<const token_id> tokens) const {
     return std::all_of(tokens.begin(), tokens.end(),
                        [&](token_id t) { return t >= 0 && static_cast<std::size_t>(t) < vocab_; });
   }
   void copy_row(std::size_t in_call, std::span<float> logits, std::size_t j) const {
-    std::copy_n(llama_get_logits_ith(context_, static_cast<std::int32_t>(in_call)), vocab_, logits.data() + j * vocab_);
+    std::copy_n(llama_get_logits_ith(context_, static_cast<std::int32_t>(in_call)), vocab_,
+                logits.data() + j * vocab_);
   }
 
   status takes(std::span<const token_id> tokens, std::size_t rows) const {
@@ -267,11 +301,14 @@ class source {
   }
   // Token k of the call that is made: the `ahead`-th behind the text of `of`.
   void put(std::size_t k, source& of, token_id token, std::size_t ahead, bool wanted) {
-    tokens_[k] = token, positions_[k] = static_cast<llama_pos>(of.position_ + ahead);
-    counts_[k] = 1, sequences_[k] = &of.options_.sequence;
+    tokens_[k] = token;
+    positions_[k] = static_cast<llama_pos>(of.position_ + ahead);
+    counts_[k] = 1;
+    sequences_[k] = &of.options_.sequence;
     wanted_[k] = wanted;
   }
-  // take(j, k): the row of the j-th of the last `rows` tokens is that of token k of the call that was made last.
+  // take(j, k): the row of the j-th of the last `rows` tokens is that of token k of the call that
+  // was made last.
   template <class Take>
   status append(std::span<const token_id> tokens, std::size_t rows, Take&& take) {
     if (const status s = takes(tokens, rows); s != status::ok) return s;
@@ -279,18 +316,27 @@ class source {
     for (std::size_t i = 0; i < tokens.size();) {
       std::size_t n = std::min(most_, tokens.size() - i);
       const std::size_t left = tokens.size() - i - n;
-      if (left > 0 && left < rows && rows <= most_) n = tokens.size() - rows - i;  // all rows in the last call
+      // all rows in the last call
+      if (left > 0 && left < rows && rows <= most_) n = tokens.size() - rows - i;
       const std::size_t in_call = std::max(n, options_.exact_batches);
       for (std::size_t k = 0; k < in_call; ++k) {
-        // libllama computes the last layer for wanted rows alone: in exact batches for all rows of a call, or none.
+        // libllama computes the last layer for wanted rows alone: in exact batches for all rows of
+        // a call, or none.
         const bool wanted = options_.exact_batches ? i + n > first_row : i + k >= first_row;
         put(k, *this, tokens[i + std::min(k, n - 1)], k, wanted);  // filled up with the last one
       }
-      if (const status s = call(in_call); s != status::ok) return go_back(before), s;
-      position_ += n, i += n;
-      first_hidden_ = n - std::min(n, i - std::min(i, first_row)), hidden_begin_ = position_ - (n - first_hidden_);
-      if (in_call > n && !remove(options_.sequence, static_cast<llama_pos>(position_)))
-        return go_back(before), status::rollback_refused;
+      if (const status s = call(in_call); s != status::ok) {
+        go_back(before);
+        return s;
+      }
+      position_ += n;
+      i += n;
+      first_hidden_ = n - std::min(n, i - std::min(i, first_row));
+      hidden_begin_ = position_ - (n - first_hidden_);
+      if (in_call > n && !remove(options_.sequence, static_cast<llama_pos>(position_))) {
+        go_back(before);
+        return status::rollback_refused;
+      }
       for (std::size_t k = 0; k < n; ++k)
         if (i - n + k >= first_row) take(i - n + k - first_row, k);
     }
@@ -300,8 +346,8 @@ class source {
     if (stopped()) return status::stopped;
     hidden_begin_ = none;
     const auto count = static_cast<std::int32_t>(n);
-    switch (llama_decode(context_, {count, tokens_.data(), nullptr, positions_.data(), counts_.data(),
-                                    sequences_.data(), wanted_.data()})) {
+    switch (llama_decode(context_, {count, tokens_.data(), nullptr, positions_.data(),
+                                    counts_.data(), sequences_.data(), wanted_.data()})) {
       case 0: return status::ok;
       case 1: return status::context_full;
       case 2: return status::stopped;
@@ -314,14 +360,23 @@ class source {
     position_ = gone ? position : 0;
   }
 
-  llama_seq_id sequence_of(std::uint32_t n) const { return n == 0 ? options_.sequence : nodes_[n - 1].sequence; }
+  llama_seq_id sequence_of(std::uint32_t n) const {
+    return n == 0 ? options_.sequence : nodes_[n - 1].sequence;
+  }
   bool& continued(std::uint32_t n) { return n == 0 ? text_continued_ : nodes_[n - 1].continued; }
-  llama_pos position_of(const node& n) const { return static_cast<llama_pos>(tree_begin_ + n.depth); }
+  llama_pos position_of(const node& n) const {
+    return static_cast<llama_pos>(tree_begin_ + n.depth);
+  }
 
   // False: there is no sequence for it.
   bool add_node(token_id token, std::uint32_t parent) {
-    node n{token, parent, parent == 0 ? 0 : nodes_[parent - 1].depth + 1, sequence_of(parent), continued(parent),
-           false, {}};
+    node n{token,
+           parent,
+           parent == 0 ? 0 : nodes_[parent - 1].depth + 1,
+           sequence_of(parent),
+           continued(parent),
+           false,
+           {}};
     if (n.begins_sequence) {
       if (branches_used_ == options_.branches) return false;
       n.sequence = options_.first_branch + static_cast<llama_seq_id>(branches_used_++);
@@ -330,23 +385,28 @@ class source {
     nodes_.push_back(std::move(n));
     return true;
   }
-  // One call for the nodes [from, to), counted from 0. A sequence that begins here gets the path before it: nodes of
-  // this call by being listed with them, older ones and the text by a copy (libllama copies no numbers for that).
+  // One call for the nodes [from, to), counted from 0. A sequence that begins here gets the path
+  // before it: nodes of this call by being listed with them, older ones and the text by a copy
+  // (libllama copies no numbers for that).
   status decode_nodes(std::size_t from, std::size_t to, std::size_t first_row) {
     for (std::size_t i = from; i < to; ++i) {
       node& n = nodes_[i];
       n.sequences.assign(1, n.sequence);
       if (!n.begins_sequence) continue;
       std::uint32_t above = n.parent;
-      for (; above > from; above = nodes_[above - 1].parent) nodes_[above - 1].sequences.push_back(n.sequence);
-      const auto end = above == 0 ? static_cast<llama_pos>(tree_begin_) : position_of(nodes_[above - 1]) + 1;
+      for (; above > from; above = nodes_[above - 1].parent)
+        nodes_[above - 1].sequences.push_back(n.sequence);
+      const auto end =
+          above == 0 ? static_cast<llama_pos>(tree_begin_) : position_of(nodes_[above - 1]) + 1;
       remove(n.sequence, -1);
       if (end > 0) llama_memory_seq_cp(memory_, sequence_of(above), n.sequence, 0, end);
     }
     for (std::size_t i = from; i < to; ++i) {
       node& n = nodes_[i];
-      tokens_[i - from] = n.token, positions_[i - from] = position_of(n);
-      counts_[i - from] = static_cast<std::int32_t>(n.sequences.size()), sequences_[i - from] = n.sequences.data();
+      tokens_[i - from] = n.token;
+      positions_[i - from] = position_of(n);
+      counts_[i - from] = static_cast<std::int32_t>(n.sequences.size());
+      sequences_[i - from] = n.sequences.data();
       wanted_[i - from] = i >= first_row;
     }
     return call(to - from);
@@ -382,7 +442,8 @@ class source {
   bool trees_ = false;
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
   std::size_t position_ = 0, first_row_ = 0;
-  std::size_t hidden_begin_ = none, first_hidden_ = 0;  // the first position with a hidden state, its place in the call
+  // the first position with a hidden state, its place in the call
+  std::size_t hidden_begin_ = none, first_hidden_ = 0;
   const std::atomic<bool>* stop_ = nullptr;
   // The call that is made, token by token.
   std::vector<llama_token> tokens_;

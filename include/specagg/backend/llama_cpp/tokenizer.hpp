@@ -20,7 +20,8 @@
 SPECAGG_BEGIN
 namespace llama_cpp {
 
-// The members that cpu::tokenizer has, too, mean the same. It keeps the model alive. All members are thread-safe.
+// The members that cpu::tokenizer has, too, mean the same. It keeps the model alive. All members
+// are thread-safe.
 class tokenizer {
  public:
   explicit tokenizer(std::shared_ptr<const llama_model> model)
@@ -32,7 +33,8 @@ class tokenizer {
   std::size_t size() const { return static_cast<std::size_t>(llama_vocab_n_tokens(vocab_)); }
   token_id bos() const { return llama_vocab_bos(vocab_); }  // no_token if the model has none
   token_id eos() const { return llama_vocab_eos(vocab_); }
-  // The tokens that end a text: end of text, end of turn, and whatever else libllama knows to end a generation.
+  // The tokens that end a text: end of text, end of turn, and whatever else libllama knows to end a
+  // generation.
   std::vector<token_id> end_of_generation() const {
     std::vector<token_id> ends;
     for (token_id t = 0; t < llama_vocab_n_tokens(vocab_); ++t)
@@ -44,7 +46,8 @@ class tokenizer {
     std::uint64_t h = 14695981039346656037u;  // FNV-1a
     const auto add = [&](std::uint64_t byte) { h = (h ^ byte) * 1099511628211u; };
     for (token_id t = 0; t < llama_vocab_n_tokens(vocab_); ++t) {
-      for (const char* c = llama_vocab_get_text(vocab_, t); *c; ++c) add(static_cast<unsigned char>(*c));
+      for (const char* c = llama_vocab_get_text(vocab_, t); *c; ++c)
+        add(static_cast<unsigned char>(*c));
       add(static_cast<std::uint64_t>(llama_vocab_get_attr(vocab_, t)) << 8);
     }
     add(static_cast<std::uint64_t>(bos()));
@@ -52,14 +55,15 @@ class tokenizer {
     return h;
   }
 
-  // Encodes text: with the begin and end tokens that the model wants. What the text spells out never becomes a control
-  // token. Throws specagg::error for more than 2^28 bytes.
+  // Encodes text: with the begin and end tokens that the model wants. What the text spells out
+  // never becomes a control token. Throws specagg::error for more than 2^28 bytes.
   std::vector<token_id> encode(std::string_view text) const { return run(text, true, false); }
-  // Encodes bytes that stand inside a text: nothing is put before or after them. Throws specagg::error where the
-  // tokenizer loses bytes (those that are not UTF-8, for byte-level BPE).
+  // Encodes bytes that stand inside a text: nothing is put before or after them. Throws
+  // specagg::error where the tokenizer loses bytes (those that are not UTF-8, for byte-level BPE).
   std::vector<token_id> encode_inside(std::string_view text) const {
     std::vector<token_id> tokens;
-    if (adds_space_) {  // at the beginning of a text: there stands a character that does not merge with this one
+    // at the beginning of a text: there stands a character that does not merge with this one
+    if (adds_space_) {
       for (const std::string before : {"\n", "\x01"}) {
         tokens = run(before + std::string(text), false, false);
         const std::size_t count = ends_behind(tokens, before);
@@ -74,8 +78,11 @@ class tokenizer {
     if (all != text) throw error("text", "", "libllama's tokenizer loses bytes of it");
     return tokens;
   }
-  // Encodes text in which the names of control tokens are these tokens. Nothing is put before or after.
-  std::vector<token_id> encode_with_control(std::string_view text) const { return run(text, false, true); }
+  // Encodes text in which the names of control tokens are these tokens. Nothing is put before or
+  // after.
+  std::vector<token_id> encode_with_control(std::string_view text) const {
+    return run(text, false, true);
+  }
   std::vector<token_id> beginning() const {
     if (!llama_vocab_get_add_bos(vocab_) || bos() == no_token) return {};
     return {bos()};
@@ -85,8 +92,8 @@ class tokenizer {
     if (token < 0 || static_cast<std::size_t>(token) >= size()) return {};
     std::string bytes(64, '\0');
     for (;;) {
-      const auto n =
-          llama_token_to_piece(vocab_, token, bytes.data(), static_cast<std::int32_t>(bytes.size()), 0, false);
+      const auto n = llama_token_to_piece(vocab_, token, bytes.data(),
+                                          static_cast<std::int32_t>(bytes.size()), 0, false);
       bytes.resize(static_cast<std::size_t>(n < 0 ? -n : n));
       if (n >= 0) return bytes;
     }
@@ -105,7 +112,10 @@ class tokenizer {
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto id = static_cast<token_id>(i);
       if (is_control(id)) all[i] = {name(id), kind::special};
-      else all[i] = {piece(id), llama_vocab_get_attr(vocab_, id) & LLAMA_TOKEN_ATTR_UNUSED ? kind::spare : kind::text};
+      else
+        all[i] = {piece(id), llama_vocab_get_attr(vocab_, id) & LLAMA_TOKEN_ATTR_UNUSED
+                                 ? kind::spare
+                                 : kind::text};
     }
     mark_spare_tokens(all, [&](std::string_view bytes) {
       try {
@@ -121,7 +131,8 @@ class tokenizer {
   bool is_user_defined(token_id token) const {
     return llama_vocab_get_attr(vocab_, token) & LLAMA_TOKEN_ATTR_USER_DEFINED;
   }
-  std::string name(token_id token) const { return llama_vocab_get_text(vocab_, token); }  // as the file spells it
+  // as the file spells it
+  std::string name(token_id token) const { return llama_vocab_get_text(vocab_, token); }
   const llama_model* model() const { return model_.get(); }
 
  private:
@@ -129,8 +140,9 @@ class tokenizer {
     if (text.size() > std::size_t{1} << 28) throw error("text", "", "is longer than 2^28 bytes");
     std::vector<token_id> tokens(text.size() + 8);
     for (;;) {
-      const auto n = llama_tokenize(vocab_, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
-                                    static_cast<std::int32_t>(tokens.size()), add_special, parse_special);
+      const auto n =
+          llama_tokenize(vocab_, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
+                         static_cast<std::int32_t>(tokens.size()), add_special, parse_special);
       tokens.resize(static_cast<std::size_t>(n < 0 ? -n : n));
       if (n >= 0) return tokens;
     }

@@ -38,16 +38,23 @@ SPECAGG_LANE float tree_add(__m256 x) {
 SPECAGG_LANE double tree_add(__m256d x) {
   return tree_add(_mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1)));
 }
-SPECAGG_LANE __m256 wide(const f16* x) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))); }
+SPECAGG_LANE __m256 wide(const f16* x) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+}
 SPECAGG_LANE __m256 wide(const bf16* x) {
-  return _mm256_castsi256_ps(
-      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))), 16));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(
+      _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))), 16));
 }
 SPECAGG_LANE __m256 wide_i8(const std::int8_t* x) {
-  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x))));
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x))));
 }
-SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m256& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
-SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m256d& x) { SPECAGG_FORBID_CONTRACTION(x, "+x"); }
+SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m256& x) {
+  SPECAGG_FORBID_CONTRACTION(x, "+x");
+}
+SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m256d& x) {
+  SPECAGG_FORBID_CONTRACTION(x, "+x");
+}
 #endif
 
 }  // namespace detail

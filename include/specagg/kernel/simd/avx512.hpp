@@ -51,14 +51,19 @@ SPECAGG_LANE __m512 wide(const f16* x) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
 }
 SPECAGG_LANE __m512 wide(const bf16* x) {
-  return _mm512_castsi512_ps(
-      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))), 16));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(
+      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))), 16));
 }
 SPECAGG_LANE __m512 wide_i8(const std::int8_t* x) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))));
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))));
 }
-SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m512& x) { SPECAGG_FORBID_CONTRACTION(x, "+v"); }
-SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m512d& x) { SPECAGG_FORBID_CONTRACTION(x, "+v"); }
+SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m512& x) {
+  SPECAGG_FORBID_CONTRACTION(x, "+v");
+}
+SPECAGG_LANE void forbid_contraction([[maybe_unused]] __m512d& x) {
+  SPECAGG_FORBID_CONTRACTION(x, "+v");
+}
 
 }  // namespace detail
 SPECAGG_END

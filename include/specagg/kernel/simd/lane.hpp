@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec<T, 1>: one number, plain arithmetic. It is used to read single tokens of a row, and inside a CUDA block. Part of
-// kernel/simd.hpp.
+// vec<T, 1>: one number, plain arithmetic. It is used to read single tokens of a row, and inside a
+// CUDA block. Part of kernel/simd.hpp.
 #pragma once
 #include <specagg/kernel/simd/number.hpp>
 
@@ -14,8 +14,12 @@ struct vec;
 template <class T>
 struct lane_mask<T, 1> {
   bool m;
-  SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator&(lane_mask a, lane_mask b) { return {a.m && b.m}; }
-  SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator|(lane_mask a, lane_mask b) { return {a.m || b.m}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator&(lane_mask a, lane_mask b) {
+    return {a.m && b.m};
+  }
+  SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator|(lane_mask a, lane_mask b) {
+    return {a.m || b.m};
+  }
   SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator!(lane_mask a) { return {!a.m}; }
   SPECAGG_FUNCTION friend SPECAGG_LANE bool any(lane_mask a) { return a.m; }
 };
@@ -29,18 +33,19 @@ struct vec<T, 1> {
 
   vec() = default;
   template <class S>
-    requires std::is_arithmetic_v<S> SPECAGG_FUNCTION SPECAGG_LANE vec(S s) : v(static_cast<T>(s)) {}
-    template <class S>
-    SPECAGG_FUNCTION static SPECAGG_LANE vec load(const S* x) {
-      return detail::number(*x);
-    }
-    template <class S>
-    SPECAGG_FUNCTION static SPECAGG_LANE vec load_partial(const S* x, int n, T fill) {
-      return n > 0 ? detail::number(*x) : fill;
-    }
-    static SPECAGG_LANE vec load_i8(const std::int8_t* x) { return *x; }
-    SPECAGG_FUNCTION static SPECAGG_LANE vec iota(T first) { return first; }
-    SPECAGG_FUNCTION SPECAGG_LANE void store(T* x) const { *x = v; }
+    requires std::is_arithmetic_v<S>
+  SPECAGG_FUNCTION SPECAGG_LANE vec(S s) : v(static_cast<T>(s)) {}
+  template <class S>
+  SPECAGG_FUNCTION static SPECAGG_LANE vec load(const S* x) {
+    return detail::number(*x);
+  }
+  template <class S>
+  SPECAGG_FUNCTION static SPECAGG_LANE vec load_partial(const S* x, int n, T fill) {
+    return n > 0 ? detail::number(*x) : fill;
+  }
+  static SPECAGG_LANE vec load_i8(const std::int8_t* x) { return *x; }
+  SPECAGG_FUNCTION static SPECAGG_LANE vec iota(T first) { return first; }
+  SPECAGG_FUNCTION SPECAGG_LANE void store(T* x) const { *x = v; }
 
 #if defined(__CUDA_ARCH__)  // the intrinsics are never contracted, whatever -fmad is
 #define SPECAGG_SCALAR_OP(op, f32, f64)                                \
@@ -52,48 +57,56 @@ struct vec<T, 1> {
 #define SPECAGG_SCALAR_OP(op, f32, f64) \
   SPECAGG_FUNCTION friend SPECAGG_LANE vec operator op(vec a, vec b) { return a.v op b.v; }
 #endif
-    SPECAGG_SCALAR_OP(+, __fadd_rn, __dadd_rn)
-    SPECAGG_SCALAR_OP(-, __fsub_rn, __dsub_rn)
-    SPECAGG_SCALAR_OP(*, __fmul_rn, __dmul_rn)
-    SPECAGG_SCALAR_OP(/, __fdiv_rn, __ddiv_rn)
+  SPECAGG_SCALAR_OP(+, __fadd_rn, __dadd_rn)
+  SPECAGG_SCALAR_OP(-, __fsub_rn, __dsub_rn)
+  SPECAGG_SCALAR_OP(*, __fmul_rn, __dmul_rn)
+  SPECAGG_SCALAR_OP(/, __fdiv_rn, __ddiv_rn)
 #undef SPECAGG_SCALAR_OP
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec operator-(vec a) { return -a.v; }
-    SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator<(vec a, vec b) { return {a.v < b.v}; }
-    SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator<=(vec a, vec b) { return {a.v <= b.v}; }
-    SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator>(vec a, vec b) { return {a.v > b.v}; }
-    SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator>=(vec a, vec b) { return {a.v >= b.v}; }
-    SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator==(vec a, vec b) { return {a.v == b.v}; }
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec select(mask_type m, vec a, vec b) { return m.m ? a : b; }
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec zero_where(mask_type m, vec a) { return m.m ? 0 : a.v; }
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec max(vec a, vec b) { return a.v > b.v ? a : b; }  // unordered: b
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec min(vec a, vec b) { return a.v < b.v ? a : b; }  // unordered: b
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec abs(vec a) { return a.v < 0 ? -a.v : a.v + 0; }
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec sqrt(vec a) { return T(std::sqrt(a.v)); }
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec fma(vec a, vec b, vec c) { return detail::fused(a.v, b.v, c.v); }
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec uncontracted(vec a) {
-      detail::forbid_contraction(a.v);
-      return a;
-    }
-    SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_add(vec a) { return a.v; }
-    SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_max(vec a) { return a.v; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec operator-(vec a) { return -a.v; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator<(vec a, vec b) { return {a.v < b.v}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator<=(vec a, vec b) { return {a.v <= b.v}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator>(vec a, vec b) { return {a.v > b.v}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator>=(vec a, vec b) { return {a.v >= b.v}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE mask_type operator==(vec a, vec b) { return {a.v == b.v}; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec select(mask_type m, vec a, vec b) { return m.m ? a : b; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec zero_where(mask_type m, vec a) { return m.m ? 0 : a.v; }
+  // unordered: b
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec max(vec a, vec b) { return a.v > b.v ? a : b; }
+  // unordered: b
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec min(vec a, vec b) { return a.v < b.v ? a : b; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec abs(vec a) { return a.v < 0 ? -a.v : a.v + 0; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec sqrt(vec a) { return T(std::sqrt(a.v)); }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec fma(vec a, vec b, vec c) {
+    return detail::fused(a.v, b.v, c.v);
+  }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec uncontracted(vec a) {
+    detail::forbid_contraction(a.v);
+    return a;
+  }
+  SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_add(vec a) { return a.v; }
+  SPECAGG_FUNCTION friend SPECAGG_LANE T reduce_max(vec a) { return a.v; }
 
-    // Bit operations for exp and log. shift_to_exponent: the low bits of t become the exponent of a power of two.
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec shift_to_exponent(vec t) {
-      using B = detail::bits_of<T>;
-      return detail::bit_cast<T>(B(detail::bit_cast<B>(t.v) << detail::mantissa_bits<T>));
-    }
-    // y 2^n for an integer n; t is the argument of shift_to_exponent for the same n. Exact if the result is normal.
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec times_exp2(vec y, vec /*n*/, vec t) { return y * shift_to_exponent(t); }
-    // exponent_of: the biased exponent of a positive normal x, as a number. mantissa_of: x with the exponent of 1, so
-    // it lies in [1, 2).
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec exponent_of(vec x) {
-      return T(detail::bit_cast<detail::bits_of<T>>(x.v) >> detail::mantissa_bits<T>);
-    }
-    SPECAGG_FUNCTION friend SPECAGG_LANE vec mantissa_of(vec x) {
-      using B = detail::bits_of<T>;
-      const B one = detail::bit_cast<B>(T(1)), low = (B(1) << detail::mantissa_bits<T>)-1;
-      return detail::bit_cast<T>(B((detail::bit_cast<B>(x.v) & low) | one));
-    }
+  // Bit operations for exp and log. shift_to_exponent: the low bits of t become the exponent of a
+  // power of two.
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec shift_to_exponent(vec t) {
+    using B = detail::bits_of<T>;
+    return detail::bit_cast<T>(B(detail::bit_cast<B>(t.v) << detail::mantissa_bits<T>));
+  }
+  // y 2^n for an integer n; t is the argument of shift_to_exponent for the same n. Exact if the
+  // result is normal.
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec times_exp2(vec y, vec /*n*/, vec t) {
+    return y * shift_to_exponent(t);
+  }
+  // exponent_of: the biased exponent of a positive normal x, as a number. mantissa_of: x with the
+  // exponent of 1, so it lies in [1, 2).
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec exponent_of(vec x) {
+    return T(detail::bit_cast<detail::bits_of<T>>(x.v) >> detail::mantissa_bits<T>);
+  }
+  SPECAGG_FUNCTION friend SPECAGG_LANE vec mantissa_of(vec x) {
+    using B = detail::bits_of<T>;
+    const B one = detail::bit_cast<B>(T(1)), low = (B(1) << detail::mantissa_bits<T>)-1;
+    return detail::bit_cast<T>(B((detail::bit_cast<B>(x.v) & low) | one));
+  }
 };
 
 SPECAGG_END

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine that this translation unit is compiled for: its intrinsics, and the number of lanes of a register. Part
-// of kernel/simd.hpp.
+// The machine that this translation unit is compiled for: its intrinsics, and the number of lanes
+// of a register. Part of kernel/simd.hpp.
 #pragma once
 #include <specagg/kernel/simd/lane.hpp>
 
-// g++ 12 warns about an undefined operand that is part of its own AVX-512 intrinsics, as if it were ours.
+// g++ 12 warns about an undefined operand that is part of its own AVX-512 intrinsics, as if it were
+// ours.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -24,8 +25,9 @@
 
 SPECAGG_BEGIN
 
-// The instruction set this translation unit was compiled for: "avx512vnni", "avx512", "avx2", "sse2", "neon" or
-// "scalar"; sse2 and scalar with "_fma" or "_avx" behind where the compiler was allowed those instructions.
+// The instruction set this translation unit was compiled for: "avx512vnni", "avx512", "avx2",
+// "sse2", "neon" or "scalar"; sse2 and scalar with "_fma" or "_avx" behind where the compiler was
+// allowed those instructions.
 inline constexpr const char* instruction_set = SPECAGG_STRING(SPECAGG_ISA);
 
 namespace detail {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single numbers: their bits, the multiply-add with one rounding, 16-bit numbers. Part of kernel/simd.hpp.
+// Single numbers: their bits, the multiply-add with one rounding, 16-bit numbers. Part of
+// kernel/simd.hpp.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -27,36 +28,42 @@ SPECAGG_FUNCTION SPECAGG_LANE To bit_cast(From x) {
   return y;
 }
 
-// ---- round(a * b + c), rounded once -------------------------------------------------------------------------------
+// ---- round(a * b + c), rounded once -------------------------------------------------------------
 
-// Without the instruction: the product is exact in double. The sum is rounded to odd in double (truncate, then set the
-// last bit if anything was lost). A double rounded to odd rounds correctly to float, because it has more than two extra
-// bits (Boldo & Melquiond 2008).
+// Without the instruction: the product is exact in double. The sum is rounded to odd in double
+// (truncate, then set the last bit if anything was lost). A double rounded to odd rounds correctly
+// to float, because it has more than two extra bits (Boldo & Melquiond 2008).
 SPECAGG_FUNCTION SPECAGG_OUTLINE float fused_by_odd(float a, float b, float c) {
   const double p = double(a) * double(b), z = double(c), s = p + z;
-  const double zz = s - p, e = (p - (s - zz)) + (z - zz);  // s + e == p + z exactly (Knuth's two-sum)
+  // s + e == p + z exactly (Knuth's two-sum)
+  const double zz = s - p, e = (p - (s - zz)) + (z - zz);
   if (!(e > 0) && !(e < 0)) return float(s);
   const auto away = (bit_cast<std::uint64_t>(e) ^ bit_cast<std::uint64_t>(s)) >> 63;
   return float(bit_cast<double>((bit_cast<std::uint64_t>(s) - away) | 1));
 }
-// Nearly always the plain double sum s rounds to the same float. It may not if s, which is itself rounded, lies exactly
-// half way between two floats: its low 29 bits are 10...0, or the float is subnormal and has fewer bits. 0 is exact.
+// Nearly always the plain double sum s rounds to the same float. It may not if s, which is itself
+// rounded, lies exactly half way between two floats: its low 29 bits are 10...0, or the float is
+// subnormal and has fewer bits. 0 is exact.
 SPECAGG_FUNCTION SPECAGG_LANE bool may_round_twice(double s) {
   const auto bits = bit_cast<std::uint64_t>(s);
-  const auto low = std::uint32_t(bits) & 0x1fffffffu, high = std::uint32_t(bits >> 32) & 0x7fffffffu;
-  return (low == 0x10000000u) | (high - 1 < 0x38100000u - 1);  // 0x38100000: the exponent of the smallest normal float
+  const auto low = std::uint32_t(bits) & 0x1fffffffu,
+             high = std::uint32_t(bits >> 32) & 0x7fffffffu;
+  // 0x38100000: the exponent of the smallest normal float
+  return (low == 0x10000000u) | (high - 1 < 0x38100000u - 1);
 }
 SPECAGG_FUNCTION SPECAGG_LANE float emulated_fused(float a, float b, float c) {
   const double s = double(a) * double(b) + double(c);
   return may_round_twice(s) ? fused_by_odd(a, b, c) : float(s);
 }
 
-// A program built for any x86-64 may run on a processor that has the instruction (most do since 2013). So the program
-// tests for it (a load and a test). It uses the instruction through asm, because the compiler is not allowed to
-// generate it.
+// A program built for any x86-64 may run on a processor that has the instruction (most do since
+// 2013). So the program tests for it (a load and a test). It uses the instruction through asm,
+// because the compiler is not allowed to generate it.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__FMA__) && !defined(__CUDACC__)
 #define SPECAGG_ASKS_FOR_FMA 1
-SPECAGG_LANE bool machine_has_fma() { return __builtin_expect(__builtin_cpu_supports("fma") != 0, 1); }
+SPECAGG_LANE bool machine_has_fma() {
+  return __builtin_expect(__builtin_cpu_supports("fma") != 0, 1);
+}
 SPECAGG_LANE float fma_instruction(float a, float b, float c) {
   asm("vfmadd231ss %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
   return c;
@@ -92,11 +99,12 @@ SPECAGG_FUNCTION SPECAGG_LANE double fused(double a, double b, double c) {
 #endif
 }
 
-// Forces x to its rounded value: the compiler cannot fuse the operation that made x into the one that uses it. This
-// costs nothing where the compiler supports GNU asm.
+// Forces x to its rounded value: the compiler cannot fuse the operation that made x into the one
+// that uses it. This costs nothing where the compiler supports GNU asm.
 SPECAGG_FUNCTION SPECAGG_LANE void forbid_contraction([[maybe_unused]] auto& x) {
 #if defined(__CUDA_ARCH__)
-  // Nothing to do for a vec: its operators are intrinsics, which are never fused. (ptxas would ignore an asm.)
+  // Nothing to do for a vec: its operators are intrinsics, which are never fused. (ptxas would
+  // ignore an asm.)
 #elif !defined(__GNUC__)
   volatile auto rounded = x;
   x = rounded;
@@ -104,12 +112,13 @@ SPECAGG_FUNCTION SPECAGG_LANE void forbid_contraction([[maybe_unused]] auto& x) 
   asm("" : "+x"(x));
 #elif defined(__aarch64__)
   asm("" : "+w"(x));
-#elif !defined(__x86_64__) && !defined(__i386__)  // x86-64 and i386 without FMA have no fused instruction
+#elif !defined(__x86_64__) && \
+    !defined(__i386__)  // x86-64 and i386 without FMA have no fused instruction
   asm("" : "+m"(x));
 #endif
 }
 
-// ---- 16-bit numbers -----------------------------------------------------------------------------------------------
+// ---- 16-bit numbers -----------------------------------------------------------------------------
 
 // Exact: every half and every bfloat16 is a float. A signalling NaN becomes quiet.
 SPECAGG_FUNCTION SPECAGG_LANE float float_of_f16(std::uint16_t h) {
@@ -126,15 +135,17 @@ SPECAGG_FUNCTION SPECAGG_LANE float float_of_f16(std::uint16_t h) {
   return sign ? -magnitude : magnitude;
 #endif
 }
-SPECAGG_FUNCTION SPECAGG_LANE float float_of_bf16(std::uint16_t h) { return bit_cast<float>(std::uint32_t(h) << 16); }
+SPECAGG_FUNCTION SPECAGG_LANE float float_of_bf16(std::uint16_t h) {
+  return bit_cast<float>(std::uint32_t(h) << 16);
+}
 
 // Converts a stored number to the type it is computed in.
 SPECAGG_FUNCTION SPECAGG_LANE float number(f16 h) { return float_of_f16(h.bits); }
 SPECAGG_FUNCTION SPECAGG_LANE float number(bf16 h) { return float_of_bf16(h.bits); }
 SPECAGG_FUNCTION SPECAGG_LANE float number(float x) { return x; }
 SPECAGG_FUNCTION SPECAGG_LANE double number(double x) { return x; }
-// Converts back: the nearest number of S, the even one of two equally near. Rounded once; by way of a float it would be
-// rounded twice.
+// Converts back: the nearest number of S, the even one of two equally near. Rounded once; by way of
+// a float it would be rounded twice.
 template <class S>
 SPECAGG_LANE S stored(double x) {
   if constexpr (std::is_floating_point_v<S>) {
@@ -149,8 +160,8 @@ SPECAGG_LANE S stored(double x) {
     if (rest > 0x7ff0000000000000u) return S{std::uint16_t(sign | infinity | 1u << (digits - 1))};
     const int e = int(rest >> 52) - 1023, exponent = e < lowest ? lowest : e;
     if (exponent > (half ? 15 : 127)) return S{std::uint16_t(sign | infinity)};
-    // Count: |x| in units of the last place, rounded to nearest. A carry into the exponent, or to infinity, gives the
-    // right bits.
+    // Count: |x| in units of the last place, rounded to nearest. A carry into the exponent, or to
+    // infinity, gives the right bits.
     const double place = bit_cast<double>(std::uint64_t(1023 + exponent - digits) << 52);
     const double magnitude = bit_cast<double>(rest) / place;  // exact
     auto count = std::uint32_t(magnitude);

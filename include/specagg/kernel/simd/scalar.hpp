@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// vec<T, N> of 16 bytes without xsimd: the vectors of g++ and clang++, which become what the machine has (SSE2 on any
-// x86-64, NEON on aarch64, else single numbers). Part of kernel/simd.hpp.
+// vec<T, N> of 16 bytes without xsimd: the vectors of g++ and clang++, which become what the
+// machine has (SSE2 on any x86-64, NEON on aarch64, else single numbers). Part of kernel/simd.hpp.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -50,11 +50,12 @@ struct vec<T, N> {
   vec() = default;
   SPECAGG_LANE vec(reg r) : v(r) {}
   template <class S>
-    requires std::is_arithmetic_v<S> SPECAGG_LANE vec(S s) {
-      const T t = static_cast<T>(s);
-      if constexpr (N == 4) v = reg{t, t, t, t};
-      else v = reg{t, t};
-    }
+    requires std::is_arithmetic_v<S>
+  SPECAGG_LANE vec(S s) {
+    const T t = static_cast<T>(s);
+    if constexpr (N == 4) v = reg{t, t, t, t};
+    else v = reg{t, t};
+  }
   static SPECAGG_LANE vec load(const T* x) {
     reg r{};  // g++ 12 does not see that the loop sets all of it
     std::memcpy(&r, x, sizeof r);
@@ -107,7 +108,8 @@ struct vec<T, N> {
 #endif
   friend SPECAGG_LANE vec fma(vec a, vec b, vec c) {
 #if SPECAGG_ASKS_FOR_FMA
-    return detail::machine_has_fma() ? fma_instruction(a, b, c) : detail::fma_emulated_call(a, b, c);
+    return detail::machine_has_fma() ? fma_instruction(a, b, c)
+                                     : detail::fma_emulated_call(a, b, c);
 #elif defined(__x86_64__) && defined(__FMA__)
     return fma_instruction(a, b, c);
 #elif defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__aarch64__)

@@ -17,10 +17,12 @@ SPECAGG_BEGIN
 namespace net {
 namespace detail {
 
-class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
+class client_stream final
+    : public stream<grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
-  client_stream(const std::shared_ptr<grpc::Channel>& channel, const std::string& token, const limits& l,
-                accept_function accept, std::function<void(const std::string&)> ended)
+  client_stream(const std::shared_ptr<grpc::Channel>& channel, const std::string& token,
+                const limits& l, accept_function accept,
+                std::function<void(const std::string&)> ended)
       : stream(l), stub_(channel), accept_(std::move(accept)), ended_(std::move(ended)) {
     if (!token.empty()) context_.AddMetadata("authorization", "Bearer " + token);
     stub_.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
@@ -37,7 +39,8 @@ class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuff
   }
   void OnDone(const grpc::Status& s) override {
     const auto ended = std::move(ended_);
-    const std::string why = s.ok() ? "the other end closed the connection" : printable(s.error_message(), 1000);
+    const std::string why =
+        s.ok() ? "the other end closed the connection" : printable(s.error_message(), 1000);
     done(why);
     try {
       ended(why);
@@ -57,23 +60,27 @@ class client_stream final : public stream<grpc::ClientBidiReactor<grpc::ByteBuff
 
 }  // namespace detail
 
-// Connects to one address, as often as connect() is called. Its destructor cuts the connection and waits for ended(),
-// so accept() and ended() must not call the destructor. The constructor throws specagg::error for credentials that
-// cannot be used.
+// Connects to one address, as often as connect() is called. Its destructor cuts the connection and
+// waits for ended(), so accept() and ended() must not call the destructor. The constructor throws
+// specagg::error for credentials that cannot be used.
 class client {
  public:
   client(const std::string& address, const security& s, const limits& l)
       : token_(detail::checked(s.token)), limits_(l), security_(s) {
-    security_.key.clear(), security_.token.clear();  // what remains only explains why there is no connection
+    // what remains only explains why there is no connection
+    security_.key.clear();
+    security_.token.clear();
     detail::check_credentials(s);
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(int(l.most_message_bytes));
     detail::keep_alive([&](const char* name, int value) { arguments.SetInt(name, value); });
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // the time limit of an attempt to connect
+    // the time limit of an attempt to connect
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    channel_ = grpc::CreateCustomChannel(detail::checked_address(address, 1), credentials(s), arguments);
+    channel_ =
+        grpc::CreateCustomChannel(detail::checked_address(address, 1), credentials(s), arguments);
   }
   ~client() {
     std::unique_lock lock(all_->mutex);
@@ -85,8 +92,9 @@ class client {
     }
     all_->ended.wait(lock, [&] { return all_->under_way == 0; });
   }
-  // Begins to connect. accept() is called when the connection is made. ended(why) is called when it is over or cannot
-  // be made; only then may connect() be called again. Both are called on gRPC's threads.
+  // Begins to connect. accept() is called when the connection is made. ended(why) is called when it
+  // is over or cannot be made; only then may connect() be called again. Both are called on gRPC's
+  // threads.
   void connect(accept_function accept, std::function<void(const std::string&)> ended) {
     const std::lock_guard lock(all_->mutex);
     if (all_->quit) return;
@@ -97,7 +105,8 @@ class client {
           const std::string cause = detail::probable_cause(why, with);
           ended(cause.empty() ? why : cause + " (" + why + ")");
         });
-    all_->stream = s, ++all_->under_way;
+    all_->stream = s;
+    ++all_->under_way;
     s->begin();
   }
   void close(const std::string& why) {  // first sends what is queued

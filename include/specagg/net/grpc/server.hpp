@@ -21,7 +21,8 @@ namespace detail {
 
 class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
  public:
-  server_stream(grpc::CallbackServerContext* context, const limits& l) : stream(l), context_(context) {}
+  server_stream(grpc::CallbackServerContext* context, const limits& l)
+      : stream(l), context_(context) {}
   // forget(this) is called when gRPC has finished with it.
   void begin(const accept_function& accept, std::function<void(server_stream*)> forget) {
     keep(std::move(forget));
@@ -31,7 +32,8 @@ class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
   void refuse(const grpc::Status& why) {  // instead of begin()
     keep([](server_stream*) {});
     const std::lock_guard lock(mutex_);
-    status_ = why, end();
+    status_ = why;
+    end();
   }
   void OnCancel() override { lost(); }
   void OnDone() override {
@@ -47,7 +49,8 @@ class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
  private:
   void keep(std::function<void(server_stream*)> forget) {
     const std::lock_guard lock(mutex_);
-    self_ = shared_from_this(), forget_ = std::move(forget);
+    self_ = shared_from_this();
+    forget_ = std::move(forget);
   }
   void all_sent() override { end(); }
   void finish() override {
@@ -62,13 +65,14 @@ class server_stream final : public stream<grpc::ServerGenericBidiReactor> {
 
 }  // namespace detail
 
-// Accepts connections until it is destroyed. The destructor ends them all and waits for the last calls of their
-// listeners. accept(outlet) returns the listener, or null. It is called on gRPC's threads, several at a time. There are
-// few of these threads, so an accept() that takes long makes other connections wait.
+// Accepts connections until it is destroyed. The destructor ends them all and waits for the last
+// calls of their listeners. accept(outlet) returns the listener, or null. It is called on gRPC's
+// threads, several at a time. There are few of these threads, so an accept() that takes long makes
+// other connections wait.
 class server {
  public:
-  // address: "host:port", "[IPv6]:port", port 0 for any free port; or "unix:path". Throws specagg::error if it cannot
-  // listen there, and for credentials that cannot be used.
+  // address: "host:port", "[IPv6]:port", port 0 for any free port; or "unix:path". Throws
+  // specagg::error if it cannot listen there, and for credentials that cannot be used.
   server(const std::string& address, const security& s, const limits& l, accept_function accept)
       : service_(detail::checked(s.token), l, std::move(accept)) {
     detail::check_credentials(s);
@@ -76,7 +80,8 @@ class server {
     builder.AddListeningPort(detail::checked_address(address, 0), credentials(s), &port_);
     builder.RegisterCallbackGenericService(&service_);
     builder.SetMaxReceiveMessageSize(int(l.most_message_bytes));
-    detail::keep_alive([&](const char* name, int value) { builder.AddChannelArgument(name, value); });
+    detail::keep_alive(
+        [&](const char* name, int value) { builder.AddChannelArgument(name, value); });
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 16);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 60000);
@@ -86,7 +91,9 @@ class server {
     if (!server_ || (port_ == 0 && address.rfind("unix:", 0) != 0))
       throw error(address, "", "cannot be listened to (in use, or no such address)");
   }
-  ~server() { server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200)); }
+  ~server() {
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  }
   int port() const { return port_; }
   void tick() { service_.tick(); }  // every 20 ms or so
   std::size_t connections() { return service_.connections(); }
@@ -96,7 +103,8 @@ class server {
    public:
     service(std::string token, const limits& l, accept_function accept)
         : token_(std::move(token)), limits_(l), accept_(std::move(accept)) {}
-    grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
+    grpc::ServerGenericBidiReactor* CreateReactor(
+        grpc::GenericCallbackServerContext* context) override {
       const auto s = std::make_shared<detail::server_stream>(context, limits_);
       const auto refuse = [&](grpc::StatusCode code, const char* why) {
         s->refuse(grpc::Status(code, why));
@@ -105,10 +113,12 @@ class server {
       const auto& given = context->client_metadata();
       const auto found = given.find("authorization");
       const std::string_view shown =
-          found == given.end() ? std::string_view() : std::string_view(found->second.data(), found->second.size());
+          found == given.end() ? std::string_view()
+                               : std::string_view(found->second.data(), found->second.size());
       if (!token_.empty() && !detail::same(shown, "Bearer " + token_))
         return refuse(grpc::StatusCode::UNAUTHENTICATED, "the token is missing or wrong");
-      if (context->method() != detail::method) return refuse(grpc::StatusCode::UNIMPLEMENTED, "no such method");
+      if (context->method() != detail::method)
+        return refuse(grpc::StatusCode::UNIMPLEMENTED, "no such method");
       {
         const std::lock_guard lock(mutex_);
         if (streams_.size() >= limits_.most_connections)
@@ -144,9 +154,9 @@ class server {
 
   static std::shared_ptr<grpc::ServerCredentials> credentials(const security& s) {
     if (s.insecure) return grpc::InsecureServerCredentials();
-    grpc::SslServerCredentialsOptions o(s.authority.empty()
-                                            ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
-                                            : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    grpc::SslServerCredentialsOptions o(
+        s.authority.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+                            : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
     o.pem_root_certs = s.authority;
     o.pem_key_cert_pairs.push_back({s.key, s.certificate});
     return grpc::SslServerCredentials(o);

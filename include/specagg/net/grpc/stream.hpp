@@ -18,11 +18,13 @@ SPECAGG_BEGIN
 namespace net::detail {
 
 inline constexpr char method[] = "/specagg.Sites/Connect";
-inline constexpr std::size_t message_overhead = 256;  // memory of a queued message in addition to its bytes
-inline constexpr double closing_seconds = 3;          // a connection that is closing is cut after this time
+// memory of a queued message in addition to its bytes
+inline constexpr std::size_t message_overhead = 256;
+// a connection that is closing is cut after this time
+inline constexpr double closing_seconds = 3;
 
-// The common part of both ends of a stream. Reactor: gRPC's server or client reactor. It exists until gRPC has finished
-// with it.
+// The common part of both ends of a stream. Reactor: gRPC's server or client reactor. It exists
+// until gRPC has finished with it.
 template <class Reactor>
 class stream : public Reactor, public outlet, public std::enable_shared_from_this<stream<Reactor>> {
  public:
@@ -33,7 +35,8 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     const std::size_t size = bytes.size() + message_overhead;
     if (!open_ || closing_ || queued_ + size > limits_.most_queued_bytes) return;
     const grpc::Slice slice(bytes.data(), bytes.size());
-    out_.emplace_back(&slice, 1), queued_ += size;
+    out_.emplace_back(&slice, 1);
+    queued_ += size;
     if (out_.size() == 1) this->StartWrite(&out_.front());
   }
   void close(const std::string& why) override {
@@ -45,7 +48,8 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     std::shared_ptr<listener> to;
     {
       const std::lock_guard lock(mutex_);
-      listening_ = true, to = listener_;
+      listening_ = true;
+      to = listener_;
     }
     try {
       std::vector<grpc::Slice> slices;
@@ -59,16 +63,22 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
       close("an error at the other end");
     }
     const std::lock_guard lock(mutex_);
-    allowance_ = std::min(2 * limits_.messages_per_second, allowance_ + limits_.messages_per_second * since(refilled_));
-    heard_ = refilled_ = clock::now(), listening_ = false;
+    allowance_ = std::min(2 * limits_.messages_per_second,
+                          allowance_ + limits_.messages_per_second * since(refilled_));
+    heard_ = refilled_ = clock::now();
+    listening_ = false;
     if (!open_) return;
     if ((allowance_ -= 1) > 0) this->StartRead(&in_);
     else paused_ = true;
   }
   void OnWriteDone(bool ok) override {
     const std::lock_guard lock(mutex_);
-    queued_ -= out_.front().Length() + message_overhead, out_.pop_front();
-    if (!ok) out_.clear(), queued_ = 0;
+    queued_ -= out_.front().Length() + message_overhead;
+    out_.pop_front();
+    if (!ok) {
+      out_.clear();
+      queued_ = 0;
+    }
     if (!open_) return;
     if (!out_.empty()) this->StartWrite(&out_.front());
     else if (closing_) all_sent();
@@ -77,11 +87,15 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
   void tick() {
     const std::lock_guard lock(mutex_);
     if (gone_) return;
-    if (closing_ && since(closing_since_) > closing_seconds) cancel();  // the other end does not read, or not answer
+    // the other end does not read, or not answer
+    if (closing_ && since(closing_since_) > closing_seconds) cancel();
     if (!open_) return;
-    if (!listening_ && since(heard_) > limits_.silence_seconds) begin_to_close("nothing was heard for too long");
+    if (!listening_ && since(heard_) > limits_.silence_seconds)
+      begin_to_close("nothing was heard for too long");
     if (open_ && paused_ && since(refilled_) > 0.02) {
-      allowance_ += limits_.messages_per_second * since(refilled_), refilled_ = clock::now(), paused_ = false;
+      allowance_ += limits_.messages_per_second * since(refilled_);
+      refilled_ = clock::now();
+      paused_ = false;
       this->StartRead(&in_);
     }
   }
@@ -91,7 +105,9 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
   }
 
  protected:
-  static double since(clock::time_point t) { return std::chrono::duration<double>(clock::now() - t).count(); }
+  static double since(clock::time_point t) {
+    return std::chrono::duration<double>(clock::now() - t).count();
+  }
   // Asks accept() for a listener and begins to read. False if there is no listener.
   bool listen(const accept_function& accept) {
     std::shared_ptr<stream> self;
@@ -105,7 +121,8 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     } catch (const std::exception&) {
     }
     const std::lock_guard lock(mutex_);
-    listener_ = who, heard_ = clock::now();
+    listener_ = who;
+    heard_ = clock::now();
     if (who && open_) this->StartRead(&in_);
     return who != nullptr;
   }
@@ -114,13 +131,18 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
   virtual void cancel() = 0;    // running operations fail; under the lock, not after OnDone
   void begin_to_close(const std::string& why) {
     if (!open_ || closing_) return;
-    closing_ = true, why_ = why, closing_since_ = clock::now();
+    closing_ = true;
+    why_ = why;
+    closing_since_ = clock::now();
     if (out_.empty()) all_sent();
   }
   void end() {
     if (!open_) return;
     open_ = false;
-    if (!closing_) closing_ = true, closing_since_ = clock::now();
+    if (!closing_) {
+      closing_ = true;
+      closing_since_ = clock::now();
+    }
     finish();
   }
   void lost() {
@@ -134,8 +156,10 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     std::string why;
     {
       const std::lock_guard lock(mutex_);
-      gone_ = true, open_ = false;
-      self.swap(self_), listener.swap(listener_);
+      gone_ = true;
+      open_ = false;
+      self.swap(self_);
+      listener.swap(listener_);
       why = why_.empty() ? status : why_;
     }
     try {

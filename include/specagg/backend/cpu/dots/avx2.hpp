@@ -15,7 +15,9 @@ namespace detail {
 struct dots {
   static constexpr int rows = 8;
   using bytes = __m256i;
-  static SPECAGG_LANE bytes load(const std::byte* p) { return _mm256_loadu_si256(reinterpret_cast<const bytes*>(p)); }
+  static SPECAGG_LANE bytes load(const std::byte* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const bytes*>(p));
+  }
   static SPECAGG_LANE bytes low(bytes w) { return _mm256_and_si256(w, _mm256_set1_epi8(15)); }
   static SPECAGG_LANE bytes high(bytes w) { return low(_mm256_srli_epi16(w, 4)); }
   __m256i sums = _mm256_setzero_si256();
@@ -25,7 +27,8 @@ struct dots {
     sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(w, _mm256_set1_epi32(four)));
   }
   SPECAGG_LANE vec<float, rows> total() const {
-    return specagg::detail::batch<float>(_mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1))));
+    return specagg::detail::batch<float>(
+        _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1))));
   }
 };
 

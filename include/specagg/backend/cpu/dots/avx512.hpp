@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX-512, with VNNI (four products a lane in one instruction) or without. Part of backend/cpu/dots.hpp.
+// AVX-512, with VNNI (four products a lane in one instruction) or without. Part of
+// backend/cpu/dots.hpp.
 #pragma once
 #include <specagg/kernel/simd.hpp>
 
@@ -23,18 +24,23 @@ struct dots {
   SPECAGG_LANE void add(bytes w, const std::int8_t* x) {
 #if defined(__GNUC__) && !defined(__clang__)
     // g++ 12 would spend an instruction of its own on loading the four numbers.
-    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(w), "m"(*reinterpret_cast<const four*>(x)));
+    asm("vpdpbusd %2%{1to16%}, %1, %0"
+        : "+v"(sums)
+        : "v"(w), "m"(*reinterpret_cast<const four*>(x)));
 #else
     sums = _mm512_dpbusd_epi32(sums, w, all_lanes(x));
 #endif
   }
-  SPECAGG_LANE vec<float, rows> total() const { return specagg::detail::batch<float>(_mm512_cvtepi32_ps(sums)); }
+  SPECAGG_LANE vec<float, rows> total() const {
+    return specagg::detail::batch<float>(_mm512_cvtepi32_ps(sums));
+  }
 #else
   SPECAGG_LANE void add(bytes w, const std::int8_t* x) {
     sums = _mm512_add_epi16(sums, _mm512_maddubs_epi16(w, all_lanes(x)));
   }
   SPECAGG_LANE vec<float, rows> total() const {
-    return specagg::detail::batch<float>(_mm512_cvtepi32_ps(_mm512_madd_epi16(sums, _mm512_set1_epi16(1))));
+    return specagg::detail::batch<float>(
+        _mm512_cvtepi32_ps(_mm512_madd_epi16(sums, _mm512_set1_epi16(1))));
   }
 #endif
 

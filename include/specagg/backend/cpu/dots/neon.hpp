@@ -21,10 +21,13 @@ SPECAGG_LANE void store_bytes(const float* x, std::int8_t* bytes) {
 struct dots {
   static constexpr int rows = 4;
   using bytes = uint8x16_t;
-  static SPECAGG_LANE bytes load(const std::byte* p) { return vld1q_u8(reinterpret_cast<const std::uint8_t*>(p)); }
+  static SPECAGG_LANE bytes load(const std::byte* p) {
+    return vld1q_u8(reinterpret_cast<const std::uint8_t*>(p));
+  }
   static SPECAGG_LANE bytes low(bytes w) { return vandq_u8(w, vdupq_n_u8(15)); }
   static SPECAGG_LANE bytes high(bytes w) { return vshrq_n_u8(w, 4); }
-  int16x8_t first = vdupq_n_s16(0), last = first;  // of rows 0 and 1, 2 and 3: each column by itself
+  // of rows 0 and 1, 2 and 3: each column by itself
+  int16x8_t first = vdupq_n_s16(0), last = first;
   SPECAGG_LANE void add(bytes w, const std::int8_t* x) {
     std::int32_t four;
     std::memcpy(&four, x, sizeof four);
@@ -34,7 +37,8 @@ struct dots {
     last = vmlal_s8(last, vget_high_s8(weights), twice);
   }
   SPECAGG_LANE vec<float, rows> total() const {
-    return specagg::detail::batch<float>(vcvtq_f32_s32(vpaddq_s32(vpaddlq_s16(first), vpaddlq_s16(last))));
+    return specagg::detail::batch<float>(
+        vcvtq_f32_s32(vpaddq_s32(vpaddlq_s16(first), vpaddlq_s16(last))));
   }
 };
 

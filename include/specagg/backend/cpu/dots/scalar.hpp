@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machines without known vector registers. The compiler may use vectors for these loops. Part of backend/cpu/dots.hpp.
+// Machines without known vector registers. The compiler may use vectors for these loops. Part of
+// backend/cpu/dots.hpp.
 #pragma once
 #include <specagg/kernel/simd.hpp>
 
