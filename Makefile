@@ -52,8 +52,9 @@ amalgamate:  ## build/specagg.hpp: the library as one header
 package:  ## build/package/: a source archive of what is committed, and a Debian package of the headers
 	@scripts/package
 
-format:  ## clang-format everything
-	@git ls-files -co --exclude-standard '*.hpp' '*.cpp' '*.cu' | xargs clang-format -i
+format:  ## lay out every C++ file as .clang-format says
+	@scripts/format --install
+	@scripts/format
 
 tidy:  ## clang-tidy over tests and examples
 	@cmake --preset asan >/dev/null && cmake --build build/asan --target specagg_testing

@@ -140,6 +140,7 @@ endfunction()
 
 # --- tree -------------------------------------------------------------------------------------------------------------
 add_test(NAME "tree: includes, names, licences" COMMAND ${PROJECT_SOURCE_DIR}/scripts/check-tree)
+add_test(NAME "tree: each mistake that is put in is found" COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/check_tree.py)
 
 # --- headers ----------------------------------------------------------------------------------------------------------
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/*.hpp)

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/check-tree on a copy of this tree finds nothing, and, once mistakes are put in, each of them and no other."""
+import pathlib, re, shutil, subprocess, sys, tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# File, what stands there (a regular expression; None: the file is new), what is put in its place, what check-tree says.
+MISTAKES = [
+    ("proofs/law.v", r"\n", " \n", "ends in a blank"),
+    ("include/specagg/half.hpp", r"\n#pragma once\n", "\n#include <specagg/random.hpp>\n", "may not include it"),
+    ("include/specagg/half.hpp", None, None, "has no #pragma once"),
+    ("packaging/vcpkg/vcpkg.json", r'"version": "[\d.]+"', '"version": "77.0.1"', "the version is not CMakeLists.txt's"),
+]
+LAYOUT = [("examples/batch.cpp", r"\nint main\(", "\nint  main (", "is laid out otherwise: make format")]
+
+
+def copy(folder):
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    names = listed.stdout.splitlines() if listed.returncode == 0 else [
+        p.relative_to(ROOT).as_posix() for p in ROOT.rglob("*") if p.relative_to(ROOT).parts[0] not in ("build", ".git")]
+    for name in names:
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def check(folder):
+    done = subprocess.run([ROOT / "scripts/check-tree", folder], capture_output=True, text=True)
+    return done.returncode, done.stdout.splitlines()
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    copy(folder)
+    status, said = check(folder)
+    if status != 0:
+        sys.exit("\n".join(["a copy of this tree is not in order:", *said]))
+    mistakes = list(MISTAKES)
+    if "is not checked" in said[0]:
+        print(f"without the layout: {said[0]}")
+    else:
+        mistakes += LAYOUT
+    for name, there, instead, _ in mistakes:
+        if there is not None:
+            text = (folder / name).read_text()
+            broken = re.sub(there, instead, text, count=1)
+            if broken == text:
+                sys.exit(f"{name} has no {there}: the mistake cannot be put in")
+            (folder / name).write_text(broken)
+    status, said = check(folder)
+    offences = [line for line in said if re.match(r"[\w./-]+:\d+: ", line)]
+    wrong = [f"not found: {name}: {message}" for name, _, _, message in mistakes
+             if not any(line.startswith(name + ":") and message in line for line in offences)]
+    wrong += [f"not put in: {line}" for line in offences
+              if not any(line.startswith(name + ":") and message in line for name, _, _, message in mistakes)]
+    if wrong or status != 1:
+        sys.exit("\n".join(wrong + [f"check-tree ended with status {status}"]))
+print(f"{len(mistakes)} mistakes, each found")
