@@ -22,8 +22,7 @@ using namespace specagg;
 struct cpu_head final : head_session {
   cpu::draft_head head;
   head_source<cpu::draft_head, cpu::llama> source;
-  cpu_head(const std::string& file, cpu::llama& target,
-           const std::shared_ptr<cpu::thread_pool>& pool)
+  cpu_head(const std::string& file, cpu::llama& target, const std::shared_ptr<thread_pool>& pool)
       : head(std::make_shared<const cpu::head_weights>(cpu::gguf_file::open(file)),
              target.shared_weights(), pool, target.capacity()),
         source(head, target) {
@@ -55,8 +54,8 @@ struct mapped_head : mapped_source<session> {
 };
 
 struct cpu_backend final : backend {
-  std::shared_ptr<cpu::thread_pool> pool;
-  explicit cpu_backend(unsigned threads) : pool(std::make_shared<cpu::thread_pool>(threads)) {}
+  std::shared_ptr<thread_pool> pool;
+  explicit cpu_backend(unsigned threads) : pool(std::make_shared<thread_pool>(threads)) {}
   std::unique_ptr<session> open(const std::string& file) override {
     progress bar("loading " + file);
     const auto weights = std::make_shared<const cpu::llama_weights>(

@@ -150,7 +150,7 @@ struct llama_cpp_sites {
     return llama_cpp::tokenizer(llama_cpp::load_model(file, how));
   }
   std::size_t vocab() const { return tokens.size(); }
-  source make(std::size_t room, const std::shared_ptr<cpu::thread_pool>& pool) const {
+  source make(std::size_t room, const std::shared_ptr<thread_pool>& pool) const {
     const std::size_t padding = how.llama_cpp.exact_batches ? how.llama_cpp.exact_batches - 1 : 0;
     const auto context = context_of(*model, room + padding, pool ? pool->threads() : 1);
     return {std::make_unique<owning_source>(

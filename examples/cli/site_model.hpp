@@ -93,7 +93,7 @@ struct cpu_sites {
   }
   std::size_t vocab() const { return weights->vocab; }
   // pool: none means one thread.
-  source make(std::size_t room, const std::shared_ptr<specagg::cpu::thread_pool>& pool) const {
+  source make(std::size_t room, const std::shared_ptr<specagg::thread_pool>& pool) const {
     return source(weights, pool, room);
   }
   // Room for what it holds, and no threads. Null: it cannot be saved.
@@ -143,7 +143,7 @@ struct mapped_sites {
   std::size_t vocab() const { return tokens.size(); }
   // A text has more own tokens than tokens, or fewer: there is room for four times as many, as far
   // as the model has it.
-  source make(std::size_t room, const std::shared_ptr<specagg::cpu::thread_pool>& pool) const {
+  source make(std::size_t room, const std::shared_ptr<specagg::thread_pool>& pool) const {
     return {
         std::make_unique<typename source::parts>(model.make(4 * room, pool), joined, model.tokens)};
   }
@@ -224,7 +224,7 @@ class site_model_of final : public site {
   // threads: as many as can be had. most: tokens of text, otherwise options.most. Throws
   // specagg::error.
   explicit site_model_of(std::shared_ptr<library> of, unsigned threads = 1, std::size_t most = 0)
-      : library_(std::move(of)), pool_(std::make_shared<specagg::cpu::thread_pool>(threads)) {
+      : library_(std::move(of)), pool_(std::make_shared<specagg::thread_pool>(threads)) {
     const auto& o = library_->options;
     const std::size_t documents = library_->texts ? std::max<std::size_t>(o.documents, 1) : 1;
     side_by_side_ = documents >= pool_->threads();
@@ -341,7 +341,7 @@ class site_model_of final : public site {
   }
 
   std::shared_ptr<library> library_;
-  std::shared_ptr<specagg::cpu::thread_pool> pool_;
+  std::shared_ptr<specagg::thread_pool> pool_;
   bool side_by_side_;  // documents in parallel; else the threads share each document's matrices
   std::size_t capacity_ = 0, prompt_ = 0;
   specagg::token_id newline_;

@@ -406,7 +406,7 @@ void serve(two_sites_options o) {
   };
   const auto make = [&](const hello& terms) {
     running r = run_site(o, terms, {}, *library, o.site.most, trace);
-    if (cpu::thread_pool(threads_of_grpc).threads() < threads_of_grpc)
+    if (thread_pool(threads_of_grpc).threads() < threads_of_grpc)
       throw error("this session", "", "there is no room for its threads");
     const std::lock_guard lock(mutex);
     all[terms.session] = r;

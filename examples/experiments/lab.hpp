@@ -18,7 +18,7 @@
 #include <vector>
 
 #include <specagg/backend/cpu/llama.hpp>
-#include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/thread_pool.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/specagg.hpp>
 
@@ -144,7 +144,7 @@ class lab {
   double seconds(const std::string& model, double n) const;
 
  private:
-  cpu::thread_pool pool_;
+  thread_pool pool_;
   std::map<std::string, std::shared_ptr<const cpu::llama_weights>> weights_;
   std::map<std::string, std::vector<std::vector<token_id>>> held_out_;
   std::map<std::string, std::vector<float>> logits_;

@@ -76,8 +76,7 @@ void write_features(const cpu::llama& model, std::span<const token_id> prompt, c
 // of a tree.
 class writer {
  public:
-  writer(cpu::llama& model, cpu::thread_pool& pool, std::span<const token_id> ends,
-         std::uint64_t seed)
+  writer(cpu::llama& model, thread_pool& pool, std::span<const token_id> ends, std::uint64_t seed)
       : model_(&model), pool_(&pool), ends_(ends), seed_(seed) {}
 
   // At most `most` tokens each. Text k has the random numbers of sequence first + k, so it is the
@@ -140,7 +139,7 @@ class writer {
   }
 
   cpu::llama* model_;
-  cpu::thread_pool* pool_;
+  thread_pool* pool_;
   std::span<const token_id> ends_;
   std::uint64_t seed_;
   std::vector<double> scratch_;
@@ -184,7 +183,7 @@ int run(int argc, char** argv) {
       throw error(prompts, place, "is longer than the model's context");
     capacity = std::max(capacity, std::min(tokens.size() + texts * most, weights->context));
   }
-  const auto pool = std::make_shared<cpu::thread_pool>(threads);
+  const auto pool = std::make_shared<thread_pool>(threads);
   cpu::llama model(weights, pool, capacity);
   model.keep_hidden();
   writer write(model, *pool, ends, seed);

@@ -50,7 +50,7 @@
 #include <specagg/verify/raw_logits.hpp>
 #include <specagg/verify/batch.hpp>
 #include <specagg/logit_source.hpp>
-#include <specagg/decode/text.hpp>
+#include <specagg/text.hpp>
 #include <specagg/draft/row_without.hpp>
 #include <specagg/draft/propose.hpp>
 #include <specagg/draft/drafter.hpp>
@@ -66,11 +66,13 @@
 #include <specagg/draft/mapped.hpp>
 #include <specagg/draft/string_match.hpp>
 #include <specagg/draft/head.hpp>
+#include <specagg/decode/rounds.hpp>
 #include <specagg/decode/speculative.hpp>
 #include <specagg/decode/tree.hpp>
 #include <specagg/decode/collaborative.hpp>
 #include <specagg/decode/cascade.hpp>
 #include <specagg/decode/stop.hpp>
+#include <specagg/plan/side.hpp>
 #include <specagg/plan/acceptance.hpp>
 #include <specagg/plan/speedup.hpp>
 #include <specagg/plan/draft_length.hpp>

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/thread_pool.hpp>
 #include <specagg/specagg.hpp>
 
 using namespace specagg;
@@ -29,7 +29,7 @@ void fill(std::span<float> logits, std::uint32_t round, std::uint64_t which) {
 
 template <class Policy, class Verifier>
 void print_steps(const char* name, std::uint32_t rounds, const Policy& policy,
-                 const Verifier& verifier, cpu::thread_pool& pool) {
+                 const Verifier& verifier, thread_pool& pool) {
   std::uint64_t h = 0xcbf29ce484222325;
   const auto add = [&](std::uint64_t x) {
     for (int i = 0; i < 8; ++i) h = (h ^ (x >> 8 * i & 0xff)) * 0x100000001b3;
@@ -91,7 +91,7 @@ void print_steps(const char* name, std::uint32_t rounds, const Policy& policy,
 }  // namespace
 
 int main(int count, char** arguments) {
-  cpu::thread_pool pool(count > 1 ? unsigned(std::atoi(arguments[1])) : 1);
+  thread_pool pool(count > 1 ? unsigned(std::atoi(arguments[1])) : 1);
   print_steps("lossless, token", 500, lossless{}, token_verifier{}, pool);
   print_steps("token-v3, block", 50, token_v3{0.3}, block_verifier{}, pool);
   print_steps("opt, match", 50, opt{0.1}, match_verifier{}, pool);

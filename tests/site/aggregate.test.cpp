@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/site/aggregate.hpp>
-#include <specagg/site/side.hpp>
+#include <specagg/plan/side.hpp>
 
 #include <cmath>
 #include <cstdio>

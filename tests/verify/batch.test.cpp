@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/thread_pool.hpp>
 #include <specagg/specagg.hpp>
 
 #include "support/catch.hpp"
@@ -127,7 +127,7 @@ TEST_CASE(
     CHECK(verify(r, verifier, this_thread()) == alone);
     CHECK(verify(r, verifier, backwards()) == alone);
     for (const unsigned threads : {1u, 2u, 4u}) {
-      cpu::thread_pool pool(threads);
+      thread_pool pool(threads);
       CHECK(verify(r, verifier, pool) == alone);
     }
   };
@@ -207,7 +207,7 @@ TEST_CASE(
       }
   };
   check(this_thread());
-  for (const unsigned threads : {1u, 2u, 4u}) check(cpu::thread_pool(threads));
+  for (const unsigned threads : {1u, 2u, 4u}) check(thread_pool(threads));
 }
 
 namespace {
@@ -298,7 +298,7 @@ TEST_CASE("a batch of trees gives what each tree gives alone, on any pool, by bo
     };
     CHECK(batch(this_thread()) == alone);
     CHECK(batch(backwards()) == alone);
-    CHECK(batch(cpu::thread_pool(3)) == alone);
+    CHECK(batch(thread_pool(3)) == alone);
     return accepted;
   };
   CHECK(check(traversal{}) > 3);

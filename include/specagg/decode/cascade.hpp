@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include <specagg/decode/text.hpp>
+#include <specagg/decode/rounds.hpp>
 #include <specagg/verify/token.hpp>
 
 SPECAGG_BEGIN

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include <specagg/decode/text.hpp>
+#include <specagg/decode/rounds.hpp>
 #include <specagg/draft/drafter.hpp>
 #include <specagg/draft/propose.hpp>
 #include <specagg/verify/tree.hpp>

@@ -5,7 +5,7 @@
 #include <concepts>
 #include <span>
 
-#include <specagg/decode/text.hpp>
+#include <specagg/text.hpp>
 
 SPECAGG_BEGIN
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <specagg/decode/text.hpp>
+#include <specagg/text.hpp>
 
 SPECAGG_BEGIN
 

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include <specagg/random.hpp>
-#include <specagg/site/side.hpp>
+#include <specagg/plan/side.hpp>
 
 SPECAGG_BEGIN
 namespace plan {

@@ -16,7 +16,7 @@
 #include <span>
 
 #include <specagg/policy/combine.hpp>
-#include <specagg/site/side.hpp>
+#include <specagg/plan/side.hpp>
 #include <specagg/verify/coupled.hpp>
 
 SPECAGG_BEGIN

@@ -12,7 +12,7 @@
 
 #include <specagg/random.hpp>
 #include <specagg/site/codec.hpp>
-#include <specagg/site/side.hpp>
+#include <specagg/plan/side.hpp>
 
 SPECAGG_BEGIN
 

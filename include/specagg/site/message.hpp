@@ -20,7 +20,7 @@
 
 #include <specagg/site/codec.hpp>
 #include <specagg/site/hello.hpp>
-#include <specagg/site/side.hpp>
+#include <specagg/plan/side.hpp>
 
 SPECAGG_BEGIN
 

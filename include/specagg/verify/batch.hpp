@@ -76,8 +76,7 @@ tree_verdict verify(Request&& request, const Verifier& verifier, std::span<doubl
 // A pool is anything with for_ranges(count, grain, body), which calls body(begin, end) for ranges
 // that cover [0, count) once, from any thread, and returns when all are done; if body throws, it
 // waits for the calls that have begun, and the first exception goes to its caller. This one has no
-// threads; cpu::thread_pool (backend/cpu/parallel.hpp, which needs nothing else of that backend)
-// has.
+// threads; thread_pool (thread_pool.hpp) has.
 struct this_thread {
   template <class Body>
   void for_ranges(std::size_t count, std::size_t /*grain*/, Body&& body) {

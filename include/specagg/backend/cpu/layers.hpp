@@ -32,7 +32,7 @@
 #include <specagg/backend/cpu/gguf.hpp>
 #include <specagg/backend/cpu/kv_cache.hpp>
 #include <specagg/backend/cpu/llama_weights.hpp>
-#include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/thread_pool.hpp>
 #include <specagg/backend/cpu/tree_paths.hpp>
 #include <specagg/config.hpp>
 #include <specagg/error.hpp>

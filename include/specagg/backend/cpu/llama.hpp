@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <specagg/backend/cpu/llama_weights.hpp>
-#include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/thread_pool.hpp>
 #include <specagg/config.hpp>
 #include <specagg/token.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding that fails and is called again: the text has the law of decoding that did not fail.
-#include <specagg/decode/text.hpp>
+#include <specagg/decode/rounds.hpp>
 
 #include <cstdio>
 

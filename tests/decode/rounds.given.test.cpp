@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What decoders are given: models that hold another text, and workspaces that were made for less.
-#include <specagg/decode/text.hpp>
+#include <specagg/decode/rounds.hpp>
 
 #include "decode/toy_text.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <specagg/backend/cpu/parallel.hpp>
+#include <specagg/thread_pool.hpp>
 
 #include <sys/resource.h>
 
@@ -12,7 +12,7 @@
 #include "support/catch.hpp"
 #include "support/sanitized.hpp"
 
-using specagg::cpu::thread_pool;
+using specagg::thread_pool;
 
 TEST_CASE("a parallel loop covers every row once, in ranges that are multiples of the grain") {
   for (unsigned threads : {1u, 2u, 3u, 8u}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole texts under everything at once: a grammar, its dead ends, penalties, an end of text, a stop
 // string. And what goes wrong beside the law: models that throw, that refuse to roll back.
-#include <specagg/decode/text.hpp>
+#include <specagg/decode/rounds.hpp>
 
 #include <array>
 #include <cstdio>

@@ -21,7 +21,8 @@
 #include <specagg/config.hpp>
 
 SPECAGG_BEGIN
-namespace cpu {
+
+namespace detail {
 
 inline void spin_pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -30,6 +31,8 @@ inline void spin_pause() {
   asm volatile("yield");
 #endif
 }
+
+}  // namespace detail
 
 // Runs one loop at a time. Do not call it from two threads at once, or from inside a loop.
 class thread_pool {
@@ -76,7 +79,7 @@ class thread_pool {
     auto left = static_cast<std::uint32_t>(ranges);  // ranges that workers run
     while (work()) --left;
     for (int i = 0; i < spins && finished_.load(std::memory_order_acquire) != left; ++i)
-      spin_pause();
+      detail::spin_pause();
     for (auto seen = finished_.load(std::memory_order_acquire); seen != left;
          seen = finished_.load(std::memory_order_acquire))
       finished_.wait(seen, std::memory_order_acquire);
@@ -145,7 +148,7 @@ class thread_pool {
       if ((seen & max_ranges) != 0) continue;
       bool idle = !stop_.load(std::memory_order_relaxed);
       for (int i = 0; i < idle_spins && idle; ++i) {
-        spin_pause();
+        detail::spin_pause();
         idle = state_.load(std::memory_order_relaxed) == seen;
       }
       if (idle) state_.wait(seen, std::memory_order_acquire);
@@ -164,5 +167,4 @@ class thread_pool {
   std::vector<std::thread> workers_;  // last member: the threads use the others
 };
 
-}  // namespace cpu
 SPECAGG_END
