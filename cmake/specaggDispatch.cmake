@@ -52,6 +52,7 @@ function(specagg_dispatch target)
     message(FATAL_ERROR "specagg_dispatch(<target> SOURCE step.cpp ENTRY step [ISAS avx512 avx2 sse2])")
   endif()
   set(here ${CMAKE_CURRENT_FUNCTION_LIST_DIR})  # a variable of this file is not seen by callers in a parent directory
+  include(${here}/specaggInstructionSets.cmake)
   cmake_path(ABSOLUTE_PATH arg_SOURCE OUTPUT_VARIABLE source)
   cmake_path(GET source STEM stem)
 
@@ -59,18 +60,13 @@ function(specagg_dispatch target)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
     set(arch x86_64)
     set(least -march=x86-64)
-    set(known avx512vnni avx512 avx2 sse2 scalar)
     set(default avx512 avx2 sse2)
   elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
     set(arch aarch64)
     set(least -march=armv8-a)
-    set(known neon scalar)
     set(default neon)
   endif()
-  set(flags_avx2 -mavx2 -mfma -mf16c)
-  set(flags_avx512 -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl ${flags_avx2})
-  set(flags_avx512vnni -mavx512vnni ${flags_avx512})
-  set(flags_scalar -DSPECAGG_SCALAR)
+  set(known ${SPECAGG_ISAS_${arch}})
 
   set(ld)
   foreach(linker IN ITEMS ${CMAKE_LINKER} ld.bfd)  # CMAKE_LINKER may be gold, lld or mold
@@ -133,7 +129,7 @@ static_assert(std::string_view(SPECAGG_STRING(SPECAGG_ISA)) == "@isa@",
     endforeach()
     # Options of a source come behind all others: the last -march counts.
     set_source_files_properties(${folder}/${stem}.${isa}.cpp PROPERTIES
-      COMPILE_OPTIONS "${least};${flags_${isa}};-fno-lto;$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>")
+      COMPILE_OPTIONS "${least};${SPECAGG_FLAGS_${isa}};-fno-lto;$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>")
     set_target_properties(${version} PROPERTIES POSITION_INDEPENDENT_CODE ON INTERPROCEDURAL_OPTIMIZATION OFF
                                                 CXX_VISIBILITY_PRESET hidden)
     set(entries "${arg_ENTRY}")
@@ -157,12 +153,23 @@ static_assert(std::string_view(SPECAGG_STRING(SPECAGG_ISA)) == "@isa@",
     set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
   endforeach()
 
-  # The dispatcher: @names@, @built@, @what@, @entries@, @choices@ of specaggDispatch.cpp.in.
+  # The dispatcher: @names@, @built@, @what@, @entries@, @conditions@, @choices@ of specaggDispatch.cpp.in.
   list(JOIN isas " " built)
   list(JOIN isas "\", \"" names)
   set(names "\"${names}\"")
   list(JOIN arg_ENTRY ", " what)
   list(GET isas -1 everywhere)
+  set(conditions)
+  foreach(isa IN LISTS isas)
+    set(features ${SPECAGG_FLAGS_${isa}})
+    list(FILTER features INCLUDE REGEX "^-m")
+    if(features)
+      list(TRANSFORM features REPLACE "^-m(.*)" "SUPPORTS(\"\\1\")")
+      list(TRANSFORM features REPLACE "SUPPORTS.\"f16c\".*" "f16c()")
+      list(JOIN features " && " features)
+      string(APPEND conditions "  if (std::strcmp(isa, \"${isa}\") == 0) return ${features};\n")
+    endif()
+  endforeach()
   set(entries)
   set(choices)
   foreach(entry IN LISTS arg_ENTRY)
