@@ -546,7 +546,7 @@ void run_alone(const two_sites_options& o, site_maker& library, const hello& ter
     add_mapped(j, library);
     fmt::print("{}\n", line_of(j));
   } else {
-    fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", text_of(library, fresh), fresh.size(), 1e3 * each);
+    fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", shown(text_of(library, fresh)), fresh.size(), 1e3 * each);
   }
 }
 
@@ -670,7 +670,7 @@ void device(two_sites_options o) {
     if (!problem.empty()) j["problem"] = problem;
     fmt::print("{}\n", line_of(j));
   } else if (!emitted.empty()) {
-    fmt::print("{}\n", text);
+    fmt::print("{}\n", shown(text));
     fmt::print("\n{} tokens, {:.2f} ms a token", emitted.size(), 1e3 * j.value("seconds_per_token", 0.0));
     if (j.contains("seconds_per_token_predicted"))
       fmt::print(" (the recursion says {:.2f})", 1e3 * j["seconds_per_token_predicted"].get<double>());
