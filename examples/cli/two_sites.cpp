@@ -706,6 +706,7 @@ void add_documents(CLI::App* c, two_sites_options& o) {
 }
 std::vector<no_effect> without_effect(const CLI::App& c, const two_sites_options& o) {
   std::vector<no_effect> rows = without_effect_on(o.backend);
+  rows.push_back(without_effect_at(o.sample));
   if (o.dragon) rows.push_back({!given(c, "--documents"), "without --documents", {"--passages", "--rescore"}});
   return rows;
 }
