@@ -561,7 +561,8 @@ std::vector<no_effect> without_effect(const generate_options& o) {
       {!lookup, "without --draft lookup or --draft counts", {"--lookup"}},
       {!o.compare, "without --compare", {"--baseline"}},
       {!o.chat, "without --chat", {"--system"}},
-      {o.json, "with --json", {"--color"}}};
+      {o.json, "with --json", {"--color"}},
+      without_effect_at(o.sample)};
   for (no_effect& row : without_effect_on(o.backend)) rows.push_back(std::move(row));
   return rows;
 }

@@ -77,12 +77,12 @@ inline void check_values(const CLI::App& command) {
     }
   }
 }
-// From now on it does so for every command of the program, before the command runs.
+// From now on it does so for the program and every command of it, before the command runs. All
+// programs call it.
 inline void check_values_of_all(CLI::App& program) {
-  for (CLI::App* sub : program.get_subcommands([](CLI::App*) { return true; })) {
+  program.parse_complete_callback([&program] { check_values(program); });
+  for (CLI::App* sub : program.get_subcommands([](CLI::App*) { return true; }))
     check_values_of_all(*sub);
-    sub->parse_complete_callback([sub] { check_values(*sub); });
-  }
 }
 
 }  // namespace cli

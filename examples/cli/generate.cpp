@@ -357,12 +357,15 @@ nlohmann::json report(const decoded& d) {
 
 std::string marked_text(const decoded& d, const tokenizer& tokens) {
   std::string all;
-  std::size_t size = 0;
+  const std::string_view text = d.text;
+  std::size_t come = 0, done = 0;
   for (const emission& e : d.emissions) {
-    std::string piece = tokens.piece(e.token);
-    piece.resize(std::min(piece.size(), d.text.size() - size));  // a stop string is cut off
-    size += piece.size();
-    all += marked(piece, e.from);
+    come = std::min(come + tokens.piece(e.token).size(), text.size());  // a stop string is cut off
+    // A character of several tokens is marked as the last of them.
+    const std::size_t until = come == text.size() ? come : come - unfinished(text.substr(0, come));
+    if (until <= done) continue;
+    all += marked(text.substr(done, until - done), e.from);
+    done = until;
   }
   return all;
 }
@@ -409,7 +412,7 @@ decoded run_and_print(const job& j, const decoder& d) {
   };
   const decoded once = j.run(d, stream_out);
   if (!o.json) {
-    if (printed < once.text.size()) fmt::print("{}", once.text.substr(printed));
+    if (printed < once.text.size()) fmt::print("{}", shown(once.text.substr(printed)));
     fmt::print("\n");
     flush_output();
   }
@@ -607,9 +610,9 @@ void generate(const generate_options& given) {
         out["all_models"]["mean_logprob_target"] = mean_log_p(r.alone);
       }
     } else {
-      fmt::print("{}\n{}{}\n\n", bold("prompt"), prompt, prompt.ends_with('\n') ? "" : "\n");
+      fmt::print("{}\n{}{}\n\n", bold("prompt"), shown(prompt), prompt.ends_with('\n') ? "" : "\n");
       const char* alone = o.baseline == "all-models" ? "all models at every token" : "target alone";
-      fmt::print("{}\n{}\n", bold(alone), r.alone.text);
+      fmt::print("{}\n{}\n", bold(alone), shown(r.alone.text));
       print_summary(stdout, r.alone);
       const std::string how = d.propose.empty() ? "lookup" : d.propose;
       const std::string gamma = !d.tree.empty()    ? fmt::format(" {}, {}", d.tree, how)

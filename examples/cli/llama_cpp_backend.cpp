@@ -123,7 +123,7 @@ struct llama_cpp_backend final : backend {
 struct llama_cpp_sites {
   struct saved_text {
     std::vector<std::uint8_t> bytes;
-    std::size_t tokens;
+    std::vector<token_id> tokens;
   };
   using saved = std::shared_ptr<const saved_text>;
   struct source {
@@ -132,6 +132,7 @@ struct llama_cpp_sites {
     std::size_t vocab_size() const { return of->vocab_size(); }
     std::size_t capacity() const { return of->capacity(); }
     std::size_t position() const { return of->position(); }
+    std::span<const token_id> tokens() const { return of->tokens(); }
     status extend(std::span<const token_id> more, std::span<float> logits) {
       return of->extend(more, logits);
     }
@@ -159,9 +160,9 @@ struct llama_cpp_sites {
   }
   saved save(const source& of) const {
     auto bytes = of.of->save();
-    return bytes.empty()
-               ? nullptr
-               : std::make_shared<const saved_text>(saved_text{std::move(bytes), of.position()});
+    if (bytes.empty()) return nullptr;
+    const std::vector<token_id> held(of.tokens().begin(), of.tokens().end());
+    return std::make_shared<const saved_text>(saved_text{std::move(bytes), held});
   }
   status restore(source& to, const saved& from) const {
     return to.of->restore(from->bytes, from->tokens);

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include <specagg/printable.hpp>
 #include <specagg/verify/verify.hpp>
 
 namespace cli {
@@ -18,6 +19,30 @@ namespace cli {
 inline bool knows_escapes(int file) {
   const char* terminal = std::getenv("TERM");
   return isatty(file) && terminal && *terminal && std::string_view(terminal) != "dumb";
+}
+
+// A model's text, or a file's, of several lines, as a terminal may get it: what a terminal obeys,
+// but for ends of lines and tabs, is spelled out as by printable(), and so are bytes that are not
+// UTF-8. Characters without a width stay: emoji and some scripts need them.
+inline std::string for_terminal(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const auto c = specagg::utf8::first_code_point(text);
+    const std::string_view piece = text.substr(0, c.bytes);
+    const bool control = c.value < 0x20 || (c.value >= 0x7f && c.value <= 0x9f);
+    const bool direction =
+        (c.value >= 0x202a && c.value <= 0x202e) || (c.value >= 0x2066 && c.value <= 0x2069);
+    const bool stays = piece == "\n" || piece == "\t" || (c.valid && !control && !direction);
+    shown += stays ? std::string(piece) : specagg::printable(piece);
+    text.remove_prefix(c.bytes);
+  }
+  return shown;
+}
+// The same, if standard output is a terminal. A file or a pipe gets the bytes of the text: nothing
+// there obeys them, and programs compare them. `| less` spells controls out itself.
+inline std::string shown(std::string_view text) {
+  static const bool terminal = isatty(STDOUT_FILENO);
+  return terminal ? for_terminal(text) : std::string(text);
 }
 
 enum class color { automatic, always, never };
@@ -37,8 +62,8 @@ inline marks output_marks() {
   return chosen;
 }
 inline std::string coloured(fmt::text_style style, std::string_view text) {
-  return output_marks() == marks::colours && !text.empty() ? fmt::format(style, "{}", text)
-                                                           : std::string(text);
+  return output_marks() == marks::colours && !text.empty() ? fmt::format(style, "{}", shown(text))
+                                                           : shown(text);
 }
 inline std::string bold(std::string_view text) { return coloured(fmt::emphasis::bold, text); }
 inline std::string dim(std::string_view text) { return coloured(fmt::emphasis::faint, text); }
@@ -47,15 +72,15 @@ inline std::string dim(std::string_view text) { return coloured(fmt::emphasis::f
 inline std::string marked(std::string_view text, specagg::origin from) {
   using specagg::origin;
   if (text.empty()) return {};
-  if (output_marks() == marks::none) return std::string(text);
+  if (output_marks() == marks::none) return shown(text);
   if (output_marks() == marks::brackets)
-    return from == origin::residual ? fmt::format("{{{}}}", text)
-           : from == origin::bonus  ? fmt::format("[{}]", text)
-                                    : std::string(text);
+    return from == origin::residual ? fmt::format("{{{}}}", shown(text))
+           : from == origin::bonus  ? fmt::format("[{}]", shown(text))
+                                    : shown(text);
   const auto colour = from == origin::accepted   ? fmt::terminal_color::green
                       : from == origin::residual ? fmt::terminal_color::bright_red
                                                  : fmt::terminal_color::bright_cyan;
-  return fmt::format(fmt::fg(colour), "{}", text);
+  return fmt::format(fmt::fg(colour), "{}", shown(text));
 }
 
 // On stderr, if that is a terminal, once the work has taken half a second.

@@ -602,7 +602,7 @@ void run_alone(const two_sites_options& o, site_maker& library, const hello& ter
     add_mapped(j, library);
     fmt::print("{}\n", line_of(j));
   } else {
-    fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", text_of(library, fresh), fresh.size(),
+    fmt::print("{}\n\n{} tokens, {:.2f} ms a token\n", shown(text_of(library, fresh)), fresh.size(),
                1e3 * each);
   }
 }
@@ -745,7 +745,7 @@ void device(two_sites_options o) {
     if (!problem.empty()) j["problem"] = problem;
     fmt::print("{}\n", line_of(j));
   } else if (!emitted.empty()) {
-    fmt::print("{}\n", text);
+    fmt::print("{}\n", shown(text));
     fmt::print("\n{} tokens, {:.2f} ms a token", emitted.size(),
                1e3 * j.value("seconds_per_token", 0.0));
     if (j.contains("seconds_per_token_predicted"))
@@ -791,6 +791,7 @@ void add_documents(CLI::App* c, two_sites_options& o) {
 }
 std::vector<no_effect> without_effect(const CLI::App& c, const two_sites_options& o) {
   std::vector<no_effect> rows = without_effect_on(o.backend);
+  rows.push_back(without_effect_at(o.sample));
   if (o.dragon)
     rows.push_back({!given(c, "--documents"), "without --documents", {"--passages", "--rescore"}});
   return rows;

@@ -14,6 +14,7 @@
 
 #include <specagg/error.hpp>
 
+#include "../cli/effects.hpp"
 #include "lab.hpp"
 
 namespace experiments {
@@ -181,6 +182,7 @@ int main(int argc, char** argv) {
                  "Folder of the CSV files; parts that are there are not run again")
       ->capture_default_str();
   app.add_option("--part", only, "Only the parts with this in their name");
+  cli::check_values_of_all(app);
   try {
     app.parse(argc, argv);
     std::error_code none;

@@ -34,6 +34,7 @@
 #include <specagg/verify/verify.hpp>
 
 #include "../cli/chat.hpp"
+#include "../cli/effects.hpp"
 
 namespace {
 
@@ -161,7 +162,12 @@ int run(int argc, char** argv) {
   app.add_option("--seed", seed, "of the texts");
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_flag("--chat", chat, "prompts are a user's turns (ChatML)");
-  CLI11_PARSE(app, argc, argv);
+  cli::check_values_of_all(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);  // --help
+  }
 
   const auto weights = std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file));
   const cpu::tokenizer text_tokens(weights->file);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server with OpenAI's API over libllama. engine.hpp decodes, request.hpp reads what is asked
 // for, http.hpp limits what a client may do. docs/llama_cpp.md says how to run it.
+#include <sys/auxv.h>
+
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
@@ -9,6 +11,7 @@
 #include <deque>
 #include <filesystem>
 
+#include "../cli/effects.hpp"
 #include "../cli/rpc.hpp"
 #include "../cli/terminal.hpp"
 #include "engine.hpp"
@@ -237,9 +240,11 @@ void answer_in_parts(engine& by, const std::shared_ptr<answers>& all, const std:
 // libllama's threads wait for each other some hundred times in a token. OpenMP's library lets them
 // spin for milliseconds, also where the thread that is waited for has no core: on busy cores one
 // token takes as long as ten. It reads how long when a program is loaded, so this one loads itself
-// again, unless its user has chosen.
+// again, unless its user has chosen. Not where it was started through ld.so: then that is the
+// running program, and has no interpreter.
 void spin_for_microseconds(char** argv) {
-  if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
+  if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY") || getauxval(AT_BASE) == 0)
+    return;
   std::error_code none;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", none);
   if (none || setenv("GOMP_SPINCOUNT", "300", 1) != 0) return;
@@ -363,7 +368,6 @@ int main(int argc, char** argv) {
   app.add_option("--exact-batches", o.exact_batches,
                  "Compute in calls of so many tokens, so that texts do not depend "
                  "on other requests (docs/llama_cpp.md)")
-      ->type_name("N")
       ->check(CLI::Range(1, 128));
   app.add_option("--threads", o.threads, "Threads of the models")
       ->check(CLI::Range(1, 1024))
@@ -378,6 +382,7 @@ int main(int argc, char** argv) {
   app.add_option("--api-key", o.key,
                  "Key that clients must send; better in the environment, which others cannot read")
       ->envname("SPECAGG_API_KEY");
+  cli::check_values_of_all(app);
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);

@@ -24,9 +24,15 @@ struct made_rows {
   std::size_t count;
   Make make;
   SPECAGG_FUNCTION std::size_t size() const { return count; }
-  SPECAGG_FUNCTION decltype(auto) operator[](std::size_t j) const { return make(j); }
+  SPECAGG_FUNCTION decltype(auto) operator[](std::size_t j) const {
+    constexpr bool constant = std::invocable<const Make&, std::size_t>;
+    static_assert(constant, "specagg: what rows_of(count, make_row) calls must not be mutable");
+    if constexpr (constant) return make(j);
+    else return const_cast<Make&>(make)(j);  // no further errors
+  }
 };
-// `count` rows; make(j) makes row j, 0 <= j < count, whenever it is looked at.
+// `count` rows; make(j) makes row j, 0 <= j < count, whenever it is looked at. It may be copied, so
+// it is not mutable.
 template <class Make>
 SPECAGG_FUNCTION made_rows<Make> rows_of(std::size_t count, Make make) {
   return {count, make};

@@ -22,9 +22,10 @@
 #include <specagg/rows.hpp>
 #include <specagg/policy/policy.hpp>
 #include <specagg/policy/any_of.hpp>
+#include <specagg/policy/lossless.hpp>
+#include <specagg/policy/law.hpp>
 #include <specagg/policy/models.hpp>
 #include <specagg/policy/beside.hpp>
-#include <specagg/policy/lossless.hpp>
 #include <specagg/policy/lossy.hpp>
 #include <specagg/policy/mentored.hpp>
 #include <specagg/policy/cascade.hpp>

@@ -62,16 +62,25 @@ status keep(std::size_t n, M&... models) {
   return s;
 }
 
+// How many tokens two texts have in common at their beginning. It is asked for at every scoring of
+// a long text, so blocks are compared first: std::equal is an order of magnitude faster than token
+// by token.
+inline std::size_t common_prefix(std::span<const token_id> a, std::span<const token_id> b) {
+  constexpr std::size_t block = 256;
+  const std::size_t size = std::min(a.size(), b.size());
+  std::size_t n = 0;
+  while (size - n >= block && std::equal(a.data() + n, a.data() + n + block, b.data() + n))
+    n += block;
+  while (n < size && a[n] == b[n]) ++n;
+  return n;
+}
+
 // Rolls a model back to where its context is a prefix of these tokens, if it says what it holds
 // (tokens(), see logit_source.hpp); else to as many tokens as there are. Status as keep.
 template <LogitSource M>
 status keep_prefix(std::span<const token_id> tokens, M& model) {
   std::size_t n = tokens.size();
-  if constexpr (requires { model.tokens(); }) {
-    const std::span<const token_id> held = model.tokens();
-    const auto common = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end()).first;
-    n = std::size_t(common - held.begin());
-  }
+  if constexpr (requires { model.tokens(); }) n = common_prefix(model.tokens(), tokens);
   return keep(n, model);
 }
 

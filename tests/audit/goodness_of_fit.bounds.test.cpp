@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,6 +68,20 @@ double worst_of_p_value(std::vector<outcome> all) {
   return worst;
 }
 
+// "1,000 equal" -> 1000
+std::size_t number_in(const std::string& text) {
+  std::string digits;
+  for (const char c : text)
+    if (c >= '0' && c <= '9') digits += c;
+  return std::stoul(digits);
+}
+// Of a line of a table in Markdown.
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  for (std::size_t at = 0, end; (end = line.find('|', at + 1)) != std::string::npos; at = end)
+    cells.push_back(line.substr(at + 2, end - at - 3));
+  return cells;
+}
 row counts_of(numbers& random, const row& law, std::size_t n) {
   row sums(law.size()), counts(law.size());
   std::partial_sum(law.begin(), law.end(), sums.begin());
@@ -119,8 +135,58 @@ std::vector<row> alternatives(const row& law, double d) {
   return all;
 }
 
+// What `detectable` is for so many observations, however they fall.
+double detectable(const row& law, double n, double false_alarm) {
+  row counts(law.size());
+  counts[0] = n;
+  return goodness_of_fit(counts, law, false_alarm).detectable;
+}
+// The laws of the table of docs/audit.md, by their names in it.
+row law_named(const std::string& name) {
+  if (name == "0.999 and 0.001") return {0.999, 0.001};
+  if (name.starts_with("1 ... 1/")) return zipf(number_in(name.substr(8)));
+  const std::size_t size = number_in(name);
+  return row(size, 1 / double(size));
+}
+
 }  // namespace
 
+TEST_CASE(
+    "docs/audit.md's table of `detectable` is what the fit gives, and so is its price of 1e-6 "
+    "against 0.001") {
+  std::ifstream page(SPECAGG_SOURCE_DIR "/docs/audit.md");
+  std::string line;
+  while (std::getline(page, line) && !line.starts_with("| law |")) {
+  }
+  REQUIRE(cells_of(line) ==
+          std::vector<std::string>{"law", "n = 1,000", "10,000", "100,000", "1,000,000"});
+  std::getline(page, line);
+  std::size_t rows = 0;
+  for (; std::getline(page, line) && line.starts_with("|"); ++rows) {
+    const std::vector<std::string> cells = cells_of(line);
+    REQUIRE(cells.size() == 5);
+    const row law = law_named(cells[0]);
+    for (std::size_t i = 1; i < 5; ++i) {
+      const double d = detectable(law, std::pow(10, 2 + double(i)), 1e-6);
+      INFO(line << " gives " << d << " for " << cells[i]);
+      if (cells[i] == "none") {
+        CHECK(d > 1);
+      } else {
+        const double unit = std::pow(10, -double(cells[i].size() - 2));  // of the last digit
+        CHECK(std::fabs(d - std::stod(cells[i])) <= unit * 0.5001);
+      }
+    }
+    if (law.size() > 1000) continue;
+    const double d = detectable(law, 1e5, 1e-6);
+    double enough = 1e3, less = 1e5;  // tokens with which a = 0.001 detects the same
+    while (less - enough > 100)
+      (detectable(law, (enough + less) / 2, 1e-3) > d ? enough : less) = (enough + less) / 2;
+    INFO(cells[0] << ": " << 1e5 / less << " times fewer");
+    CHECK(1e5 / less >= 1.15);
+    CHECK(1e5 / less < 1.45);
+  }
+  CHECK(rows == 8);
+}
 TEST_CASE(
     "a point mass does not fit a uniform law, although each token is expected four times only") {
   row law(1000, 0.001), counts(1000);

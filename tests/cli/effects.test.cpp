@@ -23,6 +23,7 @@ words operator+(words a, const words& b) {
   a.insert(b.begin(), b.end());
   return a;
 }
+const words filters = {"--top-k", "--top-p", "--min-p"};
 const words rpc = {"--exact-batches", "--rpc"};
 const words chain = {"--propose", "--longest-run", "--model", "--lookup", "--baseline", "--system"};
 const words secured = {"--insecure", "--certificate", "--key", "--authority", "--token-file"};
@@ -36,6 +37,7 @@ const std::vector<mode> modes = {
     {"generate", "--draft /none", chain + rpc},
     {"generate", "--draft /none --json", chain + rpc + words{"--color"}},
     {"generate", "--draft /none --backend llama.cpp", chain},
+    {"generate", "--draft /none --temperature 0", chain + rpc + filters},
     {"generate",
      "--draft lookup,/none --chat",
      {"--propose", "--longest-run", "--model", "--baseline", "--rpc", "--exact-batches"}},
@@ -102,6 +104,8 @@ const std::vector<mode> modes = {
     {"dragon device", "--model /none --codec counts --documents /none", rpc + words{"--alone"}},
     {"dragon device", "--model /none --alone", passages + rpc + link + by_turns},
     {"dragon profile", "--model /none", passages + rpc},
+    {"dragon profile", "--model /none --temperature 0", passages + rpc + filters},
+    {"dssd device", "--model /none --temperature 0", rpc + filters + words{"--row-total"}},
     {"dssd serve", "--model /none", rpc},
     {"dssd device", "--model /none", rpc + words{"--row-total"}},
     {"dssd device", "--model /none --alone", rpc + link + words{"--split", "--gamma"}},

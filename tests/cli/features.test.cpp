@@ -77,6 +77,21 @@ struct features {
 
 }  // namespace
 
+TEST_CASE("numbers are decimal, and what cannot be used is said in one line, with status 2") {
+  folder f;
+  f.prompts(lines);
+  for (const std::string wrong :
+       {"--texts 010", "--tokens 0x10", "--seed 1e3", "--threads 08", "--texts 0"}) {
+    const cli::ran r = f.run("out", wrong);
+    INFO(wrong << "\n" << r.out);
+    CHECK(r.status == 2);
+    CHECK(r.out.starts_with("specagg-features: "));
+    CHECK(r.out.find(wrong.substr(0, wrong.find(' '))) != std::string::npos);
+    CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
+  }
+  CHECK(f.run("out", "--help").status == 0);
+}
+
 TEST_CASE("the states and rows of texts written together are those of each text alone") {
   folder f;
   f.prompts(lines);

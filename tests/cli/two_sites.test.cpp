@@ -149,6 +149,28 @@ TEST_CASE("a device whose model has other tokens drafts for the text's, in every
 }
 
 TEST_CASE(
+    "a device prints no control bytes of a text at a terminal; a pipe gets the text's own bytes") {
+  // a terminal's title; red, and a control of Latin-1
+  const std::string lord = "\x1b]0;xx\x07", the = "\x1b[31m\x9b";
+  const test::renamed target("target", lord, the), draft("draft", lord, the);
+  server s("dssd serve --model " + target.path);
+  const std::string how = " --temperature 0 --max-tokens 30 --prompt 'And '",
+                    device = "dssd device --model " + draft.path,
+                    there = " --insecure --connect 127.0.0.1:" + std::to_string(s.port);
+  for (const std::string& arguments :
+       {device + how + there, device + how + " --alone", "generate --target " + target.path + how,
+        "generate --compare --target " + target.path + " --draft " + draft.path + how}) {
+    const ran piped = run(arguments), shown = cli::run_at_terminal("TERM=dumb", arguments);
+    INFO(arguments << "\n"
+                   << specagg::printable(piped.out, 2000) << "\n"
+                   << specagg::printable(shown.out, 2000));
+    CHECK(piped.out.find(the) != std::string::npos);
+    CHECK(shown.out.find("\\x1b[31m\\x9b") != std::string::npos);
+    CHECK(shown.out.find('\x1b') == std::string::npos);
+  }
+}
+
+TEST_CASE(
     "dragon profile fits a line to the times that it prints; both ends begin with what it "
     "measured") {
   folder f;

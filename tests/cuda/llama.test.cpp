@@ -3,6 +3,7 @@
 #include <specagg/backend/cuda/llama.hpp>
 #include <specagg/backend/cuda/llama_weights.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <specagg/decode/text.hpp>
 #include <specagg/logit_source.hpp>
 #include <string>
 #include <vector>
@@ -189,6 +191,31 @@ TEST_CASE(
   CHECK(model.position() == 35);
   model.rollback(3);
   CHECK(model.extend_on_device(std::span(tokens).first(20), 17) == status::invalid_parameter);
+}
+
+TEST_CASE(
+    "a session on the device that holds another text goes on from what the two have in common") {
+  const auto host = bundled("draft");
+  const auto weights = on_device(host);
+  cuda::llama used(weights), fresh(weights);
+  no_processor none;
+  std::vector<float> logits(host->vocab), due(host->vocab);
+  const auto before = some_tokens(20, host->vocab);
+  REQUIRE(used.extend_on_device(std::span(before).first(8), 0) == status::ok);
+  REQUIRE(used.extend(std::span(before).subspan(8), {}) == status::ok);
+  CHECK(std::ranges::equal(used.tokens(), before));
+  CHECK(used.extend(std::vector<token_id>{1, -1}, {}) == status::token_out_of_range);
+  CHECK(std::ranges::equal(used.tokens(), before));
+  for (const std::size_t common : {12u, 0u}) {
+    std::vector<token_id> text = before;  // as long as the text before
+    for (std::size_t i = common; i < text.size(); ++i)
+      text[i] = (text[i] + 1) % token_id(host->vocab);
+    REQUIRE(score(std::span<const token_id>(text), used, none, std::span(logits)) == status::ok);
+    REQUIRE(fresh.rollback(0) == status::ok);
+    REQUIRE(fresh.extend(text, due) == status::ok);
+    CHECK(same_bits(logits, due));
+    CHECK(std::ranges::equal(used.tokens(), text));
+  }
 }
 
 TEST_CASE("logits stay on the device for what the stream does next; two models share it") {

@@ -101,6 +101,24 @@ TEST_CASE("a model that says what it holds is rolled back to what it has in comm
                               keep_all, no_watch);
   });
 }
+TEST_CASE(
+    "what two texts have in common ends at the first token that differs, or where one of them "
+    "ends") {
+  tokens text(1100);
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = token_id(i * 7919 % 128256);
+  for (const std::size_t size : {0u, 1u, 255u, 256u, 257u, 512u, 1100u}) {
+    const auto some = std::span<const token_id>(text).first(size);
+    CHECK(common_prefix(some, text) == size);
+    CHECK(common_prefix(text, some) == size);
+    for (std::size_t i = 0; i < size; ++i) {
+      tokens other = text;
+      other[i] ^= 1;
+      REQUIRE(common_prefix(other, some) == i);
+      other.back() ^= 2;
+      REQUIRE(common_prefix(some, other) == i);
+    }
+  }
+}
 TEST_CASE("a workspace that was made for less is refused, and nothing is written") {
   std::array<toy_source<T>, 2> m{toy_source<T>(vocabulary, 1), toy_source<T>(vocabulary, 2)};
   no_processor none;

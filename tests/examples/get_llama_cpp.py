@@ -4,7 +4,7 @@
 
 usage: get_llama_cpp.py [LIBRARY]    (LIBRARY: libggml-cpu.a as it built it, which is searched for instructions of AMX)
 """
-import importlib.machinery, importlib.util, pathlib, re, shutil, subprocess, sys, tempfile
+import importlib.machinery, importlib.util, os, pathlib, re, shutil, signal, subprocess, sys, tempfile
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "get-llama-cpp"
 sys.dont_write_bytecode = True
@@ -56,6 +56,47 @@ def built_again():
     print("a library of another processor is built again")
 
 
+def all_or_nothing():
+    """The second of the two moves does not happen: it fails, or the process is killed before it."""
+    def cut(end):
+        with tempfile.TemporaryDirectory() as cache:
+            where, new = pathlib.Path(cache) / "llama.cpp", pathlib.Path(cache) / ".llama.cpp-1"
+            for folder, number in [(where, "old"), (new, "new")]:
+                folder.mkdir()
+                (folder / "number").write_text(number)
+            replace, moves = os.replace, []
+            def moving(a, b):
+                moves.append(a)
+                if len(moves) == 2:
+                    end()
+                replace(a, b)
+            child = os.fork()
+            if child == 0:
+                get.os.replace = moving
+                try:
+                    get.put(new, where)
+                except OSError:
+                    os._exit(1)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+            yield where
+    def fails():
+        raise OSError("no room")
+    for where in cut(fails):
+        assert (where / "number").read_text() == "old"
+    for where in cut(lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        assert not where.exists()
+        get.folder = lambda: where.parent
+        def build(place, to):
+            raise get.NoDownload("offline")
+        get.build = build
+        (where.parent / get.REPLACED / "lib").mkdir()
+        (where.parent / get.REPLACED / "lib/libllama.a").write_text("")
+        assert get.get() == where and (where / "number").read_text() == "old"
+        assert sorted(p.name for p in where.parent.iterdir()) == [".llama.cpp.lock", "llama.cpp"]
+    print("an installation that is cut short leaves the library that was there")
+
+
 def no_amx(library):
     if not shutil.which("objdump"):
         return print("skipped: no objdump")
@@ -68,5 +109,6 @@ def no_amx(library):
 
 switches()
 built_again()
+all_or_nothing()
 if sys.argv[1:]:
     no_amx(sys.argv[1])

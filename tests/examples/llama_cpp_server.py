@@ -309,8 +309,16 @@ def bodies():
             answer = s.raw(head + sent, close=False)
             assert answer.startswith(f"HTTP/1.1 {status} ") and '"error"' in answer, f"{sent[:40]}: {answer[:200]}"
             assert time.time() - start < 5, f"{sent[:40]}: {status} takes {time.time() - start:.1f} s"
-        status, text = s.call("POST", "/v1/completions", good, {**JSON, "Range": "bytes=0-9"})
-        assert status == 200 and json.loads(text)["choices"], f"{status} {text}"
+        for name, part in [("Range", "bytes=0-9"), ("Range", "bytes=x"), ("RANGE", "lines=1-2"), ("range", "bytes=9-1"),
+                           ("Range", "")]:
+            status, text = s.call("POST", "/v1/completions", good, {**JSON, name: part})
+            assert status == 200 and json.loads(text)["choices"], f"{name}: {part}: {status} {text}"
+        # ... and in a body the word stays: the second chunk of this one begins a line with it
+        chunks = b'{"max_tokens": 4, "seed": 1, "prompt": "', b'range: "}'
+        answer = s.raw(head + b"Transfer-Encoding: chunked\r\n\r\n"
+                       + b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in chunks) + b"0\r\n\r\n", close=False)
+        one = json.loads(answer.split("\r\n\r\n")[1])["choices"][0]["text"]
+        assert one == s.complete(**{**good, "prompt": "range: "})["choices"][0]["text"], answer
     print("bodies are refused before they take memory or time")
 
 
@@ -326,6 +334,21 @@ def ports():
     finally:
         again.terminate(), again.wait(30)
     print("a port has one server")
+
+
+def command_line():
+    for option, value in [("--gamma", "04"), ("--port", "0x10"), ("--threads", "08"), ("--context", "1e2"),
+                          ("--exact-batches", "010"), ("--host", "")]:
+        r = subprocess.run([server, "--target", "/none", option, value], capture_output=True, text=True, timeout=60)
+        assert r.returncode == 2 and r.stderr.count("\n") == 1, f"{option} {value}: {r.returncode} {r.stderr}"
+        assert r.stderr.startswith("server: ") and option in r.stderr, f"{option} {value}: {r.stderr}"
+    # ld.so runs it as a shell runs any other program
+    loader = re.search(rb"/lib[\w/.-]*/ld-[\w.-]*", pathlib.Path(server).read_bytes())
+    if not loader:
+        return print("numbers of the command line")
+    r = subprocess.run([loader[0], server, "--target", "/none"], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 2 and r.stderr.startswith("server: /none"), r.stderr
+    print("numbers of the command line, and a start through ld.so")
 
 
 def bursts():
@@ -613,7 +636,7 @@ def openai_client():
     print("the openai client" + ("" if SMOLLM2.exists() else ", without chat (scripts/get-model)"))
 
 
-wanted = sys.argv[4:] or ["keys", "threads", "bursts", "bodies", "ports", "forms", "chat", "streams", "texts_at_once",
+wanted = sys.argv[4:] or ["command_line", "keys", "threads", "bursts", "bodies", "ports", "forms", "chat", "streams", "texts_at_once",
                           "full", "clients_that_leave", "stops", "hostile", "cancels_at_random", "on_other_machines",
                           "openai_client"]
 for check in wanted:

@@ -25,6 +25,10 @@ def files(out, kind="*"):
     return {p.relative_to(out).as_posix(): p.read_bytes() for p in sorted(out.glob(f"{kind}/*.csv"))}
 
 
+for p in programs:
+    for option, value in [("--seed", "010"), ("--threads", "0x1"), ("--seed", "1e3"), ("--part", "")]:
+        r = subprocess.run([p, "--out", straight, option, value], capture_output=True, text=True)
+        assert r.returncode == 2 and option in r.stderr and r.stderr.count("\n") == 1, f"{p} {option} {value}: {r}"
 begin = time.monotonic()
 run = start(killed)
 while len(files(killed)) < 5 and run.poll() is None:

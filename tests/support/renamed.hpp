@@ -12,11 +12,13 @@
 
 namespace test {
 
-// The bundled draft model with another spelling of the pieces " lord" and " the".
+// A bundled model with another spelling, of the same size, of the pieces " lord" and " the".
 struct renamed {
-  std::string path = "/tmp/specagg-" + std::to_string(getpid()) + "-renamed.gguf";
-  renamed() {
-    std::ifstream in(SPECAGG_MODELS "/draft.gguf", std::ios::binary);
+  std::string path;
+  explicit renamed(const std::string& model = "draft", const std::string& lord = "\xe2\x96\x81lorx",
+                   const std::string& the = "\xe2\x96\x81thx")
+      : path("/tmp/specagg-" + std::to_string(getpid()) + "-renamed-" + model + ".gguf") {
+    std::ifstream in(SPECAGG_MODELS "/" + model + ".gguf", std::ios::binary);
     std::string bytes{std::istreambuf_iterator<char>(in), {}};
     // with its length before it
     const auto spell = [&](const std::string& piece, const std::string& other) {
@@ -26,10 +28,11 @@ struct renamed {
       REQUIRE(at != std::string::npos);
       bytes.replace(at + 8, piece.size(), other);
     };
-    spell("\xe2\x96\x81lord", "\xe2\x96\x81lorx");
-    spell("\xe2\x96\x81the", "\xe2\x96\x81thx");
+    spell("\xe2\x96\x81lord", lord);
+    spell("\xe2\x96\x81the", the);
     std::ofstream(path, std::ios::binary) << bytes;
   }
+  renamed(const renamed&) = delete;
   ~renamed() { std::remove(path.c_str()); }
 };
 

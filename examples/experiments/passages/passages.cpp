@@ -233,6 +233,7 @@ int main(int argc, char** argv) {
   app.add_option("--out", how.out, "Folder of the CSV files; one that is there is not made again")
       ->capture_default_str();
   app.add_option("--part", only, "Nothing unless dragon-passages has this in its name");
+  cli::check_values_of_all(app);
   try {
     app.parse(argc, argv);
     if (std::string(experiments::part_name).find(only) == std::string::npos) return 0;

@@ -197,7 +197,7 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
                            std::span(work.large_logits).first(work.vocabulary), p, confidence);
     if (s != status::ok) return detail::one_token(s);
     const row_pair<confidence, processed_row<T>, processed_row<T>> rows(q, p);
-    const auto pi = policy.bind(rows);
+    const auto pi = detail::bind_law(rows, policy);
     emission& e = work.emissions[0];
     e = {.from = origin::bonus};
     const moment m = detail::moment_of(stream::bonus, t.size, t.size);

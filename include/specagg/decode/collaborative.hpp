@@ -374,7 +374,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
     processed_row<T>& row = work.row(1, sent());
     if (const status s = row.normalise(reads_confidence<Policy>); s != status::ok) return s;
     const target_rows<reads_confidence<Policy>, processed_row<T>> rows(row);
-    const auto pi = rule.bind(rows);
+    const auto pi = detail::bind_law(rows, rule);
     emission& e = work.emissions[result.emitted];
     e = {.from = origin::bonus, .why = result.draft_why};
     const status s =

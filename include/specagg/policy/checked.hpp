@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy that checks that pi is a probability distribution. Verifiers of tokens, blocks, matches,
-// coupled drafts and trees check this in builds without NDEBUG. Else, if pi is negative somewhere
-// or does not sum to 1, a token is drawn all the same, and its law is not specified.
+// A policy that checks that pi is a probability distribution. Verifiers and decoders check this in
+// builds without NDEBUG (policy/law.hpp). Else, if pi is negative somewhere or does not sum to 1, a
+// token is drawn all the same, and its law is not specified.
 #pragma once
+#include <specagg/policy/law.hpp>
 #include <specagg/policy/raw_logits.hpp>
 #include <specagg/policy/unanimous.hpp>
 
@@ -13,22 +14,6 @@ namespace detail {
 // evaluated on it.
 template <class View>
 constexpr bool lacks_target = requires(View seen) { seen.q; } && !requires(View seen) { seen.p; };
-
-// pi where it is a law, NaN where it is none.
-template <class Rows, class Pi>
-SPECAGG_FUNCTION auto where_law(const Rows& rows, const Pi& pi) {
-  const both<double> seen = rows.sum([&](auto at) {
-    const auto x = uncontracted(pi(at));
-    return both(x, select(x < 0, decltype(x)(1), decltype(x)(0)));
-  });
-  constexpr double least = 1 - normalisation_tolerance, most = 1 + normalisation_tolerance;
-  const bool law = seen.first >= least && seen.first <= most && seen.second == 0;
-  constexpr double none = std::numeric_limits<double>::quiet_NaN();
-  return [=](auto at) {
-    const auto x = pi(at);
-    return select(law, x, decltype(x)(none));
-  };
-}
 }  // namespace detail
 
 // Gives the same pi as the policy, bit by bit, where pi is a probability distribution. Where pi is

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <specagg/policy/any_of.hpp>
+#include <specagg/policy/law.hpp>
 
 SPECAGG_BEGIN
 
@@ -99,10 +100,10 @@ status with_models([[maybe_unused]] const Policy& policy, [[maybe_unused]] std::
         if (const status s = r.normalise(confidence); s != status::ok) return s;
       if constexpr (N == 2) {
         const row_pair<confidence, R, R> rows(row[0], row[1]);
-        return f(rows, rule.bind(rows));
+        return f(rows, detail::bind_law(rows, rule));
       } else {
         const model_rows<R, N> rows(row);
-        return f(rows, rule.bind(rows));
+        return f(rows, detail::bind_law(rows, rule));
       }
     });
 }

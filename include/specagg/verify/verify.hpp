@@ -6,7 +6,7 @@
 
 #include <specagg/policy/any_of.hpp>
 #include <specagg/policy/checked.hpp>
-#include <specagg/policy/lossless.hpp>
+#include <specagg/policy/law.hpp>
 #include <specagg/random.hpp>
 #include <specagg/rows.hpp>
 #include <specagg/token.hpp>
@@ -122,16 +122,6 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy,
   for (draft_acceptance& o : acceptances) o = {};
   return valid(policy) && out.size() >= g + drafted.bonus &&
          (acceptances.empty() || acceptances.size() >= g);
-}
-
-// pi. Builds without NDEBUG check that it is a law (policy/checked.hpp), in one more pass over V:
-// if it is none, the position is an undefined_target. lossless gives a row that was normalised, so
-// there is nothing to check.
-template <class Rows, class Policy>
-SPECAGG_FUNCTION auto bind_law(const Rows& rows, const Policy& policy) {
-  auto pi = bind_to(rows, policy);
-  if constexpr (!SPECAGG_CHECKS_LAWS || std::is_same_v<Policy, lossless>) return pi;
-  else return where_law(rows, pi);
 }
 
 // Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's

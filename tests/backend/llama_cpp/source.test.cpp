@@ -296,25 +296,86 @@ TEST_CASE("a text that was saved goes on elsewhere with the rows that it has her
     REQUIRE(!bytes.empty());
     REQUIRE(there.source.extend(other, {}) == status::ok);  // another sequence of that context
     REQUIRE(b.extend(std::span(other).first(3), {}) == status::ok);
-    REQUIRE(b.restore(bytes, 30) == status::ok);
-    CHECK(b.position() == 30);
+    const auto saved = std::span(tokens).first(30);
+    REQUIRE(b.restore(bytes, saved) == status::ok);
+    CHECK(std::ranges::equal(b.tokens(), saved));
     for (std::size_t i = 30; i < 40; ++i) {
       const auto next = std::span(tokens).subspan(i, 1);
       REQUIRE(test::difference(test::rows_of(b, next), test::rows_of(a, next)) < 0.02);
     }
     CHECK(there.source.position() == 50);
-    CHECK(b.restore(bytes, b.capacity() + 1) == status::context_full);
+    CHECK(b.restore(bytes, some_tokens(b.capacity() + 1, V)) == status::context_full);
     CHECK(b.position() == 0);
-    CHECK(b.restore(bytes, 29) == status::model_failed);
+    CHECK(b.restore(bytes, saved.first(29)) == status::model_failed);
     CHECK(b.position() == 0);
     {
       const llama_cpp::quiet_log log;
-      CHECK(b.restore(std::span(bytes).first(bytes.size() / 2), 30) == status::model_failed);
+      CHECK(b.restore(std::span(bytes).first(bytes.size() / 2), saved) == status::model_failed);
     }
-    REQUIRE(b.restore(bytes, 30) == status::ok);  // and it can be used as before
+    REQUIRE(b.restore(bytes, saved) == status::ok);  // and it can be used as before
     REQUIRE(a.rollback(0) == status::ok);
-    REQUIRE(a.restore(bytes, 30) == status::ok);
+    REQUIRE(a.restore(bytes, saved) == status::ok);
     const auto next = std::span(tokens).subspan(30, 1);
     CHECK(test::difference(test::rows_of(b, next), test::rows_of(a, next)) < 0.02);
+  }
+}
+
+TEST_CASE(
+    "a source that holds another text goes on from what the two have in common, or from the "
+    "beginning") {
+  const test::temporary_file recurrent(test::recurrent_model());
+  for (const std::string& file : {test::bundled_file("draft"), recurrent.path()}) {
+    INFO(file);
+    loaded used(file), fresh(file);
+    const std::size_t V = used.source.vocab_size();
+    no_processor none;
+    std::vector<float> logits(V), due(V);
+    const auto before = some_tokens(40, V);
+    REQUIRE(score(std::span(before), used.source, none, std::span(logits)) == status::ok);
+    for (const std::size_t common : {25u, 0u}) {
+      std::vector<token_id> text = some_tokens(40, V, 8);  // as long as the text before
+      std::copy_n(before.begin(), common, text.begin());
+      REQUIRE(text != before);
+      REQUIRE(score(std::span<const token_id>(text), used.source, none, std::span(logits)) ==
+              status::ok);
+      REQUIRE(fresh.source.rollback(0) == status::ok);
+      REQUIRE(fresh.source.extend(text, due) == status::ok);
+      CHECK(test::difference(logits, due) < 0.02);
+      CHECK(std::ranges::equal(used.source.tokens(), text));
+    }
+  }
+}
+TEST_CASE("a source knows its tokens after every call, whether it failed or not") {
+  for (const std::size_t exact : {0u, 3u}) {
+    loaded model(test::bundled_file("draft"), small_context(256, 2), {.exact_batches = exact});
+    llama_cpp::source &a = model.source,
+                      b(model.context.get(), {.sequence = 1, .exact_batches = exact});
+    const std::size_t V = a.vocab_size();
+    const auto tokens = some_tokens(60, V), other = some_tokens(20, V, 8);
+    std::vector<token_id> held(tokens.begin(), tokens.begin() + 10);
+    const auto holds = [](const llama_cpp::source& s, const std::vector<token_id>& due) {
+      return s.position() == due.size() && std::ranges::equal(s.tokens(), due);
+    };
+    CHECK(holds(a, {}));
+    REQUIRE(a.extend(held, {}) == status::ok);
+    CHECK(holds(a, held));
+    CHECK(a.extend(std::vector<token_id>{1, token_id(V)}, {}) == status::token_out_of_range);
+    CHECK(a.extend(some_tokens(a.capacity(), V), {}) == status::context_full);
+    CHECK(holds(a, held));
+    std::atomic<bool> stop{true};
+    a.stop_when(&stop);
+    CHECK(a.extend(other, {}) == status::stopped);
+    CHECK(holds(a, held));
+    a.stop_when(nullptr);
+    const std::vector<llama_cpp::source::addition> both{{&a, std::span(tokens).subspan(10, 5), {}},
+                                                        {&b, other, {}}};
+    REQUIRE(llama_cpp::source::extend(both) == status::ok);
+    CHECK(holds(a, {tokens.begin(), tokens.begin() + 15}));
+    CHECK(holds(b, other));
+    REQUIRE(a.rollback(7) == status::ok);
+    CHECK(holds(a, {tokens.begin(), tokens.begin() + 7}));
+    CHECK(holds(b, other));
+    REQUIRE(a.rollback(0) == status::ok);
+    CHECK(holds(a, {}));
   }
 }

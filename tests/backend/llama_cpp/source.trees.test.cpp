@@ -86,6 +86,7 @@ TEST_CASE(
       rows.insert(rows.end(), some.begin(), some.end());
     }
     CHECK(s.position() == before.size() + 14);
+    CHECK(std::ranges::equal(s.tokens(), before));
     for (std::uint32_t n = 1; n <= 14; ++n) {
       REQUIRE(alone.source.rollback(0) == status::ok);
       REQUIRE(alone.source.extend(before, {}) == status::ok);
@@ -97,6 +98,9 @@ TEST_CASE(
     const auto path = t.nodes_to(kept);
     REQUIRE(s.keep_path(path) == status::ok);
     CHECK(s.position() == before.size() + path.size());
+    std::vector<token_id> held = before;
+    for (const token_id token : t.tokens_to(kept)) held.push_back(token);
+    CHECK(std::ranges::equal(s.tokens(), held));
     const std::vector<token_id> next = {5, 6, 7};
     const auto after = last_row(s, next);
     REQUIRE(alone.source.rollback(0) == status::ok);
@@ -126,6 +130,7 @@ TEST_CASE("libllama: a tree ends without a trace where nothing is kept, and on a
       REQUIRE(s.rollback(5) == status::ok);
       REQUIRE(s.extend(std::span(before).subspan(5), {}) == status::ok);
     }
+    CHECK(std::ranges::equal(s.tokens(), before));
     CHECK(s.position() == 9);
     for (llama_seq_id b = 1; b <= llama_seq_id(branches); ++b)
       CHECK(llama_memory_seq_pos_max(llama_get_memory(model.context.get()), b) == -1);

@@ -53,6 +53,7 @@ class llama {
         gate_up_(product_of(shape_.gate_up_padded, shape_.dim_padded)),
         down_(product_of(shape_.dim_padded, shape_.ffn_padded)),
         vocabulary_(product_of(shape_.vocab_padded, shape_.dim_padded)) {
+    text_.reserve(capacity_);
     const std::string& name = w_->host().file.name();
     arena counted;
     place(counted);
@@ -81,8 +82,9 @@ class llama {
   }
 
   std::size_t vocab_size() const { return shape_.vocab; }
-  std::size_t position() const { return position_; }
+  std::size_t position() const { return text_.size(); }
   std::size_t capacity() const { return capacity_; }
+  std::span<const token_id> tokens() const { return text_; }
   const llama_weights& weights() const { return *w_; }
 
   // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, one
@@ -105,7 +107,7 @@ class llama {
     };
     if (!run(tokens, rows, take_rows) || (rows == 0 && !done(cudaStreamSynchronize(stream()))))
       return status::model_failed;
-    position_ += tokens.size();
+    text_.insert(text_.end(), tokens.begin(), tokens.end());
     return status::ok;
   }
 
@@ -116,7 +118,7 @@ class llama {
     if (const status s = refusal(tokens, rows); s != status::ok) return s;
     if (!run(tokens, rows, [](std::size_t, std::size_t) { return true; }))
       return status::model_failed;
-    position_ += tokens.size();
+    text_.insert(text_.end(), tokens.begin(), tokens.end());
     return status::ok;
   }
 
@@ -131,7 +133,7 @@ class llama {
 
   // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1).
   status rollback(std::size_t position) {
-    position_ = std::min(position, position_);
+    text_.resize(std::min(position, text_.size()));
     return status::ok;
   }
 
@@ -205,7 +207,7 @@ class llama {
 
   status refusal(std::span<const token_id> tokens, std::size_t rows) const {
     if (rows > tokens.size()) return status::invalid_parameter;
-    if (tokens.size() > capacity_ - position_) return status::context_full;
+    if (tokens.size() > capacity_ - text_.size()) return status::context_full;
     for (const token_id token : tokens)
       if (token < 0 || static_cast<std::size_t>(token) >= vocab_size())
         return status::token_out_of_range;
@@ -225,7 +227,7 @@ class llama {
       const auto end = tokens.size() - (steps - 1 - i) * tile, count = end - begin;
       const auto wanted = std::min(count, rows - std::min(rows, tokens.size() - end));
       auto& s = steps_[i];
-      s.position = static_cast<unsigned>(position_ + begin);
+      s.position = static_cast<unsigned>(text_.size() + begin);
       s.count = static_cast<unsigned>(count);
       s.skip = static_cast<unsigned>(count - wanted);
       std::copy_n(tokens.data() + begin, count, s.tokens);
@@ -233,7 +235,7 @@ class llama {
           !done(cudaEventRecord(steps_read_.get(), stream())) ||
           !done(cudaGraphLaunch(graphs_[wanted > 0].get(), stream())))
         return false;
-      if (wanted > 0 && !take_rows(position_ + end - wanted, wanted)) return false;
+      if (wanted > 0 && !take_rows(text_.size() + end - wanted, wanted)) return false;
       begin = end;
     }
     return true;
@@ -322,7 +324,8 @@ class llama {
   }
 
   std::shared_ptr<const llama_weights> w_;
-  std::size_t capacity_, position_ = 0;
+  std::size_t capacity_;
+  std::vector<token_id> text_;
   llama_kernels::shape shape_;
   product qkv_, output_, gate_up_, down_, vocabulary_;
   owned_memory memory_;

@@ -61,6 +61,7 @@ class source {
     const bool unified = llama_n_ctx_seq(context) == llama_n_ctx(context);
     trees_ = options.branches > 0 && options.exact_batches == 0 && unified &&
              !llama_model_is_recurrent(model) && !llama_model_is_hybrid(model);
+    text_.reserve(capacity());
     remove(options_.sequence, -1);
   }
   source(const source&) = delete;
@@ -74,7 +75,8 @@ class source {
     const std::size_t padding = options_.exact_batches ? options_.exact_batches - 1 : 0;
     return std::max<std::size_t>(llama_n_ctx_seq(context_), padding) - padding;
   }
-  std::size_t position() const { return position_; }
+  std::size_t position() const { return text_.size() + nodes_.size(); }
+  std::span<const token_id> tokens() const { return text_; }  // without a tree's
   bool scores_trees() const { return trees_; }
   llama_context* context() const { return context_; }
   const source_options& options() const { return options_; }
@@ -121,7 +123,7 @@ class source {
     source& caller = *all[0].to;
     const auto undo = [&](status why) {
       for (const addition& a : all)
-        a.to->go_back(a.to->position_ - (done > 0 ? (--done, a.tokens.size()) : 0));
+        a.to->go_back(a.to->text_.size() - (done > 0 ? (--done, a.tokens.size()) : 0));
       return why;
     };
     if (caller.options_.exact_batches) {
@@ -142,8 +144,8 @@ class source {
     for (const addition& a : all) {
       const std::size_t rows = a.logits.size() / a.to->vocab_;
       k += a.tokens.size();
-      a.to->position_ += a.tokens.size();
-      a.to->hidden_begin_ = a.to->position_ - rows;
+      a.to->text_.insert(a.to->text_.end(), a.tokens.begin(), a.tokens.end());
+      a.to->hidden_begin_ = a.to->text_.size() - rows;
       a.to->first_hidden_ = k - rows;
       for (std::size_t j = 0; j < rows; ++j) a.to->copy_row(k - rows + j, a.logits, j);
     }
@@ -171,7 +173,7 @@ class source {
     return static_cast<std::size_t>(llama_model_n_embd_out(llama_get_model(context_)));
   }
   std::span<const float> hidden(std::size_t i) const {
-    if (!nodes_.empty() || i < hidden_begin_ || i >= position_) return {};
+    if (!nodes_.empty() || i < hidden_begin_ || i >= text_.size()) return {};
     const auto in_call = static_cast<std::int32_t>(first_hidden_ + (i - hidden_begin_));
     const float* const at = llama_get_embeddings_ith(context_, in_call);
     return {at, at ? hidden_size() : 0};
@@ -182,7 +184,7 @@ class source {
   // Position 0 is never refused.
   status rollback(std::size_t position) {
     if (!nodes_.empty()) remove_tree();
-    if (position >= position_) return status::ok;
+    if (position >= text_.size()) return status::ok;
     if (position > 0 && window_ > 0) {
       const auto oldest = static_cast<llama_pos>(position) - window_;
       if (llama_memory_seq_pos_min(memory_, options_.sequence) > std::max<llama_pos>(0, oldest))
@@ -190,7 +192,7 @@ class source {
     }
     if (!remove(options_.sequence, position == 0 ? -1 : static_cast<llama_pos>(position)))
       return status::rollback_refused;
-    position_ = position;
+    text_.resize(position);
     if (position < hidden_begin_) hidden_begin_ = none;
     return status::ok;
   }
@@ -202,18 +204,19 @@ class source {
     bytes.resize(llama_state_seq_get_data(context_, bytes.data(), bytes.size(), options_.sequence));
     return bytes;
   }
-  // Its text becomes the one of `position` tokens that was saved. On any status but ok it is empty.
-  status restore(std::span<const std::uint8_t> bytes, std::size_t position) {
+  // Its text becomes the one that was saved, whose tokens these are. On any status but ok it is
+  // empty.
+  status restore(std::span<const std::uint8_t> bytes, std::span<const token_id> tokens) {
     if (!nodes_.empty()) remove_tree();
     go_back(0);
-    if (position > capacity()) return status::context_full;
+    if (tokens.size() > capacity()) return status::context_full;
     if (llama_state_seq_set_data(context_, bytes.data(), bytes.size(), options_.sequence) == 0 ||
         llama_memory_seq_pos_max(memory_, options_.sequence) + 1 !=
-            static_cast<llama_pos>(position)) {
+            static_cast<llama_pos>(tokens.size())) {
       go_back(0);
       return status::model_failed;
     }
-    position_ = position;
+    text_.assign(tokens.begin(), tokens.end());
     return status::ok;
   }
 
@@ -229,14 +232,12 @@ class source {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       if (parents[i] > before + i) return status::invalid_parameter;
     if (!in_vocabulary(tokens)) return status::token_out_of_range;
-    if (tokens.size() > capacity() - position_) return status::context_full;
-    if (before == 0) tree_begin_ = position_;
+    if (tokens.size() > capacity() - position()) return status::context_full;
     for (std::size_t i = 0; i < tokens.size(); ++i)
       if (!add_node(tokens[i], parents[i])) {
         cut_tree(before);
         return status::context_full;
       }
-    position_ = tree_begin_ + nodes_.size();
     for (std::size_t from = before; from < nodes_.size(); from += most_) {
       const std::size_t to = std::min(from + most_, nodes_.size()),
                         first_row = nodes_.size() - rows;
@@ -257,15 +258,16 @@ class source {
       last = n;
     }
     if (nodes_.empty()) return status::ok;
-    const std::size_t end = tree_begin_ + path.size();
+    const std::size_t begin = text_.size(), end = begin + path.size();
     if (const llama_seq_id kept = sequence_of(last); kept == options_.sequence) {
       remove(kept, static_cast<llama_pos>(end));
     } else {
-      remove(options_.sequence, static_cast<llama_pos>(tree_begin_));
-      llama_memory_seq_cp(memory_, kept, options_.sequence, static_cast<llama_pos>(tree_begin_),
+      remove(options_.sequence, static_cast<llama_pos>(begin));
+      llama_memory_seq_cp(memory_, kept, options_.sequence, static_cast<llama_pos>(begin),
                           static_cast<llama_pos>(end));
     }
-    forget_nodes(end);
+    for (const std::uint32_t n : path) text_.push_back(nodes_[n - 1].token);
+    forget_nodes();
     return status::ok;
   }
 
@@ -277,8 +279,8 @@ class source {
     llama_seq_id sequence;  // which holds the path to it
     bool begins_sequence;
     bool continued;  // a child is in the same sequence
-    std::vector<llama_seq_id>
-        sequences;  // all that the token is given, with those that branch off below it in the call
+    // of the token: all, with those that branch off below it in the call
+    std::vector<llama_seq_id> sequences;
   };
 
   bool stopped() const { return stop_ && stop_->load(std::memory_order_relaxed); }
@@ -296,13 +298,14 @@ class source {
 
   status takes(std::span<const token_id> tokens, std::size_t rows) const {
     if (!nodes_.empty() || rows > tokens.size()) return status::invalid_parameter;
-    if (tokens.size() > capacity() - std::min(position_, capacity())) return status::context_full;
+    if (tokens.size() > capacity() - std::min(text_.size(), capacity()))
+      return status::context_full;
     return in_vocabulary(tokens) ? status::ok : status::token_out_of_range;
   }
   // Token k of the call that is made: the `ahead`-th behind the text of `of`.
   void put(std::size_t k, source& of, token_id token, std::size_t ahead, bool wanted) {
     tokens_[k] = token;
-    positions_[k] = static_cast<llama_pos>(of.position_ + ahead);
+    positions_[k] = static_cast<llama_pos>(of.text_.size() + ahead);
     counts_[k] = 1;
     sequences_[k] = &of.options_.sequence;
     wanted_[k] = wanted;
@@ -312,7 +315,7 @@ class source {
   template <class Take>
   status append(std::span<const token_id> tokens, std::size_t rows, Take&& take) {
     if (const status s = takes(tokens, rows); s != status::ok) return s;
-    const std::size_t before = position_, first_row = tokens.size() - rows;
+    const std::size_t before = text_.size(), first_row = tokens.size() - rows;
     for (std::size_t i = 0; i < tokens.size();) {
       std::size_t n = std::min(most_, tokens.size() - i);
       const std::size_t left = tokens.size() - i - n;
@@ -329,11 +332,12 @@ class source {
         go_back(before);
         return s;
       }
-      position_ += n;
+      const std::span<const token_id> fed = tokens.subspan(i, n);
+      text_.insert(text_.end(), fed.begin(), fed.end());
       i += n;
       first_hidden_ = n - std::min(n, i - std::min(i, first_row));
-      hidden_begin_ = position_ - (n - first_hidden_);
-      if (in_call > n && !remove(options_.sequence, static_cast<llama_pos>(position_))) {
+      hidden_begin_ = text_.size() - (n - first_hidden_);
+      if (in_call > n && !remove(options_.sequence, static_cast<llama_pos>(text_.size()))) {
         go_back(before);
         return status::rollback_refused;
       }
@@ -357,7 +361,7 @@ class source {
   void go_back(std::size_t position) {
     const bool gone = position > 0 && remove(options_.sequence, static_cast<llama_pos>(position));
     if (!gone) remove(options_.sequence, -1);
-    position_ = gone ? position : 0;
+    text_.resize(gone ? position : 0);
   }
 
   llama_seq_id sequence_of(std::uint32_t n) const {
@@ -365,7 +369,7 @@ class source {
   }
   bool& continued(std::uint32_t n) { return n == 0 ? text_continued_ : nodes_[n - 1].continued; }
   llama_pos position_of(const node& n) const {
-    return static_cast<llama_pos>(tree_begin_ + n.depth);
+    return static_cast<llama_pos>(text_.size() + n.depth);
   }
 
   // False: there is no sequence for it.
@@ -397,7 +401,7 @@ class source {
       for (; above > from; above = nodes_[above - 1].parent)
         nodes_[above - 1].sequences.push_back(n.sequence);
       const auto end =
-          above == 0 ? static_cast<llama_pos>(tree_begin_) : position_of(nodes_[above - 1]) + 1;
+          above == 0 ? static_cast<llama_pos>(text_.size()) : position_of(nodes_[above - 1]) + 1;
       remove(n.sequence, -1);
       if (end > 0) llama_memory_seq_cp(memory_, sequence_of(above), n.sequence, 0, end);
     }
@@ -419,18 +423,16 @@ class source {
       if (last.begins_sequence) --branches_used_;
       else continued(last.parent) = false;
     }
-    position_ = tree_begin_ + kept;
   }
   void remove_tree() {
-    remove(options_.sequence, static_cast<llama_pos>(tree_begin_));
-    forget_nodes(tree_begin_);
+    remove(options_.sequence, static_cast<llama_pos>(text_.size()));
+    forget_nodes();
   }
-  void forget_nodes(std::size_t position) {
+  void forget_nodes() {
     for (; branches_used_ > 0; --branches_used_)
       remove(options_.first_branch + static_cast<llama_seq_id>(branches_used_ - 1), -1);
     nodes_.clear();
     text_continued_ = false;
-    position_ = position;
   }
 
   llama_context* context_;
@@ -441,7 +443,8 @@ class source {
   std::size_t most_;  // tokens in a call
   bool trees_ = false;
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
-  std::size_t position_ = 0, first_row_ = 0;
+  std::vector<token_id> text_;
+  std::size_t first_row_ = 0;
   // the first position with a hidden state, its place in the call
   std::size_t hidden_begin_ = none, first_hidden_ = 0;
   const std::atomic<bool>* stop_ = nullptr;
@@ -452,7 +455,7 @@ class source {
   std::vector<llama_seq_id*> sequences_;
   std::vector<std::int8_t> wanted_;
   // The tree.
-  std::size_t tree_begin_ = 0, branches_used_ = 0;
+  std::size_t branches_used_ = 0;
   bool text_continued_ = false;
   std::vector<node> nodes_;
 };
