@@ -164,7 +164,7 @@ TEST_CASE(
       std::array<emission, 2> out;
       random_streams chooser(3, request);
       std::vector<token_id> y;
-      for (const std::size_t i : {1, 2})
+      for (const std::size_t i : {1u, 2u})
         y.push_back(draw_node(dense_row<double>(q), 0, i, 1, chooser, sums));
       const tree_scratch<double> work{nodes, owed, sums};
       const draft_tree tree{y, siblings};

@@ -83,7 +83,7 @@ inline specagg::plan::draft_costs measured_costs(session* draft, session& target
                                                  bool in_trees = false) {
   specagg::plan::draft_costs costs;
   std::vector<measured_call> calls;
-  for (const std::size_t n : {1, 2, 3, 5, 9}) calls.push_back({&target, n});
+  for (const std::size_t n : {1u, 2u, 3u, 5u, 9u}) calls.push_back({&target, n});
   if (draft) {
     calls.push_back({draft, 1});
     calls.push_back({draft, 5, in_trees});

@@ -253,13 +253,14 @@ TEST_CASE(
   // with the probability of a response, and of its tokens on average
   std::size_t responses = 0, kept[2] = {};
   for (const setting& s : settings)
-    for (const auto& [alpha, per_token] : std::vector<std::pair<double, bool>>{{0.0, false},
-                                                                               {0.95, false},
-                                                                               {0.97, false},
-                                                                               {1.0, false},
-                                                                               {0.4, true},
-                                                                               {0.6, true},
-                                                                               {0.7, true}}) {
+    for (const auto& [threshold, per_token] : std::vector<std::pair<double, bool>>{{0.0, false},
+                                                                                   {0.95, false},
+                                                                                   {0.97, false},
+                                                                                   {1.0, false},
+                                                                                   {0.4, true},
+                                                                                   {0.6, true},
+                                                                                   {0.7, true}}) {
+      const double alpha = threshold;  // clang++ 14 captures no structured binding
       auto options = s.options();
       options.per_token = per_token;
       const auto law = law_of(
