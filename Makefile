@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-all gpu-programs proofs bench two-sites experiments amalgamate package format tidy clean
+.PHONY: help demo test test-more test-all gpu-programs proofs bench two-sites experiments amalgamate package format tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -11,9 +11,13 @@ demo:  ## rewrite a text and edit a program with SmolLM2 (93 MB, downloaded once
 	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli
 	@scripts/demo
 
-test:  ## what must pass before a commit (20 to 30 minutes on two cores; FAST=1: the tests of what changed, 2)
+test:  ## what a first try and a commit need (8 minutes on two fast cores; FAST=1: the tests of what changed, 2)
 	@scripts/bootstrap test
 	@$(if $(FAST),scripts/test-changed,scripts/run-tests release)
+
+test-more:  ## what guards rarer things: another compiler, bits, dispatch, emulated CUDA, packages (after make test)
+	@scripts/bootstrap test-more
+	@scripts/run-tests --more
 
 test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, nvcc, slow tests, fuzzing
 	@scripts/bootstrap test-all

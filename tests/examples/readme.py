@@ -33,6 +33,6 @@ for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*
     for number in re.findall(r"\b(\d+) (?:rules|policies)\b", page.read_text()):
         assert int(number) == len(rules), f"{page.name} speaks of {number} rules; there are {len(rules)}"
     for block in re.findall(r"^```cpp\n(.*?)^```$", page.read_text(), re.M | re.S):
-        assert "`" not in block, f"tests/tree.cmake does not compile a block with a backtick:\n{block}"
+        assert "`" not in block, f"tests/tree/documentation.cmake does not compile a block with a backtick:\n{block}"
 assert f"{len(rules)} rules" in readme
 print(f"{len(rules)} rules, all in the table")

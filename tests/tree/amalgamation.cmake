@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# What scripts/amalgamate writes compiles alone; in `make test-all` it stands under the exact-law tests.
+# In ${one} specagg/specagg.hpp is the amalgamation, and every other header leads to it or, if it has no such header, to
+# the original: including an original that the amalgamation has too would define everything twice.
+set(one ${tree}/amalgamation)
+list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/include/ OUTPUT_VARIABLE originals)
+add_custom_command(OUTPUT ${one}/specagg/specagg.hpp VERBATIM
+  COMMAND ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${one}/specagg/specagg.hpp
+  DEPENDS ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${originals})
+file(STRINGS ${PROJECT_SOURCE_DIR}/include/specagg/specagg.hpp core REGEX "^#include <specagg/")
+foreach(header IN LISTS headers)
+  set(leads_to ${PROJECT_SOURCE_DIR}/include/${header})
+  if("#include <${header}>" IN_LIST core)
+    set(leads_to specagg/specagg.hpp)
+  endif()
+  if(NOT header STREQUAL "specagg/specagg.hpp")
+    file(CONFIGURE OUTPUT ${one}/${header} CONTENT "#pragma once\n#include <${leads_to}>\n")
+  endif()
+endforeach()
+file(CONFIGURE OUTPUT ${one}/alone.cpp CONTENT "#include <specagg/specagg.hpp>\n#include <specagg/specagg.hpp>\n")
+set(command_before "${command}")
+list(REMOVE_ITEM command ${includes})
+list(GET isas -1 best_isa)
+set(best_or_all ${best_isa})
+if(all)
+  set(best_or_all ${isas})
+endif()
+foreach(compiler IN LISTS one_or_all)
+  foreach(isa IN LISTS best_or_all)
+    specagg_compile(amalgamation/alone-${compiler}-${isa} ${compiler} ${one}/alone.cpp -I${one} -fsyntax-only
+      -fno-exceptions -fno-rtti ${SPECAGG_FLAGS_${isa}} AFTER ${one}/specagg/specagg.hpp)
+  endforeach()
+endforeach()
+set(command "${command_before}")
+if(all)
+  add_executable(test-amalgamation verify/token.test.cpp audit/exact_law.test.cpp ${one}/specagg/specagg.hpp)
+  target_link_libraries(test-amalgamation PRIVATE specagg_testing)
+  target_include_directories(test-amalgamation BEFORE PRIVATE ${one})
+  add_test(NAME "amalgamation: exact laws" COMMAND test-amalgamation)
+endif()

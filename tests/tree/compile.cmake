@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the files of this folder have in common: the compilers, the instruction sets of this machine, and functions that
+# compile a source in another way than the rest of this build.
+function(specagg_skip name reason)
+  message(STATUS "SKIPPED: ${name}: ${reason}")
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${reason}")
+  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped:")
+endfunction()
+
+set(compilers)
+foreach(compiler IN ITEMS g++ clang++)
+  if(compilers AND SPECAGG_TEST_TREE STREQUAL "ON")
+    break()  # one compiler
+  endif()
+  find_program(SPECAGG_${compiler} ${compiler})
+  mark_as_advanced(SPECAGG_${compiler})
+  if(SPECAGG_${compiler})
+    list(APPEND compilers ${compiler})
+  else()
+    specagg_skip("everything with ${compiler}" "there is no ${compiler}")
+  endif()
+endforeach()
+
+set(all FALSE)
+if(SPECAGG_TEST_TREE STREQUAL "ALL")
+  set(all TRUE)
+endif()
+list(GET compilers 0 one_of_them)
+set(one_or_all ${one_of_them})
+if(all)
+  set(one_or_all ${compilers})
+endif()
+
+# Those of cmake/specaggInstructionSets.cmake that this machine runs, the best last.
+string(REPLACE "AMD64" "x86_64" arch "${CMAKE_SYSTEM_PROCESSOR}")
+string(REGEX REPLACE "^(arm64|ARM64)$" "aarch64" arch "${arch}")
+set(cpu)
+if(EXISTS /proc/cpuinfo)
+  file(READ /proc/cpuinfo cpu)
+  string(REPLACE "_" "" cpu "${cpu}")  # avx512_vnni
+endif()
+set(product_isas)  # and those that only products of quantised weights have a kernel for
+foreach(isa IN LISTS SPECAGG_ISAS_${arch})
+  set(lacking ${SPECAGG_FLAGS_${isa}})
+  list(FILTER lacking INCLUDE REGEX "^-m")
+  list(TRANSFORM lacking REPLACE "^-m" "")
+  foreach(feature IN LISTS lacking)
+    if(cpu MATCHES "[ \t]${feature}[ \n]")
+      list(REMOVE_ITEM lacking ${feature})
+    endif()
+  endforeach()
+  if(lacking)
+    specagg_skip("everything on ${isa}" "this CPU has no ${lacking}")
+  else()
+    list(PREPEND product_isas ${isa})
+  endif()
+endforeach()
+set(isas ${product_isas})
+list(REMOVE_ITEM isas avx512vnni)
+
+set(tree ${CMAKE_CURRENT_BINARY_DIR}/tree)
+set(strict -std=c++20 -Wall -Wextra -Wconversion -Werror -DSPECAGG_ALLOW_SLOW)
+set(includes -I${PROJECT_SOURCE_DIR}/include)
+set(externals ${SPECAGG_XSIMD_INCLUDE_DIR})
+set(pcre2)
+if(SPECAGG_PCRE2_INCLUDE_DIR AND SPECAGG_PCRE2_LIBRARY)
+  list(APPEND externals ${SPECAGG_PCRE2_INCLUDE_DIR})
+  set(pcre2 -DSPECAGG_PCRE2 ${SPECAGG_PCRE2_LIBRARY})
+endif()
+if(TARGET Eigen3::Eigen)
+  get_target_property(eigen Eigen3::Eigen INTERFACE_INCLUDE_DIRECTORIES)
+  list(APPEND externals ${eigen})
+endif()
+list(REMOVE_ITEM externals ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
+list(TRANSFORM externals PREPEND -isystem)
+set(command ${strict} ${includes} ${externals})
+
+# Compiles `source` into tree/<output> with the compiler and flags given, when the build makes `tree`.
+# DEPENDS: files to link; AFTER: files that must exist. What tiers.cmake leaves to `make test-more` is left out.
+set_property(GLOBAL PROPERTY specagg_tree)
+function(specagg_compile output compiler source)
+  specagg_left_to_more("${output}" to_more)
+  if(to_more AND SPECAGG_TEST_TREE STREQUAL "ON")
+    return()
+  endif()
+  cmake_path(GET output PARENT_PATH folder)
+  file(MAKE_DIRECTORY ${tree}/${folder})
+  cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "DEPENDS;AFTER")
+  set(touch)
+  if("-fsyntax-only" IN_LIST arg_UNPARSED_ARGUMENTS)
+    set(touch COMMAND ${CMAKE_COMMAND} -E touch ${tree}/${output})
+  endif()
+  add_custom_command(
+    OUTPUT ${tree}/${output}
+    COMMAND ${SPECAGG_${compiler}} ${command} ${arg_UNPARSED_ARGUMENTS} ${source} ${arg_DEPENDS} -o ${tree}/${output}
+            -MD -MF ${tree}/${output}.d -MT ${tree}/${output} ${touch}
+    DEPENDS ${source} ${arg_DEPENDS} ${arg_AFTER} DEPFILE ${tree}/${output}.d COMMENT "${compiler}: ${output}" VERBATIM)
+  set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
+endfunction()
+
+# The compiler refuses `source` with a message that matches `regex` (whose first part may be lines above the last), and
+# says little else.
+function(specagg_must_not_compile name source regex)
+  foreach(compiler IN LISTS one_or_all)
+    set(test "must_not_compile: ${name}, ${compiler}")
+    add_test(NAME ${test} COMMAND bash -c "said=$(\"$@\" 2>&1); echo \"$said\"
+      errors=$(grep -c 'error: ' <<<\"$said\"); lines=$(wc -l <<<\"$said\")
+      ((errors <= 4 && lines <= 100)) || echo \"TOO LONG: $errors errors, $lines lines\""
+      bash ${SPECAGG_${compiler}} ${command} -fsyntax-only ${ARGN} ${source})
+    set_tests_properties(${test} PROPERTIES PASS_REGULAR_EXPRESSION "error: .*${regex}"
+      FAIL_REGULAR_EXPRESSION "TOO LONG" ENVIRONMENT LC_ALL=C)
+  endforeach()
+endfunction()

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every ```cpp block of README.md and docs/ compiles behind #include <specagg/specagg.hpp>.
+# and runs under AddressSanitizer and UBSan: by its own main(), or by that of docs/<page>-<number>.cpp.
+file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
+foreach(page IN LISTS pages)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page})
+  cmake_path(GET page STEM name)
+  if(name STREQUAL "llama_cpp" AND NOT TARGET llama)
+    continue()
+  endif()
+  file(READ ${page} text)
+  string(REPLACE ";" "<semicolon>" text "${text}")
+  string(REGEX MATCHALL "\n```cpp\n[^`]*\n```" blocks "${text}")
+  set(number 0)
+  foreach(block IN LISTS blocks)
+    math(EXPR number "${number} + 1")
+    string(REGEX REPLACE "\n```cpp\n([^`]*)\n```" "\\1" code "${block}")
+    string(REPLACE "<semicolon>" ";" code "${code}")
+    file(CONFIGURE OUTPUT ${tree}/docs/${name}-${number}.cpp CONTENT "#include <specagg/specagg.hpp>\n@code@\n" @ONLY)
+    foreach(compiler IN LISTS one_or_all)
+      specagg_compile(docs/${name}-${number}.${compiler} ${compiler} ${tree}/docs/${name}-${number}.cpp -fsyntax-only)
+    endforeach()
+    set(source ${CMAKE_CURRENT_SOURCE_DIR}/docs/${name}-${number}.cpp)
+    if(name STREQUAL "llama_cpp")  # libllama is not built with sanitizers; llama_cpp/ runs the same calls
+      continue()
+    elseif("${block}" MATCHES "int main\\(")
+      set(source ${tree}/docs/${name}-${number}.cpp)
+      set(before)
+    elseif(EXISTS ${source})
+      set(before -include ${tree}/docs/${name}-${number}.cpp)
+    else()
+      message(FATAL_ERROR "specagg: block ${number} of ${page} does not run: write ${source}")
+    endif()
+    if(all OR "${name}-${number}" STREQUAL "engine-1")
+      specagg_compile(docs/${name}-${number} ${one_of_them} ${source} ${before} -g1 -O1 -march=native -pthread
+        -fsanitize=address,undefined -fno-sanitize-recover=all -DSPECAGG_COMPILE_FAST -DFMT_HEADER_ONLY ${pcre2}
+        -DSPECAGG_SOURCE_DIR="${PROJECT_SOURCE_DIR}" AFTER ${tree}/docs/${name}-${number}.cpp)
+      add_test(NAME "docs: ${name}, block ${number}, runs" COMMAND ${tree}/docs/${name}-${number}
+        WORKING_DIRECTORY ${tree}/docs)
+    endif()
+  endforeach()
+endforeach()
+
+add_test(NAME "docs: README's program and its rules"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/readme.py ${tree}/docs/readme ${CMAKE_CXX_COMPILER} ${externals})

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# Kernels by nvcc; what the emulator's tests find. (tests/cuda has the emulated kernels.)
+find_program(SPECAGG_nvcc nvcc PATHS /usr/local/cuda/bin)
+mark_as_advanced(SPECAGG_nvcc)
+if(NOT all)
+  # nvcc is tested by `make test-all`
+elseif(SPECAGG_nvcc)
+  set(nvcc ${SPECAGG_nvcc} -ccbin ${CMAKE_CXX_COMPILER} -std=c++20 --expt-relaxed-constexpr -Werror all-warnings
+    -I${PROJECT_SOURCE_DIR}/include -I${CMAKE_CURRENT_SOURCE_DIR})
+  function(specagg_nvcc output source)  # as specagg_compile
+    add_custom_command(
+      OUTPUT ${tree}/${output} COMMAND ${nvcc} ${ARGN} ${source} -o ${tree}/${output} -MD -MF ${tree}/${output}.d
+      DEPENDS ${source} DEPFILE ${tree}/${output}.d COMMENT "nvcc: ${output}" VERBATIM)
+    set_property(GLOBAL APPEND PROPERTY specagg_tree ${tree}/${output})
+  endfunction()
+  file(MAKE_DIRECTORY ${tree}/cuda)
+  specagg_nvcc(cuda/verify.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/verify.test.cpp -x cu -arch=sm_90 -c)
+  foreach(arch IN ITEMS 80 90)
+    specagg_nvcc(cuda/kernels-sm_${arch}.o ${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels.cu -arch=sm_${arch} -c
+      -Xcompiler=-Wall,-Wextra)
+  endforeach()
+  file(READ ${PROJECT_SOURCE_DIR}/docs/cuda.md text)
+  set(block "\n```cuda\n([^`]*)\n```.*")
+  string(REGEX REPLACE ".*${block}${block}" "\\1\n\\2" code "${text}")
+  file(CONFIGURE OUTPUT ${tree}/docs/cuda.cu CONTENT "@code@\n" @ONLY)
+  specagg_nvcc(docs/cuda.o ${tree}/docs/cuda.cu -arch=sm_90 -c)
+  # device_rule.cu compiles as it is, and with none of its mistakes; nor does it with flags that change the bits.
+  set(broken ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile/device_rule.cu)
+  specagg_nvcc(cuda/device_rule.ptx ${broken} -arch=compute_90 -ptx)
+  file(STRINGS ${broken} mistakes REGEX "^// EXPECT [0-9]+: ")
+  foreach(mistake IN LISTS mistakes)
+    string(REGEX MATCH "^// EXPECT ([0-9]+): (.*)" mistake "${mistake}")
+    set(expect "${CMAKE_MATCH_2}")
+    add_test(NAME "must_not_compile: device_rule, mistake ${CMAKE_MATCH_1}, nvcc"
+      COMMAND ${nvcc} -DSPECAGG_BROKEN=${CMAKE_MATCH_1} -arch=compute_90 -ptx ${broken} -o ${tree}/cuda/broken.ptx)
+    set_tests_properties("must_not_compile: device_rule, mistake ${CMAKE_MATCH_1}, nvcc" PROPERTIES
+      LABELS slow PASS_REGULAR_EXPRESSION "${expect}")
+  endforeach()
+  foreach(flag IN ITEMS -use_fast_math -ftz=true -prec-sqrt=false)
+    add_test(NAME "must_not_compile: ${flag}, nvcc"
+      COMMAND ${nvcc} ${flag} -arch=sm_90 -cubin ${broken} -o ${tree}/cuda/broken.cubin)
+    set_tests_properties("must_not_compile: ${flag}, nvcc" PROPERTIES LABELS slow
+      PASS_REGULAR_EXPRESSION "Unresolved extern function 'specagg_needs_nvcc_without_use_fast_math_ftz_prec_sqrt'")
+  endforeach()
+  specagg_consumer("find_package COMPONENTS cuda" -DCOMPONENTS=cuda -DCMAKE_CUDA_ARCHITECTURES=90
+    -DCMAKE_CUDA_COMPILER=${SPECAGG_nvcc})
+else()
+  specagg_skip("cuda: nvcc" "there is no nvcc")
+endif()
+add_test(NAME "cuda: scripts/gpu-check builds, goes dry and runs, with a compiler and a GPU that are stubs"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/gpu_check.py)
+if(TARGET specagg_cuda_emulator AND all)
+  add_test(NAME "cuda: mistakes in the headers are found by the emulator's tests"
+    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/mutants.py ${CMAKE_BINARY_DIR}/cuda-mutants
+            "$<TARGET_FILE:specagg_testing>,$<TARGET_FILE:specagg_cuda_emulator>,-lboost_context,-lpthread"
+            ${CMAKE_CXX_COMPILER} -std=c++20 -O1 -DSPECAGG_ALLOW_SLOW -DSPECAGG_COMPILE_FAST -Wno-unknown-pragmas
+            -fsanitize=alignment -I${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulator -I${CMAKE_CURRENT_SOURCE_DIR})
+  set_tests_properties("cuda: mistakes in the headers are found by the emulator's tests" PROPERTIES
+    LABELS slow COST 1000 TIMEOUT 3600)
+  file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include
+    ${PROJECT_SOURCE_DIR}/include/specagg/backend/cuda/*.hpp)
+  foreach(header IN LISTS sources)
+    file(CONFIGURE OUTPUT ${tree}/headers/${header}.cpp CONTENT "#include <${header}>\n#include <${header}>\n")
+    foreach(compiler IN LISTS one_or_all)
+      specagg_compile(headers/${header}.${compiler} ${compiler} ${tree}/headers/${header}.cpp -fsyntax-only
+        -DSPECAGG_SCALAR -Wno-unknown-pragmas -I${CMAKE_CURRENT_SOURCE_DIR}/cuda/emulator)
+    endforeach()
+  endforeach()
+endif()

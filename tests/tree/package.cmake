@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# The library as users get it: the include path, find_package, add_subdirectory, FetchContent, archives.
+set(package ${CMAKE_CURRENT_SOURCE_DIR}/package)
+add_test(NAME "package: install" COMMAND bash -c
+  "rm -rf ${tree}/prefix && ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${tree}/prefix")
+set_tests_properties("package: install" PROPERTIES FIXTURES_SETUP prefix)
+function(specagg_consumer name)  # configures, builds and runs package/ with the cache entries given
+  string(MAKE_C_IDENTIFIER ${name} id)
+  add_test(NAME "package: ${name}"
+    COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${package} ${tree}/package/${id} --build-generator Ninja
+            --build-noclean --build-options -DCMAKE_PREFIX_PATH=${tree}/prefix ${ARGN} --test-command consumer)
+  set_tests_properties("package: ${name}" PROPERTIES FIXTURES_REQUIRED prefix)
+endfunction()
+
+foreach(compiler IN LISTS one_or_all)
+  foreach(mode IN ITEMS exceptions no-exceptions)
+    set(flags -O1)
+    if(mode STREQUAL no-exceptions)
+      list(APPEND flags -fno-exceptions -fno-rtti)
+    endif()
+    specagg_compile(package/consumer-${compiler}-${mode} ${compiler} ${package}/consumer.cpp ${flags})
+    add_test(NAME "package: the include path alone, ${compiler}, ${mode}"
+      COMMAND ${tree}/package/consumer-${compiler}-${mode})
+    string(JOIN " " flags ${strict} ${flags})
+    specagg_consumer("find_package, ${compiler}, ${mode}" -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}}
+      -DCMAKE_CXX_FLAGS=${flags})
+  endforeach()
+  string(JOIN " " flags ${strict})
+  specagg_consumer("find_package COMPONENTS cpu, ${compiler}" -DCMAKE_CXX_COMPILER=${SPECAGG_${compiler}}
+    -DCMAKE_CXX_FLAGS=${flags} -DCOMPONENTS=cpu)
+endforeach()
+if(TARGET llama AND all)
+  specagg_consumer("find_package COMPONENTS llama_cpp" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+    -DCOMPONENTS=llama_cpp)
+endif()
+if(TARGET gRPC::grpc++ AND all)
+  specagg_consumer("find_package COMPONENTS net" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCOMPONENTS=net)
+elseif(all)
+  specagg_skip("package: find_package COMPONENTS net" "there is no gRPC")
+endif()
+# In a parent project specagg_dispatch is called from another directory than the one that included it. Looking for gRPC
+# takes half a minute.
+set(in_parent -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DSPECAGG_SOURCE=${PROJECT_SOURCE_DIR} -DDISPATCH=scalar
+  -DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON)
+specagg_consumer("add_subdirectory adds nothing but the library, and dispatches" ${in_parent})
+specagg_consumer("FetchContent adds nothing but the library, and dispatches" ${in_parent} -DFETCH=ON)
+specagg_consumer("an unknown component is named" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCOMPONENTS=telepathy)
+set_tests_properties("package: an unknown component is named" PROPERTIES
+  PASS_REGULAR_EXPRESSION "no component 'telepathy'; it has")
+specagg_consumer("a missing xsimd is warned of" -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DSPECAGG_XSIMD_INCLUDE_DIR=)
+set_tests_properties("package: a missing xsimd is warned of" PROPERTIES
+  PASS_REGULAR_EXPRESSION "xsimd/xsimd.hpp was not found")
+
+add_test(NAME "package: archive, Debian package, pkg-config, Conan"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/package/packages.py ${tree}/packages ${CMAKE_CXX_COMPILER})
+set_tests_properties("package: archive, Debian package, pkg-config, Conan" PROPERTIES
+  SKIP_REGULAR_EXPRESSION "^skipped:")
