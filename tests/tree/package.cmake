@@ -55,3 +55,11 @@ add_test(NAME "package: archive, Debian package, pkg-config, Conan"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/package/packages.py ${tree}/packages ${CMAKE_CXX_COMPILER})
 set_tests_properties("package: archive, Debian package, pkg-config, Conan" PROPERTIES
   SKIP_REGULAR_EXPRESSION "^skipped:")
+
+# As the top-level project with no option and without two libraries. Looking for gRPC takes half a minute.
+add_test(NAME "package: what lacks Catch2 and CLI11 is left out, and the rest is configured"
+  COMMAND ${CMAKE_COMMAND} -G Ninja -S ${PROJECT_SOURCE_DIR} -B ${tree}/package/plain
+          -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON
+          -DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON)
+set_tests_properties("package: what lacks Catch2 and CLI11 is left out, and the rest is configured" PROPERTIES
+  PASS_REGULAR_EXPRESSION "no CLI11: [^\n]* left out.*no Catch2: [^\n]* left out.*Build files have been written")
