@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include <specagg/decode/rounds.hpp>
 #include <specagg/draft/drafter.hpp>
 #include <specagg/policy/beside.hpp>
 #include <specagg/policy/raw_logits.hpp>

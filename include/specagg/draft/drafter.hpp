@@ -5,6 +5,7 @@
 #include <concepts>
 #include <span>
 
+#include <specagg/process.hpp>
 #include <specagg/text.hpp>
 
 SPECAGG_BEGIN
