@@ -50,7 +50,7 @@ experiments:  ## the papers' experiments: CSV, plots, docs/experiments.md (40 mi
 	@cmake --preset release >/dev/null && cmake --build build --target experiments
 	@scripts/experiments $(if $(QUICK),--quick)
 
-amalgamate:  ## build/specagg.hpp: the library as one header
+amalgamate:  ## build/specagg.hpp: the library as one header; build/specagg_core.hpp: what a verification needs
 	@scripts/amalgamate
 
 package:  ## build/package/: a source archive of what is committed, and a Debian package of the headers

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The first program of README.md compiles as it is printed and prints what stands behind it; README.md names every rule
-of the command line; README.md, CHANGELOG.md and docs/ give one number of rules.
+"""The first program of README.md compiles as it is printed, prints what stands behind it, includes core.hpp alone and calls
+nothing that allocates or throws, and compiles with the core as one header; README.md names every rule of the command line; README.md, CHANGELOG.md and docs/ give one number of rules.
 
 usage: readme.py FOLDER [CXX [FLAG...]]
 """
@@ -23,6 +23,18 @@ result = subprocess.run([binary], capture_output=True, text=True)
 assert result.returncode == 0, f"the program's exit status is {result.returncode}"
 assert result.stdout == expected, f"it prints\n{result.stdout}and README.md says\n{expected}"
 print(f"{len(program.splitlines())} lines print what README.md says")
+
+assert re.findall(r"#include <(specagg/.*)>", program) == ["specagg/core.hpp"]
+subprocess.run([ROOT / "scripts/amalgamate", folder], check=True, stdout=subprocess.DEVNULL)
+(folder / "one.cpp").write_text(program.replace("<specagg/core.hpp>", '"specagg_core.hpp"'))
+for name, flags_too in ("readme", [f"-I{ROOT}/include"]), ("one", []):
+    subprocess.run([cxx, "-std=c++20", "-O2", "-fno-exceptions", "-fno-rtti", "-DSPECAGG_ALLOW_SLOW", *flags, *flags_too,
+                    "-c", folder / f"{name}.cpp", "-o", folder / f"{name}.o"], check=True)
+    called = subprocess.run(["nm", "-C", "-u", folder / f"{name}.o"], capture_output=True, text=True, check=True).stdout
+    called = re.findall(r" U (.*)", called)
+    bad = [f for f in called if re.match(r"operator (new|delete)|(m|c|re|aligned_)alloc|__cxa_|std::", f)]
+    assert "verify" not in str(called) and not bad, f"README.md's program calls {bad}"
+print("it is verified without an allocation or an exception, also with the core as one header")
 
 # --- the rules: rules() in policies.cpp is what `specagg law --help` lists ---
 rules = re.findall(r'^      \{"([a-z0-9-]+)", "', (ROOT / "examples/cli/policies.cpp").read_text(), re.M)
