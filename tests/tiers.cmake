@@ -28,8 +28,10 @@ set(SPECAGG_MORE
   # where libllama is: the adapter and its server
   "llama_cpp"
   # the CPU backend's products and layers; whole texts stay
-  "^backend/cpu/(activations|draft_head|head_weights|layers|matrix|parallel|product|tree_paths)\\."
+  "^backend/cpu/(activations|draft_head|head_weights|layers|matrix|product|tree_paths)\\."
   "^backend/cpu/llama\\.(shapes|tiny)\\."
+  # the loops of its threads
+  "^thread_pool\\."
   # examples that are longer than the first two
   "^examples/(audit_engine|batch)\\."
   "^example: (audit_engine|batch)$"

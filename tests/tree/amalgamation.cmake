@@ -2,12 +2,15 @@
 # What scripts/amalgamate writes compiles alone; in `make test-all` it stands under the exact-law tests.
 # In ${one} specagg/specagg.hpp is the amalgamation, and every other header leads to it or, if it has no such header, to
 # the original: including an original that the amalgamation has too would define everything twice.
+# specagg/specagg_core.hpp, made of core.hpp, is compiled alone.
 set(one ${tree}/amalgamation)
 list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/include/ OUTPUT_VARIABLE originals)
-add_custom_command(OUTPUT ${one}/specagg/specagg.hpp VERBATIM
-  COMMAND ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${one}/specagg/specagg.hpp
+add_custom_command(OUTPUT ${one}/specagg/specagg.hpp ${one}/specagg/specagg_core.hpp VERBATIM
+  COMMAND ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${one}/specagg
   DEPENDS ${PROJECT_SOURCE_DIR}/scripts/amalgamate ${originals})
-file(STRINGS ${PROJECT_SOURCE_DIR}/include/specagg/specagg.hpp core REGEX "^#include <specagg/")
+file(STRINGS ${PROJECT_SOURCE_DIR}/include/specagg/core.hpp core REGEX "^#include <specagg/")
+file(STRINGS ${PROJECT_SOURCE_DIR}/include/specagg/specagg.hpp rest REGEX "^#include <specagg/")
+list(APPEND core ${rest})
 foreach(header IN LISTS headers)
   set(leads_to ${PROJECT_SOURCE_DIR}/include/${header})
   if("#include <${header}>" IN_LIST core)
@@ -17,7 +20,10 @@ foreach(header IN LISTS headers)
     file(CONFIGURE OUTPUT ${one}/${header} CONTENT "#pragma once\n#include <${leads_to}>\n")
   endif()
 endforeach()
-file(CONFIGURE OUTPUT ${one}/alone.cpp CONTENT "#include <specagg/specagg.hpp>\n#include <specagg/specagg.hpp>\n")
+foreach(header IN ITEMS specagg specagg_core)
+  set(twice "#include <specagg/${header}.hpp>\n#include <specagg/${header}.hpp>\n")
+  file(CONFIGURE OUTPUT ${one}/${header}.cpp CONTENT "${twice}")
+endforeach()
 set(command_before "${command}")
 list(REMOVE_ITEM command ${includes})
 list(GET isas -1 best_isa)
@@ -27,8 +33,10 @@ if(all)
 endif()
 foreach(compiler IN LISTS one_or_all)
   foreach(isa IN LISTS best_or_all)
-    specagg_compile(amalgamation/alone-${compiler}-${isa} ${compiler} ${one}/alone.cpp -I${one} -fsyntax-only
-      -fno-exceptions -fno-rtti ${SPECAGG_FLAGS_${isa}} AFTER ${one}/specagg/specagg.hpp)
+    foreach(header IN ITEMS specagg specagg_core)
+      specagg_compile(amalgamation/${header}-${compiler}-${isa} ${compiler} ${one}/${header}.cpp -I${one} -fsyntax-only
+        -fno-exceptions -fno-rtti ${SPECAGG_FLAGS_${isa}} AFTER ${one}/specagg/${header}.hpp)
+    endforeach()
   endforeach()
 endforeach()
 set(command "${command_before}")
