@@ -4,9 +4,9 @@
 #pragma once
 
 #define SPECAGG_VERSION_MAJOR 0
-#define SPECAGG_VERSION_MINOR 2
+#define SPECAGG_VERSION_MINOR 3
 #define SPECAGG_VERSION_PATCH 0
-#define SPECAGG_VERSION "0.2.0"
+#define SPECAGG_VERSION "0.3.0"
 
 // -ffast-math lets the compiler assume that NaN and infinity do not exist, and lets it reorder
 // sums. Rows of NaN would then pass as valid, and tokens would differ from machine to machine.
