@@ -322,13 +322,13 @@ TEST_CASE(
   const auto without = answers(arguments, "Who is it?\nAnd then?\n");
   REQUIRE(all.size() == 4);
   REQUIRE(without.size() == 2);
-  for (const std::size_t refused : {0, 2}) {
+  for (const std::size_t refused : {0u, 2u}) {
     const std::string line = all[refused]["error"];
     CHECK(line.starts_with("turn " + std::to_string(refused + 1) + ": "));
     CHECK(line.find("the text has the byte 255, which no piece stands for") != std::string::npos);
     CHECK(all[refused]["turn"] == refused + 1);
   }
-  for (const std::size_t i : {0, 1})
+  for (const std::size_t i : {0u, 1u})
     for (const char* what : {"tokens", "prompt", "prompt_tokens", "prompt_tokens_known"})
       CHECK(all[2 * i + 1][what] == without[i][what]);
   std::ofstream(own("turns.tmp")) << "\xff\n\xff\n";

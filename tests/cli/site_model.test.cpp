@@ -409,7 +409,7 @@ TEST_CASE(
   for (const auto& of : {kept, kept, unkept}) {
     const auto site = of->make(200, 1);
     site->begin(40);
-    for (const std::size_t size : {60, 90, 50})
+    for (const std::size_t size : {60u, 90u, 50u})
       answers.push_back(see(*site, std::span(story).first(size), 3));
   }
   for (std::size_t i = 0; i < 3; ++i) {
