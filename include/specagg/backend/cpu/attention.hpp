@@ -5,14 +5,17 @@
 #pragma once
 #include <specagg/backend/cpu/product.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
+#include <specagg/backend/cpu/tree_paths.hpp>
 #include <specagg/config.hpp>
 #include <specagg/kernel/math.hpp>
 
@@ -193,6 +196,112 @@ template <int Queries>
   }
   return reduce_add(sum);
 }
+
+// Attention for tokens [first, end) of a step and all query heads of one key-value head. It
+// processes a few keys or values at a time for all of these queries, so the cache is read from
+// memory once. Token t of the step is stored at `position` + t. In a tree it sees the text, which
+// ends at tree_begin, and its path.
+struct grouped_attention {
+  const float *keys, *values;  // of the key-value head (kv_cache.hpp)
+  const tree_paths& tree;
+  std::size_t tree_begin, position, first, end;
+  std::size_t group, dims, column;  // query heads; of each; where the first one begins in a row
+  float* memory;                    // a row of scores for each query
+  std::size_t row_size;
+  const activations& qkv;
+  activations& attended;
+
+  void compute() const {
+    const std::size_t queries = (end - first) * group;
+    score(queries);
+    for (std::size_t from = 0; from < queries; from += most_weighed)
+      weigh(from, std::min(most_weighed, queries - from));
+  }
+
+ private:
+  static constexpr std::size_t most_weighed = 32;  // queries
+
+  std::size_t token_of(std::size_t i) const { return first + i / group; }
+  // In a tree the positions of the path to query i's token, numbered after the text in the order of
+  // the path.
+  std::span<const std::uint32_t> path(std::size_t i) const {
+    if (tree.size() == 0) return {};
+    return tree.path(position + token_of(i) - tree_begin + 1);
+  }
+  // Positions that query i sees in the order of the text, and all that it sees.
+  std::size_t in_order(std::size_t i) const {
+    return tree.size() == 0 ? position + token_of(i) + 1 : tree_begin;
+  }
+  std::size_t seen(std::size_t i) const { return in_order(i) + path(i).size(); }
+  // Where the head of query i is in a row of token_of(i).
+  std::size_t place(const activations& a, std::size_t i) const {
+    return token_of(i) * static_cast<std::size_t>(a.outerStride()) + column + i % group * dims;
+  }
+  float* scores(std::size_t i) const { return memory + i * row_size; }
+
+  // For a query that sees less than others, the scores after that are not read.
+  void score(std::size_t queries) const {
+    const auto end_of_keys = padded(position + end);
+    for (std::size_t p = 0; p < end_of_keys; p += 64)
+      for (std::size_t i = 0; i < queries; i += 3) {
+        const float* q[3];
+        float* s[3];
+        const auto some = std::min<std::size_t>(3, queries - i);
+        for (std::size_t j = 0; j < some; ++j) {
+          q[j] = qkv.data() + place(qkv, i + j);
+          s[j] = scores(i + j);
+        }
+        const auto to = std::min(p + 64, end_of_keys);
+        if (some == 3) score_positions<3>(keys, dims, p, to, q, s);
+        else if (some == 2) score_positions<2>(keys, dims, p, to, q, s);
+        else score_positions<1>(keys, dims, p, to, q, s);
+      }
+  }
+  // The mean of the values, weighed by the exponentials of the scores, of the queries from, from +
+  // 1, ...
+  void weigh(std::size_t from, std::size_t some) const {
+    float totals[most_weighed], sums[most_weighed][128];
+    for (std::size_t i = 0; i < some; ++i) {
+      auto* const s = scores(from + i);
+      std::size_t p = tree_begin;
+      // a path ascends, so none is lost
+      for (const auto node : path(from + i)) s[p++] = s[tree_begin + node - 1];
+      totals[i] = exponentiate(s, seen(from + i));
+    }
+    for (std::size_t d = 0; d < dims; d += 32) {
+      for (std::size_t i = 0; i < some; ++i) std::fill_n(sums[i], 128, 0.f);
+      if (d + 16 < dims) add_values<2>(from, some, d, sums);
+      else add_values<1>(from, some, d, sums);
+      for (std::size_t i = 0; i < some; ++i)
+        for (std::size_t e = d; e < std::min(dims, d + 32); e += 16) {
+          const auto* a = sums[i] + (e - d) * 4;
+          const auto sum =
+              (lanes::load(a) + lanes::load(a + 16)) + (lanes::load(a + 32) + lanes::load(a + 48));
+          float mean[16];
+          (sum / lanes(totals[i])).store(mean);
+          std::copy_n(mean, std::min<std::size_t>(16, dims - e),
+                      attended.data() + place(attended, from + i) + e);
+        }
+    }
+  }
+  // Adds the weighed values, Wide * 16 dimensions from d on.
+  template <int Wide>
+  void add_values(std::size_t from, std::size_t some, std::size_t d, float (*sums)[128]) const {
+    const auto* v = values + d;
+    for (std::size_t p = 0; p < in_order(from + some - 1); p += 64)
+      for (std::size_t i = 0; i < some; ++i)
+        if (const auto to = std::min(p + 64, in_order(from + i)); p < to)
+          weigh_values<Wide>(scores(from + i), v, padded(dims), p, to, sums[i]);
+    for (std::size_t i = 0; i < some; ++i) {
+      std::size_t p = tree_begin;
+      for (const auto node : path(from + i)) {
+        const auto* const value = v + (tree_begin + node - 1) * padded(dims);
+        weigh_value<Wide>(scores(from + i)[p], value, p, sums[i]);
+        ++p;
+      }
+    }
+  }
+};
 
 }  // namespace detail
 }  // namespace cpu

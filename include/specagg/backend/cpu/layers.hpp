@@ -205,76 +205,95 @@ class layer_stack {
   // Computes n positions from x_, and the rows of all but the first `skip`. False if it was
   // stopped. Then the keys and values from position_ on have no meaning.
   bool step(std::size_t n, std::size_t skip, float* logits) {
-    const auto& w = *w_;
-    const auto width = w.heads * w.head_dim, kv_width = w.kv_heads * w.head_dim;
-    auto x = x_.top(n), h = h_.top(n), qkv = qkv_.top(n), attended = attended_.top(n),
-         gate = gate_.top(n), up = up_.top(n);
+    auto x = x_.top(n), h = h_.top(n);
     find_rotations(n);
-    for (std::size_t i = 0; i < w.layers.size(); ++i) {
+    for (std::size_t i = 0; i < w_->layers.size(); ++i) {
       if (stopped()) return false;
-      const auto& l = w.layers[i];
-      normalise(x, 0, l.attention_norm, h);
-      auto rounded = round(h, {&l.q, &l.k, &l.v});
-      for_rows(width + 2 * kv_width, w.dim * n, [&](std::size_t begin, std::size_t end) {
-        std::size_t first = 0;  // the rows of q, k and v one after another
-        for (const auto* m : {&l.q, &l.k, &l.v}) {
-          const auto from = std::max(begin, first), to = std::min(end, first + m->rows);
-          if (from < to)
-            multiply(*m, from - first, to - first, h, rounded, qkv.data() + first, stride(qkv));
-          first += m->rows;
-        }
-      });
-      pool_->for_ranges(w.heads + w.kv_heads, 1 + 2048 / (w.head_dim * n),
-                        [&](std::size_t begin, std::size_t end) {
-                          for (auto head = begin; head < end; ++head) rotate_head(i, head, n, qkv);
-                        });
-      const auto groups = (n + together - 1) / together;
-      const auto cost =
-          (position_ + n) * w.head_dim * (w.heads / w.kv_heads) * std::min(n, together) * 2;
-      pool_->for_ranges(
-          groups * w.kv_heads, 1 + 16384 / cost, [&](std::size_t begin, std::size_t end) {
-            for (auto j = begin; j < end; ++j) {
-              const auto first = j / w.kv_heads * together;
-              attend(i, j % w.kv_heads, first, std::min(n, first + together), begin, qkv, attended);
-            }
-          });
-      add_product(l.output, attended, round(attended, {&l.output}), h, x);
-      normalise(x, 0, l.ffn_norm, h);
-      rounded = round(h, {&l.gate, &l.up});
-      const auto ffn_blocks = (w.ffn + quantised_block - 1) / quantised_block;
-      pool_->for_ranges(
-          ffn_blocks, 1 + 256 / (w.dim * n), [&](std::size_t first, std::size_t last) {
-            const auto begin = first * quantised_block,
-                       end = std::min(w.ffn, last * quantised_block);
-            multiply(l.gate, begin, end, h, rounded, gate.data(), stride(gate));
-            multiply(l.up, begin, end, h, rounded, up.data(), stride(up));
-            for (std::size_t t = 0; t < n; ++t)
-              for (auto c = begin; c < end; c += 16) {  // after the last row: zeros
-                const auto g = lanes::load(row(gate, t) + c), u = lanes::load(row(up, t) + c);
-                (g * u / (lanes(1) + exp(-g))).store(row(gate, t) + c);
-              }
-            if (l.down.strips) ffn_rounding_.round(gate, first, last);
-          });
-      add_product(l.down, gate,
-                  l.down.strips ? ffn_rounding_.rows(n, ffn_blocks) : rounded_activations(), h, x);
+      add_attention(i, n, x, h);
+      add_feed_forward(w_->layers[i], n, x, h);
     }
     if (stopped()) return false;
     position_ += n;
     const auto from = hidden_ ? 0 : skip;
     if (from == n) return true;
-    normalise(x, from, w.output_norm, h);
+    normalise(x, from, w_->output_norm, h);
     if (hidden_)
       copy_with_one_nan(h.data(), n * stride(h), hidden_->data() + (position_ - n) * stride(h));
-    if (skip == n) return true;
-    const activations last(row(h, skip), static_cast<Eigen::Index>(n - skip), h.cols(),
-                           h.outerStride());
+    if (skip < n)
+      write_logits(
+          activations(row(h, skip), static_cast<Eigen::Index>(n - skip), h.cols(), h.outerStride()),
+          logits);
+    return true;
+  }
+
+  // x += attention of layer i to the normalised x. h: temporary.
+  void add_attention(std::size_t i, std::size_t n, activations& x, activations& h) {
+    const auto& w = *w_;
+    const auto& l = w.layers[i];
+    auto qkv = qkv_.top(n), attended = attended_.top(n);
+    normalise(x, 0, l.attention_norm, h);
+    const auto rounded = round(h, {&l.q, &l.k, &l.v});
+    for_rows((w.heads + 2 * w.kv_heads) * w.head_dim, w.dim * n,
+             [&](std::size_t begin, std::size_t end) {
+               std::size_t first = 0;  // the rows of q, k and v one after another
+               for (const auto* m : {&l.q, &l.k, &l.v}) {
+                 const auto from = std::max(begin, first), to = std::min(end, first + m->rows);
+                 if (from < to)
+                   multiply(*m, from - first, to - first, h, rounded, qkv.data() + first,
+                            stride(qkv));
+                 first += m->rows;
+               }
+             });
+    pool_->for_ranges(w.heads + w.kv_heads, 1 + 2048 / (w.head_dim * n),
+                      [&](std::size_t begin, std::size_t end) {
+                        for (auto head = begin; head < end; ++head) rotate_head(i, head, n, qkv);
+                      });
+    const auto groups = (n + together - 1) / together;
+    const auto cost =
+        (position_ + n) * w.head_dim * (w.heads / w.kv_heads) * std::min(n, together) * 2;
+    pool_->for_ranges(
+        groups * w.kv_heads, 1 + 16384 / cost, [&](std::size_t begin, std::size_t end) {
+          for (auto j = begin; j < end; ++j) {
+            const auto first = j / w.kv_heads * together;
+            attend(i, j % w.kv_heads, first, std::min(n, first + together), begin, qkv, attended);
+          }
+        });
+    add_product(l.output, attended, round(attended, {&l.output}), h, x);
+  }
+
+  // x += feed-forward network of the normalised x. h: temporary.
+  void add_feed_forward(const layer_weights::layer& l, std::size_t n, activations& x,
+                        activations& h) {
+    const auto& w = *w_;
+    auto gate = gate_.top(n), up = up_.top(n);
+    normalise(x, 0, l.ffn_norm, h);
+    const auto rounded = round(h, {&l.gate, &l.up});
+    const auto blocks = (w.ffn + quantised_block - 1) / quantised_block;
+    pool_->for_ranges(blocks, 1 + 256 / (w.dim * n), [&](std::size_t first, std::size_t last) {
+      const auto begin = first * quantised_block, end = std::min(w.ffn, last * quantised_block);
+      multiply(l.gate, begin, end, h, rounded, gate.data(), stride(gate));
+      multiply(l.up, begin, end, h, rounded, up.data(), stride(up));
+      for (std::size_t t = 0; t < n; ++t)
+        for (auto c = begin; c < end; c += 16) {  // after the last row: zeros
+          const auto g = lanes::load(row(gate, t) + c), u = lanes::load(row(up, t) + c);
+          (g * u / (lanes(1) + exp(-g))).store(row(gate, t) + c);
+        }
+      if (l.down.strips) ffn_rounding_.round(gate, first, last);
+    });
+    add_product(l.down, gate, l.down.strips ? ffn_rounding_.rows(n, blocks) : rounded_activations(),
+                h, x);
+  }
+
+  // The logits after normalised activations.
+  void write_logits(const activations& last, float* logits) {
+    const auto& w = *w_;
+    const auto n = static_cast<std::size_t>(last.rows());
     const auto rounded = round(last, {&w.output});
-    for_rows(w.vocab, w.dim * (n - skip), [&](std::size_t begin, std::size_t end) {
+    for_rows(w.vocab, w.dim * n, [&](std::size_t begin, std::size_t end) {
       multiply(w.output, begin, end, last, rounded, logits, w.vocab);
-      for (auto* row = logits + begin; row < logits + (n - skip) * w.vocab; row += w.vocab)
+      for (auto* row = logits + begin; row < logits + n * w.vocab; row += w.vocab)
         copy_with_one_nan(row, end - begin, row);
     });
-    return true;
   }
 
   static std::size_t stride(const activations& a) {
@@ -345,85 +364,25 @@ class layer_stack {
     }
   }
 
-  // Attention for tokens [first, end) of this step and all query heads of one key-value head. It
-  // processes a few keys or values at a time for all of these queries, so the cache is read from
-  // memory once. slot: which scratch memory to use.
+  // slot: which scratch memory to use.
   void attend(std::size_t layer, std::size_t kv_head, std::size_t first, std::size_t end,
               std::size_t slot, activations& qkv, activations& attended) {
-    const auto& w = *w_;
-    const auto group = w.heads / w.kv_heads, dims = w.head_dim, queries = (end - first) * group;
-    const auto* k = cache_.keys(layer, kv_head);
-    const auto* v = cache_.values(layer, kv_head);
-    // positions that query i sees
-    const auto seen = [&](std::size_t i) { return seen_by(first + i / group); };
-    // In a tree the positions of the path to query i's token, numbered after the text in the order
-    // of the path.
-    const auto path = [&](std::size_t i) {
-      return tree_.size() == 0 ? std::span<const std::uint32_t>()
-                               : tree_.path(position_ + first + i / group - tree_begin_ + 1);
-    };
-    const auto in_order = [&](std::size_t i) { return tree_.size() == 0 ? seen(i) : tree_begin_; };
-    const auto place = [&](std::size_t i) { return (kv_head * group + i % group) * dims; };
-    const auto scores = [&](std::size_t i) {
-      return scores_.data() + (slot * together * group + i) * padded(capacity_);
-    };
-    const auto end_of_keys = padded(position_ + end);
-    // for a query that sees less, the scores after that are not read
-    for (std::size_t p = 0; p < end_of_keys; p += 64)
-      for (std::size_t i = 0; i < queries; i += 3) {
-        const float* q[3];
-        float* s[3];
-        const auto some = std::min<std::size_t>(3, queries - i);
-        for (std::size_t j = 0; j < some; ++j) {
-          q[j] = row(qkv, first + (i + j) / group) + place(i + j);
-          s[j] = scores(i + j);
-        }
-        const auto to = std::min(p + 64, end_of_keys);
-        if (some == 3) detail::score_positions<3>(k, dims, p, to, q, s);
-        else if (some == 2) detail::score_positions<2>(k, dims, p, to, q, s);
-        else detail::score_positions<1>(k, dims, p, to, q, s);
-      }
-    float totals[32], sums[32][128];
-    for (std::size_t from = 0; from < queries; from += 32) {
-      const auto some = std::min<std::size_t>(32, queries - from);
-      for (std::size_t i = 0; i < some; ++i) {
-        auto* const s = scores(from + i);
-        std::size_t p = tree_begin_;
-        // a path ascends, so none is lost
-        for (const auto node : path(from + i)) s[p++] = s[tree_begin_ + node - 1];
-        totals[i] = detail::exponentiate(s, seen(from + i));
-      }
-      for (std::size_t d = 0; d < dims; d += 32) {
-        for (std::size_t i = 0; i < some; ++i) std::fill_n(sums[i], 128, 0.f);
-        for (std::size_t p = 0; p < in_order(from + some - 1); p += 64)
-          for (std::size_t i = 0; i < some; ++i)
-            if (const auto to = std::min(p + 64, in_order(from + i)); p < to) {
-              if (d + 16 < dims)
-                detail::weigh_values<2>(scores(from + i), v + d, padded(dims), p, to, sums[i]);
-              else detail::weigh_values<1>(scores(from + i), v + d, padded(dims), p, to, sums[i]);
-            }
-        for (std::size_t i = 0; i < some; ++i) {
-          std::size_t p = tree_begin_;
-          for (const auto node : path(from + i)) {
-            const auto* const value = v + (tree_begin_ + node - 1) * padded(dims) + d;
-            if (d + 16 < dims) detail::weigh_value<2>(scores(from + i)[p], value, p, sums[i]);
-            else detail::weigh_value<1>(scores(from + i)[p], value, p, sums[i]);
-            ++p;
-          }
-        }
-        for (std::size_t i = 0; i < some; ++i) {
-          auto* y = row(attended, first + (from + i) / group) + place(from + i);
-          for (std::size_t e = d; e < std::min(dims, d + 32); e += 16) {
-            const auto* a = sums[i] + (e - d) * 4;
-            const auto sum = (lanes::load(a) + lanes::load(a + 16)) +
-                             (lanes::load(a + 32) + lanes::load(a + 48));
-            float mean[16];
-            (sum / lanes(totals[i])).store(mean);
-            std::copy_n(mean, std::min<std::size_t>(16, dims - e), y + e);
-          }
-        }
-      }
-    }
+    const auto group = w_->heads / w_->kv_heads;
+    detail::grouped_attention{cache_.keys(layer, kv_head),
+                              cache_.values(layer, kv_head),
+                              tree_,
+                              tree_begin_,
+                              position_,
+                              first,
+                              end,
+                              group,
+                              w_->head_dim,
+                              kv_head * group * w_->head_dim,
+                              scores_.data() + slot * together * group * padded(capacity_),
+                              padded(capacity_),
+                              qkv,
+                              attended}
+        .compute();
   }
 
   static constexpr std::size_t together = 4;  // tokens whose queries are processed together
