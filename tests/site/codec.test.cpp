@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <specagg/site/bits.hpp>
 #include <specagg/site/codec.hpp>
 
 #include <cmath>

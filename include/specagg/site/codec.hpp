@@ -10,6 +10,7 @@
 
 #include <specagg/distribution.hpp>
 #include <specagg/process.hpp>
+#include <specagg/site/bits.hpp>
 #include <specagg/site/ranking.hpp>
 
 SPECAGG_BEGIN
@@ -65,94 +66,6 @@ struct coded_row {
 };
 
 namespace detail {
-
-class bit_writer {
- public:
-  explicit bit_writer(std::span<std::uint8_t> to) : to_(to) {}
-  void put(std::uint64_t value, int count) {  // count <= 64
-    if (count > 32) {
-      put(value & 0xffffffffu, 32);
-      value >>= 32;
-      count -= 32;
-    }
-    pending_ |= value << held_, held_ += count;
-    for (; held_ >= 8; held_ -= 8, pending_ >>= 8) flush();
-  }
-  void put_unary(std::uint64_t value) {  // `value` ones, then a zero
-    for (; value >= 32; value -= 32) put(0xffffffffu, 32);
-    put((std::uint64_t(1) << value) - 1, int(value) + 1);
-  }
-  // Returns the number of bytes; `ok` says whether they fitted.
-  std::size_t finish() {
-    if (held_ > 0) flush();
-    return size_;
-  }
-  bool ok() const { return size_ <= to_.size(); }
-
- private:
-  void flush() {
-    if (size_++ < to_.size()) to_[size_ - 1] = std::uint8_t(pending_);
-  }
-  std::span<std::uint8_t> to_;
-  std::size_t size_ = 0;
-  std::uint64_t pending_ = 0;
-  int held_ = 0;  // < 8 between calls
-};
-
-class bit_reader {
- public:
-  explicit bit_reader(std::span<const std::uint8_t> from) : from_(from) {}
-  std::uint64_t take(int count) {  // count <= 64; 0 after the end
-    if (count > 32) {
-      const std::uint64_t low = take(32);
-      return low | take(count - 32) << 32;
-    }
-    for (; held_ < count; held_ += 8) {
-      pending_ |= std::uint64_t(size_ < from_.size() ? from_[size_] : 0) << held_;
-      ++size_;
-    }
-    const std::uint64_t value = pending_ & ((std::uint64_t(1) << count) - 1);
-    pending_ >>= count;
-    held_ -= count;
-    return value;
-  }
-  std::uint64_t take_unary(std::uint64_t most) {
-    std::uint64_t value = 0;
-    while (value <= most && take(1) == 1) ++value;
-    return value;
-  }
-  // True if all bytes were there, and the unused bits of the last one are 0.
-  bool ok() const { return size_ <= from_.size() && pending_ == 0; }
-  std::size_t bytes() const { return size_; }
-
- private:
-  std::span<const std::uint8_t> from_;
-  std::size_t size_ = 0;
-  std::uint64_t pending_ = 0;
-  int held_ = 0;
-};
-
-// Stores a whole number (for values without ids), lowest byte first.
-inline void store_number(std::uint8_t* to, std::uint64_t x, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) to[i] = std::uint8_t(x >> 8 * i);
-}
-inline std::uint64_t load_number(const std::uint8_t* from, std::size_t bytes) {
-  std::uint64_t x = 0;
-  for (std::size_t i = 0; i < bytes; ++i) x |= std::uint64_t(from[i]) << 8 * i;
-  return x;
-}
-
-// Rounds a number of at most 2^15 to a half, ties to even; and the exact value of a half in units
-// of 2^-24.
-inline constexpr std::uint16_t half_of_top = 0x7800;
-inline std::uint16_t half_of(double x) {
-  if (x < 0x1p-14) return std::uint16_t(fma(x, 0x1p24, 0x1p52) - 0x1p52);
-  const std::uint64_t b = bit_cast<std::uint64_t>(x) - (std::uint64_t(1023 - 15) << 52);
-  return std::uint16_t((b + ((std::uint64_t(1) << 41) - 1) + (b >> 42 & 1)) >> 42);
-}
-inline double units_of_half(std::uint64_t h) {
-  return double(h < 0x400 ? h : ((h & 0x3ff) | 0x400) << ((h >> 10) - 1));
-}
 
 // Helps to sum over the number k of tokens with mass, k = 1 .. K. There are C(V, k) C(l - 1, k - 1)
 // rows with k tokens.
@@ -257,6 +170,162 @@ std::size_t keep(const row_codec& codec, const R& row, std::span<token_id> ids, 
   return n;
 }
 
+// ---- counts: one number, the rank of the row among all rows with 1 .. K tokens ------------------
+
+template <class T>
+coded_row<T> encode_counts(const row_codec& codec, std::span<const token_id> ids,
+                           std::span<const T> mass, std::span<std::uint8_t> out) {
+  std::uint32_t counts[row_codec::most_counted], parts[row_codec::most_counted];
+  token_id kept[row_codec::most_counted];
+  double sum = 0;
+  for (const T x : mass) sum += double(x);
+  round_to_counts(mass, sum, codec.total, counts);
+  std::size_t k = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (counts[i] > 0) {
+      kept[k] = ids[i];
+      parts[k] = counts[i] + (k > 0 ? parts[k - 1] : std::uint32_t(-1));
+      ++k;
+    }
+  natural rank;
+  counted_rows rows(codec);
+  for (; rows.k < k; rows.next()) rank += rows.ways;
+  rank += subset_rank(std::span<const token_id>(kept, k), rows.compositions());
+  // partial sums less 1: k - 1 of 0 .. l - 2
+  rank += subset_rank(std::span<const std::uint32_t>(parts, k - 1));
+  const std::size_t bytes = counted_bytes(codec);
+  if (out.size() < bytes) return {.why = status::invalid_parameter};
+  rank.write(out.first(bytes));
+  return {.bytes = bytes};
+}
+
+// Bytes that were read, and tokens that were written to ids and mass.
+struct decoded_row {
+  status why = status::ok;
+  std::size_t bytes = 0, tokens = 0;
+};
+template <class T>
+decoded_row decode_counts(const row_codec& codec, std::span<const std::uint8_t> in,
+                          std::span<token_id> ids, std::span<T> mass) {
+  const std::size_t bytes = counted_bytes(codec);
+  if (in.size() < bytes) return {.why = status::invalid_row};
+  natural rank = natural::read(in.first(bytes));
+  counted_rows rows(codec);
+  for (; rank >= rows.ways; rows.next()) {
+    if (rows.last(codec.max_tokens())) return {.why = status::invalid_row};
+    rank -= rows.ways;
+  }
+  const std::size_t k = rows.k;
+  std::uint32_t parts[row_codec::most_counted];
+  rank = subset_of_rank(rank, rows.vocabulary, ids.first(k), rows.compositions());
+  subset_of_rank(rank, codec.total - 1, std::span(parts, k - 1));
+  parts[k - 1] = codec.total - 1;
+  for (std::size_t i = 0; i < k; ++i)
+    mass[i] = T(i > 0 ? parts[i] - parts[i - 1] : parts[i] + 1) / T(codec.total);
+  return {.bytes = bytes, .tokens = k};
+}
+
+// ---- full and half: one value a token, with ids or for the whole vocabulary ---------------------
+
+// Values as numbers; 0: no mass. top: the largest mass of the row.
+template <class T>
+struct value_writer {
+  bool halves;
+  T top;
+  std::size_t width() const { return halves ? 2 : sizeof(T); }
+  std::uint64_t operator()(T x) const {
+    return halves ? half_of(double(x) / double(top) * 0x1p15)
+                  : std::uint64_t(bit_cast<bits_of<T>>(x + T(0)));
+  }
+};
+template <class T>
+coded_row<T> encode_all(const row_codec& codec, const value_writer<T>& number,
+                        std::span<const token_id> ids, std::span<const T> mass,
+                        std::span<std::uint8_t> out) {
+  const std::size_t width = number.width(), bytes = codec.vocabulary * width;
+  if (out.size() < bytes) return {.why = status::invalid_parameter};
+  for (std::size_t v = 0, i = 0; v < codec.vocabulary; ++v) {
+    const bool has_mass = i < ids.size() && std::size_t(ids[i]) == v;
+    store_number(&out[v * width], has_mass ? number(mass[i++]) : 0, width);
+  }
+  return {.bytes = bytes};
+}
+template <class T>
+coded_row<T> encode_with_ids(const row_codec& codec, const value_writer<T>& number,
+                             std::span<const token_id> ids, std::span<const T> mass,
+                             std::span<std::uint8_t> out) {
+  const auto k =
+      std::size_t(std::count_if(mass.begin(), mass.end(), [&](T x) { return number(x) > 0; }));
+  const int low = gap_bits(codec.vocabulary, k);
+  bit_writer to(out);
+  to.put(k, int(std::bit_width(codec.vocabulary)));
+  std::uint64_t next = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::uint64_t x = number(mass[i]);
+    if (x == 0) continue;
+    const std::uint64_t gap = std::uint64_t(ids[i]) - next;
+    to.put_unary(gap >> low);
+    to.put(gap & ((std::uint64_t(1) << low) - 1), low);
+    to.put(x, 8 * int(number.width()));
+    next += gap + 1;
+  }
+  const std::size_t bytes = to.finish();
+  if (!to.ok()) return {.why = status::invalid_parameter};
+  return {.bytes = bytes};
+}
+
+// Takes the tokens of a row one after another.
+template <class T>
+struct value_reader {
+  bool halves;
+  std::span<token_id> ids;
+  std::span<T> mass;
+  std::size_t taken = 0;
+  std::uint64_t largest = 0;
+  double sum = 0;
+
+  std::size_t width() const { return halves ? 2 : sizeof(T); }
+  std::uint64_t end() const {  // no value is as large
+    return halves ? half_of_top + 1u : bit_cast<bits_of<T>>(std::numeric_limits<T>::infinity());
+  }
+  void take(std::uint64_t id, std::uint64_t x) {
+    ids[taken] = token_id(id);
+    largest = std::max(largest, x);
+    mass[taken] = halves ? T(units_of_half(x)) : bit_cast<T>(bits_of<T>(x));
+    sum += double(mass[taken++]);
+  }
+  decoded_row read_all(std::size_t vocabulary, std::span<const std::uint8_t> in) {
+    const std::size_t bytes = vocabulary * width();
+    if (in.size() < bytes) return {.why = status::invalid_row};
+    for (std::size_t v = 0; v < vocabulary; ++v) {
+      const std::uint64_t x = load_number(&in[v * width()], width());
+      if (x >= end()) return {.why = status::invalid_row};
+      if (x > 0) take(v, x);
+    }
+    return finish(bytes);
+  }
+  decoded_row read_with_ids(std::size_t vocabulary, std::size_t most, bit_reader from) {
+    const std::uint64_t count = from.take(int(std::bit_width(vocabulary)));
+    if (count == 0 || count > most) return {.why = status::invalid_row};
+    const int low = gap_bits(vocabulary, count);
+    for (std::uint64_t next = 0; taken < count; ++next) {
+      next += from.take_unary(vocabulary >> low) << low;
+      next += from.take(low);
+      if (next >= vocabulary) return {.why = status::token_out_of_range};
+      const std::uint64_t x = from.take(8 * int(width()));
+      if (x == 0 || x >= end()) return {.why = status::invalid_row};
+      take(next, x);
+    }
+    if (!from.ok()) return {.why = status::invalid_row};
+    return finish(from.bytes());
+  }
+  decoded_row finish(std::size_t bytes) {
+    if (halves && largest != half_of_top) return {.why = status::invalid_row};
+    for (std::size_t i = 0; i < taken && halves; ++i) mass[i] = T(double(mass[i]) / sum);
+    return {.bytes = bytes, .tokens = taken};
+  }
+};
+
 }  // namespace detail
 
 template <class T>
@@ -276,70 +345,17 @@ constexpr std::size_t row_codec::max_bytes() const {
 template <class T>
 coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::span<const T> mass,
                     std::span<std::uint8_t> out) {
-  using values = row_codec::values;
   const auto fail = [](status s) { return coded_row<T>{.why = s}; };
   if (!codec.valid() || ids.size() > codec.max_tokens()) return fail(status::invalid_parameter);
   if (const status s = sparse_row<T>(ids, mass, codec.vocabulary).normalise(); s != status::ok)
     return fail(s);
 
-  if (codec.format == values::counts) {
-    std::uint32_t counts[row_codec::most_counted], parts[row_codec::most_counted];
-    token_id kept[row_codec::most_counted];
-    double sum = 0;
-    for (const T x : mass) sum += double(x);
-    detail::round_to_counts(mass, sum, codec.total, counts);
-    std::size_t k = 0;
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      if (counts[i] > 0) {
-        kept[k] = ids[i];
-        parts[k] = counts[i] + (k > 0 ? parts[k - 1] : std::uint32_t(-1));
-        ++k;
-      }
-    natural rank;
-    detail::counted_rows rows(codec);
-    for (; rows.k < k; rows.next()) rank += rows.ways;
-    rank += subset_rank(std::span<const token_id>(kept, k), rows.compositions());
-    // partial sums less 1: k - 1 of 0 .. l - 2
-    rank += subset_rank(std::span<const std::uint32_t>(parts, k - 1));
-    const std::size_t bytes = detail::counted_bytes(codec);
-    if (out.size() < bytes) return fail(status::invalid_parameter);
-    rank.write(out.first(bytes));
-    return {.bytes = bytes};
-  }
-
-  const T top = *std::max_element(mass.begin(), mass.end());
-  const std::size_t width = codec.format == values::half ? 2 : sizeof(T);
-  const auto number = [&](T x) {
-    return codec.format == values::half
-               ? detail::half_of(double(x) / double(top) * 0x1p15)
-               : std::uint64_t(detail::bit_cast<detail::bits_of<T>>(x + T(0)));
-  };
-  if (!codec.truncates()) {
-    const std::size_t bytes = codec.vocabulary * width;
-    if (out.size() < bytes) return fail(status::invalid_parameter);
-    for (std::size_t v = 0, i = 0; v < codec.vocabulary; ++v)
-      detail::store_number(&out[v * width],
-                           i < ids.size() && std::size_t(ids[i]) == v ? number(mass[i++]) : 0,
-                           width);
-    return {.bytes = bytes};
-  }
-  const auto k =
-      std::size_t(std::count_if(mass.begin(), mass.end(), [&](T x) { return number(x) > 0; }));
-  const int low = detail::gap_bits(codec.vocabulary, k);
-  detail::bit_writer to(out);
-  to.put(k, int(std::bit_width(codec.vocabulary)));
-  std::uint64_t next = 0;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::uint64_t x = number(mass[i]);
-    if (x == 0) continue;
-    const std::uint64_t gap = std::uint64_t(ids[i]) - next;
-    to.put_unary(gap >> low);
-    to.put(gap & ((std::uint64_t(1) << low) - 1), low);
-    to.put(x, 8 * int(width));
-    next += gap + 1;
-  }
-  const std::size_t bytes = to.finish();
-  return to.ok() ? coded_row<T>{.bytes = bytes} : fail(status::invalid_parameter);
+  if (codec.format == row_codec::values::counts)
+    return detail::encode_counts(codec, ids, mass, out);
+  const detail::value_writer<T> number{codec.format == row_codec::values::half,
+                                       *std::max_element(mass.begin(), mass.end())};
+  return codec.truncates() ? detail::encode_with_ids(codec, number, ids, mass, out)
+                           : detail::encode_all(codec, number, ids, mass, out);
 }
 
 // Decodes the row at the front of `in`. ids and mass need at least max_tokens elements; they hold
@@ -348,73 +364,19 @@ coded_row<T> encode(const row_codec& codec, std::span<const token_id> ids, std::
 template <class T>
 coded_row<T> decode(const row_codec& codec, std::span<const std::uint8_t> in,
                     std::span<token_id> ids, std::span<T> mass) {
-  using values = row_codec::values;
-  const auto fail = [](status s) { return coded_row<T>{.why = s}; };
   const std::size_t most = codec.max_tokens();
   if (!codec.valid() || ids.size() < most || mass.size() < most)
-    return fail(status::invalid_parameter);
-  std::size_t k = 0, bytes = 0;
-
-  if (codec.format == values::counts) {
-    bytes = detail::counted_bytes(codec);
-    if (in.size() < bytes) return fail(status::invalid_row);
-    natural rank = natural::read(in.first(bytes));
-    detail::counted_rows rows(codec);
-    for (; rank >= rows.ways; rows.next()) {
-      if (rows.last(most)) return fail(status::invalid_row);
-      rank -= rows.ways;
-    }
-    k = rows.k;
-    std::uint32_t parts[row_codec::most_counted];
-    rank = subset_of_rank(rank, rows.vocabulary, ids.first(k), rows.compositions());
-    subset_of_rank(rank, codec.total - 1, std::span(parts, k - 1));
-    parts[k - 1] = codec.total - 1;
-    for (std::size_t i = 0; i < k; ++i)
-      mass[i] = T(i > 0 ? parts[i] - parts[i - 1] : parts[i] + 1) / T(codec.total);
-  } else {
-    const bool halves = codec.format == values::half;
-    const std::size_t width = halves ? 2 : sizeof(T);
-    const std::uint64_t end =
-        halves ? detail::half_of_top + 1u
-               : detail::bit_cast<detail::bits_of<T>>(std::numeric_limits<T>::infinity());
-    std::uint64_t largest = 0;
-    double sum = 0;
-    const auto take = [&](std::uint64_t id, std::uint64_t x) {
-      ids[k] = token_id(id);
-      largest = std::max(largest, x);
-      mass[k] = halves ? T(detail::units_of_half(x)) : detail::bit_cast<T>(detail::bits_of<T>(x));
-      sum += double(mass[k++]);
-    };
-    if (!codec.truncates()) {
-      bytes = codec.vocabulary * width;
-      if (in.size() < bytes) return fail(status::invalid_row);
-      for (std::size_t v = 0; v < codec.vocabulary; ++v) {
-        const std::uint64_t x = detail::load_number(&in[v * width], width);
-        if (x >= end) return fail(status::invalid_row);
-        if (x > 0) take(v, x);
-      }
-    } else {
-      detail::bit_reader from(in);
-      const std::uint64_t count = from.take(int(std::bit_width(codec.vocabulary)));
-      if (count == 0 || count > most) return fail(status::invalid_row);
-      const int low = detail::gap_bits(codec.vocabulary, count);
-      for (std::uint64_t next = 0; k < count; ++next) {
-        next += from.take_unary(codec.vocabulary >> low) << low;
-        next += from.take(low);
-        if (next >= codec.vocabulary) return fail(status::token_out_of_range);
-        const std::uint64_t x = from.take(8 * int(width));
-        if (x == 0 || x >= end) return fail(status::invalid_row);
-        take(next, x);
-      }
-      if (!from.ok()) return fail(status::invalid_row);
-      bytes = from.bytes();
-    }
-    if (halves && largest != detail::half_of_top) return fail(status::invalid_row);
-    for (std::size_t i = 0; i < k && halves; ++i) mass[i] = T(double(mass[i]) / sum);
-  }
-  coded_row<T> result{.bytes = bytes, .row = {ids.first(k), mass.first(k), codec.vocabulary}};
-  const status s = result.row.normalise();
-  return s == status::ok ? result : fail(s);
+    return {.why = status::invalid_parameter};
+  detail::value_reader<T> values{codec.format == row_codec::values::half, ids, mass};
+  const detail::decoded_row read =
+      codec.format == row_codec::values::counts ? detail::decode_counts(codec, in, ids, mass)
+      : codec.truncates() ? values.read_with_ids(codec.vocabulary, most, detail::bit_reader(in))
+                          : values.read_all(codec.vocabulary, in);
+  if (read.why != status::ok) return {.why = read.why};
+  coded_row<T> result{.bytes = read.bytes,
+                      .row = {ids.first(read.tokens), mass.first(read.tokens), codec.vocabulary}};
+  if (const status s = result.row.normalise(); s != status::ok) return {.why = s};
+  return result;
 }
 
 // Truncates, rounds and encodes a row. Returns it as the other end will decode it: draft from this
