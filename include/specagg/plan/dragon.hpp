@@ -80,6 +80,70 @@ constexpr double first_token_by_cache(const dragon& d, double sent) {
   return d.rtt() + sent + d.c_l;
 }
 
+namespace detail {
+
+// The walk from j - rtt, as described at latency().
+struct renewal_walk {
+  // Expected steps, Pr[it reaches x >= 0], E[x there].
+  double steps = 0, entered = 0, above = 0;
+
+  renewal_walk(double j, double rtt, const agreement& accept) {
+    constexpr std::size_t most = 1 << 11, width = most;
+    std::array<double, width> row;  // row[k - first], k in [first, first + used)
+    std::size_t first = 0, used = 1;
+    row[0] = 1;
+    // probability of the walks that continue, and the sum of their x
+    double alive = 1, mean = 0;
+    for (std::size_t n = 0; n < most && alive > 1e-12; ++n) {
+      steps += alive;
+      const double ended = alive * accept.only_r;
+      entered += ended;
+      above += ended * j;
+      double carried = 0;  // from k - 1
+      alive = 0;
+      mean = 0;
+      for (std::size_t i = 0; i < used; ++i) {
+        const double k = double(first + i), next = double(n + 2) * j - (k + 1) * rtt, w = row[i];
+        double stay = accept.both * w;
+        if (next >= 0) {
+          entered += stay;
+          above += stay * next;
+          stay = 0;
+        }
+        row[i] = stay + carried;
+        carried = accept.only_l * w;
+        alive += row[i];
+        mean += row[i] * next;
+      }
+      if (carried > 0 && used < width) {
+        mean += carried * (double(n + 2) * j - double(first + used + 1) * rtt);
+        alive += carried;
+        row[used++] = carried;
+      }
+      while (used > 1 && row[used - 1] < 1e-18) --used;
+      std::size_t low = 0;
+      while (low + 1 < used && row[low] < 1e-18) ++low;
+      if (low > 0) {
+        std::copy(row.data() + low, row.data() + used, row.data());
+        first += low;
+        used -= low;
+      }
+    }
+    if (alive > 1e-12) {
+      const double pace = (accept.both * j + accept.only_l * (j - rtt)) / accept.l(),
+                   rejected = 1 - accept.l();
+      const double reach = pace > 0 ? -mean / alive / pace : HUGE_VAL;  // steps to x = 0
+      const double crossing = rejected > 0 ? std::exp(-rejected * reach) : 1;
+      const double more = alive * (rejected > 0 ? (1 - crossing) / rejected : reach);
+      steps += more;
+      above += more * accept.only_r * j;
+      entered += more * accept.only_r + alive * crossing;
+    }
+  }
+};
+
+}  // namespace detail
+
 // The exact time per token of the recursion below, if l always aggregates and look-ahead is
 // unbounded.
 //
@@ -97,65 +161,14 @@ constexpr double first_token_by_cache(const dragon& d, double sent) {
 // 0.999, 2e-3 above. Run time: 2 us at 0.5, 20 us at 0.9, at most 2 ms.
 inline double latency(const dragon& d) {
   const double rtt = d.rtt(), j = d.c_l - d.c_r, a_l = d.accept.l(), a_r = d.accept.r();
-  const double both = d.accept.both, only_l = d.accept.only_l;
   const double waiting = d.c_r + (1 - a_r) * rtt;  // per token while l waits for r
   if (!(j > 0 && j < rtt)) return latency_eq7(d);
   if (!(a_r < 1)) return d.c_l;
   if (!(a_l < 1) && waiting >= d.c_l) return waiting;  // the walk moves away from 0: l always waits
-  constexpr std::size_t most = 1 << 11, width = most;
-  std::array<double, width> row;  // row[k - first], k in [first, first + used)
-  std::size_t first = 0, used = 1;
-  row[0] = 1;
-  // per walk: expected steps, Pr[it reaches x >= 0], E[x there]
-  double steps = 0, entered = 0, above = 0;
-  // probability of the walks that continue, and the sum of their x
-  double alive = 1, mean = 0;
-  for (std::size_t n = 0; n < most && alive > 1e-12; ++n) {
-    steps += alive;
-    const double ended = alive * d.accept.only_r;
-    entered += ended;
-    above += ended * j;
-    double carried = 0;  // from k - 1
-    alive = 0;
-    mean = 0;
-    for (std::size_t i = 0; i < used; ++i) {
-      const double k = double(first + i), next = double(n + 2) * j - (k + 1) * rtt, w = row[i];
-      double stay = both * w;
-      if (next >= 0) {
-        entered += stay;
-        above += stay * next;
-        stay = 0;
-      }
-      row[i] = stay + carried;
-      carried = only_l * w;
-      alive += row[i];
-      mean += row[i] * next;
-    }
-    if (carried > 0 && used < width) {
-      mean += carried * (double(n + 2) * j - double(first + used + 1) * rtt);
-      alive += carried;
-      row[used++] = carried;
-    }
-    while (used > 1 && row[used - 1] < 1e-18) --used;
-    std::size_t low = 0;
-    while (low + 1 < used && row[low] < 1e-18) ++low;
-    if (low > 0) {
-      std::copy(row.data() + low, row.data() + used, row.data());
-      first += low;
-      used -= low;
-    }
-  }
-  if (alive > 1e-12) {
-    const double pace = (both * j + only_l * (j - rtt)) / a_l, rejected = 1 - a_l;
-    const double reach = pace > 0 ? -mean / alive / pace : HUGE_VAL;  // steps to x = 0
-    const double crossing = rejected > 0 ? std::exp(-rejected * reach) : 1;
-    const double more = alive * (rejected > 0 ? (1 - crossing) / rejected : reach);
-    steps += more;
-    above += more * d.accept.only_r * j;
-    entered += more * d.accept.only_r + alive * crossing;
-  }
-  const double time = steps * waiting + above + entered * (a_r / (1 - a_r) * d.c_l + d.c_r + rtt);
-  return time / (steps + entered / (1 - a_r));
+  const detail::renewal_walk walk(j, rtt, d.accept);
+  const double time =
+      walk.steps * waiting + walk.above + walk.entered * (a_r / (1 - a_r) * d.c_l + d.c_r + rtt);
+  return time / (walk.steps + walk.entered / (1 - a_r));
 }
 
 // When each draft is ready: the recursion, token by token. The aggregating side may change at each

@@ -25,12 +25,8 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
                                       std::span<double> scratch,
                                       std::span<draft_acceptance> acceptances = {}) {
   verdict result;
-  if (!detail::usable(drafted, policy, out, acceptances)) {
-    result.why = status::invalid_parameter;
-    return result;
-  }
   std::size_t g = drafted.size();
-  if (scratch.size() < g + 1) {
+  if (!detail::usable(drafted, policy, out, acceptances) || scratch.size() < g + 1) {
     result.why = status::invalid_parameter;
     return result;
   }
@@ -58,17 +54,14 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
   for (; tau > 0; --tau) {
     double h = claim[tau];
     if (tau < g && h > 0) {
-      const status s =
+      result.why =
           detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
             const double left = detail::sum_of_residual(rows, pi, claim[tau]);
             const double all = left + (1 - claim[tau]);
             h = all > 0 ? left / all : 1;
             return status::ok;
           });
-      if (s != status::ok) {
-        result.why = s;
-        return result;
-      }
+      if (result.why != status::ok) return result;
     }
     if (chooser.coin({stream::coin, std::uint32_t(drafted.start + tau - 1), drafted.start}, h, 1))
       break;
