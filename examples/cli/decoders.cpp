@@ -292,8 +292,7 @@ status every_model(const decoding& j, const Rule& rule, std::size_t vocabulary) 
       append(j.text, y, j.processor);
       return status::ok;
     };
-    const status s =
-        specagg::detail::with_law_of(rule, rows, j.sample, std::span(combined), draw_token);
+    const status s = with_law_of(rule, rows, j.sample, std::span(combined), draw_token);
     return {.emitted = s == status::ok, .why = s};
   };
   return decode_rounds(j.text, j.most, j.end_of_text, one, round, cut, j.accept);

@@ -11,6 +11,7 @@
 #include <specagg/text.hpp>
 #include <specagg/draft/row_without.hpp>
 #include <specagg/draft/propose.hpp>
+#include <specagg/draft/grow.hpp>
 #include <specagg/draft/drafter.hpp>
 #include <specagg/draft/model.hpp>
 #include <specagg/draft/suffix_automaton.hpp>
@@ -26,6 +27,7 @@
 #include <specagg/draft/head.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/decode/speculative.hpp>
+#include <specagg/decode/tree_workspace.hpp>
 #include <specagg/decode/tree.hpp>
 #include <specagg/decode/collaborative.hpp>
 #include <specagg/decode/cascade.hpp>

@@ -139,29 +139,6 @@ decltype(auto) with_number(std::size_t k, F&& f) {
   else return with_number<N - 1>(k, f);
 }
 
-// Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them.
-// If the models are combined as raw logits, pi is one more row after theirs. It is made in
-// `combined` and processed like the others.
-template <class Policy, class T, std::size_t N, class F>
-status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row,
-                   const sampling& sample, std::span<T> combined, F&& f) {
-  if constexpr (is_raw_logits<Policy>) {
-    std::array<std::span<const T>, N> logits;
-    std::array<processed_row<T>, N + 1> all;
-    for (std::size_t k = 0; k < N; ++k) {
-      if (const status s = row[k].normalise(); s != status::ok) return s;
-      all[k] = row[k];
-      logits[k] = {row[k].logits(), row[k].size()};
-    }
-    if (const status s = combine_logits(policy.policy, logits, combined); s != status::ok) return s;
-    all[N] = processed_row<T>(combined, sample);
-    if (const status s = all[N].normalise(); s != status::ok) return s;
-    return f(model_rows<processed_row<T>, N + 1>(all), [](auto at) { return model<N>(at); });
-  } else {
-    return with_models(policy, row, f);
-  }
-}
-
 template <class D, class P>
 concept drafter_or_none =
     std::same_as<std::remove_cvref_t<D>, no_drafter> || Drafter<std::remove_cvref_t<D>, P>;
@@ -196,6 +173,230 @@ status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, 
   return truncate(t, n, processor, models...);
 }
 
+namespace detail {
+
+// One turn of collaborative_turn.
+template <class T, class Policy, class C, class P, class R, class D, class... M>
+struct collaboration {
+  static constexpr std::size_t N = sizeof...(M);
+  static constexpr bool may_propose = !std::same_as<D, no_drafter>;
+  // If pi = p, a token of model 1 needs no verification: the first one it drafts is final.
+  static constexpr bool has_final = N == 2 && !reads_draft<Policy>;
+
+  text& t;
+  std::size_t most;
+  const std::tuple<M&...>& models;
+  const Policy& policy;
+  C& chooser;
+  P& processor;
+  const collaborative_options<N>& options;
+  collaborative_workspace<T, N, R>& work;
+  D& drafter;
+
+  collaborative_result result = {};
+  std::size_t limit = 0;     // of the text's size
+  std::size_t to_draft = 0;  // after verification
+  bool ended = false;        // then nothing is drafted after verification
+
+  status begin() {
+    if (!valid(policy) || most == 0 || options.gamma[0] == 0 ||
+        !work.holds(options.gamma, options.proposed))
+      return status::invalid_parameter;
+    limit = std::min(t.size + most, all([&](auto&... m) { return room(t, m...); }));
+    return all([&](auto&... m) { return ready(t, work.vocabulary, m...); });
+  }
+  template <class F>
+  decltype(auto) all(F&& f) const {
+    return std::apply(f, models);
+  }
+  status abandon_drafts() {
+    return all([&](auto&... m) { return abandon(t, t.size, processor, work, drafter, m...); });
+  }
+
+  // The end of the text and its drafts.
+  std::size_t sent() const { return t.size + work.cached; }
+  bool ends() const {
+    return work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]);
+  }
+  moment moment_at(stream use) const {
+    return {use, std::uint32_t(sent()), std::uint32_t(work.start)};
+  }
+  template <class Row>
+  token_id draw_draft(const Row& row) {
+    return draw(row, moment_at(stream::draft), chooser, work.scratch);
+  }
+  std::size_t& drafter_at(std::size_t position) { return work.drafter[position % work.longest]; }
+  void cache(token_id y, std::size_t by) {
+    t.tokens[sent()] = y;
+    drafter_at(sent()) = by;
+    (void)processor.push(y);
+    ++work.cached;
+    ++result.drafted;
+  }
+  // Model k computes the rows of the last `count` positions, up to the first free one.
+  status score_more(std::size_t k, std::size_t count) {
+    const std::size_t position = sent() + 1 - count;
+    const std::span<T> logits = work.logits_of(k, position, count);
+    const status s = with_number<N>(k, [&](auto number) {
+      return specagg::score(t.tokens.first(sent()), std::get<number()>(models), processor, logits);
+    });
+    for (std::size_t j = 0; s == status::ok && j < count; ++j) {
+      work.row(k, position + j) =
+          processed_row<T>(logits.subspan(j * work.vocabulary, work.vocabulary), options.sample);
+      work.end[k] = position + j + 1;
+    }
+    return s;
+  }
+
+  // Where no drafts are cached, the drafter proposes, and what was abandoned is drawn again.
+  status propose() {
+    if (work.cached > 0) return status::ok;
+    if (work.left_at != t.size || work.left_to <= t.size) work.start = work.left_to = t.size;
+    if constexpr (may_propose)
+      if (const status s = ask_drafter(); s != status::ok) return s;
+    work.begin.fill(t.size);
+    while (sent() < std::min(limit, work.left_to) && !is_free(sent()) && !ends()) {
+      const std::size_t k = drafter_at(sent());
+      if (const status s = score_more(k, 1); s != status::ok) return s;
+      processed_row<T>& row = work.row(k, sent());
+      if (row.normalise() != status::ok) break;
+      cache(draw_draft(row), k);
+    }
+    work.left_to = sent();
+    work.end.fill(0);
+    return status::ok;
+  }
+  // Whether no model drew the token that was abandoned there.
+  bool is_free(std::size_t position) {
+    return position >= work.left_to || drafter_at(position) == N;
+  }
+  status ask_drafter() {
+    if (std::size_t(drafter.vocab_size()) != work.vocabulary) return status::vocabulary_mismatch;
+    const std::size_t most_proposed = std::min(options.proposed, limit - t.size);
+    while (work.cached < most_proposed && is_free(sent()) && !ends()) {
+      R& row = work.proposals[work.cached];
+      double confidence;
+      const status s =
+          drafter.next({t.tokens.first(sent()), work.cached, false}, processor, row, confidence);
+      if (s == status::stopped) return s;
+      if (s != status::ok) break;
+      if (row.size() != work.vocabulary) return status::vocabulary_mismatch;
+      const token_id y = with_row(row, [&](const auto& one) { return draw_draft(one); });
+      if (y == no_token) break;
+      cache(y, N);
+    }
+    result.proposed = work.cached;
+    return status::ok;
+  }
+
+  // Computes the rows of all cached tokens, and one more. A model's own drafts are decided before
+  // its next turn.
+  status score() {
+    std::size_t& k = result.model;
+    while (k + 1 < N && work.end[k] > t.size) ++k;
+    work.begin[k] = t.size;
+    if (const status s = score_more(k, work.cached + 1); s != status::ok) return s;
+    if constexpr (may_propose && has_final) drop_dead_ends();
+    const std::size_t free = std::min(work.longest - work.cached, limit - std::min(limit, sent()));
+    to_draft = ends() ? 0 : std::min(options.gamma[k], free);
+    return status::ok;
+  }
+  // Where model 0 has a dead end, pi exists: what the drafter proposed there is dropped, as model 0
+  // would have drafted nothing.
+  void drop_dead_ends() {
+    for (std::size_t j = 0; j < result.proposed; ++j)
+      if (work.row(0, t.size + j).normalise(reads_confidence<Policy>) != status::ok) {
+        for (; work.cached > j; --work.cached) processor.pop();
+        result.proposed = result.drafted = j;
+        work.end[0] = sent() + 1;
+      }
+  }
+
+  // Decides on the tokens that every model has scored.
+  status verify() {
+    while (work.cached > 0 && t.size < limit && !ended &&
+           std::ranges::all_of(work.end, [&](std::size_t end) { return end > t.size; })) {
+      emission& e = work.emissions[result.emitted];
+      if (const status s = decide(e); s != status::ok) return s;
+      ++result.emitted;
+      if (e.from == origin::accepted) {
+        ++result.accepted;
+        ++t.size;
+        --work.cached;
+        ended = options.end_of_text.contains(e.token);
+      } else {
+        result.why = abandon_drafts();
+        append(t, e.token, processor);
+        ended = true;
+      }
+    }
+    return status::ok;
+  }
+  // Keeps the token after the text or replaces it.
+  status decide(emission& e) {
+    const std::size_t position = t.size, by = drafter_at(position);
+    std::array<processed_row<T>, N> row;
+    for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);
+    const auto among = [&]<class Sides>(Sides, const auto& rows, const auto& pi) {
+      return keep_or_replace<Sides>(rows, pi, judge<Sides>(rows, pi, t.tokens[position]),
+                                    std::uint32_t(position), std::uint32_t(work.start), chooser,
+                                    work.scratch, e);
+    };
+    return with_law_of(
+        policy, row, options.sample, std::span(work.combined),
+        [&](const auto& rows, const auto& pi) {
+          if constexpr (may_propose)
+            if (by == N)
+              return with_row(work.proposals[position - work.start], [&](const auto& proposal) {
+                return among(beside_sides<model_sides<0, N>>(), beside(rows, proposal), pi);
+              });
+          return with_number<N>(
+              by, [&](auto number) { return among(model_sides<number(), N>(), rows, pi); });
+        });
+  }
+
+  status draft() {
+    for (std::size_t j = 0; j < to_draft && !ends(); ++j) {
+      const std::size_t k = result.model;
+      if (j > 0)
+        if (const status s = score_more(k, 1); s != status::ok) return s;
+      if constexpr (has_final)
+        if (k == 1) return write_final();
+      processed_row<T>& row = work.row(k, sent());
+      result.draft_why = row.normalise();
+      if (result.draft_why != status::ok) return dead_end();
+      cache(draw_draft(row), k);
+    }
+    return status::ok;
+  }
+  // Nothing can be drafted. Tokens drafted before are still verified.
+  status dead_end() {
+    if (work.cached > 0) return status::ok;
+    if constexpr (has_final) {  // model 1 writes alone
+      result.model = 1;
+      work.begin[1] = t.size;
+      const status s = score_more(1, 1);
+      return s == status::ok ? write_final() : s;
+    }
+    return result.draft_why;  // then pi does not exist either
+  }
+  status write_final() {
+    processed_row<T>& row = work.row(1, sent());
+    if (const status s = row.normalise(reads_confidence<Policy>); s != status::ok) return s;
+    const target_rows<reads_confidence<Policy>, processed_row<T>> rows(row);
+    const auto pi = bind_law(rows, policy);
+    emission& e = work.emissions[result.emitted];
+    e = {.from = origin::bonus, .why = result.draft_why};
+    const status s = draw_token(rows, pi, pi, moment_at(stream::bonus), chooser, work.scratch, e);
+    if (s != status::ok) return s;
+    append(t, e.token, processor);
+    ++result.emitted;
+    return s;
+  }
+};
+
+}  // namespace detail
+
 // One turn of n models. It appends 0 to `most` tokens to the text. Between turns the drafts in the
 // workspace belong to this text, its buffer, its processor (the drafts have been pushed to it) and
 // its models; abandon() removes them. `models` is a std::tie of the models. drafter: a Drafter, or
@@ -219,199 +420,22 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
                                         const collaborative_options<sizeof...(M)>& options,
                                         collaborative_workspace<T, sizeof...(M), R>& work,
                                         D&& drafter = {}) {
-  constexpr std::size_t N = sizeof...(M);
-  constexpr bool may_propose = !std::same_as<std::remove_cvref_t<D>, no_drafter>;
-  const auto all = [&](auto&& f) { return std::apply(f, models); };
-  collaborative_result result;
-  const auto abandon_drafts = [&] {
-    return all([&](auto&... m) { return abandon(t, t.size, processor, work, drafter, m...); });
-  };
-  const auto fail = [&](status s) {
-    (void)abandon_drafts();
-    result.why = s;
-    return result;
-  };
-  const on_exception restore([&] { (void)abandon_drafts(); });
-  if constexpr (N == 2 && models_of<Policy> == 2 && !is_raw_logits<Policy>)
+  if constexpr (sizeof...(M) == 2 && models_of<Policy> == 2 && !is_raw_logits<Policy>)
     static_assert(TargetPolicy<Policy, T>,
                   "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-  if (!valid(policy) || most == 0 || options.gamma[0] == 0 ||
-      !work.holds(options.gamma, options.proposed))
-    return fail(status::invalid_parameter);
-  if (const status s = all([&](auto&... m) { return ready(t, work.vocabulary, m...); });
-      s != status::ok)
-    return fail(s);
-  const std::size_t limit = std::min(t.size + most, all([&](auto&... m) { return room(t, m...); }));
-  const auto sent = [&] { return t.size + work.cached; };  // the end of the text and its drafts
-  const auto moment_at = [&](stream use) {
-    return moment{use, std::uint32_t(sent()), std::uint32_t(work.start)};
-  };
-  const auto cache = [&](token_id y, std::size_t by) {
-    t.tokens[sent()] = y;
-    work.drafter[sent() % work.longest] = by;
-    (void)processor.push(y);
-    ++work.cached;
-    ++result.drafted;
-  };
-  const auto ends = [&] {
-    return work.cached > 0 && options.end_of_text.contains(t.tokens[sent() - 1]);
-  };
-  const auto draw_draft = [&](auto& row) {
-    return draw(row, moment_at(stream::draft), chooser, work.scratch);
-  };
-  // Model k computes the rows of the last `count` positions, up to the first free one.
-  const auto score_more = [&](std::size_t k, std::size_t count) {
-    const std::size_t position = sent() + 1 - count;
-    const std::span<T> logits = work.logits_of(k, position, count);
-    const status s = detail::with_number<N>(k, [&](auto number) {
-      return score(t.tokens.first(sent()), std::get<number()>(models), processor, logits);
-    });
-    for (std::size_t j = 0; s == status::ok && j < count; ++j) {
-      work.row(k, position + j) =
-          processed_row<T>(logits.subspan(j * work.vocabulary, work.vocabulary), options.sample);
-      work.end[k] = position + j + 1;
-    }
-    return s;
-  };
-
-  // Propose; and draw again what was abandoned.
-  if (work.cached == 0) {
-    if (work.left_at != t.size || work.left_to <= t.size) work.start = work.left_to = t.size;
-    const auto by = [&] { return sent() < work.left_to ? work.drafter[sent() % work.longest] : N; };
-    if constexpr (may_propose) {
-      if (std::size_t(drafter.vocab_size()) != work.vocabulary)
-        return fail(status::vocabulary_mismatch);
-      const std::size_t most_proposed = std::min(options.proposed, limit - t.size);
-      while (work.cached < most_proposed && by() == N) {
-        R& row = work.proposals[work.cached];
-        double confidence;
-        const status s =
-            drafter.next({t.tokens.first(sent()), work.cached, false}, processor, row, confidence);
-        if (s == status::stopped) return fail(s);
-        if (s != status::ok) break;
-        if (row.size() != work.vocabulary) return fail(status::vocabulary_mismatch);
-        const token_id y = with_row(row, draw_draft);
-        if (y == no_token) break;
-        cache(y, N);
-        if (ends()) break;
-      }
-      result.proposed = work.cached;
-    }
-    work.begin.fill(t.size);
-    while (sent() < std::min(limit, work.left_to) && by() < N && !ends()) {
-      const std::size_t k = by();
-      if (const status s = score_more(k, 1); s != status::ok) return fail(s);
-      processed_row<T>& row = work.row(k, sent());
-      if (row.normalise() != status::ok) break;
-      cache(draw_draft(row), k);
-    }
-    work.left_to = sent();
-    work.end.fill(0);
+  detail::collaboration<T, Policy, C, P, R, std::remove_reference_t<D>, M...> turn{
+      t, most, models, policy, chooser, processor, options, work, drafter};
+  const on_exception restore([&] { (void)turn.abandon_drafts(); });
+  status s = turn.begin();
+  if (s == status::ok) s = turn.propose();
+  if (s == status::ok) s = turn.score();
+  if (s == status::ok) s = turn.verify();
+  if (s == status::ok && !turn.ended) s = turn.draft();
+  if (s != status::ok) {
+    (void)turn.abandon_drafts();
+    turn.result.why = s;
   }
-
-  // Score: compute the rows of all cached tokens, and one more. A model's own drafts are decided
-  // before its next turn.
-  std::size_t& k = result.model;
-  while (k + 1 < N && work.end[k] > t.size) ++k;
-  work.begin[k] = t.size;
-  if (const status s = score_more(k, work.cached + 1); s != status::ok) return fail(s);
-
-  // If pi = p, a token of model 1 needs no verification: the first one it drafts is final. And
-  // where model 0 has a dead end, pi exists: what the drafter proposed there is dropped, as model 0
-  // would have drafted nothing.
-  constexpr bool has_final = N == 2 && !reads_draft<Policy>;
-  if constexpr (may_propose && has_final)
-    for (std::size_t j = 0; j < result.proposed; ++j)
-      if (work.row(0, t.size + j).normalise(reads_confidence<Policy>) != status::ok) {
-        for (; work.cached > j; --work.cached) processor.pop();
-        result.proposed = result.drafted = j;
-        work.end[0] = sent() + 1;
-      }
-  const std::size_t free = std::min(work.longest - work.cached, limit - std::min(limit, sent()));
-  const std::size_t drafts = ends() ? 0 : std::min(options.gamma[k], free);
-
-  // Verify the tokens that every model has scored.
-  const auto scored = [&](std::size_t end) { return end > t.size; };
-  while (work.cached > 0 && t.size < limit &&
-         std::all_of(work.end.begin(), work.end.end(), scored)) {
-    const std::size_t position = t.size;
-    std::array<processed_row<T>, N> row;
-    for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);
-    emission& e = work.emissions[result.emitted];
-    const auto decide = [&]<class Sides>(Sides, const auto& rows, const auto& pi) {
-      return detail::keep_or_replace<Sides>(
-          rows, pi, detail::judge<Sides>(rows, pi, t.tokens[position]), std::uint32_t(position),
-          std::uint32_t(work.start), chooser, work.scratch, e);
-    };
-    const auto verify = [&](const auto& rows, const auto& pi) {
-      const std::size_t by = work.drafter[position % work.longest];
-      if constexpr (may_propose)
-        if (by == N)
-          return with_row(work.proposals[position - work.start], [&](const auto& proposal) {
-            return decide(beside_sides<detail::model_sides<0, N>>(), beside(rows, proposal), pi);
-          });
-      return detail::with_number<N>(
-          by, [&](auto number) { return decide(detail::model_sides<number(), N>(), rows, pi); });
-    };
-    const status s =
-        detail::with_law_of(policy, row, options.sample, std::span(work.combined), verify);
-    if (s != status::ok) return fail(s);
-    ++result.emitted;
-    if (e.from == origin::accepted) {
-      ++result.accepted;
-      ++t.size;
-      --work.cached;
-      // nothing is drafted after a drafted end of text
-      if (options.end_of_text.contains(e.token)) return result;
-    } else {
-      result.why = abandon_drafts();
-      append(t, e.token, processor);
-      return result;
-    }
-  }
-
-  // Draft.
-  const auto write_final = [&](const auto& rule) {
-    processed_row<T>& row = work.row(1, sent());
-    if (const status s = row.normalise(reads_confidence<Policy>); s != status::ok) return s;
-    const target_rows<reads_confidence<Policy>, processed_row<T>> rows(row);
-    const auto pi = detail::bind_law(rows, rule);
-    emission& e = work.emissions[result.emitted];
-    e = {.from = origin::bonus, .why = result.draft_why};
-    const status s =
-        detail::draw_token(rows, pi, pi, moment_at(stream::bonus), chooser, work.scratch, e);
-    if (s == status::ok) {
-      append(t, e.token, processor);
-      ++result.emitted;
-    }
-    return s;
-  };
-  for (std::size_t j = 0; j < drafts; ++j) {
-    if (j > 0)
-      if (const status s = score_more(k, 1); s != status::ok) return fail(s);
-    if constexpr (has_final)
-      if (k == 1) {
-        if (const status s = write_final(policy); s != status::ok) return fail(s);
-        return result;
-      }
-    processed_row<T>& row = work.row(k, sent());
-    result.draft_why = row.normalise();
-    // a dead end: the tokens drafted before are still verified
-    if (result.draft_why != status::ok) {
-      if (work.cached > 0) return result;
-      if constexpr (has_final) {  // nothing was drafted: model 1 writes alone
-        k = 1;
-        work.begin[1] = t.size;
-        status s = score_more(k, 1);
-        if (s == status::ok) s = write_final(policy);
-        return s == status::ok ? result : fail(s);
-      }
-      return fail(result.draft_why);  // then pi does not exist either
-    }
-    cache(draw_draft(row), k);
-    if (ends()) return result;
-  }
-  return result;
+  return turn.result;
 }
 
 // Runs turns as decode_rounds runs rounds. after_turn(result, workspace) is called after each. The

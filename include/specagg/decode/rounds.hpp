@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop over rounds that all decoders share.
+// What decoders share: the loop over rounds, and the parts of a round of speculative decoding whose
+// draft is a chain (speculative.hpp) or a tree (tree.hpp): draft, score, verify, commit.
 #pragma once
 #include <cstddef>
 #include <span>
+#include <type_traits>
 
+#include <specagg/rows.hpp>
 #include <specagg/text.hpp>
 #include <specagg/verify/verify.hpp>
 
@@ -31,5 +34,57 @@ status decode_rounds(text& t, std::size_t most, const end_tokens& end_of_text,
   }
   return status::ok;
 }
+
+namespace detail {
+
+// Runs the parts of a round in order, and returns round.result. A round that fails (or throws)
+// leaves no trace but its status.
+//   begin()      whether the round can take place. Changes nothing
+//   draft()      drafts, as far as the drafter gives rows; result.draft_why says why not further
+//   score()      the target's rows for the draft
+//   verify()     decides which tokens to emit, and learns from it
+//   commit()     keeps the accepted tokens, appends the others, and writes the result
+//   roll_back()  puts the text and the models back to where the round began
+template <class Round>
+auto run_round(Round&& round) {
+  auto& result = round.result;
+  result.why = round.begin();
+  if (result.why != status::ok) return result;
+  const on_exception restore([&] { round.roll_back(); });
+  round.draft();
+  // If the drafter failed, only the draft has ended, unless its status is `stopped`.
+  result.why = result.draft_why == status::stopped ? status::stopped : round.score();
+  if (result.why != status::ok) {
+    round.roll_back();
+    result = {.why = result.why, .draft_why = result.draft_why};
+    return result;
+  }
+  round.verify();
+  round.commit();
+  return result;
+}
+
+// Whether pi depends on the draft's row. Of a policy that is chosen at run time the chosen rule
+// decides.
+template <class Policy>
+bool needs_draft(const Policy& policy) {
+  return with_rule(
+      policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
+}
+
+// The rows of these logits [rows.size()][V], written to `rows`, as a list for a verifier. Each is
+// normalised when it is looked at, once, however often that is.
+template <class Policy, class T>
+auto sampled_rows(std::span<T> logits, const sampling& how, std::span<processed_row<T>> rows) {
+  const std::size_t vocabulary = logits.size() / rows.size();
+  for (std::size_t j = 0; j < rows.size(); ++j)
+    rows[j] = processed_row<T>(logits.subspan(j * vocabulary, vocabulary), how);
+  return rows_of(rows.size(), [rows](std::size_t j) -> const processed_row<T>& {
+    (void)rows[j].normalise(reads_confidence<Policy>);
+    return rows[j];
+  });
+}
+
+}  // namespace detail
 
 SPECAGG_END

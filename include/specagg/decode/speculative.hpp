@@ -102,6 +102,157 @@ struct speculative_result {
   status why = status::ok, draft_why = status::ok;
 };
 
+namespace detail {
+
+// One round of speculative_round. L is const where nothing is to be learned.
+template <class D, class M, class Policy, class C, class P, class V, class L>
+struct speculation {
+  using T = typename M::value_type;
+  using row_type = typename D::row_type;
+
+  text& t;
+  std::size_t most;
+  D& drafter;
+  M& target;
+  const Policy& policy;
+  C& chooser;
+  P& processor;
+  const decode_options& options;
+  drafting_workspace<T, row_type>& work;
+  const V& verifier;
+  L& learned;
+
+  const std::size_t start = t.size;
+  speculative_result result = {};
+  std::remove_const_t<L> length = learned;  // it learns only from a round that was verified
+  std::array<std::size_t, drafter_count<D>> asked = {};  // rows, of each drafter
+  std::size_t tried = 0;  // drafters asked for the row after the draft
+  bool has_row = false;   // one of them gave it
+  verdict decided = {};
+
+  status begin() const {
+    if (std::size_t(drafter.vocab_size()) != work.vocabulary) return status::vocabulary_mismatch;
+    if (most == 0 || options.gamma > work.gamma || !valid(policy)) return status::invalid_parameter;
+    return ready(t, work.vocabulary, target);
+  }
+
+  // If a model refuses to go back, the next score() reports it.
+  void roll_back() { (void)truncate(t, start, processor, drafter, target); }
+
+  // The last token of a round comes from the target, so one token fewer than `most`, and than fit,
+  // is drafted.
+  void draft() {
+    const std::size_t gamma = std::min({options.gamma, most - 1, room(t, target) - start - 1});
+    std::size_t& g = result.drafted;
+    length.begin();
+    while (g < gamma && next_row()) {
+      const token_id y = with_row(work.draft_rows[g], [&](auto& row) {
+        return verifier.propose(row, std::uint32_t(start), g, chooser, work.scratch);
+      });
+      if (y == no_token) return;
+      append(t, y, processor);
+      ++g;
+      has_row = false;
+      tried = 0;
+      if (options.end_of_text.contains(y)) return;
+    }
+  }
+
+  // The row after the draft, from the first drafter that has one that is worth a token.
+  bool next_row() {
+    return any_in_turn(drafter, [&](auto& one, std::size_t number) {
+      double confidence = 0;
+      if (result.draft_why == status::stopped || !length.another(number) ||
+          !ask(one, number, confidence) || !length.keep(number, confidence))
+        return false;
+      work.drafters[result.drafted] = std::uint8_t(number);
+      work.confidences[result.drafted] = confidence;
+      return true;
+    });
+  }
+  template <class One>
+  bool ask(One& one, std::size_t number, double& confidence) {
+    typename One::row_type row;
+    ++asked[number];
+    ++tried;
+    result.draft_why =
+        one.next({t.tokens.first(t.size), result.drafted, bool(length.reads_confidence)}, processor,
+                 row, confidence);
+    has_row = result.draft_why == status::ok;
+    if (has_row) work.draft_rows[result.drafted] = row;
+    return has_row;
+  }
+
+  std::span<T> target_logits() {
+    return std::span(work.target_logits).first((result.drafted + 1) * work.vocabulary);
+  }
+  status score() {
+    return specagg::score(t.tokens.first(t.size), target, processor, target_logits());
+  }
+
+  void verify() {
+    const std::size_t g = result.drafted;
+    const auto q_rows = rows_of(g + 1, [&](std::size_t j) -> const row_type& {
+      return j < g ? work.draft_rows[j] : bonus_row();
+    });
+    const auto p_rows = sampled_rows<Policy>(target_logits(), options.sample,
+                                             std::span(work.target_rows).first(g + 1));
+    const specagg::draft drafted{t.tokens.subspan(start, g), std::uint32_t(start),
+                                 options.end_of_text};
+    const bool measure = options.acceptances || length.reads_acceptances;
+    const auto acceptances = std::span(work.acceptances).first(measure ? g : 0);
+    decided = verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions,
+                              work.scratch, acceptances);
+    learn(acceptances);
+  }
+  // The drafter's row after the draft: only a policy that reads the draft needs it, for the bonus
+  // token. It may cost one more call.
+  const row_type& bonus_row() {
+    row_type& row = work.draft_rows[result.drafted];
+    if (has_row) return row;
+    row = row_type();
+    if (tried < drafter_count<D>)
+      any_in_turn(drafter, [&](auto& one, std::size_t number) {
+        double confidence;
+        return ask(one, number, confidence) || result.draft_why == status::stopped;
+      });
+    return row;
+  }
+
+  // What was drafted with noise that later rounds use is not seen.
+  void learn(std::span<const draft_acceptance> acceptances) {
+    if constexpr (shares_noise<V> && reads_draft<Policy>) {
+      const std::size_t seen = std::min(result.drafted, decided.accepted + 1);
+      length = learned;
+      length.begin();
+      asked.fill(0);
+      for (std::size_t j = 0; j < seen; ++j) {
+        const std::size_t number = work.drafters[j];
+        if (length.another(number)) (void)length.keep(number, work.confidences[j]);
+        ++asked[number];
+      }
+      acceptances = acceptances.first(std::min(seen, acceptances.size()));
+    }
+    length.observe(acceptances, decided.emitted, asked);
+    if constexpr (!std::is_const_v<L>) learned = length;
+  }
+
+  void commit() {
+    const status cut = truncate(t, start + decided.accepted, processor, drafter, target);
+    for (std::size_t i = decided.accepted; i < decided.emitted; ++i)
+      append(t, work.emissions[i].token, processor);
+    result.accepted = decided.accepted;
+    result.emitted = decided.emitted;
+    result.why = decided.why != status::ok ? decided.why : cut;
+    // If the law needed the row that the drafter did not give, report why it did not.
+    if (decided.why != status::ok && decided.emitted == result.drafted &&
+        result.draft_why != status::ok && needs_draft(policy))
+      result.why = result.draft_why;
+  }
+};
+
+}  // namespace detail
+
 // Appends 1 to `most` tokens to the text (0 only if `why` is not ok). It works in the workspace and
 // allocates no memory. A drafter that has no row (a lookup that finds nothing, a draft model whose
 // context is full) drafts nothing. That ends the text only if the policy reads the draft's row:
@@ -118,130 +269,13 @@ speculative_result speculative_round(
     text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C& chooser,
     P& processor, const decode_options& options,
     drafting_workspace<typename M::value_type, typename D::row_type>& work, const V& verifier = {},
-    L&& learned = {}) {
-  using T = typename M::value_type;
-  using row_type = typename D::row_type;
-  static_assert(std::same_as<typename row_type::value_type, typename processed_row<T>::value_type>,
+    L&& length = {}) {
+  static_assert(std::same_as<typename D::row_type::value_type,
+                             typename processed_row<typename M::value_type>::value_type>,
                 "specagg: the rows of drafter and target must have one value type (both float or "
                 "both double)");
-  speculative_result result;
-  const std::size_t start = t.size;
-  result.why = most == 0 || options.gamma > work.gamma || !valid(policy)
-                   ? status::invalid_parameter
-                   : ready(t, work.vocabulary, target_model);
-  if (std::size_t(drafter.vocab_size()) != work.vocabulary)
-    result.why = status::vocabulary_mismatch;
-  if (result.why != status::ok) return result;
-  const on_exception restore([&] { (void)truncate(t, start, processor, drafter, target_model); });
-
-  // Draft. The last token of a round comes from the target, so one token fewer than `most`, and
-  // than fit, is drafted.
-  std::size_t& g = result.drafted;
-  const std::size_t gamma = std::min({options.gamma, most - 1, room(t, target_model) - start - 1});
-  std::array<std::size_t, drafter_count<D>> asked{};  // rows, of each drafter
-  std::size_t tried = 0;                              // drafters asked for q_g
-  bool has_row = false;                               // one of them gave it
-  // it learns only from a round that was verified
-  auto length = learned;
-  // Asks a drafter for q_j, the row after the text and j drafted tokens.
-  const auto ask = [&](auto& one, std::size_t number, std::size_t j, double& confidence) {
-    typename std::remove_reference_t<decltype(one)>::row_type row;
-    ++asked[number];
-    ++tried;
-    result.draft_why = one.next({t.tokens.first(start + j), j, bool(length.reads_confidence)},
-                                processor, row, confidence);
-    has_row = result.draft_why == status::ok;
-    if (has_row) work.draft_rows[j] = row;
-    return has_row;
-  };
-  length.begin();
-  while (g < gamma) {
-    const bool kept = any_in_turn(drafter, [&](auto& one, std::size_t number) {
-      double confidence = 0;
-      if (result.draft_why == status::stopped || !length.another(number) ||
-          !ask(one, number, g, confidence) || !length.keep(number, confidence))
-        return false;
-      work.drafters[g] = std::uint8_t(number);
-      work.confidences[g] = confidence;
-      return true;
-    });
-    if (!kept) break;
-    const token_id y = with_row(work.draft_rows[g], [&](auto& row) {
-      return verifier.propose(row, std::uint32_t(start), g, chooser, work.scratch);
-    });
-    if (y == no_token) break;
-    append(t, y, processor);
-    ++g;
-    has_row = false;
-    tried = 0;
-    if (options.end_of_text.contains(y)) break;
-  }
-
-  // Score. If the drafter failed, only the draft has ended, unless its status is `stopped`.
-  const auto target_logits = std::span(work.target_logits).first((g + 1) * work.vocabulary);
-  result.why = result.draft_why == status::stopped
-                   ? status::stopped
-                   : score(t.tokens.first(start + g), target_model, processor, target_logits);
-  if (result.why != status::ok) {
-    // if a model refuses, the next score() reports it
-    (void)truncate(t, start, processor, drafter, target_model);
-    return {.why = result.why, .draft_why = result.draft_why};
-  }
-
-  // Verify. If the policy reads the draft, the bonus may cost one more row of the drafter, q_g.
-  const auto q_rows = rows_of(g + 1, [&](std::size_t j) -> const row_type& {
-    if (j < g || has_row) return work.draft_rows[j];
-    work.draft_rows[j] = row_type();
-    if (tried < drafter_count<D>)
-      any_in_turn(drafter, [&](auto& one, std::size_t number) {
-        double confidence;
-        return ask(one, number, j, confidence) || result.draft_why == status::stopped;
-      });
-    return work.draft_rows[j];
-  });
-  for (std::size_t j = 0; j <= g; ++j)
-    work.target_rows[j] = processed_row<T>(work.target_row(j), options.sample);
-  const auto p_rows = rows_of(g + 1, [&](std::size_t j) -> const processed_row<T>& {
-    // once; a verifier may ask several times
-    (void)work.target_rows[j].normalise(reads_confidence<Policy>);
-    return work.target_rows[j];
-  });
-  const draft drafted{t.tokens.subspan(start, g), std::uint32_t(start), options.end_of_text};
-  const bool measure = options.acceptances || length.reads_acceptances;
-  const auto acceptances =
-      measure ? std::span(work.acceptances).first(g) : std::span<draft_acceptance>();
-  const verdict v = verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions,
-                                    work.scratch, acceptances);
-
-  // Learn. What was drafted with noise that later rounds use is not seen.
-  std::size_t seen = g;
-  if constexpr (shares_noise<V> && reads_draft<Policy>) {
-    seen = std::min(g, v.accepted + 1);
-    length = learned;
-    length.begin();
-    asked.fill(0);
-    for (std::size_t j = 0; j < seen; ++j) {
-      const std::size_t number = work.drafters[j];
-      if (length.another(number)) (void)length.keep(number, work.confidences[j]);
-      ++asked[number];
-    }
-  }
-  length.observe(measure ? acceptances.first(seen) : acceptances, v.emitted, asked);
-  if constexpr (!std::is_const_v<std::remove_reference_t<L>>) learned = length;
-
-  // Commit, roll back.
-  const status cut = truncate(t, start + v.accepted, processor, drafter, target_model);
-  for (std::size_t i = v.accepted; i < v.emitted; ++i)
-    append(t, work.emissions[i].token, processor);
-  result.accepted = v.accepted;
-  result.emitted = v.emitted;
-  // If the law needed the row that the drafter did not give, report why it did not.
-  const bool needs_draft = with_rule(
-      policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
-  const bool lacks_row =
-      needs_draft && v.why != status::ok && v.emitted == g && result.draft_why != status::ok;
-  result.why = lacks_row ? result.draft_why : v.why != status::ok ? v.why : cut;
-  return result;
+  return detail::run_round(detail::speculation<D, M, Policy, C, P, V, std::remove_reference_t<L>>{
+      t, most, drafter, target_model, policy, chooser, processor, options, work, verifier, length});
 }
 // The same with a draft model. Its rows are kept in the workspace, and sampled as the target's.
 template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier,

@@ -53,4 +53,28 @@ constexpr bool is_raw_logits = false;
 template <class Policy>
 constexpr bool is_raw_logits<raw_logits<Policy>> = true;
 
+// Calls f(rows, pi) with the normalised rows of N models at one position and the law bound to them,
+// and returns its status, or what is wrong with a row. If the policy is raw_logits, pi is one more
+// row after theirs, processed as `sample` says. Its logits are written to `combined`, V of them,
+// which else is not used and may be empty.
+template <class Policy, class T, std::size_t N, class F>
+status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row,
+                   const sampling& sample, std::span<T> combined, F&& f) {
+  if constexpr (is_raw_logits<Policy>) {
+    std::array<std::span<const T>, N> logits;
+    std::array<processed_row<T>, N + 1> all;
+    for (std::size_t k = 0; k < N; ++k) {
+      if (const status s = row[k].normalise(); s != status::ok) return s;
+      all[k] = row[k];
+      logits[k] = {row[k].logits(), row[k].size()};
+    }
+    if (const status s = combine_logits(policy.policy, logits, combined); s != status::ok) return s;
+    all[N] = processed_row<T>(combined, sample);
+    if (const status s = all[N].normalise(); s != status::ok) return s;
+    return f(model_rows<processed_row<T>, N + 1>(all), [](auto at) { return model<N>(at); });
+  } else {
+    return with_models(policy, row, f);
+  }
+}
+
 SPECAGG_END

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <specagg/decode/rounds.hpp>
+
+#include <array>
+#include <stdexcept>
+#include <string>
+
+#include "support/catch.hpp"
+
+using namespace specagg;
+
+namespace {
+
+// A round that says which of its parts ran.
+struct scripted_round {
+  struct outcome {
+    int drafted = 0;
+    status why = status::ok, draft_why = status::ok;
+  } result = {};
+  status begins = status::ok, drafts = status::ok, scores = status::ok, verifies = status::ok;
+  char throws_in = 0;
+  std::string ran = {};
+
+  void run(char part) {
+    ran += part;
+    if (part == throws_in) throw std::runtime_error("thrown");
+  }
+  status begin() const { return begins; }
+  void draft() {
+    run('d');
+    result.drafted = 3;
+    result.draft_why = drafts;
+  }
+  status score() {
+    run('s');
+    return scores;
+  }
+  void verify() { run('v'); }
+  void commit() {
+    run('c');
+    result.why = verifies;
+  }
+  void roll_back() { ran += 'r'; }
+};
+
+}  // namespace
+
+TEST_CASE("a round drafts, scores, verifies and commits; a draft that ended early is verified") {
+  scripted_round whole{.drafts = status::no_draft, .verifies = status::undefined_target};
+  const auto result = detail::run_round(whole);
+  CHECK(whole.ran == "dsvc");
+  CHECK((result.why == status::undefined_target && result.draft_why == status::no_draft));
+  CHECK(result.drafted == 3);
+}
+TEST_CASE("a round that cannot begin does nothing; one that fails is rolled back, once") {
+  scripted_round refused{.begins = status::context_full};
+  CHECK(detail::run_round(refused).why == status::context_full);
+  CHECK(refused.ran.empty());
+
+  scripted_round stopped{.drafts = status::stopped};
+  CHECK(detail::run_round(stopped).why == status::stopped);
+  CHECK(stopped.ran == "dr");
+
+  scripted_round failed{.drafts = status::no_draft, .scores = status::context_full};
+  const auto result = detail::run_round(failed);
+  CHECK(failed.ran == "dsr");
+  CHECK((result.why == status::context_full && result.draft_why == status::no_draft));
+  CHECK(result.drafted == 0);
+}
+TEST_CASE("a round that throws is rolled back, whichever part it was in") {
+  for (const char part : {'d', 's', 'v', 'c'}) {
+    scripted_round thrown{.throws_in = part};
+    CHECK_THROWS_AS(detail::run_round(thrown), std::runtime_error);
+    CHECK(thrown.ran.back() == 'r');
+    CHECK(thrown.ran[thrown.ran.size() - 2] == part);
+  }
+}
+TEST_CASE("sampled rows are of their own logits, and are normalised when they are looked at") {
+  std::array<float, 6> logits{0, 1, 2, 5, 0, 0};
+  std::array<processed_row<float>, 2> memory;
+  const auto rows = detail::sampled_rows<lossless>(std::span<float>(logits), sampling{0},
+                                                   std::span<processed_row<float>>(memory));
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[1][0] == 1.f);
+  CHECK(rows[0][2] == 1.f);
+  CHECK(&rows[0] == memory.data());
+}
