@@ -120,12 +120,11 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
       row[k] = processed_row<T>(p[k]);
     }
     std::vector<double> due(vocabulary), combined(vocabulary);
-    REQUIRE(with_law_of(policy, row, {}, std::span(combined),
-                                [&](const auto& rows, const auto& pi) {
-                                  for (std::size_t v = 0; v < vocabulary; ++v)
-                                    due[v] = detail::as_double(pi(at(rows, v)));
-                                  return status::ok;
-                                }) == status::ok);
+    REQUIRE(
+        with_law_of(policy, row, {}, std::span(combined), [&](const auto& rows, const auto& pi) {
+          for (std::size_t v = 0; v < vocabulary; ++v) due[v] = detail::as_double(pi(at(rows, v)));
+          return status::ok;
+        }) == status::ok);
     return due;
   });
 }
