@@ -12,7 +12,31 @@
 #include <specagg/distribution.hpp>
 #include <specagg/kernel/select.hpp>
 
+// Plain data: the same type in every translation unit.
+namespace specagg {
+
+// Applied in this order, each to the renormalised result of the one before; ties keep the lower
+// ids.
+struct sampling {
+  double temperature = 1;   // below 3e35; 0: the largest logit, lowest id
+  std::uint32_t top_k = 0;  // 0: off
+  double top_p = 1;         // (0, 1]: the shortest prefix of the sorted row with at least this mass
+  double min_p = 0;         // [0, 1]: tokens with at least this fraction of the largest probability
+
+  // distribution.hpp: what softmax_row<float> refuses
+  static constexpr double least_refused_temperature = 0x1.fffffep117;
+
+  SPECAGG_LANE bool valid() const {
+    return temperature >= 0 && temperature < least_refused_temperature && top_p > 0 && top_p <= 1 &&
+           min_p >= 0 && min_p <= 1;
+  }
+};
+
+}  // namespace specagg
+
 SPECAGG_BEGIN
+
+static_assert(sampling::least_refused_temperature == detail::least_refused_temperature<float>);
 
 // ---- processors ---------------------------------------------------------------------------------
 
@@ -126,20 +150,6 @@ class penalties {
 };
 
 // ---- temperature and filters --------------------------------------------------------------------
-
-// Applied in this order, each to the renormalised result of the one before; ties keep the lower
-// ids.
-struct sampling {
-  double temperature = 1;   // below 3e35; 0: the largest logit, lowest id
-  std::uint32_t top_k = 0;  // 0: off
-  double top_p = 1;         // (0, 1]: the shortest prefix of the sorted row with at least this mass
-  double min_p = 0;         // [0, 1]: tokens with at least this fraction of the largest probability
-
-  bool valid() const {
-    return temperature >= 0 && temperature < detail::least_refused_temperature<float> &&
-           top_p > 0 && top_p <= 1 && min_p >= 0 && min_p <= 1;
-  }
-};
 
 namespace detail {
 

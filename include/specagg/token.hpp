@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token ids and statuses. Plain data: the same type in every translation unit.
+// Token ids and statuses. Plain data: the same types in every translation unit. Their functions are
+// always inlined, so no unit runs another's copy, whose instructions its machine may not have.
 #pragma once
 #include <cstdint>
 #include <ranges>
@@ -19,11 +20,11 @@ inline constexpr token_id no_token = -1;
 // alive.
 class end_tokens {
  public:
-  SPECAGG_FUNCTION constexpr end_tokens(token_id only = no_token) : only_(only) {}
+  SPECAGG_FUNCTION SPECAGG_LANE constexpr end_tokens(token_id only = no_token) : only_(only) {}
   template <std::ranges::borrowed_range Tokens>  // a temporary container does not compile
     requires std::convertible_to<Tokens, std::span<const token_id>>
-  SPECAGG_FUNCTION constexpr end_tokens(Tokens&& several) : several_(several) {}
-  SPECAGG_FUNCTION constexpr bool contains(token_id t) const {
+  SPECAGG_FUNCTION SPECAGG_LANE constexpr end_tokens(Tokens&& several) : several_(several) {}
+  SPECAGG_FUNCTION SPECAGG_LANE constexpr bool contains(token_id t) const {
     for (const token_id end : several_)
       if (t == end) return true;
     return t == only_ && t != no_token;

@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
+// What passes between parts that are built for different instruction sets: plain data.
 #pragma once
-#include <array>
-#include <cstdint>
+#include <span>
+
+#include <specagg/core.hpp>
 
 struct part {
-  const char* isa;                    // what the translation unit was built for
-  const char* ran;                    // whose copy of an inline function ran
-  std::array<std::uint64_t, 8> bits;  // what it computed
+  const char* isa;  // what the translation unit was built for
+  const char* ran;  // whose copy of an inline function ran
+  specagg::verdict of_chain;
+  specagg::tree_verdict of_tree;
+};
+// A draft over rows of 5000 logits, sampled in one way, and a tree; and where the results go.
+struct task {
+  specagg::draft chain;
+  specagg::draft_tree tree;
+  specagg::sampling how;
+  std::span<specagg::emission> emitted, emitted_of_tree;
+  std::span<specagg::draft_acceptance> acceptances;
+  std::span<specagg::tree_node> nodes;  // one more than the tree has
 };

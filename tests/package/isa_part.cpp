@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled once for each instruction set, as PART: verifies one draft of three tokens over rows of
-// 5000 logits.
-#include <specagg/specagg.hpp>
-
-#include <bit>
+// Compiled once for each instruction set, as PART: verifies a draft and a tree over rows of 5000
+// logits.
 #include <cstddef>
 #include <vector>
 
@@ -13,28 +10,26 @@ SPECAGG_BEGIN
 __attribute__((noinline)) inline const char* isa() { return SPECAGG_STRING(SPECAGG_ISA); }
 SPECAGG_END
 
-part PART();
-part PART() {
+part PART(const task&);
+part PART(const task& t) {
   constexpr std::size_t size = 5000;
   std::vector<float> q(size), p(size);
   for (std::size_t v = 0; v < size; ++v) {
     q[v] = static_cast<float>(v * v % 997) * 0x1p-6F;
     p[v] = static_cast<float>(v * v % 991) * 0x1p-6F;
   }
-  const specagg::token_id drafted[] = {3321, 2343, 4};
-  const auto row = [](const std::vector<float>& logits) {
-    return specagg::rows_of(4, [&](std::size_t) { return specagg::softmax_row<float>(logits); });
+  const auto rows = [&](const std::vector<float>& logits) {
+    return specagg::rows_of(
+        4, [&](std::size_t) { return specagg::processed_row<float>(logits, t.how); });
   };
   specagg::random_streams chooser(7);
-  std::vector<specagg::emission> out(4);
-  std::vector<double> scratch(specagg::verify_scratch(size));
-  const auto verdict = specagg::verify_token({.tokens = drafted}, row(q), row(p),
-                                             specagg::token_v3{0.3}, chooser, out, scratch);
-
-  part result{SPECAGG_STRING(SPECAGG_ISA), specagg::isa(), {}};
-  for (std::size_t i = 0; i < verdict.emitted; ++i) {
-    result.bits[2 * i] = static_cast<std::uint64_t>(out[i].token);
-    result.bits[2 * i + 1] = std::bit_cast<std::uint64_t>(out[i].log_pi);
-  }
+  std::vector<double> scratch(specagg::verify_scratch(size, 3));
+  std::vector<float> owed(4 * size);
+  part result{SPECAGG_STRING(SPECAGG_ISA), specagg::isa(), {}, {}};
+  result.of_chain = specagg::verify_token(t.chain, rows(q), rows(p), specagg::token_v3{0.3},
+                                          chooser, t.emitted, scratch, t.acceptances);
+  result.of_tree =
+      specagg::verify_tree(t.tree, rows(q), rows(q), rows(p), specagg::lossless{}, chooser,
+                           t.emitted_of_tree, specagg::tree_scratch<float>{t.nodes, owed, scratch});
   return result;
 }

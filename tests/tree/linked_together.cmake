@@ -17,4 +17,8 @@ foreach(compiler IN LISTS one_or_all)
   specagg_compile(isa/${compiler} ${compiler} ${package}/isa_main.cpp -O2 "-DPARTS=${parts}" DEPENDS ${objects})
   string(JOIN ", " linked ${linked_isas})
   add_test(NAME "isa: ${linked} linked together, ${compiler}" COMMAND ${tree}/isa/${compiler})
+  # The linker keeps one copy of a function of the plain types, whichever part it is from: so there may be none.
+  add_test(NAME "isa: plain data brings no function along, ${compiler}" COMMAND bash -c "
+    ! nm -C \"$@\" | grep -E ' [WVu] specagg::(draft|draft_tree|end_tokens|emission|sampling|verdict|tree_\\w+)::'"
+    bash ${objects})
 endforeach()

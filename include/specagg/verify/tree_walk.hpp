@@ -7,7 +7,8 @@
 #include <specagg/policy/beside.hpp>
 #include <specagg/verify/verify.hpp>
 
-SPECAGG_BEGIN
+// Plain data: the same types in every translation unit (verify/verify.hpp).
+namespace specagg {
 
 // Node 0 is the text. Node i has token tokens[i - 1] and follows node parents[i - 1] < i. The
 // children of a node stand in proposal order: each was drawn from a law L that may depend on the
@@ -25,9 +26,9 @@ struct draft_tree {
   end_tokens end_of_text = {};
   bool bonus = true;  // draw one more token after a leaf, if the text has not ended
 
-  SPECAGG_FUNCTION std::size_t size() const { return tokens.size(); }
+  SPECAGG_FUNCTION SPECAGG_LANE std::size_t size() const { return tokens.size(); }
   // moment::branch of node i's draw and coin: different for all nodes of one depth, 0 in a chain.
-  SPECAGG_FUNCTION static std::uint32_t branch(std::size_t i, std::uint32_t depth) {
+  SPECAGG_FUNCTION SPECAGG_LANE static std::uint32_t branch(std::size_t i, std::uint32_t depth) {
     return std::uint32_t(i) - depth;
   }
 };
@@ -54,6 +55,10 @@ struct tree_node {
 struct tree_verdict : verdict {
   std::uint32_t node = 0;
 };
+
+}  // namespace specagg
+
+SPECAGG_BEGIN
 
 // Memory of a verification. T: value_type of the rows.
 //   nodes   one more than the tree has

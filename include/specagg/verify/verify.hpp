@@ -11,7 +11,9 @@
 #include <specagg/rows.hpp>
 #include <specagg/token.hpp>
 
-SPECAGG_BEGIN
+// Plain data, outside the instruction set's namespace (config.hpp): the same types in every
+// translation unit. Their functions are always inlined, so no unit runs another's copy.
+namespace specagg {
 
 // The tokens that a draft model proposed for positions start, start + 1, ... of the text. A draft
 // ends early at
@@ -33,35 +35,16 @@ struct draft {
   end_tokens end_of_text = {};
   bool bonus = true;  // draw one more token if all were accepted and the text has not ended
 
-  SPECAGG_FUNCTION std::size_t size() const {
+  SPECAGG_FUNCTION SPECAGG_LANE std::size_t size() const {
     std::size_t g = 0;
     while (g < tokens.size() && tokens[g] != no_token)
       if (end_of_text.contains(tokens[g++])) break;
     return g;
   }
-  SPECAGG_FUNCTION bool ends_text(std::size_t g) const {
+  SPECAGG_FUNCTION SPECAGG_LANE bool ends_text(std::size_t g) const {
     return g > 0 && end_of_text.contains(tokens[g - 1]);
   }
 };
-
-// Draws a drafted token from its row, which it normalises. scratch: verify_scratch(V) doubles.
-// no_token: the row is invalid or scratch is too small.
-template <class R, Chooser C>
-  requires Row<std::remove_cvref_t<R>>
-token_id draw_draft(R&& row, moment m, C& chooser, std::span<double> scratch) {
-  static_assert(!std::is_const_v<std::remove_reference_t<R>>,
-                "specagg: draw_draft normalises its row, which is const");
-  if (row.normalise() != status::ok || !can_weigh(row, scratch)) return no_token;
-  return draw(row, m, chooser, scratch);
-}
-// Token j of a draft, whose position is start + j; start as in struct draft. The nodes of a tree
-// are drawn by draw_node (verify/tree.hpp): two tokens that are drawn here for one position come
-// from one random number.
-template <class R, Chooser C>
-token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser,
-                    std::span<double> scratch) {
-  return draw_draft(row, {stream::draft, std::uint32_t(start + j), start}, chooser, scratch);
-}
 
 enum class origin : std::uint8_t { accepted, residual, bonus };
 constexpr const char* name(origin o) {
@@ -93,6 +76,29 @@ struct verdict {
   std::size_t accepted = 0, emitted = 0;
   status why = status::ok;
 };
+
+}  // namespace specagg
+
+SPECAGG_BEGIN
+
+// Draws a drafted token from its row, which it normalises. scratch: verify_scratch(V) doubles.
+// no_token: the row is invalid or scratch is too small.
+template <class R, Chooser C>
+  requires Row<std::remove_cvref_t<R>>
+token_id draw_draft(R&& row, moment m, C& chooser, std::span<double> scratch) {
+  static_assert(!std::is_const_v<std::remove_reference_t<R>>,
+                "specagg: draw_draft normalises its row, which is const");
+  if (row.normalise() != status::ok || !can_weigh(row, scratch)) return no_token;
+  return draw(row, m, chooser, scratch);
+}
+// Token j of a draft, whose position is start + j; start as in struct draft. The nodes of a tree
+// are drawn by draw_node (verify/tree.hpp): two tokens that are drawn here for one position come
+// from one random number.
+template <class R, Chooser C>
+token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser,
+                    std::span<double> scratch) {
+  return draw_draft(row, {stream::draft, std::uint32_t(start + j), start}, chooser, scratch);
+}
 
 // Expected tokens per round, from the acceptances of one draft: 1 + sum_k of_row_k prod_{j<k}
 // of_token_j. It does not depend on how many tokens were accepted. Unbiased for token verification.
