@@ -11,6 +11,12 @@ struct part {
   specagg::verdict of_chain;
   specagg::tree_verdict of_tree;
 };
+// A parameter of every part, by which the linker sees whether they mean the same types.
+template <class...>
+struct of_types {};
+using plain_data = of_types<specagg::draft, specagg::draft_tree, specagg::sampling,
+                            specagg::emission, specagg::draft_acceptance, specagg::verdict,
+                            specagg::tree_verdict, specagg::tree_node>;
 // A draft over rows of 5000 logits, sampled in one way, and a tree; and where the results go.
 struct task {
   specagg::draft chain;

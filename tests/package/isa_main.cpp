@@ -10,13 +10,13 @@
 
 using namespace specagg;
 
-#define PART(f) part f(const task&);
+#define PART(f) part f(const task&, plain_data);
 PARTS
 #undef PART
 
 int main() {
 #define PART(f) f,
-  part (*const all[])(const task&) = {PARTS};
+  part (*const all[])(const task&, plain_data) = {PARTS};
   const token_id drafted[] = {3321, 2343, 4}, nodes[] = {3321, 4, 2343};
   const std::uint32_t parents[] = {0, 0, 1};
   bool right = true;
@@ -33,7 +33,8 @@ int main() {
                         .emitted = out,
                         .emitted_of_tree = out_of_tree,
                         .acceptances = acceptances,
-                        .nodes = visited});
+                        .nodes = visited},
+                       {});
     std::array<std::uint64_t, 40> bits = {};
     std::size_t n = 0;
     bits[n++] = p.of_chain.accepted;

@@ -10,8 +10,8 @@ SPECAGG_BEGIN
 __attribute__((noinline)) inline const char* isa() { return SPECAGG_STRING(SPECAGG_ISA); }
 SPECAGG_END
 
-part PART(const task&);
-part PART(const task& t) {
+part PART(const task&, plain_data);
+part PART(const task& t, plain_data) {
   constexpr std::size_t size = 5000;
   std::vector<float> q(size), p(size);
   for (std::size_t v = 0; v < size; ++v) {
