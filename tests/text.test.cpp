@@ -43,13 +43,13 @@ TEST_CASE("a text holds as many tokens as its buffer and every model do") {
   std::vector<token_id> buffer(100);
   const toy_source<double> model(V, 1);
   text t{buffer, 0};
-  CHECK(ready(t, V, model) == status::invalid_parameter);
+  CHECK(detail::ready(t, V, model) == status::invalid_parameter);
   t.size = 1;
-  CHECK(ready(t, V, model) == status::ok);
-  CHECK(ready(t, V + 1, model) == status::vocabulary_mismatch);
-  CHECK(room(t, model) == std::min<std::size_t>(100, model.capacity()));
+  CHECK(detail::ready(t, V, model) == status::ok);
+  CHECK(detail::ready(t, V + 1, model) == status::vocabulary_mismatch);
+  CHECK(detail::room(t, model) == std::min<std::size_t>(100, model.capacity()));
   t.tokens = t.tokens.first(1);
-  CHECK(ready(t, V, model) == status::context_full);
+  CHECK(detail::ready(t, V, model) == status::context_full);
 }
 
 TEST_CASE("a text is cut together with its processor and its models") {

@@ -19,20 +19,6 @@ struct text {
   std::size_t size = 0;
 };
 
-// The largest size of the text: every model must be able to hold all of it.
-template <LogitSource... M>
-std::size_t room(const text& t, const M&... models) {
-  return std::min({t.tokens.size(), std::size_t(models.capacity())...});
-}
-
-// Whether decoding can continue.
-template <LogitSource... M>
-status ready(const text& t, std::size_t vocabulary, const M&... models) {
-  if (t.size == 0) return status::invalid_parameter;
-  if (((std::size_t(models.vocab_size()) != vocabulary) || ...)) return status::vocabulary_mismatch;
-  return t.size < room(t, models...) ? status::ok : status::context_full;
-}
-
 // Appends a token.
 template <class P>
 void append(text& t, token_id token, P& processor) {
@@ -75,21 +61,37 @@ inline std::size_t common_prefix(std::span<const token_id> a, std::span<const to
   return n;
 }
 
+// Cuts the text to n tokens, undoes the processor's later pushes, and rolls the models back (status
+// as keep).
+template <class P, Follower... M>
+status truncate(text& t, std::size_t n, P& processor, M&... models) {
+  for (; t.size > n; --t.size) processor.pop();
+  return specagg::keep(n, models...);
+}
+
+namespace detail {
+
+// The largest size of the text: every model must be able to hold all of it.
+template <LogitSource... M>
+std::size_t room(const text& t, const M&... models) {
+  return std::min({t.tokens.size(), std::size_t(models.capacity())...});
+}
+
+// Whether decoding can continue.
+template <LogitSource... M>
+status ready(const text& t, std::size_t vocabulary, const M&... models) {
+  if (t.size == 0) return status::invalid_parameter;
+  if (((std::size_t(models.vocab_size()) != vocabulary) || ...)) return status::vocabulary_mismatch;
+  return t.size < detail::room(t, models...) ? status::ok : status::context_full;
+}
+
 // Rolls a model back to where its context is a prefix of these tokens, if it says what it holds
 // (tokens(), see logit_source.hpp); else to as many tokens as there are. Status as keep.
 template <LogitSource M>
 status keep_prefix(std::span<const token_id> tokens, M& model) {
   std::size_t n = tokens.size();
   if constexpr (requires { model.tokens(); }) n = common_prefix(model.tokens(), tokens);
-  return keep(n, model);
-}
-
-// Cuts the text to n tokens, undoes the processor's later pushes, and rolls the models back (status
-// as keep).
-template <class P, Follower... M>
-status truncate(text& t, std::size_t n, P& processor, M&... models) {
-  for (; t.size > n; --t.size) processor.pop();
-  return keep(n, models...);
+  return specagg::keep(n, model);
 }
 
 // Calls f if its scope is left by an exception.
@@ -107,6 +109,8 @@ class on_exception {
   int before_ = std::uncaught_exceptions();
 };
 
+}  // namespace detail
+
 // One call of a model. Writes the logits that follow each of the last rows = logits.size() / V
 // prefixes of `tokens`, row by row. Each row is processed for its own prefix. The model may have
 // seen any prefix of `tokens`, or, if it has tokens(), any text. A row is computed when the token
@@ -117,14 +121,14 @@ status score(std::span<const token_id> tokens, M& model, P& processor,
              std::span<typename M::value_type> logits) {
   const std::size_t vocabulary = model.vocab_size(), rows = logits.size() / vocabulary,
                     first = tokens.size() - rows;
-  if (const status s = keep_prefix(tokens.first(first), model); s != status::ok) return s;
+  if (const status s = detail::keep_prefix(tokens.first(first), model); s != status::ok) return s;
   if (const status s = model.extend(tokens.subspan(model.position()), logits); s != status::ok)
     return s;
   std::size_t pushed = tokens.size();
   const auto push_again = [&] {
     for (; pushed < tokens.size(); ++pushed) (void)processor.push(tokens[pushed]);
   };
-  const on_exception restore(push_again);
+  const detail::on_exception restore(push_again);
   for (std::size_t j = rows; j-- > 0;) {
     processor.apply(logits.subspan(j * vocabulary, vocabulary));
     if (j > 0) {

@@ -96,7 +96,7 @@ template <LogitSource M, class P>
 status next_row(const text& t, M& model, P& processor, const sampling& sample,
                 std::span<typename M::value_type> logits,
                 processed_row<typename M::value_type>& row, bool confidence = false) {
-  const status s = score(t.tokens.first(t.size), model, processor, logits);
+  const status s = specagg::score(t.tokens.first(t.size), model, processor, logits);
   if (s != status::ok) return s;
   row = processed_row<typename M::value_type>(logits, sample);
   return row.normalise(confidence);
@@ -112,7 +112,7 @@ status write_token(text& t, const R& row, moment m, C& chooser, P& processor,
   const double log_probability = log(double(row[std::size_t(y)]));
   e = {y, small ? origin::accepted : origin::bonus, status::ok, log_probability,
        small ? std::nan("") : log_probability};
-  append(t, y, processor);
+  specagg::append(t, y, processor);
   return status::ok;
 }
 
@@ -152,7 +152,7 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
   const auto round = [&](std::size_t) {
     bool defer = t.size - run >= options.longest_run;
     processed_row<T> row;
-    status s = ready(t, work.vocabulary, small, large);
+    status s = detail::ready(t, work.vocabulary, small, large);
     if (s == status::ok && !defer) {
       s = detail::next_row(t, small, processor, options.sample, work.small_logits, row,
                            reads_confidence<Rule>);
@@ -169,9 +169,9 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
     work.left_at = t.size;
     return detail::one_token(s);
   };
-  const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
+  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
   const status ended =
-      decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+      specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
   if (ended == status::ok) work.left_at = 0;
   return ended;
 }
@@ -189,7 +189,7 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
   if (!valid(policy)) return status::invalid_parameter;
   const auto round = [&](std::size_t) {
     processed_row<T> q, p;
-    status s = ready(t, work.vocabulary, small, large);
+    status s = detail::ready(t, work.vocabulary, small, large);
     if (s == status::ok)
       s = detail::next_row(t, small, processor, options.sample, work.small_logits, q, confidence);
     if (s == status::ok)
@@ -202,11 +202,11 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
     e = {.from = origin::bonus};
     const moment m = detail::moment_of(stream::bonus, t.size, t.size);
     s = detail::draw_token(rows, pi, pi, m, chooser, work.scratch, e);
-    if (s == status::ok) append(t, e.token, processor);
+    if (s == status::ok) specagg::append(t, e.token, processor);
     return detail::one_token(s);
   };
-  const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
-  return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
+  return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
 }
 
 // Sequence-level cascade (Chow's rule for a response). The small model writes until the text ends
@@ -225,19 +225,19 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
                        cascade_workspace<typename M::value_type>& work, Accept&& accept) {
   using T = typename M::value_type;
   if (std::isnan(alpha) || most > work.emissions.size()) return status::invalid_parameter;
-  const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
+  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
   const std::size_t start = detail::left_from(t, work), began = t.size;
   const bool goes_on = start < began;  // the large model, with its response
-  const std::size_t end = std::min(began + most, room(t, small, large));
+  const std::size_t end = std::min(began + most, detail::room(t, small, large));
   processed_row<T> row;
-  status s = ready(t, work.vocabulary, small, large);
+  status s = detail::ready(t, work.vocabulary, small, large);
   if (s != status::ok) return s;
 
   // The small model's response of n tokens, and the logarithm of its probability.
   std::size_t n = 0;
   double log_confidence = 0;
   for (bool ended = goes_on; t.size < end && !ended;) {
-    const on_exception restore([&] { (void)cut(began); });
+    const detail::on_exception restore([&] { (void)cut(began); });
     s = detail::next_row(t, small, processor, options.sample, work.small_logits, row, true);
     const moment m = detail::moment_of(stream::draft, t.size, start);
     if (s == status::ok)
@@ -257,16 +257,16 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
 
   // If the small response is kept, one round emits it. Otherwise it is removed, and the large model
   // writes token by token.
-  s = sure ? truncate(t, began, processor) : truncate(t, began, processor, small);
+  s = sure ? specagg::truncate(t, began, processor) : specagg::truncate(t, began, processor, small);
   if (s != status::ok) return s;
   const auto round = [&](std::size_t) -> cascade_result {
     if (sure) {
-      for (std::size_t i = 0; i < n; ++i) append(t, work.emissions[i].token, processor);
+      for (std::size_t i = 0; i < n; ++i) specagg::append(t, work.emissions[i].token, processor);
       const std::size_t emitted = std::exchange(n, 0);
       // no room is left
       return {.emitted = emitted, .why = emitted > 0 ? status::ok : status::context_full};
     }
-    s = ready(t, work.vocabulary, small, large);
+    s = detail::ready(t, work.vocabulary, small, large);
     const auto logits = std::span(work.large_logits).first(work.vocabulary);
     if (s == status::ok) s = detail::next_row(t, large, processor, options.sample, logits, row);
     const moment m = detail::moment_of(stream::bonus, t.size, start);
@@ -276,7 +276,7 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
     work.left_at = t.size;
     return detail::one_token(s);
   };
-  s = decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  s = specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
   if (s == status::ok) work.left_at = 0;
   return s;
 }
@@ -306,12 +306,13 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
   const std::size_t start = t.size;
   result.why = most == 0 || options.longest_run > work.longest_run
                    ? status::invalid_parameter
-                   : ready(t, work.vocabulary, small, large);
+                   : detail::ready(t, work.vocabulary, small, large);
   if (result.why != status::ok) return result;
   // tokens this round may append
-  const std::size_t limit = std::min(most, room(t, small, large) - start);
+  const std::size_t limit = std::min(most, detail::room(t, small, large) - start);
   const std::size_t run = std::min(limit, options.longest_run);
-  const on_exception restore([&] { (void)truncate(t, start, processor, small, large); });
+  const detail::on_exception restore(
+      [&] { (void)specagg::truncate(t, start, processor, small, large); });
 
   // The small model writes. If it has no row to choose from, the large model continues.
   status s = status::ok;
@@ -321,7 +322,7 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
     if (s != status::ok) break;
     const auto [y, probability] = detail::likeliest(row);
     if (probability < thresholds.fallback) break;
-    append(t, y, processor);
+    specagg::append(t, y, processor);
     ++result.drafted;
     ended = options.end_of_text.contains(y);
   }
@@ -330,7 +331,7 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
   const std::size_t g = result.drafted;
   const auto logits = std::span(work.large_logits).first((g + 1) * work.vocabulary);
   if (s == status::ok || s == status::invalid_row)
-    s = score(t.tokens.first(start + g), large, processor, logits);
+    s = specagg::score(t.tokens.first(start + g), large, processor, logits);
   for (std::size_t i = 0; i <= g && s == status::ok; ++i) {
     if (i == g && (ended || g == limit)) break;
     processed_row<T> row(logits.subspan(i * work.vocabulary, work.vocabulary));
@@ -352,8 +353,9 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
     ++result.emitted;
     break;
   }
-  const status refused = truncate(t, start + result.accepted, processor, small, large);
-  if (result.emitted > result.accepted) append(t, work.emissions[result.accepted].token, processor);
+  const status refused = specagg::truncate(t, start + result.accepted, processor, small, large);
+  if (result.emitted > result.accepted)
+    specagg::append(t, work.emissions[result.accepted].token, processor);
   result.why = s != status::ok ? s : refused;
   return result;
 }
@@ -369,8 +371,8 @@ status bild_decode(text& t, std::size_t most, D& small, M& large, const bild_thr
     after_round(r, work);
     return r;
   };
-  const auto cut = [&](std::size_t n) { return truncate(t, n, processor, small, large); };
-  return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
+  return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
 }
 
 SPECAGG_END

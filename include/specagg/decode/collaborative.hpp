@@ -170,7 +170,7 @@ status abandon(text& t, std::size_t n, P& processor, collaborative_workspace<T, 
   work.left_at = t.size;
   for (; work.cached > 0; --work.cached) processor.pop();
   work.end.fill(0);
-  return truncate(t, n, processor, models...);
+  return specagg::truncate(t, n, processor, models...);
 }
 
 namespace detail {
@@ -202,8 +202,8 @@ struct collaboration {
     if (!valid(policy) || most == 0 || options.gamma[0] == 0 ||
         !work.holds(options.gamma, options.proposed))
       return status::invalid_parameter;
-    limit = std::min(t.size + most, all([&](auto&... m) { return room(t, m...); }));
-    return all([&](auto&... m) { return ready(t, work.vocabulary, m...); });
+    limit = std::min(t.size + most, all([&](auto&... m) { return detail::room(t, m...); }));
+    return all([&](auto&... m) { return detail::ready(t, work.vocabulary, m...); });
   }
   template <class F>
   decltype(auto) all(F&& f) const {
@@ -326,7 +326,7 @@ struct collaboration {
         ended = options.end_of_text.contains(e.token);
       } else {
         result.why = abandon_drafts();
-        append(t, e.token, processor);
+        specagg::append(t, e.token, processor);
         ended = true;
       }
     }
@@ -389,7 +389,7 @@ struct collaboration {
     e = {.from = origin::bonus, .why = result.draft_why};
     const status s = draw_token(rows, pi, pi, moment_at(stream::bonus), chooser, work.scratch, e);
     if (s != status::ok) return s;
-    append(t, e.token, processor);
+    specagg::append(t, e.token, processor);
     ++result.emitted;
     return s;
   }
@@ -425,7 +425,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
                   "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
   detail::collaboration<T, Policy, C, P, R, std::remove_reference_t<D>, M...> turn{
       t, most, models, policy, chooser, processor, options, work, drafter};
-  const on_exception restore([&] { (void)turn.abandon_drafts(); });
+  const detail::on_exception restore([&] { (void)turn.abandon_drafts(); });
   status s = turn.begin();
   if (s == status::ok) s = turn.propose();
   if (s == status::ok) s = turn.score();
@@ -458,8 +458,9 @@ status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& 
     return std::apply([&](auto&... m) { return abandon(t, n, processor, work, drafter, m...); },
                       models);
   };
-  const on_exception restore([&] { (void)cut(t.size); });  // accept() or after_turn() threw
-  const status s = decode_rounds(t, most, options.end_of_text, work.emissions, turn, cut, accept);
+  const detail::on_exception restore([&] { (void)cut(t.size); });  // accept() or after_turn() threw
+  const status s =
+      specagg::decode_rounds(t, most, options.end_of_text, work.emissions, turn, cut, accept);
   const status ended = cut(t.size);
   return s != status::ok ? s : ended;
 }

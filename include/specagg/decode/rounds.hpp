@@ -50,7 +50,7 @@ auto run_round(Round&& round) {
   auto& result = round.result;
   result.why = round.begin();
   if (result.why != status::ok) return result;
-  const on_exception restore([&] { round.roll_back(); });
+  const detail::on_exception restore([&] { round.roll_back(); });
   round.draft();
   // If the drafter failed, only the draft has ended, unless its status is `stopped`.
   result.why = result.draft_why == status::stopped ? status::stopped : round.score();

@@ -133,16 +133,17 @@ struct speculation {
   status begin() const {
     if (std::size_t(drafter.vocab_size()) != work.vocabulary) return status::vocabulary_mismatch;
     if (most == 0 || options.gamma > work.gamma || !valid(policy)) return status::invalid_parameter;
-    return ready(t, work.vocabulary, target);
+    return detail::ready(t, work.vocabulary, target);
   }
 
   // If a model refuses to go back, the next score() reports it.
-  void roll_back() { (void)truncate(t, start, processor, drafter, target); }
+  void roll_back() { (void)specagg::truncate(t, start, processor, drafter, target); }
 
   // The last token of a round comes from the target, so one token fewer than `most`, and than fit,
   // is drafted.
   void draft() {
-    const std::size_t gamma = std::min({options.gamma, most - 1, room(t, target) - start - 1});
+    const std::size_t gamma =
+        std::min({options.gamma, most - 1, detail::room(t, target) - start - 1});
     std::size_t& g = result.drafted;
     length.begin();
     while (g < gamma && next_row()) {
@@ -150,7 +151,7 @@ struct speculation {
         return verifier.propose(row, std::uint32_t(start), g, chooser, work.scratch);
       });
       if (y == no_token) return;
-      append(t, y, processor);
+      specagg::append(t, y, processor);
       ++g;
       has_row = false;
       tried = 0;
@@ -238,9 +239,9 @@ struct speculation {
   }
 
   void commit() {
-    const status cut = truncate(t, start + decided.accepted, processor, drafter, target);
+    const status cut = specagg::truncate(t, start + decided.accepted, processor, drafter, target);
     for (std::size_t i = decided.accepted; i < decided.emitted; ++i)
-      append(t, work.emissions[i].token, processor);
+      specagg::append(t, work.emissions[i].token, processor);
     result.accepted = decided.accepted;
     result.emitted = decided.emitted;
     result.why = decided.why != status::ok ? decided.why : cut;
@@ -306,8 +307,10 @@ status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model
     after_round(r, work);
     return r;
   };
-  const auto cut = [&](std::size_t n) { return truncate(t, n, processor, drafter, target_model); };
-  return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  const auto cut = [&](std::size_t n) {
+    return specagg::truncate(t, n, processor, drafter, target_model);
+  };
+  return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
 }
 
 SPECAGG_END

@@ -81,17 +81,19 @@ struct tree_speculation {
         (!grows && tree_size(options.shape) > work.nodes) ||
         (by_model ? work.draft_logits.empty() : needs_draft(policy)))
       return status::invalid_parameter;
-    return ready(t, work.vocabulary, target);
+    return detail::ready(t, work.vocabulary, target);
   }
 
   // Trees begin with tokens at the text's end: all models go back behind them.
-  void roll_back() { (void)keep(start - std::min(start, work.depth + 1), drafter, target); }
+  void roll_back() {
+    (void)specagg::keep(start - std::min(start, work.depth + 1), drafter, target);
+  }
 
   // Level by level. The target must have room for all nodes, the text for the longest path and one
   // token.
   void draft() {
     const std::size_t depth =
-        std::min({options.shape.size(), most - 1, room(t, target) - start - 1});
+        std::min({options.shape.size(), most - 1, detail::room(t, target) - start - 1});
     const std::size_t nodes = most_nodes();
     std::size_t first = 0;  // node of the deepest level
     work.depths[0] = 0;
@@ -197,7 +199,8 @@ struct tree_speculation {
     const status kept = target_reader.keep_path(decided.node, start, work);
     status followed = status::ok;
     if constexpr (by_model) followed = draft_reader.keep_path(decided.node, start, work);
-    for (std::size_t i = 0; i < decided.emitted; ++i) append(t, work.emissions[i].token, processor);
+    for (std::size_t i = 0; i < decided.emitted; ++i)
+      specagg::append(t, work.emissions[i].token, processor);
     result.accepted = decided.accepted;
     result.emitted = decided.emitted;
     result.why = decided.why != status::ok ? decided.why : kept != status::ok ? kept : followed;
@@ -260,10 +263,11 @@ status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, c
     return r;
   };
   const auto cut = [&](std::size_t n) {
-    return truncate(t, n, processor, draft_model, target_model);
+    return specagg::truncate(t, n, processor, draft_model, target_model);
   };
-  const on_exception restore([&] { (void)cut(t.size); });  // accept() or after_round() threw
-  return decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+  const detail::on_exception restore(
+      [&] { (void)cut(t.size); });  // accept() or after_round() threw
+  return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
 }
 
 SPECAGG_END

@@ -115,9 +115,9 @@ struct tree_reader {
       for (std::size_t i = nodes.size(); i > chain; n = work.parents[n - 1])
         nodes[--i] = std::uint32_t(n + chain);
       if (model.keep_path(nodes) == status::ok) return status::ok;
-      return keep(text_size - chain, model);  // it reads the path again
+      return specagg::keep(text_size - chain, model);  // it reads the path again
     } else {
-      return keep(text_size, model);
+      return specagg::keep(text_size, model);
     }
   }
 
@@ -144,7 +144,8 @@ struct tree_reader {
   }
   // Reads the text but for the last 1 to `longest` tokens, the chain.
   status read_text(std::span<const token_id> text, std::size_t longest) {
-    if (const status s = keep_prefix(text.first(text.size() - 1), model); s != status::ok) return s;
+    if (const status s = detail::keep_prefix(text.first(text.size() - 1), model); s != status::ok)
+      return s;
     // The first token is not one of them if there are more: a draft head has no row after it alone.
     const std::size_t position = model.position();
     chain = std::min(text.size() - std::max<std::size_t>(position, text.size() > 1), longest);
@@ -157,7 +158,8 @@ struct tree_reader {
               std::span<T> logits) {
     for (std::size_t n = scored; n < end; ++n) {
       const auto path = work.tokens_to(n);
-      if (const status s = keep_prefix(text.first(text.size() - (n == 0)), model); s != status::ok)
+      if (const status s = detail::keep_prefix(text.first(text.size() - (n == 0)), model);
+          s != status::ok)
         return s;
       const auto unread = text.subspan(model.position());
       if (!unread.empty() && n > 0)
@@ -175,7 +177,7 @@ struct tree_reader {
     const auto pop_all = [&] {
       for (; pushed > 0; --pushed) processor.pop();
     };
-    const on_exception restore(pop_all);
+    const detail::on_exception restore(pop_all);
     for (const token_id t : path) {
       (void)processor.push(t);
       ++pushed;

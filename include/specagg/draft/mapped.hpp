@@ -56,7 +56,7 @@ class mapped_source {
       status s = source_->extend(tokens.subspan(read, until - read), own);
       if (s == status::ok && !map_row(own, row)) s = status::no_draft;
       if (s != status::ok) {
-        (void)keep(before, *source_);
+        (void)specagg::keep(before, *source_);
         return s;
       }
       read = until;
@@ -136,7 +136,8 @@ class mapped_drafter {
     if (kept == 0) return status::no_draft;
     if (n > std::size_t(source_->capacity())) return status::context_full;
     if (rows_.size() < (at.drafted + 1) * kept) return status::invalid_parameter;
-    if (const status s = keep_prefix(at.tokens.first(n - 1), *source_); s != status::ok) return s;
+    if (const status s = detail::keep_prefix(at.tokens.first(n - 1), *source_); s != status::ok)
+      return s;
     if (const status s = source_->extend(at.tokens.subspan(source_->position()), logits_);
         s != status::ok)
       return s;

@@ -30,7 +30,8 @@ class model_drafter {
     if (at.tokens.size() > std::size_t(model_->capacity())) return status::context_full;
     if (logits_.size() < (at.drafted + 1) * v) return status::invalid_parameter;
     const std::span<T> logits = logits_.subspan(at.drafted * v, v);
-    if (const status s = score(at.tokens, *model_, processor, logits); s != status::ok) return s;
+    if (const status s = specagg::score(at.tokens, *model_, processor, logits); s != status::ok)
+      return s;
     row = row_type(logits, sample_);
     if (const status s = row.normalise(at.confidence); s != status::ok) return s;
     if (at.confidence) confidence = double(row.largest_confidence());

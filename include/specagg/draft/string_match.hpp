@@ -44,7 +44,7 @@ class string_match_drafter {
   template <class P>
   status next(const draft_position& at, P& /*processor*/, row_type& row, double& confidence) {
     const std::size_t n = at.tokens.size() - at.drafted, j = at.drafted;
-    if (const status s = keep(n, *source_); s != status::ok) return s;
+    if (const status s = specagg::keep(n, *source_); s != status::ok) return s;
     if (const status s = source_->read(at.tokens.subspan(position(), n - position()));
         s != status::ok)
       return s;

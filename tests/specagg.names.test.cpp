@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine has functions of its own whose names the library uses, too. The library calls its own,
+// also with the engine's types as arguments.
+#include <specagg/specagg.hpp>
+
+#include <array>
+#include <vector>
+
+#include <specagg/audit/toy_source.hpp>
+
+#include "support/catch.hpp"
+
+namespace engine {
+
+using specagg::status;
+using specagg::token_id;
+
+template <class... A>
+struct found_by_the_library {
+  static_assert(sizeof...(A) > 999, "the library's unqualified call finds the engine's function");
+};
+#define ENGINE_OWN(function)                                              \
+  template <class... A, std::size_t = sizeof(found_by_the_library<A...>)> \
+  void function(A&&...);
+ENGINE_OWN(keep)
+ENGINE_OWN(keep_prefix)
+ENGINE_OWN(score)
+ENGINE_OWN(ready)
+ENGINE_OWN(room)
+ENGINE_OWN(append)
+ENGINE_OWN(truncate)
+ENGINE_OWN(decode_rounds)
+#undef ENGINE_OWN
+
+// A model, a processor, a rule, a chooser of random numbers and two callbacks, all the engine's.
+class model {
+ public:
+  using value_type = double;
+  explicit model(std::uint64_t seed) : inner_(4, seed) {}
+  std::size_t vocab_size() const { return inner_.vocab_size(); }
+  std::size_t capacity() const { return inner_.capacity(); }
+  std::size_t position() const { return inner_.position(); }
+  std::span<const token_id> tokens() const { return held_; }
+  status rollback(std::size_t n) {
+    held_.resize(std::min(n, held_.size()));
+    return inner_.rollback(n);
+  }
+  status extend(std::span<const token_id> t, std::span<double> logits) {
+    held_.insert(held_.end(), t.begin(), t.end());
+    return inner_.extend(t, logits);
+  }
+  status extend_tree(std::span<const token_id> t, std::span<const std::uint32_t> parents,
+                     std::span<double> logits) {
+    nodes_.insert(nodes_.end(), t.begin(), t.end());
+    return inner_.extend_tree(t, parents, logits);
+  }
+  status keep_path(std::span<const std::uint32_t> path) {
+    for (const std::uint32_t n : path) held_.push_back(nodes_[n - 1]);
+    nodes_.clear();
+    return inner_.keep_path(path);
+  }
+
+ private:
+  specagg::toy_source<double> inner_;
+  std::vector<token_id> held_, nodes_;
+};
+struct processor {
+  std::size_t tokens = 0;
+  void push(token_id) { ++tokens; }
+  void pop() { --tokens; }
+  template <class T>
+  void apply(std::span<T> logits) const {
+    logits[0] -= T(tokens % 2);
+  }
+};
+struct rule {
+  template <class Rows>
+  auto bind(const Rows&) const {
+    return [](auto at) { return (at.q + at.p) * 0.5; };
+  }
+};
+struct streams {
+  specagg::random_streams inner{7};
+  bool coin(specagg::moment m, double w, double t) { return inner.coin(m, w, t); }
+  template <class W>
+  token_id draw(specagg::moment m, const W& weighted) {
+    return inner.draw(m, weighted);
+  }
+};
+struct accept_all {
+  bool operator()(const specagg::emission&) const { return true; }
+};
+struct no_watch {
+  void operator()(const auto&...) const {}
+};
+
+}  // namespace engine
+
+TEST_CASE("decoders call their own functions, whatever an engine's are called") {
+  constexpr std::size_t V = 4, most = 12;
+  std::vector<specagg::token_id> buffer(32);
+  engine::streams chooser;
+  std::array<engine::model, 2> m{engine::model(1), engine::model(2)};
+  const auto check = [&](auto&& decode) {
+    engine::processor processor;
+    specagg::text t{buffer, 0};
+    specagg::append(t, 1, processor);
+    CHECK(decode(t, processor) == specagg::status::ok);
+    CHECK(t.size == 1 + most);
+    CHECK(processor.tokens == t.size);
+  };
+  const engine::accept_all accept;
+  const engine::no_watch watch;
+  check([&](specagg::text& t, engine::processor& processor) {
+    specagg::speculative_workspace<double> work(V, 3);
+    return specagg::speculative_decode(t, most, m[0], m[1], engine::rule{}, chooser, processor,
+                                       {.gamma = 3}, work, accept, watch);
+  });
+  check([&](specagg::text& t, engine::processor& processor) {
+    specagg::speculative_workspace<double> work(V, 3);
+    return specagg::speculative_decode(t, most, m[0], m[1], engine::rule{}, chooser, processor,
+                                       {.gamma = 3}, work, accept, watch,
+                                       specagg::block_verifier{});
+  });
+  check([&](specagg::text& t, engine::processor& processor) {
+    specagg::collaborative_workspace<double, 2> work(V, {2, 1});
+    return specagg::collaborative_decode(t, most, std::tie(m[0], m[1]), engine::rule{}, chooser,
+                                         processor, {{2, 1}}, work, accept, watch);
+  });
+  check([&](specagg::text& t, engine::processor& processor) {
+    const std::array<std::size_t, 2> shape{2, 1};
+    specagg::tree_workspace<double> work(V, shape);
+    return specagg::tree_decode(t, most, m[0], m[1], engine::rule{}, chooser, processor,
+                                specagg::tree_options{shape}, work, accept, watch);
+  });
+  check([&](specagg::text& t, engine::processor& processor) {
+    specagg::cascade_workspace<double> work(V, most);
+    return specagg::oracle_decode(t, most, m[0], m[1], engine::rule{}, chooser, processor, {}, work,
+                                  accept);
+  });
+  check([&](specagg::text& t, engine::processor& processor) {
+    specagg::cascade_workspace<double> work(V, most);
+    return specagg::sequence_decode(t, most, m[0], m[1], 0.5, chooser, processor, {}, work, accept);
+  });
+  check([&](specagg::text& t, engine::processor& processor) {
+    const std::vector<specagg::token_id> to{0, 1, 2, 3};
+    specagg::vocabulary_map map;
+    REQUIRE(specagg::make_vocabulary_map(to, V, map) == specagg::status::ok);
+    specagg::mapped_drafter<engine::model> drafter(m[0], map, 3);
+    specagg::drafting_workspace<double, specagg::mapped_row<double>> work(V, 3);
+    return specagg::speculative_decode(t, most, drafter, m[1], specagg::lossless{}, chooser,
+                                       processor, {.gamma = 3}, work, accept, watch);
+  });
+}
