@@ -32,9 +32,15 @@ set(SPECAGG_MORE
   "^backend/cpu/llama\\.(shapes|tiny)\\."
   # the loops of its threads
   "^thread_pool\\."
-  # examples that are longer than the first two
-  "^examples/(audit_engine|batch)\\."
-  "^example: (audit_engine|batch)$"
+  # every rule held as any other and checked, with every verifier and kind of number
+  "^policy/(any_of|checked)\\."
+  "^audit/goodness_of_fit\\.bounds\\."
+  # what a draft head is trained on
+  "^cli/features\\."
+  "^examples/features$"
+  # examples that are longer than the first
+  "^examples/(audit_engine|batch|own_rule)\\."
+  "^example: (audit_engine|batch|own_rule)$"
   # long simulations and sweeps
   "^audit: many rounds through the production streams"
   "^audit: simulated samplers at the detectable distance"
