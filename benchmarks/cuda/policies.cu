@@ -55,37 +55,16 @@ constexpr bool in_part(int k) { return PART < 0 || PART == k; }
 
 void measure_all(const shape& s) {
   with_inputs<float>(s, [](auto&& f) {
-    if constexpr (in_part(0)) {
-      f("lossless", lossless{});
-      f("lossy", lossy{0.3});
-      f("mentored", mentored{0.1});
-    }
-    if constexpr (in_part(1)) {
-      f("chow", chow{0.3});
-      f("chow-log", chow_log{1});
-      f("diff", diff{0.2});
-    }
-    if constexpr (in_part(2)) {
-      f("diff-log", diff_log{0.5});
-      f("opt", opt{0.5});
-      f("opt-log", opt_log{1});
-    }
-    if constexpr (in_part(3)) {
-      f("bild", bild{1});
-      f("token-v1", token_v1{0.2});
-      f("token-v2", token_v2{0.2});
-    }
-    if constexpr (in_part(4)) {
-      f("token-v3", token_v3{0.5});
-      f("ensemble", ensemble{0.5});
-      f("contrastive", contrastive{0.1});
-    }
-    if constexpr (in_part(5)) {
-      f("geometric", geometric{0.5});
-      f("power", power{0.5, 2});
-      f("minimum", minimum<>{});
-      f("maximum", maximum<>{});
-    }
+    constexpr std::size_t rules = std::tuple_size_v<decltype(catalogue)>;
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      const auto one = [&]<std::size_t K>() {
+        if constexpr (in_part(int(K * 6 / rules))) {
+          const auto& line = std::get<K>(catalogue);
+          f(line.name, line.values[line.values.size() > 1]);  // with a sample of its parameters
+        }
+      };
+      (one.template operator()<I>(), ...);
+    }(std::make_index_sequence<rules>());
   });
   const auto only_lossless = [](auto&& f) {
     if constexpr (in_part(5)) f("lossless", lossless{});

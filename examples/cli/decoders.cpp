@@ -47,36 +47,46 @@ status with_verifier(const std::string& name, std::uint64_t seed, F&& f) {
 
 // Rules that can combine the models' raw logits; those that choose between rows have nothing to
 // combine. The log-linear ones do it unless told otherwise, as their papers do: tempered rows often
-// have no token in common. compiled once
-struct any_combiner : any_of<ensemble, contrastive, geometric, power, minimum<>, maximum<>> {};
+// have no token in common.
+template <class Rule>
+constexpr bool combines = may_be_unanimous<Rule> || combines_logits<Rule>;
+
+template <class... Rules>
+any_of<Rules...> any_of_types(const std::tuple<Rules...>&);
+template <class... Rules>
+auto combiners_of(const any_of<Rules...>&) -> decltype(any_of_types(
+    std::tuple_cat(std::conditional_t<combines<Rules>, std::tuple<Rules>, std::tuple<>>()...)));
+// compiled once
+struct any_combiner : decltype(combiners_of(any_catalogued())){};
 std::optional<any_combiner> as_combiner(const any_policy& policy) {
   return std::visit(
       [](const auto& rule) -> std::optional<any_combiner> {
-        if constexpr (std::is_constructible_v<decltype(any_combiner::rule), decltype(rule)>)
-          return any_combiner{rule};
+        if constexpr (combines<std::decay_t<decltype(rule)>>) return any_combiner{rule};
         else return std::nullopt;
       },
       policy.rule);
 }
-template <class T>
-constexpr bool is_log_linear = std::is_same_v<T, contrastive> || std::is_same_v<T, geometric>;
-template <std::size_t N>
-constexpr bool is_log_linear<log_linear<N>> = true;
+std::string combiner_names() {
+  std::string names;
+  for_each_in_catalogue([&](const auto& line) {
+    if (combines<typename std::decay_t<decltype(line)>::type>)
+      names += (names.empty() ? "" : ", ") + std::string(line.name);
+  });
+  return names;
+}
 
 // Whether the raw logits are combined: what --space says, or what the rule does by itself.
 template <class... Rules>
 bool in_raw_space(decoder& d, const any_of<Rules...>& policy, bool combines) {
   d.combines = combines;
   if (d.space.empty())
-    d.space = std::visit([](const auto& r) { return is_log_linear<std::decay_t<decltype(r)>>; },
+    d.space = std::visit([](const auto& r) { return combines_logits<std::decay_t<decltype(r)>>; },
                          policy.rule)
                   ? "raw"
                   : "law";
   if (d.space == "raw" && !combines)
-    refuse(
-        "--space raw",
-        "--policy " + d.policy +
-            " combines no logits (ensemble, contrastive, geometric, realign, power, min, max do)");
+    refuse("--space raw",
+           "--policy " + d.policy + " combines no logits (" + combiner_names() + " do)");
   return d.space == "raw";
 }
 
@@ -92,7 +102,7 @@ models_policy<N> parse_models_policy(const std::string& text) {
   auto [name, p] = parse_parameters(text);
   std::array<double, N> weight{};
   const bool powers = name == "geometric" || name == "realign",
-             extreme = name == "min" || name == "max";
+             extreme = name == "minimum" || name == "maximum";
   for (std::size_t k = 0; !extreme && k < N; ++k)
     weight[k] =
         p.number(fmt::format("w{}", k + 1), 1 / double(N), powers ? -unbounded : 0, unbounded);
@@ -105,12 +115,14 @@ models_policy<N> parse_models_policy(const std::string& text) {
   else if (name == "power")
     policy.rule = power_mean<N>{convex(), p.number("rho", 1, -unbounded, unbounded)};
   else if (powers) policy.rule = log_linear<N>{weight};
-  else if (name == "min") policy.rule = minimum<N>{};
-  else if (name == "max") policy.rule = maximum<N>{};
+  else if (name == "minimum") policy.rule = minimum<N>{};
+  else if (name == "maximum") policy.rule = maximum<N>{};
   else
-    refuse("--policy " + text,
-           fmt::format(
-               "does not combine {} models (ensemble, geometric, realign, power, min, max do)", N));
+    refuse(
+        "--policy " + text,
+        fmt::format(
+            "does not combine {} models (ensemble, geometric, realign, power, minimum, maximum do)",
+            N));
   p.none_left(extreme ? "" : fmt::format("w1..w{}{}", N, name == "power" ? ", rho" : ""));
   return policy;
 }
@@ -656,7 +668,7 @@ std::string decoders_help() {
     all += fmt::format("  {:<12} {:<29} {}\n", k.name, k.policy, k.what);
   return all +
          "  Three or more models: ensemble, geometric, realign, power (w1=..,w2=..: one weight "
-         "each), min, max.\n"
+         "each), minimum, maximum.\n"
          "  --space raw, the default of contrastive, geometric and realign: the models' logits are "
          "combined, then "
          "temperature\n"

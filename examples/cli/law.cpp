@@ -218,10 +218,10 @@ json answer(const json& line, bool enumerate) {
   const json params = line.value("params", json::object());
   if (!params.is_object()) throw error("params", "", "is not a JSON object");
   for (const auto& [key, value] : params.items()) {
-    if (!value.is_number() && !value.is_string())
-      throw error("params", key, "is neither a number nor a word");
-    values[key] =
-        value.is_string() ? value.get<std::string>() : fmt::format("{}", value.get<double>());
+    if (value.is_string()) values[key] = value.get<std::string>();
+    else if (value.is_boolean()) values[key] = value.get<bool>() ? "true" : "false";
+    else if (value.is_number()) values[key] = fmt::format("{}", value.get<double>());
+    else throw error("params", key, "is neither a number nor a word");
   }
   if (!line.contains("policy") || !line["policy"].is_string())
     throw error("policy", "", "is missing");
@@ -277,33 +277,8 @@ void batch(bool enumerate) {
 // ---- every rule, every verifier, every pair of the grid -----------------------------------------
 
 void grid(const law_options& o) {
-  const std::vector<std::string> policies = {"lossless",
-                                             "lossy:alpha=0.25",
-                                             "lossy:alpha=0.3,beta=0.8",
-                                             "lossy:alpha=0.3,beta=5",
-                                             "lenient:alpha=0.4",
-                                             "mentored:kl=0.05",
-                                             "chow:alpha=0.4",
-                                             "chow-log:alpha=0.9",
-                                             "diff:alpha=0.1",
-                                             "diff-log:alpha=0.1",
-                                             "opt:alpha=0.4",
-                                             "opt-log:alpha=0.3",
-                                             "bild:alpha=1.2",
-                                             "token-v1:alpha=0.3",
-                                             "token-v2:alpha=0.3",
-                                             "token-v3:alpha=0.3",
-                                             "ensemble:lambda=0.3",
-                                             "contrastive:mu=0.3",
-                                             "contrastive:mu=0.3,plausibility=0.2",
-                                             "contrastive:mu=0.3,form=plus",
-                                             "geometric:lambda=0.3",
-                                             "realign:lambda=1.5",
-                                             "power:lambda=0.3,rho=2",
-                                             "power:lambda=0.3,rho=-1",
-                                             "power:lambda=0.3,rho=0",
-                                             "min",
-                                             "max"};
+  std::vector<std::string> policies;
+  for (const rule& r : rules()) policies.insert(policies.end(), r.samples.begin(), r.samples.end());
   const std::vector<std::string> chosen = o.policy.empty() ? policies : std::vector{o.policy};
   const std::vector<std::string> judges = o.verify.empty() ? verifiers : std::vector{o.verify};
   json table = json::array();

@@ -6,7 +6,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <limits>
 
 namespace cli {
 
@@ -21,12 +20,10 @@ double parameters::number(const std::string& key, double otherwise, double low, 
   if (failure != std::errc() || end != text.data() + text.size() || !std::isfinite(x))
     throw specagg::error(input_, key, fmt::format("\"{}\" is not a number", text));
   if (x < low || x > high || (open && x == high)) {
-    const auto bound = [](double b) {
-      return b == unbounded ? "inf" : b == -unbounded ? "-inf" : fmt::format("{:g}", b);
-    };
-    throw specagg::error(input_, key,
-                         fmt::format("{} is not in [{}, {}{}", text, bound(low), bound(high),
-                                     open || high == unbounded ? ")" : "]"));
+    throw specagg::error(
+        input_, key,
+        fmt::format("{} is not in {}{:g}, {:g}{}", text, low == -unbounded ? "(" : "[", low, high,
+                    open || high == unbounded ? ")" : "]"));
   }
   return x;
 }
@@ -38,6 +35,20 @@ bool parameters::is(const std::string& key, const std::string& word) {
   return true;
 }
 
+bool parameters::flag(const std::string& key, bool otherwise) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return otherwise;
+  if (found->second != "true" && found->second != "false")
+    throw specagg::error(input_, key, "\"" + found->second + "\" is neither true nor false");
+  const bool given = found->second == "true";
+  values_.erase(found);
+  return given;
+}
+
+void parameters::out_of_range(const std::string& law) const {
+  throw specagg::error(input_, "", "the parameters do not fit together: " + law);
+}
+
 void parameters::none_left(const std::string& known) const {
   if (values_.empty()) return;
   throw specagg::error(input_, values_.begin()->first,
@@ -45,76 +56,77 @@ void parameters::none_left(const std::string& known) const {
                                      : "is no parameter of this policy (" + known + ")");
 }
 
+namespace {
+
+template <class Rule>
+std::string text_of(const specagg::rule_parameter<Rule>& one, const Rule& value,
+                    const Rule& standard) {
+  if (one.flag) return fmt::format("{}={}", one.name, value.*one.flag);
+  if (one.word && value.*one.number == standard.*one.number)
+    return fmt::format("{}={}", one.name, one.word);
+  return fmt::format("{}={}", one.name, value.*one.number);
+}
+
+template <class Line>
+rule described(const Line& line) {
+  using Rule = typename Line::type;
+  const Rule& standard = line.values[0];
+  rule r{line.name, "", line.law, {}, {}};
+  for (const auto& one : line.parameters)
+    r.keys += (r.keys.empty() ? "" : ", ") + text_of(one, standard, standard);
+  for (std::size_t i = line.values.size() > 1; i < line.values.size(); ++i) {
+    std::string given;
+    for (const auto& one : line.parameters) {
+      const std::string text = text_of(one, line.values[i], standard);
+      if (text != text_of(one, standard, standard)) given += (given.empty() ? ":" : ",") + text;
+    }
+    r.samples.push_back(line.name + given);
+  }
+  r.make = [&line](parameters& p) {
+    const Rule& standard = line.values[0];
+    Rule made = standard;
+    const bool greedy = std::is_same_v<Rule, specagg::bild> && p.temperature == 0;
+    for (const auto& one : line.parameters)
+      if (one.flag) made.*one.flag = p.flag(one.name, greedy || standard.*one.flag);
+      else if (!one.word || !p.is(one.name, one.word))
+        made.*one.number = p.number(one.name, standard.*one.number, one.low, one.high, one.open);
+    if (!specagg::valid(made)) p.out_of_range(line.law);
+    return any_policy{made};
+  };
+  return r;
+}
+
+}  // namespace
+
 const std::vector<rule>& rules() {
-  using namespace specagg;
-  using P = parameters;
-  const auto any_alpha = [](P& p) { return p.number("alpha", 0, -unbounded, unbounded); };
-  const auto lambda = [](P& p) { return p.number("lambda", 0.5, 0, 1); };
-  const auto realign = [](P& p) -> any_policy {
-    return {geometric{p.number("lambda", 0.5, -unbounded, unbounded)}};
-  };
-  static const std::vector<rule> all = {
-      {"lossless", "", "p", [](P&) -> any_policy { return {lossless{}}; }},
-      {"lossy", "alpha=0, beta=exact", "min(q, p/(1-alpha)) + (R/S) (p/beta - q)+",
-       [](P& p) -> any_policy {
-         const double alpha = p.number("alpha", 0, 0, 1, true);
-         const bool exact = p.is("beta", "exact");
-         return {lossy{
-             alpha, exact ? lossy::exact : p.number("beta", lossy::exact, 1 - alpha, unbounded)}};
-       }},
-      {"lenient", "alpha=0", "lossy with beta 1",
-       [](P& p) -> any_policy { return {lossy{p.number("alpha", 0, 0, 1, true), 1}}; }},
-      {"mentored", "kl=0", "lossy with the alpha that makes KL(p || pi) = kl",
-       [](P& p) -> any_policy { return {mentored{p.number("kl", 0, 0, unbounded)}}; }},
-      {"chow", "alpha=0", "p if max q < 1 - alpha, else q",
-       [=](P& p) -> any_policy { return {chow{any_alpha(p)}}; }},
-      {"chow-log", "alpha=0", "p if H(q) > alpha, else q",
-       [=](P& p) -> any_policy { return {chow_log{any_alpha(p)}}; }},
-      {"diff", "alpha=0", "p if max q < max p - alpha, else q",
-       [=](P& p) -> any_policy { return {diff{any_alpha(p)}}; }},
-      {"diff-log", "alpha=0", "p if H(p) < H(q) - alpha, else q",
-       [=](P& p) -> any_policy { return {diff_log{any_alpha(p)}}; }},
-      {"opt", "alpha=0", "p if max q < max p - alpha TV(p, q), else q",
-       [=](P& p) -> any_policy { return {opt{any_alpha(p)}}; }},
-      {"opt-log", "alpha=0", "p if H(p) < H(q) - alpha TV(p, q), else q",
-       [=](P& p) -> any_policy { return {opt_log{any_alpha(p)}}; }},
-      {"bild", "alpha=0, d=cross|greedy",
-       "p if D > alpha, else q; D = -sum q log p, or -log p(argmax q)",
-       [=](P& p) -> any_policy {
-         return {bild{any_alpha(p),
-                      !p.is("d", "cross") && (p.is("d", "greedy") || p.temperature == 0)}};
-       }},
-      {"token-v1", "alpha=0", "q (1-r) + eta p, r = 1 iff q(v) < max p - alpha",
-       [=](P& p) -> any_policy { return {token_v1{any_alpha(p)}}; }},
-      {"token-v2", "alpha=0", "q (1-r) + eta p, r = 1 iff p(v) < max p - alpha",
-       [=](P& p) -> any_policy { return {token_v2{any_alpha(p)}}; }},
-      {"token-v3", "alpha=0", "q (1-r) + eta p, r = 1 iff p(v) < (1-alpha) max p",
-       [=](P& p) -> any_policy { return {token_v3{any_alpha(p)}}; }},
-      {"ensemble", "lambda=0.5", "lambda q + (1-lambda) p",
-       [=](P& p) -> any_policy { return {ensemble{lambda(p)}}; }},
-      {"contrastive", "mu=0.1, plausibility=0, form=plain|plus",
-       "softmax(l_p - mu l_q), or softmax((1+mu) l_p - mu l_q)",
-       [](P& p) -> any_policy {
-         const double mu = p.number("mu", 0.1, -unbounded, unbounded);
-         const double plausibility = p.number("plausibility", 0, 0, 1);
-         return {contrastive{mu, plausibility, !p.is("form", "plain") && p.is("form", "plus")}};
-       }},
-      {"geometric", "lambda=0.5", "norm(q^lambda p^(1-lambda))", realign},
-      {"realign", "lambda=0.5", "softmax(lambda l_q + (1-lambda) l_p), the same", realign},
-      {"power", "lambda=0.5, rho=1", "norm((lambda q^rho + (1-lambda) p^rho)^(1/rho))",
-       [=](P& p) -> any_policy {
-         const double weight = lambda(p);
-         return {power{weight, p.number("rho", 1, -unbounded, unbounded)}};
-       }},
-      {"min", "", "norm(min(q, p))", [](P&) -> any_policy { return {minimum<>{}}; }},
-      {"max", "", "norm(max(q, p))", [](P&) -> any_policy { return {maximum<>{}}; }},
-  };
+  static const std::vector<rule> all = [] {
+    std::vector<rule> lines;
+    specagg::for_each_in_catalogue([&](const auto& line) { lines.push_back(described(line)); });
+    return lines;
+  }();
   return all;
 }
 
 namespace {
 
-std::pair<std::string, std::map<std::string, std::string>> split(const std::string& text) {
+using named_values = std::pair<std::string, std::map<std::string, std::string>>;
+
+// Policies and parameters that had another name before version 0.3: these work in this version.
+named_values renamed(std::string name, std::map<std::string, std::string> values) {
+  if (name == "min") name = "minimum";
+  if (name == "max") name = "maximum";
+  const auto flag = [&](const char* was, const char* yes, const char* no, const char* now) {
+    const auto found = values.find(was);
+    if (found == values.end() || (found->second != yes && found->second != no)) return;
+    values.emplace(now, found->second == yes ? "true" : "false");
+    values.erase(was);
+  };
+  if (name == "bild") flag("d", "greedy", "cross", "greedy");
+  if (name == "contrastive") flag("form", "plus", "plain", "plus");
+  return {std::move(name), std::move(values)};
+}
+
+named_values split(const std::string& text) {
   const std::string input = "--policy " + text;
   const auto colon = text.find(':');
   std::map<std::string, std::string> values;
@@ -128,13 +140,14 @@ std::pair<std::string, std::map<std::string, std::string>> split(const std::stri
       throw specagg::error(input, item.substr(0, equals), "is given twice");
     i = end;
   }
-  return {text.substr(0, colon), std::move(values)};
+  return renamed(text.substr(0, colon), std::move(values));
 }
 
 }  // namespace
 
-any_policy make_policy(const std::string& input, const std::string& name,
-                       std::map<std::string, std::string> values, double temperature) {
+any_policy make_policy(const std::string& input, const std::string& given,
+                       std::map<std::string, std::string> given_values, double temperature) {
+  auto [name, values] = renamed(given, std::move(given_values));
   std::vector<std::string> names;
   for (const rule& r : rules()) {
     names.push_back(r.name);

@@ -2,7 +2,6 @@
 // --policy NAME[:key=value,...] to a policy.
 #pragma once
 #include <functional>
-#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -15,13 +14,7 @@ namespace cli {
 
 // Any rule of the library. A struct of its own, and not a name for any_of: so a decoder is compiled
 // once for all rules.
-struct any_policy
-    : specagg::any_of<specagg::lossless, specagg::lossy, specagg::mentored, specagg::chow,
-                      specagg::chow_log, specagg::diff, specagg::diff_log, specagg::opt,
-                      specagg::opt_log, specagg::bild, specagg::token_v1, specagg::token_v2,
-                      specagg::token_v3, specagg::ensemble, specagg::contrastive,
-                      specagg::geometric, specagg::power, specagg::minimum<>, specagg::maximum<>> {
-};
+struct any_policy : specagg::any_catalogued {};
 
 // The parameters somebody wrote, as text; the makers below take what they know, and what is left
 // over is an error.
@@ -34,6 +27,8 @@ class parameters {
   double number(const std::string& key, double otherwise, double low, double high,
                 bool open = false);
   bool is(const std::string& key, const std::string& word);  // takes the value if it is this word
+  bool flag(const std::string& key, bool otherwise);         // true or false
+  [[noreturn]] void out_of_range(const std::string& law) const;
   void none_left(const std::string& known) const;
 
  private:
@@ -41,8 +36,10 @@ class parameters {
   std::map<std::string, std::string> values_;
 };
 
+// A line of the library's catalogue (policy/catalogue.hpp), as text.
 struct rule {
-  std::string name, keys, law;  // for --help
+  std::string name, keys, law;       // for --help
+  std::vector<std::string> samples;  // NAME:key=value,... of the values to try it with
   std::function<any_policy(parameters&)> make;
 };
 const std::vector<rule>& rules();
@@ -56,6 +53,6 @@ any_policy parse_policy(const std::string& text, double temperature = 1);
 std::pair<std::string, parameters> parse_parameters(const std::string& text);
 
 // the end of "any finite number"
-inline constexpr double unbounded = std::numeric_limits<double>::max();
+inline constexpr double unbounded = specagg::infinity;
 
 }  // namespace cli

@@ -11,37 +11,30 @@
 
 namespace experiments {
 
-// f(policy) of a rule with its parameter.
+// f(policy) of a rule of the catalogue with this value of its first parameter. lossy-beta is
+// Leviathan's lenience, beta = 1 - alpha.
 template <class F>
-decltype(auto) with_rule(const std::string& rule, double x, F&& f) {
-  using namespace specagg;
-  if (rule == "lossless") return f(lossless{});
-  if (rule == "ensemble") return f(ensemble{x});
-  if (rule == "lossy") return f(lossy{x});
-  if (rule == "lenient") return f(lossy{x, 1});
-  if (rule == "lossy-beta") return f(lossy{x, 1 - x});
-  if (rule == "mentored") return f(mentored{x});
-  if (rule == "chow") return f(chow{x});
-  if (rule == "chow-log") return f(chow_log{x});
-  if (rule == "diff") return f(diff{x});
-  if (rule == "diff-log") return f(diff_log{x});
-  if (rule == "opt") return f(opt{x});
-  if (rule == "opt-log") return f(opt_log{x});
-  if (rule == "bild") return f(bild{x});
-  if (rule == "token-v1") return f(token_v1{x});
-  if (rule == "token-v2") return f(token_v2{x});
-  if (rule == "token-v3") return f(token_v3{x});
-  throw error("rule", rule, "is none of those compared");
+void with_rule(const std::string& rule, double x, F&& f) {
+  if (rule == "lossy-beta") return f(specagg::lossy{x, 1 - x});
+  bool found = false;
+  specagg::for_each_in_catalogue([&](const auto& line) {
+    if (rule != line.name) return;
+    auto policy = line.values[0];
+    if (!line.parameters.empty()) policy.*line.parameters[0].number = x;
+    found = true;
+    f(policy);
+  });
+  if (!found) throw specagg::error("rule", rule, "is not in the catalogue");
 }
-// As `specagg law --policy` takes it. lossy-beta is Leviathan's lenience, beta = 1 - alpha.
+// As `specagg law --policy` takes it.
 inline std::string policy_text(const std::string& rule, double x) {
-  if (rule == "lossless") return rule;
   if (rule == "lossy-beta") return fmt::format("lossy:alpha={},beta={}", x, 1 - x);
-  return fmt::format("{}:{}={}", rule,
-                     rule == "ensemble"   ? "lambda"
-                     : rule == "mentored" ? "kl"
-                                          : "alpha",
-                     x);
+  std::string text = rule;
+  specagg::for_each_in_catalogue([&](const auto& line) {
+    if (rule == line.name && !line.parameters.empty())
+      text += fmt::format(":{}={}", line.parameters[0].name, x);
+  });
+  return text;
 }
 
 struct sweep {

@@ -151,7 +151,7 @@ TEST_CASE("every policy generates under every verifier and decoder") {
     generates(std::string("--decoder sequence --policy chow:alpha=") + alpha);
   generates("--decoder bild --policy bild:fallback=0.4,rollback=2");
   for (const char* policy : {"ensemble", "geometric:w1=1,w2=1,w3=-1", "realign", "power:rho=2",
-                             "power:w1=1,w2=0,w3=0", "min", "max"}) {
+                             "power:w1=1,w2=0,w3=0", "minimum", "maximum"}) {
     generates(std::string("--decoder n-model --gamma 3,2,1 --policy ") + policy + " --model " +
               models + "/bard.gguf");
   }
@@ -252,10 +252,10 @@ TEST_CASE("bild at temperature 0 is greedy, elsewhere not, unless d says otherwi
     const std::string cold = std::string("--temperature 0 --decoder ") + decoder +
                              " --policy bild:alpha=3",
                       warm = std::string("--decoder ") + decoder + " --policy bild:alpha=3";
-    CHECK(tokens(cold) == tokens(cold + ",d=greedy"));
-    CHECK(tokens(cold) != tokens(cold + ",d=cross"));
-    CHECK(tokens(warm) == tokens(warm + ",d=cross"));
-    CHECK(tokens(warm) != tokens(warm + ",d=greedy"));
+    CHECK(tokens(cold) == tokens(cold + ",greedy=true"));
+    CHECK(tokens(cold) != tokens(cold + ",greedy=false"));
+    CHECK(tokens(warm) == tokens(warm + ",greedy=false"));
+    CHECK(tokens(warm) != tokens(warm + ",greedy=true"));
   }
   refuses("generate --policy bild:d=neither", {"d:", "cross|greedy"});
 }
@@ -308,7 +308,7 @@ TEST_CASE("decoders that do not go together with an option say what does") {
           {"contrastive", "3 models", "ensemble"});
   refuses("generate --decoder n-model --policy ensemble:lambda=0.4" + bard, {"lambda", "w1..w3"});
   refuses("generate --decoder n-model --policy ensemble:w1=0.5,w2=0.4" + bard, {"sum to 1"});
-  refuses("generate --decoder n-model --policy min:w1=1" + bard, {"w1"});
+  refuses("generate --decoder n-model --policy minimum:w1=1" + bard, {"w1"});
   refuses("generate --decoder n-model --model /nowhere.gguf", {"/nowhere.gguf"});
   for (const char* seed : {"-1", "010", "18446744073709551616"})
     refuses(std::string("generate --seed=") + seed, {"--seed", "is no number from 0"});
@@ -333,16 +333,16 @@ TEST_CASE(
         CHECK(generated("--max-tokens 20 " + rule + filter + " --decoder " + decoder)["tokens"]
                   .size() == 20);
   }
-  for (const char* policy : {"geometric", "geometric:w1=-1,w2=1,w3=1", "min --space raw"})
+  for (const char* policy : {"geometric", "geometric:w1=-1,w2=1,w3=1", "minimum --space raw"})
     CHECK(generated(greedy + "--decoder n-model --policy " + policy + bard)["space"] == "raw");
-  for (const char* policy : {"ensemble", "min", "max", "power:rho=-1", "power:rho=0"}) {
+  for (const char* policy : {"ensemble", "minimum", "maximum", "power:rho=-1", "power:rho=0"}) {
     const std::string rule = std::string("--space raw --policy ") + policy + " " + greedy;
     CHECK(generated(rule)["tokens"] == generated(rule + "--decoder oracle")["tokens"]);
   }
   // no filter: one law, one text
   const std::string both = "--policy geometric --temperature 1 --max-tokens 30 ";
   CHECK(generated(both)["tokens"] == generated(both + "--space law")["tokens"]);
-  CHECK(generated("--policy min --max-tokens 2")["space"] == "law");
+  CHECK(generated("--policy minimum --max-tokens 2")["space"] == "law");
 }
 TEST_CASE(
     "a space that a rule or decoder does not have is refused; rows without a law say why, and the "
@@ -355,11 +355,11 @@ TEST_CASE(
     refuses(std::string("generate --space raw --decoder ") + d,
             {"--space raw", d, "combines no rows"});
   for (const char* options :
-       {"--policy min", "--policy contrastive --space law", "--policy geometric --space law",
-        "--policy min --decoder alternating", "--policy min --decoder oracle"})
+       {"--policy minimum", "--policy contrastive --space law", "--policy geometric --space law",
+        "--policy minimum --decoder alternating", "--policy minimum --decoder oracle"})
     refuses(std::string("generate --json --temperature 0 ") + options,
             {"token", "undefined_target", "temperature and filters", "--space raw"});
-  refuses("generate --json --temperature 0 --decoder n-model --policy min --model " + models +
+  refuses("generate --json --temperature 0 --decoder n-model --policy minimum --model " + models +
               "/bard.gguf",
           {"undefined_target", "--space raw"});
 }

@@ -156,7 +156,7 @@ TEST_CASE("a bad line gets a status that names the problem, and the batch goes o
   bad_line(R"({"id":15,"policy":"lossless","q":[-0.5,1.5],"p":[1,0]})", 15, {"invalid_row"});
   bad_line(R"({"id":16,"policy":"lossless","q_logits":["-inf","-inf"],"p":[1,0]})", 16,
            {"invalid_row"});
-  bad_line(R"({"id":17,"policy":"min","q":[1,0],"p":[0,1]})", 17, {"undefined_target"});
+  bad_line(R"({"id":17,"policy":"minimum","q":[1,0],"p":[0,1]})", 17, {"undefined_target"});
   bad_line(R"({"id":18,"policy":"opt","q":[1,0],"p":[0,1],"q_confidence":[1]})", 18,
            {"vocabulary_mismatch"});
   std::string huge = R"({"id":19,"policy":"lossless","p":[1],"q":[)";
@@ -199,12 +199,29 @@ TEST_CASE(
     CHECK(r.status == 0);
     return json::parse(r.out)["target"];
   };
-  CHECK(law("bild:alpha=1.15,d=greedy", "0.5,0.3,0.2")[0] == 0.3);
+  CHECK(law("bild:alpha=1.15,greedy=true", "0.5,0.3,0.2")[0] == 0.3);
   CHECK(law("bild:alpha=1.15", "0.5,0.3,0.2")[0] == 0.5);
-  CHECK(law("bild:alpha=1.15,d=greedy", "0.4,0.4,0.2")[0] == 0.3);  // of several the lowest id
-  CHECK(law("bild:alpha=1.15,d=greedy", "0.2,0.4,0.4")[0] == 0.2);
+  CHECK(law("bild:alpha=1.15,greedy=true", "0.4,0.4,0.2")[0] == 0.3);  // of several the lowest id
+  CHECK(law("bild:alpha=1.15,greedy=true", "0.2,0.4,0.4")[0] == 0.2);
   cli::refuses("law --policy bild:d=both --q 1 --p 1",
-               {"--policy bild:d=both", "d", "cross|greedy"});
+               {"--policy bild:d=both", "d", "greedy=false"});
+  cli::refuses("law --policy bild:greedy=perhaps --q 1 --p 1", {"greedy", "perhaps", "true"});
+}
+TEST_CASE("policies and parameters are still known by their names of before version 0.3") {
+  const auto law = [](const std::string& policy) {
+    const cli::ran r =
+        cli::run("law --json --policy " + policy + " --q 0.4,0.4,0.2 --p 0.3,0.5,0.2");
+    CHECK(r.status == 0);
+    return json::parse(r.out)["target"];
+  };
+  CHECK(law("min") == law("minimum"));
+  CHECK(law("max") == law("maximum"));
+  CHECK(law("min") != law("max"));
+  CHECK(law("bild:alpha=1.15,d=greedy") == law("bild:alpha=1.15,greedy=true"));
+  CHECK(law("bild:alpha=1.15,d=cross") == law("bild:alpha=1.15,greedy=false"));
+  CHECK(law("contrastive:form=plus") == law("contrastive:plus=true"));
+  CHECK(law("contrastive:form=plain") == law("contrastive"));
+  CHECK(law("contrastive:form=plus") != law("contrastive:form=plain"));
 }
 TEST_CASE("law prints a table, or JSON") {
   const cli::ran table =
@@ -315,7 +332,7 @@ TEST_CASE("law --grid enumerates the policy and verifier that are given") {
   CHECK(table[0]["policy"] == "token-v3:alpha=0.7");
   CHECK(table[0]["verify"] == "match");
   CHECK(double(table[0]["worst_error"]) < 1e-12);
-  const json all = json::parse(cli::run("law --grid --json --policy max").out);
+  const json all = json::parse(cli::run("law --grid --json --policy maximum").out);
   CHECK(all.size() == 4);
   cli::refuses("law --grid --policy magic", {"magic", "token-v3"});
   cli::refuses("law --grid --verify prayer", {"prayer", "coupled"});
@@ -324,7 +341,7 @@ TEST_CASE("no probability is printed above 1, however many were added up") {
   std::string text;
   for (const std::size_t size : {3u, 7u, 10u, 33u, 49u, 64u, 1000u, 100000u, 128256u})
     for (const char* v : {"token", "block", "match", "coupled"})
-      for (const char* policy : {"lossless", "ensemble", "min", "geometric"}) {
+      for (const char* policy : {"lossless", "ensemble", "minimum", "geometric"}) {
         if (size > 64 && policy != std::string("lossless")) continue;
         const std::vector<double> row =
             size % 2 ? long_row(size, 0) : std::vector<double>(size, 1 / double(size));
@@ -350,11 +367,11 @@ TEST_CASE("law refuses what it cannot use in one line, with status 2") {
   cli::refuses("law --q nan,1 --p 1,0", {"invalid_row"});
   cli::refuses("law --q=-1,2 --p 1,0", {"invalid_row"});
   cli::refuses("law --q inf,1 --p 1,0", {"invalid_row"});
-  cli::refuses("law --policy min --q 1,0 --p 0,1", {"undefined_target"});
+  cli::refuses("law --policy minimum --q 1,0 --p 0,1", {"undefined_target"});
   cli::refuses("law --policy magic --q 1 --p 1", {"magic", "token-v3"});
   cli::refuses("law --policy opt:alpha=x --q 1 --p 1", {"alpha", "x"});
   cli::refuses("law --policy opt:alpha --q 1 --p 1", {"key=value"});
-  cli::refuses("law --policy min:alpha=1 --q 1 --p 1", {"no parameters"});
+  cli::refuses("law --policy minimum:alpha=1 --q 1 --p 1", {"no parameters"});
   cli::refuses("law --policy lossy:alpha=0.5,beta=0.4 --q 1 --p 1", {"beta", "0.5"});
   cli::refuses("law --verify prayer --q 1 --p 1", {"prayer", "coupled"});
   cli::refuses("law --colour", {"--colour"});

@@ -13,41 +13,30 @@
 #endif
 constexpr bool in_part(int k) { return PART < 0 || PART == k; }
 
-// f(choices) for each policy: a vector of it with different parameters.
+// A rule with its parameters as in the catalogue, and at and below the bounds of their ranges.
+template <class Line>
+auto choices_of(const Line& line) {
+  std::vector all(line.values.begin(), line.values.end());
+  for (const auto& one : line.parameters) {
+    if (!one.number || one.low == -specagg::infinity) continue;
+    for (const double x : {one.low, one.low - 1}) {
+      all.push_back(line.values[0]);
+      all.back().*one.number = x;
+    }
+  }
+  return all;
+}
+
+// f(choices) for each rule of this part.
 template <class F>
 void for_each_policy(F&& f) {
-  using namespace specagg;
-  if constexpr (in_part(0)) {
-    f(std::vector{lossless{}});
-    f(std::vector{lossy{0.3}, lossy{0.5, 1}, lossy{0}, lossy{-1}});  // the last is invalid
-    f(std::vector{mentored{0.1}, mentored{0}, mentored{2}});
-  }
-  if constexpr (in_part(1)) {
-    f(std::vector{chow{0.3}, chow{0.9}, chow{-2}});
-    f(std::vector{chow_log{1}, chow_log{4}});
-    f(std::vector{diff{0}, diff{0.2}});
-  }
-  if constexpr (in_part(2)) {
-    f(std::vector{diff_log{0}, diff_log{0.5}});
-    f(std::vector{opt{0}, opt{0.5}});
-    f(std::vector{opt_log{0}, opt_log{1}});
-  }
-  if constexpr (in_part(3)) {
-    f(std::vector{bild{1}, bild{5}, bild{1, true}, bild{3, true}});
-    f(std::vector{token_v1{0}, token_v1{0.2}, token_v1{2}});
-    f(std::vector{token_v2{0}, token_v2{0.2}});
-  }
-  if constexpr (in_part(4)) {
-    f(std::vector{token_v3{0}, token_v3{0.5}, token_v3{0.9}});
-    f(std::vector{ensemble{0.5}, ensemble{0}, ensemble{1}});
-    f(std::vector{contrastive{0.1}, contrastive{0.5, 0.1}, contrastive{0.2, 0, true}});
-  }
-  if constexpr (in_part(5)) {
-    f(std::vector{geometric{0.5}, geometric{0.1}});
-    f(std::vector{power{0.5, 2}, power{0.3, -1}, power{0.5, 0}, power{0.5, 1}});
-    f(std::vector{minimum<>{}});
-    f(std::vector{maximum<>{}});
-  }
+  constexpr std::size_t rules = std::tuple_size_v<decltype(specagg::catalogue)>;
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto one = [&]<std::size_t K>() {
+      if constexpr (in_part(int(K * 6 / rules))) f(choices_of(std::get<K>(specagg::catalogue)));
+    };
+    (one.template operator()<I>(), ...);
+  }(std::make_index_sequence<rules>());
 }
 
 // Every policy with this verifier, on rows of every kind; at least `steps` of them. The emulator

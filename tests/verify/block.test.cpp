@@ -75,7 +75,7 @@ TEST_CASE(
 namespace {
 void never_fewer_tokens(std::size_t wanted) {  // instances per policy
   std::uint32_t seed = 0;
-  for (const char* name : all_rules) {
+  for (const std::string& name : all_rules()) {
     const auto policy = cli::parse_policy(name);
     double least = 1, most = 0;
     std::size_t instances = 0;
@@ -94,8 +94,8 @@ void never_fewer_tokens(std::size_t wanted) {  // instances per policy
       least = std::min(least, gain);
       most = std::max(most, gain);
     }
-    std::printf("%-22s %zu instances, gain in accepted tokens from %.1e to %.3f\n", name, instances,
-                least, most);
+    std::printf("%-22s %zu instances, gain in accepted tokens from %.1e to %.3f\n", name.c_str(),
+                instances, least, most);
     CHECK(least > -1e-14);
     CHECK(most > 0.001);  // and is not token verification again
   }

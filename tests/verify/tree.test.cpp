@@ -92,9 +92,9 @@ double largest_error(const Policy& policy, const std::vector<tree_case>& cases,
 }  // namespace
 
 TEST_CASE("trees: every rule, every way to propose, both verifiers: exactly pi") {
-  for (const char* rule : all_rules) {
+  for (const std::string& rule : all_rules()) {
     INFO(rule);
-    std::printf("%-22s largest error %.1e\n", rule,
+    std::printf("%-22s largest error %.1e\n", rule.c_str(),
                 largest_error(cli::parse_policy(rule), small, 1));
   }
 }

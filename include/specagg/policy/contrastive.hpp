@@ -11,7 +11,7 @@ SPECAGG_BEGIN
 struct contrastive {
   double mu = 0.1, plausibility = 0;
   bool plus = false;
-  static constexpr bool reads_confidence = false;
+  static constexpr bool reads_confidence = false, combines_logits = true;
   constexpr bool valid() const { return is_finite(mu) && plausibility >= 0 && plausibility <= 1; }
 
   template <class Rows>
@@ -36,7 +36,7 @@ struct arithmetic {
                 "specagg: arithmetic combines three models (l, l_plus, l_minus), or two");
   double a = 1;
   static constexpr std::size_t models = N;
-  static constexpr bool reads_confidence = false;
+  static constexpr bool reads_confidence = false, combines_logits = true;
   constexpr bool valid() const { return is_finite(a); }
 
   template <class Rows>

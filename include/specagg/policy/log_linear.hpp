@@ -9,6 +9,14 @@
 
 SPECAGG_BEGIN
 
+// A rule may declare that it is a combination of logits, and is meant for the models' raw logits
+// (policy/raw_logits.hpp): static constexpr bool combines_logits = true.
+template <class P>
+constexpr bool combines_logits = [] {
+  if constexpr (requires { P::combines_logits; }) return P::combines_logits;
+  else return false;
+}();
+
 // pi = e^score / sum e^score. The scores may have any size. NaN, and so undefined, if the largest
 // score is infinite.
 template <class Rows, class Score>
@@ -25,7 +33,7 @@ template <std::size_t N>
 struct log_linear {
   std::array<double, N> weight;
   static constexpr std::size_t models = N;
-  static constexpr bool reads_confidence = false;
+  static constexpr bool reads_confidence = false, combines_logits = true;
   constexpr bool valid() const { return all_finite(weight); }
   constexpr bool unanimous_here() const { return is_convex(weight); }
 
@@ -43,11 +51,10 @@ struct log_linear {
   }
 };
 
-// softmax(lambda l_q + (1 - lambda) l_p), any lambda; lambda > 1 is realignment (DeRa, Liu et al.
-// 2024, 2402.02992).
+// softmax(lambda l_q + (1 - lambda) l_p), any lambda.
 struct geometric {
   double lambda = 0.5;
-  static constexpr bool reads_confidence = false;
+  static constexpr bool reads_confidence = false, combines_logits = true;
   constexpr bool valid() const { return is_finite(lambda); }
   constexpr bool unanimous_here() const { return lambda >= 0 && lambda <= 1; }
 
@@ -59,5 +66,8 @@ struct geometric {
     return log_linear<2>{{lambda, 1 - lambda}}.bind(rows);
   }
 };
+
+// With lambda > 1: away from p, beyond q (DeRa, Liu et al. 2024, 2402.02992).
+constexpr geometric realign(double lambda) { return {lambda}; }
 
 SPECAGG_END

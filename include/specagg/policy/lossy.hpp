@@ -47,4 +47,7 @@ struct lossy {
   }
 };
 
+// The residual is (p - q)+, as in lossless decoding.
+constexpr lossy lenient(double alpha) { return {alpha, 1}; }
+
 SPECAGG_END

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every rule as data: its name, its law, values of it, its parameters and their ranges. The command
+// line, the audit of all rules, tests and benchmarks read this list. A rule is its header, its line
+// here, its test in tests/policy/, and its row in the table of docs/mathematics.md;
+// scripts/check-tree says which of them is missing.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <tuple>
+#include <utility>
+
+#include <specagg/policy/any_of.hpp>
+#include <specagg/policy/cascade.hpp>
+#include <specagg/policy/cascade_log.hpp>
+#include <specagg/policy/combine.hpp>
+#include <specagg/policy/contrastive.hpp>
+#include <specagg/policy/extremes.hpp>
+#include <specagg/policy/log_linear.hpp>
+#include <specagg/policy/lossless.hpp>
+#include <specagg/policy/lossy.hpp>
+#include <specagg/policy/mentored.hpp>
+#include <specagg/policy/power.hpp>
+#include <specagg/policy/token_cascade.hpp>
+
+SPECAGG_BEGIN
+
+// A parameter of a rule: a finite number in [low, high], without high itself if `open`; or a flag.
+// Ranges that depend on other parameters are known to the rule's valid() alone. word: the default,
+// where it has a name.
+inline constexpr bool open_range = true;
+template <class Rule>
+struct rule_parameter {
+  const char* name;
+  double Rule::* number = nullptr;  // one of the two
+  bool Rule::* flag = nullptr;
+  double low = -infinity, high = infinity;
+  bool open = false;
+  const char* word = nullptr;
+
+  constexpr rule_parameter(const char* called, double Rule::* member, double from = -infinity,
+                           double to = infinity, bool without_end = false,
+                           const char* default_word = nullptr)
+      : name(called), number(member), low(from), high(to), open(without_end), word(default_word) {}
+  constexpr rule_parameter(const char* called, bool Rule::* member) : name(called), flag(member) {}
+};
+
+// A line of the catalogue. values: the rule with its defaults, then with what is worth trying.
+template <class Rule, std::size_t Values, std::size_t Parameters = 0>
+struct catalogued {
+  using type = Rule;
+  const char *name, *law;
+  std::array<Rule, Values> values;
+  std::array<rule_parameter<Rule>, Parameters> parameters;
+
+  constexpr catalogued(const char* called, const char* formula, const Rule (&examples)[Values])
+      : name(called), law(formula), values(std::to_array(examples)), parameters{} {}
+  constexpr catalogued(const char* called, const char* formula, const Rule (&examples)[Values],
+                       const rule_parameter<Rule> (&all)[Parameters])
+      : name(called),
+        law(formula),
+        values(std::to_array(examples)),
+        parameters(std::to_array(all)) {}
+};
+template <class Rule, std::size_t Values>
+catalogued(const char*, const char*, const Rule (&)[Values]) -> catalogued<Rule, Values>;
+
+// The name of a rule is its type's, with - for _.
+inline constexpr std::tuple catalogue{
+    catalogued("lossless", "p", {lossless{}}),
+    catalogued("lossy", "min(q, p/(1-alpha)) + (R/S) (p/beta - q)+",
+               {lossy{}, lossy{0.25}, lossy{0.3, 0.8}, lossy{0.3, 5}},
+               {{"alpha", &lossy::alpha, 0, 1, open_range},
+                {"beta", &lossy::beta, 0, infinity, false, "exact"}}),
+    catalogued("mentored", "lossy with the alpha that makes KL(p || pi) = kl",
+               {mentored{}, mentored{0.05}}, {{"kl", &mentored::kl, 0}}),
+    catalogued("chow", "p if max q < 1 - alpha, else q", {chow{}, chow{0.4}},
+               {{"alpha", &chow::alpha}}),
+    catalogued("chow-log", "p if H(q) > alpha, else q", {chow_log{}, chow_log{0.9}},
+               {{"alpha", &chow_log::alpha}}),
+    catalogued("diff", "p if max q < max p - alpha, else q", {diff{}, diff{0.1}},
+               {{"alpha", &diff::alpha}}),
+    catalogued("diff-log", "p if H(p) < H(q) - alpha, else q", {diff_log{}, diff_log{0.1}},
+               {{"alpha", &diff_log::alpha}}),
+    catalogued("opt", "p if max q < max p - alpha TV(p, q), else q", {opt{}, opt{0.4}},
+               {{"alpha", &opt::alpha}}),
+    catalogued("opt-log", "p if H(p) < H(q) - alpha TV(p, q), else q", {opt_log{}, opt_log{0.3}},
+               {{"alpha", &opt_log::alpha}}),
+    catalogued("bild", "p if D > alpha, else q; D = -sum q log p, or greedy -log p(argmax q)",
+               {bild{}, bild{1.2}, bild{1.2, true}},
+               {{"alpha", &bild::alpha}, {"greedy", &bild::greedy}}),
+    catalogued("token-v1", "q (1-r) + eta p, r = 1 iff q(v) < max p - alpha",
+               {token_v1{}, token_v1{0.3}}, {{"alpha", &token_v1::alpha}}),
+    catalogued("token-v2", "q (1-r) + eta p, r = 1 iff p(v) < max p - alpha",
+               {token_v2{}, token_v2{0.3}}, {{"alpha", &token_v2::alpha}}),
+    catalogued("token-v3", "q (1-r) + eta p, r = 1 iff p(v) < (1-alpha) max p",
+               {token_v3{}, token_v3{0.3}}, {{"alpha", &token_v3::alpha}}),
+    catalogued("ensemble", "lambda q + (1-lambda) p", {ensemble{}, ensemble{0.3}},
+               {{"lambda", &ensemble::lambda, 0, 1}}),
+    catalogued("contrastive", "softmax(l_p - mu l_q), or with plus softmax((1+mu) l_p - mu l_q)",
+               {contrastive{}, contrastive{0.3}, contrastive{0.3, 0.2}, contrastive{0.3, 0, true}},
+               {{"mu", &contrastive::mu},
+                {"plausibility", &contrastive::plausibility, 0, 1},
+                {"plus", &contrastive::plus}}),
+    catalogued("geometric", "norm(q^lambda p^(1-lambda))", {geometric{}, geometric{0.3}},
+               {{"lambda", &geometric::lambda}}),
+    catalogued("power", "norm((lambda q^rho + (1-lambda) p^rho)^(1/rho))",
+               {power{}, power{0.3, 2}, power{0.3, -1}, power{0.3, 0}},
+               {{"lambda", &power::lambda, 0, 1}, {"rho", &power::rho}}),
+    catalogued("minimum", "norm(min(q, p))", {minimum<>{}}),
+    catalogued("maximum", "norm(max(q, p))", {maximum<>{}}),
+};
+// Names for what a rule above is with some of its parameters: functions in the rule's header.
+inline constexpr std::tuple presets{
+    catalogued("lenient", "lossy with beta 1", {lenient(0), lenient(0.4)},
+               {{"alpha", &lossy::alpha, 0, 1, open_range}}),
+    catalogued("realign", "softmax(lambda l_q + (1-lambda) l_p), as geometric",
+               {realign(0.5), realign(1.5)}, {{"lambda", &geometric::lambda}}),
+};
+
+// f(line) for each line of the catalogue.
+template <class F>
+constexpr void for_each_in_catalogue(F&& f) {
+  const auto each = [&](const auto&... lines) { (f(lines), ...); };
+  std::apply(each, catalogue);
+  std::apply(each, presets);
+}
+
+namespace detail {
+template <class... Lines>
+any_of<typename Lines::type...> any_of_lines(const std::tuple<Lines...>&);
+}  // namespace detail
+// Any rule of the catalogue, chosen at run time.
+using any_catalogued = decltype(detail::any_of_lines(catalogue));
+
+SPECAGG_END
