@@ -37,12 +37,15 @@ template <class F>
 status with_policy(const any_policy& policy, F&& f) {
   return std::holds_alternative<lossless>(policy.rule) ? f(lossless{}) : f(policy);
 }
+// A decoder that drafts nothing names no verifier: any will do.
 template <class F>
-status with_verifier(const std::string& name, std::uint64_t seed, F&& f) {
-  if (name == "block") return f(block_verifier{});
-  if (name == "match") return f(match_verifier{});
-  if (name == "coupled") return f(coupled_verifier{shared_noise(seed)});
-  return f(token_verifier{});
+status with_verifier(const std::string& given, std::uint64_t seed, F&& f) {
+  const std::string name = given.empty() ? token_verifier::name : given;
+  status s = status::invalid_parameter;
+  for_each_verifier(seed, 0, [&](const auto& verifier) {
+    if (name == verifier.name) s = f(verifier);
+  });
+  return s;
 }
 
 // Rules that can combine the models' raw logits; those that choose between rows have nothing to
@@ -491,11 +494,12 @@ void bild_original(decoder& d) {
 }
 
 struct known {
-  const char *name, *policy, *gamma, *verifiers, *what;  // gamma, verifiers: "" where there is none
+  // gamma, verifiers: "" where there is none; every_verifier
+  const char *name, *policy, *gamma, *verifiers, *what;
 };
+constexpr char every_verifier[] = "*";
 constexpr known all_known[] = {
-    {"speculative", "lossless", "4", "token, block, match, coupled",
-     "the draft model drafts, the target verifies"},
+    {"speculative", "lossless", "4", every_verifier, "the draft model drafts, the target verifies"},
     {"tree", "lossless", "", "traversal, recursive",
      "the draft model drafts a tree, scored in one call of the target"},
     {"alternating", "ensemble", "4", "token",
@@ -583,7 +587,9 @@ decoder make_decoder(const generate_options& o, bool every) {
   const auto chosen = [](const std::string& given, std::string otherwise) {
     return given.empty() ? otherwise : given;
   };
-  const std::string verifiers = k->verifiers;
+  const std::string verifiers = k->verifiers == std::string(every_verifier)
+                                    ? fmt::format("{}", fmt::join(cli::verifiers, ", "))
+                                    : k->verifiers;
   decoder d;
   d.name = k->name;
   d.policy = chosen(o.policy, k->policy);

@@ -119,12 +119,11 @@ result law_of(const any_policy& policy, const std::string& verifier, const row& 
     r.law.resize(size);
     for (std::size_t i = 0; i < joint.size(); ++i) r.law[i % size] += joint[i];
     for (std::size_t i = 0; i < size; ++i) r.acceptance += joint[i * size + i];
-  } else if (verifier == "block") {
-    walk([](auto&&... a) { return verify_block(a...); });
-  } else if (verifier == "match") {
-    walk([](auto&&... a) { return verify_match(a...); });
   } else {
-    walk([](auto&&... a) { return verify_token(a...); });
+    for_each_verifier(0, 0, [&](const auto& v) {
+      if constexpr (!shares_noise<std::decay_t<decltype(v)>>)
+        if (verifier == v.name) walk([&](auto&&... a) { return v.verify(a...); });
+    });
   }
   return r;
 }
@@ -292,12 +291,10 @@ void grid(const law_options& o) {
     for (const std::string& v : judges) {
       const any_policy policy = parse_policy(text);
       const auto show = [&](double part) { bar.show((done + part) / all); };
-      const auto audit = [&](auto verify) { return audit_rule(policy, v.c_str(), verify, show); };
-      const rule_audit found =
-          v == "token"   ? audit([](auto&&... a) { return verify_token(a...); })
-          : v == "block" ? audit([](auto&&... a) { return verify_block(a...); })
-          : v == "match" ? audit([](auto&&... a) { return verify_match(a...); })
-                         : audit_coupled(policy);
+      rule_audit found;
+      for_each_verifier(0, 0, [&](const auto& verifier) {
+        if (v == verifier.name) found = audit_rule(policy, verifier, show);
+      });
       const std::size_t undefined = found.undefined + found.no_law;
       const double worst = found.worst.error;
       table.push_back({{"policy", text},

@@ -8,6 +8,7 @@
 
 #include <specagg/error.hpp>
 #include <specagg/process.hpp>
+#include <specagg/verify/verifiers.hpp>
 
 #include "effects.hpp"
 #include "llama_cpp_options.hpp"
@@ -15,7 +16,11 @@
 
 namespace cli {
 
-inline const std::vector<std::string> verifiers = {"token", "block", "match", "coupled"};
+inline const std::vector<std::string> verifiers = [] {
+  std::vector<std::string> names;
+  specagg::for_each_verifier(0, 0, [&](const auto& v) { names.push_back(v.name); });
+  return names;
+}();
 
 // The words that an option takes. --help, completion and the manual list them; who reads the option
 // checks them.

@@ -45,8 +45,9 @@ bool parameters::flag(const std::string& key, bool otherwise) {
   return given;
 }
 
-void parameters::out_of_range(const std::string& law) const {
-  throw specagg::error(input_, "", "the parameters do not fit together: " + law);
+void parameters::does_not_fit(const std::string& key, double given) const {
+  throw specagg::error(input_, key,
+                       fmt::format("{} is out of range beside the other parameters", given));
 }
 
 void parameters::none_left(const std::string& known) const {
@@ -90,7 +91,12 @@ rule described(const Line& line) {
       if (one.flag) made.*one.flag = p.flag(one.name, greedy || standard.*one.flag);
       else if (!one.word || !p.is(one.name, one.word))
         made.*one.number = p.number(one.name, standard.*one.number, one.low, one.high, one.open);
-    if (!specagg::valid(made)) p.out_of_range(line.law);
+    for (const auto& one : line.parameters) {  // a range that depends on the other parameters
+      if (!one.number || specagg::valid(made)) continue;
+      const double given = std::exchange(made.*one.number, standard.*one.number);
+      if (specagg::valid(made)) p.does_not_fit(one.name, given);
+      made.*one.number = given;
+    }
     return any_policy{made};
   };
   return r;

@@ -28,7 +28,7 @@ class parameters {
                 bool open = false);
   bool is(const std::string& key, const std::string& word);  // takes the value if it is this word
   bool flag(const std::string& key, bool otherwise);         // true or false
-  [[noreturn]] void out_of_range(const std::string& law) const;
+  [[noreturn]] void does_not_fit(const std::string& key, double given) const;
   void none_left(const std::string& known) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four verifiers: how many drafted tokens each keeps. And the telemetry estimate of tokens a
+// The verifiers: how many drafted tokens each keeps. And the telemetry estimate of tokens a
 // round, from the rows, beside counting them.
 #include <specagg/audit/coupled_law.hpp>
 #include <specagg/error.hpp>
@@ -84,14 +84,13 @@ void verifiers(lab& lab, table& out) {
             std::vector<cpu::llama> sessions{lab.session(models.q), lab.session(models.p)};
             const auto decode = [&](text& t, std::size_t n, std::vector<meter>& m,
                                     random_streams& chooser, decoded& d) {
-              const auto by = [&](const auto& v) {
-                return speculate(t, n, m, chooser, d, lossless{}, gamma, temperature,
-                                 verifier == "token", v);
-              };
-              return verifier == "token"   ? by(token_verifier{})
-                     : verifier == "block" ? by(block_verifier{})
-                     : verifier == "match" ? by(match_verifier{})
-                                           : by(coupled_verifier{shared_noise(lab.how.seed, i)});
+              status why = status::ok;
+              for_each_verifier(lab.how.seed, i, [&](const auto& v) {
+                if (verifier == v.name)
+                  why = speculate(t, n, m, chooser, d, lossless{}, gamma, temperature,
+                                  verifier == "token", v);
+              });
+              return why;
             };
             of_prompt[i] = decode_prompt(prompts[i], most, sessions, decode, lab.how.seed, i);
           });

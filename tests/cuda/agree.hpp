@@ -214,7 +214,7 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
            const Verifier& verifier, const CpuVerifier& cpu_verifier, tally& seen) {
   using namespace specagg;
   numbers random(seed);
-  constexpr bool coupled = std::is_same_v<Verifier, specagg::cuda::coupled>;
+  constexpr bool coupled = shares_noise<Verifier>;
   const example<S> e(s, random, coupled);
   const bool want_acceptances = random.below(2);
   std::vector<Policy> policies;
@@ -305,7 +305,7 @@ template <class S, class Policy, class Verifier>
 void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choices,
            const Verifier& verifier, tally& seen) {
   const auto cpu_verifier = [&](std::uint64_t key, std::uint64_t request) {
-    if constexpr (std::is_same_v<Verifier, specagg::cuda::coupled>)
+    if constexpr (specagg::shares_noise<Verifier>)
       return specagg::coupled_verifier{specagg::shared_noise(key, request)};
     else return verifier;
   };

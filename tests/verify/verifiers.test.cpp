@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/verify/verifiers.hpp>
 
+#include <string>
 #include <vector>
 
 #include <specagg/policy/lossless.hpp>
@@ -69,6 +70,37 @@ void is_the_function(const Verifier& verifier, Function&& function) {
 
 }  // namespace
 
+TEST_CASE("the list has every verifier once, each with its own name") {
+  std::vector<std::string> names;
+  for_each_verifier(1, 2, [&](const auto& verifier) {
+    using type = std::decay_t<decltype(verifier)>;
+    names.push_back(verifier.name);
+    if constexpr (shares_noise<type>) CHECK(verifier.noise(3, 4) == shared_noise(1, 2)(3, 4));
+  });
+  CHECK(names == std::vector<std::string>{"token", "block", "match", "coupled"});
+}
+TEST_CASE("a verifier that says that it reads no rows of the draft gets by without any") {
+  std::size_t without = 0;
+  for_each_verifier(1, 0, [&](const auto& verifier) {
+    using type = std::decay_t<decltype(verifier)>;
+    instance x(verifier, 5);
+    const auto run = [&](bool acceptances) {
+      std::vector<emission> out(drafted + 1);
+      std::vector<draft_acceptance> o(acceptances ? drafted : 0);
+      random_streams chooser(5);
+      std::vector<std::vector<double>> none;
+      return verifier.verify(draft{x.y}, none, x.p, lossless{}, chooser, std::span(out),
+                             std::span(x.scratch), std::span(o));
+    };
+    for (const bool acceptances : {false, true})
+      if (!type::reads_draft_rows(acceptances)) {
+        CHECK(run(acceptances).why == status::ok);
+        ++without;
+      }
+    if (type::reads_draft_rows(false)) CHECK(run(false).why == status::missing_row);
+  });
+  CHECK(without == 3);
+}
 TEST_CASE("token, block and match verifiers are their functions") {
   is_the_function(token_verifier{}, [](auto&&... a) { return verify_token(a...); });
   is_the_function(block_verifier{}, [](auto&&... a) { return verify_block(a...); });

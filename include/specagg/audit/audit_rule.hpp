@@ -133,15 +133,27 @@ rule_audit audit_coupled(const Policy& rule) {
   return found;
 }
 
-// All four verifiers: what the tests of this library run for each of its rules. Takes seconds.
+// The same by a verifier of the list (verify/verifiers.hpp).
+template <class Policy, class V, class AfterRound = detail::no_progress>
+  requires requires { V::name; }
+rule_audit audit_rule(const Policy& rule, const V& verifier, AfterRound&& after_round = {}) {
+  if constexpr (shares_noise<V>) {
+    static_assert(std::is_same_v<V, coupled_verifier>,
+                  "specagg: the joint law of a verifier that shares noise is known of "
+                  "coupled_verifier alone");
+    return audit_coupled(rule);
+  } else {
+    return audit_rule(
+        rule, V::name, [&](auto&&... a) { return verifier.verify(a...); }, after_round);
+  }
+}
+
+// All verifiers: what the tests of this library run for each of its rules. Takes seconds.
 template <class Policy>
 rule_audit audit_rule(const Policy& rule) {
-  rule_audit found = audit_rule(rule, "token", [](auto&&... a) { return verify_token(a...); });
-  detail::keep_worse(found,
-                     audit_rule(rule, "block", [](auto&&... a) { return verify_block(a...); }));
-  detail::keep_worse(found,
-                     audit_rule(rule, "match", [](auto&&... a) { return verify_match(a...); }));
-  detail::keep_worse(found, audit_coupled(rule));
+  rule_audit found;
+  for_each_verifier(
+      0, 0, [&](const auto& verifier) { detail::keep_worse(found, audit_rule(rule, verifier)); });
   return found;
 }
 

@@ -9,6 +9,7 @@
 // For pi = p no row of the draft is needed.
 #pragma once
 #include <array>
+#include <concepts>
 
 #include <specagg/verify/verify.hpp>
 
@@ -39,11 +40,24 @@ class shared_noise {
 
 // A draft drawn by race(). It has its own type, because only coupled verification may judge it: its
 // tokens share their noise with the target's draw and with later rounds, so other verifiers may be
-// biased. Coupled verification of any other draft would accept too few tokens.
+// biased. Coupled verification of any other draft would accept too few tokens. Neither compiles.
 struct coupled_draft {
   draft drafted;
   constexpr coupled_draft() = default;
   SPECAGG_FUNCTION constexpr explicit coupled_draft(const draft& d) : drafted(d) {}
+  template <std::same_as<draft> Draft>
+  constexpr coupled_draft(const Draft& d) : drafted(d) {
+    static_assert(sizeof(Draft) == 0,
+                  "specagg: this draft was not drawn with the shared noise; token, block or match "
+                  "verification judges it");
+  }
+  template <std::same_as<draft> Draft>
+  constexpr operator Draft() const {
+    static_assert(sizeof(Draft) == 0,
+                  "specagg: a coupled draft shares its noise with the target; only verify_coupled "
+                  "judges it without bias");
+    return drafted;
+  }
 };
 
 // A token's score in the race: its weight over its noise. The largest wins.
@@ -145,36 +159,6 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
     ++result.accepted;
   }
   return result;
-}
-
-// Other combinations of draft and verifier do not compile.
-template <class... Other>
-verdict verify_token(const coupled_draft&, Other&&...) {
-  static_assert(sizeof...(Other) > 999,
-                "specagg: a coupled draft shares its noise with the target; only verify_coupled "
-                "judges it without bias");
-  return {};
-}
-template <class... Other>
-verdict verify_block(const coupled_draft&, Other&&...) {
-  static_assert(sizeof...(Other) > 999,
-                "specagg: a coupled draft shares its noise with the target; only verify_coupled "
-                "judges it without bias");
-  return {};
-}
-template <class... Other>
-verdict verify_match(const coupled_draft&, Other&&...) {
-  static_assert(sizeof...(Other) > 999,
-                "specagg: a coupled draft shares its noise with the target; only verify_coupled "
-                "judges it without bias");
-  return {};
-}
-template <class... Other>
-verdict verify_coupled(const draft&, Other&&...) {
-  static_assert(sizeof...(Other) > 999,
-                "specagg: this draft was not drawn with the shared noise; verify_token, "
-                "verify_block or verify_match judge it");
-  return {};
 }
 
 SPECAGG_END

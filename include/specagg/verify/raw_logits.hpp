@@ -21,6 +21,7 @@ SPECAGG_BEGIN
 // (undefined_target). log_p is that of the target's own processed row.
 template <class V, class T>
 struct raw_logits_verifier : V {
+  static constexpr bool reads_draft_rows(bool /*acceptances*/) { return true; }
   std::span<T> combined;  // memory for V logits
   sampling sample;        // of the combination
 

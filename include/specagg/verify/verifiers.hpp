@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four verifiers as objects, for algorithms that work with any of them.
+// The verifiers as objects, for algorithms that work with any of them; and the list of them.
 #pragma once
 #include <algorithm>
 #include <span>
+#include <tuple>
 
 #include <specagg/verify/block.hpp>
 #include <specagg/verify/coupled.hpp>
@@ -21,8 +22,11 @@ constexpr bool shares_noise = [] {
 
 // How a round draws its drafts, and how it judges them. A coupled draft is judged by coupled
 // verification alone. propose(): arguments and result of draw_draft (verify/verify.hpp). verify():
-// those of verify_token.
+// those of verify_token. reads_draft_rows(acceptances): whether verify() reads rows of the draft
+// under a policy that does not, with acceptances wanted or not.
 struct token_verifier {
+  static constexpr const char* name = "token";
+  static constexpr bool reads_draft_rows(bool /*acceptances*/) { return true; }
   template <Row R, Chooser C>
   token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser,
                    std::span<double> scratch) const {
@@ -34,21 +38,25 @@ struct token_verifier {
   }
 };
 struct block_verifier : token_verifier {
+  static constexpr const char* name = "block";
   template <class... A>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, A&&... a) const {
     return verify_block(drafted, a...);
   }
 };
 struct match_verifier : token_verifier {
+  static constexpr const char* name = "match";
+  static constexpr bool reads_draft_rows(bool acceptances) { return acceptances; }
   template <class... A>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, A&&... a) const {
     return verify_match(drafted, a...);
   }
 };
-struct
-    // for acceptances it says what happened: 1 for accepted tokens, 0 from the first rejected one
-    coupled_verifier {
+// For acceptances it says what happened: 1 for accepted tokens, 0 from the first rejected one.
+struct coupled_verifier {
+  static constexpr const char* name = "coupled";
   static constexpr bool shares_noise = true;
+  static constexpr bool reads_draft_rows(bool /*acceptances*/) { return false; }
   shared_noise noise;
   template <Row R, class C>
   token_id propose(R& q, std::uint32_t start, std::size_t j, C&, std::span<double>) const {
@@ -64,5 +72,19 @@ struct
     return v;
   }
 };
+
+using all_verifiers = std::tuple<token_verifier, block_verifier, match_verifier, coupled_verifier>;
+
+// f(verifier) for each of them, with the noise of (seed, request) where it shares noise.
+template <class F>
+constexpr void for_each_verifier(std::uint64_t seed, std::uint64_t request, F&& f) {
+  const auto made = [&]<class V>(const V*) {
+    if constexpr (shares_noise<V>) return V{shared_noise(seed, request)};
+    else return V{};
+  };
+  [&]<class... V>(const std::tuple<V...>*) {
+    (f(made(static_cast<const V*>(nullptr))), ...);
+  }(static_cast<const all_verifiers*>(nullptr));
+}
 
 SPECAGG_END

@@ -59,6 +59,10 @@ struct outcome {
 
 // Coupled verification with the noise of (seed, request).
 struct coupled {
+  static constexpr bool shares_noise = true;
+  static constexpr bool reads_draft_rows(bool acceptances) {
+    return coupled_verifier::reads_draft_rows(acceptances);
+  }
   __device__ coupled_verifier operator()(std::uint64_t seed, std::uint64_t request) const {
     return {shared_noise(seed, request)};
   }
@@ -257,15 +261,6 @@ cudaError_t launch(std::size_t units, unsigned enough, std::size_t vocabulary, c
 template <class Policies>
 using policy_of = std::remove_cvref_t<decltype(std::declval<const Policies&>()[0])>;
 
-// Whether verification reads draft rows at all.
-template <class Policy, class Verifier>
-constexpr bool reads_draft_rows(bool acceptances) {
-  constexpr bool draws_from_target =
-      std::is_same_v<Verifier, coupled> || std::is_same_v<Verifier, match_verifier>;
-  return !draws_from_target || reads_draft<Policy> ||
-         (acceptances && std::is_same_v<Verifier, match_verifier>);
-}
-
 // Whether the sizes of a batch are in range, with at most `most` drafted tokens a request, and
 // nothing that its kernels need is null or too small.
 template <class Batch, class Outcome>
@@ -345,8 +340,9 @@ cudaError_t verify(const batch<S>& b, const Policies& policies, const Verifier& 
     static_assert(!is_any_of<Policy>,
                   "specagg: no rule chosen at run time (any_of) runs on a device");
 #endif
-    const bool reads = (b.most > 0 || reads_draft<Policy>) &&
-                       detail::reads_draft_rows<Policy, Verifier>(out.acceptances != nullptr);
+    const bool reads =
+        (b.most > 0 || reads_draft<Policy>) &&
+        (reads_draft<Policy> || Verifier::reads_draft_rows(out.acceptances != nullptr));
     if constexpr (std::is_pointer_v<Policies>)
       if (!policies) return cudaErrorInvalidValue;
     if (b.requests == 0) return cudaSuccess;

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: this draft was not drawn with the shared noise
+// A draft drawn without shared noise is not judged by coupled verification.
+#include <specagg/specagg.hpp>
+
+#include <vector>
+
+specagg::verdict judge(const specagg::draft& drafted, const specagg::shared_noise& noise,
+                       std::vector<specagg::emission>& out) {
+  const std::vector<std::vector<float>> rows(2, {0.5f, 0.5f});
+#ifdef SPECAGG_BROKEN
+  return specagg::verify_coupled(drafted, rows, rows, specagg::lossless{}, noise, out);
+#else
+  return specagg::verify_coupled(specagg::coupled_draft{drafted}, rows, rows, specagg::lossless{},
+                                 noise, out);
+#endif
+}
