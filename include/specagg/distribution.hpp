@@ -76,7 +76,7 @@ SPECAGG_FLATTEN status normalise_stored(const R& row, T& scale) {
   const double sum =
       reduce_blocks<add>(row.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
         const auto block = row.open(begin, count);
-        return reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+        return specagg::reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
           const V x = block.template operator()<V>(k, lanes);
           lowest = min(x, lowest);
           return x;
@@ -399,8 +399,9 @@ template <Row R, Chooser C>
 token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
   if constexpr (requires { row.token(); }) return row.token();
   if constexpr (requires { row.keeps_few(); })
-    if (row.keeps_few()) return chooser.draw(m, weigh(few_of_row<R>{row}, row_itself(), scratch));
-  return chooser.draw(m, weigh(row, row_itself(), scratch));
+    if (row.keeps_few())
+      return chooser.draw(m, specagg::weigh(few_of_row<R>{row}, row_itself(), scratch));
+  return chooser.draw(m, specagg::weigh(row, row_itself(), scratch));
 }
 
 // Makes any Distribution a Row: a Row is copied, an array is viewed, all others are read through

@@ -153,7 +153,7 @@ class random_streams {
   SPECAGG_FUNCTION bool coin(moment m, double w, double t) const { return uniform(m) * t < w; }
   template <class Weights>
   SPECAGG_FUNCTION token_id draw(moment m, const Weights& w) const {
-    return inverse_transform(w, uniform(m));
+    return specagg::inverse_transform(w, uniform(m));
   }
 
  private:

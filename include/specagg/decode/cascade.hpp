@@ -107,7 +107,7 @@ template <class R, Chooser C, class P>
 status write_token(text& t, const R& row, moment m, C& chooser, P& processor,
                    std::span<double> scratch, emission& e) {
   const bool small = m.use == stream::draft;
-  const token_id y = draw(row, m, chooser, scratch);
+  const token_id y = specagg::draw(row, m, chooser, scratch);
   if (y == no_token) return status::invalid_row;
   const double log_probability = log(double(row[std::size_t(y)]));
   e = {y, small ? origin::accepted : origin::bonus, status::ok, log_probability,
@@ -147,7 +147,7 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
                          C& chooser, P& processor, const cascade_options& options,
                          cascade_workspace<typename M::value_type>& work, Accept&& accept) {
   using T = typename M::value_type;
-  if (!valid(rule)) return status::invalid_parameter;
+  if (!specagg::valid(rule)) return status::invalid_parameter;
   std::size_t run = detail::left_from(t, work);  // where the small model's run began
   const auto round = [&](std::size_t) {
     bool defer = t.size - run >= options.longest_run;
@@ -186,7 +186,7 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
   constexpr bool confidence = reads_confidence<Policy>;
   static_assert(TargetPolicy<Policy, T>,
                 "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-  if (!valid(policy)) return status::invalid_parameter;
+  if (!specagg::valid(policy)) return status::invalid_parameter;
   const auto round = [&](std::size_t) {
     processed_row<T> q, p;
     status s = detail::ready(t, work.vocabulary, small, large);
@@ -367,7 +367,7 @@ status bild_decode(text& t, std::size_t most, D& small, M& large, const bild_thr
                    cascade_workspace<typename M::value_type>& work, Accept&& accept,
                    AfterRound&& after_round) {
   const auto round = [&](std::size_t left) {
-    const auto r = bild_round(t, left, small, large, thresholds, processor, options, work);
+    const auto r = specagg::bild_round(t, left, small, large, thresholds, processor, options, work);
     after_round(r, work);
     return r;
   };

@@ -199,7 +199,7 @@ struct collaboration {
   bool ended = false;        // then nothing is drafted after verification
 
   status begin() {
-    if (!valid(policy) || most == 0 || options.gamma[0] == 0 ||
+    if (!specagg::valid(policy) || most == 0 || options.gamma[0] == 0 ||
         !work.holds(options.gamma, options.proposed))
       return status::invalid_parameter;
     limit = std::min(t.size + most, all([&](auto&... m) { return detail::room(t, m...); }));
@@ -210,7 +210,8 @@ struct collaboration {
     return std::apply(f, models);
   }
   status abandon_drafts() {
-    return all([&](auto&... m) { return abandon(t, t.size, processor, work, drafter, m...); });
+    return all(
+        [&](auto&... m) { return specagg::abandon(t, t.size, processor, work, drafter, m...); });
   }
 
   // The end of the text and its drafts.
@@ -223,7 +224,7 @@ struct collaboration {
   }
   template <class Row>
   token_id draw_draft(const Row& row) {
-    return draw(row, moment_at(stream::draft), chooser, work.scratch);
+    return specagg::draw(row, moment_at(stream::draft), chooser, work.scratch);
   }
   std::size_t& drafter_at(std::size_t position) { return work.drafter[position % work.longest]; }
   void cache(token_id y, std::size_t by) {
@@ -338,11 +339,11 @@ struct collaboration {
     std::array<processed_row<T>, N> row;
     for (std::size_t i = 0; i < N; ++i) row[i] = work.row(i, position);
     const auto among = [&]<class Sides>(Sides, const auto& rows, const auto& pi) {
-      return keep_or_replace<Sides>(rows, pi, judge<Sides>(rows, pi, t.tokens[position]),
-                                    std::uint32_t(position), std::uint32_t(work.start), chooser,
-                                    work.scratch, e);
+      return detail::keep_or_replace<Sides>(
+          rows, pi, detail::judge<Sides>(rows, pi, t.tokens[position]), std::uint32_t(position),
+          std::uint32_t(work.start), chooser, work.scratch, e);
     };
-    return with_law_of(
+    return specagg::with_law_of(
         policy, row, options.sample, std::span(work.combined),
         [&](const auto& rows, const auto& pi) {
           if constexpr (may_propose)
@@ -384,10 +385,11 @@ struct collaboration {
     processed_row<T>& row = work.row(1, sent());
     if (const status s = row.normalise(reads_confidence<Policy>); s != status::ok) return s;
     const target_rows<reads_confidence<Policy>, processed_row<T>> rows(row);
-    const auto pi = bind_law(rows, policy);
+    const auto pi = detail::bind_law(rows, policy);
     emission& e = work.emissions[result.emitted];
     e = {.from = origin::bonus, .why = result.draft_why};
-    const status s = draw_token(rows, pi, pi, moment_at(stream::bonus), chooser, work.scratch, e);
+    const status s =
+        detail::draw_token(rows, pi, pi, moment_at(stream::bonus), chooser, work.scratch, e);
     if (s != status::ok) return s;
     specagg::append(t, e.token, processor);
     ++result.emitted;
@@ -449,14 +451,14 @@ status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& 
                             collaborative_workspace<T, sizeof...(M), R>& work, Accept&& accept,
                             AfterTurn&& after_turn, D&& drafter = {}) {
   const auto turn = [&](std::size_t left) {
-    const auto r =
-        collaborative_turn(t, left, models, policy, chooser, processor, options, work, drafter);
+    const auto r = specagg::collaborative_turn(t, left, models, policy, chooser, processor, options,
+                                               work, drafter);
     after_turn(r, work);
     return r;
   };
   const auto cut = [&](std::size_t n) {
-    return std::apply([&](auto&... m) { return abandon(t, n, processor, work, drafter, m...); },
-                      models);
+    return std::apply(
+        [&](auto&... m) { return specagg::abandon(t, n, processor, work, drafter, m...); }, models);
   };
   const detail::on_exception restore([&] { (void)cut(t.size); });  // accept() or after_turn() threw
   const status s =

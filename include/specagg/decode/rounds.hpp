@@ -68,7 +68,7 @@ auto run_round(Round&& round) {
 // decides.
 template <class Policy>
 bool needs_draft(const Policy& policy) {
-  return with_rule(
+  return specagg::with_rule(
       policy, [](const auto& rule) { return reads_draft<std::remove_cvref_t<decltype(rule)>>; });
 }
 

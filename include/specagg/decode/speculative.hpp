@@ -132,7 +132,8 @@ struct speculation {
 
   status begin() const {
     if (std::size_t(drafter.vocab_size()) != work.vocabulary) return status::vocabulary_mismatch;
-    if (most == 0 || options.gamma > work.gamma || !valid(policy)) return status::invalid_parameter;
+    if (most == 0 || options.gamma > work.gamma || !specagg::valid(policy))
+      return status::invalid_parameter;
     return detail::ready(t, work.vocabulary, target);
   }
 
@@ -161,7 +162,7 @@ struct speculation {
 
   // The row after the draft, from the first drafter that has one that is worth a token.
   bool next_row() {
-    return any_in_turn(drafter, [&](auto& one, std::size_t number) {
+    return specagg::any_in_turn(drafter, [&](auto& one, std::size_t number) {
       double confidence = 0;
       if (result.draft_why == status::stopped || !length.another(number) ||
           !ask(one, number, confidence) || !length.keep(number, confidence))
@@ -213,7 +214,7 @@ struct speculation {
     if (has_row) return row;
     row = row_type();
     if (tried < drafter_count<D>)
-      any_in_turn(drafter, [&](auto& one, std::size_t number) {
+      specagg::any_in_turn(drafter, [&](auto& one, std::size_t number) {
         double confidence;
         return ask(one, number, confidence) || result.draft_why == status::stopped;
       });
@@ -247,7 +248,7 @@ struct speculation {
     result.why = decided.why != status::ok ? decided.why : cut;
     // If the law needed the row that the drafter did not give, report why it did not.
     if (decided.why != status::ok && decided.emitted == result.drafted &&
-        result.draft_why != status::ok && needs_draft(policy))
+        result.draft_why != status::ok && detail::needs_draft(policy))
       result.why = result.draft_why;
   }
 };
@@ -288,8 +289,8 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
                                      speculative_workspace<typename M::value_type>& work,
                                      const V& verifier = {}, L&& length = {}) {
   model_drafter<D> drafter(draft_model, work.draft_logits, options.sample);
-  return speculative_round(t, most, drafter, target_model, policy, chooser, processor, options,
-                           work, verifier, length);
+  return specagg::speculative_round(t, most, drafter, target_model, policy, chooser, processor,
+                                    options, work, verifier, length);
 }
 
 // Runs rounds as decode_rounds does, with a drafter or a draft model. after_round(result,
@@ -302,8 +303,8 @@ status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model
                           const decode_options& options, W& work, Accept&& accept,
                           AfterRound&& after_round, const V& verifier = {}, L&& length = {}) {
   const auto round = [&](std::size_t left) {
-    const auto r = speculative_round(t, left, drafter, target_model, policy, chooser, processor,
-                                     options, work, verifier, length);
+    const auto r = specagg::speculative_round(t, left, drafter, target_model, policy, chooser,
+                                              processor, options, work, verifier, length);
     after_round(r, work);
     return r;
   };

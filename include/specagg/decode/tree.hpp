@@ -77,9 +77,9 @@ struct tree_speculation {
 
   status begin() const {
     if (std::size_t(drafter.vocab_size()) != work.vocabulary) return status::vocabulary_mismatch;
-    if (most == 0 || !valid(policy) || options.shape.size() > work.depth ||
+    if (most == 0 || !specagg::valid(policy) || options.shape.size() > work.depth ||
         (!grows && tree_size(options.shape) > work.nodes) ||
-        (by_model ? work.draft_logits.empty() : needs_draft(policy)))
+        (by_model ? work.draft_logits.empty() : detail::needs_draft(policy)))
       return status::invalid_parameter;
     return detail::ready(t, work.vocabulary, target);
   }
@@ -113,7 +113,7 @@ struct tree_speculation {
   std::size_t most_nodes() const {
     std::size_t nodes = std::size_t(target.capacity()) - start;
     if constexpr (by_model && TreeSource<D>)
-      if (needs_draft(policy))  // its row may be needed after any leaf
+      if (detail::needs_draft(policy))  // its row may be needed after any leaf
         nodes = std::min(nodes, std::max<std::size_t>(drafter.capacity(), start) - start);
     return grows ? std::min(nodes, work.nodes) : nodes;
   }
@@ -153,8 +153,9 @@ struct tree_speculation {
     if constexpr (by_model) {
       row& q = work.draft_rows[n];
       const auto by_kind = [&](proposal kind, std::size_t count) {
-        return propose_children(kind, q, end, work.depths[n] + 1, std::uint32_t(start), chooser,
-                                tokens.first(count), laws.first(count), work.scratch);
+        return specagg::propose_children(kind, q, end, work.depths[n] + 1, std::uint32_t(start),
+                                         chooser, tokens.first(count), laws.first(count),
+                                         work.scratch);
       };
       if constexpr (grows)
         return tree.children_of(n, end, tokens.size(), q, options.sample.temperature > 0, tokens,
@@ -206,7 +207,7 @@ struct tree_speculation {
     result.why = decided.why != status::ok ? decided.why : kept != status::ok ? kept : followed;
     // If the law needed the row that the draft model did not give, report why it did not.
     if (decided.why != status::ok && decided.node >= draft_reader.scored &&
-        result.draft_why != status::ok && needs_draft(policy))
+        result.draft_why != status::ok && detail::needs_draft(policy))
       result.why = result.draft_why;
     if constexpr (grows) learn();
   }
@@ -257,8 +258,8 @@ status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, c
                    C& chooser, P& processor, const tree_options& options, W& work, Accept&& accept,
                    AfterRound&& after_round, const V& verifier = {}, G&& growth = {}) {
   const auto round = [&](std::size_t left) {
-    const auto r = tree_round(t, left, draft_model, target_model, policy, chooser, processor,
-                              options, work, verifier, growth);
+    const auto r = specagg::tree_round(t, left, draft_model, target_model, policy, chooser,
+                                       processor, options, work, verifier, growth);
     after_round(r, work);
     return r;
   };

@@ -56,9 +56,9 @@ class first_of {
   // f(drafter, number) for each drafter until f returns true.
   template <class F>
   bool in_turn(F&& f) {
-    return any_in_turn(*first_, f) || any_in_turn(*second_, [&](auto& d, std::size_t k) {
-             return f(d, drafter_count<A> + k);
-           });
+    return specagg::any_in_turn(*first_, f) ||
+           specagg::any_in_turn(*second_,
+                                [&](auto& d, std::size_t k) { return f(d, drafter_count<A> + k); });
   }
   template <class P>
   status next(const draft_position& at, P& processor, row_type& row, double& confidence) {

@@ -60,7 +60,7 @@ std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32
     // Draws child i from the row without other tokens; false if there is nothing left to draw.
     const auto drawn = [&](std::size_t i, std::span<const token_id> left_out) {
       row_without<one> law(row, left_out);
-      tokens[i] = draw_node(law, start, first + i, depth, chooser, scratch);
+      tokens[i] = specagg::draw_node(law, start, first + i, depth, chooser, scratch);
       if (tokens[i] == no_token) return false;
       laws[i] = law;
       return true;

@@ -160,7 +160,7 @@ template <class Op, class Rows, class F>
 SPECAGG_FLATTEN auto reduce_block_of_floats(const Rows& rows, std::size_t begin, std::size_t count,
                                             const F& f) {
   const auto block = rows.open(begin, count);
-  return reduce_block<Op>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+  return specagg::reduce_block<Op>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
     return f(block.template operator()<vec<float, 16>>(k, lanes));
   });
 }
@@ -170,7 +170,7 @@ auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, con
     return reduce_block_of_floats<Op>(rows, begin, count, f);
   } else {
     const auto block = rows.open(begin, count);
-    return reduce_block<Op, false>(count, [&](std::size_t k, int lanes) {
+    return specagg::reduce_block<Op, false>(count, [&](std::size_t k, int lanes) {
       return f(block.template operator()<vec<double, 16>>(k, lanes));
     });
   }
@@ -187,7 +187,7 @@ struct one_thread {
   template <class Op, class Rows, class F>
   static SPECAGG_OUTLINE auto reduce(const Rows& rows, const F& f) {
     return reduce_blocks<Op>(rows.size(), [&](std::size_t begin, std::size_t count) {
-      return reduce_block_of<Op>(rows, begin, count, f);
+      return specagg::reduce_block_of<Op>(rows, begin, count, f);
     });
   }
   // The sum of an f that is 0 in every block where empty(begin, count) is true. These blocks are
@@ -195,7 +195,8 @@ struct one_thread {
   template <class Rows, class F, class Empty>
   static double sum_of_filled(const Rows& rows, const F& f, const Empty& empty) {
     return reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
-      return empty(begin, count) ? 0. : reduce_block_of<detail::add>(rows, begin, count, f);
+      return empty(begin, count) ? 0.
+                                 : specagg::reduce_block_of<detail::add>(rows, begin, count, f);
     });
   }
   // The sum of f, as reduce() adds it, and its values in out[0 .. rows.size()). `out` may be what
@@ -206,7 +207,7 @@ struct one_thread {
     return reduce_blocks<detail::add>(
         rows.size(), [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
           const auto block = rows.open(begin, count);
-          return reduce_block<detail::add, sizeof(T) == 4>(
+          return specagg::reduce_block<detail::add, sizeof(T) == 4>(
               count, [&](std::size_t k, int lanes) SPECAGG_INNER {
                 const V x = uncontracted(V(f(block.template operator()<V>(k, lanes))));
                 T last[16];
@@ -229,7 +230,8 @@ struct one_thread {
     std::size_t in = 0;
     double top = detail::larger::identity;
     for (std::size_t begin = 0; begin < size; begin += block_size)
-      if (const double x = reduce_block_of<detail::larger>(rows, begin, count_from(begin), f);
+      if (const double x =
+              specagg::reduce_block_of<detail::larger>(rows, begin, count_from(begin), f);
           x > top) {
         top = x;
         in = begin;

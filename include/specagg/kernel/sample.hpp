@@ -95,7 +95,7 @@ weights<Rows, F> one_thread::weigh(const Rows& rows, F f, std::span<double> bloc
         double& sum = block_sums[begin / block_size];
         if constexpr (requires { rows.empty(begin, count); })
           if (rows.empty(begin, count)) return sum = 0;
-        return sum = reduce_block_of<detail::add>(rows, begin, count, f);
+        return sum = specagg::reduce_block_of<detail::add>(rows, begin, count, f);
       });
   return {rows, f, block_sums.first(block_count(rows.size())), total};
 }

@@ -33,7 +33,7 @@ SPECAGG_FLATTEN top_logit<T> find_largest(const S* logits, std::size_t size) {
   for (std::size_t begin = 0; begin < size; begin += block_size) {
     const std::size_t count = size - begin < block_size ? size - begin : block_size;
     const double largest =
-        reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+        specagg::reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
           const V l = detail::load_logits<V>(logits + begin + k, lanes);
           bad = bad | !(l < V(inf));
           return l;
@@ -184,7 +184,7 @@ template <class T>
 SPECAGG_FLATTEN T reached_by(const T* x, std::size_t n, std::size_t k) {
   using V = vec<T, 16>;
   const auto reach = [&](T bound) {
-    return reduce_block<add>(n, [&](std::size_t i, int lanes) SPECAGG_INNER {
+    return specagg::reduce_block<add>(n, [&](std::size_t i, int lanes) SPECAGG_INNER {
       return zero_where(load_logits<V>(x + i, lanes) < V(bound), V(1));
     });
   };
@@ -220,7 +220,7 @@ SPECAGG_FLATTEN bool list_largest(const S* logits, std::size_t size, std::size_t
   for (std::size_t part = 0; part < parts; ++part) {
     const std::size_t begin = part * width, count = std::min(width, size - begin);
     largest[part] =
-        T(reduce_block<detail::larger>(count, [&](std::size_t i, int lanes) SPECAGG_INNER {
+        T(specagg::reduce_block<detail::larger>(count, [&](std::size_t i, int lanes) SPECAGG_INNER {
           const V l = detail::load_logits<V>(logits + begin + i, lanes);
           bad = bad | !(l < V(inf));
           return l;
@@ -267,7 +267,7 @@ template <class S, class T = computed<S>>
 SPECAGG_FLATTEN double mass_of(const S* logits, std::size_t size,
                                const softmax_factors<T>& weight) {
   return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-    return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+    return specagg::reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
       return weight(detail::load_logits<vec<T, 16>>(logits + begin + k, lanes) -
                     vec<T, 16>(weight.max));
     });
@@ -282,10 +282,11 @@ SPECAGG_FLATTEN T smallest_with(const S* logits, std::size_t size, const softmax
   const T bound = double(T(least)) < least ? detail::next_above(T(least)) : T(least);
   const double negated =
       reduce_blocks<detail::larger>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-        return reduce_block<detail::larger>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
-          const V l = detail::load_logits<V>(logits + begin + k, lanes);
-          return select(weight(l - V(weight.max)) >= V(bound), -l, V(-weight.max));
-        });
+        return specagg::reduce_block<detail::larger>(
+            count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+              const V l = detail::load_logits<V>(logits + begin + k, lanes);
+              return select(weight(l - V(weight.max)) >= V(bound), -l, V(-weight.max));
+            });
       });
   return T(-negated);
 }
@@ -297,7 +298,7 @@ SPECAGG_FLATTEN both<double, both<double>> masses_from(const S* logits, std::siz
                                                        T c) {
   using V = vec<T, 16>;
   return reduce_blocks<detail::add>(size, [&](std::size_t begin, std::size_t count) SPECAGG_INNER {
-    return reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+    return specagg::reduce_block<detail::add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
       const V l = detail::load_logits<V>(logits + begin + k, lanes);
       const V e = weight(l - V(weight.max));
       return both(zero_where(l < V(a), e), both(zero_where(l < V(b), e), zero_where(l < V(c), e)));

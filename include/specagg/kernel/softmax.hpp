@@ -160,7 +160,7 @@ SPECAGG_FLATTEN both<double, T> sum_block(const softmax_block<S>& block, std::si
                                           T max_before) {
   using V = vec<T, 16>;
   V largest(-std::numeric_limits<T>::infinity());
-  const double sum = reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
+  const double sum = specagg::reduce_block<add>(count, [&](std::size_t k, int lanes) SPECAGG_INNER {
     const V l = block.template logits_at<V>(k, lanes);
     largest = max(l, largest);
     const V e = block.factors(l - V(max_before));

@@ -17,8 +17,8 @@ struct mixture {
   constexpr bool valid() const { return is_convex(weight); }
 
   SPECAGG_FUNCTION auto unnormalised(auto at) const {
-    return fold_models<N>(at,
-                          [&](std::size_t k, auto x, auto sum) { return fma(weight[k], x, sum); });
+    return specagg::fold_models<N>(
+        at, [&](std::size_t k, auto x, auto sum) { return fma(weight[k], x, sum); });
   }
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows&) const {

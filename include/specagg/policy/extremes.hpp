@@ -13,7 +13,7 @@ struct minimum {
   static constexpr bool reads_confidence = false, unanimous = true;
 
   SPECAGG_FUNCTION auto unnormalised(auto at) const {
-    return fold_models<N>(
+    return specagg::fold_models<N>(
         at, [](std::size_t k, auto x, auto least) { return k + 1 == N ? x : min(x, least); });
   }
   template <class Rows>
@@ -29,7 +29,7 @@ struct maximum {
   static constexpr bool reads_confidence = false, unanimous = true;
 
   SPECAGG_FUNCTION auto unnormalised(auto at) const {
-    return fold_models<N>(
+    return specagg::fold_models<N>(
         at, [](std::size_t k, auto x, auto most) { return k + 1 == N ? x : max(x, most); });
   }
   template <class Rows>

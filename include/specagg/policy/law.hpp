@@ -27,7 +27,7 @@ SPECAGG_FUNCTION auto where_law(const Rows& rows, const Pi& pi) {
 // nothing to check.
 template <class Rows, class Policy>
 SPECAGG_FUNCTION auto bind_law(const Rows& rows, const Policy& policy) {
-  auto pi = bind_to(rows, policy);
+  auto pi = detail::bind_to(rows, policy);
   if constexpr (!SPECAGG_CHECKS_LAWS || std::is_same_v<Policy, lossless>) return pi;
   else return where_law(rows, pi);
 }

@@ -38,7 +38,7 @@ struct log_linear {
   constexpr bool unanimous_here() const { return is_convex(weight); }
 
   SPECAGG_FUNCTION auto score(auto at) const {
-    return fold_models<N>(at, [&](std::size_t k, auto x, auto s) {
+    return specagg::fold_models<N>(at, [&](std::size_t k, auto x, auto s) {
       const auto lacking =
           select(x > 0, fma(weight[k], log(x), s), weight[k] > 0 ? -infinity : infinity);
       return select(weight[k] == 0, s, select(s == -infinity, s, lacking));

@@ -94,7 +94,7 @@ status with_models([[maybe_unused]] const Policy& policy, [[maybe_unused]] std::
                 "specagg: the policy combines another number of models than it is given");
   if constexpr (models_of<Policy> != N) return status::invalid_parameter;  // no further errors
   else
-    return with_rule(policy, [&](const auto& rule) {
+    return specagg::with_rule(policy, [&](const auto& rule) {
       constexpr bool confidence = N == 2 && reads_confidence<std::remove_cvref_t<decltype(rule)>>;
       for (R& r : row)
         if (const status s = r.normalise(confidence); s != status::ok) return s;

@@ -26,13 +26,13 @@ struct power_mean {
     while (last > 0 && weight[last] == 0) --last;
     // Powers are taken of the ratios to the row with the largest power. So no power overflows, and
     // the mean lies in [some weight, 1].
-    const auto main = fold_models<N>(at, [&](std::size_t k, auto x, auto y) {
+    const auto main = specagg::fold_models<N>(at, [&](std::size_t k, auto x, auto y) {
       return k == last ? x : weight[k] == 0 ? y : rho > 0 ? max(x, y) : min(x, y);
     });
     const double size = rho < 0 ? -rho : rho;
     // near: sums mean - 1, as the mean is near 1
     const bool zero = size < 1e-30, near = size < 0.125;
-    const auto mean = fold_models<N>(at, [&](std::size_t k, auto x, auto sum) {
+    const auto mean = specagg::fold_models<N>(at, [&](std::size_t k, auto x, auto sum) {
       const auto r = x / main;
       const auto term = zero ? log(r) : near ? exp_minus_1(rho * log(r)) : pow(r, rho);
       return weight[k] == 0 ? sum : fma(weight[k], term, sum);

@@ -16,13 +16,13 @@ SPECAGG_BEGIN
 template <class Policy, class T, std::size_t N>
 status combine_logits(const Policy& policy, const std::array<std::span<const T>, N>& logits,
                       std::span<T> out) {
-  if (!valid(policy)) return status::invalid_parameter;
+  if (!specagg::valid(policy)) return status::invalid_parameter;
   std::array<softmax_row<T>, N> rows;
   for (std::size_t k = 0; k < N; ++k) {
     if (logits[k].size() != out.size()) return status::vocabulary_mismatch;
     rows[k] = softmax_row<T>(logits[k]);
   }
-  return with_models(policy, rows, [&](const auto& all, const auto& pi) {
+  return specagg::with_models(policy, rows, [&](const auto& all, const auto& pi) {
     const double total = all.sum(pi);
     if (!(total > 0 && total < infinity)) return status::undefined_target;
     for (std::size_t v = 0; v < out.size(); v += 16) {
@@ -73,7 +73,7 @@ status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row,
     if (const status s = all[N].normalise(); s != status::ok) return s;
     return f(model_rows<processed_row<T>, N + 1>(all), [](auto at) { return model<N>(at); });
   } else {
-    return with_models(policy, row, f);
+    return specagg::with_models(policy, row, f);
   }
 }
 

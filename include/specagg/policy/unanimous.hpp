@@ -25,8 +25,8 @@ constexpr bool may_be_unanimous =
 template <class Policy>
 constexpr bool unanimous_here(const Policy& policy) {
   if constexpr (requires { policy.unanimous_here(); })
-    return valid(policy) && policy.unanimous_here();
-  else return is_unanimous<Policy> && valid(policy);
+    return specagg::valid(policy) && policy.unanimous_here();
+  else return is_unanimous<Policy> && specagg::valid(policy);
 }
 
 SPECAGG_END

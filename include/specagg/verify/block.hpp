@@ -37,7 +37,7 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
   claim[0] = 1;
   for (std::size_t i = 0; i < g; ++i) {
     ended = detail::with_law(policy, q_rows, p_rows, i, [&](const auto& rows, const auto& pi) {
-      if (!can_weigh(rows, sums)) return status::invalid_parameter;
+      if (!specagg::can_weigh(rows, sums)) return status::invalid_parameter;
       const auto d = detail::judge(rows, pi, drafted.tokens[i]);
       if (d.e.why != status::ok) return d.e.why;
       if (!(d.w < infinity)) return status::undefined_target;

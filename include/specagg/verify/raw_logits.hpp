@@ -35,7 +35,7 @@ struct raw_logits_verifier : V {
                  std::span<draft_acceptance> acceptances = {}) const {
     using row = processed_row<T>;
     for (draft_acceptance& o : acceptances) o = {};
-    if (!valid(raw)) return {.why = status::invalid_parameter};
+    if (!specagg::valid(raw)) return {.why = status::invalid_parameter};
     // the position of the combination in memory: verifiers use one at a time
     std::size_t made = std::size_t(-1);
     status defect = status::ok;

@@ -45,7 +45,7 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
     const status s =
         detail::with_law(policy, q_rows, p_rows, j, [&](const auto& rows, const auto& pi) {
           bound = true;
-          if (!can_weigh(rows, scratch)) return status::invalid_parameter;
+          if (!specagg::can_weigh(rows, scratch)) return status::invalid_parameter;
           const auto d = detail::judge(rows, pi, drafted.tokens[j]);
           if (!(d.w < infinity)) return status::undefined_target;
           if (d.e.why != status::ok) g = j;  // a foreign token

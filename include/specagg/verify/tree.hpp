@@ -20,7 +20,7 @@ template <class R, Chooser C>
 token_id draw_node(R&& row, std::uint32_t start, std::size_t i, std::uint32_t depth, C& chooser,
                    std::span<double> scratch) {
   const moment m{stream::draft, start + depth - 1, start, draft_tree::branch(i, depth)};
-  return draw_draft(row, m, chooser, scratch);
+  return specagg::draw_draft(row, m, chooser, scratch);
 }
 
 namespace detail {
@@ -32,7 +32,8 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
                                         const tree_scratch<T, Walker>& work, Walk&& walk) {
   tree_verdict result;
   result.why = status::invalid_parameter;
-  if (!valid(policy) || !is_tree(tree) || work.nodes.size() < tree.size() + 1) return result;
+  if (!specagg::valid(policy) || !is_tree(tree) || work.nodes.size() < tree.size() + 1)
+    return result;
   tree_walk<Policy, Laws, QRows, PRows, T, Walker> state{tree,   policy, laws, q_rows,
                                                          p_rows, work,   0};
   state.write([&] { link_tree(tree, work.nodes); });
@@ -153,13 +154,13 @@ SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws
 struct traversal {
   template <class... A>
   SPECAGG_FUNCTION tree_verdict verify(A&&... a) const {
-    return verify_tree(a...);
+    return specagg::verify_tree(a...);
   }
 };
 struct recursive_rejection {
   template <class... A>
   SPECAGG_FUNCTION tree_verdict verify(A&&... a) const {
-    return verify_tree_recursive(a...);
+    return specagg::verify_tree_recursive(a...);
   }
 };
 

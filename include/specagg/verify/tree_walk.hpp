@@ -195,11 +195,11 @@ struct tree_walk {
     });
     if (here.next == 0) return;
     const status s =
-        with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+        detail::with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
           if (n == 0) {
             vocabulary = rows.size();
             enough_memory =
-                work.owed.size() >= owed_rows * vocabulary && can_weigh(rows, work.sums);
+                work.owed.size() >= owed_rows * vocabulary && specagg::can_weigh(rows, work.sums);
           }
           if (rows.size() != vocabulary) return status::vocabulary_mismatch;
           write([&] {
@@ -232,7 +232,7 @@ struct tree_walk {
       if (const status s = law.normalise(); s != status::ok) return s;
       return law.size() == vocabulary ? f(law) : status::vocabulary_mismatch;
     };
-    return with_row_at(laws, c, given);
+    return detail::with_row_at(laws, c, given);
   }
 
   // Takes the next child of n that is not left out; 0: none. owes, drawn: what n owes for its
@@ -269,14 +269,15 @@ struct tree_walk {
   SPECAGG_FUNCTION status store(std::size_t n, std::size_t end) {
     tree_node& here = node(n);
     T* const weights = owed(here);
-    return with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-      (void)walker_of(rows).sum_stored(rows, pi, weights);
-      write([&] {
-        here.stored = true;
-        for_failed(n, end, [&](token_id y) { weights[y] = 0; });
-      });
-      return status::ok;
-    });
+    return detail::with_target_law(policy, q_rows, p_rows, n,
+                                   [&](const auto& rows, const auto& pi) {
+                                     (void)walker_of(rows).sum_stored(rows, pi, weights);
+                                     write([&] {
+                                       here.stored = true;
+                                       for_failed(n, end, [&](token_id y) { weights[y] = 0; });
+                                     });
+                                     return status::ok;
+                                   });
   }
 
   // Child c of n has failed: its law is taken off what n owes.
@@ -312,13 +313,14 @@ struct tree_walk {
             rows, [=](auto at) { return positive(fma(before, at.q, -at.p)); }, weights);
         return status::ok;
       }
-      return with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-        const beside all(rows, law);
-        left = walker_of(all).sum_stored(
-            all, [&](auto at) { return positive(fma(before, pi(at), -at.proposal)); }, weights);
-        write([&] { parent.stored = true; });
-        return status::ok;
-      });
+      return detail::with_target_law(
+          policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+            const beside all(rows, law);
+            left = walker_of(all).sum_stored(
+                all, [&](auto at) { return positive(fma(before, pi(at), -at.proposal)); }, weights);
+            write([&] { parent.stored = true; });
+            return status::ok;
+          });
     });
     if (s != status::ok) return s;
     const double failed = left + (1 - parent.accepted);  // the probability that the child failed
@@ -348,24 +350,27 @@ struct tree_walk {
     const std::uint32_t position = tree.start + last.depth;
     emission e{.from = settled ? origin::residual : origin::bonus, .why = last.why};
     const moment m{settled ? stream::residual : stream::bonus, position, tree.start};
-    result.why = with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
-      if (vocabulary > 0 && rows.size() != vocabulary) return status::vocabulary_mismatch;
-      if (settled && last.stored) {
-        const stored_row<T> left{owed(last), vocabulary};
-        const beside all(rows, left);
-        const auto weight = [](auto at) { return at.proposal; };
-        if (draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) == status::ok)
-          return status::ok;
-      } else if (settled) {
-        const all_but<T> others{std::span<const token_id>(failed, count), vocabulary};
-        const beside all(rows, others);
-        const auto weight = [&](auto at) { return pi(at) * at.proposal; };
-        if (draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) == status::ok)
-          return status::ok;
-      }
-      // a leaf, or round-off left nothing
-      return draw_token(rows, pi, pi, m, chooser, work.sums, e);
-    });
+    result.why =
+        detail::with_target_law(policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
+          if (vocabulary > 0 && rows.size() != vocabulary) return status::vocabulary_mismatch;
+          if (settled && last.stored) {
+            const stored_row<T> left{owed(last), vocabulary};
+            const beside all(rows, left);
+            const auto weight = [](auto at) { return at.proposal; };
+            if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) ==
+                status::ok)
+              return status::ok;
+          } else if (settled) {
+            const all_but<T> others{std::span<const token_id>(failed, count), vocabulary};
+            const beside all(rows, others);
+            const auto weight = [&](auto at) { return pi(at) * at.proposal; };
+            if (detail::draw_token<pair_sides>(all, pi, weight, m, chooser, work.sums, e) ==
+                status::ok)
+              return status::ok;
+          }
+          // a leaf, or round-off left nothing
+          return detail::draw_token(rows, pi, pi, m, chooser, work.sums, e);
+        });
     if (result.why == status::ok) out[result.emitted++] = e;
   }
 };

@@ -30,18 +30,18 @@ struct token_verifier {
   template <Row R, Chooser C>
   token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser,
                    std::span<double> scratch) const {
-    return draw_draft(q, start, j, chooser, scratch);
+    return specagg::draw_draft(q, start, j, chooser, scratch);
   }
   template <class... A>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, A&&... a) const {
-    return verify_token(drafted, a...);
+    return specagg::verify_token(drafted, a...);
   }
 };
 struct block_verifier : token_verifier {
   static constexpr const char* name = "block";
   template <class... A>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, A&&... a) const {
-    return verify_block(drafted, a...);
+    return specagg::verify_block(drafted, a...);
   }
 };
 struct match_verifier : token_verifier {
@@ -49,7 +49,7 @@ struct match_verifier : token_verifier {
   static constexpr bool reads_draft_rows(bool acceptances) { return acceptances; }
   template <class... A>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, A&&... a) const {
-    return verify_match(drafted, a...);
+    return specagg::verify_match(drafted, a...);
   }
 };
 // For acceptances it says what happened: 1 for accepted tokens, 0 from the first rejected one.
@@ -66,7 +66,8 @@ struct coupled_verifier {
   SPECAGG_FUNCTION verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy,
                                   C&, std::span<emission> out, std::span<double>,
                                   std::span<draft_acceptance> acceptances) const {
-    const verdict v = verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
+    const verdict v =
+        specagg::verify_coupled(coupled_draft{drafted}, q_rows, p_rows, policy, noise, out);
     for (std::size_t j = 0; j < acceptances.size(); ++j)
       acceptances[j] = j < v.accepted ? draft_acceptance{1, 1} : draft_acceptance{};
     return v;

@@ -88,8 +88,8 @@ template <class R, Chooser C>
 token_id draw_draft(R&& row, moment m, C& chooser, std::span<double> scratch) {
   static_assert(!std::is_const_v<std::remove_reference_t<R>>,
                 "specagg: draw_draft normalises its row, which is const");
-  if (row.normalise() != status::ok || !can_weigh(row, scratch)) return no_token;
-  return draw(row, m, chooser, scratch);
+  if (row.normalise() != status::ok || !specagg::can_weigh(row, scratch)) return no_token;
+  return specagg::draw(row, m, chooser, scratch);
 }
 // Token j of a draft, whose position is start + j; start as in struct draft. The nodes of a tree
 // are drawn by draw_node (verify/tree.hpp): two tokens that are drawn here for one position come
@@ -97,7 +97,8 @@ token_id draw_draft(R&& row, moment m, C& chooser, std::span<double> scratch) {
 template <class R, Chooser C>
 token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser,
                     std::span<double> scratch) {
-  return draw_draft(row, {stream::draft, std::uint32_t(start + j), start}, chooser, scratch);
+  return specagg::draw_draft(row, {stream::draft, std::uint32_t(start + j), start}, chooser,
+                             scratch);
 }
 
 // Expected tokens per round, from the acceptances of one draft: 1 + sum_k of_row_k prod_{j<k}
@@ -126,7 +127,7 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy,
                              std::span<draft_acceptance> acceptances) {
   const std::size_t g = drafted.size();
   for (draft_acceptance& o : acceptances) o = {};
-  return valid(policy) && out.size() >= g + drafted.bonus &&
+  return specagg::valid(policy) && out.size() >= g + drafted.bonus &&
          (acceptances.empty() || acceptances.size() >= g);
 }
 
@@ -142,11 +143,11 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
                   "specagg: raw_logits is verified by raw_logits_verifier (verify/raw_logits.hpp)");
     return status::invalid_parameter;
   } else if constexpr (is_any_of<Policy>) {
-    return with_rule(policy,
-                     [&](const auto& rule) { return with_law(rule, q_rows, p_rows, j, f); });
+    return specagg::with_rule(
+        policy, [&](const auto& rule) { return detail::with_law(rule, q_rows, p_rows, j, f); });
   } else {
-    return with_row_at(q_rows, j, [&](auto& q) {
-      return with_row_at(p_rows, j, [&](auto& p) {
+    return detail::with_row_at(q_rows, j, [&](auto& q) {
+      return detail::with_row_at(p_rows, j, [&](auto& p) {
         using Q = std::remove_cvref_t<decltype(q)>;
         using P = std::remove_cvref_t<decltype(p)>;
         using T = typename P::value_type;
@@ -162,7 +163,7 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
           if (const status s = q.normalise(confidence); s != status::ok) return s;
           if (const status s = p.normalise(confidence); s != status::ok) return s;
           const row_pair<confidence, Q, P> rows(q, p);
-          return f(rows, bind_law(rows, policy));
+          return f(rows, detail::bind_law(rows, policy));
         } else {
           return status::invalid_parameter;
         }
@@ -176,15 +177,16 @@ template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRows& p_rows,
                                         std::size_t j, F&& f) {
   if constexpr (is_any_of<Policy>) {
-    return with_rule(policy,
-                     [&](const auto& rule) { return with_target_law(rule, q_rows, p_rows, j, f); });
+    return specagg::with_rule(policy, [&](const auto& rule) {
+      return detail::with_target_law(rule, q_rows, p_rows, j, f);
+    });
   } else if constexpr (reads_draft<Policy>) {
-    return with_law(policy, q_rows, p_rows, j, f);
+    return detail::with_law(policy, q_rows, p_rows, j, f);
   } else {
-    return with_row_at(p_rows, j, [&](auto& p) {
+    return detail::with_row_at(p_rows, j, [&](auto& p) {
       if (const status s = p.normalise(reads_confidence<Policy>); s != status::ok) return s;
       const target_rows<reads_confidence<Policy>, std::remove_cvref_t<decltype(p)>> rows(p);
-      return f(rows, bind_law(rows, policy));
+      return f(rows, detail::bind_law(rows, policy));
     });
   }
 }
@@ -255,8 +257,8 @@ SPECAGG_FUNCTION draft_acceptance measure(const Rows& rows, const Pi& pi, const 
 template <class Sides = pair_sides, class Rows, class Pi, class Weight, Chooser C>
 SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight& weight, moment m,
                                    C& chooser, std::span<double> scratch, emission& out) {
-  if (!can_weigh(rows, scratch)) return status::invalid_parameter;
-  const auto w = weigh(rows, weight, scratch);
+  if (!specagg::can_weigh(rows, scratch)) return status::invalid_parameter;
+  const auto w = specagg::weigh(rows, weight, scratch);
   // NaN too
   if (!(w.total < std::numeric_limits<double>::infinity())) return status::undefined_target;
   const token_id z = w.total > 0 ? chooser.draw(m, w) : no_token;
@@ -285,8 +287,9 @@ SPECAGG_FUNCTION status draw_residual(const Rows& rows, const Pi& pi, double cla
   out.from = origin::residual;
   const moment m{stream::residual, position, start};
   const auto left = [&](auto at) { return positive(fma(claim, pi(at), -Sides::q(at))); };
-  if (draw_token<Sides>(rows, pi, left, m, chooser, scratch, out) == status::ok) return status::ok;
-  return draw_token<Sides>(rows, pi, pi, m, chooser, scratch, out);
+  if (detail::draw_token<Sides>(rows, pi, left, m, chooser, scratch, out) == status::ok)
+    return status::ok;
+  return detail::draw_token<Sides>(rows, pi, pi, m, chooser, scratch, out);
 }
 // Accepts or replaces: decides the token of one position. If the drafted token is foreign it cannot
 // be accepted, and the token is drawn from pi.
@@ -298,10 +301,11 @@ SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const ju
   if (!(d.w < std::numeric_limits<double>::infinity())) return status::undefined_target;
   if (d.e.why != status::ok) {
     out.from = origin::bonus;
-    return draw_token<Sides>(rows, pi, pi, {stream::bonus, position, start}, chooser, scratch, out);
+    return detail::draw_token<Sides>(rows, pi, pi, {stream::bonus, position, start}, chooser,
+                                     scratch, out);
   }
-  if (kept(d, position, start, chooser)) return status::ok;
-  return draw_residual<Sides>(rows, pi, 1, position, start, chooser, scratch, out);
+  if (detail::kept(d, position, start, chooser)) return status::ok;
+  return detail::draw_residual<Sides>(rows, pi, 1, position, start, chooser, scratch, out);
 }
 
 // Draws the token after a draft whose g tokens were all accepted; does nothing if none is wanted.
@@ -315,10 +319,10 @@ SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status e
   if (!drafted.bonus || drafted.ends_text(g)) return ended;
   emission e{.from = origin::bonus, .why = ended};
   const status s =
-      with_target_law(policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
-        return draw_token(rows, pi, pi,
-                          {stream::bonus, std::uint32_t(drafted.start + g), drafted.start}, chooser,
-                          scratch, e);
+      detail::with_target_law(policy, q_rows, p_rows, g, [&](const auto& rows, const auto& pi) {
+        return detail::draw_token(rows, pi, pi,
+                                  {stream::bonus, std::uint32_t(drafted.start + g), drafted.start},
+                                  chooser, scratch, e);
       });
   if (s == status::ok) out[result.emitted++] = e;
   return s;
