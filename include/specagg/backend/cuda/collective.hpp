@@ -30,7 +30,9 @@ inline constexpr std::size_t most_drafted = 16;
 
 namespace detail {
 
-using namespace specagg::detail;
+using specagg::detail::add_block;
+using specagg::detail::find_place;
+using specagg::detail::reducer;
 static_assert(SPECAGG_ISA_ID == 0, "specagg: backend/cuda outside nvcc needs SPECAGG_SCALAR");
 
 inline constexpr std::size_t most_blocks = most_vocabulary / block_size;
