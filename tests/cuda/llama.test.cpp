@@ -13,6 +13,7 @@
 #include <random>
 #include <specagg/decode/text.hpp>
 #include <specagg/logit_source.hpp>
+#include <specagg/process.hpp>
 #include <string>
 #include <vector>
 
