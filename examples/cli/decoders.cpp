@@ -300,8 +300,7 @@ status every_model(const decoding& j, const Rule& rule, std::size_t vocabulary) 
       const token_id y =
           j.chooser.draw({stream::bonus, std::uint32_t(j.text.size), 0}, weigh(all, pi, scratch));
       if (y == no_token) return status::undefined_target;
-      const double log_pi =
-          std::log(specagg::detail::as_double(pi(at(all, std::size_t(y)))) / all.sum(pi));
+      const double log_pi = std::log(as_double(pi(at(all, std::size_t(y)))) / all.sum(pi));
       one[0] = {y, origin::bonus, status::ok, log_pi,
                 std::log(double(rows[N - 1][std::size_t(y)]))};
       append(j.text, y, j.processor);

@@ -39,7 +39,7 @@ specagg::status measure(const Policy& policy, row q, row p, specagg::token_id y,
     const auto x = pi(at);
     return both(positive(at.q - x), positive(x - at.p));
   });
-  const double top = rows.max(pi), right = detail::as_double(pi(at(rows, std::size_t(y))));
+  const double top = rows.max(pi), right = as_double(pi(at(rows, std::size_t(y))));
   if (!(top < infinity)) return status::undefined_target;
   out = {away.first, -std::log(right), right, double(right == top), away.second, 0};
   const auto largest = [&](auto at) {
@@ -48,7 +48,7 @@ specagg::status measure(const Policy& policy, row q, row p, specagg::token_id y,
   };
   if (out.likeliest > 0 && rows.sum(largest) > 1)  // the lowest id wins
     for (std::size_t v = 0; v < std::size_t(y); ++v)
-      if (detail::as_double(pi(at(rows, v))) == top) out.likeliest = 0;
+      if (as_double(pi(at(rows, v))) == top) out.likeliest = 0;
   if (with_kl) out.kl = rows.sum([&](auto at) { return weighted_log(at.p, at.p / pi(at)); });
   return status::ok;
 }

@@ -45,12 +45,12 @@ static_assert(sampling::least_refused_temperature == detail::least_refused_tempe
 // row of logits in place for the next position; push() and pop() follow the text. Decoders do not
 // read what push() returns: where it fails, apply() must make the row invalid. Masks set -inf.
 // pop(), and push() of the token that was just popped, must not throw: with them decoders put
-// things right when something else has thrown.
-template <class P>
-concept Processor = requires(P& p, token_id t, std::span<float> logits) {
+// things right when something else has thrown. T: of the logits.
+template <class P, class T = float>
+concept Processor = requires(P& p, token_id t, std::span<T> logits) {
   p.push(t);
-  p.pop();
-  p.apply(logits);
+  { p.pop() } -> std::same_as<void>;
+  { p.apply(logits) } -> std::same_as<void>;
 };
 
 struct no_processor {
@@ -61,10 +61,8 @@ struct no_processor {
 };
 
 struct penalty_options {
-  double repetition =
-      // > 0; logits of tokens in the text are divided by it if positive, multiplied if negative
-      // (CTRL)
-      1;
+  // > 0; logits of tokens in the text are divided by it if positive, multiplied if negative (CTRL)
+  double repetition = 1;
   double presence = 0;   // taken off the logits of tokens in the text
   double frequency = 0;  // taken off once for every occurrence
   bool none() const { return repetition == 1 && presence == 0 && frequency == 0; }

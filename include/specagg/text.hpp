@@ -7,6 +7,7 @@
 #include <span>
 
 #include <specagg/logit_source.hpp>
+#include <specagg/process.hpp>
 
 SPECAGG_BEGIN
 
@@ -116,7 +117,7 @@ class on_exception {
 // seen any prefix of `tokens`, or, if it has tokens(), any text. A row is computed when the token
 // before it is fed, so the model is rolled back if it has already passed that token. On entry
 // and on return, all of `tokens` have been pushed to the processor.
-template <LogitSource M, class P>
+template <LogitSource M, Processor<typename M::value_type> P>
 status score(std::span<const token_id> tokens, M& model, P& processor,
              std::span<typename M::value_type> logits) {
   const std::size_t vocabulary = model.vocab_size(), rows = logits.size() / vocabulary,

@@ -122,7 +122,7 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
     std::vector<double> due(vocabulary), combined(vocabulary);
     REQUIRE(
         with_law_of(policy, row, {}, std::span(combined), [&](const auto& rows, const auto& pi) {
-          for (std::size_t v = 0; v < vocabulary; ++v) due[v] = detail::as_double(pi(at(rows, v)));
+          for (std::size_t v = 0; v < vocabulary; ++v) due[v] = as_double(pi(at(rows, v)));
           return status::ok;
         }) == status::ok);
     return due;

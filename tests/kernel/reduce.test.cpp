@@ -212,6 +212,7 @@ TEST_CASE("one token of the rows is the lane of its block") {
   }
   bool equal = true;
   for (std::size_t v = 0; v < rows.size(); ++v)
-    equal = equal && specagg::at(rows, v).x.v == rows.x[v] && specagg::at(rows, v).y.v == rows.y[v];
+    equal = equal && specagg::as_double(specagg::at(rows, v).x) == rows.x[v] &&
+            specagg::as_double(specagg::at(rows, v).y) == rows.y[v];
   CHECK(equal);
 }

@@ -230,6 +230,6 @@ TEST_CASE("sites that combine by any_of agree where the chosen combiner is unani
   CHECK(unanimous(pair{geometric{0.5}}, same_token) == 4);
   CHECK(unanimous(pair{geometric{1.5}}, same_token) == no_token);
   const std::array<double, 2> x{.25, .5};
-  CHECK(detail::as_double(pair{geometric{0.3}}.unnormalised(view_of(x))) ==
-        detail::as_double(geometric{0.3}.unnormalised(view_of(x))));
+  CHECK(as_double(pair{geometric{0.3}}.unnormalised(view_of(x))) ==
+        as_double(geometric{0.3}.unnormalised(view_of(x))));
 }

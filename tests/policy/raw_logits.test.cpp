@@ -133,3 +133,37 @@ TEST_CASE("rows longer than a vector, and not a multiple of one, are combined to
     CHECK(distance(raw<double>(maximum<>{}, l, {}), norm(due)) < 1e-14);
   }
 }
+
+TEST_CASE("with_law_of binds the law of two or three rows, of their logits for raw_logits") {
+  numbers n(9);
+  const sampling s{0.7, 3};
+  const auto law_of = [&](const auto& policy, const auto& logits) {
+    constexpr std::size_t count = std::tuple_size_v<std::remove_cvref_t<decltype(logits)>>;
+    std::array<processed_row<double>, count> rows;
+    for (std::size_t k = 0; k < count; ++k) rows[k] = processed_row<double>(logits[k], s);
+    std::vector<double> combined(logits[0].size());
+    row law;
+    const status why =
+        with_law_of(policy, rows, s, std::span(combined), [&](const auto& all, const auto& pi) {
+          const double total = all.sum(pi);
+          for (std::size_t v = 0; v < combined.size(); ++v)
+            law.push_back(as_double(pi(at(all, v))) / total);
+          return status::ok;
+        });
+    CHECK(why == status::ok);
+    return law;
+  };
+  const row l = random_logits(n, 20), m = random_logits(n, 20), k = random_logits(n, 20);
+  const std::array<row, 2> two{l, m};
+  const std::array<row, 3> three{l, m, k};
+  const log_linear<3> of_three{{0.5, 1, -0.5}};
+  CHECK(distance(law_of(ensemble{0.3}, two), processed(ensemble{0.3}, two, s)) < 1e-14);
+  CHECK(distance(law_of(raw_logits{ensemble{0.3}}, two), raw<double>(ensemble{0.3}, two, s)) <
+        1e-14);
+  CHECK(distance(law_of(raw_logits{of_three}, three), raw<double>(of_three, three, s)) < 1e-14);
+  std::array<processed_row<double>, 2> unequal{processed_row<double>(l, s),
+                                               processed_row<double>(std::span(m).first(19), s)};
+  std::vector<double> combined(20);
+  CHECK(with_law_of(raw_logits{ensemble{0.3}}, unequal, s, std::span(combined),
+                    [](auto&&...) { return status::ok; }) == status::vocabulary_mismatch);
+}

@@ -115,7 +115,7 @@ measured measure(const seen& l, const seen& r, std::span<const token_id> truth, 
   for (std::size_t i = 0; i < truth.size(); ++i) {
     const std::size_t at = i * v + std::size_t(truth[i]);
     const double p_l = l.logits[at], p_r = r.logits[at];
-    m.nats[both] -= detail::log_add(eta.log_l + p_l, eta.log_r + p_r) / double(truth.size());
+    m.nats[both] -= log_add(eta.log_l + p_l, eta.log_r + p_r) / double(truth.size());
     m.nats[device] -= p_l / double(truth.size());
     m.nats[cloud] -= p_r / double(truth.size());
   }

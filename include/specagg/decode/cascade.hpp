@@ -92,7 +92,7 @@ status defers(const Rule& rule, const Q& q, bool& defer) {
 }
 
 // Computes the model's row after the text.
-template <LogitSource M, class P>
+template <LogitSource M, Processor<typename M::value_type> P>
 status next_row(const text& t, M& model, P& processor, const sampling& sample,
                 std::span<typename M::value_type> logits,
                 processed_row<typename M::value_type>& row, bool confidence = false) {
@@ -141,7 +141,8 @@ std::pair<token_id, double> likeliest(const R& row) {
 // Sequential token cascade: the token is drawn from p if the rule defers, or if the small model has
 // written longest_run tokens in a row; else from q. The rule must be a deferral rule that reads q
 // alone: chow, chow_log, or your own. A run goes on after a call that failed, with its workspace.
-template <LogitSource D, LogitSource M, class Rule, Chooser C, class P, class Accept>
+template <LogitSource D, LogitSource M, class Rule, Chooser C, Processor<typename M::value_type> P,
+          class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status sequential_decode(text& t, std::size_t most, D& small, M& large, const Rule& rule,
                          C& chooser, P& processor, const cascade_options& options,
@@ -177,7 +178,8 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
 }
 
 // Oracle cascade: every token is drawn from pi. Any policy.
-template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class Accept>
+template <LogitSource D, LogitSource M, class Policy, Chooser C,
+          Processor<typename M::value_type> P, class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy,
                      C& chooser, P& processor, const cascade_options& options,
@@ -218,7 +220,8 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
 // only after this decision. For a small response it is called token by token, and may still end the
 // text in the middle. The workspace needs longest_response = most. If the large model fails after
 // some tokens, the next call with this workspace lets it go on.
-template <LogitSource D, LogitSource M, Chooser C, class P, class Accept>
+template <LogitSource D, LogitSource M, Chooser C, Processor<typename M::value_type> P,
+          class Accept>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C& chooser,
                        P& processor, const cascade_options& options,
@@ -295,7 +298,7 @@ struct bild_thresholds {
 // there is no such token, the large model's most probable token is appended, if there is room. An
 // end-of-text token of the small model ends the text only if it was kept. Nothing is random.
 // invalid_parameter: nothing may be appended, or the workspace was made for a shorter run.
-template <LogitSource D, LogitSource M, class P>
+template <LogitSource D, LogitSource M, Processor<typename M::value_type> P>
   requires std::same_as<typename D::value_type, typename M::value_type>
 cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
                           const bild_thresholds& thresholds, P& processor,
@@ -361,7 +364,8 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
 }
 
 // Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
-template <LogitSource D, LogitSource M, class P, class Accept, class AfterRound>
+template <LogitSource D, LogitSource M, Processor<typename M::value_type> P, class Accept,
+          class AfterRound>
 status bild_decode(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds,
                    P& processor, const cascade_options& options,
                    cascade_workspace<typename M::value_type>& work, Accept&& accept,

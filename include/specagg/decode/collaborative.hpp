@@ -65,16 +65,15 @@ struct no_drafter {
 // only when all drafts are. T: the type of the models' logits, R: the drafter's row_type.
 template <class T, std::size_t N, Row R = one_hot_row<T>>
 struct collaborative_workspace {
-  std::size_t vocabulary, longest;     // longest: L
-  std::vector<T> logits;               // N x (L + 1) x V
-  std::vector<processed_row<T>> rows;  // N x (L + 1)
-  std::vector<emission> emissions;     // L + 1
-  // L: the model that drew the token at a position (N: none), by position mod L
-  std::vector<std::size_t> drafter;
-  // `proposed`: the drafter's rows of positions start, start + 1, ...
-  std::vector<R> proposals;
-  std::vector<double> scratch;
-  std::vector<T> combined;  // V
+  std::size_t vocabulary, longest;  // longest: L
+  std::vector<T> logits = std::vector<T>(N * (longest + 1) * vocabulary);
+  std::vector<processed_row<T>> rows = std::vector<processed_row<T>>(N * (longest + 1));
+  std::vector<emission> emissions = std::vector<emission>(longest + 1);
+  // the model that drew the token at a position (N: none), by position mod L
+  std::vector<std::size_t> drafter = std::vector<std::size_t>(longest);
+  std::vector<R> proposals;  // the drafter's rows of positions start, start + 1, ...
+  std::vector<double> scratch = std::vector<double>(verify_scratch(vocabulary));
+  std::vector<T> combined = std::vector<T>(vocabulary);
   // model k has the rows of positions begin[k]..end[k]-1
   std::array<std::size_t, N> begin{}, end{};
   // start: where this chain of drafts began (see collaborative_turn)
@@ -84,15 +83,7 @@ struct collaborative_workspace {
 
   collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma,
                           std::size_t proposed = 0)
-      : vocabulary(vocab_size),
-        longest(sum(gamma) + proposed),
-        logits(N * (longest + 1) * vocabulary),
-        rows(N * (longest + 1)),
-        emissions(longest + 1),
-        drafter(longest),
-        proposals(proposed),
-        scratch(verify_scratch(vocabulary)),
-        combined(vocabulary) {}
+      : vocabulary(vocab_size), longest(sum(gamma) + proposed), proposals(proposed) {}
   static std::size_t sum(const std::array<std::size_t, N>& gamma) {
     std::size_t total = 0;
     for (const std::size_t g : gamma) total += g;
@@ -413,7 +404,7 @@ struct collaboration {
 // After a failure (also an exception) the next turn with the same arguments draws the same drafts
 // again and goes on with the chain. So the law stays exact, although what fails may depend on the
 // drafts. It needs a drafter whose rows are a function of its draft_position.
-template <class T, LogitSource... M, class Policy, Chooser C, class P, class R,
+template <class T, LogitSource... M, class Policy, Chooser C, Processor<T> P, class R,
           class D = no_drafter>
   requires(models_in_std_tie<M...> && (std::same_as<typename M::value_type, T> && ...) &&
            detail::drafter_or_none<D, P>)
@@ -442,7 +433,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
 
 // Runs turns as decode_rounds runs rounds. after_turn(result, workspace) is called after each. The
 // workspace has no drafts at the start and at the end.
-template <class T, LogitSource... M, class Policy, Chooser C, class P, class R, class Accept,
+template <class T, LogitSource... M, class Policy, Chooser C, Processor<T> P, class R, class Accept,
           class AfterTurn, class D = no_drafter>
   requires models_in_std_tie<M...>
 status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models,

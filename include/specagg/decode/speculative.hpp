@@ -55,27 +55,18 @@ struct decode_options {
 template <class T, class R>
 struct drafting_workspace {
   std::size_t vocabulary, gamma;
-  std::vector<T> target_logits;               // (gamma + 1) x V
-  std::vector<R> draft_rows;                  // gamma + 1
-  std::vector<processed_row<T>> target_rows;  // gamma + 1
-  // gamma: the number of the drafter that each token came from
-  std::vector<std::uint8_t> drafters;
-  std::vector<double> confidences;            // gamma: of the row that each token came from
-  std::vector<emission> emissions;            // gamma + 1
-  std::vector<draft_acceptance> acceptances;  // gamma
-  std::vector<double> scratch;
+  std::vector<T> target_logits = std::vector<T>((gamma + 1) * vocabulary);
+  std::vector<R> draft_rows = std::vector<R>(gamma + 1);
+  std::vector<processed_row<T>> target_rows = std::vector<processed_row<T>>(gamma + 1);
+  // Of each token: the number of the drafter that it came from, and the confidence of the row.
+  std::vector<std::uint8_t> drafters = std::vector<std::uint8_t>(gamma);
+  std::vector<double> confidences = std::vector<double>(gamma);
+  std::vector<emission> emissions = std::vector<emission>(gamma + 1);
+  std::vector<draft_acceptance> acceptances = std::vector<draft_acceptance>(gamma);
+  std::vector<double> scratch = std::vector<double>(verify_scratch(vocabulary, gamma));
 
   drafting_workspace(std::size_t vocab_size, std::size_t most_drafted)
-      : vocabulary(vocab_size),
-        gamma(most_drafted),
-        target_logits((gamma + 1) * vocabulary),
-        draft_rows(gamma + 1),
-        target_rows(gamma + 1),
-        drafters(gamma),
-        confidences(gamma),
-        emissions(gamma + 1),
-        acceptances(gamma),
-        scratch(verify_scratch(vocabulary, gamma)) {}
+      : vocabulary(vocab_size), gamma(most_drafted) {}
   std::span<T> target_row(std::size_t j) {
     return std::span(target_logits).subspan(j * vocabulary, vocabulary);
   }
@@ -264,8 +255,8 @@ struct speculation {
 // A round that fails (or throws) leaves text, drafter and length as they were, so the next one with
 // the same arguments draws the same draft again: the law stays exact, although what fails may
 // depend on the draft.
-template <class D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier,
-          class L = fixed_draft_length>
+template <class D, LogitSource M, class Policy, Chooser C, Processor<typename M::value_type> P,
+          class V = token_verifier, class L = fixed_draft_length>
   requires Drafter<D, P>
 speculative_result speculative_round(
     text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C& chooser,
@@ -280,7 +271,8 @@ speculative_result speculative_round(
       t, most, drafter, target_model, policy, chooser, processor, options, work, verifier, length});
 }
 // The same with a draft model. Its rows are kept in the workspace, and sampled as the target's.
-template <LogitSource D, LogitSource M, class Policy, Chooser C, class P, class V = token_verifier,
+template <LogitSource D, LogitSource M, class Policy, Chooser C,
+          Processor<typename M::value_type> P, class V = token_verifier,
           class L = fixed_draft_length>
   requires models_of_one_value_type<D, M>
 speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model,
@@ -295,8 +287,9 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
 
 // Runs rounds as decode_rounds does, with a drafter or a draft model. after_round(result,
 // workspace) is called after each.
-template <class D, LogitSource M, class Policy, Chooser C, class P, class W, class Accept,
-          class AfterRound, class V = token_verifier, class L = fixed_draft_length>
+template <class D, LogitSource M, class Policy, Chooser C, Processor<typename M::value_type> P,
+          class W, class Accept, class AfterRound, class V = token_verifier,
+          class L = fixed_draft_length>
   requires((LogitSource<D> && models_of_one_value_type<D, M>) || Drafter<D, P>)
 status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model,
                           const Policy& policy, C& chooser, P& processor,

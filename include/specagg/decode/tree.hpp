@@ -235,8 +235,8 @@ struct tree_speculation {
 //             and how many children a node may have, `work` says how many nodes it may have;
 //             children are the likeliest tokens, and one drawn from the rest where that is worth it
 // A round that fails leaves text and growth as they were, as in speculative_round.
-template <class D, LogitSource M, class Policy, Chooser C, class P, class V = traversal,
-          class G = fixed_growth>
+template <class D, LogitSource M, class Policy, Chooser C, Processor<typename M::value_type> P,
+          class V = traversal, class G = fixed_growth>
   requires TreeDrafter<D> ||
            (LogitSource<D> && std::same_as<typename D::value_type, typename M::value_type>)
 tree_result tree_round(text& t, std::size_t most, D& draft_model, M& target_model,
@@ -252,8 +252,8 @@ tree_result tree_round(text& t, std::size_t most, D& draft_model, M& target_mode
 }
 
 // Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
-template <class D, LogitSource M, class Policy, Chooser C, class P, class W, class Accept,
-          class AfterRound, class V = traversal, class G = fixed_growth>
+template <class D, LogitSource M, class Policy, Chooser C, Processor<typename M::value_type> P,
+          class W, class Accept, class AfterRound, class V = traversal, class G = fixed_growth>
 status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
                    C& chooser, P& processor, const tree_options& options, W& work, Accept&& accept,
                    AfterRound&& after_round, const V& verifier = {}, G&& growth = {}) {

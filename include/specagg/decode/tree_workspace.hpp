@@ -27,20 +27,26 @@ template <class T>
 struct tree_workspace {
   using row = processed_row<T>;
   std::size_t vocabulary, nodes, depth;
-  std::vector<T> draft_logits, target_logits;  // (nodes + 1) x V, by node
-  std::vector<row> draft_rows, target_rows;    // nodes + 1
-  std::vector<proposal_row<row>> laws;         // nodes + 1: what each node was drawn from
-  std::vector<token_id> tokens, path;          // nodes + 1: of node i at i - 1; of one path
-  std::vector<std::uint32_t> parents, depths;  // nodes + 1: the same; at i
-  // nodes + 1: of a tree that grows, R and q of plan/tree_growth.hpp
-  std::vector<double> reached, shares;
-  // nodes + depth + 1: what one call of a model appends
-  std::vector<token_id> call_tokens;
-  std::vector<std::uint32_t> call_parents;
-  std::vector<tree_node> memory;               // nodes + 1
-  std::vector<typename row::value_type> owed;  // depth x V
-  std::vector<emission> emissions;             // depth + 1
-  std::vector<double> scratch;
+  // By node; 0 is the text.
+  std::vector<T> draft_logits, target_logits = std::vector<T>((nodes + 1) * vocabulary);
+  std::vector<row> draft_rows = std::vector<row>(nodes + 1), target_rows = draft_rows;
+  // What each node was drawn from.
+  std::vector<proposal_row<row>> laws = std::vector<proposal_row<row>>(nodes + 1);
+  std::vector<std::uint32_t> depths = std::vector<std::uint32_t>(nodes + 1);
+  // Of a tree that grows: R and q of plan/tree_growth.hpp.
+  std::vector<double> reached = std::vector<double>(nodes + 1), shares = reached;
+  std::vector<tree_node> memory = std::vector<tree_node>(nodes + 1);
+  // Of node i at i - 1.
+  std::vector<token_id> tokens = std::vector<token_id>(nodes + 1);
+  std::vector<std::uint32_t> parents = depths;
+  std::vector<token_id> path = tokens;  // of one path
+  // What one call of a model appends.
+  std::vector<token_id> call_tokens = std::vector<token_id>(nodes + depth + 1);
+  std::vector<std::uint32_t> call_parents = std::vector<std::uint32_t>(nodes + depth + 1);
+  std::vector<typename row::value_type> owed =
+      std::vector<typename row::value_type>(std::max<std::size_t>(depth, 1) * vocabulary);
+  std::vector<emission> emissions = std::vector<emission>(depth + 1);
+  std::vector<double> scratch = std::vector<double>(verify_scratch(vocabulary));
 
   // If the tree has more nodes than memory can be counted for, it is made for none: rounds are
   // refused. by_model: a model drafts; else its rows take no memory.
@@ -51,23 +57,7 @@ struct tree_workspace {
       : vocabulary(vocab_size),
         nodes(most < (std::size_t(1) << 48) / (vocabulary + 1) ? most : 0),
         depth(levels),
-        draft_logits(by_model ? (nodes + 1) * vocabulary : 0),
-        target_logits((nodes + 1) * vocabulary),
-        draft_rows(nodes + 1),
-        target_rows(nodes + 1),
-        laws(nodes + 1),
-        tokens(nodes + 1),
-        path(nodes + 1),
-        parents(nodes + 1),
-        depths(nodes + 1),
-        reached(nodes + 1),
-        shares(nodes + 1),
-        call_tokens(nodes + depth + 1),
-        call_parents(nodes + depth + 1),
-        memory(nodes + 1),
-        owed(std::max<std::size_t>(depth, 1) * vocabulary),
-        emissions(depth + 1),
-        scratch(verify_scratch(vocabulary)) {}
+        draft_logits(by_model ? (nodes + 1) * vocabulary : 0) {}
 
   // The path to node n: its tokens, or the numbers of its nodes.
   template <class Word, class Of>

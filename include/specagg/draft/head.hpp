@@ -159,6 +159,14 @@ class head_source {
                : status::vocabulary_mismatch;
   }
 
+  // Those of the logits, whose first row is row first_row, that are of the rows [begin, end).
+  std::span<value_type> rows_between(std::size_t begin, std::size_t end, std::size_t first_row,
+                                     std::span<value_type> logits) const {
+    if (end <= first_row) return {};
+    begin = std::max(begin, first_row);
+    return logits.subspan((begin - first_row) * vocab_size(), (end - begin) * vocab_size());
+  }
+
   std::size_t pairs() const { return tokens_.empty() ? 0 : tokens_.size() - 1; }
   bool has_state(std::size_t i) const { return !target_->hidden(i).empty(); }
   // Removes the pairs from `pair` on.
@@ -183,9 +191,8 @@ class head_source {
     const std::size_t end = pairs();
     std::size_t known = known_;
     while (known < end && has_state(known)) ++known;
-    if (const std::size_t last = std::min<std::size_t>(end, target_->position());
-        // there is a gap: begin behind it
-        known == known_ && known < last && has_state(last - 1)) {
+    const std::size_t last = std::min<std::size_t>(end, target_->position());
+    if (known == known_ && known < last && has_state(last - 1)) {  // a gap: begin behind it
       for (begin_ = last - 1; has_state(begin_ - 1);) --begin_;
       known_ = begin_;
       known = last;
@@ -197,7 +204,7 @@ class head_source {
   // and those of the wanted rows.
   status read(std::size_t known, std::size_t end, std::size_t rows, std::span<value_type> logits) {
     if (known == begin_ || end < begin_ + rows) return status::no_draft;
-    const std::size_t v = vocab_size(), first_row = end - rows;
+    const std::size_t first_row = end - rows;
     std::size_t next = known > known_ ? known_ : begin_ + std::size_t(head_->position());
     next = std::min(next, first_row);
     if (const status s = cut(next); s != status::ok) return s;
@@ -209,9 +216,7 @@ class head_source {
             next < known ? target_->hidden(next + i) : head_->hidden(next - 1 - begin_);
         std::copy_n(state.begin(), w, states_.begin() + std::ptrdiff_t(i * w));
       }
-      const std::size_t from = std::max(next, first_row),
-                        wanted = next + n - std::min(from, next + n);
-      const auto own = logits.subspan((from - first_row) * (wanted > 0 ? v : 0), wanted * v);
+      const auto own = rows_between(next, next + n, first_row, logits);
       const status s = head_->extend(std::span(tokens_).subspan(next + 1, n),
                                      std::span(states_).first(n * w), own);
       if (s != status::ok) return s;
@@ -245,8 +250,7 @@ class head_source {
   // Reads the nodes after the first `before`; in one call those whose states are there before it.
   status read_nodes(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                     std::span<value_type> logits, std::size_t before) {
-    const std::size_t v = vocab_size(), w = head_->hidden_size(),
-                      first_row = tokens.size() - rows_of(logits);
+    const std::size_t w = head_->hidden_size(), first_row = tokens.size() - rows_of(logits);
     for (std::size_t next = 0, n; next < tokens.size(); next += n) {
       for (n = 0; n < together && next + n < tokens.size(); ++n) {
         const auto state = state_after(parents[next + n], nodes_[before + next + n].known);
@@ -254,9 +258,7 @@ class head_source {
         std::copy_n(state.begin(), w, states_.begin() + std::ptrdiff_t(n * w));
       }
       if (n == 0) return status::no_draft;
-      const std::size_t from = std::max(next, first_row),
-                        wanted = next + n - std::min(from, next + n);
-      const auto own = logits.subspan((from - first_row) * (wanted > 0 ? v : 0), wanted * v);
+      const auto own = rows_between(next, next + n, first_row, logits);
       const status s = head_->extend_tree(tokens.subspan(next, n), parents.subspan(next, n),
                                           std::span<const value_type>(states_).first(n * w), own);
       if (s != status::ok) return s;

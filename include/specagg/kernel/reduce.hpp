@@ -178,9 +178,8 @@ auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, con
 
 // How rows are read: by one thread, as here, or by all threads of a CUDA block or cluster together
 // (backend/cuda). Rows of the second kind have a member walker(), which returns an object with the
-// same members as one_thread. Both give the same bits.
-template <class Rows, class F>
-struct weights;
+// same members as one_thread, and with weigh, can_weigh and draw (kernel/sample.hpp) and race
+// (verify/coupled.hpp). Both give the same bits.
 struct one_thread {
   // Reduces f over all tokens, in the order above. Not inlined: g++ would inline less of what is
   // inside the loops.
@@ -247,22 +246,12 @@ struct one_thread {
     }
     return 0;
   }
-  // For kernel/sample.hpp: weights with their block sums, whether the memory is large enough for
-  // them, and a draw.
-  template <class Rows, class F>
-  static weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums);
-  template <class Rows>
-  static bool can_weigh(const Rows& rows, std::span<double> block_sums);
-  template <class Rows, class F>
-  static SPECAGG_FLATTEN token_id draw(const weights<Rows, F>& w, double u);
-  // For verify/coupled.hpp: the winner of a race under shared noise.
-  template <class Rows, class F, class Noise, class Contender>
-  static SPECAGG_FLATTEN Contender race(const Rows& rows, const F& f, const Noise& noise,
-                                        std::uint32_t position, Contender last);
 };
 template <class Rows>
+concept Walked = requires(const Rows& rows) { rows.walker(); };
+template <class Rows>
 SPECAGG_FUNCTION decltype(auto) walker_of(const Rows& rows) {
-  if constexpr (requires { rows.walker(); }) return rows.walker();
+  if constexpr (Walked<Rows>) return rows.walker();
   else return one_thread();
 }
 
@@ -291,6 +280,11 @@ struct reductions {
 template <class Rows>
 SPECAGG_FUNCTION SPECAGG_INLINE auto at(const Rows& rows, std::size_t v) {
   return rows.open(v, 1).template operator()<vec<typename Rows::value_type, 1>>(0, 1);
+}
+// The value of a vec of one lane: as_double(pi(at(rows, v))) is pi at token v.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE double as_double(V x) {
+  return double(uncontracted(x).v);
 }
 
 SPECAGG_END

@@ -81,27 +81,24 @@ SPECAGG_FUNCTION SPECAGG_INLINE V without(V x, std::span<const token_id> tokens,
 // result, so they must outlive it. (The threads of a CUDA block keep the sums themselves.)
 template <class Rows, class F>
 SPECAGG_FUNCTION weights<Rows, F> weigh(const Rows& rows, F f, std::span<double> block_sums) {
-  return walker_of(rows).weigh(rows, f, block_sums);
+  if constexpr (Walked<Rows>) {
+    return rows.walker().weigh(rows, f, block_sums);
+  } else {
+    const auto add_block = [&](std::size_t begin, std::size_t count) {
+      double& sum = block_sums[begin / block_size];
+      if constexpr (requires { rows.empty(begin, count); })
+        if (rows.empty(begin, count)) return sum = 0;
+      return sum = specagg::reduce_block_of<detail::add>(rows, begin, count, f);
+    };
+    const double total = reduce_blocks<detail::add>(rows.size(), add_block);
+    return {rows, f, block_sums.first(block_count(rows.size())), total};
+  }
 }
+// Whether there is memory enough for that.
 template <class Rows>
 SPECAGG_FUNCTION bool can_weigh(const Rows& rows, std::span<double> block_sums) {
-  return walker_of(rows).can_weigh(rows, block_sums);
-}
-
-template <class Rows, class F>
-weights<Rows, F> one_thread::weigh(const Rows& rows, F f, std::span<double> block_sums) {
-  const double total =
-      reduce_blocks<detail::add>(rows.size(), [&](std::size_t begin, std::size_t count) {
-        double& sum = block_sums[begin / block_size];
-        if constexpr (requires { rows.empty(begin, count); })
-          if (rows.empty(begin, count)) return sum = 0;
-        return sum = specagg::reduce_block_of<detail::add>(rows, begin, count, f);
-      });
-  return {rows, f, block_sums.first(block_count(rows.size())), total};
-}
-template <class Rows>
-bool one_thread::can_weigh(const Rows& rows, std::span<double> block_sums) {
-  return block_sums.size() >= block_count(rows.size());
+  if constexpr (Walked<Rows>) return rows.walker().can_weigh(rows, block_sums);
+  else return block_sums.size() >= block_count(rows.size());
 }
 
 namespace detail {
@@ -126,25 +123,14 @@ SPECAGG_FUNCTION SPECAGG_INLINE place find_place(std::size_t n, double rest, con
   return last;
 }
 
-}  // namespace detail
-
-// Inverse transform sampling: the first token whose cumulative weight exceeds u * total, u in [0,
-// 1). It searches in three steps: the blocks by their sums, then the 64 groups of 16 tokens of a
-// block by their sums, then the 16 tokens by their weights. It never returns a token of weight 0,
-// whatever the round-off between the steps. It returns no_token if no weight is positive, or the
-// total is NaN or infinite.
 template <class Rows, class F>
-SPECAGG_FUNCTION token_id inverse_transform(const weights<Rows, F>& w, double u) {
-  return walker_of(w.rows).draw(w, u);
-}
-template <class Rows, class F>
-SPECAGG_FLATTEN token_id one_thread::draw(const weights<Rows, F>& w, double u) {
+SPECAGG_FLATTEN token_id draw_in_order(const weights<Rows, F>& w, double u) {
   using V = vec<typename Rows::value_type, 16>;
   if (!(w.total > 0 && w.total < std::numeric_limits<double>::infinity())) return no_token;
   double rest = u * w.total;
-  detail::forbid_contraction(rest);
+  forbid_contraction(rest);
   const auto in_blocks =
-      detail::find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
+      find_place(w.blocks.size(), rest, [&](std::size_t b) { return w.blocks[b]; });
   if (in_blocks.index == w.blocks.size()) return no_token;
   const std::size_t begin = in_blocks.index * block_size, size = w.size();
   const std::size_t count = size - begin < block_size ? size - begin : block_size,
@@ -154,18 +140,30 @@ SPECAGG_FLATTEN token_id one_thread::draw(const weights<Rows, F>& w, double u) {
   double sum[block_size / 16];
   for (std::size_t g = 0; g < groups; ++g) {
     const int lanes = count - 16 * g < 16 ? int(count - 16 * g) : 16;
-    const V x = detail::reducer<detail::add, V>::keep(
+    const V x = reducer<add, V>::keep(
         uncontracted(w.f(opened.template operator()<V>(16 * g, lanes))), lanes);
     x.store(weight + 16 * g);
     sum[g] = double(reduce_add(x));
   }
-  const auto in_groups =
-      detail::find_place(groups, in_blocks.rest, [&](std::size_t g) { return sum[g]; });
+  const auto in_groups = find_place(groups, in_blocks.rest, [&](std::size_t g) { return sum[g]; });
   if (in_groups.index == groups) return no_token;
   const std::size_t k = 16 * in_groups.index;
   const auto in_group =
-      detail::find_place(16, in_groups.rest, [&](std::size_t i) { return double(weight[k + i]); });
+      find_place(16, in_groups.rest, [&](std::size_t i) { return double(weight[k + i]); });
   return token_id(begin + k + in_group.index);
+}
+
+}  // namespace detail
+
+// Inverse transform sampling: the first token whose cumulative weight exceeds u * total, u in [0,
+// 1). It searches in three steps: the blocks by their sums, then the 64 groups of 16 tokens of a
+// block by their sums, then the 16 tokens by their weights. It never returns a token of weight 0,
+// whatever the round-off between the steps. It returns no_token if no weight is positive, or the
+// total is NaN or infinite.
+template <class Rows, class F>
+SPECAGG_FUNCTION token_id inverse_transform(const weights<Rows, F>& w, double u) {
+  if constexpr (Walked<Rows>) return w.rows.walker().draw(w, u);
+  else return detail::draw_in_order(w, u);
 }
 
 SPECAGG_END

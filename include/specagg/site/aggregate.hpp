@@ -28,13 +28,11 @@ struct site_weights {
   constexpr ensemble law() const { return {l}; }
 };
 
-namespace detail {
 // ln(e^a + e^b); -inf if both are -inf.
 inline double log_add(double a, double b) {
   const double high = a > b ? a : b, low = a > b ? b : a;
   return low == -std::numeric_limits<double>::infinity() ? high : high + log(1 + exp(low - high));
 }
-}  // namespace detail
 
 // The weights eta from h^l and h^r. A site without documents has h = -inf. All four numbers are NaN
 // if both h are -inf, or one is NaN or +inf.
@@ -75,7 +73,7 @@ site_share mix_documents(std::span<const std::span<const T>> documents,
     return {status::invalid_parameter};
   for (const double r : relevance) {
     if (!(r < std::numeric_limits<double>::infinity())) return {status::invalid_parameter};
-    share.h = detail::log_add(share.h, r);
+    share.h = log_add(share.h, r);
   }
   if (share.h == -std::numeric_limits<double>::infinity()) return share;
   const std::span<T> top = scratch.first(documents.size()),

@@ -70,20 +70,13 @@ SPECAGG_FUNCTION constexpr bool before(const contender& a, const contender& b) {
   return a.score > b.score || (a.score == b.score && a.token < b.token);
 }
 
-// The first contender after `last` in that order; with the default `last`, the winner. The weights
-// are f(at) of the rows. no_token if no other token has weight. One pass. A token cannot win if its
-// weight is below its least noise times the best score so far. Such a token needs no logarithm and
-// no second word, and nearly all tokens are like that.
+namespace detail {
+
 template <class Rows, class F>
-SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const shared_noise& noise,
-                                std::uint32_t position, contender last = {no_token, infinity}) {
-  return walker_of(rows).race(rows, f, noise, position, last);
-}
-template <class Rows, class F, class Noise, class Contender>
-SPECAGG_FLATTEN Contender one_thread::race(const Rows& rows, const F& f, const Noise& noise,
-                                           std::uint32_t position, Contender last) {
+SPECAGG_FLATTEN contender race_in_order(const Rows& rows, const F& f, const shared_noise& noise,
+                                        std::uint32_t position, contender last) {
   using V = vec<typename Rows::value_type, 16>;
-  Contender best;
+  contender best;
   for (std::size_t begin = 0; begin < rows.size(); begin += block_size) {
     const std::size_t count = rows.size() - begin < block_size ? rows.size() - begin : block_size;
     const auto block = rows.open(begin, count);
@@ -108,12 +101,25 @@ SPECAGG_FLATTEN Contender one_thread::race(const Rows& rows, const F& f, const N
       for (std::size_t i = 0; i < end; ++i) {
         if (!(w[i] > 0) || double(w[i]) * (1 + 1e-9) < need[i]) continue;
         const token_id v = token_id(begin + k + i);
-        const Contender c{v, double(w[i]) / noise(position, v, words[i])};
+        const contender c{v, double(w[i]) / noise(position, v, words[i])};
         if (before(last, c) && (best.token == no_token || before(c, best))) best = c;
       }
     }
   }
   return best;
+}
+
+}  // namespace detail
+
+// The first contender after `last` in that order; with the default `last`, the winner. The weights
+// are f(at) of the rows. no_token if no other token has weight. One pass. A token cannot win if its
+// weight is below its least noise times the best score so far. Such a token needs no logarithm and
+// no second word, and nearly all tokens are like that.
+template <class Rows, class F>
+SPECAGG_FUNCTION contender race(const Rows& rows, const F& f, const shared_noise& noise,
+                                std::uint32_t position, contender last = {no_token, infinity}) {
+  if constexpr (Walked<Rows>) return rows.walker().race(rows, f, noise, position, last);
+  else return detail::race_in_order(rows, f, noise, position, last);
 }
 // Draws a coupled draft's token from a normalised row.
 template <Row R>
@@ -147,8 +153,8 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
           if (!(total > 0) || !(total < infinity)) return status::undefined_target;
           e.token = race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
           const auto seen = at(rows, std::size_t(e.token));
-          e.log_pi = log(detail::as_double(pi(seen)));
-          e.log_p = log(detail::as_double(seen.p));
+          e.log_pi = log(as_double(pi(seen)));
+          e.log_p = log(as_double(seen.p));
           return status::ok;
         });
     if (result.why != status::ok) return result;

@@ -53,7 +53,7 @@ contender exchange(const Policy& policy, Next&& next, Score&& score, std::size_t
   contender best;
   if (!unanimous_here(policy)) return best;
   const auto combine = [&](const std::array<double, N>& x) {
-    return detail::as_double(policy.unnormalised(view_of(x)));
+    return as_double(policy.unnormalised(view_of(x)));
   };
   std::array<contender, N> last;
   last.fill({no_token, infinity});

@@ -114,11 +114,6 @@ inline double expected_tokens(std::span<const draft_acceptance> draft) {
 
 namespace detail {
 
-template <class V>
-SPECAGG_FUNCTION SPECAGG_INLINE double as_double(V x) {
-  return double(uncontracted(x).v);
-}
-
 // The checks before every verification: the parameters are in range, and there is room for every
 // result.
 template <class Policy>

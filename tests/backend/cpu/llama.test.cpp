@@ -247,7 +247,7 @@ TEST_CASE(
       setitimer(ITIMER_REAL, &timer, nullptr);
       const status s = model.extend(std::span(wrong).first(many), row);
       const auto took = steady_clock::now() - begin;
-      while (!alarmed) spin_pause();
+      while (!alarmed) specagg::detail::spin_pause();
       alarmed = false;
       on_the_way += s == status::stopped && took > whole / 50 && took < whole * 6 / 10;
       CHECK((s == status::ok || s == status::stopped));

@@ -296,25 +296,8 @@ class collective {
       if (mine && lane == 0) publish(part, b, block_sum);
     }
     synchronise();
-    softmax_sum<float> sum{lowest, 0};
-    if (leads()) {
-      constexpr std::size_t ahead = 8;  // read together; the arrays have most_blocks elements
-      static_assert(detail::most_blocks % ahead == 0);
-      for (std::size_t b = 0; b < blocks; b += ahead) {
-        float tops[ahead];
-        double parts[ahead];
-#pragma unroll
-        for (std::size_t i = 0; i < ahead; ++i) {
-          tops[i] = largest[b + i];
-          parts[i] = part[b + i];
-        }
-#pragma unroll
-        for (std::size_t i = 0; i < ahead; ++i)
-          if (b + i < blocks) detail::add_block(sum, tops[i], parts[i], temperature);
-      }
-      if (sum.max == lowest) sum.total = std::numeric_limits<double>::quiet_NaN();
-    }
-    return sum;
+    return leads() ? sum_of_blocks(blocks, largest, part, temperature)
+                   : softmax_sum<float>{lowest, 0};
   }
   // The first token with the largest logit. Call it directly after sum_exponentials, which left the
   // largest logit of every block in shared memory. One block of the row is read. Each thread block
@@ -363,6 +346,28 @@ class collective {
     }
 #endif
     slots[i] = x;
+  }
+  // The sum of all blocks from their largest logits and sums, which the leader reads.
+  static __device__ softmax_sum<float> sum_of_blocks(std::size_t blocks, const float* largest,
+                                                     const double* part, double temperature) {
+    constexpr std::size_t ahead = 8;  // read together; the arrays have most_blocks elements
+    static_assert(detail::most_blocks % ahead == 0);
+    softmax_sum<float> sum{-std::numeric_limits<float>::infinity(), 0};
+    for (std::size_t b = 0; b < blocks; b += ahead) {
+      float tops[ahead];
+      double parts[ahead];
+#pragma unroll
+      for (std::size_t i = 0; i < ahead; ++i) {
+        tops[i] = largest[b + i];
+        parts[i] = part[b + i];
+      }
+#pragma unroll
+      for (std::size_t i = 0; i < ahead; ++i)
+        if (b + i < blocks) detail::add_block(sum, tops[i], parts[i], temperature);
+    }
+    if (sum.max == -std::numeric_limits<float>::infinity())
+      sum.total = std::numeric_limits<double>::quiet_NaN();
+    return sum;
   }
   // Reduces f(view of tokens v .. v + 3, v, how many of them exist).
   template <class Op, class Rows, class F>

@@ -121,6 +121,14 @@ __global__ void __launch_bounds__(threads, 2)
   if (together.leads()) facts[i] = found;
 }
 
+// Whether siblings stand together, as their laws need.
+inline __device__ bool siblings_together(const draft_tree& tree) {
+  bool ascends = true;
+  for (std::size_t i = 1; i < tree.size(); ++i)
+    ascends = ascends && tree.parents[i - 1] <= tree.parents[i];
+  return ascends;
+}
+
 template <bool Whole, class S, class Policies, class Verifier>
 __global__ void __launch_bounds__(threads, 2)
     verify_trees(tree_batch<S> b, Policies policies, Verifier verifier, std::size_t draft_rows,
@@ -134,9 +142,6 @@ __global__ void __launch_bounds__(threads, 2)
   facts += r * (draft_rows + b.most + 1);
   owed += r * b.levels * V;
   const draft_tree tree = tree_of(b, r);
-  bool ascends = true;
-  for (std::size_t i = 1; i < tree.size(); ++i)
-    ascends = ascends && tree.parents[i - 1] <= tree.parents[i];
   together.once([&] {
     for (float& scale : scales) scale = 0;
     for (tree_node& node : nodes) node = {};
@@ -168,13 +173,12 @@ __global__ void __launch_bounds__(threads, 2)
     return child_law<Whole, S>(q, left_out, alone ? y : no_token, drawn_greedily ? y : no_token,
                                left_out.empty() ? nullptr : scales + i);
   };
-  const std::uint64_t request = b.request ? b.request[r] : r;
-  random_streams chooser(b.seed[r], request);
+  random_streams chooser(b.seed[r], b.request ? b.request[r] : r);
   emission emissions[most_drafted + 1];  // every thread has its own copy
   double sums[1];                        // the threads keep the sums of blocks themselves
   tree_verdict v;
   v.why = status::invalid_parameter;
-  if (ascends)
+  if (siblings_together(tree))
     v = verifier.verify(
         tree, rows_of(tree.size() + 1, law), rows_of(draft_range(b, r).count, q_row),
         rows_of(target_range(b, r).count, p_row), policies[r], chooser,

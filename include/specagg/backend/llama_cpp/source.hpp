@@ -121,9 +121,11 @@ class source {
     }
     if (count == 0) return status::ok;
     source& caller = *all[0].to;
-    const auto undo = [&](status why) {
-      for (const addition& a : all)
-        a.to->go_back(a.to->text_.size() - (done > 0 ? (--done, a.tokens.size()) : 0));
+    const auto undo = [&](status why) {  // `done` of them were appended
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const std::size_t appended = i < done ? all[i].tokens.size() : 0;
+        all[i].to->go_back(all[i].to->text_.size() - appended);
+      }
       return why;
     };
     if (caller.options_.exact_batches) {

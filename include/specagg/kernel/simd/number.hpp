@@ -43,13 +43,14 @@ SPECAGG_FUNCTION SPECAGG_OUTLINE float fused_by_odd(float a, float b, float c) {
 }
 // Nearly always the plain double sum s rounds to the same float. It may not if s, which is itself
 // rounded, lies exactly half way between two floats: its low 29 bits are 10...0, or the float is
-// subnormal and has fewer bits. 0 is exact.
+// subnormal and has fewer bits. 0 is exact. The constants are of the two halves of a double.
+inline constexpr std::uint32_t bits_below_float = 0x1fffffff, half_way = 0x10000000,
+                               without_sign = 0x7fffffff, least_normal_float = 0x38100000;
 SPECAGG_FUNCTION SPECAGG_LANE bool may_round_twice(double s) {
   const auto bits = bit_cast<std::uint64_t>(s);
-  const auto low = std::uint32_t(bits) & 0x1fffffffu,
-             high = std::uint32_t(bits >> 32) & 0x7fffffffu;
-  // 0x38100000: the exponent of the smallest normal float
-  return (low == 0x10000000u) | (high - 1 < 0x38100000u - 1);
+  const auto low = std::uint32_t(bits) & bits_below_float,
+             high = std::uint32_t(bits >> 32) & without_sign;
+  return (low == half_way) | (high - 1 < least_normal_float - 1);
 }
 SPECAGG_FUNCTION SPECAGG_LANE float emulated_fused(float a, float b, float c) {
   const double s = double(a) * double(b) + double(c);

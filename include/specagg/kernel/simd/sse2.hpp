@@ -67,15 +67,15 @@ SPECAGG_LANE __m128 fused(__m128 a, __m128 b, __m128 c) {
   const __m128 ah = _mm_movehl_ps(a, a), bh = _mm_movehl_ps(b, b), ch = _mm_movehl_ps(c, c);
   const __m128d lo = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
   const __m128d hi = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(ah), _mm_cvtps_pd(bh)), _mm_cvtps_pd(ch));
-  // may_round_twice; its unsigned comparison becomes a signed one of numbers smaller by 2^31
+  // may_round_twice; high - 1 and what it is compared with, both less 2^31: a signed comparison
   const __m128 s = _mm_castpd_ps(lo), t = _mm_castpd_ps(hi);
-  const __m128i low =
-      _mm_and_si128(_mm_castps_si128(_mm_shuffle_ps(s, t, 0x88)), _mm_set1_epi32(0x1fffffff));
-  const __m128i high =
-      _mm_and_si128(_mm_castps_si128(_mm_shuffle_ps(s, t, 0xdd)), _mm_set1_epi32(0x7fffffff));
-  const __m128i tie = _mm_cmpeq_epi32(low, _mm_set1_epi32(0x10000000));
+  const __m128i low = _mm_and_si128(_mm_castps_si128(_mm_shuffle_ps(s, t, 0x88)),
+                                    _mm_set1_epi32(int(bits_below_float)));
+  const __m128i high = _mm_and_si128(_mm_castps_si128(_mm_shuffle_ps(s, t, 0xdd)),
+                                     _mm_set1_epi32(int(without_sign)));
+  const __m128i tie = _mm_cmpeq_epi32(low, _mm_set1_epi32(int(half_way)));
   const __m128i tiny = _mm_cmplt_epi32(_mm_add_epi32(high, _mm_set1_epi32(0x7fffffff)),
-                                       _mm_set1_epi32(int(0xb80fffffu)));
+                                       _mm_set1_epi32(int(least_normal_float - 1 - 0x80000000u)));
   if (_mm_movemask_epi8(_mm_or_si128(tie, tiny)) != 0) return fused_by_odd(a, b, c);
   return _mm_movelh_ps(_mm_cvtpd_ps(lo), _mm_cvtpd_ps(hi));
 }
