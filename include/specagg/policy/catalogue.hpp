@@ -21,6 +21,7 @@
 #include <specagg/policy/mentored.hpp>
 #include <specagg/policy/power.hpp>
 #include <specagg/policy/token_cascade.hpp>
+#include <specagg/policy/typical.hpp>
 
 SPECAGG_BEGIN
 
@@ -71,6 +72,9 @@ inline constexpr std::tuple catalogue{
                {lossy{}, lossy{0.25}, lossy{0.3, 0.8}, lossy{0.3, 5}},
                {{"alpha", &lossy::alpha, 0, 1, open_range},
                 {"beta", &lossy::beta, 0, infinity, false, "exact"}}),
+    catalogued("typical", "norm(p where p >= min(eps, delta e^-H(p)))",
+               {typical{}, typical{0.3, 1}},
+               {{"eps", &typical::eps, 0, 1}, {"delta", &typical::delta, 0, 1}}),
     catalogued("mentored", "lossy with the alpha that makes KL(p || pi) = kl",
                {mentored{}, mentored{0.05}}, {{"kl", &mentored::kl, 0}}),
     catalogued("chow", "p if max q < 1 - alpha, else q", {chow{}, chow{0.4}},
