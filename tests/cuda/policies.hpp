@@ -60,7 +60,7 @@ void every_policy_agrees(const Verifier& verifier) {
   for_each_policy([&](const auto& choices) {
     for (const auto& policy : choices) all.push_back({policy});
   });
-  for (; seed <= 60; ++seed)
+  for (; seed <= 72; ++seed)
     agree<float>({6, sizes[seed % 10], 1 + seed % 5}, seed, all, verifier, seen);
   CHECK(seen.steps > 400);
   // a cluster of two
