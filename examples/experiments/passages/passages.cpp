@@ -20,6 +20,7 @@
 #include <specagg/error.hpp>
 #include <specagg/site/aggregate.hpp>
 
+#include "../../cli/effects.hpp"
 #include "../../cli/site_model.hpp"
 #include "../lab.hpp"
 

@@ -330,31 +330,25 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
     ended = options.end_of_text.contains(y);
   }
 
-  // The large model scores.
-  const std::size_t g = result.drafted;
+  // The large model scores, keeps tokens up to the first that it replaces, and else adds one.
+  const std::size_t g = result.drafted, rows = g + (!ended && g < limit);
   const auto logits = std::span(work.large_logits).first((g + 1) * work.vocabulary);
   if (s == status::ok || s == status::invalid_row)
     s = specagg::score(t.tokens.first(start + g), large, processor, logits);
-  for (std::size_t i = 0; i <= g && s == status::ok; ++i) {
-    if (i == g && (ended || g == limit)) break;
+  for (std::size_t i = 0; i < rows && result.accepted == i && s == status::ok; ++i) {
     processed_row<T> row(logits.subspan(i * work.vocabulary, work.vocabulary));
     s = row.normalise();
     if (s != status::ok) break;
-    const auto [best, best_probability] = detail::likeliest(row);
-    emission& e = work.emissions[i];
-    if (i < g) {
-      const token_id y = t.tokens[start + i];
-      const double log_p = log(double(row[std::size_t(y)]));
-      if (!(-log_p > thresholds.rollback) || best == y) {
-        e = {y, origin::accepted, status::ok, 0, log_p};
-        ++result.accepted;
-        ++result.emitted;
-        continue;
-      }
-    }
-    e = {best, i < g ? origin::residual : origin::bonus, status::ok, 0, log(best_probability)};
+    const token_id best = detail::likeliest(row).first, y = i < g ? t.tokens[start + i] : best;
+    const double log_p = log(double(row[std::size_t(y)]));
+    const bool kept = i < g && (!(-log_p > thresholds.rollback) || best == y);
+    work.emissions[i] = {kept ? y : best,
+                         kept    ? origin::accepted
+                         : i < g ? origin::residual
+                                 : origin::bonus,
+                         status::ok, 0, kept ? log_p : log(double(row[std::size_t(best)]))};
+    result.accepted += kept;
     ++result.emitted;
-    break;
   }
   const status refused = specagg::truncate(t, start + result.accepted, processor, small, large);
   if (result.emitted > result.accepted)
