@@ -348,7 +348,8 @@ auto verification(const inputs<S, Verifier>& in, const Policy& policy, const Ver
 template <class S, class Policy, class Verifier>
 std::size_t bytes_of_rows(const shape& s, const Policy&, const Verifier&) {
   std::size_t rows = s.gamma + 1;
-  if (gpu::detail::reads_draft_rows<Policy, Verifier>(false)) rows += s.gamma + reads_draft<Policy>;
+  if (reads_draft<Policy> || Verifier::reads_draft_rows(false))
+    rows += s.gamma + reads_draft<Policy>;
   return s.requests * rows * s.vocabulary * sizeof(S);
 }
 
