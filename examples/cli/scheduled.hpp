@@ -25,7 +25,7 @@ struct counting {
     d.accept = {counted.both / steps, counted.only_l / steps, counted.only_r / steps};
     return d;
   }
-  void observe(const specagg::dragon_outcome& o) {
+  void observe(const specagg::sites::dragon_outcome& o) {
     counted.both += o.accepted_l && o.accepted_r;
     counted.only_l += o.accepted_l && !o.accepted_r;
     counted.only_r += !o.accepted_l && o.accepted_r;
@@ -43,9 +43,10 @@ struct scheduled_setting {
 struct scheduled_times {
   double first = 0, all = 0;  // when the first token and when all tokens are settled
 };
-inline scheduled_times scheduled_run(const scheduled_setting& o, specagg::scheduling how,
+inline scheduled_times scheduled_run(const scheduled_setting& o, specagg::sites::scheduling how,
                                      std::uint64_t seed) {
   using namespace specagg;
+  using namespace specagg::sites;
   using site = dragon_site<double, replayed_drafts, scheduler<counting>>;
   simulated_sites<double, site> world(seed);
   constexpr double pi = 3.14159265358979323846;

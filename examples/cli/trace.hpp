@@ -53,7 +53,7 @@ class trace_file {
 struct session_watch final : specagg::net::observer {
   using time_point = specagg::net::clock::time_point;
 
-  specagg::hello terms;
+  specagg::sites::hello terms;
   std::shared_ptr<trace_file> trace;  // or none
   std::vector<specagg::token_id> tokens;
   std::vector<double> at;                      // when each was emitted
@@ -65,7 +65,7 @@ struct session_watch final : specagg::net::observer {
   specagg::side now_at = specagg::side::l;
   std::size_t rounds = 0, accepted = 0;  // split verification
 
-  session_watch(const specagg::hello& h, std::shared_ptr<trace_file> t)
+  session_watch(const specagg::sites::hello& h, std::shared_ptr<trace_file> t)
       : terms(h), trace(std::move(t)) {}
 
   void emitted(std::uint32_t position, specagg::token_id x) override {
@@ -75,7 +75,7 @@ struct session_watch final : specagg::net::observer {
       trace->line(fmt::format("{}\"event\":\"token\",\"step\":{},\"token\":{}}}", head(at.back()),
                               position, x));
   }
-  void settled(const specagg::dragon_outcome& o) override {
+  void settled(const specagg::sites::dragon_outcome& o) override {
     ++outcomes[o.accepted_l ? (o.accepted_r ? 0 : 1) : (o.accepted_r ? 2 : 3)];
     ++aggregated[std::size_t(o.at)];
     for (std::size_t s = 0; s < 2; ++s)
@@ -97,9 +97,9 @@ struct session_watch final : specagg::net::observer {
                               used));
   }
   void message(bool sent, std::span<const std::uint8_t> bytes) override {
-    specagg::message m;
-    if (specagg::decode(bytes, terms, m) != specagg::wire::ok) return;
-    if (const auto* a = std::get_if<specagg::split_answer>(&m);
+    specagg::sites::message m;
+    if (specagg::sites::decode(bytes, terms, m) != specagg::sites::wire::ok) return;
+    if (const auto* a = std::get_if<specagg::sites::split_answer>(&m);
         a && (rounds == 0 || a->start > last_round)) {
       ++rounds;
       accepted += a->accepted;
@@ -109,13 +109,13 @@ struct session_watch final : specagg::net::observer {
     static constexpr const char* kinds[] = {"hello",   "drafted",       "settled_text", "progress",
                                             "refusal", "split_request", "split_answer", "echo"};
     std::uint32_t step = 0, epoch = 0;
-    if (const auto* d = std::get_if<specagg::drafted>(&m)) {
+    if (const auto* d = std::get_if<specagg::sites::drafted>(&m)) {
       step = d->step;
       epoch = d->epoch;
     }
-    if (const auto* s = std::get_if<specagg::settled_text>(&m)) step = s->first;
-    if (const auto* r = std::get_if<specagg::split_request>(&m)) step = r->start;
-    if (const auto* a = std::get_if<specagg::split_answer>(&m)) step = a->start;
+    if (const auto* s = std::get_if<specagg::sites::settled_text>(&m)) step = s->first;
+    if (const auto* r = std::get_if<specagg::sites::split_request>(&m)) step = r->start;
+    if (const auto* a = std::get_if<specagg::sites::split_answer>(&m)) step = a->start;
     trace->line(
         fmt::format("{}\"event\":\"{}\",\"kind\":\"{}\",\"step\":{},\"epoch\":{},\"bytes\":{}}}",
                     head(trace_file::seconds(specagg::net::clock::now())),

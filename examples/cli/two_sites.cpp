@@ -42,6 +42,7 @@ namespace cli {
 namespace {
 
 using namespace specagg;
+using namespace specagg::sites;
 using json = nlohmann::ordered_json;
 using namespace std::chrono_literals;
 

@@ -15,6 +15,8 @@
 #include "decoding.hpp"
 #include "exact.hpp"
 
+using namespace specagg::sites;
+
 namespace experiments {
 namespace {
 

@@ -398,10 +398,10 @@ TEST_CASE("passages never cross the wire, neither as text nor as tokens") {
     return found(link.recorded()[0]);
   };
   const auto passage = pieces.encode(documents[0]);
-  specagg::hello terms{.most_tokens = 512};
+  specagg::sites::hello terms{.most_tokens = 512};
   terms.codec.vocabulary = pieces.size();
   std::vector<std::uint8_t> bytes(4096);
-  bytes.resize(encode(specagg::part_of(passage, 0, 64), terms, bytes));
+  bytes.resize(encode(specagg::sites::part_of(passage, 0, 64), terms, bytes));
   CHECK(send({bytes.begin(), bytes.end()}).rfind("tokens: ", 0) == 0);
   CHECK(send(documents[1].substr(100, 60)).rfind("text: ", 0) == 0);
 }

@@ -19,6 +19,7 @@
 #include "support/numbers.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 using tokens = std::vector<token_id>;
 using namespace std::chrono_literals;
 

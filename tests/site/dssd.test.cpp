@@ -11,6 +11,7 @@
 #include "support/catch.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 
 namespace {
 
@@ -253,7 +254,7 @@ struct recorder {
   void score(const score_order& o) { scorings.push_back(o); }
   void emit(std::uint32_t, token_id x) { emitted.push_back(x); }
   static wire decode(std::span<const std::uint8_t> b, const hello& terms, message& m) {
-    return specagg::decode(b, terms, m);
+    return specagg::sites::decode(b, terms, m);
   }
 };
 // A device or an edge of DSSD, gamma 2, connected and greeted; rows are given as they are asked

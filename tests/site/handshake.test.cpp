@@ -7,6 +7,7 @@
 #include "support/catch.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 
 namespace {
 

@@ -10,6 +10,7 @@
 #include "support/numbers.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 using octets = std::vector<std::uint8_t>;
 
 namespace {

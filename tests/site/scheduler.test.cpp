@@ -9,6 +9,7 @@
 #include "support/numbers.hpp"
 
 using namespace specagg;
+using namespace specagg::sites;
 
 namespace {
 

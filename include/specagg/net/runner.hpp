@@ -34,7 +34,7 @@ struct observer {
   virtual ~observer() = default;
   virtual void emitted(std::uint32_t /*position*/, token_id) {}
   // DRAGON: this end received the outcome of a single step
-  virtual void settled(const dragon_outcome&) {}
+  virtual void settled(const sites::dragon_outcome&) {}
   virtual void drafted(std::uint32_t /*step*/, clock::time_point /*begin*/,
                        clock::time_point /*end*/, bool /*used*/) {
   }  // used = false: stopped, or its prefix was rejected meanwhile
@@ -45,9 +45,9 @@ struct observer {
 // What the scheduler of a dragon_site knows: a profile that it shares with its runner. It also
 // informs an observer.
 struct watched_profile {
-  std::shared_ptr<live_profile> profile;
+  std::shared_ptr<sites::live_profile> profile;
   observer* watch;
-  void observe(const dragon_outcome& o) {
+  void observe(const sites::dragon_outcome& o) {
     profile->observe(o);
     watch->settled(o);
   }
@@ -84,9 +84,9 @@ class running_site {
 
 // Sends a refusal and closes the connection. The other end reports it as its problem.
 inline void refuse(outlet& to, const std::string& why) {
-  std::array<std::uint8_t, 4 + most_text_in_message> buffer;
-  const std::string line = printable(why, most_text_in_message);
-  const std::size_t n = encode(refusal{short_text(line)}, hello{}, buffer);
+  std::array<std::uint8_t, 4 + sites::most_text_in_message> buffer;
+  const std::string line = printable(why, sites::most_text_in_message);
+  const std::size_t n = encode(sites::refusal{sites::short_text(line)}, sites::hello{}, buffer);
   to.send(std::span<const std::uint8_t>(buffer).first(n));
   to.close(line);
 }
@@ -103,16 +103,17 @@ inline void refuse(outlet& to, const std::string& why) {
 template <class Site, class Model>
 class runner final : public running_site {
  public:
-  runner(std::unique_ptr<Site> site, std::shared_ptr<Model> model, const hello& terms,
-         const sampling& sample, std::shared_ptr<live_profile> profile,
+  runner(std::unique_ptr<Site> site, std::shared_ptr<Model> model, const sites::hello& terms,
+         const sampling& sample, std::shared_ptr<sites::live_profile> profile,
          std::shared_ptr<observer> watch)
       : site_(std::move(site)),
         model_(std::move(model)),
         sample_(sample),
-        only_drafts_(terms.kind >= protocol::dsd && terms.from == side::l),
+        only_drafts_(terms.kind >= sites::protocol::dsd && terms.from == side::l),
         profile_(std::move(profile)),
         watch_(std::move(watch)),
-        logits_((terms.kind >= protocol::dsd && terms.from == side::r ? terms.look_ahead + 1 : 1) *
+        logits_((terms.kind >= sites::protocol::dsd && terms.from == side::r ? terms.look_ahead + 1
+                                                                             : 1) *
                 model_->vocab_size()) {
     {
       const std::lock_guard lock(mutex_);
@@ -230,8 +231,8 @@ class runner final : public running_site {
     }
     void emit(std::uint32_t position, token_id x) { r.watch_->emitted(position, x); }
     void aggregates(side) {}
-    void decode(const decode_order& o) { r.order(o.ticket, o.step, 1); }
-    void score(const score_order& o) { r.order(o.ticket, o.end, o.end - o.start + 1); }
+    void decode(const sites::decode_order& o) { r.order(o.ticket, o.step, 1); }
+    void score(const sites::score_order& o) { r.order(o.ticket, o.end, o.end - o.start + 1); }
     void echoed(std::uint64_t stamp) {
       for (auto& p : r.pings_)
         if (p.stamp == stamp && stamp != 0) {
@@ -342,7 +343,7 @@ class runner final : public running_site {
   std::shared_ptr<Model> model_;
   sampling sample_;
   bool only_drafts_;
-  std::shared_ptr<live_profile> profile_;
+  std::shared_ptr<sites::live_profile> profile_;
   std::shared_ptr<observer> watch_;
   std::shared_ptr<outlet> to_;
   counters count_;

@@ -33,16 +33,16 @@ class sessions {
   // Returns what this end says to a device that proposes this hello. The device is refused if they
   // differ. May throw specagg::error; its text is sent to the device. Both functions are called on
   // the transport's threads, several at a time.
-  using agree_function = std::function<hello(const hello& proposed)>;
+  using agree_function = std::function<sites::hello(const sites::hello& proposed)>;
   // may throw too
-  using make_function = std::function<std::shared_ptr<running_site>(const hello& terms)>;
+  using make_function = std::function<std::shared_ptr<running_site>(const sites::hello& terms)>;
 
   // most: the largest number of sessions. keep_seconds: how long a session without a connection is
   // kept. ended(site, terms) is called when a session is no longer kept: by tick(), by the
   // transport and by the destructor. All connections must have ended before the destructor is
   // called.
   sessions(agree_function agree, make_function make, std::size_t most, double keep_seconds,
-           std::function<void(running_site&, const hello&)> ended)
+           std::function<void(running_site&, const sites::hello&)> ended)
       : agree_(std::move(agree)),
         make_(std::move(make)),
         most_(most),
@@ -86,7 +86,7 @@ class sessions {
   struct peer;
   struct session {
     std::shared_ptr<running_site> site;  // null: it is being made
-    hello terms;
+    sites::hello terms;
     std::weak_ptr<peer> last;  // the last peer that was let in
     clock::time_point seen = clock::now();
     bool alone() const {
@@ -120,16 +120,16 @@ class sessions {
 
   std::shared_ptr<running_site> enter(std::span<const std::uint8_t> bytes, peer& who) {
     outlet& out = *who.out;
-    message m;
-    const wire w = decode(bytes, hello{}, m);
-    const auto* h = std::get_if<hello>(&m);
+    sites::message m;
+    const sites::wire w = decode(bytes, sites::hello{}, m);
+    const auto* h = std::get_if<sites::hello>(&m);
     const auto no = [&](const std::string& why) {
       refuse(out, why);
       return nullptr;
     };
-    if (w != wire::ok) return no("the first message: " + complaint(w, m));
+    if (w != sites::wire::ok) return no("the first message: " + complaint(w, m));
     if (!h || !valid(*h)) return no("the first message is no valid hello");
-    hello terms;
+    sites::hello terms;
     try {
       terms = agree_(*h);
     } catch (const std::exception& e) {
@@ -194,7 +194,7 @@ class sessions {
   const make_function make_;
   const std::size_t most_;
   const double keep_seconds_;
-  const std::function<void(running_site&, const hello&)> ended_;
+  const std::function<void(running_site&, const sites::hello&)> ended_;
   std::mutex mutex_;
   std::map<std::uint64_t, session> all_;
 };

@@ -30,6 +30,7 @@
 #include <specagg/site/handshake.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // ---- how drafts are drawn, and how two become one token -----------------------------------------
 // rows(side) is the row of that side's draft, a coded_row. It is decoded at each call.
@@ -409,4 +410,5 @@ class dragon_site {
   std::uint32_t keep_ = 0;                  // number of tokens seen by the model that still hold
 };
 
+}  // namespace sites
 SPECAGG_END

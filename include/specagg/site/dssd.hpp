@@ -24,6 +24,7 @@
 #include <specagg/site/split.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // The order to score a draft: roll the model back to `keep` tokens if it has seen more, feed it
 // token(i) up to i = end, and call scored() with the rows of positions start .. end and this
@@ -426,4 +427,5 @@ class split_edge : public detail::split_end<T, Chooser> {
   split_answer answer_;
 };
 
+}  // namespace sites
 SPECAGG_END

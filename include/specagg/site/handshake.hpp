@@ -10,6 +10,7 @@
 #include <specagg/site/message.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // The order to decode a row: roll the model back to `keep` tokens if it has seen more, feed it the
 // site's token(i) up to i = step, and call decoded() with the row that follows and this ticket. An
@@ -111,4 +112,5 @@ class handshake {
   std::uint64_t life_ = 0;  // of the other end
 };
 
+}  // namespace sites
 SPECAGG_END

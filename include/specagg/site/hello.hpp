@@ -15,6 +15,7 @@
 #include <specagg/plan/side.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // 2: h is a double, and the hello has the hash of a tokenization. Another version is refused.
 inline constexpr std::uint32_t protocol_version = 2;
@@ -169,4 +170,5 @@ inline std::string first_difference(const hello& here, const hello& there) {
   return found;
 }
 
+}  // namespace sites
 SPECAGG_END

@@ -23,6 +23,7 @@
 #include <specagg/plan/side.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // ---- messages -----------------------------------------------------------------------------------
 
@@ -131,11 +132,11 @@ class wire_writer {
   }
   void fixed(std::uint64_t x, std::size_t bytes) {
     std::uint8_t b[8];
-    store_number(b, x, bytes);
+    specagg::detail::store_number(b, x, bytes);
     for (std::size_t i = 0; i < bytes; ++i) put(b[i]);
   }
-  void real(const float& x) { fixed(bit_cast<std::uint32_t>(x), 4); }
-  void real(const double& x) { fixed(bit_cast<std::uint64_t>(x), 8); }
+  void real(const float& x) { fixed(specagg::detail::bit_cast<std::uint32_t>(x), 4); }
+  void real(const double& x) { fixed(specagg::detail::bit_cast<std::uint64_t>(x), 8); }
   void text(const short_text& s) {
     number(s.size, most_text_in_message);
     for (const char c : s.view()) put(std::uint8_t(c));
@@ -178,10 +179,10 @@ class wire_reader {
   std::uint64_t fixed(std::size_t bytes) {
     std::uint8_t b[8] = {};
     for (std::size_t i = 0; i < bytes; ++i) b[i] = take();
-    return load_number(b, bytes);
+    return specagg::detail::load_number(b, bytes);
   }
-  void real(float& x) { x = bit_cast<float>(std::uint32_t(fixed(4))); }
-  void real(double& x) { x = bit_cast<double>(fixed(8)); }
+  void real(float& x) { x = specagg::detail::bit_cast<float>(std::uint32_t(fixed(4))); }
+  void real(double& x) { x = specagg::detail::bit_cast<double>(fixed(8)); }
   void text(short_text& s) {
     number(s.size, most_text_in_message);
     for (std::size_t i = 0; i < s.size; ++i) s.characters[i] = char(take());
@@ -361,4 +362,5 @@ inline std::string complaint(wire why, const message& m) {
   return text;
 }
 
+}  // namespace sites
 SPECAGG_END

@@ -10,6 +10,7 @@
 #include <specagg/site/dragon.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // eq8: as in the paper. recursion: the side with the smaller exact time per token. moving: follows
 // the recursion token by token, and aggregates where the drafts are. l, r: always that side.
@@ -146,4 +147,5 @@ class live_profile {
   std::uint32_t step_ = 0;
 };
 
+}  // namespace sites
 SPECAGG_END

@@ -17,6 +17,7 @@
 #include <specagg/site/dssd.hpp>
 
 SPECAGG_BEGIN
+namespace sites {
 
 // Runs events at their times. Events of the same time run in the order in which they were added.
 class virtual_clock {
@@ -279,4 +280,5 @@ struct replayed_drafts {
   }
 };
 
+}  // namespace sites
 SPECAGG_END
