@@ -235,7 +235,10 @@ json answer(const json& line, bool enumerate) {
     numbers x = row_in(line, line.contains(key + "_logits") ? key + "_logits" : key);
     if (!line.contains(key + "_logits")) return x;
     softmax_row<double> softmax(x);
-    if (const status s = softmax.normalise(); s != status::ok) why = s;
+    if (const status s = softmax.normalise(); s != status::ok) {
+      why = s;
+      return x;
+    }
     numbers probabilities(x.size());
     for (std::size_t v = 0; v < x.size(); ++v) probabilities[v] = softmax[v];
     return probabilities;
