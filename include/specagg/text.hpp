@@ -91,7 +91,7 @@ status ready(const text& t, std::size_t vocabulary, const M&... models) {
 template <LogitSource M>
 status keep_prefix(std::span<const token_id> tokens, M& model) {
   std::size_t n = tokens.size();
-  if constexpr (requires { model.tokens(); }) n = common_prefix(model.tokens(), tokens);
+  if constexpr (requires { model.tokens(); }) n = specagg::common_prefix(model.tokens(), tokens);
   return specagg::keep(n, model);
 }
 

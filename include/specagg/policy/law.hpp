@@ -29,7 +29,7 @@ template <class Rows, class Policy>
 SPECAGG_FUNCTION auto bind_law(const Rows& rows, const Policy& policy) {
   auto pi = detail::bind_to(rows, policy);
   if constexpr (!SPECAGG_CHECKS_LAWS || std::is_same_v<Policy, lossless>) return pi;
-  else return where_law(rows, pi);
+  else return detail::where_law(rows, pi);
 }
 
 }  // namespace detail

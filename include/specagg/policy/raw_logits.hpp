@@ -68,7 +68,8 @@ status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row,
       all[k] = row[k];
       logits[k] = {row[k].logits(), row[k].size()};
     }
-    if (const status s = combine_logits(policy.policy, logits, combined); s != status::ok) return s;
+    const status s = specagg::combine_logits(policy.policy, logits, combined);
+    if (s != status::ok) return s;
     all[N] = processed_row<T>(combined, sample);
     if (const status s = all[N].normalise(); s != status::ok) return s;
     return f(model_rows<processed_row<T>, N + 1>(all), [](auto at) { return model<N>(at); });

@@ -49,7 +49,8 @@ struct raw_logits_verifier : V {
           if (q.size() != combined.size()) return status::vocabulary_mismatch;
           const std::array<std::span<const T>, 2> logits{
               {{q.logits(), q.size()}, {p.logits(), p.size()}}};
-          if (const status why = combine_logits(raw.policy, logits, combined); why != status::ok)
+          if (const status why = specagg::combine_logits(raw.policy, logits, combined);
+              why != status::ok)
             return why;
           pi = row(combined, sample);
           return pi.normalise();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine has functions of its own whose names the library uses, too. The library calls its own,
-// also with the engine's types as arguments.
+// also with the engine's types as arguments, and also where laws are checked.
+#undef NDEBUG
 #include <specagg/specagg.hpp>
 
 #include <array>
@@ -33,6 +34,7 @@ ENGINE_OWN(bind_to)
 ENGINE_OWN(can_draft)
 ENGINE_OWN(can_weigh)
 ENGINE_OWN(collaborative_turn)
+ENGINE_OWN(combine_logits)
 ENGINE_OWN(common_prefix)
 ENGINE_OWN(decode_rounds)
 ENGINE_OWN(draw)
@@ -96,6 +98,11 @@ ENGINE_OWN(with_target_law)
 ENGINE_OWN(without_token)
 #undef ENGINE_OWN
 
+// What a model holds, as the engine keeps it.
+struct token_list {
+  std::span<const token_id> held;
+  operator std::span<const token_id>() const { return held; }
+};
 // A model, a processor, a rule, a chooser of random numbers and two callbacks, all the engine's.
 class model {
  public:
@@ -104,7 +111,7 @@ class model {
   std::size_t vocab_size() const { return inner_.vocab_size(); }
   std::size_t capacity() const { return inner_.capacity(); }
   std::size_t position() const { return inner_.position(); }
-  std::span<const token_id> tokens() const { return held_; }
+  token_list tokens() const { return {held_}; }
   status rollback(std::size_t n) {
     held_.resize(std::min(n, held_.size()));
     return inner_.rollback(n);
@@ -142,6 +149,9 @@ struct rule {
   auto bind(const Rows&) const {
     return [](auto at) { return (at.q + at.p) * 0.5; };
   }
+};
+struct combiner : rule {
+  static constexpr bool unanimous = true;
 };
 struct streams {
   specagg::random_streams inner{7};
@@ -189,6 +199,12 @@ TEST_CASE("decoders call their own functions, whatever an engine's are called") 
   check([&](specagg::text& t, engine::processor& processor) {
     specagg::collaborative_workspace<double, 2> work(V, {2, 1});
     return specagg::collaborative_decode(t, most, std::tie(m[0], m[1]), engine::rule{}, chooser,
+                                         processor, {{2, 1}}, work, accept, watch);
+  });
+  check([&](specagg::text& t, engine::processor& processor) {
+    specagg::collaborative_workspace<double, 2> work(V, {2, 1});
+    return specagg::collaborative_decode(t, most, std::tie(m[0], m[1]),
+                                         specagg::raw_logits<engine::combiner>{}, chooser,
                                          processor, {{2, 1}}, work, accept, watch);
   });
   check([&](specagg::text& t, engine::processor& processor) {
