@@ -248,7 +248,7 @@ TEST_CASE(
       site.begin(prompt);
       std::atomic<bool> stop = false;
       std::thread other([&, spins = n.below(20000)] {
-        for (std::size_t s = 0; s < spins; ++s) cpu::spin_pause();
+        for (std::size_t s = 0; s < spins; ++s) detail::spin_pause();
         stop = i % 2 == 0;
       });
       answer got{status::ok, std::vector<float>(k * site.vocab_size())};
