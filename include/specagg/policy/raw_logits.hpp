@@ -71,7 +71,7 @@ status with_law_of(const Policy& policy, std::array<processed_row<T>, N>& row,
     const status s = specagg::combine_logits(policy.policy, logits, combined);
     if (s != status::ok) return s;
     all[N] = processed_row<T>(combined, sample);
-    if (const status s = all[N].normalise(); s != status::ok) return s;
+    if (const status n = all[N].normalise(); n != status::ok) return n;
     return f(model_rows<processed_row<T>, N + 1>(all), [](auto at) { return model<N>(at); });
   } else {
     return specagg::with_models(policy, row, f);
