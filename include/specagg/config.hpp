@@ -51,8 +51,8 @@
 #elif !defined(__has_include)
 #define SPECAGG_ISA scalar
 #elif !__has_include(<xsimd/xsimd.hpp>)
-#define SPECAGG_ISA \
-  scalar  // slower, but the same tokens: xsimd is the only dependency, and it is optional
+// Slower, but the same tokens: xsimd is the only dependency, and it is optional.
+#define SPECAGG_ISA scalar
 #elif defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512BW__) && \
     defined(__AVX512DQ__) && defined(__AVX512VL__)
 #if defined(__AVX512VNNI__)  // the CPU backend has a faster kernel for it
