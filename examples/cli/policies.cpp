@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 namespace cli {
 
@@ -89,8 +90,15 @@ rule described(const Line& line) {
     const bool greedy = std::is_same_v<Rule, specagg::bild> && p.temperature == 0;
     for (const auto& one : line.parameters)
       if (one.flag) made.*one.flag = p.flag(one.name, greedy || standard.*one.flag);
-      else if (!one.word || !p.is(one.name, one.word))
+      else if (!one.word)
         made.*one.number = p.number(one.name, standard.*one.number, one.low, one.high, one.open);
+      else if (!p.is(one.name, one.word)) {
+        const double absent = std::numeric_limits<double>::quiet_NaN();
+        const double given = p.number(one.name, absent, one.low, one.high, one.open);
+        if (given == standard.*one.number)
+          p.does_not_fit(one.name, given);  // only the word says it
+        if (!std::isnan(given)) made.*one.number = given;
+      }
     for (const auto& one : line.parameters) {  // a range that depends on the other parameters
       if (!one.number || specagg::valid(made)) continue;
       const double given = std::exchange(made.*one.number, standard.*one.number);
@@ -123,7 +131,9 @@ named_values renamed(std::string name, std::map<std::string, std::string> values
   if (name == "max") name = "maximum";
   const auto flag = [&](const char* was, const char* yes, const char* no, const char* now) {
     const auto found = values.find(was);
-    if (found == values.end() || (found->second != yes && found->second != no)) return;
+    if (found == values.end() || values.contains(now) ||
+        (found->second != yes && found->second != no))
+      return;
     values.emplace(now, found->second == yes ? "true" : "false");
     values.erase(was);
   };

@@ -374,6 +374,8 @@ TEST_CASE("law refuses what it cannot use in one line, with status 2") {
   cli::refuses("law --policy minimum:alpha=1 --q 1 --p 1", {"no parameters"});
   cli::refuses("law --policy lossy:alpha=0.5,beta=0.4 --q 1 --p 1",
                {"beta", "0.4", "out of range"});
+  cli::refuses("law --policy bild:d=cross,greedy=true --q 1 --p 1", {"d", "no parameter"});
+  cli::refuses("law --policy lossy:beta=0 --q 1 --p 1", {"beta", "0", "out of range"});
   cli::refuses("law --verify prayer --q 1 --p 1", {"prayer", "coupled"});
   cli::refuses("law --colour", {"--colour"});
 }
