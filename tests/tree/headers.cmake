@@ -22,7 +22,7 @@ foreach(header IN LISTS headers)
 endforeach()
 file(CONFIGURE OUTPUT ${tree}/headers/every.cpp CONTENT "${every}")
 # Warnings that engines ask for, once for all headers: some include orders hide a name that others show.
-set(wary -Wshadow -Wdouble-promotion -Wsign-conversion)
+set(wary -Wpedantic -Wshadow -Wdouble-promotion -Wsign-conversion)
 set(wary_gcc -Wuseless-cast)
 foreach(compiler IN LISTS compilers)
   specagg_compile(headers/every.${compiler} ${compiler} ${tree}/headers/every.cpp -fsyntax-only ${wary}

@@ -46,7 +46,7 @@ struct rule_parameter {
 };
 
 // A line of the catalogue. values: the rule with its defaults, then with what is worth trying.
-template <class Rule, std::size_t Values, std::size_t Parameters = 0>
+template <class Rule, std::size_t Values, std::size_t Parameters>
 struct catalogued {
   using type = Rule;
   const char *name, *law;
@@ -55,15 +55,19 @@ struct catalogued {
 
   constexpr catalogued(const char* called, const char* formula, const Rule (&examples)[Values])
       : name(called), law(formula), values(std::to_array(examples)), parameters{} {}
+  // An array of no elements is no C++: a rule without parameters has the constructor above.
   constexpr catalogued(const char* called, const char* formula, const Rule (&examples)[Values],
-                       const rule_parameter<Rule> (&all)[Parameters])
+                       const rule_parameter<Rule> (&all)[Parameters > 0 ? Parameters : 1])
       : name(called),
         law(formula),
         values(std::to_array(examples)),
         parameters(std::to_array(all)) {}
 };
 template <class Rule, std::size_t Values>
-catalogued(const char*, const char*, const Rule (&)[Values]) -> catalogued<Rule, Values>;
+catalogued(const char*, const char*, const Rule (&)[Values]) -> catalogued<Rule, Values, 0>;
+template <class Rule, std::size_t Values, std::size_t Parameters>
+catalogued(const char*, const char*, const Rule (&)[Values],
+           const rule_parameter<Rule> (&)[Parameters]) -> catalogued<Rule, Values, Parameters>;
 
 // The name of a rule is its type's, with - for _.
 inline constexpr std::tuple catalogue{
