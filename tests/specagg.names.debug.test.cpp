@@ -135,6 +135,12 @@ class model {
   specagg::toy_source<double> inner_;
   std::vector<token_id> held_, nodes_;
 };
+// A row of probabilities, read by operator[].
+struct table {
+  std::array<double, 4> p;
+  double operator[](std::size_t v) const { return p[v]; }
+  std::size_t size() const { return p.size(); }
+};
 struct processor {
   std::size_t tokens = 0;
   void push(token_id) { ++tokens; }
@@ -231,4 +237,37 @@ TEST_CASE("decoders call their own functions, whatever an engine's are called") 
     return specagg::speculative_decode(t, most, drafter, m[1], specagg::lossless{}, chooser,
                                        processor, {.gamma = 3}, work, accept, watch);
   });
+}
+TEST_CASE("verifiers call their own functions, whatever an engine's rows are") {
+  using row = specagg::indexed_row<engine::table>;
+  constexpr std::size_t V = 4;
+  const engine::table q{{0.5, 0.25, 0.125, 0.125}}, p{{0.25, 0.25, 0.25, 0.25}};
+  std::array<row, 3> q_rows{row(q), row(q), row(q)}, p_rows{row(p), row(p), row(p)};
+  engine::streams chooser;
+  std::vector<double> scratch(specagg::verify_scratch(V, 1));
+  std::array<specagg::emission, 2> out;
+  specagg::for_each_verifier(7, 0, [&](const auto& verifier) {
+    const specagg::token_id y = verifier.propose(q_rows[0], 3, 0, chooser, scratch);
+    REQUIRE(y != specagg::no_token);
+    std::array<specagg::draft_acceptance, 1> acceptances;
+    const auto v =
+        verifier.verify(specagg::draft{{&y, 1}, 3}, q_rows, p_rows, engine::rule{}, chooser,
+                        std::span<specagg::emission>(out), std::span<double>(scratch),
+                        std::span<specagg::draft_acceptance>(acceptances));
+    CHECK(v.why == specagg::status::ok);
+    CHECK(v.emitted > 0);
+  });
+  const specagg::one_hot_row<double> none(0, V);
+  std::array<specagg::proposal_row<row>, 3> laws{none, none, none};
+  std::array<specagg::token_id, 2> tokens;
+  const std::array<std::uint32_t, 2> parents{0, 0};
+  REQUIRE(specagg::propose_children(specagg::proposal::greedy, q_rows[0], 1, 1, 3, chooser,
+                                    std::span(tokens), std::span(laws).subspan(1), scratch) == 2);
+  std::array<specagg::tree_node, 3> nodes;
+  std::array<double, V> owed;
+  const auto v = specagg::verify_tree(specagg::draft_tree{tokens, parents, 3}, laws, q_rows, p_rows,
+                                      engine::rule{}, chooser, std::span<specagg::emission>(out),
+                                      specagg::tree_scratch<double>{nodes, owed, scratch});
+  CHECK(v.why == specagg::status::ok);
+  CHECK(v.emitted > 0);
 }

@@ -66,8 +66,8 @@ template <class Rows, class F>
 SPECAGG_FUNCTION status with_row_at(Rows& rows, std::size_t j, F&& f) {
   if constexpr (check_rows<Rows>::known) {
     if (j >= std::size_t(rows.size())) return status::missing_row;
-    auto row = as_row(rows[j]);
-    return with_row(row, f);
+    auto row = specagg::as_row(rows[j]);
+    return specagg::with_row(row, f);
   } else {
     return status::missing_row;
   }

@@ -123,8 +123,8 @@ template <class Policy, class Q, class P>
 std::vector<double> bound_to(const Policy& policy, const Q& q_row, const P& p_row,
                              status* why = nullptr) {
   constexpr bool confidence = reads_confidence<Policy>;
-  auto q = as_row(q_row);
-  auto p = as_row(p_row);
+  auto q = specagg::as_row(q_row);
+  auto p = specagg::as_row(p_row);
   const auto fail = [&](status s) {
     if (why) *why = s;
     return std::vector<double>();
@@ -137,7 +137,7 @@ std::vector<double> bound_to(const Policy& policy, const Q& q_row, const P& p_ro
   const auto pi = policy.bind(rows);
   std::vector<double> law(rows.size());
   for (std::size_t v = 0; v < law.size(); ++v) {
-    law[v] = double(pi(at(rows, v)).v);
+    law[v] = double(pi(specagg::at(rows, v)).v);
     if (!(law[v] < std::numeric_limits<double>::infinity())) return fail(status::undefined_target);
   }
   if (why) *why = status::ok;
@@ -252,7 +252,7 @@ round_error worst_error_of_round(const Policy& policy, std::size_t gamma, Draft&
       q.push_back(draft_model(y));
       p.push_back(target_model(y));
       if (j == gamma) break;
-      auto row = as_row(q[j]);
+      auto row = specagg::as_row(q[j]);
       scratch.resize(verify_scratch(row.size(), gamma));
       if (const status s = row.normalise(); s != status::ok) return {1, y, no_token, s};
       y.push_back(propose(j, row, draw_draft(row, 0, j, chooser, scratch)));

@@ -273,7 +273,7 @@ struct collaboration {
       if (s == status::stopped) return s;
       if (s != status::ok) break;
       if (row.size() != work.vocabulary) return status::vocabulary_mismatch;
-      const token_id y = with_row(row, [&](const auto& one) { return draw_draft(one); });
+      const token_id y = specagg::with_row(row, [&](const auto& one) { return draw_draft(one); });
       if (y == no_token) break;
       cache(y, N);
     }
@@ -339,9 +339,10 @@ struct collaboration {
         [&](const auto& rows, const auto& pi) {
           if constexpr (may_propose)
             if (by == N)
-              return with_row(work.proposals[position - work.start], [&](const auto& proposal) {
-                return among(beside_sides<model_sides<0, N>>(), beside(rows, proposal), pi);
-              });
+              return specagg::with_row(
+                  work.proposals[position - work.start], [&](const auto& proposal) {
+                    return among(beside_sides<model_sides<0, N>>(), beside(rows, proposal), pi);
+                  });
           return with_number<N>(
               by, [&](auto number) { return among(model_sides<number(), N>(), rows, pi); });
         });

@@ -139,7 +139,7 @@ struct speculation {
     std::size_t& g = result.drafted;
     length.begin();
     while (g < gamma && next_row()) {
-      const token_id y = with_row(work.draft_rows[g], [&](auto& row) {
+      const token_id y = specagg::with_row(work.draft_rows[g], [&](auto& row) {
         return verifier.propose(row, std::uint32_t(start), g, chooser, work.scratch);
       });
       if (y == no_token) return;

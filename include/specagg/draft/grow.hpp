@@ -41,7 +41,7 @@ struct growing_tree {
     const auto likeliest = shares.subspan(first, propose(proposal::top, most));
     const target_rows<true, R> rows(row);
     for (std::size_t i = 0; i < likeliest.size(); ++i) {
-      const auto seen = at(rows, std::size_t(tokens[i]));
+      const auto seen = specagg::at(rows, std::size_t(tokens[i]));
       likeliest[i] = as_double(tempered ? seen.p : seen.confidence_p);
     }
     const auto worth = growth.of_node(reach, likeliest, most, tempered);

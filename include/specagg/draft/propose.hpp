@@ -52,7 +52,7 @@ template <Row R, Chooser C>
 std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32_t depth,
                              std::uint32_t start, C& chooser, std::span<token_id> tokens,
                              std::span<proposal_row<R>> laws, std::span<double> scratch) {
-  return with_row(q, [&](auto& row) -> std::size_t {
+  return specagg::with_row(q, [&](auto& row) -> std::size_t {
     using one = std::remove_cvref_t<decltype(row)>;
     using hot = one_hot_row<typename one::value_type>;
     const bool ranked = kind == proposal::top || (kind == proposal::greedy && tokens.size() > 1);
@@ -70,7 +70,7 @@ std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32
       const row_without<one> rest(row, others);
       const target_rows<true, row_without<one>> rows(rest);
       const std::size_t v = rows.argmax([](auto at) { return at.confidence_p; });
-      if (!(at(rows, v).confidence_p.v > 0)) return false;
+      if (!(specagg::at(rows, v).confidence_p.v > 0)) return false;
       tokens[i] = token_id(v);
       laws[i] = hot(token_id(v), row.size());
       return true;

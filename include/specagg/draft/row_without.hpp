@@ -38,7 +38,7 @@ class row_without {
       return s;
     scale_ = 1;
     const double sum =
-        walker_of(*this).template reduce<detail::add>(*this, [](auto x) { return x; });
+        specagg::walker_of(*this).template reduce<detail::add>(*this, [](auto x) { return x; });
     if (!(sum > 0)) return status::invalid_row;
     scale_ = T(1 / sum);
     scaled_ = scale_ < std::numeric_limits<T>::infinity();

@@ -262,15 +262,15 @@ template <class Rows>
 struct reductions {
   template <class F>
   SPECAGG_FUNCTION auto sum(F f) const {
-    return walker_of(self()).template reduce<detail::add>(self(), f);
+    return specagg::walker_of(self()).template reduce<detail::add>(self(), f);
   }
   template <class F>
   SPECAGG_FUNCTION auto max(F f) const {
-    return walker_of(self()).template reduce<detail::larger>(self(), f);
+    return specagg::walker_of(self()).template reduce<detail::larger>(self(), f);
   }
   template <class F>
   SPECAGG_FUNCTION std::size_t argmax(F f) const {
-    return walker_of(self()).largest(self(), f);
+    return specagg::walker_of(self()).largest(self(), f);
   }
 
  private:

@@ -21,7 +21,7 @@ struct weights {
   double total;  // NaN or inf: no token can be drawn
 
   SPECAGG_FUNCTION std::size_t size() const { return rows.size(); }
-  double operator[](std::size_t v) const { return double(f(at(rows, v)).v); }
+  double operator[](std::size_t v) const { return double(f(specagg::at(rows, v)).v); }
 };
 
 // The f of weights that are the elements of the rows.

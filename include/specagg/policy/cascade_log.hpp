@@ -60,7 +60,7 @@ struct bild {
         return weighted_log(-at.confidence_q, at.confidence_p);
       }) > alpha);
     const std::size_t top = rows.argmax([](auto at) { return at.confidence_q; });
-    return target_if(-log(double(at(rows, top).confidence_p.v)) > alpha);
+    return target_if(-log(double(specagg::at(rows, top).confidence_p.v)) > alpha);
   }
 };
 

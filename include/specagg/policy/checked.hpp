@@ -43,7 +43,7 @@ struct checked {
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     const auto pi = detail::bind_to(rows, policy);
-    if constexpr (detail::lacks_target<decltype(at(rows, std::size_t()))>) return pi;
+    if constexpr (detail::lacks_target<decltype(specagg::at(rows, std::size_t()))>) return pi;
     else return detail::where_law(rows, pi);
   }
 };

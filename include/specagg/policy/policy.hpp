@@ -93,9 +93,10 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   // read.
   template <class F>
   SPECAGG_FUNCTION double sum_where_drafted(F f) const {
-    return walker_of(*this).sum_of_filled(*this, f, [this](std::size_t begin, std::size_t count) {
-      return detail::known_empty(q_.open(begin, count));
-    });
+    return specagg::walker_of(*this).sum_of_filled(
+        *this, f, [this](std::size_t begin, std::size_t count) {
+          return detail::known_empty(q_.open(begin, count));
+        });
   }
 
   template <class A, class B>
@@ -228,7 +229,7 @@ template <class Policy, class Rows>
 SPECAGG_FUNCTION SPECAGG_LANE auto bind_to(const Rows& rows, const Policy& policy) {
   auto pi = policy.bind(rows);
 #if defined(__CUDACC__)
-  using view = decltype(at(rows, std::size_t()));
+  using view = decltype(specagg::at(rows, std::size_t()));
   if constexpr (requires(const view& v) { v.p; })
     if (false) (void)pi(*static_cast<const view*>(nullptr));
 #endif

@@ -169,8 +169,8 @@ template <class L, class R, Chooser SiteL, Chooser SiteR>
 aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
                       const R& p_r, const site_weights& eta, SiteL& site_l, SiteR& site_r,
                       std::span<double> scratch, double gamma_l = 0.5) {
-  auto l = as_row(p_l);
-  auto r = as_row(p_r);
+  auto l = specagg::as_row(p_l);
+  auto r = specagg::as_row(p_r);
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
   using RowL = decltype(l);
   using RowR = decltype(r);
@@ -190,8 +190,8 @@ aggregation aggregate(std::uint32_t position, token_id x_l, const L& p_l, token_
 template <class L, class R>
 aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l, token_id x_r,
                              const R& p_r, const site_weights& eta, const shared_noise& noise) {
-  auto l = as_row(p_l);
-  auto r = as_row(p_r);
+  auto l = specagg::as_row(p_l);
+  auto r = specagg::as_row(p_r);
   if (const status s = detail::have_law(l, r, eta); s != status::ok) return {.why = s};
   const row_pair<false, decltype(l), decltype(r)> rows(l, r);
   const token_id x = race(rows, eta.law().bind(rows), noise, position).token;
@@ -211,8 +211,8 @@ aggregation aggregate_shared(std::uint32_t position, token_id x_l, const L& p_l,
 // weights have no law.
 template <class L, class R>
 agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
-  auto l = as_row(p_l);
-  auto r = as_row(p_r);
+  auto l = specagg::as_row(p_l);
+  auto r = specagg::as_row(p_r);
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
   if (detail::have_law(l, r, eta) != status::ok) return {none, none, none};
   const row_pair<false, decltype(l), decltype(r)> rows(l, r);
@@ -233,8 +233,8 @@ agreement agreement_of(const L& p_l, const R& p_r, const site_weights& eta, doub
 // weights exchanged. NaN as above.
 template <class L, class R>
 double acceptance_eq5(const L& p_l, const R& p_r, const site_weights& eta, double gamma_l = 0.5) {
-  auto l = as_row(p_l);
-  auto r = as_row(p_r);
+  auto l = specagg::as_row(p_l);
+  auto r = specagg::as_row(p_r);
   if (detail::have_law(l, r, eta) != status::ok) return std::numeric_limits<double>::quiet_NaN();
   const row_pair<false, decltype(l), decltype(r)> rows(l, r);
   const auto pi = eta.law().bind(rows);

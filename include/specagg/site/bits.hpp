@@ -19,7 +19,8 @@ class bit_writer {
       value >>= 32;
       count -= 32;
     }
-    pending_ |= value << held_, held_ += count;
+    pending_ |= value << held_;
+    held_ += count;
     for (; held_ >= 8; held_ -= 8, pending_ >>= 8) flush();
   }
   void put_unary(std::uint64_t value) {  // `value` ones, then a zero

@@ -385,8 +385,8 @@ template <class D>
   requires Distribution<D>
 auto encode(const row_codec& codec, const D& distribution, std::span<std::uint8_t> out,
             std::span<token_id> ids,
-            std::span<typename decltype(as_row(distribution))::value_type> mass) {
-  auto row = as_row(distribution);
+            std::span<typename decltype(specagg::as_row(distribution))::value_type> mass) {
+  auto row = specagg::as_row(distribution);
   using T = typename decltype(row)::value_type;
   const auto fail = [](status s) { return coded_row<T>{.why = s}; };
   if (!codec.valid() || ids.size() < codec.max_tokens() || mass.size() < codec.vocabulary)

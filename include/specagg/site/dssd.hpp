@@ -154,7 +154,7 @@ class split_device : public detail::split_end<T, Chooser> {
     busy_ = false;
     const protocol kind = terms().kind;
     const std::size_t j = draft_size();
-    auto row = as_row(distribution);
+    auto row = specagg::as_row(distribution);
     status s = row.normalise();
     if (s == status::ok)
       s = kind == protocol::dssd           ? draft_split(work_, row, chooser_)

@@ -137,7 +137,7 @@ status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& ro
 // For DSSD: drafts one more token, from the row itself, which the device keeps.
 template <class T, Distribution D, Chooser C>
 status draft_split(split_workspace<T>& work, const D& distribution, C& chooser) {
-  auto row = as_row(distribution);
+  auto row = specagg::as_row(distribution);
   if (!can_draft(work)) return status::invalid_parameter;
   if (block_count(row.size()) > work.scratch.size()) return status::vocabulary_mismatch;
   if (const status s = row.normalise(); s != status::ok) return s;
@@ -290,7 +290,7 @@ downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_row
 // is sent.
 template <class T, Distribution D>
 status draft_shared(split_workspace<T>& work, const D& distribution, const shared_noise& noise) {
-  auto row = as_row(distribution);
+  auto row = specagg::as_row(distribution);
   if (!can_draft(work)) return status::invalid_parameter;
   if (const status s = row.normalise(); s != status::ok) return s;
   return detail::draft_next(work, race(row, noise, detail::draft_moment(work).position));

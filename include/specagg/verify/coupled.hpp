@@ -126,7 +126,7 @@ template <Row R>
 token_id race(const R& row, const shared_noise& noise, std::uint32_t position) {
   // a one-hot row: nothing else can win
   if constexpr (requires { row.token(); }) return row.token();
-  else return race(row, [](auto v) { return v; }, noise, position).token;
+  else return specagg::race(row, [](auto v) { return v; }, noise, position).token;
 }
 
 // Arguments as for verify_token, but no chooser and no scratch. q_rows is used only if the policy
@@ -151,8 +151,8 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
           if (e.why != status::ok && !drafted.bonus) return e.why;
           const double total = rows.sum(pi);
           if (!(total > 0) || !(total < infinity)) return status::undefined_target;
-          e.token = race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
-          const auto seen = at(rows, std::size_t(e.token));
+          e.token = specagg::race(rows, pi, noise, std::uint32_t(drafted.start + j)).token;
+          const auto seen = specagg::at(rows, std::size_t(e.token));
           e.log_pi = log(as_double(pi(seen)));
           e.log_p = log(as_double(seen.p));
           return status::ok;

@@ -205,7 +205,7 @@ struct tree_walk {
           write([&] {
             for (std::uint32_t c = here.child; c != 0; c = node(c).sibling) {
               if (foreign(token(c), vocabulary, 1) != status::ok) continue;
-              const auto seen = at(rows, std::size_t(token(c)));
+              const auto seen = specagg::at(rows, std::size_t(token(c)));
               tree_node& child = node(c);
               child.pi = as_double(pi(seen));
               if (!(child.pi < infinity)) {
@@ -271,7 +271,7 @@ struct tree_walk {
     T* const weights = owed(here);
     return detail::with_target_law(policy, q_rows, p_rows, n,
                                    [&](const auto& rows, const auto& pi) {
-                                     (void)walker_of(rows).sum_stored(rows, pi, weights);
+                                     (void)specagg::walker_of(rows).sum_stored(rows, pi, weights);
                                      write([&] {
                                        here.stored = true;
                                        for_failed(n, end, [&](token_id y) { weights[y] = 0; });
@@ -309,14 +309,14 @@ struct tree_walk {
       if (parent.stored) {
         const stored_row<T> stored{weights, vocabulary};
         const row_pair<false, stored_row<T>, L> rows(stored, law);
-        left = walker_of(rows).sum_stored(
+        left = specagg::walker_of(rows).sum_stored(
             rows, [=](auto at) { return positive(fma(before, at.q, -at.p)); }, weights);
         return status::ok;
       }
       return detail::with_target_law(
           policy, q_rows, p_rows, n, [&](const auto& rows, const auto& pi) {
             const beside all(rows, law);
-            left = walker_of(all).sum_stored(
+            left = specagg::walker_of(all).sum_stored(
                 all, [&](auto at) { return positive(fma(before, pi(at), -at.proposal)); }, weights);
             write([&] { parent.stored = true; });
             return status::ok;

@@ -60,7 +60,8 @@ struct coupled_verifier {
   shared_noise noise;
   template <Row R, class C>
   token_id propose(R& q, std::uint32_t start, std::size_t j, C&, std::span<double>) const {
-    return q.normalise() == status::ok ? race(q, noise, std::uint32_t(start + j)) : no_token;
+    return q.normalise() == status::ok ? specagg::race(q, noise, std::uint32_t(start + j))
+                                       : no_token;
   }
   template <class Q, class P, class Policy, class C>
   SPECAGG_FUNCTION verdict verify(const draft& drafted, Q& q_rows, P& p_rows, const Policy& policy,

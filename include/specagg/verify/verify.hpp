@@ -217,7 +217,8 @@ SPECAGG_FUNCTION inline double without_token(double total, double scale, double 
 template <class Rows, class Pi>
 SPECAGG_FUNCTION double sum_of_residual(const Rows& rows, const Pi& pi, double claim) {
   if constexpr (requires { rows.drafted(); })
-    return without_token(claim, claim, as_double(pi(at(rows, std::size_t(rows.drafted())))));
+    return without_token(claim, claim,
+                         as_double(pi(specagg::at(rows, std::size_t(rows.drafted())))));
   else return rows.sum([&](auto at) { return positive(fma(claim, pi(at), -at.q)); });
 }
 
@@ -232,7 +233,7 @@ template <class Sides = pair_sides, class Rows, class Pi>
 SPECAGG_FUNCTION judgement judge(const Rows& rows, const Pi& pi, token_id y) {
   judgement d{{.token = y, .why = foreign(y, rows.size(), 1)}, 0, 0};
   if (d.e.why != status::ok) return d;
-  const auto seen = at(rows, std::size_t(y));
+  const auto seen = specagg::at(rows, std::size_t(y));
   d.w = as_double(pi(seen));
   d.t = 1;
   if constexpr (requires { Sides::q(seen); }) d.t = as_double(Sides::q(seen));
@@ -258,7 +259,7 @@ SPECAGG_FUNCTION status draw_token(const Rows& rows, const Pi& pi, const Weight&
   if (!(w.total < std::numeric_limits<double>::infinity())) return status::undefined_target;
   const token_id z = w.total > 0 ? chooser.draw(m, w) : no_token;
   if (z == no_token) return status::undefined_target;
-  const auto seen = at(rows, std::size_t(z));
+  const auto seen = specagg::at(rows, std::size_t(z));
   out.token = z;
   out.log_pi = log(as_double(pi(seen)));
   out.log_p = log(as_double(Sides::p(seen)));
