@@ -54,7 +54,7 @@ inline std::vector<double> relative_costs(const std::vector<measured_call>& call
       draw_draft(specagg::processed_row<float>(rows.subspan(j * v, v), sample), 0, j, random,
                  scratch);
     const double t = seconds_since(start);
-    c.model->rollback(position);
+    (void)c.model->rollback(position);
     return ok ? t : 0;
   };
   std::vector<double> fastest(calls.size());

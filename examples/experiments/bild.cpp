@@ -31,7 +31,7 @@ continuation law(double alpha) {
 double agreement_with(cpu::llama& target, std::span<const token_id> text, std::size_t prompt) {
   const std::size_t v = target.vocab_size(), n = text.size() - prompt;
   std::vector<float> rows(n * v);
-  target.rollback(0);
+  (void)target.rollback(0);
   if (target.extend(text.first(prompt - 1), {}) != status::ok)
     throw error("bild", "", "the prompt is too long");
   if (target.extend(text.subspan(prompt - 1, n), rows) != status::ok)

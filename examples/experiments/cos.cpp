@@ -226,8 +226,8 @@ known acceptances(lab& lab, const collaboration& c, const std::vector<std::vecto
   for (const auto& text : texts) {
     const std::size_t rows = text.size() - prompt;
     std::vector<float> ql(rows * v), pl(rows * v);
-    q.rollback(0);
-    p.rollback(0);
+    (void)q.rollback(0);
+    (void)p.rollback(0);
     const auto seen = std::span(text).first(text.size() - 1);
     if (q.extend(seen, ql) != status::ok || p.extend(seen, pl) != status::ok)
       throw error("cos", "", "too long");

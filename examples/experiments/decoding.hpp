@@ -58,7 +58,7 @@ inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t mo
   d.text.resize(prompt.size() + most + 80);  // and what is drafted beyond
   std::vector<meter> meters;
   for (cpu::llama& m : models) {
-    m.rollback(0);
+    (void)m.rollback(0);
     if (m.extend(std::span(prompt).first(prompt.size() - 1), {}) != status::ok)
       throw error("prompt", "", "is too long");
     meters.emplace_back(m);

@@ -48,7 +48,7 @@ std::span<const float> lab::logits(const std::string& model, const std::string& 
     rows.resize(positions() * v);
     cpu::llama one = session(model);
     for (std::size_t w = 0; w < windows(); ++w) {
-      one.rollback(0);
+      (void)one.rollback(0);
       const status s = one.extend(std::span(all[w]).first(context),
                                   std::span(rows).subspan(w * scored() * v, scored() * v));
       if (s != status::ok) throw error(model, text, std::string(name(s)));

@@ -29,7 +29,7 @@ void times(lab& lab, table& out) {
         seconds[n - 1].push_back(
             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
         if (s != status::ok) throw error("times", "", std::string(name(s)));
-        one.rollback(prompt.size());
+        (void)one.rollback(prompt.size());
       }
     for (std::size_t n = 1; n <= longest; ++n) {
       auto sorted = seconds[n - 1];

@@ -38,7 +38,7 @@ class end_tokens {
 // What happened to one row, one verification or one model call. Core functions return a status and
 // never throw. "no token" means: none at that position. If only the draft's row is invalid, the
 // draft ends before it (verify/verify.hpp).
-enum class status : std::uint8_t {
+enum class [[nodiscard]] status : std::uint8_t {
   ok,
   draft_not_in_support,  // q(y) = 0: y was not sampled from q; the draft ended before it
   token_out_of_range,    // a drafted id is < -1 or >= V: the draft ended before it

@@ -32,8 +32,8 @@ fit joint_fit(const Policy& policy, std::size_t gamma, std::size_t n, Streams st
   std::vector<token_id> buffer(16);
   no_processor none;
   for (std::size_t request = 0; request < n; ++request) {
-    d.rollback(0);
-    m.rollback(0);
+    (void)d.rollback(0);
+    (void)m.rollback(0);
     buffer[0] = 0;
     text t{buffer, 1};
     auto chooser = streams(request);

@@ -186,9 +186,9 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name,
 
     specagg::dense_row<T> dense_p(p), dense_q(q);
     auto indexed_q = specagg::as_row(table<T>{q});
-    dense_p.normalise();
-    dense_q.normalise();
-    indexed_q.normalise();
+    (void)dense_p.normalise();
+    (void)dense_q.normalise();
+    (void)indexed_q.normalise();
     const specagg::row_pair<true, specagg::dense_row<T>, specagg::dense_row<T>> pair(dense_q,
                                                                                      dense_p);
     const specagg::row_pair<true, decltype(indexed_q), specagg::dense_row<T>> mixed(indexed_q,

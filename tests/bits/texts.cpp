@@ -17,8 +17,8 @@ void print_text(const char* title, cpu::llama& d, cpu::llama& m, const cpu::toke
   text t{buffer, buffer.size()};
   buffer.resize(200);
   t.tokens = buffer;
-  d.rollback(0);
-  m.rollback(0);
+  (void)d.rollback(0);
+  (void)m.rollback(0);
   speculative_workspace<float> work(m.vocab_size(), gamma);
   random_streams chooser(seed);
   no_processor none;

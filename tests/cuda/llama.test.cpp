@@ -98,9 +98,9 @@ TEST_CASE(
     for (std::size_t i = 0, steps = 0; steps < 12; ++steps) {
       // back to anywhere, over wrong tokens of another future
       i = random() % 3 == 0 ? random() % (i + 1) : i;
-      model.rollback(i);
+      (void)model.rollback(i);
       rows_of(model, some_tokens(random() % 4, vocab, 99));
-      model.rollback(i);
+      (void)model.rollback(i);
       CHECK(model.position() == i);
       const auto n = std::min<std::size_t>(tokens.size() - i, random() % 25);
       REQUIRE(same_bits(rows_of(model, std::span(tokens).subspan(i, n)), row(i, n)));
@@ -118,7 +118,7 @@ TEST_CASE(
   cuda::llama model(weights);
   const auto all = rows_of(model, tokens);
   for (std::size_t wanted : {0u, 1u, 15u, 16u, 17u, 33u, 36u}) {
-    model.rollback(0);
+    (void)model.rollback(0);
     std::vector<float> logits(wanted * vocab);
     REQUIRE(model.extend(tokens, logits) == status::ok);
     CHECK(same_bits(logits, std::span(all).last(logits.size())));
@@ -188,9 +188,9 @@ TEST_CASE(
   CHECK(same_bits(row, std::span(expected).last(vocab)));
   CHECK(model.position() == model.capacity());
   CHECK(model.extend(std::span(tokens).first(1), row) == status::context_full);
-  model.rollback(1000);
+  (void)model.rollback(1000);
   CHECK(model.position() == 35);
-  model.rollback(3);
+  (void)model.rollback(3);
   CHECK(model.extend_on_device(std::span(tokens).first(20), 17) == status::invalid_parameter);
 }
 

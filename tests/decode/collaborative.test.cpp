@@ -433,7 +433,7 @@ fit joint_fit(const Policy& policy, const std::array<std::size_t, N>& gamma, std
   std::vector<token_id> buffer(16);
   no_processor none;
   for (std::size_t request = 0; request < n; ++request) {
-    for (auto& m : models) m.rollback(0);
+    for (auto& m : models) (void)m.rollback(0);
     buffer[0] = 0;
     text t{buffer, 1};
     auto chooser = streams(request);
@@ -507,8 +507,8 @@ TEST_CASE("mutant: without `start`, drafts of different chains share numbers, wh
         text t{buffer, 1};
         collaborative_workspace<T, 2> work(vocabulary, {2, 2});
         no_processor none;
-        collaborative_decode(t, 3, tie_all(models), average<2>{{0.5, 0.5}}, chooser, none, {{2, 2}},
-                             work, keep_all, no_watch);
+        (void)collaborative_decode(t, 3, tie_all(models), average<2>{{0.5, 0.5}}, chooser, none,
+                                   {{2, 2}}, work, keep_all, no_watch);
         return buffer;
       },
       &reused);
@@ -955,8 +955,8 @@ TEST_CASE("a failure in the middle leaves the law of models that take turns as i
         collaborative_workspace<T, 2> work(vocabulary, {2, 2});
         no_processor none;
         while (t.size < 5)
-          collaborative_decode(t, 5 - t.size, tie_all(models), average<2>{{0.3, 0.7}}, chooser,
-                               none, {{2, 2}}, work, keep_all, no_watch);
+          (void)collaborative_decode(t, 5 - t.size, tie_all(models), average<2>{{0.3, 0.7}},
+                                     chooser, none, {{2, 2}}, work, keep_all, no_watch);
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
       });
       const auto models = make_sources<2>();

@@ -361,7 +361,7 @@ TEST_CASE(
 TEST_CASE("BiLD whose small model runs into a dead end goes on with the large one") {
   actor d(V, 1), m = wary(2);
   for (const double fallback : {0.0, 0.3}) {
-    keep(0, d, m);
+    (void)keep(0, d, m);
     tokens buffer(64);
     text t{buffer, 1};
     grammar processor;
@@ -434,14 +434,14 @@ TEST_CASE(
                                 {.gamma = 4, .sample = sample}, work, any, no_watch,
                                 token_verifier(), listener());
     });
-    keep(0, d, m);
+    (void)keep(0, d, m);
     finished[1] += run([&](text& t, auto& processor, auto& chooser) {
       collaborative_workspace<T, 2> work(V, {4, 2});
       return collaborative_decode(t, 20, std::tie(d, m), rules{contrastive{0.2}}, chooser,
                                   processor, collaborative_options<2>{{4, 2}, sample}, work, any,
                                   no_watch);
     });
-    keep(0, d, m);
+    (void)keep(0, d, m);
     finished[2] += run([&](text& t, auto& processor, auto& chooser) {
       collaborative_workspace<T, 2> work(V, {4, 1});
       return collaborative_decode(t, 20, std::tie(d, m), lossless{}, chooser, processor,

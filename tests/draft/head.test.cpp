@@ -334,8 +334,8 @@ TEST_CASE(
       text.insert(text.end(), more.begin(), more.end());
       if (text.size() > 200) {
         text.resize(2);
-        target.rollback(0);
-        head.rollback(0);
+        (void)target.rollback(0);
+        (void)head.rollback(0);
       }
     }
     CHECK(rows_seen > 200);

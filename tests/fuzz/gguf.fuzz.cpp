@@ -151,7 +151,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::vector<float> row(model.vocab_size());
     if (tokens.size() > model.capacity()) tokens.resize(model.capacity());
     (void)model.extend(tokens, row);
-    model.rollback(model.position() / 2);
+    (void)model.rollback(model.position() / 2);
     (void)model.extend(std::span(tokens).first(1), row);
   } catch (const error&) {
   }

@@ -48,7 +48,7 @@ struct site {
       prefixes.emplace_back(1 + d);
       for (auto& t : prefixes[d]) t = token_id(n.below(V));
       sources.emplace_back(V, 7, 6, 3, capacity);
-      sources[d].extend(prefixes[d], {});
+      (void)sources[d].extend(prefixes[d], {});
     }
   }
   std::size_t misuses() const {
@@ -173,7 +173,7 @@ TEST_CASE(
       }
       REQUIRE(got == fresh(text, relevance, k));
     }
-    for (std::size_t d = 0; d < 3; ++d) s.sources[d].rollback(s.prefixes[d].size());
+    for (std::size_t d = 0; d < 3; ++d) (void)s.sources[d].rollback(s.prefixes[d].size());
   }
   CHECK(stopped > 50);
   CHECK(s.misuses() == 0);

@@ -452,8 +452,8 @@ TEST_CASE("acceptances with one-hot and sparse drafts have the bits of the dense
     draft_acceptance o[1];
     std::vector<double> scratch(verify_scratch(size));
     const random_streams chooser(1);
-    verify_token(draft{.tokens = std::span(&y, 1)}, std::vector{row}, std::vector{p, p}, lossless{},
-                 chooser, out, scratch, o);
+    (void)verify_token(draft{.tokens = std::span(&y, 1)}, std::vector{row}, std::vector{p, p},
+                       lossless{}, chooser, out, scratch, o);
     return o[0].of_row;
   };
   const double sparse = overlap_of(sparse_row<float>(ids, few, size), 7),
@@ -504,8 +504,8 @@ TEST_CASE("verification allocates nothing") {
   const auto row = rows_of(4, [&](std::size_t) -> const std::vector<float>& { return q; });
   const auto logits = rows_of(4, [&](std::size_t) { return l; });
   const std::size_t before = allocations;
-  verify_token({y}, row, row, token_v3{0.2}, chooser, out, scratch, acceptances);
-  verify_token({y}, logits, logits, lossy{0.2}, chooser, out, scratch, acceptances);
+  (void)verify_token({y}, row, row, token_v3{0.2}, chooser, out, scratch, acceptances);
+  (void)verify_token({y}, logits, logits, lossy{0.2}, chooser, out, scratch, acceptances);
   CHECK(allocations == before);
 }
 TEST_CASE("renaming the tokens renames the law; a token of no mass changes nothing") {

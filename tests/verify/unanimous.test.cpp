@@ -105,7 +105,7 @@ struct mixed_source {
   std::size_t capacity() const { return a.capacity(); }
   std::size_t position() const { return a.position(); }
   status rollback(std::size_t n) {
-    a.rollback(n);
+    (void)a.rollback(n);
     return b.rollback(n);
   }
   status extend(std::span<const token_id> tokens, std::span<double> logits) {

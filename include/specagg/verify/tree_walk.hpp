@@ -52,7 +52,7 @@ struct tree_node {
 };
 
 // accepted: the depth of `node`, the last accepted one. Its ancestors are the accepted path.
-struct tree_verdict : verdict {
+struct [[nodiscard]] tree_verdict : verdict {
   std::uint32_t node = 0;
 };
 

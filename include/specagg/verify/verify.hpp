@@ -72,7 +72,7 @@ struct draft_acceptance {
 // accepted: the number of accepted drafted tokens. emitted: the number of tokens written: the
 // accepted ones, plus one residual or bonus token if there is one. why: ok, or why no token could
 // be emitted at position start + emitted (without a bonus: what ended the draft there).
-struct verdict {
+struct [[nodiscard]] verdict {
   std::size_t accepted = 0, emitted = 0;
   status why = status::ok;
 };

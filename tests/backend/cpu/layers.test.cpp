@@ -71,10 +71,10 @@ TEST_CASE(
   std::mt19937 random(5);
   for (int step = 0; step < 30; ++step) {
     const std::size_t i = random() % (model.position() + 1);
-    model.rollback(i);
+    (void)model.rollback(i);
     CHECK(model.hidden(i).empty());
     REQUIRE(model.extend(some_tokens(random() % 4, weights->vocab, 99), {}) == status::ok);
-    model.rollback(i);
+    (void)model.rollback(i);
     const auto n = std::min<std::size_t>(tokens.size() - i, random() % 40);
     std::vector<float> rows(random() % (n + 1) * weights->vocab);
     REQUIRE(model.extend(std::span(tokens).subspan(i, n), rows) == status::ok);

@@ -84,17 +84,17 @@ TEST_CASE(
     for (unsigned threads : {1u, 2u, 3u}) {
       llama model(weights, std::make_shared<thread_pool>(threads));
       CHECK(same_bits(rows_of(model, tokens), expected));
-      model.rollback(0);
+      (void)model.rollback(0);
       for (std::size_t i = 0; i < tokens.size(); ++i)
         CHECK(same_bits(rows_of(model, std::span(tokens).subspan(i, 1)), row(i, 1)));
       std::mt19937 random(threads);
       for (std::size_t i = 0, steps = 0; steps < 40; ++steps) {
         // back to anywhere, over wrong tokens of another future
         i = random() % 3 == 0 ? random() % (i + 1) : i;
-        model.rollback(i);
+        (void)model.rollback(i);
         const auto wrong = some_tokens(random() % 4, vocab, 99);
         rows_of(model, wrong);
-        model.rollback(i);
+        (void)model.rollback(i);
         CHECK(model.position() == i);
         const auto n = std::min<std::size_t>(tokens.size() - i, random() % 9);
         CHECK(same_bits(rows_of(model, std::span(tokens).subspan(i, n)), row(i, n)));
@@ -111,7 +111,7 @@ TEST_CASE("only the last rows are written when fewer are wanted, none for a mere
   llama model(weights);
   const auto all = rows_of(model, tokens);
   for (std::size_t wanted : {0u, 1u, 6u, 37u, 38u, 39u, 69u}) {
-    model.rollback(0);
+    (void)model.rollback(0);
     std::vector<float> logits(wanted * vocab);
     REQUIRE(model.extend(tokens, logits) == status::ok);
     CHECK(same_bits(logits, std::span(all).last(logits.size())));
@@ -192,7 +192,7 @@ TEST_CASE(
   CHECK(model.extend(std::span(tokens).first(1), row) == status::ok);
   CHECK(model.position() == model.capacity());
   CHECK(model.extend(std::span(tokens).first(1), row) == status::context_full);
-  model.rollback(1000);
+  (void)model.rollback(1000);
   CHECK(model.position() == 80);
 }
 
@@ -221,7 +221,7 @@ TEST_CASE(
   const auto again = [&] {
     const auto rest = rows_of(model, std::span(tokens).subspan(30));
     CHECK(same_bits(rest, std::span(expected).subspan(30 * vocab)));
-    model.rollback(30);
+    (void)model.rollback(30);
   };
   again();
   // A timer sets the flag while 32 tokens (computed in one go) or 60 (in two) are on their way.
@@ -232,7 +232,7 @@ TEST_CASE(
       const auto start = steady_clock::now();
       REQUIRE(model.extend(std::span(wrong).first(many), row) == status::ok);
       whole = std::min(whole, steady_clock::now() - start);
-      model.rollback(30);
+      (void)model.rollback(30);
     }
     int on_the_way = 0;  // neither before the first layer nor at the end
     for (int i = 0; on_the_way < 12 || i < 54; ++i) {
@@ -252,7 +252,7 @@ TEST_CASE(
       on_the_way += s == status::stopped && took > whole / 50 && took < whole * 6 / 10;
       CHECK((s == status::ok || s == status::stopped));
       CHECK(model.position() == (s == status::ok ? 30 + many : 30));
-      model.rollback(30);
+      (void)model.rollback(30);
       again();
     }
   }
@@ -273,7 +273,7 @@ TEST_CASE("a copy goes on from the same text with the same bits, and neither dis
     for (const std::size_t split : {0u, 1u, 15u, 16u, 33u, 64u}) {
       const auto rest = [&] { return std::span(tokens).subspan(split); };
       const auto due = std::span(expected).subspan(split * vocab);
-      model.rollback(0);
+      (void)model.rollback(0);
       rows_of(model, std::span(tokens).first(split));
       llama copy(model), shorter(weights, nullptr, 75);
       rows_of(shorter, other_tokens);
@@ -283,13 +283,13 @@ TEST_CASE("a copy goes on from the same text with the same bits, and neither dis
              copy.capacity() == model.capacity()));
       CHECK(same_bits(rows_of(copy, rest()), due));
       CHECK(same_bits(rows_of(shorter, rest()), due));
-      model.rollback(split);
+      (void)model.rollback(split);
       CHECK(same_bits(rows_of(model, rest()), due));
     }
     std::atomic<bool> flag{true};
     model.stop_when(&flag);
     llama copy(model);
-    copy.rollback(60);
+    (void)copy.rollback(60);
     CHECK(same_bits(rows_of(copy, std::span(tokens).subspan(60)),
                     std::span(expected).subspan(60 * vocab)));
     llama short_one(weights, nullptr, 40);

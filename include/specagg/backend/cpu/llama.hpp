@@ -40,7 +40,7 @@ class llama {
   // A copy continues the same text on the same pool, with its own cache. It has no stop flag.
   llama(const llama& other) : llama(other.w_, other.stack_.pool(), other.capacity()) {
     if (other.stack_.keeps_hidden()) keep_hidden();
-    adopt(other);
+    (void)adopt(other);
   }
   llama(llama&&) = default;
   llama& operator=(llama&&) = default;
