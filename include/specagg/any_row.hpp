@@ -68,6 +68,7 @@ struct any_row {
     return *b;
   }
 };
+// Whether a type is an any_row.
 template <class R>
 constexpr bool is_any_row = false;
 template <class... Rows>

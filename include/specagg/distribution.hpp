@@ -21,6 +21,7 @@
 
 SPECAGG_BEGIN
 
+// d[v] is the probability of token v, 0 <= v < d.size() = V, as a number that converts to double.
 template <class D>
 concept Distribution = requires(const std::remove_cvref_t<D>& d, std::size_t v) {
   { d.size() } -> std::convertible_to<std::size_t>;

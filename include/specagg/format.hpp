@@ -6,6 +6,7 @@
 
 #include <specagg/verify/verify.hpp>
 
+// format("{:>20}", s): name(s), laid out as a string is.
 template <>
 struct fmt::formatter<specagg::status> : fmt::formatter<fmt::string_view> {
   auto format(specagg::status s, fmt::format_context& context) const {

@@ -77,8 +77,9 @@ concept HiddenSource = LogitSource<S> && requires(const S& c, std::size_t i) {
   { c.hidden(i) } -> std::convertible_to<std::span<const typename S::value_type>>;
 };
 
-// Wraps a model; counts its calls and measures their time in seconds. seconds_of[n]: calls that
-// appended n tokens (n >= 63 together).
+// Wraps a model, which must outlive it; counts its calls and the tokens in them, and measures their
+// time in seconds. calls_of[n], seconds_of[n], fastest_of[n]: number, time and shortest time of the
+// calls that appended n tokens (n >= `most` = 63 together).
 template <LogitSource S>
 class metered {
  public:

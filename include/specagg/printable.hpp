@@ -12,6 +12,7 @@
 namespace specagg {
 namespace utf8 {
 
+// A character of a text: its number in Unicode, and how many bytes of the text it takes.
 struct code_point {
   std::uint32_t value = 0;
   std::size_t bytes = 1;

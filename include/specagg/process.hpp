@@ -53,6 +53,7 @@ concept Processor = requires(P& p, token_id t, std::span<T> logits) {
   { p.apply(logits) } -> std::same_as<void>;
 };
 
+// Changes nothing: what decoders use if they are given no processor.
 struct no_processor {
   void push(token_id) {}
   void pop() {}
@@ -60,6 +61,7 @@ struct no_processor {
   void apply(std::span<T>) const {}
 };
 
+// What `penalties` (below) takes off the logits; the defaults take nothing off.
 struct penalty_options {
   // > 0; logits of tokens in the text are divided by it if positive, multiplied if negative (CTRL)
   double repetition = 1;
@@ -92,7 +94,7 @@ struct penalty_options {
 //   apply(target's row g)
 //   verify
 //   pop() for each drafted token that was not accepted, from the last backwards: g - accepted times
-//   push() each emitted token behind the accepted ones (the residual or the bonus token)
+//   push() each emitted token after the accepted ones (the residual or the bonus token)
 // Where all the target's rows are known already, apply() to draft's row j and target's row j in one
 // loop does the same, and the pop() in between is not needed. The library's decoders do all this
 // themselves.
@@ -201,7 +203,7 @@ class processed_row : public softmax_row<S> {
   // After normalise(): whether the filters keep so few tokens that may_keep() tells them from most
   // others.
   bool keeps_few() const { return few_; }
-  // Whether v or one of the 15 tokens behind it may be kept. v: a multiple of 16.
+  // Whether v or one of the 15 tokens after it may be kept. v: a multiple of 16.
   SPECAGG_INLINE bool may_keep(std::size_t v) const { return places_.may_hold(v); }
   bool may_keep(std::size_t begin, std::size_t count) const {
     return places_.may_hold(begin, count);

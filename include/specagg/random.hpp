@@ -30,6 +30,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE constexpr void philox(std::uint32_t (&x)[4][N], 
     k1 += 0xBB67AE85u;
   }
 }
+// The same for one counter.
 using philox_block = std::array<std::uint32_t, 4>;
 SPECAGG_FUNCTION constexpr philox_block philox(philox_block counter, std::uint64_t key) {
   std::uint32_t x[4][1] = {{counter[0]}, {counter[1]}, {counter[2]}, {counter[3]}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of a draft or of a target: a list that knows how many rows it has. So a row that was not
-// given is a status (missing_row), and never a read behind the end.
+// given is a status (missing_row), and never a read beyond the end.
 #pragma once
 #include <concepts>
 #include <ranges>
@@ -19,6 +19,7 @@ concept RowList = requires(R& rows, std::size_t j) {
   { rows[j] } -> Distribution;
 };
 
+// What rows_of() returns. It keeps no row: row j is make(j), for each look at it anew.
 template <class Make>
 struct made_rows {
   std::size_t count;
@@ -38,8 +39,8 @@ SPECAGG_FUNCTION made_rows<Make> rows_of(std::size_t count, Make make) {
   return {count, make};
 }
 // The rows of a matrix of logits [rows][V], which must outlive the list: a span, vector or array of
-// float, double, bf16 or f16. There are logits.size() / V of them; logits behind the last whole row
-// are not read.
+// float, double, bf16 or f16. There are logits.size() / V of them; with a part of a row after
+// the last whole one there are none.
 template <std::ranges::contiguous_range L>
   requires(!detail::short_lived<L>)
 auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how = {}) {

@@ -16,6 +16,7 @@
 
 SPECAGG_BEGIN
 
+// The tokens of a block (the last one may have fewer), and the number of blocks.
 inline constexpr std::size_t block_size = 1024;
 SPECAGG_FUNCTION constexpr std::size_t block_count(std::size_t vocabulary) {
   return (vocabulary + block_size - 1) / block_size;
@@ -164,6 +165,8 @@ SPECAGG_FLATTEN auto reduce_block_of_floats(const Rows& rows, std::size_t begin,
     return f(block.template operator()<vec<float, 16>>(k, lanes));
   });
 }
+// The tokens begin .. begin + count - 1 of the rows, at most one block: what f sums to, or its
+// maximum.
 template <class Op, class Rows, class F>
 auto reduce_block_of(const Rows& rows, std::size_t begin, std::size_t count, const F& f) {
   if constexpr (sizeof(typename Rows::value_type) == 4) {
@@ -247,6 +250,7 @@ struct one_thread {
     return 0;
   }
 };
+// Rows that say how they are read (one_thread, above); walker_of() is what reads any rows.
 template <class Rows>
 concept Walked = requires(const Rows& rows) { rows.walker(); };
 template <class Rows>

@@ -16,6 +16,7 @@ struct cutoff {
   // the highest kept id among those with exactly this logit
   std::size_t last = static_cast<std::size_t>(-1);
 
+  // What it keeps, by the logit and the id of a token.
   SPECAGG_FUNCTION bool keeps_all() const { return logit == -std::numeric_limits<T>::infinity(); }
   bool keeps(T l, std::size_t id) const { return l > logit || (l == logit && id <= last); }
 };
@@ -106,6 +107,7 @@ struct softmax_block {
     const V e = factors(l - V(factors.max));
     return uncontracted(filtered ? select(dropped(l, k), V(0), e) : e);
   }
+  // The logits of these tokens, -inf from `lanes` on; and which of them the cutoff drops.
   template <class V>
   SPECAGG_FUNCTION SPECAGG_INLINE V logits_at(std::size_t k, int lanes) const {
     return detail::load_logits<V>(logits + k, lanes);

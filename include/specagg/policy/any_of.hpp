@@ -82,6 +82,7 @@ struct any_of {
     };
   }
 };
+// Whether a type is an any_of; not a struct derived from it.
 template <class Policy>
 constexpr bool is_any_of = false;
 template <class... Rules>

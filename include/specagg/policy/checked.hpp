@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A policy that checks that pi is a probability distribution. Verifiers and decoders check this in
 // builds without NDEBUG (policy/law.hpp). Else, if pi is negative somewhere or does not sum to 1, a
-// token is drawn all the same, and its law is not specified.
+// token is drawn nevertheless, and its law is not specified.
 #pragma once
 #include <specagg/policy/law.hpp>
 #include <specagg/policy/raw_logits.hpp>
@@ -58,6 +58,7 @@ struct checked<raw_logits<Policy>> {
   constexpr checked(const raw_logits<Policy>& rule) : policy{rule.policy} {}
   constexpr bool valid() const { return policy.valid(); }
 };
+// It is taken as raw_logits is.
 template <class Policy>
 constexpr bool is_raw_logits<checked<raw_logits<Policy>>> = true;
 

@@ -6,7 +6,7 @@
 SPECAGG_BEGIN
 namespace detail {
 
-// pi where it is a law, NaN where it is none.
+// pi if it is a law, else NaN for every token.
 template <class Rows, class Pi>
 SPECAGG_FUNCTION auto where_law(const Rows& rows, const Pi& pi) {
   const both<double> seen = rows.sum([&](auto at) {
@@ -22,7 +22,7 @@ SPECAGG_FUNCTION auto where_law(const Rows& rows, const Pi& pi) {
   };
 }
 
-// pi. Builds without NDEBUG check that it is a law, in one more pass over V: if it is none, pi is
+// pi. Builds without NDEBUG check that it is a law, in one more pass over V: if it is not, pi is
 // NaN, and the position an undefined_target. lossless gives a row that was normalised, so there is
 // nothing to check.
 template <class Rows, class Policy>

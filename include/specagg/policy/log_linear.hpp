@@ -37,6 +37,7 @@ struct log_linear {
   constexpr bool valid() const { return all_finite(weight); }
   constexpr bool unanimous_here() const { return is_convex(weight); }
 
+  // sum_k weight[k] ln p^k(v): +-infinity where a row lacks the token, as said above.
   SPECAGG_FUNCTION auto score(auto at) const {
     return specagg::fold_models<N>(at, [&](std::size_t k, auto x, auto s) {
       const auto lacking =

@@ -6,6 +6,7 @@
 
 SPECAGG_BEGIN
 
+// pi = p, whatever the draft is.
 struct lossless {
   static constexpr bool reads_draft = false, reads_confidence = false;
 

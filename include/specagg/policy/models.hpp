@@ -22,6 +22,7 @@ struct model_view<V, 1> {
   V first;
 };
 
+// The token's probability under model K.
 template <std::size_t K, class V, std::size_t N>
 SPECAGG_FUNCTION SPECAGG_INLINE V model(const model_view<V, N>& at) {
   static_assert(K < N);

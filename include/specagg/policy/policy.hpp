@@ -152,12 +152,15 @@ class single_row : public reductions<single_row<View, Confidence, R>> {
  private:
   const R& row_;
 };
+// The rows of a rule that does not read the draft.
 template <bool Confidence, class P>
 using target_rows = single_row<target_view, Confidence, P>;
 
 // ---- functions for equations --------------------------------------------------------------------
 
+// As a double, as all parameters and reductions are.
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
+// For valid(): whether numbers are neither infinite nor NaN.
 constexpr bool is_finite(double x) { return x > -infinity && x < infinity; }
 template <class Weights>
 constexpr bool all_finite(const Weights& w) {
@@ -165,6 +168,7 @@ constexpr bool all_finite(const Weights& w) {
     if (!is_finite(x)) return false;
   return true;
 }
+// For valid(): whether no weight is negative, and their sum is 1 to within 1e-9.
 template <class Weights>
 constexpr bool is_convex(const Weights& w) {
   double sum = 0;

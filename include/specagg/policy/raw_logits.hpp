@@ -48,6 +48,7 @@ struct raw_logits {
 };
 template <class Policy>
 raw_logits(Policy) -> raw_logits<Policy>;
+// Whether a policy is raw_logits, or checked{raw_logits} (policy/checked.hpp).
 template <class Policy>
 constexpr bool is_raw_logits = false;
 template <class Policy>

@@ -13,6 +13,7 @@
 
 SPECAGG_BEGIN
 
+// Whether a combiner declares that it is unanimous for all parameters, or at least for some.
 template <class P>
 constexpr bool is_unanimous = [] {
   if constexpr (requires { P::unanimous; }) return P::unanimous;

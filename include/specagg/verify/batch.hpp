@@ -89,7 +89,7 @@ struct this_thread {
 //   request    returns a verification or a tree_verification (verdicts are tree_verdicts then).
 //              Called once for each i, from the pool's threads: it may read what all share and
 //              write what is request i's alone. If it throws, or rows or a verifier of its do, the
-//              pool's caller gets that; which verdicts were written then is left to chance
+//              pool's caller gets that; which verdicts were written then is not specified
 //   verifier   token_verifier, block_verifier, match_verifier; for trees traversal,
 //              recursive_rejection; or verifier(i), for what differs (coupled noise)
 //   scratch    verify_scratch(V, gamma) doubles for each request, gamma the longest draft's; part i

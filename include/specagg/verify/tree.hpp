@@ -157,6 +157,7 @@ struct traversal {
     return specagg::verify_tree(a...);
   }
 };
+// The same by verify_tree_recursive.
 struct recursive_rejection {
   template <class... A>
   SPECAGG_FUNCTION tree_verdict verify(A&&... a) const {

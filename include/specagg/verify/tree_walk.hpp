@@ -101,6 +101,7 @@ SPECAGG_FUNCTION inline void link_tree(const draft_tree& tree, std::span<tree_no
 struct tree_extent {
   std::size_t levels = 0, owed_rows = 0;
 };
+// `nodes` as link_tree() leaves them.
 SPECAGG_FUNCTION inline tree_extent measure_tree(std::span<const tree_node> nodes) {
   tree_extent size;
   for (const tree_node& node : nodes) {

@@ -37,6 +37,7 @@ struct token_verifier {
     return specagg::verify_token(drafted, a...);
   }
 };
+// verify() is verify_block; its scratch is the largest, verify_scratch(V, gamma).
 struct block_verifier : token_verifier {
   static constexpr const char* name = "block";
   template <class... A>
@@ -44,6 +45,7 @@ struct block_verifier : token_verifier {
     return specagg::verify_block(drafted, a...);
   }
 };
+// verify() is verify_match. reads_draft_rows(): for acceptances alone.
 struct match_verifier : token_verifier {
   static constexpr const char* name = "match";
   static constexpr bool reads_draft_rows(bool acceptances) { return acceptances; }
@@ -52,7 +54,9 @@ struct match_verifier : token_verifier {
     return specagg::verify_match(drafted, a...);
   }
 };
-// For acceptances it says what happened: 1 for accepted tokens, 0 from the first rejected one.
+// propose() draws with the noise by race(), and verify() is verify_coupled; they use no chooser and
+// no scratch. For acceptances it says what happened: 1 for accepted tokens, 0 from the first
+// rejected one.
 struct coupled_verifier {
   static constexpr const char* name = "coupled";
   static constexpr bool shares_noise = true;
@@ -75,6 +79,7 @@ struct coupled_verifier {
   }
 };
 
+// The verifiers of drafts that are chains; tests and benchmarks run over them.
 using all_verifiers = std::tuple<token_verifier, block_verifier, match_verifier, coupled_verifier>;
 
 // f(verifier) for each of them, with the noise of (seed, request) where it shares noise.

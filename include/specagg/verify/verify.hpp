@@ -35,18 +35,23 @@ struct draft {
   end_tokens end_of_text = {};
   bool bonus = true;  // draw one more token if all were accepted and the text has not ended
 
+  // How many tokens are drafted: up to the first no_token or end of text.
   SPECAGG_FUNCTION SPECAGG_LANE std::size_t size() const {
     std::size_t g = 0;
     while (g < tokens.size() && tokens[g] != no_token)
       if (end_of_text.contains(tokens[g++])) break;
     return g;
   }
+  // Whether the first g of them end the text.
   SPECAGG_FUNCTION SPECAGG_LANE bool ends_text(std::size_t g) const {
     return g > 0 && end_of_text.contains(tokens[g - 1]);
   }
 };
 
+// Where an emitted token is from: the draft; the residual, after a rejection; or pi, after a draft
+// that was accepted as a whole.
 enum class origin : std::uint8_t { accepted, residual, bonus };
+// The enumerator's name as text.
 constexpr const char* name(origin o) {
   return o == origin::accepted ? "accepted" : o == origin::residual ? "residual" : "bonus";
 }
