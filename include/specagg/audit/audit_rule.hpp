@@ -25,7 +25,7 @@ struct rule_audit {
   const char* verifier = "";       // under which verifier; "" while no probability was off
   std::size_t gamma = 0;           // with how many drafted tokens
   std::size_t round = 0;           // with the rows of grid_round<double>{round}
-  std::array<double, 3> q{}, p{};  // of which these stand behind `prefix`
+  std::array<double, 3> q{}, p{};  // of which these follow `prefix`
   std::size_t pairs = 0;           // of rows that were tried as the first of a round
   // of them: pi has no value there, which is reported and emits nothing
   std::size_t undefined = 0;
@@ -33,6 +33,8 @@ struct rule_audit {
   std::size_t no_law = 0;
   std::size_t reused = 0;  // random numbers that decided twice
 
+  // Whether no probability was off by more than `largest`, every pi was a law, and no random number
+  // decided twice.
   bool passed(double largest = 1e-12) const {
     return worst.error <= largest && no_law == 0 && reused == 0;
   }
@@ -48,7 +50,7 @@ inline void keep_worse(rule_audit& all, const rule_audit& other) {
   if (all.pairs == 0 || other.worst.error > all.worst.error) all = other;
   all.reused = reused;
 }
-// Counts the first pair of round r. Its law; empty if there is none.
+// Counts the first pair of round r. Returns its law; empty if pi is not a law.
 template <class Policy>
 std::vector<double> count_pair(const Policy& rule, const grid_round<double>& r, rule_audit& found) {
   const std::vector<double> pi = target_law(rule, r.q({}), r.p({}));
@@ -184,7 +186,7 @@ inline trade_off trade_off_of(std::span<const double> pi, std::span<const double
 
 // The trade-off curve of rule_of(parameter) for each of the parameters, as CSV: a line with the
 // names of the columns, and one for each parameter and pair of rows of the 1/8 grid. q and p are
-// three numbers with spaces between; where pi is no law the other columns are empty.
+// three numbers with spaces between; where pi is not a law the other columns are empty.
 template <class RuleOf>
 void write_trade_off(std::ostream& out, std::span<const double> parameters, const RuleOf& rule_of) {
   char digits[32];

@@ -18,6 +18,7 @@ SPECAGG_BEGIN
 // How often a right sampler fails an audit, unless the caller chooses.
 inline constexpr double usual_false_alarm = 1e-6;
 
+// What a test found.
 struct fit {
   double distance = 0;           // total variation between the observed frequencies and the law
   double expected_distance = 0;  // of a right sampler

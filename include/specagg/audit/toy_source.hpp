@@ -14,7 +14,7 @@ SPECAGG_BEGIN
 // not depend on the context. The model keeps its context as a real model keeps its KV cache, so a
 // decoder that forgets to roll back gets the rows of the wrong text. `misuses` counts calls that no
 // correct decoder makes: rolling forward, tokens out of range, more rows than tokens, a tree that
-// was not ended, a path that is none.
+// was not ended, nodes to keep that are not a path.
 template <class T = double>
 class toy_source {
  public:

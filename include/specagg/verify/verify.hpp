@@ -48,8 +48,8 @@ struct draft {
   }
 };
 
-// Where an emitted token is from: the draft; the residual, after a rejection; or pi, after a draft
-// that was accepted as a whole.
+// Where an emitted token is from: the draft; a draw that replaces a rejected token; or a draw from
+// pi where the draft has ended.
 enum class origin : std::uint8_t { accepted, residual, bonus };
 // The enumerator's name as text.
 constexpr const char* name(origin o) {

@@ -42,6 +42,7 @@ class activation_buffer {
     const auto address = reinterpret_cast<std::uintptr_t>(memory_.get());
     data_ = static_cast<float*>(memory_.get()) + (64 - address % 64) % 64 / sizeof(float);
   }
+  // The first `rows` rows, as the kernels take them.
   activations top(std::size_t rows) {
     return {data(), static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(cols_),
             Eigen::OuterStride<>(static_cast<Eigen::Index>(padded(cols_)))};
@@ -75,7 +76,7 @@ struct rounded_part {
   // [blocks][n]: the sum of the block's numbers, a whole number
   const float* sum = nullptr;
 };
-// x rounded: the first part has every block. A few blocks have one very large number beside small
+// x rounded: the first part has every block. A few blocks have one very large number among small
 // ones, which would be rounded away; what the first part lost of them is in the second part.
 struct rounded_activations {
   std::size_t tokens = 0;  // n

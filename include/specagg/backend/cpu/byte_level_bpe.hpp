@@ -88,7 +88,7 @@ class pattern {
                               PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &why, &at, nullptr));
     if (!code_)
       throw error("tokenizer", "", "PCRE2 cannot compile a pattern (it was built without Unicode)");
-    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // where there is none, matching is slower
+    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // where it fails, matching is slower
   }
   // Appends the words of `part` to `words`: matches, and what lies between them.
   void cut(std::string_view part, std::vector<std::string_view>& words) const {
@@ -123,6 +123,8 @@ class pattern {
 
 }  // namespace detail
 
+// A tokenizer of this kind. Its members mean what those of `tokenizer` (tokenizer.hpp) do. The
+// constructor throws specagg::error if the file is wrong, or PCRE2 is missing.
 class byte_level_bpe {
  public:
   explicit byte_level_bpe(const gguf_file& file) : words_(file, false) {
@@ -145,6 +147,7 @@ class byte_level_bpe {
     read_merges();
   }
 
+  // Its vocabulary, which the object keeps.
   const vocabulary& words() const { return words_; }
 
   // Control tokens that the text spells out ("<|im_end|>") are text, unless `special`: then they
@@ -164,6 +167,7 @@ class byte_level_bpe {
     return tokens;
   }
 
+  // The bytes of one token; empty for control tokens and ids outside the vocabulary.
   std::string piece(token_id token) const {
     using kind = vocabulary::kind;
     if (!words_.contains(token)) return {};
@@ -171,6 +175,7 @@ class byte_level_bpe {
     return words_.kind_of(token) == kind::normal ? bytes_of(words_.piece(token)) : std::string();
   }
 
+  // The bytes of all of them.
   std::string decode(std::span<const token_id> tokens) const {
     std::string text;
     for (const token_id t : tokens) text += piece(t);

@@ -45,6 +45,7 @@ class draft_head {
   std::size_t capacity() const { return stack_.capacity(); }
   std::span<const float> hidden(std::size_t i) const { return stack_.hidden(i); }
   const head_weights& weights() const { return *w_; }
+  // As of a llama (llama.hpp).
   void stop_when(const std::atomic<bool>* flag) { stack_.stop_when(flag); }
 
   status extend(std::span<const token_id> tokens, std::span<const float> states,

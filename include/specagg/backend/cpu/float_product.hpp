@@ -113,8 +113,8 @@ struct line<0> {
   SPECAGG_LANE void store(float*, std::size_t) const {}
 };
 
-// How many tokens fit into the registers: beside 4 weight rows if there are 32 registers of 16
-// lanes, else beside one row.
+// How many tokens fit into the registers: with 4 weight rows if there are 32 registers of 16
+// lanes, else with one row.
 inline constexpr int native = specagg::detail::native_lanes<float>;
 inline constexpr std::size_t tile_tokens = native == 16 ? 6 : native == 8 ? 5 : 2;
 

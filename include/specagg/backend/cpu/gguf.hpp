@@ -56,6 +56,7 @@ enum class value_type : std::uint32_t {
   f64
 };
 
+// One entry of the metadata, in the file's memory: it is valid as long as the file.
 struct value {
   std::string_view key;
   value_type type{};  // of the elements, for an array
@@ -166,6 +167,8 @@ const Item* find_sorted(const std::vector<Item>& items, std::string_view wanted,
 // An open file. Copies share the mapping, which exists as long as one of them.
 class gguf_file {
  public:
+  // Maps the file. Throws specagg::error: it cannot be read, or is not a GGUF file of this kind. It
+  // must not be changed while it is open.
   static gguf_file open(const std::string& path) {
     const auto fail = [&](const std::string& reason) { throw error(path, "", reason); };
     // O_NONBLOCK: opening a pipe by mistake must not block.
@@ -191,9 +194,11 @@ class gguf_file {
 
   const std::string& name() const { return name_; }
   std::size_t size() const { return bytes_.size(); }
+  // Sorted by their names.
   const std::vector<tensor>& tensors() const { return tensors_; }
   const std::vector<value>& values() const { return values_; }
 
+  // By its name; null if the file does not have it.
   const value* find(std::string_view key) const {
     return detail::find_sorted(values_, key, [](const value& v) { return v.key; });
   }
@@ -233,6 +238,7 @@ class gguf_file {
       }
     wrong_type(key, v, "an integer");
   }
+  // f32 or f64.
   double real(std::string_view key, std::optional<double> otherwise = {}) const {
     const auto* v = find(key);
     if (!v && otherwise) return *otherwise;
@@ -242,12 +248,14 @@ class gguf_file {
       return detail::read_unaligned<double>(v->data);
     wrong_type(key, v, "a float");
   }
+  // A boolean.
   bool flag(std::string_view key, std::optional<bool> otherwise = {}) const {
     const auto* v = find(key);
     if (!v && otherwise) return *otherwise;
     if (!v || v->is_array || v->type != value_type::boolean) wrong_type(key, v, "a boolean");
     return *v->data != std::byte{0};
   }
+  // The text is in the file's memory.
   std::string_view string(std::string_view key,
                           std::optional<std::string_view> otherwise = {}) const {
     const auto* v = find(key);
@@ -269,6 +277,7 @@ class gguf_file {
     }
     return out;
   }
+  // T: float or std::int32_t.
   template <class T>
   std::vector<T> numbers(std::string_view key) const {
     constexpr auto type = std::is_same_v<T, float> ? value_type::f32 : value_type::i32;
@@ -279,6 +288,7 @@ class gguf_file {
     return out;
   }
 
+  // Throws specagg::error with the name of the file and of the metadata.
   [[noreturn]] void fail(std::string_view key, const std::string& reason) const {
     throw error(name_, text("metadata ", printable(key)), reason);
   }

@@ -26,6 +26,7 @@ class kv_cache {
         keys_(layers * heads * dims, capacity),
         values_(layers * heads * capacity, dims) {}
 
+  // Where those of one layer and head begin, in the order above.
   float* keys(std::size_t layer, std::size_t head) { return keys_.data() + keys_at(layer, head); }
   float* values(std::size_t layer, std::size_t head) {
     return values_.data() + values_at(layer, head);

@@ -62,6 +62,7 @@ class llama {
   std::size_t position() const { return stack_.position(); }
   std::size_t capacity() const { return stack_.capacity(); }
   std::span<const token_id> tokens() const { return tokens_; }
+  // The weights, which the session keeps alive; shared_weights() shares them with others.
   const llama_weights& weights() const { return *w_; }
   const std::shared_ptr<const llama_weights>& shared_weights() const { return w_; }
 

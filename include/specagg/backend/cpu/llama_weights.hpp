@@ -35,7 +35,9 @@ struct layer_weights {
     // rows x cols: [heads * head_dim, dim], [kv_heads * head_dim, dim] x 2,
     matrix q, k, v, output, gate, up, down;
   };  // [dim, heads * head_dim], [ffn, dim] x 2, [dim, ffn]
-  gguf_file file;
+  gguf_file file;  // keeps the mapped memory
+  // context: the positions that the model was trained for. The others are numbers of floats, heads
+  // or tokens.
   std::size_t context = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
   // radians per position of each rotated pair; the rest of a head is not rotated
   std::vector<double> frequencies;

@@ -38,6 +38,7 @@ struct matrix : tensor {
   std::shared_ptr<const std::byte> strips;
 };
 
+// The rows of a strip; bytes and number of the planes of a block; and bytes of a block.
 inline constexpr std::size_t strip_rows = 16, plane_bytes = strip_rows * quantised_block / 2;
 constexpr std::size_t planes(tensor_type type) { return type == tensor_type::q8_0 ? 2 : 1; }
 constexpr std::size_t packed_block_bytes(tensor_type type) {

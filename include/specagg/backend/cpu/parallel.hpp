@@ -7,6 +7,7 @@ SPECAGG_MOVED("specagg: <specagg/backend/cpu/parallel.hpp> is <specagg/thread_po
 
 SPECAGG_BEGIN
 namespace cpu {
+// Its name before version 0.3.
 using thread_pool SPECAGG_DEPRECATED("specagg::thread_pool") = specagg::thread_pool;
-}
+}  // namespace cpu
 SPECAGG_END

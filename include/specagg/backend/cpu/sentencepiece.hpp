@@ -28,6 +28,8 @@
 SPECAGG_BEGIN
 namespace cpu {
 
+// A tokenizer of this kind. Its members mean what those of `tokenizer` (tokenizer.hpp) do. The
+// constructor throws specagg::error if the file is wrong.
 class sentencepiece {
  public:
   explicit sentencepiece(const gguf_file& file) : words_(file, true) {
@@ -64,6 +66,7 @@ class sentencepiece {
     space_prefix_ = file.flag("tokenizer.ggml.add_space_prefix", true);
   }
 
+  // Its vocabulary, which the object keeps.
   const vocabulary& words() const { return words_; }
 
   // Encodes text. The file says whether a begin token and an end token are added. O(n log n).

@@ -38,6 +38,7 @@ constexpr std::size_t block_bytes(tensor_type type) {
   }
 }
 
+// A tensor whose name and data are in a file's memory, which must outlive it.
 struct tensor {
   std::string_view name;
   tensor_type type{};
@@ -49,11 +50,13 @@ struct tensor {
   const std::byte* data = nullptr;  // bytes_of() bytes, aligned to at least 8
 };
 
+// Bytes of a row of `cols` elements. cols: a multiple of 32 if the type is quantised.
 constexpr std::size_t row_bytes(tensor_type type, std::size_t cols) {
   if (block_bytes(type) > 0) return cols / quantised_block * block_bytes(type);
   return cols * (type == tensor_type::f32 ? 4 : 2);
 }
 
+// Bytes of all rows.
 constexpr std::size_t bytes_of(const tensor& t) { return t.rows * row_bytes(t.type, t.cols); }
 
 namespace detail {

@@ -14,8 +14,8 @@
 SPECAGG_BEGIN
 namespace cpu {
 
+// The kernels compute with 16 floats at a time; rows are padded to a multiple of 16 columns.
 using lanes = vec<float, 16>;
-
 constexpr std::size_t padded(std::size_t cols) { return (cols + 15) / 16 * 16; }
 
 namespace detail {

@@ -17,6 +17,8 @@
 SPECAGG_BEGIN
 namespace cpu {
 
+// Immutable, so threads may share it; copies share the file. The constructor throws specagg::error
+// if the file has no tokenizer of these kinds, or a wrong one.
 class tokenizer {
  public:
   explicit tokenizer(const gguf_file& file) : model_(of(file)) {}

@@ -62,12 +62,15 @@ struct vocabulary {
   }
 
   std::size_t size() const { return pieces.size(); }
+  // Whether it is a token; piece() and kind_of() take tokens alone.
   bool contains(token_id token) const {
     return token >= 0 && static_cast<std::size_t>(token) < size();
   }
   std::string_view piece(token_id token) const { return pieces[static_cast<std::size_t>(token)]; }
+  // Its type in the file.
   kind kind_of(token_id token) const { return kinds[static_cast<std::size_t>(token)]; }
 
+  // Throw specagg::error: piece i is wrong; a text is longer than max_text.
   [[noreturn]] void bad_piece(std::size_t i, const std::string& reason) const {
     file.fail("tokenizer.ggml.tokens", text("piece ", i, " ", reason));
   }
@@ -146,8 +149,8 @@ class piece_finder {
 
 namespace detail {
 
-// Bytes of the UTF-8 character at the front; 1 where there is none. (Overlong forms pass: they have
-// no piece.)
+// Bytes of the UTF-8 character at the front; 1 if there is not one. (Overlong forms pass:
+// they have no piece.)
 inline std::size_t character_size(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const std::size_t size = lead < 0xC2   ? 1

@@ -147,6 +147,7 @@ class collective {
     if (threadIdx.x == 0) f();
     synchronise();
   }
+  // As one_thread's (kernel/reduce.hpp); all blocks are read.
   template <class Rows, class F, class Empty>
   __device__ double sum_of_filled(const Rows& rows, const F& f, const Empty&) {
     return reduce<specagg::detail::add>(rows, f);
@@ -318,6 +319,7 @@ class collective {
         ++first;
     return begin + first;
   }
+  // Waits for all threads of the block or cluster: they see what the others have written.
   __device__ void synchronise() const {
 #if SPECAGG_CUDA_CLUSTERS
     if (size_ > 1) return cooperative_groups::this_cluster().sync();

@@ -18,6 +18,7 @@
 SPECAGG_BEGIN
 namespace cuda {
 
+// Throws specagg::error, which names the input, the place and CUDA's reason, if e or s is an error.
 inline void check(cudaError_t e, const std::string& place, const std::string& input = "CUDA") {
   if (e == cudaSuccess) return;
   (void)cudaGetLastError();  // clears the error, so that no later check reports it again
@@ -35,9 +36,9 @@ struct destroyer {
     (void)Destroy(at);
   }
 };
+// Owners, as std::unique_ptr, of what CUDA has made.
 template <class Handle, auto Destroy>
 using owned = std::unique_ptr<std::remove_pointer_t<Handle>, destroyer<Destroy>>;
-
 using owned_stream = owned<cudaStream_t, cudaStreamDestroy>;
 using owned_event = owned<cudaEvent_t, cudaEventDestroy>;
 using owned_graph = owned<cudaGraph_t, cudaGraphDestroy>;
@@ -46,6 +47,8 @@ using owned_memory = std::unique_ptr<std::byte, destroyer<cudaFree>>;
 template <class T>
 using pinned_memory = std::unique_ptr<T[], destroyer<cudaFreeHost>>;
 
+// Allocate `bytes` on the device, and `count` elements on the host that the device reads directly.
+// Both throw specagg::error, which names `input`.
 inline owned_memory device_memory(std::size_t bytes, const std::string& input) {
   void* at = nullptr;
   check(cudaMalloc(&at, bytes), std::to_string(bytes >> 20) + " MiB of device memory", input);
@@ -63,12 +66,14 @@ pinned_memory<T> host_memory(std::size_t count, const std::string& input) {
 class arena {
  public:
   explicit arena(std::byte* base = nullptr) : base_(base) {}
+  // The next `count` elements, at a multiple of 256 bytes; null without memory.
   template <class T>
   T* take(std::size_t count) {
     std::byte* at = base_ ? base_ + used_ : nullptr;
     used_ += (count * sizeof(T) + 255) / 256 * 256;
     return reinterpret_cast<T*>(at);
   }
+  // Bytes that were taken, with what alignment costs.
   std::size_t used() const { return used_; }
 
  private:
@@ -96,6 +101,8 @@ class device {
     workspace_ = device_memory(workspace_size, "CUDA");
   }
 
+  // CUDA's number of the device, its one stream, cuBLASLt's handle, and workspace_size bytes on the
+  // device for cuBLASLt.
   int ordinal() const { return ordinal_; }
   cudaStream_t stream() const { return stream_.get(); }
   cublasLtHandle_t blas() const { return blas_.get(); }

@@ -26,6 +26,7 @@ namespace cuda::llama_kernels {
 inline constexpr unsigned tile = 16;  // tokens per step
 inline constexpr unsigned block = 256, attention_block = 128, most_head_dim = 256;
 
+// What all kernels of a step read: its tokens and their place.
 struct step {
   // position of the first token; number of tokens; how many of them want no logits
   unsigned position, count, skip;
@@ -93,9 +94,11 @@ __device__ float across_block(float x, Op op) {
   for (unsigned i = 1; i < blockDim.x / 32; ++i) x = op(x, part[i]);
   return x;
 }
+// For across_block().
 struct add {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
+// For across_block(); NaN is ignored.
 struct larger {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };

@@ -25,6 +25,7 @@ namespace cuda {
 // The weights of one file in device memory. Immutable; sessions share it.
 class llama_weights {
  public:
+  // One layer's weights, on the device. Matrices have 16-bit floats, row by row.
   struct layer {
     float *attention_norm = nullptr, *ffn_norm = nullptr;
     std::byte *qkv = nullptr, *output = nullptr, *gate_up = nullptr,
@@ -51,6 +52,7 @@ class llama_weights {
     upload();
   }
 
+  // What it was made from, and the device that it is on; it keeps both alive.
   const cpu::llama_weights& host() const { return *host_; }
   const device& on() const { return *on_; }
   bool brain_floats() const { return brain_; }  // bf16 instead of f16

@@ -73,7 +73,7 @@ class chat_template {
     return !name.empty() && std::any_of(parts.begin(), parts.end(),
                                         [&](const auto& p) { return p.find(name) != p.npos; });
   }
-  // What the template writes before, between and behind the placeholders; empty if it refuses the
+  // What the template writes before, between and after the placeholders; empty if it refuses the
   // turns.
   std::vector<std::string> parts_of(const std::vector<turn>& turns) const {
     std::vector<llama_chat_message> messages;
@@ -120,7 +120,7 @@ class chat_template {
     }
     append_plain(all, plain);
   }
-  // libllama reads user-defined tokens in any text. A marker that is one is cut behind its first
+  // libllama reads user-defined tokens in any text. A marker that is one is cut after its first
   // character.
   void append_plain(std::vector<token_id>& all, std::string_view text) const {
     std::size_t from = 0;

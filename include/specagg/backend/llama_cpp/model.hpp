@@ -46,7 +46,7 @@ class quiet_log {
 
 // Models that are loaded from then on are spread over these servers, "HOST:PORT,...": llama.cpp's
 // ggml-rpc-server. Throws specagg::error where libllama was built without GGML_RPC, and for a list
-// that is none. libllama ends the process (ggml_set_abort_callback) where a server cannot be
+// of another form. libllama ends the process (ggml_set_abort_callback) where a server cannot be
 // reached, then or later.
 inline void add_rpc_servers(const std::string& list) {
   const quiet_log log;

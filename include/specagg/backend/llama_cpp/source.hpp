@@ -167,8 +167,8 @@ class source {
   std::span<float> row(std::size_t j) const {
     return {llama_get_logits_ith(context_, static_cast<std::int32_t>(first_row_ + j)), vocab_};
   }
-  // The members of a HiddenSource (logit_source.hpp). The hidden states behind the rows of the last
-  // call of libllama, in its memory, until its next call for this context. Empty at other
+  // The members of a HiddenSource (logit_source.hpp). The hidden states that the rows of the last
+  // call of libllama come from, in its memory, until its next call for this context. Empty at other
   // positions, and unless the context gives embeddings (llama_context_params::embeddings, or
   // llama_set_embeddings).
   std::size_t hidden_size() const {
@@ -304,7 +304,7 @@ class source {
       return status::context_full;
     return in_vocabulary(tokens) ? status::ok : status::token_out_of_range;
   }
-  // Token k of the call that is made: the `ahead`-th behind the text of `of`.
+  // Token k of the call that is made: the `ahead`-th after the text of `of`.
   void put(std::size_t k, source& of, token_id token, std::size_t ahead, bool wanted) {
     tokens_[k] = token;
     positions_[k] = static_cast<llama_pos>(of.text_.size() + ahead);

@@ -127,11 +127,11 @@ class tokenizer {
     return all;
   }
 
+  // What libllama says of a token; its name as the file spells it; the model that it keeps.
   bool is_control(token_id token) const { return llama_vocab_is_control(vocab_, token); }
   bool is_user_defined(token_id token) const {
     return llama_vocab_get_attr(vocab_, token) & LLAMA_TOKEN_ATTR_USER_DEFINED;
   }
-  // as the file spells it
   std::string name(token_id token) const { return llama_vocab_get_text(vocab_, token); }
   const llama_model* model() const { return model_.get(); }
 
