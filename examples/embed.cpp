@@ -15,7 +15,7 @@ int main() {
   std::vector<float> draft_logits(gamma * V), target_logits((gamma + 1) * V);
   for (std::size_t i = 0; i < target_logits.size(); ++i) {
     target_logits[i] = float(i * 2654435761u % 1000) / 100;
-    if (i < draft_logits.size()) draft_logits[i] = 0.98f * target_logits[i] + float(i % 7) / 100;
+    if (i < draft_logits.size()) draft_logits[i] = 0.98f * target_logits[i] + float(i % 7) / 1000;
   }
   // A rule that reads the draft (ensemble, say) needs the draft's row gamma as well.
   const auto q_rows = specagg::rows_of_logits(draft_logits, V, how);
@@ -43,3 +43,8 @@ int main() {
                 name(out[i].from), out[i].log_p);
   return verdict.why == specagg::status::ok && verdict.emitted == verdict.accepted + 1 ? 0 : 1;
 }
+
+// Output:
+// position 17: token 10159 (accepted), log p -3.867
+// position 18: token 12159 (accepted), log p -3.867
+// position 19: token 14318 (residual), log p -3.880

@@ -26,6 +26,12 @@ MISTAKES = [
     ("include/specagg/config.hpp", None, None, "SPECAGG_ISA avx2 does not ask for BMI2"),
     ("include/specagg/config.hpp", "SPECAGG_ISA neon\n", "SPECAGG_ISA sve2\n", "has no SPECAGG_ISA neon"),
     ("include/specagg/config.hpp", None, None, "SPECAGG_ISA sve2 is not in"),
+    ("examples/embed.cpp", r"\n// Output:", "\n// It prints:", "does not end with `// Output:` and what the program prints"),
+    ("examples/audit.cpp", r"\n\n// Output:", "\n" * 10 + "// Output:", "is longer than 60 lines"),
+    ("examples/batch.cpp", "// One call", "// one call", "says nothing about what it shows"),
+    ("examples/own_rule.cpp", "tv > alpha", "tv >= alpha", None),
+    ("docs/write-your-own-rule.md", None, None, "quotes examples/own_rule.cpp, which does not have these lines"),
+    ("examples/README.md", "`batch`", "`many`", "does not name batch"),
     ("packaging/vcpkg/vcpkg.json", r'"version": "[\d.]+"', '"version": "77.0.1"', "is not CMakeLists.txt's"),
     ("include/specagg/config.hpp", "VERSION_MINOR ", "VERSION_MINOR 7", "SPECAGG_VERSION_MINOR is not CMakeLists.txt's"),
 ]

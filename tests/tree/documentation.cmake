@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every ```cpp block of README.md and docs/ compiles behind #include <specagg/specagg.hpp>.
-# and runs under AddressSanitizer and UBSan: by its own main(), or by that of docs/<page>-<number>.cpp.
+# Every ```cpp block of README.md and docs/ compiles behind #include <specagg/specagg.hpp>
+# and runs under AddressSanitizer and UBSan: by its own main(), or by that of docs/<page>-<number>.cpp. A block that
+# begins with `// examples/NAME.cpp` is a part of that program (scripts/check-tree), which is compiled and run itself.
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
 foreach(page IN LISTS pages)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page})
@@ -14,6 +15,9 @@ foreach(page IN LISTS pages)
   set(number 0)
   foreach(block IN LISTS blocks)
     math(EXPR number "${number} + 1")
+    if(block MATCHES "^\n```cpp\n// examples/")
+      continue()
+    endif()
     string(REGEX REPLACE "\n```cpp\n([^`]*)\n```" "\\1" code "${block}")
     string(REPLACE "<semicolon>" ";" code "${code}")
     file(CONFIGURE OUTPUT ${tree}/docs/${name}-${number}.cpp CONTENT "#include <specagg/specagg.hpp>\n@code@\n" @ONLY)
