@@ -300,3 +300,60 @@ TEST_CASE(
     CHECK(refusing[0].position() == std::size_t(size));
   }
 }
+
+TEST_CASE("a site_source is a LogitSource: its rows and h are the mixture's, whatever it saw") {
+  site s(3);
+  std::size_t asked = 0;
+  const auto scores = [&](std::span<const token_id> text, std::span<double> R) {
+    ++asked;
+    for (std::size_t d = 0; d < R.size(); ++d) R[d] = 0.1 * double(d + text.size());
+  };
+  site_source model{std::span(s.sources), scores, 2};
+  static_assert(LogitSource<decltype(model)>);
+  CHECK(model.h() == 0);
+  numbers n(5);
+  for (int i = 0; i < 100; ++i) {
+    const std::size_t keep = n.below(model.position() + 1), more = 1 + n.below(5);
+    REQUIRE(model.rollback(keep) == status::ok);
+    const tokens next = some_text(n, more);
+    tokens text(model.tokens().begin(), model.tokens().end());
+    text.insert(text.end(), next.begin(), next.end());
+    rows got{status::ok, std::vector<float>((1 + n.below(more)) * V), {}};
+    asked = 0;
+    REQUIRE(model.extend(next, got.logits) == status::ok);
+    CHECK(asked == got.logits.size() / V);
+    CHECK(model.position() == text.size());
+    // each row by a site that has seen nothing else
+    for (std::size_t j = 0; j < asked; ++j) {
+      const std::size_t size = text.size() - asked + j + 1;
+      const rows due = fresh(tokens(text.begin(), text.begin() + std::ptrdiff_t(size)),
+                             {0.1 * double(size), 0.1 * double(size + 1), 0.1 * double(size + 2)});
+      CHECK(std::memcmp(due.logits.data(), got.logits.data() + j * V, 4 * V) == 0);
+      if (j + 1 == asked) CHECK(model.h() == due.h[0]);
+    }
+  }
+  CHECK(s.misuses() == 0);
+}
+TEST_CASE("a site_source that fails or throws is where it was, and goes on") {
+  site s(2, 40);
+  bool throws = false;
+  const auto scores = [&](std::span<const token_id>, std::span<double> R) {
+    if (throws) throw 1;
+    R[0] = R[1] = 0;
+  };
+  site_source model{std::span(s.sources), scores};
+  std::vector<float> row(V), again(V);
+  REQUIRE(model.extend(tokens{1, 2, 3}, row) == status::ok);
+  s.sources[1].calls_left = 0;
+  CHECK(model.extend(tokens{4}, row) == status::stopped);
+  CHECK(model.position() == 3);
+  throws = true;
+  CHECK_THROWS(model.extend(tokens{4}, row));
+  CHECK(model.position() == 3);
+  throws = false;
+  REQUIRE(model.extend(tokens{4}, row) == status::ok);
+  CHECK(std::memcmp(row.data(), fresh({1, 2, 3, 4}, {0, 0}).logits.data(), 4 * V) == 0);
+  CHECK(model.extend(tokens(40, 1), {}) == status::context_full);
+  CHECK(model.extend({}, again) == status::invalid_parameter);
+  CHECK(model.position() == 4);
+}

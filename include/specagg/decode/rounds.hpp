@@ -12,6 +12,16 @@
 
 SPECAGG_BEGIN
 
+// What a decoder calls where its caller gives nothing: every token is accepted, no round is looked
+// at.
+struct accept_all {
+  bool operator()(const emission&) const { return true; }
+};
+struct ignore_round {
+  template <class Result, class Work>
+  void operator()(const Result&, const Work&) const {}
+};
+
 // Runs rounds until `most` tokens were appended, the text ended, accept(emission) returned false,
 // or a round failed. The token for which accept() is false is the last one kept; later tokens of
 // that round are removed.

@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include <specagg/logit_source.hpp>
 #include <specagg/site/aggregate.hpp>
+#include <specagg/text.hpp>
 
 SPECAGG_BEGIN
 
@@ -139,6 +140,60 @@ class document_mixture {
   std::vector<std::span<const value_type>> rows_;
   std::vector<value_type> scratch_;
   std::vector<double> even_;  // relevance 0 for each
+};
+
+// A site as a model for decoders (a LogitSource): its documents' mixture, and the text it has seen.
+//   relevance(text, R)  writes R(d) of every document after this text, in nats; -inf leaves one
+//                       out. It is called for each row, so it may follow the text (dynamic weights)
+// extend() allocates where it is asked for more rows than ever before.
+template <LogitSource S, class Relevance>
+class site_source {
+ public:
+  using value_type = typename S::value_type;
+  // documents: as for document_mixture, which alone may use them from now on.
+  site_source(std::span<S> documents, Relevance relevance, std::size_t rows_at_once = 1)
+      : mixture_(documents, rows_at_once), relevance_(std::move(relevance)) {
+    text_.reserve(mixture_.capacity());
+  }
+
+  std::size_t vocab_size() const { return mixture_.vocab_size(); }
+  std::size_t capacity() const { return mixture_.capacity(); }
+  std::size_t position() const { return text_.size(); }
+  std::span<const token_id> tokens() const { return text_; }
+  // ln sum_d e^R(d) of the last row that was computed: what weigh_sites() takes.
+  double h() const { return h_.empty() ? 0 : h_[rows_ - 1]; }
+
+  status rollback(std::size_t n) {
+    text_.resize(std::min(n, text_.size()));
+    return status::ok;
+  }
+  status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
+    const std::size_t rows = logits.size() / vocab_size(), n = mixture_.size();
+    if (rows > tokens.size()) return status::invalid_parameter;
+    if (text_.size() + tokens.size() > capacity()) return status::context_full;
+    const std::size_t before = text_.size();
+    text_.insert(text_.end(), tokens.begin(), tokens.end());
+    const detail::on_exception restore([&] { text_.resize(before); });
+    const std::span<const token_id> text = text_;
+    if (rows > h_.size()) {
+      h_.resize(rows);
+      scores_.resize(rows * n);
+    }
+    for (std::size_t j = 0; j < rows; ++j)
+      relevance_(text.first(text.size() - rows + j + 1), std::span(scores_).subspan(j * n, n));
+    const status s =
+        mixture_.see(text, std::span(scores_).first(rows * n), logits, std::span(h_).first(rows));
+    if (rows > 0) rows_ = rows;
+    if (s != status::ok) text_.resize(before);
+    return s;
+  }
+
+ private:
+  document_mixture<S> mixture_;
+  Relevance relevance_;
+  std::vector<token_id> text_;
+  std::vector<double> scores_, h_;  // of each row of a call
+  std::size_t rows_ = 0;            // of the last call that asked for any
 };
 
 SPECAGG_END
