@@ -211,8 +211,7 @@ void export_rows(const char* path) {
   for (std::size_t j = 0; j < s.gamma; ++j) {
     softmax_row<float> q(r.draft_logits(0, j)), p(r.target(0, j));
     if (q.normalise() != status::ok || p.normalise() != status::ok) std::abort();
-    const row_pair<false, softmax_row<float>, softmax_row<float>> rows(q, p);
-    const double overlap = rows.sum([](auto at) { return min(at.q, at.p); });
+    const double overlap = acceptance_rate(q, p);
     acceptance.push_back(overlap);
     for (std::size_t v = 0; v < s.vocabulary; ++v) {
       const double left = double(p[v]) - double(q[v]);

@@ -391,8 +391,8 @@ bool same_as_floats(const S* stored, std::size_t size, const sampling& s) {
       for (int i = 0; i < 16; ++i) equal = equal && p[0][i] == p[1][i] && p[2][i] == p[3][i];
     }
   }
-  const double bits = specagg::log_sum_exp(stored, size),
-               due = specagg::log_sum_exp(wide.data(), size);
+  const double bits = specagg::log_sum_exp(std::span(stored, size)),
+               due = specagg::log_sum_exp(std::span(wide).first(size));
   return equal && same(bits, due) && a.restriction().logit == b.restriction().logit &&
          a.restriction().last == b.restriction().last && a[size - 1] == b[size - 1];
 }

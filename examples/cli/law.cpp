@@ -93,22 +93,19 @@ result law_of(const any_policy& policy, const std::string& verifier, const row& 
   numbers probabilities(size);
   for (std::size_t v = 0; v < size; ++v) probabilities[v] = drafted[v];
   const bool coupled = verifier == "coupled";
+  r.overlap = acceptance_rate(probabilities, r.target);
   if (size > few && !enumerate) {
-    const dense_row<double> x(probabilities), y(r.target);
-    const row_pair<false, dense_row<double>, dense_row<double>> rows(x, y);
-    const auto [overlap, product] =
-        rows.sum([](auto at) { return both(min(at.q, at.p), at.q * at.p); });
-    r.overlap = overlap;
-    r.acceptance = coupled               ? coupled_acceptance(probabilities, r.target)
-                   : verifier == "match" ? product
-                                         : overlap;
+    r.acceptance = r.overlap;
+    if (coupled) r.acceptance = coupled_acceptance(probabilities, r.target);
+    if (verifier == "match")
+      r.acceptance =
+          std::inner_product(r.target.begin(), r.target.end(), probabilities.begin(), 0.0);
     return r;
   }
   if (const std::size_t most = coupled ? most_coupled : most_walked; size > most)
     throw error("--enumerate", "",
                 fmt::format("the rows have {} tokens; --verify {} is enumerated for at most {}",
                             size, verifier, most));
-  for (std::size_t v = 0; v < size; ++v) r.overlap += std::min(probabilities[v], r.target[v]);
   progress bar("enumerating");
   const auto walk = [&](auto verify) {
     r.law = emitted_law(policy, q, p, verify, r.acceptance, r.why, bar);
@@ -343,7 +340,7 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
   if (!whole)
     fmt::print("the {} likeliest of {} tokens (--json: all)\n", tokens.size(), r.target.size());
   fmt::print("acceptance {:.9f}", std::min(1., r.acceptance));
-  if (!whole) fmt::print(", overlap {:.9f}", std::min(1., r.overlap));
+  if (!whole) fmt::print(", overlap {:.9f}", r.overlap);
   if (r.law.empty()) {
     fmt::print("; the law of more than {} tokens is enumerated with --enumerate\n", few);
     return;

@@ -15,7 +15,7 @@
 #include <specagg/format.hpp>
 #include <specagg/plan/acceptance.hpp>
 #include <specagg/plan/speedup.hpp>
-#include <specagg/policy/policy.hpp>
+#include <specagg/kernels.hpp>
 
 #include "backends.hpp"
 #include "costs.hpp"
@@ -60,8 +60,7 @@ scored score_tokens(const std::vector<token_id>& ids, session& target, session* 
       softmax_row<float> q_row(q.data() + k * V, V), p_row(p.data() + k * V, V);
       if (q_row.normalise() != status::ok || p_row.normalise() != status::ok)
         throw error("text", fmt::format("token {}", i + k + 1), "its row is invalid");
-      const row_pair<false, softmax_row<float>, softmax_row<float>> rows(q_row, p_row);
-      all.overlaps.push_back(std::min(1., rows.sum([](auto at) { return min(at.q, at.p); })));
+      all.overlaps.push_back(acceptance_rate(q_row, p_row));
     }
     bar.show(double(i + n) / double(ids.size()));
   }

@@ -49,7 +49,7 @@ specagg::status measure(const Policy& policy, row q, row p, specagg::token_id y,
   if (out.likeliest > 0 && rows.sum(largest) > 1)  // the lowest id wins
     for (std::size_t v = 0; v < std::size_t(y); ++v)
       if (as_double(pi(at(rows, v))) == top) out.likeliest = 0;
-  if (with_kl) out.kl = rows.sum([&](auto at) { return weighted_log(at.p, at.p / pi(at)); });
+  if (with_kl) out.kl = kl_divergence(rows, [](auto at) { return at.p; }, pi);
   return status::ok;
 }
 

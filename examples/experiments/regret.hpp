@@ -17,11 +17,6 @@ struct regret {
 inline regret between(double keep, double defer, bool rule_defers, double bound) {
   return {(rule_defers ? defer : keep) - std::min(keep, defer), bound};
 }
-inline double total_variation(std::span<const double> q, std::span<const double> p) {
-  double tv = 0;
-  for (std::size_t v = 0; v < q.size(); ++v) tv += std::max(0.0, p[v] - q[v]);
-  return tv;
-}
 
 // The 0-1 loss: l(v, q) = 1 unless v = argmax q. OPT defers if max q < max p - alpha TV. Lemma 5's
 // bound: max |P - q| + max |P - p|.
@@ -34,7 +29,7 @@ inline regret regret_01(std::span<const double> truth, std::span<const double> q
     far_q = std::max(far_q, std::fabs(truth[v] - q[v]));
     far_p = std::max(far_p, std::fabs(truth[v] - p[v]));
   }
-  const double cost = alpha * total_variation(q, p);
+  const double cost = alpha * specagg::total_variation(q, p);
   const auto at = [](auto top) { return std::size_t(top); };
   return between(1 - truth[at(top_q)], 1 - truth[at(top_p)] + cost,
                  q[at(top_q)] < p[at(top_p)] - cost, far_q + far_p);
@@ -56,7 +51,7 @@ inline regret regret_log(std::span<const double> truth, std::span<const double> 
     far_q += std::fabs(truth[v] - q[v]);
     far_p += std::fabs(truth[v] - p[v]);
   }
-  const double cost = alpha * total_variation(q, p);
+  const double cost = alpha * specagg::total_variation(q, p);
   return between(keep, defer + cost, h_p < h_q - cost, most_q * far_q + most_p * far_p);
 }
 

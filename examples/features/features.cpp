@@ -125,7 +125,7 @@ class writer {
  private:
   static void draw(text& t, std::span<const float> logits, std::uint32_t prompt,
                    const random_streams& random, std::span<double> scratch) {
-    t.log_sums.push_back(float(log_sum_exp(logits.data(), logits.size())));
+    t.log_sums.push_back(float(log_sum_exp(logits)));
     t.likeliest.push_back(
         token_id(std::max_element(logits.begin(), logits.end()) - logits.begin()));
     processed_row<float> row(logits, sampling());

@@ -41,3 +41,4 @@
 #include <specagg/verify/verifiers.hpp>
 #include <specagg/verify/raw_logits.hpp>
 #include <specagg/verify/batch.hpp>
+#include <specagg/kernels.hpp>

@@ -182,7 +182,7 @@ void rows(const char* sums_name, const char* lse_name, const char* rows_name,
     const auto l = logits<T>(random, size);
     const auto p = probabilities<T>(random, size), q = probabilities<T>(random, size);
     for (const double temperature : {1., 0.3, 2., 1e-3})
-      lse.add(specagg::log_sum_exp(l.data(), size, temperature));
+      lse.add(specagg::log_sum_exp(std::span(l).first(size), temperature));
 
     specagg::dense_row<T> dense_p(p), dense_q(q);
     auto indexed_q = specagg::as_row(table<T>{q});

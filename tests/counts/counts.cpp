@@ -76,20 +76,19 @@ void filter(const sampling& how) {
 
 KERNEL(log_sum_exp) {
 #if defined(SPECAGG_BROKEN)  // what the comparison must find: a 25th of the row is read twice
-  sink = log_sum_exp(wide[0].p.data(), wide[0].p.size() / 25);
+  sink = log_sum_exp(std::span(wide[0].p).first(wide[0].p.size() / 25));
 #endif
-  sink = log_sum_exp(wide[0].p.data(), wide[0].p.size());
+  sink = log_sum_exp(wide[0].p);
 }
 KERNEL(total_variation) {
   dense_row<float> rq(q), rp(p);
   if (rq.normalise() != status::ok || rp.normalise() != status::ok) std::abort();
-  const row_pair<false, dense_row<float>, dense_row<float>> pair(rq, rp);
-  sink = pair.sum([](auto at) { return positive(at.p - at.q); });
+  sink = total_variation(row_pair(rq, rp));
 }
 KERNEL(residual) {
   softmax_row<float> rq(wide[0].q), rp(wide[0].p);
   if (rq.normalise() != status::ok || rp.normalise() != status::ok) std::abort();
-  const row_pair<false, softmax_row<float>, softmax_row<float>> pair(rq, rp);
+  const row_pair pair(rq, rp);
   sink =
       inverse_transform(weigh(pair, [](auto at) { return positive(at.p - at.q); }, scratch), 0.5);
 }

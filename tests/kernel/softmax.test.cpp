@@ -37,7 +37,7 @@ long double exact_log_sum_exp(const std::vector<T>& l, double temperature) {
 // The error of log_sum_exp in units of its bound.
 template <class T>
 double error_in_bounds(const std::vector<T>& l, double temperature) {
-  const double got = log_sum_exp(l.data(), l.size(), temperature);
+  const double got = log_sum_exp(l, temperature);
   const double bound =
       softmax_error<T>(l.size()) + 0x1p-52 * std::fabs(double(std::ranges::max(l)) / temperature);
   return double(std::fabs(got - exact_log_sum_exp(l, temperature))) / bound;
@@ -117,7 +117,7 @@ TEST_CASE("log_sum_exp of rows like a model's is within 1e-6 of the exact one") 
     for (const double temperature : {0.3, 0.6, 0.7, 0.9, 1., 1.4})
       for (const double spread : {2., 6.}) {
         const auto l = logits<float>(random, size, spread, 10);
-        const double got = log_sum_exp(l.data(), size, temperature);
+        const double got = log_sum_exp(std::span(l).first(size), temperature);
         worst = std::max(worst, double(std::fabs(got - exact_log_sum_exp(l, temperature))));
       }
   CHECK(worst <= 1e-6);
@@ -135,7 +135,7 @@ TEMPLATE_TEST_CASE("a block far above all before it, however far, counts as if i
       CHECK(error_in_bounds(turned, temperature) <= 1);
     }
     l[3000] = std::numeric_limits<T>::quiet_NaN();
-    CHECK(std::isnan(log_sum_exp(l.data(), l.size())));
+    CHECK(std::isnan(log_sum_exp(l)));
   }
 }
 
@@ -174,14 +174,14 @@ TEMPLATE_TEST_CASE("a row with NaN or +inf anywhere, or without a finite logit, 
           std::vector<T> l(size, background);
           if (v >= 1024) l[0] = 3;
           l[v] = bad;
-          if (std::isnan(log_sum_exp(l.data(), size))) continue;
+          if (std::isnan(log_sum_exp(std::span(l).first(size)))) continue;
           CAPTURE(size, background, bad, v);
           FAIL("a bad logit was not found");
         }
   const std::vector<T> none(2000, masked<T>);
-  CHECK(std::isnan(log_sum_exp(none.data(), 2000)));
-  CHECK(std::isnan(log_sum_exp(none.data(), 1)));
-  CHECK(std::isnan(log_sum_exp(none.data(), 0)));
+  CHECK(std::isnan(log_sum_exp(none)));
+  CHECK(std::isnan(log_sum_exp(std::span(none).first(1))));
+  CHECK(std::isnan(log_sum_exp(std::span(none).first(0))));
 }
 
 TEMPLATE_TEST_CASE("a cutoff does not hide NaN", "", float, double) {
@@ -202,7 +202,7 @@ TEMPLATE_TEST_CASE("logits of any size and the coldest temperatures do not overf
                         {T(1e-30), T(2e-30)}})
     for (const double temperature : {1e-30, 1e-3, 1., 1e3}) {
       CAPTURE(l, temperature);
-      const double got = log_sum_exp(l.data(), l.size(), temperature);
+      const double got = log_sum_exp(l, temperature);
       const long double due = exact_log_sum_exp(l, temperature);
       if (std::fabs(due) <= std::numeric_limits<double>::max())
         CHECK(error_in_bounds(l, temperature) <= 1);
@@ -275,7 +275,7 @@ TEMPLATE_TEST_CASE("rows may begin anywhere in memory, and nothing beside them i
     for (T* const at : {memory.begin(), memory.end() - size, memory.end() - size - 1}) {
       const auto l = logits<T>(random, size, 3);
       std::ranges::copy(l, at);
-      CHECK(log_sum_exp(at, size) == log_sum_exp(l.data(), size));
+      CHECK(log_sum_exp(std::span(at, size)) == log_sum_exp(std::span(l).first(size)));
     }
 }
 

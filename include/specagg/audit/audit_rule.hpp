@@ -13,6 +13,7 @@
 #include <specagg/audit/coupled_law.hpp>
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/audit/grid.hpp>
+#include <specagg/kernels.hpp>
 #include <specagg/verify/verifiers.hpp>
 
 SPECAGG_BEGIN
@@ -172,15 +173,11 @@ struct trade_off {
 inline trade_off trade_off_of(std::span<const double> pi, std::span<const double> q,
                               std::span<const double> p) {
   trade_off t;
-  double apart = 0;
-  for (std::size_t v = 0; v < pi.size(); ++v) {
-    t.token += std::min(q[v], pi[v]);
-    t.match += q[v] * pi[v];
-    t.distance += std::max(0., pi[v] - p[v]);
-    apart += std::max(0., q[v] - p[v]);
-  }
+  t.token = acceptance_rate(q, pi);
+  for (std::size_t v = 0; v < pi.size(); ++v) t.match += q[v] * pi[v];
   t.coupled = coupled_acceptance(q, pi);
-  t.least_rejection = std::max(0., apart - t.distance);
+  t.distance = total_variation(p, pi);
+  t.least_rejection = std::max(0., total_variation(q, p) - t.distance);
   return t;
 }
 

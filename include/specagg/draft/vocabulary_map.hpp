@@ -156,7 +156,7 @@ bool map_logits(const vocabulary_map& map, std::span<const S> logits, std::span<
 // row.
 template <class S>
 double mass_kept(std::span<const S> logits, std::span<const S> mapped) {
-  return exp(log_sum_exp(mapped.data(), mapped.size()) - log_sum_exp(logits.data(), logits.size()));
+  return exp(log_sum_exp(mapped) - log_sum_exp(logits));
 }
 
 SPECAGG_END

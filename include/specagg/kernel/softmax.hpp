@@ -2,6 +2,9 @@
 // Log-sum-exp and the elements of a softmax, computed from the logits: one read of the row, and no
 // probabilities stored.
 #pragma once
+#include <ranges>
+#include <span>
+
 #include <specagg/kernel/math.hpp>
 #include <specagg/kernel/reduce.hpp>
 
@@ -201,12 +204,20 @@ softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temper
   return sum;
 }
 
-// ln sum_v e^(l(v) / temperature), temperature > 0. NaN for an invalid row. The error is at most
-// softmax_error + 2^-52 |max / temperature|.
-template <class S>
-double log_sum_exp(const S* logits, std::size_t size, double temperature = 1) {
-  const auto sum = sum_exponentials(logits, size, temperature);
+// ln sum_v e^(l(v) / temperature) of a row of V logits (float, double, bf16 or f16), temperature >
+// 0. One pass. The error is at most softmax_error<T>(V) + 2^-52 |max / temperature|, T the type
+// that computes (double for doubles, else float). A logit may be -inf: a masked token. NaN where a
+// logit is NaN or +inf, where all are -inf, and for no logits.
+template <std::ranges::contiguous_range Logits>
+double log_sum_exp(const Logits& logits, double temperature = 1) noexcept {
+  const auto sum = sum_exponentials(std::ranges::data(logits),
+                                    std::size_t(std::ranges::size(logits)), temperature);
   return double(sum.max) / temperature + log(sum.total);
+}
+template <class S>
+SPECAGG_DEPRECATED("log_sum_exp(std::span(logits, size), temperature)")
+double log_sum_exp(const S* logits, std::size_t size, double temperature = 1) noexcept {
+  return log_sum_exp(std::span(logits, size), temperature);
 }
 
 SPECAGG_END

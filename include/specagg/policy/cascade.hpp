@@ -38,7 +38,7 @@ struct opt {
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     const auto top = rows.max([](auto at) { return both(at.confidence_q, at.confidence_p); });
-    const double tv = rows.sum([](auto at) { return positive(at.p - at.q); });
+    const double tv = total_variation(rows);
     return target_if(top.first < fma(-alpha, tv, top.second));
   }
 };

@@ -40,7 +40,7 @@ struct opt_log {
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     const auto h = rows.sum(
         [](auto at) { return both(entropy_term(at.confidence_q), entropy_term(at.confidence_p)); });
-    const double tv = rows.sum([](auto at) { return positive(at.p - at.q); });
+    const double tv = total_variation(rows);
     return target_if(h.second < fma(-alpha, tv, h.first));
   }
 };

@@ -17,7 +17,7 @@ struct mentored {
   template <class Rows>
   SPECAGG_FUNCTION auto bind(const Rows& rows) const {
     const auto divergence = [&](auto pi) {
-      return rows.sum([=](auto at) { return weighted_log(at.p, at.p / pi(at)); });
+      return kl_divergence(rows, [](auto at) { return at.p; }, pi);
     };
     double low = 0, high = 1;  // KL(low) <= kl < KL(high), if q = pi (alpha -> 1) is too far
     const bool free = divergence([](auto at) { return at.q; }) <= kl;

@@ -122,6 +122,10 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   const P& p_;
 };
 
+// row_pair rows(q, p): the views have q and p, not the untempered values.
+template <class Q, class P>
+row_pair(const Q&, const P&) -> row_pair<false, Q, P>;
+
 // The same for a single row. View names its members.
 template <template <class, bool> class View, bool Confidence, class R>
 class single_row : public reductions<single_row<View, Confidence, R>> {
@@ -192,6 +196,24 @@ SPECAGG_FUNCTION SPECAGG_INLINE V weighted_log(V w, V x) {
 template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V entropy_term(V x) {
   return weighted_log(-x, x);
+}
+// TV(q, p) = sum (p - q)+, from 0 to 1. One pass; error: see kernels.hpp, which has these three for
+// rows that are not bound to a rule.
+template <class Rows>
+SPECAGG_FUNCTION double total_variation(const Rows& rows) {
+  return rows.sum([](auto at) { return positive(at.p - at.q); });
+}
+// sum min(q, pi), the probability that a token drawn from q is accepted: 1 - TV(q, pi). One pass;
+// blocks where a sparse draft has no mass are not read.
+template <class Rows, class Pi>
+SPECAGG_FUNCTION double acceptance_rate(const Rows& rows, const Pi& pi) {
+  return rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); });
+}
+// KL(a || b) = sum a ln(a / b) in nats, of two functions of the view. A token with a = 0 counts as
+// 0. Infinite if b is 0 where a is not.
+template <class Rows, class A, class B>
+SPECAGG_FUNCTION double kl_divergence(const Rows& rows, const A& a, const B& b) {
+  return rows.sum([&](auto at) { return weighted_log(a(at), a(at) / b(at)); });
 }
 // e^z - 1 for z <= 0 without cancellation, computed as in log_1_plus (kernel/math.hpp).
 template <class V>

@@ -249,8 +249,7 @@ SPECAGG_FUNCTION judgement judge(const Rows& rows, const Pi& pi, token_id y) {
 }
 template <class Rows, class Pi>
 SPECAGG_FUNCTION draft_acceptance measure(const Rows& rows, const Pi& pi, const judgement& d) {
-  return {rows.sum_where_drafted([&](auto at) { return min(at.q, pi(at)); }),
-          d.w < d.t ? d.w / d.t : 1};
+  return {acceptance_rate(rows, pi), d.w < d.t ? d.w / d.t : 1};
 }
 
 // Draws one position's token from `weight` and computes its log-probabilities; or returns why there
