@@ -41,8 +41,8 @@ struct engine {
 void audit(const char* what, const engine& e) {
   const auto law = [](const auto& t) { return p[std::size_t(t[0])] * p[std::size_t(t[1])]; };
   const fit f = audit_sampler(/*vocabulary=*/4, /*length=*/2, /*n=*/200000, e, law);
-  std::printf("%-42s %s, TV %.4f (%.4f is found)\n", what,
-              f.passed ? "passed" : "BIASED", f.distance, f.detectable);
+  std::printf("%-42s %s, TV %.4f (%.4f is found)\n", what, f.passed ? "passed" : "BIASED",
+              f.distance, f.detectable);
 }
 
 int main() {
