@@ -192,50 +192,49 @@ TEST_CASE("decoders call their own functions, whatever an engine's are called") 
   const engine::accept_all accept;
   const engine::no_watch watch;
   check([&](specagg::text& t, engine::processor& processor) {
-    specagg::speculative_workspace<double> work(V, 3);
-    return specagg::speculative_decode(t, most, m[0], m[1], engine::rule{}, chooser, processor,
-                                       {.gamma = 3}, work, accept, watch);
+    specagg::speculative_workspace<double> work(V, {.gamma = 3});
+    return specagg::speculative_decode(t, most, m[0], m[1], engine::rule{}, chooser, {.gamma = 3},
+                                       work, processor, accept, watch);
   });
   check([&](specagg::text& t, engine::processor& processor) {
-    specagg::speculative_workspace<double> work(V, 3);
-    return specagg::speculative_decode(t, most, m[0], m[1], engine::rule{}, chooser, processor,
-                                       {.gamma = 3}, work, accept, watch,
-                                       specagg::block_verifier{});
+    specagg::speculative_workspace<double> work(V, {.gamma = 3});
+    return specagg::speculative_decode(t, most, m[0], m[1], engine::rule{}, chooser, {.gamma = 3},
+                                       work, processor, accept, watch, specagg::block_verifier{});
   });
   check([&](specagg::text& t, engine::processor& processor) {
-    specagg::collaborative_workspace<double, 2> work(V, {2, 1});
+    specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
     return specagg::collaborative_decode(t, most, std::tie(m[0], m[1]), engine::rule{}, chooser,
-                                         processor, {{2, 1}}, work, accept, watch);
+                                         {{2, 1}}, work, processor, accept, watch);
   });
   check([&](specagg::text& t, engine::processor& processor) {
-    specagg::collaborative_workspace<double, 2> work(V, {2, 1});
+    specagg::collaborative_workspace<double, 2> work(V, {{2, 1}});
     return specagg::collaborative_decode(t, most, std::tie(m[0], m[1]),
-                                         specagg::raw_logits<engine::combiner>{}, chooser,
-                                         processor, {{2, 1}}, work, accept, watch);
+                                         specagg::raw_logits<engine::combiner>{}, chooser, {{2, 1}},
+                                         work, processor, accept, watch);
   });
   check([&](specagg::text& t, engine::processor& processor) {
     const std::array<std::size_t, 2> shape{2, 1};
-    specagg::tree_workspace<double> work(V, shape);
-    return specagg::tree_decode(t, most, m[0], m[1], engine::rule{}, chooser, processor,
-                                specagg::tree_options{shape}, work, accept, watch);
+    specagg::tree_workspace<double> work(V, {.shape = shape});
+    return specagg::tree_decode(t, most, m[0], m[1], engine::rule{}, chooser,
+                                specagg::tree_options{shape}, work, processor, accept, watch);
   });
   check([&](specagg::text& t, engine::processor& processor) {
-    specagg::cascade_workspace<double> work(V, most);
-    return specagg::oracle_decode(t, most, m[0], m[1], engine::rule{}, chooser, processor, {}, work,
+    specagg::cascade_workspace<double> work(V, {.longest_run = most});
+    return specagg::oracle_decode(t, most, m[0], m[1], engine::rule{}, chooser, {}, work, processor,
                                   accept);
   });
   check([&](specagg::text& t, engine::processor& processor) {
-    specagg::cascade_workspace<double> work(V, most);
-    return specagg::sequence_decode(t, most, m[0], m[1], 0.5, chooser, processor, {}, work, accept);
+    specagg::cascade_workspace<double> work(V, {.longest_run = most});
+    return specagg::sequence_decode(t, most, m[0], m[1], 0.5, chooser, {}, work, processor, accept);
   });
   check([&](specagg::text& t, engine::processor& processor) {
     const std::vector<specagg::token_id> to{0, 1, 2, 3};
     specagg::vocabulary_map map;
     REQUIRE(specagg::make_vocabulary_map(to, V, map) == specagg::status::ok);
     specagg::mapped_drafter<engine::model> drafter(m[0], map, 3);
-    specagg::drafting_workspace<double, specagg::mapped_row<double>> work(V, 3);
+    specagg::drafting_workspace<double, specagg::mapped_row<double>> work(V, {.gamma = 3});
     return specagg::speculative_decode(t, most, drafter, m[1], specagg::lossless{}, chooser,
-                                       processor, {.gamma = 3}, work, accept, watch);
+                                       {.gamma = 3}, work, processor, accept, watch);
   });
 }
 TEST_CASE("verifiers call their own functions, whatever an engine's rows are") {

@@ -168,8 +168,8 @@ std::vector<token_id> ours(const job& j, result& to, Drafter& drafts, Work& work
   std::size_t emitted = 0;
   const auto start = clock_type::now();
   const status why = speculative_decode(
-      t, j.most, drafts, target, lossless{}, random, none,
-      {.gamma = j.gamma, .sample = {.temperature = 0}, .end_of_text = j.ends}, work,
+      t, j.most, drafts, target, lossless{}, random,
+      {.gamma = j.gamma, .sample = {.temperature = 0}, .end_of_text = j.ends}, work, none,
       [&](const emission&) { return ++emitted < j.most; },
       [&](const speculative_result& r, const auto&) {
         ++to.calls;
@@ -187,7 +187,7 @@ std::size_t vocabulary_of(const opened& of) {
 std::vector<token_id> ours_lookup(const job& j, result& to) {
   const std::size_t V = vocabulary_of(j.target);
   lookup_drafter<float> drafts(V, j.prompt.size() + j.most + j.gamma);
-  drafting_workspace<float, lookup_drafter<float>::row_type> work(V, j.gamma);
+  drafting_workspace<float, lookup_drafter<float>::row_type> work(V, {.gamma = j.gamma});
   return ours(j, to, drafts, work);
 }
 std::vector<token_id> ours_exact(const job& j, result& to) {
@@ -199,7 +199,7 @@ std::vector<token_id> ours_model(const job& j, result& to) {
   llama_cpp::source draft(j.draft->context.get());
   check(draft.extend(std::span(j.prompt).first(j.prompt.size() - 1), {}) == status::ok,
         "the draft model");
-  speculative_workspace<float> work(vocabulary_of(j.target), j.gamma);
+  speculative_workspace<float> work(vocabulary_of(j.target), {.gamma = j.gamma});
   return ours(j, to, draft, work);
 }
 

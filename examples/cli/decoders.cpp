@@ -199,8 +199,8 @@ void with_drafters(decoder& d, const generate_options& o, const any_policy& poli
   d.prepare = [=, names = d.drafters, dense = !d.sparse, verify = d.verify, seed = o.seed,
                g = d.drafts, automatic = d.automatic](std::size_t vocabulary, std::size_t) {
     std::vector<float> logits(names.back() == "model" && dense ? (g + 1) * vocabulary : 0);
-    return [=, work = drafting_workspace<float, named_drafters::row_type>(vocabulary, g)](
-               const decoding& j) mutable {
+    return [=, work = drafting_workspace<float, named_drafters::row_type>(
+                   vocabulary, {.gamma = g})](const decoding& j) mutable {
       const std::size_t capacity = j.text.tokens.size();
       named_drafters drafter;
       for (const std::string& name : names) {
@@ -220,7 +220,7 @@ void with_drafters(decoder& d, const generate_options& o, const any_policy& poli
                         .controller = plan::draft_length_controller(j.costs, names.size())};
       return with_verifier(verify, seed, [&](const auto& verifier) {
         return speculative_decode(j.text, j.most, drafter, j.models.back(), lossless(), j.chooser,
-                                  j.processor, options, work, j.accept, report_rounds(j), verifier,
+                                  options, work, j.processor, j.accept, report_rounds(j), verifier,
                                   length);
       });
     };
@@ -234,7 +234,7 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
   const bool measure = o.compare;
   d.prepare = [=, alone = d.draft_model.empty(), verify = d.verify, seed = o.seed, g = d.drafts,
                automatic = d.automatic](std::size_t vocabulary, std::size_t) {
-    return [=, work = speculative_workspace<float>(vocabulary, g),
+    return [=, work = speculative_workspace<float>(vocabulary, {.gamma = g}),
             combined = std::vector<float>(raw ? vocabulary : 0)](const decoding& j) mutable {
       const decode_options options{g, j.sample, j.end_of_text, measure};
       // alone: nothing is drafted
@@ -245,9 +245,8 @@ void speculative(decoder& d, const generate_options& o, const any_policy& policy
         any_length length{.learns = automatic,
                           .controller = plan::draft_length_controller(j.costs),
                           .timed = timed};
-        return speculative_decode(j.text, j.most, draft, j.models.back(), rule, j.chooser,
-                                  j.processor, options, work, j.accept, report_rounds(j), verifier,
-                                  length);
+        return speculative_decode(j.text, j.most, draft, j.models.back(), rule, j.chooser, options,
+                                  work, j.processor, j.accept, report_rounds(j), verifier, length);
       };
       return with_verifier(verify, seed, [&](const auto& verifier) {
         if (raw)
@@ -325,7 +324,7 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
   std::array<std::size_t, N> gamma;
   std::copy(list.begin(), list.end(), gamma.begin());
   const std::size_t proposed = d.lookup_first ? gamma[0] : 0;  // without a lookup it is never asked
-  d.drafts = collaborative_workspace<float, N>::sum(gamma) + proposed;
+  d.drafts = collaborative_options<N>{.gamma = gamma, .proposed = proposed}.most_drafted();
   const auto run = [=](const decoding& j, const auto& rule,
                        collaborative_workspace<float, N>& work) {
     if (every) return every_model<N>(j, rule, work.vocabulary);
@@ -337,13 +336,14 @@ void collaborative(decoder& d, const generate_options& o, bool every) {
     const auto after_turn = [&](const collaborative_result& r, const auto&) {
       j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
-    return collaborative_decode(j.text, j.most, models, rule, j.chooser, j.processor,
+    return collaborative_decode(j.text, j.most, models, rule, j.chooser,
                                 collaborative_options<N>{gamma, j.sample, j.end_of_text, proposed},
-                                work, j.accept, after_turn, lookup);
+                                work, j.processor, j.accept, after_turn, lookup);
   };
   const auto prepare = [&](const auto& decode) {
     d.prepare = [=](std::size_t vocabulary, std::size_t) {
-      return [=, work = collaborative_workspace<float, N>(vocabulary, gamma, proposed)](
+      return [=, work = collaborative_workspace<float, N>(vocabulary,
+                                                          {.gamma = gamma, .proposed = proposed})](
                  const decoding& j) mutable { return decode(j, work); };
     };
   };
@@ -372,7 +372,8 @@ void tree_of_lookup(decoder& d, const generate_options& o, const std::vector<std
   d.drafts = tree_size(shape);
   d.prepare = [=, verify = d.verify, nodes = d.drafts](std::size_t vocabulary, std::size_t) {
     const std::vector<std::uint8_t> all_of_lookup(nodes, 0);
-    return [=, work = tree_workspace<float>(vocabulary, shape, false)](const decoding& j) mutable {
+    return [=, work = tree_workspace<float>(vocabulary, {.shape = shape}, false)](
+               const decoding& j) mutable {
       lookup_drafter<float> lookup(vocabulary, j.text.tokens.size(), &j.documents);
       const tree_options options{.shape = shape, .sample = j.sample, .end_of_text = j.end_of_text};
       const auto after_round = [&](const tree_result& r, const auto&) {
@@ -380,8 +381,8 @@ void tree_of_lookup(decoder& d, const generate_options& o, const std::vector<std
                        std::span(all_of_lookup).first(r.drafted)});
       };
       const auto run = [&](const auto& verifier) {
-        return tree_decode(j.text, j.most, lookup, j.models.back(), lossless(), j.chooser,
-                           j.processor, options, work, j.accept, after_round, verifier);
+        return tree_decode(j.text, j.most, lookup, j.models.back(), lossless(), j.chooser, options,
+                           work, j.processor, j.accept, after_round, verifier);
       };
       return verify == "recursive" ? run(recursive_rejection()) : run(traversal());
     };
@@ -406,9 +407,9 @@ void tree(decoder& d, const generate_options& o) {
   d.prepare = [=, verify = d.verify, nodes = d.drafts, automatic = d.automatic](
                   std::size_t vocabulary, std::size_t) {
     const std::vector<std::uint8_t> all_of_model(automatic ? nodes : 0, 0);
-    return [=, work = tree_workspace<float>(vocabulary, shape.size(), nodes, true)](
+    return [=, work = tree_workspace<float>(vocabulary, {.shape = shape, .most_nodes = nodes})](
                const decoding& j) mutable {
-      const tree_options options{shape, propose, j.sample, j.end_of_text};
+      const tree_options options{shape, propose, j.sample, j.end_of_text, nodes};
       const auto after_round = [&](const tree_result& r, const auto&) {
         const std::span drafters(all_of_model);
         j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted),
@@ -418,7 +419,7 @@ void tree(decoder& d, const generate_options& o) {
         const auto run = [&](const auto& verifier) {
           const auto grown = [&](auto&& growth) {
             return tree_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser,
-                               j.processor, options, work, j.accept, after_round, verifier, growth);
+                               options, work, j.processor, j.accept, after_round, verifier, growth);
           };
           return automatic ? grown(watched_growth(j.costs)) : grown(fixed_growth());
         };
@@ -433,10 +434,11 @@ template <class Decode>
 void cascade(decoder& d, Decode decode, bool whole_response = false) {
   d.prepare = [=, run = d.longest_run](std::size_t vocabulary, std::size_t most) {
     const std::size_t response = whole_response ? most : 0;
-    return
-        [=, work = cascade_workspace<float>(vocabulary, run, response)](const decoding& j) mutable {
-          return decode(j, cascade_options{j.sample, j.end_of_text, run}, work);
-        };
+    return [=, work = cascade_workspace<float>(vocabulary,
+                                               {.longest_run = run, .longest_response = response})](
+               const decoding& j) mutable {
+      return decode(j, cascade_options{j.sample, j.end_of_text, run}, work);
+    };
   };
 }
 void sequential(decoder& d) {
@@ -444,7 +446,7 @@ void sequential(decoder& d) {
   const auto decode = [&](const auto& rule) {
     cascade(d, [=](const decoding& j, const cascade_options& options, auto& work) {
       return sequential_decode(j.text, j.most, j.models.front(), j.models.back(), rule, j.chooser,
-                               j.processor, options, work, j.accept);
+                               options, work, j.processor, j.accept);
     });
   };
   if (const auto* rule = std::get_if<chow>(&policy.rule)) decode(*rule);
@@ -460,7 +462,7 @@ void oracle(decoder& d, const generate_options& o) {
   if (in_raw_space(d, policy, as_combiner(policy).has_value())) return speculative(d, o, policy);
   cascade(d, [=](const decoding& j, const cascade_options& options, auto& work) {
     return oracle_decode(j.text, j.most, j.models.front(), j.models.back(), policy, j.chooser,
-                         j.processor, options, work, j.accept);
+                         options, work, j.processor, j.accept);
   });
 }
 void sequence(decoder& d) {
@@ -471,7 +473,7 @@ void sequence(decoder& d) {
                                             auto& work) {
     options.per_token = true;
     return sequence_decode(j.text, j.most, j.models.front(), j.models.back(), alpha, j.chooser,
-                           j.processor, options, work, j.accept);
+                           options, work, j.processor, j.accept);
   };
   cascade(d, decode, true);
 }
@@ -487,8 +489,8 @@ void bild_original(decoder& d) {
     const auto after_round = [&](const cascade_result& r, const auto&) {
       j.after_round({r.drafted, r.accepted, r.emitted, double(r.emitted)});
     };
-    return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, j.processor,
-                       options, work, j.accept, after_round);
+    return bild_decode(j.text, j.most, j.models.front(), j.models.back(), thresholds, options, work,
+                       j.processor, j.accept, after_round);
   });
 }
 

@@ -12,14 +12,12 @@ namespace {
 
 continuation original(std::size_t longest_run, double fallback, double rollback) {
   return [=](text& t, std::size_t most, std::vector<meter>& m, random_streams&, decoded& d) {
-    cascade_workspace<float> work(m[0].vocab_size(), longest_run);
-    no_processor none;
-    return bild_decode(
-        t, most, m[0], m[1], bild_thresholds{fallback, rollback}, none,
-        cascade_options{.longest_run = longest_run}, work, [](const emission&) { return true; },
-        [&](const cascade_result& r, const auto&) {
-          d.rounds.push_back({r.drafted, r.accepted, r.emitted, 0});
-        });
+    const cascade_options options{.longest_run = longest_run};
+    cascade_workspace<float> work(m[0].vocab_size(), options);
+    return bild_decode(t, most, m[0], m[1], bild_thresholds{fallback, rollback}, options, work,
+                       no_processor(), accept_all(), [&](const cascade_result& r, const auto&) {
+                         d.rounds.push_back({r.drafted, r.accepted, r.emitted, 0});
+                       });
   };
 }
 continuation law(double alpha) {

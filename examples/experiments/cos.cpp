@@ -167,16 +167,14 @@ template <std::size_t N>
 continuation collaborating(const collaboration& c, std::array<std::size_t, N> gamma) {
   return [&c, gamma](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser,
                      decoded& d) {
-    collaborative_workspace<float, N> work(models[0].vocab_size(), gamma);
-    no_processor none;
+    const collaborative_options<N> options{gamma, {c.temperature}, no_token};
+    collaborative_workspace<float, N> work(models[0].vocab_size(), options);
     const auto after = [&](const collaborative_result& r, const auto&) {
       d.rounds.push_back({r.drafted, r.accepted, r.emitted, 0});
     };
     return with_policy<N>(c, [&](const auto& policy) {
-      return collaborative_decode(
-          t, most, tied<N>(models), policy, chooser, none,
-          collaborative_options<N>{gamma, {c.temperature}, no_token}, work,
-          [](const emission&) { return true; }, after);
+      return collaborative_decode(t, most, tied<N>(models), policy, chooser, options, work,
+                                  no_processor(), accept_all(), after);
     });
   };
 }

@@ -96,17 +96,15 @@ template <class Policy, class Verifier = token_verifier, class Length = fixed_dr
 status speculate(text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser,
                  decoded& d, const Policy& policy, std::size_t gamma, double temperature,
                  bool acceptances, const Verifier& verifier = {}, Length&& length = {}) {
-  speculative_workspace<float> work(models[0].vocab_size(), gamma);
-  no_processor none;
+  const decode_options options{gamma, {temperature}, no_token, acceptances};
+  speculative_workspace<float> work(models[0].vocab_size(), options);
   const auto after_round = [&](const speculative_result& r, const auto& w) {
     d.rounds.push_back(
         {r.drafted, r.accepted, r.emitted,
          acceptances ? expected_tokens(std::span(w.acceptances).first(r.drafted)) : 0});
   };
-  return speculative_decode(
-      t, most, models[0], models[1], policy, chooser, none,
-      decode_options{gamma, {temperature}, no_token, acceptances}, work,
-      [](const emission&) { return true; }, after_round, verifier, length);
+  return speculative_decode(t, most, models[0], models[1], policy, chooser, options, work,
+                            no_processor(), accept_all(), after_round, verifier, length);
 }
 
 }  // namespace experiments

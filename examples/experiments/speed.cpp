@@ -143,10 +143,9 @@ void latency(lab& lab, table& out) {
           }
           const continuation oracle = [&](text& t, std::size_t n, std::vector<meter>& m,
                                           random_streams& r, decoded&) {
-            cascade_workspace<float> work(m[0].vocab_size());
-            no_processor none;
-            return oracle_decode(t, n, m[0], m[1], policy, r, none, cascade_options{}, work,
-                                 [](const emission&) { return true; });
+            const cascade_options options;
+            cascade_workspace<float> work(m[0].vocab_size(), options);
+            return oracle_decode(t, n, m[0], m[1], policy, r, options, work);
           };
           add("oracle", 0, against_target(lab, models, prompts, most, repeats, 1, oracle),
               1 / (1 + c), 1 / (1 + c));
@@ -154,10 +153,9 @@ void latency(lab& lab, table& out) {
         if constexpr (std::is_same_v<Policy, chow>) {
           const continuation sequential = [&](text& t, std::size_t n, std::vector<meter>& m,
                                               random_streams& r, decoded&) {
-            cascade_workspace<float> work(m[0].vocab_size());
-            no_processor none;
-            return sequential_decode(t, n, m[0], m[1], policy, r, none, cascade_options{}, work,
-                                     [](const emission&) { return true; });
+            const cascade_options options;
+            cascade_workspace<float> work(m[0].vocab_size(), options);
+            return sequential_decode(t, n, m[0], m[1], policy, r, options, work);
           };
           const timed t = against_target(lab, models, prompts, most, repeats, 1, sequential);
           // A call of the target reads the draft's tokens since its last one. The draft is asked at

@@ -87,7 +87,7 @@ auto law_of(const setting& s, Decode decode, Check check) {
         auto d = small_model(), m = large_model();
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        cascade_workspace<T> work(vocabulary, 10, s.length);
+        cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = s.length});
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
@@ -122,7 +122,7 @@ TEST_CASE(
             s,
             [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
                 auto& work, auto& accept) {
-              return sequential_decode(t, most, d, m, rule, chooser, processor, s.options(), work,
+              return sequential_decode(t, most, d, m, rule, chooser, s.options(), work, processor,
                                        accept);
             },
             [&](const auto& d, const auto& m, const std::vector<emission>& emissions) {
@@ -161,12 +161,12 @@ TEST_CASE(
   toy_source<T> d(vocabulary, 1), m(vocabulary, 2);
   std::vector<token_id> buffer(111);
   text t{buffer, 1};
-  cascade_workspace<T> work(vocabulary);
+  cascade_workspace<T> work(vocabulary, {});
   no_processor none;
   random_streams chooser(1);
   std::size_t n = 0;
   REQUIRE(
-      sequential_decode(t, 110, d, m, unsure{1}, chooser, none, {}, work, [&](const emission& e) {
+      sequential_decode(t, 110, d, m, unsure{1}, chooser, {}, work, none, [&](const emission& e) {
         CHECK((e.from == origin::bonus) == (++n % 11 == 0));
         return true;
       }) == status::ok);
@@ -177,15 +177,15 @@ TEST_CASE("a rule that mixes instead of deferring is refused by the sequential c
   auto d = small_model(), m = large_model();
   std::vector<token_id> buffer(16);
   text t{buffer, 1};
-  cascade_workspace<T> work(vocabulary);
+  cascade_workspace<T> work(vocabulary, {});
   no_processor none;
   random_streams chooser(1);
-  CHECK(sequential_decode(t, 9, d, m, half_and_half{}, chooser, none, {}, work, keep_all) ==
+  CHECK(sequential_decode(t, 9, d, m, half_and_half{}, chooser, {}, work, none, keep_all) ==
         status::invalid_parameter);
-  CHECK(sequential_decode(t, 9, d, m, ensemble{0.3}, chooser, none, {}, work, keep_all) ==
+  CHECK(sequential_decode(t, 9, d, m, ensemble{0.3}, chooser, {}, work, none, keep_all) ==
         status::invalid_parameter);
   CHECK(t.size == 1);
-  CHECK(sequential_decode(t, 9, d, m, always_target{}, chooser, none, {}, work, keep_all) ==
+  CHECK(sequential_decode(t, 9, d, m, always_target{}, chooser, {}, work, none, keep_all) ==
         status::ok);
   CHECK(m.calls == 9);
 }
@@ -202,7 +202,7 @@ TEST_CASE(
           s,
           [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
               auto& work, auto& accept) {
-            return oracle_decode(t, most, d, m, policy, chooser, processor, s.options(), work,
+            return oracle_decode(t, most, d, m, policy, chooser, s.options(), work, processor,
                                  accept);
           },
           [&](const auto& d, const auto& m, const auto& e) {
@@ -235,12 +235,12 @@ TEST_CASE("an oracle of pi = p decodes what the target alone does, token by toke
   toy_source<float> d(50, 1), m(50, 2);
   std::vector<token_id> a(61), b(61);
   text ta{a, 1}, tb{b, 1};
-  cascade_workspace<float> work(50);
-  speculative_workspace<float> alone(50, 0);
+  cascade_workspace<float> work(50, {});
+  speculative_workspace<float> alone(50, {.gamma = 0});
   no_processor none;
   random_streams chooser(7);
-  REQUIRE(oracle_decode(ta, 60, d, m, lossless{}, chooser, none, {}, work, keep_all) == status::ok);
-  REQUIRE(speculative_decode(tb, 60, d, m, lossless{}, chooser, none, {.gamma = 0}, alone, keep_all,
+  REQUIRE(oracle_decode(ta, 60, d, m, lossless{}, chooser, {}, work, none, keep_all) == status::ok);
+  REQUIRE(speculative_decode(tb, 60, d, m, lossless{}, chooser, {.gamma = 0}, alone, none, keep_all,
                              no_watch) == status::ok);
   CHECK(a == b);
 }
@@ -267,7 +267,7 @@ TEST_CASE(
           s,
           [&](auto& t, std::size_t most, auto& d, auto& m, auto& chooser, auto& processor,
               auto& work, auto& accept) {
-            return sequence_decode(t, most, d, m, alpha, chooser, processor, options, work, accept);
+            return sequence_decode(t, most, d, m, alpha, chooser, options, work, processor, accept);
           },
           [&](const auto& d, const auto& m, const std::vector<emission>& e) {
             const bool small = e[0].from == origin::accepted;
@@ -375,12 +375,12 @@ TEST_CASE("BiLD writes the text of its description, with as many calls of each m
         const auto due = bild_by_hand(d, m, s.length, b, s);
         std::vector<token_id> buffer(64);
         text t{buffer, 1};
-        cascade_workspace<T> work(vocabulary);
+        cascade_workspace<T> work(vocabulary, {});
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
         REQUIRE(bild_decode(
-                    t, s.length, d, m, b, processor, s.options(), work,
+                    t, s.length, d, m, b, s.options(), work, processor,
                     [&](const emission& e) {
                       (e.from == origin::accepted   ? kept
                        : e.from == origin::residual ? replaced
@@ -409,9 +409,9 @@ TEST_CASE("a shorter BiLD text is the beginning of a longer one") {
       std::vector<token_id>& buffer = texts[n == 40];
       buffer.resize(41);
       text t{buffer, 1};
-      cascade_workspace<T> work(20);
+      cascade_workspace<T> work(20, {});
       no_processor none;
-      REQUIRE(bild_decode(t, n, d, m, {0.1, 3}, none, {}, work, keep_all, no_watch) == status::ok);
+      REQUIRE(bild_decode(t, n, d, m, {0.1, 3}, {}, work, none, keep_all, no_watch) == status::ok);
       REQUIRE(t.size == n + 1);
     }
     CHECK(std::equal(texts[0].begin(), texts[0].begin() + std::ptrdiff_t(length + 1),
@@ -425,20 +425,20 @@ TEST_CASE(
     toy_source<T> m(50, seed);
     std::vector<token_id> buffer(61);
     text t{buffer, 1};
-    speculative_workspace<T> work(50, 0);
+    speculative_workspace<T> work(50, {.gamma = 0});
     no_processor none;
     random_streams chooser(1);
-    REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, none, {.gamma = 0, .sample = {0}},
-                               work, keep_all, no_watch) == status::ok);
+    REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, {.gamma = 0, .sample = {0}}, work,
+                               none, keep_all, no_watch) == status::ok);
     return buffer;
   };
   const auto bild = [](const bild_thresholds& b, std::size_t longest_run) {
     toy_source<T> d(50, 1), m(50, 2);
     std::vector<token_id> buffer(61);
     text t{buffer, 1};
-    cascade_workspace<T> work(50, longest_run);
+    cascade_workspace<T> work(50, {.longest_run = longest_run});
     no_processor none;
-    REQUIRE(bild_decode(t, 60, d, m, b, none, {.longest_run = longest_run}, work, keep_all,
+    REQUIRE(bild_decode(t, 60, d, m, b, {.longest_run = longest_run}, work, none, keep_all,
                         no_watch) == status::ok);
     return buffer;
   };
@@ -457,22 +457,22 @@ template <class F>
 void for_each_decoder(F f) {
   f("sequential",
     [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return sequential_decode(t, n, d, m, unsure{0.5}, c, p, {}, w, accept);
+      return sequential_decode(t, n, d, m, unsure{0.5}, c, {}, w, p, accept);
     });
   f("oracle",
     [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return oracle_decode(t, n, d, m, ensemble{0.4}, c, p, {}, w, accept);
+      return oracle_decode(t, n, d, m, ensemble{0.4}, c, {}, w, p, accept);
     });
   f("sequence, sure",
     [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return sequence_decode(t, n, d, m, 1, c, p, {}, w, accept);
+      return sequence_decode(t, n, d, m, 1, c, {}, w, p, accept);
     });
   f("sequence, unsure",
     [](auto& t, std::size_t n, auto& d, auto& m, auto& c, auto& p, auto& w, auto&& accept) {
-      return sequence_decode(t, n, d, m, 0, c, p, {}, w, accept);
+      return sequence_decode(t, n, d, m, 0, c, {}, w, p, accept);
     });
   f("BiLD", [](auto& t, std::size_t n, auto& d, auto& m, auto&, auto& p, auto& w, auto&& accept) {
-    return bild_decode(t, n, d, m, {0.3, 1.2}, p, {}, w, accept, no_watch);
+    return bild_decode(t, n, d, m, {0.3, 1.2}, {}, w, p, accept, no_watch);
   });
 }
 
@@ -484,7 +484,7 @@ TEST_CASE("what accept() refuses ends a cascade's text, in models and processor,
     auto d = small_model(), m = large_model();
     std::vector<token_id> buffer(64);
     text t{buffer, 1};
-    cascade_workspace<T> work(vocabulary, 10, 12);
+    cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = 12});
     penalty_memory memory;
     witness processor{memory.with(some_penalty), {}};
     (void)processor.push(0);
@@ -509,7 +509,7 @@ TEST_CASE("a full context or buffer ends a cascade with context_full, and nothin
             m(vocabulary, 2, 2, 3, buffer_is_short ? 100 : size);
         std::vector<token_id> buffer(buffer_is_short ? size : 100);
         text t{buffer, 1};
-        cascade_workspace<T> work(vocabulary, 10, 20);
+        cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = 20});
         no_processor none;
         random_streams chooser(1);
         std::size_t n = 0;
@@ -534,7 +534,7 @@ TEST_CASE(
         (which == 0 ? d.fail_at : which == 1 ? d.nan_at : which == 2 ? m.fail_at : m.nan_at) = call;
         std::vector<token_id> buffer(64);
         text t{buffer, 1};
-        cascade_workspace<T> work(vocabulary, 10, 40);
+        cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = 40});
         penalty_memory memory;
         witness processor{memory.with(some_penalty), {}};
         (void)processor.push(0);
@@ -569,7 +569,7 @@ TEST_CASE(
     toy_source<T> d(30, 1), m(31, 2), same(30, 2);
     std::vector<token_id> buffer(40);
     text t{buffer, 1}, empty{buffer, 0};
-    cascade_workspace<T> work(30, 10, 9);
+    cascade_workspace<T> work(30, {.longest_run = 10, .longest_response = 9});
     no_processor none;
     random_streams chooser(1);
     CHECK(decode(t, 9, d, m, chooser, none, work, keep_all) == status::vocabulary_mismatch);
@@ -579,17 +579,17 @@ TEST_CASE(
   auto d = small_model(), m = large_model();
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  cascade_workspace<T> work(vocabulary, 10, 5);
+  cascade_workspace<T> work(vocabulary, {.longest_run = 10, .longest_response = 5});
   no_processor none;
   random_streams chooser(1);
-  CHECK(oracle_decode(t, 9, d, m, ensemble{2}, chooser, none, {}, work, keep_all) ==
+  CHECK(oracle_decode(t, 9, d, m, ensemble{2}, chooser, {}, work, none, keep_all) ==
         status::invalid_parameter);
-  CHECK(sequential_decode(t, 9, d, m, ensemble{2}, chooser, none, {}, work, keep_all) ==
+  CHECK(sequential_decode(t, 9, d, m, ensemble{2}, chooser, {}, work, none, keep_all) ==
         status::invalid_parameter);
-  CHECK(sequence_decode(t, 9, d, m, std::nan(""), chooser, none, {}, work, keep_all) ==
+  CHECK(sequence_decode(t, 9, d, m, std::nan(""), chooser, {}, work, none, keep_all) ==
         status::invalid_parameter);
-  CHECK(sequence_decode(t, 12, d, m, 0.5, chooser, none, {}, work, keep_all) ==
+  CHECK(sequence_decode(t, 12, d, m, 0.5, chooser, {}, work, none, keep_all) ==
         status::invalid_parameter);  // no memory
-  CHECK(bild_round(t, 0, d, m, {}, none, {}, work).why == status::invalid_parameter);
+  CHECK(bild_round(t, 0, d, m, {}, {}, work, none).why == status::invalid_parameter);
   CHECK(t.size == 1);
 }

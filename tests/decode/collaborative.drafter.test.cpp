@@ -87,15 +87,16 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
         auto models = make_sources<N>();
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        collaborative_workspace<T, N, mixed_drafter::row_type> work(vocabulary, gamma, s.proposed);
+        collaborative_workspace<T, N, mixed_drafter::row_type> work(
+            vocabulary, {.gamma = gamma, .proposed = s.proposed});
         moody_drafter drafter;
         drafter.silent_after = s.silent_after;
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
-        wrong += collaborative_decode(t, 4, tie_all(models), policy, chooser, processor,
-                                      {gamma, {}, s.end_of_text, s.proposed}, work, keep_all,
-                                      no_watch, drafter) != status::ok;
+        wrong += collaborative_decode(t, 4, tie_all(models), policy, chooser,
+                                      {gamma, {}, s.end_of_text, s.proposed}, work, processor,
+                                      keep_all, no_watch, drafter) != status::ok;
         for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
         wrong += drafter.misuses + (drafter.seen.size() > t.size);
         asked += drafter.asked;
@@ -174,13 +175,14 @@ TEST_CASE("tokens of a drafter cost no call of a model") {
     drafter.model = toy_source<double>(vocabulary, 7);
     std::vector<token_id> buffer(100);
     text t{buffer, 1};
-    collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary, {1, 0}, proposed);
+    collaborative_workspace<T, 2, mixed_drafter::row_type> work(
+        vocabulary, {.gamma = {1, 0}, .proposed = proposed});
     no_processor none;
     random_streams chooser(1);
     std::size_t proposals = 0;
     REQUIRE(collaborative_decode(
-                t, 40, std::tie(a, b), ensemble{0.5}, chooser, none, {{1, 0}, {0}, {}, proposed},
-                work, keep_all,
+                t, 40, std::tie(a, b), ensemble{0.5}, chooser, {{1, 0}, {0}, {}, proposed}, work,
+                none, keep_all,
                 [&](const collaborative_result& r, const auto&) { proposals += r.proposed; },
                 drafter) == status::ok);
     CHECK(a.calls == (proposed ? 10 : 40));
@@ -193,11 +195,12 @@ TEST_CASE("with a drafter that has nothing, the text and the models' calls are t
     auto models = make_sources<3>();
     std::vector<token_id> buffer(201);
     text t{buffer, 1};
-    collaborative_workspace<T, 3, mixed_drafter::row_type> work(vocabulary, {3, 2, 1}, 4);
+    collaborative_workspace<T, 3, mixed_drafter::row_type> work(
+        vocabulary, {.gamma = {3, 2, 1}, .proposed = 4});
     no_processor none;
     random_streams chooser(5);
     REQUIRE(collaborative_decode(t, 200, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser,
-                                 none, {{3, 2, 1}, {}, {}, 4}, work, keep_all, no_watch,
+                                 {{3, 2, 1}, {}, {}, 4}, work, none, keep_all, no_watch,
                                  drafter...) == status::ok);
     for (const auto& m : models) buffer.push_back(token_id(m.calls));
     return buffer;
@@ -217,12 +220,12 @@ TEST_CASE(
       models[0].nan_at = call;
       std::vector<token_id> buffer(16);
       text t{buffer, 1};
-      collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary, {1, 1}, 2);
+      collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary,
+                                                                  {.gamma = {1, 1}, .proposed = 2});
       mixed_drafter drafter;
       no_processor none;
-      CHECK(collaborative_decode(t, 4, tie_all(models), lossless{}, chooser, none,
-                                 {{1, 1}, {}, {}, 2}, work, keep_all, no_watch,
-                                 drafter) == status::ok);
+      CHECK(collaborative_decode(t, 4, tie_all(models), lossless{}, chooser, {{1, 1}, {}, {}, 2},
+                                 work, none, keep_all, no_watch, drafter) == status::ok);
       return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
     });
     const auto models = make_sources<2>();
@@ -245,7 +248,8 @@ TEST_CASE(
       if (what == stops) drafter.stop_at = call;
       std::vector<token_id> buffer(60);
       text t{buffer, 1};
-      collaborative_workspace<T, 3, mixed_drafter::row_type> work(vocabulary, {3, 2, 1}, 3);
+      collaborative_workspace<T, 3, mixed_drafter::row_type> work(
+          vocabulary, {.gamma = {3, 2, 1}, .proposed = 3});
       penalty_memory memory;
       witness processor{memory.with({}), {}};
       (void)processor.push(0);
@@ -257,8 +261,8 @@ TEST_CASE(
         status s = status::ok;
         try {
           s = collaborative_decode(
-              t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor,
-              {{3, 2, 1}, {}, {}, 3}, work,
+              t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser,
+              {{3, 2, 1}, {}, {}, 3}, work, processor,
               [&](const emission&) {
                 ++kept;
                 return true;
@@ -296,12 +300,13 @@ TEST_CASE(
   toy_source<T> a(vocabulary, 1), b(vocabulary, 2);
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary, {2, 2}, 2);
+  collaborative_workspace<T, 2, mixed_drafter::row_type> work(vocabulary,
+                                                              {.gamma = {2, 2}, .proposed = 2});
   no_processor none;
   random_streams chooser(1);
   const auto run = [&](auto& who, std::size_t proposed) {
     return collaborative_decode(
-        t, 9, std::tie(a, b), ensemble{0.5}, chooser, none, {{2, 2}, {}, {}, proposed}, work,
+        t, 9, std::tie(a, b), ensemble{0.5}, chooser, {{2, 2}, {}, {}, proposed}, work, none,
         keep_all, [](const collaborative_result& r, const auto&) { CHECK(r.proposed <= 2); }, who);
   };
   CHECK(run(other, 2) == status::vocabulary_mismatch);

@@ -126,12 +126,12 @@ double worst_error(const Policy& policy, const std::array<std::size_t, N>& gamma
         auto models = make_sources<N>();
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        collaborative_workspace<T, N> work(vocabulary, gamma);
+        collaborative_workspace<T, N> work(vocabulary, {.gamma = gamma});
         penalty_memory memory;
         witness processor{memory.with(s.penalty), {}};
         (void)processor.push(0);
-        wrong += collaborative_decode(t, s.length, tie_all(models), policy, chooser, processor,
-                                      {gamma, s.sample, s.end_of_text}, work, keep_all,
+        wrong += collaborative_decode(t, s.length, tie_all(models), policy, chooser,
+                                      {gamma, s.sample, s.end_of_text}, work, processor, keep_all,
                                       no_watch) != status::ok;
         for (const auto& m : models) wrong += m.misuses + (m.position() > t.size);
         wrong += !std::ranges::equal(processor.pushed, std::span(buffer).first(t.size));
@@ -219,10 +219,10 @@ TEST_CASE(
           auto models = make_sources<2>();
           std::vector<token_id> buffer(16);
           text t{buffer, 1};
-          collaborative_workspace<T, 2> work(vocabulary, {2, 2});
+          collaborative_workspace<T, 2> work(vocabulary, {{2, 2}});
           no_processor none;
-          REQUIRE(collaborative_decode(t, 4, tie_all(models), policy, chooser, none, {{2, 2}, s},
-                                       work, keep_all, no_watch) == status::ok);
+          REQUIRE(collaborative_decode(t, 4, tie_all(models), policy, chooser, {{2, 2}, s}, work,
+                                       none, keep_all, no_watch) == status::ok);
           return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
         },
         &reused);
@@ -333,9 +333,9 @@ TEST_CASE("a plausibility mask keeps the law of turns exact") {
     auto models = make_sources<2>();
     std::vector<token_id> buffer(16);
     text t{buffer, 1};
-    collaborative_workspace<T, 2> work(vocabulary, {2, 2});
+    collaborative_workspace<T, 2> work(vocabulary, {{2, 2}});
     no_processor none;
-    REQUIRE(collaborative_decode(t, 4, tie_all(models), masked, chooser, none, {{2, 2}}, work,
+    REQUIRE(collaborative_decode(t, 4, tie_all(models), masked, chooser, {{2, 2}}, work, none,
                                  keep_all, no_watch) == status::ok);
     return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
   });
@@ -364,10 +364,10 @@ TEST_CASE(
           auto models = make_sources<N>();
           std::vector<token_id> buffer(16);
           text t{buffer, 1};
-          collaborative_workspace<T, N> work(vocabulary, gamma);
+          collaborative_workspace<T, N> work(vocabulary, {.gamma = gamma});
           no_processor none;
-          REQUIRE(collaborative_decode(t, 4, tie_all(models), raw_logits{policy}, chooser, none,
-                                       {gamma, s}, work, keep_all, no_watch) == status::ok);
+          REQUIRE(collaborative_decode(t, 4, tie_all(models), raw_logits{policy}, chooser,
+                                       {gamma, s}, work, none, keep_all, no_watch) == status::ok);
           return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
         },
         &reused);
@@ -429,7 +429,7 @@ fit joint_fit(const Policy& policy, const std::array<std::size_t, N>& gamma, std
   constexpr std::size_t length = 5;
   std::map<std::vector<token_id>, double> seen;
   auto models = make_sources<N>();
-  collaborative_workspace<T, N> work(vocabulary, gamma);
+  collaborative_workspace<T, N> work(vocabulary, {.gamma = gamma});
   std::vector<token_id> buffer(16);
   no_processor none;
   for (std::size_t request = 0; request < n; ++request) {
@@ -437,7 +437,7 @@ fit joint_fit(const Policy& policy, const std::array<std::size_t, N>& gamma, std
     buffer[0] = 0;
     text t{buffer, 1};
     auto chooser = streams(request);
-    if (collaborative_decode(t, length, tie_all(models), policy, chooser, none, {gamma}, work,
+    if (collaborative_decode(t, length, tie_all(models), policy, chooser, {gamma}, work, none,
                              keep_all, no_watch) != status::ok)
       return {.passed = false};
     seen[{buffer.begin() + 1, buffer.begin() + 1 + length}] += 1;
@@ -505,10 +505,10 @@ TEST_CASE("mutant: without `start`, drafts of different chains share numbers, wh
         auto models = make_sources<2>();
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        collaborative_workspace<T, 2> work(vocabulary, {2, 2});
+        collaborative_workspace<T, 2> work(vocabulary, {{2, 2}});
         no_processor none;
-        (void)collaborative_decode(t, 3, tie_all(models), average<2>{{0.5, 0.5}}, chooser, none,
-                                   {{2, 2}}, work, keep_all, no_watch);
+        (void)collaborative_decode(t, 3, tie_all(models), average<2>{{0.5, 0.5}}, chooser, {{2, 2}},
+                                   work, none, keep_all, no_watch);
         return buffer;
       },
       &reused);
@@ -705,11 +705,11 @@ TEST_CASE("calls per model on context-free models are the visit rates of the ren
 
     std::vector<token_id> buffer(most + 1);
     text t{buffer, 1};
-    collaborative_workspace<T, 2> work(v, x.gamma);
+    collaborative_workspace<T, 2> work(v, {.gamma = x.gamma});
     no_processor none;
     random_streams chooser(5, x.gamma[0] + std::uint64_t(10 * x.c));
-    REQUIRE(collaborative_decode(t, most, std::tie(mq, mp), ensemble{x.lambda}, chooser, none,
-                                 {x.gamma}, work, keep_all, no_watch) == status::ok);
+    REQUIRE(collaborative_decode(t, most, std::tie(mq, mp), ensemble{x.lambda}, chooser, {x.gamma},
+                                 work, none, keep_all, no_watch) == status::ok);
 
     const auto check = [&](const char* model, std::size_t seen,
                            const std::array<double, 3>& calls) {
@@ -754,12 +754,12 @@ TEST_CASE("equal models: every call of either gives a token, and all drafts are 
   toy_source<T> a(vocabulary, 7), b(vocabulary, 7);
   std::vector<token_id> buffer(201);
   text t{buffer, 1};
-  collaborative_workspace<T, 2> work(vocabulary, {1, 1});
+  collaborative_workspace<T, 2> work(vocabulary, {{1, 1}});
   no_processor none;
   random_streams chooser(1);
   std::size_t rejected = 0;
-  REQUIRE(collaborative_decode(t, 200, std::tie(a, b), average<2>{{0.5, 0.5}}, chooser, none,
-                               {{1, 1}}, work, keep_all, [&](const auto& r, const auto&) {
+  REQUIRE(collaborative_decode(t, 200, std::tie(a, b), average<2>{{0.5, 0.5}}, chooser, {{1, 1}},
+                               work, none, keep_all, [&](const auto& r, const auto&) {
                                  rejected += r.emitted - r.accepted;
                                }) == status::ok);
   CHECK(rejected == 0);
@@ -773,12 +773,12 @@ TEST_CASE(
     toy_source<T> a(vocabulary, 1), b(vocabulary, 2);
     std::vector<token_id> buffer(501);
     text t{buffer, 1};
-    collaborative_workspace<T, 2> work(vocabulary, {gamma, 3});
+    collaborative_workspace<T, 2> work(vocabulary, {{gamma, 3}});
     no_processor none;
     random_streams chooser(1);
     std::size_t rounds = 0, bonus = 0;
     REQUIRE(collaborative_decode(
-                t, 500, std::tie(a, b), lossless{}, chooser, none, {{gamma, 3}}, work,
+                t, 500, std::tie(a, b), lossless{}, chooser, {{gamma, 3}}, work, none,
                 [&](const emission& e) {
                   bonus += e.from == origin::bonus;
                   return true;
@@ -798,12 +798,11 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
       toy_source<float> m(50, s);
       std::vector<token_id> buffer(61);
       text t{buffer, 1};
-      speculative_workspace<float> work(50, 0);
+      speculative_workspace<float> work(50, {.gamma = 0});
       no_processor none;
       random_streams chooser(seed);
-      REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, none,
-                                 {.gamma = 0, .sample = {0}}, work, keep_all,
-                                 no_watch) == status::ok);
+      REQUIRE(speculative_decode(t, 60, m, m, lossless{}, chooser, {.gamma = 0, .sample = {0}},
+                                 work, none, keep_all, no_watch) == status::ok);
       return buffer;
     };
     const auto together = [&]<std::size_t N>(const auto& policy,
@@ -813,11 +812,11 @@ TEST_CASE("at temperature 0, with all weight on one model, the text is that mode
       }(std::make_index_sequence<N>());
       std::vector<token_id> buffer(61);
       text t{buffer, 1};
-      collaborative_workspace<float, N> work(50, gamma);
+      collaborative_workspace<float, N> work(50, {.gamma = gamma});
       no_processor none;
       random_streams chooser(seed);
-      REQUIRE(collaborative_decode(t, 60, tie_all(models), policy, chooser, none, {gamma, {0}},
-                                   work, keep_all, no_watch) == status::ok);
+      REQUIRE(collaborative_decode(t, 60, tie_all(models), policy, chooser, {gamma, {0}}, work,
+                                   none, keep_all, no_watch) == status::ok);
       return buffer;
     };
     for (const auto& gamma : pairs) {
@@ -838,7 +837,7 @@ TEST_CASE(
   auto models = make_sources<3>();
   std::vector<token_id> buffer(60);
   text t{buffer, 1};
-  collaborative_workspace<T, 3> work(vocabulary, {3, 2, 2});
+  collaborative_workspace<T, 3> work(vocabulary, {{3, 2, 2}});
   penalty_memory memory;
   witness processor{memory.with({}), {}};
   (void)processor.push(0);
@@ -847,8 +846,8 @@ TEST_CASE(
     const std::size_t before = t.size;
     std::size_t seen = 0;
     REQUIRE(collaborative_decode(
-                t, 50, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor,
-                {{3, 2, 2}}, work, [&](const emission&) { return ++seen < stop_at; },
+                t, 50, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, {{3, 2, 2}}, work,
+                processor, [&](const emission&) { return ++seen < stop_at; },
                 no_watch) == status::ok);
     CHECK(t.size == before + stop_at);
     CHECK(std::ranges::equal(processor.pushed, std::span(buffer).first(t.size)));
@@ -863,11 +862,11 @@ TEST_CASE(
           b(vocabulary, 2, 2, 3, buffer_is_short ? 100 : size);
       std::vector<token_id> buffer(buffer_is_short ? size : 100);
       text t{buffer, 1};
-      collaborative_workspace<T, 2> work(vocabulary, {3, 2});
+      collaborative_workspace<T, 2> work(vocabulary, {{3, 2}});
       no_processor none;
       random_streams chooser(1);
-      CHECK(collaborative_decode(t, 50, std::tie(a, b), ensemble{0.4}, chooser, none, {{3, 2}},
-                                 work, keep_all, no_watch) == status::context_full);
+      CHECK(collaborative_decode(t, 50, std::tie(a, b), ensemble{0.4}, chooser, {{3, 2}}, work,
+                                 none, keep_all, no_watch) == status::context_full);
       CHECK(t.size == size);
       CHECK(a.misuses + b.misuses == 0);
     }
@@ -876,12 +875,12 @@ TEST_CASE("bad settings of models that take turns are reported") {
   toy_source<T> a(30, 1), b(31, 2), c(30, 2);
   std::vector<token_id> buffer(40);
   text t{buffer, 1}, empty{buffer, 0};
-  collaborative_workspace<T, 2> work(30, {2, 2}), none_at_all(30, {0, 0});
+  collaborative_workspace<T, 2> work(30, {{2, 2}}), none_at_all(30, {0, 0});
   no_processor none;
   random_streams chooser(1);
   const auto why = [&](text& x, auto models, const auto& policy, std::array<std::size_t, 2> gamma,
                        auto& w) {
-    return collaborative_decode(x, 9, models, policy, chooser, none, {gamma}, w, keep_all,
+    return collaborative_decode(x, 9, models, policy, chooser, {gamma}, w, none, keep_all,
                                 no_watch);
   };
   CHECK(why(t, std::tie(a, b), ensemble{0.5}, {2, 2}, work) == status::vocabulary_mismatch);
@@ -896,11 +895,11 @@ TEST_CASE("rows that have no combination end decoding with undefined_target") {
   toy_source<T> a(30, 1), b(30, 2);  // at temperature 0 their rows are disjoint sooner or later
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  collaborative_workspace<T, 2> work(30, {2, 2});
+  collaborative_workspace<T, 2> work(30, {{2, 2}});
   no_processor none;
   random_streams chooser(1);
-  CHECK(collaborative_decode(t, 30, std::tie(a, b), product<2>{}, chooser, none, {{2, 2}, {0}},
-                             work, keep_all, no_watch) == status::undefined_target);
+  CHECK(collaborative_decode(t, 30, std::tie(a, b), product<2>{}, chooser, {{2, 2}, {0}}, work,
+                             none, keep_all, no_watch) == status::undefined_target);
   CHECK(work.cached == 0);
   CHECK(t.size >= 1);
 }
@@ -914,7 +913,7 @@ TEST_CASE(
                       : models[std::size_t(which) / 2].nan_at) = call;
       std::vector<token_id> buffer(60);
       text t{buffer, 1};
-      collaborative_workspace<T, 3> work(vocabulary, {3, 2, 1});
+      collaborative_workspace<T, 3> work(vocabulary, {{3, 2, 1}});
       penalty_memory memory;
       witness processor{memory.with({}), {}};
       (void)processor.push(0);
@@ -924,8 +923,8 @@ TEST_CASE(
         std::size_t kept = 0;
         const std::size_t before = t.size;
         const status s = collaborative_decode(
-            t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, processor,
-            {{3, 2, 1}}, work,
+            t, 40 - t.size, tie_all(models), average<3>{{0.2, 0.5, 0.3}}, chooser, {{3, 2, 1}},
+            work, processor,
             [&](const emission&) {
               ++kept;
               return true;
@@ -952,11 +951,11 @@ TEST_CASE("a failure in the middle leaves the law of models that take turns as i
         models[which].fail_at = call;
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        collaborative_workspace<T, 2> work(vocabulary, {2, 2});
+        collaborative_workspace<T, 2> work(vocabulary, {{2, 2}});
         no_processor none;
         while (t.size < 5)
           (void)collaborative_decode(t, 5 - t.size, tie_all(models), average<2>{{0.3, 0.7}},
-                                     chooser, none, {{2, 2}}, work, keep_all, no_watch);
+                                     chooser, {{2, 2}}, work, none, keep_all, no_watch);
         return std::vector<token_id>(buffer.begin() + 1, buffer.begin() + 5);
       });
       const auto models = make_sources<2>();

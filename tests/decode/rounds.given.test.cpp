@@ -72,32 +72,32 @@ TEST_CASE("a model that says what it holds is rolled back to what it has in comm
   no_processor none;
   random_streams chooser(5);
   check_other_text([&](text& t, auto& m) {
-    speculative_workspace<T> work(vocabulary, 3);
-    return speculative_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, none, {.gamma = 3}, work,
+    speculative_workspace<T> work(vocabulary, {.gamma = 3});
+    return speculative_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, {.gamma = 3}, work, none,
                               keep_all, no_watch);
   });
   check_other_text([&](text& t, auto& m) {
-    collaborative_workspace<T, 2> work(vocabulary, {2, 1});
-    return collaborative_decode(t, 9, std::tie(m[0], m[1]), ensemble{0.4}, chooser, none, {{2, 1}},
-                                work, keep_all, no_watch);
+    collaborative_workspace<T, 2> work(vocabulary, {{2, 1}});
+    return collaborative_decode(t, 9, std::tie(m[0], m[1]), ensemble{0.4}, chooser, {{2, 1}}, work,
+                                none, keep_all, no_watch);
   });
   check_other_text([&](text& t, auto& m) {
     const std::array<std::size_t, 2> shape{2, 1};
-    tree_workspace<T> work(vocabulary, shape);
-    return tree_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, none, tree_options{shape}, work,
+    tree_workspace<T> work(vocabulary, {.shape = shape});
+    return tree_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, tree_options{shape}, work, none,
                        keep_all, no_watch);
   });
   check_other_text([&](text& t, auto& m) {
-    cascade_workspace<T> work(vocabulary);
-    return oracle_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, none, {}, work, keep_all);
+    cascade_workspace<T> work(vocabulary, {});
+    return oracle_decode(t, 9, m[0], m[1], ensemble{0.4}, chooser, {}, work, none, keep_all);
   });
   check_other_text([&](text& t, auto& m) {
     const std::vector<token_id> to{0, 1, 2};
     vocabulary_map map;
     REQUIRE(make_vocabulary_map(to, vocabulary, map) == status::ok);
     mapped_drafter<telling> drafter(m[0], map, 3);
-    drafting_workspace<T, mapped_row<T>> work(vocabulary, 3);
-    return speculative_decode(t, 9, drafter, m[1], lossless(), chooser, none, {.gamma = 3}, work,
+    drafting_workspace<T, mapped_row<T>> work(vocabulary, {.gamma = 3});
+    return speculative_decode(t, 9, drafter, m[1], lossless(), chooser, {.gamma = 3}, work, none,
                               keep_all, no_watch);
   });
 }
@@ -126,29 +126,29 @@ TEST_CASE("a workspace that was made for less is refused, and nothing is written
   tokens buffer(32);
   text t{buffer, 1};
   const auto speculative = [&](std::size_t gamma, std::size_t made) {
-    speculative_workspace<T> work(vocabulary, made);
-    return speculative_round(t, 1, m[0], m[1], lossless(), chooser, none, {.gamma = gamma}, work)
+    speculative_workspace<T> work(vocabulary, {.gamma = made});
+    return speculative_round(t, 1, m[0], m[1], lossless(), chooser, {.gamma = gamma}, work, none)
         .why;
   };
   CHECK(speculative(8, 2) == status::invalid_parameter);
   const auto turns = [&](std::array<std::size_t, 2> gamma, std::size_t proposed) {
-    collaborative_workspace<T, 2> work(vocabulary, {2, 1}, 1);
-    return collaborative_turn(t, 1, std::tie(m[0], m[1]), ensemble(), chooser, none,
-                              {gamma, {}, {}, proposed}, work)
+    collaborative_workspace<T, 2> work(vocabulary, {.gamma = {2, 1}, .proposed = 1});
+    return collaborative_turn(t, 1, std::tie(m[0], m[1]), ensemble(), chooser,
+                              {gamma, {}, {}, proposed}, work, none)
         .why;
   };
   CHECK(turns({3, 1}, 1) == status::invalid_parameter);
   CHECK(turns({1, 1}, 2) == status::invalid_parameter);
   CHECK(turns({std::size_t(-1), 2}, 0) == status::invalid_parameter);
   const auto bild = [&](std::size_t longest_run, std::size_t made) {
-    cascade_workspace<T> work(vocabulary, made);
-    return bild_round(t, 1, m[0], m[1], {}, none, {.longest_run = longest_run}, work).why;
+    cascade_workspace<T> work(vocabulary, {.longest_run = made});
+    return bild_round(t, 1, m[0], m[1], {}, {.longest_run = longest_run}, work, none).why;
   };
   CHECK(bild(8, 2) == status::invalid_parameter);
   const std::array<std::size_t, 2> shape{2, 2};
   const auto tree = [&](std::span<const std::size_t> made, bool by_model) {
-    tree_workspace<T> work(vocabulary, made, by_model);
-    return tree_round(t, 1, m[0], m[1], lossless(), chooser, none, tree_options{shape}, work).why;
+    tree_workspace<T> work(vocabulary, {.shape = made}, by_model);
+    return tree_round(t, 1, m[0], m[1], lossless(), chooser, tree_options{shape}, work, none).why;
   };
   CHECK(tree(std::span(shape).first(1), true) == status::invalid_parameter);
   CHECK(tree(shape, false) == status::invalid_parameter);  // made for a tree without a draft model

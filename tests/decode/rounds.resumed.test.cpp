@@ -138,12 +138,13 @@ void check_turns(const char* name, const Policy& policy, const std::array<std::s
   const double worst = worst_difference<N>(
       N == 2 ? 4 : 3,
       [&] {
-        return collaborative_workspace<T, N, mixed_drafter::row_type>(vocabulary, gamma, proposed);
+        return collaborative_workspace<T, N, mixed_drafter::row_type>(
+            vocabulary, {.gamma = gamma, .proposed = proposed});
       },
       [&](const auto& c) {
-        return collaborative_decode(c.t, c.most, tie_all(c.models), policy, c.chooser, c.processor,
-                                    {gamma, {}, end_of_text, proposed}, c.work, keep_all, no_watch,
-                                    c.drafter);
+        return collaborative_decode(c.t, c.most, tie_all(c.models), policy, c.chooser,
+                                    {gamma, {}, end_of_text, proposed}, c.work, c.processor,
+                                    keep_all, no_watch, c.drafter);
       });
   std::printf("%zu models that take turns, %s, proposed %zu: worst difference %.2e\n", N, name,
               proposed, worst);
@@ -198,10 +199,10 @@ void check_speculative(const char* name, const Policy& policy, const V& verifier
         worst,
         worst_difference<2>(
             4,
-            [&] { return with_length<speculative_workspace<T>, L>{{vocabulary, gamma}, length}; },
+            [&] { return with_length<speculative_workspace<T>, L>{{vocabulary, options}, length}; },
             [&](const auto& c) {
               return speculative_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser,
-                                        c.processor, options, c.work.work, keep_all, no_watch,
+                                        options, c.work.work, c.processor, keep_all, no_watch,
                                         verifier, c.work.length);
             }));
     using row = mixed_drafter::row_type;
@@ -210,12 +211,12 @@ void check_speculative(const char* name, const Policy& policy, const V& verifier
                                   4,
                                   [&] {
                                     return with_length<drafting_workspace<T, row>, L>{
-                                        {vocabulary, gamma}, length};
+                                        {vocabulary, options}, length};
                                   },
                                   [&](const auto& c) {
                                     return speculative_decode(c.t, c.most, c.drafter, c.models[1],
-                                                              policy, c.chooser, c.processor,
-                                                              options, c.work.work, keep_all,
+                                                              policy, c.chooser, options,
+                                                              c.work.work, c.processor, keep_all,
                                                               no_watch, verifier, c.work.length);
                                   }));
   }
@@ -267,10 +268,10 @@ void check_tree(const char* name, const Policy& policy, const V& verifier, propo
     worst = std::max(
         worst,
         worst_difference<2>(
-            3, [&] { return with_length<tree_workspace<T>, G>{{vocabulary, shape}, growth}; },
+            3, [&] { return with_length<tree_workspace<T>, G>{{vocabulary, options}, growth}; },
             [&](const auto& c) {
-              return tree_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser,
-                                 c.processor, options, c.work.work, keep_all, no_watch, verifier,
+              return tree_decode(c.t, c.most, c.models[0], c.models[1], policy, c.chooser, options,
+                                 c.work.work, c.processor, keep_all, no_watch, verifier,
                                  c.work.length);
             }));
   }
@@ -298,7 +299,10 @@ TEST_CASE("cascades that fail at any call go on with the same law") {
   const auto check = [](const char* name, auto decode) {
     for (const std::size_t longest_run : {10u, 2u}) {
       const double worst = worst_difference<2>(
-          4, [] { return cascade_workspace<T>(vocabulary, 10, 4); },
+          4,
+          [] {
+            return cascade_workspace<T>(vocabulary, {.longest_run = 10, .longest_response = 4});
+          },
           [&](const auto& c) {
             return decode(c,
                           cascade_options{.end_of_text = end_of_text, .longest_run = longest_run});
@@ -308,19 +312,19 @@ TEST_CASE("cascades that fail at any call go on with the same law") {
     }
   };
   check("oracle", [](const auto& c, const cascade_options& o) {
-    return oracle_decode(c.t, c.most, c.models[0], c.models[1], opt{0.05}, c.chooser, c.processor,
-                         o, c.work, keep_all);
+    return oracle_decode(c.t, c.most, c.models[0], c.models[1], opt{0.05}, c.chooser, o, c.work,
+                         c.processor, keep_all);
   });
   check("sequential", [](const auto& c, const cascade_options& o) {
-    return sequential_decode(c.t, c.most, c.models[0], c.models[1], chow{0.4}, c.chooser,
-                             c.processor, o, c.work, keep_all);
+    return sequential_decode(c.t, c.most, c.models[0], c.models[1], chow{0.4}, c.chooser, o, c.work,
+                             c.processor, keep_all);
   });
   check("sequence", [](const auto& c, const cascade_options& o) {
-    return sequence_decode(c.t, c.most, c.models[0], c.models[1], 0.8, c.chooser, c.processor, o,
-                           c.work, keep_all);
+    return sequence_decode(c.t, c.most, c.models[0], c.models[1], 0.8, c.chooser, o, c.work,
+                           c.processor, keep_all);
   });
   check("BiLD", [](const auto& c, const cascade_options& o) {
-    return bild_decode(c.t, c.most, c.models[0], c.models[1], bild_thresholds{0.5, 1}, c.processor,
-                       o, c.work, keep_all, no_watch);
+    return bild_decode(c.t, c.most, c.models[0], c.models[1], bild_thresholds{0.5, 1}, o, c.work,
+                       c.processor, keep_all, no_watch);
   });
 }

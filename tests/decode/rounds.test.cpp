@@ -205,10 +205,10 @@ template <class Policy, class Verifier = token_verifier>
 auto speculative(const Policy& policy, std::size_t gamma, Verifier verifier = {}) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
     actor d(V, 1), m = wary(2);
-    speculative_workspace<T> work(V, gamma);
-    const status s = speculative_decode(t, most, d, m, policy, chooser, processor,
+    speculative_workspace<T> work(V, {.gamma = gamma});
+    const status s = speculative_decode(t, most, d, m, policy, chooser,
                                         {.gamma = gamma, .sample = sample, .end_of_text = end},
-                                        work, accept, no_watch, verifier, listener());
+                                        work, processor, accept, no_watch, verifier, listener());
     CHECK((d.position() <= t.size && m.position() <= t.size && d.misuses + m.misuses == 0));
     return s;
   };
@@ -217,20 +217,20 @@ template <class Policy>
 auto alternating(const Policy& policy, std::array<std::size_t, 2> gamma) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
     actor d(V, 1), m = wary(2);
-    collaborative_workspace<T, 2> work(V, gamma);
-    return collaborative_decode(t, most, std::tie(d, m), policy, chooser, processor,
-                                collaborative_options<2>{gamma, sample, end}, work, accept,
-                                no_watch);
+    collaborative_workspace<T, 2> work(V, {.gamma = gamma});
+    return collaborative_decode(t, most, std::tie(d, m), policy, chooser,
+                                collaborative_options<2>{gamma, sample, end}, work, processor,
+                                accept, no_watch);
   };
 }
 template <class Policy>
 auto three_models(const Policy& policy, std::array<std::size_t, 3> gamma) {
   return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
     actor a(V, 1), b(V, 5), m = wary(2);
-    collaborative_workspace<T, 3> work(V, gamma);
-    return collaborative_decode(t, most, std::tie(a, b, m), policy, chooser, processor,
-                                collaborative_options<3>{gamma, sample, end}, work, accept,
-                                no_watch);
+    collaborative_workspace<T, 3> work(V, {.gamma = gamma});
+    return collaborative_decode(t, most, std::tie(a, b, m), policy, chooser,
+                                collaborative_options<3>{gamma, sample, end}, work, processor,
+                                accept, no_watch);
   };
 }
 template <class Policy>
@@ -302,7 +302,7 @@ TEST_CASE(
   const auto cascade = [](auto decode) {
     return [=](text& t, std::size_t most, auto& processor, auto& chooser, const auto& accept) {
       actor d(V, 1), m = wary(2);
-      cascade_workspace<T> work(V, 10, most);
+      cascade_workspace<T> work(V, {.longest_run = 10, .longest_response = most});
       return decode(t, most, d, m, chooser, processor, cascade_options{sample, end}, work, accept);
     };
   };
@@ -310,15 +310,15 @@ TEST_CASE(
       worst_joint_error(3, due_law(3, two_rows(ensemble{0.3})),
                         cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
                                    auto& processor, const auto& o, auto& work, const auto& accept) {
-                          return oracle_decode(t, most, d, m, ensemble{0.3}, chooser, processor, o,
-                                               work, accept);
+                          return oracle_decode(t, most, d, m, ensemble{0.3}, chooser, o, work,
+                                               processor, accept);
                         })) < 1e-12);
   CHECK(
       worst_joint_error(3, due_law(3, two_rows(chow{0.5})),
                         cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser,
                                    auto& processor, const auto& o, auto& work, const auto& accept) {
-                          return sequential_decode(t, most, d, m, chow{0.5}, chooser, processor, o,
-                                                   work, accept);
+                          return sequential_decode(t, most, d, m, chow{0.5}, chooser, o, work,
+                                                   processor, accept);
                         })) < 1e-12);
   // A response of the small model stands if it is sure of it; one that meets a dead end never does.
   // What stands is cut at the stop string, and so is what the large model writes.
@@ -355,7 +355,7 @@ TEST_CASE(
             3, due,
             cascade([](auto& t, auto most, auto& d, auto& m, auto& chooser, auto& processor,
                        const auto& o, auto& work, const auto& accept) {
-              return sequence_decode(t, most, d, m, alpha, chooser, processor, o, work, accept);
+              return sequence_decode(t, most, d, m, alpha, chooser, o, work, processor, accept);
             })) < 1e-12);
 }
 TEST_CASE("BiLD whose small model runs into a dead end goes on with the large one") {
@@ -366,9 +366,9 @@ TEST_CASE("BiLD whose small model runs into a dead end goes on with the large on
     text t{buffer, 1};
     grammar processor;
     (void)processor.push(0);
-    cascade_workspace<T> work(V);
+    cascade_workspace<T> work(V, {});
     const status s = bild_decode(
-        t, 40, d, m, {fallback, 0.5}, processor, {}, work, [](const emission&) { return true; },
+        t, 40, d, m, {fallback, 0.5}, {}, work, processor, [](const emission&) { return true; },
         no_watch);
     CHECK(s == status::ok);
     CHECK(t.size == 41);
@@ -429,23 +429,24 @@ TEST_CASE(
     actor d(V, 1), m = wary(2);
     const watcher any = [](const emission&) { return true; };
     finished[0] += run([&](text& t, auto& processor, auto& chooser) {
-      speculative_workspace<T> work(V, 4);
-      return speculative_decode(t, 20, d, m, rules{lossless{}}, chooser, processor,
-                                {.gamma = 4, .sample = sample}, work, any, no_watch,
+      speculative_workspace<T> work(V, {.gamma = 4});
+      return speculative_decode(t, 20, d, m, rules{lossless{}}, chooser,
+                                {.gamma = 4, .sample = sample}, work, processor, any, no_watch,
                                 token_verifier(), listener());
     });
     (void)keep(0, d, m);
     finished[1] += run([&](text& t, auto& processor, auto& chooser) {
-      collaborative_workspace<T, 2> work(V, {4, 2});
+      collaborative_workspace<T, 2> work(V, {{4, 2}});
       return collaborative_decode(t, 20, std::tie(d, m), rules{contrastive{0.2}}, chooser,
-                                  processor, collaborative_options<2>{{4, 2}, sample}, work, any,
+                                  collaborative_options<2>{{4, 2}, sample}, work, processor, any,
                                   no_watch);
     });
     (void)keep(0, d, m);
     finished[2] += run([&](text& t, auto& processor, auto& chooser) {
-      collaborative_workspace<T, 2> work(V, {4, 1});
-      return collaborative_decode(t, 20, std::tie(d, m), lossless{}, chooser, processor,
-                                  collaborative_options<2>{{4, 1}, sample}, work, any, no_watch);
+      collaborative_workspace<T, 2> work(V, {{4, 1}});
+      return collaborative_decode(t, 20, std::tie(d, m), lossless{}, chooser,
+                                  collaborative_options<2>{{4, 1}, sample}, work, processor, any,
+                                  no_watch);
     });
     finished[3] += run([&](text& t, auto& processor, auto& chooser) {
       return discarding_decode(t, 20, processor, chooser);
@@ -535,24 +536,24 @@ TEST_CASE(
   const watcher any = [](const emission&) { return true; };
   either chooser = streams(3);
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
-    speculative_workspace<T> work(V, 4);
-    return speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, processor,
-                             {.gamma = 4}, work, coupled_verifier{shared_noise(5)}, listener())
+    speculative_workspace<T> work(V, {.gamma = 4});
+    return speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, {.gamma = 4}, work,
+                             processor, coupled_verifier{shared_noise(5)}, listener())
         .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
-    speculative_workspace<T> work(V, 4);
-    return speculative_round(t, 21 - t.size, d, m, rules{ensemble{0.3}}, chooser, processor,
-                             {.gamma = 4}, work, token_verifier(), listener())
+    speculative_workspace<T> work(V, {.gamma = 4});
+    return speculative_round(t, 21 - t.size, d, m, rules{ensemble{0.3}}, chooser, {.gamma = 4},
+                             work, processor, token_verifier(), listener())
         .why;
   });
   survives(true, [&](text& t, auto& processor, auto& d, auto& m) {
-    cascade_workspace<T> work(V);
-    return bild_round(t, 21 - t.size, d, m, {0, 0.5}, processor, {}, work).why;
+    cascade_workspace<T> work(V, {});
+    return bild_round(t, 21 - t.size, d, m, {0, 0.5}, {}, work, processor).why;
   });
   survives(false, [&](text& t, auto& processor, auto& d, auto& m) {
-    cascade_workspace<T> work(V, 10, 20);
-    return sequence_decode(t, 21 - t.size, d, m, 0.5, chooser, processor, {}, work, any);
+    cascade_workspace<T> work(V, {.longest_run = 10, .longest_response = 20});
+    return sequence_decode(t, 21 - t.size, d, m, 0.5, chooser, {}, work, processor, any);
   });
   // Chains of drafts are longer than turns: a chain that was broken off begins anew where the text
   // ends. So only text, processor and models are compared, not the tokens.
@@ -563,12 +564,12 @@ TEST_CASE(
     text t{buffer, 1};
     grammar processor;
     (void)processor.push(0);
-    collaborative_workspace<T, 2> work(V, {3, 2});
+    collaborative_workspace<T, 2> work(V, {{3, 2}});
     while (t.size < 21) {
       try {
         const auto r =
             collaborative_turn(t, 21 - t.size, std::tie(d, m), rules{ensemble{0.3}}, chooser,
-                               processor, collaborative_options<2>{{3, 2}}, work);
+                               collaborative_options<2>{{3, 2}}, work, processor);
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
         CHECK(work.cached == 0);
@@ -587,13 +588,13 @@ TEST_CASE("a processor that throws leaves itself and the text as they were") {
     actor d = wary(1), m = wary(2);
     tokens buffer(40);
     text t{buffer, 1};
-    speculative_workspace<T> work(V, 4);
+    speculative_workspace<T> work(V, {.gamma = 4});
     either chooser = streams(3);
     for (int throws = 0; t.size < 21;) {
       try {
         const auto r =
-            speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, processor,
-                              {.gamma = 4}, work, token_verifier(), listener());
+            speculative_round(t, 21 - t.size, d, m, rules{lossless{}}, chooser, {.gamma = 4}, work,
+                              processor, token_verifier(), listener());
         REQUIRE(r.why == status::ok);
       } catch (const std::runtime_error&) {
         CHECK(++throws == 1);
@@ -611,14 +612,15 @@ TEST_CASE("where accept() throws, models that take turns leave no drafts behind"
     grammar processor;
     (void)processor.push(0);
     either chooser = streams(3);
-    collaborative_workspace<T, 2> work(V, {3, 2});
+    collaborative_workspace<T, 2> work(V, {{3, 2}});
     int seen = 0;
     const watcher accept = [&](const emission&) {
       return seen++ == kept ? throw std::runtime_error("caller") : true;
     };
     try {
-      (void)collaborative_decode(t, 20, std::tie(d, m), rules{ensemble{0.3}}, chooser, processor,
-                                 collaborative_options<2>{{3, 2}}, work, accept, no_watch);
+      (void)collaborative_decode(t, 20, std::tie(d, m), rules{ensemble{0.3}}, chooser,
+                                 collaborative_options<2>{{3, 2}}, work, processor, accept,
+                                 no_watch);
     } catch (const std::runtime_error&) {
     }
     CHECK(seen == kept + 1);
@@ -635,11 +637,10 @@ TEST_CASE(
     text t{buffer, 1};
     grammar processor;
     (void)processor.push(0);
-    speculative_workspace<T> work(V, 4);
+    speculative_workspace<T> work(V, {.gamma = 4});
     either chooser = streams(9);
-    const status s =
-        speculative_decode(t, 30, d, m, rules{lossless{}}, chooser, processor, {.gamma = 4}, work,
-                           any, no_watch, block_verifier(), listener());
+    const status s = speculative_decode(t, 30, d, m, rules{lossless{}}, chooser, {.gamma = 4}, work,
+                                        processor, any, no_watch, block_verifier(), listener());
     buffer.resize(t.size);
     return s;
   };
@@ -655,7 +656,7 @@ TEST_CASE(
   CHECK(decode(e, c, never) == status::rollback_refused);
   CHECK(never.size() > 1);
   CHECK(std::equal(never.begin(), never.end(), plain.begin()));  // what was verified stands
-  collaborative_workspace<T, 2> work(V, {3, 2});
+  collaborative_workspace<T, 2> work(V, {{3, 2}});
   tokens buffer(40);
   text t{buffer, 1};
   grammar processor;
@@ -663,8 +664,8 @@ TEST_CASE(
   either chooser = streams(9);
   actor f = wary(1), g = wary(2);
   f.stubborn = g.never = true;
-  CHECK(collaborative_decode(t, 30, std::tie(f, g), rules{ensemble{0.3}}, chooser, processor,
-                             collaborative_options<2>{{3, 2}}, work, any,
+  CHECK(collaborative_decode(t, 30, std::tie(f, g), rules{ensemble{0.3}}, chooser,
+                             collaborative_options<2>{{3, 2}}, work, processor, any,
                              no_watch) == status::rollback_refused);
 }
 TEST_CASE(
@@ -676,15 +677,15 @@ TEST_CASE(
     tokens buffer(20);
     text t{buffer, 1};
     grammar processor;
-    speculative_workspace<T> work(V, 2);
+    speculative_workspace<T> work(V, {.gamma = 2});
     either chooser = streams(1);
     listener length;
     length.reads_confidence = true;
     length.heard = &heard;
     // the first row: no penalty has acted
     const watcher one = [](const emission&) { return false; };
-    CHECK(speculative_decode(t, 10, d, m, rules{lossless{}}, chooser, processor,
-                             {.gamma = 2, .sample = s}, work, one, no_watch, token_verifier(),
+    CHECK(speculative_decode(t, 10, d, m, rules{lossless{}}, chooser, {.gamma = 2, .sample = s},
+                             work, processor, one, no_watch, token_verifier(),
                              length) == status::ok);
     heard.resize(1);
   };

@@ -96,7 +96,7 @@ double worst_error(const V& verifier, const Policy& policy, const L& made, std::
     toy_source<T> target(two, 2);
     std::vector<token_id> buffer(16);
     text t{buffer, 1};
-    drafting_workspace<T, typename decltype(drafter)::row_type> work(two, 5);
+    drafting_workspace<T, typename decltype(drafter)::row_type> work(two, {.gamma = 5});
     no_processor none;
     L remembered = made;
     std::vector<std::pair<history, std::vector<double>>> seen;
@@ -104,7 +104,7 @@ double worst_error(const V& verifier, const Policy& policy, const L& made, std::
     while (t.size < 1 + length) {
       const std::size_t start = t.size;
       const auto r = speculative_round(t, 1 + length - start, drafter, target, policy, chooser,
-                                       none, {.gamma = 5}, work, verifier, remembered);
+                                       {.gamma = 5}, work, none, verifier, remembered);
       REQUIRE(r.why == status::ok);
       longest = std::max(longest, r.drafted);
       for (std::size_t i = 0; i < r.emitted; ++i) {

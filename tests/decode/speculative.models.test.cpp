@@ -44,13 +44,13 @@ spent decode_prompts(std::size_t gamma, double temperature, L&& length) {
     buffer.resize(target_model.capacity());
     t.tokens = buffer;
     (void)keep(0, draft_model, target_model);
-    speculative_workspace<float> work(tokens.size(), gamma);
+    speculative_workspace<float> work(tokens.size(), {.gamma = gamma});
     no_processor none;
     random_streams chooser(1, request);
     metered<cpu::llama> drafting(draft_model);
     const status s = speculative_decode(
         t, std::min<std::size_t>(500, buffer.size() - t.size), drafting, target_model, lossless{},
-        chooser, none, {.gamma = gamma, .sample = {temperature}, .end_of_text = tokens.eos()}, work,
+        chooser, {.gamma = gamma, .sample = {temperature}, .end_of_text = tokens.eos()}, work, none,
         [&](const emission&) {
           ++all.tokens;
           return true;

@@ -7,11 +7,9 @@ int main() {
   std::vector<token_id> buffer(40, 1);
   text t{buffer, 2};
   toy_source<float> target(3, 7);
-  drafting_workspace<float, sparse_row<float>> work(3, 4);
+  const decode_options options{.gamma = 4};
+  drafting_workspace<float, sparse_row<float>> work(3, options);
   random_streams random(1);
-  no_processor none;
-  const status why = speculative_decode(
-      t, 20, drafter, target, lossless{}, random, none, {.gamma = 4}, work,
-      [](const emission&) { return true; }, [](const speculative_result&, const auto&) {});
+  const status why = speculative_decode(t, 20, drafter, target, lossless{}, random, options, work);
   return why == status::ok && t.size == 22 ? 0 : 1;
 }

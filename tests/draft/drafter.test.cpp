@@ -23,10 +23,11 @@ double worst_error(const Policy& policy, std::size_t gamma, std::size_t length, 
         mixed_drafter drafter;
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, gamma);
+        drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = gamma});
         no_processor none;
-        const status why = speculative_decode(t, length, drafter, m, policy, chooser, none,
-                                              {.gamma = gamma}, work, keep_all, no_watch, verifier);
+        const status why =
+            speculative_decode(t, length, drafter, m, policy, chooser, {.gamma = gamma}, work, none,
+                               keep_all, no_watch, verifier);
         REQUIRE(why == status::ok);
         CHECK(drafter.known <= t.size);
         return tokens(buffer.begin() + 1, buffer.begin() + std::ptrdiff_t(t.size));
@@ -134,11 +135,11 @@ TEST_CASE(
       ending_drafter drafter(rows, why);
       std::vector<token_id> buffer(40);
       text t{buffer, 1};
-      drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, 3);
+      drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = 3});
       no_processor none;
       random_streams chooser(rows);
       const auto r =
-          speculative_round(t, 10, drafter, m, lossless{}, chooser, none, {.gamma = 3}, work);
+          speculative_round(t, 10, drafter, m, lossless{}, chooser, {.gamma = 3}, work, none);
       CHECK(r.draft_why == (rows == 3 ? status::ok : why));
       if (why == status::stopped && rows < 3) {
         CHECK((r.why == status::stopped && r.emitted == 0 && t.size == 1));
@@ -150,7 +151,7 @@ TEST_CASE(
       for (int round = 0; round < 5 && end == status::ok; ++round) {
         drafter.asked = 0;
         const auto s =
-            speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, none, {.gamma = 3}, work);
+            speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, {.gamma = 3}, work, none);
         end = s.why;
         emitted += s.emitted;
         CHECK(drafter.asked <= s.drafted + 1);  // never twice for a row
@@ -164,15 +165,15 @@ TEST_CASE("a law that reads the draft's row never reads one of an earlier round"
   ending_drafter drafter(4, status::no_draft);
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, 3);
+  drafting_workspace<double, mixed_drafter::row_type> work(vocabulary, {.gamma = 3});
   no_processor none;
   random_streams chooser(1);
   REQUIRE(
-      speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, none, {.gamma = 3}, work).why ==
+      speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, {.gamma = 3}, work, none).why ==
       status::ok);
   drafter.rows = 0;
   const auto r =
-      speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, none, {.gamma = 3}, work);
+      speculative_round(t, 10, drafter, m, ensemble{0.3}, chooser, {.gamma = 3}, work, none);
   CHECK((r.why == status::no_draft && r.emitted == 0));
 }
 TEST_CASE("the rows of a drafter and of the target must be of one vocabulary") {
@@ -180,9 +181,9 @@ TEST_CASE("the rows of a drafter and of the target must be of one vocabulary") {
   mixed_drafter drafter;
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  drafting_workspace<double, mixed_drafter::row_type> work(vocabulary + 1, 3);
+  drafting_workspace<double, mixed_drafter::row_type> work(vocabulary + 1, {.gamma = 3});
   no_processor none;
   random_streams chooser(1);
-  CHECK(speculative_round(t, 10, drafter, m, lossless{}, chooser, none, {}, work).why ==
+  CHECK(speculative_round(t, 10, drafter, m, lossless{}, chooser, {}, work, none).why ==
         status::vocabulary_mismatch);
 }

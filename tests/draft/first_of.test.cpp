@@ -46,11 +46,11 @@ TEST_CASE(
         lookup_then_model drafter(first, second);
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        drafting_workspace<double, lookup_then_model::row_type> work(vocabulary, 3);
+        drafting_workspace<double, lookup_then_model::row_type> work(vocabulary, {.gamma = 3});
         no_processor none;
         moody length;
         REQUIRE(speculative_decode(
-                    t, 4, drafter, m, lossless{}, chooser, none, {.gamma = 3}, work, keep_all,
+                    t, 4, drafter, m, lossless{}, chooser, {.gamma = 3}, work, none, keep_all,
                     [&](const auto& r, const auto& w) {
                       for (std::size_t j = 0; j < r.drafted; ++j)
                         (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
@@ -78,11 +78,11 @@ TEST_CASE(
   lookup_then_model drafter(first, second);
   std::vector<token_id> buffer(300);
   text t{buffer, 1};
-  drafting_workspace<double, lookup_then_model::row_type> work(20, 4);
+  drafting_workspace<double, lookup_then_model::row_type> work(20, {.gamma = 4});
   no_processor none;
   random_streams chooser(1);
   std::size_t drafted = 0, accepted = 0, of_model = 0;
-  REQUIRE(speculative_decode(t, 200, drafter, m, lossless{}, chooser, none, {.sample = {0}}, work,
+  REQUIRE(speculative_decode(t, 200, drafter, m, lossless{}, chooser, {.sample = {0}}, work, none,
                              keep_all, [&](const auto& r, const auto& w) {
                                drafted += r.drafted;
                                accepted += r.accepted;
@@ -106,13 +106,13 @@ TEST_CASE(
   std::vector<token_id> buffer{1, 2, 3, 4, 5, 6};
   buffer.resize(20);
   text t{buffer, 6};
-  drafting_workspace<double, lookup_then_model::row_type> work(20, 4);
+  drafting_workspace<double, lookup_then_model::row_type> work(20, {.gamma = 4});
   no_processor none;
   random_streams chooser(1);
-  const auto r = speculative_round(t, 5, drafter, m, lossless{}, chooser, none, {}, work);
+  const auto r = speculative_round(t, 5, drafter, m, lossless{}, chooser, {}, work, none);
   CHECK((r.why == status::ok && r.drafted == 0 && r.draft_why == status::context_full));
-  CHECK(speculative_round(t, 5, drafter, m, ensemble{0.3}, chooser, none, {}, work).why ==
+  CHECK(speculative_round(t, 5, drafter, m, ensemble{0.3}, chooser, {}, work, none).why ==
         status::context_full);
-  CHECK(speculative_round(t, 5, mismatched, m, lossless{}, chooser, none, {}, work).why ==
+  CHECK(speculative_round(t, 5, mismatched, m, lossless{}, chooser, {}, work, none).why ==
         status::vocabulary_mismatch);
 }

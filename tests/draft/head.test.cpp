@@ -267,8 +267,8 @@ auto sparse(const Policy& policy, const Verifier& verifier = {}) {
   return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
     no_processor none;
     mapped_drafter drafter(head, d2t, Gamma);
-    drafting_workspace<double, mapped_row<double>> work(V, Gamma);
-    return speculative_decode(t, 3, drafter, target, policy, chooser, none, {.gamma = Gamma}, work,
+    drafting_workspace<double, mapped_row<double>> work(V, {.gamma = Gamma});
+    return speculative_decode(t, 3, drafter, target, policy, chooser, {.gamma = Gamma}, work, none,
                               keep_all, watch, verifier);
   };
 }
@@ -277,8 +277,8 @@ auto dense(const Policy& policy, const Verifier& verifier = {}) {
   return [=](auto& head, auto& target, text& t, auto& chooser, const auto& watch) {
     no_processor none;
     mapped_source mapped(head, d2t);
-    speculative_workspace<double> work(V, Gamma);
-    return speculative_decode(t, 3, mapped, target, policy, chooser, none, {.gamma = Gamma}, work,
+    speculative_workspace<double> work(V, {.gamma = Gamma});
+    return speculative_decode(t, 3, mapped, target, policy, chooser, {.gamma = Gamma}, work, none,
                               keep_all, watch, verifier);
   };
 }
@@ -422,10 +422,10 @@ TEST_CASE(
     text t{buffer, 4};
     REQUIRE(target.extend(t.tokens.first(3), {}) == status::ok);
     mapped_drafter drafter(head, d2t, 2);
-    drafting_workspace<double, mapped_row<double>> work(V, 2);
+    drafting_workspace<double, mapped_row<double>> work(V, {.gamma = 2});
     no_processor none;
     const auto r =
-        speculative_round(t, 3, drafter, target, policy, chooser, none, {.gamma = 2}, work);
+        speculative_round(t, 3, drafter, target, policy, chooser, {.gamma = 2}, work, none);
     REQUIRE(r.why == status::ok);
     return tokens(buffer.begin() + 4, buffer.begin() + std::ptrdiff_t(t.size));
   });
@@ -464,8 +464,8 @@ TEST_CASE(
       no_processor none;
       mapped_source mapped(head, d2t);
       const std::vector<std::size_t> shape{2, 1};
-      tree_workspace<double> work(V, shape);
-      return tree_decode(t, 3, mapped, target, policy, chooser, none, tree_options{shape}, work,
+      tree_workspace<double> work(V, {.shape = shape});
+      return tree_decode(t, 3, mapped, target, policy, chooser, tree_options{shape}, work, none,
                          keep_all, watch);
     };
   };
@@ -476,9 +476,9 @@ TEST_CASE(
   const auto turns = [](auto& head, auto& target, text& t, auto& chooser, const auto&) {
     no_processor none;
     mapped_source mapped(head, d2t);
-    collaborative_workspace<double, 2> work(V, {2, 1});
-    return collaborative_decode(t, 3, std::tie(mapped, target), ensemble{0.4}, chooser, none,
-                                collaborative_options<2>{{2, 1}}, work, keep_all, no_watch);
+    collaborative_workspace<double, 2> work(V, {{2, 1}});
+    return collaborative_decode(t, 3, std::tie(mapped, target), ensemble{0.4}, chooser,
+                                collaborative_options<2>{{2, 1}}, work, none, keep_all, no_watch);
   };
   CHECK(worst_error(ensemble{0.4}, {}, accepted, turns) < 1e-12);
   accepted = 0;

@@ -90,17 +90,17 @@ TEST_CASE(
       const auto dense = [&](const auto& verifier) {
         return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
           mapped_source mapped(source, toy_map);
-          speculative_workspace<double> work(V, 2);
-          return speculative_decode(t, 3, mapped, m, policy, chooser, none,
-                                    {.gamma = 2, .sample = s}, work, keep_all, watch, verifier);
+          speculative_workspace<double> work(V, {.gamma = 2});
+          return speculative_decode(t, 3, mapped, m, policy, chooser, {.gamma = 2, .sample = s},
+                                    work, none, keep_all, watch, verifier);
         });
       };
       const auto sparse = [&](const auto& verifier) {
         return worst_error(policy, s, 3, [&](auto& source, auto& m, text& t, auto& chooser) {
           mapped_drafter drafter(source, toy_map, 2, s);
-          drafting_workspace<double, mapped_row<double>> work(V, 2);
-          return speculative_decode(t, 3, drafter, m, policy, chooser, none,
-                                    {.gamma = 2, .sample = s}, work, keep_all, watch, verifier);
+          drafting_workspace<double, mapped_row<double>> work(V, {.gamma = 2});
+          return speculative_decode(t, 3, drafter, m, policy, chooser, {.gamma = 2, .sample = s},
+                                    work, none, keep_all, watch, verifier);
         });
       };
       const double worst = std::max({dense(token_verifier{}), dense(block_verifier{}),
@@ -121,8 +121,8 @@ TEST_CASE(
     lookup_drafter<double> lookup(V, 16, nullptr, 1);
     mapped_drafter model(source, toy_map, 2);
     first_of drafter(lookup, model);
-    drafting_workspace<double, typename decltype(drafter)::row_type> work(V, 2);
-    return speculative_decode(t, 3, drafter, m, lossless{}, chooser, none, {.gamma = 2}, work,
+    drafting_workspace<double, typename decltype(drafter)::row_type> work(V, {.gamma = 2});
+    return speculative_decode(t, 3, drafter, m, lossless{}, chooser, {.gamma = 2}, work, none,
                               keep_all, [&](const auto& r, const auto& w) {
                                 for (std::size_t j = 0; j < r.drafted; ++j)
                                   (w.drafters[j] == 0 ? of_lookup : of_model) += 1;
@@ -136,9 +136,9 @@ TEST_CASE("a mapped model and the target take turns with exactly the law of thei
   no_processor none;
   const auto run = [&](auto& source, auto& m, text& t, auto& chooser) {
     mapped_source mapped(source, toy_map);
-    collaborative_workspace<double, 2> work(V, {2, 1});
-    return collaborative_decode(t, 3, std::tie(mapped, m), ensemble{0.4}, chooser, none,
-                                collaborative_options<2>{{2, 1}}, work, keep_all, no_watch);
+    collaborative_workspace<double, 2> work(V, {{2, 1}});
+    return collaborative_decode(t, 3, std::tie(mapped, m), ensemble{0.4}, chooser,
+                                collaborative_options<2>{{2, 1}}, work, none, keep_all, no_watch);
   };
   CHECK(worst_error(ensemble{0.4}, {}, 3, run) < 1e-12);
 }
@@ -192,19 +192,19 @@ TEST_CASE("vocabularies with nothing in common draft nothing, and decoding goes 
     text t{buffer, 1};
     random_streams chooser(1);
     status why = status::ok;
-    REQUIRE(speculative_decode(t, 10, drafter, m, lossless{}, chooser, none, {.gamma = 2}, work,
+    REQUIRE(speculative_decode(t, 10, drafter, m, lossless{}, chooser, {.gamma = 2}, work, none,
                                keep_all, [&](const auto& r, const auto&) {
                                  CHECK(r.drafted == 0);
                                  if (r.draft_why != status::ok) why = r.draft_why;
                                }) == status::ok);
     CHECK((t.size == 11 && why == status::no_draft));
     text u{buffer, 1};
-    CHECK(speculative_decode(u, 10, drafter, m, ensemble{0.5}, chooser, none, {.gamma = 2}, work,
+    CHECK(speculative_decode(u, 10, drafter, m, ensemble{0.5}, chooser, {.gamma = 2}, work, none,
                              keep_all, no_watch) == status::no_draft);  // this law needs q'
     REQUIRE(m.rollback(0) == status::ok);
   };
-  check(dense, speculative_workspace<double>(V, 2));
-  check(sparse, drafting_workspace<double, mapped_row<double>>(V, 2));
+  check(dense, speculative_workspace<double>(V, {.gamma = 2}));
+  check(sparse, drafting_workspace<double, mapped_row<double>>(V, {.gamma = 2}));
   CHECK(dense.mass() == 0);
 }
 
@@ -302,7 +302,7 @@ TEST_CASE(
   REQUIRE(make_vocabulary_map(tokens{3, 7, no_token, 39, 0, 20}, 40, d2t) == status::ok);
   toy_source<float> target(40, 6, 1);
   mapped_drafter drafter(draft, d2t, 3);
-  drafting_workspace<float, mapped_row<float>> work(40, 3);
+  drafting_workspace<float, mapped_row<float>> work(40, {.gamma = 3});
   std::vector<token_id> buffer(400);
   text t{buffer, 1};
   no_processor none;
@@ -315,7 +315,7 @@ TEST_CASE(
       if (d2t.from(w.emissions[j].token) == no_token)
         FAIL("a token that is not mapped was drafted");
   };
-  REQUIRE(speculative_decode(t, 300, drafter, target, lossless{}, chooser, none, {.gamma = 3}, work,
+  REQUIRE(speculative_decode(t, 300, drafter, target, lossless{}, chooser, {.gamma = 3}, work, none,
                              keep_all, watch) == status::ok);
   CHECK(drafted > 300);
   CHECK(accepted > 20);

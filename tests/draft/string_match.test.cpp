@@ -94,9 +94,9 @@ TEST_CASE(
         string_match drafter(source, of_draft, V, longest_match{&of_target});
         std::vector<token_id> buffer(16);
         text t{buffer, 1};
-        drafting_workspace<double, one_hot_row<double>> work(V, 3);
+        drafting_workspace<double, one_hot_row<double>> work(V, {.gamma = 3});
         REQUIRE(speculative_decode(
-                    t, 4, drafter, m, lossless{}, chooser, none, {.gamma = 3}, work, keep_all,
+                    t, 4, drafter, m, lossless{}, chooser, {.gamma = 3}, work, none, keep_all,
                     [&](const auto& r, const auto&) { drafted += r.drafted; }) == status::ok);
         CHECK(drafter.position() <= t.size);
         CHECK(d.misuses + m.misuses == 0);

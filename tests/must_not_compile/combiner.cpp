@@ -17,6 +17,6 @@ specagg::status decode(specagg::text& t, model& q, model& m, model& p, memory& w
   specagg::random_streams chooser(1);
   specagg::no_processor none;
   return specagg::collaborative_decode(
-      t, 9, std::tie(q, m, p), law, chooser, none, {{2, 1, 1}}, work, [](auto&&) { return true; },
+      t, 9, std::tie(q, m, p), law, chooser, {{2, 1, 1}}, work, none, [](auto&&) { return true; },
       [](auto&&...) {});
 }

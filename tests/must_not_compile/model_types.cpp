@@ -18,6 +18,6 @@ specagg::status decode(specagg::text& t, draft_model& q, target_model& p,
   specagg::random_streams chooser(1);
   specagg::no_processor none;
   return specagg::speculative_decode(
-      t, 9, q, p, specagg::lossless{}, chooser, none, {}, work, [](auto&&) { return true; },
+      t, 9, q, p, specagg::lossless{}, chooser, {}, work, none, [](auto&&) { return true; },
       [](auto&&...) {});
 }

@@ -20,6 +20,6 @@ specagg::status decode(specagg::text& t, model& q, model& p,
   specagg::random_streams chooser(1);
   specagg::no_processor none;
   return specagg::collaborative_decode(
-      t, 9, MODELS, specagg::ensemble{0.5}, chooser, none, {{4, 1}}, work,
+      t, 9, MODELS, specagg::ensemble{0.5}, chooser, {{4, 1}}, work, none,
       [](auto&&) { return true; }, [](auto&&...) {});
 }

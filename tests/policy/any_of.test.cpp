@@ -91,10 +91,10 @@ TEST_CASE(
   toy_source<float> d(40, 1, 2), m(40, 2, 2);
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  speculative_workspace<float> work(40, 3);
+  speculative_workspace<float> work(40, {.gamma = 3});
   random_streams chooser(3);
   no_processor none;
-  CHECK(speculative_decode(t, 20, d, m, rule, chooser, none, {.gamma = 3}, work, keep_all,
+  CHECK(speculative_decode(t, 20, d, m, rule, chooser, {.gamma = 3}, work, none, keep_all,
                            no_watch) == status::invalid_parameter);
   CHECK(t.size == 1);
 }
@@ -171,10 +171,10 @@ std::vector<token_id> text_by(const auto& policy) {
   toy_source<float> d(40, 1, 2), m(40, 2, 2);
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  speculative_workspace<float> work(40, 3);
+  speculative_workspace<float> work(40, {.gamma = 3});
   random_streams chooser(3);
   no_processor none;
-  const status why = speculative_decode(t, 20, d, m, policy, chooser, none, {.gamma = 3}, work,
+  const status why = speculative_decode(t, 20, d, m, policy, chooser, {.gamma = 3}, work, none,
                                         keep_all, no_watch);
   CHECK(why == status::ok);
   buffer.resize(t.size);
@@ -188,12 +188,12 @@ std::vector<token_id> collaborative_text_by(const auto& policy) {
   gamma.fill(2);
   std::vector<token_id> buffer(40);
   text t{buffer, 1};
-  collaborative_workspace<float, N> work(40, gamma);
+  collaborative_workspace<float, N> work(40, {.gamma = gamma});
   random_streams chooser(3);
   no_processor none;
   const auto decode = [&](const auto& models) {
-    return collaborative_decode(t, 20, models, policy, chooser, none, {gamma, {.temperature = 0.9}},
-                                work, keep_all, no_watch);
+    return collaborative_decode(t, 20, models, policy, chooser, {gamma, {.temperature = 0.9}}, work,
+                                none, keep_all, no_watch);
   };
   status why;
   if constexpr (N == 2) why = decode(std::tie(a, b));

@@ -50,11 +50,11 @@ ended by_turns(const Policy& policy, std::size_t dead_end = 1000) {
   models[0].nan_at = dead_end;
   std::vector<token_id> buffer(16);
   text t{buffer, 1};
-  collaborative_workspace<double, N> work(vocabulary, gamma);
+  collaborative_workspace<double, N> work(vocabulary, {.gamma = gamma});
   random_streams chooser(3);
   no_processor none;
   const auto decode = [&](auto&... m) {
-    return collaborative_decode(t, 6, std::tie(m...), policy, chooser, none, {gamma}, work,
+    return collaborative_decode(t, 6, std::tie(m...), policy, chooser, {gamma}, work, none,
                                 keep_all, no_watch);
   };
   const status why = std::apply(decode, models);
@@ -65,10 +65,10 @@ ended by_oracle(const Policy& policy) {
   toy_source<double> q(vocabulary, 1), p(vocabulary, 2);
   std::vector<token_id> buffer(16);
   text t{buffer, 1};
-  cascade_workspace<double> work(vocabulary);
+  cascade_workspace<double> work(vocabulary, {});
   random_streams chooser(3);
   no_processor none;
-  const status why = oracle_decode(t, 6, q, p, policy, chooser, none, {}, work, keep_all);
+  const status why = oracle_decode(t, 6, q, p, policy, chooser, {}, work, none, keep_all);
   return {why, t.size - 1};
 }
 template <class Policy>
@@ -76,13 +76,13 @@ ended by_raw_logits(const Policy& policy) {
   toy_source<double> q(vocabulary, 1), p(vocabulary, 2);
   std::vector<token_id> buffer(16);
   text t{buffer, 1};
-  speculative_workspace<double> work(vocabulary, 2);
+  speculative_workspace<double> work(vocabulary, {.gamma = 2});
   std::vector<double> memory(vocabulary);
   random_streams chooser(3);
   no_processor none;
   const raw_logits_verifier verifier{token_verifier(), std::span(memory), sampling()};
-  const status why = speculative_decode(t, 6, q, p, raw_logits{policy}, chooser, none, {.gamma = 2},
-                                        work, keep_all, no_watch, verifier);
+  const status why = speculative_decode(t, 6, q, p, raw_logits{policy}, chooser, {.gamma = 2}, work,
+                                        none, keep_all, no_watch, verifier);
   return {why, t.size - 1};
 }
 

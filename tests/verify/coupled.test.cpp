@@ -100,11 +100,11 @@ TEST_CASE("one seed gives one text: gamma, and for pi = p the draft model, chang
         toy_source<float> d(60, draft_seed), m(60, 50);
         std::vector<token_id> buffer(80);
         text t{buffer, 1};
-        speculative_workspace<float> work(60, gamma);
+        speculative_workspace<float> work(60, {.gamma = gamma});
         no_processor none;
         random_streams unused(0);
         REQUIRE(speculative_decode(
-                    t, 60, d, m, lossless{}, unused, none, {.gamma = gamma}, work,
+                    t, 60, d, m, lossless{}, unused, {.gamma = gamma}, work, none,
                     [](const emission&) { return true; }, [](auto&&...) {},
                     coupled_verifier{shared_noise(seed)}) == status::ok);
         if (reference.empty()) reference = buffer;
@@ -119,11 +119,11 @@ TEST_CASE("with a policy that reads the draft, gamma still changes no token") {
       toy_source<float> d(60, 1), m(60, 50);
       std::vector<token_id> buffer(80);
       text t{buffer, 1};
-      speculative_workspace<float> work(60, gamma);
+      speculative_workspace<float> work(60, {.gamma = gamma});
       no_processor none;
       random_streams unused(0);
       REQUIRE(speculative_decode(
-                  t, 60, d, m, token_v3{0.4}, unused, none, {.gamma = gamma}, work,
+                  t, 60, d, m, token_v3{0.4}, unused, {.gamma = gamma}, work, none,
                   [](const emission&) { return true; }, [](auto&&...) {},
                   coupled_verifier{shared_noise(seed)}) == status::ok);
       if (reference.empty()) reference = buffer;

@@ -42,7 +42,7 @@ double worst_error(const V& verifier, const Policy& policy, const formula& f, co
         std::vector<token_id> buffer(16);
         vector memory(vocabulary);
         text t{buffer, 1};
-        speculative_workspace<T> work(vocabulary, s.gamma);
+        speculative_workspace<T> work(vocabulary, {.gamma = s.gamma});
         penalty_memory penalties;
         auto processor = penalties.with(s.penalty);
         (void)processor.push(0);
@@ -52,10 +52,9 @@ double worst_error(const V& verifier, const Policy& policy, const formula& f, co
           log_p += e.log_p;
           return true;
         };
-        const status why =
-            speculative_decode(t, 4, d, m, raw_logits{policy}, chooser, processor,
-                               {.gamma = s.gamma, .sample = s.sample}, work, see, no_watch,
-                               raw_logits_verifier(verifier, std::span(memory), s.sample));
+        const status why = speculative_decode(
+            t, 4, d, m, raw_logits{policy}, chooser, {.gamma = s.gamma, .sample = s.sample}, work,
+            processor, see, no_watch, raw_logits_verifier(verifier, std::span(memory), s.sample));
         if (why != status::ok) FAIL(name(why));
         misuses += d.misuses + m.misuses;
         for (std::size_t i = 1; i < t.size; ++i) {
@@ -106,11 +105,11 @@ TEST_CASE(
       std::vector<token_id> buffer(40);
       vector memory(vocabulary);
       text t{buffer, 1};
-      speculative_workspace<T> work(vocabulary, gamma);
+      speculative_workspace<T> work(vocabulary, {.gamma = gamma});
       no_processor none;
       random_streams chooser(3);
-      REQUIRE(speculative_decode(t, 30, d, m, raw_logits{geometric{1.5}}, chooser, none,
-                                 {.gamma = gamma, .sample = sample}, work, keep_all, no_watch,
+      REQUIRE(speculative_decode(t, 30, d, m, raw_logits{geometric{1.5}}, chooser,
+                                 {.gamma = gamma, .sample = sample}, work, none, keep_all, no_watch,
                                  raw_logits_verifier(coupled_verifier{shared_noise(3)},
                                                      std::span(memory), sample)) == status::ok);
       if (gamma == 0) first = buffer;

@@ -179,11 +179,11 @@ TEST_CASE(
       auto other = bc;
       std::vector<token_id> buffer(size);
       text t{buffer, 1};
-      speculative_workspace<double> work(v, gamma);
+      speculative_workspace<double> work(v, {.gamma = gamma});
       no_processor none;
       random_streams unused(0);
       REQUIRE(speculative_decode(
-                  t, size - 1, drafter, other, ensemble{0.3}, unused, none, {.gamma = gamma}, work,
+                  t, size - 1, drafter, other, ensemble{0.3}, unused, {.gamma = gamma}, work, none,
                   [](const emission&) { return true; }, [](auto&&...) {},
                   coupled_verifier{noise}) == status::ok);
       CHECK(buffer == together);

@@ -26,17 +26,19 @@
 
 SPECAGG_BEGIN
 
+// Of the cascades, and of the workspace that is made for them.
 struct cascade_options {
   sampling sample = {};  // of both models; BiLD ignores it and is greedy
   end_tokens end_of_text = {};
   // most tokens the small model writes in a row; then the large one is called
   std::size_t longest_run = 10;
+  // sequence_decode: most tokens of a response
+  std::size_t longest_response = 1024;
   // sequence_decode: the confidence is the geometric mean of the tokens' probabilities
   bool per_token = false;
 };
 
-// All memory that a round needs, allocated once. longest_run is for BiLD, longest_response for
-// sequence_decode. T: the type of the models' logits.
+// All memory that a round needs, allocated once. T: the type of the models' logits.
 template <class T>
 struct cascade_workspace {
   std::size_t vocabulary, longest_run;
@@ -47,13 +49,12 @@ struct cascade_workspace {
   // model's run began, or the large model's response.
   std::size_t left_from = 0, left_at = 0;
 
-  cascade_workspace(std::size_t vocab_size, std::size_t longest_run_ = 10,
-                    std::size_t longest_response = 0)
+  cascade_workspace(std::size_t vocab_size, const cascade_options& options)
       : vocabulary(vocab_size),
-        longest_run(longest_run_),
+        longest_run(options.longest_run),
         small_logits(vocabulary),
         large_logits((longest_run + 1) * vocabulary),
-        emissions(std::max(longest_run + 1, longest_response)),
+        emissions(std::max(longest_run + 1, options.longest_response)),
         scratch(verify_scratch(vocabulary)) {}
 };
 
@@ -141,12 +142,17 @@ std::pair<token_id, double> likeliest(const R& row) {
 // Sequential token cascade: the token is drawn from p if the rule defers, or if the small model has
 // written longest_run tokens in a row; else from q. The rule must be a deferral rule that reads q
 // alone: chow, chow_log, or your own. A run goes on after a call that failed, with its workspace.
-template <LogitSource D, LogitSource M, class Rule, Chooser C, Processor<typename M::value_type> P,
-          class Accept>
+//   cascade_options options;
+//   cascade_workspace<float> work(vocab_size, options);
+//   sequential_decode(text, 64, small, large, chow{0.3}, chooser, options, work)
+// What is left out, or given as {}, is in all cascades as in speculative_decode.
+template <LogitSource D, LogitSource M, class Rule, Chooser C,
+          Processor<typename M::value_type> P = no_processor, class Accept = accept_all>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status sequential_decode(text& t, std::size_t most, D& small, M& large, const Rule& rule,
-                         C& chooser, P& processor, const cascade_options& options,
-                         cascade_workspace<typename M::value_type>& work, Accept&& accept) {
+                         C& chooser, const cascade_options& options,
+                         cascade_workspace<typename M::value_type>& work, P&& processor = {},
+                         Accept&& accept = {}) {
   using T = typename M::value_type;
   if (!specagg::valid(rule)) return status::invalid_parameter;
   std::size_t run = detail::left_from(t, work);  // where the small model's run began
@@ -178,12 +184,14 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
 }
 
 // Oracle cascade: every token is drawn from pi. Any policy.
+//   oracle_decode(text, 64, small, large, opt{0.3}, chooser, options, work)
 template <LogitSource D, LogitSource M, class Policy, Chooser C,
-          Processor<typename M::value_type> P, class Accept>
+          Processor<typename M::value_type> P = no_processor, class Accept = accept_all>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy,
-                     C& chooser, P& processor, const cascade_options& options,
-                     cascade_workspace<typename M::value_type>& work, Accept&& accept) {
+                     C& chooser, const cascade_options& options,
+                     cascade_workspace<typename M::value_type>& work, P&& processor = {},
+                     Accept&& accept = {}) {
   using T = typename M::value_type;
   constexpr bool confidence = reads_confidence<Policy>;
   static_assert(TargetPolicy<Policy, T>,
@@ -218,14 +226,17 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
 // geometric mean of its tokens' probabilities is compared instead: the probability of a response
 // falls with its length, and of long ones only an alpha next to 1 keeps any. accept() is called
 // only after this decision. For a small response it is called token by token, and may still end the
-// text in the middle. The workspace needs longest_response = most. If the large model fails after
-// some tokens, the next call with this workspace lets it go on.
-template <LogitSource D, LogitSource M, Chooser C, Processor<typename M::value_type> P,
-          class Accept>
+// text in the middle. invalid_parameter: alpha is NaN, or `most` is more than the workspace's
+// longest_response. If the large model fails after some tokens, the next call with this workspace
+// lets it go on.
+//   sequence_decode(text, 64, small, large, 0.3, chooser, options, work)
+template <LogitSource D, LogitSource M, Chooser C,
+          Processor<typename M::value_type> P = no_processor, class Accept = accept_all>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C& chooser,
-                       P& processor, const cascade_options& options,
-                       cascade_workspace<typename M::value_type>& work, Accept&& accept) {
+                       const cascade_options& options,
+                       cascade_workspace<typename M::value_type>& work, P&& processor = {},
+                       Accept&& accept = {}) {
   using T = typename M::value_type;
   if (std::isnan(alpha) || most > work.emissions.size()) return status::invalid_parameter;
   const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
@@ -298,12 +309,11 @@ struct bild_thresholds {
 // there is no such token, the large model's most probable token is appended, if there is room. An
 // end-of-text token of the small model ends the text only if it was kept. Nothing is random.
 // invalid_parameter: nothing may be appended, or the workspace was made for a shorter run.
-template <LogitSource D, LogitSource M, Processor<typename M::value_type> P>
+template <LogitSource D, LogitSource M, Processor<typename M::value_type> P = no_processor>
   requires std::same_as<typename D::value_type, typename M::value_type>
 cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
-                          const bild_thresholds& thresholds, P& processor,
-                          const cascade_options& options,
-                          cascade_workspace<typename M::value_type>& work) {
+                          const bild_thresholds& thresholds, const cascade_options& options,
+                          cascade_workspace<typename M::value_type>& work, P&& processor = {}) {
   using T = typename M::value_type;
   cascade_result result;
   const std::size_t start = t.size;
@@ -358,14 +368,14 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
 }
 
 // Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
-template <LogitSource D, LogitSource M, Processor<typename M::value_type> P, class Accept,
-          class AfterRound>
+//   bild_decode(text, 64, small, large, bild_thresholds{0.6, 5}, options, work)
+template <LogitSource D, LogitSource M, Processor<typename M::value_type> P = no_processor,
+          class Accept = accept_all, class AfterRound = ignore_round>
 status bild_decode(text& t, std::size_t most, D& small, M& large, const bild_thresholds& thresholds,
-                   P& processor, const cascade_options& options,
-                   cascade_workspace<typename M::value_type>& work, Accept&& accept,
-                   AfterRound&& after_round) {
+                   const cascade_options& options, cascade_workspace<typename M::value_type>& work,
+                   P&& processor = {}, Accept&& accept = {}, AfterRound&& after_round = {}) {
   const auto round = [&](std::size_t left) {
-    const auto r = specagg::bild_round(t, left, small, large, thresholds, processor, options, work);
+    const auto r = specagg::bild_round(t, left, small, large, thresholds, options, work, processor);
     after_round(r, work);
     return r;
   };

@@ -25,6 +25,7 @@
 // behind them. Each is verified against the drafter's row that it was drawn from.
 #pragma once
 #include <array>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -41,12 +42,15 @@ SPECAGG_BEGIN
 // the largest gamma, and it must draft at least one. gamma[k] = 0: the model only scores; {g, 0} is
 // speculative decoding without a bonus token. proposed: the most tokens that a drafter proposes in
 // a turn.
+// The workspace is made from the same options.
 template <std::size_t N>
 struct collaborative_options {
   std::array<std::size_t, N> gamma;
   sampling sample = {};  // for all models
   end_tokens end_of_text = {};
   std::size_t proposed = 0;
+  // The most tokens that are drafted and not yet decided.
+  std::size_t most_drafted() const { return std::accumulate(gamma.begin(), gamma.end(), proposed); }
 };
 
 // The models are given as std::tie(q, p): {q, p} would name none.
@@ -81,21 +85,15 @@ struct collaborative_workspace {
   // abandon() found a text of left_at tokens, and drafts up to left_to
   std::size_t left_at = 0, left_to = 0;
 
-  collaborative_workspace(std::size_t vocab_size, const std::array<std::size_t, N>& gamma,
-                          std::size_t proposed = 0)
-      : vocabulary(vocab_size), longest(sum(gamma) + proposed), proposals(proposed) {}
-  static std::size_t sum(const std::array<std::size_t, N>& gamma) {
-    std::size_t total = 0;
-    for (const std::size_t g : gamma) total += g;
-    return total;
-  }
-  bool holds(const std::array<std::size_t, N>& gamma, std::size_t proposed) const {
+  collaborative_workspace(std::size_t vocab_size, const collaborative_options<N>& options)
+      : vocabulary(vocab_size), longest(options.most_drafted()), proposals(options.proposed) {}
+  bool holds(const collaborative_options<N>& options) const {
     std::size_t left = longest;
-    for (const std::size_t g : gamma) {
+    for (const std::size_t g : options.gamma) {
       if (g > left) return false;
       left -= g;
     }
-    return proposed <= left && proposed <= proposals.size();
+    return options.proposed <= left && options.proposed <= proposals.size();
   }
   processed_row<T>& row(std::size_t k, std::size_t position) {
     return rows[k * (longest + 1) + position - begin[k]];
@@ -190,8 +188,7 @@ struct collaboration {
   bool ended = false;        // then nothing is drafted after verification
 
   status begin() {
-    if (!specagg::valid(policy) || most == 0 || options.gamma[0] == 0 ||
-        !work.holds(options.gamma, options.proposed))
+    if (!specagg::valid(policy) || most == 0 || options.gamma[0] == 0 || !work.holds(options))
       return status::invalid_parameter;
     limit = std::min(t.size + most, all([&](auto&... m) { return detail::room(t, m...); }));
     return all([&](auto&... m) { return detail::ready(t, work.vocabulary, m...); });
@@ -405,20 +402,21 @@ struct collaboration {
 // After a failure (also an exception) the next turn with the same arguments draws the same drafts
 // again and goes on with the chain. So the law stays exact, although what fails may depend on the
 // drafts. It needs a drafter whose rows are a function of its draft_position.
-template <class T, LogitSource... M, class Policy, Chooser C, Processor<T> P, class R,
-          class D = no_drafter>
+template <class T, LogitSource... M, class Policy, Chooser C, class R,
+          Processor<T> P = no_processor, class D = no_drafter>
   requires(models_in_std_tie<M...> && (std::same_as<typename M::value_type, T> && ...) &&
            detail::drafter_or_none<D, P>)
 collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
-                                        const Policy& policy, C& chooser, P& processor,
+                                        const Policy& policy, C& chooser,
                                         const collaborative_options<sizeof...(M)>& options,
                                         collaborative_workspace<T, sizeof...(M), R>& work,
-                                        D&& drafter = {}) {
+                                        P&& processor = {}, D&& drafter = {}) {
   if constexpr (sizeof...(M) == 2 && models_of<Policy> == 2 && !is_raw_logits<Policy>)
     static_assert(TargetPolicy<Policy, T>,
                   "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-  detail::collaboration<T, Policy, C, P, R, std::remove_reference_t<D>, M...> turn{
-      t, most, models, policy, chooser, processor, options, work, drafter};
+  detail::collaboration<T, Policy, C, std::remove_reference_t<P>, R, std::remove_reference_t<D>,
+                        M...>
+      turn{t, most, models, policy, chooser, processor, options, work, drafter};
   const detail::on_exception restore([&] { (void)turn.abandon_drafts(); });
   status s = turn.begin();
   if (s == status::ok) s = turn.propose();
@@ -432,19 +430,24 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   return turn.result;
 }
 
-// Runs turns as decode_rounds runs rounds. after_turn(result, workspace) is called after each. The
-// workspace has no drafts at the start and at the end.
-template <class T, LogitSource... M, class Policy, Chooser C, Processor<T> P, class R, class Accept,
-          class AfterTurn, class D = no_drafter>
+// Runs turns as decode_rounds runs rounds:
+//   collaborative_options<2> options{{5, 1}};
+//   collaborative_workspace<float, 2> work(vocab_size, options);
+//   collaborative_decode(text, 64, std::tie(q, p), ensemble{0.3}, chooser, options, work)
+// after_turn(result, workspace) is called after each. What is left out, or given as {}, is as in
+// speculative_decode. The workspace has no drafts at the start and at the end.
+template <class T, LogitSource... M, class Policy, Chooser C, class R,
+          Processor<T> P = no_processor, class Accept = accept_all, class AfterTurn = ignore_round,
+          class D = no_drafter>
   requires models_in_std_tie<M...>
 status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models,
-                            const Policy& policy, C& chooser, P& processor,
+                            const Policy& policy, C& chooser,
                             const collaborative_options<sizeof...(M)>& options,
-                            collaborative_workspace<T, sizeof...(M), R>& work, Accept&& accept,
-                            AfterTurn&& after_turn, D&& drafter = {}) {
+                            collaborative_workspace<T, sizeof...(M), R>& work, P&& processor = {},
+                            Accept&& accept = {}, AfterTurn&& after_turn = {}, D&& drafter = {}) {
   const auto turn = [&](std::size_t left) {
-    const auto r = specagg::collaborative_turn(t, left, models, policy, chooser, processor, options,
-                                               work, drafter);
+    const auto r = specagg::collaborative_turn(t, left, models, policy, chooser, options, work,
+                                               processor, drafter);
     after_turn(r, work);
     return r;
   };

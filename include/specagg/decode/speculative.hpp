@@ -42,6 +42,7 @@ struct fixed_draft_length {
   void observe(std::span<const draft_acceptance>, std::size_t, std::span<const std::size_t>) {}
 };
 
+// Of a decoder, and of the workspace that is made for it: gamma stands here alone.
 struct decode_options {
   std::size_t gamma = 4;  // most tokens drafted in a round; 0: only the target writes
   sampling sample = {};   // for draft and target
@@ -50,8 +51,8 @@ struct decode_options {
   bool acceptances = false;
 };
 
-// All memory that a round needs, but for the drafter's; allocated once. T: the type of the target's
-// logits, R: the drafter's row_type.
+// All memory that a round needs, but for the drafter's; allocated once, for options.gamma or fewer
+// drafts. T: the type of the target's logits, R: the drafter's row_type.
 template <class T, class R>
 struct drafting_workspace {
   std::size_t vocabulary, gamma;
@@ -65,8 +66,8 @@ struct drafting_workspace {
   std::vector<draft_acceptance> acceptances = std::vector<draft_acceptance>(gamma);
   std::vector<double> scratch = std::vector<double>(verify_scratch(vocabulary, gamma));
 
-  drafting_workspace(std::size_t vocab_size, std::size_t most_drafted)
-      : vocabulary(vocab_size), gamma(most_drafted) {}
+  drafting_workspace(std::size_t vocab_size, const decode_options& options)
+      : vocabulary(vocab_size), gamma(options.gamma) {}
   std::span<T> target_row(std::size_t j) {
     return std::span(target_logits).subspan(j * vocabulary, vocabulary);
   }
@@ -75,9 +76,9 @@ struct drafting_workspace {
 template <class T>
 struct speculative_workspace : drafting_workspace<T, processed_row<T>> {
   std::vector<T> draft_logits;  // (gamma + 1) x V
-  speculative_workspace(std::size_t vocab_size, std::size_t most_drafted)
-      : drafting_workspace<T, processed_row<T>>(vocab_size, most_drafted),
-        draft_logits((most_drafted + 1) * vocab_size) {}
+  speculative_workspace(std::size_t vocab_size, const decode_options& options)
+      : drafting_workspace<T, processed_row<T>>(vocab_size, options),
+        draft_logits((options.gamma + 1) * vocab_size) {}
 };
 
 // Both give floats, or both give doubles.
@@ -255,49 +256,56 @@ struct speculation {
 // A round that fails (or throws) leaves text, drafter and length as they were, so the next one with
 // the same arguments draws the same draft again: the law stays exact, although what fails may
 // depend on the draft.
-template <class D, LogitSource M, class Policy, Chooser C, Processor<typename M::value_type> P,
-          class V = token_verifier, class L = fixed_draft_length>
+template <class D, LogitSource M, class Policy, Chooser C,
+          Processor<typename M::value_type> P = no_processor, class V = token_verifier,
+          class L = fixed_draft_length>
   requires Drafter<D, P>
 speculative_result speculative_round(
     text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C& chooser,
-    P& processor, const decode_options& options,
-    drafting_workspace<typename M::value_type, typename D::row_type>& work, const V& verifier = {},
-    L&& length = {}) {
+    const decode_options& options,
+    drafting_workspace<typename M::value_type, typename D::row_type>& work, P&& processor = {},
+    const V& verifier = {}, L&& length = {}) {
   static_assert(std::same_as<typename D::row_type::value_type,
                              typename processed_row<typename M::value_type>::value_type>,
                 "specagg: the rows of drafter and target must have one value type (both float or "
                 "both double)");
-  return detail::run_round(detail::speculation<D, M, Policy, C, P, V, std::remove_reference_t<L>>{
+  return detail::run_round(detail::speculation<D, M, Policy, C, std::remove_reference_t<P>, V,
+                                               std::remove_reference_t<L>>{
       t, most, drafter, target_model, policy, chooser, processor, options, work, verifier, length});
 }
 // The same with a draft model. Its rows are kept in the workspace, and sampled as the target's.
 template <LogitSource D, LogitSource M, class Policy, Chooser C,
-          Processor<typename M::value_type> P, class V = token_verifier,
+          Processor<typename M::value_type> P = no_processor, class V = token_verifier,
           class L = fixed_draft_length>
   requires models_of_one_value_type<D, M>
 speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model,
-                                     const Policy& policy, C& chooser, P& processor,
+                                     const Policy& policy, C& chooser,
                                      const decode_options& options,
                                      speculative_workspace<typename M::value_type>& work,
-                                     const V& verifier = {}, L&& length = {}) {
+                                     P&& processor = {}, const V& verifier = {}, L&& length = {}) {
   model_drafter<D> drafter(draft_model, work.draft_logits, options.sample);
-  return specagg::speculative_round(t, most, drafter, target_model, policy, chooser, processor,
-                                    options, work, verifier, length);
+  return specagg::speculative_round(t, most, drafter, target_model, policy, chooser, options, work,
+                                    processor, verifier, length);
 }
 
-// Runs rounds as decode_rounds does, with a drafter or a draft model. after_round(result,
-// workspace) is called after each.
-template <class D, LogitSource M, class Policy, Chooser C, Processor<typename M::value_type> P,
-          class W, class Accept, class AfterRound, class V = token_verifier,
-          class L = fixed_draft_length>
+// Runs rounds as decode_rounds does, with a drafter or a draft model:
+//   decode_options options;
+//   speculative_workspace<float> work(vocab_size, options);
+//   speculative_decode(text, 64, draft_model, target_model, lossless{}, chooser, options, work)
+// A drafter takes a drafting_workspace<float, row_type>. What is left out, or given as {}: no
+// processor, every token is accepted, and after_round(result, workspace), which is called after
+// each round, does nothing.
+template <class D, LogitSource M, class Policy, Chooser C, class W,
+          Processor<typename M::value_type> P = no_processor, class Accept = accept_all,
+          class AfterRound = ignore_round, class V = token_verifier, class L = fixed_draft_length>
   requires((LogitSource<D> && models_of_one_value_type<D, M>) || Drafter<D, P>)
 status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model,
-                          const Policy& policy, C& chooser, P& processor,
-                          const decode_options& options, W& work, Accept&& accept,
-                          AfterRound&& after_round, const V& verifier = {}, L&& length = {}) {
+                          const Policy& policy, C& chooser, const decode_options& options, W& work,
+                          P&& processor = {}, Accept&& accept = {}, AfterRound&& after_round = {},
+                          const V& verifier = {}, L&& length = {}) {
   const auto round = [&](std::size_t left) {
     const auto r = specagg::speculative_round(t, left, drafter, target_model, policy, chooser,
-                                              processor, options, work, verifier, length);
+                                              options, work, processor, verifier, length);
     after_round(r, work);
     return r;
   };

@@ -15,12 +15,6 @@
 
 SPECAGG_BEGIN
 
-struct tree_options {
-  std::span<const std::size_t> shape = {};  // children of every node at depth 0, 1, ...
-  proposal propose = proposal::greedy;
-  sampling sample = {};  // for draft and target
-  end_tokens end_of_text = {};
-};
 // What proposes certain tokens without a model (lookup_drafter): continuations(position, tokens)
 // writes those that may follow position.tokens, the best first, and returns how many.
 template <class D>
@@ -78,7 +72,7 @@ struct tree_speculation {
   status begin() const {
     if (std::size_t(drafter.vocab_size()) != work.vocabulary) return status::vocabulary_mismatch;
     if (most == 0 || !specagg::valid(policy) || options.shape.size() > work.depth ||
-        (!grows && tree_size(options.shape) > work.nodes) ||
+        options.nodes() > work.nodes ||
         (by_model ? work.draft_logits.empty() : detail::needs_draft(policy)))
       return status::invalid_parameter;
     return detail::ready(t, work.vocabulary, target);
@@ -115,7 +109,7 @@ struct tree_speculation {
     if constexpr (by_model && TreeSource<D>)
       if (detail::needs_draft(policy))  // its row may be needed after any leaf
         nodes = std::min(nodes, std::max<std::size_t>(drafter.capacity(), start) - start);
-    return grows ? std::min(nodes, work.nodes) : nodes;
+    return std::min(nodes, options.nodes());
   }
   bool ends_text(std::size_t n) const {
     return n > 0 && options.end_of_text.contains(work.tokens[n - 1]);
@@ -227,39 +221,49 @@ struct tree_speculation {
 // prompt that it has not read). No allocation. A draft model that fails ends the tree there. A
 // TreeDrafter in its place proposes up to options.shape[d] tokens after every node of depth d
 // (options.propose is not read); then the policy may not read the draft (invalid_parameter).
-//   work      made for options.shape, or for a larger one, and with a draft model if there is one:
+//   work      made for these options, or for larger trees, and with a draft model if there is one:
 //             else invalid_parameter
 //   verifier  traversal or recursive_rejection
 //   growth    fixed_growth, or an object with the public members of plan::tree_growth: it says
 //             which nodes and levels are worth it. Then options.shape is how deep the tree may be
-//             and how many children a node may have, `work` says how many nodes it may have;
-//             children are the likeliest tokens, and one drawn from the rest where that is worth it
+//             and how many children a node may have; children are the likeliest tokens, and one
+//             drawn from the rest where that is worth it
 // A round that fails leaves text and growth as they were, as in speculative_round.
-template <class D, LogitSource M, class Policy, Chooser C, Processor<typename M::value_type> P,
-          class V = traversal, class G = fixed_growth>
+template <class D, LogitSource M, class Policy, Chooser C,
+          Processor<typename M::value_type> P = no_processor, class V = traversal,
+          class G = fixed_growth>
   requires TreeDrafter<D> ||
            (LogitSource<D> && std::same_as<typename D::value_type, typename M::value_type>)
 tree_result tree_round(text& t, std::size_t most, D& draft_model, M& target_model,
-                       const Policy& policy, C& chooser, P& processor, const tree_options& options,
-                       tree_workspace<typename M::value_type>& work, const V& verifier = {},
-                       G&& growth = {}) {
+                       const Policy& policy, C& chooser, const tree_options& options,
+                       tree_workspace<typename M::value_type>& work, P&& processor = {},
+                       const V& verifier = {}, G&& growth = {}) {
   static_assert(LogitSource<D> || !std::remove_cvref_t<G>::grows,
                 "specagg: a tree grows by the rows of a draft model");
-  return detail::run_round(
-      detail::tree_speculation<D, M, Policy, C, P, V, std::remove_reference_t<G>>{
-          t, most, draft_model, target_model, policy, chooser, processor, options, work, verifier,
-          growth});
+  return detail::run_round(detail::tree_speculation<D, M, Policy, C, std::remove_reference_t<P>, V,
+                                                    std::remove_reference_t<G>>{
+      t, most, draft_model, target_model, policy, chooser, processor, options, work, verifier,
+      growth});
 }
 
-// Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
-template <class D, LogitSource M, class Policy, Chooser C, Processor<typename M::value_type> P,
-          class W, class Accept, class AfterRound, class V = traversal, class G = fixed_growth>
+// Runs rounds as decode_rounds does:
+//   const std::size_t shape[] = {3, 2, 1};
+//   tree_options options{shape};
+//   tree_workspace<float> work(vocab_size, options);
+//   tree_decode(text, 64, draft_model, target_model, lossless{}, chooser, options, work)
+// after_round(result, workspace) is called after each. What is left out, or given as {}, is as in
+// speculative_decode.
+template <class D, LogitSource M, class Policy, Chooser C,
+          Processor<typename M::value_type> P = no_processor, class Accept = accept_all,
+          class AfterRound = ignore_round, class V = traversal, class G = fixed_growth>
 status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
-                   C& chooser, P& processor, const tree_options& options, W& work, Accept&& accept,
-                   AfterRound&& after_round, const V& verifier = {}, G&& growth = {}) {
+                   C& chooser, const tree_options& options,
+                   tree_workspace<typename M::value_type>& work, P&& processor = {},
+                   Accept&& accept = {}, AfterRound&& after_round = {}, const V& verifier = {},
+                   G&& growth = {}) {
   const auto round = [&](std::size_t left) {
-    const auto r = specagg::tree_round(t, left, draft_model, target_model, policy, chooser,
-                                       processor, options, work, verifier, growth);
+    const auto r = specagg::tree_round(t, left, draft_model, target_model, policy, chooser, options,
+                                       work, processor, verifier, growth);
     after_round(r, work);
     return r;
   };

@@ -22,7 +22,19 @@ constexpr std::size_t tree_size(std::span<const std::size_t> shape) {
   return nodes;
 }
 
-// All memory that a round needs, allocated once. T: the type of the logits.
+// Of tree_decode (decode/tree.hpp), and of the workspace that is made for it.
+struct tree_options {
+  std::span<const std::size_t> shape = {};  // children of every node at depth 0, 1, ...
+  proposal propose = proposal::greedy;
+  sampling sample = {};  // for draft and target
+  end_tokens end_of_text = {};
+  std::size_t most_nodes = std::size_t(-1);  // of a tree; those that come first are drafted
+  // Nodes of the largest tree.
+  std::size_t nodes() const { return std::min(specagg::tree_size(shape), most_nodes); }
+};
+
+// All memory that a round needs, allocated once, for trees as large as those of the options. T: the
+// type of the logits.
 template <class T>
 struct tree_workspace {
   using row = processed_row<T>;
@@ -50,13 +62,10 @@ struct tree_workspace {
 
   // If the tree has more nodes than memory can be counted for, it is made for none: rounds are
   // refused. by_model: a model drafts; else its rows take no memory.
-  tree_workspace(std::size_t vocab_size, std::span<const std::size_t> shape, bool by_model = true)
-      : tree_workspace(vocab_size, shape.size(), tree_size(shape), by_model) {}
-  // The same for trees of at most `levels` levels and `most` nodes.
-  tree_workspace(std::size_t vocab_size, std::size_t levels, std::size_t most, bool by_model)
+  tree_workspace(std::size_t vocab_size, const tree_options& options, bool by_model = true)
       : vocabulary(vocab_size),
-        nodes(most < (std::size_t(1) << 48) / (vocabulary + 1) ? most : 0),
-        depth(levels),
+        nodes(options.nodes() < (std::size_t(1) << 48) / (vocabulary + 1) ? options.nodes() : 0),
+        depth(options.shape.size()),
         draft_logits(by_model ? (nodes + 1) * vocabulary : 0) {}
 
   // The path to node n: its tokens, or the numbers of its nodes.

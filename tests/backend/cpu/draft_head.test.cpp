@@ -294,12 +294,12 @@ TEST_CASE(
     specagg::text t{buffer, prompt.size()};
     REQUIRE(h.target.extend(std::span(prompt).first(prompt.size() - 1), {}) == status::ok);
     mapped_drafter drafter(h.source, h.head.weights().map, gamma, {.temperature = 0});
-    drafting_workspace<float, mapped_row<float>> work(h.target.vocab_size(), gamma);
+    drafting_workspace<float, mapped_row<float>> work(h.target.vocab_size(), {.gamma = gamma});
     random_streams chooser(1);
     no_processor none;
     REQUIRE(speculative_decode(
-                t, 200, drafter, h.target, lossless{}, chooser, none,
-                {.gamma = gamma, .sample = {.temperature = 0}}, work,
+                t, 200, drafter, h.target, lossless{}, chooser,
+                {.gamma = gamma, .sample = {.temperature = 0}}, work, none,
                 [&](const emission& e) {
                   log_p.push_back(e.log_p);
                   return true;
@@ -339,13 +339,13 @@ TEST_CASE(
     specagg::text t{buffer, prompt.size()};
     REQUIRE(h.target.extend(std::span(prompt).first(prompt.size() - 1), {}) == status::ok);
     mapped_source mapped(h.source, h.head.weights().map);
-    tree_workspace<float> work(h.target.vocab_size(), shape);
+    tree_workspace<float> work(h.target.vocab_size(), {.shape = shape});
     random_streams chooser(1);
     no_processor none_;
     REQUIRE(tree_decode(
-                t, 120, mapped, h.target, lossless{}, chooser, none_,
+                t, 120, mapped, h.target, lossless{}, chooser,
                 tree_options{.shape = of, .propose = proposal::top, .sample = {.temperature = 0}},
-                work, [](const emission&) { return true; },
+                work, none_, [](const emission&) { return true; },
                 [&](const tree_result& r, const auto&) { accepted += r.accepted; }) == status::ok);
     return buffer;
   };
@@ -369,14 +369,14 @@ TEST_CASE(
   const std::size_t V = h.target.vocab_size();
   REQUIRE(h.target.extend(std::span(prompt).first(prompt.size() - 1), {}) == status::ok);
   mapped_drafter drafter(h.source, h.head.weights().map, gamma, {.temperature = 0});
-  drafting_workspace<float, mapped_row<float>> work(V, gamma);
+  drafting_workspace<float, mapped_row<float>> work(V, {.gamma = gamma});
   random_streams chooser(1);
   no_processor none;
   std::size_t drafted_tokens = 0, others = 0;
   while (t.size < buffer.size()) {
     const std::size_t start = t.size;
     const auto r = speculative_round(t, buffer.size() - start, drafter, h.target, policy, chooser,
-                                     none, {.gamma = gamma, .sample = {.temperature = 0}}, work);
+                                     {.gamma = gamma, .sample = {.temperature = 0}}, work, none);
     REQUIRE(r.why == status::ok);
     for (std::size_t i = start; i < t.size; ++i) {
       // q: the target has read all but the last token before the round; p: all before token i.

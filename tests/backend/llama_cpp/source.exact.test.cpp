@@ -125,13 +125,13 @@ TEST_CASE(
       std::vector<token_id> buffer(prompt);
       buffer.resize(prompt.size() + most + gamma);
       text t{buffer, prompt.size()};
-      speculative_workspace<float> work(V, gamma);
+      speculative_workspace<float> work(V, {.gamma = gamma});
       random_streams random(seed);
       no_processor none;
       std::size_t accepted = 0, wrong = 0;
       const status why = speculative_decode(
-          t, most, draft.source, s, lossless{}, random, none,
-          {.gamma = gamma, .sample = {.temperature = 0}}, work,
+          t, most, draft.source, s, lossless{}, random,
+          {.gamma = gamma, .sample = {.temperature = 0}}, work, none,
           [](const emission&) { return true; },
           [&](const speculative_result& r, const auto& w) {
             accepted += r.accepted;

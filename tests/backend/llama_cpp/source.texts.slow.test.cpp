@@ -56,12 +56,12 @@ TEST_CASE(
     buffer.resize(prompt.size() + most + gamma);
     text t{buffer, prompt.size()};
     lookup_drafter<float> drafts(V, buffer.size());
-    drafting_workspace<float, lookup_drafter<float>::row_type> work(V, gamma);
+    drafting_workspace<float, lookup_drafter<float>::row_type> work(V, {.gamma = gamma});
     random_streams random(1);
     no_processor none;
     const status why = speculative_decode(
-        t, most, drafts, s, lossless{}, random, none,
-        {.gamma = gamma, .sample = {.temperature = 0}, .end_of_text = end_of_text}, work,
+        t, most, drafts, s, lossless{}, random,
+        {.gamma = gamma, .sample = {.temperature = 0}, .end_of_text = end_of_text}, work, none,
         [](const emission&) { return true; },
         [&](const speculative_result& r, const auto& w) {
           drafted += r.drafted;

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shortest call of every decoder: what is left out is no processor, every token is accepted,
+// and nobody looks at the rounds.
+#include <specagg/decode/rounds.hpp>
+
+#include "decode/toy_text.hpp"
+
+using namespace specagg;
+using T = float;
+
+namespace {
+
+constexpr std::size_t V = 40, most = 64, prompt = 3;
+using tokens = std::vector<token_id>;
+
+// What `decode` appends: the tokens, and that its status is ok.
+template <class Decode>
+tokens appended(Decode&& decode) {
+  std::array<toy_source<T>, 2> m{toy_source<T>(V, 1), toy_source<T>(V, 2)};
+  random_streams chooser(11);
+  tokens buffer(prompt + most, 7);
+  text t{buffer, prompt};
+  REQUIRE(decode(t, m, chooser) == status::ok);
+  return {buffer.begin() + prompt, buffer.begin() + std::ptrdiff_t(t.size)};
+}
+
+// What stands behind the workspace in a call, written out. Counts the calls of each.
+struct written_out {
+  std::size_t pushed = 0, accepted = 0, rounds = 0;
+  struct counting {
+    written_out* to;
+    void push(token_id) { ++to->pushed; }
+    void pop() { --to->pushed; }
+    void apply(std::span<T>) {}
+  } processor{this};
+  auto accept() {
+    return [this](const emission&) { return ++accepted > 0; };
+  }
+  auto after_round() {
+    return [this](const auto&, const auto&) { ++rounds; };
+  }
+};
+
+// The shortest call and the one with empty braces write what the whole one writes.
+template <class Shortest, class Braces, class Whole>
+void check_same(const char* name, Shortest&& shortest, Braces&& braces, Whole&& whole,
+                bool has_rounds = true) {
+  INFO(name);
+  written_out calls;
+  const tokens all =
+      appended([&](text& t, auto& m, auto& chooser) { return whole(t, m, chooser, calls); });
+  CHECK(all.size() == most);
+  CHECK(calls.pushed == most);
+  CHECK(calls.accepted == most);
+  if (has_rounds) CHECK(calls.rounds > 0);
+  CHECK(appended(shortest) == all);
+  CHECK(appended(braces) == all);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "the shortest call of each decoder writes the same tokens as the one with all arguments") {
+  const decode_options options;
+  speculative_workspace<T> work(V, options);
+  check_same(
+      "speculative_decode",
+      [&](text& t, auto& m, auto& chooser) {
+        return speculative_decode(t, most, m[0], m[1], lossless{}, chooser, options, work);
+      },
+      [&](text& t, auto& m, auto& chooser) {
+        return speculative_decode(t, most, m[0], m[1], lossless{}, chooser, options, work, {}, {},
+                                  {}, {}, {});
+      },
+      [&](text& t, auto& m, auto& chooser, auto& calls) {
+        return speculative_decode(t, most, m[0], m[1], lossless{}, chooser, options, work,
+                                  calls.processor, calls.accept(), calls.after_round(),
+                                  token_verifier(), fixed_draft_length());
+      });
+
+  const std::array<std::size_t, 3> shape{3, 2, 1};
+  const tree_options tree{shape};
+  tree_workspace<T> tree_work(V, tree);
+  check_same(
+      "tree_decode",
+      [&](text& t, auto& m, auto& chooser) {
+        return tree_decode(t, most, m[0], m[1], lossless{}, chooser, tree, tree_work);
+      },
+      [&](text& t, auto& m, auto& chooser) {
+        return tree_decode(t, most, m[0], m[1], lossless{}, chooser, tree, tree_work, {}, {}, {},
+                           {}, {});
+      },
+      [&](text& t, auto& m, auto& chooser, auto& calls) {
+        return tree_decode(t, most, m[0], m[1], lossless{}, chooser, tree, tree_work,
+                           calls.processor, calls.accept(), calls.after_round(), traversal(),
+                           fixed_growth());
+      });
+
+  const collaborative_options<2> turns{{5, 1}};
+  collaborative_workspace<T, 2> turns_work(V, turns);
+  check_same(
+      "collaborative_decode",
+      [&](text& t, auto& m, auto& chooser) {
+        return collaborative_decode(t, most, std::tie(m[0], m[1]), ensemble{0.3}, chooser, turns,
+                                    turns_work);
+      },
+      [&](text& t, auto& m, auto& chooser) {
+        return collaborative_decode(t, most, std::tie(m[0], m[1]), ensemble{0.3}, chooser, turns,
+                                    turns_work, {}, {}, {}, {});
+      },
+      [&](text& t, auto& m, auto& chooser, auto& calls) {
+        return collaborative_decode(t, most, std::tie(m[0], m[1]), ensemble{0.3}, chooser, turns,
+                                    turns_work, calls.processor, calls.accept(),
+                                    calls.after_round(), no_drafter());
+      });
+
+  const cascade_options cascade;
+  cascade_workspace<T> cascade_work(V, cascade);
+  check_same(
+      "sequential_decode",
+      [&](text& t, auto& m, auto& chooser) {
+        return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, cascade, cascade_work);
+      },
+      [&](text& t, auto& m, auto& chooser) {
+        return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, cascade, cascade_work, {},
+                                 {});
+      },
+      [&](text& t, auto& m, auto& chooser, auto& calls) {
+        return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, cascade, cascade_work,
+                                 calls.processor, calls.accept());
+      },
+      false);
+  check_same(
+      "oracle_decode",
+      [&](text& t, auto& m, auto& chooser) {
+        return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, cascade, cascade_work);
+      },
+      [&](text& t, auto& m, auto& chooser) {
+        return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, cascade, cascade_work, {}, {});
+      },
+      [&](text& t, auto& m, auto& chooser, auto& calls) {
+        return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, cascade, cascade_work,
+                             calls.processor, calls.accept());
+      },
+      false);
+  check_same(
+      "sequence_decode",
+      [&](text& t, auto& m, auto& chooser) {
+        return sequence_decode(t, most, m[0], m[1], 0.3, chooser, cascade, cascade_work);
+      },
+      [&](text& t, auto& m, auto& chooser) {
+        return sequence_decode(t, most, m[0], m[1], 0.3, chooser, cascade, cascade_work, {}, {});
+      },
+      [&](text& t, auto& m, auto& chooser, auto& calls) {
+        return sequence_decode(t, most, m[0], m[1], 0.3, chooser, cascade, cascade_work,
+                               calls.processor, calls.accept());
+      },
+      false);
+  check_same(
+      "bild_decode",
+      [&](text& t, auto& m, auto&) {
+        return bild_decode(t, most, m[0], m[1], bild_thresholds{}, cascade, cascade_work);
+      },
+      [&](text& t, auto& m, auto&) {
+        return bild_decode(t, most, m[0], m[1], {}, cascade, cascade_work, {}, {}, {});
+      },
+      [&](text& t, auto& m, auto&, auto& calls) {
+        return bild_decode(t, most, m[0], m[1], bild_thresholds{}, cascade, cascade_work,
+                           calls.processor, calls.accept(), calls.after_round());
+      });
+}
+TEST_CASE("the shortest round of each decoder takes its workspace last") {
+  toy_source<T> q(V, 1), p(V, 2);
+  random_streams chooser(11);
+  tokens buffer(prompt + most, 7);
+  text t{buffer, prompt};
+  const decode_options options;
+  speculative_workspace<T> work(V, options);
+  CHECK(speculative_round(t, most, q, p, lossless{}, chooser, options, work).emitted > 0);
+  const std::array<std::size_t, 2> shape{2, 2};
+  const tree_options tree{shape};
+  tree_workspace<T> tree_work(V, tree);
+  CHECK(tree_round(t, most, q, p, lossless{}, chooser, tree, tree_work).emitted > 0);
+  const cascade_options cascade;
+  cascade_workspace<T> cascade_work(V, cascade);
+  CHECK(bild_round(t, most, q, p, {}, cascade, cascade_work).emitted > 0);
+  const collaborative_options<2> turns{{3, 1}};
+  collaborative_workspace<T, 2> turns_work(V, turns);
+  CHECK(collaborative_turn(t, most, std::tie(q, p), ensemble{0.3}, chooser, turns, turns_work)
+            .drafted == 3);
+}
+TEST_CASE("a tree has at most as many nodes as its options say, whether it grows or not") {
+  toy_source<T> q(V, 1), p(V, 2);
+  random_streams chooser(11);
+  tokens buffer(prompt + most, 7);
+  text t{buffer, prompt};
+  const std::array<std::size_t, 3> shape{3, 2, 1};
+  CHECK(tree_options{shape}.nodes() == 15);
+  const tree_options five{.shape = shape, .most_nodes = 5};
+  CHECK(five.nodes() == 5);
+  tree_workspace<T> work(V, five);
+  CHECK(tree_round(t, most, q, p, lossless{}, chooser, five, work).drafted == 5);
+  CHECK(tree_round(t, most, q, p, lossless{}, chooser, {shape}, work).why ==
+        status::invalid_parameter);
+  plan::tree_growth growth(plan::draft_costs{.draft = 0, .verify = 0});
+  CHECK(tree_round(t, most, q, p, lossless{}, chooser, five, work, {}, {}, growth).drafted == 5);
+  CHECK(tree_round(t, most, q, p, lossless{}, chooser, {shape}, work, {}, {}, growth).why ==
+        status::invalid_parameter);
+}
