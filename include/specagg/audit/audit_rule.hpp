@@ -20,7 +20,7 @@ SPECAGG_BEGIN
 
 // What an audit found: the largest difference of a conditional probability of the emitted law from
 // pi's, and where it was. A right rule under a right verifier has an error of about 1e-16.
-struct rule_audit {
+struct [[nodiscard]] rule_audit {
   // its error, the text `prefix` after which, and the token of which that is
   round_error worst;
   const char* verifier = "";       // under which verifier; "" while no probability was off
@@ -36,7 +36,7 @@ struct rule_audit {
 
   // Whether no probability was off by more than `largest`, every pi was a law, and no random number
   // decided twice.
-  bool passed(double largest = 1e-12) const {
+  [[nodiscard]] bool passed(double largest = 1e-12) const {
     return worst.error <= largest && no_law == 0 && reused == 0;
   }
 };
@@ -164,7 +164,7 @@ rule_audit audit_rule(const Policy& rule) {
 // accepted by each verifier, and how far pi is from the target's row. least_rejection = (TV(q, p) -
 // TV(pi, p))+: no law as near to p is rejected less by token verification, whose rejections are
 // TV(q, pi) = 1 - token.
-struct trade_off {
+struct [[nodiscard]] trade_off {
   double token = 0, match = 0, coupled = 0;  // sum min(q, pi); sum q pi; verify/coupled.hpp
   double distance = 0;                       // TV(pi, p)
   double least_rejection = 0;

@@ -17,7 +17,8 @@ SPECAGG_BEGIN
 // rows. Daliri et al. 2024. With the tokens sorted by pi / q, the inner sum is (pi of i and the
 // tokens after it) / pi_i + (q of the tokens before i) / q_i. Time O(V log V). Relative error 2^-50
 // for V up to 2^20, if no quotient overflows or underflows (then the error is 1e-300 V, absolute).
-inline double coupled_acceptance(std::span<const double> q, std::span<const double> pi) {
+[[nodiscard]] inline double coupled_acceptance(std::span<const double> q,
+                                               std::span<const double> pi) {
   struct accurate_sum {  // Neumaier's
     double sum = 0, rest = 0;
     void add(double x) {
@@ -52,8 +53,9 @@ inline double coupled_acceptance(std::span<const double> q, std::span<const doub
 // and each piece is integrated exactly. Time O(V^4); after_row(i) is called when row i is done. The
 // sum of the diagonal is coupled_acceptance.
 template <class F = std::identity>
-std::vector<double> coupled_joint_law(std::span<const double> q, std::span<const double> pi,
-                                      F&& after_row = F()) {
+[[nodiscard]] std::vector<double> coupled_joint_law(std::span<const double> q,
+                                                    std::span<const double> pi,
+                                                    F&& after_row = F()) {
   const std::size_t n = q.size();
   constexpr double inf = std::numeric_limits<double>::infinity();
   std::vector<double> law(n * n), points;

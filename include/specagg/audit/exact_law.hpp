@@ -44,7 +44,7 @@ class exhaustive_chooser {
   }
 
   // Goes to the next branch. False if all branches were executed.
-  bool next() {
+  [[nodiscard]] bool next() {
     while (!path_.empty() && ++path_.back().taken == path_.back().all.size()) path_.pop_back();
     step_ = 0;
     probability = 1;
@@ -104,7 +104,7 @@ class exhaustive_chooser {
 // The law of run(chooser): the probability of each result. `reused`, if given, is increased by the
 // number of moments used twice.
 template <class Run>
-auto exact_law(Run&& run, std::size_t* reused = nullptr) {
+[[nodiscard]] auto exact_law(Run&& run, std::size_t* reused = nullptr) {
   exhaustive_chooser chooser;
   std::map<decltype(run(chooser)), double> law;
   do {
@@ -158,13 +158,13 @@ const Policy& unchecked(const checked<Policy>& policy) {
 // The law that a policy gives for one pair of rows, in the rows' own precision. Empty if pi is
 // undefined or not a probability distribution (policy/checked.hpp), or a row is invalid.
 template <class Policy, class Q, class P>
-std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_row,
-                               status* why = nullptr) {
+[[nodiscard]] std::vector<double> target_law(const Policy& policy, const Q& q_row, const P& p_row,
+                                             status* why = nullptr) {
   return detail::bound_to(checked{policy}, q_row, p_row, why);
 }
 
 // Where the law of a round differs most from the promised law.
-struct round_error {
+struct [[nodiscard]] round_error {
   // |P(next token = `token` | text `prefix` was emitted and more follows) - pi(token)|
   double error = 0;
   std::vector<token_id> prefix;

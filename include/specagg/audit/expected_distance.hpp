@@ -98,7 +98,7 @@ inline double largest_fall(const mean_excess& u, double lambda, double mu) {
 // lambda TV(x, p) - sum_i largest_fall(u_i, lambda, mu) for every lambda and mu, because sum_i (x_i
 // - p_i) = 0 and sum_i |x_i - p_i| / 2 = TV. mu is the mean slope, lambda the best of 40; lambda 1
 // and mu 1/2 are Jensen's bound, gap + expected_distance.
-inline double distance_with_gap(std::span<const double> law, double n, double gap) {
+[[nodiscard]] inline double distance_with_gap(std::span<const double> law, double n, double gap) {
   double slopes = 0, weight = 0, expected_distance = 0;
   for (const double p : law) {
     const detail::mean_excess u = p > 0 ? detail::mean_excess_at(n, p) : detail::mean_excess{};

@@ -19,7 +19,7 @@ SPECAGG_BEGIN
 inline constexpr double usual_false_alarm = 1e-6;
 
 // What a test found.
-struct fit {
+struct [[nodiscard]] fit {
   double distance = 0;           // total variation between the observed frequencies and the law
   double expected_distance = 0;  // of a right sampler
   double p_value = 1;            // for a right sampler P(p_value <= a) <= a, for every a

@@ -12,7 +12,7 @@ SPECAGG_BEGIN
 
 // All 45 distributions of the grid.
 template <class T>
-std::vector<std::array<T, 3>> eighths() {
+[[nodiscard]] std::vector<std::array<T, 3>> eighths() {
   std::vector<std::array<T, 3>> all;
   for (int a = 0; a <= 8; ++a)
     for (int b = 0; a + b <= 8; ++b) all.push_back({T(a) / 8, T(b) / 8, T(8 - a - b) / 8});

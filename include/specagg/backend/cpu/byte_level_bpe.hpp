@@ -153,7 +153,7 @@ class byte_level_bpe {
   // Control tokens that the text spells out ("<|im_end|>") are text, unless `special`: then they
   // are these tokens. Throws specagg::error if the text has a byte for which the vocabulary has no
   // piece.
-  std::vector<token_id> encode(std::string_view all, bool special = false) const {
+  [[nodiscard]] std::vector<token_id> encode(std::string_view all, bool special = false) const {
     std::vector<token_id> tokens;
     if (words_.add_bos) tokens.push_back(words_.bos);
     append(all, special, tokens);
@@ -161,14 +161,14 @@ class byte_level_bpe {
     return tokens;
   }
   // Encodes bytes that stand inside a text: nothing is put before or after them.
-  std::vector<token_id> encode_inside(std::string_view text) const {
+  [[nodiscard]] std::vector<token_id> encode_inside(std::string_view text) const {
     std::vector<token_id> tokens;
     append(text, false, tokens);
     return tokens;
   }
 
   // The bytes of one token; empty for control tokens and ids outside the vocabulary.
-  std::string piece(token_id token) const {
+  [[nodiscard]] std::string piece(token_id token) const {
     using kind = vocabulary::kind;
     if (!words_.contains(token)) return {};
     if (words_.kind_of(token) == kind::user) return std::string(words_.piece(token));
@@ -176,7 +176,7 @@ class byte_level_bpe {
   }
 
   // The bytes of all of them.
-  std::string decode(std::span<const token_id> tokens) const {
+  [[nodiscard]] std::string decode(std::span<const token_id> tokens) const {
     std::string text;
     for (const token_id t : tokens) text += piece(t);
     return text;

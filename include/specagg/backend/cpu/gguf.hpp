@@ -169,7 +169,7 @@ class gguf_file {
  public:
   // Maps the file. Throws specagg::error: it cannot be read, or is not a GGUF file of this kind. It
   // must not be changed while it is open.
-  static gguf_file open(const std::string& path) {
+  [[nodiscard]] static gguf_file open(const std::string& path) {
     const auto fail = [&](const std::string& reason) { throw error(path, "", reason); };
     // O_NONBLOCK: opening a pipe by mistake must not block.
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -188,7 +188,7 @@ class gguf_file {
   }
 
   // Reads a file in memory. The bytes must outlive this object and everything made from it.
-  static gguf_file view(std::span<const std::byte> bytes, std::string name) {
+  [[nodiscard]] static gguf_file view(std::span<const std::byte> bytes, std::string name) {
     return gguf_file(std::move(name), bytes, nullptr);
   }
 
@@ -199,10 +199,10 @@ class gguf_file {
   const std::vector<value>& values() const { return values_; }
 
   // By its name; null if the file does not have it.
-  const value* find(std::string_view key) const {
+  [[nodiscard]] const value* find(std::string_view key) const {
     return detail::find_sorted(values_, key, [](const value& v) { return v.key; });
   }
-  const tensor* find_tensor(std::string_view name) const {
+  [[nodiscard]] const tensor* find_tensor(std::string_view name) const {
     return detail::find_sorted(tensors_, name, [](const tensor& t) { return t.name; });
   }
 

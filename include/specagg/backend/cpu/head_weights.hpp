@@ -18,7 +18,7 @@ namespace cpu {
 
 // By which a head knows its target: FNV-1a, 64 bits, of the final norm's weights as 32-bit floats.
 // It does not depend on how the target's matrices are quantised.
-inline std::uint64_t fingerprint(const layer_weights& w) {
+[[nodiscard]] inline std::uint64_t fingerprint(const layer_weights& w) {
   std::uint64_t h = 14695981039346656037u;
   for (std::size_t c = 0; c < w.dim; ++c)
     for (int byte = 0; byte < 4; ++byte)

@@ -167,7 +167,8 @@ struct layer_weights {
 
 // The columns of the widest quantised matrix, of `further` too if it is not null; 0 if there is
 // none. Throws specagg::error if one was not repacked.
-inline std::size_t widest_quantised(const layer_weights& w, const matrix* further = nullptr) {
+[[nodiscard]] inline std::size_t widest_quantised(const layer_weights& w,
+                                                  const matrix* further = nullptr) {
   std::size_t cols = 0;
   const auto look_at = [&](const matrix& m) {
     if (block_bytes(m.type) == 0) return;
@@ -243,7 +244,7 @@ inline sine_cosine sin_cos(double x) {
 // the whole context, but at most 4096. Throws specagg::error if a session would take more than 64
 // times the file's size, and more than 16 MiB: a hostile file could ask for that. Sessions of real
 // models take a few times the file at most.
-inline std::size_t checked_capacity(const layer_weights& w, std::size_t wanted) {
+[[nodiscard]] inline std::size_t checked_capacity(const layer_weights& w, std::size_t wanted) {
   const auto capacity = std::min(wanted ? wanted : std::size_t{4096}, w.context);
   // In double, because products of hostile sizes would overflow integers.
   const auto real = [](std::size_t n) { return static_cast<double>(n); };

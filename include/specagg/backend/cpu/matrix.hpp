@@ -40,8 +40,10 @@ struct matrix : tensor {
 
 // The rows of a strip; bytes and number of the planes of a block; and bytes of a block.
 inline constexpr std::size_t strip_rows = 16, plane_bytes = strip_rows * quantised_block / 2;
-constexpr std::size_t planes(tensor_type type) { return type == tensor_type::q8_0 ? 2 : 1; }
-constexpr std::size_t packed_block_bytes(tensor_type type) {
+[[nodiscard]] constexpr std::size_t planes(tensor_type type) {
+  return type == tensor_type::q8_0 ? 2 : 1;
+}
+[[nodiscard]] constexpr std::size_t packed_block_bytes(tensor_type type) {
   return planes(type) * plane_bytes + strip_rows * (type == tensor_type::q4_1 ? 4 : 2);
 }
 
@@ -80,7 +82,7 @@ inline void unpack_row(const std::byte* plane, std::size_t row, std::uint8_t* k)
 
 // Repacks a quantised tensor; any other stays as it is. Rows up to the next multiple of 16 are
 // zero.
-inline matrix repack(const tensor& t) {
+[[nodiscard]] inline matrix repack(const tensor& t) {
   matrix m{t, nullptr};
   const auto in = block_bytes(t.type), out = packed_block_bytes(t.type),
              blocks = t.cols / quantised_block;

@@ -70,7 +70,7 @@ class sentencepiece {
   const vocabulary& words() const { return words_; }
 
   // Encodes text. The file says whether a begin token and an end token are added. O(n log n).
-  std::vector<token_id> encode(std::string_view text) const {
+  [[nodiscard]] std::vector<token_id> encode(std::string_view text) const {
     words_.check_length(text);
     std::vector<token_id> tokens;
     if (words_.add_bos) tokens.push_back(words_.bos);
@@ -79,7 +79,7 @@ class sentencepiece {
     return tokens;
   }
   // Encodes bytes that stand inside a text: nothing is put before or after them.
-  std::vector<token_id> encode_inside(std::string_view text) const {
+  [[nodiscard]] std::vector<token_id> encode_inside(std::string_view text) const {
     words_.check_length(text);
     std::vector<token_id> tokens;
     append(text, false, tokens);
@@ -89,7 +89,7 @@ class sentencepiece {
   // The bytes of one token; empty for control tokens and ids outside the vocabulary. A character
   // may consist of several byte tokens, so a program that prints a stream must hold an incomplete
   // one back. The first token of a text starts with the space that encode() added.
-  std::string piece(token_id token) const {
+  [[nodiscard]] std::string piece(token_id token) const {
     if (!words_.contains(token)) return {};
     switch (words_.kind_of(token)) {
       case kind::byte: return std::string(1, static_cast<char>(byte_value(at(token))));
@@ -108,7 +108,7 @@ class sentencepiece {
   }
 
   // Decodes a whole text: all pieces, without the space that encode() added at the front.
-  std::string decode(std::span<const token_id> tokens) const {
+  [[nodiscard]] std::string decode(std::span<const token_id> tokens) const {
     std::string text;
     for (token_id token : tokens) text += piece(token);
     if (space_prefix_ && !text.empty() && text.front() == ' ') text.erase(0, 1);

@@ -29,7 +29,7 @@ enum class tensor_type : std::uint32_t {
 //   q4_1   an F16 minimum m, then 16 bytes as in q4_0; an element is d k + m
 inline constexpr std::size_t quantised_block = 32;
 // Bytes of such a block; 0 for types that have none.
-constexpr std::size_t block_bytes(tensor_type type) {
+[[nodiscard]] constexpr std::size_t block_bytes(tensor_type type) {
   switch (type) {
     case tensor_type::q4_0: return 18;
     case tensor_type::q4_1: return 20;
@@ -51,13 +51,15 @@ struct tensor {
 };
 
 // Bytes of a row of `cols` elements. cols: a multiple of 32 if the type is quantised.
-constexpr std::size_t row_bytes(tensor_type type, std::size_t cols) {
+[[nodiscard]] constexpr std::size_t row_bytes(tensor_type type, std::size_t cols) {
   if (block_bytes(type) > 0) return cols / quantised_block * block_bytes(type);
   return cols * (type == tensor_type::f32 ? 4 : 2);
 }
 
 // Bytes of all rows.
-constexpr std::size_t bytes_of(const tensor& t) { return t.rows * row_bytes(t.type, t.cols); }
+[[nodiscard]] constexpr std::size_t bytes_of(const tensor& t) {
+  return t.rows * row_bytes(t.type, t.cols);
+}
 
 namespace detail {
 

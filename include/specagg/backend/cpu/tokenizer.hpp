@@ -31,32 +31,32 @@ class tokenizer {
   std::uint64_t hash() const { return words().hash; }
 
   // Encodes text. The file says whether a begin token and an end token are added. O(n log n).
-  std::vector<token_id> encode(std::string_view text) const {
+  [[nodiscard]] std::vector<token_id> encode(std::string_view text) const {
     return std::visit([&](const auto& m) { return m.encode(text); }, model_);
   }
   // Encodes bytes that stand inside a text: nothing is put before or after them.
-  std::vector<token_id> encode_inside(std::string_view text) const {
+  [[nodiscard]] std::vector<token_id> encode_inside(std::string_view text) const {
     return std::visit([&](const auto& m) { return m.encode_inside(text); }, model_);
   }
   // The tokens that encode() puts before a text: the begin token, if the file says so.
-  std::vector<token_id> beginning() const {
+  [[nodiscard]] std::vector<token_id> beginning() const {
     if (!words().add_bos) return {};
     return {words().bos};
   }
   // The bytes of one token; empty for control tokens and ids outside the vocabulary. A character
   // may consist of several tokens, so a program that prints a stream must hold an incomplete one
   // back.
-  std::string piece(token_id token) const {
+  [[nodiscard]] std::string piece(token_id token) const {
     return std::visit([&](const auto& m) { return m.piece(token); }, model_);
   }
   // Decodes a whole text: decode(encode(text)) is the text.
-  std::string decode(std::span<const token_id> tokens) const {
+  [[nodiscard]] std::string decode(std::span<const token_id> tokens) const {
     return std::visit([&](const auto& m) { return m.decode(tokens); }, model_);
   }
   // All tokens with their bytes; special ones with their names. Where several have the same bytes,
   // all but the one that encode_inside() gives are spare. For vocabulary maps
   // (draft/vocabulary_map.hpp).
-  std::vector<token_text> texts() const {
+  [[nodiscard]] std::vector<token_text> texts() const {
     using kind = vocabulary::kind;
     const vocabulary& w = words();
     std::vector<token_text> all(w.size());

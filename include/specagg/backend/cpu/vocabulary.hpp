@@ -114,7 +114,7 @@ class piece_finder {
   bool empty() const { return sorted_.empty(); }
 
   // The piece's token, of equal pieces the lowest; no_token if there is none.
-  token_id longest_at(std::string_view text) const {
+  [[nodiscard]] token_id longest_at(std::string_view text) const {
     token_id longest = no_token;
     if (empty() || text.empty()) return longest;
     const auto first = static_cast<unsigned char>(text[0]);

@@ -49,13 +49,13 @@ using pinned_memory = std::unique_ptr<T[], destroyer<cudaFreeHost>>;
 
 // Allocate `bytes` on the device, and `count` elements on the host that the device reads directly.
 // Both throw specagg::error, which names `input`.
-inline owned_memory device_memory(std::size_t bytes, const std::string& input) {
+[[nodiscard]] inline owned_memory device_memory(std::size_t bytes, const std::string& input) {
   void* at = nullptr;
   check(cudaMalloc(&at, bytes), std::to_string(bytes >> 20) + " MiB of device memory", input);
   return owned_memory(static_cast<std::byte*>(at));
 }
 template <class T>
-pinned_memory<T> host_memory(std::size_t count, const std::string& input) {
+[[nodiscard]] pinned_memory<T> host_memory(std::size_t count, const std::string& input) {
   void* at = nullptr;
   check(cudaMallocHost(&at, count * sizeof(T)),
         std::to_string(count * sizeof(T) >> 20) + " MiB of pinned memory", input);

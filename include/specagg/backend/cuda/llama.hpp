@@ -129,7 +129,7 @@ class llama {
     return logits_ + position % tile * vocab_size();
   }
   cudaStream_t stream() const { return w_->on().stream(); }
-  cudaError_t failure() const { return failure_; }
+  [[nodiscard]] cudaError_t failure() const { return failure_; }
 
   // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1).
   status rollback(std::size_t position) {

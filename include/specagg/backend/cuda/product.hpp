@@ -51,7 +51,7 @@ class product {
 
   // Starts the product in the device's stream: all three are in device memory, of the constructor's
   // sizes and types.
-  cublasStatus_t run(const device& on, const void* w, const void* x, float* y) const {
+  [[nodiscard]] cublasStatus_t run(const device& on, const void* w, const void* x, float* y) const {
     const float one = 1, zero = 0;
     return cublasLtMatmul(on.blas(), operation_.get(), &one, w, w_.get(), x, x_.get(), &zero, y,
                           y_.get(), y, y_.get(), &algorithm_, on.workspace(),

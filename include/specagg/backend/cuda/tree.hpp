@@ -217,7 +217,7 @@ cudaError_t verify_tree_rows(const tree_batch<S>& b, const Policies& policies,
 // Bytes of device memory that verify_trees() needs: V floats for each level of each tree (what
 // nodes owe), and the facts of rows. It must be aligned to 16.
 template <class S>
-std::size_t verify_trees_storage(const tree_batch<S>& b) {
+[[nodiscard]] std::size_t verify_trees_storage(const tree_batch<S>& b) {
   return detail::owed_bytes(b) + b.requests * (2 * b.most + 2) * sizeof(row_facts);
 }
 
@@ -230,9 +230,10 @@ std::size_t verify_trees_storage(const tree_batch<S>& b) {
 // visited; a failed child that was drawn costs a read of its law and, if it is the first of its
 // siblings, of the target's row.
 template <class S, class Policies, class Verifier>
-cudaError_t verify_trees(const tree_batch<S>& b, const Policies& policies, const Verifier& verifier,
-                         const tree_outcome& out, void* storage, std::size_t storage_bytes,
-                         cudaStream_t stream) {
+[[nodiscard]] cudaError_t verify_trees(const tree_batch<S>& b, const Policies& policies,
+                                       const Verifier& verifier, const tree_outcome& out,
+                                       void* storage, std::size_t storage_bytes,
+                                       cudaStream_t stream) {
   if constexpr (!requires { policies[0]; }) {
     return verify_trees(b, detail::same_for_all<Policies>{policies}, verifier, out, storage,
                         storage_bytes, stream);

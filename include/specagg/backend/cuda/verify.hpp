@@ -309,7 +309,7 @@ cudaError_t verify_rows(const batch<S>& b, const Policies& policies, const Verif
 
 // Bytes of device memory that verify() needs for the facts of rows; it must be aligned to 16.
 template <class S>
-std::size_t verify_storage(const batch<S>& b) {
+[[nodiscard]] std::size_t verify_storage(const batch<S>& b) {
   return b.requests * (2 * b.most + 2) * sizeof(row_facts);
 }
 
@@ -326,9 +326,9 @@ std::size_t verify_storage(const batch<S>& b) {
 // whose rows are not as many for each request. An error of one request is in its verdict. That the
 // matrices have as many rows as it says is not checked.
 template <class S, class Policies, class Verifier>
-cudaError_t verify(const batch<S>& b, const Policies& policies, const Verifier& verifier,
-                   const outcome& out, void* storage, std::size_t storage_bytes,
-                   cudaStream_t stream) {
+[[nodiscard]] cudaError_t verify(const batch<S>& b, const Policies& policies,
+                                 const Verifier& verifier, const outcome& out, void* storage,
+                                 std::size_t storage_bytes, cudaStream_t stream) {
   if constexpr (!requires { policies[0]; }) {
     return verify(b, detail::same_for_all<Policies>{policies}, verifier, out, storage,
                   storage_bytes, stream);

@@ -44,8 +44,8 @@ class chat_template {
   }
 
   // The beginning of a conversation, until its first answer. system: no text means no system turn.
-  std::vector<token_id> first(const std::optional<std::string>& system,
-                              const std::string& text) const {
+  [[nodiscard]] std::vector<token_id> first(const std::optional<std::string>& system,
+                                            const std::string& text) const {
     std::vector<token_id> all = tokens_->beginning();
     if (system) {
       const auto parts = parts_of({{"system", mark}, {"user", mark}});

@@ -72,7 +72,7 @@ inline void add_rpc_servers(const std::string& list) {
 }
 
 // Loads a GGUF file. Throws specagg::error with libllama's own reason where it refuses the file.
-inline std::shared_ptr<llama_model> load_model(
+[[nodiscard]] inline std::shared_ptr<llama_model> load_model(
     const std::string& file, const llama_model_params& how = llama_model_default_params()) {
   const quiet_log log;
   llama_backend_init();
@@ -85,9 +85,9 @@ inline std::shared_ptr<llama_model> load_model(
 
 // A context of a model, which it keeps alive. file: for the message. Throws specagg::error where
 // libllama makes none.
-inline std::shared_ptr<llama_context> make_context(const std::shared_ptr<llama_model>& model,
-                                                   const llama_context_params& how,
-                                                   const std::string& file) {
+[[nodiscard]] inline std::shared_ptr<llama_context> make_context(
+    const std::shared_ptr<llama_model>& model, const llama_context_params& how,
+    const std::string& file) {
   const quiet_log log;
   llama_context* const made = llama_init_from_model(model.get(), how);
   if (!made)

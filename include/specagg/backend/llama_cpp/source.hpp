@@ -201,7 +201,7 @@ class source {
 
   // The keys and values of the text, for restore() of a source of the same model file. Empty: it
   // cannot be had.
-  std::vector<std::uint8_t> save() const {
+  [[nodiscard]] std::vector<std::uint8_t> save() const {
     std::vector<std::uint8_t> bytes(llama_state_seq_get_size(context_, options_.sequence));
     bytes.resize(llama_state_seq_get_data(context_, bytes.data(), bytes.size(), options_.sequence));
     return bytes;

@@ -35,7 +35,7 @@ class tokenizer {
   token_id eos() const { return llama_vocab_eos(vocab_); }
   // The tokens that end a text: end of text, end of turn, and whatever else libllama knows to end a
   // generation.
-  std::vector<token_id> end_of_generation() const {
+  [[nodiscard]] std::vector<token_id> end_of_generation() const {
     std::vector<token_id> ends;
     for (token_id t = 0; t < llama_vocab_n_tokens(vocab_); ++t)
       if (llama_vocab_is_eog(vocab_, t)) ends.push_back(t);
@@ -57,10 +57,12 @@ class tokenizer {
 
   // Encodes text: with the begin and end tokens that the model wants. What the text spells out
   // never becomes a control token. Throws specagg::error for more than 2^28 bytes.
-  std::vector<token_id> encode(std::string_view text) const { return run(text, true, false); }
+  [[nodiscard]] std::vector<token_id> encode(std::string_view text) const {
+    return run(text, true, false);
+  }
   // Encodes bytes that stand inside a text: nothing is put before or after them. Throws
   // specagg::error where the tokenizer loses bytes (those that are not UTF-8, for byte-level BPE).
-  std::vector<token_id> encode_inside(std::string_view text) const {
+  [[nodiscard]] std::vector<token_id> encode_inside(std::string_view text) const {
     std::vector<token_id> tokens;
     // at the beginning of a text: there stands a character that does not merge with this one
     if (adds_space_) {
@@ -80,15 +82,15 @@ class tokenizer {
   }
   // Encodes text in which the names of control tokens are these tokens. Nothing is put before or
   // after.
-  std::vector<token_id> encode_with_control(std::string_view text) const {
+  [[nodiscard]] std::vector<token_id> encode_with_control(std::string_view text) const {
     return run(text, false, true);
   }
-  std::vector<token_id> beginning() const {
+  [[nodiscard]] std::vector<token_id> beginning() const {
     if (!llama_vocab_get_add_bos(vocab_) || bos() == no_token) return {};
     return {bos()};
   }
   // The bytes of one token; empty for control tokens and ids outside the vocabulary.
-  std::string piece(token_id token) const {
+  [[nodiscard]] std::string piece(token_id token) const {
     if (token < 0 || static_cast<std::size_t>(token) >= size()) return {};
     std::string bytes(64, '\0');
     for (;;) {
@@ -99,14 +101,14 @@ class tokenizer {
     }
   }
   // Decodes a whole text: decode(encode(text)) is the text, where the tokenizer loses none of it.
-  std::string decode(std::span<const token_id> tokens) const {
+  [[nodiscard]] std::string decode(std::span<const token_id> tokens) const {
     std::string text;
     for (const token_id t : tokens) text += piece(t);
     if (adds_space_ && text.starts_with(' ')) text.erase(0, 1);
     return text;
   }
   // All tokens with their bytes, for vocabulary maps (draft/vocabulary_map.hpp).
-  std::vector<token_text> texts() const {
+  [[nodiscard]] std::vector<token_text> texts() const {
     using kind = token_text::kind;
     std::vector<token_text> all(size());
     for (std::size_t i = 0; i < all.size(); ++i) {
