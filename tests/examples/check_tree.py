@@ -17,6 +17,7 @@ MISTAKES = [
     ("README.md", None, None, "mentored of the table of rules is not in policy/catalogue.hpp"),
     ("include/specagg/verify/verifiers.hpp", "block_verifier, match_verifier,", "block_verifier,",
      "match_verifier is not in all_verifiers"),
+    ("include/specagg/sites.hpp", "#include <specagg/site/ranking.hpp>\n", "", "does not include site/ranking.hpp"),
     ("docs/audit.md", r"\n\n", "\n\n[lost](nowhere.md)\n\n", "links to nowhere.md"),
     ("docs/trees.md", r"\n\n", "\n\n[lost](audit.md#nothing-of-the-sort)\n\n", "no such heading"),
     ("README.md", r"\(docs/proofs.md\)", "(docs/audit.md)", "does not name docs/proofs.md"),

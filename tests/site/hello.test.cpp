@@ -143,3 +143,20 @@ TEST_CASE(
   CHECK(hash_of_seed(1) != hash_of_seed(2));
   CHECK(short_text(std::string(201, 'x')).view() == std::string(200, 'x'));
 }
+TEST_CASE("hello_for makes terms of two ends that agree; what is left out of hello{} is the same") {
+  constexpr hello l = hello_for(32000, side::l);
+  static_assert(l.codec.vocabulary == 32000 && l.real_bytes == 4);
+  CHECK(valid(l));
+  CHECK(first_difference(l, hello_for(32000, side::r)) == "");
+  CHECK(first_difference(l, hello_for(32000, side::l)) == "side: 0 here, 1 there");
+  CHECK(first_difference(l, hello_for(50272, side::r)) == "vocabulary: 32000 here, 50272 there");
+  CHECK(first_difference(l, hello_for<double>(32000, side::r)) ==
+        "codec, bytes of a number: 4 here, 8 there");
+  CHECK(first_difference(l, hello_for(32000, side::r, protocol::dssd)) ==
+        "protocol: dragon here, dssd there");
+  hello same{.from = side::r};  // one field is enough
+  CHECK_FALSE(valid(same));
+  same.codec.vocabulary = 32000;
+  CHECK(valid(same));
+  CHECK(first_difference(l, same) == "");
+}

@@ -54,6 +54,8 @@ struct watched_profile {
   plan::dragon setting() const { return profile->setting(); }
 };
 
+// What a site has done since it was made. given_up: decodings that were stopped, failed or came too
+// late. decode_seconds: of all decodings.
 struct counters {
   // messages, and their bytes
   std::size_t sent = 0, received = 0, bytes_sent = 0, bytes_received = 0;

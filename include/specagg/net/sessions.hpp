@@ -28,6 +28,7 @@
 SPECAGG_BEGIN
 namespace net {
 
+// All members may be called from any thread.
 class sessions {
  public:
   // Returns what this end says to a device that proposes this hello. The device is refused if they
@@ -53,7 +54,8 @@ class sessions {
       if (s.site) ended_(*s.site, s.terms);
   }
 
-  std::shared_ptr<listener> accept(const std::shared_ptr<outlet>& out) {
+  // The listener of a new connection: an accept_function (transport.hpp).
+  [[nodiscard]] std::shared_ptr<listener> accept(const std::shared_ptr<outlet>& out) {
     return std::make_shared<peer>(*this, out);
   }
 

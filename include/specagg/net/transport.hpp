@@ -14,6 +14,7 @@
 SPECAGG_BEGIN
 namespace net {
 
+// Of all times of net/.
 using clock = std::chrono::steady_clock;
 
 // Sends messages to one other end. Any thread may call it. send() does not wait: a message that

@@ -47,7 +47,7 @@ inline site_weights weigh_sites(double h_l, double h_r) {
 }
 
 // A site's share of the law: its h^s, which is sent to the other site with the row.
-struct site_share {
+struct [[nodiscard]] site_share {
   status why = status::ok;
   double h = -std::numeric_limits<double>::infinity();
 };
@@ -126,10 +126,11 @@ status have_law(L& l, R& r, const site_weights& eta) {
 // norm((b - a)+) (section 4.2). `rows` is the pair of a (as q) and b (as p), both normalised; x was
 // drawn from a. If x was not drawn from a (a(x) = 0, or x is not a token), this is reported, and
 // the token is drawn from pi.
-struct sampled {
+struct [[nodiscard]] sampled {
   token_id token = no_token;
   status why = status::ok;
 };
+// scratch: verify_scratch(V) doubles.
 template <class A, class B, Chooser C>
 sampled sample(const row_pair<false, A, B>& rows, token_id x, double eta, std::uint32_t position,
                C& chooser, std::span<double> scratch) {
@@ -145,7 +146,7 @@ sampled sample(const row_pair<false, A, B>& rows, token_id x, double eta, std::u
 // confirmed drops its later drafts and decodes again from this token. why: ok; draft_not_in_support
 // or token_out_of_range for the chosen side's draft (there is a token nevertheless); otherwise
 // there is no token.
-struct aggregation {
+struct [[nodiscard]] aggregation {
   token_id token = no_token;
   bool accepted_l = false, accepted_r = false;
   status why = status::ok;

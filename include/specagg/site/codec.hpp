@@ -31,7 +31,7 @@ struct row_codec {
   enum class values : std::uint8_t { full, half, counts };
   static constexpr std::uint32_t most_counted = 64, largest_total = 65536;
 
-  std::size_t vocabulary = 0;
+  std::size_t vocabulary = 0;  // V, of every row; must be set
   values format = values::full;
   std::uint32_t top_k = 0;  // 0: off
   double top_p = 1;
@@ -59,7 +59,7 @@ struct row_codec {
 // vocabulary_mismatch. bytes: the number of bytes written or read; another row may follow. row:
 // normalised, in the caller's memory.
 template <class T>
-struct coded_row {
+struct [[nodiscard]] coded_row {
   status why = status::ok;
   std::size_t bytes = 0;
   sparse_row<T> row = {};
@@ -328,6 +328,7 @@ struct value_reader {
 
 }  // namespace detail
 
+// See row_codec.
 template <class T>
 constexpr std::size_t row_codec::max_bytes() const {
   if (format == values::counts) return detail::counted_bytes(*this);

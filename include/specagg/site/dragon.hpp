@@ -47,6 +47,7 @@ struct independent_drafts {
     return s == side::l ? specagg::draw(row, m, site_l, scratch)
                         : specagg::draw(row, m, site_r, scratch);
   }
+  // One token of both drafts; without one where a row is none.
   template <class Rows>
   aggregation aggregate(std::uint32_t step, token_id x_l, token_id x_r, const site_weights& eta,
                         Rows&& rows, std::span<double> scratch) {
@@ -132,10 +133,15 @@ class dragon_site {
     keep_ = size();
   }
 
+  // The prompt and all settled tokens.
   const std::vector<token_id>& text() const { return text_; }
+  // Why this end neither sends nor receives until the next connection; empty if all is well.
   const std::string& problem() const { return link_.problem(); }
+  // The side that makes the next token.
   side aggregates() const { return aggregates_; }
+  // The step after the last one at which a draft of the side was rejected.
   std::uint32_t epoch(side s) const { return epoch_[index(s)]; }
+  // The text has most_tokens tokens, or its end was emitted.
   bool finished() const {
     return size() >= terms().most_tokens || (size() > 0 && text_.back() == terms().end_of_text);
   }
@@ -187,6 +193,7 @@ class dragon_site {
     go_on(sink);
   }
 
+  // A message of the other site. Bytes that are none end the connection (problem()).
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {
     message m;

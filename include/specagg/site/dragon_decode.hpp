@@ -18,6 +18,7 @@
 
 SPECAGG_BEGIN
 
+// Of dragon_decode.
 struct dragon_options {
   sampling sample = {};  // of both sites' rows
   end_tokens end_of_text = {};
@@ -40,7 +41,7 @@ struct dragon_workspace {
 
 // The result of one round: the drafts of both sites, the weights, and whose draft the token
 // confirmed. emitted: 1, or 0 if `why` is not ok. Then the text is as it was.
-struct dragon_result {
+struct [[nodiscard]] dragon_result {
   std::array<token_id, 2> drafted = {no_token, no_token};  // by side
   site_weights weights = {};
   bool accepted_l = false, accepted_r = false;
@@ -122,11 +123,9 @@ template <LogitSource L, LogitSource R, class Weights, class Drafts,
           Processor<typename R::value_type> P = no_processor, class Accept = accept_all,
           class AfterRound = ignore_round>
   requires std::same_as<typename L::value_type, typename R::value_type>
-[[nodiscard]] status dragon_decode(text& t, std::size_t most, L& l, R& r, const Weights& weights,
-                                   Drafts& drafts, const dragon_options& options,
-                                   dragon_workspace<typename R::value_type>& work,
-                                   P&& processor = {}, Accept&& accept = {},
-                                   AfterRound&& after_round = {}) {
+status dragon_decode(text& t, std::size_t most, L& l, R& r, const Weights& weights, Drafts& drafts,
+                     const dragon_options& options, dragon_workspace<typename R::value_type>& work,
+                     P&& processor = {}, Accept&& accept = {}, AfterRound&& after_round = {}) {
   const auto round = [&](std::size_t) {
     const dragon_result result =
         detail::dragon_round(t, l, r, weights, drafts, options, work, processor);

@@ -138,15 +138,18 @@ class split_device : public detail::split_end<T, Chooser> {
   }
   std::size_t draft_size() const { return work_.up.drafted.tokens.size(); }
 
+  // Drafting may begin before there is a connection.
   template <class Sink>
   void start(Sink& sink) {
     begin_round(no_token, sink);
   }
+  // A connection was made; the one before it has ended with disconnected().
   template <class Sink>
   void connected(Sink& sink) {
     asked_ = 0;
     link_.connected(sink);
   }
+  // The result of an order: the draft model's row. h and seconds are DRAGON's.
   template <class D, class Sink>
   void decoded(std::uint32_t ticket, const D& distribution, double /*h*/, double /*seconds*/,
                Sink& sink) {
@@ -169,6 +172,7 @@ class split_device : public detail::split_end<T, Chooser> {
         q_[j * terms().codec.vocabulary + v] = T(row[v]);
     go_on(sink);
   }
+  // A message of the edge. Bytes that are none end the connection (problem()).
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {
     message m;
@@ -303,8 +307,10 @@ class split_edge : public detail::split_end<T, Chooser> {
     return i < size() ? text_[i] : no_token;
   }
 
+  // Nothing to do: an edge waits for a draft.
   template <class Sink>
   void start(Sink&) {}
+  // A connection was made; the one before it has ended with disconnected().
   template <class Sink>
   void connected(Sink& sink) {
     link_.connected(sink);
@@ -340,6 +346,7 @@ class split_edge : public detail::split_end<T, Chooser> {
         "draft at position " + std::to_string(answer_.start) + ": " + std::string(name(down.why)),
         sink);
   }
+  // A message of the device. Bytes that are none end the connection (problem()).
   template <class Sink>
   void received(std::span<const std::uint8_t> bytes, Sink& sink) {
     message m;

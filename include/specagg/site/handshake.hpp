@@ -37,6 +37,7 @@ class handshake {
   enum class arrival : std::uint8_t { nothing, content, opened, reborn };
 
   explicit handshake(const hello& own) : own_(own), out_(most_message_bytes(own)) {}
+  // What this end says.
   const hello& terms() const { return own_; }
   bool open() const { return heard_ && problem_.empty(); }
   // Why this end neither sends nor receives until the next connection, as one printable line; empty
@@ -47,6 +48,7 @@ class handshake {
   void send(const M& m, Sink& sink) {
     if (open()) write(m, sink);
   }
+  // A connection was made: forgets the last problem, and says hello.
   template <class Sink>
   void connected(Sink& sink) {
     problem_.clear();
@@ -54,6 +56,7 @@ class handshake {
     connected_ = true;
     knock(sink);
   }
+  // It has ended.
   void disconnected() { heard_ = connected_ = false; }
   // Says hello. Called on a timer until the hello of the other end has come.
   template <class Sink>
@@ -62,6 +65,7 @@ class handshake {
     own_.heard = heard_;
     write(own_, sink);
   }
+  // Tells the other end why, and listens no more on this connection. The first reason counts.
   template <class Sink>
   void refuse(const std::string& reason, Sink& sink) {
     if (!problem_.empty()) return;

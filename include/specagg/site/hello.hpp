@@ -41,7 +41,12 @@ struct short_text {
   std::string_view view() const { return {characters.data(), size}; }
 };
 
-// The first message in each direction. Everything from `kind` on must be the same at both ends.
+// The first message in each direction. hello_for() makes one that works as it is. Of its fields
+//   version .. from    are each end's own: one end is l, the other r
+//   all from `kind` on must be the same at both ends, except that an empty model name and a
+//                      tokenization_hash of 0 stand for any. If they differ, the connection ends,
+//                      and problem() of both ends names the first difference
+// docs/two-sites.md says which of them matter to whom.
 struct hello {
   std::uint32_t version = protocol_version;
   // the sender has heard the other end's hello on this connection: no answer is needed
@@ -50,7 +55,7 @@ struct hello {
   side from = side::l;
 
   protocol kind = protocol::dragon;
-  std::uint64_t session = 0;
+  std::uint64_t session = 0;              // its name, at a server with many
   short_text model_l = {}, model_r = {};  // an empty name stands for any model
   row_codec codec = {};
   std::size_t real_bytes = 4;  // of the rows' numbers: 4, or 8 if rows are doubles
@@ -66,16 +71,34 @@ struct hello {
   side first = side::l;  // the side that aggregates first
 };
 
+// The hello of one side for rows of V numbers of type T (float or double), full rows and defaults
+// for all else: what two sites in one program need. Change what is to be different before a site is
+// made of it.
+template <class T = float>
+[[nodiscard]] constexpr hello hello_for(std::size_t vocab_size, side from,
+                                        protocol kind = protocol::dragon) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "specagg: rows are floats or doubles");
+  hello h;
+  h.from = from;
+  h.kind = kind;
+  h.codec.vocabulary = vocab_size;
+  h.real_bytes = sizeof(T);
+  return h;
+}
+
+// The most bytes of an encoded row.
 inline std::size_t row_bytes(const hello& h) {
   return h.real_bytes == 8 ? h.codec.max_bytes<double>() : h.codec.max_bytes<float>();
 }
-inline bool valid(const hello& h) {
+// Whether a site can be made of it: every number is in its range.
+[[nodiscard]] inline bool valid(const hello& h) {
   return h.codec.valid() && (h.real_bytes == 4 || h.real_bytes == 8) && h.look_ahead >= 1 &&
          h.look_ahead <= most_tokens_in_message && h.most_tokens >= 1 &&
          h.prompt <= h.most_tokens &&
          (h.end_of_text == no_token ||
           (h.end_of_text >= 0 && std::size_t(h.end_of_text) < h.codec.vocabulary));
 }
+// Whether the device sends the rows of its drafts.
 constexpr bool sends_rows_up(protocol p) { return p == protocol::dsd || p == protocol::dsd_block; }
 // The size that no message exceeds.
 inline std::size_t most_message_bytes(const hello& h) {
@@ -125,7 +148,7 @@ inline constexpr std::string_view tokenization_probe =
     "\xea\x9f\x8e\xea\x9f\x92 a\xf0\xb2\x8e\xb0 1\xea\x9f\x8f.\xe1\xab\x8f\n";
 
 // The first difference of two ends: "vocabulary: 32000 here, 50272 there". Empty if there is none.
-inline std::string first_difference(const hello& here, const hello& there) {
+[[nodiscard]] inline std::string first_difference(const hello& here, const hello& there) {
   std::string found;
   const auto text = [](const auto& x) {
     if constexpr (requires { x.view(); }) return std::string(x.view());

@@ -53,6 +53,7 @@ struct settled_text {
 struct progress {
   std::uint32_t size = 0, epoch = 0, have = 0;
 };
+// Why the sender ends the connection, as one line.
 struct refusal {
   short_text reason;
 };
@@ -66,6 +67,7 @@ struct split_request {
   std::array<double, most_tokens_in_message> probabilities = {};  // dssd
   std::span<const std::uint8_t> rows = {};                        // dsd
 };
+// row: DSSD, after a rejection. why: else, why no token follows the accepted ones.
 struct split_answer {
   std::uint32_t start = 0;
   std::uint32_t accepted = 0;
@@ -78,6 +80,7 @@ struct echo {
   std::uint64_t stamp = 0;
   bool back = false;
 };
+// What decode() makes of bytes: one of the above. The number of its kind is its index here + 1.
 using message = std::variant<hello, drafted, settled_text, progress, refusal, split_request,
                              split_answer, echo>;
 
@@ -100,7 +103,8 @@ inline std::string conflict(std::span<const token_id> text, const settled_text& 
 
 // ---- bytes --------------------------------------------------------------------------------------
 
-enum class wire : std::uint8_t {
+// Whether bytes are a message, or the first reason why not.
+enum class [[nodiscard]] wire : std::uint8_t {
   ok,
   truncated,
   oversized,
@@ -331,7 +335,7 @@ void fields(C& c, echo& m) {
 // Encodes a message. terms: what was agreed, or what this end will agree to. Returns the bytes
 // written; 0 if `out` is too short (most_message_bytes is enough).
 template <class M>
-std::size_t encode(const M& m, const hello& terms, std::span<std::uint8_t> out) {
+[[nodiscard]] std::size_t encode(const M& m, const hello& terms, std::span<std::uint8_t> out) {
   detail::wire_writer to(out, terms);
   to.number(message(std::in_place_type<M>).index() + 1, 0);
   M copy = m;

@@ -72,7 +72,7 @@ class natural {
   // Writes its bytes, the lowest first. Bytes that `to` has no room for are dropped.
   constexpr void write(std::span<std::uint8_t> to) const {
     for (std::size_t i = 0; i < to.size(); ++i)
-      to[i] = i / 4 < size_ ? std::uint8_t(limbs_[i / 4] >> 8 * (i % 4)) : 0;
+      to[i] = i / 4 < size_ ? std::uint8_t(limbs_[i / 4] >> 8 * (i % 4)) : std::uint8_t(0);
   }
   static constexpr natural read(std::span<const std::uint8_t> from) {  // at most 4 * capacity bytes
     natural x;

@@ -63,6 +63,7 @@ class decode_profile {
   explicit decode_profile(const plan::decode_time& fitted_before)
       : line_(fitted_before), fits_(false) {}
 
+  // Adds a measurement; one that is not above 0 s is none.
   void observe(std::size_t context, double seconds) {
     if (!(seconds > 0)) return;
     // an outlier moves the line by no more than twice as much
@@ -113,6 +114,7 @@ class live_profile {
     known_.decode_r = decode_[1].line();
   }
 
+  // Adds what is known of a step.
   void observe(const dragon_outcome& o) {
     for (std::size_t s = 0; s < 2; ++s) {
       decode_[s].observe(o.step, double(o.seconds[s]));

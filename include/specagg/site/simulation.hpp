@@ -22,7 +22,7 @@ namespace sites {
 // Runs events at their times. Events of the same time run in the order in which they were added.
 class virtual_clock {
  public:
-  double now() const { return now_; }
+  double now() const { return now_; }  // seconds
   void at(double time, std::function<void()> action) {
     queue_.push_back({std::max(time, now_), announced_++, std::move(action)});
     std::push_heap(queue_.begin(), queue_.end(), later);
@@ -81,6 +81,7 @@ template <class T, class L, class R = L>
 class simulated_sites {
  public:
   using text_view = std::span<const token_id>;
+  // Make a site with empty memory; `life` is its hello's.
   std::function<std::unique_ptr<L>(std::uint64_t life)> make_l;
   std::function<std::unique_ptr<R>(std::uint64_t life)> make_r;
   // the row after a text
@@ -103,17 +104,19 @@ class simulated_sites {
   }
 
   // Runs the simulation. True if both sites finished before `until`, after all faults had ended.
-  bool run(double until) {
+  [[nodiscard]] bool run(double until) {
     change();
     tick();
     while (!(pending_ == 0 && l_.site && r_.site && l_.site->finished() && r_.site->finished()))
       if (!clock_.step(until)) return false;
     return true;
   }
+  // What a side did, in all its lives.
   const observed_site& seen(side s) const { return s == side::l ? l_.seen : r_.seen; }
+  // The sites; null while they are stopped.
   const L* l() const { return l_.site.get(); }
   const R* r() const { return r_.site.get(); }
-  double now() const { return clock_.now(); }
+  double now() const { return clock_.now(); }  // seconds
   // The time when a token was first known to either side.
   double settled_at(std::size_t step) const {
     double first = std::numeric_limits<double>::infinity();

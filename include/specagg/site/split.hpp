@@ -28,6 +28,7 @@ SPECAGG_BEGIN
 // All are views of the sender's memory. bytes() is the size of the content: 4 for a token, 1 for
 // the number of accepted tokens. Frames and addresses are added by the transport.
 
+// A round's draft.
 template <class T>
 struct uplink {
   draft drafted = {};  // its tokens and their positions
@@ -41,7 +42,8 @@ struct uplink {
            rows.size();
   }
 };
-struct downlink {
+// What became of it. accepted: how many of its tokens, the first ones.
+struct [[nodiscard]] downlink {
   std::size_t accepted = 0;
   // residual or bonus token after them; none if the text ended or a row is sent
   token_id token = no_token;
@@ -155,11 +157,12 @@ status draft_split(split_workspace<T>& work, const D& distribution, C& chooser) 
 // norm((p - q)+), with its own row q_accepted (it asks `q_rows`, a list (rows.hpp), for this row
 // only). It must be sent as the next uplink's correction. why: what the edge reported; or
 // invalid_row, invalid_parameter ... if the answer does not fit this draft.
-struct finished {
+struct [[nodiscard]] finished {
   token_id token = no_token;
   token_id correction = no_token;
   status why = status::ok;
 };
+// drafted: work.up.drafted, as it was sent.
 template <class T, class QRows, Chooser C>
 finished finish_round(const downlink& down, const draft& drafted, const row_codec& codec,
                       QRows&& q_rows, C& chooser, split_workspace<T>& work) {
@@ -295,6 +298,7 @@ status draft_shared(split_workspace<T>& work, const D& distribution, const share
   if (const status s = row.normalise(); s != status::ok) return s;
   return detail::draft_next(work, race(row, noise, detail::draft_moment(work).position));
 }
+// What to send of such a draft.
 template <class T>
 shared_uplink shared_up(const split_workspace<T>& work) {
   return {coupled_draft{work.up.drafted}};

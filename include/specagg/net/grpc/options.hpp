@@ -46,9 +46,10 @@ inline std::string pem_problem(std::string_view text, bool key) {
   return {};
 }
 
+// What one end of a connection, or a server, puts up with.
 struct limits {
-  std::size_t most_message_bytes = 1 << 20;
-  std::size_t most_queued_bytes = 4 << 20;  // queued for one peer
+  std::size_t most_message_bytes = 1 << 20;  // a longer message ends the connection
+  std::size_t most_queued_bytes = 4 << 20;   // queued for one peer
   std::size_t most_connections = 64;
   double messages_per_second = 5000;  // from one peer; twice as many in a burst
   double silence_seconds = 20;        // a connection ends if nothing comes for this long

@@ -94,6 +94,7 @@ class server {
   ~server() {
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
   }
+  // That it listens to: the system's choice where the address says port 0.
   int port() const { return port_; }
   void tick() { service_.tick(); }  // every 20 ms or so
   std::size_t connections() { return service_.connections(); }
