@@ -6,17 +6,15 @@ usage: public_names.py [FOLDER]   FOLDER: of the headers (default: include/speca
 
 Public is what stands at namespace scope outside `detail`, and the public members of public types; not constructors,
 operators and a type's aliases. This reads what clang-format has laid out, and no other C++. A name has a comment if
-  * one stands directly above its declaration or behind it, or above its group: declarations of at most five lines each,
+  * one stands directly above its declaration or after it, or above its group: declarations of at most five lines each,
     without a blank line between them (a type's first group is that of the type)
   * another declaration of the name in the same scope has one (overloads, specialisations)
   * it is a member that the comment above its type names
-  * it is a member that a requires-expression or a concept's comment asks for: that says what it is
+  * it is a member that a requires-expression or the comment of a concept asks for, which says what it is
 """
 import pathlib, re, sys
 
 GROUP_LINES = 5
-FUNCTION_WORD = re.compile(r"\b(SPECAGG_\w+|inline|static|constexpr|explicit|friend|virtual|mutable|extern|typename)\b(?!\()")
-RECORD = re.compile(r"(?:struct|class|union)\s+(?:alignas\(\w+\)\s*)?([\w:]+)[^(){}=;]*(?:<.*>)?[^(){}=;]*\{$", re.S)
 
 
 def is_comment(lines, i):
@@ -35,8 +33,8 @@ def code_of(lines):
 
 
 def head_of(text):
-    """What stands before the body or the value of a declaration, with the { = or ; behind it, and without what stands in (),
-    <> and template heads: ( is what is left of ()."""
+    """A declaration up to the { of its body, the = of its value, or its ;, without template heads and what stands in <> and
+    (): of the latter one ( is left."""
     before = None
     while text != before:
         before, text = text, re.sub(r"\([^()]*\)", "\0", text)
@@ -63,7 +61,7 @@ def name_of(text, member):
         return named[1]
     if re.match(r"(static_assert|friend|namespace)\b|extern \"", head) or "operator" in head:
         return None
-    head = re.sub(r"\b(alignas|decltype|SPECAGG_DEPRECATED|explicit|requires)\s*\(", "", head)
+    head = re.sub(r"\b(alignas|SPECAGG_DEPRECATED|explicit|requires)\s*\(", "", re.sub(r"\bdecltype\(", "auto ", head))
     words = re.findall(r"~?\w+", re.sub(r"\bSPECAGG_\w+", "", re.split(r"[(,\[{=;]|(?<!:):(?!:)", head)[0]))
     kinds = {"inline", "static", "constexpr", "virtual", "mutable", "extern", "const"}
     return words[-1] if len([w for w in words if w not in kinds]) > 1 else None  # one: a constructor, a deduction guide
@@ -86,14 +84,15 @@ def declarations(lines):
         if re.match(r"(public|private|protected):$", line):
             scopes[-1] = (scopes[-1][0], scopes[-1][2] and line == "public:", scopes[-1][2])
         elif line.startswith("}"):
-            scopes.pop()
+            del scopes[max(len(scopes) - 1, 1):]
         elif line and not re.match(r"SPECAGG_(BEGIN|END|MOVED)\w*\b", line):
             first, text, opened = at, line, None
             while True:
                 depth = sum(map(text.count, "({[")) - sum(map(text.count, ")}]"))
                 if text[-1] == "{" and depth == 1 and (opened := scope_of(text)) is not None:
                     break
-                if depth == 0 and (text[-1] == ";" or text[-1] == "}" and not head_of(text).endswith("=")):
+                whole = text[-1] == ";" or text[-1] == "}" and not head_of(text).endswith("=")
+                if depth == 0 and whole or at + 1 == len(code):
                     break
                 at += 1
                 text += "\n" + code[at].strip()
