@@ -22,7 +22,7 @@
 //
 // A drafter (draft/drafter.hpp; for example a lookup) may go first. Where a turn begins without
 // cached drafts, it proposes tokens, which need no model call. Model 0 scores them and drafts on
-// behind them. Each is verified against the drafter's row that it was drawn from.
+// after them. Each is verified against the drafter's row that it was drawn from.
 #pragma once
 #include <array>
 #include <numeric>
@@ -87,6 +87,7 @@ struct collaborative_workspace {
 
   collaborative_workspace(std::size_t vocab_size, const collaborative_options<N>& options)
       : vocabulary(vocab_size), longest(options.most_drafted()), proposals(options.proposed) {}
+  // Whether its memory is enough for turns with these options.
   bool holds(const collaborative_options<N>& options) const {
     std::size_t left = longest;
     for (const std::size_t g : options.gamma) {
@@ -95,6 +96,7 @@ struct collaborative_workspace {
     }
     return options.proposed <= left && options.proposed <= proposals.size();
   }
+  // Model k's row at a position >= begin[k], and its logits at `count` positions from there on.
   processed_row<T>& row(std::size_t k, std::size_t position) {
     return rows[k * (longest + 1) + position - begin[k]];
   }

@@ -17,6 +17,7 @@ SPECAGG_BEGIN
 struct accept_all {
   bool operator()(const emission&) const { return true; }
 };
+// The same for after_round(result, workspace).
 struct ignore_round {
   template <class Result, class Work>
   void operator()(const Result&, const Work&) const {}

@@ -23,7 +23,7 @@ SPECAGG_BEGIN
 // The emitted law does not change if the decision to draft on depends on the text, the drafted
 // tokens and the next row, but not on the token drawn from that row; and also on earlier rounds,
 // but not on the random numbers of later ones. These are fresh, but for coupled verification: there
-// a later round draws its tokens with the noise that drafted tokens behind a rejection were drawn
+// a later round draws its tokens with the noise that drafted tokens after a rejection were drawn
 // with. If pi depends on the draft's row, and that on where the round began (as a draft head's
 // does) or on which drafter was asked, a length that has seen such tokens changes the law. So in
 // that case it is shown the round only up to the first rejected token (speculative_round), and must
@@ -68,6 +68,7 @@ struct drafting_workspace {
 
   drafting_workspace(std::size_t vocab_size, const decode_options& options)
       : vocabulary(vocab_size), gamma(options.gamma) {}
+  // The target's logits after j drafted tokens.
   std::span<T> target_row(std::size_t j) {
     return std::span(target_logits).subspan(j * vocabulary, vocabulary);
   }

@@ -78,7 +78,7 @@ struct tree_speculation {
     return detail::ready(t, work.vocabulary, target);
   }
 
-  // Trees begin with tokens at the text's end: all models go back behind them.
+  // Trees begin with tokens at the text's end: all models go back to before them.
   void roll_back() {
     (void)specagg::keep(start - std::min(start, work.depth + 1), drafter, target);
   }
@@ -156,7 +156,7 @@ struct tree_speculation {
                                 by_kind);
       else return by_kind(options.propose, tokens.size());
     } else {
-      const auto path = work.tokens_to(n);  // there is room for it behind the text
+      const auto path = work.tokens_to(n);  // there is room for it after the text
       std::ranges::copy(path, t.tokens.begin() + std::ptrdiff_t(start));
       const std::size_t children =
           drafter.continuations({t.tokens.first(start + path.size()), path.size()}, tokens);

@@ -75,6 +75,7 @@ struct tree_workspace {
     for (std::size_t i = length; i-- > 0; n = parents[n - 1]) out[i] = of(n);
     return std::span(out).first(length);
   }
+  // The tokens, in `path`.
   std::span<token_id> tokens_to(std::size_t n) {
     return path_to(n, path, [&](std::size_t i) { return tokens[i - 1]; });
   }

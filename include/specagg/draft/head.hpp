@@ -186,13 +186,13 @@ class head_source {
   }
 
   // The end of the pairs from begin_ on whose states the target has, or which were read with them.
-  // Where states are missing, begin_ moves behind them.
+  // Where states are missing, begin_ moves to after them.
   std::size_t known_pairs() {
     const std::size_t end = pairs();
     std::size_t known = known_;
     while (known < end && has_state(known)) ++known;
     const std::size_t last = std::min<std::size_t>(end, target_->position());
-    if (known == known_ && known < last && has_state(last - 1)) {  // a gap: begin behind it
+    if (known == known_ && known < last && has_state(last - 1)) {  // a gap: begin after it
       for (begin_ = last - 1; has_state(begin_ - 1);) --begin_;
       known_ = begin_;
       known = last;

@@ -103,7 +103,7 @@ class mapped_source {
   std::size_t rows_ = 0;
 };
 
-// A drafter with the rows mapped_row: for a draft vocabulary that is small beside the target's.
+// A drafter with the rows mapped_row: for a draft vocabulary that is smaller than the target's.
 // Like model_drafter otherwise. gamma: the most tokens drafted in a round. All memory is allocated
 // by the constructor: draft_size() and (gamma + 1) x size() logits, and V for a processor, which is
 // applied to the row in the target's vocabulary. (With no_processor, or penalties of which none is

@@ -21,7 +21,7 @@ class ngram_counts {
  public:
   using index = std::uint32_t;
   static constexpr index none = 0xffffffffu;
-  static constexpr std::size_t usual_order = 5, most_order = 8;
+  static constexpr std::size_t usual_order = 5, most_order = 8;  // the default, and the largest
 
   // The node of the last k tokens of a text, for k = 0 .. order - 1; none where they do not occur,
   // or the text is shorter.
@@ -45,6 +45,7 @@ class ngram_counts {
     while (slots < 2 * (order_ * tokens + 1)) slots *= 2;
     if (slots > slots_.size()) rehash(slots);
   }
+  // Forgets all tokens, and keeps the memory.
   void clear() {
     nodes_.assign(1, node{});
     size_ = 0;

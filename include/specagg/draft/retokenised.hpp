@@ -132,6 +132,7 @@ class retokenising_source {
   std::size_t vocab_size() const { return model_->vocab_size(); }
   std::size_t capacity() const { return model_->capacity(); }
   std::size_t position() const { return text_.size(); }
+  // The text in the model's own tokens, until the text changes.
   std::span<const token_id> own_tokens() const { return text_.own_tokens(); }
   status rollback(std::size_t n) {  // the model goes back when it is called next
     while (text_.size() > n) text_.pop();
@@ -157,6 +158,7 @@ class retokenising_source {
     retokenised_text<Encode> text;
     std::vector<token_id> held;
   };
+  // What resume() of such a source takes.
   state save() const { return {text_, held_}; }
   void resume(state s) {
     text_ = std::move(s.text);
@@ -172,7 +174,7 @@ class retokenising_source {
       }
     return status::ok;
   }
-  // The logits that follow the text and `more` own tokens behind it; V numbers, or none (then the
+  // The logits that follow the text and `more` own tokens after it; V numbers, or none (then the
   // model only reads).
   status row_after(std::span<const token_id> more, std::span<value_type> logits) {
     wanted_.assign(text_.own_tokens().begin(), text_.own_tokens().end());

@@ -15,7 +15,7 @@ SPECAGG_BEGIN
 
 // The model writes greedily in its own tokens, all of them; what it writes is encoded by the
 // target's tokenizer, and these tokens are proposed with probability 1 (string-level exact match,
-// Timor et al. 2025, arXiv:2502.05202). A token is proposed when another one stands behind it, so
+// Timor et al. 2025, arXiv:2502.05202). A token is proposed when another one follows it, so
 // that more bytes would seldom change it; the last one where the model ends: at a special token, at
 // a full context, or where 4 (j + 2) own tokens did not make j + 2 of the target's. It is a
 // function of the text. Processors are not applied to what the model writes.

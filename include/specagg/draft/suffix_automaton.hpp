@@ -37,6 +37,7 @@ class suffix_automaton {
     reserve(capacity);
     clear();
   }
+  // Allocates for so many tokens: push() then allocates nothing for them.
   void reserve(std::size_t tokens) {
     tokens_.reserve(tokens);
     states_.reserve(2 * tokens + 1);
@@ -45,6 +46,7 @@ class suffix_automaton {
     while (slots < 6 * tokens) slots *= 2;
     if (slots > slots_.size()) rehash(slots);
   }
+  // Forgets all tokens, and keeps the memory.
   void clear() {
     tokens_.clear();
     edges_.clear();

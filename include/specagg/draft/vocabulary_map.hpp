@@ -15,15 +15,16 @@
 SPECAGG_BEGIN
 
 // A token as a tokenizer knows it.
-//   text     its bytes in a text; a token without bytes is none of a text
+//   text     its bytes in a text; a token without bytes is not in any text
 //   spare    its bytes too, but the tokenizer writes these bytes as another token (a byte token "A"
-//            beside a piece "A")
+//            where there is a piece "A")
 //   special  a control token; `bytes` is its name ("<|im_end|>"), and never stands in a text
 struct token_text {
   enum class kind : std::uint8_t { text, spare, special };
   std::string bytes;
   kind is = kind::text;
 
+  // Its bytes in a text: none of a special token.
   std::string_view in_text() const {
     return is == kind::special ? std::string_view() : std::string_view(bytes);
   }
@@ -53,6 +54,7 @@ class vocabulary_map {
  public:
   vocabulary_map() = default;
 
+  // The sizes of the two vocabularies; all is 0 until make_vocabulary_map() has made it.
   std::size_t draft_size() const { return to_.size(); }
   std::size_t target_size() const { return target_size_; }
   std::size_t size() const { return targets_.size(); }  // mapped tokens
@@ -131,6 +133,7 @@ inline vocabulary_map map_of_equal_tokens(std::span<const token_text> draft,
   return map;
 }
 
+// Whether a logit is -inf.
 template <class S>
 bool is_masked(S logit) {
   return detail::number(logit) == -std::numeric_limits<computed<S>>::infinity();

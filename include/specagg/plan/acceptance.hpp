@@ -19,6 +19,7 @@ constexpr double integer_power(double a, std::size_t n) {
     if (n % 2 == 1) x *= a;
   return x;
 }
+// 1 + a + ... + a^(n-1).
 constexpr double geometric_sum(double a, std::size_t n) {
   double sum = 0;
   for (; n > 0; --n) sum = 1 + a * sum;
@@ -37,6 +38,7 @@ constexpr double least_coupled_acceptance(double tv) { return (1 - tv) / (1 + tv
 struct both_acceptances {
   double q = 0, p = 0;
 };
+// tv: TV(p, q).
 constexpr both_acceptances ensemble_acceptance(double lambda, double tv) {
   return {1 - (1 - lambda) * tv, 1 - lambda * tv};
 }

@@ -21,6 +21,8 @@ struct fixed_draft {
   std::size_t gamma = 0;
   double rate = 0;  // tokens per cost; if costs are in steps of the target, the speed-up
 };
+// a[k]: the acceptance of drafted token k if those before it were accepted, most = a.size(); or one
+// acceptance for all.
 template <class Cost>
 fixed_draft best_fixed_draft(std::span<const double> a, Cost&& cost) {
   fixed_draft best{0, 1 / cost(std::size_t(0))};
@@ -105,7 +107,7 @@ inline double confidence_of_entropy(double entropy, std::size_t vocabulary) {
 // later tokens (a head reads the target's states until the first one), or more. Both ratios count 4
 // guesses of .65 more, above and below. The weight of a measurement fades by 1 in 1000 with every
 // later one of its class, and in the ratios with every later one of its own; in at_depth(1) and
-// behind also by 1 in 500 with every round, since a depth that was found bad may not be drafted
+// deeper also by 1 in 500 with every round, since a depth that was found bad may not be drafted
 // again. `seen` counts the rows of each class, also those that no token was drafted from; a count
 // fades by 1 in 500 with every row. It predicts the class of the next row. A confidence below 0 or
 // NaN counts as 0, one above 1 as 1.
@@ -122,9 +124,10 @@ struct acceptance_predictor {
   };
   std::array<double, classes> sum = {}, weight = {}, seen;
   double overlaps = 0, expected = 0;
-  std::array<measured, depths> of_depth = {};
+  std::array<measured, depths> of_depth = {};  // for at_depth()
 
   constexpr acceptance_predictor() : seen() { seen.fill(1); }
+  // The class of a confidence, its first guess, and the ratio with 4 guesses more, as said above.
   static constexpr std::size_t class_of(double confidence) {
     return confidence > 0 ? std::min(std::size_t(std::min(confidence, 1.0) * classes), classes - 1)
                           : 0;
@@ -159,6 +162,7 @@ struct acceptance_predictor {
     }
     return total / rows;
   }
+  // A row was seen; a round begins; the overlap of a row at this depth was measured.
   void see(double confidence) {
     const std::size_t c = class_of(confidence);
     for (std::size_t i = 0; i < classes; ++i)
@@ -317,7 +321,7 @@ struct draft_length_controller {
 // counts against later losses, up to most_won. docs/drafters.md says why these numbers.
 //
 // The speed of a shared machine changes. So the time of rounds with drafts is counted in the mean
-// of the usual plain round before them and of the plain round behind them. The first two rounds are
+// of the usual plain round before them and of the plain round after them. The first two rounds are
 // plain, and one after at most `longest` with drafts; after `in_doubt` while more is lost by the
 // times than may be, but not by more than their error allows. Of rounds with drafts whose prices
 // sum to n, the square of that error is n + n^2 / 2 times that of one plain round: each errs by
@@ -346,6 +350,7 @@ struct draft_watch {
   double seconds = 0, prices = 0, tokens = 0, rounds = 0;  // of the rounds with drafts since then
   std::size_t plain_rounds = 0;
 
+  // Plain rounds lost by the times, if one takes `usual` seconds; and the variance of that.
   double lost_by(double usual) const {
     return std::max(lost + seconds / usual - tokens, -most_won);
   }
@@ -357,6 +362,7 @@ struct draft_watch {
     return -won <= most && by_times <= fma(errors, error, most) &&
            rounds < double(by_times > most ? in_doubt : longest);
   }
+  // After a round; time in seconds. The rest as said above.
   void observe(bool tried, double price, std::size_t emitted, double time) {
     if (!(time > 0)) return;
     const double usual = tried && drafting > 0 ? drafting : plain;

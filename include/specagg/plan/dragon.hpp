@@ -28,6 +28,7 @@ struct dragon {
   agreement accept = {};
   constexpr double rtt() const { return t_l + t_r; }
 };
+// The same setting with l and r exchanged.
 constexpr dragon exchanged(const dragon& d) {
   return {d.c_r, d.c_l, d.t_r, d.t_l, {d.accept.both, d.accept.only_r, d.accept.only_l}};
 }
@@ -69,7 +70,7 @@ constexpr double token_wise_latency(const dragon& d) { return std::max(d.c_l, d.
 constexpr double sequence_wise_latency(const dragon& d, double tokens, double row) {
   return std::max(d.c_l, d.c_r + row + d.t_r / tokens);
 }
-// The time to the first token, behind the same retrieval on each side: l waits for the first draft
+// The time to the first token, after the same retrieval on each side: l waits for the first draft
 // of r. By text (DRCG/Text): l asks for r's documents and reads them, which takes `read`. By cache
 // (DRCG/KV): r sends what its model has computed of them, which takes `sent`.
 constexpr double first_token_latency(const dragon& d) { return std::max(d.c_l, d.c_r + d.t_r); }

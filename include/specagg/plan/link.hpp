@@ -28,8 +28,9 @@ constexpr double dssd_communication(double a, std::size_t gamma, double vocabula
 struct traffic {
   double up = 0, down = 0;
 };
+// The setting of a round of split decoding. vocabulary: V.
 struct split {
-  std::size_t gamma = 1;
+  std::size_t gamma = 1;  // tokens that it drafts
   double vocabulary = 0;
   double bits = 16;     // per probability
   double id_bits = 32;  // per token id, position or count of tokens
@@ -70,6 +71,7 @@ inline double bytes(double bits) { return std::ceil(bits / 8); }
 struct link {
   double rate_up = 1, rate_down = 1, ntt = 0;
 };
+// ntt is the latency of a whole round.
 constexpr double communication(const traffic& t, const link& l) {
   return t.up / l.rate_up + t.down / l.rate_down + l.ntt;
 }

@@ -132,6 +132,7 @@ struct profile {
     only_l.observe(a.only_l, z);
     only_r.observe(a.only_r, z);
   }
+  // Half of it is taken for the latency of each way.
   constexpr void observe_round_trip(double seconds, double z) {
     from_l.latency.observe(seconds / 2, z);
     from_r.latency.observe(seconds / 2, z);

@@ -8,6 +8,7 @@
 
 SPECAGG_BEGIN
 
+// One of the two. Both sites give the sides the same names.
 enum class side : std::uint8_t { l, r };
 
 // The joint distribution of (accepted_l, accepted_r): the probabilities that the token made from

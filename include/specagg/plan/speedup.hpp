@@ -38,12 +38,14 @@ struct alternating {
   std::size_t gamma_q = 1, gamma_p = 1;  // >= 1
   double c = 1, v_q = 1, v_p = 1;        // v of q and of p when they score
 };
+// Its averages in a long text.
 struct alternating_rates {
   double pi_d = 0, pi_p = 0, pi_q = 0;  // fraction of rounds in each state
   double calls_q = 0, calls_p = 0;      // calls of each model per round, scoring included
   double tokens = 0, cost = 0;          // per round; cost in steps of p
   double speedup = 0;                   // over both models for every token: (1 + c) tokens / cost
 };
+// In closed form.
 constexpr alternating_rates rates(const alternating& x) {
   const double A = integer_power(x.a_q, x.gamma_q), B = integer_power(x.a_p, x.gamma_p),
                gq = double(x.gamma_q), gp = double(x.gamma_p);

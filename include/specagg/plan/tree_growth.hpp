@@ -18,7 +18,7 @@ namespace plan {
 // of the draft's row, and one more drawn from the rest, bring
 //   R likely (q_1 + ... + q_m) + R drawn (1 - q_1 - ... - q_m)
 // tokens; without the drawn one the second term is 0. `likely`, `drawn` and `level` are learned:
-// the parts of such shares, and of the levels behind a node of the path, that were accepted in the
+// the parts of such shares, and of the levels after a node of the path, that were accepted in the
 // last rounds. (A certain token of a draft that is right on average is accepted as often as its
 // share says, a drawn one more seldom.) They fade by 1 in 50 with every round, as rho does. They
 // start as those of five rounds of one share or level, of which .8, .5 and .8 were accepted. In
@@ -42,14 +42,14 @@ struct tree_growth {
     }
   };
   struct children {
-    std::size_t likeliest = 0;
-    bool draws = false;  // one more from the rest
+    std::size_t likeliest = 0;  // so many of the likeliest tokens
+    bool draws = false;         // one more from the rest
   };
   // Of one round, on the path that was accepted.
   struct path_record {
     double likely = 0, drawn = 0;  // shares that its nodes offered
     std::size_t accepted_likely = 0, accepted_drawn = 0;
-    std::size_t levels = 0;  // drafted behind a node of the path, also where no child was worth it
+    std::size_t levels = 0;  // drafted after a node of the path, also where no child was worth it
   };
   static constexpr double fade = 1 - 1.0 / 50;
   draft_costs cost;
@@ -59,6 +59,7 @@ struct tree_growth {
 
   explicit constexpr tree_growth(const draft_costs& c = {}) : cost(c) {}
 
+  // Tokens per unit of cost; and the tokens that the cost of one more node would be worth.
   double rho() const { return std::max(tokens / spent, 1 / cost.target); }
   double price() const { return rho() * (cost.verify + cost.link); }
   void begin() {

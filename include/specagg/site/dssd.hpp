@@ -29,7 +29,7 @@ namespace sites {
 // The order to score a draft: roll the model back to `keep` tokens if it has seen more, feed it
 // token(i) up to i = end, and call scored() with the rows of positions start .. end and this
 // ticket. Read the tokens when the order is given: a later message may take the draft back, and
-// token(i) is then no_token behind the text.
+// token(i) is then no_token after the text.
 struct score_order {
   std::uint32_t ticket = 0, keep = 0, start = 0, end = 0;
 };
@@ -131,7 +131,7 @@ class split_device : public detail::split_end<T, Chooser> {
       : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
         q_(agreed.kind == protocol::dssd ? agreed.look_ahead * agreed.codec.vocabulary : 0) {}
 
-  // Token i of the text, or of the draft after it; no_token behind them.
+  // Token i of the text, or of the draft after it; no_token after them.
   token_id token(std::uint32_t i) const {
     if (i < size()) return text_[i];
     return i - size() < draft_size() ? work_.up.drafted.tokens[i - size()] : no_token;
@@ -301,7 +301,7 @@ class split_edge : public detail::split_end<T, Chooser> {
         start_(size()) {}
 
   // Token i of the text; or, while a draft is scored, of the draft from its start on; no_token
-  // behind them.
+  // after them.
   token_id token(std::uint32_t i) const {
     if (busy_ && i >= start_) return i - start_ < count_ ? tokens_[i - start_] : no_token;
     return i < size() ? text_[i] : no_token;

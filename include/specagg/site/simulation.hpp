@@ -27,7 +27,7 @@ class virtual_clock {
     queue_.push_back({std::max(time, now_), announced_++, std::move(action)});
     std::push_heap(queue_.begin(), queue_.end(), later);
   }
-  // Runs the next event. False if there is none up to `until`.
+  // Runs the next event. False if no event is due up to `until`.
   bool step(double until) {
     if (queue_.empty() || queue_.front().time > until) return false;
     std::pop_heap(queue_.begin(), queue_.end(), later);
