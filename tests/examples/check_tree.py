@@ -11,6 +11,13 @@ MISTAKES = [
     ("proofs/law.v", r"\n", " \n", "ends in a blank"),
     ("include/specagg/half.hpp", r"\n#pragma once\n", "\n#include <specagg/random.hpp>\n", "may not include it"),
     ("include/specagg/half.hpp", None, None, "has no #pragma once"),
+    # comments of a function, a group, a member, a template
+    ("include/specagg/kernel/select.hpp", r"// One pass.\n", "", "find_largest is public and has no comment"),
+    ("include/specagg/backend/cpu/matrix.hpp", r"// The rows of a strip;.*\n", "", "strip_rows is public and has no comment"),
+    ("include/specagg/backend/cpu/matrix.hpp", None, None, "planes is public and has no comment"),
+    ("include/specagg/backend/cpu/matrix.hpp", None, None, "packed_block_bytes is public and has no comment"),
+    ("include/specagg/kernel/select.hpp", r" *// Whether 16 more tokens fit.\n", "", "shortlist::has_room is public and has no comment"),
+    ("include/specagg/policy/models.hpp", r"// Makes a view of N numbers.\n", "", "view_of is public and has no comment"),
     ("include/specagg/policy/catalogue.hpp", '"mentored"', '"advised"', None),
     ("include/specagg/policy/mentored.hpp", None, None, "the rule mentored has no line in policy/catalogue.hpp"),
     ("docs/mathematics.md", None, None, "has no formula of the rule advised"),
