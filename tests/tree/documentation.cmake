@@ -47,3 +47,5 @@ endforeach()
 
 add_test(NAME "docs: README's program and its rules"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/readme.py ${tree}/docs/readme ${CMAKE_CXX_COMPILER} ${externals})
+add_test(NAME "docs: papers: each symbol is in its header"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/papers.py ${tree}/docs/papers ${CMAKE_CXX_COMPILER} ${externals})

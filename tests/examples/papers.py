@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""docs/papers.md leads to what is there: each symbol of its tables compiles and is declared in the header that stands
+beside it, each theorem is in its file of proofs/, each part of the experiments exists; and of the equations, algorithms,
+lemmas, tables and figures of a paper none is left out between the first and the last.
+
+usage: papers.py FOLDER [CXX [FLAG...]]
+"""
+import collections, pathlib, re, subprocess, sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+folder, cxx, flags = pathlib.Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "g++", sys.argv[3:]
+page = ROOT / "docs/papers.md"
+parts = set(re.findall(r'^    \{"([\w-]+)", (?:true|false)', (ROOT / "examples/experiments/main.cpp").read_text(), re.M))
+parts |= {path.stem for path in (ROOT / "docs/experiments").glob("*passages.svg")}  # a program of its own makes them
+wrong, includes, lines, rows = [], {}, [], 0
+
+
+def declared(symbol, path):
+    """Whether this file declares it: a theorem of a .v file, else a type, a concept or a function at column 0."""
+    name, text = symbol.split("::")[-1], path.read_text()
+    if path.suffix == ".v":
+        return re.search(rf"^(Theorem|Lemma|Corollary) {name}\b", text, re.M)
+    return re.search(rf"^(struct|class|enum class|concept|using)( \[\[nodiscard\]\])? {name}\b|^[^\s/#].*[ \]&*]{name}\(", text, re.M)
+
+
+for section in re.split(r"^## ", page.read_text(), flags=re.M)[1:]:
+    seen = collections.defaultdict(set)
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if not line.startswith("| ") or cells[0] in ("number", "---"):
+            continue
+        rows += 1
+        place = f"docs/papers.md: {section.splitlines()[0]}, {cells[0]}"
+        if len(cells) != 4:
+            wrong.append(f"{place}: has {len(cells)} cells, not 4")
+            continue
+        if numbers := re.match(r"(eq\.|[A-Z][a-z]+) ((\d+)([-,] ?\d+)*)$", cells[0]):
+            for span in numbers[2].split(","):
+                first, last = (span.split("-") * 2)[:2]
+                seen[numbers[1]] |= set(range(int(first), int(last) + 1))
+        symbols = re.findall(r"`([^`]+)`", cells[2])
+        targets = [(page.parent / target).resolve() for target in re.findall(r"\]\(([^)]+)\)", cells[3])]
+        code = [path for path in targets if path.suffix in (".hpp", ".v")]
+        wrong += [f"{place}: there is no {path.name}" for path in targets if not path.exists()]
+        if any(not path.exists() for path in targets):
+            continue
+        if not symbols and (cells[2] != "-" or not cells[3]):
+            wrong.append(f"{place}: names no symbol, nor why there is none")
+        for symbol in symbols:
+            if part := re.fullmatch(r"--part ([\w-]+)", symbol):
+                if part[1] not in parts:
+                    wrong.append(f"{place}: the experiments have no part {part[1]}")
+            elif not any(declared(symbol, path) for path in code):
+                wrong.append(f"{place}: {symbol} is not declared in {', '.join(p.name for p in targets) or 'any file'}")
+            elif code[0].suffix == ".hpp":
+                includes |= dict.fromkeys(path.relative_to(ROOT / "include").as_posix() for path in code)
+                lines.append(f"namespace row_{len(lines)} {{ using specagg::{symbol}; }}  // {cells[0]}")
+        wrong += [f"{place}: {path.name} declares none of its symbols" for path in code
+                  if not any(declared(symbol, path) for symbol in symbols)]
+    for kind, numbers in seen.items():
+        lacking = sorted(set(range(1, max(numbers) + 1)) - numbers)
+        if lacking:
+            wrong.append(f"docs/papers.md: {section.splitlines()[0]}: no {kind} {', '.join(map(str, lacking))}")
+
+folder.mkdir(parents=True, exist_ok=True)
+source = folder / "papers.cpp"
+source.write_text("".join(f"#include <{header}>\n" for header in includes) + "\n".join(lines) + "\n")
+ran = subprocess.run([cxx, "-std=c++20", "-DSPECAGG_ALLOW_SLOW", *flags, f"-I{ROOT}/include", "-fsyntax-only", source],
+                     capture_output=True, text=True)
+wrong += [line for line in ran.stderr.splitlines() if "error: " in line]
+if wrong or not rows:
+    sys.exit("\n".join(wrong) or "docs/papers.md has no rows")
+print(f"{rows} rows, {len(lines)} symbols in {len(includes)} headers")
