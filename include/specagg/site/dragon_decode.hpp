@@ -83,7 +83,7 @@ dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& 
   const auto step = std::uint32_t(t.size);
   const token_id x_l = drafts.draw(side::l, p_l, step, work.scratch);
   const token_id x_r = drafts.draw(side::r, p_r, step, work.scratch);
-  const auto rows = [&](side s) { return site_row<processed_row<T>>{work.rows[std::size_t(s)]}; };
+  const auto rows = [&](side at) { return site_row<processed_row<T>>{work.rows[std::size_t(at)]}; };
   const aggregation a = drafts.aggregate(step, x_l, x_r, eta, rows, work.scratch);
   result.drafted = {x_l, x_r};
   result.why = a.why;
