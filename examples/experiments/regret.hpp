@@ -6,6 +6,8 @@
 #include <cmath>
 #include <span>
 
+#include <specagg/kernels.hpp>
+
 namespace experiments {
 
 struct regret {

@@ -281,6 +281,7 @@ void agree(const shape& s, std::uint64_t seed, const std::vector<Policy>& choice
     REQUIRE(got[r].accepted == v.accepted);
     REQUIRE(got[r].emitted == v.emitted);
     REQUIRE(got[r].why == v.why);
+    REQUIRE(got[r].ended == v.ended);
     for (std::size_t i = 0; i < v.emitted; ++i) {
       const emission &a = got_emissions[r * each + i], &c = out[i];
       CAPTURE(i, a.token, c.token, a.log_pi, c.log_pi, a.log_p, c.log_p);

@@ -22,7 +22,8 @@ inline bool same(double x, double y) {
   return std::bit_cast<std::uint64_t>(x) == std::bit_cast<std::uint64_t>(y);
 }
 inline bool operator==(const seen& a, const seen& b) {
-  bool equal = a.v.accepted == b.v.accepted && a.v.emitted == b.v.emitted && a.v.why == b.v.why;
+  bool equal = a.v.accepted == b.v.accepted && a.v.emitted == b.v.emitted && a.v.why == b.v.why &&
+               a.v.ended == b.v.ended;
   for (std::size_t i = 0; equal && i < a.v.emitted; ++i) {
     const emission &x = a.out[i], &y = b.out[i];
     equal = x.token == y.token && x.from == y.from && x.why == y.why && same(x.log_pi, y.log_pi) &&

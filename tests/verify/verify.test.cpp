@@ -1,12 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/verify/verify.hpp>
 
+#include <array>
 #include <string>
 #include <vector>
 
+#include <specagg/policy/combine.hpp>
+#include <specagg/verify/batch.hpp>
+
 #include "support/catch.hpp"
+#include "support/numbers.hpp"
 
 using namespace specagg;
+
+namespace {
+
+// How often a text ended by an accepted token, a residual token and a bonus token.
+struct ends_seen {
+  std::array<int, 3> by{};
+  int open = 0;
+  // The verdict names the end token that is the last emitted one.
+  void see(const verdict& v, const end_tokens& ends, std::span<const emission> out) {
+    REQUIRE(v.emitted > 0);
+    const emission& last = out[v.emitted - 1];
+    CHECK(v.ended == (ends.contains(last.token) ? last.token : no_token));
+    if (v.ended == no_token) ++open;
+    else ++by[std::size_t(last.from)];
+  }
+  bool all() const { return by[0] > 0 && by[1] > 0 && by[2] > 0 && open > 0; }
+};
+
+// A draft of three tokens over six, and its rows.
+struct ended_round {
+  static constexpr std::size_t V = 6, g = 3;
+  std::array<std::array<double, V>, g + 1> q{}, p{};
+  random_streams chooser;
+  std::array<token_id, g> y{};
+  std::array<double, verify_scratch(V, g)> scratch{};
+  std::array<emission, g + 1> out{};
+  explicit ended_round(std::uint64_t seed) : chooser(seed) {
+    numbers n(seed);
+    for (auto* rows : {&q, &p})
+      for (auto& row : *rows) {
+        double sum = 0;
+        for (double& x : row) sum += x = n.uniform();
+        for (double& x : row) x /= sum;
+      }
+  }
+  template <class V>
+  void propose(const V& verifier) {
+    for (std::size_t j = 0; j < g; ++j) {
+      dense_row<double> row(q[j]);
+      y[j] = verifier.propose(row, 0, j, chooser, scratch);
+    }
+  }
+};
+
+}  // namespace
 
 TEST_CASE("a draft ends before its first padding and behind its first end-of-text token") {
   const std::vector<token_id> y{5, 2, 7, no_token, 7};
@@ -60,4 +110,51 @@ TEST_CASE(
     }
   CHECK(draw_draft(row, 0, 0, random, {}) == no_token);
   CHECK(draw_draft(softmax_row<float>(invalid), 0, 0, random, scratch) == no_token);
+}
+TEST_CASE("the verdict of every verifier names the token that ended the text, of several too") {
+  const std::array<token_id, 2> two{1, 4};
+  for (const end_tokens& ends : {end_tokens(4), end_tokens(two)}) {
+    for_each_verifier(1, 2, [&](const auto& verifier) {
+      ends_seen seen;
+      for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+        ended_round r(seed);
+        r.propose(verifier);
+        verification one{draft{r.y, 0, ends}, std::span(r.q), std::span(r.p),
+                         ensemble{0.3},       r.chooser,      std::span<emission>(r.out)};
+        seen.see(verify(one, verifier, r.scratch), ends, r.out);
+      }
+      INFO(verifier.name);
+      CHECK(seen.all());
+    });
+    const auto trees = [&](const auto& verifier) {
+      ends_seen seen;
+      const std::array<std::uint32_t, 3> parents{0, 0, 1};  // two children, and one of the first
+      for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+        ended_round r(seed);
+        const std::array<std::size_t, 3> row_of{0, 0, 1};
+        for (std::uint32_t i = 1; i <= 3; ++i)
+          r.y[i - 1] = draw_node(dense_row<double>(r.q[row_of[i - 1]]), 0, i, i < 3 ? 1 : 2,
+                                 r.chooser, r.scratch);
+        const std::array laws{r.q[0], r.q[0], r.q[0], r.q[1]};
+        std::array<tree_node, 4> nodes;
+        std::array<double, 2 * ended_round::V> owed;
+        const tree_scratch<double> work{nodes, owed, r.scratch};
+        const tree_verdict v = verifier.verify(draft_tree{r.y, parents, 0, ends}, laws, r.q, r.p,
+                                               lossless(), r.chooser, r.out, work);
+        seen.see(v, ends, r.out);
+      }
+      CHECK(seen.all());
+    };
+    trees(traversal());
+    trees(recursive_rejection());
+  }
+}
+TEST_CASE("a verdict without an end token, or without a token, ended nothing") {
+  ended_round r(1);
+  r.propose(token_verifier());
+  const verdict v = verify_token(draft{r.y}, r.q, r.p, lossless(), r.chooser, r.out, r.scratch);
+  CHECK(v.ended == no_token);
+  const verdict none =
+      verify_token(draft{{}, 0, 4, false}, r.q, r.p, lossless(), r.chooser, r.out, r.scratch);
+  CHECK((none.emitted == 0 && none.ended == no_token));
 }

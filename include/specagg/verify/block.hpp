@@ -67,16 +67,18 @@ SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRow
       break;
   }
   result.accepted = result.emitted = tau;
+  if (drafted.ends_text(tau)) result.ended = drafted.tokens[tau - 1];
   if (tau == g) {
     result.why =
         detail::draw_bonus(drafted, g, ended, policy, q_rows, p_rows, chooser, sums, out, result);
     return result;
   }
+  emission e;
   result.why = detail::with_law(policy, q_rows, p_rows, tau, [&](const auto& rows, const auto& pi) {
     return detail::draw_residual(rows, pi, claim[tau], std::uint32_t(drafted.start + tau),
-                                 drafted.start, chooser, sums, out[tau]);
+                                 drafted.start, chooser, sums, e);
   });
-  result.emitted += result.why == status::ok;
+  if (result.why == status::ok) detail::emit(e, drafted.end_of_text, out, result);
   return result;
 }
 

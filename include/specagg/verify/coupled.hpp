@@ -162,7 +162,7 @@ SPECAGG_FUNCTION verdict verify_coupled(const coupled_draft& coupled, QRows&& q_
     if (result.why != status::ok) return result;
     const bool kept = j < g && e.token == drafted.tokens[j];
     e.from = kept ? origin::accepted : j < g ? origin::residual : origin::bonus;
-    out[result.emitted++] = e;
+    detail::emit(e, drafted.end_of_text, out, result);
     if (!kept) break;
     ++result.accepted;
   }

@@ -48,7 +48,7 @@ SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRow
     deciding = g > j && e.token == y;
     e.from = deciding ? origin::accepted : g > j ? origin::residual : origin::bonus;
     result.accepted += deciding;
-    out[result.emitted++] = e;
+    detail::emit(e, drafted.end_of_text, out, result);
   }
   if (deciding)
     result.why = detail::draw_bonus(drafted, g, status::ok, policy, q_rows, p_rows, chooser,

@@ -58,7 +58,7 @@ SPECAGG_FUNCTION verdict verify_token(const draft& drafted, QRows&& q_rows, PRow
           if (decided != status::ok) return decided;
           deciding = e.from == origin::accepted;
           result.accepted += deciding;
-          out[result.emitted++] = e;
+          detail::emit(e, drafted.end_of_text, out, result);
           return status::ok;
         });
     if (s == status::ok) continue;

@@ -343,7 +343,7 @@ struct tree_walk {
     const bool settled = last.failed > 0;
     result.node = std::uint32_t(n);
     result.accepted = result.emitted = last.depth;
-    if (n > 0 && tree.end_of_text.contains(token(n))) return;
+    if (n > 0 && tree.end_of_text.contains(token(n))) return void(result.ended = token(n));
     if (!settled && !tree.bonus) return void(result.why = last.why);
     token_id failed[most_not_stored] = {};
     std::size_t count = 0;
@@ -372,7 +372,7 @@ struct tree_walk {
           // a leaf, or round-off left nothing
           return detail::draw_token(rows, pi, pi, m, chooser, work.sums, e);
         });
-    if (result.why == status::ok) out[result.emitted++] = e;
+    if (result.why == status::ok) detail::emit(e, tree.end_of_text, out, result);
   }
 };
 

@@ -76,10 +76,13 @@ struct draft_acceptance {
 
 // accepted: the number of accepted drafted tokens. emitted: the number of tokens written: the
 // accepted ones, plus one residual or bonus token if there is one. why: ok, or why no token could
-// be emitted at position start + emitted (without a bonus: what ended the draft there).
+// be emitted at position start + emitted (without a bonus: what ended the draft there). ended: the
+// end-of-text token that is the last emitted token, accepted or drawn; no_token while the text goes
+// on.
 struct [[nodiscard]] verdict {
   std::size_t accepted = 0, emitted = 0;
   status why = status::ok;
+  token_id ended = no_token;
 };
 
 }  // namespace specagg
@@ -308,6 +311,13 @@ SPECAGG_FUNCTION status keep_or_replace(const Rows& rows, const Pi& pi, const ju
   return detail::draw_residual<Sides>(rows, pi, 1, position, start, chooser, scratch, out);
 }
 
+// Writes an emission behind those of the verdict, and says if it ends the text.
+SPECAGG_FUNCTION inline void emit(const emission& e, const end_tokens& ends,
+                                  std::span<emission> out, verdict& result) {
+  out[result.emitted++] = e;
+  if (ends.contains(e.token)) result.ended = e.token;
+}
+
 // Draws the token after a draft whose g tokens were all accepted; does nothing if none is wanted.
 // `ended`: why the draft ended early, else ok.
 template <class Policy, class QRows, class PRows, Chooser C>
@@ -324,7 +334,7 @@ SPECAGG_FUNCTION status draw_bonus(const draft& drafted, std::size_t g, status e
                                   {stream::bonus, std::uint32_t(drafted.start + g), drafted.start},
                                   chooser, scratch, e);
       });
-  if (s == status::ok) out[result.emitted++] = e;
+  if (s == status::ok) detail::emit(e, drafted.end_of_text, out, result);
   return s;
 }
 
