@@ -311,6 +311,21 @@ void step(hash& h, numbers& random, const Policy& policy, std::size_t vocabulary
               wanted.first(verdict.why == specagg::status::ok ? wanted.size() : 0));
 }
 
+// A rule that reads ids: pi = p scaled to what q has on some tokens, else q.
+struct some_from_target {
+  static constexpr bool reads_ids = true, reads_confidence = false;
+  template <class Rows>
+  auto bind(const Rows& rows) const {
+    static constexpr std::array<token_id, 6> some{0, 2, 17, 999, 1024, 4999};
+    const auto mass = rows.sum([](auto at) {
+      const auto is = specagg::is_one_of(at.id, some);
+      return specagg::both(select(is, at.q, 0), select(is, at.p, 0));
+    });
+    const double scale = mass.first / mass.second;
+    return [=](auto at) { return select(specagg::is_one_of(at.id, some), at.p * scale, at.q); };
+  }
+};
+
 // Softmax rows of two models that resemble each other.
 template <class Policy>
 void verify_softmax(const char* name, const Policy& policy) {
@@ -360,6 +375,7 @@ void verification() {
   verify_softmax("verify-token-v3", specagg::token_v3{0.3});
   verify_softmax("verify-lossy-exact", specagg::lossy{0.2});
   verify_softmax("verify-lossy-1", specagg::lossy{0.2, 1});
+  verify_softmax("verify-ids", some_from_target{});
 
   const auto dense = [](const std::vector<double>& x, std::size_t) {
     return specagg::dense_row<double>(x);

@@ -2,6 +2,7 @@
 // Also what tests specagg/backend/cuda/collective.hpp and specagg/backend/cuda/row.hpp:
 // verification is made of them.
 #include "cuda/agree.hpp"
+#include "policy/ids.hpp"
 
 using namespace specagg;
 namespace device = specagg::cuda;
@@ -32,6 +33,20 @@ struct weighted {
 };
 
 }  // namespace
+
+TEST_CASE("cuda: rules that read the token's id agree with the CPU, in every block and cluster") {
+  if (!have_device()) return;
+  tally seen;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const std::size_t V = seed % 3 == 0 ? 17000 : 3 + 400 * seed;
+    const std::vector rules{from_target<2>{{0, 1500}}, from_target<2>{{2, token_id(V - 1)}}};
+    agree<float>({3, V, 3}, seed, rules, token_verifier{}, seen);
+    agree<float>({3, V, 3}, seed, rules, block_verifier{}, seen);
+    agree<float>({3, V, 3}, seed, rules, device::coupled{}, seen);
+    agree<float>({3, V, 3}, seed, std::vector{without_token{2}}, match_verifier{}, seen);
+  }
+  CHECK(seen.statuses[status::ok] > 50);
+}
 
 TEST_CASE("cuda: every verifier agrees with the CPU on rows of 128256 tokens", "[slow]") {
   if (!have_device()) return;

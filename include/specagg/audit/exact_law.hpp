@@ -133,7 +133,7 @@ std::vector<double> bound_to(const Policy& policy, const Q& q_row, const P& p_ro
   if (q.size() != p.size()) return fail(status::vocabulary_mismatch);
   if (const status s = q.normalise(confidence); s != status::ok) return fail(s);
   if (const status s = p.normalise(confidence); s != status::ok) return fail(s);
-  const row_pair<confidence, decltype(q), decltype(p)> rows(q, p);
+  const auto rows = detail::seen_by<Policy>(row_pair<confidence, decltype(q), decltype(p)>(q, p));
   const auto pi = policy.bind(rows);
   std::vector<double> law(rows.size());
   for (std::size_t v = 0; v < law.size(); ++v) {

@@ -206,7 +206,8 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
       s = detail::next_row(t, large, processor, options.sample,
                            std::span(work.large_logits).first(work.vocabulary), p, confidence);
     if (s != status::ok) return detail::one_token(s);
-    const row_pair<confidence, processed_row<T>, processed_row<T>> rows(q, p);
+    using pair = row_pair<confidence, processed_row<T>, processed_row<T>>;
+    const auto rows = detail::seen_by<Policy>(pair(q, p));
     const auto pi = detail::bind_law(rows, policy);
     emission& e = work.emissions[0];
     e = {.from = origin::bonus};

@@ -375,7 +375,8 @@ struct collaboration {
   status write_final() {
     processed_row<T>& row = work.row(1, sent());
     if (const status s = row.normalise(reads_confidence<Policy>); s != status::ok) return s;
-    const target_rows<reads_confidence<Policy>, processed_row<T>> rows(row);
+    using seen = target_rows<reads_confidence<Policy>, processed_row<T>>;
+    const auto rows = detail::seen_by<Policy>(seen(row));
     const auto pi = detail::bind_law(rows, policy);
     emission& e = work.emissions[result.emitted];
     e = {.from = origin::bonus, .why = result.draft_why};

@@ -25,6 +25,7 @@ struct checked {
   Policy policy;
   static constexpr bool reads_draft = specagg::reads_draft<Policy>;
   static constexpr bool reads_confidence = specagg::reads_confidence<Policy>;
+  static constexpr bool reads_ids = specagg::reads_ids<Policy>;
   static constexpr bool unanimous = is_unanimous<Policy>;
   static constexpr std::size_t models = models_of<Policy>;
   constexpr bool valid() const { return specagg::valid(policy); }

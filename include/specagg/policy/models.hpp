@@ -96,14 +96,15 @@ status with_models([[maybe_unused]] const Policy& policy, [[maybe_unused]] std::
   if constexpr (models_of<Policy> != N) return status::invalid_parameter;  // no further errors
   else
     return specagg::with_rule(policy, [&](const auto& rule) {
-      constexpr bool confidence = N == 2 && reads_confidence<std::remove_cvref_t<decltype(rule)>>;
+      using Rule = std::remove_cvref_t<decltype(rule)>;
+      constexpr bool confidence = N == 2 && reads_confidence<Rule>;
       for (R& r : row)
         if (const status s = r.normalise(confidence); s != status::ok) return s;
       if constexpr (N == 2) {
-        const row_pair<confidence, R, R> rows(row[0], row[1]);
+        const auto rows = detail::seen_by<Rule>(row_pair<confidence, R, R>(row[0], row[1]));
         return f(rows, detail::bind_law(rows, rule));
       } else {
-        const model_rows<R, N> rows(row);
+        const auto rows = detail::seen_by<Rule>(model_rows<R, N>(row));
         return f(rows, detail::bind_law(rows, rule));
       }
     });

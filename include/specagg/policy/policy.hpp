@@ -19,6 +19,8 @@
 // must be NaN: this is reported as status::undefined_target. Reductions return doubles. Write
 // fma(a, b, c) where a product is added to something (kernel/simd.hpp).
 #pragma once
+#include <span>
+
 #include <specagg/distribution.hpp>
 #include <specagg/kernel/sample.hpp>
 
@@ -30,6 +32,9 @@ SPECAGG_BEGIN
 //                                                     row of the draft
 //   static constexpr bool reads_confidence = false;   saves a pass over rows that differ from their
 //                                                     untempered view
+// And one that adds a member to the view:
+//   static constexpr bool reads_ids = true;           at.id is the token's id, as a number of the
+//                                                     rows' type (exact up to 2^24)
 template <class P>
 constexpr bool reads_draft = [] {
   if constexpr (requires { P::reads_draft; }) return P::reads_draft;
@@ -39,6 +44,11 @@ template <class P>
 constexpr bool reads_confidence = [] {
   if constexpr (requires { P::reads_confidence; }) return P::reads_confidence;
   else return true;
+}();
+template <class P>
+constexpr bool reads_ids = [] {
+  if constexpr (requires { P::reads_ids; }) return P::reads_ids;
+  else return false;
 }();
 // How many models a policy combines: a pair, q and p, unless it declares another number N, as the
 // combiners of N rows do (policy/models.hpp):
@@ -94,9 +104,12 @@ class row_pair : public reductions<row_pair<Confidence, Q, P>> {
   template <class F>
   SPECAGG_FUNCTION double sum_where_drafted(F f) const {
     return specagg::walker_of(*this).sum_of_filled(
-        *this, f, [this](std::size_t begin, std::size_t count) {
-          return detail::known_empty(q_.open(begin, count));
-        });
+        *this, f,
+        [this](std::size_t begin, std::size_t count) { return nothing_drafted(begin, count); });
+  }
+  // Whether the draft is known to have no mass in this block.
+  SPECAGG_FUNCTION bool nothing_drafted(std::size_t begin, std::size_t count) const {
+    return detail::known_empty(q_.open(begin, count));
   }
 
   template <class A, class B>
@@ -160,6 +173,71 @@ class single_row : public reductions<single_row<View, Confidence, R>> {
 template <bool Confidence, class P>
 using target_rows = single_row<target_view, Confidence, P>;
 
+// One token, or 16 tokens: the members of At, and the token's id.
+template <class At, class V>
+struct numbered_view : At {
+  V id;
+};
+// The same rows (a row_pair, target_rows or model_rows), whose views have the id too.
+template <class Rows>
+class numbered : public reductions<numbered<Rows>> {
+ public:
+  using value_type = typename Rows::value_type;
+  SPECAGG_FUNCTION explicit numbered(const Rows& rows) : rows_(rows) {}
+  SPECAGG_FUNCTION std::size_t size() const { return rows_.size(); }
+  SPECAGG_FUNCTION decltype(auto) walker() const
+    requires requires(const Rows& rows) { rows.walker(); }
+  {
+    return rows_.walker();
+  }
+  SPECAGG_FUNCTION token_id drafted() const
+    requires requires(const Rows& rows) { rows.drafted(); }
+  {
+    return rows_.drafted();
+  }
+  // As row_pair's.
+  template <class F>
+  SPECAGG_FUNCTION double sum_where_drafted(F f) const {
+    return specagg::walker_of(*this).sum_of_filled(*this, f,
+                                                   [this](std::size_t begin, std::size_t count) {
+                                                     return rows_.nothing_drafted(begin, count);
+                                                   });
+  }
+
+  template <class B>
+  struct block {
+    B rows;
+    std::size_t begin;
+    template <class V>
+    SPECAGG_FUNCTION SPECAGG_INLINE auto operator()(std::size_t k, int n) const {
+      const auto at = rows.template operator()<V>(k, n);
+      return numbered_view<std::remove_cv_t<decltype(at)>, V>{
+          at, V::iota(typename V::value_type(begin + k))};
+    }
+  };
+  SPECAGG_FUNCTION auto open(std::size_t begin, std::size_t count) const {
+    return block<decltype(rows_.open(0, 0))>{rows_.open(begin, count), begin};
+  }
+
+ private:
+  Rows rows_;
+};
+
+namespace detail {
+
+// The rows as a policy sees them: with ids if it reads them. Else they are the rows themselves, so
+// that no other policy pays for it.
+template <class Policy, class Rows>
+SPECAGG_FUNCTION SPECAGG_LANE auto seen_by(const Rows& rows) {
+  if constexpr (reads_ids<Policy>) return numbered<Rows>(rows);
+  else return rows;
+}
+template <class Policy, class Q, class P>
+using pair_seen_by =
+    decltype(seen_by<Policy>(std::declval<const row_pair<reads_confidence<Policy>, Q, P>&>()));
+
+}  // namespace detail
+
 // ---- functions for equations --------------------------------------------------------------------
 
 // As a double, as all parameters and reductions are.
@@ -197,6 +275,14 @@ template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V entropy_term(V x) {
   return weighted_log(-x, x);
 }
+// Whether the id is one of these tokens, lane by lane. One comparison for each of them.
+template <class V>
+SPECAGG_FUNCTION SPECAGG_INLINE typename V::mask_type is_one_of(V id,
+                                                                std::span<const token_id> tokens) {
+  auto is = id < id;
+  for (const token_id t : tokens) is = is | (id == V(typename V::value_type(t)));
+  return is;
+}
 // TV(q, p) = sum (p - q)+, from 0 to 1. One pass; error: see kernels.hpp, which has these three for
 // rows that are not bound to a rule.
 template <class Rows>
@@ -231,12 +317,12 @@ SPECAGG_FUNCTION auto normalised(const Rows& rows, G g) {
 // The requirements on a policy: bind(rows) returns a function pi(at), which returns a vec for a
 // vec.
 template <class Policy, class T = float>
-concept TargetPolicy =
-    requires(const Policy& policy,
-             const row_pair<reads_confidence<Policy>, dense_row<T>, dense_row<T>>& rows,
-             token_view<vec<T, 16>, reads_confidence<Policy>> at) {
-      { policy.bind(rows)(at) } -> std::convertible_to<vec<T, 16>>;
-    };
+concept TargetPolicy = requires(
+    const Policy& policy, const detail::pair_seen_by<Policy, dense_row<T>, dense_row<T>>& rows) {
+  {
+    policy.bind(rows)(rows.open(0, 16).template operator()<vec<T, 16>>(0, 16))
+  } -> std::convertible_to<vec<T, 16>>;
+};
 
 SPECAGG_BEGIN_CALLS
 

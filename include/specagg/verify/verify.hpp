@@ -165,7 +165,7 @@ SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_r
           if (q.size() != p.size()) return status::vocabulary_mismatch;
           if (const status s = q.normalise(confidence); s != status::ok) return s;
           if (const status s = p.normalise(confidence); s != status::ok) return s;
-          const row_pair<confidence, Q, P> rows(q, p);
+          const auto rows = detail::seen_by<Policy>(row_pair<confidence, Q, P>(q, p));
           return f(rows, detail::bind_law(rows, policy));
         } else {
           return status::invalid_parameter;
@@ -188,7 +188,8 @@ SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRo
   } else {
     return detail::with_row_at(p_rows, j, [&](auto& p) {
       if (const status s = p.normalise(reads_confidence<Policy>); s != status::ok) return s;
-      const target_rows<reads_confidence<Policy>, std::remove_cvref_t<decltype(p)>> rows(p);
+      using R = target_rows<reads_confidence<Policy>, std::remove_cvref_t<decltype(p)>>;
+      const auto rows = detail::seen_by<Policy>(R(p));
       return f(rows, detail::bind_law(rows, policy));
     });
   }
