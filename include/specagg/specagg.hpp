@@ -30,6 +30,7 @@
 #include <specagg/decode/tree_workspace.hpp>
 #include <specagg/decode/tree.hpp>
 #include <specagg/decode/collaborative.hpp>
+#include <specagg/decode/collaborative_workspace.hpp>
 #include <specagg/decode/cascade.hpp>
 #include <specagg/decode/stop.hpp>
 #include <specagg/plan/side.hpp>

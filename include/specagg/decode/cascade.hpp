@@ -38,13 +38,14 @@ struct cascade_options {
   bool per_token = false;
 };
 
-// All memory that a round needs, allocated once. T: the type of the models' logits.
+// All memory that a round needs, allocated once. After a call that failed it knows where that one
+// stopped: then another text uses another workspace. T: the type of the models' logits.
 template <class T>
 struct cascade_workspace {
   std::size_t vocabulary, longest_run;
   std::vector<T> small_logits, large_logits;  // V and (longest_run + 1) x V
   std::vector<emission> emissions;            // the longer of longest_run + 1 and longest_response
-  std::vector<double> scratch;
+  std::vector<double> scratch;                // verify_scratch(V)
   // What a failed call leaves to the next one: it ended at left_at; left_from is where the small
   // model's run began, or the large model's response.
   std::size_t left_from = 0, left_at = 0;
@@ -61,7 +62,7 @@ struct cascade_workspace {
 // drafted: tokens that the small model wrote. accepted: those of them that were kept (both are 0
 // where nothing is verified). emitted: tokens appended to the text; they remain even if `why` is
 // not ok.
-struct cascade_result {
+struct [[nodiscard]] cascade_result {
   std::size_t drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok;
 };

@@ -12,8 +12,13 @@
 
 SPECAGG_BEGIN
 
-// What a decoder calls where its caller gives nothing: every token is accepted, no round is looked
-// at.
+// Every decoder takes (text, most, models..., rule, chooser, options, workspace, processor, accept,
+// after_round, verifier, ...). What stands behind the workspace may be left out, or given as {}.
+// No call keeps a reference to its arguments. Between two calls text, models and processor go
+// together, because they hold one text; of a workspace its own comment says whether it does. What
+// must outlive what, and what threads may share: docs/engine.md.
+
+// What a decoder calls where its caller gives nothing: every token is accepted.
 struct accept_all {
   bool operator()(const emission&) const { return true; }
 };

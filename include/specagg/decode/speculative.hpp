@@ -52,7 +52,8 @@ struct decode_options {
 };
 
 // All memory that a round needs, but for the drafter's; allocated once, for options.gamma or fewer
-// drafts. T: the type of the target's logits, R: the drafter's row_type.
+// drafts. Nothing in it is kept for the next round; any text may use it then. T: the type of the
+// target's logits, R: the drafter's row_type.
 template <class T, class R>
 struct drafting_workspace {
   std::size_t vocabulary, gamma;
@@ -90,7 +91,7 @@ concept models_of_one_value_type = std::same_as<typename D::value_type, typename
 // where each came from). They have the law pi even if `why` is not ok; `why` only says why there
 // are no more. draft_why: why the draft ended early, if the drafter gave no row: no_draft, or what
 // is wrong with a model's (a grammar's dead end, NaN, a full context).
-struct speculative_result {
+struct [[nodiscard]] speculative_result {
   std::size_t drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok, draft_why = status::ok;
 };

@@ -31,7 +31,7 @@ struct fixed_growth {
 
 // The result of one round. drafted: nodes of the tree; accepted: of them, on the path that was
 // kept. The rest as in speculative_result (decode/speculative.hpp).
-struct tree_result {
+struct [[nodiscard]] tree_result {
   std::size_t drafted = 0, accepted = 0, emitted = 0;
   status why = status::ok, draft_why = status::ok;
 };

@@ -24,7 +24,8 @@ constexpr std::size_t tree_size(std::span<const std::size_t> shape) {
 
 // Of tree_decode (decode/tree.hpp), and of the workspace that is made for it.
 struct tree_options {
-  std::span<const std::size_t> shape = {};  // children of every node at depth 0, 1, ...
+  // children of every node at depth 0, 1, ...; the memory must outlive the options
+  std::span<const std::size_t> shape = {};
   proposal propose = proposal::greedy;
   sampling sample = {};  // for draft and target
   end_tokens end_of_text = {};
@@ -34,7 +35,7 @@ struct tree_options {
 };
 
 // All memory that a round needs, allocated once, for trees as large as those of the options. T: the
-// type of the logits.
+// type of the logits. Nothing in it is kept for the next round; any text may use it then.
 template <class T>
 struct tree_workspace {
   using row = processed_row<T>;
@@ -75,7 +76,7 @@ struct tree_workspace {
     for (std::size_t i = length; i-- > 0; n = parents[n - 1]) out[i] = of(n);
     return std::span(out).first(length);
   }
-  // The tokens, in `path`.
+  // The tokens after the text on the path to node n; in `path`, until the next call.
   std::span<token_id> tokens_to(std::size_t n) {
     return path_to(n, path, [&](std::size_t i) { return tokens[i - 1]; });
   }

@@ -10,8 +10,9 @@
 SPECAGG_BEGIN
 
 // first_of both(lookup, model): every token of a draft comes from the first drafter that has a row
-// for it. Both follow the text, and either may be a first_of again. A drafter that was not asked
-// costs nothing; a model then reads the tokens that it missed when it is asked next.
+// for it. Both must outlive the object. Both follow the text, and either may be a first_of again. A
+// drafter that was not asked costs nothing; a model then reads the tokens that it missed when it is
+// asked next.
 template <class A, class B>
 class first_of {
   template <class... Kinds>

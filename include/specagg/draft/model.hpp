@@ -9,7 +9,7 @@ SPECAGG_BEGIN
 // confidence is the largest probability of the untempered row (0 unless it was asked for):
 // temperature and filters would make a row look more confident than the model is. The model's
 // context may be smaller than the target's: where it is full, there is no row (context_full).
-// logits: memory for (gamma + 1) x V logits, which must outlive the object.
+// logits: memory for (gamma + 1) x V logits. It and the model must outlive the object.
 template <LogitSource M>
 class model_drafter {
  public:
