@@ -2,7 +2,9 @@
 #include <specagg/process.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -688,6 +690,62 @@ TEST_CASE(
   auto got = logits;
   none.apply(std::span<float>(got));
   CHECK(got == logits);
+}
+
+TEMPLATE_TEST_CASE("penalties for a vocabulary and a history are those of separate memory", "",
+                   float, double, specagg::bf16) {
+  using T = TestType;
+  numbers random(9);
+  constexpr std::size_t vocabulary = 30, length = 12, drafts = 3;
+  const std::vector<token_id> history{3, 3, 7, -1, 40, 0};
+  counters separate(vocabulary, length);
+  std::vector<token_id> memory(penalties::memory(vocabulary, length), 99);
+  penalties due = separate.with(all_three), processor(all_three, vocabulary, history, memory);
+  REQUIRE(due.push(history) == status::ok);
+  const auto row = [&] {
+    std::vector<T> l(vocabulary);
+    for (T& x : l) x = specagg::detail::stored<T>(3 * random.bell());
+    return l;
+  };
+  const auto same_row = [&] {
+    std::vector<T> a = row(), b = a;
+    due.apply(std::span(a));
+    processor.apply(std::span(b));
+    return std::memcmp(a.data(), b.data(), vocabulary * sizeof(T)) == 0;
+  };
+  CHECK(same_row());
+  // the rows of a round in one call, after which the text is as before
+  const std::array<token_id, drafts> drafted{7, 12, 3};
+  std::vector<T> rows, one_by_one;
+  for (std::size_t j = 0; j <= drafts; ++j)
+    for (const T x : row()) rows.push_back(x);
+  one_by_one = rows;
+  processor.apply(std::span(rows), drafted);
+  for (std::size_t j = 0; j <= drafts; ++j) {
+    due.apply(std::span(one_by_one).subspan(j * vocabulary, vocabulary));
+    if (j < drafts) REQUIRE(due.push(drafted[j]) == status::ok);
+  }
+  due.pop(drafts);
+  CHECK(std::memcmp(rows.data(), one_by_one.data(), rows.size() * sizeof(T)) == 0);
+  CHECK(same_row());
+  CHECK(processor.push(drafted) == due.push(drafted));
+  CHECK(same_row());
+}
+
+TEST_CASE("penalties with too little memory: the rows are invalid, and nothing else is written") {
+  const std::vector<token_id> history{1, 2, 3, 1};
+  for (std::size_t size = 0; size <= penalties::memory(5, history.size()); ++size) {
+    std::vector<token_id> memory(size);  // what is behind it belongs to others: AddressSanitizer
+    penalties processor({.presence = 1}, 5, history, memory);
+    std::vector<float> l(5, 2.0f);
+    processor.apply(std::span(l));
+    CHECK(std::isnan(l[0]) == (size < penalties::memory(5, history.size())));
+    std::vector<float> rows(10, 2.0f);
+    const token_id more = 0;
+    processor.apply(std::span(rows), std::span(&more, 1));
+    CHECK(std::isnan(rows[5]));  // no room for the drafted token
+    CHECK(std::isnan(rows[0]) == (size < penalties::memory(5, history.size())));
+  }
 }
 
 TEST_CASE("penalties and no_processor are Processors") {

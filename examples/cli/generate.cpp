@@ -108,11 +108,9 @@ struct job {
   decoded run(const decoder& d, Watch&& watch) const {
     decoded result;
     const std::size_t vocabulary = tokens().size(), room = prompt.size() + most + d.drafts;
-    std::vector<token_id> buffer(prompt), distinct(vocabulary), history(room + 1);
+    std::vector<token_id> buffer(prompt), memory(penalties::memory(vocabulary, room + 1));
     buffer.resize(room);
-    std::vector<std::uint32_t> counts(vocabulary);
-    penalties processor(options.penalty, counts, distinct, history);
-    for (const token_id t : prompt) (void)processor.push(t);  // history has room for it
+    penalties processor(options.penalty, vocabulary, prompt, memory);
     text t{buffer, prompt.size()};
     random_streams chooser(options.seed);
 

@@ -89,15 +89,11 @@ struct penalty_options {
 // in place. In a round that drafts g tokens the order is
 //   for j = 0 .. g-1:   apply(draft's row j), draw token j from it, push(token j)
 //   apply(draft's row g), if the policy reads the draft: the bonus needs it
-//   pop() g times       now the text is as it was before the round
-//   for j = 0 .. g-1:   apply(target's row j), push(token j)
-//   apply(target's row g)
+//   pop(g)              now the text is as it was before the round
+//   apply(target's rows 0 .. g, drafted tokens)
 //   verify
-//   pop() for each drafted token that was not accepted, from the last backwards: g - accepted times
-//   push() each emitted token after the accepted ones (the residual or the bonus token)
-// Where all the target's rows are known already, apply() to draft's row j and target's row j in one
-// loop does the same, and the pop() in between is not needed. The library's decoders do all this
-// themselves.
+//   push(emitted tokens)
+// The library's decoders do all this themselves.
 class penalties {
  public:
   penalties() = default;
@@ -109,19 +105,41 @@ class penalties {
         text_(text) {
     std::fill(counts_.begin(), counts_.end(), 0u);
   }
-  [[nodiscard]] status push(token_id t) {
+  // Elements of memory for texts of at most `longest` tokens, one round's draft included.
+  static constexpr std::size_t memory(std::size_t vocabulary, std::size_t longest) noexcept {
+    return 2 * vocabulary + longest;
+  }
+  // The same with one piece of memory, after the tokens of `history`. Memory for less than the
+  // vocabulary makes every row invalid.
+  penalties(penalty_options options, std::size_t vocabulary, std::span<const token_id> history,
+            std::span<token_id> memory) noexcept
+      : penalties(options, counts_in(memory, vocabulary), part_of(memory, vocabulary, vocabulary),
+                  part_of(memory, 2 * vocabulary, memory.size())) {
+    (void)push(history);  // apply() says if it does not fit
+  }
+  [[nodiscard]] status push(token_id t) noexcept {
     if (size_++ >= text_.size()) return status::context_full;
     text_[size_ - 1] = t;
     if (t < 0 || std::size_t(t) >= counts_.size()) return status::ok;
     if (counts_[std::size_t(t)]++ == 0) distinct_[distinct_size_++] = t;
     return status::ok;
   }
-  void pop() {  // undoes the last push
+  // Pushes several tokens, in order.
+  [[nodiscard]] status push(std::span<const token_id> tokens) noexcept {
+    status all = status::ok;
+    for (const token_id t : tokens)
+      if (const status s = push(t); s != status::ok) all = s;
+    return all;
+  }
+  void pop() noexcept {  // undoes the last push
     if (size_ == 0 || --size_ >= text_.size()) return;
     const token_id t = text_[size_];
     if (t < 0 || std::size_t(t) >= counts_.size()) return;
     // last in, first out: it is the last of the list
     if (--counts_[std::size_t(t)] == 0) --distinct_size_;
+  }
+  void pop(std::size_t pushes) noexcept {
+    for (; pushes > 0; --pushes) pop();
   }
   // Whether apply() changes nothing, whatever the text is.
   bool none() const { return options_.none(); }
@@ -141,8 +159,29 @@ class penalties {
       logits[v] = detail::stored<T>(l);
     }
   }
+  // Penalises drafted.size() + 1 rows [rows][V]: row j is that after the first j drafted tokens.
+  // Afterwards the text is as before.
+  template <class T>
+  void apply(std::span<T> rows, std::span<const token_id> drafted) noexcept {
+    const std::size_t V = rows.size() / (drafted.size() + 1);
+    apply(rows.first(V));
+    for (std::size_t j = 0; j < drafted.size(); ++j) {
+      (void)push(drafted[j]);  // apply() says if there is no room for it
+      apply(rows.subspan((j + 1) * V, V));
+    }
+    pop(drafted.size());
+  }
 
  private:
+  static std::span<token_id> part_of(std::span<token_id> memory, std::size_t begin,
+                                     std::size_t size) noexcept {
+    const std::span<token_id> rest = memory.subspan(std::min(begin, memory.size()));
+    return rest.first(std::min(size, rest.size()));
+  }
+  // The first V elements, as unsigned numbers: that type may name the same memory.
+  static std::span<std::uint32_t> counts_in(std::span<token_id> memory, std::size_t V) noexcept {
+    return {reinterpret_cast<std::uint32_t*>(memory.data()), std::min(V, memory.size())};
+  }
   penalty_options options_;
   std::span<std::uint32_t> counts_;
   std::span<token_id> distinct_, text_;
