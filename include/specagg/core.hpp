@@ -8,6 +8,7 @@
 //   logits --process--> row --policy--> pi --verify--> accepted prefix + one token + status
 #pragma once
 #include <specagg/config.hpp>
+#include <specagg/misfit.hpp>
 #include <specagg/token.hpp>
 #include <specagg/half.hpp>
 #include <specagg/kernel/simd.hpp>

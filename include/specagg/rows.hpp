@@ -7,6 +7,7 @@
 #include <span>
 
 #include <specagg/any_row.hpp>
+#include <specagg/misfit.hpp>
 #include <specagg/process.hpp>
 
 SPECAGG_BEGIN
@@ -55,21 +56,28 @@ auto rows_of_logits(L&& logits, std::size_t vocabulary, const sampling& how = {}
 namespace detail {
 
 template <class Rows>
-struct check_rows {  // says it once, however often the rows are used
-  static constexpr bool known = RowList<Rows>;
-  static_assert(known,
-                "specagg: rows must know how many they are: pass a span or vector of rows, "
-                "rows_of(count, make_row), "
-                "or rows_of_logits(logits, V, sampling)");
+struct check_rows {
+  static constexpr bool fits = RowList<Rows>;
+  SPECAGG_FUNCTION static void say() {
+    static_assert(fits,
+                  "specagg: rows must know how many they are: pass a span or vector of rows, "
+                  "rows_of(count, make_row), "
+                  "or rows_of_logits(logits, V, sampling) (docs/engine.md)");
+  }
 };
+// The type of the probabilities of a list of rows.
+template <RowList Rows>
+using value_of_rows =
+    typename decltype(specagg::as_row(std::declval<Rows&>()[std::size_t()]))::value_type;
 // f(row j), with the row by its own kind (any_row.hpp), or missing_row. The row is made only here.
 template <class Rows, class F>
 SPECAGG_FUNCTION status with_row_at(Rows& rows, std::size_t j, F&& f) {
-  if constexpr (check_rows<Rows>::known) {
+  if constexpr (RowList<Rows>) {
     if (j >= std::size_t(rows.size())) return status::missing_row;
     auto row = specagg::as_row(rows[j]);
     return specagg::with_row(row, f);
   } else {
+    check_rows<Rows>::say();
     return status::missing_row;
   }
 }

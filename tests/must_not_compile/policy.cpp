@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: the policy is no TargetPolicy
+// EXPECT: specagg: bind.rows. of a policy returns a function: .*docs/write-your-own-rule.md
 #include <specagg/specagg.hpp>
 
 #include <array>

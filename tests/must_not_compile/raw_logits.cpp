@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: raw_logits is verified by raw_logits_verifier
+// EXPECT: specagg: raw_logits combines logits, not rows: .*raw_logits_verifier.*docs/mathematics.md
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/specagg.hpp>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: specagg: rows must know how many they are: pass a span or vector of rows, rows_of.count,
-// make_row.
+// EXPECT: specagg: rows must know how many they are: pass a span or vector of.*docs/engine.md
 #include <specagg/specagg.hpp>
 
 #include <array>

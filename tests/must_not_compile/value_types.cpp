@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: must have one value type
+// EXPECT: specagg: the rows of draft and target must have one value type.*docs/engine.md
 #include <specagg/specagg.hpp>
 
 #include <array>

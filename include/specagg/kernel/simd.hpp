@@ -36,6 +36,12 @@ template <class T, int N, class A, class B>
 SPECAGG_FUNCTION SPECAGG_INLINE vec<T, N> select(lane_mask<T, N> c, A a, B b) {
   return select(c, vec<T, N>(a), vec<T, N>(b));
 }
+// The same of one number: select(alpha > 0, 0, 1) in a rule.
+template <class A, class B>
+  requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
+SPECAGG_FUNCTION SPECAGG_LANE constexpr std::common_type_t<A, B> select(bool c, A a, B b) {
+  return c ? a : b;
+}
 // a * b + c with one rounding for plain doubles, so that formulas look the same outside the
 // lambdas. (It is a template. With a function, `using namespace specagg` would make calls ambiguous
 // with the C library's function of the same name.)

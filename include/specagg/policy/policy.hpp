@@ -324,6 +324,37 @@ concept TargetPolicy = requires(
   } -> std::convertible_to<vec<T, 16>>;
 };
 
+namespace detail {
+
+// What a policy lacks (misfit.hpp). T: of the rows.
+template <class Policy, class T>
+struct check_policy {
+  static constexpr bool confidence = reads_confidence<Policy>;
+  using row = dense_row<T>;
+  using V = vec<T, 16>;
+  using rows_type = std::conditional_t<reads_draft<Policy>, row_pair<confidence, row, row>,
+                                       target_rows<confidence, row>>;
+  using view_type = std::conditional_t<reads_draft<Policy>, token_view<V, confidence>,
+                                       target_view<V, confidence>>;
+  static constexpr bool binds =
+      requires(const Policy& policy, const rows_type& rows) { policy.bind(rows); };
+  static constexpr bool fits = requires(const Policy& policy, const rows_type& rows, view_type at) {
+    { policy.bind(rows)(at) } -> std::convertible_to<V>;
+  };
+  SPECAGG_FUNCTION static void say() {
+    static_assert(binds,
+                  "specagg: a policy is a struct with a member `template <class Rows> auto "
+                  "bind(const Rows& rows) const` (docs/write-your-own-rule.md)");
+    static_assert(
+        !binds || fits,
+        "specagg: bind(rows) of a policy returns a function: called with the view `at` of "
+        "a token, it returns the token's probability, made of at.q and at.p "
+        "(docs/write-your-own-rule.md)");
+  }
+};
+
+}  // namespace detail
+
 SPECAGG_BEGIN_CALLS
 
 // Whether the parameters of a policy are in range. A policy without a member valid() takes any

@@ -134,6 +134,31 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy,
          (acceptances.empty() || acceptances.size() >= g);
 }
 
+// What a verifier needs of a policy and rows (misfit.hpp).
+template <class Policy>
+struct check_combines_rows {
+  static constexpr bool fits = !is_raw_logits<Policy>;
+  SPECAGG_FUNCTION static void say() {
+    static_assert(fits,
+                  "specagg: raw_logits combines logits, not rows: give the decoder "
+                  "raw_logits_verifier(token_verifier(), memory, sampling), too "
+                  "(docs/mathematics.md)");
+  }
+};
+template <class QRows, class PRows>
+struct check_value_types {
+  static constexpr bool fits = std::is_same_v<value_of_rows<QRows>, value_of_rows<PRows>>;
+  SPECAGG_FUNCTION static void say() {
+    static_assert(fits,
+                  "specagg: the rows of draft and target must have one value type, both float or "
+                  "both double (docs/engine.md)");
+  }
+};
+template <class Policy, class QRows, class PRows>
+using misfit_of_rows =
+    typename first_misfit<check_combines_rows<Policy>, check_rows<QRows>, check_rows<PRows>,
+                          check_value_types<QRows, PRows>>::type;
+
 // Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's
 // status, missing_row if one of them was not given, or what is wrong with them. A policy chosen at
 // run time (policy/any_of.hpp) and a row of several kinds (any_row.hpp) are resolved here, so f and
@@ -141,35 +166,26 @@ SPECAGG_FUNCTION bool usable(const draft& drafted, const Policy& policy,
 template <class Policy, class QRows, class PRows, class F>
 SPECAGG_FUNCTION status with_law(const Policy& policy, QRows& q_rows, PRows& p_rows, std::size_t j,
                                  F&& f) {
-  if constexpr (is_raw_logits<Policy>) {
-    static_assert(!is_raw_logits<Policy>,
-                  "specagg: raw_logits is verified by raw_logits_verifier (verify/raw_logits.hpp)");
-    return status::invalid_parameter;
-  } else if constexpr (is_any_of<Policy>) {
+  if constexpr (is_any_of<Policy>) {
     return specagg::with_rule(
         policy, [&](const auto& rule) { return detail::with_law(rule, q_rows, p_rows, j, f); });
+  } else if constexpr (Misfit<misfit_of_rows<Policy, QRows, PRows>>) {
+    misfit_of_rows<Policy, QRows, PRows>::say();
+    return status::invalid_parameter;
+  } else if constexpr (!check_policy<Policy, value_of_rows<PRows>>::fits) {
+    check_policy<Policy, value_of_rows<PRows>>::say();
+    return status::invalid_parameter;
   } else {
     return detail::with_row_at(q_rows, j, [&](auto& q) {
       return detail::with_row_at(p_rows, j, [&](auto& p) {
         using Q = std::remove_cvref_t<decltype(q)>;
         using P = std::remove_cvref_t<decltype(p)>;
-        using T = typename P::value_type;
         constexpr bool confidence = reads_confidence<Policy>;
-        constexpr bool one_type = std::is_same_v<typename Q::value_type, T>,
-                       is_policy = TargetPolicy<Policy, T>;
-        static_assert(
-            one_type,
-            "specagg: draft and target must have one value type (both float or both double)");
-        static_assert(is_policy, "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-        if constexpr (one_type && is_policy) {  // else the compiler has said enough
-          if (q.size() != p.size()) return status::vocabulary_mismatch;
-          if (const status s = q.normalise(confidence); s != status::ok) return s;
-          if (const status s = p.normalise(confidence); s != status::ok) return s;
-          const auto rows = detail::seen_by<Policy>(row_pair<confidence, Q, P>(q, p));
-          return f(rows, detail::bind_law(rows, policy));
-        } else {
-          return status::invalid_parameter;
-        }
+        if (q.size() != p.size()) return status::vocabulary_mismatch;
+        if (const status s = q.normalise(confidence); s != status::ok) return s;
+        if (const status s = p.normalise(confidence); s != status::ok) return s;
+        const auto rows = detail::seen_by<Policy>(row_pair<confidence, Q, P>(q, p));
+        return f(rows, detail::bind_law(rows, policy));
       });
     });
   }
@@ -185,6 +201,12 @@ SPECAGG_FUNCTION status with_target_law(const Policy& policy, QRows& q_rows, PRo
     });
   } else if constexpr (reads_draft<Policy>) {
     return detail::with_law(policy, q_rows, p_rows, j, f);
+  } else if constexpr (Misfit<misfit_of_rows<Policy, PRows, PRows>>) {
+    misfit_of_rows<Policy, PRows, PRows>::say();
+    return status::invalid_parameter;
+  } else if constexpr (!check_policy<Policy, value_of_rows<PRows>>::fits) {
+    check_policy<Policy, value_of_rows<PRows>>::say();
+    return status::invalid_parameter;
   } else {
     return detail::with_row_at(p_rows, j, [&](auto& p) {
       if (const status s = p.normalise(reads_confidence<Policy>); s != status::ok) return s;

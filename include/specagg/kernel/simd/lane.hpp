@@ -22,6 +22,22 @@ struct lane_mask;
 template <class T, int N>
 struct vec;
 
+namespace detail {
+// What `if`, ?:, && and || call on a comparison: one error, whatever the lanes are.
+template <class Once>
+struct no_branch_on_lanes {
+  SPECAGG_FUNCTION static bool say() {
+    static_assert(!std::is_void_v<Once>,
+                  "specagg: a rule compares 16 tokens at once, so a comparison is no bool: write "
+                  "select(condition, a, b) for ?: and if, & for &&, | for || "
+                  "(docs/write-your-own-rule.md)");
+    return false;
+  }
+};
+template <class T>
+using branch_on_lanes = no_branch_on_lanes<std::conditional_t<(sizeof(T) > 0), void, T>>;
+}  // namespace detail
+
 template <class T>
 struct lane_mask<T, 1> {
   bool m;  // of the one lane
@@ -32,6 +48,7 @@ struct lane_mask<T, 1> {
     return {a.m || b.m};
   }
   SPECAGG_FUNCTION friend SPECAGG_LANE lane_mask operator!(lane_mask a) { return {!a.m}; }
+  SPECAGG_FUNCTION explicit operator bool() const { return detail::branch_on_lanes<T>::say(); }
   SPECAGG_FUNCTION friend SPECAGG_LANE bool any(lane_mask a) { return a.m; }
 };
 

@@ -17,6 +17,7 @@ struct lane_mask<T, N> {
     return {a.lo | b.lo, a.hi | b.hi};
   }
   SPECAGG_FUNCTION friend SPECAGG_PAIR lane_mask operator!(lane_mask a) { return {!a.lo, !a.hi}; }
+  SPECAGG_FUNCTION explicit operator bool() const { return detail::branch_on_lanes<T>::say(); }
   SPECAGG_FUNCTION friend SPECAGG_PAIR bool any(lane_mask a) { return any(a.lo) || any(a.hi); }
 };
 

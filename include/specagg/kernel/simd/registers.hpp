@@ -21,6 +21,7 @@ struct lane_mask<T, N> {
   friend SPECAGG_LANE lane_mask operator&(lane_mask a, lane_mask b) { return {a.m & b.m}; }
   friend SPECAGG_LANE lane_mask operator|(lane_mask a, lane_mask b) { return {a.m | b.m}; }
   friend SPECAGG_LANE lane_mask operator!(lane_mask a) { return {~a.m}; }
+  explicit operator bool() const { return detail::branch_on_lanes<T>::say(); }
   friend SPECAGG_LANE bool any(lane_mask a) { return xsimd::any(a.m); }
 };
 
