@@ -19,6 +19,8 @@ MISTAKES = [
      "match_verifier is not in all_verifiers"),
     ("docs/audit.md", r"\n\n", "\n\n[lost](nowhere.md)\n\n", "links to nowhere.md"),
     ("docs/trees.md", r"\n\n", "\n\n[lost](audit.md#nothing-of-the-sort)\n\n", "no such heading"),
+    ("docs/engine.md", r"\n\n", "\n\nThe likeliest of .5.\n\n", "says likeliest: most likely"),
+    ("docs/engine.md", None, None, "says .5: 0.5"),
     ("README.md", r"\(docs/proofs.md\)", "(docs/audit.md)", "does not name docs/proofs.md"),
     ("cmake/specaggInstructionSets.cmake", "neon scalar", "neon scalar sve", "sve has either flags or an architecture"),
     ("cmake/specaggInstructionSets.cmake", r"FLAGS_avx2 -mavx2", "FLAGS_avx2 -mavx2 -mbmi2", None),
@@ -30,6 +32,7 @@ MISTAKES = [
     ("docs/proofs.md", r"`verify_match_emits_pi` \|", "`verify_match_emits_tau` |", "verify_match_emits_tau is no theorem"),
     ("proofs/theorems.v", "Print Assumptions unanimous_winner.", "", None),
     ("docs/proofs.md", None, None, "unanimous_winner is not in proofs/theorems.v"),
+    ("CHANGELOG.md", r"\n## 0\.2\.0 ", "\n## 0.3.0 (2026-11-30)\n\n## 0.2.0 ", "results have changed since 0.3.0, and the version is 0.3.0"),
     ("packaging/vcpkg/vcpkg.json", r'"version": "[\d.]+"', '"version": "77.0.1"', "is not CMakeLists.txt's"),
     ("include/specagg/config.hpp", "VERSION_MINOR ", "VERSION_MINOR 7", "SPECAGG_VERSION_MINOR is not CMakeLists.txt's"),
 ]
