@@ -670,7 +670,7 @@ def temperature_plot():
             if t == 0.5:
                 ends.append((0.5 * most, value(points, 0.5 * most), rule, COLOUR.get(rule, GREEN)))
         axis.set_xlabel("rejection rate")
-        axis.set_title(f"temperature {t:g}" + " (the likeliest token)" * (t == 0), weight="normal", size=9)
+        axis.set_title(f"temperature {t:g}" + " (the most likely token)" * (t == 0), weight="normal", size=9)
     axes[0].set_ylabel("chance that a sampled token is right")
     for i, (rule, note) in enumerate((("token-v3", ""), ("opt", " (dashed)"), ("diff", ""), ("ensemble", ""))):
         axes[0].text(0.97, 0.27 - 0.08 * i, rule + note, color=COLOUR.get(rule, GREEN), transform=axes[0].transAxes,
@@ -749,7 +749,7 @@ def latency_plot():
     axis.set_xlabel("measured time a token, over the target alone")
     axis.set_ylabel("chance that a sampled token is right")
     finish(f, "latency", f"Speculative execution: {sum(r.relative_latency < 1 for r in pick(speculative, gamma=gamma))} of "
-           f"{len(pick(speculative, gamma=gamma))} laws are faster than the target alone")
+           f"{len(pick(speculative, gamma=gamma))} settings are faster than the target alone")
 
 
 def prediction():
@@ -873,7 +873,7 @@ def dragon_plots():
         for aggregation, strategy, name, colour in (("synchronous", "device", "synchronous", GREY),
                                                     ("sequence-wise", "device", "sequence-wise", ORANGE),
                                                     ("independent", "Eq 8", "DRAGON", BLUE),
-                                                    ("shared noise", "moving", "shared noise,\n looking ahead", GREEN)):
+                                                    ("shared noise", "moving", "coupled,\n looking ahead", GREEN)):
             ys = [at_two(aggregation, strategy, d, 1, device).ms_per_token for d in DELAYS]
             axis.plot(DELAYS, ys, "o-", color=colour, lw=3 if name == "synchronous" else 1.6, ms=4)
             ends.append((DELAYS[-1] + 8, ys[-1], name, colour))
@@ -927,11 +927,11 @@ def bild_plot():
     axis.plot(*zip(*bild_law), "o-", color="#222", ms=4, lw=2.2)
     axis.set_xlim(0, 1)
     for i, (label, colour) in enumerate([*((f"original, runs of {k[1]:g}, alpha_f {1 - k[2]:.1f}", colours[k]) for k in shown),
-                                         ("law, executed speculatively", "#222")]):
+                                         ("rule, executed speculatively", "#222")]):
         axis.text(1.01, 0.95 - 0.07 * i, label, color=colour, transform=axis.transAxes, size=8.5, weight="bold")
     axis.set_xlabel("calls of the target a token")
     axis.set_ylabel("tokens that are the target's own choice")
-    finish(f, "bild", "BiLD, greedy: the best original setting less its law at equal calls: " + f"{bild_gap():+.3f} of the tokens")
+    finish(f, "bild", "BiLD, greedy: the best original setting minus its rule at equal calls: " + f"{bild_gap():+.3f} of the tokens")
 
 
 def regret_plot():
@@ -1002,7 +1002,7 @@ def dssd_plot():
     for axis, free in ((left, True), (right, False)):
         ends = []
         for protocol, name, colour in (("dsd", "DSD: rows up", RED), ("dssd", "DSSD: a row down", BLUE),
-                                       ("shared", "shared noise: no row", GREEN), ("quantised", "rows of 8 tokens up", ORANGE)):
+                                       ("shared", "coupled: no row", GREEN), ("quantised", "rows of 8 tokens up", ORANGE)):
             ys = [getattr(split(protocol, free, mbit_per_s=w, delay_ms=20), "speedup_free_scoring" if free else "speedup")
                   for w in widths]
             axis.plot(widths, ys, "o-", color=colour, lw=1.6, ms=4)
@@ -1031,7 +1031,7 @@ def length_plot():
         axis.axhline(own.tokens_per_cost, color=GREEN, lw=1.6)
         best = max(fixed, key=lambda r: r.tokens_per_cost)
         axis.plot([best.gamma], [best.tokens_per_cost], "o", color=BLUE, ms=9, mfc="none")
-        axis.text(8, own.tokens_per_cost, "marginal value", color=GREEN, ha="right", va="bottom", size=8.5, weight="bold")
+        axis.text(8, own.tokens_per_cost, "while a token pays", color=GREEN, ha="right", va="bottom", size=8.5, weight="bold")
         axis.text(5.5, 0.85 * fixed[8].tokens_per_cost, "fixed gamma", color=BLUE, ha="center", va="top", size=8.5,
                   weight="bold")
         chosen = [r for r in rows if r.how == "planned"]
@@ -1039,10 +1039,10 @@ def length_plot():
             axis.annotate("planned", (chosen[0].gamma, chosen[0].tokens_per_cost), xytext=(0, -22), textcoords="offset points",
                           ha="center", size=8.5, arrowprops=dict(arrowstyle="-", lw=0.8))
         axis.set_ylim(0, 1.12 * max(best.tokens_per_cost, own.tokens_per_cost))
-        axis.set_title(f"prices of {'an' if prices[0] == 'a' else 'a'} {prices}", weight="normal", size=9)
+        axis.set_title(f"costs on {'an' if prices[0] == 'a' else 'a'} {prices}", weight="normal", size=9)
         axis.set_xlabel("gamma")
     axes[0].set_ylabel("tokens for the cost of a target step")
-    finish(f, "draft-length", f"Marginal value: {100 * min(marginal.values()):.0f} to {100 * max(marginal.values()):.0f} % of the best fixed gamma's tokens")
+    finish(f, "draft-length", f"Drafting while a token pays: {100 * min(marginal.values()):.0f} to {100 * max(marginal.values()):.0f} % of the best fixed gamma's tokens")
 
 
 if matplotlib is not None:
