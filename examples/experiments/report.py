@@ -721,7 +721,7 @@ def ensemble_plot():
     axis.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0\nbible alone", "0.25", "0.5", "0.75", "1\nbard alone"])
     axis.set_xlabel("lambda: weight of bard in the ensemble (large dot: the best)")
     axis.set_ylabel("cross-entropy of the next token, nats")
-    finish(f, "ensemble", "On mixed text two experts together " + ("beat either alone" if judged["ensemble-quality"][0] == "yes" else "do not beat the better one"))
+    finish(f, "ensemble", "On mixed text two experts together " + ("beat either alone" if judged["ensemble-quality"]["verdict"] == "yes" else "do not beat the better one"))
 
 
 def latency_plot():
