@@ -29,9 +29,9 @@ same, loops = sum(int(row["same"]) for row in greedy), sum(int(row["loops"]) for
 add("# Whole texts: what drafts gain\n")
 add(f"`scripts/bench --prompts examples/models/smollm2-head.gguf --docs` on {r['date']}: {r['machine']}. SmolLM2-135M-Instruct (Q4_1) on the CPU "
     f"backend, {r['threads']} threads, the {total} prompts of `examples/prompts` ({', '.join(f'{n} {kind}' for kind, n in prompts.items())}), 128 "
-    "tokens each. *Speed-up*: the median over the prompts, against the same model without drafts, timed side by side.\n")
+    "tokens each. *Speed-up*: the median over the prompts, against the same model without drafts in the same run.\n")
 gain = lambda drafts, temperature: ", ".join(f"{rows[kind, temperature, drafts]['speed']} ({kind})" for kind in KINDS if (kind, temperature, drafts) in rows)
-add(f"* Prompt lookup, counts and the draft head together: {gain(ALL, '0')} at temperature 0; {gain(ALL, '1')} at temperature 1.")
+add(f"* [Prompt lookup, counts and the draft head](drafters.md) together: {gain(ALL, '0')} at temperature 0; {gain(ALL, '1')} at temperature 1.")
 add(f"* At temperature 0, {same} of {texts_greedy} texts are exactly the target model's own. At temperature 1 a text with drafts is another text of the "
     f"same distribution. {loops or 'None'} of the {texts} texts ends in a loop.")
 for note in r["notes"]:
@@ -62,8 +62,9 @@ add("## What n tokens cost in one call\n")
 add((f"{t['machine']}. " if t["machine"] else "The same machine. ") + f"{t['model']}. v = t(n) / t(1): drafts gain if a call gives more tokens than its v.\n")
 threads = t["rows"][-1][0]
 add(f"| n, {threads} threads | t(n), ms | v | llama.cpp, ms | its v | llama.cpp / specagg |\n| --- | ---: | ---: | ---: | ---: | ---: |")
-for on, n, ms, _, v, *other in t["rows"]:
+for on, n, ms, *more in t["rows"]:
     if on == threads and n not in ("reading", "3"):
+        _, v, *other = more
         add(f"| {n} | {ms} | {v} | {' | '.join((other + ['', '', ''])[:3])} |")
 add("")
 page.parent.mkdir(parents=True, exist_ok=True)

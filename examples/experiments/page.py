@@ -85,10 +85,10 @@ add("\nThe models are tiny: `draft` (0.36 M parameters) and `target` (2.4 M) wer
     "model.\n")
 add("## How to run\n")
 out = "build/experiments-quick" if results["quick"] else "build/experiments"
-add(f"`make experiments` takes 40 minutes, resumes after an interruption, and writes this page (seed {results['seed']}); with "
-    f"`QUICK=1` it takes 3. `build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. "
-    "`examples/experiments/claims.json` has each claim's part, threshold, exact measure and the paper's words. Thresholds are older than the runs that "
-    "they judge (`git log -p`), but earlier runs of most parts were known.\n")
+add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes this page (seed {results['seed']}). "
+    f"`build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. `examples/experiments/claims.json` has each claim's part, "
+    "threshold, exact measure and quote. Thresholds are older than the runs that they judge (`git log -p`), but earlier "
+    "runs of most parts were known.\n")
 add(f"**Exact numbers** are averages over {results['positions']:,} held-out positions; nothing is sampled. Numbers of calls, of accepted tokens and of draft "
     "lengths are counted in some thousand decoded tokens. Both are the same on every machine. "
     "*Accuracy*: the probability that a sampled token is right. Policies are compared at equal rejection "
