@@ -57,7 +57,7 @@ def plot(name, words):
 
 
 GROUPS = [  # as claims.json names it, the heading, what one must know
-    ("Cascades", "Speculative cascades (*Cascades*)", "The paper's [Token] is V3; its lossy decoding with beta 1 is `lenient`."),
+    ("Cascades", "Speculative cascades (*Cascades*)", "A *cascade* (Chow, Diff, OPT, BiLD) takes pi = q or pi = p at each position, by the paper's \"deferral rule\". Its [Token] is V3, and lossy decoding with beta 1 is `lenient`."),
     ("CoS", "Collaborative decoding (*CoS*)",
      "*Standard*: all models score each token, one after another. *Alternating* is CoS: the models take turns to propose and to verify. T: temperature."),
     ("DRAGON", "DRAGON", "Times are simulated. *Eq 8* is the paper's scheduler."),
@@ -87,7 +87,7 @@ add("## How to run\n")
 out = "build/experiments-quick" if results["quick"] else "build/experiments"
 add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes this page (seed {results['seed']}). "
     f"`build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. `examples/experiments/claims.json` has each claim's part, "
-    "threshold, exact measure and quote. Thresholds are older than the runs that they judge (`git log -p`), but earlier "
+    "threshold, exact measure and quote. Thresholds are older than the runs (`git log -p`), but earlier "
     "runs of most parts were known.\n")
 add(f"**Exact numbers** are averages over {results['positions']:,} held-out positions; nothing is sampled. Numbers of calls, of accepted tokens and of draft "
     "lengths are counted in some thousand decoded tokens. Both are the same on every machine. "
@@ -144,9 +144,9 @@ for rule, ce, _, accuracy, *_ in results["rules"]:
     if rule in SHOWN:
         add(f"| `{rule}` | {ce} | {accuracy} |")
 best = results["best"]
-add(f"\n* **Text judged token by token** (BLEU, ROUGE, exact answers): token rules, here `{best['token']}`. They remove unlikely tokens, "
+add(f"\n* **Text scored token by token** (BLEU, ROUGE, exact answers): token-specific policies, here `{best['token']}`. They remove unlikely tokens, "
     "so they are sharper than both models.")
-add(f"* **Likelihood, diversity, calibration**: the static `ensemble`, or `{best['cross_entropy']}`. A deferral rule pays for every token that "
+add(f"* **Likelihood, diversity, calibration**: the static `ensemble`, or `{best['cross_entropy']}`. A cascade pays for every token that "
     "only the target model knew.")
 add("* **A bound on the distance from p**: `lenient` (beta 1). It accepts as often as any policy with P(reject) + TV(pi, p) = TV(q, p), and nearly "
     "has the least KL.")
@@ -161,7 +161,7 @@ add(f"For all three pairs of models and both texts, `diff` has {span(6)} nats an
     "accuracy.\n")
 shows("cascades-accuracy", "accuracy against rejection")
 add("Plots: " + ", ".join(plot(*p) for p in (
-    ("token-rules", "token rules"), ("cascades-cross-entropy", "cross-entropy"), ("cascades-temperature", "three temperatures"),
+    ("token-rules", "token-specific policies"), ("cascades-cross-entropy", "cross-entropy"), ("cascades-temperature", "three temperatures"),
     ("frontier", "distance from the target"), ("regret", "regret"), ("ensemble", "cross-entropy over lambda"))) + ".\n")
 
 add("## Speed-ups beside their predictions\n")
