@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""From the JSON files of scripts/bench to a page of tables and plots.
+"""From the JSON files of scripts/bench to plots and results.json, from which performance_page.py writes the page.
 
-usage: report.py FOLDER PAGE.md      the plots go into a folder beside the page, named like it
+usage: report.py FOLDER PAGE.md      plots and results.json go into a folder beside the page, named like it
 """
-import json, os, pathlib, statistics, sys
+import json, os, pathlib, statistics, subprocess, sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
+import recorded
 
 try:
     import matplotlib
@@ -60,17 +63,6 @@ def uncached(who):
 
 machine, decoded = load("machine.json"), load("decode.json")
 hugging_face = step("Hugging Face steps in torch, written out, 1 thread")
-text = []
-add = text.append
-
-add("# Performance\n")
-add(f"Measured with `{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, "
-    f"{machine['isa']}, {machine['compiler']}, {machine['system']}. Medians of repeated runs of one thread; "
-    f"the spread is the standard deviation over the median (median of all: "
-    f"{100 * statistics.median(spread.values()):.1f} %, worst: {100 * max(spread.values()):.0f} %). Each compared program "
-    "must give the same answer before it is timed. We wrote them ourselves from the published steps of those systems "
-    "(`benchmarks/rivals.hpp`, `benchmarks/torch_steps.py`); they are not the systems' code.\n")
-
 # ---- goals --------------------------------------------------------------------------------------------------------
 other = {name: statistics.median(r["seconds"]["other"] / r["seconds"]["total"] for r in runs)
          for name, runs in decoded.items()}
@@ -91,14 +83,12 @@ bars = [
 if hugging_face:
     bars.insert(5, ("step, draft's normalisers known to specagg: Hugging Face steps in torch as published (softmax of all rows) over specagg", hugging_face / step("specagg, known"), ">=", 20))
     bars.insert(6, ("the same, the draft's probabilities at hand in torch too", step("Hugging Face steps in torch, known, 1 thread") / step("specagg, known"), ">=", 20))
-add("## Goals\n")
-add("| ratio | measured | goal | |\n| --- | ---: | ---: | --- |")
+goals = []
 for what, value, kind, bar in bars:
     met = value <= bar if kind == "<=" else value >= bar
     unit = " %" if "time in neither" in what else ""
-    shown = ("", "not measured") if value != value else (f"{value:.2f}{unit}", "met" if met else "**missed**")
-    add(f"| {what} | {shown[0]} | {kind} {bar}{unit} | {shown[1]} |")
-add("")
+    goals.append([what, *(("", f"{kind} {bar}{unit}", "not measured") if value != value else
+                          (f"{value:.2f}{unit}", f"{kind} {bar}{unit}", "met" if met else "missed"))])
 
 # ---- kernels ------------------------------------------------------------------------------------------------------
 ROWS = [("log-sum-exp: specagg/cache", "floor: read/cache"), ("log-sum-exp: Eigen/cache", "floor: read/cache"),
@@ -115,63 +105,30 @@ ROWS = [("log-sum-exp: specagg/cache", "floor: read/cache"), ("log-sum-exp: Eige
 ROWS = [row for row in ROWS if kernel(row[0]) or not row[0].endswith("/memory")]
 from_memory = kernel("floor: read/memory")
 size = f"{int(from_memory.split('/')[-1]) * 4 >> 20} MB, at least four times the largest cache" if from_memory else "not measured"
-add("## Kernels\n")
-add(f"`cache`: 131,072 elements in all; `memory`: {size}; the others: V = 151,936. The floor is a read of the same "
-    "memory with additions only, or one exponential for each element of both rows.\n")
-add("| kernel | us | spread | over the floor |\n| --- | ---: | ---: | ---: |")
-for name, floor in ROWS:
-    ratio = f"{us(name) / us(floor):.2f}" if floor else ""
-    add(f"| {name} | {us(name):.1f} | {100 * spread[kernel(name)]:.0f} % | {ratio} |")
-add("\n![kernels](performance/kernels.svg)\n")
+kernels = [[name, f"{us(name):.1f}", f"{100 * spread[kernel(name)]:.0f} %", f"{us(name) / us(floor):.2f}" if floor else ""] for name, floor in ROWS]
 
 # ---- the step -----------------------------------------------------------------------------------------------------
-add("## The whole verification step\n")
-add("Lossless, from f32 logits, V = 128,256, gamma 4, acceptance .8. *known*: the draft's normalisers, or its "
-    "probabilities, are known from drafting. *cold*: the rows are in no cache. Exact match (llama.cpp) accepts fewer "
-    "tokens, so its step does less work than the others.\n")
 who = sorted({n.split("/")[1] for n in median if n.startswith("step/")},
              key=lambda w: step(w) or step(w, STANDARD + "cold"))
-add("| who | warm, us | over specagg, known | cold, us |\n| --- | ---: | ---: | ---: |")
-for w in who:
-    warm, cold = step(w), step(w, STANDARD + "cold")
-    add(f"| {w} | {f'{warm:.0f}' if warm else ''} | {f'''{warm / step('specagg, known'):.1f}''' if warm else ''} | "
-        f"{f'{cold:.0f}' if cold else ''} |")
-add("\n![step](performance/step.svg)\n")
-add("specagg, nothing known, us for a request (B = 8: the mean of 8 requests in turn):\n")
+shown = lambda value, form: form.format(value) if value else ""
+steps = [[w, shown(step(w), "{:.0f}"), shown((step(w) or 0) / step("specagg, known"), "{:.1f}"), shown(step(w, STANDARD + "cold"), "{:.0f}")]
+         for w in who]
 accepts = (0, 50, 80, 100)
-add("| V | gamma | B | " + " | ".join(f"acceptance .{a:02d}" if a < 100 else "acceptance 1" for a in accepts) + " |")
-add("| ---: | ---: | ---: |" + " ---: |" * 4)
-for v in (32000, 128256, 151936):
-    for g in (1, 4, 8):
-        for b in (1, 8):
-            times = [step("specagg", f"V={v}/gamma={g}/B={b}/acceptance={a}%/warm") for a in accepts]
-            add(f"| {v:,} | {g} | {b} | " + " | ".join(f"{t / b:.0f}" for t in times) + " |")
-add("\n![grid](performance/grid.svg)\n")
-
-# ---- tokens in one call --------------------------------------------------------------------------------------------
-add("## What n tokens cost in one call\n")
-add("t(n) of the CPU backend: n tokens scored in one call, which is what verifying n - 1 drafted tokens costs. The "
-    "floor is a read of the weights. Drafts pay where v = t(n) / t(1) is below the tokens that a call gives.\n")
-add((pathlib.Path(sys.argv[1]) / "tokens.md").read_text())
+grid = [[f"{v:,}", f"{g}", f"{b}", *(f"{step('specagg', f'V={v}/gamma={g}/B={b}/acceptance={a}%/warm') / b:.0f}" for a in accepts)]
+        for v in (32000, 128256, 151936) for g in (1, 4, 8) for b in (1, 8)]
 
 # ---- decoding -----------------------------------------------------------------------------------------------------
-add("## Decoding with the bundled models\n")
-add("`specagg generate`, 400 tokens, temperature 0.8, one thread; medians of 5. These models fit in the cache of this "
-    "CPU, so scoring gamma + 1 tokens costs nearly gamma + 1 steps, and drafting gains little or nothing. The number to "
-    "look at is the share of everything that is not a model.\n")
-add("| | tokens/s | tokens per target call | draft | target | everything else |\n| --- | ---: | ---: | ---: | ---: | ---: |")
+decode = []
 for name, runs in decoded.items():
     m = lambda f: statistics.median(f(r) for r in runs)
     share = lambda key: 100 * m(lambda r: r["seconds"][key] / r["seconds"]["total"])
-    add(f"| {name} | {m(lambda r: r['tokens_per_second']):.0f} | {m(lambda r: r['tokens_per_target_call']):.2f} | "
-        f"{share('draft'):.0f} % | {share('target'):.0f} % | {share('other'):.1f} % |")
-add("")
-page.parent.mkdir(parents=True, exist_ok=True)
-generated = "\n".join(text)
-kept = ""
-if page.exists() and "<!-- by hand -->" in page.read_text():  # what a person wrote below stays
-    kept = "\n<!-- by hand -->" + page.read_text().split("<!-- by hand -->", 1)[1]
-page.write_text(generated + kept)
+    decode.append([name, f"{m(lambda r: r['tokens_per_second']):.0f}", f"{m(lambda r: r['tokens_per_target_call']):.2f}",
+                   f"{share('draft'):.0f} %", f"{share('target'):.0f} %", f"{share('other'):.1f} %"])
+
+recorded.write(plots / "results.json", {
+    "machine": machine, "spread": [f"{100 * statistics.median(spread.values()):.1f}", f"{100 * max(spread.values()):.0f}"],
+    "memory": size, "goals": goals, "kernels": kernels, "step": steps, "grid": grid, "decode": decode, "notes": []})
+subprocess.run([pathlib.Path(__file__).with_name("performance_page.py"), plots / "results.json", page], check=True)
 print(f"report.py: {page}")
 for what, value, kind, bar in bars:
     print(f"  {what}: {value:.2f} (bar: {kind} {bar})")

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""From the JSON files of scripts/measure-two-sites to a page of tables and plots.
+"""From the JSON files of scripts/measure-two-sites to plots and results.json, from which two_sites_page.py writes the page.
 
-usage: two_sites_report.py FOLDER PAGE.md      the plots go into a folder beside the page, named like it
+usage: two_sites_report.py FOLDER PAGE.md      plots and results.json go into a folder beside the page, named like it
 """
-import json, os, pathlib, statistics, sys
+import json, os, pathlib, statistics, subprocess, sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
+import recorded
 
 try:
     import matplotlib
@@ -21,8 +24,7 @@ folder, page = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 plots = page.with_suffix("")
 plots.mkdir(parents=True, exist_ok=True)
 COLOURS = ["#9aa3ab", "#c44e52", "#1f6fb4", "#3a8f4d"]
-text = []
-add = text.append
+results = {}  # what two_sites_page.py shows, as it shows it
 
 
 def load(name):
@@ -46,18 +48,9 @@ def label(axis, x, y, words, colour, dy=0):
 
 
 data, runs = load("dragon")
-add("# Two sites, measured\n")
-add(f"`make two-sites` on {data['date']}: {data['cpu']}, {data['cores']} cores. Two processes of `specagg` and a TCP "
-    "proxy between them that delays every byte (and lets only so many through), all on this machine. Bundled models; "
-    "`examples/text` as documents.\n")
+results |= {"date": data["date"], "cpu": data["cpu"], "cores": data["cores"]}
 
 # ---- DRAGON ---------------------------------------------------------------------------------------------------------
-add("## DRAGON: time per token against the added round trip\n")
-add("Device: `draft.gguf`, passages of Shakespeare; cloud: `target.gguf`, passages of the Bible; temperature 1; the "
-    "device aggregates; rows of 64 tokens as halves. *Synchronous*: every draft waits for the token before it "
-    "(look-ahead 1). Otherwise look-ahead 16. *Predicted*: the recursion of `plan/dragon.hpp` with this run's decode "
-    "times, round trip and joint acceptance. All runs of one noise and session gave the same tokens, whatever the link "
-    "and the look-ahead: the script checks it. The first token is not counted.\n")
 ways = [w for w in dict.fromkeys(r["way"] for r in runs) if w != "device alone"]
 trips = sorted({r["trip"] for r in runs if r["way"] != "device alone"})
 
@@ -67,24 +60,19 @@ def per_token(way, trip, what="seconds_per_token"):
 
 
 alone = mean([r["device"]["seconds_per_token"] for r in runs if r["way"] == "device alone"])
-add("| added round trip, ms | " + " | ".join(f"{w}, ms (predicted)" for w in ways) +
-    " | reduction by shared noise | by independent drafts |")
-add("| --- |" + " --- |" * (len(ways) + 2))
-for trip in trips:
-    cells = [f"{1e3 * per_token(w, trip):.1f} ({1e3 * per_token(w, trip, 'seconds_per_token_predicted'):.1f})" for w in ways]
-    less = [f"{100 * (1 - per_token(new, trip) / per_token(old, trip)):.0f} %" for new, old in
-            (("shared noise", "synchronous, shared noise"), ("independent", "synchronous"))]
-    add(f"| {1e3 * trip:.0f} | " + " | ".join(cells + less) + " |")
-add(f"\nThe device alone, with its own documents only (another law): {1e3 * alone:.2f} ms a token.\n")
+results["dragon"] = [[f"{1e3 * trip:.0f}", [[f"{1e3 * per_token(w, trip):.1f}", f"{1e3 * per_token(w, trip, 'seconds_per_token_predicted'):.1f}"]
+                                            for w in ways],
+                      *(f"{100 * (1 - per_token(new, trip) / per_token(old, trip)):.0f} %" for new, old in
+                        (("shared noise", "synchronous, shared noise"), ("independent", "synchronous")))] for trip in trips]
+results["alone"] = f"{1e3 * alone:.2f}"
 worst = max((abs(r["device"]["seconds_per_token"] / r["device"]["seconds_per_token_predicted"] - 1), r["trip"]) for r in runs
             if r["way"] == "independent" and r["trip"] > 0)
 together = max((abs(per_token("independent", t) / per_token("independent", t, "seconds_per_token_predicted") - 1), t)
                for t in trips if t > 0)
-add(f"Independent drafts against the prediction: where the link adds a delay, means are off by {100 * together[0]:.1f} % at "
-    f"most ({1e3 * together[1]:.0f} ms), single runs by {100 * worst[0]:.1f} %." +
-    (f" Without an added delay a token takes {100 * (per_token('independent', 0) / per_token('independent', 0, 'seconds_per_token_predicted') - 1):.0f} % "
-     f"more than predicted, and {100 * (per_token('independent', 0) / per_token('synchronous', 0) - 1):.0f} % more than a synchronous one: gRPC, threads "
-     "and the proxy take a part of a millisecond for each message, which no prediction counts." if 0 in trips else "") + "\n")
+at_0 = 0 in trips
+results["off"] = {"means": f"{100 * together[0]:.1f}", "at": f"{1e3 * together[1]:.0f}", "single": f"{100 * worst[0]:.1f}",
+                  "no_delay": f"{100 * (per_token('independent', 0) / per_token('independent', 0, 'seconds_per_token_predicted') - 1):.0f}" if at_0 else "",
+                  "over_synchronous": f"{100 * (per_token('independent', 0) / per_token('synchronous', 0) - 1):.0f}" if at_0 else ""}
 
 
 def outcomes(way):
@@ -98,14 +86,11 @@ def expected(way):
             for k in ("both", "only_device", "only_cloud", "neither")]
 
 
-add("| joint acceptance | both | device alone | cloud alone | neither |")
-add("| --- | --- | --- | --- | --- |")
-add("| independent, counted | " + " | ".join(f"{x:.2f}" for x in outcomes("independent")) + " |")
-add("| independent, from the rows | " + " | ".join(f"{x:.2f}" for x in expected("independent")) + " |")
-add("| shared noise, counted | " + " | ".join(f"{x:.2f}" for x in outcomes("shared noise")) + " |\n")
-size = {w: mean([(r["device"]["bytes"]["sent"] + r["device"]["bytes"]["received"]) / len(r["device"]["tokens"])
-                 for r in runs if r["way"] == w and r["trip"] == trips[-1]]) for w in ways}
-add("Bytes a token, both ways: " + ", ".join(f"{w} {size[w]:.0f}" for w in ways) + ".\n")
+results["joint"] = [[name, *(f"{x:.2f}" for x in of)] for name, of in (
+    ("independent, counted", outcomes("independent")), ("independent, from the rows", expected("independent")),
+    ("shared noise, counted", outcomes("shared noise")))]
+results["bytes"] = [[w, f"{mean([(r['device']['bytes']['sent'] + r['device']['bytes']['received']) / len(r['device']['tokens']) for r in runs if r['way'] == w and r['trip'] == trips[-1]]):.0f}"]
+                    for w in ways]
 figure, axis = plt.subplots(figsize=(7.5, 4))
 for way, colour in zip([w for w in ways if w != "synchronous, shared noise"], COLOURS[1:]):
     x, y = [1e3 * t for t in trips], [1e3 * per_token(way, t) for t in trips]
@@ -119,43 +104,28 @@ axis.set_title(f"At {1e3 * at:.0f} ms, shared noise saves "
                f"independent drafts {100 * (1 - per_token('independent', at) / per_token('synchronous', at)):.0f} %", loc="left")
 figure.subplots_adjust(right=0.8)
 save(figure, "latency")
-add(f"![Time per token against the added round trip]({plots.name}/latency.svg)\n")
-if (plots / "pipelines.svg").exists():
-    add("What the two sites did, from their `--trace` files (`scripts/plot-pipelines`; the target's size on both sides, 12 "
-        f"passages each, 20 ms round trip added):\n\n![Two pipelines]({plots.name}/pipelines.svg)\n")
 
 # ---- schedulers -----------------------------------------------------------------------------------------------------
 data, runs = load("schedulers")
-add("## Who aggregates, decided live\n")
-add("A slow device (`bard.gguf`, the target's size, 12 passages) and a fast cloud (`draft.gguf`, 4 passages), 40 ms added, "
-    "independent drafts; the cloud aggregates first. Each end knows decode times, round trip and acceptance from the stream "
-    "alone. All schedulers gave the same tokens. ± is twice the standard error of the difference from Eq 8 over "
-    "sessions.\n")
-add("| scheduler | ms a token | over Eq 8 | aggregated at the device | at the cloud |\n| --- | --- | --- | --- | --- |")
+results["schedulers"] = []
 by = {}
 for r in runs:
     by.setdefault(r["scheduler"], {})[r["session"]] = r["device"]
 for name, mine in by.items():
     more = [1e3 * (d["seconds_per_token"] - by["eq8"][s]["seconds_per_token"]) for s, d in mine.items()]
     noise = 2 * statistics.stdev(more) / len(more) ** 0.5 if len(more) > 1 else float("nan")
-    add(f"| {name} | {1e3 * mean([d['seconds_per_token'] for d in mine.values()]):.1f} | {mean(more):+.1f} ± {noise:.1f} | "
-        f"{sum(d['aggregated']['device'] for d in mine.values())} | {sum(d['aggregated']['cloud'] for d in mine.values())} |")
+    results["schedulers"].append([name, f"{1e3 * mean([d['seconds_per_token'] for d in mine.values()]):.1f}", f"{mean(more):+.1f} ± {noise:.1f}",
+                                  *(f"{sum(d['aggregated'][side] for d in mine.values())}" for side in ("device", "cloud"))])
 one = by["device"]
 rate = lambda which, key: mean([d[which]["both"] + d[which][key] for d in one.values()])
 n = mean([sum(d["accepted"].values()) for d in one.values()])
-add(f"\nDrafts kept, of the device and of the cloud: {rate('accepted_expected', 'only_device'):.2f} and "
-    f"{rate('accepted_expected', 'only_cloud'):.2f} by the rows, {rate('accepted', 'only_device') / n:.2f} and "
-    f"{rate('accepted', 'only_cloud') / n:.2f} counted. Decoding: {1e3 * mean([d['plan']['c_device'] for d in one.values()]):.1f} "
-    f"and {1e3 * mean([d['plan']['c_cloud'] for d in one.values()]):.1f} ms.\n")
+SIDES = ("only_device", "only_cloud")
+results["accepted"] = {"expected": [f"{rate('accepted_expected', side):.2f}" for side in SIDES],
+                       "counted": [f"{rate('accepted', side) / n:.2f}" for side in SIDES],
+                       "decode_ms": [f"{1e3 * mean([d['plan'][c] for d in one.values()]):.1f}" for c in ("c_device", "c_cloud")]}
 
 # ---- split verification ---------------------------------------------------------------------------------------------
 data, runs = load("dssd")
-add("## Split verification: bandwidth, delay, draft length\n")
-add("Device `draft.gguf`, edge `target.gguf`, V = 4096, temperature 1, 40 tokens. DSD and DSSD send whole rows of 16 bits; "
-    "quantised drafts 8 tokens and 64 counts, with block verification. *Delay* is the network's of one round, both ways "
-    "together. *Closed form*: `plan/link.hpp`'s T = gamma T_slm + T_llm + T_comm with the times measured (T_llm: the median over all links), this setting's rounds and "
-    "rejections and the paper's bits; bytes are messages of this protocol, all of them (handshake, echoes), *wire* is what "
-    "the proxy saw (HTTP/2, its own handshake). DSSD's authors state a patent filing, CN2025108856278.\n")
 V, BITS, ID = 4096, 16, 32
 
 
@@ -187,9 +157,7 @@ def cell(split, megabit, delay, gamma):
 
 
 splits = list(dict.fromkeys(r["split"] for r in runs))
-add("| Mbit/s | delay, ms | gamma | " + " | ".join(f"{s}: tokens/s (closed form)" for s in splits) + " | " +
-    " | ".join(f"{s}: bytes an accepted token (closed form; wire)" for s in splits) + " |")
-add("| --- |" + " --- |" * (2 + 2 * len(splits)))
+results |= {"splits": splits, "links": []}
 off = {s: [] for s in splits}
 for megabit in sorted({r["megabit"] for r in runs}):
     for delay in sorted({r["delay"] for r in runs}):
@@ -198,22 +166,16 @@ for megabit in sorted({r["megabit"] for r in runs}):
             for s in splits:
                 r = cell(s, megabit, delay, gamma)
                 seconds, bytes_ = closed_form(r)
-                row.append(f"{1 / r['seconds']:.1f} ({1 / seconds:.1f})")
+                row.append([f"{1 / r['seconds']:.1f}", f"{1 / seconds:.1f}"])
                 accepted = max(1, r["accepted"])
-                sizes.append(f"{r['bytes'] / accepted:.0f} ({bytes_:.0f}; {r['wire'] / accepted:.0f})")
+                sizes.append([f"{r['bytes'] / accepted:.0f}", f"{bytes_:.0f}", f"{r['wire'] / accepted:.0f}"])
                 off[s].append(r["seconds"] / seconds)
-            add(f"| {megabit} | {1e3 * delay:.0f} | {gamma} | " + " | ".join(row + sizes) + " |")
-add("\nWithout delay, what gRPC, threads and proxy take, up to a millisecond a round, shows; no closed form counts it. DSD and DSSD "
-    "have one acceptance law; that they differ in tokens a round (" +
-    ", ".join(f"{s} {sum(len(r['device']['tokens']) for r in runs if r['split'] == s and r['gamma'] == 4) / sum(r['device']['rounds'] for r in runs if r['split'] == s and r['gamma'] == 4):.2f}" for s in splits) +
-    " at gamma 4) is the luck of the few texts behind every setting: sessions 1 to 3, 40 tokens each, the same on every link.\n")
-slower = [(m, d, g) for m in sorted({r["megabit"] for r in runs}) for d in sorted({r["delay"] for r in runs})
-          for g in sorted({r["gamma"] for r in runs}) if cell("DSSD", m, d, g)["seconds"] > cell("DSD", m, d, g)["seconds"]]
-add(f"DSSD was slower than DSD at {len(slower)} settings (Mbit/s, delay, gamma): " +
-    "; ".join(f"{m}, {1e3 * d:.0f} ms, {g}" for m, d, g in slower) +
-    ". Rounds of the same text are compared in docs/experiments.md (`dssd-paired`).\n")
-add("Measured time over the closed form's, median and largest: " +
-    "; ".join(f"{s} {statistics.median(o):.2f}, {max(o):.2f}" for s, o in off.items()) + ".\n")
+            results["links"].append([f"{megabit}", f"{1e3 * delay:.0f}", f"{gamma}", row, sizes])
+of_4 = lambda s: [r["device"] for r in runs if r["split"] == s and r["gamma"] == 4]
+results["tokens_a_round"] = [[s, f"{sum(len(d['tokens']) for d in of_4(s)) / sum(d['rounds'] for d in of_4(s)):.2f}"] for s in splits]
+results["slower"] = [[f"{m}", f"{1e3 * d:.0f} ms", f"{g}"] for m in sorted({r["megabit"] for r in runs}) for d in sorted({r["delay"] for r in runs})
+                     for g in sorted({r["gamma"] for r in runs}) if cell("DSSD", m, d, g)["seconds"] > cell("DSD", m, d, g)["seconds"]]
+results["over_closed_form"] = [[s, f"{statistics.median(o):.2f}", f"{max(o):.2f}"] for s, o in off.items()]
 delay = 0.02 if any(r["delay"] == 0.02 for r in runs) else max(r["delay"] for r in runs)
 figure, axis = plt.subplots(figsize=(7.5, 4))
 best = {}
@@ -234,6 +196,7 @@ axis.minorticks_off()
 ratio = [best["shared noise"][0][i] / best["DSSD"][0][i] for i in (0, -1)]
 axis.set_title(f"No rows on the wire: {ratio[0]:.1f} times DSSD at {x[0]} Mbit/s, {ratio[1]:.1f} at {x[-1]}", loc="left")
 save(figure, "splits")
-add(f"![Tokens a second against bandwidth]({plots.name}/splits.svg)\n")
-page.write_text("\n".join(text))
+
+recorded.write(plots / "results.json", results)
+subprocess.run([pathlib.Path(__file__).with_name("two_sites_page.py"), plots / "results.json", page], check=True)
 print(f"{page}")

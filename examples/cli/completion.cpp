@@ -111,7 +111,7 @@ std::string zsh_value(const CLI::Option& o) {
 
 std::string zsh(const CLI::App& program) {
   std::string script =
-      "#compdef specagg\n# Completion of specagg for zsh; in ~/.zshrc, behind compinit: "
+      "#compdef specagg\n# Completion of specagg for zsh; in ~/.zshrc, after compinit: "
       "eval \"$(specagg completion zsh)\"\n";
   for (const auto& [path, app] : commands_of(program)) {
     script += zsh_function(path) + "() {\n";

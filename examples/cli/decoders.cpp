@@ -468,7 +468,7 @@ void oracle(decoder& d, const generate_options& o) {
 void sequence(decoder& d) {
   const any_policy policy = parse_policy(d.policy);
   const auto* rule = std::get_if<chow>(&policy.rule);
-  if (!rule) refuse("--policy " + d.policy, "--decoder sequence knows one rule: chow");
+  if (!rule) refuse("--policy " + d.policy, "--decoder sequence knows one policy: chow");
   const auto decode = [alpha = rule->alpha](const decoding& j, cascade_options options,
                                             auto& work) {
     options.per_token = true;
@@ -480,7 +480,8 @@ void sequence(decoder& d) {
 void bild_original(decoder& d) {
   auto [name, p] = parse_parameters(d.policy);
   if (name != "bild")
-    refuse("--policy " + d.policy, "--decoder bild has its own rule: bild:fallback=0.6,rollback=5");
+    refuse("--policy " + d.policy,
+           "--decoder bild has its own policy: bild:fallback=0.6,rollback=5");
   const bild_thresholds thresholds{p.number("fallback", 0.6, 0, 1),
                                    p.number("rollback", 5, 0, unbounded)};
   p.none_left("fallback, rollback");
@@ -508,7 +509,7 @@ constexpr known all_known[] = {
     {"n-model", "ensemble", "4", "token",
      "CoS of the draft, every --model and the target (at most 4 models)"},
     {"sequential", "chow:alpha=0.5", "", "",
-     "the target is called only where the rule defers (chow, chow-log)"},
+     "the target is called only where the policy defers (chow, chow-log)"},
     {"oracle", "lossless", "", "", "both models at every token, any policy"},
     {"sequence", "chow:alpha=0.5", "", "",
      "the draft writes everything; unsure of its tokens on average (chow), the target starts over"},
@@ -679,10 +680,11 @@ std::string decoders_help() {
          "  --space raw, the default of contrastive, geometric and realign: the models' logits are "
          "combined, then "
          "temperature\n"
-         "  and filters act on the result. law, that of all other rules: they act on each model's "
+         "  and filters act on the result. law, that of all other policies: they act on each "
+         "model's "
          "row first; at "
          "temperature 0\n"
-         "  or behind a filter these may have too little in common. Rules that choose between rows "
+         "  or with filters these may have too little in common. Policies that choose between rows "
          "have law alone.\n"
          "  --gamma auto measures the models first, and stops drafting where a token more costs "
          "more than it brings.\n"

@@ -162,7 +162,7 @@ numbers parse_row(const char* option, const std::string& given) {
       ++at;
       skip();
       if (at == end)
-        throw error(input, fmt::format("entry {}", row.size()), "is missing behind the last comma");
+        throw error(input, fmt::format("entry {}", row.size()), "is missing after the last comma");
     }
   }
   return row;
@@ -179,7 +179,8 @@ json list(const numbers& x) {
 }
 // What is said of a pair of rows, in the batch and by --json.
 json described(const result& r) {
-  json out = {{"target", list(r.target)},
+  json out = {{"pi", list(r.target)},
+              {"target", list(r.target)},  // the old name, for one version
               {"law", list(r.law)},
               {"acceptance", number(r.acceptance)},
               {"status", "ok"}};
@@ -329,7 +330,7 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
     std::ranges::stable_sort(tokens, std::greater(), [&](std::size_t v) { return r.target[v]; });
     tokens.resize(most_printed);
   }
-  fmt::print("{:>6} {:>12} {:>12} {:>12} {:>12}\n", "token", "q", "p", "target", "law");
+  fmt::print("{:>6} {:>12} {:>12} {:>12} {:>12}\n", "token", "q", "p", "pi", "law");
   for (const std::size_t v : tokens) {
     const double x = r.law.empty() ? r.target[v] : r.law[v];
     fmt::print(
@@ -338,14 +339,14 @@ void print_table(const result& r, const numbers& q, const numbers& p) {
         coloured(fmt::fg(fmt::terminal_color::green), std::string(std::size_t(40 * x + 0.5), '#')));
   }
   if (!whole)
-    fmt::print("the {} likeliest of {} tokens (--json: all)\n", tokens.size(), r.target.size());
+    fmt::print("the {} most likely of {} tokens (--json: all)\n", tokens.size(), r.target.size());
   fmt::print("acceptance {:.9f}", std::min(1., r.acceptance));
   if (!whole) fmt::print(", overlap {:.9f}", r.overlap);
   if (r.law.empty()) {
     fmt::print("; the law of more than {} tokens is enumerated with --enumerate\n", few);
     return;
   }
-  fmt::print(", worst error (largest |law - target|) {:.1e}\n", worst_error(r));
+  fmt::print(", worst error (largest |law - pi|) {:.1e}\n", worst_error(r));
 }
 
 }  // namespace

@@ -107,8 +107,11 @@ void law_of_tree(const law_options& o, const std::string& policy_name, const num
   const bool one_level = shape.size() == 1;
   const double optimum = one_level ? optimum_of_level(kind, shape[0], q, pi) : 0;
   if (o.json) {
-    nlohmann::json out{
-        {"policy", policy_name}, {"tree", o.tree}, {"propose", name(kind)}, {"target", pi}};
+    nlohmann::json out{{"policy", policy_name},
+                       {"tree", o.tree},
+                       {"propose", name(kind)},
+                       {"pi", pi},
+                       {"target", pi}};
     out["traversal"] = {{"accepted", up.accepted}, {"worst_error", up.error}};
     out["recursive"] = {{"accepted", down.accepted}, {"worst_error", down.error}};
     if (one_level) out["optimum"] = optimum;
@@ -116,7 +119,7 @@ void law_of_tree(const law_options& o, const std::string& policy_name, const num
     return;
   }
   fmt::print("{} nodes, {}, q and p after every node alike\n", tree_size(shape), name(kind));
-  fmt::print("{:<10} {:>16} {:>24}\n", "verify", "accepted tokens", "worst |law - target|");
+  fmt::print("{:<10} {:>16} {:>24}\n", "verify", "accepted tokens", "worst |law - pi|");
   fmt::print("{:<10} {:>16.9f} {:>24.1e}\n", "traversal", up.accepted, up.error);
   fmt::print("{:<10} {:>16.9f} {:>24.1e}\n", "recursive", down.accepted, down.error);
   if (one_level) fmt::print("{:<10} {:>16.9f}\n", "optimum", optimum);

@@ -51,11 +51,10 @@ void add_decoder(CLI::App& app, CLI::App* c, std::string& decoder) {
 void add_tree(CLI::App* c, std::string& shape, std::string& propose, const char* type) {
   c->add_option("--tree", shape, "Tokens proposed after every node of a tree of drafts, by depth")
       ->type_name(type);
-  cli::takes(
-      c->add_option(
-          "--propose", propose,
-          "How: the likeliest and one drawn, drawn without replacement, or the likeliest [greedy]"),
-      {"greedy", "sampled", "top"});
+  cli::takes(c->add_option("--propose", propose,
+                           "How: the most likely and one drawn, drawn without replacement, or the "
+                           "most likely [greedy]"),
+             {"greedy", "sampled", "top"});
 }
 void add_generate(CLI::App& app, cli::generate_options& o) {
   CLI::App* g =
@@ -77,9 +76,9 @@ void add_generate(CLI::App& app, cli::generate_options& o) {
       ->allow_extra_args(false);
   add_decoder(app, g, o.decoder);
   add_policy(app, g, o.policy, "The law to emit (see below)");
-  cli::takes(
-      g->add_option("--verify", o.verify, "How drafts are judged; of trees: traversal, recursive"),
-      {"token", "block", "match", "coupled", "traversal", "recursive"});
+  cli::takes(g->add_option("--verify", o.verify,
+                           "How drafts are verified; of trees: traversal, recursive"),
+             {"token", "block", "match", "coupled", "traversal", "recursive"});
   cli::takes(g->add_option("--space", o.space,
                            "What a policy combines: the models' logits, or their rows (see below)"),
              {"raw", "law"});
@@ -146,7 +145,7 @@ void add_law(CLI::App& app, cli::law_options& o) {
       "law", "The exact law of the emitted token for one pair of rows, and the acceptance");
   add_policy(app, l, o.policy, "See below [lossless; --grid: every one]");
   cli::takes(
-      l->add_option("--verify", o.verify, "How drafts are judged [token; --grid: every one]"),
+      l->add_option("--verify", o.verify, "How drafts are verified [token; --grid: every one]"),
       cli::verifiers);
   l->add_option(
       "--q", o.q,
@@ -159,7 +158,7 @@ void add_law(CLI::App& app, cli::law_options& o) {
               "One JSON object a line on stdin, one on stdout; a bad line gets a status and the "
               "batch goes on");
   l->add_flag("--grid", o.grid,
-              "The audit: every rule and verifier on every pair of rows of the 1/8 grid over 3 "
+              "The audit: every policy and verifier on every pair of rows of the 1/8 grid over 3 "
               "tokens, gamma 1 to 3");
   cli::add_color(l);
   l->add_flag("--json", o.json, "JSON instead of a table");
@@ -168,8 +167,8 @@ void add_law(CLI::App& app, cli::law_options& o) {
             "{\"id\":1,\"policy\":\"token-v3\",\"params\":{\"alpha\":0.3},\"verify\":\"token\","
             "\"q\":[...],\"p\":[...]}\n"
             "(or q_logits and p_logits; optionally q_confidence and p_confidence) and writes\n"
-            "{\"id\":1,\"target\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.\n"
-            "Rows of more than 64 tokens get \"overlap\", sum min(q, target), too; \"law\" is null "
+            "{\"id\":1,\"pi\":[...],\"law\":[...],\"acceptance\":0.8,\"status\":\"ok\"}.\n"
+            "Rows of more than 64 tokens get \"overlap\", sum min(q, pi), too; \"law\" is null "
             "without --enumerate.");
   l->callback([l, &o] {
     cli::refuse_without_effect(

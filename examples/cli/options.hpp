@@ -79,7 +79,7 @@ inline void add_sampling(CLI::App* c, specagg::sampling& s) {
 // ensemble's is.
 inline no_effect without_effect_at(const specagg::sampling& s) {
   return {s.temperature == 0,
-          "with --temperature 0: the likeliest token is taken",
+          "with --temperature 0: the most likely token is taken",
           {"--top-k", "--top-p", "--min-p"}};
 }
 

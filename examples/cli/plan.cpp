@@ -302,7 +302,7 @@ void add_dssd(CLI::App& app) {
   sub->add_option("--ntt", o->ntt, "Network transmission time of a round, ms")
       ->capture_default_str();
   sub->add_flag("--schemes", o->schemes,
-                "Compare DSD, DSSD, shared noise and quantised drafts instead");
+                "Compare DSD, DSSD, Gumbel-max coupling and quantised drafts instead");
   sub->add_option("--t-slm", o->t_slm, "Time of a draft step, ms")->capture_default_str();
   sub->add_option("--t-llm", o->t_llm, "Time of a target step, ms")->capture_default_str();
   sub->add_option("--v", o->v, "Cost of a scoring over a target step")->capture_default_str();
@@ -404,7 +404,7 @@ void run_dragon(const dragon_options& o) {
     fmt::print(
         "\nBaselines, s a token: l alone {:.4f}, token-wise {:.4f}, sequence-wise ({:g} tokens) "
         "{:.4f}.\n"
-        "First token behind the retrieval, s: l alone {:.4f}, both sites {:.4f}, r's documents by "
+        "First token after the retrieval, s: l alone {:.4f}, both sites {:.4f}, r's documents by "
         "text {:.4f}, by "
         "cache "
         "{:.4f}.\n",

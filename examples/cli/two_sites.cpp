@@ -942,10 +942,12 @@ void add_two_sites(CLI::App& app) {
       o.site.model = std::string(SPECAGG_MODELS) + (serves ? "/target.gguf" : "/draft.gguf");
       if (serves)
         add_serve(
-            c->add_subcommand("serve", "The cloud: many devices, one after another or at once"), o);
+            c->add_subcommand("serve", "The server: many devices, one after another or at once"),
+            o);
       else
         add_device(
-            c->add_subcommand("device", "The device: decodes one prompt together with a server"),
+            c->add_subcommand("device",
+                              "The client, on a device: decodes one prompt together with a server"),
             o);
     }
     if (!dragon) return;
@@ -957,7 +959,7 @@ void add_two_sites(CLI::App& app) {
   };
   add(true, "dragon", "Two sites with documents of their own, one text (DRAGON)");
   add(false, "dssd",
-      "A device drafts, an edge verifies: split speculative decoding (DSD, DSSD; the authors of "
+      "A client drafts, a server verifies: split speculative decoding (DSD, DSSD; the authors of "
       "DSSD state a patent "
       "filing, CN2025108856278)");
 }

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""From the CSV files of specagg-experiments to a page of claims, tables and plots. claims.json says what is claimed and
-when it holds; here it is measured. Every verdict is judge()'s.
+"""From the CSV files of specagg-experiments to plots and results.json, from which page.py writes the page. claims.json says
+what is claimed and when it holds; here it is measured. Every verdict is judge()'s.
 
-usage: report.py FOLDER PAGE.md      the plots go into a folder beside the page, named like it
+usage: report.py FOLDER PAGE.md      plots and results.json go into a folder beside the page, named like it
 """
-import bisect, csv, functools, json, math, os, pathlib, random, statistics, sys
+import bisect, csv, functools, json, math, os, pathlib, random, statistics, subprocess, sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
+import recorded
 
 try:
     import matplotlib
@@ -183,7 +186,7 @@ def chosen(rules, y, best, allowed=lambda rule, parameter: True, pair="draft-tar
 
 with open(pathlib.Path(__file__).with_name("claims.json")) as file:
     CLAIMS = json.load(file)["claims"]
-judged = {}  # id -> (verdict, what was measured)
+judged = {}  # id -> verdict, values as the page shows them, how many hold and fail, what else was measured
 
 
 def judge(test, values):
@@ -217,17 +220,13 @@ def measure(id, f, form="{:.2f}", note=""):
     except (LookupError, ValueError, ZeroDivisionError, TypeError):
         if not quick:
             raise
-        judged[id] = "not in a quick run", ""
+        judged[id] = {"verdict": "not in a quick run", "values": [], "of": 0, "hold": 0, "fail": 0, "note": ""}
         return
     verdict, outcomes = judge(claim["test"], values)
-    def show(label, v, e):
-        return (label + " " if label else "") + form.format(v) + (f" ± {form.replace('+', '').format(e)}" if e else "")
-    if len(values) <= 6:
-        text = "; ".join(show(*v) for v in values)
-    else:
-        low, high = min(values, key=lambda v: v[1]), max(values, key=lambda v: v[1])
-        text = f"{outcomes.count('holds')} of {len(values)} hold, {outcomes.count('fails')} fail; least {show(*low)}, largest {show(*high)}"
-    judged[id] = verdict, text + (f" ({note})" if note else "")
+    shown = values if len(values) <= 6 else [min(values, key=lambda v: v[1]), max(values, key=lambda v: v[1])]
+    judged[id] = {"verdict": verdict,
+                  "values": [[label, form.format(v), form.replace("+", "").format(e) if e else ""] for label, v, e in shown],
+                  "of": len(values), "hold": outcomes.count("holds"), "fail": outcomes.count("fails"), "note": note}
 
 
 dt = dict(pair="draft-target")
@@ -537,12 +536,12 @@ measure("dssd-asymmetric", lambda: [(label(r), r.gain_ms, r.gain_se) for r in li
 LINKS = [dict(mbit_per_s=w, delay_ms=d) for w in (10, 50, 100) for d in (0, 20, 50)]
 varies = {p: [one(grid, protocol=p, gamma=8, **k).speedup_free_scoring for k in LINKS] for p in ("dsd", "dssd", "shared")}
 measure("dssd-variation", lambda: [("", max(varies["dssd"]) / min(varies["dssd"]))], "{:.2f}",
-        f"DSD {max(varies['dsd']) / min(varies['dsd']):.1f}, shared noise {max(varies['shared']) / min(varies['shared']):.1f}")
+        f"DSD {max(varies['dsd']) / min(varies['dsd']):.1f}, coupled {max(varies['shared']) / min(varies['shared']):.1f}")
 of_gamma = lambda p, g: one(grid, protocol=p, gamma=g, **link100)
 for id, p in (("dssd-1.5", "dssd"), ("dsd-1", "dsd")):
     measure(id, lambda: [(f"gamma {g}:", of_gamma(p, g).speedup_free_scoring) for g in (4, 6, 8)], "{:.2f}",
             "with scoring as measured here: " + ", ".join(f"{of_gamma(p, g).speedup:.2f}" for g in (4, 6, 8)))
-measure("dssd-gamma-6", lambda: [(f"over gamma {g}:", of_gamma("dssd", 6).speedup - of_gamma("dssd", g).speedup) for g in (4, 8)], "{:+.2f}",
+measure("dssd-gamma-6", lambda: [(f"gamma {g}:", of_gamma("dssd", 6).speedup - of_gamma("dssd", g).speedup) for g in (4, 8)], "{:+.2f}",
         f"best of 1 to 8: gamma {split('dssd', False, **link100).gamma:g}")
 measure("here-no-row", lambda: [(f"gamma {r.gamma:g}, {r.mbit_per_s:g} Mbit/s, {r.delay_ms:g} ms:",
                                  r.speedup / one(grid, protocol="dssd", gamma=r.gamma, mbit_per_s=r.mbit_per_s, delay_ms=r.delay_ms).speedup - 1)
@@ -671,7 +670,7 @@ def temperature_plot():
             if t == 0.5:
                 ends.append((0.5 * most, value(points, 0.5 * most), rule, COLOUR.get(rule, GREEN)))
         axis.set_xlabel("rejection rate")
-        axis.set_title(f"temperature {t:g}" + " (the likeliest token)" * (t == 0), weight="normal", size=9)
+        axis.set_title(f"temperature {t:g}" + " (the most likely token)" * (t == 0), weight="normal", size=9)
     axes[0].set_ylabel("chance that a sampled token is right")
     for i, (rule, note) in enumerate((("token-v3", ""), ("opt", " (dashed)"), ("diff", ""), ("ensemble", ""))):
         axes[0].text(0.97, 0.27 - 0.08 * i, rule + note, color=COLOUR.get(rule, GREEN), transform=axes[0].transAxes,
@@ -722,7 +721,7 @@ def ensemble_plot():
     axis.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0\nbible alone", "0.25", "0.5", "0.75", "1\nbard alone"])
     axis.set_xlabel("lambda: weight of bard in the ensemble (large dot: the best)")
     axis.set_ylabel("cross-entropy of the next token, nats")
-    finish(f, "ensemble", "On mixed text two experts together " + ("beat either alone" if judged["ensemble-quality"][0] == "yes" else "do not beat the better one"))
+    finish(f, "ensemble", "On mixed text two experts together " + ("beat either alone" if judged["ensemble-quality"]["verdict"] == "yes" else "do not beat the better one"))
 
 
 def latency_plot():
@@ -750,7 +749,7 @@ def latency_plot():
     axis.set_xlabel("measured time a token, over the target alone")
     axis.set_ylabel("chance that a sampled token is right")
     finish(f, "latency", f"Speculative execution: {sum(r.relative_latency < 1 for r in pick(speculative, gamma=gamma))} of "
-           f"{len(pick(speculative, gamma=gamma))} laws are faster than the target alone")
+           f"{len(pick(speculative, gamma=gamma))} settings are faster than the target alone")
 
 
 def prediction():
@@ -874,7 +873,7 @@ def dragon_plots():
         for aggregation, strategy, name, colour in (("synchronous", "device", "synchronous", GREY),
                                                     ("sequence-wise", "device", "sequence-wise", ORANGE),
                                                     ("independent", "Eq 8", "DRAGON", BLUE),
-                                                    ("shared noise", "moving", "shared noise,\n looking ahead", GREEN)):
+                                                    ("shared noise", "moving", "coupled,\n looking ahead", GREEN)):
             ys = [at_two(aggregation, strategy, d, 1, device).ms_per_token for d in DELAYS]
             axis.plot(DELAYS, ys, "o-", color=colour, lw=3 if name == "synchronous" else 1.6, ms=4)
             ends.append((DELAYS[-1] + 8, ys[-1], name, colour))
@@ -928,11 +927,11 @@ def bild_plot():
     axis.plot(*zip(*bild_law), "o-", color="#222", ms=4, lw=2.2)
     axis.set_xlim(0, 1)
     for i, (label, colour) in enumerate([*((f"original, runs of {k[1]:g}, alpha_f {1 - k[2]:.1f}", colours[k]) for k in shown),
-                                         ("law, executed speculatively", "#222")]):
+                                         ("rule, executed speculatively", "#222")]):
         axis.text(1.01, 0.95 - 0.07 * i, label, color=colour, transform=axis.transAxes, size=8.5, weight="bold")
     axis.set_xlabel("calls of the target a token")
     axis.set_ylabel("tokens that are the target's own choice")
-    finish(f, "bild", "BiLD, greedy: the best original setting less its law at equal calls: " + f"{bild_gap():+.3f} of the tokens")
+    finish(f, "bild", "BiLD, greedy: the best original setting minus its rule at equal calls: " + f"{bild_gap():+.3f} of the tokens")
 
 
 def regret_plot():
@@ -1003,7 +1002,7 @@ def dssd_plot():
     for axis, free in ((left, True), (right, False)):
         ends = []
         for protocol, name, colour in (("dsd", "DSD: rows up", RED), ("dssd", "DSSD: a row down", BLUE),
-                                       ("shared", "shared noise: no row", GREEN), ("quantised", "rows of 8 tokens up", ORANGE)):
+                                       ("shared", "coupled: no row", GREEN), ("quantised", "rows of 8 tokens up", ORANGE)):
             ys = [getattr(split(protocol, free, mbit_per_s=w, delay_ms=20), "speedup_free_scoring" if free else "speedup")
                   for w in widths]
             axis.plot(widths, ys, "o-", color=colour, lw=1.6, ms=4)
@@ -1032,7 +1031,7 @@ def length_plot():
         axis.axhline(own.tokens_per_cost, color=GREEN, lw=1.6)
         best = max(fixed, key=lambda r: r.tokens_per_cost)
         axis.plot([best.gamma], [best.tokens_per_cost], "o", color=BLUE, ms=9, mfc="none")
-        axis.text(8, own.tokens_per_cost, "marginal value", color=GREEN, ha="right", va="bottom", size=8.5, weight="bold")
+        axis.text(8, own.tokens_per_cost, "while a token pays", color=GREEN, ha="right", va="bottom", size=8.5, weight="bold")
         axis.text(5.5, 0.85 * fixed[8].tokens_per_cost, "fixed gamma", color=BLUE, ha="center", va="top", size=8.5,
                   weight="bold")
         chosen = [r for r in rows if r.how == "planned"]
@@ -1040,10 +1039,10 @@ def length_plot():
             axis.annotate("planned", (chosen[0].gamma, chosen[0].tokens_per_cost), xytext=(0, -22), textcoords="offset points",
                           ha="center", size=8.5, arrowprops=dict(arrowstyle="-", lw=0.8))
         axis.set_ylim(0, 1.12 * max(best.tokens_per_cost, own.tokens_per_cost))
-        axis.set_title(f"prices of {'an' if prices[0] == 'a' else 'a'} {prices}", weight="normal", size=9)
+        axis.set_title(f"costs on {'an' if prices[0] == 'a' else 'a'} {prices}", weight="normal", size=9)
         axis.set_xlabel("gamma")
     axes[0].set_ylabel("tokens for the cost of a target step")
-    finish(f, "draft-length", f"Marginal value: {100 * min(marginal.values()):.0f} to {100 * max(marginal.values()):.0f} % of the best fixed gamma's tokens")
+    finish(f, "draft-length", f"Drafting while a token pays: {100 * min(marginal.values()):.0f} to {100 * max(marginal.values()):.0f} % of the best fixed gamma's tokens")
 
 
 if matplotlib is not None:
@@ -1072,195 +1071,50 @@ if matplotlib is not None:
     dssd_plot()
     length_plot()
 
-# ---- the page -------------------------------------------------------------------------------------------------------
+# ---- what page.py writes ---------------------------------------------------------------------------------------------
 
-text = []
-add = text.append
-link = page.stem
-seed = settings.split("seed ")[1].split(";")[0]
-
-
-def shows(name, words):
-    add(f"![{words}]({link}/{name}.svg)\n")
-
-
-def count(by, *verdicts):
-    return sum(c["by"] == by and judged.get(c["id"], ("",))[0] in verdicts for c in CLAIMS)
-
-
-add("# Experiments: what the papers claim, and what these models do\n")
-if quick:
-    add("**A quick run: the numbers show that everything works, and no more.**\n")
-add(f"Written by `make experiments` (seed {seed}). The models are the bundled ones: `draft` (0.36 M parameters) and `target` (2.4 M), "
-    "trained on Shakespeare and the Bible, and `bard` and `bible`, the target trained further on one of them. They are tiny; what "
-    "they show is the shape of a rule, not the size of its effect on a large model. `q` drafts, `p` is the target.\n")
-positions = sum(len(WINDOWS[t]) for t in texts) * (16 if quick else 128)
-add(f"Exact numbers ({positions:,} held-out positions of both texts, 'the mix'; contexts of 128 to 255 tokens) are averages of what the law is "
-    "worth at each position; nothing is sampled (the parts `verifiers`, `cos-calls`, `draft-length`, `bild` and `dssd-paired` decode some "
-    "thousand tokens; `acceptance` is exact on 256 positions). They are the same in every run with one seed, on any number of threads, and are "
-    "those of `specagg law` for the same rows (tests/examples). Seconds are those of the machine below, one thread, medians; each speed-up "
-    "stands beside its prediction. A part that is finished is not run again (a changed program, model or seed runs it again): exact parts then "
-    "give the same files, and timed parts keep the seconds that they measured.\n")
-add("`±` is one standard error: of rules against each other by leaving out one window of the text at a time, so the error is paired (both "
-    "rules see the same windows). A rule or parameter that is *chosen* because it is best is chosen on every other window and reported on the "
-    "rest; a rule that a claim names is reported on all. The papers' [Token] is `token-v3`.\n")
-same = [r.speedup for r in pick(cos_speed, method="standard")]
-least_same, most_same = min(same), max(same)
-judged_of = lambda *by: f"{sum(count(b, 'yes') for b in by)} of {sum(c['by'] in by and c['id'] in judged for c in CLAIMS)}"
-add(f"**Of the four papers' claims {judged_of('paper')} hold**, {count('paper', 'no')} do not, {count('paper', 'in part')} in part, "
-    f"{count('paper', 'undecided')} are undecided. Counted apart: {judged_of('other paper')} of other papers, {judged_of('library')} of this library's "
-    f"own statements (*library*), {judged_of('here')} that these experiments suggested (*here*).\n")
-add("## Claims\n")
-add("The claims, the papers' words, and what decides between yes and no stand in `examples/experiments/claims.json`, whose thresholds are "
-    "older than the runs that they judge (`git log -p` shows it); `report.py` measures, and its function `judge` compares. A value holds if it is on the right side by two standard "
-    "errors (a measured speed: by 0.03 at least, a convention). *In part*: some values fail, and not all do; *undecided*: none fails, but not all are outside of the "
-    "error. Earlier runs of most parts were known when the thresholds were written. A speed-up is the median of several, each way timed in turn with "
-    f"what it is compared with. Its error is a bootstrap over the repeats: the noise of timing alone, for all repeats decode the same texts. The "
-    f"best gamma of a speed is chosen on what it is reported on. The standard way of CoS timed against itself gives {least_same:.2f} to "
-    f"{most_same:.2f}. Each part is run by `build/bin/specagg-experiments --part PART`" +
-    (" (`dragon-passages` by `build/bin/specagg-experiments-passages`)" if passages else "") + " and writes the CSV file of its name into "
-    f"`{'build/experiments-quick' if quick else 'build/experiments'}`, from which every number here is made.\n")
-
-
-def limit(test):
-    number = lambda x: f"{x:g}"
-    words = f"at least {number(test['at_least'])}" if "at_least" in test else f"at most {number(test['at_most'])}"
-    return {"most": "most ", "any": "any "}.get(test.get("of"), "") + words
-
-
-for by, heading in (("paper", "Of the four papers"), ("other paper", "Of other papers"), ("library", "Of this library's documentation"),
-                    ("here", "Suggested by these experiments")):
-    add(f"### {heading}\n")
-    add("| source | claim | measured | holds if | holds? | plot, part |\n| --- | --- | --- | --- | --- | --- |")
-    for c in CLAIMS:
-        if c["by"] != by or c["id"] not in judged:
-            continue
-        verdict, measured = judged[c["id"]]
-        bar = lambda text: text.replace("|", "\\|")
-        source = f"{c['source']} {c.get('section', '')}".strip() or by
-        quote = f"<br>*“{c['words']}”*" if "words" in c else ""
-        why = f"; perhaps: {c['perhaps']}" if "perhaps" in c and verdict not in ("yes", "not in a quick run") else ""
-        add(f"| {source} | {bar(c['claim'])}{quote} | {bar(c['measure'])}: {measured} | {limit(c['test'])} | **{verdict}**{why} | "
-            f"[plot]({link}/{c['plot']}.svg), `{c['part']}` |")
-    add("")
-if not passages:
-    add("The claims about passages were left out: there was no Xapian.\n")
-
-add("## Where each rule earns its place\n")
-add("At half of the rejections of lossless decoding, what each rule has over the static ensemble that rejects as much "
-    "(draft-target, mix, temperature 1; + is better in accuracy, - in cross-entropy):\n")
-add("| rule | cross-entropy, nats | accuracy of a sampled token | accuracy of the likeliest token |\n| --- | ---: | ---: | ---: |")
 half_gain = {r: (gap(r, "ensemble", "cross_entropy", (0.5,)), gap(r, "ensemble", shares=(0.5,)), gap(r, "ensemble", "argmax_accuracy", (0.5,)))
              for r in DEFERRAL + TOKEN + LOSSY}
 half_gain = {r: g for r, g in half_gain.items() if not math.isnan(g[0][0])}
-for rule in sorted(half_gain, key=lambda r: -half_gain[r][1][0]):
-    (ce, ce_se), (acc, acc_se), (top, top_se) = half_gain[rule]
-    add(f"| `{rule}` | {ce:+.3f} ± {ce_se:.3f} | {acc:+.4f} ± {acc_se:.4f} | {top:+.4f} ± {top_se:.4f} |")
-add("")
-best_token = chosen(TOKEN, "sampled_accuracy", max, below_tv)[0]
-best_ce = min(half_gain, key=lambda r: half_gain[r][0][0])
-add(f"* **Sampled text judged token by token** (what BLEU, ROUGE and exact answers see): token rules; best on the first split: `{best_token}`. "
-    "They take unlikely tokens of the draft away, and so are sharper than either model: they also beat the target where it samples from its tail.")
-add(f"* **Likelihood, diversity, calibration**: nearest to the static `ensemble` or better: `{best_ce}` ({half_gain[best_ce][0][0]:+.3f} ± "
-    f"{half_gain[best_ce][0][1]:.3f} nats). A rule that hands some positions wholly to the draft pays for every token that only the target knew.")
-add("* **A promise about the distance to p**: `lenient` (beta 1): the acceptance of any other rule on the frontier, nearly the least KL, "
-    "and no search.")
-add("* **The target is to be called rarely** (sequential execution): `chow` and `chow-log`, which decide without p.")
+rules = [[r, *(f"{x:{form}}" for (value, error), places in zip(half_gain[r], (3, 4, 4)) for x, form in
+               ((value, f"+.{places}f"), (error, f".{places}f")))] for r in sorted(half_gain, key=lambda r: -half_gain[r][1][0])]
 greedy = {r: value(curve(r, "sampled_accuracy", temperature=0), 0.5 * tv(temperature=0)) for r in ("diff", "opt", *TOKEN, "lenient")}
-greedy = {r: x for r, x in greedy.items() if not math.isnan(x)}
-add(f"* **Greedy**: between {min(greedy.values()):.3f} (`{min(greedy, key=greedy.get)}`) and {max(greedy.values()):.3f} "
-    f"(`{max(greedy, key=greedy.get)}`) at half of the rejections; `opt` is `diff`, and lossy rules have nothing to share out.")
-add("* **Two experts**: `ensemble` with decoders that take turns, gamma 1.\n")
-pair_rows = []
+greedy = sorted((x, r) for r, x in greedy.items() if not math.isnan(x))
+pairs = []
 for p in PAIRS:
     for t in ("shakespeare", "kjv", "mix"):
-        use, w = WINDOWS[t], dict(pair=p)
+        use = WINDOWS[t]
         nats = {x: setting("ensemble", x, "cross_entropy", use, p) for x in cells[p, 1, "ensemble"]}
         e = min(nats, key=nats.get)
-        half_of = lambda rule, y: "{:+.{}f}".format(gap(rule, "ensemble", y, (0.5,), use, **w)[0], 3 if y == "cross_entropy" else 4)
-        pair_rows.append(f"| {p} | {t} | {tv(use, p):.3f} | {nats[1.0]:.3f} | {nats[0.0]:.3f} | {nats[e]:.3f} (lambda {e:g}) | "
-                         f"{half_of('diff', 'cross_entropy')} | {half_of('diff', 'sampled_accuracy')} | {half_of('token-v3', 'sampled_accuracy')} |")
-add("The same for every pair and text (temperature 1; the last three columns are over the ensemble at half of TV):\n")
-add("| pair | text | TV | q alone, nats | p alone | best ensemble | `diff`, nats | `diff`, accuracy | `token-v3`, accuracy |\n"
-    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-text += pair_rows + [""]
-shows("cascades-accuracy", "accuracy against rejection")
-shows("token-rules", "the three token rules")
-shows("cascades-cross-entropy", "cross-entropy against rejection")
-shows("cascades-temperature", "three temperatures")
-shows("frontier", "distance to the target")
-shows("regret", "regret of the plug-in rules")
-add("## Executions\n")
-add("Draft-target, temperature 1, one thread; gamma 3 (5 and 7 in the CSV file). Scoring n tokens in one call costs, in steps of the target: " +
-    ", ".join(f"{n}: {one(times, model='target', tokens=n).v:.2f}" for n in range(2, 10)) +
-    f"; a draft step costs {one(times, model='draft', tokens=1).seconds / one(times, model='target', tokens=1).seconds:.2f}. On an accelerator, "
-    "whose steps wait for memory, scoring costs about one step; the CSV files have the prediction for that, too.\n")
-shows("latency", "accuracy against latency")
-add("| policy | gamma | measured speed-up | predicted | error | predicted, scoring free |\n| --- | ---: | ---: | ---: | ---: | ---: |")
-for r in speculative:
-    if r.gamma == 3:
-        add(f"| `{r.policy}` | {r.gamma:g} | {r.speedup:.2f} | {r.predicted:.2f} | {100 * r.error:+.0f} % | {r.predicted_free_scoring:.2f} |")
-add("")
-shows("prediction", "measured against predicted speed-ups")
-add("The predictions count model calls alone. What the verification and the drawing of tokens take comes on top, so most laws lie "
-    "below the line: with a target of a quarter of a millisecond a step, it shows; with a large model it would not. What lies above "
-    "the line is noise of timing. In the plots alpha_f is 1 less the CSV's `fallback`.\n")
-shows("bild", "original BiLD and its law")
-add("## Collaboration\n")
-shows("cos-calls", "calls a token")
-shows("cos-gamma", "draft lengths of contrastive decoding")
-shows("cos-speed", "speed-ups of collaboration")
-add("Predicted: the renewal formula (speculation alone: the formula of the paper), c and v measured; of three models, the calls counted "
-    "times what such calls take.\n")
-add("| models | policy | temperature | method | gamma | measured speed-up | predicted | error |\n| --- | --- | ---: | --- | ---: | ---: | ---: | ---: |")
-for r in cos_speed:
-    if r.method in ("speculative", "alternating") and r.gamma in (1, 5) and (r.temperature == 1):
-        known = not math.isnan(r.predicted)
-        add(f"| {r.models} | `{r.policy}` | {r.temperature:g} | {r.method} | {r.gamma:g} | {r.speedup:.2f} | "
-            f"{f'{r.predicted:.2f}' if known else ''} | {f'{100 * r.error:+.0f} %' if known else ''} |")
-add("")
-shows("ensemble", "cross-entropy over lambda")
-add("## Verifiers\n")
-shows("verifiers", "drafted tokens kept")
-shows("telemetry", "counted and estimated tokens a round")
-add("## Two sites\n")
-add("The protocol is simulated (the program of `specagg plan schedulers`): 100 tokens, 50 sequences of acceptances, the round trip swinging by a "
-    "fifth. A cloud of 22 ms a token; a device of 22 ms, or of 88 ms, as in the paper one without a graphics card. The schedulers learn the "
-    "acceptances by counting. Drafts are accepted after the exact joint law of `bard` on one side and `bible` on the other (eta 1/2), over "
-    "held-out positions.\n")
-worse = [e for e in EVERY if scheduled(*e)[0] > 2 * scheduled(*e)[1]]
-add(f"Eq 8 loses to the best of device, cloud and random at {len(worse)} of {len(EVERY)} settings" + (": " + "; ".join(
-    f"{place(*e)} {100 * scheduled(*e)[0]:+.1f} ± {100 * scheduled(*e)[1]:.1f} %" for e in worse) if worse else "") + ".\n")
-shows("dragon-latency", "time a token against delay")
-shows("dragon-scheduling", "scheduling strategies")
-shows("dragon-acceptance", "acceptance and gamma")
-if passages:
-    some = read("kjv", "both")
-    add(f"Passages: `target` on both sites, the device's of Shakespeare, the cloud's of the Bible (the part of each text in front of the "
-        f"held-out one), found by BM25 for a prompt of 64 tokens; the next 64 tokens of {int(some.prompts)} prompts of each text. Errors of "
-        "differences are paired: the same tokens with and without passages. Bands: one standard error.\n")
-    shows("dragon-passages", "cross-entropy against passages")
-add(f"DSSD: V = 50,000, 16 bits a probability, the measured times of draft and target times 400 ({grid[0].llm_ms:.0f} ms a target step), acceptances counted with the bundled models; "
-    "other sizes, delays and draft lengths are in the CSV file.\n")
-shows("dssd", "speed-up over bandwidth")
-add("With up and down equally fast DSSD cannot be slower than DSD: at most one row comes down where gamma go up. That is algebra, not an "
-    "experiment. Both decode one text here (the same seed, so the same drafts, coins and residual draws; rows not rounded), and a round of one "
-    "is compared with the same round of the other. Where DSSD is the slower one: " + ("; ".join(
-        f"{r.pair}, gamma {r.gamma:g}, {r.up_mbit_per_s:g} Mbit/s up and {r.down_mbit_per_s:g} down ({-r.gain_ms:.0f} ± {r.gain_se:.0f} ms a round)"
-        for r in slower) or "nowhere") + ".\n")
-shows("dssd-paired", "DSSD against DSD in the same rounds")
-add("## Draft length\n")
-shows("draft-length", "tokens for a cost over gamma")
-add("| pair | temperature | prices | best fixed gamma | planned gamma | marginal value, of the best fixed |\n| --- | ---: | --- | ---: | ---: | ---: |")
-for (p, t, name), rows in rates.items():
-    fixed = [r for r in rows if r.how != "marginal"]
-    best_fixed = max(fixed, key=lambda r: r.tokens_per_cost)
-    chosen = [r for r in rows if r.how == "planned"]
-    add(f"| {p} | {t:g} | {name} | {best_fixed.gamma:g} | {f'{chosen[0].gamma:g}' if chosen else ''} | {100 * marginal[(p, t, name)]:.1f} % |")
-add("")
+        half_of = lambda rule, y: "{:+.{}f}".format(gap(rule, "ensemble", y, (0.5,), use, pair=p)[0], 3 if y == "cross_entropy" else 4)
+        pairs.append([p, t, f"{tv(use, p):.3f}", f"{nats[1.0]:.3f}", f"{nats[0.0]:.3f}", f"{nats[e]:.3f} (lambda {e:g})",
+                      half_of("diff", "cross_entropy"), half_of("diff", "sampled_accuracy"), half_of("token-v3", "sampled_accuracy")])
+same = [r.speedup for r in pick(cos_speed, method="standard")]
+known = lambda x, form: "" if math.isnan(x) else form.format(x)
+below = lambda g: max([r.up_mbit_per_s / r.down_mbit_per_s for r in links(False) if r.gamma == g and r.gain_ms >= 0], default=1)
 machine = folder / "machine.txt"
-if machine.exists():
-    add(f"## Machine\n\n{machine.read_text().strip()}\n")
-page.parent.mkdir(parents=True, exist_ok=True)
-page.write_text("\n".join(text))
-print(f"report.py: {page}: {judged_of('paper')} of the papers' claims hold")
+results = {
+    "seed": int(settings.split("seed ")[1].split(";")[0]), "quick": quick,
+    "positions": sum(len(WINDOWS[t]) for t in texts) * (16 if quick else 128),
+    "machine": machine.read_text().strip() if machine.exists() else "unknown.",
+    "standard_over_itself": [f"{min(same):.2f}", f"{max(same):.2f}"],
+    "claims": {c["id"]: judged[c["id"]] for c in CLAIMS if c["id"] in judged},
+    "rules": rules, "pairs": pairs,
+    "best": {"token": chosen(TOKEN, "sampled_accuracy", max, below_tv)[0], "cross_entropy": min(half_gain, key=lambda r: half_gain[r][0][0])},
+    "greedy": [[f"{x:.3f}", r] for x, r in (greedy[0], greedy[-1])],
+    "scoring": [[f"{n}", f"{one(times, model='target', tokens=n).v:.2f}"] for n in range(2, 10)],
+    "draft_step": f"{one(times, model='draft', tokens=1).seconds / one(times, model='target', tokens=1).seconds:.2f}",
+    "speculative": [[r.policy, f"{r.gamma:g}", f"{r.speedup:.2f}", f"{r.predicted:.2f}", f"{100 * r.error:+.0f} %",
+                     f"{r.predicted_free_scoring:.2f}"] for r in speculative if r.gamma == 3],
+    "cos": [[r.models, r.policy, f"{r.temperature:g}", r.method, f"{r.gamma:g}", f"{r.speedup:.2f}", known(r.predicted, "{:.2f}"),
+             known(100 * r.error, "{:+.0f} %")]
+            for r in cos_speed if r.method in ("speculative", "alternating") and r.gamma in (1, 5) and r.temperature == 1],
+    "eq8": {"worse": sum(scheduled(*e)[0] > 2 * scheduled(*e)[1] for e in EVERY), "of": len(EVERY)},
+    "target_step_ms": f"{grid[0].llm_ms:.0f}",
+    "slower": ", ".join(f"gamma {g:g} below 1/{below(g):g} of the link up" for g in sorted({r.gamma for r in slower})) or "nowhere",
+}
+
+recorded.write(plots / "results.json", results)
+subprocess.run([pathlib.Path(__file__).with_name("page.py"), plots / "results.json", page], check=True)
+print(f"report.py: {page}: {sum(judged[c['id']]['verdict'] == 'yes' for c in CLAIMS if c['by'] == 'paper' and c['id'] in judged)} of the "
+      f"papers' claims hold")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A server with OpenAI's API over libllama. engine.hpp decodes, request.hpp reads what is asked
-// for, http.hpp limits what a client may do. docs/llama_cpp.md says how to run it.
+// for, http.hpp limits what a client may do. docs/server.md says how to run it.
 #include <sys/auxv.h>
 
 #include <CLI/CLI.hpp>

@@ -98,7 +98,7 @@ TEST_CASE("law --batch gives every known answer to 1e-9: targets, laws, acceptan
     CHECK(out[i]["id"] == e["id"]);
     CHECK(out[i]["status"] == e["status"]);
     if (e["status"] != "ok") continue;
-    CHECK(worst(out[i]["target"], e["target"]) < 1e-9);
+    CHECK(worst(out[i]["pi"], e["target"]) < 1e-9);
     CHECK(worst(out[i]["law"], e["law"]) < 1e-9);
     CHECK(std::fabs(double(out[i]["acceptance"]) - double(e["acceptance"])) < 1e-9);
   }
@@ -189,7 +189,7 @@ TEST_CASE(
       R"("q":[1,0,0],"p":[0,1,0],"q_confidence":[0.5,0.3,0.2],"p_confidence":[0.3,0.5,0.2]})";
   const auto target = [&](const std::string& params) {
     return batch(R"({"policy":"bild","params":{"alpha":1.15)" + params + "}," + rows +
-                 "\n")[0]["target"];
+                 "\n")[0]["pi"];
   };
   CHECK(target(R"(,"d":"greedy")") == json({0.0, 1.0, 0.0}));  // D = -ln .3 = 1.204
   CHECK(target(R"(,"d":"cross")") == json({1.0, 0.0, 0.0}));   // D = 1.132
@@ -197,7 +197,7 @@ TEST_CASE(
   const auto law = [](const std::string& policy, const std::string& q) {
     const cli::ran r = cli::run("law --json --policy " + policy + " --q " + q + " --p 0.3,0.5,0.2");
     CHECK(r.status == 0);
-    return json::parse(r.out)["target"];
+    return json::parse(r.out)["pi"];
   };
   CHECK(law("bild:alpha=1.15,greedy=true", "0.5,0.3,0.2")[0] == 0.3);
   CHECK(law("bild:alpha=1.15", "0.5,0.3,0.2")[0] == 0.5);
@@ -212,7 +212,7 @@ TEST_CASE("policies and parameters are still known by their names of before vers
     const cli::ran r =
         cli::run("law --json --policy " + policy + " --q 0.4,0.4,0.2 --p 0.3,0.5,0.2");
     CHECK(r.status == 0);
-    return json::parse(r.out)["target"];
+    return json::parse(r.out)["pi"];
   };
   CHECK(law("min") == law("minimum"));
   CHECK(law("max") == law("maximum"));
@@ -227,14 +227,15 @@ TEST_CASE("law prints a table, or JSON") {
   const cli::ran table =
       cli::run("law --policy token-v3:alpha=0.3 --q 0.5,0.25,0.25 --p 0.125,0.25,0.625");
   CHECK(table.status == 0);
-  for (const char* text : {"target          law\n", "0.718750000", "0.093750000",
-                           "acceptance 0.531250000", "worst error"})
+  for (const char* text :
+       {"pi          law\n", "0.718750000", "0.093750000", "acceptance 0.531250000", "worst error"})
     CHECK(table.out.find(text) != std::string::npos);
   const cli::ran r =
       cli::run("law --policy ensemble:lambda=0.25 --verify match --q 0.5,0.5 --p 0,1 --json");
   REQUIRE(r.status == 0);
   const json j = json::parse(r.out);
   CHECK(worst(j["law"], {0.125, 0.875}) < 1e-15);
+  CHECK(j["target"] == j["pi"]);  // the name before
   CHECK(double(j["acceptance"]) == Approx(0.5));
   CHECK(double(j["worst_error"]) < 1e-15);
 }
@@ -251,11 +252,11 @@ TEST_CASE(
   for (const json& o : out) {
     REQUIRE(o["status"] == "ok");
     CHECK(o["law"].is_null());
-    const auto row = long_row(o["target"].size(), 0);
+    const auto row = long_row(o["pi"].size(), 0);
     double sum = 0, overlap = 0;
     for (std::size_t v = 0; v < row.size(); ++v) {
-      sum += double(o["target"][v]);
-      overlap += std::min(row[v], double(o["target"][v]));
+      sum += double(o["pi"][v]);
+      overlap += std::min(row[v], double(o["pi"][v]));
     }
     CHECK(sum == Approx(1).epsilon(1e-11));
     CHECK(double(o["overlap"]) == Approx(overlap).epsilon(1e-11));
@@ -263,7 +264,7 @@ TEST_CASE(
   }
   const auto from_end = [&](std::size_t i) -> const json& { return out[out.size() - i]; };
   double product = 0;
-  for (std::size_t v = 0; v < q.size(); ++v) product += q[v] * double(from_end(2)["target"][v]);
+  for (std::size_t v = 0; v < q.size(); ++v) product += q[v] * double(from_end(2)["pi"][v]);
   CHECK(from_end(4)["acceptance"] == from_end(4)["overlap"]);
   CHECK(from_end(3)["acceptance"] == from_end(3)["overlap"]);
   CHECK(double(from_end(2)["acceptance"]) == Approx(product).epsilon(1e-11));
@@ -285,9 +286,9 @@ TEST_CASE(
     REQUIRE((plain.size() == 3 && walked.size() == 3));
     CHECK(plain[0] == walked[0]);
     CHECK_FALSE(plain[0].contains("overlap"));
-    CHECK(worst(plain[0]["law"], plain[0]["target"]) < 1e-12);
+    CHECK(worst(plain[0]["law"], plain[0]["pi"]) < 1e-12);
     CHECK(plain[1]["law"].is_null());
-    CHECK(worst(walked[1]["law"], walked[1]["target"]) < 1e-12);
+    CHECK(worst(walked[1]["law"], walked[1]["pi"]) < 1e-12);
     CHECK(double(plain[1]["acceptance"]) == Approx(double(walked[1]["acceptance"])).epsilon(1e-13));
     CHECK(double(plain[1]["overlap"]) == Approx(double(walked[1]["overlap"])).epsilon(1e-13));
     const std::string why = walked[2]["status"];
@@ -321,7 +322,7 @@ TEST_CASE(
   CHECK(table.status == 0);
   CHECK(std::count(table.out.begin(), table.out.end(), '\n') == 23);
   for (const char* word :
-       {"20 likeliest of 151936", "acceptance 1.000000000", "overlap", "--enumerate"})
+       {"20 most likely of 151936", "acceptance 1.000000000", "overlap", "--enumerate"})
     CHECK(table.out.find(word) != std::string::npos);
 }
 TEST_CASE("law --grid enumerates the policy and verifier that are given") {

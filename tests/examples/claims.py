@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of the experiments: claims.json is complete, every claim is measured and has its part and its plot; and
-report.py's judge() says what claims.json promises.
+"""The claims of the experiments: claims.json is complete, every claim is measured and has its part and its plot;
+report.py's judge() says what claims.json promises; and the recorded verdicts are judge()'s (measured_pages.py looks at the
+page).
 
 usage: claims.py
 """
-import ast, json, pathlib, re
+import ast, decimal, json, pathlib, re
 
-HERE = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "experiments"
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+HERE = ROOT / "examples" / "experiments"
 report = (HERE / "report.py").read_text()
 claims = json.loads((HERE / "claims.json").read_text())["claims"]
 parts = set(re.findall(r'^    \{"([a-z-]+)", (?:true|false)', (HERE / "main.cpp").read_text(), re.M)) | {"dragon-passages"}
@@ -16,7 +18,9 @@ plots = set(re.findall(r'finish\(f, "([a-z-]+)"', report)) | set(re.findall(r'qu
 assert len(claims) > 80 and len({c["id"] for c in claims}) == len(claims), "claims are missing or have one id"
 for c in claims:
     assert c["by"] in ("paper", "other paper", "library", "here"), c["id"]
-    assert c["claim"] and c["measure"], c["id"]
+    assert c["claim"] and c["measure"] and c["number"], c["id"]
+    if c["by"] in ("library", "here"):
+        assert not c["source"], f"{c['id']} stands under {c['by']} and names {c['source']}"
     if c["by"] == "paper":
         assert c["section"] and c["source"] in ("Cascades", "CoS", "DRAGON", "DSSD"), c["id"]
     assert ("at_least" in c["test"]) != ("at_most" in c["test"]), c["id"]
@@ -44,4 +48,21 @@ for due, test, values in (
         ("yes", {"at_least": 0, "of": "any"}, [(-1, 0), (1, 0)]), ("no", {"at_least": 0, "of": "any"}, [(-1, 0), (-1, 0)])):
     found = space["judge"](test, [("", v, e) for v, e in values])[0]
     assert found == due, f"{test} of {values}: {found}, due {due}"
+
+# --- the recorded verdicts -----------------------------------------------------------------------------------------
+recorded = json.loads((ROOT / "docs" / "experiments" / "results.json").read_text())["claims"]
+assert list(recorded) == [c["id"] for c in claims if c["id"] in recorded], "the results have another order than claims.json"
+for c in claims:
+    r = recorded[c["id"]]
+    of, holds, fails = r["of"], r["hold"], r["fail"]
+    counted = [("", sign, 0) for sign in [1] * holds + [-1] * fails] + [("", 0, 1)] * (of - holds - fails)
+    due = space["judge"]({"at_least": 0, "of": c["test"].get("of", "each")}, counted)[0]
+    assert r["verdict"] == due, f"{c['id']}: {holds} of {of} hold and {fails} fail: {due}, recorded {r['verdict']}"
+    if len(r["values"]) == of:  # all of them; they are rounded
+        number = lambda x: float(x.replace(",", "") or 0)
+        half = lambda x: 0.5 * 10.0 ** decimal.Decimal(x.replace(",", "")).as_tuple().exponent
+        rounded = lambda v, e, dv, de: (number(v) + dv * half(v), max(0, number(e) + de * half(e)) if e else 0)
+        possible = {space["judge"](c["test"], [("", *rounded(v, e, dv, de)) for _, v, e in r["values"]])[0]
+                    for dv in (-1, 0, 1) for de in (-1, 0, 1)}
+        assert r["verdict"] in possible, f"{c['id']}: recorded {r['verdict']}, its values say {possible}"
 print(f"{len(claims)} claims, {len(parts)} parts, {len(plots)} plots")

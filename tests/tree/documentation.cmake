@@ -49,3 +49,7 @@ add_test(NAME "docs: README's program and its rules"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/readme.py ${tree}/docs/readme ${CMAKE_CXX_COMPILER} ${externals})
 add_test(NAME "docs: papers: each symbol is in its header"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/papers.py ${tree}/docs/papers ${CMAKE_CXX_COMPILER} ${externals})
+if(TARGET specagg_cli)
+  add_test(NAME "docs: the commands of command-line.md run, and defaults are as pages say"
+    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/command_line.py $<TARGET_FILE:specagg_cli>)
+endif()

@@ -14,6 +14,8 @@ add_test(NAME "get-llama-cpp: a processor's instruction sets without AMX, and an
 
 add_test(NAME "experiments: every claim has its measure, part and plot, and is judged as claims.json says"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/claims.py)
+add_test(NAME "docs: pages of measurements are what their scripts write, each of one run"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/measured_pages.py)
 if(TARGET specagg-experiments AND all)
   add_test(NAME "experiments: quick, killed half-way and started again"
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/resume.py $<TARGET_FILE:specagg-experiments>

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/performance.md from what report.py computed. Every measured number of the page is in RESULTS.json, whose `notes`
+a person may add: what else is known of the run.
+
+usage: performance_page.py RESULTS.json PAGE.md
+"""
+import json, pathlib, sys
+
+r = json.loads(pathlib.Path(sys.argv[1]).read_text())
+page = pathlib.Path(sys.argv[2])
+plots = page.stem
+machine = r["machine"]
+step = {who: (warm, cold) for who, warm, _, cold in r["step"]}
+kernels = {name: (us, over) for name, us, _, over in r["kernels"]}
+text = []
+add = text.append
+
+add("# Performance: the verification step\n")
+add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}, "
+    f"{machine['system']}. Every number of this page is of this run: one thread unless said, rows in host memory, no GPU. Medians of repeated runs; "
+    f"the standard deviation is {r['spread'][0]} % of the median for the median row of the tables, and {r['spread'][1]} % for the worst. "
+    "[Whole texts](whole-texts.md) has the speed of writing texts.\n")
+for note in r["notes"]:
+    add(f"{note}\n")
+
+add("## How to read it\n")
+add("* **The step** is lossless token verification from f32 logits: V = 128,256, 4 drafted tokens, acceptance rate 0.8. It stops at the first "
+    "rejection, so its time grows with the acceptance rate.")
+add("* ***Known*** means: the draft model's rows were normalised when its tokens were drawn, and the step does not sum their "
+    "exponentials again. Keep the rows that you drew from, and you have this.")
+add("* **Warm**: the rows are in the cache. **Cold**: they are in no cache.")
+add(f"* **What it is worth**: beside a decode step of 10 ms, {step['specagg'][0]} us are {float(step['specagg'][0]) / 100:.1f} %, and the "
+    f"{step['Hugging Face steps in torch, written out, 1 thread'][0]} us of the same step in torch "
+    f"{float(step['Hugging Face steps in torch, written out, 1 thread'][0]) / 100:.0f} %."
+    if "Hugging Face steps in torch, written out, 1 thread" in step else "")
+add("* **The compared programs are ours**, written from the published steps of those systems (`benchmarks/rivals.hpp`, "
+    "`benchmarks/torch_steps.py`). They are not the systems' code. Each must give the same answer before it is timed.\n")
+
+add("## The step\n")
+add("| who | warm, us | cold, us |\n| --- | ---: | ---: |")
+SHOWN = ("specagg, known", "specagg", "specagg, bf16", "Eigen, written out", "Hugging Face steps in torch, known, 1 thread",
+         "Hugging Face steps in torch, written out, 1 thread", "vLLM V1 steps, known", "scalar expf, written out", "llama.cpp steps")
+for who in SHOWN:
+    if who in step:
+        add(f"| {who.replace(', written out', '').replace('scalar expf', 'plain C++ with expf')} | {' | '.join(step[who])} |")
+add("\nllama.cpp's steps are exact match, which accepts fewer tokens and so does less work.\n")
+add("specagg, nothing known, V = 128,256, us:\n")
+add("| gamma | acceptance rate 0 | 0.5 | 0.8 | 1 |\n| ---: | ---: | ---: | ---: | ---: |")
+for v, gamma, b, *times in r["grid"]:
+    if v == "128,256" and b == "1":
+        add(f"| {gamma} | {' | '.join(times)} |")
+add(f"\n[results.json]({plots}/results.json) has V = 32,000 and 151,936, and batches of 8.\n")
+add(f"![step]({plots}/step.svg)\n\n![grid]({plots}/grid.svg)\n")
+
+add("## Kernels\n")
+add(f"*Cache*: 131,072 elements in all. *Memory*: {r['memory']}. The others: V = 151,936. The floor is a read of the same memory with additions only, or "
+    "one exponential for each element of both rows.\n")
+add("| kernel | us | over the floor | the plain program, us |\n| --- | ---: | ---: | ---: |")
+PLAIN = (("log-sum-exp: specagg/cache", "log-sum-exp: scalar expf/cache"), ("log-sum-exp: specagg/memory", None),
+         ("TV of probabilities: specagg/cache", None), ("TV of probabilities: specagg/memory", None), ("TV of logits: specagg", None),
+         ("residual mass and draw: specagg", "residual mass and draw: scalar expf"), ("exponential race: specagg", None),
+         ("greedy row: specagg", "greedy row: sorted"), ("top-k 40 row: specagg", "top-k 40 row: sorted"),
+         ("top-p 0.9 row: specagg", "top-p 0.9 row: sorted"))
+for name, plain in PLAIN:
+    if name in kernels:
+        us, over = kernels[name]
+        add(f"| {name.replace(': specagg/', ', ').replace(': specagg', '').replace('exponential race', 'Gumbel-max draw')} | {us} | {over} | {kernels[plain][0] if plain else ''} |")
+add(f"\n![kernels]({plots}/kernels.svg)\n")
+
+add("## Goals\n")
+missed = [goal for goal in r["goals"] if goal[3] == "missed"]
+unknown = sum(goal[3] == "not measured" for goal in r["goals"])
+add(f"{len(r['goals']) - len(missed) - unknown} of {len(r['goals'])} goals are met" + (f", {unknown} were not measured" if unknown else "") +
+    (". These are not:\n" if missed else ".\n"))
+if missed:
+    add("| ratio | measured | goal |\n| --- | ---: | ---: |")
+    for what, measured, goal, _ in missed:
+        add(f"| {what} | {measured} | {goal} |")
+    add("")
+if any("bf16" in goal[0] for goal in missed):
+    add("* bf16 halves what is read, and adds two operations to the dozen of an exponential. So it gains only where a core waits for memory; "
+        "here arithmetic is the limit.")
+if any("time in neither" in goal[0] for goal in missed):
+    add("* These models are tiny, and what is outside of them depends only on V and gamma. So its share is smaller with larger models.")
+add("")
+
+add("## Where the time of a text goes\n")
+decode = {name: cells for name, *cells in r["decode"]}
+calls = {name: float(cells[1]) * float(cells[3].rstrip(" %")) / float(cells[0]) for name, cells in decode.items()}
+alone, with_4 = decode["target alone"], decode["lossless, gamma 4"]
+add("`specagg generate` with the bundled models, 400 tokens, temperature 0.8. *Other* is everything that is no model.\n")
+add("| | tokens/s | tokens per target call (block efficiency) | draft model | target model | other |\n| --- | ---: | ---: | ---: | ---: | ---: |")
+for name, cells in decode.items():
+    add(f"| {name} | {' | '.join(cells)} |")
+change = 100 * (float(with_4[0]) / float(alone[0]) - 1)
+add(f"\nThese models fit into the cache, so a call with 5 tokens costs {calls['lossless, gamma 4'] / calls['target alone']:.1f} steps, and drafting 4 tokens "
+    f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. Block verification accepts at least as many tokens as token verification in expectation; "
+    "a difference in this table is chance (400 tokens).\n")
+page.parent.mkdir(parents=True, exist_ok=True)
+page.write_text("\n".join(text))

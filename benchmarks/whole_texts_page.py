@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/whole-texts.md from what scripts/bench --prompts HEAD.gguf measured. Every measured number of the page is in
+RESULTS.json, whose `notes` a person may add: what else is known of the run.
+
+usage: whole_texts_page.py RESULTS.json PAGE.md
+"""
+import json, pathlib, sys
+
+r = json.loads(pathlib.Path(sys.argv[1]).read_text())
+page = pathlib.Path(sys.argv[2])
+text = []
+add = text.append
+
+KINDS = ("chat", "story", "code", "rewrite")
+COLUMNS = ("same", "loops", "tokens", "drafted", "speed", "least", "most", "off", "off_least", "off_most")
+rows, prompts = {}, {}
+for kind, temperature, drafts, *cells in r["prompts"]:
+    count, kind = kind.split(" ")
+    prompts[kind] = int(count)
+    rows[kind, temperature, drafts] = dict(zip(COLUMNS, cells))
+LOOKUP, ALL, HEAD = "lookup,counts --gamma auto", "lookup,counts,head --gamma auto", "head --gamma auto"
+total = sum(prompts.values())
+greedy = [row for (_, temperature, _), row in rows.items() if temperature == "0"]
+texts = sum(prompts[kind] for kind, _, _ in rows)
+texts_greedy = sum(prompts[kind] for kind, temperature, _ in rows if temperature == "0")
+same, loops = sum(int(row["same"]) for row in greedy), sum(int(row["loops"]) for row in rows.values())
+
+add("# Whole texts: what drafts gain\n")
+add(f"`scripts/bench --prompts examples/models/smollm2-head.gguf --docs` on {r['date']}: {r['machine']}. SmolLM2-135M-Instruct (Q4_1) on the CPU "
+    f"backend, {r['threads']} threads, the {total} prompts of `examples/prompts` ({', '.join(f'{n} {kind}' for kind, n in prompts.items())}), 128 "
+    "tokens each. *Speed-up*: the median over the prompts, against the same model without drafts in the same run.\n")
+gain = lambda drafts, temperature: ", ".join(f"{rows[kind, temperature, drafts]['speed']} ({kind})" for kind in KINDS if (kind, temperature, drafts) in rows)
+add(f"* [Prompt lookup, counts and the draft head](drafters.md) together: {gain(ALL, '0')} at temperature 0; {gain(ALL, '1')} at temperature 1.")
+add(f"* At temperature 0, {same} of {texts_greedy} texts are exactly the target model's own. At temperature 1 a text with drafts is another text of the "
+    f"same distribution. {loops or 'None'} of the {texts} texts ends in a loop.")
+for note in r["notes"]:
+    add(f"* {note}")
+add("")
+add("| prompts | temperature | lookup, counts | with the head | least | most | head alone | tokens a call, with the head | drafted a call |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+for kind in KINDS:
+    for temperature in ("0", "1"):
+        if (kind, temperature, ALL) in rows:
+            cell = lambda drafts, what: rows.get((kind, temperature, drafts), {}).get(what, "")
+            add(f"| {kind} | {temperature} | {cell(LOOKUP, 'speed')} | {cell(ALL, 'speed')} | {cell(ALL, 'least')} | {cell(ALL, 'most')} | "
+                f"{cell(HEAD, 'speed')} | {cell(ALL, 'tokens')} | {cell(ALL, 'drafted')} |")
+add("\nAll lengths are `--gamma auto`. *Least* and *most* of the prompts are with the head.\n")
+alone = [drafts for kind, _, drafts in rows if kind == "chat" and drafts not in (LOOKUP, ALL, HEAD)]
+if alone:
+    add("| chats, other drafts | speed-up, temperature 0 | temperature 1 |\n| --- | ---: | ---: |")
+    for drafts in dict.fromkeys(alone):
+        add(f"| `{drafts}` | {' | '.join(rows.get(('chat', temperature, drafts), {}).get('speed', '') for temperature in ('0', '1'))} |")
+    add("")
+off = [(float(row["off"]), float(row["off_least"]), float(row["off_most"])) for row in rows.values()]
+add(f"The speed-up is predicted as expected tokens over expected time, with the costs measured in the run. Predicted over measured: medians of {min(o[0] for o in off):.2f} to "
+    f"{max(o[0] for o in off):.2f}, single texts {min(o[1] for o in off):.2f} to {max(o[2] for o in off):.2f}. "
+    "[results.json](whole-texts/results.json) has all settings.\n")
+
+t = r["tokens"]
+add("## What n tokens cost in one call\n")
+add((f"{t['machine']}. " if t["machine"] else "The same machine. ") + f"{t['model']}. v = t(n) / t(1): drafts gain if a call gives more tokens than its v.\n")
+threads = t["rows"][-1][0]
+add(f"| n, {threads} threads | t(n), ms | v | llama.cpp, ms | its v | llama.cpp / specagg |\n| --- | ---: | ---: | ---: | ---: | ---: |")
+for on, n, ms, *more in t["rows"]:
+    if on == threads and n not in ("reading", "3"):
+        _, v, *other = more
+        add(f"| {n} | {ms} | {v} | {' | '.join((other + ['', '', ''])[:3])} |")
+add("")
+page.parent.mkdir(parents=True, exist_ok=True)
+page.write_text("\n".join(text))

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of measurements: each is what its script writes from the recorded results beside its plots, and each has the
+date of one run.
+
+usage: measured_pages.py
+"""
+import json, pathlib, re, subprocess, sys, tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = {"experiments": "examples/experiments/page.py", "two-sites-measured": "benchmarks/two_sites_page.py",
+         "performance": "benchmarks/performance_page.py", "whole-texts": "benchmarks/whole_texts_page.py"}
+recorded = {}
+
+for name, writer in PAGES.items():
+    page, results = ROOT / f"docs/{name}.md", ROOT / f"docs/{name}/results.json"
+    with tempfile.TemporaryDirectory() as folder:
+        again = pathlib.Path(folder) / page.name
+        subprocess.run([sys.executable, ROOT / writer, results, again], check=True)
+        assert again.read_text() == page.read_text(), f"docs/{name}.md is not what its script writes: {writer} {results} {page}"
+    recorded[name] = json.loads(results.read_text())
+    dates = set(re.findall(r"\b20\d\d-\d\d-\d\d\b", page.read_text()))
+    labelled = set(re.findall(r"20\d\d-\d\d-\d\d", str(recorded[name].get("tokens", {}).get("machine"))))  # a table of another run says so
+    assert len(dates - labelled) == 1, f"docs/{name}.md is of several runs: {sorted(dates)}"
+
+# README's table of the step has times of docs/performance.md.
+times = {warm for _, warm, _, _ in recorded["performance"]["step"]}
+table = re.search(r"^\|[^\n]*microseconds[^\n]*\n\|[ :|-]*\n((?:\|.*\n)+)", (ROOT / "README.md").read_text(), re.M)[1]
+named = [x for row in table.splitlines() for x in re.findall(r"\| *(\d{3,}) *(?=\|)", row)]
+assert len(named) >= 4 and set(named) <= times, f"README.md has {sorted(set(named) - times)}, which docs/performance.md lacks"
+
+# The prompts that were timed are those of examples/prompts.
+counted = {kind: len(list((ROOT / "examples/prompts").glob(f"{kind}-*.txt"))) for kind in ("chat", "story", "code", "rewrite")}
+for kind, number in ((row[0].split()[1], int(row[0].split()[0])) for row in recorded["whole-texts"]["prompts"]):
+    assert counted[kind] == number, f"examples/prompts has {counted[kind]} of {kind}, and {number} were timed"
+
+# The reason that docs/experiments.md gives for predictions that are too high has the shares of docs/performance.md.
+claims = json.loads((ROOT / "examples/experiments/claims.json").read_text())["claims"]
+reason = next(c for c in claims if c["id"] == "speedup-formula")["perhaps"]
+shares = [float(cells[-1].rstrip(" %")) for cells in recorded["performance"]["decode"]]
+said = re.search(r"(\d+) to (\d+) %", reason)
+assert [round(min(shares)), round(max(shares))] == [int(x) for x in said.groups()], f"{said[0]}, and docs/performance.md has {shares}"
+
+# What a page says of a default, the command line has.
+default = re.search(r'\bscheduler = "(\w+)"', (ROOT / "examples/cli/two_sites.cpp").read_text())[1]
+assert f"`{default}`, the default," in (ROOT / "docs/two-sites-measured.md").read_text(), f"the default scheduler is {default}"
+print(f"{len(PAGES)} pages")
