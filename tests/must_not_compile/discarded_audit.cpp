@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: nodiscard.*goodness_of_fit.*nodiscard.*coupled_acceptance.*nodiscard.*open
+// ERRORS: 3
 #include <specagg/audit/coupled_law.hpp>
 #include <specagg/audit/goodness_of_fit.hpp>
 #include <specagg/backend/cpu/gguf.hpp>

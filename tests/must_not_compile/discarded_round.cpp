@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: nodiscard.*speculative_r.*nodiscard.*tree_r.*nodiscard.*collab.*nodiscard.*bild
+// EXPECT: nodiscard.*speculative_r.*nodiscard.*tree_r.*nodiscard.*collab
+// ERRORS: 3
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/specagg.hpp>
 
@@ -18,7 +19,6 @@ struct memory {
   speculative_workspace<float> chain;
   tree_workspace<float> tree;
   collaborative_workspace<float, 2> turns;
-  cascade_workspace<float> cascade;
 };
 
 void rounds(text& t, toy& q, toy& p, memory& work);
@@ -27,5 +27,4 @@ void rounds(text& t, toy& q, toy& p, memory& work) {
   RESULT speculative_round(t, 9, q, p, lossless{}, chooser, {}, work.chain);
   RESULT tree_round(t, 9, q, p, lossless{}, chooser, {}, work.tree);
   RESULT collaborative_turn(t, 9, std::tie(q, p), lossless{}, chooser, {{2, 1}}, work.turns);
-  RESULT bild_round(t, 9, q, p, {}, {}, work.cascade);
 }

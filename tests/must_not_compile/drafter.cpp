@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: Drafter
+// EXPECT: specagg: this is neither a LogitSource nor a Drafter: .*docs/drafters.md
 #include <specagg/specagg.hpp>
 
 using namespace specagg;

@@ -261,19 +261,28 @@ struct speculation {
 template <class D, LogitSource M, class Policy, Chooser C,
           Processor<typename M::value_type> P = no_processor, class V = token_verifier,
           class L = fixed_draft_length>
-  requires Drafter<D, P>
+  requires(!LogitSource<D>)
 speculative_result speculative_round(
     text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C& chooser,
     const decode_options& options,
     drafting_workspace<typename M::value_type, typename D::row_type>& work, P&& processor = {},
     const V& verifier = {}, L&& length = {}) {
-  static_assert(std::same_as<typename D::row_type::value_type,
-                             typename processed_row<typename M::value_type>::value_type>,
-                "specagg: the rows of drafter and target must have one value type (both float or "
-                "both double)");
-  return detail::run_round(detail::speculation<D, M, Policy, C, std::remove_reference_t<P>, V,
-                                               std::remove_reference_t<L>>{
-      t, most, drafter, target_model, policy, chooser, processor, options, work, verifier, length});
+  constexpr bool is_drafter = Drafter<D, P>;
+  static_assert(is_drafter,
+                "specagg: this is neither a LogitSource nor a Drafter: a member is missing, or "
+                "returns another type (docs/drafters.md)");
+  if constexpr (is_drafter) {  // else the compiler has said enough
+    static_assert(std::same_as<typename D::row_type::value_type,
+                               typename processed_row<typename M::value_type>::value_type>,
+                  "specagg: the rows of drafter and target must have one value type (both float or "
+                  "both double)");
+    return detail::run_round(detail::speculation<D, M, Policy, C, std::remove_reference_t<P>, V,
+                                                 std::remove_reference_t<L>>{
+        t, most, drafter, target_model, policy, chooser, processor, options, work, verifier,
+        length});
+  } else {
+    return {};
+  }
 }
 // The same with a draft model. Its rows are kept in the workspace, and sampled as the target's.
 template <LogitSource D, LogitSource M, class Policy, Chooser C,

@@ -332,10 +332,13 @@ struct check_policy {
   static constexpr bool confidence = reads_confidence<Policy>;
   using row = dense_row<T>;
   using V = vec<T, 16>;
-  using rows_type = std::conditional_t<reads_draft<Policy>, row_pair<confidence, row, row>,
-                                       target_rows<confidence, row>>;
-  using view_type = std::conditional_t<reads_draft<Policy>, token_view<V, confidence>,
-                                       target_view<V, confidence>>;
+  using plain_rows = std::conditional_t<reads_draft<Policy>, row_pair<confidence, row, row>,
+                                        target_rows<confidence, row>>;
+  using plain_view = std::conditional_t<reads_draft<Policy>, token_view<V, confidence>,
+                                        target_view<V, confidence>>;
+  static constexpr bool ids = reads_ids<Policy>;
+  using rows_type = std::conditional_t<ids, numbered<plain_rows>, plain_rows>;
+  using view_type = std::conditional_t<ids, numbered_view<plain_view, V>, plain_view>;
   static constexpr bool binds =
       requires(const Policy& policy, const rows_type& rows) { policy.bind(rows); };
   static constexpr bool fits = requires(const Policy& policy, const rows_type& rows, view_type at) {
