@@ -211,8 +211,8 @@ class numbered : public reductions<numbered<Rows>> {
     template <class V>
     SPECAGG_FUNCTION SPECAGG_INLINE auto operator()(std::size_t k, int n) const {
       const auto at = rows.template operator()<V>(k, n);
-      return numbered_view<std::remove_cv_t<decltype(at)>, V>{at,
-                                                              V::iota(typename V::value_type(k))};
+      return numbered_view<std::remove_cv_t<decltype(at)>, V>{
+          at, V::iota(typename V::value_type(begin + k))};
     }
   };
   SPECAGG_FUNCTION auto open(std::size_t begin, std::size_t count) const {
