@@ -149,6 +149,17 @@ TEST_CASE("known distances: equal rows, disjoint rows, and numbers by hand") {
   CHECK(kl_divergence(a, std::vector{0.5, 0.5}) == std::log(2.0));  // 0 ln 0 = 0
 }
 
+TEMPLATE_TEST_CASE("a stored probability that is subnormal changes no sum", "", float, double) {
+  using row = std::vector<TestType>;
+  const TestType small = std::numeric_limits<TestType>::min() / 16;
+  const row q{1, small}, half{TestType(0.5), TestType(0.5)};
+  CHECK(std::fabs(kl_divergence(q, half) - std::log(2.0)) < 1e-7);
+  CHECK(std::fabs(kl_divergence(q, row{1, 0})) < 1e-7);
+  CHECK(std::fabs(kl_divergence(q, q)) < 1e-7);
+  CHECK(total_variation(q, half) == 0.5);
+  CHECK(target_law(chow_log{1}, q, half) == target_law(lossless(), half, q));
+}
+
 TEST_CASE("every kind of row gives the same numbers") {
   const std::array q{0.5f, 0.f, 0.5f, 0.f}, p{0.25f, 0.25f, 0.25f, 0.25f};
   const std::array<token_id, 2> ids{0, 2};

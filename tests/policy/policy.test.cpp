@@ -95,6 +95,15 @@ TEST_CASE("0 log 0 is 0; entropy and e^z - 1 keep their digits") {
   CHECK(weighted_log(one(2), one(0.5)).v == Approx(-2 * std::log(2.)).epsilon(1e-15));
   CHECK(entropy_term(one(0)).v == 0);
   CHECK(4 * entropy_term(one(0.25)).v == Approx(std::log(4.)).epsilon(1e-15));
+  // subnormal numbers, as stored probabilities may be
+  for (const double small : {0x1p-1022, 0x1p-1023, 0x1p-1074}) {
+    CHECK(entropy_term(one(small)).v >= 0);
+    CHECK(entropy_term(one(small)).v < 1e-300);
+    CHECK(std::fabs(weighted_log(one(small), one(2 * small)).v) < 1e-300);
+    CHECK(std::fabs(weighted_log(one(-small), one(small)).v) < 1e-300);
+  }
+  CHECK(std::isnan(entropy_term(one(std::nan(""))).v));
+  CHECK(std::isnan(weighted_log(one(std::nan("")), one(1)).v));
   for (const double z : {0., -1e-300, -1e-17, -1e-9, -1e-3, -0.5, -3., -40., -800., -infinity})
     CHECK(exp_minus_1(one(z)).v == Approx(std::expm1(z)).epsilon(4e-15));
 }

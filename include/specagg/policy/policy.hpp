@@ -265,15 +265,17 @@ constexpr bool is_convex(const Weights& w) {
 SPECAGG_FUNCTION inline auto target_if(bool defer) {
   return [=](auto at) { return select(defer, at.p, at.q); };
 }
-// w log x, with 0 log 0 = 0.
+// w log x, with 0 log 0 = 0. A subnormal w counts as 0.
 template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V weighted_log(V w, V x) {
-  return select(w == V(0), V(0), w * log(x));
+  constexpr auto least = std::numeric_limits<typename V::value_type>::min();
+  return select(abs(w) < V(least), V(0), w * log(x));
 }
-// The contribution of one token to the entropy: -x log x.
+// The contribution of one token to the entropy: -x log x, for x >= 0.
 template <class V>
 SPECAGG_FUNCTION SPECAGG_INLINE V entropy_term(V x) {
-  return weighted_log(-x, x);
+  // log is -inf of a subnormal number
+  return -x * log(max(V(std::numeric_limits<typename V::value_type>::min()), x));
 }
 // Whether the id is one of these tokens, lane by lane. One comparison for each of them.
 template <class V>
