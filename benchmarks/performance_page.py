@@ -18,24 +18,24 @@ add = text.append
 
 add("# Performance: the verification step\n")
 add(f"`{machine['command']}` on {machine['date']}: {machine['cpu']}, {machine['cores']} cores, {machine['isa']}, {machine['compiler']}, "
-    f"{machine['system']}. Every number of this page is of this run: one thread unless said, rows in host memory, no GPU. Medians of repeated runs; "
-    f"the standard deviation is {r['spread'][0]} % of the median for the median row of the tables, and {r['spread'][1]} % for the worst. "
-    "[Whole texts](whole-texts.md) has the speed of writing texts.\n")
+    f"{machine['system']}. Every number of this page is of this run: one thread, rows in host memory, no GPU. Medians; their standard "
+    f"deviation is {r['spread'][0]} % for the median row of the tables, and {r['spread'][1]} % for the worst. "
+    "[Whole texts](whole-texts.md) has the speed-up of texts with drafts.\n")
 for note in r["notes"]:
     add(f"{note}\n")
 
 add("## How to read it\n")
 add("* **The step** is lossless token verification from f32 logits: V = 128,256, 4 drafted tokens, acceptance rate 0.8. It stops at the first "
     "rejection, so its time grows with the acceptance rate.")
-add("* ***Known*** means: the draft model's rows were normalised when its tokens were drawn, and the step does not sum their "
-    "exponentials again. Keep the rows that you drew from, and you have this.")
+add("* ***Known***: the draft model's rows were normalised when its tokens were drawn, so the step does not sum their exponentials "
+    "again. You have this if you keep the rows that you drew from.")
 add("* **Warm**: the rows are in the cache. **Cold**: they are in no cache.")
 add(f"* **What it is worth**: beside a decode step of 10 ms, {step['specagg'][0]} us are {float(step['specagg'][0]) / 100:.1f} %, and the "
     f"{step['Hugging Face steps in torch, written out, 1 thread'][0]} us of the same step in torch "
     f"{float(step['Hugging Face steps in torch, written out, 1 thread'][0]) / 100:.0f} %."
     if "Hugging Face steps in torch, written out, 1 thread" in step else "")
-add("* **The compared programs are ours**, written from the published steps of those systems (`benchmarks/rivals.hpp`, "
-    "`benchmarks/torch_steps.py`). They are not the systems' code. Each must give the same answer before it is timed.\n")
+add("* **We wrote the compared programs**, from the published steps of those systems (`benchmarks/rivals.hpp`, "
+    "`benchmarks/torch_steps.py`). Each must give the same answer before it is timed.\n")
 
 add("## The step\n")
 add("| who | warm, us | cold, us |\n| --- | ---: | ---: |")
@@ -54,7 +54,7 @@ add(f"\n[results.json]({plots}/results.json) has V = 32,000 and 151,936, and bat
 add(f"![step]({plots}/step.svg)\n\n![grid]({plots}/grid.svg)\n")
 
 add("## Kernels\n")
-add(f"*Cache*: 131,072 elements in all. *Memory*: {r['memory']}. The others: V = 151,936. The floor is a read of the same memory with additions only, or "
+add(f"*Cache*: 131,072 elements in all. *Memory*: {r['memory']}. The others: V = 151,936. The floor is a read of the same memory, or "
     "one exponential for each element of both rows.\n")
 add("| kernel | us | over the floor | the plain program, us |\n| --- | ---: | ---: | ---: |")
 PLAIN = (("log-sum-exp: specagg/cache", "log-sum-exp: scalar expf/cache"), ("log-sum-exp: specagg/memory", None),
@@ -79,10 +79,9 @@ if missed:
         add(f"| {what} | {measured} | {goal} |")
     add("")
 if any("bf16" in goal[0] for goal in missed):
-    add("* bf16 halves what is read, and adds two operations to the dozen of an exponential. So it gains only where a core waits for memory; "
-        "here arithmetic is the limit.")
+    add("* bf16 halves what is read, and adds two operations to the dozen of an exponential. It gains only if a core waits for memory.")
 if any("time in neither" in goal[0] for goal in missed):
-    add("* These models are tiny, and what is outside of them depends only on V and gamma. So its share is smaller with larger models.")
+    add("* What is outside of the models depends only on V and gamma. Its share is smaller with larger models.")
 add("")
 
 add("## Where the time of a text goes\n")
@@ -95,7 +94,6 @@ for name, cells in decode.items():
     add(f"| {name} | {' | '.join(cells)} |")
 change = 100 * (float(with_4[0]) / float(alone[0]) - 1)
 add(f"\nThese models fit into the cache, so a call with 5 tokens costs {calls['lossless, gamma 4'] / calls['target alone']:.1f} steps, and drafting 4 tokens "
-    f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. Block verification accepts at least as many tokens as token verification in expectation; "
-    "a difference in this table is chance (400 tokens).\n")
+    f"{'loses' if change < 0 else 'gains'} {abs(change):.0f} %. In 400 tokens block verification may accept fewer tokens than token verification by chance.\n")
 page.parent.mkdir(parents=True, exist_ok=True)
 page.write_text("\n".join(text))

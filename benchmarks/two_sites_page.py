@@ -68,7 +68,7 @@ fast = next((link for link in of_4 if link[:2] == ["100", "20"]), of_4[-1])
 ms = {s: 1e3 * per_round[s] / float(fast[3][i][0]) for i, s in enumerate(r["splits"])}
 add("**Each setting decodes only 3 x 40 tokens, so tokens a round differ by chance** (" + ", ".join(f"{names.get(s, s)} {x:.2f}" for s, x in per_round.items()) +
     f"), although DSD and DSSD accept with the same probability. Compare times a round: with {fast[0]} Mbit/s and {fast[1]} ms "
-    f"DSD takes {ms['DSD']:.1f} ms and DSSD {ms['DSSD']:.1f} ms, but DSD wrote more tokens a second. [Experiments](experiments.md#two-sites) "
+    f"DSD takes {ms['DSD']:.1f} ms and DSSD {ms['DSSD']:.1f} ms, but DSD wrote more tokens a second. [Experiments](experiments.md#dssd) "
     "compare rounds of one text: there DSSD is never slower if the link is equally fast both ways.\n")
 late = lambda link, i: float(link[3][i][1]) / float(link[3][i][0])
 worst_without_delay = all(max(r["links"], key=lambda link: late(link, i))[1] == "0" for i in range(len(r["splits"])))

@@ -29,7 +29,7 @@ same, loops = sum(int(row["same"]) for row in greedy), sum(int(row["loops"]) for
 add("# Whole texts: what drafts gain\n")
 add(f"`scripts/bench --prompts examples/models/smollm2-head.gguf --docs` on {r['date']}: {r['machine']}. SmolLM2-135M-Instruct (Q4_1) on the CPU "
     f"backend, {r['threads']} threads, the {total} prompts of `examples/prompts` ({', '.join(f'{n} {kind}' for kind, n in prompts.items())}), 128 "
-    "tokens each. *Speed-up*: the median over the prompts, against the same model without drafts in the same run.\n")
+    "tokens each. *Speed-up*: the median over the prompts, against the same model without drafts.\n")
 gain = lambda drafts, temperature: ", ".join(f"{rows[kind, temperature, drafts]['speed']} ({kind})" for kind in KINDS if (kind, temperature, drafts) in rows)
 add(f"* [Prompt lookup, counts and the draft head](drafters.md) together: {gain(ALL, '0')} at temperature 0; {gain(ALL, '1')} at temperature 1.")
 add(f"* At temperature 0, {same} of {texts_greedy} texts are exactly the target model's own. At temperature 1 a text with drafts is another text of the "
@@ -45,7 +45,7 @@ for kind in KINDS:
             cell = lambda drafts, what: rows.get((kind, temperature, drafts), {}).get(what, "")
             add(f"| {kind} | {temperature} | {cell(LOOKUP, 'speed')} | {cell(ALL, 'speed')} | {cell(ALL, 'least')} | {cell(ALL, 'most')} | "
                 f"{cell(HEAD, 'speed')} | {cell(ALL, 'tokens')} | {cell(ALL, 'drafted')} |")
-add("\nAll lengths are `--gamma auto`. *Least* and *most* of the prompts are with the head.\n")
+add("\nAll lengths are `--gamma auto`. *Least* and *most*: of the prompts, with the head.\n")
 alone = [drafts for kind, _, drafts in rows if kind == "chat" and drafts not in (LOOKUP, ALL, HEAD)]
 if alone:
     add("| chats, other drafts | speed-up, temperature 0 | temperature 1 |\n| --- | ---: | ---: |")
@@ -53,7 +53,7 @@ if alone:
         add(f"| `{drafts}` | {' | '.join(rows.get(('chat', temperature, drafts), {}).get('speed', '') for temperature in ('0', '1'))} |")
     add("")
 off = [(float(row["off"]), float(row["off_least"]), float(row["off_most"])) for row in rows.values()]
-add(f"The speed-up is predicted as expected tokens over expected time, with the costs measured in the run. Predicted over measured: medians of {min(o[0] for o in off):.2f} to "
+add(f"Predicted speed-up (expected tokens over expected time, with the run's costs) over measured: medians of {min(o[0] for o in off):.2f} to "
     f"{max(o[0] for o in off):.2f}, single texts {min(o[1] for o in off):.2f} to {max(o[2] for o in off):.2f}. "
     "[results.json](whole-texts/results.json) has all settings.\n")
 

@@ -1111,7 +1111,7 @@ results = {
             for r in cos_speed if r.method in ("speculative", "alternating") and r.gamma in (1, 5) and r.temperature == 1],
     "eq8": {"worse": sum(scheduled(*e)[0] > 2 * scheduled(*e)[1] for e in EVERY), "of": len(EVERY)},
     "target_step_ms": f"{grid[0].llm_ms:.0f}",
-    "slower": ", ".join(f"gamma {g:g} below 1/{below(g):g} of the link up" for g in sorted({r.gamma for r in slower})) or "nowhere",
+    "slower": [[f"{g:g}", f"{below(g):g}"] for g in sorted({r.gamma for r in slower})],
 }
 
 recorded.write(plots / "results.json", results)

@@ -41,6 +41,16 @@ shares = [float(cells[-1].rstrip(" %")) for cells in recorded["performance"]["de
 said = re.search(r"(\d+) to (\d+) %", reason)
 assert [round(min(shares)), round(max(shares))] == [int(x) for x in said.groups()], f"{said[0]}, and docs/performance.md has {shares}"
 
+# docs/two-sites.md says which protocol is fast on a slow link, with times of docs/two-sites-measured.md.
+two_sites = (ROOT / "docs/two-sites.md").read_text()
+said = re.search(r"At 1 Mbit/s and 20 ms: DSD ([\d.]+), DSSD ([\d.]+), quantised ([\d.]+), coupled ([\d.]+)", two_sites).groups()
+named = dict(zip(recorded["two-sites-measured"]["splits"], zip(*(
+    [speed for speed, _ in link[3]] for link in recorded["two-sites-measured"]["links"] if link[:3] in (["1", "20", "4"], ["100", "20", "4"])))))
+slow, fast = zip(*(named[split] for split in ("DSD", "DSSD", "quantised, block", "shared noise")))
+assert said == slow, f"docs/two-sites.md has {said}, measured were {slow}"
+said = re.search(r"At 100 Mbit/s and 20 ms all\s+four write (\d+) to (\d+)", two_sites).groups()
+assert [int(x) for x in said] == [round(f(float(x) for x in fast)) for f in (min, max)], f"docs/two-sites.md has {said}, measured were {fast}"
+
 # What a page says of a default, the command line has.
 default = re.search(r'\bscheduler = "(\w+)"', (ROOT / "examples/cli/two_sites.cpp").read_text())[1]
 assert f"`{default}`, the default," in (ROOT / "docs/two-sites-measured.md").read_text(), f"the default scheduler is {default}"

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/papers.md leads to what is there: each symbol of its tables compiles and is declared in the header that stands
-beside it, each theorem is in its file of proofs/, each part of the experiments exists; and of the equations, algorithms,
-lemmas, tables and figures of a paper none is left out between the first and the last.
+"""docs/papers.md leads to what is there: each symbol of its tables compiles and is declared in the file that it links to,
+each theorem is in its file of proofs/, each part of the experiments exists, and each claim has the recorded verdict; and of
+the equations, algorithms, lemmas, tables and figures of a paper none is left out between the first and the last.
 
 usage: papers.py FOLDER [CXX [FLAG...]]
 """
-import collections, pathlib, re, subprocess, sys
+import collections, json, pathlib, re, subprocess, sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 folder, cxx, flags = pathlib.Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "g++", sys.argv[3:]
 page = ROOT / "docs/papers.md"
 parts = set(re.findall(r'^    \{"([\w-]+)", (?:true|false)', (ROOT / "examples/experiments/main.cpp").read_text(), re.M))
 parts |= {path.stem for path in (ROOT / "docs/experiments").glob("*passages.svg")}  # a program of its own makes them
+judged = json.loads((ROOT / "docs/experiments/results.json").read_text())["claims"]
+claims = json.loads((ROOT / "examples/experiments/claims.json").read_text())["claims"]
+verdicts = {c["claim"]: judged[c["id"]]["verdict"] for c in claims if c["id"] in judged}
 wrong, includes, lines, rows = [], {}, [], 0
 
 
@@ -26,38 +29,40 @@ def declared(symbol, path):
 
 for section in re.split(r"^## ", page.read_text(), flags=re.M)[1:]:
     seen = collections.defaultdict(set)
+    head = []
     for line in section.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if not line.startswith("| ") or cells[0] in ("number", "---"):
+        if not line.startswith("| ") or cells[0] == "---":
+            continue
+        if not head:
+            head = cells
             continue
         rows += 1
         place = f"docs/papers.md: {section.splitlines()[0]}, {cells[0]}"
-        if len(cells) != 4:
-            wrong.append(f"{place}: has {len(cells)} cells, not 4")
+        if len(cells) != len(head):
+            wrong.append(f"{place}: has {len(cells)} cells, not {len(head)}")
             continue
         if numbers := re.match(r"(eq\.|[A-Z][a-z]+) ((\d+)([-,] ?\d+)*)$", cells[0]):
             for span in numbers[2].split(","):
                 first, last = (span.split("-") * 2)[:2]
                 seen[numbers[1]] |= set(range(int(first), int(last) + 1))
-        symbols = re.findall(r"`([^`]+)`", cells[2])
-        targets = [(page.parent / target).resolve() for target in re.findall(r"\]\(([^)]+)\)", cells[3])]
-        code = [path for path in targets if path.suffix in (".hpp", ".v")]
-        wrong += [f"{place}: there is no {path.name}" for path in targets if not path.exists()]
-        if any(not path.exists() for path in targets):
-            continue
-        if not symbols and (cells[2] != "-" or not cells[3]):
+        here = cells[head.index("function" if "function" in head else "here")]
+        symbols = re.findall(r"\[`([^`]+)`\]\(([^)]+)\)", here)
+        measured = re.findall(r"`--part ([\w-]+)`", here)
+        if not symbols and not measured and not re.fullmatch(r"- \(.+\)", here):
             wrong.append(f"{place}: names no symbol, nor why there is none")
-        for symbol in symbols:
-            if part := re.fullmatch(r"--part ([\w-]+)", symbol):
-                if part[1] not in parts:
-                    wrong.append(f"{place}: the experiments have no part {part[1]}")
-            elif not any(declared(symbol, path) for path in code):
-                wrong.append(f"{place}: {symbol} is not declared in {', '.join(p.name for p in targets) or 'any file'}")
-            elif code[0].suffix == ".hpp":
-                includes |= dict.fromkeys(path.relative_to(ROOT / "include").as_posix() for path in code)
+        wrong += [f"{place}: the experiments have no part {part}" for part in measured if part not in parts]
+        for symbol, target in symbols:
+            path = (page.parent / target).resolve()
+            if not path.exists() or not declared(symbol, path):
+                wrong.append(f"{place}: {symbol} is not declared in {target}")
+            elif path.suffix == ".hpp":
+                includes[path.relative_to(ROOT / "include").as_posix()] = None
                 lines.append(f"namespace row_{len(lines)} {{ using specagg::{symbol}; }}  // {cells[0]}")
-        wrong += [f"{place}: {path.name} declares none of its symbols" for path in code
-                  if not any(declared(symbol, path) for symbol in symbols)]
+        if "function" in head:
+            for claim, verdict in re.findall(r"(.+): \*\*([\w ]+)\*\*", cells[-1]):
+                if verdicts.get(claim) != verdict:
+                    wrong.append(f"{place}: \"{claim}\" is {verdicts.get(claim, 'no claim')}, not {verdict}")
     for kind, numbers in seen.items():
         lacking = sorted(set(range(1, max(numbers) + 1)) - numbers)
         if lacking:
