@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <specagg/audit/exact_law.hpp>
 
 int main() {
   const digits_from_target rule{{0, 4, 5, 6, 7, 8, 9, 10, 11, 12}};
