@@ -98,7 +98,7 @@ drafting drafting_of(const std::vector<double>& overlaps, session& draft, sessio
   for (std::size_t g = 1; g <= most_gamma; ++g) {
     found.expected[g - 1] = expected_tokens_of(overlaps, g);
     found.speedup[g - 1] =
-        plan::speculative_speedup(found.expected[g - 1], double(g), found.c, found.v(g));
+        plan::round_speedup(found.expected[g - 1], double(g), found.c, found.v(g));
     if (found.speedup[g - 1] > (found.best ? found.speedup[found.best - 1] : 1)) found.best = g;
   }
   return found;

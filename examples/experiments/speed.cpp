@@ -83,8 +83,8 @@ double predicted_speedup(const lab& lab, const pair& models, const decoded& d,
   double v = 0;
   for (const round& r : d.rounds) v += lab.seconds(models.p, double(r.drafted) + 1) / step / rounds;
   const double tokens = d.over_rounds([](const round& r) { return r.expected; }).mean;
-  return plan::speculative_speedup(tokens, double(d.calls(0)) / rounds,
-                                   lab.seconds(models.q, 1) / step, free_scoring ? 1 : v);
+  return plan::round_speedup(tokens, double(d.calls(0)) / rounds, lab.seconds(models.q, 1) / step,
+                             free_scoring ? 1 : v);
 }
 
 }  // namespace

@@ -83,10 +83,10 @@ TEST_CASE("the best fixed gamma is the argmax over every gamma") {
     const auto v = [=](std::size_t g) { return 1 + slope * double(g) + (g > 4 ? 0.3 : 0); };
     const auto best = plan::best_fixed_gamma(a, c, v, 20);
     for (std::size_t g = 0; g <= 20; ++g)
-      CHECK(plan::speculative_speedup(plan::expected_tokens(a, g), double(g), c, v(g)) <=
+      CHECK(plan::round_speedup(plan::expected_tokens(a, g), double(g), c, v(g)) <=
             best.rate * (1 + 1e-14));
-    CHECK(plan::speculative_speedup(plan::expected_tokens(a, best.gamma), double(best.gamma), c,
-                                    v(best.gamma)) == Approx(best.rate).epsilon(1e-13));
+    CHECK(plan::round_speedup(plan::expected_tokens(a, best.gamma), double(best.gamma), c,
+                              v(best.gamma)) == Approx(best.rate).epsilon(1e-13));
     const auto list = plan::best_fixed_draft(std::vector<double>(20, a),
                                              [&](std::size_t g) { return c * double(g) + v(g); });
     CHECK((list.gamma == best.gamma && list.rate == best.rate));

@@ -90,7 +90,7 @@ TEST_CASE(
   CHECK(plan::split_speedup(tokens, 4, t_slm, t_llm, t_comm, v) ==
         Approx(tokens / (0.1 * 4 + 0.24 + v)).epsilon(1e-14));
   CHECK(plan::split_speedup(tokens, 4, t_slm, t_llm, 0) ==
-        Approx(plan::speculative_speedup(0.8, 4, 0.1, 1, false)).epsilon(1e-14));
+        Approx(plan::speculative_speedup(0.8, 4, 0.1)).epsilon(1e-14));
 }
 TEST_CASE(
     "accepting with q / p, as the paper prints, keeps every token with q >= p: no row then needs "

@@ -104,10 +104,12 @@ TEST_CASE("naive CoS and speculative decoding have the papers' values") {
   static_assert(plan::naive_cos_speedup(1, 4, 1) == 1.6);
   CHECK(plan::naive_cos_speedup(0.8, 5, 0.1) ==
         Approx((1 - std::pow(0.8, 5)) * 1.1 / (0.2 * 1.5)).epsilon(1e-14));
-  CHECK(plan::speculative_speedup(0.8, 5, 0.1, 1, false) ==
+  CHECK(plan::speculative_speedup(0.8, 5, 0.1) ==
         Approx((1 - std::pow(0.8, 6)) / (0.2 * 1.5)).epsilon(1e-14));
-  CHECK(plan::speculative_speedup(0.8, 0, 0.1, 1, false) == 1);
-  CHECK(plan::speculative_speedup(plan::expected_tokens(0.8, 5), 5, 0.1, 1.7) ==
+  CHECK(plan::speculative_speedup(0.8, 0, 0.1) == 1);
+  CHECK(plan::speculative_speedup(0.8, 5, 0.1, 1.7) ==
+        Approx((1 - std::pow(0.8, 6)) / (0.2 * 2.2)).epsilon(1e-14));
+  CHECK(plan::round_speedup(plan::expected_tokens(0.8, 5), 5, 0.1, 1.7) ==
         Approx((1 - std::pow(0.8, 6)) / (0.2 * 2.2)).epsilon(1e-14));
   // One more draft step in every round that accepts all.
   CHECK(plan::speculative_speedup(0.8, 5, 0.1, 1, true) ==

@@ -3,22 +3,30 @@
 // measured cost of scoring a draft (gamma + 1 tokens) divided by that of one step, >= 1; the papers
 // have v = 1.
 #pragma once
+#include <concepts>
+
 #include <specagg/plan/acceptance.hpp>
 
 SPECAGG_BEGIN
 namespace plan {
 
-// Speculative decoding over the target alone: E / (c g + v). E: tokens per round, g: draft steps
-// per round (Leviathan 2023).
-constexpr double speculative_speedup(double tokens, double draft_steps, double c, double v = 1) {
+// Speculative decoding over the target alone, from what was measured: E / (c g + v). E: tokens per
+// round, g: draft steps per round.
+constexpr double round_speedup(double tokens, double draft_steps, double c, double v = 1) {
   return tokens / (c * draft_steps + v);
 }
-// Constant acceptance a. If the law reads the draft's row, its bonus token costs one more draft
-// step: g = gamma + a^gamma.
-constexpr double speculative_speedup(double a, std::size_t gamma, double c, double v,
-                                     bool law_reads_draft) {
+// The same with constant acceptance a: (1 - a^(gamma+1)) / ((1 - a) (c gamma + v)) (Leviathan et
+// al. 2023, Theorem 3.8, with v). If the law reads the draft's row, its bonus token costs one more
+// draft step: c (gamma + a^gamma).
+constexpr double speculative_speedup(double a, std::size_t gamma, double c, double v = 1,
+                                     bool law_reads_draft = false) {
   const double more = law_reads_draft ? integer_power(a, gamma) : 0;
-  return speculative_speedup(expected_tokens(a, gamma), double(gamma) + more, c, v);
+  return round_speedup(expected_tokens(a, gamma), double(gamma) + more, c, v);
+}
+template <std::floating_point Steps>
+SPECAGG_DEPRECATED("round_speedup")
+constexpr double speculative_speedup(double tokens, Steps draft_steps, double c, double v = 1) {
+  return round_speedup(tokens, draft_steps, c, v);
 }
 
 // Naive CoS over running both models for every token: (1 - a^gamma) (1 + c) / ((1 - a) (c gamma +
