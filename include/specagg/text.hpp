@@ -81,7 +81,7 @@ std::size_t room(const text& t, const M&... models) {
 // Whether decoding can continue.
 template <LogitSource... M>
 status ready(const text& t, std::size_t vocabulary, const M&... models) {
-  if (t.size == 0) return status::invalid_parameter;
+  if (t.size == 0 || vocabulary == 0) return status::invalid_parameter;
   if (((std::size_t(models.vocab_size()) != vocabulary) || ...)) return status::vocabulary_mismatch;
   return t.size < detail::room(t, models...) ? status::ok : status::context_full;
 }

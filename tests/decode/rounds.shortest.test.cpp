@@ -189,6 +189,55 @@ TEST_CASE("the shortest round of each decoder takes its workspace last") {
   CHECK(collaborative_turn(t, most, std::tie(q, p), ensemble{0.3}, chooser, turns, turns_work)
             .drafted == 3);
 }
+TEST_CASE("models without a vocabulary are refused by every decoder") {
+  toy_source<T> q(0, 1), p(0, 2);
+  random_streams chooser(11);
+  tokens buffer(prompt + most, 0);
+  text t{buffer, prompt};
+  std::vector<status> seen;
+  const decode_options options;
+  speculative_workspace<T> work(0, options);
+  seen.push_back(speculative_decode(t, most, q, p, lossless{}, chooser, options, work));
+  const std::array<std::size_t, 2> shape{2, 2};
+  const tree_options tree{shape};
+  tree_workspace<T> tree_work(0, tree);
+  seen.push_back(tree_decode(t, most, q, p, lossless{}, chooser, tree, tree_work));
+  const collaborative_options<2> turns{{3, 1}};
+  collaborative_workspace<T, 2> turns_work(0, turns);
+  seen.push_back(
+      collaborative_decode(t, most, std::tie(q, p), ensemble{}, chooser, turns, turns_work));
+  const cascade_options cascade;
+  cascade_workspace<T> cascade_work(0, cascade);
+  seen.push_back(sequential_decode(t, most, q, p, chow{}, chooser, cascade, cascade_work));
+  seen.push_back(oracle_decode(t, most, q, p, opt{}, chooser, cascade, cascade_work));
+  seen.push_back(sequence_decode(t, most, q, p, 0.3, chooser, cascade, cascade_work));
+  seen.push_back(bild_decode(t, most, q, p, {}, cascade, cascade_work));
+  CHECK(seen == std::vector<status>(7, status::invalid_parameter));
+  CHECK(t.size == prompt);
+}
+TEST_CASE("a small model may write any number of tokens in a row") {
+  constexpr std::size_t unbounded = std::size_t(-1);
+  const cascade_options cascade{.longest_run = unbounded}, bounded{.longest_run = most};
+  cascade_workspace<T> work(V, cascade), long_enough(V, bounded);
+  const auto by = [&](const auto& decode) {
+    CHECK(appended([&](auto&... args) { return decode(cascade, work, args...); }) ==
+          appended([&](auto&... args) { return decode(bounded, long_enough, args...); }));
+  };
+  by([&](const auto& options, auto& memory, text& t, auto& m, auto& chooser) {
+    return sequential_decode(t, most, m[0], m[1], chow{0.3}, chooser, options, memory);
+  });
+  by([&](const auto& options, auto& memory, text& t, auto& m, auto& chooser) {
+    return oracle_decode(t, most, m[0], m[1], opt{0.3}, chooser, options, memory);
+  });
+  by([&](const auto& options, auto& memory, text& t, auto& m, auto& chooser) {
+    return sequence_decode(t, most, m[0], m[1], 0.3, chooser, options, memory);
+  });
+  // BiLD scores a whole run at once: it needs memory for it
+  toy_source<T> q(V, 1), p(V, 2);
+  tokens buffer(prompt + most, 7);
+  text t{buffer, prompt};
+  CHECK(bild_decode(t, most, q, p, {}, cascade, work) == status::invalid_parameter);
+}
 TEST_CASE("a tree has at most as many nodes as its options say, whether it grows or not") {
   toy_source<T> q(V, 1), p(V, 2);
   random_streams chooser(11);

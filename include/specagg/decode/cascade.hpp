@@ -30,7 +30,8 @@ SPECAGG_BEGIN
 struct cascade_options {
   sampling sample = {};  // of both models; BiLD ignores it and is greedy
   end_tokens end_of_text = {};
-  // most tokens the small model writes in a row; then the large one is called
+  // most tokens the small model writes in a row; then the large one is called. BiLD has memory for
+  // as many rows
   std::size_t longest_run = 10;
   // sequence_decode: most tokens of a response
   std::size_t longest_response = 1024;
@@ -50,9 +51,12 @@ struct cascade_workspace {
   // model's run began, or the large model's response.
   std::size_t left_from = 0, left_at = 0;
 
+  // If a run is longer than memory can be counted for, it is made for none: BiLD is refused.
   cascade_workspace(std::size_t vocab_size, const cascade_options& options)
       : vocabulary(vocab_size),
-        longest_run(options.longest_run),
+        longest_run(options.longest_run < (std::size_t(1) << 48) / (vocabulary + 1)
+                        ? options.longest_run
+                        : 0),
         small_logits(vocabulary),
         large_logits((longest_run + 1) * vocabulary),
         emissions(std::max(longest_run + 1, options.longest_response)),
