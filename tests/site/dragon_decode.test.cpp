@@ -230,6 +230,20 @@ TEST_CASE("what cannot be decoded gets a status, and no token") {
           status::undefined_target);
     CHECK(w.t.size == 1);
   }
+  // weights of another sum than 1: no law
+  for (const site_weights none : {site_weights{.l = 0.1, .r = 0.1},
+                                  {.l = 2, .r = 3},
+                                  {.l = 0, .r = 0},
+                                  {.l = -1, .r = 2},
+                                  {.l = inf, .r = 0}}) {
+    writer w;
+    auto l = model_of(side::l), r = model_of(side::r);
+    shared_drafts same{shared_noise(1)};
+    auto apart = independent(1);
+    CHECK(dragon_decode(w.t, 4, l, r, none, same, w.options, w.work) == status::undefined_target);
+    CHECK(dragon_decode(w.t, 4, l, r, none, apart, w.options, w.work) == status::undefined_target);
+    CHECK(w.t.size == 1);
+  }
 }
 namespace {
 

@@ -13,6 +13,7 @@
 // is sent with each draft.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <span>
 
 #include <specagg/policy/combine.hpp>
@@ -111,10 +112,12 @@ site_share mix_documents(std::span<const std::span<const T>> documents,
 // ---- aggregation --------------------------------------------------------------------------------
 
 namespace detail {
+// Whether pi exists: no weight is negative or NaN, and their sum is 1.
+inline bool is_law(const site_weights& eta) { return is_convex(std::array{eta.l, eta.r}); }
 // Normalises the rows of both sites, and checks the weights.
 template <class L, class R>
 status have_law(L& l, R& r, const site_weights& eta) {
-  if (!(eta.l >= 0 && eta.r >= 0)) return status::undefined_target;
+  if (!is_law(eta)) return status::undefined_target;
   if (l.size() != r.size()) return status::vocabulary_mismatch;
   const status s = l.normalise();
   return s != status::ok ? s : r.normalise();

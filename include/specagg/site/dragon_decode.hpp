@@ -79,7 +79,7 @@ dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& 
   const site_weights eta = detail::weights_after(weights, t.tokens.first(t.size));
   result.weights = eta;
   result.why = status::undefined_target;
-  if (!(eta.l >= 0 && eta.r >= 0)) return result;
+  if (!detail::is_law(eta)) return result;
   const auto step = std::uint32_t(t.size);
   const token_id x_l = drafts.draw(side::l, p_l, step, work.scratch);
   const token_id x_r = drafts.draw(side::r, p_r, step, work.scratch);
@@ -117,8 +117,9 @@ dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& 
 //            become one token
 // after_round(result, workspace) is called after each round; the workspace has both rows. In the
 // emissions, origin::accepted marks a token that a site drafted; log_p is the one under p^r. If a
-// model fails (a status or an exception), or the weights are NaN (undefined_target), the text has
-// the tokens before, and the next call draws the same drafts and goes on.
+// model fails (a status or an exception), or the weights are no law (NaN, negative, of another sum
+// than 1: undefined_target), the text has the tokens before, and the next call draws the same
+// drafts and goes on.
 template <LogitSource L, LogitSource R, class Weights, class Drafts,
           Processor<typename R::value_type> P = no_processor, class Accept = accept_all,
           class AfterRound = ignore_round>
