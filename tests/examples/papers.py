@@ -42,8 +42,8 @@ for section in re.split(r"^## ", page.read_text(), flags=re.M)[1:]:
         if len(cells) != len(head):
             wrong.append(f"{place}: has {len(cells)} cells, not {len(head)}")
             continue
-        if numbers := re.match(r"(eq\.|[A-Z][a-z]+) ((\d+)([-,] ?\d+)*)$", cells[0]):
-            for span in numbers[2].split(","):
+        for numbers in (re.match(r"(eq\.|[A-Z][a-z]+) ((\d+)([-,] ?\d+)*)$", part) for part in re.split(r", (?=[A-Z])", cells[0])):
+            for span in numbers[2].split(",") if numbers else ():
                 first, last = (span.split("-") * 2)[:2]
                 seen[numbers[1]] |= set(range(int(first), int(last) + 1))
         here = cells[head.index("function" if "function" in head else "here")]
