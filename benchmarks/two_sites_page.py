@@ -14,11 +14,7 @@ add = text.append
 
 add("# Two sites, measured\n")
 add(f"`make two-sites DOCS=1` on {r['date']}: {r['cpu']}, {r['cores']} cores, all processes on this machine. A TCP proxy between device and "
-    "server delays every byte and limits the rate. Bundled models, temperature 1. Every number of this page is of this run.\n")
-add("* Two models with documents (DRAGON): use the Gumbel-max coupling (`--noise shared`), unless you want the paper's independent drafts.\n"
-    "* One draft model, one target model (DSD, DSSD): on a slow link send no rows (`--split shared`). With a fast link and a delay of "
-    "20 ms or more, all splits take about the same time.\n")
-
+    "server delays every byte and limits the rate. Bundled models, temperature 1. [two-sites.md](two-sites.md#which-protocol-when) says which protocol to take.\n")
 add("## DRAGON: ms a token against the added round trip\n")
 add("Device: `draft.gguf` with passages of Shakespeare; cloud: `target.gguf` with passages of the Bible; rows of 64 tokens. The device aggregates. "
     "*Synchronous*: every draft waits for the token before it (look-ahead 1). The others look 16 tokens ahead.\n")
@@ -27,15 +23,14 @@ for trip, ways, by_coupling, by_independent in r["dragon"]:
     synchronous, _, independent, coupled = (w[0] for w in ways)
     add(f"| {trip} | {synchronous} | {independent} | {by_independent} | {coupled} | {by_coupling} |")
 off = r["off"]
-add(f"\nThe exact recursion of `plan/dragon.hpp` predicts independent drafts within {off['means']} % wherever a delay is added (single runs: {off['single']} %)." +
-    (f" Without a delay a token takes {off['no_delay']} % more than predicted: gRPC, threads and the proxy need a part of a millisecond for "
-     "each message." if off["no_delay"] else "") +
+add(f"\nThe recursion of `plan/dragon.hpp` predicts independent drafts within {off['means']} % if a delay is added (single runs: {off['single']} %)." +
+    (f" Without one a token takes {off['no_delay']} % more: gRPC, threads and the proxy need a part of a millisecond for each message." if off["no_delay"] else "") +
     f" The device alone, with its own documents only, takes {r['alone']} ms a token.\n")
 size = dict(r["bytes"])
 joint = {name: cells for name, *cells in r["joint"]}
 add(f"Bytes a token, both ways: synchronous {size['synchronous']}, independent {size['independent']}, coupled {size['shared noise']}. "
     f"Both drafts are accepted with probability {joint['independent, from the rows'][0]} if they are independent ({joint['independent, counted'][0]} counted), "
-    f"{joint['shared noise, counted'][0]} if they are coupled. All runs with the same noise and session gave the same tokens; the script checks it.\n")
+    f"{joint['shared noise, counted'][0]} if they are coupled. All runs with the same noise and session gave the same tokens.\n")
 add(f"![ms a token against the added round trip]({plots}/latency.svg)\n")
 add("What the sites do in time, 20 ms added (`--trace`, `scripts/plot-pipelines`):\n")
 add(f"![Two pipelines]({plots}/pipelines.svg)\n")
@@ -52,7 +47,7 @@ for row in r["schedulers"]:
 add("\n## DSD, DSSD and smaller messages: tokens a second\n")
 add("Distributed speculative decoding (DSD) sends rows up; distributed *split* speculative decoding (DSSD) sends one row down after a rejection. Both "
     "use whole rows of 16 bits. *Coupled* sends no rows; *quantised* sends 64 counts on 8 tokens, and uses block verification. "
-    "Device `draft.gguf`, server `target.gguf`, V = 4096, gamma 4; *delay*: of one round, both ways. DSSD's authors state a patent filing, CN2025108856278.\n")
+    "Device `draft.gguf`, server `target.gguf`, V = 4096, gamma 4; *delay*: of one round, both ways.\n")
 names = {"shared noise": "coupled", "quantised, block": "quantised"}
 add("| Mbit/s | delay, ms | " + " | ".join(names.get(s, s) for s in r["splits"]) + " |\n| ---: | ---: |" + " ---: |" * len(r["splits"]))
 rate = lambda x: f"{float(x):.0f}" if float(x) >= 100 else x
@@ -66,13 +61,12 @@ add("\nBytes an accepted token: " + ", ".join(f"{names.get(s, s)} {min(b):,.0f}"
 per_round = dict((name, float(x)) for name, x in r["tokens_a_round"])
 fast = next((link for link in of_4 if link[:2] == ["100", "20"]), of_4[-1])
 ms = {s: 1e3 * per_round[s] / float(fast[3][i][0]) for i, s in enumerate(r["splits"])}
-add("**Each setting decodes only 3 x 40 tokens, so tokens a round differ by chance** (" + ", ".join(f"{names.get(s, s)} {x:.2f}" for s, x in per_round.items()) +
-    f"), although DSD and DSSD accept with the same probability. Compare times a round: with {fast[0]} Mbit/s and {fast[1]} ms "
-    f"DSD takes {ms['DSD']:.1f} ms and DSSD {ms['DSSD']:.1f} ms, but DSD wrote more tokens a second. [Experiments](experiments.md#dssd) "
-    "compare rounds of one text: there DSSD is never slower if the link is equally fast both ways.\n")
+add("**A setting decodes only 3 x 40 tokens, so tokens a round differ by chance** (" + ", ".join(f"{names.get(s, s)} {x:.2f}" for s, x in per_round.items()) +
+    f"), although DSD and DSSD accept with the same probability. With {fast[0]} Mbit/s and {fast[1]} ms a round of DSD takes {ms['DSD']:.1f} ms and one of "
+    f"DSSD {ms['DSSD']:.1f} ms, but DSD wrote more tokens a second. [Experiments](experiments.md#dssd) compare rounds of one text.\n")
 late = lambda link, i: float(link[3][i][1]) / float(link[3][i][0])
 worst_without_delay = all(max(r["links"], key=lambda link: late(link, i))[1] == "0" for i in range(len(r["splits"])))
 add("Measured time over the closed form of `plan/link.hpp`, median and largest: " + "; ".join(f"{names.get(s, s)} {m}, {most}" for s, m, most in r["over_closed_form"]) +
-    (". The largest are without delay, where gRPC, threads and proxy take up to a millisecond a round.\n" if worst_without_delay else ".\n"))
+    (". The largest are without delay.\n" if worst_without_delay else ".\n"))
 add(f"![Tokens a second against bandwidth]({plots}/splits.svg)\n")
 page.write_text("\n".join(text))
