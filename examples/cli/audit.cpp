@@ -8,15 +8,18 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <specagg/audit/goodness_of_fit.hpp>
 #include <specagg/distribution.hpp>
 #include <specagg/error.hpp>
+#include <specagg/process.hpp>
 
 #include "files.hpp"
 #include "terminal.hpp"
@@ -28,29 +31,56 @@ using namespace specagg;
 using json = nlohmann::ordered_json;
 using numbers = std::vector<double>;
 
-// A list of probabilities, or an object with one under "law" (what specagg law --json prints).
-numbers read_law(const std::string& path) {
-  const std::string text = read_text(path);
-  json in = json::parse(text, nullptr, false);
-  if (in.is_discarded()) throw error(path, "", "is not JSON");
-  if (in.is_object()) {
-    if (!in.contains("law")) throw error(path, "law", "is missing");
-    json law = in["law"];
-    in = std::move(law);
-  }
-  if (!in.is_array() || in.empty()) throw error(path, "law", "is not a list of probabilities");
+numbers numbers_in(const json& in, const std::string& path, const std::string& key,
+                   const char* list) {
+  if (!in.is_array() || in.empty())
+    throw error(path, key, fmt::format("is not a list of {}", list));
   numbers given;
   for (const json& x : in) {
-    if (!x.is_number())
-      throw error(path, fmt::format("law, entry {}", given.size()), "is not a number");
-    given.push_back(x.get<double>());
+    const bool masked = key == "logits" && x == "-inf";
+    if (!x.is_number() && !masked)
+      throw error(path, fmt::format("{}, entry {}", key, given.size()), "is not a number");
+    given.push_back(masked ? -HUGE_VAL : x.get<double>());
   }
-  dense_row<double> row(given);
+  return given;
+}
+template <class T>
+T option_in(const json& in, const std::string& path, const char* key, T otherwise) {
+  if (!in.contains(key)) return otherwise;
+  const json& x = in[key];
+  if (std::is_integral_v<T> ? !x.is_number_unsigned() : !x.is_number())
+    throw error(path, key, "is not a number");
+  return x.get<T>();
+}
+template <class R>
+numbers law_of(R row, const std::string& path, const char* key) {
   if (const status s = row.normalise(); s != status::ok)
-    throw error(path, "law", std::string(name(s)));
-  numbers law(given.size());
+    throw error(path, key, std::string(name(s)));
+  numbers law(row.size());
   for (std::size_t v = 0; v < law.size(); ++v) law[v] = row[v];
   return law;
+}
+// A list of probabilities; an object with one under "law" (what specagg law --json prints); or an
+// object with "logits" and what an engine samples with.
+numbers read_law(const std::string& path) {
+  const std::string text = read_text(path);
+  const json in = json::parse(text, nullptr, false);
+  if (in.is_discarded()) throw error(path, "", "is not JSON");
+  if (in.is_object() && in.contains("logits") && !in.contains("law")) {
+    for (const auto& [key, value] : in.items())
+      if (std::string(" logits temperature top_k top_p min_p ").find(" " + key + " ") ==
+          std::string::npos)
+        throw error(path, key, "is unknown (logits, temperature, top_k, top_p, min_p)");
+    const numbers logits = numbers_in(in["logits"], path, "logits", "logits");
+    const sampling how{.temperature = option_in(in, path, "temperature", 1.0),
+                       .top_k = option_in(in, path, "top_k", 0u),
+                       .top_p = option_in(in, path, "top_p", 1.0),
+                       .min_p = option_in(in, path, "min_p", 0.0)};
+    return law_of(processed_row<double>(logits, how), path, "logits");
+  }
+  if (in.is_object() && !in.contains("law")) throw error(path, "law", "is missing");
+  const numbers law = numbers_in(in.is_object() ? in["law"] : in, path, "law", "probabilities");
+  return law_of(dense_row<double>(law), path, "law");
 }
 
 // The token of a line; -1: there is none.

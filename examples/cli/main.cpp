@@ -211,7 +211,9 @@ void add_score(CLI::App& app, cli::score_options& o) {
 void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
   CLI::App* a = app.add_subcommand("audit", "Do the tokens on standard input have this law?");
   a->add_option("--law", o.law,
-                "JSON file: a list of probabilities, or an object with one under \"law\"")
+                "JSON file: a list of probabilities, or an object with one under \"law\", or with "
+                "\"logits\" "
+                "and how they are sampled (below)")
       ->type_name("FILE")
       ->required();
   a->add_option("--alpha", o.alpha, "How often a right sampler is called wrong, at most")
@@ -220,6 +222,8 @@ void add_audit(CLI::App& app, cli::audit_options& o, bool& fits) {
   a->add_flag("--json", o.json, "One JSON object instead of text");
   a->footer(
       "Each line of standard input is a token id, or a JSON object with one under \"token\".\n"
+      "A law of logits: {\"logits\": [...], \"temperature\": 0.7, \"top_k\": 50, \"top_p\": 0.9, "
+      "\"min_p\": 0}; [...] may have \"-inf\".\n"
       "The first token after a context is never a bonus. To test the second too, give pairs: t0 * "
       "V + t1 as the id.\n"
       "Exit status: 0 if the tokens fit the law, 1 if they do not, 2 for what cannot be used.");

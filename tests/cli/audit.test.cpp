@@ -105,6 +105,23 @@ TEST_CASE(
   const std::string unended = tokens.substr(0, tokens.size() - 1);
   CHECK(audit("[0.5, 0.25, 0.25]", unended, "--json").out == r.out);
 }
+TEST_CASE("audit makes the law from logits, temperature and filters, as an engine samples") {
+  // temperature 0.5 squares the odds 4 : 2 : 1, and top-p 0.9 leaves 16 : 4
+  const std::string logits =
+      R"({"logits": [0.6931471805599453, "-inf", 1.3862943611198906, 0], "temperature": 0.5, )";
+  const std::string tokens = sampled({0.2, 0, 0.8, 0}, 3000, 1);
+  const json given = json::parse(audit("[0.2, 0, 0.8, 0]", tokens, "--json").out);
+  for (const char* rest : {R"("top_p": 0.9})", R"("top_k": 2})", R"("min_p": 0.1})"}) {
+    const cli::ran made = audit(logits + rest, tokens, "--json");
+    INFO(rest << made.out);
+    REQUIRE(made.status == 0);
+    const json j = json::parse(made.out);
+    CHECK(std::fabs(double(j["distance"]) - double(given["distance"])) < 1e-12);
+    CHECK(std::fabs(double(j["p_value"]) - double(given["p_value"])) < 1e-9);
+  }
+  for (const char* other : {R"("top_k": 3})", R"("top_k": 1})", R"("top_p": 0.99})"})
+    CHECK(audit(logits + other, tokens).status == 1);
+}
 TEST_CASE("audit counts, and computes the distance and the p-value") {
   const cli::ran r = audit(
       "[0.5, 0.3, 0.2]",
@@ -210,6 +227,13 @@ TEST_CASE("audit refuses what it cannot use in one line, with status 2") {
   refuses("{\"law\": null}", "0\n", {"specagg-law-", "law", "list of probabilities"});
   refuses("[]", "0\n", {"law", "list of probabilities"});
   refuses("[0.5, \"x\"]", "0\n", {"law, entry 1", "not a number"});
+  refuses("[0.5, \"-inf\"]", "0\n", {"law, entry 1", "not a number"});
+  refuses("{\"logits\": 1}", "0\n", {"logits", "list of logits"});
+  refuses("{\"logits\": [1, \"x\"]}", "0\n", {"logits, entry 1", "not a number"});
+  refuses("{\"logits\": [1, 2], \"topp\": 0.9}", "0\n", {"topp", "unknown"});
+  refuses("{\"logits\": [1, 2], \"top_p\": 1.5}", "0\n", {"logits", "invalid_parameter"});
+  refuses("{\"logits\": [1, 2], \"top_k\": 1.5}", "0\n", {"top_k", "not a number"});
+  refuses("{\"logits\": [1, 2], \"temperature\": null}", "0\n", {"temperature", "not a number"});
   refuses("[0.5, 0.4]", "0\n", {"law", "not_normalised"});
   refuses("[-0.5, 1.5]", "0\n", {"law", "invalid_row"});
   cli::refuses("audit", {"--law"});
