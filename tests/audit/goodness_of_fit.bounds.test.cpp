@@ -158,13 +158,13 @@ TEST_CASE(
   std::string line;
   while (std::getline(page, line) && !line.starts_with("| law |")) {
   }
-  REQUIRE(cells_of(line) ==
-          std::vector<std::string>{"law", "n = 1,000", "10,000", "100,000", "1,000,000"});
+  REQUIRE(cells_of(line) == std::vector<std::string>{"law", "n = 1,000", "10,000", "100,000",
+                                                     "1,000,000", "n for 0.01"});
   std::getline(page, line);
   std::size_t rows = 0;
   for (; std::getline(page, line) && line.starts_with("|"); ++rows) {
     const std::vector<std::string> cells = cells_of(line);
-    REQUIRE(cells.size() == 5);
+    REQUIRE(cells.size() == 6);
     const row law = law_named(cells[0]);
     for (std::size_t i = 1; i < 5; ++i) {
       const double d = detectable(law, std::pow(10, 2 + double(i)), 1e-6);
@@ -176,6 +176,10 @@ TEST_CASE(
         CHECK(std::fabs(d - std::stod(cells[i])) <= unit * 0.5001);
       }
     }
+    const auto n = double(number_in(cells[5]));  // of two digits
+    INFO(cells[0] << ": " << detectable(law, n, 1e-6) << " for n = " << n);
+    CHECK(detectable(law, n, 1e-6) <= 0.01);
+    CHECK(detectable(law, 0.95 * n, 1e-6) > 0.01);
     if (law.size() > 1000) continue;
     const double d = detectable(law, 1e5, 1e-6);
     double enough = 1e3, less = 1e5;  // tokens with which a = 0.001 detects the same

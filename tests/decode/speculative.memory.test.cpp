@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What docs/engine.md says about the workspaces of decoders. Under AddressSanitizer these tests
+// What docs/decoders.md says about the workspaces of decoders. Under AddressSanitizer these tests
 // also show that a workspace that was moved views its own memory.
 #include <specagg/decode/speculative.hpp>
 

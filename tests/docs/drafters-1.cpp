@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <specagg/audit/toy_source.hpp>
 
 int main() {
-  std::vector<token_id> buffer(40, 1);
-  text t{buffer, 2};
-  suffix_automaton documents;
-  for (const token_id word : {1, 2, 3, 1, 2}) documents.push(word);
-  toy_source<float> target(5, 7);
-  return continue_text(t, 20, target, documents) == status::ok && t.size == 22 ? 0 : 1;
+  const std::string file = SPECAGG_SOURCE_DIR "/examples/models/target.gguf";
+  cpu::llama target(std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file)));
+  std::vector<token_id> buffer(40, 17);
+  text t{buffer, 8};
+  return continue_text(t, 12, target, SPECAGG_SOURCE_DIR "/tests/backend/cpu/target_head.gguf") ==
+                 status::ok
+             ? 0
+             : 1;
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <specagg/audit/toy_source.hpp>
 
 int main() {
-  const std::string file = SPECAGG_SOURCE_DIR "/examples/models/target.gguf";
-  cpu::llama target(std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(file)));
-  std::vector<token_id> buffer(40, 17);
-  text t{buffer, 8};
-  return continue_text(t, 12, target, SPECAGG_SOURCE_DIR "/tests/backend/cpu/target_head.gguf") ==
-                 status::ok
-             ? 0
-             : 1;
+  const std::vector<table_drafter::followers> after{{{1, 2}, {0.5f, 0.5f}}, {{0}, {1}}, {}};
+  table_drafter drafter{after};
+  std::vector<token_id> buffer(40, 1);
+  text t{buffer, 2};
+  toy_source<float> target(3, 7);
+  const decode_options options{.gamma = 4};
+  drafting_workspace<float, sparse_row<float>> work(3, options);
+  random_streams random(1);
+  const status why = speculative_decode(t, 20, drafter, target, lossless{}, random, options, work);
+  return why == status::ok && t.size == 22 ? 0 : 1;
 }

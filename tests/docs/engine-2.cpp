@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 int main() {
-  std::vector<specagg::token_id> text{2};
-  const auto next = [](specagg::token_id, std::span<float> logits) {
-    for (float& l : logits) l = 1;
-  };
-  const auto largest = [](const std::vector<float>& l) {
-    return specagg::token_id(std::max_element(l.begin(), l.end()) - l.begin());
-  };
-  decode(4, text, 5, next, largest);  // what occurs least, of several the lowest id
-  return text == std::vector<specagg::token_id>{2, 0, 1, 3, 0, 1} ? 0 : 1;
+  const std::vector<token_id> tokens{1, 2, 3};
+  const std::vector<std::uint32_t> parents{0, 0, 1};
+  const std::vector<float> target(4 * 5);
+  std::vector<emission> out(3);
+  const tree_verdict whole = verify(tokens, parents, 7, target, 5, 1, out);
+  const tree_verdict without_rows = verify(tokens, parents, 7, {}, 5, 1, out);
+  return whole.why == status::ok && whole.emitted == whole.accepted + 1 &&
+                 without_rows.why == status::missing_row && without_rows.emitted == 0
+             ? 0
+             : 1;
 }

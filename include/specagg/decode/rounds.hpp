@@ -16,7 +16,7 @@ SPECAGG_BEGIN
 // after_round, verifier, ...). What stands behind the workspace may be left out, or given as {}.
 // No call keeps a reference to its arguments. Between two calls text, models and processor go
 // together, because they hold one text; of a workspace its own comment says whether it does. What
-// must outlive what, and what threads may share: docs/engine.md.
+// must outlive what, and what threads may share: docs/decoders.md.
 
 // What a decoder calls where its caller gives nothing: every token is accepted.
 struct accept_all {
