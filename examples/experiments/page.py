@@ -40,40 +40,27 @@ def verdict(claim):
     reasons = [claim["perhaps"]] if m == "no" and "perhaps" in claim else []
     if "fault" in claim:
         reasons.append(f"*fault*: {claim['fault']}")
-    return f"**{m}**" + (f": {'; '.join(reasons)}" if reasons else "")
+    return f"[**{m}**]({link}/{claim['plot']}.svg)" + (f": {'; '.join(reasons)}" if reasons else "")
 
 
 def count(claims, *verdicts):
     return sum(judged[c["id"]]["verdict"] in verdicts for c in claims)
 
 
-def plot(name, words):
-    return f"[{words}]({link}/{name}.svg)"
-
-
 passages = "dragon-passages" in judged
 slower = " or ".join(f"1/{share} (gamma {', '.join(g for g, s in results['slower'] if s == share)})" for share in dict(map(reversed, results["slower"])))
-GROUPS = [  # as claims.json names it, the heading, what one must know, plots
+GROUPS = [  # as claims.json names it, the heading, what one must know
     ("Cascades", "Speculative cascades (*Cascades*)", "A *cascade* (Chow, Diff, OPT, BiLD) takes pi = q or pi = p at each position. "
-     "V1 to V3 are the token-specific policies (V3: the paper's [Token]). *Lossy decoding* is `lenient` (beta 1).",
-     (("cascades-accuracy", "accuracy"), ("cascades-cross-entropy", "cross-entropy"), ("cascades-temperature", "temperatures"),
-      ("token-rules", "token-specific policies"), ("latency", "latency"), ("bild", "BiLD (alpha_f: 1 minus the CSV's `fallback`)"), ("regret", "regret"))),
+     "V1 to V3 are the token-specific policies (V3: the paper's [Token]). *Lossy decoding* is `lenient` (beta 1)."),
     ("CoS", "Collaborative decoding (*CoS*)",
      "*Standard*: all models score each token, one after another. *Alternating* is CoS: the models take turns to propose and to verify. "
-     "*Speculation alone* is CoS without these turns; the paper's SD also has a bonus token. T: temperature.",
-     (("cos-speed", "speed-ups"), ("cos-calls", "calls a token"), ("cos-gamma", "draft lengths of contrastive decoding"),
-      ("ensemble", "cross-entropy over lambda"))),
+     "*Speculation alone* is CoS without these turns; the paper's SD also has a bonus token. T: temperature."),
     ("DRAGON", "DRAGON", "Simulated (`specagg plan schedulers`): 100 tokens, a cloud of 22 ms a token, a device of 88 (or 22) ms, a round trip "
-     "that varies by a fifth, the exact acceptance rates of `bard` and `bible`. *Eq 8* is the paper's scheduler.",
-     (("dragon-latency", "latency"), ("dragon-scheduling", "schedulers"), ("dragon-acceptance", "acceptance and gamma"),
-      *([("dragon-passages", "passages")] if passages else []))),
+     "that varies by a fifth, the exact acceptance rates of `bard` and `bible`. *Eq 8* is the paper's scheduler."),
     ("DSSD", "DSSD", f"Closed forms: V = 50,000, 16 bits a probability, {results['target_step_ms']} ms a target step, the acceptance rates of the "
      "bundled models. The protocols are compared on rounds of one text. With equally fast links DSSD is never slower than DSD: at most one row "
-     "comes down, where gamma rows go up." + (f" It is slower if the link down has less than {slower} of the rate up." if slower else ""), (("dssd", "over bandwidth"), ("dssd-paired", "against DSD in the same rounds"))),
-    ("other paper", "Other papers", "", (("frontier", "distance from the target model"), ("prediction", "measured against predicted speed-up"))),
-    ("library", "This library's own statements", "", (("verifiers", "tokens accepted by each verifier"),
-                                                      ("telemetry", "counted and estimated tokens a round"), ("draft-length", "draft lengths"))),
-    ("here", "Suggested by these experiments", "", ())]
+     "comes down, where gamma rows go up." + (f" It is slower if the link down has less than {slower} of the rate up." if slower else "")),
+    ("other paper", "Other papers", ""), ("library", "This library's own statements", ""), ("here", "Suggested by these experiments", "")]
 of_group = {name: [c for c in CLAIMS if c["id"] in judged and (c["source"] if c["by"] == "paper" else c["by"]) == name]
             for name, *_ in GROUPS}
 papers = [c for c in CLAIMS if c["id"] in judged and c["by"] == "paper"]
@@ -93,7 +80,7 @@ add("## How to read it\n")
 add("* **Verdicts.** A value holds if it meets the threshold by two standard errors (±), and fails if it misses it by as much (for a speed: by "
     "at least 0.03). The threshold is the claim's number, else 0 for a difference and 1 for a ratio; `claims.json` has it where the claim says "
     "*hardly* or *little*. *16/20*: 16 of 20 values hold. *In part*: some fail, some do not. *Undecided*: none fails, some are within the error. "
-    "After *no* stands a likely reason; *fault*: the measure is not quite the paper's.")
+    "After *no* stands a likely reason; *fault*: the measure is not quite the paper's. A verdict links to its plot.")
 add(f"* **Accuracy** (the probability that a sampled token is right), **cross-entropy, acceptance** are exact averages over {results['positions']:,} "
     "held-out positions. Calls, accepted tokens and draft lengths are counted in some thousand decoded tokens. Both are the same on every machine. "
     "Policies are compared at equal rejection rates (the mean at 25, 50 and 75 % of TV(q, p)). A best parameter is chosen on one half of the text "
@@ -103,7 +90,7 @@ add(f"* **Speeds** are medians on one thread: {results['machine']} Errors are th
     f"gives {low} to {high}.\n")
 
 add("## Claims\n")
-for name, heading, words, plots in GROUPS:
+for name, heading, words in GROUPS:
     add(f"### {heading}\n")
     counts = ((count([c for c in of_group[name] if not c.get("theorem")], v), v) for v in ("yes", "in part", "undecided", "no"))
     add(f"**{', '.join(f'{n} {v}' for n, v in counts if n) or 'None decided'}.** {words}".strip() + "\n")
@@ -112,8 +99,6 @@ for name, heading, words, plots in GROUPS:
         if not c.get("theorem"):
             where = c["source"] if c["by"] == "other paper" else c["section"] if c["by"] == "paper" else ""
             add(f"| {c['claim']}{f' ({where})' if where else ''} | {c['number']}: {measured(c)} | {verdict(c)} |")
-    if plots:
-        add("\nPlots: " + ", ".join(plot(*p) for p in plots) + ".")
     add("")
 add("### Theorems\n")
 unmet = [c["id"] for c in theorems if judged[c["id"]]["verdict"] not in ("yes", "not in a quick run")]
@@ -121,7 +106,7 @@ numbered = lambda c: re.search("Lemma|Theorem|Corollary|Eq", c["section"])  # do
 add((f"All {count(theorems, 'yes')} were met ([what they say](papers.md))" if not unmet else f"**Not all were met, so the code is wrong: {', '.join(unmet)}**") + ".\n")
 for name, *_ in GROUPS:
     if own := [c for c in of_group[name] if c.get("theorem")]:
-        add(f"* {name}: " + "; ".join(c["section"] if numbered(c) else f"{c['claim']} ({c['section']})" for c in own) + ".")
+        add(f"* {name}: " + "; ".join(f"[{c['section'] if numbered(c) else c['claim']}]({link}/{c['plot']}.svg)" for c in own) + ".")
 add("")
 if not passages:
     add("The claims about passages were left out: there was no Xapian.\n")
