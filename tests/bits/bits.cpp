@@ -12,6 +12,9 @@
 #include <span>
 #include <vector>
 
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/kernels.hpp>
+#include <specagg/site/dragon_decode.hpp>
 #include <specagg/specagg.hpp>
 
 using specagg::token_id;
@@ -390,6 +393,38 @@ void verification() {
   verify_stored("verify-opt-one-hot", specagg::opt{0.1}, hot, indexed);
 }
 
+// DRAGON's weights, acceptance and log-probabilities, and the distances of its rows.
+void two_sites() {
+  using namespace specagg;
+  hash h("two-sites");
+  const dragon_options options;
+  constexpr std::size_t vocabulary = 50, most = 60;
+  dragon_workspace<float> work(vocabulary, options);
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    toy_source<float> l(vocabulary, 2 * seed), r(vocabulary, 2 * seed + 1);
+    sites::independent_drafts<> drafts{random_streams(seed, 0, 0), random_streams(seed, 0, 1)};
+    std::array<token_id, most + 1> tokens{};
+    text t{tokens, 1};
+    const auto accept = [&](const emission& e) {
+      h.add(std::uint64_t(e.token));
+      h.add(e.log_pi);
+      h.add(e.log_p);
+      return true;
+    };
+    const auto see = [&](const dragon_result& result, const auto& memory) {
+      const auto& [p_l, p_r] = memory.rows;
+      const agreement a = agreement_of(p_l, p_r, result.weights);
+      for (const double x : {a.both, a.only_l, a.only_r, result.weights.l, result.weights.log_r,
+                             acceptance_eq5(p_l, p_r, result.weights), kl_divergence(p_l, p_r),
+                             total_variation(p_l, p_r), acceptance_rate(p_l, p_r)})
+        h.add(x);
+    };
+    const site_weights weights = weigh_sites(double(seed) / 64, -0.25);
+    h.add(std::uint64_t(
+        dragon_decode(t, most, l, r, weights, drafts, options, work, {}, accept, see)));
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -400,4 +435,5 @@ int main() {
                "draws-double");
   randomness();
   verification();
+  two_sites();
 }

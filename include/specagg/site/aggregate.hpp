@@ -244,7 +244,7 @@ double acceptance_eq5(const L& p_l, const R& p_r, const site_weights& eta, doubl
   const auto pi = eta.law().bind(rows);
   const auto [tv, product] =
       rows.sum([&](auto at) { return both(positive(at.q - at.p), at.q * pi(at)); });
-  return gamma_l * (1 - eta.r * tv) + (1 - gamma_l) * product;
+  return fma(gamma_l, fma(-eta.r, tv, 1.0), (1 - gamma_l) * product);
 }
 
 SPECAGG_END

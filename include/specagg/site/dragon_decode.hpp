@@ -93,7 +93,7 @@ dragon_result dragon_round(text& t, L& l, R& r, const Weights& weights, Drafts& 
   const double p = double(p_r[x]);
   const bool accepted = a.accepted_l || a.accepted_r;
   work.emissions[0] = {a.token, accepted ? origin::accepted : origin::residual, a.why,
-                       log(eta.l * double(p_l[x]) + eta.r * p), log(p)};
+                       log(fma(eta.l, double(p_l[x]), eta.r * p)), log(p)};
   specagg::append(t, a.token, processor);
   result.accepted_l = a.accepted_l;
   result.accepted_r = a.accepted_r;
