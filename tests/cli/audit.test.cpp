@@ -176,7 +176,7 @@ TEST_CASE("audit: 4,000 times token 0 of 1,000 equal ones does not fit") {
 }
 TEST_CASE(
     "audit: a bonus drawn from q fits where first tokens are given, and not where pairs t0 * V + "
-    "t1 are") {
+    "t1 or the tokens after one first token are") {
   // q = (0.6, 0.2, 0.2), p = (0.5, 0.3, 0.2): a drafted 0 is accepted with probability 5/6, the
   // residual is token 1.
   const std::vector<double> q{0.6, 0.2, 0.2}, p{0.5, 0.3, 0.2};
@@ -190,16 +190,19 @@ TEST_CASE(
   for (int pair = 0; pair < 9; ++pair)
     law.push_back(p[std::size_t(pair / 3)] * p[std::size_t(pair % 3)]);
   for (const bool wrong : {false, true}) {
-    std::string first, pairs;
+    std::string first, pairs, after_0;
     for (int i = 0; i < 20000; ++i) {
       int token = pick(q);
       const bool accepted = token != 0 || uniform() < 5. / 6;
       if (!accepted) token = 1;
       first += std::to_string(token) + "\n";
-      pairs += std::to_string(3 * token + pick(accepted && wrong ? q : p)) + "\n";
+      const int second = pick(accepted && wrong ? q : p);
+      pairs += std::to_string(3 * token + second) + "\n";
+      if (token == 0) after_0 += std::to_string(second) + "\n";
     }
     CHECK(audit(json(p).dump(), first).status == 0);
     CHECK(audit(json(law).dump(), pairs).status == int(wrong));
+    CHECK(audit(json(p).dump(), after_0).status == int(wrong));
   }
 }
 TEST_CASE("audit prints what it found for people, at most ten tokens") {
