@@ -18,7 +18,7 @@ const constexpr continue decltype default delete do double else enum explicit ex
 for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
 private protected public register requires return short signed sizeof static struct switch template this
 throw true try typedef typeid typename union unsigned using virtual void volatile while xor xor_eq
-abs at bind exp fma log max min positive pow rows select specagg sqrt std valid weighted_log""".split()
+abs at bind entropy_term exp fma log max min positive pow rows select specagg sqrt std valid weighted_log""".split()
 
 
 def cpp_of(

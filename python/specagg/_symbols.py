@@ -86,6 +86,7 @@ Number = Node | float
 _nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 _serial = itertools.count()
 _CONDITIONS = {"<", "<=", ">", ">=", "==", "&", "|", "!"}
+_LEAST = sys.float_info.min  # what is smaller counts as 0 in log
 REDUCTIONS = {"sum", "largest", "argmax", "at"}
 
 
@@ -207,8 +208,10 @@ def positive(x: Number) -> Node:
 
 
 def weighted_log(w: Number, x: Number) -> Node:
-    """w log x, and 0 where w is 0."""
-    return _operation("weighted_log", w, x)
+    """w log x, and 0 where w is 0 or subnormal."""
+    if _is_row(w, x):
+        return _operation("weighted_log", w, x)
+    return where(abs(_number(w)) < _LEAST, 0, w * log(x))
 
 
 # ---- functions for rules: over the vocabulary ---------------------------------------------------
@@ -235,8 +238,8 @@ def argmax(x: Number) -> Node:
 
 
 def entropy(x: Number) -> Node:
-    """-sum x log x in nats, with 0 log 0 = 0."""
-    return sum(weighted_log(-_number(x), x))
+    """-sum x log x in nats, with 0 log 0 = 0, of an x that is nowhere negative."""
+    return sum(_operation("entropy_term", x))
 
 
 def total_variation(a: Number, b: Number) -> Node:
@@ -245,8 +248,8 @@ def total_variation(a: Number, b: Number) -> Node:
 
 
 def normalised(x: Node) -> Node:
-    """x / sum x."""
-    return x / sum(x)
+    """x (1 / sum x): no law where no token has weight."""
+    return x * (1 / sum(x))
 
 
 def softmax(score: Node) -> Node:
@@ -293,11 +296,12 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "exp": lambda x: np.where(
         x < -1021.5 * math.log(2), 0.0, np.exp(x)
     ),  # no subnormal results, nor arguments of log
-    "log": lambda x: np.log(np.where(np.abs(x) < sys.float_info.min, 0.0, x)),
+    "log": lambda x: np.log(np.where(np.abs(x) < _LEAST, 0.0, x)),
     "pow": lambda x, y: np.where(y == 0, 1.0, _NUMPY["exp"](y * _NUMPY["log"](x))),
     "min": lambda a, b: np.where(a < b, a, b),
     "max": lambda a, b: np.where(a > b, a, b),
-    "weighted_log": lambda w, x: np.where(w == 0, 0.0, w * _NUMPY["log"](x)),
+    "weighted_log": lambda w, x: np.where(abs(w) < _LEAST, 0.0, w * _NUMPY["log"](x)),
+    "entropy_term": lambda x: -x * np.log(np.where(_LEAST > x, _LEAST, x)),
     "sum": lambda x: np.sum(x, -1, keepdims=True),
     "largest": lambda x: np.fmax.reduce(x, -1, keepdims=True, initial=-math.inf),
     "argmax": lambda x: np.argmax(np.where(np.isnan(x), -math.inf, x), -1)[..., None],
