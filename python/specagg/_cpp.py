@@ -4,21 +4,25 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 import re
+from collections.abc import Iterator
 
-from ._symbols import REDUCTIONS, Node, order_of
+from ._symbols import REDUCTIONS, Node, node, order_of
 
 # How strongly operators bind. The operands of & and | get parentheses, as compilers want.
 _BINDS = {"*": 7, "/": 7, "+": 6, "-": 6, "<": 5, "<=": 5, ">": 5, ">=": 5, "==": 4, "&": 3, "|": 2}
 _UNARY, _CALL = 8, 9
+_NAME = r"[A-Za-z]\w*"
 # No names for variables.
 _TAKEN = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept
 const constexpr continue decltype default delete do double else enum explicit export extern false float
 for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
-private protected public register requires return short signed sizeof static struct switch template this
-throw true try typedef typeid typename union unsigned using virtual void volatile while xor xor_eq
-abs at bind entropy_term exp fma log max min positive pow rows select specagg sqrt std valid weighted_log""".split()
+private protected public register requires return short signed sizeof static static_assert struct switch
+template this throw true try typedef typeid typename union unsigned using virtual void volatile while xor xor_eq
+abs at bind entropy_term exp fma log max min positive pow rows select specagg sqrt std valid
+weighted_log Rows""".split()
 
 
 def cpp_of(
@@ -27,7 +31,7 @@ def cpp_of(
     """The header. parameters: with their defaults. names: of variables, where C++ can have them.
     ValueError where it cannot have the name of the rule or of a parameter."""
     for word in (name, *parameters):
-        if word in _TAKEN or not re.fullmatch(r"[A-Za-z]\w*", word, re.ASCII):
+        if word in _TAKEN or word == name in parameters or not re.fullmatch(_NAME, word, re.ASCII):
             raise ValueError(f"specagg: {word} cannot be a name in C++")
     return _Writer(names, parameters).header(pi, name, comment)
 
@@ -44,7 +48,9 @@ class _Writer:
     def header(self, pi: Node, name: str, comment: str) -> str:
         order = order_of(pi)
         members = {x.value for x in order if x.op == "member"}
-        lines = [f"// {line}".rstrip() for line in comment.splitlines()] + [f"struct {name} {{"]
+        lines = [f"// {line}".rstrip(" \\") for line in comment.splitlines()] + [
+            f"struct {name} {{"
+        ]
         for word, default in self.parameters.items():
             if isinstance(default, bool):
                 lines.append(f"  bool {word} = {str(default).lower()};")
@@ -68,7 +74,7 @@ class _Writer:
             "  template <class Rows>",
             f"  SPECAGG_FUNCTION auto bind(const Rows&{rows}) const {{",
         ]
-        lines += [f"    {self.definition(x)}" for x in self.to_define(order)]
+        lines += [f"    {line}" for line in self.definitions(self.to_define(order), order)]
         lines += ["    " + self.function("return ", pi, ";")]
         text = "#pragma once\n#include <specagg/policy/policy.hpp>\n\n" + "\n".join(
             lines + ["  }", "};"]
@@ -99,26 +105,42 @@ class _Writer:
 
         return [x for x in order if x.args and has_name(x)]
 
+    def definitions(self, defined: list[Node], order: list[Node]) -> Iterator[str]:
+        """Statements, which define these. Two sums, or two maxima, are one loop where they can."""
+        place = {x: i for i, x in enumerate(defined)}
+        needs: dict[Node, int] = {}  # the last place of what a symbol is made of
+        for x in order:
+            needs[x] = max((place.get(a, needs[a]) for a in x.args), default=-1)
+        for i, x in enumerate(defined):
+            if x in self.locals:
+                continue
+            others = (y for y in defined[i + 1 :] if y.op == x.op and needs[y] < i)
+            other = next((y for y in others if y not in self.locals), None)
+            if x.op not in ("sum", "largest") or other is None:
+                yield self.definition(x)
+                continue
+            loop, pair = ("sum", "sums") if x.op == "sum" else ("max", "tops")
+            pair = self.unique(pair)
+            both = node("both", x.args[0], other.args[0])
+            yield self.function(f"const auto {pair} = rows.{loop}(", both, ");")
+            self.locals[x], self.locals[other] = self.name(x), self.name(other)
+            names = self.locals[x], self.locals[other]
+            yield f"const double {names[0]} = {pair}.first, {names[1]} = {pair}.second;"
+
     def definition(self, x: Node) -> str:
+        name = self.name(x)
         if x.row:
-            name = self.name(x, "part")
             text = self.function(f"const auto {name} = ", x, ";")
             self.functions[x] = name
             return text
         kind = "std::size_t" if x.op == "argmax" else "bool" if x.truth else "double"
-        word = {"sum": "total", "largest": "top", "argmax": "token"}.get(x.op, "value")
-        word = "condition" if x.truth else word
-        if x.op in REDUCTIONS and x.args[0].op == "member":
-            word += f"_{x.args[0].value}"
-        name = self.name(x, word)
         start = f"const {kind} {name} = "
         if x.op == "at":
             token = f"specagg::at(rows, {self.locals[x.args[1]]})"
-            text = (
-                f"{start}specagg::as_double({token}.{x.args[0].value});"
-                if x.args[0].op == "member"
-                else self.function(f"{start}specagg::as_double(", x.args[0], f"({token}));")
-            )
+            if x.args[0].op == "member":
+                text = f"{start}specagg::as_double({token}.{x.args[0].value});"
+            else:
+                text = self.function(f"{start}specagg::as_double(", x.args[0], f"({token}));")
         elif x.op in REDUCTIONS:
             text = self.function(f"{start}rows.{x.op.replace('largest', 'max')}(", x.args[0], ");")
         else:
@@ -126,14 +148,18 @@ class _Writer:
         self.locals[x] = name
         return text
 
-    def name(self, x: Node, word: str) -> str:
+    def name(self, x: Node, row: str = "part") -> str:
+        """A variable's: as in Python, or for what it is; `row` if it has a value for each token."""
+        word = {"sum": "total", "largest": "top", "argmax": "token"}.get(x.op, "value")
+        word = row if x.row else "condition" if x.truth else word
+        if x.op in REDUCTIONS and x.args[0].op == "member":
+            word += f"_{x.args[0].value}"
         wish = self.wishes.get(x, word)
-        word = wish if re.fullmatch(r"[A-Za-z]\w*", wish, re.ASCII) else word
-        name = next(
-            n
-            for n in (word, *(f"{word}_{k}" for k in range(2, len(self.taken) + 3)))
-            if n not in self.taken
-        )
+        return self.unique(wish if re.fullmatch(_NAME, wish, re.ASCII) else word)
+
+    def unique(self, word: str) -> str:
+        numbered = (f"{word}_{k}" for k in itertools.count(2))
+        name = next(n for n in itertools.chain([word], numbered) if n not in self.taken)
         self.taken.add(name)
         return name
 
@@ -141,18 +167,18 @@ class _Writer:
         """before, then the function of a token that returns x, then after. Its first line is not indented."""
         if x in self.functions:
             return f"{before}{self.functions[x]}{after}"
-        todo, rows = [x], {x}
-        uses: collections.Counter[Node] = collections.Counter()
-        while todo:
-            made = todo.pop()
-            args = [a for a in made.args if a.row and a.args and made not in self.functions]
-            uses.update(args)
-            todo += set(args) - rows
-            rows |= set(args)
+        inner = [
+            a
+            for a in order_of(x, collections.ChainMap(self.functions, self.locals))
+            if a.row and a.args
+        ]
+        uses = collections.Counter(
+            a for made in inner if made not in self.functions for a in made.args
+        )
         before_this = set(self.taken)
         self.captured = set()
         body = []
-        for shared in sorted((a for a, n in uses.items() if n > 1), key=lambda a: a.serial):
+        for shared in (a for a in inner if uses[a] > 1):
             text = self.text(shared)
             self.lanes[shared] = self.name(shared, "x")
             body.append(f"const auto {self.lanes[shared]} = {text};")
@@ -202,6 +228,7 @@ class _Writer:
             args = (_number(a.value, True) if a.op == "number" else self.text(a) for a in x.args)
             return f"{space}::{name}({', '.join(args)})"
         # These deduce the type of a lane from all of their arguments.
+        name = "specagg::both" if x.op == "both" else name
         strict = x.op in ("pow", "weighted_log") or (x.op == "where" and not x.args[0].row)
         return f"{name}({', '.join(self.lane(a, strict and not a.truth) for a in x.args)})"
 
@@ -223,13 +250,16 @@ def _number(x: float, is_double: bool = False) -> str:
 
 
 def _wrapped(line: str) -> str:
-    """The line, broken after commas where it is longer than 100 columns."""
+    """The line, broken after commas and logical operators where it is longer than 100 columns."""
     indent = " " * (len(line) - len(line.lstrip()))
     lines = []
-    while (
-        len(line) > 100 and ", " in line[len(indent) + 8 :] and not line.lstrip().startswith("//")
-    ):
-        at = line.rfind(", ", len(indent) + 8, 100) + 1 or line.index(", ", 100) + 1
-        lines.append(line[:at])
-        line = f"{indent}    {line[at + 1 :]}"
+    while len(line) > 100 and not line.lstrip().startswith("//"):
+        ends = [
+            x.end() for x in re.finditer(r", | (&&?|\|\|?) ", line) if x.end() > len(indent) + 8
+        ]
+        if not ends:
+            break
+        at = max((x for x in ends if x <= 101), default=ends[0])
+        lines.append(line[: at - 1])
+        line = f"{indent}    {line[at:]}"
     return "\n".join([*lines, line]) + "\n"

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ class Node:
     """A symbol: a number or a condition (`truth`), one for each token (`row`) or one for all. Equal
     symbols are one object."""
 
-    __slots__ = ("op", "value", "args", "row", "truth", "serial", "confidence", "__weakref__")
+    __slots__ = ("op", "value", "args", "row", "truth", "confidence", "__weakref__")
     __array_ufunc__ = None  # numpy's numbers leave the operation to the symbol
     __hash__ = object.__hash__
     op: str
@@ -34,7 +33,6 @@ class Node:
     args: tuple[Node, ...]
     row: bool
     truth: bool
-    serial: int  # larger than those of the arguments
     confidence: Node  # of q and p alone: the same row before temperature and filters
 
     __add__, __radd__ = _binary("+"), _binary("+", swapped=True)
@@ -84,7 +82,6 @@ class Node:
 
 Number = Node | float
 _nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
-_serial = itertools.count()
 _CONDITIONS = {"<", "<=", ">", ">=", "==", "&", "|", "!"}
 _LEAST = sys.float_info.min  # what is smaller counts as 0 in log
 REDUCTIONS = {"sum", "largest", "argmax", "at"}
@@ -100,7 +97,6 @@ def node(
         _nodes[key] = x = Node()
         x.op, x.value, x.args, x.truth = op, value, args, truth or op in _CONDITIONS
         x.row = any(a.row for a in args) if row is None else row
-        x.serial = next(_serial)
     return x
 
 
@@ -309,14 +305,17 @@ _NUMPY: dict[str, Callable[..., Any]] = {
 }
 
 
-def order_of(root: Node) -> list[Node]:
-    """What the root is made of, arguments first."""
-    found, todo = {root}, [root]
+def order_of(root: Node, known: Container[Node] = ()) -> list[Node]:
+    """What the root is made of, arguments first; without what only `known` symbols are made of."""
+    order: dict[Node, None] = {}
+    todo = [root]
     while todo:
-        new = set(todo.pop().args) - found
-        found |= new
-        todo += new
-    return sorted(found, key=lambda x: x.serial)
+        before = [a for a in todo[-1].args if a not in order and todo[-1] not in known]
+        if before:
+            todo += reversed(before)
+        else:
+            order[todo.pop()] = None
+    return list(order)
 
 
 def evaluate(root: Node, values: dict[tuple[str, str], Any]) -> Array:

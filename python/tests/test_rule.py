@@ -304,6 +304,20 @@ struct distant {
     )
 
 
+def test_the_cpp_has_names_and_lengths_for_readers():
+    text = rules.token_v3.cpp()
+    assert text.endswith("""
+    const double top_confidence_p = rows.max([](auto at) { return at.confidence_p; });
+    const double floor = (1 - alpha) * top_confidence_p;
+    const double eta = rows.sum([=](auto at) { return select(at.confidence_p >= floor, 0, at.q); });
+    return [=](auto at) { return fma(eta, at.p, select(at.confidence_p >= floor, at.q, 0)); };
+  }
+};
+""")
+    for _, mine, _ in CATALOGUE:
+        assert max(map(len, mine.cpp().splitlines())) <= 100
+
+
 def test_law_by_hand():
     q, p = [0.5, 0.25, 0.25], [0.25, 0.25, 0.5]
     assert (rules.token_v3.law(q, p, alpha=0.5) == q).all()  # 0.25 = 0.5 * 0.5 is not below
@@ -401,7 +415,33 @@ def test_what_is_no_rule(function, says):
 def test_names_that_cpp_lacks():
     with pytest.raises(ValueError, match="double cannot be a name"):
         rules.lossless.cpp("double")
+    with pytest.raises(ValueError, match="alpha cannot be a name"):
+        rules.chow.cpp("alpha")
     assert "struct other {" in rules.lossless.cpp("other")
+
+
+def test_passes_over_the_vocabulary_are_shared_where_they_can():
+    lines = [line.strip() for line in rules.opt_log.cpp().splitlines()]
+    assert sum("rows.sum(" in line for line in lines) == 2
+    assert "return specagg::both(entropy_term(at.confidence_p), positive(at.p - at.q));" in lines
+    needs_the_first = rule.rule(
+        lambda q, p: rule.where(rule.sum(rule.where(q < rule.max(p), q, 0)) > rule.max(q), q, p)
+    )
+    assert needs_the_first.cpp("other").count("rows.max(") == 1
+
+
+def test_a_comment_and_names_may_be_any_text():
+    def odd(q, p):
+        r"""pi = \alpha q \
+        and so on"""
+        α = rule.max(q) + 1
+        double = rule.max(p) * 2
+        return rule.where(q < α, p, q * double)
+
+    text = rule.rule(odd).cpp()
+    assert "// pi = \\alpha q\n// and so on\nstruct odd {" in text
+    assert "const double value = top_q + 1;" in text
+    assert "const double double_2 = top_p * 2;" in text
 
 
 def test_numbers_of_numpy_are_numbers():
