@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/site/handshake.hpp>
 
+#include <array>
+#include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
+
+#include <specagg/site/dragon.hpp>
+#include <specagg/site/dssd.hpp>
 
 #include "support/catch.hpp"
 
@@ -135,4 +141,60 @@ TEST_CASE("a problem is one printable line, whatever the other end calls itself 
   message m;  // and so is what is sent back
   REQUIRE(decode(r.out.sent.back(), r.link.terms(), m) == wire::ok);
   CHECK(std::get<refusal>(m).reason.view() == r.link.problem());
+}
+
+namespace {
+
+struct silent_sink {
+  std::size_t actions = 0;
+  void send(std::span<const std::uint8_t>) { ++actions; }
+  void emit(std::uint32_t, token_id) { ++actions; }
+  void aggregates(side) { ++actions; }
+  void decode(const decode_order&) { ++actions; }
+  void score(const score_order&) { ++actions; }
+};
+
+}  // namespace
+
+TEST_CASE("a site of a hello that is out of range says so, and does nothing") {
+  const std::array prompt{token_id(1), token_id(2)};
+  const std::vector<std::function<void(hello&)>> spoil{
+      [](hello& h) { h.look_ahead = 0; },
+      [](hello& h) { h.look_ahead = std::uint32_t(most_tokens_in_message + 1); },
+      [](hello& h) { h.codec.vocabulary = 0; },
+      [](hello& h) { h.codec.vocabulary = std::size_t(1) << 40; },
+      [](hello& h) { h.codec.top_p = std::nan(""); },
+      [](hello& h) { h.real_bytes = 3; },
+      [](hello& h) { h.most_tokens = 0; },
+      [](hello& h) { h.end_of_text = -5; },
+      [](hello& h) { h.kind = protocol(6); },
+      [](hello& h) { h.from = side(7); },
+      [](hello& h) { h.first = side(2); }};
+  for (const auto& change : spoil) {
+    silent_sink sink;
+    const auto refuses = [&](auto&& site) {
+      for (int connection = 0; connection < 2; ++connection) {
+        site.start(sink);
+        site.connected(sink);
+        site.tick(sink);
+        site.received(std::array<std::uint8_t, 3>{1, 2, 3}, sink);
+        site.ping(1, sink);
+        site.disconnected();
+      }
+      CHECK(site.problem() == "this end's hello is out of range");
+      CHECK(site.text().size() == 2);
+    };
+    for (const protocol kind : {protocol::dragon, protocol::dsd, protocol::dssd}) {
+      hello own = hello_for(8, side::l, kind);
+      change(own);
+      CHECK(!valid(own));
+      if (kind == protocol::dragon) {
+        refuses(dragon_site<float, shared_drafts>(own, prompt, shared_drafts{shared_noise(1)}));
+      } else {
+        refuses(split_device<float>(own, prompt, random_streams(1)));
+        refuses(split_edge<float>(own, prompt, random_streams(1)));
+      }
+    }
+    CHECK(sink.actions == 0);
+  }
 }

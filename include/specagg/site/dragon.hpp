@@ -110,24 +110,25 @@ struct stay {
 
 // ---- one site -----------------------------------------------------------------------------------
 
-// T: float or double, matching terms.real_bytes. The constructor allocates all memory.
+// T: float or double, matching real_bytes. The constructor allocates all memory. A hello that is
+// not valid() is a problem(), and nothing happens.
 template <class T, class Coupling, class Schedule = stay>
 class dragon_site {
  public:
   // prompt: the first tokens of the text, or nothing if the site is to learn them from the other.
-  dragon_site(const hello& terms, std::span<const token_id> prompt, Coupling coupling,
+  dragon_site(const hello& own, std::span<const token_id> prompt, Coupling coupling,
               Schedule schedule = {})
-      : link_(terms),
+      : link_(own),
         coupling_(std::move(coupling)),
         schedule_(std::move(schedule)),
-        aggregates_(terms.first),
-        bytes_(2 * terms.look_ahead * row_bytes(terms)),
-        ids_(2 * terms.codec.max_tokens()),
-        mass_(2 * terms.codec.vocabulary),
-        scratch_(verify_scratch(terms.codec.vocabulary)) {
-    assert(valid(terms) && sizeof(T) == terms.real_bytes && prompt.size() <= terms.most_tokens);
-    for (auto& drafts : drafts_) drafts.resize(terms.look_ahead);
-    text_.reserve(terms.most_tokens);
+        aggregates_(terms().first),
+        bytes_(2 * terms().look_ahead * row_bytes(terms())),
+        ids_(2 * terms().codec.max_tokens()),
+        mass_(2 * terms().codec.vocabulary),
+        scratch_(verify_scratch(terms().codec.vocabulary)) {
+    assert(!valid(own) || (sizeof(T) == own.real_bytes && prompt.size() <= own.most_tokens));
+    for (auto& drafts : drafts_) drafts.resize(terms().look_ahead);
+    text_.reserve(terms().most_tokens);
     text_.assign(prompt.begin(), prompt.end());
     epoch_ = {size(), size()};
     keep_ = size();

@@ -56,15 +56,15 @@ class split_end {
   }
 
  protected:
-  split_end(const hello& terms, std::span<const token_id> prompt, Chooser chooser,
+  split_end(const hello& own, std::span<const token_id> prompt, Chooser chooser,
             const shared_noise& noise)
-      : link_(terms),
+      : link_(own),
         chooser_(std::move(chooser)),
         noise_(noise),
-        work_(terms.codec, terms.look_ahead) {
-    assert(valid(terms) && sizeof(T) == terms.real_bytes && prompt.size() <= terms.most_tokens);
-    assert(terms.kind >= protocol::dsd);
-    text_.reserve(terms.most_tokens);
+        work_(terms().codec, terms().look_ahead) {
+    assert(!valid(own) || (sizeof(T) == own.real_bytes && prompt.size() <= own.most_tokens &&
+                           own.kind >= protocol::dsd));
+    text_.reserve(terms().most_tokens);
     text_.assign(prompt.begin(), prompt.end());
   }
   const hello& terms() const { return link_.terms(); }
@@ -122,14 +122,15 @@ class split_end {
 // ---- device: side l -----------------------------------------------------------------------------
 
 // Chooser: random_streams(seed, request). noise: of the same seed, for split_shared. The
-// constructor allocates all memory.
+// constructor allocates all memory. A hello that is not valid() is a problem(), and nothing
+// happens; of split_edge, too.
 template <class T, class Chooser = random_streams>
 class split_device : public detail::split_end<T, Chooser> {
  public:
   split_device(const hello& agreed, std::span<const token_id> prompt, Chooser chooser,
                const shared_noise& noise = shared_noise(0))
       : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
-        q_(agreed.kind == protocol::dssd ? agreed.look_ahead * agreed.codec.vocabulary : 0) {}
+        q_(terms().kind == protocol::dssd ? terms().look_ahead * terms().codec.vocabulary : 0) {}
 
   // Token i of the text, or of the draft after it; no_token after them.
   token_id token(std::uint32_t i) const {
@@ -295,9 +296,9 @@ class split_edge : public detail::split_end<T, Chooser> {
   split_edge(const hello& agreed, std::span<const token_id> prompt, Chooser chooser,
              const shared_noise& noise = shared_noise(0))
       : detail::split_end<T, Chooser>(agreed, prompt, std::move(chooser), noise),
-        tokens_(agreed.look_ahead),
-        probabilities_(agreed.look_ahead),
-        rows_(sends_rows_up(agreed.kind) ? agreed.look_ahead * row_bytes(agreed) : 0),
+        tokens_(terms().look_ahead),
+        probabilities_(terms().look_ahead),
+        rows_(sends_rows_up(terms().kind) ? terms().look_ahead * row_bytes(terms()) : 0),
         start_(size()) {}
 
   // Token i of the text; or, while a draft is scored, of the draft from its start on; no_token

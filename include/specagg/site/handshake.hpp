@@ -36,7 +36,11 @@ class handshake {
   // nothing: there is nothing to do.
   enum class arrival : std::uint8_t { nothing, content, opened, reborn };
 
-  explicit handshake(const hello& own) : own_(own), out_(most_message_bytes(own)) {}
+  // A hello that is not valid() is a problem() for good: nothing is sent or received.
+  explicit handshake(const hello& own)
+      : own_(valid(own) ? own : hello{}), out_(most_message_bytes(own_)) {
+    if (!valid(own)) problem_ = "this end's hello is out of range";
+  }
   // What this end says.
   const hello& terms() const { return own_; }
   bool open() const { return heard_ && problem_.empty(); }
@@ -51,6 +55,7 @@ class handshake {
   // A connection was made: forgets the last problem, and says hello.
   template <class Sink>
   void connected(Sink& sink) {
+    if (!valid(own_)) return;
     problem_.clear();
     heard_ = false;
     connected_ = true;

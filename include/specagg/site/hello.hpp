@@ -92,7 +92,8 @@ inline std::size_t row_bytes(const hello& h) {
 }
 // Whether a site can be made of it: every number is in its range.
 [[nodiscard]] inline bool valid(const hello& h) {
-  return h.codec.valid() && (h.real_bytes == 4 || h.real_bytes == 8) && h.look_ahead >= 1 &&
+  return h.kind <= protocol::split_shared && h.from <= side::r && h.first <= side::r &&
+         h.codec.valid() && (h.real_bytes == 4 || h.real_bytes == 8) && h.look_ahead >= 1 &&
          h.look_ahead <= most_tokens_in_message && h.most_tokens >= 1 &&
          h.prompt <= h.most_tokens &&
          (h.end_of_text == no_token ||
