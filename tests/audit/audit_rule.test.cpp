@@ -138,6 +138,24 @@ TEST_CASE(
   REQUIRE(found.worst.token != no_token);
   CHECK(found.p[std::size_t(found.worst.token)] > 0);
 }
+namespace {
+
+struct nowhere {  // pi has no value for any rows
+  static constexpr bool reads_confidence = false;
+  template <class Rows>
+  SPECAGG_FUNCTION auto bind(const Rows&) const {
+    return [](auto at) { return at.p * std::nan(""); };
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a rule that has a value nowhere does not pass") {
+  const rule_audit found = audit_rule(nowhere{}, token_verifier());
+  CHECK(found.undefined == found.pairs);
+  CHECK(found.worst.error == 0);
+  CHECK(!found.passed());
+}
 TEST_CASE("parameters out of range are reported") {
   CHECK(audit_rule(lossy{-1}).worst.why == status::invalid_parameter);
   CHECK(!audit_rule(lossy{-1}).passed());

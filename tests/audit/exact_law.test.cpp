@@ -281,6 +281,14 @@ TEST_CASE("the audit says after which text which token's probability is wrong") 
   CHECK(refused.prefix == std::vector<token_id>{2});
   CHECK(refused.why == status::not_normalised);
 }
+TEST_CASE("a coin of a weight that is none is false, and the branches sum to 1") {
+  for (const double w : {-0.5, 0.0, std::nan("")})
+    for (const double t : {0.0, 1.0})
+      CHECK(exact_law([=](auto& chooser) { return chooser.coin({stream::coin, 0, 0}, w, t); }) ==
+            std::map<bool, double>{{false, 1.0}});
+  CHECK(exact_law([](auto& chooser) { return chooser.coin({stream::coin, 0, 0}, 1, 4); }) ==
+        std::map<bool, double>{{false, 0.75}, {true, 0.25}});
+}
 TEST_CASE("a moment has one number, however often it decides") {
   std::size_t reused = 0;
   const std::array<double, 2> even{0.5, 0.5}, odd{0.3, 0.7};

@@ -34,10 +34,10 @@ struct [[nodiscard]] rule_audit {
   std::size_t no_law = 0;
   std::size_t reused = 0;  // random numbers that decided twice
 
-  // Whether no probability was off by more than `largest`, every pi was a law, and no random number
-  // decided twice.
+  // Whether no probability was off by more than `largest`, every pi was a law (and there was one),
+  // and no random number decided twice.
   [[nodiscard]] bool passed(double largest = 1e-12) const {
-    return worst.error <= largest && no_law == 0 && reused == 0;
+    return worst.error <= largest && undefined < pairs && no_law == 0 && reused == 0;
   }
 };
 

@@ -25,9 +25,10 @@ class exhaustive_chooser {
   std::size_t reused = 0;
 
   bool coin(moment m, double w, double t) {
-    // The branch "true" comes first. A branch is taken only if its probability is above 0.
-    const double yes = t > 0 ? std::min(1.0, w / t) : (w > 0 ? 1.0 : 0.0);
-    return choose(m, {{1, yes}, {0, w < t ? 1 - yes : (w > 0 ? 0.0 : 1.0)}}) == 1;
+    // The branch "true" comes first. A branch is taken only if its probability is above 0. Where w
+    // is negative or NaN, which no law is, it is false, as with random_streams.
+    const double yes = !(w > 0) ? 0.0 : t > 0 ? std::min(1.0, w / t) : 1.0;
+    return choose(m, {{1, yes}, {0, 1 - yes}}) == 1;
   }
   template <class Weights>
   token_id draw(moment m, const Weights& w) {
