@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One lossless step (V = 128,256, 4 drafted tokens, nothing known of the rows) as this file is
 // compiled, and beside it a plain loop: the maximum of each of the nine rows, and the sum of expf
-// over it. scripts/bench compiles it four times. Prints: instruction set, milliseconds of the step,
+// over it. scripts/bench compiles it six times. Prints: instruction set, milliseconds of the step,
 // milliseconds of the loop (medians of 31, by turns).
 #include <algorithm>
 #include <array>
