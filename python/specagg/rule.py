@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import math
 import sys
 from collections.abc import Callable
@@ -36,6 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ._audit import emitted_by, pair_after
 from ._cpp import cpp_of
 from ._symbols import (
     Array,
@@ -171,7 +171,7 @@ class Rule:
         """sum min(q, pi) [...], the probability that token verification accepts a token drawn from q.
         Errors: as law."""
         rows = self._rows(q, p, q_confidence, p_confidence)
-        return np.asarray(np.minimum(rows["q"], self._law(rows, parameters)).sum(-1))
+        return _acceptance(rows, self._law(rows, parameters))
 
     def total_variation(
         self,
@@ -183,7 +183,7 @@ class Rule:
     ) -> Array:
         """The total variation [...] between pi and p, from 0 to 1. Errors: as law."""
         rows = self._rows(q, p, q_confidence, p_confidence)
-        return np.asarray(np.abs(self._law(rows, parameters) - rows["p"]).sum(-1) / 2)
+        return _distance(rows, self._law(rows, parameters))
 
     def curve(
         self,
@@ -197,13 +197,11 @@ class Rule:
     ) -> Curve:
         """What pi gives and takes at each of the values [N] of one parameter. Errors: as law."""
         numbers = np.atleast_1d(np.asarray(values, np.float64))
-        rows = q, p, q_confidence, p_confidence
-        each = [{**parameters, parameter: float(x)} for x in numbers]
-        return Curve(
-            numbers,
-            np.array([self.acceptance(*rows, **x).mean() for x in each]),
-            np.array([self.total_variation(*rows, **x).mean() for x in each]),
-        )
+        rows = self._rows(q, p, q_confidence, p_confidence)
+        laws = (self._law(rows, {**parameters, parameter: float(x)}) for x in numbers)
+        means = [(_acceptance(rows, pi).mean(), _distance(rows, pi).mean()) for pi in laws]
+        acceptance, distance = np.array(means).reshape(-1, 2).T
+        return Curve(numbers, acceptance, distance)
 
     def audit(self, **parameters: float) -> Audit:
         """The exact law of the tokens that token verification emits, by all branches of all drafts of 1
@@ -222,8 +220,8 @@ class Rule:
         if no_law.any():
             worst = 1.0, 0, (), int(np.argmax(no_law))
         for gamma in (1, 2, 3):
-            for prefix, emitted in _emitted(gamma, everything["q"], pi_of).items():
-                pair, follows = _pair_after(prefix, pairs), emitted.sum(-1, keepdims=True)
+            for prefix, emitted in emitted_by(gamma, everything["q"], pi_of).items():
+                pair, follows = pair_after(prefix, pairs), emitted.sum(-1, keepdims=True)
                 error = np.abs(
                     np.divide(emitted, follows, out=pi_of[pair], where=follows > 0) - pi_of[pair]
                 ).max(-1)
@@ -249,17 +247,17 @@ class Rule:
         q_confidence: npt.ArrayLike | None = None,
         p_confidence: npt.ArrayLike | None = None,
     ) -> dict[str, Array]:
-        given = {
-            "q": q,
-            "p": p,
-            "confidence_q": q if q_confidence is None else q_confidence,
-            "confidence_p": p if p_confidence is None else p_confidence,
-        }
-        rows = [_probabilities(name, x) for name, x in given.items()]
-        if len({x.shape[-1] for x in rows}) > 1:
-            sizes = ", ".join(str(x.shape[-1]) for x in rows)
-            raise ValueError(f"specagg: rows of different vocabularies: {sizes} tokens")
-        return dict(zip(given, np.broadcast_arrays(*rows)))
+        rows = {"q": _probabilities("q", q), "p": _probabilities("p", p)}
+        for name, x in (("q", q_confidence), ("p", p_confidence)):
+            same = rows[name]
+            rows[f"confidence_{name}"] = (
+                same if x is None else _probabilities(f"{name}_confidence", x)
+            )
+        sizes = [x.shape[-1] for x in rows.values()]
+        if len(set(sizes)) > 1:
+            words = ", ".join(map(str, sizes))
+            raise ValueError(f"specagg: rows of different vocabularies: {words} tokens")
+        return dict(zip(rows, np.broadcast_arrays(*rows.values())))
 
     def _values(self, rows: dict[str, Array], parameters: dict[str, float]) -> Array:
         for name, x in parameters.items():
@@ -326,42 +324,9 @@ def _probabilities(name: str, x: npt.ArrayLike) -> Array:
     return np.asarray(rows / rows.sum(-1, keepdims=True))
 
 
-def _pair_after(prefix: tuple[int, ...], pairs: int) -> npt.NDArray[np.int64]:
-    """The pair of rows after a prefix, for each pair that the round begins with (as audit/grid.hpp)."""
-    pair = np.arange(pairs)
-    for token in prefix:
-        pair = (pair * 31 + (token + 100) * 577 + 101) % pairs
-    return pair
+def _acceptance(rows: dict[str, Array], pi: Array) -> Array:
+    return np.asarray(np.minimum(rows["q"], pi).sum(-1))
 
 
-def _verify(q: Array, pi: Array, token: int) -> tuple[Array, Array]:
-    """Token verification of one drafted token: the probability that it is accepted [pairs], and the law
-    of the token that else replaces it [pairs, V]; 0 where nothing is emitted."""
-    accepted = np.divide(pi[:, token], q[:, token], out=np.zeros(len(q)), where=q[:, token] > 0)
-    rest = np.maximum(pi - q, 0)
-    total = rest.sum(-1, keepdims=True)
-    return np.minimum(accepted, 1), np.divide(rest, total, out=np.zeros_like(rest), where=total > 0)
-
-
-def _emitted(gamma: int, q: Array, pi: Array) -> dict[tuple[int, ...], Array]:
-    """After each emitted prefix the probabilities of prefix + next token [pairs, V], by all branches of all drafts."""
-    pairs, vocabulary = q.shape
-    emitted: dict[tuple[int, ...], Array] = {}
-
-    def emit(text: tuple[int, ...], last: Array, weight: Array) -> None:
-        """text, then a token with the law `last`, which is 0 where nothing follows."""
-        for i, token in enumerate(text):
-            emitted.setdefault(text[:i], np.zeros_like(q))[:, token] += weight
-        emitted.setdefault(text, np.zeros_like(q))[:] += weight[:, None] * last
-
-    for draft in itertools.product(range(vocabulary), repeat=gamma):
-        at = [_pair_after(draft[:i], pairs) for i in range(gamma + 1)]
-        weight = np.ones(pairs)
-        for i, token in enumerate(draft):
-            weight = weight * q[at[i], token]
-        for i, token in enumerate(draft):
-            accepted, residual = _verify(q[at[i]], pi[at[i]], token)
-            emit(draft[:i], residual, weight * (1 - accepted))
-            weight = weight * accepted
-        emit(draft, pi[at[gamma]], weight)
-    return emitted
+def _distance(rows: dict[str, Array], pi: Array) -> Array:
+    return np.asarray(np.abs(pi - rows["p"]).sum(-1) / 2)

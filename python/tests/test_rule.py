@@ -362,6 +362,11 @@ def test_rows_that_are_none(q, p, says):
         rules.lossless.law(q, p)
 
 
+def test_the_confidence_that_is_none():
+    with pytest.raises(ValueError, match="p_confidence sums to 0.9, and must be probabilities"):
+        rules.chow.law([0.5, 0.5], [0.5, 0.5], p_confidence=[0.5, 0.4])
+
+
 def test_laws_that_are_none_say_why():
     q, p = [[0.5, 0.5], [1, 0]], [[0.5, 0.5], [0, 1]]
     with pytest.raises(ValueError, match="pi of slip sums to 0.9 in row 0"):
@@ -428,6 +433,22 @@ def test_passes_over_the_vocabulary_are_shared_where_they_can():
         lambda q, p: rule.where(rule.sum(rule.where(q < rule.max(p), q, 0)) > rule.max(q), q, p)
     )
     assert needs_the_first.cpp("other").count("rows.max(") == 1
+
+
+@pytest.mark.parametrize(
+    "function, declares",
+    [
+        (lambda q, p: p, ["reads_draft = false", "reads_confidence = false"]),
+        (lambda q, p: q, ["reads_confidence = false"]),
+        (lambda q, p: rule.where(p.confidence > 0.1, p, 0), ["reads_draft = false"]),
+        (lambda q, p: rule.where(q.confidence > 0.1, p, 0), []),
+        (lambda q, p: rule.where(rule.max(p.confidence) > 0.1, p, q), []),
+    ],
+)
+def test_the_cpp_declares_what_a_rule_does_not_read(function, declares):
+    lines = rule.rule(function).cpp("other").splitlines()
+    declared = [line.strip() for line in lines if "static constexpr bool" in line]
+    assert declared == ([f"static constexpr bool {', '.join(declares)};"] if declares else [])
 
 
 def test_a_comment_and_names_may_be_any_text():
@@ -525,7 +546,8 @@ def test_an_audit_counts_what_is_no_law():
 
 @pytest.mark.parametrize("wrong", ["always accepts", "replaces by pi", "accepts with pi"])
 def test_an_audit_sees_a_wrong_verifier(wrong, monkeypatch):
-    right = rule._verify
+    audit = importlib.import_module("specagg._audit")
+    right = audit._verify
 
     def verify(q, pi, token):
         accepted, residual = right(q, pi, token)
@@ -538,7 +560,7 @@ def test_an_audit_sees_a_wrong_verifier(wrong, monkeypatch):
             pi if wrong == "replaces by pi" else residual,
         )
 
-    monkeypatch.setattr(rule, "_verify", verify)
+    monkeypatch.setattr(audit, "_verify", verify)
     assert rules.ensemble.audit().error > 0.01
 
 
