@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: models_of_one_value_type
+// EXPECT: specagg: the models must have one value_type
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/specagg.hpp>
 

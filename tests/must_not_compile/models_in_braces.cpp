@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: models_in_std_tie
+// EXPECT: specagg: give the models as std::tie
 // {q, p} names no type, so no models would be given.
 #include <specagg/audit/toy_source.hpp>
 #include <specagg/specagg.hpp>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The compiler's message is the expected one, and short.
+# The compiler's message is the expected one, and short (include/specagg/misfit.hpp, include/specagg/decode/misfit.hpp).
 # A file compiles as it is, and not with -DSPECAGG_BROKEN. "// EXPECT: regex" is what the first error must match, and
 # "// ERRORS: number" how many there may be (1 unless it says so).
 specagg_must_not_compile("-ffast-math" ${package}/consumer.cpp "specagg: -ffast-math" 1

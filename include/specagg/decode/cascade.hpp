@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include <specagg/decode/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/verify/token.hpp>
 
@@ -187,6 +188,15 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
   if (ended == status::ok) work.left_at = 0;
   return ended;
 }
+// What does not fit.
+template <class Text, class Most, class D, class M, class Policy, class C,
+          class O = cascade_options, class W = detail::anything, class P = no_processor>
+  requires detail::Misfit<detail::misfit_of_two<Text, D, M, C, P>>
+status sequential_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
+                         detail::anything = {}) {
+  detail::misfit_of_two<Text, D, M, C, P>::say();
+  return status::invalid_parameter;
+}
 
 // Oracle cascade: every token is drawn from pi. Any policy.
 //   oracle_decode(text, 64, small, large, opt{0.3}, chooser, options, work)
@@ -223,6 +233,15 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
   };
   const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
   return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+}
+// What does not fit.
+template <class Text, class Most, class D, class M, class Policy, class C,
+          class O = cascade_options, class W = detail::anything, class P = no_processor>
+  requires detail::Misfit<detail::misfit_of_two<Text, D, M, C, P>>
+status oracle_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
+                     detail::anything = {}) {
+  detail::misfit_of_two<Text, D, M, C, P>::say();
+  return status::invalid_parameter;
 }
 
 // Sequence-level cascade (Chow's rule for a response). The small model writes until the text ends
@@ -299,6 +318,15 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
   s = specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
   if (s == status::ok) work.left_at = 0;
   return s;
+}
+// What does not fit.
+template <class Text, class Most, class D, class M, class Policy, class C,
+          class O = cascade_options, class W = detail::anything, class P = no_processor>
+  requires detail::Misfit<detail::misfit_of_two<Text, D, M, C, P>>
+status sequence_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
+                       detail::anything = {}) {
+  detail::misfit_of_two<Text, D, M, C, P>::say();
+  return status::invalid_parameter;
 }
 
 // Thresholds of BiLD. If the probability of the small model's token is below `fallback`, it is not
@@ -382,7 +410,7 @@ status bild_decode(text& t, std::size_t most, D& small, M& large, const bild_thr
                    P&& processor = {}, Accept&& accept = {}, AfterRound&& after_round = {}) {
   const auto round = [&](std::size_t left) {
     const auto r = specagg::bild_round(t, left, small, large, thresholds, options, work, processor);
-    after_round(r, work);
+    detail::tell(after_round, r, work);
     return r;
   };
   const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };

@@ -29,6 +29,7 @@
 #include <utility>
 
 #include <specagg/decode/collaborative_workspace.hpp>
+#include <specagg/decode/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/draft/drafter.hpp>
 #include <specagg/policy/beside.hpp>
@@ -340,23 +341,30 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
                                         const collaborative_options<sizeof...(M)>& options,
                                         collaborative_workspace<T, sizeof...(M), R>& work,
                                         P&& processor = {}, D&& drafter = {}) {
-  if constexpr (sizeof...(M) == 2 && models_of<Policy> == 2 && !is_raw_logits<Policy>)
-    static_assert(TargetPolicy<Policy, T>,
-                  "specagg: the policy is no TargetPolicy (policy/policy.hpp)");
-  detail::collaboration<T, Policy, C, std::remove_reference_t<P>, R, std::remove_reference_t<D>,
-                        M...>
-      turn{t, most, models, policy, chooser, processor, options, work, drafter};
-  const detail::on_exception restore([&] { (void)turn.abandon_drafts(); });
-  status s = turn.begin();
-  if (s == status::ok) s = turn.propose();
-  if (s == status::ok) s = turn.score();
-  if (s == status::ok) s = turn.verify();
-  if (s == status::ok && !turn.ended) s = turn.draft();
-  if (s != status::ok) {
-    (void)turn.abandon_drafts();
-    turn.result.why = s;
+  constexpr bool fits = [] {
+    if constexpr (sizeof...(M) == 2 && models_of<Policy> == 2 && !is_raw_logits<Policy>)
+      return detail::check_policy<Policy, T>::fits;
+    else return true;
+  }();
+  if constexpr (!fits) {
+    detail::check_policy<Policy, T>::say();
+    return {.why = status::invalid_parameter};
+  } else {
+    detail::collaboration<T, Policy, C, std::remove_reference_t<P>, R, std::remove_reference_t<D>,
+                          M...>
+        turn{t, most, models, policy, chooser, processor, options, work, drafter};
+    const detail::on_exception restore([&] { (void)turn.abandon_drafts(); });
+    status s = turn.begin();
+    if (s == status::ok) s = turn.propose();
+    if (s == status::ok) s = turn.score();
+    if (s == status::ok) s = turn.verify();
+    if (s == status::ok && !turn.ended) s = turn.draft();
+    if (s != status::ok) {
+      (void)turn.abandon_drafts();
+      turn.result.why = s;
+    }
+    return turn.result;
   }
-  return turn.result;
 }
 
 // Runs turns as decode_rounds runs rounds:
@@ -368,7 +376,7 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
 template <class T, LogitSource... M, class Policy, Chooser C, class R,
           Processor<T> P = no_processor, class Accept = accept_all, class AfterTurn = ignore_round,
           class D = no_drafter>
-  requires models_in_std_tie<M...>
+  requires(models_in_std_tie<M...> && (std::same_as<typename M::value_type, T> && ...))
 status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models,
                             const Policy& policy, C& chooser,
                             const collaborative_options<sizeof...(M)>& options,
@@ -377,7 +385,7 @@ status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& 
   const auto turn = [&](std::size_t left) {
     const auto r = specagg::collaborative_turn(t, left, models, policy, chooser, options, work,
                                                processor, drafter);
-    after_turn(r, work);
+    detail::tell(after_turn, r, work);
     return r;
   };
   const auto cut = [&](std::size_t n) {
@@ -389,6 +397,16 @@ status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& 
       specagg::decode_rounds(t, most, options.end_of_text, work.emissions, turn, cut, accept);
   const status ended = cut(t.size);
   return s != status::ok ? s : ended;
+}
+// What does not fit.
+template <class Text, class Most, class Models = detail::anything, class Policy, class C,
+          class O = collaborative_options<8>, class W, class P = no_processor>
+  requires detail::Misfit<detail::misfit_of_all<Text, Models, C, P>>
+status collaborative_decode(Text&&, Most&&, Models&&, Policy&&, C&&, O&&, W&&, P&& = {},
+                            detail::anything = {}, detail::anything = {}, detail::anything = {},
+                            detail::anything = {}) {
+  detail::misfit_of_all<Text, Models, C, P>::say();
+  return status::invalid_parameter;
 }
 
 SPECAGG_END

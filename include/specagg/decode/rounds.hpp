@@ -28,6 +28,29 @@ struct ignore_round {
   void operator()(const Result&, const Work&) const {}
 };
 
+namespace detail {
+
+// accept(e), and after_round(result, work), where they can be called.
+template <class Accept>
+bool accepts(Accept& accept, const emission& e) {
+  constexpr bool fits = std::is_invocable_r_v<bool, Accept&, const emission&>;
+  static_assert(fits,
+                "specagg: accept is a function of an emission, and returns whether the text goes "
+                "on (docs/decoders.md)");
+  if constexpr (fits) return accept(e);
+  else return true;
+}
+template <class After, class Result, class Work>
+void tell(After& after_round, const Result& result, Work& work) {
+  constexpr bool fits = std::is_invocable_v<After&, const Result&, Work&>;
+  static_assert(fits,
+                "specagg: after_round is a function of a round's result and the workspace "
+                "(docs/decoders.md)");
+  if constexpr (fits) after_round(result, work);
+}
+
+}  // namespace detail
+
 // Runs rounds until `most` tokens were appended, the text ended, accept(emission) returned false,
 // or a round failed. The token for which accept() is false is the last one kept; later tokens of
 // that round are removed.
@@ -42,7 +65,8 @@ status decode_rounds(text& t, std::size_t most, const end_tokens& end_of_text,
     const std::size_t before = t.size;
     const auto result = round(left);
     for (std::size_t i = 0; i < result.emitted; ++i) {
-      if (accept(emissions[i]) && !end_of_text.contains(emissions[i].token)) continue;
+      if (detail::accepts(accept, emissions[i]) && !end_of_text.contains(emissions[i].token))
+        continue;
       return cut(before + i + 1);
     }
     if (result.why != status::ok) return result.why;

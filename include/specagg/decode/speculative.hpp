@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include <specagg/decode/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/draft/model.hpp>
 #include <specagg/verify/verifiers.hpp>
@@ -317,13 +318,25 @@ status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model
   const auto round = [&](std::size_t left) {
     const auto r = specagg::speculative_round(t, left, drafter, target_model, policy, chooser,
                                               options, work, processor, verifier, length);
-    after_round(r, work);
+    detail::tell(after_round, r, work);
     return r;
   };
   const auto cut = [&](std::size_t n) {
     return specagg::truncate(t, n, processor, drafter, target_model);
   };
   return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+}
+// What does not fit.
+template <class Text, class Most, class D, class M, class Policy, class C, class O = decode_options,
+          class W = detail::anything, class P = no_processor>
+  requires detail::Misfit<detail::misfit_of_two<
+      Text, D, M, C, P, Drafter<std::remove_reference_t<D>, std::remove_reference_t<P>>>>
+status speculative_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
+                          detail::anything = {}, detail::anything = {}, detail::anything = {},
+                          detail::anything = {}) {
+  detail::misfit_of_two<Text, D, M, C, P,
+                        Drafter<std::remove_reference_t<D>, std::remove_reference_t<P>>>::say();
+  return status::invalid_parameter;
 }
 
 SPECAGG_END

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include <specagg/decode/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/decode/tree_workspace.hpp>
 #include <specagg/draft/drafter.hpp>
@@ -256,6 +257,8 @@ tree_result tree_round(text& t, std::size_t most, D& draft_model, M& target_mode
 template <class D, LogitSource M, class Policy, Chooser C,
           Processor<typename M::value_type> P = no_processor, class Accept = accept_all,
           class AfterRound = ignore_round, class V = traversal, class G = fixed_growth>
+  requires TreeDrafter<D> ||
+           (LogitSource<D> && std::same_as<typename D::value_type, typename M::value_type>)
 status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
                    C& chooser, const tree_options& options,
                    tree_workspace<typename M::value_type>& work, P&& processor = {},
@@ -264,7 +267,7 @@ status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, c
   const auto round = [&](std::size_t left) {
     const auto r = specagg::tree_round(t, left, draft_model, target_model, policy, chooser, options,
                                        work, processor, verifier, growth);
-    after_round(r, work);
+    detail::tell(after_round, r, work);
     return r;
   };
   const auto cut = [&](std::size_t n) {
@@ -273,6 +276,17 @@ status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, c
   const detail::on_exception restore(
       [&] { (void)cut(t.size); });  // accept() or after_round() threw
   return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+}
+// What does not fit.
+template <class Text, class Most, class D, class M, class Policy, class C, class O = tree_options,
+          class W = detail::anything, class P = no_processor>
+  requires detail::Misfit<
+      detail::misfit_of_two<Text, D, M, C, P, TreeDrafter<std::remove_reference_t<D>>>>
+status tree_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
+                   detail::anything = {}, detail::anything = {}, detail::anything = {},
+                   detail::anything = {}) {
+  detail::misfit_of_two<Text, D, M, C, P, TreeDrafter<std::remove_reference_t<D>>>::say();
+  return status::invalid_parameter;
 }
 
 SPECAGG_END

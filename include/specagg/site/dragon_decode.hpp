@@ -130,7 +130,7 @@ status dragon_decode(text& t, std::size_t most, L& l, R& r, const Weights& weigh
   const auto round = [&](std::size_t) {
     const dragon_result result =
         detail::dragon_round(t, l, r, weights, drafts, options, work, processor);
-    after_round(result, work);
+    detail::tell(after_round, result, work);
     return result;
   };
   const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, l, r); };

@@ -145,6 +145,15 @@ struct check_combines_rows {
                   "(docs/mathematics.md)");
   }
 };
+template <class Policy>
+struct check_two_models {
+  static constexpr bool fits = models_of<Policy> == 2;
+  SPECAGG_FUNCTION static void say() {
+    static_assert(fits,
+                  "specagg: this policy combines another number of models than two (more models: "
+                  "docs/decoders.md)");
+  }
+};
 template <class QRows, class PRows>
 struct check_value_types {
   static constexpr bool fits = std::is_same_v<value_of_rows<QRows>, value_of_rows<PRows>>;
@@ -156,8 +165,8 @@ struct check_value_types {
 };
 template <class Policy, class QRows, class PRows>
 using misfit_of_rows =
-    typename first_misfit<check_combines_rows<Policy>, check_rows<QRows>, check_rows<PRows>,
-                          check_value_types<QRows, PRows>>::type;
+    typename first_misfit<check_combines_rows<Policy>, check_two_models<Policy>, check_rows<QRows>,
+                          check_rows<PRows>, check_value_types<QRows, PRows>>::type;
 
 // Calls f(rows, pi) with the normalised rows of position j and the law bound to them. Returns f's
 // status, missing_row if one of them was not given, or what is wrong with them. A policy chosen at

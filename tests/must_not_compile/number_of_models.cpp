@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: specagg: this policy combines another number of models than two
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/specagg.hpp>
+
+using namespace specagg;
+
+#ifdef SPECAGG_BROKEN
+using rule = mixture<3>;
+#else
+using rule = mixture<2>;
+#endif
+
+status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work);
+status decode(text& t, toy_source<float>& q, speculative_workspace<float>& work) {
+  random_streams chooser(1);
+  return speculative_decode(t, 9, q, q, rule{{0.5}}, chooser, {}, work);
+}
