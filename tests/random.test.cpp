@@ -496,3 +496,14 @@ TEST_CASE("a draw is the inverse transform of its moment's uniform") {
   }
   CHECK(same);
 }
+
+TEST_CASE("the random numbers of a request throw nothing") {
+  static_assert(noexcept(philox(philox_block{}, 1)));
+  static_assert(noexcept(random_streams(1, 2, 3)));
+  const random_streams r(1);
+  const moment m{stream::coin, 1, 1};
+  CHECK((noexcept(r.uniform(m)) && noexcept(r.coin(m, 0.5, 1))));
+  CHECK((noexcept(r.noise(1, 2)) && noexcept(r.noise(1, 2, 3u)) && noexcept(r.four_words(1, 2))));
+  CHECK(
+      (noexcept(r.noise_words(1, 4)) && noexcept(r.noise_of(1, 2)) && noexcept(r.least_noise(1))));
+}

@@ -15,7 +15,8 @@ SPECAGG_BEGIN
 // Philox4x32-10 (Salmon et al. 2011): maps a 128-bit counter and a 64-bit key to 128 random bits.
 // It computes N counters at once, as x[word][counter], so that compilers use vector instructions.
 template <std::size_t N>
-SPECAGG_FUNCTION SPECAGG_INLINE constexpr void philox(std::uint32_t (&x)[4][N], std::uint64_t key) {
+SPECAGG_FUNCTION SPECAGG_INLINE constexpr void philox(std::uint32_t (&x)[4][N],
+                                                      std::uint64_t key) noexcept {
   std::uint32_t k0 = std::uint32_t(key), k1 = std::uint32_t(key >> 32);
   for (int round = 0; round < 10; ++round) {
     for (std::size_t i = 0; i < N; ++i) {
@@ -32,7 +33,7 @@ SPECAGG_FUNCTION SPECAGG_INLINE constexpr void philox(std::uint32_t (&x)[4][N], 
 }
 // The same for one counter.
 using philox_block = std::array<std::uint32_t, 4>;
-SPECAGG_FUNCTION constexpr philox_block philox(philox_block counter, std::uint64_t key) {
+SPECAGG_FUNCTION constexpr philox_block philox(philox_block counter, std::uint64_t key) noexcept {
   std::uint32_t x[4][1] = {{counter[0]}, {counter[1]}, {counter[2]}, {counter[3]}};
   philox(x, key);
   return {x[0][0], x[1][0], x[2][0], x[3][0]};
@@ -92,46 +93,49 @@ concept Chooser =
 class random_streams {
  public:
   SPECAGG_FUNCTION constexpr explicit random_streams(std::uint64_t seed, std::uint64_t request = 0,
-                                                     std::uint32_t site = 0) {
+                                                     std::uint32_t site = 0) noexcept {
     const auto k =
         philox({std::uint32_t(request), std::uint32_t(request >> 32), site, 0x73706563u}, seed);
     key_ = std::uint64_t(k[1]) << 32 | k[0];
   }
 
   // A double in [0, 1) with 53 random bits.
-  SPECAGG_FUNCTION constexpr double uniform(moment m) const {
+  SPECAGG_FUNCTION constexpr double uniform(moment m) const noexcept {
     const auto r = philox({m.branch, m.position, m.start, std::uint32_t(m.use)}, key_);
     return double(std::uint64_t(r[0] >> 5) << 26 | r[1] >> 6) * 0x1p-53;
   }
   // Exp(1) noise of token v at a position. It is the same for everyone who has the seed and the
   // request.
-  SPECAGG_FUNCTION double noise(std::uint32_t position, token_id v) const {
+  SPECAGG_FUNCTION double noise(std::uint32_t position, token_id v) const noexcept {
     return noise(position, v, four_words(position, v)[std::uint32_t(v) % 4]);
   }
   // The same for a token whose first word is known. One word in 256 needs a second word: races are
   // decided by small noise, which needs more bits.
-  SPECAGG_FUNCTION double noise(std::uint32_t position, token_id v, std::uint32_t word) const {
+  SPECAGG_FUNCTION double noise(std::uint32_t position, token_id v,
+                                std::uint32_t word) const noexcept {
     return noise_of(word, word < rarest ? 0 : second_word(position, v));
   }
   // The first words of four tokens: v / 4 * 4 + 0 .. 3.
-  SPECAGG_FUNCTION philox_block four_words(std::uint32_t position, token_id v) const {
+  SPECAGG_FUNCTION philox_block four_words(std::uint32_t position, token_id v) const noexcept {
     return philox({std::uint32_t(v) / 4, position, 0, std::uint32_t(stream::shared)}, key_);
   }
   // The noise -ln u of a first and a second word. Below `rarest`, u = (word + 1/2) / 2^32, and
   // `second` is not used. From `rarest` on, 1 - u < 2^-8 needs more bits, and u = (2^32 word +
   // second + 1/2) / 2^64. The result is never 0: it lies in [2^-65, 22.9]. It grows as the words
   // get smaller.
-  SPECAGG_FUNCTION static double noise_of(std::uint32_t word, std::uint32_t second) {
+  SPECAGG_FUNCTION static double noise_of(std::uint32_t word, std::uint32_t second) noexcept {
     if (word < rarest) return -log((double(word) + 0.5) * 0x1p-32);
     const std::uint64_t left = ~(std::uint64_t(word) << 32 | second);
     return -log_1_plus(vec<double, 1>((double(left) + 0.5) * -0x1p-64)).v;
   }
   // A lower bound of the noise of a first word: 1 - u <= -ln u, at the largest u of that word.
   // Needs no logarithm and no second word.
-  SPECAGG_FUNCTION static double least_noise(std::uint32_t word) { return double(~word) * 0x1p-32; }
+  SPECAGG_FUNCTION static double least_noise(std::uint32_t word) noexcept {
+    return double(~word) * 0x1p-32;
+  }
   static constexpr std::uint32_t rarest = 0xff000000u;
   // The first words of the tokens first .. first + 63. `first` must be a multiple of 4.
-  std::array<std::uint32_t, 64> noise_words(std::uint32_t position, token_id first) const {
+  std::array<std::uint32_t, 64> noise_words(std::uint32_t position, token_id first) const noexcept {
     std::uint32_t x[4][16];
     for (std::uint32_t i = 0; i < 16; ++i) {
       x[0][i] = std::uint32_t(first) / 4 + i;
@@ -151,7 +155,9 @@ class random_streams {
   }
 
   // True if u * t < w (strict, no division). w = 0 is never true; t = 0 < w is always true.
-  SPECAGG_FUNCTION bool coin(moment m, double w, double t) const { return uniform(m) * t < w; }
+  SPECAGG_FUNCTION bool coin(moment m, double w, double t) const noexcept {
+    return uniform(m) * t < w;
+  }
   template <class Weights>
   SPECAGG_FUNCTION token_id draw(moment m, const Weights& w) const {
     return specagg::inverse_transform(w, uniform(m));

@@ -204,10 +204,11 @@ softmax_sum<T> sum_exponentials(const S* logits, std::size_t size, double temper
   return sum;
 }
 
-// ln sum_v e^(l(v) / temperature) of a row of V logits (float, double, bf16 or f16), temperature >
-// 0. One pass. The error is at most softmax_error<T>(V) + 2^-52 |max / temperature|, T the type
-// that computes (double for doubles, else float). A logit may be -inf: a masked token. NaN where a
-// logit is NaN or +inf, where all are -inf, and for no logits.
+// ln sum_v e^(l(v) / temperature) of a row of V logits (float, double, bf16 or f16), for the
+// temperatures of softmax_row (others: maybe NaN). One pass. The error is at most
+// softmax_error<T>(V) + 2^-52 |max / temperature|, T the type that computes (double for doubles,
+// else float). A logit may be -inf: a masked token. NaN where a logit is NaN or +inf, where all are
+// -inf, and for no logits.
 template <std::ranges::contiguous_range Logits>
 double log_sum_exp(const Logits& logits, double temperature = 1) noexcept {
   const auto sum = sum_exponentials(std::ranges::data(logits),
