@@ -227,7 +227,7 @@ void run_dssd(const dssd_options& o) {
         "Chance 1 - a^gamma that a row of {:.0f} probabilities of {:g} bits comes down ({:g} "
         "Mbit/s), and expected "
         "T_comm with "
-        "T_NTT {:g} ms\n\ngamma",
+        "non-transmission time {:g} ms\n\ngamma",
         o.vocabulary, o.bits, o.rate, o.ntt);
     for (const double a : o.acceptance) fmt::print("{:>17}", fmt::format("a = {:g}", a));
     fmt::print("\n");
@@ -299,7 +299,8 @@ void add_dssd(CLI::App& app) {
   sub->add_option("--bits", o->bits, "Bits of a probability")->capture_default_str();
   sub->add_option("--rate", o->rate, "Mbit/s down")->capture_default_str();
   sub->add_option("--rate-up", o->rate_up, "Mbit/s up; 0: as down")->capture_default_str();
-  sub->add_option("--ntt", o->ntt, "Network transmission time of a round, ms")
+  sub->add_option("--ntt", o->ntt,
+                  "Non-transmission time of a round (processing, propagation, queueing), ms")
       ->capture_default_str();
   sub->add_flag("--schemes", o->schemes,
                 "Compare DSD, DSSD, Gumbel-max coupling and quantised drafts instead");
@@ -404,7 +405,8 @@ void run_dragon(const dragon_options& o) {
     fmt::print(
         "\nBaselines, s a token: l alone {:.4f}, token-wise {:.4f}, sequence-wise ({:g} tokens) "
         "{:.4f}.\n"
-        "First token after the retrieval, s: l alone {:.4f}, both sites {:.4f}, r's documents by "
+        "First token after the retrieval, of connected sites, s: l alone {:.4f}, both sites "
+        "{:.4f}, r's documents by "
         "text {:.4f}, by "
         "cache "
         "{:.4f}.\n",

@@ -62,7 +62,9 @@ void run_schedulers(const schedulers_options& o) {
         "correlation {:g}); decoding "
         "{:g} s\nat l (device), {:g} at r (cloud); base delay {:g} each way, look-ahead {}. In "
         "brackets: two "
-        "standard errors\nof the difference from Eq 8, sequence by sequence.\n\n added delay |",
+        "standard errors\nof the difference from Eq 8, sequence by sequence. From the connection "
+        "on: the first token waits for up to\nthree ways (terms, progress, draft), that of `plan "
+        "dragon`, of connected sites, for one.\n\n added delay |",
         o.tokens, o.repeats, o.a_l, o.a_r, o.correlation, o.c_l, o.c_r, o.base, o.look_ahead);
     for (const auto r : scheduling_names) fmt::print("{:>16}", r);
     fmt::print("\n");

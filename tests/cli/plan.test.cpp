@@ -149,6 +149,22 @@ TEST_CASE(
     }
   }
 }
+TEST_CASE("plan schedulers counts from the connection on, plan dragon between connected sites") {
+  const double first =
+      json("dragon --c-l 0.088 --c-r 0.022 --t-l 0.151 --t-r 0.151")["first_token"]["dragon"];
+  CHECK(first == Approx(0.022 + 0.151));
+  const auto j = json("schedulers --tokens 1 --c-l 0.088 --c-r 0.022 --base 0.001 --delay 0.3");
+  // the first token of the protocol: terms, progress, draft
+  CHECK(double(j["settings"][0]["Eq 8"]["seconds"]) == Approx(3 * 0.151).epsilon(0.01));
+  prints("schedulers --repeats 2 --delay 0", {"From the connection on", "three ways"});
+  prints("dragon", {"of connected sites"});
+}
+TEST_CASE("plan dssd calls T_NTT what the paper calls it, and counts q(y) in full") {
+  CHECK(plan("dssd --help").out.find("Non-transmission time") != std::string::npos);
+  const auto j = json("dssd --schemes --gamma 8 --acceptance 0.6 --bits 16");
+  for (const auto& s : j["schemes"])
+    if (s["scheme"] == "dssd") CHECK(s["bytes_up"] == 64);
+}
 TEST_CASE("plan prints numbers or refuses, whatever it is asked: never inf, never nan") {
   const std::pair<const char*, std::vector<const char*>> commands[] = {
       {"cos", {"--acceptance", "--tv", "--gamma", "--c", "--v"}},

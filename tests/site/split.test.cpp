@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/site/split.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <specagg/audit/goodness_of_fit.hpp>
 #include <specagg/audit/grid.hpp>
 #include <specagg/audit/toy_source.hpp>
+#include <specagg/plan/link.hpp>
 #include <specagg/site/aggregate.hpp>
 #include <specagg/verify/block.hpp>
 
@@ -285,6 +287,13 @@ TEST_CASE("mutant: accepting with q / p, as the DSSD paper prints, is found") {
                                    inverted, plain_round);
   std::printf("q / p instead of p / q: worst error %.3f\n", worst);
   CHECK(worst > 0.02);
+}
+TEST_CASE("the plan counts the bytes that an uplink of DSSD has") {
+  const std::array<token_id, 8> tokens{};
+  const std::array<float, 8> q{};
+  const uplink<float> up{draft{tokens}, no_token, q};
+  CHECK(up.bytes() == plan::bytes(plan::dssd_traffic({.gamma = 8}, 0.6).up));
+  CHECK(up.bytes() == 64);
 }
 TEST_CASE("mutant: a rounded q_j(y_j) on the uplink is another q, and is found") {
   std::vector<double> rounded;

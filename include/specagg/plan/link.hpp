@@ -12,7 +12,8 @@ SPECAGG_BEGIN
 namespace plan {
 
 // As the paper counts: a row of V probabilities of `bits` (b) each is sent, all smaller messages
-// cost nothing. ntt (T_ntt): network transmission time.
+// cost nothing. ntt (T_NTT, the paper's "non-transmission time"): what depends on no size, i.e.
+// processing, propagation and queueing in a round.
 //   DSD   T_comm = gamma V b / R_up + T_ntt            every draft row goes up
 //   DSSD  T_comm = (1 - a^gamma) V b / R_down + T_ntt  one target row comes down if rejected (Eq 9)
 constexpr double dsd_communication(std::size_t gamma, double vocabulary, double bits,
@@ -32,8 +33,10 @@ struct traffic {
 struct split {
   std::size_t gamma = 1;  // tokens that it drafts
   double vocabulary = 0;
-  double bits = 16;     // per probability
+  double bits = 16;     // per probability of a row
   double id_bits = 32;  // per token id, position or count of tokens
+  // per q_j(y_j) of DSSD: a float. Fewer bits would be another q, so the law would be wrong
+  double q_bits = 32;
 };
 //   DSD            gamma (token, row Q_j)          up     (j, token)                           down
 //   DSSD           gamma (token, q_j(y_j))         up     (j, row P_j) or (gamma + 1, token)   down
@@ -44,7 +47,7 @@ constexpr traffic dsd_traffic(const split& s) {
 }
 constexpr traffic dssd_traffic(const split& s, double a) {
   const double all = integer_power(a, s.gamma);
-  return {double(s.gamma) * (s.id_bits + s.bits),
+  return {double(s.gamma) * (s.id_bits + s.q_bits),
           s.id_bits + (1 - all) * s.vocabulary * s.bits + all * s.id_bits};
 }
 constexpr traffic shared_noise_traffic(const split& s) {
@@ -71,7 +74,7 @@ inline double bytes(double bits) { return std::ceil(bits / 8); }
 struct link {
   double rate_up = 1, rate_down = 1, ntt = 0;
 };
-// ntt is the latency of a whole round.
+// ntt is that of a whole round, in both directions together.
 constexpr double communication(const traffic& t, const link& l) {
   return t.up / l.rate_up + t.down / l.rate_down + l.ntt;
 }
