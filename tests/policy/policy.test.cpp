@@ -93,6 +93,7 @@ TEST_CASE("weights are convex if none is negative and they sum to 1") {
 TEST_CASE("0 log 0 is 0; entropy and e^z - 1 keep their digits") {
   CHECK(weighted_log(one(0), one(0)).v == 0);
   CHECK(weighted_log(one(2), one(0.5)).v == Approx(-2 * std::log(2.)).epsilon(1e-15));
+  CHECK(weighted_log(one(-2), one(0.5)).v == Approx(2 * std::log(2.)).epsilon(1e-15));
   CHECK(entropy_term(one(0)).v == 0);
   CHECK(4 * entropy_term(one(0.25)).v == Approx(std::log(4.)).epsilon(1e-15));
   // subnormal numbers, as stored probabilities may be
