@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact verification of speculative decoding: which drafted tokens to emit, given rows of logits.
+
+verify() decides a batch of drafts, draw() draws drafts, law() gives the exact law of a rule, and
+goodness_of_fit() audits tokens against a law. The rules are those of the C++ library: policies().
+`specagg.plan` has closed forms, `specagg.rule` rules written in Python, `specagg.hf` decoding with
+two models of transformers.
+"""
+
+from . import plan
+from ._core import isa, set_threads
+from ._law import Curve, Fit, Law, acceptance, curve, goodness_of_fit, law, total_variation
+from ._policy import Policy, policies, policy
+from ._verify import Penalties, Sampling, Status, Verified, VerifiedTrees, draw, parents_of, verify, verify_tree
+
+__version__ = "0.3.0"
+__all__ = [
+    "Curve",
+    "Fit",
+    "Law",
+    "Penalties",
+    "Policy",
+    "Sampling",
+    "Status",
+    "Verified",
+    "VerifiedTrees",
+    "acceptance",
+    "curve",
+    "draw",
+    "goodness_of_fit",
+    "isa",
+    "law",
+    "parents_of",
+    "plan",
+    "policies",
+    "policy",
+    "set_threads",
+    "total_variation",
+    "verify",
+    "verify_tree",
+]

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+plan: Any
+status_count: int
+
+def isa() -> str:
+    """The instruction set that was chosen at import; SPECAGG_ISA in the environment names another."""
+
+def set_threads(threads: int) -> None:
+    """How many threads verify() and draw() work on, the caller's included. All cores unless set."""
+
+def rules() -> list[tuple[str, str, bool, list[tuple[str, float, float, float, bool, bool, str | None]]]]: ...
+def status_name(status: int) -> str: ...
+
+class Policy:
+    """A rule with its parameters, made by specagg.policy()."""
+
+    def __init__(self, line: int, parameters: Sequence[float]) -> None: ...
+    def valid(self) -> bool: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def law(self) -> str:
+        """Its equation in words."""
+    @property
+    def reads_draft(self) -> bool:
+        """Whether its law needs the draft's row."""
+    @property
+    def values(self) -> list[float]:
+        """Of its parameters."""
+
+class Sampling:
+    def __init__(self, temperature: Any, top_k: Any, top_p: Any, min_p: Any) -> None: ...
+    @property
+    def temperature(self) -> Any: ...
+    @property
+    def top_k(self) -> Any: ...
+    @property
+    def top_p(self) -> Any: ...
+    @property
+    def min_p(self) -> Any: ...
+
+class Edits:
+    def __init__(self, repetition: Any, presence: Any, frequency: Any, history: Any, mask: Any) -> None: ...
+
+class Verified:
+    """The result of verify() for B requests. The arrays are views of this object."""
+
+    def __len__(self) -> int: ...
+    @property
+    def tokens(self) -> npt.NDArray[np.int32]:
+        """[B, gamma + 1]: the emitted tokens, then -1."""
+    @property
+    def emitted(self) -> npt.NDArray[np.int32]:
+        """[B]: how many there are."""
+    @property
+    def accepted(self) -> npt.NDArray[np.int32]:
+        """[B]: how many of them were drafted."""
+    @property
+    def ended(self) -> npt.NDArray[np.int32]:
+        """[B]: the end-of-text token that is the last one, or -1."""
+    @property
+    def statuses(self) -> npt.NDArray[np.uint8]:
+        """[B]: Status.ok, or why no further token could be emitted."""
+    @property
+    def origins(self) -> npt.NDArray[np.int8]:
+        """[B, gamma + 1]: 0 accepted, 1 residual, 2 bonus, -1 no token."""
+    @property
+    def reasons(self) -> npt.NDArray[np.uint8]:
+        """[B, gamma + 1]: Status.ok, or what ended the draft at this position."""
+    @property
+    def log_pi(self) -> npt.NDArray[np.float64]:
+        """[B, gamma + 1]: log-probability under the policy's law; NaN where there is no token."""
+    @property
+    def log_p(self) -> npt.NDArray[np.float64]:
+        """[B, gamma + 1]: the same under p."""
+    @property
+    def acceptance_of_row(self) -> npt.NDArray[np.float64]:
+        """[B, gamma]: sum min(q, pi), the probability that a token of this row is accepted; NaN
+        beyond the draft."""
+    @property
+    def acceptance_of_token(self) -> npt.NDArray[np.float64]:
+        """[B, gamma]: min(1, pi(y) / q(y)) of the drafted token."""
+
+class VerifiedTrees(Verified):
+    """The result of verify_tree(). Acceptances are not computed (NaN)."""
+
+    @property
+    def paths(self) -> npt.NDArray[np.int32]:
+        """[B, depth]: the accepted nodes, from the first to the last, then -1."""
+
+def verify_tree(tokens: Any, parents: Any, q: Any, p: Any, policies: Any, recursive: bool, proposed: int, seeds: Any,
+                requests: Any, positions: Any, q_logits: bool, p_logits: bool, q_sampling: Sampling,
+                p_sampling: Sampling, end_of_text: Sequence[int], bonus: bool) -> VerifiedTrees: ...
+def verify(drafts: Any, q: Any, p: Any, policies: Any, verifier: int, seeds: Any, requests: Any, positions: Any,
+           q_logits: bool, p_logits: bool, q_sampling: Sampling, p_sampling: Sampling, edits: Edits, lengths: Any,
+           offsets: Any, end_of_text: Sequence[int], bonus: bool) -> Verified: ...
+def draw(rows: Any, logits: bool, sampling: Sampling, edits: Edits, seeds: Any, requests: Any, positions: Any,
+         step: int, coupled: bool) -> npt.NDArray[np.int32]: ...
+def law(policy: Policy, q: npt.NDArray[np.float64], p: npt.NDArray[np.float64], logits: bool, temperature: Any,
+        top_k: Any, top_p: Any, min_p: Any,
+        pi: npt.NDArray[np.float64]) -> tuple[int, float, float, float, float]: ...
+def goodness_of_fit(counts: npt.NDArray[np.float64], law: npt.NDArray[np.float64],
+                    false_alarm: float) -> tuple[float, float, float, bool, float]: ...

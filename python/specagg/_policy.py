@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A policy by its name: the rules of the C++ library (include/specagg/policy/catalogue.hpp)."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple, Union
+
+from . import _core
+from ._core import Policy
+
+
+class Parameter(NamedTuple):
+    """A parameter of a rule: a finite number in [low, high], without high itself if `open`; or a
+    flag. word: the name of the usual value, where it has one."""
+
+    name: str
+    low: float
+    high: float
+    usual: float
+    open: bool
+    flag: bool
+    word: str | None
+
+
+class Rule(NamedTuple):
+    """A line of the catalogue: `law` is its equation in words, over rows q (draft) and p (target).
+    reads_draft: its law needs the draft's row, at the bonus position, too."""
+
+    name: str
+    law: str
+    reads_draft: bool
+    parameters: list[Parameter]
+
+
+_all = [Rule(name, law, reads, [Parameter(*one) for one in parameters])
+        for name, law, reads, parameters in _core.rules()]
+_line = {rule.name: i for i, rule in enumerate(_all)}
+
+PolicyLike = Union[str, Policy]
+
+
+def policies() -> list[Rule]:
+    """All rules that policy() knows."""
+    return list(_all)
+
+
+def policy(name: str, **parameters: float | str) -> Policy:
+    """A rule with its parameters: policy("lossy", alpha=0.2). In a text, as the command line has
+    it: policy("lossy:alpha=0.2"). Names may have - or _.
+
+    ValueError: an unknown rule or parameter, or a value out of range.
+    """
+    name, _, written = name.partition(":")
+    given: dict[str, float | str] = dict(parameters)
+    for item in written.split(",") if written else []:
+        key, equals, value = item.partition("=")
+        if not equals or key in given:
+            raise ValueError(f'policy {name}: "{item}" is ' + ("given twice" if equals else "not of the form key=value"))
+        given[key] = value
+    line = _line.get(name.replace("_", "-"))
+    if line is None:
+        raise ValueError(f'policy: there is no rule "{name}"; there are {", ".join(_line)}')
+    rule = _all[line]
+    values = [_value(rule, one, given.pop(one.name)) if one.name in given else one.usual for one in rule.parameters]
+    for key in given:
+        known = ", ".join(one.name for one in rule.parameters) or "none"
+        raise ValueError(f'policy {rule.name}: "{key}" is no parameter of it ({known})')
+    made = Policy(line, values)
+    if not made.valid():
+        raise ValueError(f"policy {rule.name}: these parameters do not fit together: {values}")
+    return made
+
+
+def _value(rule: Rule, one: Parameter, given: float | str) -> float:
+    where = f"policy {rule.name}: {one.name}"
+    if isinstance(given, str):
+        if given == one.word:
+            return one.usual
+        if one.flag and given in ("true", "false"):
+            return float(given == "true")
+    try:
+        x = float(given)
+    except (TypeError, ValueError):
+        raise ValueError(f"{where}: {given!r} is not a number") from None
+    if one.flag and x not in (0, 1):
+        raise ValueError(f"{where}: {given!r} is neither true nor false")
+    outside = x < one.low or x > one.high or (one.open and x == one.high)
+    if not one.flag and (not math.isfinite(x) or outside):
+        high = f"{one.high:g}" + (")" if one.open or one.high == math.inf else "]")
+        raise ValueError(f"{where}: {given} is not in {'(' if one.low == -math.inf else '['}{one.low:g}, {high}")
+    return x
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Policy:
+    return policy(text)
+
+
+def as_policy(given: PolicyLike) -> Policy:
+    """A policy as it is, or by its text."""
+    if isinstance(given, Policy):
+        return given
+    if isinstance(given, str):
+        return _parsed(given)
+    raise TypeError(f"policy: expected a name or specagg.policy(...), not {type(given).__name__}")

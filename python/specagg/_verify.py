@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which drafted tokens to emit: verify(), and draw() for drafting with the same random numbers."""
+
+from __future__ import annotations
+
+import secrets
+from enum import IntEnum
+from typing import Any, Sequence, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _core
+from ._core import Verified, VerifiedTrees
+from ._policy import PolicyLike, as_policy
+
+Ids = npt.NDArray[np.int32]
+Numbers = Union[float, npt.ArrayLike]
+
+# The name of each number in Verified.statuses and Verified.reasons.
+Status = IntEnum("Status", {_core.status_name(i): i for i in range(_core.status_count)})  # type: ignore[misc]
+
+_tree_verifiers = {"traversal": False, "recursive": True}
+_proposals = {"greedy": 0, "sampled": 1, "top": 2, "independent": 3}  # draft/propose.hpp
+_verifiers = {"token": 0, "block": 1, "match": 2, "coupled": 3}
+
+
+def _number(x: Any, name: str, dtype: Any) -> Any:
+    """A number, or an array [B] of dtype."""
+    if type(x) is float or type(x) is int:
+        return x
+    try:
+        given = np.asarray(x)
+    except Exception:
+        given = np.empty((), object)
+    whole = np.issubdtype(dtype, np.integer)
+    if given.dtype.kind not in ("biu" if whole else "biuf"):
+        raise TypeError(f"{name}: expected {'whole numbers' if whole else 'numbers'}, not {type(x).__name__} of {given.dtype}")
+    if given.ndim == 0:
+        return int(given) if whole else float(given)
+    if given.ndim != 1:
+        raise ValueError(f"{name}: expected one number, or one for each request, not {given.ndim} dimensions")
+    if whole and given.size and (given.min() < np.iinfo(dtype).min or given.max() > np.iinfo(dtype).max):
+        raise ValueError(f"{name}: a value is out of range")
+    return np.ascontiguousarray(given, dtype)
+
+
+class Sampling:
+    """How rows of logits are sampled: temperature (0: the likeliest token), then top-k (0: off),
+    top-p and min-p. Each is a number, or an array [B] with one for each request. A value out of
+    range is the status invalid_parameter of that request."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, temperature: Numbers = 1.0, top_k: Union[int, npt.ArrayLike] = 0,
+                 top_p: Numbers = 1.0, min_p: Numbers = 0.0) -> None:
+        self._core = _core.Sampling(_number(temperature, "temperature", np.float64), _number(top_k, "top_k", np.int64),
+                                    _number(top_p, "top_p", np.float64), _number(min_p, "min_p", np.float64))
+
+    def __repr__(self) -> str:
+        s = self._core
+        return f"Sampling(temperature={s.temperature}, top_k={s.top_k}, top_p={s.top_p}, min_p={s.min_p})"
+
+
+class Penalties:
+    """What is taken off the logits of tokens that the text has: repetition divides or multiplies
+    (CTRL), presence is taken off once, frequency once for each occurrence. Numbers, or arrays [B].
+    history: for each request the ids that count, before its draft."""
+
+    __slots__ = ("repetition", "presence", "frequency", "history")
+
+    def __init__(self, history: Sequence[npt.ArrayLike], repetition: Numbers = 1.0, presence: Numbers = 0.0,
+                 frequency: Numbers = 0.0) -> None:
+        self.repetition = _number(repetition, "repetition", np.float64)
+        self.presence = _number(presence, "presence", np.float64)
+        self.frequency = _number(frequency, "frequency", np.float64)
+        self.history = [np.asarray(text, np.int64).reshape(-1) for text in history]
+
+
+_as_it_is = Sampling()
+_unedited = _core.Edits(1.0, 0.0, 0.0, None, None)
+
+
+def _edits(penalties: Penalties | None, mask: Any) -> _core.Edits:
+    if penalties is None and mask is None:
+        return _unedited
+    if penalties is None:
+        return _core.Edits(1.0, 0.0, 0.0, None, mask)
+    if not isinstance(penalties, Penalties):
+        raise TypeError(f"penalties: expected specagg.Penalties, not {type(penalties).__name__}")
+    return _core.Edits(penalties.repetition, penalties.presence, penalties.frequency, penalties.history, mask)
+
+
+def _are_logits(rows: str, name: str) -> bool:
+    if rows not in ("logits", "probabilities"):
+        raise ValueError(f'{name}: expected "logits" or "probabilities", not {rows!r}')
+    return rows == "logits"
+
+
+def _seed(given: Any) -> Any:
+    """The seed, or a fresh one: random numbers that decided before must not decide again."""
+    return secrets.randbits(64) if given is None else _number(given, "seed", np.uint64)
+
+
+def _kinds(rows: str | tuple[str, str]) -> tuple[bool, bool]:
+    """Whether the rows of q, and of p, are logits."""
+    q, p = (rows, rows) if isinstance(rows, str) else rows
+    return _are_logits(q, "rows"), _are_logits(p, "rows")
+
+
+def _named(known: dict[str, Any], name: str, what: str) -> Any:
+    if name not in known:
+        raise ValueError(f"{what}: there is no {name!r}; there are {', '.join(known)}")
+    return known[name]
+
+
+def _policies(given: PolicyLike | Sequence[PolicyLike]) -> Any:
+    return [as_policy(one) for one in given] if isinstance(given, (list, tuple)) else as_policy(given)  # type: ignore[arg-type]
+
+
+def _sampling(given: Sampling | None, name: str) -> _core.Sampling:
+    if given is None:
+        return _as_it_is._core
+    if not isinstance(given, Sampling):
+        raise TypeError(f"{name}: expected specagg.Sampling, not {type(given).__name__}")
+    return given._core
+
+
+def verify(
+    drafts: Any,
+    q: Any,
+    p: Any,
+    policy: PolicyLike | Sequence[PolicyLike] = "lossless",
+    verifier: str = "token",
+    *,
+    seed: Union[int, npt.ArrayLike, None] = None,
+    requests: Union[int, npt.ArrayLike, None] = None,
+    positions: Union[int, npt.ArrayLike] = 0,
+    rows: str | tuple[str, str] = "logits",
+    sampling: Sampling | None = None,
+    draft_sampling: Sampling | None = None,
+    penalties: Penalties | None = None,
+    mask: Any = None,
+    lengths: npt.ArrayLike | None = None,
+    offsets: npt.ArrayLike | None = None,
+    end_of_text: Union[int, Sequence[int]] = (),
+    bonus: bool = True,
+) -> Verified:
+    """Decides which drafted tokens of B requests are emitted, and draws one token more for each.
+
+    drafts     token ids, int32 or int64: [B, gamma], padded with -1; [gamma]: one request; or, with
+               offsets, all drafts one after the other
+    q, p       the rows of draft and target at each position, numpy arrays or CPU tensors (DLPack):
+               float32, float64, and for logits float16 and bfloat16. q [B, gamma, V], p [B, gamma + 1,
+               V]; without B for one request; with offsets q [N, V] and p [N + B, V]. The last
+               dimension is contiguous; nothing is copied, unless there are masks or penalties.
+               q is the row that the token was drawn from, draft_sampling included. Policies that read the
+               draft need its row at the bonus position, too: q [B, gamma + 1, V], or [N + B, V].
+               q = None: drafts without rows (n-grams, greedy), as if drawn with probability 1
+    policy     a name ("token_v3:alpha=0.3"), policy(...), or a list of B of them
+    verifier   "token", "block", "match" (exact match), "coupled" (drafts of draw(coupled=True))
+    seed, requests, positions
+               random numbers are a function of (seed, request, position) alone, each a number or [B].
+               seed: a fresh one for each call unless given. With a seed, every round of a text needs
+               positions of its own: position of the first drafted token in its text. requests: 0 to
+               B - 1 unless given
+    rows       "logits" or "probabilities", or a pair: of q and of p
+    sampling   temperature and filters of the logits of p, and of q unless draft_sampling is given
+    mask       bool [V], [B, V] or [B, gamma + 1, V]: False where a token may not be emitted; of q and p
+    lengths    [B]: how many tokens of each draft are used
+    offsets    [B + 1]: draft i is drafts[offsets[i]:offsets[i + 1]]
+    end_of_text  ids after which a text ends
+    bonus      whether a token is drawn after a draft whose tokens were all accepted
+
+    Returns Verified: arrays tokens [B, gamma + 1] (padded with -1), emitted, accepted, ended and
+    statuses [B], origins, log_pi and log_p [B, gamma + 1], acceptance_of_row and acceptance_of_token
+    [B, gamma]. A request whose rows are invalid (NaN, all masked) or whose parameters are out of
+    range has a status that says so; the others go on. Results do not depend on the batch, threads
+    or the instruction set.
+
+    TypeError or ValueError, with the argument's name: wrong dtype, shape, strides or device,
+    missing rows, unknown names.
+    """
+    how = _named(_verifiers, verifier, "verifier")
+    if verifier == "coupled" and seed is None:
+        raise ValueError("seed: coupled verification needs the seed that the drafts were drawn with")
+    q_logits, p_logits = _kinds(rows)
+    if (mask is not None or penalties is not None) and not (q_logits and p_logits):
+        raise ValueError("mask, penalties: edit logits; rows must not be probabilities")
+    p_sampling = _sampling(sampling, "sampling")
+    return _core.verify(
+        drafts, q, p, _policies(policy), how,
+        _seed(seed),
+        None if requests is None else _number(requests, "requests", np.uint64),
+        _number(positions, "positions", np.uint32),
+        q_logits, p_logits,
+        p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling"),
+        p_sampling, _edits(penalties, mask),
+        None if lengths is None else _number(lengths, "lengths", np.int64),
+        None if offsets is None else np.ascontiguousarray(_number(offsets, "offsets", np.int64)),
+        [end_of_text] if isinstance(end_of_text, int) else list(end_of_text), bool(bonus))
+
+
+def draw(
+    q: Any,
+    *,
+    step: int = 0,
+    coupled: bool = False,
+    seed: Union[int, npt.ArrayLike, None] = None,
+    requests: Union[int, npt.ArrayLike, None] = None,
+    positions: Union[int, npt.ArrayLike] = 0,
+    rows: str = "logits",
+    sampling: Sampling | None = None,
+    penalties: Penalties | None = None,
+    mask: Any = None,
+) -> Ids:
+    """Draws drafted token number `step` of a round from rows [B, V] (or [V]), with the random
+    numbers that verify() expects of the same seed, requests and positions (of token 0 of the round).
+    coupled: with the noise that verifier="coupled" shares. The other arguments as for verify(); the
+    history of penalties has the tokens drafted before.
+
+    Returns ids [B]; -1 where a row is invalid.
+    """
+    if coupled and seed is None:
+        raise ValueError("seed: coupled drafts need a seed, the one that verify() is given")
+    return _core.draw(q, _are_logits(rows, "rows"), _sampling(sampling, "sampling"), _edits(penalties, mask),
+                      _seed(seed),
+                      None if requests is None else _number(requests, "requests", np.uint64),
+                      _number(positions, "positions", np.uint32), step, coupled)
+
+
+def parents_of(next_child: npt.ArrayLike, next_sibling: npt.ArrayLike) -> Ids:
+    """The parents that verify_tree() takes, from the arrays that engines hold: for each node (0: the
+    text) its first child and the sibling after it, -1 where there is none. [nodes + 1] or
+    [B, nodes + 1]; returns [nodes] or [B, nodes]. A node that nothing leads to gets the parent 0: its
+    token must be -1.
+
+    ValueError: arrays of different shapes, or links that do not go to later nodes.
+    """
+    child, sibling = np.asarray(next_child), np.asarray(next_sibling)
+    if child.shape != sibling.shape or child.ndim not in (1, 2) or child.shape[-1] < 1:
+        raise ValueError(f"next_child, next_sibling: shapes {list(child.shape)} and {list(sibling.shape)} do not fit")
+    if child.dtype.kind not in "iu" or sibling.dtype.kind not in "iu":
+        raise TypeError("next_child, next_sibling: expected whole numbers")
+    n = child.shape[-1]
+    for name, links in (("next_child", child), ("next_sibling", sibling)):
+        if ((links != -1) & ((links <= np.arange(n)) | (links >= n))).any():
+            raise ValueError(f"{name}: a link must be -1 or lead to a later node")
+    parents = np.zeros(child.shape, np.int32)
+    for row, (c, s) in zip(parents.reshape(-1, n), zip(child.reshape(-1, n), sibling.reshape(-1, n))):
+        for node in range(n):
+            if c[node] != -1:
+                row[c[node]] = node
+            if s[node] != -1:
+                row[s[node]] = row[node]
+    return parents[..., 1:]
+
+
+def verify_tree(
+    tokens: Any,
+    parents: Any,
+    q: Any,
+    p: Any,
+    policy: PolicyLike | Sequence[PolicyLike] = "lossless",
+    verifier: str = "traversal",
+    *,
+    proposed: str = "greedy",
+    seed: Union[int, npt.ArrayLike, None] = None,
+    requests: Union[int, npt.ArrayLike, None] = None,
+    positions: Union[int, npt.ArrayLike] = 0,
+    rows: str | tuple[str, str] = "logits",
+    sampling: Sampling | None = None,
+    draft_sampling: Sampling | None = None,
+    end_of_text: Union[int, Sequence[int]] = (),
+    bonus: bool = True,
+) -> VerifiedTrees:
+    """Verifies a tree of drafts for each of B requests.
+
+    tokens, parents  [B, nodes] (or [nodes]): node 0 is the text; node i has token tokens[i - 1] and
+                     follows node parents[i - 1] < i. Token -1: padding. The children of a node stand in the order in
+                     which they were proposed. parents_of() makes parents from next-child and next-sibling
+                     arrays
+    q, p             [B, nodes + 1, V]: the rows after each node. q = None: every token was chosen without chance
+    verifier         "traversal", or "recursive" (recursive rejection, SpecInfer's and EAGLE's)
+    proposed         how the children of a node were chosen from its row q: "independent" (drawn with
+                     replacement), "sampled" (drawn without), "top" (the likeliest), "greedy" (the first is drawn
+                     from q without the others, which are the likeliest). The law is pi only if it is
+                     true
+    The other arguments as for verify().
+
+    Returns VerifiedTrees: as Verified, and paths [B, depth], the accepted nodes.
+    """
+    q_logits, p_logits = _kinds(rows)
+    p_sampling = _sampling(sampling, "sampling")
+    return _core.verify_tree(
+        tokens, parents, q, p, _policies(policy), _named(_tree_verifiers, verifier, "verifier"),
+        _named(_proposals, proposed, "proposed"), _seed(seed),
+        None if requests is None else _number(requests, "requests", np.uint64),
+        _number(positions, "positions", np.uint32), q_logits, p_logits,
+        p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling"), p_sampling,
+        [end_of_text] if isinstance(end_of_text, int) else list(end_of_text), bool(bonus))

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Policies and rows whose kind is known at run time, from the plain data of engine.hpp.
+#pragma once
+#include <span>
+#include <type_traits>
+
+#include <specagg/any_row.hpp>
+#include <specagg/policy/catalogue.hpp>
+
+#include "engine.hpp"
+
+using namespace specagg;
+
+namespace {
+
+// Any rule, compiled once: one jump for every 16 tokens (policy/any_of.hpp).
+struct any_policy : any_catalogued {};
+// Rows of any kind with one value type, compiled once, likewise (any_row.hpp).
+struct float_row : any_row<processed_row<float>, processed_row<f16>, processed_row<bf16>,
+                           dense_row<float>, one_hot_row<float>> {
+  using any_row::any_row;
+};
+struct double_row : any_row<processed_row<double>, dense_row<double>, one_hot_row<double>> {
+  using any_row::any_row;
+};
+
+// ---- policies -----------------------------------------------------------------------------------
+
+// f(line, its number, standing for all lines)
+template <class F>
+void for_each_numbered(F&& f) {
+  int i = 0;
+  for_each_in_catalogue([&](const auto& line) { f(line, i++); });
+}
+
+template <class Line>
+auto rule_of(const Line& line, const engine::policy& chosen) {
+  auto rule = line.values[0];
+  std::size_t k = 0;
+  for (const auto& one : line.parameters) {
+    const double x = chosen.parameters[k++];
+    if (one.flag) rule.*one.flag = x != 0;
+    else rule.*one.number = x;
+  }
+  return rule;
+}
+
+any_policy make(const engine::policy& chosen) {
+  any_policy made;
+  for_each_numbered([&](const auto& line, int i) {
+    if (i == chosen.line) made.rule = rule_of(line, chosen);
+  });
+  return made;
+}
+
+// ---- rows ---------------------------------------------------------------------------------------
+
+template <class S>
+std::span<const S> numbers(const engine::rows& all, std::size_t j, std::size_t vocabulary) {
+  return {reinterpret_cast<const S*>(all.data + std::ptrdiff_t(j) * all.stride), vocabulary};
+}
+
+template <class Any>
+Any row_at(const engine::rows& all, std::size_t j, std::size_t vocabulary, token_id drafted) {
+  using T = typename Any::value_type;
+  using enum engine::row_kind;
+  if constexpr (std::is_same_v<T, float>) {
+    if (all.kind == logits_f32)
+      return processed_row<float>(numbers<float>(all, j, vocabulary), all.sampling);
+    if (all.kind == logits_f16)
+      return processed_row<f16>(numbers<f16>(all, j, vocabulary), all.sampling);
+    if (all.kind == logits_bf16)
+      return processed_row<bf16>(numbers<bf16>(all, j, vocabulary), all.sampling);
+    if (all.kind == probabilities_f32) return dense_row<float>(numbers<float>(all, j, vocabulary));
+  } else {
+    if (all.kind == logits_f64)
+      return processed_row<double>(numbers<double>(all, j, vocabulary), all.sampling);
+    if (all.kind == probabilities_f64)
+      return dense_row<double>(numbers<double>(all, j, vocabulary));
+  }
+  return one_hot_row<T>(drafted, vocabulary);
+}
+
+}  // namespace

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the module (module.cpp) asks of the engine (engine.cpp), as plain data. The engine is built
+// once for each instruction set, and specagg_dispatch chooses one at import; the module is built
+// once, for every machine.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <specagg/process.hpp>
+#include <specagg/verify/tree_walk.hpp>
+#include <specagg/verify/verify.hpp>
+
+namespace engine {
+
+// What the numbers of a row are. one_hot: there are none, the drafted token has probability 1.
+enum class row_kind : int {
+  logits_f32,
+  logits_f16,
+  logits_bf16,
+  logits_f64,
+  probabilities_f32,
+  probabilities_f64,
+  one_hot,
+};
+constexpr bool holds_logits(row_kind k) { return k <= row_kind::logits_f64; }
+constexpr bool in_double(row_kind k) {
+  return k == row_kind::logits_f64 || k == row_kind::probabilities_f64;
+}
+constexpr std::size_t element_size(row_kind k) {
+  return in_double(k) ? 8 : k == row_kind::logits_f16 || k == row_kind::logits_bf16 ? 2 : 4;
+}
+
+// `count` rows of V numbers, each `stride` bytes after the one before.
+struct rows {
+  row_kind kind = row_kind::one_hot;
+  const std::byte* data = nullptr;
+  std::ptrdiff_t stride = 0;
+  std::size_t count = 0;
+  specagg::sampling sampling = {};  // of logits
+};
+
+// A rule of the library: a line of the catalogue, then of the presets (policy/catalogue.hpp), and
+// its parameters in the line's order.
+struct policy {
+  int line = 0;
+  std::array<double, 4> parameters = {};
+};
+
+// What a logit is edited by before softmax, of draft and target alike.
+struct edits {
+  specagg::penalty_options penalties = {};
+  std::span<const specagg::token_id> history = {};  // what the penalties count
+  const std::uint8_t* mask = nullptr;  // one byte a token: 0 where it may not be emitted
+  std::ptrdiff_t mask_stride = 0;      // bytes from the mask of a row to the next one; 0: one mask
+  bool none() const { return penalties.none() && !mask; }
+};
+
+enum class verifier : int { token, block, match, coupled };
+
+struct request {
+  specagg::draft drafted;
+  std::size_t vocabulary = 0;
+  rows q, p;
+  engine::policy policy;
+  engine::edits edits;
+  std::uint64_t seed = 0, id = 0;
+  std::span<specagg::emission> out;  // one more than drafted
+  std::span<specagg::draft_acceptance> acceptances;
+  std::span<double> scratch;  // verify_scratch(V, gamma)
+};
+
+// One row, from which token `step` of the round that begins at `start` is drawn.
+struct draw {
+  std::size_t vocabulary = 0;
+  rows q;
+  engine::edits edits;
+  std::uint64_t seed = 0, id = 0;
+  std::uint32_t start = 0, step = 0;
+  bool coupled = false;
+  std::span<double> scratch;
+};
+
+// A tree of drafts (verify/tree.hpp): node 0 is the text, tokens[i] and parents[i] are those of node
+// i + 1. q and p: the rows after each node. proposed: how the children of a node were chosen
+// (draft/propose.hpp).
+struct tree_request {
+  specagg::draft_tree tree;
+  std::size_t vocabulary = 0;
+  rows q, p;
+  int proposed = 0;
+  bool recursive = false;
+  engine::policy policy;
+  std::uint64_t seed = 0, id = 0;
+  std::span<specagg::emission> out;  // one more than the tree is deep
+  std::span<double> scratch;         // verify_scratch(V)
+};
+
+// One pair of rows, in double, and a policy. drafted: the token of a one-hot q.
+struct pair {
+  std::size_t vocabulary = 0;
+  rows q, p;
+  specagg::token_id drafted = specagg::no_token;
+  engine::policy policy;
+};
+struct pair_numbers {
+  double acceptance = 0;          // sum min(q, pi)
+  double distance_to_target = 0;  // TV(pi, p)
+  double distance = 0;            // TV(q, p)
+  double divergence = 0;          // KL(pi || p)
+};
+
+// A rule of the library, described (policy/catalogue.hpp).
+struct parameter {
+  const char* name;
+  double low, high, usual;
+  bool open, flag;
+  const char* word;  // the usual value's name, or null
+};
+struct rule {
+  const char *name, *law;
+  bool reads_draft, reads_confidence;
+  std::size_t count;
+  std::array<parameter, 4> parameters;
+};
+
+}  // namespace engine
+
+extern "C" {
+const char* specagg_python_isa();
+// Line 0, 1, ...; false beyond the last.
+bool specagg_python_rule(int line, engine::rule* out);
+bool specagg_python_valid(const engine::policy*);
+void specagg_python_verify(const engine::request*, engine::verifier, specagg::verdict*);
+// path: the accepted nodes, as many as accepted; `path` has room for the tree's depth.
+void specagg_python_verify_tree(const engine::tree_request*, specagg::tree_verdict*,
+                                std::uint32_t* path);
+specagg::token_id specagg_python_draw(const engine::draw*);
+// pi: V doubles, or null for the numbers alone
+specagg::status specagg_python_law(const engine::pair*, double* pi, engine::pair_numbers*);
+}

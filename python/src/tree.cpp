@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verification of trees of drafts. Built once for each instruction set.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include <specagg/draft/propose.hpp>
+#include <specagg/verify/tree.hpp>
+
+#include "any.hpp"
+
+namespace {
+
+template <class Any>
+tree_verdict judge(const engine::tree_request& r, std::uint32_t* path) {
+  using T = typename Any::value_type;
+  const draft_tree& tree = r.tree;
+  const std::size_t n = tree.size();
+
+  // Siblings side by side, in proposal order: what a child was drawn without views them.
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return tree.parents[a] < tree.parents[b];
+  });
+  std::vector<token_id> tokens(n);
+  for (std::size_t i = 0; i < n; ++i) tokens[i] = tree.tokens[order[i]];
+
+  const auto proposed = proposal(r.proposed);
+  std::vector<proposal_row<Any>> laws(n + 1);
+  for (std::size_t begin = 0, end = 0; begin < n; begin = end) {
+    const std::uint32_t parent = tree.parents[order[begin]];
+    while (end < n && tree.parents[order[end]] == parent) ++end;
+    const std::span<const token_id> siblings(&tokens[begin], end - begin);
+    const Any q = row_at<Any>(r.q, parent, r.vocabulary, no_token);
+    for (std::size_t k = 0; k < siblings.size(); ++k) {
+      auto& law = laws[order[begin + k] + 1];
+      if (proposed == proposal::top || r.q.kind == engine::row_kind::one_hot ||
+          (proposed == proposal::greedy && k > 0))
+        law = one_hot_row<T>(siblings[k], r.vocabulary);
+      else if (proposed == proposal::greedy) law = row_without<Any>(q, siblings.subspan(1));
+      else if (proposed == proposal::sampled) law = row_without<Any>(q, siblings.first(k));
+      else law = row_without<Any>(q, {});
+    }
+  }
+
+  std::vector<tree_node> nodes(n + 1);
+  link_tree(tree, nodes);
+  std::vector<T> owed(measure_tree(std::span<const tree_node>(nodes)).owed_rows * r.vocabulary);
+  const auto rows = [&](const engine::rows& all) {
+    return rows_of(all.count,
+                   [&](std::size_t j) { return row_at<Any>(all, j, r.vocabulary, no_token); });
+  };
+  random_streams chooser(r.seed, r.id);
+  const tree_scratch<T> work{nodes, owed, r.scratch};
+  const auto with = [&](const auto& verifier) {
+    return verifier.verify(tree, laws, rows(r.q), rows(r.p), make(r.policy), chooser, r.out, work);
+  };
+  const tree_verdict v = r.recursive ? with(recursive_rejection{}) : with(traversal{});
+  std::size_t node = v.node;
+  for (std::size_t d = v.accepted; d > 0; --d) {
+    path[d - 1] = std::uint32_t(node);
+    node = tree.parents[node - 1];
+  }
+  return v;
+}
+
+}  // namespace
+
+extern "C" void specagg_python_verify_tree(const engine::tree_request* r, tree_verdict* result,
+                                           std::uint32_t* path) {
+  *result = engine::in_double(r->p.kind) ? judge<double_row>(*r, path) : judge<float_row>(*r, path);
+}

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""verify() and draw(): tokens, laws, every kind of array, and what is refused."""
+
+import functools
+import itertools
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import specagg
+from specagg import Penalties, Sampling, Status
+
+verify, draw = (functools.partial(f, seed=0) for f in (specagg.verify, specagg.draw))
+
+V = 300
+
+
+def logits(*shape, seed=0):
+    return np.random.default_rng(seed).normal(0, 2, (*shape, V)).astype(np.float32)
+
+
+def batch(B=4, gamma=3, seed=0):
+    q, p = logits(B, gamma + 1, seed=seed), logits(B, gamma + 1, seed=seed + 1)
+    p = (0.5 * p + 0.5 * q).astype(np.float32)
+    drafts = np.stack([draw(q[:, j], step=j) for j in range(gamma)], axis=1)
+    return drafts, q, p
+
+
+def same(a, b):
+    for name in ("tokens", "emitted", "accepted", "ended", "statuses", "origins", "reasons"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+    for name in ("log_pi", "log_p", "acceptance_of_row", "acceptance_of_token"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+
+
+def test_shapes_and_padding():
+    drafts, q, p = batch()
+    r = verify(drafts, q, p)
+    assert len(r) == 4 and r.tokens.shape == (4, 4) and r.tokens.dtype == np.int32
+    assert r.acceptance_of_row.shape == (4, 3)
+    for i in range(4):
+        n = r.emitted[i]
+        assert n == r.accepted[i] + 1
+        assert (r.tokens[i, :n] >= 0).all() and (r.tokens[i, n:] == -1).all()
+        np.testing.assert_array_equal(r.tokens[i, : r.accepted[i]], drafts[i, : r.accepted[i]])
+        assert np.isfinite(r.log_pi[i, :n]).all() and np.isnan(r.log_pi[i, n:]).all()
+    assert (r.statuses == Status.ok).all() and (r.ended == -1).all()
+
+
+def test_one_request_and_batches_agree():
+    drafts, q, p = batch()
+    whole = verify(drafts, q, p, seed=5)
+    for i in range(4):
+        one = verify(drafts[i], q[i], p[i], seed=5, requests=i)
+        np.testing.assert_array_equal(one.tokens[0], whole.tokens[i])
+    order = np.array([2, 0, 3, 1])
+    turned = verify(drafts[order], q[order], p[order], seed=5, requests=order)
+    np.testing.assert_array_equal(turned.tokens, whole.tokens[order])
+
+
+@pytest.mark.parametrize("policy", [rule.name for rule in specagg.policies()])
+@pytest.mark.parametrize("verifier", ["token", "block", "match", "coupled"])
+def test_every_policy_and_verifier(policy, verifier):
+    _, q, p = batch()
+    drafts = np.stack([draw(q[:, j], step=j, coupled=verifier == "coupled") for j in range(3)], axis=1)
+    r = verify(drafts, q, p, policy, verifier)
+    assert (r.statuses == Status.ok).all() and (r.emitted == r.accepted + 1).all()
+
+
+def test_the_usual_path_and_the_general_one_are_one():
+    # logits in float32 under token verification have code of their own; float16 has not
+    drafts, q, p = batch()
+    half = [x.astype(np.float16) for x in (q, p)]
+    for rule in specagg.policies():
+        for sampling in (None, Sampling(0.7, top_k=20, top_p=0.9)):
+            one = verify(drafts, *[x.astype(np.float32) for x in half], rule.name, sampling=sampling)
+            same(one, verify(drafts, *half, rule.name, sampling=sampling))
+            assert (one.statuses == Status.ok).all()
+
+
+def test_law_of_emitted_tokens():
+    # tokens drafted from q and verified towards the law have it, at each position
+    rng = np.random.default_rng(3)
+    q, p = rng.dirichlet(np.ones(6), 2), rng.dirichlet(np.ones(6), 2)
+    n = 40000
+    for policy in ("lossless", "token_v3:alpha=0.3", "ensemble:lambda=0.4"):
+        rows_q, rows_p = (np.broadcast_to(x[:1], (n, 2, 6)) for x in (q, p))
+        drafts = draw(rows_q[:, 0], rows="probabilities", seed=9)[:, None]
+        r = verify(drafts, rows_q, rows_p, policy, rows="probabilities", seed=9)
+        pi = specagg.law(policy, q[0], p[0]).pi
+        assert specagg.goodness_of_fit(r.tokens[:, 0], pi).passed
+        assert not specagg.goodness_of_fit(r.tokens[:, 0], 0.97 * pi + 0.03 * np.eye(6)[0]).passed
+        both = r.tokens[r.emitted == 2]
+        assert specagg.goodness_of_fit(both[:, 1], pi).passed  # the bonus is from the second row
+        assert abs(r.accepted.mean() - specagg.acceptance(q[0], p[0], policy)) < 0.02
+
+
+def test_rows_of_every_kind():
+    drafts, q, p = batch()
+    reference = verify(drafts, q, p)
+    strided = np.zeros((4, 4, 2 * V + 3), np.float32)
+    strided[:, :, 1 : V + 1] = p
+    wide = np.zeros((8, 8, V), np.float32)
+    wide[::2, ::2] = q
+    same(reference, verify(drafts, wide[::2, ::2], strided[:, :, 1 : V + 1]))
+    same(reference, verify(drafts.astype(np.int64), q, p))
+    frozen = p.copy()
+    frozen.flags.writeable = False
+    same(reference, verify(drafts, q, frozen))
+    half = [x.astype(np.float16) for x in (q, p)]
+    same(verify(drafts, *[x.astype(np.float32) for x in half]), verify(drafts, *half))
+    # probabilities: one rounding more than logits
+    probability = [np.exp(np.float64(x)) / np.exp(np.float64(x)).sum(-1, keepdims=True) for x in (q, p)]
+    r = verify(drafts, *probability, rows="probabilities")
+    np.testing.assert_allclose(r.acceptance_of_row, reference.acceptance_of_row, atol=1e-5)
+    mixed = verify(drafts, probability[0].astype(np.float32), p, rows=("probabilities", "logits"))
+    np.testing.assert_allclose(mixed.acceptance_of_row, reference.acceptance_of_row, atol=1e-5)
+
+
+def test_ragged_and_lengths():
+    drafts, q, p = batch(B=3, gamma=3)
+    size = [3, 0, 2]
+    padded = drafts.copy()
+    for i, g in enumerate(size):
+        padded[i, g:] = -1
+    reference = verify(padded, q, p, "chow:alpha=0.3")
+    lengths = verify(drafts, q, p, "chow:alpha=0.3", lengths=size)
+    np.testing.assert_array_equal(reference.tokens, lengths.tokens)
+    flat = np.concatenate([drafts[i, :g] for i, g in enumerate(size)])
+    long_q = np.concatenate([q[i, : g + 1] for i, g in enumerate(size)])
+    flat_p = np.concatenate([p[i, : g + 1] for i, g in enumerate(size)])
+    offsets = np.concatenate([[0], np.cumsum(size)])
+    ragged = verify(flat, long_q, flat_p, "chow:alpha=0.3", offsets=offsets)
+    np.testing.assert_array_equal(reference.tokens, ragged.tokens)
+    short_q = np.concatenate([q[i, :g] for i, g in enumerate(size)])
+    np.testing.assert_array_equal(verify(padded, q, p).tokens,
+                                  verify(flat, short_q, flat_p, offsets=offsets).tokens)
+    with pytest.raises(ValueError, match="q: the policy chow reads"):
+        verify(flat, short_q, flat_p, "chow", offsets=offsets)
+
+
+def test_one_hot_drafts():
+    drafts, _, p = batch()
+    r = verify(drafts, None, p)
+    one_hot = np.full(p.shape, -np.inf, np.float32)
+    for i, j in itertools.product(range(4), range(3)):
+        one_hot[i, j, drafts[i, j]] = 0
+    one_hot[:, 3, 0] = 0
+    np.testing.assert_array_equal(r.tokens, verify(drafts, one_hot, p).tokens)
+    for kind in (np.float16, np.float64):  # the general path
+        assert (verify(drafts, None, p.astype(kind)).statuses == 0).all()
+
+
+def test_sampling_masks_penalties_per_request():
+    drafts, q, p = batch()
+    temperature, top_k = np.array([0.5, 1.0, 0.0, 2.0]), np.array([0, 5, 0, 1])
+    r = verify(drafts, q, p, sampling=Sampling(temperature, top_k))
+    for i in range(4):
+        one = verify(drafts[i], q[i], p[i], requests=i,
+                             sampling=Sampling(float(temperature[i]), int(top_k[i])))
+        np.testing.assert_array_equal(one.tokens[0], r.tokens[i])
+    assert r.tokens[2, 0] == p[2, 0].argmax() and r.tokens[3, 0] == p[3, 0].argmax()
+    allowed = np.zeros((4, V), bool)
+    allowed[:, :7] = True
+    masked = verify(drafts, q, p, mask=allowed)
+    assert (masked.tokens < 7).all()
+    for i in range(4):
+        edited = [np.where(allowed[i], x[i], -np.inf).astype(np.float32) for x in (q, p)]
+        np.testing.assert_array_equal(verify(drafts[i], *edited, requests=i).tokens[0], masked.tokens[i])
+    by_row = np.ones((4, 4, V), bool)
+    by_row[:, 1:, 9:] = False
+    assert (verify(drafts, q, p, mask=by_row).tokens[:, 1:] < 9).all()
+    history = [[1, 2, 2], [], [5], [7, 7]]
+    penalised = verify(drafts, q, p, penalties=Penalties(history, frequency=0.7, presence=0.1))
+    for i in range(4):
+        text, rows = list(history[i]), [q[i].copy(), p[i].copy()]
+        for j in range(4):
+            for v in set(text):
+                for x in rows:
+                    x[j, v] = np.float32(float(x[j, v]) - 0.1 - 0.7 * text.count(v))
+            if j < 3:
+                text.append(int(drafts[i, j]))
+        np.testing.assert_array_equal(verify(drafts[i], *rows, requests=i).tokens[0], penalised.tokens[i])
+
+
+def test_policy_of_each_request_and_end_of_text():
+    drafts, q, p = batch()
+    names = ["lossless", "chow:alpha=0.4", "opt", "ensemble:lambda=0.5"]
+    r = verify(drafts, q, p, names, seed=np.arange(4))
+    for i, name in enumerate(names):
+        one = verify(drafts[i], q[i], p[i], name, seed=i, requests=i)
+        np.testing.assert_array_equal(one.tokens[0], r.tokens[i])
+    ends = [int(drafts[0, 0])]
+    r = verify(drafts[:1, :1], q[:1], q[:1], end_of_text=ends)
+    assert r.tokens[0].tolist() == ends + [-1] and r.ended[0] == ends[0]
+    assert (verify(drafts, q, q, bonus=False).emitted == 3).all()
+
+
+def test_bad_rows_are_their_requests_status():
+    drafts, q, p = batch()
+    reference = verify(drafts, q, p)
+    bad = p.copy()
+    bad[1, 0, 5] = np.nan
+    bad[2] = -np.inf
+    sampling = Sampling(np.array([1.0, 1.0, 1.0, -1.0]))
+    r = verify(drafts, q, bad, sampling=sampling)
+    assert [Status(s).name for s in r.statuses] == ["ok", "invalid_row", "invalid_row", "invalid_parameter"]
+    np.testing.assert_array_equal(r.tokens[0], reference.tokens[0])
+    assert (r.tokens[1:] == -1).all()
+    foreign = drafts.copy()
+    foreign[0, 0] = V
+    foreign[1, 0] = 2**31 - 1
+    r = verify(foreign, q, p)
+    assert (r.reasons[:2, 0] == Status.token_out_of_range).all() and (r.accepted[:2] == 0).all()
+    assert (r.emitted[:2] == 1).all()
+    huge = drafts.astype(np.int64)
+    huge[0, 0], huge[1, 0] = 2**40 + 1, -(2**40)
+    np.testing.assert_array_equal(verify(huge, q, p).accepted[:2], 0)
+    assert draw(bad[:, 0])[1] == -1
+
+
+REFUSED = {
+    "drafts: expected a numpy array": lambda d, q, p: ([[1]], q, p, {}),
+    "drafts: token ids": lambda d, q, p: (d.astype(np.float32), q, p, {}),
+    "q: expected a numpy array": lambda d, q, p: (d, "x", p, {}),
+    "p: logits are": lambda d, q, p: (d, q, p.astype(np.int32), {}),
+    "p: expected a numpy array": lambda d, q, p: (d, q, p.astype(">f4"), {}),
+    "q: the numbers of a row": lambda d, q, p: (d, np.asfortranarray(q), p, {}),
+    "q: rows have": lambda d, q, p: (d, q[..., :-1], p, {}),
+    "p: rows have no numbers": lambda d, q, p: (d, q, p[..., :0], {}),
+    "q: .* has rows for 3 of 4": lambda d, q, p: (d, q[:3], p, {}),
+    "p: 3 rows, where 4": lambda d, q, p: (d, q, p[:, :3], {}),
+    "q: 2 rows, where 3": lambda d, q, p: (d, q[:, :2], p, {}),
+    "q: the policy opt reads": lambda d, q, p: (d, q[:, :3], p, {"policy": "opt"}),
+    "p: .* is expected": lambda d, q, p: (d, q, p[0], {}),
+    "q, p: one is float64": lambda d, q, p: (d, q.astype(np.float64), p, {}),
+    'policy: there is no rule "best"': lambda d, q, p: (d, q, p, {"policy": "best"}),
+    "policy lossy: alpha: 2 is not in": lambda d, q, p: (d, q, p, {"policy": "lossy:alpha=2"}),
+    "policy: 2 policies for 4": lambda d, q, p: (d, q, p, {"policy": ["opt", "chow"]}),
+    "policy: expected a name": lambda d, q, p: (d, q, p, {"policy": 3}),
+    "verifier: there is no": lambda d, q, p: (d, q, p, {"verifier": "best"}),
+    "seed: 3 values for 4": lambda d, q, p: (d, q, p, {"seed": [1, 2, 3]}),
+    "seed: -1 is out of range": lambda d, q, p: (d, q, p, {"seed": -1}),
+    "seed: expected whole numbers": lambda d, q, p: (d, q, p, {"seed": [0.5] * 4}),
+    "positions: .* out of range": lambda d, q, p: (d, q, p, {"positions": 2**32}),
+    "temperature: expected numbers": lambda d, q, p: (d, q, p, {"sampling": Sampling("hot")}),
+    "temperature: 2 values for 4": lambda d, q, p: (d, q, p, {"sampling": Sampling([1.0, 2.0])}),
+    "sampling: expected specagg.Sampling": lambda d, q, p: (d, q, p, {"sampling": 0.5}),
+    "mask: expected bool": lambda d, q, p: (d, q, p, {"mask": np.ones(V)}),
+    "mask: rows have": lambda d, q, p: (d, q, p, {"mask": np.ones(V - 1, bool)}),
+    "mask: 2 masks for 4": lambda d, q, p: (d, q, p, {"mask": np.ones((2, V), bool)}),
+    "mask: .* where 4 rows": lambda d, q, p: (d, q, p, {"mask": np.ones((4, 2, V), bool)}),
+    "history: 1 texts for 4": lambda d, q, p: (d, q, p, {"penalties": Penalties([[1]], 1.1)}),
+    "mask, penalties: edit logits": lambda d, q, p: (d, q, p, {"mask": np.ones(V, bool), "rows": "probabilities"}),
+    "rows: expected": lambda d, q, p: (d, q, p, {"rows": "weights"}),
+    "lengths: 9 of request 0": lambda d, q, p: (d, q, p, {"lengths": [9, 1, 1, 1]}),
+    "drafts: with offsets": lambda d, q, p: (d, q, p, {"offsets": [0, 1]}),
+    "offsets: must begin": lambda d, q, p: (d.reshape(-1), q[0], p[0], {"offsets": [0, 12, 3]}),
+    "offsets: end at": lambda d, q, p: (d.reshape(-1), q[0], p[0], {"offsets": [0, 3]}),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_refused_names_the_argument(message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        d, q, p, others = REFUSED[message](*batch())
+        verify(d, q, p, **others)
+
+
+def test_empty_batches():
+    r = verify(np.zeros((0, 3), np.int32), np.zeros((0, 4, V), np.float32), np.zeros((0, 4, V), np.float32))
+    assert len(r) == 0 and r.tokens.shape == (0, 4)
+    drafts = np.zeros((2, 0), np.int32)
+    r = verify(drafts, None, logits(2, 1))
+    assert (r.emitted == 1).all() and r.tokens.shape == (2, 1)
+
+
+def test_results_do_not_depend_on_threads():
+    drafts, q, p = batch(B=64)
+    reference = verify(drafts, q, p, "token_v3")
+    try:
+        for threads in (1, 2, 5):
+            specagg.set_threads(threads)
+            same(reference, verify(drafts, q, p, "token_v3"))
+    finally:
+        specagg.set_threads(2)
+    failures = []
+
+    def work():
+        for _ in range(20):
+            if not np.array_equal(verify(drafts, q, p, "token_v3").tokens, reference.tokens):
+                failures.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+
+def test_arrays_outlive_the_result_and_memory_of_others():
+    drafts, q, p = batch()
+    tokens = verify(drafts, q, p).tokens
+    kept = tokens.copy()
+    del q, p, drafts
+    for _ in range(50):
+        verify(*batch(seed=4))
+    np.testing.assert_array_equal(tokens, kept)
+
+
+@pytest.mark.parametrize("isa", ["sse2", "avx2", "avx512"])
+def test_same_tokens_on_every_instruction_set(isa):
+    program = (
+        "import numpy as np, specagg\n"
+        "rng = np.random.default_rng(0)\n"
+        "q, p = rng.normal(0, 3, (2, 8, 5, 5000)).astype(np.float32)\n"
+        "d = np.stack([specagg.draw(q[:, j], step=j, seed=1) for j in range(4)], 1)\n"
+        "out = [specagg.verify(d, q, q + p / 4, rule.name, seed=1) for rule in specagg.policies()]\n"
+        "out += [specagg.verify(d, q.astype(np.float16), q.astype(np.float16), verifier=v, seed=1) for v in ('block', 'match')]\n"
+        "import zlib\n"
+        "print(specagg.isa(), zlib.crc32(b''.join(r.tokens.tobytes() + r.log_pi.tobytes() for r in out)))\n")
+    def run(**env):
+        import os
+        return subprocess.run([sys.executable, "-c", program], env={**os.environ, **env}, capture_output=True, text=True)
+    here = run(SPECAGG_ISA=isa)
+    if here.returncode == 2 and "cannot run" in here.stderr:
+        pytest.skip(here.stderr)
+    name, bits = here.stdout.split()
+    assert name == isa
+    assert run(SPECAGG_ISA="sse2").stdout.split()[1] == bits
+
+
+def test_seeds():
+    drafts, q, p = batch(B=16)
+    fresh = [specagg.verify(drafts, q, p).tokens.tolist() for _ in range(4)]
+    assert fresh[0] != fresh[1] or fresh[1] != fresh[2]  # no call decides with numbers of another
+    for refused in (lambda: specagg.verify(drafts, q, p, verifier="coupled"), lambda: specagg.draw(q[:, 0], coupled=True)):
+        with pytest.raises(ValueError, match="seed: coupled"):
+            refused()
+
+
+def test_fork_and_threads():
+    import os
+    drafts, q, p = batch(B=32)
+    tokens = verify(drafts, q, p).tokens.copy()
+    child = os.fork()
+    if child == 0:
+        specagg.set_threads(3)
+        os._exit(0 if np.array_equal(verify(drafts, q, p).tokens, tokens) else 1)
+    assert os.waitpid(child, 0)[1] == 0
