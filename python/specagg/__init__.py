@@ -12,6 +12,7 @@ from ._core import isa, set_threads
 from ._law import Curve, Fit, Law, acceptance, curve, goodness_of_fit, law, total_variation
 from ._policy import Policy, policies, policy
 from ._verify import Penalties, Sampling, Status, Verified, VerifiedTrees, draw, parents_of, verify, verify_tree
+from .rule import rule
 
 __version__ = "0.3.0"
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "plan",
     "policies",
     "policy",
+    "rule",
     "set_threads",
     "total_variation",
     "verify",

@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 #include <type_traits>
+#include <variant>
 
 #include <specagg/any_row.hpp>
 #include <specagg/policy/catalogue.hpp>
@@ -51,6 +52,17 @@ any_policy make(const engine::policy& chosen) {
     if (i == chosen.line) made.rule = rule_of(line, chosen);
   });
   return made;
+}
+
+// f(the policy). Rules that do not read the draft are compiled by themselves: any_policy would ask for the
+// draft's rows, which need not be there.
+template <class F>
+auto with_policy(const engine::policy& chosen, F&& f) {
+  static_assert(any_policy::reads_draft && !reads_draft<lossless> && !reads_draft<typical>);
+  const any_policy any = make(chosen);
+  if (const auto* exact = std::get_if<lossless>(&any.rule)) return f(*exact);
+  if (const auto* rule = std::get_if<typical>(&any.rule)) return f(*rule);
+  return f(any);
 }
 
 // ---- rows ---------------------------------------------------------------------------------------

@@ -80,11 +80,13 @@ verdict judge_any(const engine::request& r, const Verifier& verifier, const engi
       return row_at<Any>(all, j, r.vocabulary, drafted_at(r.drafted, j));
     });
   };
-  return judge(r, verifier, make(r.policy), rows(q), rows(p));
+  return with_policy(r.policy, [&](const auto& policy) {
+    return judge(r, verifier, policy, rows(q), rows(p));
+  });
 }
 
 // The usual case, without a jump for every 16 tokens of a row: token verification of logits in
-// float32. lossless has no jump for its rule either.
+// float32.
 verdict judge_fast(const engine::request& r, const engine::rows& q, const engine::rows& p) {
   const auto logits = [&](const engine::rows& all) {
     return rows_of(all.count, [&](std::size_t j) {
@@ -92,10 +94,9 @@ verdict judge_fast(const engine::request& r, const engine::rows& q, const engine
     });
   };
   const auto with = [&](const auto& q_rows) {
-    const any_policy policy = make(r.policy);
-    if (const auto* exact = std::get_if<lossless>(&policy.rule))
-      return judge(r, token_verifier{}, *exact, q_rows, logits(p));
-    return judge(r, token_verifier{}, policy, q_rows, logits(p));
+    return with_policy(r.policy, [&](const auto& policy) {
+      return judge(r, token_verifier{}, policy, q_rows, logits(p));
+    });
   };
   if (q.kind == engine::row_kind::one_hot)
     return with(rows_of(q.count, [&](std::size_t j) {

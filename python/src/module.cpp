@@ -384,6 +384,7 @@ verified verify(const verify_arguments& a) {
 
   // Request i's draft: tokens[begin[i]] ..., of which there are size[i].
   std::vector<std::size_t> begin, size;
+  std::size_t padded = ragged ? 0 : drafts.shape(drafts.ndim() - 1);  // the longest draft
   if (ragged) {
     const array given = array_of(a.offsets, "offsets");
     if (given.ndim() != 1 || given.shape(0) < 1)
@@ -394,6 +395,7 @@ verified verify(const verify_arguments& a) {
         refuse("offsets: must begin with 0 and must not fall");
       begin.push_back(std::size_t(offsets[i]));
       size.push_back(std::size_t(offsets[i + 1] - offsets[i]));
+      padded = std::max(padded, size.back());
     }
     if (std::size_t(offsets.back()) != tokens.size())
       refuse("offsets: end at ", std::to_string(offsets.back()), ", where there are ",
@@ -407,7 +409,6 @@ verified verify(const verify_arguments& a) {
     }
   }
   const std::size_t B = size.size();
-  const std::size_t padded = size.empty() ? 0 : *std::max_element(size.begin(), size.end());
   if (!a.lengths.is_none()) {
     const per_request<std::int64_t> lengths(a.lengths, "lengths", B);
     for (std::size_t i = 0; i < B; ++i) {

@@ -54,7 +54,9 @@ tree_verdict judge(const engine::tree_request& r, std::uint32_t* path) {
   random_streams chooser(r.seed, r.id);
   const tree_scratch<T> work{nodes, owed, r.scratch};
   const auto with = [&](const auto& verifier) {
-    return verifier.verify(tree, laws, rows(r.q), rows(r.p), make(r.policy), chooser, r.out, work);
+    return with_policy(r.policy, [&](const auto& policy) {
+      return verifier.verify(tree, laws, rows(r.q), rows(r.p), policy, chooser, r.out, work);
+    });
   };
   const tree_verdict v = r.recursive ? with(recursive_rejection{}) : with(traversal{});
   std::size_t node = v.node;

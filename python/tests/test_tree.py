@@ -56,8 +56,8 @@ def test_law_of_the_first_token(verifier, proposed, policy):
     pi = specagg.law(policy, q[0], p[0]).pi
     assert (r.statuses == Status.ok).all()
     assert specagg.goodness_of_fit(r.tokens[:, 0], pi).passed
-    if proposed == "sampled":  # said to be what it is not
-        wrong = verify_tree(tokens, np.zeros((n, 3), np.int32), *rows, policy, verifier, proposed="top",
+    if proposed == "top":  # said to be what it is not
+        wrong = verify_tree(tokens, np.zeros((n, 3), np.int32), *rows, policy, verifier, proposed="independent",
                                     rows="probabilities", seed=3)
         assert not specagg.goodness_of_fit(wrong.tokens[:, 0], pi).passed
 
