@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two commands: `make demo` and `make test`. Both install what is missing (Debian, Ubuntu) or name it (elsewhere).
-.PHONY: help demo test test-more test-all gpu-programs proofs bench two-sites experiments amalgamate package format tidy clean
+.PHONY: help demo test test-more test-python wheels test-all gpu-programs proofs bench two-sites experiments amalgamate package format tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -18,6 +18,14 @@ test:  ## what a first try and a commit need (8 minutes on two fast cores; FAST=
 test-more:  ## what guards rarer things: another compiler, bits, dispatch, emulated CUDA, packages (after make test)
 	@scripts/bootstrap test-more
 	@scripts/run-tests --more
+
+test-python:  ## the Python package: pip install ./python into an environment of its own, tests, mypy (5 minutes)
+	@scripts/bootstrap test-python
+	@scripts/test-python
+
+wheels:  ## build/python/wheels/: a manylinux wheel for each PYTHONS="python3.11 ..." (one for all from 3.12 on)
+	@scripts/bootstrap test-python
+	@scripts/wheels $(PYTHONS)
 
 test-all:  ## the whole matrix, hours: compilers, instruction sets, sanitizers, nvcc, slow tests, fuzzing
 	@scripts/bootstrap test-all

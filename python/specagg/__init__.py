@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact verification of speculative decoding: which drafted tokens to emit, given rows of logits.
 
-verify() decides a batch of drafts, draw() draws drafts, law() gives the exact law of a rule, and
-goodness_of_fit() audits tokens against a law. The rules are those of the C++ library: policies().
-`specagg.plan` has closed forms, `specagg.rule` rules written in Python, `specagg.hf` decoding with
+verify() decides a batch of drafts, draw() draws drafts, law() gives the exact law of a policy, and
+goodness_of_fit() audits tokens against a law. The policies are those of the C++ library: policies().
+`specagg.plan` has closed forms, `specagg.rule` makes a policy of a Python function, `specagg.hf` decoding with
 two models of transformers.
 """
 
 from . import plan
-from ._core import isa, set_threads
+from ._core import Policy, Verified, VerifiedTrees, isa, set_threads
 from ._law import Curve, Fit, Law, acceptance, curve, goodness_of_fit, law, total_variation
-from ._policy import Policy, policies, policy
-from ._verify import Penalties, Sampling, Status, Verified, VerifiedTrees, draw, parents_of, verify, verify_tree
+from ._policy import policies, policy
+from ._verify import Penalties, Sampling, Status, draw, parents_of, verify, verify_tree
 from .rule import rule
 
 __version__ = "0.3.0"

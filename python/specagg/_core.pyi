@@ -4,7 +4,26 @@ from typing import Any, Sequence
 import numpy as np
 import numpy.typing as npt
 
-plan: Any
+class _Plan:
+    """Closed forms; specagg.plan says what they are."""
+
+    @staticmethod
+    def expected_tokens(acceptance: float, gamma: int, bonus: bool) -> float: ...
+    @staticmethod
+    def speedup(acceptance: float, gamma: int, c: float, v: float, law_reads_draft: bool) -> float: ...
+    @staticmethod
+    def naive_cos_speedup(acceptance: float, gamma: int, c: float, v: float) -> float: ...
+    @staticmethod
+    def alternating_cos_speedup(a_q: float, a_p: float, gamma_q: int, gamma_p: int, c: float, v_q: float,
+                                v_p: float) -> float: ...
+    @staticmethod
+    def best_gamma(acceptances: Sequence[float], c: float, v: Sequence[float], fixed: float) -> tuple[int, float]: ...
+    @staticmethod
+    def least_coupled_acceptance(distance: float) -> float: ...
+    @staticmethod
+    def ensemble_acceptances(lambda_: float, distance: float) -> tuple[float, float]: ...
+
+plan: _Plan
 status_count: int
 
 def isa() -> str:
@@ -17,7 +36,7 @@ def rules() -> list[tuple[str, str, bool, list[tuple[str, float, float, float, b
 def status_name(status: int) -> str: ...
 
 class Policy:
-    """A rule with its parameters, made by specagg.policy()."""
+    """A policy with its parameters, made by specagg.policy()."""
 
     def __init__(self, line: int, parameters: Sequence[float]) -> None: ...
     def valid(self) -> bool: ...

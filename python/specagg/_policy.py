@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A policy by its name: the rules of the C++ library (include/specagg/policy/catalogue.hpp)."""
+"""Policies by name: those of the C++ library (include/specagg/policy/catalogue.hpp)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._core import Policy
 
 
 class Parameter(NamedTuple):
-    """A parameter of a rule: a finite number in [low, high], without high itself if `open`; or a
+    """A parameter of a policy: a finite number in [low, high], without high itself if `open`; or a
     flag. word: the name of the usual value, where it has one."""
 
     name: str
@@ -24,7 +24,7 @@ class Parameter(NamedTuple):
     word: str | None
 
 
-class Rule(NamedTuple):
+class Catalogued(NamedTuple):
     """A line of the catalogue: `law` is its equation in words, over rows q (draft) and p (target).
     reads_draft: its law needs the draft's row, at the bonus position, too."""
 
@@ -34,23 +34,23 @@ class Rule(NamedTuple):
     parameters: list[Parameter]
 
 
-_all = [Rule(name, law, reads, [Parameter(*one) for one in parameters])
+_all = [Catalogued(name, law, reads, [Parameter(*one) for one in parameters])
         for name, law, reads, parameters in _core.rules()]
 _line = {rule.name: i for i, rule in enumerate(_all)}
 
 PolicyLike = Union[str, Policy]
 
 
-def policies() -> list[Rule]:
-    """All rules that policy() knows."""
+def policies() -> list[Catalogued]:
+    """All policies that policy() knows."""
     return list(_all)
 
 
 def policy(name: str, **parameters: float | str) -> Policy:
-    """A rule with its parameters: policy("lossy", alpha=0.2). In a text, as the command line has
+    """A policy with its parameters: policy("lossy", alpha=0.2). In a text, as the command line has
     it: policy("lossy:alpha=0.2"). Names may have - or _.
 
-    ValueError: an unknown rule or parameter, or a value out of range.
+    ValueError: an unknown policy or parameter, or a value out of range.
     """
     name, _, written = name.partition(":")
     given: dict[str, float | str] = dict(parameters)
@@ -61,7 +61,7 @@ def policy(name: str, **parameters: float | str) -> Policy:
         given[key] = value
     line = _line.get(name.replace("_", "-"))
     if line is None:
-        raise ValueError(f'policy: there is no rule "{name}"; there are {", ".join(_line)}')
+        raise ValueError(f'policy: there is no "{name}"; there are {", ".join(_line)}')
     rule = _all[line]
     values = [_value(rule, one, given.pop(one.name)) if one.name in given else one.usual for one in rule.parameters]
     for key in given:
@@ -73,7 +73,7 @@ def policy(name: str, **parameters: float | str) -> Policy:
     return made
 
 
-def _value(rule: Rule, one: Parameter, given: float | str) -> float:
+def _value(rule: Catalogued, one: Parameter, given: float | str) -> float:
     where = f"policy {rule.name}: {one.name}"
     if isinstance(given, str):
         if given == one.word:

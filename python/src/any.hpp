@@ -54,8 +54,8 @@ any_policy make(const engine::policy& chosen) {
   return made;
 }
 
-// f(the policy). Rules that do not read the draft are compiled by themselves: any_policy would ask for the
-// draft's rows, which need not be there.
+// f(the policy). Rules that do not read the draft are compiled by themselves: any_policy would ask
+// for the draft's rows, which need not be there.
 template <class F>
 auto with_policy(const engine::policy& chosen, F&& f) {
   static_assert(any_policy::reads_draft && !reads_draft<lossless> && !reads_draft<typical>);

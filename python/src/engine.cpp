@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification, drafting and laws, with the library's own verifiers. Built once for each instruction
-// set.
+// Verification, drafting and laws, with the library's own verifiers. Built once for each
+// instruction set.
 #include <algorithm>
 #include <vector>
 
@@ -80,9 +80,8 @@ verdict judge_any(const engine::request& r, const Verifier& verifier, const engi
       return row_at<Any>(all, j, r.vocabulary, drafted_at(r.drafted, j));
     });
   };
-  return with_policy(r.policy, [&](const auto& policy) {
-    return judge(r, verifier, policy, rows(q), rows(p));
-  });
+  return with_policy(
+      r.policy, [&](const auto& policy) { return judge(r, verifier, policy, rows(q), rows(p)); });
 }
 
 // The usual case, without a jump for every 16 tokens of a row: token verification of logits in
@@ -151,12 +150,9 @@ bool specagg_python_rule(int wanted, engine::rule* out) {
     std::size_t k = 0;
     for (const auto& one : line.parameters) {
       const auto& usual = line.values[0];
-      out->parameters[k++] = {one.name,
-                              one.low,
-                              one.high,
-                              one.flag ? double(usual.*one.flag) : usual.*one.number,
-                              one.open,
-                              one.flag != nullptr,
+      out->parameters[k++] = {one.name, one.low,
+                              one.high, one.flag ? double(usual.*one.flag) : usual.*one.number,
+                              one.open, one.flag != nullptr,
                               one.word};
     }
     found = true;

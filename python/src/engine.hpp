@@ -82,8 +82,8 @@ struct draw {
   std::span<double> scratch;
 };
 
-// A tree of drafts (verify/tree.hpp): node 0 is the text, tokens[i] and parents[i] are those of node
-// i + 1. q and p: the rows after each node. proposed: how the children of a node were chosen
+// A tree of drafts (verify/tree.hpp): node 0 is the text, tokens[i] and parents[i] are those of
+// node i + 1. q and p: the rows after each node. proposed: how the children of a node were chosen
 // (draft/propose.hpp).
 struct tree_request {
   specagg::draft_tree tree;

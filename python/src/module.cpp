@@ -112,7 +112,8 @@ struct array {
 array array_of(nb::handle x, const char* name) {
   array a{{}, name};
   if (!nb::try_cast<any_array>(x, a.given))
-    throw nb::type_error((std::string(name) + ": expected a numpy array or a tensor on the CPU "
+    throw nb::type_error((std::string(name) +
+                          ": expected a numpy array or a tensor on the CPU "
                           "(DLPack), in the machine's byte order and without gradient, not " +
                           nb::type_name(x.type()).c_str())
                              .c_str());
@@ -160,9 +161,7 @@ std::vector<token_id> ids_of(const array& a) {
                               (a.ndim() == 2 ? std::ptrdiff_t(i) * a.stride(0) : 0);
         I x;
         std::memcpy(&x, at, sizeof x);
-        ids[i * columns + j] = x < -1                     ? -2
-                               : x > I(0x7fffffff)        ? 0x7fffffff
-                                                          : token_id(x);
+        ids[i * columns + j] = x < -1 ? -2 : x > I(0x7fffffff) ? 0x7fffffff : token_id(x);
       }
   };
   if (a.is(Int, 32)) fill(std::int32_t());
@@ -181,7 +180,8 @@ class per_request {
       return;
     }
     if (!nb::try_cast(x, many_))
-      throw nb::type_error((std::string(name) + ": expected a number or an array of numbers").c_str());
+      throw nb::type_error(
+          (std::string(name) + ": expected a number or an array of numbers").c_str());
     if (many_.shape(0) != requests)
       refuse(name, ": ", text_of(many_.shape(0)), " values for ", text_of(requests), " requests");
     all_ = true;
@@ -441,7 +441,8 @@ verified verify(const verify_arguments& a) {
 
   const std::vector<const policy*> policies = policies_of(a.policies, B);
 
-  // Enough rows: gamma + 1 of p (gamma without a bonus), and as many of q if the policy reads it at the bonus.
+  // Enough rows: gamma + 1 of p (gamma without a bonus), and as many of q if the policy reads it at
+  // the bonus.
   std::size_t rows_of_p = 0, rows_of_q = 0;
   for (std::size_t i = 0; i < B; ++i) {
     const std::size_t need_p = size[i] + a.bonus;
@@ -457,8 +458,9 @@ verified verify(const verify_arguments& a) {
       refuse("p: ", p_array.shape_text(), ", where ", text_of(tokens.size() + B),
              " rows are expected: one for each drafted token, and a bonus row after each draft");
     if (!a.q.is_none() && q.most != tokens.size() && !q_has_bonus)
-      refuse("q: ", q_array.shape_text(), ", where ", text_of(tokens.size()), " rows are expected, or ",
-             text_of(tokens.size() + B), " with a bonus row after each draft");
+      refuse("q: ", q_array.shape_text(), ", where ", text_of(tokens.size()),
+             " rows are expected, or ", text_of(tokens.size() + B),
+             " with a bonus row after each draft");
   } else if (p.most < rows_of_p) {
     refuse("p: ", text_of(p.most), " rows, where ", text_of(rows_of_p),
            " are needed: one for each drafted token, and one for the bonus (or bonus=False)");
@@ -475,7 +477,8 @@ verified verify(const verify_arguments& a) {
 
   const per_request<std::uint64_t> seeds(a.seeds, "seed", B);
   const bool numbered = a.requests.is_none();
-  const per_request<std::uint64_t> ids(numbered ? nb::handle(nb::int_(0)) : a.requests, "requests", B);
+  const per_request<std::uint64_t> ids(numbered ? nb::handle(nb::int_(0)) : a.requests, "requests",
+                                       B);
   const per_request<std::uint32_t> positions(a.positions, "positions", B);
   const samplings q_sampling(a.q_sampling, B), p_sampling(a.p_sampling, B);
   const edits edit(a.edit, B, V);
@@ -496,7 +499,8 @@ verified verify(const verify_arguments& a) {
                    .end_of_text = std::span(a.end_of_text),
                    .bonus = a.bonus};
       r.vocabulary = V;
-      const auto rows = [&](const placed_rows& from, bool with_bonus, const specagg::sampling& how) {
+      const auto rows = [&](const placed_rows& from, bool with_bonus,
+                            const specagg::sampling& how) {
         engine::rows mine = from.all;
         mine.sampling = how;
         mine.count = std::min(size[i] + 1, from.most);
@@ -551,8 +555,7 @@ verified_trees verify_trees(const tree_arguments& a) {
   if (given.ndim() != given_parents.ndim() || tokens.size() != above.size() ||
       given.shape(0) != given_parents.shape(0))
     refuse("parents: ", given_parents.shape_text(), ", where tokens are ", given.shape_text());
-  const std::size_t B = given.ndim() == 2 ? given.shape(0) : 1,
-                    n = given.shape(given.ndim() - 1);
+  const std::size_t B = given.ndim() == 2 ? given.shape(0) : 1, n = given.shape(given.ndim() - 1);
 
   // Node i + 1 follows a node before it. Padding follows the text, and is left out.
   std::vector<std::uint32_t> parents(B * n);
@@ -587,7 +590,8 @@ verified_trees verify_trees(const tree_arguments& a) {
     q = place(q_array, a.q_logits, B, V);
     if (engine::in_double(q.all.kind) != engine::in_double(p.all.kind))
       throw nb::type_error("q, p: one is float64 and the other is not; convert one of them");
-    if (q.most < n + 1) refuse("q: ", text_of(q.most), " rows, where ", text_of(n + 1), " are needed");
+    if (q.most < n + 1)
+      refuse("q: ", text_of(q.most), " rows, where ", text_of(n + 1), " are needed");
   }
   if (p.most < n + 1)
     refuse("p: ", text_of(p.most), " rows, where ", text_of(n + 1),
@@ -599,7 +603,8 @@ verified_trees verify_trees(const tree_arguments& a) {
 
   const per_request<std::uint64_t> seeds(a.seeds, "seed", B);
   const bool numbered = a.requests.is_none();
-  const per_request<std::uint64_t> ids(numbered ? nb::handle(nb::int_(0)) : a.requests, "requests", B);
+  const per_request<std::uint64_t> ids(numbered ? nb::handle(nb::int_(0)) : a.requests, "requests",
+                                       B);
   const per_request<std::uint32_t> positions(a.positions, "positions", B);
   const samplings q_sampling(a.q_sampling, B), p_sampling(a.p_sampling, B);
 
@@ -687,9 +692,8 @@ void bind_plan(nb::module_ m) {
       [=](const std::vector<double>& a, double c, const std::vector<double>& v, double fixed) {
         for (const double x : a) check(x, "acceptances", 0, 1);
         if (!v.empty() && v.size() < a.size() + 1) refuse("v: expected one for each gamma from 0");
-        const auto best = plan::best_fixed_draft(a, [&](std::size_t g) {
-          return c * double(g) + (v.empty() ? 1.0 : v[g]) + fixed;
-        });
+        const auto best = plan::best_fixed_draft(
+            a, [&](std::size_t g) { return c * double(g) + (v.empty() ? 1.0 : v[g]) + fixed; });
         return nb::make_tuple(best.gamma, best.rate);
       },
       "acceptances"_a, "c"_a, "v"_a = std::vector<double>(), "fixed"_a = 0.0);
@@ -728,8 +732,7 @@ NB_MODULE(_core, m) {
            [](policy* self, int line, const std::vector<double>& parameters) {
              new (self) policy{};
              self->chosen.line = line;
-             if (!specagg_python_rule(line, &self->rule) ||
-                 parameters.size() != self->rule.count)
+             if (!specagg_python_rule(line, &self->rule) || parameters.size() != self->rule.count)
                refuse("policy: no such rule");
              std::copy(parameters.begin(), parameters.end(), self->chosen.parameters.begin());
            })
@@ -771,15 +774,15 @@ NB_MODULE(_core, m) {
       .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object>(), "repetition"_a,
            "presence"_a, "frequency"_a, "history"_a.none(), "mask"_a.none());
 
-#define VIEW1(name, member, T)                                                                  \
-  def_prop_ro(name, [](nb::handle_t<verified> self) {                                            \
-    const verified& v = nb::cast<const verified&>(self);                                        \
-    return view1<T>(v.member.data(), {v.requests}, self);                                       \
+#define VIEW1(name, member, T)                            \
+  def_prop_ro(name, [](nb::handle_t<verified> self) {     \
+    const verified& v = nb::cast<const verified&>(self);  \
+    return view1<T>(v.member.data(), {v.requests}, self); \
   })
-#define VIEW2(name, member, T, columns)                                                         \
-  def_prop_ro(name, [](nb::handle_t<verified> self) {                                            \
-    const verified& v = nb::cast<const verified&>(self);                                        \
-    return view2<T>(v.member.data(), {v.requests, columns}, self);                              \
+#define VIEW2(name, member, T, columns)                            \
+  def_prop_ro(name, [](nb::handle_t<verified> self) {              \
+    const verified& v = nb::cast<const verified&>(self);           \
+    return view2<T>(v.member.data(), {v.requests, columns}, self); \
   })
   nb::class_<verified>(m, "Verified")
       .VIEW2("tokens", tokens, token_id, v.columns)
@@ -830,48 +833,53 @@ NB_MODULE(_core, m) {
       "positions"_a, "q_logits"_a, "p_logits"_a, "q_sampling"_a, "p_sampling"_a, "edits"_a,
       "lengths"_a.none(), "offsets"_a.none(), "end_of_text"_a, "bonus"_a);
 
-  m.def("draw", [](nb::handle rows, bool logits, const sampling& how, const edit_arguments& edit,
-                   nb::handle seeds, nb::handle requests, nb::handle positions, std::uint32_t step,
-                   bool coupled) {
-    const array a = array_of(rows, "rows");
-    if (a.ndim() != 1 && a.ndim() != 2)
-      refuse("rows: ", a.shape_text(), ", where [V] or [B, V] is expected");
-    const std::size_t B = a.ndim() == 2 ? a.shape(0) : 1, V = a.shape(a.ndim() - 1);
-    if (V == 0 || V > 0x7fffffff) refuse("rows: have no numbers, or too many");
-    const engine::row_kind kind = kind_of(a, logits);
-    check_row(a, V);
-    const per_request<std::uint64_t> seed(seeds, "seed", B);
-    const bool numbered = requests.is_none();
-    const per_request<std::uint64_t> ids(numbered ? nb::handle(nb::int_(0)) : requests, "requests", B);
-    const per_request<std::uint32_t> position(positions, "positions", B);
-    const samplings sampled(how, B);
-    const edits edited(edit, B, V);
-    std::vector<engine::edits> edit_of(B);
-    for (std::size_t i = 0; i < B; ++i) edit_of[i] = edited.of(i, 1);
-    auto* tokens = new std::vector<token_id>(B);
-    nb::capsule owner(tokens, [](void* x) noexcept { delete static_cast<std::vector<token_id>*>(x); });
-    const std::size_t part = specagg::verify_scratch(V);
-    std::vector<double> scratch(B * part);
-    {
-      nb::gil_scoped_release released;
-      shared_workers().for_each(B, [&](std::size_t i) {
-        engine::draw d;
-        d.vocabulary = V;
-        d.q = {kind, a.data() + (a.ndim() == 2 ? std::ptrdiff_t(i) * a.stride(0) : 0), 0, 1,
-               sampled[i]};
-        d.edits = edit_of[i];
-        d.seed = seed[i];
-        d.id = numbered ? i : ids[i];
-        d.start = position[i];
-        d.step = step;
-        d.coupled = coupled;
-        d.scratch = std::span(scratch).subspan(i * part, part);
-        (*tokens)[i] = specagg_python_draw(&d);
-      });
-    }
-    return nb::ndarray<nb::numpy, token_id, nb::ndim<1>>(tokens->data(), {B}, owner);
-  }, "rows"_a, "logits"_a, "sampling"_a, "edits"_a, "seeds"_a, "requests"_a.none(), "positions"_a,
-     "step"_a, "coupled"_a);
+  m.def(
+      "draw",
+      [](nb::handle rows, bool logits, const sampling& how, const edit_arguments& edit,
+         nb::handle seeds, nb::handle requests, nb::handle positions, std::uint32_t step,
+         bool coupled) {
+        const array a = array_of(rows, "rows");
+        if (a.ndim() != 1 && a.ndim() != 2)
+          refuse("rows: ", a.shape_text(), ", where [V] or [B, V] is expected");
+        const std::size_t B = a.ndim() == 2 ? a.shape(0) : 1, V = a.shape(a.ndim() - 1);
+        if (V == 0 || V > 0x7fffffff) refuse("rows: have no numbers, or too many");
+        const engine::row_kind kind = kind_of(a, logits);
+        check_row(a, V);
+        const per_request<std::uint64_t> seed(seeds, "seed", B);
+        const bool numbered = requests.is_none();
+        const per_request<std::uint64_t> ids(numbered ? nb::handle(nb::int_(0)) : requests,
+                                             "requests", B);
+        const per_request<std::uint32_t> position(positions, "positions", B);
+        const samplings sampled(how, B);
+        const edits edited(edit, B, V);
+        std::vector<engine::edits> edit_of(B);
+        for (std::size_t i = 0; i < B; ++i) edit_of[i] = edited.of(i, 1);
+        auto* tokens = new std::vector<token_id>(B);
+        nb::capsule owner(tokens,
+                          [](void* x) noexcept { delete static_cast<std::vector<token_id>*>(x); });
+        const std::size_t part = specagg::verify_scratch(V);
+        std::vector<double> scratch(B * part);
+        {
+          nb::gil_scoped_release released;
+          shared_workers().for_each(B, [&](std::size_t i) {
+            engine::draw d;
+            d.vocabulary = V;
+            d.q = {kind, a.data() + (a.ndim() == 2 ? std::ptrdiff_t(i) * a.stride(0) : 0), 0, 1,
+                   sampled[i]};
+            d.edits = edit_of[i];
+            d.seed = seed[i];
+            d.id = numbered ? i : ids[i];
+            d.start = position[i];
+            d.step = step;
+            d.coupled = coupled;
+            d.scratch = std::span(scratch).subspan(i * part, part);
+            (*tokens)[i] = specagg_python_draw(&d);
+          });
+        }
+        return nb::ndarray<nb::numpy, token_id, nb::ndim<1>>(tokens->data(), {B}, owner);
+      },
+      "rows"_a, "logits"_a, "sampling"_a, "edits"_a, "seeds"_a, "requests"_a.none(), "positions"_a,
+      "step"_a, "coupled"_a);
 
   // (status, acceptance, TV(pi, p), TV(q, p), KL(pi || p)); pi is written if it is given.
   using numbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -881,9 +889,12 @@ NB_MODULE(_core, m) {
     const std::size_t V = p_row.shape(0);
     if (q_row.shape(0) != V || pi.shape(0) != V) refuse("q, p: rows of different sizes");
     const auto rows = [&](const numbers& x) {
-      return engine::rows{logits ? engine::row_kind::logits_f64 : engine::row_kind::probabilities_f64,
-                          reinterpret_cast<const std::byte*>(x.data()), 0, 1,
-                          {top_k < 0 ? -1.0 : temperature, std::uint32_t(top_k), top_p, min_p}};
+      return engine::rows{
+          logits ? engine::row_kind::logits_f64 : engine::row_kind::probabilities_f64,
+          reinterpret_cast<const std::byte*>(x.data()),
+          0,
+          1,
+          {top_k < 0 ? -1.0 : temperature, std::uint32_t(top_k), top_p, min_p}};
     };
     const engine::pair both{V, rows(q_row), rows(p_row), specagg::no_token, p.chosen};
     engine::pair_numbers found;

@@ -20,9 +20,8 @@ tree_verdict judge(const engine::tree_request& r, std::uint32_t* path) {
   // Siblings side by side, in proposal order: what a child was drawn without views them.
   std::vector<std::size_t> order(n);
   std::iota(order.begin(), order.end(), std::size_t(0));
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return tree.parents[a] < tree.parents[b];
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return tree.parents[a] < tree.parents[b]; });
   std::vector<token_id> tokens(n);
   for (std::size_t i = 0; i < n; ++i) tokens[i] = tree.tokens[order[i]];
 

@@ -53,7 +53,7 @@ def test_curves():
 
 
 @pytest.mark.parametrize("text, message", {
-    "best": "there is no rule", "lossy:alpha": "not of the form", "lossy:alpha=x": "not a number",
+    "best": "there is no", "lossy:alpha": "not of the form", "lossy:alpha=x": "not a number",
     "lossy:alpha=1": r"alpha: 1 is not in \[0, 1\)", "lossy:gamma=1": '"gamma" is no parameter', "lossless:alpha=0":
     "is no parameter", "lossy:alpha=nan": "alpha: nan is not in", "bild:greedy=2": "neither true nor false",
     "lossy:alpha=0.5,beta=0.1": "do not fit"}.items())

@@ -248,7 +248,7 @@ REFUSED = {
     "q: the policy opt reads": lambda d, q, p: (d, q[:, :3], p, {"policy": "opt"}),
     "p: .* is expected": lambda d, q, p: (d, q, p[0], {}),
     "q, p: one is float64": lambda d, q, p: (d, q.astype(np.float64), p, {}),
-    'policy: there is no rule "best"': lambda d, q, p: (d, q, p, {"policy": "best"}),
+    'policy: there is no "best"': lambda d, q, p: (d, q, p, {"policy": "best"}),
     "policy lossy: alpha: 2 is not in": lambda d, q, p: (d, q, p, {"policy": "lossy:alpha=2"}),
     "policy: 2 policies for 4": lambda d, q, p: (d, q, p, {"policy": ["opt", "chow"]}),
     "policy: expected a name": lambda d, q, p: (d, q, p, {"policy": 3}),
