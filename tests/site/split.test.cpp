@@ -292,7 +292,7 @@ TEST_CASE("the plan counts the bytes that an uplink of DSSD has") {
   const std::array<token_id, 8> tokens{};
   const std::array<float, 8> q{};
   const uplink<float> up{draft{tokens}, no_token, q};
-  CHECK(up.bytes() == plan::bytes(plan::dssd_traffic({.gamma = 8}, 0.6).up));
+  CHECK(double(up.bytes()) == plan::bytes(plan::dssd_traffic({.gamma = 8}, 0.6).up));
   CHECK(up.bytes() == 64);
 }
 TEST_CASE("mutant: a rounded q_j(y_j) on the uplink is another q, and is found") {
