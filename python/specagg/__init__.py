@@ -9,13 +9,14 @@ two models of transformers.
 
 from . import plan
 from ._core import Policy, Verified, VerifiedTrees, isa, set_threads
-from ._law import Curve, Fit, Law, acceptance, curve, goodness_of_fit, law, total_variation
+from ._law import Audit, Curve, Fit, Law, acceptance, curve, goodness_of_fit, law, total_variation, worst_error
 from ._policy import policies, policy
 from ._verify import Penalties, Sampling, Status, draw, parents_of, verify, verify_tree
 from .rule import rule
 
 __version__ = "0.3.0"
 __all__ = [
+    "Audit",
     "Curve",
     "Fit",
     "Law",
@@ -40,4 +41,5 @@ __all__ = [
     "total_variation",
     "verify",
     "verify_tree",
+    "worst_error",
 ]

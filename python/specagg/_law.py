@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from . import _core
 from ._policy import PolicyLike, as_policy, policy as make_policy
-from ._verify import Sampling, Status, _are_logits
+from ._verify import Sampling, Status, _are_logits, _named, _verifiers
 
 Floats = npt.NDArray[np.float64]
 
@@ -106,6 +106,25 @@ def curve(rule: str, parameter: str, values: npt.ArrayLike, q: npt.ArrayLike, p:
         means.append([np.mean([one[k] for one in laws]) for k in (1, 2, 4)])
     table = np.array(means).reshape(-1, 3)
     return Curve(xs, table[:, 0], table[:, 1], table[:, 2])
+
+
+class Audit(NamedTuple):
+    """An exact audit: the largest difference of a probability of an emitted token from pi; how many pairs
+    of rows were tried, and for how many of them the policy has no law."""
+
+    worst_error: float
+    pairs: int
+    undefined: int
+    passed: bool
+
+
+def worst_error(policy: PolicyLike, verifier: str = "token") -> Audit:
+    """Walks every branch of every draft of 1, 2 and 3 tokens over a grid of rows of three tokens, and compares
+    the exact law of what is emitted with pi. No chance is involved. Takes seconds.
+
+    ValueError: an unknown policy or verifier.
+    """
+    return Audit(*_core.audit(as_policy(policy), _named(_verifiers, verifier, "verifier")))
 
 
 def goodness_of_fit(tokens: npt.ArrayLike, law: npt.ArrayLike, false_alarm: float = 1e-6) -> Fit:

@@ -125,6 +125,15 @@ struct rule {
   std::array<parameter, 4> parameters;
 };
 
+// What an audit found (audit/audit_rule.hpp).
+struct audit {
+  double worst_error = 0;
+  std::size_t pairs = 0, undefined = 0;
+  bool passed = false;
+};
+// Every branch of every round of the grid. Built once, for every machine (audit.cpp).
+audit audited(const policy&, verifier);
+
 }  // namespace engine
 
 extern "C" {

@@ -907,6 +907,15 @@ NB_MODULE(_core, m) {
                           found.divergence);
   });
 
+  m.def("audit", [](const policy& p, int verifier) {
+    engine::audit a;
+    {
+      nb::gil_scoped_release released;
+      a = engine::audited(p.chosen, engine::verifier(verifier));
+    }
+    return nb::make_tuple(a.worst_error, a.pairs, a.undefined, a.passed);
+  });
+
   m.def("goodness_of_fit", [](const numbers& counts, const numbers& law, double false_alarm) {
     if (counts.shape(0) != law.shape(0)) refuse("counts, law: of different sizes");
     specagg::fit f;

@@ -101,3 +101,12 @@ def test_closed_forms():
     assert plan.least_coupled_acceptance(0.4) == pytest.approx(0.6 / 1.4)
     with pytest.raises(ValueError, match="acceptance: .* out of range"):
         plan.speedup(1.5, 4, 0.1)
+
+
+@pytest.mark.parametrize("verifier", ["token", "block", "match", "coupled"])
+def test_exact_audit(verifier):
+    for policy in ("lossless", "token_v3:alpha=0.3"):
+        found = specagg.worst_error(policy, verifier)
+        assert found.passed and found.worst_error < 1e-12 and found.pairs > 1000 and found.undefined == 0
+    with pytest.raises(ValueError, match="verifier: there is no"):
+        specagg.worst_error("lossless", "best")
