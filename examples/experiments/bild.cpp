@@ -20,9 +20,10 @@ continuation original(std::size_t longest_run, double fallback, double rollback)
                        });
   };
 }
+bild greedy(double alpha) { return {.alpha = alpha, .greedy = true}; }  // Figure 8's D
 continuation law(double alpha) {
   return [=](text& t, std::size_t most, std::vector<meter>& m, random_streams& chooser,
-             decoded& d) { return speculate(t, most, m, chooser, d, bild{alpha}, 5, 0, false); };
+             decoded& d) { return speculate(t, most, m, chooser, d, greedy(alpha), 5, 0, false); };
 }
 
 // Of the tokens behind the prompt, how many are the likeliest of the target.

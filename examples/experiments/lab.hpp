@@ -173,6 +173,7 @@ void dssd(lab&, table&);
 void dssd_paired(lab&, table&);
 void dragon_acceptance(lab&, table&);
 void dragon_latency(lab&, table&);
+void dragon_devices(lab&, table&);
 void bilds(lab&, table&);
 void regrets(lab&, table&);
 

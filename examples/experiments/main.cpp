@@ -58,6 +58,11 @@ const std::vector<part> parts = {
      bilds},
     {"regret", false, 10, 2, "models,loss,alpha,positions,regret,bound,wrong,largest_share",
      regrets},
+    {"dssd", false, 1, 1,
+     "pair,temperature,vocabulary,mbit_per_s,delay_ms,gamma,protocol,tokens_per_round,up_bytes,"
+     "down_"
+     "bytes,communication_ms,slm_ms,llm_ms,speedup",
+     dssd},
     {"dssd-paired", false, 20, 2,
      "pair,gamma,up_mbit_per_s,down_mbit_per_s,rounds,rejected,dsd_ms,dssd_ms,gain_ms,gain_se,dssd_"
      "slower",
@@ -70,6 +75,8 @@ const std::vector<part> parts = {
      "per_token,ms_se,"
      "over_eq8,over_eq8_se,first_ms,predicted,eq9",
      dragon_latency},
+    {"dragon-devices", false, 30, 1, "what,device_ms,delay_ms,side,sequences,mean,se",
+     dragon_devices},
     {"times", true, 5, 1, "model,tokens,seconds,quartile_1,quartile_3,v", times},
     {"latency", true, 240, 8,
      "pair,execution,gamma,rule,parameter,policy,seconds_per_token,target_seconds_per_token,"
@@ -82,11 +89,6 @@ const std::vector<part> parts = {
      cos_speed},
     {"draft-length-speed", true, 60, 3,
      "pair,temperature,how,gamma,speedup,predicted,error,speedups", draft_length_speed},
-    {"dssd", true, 1, 1,
-     "pair,temperature,vocabulary,slowdown,mbit_per_s,delay_ms,gamma,protocol,tokens_per_round,up_"
-     "bytes,down_bytes,"
-     "communication_ms,slm_ms,llm_ms,v,speedup,speedup_free_scoring",
-     dssd},
 };
 
 std::uint64_t hash(std::uint64_t h, const std::string& bytes) {  // FNV-1a

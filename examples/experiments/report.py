@@ -4,6 +4,8 @@
 what is claimed and when it holds; here it is measured. Every verdict is judge()'s.
 
 usage: report.py FOLDER PAGE.md      plots and results.json go into a folder beside the page, named like it
+
+What follows from a part whose CSV file is not in FOLDER stays as the results.json there has it.
 """
 import bisect, csv, functools, json, math, os, pathlib, random, statistics, subprocess, sys
 
@@ -33,21 +35,31 @@ class Row(dict):
             return x
 
 
+loaded = set()
+
+
 def load(part):
     global settings
-    path = next(p for p in (folder / "exact" / f"{part}.csv", folder / "timed" / f"{part}.csv") if p.exists())
+    path = next((p for p in (folder / "exact" / f"{part}.csv", folder / "timed" / f"{part}.csv") if p.exists()), None)
+    if path is None:
+        return []
+    loaded.add(part)
     with open(path, newline="") as file:
         settings = file.readline()
         return [Row(r) for r in csv.DictReader(file)]
 
 
+def have(*parts):
+    return loaded.issuperset(parts)
+
+
 PAIRS = ["draft-target", "bard-bible", "bible-bard"]
-passages = load("dragon-passages") if (folder / "exact" / "dragon-passages.csv").exists() else []  # needs Xapian
+CASCADES, EXPERTS = "cascades-draft-target", "bard-bible"
+passages = load("dragon-passages")  # needs Xapian
 acceptance, verifiers, cos_calls, lengths = load("acceptance"), load("verifiers"), load("cos-calls"), load("draft-length")
 times, latency, cos_speed, length_speed = load("times"), load("latency"), load("cos-speed"), load("draft-length-speed")
 dssd, paired, dragon, eq5 = load("dssd"), load("dssd-paired"), load("dragon-latency"), load("dragon-acceptance")
-bilds, regrets = load("bild"), load("regret")
-quick = "quick" in settings
+bilds, regrets, devices = load("bild"), load("regret"), load("dragon-devices")
 
 # Each way was timed in turn with what it is compared with, several times. A speed-up is the median of the repeats.
 TIMED = latency + cos_speed + length_speed
@@ -98,16 +110,15 @@ TOKEN = ["token-v1", "token-v2", "token-v3"]
 LOSSY = ["lossy", "lenient", "lossy-beta", "mentored"]
 MEASURES = ("rejection", "cross_entropy", "argmax_accuracy", "sampled_accuracy", "tv_target", "kl_target")
 cells = {}  # (pair, temperature, rule) -> {parameter: {measure: a number for each window}}, windows of text 0 first
-policies, texts = {}, []
+policies, texts = {}, ["shakespeare", "kjv"]
 for p in PAIRS:
     for r in load(f"cascades-{p}"):
-        if r.text not in texts:
-            texts.append(r.text)
         at = cells.setdefault((p, r.temperature, r.rule), {}).setdefault(r.parameter, {m: [] for m in MEASURES})
         policies[r.rule, r.parameter] = r["policy"]
         for m in MEASURES:
             at[m].append(getattr(r, m))
-per_text = len(next(iter(next(iter(cells.values())).values()))["rejection"]) // len(texts)
+quick = "quick" in settings
+per_text = len(next(iter(next(iter(cells.values())).values()))["rejection"]) // len(texts) if cells else 0
 WINDOWS = {t: tuple(range(i * per_text, (i + 1) * per_text)) for i, t in enumerate(texts)}
 WINDOWS["mix"] = tuple(range(len(texts) * per_text))
 FIRST = tuple(w for w in WINDOWS["mix"] if w % 2 == 0)  # rules and parameters are chosen on these windows
@@ -211,6 +222,8 @@ def judge(test, values):
 def measure(id, f, form="{:.2f}", note=""):
     """f() -> the values of a claim's measure: (label, value[, standard error]). In a quick run they may lack."""
     claim = next(c for c in CLAIMS if c["id"] == id)
+    if not have(claim["part"]):
+        return
     try:
         values = [(v[0], v[1], v[2] if len(v) > 2 else 0.0) for v in f()]
         if not values or any(math.isnan(v) for _, v, _ in values):
@@ -229,273 +242,261 @@ def measure(id, f, form="{:.2f}", note=""):
                   "of": len(values), "hold": outcomes.count("holds"), "fail": outcomes.count("fails"), "note": note}
 
 
-dt = dict(pair="draft-target")
-TARGET, DRAFT = ("ensemble", 0.0), ("ensemble", 1.0)
-target = {m: setting(*TARGET, m) for m in MEASURES}
-draft = {m: setting(*DRAFT, m) for m in MEASURES}
-below_tv = lambda rule, parameter: setting(rule, parameter, "rejection", FIRST) <= tv(FIRST)
-best_v3 = chosen(["token-v3"], "sampled_accuracy", max)
-measure("cascade-over-target", lambda: [("", *apart(best_v3, TARGET, "sampled_accuracy", SECOND))], "{:+.4f}",
-        f"`{policies[best_v3]}` {setting(*best_v3, 'sampled_accuracy', SECOND):.3f}, the target {setting(*TARGET, 'sampled_accuracy', SECOND):.3f}")
-as_good = chosen(["token-v3"], "rejection", min,
-                 lambda r, p: setting(r, p, "sampled_accuracy", FIRST) >= setting(*TARGET, "sampled_accuracy", FIRST))
-measure("cascade-saves-calls", lambda: [("accuracy", *apart(as_good, TARGET, "sampled_accuracy", SECOND)),
-                                        ("rejection saved", *apart(TARGET, as_good, "rejection", SECOND))], "{:+.4f}",
-        f"`{policies[as_good]}`")
-for id, a, b in (("token-over-opt", "token-v3", "opt"), ("opt-over-diff", "opt", "diff"), ("diff-over-chow", "diff", "chow"),
-                 ("diff-over-bild", "diff", "bild"), ("beta-1-as-good", "lenient", "lossy")):
-    measure(id, lambda: [("", *gap(a, b))], "{:+.4f}")
-measure("over-lossy", lambda: [(r, *gap(r, "lenient")) for r in ("token-v3", "opt")], "{:+.4f}")
+if have(CASCADES):
+    dt = dict(pair="draft-target")
+    TARGET, DRAFT = ("ensemble", 0.0), ("ensemble", 1.0)
+    target = {m: setting(*TARGET, m) for m in MEASURES}
+    draft = {m: setting(*DRAFT, m) for m in MEASURES}
+    below_tv = lambda rule, parameter: setting(rule, parameter, "rejection", FIRST) <= tv(FIRST)
+    best_v3 = chosen(["token-v3"], "sampled_accuracy", max)
+    measure("cascade-over-target", lambda: [("", *apart(best_v3, TARGET, "sampled_accuracy", SECOND))], "{:+.4f}",
+            f"`{policies[best_v3]}` {setting(*best_v3, 'sampled_accuracy', SECOND):.3f}, the target {setting(*TARGET, 'sampled_accuracy', SECOND):.3f}")
+    as_good = chosen(["token-v3"], "rejection", min,
+                     lambda r, p: setting(r, p, "sampled_accuracy", FIRST) >= setting(*TARGET, "sampled_accuracy", FIRST))
+    measure("cascade-saves-calls", lambda: [("accuracy", *apart(as_good, TARGET, "sampled_accuracy", SECOND)),
+                                            ("rejection saved", *apart(TARGET, as_good, "rejection", SECOND))], "{:+.4f}",
+            f"`{policies[as_good]}`")
+    for id, a, b in (("token-over-opt", "token-v3", "opt"), ("opt-over-diff", "opt", "diff"), ("diff-over-chow", "diff", "chow"),
+                     ("diff-over-bild", "diff", "bild"), ("beta-1-as-good", "lenient", "lossy")):
+        measure(id, lambda: [("", *gap(a, b))], "{:+.4f}")
+    measure("over-lossy", lambda: [(r, *gap(r, "lenient")) for r in ("token-v3", "opt")], "{:+.4f}")
 
+    def shrinks(use):
+        def of(temperature):
+            return statistics.mean(value(curve("token-v3", "sampled_accuracy", use, temperature=temperature), s * tv(use, temperature=temperature)) -
+                                   value(curve("opt", "sampled_accuracy", use, temperature=temperature), s * tv(use, temperature=temperature))
+                                   for s in SHARES)
+        return abs(of(1)) - abs(of(0.5))
 
-def shrinks(use):
-    def of(temperature):
-        return statistics.mean(value(curve("token-v3", "sampled_accuracy", use, temperature=temperature), s * tv(use, temperature=temperature)) -
-                               value(curve("opt", "sampled_accuracy", use, temperature=temperature), s * tv(use, temperature=temperature))
-                               for s in SHARES)
-    return abs(of(1)) - abs(of(0.5))
+    measure("gap-shrinks", lambda: [("", *jackknife(shrinks))], "{:+.4f}",
+            ", ".join(f"temperature {t:g}: {gap('token-v3', 'opt', temperature=t)[0]:+.4f}" for t in (1, 0.5)))
+    greedy_alphas = sorted(set(cells["draft-target", 0, "opt"]) & set(cells["draft-target", 0, "diff"]))
+    measure("greedy-opt-is-diff", lambda: [("", max(abs(setting("opt", a, y, temperature=0) - setting("diff", a, y, temperature=0))
+                                                    for a in greedy_alphas for y in ("rejection", "sampled_accuracy", "tv_target")))],
+            "{:.1e}", f"{len(greedy_alphas)} values of alpha")
+    measure("v3-over-others", lambda: [(f"{r} at {100 * s:.0f} %", *gap("token-v3", r, shares=(s,))) for r in ("token-v1", "token-v2") for s in SHARES],
+            "{:+.4f}")
+    ON_LINE = DEFERRAL + ["ensemble", "lossy", "lenient"]
+    distances = {(r, p): setting(r, p, "rejection") + setting(r, p, "tv_target") - tv() for r in ON_LINE + TOKEN + ["lossy-beta"] for p in cells["draft-target", 1, r]}
+    measure("rejection-is-delta-tv", lambda: [("", max(abs(x) for (r, _), x in distances.items() if r in DEFERRAL))], "{:.1e}",
+            f"lossy laws and the ensemble are on the line, too: {max(abs(x) for (r, _), x in distances.items() if r in ON_LINE):.1e}; "
+            f"token rules and beta = 1 - alpha up to {max(x for (r, _), x in distances.items() if r not in ON_LINE):.2f} above")
+    colder = lambda u: setting(*TARGET, "sampled_accuracy", u, temperature=0.5)
+    best = chosen(DEFERRAL + ["token-v3"], "sampled_accuracy", max, below_tv)
+    measure("here-colder", lambda: [("", *apart(TARGET, best, "sampled_accuracy", SECOND, temperatures=(0.5, 1)))], "{:+.4f}",
+            f"target at 0.5: {colder(SECOND):.3f}, `{policies[best]}` {setting(*best, 'sampled_accuracy', SECOND):.3f}")
+    by_ce = chosen(DEFERRAL + TOKEN, "cross_entropy", min, lambda r, p: setting(r, p, "rejection", FIRST) < 0.95 * tv(FIRST))
+    measure("here-ce-target", lambda: [("", *apart(TARGET, by_ce, "cross_entropy", SECOND))], "{:+.4f}", f"`{policies[by_ce]}`")
+    measure("here-diff-lossy-ce", lambda: [("", *gap("lenient", "diff", "cross_entropy"))], "{:+.4f}")
+    measure("here-log-rules", lambda: [("", *gap("diff", "diff-log", "cross_entropy"))], "{:+.4f}")
+    measure("here-ensemble-ce", lambda: [(r, *gap(r, "ensemble", "cross_entropy", (0.5,))) for r in DEFERRAL], "{:+.3f}")
+    measure("here-ensemble-accuracy", lambda: [(r, *gap(r, "ensemble", shares=(0.5,))) for r in DEFERRAL + TOKEN], "{:+.4f}")
+    likeliest = chosen(DEFERRAL + TOKEN + LOSSY, "argmax_accuracy", max)
+    measure("here-likeliest", lambda: [("", *apart(likeliest, TARGET, "argmax_accuracy", SECOND))], "{:+.4f}", f"`{policies[likeliest]}`")
+    measure("kl-exact-beta", lambda: [(r, *gap(r, "lossy", "kl_target")) for r in ("lenient", "ensemble")], "{:+.4f}")
 
-
-measure("gap-shrinks", lambda: [("", *jackknife(shrinks))], "{:+.4f}",
-        ", ".join(f"temperature {t:g}: {gap('token-v3', 'opt', temperature=t)[0]:+.4f}" for t in (1, 0.5)))
-greedy_alphas = sorted(set(cells["draft-target", 0, "opt"]) & set(cells["draft-target", 0, "diff"]))
-measure("greedy-opt-is-diff", lambda: [("", max(abs(setting("opt", a, y, temperature=0) - setting("diff", a, y, temperature=0))
-                                                for a in greedy_alphas for y in ("rejection", "sampled_accuracy", "tv_target")))],
-        "{:.1e}", f"{len(greedy_alphas)} values of alpha")
-measure("v3-over-others", lambda: [(f"{r} at {100 * s:.0f} %", *gap("token-v3", r, shares=(s,))) for r in ("token-v1", "token-v2") for s in SHARES],
-        "{:+.4f}")
-ON_LINE = DEFERRAL + ["ensemble", "lossy", "lenient"]
-distances = {(r, p): setting(r, p, "rejection") + setting(r, p, "tv_target") - tv() for r in ON_LINE + TOKEN + ["lossy-beta"] for p in cells["draft-target", 1, r]}
-measure("rejection-is-delta-tv", lambda: [("", max(abs(x) for (r, _), x in distances.items() if r in DEFERRAL))], "{:.1e}",
-        f"lossy laws and the ensemble are on the line, too: {max(abs(x) for (r, _), x in distances.items() if r in ON_LINE):.1e}; "
-        f"token rules and beta = 1 - alpha up to {max(x for (r, _), x in distances.items() if r not in ON_LINE):.2f} above")
-colder = lambda u: setting(*TARGET, "sampled_accuracy", u, temperature=0.5)
-best = chosen(DEFERRAL + ["token-v3"], "sampled_accuracy", max, below_tv)
-measure("here-colder", lambda: [("", *apart(TARGET, best, "sampled_accuracy", SECOND, temperatures=(0.5, 1)))], "{:+.4f}",
-        f"target at 0.5: {colder(SECOND):.3f}, `{policies[best]}` {setting(*best, 'sampled_accuracy', SECOND):.3f}")
-by_ce = chosen(DEFERRAL + TOKEN, "cross_entropy", min, lambda r, p: setting(r, p, "rejection", FIRST) < 0.95 * tv(FIRST))
-measure("here-ce-target", lambda: [("", *apart(TARGET, by_ce, "cross_entropy", SECOND))], "{:+.4f}", f"`{policies[by_ce]}`")
-EXPERTS = "bard-bible"
-alone = chosen(["ensemble"], "cross_entropy", min, lambda r, p: p in (0, 1), EXPERTS)
-rule = chosen(DEFERRAL, "cross_entropy", min, lambda r, p: setting(r, p, "rejection", FIRST, EXPERTS) < 0.95 * tv(FIRST, EXPERTS), EXPERTS)
-half = ("ensemble", 0.5)
-measure("here-two-experts", lambda: [("", *apart(alone, rule, "cross_entropy", SECOND, pair=EXPERTS))], "{:+.4f}",
-        f"`{policies[rule]}` {setting(*rule, 'cross_entropy', SECOND, EXPERTS):.3f} nats, the expert {setting(*alone, 'cross_entropy', SECOND, EXPERTS):.3f}")
-measure("ensemble-quality", lambda: [("", *apart(alone, half, "cross_entropy", WINDOWS["mix"], pair=EXPERTS))], "{:+.4f}",
-        f"both {setting(*half, 'cross_entropy', pair=EXPERTS):.3f} nats, the better one alone {setting(*alone, 'cross_entropy', pair=EXPERTS):.3f}, "
-        f"the model trained on both texts {target['cross_entropy']:.3f}")
-measure("here-diff-lossy-ce", lambda: [("", *gap("lenient", "diff", "cross_entropy"))], "{:+.4f}")
-measure("here-log-rules", lambda: [("", *gap("diff", "diff-log", "cross_entropy"))], "{:+.4f}")
-measure("here-ensemble-ce", lambda: [(r, *gap(r, "ensemble", "cross_entropy", (0.5,))) for r in DEFERRAL], "{:+.3f}")
-measure("here-ensemble-accuracy", lambda: [(r, *gap(r, "ensemble", shares=(0.5,))) for r in DEFERRAL + TOKEN], "{:+.4f}")
-likeliest = chosen(DEFERRAL + TOKEN + LOSSY, "argmax_accuracy", max)
-measure("here-likeliest", lambda: [("", *apart(likeliest, TARGET, "argmax_accuracy", SECOND))], "{:+.4f}", f"`{policies[likeliest]}`")
-measure("kl-exact-beta", lambda: [(r, *gap(r, "lossy", "kl_target")) for r in ("lenient", "ensemble")], "{:+.4f}")
+if have(CASCADES, f"cascades-{EXPERTS}"):
+    alone = chosen(["ensemble"], "cross_entropy", min, lambda r, p: p in (0, 1), EXPERTS)
+    rule = chosen(DEFERRAL, "cross_entropy", min, lambda r, p: setting(r, p, "rejection", FIRST, EXPERTS) < 0.95 * tv(FIRST, EXPERTS), EXPERTS)
+    half = ("ensemble", 0.5)
+    measure("here-two-experts", lambda: [("", *apart(alone, rule, "cross_entropy", SECOND, pair=EXPERTS))], "{:+.4f}",
+            f"`{policies[rule]}` {setting(*rule, 'cross_entropy', SECOND, EXPERTS):.3f} nats, the expert {setting(*alone, 'cross_entropy', SECOND, EXPERTS):.3f}")
+    measure("ensemble-quality", lambda: [("", *apart(alone, half, "cross_entropy", WINDOWS["mix"], pair=EXPERTS))], "{:+.4f}",
+            f"both {setting(*half, 'cross_entropy', pair=EXPERTS):.3f} nats, the better one alone {setting(*alone, 'cross_entropy', pair=EXPERTS):.3f}, "
+            f"the model trained on both texts {target['cross_entropy']:.3f}")
 
 # executions
-speculative = pick(latency, execution="speculative")
-for r in latency:
-    known = cells["draft-target", 1, "ensemble" if r.rule == "lossless" else r.rule].get(0.0 if r.rule == "lossless" else r.parameter)
-    r["accuracy"] = mean(known["sampled_accuracy"], WINDOWS["mix"]) if known else ""
-alphas = sorted({r.parameter for r in pick(latency, execution="sequential")})
-quickest = lambda rows: min(rows, key=lambda r: r.relative_latency)
-over = lambda a: (one(latency, rule="chow", parameter=a, execution="sequential").relative_latency /
-                  quickest(pick(latency, rule="chow", parameter=a, execution="speculative")).relative_latency)
-measure("speculative-over-sequential", lambda: [(f"alpha {a:g}:", over(a)) for a in alphas[:-1]])
-measure("sequential-low-latency", lambda: [(f"alpha {a:g}:", over(a)) for a in alphas[-1:]])
-good = [r for r in speculative if r.accuracy >= target["sampled_accuracy"]]
-lossy_way = lambda: quickest([r for r in good if r.rule in ("lenient", "lossless")])
-cascade_way = lambda: quickest([r for r in good if r.rule in ("chow", "diff", "opt", "token-v3")])
-measure("match-quality-faster", lambda: [(f"`{cascade_way().policy}` at {cascade_way().relative_latency:.2f}, `{lossy_way().policy}` at "
-                                          f"{lossy_way().relative_latency:.2f} of the target's latency:",
-                                          lossy_way().relative_latency / cascade_way().relative_latency)])
+if have("latency", CASCADES):
+    speculative = pick(latency, execution="speculative")
+    for r in latency:
+        known = cells["draft-target", 1, "ensemble" if r.rule == "lossless" else r.rule].get(0.0 if r.rule == "lossless" else r.parameter)
+        r["accuracy"] = mean(known["sampled_accuracy"], WINDOWS["mix"]) if known else ""
+    alphas = sorted({r.parameter for r in pick(latency, execution="sequential")})
+    quickest = lambda rows: min(rows, key=lambda r: r.relative_latency)
+    over = lambda a: (one(latency, rule="chow", parameter=a, execution="sequential").relative_latency /
+                      quickest(pick(latency, rule="chow", parameter=a, execution="speculative")).relative_latency)
+    measure("speculative-over-sequential", lambda: [(f"alpha {a:g}:", over(a)) for a in alphas[:-1]])
+    measure("sequential-low-latency", lambda: [(f"alpha {a:g}:", over(a)) for a in alphas[-1:]])
+    good = [r for r in speculative if r.accuracy >= target["sampled_accuracy"]]
+    lossy_way = lambda: quickest([r for r in good if r.rule in ("lenient", "lossless")])
+    cascade_way = lambda: quickest([r for r in good if r.rule in ("chow", "diff", "opt", "token-v3")])
+    measure("match-quality-faster", lambda: [(f"`{cascade_way().policy}` at {cascade_way().relative_latency:.2f}, `{lossy_way().policy}` at "
+                                              f"{lossy_way().relative_latency:.2f} of the target's latency:",
+                                              lossy_way().relative_latency / cascade_way().relative_latency)])
 
+    def width(gamma):
+        own = [r.relative_latency for r in pick(speculative, rule="lenient", gamma=gamma)]
+        return max(own) - min(own)
 
-def width(gamma):
-    own = [r.relative_latency for r in pick(speculative, rule="lenient", gamma=gamma)]
-    return max(own) - min(own)
-
-
-measure("gamma-widens", lambda: [("", width(7) / width(3))])
-measure("speedup-formula", lambda: [("", statistics.median(abs(r.error) for r in speculative if not math.isnan(r.error)))], "{:.3f}",
-        f"{len(speculative)} settings, worst {max(abs(r.error) for r in speculative):.2f}; measured is mostly less")
+    measure("gamma-widens", lambda: [("", width(7) / width(3))])
+    measure("speedup-formula", lambda: [("", statistics.median(abs(r.error) for r in speculative if not math.isnan(r.error)))], "{:.3f}",
+            f"{len(speculative)} settings, worst {max(abs(r.error) for r in speculative):.2f}; measured is mostly less")
 
 # original BiLD
-def bild_curve(rows):
-    """(target calls a token, agreement), one for each rollback threshold; of equal calls the better."""
-    points = {}
-    for r in rows:
-        points[r.target_calls] = max(points.get(r.target_calls, 0), r.agreement)
-    return sorted(points.items())
+if have("bild"):
+    def bild_curve(rows):
+        """(target calls a token, agreement), one for each rollback threshold; of equal calls the better."""
+        points = {}
+        for r in rows:
+            points[r.target_calls] = max(points.get(r.target_calls, 0), r.agreement)
+        return sorted(points.items())
 
+    BILD = {k: [r for r in bilds if (r.algorithm, r.longest_run, r.fallback) == k] for k in
+            sorted({(r.algorithm, r.longest_run, r.fallback) for r in bilds if r.algorithm == "original"})}
+    bild_law = bild_curve(pick(bilds, algorithm="law"))
 
-BILD = {k: [r for r in bilds if (r.algorithm, r.longest_run, r.fallback) == k] for k in
-        sorted({(r.algorithm, r.longest_run, r.fallback) for r in bilds if r.algorithm == "original"})}
-bild_law = bild_curve(pick(bilds, algorithm="law"))
+    def bild_gap():
+        gaps = []
+        for x, y in bild_law:
+            others = [value(bild_curve(rows), x) for rows in BILD.values()]
+            others = [o for o in others if not math.isnan(o)]
+            if others:
+                gaps.append(max(others) - y)
+        return statistics.mean(gaps)
 
-
-def bild_gap():
-    gaps = []
-    for x, y in bild_law:
-        others = [value(bild_curve(rows), x) for rows in BILD.values()]
-        others = [o for o in others if not math.isnan(o)]
-        if others:
-            gaps.append(max(others) - y)
-    return statistics.mean(gaps)
-
-
-average = lambda rows, y: statistics.mean(getattr(r, y) for r in rows)
-of_bild = lambda rows: average(rows, "agreement_se")  # their texts are those of one set of prompts: errors do not average out
-measure("bild-comparable", lambda: [("", bild_gap(), math.sqrt(2) * average(bilds, "agreement_se"))], "{:+.3f}")
-longest = ("original", 10.0, 0.1)
-measure("bild-lowest-latency", lambda: [(f"run {k[1]:g}, alpha_f {1 - k[2]:.1f}: {y}", average(rows, y) - average(BILD[longest], y),
-                                         math.hypot(of_bild(rows), of_bild(BILD[longest])) if y == "agreement" else 0)
-                                        for k, rows in BILD.items() if k != longest for y in ("target_calls", "agreement")], "{:+.3f}")
-for id, loss in (("regret-01", "0-1"), ("regret-log", "log")):
-    rows = pick(regrets, loss=loss)
-    measure(id, lambda: [("", max(r.largest_share for r in rows))], "{:.3f}",
-            f"mean regret {statistics.mean(r.regret for r in rows):.4f}, mean bound {statistics.mean(r.bound for r in rows):.3f}; "
-            f"{sum(r.positions for r in rows):.0f} decisions, {100 * statistics.mean(r.wrong for r in rows):.0f} % of them not the best")
+    average = lambda rows, y: statistics.mean(getattr(r, y) for r in rows)
+    of_bild = lambda rows: average(rows, "agreement_se")  # their texts are those of one set of prompts: errors do not average out
+    measure("bild-comparable", lambda: [("", abs(bild_gap()), math.sqrt(2) * average(bilds, "agreement_se"))], "{:.3f}",
+            f"the original's less the policy's: {bild_gap():+.3f}")
+    longest = ("original", 10.0, 0.1)
+    measure("bild-lowest-latency", lambda: [(f"run {k[1]:g}, alpha_f {1 - k[2]:.1f}: {y}", average(rows, y) - average(BILD[longest], y),
+                                             math.hypot(of_bild(rows), of_bild(BILD[longest])) if y == "agreement" else 0)
+                                            for k, rows in BILD.items() if k != longest for y in ("target_calls", "agreement")], "{:+.3f}")
+if have("regret"):
+    for id, loss in (("regret-01", "0-1"), ("regret-log", "log")):
+        rows = pick(regrets, loss=loss)
+        measure(id, lambda: [("", max(r.largest_share for r in rows))], "{:.3f}",
+                f"mean regret {statistics.mean(r.regret for r in rows):.4f}, mean bound {statistics.mean(r.bound for r in rows):.3f}; "
+                f"{sum(r.positions for r in rows):.0f} decisions, {100 * statistics.mean(r.wrong for r in rows):.0f} % of them not the best")
 
 # CoS
-WE, SWAPPED, CD = (pick(cos_speed, models=m) for m in ("bard-bible", "bible-bard", "draft-target"))
-THREE = pick(cos_speed, models="bard-bible-target")
+if have("cos-speed", "cos-calls"):
+    WE, SWAPPED, CD = (pick(cos_speed, models=m) for m in ("bard-bible", "bible-bard", "draft-target"))
+    THREE = pick(cos_speed, models="bard-bible-target")
 
+    def best_speed(rows, method, gammas=(1, 5), **where):
+        return max(r.speedup for r in pick(rows, method=method, **where) if r.gamma in gammas or method in ("standard", "parallel"))
 
-def best_speed(rows, method, gammas=(1, 5), **where):
-    return max(r.speedup for r in pick(rows, method=method, **where) if r.gamma in gammas or method in ("standard", "parallel"))
+    lambdas, mus = sorted({r.value for r in WE}), sorted({r.value for r in CD})
+    PAPERS = [("lambda 0.5", WE, dict(value=0.5)), ("mu 0.1, T 0", CD, dict(value=0.1, temperature=0)),
+              ("mu 0.1, T 1", CD, dict(value=0.1, temperature=1))]
+    SETTINGS = PAPERS + [("three models", THREE, {})]
+    cos = lambda rows, where: best_speed(rows, "alternating", (1,) if rows is THREE else (1, 5), **where)
+    measure("we-speed", lambda: [("", cos(WE, dict(value=0.5)))])
+    measure("cd-speed", lambda: [(n, cos(rows, w)) for n, rows, w in PAPERS[1:]])
+    measure("three-speed", lambda: [("", cos(THREE, {}))])
+    measure("cos-fastest", lambda: [(n, cos(rows, w) / max(best_speed(rows, m, **w) for m in ("standard", "parallel", "speculative")))
+                                    for n, rows, w in SETTINGS])
+    measure("cos-gains", lambda: [(n, cos(rows, w)) for n, rows, w in SETTINGS])
+    measure("parallel-slower", lambda: [(n, best_speed(rows, "parallel", **w)) for n, rows, w in SETTINGS])
+    two = [r for r in cos_speed if r.models != "bard-bible-target"]
+    measure("cos-gamma-1", lambda: [(f"{r.models} {r.value:g}, T {r.temperature:g}:", r.speedup) for r in pick(two, method="alternating", gamma=1)])
+    calls = [r for r in pick(cos_calls, method="alternating", gamma=1) if not math.isnan(r.a_q)]
+    measure("cos-gamma-1-calls", lambda: [(f"{r.models} {r.value:g}, T {r.temperature:g}:", r.calls) for r in calls])
+    measure("sd-slower", lambda: [(n, best_speed(rows, "speculative", **w)) for n, rows, w in PAPERS])
+    measure("sd-slower-three", lambda: [("", best_speed(THREE, "speculative"))])
+    measure("acceptance-lambda", lambda: [(f"{r.models} {r.value:g}:", r.a_q - r.value) for r in cos_calls
+                                          if r.method == "standard" and r.models in ("bard-bible", "bible-bard")])
+    flat = {r.gamma: r.calls for r in pick(cos_calls, models="bard-bible", value=0.5, method="alternating")}
+    measure("gamma-stable", lambda: [("", max(flat.values()) / min(flat.values()))], "{:.2f}",
+            "calls a token: " + ", ".join(f"gamma {g:g}: {x:.2f}" for g, x in sorted(flat.items())))
 
+    def peak(t):
+        best = max(pick(CD, method="alternating", value=0.1, temperature=t), key=lambda r: r.speedup)
+        return f"T {t}: best gamma {best.gamma:g},", best.speedup / best_speed(CD, "alternating", (1,), value=0.1, temperature=t)
 
-lambdas, mus = sorted({r.value for r in WE}), sorted({r.value for r in CD})
-PAPERS = [("lambda 0.5", WE, dict(value=0.5)), ("mu 0.1, T 0", CD, dict(value=0.1, temperature=0)),
-          ("mu 0.1, T 1", CD, dict(value=0.1, temperature=1))]
-SETTINGS = PAPERS + [("three models", THREE, {})]
-cos = lambda rows, where: best_speed(rows, "alternating", (1,) if rows is THREE else (1, 5), **where)
-measure("we-speed", lambda: [("", cos(WE, dict(value=0.5)))])
-measure("cd-speed", lambda: [(n, cos(rows, w)) for n, rows, w in PAPERS[1:]])
-measure("three-speed", lambda: [("", cos(THREE, {}))])
-measure("cos-fastest", lambda: [(n, cos(rows, w) / max(best_speed(rows, m, **w) for m in ("standard", "parallel", "speculative")))
-                                for n, rows, w in SETTINGS])
-measure("cos-gains", lambda: [(n, cos(rows, w)) for n, rows, w in SETTINGS])
-measure("parallel-slower", lambda: [(n, best_speed(rows, "parallel", **w)) for n, rows, w in SETTINGS])
-two = [r for r in cos_speed if r.models != "bard-bible-target"]
-measure("cos-gamma-1", lambda: [(f"{r.models} {r.value:g}, T {r.temperature:g}:", r.speedup) for r in pick(two, method="alternating", gamma=1)])
-calls = [r for r in pick(cos_calls, method="alternating", gamma=1) if not math.isnan(r.a_q)]
-measure("cos-gamma-1-calls", lambda: [(f"{r.models} {r.value:g}, T {r.temperature:g}:", r.calls) for r in calls])
-measure("sd-slower", lambda: [(n, best_speed(rows, "speculative", **w)) for n, rows, w in PAPERS])
-measure("sd-slower-three", lambda: [("", best_speed(THREE, "speculative"))])
-measure("acceptance-lambda", lambda: [(f"{r.models} {r.value:g}:", r.a_q - r.value) for r in cos_calls
-                                      if r.method == "standard" and r.models in ("bard-bible", "bible-bard")])
-flat = {r.gamma: r.calls for r in pick(cos_calls, models="bard-bible", value=0.5, method="alternating")}
-measure("gamma-stable", lambda: [("", max(flat.values()) / min(flat.values()))], "{:.2f}",
-        "calls a token: " + ", ".join(f"gamma {g:g}: {x:.2f}" for g, x in sorted(flat.items())))
-
-
-def peak(t):
-    best = max(pick(CD, method="alternating", value=0.1, temperature=t), key=lambda r: r.speedup)
-    return f"T {t}: best gamma {best.gamma:g},", best.speedup / best_speed(CD, "alternating", (1,), value=0.1, temperature=t)
-
-
-measure("gamma-peak", lambda: [peak(t) for t in (0, 1)])
-either = lambda x: max(best_speed(WE, "alternating", value=x), best_speed(SWAPPED, "alternating", value=round(1 - x, 9)))
-measure("lambda-1.5", lambda: [(f"lambda {x:g}:", either(x)) for x in lambdas])
-by_mu = lambda t, m: best_speed(CD, "alternating", value=m, temperature=t)
-measure("mu-reduces", lambda: [(f"T {t}, mu {a:g} to {b:g}:", by_mu(t, a) - by_mu(t, b)) for t in (0, 1) for a, b in zip(mus, mus[1:])],
-        "{:+.2f}")
-measure("mu-always", lambda: [(f"T {t}, mu {m:g}:", by_mu(t, m)) for t in (0, 1) for m in mus])
-measure("greedy-more", lambda: [("", by_mu(0, 0.1) - by_mu(1, 0.1))], "{:+.2f}")
-renewal = [abs(r.calls / r.predicted - 1) for r in cos_calls if r.method == "alternating" and not math.isnan(r.predicted)]
-measure("renewal-calls", lambda: [("", statistics.median(renewal))], "{:.4f}", f"{len(renewal)} settings, worst {max(renewal):.3f}")
-errors = lambda: [abs(r.error) for r in cos_speed if r.method == "alternating" and not math.isnan(r.error)]
-measure("renewal-speed", lambda: [("", statistics.median(errors()))], "{:.3f}", f"{len(errors())} settings, worst {max(errors()):.2f}")
+    measure("gamma-peak", lambda: [peak(t) for t in (0, 1)])
+    either = lambda x: max(best_speed(WE, "alternating", value=x), best_speed(SWAPPED, "alternating", value=round(1 - x, 9)))
+    measure("lambda-1.5", lambda: [(f"lambda {x:g}:", either(x)) for x in lambdas])
+    by_mu = lambda t, m: best_speed(CD, "alternating", value=m, temperature=t)
+    measure("mu-reduces", lambda: [(f"T {t}, mu {a:g} to {b:g}:", by_mu(t, a) - by_mu(t, b)) for t in (0, 1) for a, b in zip(mus, mus[1:])],
+            "{:+.2f}")
+    measure("mu-always", lambda: [(f"T {t}, mu {m:g}:", by_mu(t, m)) for t in (0, 1) for m in mus])
+    measure("greedy-more", lambda: [("", by_mu(0, 0.1) - by_mu(1, 0.1))], "{:+.2f}")
+    renewal = [abs(r.calls / r.predicted - 1) for r in cos_calls if r.method == "alternating" and not math.isnan(r.predicted)]
+    measure("renewal-calls", lambda: [("", statistics.median(renewal))], "{:.4f}", f"{len(renewal)} settings, worst {max(renewal):.3f}")
+    errors = lambda: [abs(r.error) for r in cos_speed if r.method == "alternating" and not math.isnan(r.error)]
+    measure("renewal-speed", lambda: [("", statistics.median(errors()))], "{:.3f}", f"{len(errors())} settings, worst {max(errors()):.2f}")
 
 # verifiers
-def verified(pair, temperature, gamma, name):
-    return one(verifiers, pair=pair, temperature=temperature, gamma=gamma, verifier=name)
+if have("verifiers", "acceptance"):
+    def verified(pair, temperature, gamma, name):
+        return one(verifiers, pair=pair, temperature=temperature, gamma=gamma, verifier=name)
 
-
-GRID = [(p, t, g) for p in PAIRS for t in (1, 0.5) for g in (4, 8)]
-name = lambda p, t, g: f"{p}, T {t:g}, gamma {g}:"
-measure("block-keeps-more", lambda: [(name(*c), verified(*c, "block").accepted - verified(*c, "token").accepted,
-                                      math.hypot(verified(*c, "block").accepted_se, verified(*c, "token").accepted_se)) for c in GRID],
-        "{:+.2f}", "mean {:+.3f}".format(statistics.mean(verified(*c, "block").accepted - verified(*c, "token").accepted for c in GRID)))
-measure("match-keeps-fewer", lambda: [(name(*c), verified(*c, "match").accepted / verified(*c, "token").accepted) for c in GRID])
-measure("coupled-bound", lambda: [(f"{r.pair}, T {r.temperature:g}:", r.coupled - r.coupled_bound) for r in acceptance], "{:+.3f}",
-        ", ".join(f"{r.coupled:.3f} (ratio test {r.ratio:.3f})" for r in acceptance))
-measure("counts-enough", lambda: [(f"T {r.temperature:g}:", r.ratio - r.quantised) for r in pick(acceptance, pair="draft-target")], "{:.3f}",
-        f"{acceptance[0].quantised_bytes:g} bytes a row")
-tele = [r for r in pick(verifiers, verifier="token") if r.temperature > 0]
-measure("telemetry-unbiased", lambda: [("", max(abs(r.telemetry - r.tokens_per_round) / r.tokens_per_round_se for r in tele))], "{:.1f}")
-measure("telemetry-noise", lambda: [(name(r.pair, r.temperature, int(r.gamma)), r.telemetry_se / r.tokens_per_round_se) for r in tele])
+    GRID = [(p, t, g) for p in PAIRS for t in (1, 0.5) for g in (4, 8)]
+    name = lambda p, t, g: f"{p}, T {t:g}, gamma {g}:"
+    measure("block-keeps-more", lambda: [(name(*c), verified(*c, "block").accepted - verified(*c, "token").accepted,
+                                          math.hypot(verified(*c, "block").accepted_se, verified(*c, "token").accepted_se)) for c in GRID],
+            "{:+.2f}", "mean {:+.3f}".format(statistics.mean(verified(*c, "block").accepted - verified(*c, "token").accepted for c in GRID)))
+    measure("match-keeps-fewer", lambda: [(name(*c), verified(*c, "match").accepted / verified(*c, "token").accepted) for c in GRID])
+    measure("coupled-bound", lambda: [(f"{r.pair}, T {r.temperature:g}:", r.coupled - r.coupled_bound) for r in acceptance], "{:+.3f}",
+            ", ".join(f"{r.coupled:.3f} (ratio test {r.ratio:.3f})" for r in acceptance))
+    measure("counts-enough", lambda: [(f"T {r.temperature:g}:", r.ratio - r.quantised) for r in pick(acceptance, pair="draft-target")], "{:.3f}",
+            f"{acceptance[0].quantised_bytes:g} bytes a row")
+    tele = [r for r in pick(verifiers, verifier="token") if r.temperature > 0]
+    measure("telemetry-unbiased", lambda: [("", max(abs(r.telemetry - r.tokens_per_round) / r.tokens_per_round_se for r in tele))], "{:.1f}")
+    measure("telemetry-noise", lambda: [(name(r.pair, r.temperature, int(r.gamma)), r.telemetry_se / r.tokens_per_round_se) for r in tele])
 
 # DRAGON
-def at_two(aggregation, strategy="device", delay=300, temperature=1, device=88):
-    return one(dragon, temperature=temperature, device_ms=device, delay_ms=delay, aggregation=aggregation, strategy=strategy)
+if have("dragon-latency"):
+    def at_two(aggregation, strategy="device", delay=300, temperature=1, device=88):
+        return one(dragon, temperature=temperature, device_ms=device, delay_ms=delay, aggregation=aggregation, strategy=strategy)
 
+    DELAYS = sorted({r.delay_ms for r in dragon})
+    TO_300 = [d for d in DELAYS if d <= 300]
+    EVERY = [(d, t, v) for v in (22, 88) for t in (1, 0.5) for d in DELAYS]
+    place = lambda d, t, v: f"device {v} ms, T {t:g}, {d:g} ms:"
 
-DELAYS = sorted({r.delay_ms for r in dragon})
-TO_300 = [d for d in DELAYS if d <= 300]
-EVERY = [(d, t, v) for v in (22, 88) for t in (1, 0.5) for d in DELAYS]
-place = lambda d, t, v: f"device {v} ms, T {t:g}, {d:g} ms:"
+    def reduction(base, device=88, delay=300):
+        return 1 - at_two("independent", "Eq 8", delay, device=device).ms_per_token / at_two(base, delay=delay, device=device).ms_per_token
 
+    def reduction_error(base, device=88, delay=300):
+        own, other = at_two("independent", "Eq 8", delay, device=device), at_two(base, delay=delay, device=device)
+        return own.ms_per_token / other.ms_per_token * math.hypot(own.ms_se / own.ms_per_token, other.ms_se / other.ms_per_token)
 
-def reduction(base, device=88, delay=300):
-    return 1 - at_two("independent", "Eq 8", delay, device=device).ms_per_token / at_two(base, delay=delay, device=device).ms_per_token
+    measure("dragon-sequencewise", lambda: [("", reduction("sequence-wise"), reduction_error("sequence-wise"))], "{:.3f}",
+            f"{at_two('sequence-wise').ms_per_token:.0f} ms; device of 22 ms: {reduction('sequence-wise', 22):.3f}")
+    measure("dragon-overhead", lambda: [("", statistics.mean(at_two("independent", "Eq 8", d).ms_per_token / 88 - 1 for d in TO_300),
+                                         math.hypot(*(at_two("independent", "Eq 8", d).ms_se / 88 / len(TO_300) for d in TO_300)))], "{:.3f}")
 
+    def scheduled(d, t, v):
+        own, rivals = at_two("independent", "Eq 8", d, t, v), [at_two("independent", s, d, t, v) for s in ("device", "cloud", "random")]
+        rival = min(rivals, key=lambda r: r.ms_per_token)
+        return round(-rival.over_eq8 / rival.ms_per_token, 9), rival.over_eq8_se / rival.ms_per_token
 
-def reduction_error(base, device=88, delay=300):
-    own, other = at_two("independent", "Eq 8", delay, device=device), at_two(base, delay=delay, device=device)
-    return own.ms_per_token / other.ms_per_token * math.hypot(own.ms_se / own.ms_per_token, other.ms_se / other.ms_per_token)
+    measure("dragon-scheduler", lambda: [(place(*e), *scheduled(*e)) for e in EVERY], "{:+.3f}")
 
+    measure("dragon-closer", lambda: [(f"{d:g} ms:", reduction("synchronous", 22, d) - reduction("synchronous", 88, d)) for d in DELAYS if d > 0], "{:+.3f}")
+    gained = lambda d, t=1, v=88: at_two("synchronous", "device", d, t, v).ms_per_token / at_two("independent", "device", d, t, v).ms_per_token
+    measure("dragon-stabilises", lambda: [(f"{d} ms:", abs(gained(d) - 1)) for d in (0, 50)], "{:.3f}")
+    measure("dragon-eq9", lambda: [(place(*e), abs(gained(*e) / at_two("independent", "device", *e).eq9 - 1)) for e in EVERY], "{:.3f}")
+    exact_time = lambda a, d, v: at_two("exact", f"device {a:g}", d, 1, v).ms_per_token
+    measure("dragon-6.5", lambda: [(f"device {v} ms, {d:g} ms:", abs(exact_time(0.5, d, v) / exact_time(0.9, d, v) - 1)) for v in (22, 88) for d in DELAYS if d > 0],
+            "{:.3f}")
+    measure("here-shared-noise", lambda: [("", at_two("independent", "moving", device=22).ms_per_token / at_two("shared noise", "moving", device=22).ms_per_token)])
+    closed = [abs(r.ms_per_token / r.predicted - 1) for r in dragon if r.aggregation in ("independent", "shared noise", "synchronous")
+              and not math.isnan(r.predicted) and r.delay_ms > 0]
+    measure("closed-recursion", lambda: [("", statistics.median(closed))], "{:.3f}", f"{len(closed)} settings, worst {max(closed):.2f}")
 
-measure("dragon-tokenwise", lambda: [("", reduction("synchronous"), reduction_error("synchronous"))], "{:.3f}",
-        f"{at_two('independent', 'Eq 8').ms_per_token:.0f} against {at_two('synchronous').ms_per_token:.0f} ms; device of 22 ms: "
-        f"{reduction('synchronous', 22):.3f}")
-measure("dragon-sequencewise", lambda: [("", reduction("sequence-wise"), reduction_error("sequence-wise"))], "{:.3f}",
-        f"{at_two('sequence-wise').ms_per_token:.0f} ms; device of 22 ms: {reduction('sequence-wise', 22):.3f}")
-measure("dragon-overhead", lambda: [("", statistics.mean(at_two("independent", "Eq 8", d).ms_per_token / 88 - 1 for d in TO_300),
-                                     math.hypot(*(at_two("independent", "Eq 8", d).ms_se / 88 / len(TO_300) for d in TO_300)))], "{:.3f}")
+    def ahead(d, t, v):
+        r = at_two("independent", "moving", d, t, v)
+        return round(-r.over_eq8 / r.ms_per_token, 9), r.over_eq8_se / r.ms_per_token
 
-
-def scheduled(d, t, v):
-    own, rivals = at_two("independent", "Eq 8", d, t, v), [at_two("independent", s, d, t, v) for s in ("device", "cloud", "random")]
-    rival = min(rivals, key=lambda r: r.ms_per_token)
-    return round(-rival.over_eq8 / rival.ms_per_token, 9), rival.over_eq8_se / rival.ms_per_token
-
-
-measure("dragon-scheduler", lambda: [(place(*e), *scheduled(*e)) for e in EVERY], "{:+.3f}")
-
-
-def saved(d):
-    r = at_two("independent", "random", d)
-    return r.over_eq8, r.over_eq8_se
-
-
-measure("dragon-gains-grow", lambda: [("", saved(300)[0] - saved(100)[0], math.hypot(saved(300)[1], saved(100)[1]))], "{:+.1f}",
-        f"{saved(100)[0]:.1f} ms at 100 ms, {saved(300)[0]:.1f} ms at 300 ms")
-measure("dragon-closer", lambda: [(f"{d:g} ms:", reduction("synchronous", 22, d) - reduction("synchronous", 88, d)) for d in DELAYS if d > 0], "{:+.3f}")
-gained = lambda d, t=1, v=88: at_two("synchronous", "device", d, t, v).ms_per_token / at_two("independent", "device", d, t, v).ms_per_token
-measure("dragon-stabilises", lambda: [(f"{d} ms:", abs(gained(d) - 1)) for d in (0, 50)], "{:.3f}")
-measure("dragon-eq9", lambda: [(place(*e), abs(gained(*e) / at_two("independent", "device", *e).eq9 - 1)) for e in EVERY], "{:.3f}")
-exact_time = lambda a, d, v: at_two("exact", f"device {a:g}", d, 1, v).ms_per_token
-measure("dragon-6.5", lambda: [(f"device {v} ms, {d:g} ms:", abs(exact_time(0.5, d, v) / exact_time(0.9, d, v) - 1)) for v in (22, 88) for d in DELAYS if d > 0],
-        "{:.3f}")
-measure("dragon-eq5", lambda: [("", max(r.largest_distance for r in eq5))], "{:.1e}",
-        ", ".join(f"gamma_l {r.gamma_l:g}: alpha^l {r.acceptance_l:.3f}, alpha^r {r.acceptance_r:.3f}" for r in pick(eq5, eta_l=0.5)))
-measure("dragon-4.2", lambda: [("", min(r.least_gain for r in eq5))], "{:+.1e}")
-measure("dragon-ttft", lambda: [("", statistics.mean((52.6 + at_two("independent", "Eq 8", d).first_ms) / (52.6 + 88) - 1 for d in TO_300))], "{:.3f}")
-measure("here-shared-noise", lambda: [("", at_two("independent", "moving", device=22).ms_per_token / at_two("shared noise", "moving", device=22).ms_per_token)])
-closed = [abs(r.ms_per_token / r.predicted - 1) for r in dragon if r.aggregation in ("independent", "shared noise", "synchronous")
-          and not math.isnan(r.predicted) and r.delay_ms > 0]
-measure("closed-recursion", lambda: [("", statistics.median(closed))], "{:.3f}", f"{len(closed)} settings, worst {max(closed):.2f}")
-
-
-def ahead(d, t, v):
-    r = at_two("independent", "moving", d, t, v)
-    return round(-r.over_eq8 / r.ms_per_token, 9), r.over_eq8_se / r.ms_per_token
-
-
-measure("looking-ahead", lambda: [(place(*e), *ahead(*e)) for e in EVERY], "{:+.3f}")
+    measure("looking-ahead", lambda: [(place(*e), *ahead(*e)) for e in EVERY], "{:+.3f}")
+if have("dragon-devices"):
+    share = pick(devices, what="share saved")
+    measure("dragon-tokenwise", lambda: [(f"device {r.device_ms:g} ms", r.mean, r.se) for r in share], "{:.3f}",
+            "device of " + ", ".join(f"{r.device_ms:g} ms: {r.mean:.3f}" for r in share))
+    saved = lambda side, d: one(devices, what="ms saved", side=side, delay_ms=d)
+    BASELINES = ("device", "cloud", "random")
+    measure("dragon-gains-grow", lambda: [(b, saved(b, 300).mean - saved(b, 100).mean, math.hypot(saved(b, 300).se, saved(b, 100).se))
+                                          for b in BASELINES], "{:+.1f}",
+            "; ".join(f"{b}: {saved(b, 100).mean:.1f} ms at 100 ms, {saved(b, 300).mean:.1f} ms at 300 ms" for b in BASELINES))
+    measure("dragon-ttft", lambda: [("", statistics.mean((52.6 + r.mean) / (52.6 + 88) - 1 for r in pick(devices, what="first")))], "{:.3f}")
+if have("dragon-acceptance"):
+    measure("dragon-eq5", lambda: [("", max(r.largest_distance for r in eq5))], "{:.1e}",
+            ", ".join(f"gamma_l {r.gamma_l:g}: alpha^l {r.acceptance_l:.3f}, alpha^r {r.acceptance_r:.3f}" for r in pick(eq5, eta_l=0.5)))
+    measure("dragon-4.2", lambda: [("", min(r.least_gain for r in eq5))], "{:+.1e}")
 
 
 def read(text, law, n=16):
@@ -514,48 +515,72 @@ if passages:
             "{:+.3f}")
 
 # DSSD
-grid = pick(dssd, pair="draft-target", temperature=1, vocabulary=50000, slowdown=400)
-link100 = dict(mbit_per_s=100, delay_ms=20)
+if have("dssd", "verifiers", "acceptance"):
+    grid = pick(dssd, pair="draft-target", temperature=1, vocabulary=50000)
+    link100 = dict(mbit_per_s=100, delay_ms=20)
 
+    def tokens_error(verifier, factors):
+        """The standard error of sum_g factors[g] (tokens of a round of g drafts), counted in the same rounds of 8."""
+        r = verified("draft-target", 1, 8, verifier)
+        reached = [1.0, *map(float, r.reached.split()), 0.0]
+        of = [sum(f * (1 + min(k, g)) for g, f in factors.items()) for k in range(9)]  # if k drafts are accepted
+        chance = [reached[k] - reached[k + 1] for k in range(9)]
+        middle = sum(c * x for c, x in zip(chance, of))
+        return math.sqrt(sum(c * (x - middle) ** 2 for c, x in zip(chance, of)) / r.rounds)
 
-def split(protocol, free=True, **where):
-    return max(pick(grid, protocol=protocol, **where), key=lambda r: r.speedup_free_scoring if free else r.speedup)
+    def of_gamma(p, *gammas, **link):
+        """The speed-up with a gamma, less that with another one if there are two, and its standard error."""
+        rows = [one(grid, protocol=p, gamma=g, **(link or link100)) for g in gammas]
+        factors = {int(r.gamma): sign * r.speedup / r.tokens_per_round for r, sign in zip(rows, (1, -1))}
+        return sum(sign * r.speedup for r, sign in zip(rows, (1, -1))), tokens_error("coupled" if p == "shared" else "token", factors)
 
+    at8 = {p: one(grid, protocol=p, gamma=8, **link100) for p in ("dsd", "dssd", "shared", "quantised")}
+    measure("dssd-50-bytes", lambda: [("", at8["dssd"].up_bytes)], "{:,.0f}",
+            f"V = 50,000; DSD {at8['dsd'].up_bytes:,.0f}; but DSSD {at8['dssd'].down_bytes:,.0f} bytes down")
+    LINKS = [dict(mbit_per_s=w, delay_ms=d) for w in (10, 50, 100) for d in (0, 20, 50)]
+    varies = {p: [one(grid, protocol=p, gamma=8, **k).speedup for k in LINKS] for p in ("dsd", "dssd", "shared")}
+    measure("dssd-variation", lambda: [("", max(varies["dssd"]) / min(varies["dssd"]))], "{:.2f}",
+            f"DSD {max(varies['dsd']) / min(varies['dsd']):.1f}, coupled {max(varies['shared']) / min(varies['shared']):.1f}")
+    for id, p in (("dssd-1.5", "dssd"), ("dsd-1", "dsd")):
+        measure(id, lambda: [(f"gamma {g}:", *of_gamma(p, g)) for g in (4, 6, 8)], "{:.2f}")
+    measure("dssd-gamma-6", lambda: [(f"gamma {g}:", *of_gamma("dssd", 6, g)) for g in (4, 8)], "{:+.2f}",
+            f"best of 1 to 8: gamma {max(pick(grid, protocol='dssd', **link100), key=lambda r: r.speedup).gamma:g}")
 
-at8 = {p: one(grid, protocol=p, gamma=8, **link100) for p in ("dsd", "dssd", "shared", "quantised")}
-measure("dssd-50-bytes", lambda: [("", at8["dssd"].up_bytes)], "{:,.0f}",
-        f"V = 50,000; DSD {at8['dsd'].up_bytes:,.0f}; but DSSD {at8['dssd'].down_bytes:,.0f} bytes down")
-links = lambda same: [r for r in paired if (r.down_mbit_per_s == r.up_mbit_per_s) == same]
-slower = [r for r in links(False) if r.gain_ms < 0]
-label = lambda r: f"{r.pair}, gamma {r.gamma:g}, {r.up_mbit_per_s:g} up, {r.down_mbit_per_s:g} down:"
-measure("dssd-algebra", lambda: [(label(r), r.gain_ms, r.gain_se) for r in links(True)], "{:.1f}")
-measure("dssd-asymmetric", lambda: [(label(r), r.gain_ms, r.gain_se) for r in links(False)], "{:+.1f}",
-        f"DSSD is the slower one at {len(slower)} of {len(links(False))}: " + ", ".join(
-            f"gamma {g:g} where the link down is slower than 1/{max([r.up_mbit_per_s / r.down_mbit_per_s for r in links(False) if r.gamma == g and r.gain_ms >= 0], default=1):g} of up"
-            for g in sorted({r.gamma for r in slower})))
-LINKS = [dict(mbit_per_s=w, delay_ms=d) for w in (10, 50, 100) for d in (0, 20, 50)]
-varies = {p: [one(grid, protocol=p, gamma=8, **k).speedup_free_scoring for k in LINKS] for p in ("dsd", "dssd", "shared")}
-measure("dssd-variation", lambda: [("", max(varies["dssd"]) / min(varies["dssd"]))], "{:.2f}",
-        f"DSD {max(varies['dsd']) / min(varies['dsd']):.1f}, coupled {max(varies['shared']) / min(varies['shared']):.1f}")
-of_gamma = lambda p, g: one(grid, protocol=p, gamma=g, **link100)
-for id, p in (("dssd-1.5", "dssd"), ("dsd-1", "dsd")):
-    measure(id, lambda: [(f"gamma {g}:", of_gamma(p, g).speedup_free_scoring) for g in (4, 6, 8)], "{:.2f}",
-            "with scoring as measured here: " + ", ".join(f"{of_gamma(p, g).speedup:.2f}" for g in (4, 6, 8)))
-measure("dssd-gamma-6", lambda: [(f"gamma {g}:", of_gamma("dssd", 6).speedup - of_gamma("dssd", g).speedup) for g in (4, 8)], "{:+.2f}",
-        f"best of 1 to 8: gamma {split('dssd', False, **link100).gamma:g}")
-measure("here-no-row", lambda: [(f"gamma {r.gamma:g}, {r.mbit_per_s:g} Mbit/s, {r.delay_ms:g} ms:",
-                                 r.speedup / one(grid, protocol="dssd", gamma=r.gamma, mbit_per_s=r.mbit_per_s, delay_ms=r.delay_ms).speedup - 1)
-                                for r in pick(grid, protocol="shared") if r.mbit_per_s <= 10])
+    def over_dssd(g, w, d):
+        link = dict(mbit_per_s=w, delay_ms=d)
+        (own, own_error), (other, error) = of_gamma("shared", g, **link), of_gamma("dssd", g, **link)
+        return own / other - 1, own / other * math.hypot(own_error / own, error / other)
 
+    measure("here-no-row", lambda: [(f"gamma {r.gamma:g}, {r.mbit_per_s:g} Mbit/s, {r.delay_ms:g} ms:", *over_dssd(r.gamma, r.mbit_per_s, r.delay_ms))
+                                    for r in pick(grid, protocol="shared") if r.mbit_per_s <= 10])
+if have("dssd-paired"):
+    links = lambda same: [r for r in paired if (r.down_mbit_per_s == r.up_mbit_per_s) == same]
+    slower = [r for r in links(False) if r.gain_ms < 0]
+    label = lambda r: f"{r.pair}, gamma {r.gamma:g}, {r.up_mbit_per_s:g} up, {r.down_mbit_per_s:g} down:"
+    measure("dssd-algebra", lambda: [(label(r), r.gain_ms, r.gain_se) for r in links(True)], "{:.1f}")
+    measure("dssd-asymmetric", lambda: [(label(r), r.gain_ms, r.gain_se) for r in links(False)], "{:+.1f}",
+            f"DSSD is the slower one at {len(slower)} of {len(links(False))}: " + ", ".join(
+                f"gamma {g:g} where the link down is slower than 1/{max([r.up_mbit_per_s / r.down_mbit_per_s for r in links(False) if r.gamma == g and r.gain_ms >= 0], default=1):g} of up"
+                for g in sorted({r.gamma for r in slower})))
 # draft length
-rates = {}
-for r in lengths:
-    rates.setdefault((r.pair, r.temperature, r.prices), []).append(r)
-share = lambda v, how: next(r for r in v if r.how == how).tokens_per_cost / max(r.tokens_per_cost for r in v if r.how != "marginal")
-marginal = {k: share(v, "marginal") for k, v in rates.items()}
-measure("marginal-value", lambda: [(f"{p}, T {t:g}, {w}:", x) for (p, t, w), x in marginal.items()])
-measure("one-acceptance", lambda: [(f"{p}, T {t:g}, {w}:", share(v, "planned")) for (p, t, w), v in rates.items() if any(r.how == "planned" for r in v)])
+if have("draft-length"):
+    rates = {}
+    for r in lengths:
+        rates.setdefault((r.pair, r.temperature, r.prices), []).append(r)
+    share = lambda v, how: next(r for r in v if r.how == how).tokens_per_cost / max(r.tokens_per_cost for r in v if r.how != "marginal")
+    marginal = {k: share(v, "marginal") for k, v in rates.items()}
+    measure("marginal-value", lambda: [(f"{p}, T {t:g}, {w}:", x) for (p, t, w), x in marginal.items()])
+    measure("one-acceptance", lambda: [(f"{p}, T {t:g}, {w}:", share(v, "planned")) for (p, t, w), v in rates.items() if any(r.how == "planned" for r in v)])
 
+# What was not run stays as it is recorded, if that is of the same seed and size.
+try:
+    earlier = json.loads((plots / "results.json").read_text())
+except FileNotFoundError:
+    earlier = {}
+seed = int(settings.split("seed ")[1].split(";")[0])
+if (earlier.get("seed"), earlier.get("quick")) != (seed, quick):
+    earlier = {}
+judged = {**earlier.get("claims", {}), **judged}
 missing = [c["id"] for c in CLAIMS if c["id"] not in judged and c["part"] != "dragon-passages"]
 assert not missing, f"claims without a measure: {missing}"
 
@@ -999,12 +1024,11 @@ def passages_plot():
 def dssd_plot():
     f, (left, right) = figure(9.2, 4, 2)
     widths = sorted({r.mbit_per_s for r in grid})
-    for axis, free in ((left, True), (right, False)):
+    for axis, delay in ((left, 0), (right, 50)):
         ends = []
         for protocol, name, colour in (("dsd", "DSD: rows up", RED), ("dssd", "DSSD: a row down", BLUE),
                                        ("shared", "coupled: no row", GREEN), ("quantised", "rows of 8 tokens up", ORANGE)):
-            ys = [getattr(split(protocol, free, mbit_per_s=w, delay_ms=20), "speedup_free_scoring" if free else "speedup")
-                  for w in widths]
+            ys = [max(r.speedup for r in pick(grid, protocol=protocol, mbit_per_s=w, delay_ms=delay)) for w in widths]
             axis.plot(widths, ys, "o-", color=colour, lw=1.6, ms=4)
             ends.append((widths[-1] * 1.15, ys[-1], name, colour))
         axis.plot([widths[0], widths[-1]], [1, 1], color=GREY, lw=3, zorder=0)
@@ -1015,8 +1039,8 @@ def dssd_plot():
         axis.set_ylim(0)
         label_ends(axis, ends, 0.06)
         axis.set_xlim(widths[0], widths[-1] * 60)
-        axis.set_xlabel("bandwidth, Mbit/s (20 ms delay)")
-        axis.set_title("scoring a draft costs one step" if free else "scoring costs as measured here", weight="normal", size=9)
+        axis.set_xlabel("bandwidth, Mbit/s")
+        axis.set_title(f"{delay} ms of other delay a round", weight="normal", size=9)
     left.set_ylabel("speed-up over the target alone, best gamma")
     finish(f, "dssd", "DSSD's four splits: speed-up over bandwidth")
 
@@ -1046,74 +1070,73 @@ def length_plot():
 
 
 if matplotlib is not None:
-    losers = sum(gap(r, "ensemble", "cross_entropy", (0.5,))[0] > 0 for r in DEFERRAL)
-    winners = sum(gap(r, "ensemble", shares=(0.5,))[0] > 0 for r in DEFERRAL + TOKEN)
-    quality("cascades-cross-entropy", "cross_entropy", "cross-entropy of the next token, nats",
-            "nats more than the ensemble (less is better)",
-            f"By cross-entropy the static ensemble beats {losers} of {len(DEFERRAL)} deferral rules at half of TV")
-    quality("cascades-accuracy", "sampled_accuracy", "chance that a sampled token is right",
-            "gain over the ensemble (more is better)",
-            f"By the accuracy of a sampled token {winners} of {len(DEFERRAL + TOKEN)} rules beat the ensemble at half of TV")
-    token_plot()
-    temperature_plot()
-    frontier()
-    ensemble_plot()
-    latency_plot()
-    prediction()
-    cos_plots()
-    verifier_plots()
-    dragon_plots()
-    bild_plot()
-    regret_plot()
-    paired_plot()
-    if passages:
-        passages_plot()
-    dssd_plot()
-    length_plot()
+    if have(CASCADES):
+        losers = sum(gap(r, "ensemble", "cross_entropy", (0.5,))[0] > 0 for r in DEFERRAL)
+        winners = sum(gap(r, "ensemble", shares=(0.5,))[0] > 0 for r in DEFERRAL + TOKEN)
+        quality("cascades-cross-entropy", "cross_entropy", "cross-entropy of the next token, nats",
+                "nats more than the ensemble (less is better)",
+                f"By cross-entropy the static ensemble beats {losers} of {len(DEFERRAL)} deferral rules at half of TV")
+        quality("cascades-accuracy", "sampled_accuracy", "chance that a sampled token is right",
+                "gain over the ensemble (more is better)",
+                f"By the accuracy of a sampled token {winners} of {len(DEFERRAL + TOKEN)} rules beat the ensemble at half of TV")
+    for plot, needs in ((token_plot, [CASCADES]), (temperature_plot, [CASCADES]), (frontier, [CASCADES]), (ensemble_plot, [f"cascades-{EXPERTS}"]),
+                        (latency_plot, ["latency", CASCADES]), (prediction, ["latency", "cos-speed", "draft-length-speed"]),
+                        (cos_plots, ["cos-speed", "cos-calls"]), (verifier_plots, ["verifiers"]), (dragon_plots, ["dragon-latency", "dragon-acceptance"]),
+                        (bild_plot, ["bild"]), (regret_plot, ["regret"]), (paired_plot, ["dssd-paired"]), (passages_plot, ["dragon-passages"]),
+                        (dssd_plot, ["dssd", "verifiers", "acceptance"]), (length_plot, ["draft-length"])):
+        if have(*needs):
+            plot()
 
 # ---- what page.py writes ---------------------------------------------------------------------------------------------
 
-half_gain = {r: (gap(r, "ensemble", "cross_entropy", (0.5,)), gap(r, "ensemble", shares=(0.5,)), gap(r, "ensemble", "argmax_accuracy", (0.5,)))
-             for r in DEFERRAL + TOKEN + LOSSY}
-half_gain = {r: g for r, g in half_gain.items() if not math.isnan(g[0][0])}
-rules = [[r, *(f"{x:{form}}" for (value, error), places in zip(half_gain[r], (3, 4, 4)) for x, form in
-               ((value, f"+.{places}f"), (error, f".{places}f")))] for r in sorted(half_gain, key=lambda r: -half_gain[r][1][0])]
-greedy = {r: value(curve(r, "sampled_accuracy", temperature=0), 0.5 * tv(temperature=0)) for r in ("diff", "opt", *TOKEN, "lenient")}
-greedy = sorted((x, r) for r, x in greedy.items() if not math.isnan(x))
-pairs = []
-for p in PAIRS:
-    for t in ("shakespeare", "kjv", "mix"):
-        use = WINDOWS[t]
-        nats = {x: setting("ensemble", x, "cross_entropy", use, p) for x in cells[p, 1, "ensemble"]}
-        e = min(nats, key=nats.get)
-        half_of = lambda rule, y: "{:+.{}f}".format(gap(rule, "ensemble", y, (0.5,), use, pair=p)[0], 3 if y == "cross_entropy" else 4)
-        pairs.append([p, t, f"{tv(use, p):.3f}", f"{nats[1.0]:.3f}", f"{nats[0.0]:.3f}", f"{nats[e]:.3f} (lambda {e:g})",
-                      half_of("diff", "cross_entropy"), half_of("diff", "sampled_accuracy"), half_of("token-v3", "sampled_accuracy")])
-same = [r.speedup for r in pick(cos_speed, method="standard")]
-known = lambda x, form: "" if math.isnan(x) else form.format(x)
-below = lambda g: max([r.up_mbit_per_s / r.down_mbit_per_s for r in links(False) if r.gamma == g and r.gain_ms >= 0], default=1)
-machine = folder / "machine.txt"
-results = {
-    "seed": int(settings.split("seed ")[1].split(";")[0]), "quick": quick,
-    "positions": sum(len(WINDOWS[t]) for t in texts) * (16 if quick else 128),
-    "machine": machine.read_text().strip() if machine.exists() else "unknown.",
-    "standard_over_itself": [f"{min(same):.2f}", f"{max(same):.2f}"],
-    "claims": {c["id"]: judged[c["id"]] for c in CLAIMS if c["id"] in judged},
-    "rules": rules, "pairs": pairs,
-    "best": {"token": chosen(TOKEN, "sampled_accuracy", max, below_tv)[0], "cross_entropy": min(half_gain, key=lambda r: half_gain[r][0][0])},
-    "greedy": [[f"{x:.3f}", r] for x, r in (greedy[0], greedy[-1])],
-    "scoring": [[f"{n}", f"{one(times, model='target', tokens=n).v:.2f}"] for n in range(2, 10)],
-    "draft_step": f"{one(times, model='draft', tokens=1).seconds / one(times, model='target', tokens=1).seconds:.2f}",
-    "speculative": [[r.policy, f"{r.gamma:g}", f"{r.speedup:.2f}", f"{r.predicted:.2f}", f"{100 * r.error:+.0f} %",
-                     f"{r.predicted_free_scoring:.2f}"] for r in speculative if r.gamma == 3],
-    "cos": [[r.models, r.policy, f"{r.temperature:g}", r.method, f"{r.gamma:g}", f"{r.speedup:.2f}", known(r.predicted, "{:.2f}"),
-             known(100 * r.error, "{:+.0f} %")]
-            for r in cos_speed if r.method in ("speculative", "alternating") and r.gamma in (1, 5) and r.temperature == 1],
-    "eq8": {"worse": sum(scheduled(*e)[0] > 2 * scheduled(*e)[1] for e in EVERY), "of": len(EVERY)},
-    "target_step_ms": f"{grid[0].llm_ms:.0f}",
-    "slower": [[f"{g:g}", f"{below(g):g}"] for g in sorted({r.gamma for r in slower})],
-}
+now = {"seed": seed, "quick": quick, "claims": {c["id"]: judged[c["id"]] for c in CLAIMS if c["id"] in judged}}
+if have(CASCADES):
+    half_gain = {r: (gap(r, "ensemble", "cross_entropy", (0.5,)), gap(r, "ensemble", shares=(0.5,)), gap(r, "ensemble", "argmax_accuracy", (0.5,)))
+                 for r in DEFERRAL + TOKEN + LOSSY}
+    half_gain = {r: g for r, g in half_gain.items() if not math.isnan(g[0][0])}
+    greedy = {r: value(curve(r, "sampled_accuracy", temperature=0), 0.5 * tv(temperature=0)) for r in ("diff", "opt", *TOKEN, "lenient")}
+    greedy = sorted((x, r) for r, x in greedy.items() if not math.isnan(x))
+    now["positions"] = sum(len(WINDOWS[t]) for t in texts) * (16 if quick else 128)
+    now["rules"] = [[r, *(f"{x:{form}}" for (value, error), places in zip(half_gain[r], (3, 4, 4)) for x, form in
+                          ((value, f"+.{places}f"), (error, f".{places}f")))] for r in sorted(half_gain, key=lambda r: -half_gain[r][1][0])]
+    now["best"] = {"token": chosen(TOKEN, "sampled_accuracy", max, below_tv)[0], "cross_entropy": min(half_gain, key=lambda r: half_gain[r][0][0])}
+    now["greedy"] = [[f"{x:.3f}", r] for x, r in (greedy[0], greedy[-1])]
+if have(*(f"cascades-{p}" for p in PAIRS)):
+    pairs = []
+    for p in PAIRS:
+        for t in ("shakespeare", "kjv", "mix"):
+            use = WINDOWS[t]
+            nats = {x: setting("ensemble", x, "cross_entropy", use, p) for x in cells[p, 1, "ensemble"]}
+            e = min(nats, key=nats.get)
+            half_of = lambda rule, y: "{:+.{}f}".format(gap(rule, "ensemble", y, (0.5,), use, pair=p)[0], 3 if y == "cross_entropy" else 4)
+            pairs.append([p, t, f"{tv(use, p):.3f}", f"{nats[1.0]:.3f}", f"{nats[0.0]:.3f}", f"{nats[e]:.3f} (lambda {e:g})",
+                          half_of("diff", "cross_entropy"), half_of("diff", "sampled_accuracy"), half_of("token-v3", "sampled_accuracy")])
+    now["pairs"] = pairs
+if have("times"):
+    now["machine"] = (folder / "machine.txt").read_text().strip()
+    now["scoring"] = [[f"{n}", f"{one(times, model='target', tokens=n).v:.2f}"] for n in range(2, 10)]
+    now["draft_step"] = f"{one(times, model='draft', tokens=1).seconds / one(times, model='target', tokens=1).seconds:.2f}"
+if have("latency", CASCADES):
+    now["speculative"] = [[r.policy, f"{r.gamma:g}", f"{r.speedup:.2f}", f"{r.predicted:.2f}", f"{100 * r.error:+.0f} %",
+                           f"{r.predicted_free_scoring:.2f}"] for r in speculative if r.gamma == 3]
+if have("cos-speed"):
+    same = [r.speedup for r in pick(cos_speed, method="standard")]
+    known = lambda x, form: "" if math.isnan(x) else form.format(x)
+    now["standard_over_itself"] = [f"{min(same):.2f}", f"{max(same):.2f}"]
+    now["cos"] = [[r.models, r.policy, f"{r.temperature:g}", r.method, f"{r.gamma:g}", f"{r.speedup:.2f}", known(r.predicted, "{:.2f}"),
+                   known(100 * r.error, "{:+.0f} %")]
+                  for r in cos_speed if r.method in ("speculative", "alternating") and r.gamma in (1, 5) and r.temperature == 1]
+if have("dragon-latency"):
+    now["eq8"] = {"worse": sum(scheduled(*e)[0] > 2 * scheduled(*e)[1] for e in EVERY), "of": len(EVERY)}
+if have("dssd", "verifiers", "acceptance"):
+    now["target_step_ms"] = f"{grid[0].llm_ms:.0f}"
+if have("dssd-paired"):
+    below = lambda g: max([r.up_mbit_per_s / r.down_mbit_per_s for r in links(False) if r.gamma == g and r.gain_ms >= 0], default=1)
+    now["slower"] = [[f"{g:g}", f"{below(g):g}"] for g in sorted({r.gamma for r in slower})]
 
+ORDER = ("seed", "quick", "positions", "machine", "standard_over_itself", "claims", "rules", "pairs", "best", "greedy", "scoring", "draft_step",
+         "speculative", "cos", "eq8", "target_step_ms", "slower")
+results = {key: now.get(key, earlier.get(key)) for key in ORDER}
 recorded.write(plots / "results.json", results)
 subprocess.run([pathlib.Path(__file__).with_name("page.py"), plots / "results.json", page], check=True)
 print(f"report.py: {page}: {sum(judged[c['id']]['verdict'] == 'yes' for c in CLAIMS if c['by'] == 'paper' and c['id'] in judged)} of the "
