@@ -248,7 +248,7 @@ if have(CASCADES):
     target = {m: setting(*TARGET, m) for m in MEASURES}
     draft = {m: setting(*DRAFT, m) for m in MEASURES}
     below_tv = lambda rule, parameter: setting(rule, parameter, "rejection", FIRST) <= tv(FIRST)
-    best_v3 = chosen(["token-v3"], "sampled_accuracy", max)
+    best_v3 = chosen(["token-v3"], "sampled_accuracy", max, below_tv)
     measure("cascade-over-target", lambda: [("", *apart(best_v3, TARGET, "sampled_accuracy", SECOND))], "{:+.4f}",
             f"`{policies[best_v3]}` {setting(*best_v3, 'sampled_accuracy', SECOND):.3f}, the target {setting(*TARGET, 'sampled_accuracy', SECOND):.3f}")
     as_good = chosen(["token-v3"], "rejection", min,
@@ -256,7 +256,21 @@ if have(CASCADES):
     measure("cascade-saves-calls", lambda: [("accuracy", *apart(as_good, TARGET, "sampled_accuracy", SECOND)),
                                             ("rejection saved", *apart(TARGET, as_good, "rejection", SECOND))], "{:+.4f}",
             f"`{policies[as_good]}`")
-    for id, a, b in (("token-over-opt", "token-v3", "opt"), ("opt-over-diff", "opt", "diff"), ("diff-over-chow", "diff", "chow"),
+    best_opt = chosen(["opt"], "sampled_accuracy", max, below_tv)
+
+    def least_rejection(rule, use):
+        """The least rejection rate at which a rule has the target's accuracy, linear between its parameters."""
+        due, points = setting(*TARGET, "sampled_accuracy", use), curve(rule, "sampled_accuracy", use)
+        for (x0, y0), (x1, y1) in zip(points, points[1:]):
+            if y1 >= due:
+                return x1 if y0 >= due else x0 + (x1 - x0) * (due - y0) / (y1 - y0)
+        return math.nan
+
+    measure("token-over-opt", lambda: [("accuracy at the target's cost", *apart(best_v3, best_opt, "sampled_accuracy", SECOND)),
+                                       ("rejections at its accuracy", *jackknife(lambda u: least_rejection("opt", u) - least_rejection("token-v3", u)))],
+            "{:+.4f}", f"`{policies[best_v3]}`, `{policies[best_opt]}`; least rejections {least_rejection('token-v3', WINDOWS['mix']):.3f} and "
+            f"{least_rejection('opt', WINDOWS['mix']):.3f} of {tv():.3f}")
+    for id, a, b in (("opt-over-diff", "opt", "diff"), ("diff-over-chow", "diff", "chow"),
                      ("diff-over-bild", "diff", "bild"), ("beta-1-as-good", "lenient", "lossy")):
         measure(id, lambda: [("", *gap(a, b))], "{:+.4f}")
     measure("over-lossy", lambda: [(r, *gap(r, "lenient")) for r in ("token-v3", "opt")], "{:+.4f}")
