@@ -77,4 +77,12 @@ assert CHECKS == {c["id"] for c in claims if c.get("theorem")}, "a check of the 
 for c in claims:
     if c.get("theorem"):
         assert f"| {c['claim']} (" not in page, f"{c['id']} is a theorem and stands in a table of findings"
+
+# --- numbers that stand in two places ------------------------------------------------------------------------------
+value = lambda id: float(recorded[id]["values"][0][1])
+added = [(52.6 + max(88, 22 + 1 + d / 2)) / (52.6 + 88) - 1 for d in range(0, 301, 50)]  # plan::first_token_latency
+assert abs(value("dragon-ttft") - sum(added) / len(added)) < 6e-4, "dragon-ttft is not from plan::first_token_latency"
+assert value("bild-comparable") >= 0, "comparable is a distance: neither may be better"
+bits = {name: int(n) for name, n in re.findall(r"double (\w+_bits) = (\d+);", (ROOT / "include/specagg/plan/link.hpp").read_text())}
+assert value("dssd-50-bytes") == 8 * (bits["id_bits"] + bits["q_bits"]) / 8, "the plan and the page count other bytes up"
 print(f"{len(claims)} claims, {len(parts)} parts, {len(plots)} plots")
