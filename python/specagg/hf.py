@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoding with two causal models of `transformers`: generate(), and custom_generate() for
+`model.generate`. The draft model drafts, the target scores the drafts in one call, and verify()
+decides, so the text has the policy's law: with "lossless", that of the target alone.
+
+Both models have one tokenizer and take a `DynamicCache`. A batch may have any number of requests;
+each keeps as many tokens of a round as were emitted for it. Every token of a text goes through each model
+once: after a round the caches are cropped, and where the requests of a batch kept different numbers
+of tokens, their keys and values are moved, so that all end at the same slot. No request's tokens
+depend on which others are in the batch, but for the rounding of the models' arithmetic.
+
+Rows are decided on the CPU: rows of logits are copied there, gamma + 1 of the target for a request and round.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Sequence, Union
+
+import numpy as np
+import torch
+from transformers import LogitsProcessorList, StoppingCriteriaList
+
+from . import plan
+from ._hf_cache import Cached
+from ._law import law
+from ._policy import PolicyLike, as_policy
+from ._verify import Sampling, Status, draw, verify
+
+
+@dataclass
+class Generated:
+    """What generate(return_dict_in_generate=True) returns. sequences [B, S + n]: prompts and new tokens. For each
+    request: how many tokens were drafted, accepted and emitted. rounds: calls of the target."""
+
+    sequences: Any
+    drafted: list[int]
+    accepted: list[int]
+    emitted: list[int]
+    rounds: int
+
+
+class _DraftLength:
+    """gamma="auto": the gamma with the most tokens for the time, by the acceptances and times of the last rounds.
+
+    The time of a target call is taken as a line, a + b (gamma + 1), fitted to the calls; that of a draft step as one
+    number. All fade by 1 in 20 a round. Where drafting does not pay, one token is drafted every 32nd round.
+    """
+
+    most, fade = 16, 0.95
+
+    def __init__(self) -> None:
+        self.judged, self.accepted = 4.0, 2.6  # as if 4 drafted tokens had been accepted with probability 0.65
+        self.steps = self.step_seconds = 0.0
+        self.line = np.zeros(5)  # weight, n, n n, seconds, n seconds
+        self.rounds = 0
+
+    def gamma(self) -> int:
+        self.rounds += 1
+        w, n, nn, t, nt = self.line
+        if w == 0 or self.steps == 0:
+            return 4
+        spread = w * nn - n * n
+        slope = max(0.0, (w * nt - n * t) / spread) if spread > 1e-6 * w * nn else 0.0
+        at_1 = max(t / w + slope * (1 - n / w), 0.05 * t / w)
+        best, _ = plan.best_gamma(self.accepted / self.judged, self.step_seconds / self.steps / at_1,
+                                  [1 + slope * g / at_1 for g in range(self.most + 1)], most=self.most)
+        return best if best or self.rounds % 32 else 1
+
+    def observe(self, accepted: Sequence[int], drafted: Sequence[int], steps: int, draft_time: float,
+                target_time: float) -> None:
+        self.judged = self.fade * self.judged + sum(min(a + 1, d) for a, d in zip(accepted, drafted))
+        self.accepted = self.fade * self.accepted + sum(accepted)
+        if self.rounds > 1:  # the first round reads the prompts
+            n = max(drafted) + 1
+            self.steps, self.step_seconds = self.fade * self.steps + steps, self.fade * self.step_seconds + draft_time
+            self.line = self.fade * self.line + np.array([1, n, n * n, target_time, n * target_time])
+
+
+class _Decoding:
+    """The requests that are not finished, `active`, and the two models' caches of them."""
+
+    def __init__(self, target: Any, draft: Any, sequences: list[list[int]], pads: list[int], policy: PolicyLike,
+                 verifier: str, sampling: Sampling, seeds: Sequence[int], eos: Sequence[int], processors: Any) -> None:
+        self.target = Cached(target, "target", len(sequences))
+        self.draft = Cached(draft, "draft", len(sequences))
+        self.sequences, self.pads, self.active = sequences, pads, list(range(len(sequences)))
+        self.policy, self.verifier, self.sampling = as_policy(policy), verifier, sampling
+        self.seeds, self.eos, self.processors = np.array(seeds, np.uint64), list(eos), processors
+        self.vocabulary = int(target.config.vocab_size)
+        self.wide = torch.float64 in (target.dtype, draft.dtype)
+        self.times = (0, 0.0, 0.0)  # of the last round: calls of the draft, seconds of draft and target
+
+    def sizes(self) -> list[int]:
+        return [len(self.sequences[b]) - self.pads[b] for b in self.active]
+
+    def streams(self) -> dict[str, Any]:
+        """The random numbers of a round are a function of seed, request and position."""
+        return {"seed": self.seeds[self.active], "requests": np.array(self.active, np.uint64),
+                "positions": np.array(self.sizes(), np.uint32), "sampling": self.sampling}
+
+    def rows(self, model: Cached, drafts: Sequence[list[int]], wanted: Sequence[int]) -> Any:
+        """The model's rows at the last wanted[b] positions of text and draft, edited by the processors, on the CPU.
+        The model computes what it has not yet of the texts for which rows are wanted."""
+        new = []
+        for b, size, d, w in zip(self.active, model.sizes, drafts, wanted):
+            text, at = self.sequences[b], self.pads[b] + size
+            new.append(text[at:] + d[max(0, at - len(text)):] if w else [])
+        rows = model.rows(new, wanted)
+        if self.wide or self.processors:
+            rows = rows.double() if self.wide else rows.float()
+        # One tokenizer, but padded to another size: draft rows get tokens of probability 0, or lose some.
+        missing = self.vocabulary - rows.shape[-1]
+        rows = torch.nn.functional.pad(rows, (0, missing), value=-torch.inf) if missing else rows
+        if self.processors:
+            for b, d, w, out in zip(self.active, drafts, wanted, rows):
+                for j in range(w):
+                    out[j] = self.processors(*self.as_batch(b, d[:len(d) + 1 - w + j], out[j], rows.device))[b]
+        return rows.cpu()
+
+    def as_batch(self, b: int, draft: list[int], row: Any, device: Any) -> tuple[Any, Any]:
+        """Text and row of request b in each row of a batch of all, for what knows requests by their row."""
+        ids = torch.tensor([self.sequences[b] + draft], device=device)
+        return ids.repeat(len(self.sequences), 1), None if row is None else row.repeat(len(self.sequences), 1)
+
+    def propose(self, most: Sequence[int]) -> tuple[list[list[int]], Any, int]:
+        """Drafts up to most[b] tokens for each request; the rows that they were drawn from, and the one after them if
+        the policy reads it (else zeros), [B, gamma + 1, V]; and how often the draft model was called."""
+        drafts: list[list[int]] = [[] for _ in most]
+        rows: list[Any] = []
+        more = int(self.policy.reads_draft)
+        for step in range(max(most) + more):
+            wanted = [int(len(d) == step < m + more and not (d and d[-1] in self.eos)) for d, m in zip(drafts, most)]
+            if not any(wanted):
+                break
+            rows.append(self.rows(self.draft, drafts, wanted)[:, 0])
+            tokens = draw(rows[-1], step=step, coupled=self.verifier == "coupled", **self.streams())
+            for d, m, w, token in zip(drafts, most, wanted, tokens.tolist()):
+                if w and step < m and token >= 0:
+                    d.append(token)
+        zeros = torch.zeros((len(most), self.vocabulary), dtype=torch.float64 if self.wide else torch.float32)
+        zeros = torch.zeros_like(rows[0]) if rows else zeros
+        return drafts, torch.stack([*rows, zeros][:max(map(len, drafts)) + 1], 1), len(rows)
+
+    def speculate(self, most: Sequence[int]) -> tuple[list[list[int]], list[int], list[int]]:
+        """A round: the tokens emitted for each request, and how many were drafted and accepted."""
+        before = self.sizes()
+        times = [time.perf_counter()]
+        drafts, q, calls = self.propose(most)
+        times.append(time.perf_counter())
+        p = self.rows(self.target, drafts, [len(d) + 1 for d in drafts])
+        times.append(time.perf_counter())
+        drafted = [len(d) for d in drafts]
+        self.times = (calls, times[1] - times[0], times[2] - times[1])
+        ids = np.array([d + [-1] * (max(drafted) - len(d)) for d in drafts], np.int32)
+        out = verify(ids, q, p, self.policy, self.verifier, end_of_text=self.eos, **self.streams())
+        accepted = out.accepted.tolist()
+        for b, status in zip(self.active, out.statuses.tolist()):
+            if status:
+                raise RuntimeError(f"request {b}: no token can be drawn: {Status(status).name}")
+        for model in (self.target, self.draft):
+            model.cut([n + a for n, a in zip(before, accepted)])
+        return [row[:n] for row, n in zip(out.tokens.tolist(), out.emitted.tolist())], drafted, accepted
+
+    def defer(self) -> tuple[list[list[int]], list[int], list[int]]:
+        """decoder="sequential": a token of the draft model, or of the target for requests where the rule defers."""
+        none: list[list[int]] = [[] for _ in self.active]
+        rows = self.rows(self.draft, none, [1] * len(none))[:, 0]
+        tokens = self.one_token(rows)
+        deferred = []
+        for row in rows.double().numpy():
+            # sum min(q, pi) is 1 if pi = q, and at most 1/2 if pi = p and p has only the token least probable in q
+            other = np.where(np.arange(len(row)) == row.argmin(), 0.0, -np.inf)
+            deferred.append(int(law(self.policy, row, other, rows="logits", sampling=self.sampling).acceptance < 0.75))
+        if any(deferred):
+            p = self.rows(self.target, none, deferred)[:, 0]
+            tokens = self.one_token(torch.where(torch.tensor(deferred)[:, None] > 0, p.to(rows.dtype), rows))
+        return [[token] for token in tokens], [1] * len(none), [1 - d for d in deferred]
+
+    def one_token(self, rows: Any) -> list[int]:
+        tokens: list[int] = draw(rows, **self.streams()).tolist()
+        if min(tokens) < 0:
+            raise RuntimeError(f"request {self.active[tokens.index(-1)]}: no token can be drawn: invalid_row")
+        return tokens
+
+    def finish(self, done: Sequence[bool]) -> None:
+        """Takes these of the active requests out of the batch."""
+        left = [i for i, d in enumerate(done) if not d]
+        self.active = [self.active[i] for i in left]
+        if left and len(left) < len(done):
+            for model in (self.target, self.draft):
+                if model.slots:
+                    model.select(left)
+
+
+def _prompts(input_ids: Any, attention_mask: Any, pad: int, infer: bool) -> tuple[list[list[int]], list[int]]:
+    """The rows of input_ids, and how many pad tokens each begins with."""
+    if not torch.is_tensor(input_ids) or input_ids.is_floating_point():
+        raise TypeError(f"input_ids: expected a tensor of token ids, not {type(input_ids).__name__}")
+    if input_ids.ndim != 2 or 0 in input_ids.shape:
+        raise ValueError(f"input_ids: expected [B, S] with at least one token, not {list(input_ids.shape)}")
+    if attention_mask is None:
+        used = (input_ids != pad).cumsum(1) > 0 if infer else torch.ones_like(input_ids, dtype=torch.bool)
+    elif not torch.is_tensor(attention_mask) or attention_mask.shape != input_ids.shape:
+        raise ValueError(f"attention_mask: expected a tensor {list(input_ids.shape)} as input_ids")
+    else:
+        used = attention_mask != 0
+    if not bool((used.int().diff(dim=1) >= 0).all() and used[:, -1].all()):
+        raise ValueError("attention_mask: pad on the left: zeros, then at least one 1")
+    return input_ids.tolist(), (~used).sum(1).tolist()
+
+
+def _number(x: Any, name: str, kind: Any, low: float, high: float) -> Any:
+    if isinstance(x, bool) or not isinstance(x, kind):
+        raise TypeError(f"{name}: expected a number, not {x!r}")
+    if not low <= x <= high:
+        raise ValueError(f"{name}: {x} is not in [{low}, {high}]")
+    return x
+
+
+def generate(
+    target: Any,
+    draft: Any,
+    input_ids: Any,
+    *,
+    policy: PolicyLike = "lossless",
+    verifier: str = "token",
+    decoder: str = "speculative",
+    gamma: Union[int, str] = 4,
+    max_new_tokens: int = 20,
+    do_sample: bool = False,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    seed: Union[int, Sequence[int], None] = None,
+    attention_mask: Any = None,
+    eos_token_id: Union[int, Sequence[int], None] = None,
+    pad_token_id: Union[int, None] = None,
+    logits_processor: Any = None,
+    stopping_criteria: Any = None,
+    streamer: Any = None,
+    return_dict_in_generate: bool = False,
+) -> Any:
+    """Continues input_ids [B, S] with two models. Returns ids [B, S + n] as `model.generate` does: each row is
+    padded with pad_token_id after its end; or a Generated.
+
+    policy     what law the tokens have, given the rows of draft and target: specagg.policies()
+    verifier   "token", "block", "match", or "coupled": then each token is a function of seed, request, position and
+               the models' rows; for policies that do not read the draft gamma does not change the text
+    decoder    "speculative"; "sequential": the draft model writes, and the target is only called for a token
+               where the policy ("chow" or "chow-log", which read q alone) defers to it
+    gamma      tokens drafted in a round, at least 1; "auto": chosen by measured acceptances and times, so that with
+               the token and block verifiers a sampled text differs from run to run (its law does not)
+    do_sample  False: the most likely token (of pi at temperature 0); True: temperature, top_k (0: off), top_p and
+               min_p apply to both models
+    seed       a number, or one for each request; None: from torch's generator (torch.manual_seed)
+    attention_mask  [B, S], left-padded; None: all tokens but the leading pad_token_id, unless that ends a text
+    eos_token_id, pad_token_id
+               by default those of target.generation_config; no end of text: eos_token_id=[]
+    logits_processor   a list, applied to the rows of both models, one row at a time, before temperature and filters
+    stopping_criteria  a list, asked after each token of each request; scores are None. Both get a batch [B, n] whose
+               row b is request b's text, with its pads and the draft; the other rows are not read
+    streamer   put(prompt), put(token) for each token, end(); for a batch of one
+
+    TypeError or ValueError, with the argument's name: a wrong argument. RuntimeError: a row that no token can be
+    drawn from (NaN, all masked).
+    """
+    config = getattr(target, "generation_config", None)
+    ends = getattr(config, "eos_token_id", None) if eos_token_id is None else eos_token_id
+    eos = [] if ends is None else [ends] if isinstance(ends, int) else [int(one) for one in ends]
+    known_pad = getattr(config, "pad_token_id", None) if pad_token_id is None else pad_token_id
+    pad = known_pad if known_pad is not None else eos[0] if eos else 0
+    sequences, pads = _prompts(input_ids, attention_mask, pad, known_pad is not None and pad not in eos)
+    count = len(sequences)
+
+    auto = _DraftLength() if gamma == "auto" else None
+    fixed = 0 if auto else _number(gamma, "gamma", int, 1, 1024)
+    room = _number(max_new_tokens, "max_new_tokens", int, 1, 2**31 - 1)
+    sampling = Sampling(_number(temperature, "temperature", (int, float), 1e-30, 1e30) if do_sample else 0.0,
+                        _number(top_k, "top_k", int, 0, 2**31 - 1), _number(top_p, "top_p", (int, float), 1e-30, 1),
+                        _number(min_p, "min_p", (int, float), 0, 1))
+    if decoder not in ("speculative", "sequential"):
+        raise ValueError(f'decoder: expected "speculative" or "sequential", not {decoder!r}')
+    if decoder == "sequential" and as_policy(policy).name not in ("chow", "chow-log"):
+        raise ValueError('policy: decoder="sequential" takes "chow" or "chow-log", which do not read the target\'s row')
+    if streamer is not None and count > 1:
+        raise ValueError("streamer: for a batch of one")
+    if seed is None:
+        seed = int(torch.randint(2**62, ()).item())
+    seeds = [_number(one, "seed", int, 0, 2**64 - 1) for one in ([seed] * count if isinstance(seed, int) else seed)]
+    if len(seeds) != count:
+        raise ValueError(f"seed: expected one number or {count}, not {len(seeds)}")
+
+    criteria = StoppingCriteriaList(stopping_criteria or [])
+    work = _Decoding(target, draft, sequences, pads, policy, verifier, sampling, seeds, eos,
+                     LogitsProcessorList(logits_processor or []))
+    if int(input_ids.min()) < 0 or int(input_ids.max()) >= work.vocabulary:
+        raise ValueError(f"input_ids: not in 0 to {work.vocabulary - 1}")
+    start = input_ids.shape[1]
+    totals = [[0] * count, [0] * count]
+    rounds = 0
+
+    def ended(b: int) -> bool:
+        sequence = sequences[b]
+        if sequence[-1] in eos or len(sequence) - start >= room:
+            return True
+        return bool(criteria) and bool(criteria(*work.as_batch(b, [], None, input_ids.device))[b])
+
+    def write(b: int, token: int) -> bool:
+        """Appends a token; whether it ends the text."""
+        sequences[b].append(token)
+        if streamer is not None:
+            streamer.put(torch.tensor([token]))
+        return ended(b)
+
+    if streamer is not None:
+        streamer.put(input_ids.cpu())
+    with torch.no_grad():
+        while work.active:
+            rounds += 1
+            active = work.active
+            if decoder == "sequential":
+                emitted, drafted, accepted = work.defer()
+            else:
+                most = auto.gamma() if auto else fixed  # the last token of a round is not drafted
+                emitted, drafted, accepted = work.speculate([min(most, start + room - len(sequences[b]) - 1)
+                                                             for b in active])
+                if auto:
+                    auto.observe(accepted, drafted, *work.times)
+            for b, d, a in zip(active, drafted, accepted):
+                totals[0][b] += d
+                totals[1][b] += a
+            work.finish([any(write(b, token) for token in tokens) for b, tokens in zip(active, emitted)])
+    if streamer is not None:
+        streamer.end()
+    longest = max(map(len, sequences))
+    ids = torch.tensor([s + [pad] * (longest - len(s)) for s in sequences], dtype=input_ids.dtype,
+                       device=input_ids.device)
+    if not return_dict_in_generate:
+        return ids
+    return Generated(ids, totals[0], totals[1], [len(s) - start for s in sequences], rounds)
+
+
+def custom_generate(draft: Any, *, policy: PolicyLike = "lossless", verifier: str = "token",
+                    decoder: str = "speculative", gamma: Union[int, str] = 4,
+                    seed: Union[int, Sequence[int], None] = None, streamer: Any = None) -> Callable[..., Any]:
+    """For target.generate(**inputs, custom_generate=specagg.hf.custom_generate(draft)), in versions of transformers
+    that take a function there. What generate() takes applies: lengths, do_sample, temperature, filters, processors,
+    stopping criteria. Give a streamer here if generate() does not hand its own to such a function (5.24 does not).
+
+    ValueError: more than one beam.
+    """
+
+    def decode(model: Any, input_ids: Any, logits_processor: Any = None, stopping_criteria: Any = None,
+               generation_config: Any = None, synced_gpus: bool = False, **model_kwargs: Any) -> Any:
+        if (generation_config.num_beams or 1) > 1:
+            raise ValueError("num_beams: 1 is the most here")
+        ends, mask = generation_config.eos_token_id, model_kwargs.get("attention_mask")
+        return generate(
+            model, draft, input_ids, policy=policy, verifier=verifier, decoder=decoder, gamma=gamma, seed=seed,
+            streamer=streamer, max_new_tokens=generation_config.max_length - input_ids.shape[1],
+            do_sample=bool(generation_config.do_sample), logits_processor=logits_processor,
+            stopping_criteria=stopping_criteria, eos_token_id=[] if ends is None else ends,
+            pad_token_id=generation_config.pad_token_id,
+            attention_mask=torch.ones_like(input_ids) if mask is None else mask,
+            return_dict_in_generate=bool(generation_config.return_dict_in_generate))
+
+    return decode

@@ -1,0 +1,436 @@
+# SPDX-License-Identifier: Apache-2.0
+"""specagg.hf with tiny models that the tests make."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="specagg.hf needs torch")
+transformers = pytest.importorskip("transformers", reason="specagg.hf needs transformers")
+
+import specagg  # noqa: E402
+from specagg import hf  # noqa: E402
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM  # noqa: E402
+
+END = 2
+
+
+def tiny(seed: int, vocabulary: int = 16, layers: int = 1, window: int = 0) -> Any:
+    """A model with random weights."""
+    torch.manual_seed(seed)
+    sizes = dict(vocab_size=vocabulary, hidden_size=16, intermediate_size=24, num_hidden_layers=layers,
+                 num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.35,
+                 bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    model = (MistralForCausalLM(MistralConfig(sliding_window=window, **sizes)) if window
+             else LlamaForCausalLM(LlamaConfig(**sizes)))
+    model.generation_config.eos_token_id = model.generation_config.pad_token_id = None
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def target() -> Any:
+    return tiny(1, layers=2)
+
+
+@pytest.fixture(scope="module")
+def near(target: Any) -> Any:
+    """A draft model that is often right: the target with noise."""
+    model = tiny(1, layers=2)
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights += 0.03 * torch.randn_like(weights)
+    return model
+
+
+@pytest.fixture(scope="module")
+def far() -> Any:
+    return tiny(5)
+
+
+PROMPT = torch.tensor([[3, 1, 4, 1, 5]])
+# Three requests of 5, 2 and 3 tokens, padded with 0 on the left.
+PROMPTS = torch.tensor([[3, 1, 4, 1, 5], [0, 0, 0, 9, 2], [0, 0, 6, 5, 3]])
+FULL = torch.tensor([[3, 1, 4, 1, 5], [2, 7, 1, 8, 2], [9, 9, 6, 5, 3]])
+MASK = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]])
+
+
+def own(target: Any, ids: Any, mask: Any = None, **how: Any) -> Any:
+    """The target's own text, by transformers."""
+    mask = torch.ones_like(ids) if mask is None else mask
+    how = {"do_sample": False, "max_new_tokens": 16, "pad_token_id": 0, **how}
+    return target.generate(ids, attention_mask=mask, **how)
+
+
+# ---- greedy ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verifier, gamma", [("token", 1), ("token", 2), ("token", 3), ("token", 4), ("token", 5),
+                                             ("token", "auto"), ("block", 3), ("match", 2), ("coupled", 4)])
+def test_greedy_text_is_the_targets_own(target: Any, near: Any, far: Any, verifier: str, gamma: Any) -> None:
+    alone, batch = own(target, PROMPT), own(target, PROMPTS, MASK)
+    for draft in (near, far):
+        how = dict(gamma=gamma, verifier=verifier, max_new_tokens=16, pad_token_id=0)
+        assert torch.equal(hf.generate(target, draft, PROMPT, **how), alone)
+        assert torch.equal(hf.generate(target, draft, PROMPTS, attention_mask=MASK, **how), batch)
+
+
+def test_the_draft_is_accepted_where_the_models_agree(target: Any, near: Any) -> None:
+    out = hf.generate(target, target, PROMPT, gamma=4, max_new_tokens=20, return_dict_in_generate=True)
+    assert (out.rounds, out.drafted, out.accepted, out.emitted) == (4, [16], [16], [20])
+    out = hf.generate(target, near, PROMPTS, attention_mask=MASK, gamma=4, max_new_tokens=32,
+                      return_dict_in_generate=True)
+    assert all(0 < a < d for a, d in zip(out.accepted, out.drafted))
+
+
+def test_a_leading_pad_token_is_no_part_of_the_prompt(target: Any, near: Any) -> None:
+    assert torch.equal(hf.generate(target, near, PROMPTS, pad_token_id=0, max_new_tokens=16), own(target, PROMPTS, MASK))
+    end_is_pad = hf.generate(target, near, PROMPTS, pad_token_id=0, eos_token_id=0, max_new_tokens=5)
+    assert not torch.equal(end_is_pad[1], own(target, PROMPTS, MASK, max_new_tokens=5)[1])
+
+
+@pytest.mark.parametrize("size", [12, 16, 20])
+def test_a_draft_model_may_have_another_number_of_tokens(target: Any, size: int) -> None:
+    assert torch.equal(hf.generate(target, tiny(9, vocabulary=size), PROMPT, max_new_tokens=16), own(target, PROMPT))
+
+
+# ---- rows and caches ------------------------------------------------------------------------------
+
+
+def checked_rows(monkeypatch: Any) -> list[int]:
+    """Compares all rows with those of the models without a cache; returns a list of how many rows."""
+    original = hf._Decoding.rows
+    seen: list[int] = []
+
+    def rows(self: Any, model: Any, drafts: Any, wanted: Any) -> Any:
+        found = original(self, model, drafts, wanted)
+        for b, draft, w, row in zip(self.active, drafts, wanted, found):
+            text = self.sequences[b][self.pads[b]:] + draft
+            with torch.no_grad():
+                fresh = model.model(torch.tensor([text])).logits[0]
+            assert torch.allclose(row[:w], fresh[len(fresh) - w:], rtol=0, atol=1e-4)
+            seen.append(w)
+        return found
+
+    monkeypatch.setattr(hf._Decoding, "rows", rows)
+    return seen
+
+
+@pytest.mark.parametrize("window", [0, 4])
+@pytest.mark.parametrize("policy", ["lossless", "ensemble:lambda=0.5"])
+def test_cached_rows_are_the_models(monkeypatch: Any, policy: str, window: int) -> None:
+    big, small = tiny(3, layers=2, window=window), tiny(4, layers=2, window=window)
+    seen = checked_rows(monkeypatch)
+    for decoder, chosen in (("speculative", policy), ("sequential", "chow:alpha=0.5")):
+        hf.generate(big, small, PROMPTS.repeat(2, 1), attention_mask=MASK.repeat(2, 1), gamma=3, max_new_tokens=20,
+                    do_sample=True, seed=4, policy=chosen, decoder=decoder, eos_token_id=END)
+    assert sum(seen) > 200
+
+
+def forwarded(model: Any, run: Any) -> int:
+    """How many tokens go through a model in a run."""
+    counts = []
+
+    def count(module: Any, ids: Any, out: Any) -> None:
+        counts.append(ids[0].shape[-1])
+
+    hook = model.get_input_embeddings().register_forward_hook(count)
+    run()
+    hook.remove()
+    return sum(counts)
+
+
+@pytest.mark.parametrize("gamma", [1, 4])
+def test_no_token_is_computed_twice(target: Any, near: Any, gamma: int) -> None:
+    out: list[Any] = []
+    how = dict(do_sample=True, temperature=0.3, seed=3, gamma=gamma, max_new_tokens=40, return_dict_in_generate=True)
+
+    def run() -> None:
+        out.append(hf.generate(target, near, PROMPT, **how))
+
+    prompt = PROMPT.shape[1]
+    by_target, by_draft = forwarded(target, run), forwarded(near, run)
+    (drafted,), (accepted,) = out[0].drafted, out[0].accepted
+    assert 0 < accepted < drafted
+    # Each text token but the last, and each draft that was not accepted.
+    assert by_target == prompt + 40 - 1 + drafted - accepted == prompt - 1 + out[0].rounds + drafted
+    assert by_draft <= prompt + 40 - 1 + drafted - accepted
+
+
+# ---- laws -----------------------------------------------------------------------------------------
+
+
+def row(model: Any, text: list[int]) -> Any:
+    with torch.no_grad():
+        return model(torch.tensor([text])).logits[0, -1].numpy()
+
+
+def joint_law(policy: str, target: Any, draft: Any, prompt: list[int], n: int, sampling: Any) -> Any:
+    """The exact law of the first n tokens, [V, ..., V]."""
+    size = target.config.vocab_size
+    joint = np.ones((size,) * n)
+    for k in range(n):
+        for text in itertools.product(range(size), repeat=k):
+            at = prompt + list(text)
+            joint[text] *= specagg.law(policy, row(draft, at), row(target, at), rows="logits", sampling=sampling).pi.reshape(
+                (size,) + (1,) * (n - k - 1))
+    return joint
+
+
+LAWS = [
+    ("lossless", "token", 2, "speculative"),
+    ("lossless", "token", 3, "speculative"),
+    ("lossless", "token", "auto", "speculative"),
+    ("lossless", "block", 2, "speculative"),
+    ("lossless", "match", 2, "speculative"),
+    ("lossless", "coupled", 2, "speculative"),
+    ("ensemble:lambda=0.4", "token", 2, "speculative"),
+    ("ensemble:lambda=0.4", "block", 1, "speculative"),
+    ("token-v3:alpha=0.5", "token", 2, "speculative"),
+    ("chow:alpha=0.5", "token", 1, "sequential"),
+]
+
+
+@pytest.mark.parametrize("policy, verifier, gamma, decoder", LAWS)
+def test_joint_law_of_the_text(policy: str, verifier: str, gamma: Any, decoder: str) -> None:
+    target, draft = tiny(21, vocabulary=4, layers=2), tiny(22, vocabulary=4)
+    how = dict(temperature=0.8, top_p=0.95)
+    law = joint_law(policy, target, draft, [1, 3, 2], 3, specagg.Sampling(**how))
+    assert specagg.total_variation(row(draft, [1, 3, 2]), row(target, [1, 3, 2]), rows="logits") > 0.2
+    ids = hf.generate(target, draft, torch.tensor([[1, 3, 2]]).repeat(2500, 1), policy=policy, verifier=verifier,
+                      gamma=gamma, decoder=decoder, do_sample=True, max_new_tokens=3, seed=11, **how)
+    fit = specagg.goodness_of_fit(ids[:, 3:].numpy(), law, false_alarm=1e-6)
+    assert fit.passed, fit
+    # The test could tell it from the draft model's law.
+    drafts = joint_law("lossless", draft, draft, [1, 3, 2], 3, specagg.Sampling(**how))
+    assert 0.5 * np.abs(law - drafts).sum() > fit.detectable
+
+
+@pytest.mark.parametrize("policy", ["lossless", "typical"])
+def test_coupled_text_depends_on_neither_gamma_nor_batch(target: Any, near: Any, far: Any, policy: str) -> None:
+    how = dict(verifier="coupled", policy=policy, do_sample=True, temperature=1.3, max_new_tokens=20, pad_token_id=0)
+    first = hf.generate(target, near, PROMPTS, attention_mask=MASK, gamma=1, seed=8, **how)
+    for draft, gamma in ((near, 3), (far, 5), (near, "auto")):
+        assert torch.equal(hf.generate(target, draft, PROMPTS, attention_mask=MASK, gamma=gamma, seed=8, **how), first)
+    assert torch.equal(hf.generate(target, near, PROMPTS[:1], seed=8, **how), first[:1])
+    assert not torch.equal(hf.generate(target, near, PROMPTS[:1], seed=9, **how), first[:1])
+
+
+@pytest.mark.parametrize("verifier", ["token", "block"])
+def test_sampled_text_depends_on_seed_alone(target: Any, near: Any, verifier: str) -> None:
+    how = dict(verifier=verifier, do_sample=True, max_new_tokens=20)
+    both = hf.generate(target, near, PROMPTS[:2], attention_mask=MASK[:2], seed=[5, 6], **how)
+    assert torch.equal(hf.generate(target, near, PROMPTS[:1], seed=5, **how), both[:1])
+    torch.manual_seed(3)
+    drawn = [hf.generate(target, near, PROMPT, **how) for _ in range(2)]
+    torch.manual_seed(3)
+    assert torch.equal(hf.generate(target, near, PROMPT, **how), drawn[0]) and not torch.equal(*drawn)
+
+
+def test_sequential_calls_the_target_only_where_the_rule_defers(target: Any, near: Any) -> None:
+    how = dict(decoder="sequential", do_sample=True, seed=1, max_new_tokens=30, return_dict_in_generate=True)
+    calls: list[int] = []
+    hook = target.register_forward_hook(lambda *_: calls.append(1))
+    for alpha, least, most in ((-1, 30, 30), (0.7, 3, 27), (1, 0, 0)):
+        calls.clear()
+        out = hf.generate(target, near, PROMPT, policy=f"chow:alpha={alpha}", **how)
+        assert len(calls) == 30 - out.accepted[0] and least <= len(calls) <= most
+    hook.remove()
+    # Never deferring is the draft model alone.
+    greedy = hf.generate(target, near, PROMPTS, attention_mask=MASK, decoder="sequential", policy="chow:alpha=1",
+                         max_new_tokens=16)
+    assert torch.equal(greedy, own(near, PROMPTS, MASK))
+
+
+# ---- where texts end ------------------------------------------------------------------------------
+
+
+def test_end_of_text_and_padding_as_in_generate(target: Any, near: Any) -> None:
+    plain = own(target, PROMPTS, MASK)[:, 5:]
+    ends = {int(plain[0, 3]), int(plain[1, 9])}
+    assert len({next((i for i, t in enumerate(r) if t in ends), 99) for r in plain.tolist()}) > 1
+    for eos in (sorted(ends), int(plain[0, 3])):
+        expected = own(target, PROMPTS, MASK, eos_token_id=eos, pad_token_id=15)
+        for gamma in (1, 4):
+            assert torch.equal(hf.generate(target, near, PROMPTS, attention_mask=MASK, gamma=gamma, max_new_tokens=16,
+                                           eos_token_id=eos, pad_token_id=15), expected)
+    try:
+        target.generation_config.eos_token_id, target.generation_config.pad_token_id = sorted(ends), 15
+        assert torch.equal(hf.generate(target, near, PROMPTS, attention_mask=MASK, max_new_tokens=16),
+                           own(target, PROMPTS, MASK, pad_token_id=15))
+        assert hf.generate(target, near, PROMPT, max_new_tokens=16, eos_token_id=[]).shape == (1, 21)
+    finally:
+        target.generation_config.eos_token_id = target.generation_config.pad_token_id = None
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7])
+def test_max_new_tokens(target: Any, near: Any, most: int) -> None:
+    assert torch.equal(hf.generate(target, near, PROMPT, gamma=4, max_new_tokens=most),
+                       own(target, PROMPT, max_new_tokens=most))
+
+
+class StopAfter(transformers.StoppingCriteria):  # type: ignore[misc]
+    def __init__(self, token: int) -> None:
+        self.token = token
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        return input_ids[:, -1] == self.token
+
+
+def test_stopping_criteria_are_asked_after_each_token(target: Any, near: Any) -> None:
+    text = own(target, PROMPT)[0, 5:].tolist()
+    stop = text[6]
+    expected = PROMPT[0].tolist() + text[:text.index(stop) + 1]
+    for gamma in (1, 4):
+        assert hf.generate(target, near, PROMPT, gamma=gamma, max_new_tokens=16,
+                           stopping_criteria=[StopAfter(stop)])[0].tolist() == expected
+    expected_batch = own(target, PROMPTS, MASK, max_new_tokens=16)
+    got = hf.generate(target, near, PROMPTS, attention_mask=MASK, gamma=3, max_new_tokens=16,
+                      stopping_criteria=[StopAfter(stop)], return_dict_in_generate=True)
+    for one, emitted, whole in zip(got.sequences.tolist(), got.emitted, expected_batch.tolist()):
+        fresh = whole[5:]
+        n = fresh.index(stop) + 1 if stop in fresh else 16
+        assert emitted == n and one[:5 + n] == whole[:5 + n] and set(one[5 + n:]) <= {0}
+    longest = transformers.generation.MaxLengthCriteria(max_length=9)
+    assert hf.generate(target, near, PROMPT, stopping_criteria=[longest]).shape == (1, 9)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def put(self, value: Any) -> None:
+        self.heard.append(value.tolist())
+
+    def end(self) -> None:
+        self.heard.append("end")
+
+
+def test_streamer_hears_each_token(target: Any, near: Any) -> None:
+    listener, text = Listener(), own(target, PROMPT)[0, 5:].tolist()
+    hf.generate(target, near, PROMPT, max_new_tokens=16, streamer=listener)
+    assert listener.heard == [PROMPT.tolist()] + [[t] for t in text] + ["end"]
+
+
+def test_logits_processors_change_both_rows(target: Any, near: Any) -> None:
+    processors = transformers.LogitsProcessorList([transformers.RepetitionPenaltyLogitsProcessor(1.8)])
+    expected = own(target, FULL, repetition_penalty=1.8)
+    assert not torch.equal(expected, own(target, FULL))
+    assert torch.equal(hf.generate(target, near, FULL, logits_processor=processors, max_new_tokens=16), expected)
+    # The drafts of the target itself are accepted only if its rows as a draft are edited in the same way.
+    found = hf.generate(target, target, PROMPT, logits_processor=processors, return_dict_in_generate=True)
+    assert found.accepted == found.drafted
+
+
+# ---- the draft length -----------------------------------------------------------------------------
+
+
+def chosen(acceptance: float, step: float, call: float, each: float, rounds: int = 400) -> list[int]:
+    """The gammas that gamma="auto" chooses, where times and acceptances are as given."""
+    length, random, found = hf._DraftLength(), np.random.default_rng(1), []
+    for _ in range(rounds):
+        gamma = length.gamma()
+        found.append(gamma)
+        accepted = int(np.argmin(np.append(random.random(gamma) < acceptance, False)))
+        length.observe([accepted], [gamma], gamma, step * gamma, call + each * (gamma + 1))
+    return found[rounds // 2:]
+
+
+def test_auto_is_near_the_best_gamma() -> None:
+    for acceptance, step, call, each in ((0.9, 0.05, 0.9, 0.1), (0.6, 0.1, 1.0, 0.0), (0.75, 0.02, 0.5, 0.5)):
+        v = [(call + each * (g + 1)) / (call + each) for g in range(17)]
+        best, rate = specagg.plan.best_gamma(acceptance, step / (call + each), v)
+        rates = [specagg.plan.expected_tokens(acceptance, g) / (g * step / (call + each) + v[g])
+                 for g in chosen(acceptance, step, call, each)]
+        assert np.mean(rates) > 0.95 * rate, (best, rate, np.mean(rates))
+
+
+def test_auto_does_not_draft_where_that_does_not_pay() -> None:
+    found = chosen(0.1, 0.5, 1.0, 0.2)
+    assert 0 < sum(found) <= len(found) // 16
+
+
+# ---- transformers' own generate -------------------------------------------------------------------
+
+takes_functions = "custom_generate" in str(__import__("inspect").signature(transformers.GenerationMixin.generate))
+
+
+@pytest.mark.skipif(not takes_functions, reason="this version's generate() takes no function")
+def test_custom_generate(target: Any, near: Any) -> None:
+    hook = hf.custom_generate(near, gamma=3, seed=6)
+    hows: list[dict[str, Any]] = [{}, {"repetition_penalty": 1.8}, {"eos_token_id": int(own(target, PROMPT)[0, 9])},
+                                  {"prefix_allowed_tokens_fn": lambda b, ids: [b, b + 3, b + 6, b + 9]}]
+    for how in hows:
+        assert torch.equal(own(target, PROMPTS, MASK, custom_generate=hook, **how), own(target, PROMPTS, MASK, **how))
+    how = dict(do_sample=True, temperature=0.7, top_k=5)
+    sampled = own(target, PROMPT, custom_generate=hook, **how)
+    assert torch.equal(sampled, hf.generate(target, near, PROMPT, gamma=3, seed=6, max_new_tokens=16, **how))
+    listener = Listener()
+    own(target, PROMPT, custom_generate=hf.custom_generate(near, streamer=listener), max_new_tokens=2)
+    assert len(listener.heard) == 4
+    out = own(target, PROMPT, custom_generate=hook, return_dict_in_generate=True)
+    assert torch.equal(out.sequences, own(target, PROMPT))
+    with pytest.raises(ValueError, match="num_beams"):
+        own(target, PROMPT, custom_generate=hook, num_beams=2)
+
+
+# ---- wrong arguments ------------------------------------------------------------------------------
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"target": 3}, TypeError, "target"),
+    ({"draft": "gpt2"}, TypeError, "draft"),
+    ({"input_ids": [[1, 2]]}, TypeError, "input_ids"),
+    ({"input_ids": torch.ones(1, 2)}, TypeError, "input_ids"),
+    ({"input_ids": torch.tensor([1, 2])}, ValueError, "input_ids"),
+    ({"input_ids": torch.zeros((1, 0), dtype=torch.long)}, ValueError, "input_ids"),
+    ({"attention_mask": torch.ones(1, 4)}, ValueError, "attention_mask"),
+    ({"attention_mask": torch.tensor([[1, 1, 1, 1, 0]])}, ValueError, "attention_mask"),
+    ({"attention_mask": torch.tensor([[0, 1, 0, 1, 1]])}, ValueError, "attention_mask"),
+    ({"attention_mask": torch.zeros(1, 5)}, ValueError, "attention_mask"),
+    ({"policy": "lossles"}, ValueError, "policy"),
+    ({"verifier": "tree"}, ValueError, "verifier"),
+    ({"decoder": "greedy"}, ValueError, "decoder"),
+    ({"decoder": "sequential", "policy": "opt"}, ValueError, "policy"),
+    ({"gamma": 0}, ValueError, "gamma"),
+    ({"gamma": "many"}, TypeError, "gamma"),
+    ({"gamma": True}, TypeError, "gamma"),
+    ({"max_new_tokens": 0}, ValueError, "max_new_tokens"),
+    ({"do_sample": True, "temperature": 0.0}, ValueError, "temperature"),
+    ({"do_sample": True, "temperature": float("nan")}, ValueError, "temperature"),
+    ({"top_k": -1}, ValueError, "top_k"),
+    ({"top_k": 2.5}, TypeError, "top_k"),
+    ({"top_p": 0.0}, ValueError, "top_p"),
+    ({"min_p": 2.0}, ValueError, "min_p"),
+    ({"seed": [1, 2]}, ValueError, "seed"),
+    ({"seed": -1}, ValueError, "seed"),
+    ({"input_ids": torch.tensor([[3, 16]])}, ValueError, "input_ids"),
+    ({"input_ids": PROMPTS, "streamer": Listener()}, ValueError, "streamer"),
+]
+
+
+@pytest.mark.parametrize("wrong, error, name", WRONG)
+def test_a_wrong_argument_is_named(target: Any, near: Any, wrong: dict[str, Any], error: type[Exception],
+                                   name: str) -> None:
+    how: dict[str, Any] = {"target": target, "draft": near, "input_ids": PROMPT, **wrong}
+    with pytest.raises(error, match=name):
+        hf.generate(**how)
+
+
+def test_models_that_cannot_go_back_are_refused(target: Any) -> None:
+    model = tiny(2)
+    model.config.layer_types = ["linear_attention"]
+    with pytest.raises(ValueError, match="draft"):
+        hf.generate(target, model, PROMPT)
+
+
+def test_a_row_without_tokens_is_an_error(target: Any, near: Any) -> None:
+    def no_token(ids: Any, scores: Any) -> Any:
+        return scores if ids.shape[1] < 8 else scores - torch.inf
+
+    for decoder, policy in (("speculative", "lossless"), ("sequential", "chow")):
+        with pytest.raises(RuntimeError, match="request 0.*invalid_row"):
+            hf.generate(target, near, PROMPT, logits_processor=[no_token], decoder=decoder, policy=policy)
