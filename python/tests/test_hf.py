@@ -88,7 +88,8 @@ def test_the_draft_is_accepted_where_the_models_agree(target: Any, near: Any) ->
 
 
 def test_a_leading_pad_token_is_no_part_of_the_prompt(target: Any, near: Any) -> None:
-    assert torch.equal(hf.generate(target, near, PROMPTS, pad_token_id=0, max_new_tokens=16), own(target, PROMPTS, MASK))
+    assert torch.equal(hf.generate(target, near, PROMPTS, pad_token_id=0, max_new_tokens=16),
+                       own(target, PROMPTS, MASK))
     end_is_pad = hf.generate(target, near, PROMPTS, pad_token_id=0, eos_token_id=0, max_new_tokens=5)
     assert not torch.equal(end_is_pad[1], own(target, PROMPTS, MASK, max_new_tokens=5)[1])
 
@@ -176,8 +177,8 @@ def joint_law(policy: str, target: Any, draft: Any, prompt: list[int], n: int, s
     for k in range(n):
         for text in itertools.product(range(size), repeat=k):
             at = prompt + list(text)
-            joint[text] *= specagg.law(policy, row(draft, at), row(target, at), rows="logits", sampling=sampling).pi.reshape(
-                (size,) + (1,) * (n - k - 1))
+            pi = specagg.law(policy, row(draft, at), row(target, at), rows="logits", sampling=sampling).pi
+            joint[text] *= pi.reshape((size,) + (1,) * (n - k - 1))
     return joint
 
 
@@ -273,6 +274,16 @@ def test_max_new_tokens(target: Any, near: Any, most: int) -> None:
                        own(target, PROMPT, max_new_tokens=most))
 
 
+def test_nothing_is_drafted_after_the_last_token(target: Any) -> None:
+    out = hf.generate(target, target, PROMPT, gamma=4, max_new_tokens=7, return_dict_in_generate=True)
+    assert (out.rounds, out.drafted) == (2, [5])
+    text = own(target, PROMPT)[0, 5:].tolist()
+    end = next(i for i in range(2, 16) if i % 5 < 3 and text[i] not in text[:i])  # within a draft
+    out = hf.generate(target, target, PROMPT, gamma=4, max_new_tokens=16, eos_token_id=text[end],
+                      return_dict_in_generate=True)
+    assert out.emitted == [end + 1] and out.drafted == out.accepted == [end + 1 - (out.rounds - 1)]
+
+
 class StopAfter(transformers.StoppingCriteria):  # type: ignore[misc]
     def __init__(self, token: int) -> None:
         self.token = token
@@ -295,6 +306,13 @@ def test_stopping_criteria_are_asked_after_each_token(target: Any, near: Any) ->
         fresh = whole[5:]
         n = fresh.index(stop) + 1 if stop in fresh else 16
         assert emitted == n and one[:5 + n] == whole[:5 + n] and set(one[5 + n:]) <= {0}
+
+    class ByRow(transformers.StoppingCriteria):  # type: ignore[misc]
+        def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+            return torch.arange(len(input_ids)) + 7 <= input_ids.shape[1]
+
+    assert hf.generate(target, near, FULL, stopping_criteria=[ByRow()], max_new_tokens=16,
+                       return_dict_in_generate=True).emitted == [2, 3, 4]
     longest = transformers.generation.MaxLengthCriteria(max_length=9)
     assert hf.generate(target, near, PROMPT, stopping_criteria=[longest]).shape == (1, 9)
 
@@ -321,6 +339,13 @@ def test_logits_processors_change_both_rows(target: Any, near: Any) -> None:
     expected = own(target, FULL, repetition_penalty=1.8)
     assert not torch.equal(expected, own(target, FULL))
     assert torch.equal(hf.generate(target, near, FULL, logits_processor=processors, max_new_tokens=16), expected)
+
+    def allowed(b: int, ids: Any) -> list[int]:
+        return [b, b + 3, b + 6, b + 9]
+
+    of_row = transformers.PrefixConstrainedLogitsProcessor(allowed, 1)
+    assert torch.equal(hf.generate(target, near, FULL, logits_processor=[of_row], max_new_tokens=16),
+                       own(target, FULL, prefix_allowed_tokens_fn=allowed))
     # The drafts of the target itself are accepted only if its rows as a draft are edited in the same way.
     found = hf.generate(target, target, PROMPT, logits_processor=processors, return_dict_in_generate=True)
     assert found.accepted == found.drafted
