@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -381,7 +384,7 @@ def test_auto_does_not_draft_where_that_does_not_pay() -> None:
 
 # ---- transformers' own generate -------------------------------------------------------------------
 
-takes_functions = "custom_generate" in str(__import__("inspect").signature(transformers.GenerationMixin.generate))
+takes_functions = "custom_generate" in str(inspect.signature(transformers.GenerationMixin.generate))
 
 
 @pytest.mark.skipif(not takes_functions, reason="this version's generate() takes no function")
@@ -401,6 +404,16 @@ def test_custom_generate(target: Any, near: Any) -> None:
     assert torch.equal(out.sequences, own(target, PROMPT))
     with pytest.raises(ValueError, match="num_beams"):
         own(target, PROMPT, custom_generate=hook, num_beams=2)
+
+
+@pytest.mark.skipif(not takes_functions, reason="this version's generate() takes no function")
+def test_the_documentations_example(target: Any, near: Any) -> None:
+    page = pathlib.Path(__file__).parents[2] / "docs/python.md"
+    (block,) = re.findall(r"^```py\n(.*?)^```", page.read_text(), re.M | re.S)
+    inputs = {"input_ids": PROMPTS, "attention_mask": MASK}
+    names = {"target": target, "draft": near, "inputs": inputs, "prompts": [], "tokenizer": lambda *_, **__: inputs}
+    exec(block, names)
+    assert len(names["text"]) == 3
 
 
 # ---- wrong arguments ------------------------------------------------------------------------------
