@@ -31,6 +31,11 @@ std::string version_text() {
 #else
   part(false, "gRPC");
 #endif
+#ifdef SPECAGG_CLI_LLAMA_CPP
+  part(true, "llama.cpp");
+#else
+  part(false, "llama.cpp");
+#endif
 #ifdef SPECAGG_XAPIAN
   part(true, "Xapian");
 #else

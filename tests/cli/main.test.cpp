@@ -104,7 +104,7 @@ TEST_CASE("the option --version says what was built, and how") {
   CHECK(r.out.rfind(std::string("specagg ") + SPECAGG_VERSION + "\n", 0) == 0);
   CHECK(r.out.find(std::string("instruction set: ") + specagg::instruction_set + "\n") !=
         std::string::npos);
-  for (const char* word : {"\ncompiler: ", "CUDA", "gRPC", "Xapian"})
+  for (const char* word : {"\ncompiler: ", "CUDA", "gRPC", "llama.cpp", "Xapian"})
     CHECK(r.out.find(word) != std::string::npos);
 #ifdef __clang__
   CHECK(r.out.find("compiler: clang++ " + std::to_string(__clang_major__)) != std::string::npos);
@@ -116,6 +116,11 @@ TEST_CASE("the option --version says what was built, and how") {
   CHECK((with < r.out.find("CUDA") && r.out.find("CUDA") < without));
 #else
   CHECK(without < r.out.find("CUDA"));
+#endif
+#ifdef SPECAGG_CLI_LLAMA_CPP
+  CHECK((with < r.out.find("llama.cpp") && r.out.find("llama.cpp") < without));
+#else
+  CHECK(without < r.out.find("llama.cpp"));
 #endif
 #ifdef SPECAGG_XAPIAN
   CHECK((with < r.out.find("Xapian") && r.out.find("Xapian") < without));
