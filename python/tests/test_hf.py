@@ -20,6 +20,7 @@ from specagg import hf  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM  # noqa: E402
 
 END = 2
+takes_functions = "custom_generate" in str(inspect.signature(transformers.GenerationMixin.generate))
 
 
 def tiny(seed: int, vocabulary: int = 16, layers: int = 1, window: int = 0) -> Any:
@@ -133,6 +134,20 @@ def test_cached_rows_are_the_models(monkeypatch: Any, policy: str, window: int) 
         hf.generate(big, small, PROMPTS.repeat(2, 1), attention_mask=MASK.repeat(2, 1), gamma=3, max_new_tokens=20,
                     do_sample=True, seed=4, policy=chosen, decoder=decoder, eos_token_id=END)
     assert sum(seen) > 200
+
+
+@pytest.mark.skipif(not takes_functions, reason="this version's GPT-2 takes no Cache")
+def test_positions_count_from_the_first_token(monkeypatch: Any) -> None:
+    def gpt2(seed: int) -> Any:
+        torch.manual_seed(seed)
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            vocab_size=16, n_positions=25, n_embd=16, n_layer=1, n_head=2, initializer_range=0.35, eos_token_id=None,
+            bos_token_id=None, pad_token_id=None)).eval()
+
+    seen = checked_rows(monkeypatch)
+    # 5 tokens and 20 new ones: all positions that there are.
+    hf.generate(gpt2(1), gpt2(2), PROMPTS, attention_mask=MASK, do_sample=True, seed=2)
+    assert sum(seen) > 60
 
 
 def forwarded(model: Any, run: Any) -> int:
@@ -383,8 +398,6 @@ def test_auto_does_not_draft_where_that_does_not_pay() -> None:
 
 
 # ---- transformers' own generate -------------------------------------------------------------------
-
-takes_functions = "custom_generate" in str(inspect.signature(transformers.GenerationMixin.generate))
 
 
 @pytest.mark.skipif(not takes_functions, reason="this version's generate() takes no function")
