@@ -366,7 +366,7 @@ if have("bild"):
             others = [o for o in others if not math.isnan(o)]
             if others:
                 gaps.append(max(others) - y)
-        return statistics.mean(gaps)
+        return statistics.mean(gaps) if gaps else math.nan
 
     average = lambda rows, y: statistics.mean(getattr(r, y) for r in rows)
     of_bild = lambda rows: average(rows, "agreement_se")  # their texts are those of one set of prompts: errors do not average out
