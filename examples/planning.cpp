@@ -50,7 +50,7 @@ int main() {
 // c = 0.90: gamma  0, 1.00 tokens a round, speed-up 1.00
 // q on a device, p at an edge: gamma 4, V = 32000, 20 and 40 ms a step, 20 Mbit/s
 // DSD          256016 bytes up,      8 down,  59.6 ms a token
-// DSSD             24 bytes up,  26491 down,  36.1 ms a token
+// DSSD             32 bytes up,  26491 down,  36.1 ms a token
 // quantised        84 bytes up,      8 down,  33.4 ms a token
 // shared noise     16 bytes up,      8 down,  40.4 ms a token
 // Two sites that emit one law (DRAGON), each accepted with 0.85

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: Chooser
+// ERRORS: 2
 #include <specagg/specagg.hpp>
 
 #include <array>

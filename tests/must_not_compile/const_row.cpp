@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXPECT: draw_draft normalises its row, which is const
+// ERRORS: 2
 #include <specagg/specagg.hpp>
 
 #ifdef SPECAGG_BROKEN
