@@ -72,6 +72,7 @@ def main():
         small = [np.ascontiguousarray(x[..., :16]) for x in (q, p)]
         few = np.minimum(drafts, 15)
         calls = {"specagg": lambda: specagg.verify(drafts, q, p, seed=1),
+                 "with acceptances": lambda: specagg.verify(drafts, q, p, seed=1, acceptances=True),
                  "overhead": lambda: specagg.verify(few, *small, seed=1),
                  "numpy reads the rows": lambda: (q.max(-1), p.max(-1))}
         if torch:

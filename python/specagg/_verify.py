@@ -145,6 +145,7 @@ def verify(
     offsets: npt.ArrayLike | None = None,
     end_of_text: Union[int, Sequence[int]] = (),
     bonus: bool = True,
+    acceptances: bool = False,
 ) -> Verified:
     """Decides which drafted tokens of B requests are emitted, and draws one token more for each.
 
@@ -171,10 +172,12 @@ def verify(
     offsets    [B + 1]: draft i is drafts[offsets[i]:offsets[i + 1]]
     end_of_text  ids after which a text ends
     bonus      whether a token is drawn after a draft whose tokens were all accepted
+    acceptances  whether acceptance_of_row and acceptance_of_token are computed, which takes a pass more over
+               the rows of each drafted token, those after the first rejected one included
 
     Returns Verified: arrays tokens [B, gamma + 1] (padded with -1), emitted, accepted, ended and
     statuses [B], origins, log_pi and log_p [B, gamma + 1], acceptance_of_row and acceptance_of_token
-    [B, gamma]. A request whose rows are invalid (NaN, all masked) or whose parameters are out of
+    [B, gamma] (NaN unless acceptances). A request whose rows are invalid (NaN, all masked) or whose parameters are out of
     range has a status that says so; the others go on. Results do not depend on the batch, threads
     or the instruction set.
 
@@ -198,7 +201,8 @@ def verify(
         p_sampling, _edits(penalties, mask),
         None if lengths is None else _number(lengths, "lengths", np.int64),
         None if offsets is None else np.ascontiguousarray(_number(offsets, "offsets", np.int64)),
-        [end_of_text] if isinstance(end_of_text, int) else list(end_of_text), bool(bonus))
+        [end_of_text] if isinstance(end_of_text, int) else list(end_of_text), bool(bonus),
+        bool(acceptances))
 
 
 def draw(

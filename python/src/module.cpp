@@ -371,7 +371,7 @@ struct verify_arguments {
   const edit_arguments& edit;
   nb::handle lengths, offsets;
   const std::vector<token_id>& end_of_text;
-  bool bonus;
+  bool bonus, acceptances;
 };
 
 verified verify(const verify_arguments& a) {
@@ -519,11 +519,11 @@ verified verify(const verify_arguments& a) {
       r.seed = seeds[i];
       r.id = numbered ? i : ids[i];
       r.out = std::span(out).subspan(i * (padded + 1), size[i] + 1);
-      r.acceptances = std::span(acceptances).subspan(i * padded, size[i]);
+      if (a.acceptances) r.acceptances = std::span(acceptances).subspan(i * padded, size[i]);
       r.scratch = std::span(scratch).subspan(i * part, part);
       specagg::verdict v;
       specagg_python_verify(&r, engine::verifier(a.verifier), &v);
-      result.keep(i, v, r.out, r.acceptances.first(r.drafted.size()));
+      result.keep(i, v, r.out, r.acceptances.first(a.acceptances ? r.drafted.size() : 0));
     });
   }
   return result;
@@ -824,14 +824,14 @@ NB_MODULE(_core, m) {
          nb::handle seeds, nb::handle requests, nb::handle positions, bool q_logits, bool p_logits,
          const sampling& q_sampling, const sampling& p_sampling, const edit_arguments& edit,
          nb::handle lengths, nb::handle offsets, const std::vector<token_id>& end_of_text,
-         bool bonus) {
+         bool bonus, bool acceptances) {
         return verify({drafts, q, p, policies, verifier, seeds, requests, positions, q_logits,
-                       p_logits, q_sampling, p_sampling, edit, lengths, offsets, end_of_text,
-                       bonus});
+                       p_logits, q_sampling, p_sampling, edit, lengths, offsets, end_of_text, bonus,
+                       acceptances});
       },
       "drafts"_a, "q"_a.none(), "p"_a, "policies"_a, "verifier"_a, "seeds"_a, "requests"_a.none(),
       "positions"_a, "q_logits"_a, "p_logits"_a, "q_sampling"_a, "p_sampling"_a, "edits"_a,
-      "lengths"_a.none(), "offsets"_a.none(), "end_of_text"_a, "bonus"_a);
+      "lengths"_a.none(), "offsets"_a.none(), "end_of_text"_a, "bonus"_a, "acceptances"_a);
 
   m.def(
       "draw",

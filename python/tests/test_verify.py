@@ -13,7 +13,8 @@ import pytest
 import specagg
 from specagg import Penalties, Sampling, Status
 
-verify, draw = (functools.partial(f, seed=0) for f in (specagg.verify, specagg.draw))
+verify = functools.partial(specagg.verify, seed=0, acceptances=True)
+draw = functools.partial(specagg.draw, seed=0)
 
 V = 300
 
@@ -343,6 +344,13 @@ def test_same_tokens_on_every_instruction_set(isa):
     name, bits = here.stdout.split()
     assert name == isa
     assert run(SPECAGG_ISA="sse2").stdout.split()[1] == bits
+
+
+def test_acceptances_change_no_token():
+    drafts, q, p = batch()
+    with_them, without = verify(drafts, q, p), verify(drafts, q, p, acceptances=False)
+    np.testing.assert_array_equal(with_them.tokens, without.tokens)
+    assert np.isnan(without.acceptance_of_row).all() and np.isfinite(with_them.acceptance_of_row).all()
 
 
 def test_seeds():
