@@ -43,12 +43,14 @@ std::string text_of(std::size_t n) { return std::to_string(n); }
 
 // ---- the pool -----------------------------------------------------------------------------------
 
+constexpr unsigned most_threads = 1024;
+
 // One pool for the process, made when it is first needed and never destroyed. A call that finds it
 // busy works on its own thread.
 struct workers {
   std::mutex busy;
   std::unique_ptr<specagg::thread_pool> pool;
-  unsigned wanted = std::max(1u, std::thread::hardware_concurrency()), made_for = 0;
+  unsigned wanted = std::clamp(std::thread::hardware_concurrency(), 1u, most_threads), made_for = 0;
 
   template <class Body>
   void for_each(std::size_t count, Body&& body) {
@@ -205,6 +207,11 @@ struct sampling {
   nb::object temperature, top_k, top_p, min_p;
 };
 
+specagg::sampling sampling_of(double temperature, std::int64_t top_k, double top_p, double min_p) {
+  return {top_k < 0 ? -1.0 : temperature,  // refused: invalid_parameter
+          std::uint32_t(std::clamp<std::int64_t>(top_k, 0, 0xffffffff)), top_p, min_p};
+}
+
 // The values for each request.
 struct samplings {
   per_request<double> temperature;
@@ -216,10 +223,7 @@ struct samplings {
         top_p(s.top_p, "top_p", requests),
         min_p(s.min_p, "min_p", requests) {}
   specagg::sampling operator[](std::size_t i) const {
-    const std::int64_t k = top_k[i];
-    return {k < 0 ? -1.0 : temperature[i],  // refused: invalid_parameter
-            std::uint32_t(std::min<std::int64_t>(std::max<std::int64_t>(k, 0), 0xffffffff)),
-            top_p[i], min_p[i]};
+    return sampling_of(temperature[i], top_k[i], top_p[i], min_p[i]);
   }
 };
 
@@ -256,8 +260,8 @@ struct edits {
       refuse("mask: ", text_of(mask.shape(0)), " masks for ", text_of(requests), " requests");
     masked = true;
   }
-  // rows: how many rows the request may have; a mask of each row has as many.
-  engine::edits of(std::size_t i, std::size_t rows) const {
+  // Of `rows` rows of request i, from row `first` on. A mask of each row has as many.
+  engine::edits of(std::size_t i, std::size_t rows, std::size_t first = 0) const {
     engine::edits e;
     e.penalties = {repetition[i], presence[i], frequency[i]};
     if (!history.empty()) e.history = history[i];
@@ -265,9 +269,10 @@ struct edits {
     e.mask = reinterpret_cast<const std::uint8_t*>(mask.data());
     if (mask.ndim() > 1) e.mask += std::ptrdiff_t(i) * mask.stride(0);
     if (mask.ndim() == 3) {
-      if (mask.shape(1) < rows)
-        refuse("mask: ", mask.shape_text(), ", where ", text_of(rows), " rows are verified");
+      if (mask.shape(1) < first + rows)
+        refuse("mask: ", mask.shape_text(), ", where ", text_of(first + rows), " rows are needed");
       e.mask_stride = mask.stride(1);
+      e.mask += std::ptrdiff_t(first) * e.mask_stride;
     }
     return e;
   }
@@ -390,9 +395,9 @@ verified verify(const verify_arguments& a) {
     if (given.ndim() != 1 || given.shape(0) < 1)
       refuse("offsets: expected B + 1 numbers, not ", given.shape_text());
     const std::vector<token_id> offsets = ids_of(given);
+    if (offsets[0] != 0 || !std::is_sorted(offsets.begin(), offsets.end()))
+      refuse("offsets: must begin with 0 and must not fall");
     for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
-      if (offsets[0] != 0 || offsets[i] > offsets[i + 1])
-        refuse("offsets: must begin with 0 and must not fall");
       begin.push_back(std::size_t(offsets[i]));
       size.push_back(std::size_t(offsets[i + 1] - offsets[i]));
       padded = std::max(padded, size.back());
@@ -412,10 +417,11 @@ verified verify(const verify_arguments& a) {
   if (!a.lengths.is_none()) {
     const per_request<std::int64_t> lengths(a.lengths, "lengths", B);
     for (std::size_t i = 0; i < B; ++i) {
-      if (lengths[i] < 0 || std::size_t(lengths[i]) > size[i])
-        refuse("lengths: ", std::to_string(lengths[i]), " of request ", text_of(i),
+      const std::int64_t length = lengths[i];
+      if (length < 0 || std::size_t(length) > size[i])
+        refuse("lengths: ", std::to_string(length), " of request ", text_of(i),
                " is not between 0 and ", text_of(size[i]));
-      size[i] = std::size_t(lengths[i]);
+      size[i] = std::size_t(length);
     }
   }
 
@@ -503,11 +509,11 @@ verified verify(const verify_arguments& a) {
                             const specagg::sampling& how) {
         engine::rows mine = from.all;
         mine.sampling = how;
-        mine.count = std::min(size[i] + 1, from.most);
+        mine.count = std::min(size[i] + a.bonus, from.most);
         if (from.all.data == nullptr) mine.count = size[i];  // one-hot
         else if (!ragged) mine.data += std::ptrdiff_t(i) * from.request_stride;
         else {
-          mine.count = size[i] + with_bonus;
+          mine.count = size[i] + (with_bonus && a.bonus);
           mine.data += std::ptrdiff_t(begin[i] + (with_bonus ? i : 0)) * mine.stride;
         }
         return mine;
@@ -654,10 +660,12 @@ void bind_plan(nb::module_ m) {
   const auto check = [](double x, const char* name, double low, double high) {
     if (!(x >= low && x <= high)) refuse(name, ": ", std::to_string(x), " is out of range");
   };
+  constexpr double most_drafted = 1e6;
   m.def(
       "expected_tokens",
       [=](double a, std::size_t gamma, bool bonus) {
         check(a, "acceptance", 0, 1);
+        check(double(gamma), "gamma", 0, most_drafted);
         return plan::expected_tokens(a, gamma, bonus);
       },
       "acceptance"_a, "gamma"_a, "bonus"_a = true);
@@ -665,6 +673,7 @@ void bind_plan(nb::module_ m) {
       "speedup",
       [=](double a, std::size_t gamma, double c, double v, bool law_reads_draft) {
         check(a, "acceptance", 0, 1);
+        check(double(gamma), "gamma", 0, most_drafted);
         check(c, "c", 0, specagg::infinity);
         return plan::speculative_speedup(a, gamma, c, v, law_reads_draft);
       },
@@ -673,7 +682,7 @@ void bind_plan(nb::module_ m) {
       "naive_cos_speedup",
       [=](double a, std::size_t gamma, double c, double v) {
         check(a, "acceptance", 0, 1);
-        if (gamma < 1) refuse("gamma: at least 1");
+        check(double(gamma), "gamma", 1, most_drafted);
         return plan::naive_cos_speedup(a, gamma, c, v);
       },
       "acceptance"_a, "gamma"_a, "c"_a, "v"_a = 1.0);
@@ -683,7 +692,8 @@ void bind_plan(nb::module_ m) {
           double v_p) {
         check(a_q, "a_q", 0, 1);
         check(a_p, "a_p", 0, 1);
-        if (gamma_q < 1 || gamma_p < 1) refuse("gamma_q, gamma_p: at least 1");
+        check(double(gamma_q), "gamma_q", 1, most_drafted);
+        check(double(gamma_p), "gamma_p", 1, most_drafted);
         return plan::rates({a_q, a_p, gamma_q, gamma_p, c, v_q, v_p}).speedup;
       },
       "a_q"_a, "a_p"_a, "gamma_q"_a, "gamma_p"_a, "c"_a, "v_q"_a = 1.0, "v_p"_a = 1.0);
@@ -721,8 +731,10 @@ NB_MODULE(_core, m) {
   bind_plan(m.def_submodule("plan"));
   m.def("isa", &specagg_python_isa);
   m.def("set_threads", [](unsigned threads) {
-    if (threads < 1) refuse("threads: at least 1");
+    if (threads < 1 || threads > most_threads)
+      refuse("threads: ", text_of(threads), " is not between 1 and ", text_of(most_threads));
     workers& all = shared_workers();
+    nb::gil_scoped_release released;  // a call may be at work
     const std::lock_guard lock(all.busy);
     all.wanted = threads;
   });
@@ -814,9 +826,9 @@ NB_MODULE(_core, m) {
                              positions, q_logits, p_logits, q_sampling, p_sampling, end_of_text,
                              bonus});
       },
-      "tokens"_a, "parents"_a, "q"_a.none(), "p"_a, "policies"_a, "recursive"_a, "proposed"_a,
-      "seeds"_a, "requests"_a.none(), "positions"_a, "q_logits"_a, "p_logits"_a, "q_sampling"_a,
-      "p_sampling"_a, "end_of_text"_a, "bonus"_a);
+      "tokens"_a.none(), "parents"_a.none(), "q"_a.none(), "p"_a.none(), "policies"_a,
+      "recursive"_a, "proposed"_a, "seeds"_a, "requests"_a.none(), "positions"_a, "q_logits"_a,
+      "p_logits"_a, "q_sampling"_a, "p_sampling"_a, "end_of_text"_a, "bonus"_a);
 
   m.def(
       "verify",
@@ -829,9 +841,10 @@ NB_MODULE(_core, m) {
                        p_logits, q_sampling, p_sampling, edit, lengths, offsets, end_of_text, bonus,
                        acceptances});
       },
-      "drafts"_a, "q"_a.none(), "p"_a, "policies"_a, "verifier"_a, "seeds"_a, "requests"_a.none(),
-      "positions"_a, "q_logits"_a, "p_logits"_a, "q_sampling"_a, "p_sampling"_a, "edits"_a,
-      "lengths"_a.none(), "offsets"_a.none(), "end_of_text"_a, "bonus"_a, "acceptances"_a);
+      "drafts"_a.none(), "q"_a.none(), "p"_a.none(), "policies"_a, "verifier"_a, "seeds"_a,
+      "requests"_a.none(), "positions"_a, "q_logits"_a, "p_logits"_a, "q_sampling"_a,
+      "p_sampling"_a, "edits"_a, "lengths"_a.none(), "offsets"_a.none(), "end_of_text"_a, "bonus"_a,
+      "acceptances"_a);
 
   m.def(
       "draw",
@@ -853,7 +866,7 @@ NB_MODULE(_core, m) {
         const samplings sampled(how, B);
         const edits edited(edit, B, V);
         std::vector<engine::edits> edit_of(B);
-        for (std::size_t i = 0; i < B; ++i) edit_of[i] = edited.of(i, 1);
+        for (std::size_t i = 0; i < B; ++i) edit_of[i] = edited.of(i, 1, step);
         auto* tokens = new std::vector<token_id>(B);
         nb::capsule owner(tokens,
                           [](void* x) noexcept { delete static_cast<std::vector<token_id>*>(x); });
@@ -878,8 +891,8 @@ NB_MODULE(_core, m) {
         }
         return nb::ndarray<nb::numpy, token_id, nb::ndim<1>>(tokens->data(), {B}, owner);
       },
-      "rows"_a, "logits"_a, "sampling"_a, "edits"_a, "seeds"_a, "requests"_a.none(), "positions"_a,
-      "step"_a, "coupled"_a);
+      "rows"_a.none(), "logits"_a, "sampling"_a, "edits"_a, "seeds"_a, "requests"_a.none(),
+      "positions"_a, "step"_a, "coupled"_a);
 
   // (status, acceptance, TV(pi, p), TV(q, p), KL(pi || p)); pi is written if it is given.
   using numbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -891,10 +904,8 @@ NB_MODULE(_core, m) {
     const auto rows = [&](const numbers& x) {
       return engine::rows{
           logits ? engine::row_kind::logits_f64 : engine::row_kind::probabilities_f64,
-          reinterpret_cast<const std::byte*>(x.data()),
-          0,
-          1,
-          {top_k < 0 ? -1.0 : temperature, std::uint32_t(top_k), top_p, min_p}};
+          reinterpret_cast<const std::byte*>(x.data()), 0, 1,
+          sampling_of(temperature, top_k, top_p, min_p)};
     };
     const engine::pair both{V, rows(q_row), rows(p_row), specagg::no_token, p.chosen};
     engine::pair_numbers found;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verification of trees of drafts. Built once for each instruction set.
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include <specagg/draft/propose.hpp>
@@ -17,19 +16,21 @@ tree_verdict judge(const engine::tree_request& r, std::uint32_t* path) {
   const draft_tree& tree = r.tree;
   const std::size_t n = tree.size();
 
-  // Siblings side by side, in proposal order: what a child was drawn without views them.
-  std::vector<std::size_t> order(n);
-  std::iota(order.begin(), order.end(), std::size_t(0));
+  // Siblings side by side, in proposal order, without padding: what a child was drawn without views
+  // them.
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < n; ++i)
+    if (tree.tokens[i] != no_token) order.push_back(i);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return tree.parents[a] < tree.parents[b]; });
-  std::vector<token_id> tokens(n);
-  for (std::size_t i = 0; i < n; ++i) tokens[i] = tree.tokens[order[i]];
+  std::vector<token_id> tokens;
+  for (const std::size_t i : order) tokens.push_back(tree.tokens[i]);
 
   const auto proposed = proposal(r.proposed);
   std::vector<proposal_row<Any>> laws(n + 1);
-  for (std::size_t begin = 0, end = 0; begin < n; begin = end) {
+  for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     const std::uint32_t parent = tree.parents[order[begin]];
-    while (end < n && tree.parents[order[end]] == parent) ++end;
+    while (end < order.size() && tree.parents[order[end]] == parent) ++end;
     const std::span<const token_id> siblings(&tokens[begin], end - begin);
     const Any q = row_at<Any>(r.q, parent, r.vocabulary, no_token);
     for (std::size_t k = 0; k < siblings.size(); ++k) {
@@ -37,8 +38,13 @@ tree_verdict judge(const engine::tree_request& r, std::uint32_t* path) {
       if (proposed == proposal::top || r.q.kind == engine::row_kind::one_hot ||
           (proposed == proposal::greedy && k > 0))
         law = one_hot_row<T>(siblings[k], r.vocabulary);
-      else if (proposed == proposal::greedy) law = row_without<Any>(q, siblings.subspan(1));
-      else if (proposed == proposal::sampled) law = row_without<Any>(q, siblings.first(k));
+      else if (proposed == proposal::greedy) {
+        law = row_without<Any>(q, siblings.subspan(1));
+        // Where temperature or top-k leave no other token, the first was chosen without chance.
+        if (siblings.size() > 1 && law.normalise() != status::ok &&
+            Any(q).normalise() == status::ok)
+          law = one_hot_row<T>(siblings[k], r.vocabulary);
+      } else if (proposed == proposal::sampled) law = row_without<Any>(q, siblings.first(k));
       else law = row_without<Any>(q, {});
     }
   }
