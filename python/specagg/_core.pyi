@@ -30,7 +30,7 @@ def isa() -> str:
     """The instruction set that was chosen at import; SPECAGG_ISA in the environment names another."""
 
 def set_threads(threads: int) -> None:
-    """How many threads verify() and draw() work on, the caller's included. All cores unless set."""
+    """How many threads verify() and draw() work on, the caller's included: 1 to 1024. All cores unless set."""
 
 def rules() -> list[tuple[str, str, bool, list[tuple[str, float, float, float, bool, bool, str | None]]]]: ...
 def status_name(status: int) -> str: ...

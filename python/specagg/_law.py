@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from . import _core
 from ._policy import PolicyLike, as_policy, policy as make_policy
-from ._verify import Sampling, Status, _are_logits, _named, _verifiers
+from ._verify import Sampling, Status, _are_logits, _named, _sampling, _verifiers
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,10 +49,20 @@ class Fit(NamedTuple):
 
 
 def _row(x: npt.ArrayLike, name: str) -> Floats:
-    row = np.ascontiguousarray(x, np.float64)
+    row = _floats(x, name)
     if row.ndim != 1 or row.size == 0:
         raise ValueError(f"{name}: expected one row [V], not {list(row.shape)}")
     return row
+
+
+def _floats(x: npt.ArrayLike, name: str) -> Floats:
+    try:
+        given = np.asarray(x)
+    except Exception:
+        given = np.empty(1, object)
+    if given.size and given.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: expected numbers, not {type(x).__name__} of {given.dtype}")
+    return np.asarray(given, np.float64, order="C")
 
 
 def law(policy: PolicyLike, q: npt.ArrayLike, p: npt.ArrayLike, *, rows: str = "probabilities",
@@ -64,10 +74,15 @@ def law(policy: PolicyLike, q: npt.ArrayLike, p: npt.ArrayLike, *, rows: str = "
     q, p = _row(q, "q"), _row(p, "p")
     if q.size != p.size:
         raise ValueError(f"q, p: rows of {q.size} and {p.size} numbers")
-    s = (Sampling() if sampling is None else sampling)._core
+    logits = _are_logits(rows)
+    s = _sampling(sampling, "sampling", logits)
+    for one in ("temperature", "top_k", "top_p", "min_p"):
+        if isinstance(getattr(s, one), np.ndarray):
+            raise ValueError(f"{one}: expected one number, as there is one pair of rows")
+    if not -2**63 <= s.top_k < 2**63:
+        raise ValueError(f"top_k: {s.top_k} is out of range")
     pi = np.empty(p.size)
-    why, *numbers = _core.law(as_policy(policy), q, p, _are_logits(rows, "rows"), s.temperature, s.top_k, s.top_p,
-                              s.min_p, pi)
+    why, *numbers = _core.law(as_policy(policy), q, p, logits, s.temperature, s.top_k, s.top_p, s.min_p, pi)
     if why:
         raise ValueError(f"law: {Status(why).name}")
     return Law(pi, *numbers)
@@ -92,13 +107,15 @@ def curve(rule: str, parameter: str, values: npt.ArrayLike, q: npt.ArrayLike, p:
     values: of the parameter; others: the rule's other parameters. Returns the mean acceptance, TV(pi, p) and
     KL(pi || p) for each value.
     """
-    q, p = np.asarray(q, np.float64), np.asarray(p, np.float64)
+    q, p = _floats(q, "q"), _floats(p, "p")
     if q.shape != p.shape or q.ndim < 1:
-        raise ValueError(f"q, p: shapes {list(q.shape)} and {list(p.shape)} differ")
-    pairs = list(zip(q.reshape(-1, q.shape[-1]), p.reshape(-1, p.shape[-1])))
-    if not pairs:
+        raise ValueError(f"q, p: expected rows [..., V] of one shape, not {list(q.shape)} and {list(p.shape)}")
+    if q.size == 0:
         raise ValueError("q, p: no rows")
-    xs = np.asarray(values, np.float64).reshape(-1)
+    pairs = list(zip(q.reshape(-1, q.shape[-1]), p.reshape(-1, p.shape[-1])))
+    xs = _floats(values, "values").reshape(-1)
+    if not isinstance(parameter, str) or parameter in others:
+        raise ValueError(f"parameter: expected the name of one that is not given, not {parameter!r}")
     means = []
     for x in xs:
         chosen = make_policy(rule, **{parameter: float(x)}, **others)
@@ -135,14 +152,20 @@ def goodness_of_fit(tokens: npt.ArrayLike, law: npt.ArrayLike, false_alarm: floa
 
     ValueError: a token outside the law, a law that is no distribution.
     """
-    seen, pi = np.asarray(tokens), np.asarray(law, np.float64)
+    try:
+        seen = np.asarray(tokens)
+    except Exception:
+        seen = np.empty(1, object)
+    pi = _floats(law, "law")
+    if seen.size == 0:
+        raise ValueError("tokens: there are none")
     if seen.dtype.kind not in "iu":
         raise TypeError(f"tokens: expected whole numbers, not {seen.dtype}")
-    texts = seen.reshape(len(seen), -1) if seen.ndim else seen.reshape(0, 0)
+    texts = seen.reshape(len(seen), -1) if seen.ndim else seen.reshape(1, 1)
     if seen.ndim not in (1, 2) or pi.ndim != texts.shape[1]:
         raise ValueError(f"tokens, law: {list(seen.shape)} and {list(pi.shape)} do not fit: [n] and [V], or [n, k] and "
                          "k dimensions")
-    if not 0 < false_alarm < 1:
+    if not isinstance(false_alarm, (int, float)) or not 0 < false_alarm < 1:
         raise ValueError(f"false_alarm: {false_alarm} is not in (0, 1)")
     if pi.size == 0 or not np.all(pi >= 0) or abs(pi.sum() - 1) > 1e-9:
         raise ValueError("law: is no distribution (numbers of at least 0 whose sum is 1)")

@@ -50,8 +50,10 @@ def policy(name: str, **parameters: float | str) -> Policy:
     """A policy with its parameters: policy("lossy", alpha=0.2). In a text, as the command line has
     it: policy("lossy:alpha=0.2"). Names may have - or _.
 
-    ValueError: an unknown policy or parameter, or a value out of range.
+    ValueError: an unknown policy or parameter, or a value out of range. TypeError: a name that is none.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"policy: expected a name, not {type(name).__name__}")
     name, _, written = name.partition(":")
     given: dict[str, float | str] = dict(parameters)
     for item in written.split(",") if written else []:
@@ -82,8 +84,9 @@ def _value(rule: Catalogued, one: Parameter, given: float | str) -> float:
             return float(given == "true")
     try:
         x = float(given)
-    except (TypeError, ValueError):
-        raise ValueError(f"{where}: {given!r} is not a number") from None
+    except (TypeError, ValueError, OverflowError):
+        what = repr(given) if isinstance(given, str) else type(given).__name__
+        raise ValueError(f"{where}: {what} is not a number") from None
     if one.flag and x not in (0, 1):
         raise ValueError(f"{where}: {given!r} is neither true nor false")
     outside = x < one.low or x > one.high or (one.open and x == one.high)

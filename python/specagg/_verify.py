@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, Sequence, Union
 
@@ -26,23 +27,42 @@ _verifiers = {"token": 0, "block": 1, "match": 2, "coupled": 3}
 
 
 def _number(x: Any, name: str, dtype: Any) -> Any:
-    """A number, or an array [B] of dtype."""
-    if type(x) is float or type(x) is int:
-        return x
+    """A number, or an array [B] of dtype, a copy."""
+    whole = np.issubdtype(dtype, np.integer)
+    if type(x) is int or (type(x) is float and not whole):
+        try:
+            return x if whole else float(x)
+        except OverflowError:
+            raise ValueError(f"{name}: {x} is out of range") from None
     try:
         given = np.asarray(x)
     except Exception:
         given = np.empty((), object)
-    whole = np.issubdtype(dtype, np.integer)
     if given.dtype.kind not in ("biu" if whole else "biuf"):
         raise TypeError(f"{name}: expected {'whole numbers' if whole else 'numbers'}, not {type(x).__name__} of {given.dtype}")
     if given.ndim == 0:
         return int(given) if whole else float(given)
     if given.ndim != 1:
         raise ValueError(f"{name}: expected one number, or one for each request, not {given.ndim} dimensions")
-    if whole and given.size and (given.min() < np.iinfo(dtype).min or given.max() > np.iinfo(dtype).max):
+    if whole and given.size and (int(given.min()) < np.iinfo(dtype).min or int(given.max()) > np.iinfo(dtype).max):
         raise ValueError(f"{name}: a value is out of range")
-    return np.ascontiguousarray(given, dtype)
+    return np.array(given, dtype, order="C")
+
+
+def _ids(x: Any, name: str) -> npt.NDArray[np.int64]:
+    """Token ids, from any sequence of whole numbers or one. What an int64 does not hold becomes negative."""
+    try:
+        given = np.asarray(list(x) if isinstance(x, Iterable) and not hasattr(x, "__array__") else x)
+    except Exception:
+        given = np.empty(1, object)
+    if given.size and given.dtype.kind not in "iu":
+        raise TypeError(f"{name}: expected token ids, not {type(x).__name__} of {given.dtype}")
+    return given.reshape(-1).astype(np.int64)
+
+
+def _ends(x: Any) -> list[int]:
+    """The ids of end_of_text that a vocabulary can have."""
+    return [int(one) for one in _ids(x, "end_of_text") if 0 <= one <= np.iinfo(np.int32).max]
 
 
 class Sampling:
@@ -64,8 +84,11 @@ class Sampling:
 
 class Penalties:
     """What is taken off the logits of tokens that the text has: repetition divides or multiplies
-    (CTRL), presence is taken off once, frequency once for each occurrence. Numbers, or arrays [B].
-    history: for each request the ids that count, before its draft."""
+    (CTRL) and is above 0, presence is taken off once, frequency once for each occurrence. Numbers, or
+    arrays [B]. history: for each request the ids that count, before its draft; ids outside the vocabulary
+    count nothing.
+
+    TypeError or ValueError, with the argument's name."""
 
     __slots__ = ("repetition", "presence", "frequency", "history")
 
@@ -74,7 +97,11 @@ class Penalties:
         self.repetition = _number(repetition, "repetition", np.float64)
         self.presence = _number(presence, "presence", np.float64)
         self.frequency = _number(frequency, "frequency", np.float64)
-        self.history = [np.asarray(text, np.int64).reshape(-1) for text in history]
+        if not np.all(np.asarray(self.repetition) > 0):
+            raise ValueError("repetition: must be above 0")
+        if not isinstance(history, Iterable):
+            raise TypeError(f"history: expected the ids of each request's text, not {type(history).__name__}")
+        self.history = [_ids(text, "history") for text in history]
 
 
 _as_it_is = Sampling()
@@ -91,9 +118,15 @@ def _edits(penalties: Penalties | None, mask: Any) -> _core.Edits:
     return _core.Edits(penalties.repetition, penalties.presence, penalties.frequency, penalties.history, mask)
 
 
-def _are_logits(rows: str, name: str) -> bool:
-    if rows not in ("logits", "probabilities"):
-        raise ValueError(f'{name}: expected "logits" or "probabilities", not {rows!r}')
+def _flag(x: Any, name: str) -> bool:
+    if not isinstance(x, (bool, int, np.bool_)):
+        raise TypeError(f"{name}: expected True or False, not {type(x).__name__}")
+    return bool(x)
+
+
+def _are_logits(rows: Any) -> bool:
+    if not isinstance(rows, str) or rows not in ("logits", "probabilities"):
+        raise ValueError(f'rows: expected "logits" or "probabilities", not {rows!r}')
     return rows == "logits"
 
 
@@ -104,12 +137,13 @@ def _seed(given: Any) -> Any:
 
 def _kinds(rows: str | tuple[str, str]) -> tuple[bool, bool]:
     """Whether the rows of q, and of p, are logits."""
-    q, p = (rows, rows) if isinstance(rows, str) else rows
-    return _are_logits(q, "rows"), _are_logits(p, "rows")
+    if isinstance(rows, (tuple, list)) and len(rows) == 2:
+        return _are_logits(rows[0]), _are_logits(rows[1])
+    return (_are_logits(rows),) * 2
 
 
 def _named(known: dict[str, Any], name: str, what: str) -> Any:
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ValueError(f"{what}: there is no {name!r}; there are {', '.join(known)}")
     return known[name]
 
@@ -118,11 +152,14 @@ def _policies(given: PolicyLike | Sequence[PolicyLike]) -> Any:
     return [as_policy(one) for one in given] if isinstance(given, (list, tuple)) else as_policy(given)  # type: ignore[arg-type]
 
 
-def _sampling(given: Sampling | None, name: str) -> _core.Sampling:
+def _sampling(given: Sampling | None, name: str, logits: bool) -> _core.Sampling:
+    """logits: whether it is of logits; probabilities are as they were sampled from."""
     if given is None:
         return _as_it_is._core
     if not isinstance(given, Sampling):
         raise TypeError(f"{name}: expected specagg.Sampling, not {type(given).__name__}")
+    if not logits:
+        raise ValueError(f"{name}: is of logits; the rows are probabilities")
     return given._core
 
 
@@ -161,12 +198,14 @@ def verify(
     policy     a name ("token_v3:alpha=0.3"), policy(...), or a list of B of them
     verifier   "token", "block", "match" (exact match), "coupled" (drafts of draw(coupled=True))
     seed, requests, positions
-               random numbers are a function of (seed, request, position) alone, each a number or [B].
+               random numbers are a function of (seed, request, position) alone, each a number or [B];
+               requests for which all three are equal share them.
                seed: a fresh one for each call unless given. With a seed, every round of a text needs
                positions of its own: position of the first drafted token in its text. requests: 0 to
                B - 1 unless given
     rows       "logits" or "probabilities", or a pair: of q and of p
-    sampling   temperature and filters of the logits of p, and of q unless draft_sampling is given
+    sampling   temperature and filters of the logits of p, and of q unless draft_sampling is given. An error
+               with probabilities
     mask       bool [V], [B, V] or [B, gamma + 1, V]: False where a token may not be emitted; of q and p
     lengths    [B]: how many tokens of each draft are used
     offsets    [B + 1]: draft i is drafts[offsets[i]:offsets[i + 1]]
@@ -190,19 +229,18 @@ def verify(
     q_logits, p_logits = _kinds(rows)
     if (mask is not None or penalties is not None) and not (q_logits and p_logits):
         raise ValueError("mask, penalties: edit logits; rows must not be probabilities")
-    p_sampling = _sampling(sampling, "sampling")
+    p_sampling = _sampling(sampling, "sampling", p_logits)
     return _core.verify(
         drafts, q, p, _policies(policy), how,
         _seed(seed),
         None if requests is None else _number(requests, "requests", np.uint64),
         _number(positions, "positions", np.uint32),
         q_logits, p_logits,
-        p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling"),
+        p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling", q_logits),
         p_sampling, _edits(penalties, mask),
         None if lengths is None else _number(lengths, "lengths", np.int64),
         None if offsets is None else np.ascontiguousarray(_number(offsets, "offsets", np.int64)),
-        [end_of_text] if isinstance(end_of_text, int) else list(end_of_text), bool(bonus),
-        bool(acceptances))
+        _ends(end_of_text), _flag(bonus, "bonus"), _flag(acceptances, "acceptances"))
 
 
 def draw(
@@ -220,14 +258,20 @@ def draw(
 ) -> Ids:
     """Draws drafted token number `step` of a round from rows [B, V] (or [V]), with the random
     numbers that verify() expects of the same seed, requests and positions (of token 0 of the round).
-    coupled: with the noise that verifier="coupled" shares. The other arguments as for verify(); the
-    history of penalties has the tokens drafted before.
+    coupled: with the noise that verifier="coupled" shares. The other arguments as for verify(); of a mask
+    [B, rows, V] row `step` counts; the history of penalties has the tokens drafted before.
 
     Returns ids [B]; -1 where a row is invalid.
     """
+    coupled, logits = _flag(coupled, "coupled"), _are_logits(rows)
     if coupled and seed is None:
         raise ValueError("seed: coupled drafts need a seed, the one that verify() is given")
-    return _core.draw(q, _are_logits(rows, "rows"), _sampling(sampling, "sampling"), _edits(penalties, mask),
+    if not logits and (mask is not None or penalties is not None):
+        raise ValueError("mask, penalties: edit logits; rows must not be probabilities")
+    step = _number(step, "step", np.uint32)
+    if not isinstance(step, int) or not 0 <= step < 2**32:
+        raise ValueError(f"step: {step} is not a number from 0 to 2^32 - 1")
+    return _core.draw(q, logits, _sampling(sampling, "sampling", logits), _edits(penalties, mask),
                       _seed(seed),
                       None if requests is None else _number(requests, "requests", np.uint64),
                       _number(positions, "positions", np.uint32), step, coupled)
@@ -239,9 +283,13 @@ def parents_of(next_child: npt.ArrayLike, next_sibling: npt.ArrayLike) -> Ids:
     [B, nodes + 1]; returns [nodes] or [B, nodes]. A node that nothing leads to gets the parent 0: its
     token must be -1.
 
-    ValueError: arrays of different shapes, or links that do not go to later nodes.
+    ValueError: arrays of different shapes, links that do not go to later nodes, or two to one node, or a
+    sibling of the text.
     """
-    child, sibling = np.asarray(next_child), np.asarray(next_sibling)
+    try:
+        child, sibling = np.asarray(next_child), np.asarray(next_sibling)
+    except Exception:
+        raise TypeError("next_child, next_sibling: expected arrays of whole numbers") from None
     if child.shape != sibling.shape or child.ndim not in (1, 2) or child.shape[-1] < 1:
         raise ValueError(f"next_child, next_sibling: shapes {list(child.shape)} and {list(sibling.shape)} do not fit")
     if child.dtype.kind not in "iu" or sibling.dtype.kind not in "iu":
@@ -250,8 +298,13 @@ def parents_of(next_child: npt.ArrayLike, next_sibling: npt.ArrayLike) -> Ids:
     for name, links in (("next_child", child), ("next_sibling", sibling)):
         if ((links != -1) & ((links <= np.arange(n)) | (links >= n))).any():
             raise ValueError(f"{name}: a link must be -1 or lead to a later node")
+    if (sibling[..., 0] != -1).any():
+        raise ValueError("next_sibling: node 0 is the text, and has none")
     parents = np.zeros(child.shape, np.int32)
     for row, (c, s) in zip(parents.reshape(-1, n), zip(child.reshape(-1, n), sibling.reshape(-1, n))):
+        links = np.concatenate([c[c != -1], s[s != -1]])
+        if len(np.unique(links)) < len(links):
+            raise ValueError("next_child, next_sibling: two links lead to one node")
         for node in range(n):
             if c[node] != -1:
                 row[c[node]] = node
@@ -295,11 +348,11 @@ def verify_tree(
     Returns VerifiedTrees: as Verified, and paths [B, depth], the accepted nodes.
     """
     q_logits, p_logits = _kinds(rows)
-    p_sampling = _sampling(sampling, "sampling")
+    p_sampling = _sampling(sampling, "sampling", p_logits)
     return _core.verify_tree(
         tokens, parents, q, p, _policies(policy), _named(_tree_verifiers, verifier, "verifier"),
         _named(_proposals, proposed, "proposed"), _seed(seed),
         None if requests is None else _number(requests, "requests", np.uint64),
         _number(positions, "positions", np.uint32), q_logits, p_logits,
-        p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling"), p_sampling,
-        [end_of_text] if isinstance(end_of_text, int) else list(end_of_text), bool(bonus))
+        p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling", q_logits), p_sampling,
+        _ends(end_of_text), _flag(bonus, "bonus"))
