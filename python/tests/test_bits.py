@@ -68,7 +68,7 @@ def test_the_same_bits_as_in_cpp(isa):
     names = list(steps)[1:] if isa != "sse2" else list(steps)  # 100,000 steps once
     run = subprocess.run([sys.executable, __file__, *names], env={**os.environ, "SPECAGG_ISA": isa}, text=True,
                          capture_output=True)
-    if run.returncode == 2 and "cannot run" in run.stderr:
+    if run.returncode == 2 and any(why in run.stderr for why in ("cannot run", "no such version")):
         pytest.skip(run.stderr)
     assert run.stdout.splitlines() == [isa, *(one for one in expected if one.split(":")[0] in names)], run.stderr
 

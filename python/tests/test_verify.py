@@ -339,7 +339,7 @@ def test_same_tokens_on_every_instruction_set(isa):
         import os
         return subprocess.run([sys.executable, "-c", program], env={**os.environ, **env}, capture_output=True, text=True)
     here = run(SPECAGG_ISA=isa)
-    if here.returncode == 2 and "cannot run" in here.stderr:
+    if here.returncode == 2 and any(why in here.stderr for why in ("cannot run", "no such version")):
         pytest.skip(here.stderr)
     name, bits = here.stdout.split()
     assert name == isa
