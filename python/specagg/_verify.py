@@ -130,9 +130,11 @@ def _are_logits(rows: Any) -> bool:
     return rows == "logits"
 
 
-def _seed(given: Any) -> Any:
-    """The seed, or a fresh one: random numbers that decided before must not decide again."""
-    return secrets.randbits(64) if given is None else _number(given, "seed", np.uint64)
+def _streams(seed: Any, requests: Any, positions: Any) -> tuple[Any, Any, Any]:
+    """Which random numbers decide. Without a seed a fresh one: numbers that decided before must not decide again."""
+    return (secrets.randbits(64) if seed is None else _number(seed, "seed", np.uint64),
+            None if requests is None else _number(requests, "requests", np.uint64),
+            _number(positions, "positions", np.uint32))
 
 
 def _kinds(rows: str | tuple[str, str]) -> tuple[bool, bool]:
@@ -232,9 +234,7 @@ def verify(
     p_sampling = _sampling(sampling, "sampling", p_logits)
     return _core.verify(
         drafts, q, p, _policies(policy), how,
-        _seed(seed),
-        None if requests is None else _number(requests, "requests", np.uint64),
-        _number(positions, "positions", np.uint32),
+        *_streams(seed, requests, positions),
         q_logits, p_logits,
         p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling", q_logits),
         p_sampling, _edits(penalties, mask),
@@ -272,9 +272,7 @@ def draw(
     if not isinstance(step, int) or not 0 <= step < 2**32:
         raise ValueError(f"step: {step} is not a number from 0 to 2^32 - 1")
     return _core.draw(q, logits, _sampling(sampling, "sampling", logits), _edits(penalties, mask),
-                      _seed(seed),
-                      None if requests is None else _number(requests, "requests", np.uint64),
-                      _number(positions, "positions", np.uint32), step, coupled)
+                      *_streams(seed, requests, positions), step, coupled)
 
 
 def parents_of(next_child: npt.ArrayLike, next_sibling: npt.ArrayLike) -> Ids:
@@ -351,8 +349,7 @@ def verify_tree(
     p_sampling = _sampling(sampling, "sampling", p_logits)
     return _core.verify_tree(
         tokens, parents, q, p, _policies(policy), _named(_tree_verifiers, verifier, "verifier"),
-        _named(_proposals, proposed, "proposed"), _seed(seed),
-        None if requests is None else _number(requests, "requests", np.uint64),
-        _number(positions, "positions", np.uint32), q_logits, p_logits,
+        _named(_proposals, proposed, "proposed"),
+        *_streams(seed, requests, positions), q_logits, p_logits,
         p_sampling if draft_sampling is None else _sampling(draft_sampling, "draft_sampling", q_logits), p_sampling,
         _ends(end_of_text), _flag(bonus, "bonus"))

@@ -15,6 +15,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -353,6 +354,48 @@ placed_rows place(const array& a, bool logits, std::size_t B, std::size_t vocabu
   return r;
 }
 
+// The rows of draft and target: of one vocabulary, both float64 or neither. q may be None. shape:
+// what is expected, in words.
+struct both_rows {
+  array q_array, p_array;
+  placed_rows q, p;
+  std::size_t vocabulary = 0;
+  both_rows(nb::handle q_given, nb::handle p_given, bool q_logits, bool p_logits, std::size_t B,
+            std::size_t dimensions, const char* shape)
+      : p_array(array_of(p_given, "p")) {
+    const auto check = [&](const array& a) {
+      if (a.ndim() != dimensions)
+        refuse(a.name, ": ", a.shape_text(), ", where ", shape, " is expected");
+    };
+    check(p_array);
+    vocabulary = p_array.shape(dimensions - 1);
+    if (vocabulary == 0 || vocabulary > 0x7fffffff) refuse("p: rows have no numbers, or too many");
+    p = place(p_array, p_logits, B, vocabulary);
+    if (q_given.is_none()) return;
+    q_array = array_of(q_given, "q");
+    check(q_array);
+    q = place(q_array, q_logits, B, vocabulary);
+    if (engine::in_double(q.all.kind) != engine::in_double(p.all.kind))
+      throw nb::type_error("q, p: one is float64 and the other is not; convert one of them");
+  }
+};
+
+// Which random numbers decide: those of each request's seed, id (0, 1, ... unless given) and
+// position.
+class streams {
+ public:
+  per_request<std::uint64_t> seed;
+  per_request<std::uint32_t> position;
+  streams(nb::handle seeds, nb::handle requests, nb::handle positions, std::size_t B)
+      : seed(seeds, "seed", B), position(positions, "positions", B) {
+    if (!requests.is_none()) ids_.emplace(requests, "requests", B);
+  }
+  std::uint64_t id(std::size_t i) const { return ids_ ? (*ids_)[i] : i; }
+
+ private:
+  std::optional<per_request<std::uint64_t>> ids_;
+};
+
 // The policy of each request, from one for all or a list.
 std::vector<const policy*> policies_of(nb::handle given, std::size_t B) {
   std::vector<const policy*> policies;
@@ -425,25 +468,11 @@ verified verify(const verify_arguments& a) {
     }
   }
 
-  const array p_array = array_of(a.p, "p");
-  const std::size_t dimensions = ragged || drafts.ndim() == 1 ? 2 : 3;
-  if (p_array.ndim() != dimensions)
-    refuse("p: ", p_array.shape_text(), ", where ", dimensions == 2 ? "[rows, V]" : "[B, rows, V]",
-           " is expected");
-  const std::size_t V = p_array.shape(dimensions - 1);
-  if (V == 0 || V > 0x7fffffff) refuse("p: rows have no numbers, or too many");
-  const placed_rows p = place(p_array, a.p_logits, B, V);
-  placed_rows q;
-  array q_array;
-  if (!a.q.is_none()) {
-    q_array = array_of(a.q, "q");
-    if (q_array.ndim() != dimensions)
-      refuse("q: ", q_array.shape_text(), ", where ",
-             dimensions == 2 ? "[rows, V]" : "[B, rows, V]", " is expected");
-    q = place(q_array, a.q_logits, B, V);
-    if (engine::in_double(q.all.kind) != engine::in_double(p.all.kind))
-      throw nb::type_error("q, p: one is float64 and the other is not; convert one of them");
-  }
+  const bool flat = ragged || drafts.ndim() == 1;
+  const both_rows rows_given(a.q, a.p, a.q_logits, a.p_logits, B, flat ? 2 : 3,
+                             flat ? "[rows, V]" : "[B, rows, V]");
+  const placed_rows &q = rows_given.q, &p = rows_given.p;
+  const std::size_t V = rows_given.vocabulary;
 
   const std::vector<const policy*> policies = policies_of(a.policies, B);
 
@@ -461,10 +490,10 @@ verified verify(const verify_arguments& a) {
   const bool q_has_bonus = ragged ? q.most == tokens.size() + B : true;
   if (ragged) {
     if (p.most != tokens.size() + B)
-      refuse("p: ", p_array.shape_text(), ", where ", text_of(tokens.size() + B),
+      refuse("p: ", rows_given.p_array.shape_text(), ", where ", text_of(tokens.size() + B),
              " rows are expected: one for each drafted token, and a bonus row after each draft");
     if (!a.q.is_none() && q.most != tokens.size() && !q_has_bonus)
-      refuse("q: ", q_array.shape_text(), ", where ", text_of(tokens.size()),
+      refuse("q: ", rows_given.q_array.shape_text(), ", where ", text_of(tokens.size()),
              " rows are expected, or ", text_of(tokens.size() + B),
              " with a bonus row after each draft");
   } else if (p.most < rows_of_p) {
@@ -481,11 +510,7 @@ verified verify(const verify_arguments& a) {
     refuse("q: ", text_of(q.most), " rows, where ", text_of(rows_of_q), " tokens are drafted");
   }
 
-  const per_request<std::uint64_t> seeds(a.seeds, "seed", B);
-  const bool numbered = a.requests.is_none();
-  const per_request<std::uint64_t> ids(numbered ? nb::handle(nb::int_(0)) : a.requests, "requests",
-                                       B);
-  const per_request<std::uint32_t> positions(a.positions, "positions", B);
+  const streams numbers(a.seeds, a.requests, a.positions, B);
   const samplings q_sampling(a.q_sampling, B), p_sampling(a.p_sampling, B);
   const edits edit(a.edit, B, V);
   std::vector<engine::edits> edited(B);
@@ -495,13 +520,13 @@ verified verify(const verify_arguments& a) {
   const std::size_t part = specagg::verify_scratch(V, padded);
   std::vector<double> scratch(B * part);
   std::vector<specagg::emission> out(B * (padded + 1));
-  std::vector<specagg::draft_acceptance> acceptances(B * padded);
+  std::vector<specagg::draft_acceptance> acceptances(a.acceptances ? B * padded : 0);
   {
     nb::gil_scoped_release released;
     shared_workers().for_each(B, [&](std::size_t i) {
       engine::request r;
       r.drafted = {.tokens = std::span(tokens).subspan(begin[i], size[i]),
-                   .start = positions[i],
+                   .start = numbers.position[i],
                    .end_of_text = std::span(a.end_of_text),
                    .bonus = a.bonus};
       r.vocabulary = V;
@@ -522,8 +547,8 @@ verified verify(const verify_arguments& a) {
       r.p = rows(p, true, p_sampling[i]);
       r.policy = policies[i]->chosen;
       r.edits = edited[i];
-      r.seed = seeds[i];
-      r.id = numbered ? i : ids[i];
+      r.seed = numbers.seed[i];
+      r.id = numbers.id(i);
       r.out = std::span(out).subspan(i * (padded + 1), size[i] + 1);
       if (a.acceptances) r.acceptances = std::span(acceptances).subspan(i * padded, size[i]);
       r.scratch = std::span(scratch).subspan(i * part, part);
@@ -578,27 +603,13 @@ verified_trees verify_trees(const tree_arguments& a) {
       depth = std::max(depth, depths[k + 1]);
     }
 
-  const std::size_t dimensions = given.ndim() == 2 ? 3 : 2;
-  const array p_array = array_of(a.p, "p");
-  if (p_array.ndim() != dimensions)
-    refuse("p: ", p_array.shape_text(), ", where ",
-           dimensions == 2 ? "[nodes + 1, V]" : "[B, nodes + 1, V]", " is expected");
-  const std::size_t V = p_array.shape(dimensions - 1);
-  if (V == 0 || V > 0x7fffffff) refuse("p: rows have no numbers, or too many");
-  const placed_rows p = place(p_array, a.p_logits, B, V);
-  placed_rows q;
-  array q_array;
-  if (!a.q.is_none()) {
-    q_array = array_of(a.q, "q");
-    if (q_array.ndim() != dimensions)
-      refuse("q: ", q_array.shape_text(), ", where ",
-             dimensions == 2 ? "[nodes + 1, V]" : "[B, nodes + 1, V]", " is expected");
-    q = place(q_array, a.q_logits, B, V);
-    if (engine::in_double(q.all.kind) != engine::in_double(p.all.kind))
-      throw nb::type_error("q, p: one is float64 and the other is not; convert one of them");
-    if (q.most < n + 1)
-      refuse("q: ", text_of(q.most), " rows, where ", text_of(n + 1), " are needed");
-  }
+  const bool flat = given.ndim() == 1;
+  const both_rows rows_given(a.q, a.p, a.q_logits, a.p_logits, B, flat ? 2 : 3,
+                             flat ? "[nodes + 1, V]" : "[B, nodes + 1, V]");
+  const placed_rows &q = rows_given.q, &p = rows_given.p;
+  const std::size_t V = rows_given.vocabulary;
+  if (!a.q.is_none() && q.most < n + 1)
+    refuse("q: ", text_of(q.most), " rows, where ", text_of(n + 1), " are needed");
   if (p.most < n + 1)
     refuse("p: ", text_of(p.most), " rows, where ", text_of(n + 1),
            " are needed: one after the text, and one after each node");
@@ -607,11 +618,7 @@ verified_trees verify_trees(const tree_arguments& a) {
     if (a.q.is_none() && one->rule.reads_draft)
       refuse("q: the policy ", one->rule.name, " reads the draft's rows");
 
-  const per_request<std::uint64_t> seeds(a.seeds, "seed", B);
-  const bool numbered = a.requests.is_none();
-  const per_request<std::uint64_t> ids(numbered ? nb::handle(nb::int_(0)) : a.requests, "requests",
-                                       B);
-  const per_request<std::uint32_t> positions(a.positions, "positions", B);
+  const streams numbers(a.seeds, a.requests, a.positions, B);
   const samplings q_sampling(a.q_sampling, B), p_sampling(a.p_sampling, B);
 
   verified_trees result(B, depth);
@@ -624,7 +631,7 @@ verified_trees verify_trees(const tree_arguments& a) {
       engine::tree_request r;
       r.tree = {.tokens = std::span(tokens).subspan(i * n, n),
                 .parents = std::span(parents).subspan(i * n, n),
-                .start = positions[i],
+                .start = numbers.position[i],
                 .end_of_text = std::span(a.end_of_text),
                 .bonus = a.bonus};
       r.vocabulary = V;
@@ -640,8 +647,8 @@ verified_trees verify_trees(const tree_arguments& a) {
       r.proposed = a.proposed;
       r.recursive = a.recursive;
       r.policy = policies[i]->chosen;
-      r.seed = seeds[i];
-      r.id = numbered ? i : ids[i];
+      r.seed = numbers.seed[i];
+      r.id = numbers.id(i);
       r.out = std::span(out).subspan(i * (depth + 1), depth + 1);
       r.scratch = std::span(scratch).subspan(i * part, part);
       std::vector<std::uint32_t> path(depth + 1);
@@ -858,11 +865,7 @@ NB_MODULE(_core, m) {
         if (V == 0 || V > 0x7fffffff) refuse("rows: have no numbers, or too many");
         const engine::row_kind kind = kind_of(a, logits);
         check_row(a, V);
-        const per_request<std::uint64_t> seed(seeds, "seed", B);
-        const bool numbered = requests.is_none();
-        const per_request<std::uint64_t> ids(numbered ? nb::handle(nb::int_(0)) : requests,
-                                             "requests", B);
-        const per_request<std::uint32_t> position(positions, "positions", B);
+        const streams numbers(seeds, requests, positions, B);
         const samplings sampled(how, B);
         const edits edited(edit, B, V);
         std::vector<engine::edits> edit_of(B);
@@ -880,9 +883,9 @@ NB_MODULE(_core, m) {
             d.q = {kind, a.data() + (a.ndim() == 2 ? std::ptrdiff_t(i) * a.stride(0) : 0), 0, 1,
                    sampled[i]};
             d.edits = edit_of[i];
-            d.seed = seed[i];
-            d.id = numbered ? i : ids[i];
-            d.start = position[i];
+            d.seed = numbers.seed[i];
+            d.id = numbers.id(i);
+            d.start = numbers.position[i];
             d.step = step;
             d.coupled = coupled;
             d.scratch = std::span(scratch).subspan(i * part, part);

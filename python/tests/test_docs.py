@@ -22,8 +22,8 @@ def test_block(code, capsys):
         pytest.importorskip("transformers")
     exec(compile(code, "block", "exec"), {"__name__": "block"})
     printed = capsys.readouterr().out
-    for line, said in re.findall(r"^(print\(.*\))  # (True|False)$", code, re.M):
-        assert said in printed.split(), line
+    said = re.findall(r"^print\(.*\)  # (True|False)$", code, re.M)
+    assert [line for line in printed.splitlines() if line in ("True", "False")] == said
 
 
 def test_notebook(monkeypatch):
@@ -36,7 +36,12 @@ def test_notebook(monkeypatch):
     names = {"__name__": "notebook"}
     exec(compile("\n".join(lines), "trade_off.ipynb", "exec"), names)
     curves = names["curves"]
-    # what the page says: at one distance from the target, OPT rejects no more than Chow
     assert set(curves) == {"chow", "diff", "opt", "token_v1", "token_v2", "token_v3"}
-    for curve in curves.values():
-        assert (curve.acceptance >= -1e-12).all() and (curve.distance_to_target <= 1).all()
+    # the ends of the curves: the target's law at alpha 0, the draft's at alpha 1
+    assert curves["chow"].distance_to_target[0] == pytest.approx(0)
+    for rule in ("chow", "diff", "opt", "token_v3"):
+        assert curves[rule].acceptance[-1] == pytest.approx(1)
+        # on the way, what is not rejected any more is lost: P(reject) + TV(pi, p) is TV(q, p) for a deferral rule
+        if rule != "token_v3":
+            total = 1 - curves[rule].acceptance + curves[rule].distance_to_target
+            assert total == pytest.approx(curves[rule].distance_to_target[-1])

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: Distribution
-// ERRORS: 2
+// LATER: Distribution
 #include <specagg/specagg.hpp>
 
 #include <string>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPECT: Processor
-// ERRORS: 2
+// LATER: Processor
 // A processor must follow the text in both directions, for the logits of this model.
 #include <specagg/specagg.hpp>
 
