@@ -4,7 +4,6 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
-#include <sstream>
 #include <thread>
 
 #include <specagg/error.hpp>
@@ -65,28 +64,6 @@ std::vector<std::vector<token_id>> lab::prompts(std::size_t of_each_text, std::s
       all.emplace_back(from.begin(), from.begin() + std::ptrdiff_t(tokens));
     }
   return all;
-}
-
-records lab::read(const std::string& part) const {
-  for (const char* folder : {"exact", "timed"}) {
-    std::ifstream file(how.out / folder / (part + ".csv"));
-    if (!file) continue;
-    records all;
-    std::vector<std::string> header;
-    for (std::string line; std::getline(file, line);) {
-      if (line.starts_with("#")) continue;
-      std::vector<std::string> cells(1);
-      for (const char c : line) c == ',' ? (void)cells.emplace_back() : (void)(cells.back() += c);
-      if (header.empty()) {
-        header = cells;
-        continue;
-      }
-      auto& one = all.emplace_back();
-      for (std::size_t i = 0; i < header.size(); ++i) one[header[i]] = cells.at(i);
-    }
-    return all;
-  }
-  throw error(part, "", "has not been measured");
 }
 
 double lab::seconds(const std::string& model, double n) const {

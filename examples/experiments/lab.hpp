@@ -1,26 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every experiment needs: the models, the held-out texts, their rows, a table that becomes a
-// CSV file, progress.
+// What the experiments with the bundled models need: the models, the held-out texts, their rows.
 #pragma once
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/thread_pool.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/specagg.hpp>
+
+#include "table.hpp"
 
 namespace experiments {
 
@@ -32,63 +27,6 @@ struct pair {  // q drafts, p is the target
 };
 inline const std::array<pair, 3> pairs{{{"draft", "target"}, {"bard", "bible"}, {"bible", "bard"}}};
 inline const std::array<std::string, 2> texts{"shakespeare", "kjv"};
-
-struct settings {
-  bool quick = false;
-  std::uint64_t seed = 1;
-  unsigned threads = 0;  // of the exact parts; no number depends on it
-  std::filesystem::path out = "build/experiments";
-};
-
-// Rows of text; numbers to 9 digits.
-class table {
- public:
-  explicit table(std::string header = "") : text_(header.empty() ? "" : header + "\n") {}
-  template <class... Cells>
-  void add(const Cells&... cells) {
-    std::size_t n = 0;
-    ((text_ += (n++ ? "," : "") + cell(cells)), ...);
-    text_ += '\n';
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  template <class T>
-  static std::string cell(const T& x) {
-    if constexpr (std::is_floating_point_v<T>) return std::isnan(x) ? "" : fmt::format("{:.9g}", x);
-    else return fmt::format("{}", x);
-  }
-  std::string text_;
-};
-
-// A finished part, read back: rows by column.
-using records = std::vector<std::map<std::string, std::string>>;
-
-// Mean of f(i), i < n, and its standard error; `together` successive ones count as one observation,
-// for the positions of one window depend on each other.
-struct estimate {
-  double mean = 0, se = 0;
-};
-template <class F>
-estimate mean_of(std::size_t begin, std::size_t end, std::size_t together, F&& f) {
-  double sum = 0, squares = 0, n = 0;
-  for (std::size_t i = begin; i < end; i += together, ++n) {
-    double x = 0;
-    for (std::size_t k = 0; k < together; ++k) x += f(i + k) / double(together);
-    sum += x;
-    squares += x * x;
-  }
-  const double mean = sum / n;
-  return {mean, n > 1 ? std::sqrt(std::max(0.0, squares / n - mean * mean) / (n - 1)) : NAN};
-}
-inline double median(std::vector<double> x) {
-  std::sort(x.begin(), x.end());
-  return x.empty() ? NAN : x[x.size() / 2];
-}
-// One cell for what each repeat measured: report.py's errors are from it.
-inline std::string listed(const std::vector<double>& x) {
-  return fmt::format("{:.5g}", fmt::join(x, ";"));
-}
 
 class lab {
  public:
@@ -139,7 +77,7 @@ class lab {
   // The beginnings of windows of both texts: what the decoders continue.
   std::vector<std::vector<token_id>> prompts(std::size_t of_each_text, std::size_t tokens = 64);
 
-  records read(const std::string& part) const;
+  records read(const std::string& part) const { return experiments::read(how, part); }
   // Seconds of a call of a model that appends n tokens, from the part `times`.
   double seconds(const std::string& model, double n) const;
 
@@ -151,15 +89,6 @@ class lab {
   mutable std::map<std::string, std::vector<double>> seconds_;
 };
 
-// A part writes one CSV file. The numbers of an exact part are the same in every run; those of a
-// timed part are seconds, and what follows from them.
-struct part {
-  const char* name;
-  bool timed;
-  double seconds, quick_seconds;  // about, for the time left
-  const char* header;
-  void (*run)(lab&, table&);
-};
 void cascades(lab&, const pair&, table&);
 void acceptance(lab&, table&);
 void cos_calls(lab&, table&);

@@ -11,8 +11,8 @@ import collections, json, pathlib, re, subprocess, sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 folder, cxx, flags = pathlib.Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "g++", sys.argv[3:]
 page = ROOT / "docs/papers.md"
-parts = set(re.findall(r'^    \{"([\w-]+)", (?:true|false)', (ROOT / "examples/experiments/main.cpp").read_text(), re.M))
-parts |= {path.stem for path in (ROOT / "docs/experiments").glob("*passages.svg")}  # a program of its own makes them
+parts = {name for file in (ROOT / "examples/experiments").glob("**/*.cpp")
+         for name in re.findall(r'^    \{"([\w-]+)", (?:true|false)', file.read_text(), re.M)}
 judged = json.loads((ROOT / "docs/experiments/results.json").read_text())["claims"]
 claims = json.loads((ROOT / "examples/experiments/claims.json").read_text())["claims"]
 verdicts = {c["claim"]: judged[c["id"]]["verdict"] for c in claims if c["id"] in judged}

@@ -8,28 +8,23 @@
 // valid.txt, the part of a text in front of test.txt, whose tokens they are to predict; the model
 // was trained on neither.
 #include <stdlib.h>
-#include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cstdio>
-#include <fstream>
-#include <iterator>
+#include <functional>
+
 #include <thread>
 
 #include <specagg/error.hpp>
 #include <specagg/site/aggregate.hpp>
 
-#include "../../cli/effects.hpp"
 #include "../../cli/site_model.hpp"
 #include "../lab.hpp"
+#include "../parts.hpp"
 
 namespace experiments {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* part_name = "dragon-passages";
 // minus_...: the paired difference to no passage, to one a side, to both sites with as many a side.
 constexpr const char* header =
     "text,law,passages,prompts,cross_entropy,cross_entropy_se,minus_none,minus_none_se,minus_one,"
@@ -40,18 +35,9 @@ constexpr std::size_t prompt = 64, continued = 64;
 enum law { both, device, cloud };
 constexpr std::array<const char*, 3> laws{"both", "device", "cloud"};
 
-const std::string model = SPECAGG_MODELS "/target.gguf";
+const std::string model_file = SPECAGG_MODELS "/target.gguf";
 std::string text_file(const std::string& text, const char* which) {
   return SPECAGG_MODELS "/../text/" + text + "/" + which + ".txt";
-}
-
-std::uint64_t hash(std::uint64_t h, const std::string& bytes) {  // FNV-1a
-  for (const char c : bytes) h = (h ^ std::uint8_t(c)) * 0x100000001b3;
-  return h;
-}
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // A site's documents: valid.txt in a folder where test.txt is not. It may go as soon as it is
@@ -101,7 +87,7 @@ void see(cli::site_model& site, std::span<const token_id> window, seen& out) {
   out.logits.resize(continued * v);
   site.begin(window.size() - continued);
   const status s = site.see(window.first(window.size() - 1), out.logits, out.h, never);
-  if (s != status::ok) throw error(model, "", std::string(name(s)));
+  if (s != status::ok) throw error(model_file, "", std::string(name(s)));
 }
 
 // Nats a token of a prompt's continuation.
@@ -128,7 +114,13 @@ estimate halves(const estimate& a, const estimate& b) {
   return {(a.mean + b.mean) / 2, std::hypot(a.se, b.se) / 2};
 }
 
-void run(const settings& how, table& out, const std::function<void(double)>& progress) {
+struct search_lab {
+  explicit search_lab(const settings& s) : how(s) {}
+  const settings how;
+  std::function<void(double)> progress;
+};
+void passages(search_lab& lab, table& out) {
+  const settings& how = lab.how;
   const std::size_t of_each = how.quick ? 4 : 96;
   const unsigned threads =
       how.threads ? how.threads : std::max(1u, std::thread::hardware_concurrency());
@@ -140,7 +132,7 @@ void run(const settings& how, table& out, const std::function<void(double)>& pro
   for (const std::size_t n : counts) {
     const auto site = [&](const std::string& text) {
       const folder_of_documents folder(text);
-      cli::site_options o{.model = model, .folder = n ? folder.path : "", .documents = n};
+      cli::site_options o{.model = model_file, .folder = n ? folder.path : "", .documents = n};
       o.most = 1 + prompt + continued;
       return cli::site_model(std::make_shared<cli::site_library>(o), threads);
     };
@@ -153,7 +145,7 @@ void run(const settings& how, table& out, const std::function<void(double)>& pro
       see(left, window, l);
       see(right, window, r);
       here.push_back(measure(l, r, std::span(window).last(continued), left.vocab_size()));
-      progress(done + share * double(here.size()) / double(prompts.size()));
+      lab.progress(done + share * double(here.size()) / double(prompts.size()));
     }
     done += share;
   }
@@ -181,73 +173,18 @@ void run(const settings& how, table& out, const std::function<void(double)>& pro
       }
 }
 
-// The part's CSV file: as specagg-experiments writes its own.
-void write(const settings& how, const std::string& program) {
-  std::uint64_t h = hash(hash(0xcbf29ce484222325, content(program)), content(model));
-  for (const std::string& t : texts)
-    h = hash(hash(h, content(text_file(t, "test"))), content(text_file(t, "valid")));
-  const std::string first_line = fmt::format("# {}; {}; seed {}; inputs {:016x}\n", part_name,
-                                             how.quick ? "quick" : "full", how.seed, h);
-  const fs::path path = how.out / "exact" / (std::string(part_name) + ".csv");
-  if (content(path).starts_with(first_line)) {
-    fmt::print(stderr, "{:<24} is there\n", part_name);
-    return;
-  }
-  const auto begin = std::chrono::steady_clock::now();
-  double shown = 0;
-  table t(header);
-  run(how, t, [&](double share) {
-    const double now =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    const bool terminal = isatty(2), last = share > 1 - 1e-9;
-    if (!last && now - shown < (terminal ? 0.5 : 15)) return;
-    shown = now;
-    fmt::print(stderr, "{}{:<24} {:3.0f} %, {:.0f} s, about {:.0f} s left{}",
-               terminal ? "\r\033[K" : "", part_name, 100 * share, now,
-               std::max(0.0, now / share - now), terminal && !last ? "" : "\n");
-    std::fflush(stderr);
-  });
-  fs::create_directories(path.parent_path());
-  auto partial = path;
-  partial += ".partial";
-  {
-    std::ofstream file(partial, std::ios::binary);
-    file << first_line << t.text() << std::flush;
-    if (!file) throw error(partial.string(), "", "cannot be written");
-  }
-  fs::rename(partial, path);
-}
+const std::vector<part<search_lab>> parts = {
+    {"dragon-passages", false, 300, 10, header, passages},
+};
 
 }  // namespace
 }  // namespace experiments
 
 int main(int argc, char** argv) {
-  CLI::App app("Cross-entropy against retrieved passages: a CSV file",
-               "specagg-experiments-passages");
-  experiments::settings how;
-  std::string only;  // the options are specagg-experiments', so that one command line does for both
-  app.add_flag("--quick", how.quick, "Few prompts");
-  app.add_option("--seed", how.seed, "Shifts the prompts")->capture_default_str();
-  app.add_option("--threads", how.threads, "0: one for each core; no number depends on it")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
-  app.add_option("--out", how.out, "Folder of the CSV files; one that is there is not made again")
-      ->capture_default_str();
-  app.add_option("--part", only, "Nothing unless dragon-passages has this in its name");
-  cli::check_values_of_all(app);
-  try {
-    app.parse(argc, argv);
-    if (std::string(experiments::part_name).find(only) == std::string::npos) return 0;
-    std::error_code none;
-    const auto self = std::filesystem::read_symlink("/proc/self/exe", none);
-    experiments::write(how, none ? argv[0] : self.string());
-    return 0;
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);
-    fmt::print(stderr, "specagg-experiments-passages: {} (--help says more)\n",
-               specagg::printable(e.what(), 4000));
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "specagg-experiments-passages: {}\n", specagg::printable(e.what(), 4000));
-  }
-  return 2;
+  std::vector<std::filesystem::path> inputs{experiments::model_file};
+  for (const std::string& t : experiments::texts)
+    for (const char* which : {"test", "valid"}) inputs.push_back(experiments::text_file(t, which));
+  return experiments::program(argc, argv, "specagg-experiments-passages",
+                              "Cross-entropy against retrieved passages: a CSV file",
+                              experiments::parts, inputs);
 }
