@@ -10,7 +10,7 @@ import json, pathlib, re, sys
 results = json.loads(pathlib.Path(sys.argv[1]).read_text())
 page = pathlib.Path(sys.argv[2])
 CLAIMS = json.loads(pathlib.Path(__file__).with_name("claims.json").read_text())["claims"]
-judged = results["claims"]
+judged, real = results["claims"], results["real"] or {}  # with the bundled models, with models that read
 link = page.stem
 text = []
 add = text.append
@@ -21,9 +21,8 @@ def show(label, value, error):
     return value + (f"±{error}" if error else "") + (f" ({label})" if label else "")
 
 
-def measured(claim):
+def measured(claim, m):
     """The numbers of a claim: each with its label, or the least and the largest if they are more than three."""
-    m = judged[claim["id"]]
     if not m["values"]:
         return ""
     if m["of"] <= 3:
@@ -35,16 +34,31 @@ def measured(claim):
     return shown + (f"; {m['note']}" if claim.get("note") and m["note"] else "")
 
 
-def verdict(claim):
-    m = judged[claim["id"]]["verdict"]
-    reasons = [claim["perhaps"]] if m == "no" and "perhaps" in claim else []
+def verdict(claim, m):
+    reasons = [claim["perhaps"]] if m["verdict"] == "no" and "perhaps" in claim else []
     if "fault" in claim:
         reasons.append(f"*fault*: {claim['fault']}")
-    return f"[**{m}**]({link}/{claim['plot']}.svg)" + (f": {'; '.join(reasons)}" if reasons else "")
+    word = f"[**{m['verdict']}**]({link}/{claim['plot']}.svg)" if "plot" in claim else f"**{m['verdict']}**"
+    return word + (f": {'; '.join(reasons)}" if reasons else "")
 
 
-def count(claims, *verdicts):
-    return sum(judged[c["id"]]["verdict"] in verdicts for c in claims)
+def both(claim):
+    """A claim's number and verdict with the bundled models, and in one cell those with models that read."""
+    own, other = judged.get(claim["id"]), real.get(claim["id"])
+    cells = [f"{claim['number']}: {measured(claim, own)}", verdict(claim, own)] if own else ["", ""]
+    if other:
+        number = claim["real"].get("number", claim["number"] if not own else "")
+        cells.append(f"{number + ': ' if number else ''}{measured(claim['real'], other)}: {verdict(claim['real'], other)}")
+    return cells
+
+
+def count(claims, *verdicts, of=judged):
+    return sum(of[c["id"]]["verdict"] in verdicts for c in claims if c["id"] in of)
+
+
+def counts(claims, of=judged):
+    return (f"**{count(claims, 'yes', of=of)} hold**, {count(claims, 'in part', of=of)} hold in part, {count(claims, 'no', of=of)} do not hold, and "
+            f"{count(claims, 'undecided', of=of)} are undecided")
 
 
 passages = "dragon-passages" in judged
@@ -61,18 +75,21 @@ GROUPS = [  # as claims.json names it, the heading, what one must know
      "acceptance rates of the bundled models. The protocols are compared on rounds of one text. With equally fast links DSSD is never slower than DSD: at most one row "
      "comes down, where gamma rows go up." + (f" It is slower if the link down has less than {slower} of the rate up." if slower else "")),
     ("other paper", "Other papers", ""), ("library", "This library's own statements", ""), ("here", "Suggested by these experiments", "")]
-of_group = {name: [c for c in CLAIMS if c["id"] in judged and (c["source"] if c["by"] == "paper" else c["by"]) == name]
+of_group = {name: [c for c in CLAIMS if (c["id"] in judged or c["id"] in real) and (c["source"] if c["by"] == "paper" else c["by"]) == name]
             for name, *_ in GROUPS}
-papers = [c for c in CLAIMS if c["id"] in judged and c["by"] == "paper"]
+papers = [c for c in CLAIMS if c["by"] == "paper" and (c["id"] in judged or c["id"] in real)]
 theorems = [c for c in papers if c.get("theorem")]
 findings = [c for c in papers if not c.get("theorem")]
 
 add("# Experiments: what the papers claim, and what these models do\n")
 if results["quick"]:
     add("**A quick run: the numbers show that everything works, and no more.**\n")
-add(f"Of {len(findings)} claims of four papers that could fail, **{count(findings, 'yes')} hold**, {count(findings, 'in part')} hold in "
-    f"part, {count(findings, 'no')} do not hold, and {count(findings, 'undecided')} are undecided. {len(theorems)} more are theorems or "
+add(f"Of {sum(c['id'] in judged for c in findings)} claims of four papers that could fail, {counts(findings)}. {len(theorems)} more are theorems or "
     "arithmetic; for them the run only checks the code.\n")
+if of_real := [c for c in findings if c["id"] in real]:
+    decided = lambda c: any(c["id"] in of and of[c["id"]]["verdict"] != "undecided" for of in (judged, real))
+    add(f"With models that read, {len(of_real)} of them were measured: {counts(of_real, real)}. "
+        f"{sum(not decided(c) for c in findings)} of all {len(findings)} are decided by neither.\n")
 add("The models are tiny: `draft` (0.36 M parameters) and `target` (2.4 M) were trained on Shakespeare and the Bible; `bard` and "
     "`bible` are `target`, trained further on one of the two. They show how a policy behaves, not what it gains on a large "
     "model.\n")
@@ -92,20 +109,22 @@ add(f"* **Speeds** are medians on one thread: {results['machine']} Errors are th
 add("## Claims\n")
 for name, heading, words in GROUPS:
     add(f"### {heading}\n")
-    counts = ((count([c for c in of_group[name] if not c.get("theorem")], v), v) for v in ("yes", "in part", "undecided", "no"))
-    add(f"**{', '.join(f'{n} {v}' for n, v in counts if n) or 'None decided'}.** {words}".strip() + "\n")
-    add("| claim | measured | verdict |\n| --- | --- | --- |")
-    for c in of_group[name]:
-        if not c.get("theorem"):
-            where = c["source"] if c["by"] == "other paper" else c["section"] if c["by"] == "paper" else ""
-            add(f"| {c['claim']}{f' ({where})' if where else ''} | {c['number']}: {measured(c)} | {verdict(c)} |")
+    shown = [c for c in of_group[name] if not c.get("theorem")]
+    found = ((count(shown, v), v) for v in ("yes", "in part", "undecided", "no"))
+    add(f"**{', '.join(f'{n} {v}' for n, v in found if n) or 'None decided'}.** {words}".strip() + "\n")
+    second = any(c["id"] in real for c in shown)
+    add("| claim | measured | verdict |" + " models that read |" * second + "\n| --- | --- | --- |" + " --- |" * second)
+    for c in shown:
+        where = c["source"] if c["by"] == "other paper" else c["section"] if c["by"] == "paper" else ""
+        cells = both(c)
+        add(f"| {c['claim']}{f' ({where})' if where else ''} | " + " | ".join(cells + [""] * (2 + second - len(cells))) + " |")
     add("")
 add("### Theorems\n")
 unmet = [c for c in theorems if judged[c["id"]]["verdict"] not in ("yes", "not in a quick run")]
 wrong = [c["id"] for c in unmet if "perhaps" not in c]
 numbered = lambda c: re.search("Lemma|Theorem|Corollary|Eq", c["section"])  # docs/papers.md says what it is
 add(f"{count(theorems, 'yes')} of {len(theorems)} were met ([what they say](papers.md))." + "".join(
-    f" Not met: {c['claim']} ({c['number']}: {measured(c)}; {c['perhaps']})." for c in unmet if "perhaps" in c) +
+    f" Not met: {c['claim']} ({c['number']}: {measured(c, judged[c['id']])}; {c['perhaps']})." for c in unmet if "perhaps" in c) +
     (f" **The code is wrong: {', '.join(wrong)}.**" if wrong else "") + "\n")
 for name, *_ in GROUPS:
     if own := [c for c in of_group[name] if c.get("theorem") and c not in unmet]:

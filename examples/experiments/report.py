@@ -5,7 +5,8 @@ what is claimed and when it holds; here it is measured. Every verdict is judge()
 
 usage: report.py FOLDER PAGE.md      plots and results.json go into a folder beside the page, named like it
 
-What follows from a part whose CSV file is not in FOLDER stays as the results.json there has it.
+Parts with models that read are in FOLDER-real. What follows from a part whose CSV file is in neither stays as the
+results.json there has it.
 """
 import bisect, csv, functools, json, math, os, pathlib, random, statistics, subprocess, sys
 
@@ -21,6 +22,7 @@ except ImportError:  # Debian's matplotlib belongs to Debian's python
     print("report.py: there is no matplotlib (Debian: python3-matplotlib): tables, but no plots", file=sys.stderr)
 
 folder, page = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+real_folder = folder.with_name(f"{folder.name}-real")
 plots = page.with_suffix("")
 settings = ""
 
@@ -35,18 +37,27 @@ class Row(dict):
             return x
 
 
-loaded = set()
+loaded, timed_parts, timed = set(), set(), []
 
 
 def load(part):
+    """The rows of a part, none if it was not run. Where its ways were timed in turn with what they are compared with,
+    several times, a row has all the speed-ups (`speedups`): its speed-up is their median."""
     global settings
-    path = next((p for p in (folder / "exact" / f"{part}.csv", folder / "timed" / f"{part}.csv") if p.exists()), None)
+    path = next((p for f in (folder, real_folder) for p in (f / "exact" / f"{part}.csv", f / "timed" / f"{part}.csv") if p.exists()), None)
     if path is None:
         return []
     loaded.add(part)
     with open(path, newline="") as file:
         settings = file.readline()
-        return [Row(r) for r in csv.DictReader(file)]
+        rows = [Row(r) for r in csv.DictReader(file)]
+    for r in rows:
+        if "speedups" in r:
+            r.repeats = [float(x) for x in r["speedups"].split(";")]
+            r.timed_with = (part, r.models, r.policy, r.temperature) if "models" in r else id(r)  # the same repeats
+            timed.append(r)
+            timed_parts.add(part)
+    return rows
 
 
 def have(*parts):
@@ -61,28 +72,23 @@ times, latency, cos_speed, length_speed = load("times"), load("latency"), load("
 dssd, paired, dragon, eq5 = load("dssd"), load("dssd-paired"), load("dragon-latency"), load("dragon-acceptance")
 bilds, regrets, devices = load("bild"), load("regret"), load("dragon-devices")
 
-# Each way was timed in turn with what it is compared with, several times. A speed-up is the median of the repeats.
-TIMED = latency + cos_speed + length_speed
-for r in TIMED:
-    r.repeats = [float(x) for x in r["speedups"].split(";")]
-    r.timed_with = (r.models, r.policy, r.temperature) if "models" in r else id(r)  # the same repeats
-
 
 def use_repeats(drawn=None):
     """Speed-ups from the repeats drawn for each group of rows that were timed together (None: from all), and what follows
     from them."""
-    for r in TIMED:
+    for r in timed:
         chosen = drawn[r.timed_with] if drawn else range(len(r.repeats))
         r["speedup"] = statistics.median(r.repeats[i] for i in chosen)
         r["relative_latency"] = 1 / r["speedup"]
-        r["error"] = r["speedup"] / r.predicted - 1
+        if "predicted" in r:
+            r["error"] = r["speedup"] / r.predicted - 1
 
 
 def timing_errors(f, draws=200):
     """The standard error of each of f()'s values: they are computed again from repeats drawn with replacement (a
     bootstrap), for all that was timed in the same repeats together."""
     chance, values = random.Random(1), []
-    sizes = {r.timed_with: len(r.repeats) for r in TIMED}
+    sizes = {r.timed_with: len(r.repeats) for r in timed}
     try:
         for _ in range(draws):
             use_repeats({group: [chance.randrange(n) for _ in range(n)] for group, n in sizes.items()})
@@ -198,6 +204,7 @@ def chosen(rules, y, best, allowed=lambda rule, parameter: True, pair="draft-tar
 with open(pathlib.Path(__file__).with_name("claims.json")) as file:
     CLAIMS = json.load(file)["claims"]
 judged = {}  # id -> verdict, values as the page shows them, how many hold and fail, what else was measured
+real = {}    # the same with models that read
 
 
 def judge(test, values):
@@ -219,27 +226,38 @@ def judge(test, values):
     return verdict, all
 
 
-def measure(id, f, form="{:.2f}", note=""):
-    """f() -> the values of a claim's measure: (label, value[, standard error]). In a quick run they may lack."""
-    claim = next(c for c in CLAIMS if c["id"] == id)
-    if not have(claim["part"]):
-        return
+def found(part, test, f, form, note):
+    """What a claim's measure f() gives in a part, judged; None if the part was not run. f() -> (label, value[, standard
+    error]), of a speed without the error. In a quick run values may lack."""
+    if not have(part):
+        return None
     try:
         values = [(v[0], v[1], v[2] if len(v) > 2 else 0.0) for v in f()]
         if not values or any(math.isnan(v) for _, v, _ in values):
-            raise ValueError(f"{id}: no value")
-        if claim["part"] in ("latency", "cos-speed", "draft-length-speed"):
+            raise ValueError(f"{part}: a claim has no value")
+        if part in timed_parts and not any(e for _, _, e in values):
             values = [(l, v, e) for (l, v, _), e in zip(values, timing_errors(f))]
     except (LookupError, ValueError, ZeroDivisionError, TypeError):
         if not quick:
             raise
-        judged[id] = {"verdict": "not in a quick run", "values": [], "of": 0, "hold": 0, "fail": 0, "note": ""}
-        return
-    verdict, outcomes = judge(claim["test"], values)
+        return {"verdict": "not in a quick run", "values": [], "of": 0, "hold": 0, "fail": 0, "note": ""}
+    verdict, outcomes = judge(test, values)
     shown = values if len(values) <= 6 else [min(values, key=lambda v: v[1]), max(values, key=lambda v: v[1])]
-    judged[id] = {"verdict": verdict,
-                  "values": [[label, form.format(v), form.replace("+", "").format(e) if e else ""] for label, v, e in shown],
-                  "of": len(values), "hold": outcomes.count("holds"), "fail": outcomes.count("fails"), "note": note}
+    return {"verdict": verdict, "values": [[label, form.format(v), form.replace("+", "").format(e) if e else ""] for label, v, e in shown],
+            "of": len(values), "hold": outcomes.count("holds"), "fail": outcomes.count("fails"), "note": note() if callable(note) else note}
+
+
+def measure(id, f, form="{:.2f}", note=""):
+    claim = next(c for c in CLAIMS if c["id"] == id)
+    if m := found(claim["part"], claim["test"], f, form, note):
+        judged[id] = m
+
+
+def measure_real(id, f, form="{:.2f}", note=""):
+    """The same claim with models that read: claims.json says under `real` in which part, and by which test if another."""
+    claim = next(c for c in CLAIMS if c["id"] == id)
+    if m := found(claim["real"]["part"], claim["real"].get("test", claim["test"]), f, form, note):
+        real[id] = m
 
 
 if have(CASCADES):
@@ -594,8 +612,9 @@ except FileNotFoundError:
 seed = int(settings.split("seed ")[1].split(";")[0])
 if (earlier.get("seed"), earlier.get("quick")) != (seed, quick):
     earlier = {}
-judged = {**earlier.get("claims", {}), **judged}
-missing = [c["id"] for c in CLAIMS if c["id"] not in judged and c["part"] != "dragon-passages"]
+judged, real = {**earlier.get("claims", {}), **judged}, {**earlier.get("real", {}), **real}
+missing = [c["id"] for c in CLAIMS if c["id"] not in judged and have(c["part"])] + [
+    f"{c['id']} (real)" for c in CLAIMS if "real" in c and c["id"] not in real and have(c["real"]["part"])]
 assert not missing, f"claims without a measure: {missing}"
 
 # ---- plots ----------------------------------------------------------------------------------------------------------
@@ -1103,7 +1122,8 @@ if matplotlib is not None:
 
 # ---- what page.py writes ---------------------------------------------------------------------------------------------
 
-now = {"seed": seed, "quick": quick, "claims": {c["id"]: judged[c["id"]] for c in CLAIMS if c["id"] in judged}}
+now = {"seed": seed, "quick": quick, "claims": {c["id"]: judged[c["id"]] for c in CLAIMS if c["id"] in judged},
+       "real": {c["id"]: real[c["id"]] for c in CLAIMS if c["id"] in real}}
 if have(CASCADES):
     half_gain = {r: (gap(r, "ensemble", "cross_entropy", (0.5,)), gap(r, "ensemble", shares=(0.5,)), gap(r, "ensemble", "argmax_accuracy", (0.5,)))
                  for r in DEFERRAL + TOKEN + LOSSY}
@@ -1148,7 +1168,7 @@ if have("dssd-paired"):
     below = lambda g: max([r.up_mbit_per_s / r.down_mbit_per_s for r in links(False) if r.gamma == g and r.gain_ms >= 0], default=1)
     now["slower"] = [[f"{g:g}", f"{below(g):g}"] for g in sorted({r.gamma for r in slower})]
 
-ORDER = ("seed", "quick", "positions", "machine", "standard_over_itself", "claims", "rules", "pairs", "best", "greedy", "scoring", "draft_step",
+ORDER = ("seed", "quick", "positions", "machine", "standard_over_itself", "claims", "real", "rules", "pairs", "best", "greedy", "scoring", "draft_step",
          "speculative", "cos", "eq8", "target_step_ms", "slower")
 results = {key: now.get(key, earlier.get(key)) for key in ORDER}
 recorded.write(plots / "results.json", results)

@@ -23,12 +23,16 @@ for c in claims:
         assert not c["source"], f"{c['id']} stands under {c['by']} and names {c['source']}"
     if c["by"] == "paper":
         assert c["section"] and c["source"] in ("Cascades", "CoS", "DRAGON", "DSSD"), c["id"]
-    assert ("at_least" in c["test"]) != ("at_most" in c["test"]), c["id"]
-    assert set(c["test"]) <= {"at_least", "at_most", "within", "of", "errors"}, c["id"]
-    assert c["test"].get("of", "each") in ("each", "most", "any") and c["test"].get("errors", 2) == 2, c["id"]
-    assert c["part"] in parts, f"{c['id']}: there is no part {c['part']}"
-    assert c["plot"] in plots, f"{c['id']}: there is no plot {c['plot']}"
+    for column in [c] + ([c["real"]] if "real" in c else []):  # with the bundled models, with models that read
+        test = column.get("test", c["test"])
+        assert ("at_least" in test) != ("at_most" in test), c["id"]
+        assert set(test) <= {"at_least", "at_most", "within", "of", "errors"}, c["id"]
+        assert test.get("of", "each") in ("each", "most", "any") and test.get("errors", 2) == 2, c["id"]
+        assert column["part"] in parts, f"{c['id']}: there is no part {column['part']}"
+        assert column["measure"] and column.get("plot", c["plot"]) in plots, f"{c['id']}: there is no plot {column.get('plot')}"
+    assert set(c.get("real", {})) <= {"part", "measure", "test", "number", "plot", "perhaps", "fault", "note"}, c["id"]
     assert f'"{c["id"]}"' in report, f"{c['id']} is not measured"
+    assert "real" not in c or report.count(f'"{c["id"]}"') > 1, f"{c['id']} is not measured with models that read"
 
 tree = ast.parse(report)
 judge = next(f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name == "judge")
@@ -50,27 +54,32 @@ for due, test, values in (
     assert found == due, f"{test} of {values}: {found}, due {due}"
 
 # --- the recorded verdicts -----------------------------------------------------------------------------------------
-recorded = json.loads((ROOT / "docs" / "experiments" / "results.json").read_text())["claims"]
-assert list(recorded) == [c["id"] for c in claims if c["id"] in recorded], "the results have another order than claims.json"
-for c in claims:
-    r = recorded[c["id"]]
+results = json.loads((ROOT / "docs" / "experiments" / "results.json").read_text())
+recorded, real = results["claims"], results["real"] or {}
+for of in (recorded, real):
+    assert list(of) == [c["id"] for c in claims if c["id"] in of], "the results have another order than claims.json"
+for c, test, r in [(c, c["test"], recorded[c["id"]]) for c in claims if c["id"] in recorded] + [
+        (c, c["real"].get("test", c["test"]), real[c["id"]]) for c in claims if c["id"] in real]:
     of, holds, fails = r["of"], r["hold"], r["fail"]
     counted = [("", sign, 0) for sign in [1] * holds + [-1] * fails] + [("", 0, 1)] * (of - holds - fails)
-    due = space["judge"]({"at_least": 0, "of": c["test"].get("of", "each")}, counted)[0]
+    due = space["judge"]({"at_least": 0, "of": test.get("of", "each")}, counted)[0]
     assert r["verdict"] == due, f"{c['id']}: {holds} of {of} hold and {fails} fail: {due}, recorded {r['verdict']}"
     if len(r["values"]) == of:  # all of them; they are rounded
         number = lambda x: float(x.replace(",", "") or 0)
         half = lambda x: 0.5 * 10.0 ** decimal.Decimal(x.replace(",", "")).as_tuple().exponent
         rounded = lambda v, e, dv, de: (number(v) + dv * half(v), max(0, number(e) + de * half(e)) if e else 0)
-        possible = {space["judge"](c["test"], [("", *rounded(v, e, dv, de)) for _, v, e in r["values"]])[0]
+        possible = {space["judge"](test, [("", *rounded(v, e, dv, de)) for _, v, e in r["values"]])[0]
                     for dv in (-1, 0, 1) for de in (-1, 0, 1)}
         assert r["verdict"] in possible, f"{c['id']}: recorded {r['verdict']}, its values say {possible}"
 
 # --- the headline counts what could fail, and no check of the code -------------------------------------------------
 page = (ROOT / "docs" / "experiments.md").read_text()
-could_fail = [c for c in claims if c["by"] == "paper" and c["id"] in recorded and not c.get("theorem")]
-head = [int(x) for x in re.search(r"Of (\d+) claims .*\*\*(\d+) hold\*\*, (\d+) .*, (\d+) do not hold, and (\d+) are undecided", page).groups()]
-assert head == [len(could_fail)] + [sum(recorded[c["id"]]["verdict"] == v for c in could_fail) for v in ("yes", "in part", "no", "undecided")], head
+COUNTS = r"\*\*(\d+) hold\*\*, (\d+) hold in part, (\d+) do not hold, and (\d+) are undecided"
+for begin, of in ((r"Of (\d+) claims of four papers that could fail, ", recorded), (r"With models that read, (\d+) of them were measured: ", real)):
+    own = [c for c in claims if c["by"] == "paper" and c["id"] in of and not c.get("theorem")]
+    if own or of is recorded:
+        head = [int(x) for x in re.search(begin + COUNTS, page).groups()]
+        assert head == [len(own)] + [sum(of[c["id"]]["verdict"] == v for c in own) for v in ("yes", "in part", "no", "undecided")], head
 CHECKS = {"greedy-opt-is-diff", "rejection-is-delta-tv", "gamma-widens", "regret-01", "regret-log", "cos-gamma-1-calls", "acceptance-lambda",
           "dragon-closer", "dragon-stabilises", "dragon-eq5", "dragon-4.2", "dssd-50-bytes", "dssd-algebra"}
 assert CHECKS == {c["id"] for c in claims if c.get("theorem")}, "a check of the code is no evidence, and evidence no check of the code"
