@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fu et al. 2025 (CoS): calls and seconds of standard, speculative-only and alternating
-// collaboration, beside the renewal formula. Standard collaboration calls every model for every
-// token.
+// Fu et al. 2025 (CoS): calls and seconds of collaboration, beside the formulas.
+//   standard     every model is called for every token
+//   parallel     the same, each model on a thread of its own
+//   sd           the paper's baseline: "speculative decoding (SD), using the smallest model as the
+//                proposal and the combined distribution as the target". So there is a bonus token
+//                of the combined law; it costs one more call of the first model. Its rows of the
+//                draft are used again, so that no call is made twice
+//   speculative  Naive-CoS, the paper's "w/o APF": neither a bonus token nor turns
+//   alternating  CoS
 #include <atomic>
 #include <thread>
 
@@ -24,10 +30,18 @@ struct collaboration {
                                  : std::string("ensemble");
   }
 };
+// The settings of the paper's Tables 2, 3, 7, 8 and its Figure 6, in which all ways are compared.
+bool of_a_table(const collaboration& c) {
+  return c.models.size() == 3 || (c.rule == "contrastive" && c.value == 0.1) ||
+         (c.models[0] == "bard" && c.value == 0.5);
+}
+// Its Figure 8: a smaller model's weight as a trade of quality for speed.
+bool of_the_trade(const collaboration& c) { return c.models[0] == "draft" && c.rule == "ensemble"; }
 std::vector<collaboration> collaborations(bool quick) {
   std::vector<collaboration> all;
-  for (const double lambda : quick ? std::vector{0.5} : std::vector{0.1, 0.3, 0.5, 0.7, 0.9})
-    for (const auto& models : {std::vector<std::string>{"bard", "bible"}, {"bible", "bard"}})
+  for (const double lambda : quick ? std::vector{0.3, 0.5} : std::vector{0.1, 0.3, 0.5, 0.7, 0.9})
+    for (const auto& models :
+         {std::vector<std::string>{"bard", "bible"}, {"bible", "bard"}, {"draft", "target"}})
       all.push_back({models, "ensemble", lambda, 1});
   for (const double t : {1.0, 0.0})
     for (const double mu : quick ? std::vector{0.1} : std::vector{0.1, 0.2, 0.3, 0.4, 0.5})
@@ -164,6 +178,72 @@ continuation parallel(const collaboration& c) {
 }
 
 template <std::size_t N>
+continuation speculating(const collaboration& c, std::size_t gamma) {
+  return [&c, gamma](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser,
+                     decoded& d) {
+    using sides = detail::model_sides<0, N>;
+    const std::size_t v = models[0].vocab_size(), rows = gamma + 1, end = t.size + most;
+    const sampling sample{c.temperature};
+    std::vector<float> logits(N * rows * v), combined(v);
+    std::vector<double> scratch(block_count(v));
+    no_processor none;
+    const auto row_at = [&](std::size_t k, std::size_t j) {
+      return processed_row<float>(std::span<const float>(logits).subspan((k * rows + j) * v, v),
+                                  sample);
+    };
+    // the rows of model k from position `first` of a round on, up to the one after the text
+    const auto scored = [&](std::size_t k, std::size_t first, std::size_t last) {
+      return score(t.tokens.first(t.size), models[k], none,
+                   std::span(logits).subspan((k * rows + first) * v, (last + 1 - first) * v));
+    };
+    while (t.size < end) {
+      const std::size_t start = t.size, g = std::min(gamma, end - start - 1);
+      const auto at = [&](stream use) {
+        return moment{use, std::uint32_t(t.size), std::uint32_t(start)};
+      };
+      for (std::size_t j = 0; j < g; ++j) {
+        if (const status s = scored(0, j, j); s != status::ok) return s;
+        auto row = row_at(0, j);
+        if (const status s = row.normalise(); s != status::ok) return s;
+        append(t, draw(row, at(stream::draft), chooser, scratch), none);
+      }
+      for (std::size_t k = 1; k < N; ++k)
+        if (const status s = scored(k, 0, g); s != status::ok) return s;
+      t.size = start;
+      emission e{.from = origin::accepted};
+      std::size_t accepted = 0;
+      for (; e.from == origin::accepted; ++accepted) {
+        if (accepted == g)  // all: the first model's row for the bonus token
+          if (const status s = scored(0, g, g); s != status::ok) return s;
+        std::array<processed_row<float>, N> row;
+        for (std::size_t k = 0; k < N; ++k) row[k] = row_at(k, accepted);
+        const status s = with_policy<N>(c, [&](const auto& policy) {
+          return with_law_of(
+              policy, row, sample, std::span(combined), [&](const auto& all, const auto& pi) {
+                if (accepted < g)
+                  return detail::keep_or_replace<sides>(
+                      all, pi, detail::judge<sides>(all, pi, t.tokens[t.size]),
+                      std::uint32_t(t.size), std::uint32_t(start), chooser, scratch, e);
+                e.token = chooser.draw(at(stream::bonus), weigh(all, pi, scratch));
+                e.from = origin::bonus;
+                return e.token == no_token ? status::undefined_target : status::ok;
+              });
+        });
+        if (s != status::ok) return s;
+        if (e.from == origin::accepted) ++t.size;
+        else if (const status cut = std::apply(
+                     [&](auto&... m) { return truncate(t, t.size, none, m...); }, tied<N>(models));
+                 cut != status::ok)
+          return cut;
+      }
+      append(t, e.token, none);
+      d.rounds.push_back({g, accepted - 1, accepted, 0});
+    }
+    return status::ok;
+  };
+}
+
+template <std::size_t N>
 continuation collaborating(const collaboration& c, std::array<std::size_t, N> gamma) {
   return [&c, gamma](text& t, std::size_t most, std::vector<meter>& models, random_streams& chooser,
                      decoded& d) {
@@ -188,14 +268,19 @@ template <std::size_t N>
 std::vector<way> ways(const collaboration& c, bool quick, bool timed) {
   std::vector<way> all{{"standard", 0, standard<N>(c)}};
   // its calls are those of the standard way
-  if (timed) all.push_back({"parallel", 0, parallel<N>(c)});
+  if (timed && of_a_table(c)) all.push_back({"parallel", 0, parallel<N>(c)});
   for (std::size_t g = 1; g <= 5; ++g) {
+    const bool ends = g == 1 || g == 5;  // what the paper's tables have
     if (quick && g % 2 == 0) continue;
     std::array<std::size_t, N> alone{}, turns;
     turns.fill(1);
     alone[0] = turns[0] = g;
-    all.push_back({"speculative", g, collaborating<N>(c, alone)});
-    all.push_back({"alternating", g, collaborating<N>(c, turns)});
+    if (timed ? of_a_table(c) && ends : !of_the_trade(c)) {
+      all.push_back({"sd", g, speculating<N>(c, g)});
+      all.push_back({"speculative", g, collaborating<N>(c, alone)});
+    }
+    if (ends || of_a_table(c) || !(timed || of_the_trade(c)))
+      all.push_back({"alternating", g, collaborating<N>(c, turns)});
   }
   return all;
 }
@@ -279,6 +364,10 @@ void cos_calls(lab& lab, table& out) {
         const double e = plan::expected_tokens(a.a_q, w.gamma, false);
         calls_q = double(w.gamma) / e;
         calls_p = 1 / e;
+      } else if (w.method == "sd") {
+        const double e = plan::expected_tokens(a.a_q, w.gamma);
+        calls_q = (double(w.gamma) + std::pow(a.a_q, double(w.gamma))) / e;
+        calls_p = 1 / e;
       } else if (w.method == "alternating") {
         const auto r = plan::rates(plan::alternating{a.a_q, a.a_p, w.gamma, 1});
         calls_q = r.calls_q / r.tokens;
@@ -295,7 +384,7 @@ void cos_calls(lab& lab, table& out) {
 
 void cos_speed(lab& lab, table& out) {
   const auto prompts = lab.prompts(lab.how.quick ? 1 : 2, prompt_tokens);
-  const std::size_t most = lab.how.quick ? 32 : 96, repeats = lab.how.quick ? 3 : 5;
+  const std::size_t most = lab.how.quick ? 32 : 64, repeats = lab.how.quick ? 3 : 21;
   const records counted = lab.read("cos-calls");
   const auto all = collaborations(lab.how.quick);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -309,18 +398,27 @@ void cos_speed(lab& lab, table& out) {
       d = decode_all(lab, c.models, prompts, most, w.decode);
       return double(d.tokens) / d.seconds;
     };
-    for (std::size_t r = 0; r < repeats; ++r)
-      for (std::size_t w = 0; w < decoders.size(); ++w) {  // each way in turn with the standard one
+    // A repeat: the standard way, every other one, each time another one first, and the standard
+    // way again. A speed-up is over the mean of the two; the standard row has their ratio.
+    for (std::size_t r = 0; r < repeats; ++r) {
+      const auto timed = [&](std::size_t w) {
         decoded d;
-        const double standard = tokens_a_second(decoders[0], d);
         rate[w].push_back(tokens_a_second(decoders[w], d));
-        speedups[w].push_back(rate[w].back() / standard);
         double seconds = 0;
         for (std::size_t m = 0; m < c.models.size(); ++m)
           for (std::size_t n = 1; n <= meter::most; ++n)
             seconds += double(d.calls_of[m][n]) * lab.seconds(c.models[m], double(n));
         called[w] = double(d.tokens) / seconds;
-      }
+        return rate[w].back();
+      };
+      const std::size_t others = decoders.size() - 1;
+      const double before = timed(0);
+      for (std::size_t k = 0; k < others; ++k) timed(1 + (k + r) % others);
+      const double after = timed(0);
+      speedups[0].push_back(after / before);
+      for (std::size_t w = 1; w <= others; ++w)
+        speedups[w].push_back(rate[w].back() * (1 / before + 1 / after) / 2);
+    }
     for (std::size_t w = 0; w < decoders.size(); ++w) {
       const double gamma = double(decoders[w].gamma);
       const std::string& q = c.models[0];
@@ -338,6 +436,10 @@ void cos_speed(lab& lab, table& out) {
           if (decoders[w].method == "speculative") {
             predicted = plan::naive_cos_speedup(a_q, decoders[w].gamma, cost, v);
             free = plan::naive_cos_speedup(a_q, decoders[w].gamma, cost);
+          } else if (decoders[w].method == "sd") {
+            predicted =
+                (1 + cost) * plan::speculative_speedup(a_q, decoders[w].gamma, cost, v, true);
+            free = (1 + cost) * plan::speculative_speedup(a_q, decoders[w].gamma, cost, 1, true);
           } else if (decoders[w].method == "alternating") {
             predicted = plan::rates({a_q, a_p, decoders[w].gamma, 1, cost,
                                      lab.seconds(q, 2) / lab.seconds(q, 1), v})

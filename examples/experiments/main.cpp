@@ -31,7 +31,7 @@ const std::vector<part<lab>> parts = {
      "telemetry,"
      "telemetry_se,reached",
      verifiers, "acceptance"},
-    {"cos-calls", false, 130, 5,
+    {"cos-calls", false, 190, 8,
      "models,policy,value,temperature,method,gamma,tokens,a_q,a_p,calls_q,calls_p,calls,predicted_"
      "q,predicted_p,"
      "predicted",
@@ -69,7 +69,7 @@ const std::vector<part<lab>> parts = {
      "relative_latency,speedup,"
      "predicted,error,predicted_free_scoring,acceptance,target_calls_per_token,speedups",
      latency, "times cascades-draft-target"},
-    {"cos-speed", true, 380, 10,
+    {"cos-speed", true, 450, 15,
      "models,policy,value,temperature,method,gamma,tokens_per_second,speedup,predicted,error,"
      "predicted_free_scoring,speedups",
      cos_speed, "times cos-calls"},

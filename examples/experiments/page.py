@@ -68,7 +68,8 @@ GROUPS = [  # as claims.json names it, the heading, what one must know
      "V1 to V3 are the token-specific policies (V3: the paper's [Token]). *Lossy decoding* is `lenient` (beta 1)."),
     ("CoS", "Collaborative decoding (*CoS*)",
      "*Standard*: all models score each token, one after another. *Alternating* is CoS: the models take turns to propose and to verify. "
-     "*Speculation alone* is CoS without these turns; the paper's SD also has a bonus token. T: temperature."),
+     "*Without turns* neither is a bonus token used. *SD* is speculative decoding with the first model as draft and the combined distribution as target; "
+     "its bonus token costs one more call of the first model. T: temperature."),
     ("DRAGON", "DRAGON", "Simulated (`specagg plan schedulers`): 100 tokens, a cloud of 22 ms a token, a device of 88 (or 22) ms, a round trip "
      "that varies by a fifth, the exact acceptance rates of `bard` and `bible`. *Eq 8* is the paper's scheduler."),
     ("DSSD", "DSSD", f"Closed forms: V = 50,000, 16 bits a probability, {results['target_step_ms']} ms a target step, a tenth of it a draft step, the "

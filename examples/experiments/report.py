@@ -325,6 +325,10 @@ if have(CASCADES):
     measure("here-ensemble-accuracy", lambda: [(r, *gap(r, "ensemble", shares=(0.5,))) for r in DEFERRAL + TOKEN], "{:+.4f}")
     likeliest = chosen(DEFERRAL + TOKEN + LOSSY, "argmax_accuracy", max)
     measure("here-likeliest", lambda: [("", *apart(likeliest, TARGET, "argmax_accuracy", SECOND))], "{:+.4f}", f"`{policies[likeliest]}`")
+    steps = list(zip((0.1, 0.3, 0.5, 0.7), (0.3, 0.5, 0.7, 0.9)))
+    measure("trade-quality", lambda: [(f"lambda {a:g} to {b:g}", *apart(("ensemble", a), ("ensemble", b), "sampled_accuracy", WINDOWS["mix"]))
+                                      for a, b in steps], "{:+.4f}",
+            lambda: ", ".join(f"lambda {x:g}: {setting('ensemble', x, 'sampled_accuracy'):.3f}" for x in (0.1, 0.3, 0.5, 0.7, 0.9)))
     measure("kl-exact-beta", lambda: [(r, *gap(r, "lossy", "kl_target")) for r in ("lenient", "ensemble")], "{:+.4f}")
 
 if have(CASCADES, f"cascades-{EXPERTS}"):
@@ -403,7 +407,8 @@ if have("regret"):
 
 # CoS
 if have("cos-speed", "cos-calls"):
-    WE, SWAPPED, CD = (pick(cos_speed, models=m) for m in ("bard-bible", "bible-bard", "draft-target"))
+    WE, SWAPPED, small = (pick(cos_speed, models=m) for m in ("bard-bible", "bible-bard", "draft-target"))
+    CD, TRADE = ([r for r in small if r.policy.startswith(rule)] for rule in ("contrastive", "ensemble"))
     THREE = pick(cos_speed, models="bard-bible-target")
 
     def best_speed(rows, method, gammas=(1, 5), **where):
@@ -417,16 +422,21 @@ if have("cos-speed", "cos-calls"):
     measure("we-speed", lambda: [("", cos(WE, dict(value=0.5)))])
     measure("cd-speed", lambda: [(n, cos(rows, w)) for n, rows, w in PAPERS[1:]])
     measure("three-speed", lambda: [("", cos(THREE, {}))])
-    measure("cos-fastest", lambda: [(n, cos(rows, w) / max(best_speed(rows, m, **w) for m in ("standard", "parallel", "speculative")))
+    measure("cos-fastest", lambda: [(n, cos(rows, w) / max(best_speed(rows, m, **w) for m in ("standard", "parallel", "sd")))
                                     for n, rows, w in SETTINGS])
     measure("cos-gains", lambda: [(n, cos(rows, w)) for n, rows, w in SETTINGS])
     measure("parallel-slower", lambda: [(n, best_speed(rows, "parallel", **w)) for n, rows, w in SETTINGS])
-    two = [r for r in cos_speed if r.models != "bard-bible-target"]
+    measure("turns-faster", lambda: [(n, best_speed(rows, "alternating", **w) / best_speed(rows, "speculative", **w)) for n, rows, w in PAPERS])
+    weights = sorted({r.value for r in TRADE})
+    measure("trade-speed", lambda: [(f"lambda {a:g} to {b:g}", best_speed(TRADE, "alternating", value=b) - best_speed(TRADE, "alternating", value=a))
+                                    for a, b in zip(weights, weights[1:])], "{:+.2f}",
+            lambda: ", ".join(f"lambda {x:g}: {best_speed(TRADE, 'alternating', value=x):.2f}" for x in weights))
+    two = WE + SWAPPED + CD
     measure("cos-gamma-1", lambda: [(f"{r.models} {r.value:g}, T {r.temperature:g}:", r.speedup) for r in pick(two, method="alternating", gamma=1)])
-    calls = [r for r in pick(cos_calls, method="alternating", gamma=1) if not math.isnan(r.a_q)]
+    calls = [r for r in pick(cos_calls, method="alternating", gamma=1) if not math.isnan(r.a_q) and (r.models, r.policy[:8]) != ("draft-target", "ensemble")]
     measure("cos-gamma-1-calls", lambda: [(f"{r.models} {r.value:g}, T {r.temperature:g}:", r.calls) for r in calls])
-    measure("sd-slower", lambda: [(n, best_speed(rows, "speculative", **w)) for n, rows, w in PAPERS])
-    measure("sd-slower-three", lambda: [("", best_speed(THREE, "speculative"))])
+    measure("sd-slower", lambda: [(n, best_speed(rows, "sd", **w)) for n, rows, w in PAPERS])
+    measure("sd-slower-three", lambda: [("", best_speed(THREE, "sd"))])
     measure("acceptance-lambda", lambda: [(f"{r.models} {r.value:g}:", r.a_q - r.value) for r in cos_calls
                                           if r.method == "standard" and r.models in ("bard-bible", "bible-bard")])
     flat = {r.gamma: r.calls for r in pick(cos_calls, models="bard-bible", value=0.5, method="alternating")}
@@ -834,15 +844,15 @@ def prediction():
 def cos_plots():
     f, (axis,) = figure(7, 4)
     ends = []
+    middle = mus[len(mus) // 2]
     for models, where, colour, name in (("bard-bible", dict(value=0.5), BLUE, "ensemble, lambda 0.5"),
-                                        ("draft-target", dict(temperature=1, value=mus[len(mus) // 2]), RED,
-                                         f"contrastive, mu {mus[len(mus) // 2]:g}")):
+                                        ("draft-target", dict(temperature=1, policy=f"contrastive:mu={middle:g}"), RED, f"contrastive, mu {middle:g}")):
         for method, style in (("alternating", "-"), ("speculative", "--")):
             rows = sorted(pick(cos_calls, models=models, method=method, **where), key=lambda r: r.gamma)
             axis.plot([r.gamma for r in rows], [r.predicted for r in rows], style, color=colour, lw=1.4)
             axis.plot([r.gamma for r in rows], [r.calls for r in rows], "o", color=colour, ms=5)
             ends.append((rows[-1].gamma + 0.05, rows[-1].predicted,
-                         f"{name}\n {'taking turns' if method == 'alternating' else 'speculation alone'}", colour))
+                         f"{name}\n {'taking turns' if method == 'alternating' else 'without turns'}", colour))
     axis.plot([1, 5], [2, 2], color=GREY, lw=3, zorder=0)
     ends.append((5.05, 2, "standard: both at every token", GREY))
     label_ends(axis, ends, 0.16)
@@ -855,8 +865,8 @@ def cos_plots():
 
     f, (axis,) = figure(7, 3.6)
     ends = []
-    shown = [(t, m) for t in (0, 1) for m in (mus[0], mus[-1]) if t or m == mus[0]]
-    for (t, m), colour in zip(sorted(set(shown)), (BLUE, GREEN, RED)):
+    shown = [(t, mus[0]) for t in (0, 1)]
+    for (t, m), colour in zip(shown, (BLUE, GREEN)):
         rows = sorted(pick(CD, method="alternating", temperature=t, value=m), key=lambda r: r.gamma)
         axis.plot([r.gamma for r in rows], [r.speedup for r in rows], "o-", color=colour, ms=4)
         top = max(rows, key=lambda r: r.speedup)
@@ -869,30 +879,40 @@ def cos_plots():
     axis.set_xticks(range(1, 6))
     axis.set_xlabel("gamma: tokens the draft proposes (circle: the best)")
     axis.set_ylabel("speed-up over both at every token")
-    best = [max(pick(CD, method="alternating", temperature=t, value=m), key=lambda r: r.speedup).gamma for t, m in sorted(set(shown))]
+    best = [max(pick(CD, method="alternating", temperature=t, value=m), key=lambda r: r.speedup).gamma for t, m in shown]
     finish(f, "cos-gamma", "Contrastive decoding: the best draft length is " + (
         f"{best[0]:g}" if len(set(best)) == 1 else f"{min(best):g} to {max(best):g}"))
 
     f, (left, right) = figure(9.2, 3.8, 2)
-    for axis, rows, key, xlabel in ((left, WE, "value", "lambda (bard + bible)"),
-                                    (right, pick(CD, temperature=1), "value", "mu (target - mu draft), temperature 1")):
-        ends = []
-        for method, colour, name in (("standard", GREY, "standard"), ("parallel", BLUE, "side by side"),
-                                     ("speculative", ORANGE, "speculation alone"), ("alternating", GREEN, "taking turns")):
-            xs = sorted({getattr(r, key) for r in rows})
-            ys = [max(r.speedup for r in rows if getattr(r, key) == x and r.method == method) for x in xs]
-            axis.plot(xs, ys, "o-", color=colour, lw=3 if method == "standard" else 1.6, ms=4)
-            if method == "alternating":
-                predicted = [max(r.predicted for r in rows if getattr(r, key) == x and r.method == method) for x in xs]
-                axis.plot(xs, predicted, ":", color=colour, lw=1.4)
-            ends.append((xs[-1] + 0.02 * (xs[-1] - xs[0] + 0.1), ys[-1], name, colour))
-        label_ends(axis, ends, 0.07)
+    for axis, rows, xlabel in ((left, WE, "lambda (bard + bible)"), (right, pick(CD, temperature=1), "mu (target - mu draft), temperature 1")):
+        ends, xs = [], sorted({r.value for r in rows})
         axis.set_xlim(xs[0] - 0.03, xs[-1] + 0.5 * (xs[-1] - xs[0]) + 0.1)
+        for method, colour, name in (("standard", GREY, "standard"), ("parallel", BLUE, "side by side"), ("sd", RED, "SD"),
+                                     ("speculative", ORANGE, "without turns"), ("alternating", GREEN, "taking turns")):
+            best = {x: max(own, key=lambda r: r.speedup) for x in xs if (own := pick(rows, value=x, method=method))}
+            line = [1 if method == "standard" else r.speedup for r in best.values()]
+            axis.plot(list(best), line, "o-", color=colour, lw=3 if method == "standard" else 1.6, ms=4)
+            if method == "alternating":
+                predicted = [max(r.predicted for r in pick(rows, value=x, method=method)) for x in xs]
+                axis.plot(xs, predicted, ":", color=colour, lw=1.4)
+            ends.append((list(best)[-1] + 0.02 * (xs[-1] - xs[0] + 0.1), line[-1], name, colour))
         axis.set_xticks(xs)
         axis.set_xlabel(xlabel)
         axis.set_ylim(0)
+        label_ends(axis, ends, 0.07)
     left.set_ylabel("speed-up over standard, best gamma\n(dotted: predicted)")
     finish(f, "cos-speed", "Collaboration of two models: speed over calling one after the other at every token")
+
+
+def trade_plot():
+    f, (axis,) = figure(6.4, 3.8)
+    best = {x: best_speed(TRADE, "alternating", value=x) for x in weights}
+    accuracy = [setting("ensemble", x, "sampled_accuracy") for x in weights]
+    axis.plot(list(best.values()), accuracy, "o-", color=BLUE, ms=4)
+    point_labels(axis, [(v, y, f"lambda {x:g}", BLUE, True) for (x, v), y in zip(best.items(), accuracy)])
+    axis.set_xlabel("speed-up of CoS over both models at every token, best gamma")
+    axis.set_ylabel("chance that a sampled token is right")
+    finish(f, "cos-trade", "An ensemble of draft (weight lambda) and target: quality against speed")
 
 
 def verifier_plots():
@@ -1114,7 +1134,7 @@ if matplotlib is not None:
                 f"By the accuracy of a sampled token {winners} of {len(DEFERRAL + TOKEN)} rules beat the ensemble at half of TV")
     for plot, needs in ((token_plot, [CASCADES]), (temperature_plot, [CASCADES]), (frontier, [CASCADES]), (ensemble_plot, [f"cascades-{EXPERTS}"]),
                         (latency_plot, ["latency", CASCADES]), (prediction, ["latency", "cos-speed", "draft-length-speed"]),
-                        (cos_plots, ["cos-speed", "cos-calls"]), (verifier_plots, ["verifiers"]), (dragon_plots, ["dragon-latency", "dragon-acceptance"]),
+                        (cos_plots, ["cos-speed", "cos-calls"]), (trade_plot, ["cos-speed", CASCADES]), (verifier_plots, ["verifiers"]), (dragon_plots, ["dragon-latency", "dragon-acceptance"]),
                         (bild_plot, ["bild"]), (regret_plot, ["regret"]), (paired_plot, ["dssd-paired"]), (passages_plot, ["dragon-passages"]),
                         (dssd_plot, ["dssd", "verifiers", "acceptance"]), (length_plot, ["draft-length"])):
         if have(*needs):
@@ -1159,7 +1179,7 @@ if have("cos-speed"):
     now["standard_over_itself"] = [f"{min(same):.2f}", f"{max(same):.2f}"]
     now["cos"] = [[r.models, r.policy, f"{r.temperature:g}", r.method, f"{r.gamma:g}", f"{r.speedup:.2f}", known(r.predicted, "{:.2f}"),
                    known(100 * r.error, "{:+.0f} %")]
-                  for r in cos_speed if r.method in ("speculative", "alternating") and r.gamma in (1, 5) and r.temperature == 1]
+                  for r in cos_speed if r.method in ("sd", "speculative", "alternating") and r.gamma in (1, 5) and r.temperature == 1]
 if have("dragon-latency"):
     now["eq8"] = {"worse": sum(scheduled(*e)[0] > 2 * scheduled(*e)[1] for e in EVERY), "of": len(EVERY)}
 if have("dssd", "verifiers", "acceptance"):
