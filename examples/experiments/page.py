@@ -47,8 +47,9 @@ def both(claim):
     own, other = judged.get(claim["id"]), real.get(claim["id"])
     cells = [f"{claim['number']}: {measured(claim, own)}", verdict(claim, own)] if own else ["", ""]
     if other:
-        number = claim["real"].get("number", claim["number"] if not own else "")
-        cells.append(f"{number + ': ' if number else ''}{measured(claim['real'], other)}: {verdict(claim['real'], other)}")
+        column = claim.get("real", claim)  # a claim may be of models that read alone
+        number = column.get("number", claim["number"] if not own else "")
+        cells.append(f"{number + ': ' if number else ''}{measured(column, other)}: {verdict(column, other)}")
     return cells
 
 

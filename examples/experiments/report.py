@@ -66,7 +66,8 @@ def have(*parts):
 
 PAIRS = ["draft-target", "bard-bible", "bible-bard"]
 CASCADES, EXPERTS = "cascades-draft-target", "bard-bible"
-passages = load("dragon-passages")  # needs Xapian
+passages, dealt = load("dragon-passages"), load("dragon-dealt")  # these need Xapian
+real_dealt, real_answers, real_rows, real_sites = (load(f"real-dragon-{p}") for p in ("dealt", "answers", "rows", "latency"))
 acceptance, verifiers, cos_calls, lengths = load("acceptance"), load("verifiers"), load("cos-calls"), load("draft-length")
 times, latency, cos_speed, length_speed = load("times"), load("latency"), load("cos-speed"), load("draft-length-speed")
 dssd, paired, dragon, eq5 = load("dssd"), load("dssd-paired"), load("dragon-latency"), load("dragon-acceptance")
@@ -250,7 +251,7 @@ def found(part, test, f, form, note):
 def measure(id, f, form="{:.2f}", note=""):
     claim = next(c for c in CLAIMS if c["id"] == id)
     if m := found(claim["part"], claim["test"], f, form, note):
-        judged[id] = m
+        (real if claim["part"].startswith("real-") else judged)[id] = m
 
 
 def measure_real(id, f, form="{:.2f}", note=""):
@@ -513,6 +514,8 @@ if have("dragon-latency"):
     measure("dragon-stabilises", lambda: [(f"{d} ms:", abs(gained(d) - 1)) for d in (0, 50)], "{:.3f}")
     measure("dragon-eq9", lambda: [(place(*e), abs(gained(*e) / at_two("independent", "device", *e).eq9 - 1)) for e in EVERY], "{:.3f}")
     exact_time = lambda a, d, v: at_two("exact", f"device {a:g}", d, 1, v).ms_per_token
+    eager = lambda a, d, v: at_two("synchronous", "device", d, 1, v).ms_per_token / at_two("exact", f"cloud {a:g}", d, 1, v).ms_per_token
+    measure("dragon-6.4", lambda: [(f"device {v} ms, {d:g} ms:", eager(0.9, d, v) / eager(0.1, d, v)) for v in (22, 88) for d in TO_300 if d >= 100], "{:.2f}")
     measure("dragon-6.5", lambda: [(f"device {v} ms, {d:g} ms:", abs(exact_time(0.5, d, v) / exact_time(0.9, d, v) - 1)) for v in (22, 88) for d in DELAYS if d > 0],
             "{:.3f}")
     measure("here-shared-noise", lambda: [("", at_two("independent", "moving", device=22).ms_per_token / at_two("shared noise", "moving", device=22).ms_per_token)])
@@ -555,6 +558,108 @@ if passages:
     measure("here-weights", lambda: [("apart", a.device_weight - b.device_weight, math.hypot(a.device_weight_se, b.device_weight_se)),
                                      ("Shakespeare", a.device_weight - 0.5, a.device_weight_se), ("Bible", 0.5 - b.device_weight, b.device_weight_se)],
             "{:+.3f}")
+
+# One corpus dealt to both sites: a row for each window (or question), law and number of passages
+
+def spread(x):
+    return statistics.mean(x), statistics.stdev(x) / math.sqrt(len(x)) if len(x) > 1 else math.nan
+
+
+class Dealt:
+    """The scale of relevance is chosen on every other window of a text (question), and what is measured is on the others.
+    score: the column whose mean is to be small; of questions more exact answers are better."""
+    def __init__(self, rows, score="nats", sign=1):
+        self.at, order = {}, {}
+        for r in rows:
+            text = r["text"] if "text" in r else "all"
+            unit = order.setdefault((text, r["window"] if "window" in r else r["answer"]), len(order))
+            cell = self.at.setdefault((r["corpora"] if "corpora" in r else "dealt", r["law"], r["scale"], int(r.passages)), {})
+            cell.setdefault(text, {})[unit] = (sign * getattr(r, score), r.device_weight if "device_weight" in r else math.nan)
+        self.texts = list(dict.fromkeys(t for t, _ in order))
+        scales = list(dict.fromkeys(k[2] for k in self.at if k[1] == "both"))
+        self.most = max(n for *_, n in self.at)
+        self.counts = sorted({n for *_, n in self.at if n})
+        judged_at = self.counts if sign < 0 else [self.most]
+        self.scale = min(scales, key=lambda s: sum(statistics.mean(self.units(("dealt", "both", s, n), t, 0)) for t in self.texts for n in judged_at))
+
+    def key(self, law, n, corpora="dealt"):
+        if law == "none":
+            return next(k for k in self.at if k[1] == "none")
+        return corpora, law, self.scale if (corpora, law, self.scale, n) in self.at else "", n
+
+    def units(self, key, text, half, column=0):
+        of = self.at[key][text]
+        some = [u for i, u in enumerate(sorted(of)) if i % 2 == half] or sorted(of)  # a quick run has one window
+        return [of[u][column] for u in some]
+
+    def less(self, law, other, n, text, corpora="dealt"):
+        """(mean, standard error) of law's score less that of the other at the same windows."""
+        a, b = (self.units(self.key(x, n, corpora), text, 1) for x in (law, other))
+        return spread([x - y for x, y in zip(a, b)])
+
+    def of_both(self, law, other, n):
+        of = [self.less(law, other, n, t) for t in self.texts]
+        return statistics.mean(m for m, _ in of), math.hypot(*(e for _, e in of)) / len(of)
+
+
+BASELINES_5 = ("none", "crcg-device-256", "crcg-cloud-256", "drcg-256")
+figure_5 = lambda d: [(f"{b}, {n}:", *d.of_both(b, "both", n)) for b in BASELINES_5 for n in d.counts]
+mixed_once = lambda d: [(f"{t}:", *d.less("sequence", "both", d.most, t)) for t in d.texts]
+at_most = lambda d: (f"{d.most} a side, less DRAGON: " + ", ".join(f"{b} {d.of_both(b, 'both', d.most)[0]:+.3f}" for b in (*BASELINES_5, "crcg-cloud", "drcg"))
+                     + f"; scale {d.scale}")
+if dealt:
+    d = Dealt(dealt)
+    measure("dragon-dealt", lambda: figure_5(d), "{:+.3f}", lambda: at_most(d))
+    measure("here-sequence-law", lambda: mixed_once(d), "{:+.3f}")
+if real_dealt:
+    d = Dealt(real_dealt)
+    measure_real("dragon-dealt", lambda: figure_5(d), "{:+.3f}", lambda: at_most(d))
+    measure_real("here-sequence-law", lambda: mixed_once(d), "{:+.3f}")
+
+    def fewer(text, n):
+        a, b = (d.units(d.key(*x), text, 1) for x in (("none", 0) if n == 0 else ("both", n), ("both", d.most)))
+        return spread([x - y for x, y in zip(a, b)])
+
+    measure_real("dragon-passages", lambda: [(f"{t}, over {what}:", *fewer(t, n)) for t in d.texts for n, what in ((0, "none"), (1, "one a side"))], "{:+.3f}")
+    own = max(n for c, *_, n in d.at if c == "own")
+    (book, book_error), (page_, page_error) = (spread(d.units(d.key("both", own, "own"), t, 1, 1)) for t in ("books", "manual"))
+    measure_real("here-weights", lambda: [("apart", book - page_, math.hypot(book_error, page_error)), ("books", book - 0.5, book_error),
+                                          ("manual", 0.5 - page_, page_error)], "{:+.3f}")
+if real_answers:
+    q = Dealt(real_answers, "exact", -1)
+    share = lambda law, n: 0.0 - statistics.mean(q.units(q.key(law, n), "all", 1))
+    measure("here-answers", lambda: [(f"{b}, {n}:", *q.less(b, "both", n, "all")) for b in ("none", "crcg-cloud-256", "drcg-256", "sequence") for n in q.counts], "{:+.2f}",
+            lambda: "exact with " + ", ".join(map(str, q.counts)) + " passages a side: " + "; ".join(
+                f"{b} " + ", ".join(f"{share(b, n):.2f}" for n in q.counts) for b in ("both", "sequence", "cloud", "crcg-cloud", "drcg")) + f"; none {share('none', 0):.2f}")
+if real_rows:
+    sent = lambda codec: pick(real_rows, codec=codec)
+    paper_row = sent("top-p 0.8 half")
+    measure("dragon-compression", lambda: [("", statistics.mean(r.json_bytes for r in paper_row) / statistics.mean(r.bytes for r in paper_row))], "{:,.0f}",
+            lambda: f"{statistics.mean(r.json_bytes for r in paper_row):,.0f} bytes of JSON, {statistics.mean(r.bytes for r in paper_row):,.0f} encoded")
+    measure("dragon-preserving", lambda: [("", *spread([r.tv for r in paper_row]))], "{:.3f}", lambda: "; ".join(
+        f"{c}: {statistics.mean(r.bytes for r in sent(c)):,.0f} bytes, TV {statistics.mean(r.tv for r in sent(c)):.3f}" for c in ("top-k 64 half", "counts 8 of 64")))
+if real_sites:
+    ms = lambda side, delay: one(real_sites, what="ms", side=side, delay_ms=delay)
+    exact_ms = lambda what, delay=0: one(real_sites, what=what, delay_ms=delay).mean
+    REAL_DELAYS = sorted({r.delay_ms for r in pick(real_sites, what="ms")})
+    first = lambda side, delay: one(real_sites, what="first ms", side=side, delay_ms=delay).mean
+    added = lambda side, to: [first(side, d) / first(to, d) for d in REAL_DELAYS]
+    measure_real("dragon-tokenwise", lambda: [("", *(lambda r: (r.mean, r.se))(one(real_sites, what="saved", delay_ms=300)))], "{:.3f}")
+    measure_real("dragon-sequencewise", lambda: [(f"{name},", 1 - ms("Eq 8", 300).mean / exact_ms(what, 300), ms("Eq 8", 300).se / exact_ms(what, 300))
+                                                 for name, what in (("rows as DRAGON's", "sequence-wise"), ("whole rows", "sequence-wise of whole rows"))], "{:.3f}",
+                 lambda: f"{exact_ms('sequence-wise', 300):.0f} and {exact_ms('sequence-wise of whole rows', 300):.0f} ms")
+    measure_real("dragon-overhead", lambda: [("", statistics.mean(ms("Eq 8", d).mean for d in REAL_DELAYS) / exact_ms("device ms") - 1,
+                                              math.hypot(*(ms("Eq 8", d).se for d in REAL_DELAYS)) / len(REAL_DELAYS) / exact_ms("device ms"))], "{:.3f}")
+
+    def real_scheduled(d):
+        best = min(("device", "cloud", "random"), key=lambda side: ms(side, d).mean)
+        r = one(real_sites, what="Eq 8 adds", side=best, delay_ms=d)
+        return r.mean, r.se
+
+    measure_real("dragon-scheduler", lambda: [(f"{d:g} ms:", *real_scheduled(d)) for d in REAL_DELAYS], "{:+.3f}")
+    measure_real("dragon-ttft", lambda: [("", statistics.mean(added("DRAGON", "device alone")) - 1)], "{:.3f}")
+    measure("dragon-ttft-text", lambda: [("", statistics.mean(added("DRCG/Text", "DRAGON")))], "{:.1f}")
+    measure("dragon-ttft-kv", lambda: [("", statistics.mean(added("DRCG/KV", "DRAGON")))], "{:.1f}")
 
 # DSSD
 if have("dssd", "verifiers", "acceptance"):
@@ -623,7 +728,7 @@ seed = int(settings.split("seed ")[1].split(";")[0])
 if (earlier.get("seed"), earlier.get("quick")) != (seed, quick):
     earlier = {}
 judged, real = {**earlier.get("claims", {}), **judged}, {**earlier.get("real", {}), **real}
-missing = [c["id"] for c in CLAIMS if c["id"] not in judged and have(c["part"])] + [
+missing = [c["id"] for c in CLAIMS if c["id"] not in {**judged, **real} and have(c["part"])] + [
     f"{c['id']} (real)" for c in CLAIMS if "real" in c and c["id"] not in real and have(c["real"]["part"])]
 assert not missing, f"claims without a measure: {missing}"
 
@@ -1074,6 +1179,59 @@ def passages_plot():
     finish(f, "dragon-passages", "Cross-entropy against passages: what each site gains over none (bands: one standard error)")
 
 
+def dealt_lines(axis, d, laws, against, sign=1):
+    """A line for each law against passages a side, less `against` (none: as it is)."""
+    ends = []
+    for law, label, colour in laws:
+        points = [(n, *(d.of_both(law, against, n) if against else spread(d.units(d.key(law, n), "all", 1)))) for n in d.counts]
+        at, ys, es = range(len(points)), [sign * y for _, y, _ in points], [0 if math.isnan(e) else e for *_, e in points]
+        axis.fill_between(at, [y - e for y, e in zip(ys, es)], [y + e for y, e in zip(ys, es)], color=colour, alpha=0.12, lw=0)
+        axis.plot(at, ys, "o-", color=colour, lw=1.6, ms=4)
+        ends.append((len(points) - 0.85, ys[-1], label, colour))
+    label_ends(axis, ends, 0.06)
+    axis.set_xlim(-0.2, len(d.counts) * 1.4)
+    axis.set_xticks(range(len(d.counts)), d.counts)
+    axis.set_xlabel("passages of each site")
+
+
+DEALT_LAWS = (("both", "DRAGON", BLUE), ("sequence", "DRDG/SW", RED), ("crcg-cloud-256", "CRCG", GREEN), ("drcg-256", "DRCG", ORANGE),
+              ("drcg", "DRCG, whole context", GREY))
+
+
+def dealt_plot():
+    f, (axis,) = figure(7.2, 4, 1)
+    dealt_lines(axis, Dealt(dealt), DEALT_LAWS, "none")
+    axis.set_ylabel("cross-entropy less that without passages, nats a token")
+    finish(f, "dragon-dealt", "One corpus dealt to both sites (bands: one standard error)")
+
+
+def real_dealt_plot():
+    f, (left, right) = figure(10.4, 4, 2)
+    dealt_lines(left, Dealt(real_dealt), DEALT_LAWS, "none")
+    left.set_ylabel("cross-entropy less that without passages, nats a token")
+    dealt_lines(right, Dealt(real_answers, "exact", -1), DEALT_LAWS, None, -1)
+    right.set_ylabel("share of exact answers")
+    finish(f, "real-dragon-passages", "SmolLM2 on both sites, one corpus dealt to them (bands: one standard error)")
+
+
+def real_sites_plot():
+    f, (left, right) = figure(10.4, 4, 2)
+    for axis, lines, label in (
+            (left, [(s, l, c, [ms(s, d).mean for d in REAL_DELAYS]) for s, l, c in (("Eq 8", "DRAGON", BLUE), ("token-wise", "DRDG/TW", ORANGE))]
+             + [("", "DRDG/SW", RED, [exact_ms("sequence-wise", d) for d in REAL_DELAYS]), ("", "device alone", GREY, [exact_ms("device ms")] * len(REAL_DELAYS))],
+             "ms a token"),
+            (right, [(s, s, c, [first(s, d) for d in REAL_DELAYS]) for s, c in (("DRAGON", BLUE), ("device alone", GREY), ("DRCG/Text", ORANGE), ("DRCG/KV", GREEN))],
+             "ms to the first token")):
+        for _, _, colour, ys in lines:
+            axis.plot(REAL_DELAYS, ys, "o-", color=colour, lw=1.6, ms=4)
+        axis.set_ylim(0)
+        label_ends(axis, [(REAL_DELAYS[-1], ys[-1], name, colour) for _, name, colour, ys in lines], 0.06)
+        axis.set_xlim(-5, REAL_DELAYS[-1] * 1.4)
+        axis.set_xlabel("added delay, ms")
+        axis.set_ylabel(label)
+    finish(f, "real-dragon-latency", "SmolLM2 on both sites: measured steps, simulated link")
+
+
 def dssd_plot():
     f, (left, right) = figure(9.2, 4, 2)
     widths = sorted({r.mbit_per_s for r in grid})
@@ -1135,7 +1293,8 @@ if matplotlib is not None:
     for plot, needs in ((token_plot, [CASCADES]), (temperature_plot, [CASCADES]), (frontier, [CASCADES]), (ensemble_plot, [f"cascades-{EXPERTS}"]),
                         (latency_plot, ["latency", CASCADES]), (prediction, ["latency", "cos-speed", "draft-length-speed"]),
                         (cos_plots, ["cos-speed", "cos-calls"]), (trade_plot, ["cos-speed", CASCADES]), (verifier_plots, ["verifiers"]), (dragon_plots, ["dragon-latency", "dragon-acceptance"]),
-                        (bild_plot, ["bild"]), (regret_plot, ["regret"]), (paired_plot, ["dssd-paired"]), (passages_plot, ["dragon-passages"]),
+                        (bild_plot, ["bild"]), (regret_plot, ["regret"]), (paired_plot, ["dssd-paired"]), (passages_plot, ["dragon-passages"]), (dealt_plot, ["dragon-dealt"]),
+                        (real_dealt_plot, ["real-dragon-dealt", "real-dragon-answers"]), (real_sites_plot, ["real-dragon-latency"]),
                         (dssd_plot, ["dssd", "verifiers", "acceptance"]), (length_plot, ["draft-length"])):
         if have(*needs):
             plot()

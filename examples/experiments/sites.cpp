@@ -244,6 +244,14 @@ void dragon_latency(lab& lab, table& out) {
           add("exact", fmt::format("device {:g}", a_l), known, {exact, 0}, {NAN, NAN}, NAN, exact,
               NAN);
         }
+        // Corollary 6.4: with alpha^l = 1/2, alpha^r = 0.1 and 0.9.
+        for (const double a_r : {0.1, 0.9}) {
+          const agreement known = plan::agreement_of(0.5, a_r);
+          const plan::dragon d{device, cloud, way, way, known};
+          const double exact = 1e3 * plan::latency(d);
+          add("exact", fmt::format("cloud {:g}", a_r), known, {exact, 0}, {NAN, NAN}, NAN, exact,
+              plan::speedup_eq9(d));
+        }
         lab.progress(double(++done) / double(4 * delays.size()));
       }
     }

@@ -12,7 +12,7 @@ program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 shutil.rmtree(folder, ignore_errors=True)
 killed, straight = folder / "killed", folder / "straight"
 programs = [program] + [p for p in [f"{program}-passages"] if os.path.exists(p)]  # the second where there is Xapian
-parts = 17 + len(programs)
+parts = 18 + 2 * (len(programs) - 1)
 environment = {**os.environ, "SPECAGG_EXPERIMENTS": program}
 
 

@@ -21,6 +21,9 @@
 #include "../parts.hpp"
 
 namespace experiments {
+
+void dealt(const settings& how, table& out, const std::function<void(double)>& progress);
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -175,6 +178,8 @@ void passages(search_lab& lab, table& out) {
 
 const std::vector<part<search_lab>> parts = {
     {"dragon-passages", false, 300, 10, header, passages},
+    {"dragon-dealt", false, 80, 3, "text,window,corpora,law,scale,passages,nats,device_weight",
+     [](search_lab& l, table& t) { dealt(l.how, t, l.progress); }},
 };
 
 }  // namespace
