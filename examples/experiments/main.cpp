@@ -64,7 +64,7 @@ const std::vector<part<lab>> parts = {
     {"dragon-devices", false, 30, 1, "what,device_ms,delay_ms,side,sequences,mean,se",
      dragon_devices, "acceptance"},
     {"times", true, 5, 1, "model,tokens,seconds,quartile_1,quartile_3,v", times},
-    {"latency", true, 240, 8,
+    {"latency", true, 400, 12,
      "pair,execution,gamma,rule,parameter,policy,seconds_per_token,target_seconds_per_token,"
      "relative_latency,speedup,"
      "predicted,error,predicted_free_scoring,acceptance,target_calls_per_token,speedups",

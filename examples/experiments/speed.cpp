@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seconds: of the models' calls, of cascades in their three executions, of drafts of several
-// lengths. Every setting is timed in turn with the target alone, on one thread, and its speed-up
+// lengths. What is compared is timed in turn with the target alone, on one thread, and its speed-up
 // stands beside what the formulas predict from the part `times` and the acceptance that the rows
 // tell.
 #include <specagg/error.hpp>
@@ -55,24 +55,37 @@ struct timed {
   std::vector<double> speedups;  // of each repeat
   decoded last;
 };
-// In turn with the target alone; medians.
-timed against_target(lab& lab, const pair& models,
-                     const std::vector<std::vector<token_id>>& prompts, std::size_t most,
-                     std::size_t repeats, double temperature, const continuation& decode) {
-  timed t;
-  std::vector<double> own, alone;
+// A repeat: the target alone, each way, each time another one first, and the target alone again. A
+// speed-up is over the mean of the two. Medians.
+std::vector<timed> against_target(lab& lab, const pair& models,
+                                  const std::vector<std::vector<token_id>>& prompts,
+                                  std::size_t most, std::size_t repeats, double temperature,
+                                  const std::vector<continuation>& ways) {
+  std::vector<timed> all(ways.size());
+  std::vector<std::vector<double>> own(ways.size());
+  std::vector<double> alone;
+  const auto seconds_a_token = [&](const continuation& way, decoded& d) {
+    d = decode_all(lab, {models.q, models.p}, prompts, most, way);
+    return d.seconds / double(d.tokens);
+  };
+  const continuation base = target_alone(temperature);
   for (std::size_t r = 0; r < repeats; ++r) {
-    const decoded base =
-        decode_all(lab, {models.q, models.p}, prompts, most, target_alone(temperature));
-    t.last = decode_all(lab, {models.q, models.p}, prompts, most, decode);
-    own.push_back(t.last.seconds / double(t.last.tokens));
-    alone.push_back(base.seconds / double(base.tokens));
-    t.speedups.push_back(alone.back() / own.back());
+    decoded ignored;
+    const double before = seconds_a_token(base, ignored);
+    for (std::size_t k = 0; k < ways.size(); ++k) {
+      const std::size_t w = (k + r) % ways.size();
+      own[w].push_back(seconds_a_token(ways[w], all[w].last));
+    }
+    alone.push_back((before + seconds_a_token(base, ignored)) / 2);
+    for (std::size_t w = 0; w < ways.size(); ++w)
+      all[w].speedups.push_back(alone.back() / own[w].back());
   }
-  t.seconds_a_token = median(own);
-  t.target_seconds_a_token = median(alone);
-  t.speedup = median(t.speedups);
-  return t;
+  for (std::size_t w = 0; w < ways.size(); ++w) {
+    all[w].seconds_a_token = median(own[w]);
+    all[w].target_seconds_a_token = median(alone);
+    all[w].speedup = median(all[w].speedups);
+  }
+  return all;
 }
 
 // Of speculative decoding, by what was counted in it: tokens by the rows, draft steps, and the
@@ -91,17 +104,17 @@ double predicted_speedup(const lab& lab, const pair& models, const decoded& d,
 
 void latency(lab& lab, table& out) {
   const pair& models = pairs[0];
-  const auto prompts = lab.prompts(lab.how.quick ? 1 : 4);
-  const std::size_t most = lab.how.quick ? 32 : 80, repeats = lab.how.quick ? 1 : 5;
+  const auto prompts = lab.prompts(lab.how.quick ? 1 : 3);
+  const std::size_t most = lab.how.quick ? 32 : 64, repeats = lab.how.quick ? 3 : 15;
   std::vector<sweep> rules{{"lossless", {0}},
                            {"ensemble", {0.2, 0.4, 0.6, 0.8, 1}},
                            {"lenient", {0.2, 0.5, 0.7, 0.9}},
                            {"chow", {0.5, 0.7, 0.8, 0.9}},
                            {"diff", {-0.1, 0, 0.1, 0.3}},
-                           {"opt", {-0.1, 0, 0.2, 0.5}},
+                           {"opt", {-0.1, 0, 0.1, 0.2, 0.3, 0.4, 0.5}},
                            {"bild", {4, 5, 6, 7}},
                            {"token-v2", {0.02, 0.1, 0.2, 0.4}},
-                           {"token-v3", {0.6, 0.9, 0.98, 0.995}}};
+                           {"token-v3", {0.6, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998}}};
   if (lab.how.quick)
     for (sweep& s : rules) s.values = {s.values[s.values.size() / 2]};
   std::size_t count = 0, done = 0;
@@ -126,45 +139,47 @@ void latency(lab& lab, table& out) {
                       std::is_same_v<Policy, diff> || std::is_same_v<Policy, opt> ||
                       std::is_same_v<Policy, bild> || std::is_same_v<Policy, token_v2> ||
                       std::is_same_v<Policy, token_v3>) {
-          for (const auto gamma : {std::size_t{3}, std::size_t{5}, std::size_t{7}}) {
-            const continuation decode = [&](text& t, std::size_t n, std::vector<meter>& m,
-                                            random_streams& r, decoded& d) {
-              return speculate(t, n, m, r, d, policy, gamma, 1, false);
+          const auto speculative = [&](std::size_t gamma, bool acceptances) -> continuation {
+            return [&policy, gamma, acceptances](text& t, std::size_t n, std::vector<meter>& m,
+                                                 random_streams& r, decoded& d) {
+              return speculate(t, n, m, r, d, policy, gamma, 1, acceptances);
             };
-            timed t = against_target(lab, models, prompts, most, repeats, 1, decode);
-            // Once more with acceptances, which take time, for the prediction.
-            const decoded by_rows = decode_all(
-                lab, {models.q, models.p}, prompts, most,
-                [&](text& to, std::size_t n, std::vector<meter>& m, random_streams& r, decoded& d) {
-                  return speculate(to, n, m, r, d, policy, gamma, 1, true);
+          };
+          constexpr std::array<std::size_t, 3> gammas{3, 5, 7};
+          std::vector<continuation> ways;
+          for (const std::size_t gamma : gammas) ways.push_back(speculative(gamma, false));
+          ways.push_back(
+              [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
+                const cascade_options options;
+                cascade_workspace<float> work(m[0].vocab_size(), options);
+                return oracle_decode(t, n, m[0], m[1], policy, r, options, work);
+              });
+          if constexpr (std::is_same_v<Policy, chow>)
+            ways.push_back(
+                [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& r, decoded&) {
+                  const cascade_options options;
+                  cascade_workspace<float> work(m[0].vocab_size(), options);
+                  return sequential_decode(t, n, m[0], m[1], policy, r, options, work);
                 });
-            add("speculative", gamma, t, predicted_speedup(lab, models, by_rows),
+          const auto timed = against_target(lab, models, prompts, most, repeats, 1, ways);
+          for (std::size_t i = 0; i < gammas.size(); ++i) {
+            // Once more with acceptances, which take time, for the prediction.
+            const decoded by_rows =
+                decode_all(lab, {models.q, models.p}, prompts, most, speculative(gammas[i], true));
+            add("speculative", gammas[i], timed[i], predicted_speedup(lab, models, by_rows),
                 predicted_speedup(lab, models, by_rows, true));
           }
-          const continuation oracle = [&](text& t, std::size_t n, std::vector<meter>& m,
-                                          random_streams& r, decoded&) {
-            const cascade_options options;
-            cascade_workspace<float> work(m[0].vocab_size(), options);
-            return oracle_decode(t, n, m[0], m[1], policy, r, options, work);
-          };
-          add("oracle", 0, against_target(lab, models, prompts, most, repeats, 1, oracle),
-              1 / (1 + c), 1 / (1 + c));
-        }
-        if constexpr (std::is_same_v<Policy, chow>) {
-          const continuation sequential = [&](text& t, std::size_t n, std::vector<meter>& m,
-                                              random_streams& r, decoded&) {
-            const cascade_options options;
-            cascade_workspace<float> work(m[0].vocab_size(), options);
-            return sequential_decode(t, n, m[0], m[1], policy, r, options, work);
-          };
-          const timed t = against_target(lab, models, prompts, most, repeats, 1, sequential);
-          // A call of the target reads the draft's tokens since its last one. The draft is asked at
-          // every token, but where the target is asked because it was not for ten tokens.
-          const double calls = double(t.last.calls(1)) / double(t.last.tokens),
-                       drafts = double(t.last.calls(0)) / double(t.last.tokens);
-          const double each =
-              calls > 0 ? lab.seconds(models.p, 1 / calls) / lab.seconds(models.p, 1) : 0;
-          add("sequential", 0, t, 1 / (c * drafts + calls * each), 1 / (c * drafts + calls));
+          add("oracle", 0, timed[gammas.size()], 1 / (1 + c), 1 / (1 + c));
+          if constexpr (std::is_same_v<Policy, chow>) {
+            // A call of the target reads the draft's tokens since its last one. The draft is asked
+            // at every token, but where the target is asked because it was not for ten tokens.
+            const auto& t = timed.back();
+            const double calls = double(t.last.calls(1)) / double(t.last.tokens),
+                         drafts = double(t.last.calls(0)) / double(t.last.tokens);
+            const double each =
+                calls > 0 ? lab.seconds(models.p, 1 / calls) / lab.seconds(models.p, 1) : 0;
+            add("sequential", 0, t, 1 / (c * drafts + calls * each), 1 / (c * drafts + calls));
+          }
         }
       });
       lab.progress(double(++done) / double(count));
@@ -253,18 +268,21 @@ void draft_length_speed(lab& lab, table& out) {
       const double step = lab.seconds(models.p, 1);
       const plan::draft_costs cost{1, lab.seconds(models.q, 1) / step,
                                    (lab.seconds(models.p, 5) / step - 1) / 4};
+      plan::draft_length_controller controller(cost);
+      std::vector<continuation> ways;
+      for (std::size_t gamma = 1; gamma <= 8; ++gamma)
+        ways.push_back(fixed(gamma, temperature, false));
+      ways.push_back(marginal(controller, temperature));
+      const auto timed = against_target(lab, models, prompts, most, repeats, temperature, ways);
       for (std::size_t gamma = 1; gamma <= 8; ++gamma) {
-        const timed t = against_target(lab, models, prompts, most, repeats, temperature,
-                                       fixed(gamma, temperature, false));
+        const auto& t = timed[gamma - 1];
         const decoded by_rows =
             decode_all(lab, {models.q, models.p}, prompts, most, fixed(gamma, temperature, true));
         const double predicted = predicted_speedup(lab, models, by_rows);
         out.add(models.name(), temperature, "fixed", gamma, t.speedup, predicted,
                 t.speedup / predicted - 1, listed(t.speedups));
       }
-      plan::draft_length_controller controller(cost);
-      const timed t = against_target(lab, models, prompts, most, repeats, temperature,
-                                     marginal(controller, temperature));
+      const auto& t = timed.back();
       const double predicted = rate(t.last, cost);
       out.add(models.name(), temperature, "marginal",
               t.last.over_rounds([](const round& r) { return r.drafted; }).mean, t.speedup,
