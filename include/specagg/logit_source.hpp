@@ -3,6 +3,8 @@
 #pragma once
 #include <chrono>
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <specagg/token.hpp>
@@ -75,6 +77,27 @@ template <class S>
 concept HiddenSource = LogitSource<S> && requires(const S& c, std::size_t i) {
   { c.hidden_size() } -> std::convertible_to<std::size_t>;
   { c.hidden(i) } -> std::convertible_to<std::span<const typename S::value_type>>;
+};
+
+// What a call for several texts does to one of them: extend(tokens, logits), or where there are
+// parents, extend_tree(tokens, parents, logits).
+template <class S>
+struct addition {
+  S* to;
+  std::span<const token_id> tokens;
+  std::span<typename S::value_type> logits = {};
+  std::span<const std::uint32_t> parents = {};
+  status why = status::ok;  // written by the call
+};
+// A model that appends to several texts, each of them a source, in one call: it reads its weights
+// once for all.
+//   S::extend(all)  does what each addition says, as if in turn. Writes the status of each into its
+//                   `why`, and returns the first that is not ok. If one is refused, the others are
+//                   appended all the same. invalid_parameter, too: a source that stands in `all`
+//                   before, or shares too little with the first to be in a call with it
+template <class S>
+concept BatchLogitSource = LogitSource<S> && requires(std::span<addition<S>> all) {
+  { S::extend(all) } -> std::same_as<status>;
 };
 
 // Wraps a model, which must outlive it; counts its calls and the tokens in them, and measures their

@@ -33,24 +33,25 @@ class draft_head {
              std::shared_ptr<thread_pool> pool = nullptr, std::size_t capacity = 0)
       : w_(std::move(weights)),
         target_((w_->check_target(*target), std::move(target))),
+        text_(*w_, capacity),
         stack_(*w_, std::move(pool), capacity, &w_->input),
         pairs_(stack_.chunk(), 2 * w_->dim) {
-    stack_.keep_hidden();
+    text_.keep_hidden();
   }
   draft_head(draft_head&&) = default;
 
   std::size_t vocab_size() const { return w_->vocab; }
   std::size_t hidden_size() const { return w_->dim; }
-  std::size_t position() const { return stack_.position(); }
-  std::size_t capacity() const { return stack_.capacity(); }
-  std::span<const float> hidden(std::size_t i) const { return stack_.hidden(i); }
+  std::size_t position() const { return text_.position(); }
+  std::size_t capacity() const { return text_.capacity(); }
+  std::span<const float> hidden(std::size_t i) const { return text_.hidden(i); }
   const head_weights& weights() const { return *w_; }
   // As of a llama (llama.hpp).
-  void stop_when(const std::atomic<bool>* flag) { stack_.stop_when(flag); }
+  void stop_when(const std::atomic<bool>* flag) { text_.stop_when(flag); }
 
   status extend(std::span<const token_id> tokens, std::span<const float> states,
                 std::span<float> logits) {
-    if (stack_.nodes() > 0) return status::invalid_parameter;  // end the tree first
+    if (text_.nodes() > 0) return status::invalid_parameter;  // end the tree first
     return append(tokens, states, logits);
   }
 
@@ -58,18 +59,18 @@ class draft_head {
   status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                      std::span<const float> states, std::span<float> logits) {
     if (parents.size() != tokens.size()) return status::invalid_parameter;
-    const auto before = stack_.nodes();
-    status s = stack_.add_nodes(parents);
+    const auto before = text_.nodes();
+    status s = text_.add_nodes(parents);
     if (s == status::ok) s = append(tokens, states, logits);
-    if (s != status::ok) stack_.cut_nodes(before);
+    if (s != status::ok) text_.cut_nodes(before);
     return s;
   }
-  std::span<const float> node_hidden(std::uint32_t node) const { return stack_.node_hidden(node); }
-  void cut_tree(std::size_t nodes) { stack_.cut_nodes(nodes); }
-  status keep_path(std::span<const std::uint32_t> nodes) { return stack_.keep_path(nodes); }
+  std::span<const float> node_hidden(std::uint32_t node) const { return text_.node_hidden(node); }
+  void cut_tree(std::size_t nodes) { text_.cut_nodes(nodes); }
+  status keep_path(std::span<const std::uint32_t> nodes) { return text_.keep_path(nodes); }
 
   status rollback(std::size_t position) {
-    stack_.rollback(position);
+    text_.rollback(position);
     return status::ok;
   }
 
@@ -78,11 +79,11 @@ class draft_head {
                 std::span<float> logits) {
     const auto dim = w_->dim;
     if (states.size() != tokens.size() * dim) return status::invalid_parameter;
-    if (const status s = stack_.takes(tokens.size(), logits); s != status::ok) return s;
+    if (const status s = text_.takes(tokens.size(), logits); s != status::ok) return s;
     for (const token_id token : tokens)
       if (token < 0 || static_cast<std::size_t>(token) >= target_->vocab)
         return status::token_out_of_range;
-    return stack_.append(tokens.size(), logits, [&](std::size_t begin, activations x) {
+    return stack_.append(text_, tokens.size(), logits, [&](std::size_t begin, activations x) {
       auto pairs = pairs_.top(static_cast<std::size_t>(x.rows()));
       for (Eigen::Index t = 0; t < x.rows(); ++t) {
         const auto i = begin + static_cast<std::size_t>(t);
@@ -96,6 +97,7 @@ class draft_head {
 
   std::shared_ptr<const head_weights> w_;
   std::shared_ptr<const llama_weights> target_;
+  sequence text_;
   layer_stack stack_;
   activation_buffer pairs_;  // [h ; e], [chunk][2 dim]
 };

@@ -155,8 +155,8 @@ SPECAGG_LANE void multiply_tokens(std::size_t tokens, const std::byte* row, std:
   }
 }
 
-// y[t * y_stride + r] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and every
-// token t.
+// y[t * y_stride + r - begin] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and
+// every token t.
 template <tensor_type Type>
 void multiply_floats(const tensor& w, std::size_t begin, std::size_t end, const activations& x,
                      float* y, std::size_t y_stride) {
@@ -169,7 +169,8 @@ void multiply_floats(const tensor& w, std::size_t begin, std::size_t end, const 
     for (std::size_t i = 0; i < tiles; ++i) {
       const auto t = n * i / tiles, next = n * (i + 1) / tiles;
       multiply_tokens<Type>(next - t, w.data + r * stride, stride, std::min(block, end - r), w.cols,
-                            x.data() + t * x_stride, x_stride, y + t * y_stride + r, y_stride);
+                            x.data() + t * x_stride, x_stride, y + t * y_stride + (r - begin),
+                            y_stride);
     }
   }
 }

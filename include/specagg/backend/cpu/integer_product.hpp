@@ -157,8 +157,8 @@ SPECAGG_LANE void multiply_strip(std::size_t tokens, const std::byte* strip, std
   }
 }
 
-// y[t * y_stride + r] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and every
-// token t.
+// y[t * y_stride + r - begin] = sum over c of w(r, c) x(t, c), for the rows r in [begin, end) and
+// every token t.
 template <tensor_type Type>
 void multiply_integers(const matrix& w, std::size_t begin, std::size_t end,
                        const rounded_activations& x, float* y, std::size_t y_stride) {
@@ -170,7 +170,7 @@ void multiply_integers(const matrix& w, std::size_t begin, std::size_t end,
     float part_of_strip[integer_tile_tokens * strip_rows];
     for (std::size_t i = 0; i < tiles; ++i) {
       const auto t = n * i / tiles, some = n * (i + 1) / tiles - t;
-      auto* to = whole ? y + t * y_stride + from : part_of_strip;
+      auto* to = whole ? y + t * y_stride + (from - begin) : part_of_strip;
       const auto stride = whole ? y_stride : strip_rows;
       multiply_strip<Type>(some, strip, blocks, x, t, to, stride);
       for (std::size_t j = 0; j < some; ++j) {
@@ -178,7 +178,7 @@ void multiply_integers(const matrix& w, std::size_t begin, std::size_t end,
           add_second_part<Type>(strip, x, t + j, to + j * stride);
         if (whole) continue;
         for (auto r = std::max(begin, from); r < std::min(end, from + strip_rows); ++r)
-          y[(t + j) * y_stride + r] = to[j * stride + r - from];
+          y[(t + j) * y_stride + (r - begin)] = to[j * stride + r - from];
       }
     }
   }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers of the Llama architecture on the CPU, with the cache of one sequence: RMSNorm, rotary
-// embedding on adjacent pairs, grouped-query attention, SwiGLU, a final norm, an output matrix.
-// What goes into the first layer is the caller's: embeddings of tokens (llama.hpp) or more than
-// these (draft_head.hpp).
+// The layers of the Llama architecture on the CPU, for one sequence or several in a call: RMSNorm,
+// rotary embedding on adjacent pairs, grouped-query attention, SwiGLU, a final norm, an output
+// matrix. What goes into the first layer is the caller's: embeddings of tokens (llama.hpp) or more
+// than these (draft_head.hpp).
 //
-// Logits are a function of the weights and the inputs alone. They have the same bits whether the
-// inputs came one by one, all at once or after rollbacks, with any number of threads, any
-// instruction set and any compiler. The order of every sum is fixed by absolute positions and
-// columns. All other operations are exactly rounded (IEEE 754) or built from such operations. Every
-// NaN of the logits and the hidden states is the same quiet NaN.
+// Logits are a function of the weights and the inputs of their sequence alone. They have the same
+// bits whether the inputs came one by one, all at once, with those of other sequences or after
+// rollbacks, with any number of threads, any instruction set and any compiler. The order of every
+// sum is fixed by absolute positions and columns. All other operations are exactly rounded (IEEE
+// 754) or built from such operations. Every NaN of the logits and the hidden states is the same
+// quiet NaN.
 #pragma once
 #include <specagg/backend/cpu/product.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
@@ -30,10 +31,9 @@
 
 #include <specagg/backend/cpu/attention.hpp>
 #include <specagg/backend/cpu/gguf.hpp>
-#include <specagg/backend/cpu/kv_cache.hpp>
 #include <specagg/backend/cpu/llama_weights.hpp>
+#include <specagg/backend/cpu/sequence.hpp>
 #include <specagg/thread_pool.hpp>
-#include <specagg/backend/cpu/tree_paths.hpp>
 #include <specagg/config.hpp>
 #include <specagg/error.hpp>
 #include <specagg/kernel/math.hpp>
@@ -42,20 +42,28 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// One sequence: a KV cache and scratch memory. The constructor allocates all memory but that for
-// trees and hidden states.
+// A part of a call: `count` positions that are appended to one sequence, and the rows after the
+// last logits.size() / V of them, V numbers each. If `logits` is empty there are none.
+struct segment {
+  sequence* to;
+  std::size_t count;
+  std::span<float> logits;
+  status why = status::ok;
+  std::size_t done = 0;  // positions that were appended
+};
+
+// The layers, and scratch memory for one call at a time, which the constructor allocates.
 class layer_stack {
  public:
   // w must outlive the object. Without a pool everything runs on the calling thread. capacity: the
-  // number of positions to keep (see checked_capacity, which may throw). further: a matrix that
-  // product() is called with, or null. Throws specagg::error if quantised weights were not
-  // repacked.
+  // most that a sequence may have. further: a matrix that product() is called with, or null. Throws
+  // specagg::error if quantised weights were not repacked, and as checked_capacity.
   layer_stack(const layer_weights& w, std::shared_ptr<thread_pool> pool, std::size_t capacity,
               const matrix* further = nullptr)
       : w_(&w),
         pool_(pool ? std::move(pool) : std::make_shared<thread_pool>(1)),
         capacity_(checked_capacity(w, capacity)),
-        chunk_(std::min<std::size_t>(capacity_, 32)),
+        chunk_(std::min(capacity_, most_rows)),
         x_(chunk_, w.dim),
         h_(chunk_, w.dim),
         qkv_(chunk_, (w.heads + 2 * w.kv_heads) * w.head_dim),
@@ -63,123 +71,55 @@ class layer_stack {
         gate_(chunk_, w.ffn),
         up_(chunk_, w.ffn),
         rotations_(chunk_, 4 * w.frequencies.size()),
-        scores_((chunk_ + together - 1) / together * together * w.heads, capacity_),
-        cache_(w.layers.size(), w.kv_heads, w.head_dim, capacity_) {
+        scores_(slots() * together * (w.heads / w.kv_heads), capacity_) {
+    pieces_.reserve(chunk_);
+    groups_.reserve(chunk_);
     const auto cols = widest_quantised(w, further);
     rounding_ = rounding_buffer(chunk_, cols);
     if (cols > 0) ffn_rounding_ = rounding_buffer(chunk_, w.ffn);
   }
 
-  std::size_t position() const { return position_; }
-  std::size_t capacity() const { return capacity_; }
   // the most inputs that go through the layers together
   std::size_t chunk() const { return chunk_; }
   const std::shared_ptr<thread_pool>& pool() const { return pool_; }
-  void stop_when(const std::atomic<bool>* flag) { stop_ = flag; }
 
-  // From now on keeps the hidden state of every position that it computes: dim floats each.
-  void keep_hidden() {
-    if (keeps_hidden()) return;
-    hidden_ = activation_buffer(capacity_, w_->dim);
-    hidden_begin_ = position_;
-  }
-  bool keeps_hidden() const { return hidden_.has_value(); }
-  // The input of the output matrix (after the final norm) at position i: dim floats, until the
-  // position is removed. Empty if it was not kept, and for a node of a tree.
-  std::span<const float> hidden(std::size_t i) const {
-    const bool kept =
-        hidden_ && i >= hidden_begin_ && i < (tree_.size() > 0 ? tree_begin_ : position_);
-    return {kept ? hidden_->data() + i * padded(w_->dim) : nullptr, kept ? w_->dim : 0};
-  }
-  // That of a node of the tree, numbered from 1 as in parents; empty if there is none, or it was
-  // not kept.
-  std::span<const float> node_hidden(std::size_t node) const {
-    const bool kept = hidden_ && node - 1 < tree_.size() && tree_begin_ + node > hidden_begin_;
-    return {kept ? hidden_->data() + (tree_begin_ + node - 1) * padded(w_->dim) : nullptr,
-            kept ? w_->dim : 0};
-  }
-
-  // The text of `other`, with the same weights: copies what is kept, and computes nothing.
-  // context_full, or invalid_parameter (a tree): nothing has changed.
-  status adopt(const layer_stack& other) {
-    if (other.position_ > capacity_) return status::context_full;
-    if (tree_.size() + other.tree_.size() > 0) return status::invalid_parameter;
-    position_ = other.position_;
-    cache_.copy(other.cache_, position_);
-    hidden_begin_ = position_;
-    if (hidden_ && other.hidden_) {
-      hidden_begin_ = std::min(other.hidden_begin_, position_);
-      std::copy_n(other.hidden_->data(), position_ * padded(w_->dim), hidden_->data());
-    }
-    return status::ok;
-  }
-
-  // A tree (logit_source.hpp): while it has nodes, append() computes its next ones. add_nodes:
-  // those of the next call.
-  std::size_t nodes() const { return tree_.size(); }
-  status add_nodes(std::span<const std::uint32_t> parents) {
-    if (parents.size() > capacity_ - position_) return status::context_full;
-    const auto before = tree_.size();
-    for (std::size_t i = 0; i < parents.size(); ++i)
-      if (parents[i] > before + i) return status::invalid_parameter;
-    if (before == 0) tree_begin_ = position_;
-    for (const auto parent : parents) tree_.add(parent);
-    return status::ok;
-  }
-  void cut_nodes(std::size_t kept) {  // keeps the first nodes
-    if (kept >= tree_.size()) return;
-    tree_.cut(kept);
-    position_ = std::min(position_, tree_begin_ + kept);
-    hidden_begin_ = std::min(hidden_begin_, position_);
-  }
-  status keep_path(std::span<const std::uint32_t> nodes) {
-    if (!tree_.is_path(nodes)) return status::invalid_parameter;
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      const auto from = tree_begin_ + nodes[i] - 1, to = tree_begin_ + i, width = padded(w_->dim);
-      if (from == to) continue;
-      cache_.move(from, to);
-      if (hidden_)
-        std::copy_n(hidden_->data() + from * width, w_->dim, hidden_->data() + to * width);
-    }
-    if (tree_.size() > 0) {
-      position_ = tree_begin_ + nodes.size();
-      hidden_begin_ = std::min(hidden_begin_, position_);
-    }
-    tree_.cut(0);
-    return status::ok;
-  }
-
-  // Removes all positions from `position` on, and a tree. O(1).
-  void rollback(std::size_t position) {
-    if (tree_.size() > 0) position_ = tree_begin_;
-    tree_.cut(0);
-    position_ = std::min(position, position_);
-    hidden_begin_ = std::min(hidden_begin_, position_);
-  }
-
-  // Whether append() takes `count` inputs and writes these rows.
-  status takes(std::size_t count, std::span<float> logits) const {
-    const auto rows = logits.size() / w_->vocab;
-    if (rows * w_->vocab != logits.size() || rows > count) return status::invalid_parameter;
-    return count > capacity_ - position_ ? status::context_full : status::ok;
-  }
-  // Appends `count` positions, and writes the logits after each of the last logits.size() / V, one
-  // row of V each. If `logits` is empty the output matrix is not read. read(i, x) writes the inputs
-  // i, i + 1, ... as the rows of x, at most chunk(). stopped: nothing was appended.
+  // Appends to the sequences of `all`, in which each stands at most once. The weights are read once
+  // for chunk() inputs, of whichever sequences. read(j, i, x) writes the inputs i, i + 1, ... of
+  // all[j] as the rows of x. all[j].why: context_full, invalid_parameter (of the rows), stopped:
+  // nothing was appended to this one. If it is not ok before, nothing is done.
   template <class Read>
-  status append(std::size_t count, std::span<float> logits, Read&& read) {
-    if (const status s = takes(count, logits); s != status::ok) return s;
-    const auto first_row = count - logits.size() / w_->vocab, before = position_;
-    for (std::size_t i = 0; i < count; i += chunk_) {
-      const auto n = std::min(chunk_, count - i),
-                 skip = first_row > i ? std::min(n, first_row - i) : 0;
-      read(i, x_.top(n));
-      if (!step(n, skip, logits.data() + (i + skip - first_row) * (skip < n ? w_->vocab : 0))) {
-        position_ = before;
-        return status::stopped;
+  void append(std::span<segment> all, Read&& read) {
+    std::size_t left = 0;  // inputs
+    for (segment& s : all) {
+      if (s.why == status::ok) s.why = s.to->takes(s.count, s.logits);
+      if (s.why == status::ok) left += s.count;
+    }
+    std::size_t n = 0, steps = (left + chunk_ - 1) / chunk_,
+                size = steps ? (left + steps - 1) / steps : 0;
+    for (std::size_t j = 0; j < all.size(); ++j) {
+      segment& s = all[j];
+      const auto first_row = s.count - s.logits.size() / w_->vocab;
+      for (std::size_t i = 0; s.why == status::ok && i < s.count;) {
+        const auto some = std::min(size - n, s.count - i);
+        read(j, i, rows(x_.top(chunk_), n, some));
+        pieces_.push_back({&s, n, some, std::clamp(first_row, i, i + some) - i,
+                           s.logits.data() + (std::max(first_row, i) - first_row) * w_->vocab});
+        i += some;
+        n += some;
+        if (n < size) continue;
+        step(n);
+        n = 0;
       }
     }
-    return status::ok;
+    if (n > 0) step(n);
+  }
+  // The same for one sequence; read(i, x).
+  template <class Read>
+  status append(sequence& to, std::size_t count, std::span<float> logits, Read&& read) {
+    segment one{&to, count, logits};
+    append(std::span(&one, 1),
+           [&](std::size_t, std::size_t i, activations x) { read(i, std::move(x)); });
+    return one.why;
   }
 
   // out = m y, for up to chunk() rows of y.
@@ -187,7 +127,7 @@ class layer_stack {
     const auto rounded = round(y, {&m});
     for_rows(m.rows, m.cols * static_cast<std::size_t>(y.rows()),
              [&](std::size_t begin, std::size_t end) {
-               multiply(m, begin, end, y, rounded, out.data(), stride(out));
+               multiply(m, begin, end, y, rounded, out.data() + begin, stride(out));
              });
   }
 
@@ -200,30 +140,66 @@ class layer_stack {
                       std::forward<Body>(body));
   }
 
-  bool stopped() const { return stop_ && stop_->load(std::memory_order_relaxed); }
+  // Inputs of one segment that go through the layers with others: `count`, in the rows from `first`
+  // on. The logits of all but the first `skip` go to `logits`.
+  struct piece {
+    segment* of;
+    std::size_t first, count, skip;
+    float* logits;
+  };
+  // Rows [first, end) of a piece, whose queries are processed together.
+  struct group {
+    const piece* of;
+    std::size_t first, end;
+  };
 
-  // Computes n positions from x_, and the rows of all but the first `skip`. False if it was
-  // stopped. Then the keys and values from position_ on have no meaning.
-  bool step(std::size_t n, std::size_t skip, float* logits) {
-    auto x = x_.top(n), h = h_.top(n);
-    find_rotations(n);
-    for (std::size_t i = 0; i < w_->layers.size(); ++i) {
-      if (stopped()) return false;
+  // Asks every sequence whether it is to stop, and marks those that are. True if none goes on.
+  bool stopped() {
+    bool all = true;
+    for (const piece& p : pieces_) {
+      if (p.of->to->stopped()) p.of->why = status::stopped;
+      all = all && p.of->why != status::ok;
+    }
+    return all;
+  }
+
+  // Computes the pieces, of n inputs together, from x_, and ends them. The keys and values that a
+  // sequence has from its position on have no meaning.
+  void step(std::size_t n) {
+    find_rotations();
+    bool none = stopped();
+    for (std::size_t i = 0; i < w_->layers.size() && !none; ++i) {
+      auto x = x_.top(n), h = h_.top(n);
       add_attention(i, n, x, h);
       add_feed_forward(w_->layers[i], n, x, h);
+      none = stopped();
     }
-    if (stopped()) return false;
-    position_ += n;
-    const auto from = hidden_ ? 0 : skip;
-    if (from == n) return true;
-    normalise(x, from, w_->output_norm, h);
-    if (hidden_)
-      copy_with_one_nan(h.data(), n * stride(h), hidden_->data() + (position_ - n) * stride(h));
-    if (skip < n)
-      write_logits(
-          activations(row(h, skip), static_cast<Eigen::Index>(n - skip), h.cols(), h.outerStride()),
-          logits);
-    return true;
+    std::size_t wanted = 0;
+    for (const piece& p : pieces_) wanted = end(p, wanted);
+    pieces_.clear();
+    if (wanted > 0) write_logits(h_.top(wanted));
+  }
+  // Keeps what a piece has computed, and puts the inputs of the output matrix, for its rows, into
+  // h_ from row `wanted` on. Returns where they end.
+  std::size_t end(const piece& p, std::size_t wanted) {
+    sequence& to = *p.of->to;
+    if (p.of->why != status::ok) {
+      to.position_ -= std::exchange(p.of->done, 0);
+      return wanted;
+    }
+    for (std::size_t t = to.hidden_ ? 0 : p.skip; t < p.count; ++t) {
+      float* const y = h_.data() + wanted * padded(w_->dim);
+      detail::rms_norm(x_.data() + (p.first + t) * padded(w_->dim), w_->output_norm, w_->dim,
+                       w_->epsilon, y);
+      if (to.hidden_)
+        copy_with_one_nan(y, padded(w_->dim),
+                          to.hidden_->data() + (to.position_ + t) * padded(w_->dim));
+      if (t < p.skip) continue;
+      logits_[wanted++] = p.logits + (t - p.skip) * w_->vocab;
+    }
+    to.position_ += p.count;
+    p.of->done += p.count;
+    return wanted;
   }
 
   // x += attention of layer i to the normalised x. h: temporary.
@@ -231,7 +207,7 @@ class layer_stack {
     const auto& w = *w_;
     const auto& l = w.layers[i];
     auto qkv = qkv_.top(n), attended = attended_.top(n);
-    normalise(x, 0, l.attention_norm, h);
+    normalise(x, l.attention_norm, h);
     const auto rounded = round(h, {&l.q, &l.k, &l.v});
     for_rows((w.heads + 2 * w.kv_heads) * w.head_dim, w.dim * n,
              [&](std::size_t begin, std::size_t end) {
@@ -239,25 +215,16 @@ class layer_stack {
                for (const auto* m : {&l.q, &l.k, &l.v}) {
                  const auto from = std::max(begin, first), to = std::min(end, first + m->rows);
                  if (from < to)
-                   multiply(*m, from - first, to - first, h, rounded, qkv.data() + first,
+                   multiply(*m, from - first, to - first, h, rounded, qkv.data() + from,
                             stride(qkv));
                  first += m->rows;
                }
              });
     pool_->for_ranges(w.heads + w.kv_heads, 1 + 2048 / (w.head_dim * n),
                       [&](std::size_t begin, std::size_t end) {
-                        for (auto head = begin; head < end; ++head) rotate_head(i, head, n, qkv);
+                        for (auto head = begin; head < end; ++head) rotate_head(i, head, qkv);
                       });
-    const auto groups = (n + together - 1) / together;
-    const auto cost =
-        (position_ + n) * w.head_dim * (w.heads / w.kv_heads) * std::min(n, together) * 2;
-    pool_->for_ranges(
-        groups * w.kv_heads, 1 + 16384 / cost, [&](std::size_t begin, std::size_t end) {
-          for (auto j = begin; j < end; ++j) {
-            const auto first = j / w.kv_heads * together;
-            attend(i, j % w.kv_heads, first, std::min(n, first + together), begin, qkv, attended);
-          }
-        });
+    attend(i, qkv, attended);
     add_product(l.output, attended, round(attended, {&l.output}), h, x);
   }
 
@@ -266,13 +233,13 @@ class layer_stack {
                         activations& h) {
     const auto& w = *w_;
     auto gate = gate_.top(n), up = up_.top(n);
-    normalise(x, 0, l.ffn_norm, h);
+    normalise(x, l.ffn_norm, h);
     const auto rounded = round(h, {&l.gate, &l.up});
     const auto blocks = (w.ffn + quantised_block - 1) / quantised_block;
     pool_->for_ranges(blocks, 1 + 256 / (w.dim * n), [&](std::size_t first, std::size_t last) {
       const auto begin = first * quantised_block, end = std::min(w.ffn, last * quantised_block);
-      multiply(l.gate, begin, end, h, rounded, gate.data(), stride(gate));
-      multiply(l.up, begin, end, h, rounded, up.data(), stride(up));
+      multiply(l.gate, begin, end, h, rounded, gate.data() + begin, stride(gate));
+      multiply(l.up, begin, end, h, rounded, up.data() + begin, stride(up));
       for (std::size_t t = 0; t < n; ++t)
         for (auto c = begin; c < end; c += 16) {  // after the last row: zeros
           const auto g = lanes::load(row(gate, t) + c), u = lanes::load(row(up, t) + c);
@@ -284,15 +251,20 @@ class layer_stack {
                 h, x);
   }
 
-  // The logits after normalised activations.
-  void write_logits(const activations& last, float* logits) {
+  // The logits after normalised activations: row t goes to logits_[t].
+  void write_logits(const activations& last) {
     const auto& w = *w_;
     const auto n = static_cast<std::size_t>(last.rows());
     const auto rounded = round(last, {&w.output});
     for_rows(w.vocab, w.dim * n, [&](std::size_t begin, std::size_t end) {
-      multiply(w.output, begin, end, last, rounded, logits, w.vocab);
-      for (auto* row = logits + begin; row < logits + n * w.vocab; row += w.vocab)
-        copy_with_one_nan(row, end - begin, row);
+      constexpr std::size_t some = 64;
+      float part[most_rows * some];
+      for (; begin < end; begin += some) {
+        const auto to = std::min(end, begin + some);
+        multiply(w.output, begin, to, last, rounded, part, some);
+        for (std::size_t t = 0; t < n; ++t)
+          copy_with_one_nan(part + t * some, to - begin, logits_[t] + begin);
+      }
     });
   }
 
@@ -300,11 +272,13 @@ class layer_stack {
     return static_cast<std::size_t>(a.outerStride());
   }
   static float* row(activations& a, std::size_t t) { return a.data() + t * stride(a); }
+  static activations rows(activations a, std::size_t first, std::size_t n) {
+    return {row(a, first), static_cast<Eigen::Index>(n), a.cols(), a.outerStride()};
+  }
 
-  // Normalises the rows of x from `first` on, into those of y.
-  void normalise(activations& x, std::size_t first, const std::vector<float>& weight,
-                 activations& y) const {
-    for (std::size_t t = first; t < static_cast<std::size_t>(x.rows()); ++t)
+  // Normalises the rows of x into those of y.
+  void normalise(activations& x, const std::vector<float>& weight, activations& y) const {
+    for (std::size_t t = 0; t < static_cast<std::size_t>(x.rows()); ++t)
       detail::rms_norm(row(x, t), weight, w_->dim, w_->epsilon, row(y, t));
   }
 
@@ -323,81 +297,100 @@ class layer_stack {
                    activations& product, activations& x) {
     for_rows(m.rows, m.cols * static_cast<std::size_t>(y.rows()),
              [&](std::size_t begin, std::size_t end) {
-               multiply(m, begin, end, y, rounded, product.data(), stride(product));
+               multiply(m, begin, end, y, rounded, product.data() + begin, stride(product));
                const auto from = static_cast<Eigen::Index>(begin),
                           size = static_cast<Eigen::Index>(end - begin);
                x.middleCols(from, size) += product.middleCols(from, size);
              });
   }
 
-  // Token t of a step is stored at position_ + t. It sees this many positions, its own included:
-  // all before it, or in a tree the text and its path. Its own place in the text is the last of
-  // them.
-  std::size_t seen_by(std::size_t t) const {
-    return tree_.size() == 0 ? position_ + t + 1
-                             : tree_begin_ + tree_.path(position_ + t - tree_begin_ + 1).size();
+  void find_rotations() {
+    for (const piece& p : pieces_)
+      for (std::size_t t = 0; t < p.count; ++t)
+        detail::find_rotation(static_cast<double>(p.of->to->seen_by(t) - 1), w_->frequencies,
+                              rotation(p.first + t));
   }
-  void find_rotations(std::size_t n) {
-    auto rotations = rotations_.top(n);
-    for (std::size_t t = 0; t < n; ++t)
-      detail::find_rotation(static_cast<double>(seen_by(t) - 1), w_->frequencies,
-                            row(rotations, t));
+  float* rotation(std::size_t t) {
+    return rotations_.data() + t * padded(4 * w_->frequencies.size());
   }
 
-  // Rotates one head of n tokens: scales a query, stores a key and its value. Heads come in the
+  // Rotates one head of all rows: scales a query, stores a key and its value. Heads come in the
   // order of qkv: queries, then keys. (Threads share heads, not tokens, because neighbouring
   // positions of a key share cache lines.)
-  void rotate_head(std::size_t layer, std::size_t head, std::size_t n, activations& qkv) {
+  void rotate_head(std::size_t layer, std::size_t head, activations& qkv) {
     const auto& w = *w_;
     const auto scale = 1 / std::sqrt(static_cast<float>(w.head_dim));
-    for (std::size_t t = 0; t < n; ++t) {
-      auto* x = row(qkv, t) + head * w.head_dim;
-      const auto* rotation = rotations_.data() + t * padded(4 * w.frequencies.size());
-      detail::rotate(x, rotation, 2 * w.frequencies.size());
-      if (head < w.heads) {
-        std::size_t d = 0;
-        for (; d + 16 <= w.head_dim; d += 16) (lanes::load(x + d) * lanes(scale)).store(x + d);
-        for (; d < w.head_dim; ++d) x[d] *= scale;
-        continue;
+    for (const piece& p : pieces_)
+      for (std::size_t t = 0; t < p.count; ++t) {
+        auto* x = row(qkv, p.first + t) + head * w.head_dim;
+        detail::rotate(x, rotation(p.first + t), 2 * w.frequencies.size());
+        if (head < w.heads) {
+          std::size_t d = 0;
+          for (; d + 16 <= w.head_dim; d += 16) (lanes::load(x + d) * lanes(scale)).store(x + d);
+          for (; d < w.head_dim; ++d) x[d] *= scale;
+          continue;
+        }
+        p.of->to->cache_.store(layer, head - w.heads, p.of->to->position_ + t, x,
+                               x + w.kv_heads * w.head_dim);
       }
-      cache_.store(layer, head - w.heads, position_ + t, x, x + w.kv_heads * w.head_dim);
-    }
   }
 
+  // The attention of all pieces, each to its own sequence.
+  void attend(std::size_t layer, activations& qkv, activations& attended) {
+    const auto& w = *w_;
+    groups_.clear();
+    std::size_t cost = 0;
+    for (const piece& p : pieces_)
+      for (std::size_t t = 0; t < p.count; t += together) {
+        const auto end = std::min(p.count, t + together);
+        groups_.push_back({&p, t, end});
+        cost += (p.of->to->position_ + p.count) * (end - t);
+      }
+    cost = cost * w.head_dim * (w.heads / w.kv_heads) * 2 / groups_.size();
+    const auto count = groups_.size() * w.kv_heads,
+               grain = std::max(1 + 16384 / cost, (count + slots() - 1) / slots());
+    pool_->for_ranges(count, grain, [&](std::size_t begin, std::size_t end) {
+      for (auto j = begin; j < end; ++j)
+        attend(layer, j % w.kv_heads, groups_[j / w.kv_heads], begin / grain, qkv, attended);
+    });
+  }
   // slot: which scratch memory to use.
-  void attend(std::size_t layer, std::size_t kv_head, std::size_t first, std::size_t end,
-              std::size_t slot, activations& qkv, activations& attended) {
-    const auto group = w_->heads / w_->kv_heads;
-    detail::grouped_attention{cache_.keys(layer, kv_head),
-                              cache_.values(layer, kv_head),
-                              tree_,
-                              tree_begin_,
-                              position_,
-                              first,
-                              end,
-                              group,
+  void attend(std::size_t layer, std::size_t kv_head, const group& g, std::size_t slot,
+              activations& all_qkv, activations& all_attended) {
+    const auto size = w_->heads / w_->kv_heads;
+    const sequence& to = *g.of->of->to;
+    const auto qkv = rows(all_qkv, g.of->first, g.of->count);
+    auto attended = rows(all_attended, g.of->first, g.of->count);
+    detail::grouped_attention{to.cache_.keys(layer, kv_head),
+                              to.cache_.values(layer, kv_head),
+                              to.tree_,
+                              to.tree_begin_,
+                              to.position_,
+                              g.first,
+                              g.end,
+                              size,
                               w_->head_dim,
-                              kv_head * group * w_->head_dim,
-                              scores_.data() + slot * together * group * padded(capacity_),
+                              kv_head * size * w_->head_dim,
+                              scores_.data() + slot * together * size * padded(capacity_),
                               padded(capacity_),
                               qkv,
                               attended}
         .compute();
   }
 
-  static constexpr std::size_t together = 4;  // tokens whose queries are processed together
+  static constexpr std::size_t most_rows = 32;
+  static constexpr std::size_t together = 4;  // inputs whose queries are processed together
+
+  // Scratch memory for the scores of this many groups of queries.
+  std::size_t slots() const { return (chunk_ + together - 1) / together * w_->kv_heads; }
 
   const layer_weights* w_;
   std::shared_ptr<thread_pool> pool_;
-  const std::atomic<bool>* stop_ = nullptr;
-  std::size_t capacity_, chunk_, position_ = 0;
-  std::size_t tree_begin_ = 0;  // the position of the first node
-  tree_paths tree_;
+  std::size_t capacity_, chunk_;
   activation_buffer x_, h_, qkv_, attended_, gate_, up_, rotations_, scores_;
-  kv_cache cache_;
-  // [capacity][dim]: those of positions from hidden_begin_ on
-  std::optional<activation_buffer> hidden_;
-  std::size_t hidden_begin_ = 0;
+  std::vector<piece> pieces_;  // of a step
+  std::vector<group> groups_;
+  float* logits_[most_rows];
   rounding_buffer rounding_{0, 0}, ffn_rounding_{0, 0};
 };
 

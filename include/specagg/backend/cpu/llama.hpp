@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,13 +18,14 @@
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/thread_pool.hpp>
 #include <specagg/config.hpp>
+#include <specagg/logit_source.hpp>
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN
 namespace cpu {
 
-// One sequence: the weights, a KV cache, scratch memory. The constructor allocates all memory;
-// extend() allocates none.
+// One text: the weights, a KV cache, scratch memory. The constructor allocates all memory; extend()
+// of one text allocates none.
 class llama {
  public:
   using value_type = float;
@@ -33,13 +35,15 @@ class llama {
   // thread. Throws specagg::error if quantised weights were not repacked.
   explicit llama(std::shared_ptr<const llama_weights> weights,
                  std::shared_ptr<thread_pool> pool = nullptr, std::size_t capacity = 0)
-      : w_(std::move(weights)), stack_(*w_, std::move(pool), capacity) {
-    tokens_.reserve(stack_.capacity());
+      : w_(std::move(weights)), text_(*w_, capacity), stack_(*w_, std::move(pool), capacity) {
+    tokens_.reserve(text_.capacity());
+    nodes_.reserve(text_.capacity());
+    segments_.reserve(1);
   }
 
   // A copy continues the same text on the same pool, with its own cache. It has no stop flag.
   llama(const llama& other) : llama(other.w_, other.stack_.pool(), other.capacity()) {
-    if (other.stack_.keeps_hidden()) keep_hidden();
+    if (other.text_.keeps_hidden()) keep_hidden();
     (void)adopt(other);
   }
   llama(llama&&) = default;
@@ -50,7 +54,7 @@ class llama {
   // nothing has changed. Several threads may copy from `other` at once.
   status adopt(const llama& other) {
     if (other.w_ != w_) return status::invalid_parameter;
-    const status s = stack_.adopt(other.stack_);
+    const status s = text_.adopt(other.text_);
     if (s == status::ok) {
       tokens_ = other.tokens_;
       nodes_.clear();
@@ -59,8 +63,8 @@ class llama {
   }
 
   std::size_t vocab_size() const { return w_->vocab; }
-  std::size_t position() const { return stack_.position(); }
-  std::size_t capacity() const { return stack_.capacity(); }
+  std::size_t position() const { return text_.position(); }
+  std::size_t capacity() const { return text_.capacity(); }
   std::span<const token_id> tokens() const { return tokens_; }
   // The weights, which the session keeps alive; shared_weights() shares them with others.
   const llama_weights& weights() const { return *w_; }
@@ -68,22 +72,19 @@ class llama {
 
   // The members of a HiddenSource (logit_source.hpp). keep_hidden(): from now on they are kept, dim
   // floats a position; before it is called there are none.
-  void keep_hidden() { stack_.keep_hidden(); }
+  void keep_hidden() { text_.keep_hidden(); }
   std::size_t hidden_size() const { return w_->dim; }
-  std::span<const float> hidden(std::size_t i) const { return stack_.hidden(i); }
+  std::span<const float> hidden(std::size_t i) const { return text_.hidden(i); }
 
   // While *flag is true, extend() stops within one layer. Any thread may set the flag. Null: never
   // stop.
-  void stop_when(const std::atomic<bool>* flag) { stack_.stop_when(flag); }
+  void stop_when(const std::atomic<bool>* flag) { text_.stop_when(flag); }
 
   // Appends the tokens, and writes the logits after each of the last logits.size() / V tokens, one
   // row of V each. If `logits` is empty the output matrix is not read. On any status but ok nothing
   // was appended (and `logits` has no meaning).
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
-    if (stack_.nodes() > 0) return status::invalid_parameter;  // end the tree first
-    const status s = append(tokens, logits);
-    if (s == status::ok) tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-    return s;
+    return extend_alone({this, tokens, logits});
   }
 
   // The members of a TreeSource (logit_source.hpp). A row has the bits that extend() gives for its
@@ -91,16 +92,50 @@ class llama {
   status extend_tree(std::span<const token_id> tokens, std::span<const std::uint32_t> parents,
                      std::span<float> logits) {
     if (parents.size() != tokens.size()) return status::invalid_parameter;
-    const auto before = stack_.nodes();
-    status s = stack_.add_nodes(parents);
-    if (s != status::ok) return s;
-    s = append(tokens, logits);
-    if (s != status::ok) stack_.cut_nodes(before);
-    else nodes_.insert(nodes_.end(), tokens.begin(), tokens.end());
-    return s;
+    return extend_alone({this, tokens, logits, parents});
+  }
+
+  // The member of a BatchLogitSource (logit_source.hpp): the weights are read once for 32 tokens,
+  // of any sequences, and each has the bits that it gets alone. invalid_parameter, too: a sequence
+  // whose weights are not those of the first. The call runs on the pool of one of them, and none
+  // may run at the same time. Memory is allocated if no call was as large before.
+  using addition = specagg::addition<llama>;
+  static status extend(std::span<addition> all) {
+    llama* caller = nullptr;
+    for (const addition& a : all)
+      if (a.to->w_ == all[0].to->w_ && (!caller || a.to->capacity() > caller->capacity()))
+        caller = a.to;
+    if (!caller) return status::ok;
+    auto& segments = caller->segments_;
+    segments.clear();
+    segments.reserve(all.size());
+    try {
+      for (addition& a : all) {
+        const bool again =
+            std::any_of(all.data(), &a, [&](const addition& b) { return b.to == a.to; });
+        a.why = again || a.to->w_ != all[0].to->w_ ? status::invalid_parameter : a.to->begin(a);
+        segments.push_back({&a.to->text_, a.tokens.size(), a.logits, a.why});
+      }
+    } catch (const std::bad_alloc&) {  // for a tree
+      for (const addition& a : all) a.to->text_.cut_nodes(a.to->nodes_.size());
+      throw;
+    }
+    const auto& w = *caller->w_;
+    caller->stack_.append(segments, [&](std::size_t j, std::size_t begin, activations x) {
+      for (Eigen::Index t = 0; t < x.rows(); ++t)
+        read_row(w.embedding,
+                 static_cast<std::size_t>(all[j].tokens[begin + static_cast<std::size_t>(t)]),
+                 &x(t, 0));
+    });
+    status first = status::ok;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].why == status::ok) all[i].why = all[i].to->end(all[i], segments[i].why);
+      if (first == status::ok) first = all[i].why;
+    }
+    return first;
   }
   status keep_path(std::span<const std::uint32_t> nodes) {
-    const status s = stack_.keep_path(nodes);
+    const status s = text_.keep_path(nodes);
     if (s != status::ok) return s;
     for (const std::uint32_t n : nodes) tokens_.push_back(nodes_[n - 1]);
     nodes_.clear();
@@ -109,33 +144,44 @@ class llama {
   // The hidden state of a node (numbered from 1, as in parents) while the tree stands: the bits
   // that hidden() gives for its path alone. Empty if there is no such node, or hidden states were
   // not kept when it was read.
-  std::span<const float> node_hidden(std::uint32_t node) const { return stack_.node_hidden(node); }
+  std::span<const float> node_hidden(std::uint32_t node) const { return text_.node_hidden(node); }
 
   // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1). A
   // tree is removed.
   status rollback(std::size_t position) {
-    stack_.rollback(position);
+    text_.rollback(position);
     nodes_.clear();
     tokens_.resize(std::min(position, tokens_.size()));
     return status::ok;
   }
 
  private:
-  status append(std::span<const token_id> tokens, std::span<float> logits) {
-    if (const status s = stack_.takes(tokens.size(), logits); s != status::ok) return s;
-    for (const token_id token : tokens)
+  static status extend_alone(addition one) { return extend(std::span(&one, 1)); }
+
+  // What is to be appended is checked, and the nodes of a tree are added.
+  status begin(const addition& a) {
+    const bool tree = !a.parents.empty();
+    if (tree ? a.parents.size() != a.tokens.size() : text_.nodes() > 0 && !a.tokens.empty())
+      return status::invalid_parameter;  // end the tree first
+    if (const status s = text_.takes(a.tokens.size(), a.logits); s != status::ok) return s;
+    for (const token_id token : a.tokens)
       if (token < 0 || static_cast<std::size_t>(token) >= w_->vocab)
         return status::token_out_of_range;
-    return stack_.append(tokens.size(), logits, [&](std::size_t begin, activations x) {
-      for (Eigen::Index t = 0; t < x.rows(); ++t)
-        read_row(w_->embedding,
-                 static_cast<std::size_t>(tokens[begin + static_cast<std::size_t>(t)]), &x(t, 0));
-    });
+    return tree ? text_.add_nodes(a.parents) : status::ok;
+  }
+  // The tokens were appended to the keys and values, or not.
+  status end(const addition& a, status why) {
+    auto& to = a.parents.empty() ? tokens_ : nodes_;
+    if (why == status::ok) to.insert(to.end(), a.tokens.begin(), a.tokens.end());
+    else text_.cut_nodes(nodes_.size());
+    return why;
   }
 
   std::shared_ptr<const llama_weights> w_;
+  sequence text_;
   layer_stack stack_;
   std::vector<token_id> tokens_, nodes_;  // of the context; of a tree
+  std::vector<segment> segments_;         // of a call
 };
 
 }  // namespace cpu
