@@ -27,7 +27,7 @@ continuation law(double alpha) {
 }
 
 // Of the tokens behind the prompt, how many are the likeliest of the target.
-double agreement_with(cpu::llama& target, std::span<const token_id> text, std::size_t prompt) {
+double agreement_with(cli::session& target, std::span<const token_id> text, std::size_t prompt) {
   const std::size_t v = target.vocab_size(), n = text.size() - prompt;
   std::vector<float> rows(n * v);
   (void)target.rollback(0);
@@ -62,14 +62,13 @@ void bilds(lab& lab, table& out) {
         all.push_back({"original", run, fallback, x, original(run, fallback, x)});
     all.push_back({"law", 5, NAN, x, law(x)});
   }
-  for (const char* m : {"draft", "target"}) lab.weights(m);
   for (std::size_t s = 0; s < all.size(); ++s) {
     std::vector<decoded> of_prompt(prompts.size());
     std::vector<double> quality(prompts.size());
     lab.each(prompts.size(), [&](std::size_t i) {
-      std::vector<cpu::llama> sessions{lab.session("draft"), lab.session("target")};
+      readers sessions = lab.open({"draft", "target"});
       of_prompt[i] = decode_prompt(prompts[i], most, sessions, all[s].decode, lab.how.seed, i);
-      quality[i] = agreement_with(sessions[1], of_prompt[i].text, prompt);
+      quality[i] = agreement_with(*sessions[1], of_prompt[i].text, prompt);
     });
     decoded sum;
     for (const decoded& d : of_prompt) sum += d;

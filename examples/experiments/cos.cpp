@@ -302,10 +302,11 @@ struct known {
 known acceptances(lab& lab, const collaboration& c, const std::vector<std::vector<token_id>>& texts,
                   std::size_t prompt) {
   if (c.models.size() != 2) return {};
-  const std::size_t v = lab.vocabulary();
+  const std::size_t v = lab.open({c.models[0]})[0]->vocab_size();
   std::vector<float> combined(v);
   double q_sum = 0, p_sum = 0, n = 0;
-  cpu::llama q = lab.session(c.models[0]), p = lab.session(c.models[1]);
+  const readers both = lab.open(c.models);
+  cli::session &q = *both[0], &p = *both[1];
   for (const auto& text : texts) {
     const std::size_t rows = text.size() - prompt;
     std::vector<float> ql(rows * v), pl(rows * v);
@@ -341,10 +342,8 @@ void cos_calls(lab& lab, table& out) {
     known a;
     for (const way& w : ways(c, lab.how.quick, false)) {
       std::vector<decoded> of_prompt(prompts.size());
-      for (const std::string& m : c.models) lab.weights(m);
       lab.each(prompts.size(), [&](std::size_t k) {
-        std::vector<cpu::llama> sessions;
-        for (const std::string& m : c.models) sessions.push_back(lab.session(m));
+        readers sessions = lab.open(c.models);
         of_prompt[k] = decode_prompt(prompts[k], most, sessions, w.decode, lab.how.seed, k);
       });
       decoded sum;

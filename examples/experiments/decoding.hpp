@@ -8,7 +8,7 @@
 
 namespace experiments {
 
-using meter = metered<cpu::llama>;
+using meter = metered<cli::session>;
 
 // One round of a decoder, as it was.
 struct round {
@@ -51,17 +51,17 @@ using continuation =
     std::function<status(text&, std::size_t, std::vector<meter>&, random_streams&, decoded&)>;
 
 inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t most,
-                             std::vector<cpu::llama>& models, const continuation& decode,
+                             readers& models, const continuation& decode,
                              std::uint64_t seed, std::uint64_t request) {
   decoded d;
   d.text = prompt;
   d.text.resize(prompt.size() + most + 80);  // and what is drafted beyond
   std::vector<meter> meters;
-  for (cpu::llama& m : models) {
-    (void)m.rollback(0);
-    if (m.extend(std::span(prompt).first(prompt.size() - 1), {}) != status::ok)
+  for (const auto& m : models) {
+    (void)m->rollback(0);
+    if (m->extend(std::span(prompt).first(prompt.size() - 1), {}) != status::ok)
       throw error("prompt", "", "is too long");
-    meters.emplace_back(m);
+    meters.emplace_back(*m);
   }
   text t{d.text, prompt.size()};
   random_streams chooser(seed, request);
@@ -82,8 +82,7 @@ inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t mo
 inline decoded decode_all(lab& lab, const std::vector<std::string>& models,
                           const std::vector<std::vector<token_id>>& prompts, std::size_t most,
                           const continuation& decode) {
-  std::vector<cpu::llama> sessions;
-  for (const std::string& m : models) sessions.push_back(lab.session(m));
+  readers sessions = lab.open(models);
   decoded all;
   for (std::size_t i = 0; i < prompts.size(); ++i)
     all += decode_prompt(prompts[i], most, sessions, decode, lab.how.seed, i);

@@ -2,35 +2,45 @@
 #include "lab.hpp"
 
 #include <fstream>
-#include <iterator>
-#include <mutex>
 #include <thread>
 
+#include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/error.hpp>
+
+#include "../cli/files.hpp"
 
 namespace experiments {
 
-lab::lab(const settings& s)
-    : how(s), pool_(s.threads ? s.threads : std::max(1u, std::thread::hardware_concurrency())) {}
-
-std::shared_ptr<const cpu::llama_weights> lab::weights(const std::string& model) {
-  auto& w = weights_[model];
-  if (!w)
-    w = std::make_shared<const cpu::llama_weights>(
-        cpu::gguf_file::open(SPECAGG_MODELS "/" + model + ".gguf"));
-  return w;
+world bundled(const settings& how) {
+  const auto weights =
+      std::make_shared<weight_files>([](const std::string& m) { return SPECAGG_MODELS "/" + m + ".gguf"; });
+  return {{texts.begin(), texts.end()},
+          256,
+          how.quick ? std::size_t(4) : 16,
+          how.quick ? std::size_t(16) : 128,
+          [weights](const std::string& text) {
+            return cpu::tokenizer(weights->of("target")->file)
+                .encode(cli::read_text(SPECAGG_MODELS "/../text/" + text + "/test.txt"));
+          },
+          [weights](const std::vector<std::string>& models) {
+            readers all;
+            for (const std::string& m : models)
+              all.push_back(std::make_unique<cli::session_of<cpu::llama>>(weights->of(m)));
+            return all;
+          }};
 }
+
+lab::lab(const settings& s, world of)
+    : how(s),
+      world_(std::move(of)),
+      pool_(s.threads ? s.threads : std::max(1u, std::thread::hardware_concurrency())) {}
 
 const std::vector<std::vector<token_id>>& lab::held_out(const std::string& text) {
   auto& all = held_out_[text];
   if (!all.empty()) return all;
-  const std::string path = SPECAGG_MODELS "/../text/" + text + "/test.txt";
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw error(path, "", "cannot be read");
-  const std::string characters{std::istreambuf_iterator<char>(file), {}};
-  const std::vector<token_id> tokens = cpu::tokenizer(weights("target")->file).encode(characters);
-  const std::size_t size = context + 1;
-  if (tokens.size() < windows() * size) throw error(path, "", "is too short");
+  const std::vector<token_id> tokens = world_.tokens(text);
+  const std::size_t size = world_.context + 1;
+  if (tokens.size() < windows() * size) throw error(text, "", "is too short");
   for (std::size_t w = 0; w < windows(); ++w) {
     const auto from = tokens.begin() + std::ptrdiff_t(w * (tokens.size() - size) / (windows() - 1));
     all.emplace_back(from, from + std::ptrdiff_t(size));
@@ -40,26 +50,29 @@ const std::vector<std::vector<token_id>>& lab::held_out(const std::string& text)
 
 std::span<const float> lab::logits(const std::string& model, const std::string& text,
                                    std::size_t i) {
-  const std::size_t v = vocabulary();
   auto& rows = logits_[model + " " + text];
   if (rows.empty()) {
     const auto& all = held_out(text);
+    const readers opened = open({model});
+    cli::session& one = *opened[0];
+    const std::size_t v = one.vocab_size();
     rows.resize(positions() * v);
-    cpu::llama one = session(model);
     for (std::size_t w = 0; w < windows(); ++w) {
       (void)one.rollback(0);
-      const status s = one.extend(std::span(all[w]).first(context),
+      const status s = one.extend(std::span(all[w]).first(world_.context),
                                   std::span(rows).subspan(w * scored() * v, scored() * v));
       if (s != status::ok) throw error(model, text, std::string(name(s)));
     }
   }
+  const std::size_t v = rows.size() / positions();
   return std::span(rows).subspan(i * v, v);
 }
 
 std::vector<std::vector<token_id>> lab::prompts(std::size_t of_each_text, std::size_t tokens) {
+  if (world_.prompts) return world_.prompts();
   std::vector<std::vector<token_id>> all;
   for (std::size_t i = 0; i < of_each_text; ++i)
-    for (const std::string& text : texts) {
+    for (const std::string& text : texts()) {
       const auto& from = held_out(text)[i * windows() / of_each_text];
       all.emplace_back(from.begin(), from.begin() + std::ptrdiff_t(tokens));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the experiments with the bundled models need: the models, the held-out texts, their rows.
+// What experiments need: models, held-out texts, their rows. The bundled ones, or others.
 #pragma once
 #include <array>
 #include <chrono>
@@ -7,14 +7,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include <specagg/backend/cpu/llama.hpp>
+#include <specagg/backend/cpu/llama.hpp>  // first: it puts kernel/simd.hpp before Eigen
 #include <specagg/thread_pool.hpp>
-#include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/specagg.hpp>
 
+#include "../cli/backends.hpp"
 #include "table.hpp"
 
 namespace experiments {
@@ -28,9 +29,44 @@ struct pair {  // q drafts, p is the target
 inline const std::array<pair, 3> pairs{{{"draft", "target"}, {"bard", "bible"}, {"bible", "bard"}}};
 inline const std::array<std::string, 2> texts{"shakespeare", "kjv"};
 
+// Models that are used together, on the thread that opened them.
+using readers = std::vector<std::unique_ptr<cli::session>>;
+// What is read, and by which models. All of them have one vocabulary, or rows over one.
+struct world {
+  std::vector<std::string> texts;
+  // A text is read in windows spread evenly over it: `context` tokens, and the token after each of
+  // the last `scored`. Even numbers of windows: parameters are chosen on one half of them.
+  std::size_t context, windows, scored;
+  std::function<std::vector<token_id>(const std::string& text)> tokens;  // of a held-out text
+  // a new session of each of these models; on any thread
+  std::function<readers(const std::vector<std::string>& models)> open;
+  // what decoders continue, where it is not the beginnings of windows
+  std::function<std::vector<std::vector<token_id>>()> prompts = nullptr;
+};
+// Weights by the model's name, read once. Thread-safe.
+class weight_files {
+ public:
+  explicit weight_files(std::function<std::string(const std::string& model)> path)
+      : path_(std::move(path)) {}
+  std::shared_ptr<const cpu::llama_weights> of(const std::string& model) {
+    const std::lock_guard lock(mutex_);
+    auto& w = weights_[model];
+    if (!w) w = std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(path_(model)));
+    return w;
+  }
+
+ private:
+  std::function<std::string(const std::string&)> path_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const cpu::llama_weights>> weights_;
+};
+
+world bundled(const settings&);
+
 class lab {
  public:
-  explicit lab(const settings& s);
+  explicit lab(const settings& s) : lab(s, bundled(s)) {}
+  lab(const settings& s, world of);
   const settings how;
   // the share of the present part that is done
   std::function<void(double)> progress = [](double) {};
@@ -49,32 +85,27 @@ class lab {
       if (e) std::rethrow_exception(e);
   }
 
-  std::shared_ptr<const cpu::llama_weights> weights(const std::string& model);
-  // on the calling thread
-  cpu::llama session(const std::string& model) { return cpu::llama(weights(model)); }
-  std::size_t vocabulary() { return weights("target")->vocab; }
-
-  // A text is read in windows spread evenly over it: `context` tokens, and the token after each of
-  // the last `scored`.
-  static constexpr std::size_t context = 256;
-  std::size_t windows() const { return how.quick ? 4 : 16; }
-  std::size_t scored() const { return how.quick ? 16 : 128; }
+  readers open(const std::vector<std::string>& models) const { return world_.open(models); }
+  const std::vector<std::string>& texts() const { return world_.texts; }
+  std::size_t windows() const { return world_.windows; }
+  std::size_t scored() const { return world_.scored; }
   std::size_t positions() const { return windows() * scored(); }  // of one text
+  std::size_t all_positions() const { return texts().size() * positions(); }
   // windows of context + 1 tokens
   const std::vector<std::vector<token_id>>& held_out(const std::string& text);
   token_id truth(const std::string& text, std::size_t i) {
-    return held_out(text)[i / scored()][context + 1 - scored() + i % scored()];
+    return held_out(text)[i / scored()][world_.context + 1 - scored() + i % scored()];
   }
   // A model's logits at position i of a text. Computed once.
   std::span<const float> logits(const std::string& model, const std::string& text, std::size_t i);
-  // Position i of both texts, the first text's first.
-  const std::string& text_of(std::size_t i) const { return texts[i / positions()]; }
+  // Position i of all texts, the first text's first.
+  const std::string& text_of(std::size_t i) const { return texts()[i / positions()]; }
   std::span<const float> logits(const std::string& model, std::size_t i) {
     return logits(model, text_of(i), i % positions());
   }
   token_id truth(std::size_t i) { return truth(text_of(i), i % positions()); }
 
-  // The beginnings of windows of both texts: what the decoders continue.
+  // What the decoders continue: the beginnings of windows, of each text in turn.
   std::vector<std::vector<token_id>> prompts(std::size_t of_each_text, std::size_t tokens = 64);
 
   records read(const std::string& part) const { return experiments::read(how, part); }
@@ -82,14 +113,34 @@ class lab {
   double seconds(const std::string& model, double n) const;
 
  private:
+  const world world_;
   thread_pool pool_;
-  std::map<std::string, std::shared_ptr<const cpu::llama_weights>> weights_;
   std::map<std::string, std::vector<std::vector<token_id>>> held_out_;
   std::map<std::string, std::vector<float>> logits_;
   mutable std::map<std::string, std::vector<double>> seconds_;
 };
 
-void cascades(lab&, const pair&, table&);
+// Every rule over its whole range, at a temperature; rules: only these, if there are any.
+struct swept {
+  double temperature;
+  std::vector<std::string> rules;
+};
+inline const std::vector<swept> everywhere{{1, {}}, {0.5, {}}, {0, {}}};
+// A window of a text: at(i), i < count, has both models' logits and the token that stands there.
+// joint: its tokens are one answer, which is right if all of them are.
+struct observed {
+  struct position {
+    std::span<const float> q, p;
+    token_id truth;
+  };
+  std::string text;
+  std::size_t number, count;
+  std::function<position(std::size_t)> at;
+  bool joint = false;
+};
+void sweep_windows(lab&, const std::string& name, const std::vector<observed>&,
+                   const std::vector<swept>&, table&);
+void cascades(lab&, const pair&, const std::vector<swept>&, table&);
 void acceptance(lab&, table&);
 void cos_calls(lab&, table&);
 void verifiers(lab&, table&);

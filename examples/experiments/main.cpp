@@ -13,11 +13,11 @@ constexpr const char* cascades_header =
 
 const std::vector<part<lab>> parts = {
     {"cascades-draft-target", false, 200, 8, cascades_header,
-     [](lab& l, table& t) { cascades(l, pairs[0], t); }},
+     [](lab& l, table& t) { cascades(l, pairs[0], everywhere, t); }},
     {"cascades-bard-bible", false, 200, 8, cascades_header,
-     [](lab& l, table& t) { cascades(l, pairs[1], t); }},
+     [](lab& l, table& t) { cascades(l, pairs[1], everywhere, t); }},
     {"cascades-bible-bard", false, 200, 8, cascades_header,
-     [](lab& l, table& t) { cascades(l, pairs[2], t); }},
+     [](lab& l, table& t) { cascades(l, pairs[2], everywhere, t); }},
     {"acceptance", false, 30, 5,
      "pair,temperature,positions,ratio,ratio_se,match,match_se,coupled,coupled_se,coupled_bound,"
      "quantised,quantised_"

@@ -10,10 +10,10 @@
 namespace experiments {
 
 void regrets(lab& lab, table& out) {
-  const std::size_t n = texts.size() * lab.positions(), every = lab.how.quick ? 4 : 8;
+  const std::size_t n = lab.all_positions(), every = lab.how.quick ? 4 : 8;
   const std::vector<double> alphas{0, 0.05, 0.1, 0.2, 0.5, 1, 2};
   for (const char* m : {"draft", "target", "bard", "bible"})
-    for (const std::string& text : texts) lab.logits(m, text, 0);
+    for (const std::string& text : lab.texts()) lab.logits(m, text, 0);
   for (const std::string p_name : {"bard", "bible"}) {
     const std::size_t count = n / every;
     std::vector<regret> all(count * alphas.size() * 2);

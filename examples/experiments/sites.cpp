@@ -99,10 +99,8 @@ void dssd_paired(lab& lab, table& out) {
   for (const pair& models : {pairs[0], pairs[1]})
     for (const std::size_t gamma : std::vector<std::size_t>{1, 2, 4, 8}) {
       std::vector<decoded> of_prompt(prompts.size());
-      lab.weights(models.q);
-      lab.weights(models.p);
       lab.each(prompts.size(), [&](std::size_t i) {
-        std::vector<cpu::llama> sessions{lab.session(models.q), lab.session(models.p)};
+        readers sessions = lab.open({models.q, models.p});
         of_prompt[i] = decode_prompt(
             prompts[i], most, sessions,
             [&](text& t, std::size_t n, std::vector<meter>& m, random_streams& chooser,
@@ -137,9 +135,9 @@ void dssd_paired(lab& lab, table& out) {
 // DRAGON's Eq 5 for several gamma_l, beside the acceptance of the aggregation itself, at held-out
 // positions: l = bard, r = bible. gain: of alpha^l from gamma_l = 0 to 1 (Theorem 4.2).
 void dragon_acceptance(lab& lab, table& out) {
-  const std::size_t every = lab.how.quick ? 8 : 16, n = texts.size() * lab.positions() / every;
+  const std::size_t every = lab.how.quick ? 8 : 16, n = lab.all_positions() / every;
   for (const char* m : {"bard", "bible"})
-    for (const std::string& text : texts) lab.logits(m, text, 0);
+    for (const std::string& text : lab.texts()) lab.logits(m, text, 0);
   std::size_t done = 0;
   for (const double eta_l : {0.2, 0.5, 0.8})
     for (const double gamma_l : {0.2, 0.5, 0.8}) {

@@ -15,8 +15,9 @@ void times(lab& lab, table& out) {
   const auto prompt = lab.prompts(1, 128)[0];
   const std::size_t longest = 9, repeats = lab.how.quick ? 25 : 101;
   for (std::size_t m = 0; m < models.size(); ++m) {
-    cpu::llama one = lab.session(models[m]);
-    std::vector<float> logits(longest * lab.vocabulary());
+    const readers opened = lab.open({models[m]});
+  cli::session& one = *opened[0];
+    std::vector<float> logits(longest * one.vocab_size());
     std::vector<std::vector<double>> seconds(longest);
     for (std::size_t r = 0; r < repeats; ++r)
       // in turn, so that a busy moment of the machine spoils none alone
@@ -25,7 +26,7 @@ void times(lab& lab, table& out) {
           throw error("times", "", "the prompt is too long");
         const auto start = std::chrono::steady_clock::now();
         const status s =
-            one.extend(std::span(prompt).first(n), std::span(logits).first(n * lab.vocabulary()));
+            one.extend(std::span(prompt).first(n), std::span(logits).first(n * one.vocab_size()));
         seconds[n - 1].push_back(
             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
         if (s != status::ok) throw error("times", "", std::string(name(s)));

@@ -15,8 +15,8 @@ namespace experiments {
 // of a draft of q towards p; of a draft in a row of 64 counts on 8 tokens (DSSD); of two sites, l =
 // q and r = p (DRAGON).
 void acceptance(lab& lab, table& out) {
-  const std::size_t every = lab.how.quick ? 8 : 16, n = texts.size() * lab.positions() / every;
-  const row_codec codec{lab.vocabulary(), row_codec::values::counts, 8, 1, 64};
+  const std::size_t every = lab.how.quick ? 8 : 16, n = lab.all_positions() / every;
+  const row_codec codec{lab.open({"target"})[0]->vocab_size(), row_codec::values::counts, 8, 1, 64};
   std::size_t done = 0;
   for (const pair& models : {pairs[0], pairs[1]})  // all but the quantised acceptance is symmetric
     for (const double temperature : {1.0, 0.5}) {
@@ -26,7 +26,7 @@ void acceptance(lab& lab, table& out) {
       };
       std::vector<sums> all(n);
       for (const std::string& m : {models.q, models.p})
-        for (const std::string& text : texts) lab.logits(m, text, 0);
+        for (const std::string& text : lab.texts()) lab.logits(m, text, 0);
       lab.each(n, [&](std::size_t k) {
         const auto q = probabilities(lab.logits(models.q, k * every), temperature),
                    p = probabilities(lab.logits(models.p, k * every), temperature);
@@ -78,10 +78,8 @@ void verifiers(lab& lab, table& out) {
       for (const std::size_t gamma : {std::size_t(4), std::size_t(8)})
         for (const std::string verifier : {"token", "block", "match", "coupled"}) {
           std::vector<decoded> of_prompt(prompts.size());
-          lab.weights(models.q);
-          lab.weights(models.p);
           lab.each(prompts.size(), [&](std::size_t i) {
-            std::vector<cpu::llama> sessions{lab.session(models.q), lab.session(models.p)};
+            readers sessions = lab.open({models.q, models.p});
             const auto decode = [&](text& t, std::size_t n, std::vector<meter>& m,
                                     random_streams& chooser, decoded& d) {
               status why = status::ok;
