@@ -50,9 +50,9 @@ struct decoded {
 using continuation =
     std::function<status(text&, std::size_t, std::vector<meter>&, random_streams&, decoded&)>;
 
-inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t most,
-                             readers& models, const continuation& decode,
-                             std::uint64_t seed, std::uint64_t request) {
+inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t most, readers& models,
+                             const continuation& decode, std::uint64_t seed,
+                             std::uint64_t request) {
   decoded d;
   d.text = prompt;
   d.text.resize(prompt.size() + most + 80);  // and what is drafted beyond

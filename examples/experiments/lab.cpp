@@ -12,8 +12,8 @@
 namespace experiments {
 
 world bundled(const settings& how) {
-  const auto weights =
-      std::make_shared<weight_files>([](const std::string& m) { return SPECAGG_MODELS "/" + m + ".gguf"; });
+  const auto weights = std::make_shared<weight_files>(
+      [](const std::string& m) { return SPECAGG_MODELS "/" + m + ".gguf"; });
   return {{texts.begin(), texts.end()},
           256,
           how.quick ? std::size_t(4) : 16,

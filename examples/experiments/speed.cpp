@@ -16,7 +16,7 @@ void times(lab& lab, table& out) {
   const std::size_t longest = 9, repeats = lab.how.quick ? 25 : 101;
   for (std::size_t m = 0; m < models.size(); ++m) {
     const readers opened = lab.open({models[m]});
-  cli::session& one = *opened[0];
+    cli::session& one = *opened[0];
     std::vector<float> logits(longest * one.vocab_size());
     std::vector<std::vector<double>> seconds(longest);
     for (std::size_t r = 0; r < repeats; ++r)

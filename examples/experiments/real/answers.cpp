@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narasimhan et al. 2025 on questions with one right answer: how likely each rule gives it, exactly,
-// against the rejection rate.
+// Narasimhan et al. 2025 on questions with one right answer: how likely each rule gives it, against
+// the rejection rate. Exact: nothing is sampled.
 #include <specagg/error.hpp>
 
 #include "reading.hpp"

@@ -11,18 +11,22 @@
 namespace experiments::real {
 namespace {
 
-// What the parts share. Windows of a text: for errors and for the two halves; few positions of each,
-// as those of a window depend on each other.
+// What the parts share. A text has many windows and few positions of each, because those of a
+// window depend on each other.
 struct laboratory {
   const settings how;
   const sources of = from_environment();
   std::function<void(double)> progress = [](double) {};
   explicit laboratory(const settings& s) : how(s) {}
 
-  lab over(const std::string& target) {
+  std::unique_ptr<lab> over(const std::string& target) const {
     const bool small = target == "smollm2";  // Gemma's rows are five times as long
-    lab one(how, reading(of, target, how.quick ? 4 : 16, how.quick ? 2 : small ? 20 : 6, 2));
-    one.progress = progress;
+    auto one = std::make_unique<lab>(how, reading(of, target, how.quick ? 4 : 16,
+                                                  how.quick ? 2
+                                                  : small   ? 20
+                                                            : 6,
+                                                  2));
+    one->progress = progress;
     return one;
   }
 };
@@ -34,15 +38,18 @@ constexpr const char* cascades_header =
 const pair head{"head", "smollm2"}, up{"smollm2", "gemma"}, down{"gemma", "smollm2"};
 
 void sweep(laboratory& l, const pair& models, table& t) {
-  lab one = l.over(models.p);
-  cascades(one, models,
-           {{1, {}}, {0.5, {"ensemble", "opt", "token-v3"}}, {0, {"ensemble", "chow", "diff", "opt", "token-v3"}}}, t);
+  const auto one = l.over(models.p);
+  cascades(*one, models,
+           {{1, {}},
+            {0.5, {"ensemble", "opt", "token-v3"}},
+            {0, {"ensemble", "chow", "diff", "opt", "token-v3"}}},
+           t);
 }
 void ask(laboratory& l, const pair& models, table& t) {
-  lab one = l.over(models.p);
+  const auto one = l.over(models.p);
   std::vector<question> all = questions(l.of, models.p);
   if (l.how.quick) all.resize(8);
-  answers(one, models, all, t);
+  answers(*one, models, all, t);
 }
 
 const std::vector<part<laboratory>> parts = {
@@ -64,7 +71,8 @@ const std::vector<part<laboratory>> parts = {
 int main(int argc, char** argv) {
   using namespace experiments::real;
   const sources of = from_environment();
-  std::vector<std::filesystem::path> inputs{of.smollm2, of.gemma, SPECAGG_MODELS "/smollm2-head.gguf"};
+  std::vector<std::filesystem::path> inputs{of.smollm2, of.gemma,
+                                            SPECAGG_MODELS "/smollm2-head.gguf"};
   for (const char* text : {"manual.txt", "handbook.txt", "jargon.txt", "questions.tsv"})
     inputs.push_back(of.texts + "/" + text);
   auto all = parts;
@@ -73,7 +81,7 @@ int main(int argc, char** argv) {
       const std::string_view name = p.name;
       return name.ends_with("-up") || name.ends_with("-down");
     });
-  return experiments::program(argc, argv, "specagg-experiments-real",
-                              "The papers' experiments with models that read: a CSV file for each part",
-                              all, inputs);
+  return experiments::program(
+      argc, argv, "specagg-experiments-real",
+      "The papers' experiments with models that read: a CSV file for each part", all, inputs);
 }

@@ -104,7 +104,9 @@ struct opener {
     llama_cpp = cli::make_backend("llama.cpp", n, {});
     gemma_tokens = cli::open_tokenizer(*llama_cpp, from.gemma);
   }
-  const cli::tokenizer& tokens() const { return target == "gemma" ? *gemma_tokens : *smollm2_tokens; }
+  const cli::tokenizer& tokens() const {
+    return target == "gemma" ? *gemma_tokens : *smollm2_tokens;
+  }
 
   std::unique_ptr<cli::session> smollm2() {
     return std::make_unique<cli::session_of<cpu::llama>>(
@@ -134,7 +136,8 @@ struct opener {
     const auto system = systems.find(name);
     if (system == systems.end()) throw error("model", name, "is unknown");
     const cli::chat_ml form(weights.of("smollm2")->file);
-    return std::make_unique<cli::session_of<with_context>>(smollm2(), form.beginning(system->second));
+    return std::make_unique<cli::session_of<with_context>>(smollm2(),
+                                                           form.beginning(system->second));
   }
   std::unique_ptr<cli::session> mapped(std::unique_ptr<cli::session> model,
                                        const cli::tokenizer& own) {
@@ -164,15 +167,16 @@ sources from_environment() {
   return {value("SPECAGG_SMOLLM2"), value("SPECAGG_GEMMA"), value("SPECAGG_TEXTS")};
 }
 
-world reading(const sources& of, const std::string& target, std::size_t windows,
-              std::size_t scored, unsigned threads) {
+world reading(const sources& of, const std::string& target, std::size_t windows, std::size_t scored,
+              unsigned threads) {
   const auto opened = std::make_shared<opener>(of, target, threads);
   return {{"manual", "handbook", "jargon"},
-          256,
+          128,
           windows,
           scored,
           [opened](const std::string& text) {
-            return opened->tokens().encode_inside(cli::read_text(opened->of.texts + "/" + text + ".txt"));
+            return opened->tokens().encode_inside(
+                cli::read_text(opened->of.texts + "/" + text + ".txt"));
           },
           [opened](const std::vector<std::string>& names) { return opened->open(names); }};
 }
@@ -184,7 +188,8 @@ std::vector<std::vector<token_id>> tasks(const sources& of, const std::string& k
   std::vector<std::vector<token_id>> all;
   for (std::size_t i = 1; i <= most; ++i) {
     auto& prompt = all.emplace_back();
-    form.ask(prompt, cli::read_text(fmt::format("{}/../prompts/{}-{:02}.txt", SPECAGG_MODELS, kind, i)));
+    form.ask(prompt,
+             cli::read_text(fmt::format("{}/../prompts/{}-{:02}.txt", SPECAGG_MODELS, kind, i)));
   }
   return all;
 }
@@ -195,7 +200,8 @@ std::vector<question> questions(const sources& of, const std::string& target) {
   std::ifstream file(of.texts + "/questions.tsv");
   for (std::string line; std::getline(file, line);) {
     const auto first = line.find('\t'), second = line.find('\t', first + 1);
-    if (second == std::string::npos) throw error(of.texts + "/questions.tsv", line, "has no answer");
+    if (second == std::string::npos)
+      throw error(of.texts + "/questions.tsv", line, "has no answer");
     std::string text = line.substr(first + 1, second - first - 1);
     for (std::size_t at; (at = text.find("\\n")) != std::string::npos;) text.replace(at, 2, "\n");
     question q{line.substr(0, first), opened.tokens().encode_inside(text), 0};

@@ -26,8 +26,8 @@ sources from_environment();
 //   smollm2/plain, smollm2/vivid, smollm2/teacher   SmolLM2 under three system prompts, which stand
 //                    before the text: experts of equal cost
 // threads: of each model.
-world reading(const sources& of, const std::string& target, std::size_t windows,
-              std::size_t scored, unsigned threads);
+world reading(const sources& of, const std::string& target, std::size_t windows, std::size_t scored,
+              unsigned threads);
 
 // The prompts of one of the kinds of examples/prompts (code, rewrite, story, chat), as turns of a
 // user that follow a system prompt.
