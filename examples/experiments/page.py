@@ -75,7 +75,9 @@ GROUPS = [  # as claims.json names it, the heading, what one must know
      "that varies by a fifth, the exact acceptance rates of `bard` and `bible`. *Eq 8* is the paper's scheduler."),
     ("DSSD", "DSSD", f"Closed forms: V = 50,000, 16 bits a probability, {results['target_step_ms']} ms a target step, a tenth of it a draft step, the "
      "acceptance rates of the bundled models. The protocols are compared on rounds of one text. With equally fast links DSSD is never slower than DSD: at most one row "
-     "comes down, where gamma rows go up." + (f" It is slower if the link down has less than {slower} of the rate up." if slower else "")),
+     "comes down, where gamma rows go up." + (f" It is slower if the link down has less than {slower} of the rate up." if slower else "") + (
+         " *Models that read*: SmolLM2 at the server, the bundled target model on the device, two processes and a slow link, whose delay and rate are "
+         "the paper's in proportion to the target's step." if "dssd-1.5" in real else "")),
     ("other paper", "Other papers", ""), ("library", "This library's own statements", ""), ("here", "Suggested by these experiments", "")]
 of_group = {name: [c for c in CLAIMS if (c["id"] in judged or c["id"] in real) and (c["source"] if c["by"] == "paper" else c["by"]) == name]
             for name, *_ in GROUPS}

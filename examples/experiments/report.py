@@ -68,6 +68,7 @@ def have(*parts):
 PAIRS = ["draft-target", "bard-bible", "bible-bard"]
 CASCADES, EXPERTS = "cascades-draft-target", "bard-bible"
 passages, dealt = load("dragon-passages"), load("dragon-dealt")  # these need Xapian
+real_dssd = load("real-dssd")
 real_dealt, real_answers, real_rows, real_sites = (load(f"real-dragon-{p}") for p in ("dealt", "answers", "rows", "latency"))
 acceptance, verifiers, cos_calls, lengths = load("acceptance"), load("verifiers"), load("cos-calls"), load("draft-length")
 times, latency, cos_speed, length_speed = load("times"), load("latency"), load("cos-speed"), load("draft-length-speed")
@@ -729,6 +730,26 @@ if have("dssd", "verifiers", "acceptance"):
 
     measure("here-no-row", lambda: [(f"gamma {r.gamma:g}, {r.mbit_per_s:g} Mbit/s, {r.delay_ms:g} ms:", *over_dssd(r.gamma, r.mbit_per_s, r.delay_ms))
                                     for r in pick(grid, protocol="shared") if r.mbit_per_s <= 10])
+if real_dssd:
+    over_link = lambda p, g, **link: one(real_dssd, policy="in proportion", protocol=p, gamma=g, **link)
+    PRINTED = sorted({(r.ntt_ms, r.mbit_per_s) for r in pick(real_dssd, policy="in proportion")})
+    on = lambda p, g: over_link(p, g, ntt_ms=20, mbit_per_s=100).speedup
+
+    def over_links(p, g=8):
+        of = [over_link(p, g, ntt_ms=ntt, mbit_per_s=rate).speedup for ntt, rate in PRINTED]
+        return max(of) / min(of)
+
+    measure_real("dssd-variation", lambda: [("", over_links("dssd"))], "{:.2f}",
+                 lambda: f"DSD {over_links('dsd'):.1f}, coupled {over_links('shared'):.1f}")
+    measure_real("dssd-1.5", lambda: [(f"gamma {g}:", on("dssd", g)) for g in (4, 6, 8)], "{:.2f}",
+                 lambda: ", ".join(f"gamma {g}: {over_link('dssd', g, ntt_ms=20, mbit_per_s=100).predicted_free_scoring:.2f}" for g in (4, 6, 8)) +
+                 " if scoring cost one step")
+    measure_real("dsd-1", lambda: [(f"gamma {g}:", on("dsd", g)) for g in (4, 6, 8)], "{:.2f}")
+    measure_real("dssd-gamma-6", lambda: [(f"gamma {g}:", on("dssd", 6) - on("dssd", g)) for g in (4, 8)], "{:+.2f}")
+    measure_real("here-no-row", lambda: [(f"gamma {g}, {ntt:g} ms, {rate:g} Mbit/s:", over_link("shared", g, ntt_ms=ntt, mbit_per_s=rate).speedup /
+                                          over_link("dssd", g, ntt_ms=ntt, mbit_per_s=rate).speedup - 1) for g in (4, 6, 8) for ntt, rate in PRINTED], "{:+.2f}")
+    measure("dssd-hosted", lambda: [(f"gamma {g}, {ntt:g} ms, {rate:g} Mbit/s:", over_link("dssd", g, ntt_ms=ntt, mbit_per_s=rate).speedup /
+                                          one(real_dssd, policy="none", protocol="dssd", gamma=g).speedup) for g in (4, 6, 8) for ntt, rate in PRINTED])
 if have("dssd-paired"):
     links = lambda same: [r for r in paired if (r.down_mbit_per_s == r.up_mbit_per_s) == same]
     slower = [r for r in links(False) if r.gain_ms < 0]
@@ -1285,6 +1306,27 @@ def dssd_plot():
     finish(f, "dssd", "DSSD's four splits: speed-up over bandwidth")
 
 
+def real_dssd_plot():
+    f, axes = figure(9.2, 4, 3)
+    names = [f"{ntt:g} ms\n{rate:g}" for ntt, rate in PRINTED]
+    for axis, gamma in zip(axes, (4, 6, 8)):
+        ends = []
+        for protocol, name, colour in (("dsd", "DSD", RED), ("dssd", "DSSD", BLUE), ("shared", "coupled", GREEN)):
+            ys = [over_link(protocol, gamma, ntt_ms=ntt, mbit_per_s=rate).speedup for ntt, rate in PRINTED]
+            axis.plot(range(len(ys)), ys, "o-", color=colour, lw=1.6, ms=4)
+            axis.axhline(one(real_dssd, policy="none", protocol=protocol, gamma=gamma).speedup, color=colour, lw=0.8, ls=":")
+            ends.append((len(ys) - 0.9, ys[-1], name, colour))
+        axis.axhline(1, color=GREY, lw=3, zorder=0)
+        axis.set_ylim(0)
+        axis.set_xlim(-0.2, len(names) + 0.6)
+        label_ends(axis, ends, 0.06)
+        axis.set_xticks(range(len(names)), names, size=7.5)
+        axis.set_title(f"gamma {gamma}", weight="normal", size=9)
+    axes[0].set_ylabel("speed-up over SmolLM2 alone\n(dotted: without a link)")
+    axes[1].set_xlabel("the paper's links (delay, Mbit/s), in proportion to a step")
+    finish(f, "real-dssd", "SmolLM2 at the server, a small draft model on the device")
+
+
 def length_plot():
     f, axes = figure(9.2, 3.8, 2)
     for axis, prices in zip(axes, ("accelerator", "processor")):
@@ -1324,7 +1366,7 @@ if matplotlib is not None:
                         (cos_plots, ["cos-speed", "cos-calls"]), (trade_plot, ["cos-speed", CASCADES]), (verifier_plots, ["verifiers"]), (dragon_plots, ["dragon-latency", "dragon-acceptance"]),
                         (bild_plot, ["bild"]), (regret_plot, ["regret"]), (paired_plot, ["dssd-paired"]), (passages_plot, ["dragon-passages"]), (dealt_plot, ["dragon-dealt"]),
                         (real_dealt_plot, ["real-dragon-dealt", "real-dragon-answers"]), (real_sites_plot, ["real-dragon-latency"]),
-                        (dssd_plot, ["dssd", "verifiers", "acceptance"]), (length_plot, ["draft-length"])):
+                        (dssd_plot, ["dssd", "verifiers", "acceptance"]), (real_dssd_plot, ["real-dssd"]), (length_plot, ["draft-length"])):
         if have(*needs):
             plot()
 

@@ -13,6 +13,7 @@ HERE = ROOT / "examples" / "experiments"
 report = (HERE / "report.py").read_text()
 claims = json.loads((HERE / "claims.json").read_text())["claims"]
 parts = {name for file in HERE.glob("**/*.cpp") for name in re.findall(r'^    \{"([a-z-]+)", (?:true|false)', file.read_text(), re.M)}
+parts |= set(re.findall(r'^PART = "([a-z-]+)"', (ROOT / "scripts" / "measure-two-sites").read_text(), re.M))  # two processes, run from there
 plots = set(re.findall(r'finish\(f, "([a-z-]+)"', report)) | set(re.findall(r'quality\("([a-z-]+)"', report))
 
 assert len(claims) > 80 and len({c["id"] for c in claims}) == len(claims), "claims are missing or have one id"

@@ -130,3 +130,19 @@ TEST_CASE(
   CHECK(printed > right);
   CHECK(std::fabs(law0 - p[0]) > 0.2);
 }
+TEST_CASE("a split beats a server with both models only by a faster device, or by capacity") {
+  const double t_llm = 0.04, v = 1.25, t_comm = 0.006;
+  for (const std::size_t gamma : {1u, 4u, 8u})
+    for (const double device : {0.001, 0.002, 0.008})
+      for (const double server : {0.001, 0.004}) {
+        const double hosted = plan::split_latency(gamma, server, t_llm, 0, v),
+                     split = plan::split_latency(gamma, device, t_llm, t_comm, v),
+                     saved = plan::split_saving(gamma, device, server, t_comm);
+        CHECK(saved == Approx(hosted - split).epsilon(1e-12));
+        if (device >= server) CHECK(saved < 0);
+        // The server's own work in a round, with the drafting and without.
+        CHECK(plan::split_capacity(gamma, server / t_llm, v) ==
+              Approx(hosted / (t_llm * v)).epsilon(1e-14));
+      }
+  CHECK(plan::split_saving(8, 0.001, 0.002, 0.006) > 0);  // 8 ms of drafting saved, 6 ms sent
+}

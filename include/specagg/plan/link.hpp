@@ -90,5 +90,18 @@ constexpr double split_speedup(double tokens, std::size_t gamma, double t_slm, d
   return tokens * t_llm / split_latency(gamma, t_slm, t_llm, t_comm, v);
 }
 
+// A split beside a server that has both models (Lyu et al. 2026, Speculation at a Distance,
+// arXiv:2606.25091), with equal tokens in a round. The time that one text saves in a round: what
+// the device drafts sooner than the server, less T_comm. Negative: the split is the slower one.
+constexpr double split_saving(std::size_t gamma, double t_slm_device, double t_slm_server,
+                              double t_comm) {
+  return double(gamma) * (t_slm_server - t_slm_device) - t_comm;
+}
+// How many times as many texts a busy server writes if it drafts none of them: 1 + c gamma / v.
+// c = T_slm of the server / T_llm.
+constexpr double split_capacity(std::size_t gamma, double c, double v = 1) {
+  return 1 + c * double(gamma) / v;
+}
+
 }  // namespace plan
 SPECAGG_END
