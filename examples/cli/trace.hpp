@@ -57,6 +57,7 @@ struct session_watch final : specagg::net::observer {
   std::shared_ptr<trace_file> trace;  // or none
   std::vector<specagg::token_id> tokens;
   std::vector<double> at;                      // when each was emitted
+  std::vector<const char*> origins;            // DRAGON: whose draft each was
   std::array<std::size_t, 4> outcomes = {};    // both accepted, only l, only r, neither
   std::array<std::size_t, 2> aggregated = {};  // at l, at r
   specagg::agreement expected;                 // sum of the joint law before the drafts were judged
@@ -69,14 +70,20 @@ struct session_watch final : specagg::net::observer {
       : terms(h), trace(std::move(t)) {}
 
   void emitted(std::uint32_t position, specagg::token_id x) override {
+    if (tokens.empty()) first_ = position;
     tokens.push_back(x);
+    origins.push_back("unknown");  // of tokens that arrive together after a cut it stays so
     at.push_back(trace_file::seconds(specagg::net::clock::now()));
     if (trace)
       trace->line(fmt::format("{}\"event\":\"token\",\"step\":{},\"token\":{}}}", head(at.back()),
                               position, x));
   }
   void settled(const specagg::sites::dragon_outcome& o) override {
-    ++outcomes[o.accepted_l ? (o.accepted_r ? 0 : 1) : (o.accepted_r ? 2 : 3)];
+    static constexpr const char* whose[] = {"both", "device", "cloud", "neither"};
+    const std::size_t outcome = o.accepted_l ? (o.accepted_r ? 0 : 1) : (o.accepted_r ? 2 : 3);
+    ++outcomes[outcome];
+    if (o.step >= first_ && o.step - first_ < origins.size())
+      origins[o.step - first_] = whose[outcome];
     ++aggregated[std::size_t(o.at)];
     for (std::size_t s = 0; s < 2; ++s)
       if (!(s == 0 ? o.accepted_l : o.accepted_r)) epoch[s] = o.step + 1;
@@ -131,7 +138,7 @@ struct session_watch final : specagg::net::observer {
   static const char* name(specagg::side s) { return s == specagg::side::l ? "device" : "cloud"; }
 
  private:
-  std::uint32_t last_round = 0;
+  std::uint32_t last_round = 0, first_ = 0;  // the latter: position of the first token
   std::string head(double t) const {
     return fmt::format("{{\"time\":{:.6f},\"side\":\"{}\",\"session\":\"{:016x}\",", t,
                        name(terms.from), terms.session);

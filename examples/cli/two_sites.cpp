@@ -70,7 +70,7 @@ struct two_sites_options {
   std::string noise = "shared", split = "dssd", codec = "half", first = "device", session;
   std::uint32_t row_top_k = 64, row_total = 1024;
   double row_top_p = 1, give_up = 30;
-  bool alone = false;
+  bool alone = false, origins = false;
 };
 
 // ---- what both ends do --------------------------------------------------------------------------
@@ -274,6 +274,7 @@ json report(const session_watch& w, const net::counters& c, const std::string& p
         {"only_device", w.expected.only_l / all},
         {"only_cloud", w.expected.only_r / all},
         {"neither", (sum - w.expected.both - w.expected.only_l - w.expected.only_r) / all}};
+    j["origins"] = w.origins;
     j["aggregated"] = {{"device", w.aggregated[0]}, {"cloud", w.aggregated[1]}};
     // The recursion, with what was measured: decode times, round trip, joint acceptance.
     plan::dragon d = profile.setting();
@@ -549,6 +550,17 @@ std::string text_of(const site_maker& library, std::span<const token_id> tokens)
   return text;
 }
 
+// A line for each stretch of tokens that are the draft of one site, of both, or of neither.
+void print_origins(const site_maker& library, std::span<const token_id> tokens,
+                   std::span<const std::string> origins) {
+  fmt::print("\n");
+  for (std::size_t i = 0, n; i < tokens.size(); i += n) {
+    for (n = 1; i + n < tokens.size() && origins[i + n] == origins[i];) ++n;
+    const std::string text = text_of(library, tokens.subspan(i, n));
+    fmt::print("{:7} | {}\n", origins[i], printable(text, 1u << 20));
+  }
+}
+
 // Appends max_tokens tokens to the prompt, or as many as there are until `end`, by one site's own
 // model and documents. decoded: the seconds of each call of the model; at: when each token was
 // drawn.
@@ -747,6 +759,7 @@ void device(two_sites_options o) {
     fmt::print("{}\n", line_of(j));
   } else if (!emitted.empty()) {
     fmt::print("{}\n", shown(text));
+    if (o.origins) print_origins(*library, emitted, j["origins"].get<std::vector<std::string>>());
     fmt::print("\n{} tokens, {:.2f} ms a token", emitted.size(),
                1e3 * j.value("seconds_per_token", 0.0));
     if (j.contains("seconds_per_token_predicted"))
@@ -888,6 +901,9 @@ void add_device(CLI::App* c, two_sites_options& o) {
         ->capture_default_str();
     takes(c->add_option("--first", o.first, "Who aggregates first"), {"device", "cloud"})
         ->capture_default_str();
+    c->add_flag("--origins", o.origins,
+                "Also print whose draft each stretch of the text was: the device's, the cloud's, "
+                "both's, neither's; --json always has it");
   } else {
     std::vector<std::string> names;
     for (const auto& [name, protocol] : splits) names.emplace_back(name);
@@ -900,6 +916,7 @@ void add_device(CLI::App* c, two_sites_options& o) {
   c->callback([c, &o] {
     auto rows = without_effect(*c, o);
     rows.push_back({o.codec != "counts", "without --codec counts", {"--row-total"}});
+    if (o.dragon) rows.push_back({o.as_json, "with --json: it has them", {"--origins"}});
     if (!o.dragon)
       rows.push_back({o.split == "shared",
                       "with --split shared: it sends no rows",

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -314,6 +315,36 @@ TEST_CASE("two devices at once get the tokens that each gets alone") {
   CHECK(b["tokens"] == result(run("dragon device --max-tokens 40 --session b2 --noise independent" +
                                   there))["tokens"]);
   CHECK(a["tokens"] != b["tokens"]);
+}
+
+TEST_CASE(
+    "each token of DRAGON's text is said to be the device's, the cloud's, both's or neither's") {
+  server s("dragon serve");
+  const std::string all = "dragon device --max-tokens 60 --noise independent";
+  const json j = result(run(all + to(s.port)));
+  REQUIRE(j["origins"].size() == j["tokens"].size());
+  std::map<std::string, std::size_t> counted;
+  for (const std::string origin : j["origins"]) ++counted[origin];
+  CHECK(counted["unknown"] == 0);
+  CHECK(counted["both"] == j["accepted"]["both"]);
+  CHECK(counted["device"] == j["accepted"]["only_device"]);
+  CHECK(counted["cloud"] == j["accepted"]["only_cloud"]);
+  CHECK(counted["neither"] == j["accepted"]["neither"]);
+  CHECK(counted["device"] * counted["cloud"] > 0);
+
+  const std::string same =
+      "dragon device --temperature 0 --max-tokens 30 --model " SPECAGG_MODELS "/target.gguf";
+  for (const std::string origin : result(run(same + to(s.port)))["origins"])
+    CHECK(origin == "both");  // the same model at both sites
+
+  const ran shown = run("dragon device --max-tokens 20 --origins --insecure --connect 127.0.0.1:" +
+                        std::to_string(s.port));
+  INFO(shown.out);
+  CHECK(shown.status == 0);
+  const auto lines = shown.out.find("\nboth    | ");
+  CHECK(lines != std::string::npos);
+  refuses("dragon device --origins --insecure --json --connect 127.0.0.1:1",
+          {"--origins", "--json"});
 }
 
 TEST_CASE("passages never cross the wire, neither as text nor as tokens") {
