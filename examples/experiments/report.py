@@ -627,6 +627,9 @@ figure_5 = lambda d: [(f"{b}, {n}:", *d.of_both(b, "both", n)) for b in BASELINE
 mixed_once = lambda d: [(f"{t}:", *d.less("sequence", "both", d.most, t)) for t in d.texts]
 at_most = lambda d: (f"{d.most} a side, less DRAGON: " + ", ".join(f"{b} {d.of_both(b, 'both', d.most)[0]:+.3f}" for b in (*BASELINES_5, "crcg-cloud", "drcg"))
                      + f"; scale {d.scale}")
+for r in passages if dealt else []:  # the program's own sites read the same passages at the same windows
+    rows = pick(dealt, corpora="own", law=r.law, scale=0.1, passages=r.passages, text=r.text)
+    assert not rows or abs(statistics.mean(x.nats for x in rows) - r.cross_entropy) < 1e-6, f"{r.text}, {r.law}, {r.passages} passages"
 if dealt:
     d = Dealt(dealt)
     measure("dragon-dealt", lambda: figure_5(d), "{:+.3f}", lambda: at_most(d))

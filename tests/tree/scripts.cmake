@@ -16,6 +16,8 @@ add_test(NAME "experiments: every claim has its measure, part and plot, and is j
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/claims.py)
 add_test(NAME "docs: pages of measurements are what their scripts write, each of one run"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/measured_pages.py)
+add_test(NAME "experiments: documents are made of manual pages, text and HTML"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/documents.py)
 if(TARGET specagg-experiments AND all)
   add_test(NAME "experiments: quick, killed half-way and started again"
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples/resume.py $<TARGET_FILE:specagg-experiments>

@@ -27,7 +27,7 @@ void dealt(const settings& how, table& out, const std::function<void(double)>& p
   }
   const reader reads(SPECAGG_MODELS "/target.gguf");
   const corpora documents(std::move(of), folder, reads);
-  figure_5(reads, documents, how.quick ? 2 : 96, how, out, progress);
+  figure_5(reads, documents, how.quick ? 4 : 96, how, out, progress);
 }
 
 }  // namespace experiments
