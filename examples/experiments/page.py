@@ -72,7 +72,9 @@ GROUPS = [  # as claims.json names it, the heading, what one must know
      "*Without turns* neither is a bonus token used. *SD* is speculative decoding with the first model as draft and the combined distribution as target; "
      "its bonus token costs one more call of the first model. T: temperature."),
     ("DRAGON", "DRAGON", "Simulated (`specagg plan schedulers`): 100 tokens, a cloud of 22 ms a token, a device of 88 (or 22) ms, a round trip "
-     "that varies by a fifth, the exact acceptance rates of `bard` and `bible`. *Eq 8* is the paper's scheduler."),
+     "that varies by a fifth, the exact acceptance rates of `bard` and `bible`. *Eq 8* is the paper's scheduler."
+     + (" *CRCG* and *DRCG*: passages of one site and of both, in one context; *DRDG/SW*: the sites' texts, mixed once." if "dragon-dealt" in {**judged, **real} else "")
+     + (" Model that reads: SmolLM2 on both sites, with books (the device) and the manual of C (the cloud) from Debian." if "dragon-dealt" in real else "")),
     ("DSSD", "DSSD", f"Closed forms: V = 50,000, 16 bits a probability, {results['target_step_ms']} ms a target step, a tenth of it a draft step, the "
      "acceptance rates of the bundled models. The protocols are compared on rounds of one text. With equally fast links DSSD is never slower than DSD: at most one row "
      "comes down, where gamma rows go up." + (f" It is slower if the link down has less than {slower} of the rate up." if slower else "") + (

@@ -586,10 +586,10 @@ def spread(x):
 
 
 class Dealt:
-    """The scale of relevance is chosen on every other window of a text (question), and what is measured is on the others.
+    """The scale of relevance is chosen on one of `of` windows of a text (or questions), and what is measured is on the others.
     score: the column whose mean is to be small; of questions more exact answers are better."""
-    def __init__(self, rows, score="nats", sign=1):
-        self.at, order = {}, {}
+    def __init__(self, rows, score="nats", sign=1, of=2):
+        self.at, self.of, order = {}, of, {}
         for r in rows:
             text = r["text"] if "text" in r else "all"
             unit = order.setdefault((text, r["window"] if "window" in r else r["answer"]), len(order))
@@ -600,21 +600,21 @@ class Dealt:
         self.most = max(n for *_, n in self.at)
         self.counts = sorted({n for *_, n in self.at if n})
         judged_at = self.counts if sign < 0 else [self.most]
-        self.scale = min(scales, key=lambda s: sum(statistics.mean(self.units(("dealt", "both", s, n), t, 0)) for t in self.texts for n in judged_at))
+        self.scale = min(scales, key=lambda s: sum(statistics.mean(self.units(("dealt", "both", s, n), t, choice=True)) for t in self.texts for n in judged_at))
 
     def key(self, law, n, corpora="dealt"):
         if law == "none":
             return next(k for k in self.at if k[1] == "none")
         return corpora, law, self.scale if (corpora, law, self.scale, n) in self.at else "", n
 
-    def units(self, key, text, half, column=0):
+    def units(self, key, text, column=0, choice=False):
         of = self.at[key][text]
-        some = [u for i, u in enumerate(sorted(of)) if i % 2 == half] or sorted(of)  # a quick run has one window
+        some = [u for i, u in enumerate(sorted(of)) if (i % self.of == 0) == choice] or sorted(of)  # a quick run has one window
         return [of[u][column] for u in some]
 
     def less(self, law, other, n, text, corpora="dealt"):
         """(mean, standard error) of law's score less that of the other at the same windows."""
-        a, b = (self.units(self.key(x, n, corpora), text, 1) for x in (law, other))
+        a, b = (self.units(self.key(x, n, corpora), text) for x in (law, other))
         return spread([x - y for x, y in zip(a, b)])
 
     def of_both(self, law, other, n):
@@ -640,17 +640,17 @@ if real_dealt:
     measure_real("here-sequence-law", lambda: mixed_once(d), "{:+.3f}")
 
     def fewer(text, n):
-        a, b = (d.units(d.key(*x), text, 1) for x in (("none", 0) if n == 0 else ("both", n), ("both", d.most)))
+        a, b = (d.units(d.key(*x), text) for x in (("none", 0) if n == 0 else ("both", n), ("both", d.most)))
         return spread([x - y for x, y in zip(a, b)])
 
     measure_real("dragon-passages", lambda: [(f"{t}, over {what}:", *fewer(t, n)) for t in d.texts for n, what in ((0, "none"), (1, "one a side"))], "{:+.3f}")
     own = max(n for c, *_, n in d.at if c == "own")
-    (book, book_error), (page_, page_error) = (spread(d.units(d.key("both", own, "own"), t, 1, 1)) for t in ("books", "manual"))
+    (book, book_error), (page_, page_error) = (spread(d.units(d.key("both", own, "own"), t, 1)) for t in ("books", "manual"))
     measure_real("here-weights", lambda: [("apart", book - page_, math.hypot(book_error, page_error)), ("books", book - 0.5, book_error),
                                           ("manual", 0.5 - page_, page_error)], "{:+.3f}")
 if real_answers:
-    q = Dealt(real_answers, "exact", -1)
-    share = lambda law, n: 0.0 - statistics.mean(q.units(q.key(law, n), "all", 1))
+    q = Dealt(real_answers, "exact", -1, 5)
+    share = lambda law, n: 0.0 - statistics.mean(q.units(q.key(law, n), "all"))
     measure("here-answers", lambda: [(f"{b}, {n}:", *q.less(b, "both", n, "all")) for b in ("none", "crcg-cloud-256", "drcg-256", "sequence") for n in q.counts], "{:+.2f}",
             lambda: "exact with " + ", ".join(map(str, q.counts)) + " passages a side: " + "; ".join(
                 f"{b} " + ", ".join(f"{share(b, n):.2f}" for n in q.counts) for b in ("both", "sequence", "cloud", "crcg-cloud", "drcg")) + f"; none {share('none', 0):.2f}")
@@ -680,6 +680,8 @@ if real_sites:
         return r.mean, r.se
 
     measure_real("dragon-scheduler", lambda: [(f"{d:g} ms:", *real_scheduled(d)) for d in REAL_DELAYS], "{:+.3f}")
+    more = lambda side: [one(real_sites, what="ms saved", side=side, delay_ms=d) for d in (300, 100)]
+    measure_real("dragon-gains-grow", lambda: [(b, far.mean - near.mean, math.hypot(far.se, near.se)) for b in ("device", "cloud", "random") for far, near in [more(b)]], "{:+.1f}")
     measure_real("dragon-ttft", lambda: [("", statistics.mean(added("DRAGON", "device alone")) - 1)], "{:.3f}")
     measure("dragon-ttft-text", lambda: [("", statistics.mean(added("DRCG/Text", "DRAGON")))], "{:.1f}")
     measure("dragon-ttft-kv", lambda: [("", statistics.mean(added("DRCG/KV", "DRAGON")))], "{:.1f}")
@@ -1236,7 +1238,7 @@ def dealt_lines(axis, d, laws, against, sign=1):
     """A line for each law against passages a side, less `against` (none: as it is)."""
     ends = []
     for law, label, colour in laws:
-        points = [(n, *(d.of_both(law, against, n) if against else spread(d.units(d.key(law, n), "all", 1)))) for n in d.counts]
+        points = [(n, *(d.of_both(law, against, n) if against else spread(d.units(d.key(law, n), "all")))) for n in d.counts]
         at, ys, es = range(len(points)), [sign * y for _, y, _ in points], [0 if math.isnan(e) else e for *_, e in points]
         axis.fill_between(at, [y - e for y, e in zip(ys, es)], [y + e for y, e in zip(ys, es)], color=colour, alpha=0.12, lw=0)
         axis.plot(at, ys, "o-", color=colour, lw=1.6, ms=4)
@@ -1262,7 +1264,7 @@ def real_dealt_plot():
     f, (left, right) = figure(10.4, 4, 2)
     dealt_lines(left, Dealt(real_dealt), DEALT_LAWS, "none")
     left.set_ylabel("cross-entropy less that without passages, nats a token")
-    dealt_lines(right, Dealt(real_answers, "exact", -1), DEALT_LAWS, None, -1)
+    dealt_lines(right, Dealt(real_answers, "exact", -1, 5), DEALT_LAWS, None, -1)
     right.set_ylabel("share of exact answers")
     finish(f, "real-dragon-passages", "SmolLM2 on both sites, one corpus dealt to them (bands: one standard error)")
 
