@@ -24,29 +24,30 @@ struct collaboration {
   std::string rule;
   double value;
   double temperature;
+  // of the paper's Tables 2, 3, 7, 8 and its Figure 6, in which all ways are compared
+  bool of_a_table = false;
+  // of its Figure 8: a smaller model's weight as a trade of quality for speed
+  bool of_the_trade = false;
   std::string policy() const {
     return rule == "contrastive" ? fmt::format("contrastive:mu={}", value)
            : models.size() == 2  ? fmt::format("ensemble:lambda={}", value)
                                  : std::string("ensemble");
   }
 };
-// The settings of the paper's Tables 2, 3, 7, 8 and its Figure 6, in which all ways are compared.
-bool of_a_table(const collaboration& c) {
-  return c.models.size() == 3 || (c.rule == "contrastive" && c.value == 0.1) ||
-         (c.models[0] == "bard" && c.value == 0.5);
-}
-// Its Figure 8: a smaller model's weight as a trade of quality for speed.
-bool of_the_trade(const collaboration& c) { return c.models[0] == "draft" && c.rule == "ensemble"; }
-std::vector<collaboration> collaborations(bool quick) {
+std::vector<collaboration> collaborations(const cos_plan& of) {
+  const auto& [experts, amateur, expert, both_ways] = of.models;
   std::vector<collaboration> all;
-  for (const double lambda : quick ? std::vector{0.3, 0.5} : std::vector{0.1, 0.3, 0.5, 0.7, 0.9})
-    for (const auto& models :
-         {std::vector<std::string>{"bard", "bible"}, {"bible", "bard"}, {"draft", "target"}})
-      all.push_back({models, "ensemble", lambda, 1});
+  for (const double lambda : of.lambdas) {
+    const collaboration even{{experts[0], experts[1]}, "ensemble", lambda, 1, lambda == 0.5};
+    all.push_back(even);
+    if (both_ways) all.push_back({{experts[1], experts[0]}, "ensemble", lambda, 1});
+    if (!of.trade) continue;
+    all.push_back({{amateur, expert}, "ensemble", lambda, 1, false, true});
+  }
   for (const double t : {1.0, 0.0})
-    for (const double mu : quick ? std::vector{0.1} : std::vector{0.1, 0.2, 0.3, 0.4, 0.5})
-      all.push_back({{"draft", "target"}, "contrastive", mu, t});
-  all.push_back({{"bard", "bible", "target"}, "ensemble", 1. / 3, 1});
+    for (const double mu : of.mus)
+      all.push_back({{amateur, expert}, "contrastive", mu, t, mu == 0.1});
+  if (experts.size() == 3) all.push_back({experts, "ensemble", 1. / 3, 1, true});
   return all;
 }
 
@@ -268,18 +269,18 @@ template <std::size_t N>
 std::vector<way> ways(const collaboration& c, bool quick, bool timed) {
   std::vector<way> all{{"standard", 0, standard<N>(c)}};
   // its calls are those of the standard way
-  if (timed && of_a_table(c)) all.push_back({"parallel", 0, parallel<N>(c)});
+  if (timed && c.of_a_table) all.push_back({"parallel", 0, parallel<N>(c)});
   for (std::size_t g = 1; g <= 5; ++g) {
     const bool ends = g == 1 || g == 5;  // what the paper's tables have
     if (quick && g % 2 == 0) continue;
     std::array<std::size_t, N> alone{}, turns;
     turns.fill(1);
     alone[0] = turns[0] = g;
-    if (timed ? of_a_table(c) && ends : !of_the_trade(c)) {
+    if (timed ? c.of_a_table && ends : !c.of_the_trade) {
       all.push_back({"sd", g, speculating<N>(c, g)});
       all.push_back({"speculative", g, collaborating<N>(c, alone)});
     }
-    if (ends || of_a_table(c) || !(timed || of_the_trade(c)))
+    if (ends || c.of_a_table || !(timed || c.of_the_trade))
       all.push_back({"alternating", g, collaborating<N>(c, turns)});
   }
   return all;
@@ -300,21 +301,21 @@ struct known {
   double a_q = NAN, a_p = NAN;
 };
 known acceptances(lab& lab, const collaboration& c, const std::vector<std::vector<token_id>>& texts,
-                  std::size_t prompt) {
+                  std::size_t written) {
   if (c.models.size() != 2) return {};
   const std::size_t v = lab.open({c.models[0]})[0]->vocab_size();
   std::vector<float> combined(v);
   double q_sum = 0, p_sum = 0, n = 0;
-  const readers both = lab.open(c.models);
-  cli::session &q = *both[0], &p = *both[1];
+  const readers drafts = lab.open({c.models[0]}), targets = lab.open({c.models[1]});
+  cli::session &q = *drafts[0], &p = *targets[0];
   for (const auto& text : texts) {
-    const std::size_t rows = text.size() - prompt;
+    const std::size_t rows = std::min(written, text.size() - 1);
     std::vector<float> ql(rows * v), pl(rows * v);
     (void)q.rollback(0);
     (void)p.rollback(0);
     const auto seen = std::span(text).first(text.size() - 1);
-    if (q.extend(seen, ql) != status::ok || p.extend(seen, pl) != status::ok)
-      throw error("cos", "", "too long");
+    for (const status s : {q.extend(seen, ql), p.extend(seen, pl)})
+      if (s != status::ok) throw error("cos", c.policy(), std::string(specagg::name(s)));
     for (std::size_t i = 0; i < rows; ++i, ++n) {
       const std::array<std::span<const float>, 2> logits{std::span(ql).subspan(i * v, v),
                                                          std::span(pl).subspan(i * v, v)};
@@ -333,10 +334,9 @@ constexpr std::size_t prompt_tokens = 64;
 
 }  // namespace
 
-void cos_calls(lab& lab, table& out) {
-  const auto prompts = lab.prompts(lab.how.quick ? 2 : 8, prompt_tokens);
-  const std::size_t most = lab.how.quick ? 48 : 128;
-  const auto all = collaborations(lab.how.quick);
+void cos_calls(lab& lab, const cos_plan& of, table& out) {
+  const auto prompts = lab.prompts(of.prompts, prompt_tokens);
+  const auto all = collaborations(of);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const collaboration& c = all[i];
     known a;
@@ -344,7 +344,7 @@ void cos_calls(lab& lab, table& out) {
       std::vector<decoded> of_prompt(prompts.size());
       lab.each(prompts.size(), [&](std::size_t k) {
         readers sessions = lab.open(c.models);
-        of_prompt[k] = decode_prompt(prompts[k], most, sessions, w.decode, lab.how.seed, k);
+        of_prompt[k] = decode_prompt(prompts[k], of.tokens, sessions, w.decode, lab.how.seed, k);
       });
       decoded sum;
       std::vector<std::vector<token_id>> written;
@@ -352,7 +352,7 @@ void cos_calls(lab& lab, table& out) {
         sum += d;
         written.push_back(d.text);
       }
-      if (w.method == "standard") a = acceptances(lab, c, written, prompt_tokens);
+      if (w.method == "standard") a = acceptances(lab, c, written, of.tokens);
       const double n = double(sum.tokens), all_calls = [&] {
         double calls = 0;
         for (std::size_t m = 0; m < c.models.size(); ++m) calls += double(sum.calls(m));
@@ -381,11 +381,10 @@ void cos_calls(lab& lab, table& out) {
   }
 }
 
-void cos_speed(lab& lab, table& out) {
-  const auto prompts = lab.prompts(lab.how.quick ? 1 : 2, prompt_tokens);
-  const std::size_t most = lab.how.quick ? 32 : 64, repeats = lab.how.quick ? 3 : 21;
+void cos_speed(lab& lab, const cos_plan& of, table& out) {
+  const auto prompts = lab.prompts(of.prompts, prompt_tokens);
   const records counted = lab.read("cos-calls");
-  const auto all = collaborations(lab.how.quick);
+  const auto all = collaborations(of);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const collaboration& c = all[i];
     const auto decoders = ways(c, lab.how.quick, true);
@@ -394,12 +393,12 @@ void cos_speed(lab& lab, table& out) {
     // tokens a second by the calls counted and the part `times`
     std::vector<double> called(decoders.size());
     const auto tokens_a_second = [&](const way& w, decoded& d) {
-      d = decode_all(lab, c.models, prompts, most, w.decode);
+      d = decode_all(lab, c.models, prompts, of.tokens, w.decode);
       return double(d.tokens) / d.seconds;
     };
     // A repeat: the standard way, every other one, each time another one first, and the standard
     // way again. A speed-up is over the mean of the two; the standard row has their ratio.
-    for (std::size_t r = 0; r < repeats; ++r) {
+    for (std::size_t r = 0; r < of.repeats; ++r) {
       const auto timed = [&](std::size_t w) {
         decoded d;
         rate[w].push_back(tokens_a_second(decoders[w], d));

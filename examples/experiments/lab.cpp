@@ -69,7 +69,7 @@ std::span<const float> lab::logits(const std::string& model, const std::string& 
 }
 
 std::vector<std::vector<token_id>> lab::prompts(std::size_t of_each_text, std::size_t tokens) {
-  if (world_.prompts) return world_.prompts();
+  if (world_.prompts) return world_.prompts(of_each_text);
   std::vector<std::vector<token_id>> all;
   for (std::size_t i = 0; i < of_each_text; ++i)
     for (const std::string& text : texts()) {

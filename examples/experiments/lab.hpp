@@ -40,8 +40,9 @@ struct world {
   std::function<std::vector<token_id>(const std::string& text)> tokens;  // of a held-out text
   // a new session of each of these models; on any thread
   std::function<readers(const std::vector<std::string>& models)> open;
-  // what decoders continue, where it is not the beginnings of windows
-  std::function<std::vector<std::vector<token_id>>()> prompts = nullptr;
+  std::string parts = "";  // what the names of its parts begin with
+  // what decoders continue, so many of each text, where it is not the beginnings of windows
+  std::function<std::vector<std::vector<token_id>>(std::size_t)> prompts = nullptr;
 };
 // Weights by the model's name, read once. Thread-safe.
 class weight_files {
@@ -108,7 +109,9 @@ class lab {
   // What the decoders continue: the beginnings of windows, of each text in turn.
   std::vector<std::vector<token_id>> prompts(std::size_t of_each_text, std::size_t tokens = 64);
 
-  records read(const std::string& part) const { return experiments::read(how, part); }
+  records read(const std::string& part) const {
+    return experiments::read(how, world_.parts + part);
+  }
   // Seconds of a call of a model that appends n tokens, from the part `times`.
   double seconds(const std::string& model, double n) const;
 
@@ -142,12 +145,24 @@ void sweep_windows(lab&, const std::string& name, const std::vector<observed>&,
                    const std::vector<swept>&, table&);
 void cascades(lab&, const pair&, const std::vector<swept>&, table&);
 void acceptance(lab&, table&);
-void cos_calls(lab&, table&);
+// CoS: which models collaborate, and how much is decoded.
+struct cos_models {
+  std::vector<std::string> experts;  // two or three of one size
+  std::string amateur, expert;       // a smaller one and a larger one
+  bool both_ways;                    // either of two experts drafts
+};
+struct cos_plan {
+  cos_models models;
+  std::vector<double> lambdas, mus;
+  bool trade;
+  std::size_t prompts, tokens, repeats;  // prompts of each text
+};
+void cos_calls(lab&, const cos_plan&, table&);
+void cos_speed(lab&, const cos_plan&, table&);
 void verifiers(lab&, table&);
 void draft_length(lab&, table&);
-void times(lab&, table&);
+void times(lab&, const std::vector<std::string>& models, table&);
 void latency(lab&, table&);
-void cos_speed(lab&, table&);
 void draft_length_speed(lab&, table&);
 void dssd(lab&, table&);
 void dssd_paired(lab&, table&);

@@ -11,6 +11,13 @@ constexpr const char* cascades_header =
     "sampled_accuracy,"
     "tv_target,kl_target";
 
+cos_plan cos(bool quick, std::size_t prompts, std::size_t tokens, std::size_t repeats = 1) {
+  const cos_models models{{"bard", "bible", "target"}, "draft", "target", true};
+  if (quick) return {models, {0.3, 0.5}, {0.1}, true, prompts, tokens, repeats};
+  return {models, {0.1, 0.3, 0.5, 0.7, 0.9}, {0.1, 0.2, 0.3, 0.4, 0.5}, true, prompts, tokens,
+          repeats};
+}
+
 const std::vector<part<lab>> parts = {
     {"cascades-draft-target", false, 200, 8, cascades_header,
      [](lab& l, table& t) { cascades(l, pairs[0], everywhere, t); }},
@@ -35,7 +42,9 @@ const std::vector<part<lab>> parts = {
      "models,policy,value,temperature,method,gamma,tokens,a_q,a_p,calls_q,calls_p,calls,predicted_"
      "q,predicted_p,"
      "predicted",
-     cos_calls},
+     [](lab& l, table& t) {
+       cos_calls(l, l.how.quick ? cos(true, 2, 48) : cos(false, 8, 128), t);
+     }},
     {"draft-length", false, 60, 4,
      "pair,temperature,prices,how,gamma,tokens_per_cost,acceptance,tokens", draft_length},
     {"bild", false, 60, 4,
@@ -63,7 +72,8 @@ const std::vector<part<lab>> parts = {
      dragon_latency, "acceptance"},
     {"dragon-devices", false, 30, 1, "what,device_ms,delay_ms,side,sequences,mean,se",
      dragon_devices, "acceptance"},
-    {"times", true, 5, 1, "model,tokens,seconds,quartile_1,quartile_3,v", times},
+    {"times", true, 5, 1, "model,tokens,seconds,quartile_1,quartile_3,v",
+     [](lab& l, table& t) { times(l, {"draft", "target", "bard", "bible"}, t); }},
     {"latency", true, 400, 12,
      "pair,execution,gamma,rule,parameter,policy,seconds_per_token,target_seconds_per_token,"
      "relative_latency,speedup,"
@@ -72,7 +82,10 @@ const std::vector<part<lab>> parts = {
     {"cos-speed", true, 450, 15,
      "models,policy,value,temperature,method,gamma,tokens_per_second,speedup,predicted,error,"
      "predicted_free_scoring,speedups",
-     cos_speed, "times cos-calls"},
+     [](lab& l, table& t) {
+       cos_speed(l, l.how.quick ? cos(true, 1, 32, 3) : cos(false, 2, 64, 21), t);
+     },
+     "times cos-calls"},
     {"draft-length-speed", true, 60, 3,
      "pair,temperature,how,gamma,speedup,predicted,error,speedups", draft_length_speed, "times"},
 };

@@ -10,13 +10,12 @@
 
 namespace experiments {
 
-void times(lab& lab, table& out) {
-  const std::vector<std::string> models{"draft", "target", "bard", "bible"};
+void times(lab& lab, const std::vector<std::string>& models, table& out) {
   const auto prompt = lab.prompts(1, 128)[0];
   const std::size_t longest = 9, repeats = lab.how.quick ? 25 : 101;
+  const readers opened = lab.open(models);
   for (std::size_t m = 0; m < models.size(); ++m) {
-    const readers opened = lab.open({models[m]});
-    cli::session& one = *opened[0];
+    cli::session& one = *opened[m];
     std::vector<float> logits(longest * one.vocab_size());
     std::vector<std::vector<double>> seconds(longest);
     for (std::size_t r = 0; r < repeats; ++r)

@@ -33,10 +33,13 @@ class table {
   explicit table(std::string header = "") : text_(header.empty() ? "" : header + "\n") {}
   template <class... Cells>
   void add(const Cells&... cells) {
-    std::size_t n = 0;
+    std::size_t n = begin_.empty() ? 0 : 1;
+    text_ += begin_;
     ((text_ += (n++ ? "," : "") + cell(cells)), ...);
     text_ += '\n';
   }
+  // the first cell of all further rows
+  void begin_with(const std::string& first) { begin_ = first; }
   const std::string& text() const { return text_; }
 
  private:
@@ -45,7 +48,7 @@ class table {
     if constexpr (std::is_floating_point_v<T>) return std::isnan(x) ? "" : fmt::format("{:.9g}", x);
     else return fmt::format("{}", x);
   }
-  std::string text_;
+  std::string text_, begin_;
 };
 
 // A finished part, read back: rows by column.

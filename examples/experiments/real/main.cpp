@@ -29,6 +29,11 @@ struct laboratory {
     one->progress = progress;
     return one;
   }
+  std::unique_ptr<lab> chat(const std::vector<std::string>& kinds) const {
+    auto one = std::make_unique<lab>(how, chatting(of, kinds));
+    one->progress = progress;
+    return one;
+  }
 };
 
 constexpr const char* cascades_header =
@@ -52,6 +57,35 @@ void ask(laboratory& l, const pair& models, table& t) {
   answers(*one, models, all, t);
 }
 
+// Two and three contexts of one model are experts of equal cost; its head is the amateur.
+cos_plan cos(bool quick, std::size_t prompts, std::size_t tokens, std::size_t repeats = 1) {
+  const cos_models models{
+      {"smollm2/plain", "smollm2/vivid", "smollm2/teacher"}, "amateur", "smollm2", false};
+  if (quick) return {models, {0.5}, {0.1}, true, prompts, tokens, repeats};
+  return {models, {0.1, 0.3, 0.5, 0.7, 0.9}, {0.1, 0.3, 0.5}, true, prompts, tokens, repeats};
+}
+// The tables' first setting, a task at a time.
+void tasks(laboratory& l, table& t) {
+  const std::vector<std::string> kinds{"code", "rewrite", "story", "chat"};
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    const auto one = l.chat({kinds[k]});
+    one->progress = [&](double share) { l.progress((double(k) + share) / double(kinds.size())); };
+    cos_plan plan = cos(true, l.how.quick ? 1 : 10, l.how.quick ? 16 : 64);
+    plan.mus = {};
+    plan.trade = false;
+    plan.models.experts.pop_back();
+    t.begin_with(kinds[k]);
+    cos_calls(*one, plan, t);
+  }
+}
+
+constexpr const char* tasks_header =
+    "task,models,policy,value,temperature,method,gamma,tokens,a_q,a_p,calls_q,calls_p,calls,"
+    "predicted_q,predicted_p,predicted";
+constexpr const char* calls_header =
+    "models,policy,value,temperature,method,gamma,tokens,a_q,a_p,calls_q,calls_p,calls,predicted_q,"
+    "predicted_p,predicted";
+
 const std::vector<part<laboratory>> parts = {
     {"real-cascades-head", false, 300, 20, cascades_header,
      [](laboratory& l, table& t) { sweep(l, head, t); }},
@@ -63,6 +97,27 @@ const std::vector<part<laboratory>> parts = {
      [](laboratory& l, table& t) { ask(l, down, t); }},
     {"real-answers-up", false, 400, 60, cascades_header,
      [](laboratory& l, table& t) { ask(l, up, t); }},
+    {"real-cos-calls", false, 300, 20, calls_header,
+     [](laboratory& l, table& t) {
+       const auto one = l.chat({"chat", "story"});
+       cos_calls(*one, l.how.quick ? cos(true, 1, 16) : cos(false, 3, 48), t);
+     }},
+    {"real-cos-tasks", false, 300, 20, tasks_header, tasks},
+    {"real-times", true, 20, 5, "model,tokens,seconds,quartile_1,quartile_3,v",
+     [](laboratory& l, table& t) {
+       const auto one = l.chat({"chat"});
+       times(*one,
+             {"smollm2", "head", "amateur", "smollm2/plain", "smollm2/vivid", "smollm2/teacher"},
+             t);
+     }},
+    {"real-cos-speed", true, 700, 40,
+     "models,policy,value,temperature,method,gamma,tokens_per_second,speedup,predicted,error,"
+     "predicted_free_scoring,speedups",
+     [](laboratory& l, table& t) {
+       const auto one = l.chat({"chat", "story"});
+       cos_speed(*one, l.how.quick ? cos(true, 1, 16, 3) : cos(false, 1, 32, 15), t);
+     },
+     "real-times real-cos-calls"},
 };
 
 }  // namespace

@@ -181,17 +181,20 @@ world reading(const sources& of, const std::string& target, std::size_t windows,
           [opened](const std::vector<std::string>& names) { return opened->open(names); }};
 }
 
-std::vector<std::vector<token_id>> tasks(const sources& of, const std::string& kind,
-                                         std::size_t most) {
-  const auto file = cpu::gguf_file::open(of.smollm2);
-  const cli::chat_ml form(file);
-  std::vector<std::vector<token_id>> all;
-  for (std::size_t i = 1; i <= most; ++i) {
-    auto& prompt = all.emplace_back();
-    form.ask(prompt,
-             cli::read_text(fmt::format("{}/../prompts/{}-{:02}.txt", SPECAGG_MODELS, kind, i)));
-  }
-  return all;
+world chatting(const sources& of, const std::vector<std::string>& kinds) {
+  world w = reading(of, "smollm2", 2, 1, 1);
+  w.parts = "real-";
+  w.prompts = [of, kinds](std::size_t of_each) {
+    const auto file = cpu::gguf_file::open(of.smollm2);
+    const cli::chat_ml form(file);
+    std::vector<std::vector<token_id>> all;
+    for (const std::string& kind : kinds)
+      for (std::size_t i = 1; i <= of_each; ++i)
+        form.ask(all.emplace_back(), cli::read_text(fmt::format("{}/../prompts/{}-{:02}.txt",
+                                                                SPECAGG_MODELS, kind, i)));
+    return all;
+  };
+  return w;
 }
 
 std::vector<question> questions(const sources& of, const std::string& target) {

@@ -29,10 +29,9 @@ sources from_environment();
 world reading(const sources& of, const std::string& target, std::size_t windows, std::size_t scored,
               unsigned threads);
 
-// The prompts of one of the kinds of examples/prompts (code, rewrite, story, chat), as turns of a
-// user that follow a system prompt.
-std::vector<std::vector<token_id>> tasks(const sources& of, const std::string& kind,
-                                         std::size_t most);
+// The same models over SmolLM2's vocabulary, one thread each, with prompts of these kinds (code,
+// rewrite, story, chat: examples/prompts) as turns of a user that follow a system prompt.
+world chatting(const sources& of, const std::vector<std::string>& kinds);
 
 // A question and its answer, in the tokens of a world's vocabulary.
 struct question {
