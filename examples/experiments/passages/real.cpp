@@ -24,11 +24,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path model_file() {  // where scripts/get-model puts it
+fs::path model_file() {  // named, or where scripts/get-model puts it
   const auto set = [](const char* name) {
     const char* value = std::getenv(name);
     return value ? std::string(value) : std::string();
   };
+  if (!set("SPECAGG_SMOLLM2").empty()) return set("SPECAGG_SMOLLM2");
   const fs::path folder = !set("SPECAGG_MODELS").empty() ? fs::path(set("SPECAGG_MODELS"))
                           : !set("XDG_CACHE_HOME").empty()
                               ? fs::path(set("XDG_CACHE_HOME")) / "specagg"
