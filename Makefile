@@ -53,10 +53,10 @@ two-sites:  ## two processes and a slow link, measured: tables, plots (15 minute
 	@cmake --preset release >/dev/null && cmake --build build --target specagg_cli bench-slow_link
 	@scripts/measure-two-sites $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
-experiments:  ## the papers' experiments: CSV, plots, docs/experiments.md (40 minutes, resumes; QUICK=1: 3, into build/)
-	@scripts/bootstrap experiments
-	@cmake --preset release >/dev/null && cmake --build build --target experiments
-	@scripts/experiments $(if $(QUICK),--quick)
+experiments:  ## the papers' experiments: CSV, plots, docs/experiments.md (40 minutes, resumes; MODELS=real: 90; QUICK=1: 3, 5)
+	@MODELS=$(MODELS) scripts/bootstrap experiments
+	@cmake --preset release >/dev/null && cmake --build build --target experiments $(if $(MODELS),specagg_cli bench-slow_link)
+	@scripts/experiments $(if $(MODELS),--models $(MODELS)) $(if $(QUICK),--quick)
 
 amalgamate:  ## build/specagg.hpp: the library as one header; build/specagg_core.hpp: what a verification needs
 	@scripts/amalgamate

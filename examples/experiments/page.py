@@ -169,7 +169,8 @@ add(f"All {len(off)} settings with gamma 3 are {off[0]:+d} to {off[-1]:+d} % off
 
 out = "build/experiments-quick" if results["quick"] else "build/experiments"
 add("## How to run\n")
-add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes this page (seed {results['seed']}). "
+add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes this page (seed {results['seed']}); with "
+    "`MODELS=real` it takes 90 and measures the models that read. "
     f"`build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. `examples/experiments/claims.json` has each claim's part, "
     "threshold, exact measure and quote; [results.json](experiments/results.json) has what was measured. Thresholds are older than the runs "
     "(`git log -p`), but earlier runs of most parts were known.")
