@@ -201,6 +201,26 @@ TEST_CASE("negative correlation changes the time: predictions need the joint law
   CHECK(plan::simulated_latency(opposed, side::l, 400000, 2) ==
         Approx(plan::latency(opposed)).epsilon(0.005));
 }
+TEST_CASE(
+    "the more of r's drafts are accepted, the less time: Corollary 6.4, exactly and by Eq 9") {
+  numbers n(64);
+  std::size_t amplified = 0;
+  for (int i = 0; i < 300; ++i) {
+    plan::dragon d = random_setting(n);
+    const double a_l = n.between(0.05, 0.95);
+    double last = plan::token_wise_latency(d), eq9 = 1;
+    for (const double a_r : {0.1, 0.5, 0.9}) {
+      d.accept = plan::agreement_of(a_l, a_r);
+      const double now = plan::latency(d);
+      CHECK(now <= last * (1 + 1e-9));
+      CHECK(plan::speedup_eq9(d) >= eq9 * (1 - 1e-12));
+      last = now;
+      eq9 = plan::speedup_eq9(d);
+    }
+    amplified += plan::token_wise_latency(d) > 1.5 * last;
+  }
+  CHECK(amplified > 100);
+}
 TEST_CASE("Eq 8 picks the slower side in some of 300 random settings, the recursion in none") {
   numbers n(8);
   int eq8 = 0, recursion = 0;
