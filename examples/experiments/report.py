@@ -1070,6 +1070,7 @@ def trade_plot():
     accuracy = [setting("ensemble", x, "sampled_accuracy") for x in weights]
     axis.plot(list(best.values()), accuracy, "o-", color=BLUE, ms=4)
     point_labels(axis, [(v, y, f"lambda {x:g}", BLUE, True) for (x, v), y in zip(best.items(), accuracy)])
+    axis.margins(0.15)
     axis.set_xlabel("speed-up of CoS over both models at every token, best gamma")
     axis.set_ylabel("chance that a sampled token is right")
     finish(f, "cos-trade", "An ensemble of draft (weight lambda) and target: quality against speed")
@@ -1314,7 +1315,7 @@ def dssd_plot():
 
 def real_dssd_plot():
     f, axes = figure(9.2, 4, 3)
-    names = [f"{ntt:g} ms\n{rate:g}" for ntt, rate in PRINTED]
+    names, top = [f"{ntt:g} ms\n{rate:g}" for ntt, rate in PRINTED], max(r.speedup for r in real_dssd)
     for axis, gamma in zip(axes, (4, 6, 8)):
         ends = []
         for protocol, name, colour in (("dsd", "DSD", RED), ("dssd", "DSSD", BLUE), ("shared", "coupled", GREEN)):
@@ -1323,7 +1324,7 @@ def real_dssd_plot():
             axis.axhline(one(real_dssd, policy="none", protocol=protocol, gamma=gamma).speedup, color=colour, lw=0.8, ls=":")
             ends.append((len(ys) - 0.9, ys[-1], name, colour))
         axis.axhline(1, color=GREY, lw=3, zorder=0)
-        axis.set_ylim(0)
+        axis.set_ylim(0, 1.05 * max(top, 1))
         axis.set_xlim(-0.2, len(names) + 0.6)
         label_ends(axis, ends, 0.06)
         axis.set_xticks(range(len(names)), names, size=7.5)
