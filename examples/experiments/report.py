@@ -1429,6 +1429,8 @@ ORDER = ("seed", "quick", "positions", "machine", "standard_over_itself", "claim
          "speculative", "cos", "eq8", "target_step_ms", "slower")
 results = {key: now.get(key, earlier.get(key)) for key in ORDER}
 recorded.write(plots / "results.json", results)
+if results["rules"] is None or results["slower"] is None:
+    sys.exit(print(f"report.py: {plots / 'results.json'} is written; for the page the parts with the bundled models must have run, too"))
 subprocess.run([pathlib.Path(__file__).with_name("page.py"), plots / "results.json", page], check=True)
 print(f"report.py: {page}: {sum(judged[c['id']]['verdict'] == 'yes' for c in CLAIMS if c['by'] == 'paper' and c['id'] in judged)} of the "
       f"papers' claims hold")
