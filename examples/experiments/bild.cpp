@@ -26,23 +26,6 @@ continuation law(double alpha) {
              decoded& d) { return speculate(t, most, m, chooser, d, greedy(alpha), 5, 0, false); };
 }
 
-// Of the tokens behind the prompt, how many are the likeliest of the target.
-double agreement_with(cli::session& target, std::span<const token_id> text, std::size_t prompt) {
-  const std::size_t v = target.vocab_size(), n = text.size() - prompt;
-  std::vector<float> rows(n * v);
-  (void)target.rollback(0);
-  if (target.extend(text.first(prompt - 1), {}) != status::ok)
-    throw error("bild", "", "the prompt is too long");
-  if (target.extend(text.subspan(prompt - 1, n), rows) != status::ok)
-    throw error("bild", "", "the text is too long");
-  double same = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    const auto row = std::span(rows).subspan(i * v, v);
-    same += token_id(std::max_element(row.begin(), row.end()) - row.begin()) == text[prompt + i];
-  }
-  return same / double(n);
-}
-
 }  // namespace
 
 void bilds(lab& lab, table& out) {

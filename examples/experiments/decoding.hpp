@@ -89,6 +89,24 @@ inline decoded decode_all(lab& lab, const std::vector<std::string>& models,
   return all;
 }
 
+// Of the tokens behind the prompt, how many are the likeliest of the target.
+inline double agreement_with(cli::session& target, std::span<const token_id> text,
+                             std::size_t prompt) {
+  const std::size_t v = target.vocab_size(), n = text.size() - prompt;
+  std::vector<float> rows(n * v);
+  (void)target.rollback(0);
+  if (target.extend(text.first(prompt - 1), {}) != status::ok)
+    throw error("text", "", "the prompt is too long");
+  if (target.extend(text.subspan(prompt - 1, n), rows) != status::ok)
+    throw error("text", "", "the text is too long");
+  double same = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto row = std::span(rows).subspan(i * v, v);
+    same += token_id(std::max_element(row.begin(), row.end()) - row.begin()) == text[prompt + i];
+  }
+  return same / double(n);
+}
+
 // Speculative decoding with models[0] as draft and models[1] as target. verifier_of(chooser's seed,
 // request) is made anew for each prompt; a draft length is shared by all prompts.
 template <class Policy, class Verifier = token_verifier, class Length = fixed_draft_length>

@@ -16,6 +16,7 @@
 #include <specagg/specagg.hpp>
 
 #include "../cli/backends.hpp"
+#include "rules.hpp"
 #include "table.hpp"
 
 namespace experiments {
@@ -162,7 +163,13 @@ void cos_speed(lab&, const cos_plan&, table&);
 void verifiers(lab&, table&);
 void draft_length(lab&, table&);
 void times(lab&, const std::vector<std::string>& models, table&);
-void latency(lab&, table&);
+struct latency_plan {
+  pair models;
+  std::vector<sweep> rules;
+  std::vector<std::size_t> gammas;
+  std::size_t prompts, tokens, repeats;  // prompts of each text
+};
+void latency(lab&, const latency_plan&, table&);
 void draft_length_speed(lab&, table&);
 void dssd(lab&, table&);
 void dssd_paired(lab&, table&);

@@ -102,19 +102,11 @@ double predicted_speedup(const lab& lab, const pair& models, const decoded& d,
 
 }  // namespace
 
-void latency(lab& lab, table& out) {
-  const pair& models = pairs[0];
-  const auto prompts = lab.prompts(lab.how.quick ? 1 : 3);
-  const std::size_t most = lab.how.quick ? 32 : 64, repeats = lab.how.quick ? 3 : 15;
-  std::vector<sweep> rules{{"lossless", {0}},
-                           {"ensemble", {0.2, 0.4, 0.6, 0.8, 1}},
-                           {"lenient", {0.2, 0.5, 0.7, 0.9}},
-                           {"chow", {0.5, 0.7, 0.8, 0.9}},
-                           {"diff", {-0.1, 0, 0.1, 0.3}},
-                           {"opt", {-0.1, 0, 0.1, 0.2, 0.3, 0.4, 0.5}},
-                           {"bild", {4, 5, 6, 7}},
-                           {"token-v2", {0.02, 0.1, 0.2, 0.4}},
-                           {"token-v3", {0.6, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998}}};
+void latency(lab& lab, const latency_plan& of, table& out) {
+  const pair& models = of.models;
+  const auto prompts = lab.prompts(of.prompts);
+  const std::size_t most = of.tokens, repeats = of.repeats;
+  std::vector<sweep> rules = of.rules;
   if (lab.how.quick)
     for (sweep& s : rules) s.values = {s.values[s.values.size() / 2]};
   std::size_t count = 0, done = 0;
@@ -145,7 +137,7 @@ void latency(lab& lab, table& out) {
               return speculate(t, n, m, r, d, policy, gamma, 1, acceptances);
             };
           };
-          constexpr std::array<std::size_t, 3> gammas{3, 5, 7};
+          const std::vector<std::size_t>& gammas = of.gammas;
           std::vector<continuation> ways;
           for (const std::size_t gamma : gammas) ways.push_back(speculative(gamma, false));
           ways.push_back(

@@ -29,6 +29,13 @@ struct laboratory {
     one->progress = progress;
     return one;
   }
+  std::unique_ptr<lab> clock(const std::string& target) const {
+    world w = reading(of, target, how.quick ? 4 : 16, 1, 1);
+    w.parts = target == "smollm2" ? "real-" : "real-up-";
+    auto one = std::make_unique<lab>(how, w);
+    one->progress = progress;
+    return one;
+  }
   std::unique_ptr<lab> chat(const std::vector<std::string>& kinds) const {
     auto one = std::make_unique<lab>(how, chatting(of, kinds));
     one->progress = progress;
@@ -42,7 +49,7 @@ constexpr const char* cascades_header =
 // (a), (b), (d) of docs/experiments.md
 const pair head{"head", "smollm2"}, up{"smollm2", "gemma"}, down{"gemma", "smollm2"};
 
-void sweep(laboratory& l, const pair& models, table& t) {
+void held_out(laboratory& l, const pair& models, table& t) {
   const auto one = l.over(models.p);
   cascades(*one, models,
            {{1, {}},
@@ -86,13 +93,34 @@ constexpr const char* calls_header =
     "models,policy,value,temperature,method,gamma,tokens,a_q,a_p,calls_q,calls_p,calls,predicted_q,"
     "predicted_p,predicted";
 
+constexpr const char* latency_header =
+    "pair,execution,gamma,rule,parameter,policy,seconds_per_token,target_seconds_per_token,"
+    "relative_latency,speedup,predicted,error,predicted_free_scoring,acceptance,"
+    "target_calls_per_token,speedups";
+latency_plan by_the_clock(const pair& models, bool quick) {
+  const bool small = models.p == "smollm2";  // a step of Gemma takes six times as long
+  std::vector<sweep> rules{{"lossless", {0}}, {"lenient", {0.5, 0.8}}, {"chow", {0.3, 0.5, 0.7}},
+                           {"opt", {0, 0.2}}, {"diff", {0, 0.2}},      {"token-v3", {0.8, 0.95}}};
+  if (!small)
+    rules = {
+        {"lossless", {0}}, {"lenient", {0.5}}, {"chow", {0.5}}, {"opt", {0}}, {"token-v3", {0.9}}};
+  return {models,
+          rules,
+          small ? std::vector<std::size_t>{1, 3} : std::vector<std::size_t>{3},
+          1,
+          std::size_t(quick   ? 16
+                      : small ? 64
+                              : 32),
+          std::size_t(quick ? 3 : 15)};
+}
+
 const std::vector<part<laboratory>> parts = {
     {"real-cascades-head", false, 300, 20, cascades_header,
-     [](laboratory& l, table& t) { sweep(l, head, t); }},
+     [](laboratory& l, table& t) { held_out(l, head, t); }},
     {"real-cascades-down", false, 300, 20, cascades_header,
-     [](laboratory& l, table& t) { sweep(l, down, t); }},
+     [](laboratory& l, table& t) { held_out(l, down, t); }},
     {"real-cascades-up", false, 400, 60, cascades_header,
-     [](laboratory& l, table& t) { sweep(l, up, t); }},
+     [](laboratory& l, table& t) { held_out(l, up, t); }},
     {"real-answers-down", false, 200, 20, cascades_header,
      [](laboratory& l, table& t) { ask(l, down, t); }},
     {"real-answers-up", false, 400, 60, cascades_header,
@@ -109,6 +137,30 @@ const std::vector<part<laboratory>> parts = {
        times(*one,
              {"smollm2", "head", "amateur", "smollm2/plain", "smollm2/vivid", "smollm2/teacher"},
              t);
+     }},
+    {"real-texts", false, 300, 20,
+     "pair,execution,temperature,rule,parameter,policy,tokens,target_calls,draft_calls,"
+     "target_tokens,draft_tokens,rouge_l,rouge_l_se,agreement,agreement_se",
+     [](laboratory& l, table& t) {
+       const auto one = l.clock("smollm2");
+       texts_of(*one, head, t);
+     }},
+    {"real-latency", true, 500, 40, latency_header,
+     [](laboratory& l, table& t) {
+       const auto one = l.clock("smollm2");
+       latency(*one, by_the_clock(head, l.how.quick), t);
+     },
+     "real-times real-cascades-head"},
+    {"real-up-latency", true, 300, 40, latency_header,
+     [](laboratory& l, table& t) {
+       const auto one = l.clock("gemma");
+       latency(*one, by_the_clock(up, l.how.quick), t);
+     },
+     "real-up-times real-cascades-up"},
+    {"real-up-times", true, 20, 5, "model,tokens,seconds,quartile_1,quartile_3,v",
+     [](laboratory& l, table& t) {
+       const auto one = l.clock("gemma");
+       times(*one, {"gemma", "smollm2"}, t);
      }},
     {"real-cos-speed", true, 700, 40,
      "models,policy,value,temperature,method,gamma,tokens_per_second,speedup,predicted,error,"
@@ -134,7 +186,7 @@ int main(int argc, char** argv) {
   if (of.gemma.empty())
     std::erase_if(all, [](const auto& p) {
       const std::string_view name = p.name;
-      return name.ends_with("-up") || name.ends_with("-down");
+      return name.ends_with("-up") || name.ends_with("-down") || name.starts_with("real-up-");
     });
   return experiments::program(
       argc, argv, "specagg-experiments-real",

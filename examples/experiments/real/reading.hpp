@@ -40,6 +40,9 @@ struct question {
   std::size_t answer;          // its tokens
 };
 std::vector<question> questions(const sources& of, const std::string& target);
+// What the rules write after the beginnings of windows, in their three executions: calls, tokens
+// that the models read, and how near the text is to the true one and to the target's own choice.
+void texts_of(lab&, const pair&, table&);
 void answers(lab&, const pair&, const std::vector<question>&, table&);
 
 }  // namespace experiments::real
