@@ -8,7 +8,7 @@ usage: report.py FOLDER PAGE.md      plots and results.json go into a folder bes
 Parts with models that read are in FOLDER-real. What follows from a part whose CSV file is in neither stays as the
 results.json there has it.
 """
-import bisect, csv, functools, json, math, os, pathlib, random, statistics, subprocess, sys
+import bisect, csv, json, math, os, pathlib, random, statistics, subprocess, sys, types
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
 import recorded
@@ -117,38 +117,98 @@ def one(rows, **where):
 DEFERRAL = ["chow", "chow-log", "diff", "diff-log", "opt", "opt-log", "bild"]
 TOKEN = ["token-v1", "token-v2", "token-v3"]
 LOSSY = ["lossy", "lenient", "lossy-beta", "mentored"]
+SHARES = (0.25, 0.5, 0.75)
 MEASURES = ("rejection", "cross_entropy", "argmax_accuracy", "sampled_accuracy", "tv_target", "kl_target")
-cells = {}  # (pair, temperature, rule) -> {parameter: {measure: a number for each window}}, windows of text 0 first
-policies, texts = {}, ["shakespeare", "kjv"]
-for p in PAIRS:
-    for r in load(f"cascades-{p}"):
-        at = cells.setdefault((p, r.temperature, r.rule), {}).setdefault(r.parameter, {m: [] for m in MEASURES})
-        policies[r.rule, r.parameter] = r["policy"]
-        for m in MEASURES:
-            at[m].append(getattr(r, m))
-quick = "quick" in settings
-per_text = len(next(iter(next(iter(cells.values())).values()))["rejection"]) // len(texts) if cells else 0
-WINDOWS = {t: tuple(range(i * per_text, (i + 1) * per_text)) for i, t in enumerate(texts)}
-WINDOWS["mix"] = tuple(range(len(texts) * per_text))
-FIRST = tuple(w for w in WINDOWS["mix"] if w % 2 == 0)  # rules and parameters are chosen on these windows
-SECOND = tuple(w for w in WINDOWS["mix"] if w % 2)      # and reported on those
+class HeldOut:
+    """Parts with what each rule does at held-out positions, window by window; windows of the first text first."""
+    def __init__(self, parts, texts, together=0):
+        """parts: by pair. together: windows whose numbers are equal modulo it count as one (0: each is its own)."""
+        self.cells = {}  # (pair, temperature, rule) -> {parameter: {measure: a number for each window}}
+        self.policies, self.texts, self.pair, self.curves = {}, texts, next(iter(parts)), {}
+        for pair, part in parts.items():
+            shares = {}
+            for r in load(part):
+                at = self.cells.setdefault((pair, r.temperature, r.rule), {}).setdefault(r.parameter, {m: [] for m in MEASURES})
+                self.policies[r.rule, r.parameter] = r["policy"]
+                if not together:
+                    for m in MEASURES:
+                        at[m].append(getattr(r, m))
+                else:
+                    group = shares.setdefault((r.temperature, r.rule, r.parameter, r.text), [[] for _ in range(together)])
+                    group[int(r.window) % together].append(r)
+            for (temperature, rule, parameter, _), group in sorted(shares.items(), key=lambda g: texts.index(g[0][3])):
+                for m in MEASURES:
+                    self.cells[pair, temperature, rule][parameter][m] += [statistics.mean(getattr(r, m) for r in g) for g in group if g]
+        first = next(iter(next(iter(self.cells.values())).values())) if self.cells else {"rejection": ()}
+        per_text = len(first["rejection"]) // len(texts)
+        self.windows = {t: tuple(range(i * per_text, (i + 1) * per_text)) for i, t in enumerate(texts)}
+        self.windows["mix"] = tuple(range(len(texts) * per_text))
+        self.first = tuple(w for w in self.windows["mix"] if w % 2 == 0)  # rules and parameters are chosen on these windows
+        self.second = tuple(w for w in self.windows["mix"] if w % 2)      # and reported on those
+
+    def setting(self, rule, parameter, y, use=None, pair=None, temperature=1):
+        return mean(self.cells[pair or self.pair, temperature, rule][parameter][y], use or self.windows["mix"])
+
+    def curve(self, rule, y="cross_entropy", use=None, pair=None, temperature=1):
+        """(rejection, y), by rejection; of equal rejections the first."""
+        asked = rule, y, use, pair, temperature
+        if asked not in self.curves:
+            points, use = {}, use or self.windows["mix"]
+            for numbers in self.cells[pair or self.pair, temperature, rule].values():
+                points.setdefault(round(mean(numbers["rejection"], use), 6), mean(numbers[y], use))
+            self.curves[asked] = sorted(points.items())
+        return self.curves[asked]
+
+    def tv(self, use=None, pair=None, temperature=1):
+        return mean(self.cells[pair or self.pair, temperature, "ensemble"][0.0]["rejection"], use or self.windows["mix"])
+
+    def jackknife(self, f, use=None):
+        """f over windows, and its standard error: f without each window in turn, text by text. What is compared in f is
+        compared at the same windows, so errors of differences are paired."""
+        use = use or self.windows["mix"]
+        whole, square = f(use), 0
+        for t in self.texts:
+            own = [w for w in use if w in self.windows[t]]
+            if len(own) < 2:
+                continue
+            without = [f(tuple(x for x in use if x != w)) for w in own]
+            middle, n = statistics.mean(without), len(own)
+            square += (n - 1) / n * sum((x - middle) ** 2 for x in without)
+        return whole, math.sqrt(square)
+
+    def gap(self, a, b, y="sampled_accuracy", shares=SHARES, use=None, **where):
+        """Rule a less rule b at equal rejection: the mean at some shares of TV(q, p), and its paired error."""
+        use = use or self.windows["mix"]
+
+        def at(share, use):
+            x = share * self.tv(use, **where)
+            return value(self.curve(a, y, use, **where), x) - value(self.curve(b, y, use, **where), x)
+        known = [s for s in shares if not math.isnan(at(s, use))]
+        return self.jackknife(lambda u: statistics.mean(at(s, u) for s in known), use) if known else (math.nan, math.nan)
+
+    def apart(self, a, b, y, use, sign=1, temperatures=(1, 1), pair=None):
+        """Setting a less setting b, each (rule, parameter)."""
+        return self.jackknife(lambda u: sign * (self.setting(*a, y, u, pair, temperatures[0]) - self.setting(*b, y, u, pair, temperatures[1])), use)
+
+    def chosen(self, rules, y, best, allowed=lambda rule, parameter: True, pair=None):
+        """The setting that is best on the first split."""
+        return best(((r, p) for r in rules for p in self.cells[pair or self.pair, 1, r] if allowed(r, p)),
+                    key=lambda s: self.setting(*s, y, self.first, pair))
+
+    def below_tv(self, rule, parameter):
+        return self.setting(rule, parameter, "rejection", self.first) <= self.tv(self.first)
+
+    def least_rejection(self, rule, use):
+        """The least rejection rate at which a rule has the target's accuracy, linear between its parameters."""
+        due, points = self.setting(*TARGET, "sampled_accuracy", use), self.curve(rule, "sampled_accuracy", use)
+        for (x0, y0), (x1, y1) in zip(points, points[1:]):
+            if y1 >= due:
+                return x1 if y0 >= due else x0 + (x1 - x0) * (due - y0) / (y1 - y0)
+        return math.nan
 
 
 def mean(values, use):
     return sum(values[w] for w in use) / len(use)
-
-
-def setting(rule, parameter, y, use=WINDOWS["mix"], pair="draft-target", temperature=1):
-    return mean(cells[pair, temperature, rule][parameter][y], use)
-
-
-@functools.lru_cache(maxsize=None)
-def curve(rule, y="cross_entropy", use=WINDOWS["mix"], pair="draft-target", temperature=1):
-    """(rejection, y), by rejection; of equal rejections the first."""
-    points = {}
-    for numbers in cells[pair, temperature, rule].values():
-        points.setdefault(round(mean(numbers["rejection"], use), 6), mean(numbers[y], use))
-    return sorted(points.items())
 
 
 def value(points, x):
@@ -162,45 +222,20 @@ def value(points, x):
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
-def tv(use=WINDOWS["mix"], pair="draft-target", temperature=1):
-    return mean(cells[pair, temperature, "ensemble"][0.0]["rejection"], use)
-
-
-def jackknife(f, use=WINDOWS["mix"]):
-    """f over windows, and its standard error: f without each window in turn, text by text. What is compared in f is
-    compared at the same windows, so errors of differences are paired."""
-    whole, square = f(use), 0
-    for t in texts:
-        own = [w for w in use if w in WINDOWS[t]]
-        if len(own) < 2:
-            continue
-        without = [f(tuple(x for x in use if x != w)) for w in own]
-        middle, n = statistics.mean(without), len(own)
-        square += (n - 1) / n * sum((x - middle) ** 2 for x in without)
-    return whole, math.sqrt(square)
-
-
-SHARES = (0.25, 0.5, 0.75)
-
-
-def gap(a, b, y="sampled_accuracy", shares=SHARES, use=WINDOWS["mix"], **where):
-    """Rule a less rule b at equal rejection: the mean at some shares of TV(q, p), and its paired error."""
-    def at(share, use):
-        x = share * tv(use, **where)
-        return value(curve(a, y, use, **where), x) - value(curve(b, y, use, **where), x)
-    known = [s for s in shares if not math.isnan(at(s, use))]
-    return jackknife(lambda u: statistics.mean(at(s, u) for s in known), use) if known else (math.nan, math.nan)
-
-
-def apart(a, b, y, use, sign=1, temperatures=(1, 1), pair="draft-target"):
-    """Setting a less setting b, each (rule, parameter)."""
-    return jackknife(lambda u: sign * (setting(*a, y, u, pair, temperatures[0]) - setting(*b, y, u, pair, temperatures[1])), use)
-
-
-def chosen(rules, y, best, allowed=lambda rule, parameter: True, pair="draft-target"):
-    """The setting that is best on the first split."""
-    return best(((r, p) for r in rules for p in cells[pair, 1, r] if allowed(r, p)), key=lambda s: setting(*s, y, FIRST, pair))
-
+TARGET, DRAFT = ("ensemble", 0.0), ("ensemble", 1.0)
+texts = ["shakespeare", "kjv"]
+bundled = HeldOut({p: f"cascades-{p}" for p in PAIRS}, texts)
+cells, policies, WINDOWS, FIRST, SECOND = bundled.cells, bundled.policies, bundled.windows, bundled.first, bundled.second
+setting, curve, tv, jackknife, gap, apart, chosen = (bundled.setting, bundled.curve, bundled.tv, bundled.jackknife, bundled.gap,
+                                                     bundled.apart, bundled.chosen)
+quick = "quick" in settings
+# Models that read: (a) SmolLM2's head for SmolLM2, (b) SmolLM2 for Gemma, (d) Gemma for SmolLM2; texts, and questions.
+DOMAINS, TASKS = ["manual", "handbook", "jargon"], ["capital", "code"]
+reads = {"head": HeldOut({"head-smollm2": "real-cascades-head"}, DOMAINS), "up": HeldOut({"smollm2-gemma": "real-cascades-up"}, DOMAINS),
+         "down": HeldOut({"gemma-smollm2": "real-cascades-down"}, DOMAINS)}
+answers = {"answers up": HeldOut({"smollm2-gemma": "real-answers-up"}, TASKS, 16),
+           "answers down": HeldOut({"gemma-smollm2": "real-answers-down"}, TASKS, 16)}
+reads, answers = ({name: h for name, h in all.items() if h.cells} for all in (reads, answers))
 
 # ---- claims ---------------------------------------------------------------------------------------------------------
 
@@ -250,25 +285,89 @@ def found(part, test, f, form, note):
             "of": len(values), "hold": outcomes.count("holds"), "fail": outcomes.count("fails"), "note": note() if callable(note) else note}
 
 
-def measure(id, f, form="{:.2f}", note=""):
+def measure_bundled(id, f, form="{:.2f}", note=""):
     claim = next(c for c in CLAIMS if c["id"] == id)
     if m := found(claim["part"], claim["test"], f, form, note):
         (real if claim["part"].startswith("real-") else judged)[id] = m
 
 
+measure = measure_bundled
+
+
 def measure_real(id, f, form="{:.2f}", note=""):
-    """The same claim with models that read: claims.json says under `real` in which part, and by which test if another."""
+    """The same claim with models that read: claims.json says under `real` in which part, and by which test if another; it
+    has no `real` where they measure nothing that the bundled models do not."""
     claim = next(c for c in CLAIMS if c["id"] == id)
+    if "real" not in claim:
+        return
     if m := found(claim["real"]["part"], claim["real"].get("test", claim["test"]), f, form, note):
         real[id] = m
 
 
+# with models that read
+if reads:
+    better = lambda h: max((TARGET, DRAFT), key=lambda s: h.setting(*s, "sampled_accuracy", h.first))
+    best_of = lambda h, rule: h.chosen([rule], "sampled_accuracy", max, h.below_tv)
+    as_good_of = lambda h: h.chosen(["token-v3"], "rejection", min,
+                                    lambda r, p: h.setting(r, p, "sampled_accuracy", h.first) >= h.setting(*TARGET, "sampled_accuracy", h.first))
+    larger = {name: h for name, h in {**reads, **answers}.items() if "down" not in name}  # the target is the larger model
+    everywhere = {**reads, **answers}
+    measure_real("cascade-over-target", lambda: [(name, *h.apart(best_of(h, "token-v3"), better(h), "sampled_accuracy", h.second))
+                                                 for name, h in everywhere.items()], "{:+.4f}",
+                 lambda: ", ".join(f"{name}: `{h.policies[best_of(h, 'token-v3')]}` {h.setting(*best_of(h, 'token-v3'), 'sampled_accuracy', h.second):.3f}, draft "
+                                   f"{h.setting(*DRAFT, 'sampled_accuracy', h.second):.3f}, target {h.setting(*TARGET, 'sampled_accuracy', h.second):.3f}"
+                                   for name, h in everywhere.items()))
+    measure_real("cascade-saves-calls", lambda: [v for name, h in larger.items() for v in (
+        (f"{name}: accuracy", *h.apart(as_good_of(h), TARGET, "sampled_accuracy", h.second)),
+        (f"{name}: rejections", *h.apart(TARGET, as_good_of(h), "rejection", h.second)))], "{:+.4f}")
+    measure_real("token-over-opt", lambda: [v for name, h in larger.items() for v in (
+        (f"{name}: accuracy", *h.apart(best_of(h, "token-v3"), best_of(h, "opt"), "sampled_accuracy", h.second)),
+        (f"{name}: rejections", *h.jackknife(lambda u: h.least_rejection("opt", u) - h.least_rejection("token-v3", u))))], "{:+.4f}")
+    for id, a, b in (("opt-over-diff", "opt", "diff"), ("diff-over-chow", "diff", "chow"),
+                     ("diff-over-bild", "diff", "bild"), ("beta-1-as-good", "lenient", "lossy")):
+        measure_real(id, lambda: [(name, *h.gap(a, b)) for name, h in everywhere.items()], "{:+.4f}")
+    measure_real("over-lossy", lambda: [(f"{r}, {name}", *h.gap(r, "lenient")) for r in ("token-v3", "opt") for name, h in everywhere.items()], "{:+.4f}")
+    measure_real("v3-over-others", lambda: [(f"{r} at {100 * s:.0f} %, {name}", *h.gap("token-v3", r, shares=(s,)))
+                                            for r in ("token-v1", "token-v2") for s in SHARES for name, h in everywhere.items()], "{:+.4f}")
+
+    def narrower(h):
+        at = lambda t, u: statistics.mean(value(h.curve(r, "sampled_accuracy", u, temperature=t), s * h.tv(u, temperature=t)) * sign
+                                          for s in SHARES for r, sign in (("token-v3", 2), ("opt", -2)))
+        return h.jackknife(lambda u: abs(at(1, u)) - abs(at(0.5, u)))
+
+    measure_real("gap-shrinks", lambda: [(name, *narrower(h)) for name, h in reads.items()], "{:+.4f}")
+    measure_real("kl-exact-beta", lambda: [(f"{r}, {name}", *h.gap(r, "lossy", "kl_target")) for r in ("lenient", "ensemble") for name, h in reads.items()], "{:+.4f}")
+    best_rule = lambda h: h.chosen(DEFERRAL + ["token-v3"], "sampled_accuracy", max, h.below_tv)
+    measure_real("here-colder", lambda: [(name, *h.apart(TARGET, best_rule(h), "sampled_accuracy", h.second, temperatures=(0.5, 1))) for name, h in reads.items()], "{:+.4f}",
+                 lambda: ", ".join(f"{name}: `{h.policies[best_rule(h)]}`" for name, h in reads.items()))
+    of_likeliest = lambda h: h.chosen(DEFERRAL + TOKEN + LOSSY, "argmax_accuracy", max)
+    measure_real("here-likeliest", lambda: [(name, *h.apart(of_likeliest(h), better(h), "argmax_accuracy", h.second)) for name, h in everywhere.items()], "{:+.4f}")
+real_times = load("real-times")
+if (written := load("real-texts")) and real_times:
+    HEAD_COST = one(real_times, model="head", tokens=1).seconds / one(real_times, model="smollm2", tokens=1).seconds
+    way = lambda r: f"{r.execution} {r.policy}"
+    of_cascades = lambda execution: [r for r in pick(written, temperature=1, execution=execution)]
+    same = [(s, q) for s in of_cascades("sequential") for q in of_cascades("speculative") if (s.rule, s.parameter) == (q.rule, q.parameter)]
+    measure("cascade-work", lambda: [(f"alpha {s.parameter:g}:", q.target_tokens + HEAD_COST * q.draft_tokens - s.target_tokens - HEAD_COST * s.draft_tokens)
+                                     for s, q in same], "{:+.2f}", "tokens that the target reads, and the head's at its share of a step")
+    measure("cascade-calls", lambda: [(f"alpha {s.parameter:g}:", s.target_calls - q.target_calls) for s, q in same], "{:+.2f}")
+
+    def above_sequence(temperature):
+        """At no more target calls a token, the best speculative cascade's agreement with the target less SeqCascade's."""
+        for s in pick(written, execution="sequence", temperature=temperature):
+            no_dearer = [r for r in pick(written, execution="speculative", temperature=temperature) if r.rule in ("chow", "diff", "opt", "token-v3")
+                         and r.target_calls <= s.target_calls]
+            if no_dearer:
+                top = max(no_dearer, key=lambda r: r.agreement)
+                yield f"T {temperature:g}, alpha {s.parameter:g} at {s.target_calls:.2f} calls:", top.agreement - s.agreement, math.hypot(top.agreement_se, s.agreement_se)
+
+    measure("over-sequence", lambda: list(above_sequence(0)), "{:+.3f}")
+
 if have(CASCADES):
     dt = dict(pair="draft-target")
-    TARGET, DRAFT = ("ensemble", 0.0), ("ensemble", 1.0)
     target = {m: setting(*TARGET, m) for m in MEASURES}
     draft = {m: setting(*DRAFT, m) for m in MEASURES}
-    below_tv = lambda rule, parameter: setting(rule, parameter, "rejection", FIRST) <= tv(FIRST)
+    below_tv, least_rejection = bundled.below_tv, bundled.least_rejection
     best_v3 = chosen(["token-v3"], "sampled_accuracy", max, below_tv)
     measure("cascade-over-target", lambda: [("", *apart(best_v3, TARGET, "sampled_accuracy", SECOND))], "{:+.4f}",
             f"`{policies[best_v3]}` {setting(*best_v3, 'sampled_accuracy', SECOND):.3f}, the target {setting(*TARGET, 'sampled_accuracy', SECOND):.3f}")
@@ -278,14 +377,6 @@ if have(CASCADES):
                                             ("rejection saved", *apart(TARGET, as_good, "rejection", SECOND))], "{:+.4f}",
             f"`{policies[as_good]}`")
     best_opt = chosen(["opt"], "sampled_accuracy", max, below_tv)
-
-    def least_rejection(rule, use):
-        """The least rejection rate at which a rule has the target's accuracy, linear between its parameters."""
-        due, points = setting(*TARGET, "sampled_accuracy", use), curve(rule, "sampled_accuracy", use)
-        for (x0, y0), (x1, y1) in zip(points, points[1:]):
-            if y1 >= due:
-                return x1 if y0 >= due else x0 + (x1 - x0) * (due - y0) / (y1 - y0)
-        return math.nan
 
     measure("token-over-opt", lambda: [("accuracy at the target's cost", *apart(best_v3, best_opt, "sampled_accuracy", SECOND)),
                                        ("rejections at its accuracy", *jackknife(lambda u: least_rejection("opt", u) - least_rejection("token-v3", u)))],
@@ -345,18 +436,19 @@ if have(CASCADES, f"cascades-{EXPERTS}"):
             f"the model trained on both texts {target['cross_entropy']:.3f}")
 
 # executions
-if have("latency", CASCADES):
-    speculative = pick(latency, execution="speculative")
+def execution_claims(latency, h, measure):
+    """The claims of a part `latency`. h: what its rules are worth."""
+    speculative, gamma = pick(latency, execution="speculative"), 5 if pick(latency, gamma=5) else 3
     for r in latency:
-        known = cells["draft-target", 1, "ensemble" if r.rule == "lossless" else r.rule].get(0.0 if r.rule == "lossless" else r.parameter)
-        r["accuracy"] = mean(known["sampled_accuracy"], WINDOWS["mix"]) if known else ""
+        known = h.cells[h.pair, 1, "ensemble" if r.rule == "lossless" else r.rule].get(0.0 if r.rule == "lossless" else r.parameter)
+        r["accuracy"] = mean(known["sampled_accuracy"], h.windows["mix"]) if known else ""
     alphas = sorted({r.parameter for r in pick(latency, execution="sequential")})
     quickest = lambda rows: min(rows, key=lambda r: r.relative_latency)
     over = lambda a: (one(latency, rule="chow", parameter=a, execution="sequential").relative_latency /
                       quickest(pick(latency, rule="chow", parameter=a, execution="speculative")).relative_latency)
     measure("speculative-over-sequential", lambda: [(f"alpha {a:g}:", over(a)) for a in alphas[:-1]])
     measure("sequential-low-latency", lambda: [(f"alpha {a:g}:", over(a)) for a in alphas[-1:]])
-    good = [r for r in speculative if r.accuracy >= target["sampled_accuracy"]]
+    good = [r for r in speculative if r.accuracy >= h.setting(*TARGET, "sampled_accuracy")]
     lossy_way = lambda: quickest([r for r in good if r.rule in ("lenient", "lossless")])
     cascade_way = lambda: quickest([r for r in good if r.rule in ("chow", "diff", "opt", "token-v3")])
     measure("match-quality-faster", lambda: [(f"`{cascade_way().policy}` at {cascade_way().relative_latency:.2f}, `{lossy_way().policy}` at "
@@ -365,29 +457,39 @@ if have("latency", CASCADES):
 
     def within(rule):
         """The setting of a rule that is best on the first split among those that take no longer than the target, or the target."""
-        fast = [(r.rule, r.parameter) for r in pick(speculative, rule=rule, gamma=5) if r.relative_latency <= 1] + [TARGET]
-        return max(fast, key=lambda s: setting(*s, "sampled_accuracy", FIRST))
+        fast = [(r.rule, r.parameter) for r in pick(speculative, rule=rule, gamma=gamma) if r.relative_latency <= 1] + [TARGET]
+        return max(fast, key=lambda s: h.setting(*s, "sampled_accuracy", h.first))
 
     def as_accurate(rule):
-        return quickest([r for r in good if r.gamma == 5 and r.rule in (rule, "lossless")])
+        return quickest([r for r in good if r.gamma == gamma and r.rule in (rule, "lossless")])
 
     def by_the_clock():
         """V3's gains over OPT. Where both fall back to the target or to lossless decoding nothing is decided."""
         v3, other, undecided = within("token-v3"), within("opt"), (0.0, 1e-4)
         sooner, later = as_accurate("token-v3"), as_accurate("opt")
-        return [("accuracy within the target's time", *(undecided if v3 == other else apart(v3, other, "sampled_accuracy", SECOND))),
+        return [("accuracy within the target's time", *(undecided if v3 == other else h.apart(v3, other, "sampled_accuracy", h.second))),
                 ("time at its accuracy", *(undecided if sooner is later else (later.relative_latency - sooner.relative_latency,)))]
 
     measure("token-over-opt-time", by_the_clock, "{:+.4f}",
-            lambda: f"`{policies[within('token-v3')]}`, `{policies[within('opt')]}`; `{as_accurate('token-v3').policy}`, `{as_accurate('opt').policy}`")
+            lambda: f"`{h.policies[within('token-v3')]}`, `{h.policies[within('opt')]}`; `{as_accurate('token-v3').policy}`, `{as_accurate('opt').policy}`")
 
     def width(gamma):
         own = [r.relative_latency for r in pick(speculative, rule="lenient", gamma=gamma)]
         return max(own) - min(own)
 
-    measure("gamma-widens", lambda: [("", width(7) / width(3))])
+    if measure is measure_bundled:
+        measure("gamma-widens", lambda: [("", width(7) / width(3))])
     measure("speedup-formula", lambda: [("", statistics.median(abs(r.error) for r in speculative if not math.isnan(r.error)))], "{:.3f}",
             f"{len(speculative)} settings, worst {max(abs(r.error) for r in speculative):.2f}; measured is mostly less")
+    return speculative
+
+
+if have("latency", CASCADES):
+    speculative = execution_claims(latency, bundled, measure_bundled)
+real_latency, up_latency = load("real-latency"), load("real-up-latency")
+use_repeats()
+if real_latency and "head" in reads:
+    execution_claims(real_latency, reads["head"], measure_real)
 
 # original BiLD
 if have("bild"):
@@ -427,10 +529,12 @@ if have("regret"):
                 f"{sum(r.positions for r in rows):.0f} decisions, {100 * statistics.mean(r.wrong for r in rows):.0f} % of them not the best")
 
 # CoS
-if have("cos-speed", "cos-calls"):
-    WE, SWAPPED, small = (pick(cos_speed, models=m) for m in ("bard-bible", "bible-bard", "draft-target"))
+def cos_claims(cos_calls, cos_speed, names, measure):
+    """The claims of the parts `cos-calls` and `cos-speed`. names: of two experts, of the same two where the other one drafts
+    first, of a small and a large model, of three experts."""
+    WE, SWAPPED, small = (pick(cos_speed, models=m) for m in names[:3])
     CD, TRADE = ([r for r in small if r.policy.startswith(rule)] for rule in ("contrastive", "ensemble"))
-    THREE = pick(cos_speed, models="bard-bible-target")
+    THREE = pick(cos_speed, models=names[3])
 
     def best_speed(rows, method, gammas=(1, 5), **where):
         return max(r.speedup for r in pick(rows, method=method, **where) if r.gamma in gammas or method in ("standard", "parallel"))
@@ -454,13 +558,13 @@ if have("cos-speed", "cos-calls"):
             lambda: ", ".join(f"lambda {x:g}: {best_speed(TRADE, 'alternating', value=x):.2f}" for x in weights))
     two = WE + SWAPPED + CD
     measure("cos-gamma-1", lambda: [(f"{r.models} {r.value:g}, T {r.temperature:g}:", r.speedup) for r in pick(two, method="alternating", gamma=1)])
-    calls = [r for r in pick(cos_calls, method="alternating", gamma=1) if not math.isnan(r.a_q) and (r.models, r.policy[:8]) != ("draft-target", "ensemble")]
+    calls = [r for r in pick(cos_calls, method="alternating", gamma=1) if not math.isnan(r.a_q) and (r.models, r.policy[:8]) != (names[2], "ensemble")]
     measure("cos-gamma-1-calls", lambda: [(f"{r.models} {r.value:g}, T {r.temperature:g}:", r.calls) for r in calls])
     measure("sd-slower", lambda: [(n, best_speed(rows, "sd", **w)) for n, rows, w in PAPERS])
     measure("sd-slower-three", lambda: [("", best_speed(THREE, "sd"))])
     measure("acceptance-lambda", lambda: [(f"{r.models} {r.value:g}:", r.a_q - r.value) for r in cos_calls
-                                          if r.method == "standard" and r.models in ("bard-bible", "bible-bard")])
-    flat = {r.gamma: r.calls for r in pick(cos_calls, models="bard-bible", value=0.5, method="alternating")}
+                                          if r.method == "standard" and r.models in names[:2]])
+    flat = {r.gamma: r.calls for r in pick(cos_calls, models=names[0], value=0.5, method="alternating")}
     measure("gamma-stable", lambda: [("", max(flat.values()) / min(flat.values()))], "{:.2f}",
             "calls a token: " + ", ".join(f"gamma {g:g}: {x:.2f}" for g, x in sorted(flat.items())))
 
@@ -469,7 +573,7 @@ if have("cos-speed", "cos-calls"):
         return f"T {t}: best gamma {best.gamma:g},", best.speedup / best_speed(CD, "alternating", (1,), value=0.1, temperature=t)
 
     measure("gamma-peak", lambda: [peak(t) for t in (0, 1)])
-    either = lambda x: max(best_speed(WE, "alternating", value=x), best_speed(SWAPPED, "alternating", value=round(1 - x, 9)))
+    either = lambda x: max(best_speed(rows, "alternating", value=v) for rows, v in ((WE, x), (SWAPPED, round(1 - x, 9))) if rows)
     measure("lambda-1.5", lambda: [(f"lambda {x:g}:", either(x)) for x in lambdas])
     by_mu = lambda t, m: best_speed(CD, "alternating", value=m, temperature=t)
     measure("mu-reduces", lambda: [(f"T {t}, mu {a:g} to {b:g}:", by_mu(t, a) - by_mu(t, b)) for t in (0, 1) for a, b in zip(mus, mus[1:])],
@@ -480,6 +584,21 @@ if have("cos-speed", "cos-calls"):
     measure("renewal-calls", lambda: [("", statistics.median(renewal))], "{:.4f}", f"{len(renewal)} settings, worst {max(renewal):.3f}")
     errors = lambda: [abs(r.error) for r in cos_speed if r.method == "alternating" and not math.isnan(r.error)]
     measure("renewal-speed", lambda: [("", statistics.median(errors()))], "{:.3f}", f"{len(errors())} settings, worst {max(errors()):.2f}")
+    return types.SimpleNamespace(WE=WE, SWAPPED=SWAPPED, CD=CD, TRADE=TRADE, THREE=THREE, best_speed=best_speed, renewal=renewal, mus=mus)
+
+
+if have("cos-speed", "cos-calls"):
+    of_cos = cos_claims(cos_calls, cos_speed, ("bard-bible", "bible-bard", "draft-target", "bard-bible-target"), measure_bundled)
+    WE, SWAPPED, CD, TRADE, THREE, best_speed, renewal, mus = vars(of_cos).values()
+EXPERTS_THAT_READ = "smollm2/plain-smollm2/vivid"
+real_calls, real_speed, real_tasks = load("real-cos-calls"), load("real-cos-speed"), load("real-cos-tasks")
+use_repeats()
+if real_calls and real_speed:
+    cos_claims(real_calls, real_speed, (EXPERTS_THAT_READ, "", "amateur-smollm2", EXPERTS_THAT_READ + "-smollm2/teacher"), measure_real)
+if real_tasks:
+    fewest = lambda task: min(r.calls for r in pick(real_tasks, task=task, method="alternating"))
+    measure("cos-tasks", lambda: [(f"{free} less {fixed}:", fewest(free) - fewest(fixed)) for free in ("story", "chat") for fixed in ("code", "rewrite")],
+            "{:+.2f}", lambda: ", ".join(f"{task} {2 / fewest(task):.2f}" for task in ("code", "rewrite", "story", "chat")) + " times fewer calls")
 
 # verifiers
 if have("verifiers", "acceptance"):
