@@ -83,8 +83,8 @@ concept HiddenSource = LogitSource<S> && requires(const S& c, std::size_t i) {
 // parents, extend_tree(tokens, parents, logits).
 template <class S>
 struct addition {
-  S* to;
-  std::span<const token_id> tokens;
+  S* to = nullptr;
+  std::span<const token_id> tokens = {};
   std::span<typename S::value_type> logits = {};
   std::span<const std::uint32_t> parents = {};
   status why = status::ok;  // written by the call
@@ -99,6 +99,18 @@ template <class S>
 concept BatchLogitSource = LogitSource<S> && requires(std::span<addition<S>> all) {
   { S::extend(all) } -> std::same_as<status>;
 };
+
+// The same of any sources: in one call where they have one, else in turn. There are no parents.
+template <LogitSource S>
+status extend_all(std::span<addition<S>> all) {
+  if constexpr (BatchLogitSource<S>) return S::extend(all);
+  status first = status::ok;
+  for (addition<S>& a : all) {
+    a.why = a.to->extend(a.tokens, a.logits);
+    if (first == status::ok) first = a.why;
+  }
+  return first;
+}
 
 // Wraps a model, which must outlive it; counts its calls and the tokens in them, and measures their
 // time in seconds. calls_of[n], seconds_of[n], fastest_of[n]: number, time and shortest time of the

@@ -28,6 +28,7 @@
 #include <specagg/decode/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/decode/speculative.hpp>
+#include <specagg/decode/together.hpp>
 #include <specagg/decode/tree_workspace.hpp>
 #include <specagg/decode/tree.hpp>
 #include <specagg/decode/collaborative.hpp>

@@ -110,6 +110,34 @@ class on_exception {
   int before_ = std::uncaught_exceptions();
 };
 
+// The call of a model that score() makes. The model is rolled back to where the rows begin.
+template <LogitSource M>
+status score_call(std::span<const token_id> tokens, M& model,
+                  std::span<typename M::value_type> logits, addition<M>& call) {
+  const std::size_t rows = logits.size() / std::size_t(model.vocab_size());
+  const status s = detail::keep_prefix(tokens.first(tokens.size() - rows), model);
+  call = {&model, tokens.subspan(model.position()), logits};
+  return s;
+}
+// What score() does with the rows of that call.
+template <class T, class P>
+void process_rows(std::span<const token_id> tokens, std::size_t vocabulary, P& processor,
+                  std::span<T> logits) {
+  std::size_t pushed = tokens.size();
+  const auto push_again = [&] {
+    for (; pushed < tokens.size(); ++pushed) (void)processor.push(tokens[pushed]);
+  };
+  const detail::on_exception restore(push_again);
+  for (std::size_t j = logits.size() / vocabulary; j-- > 0;) {
+    processor.apply(logits.subspan(j * vocabulary, vocabulary));
+    if (j > 0) {
+      processor.pop();
+      --pushed;
+    }
+  }
+  push_again();
+}
+
 }  // namespace detail
 
 // One call of a model. Writes the logits that follow each of the last rows = logits.size() / V
@@ -120,25 +148,11 @@ class on_exception {
 template <LogitSource M, Processor<typename M::value_type> P>
 status score(std::span<const token_id> tokens, M& model, P& processor,
              std::span<typename M::value_type> logits) {
-  const std::size_t vocabulary = model.vocab_size(), rows = logits.size() / vocabulary,
-                    first = tokens.size() - rows;
-  if (const status s = detail::keep_prefix(tokens.first(first), model); s != status::ok) return s;
-  if (const status s = model.extend(tokens.subspan(model.position()), logits); s != status::ok)
-    return s;
-  std::size_t pushed = tokens.size();
-  const auto push_again = [&] {
-    for (; pushed < tokens.size(); ++pushed) (void)processor.push(tokens[pushed]);
-  };
-  const detail::on_exception restore(push_again);
-  for (std::size_t j = rows; j-- > 0;) {
-    processor.apply(logits.subspan(j * vocabulary, vocabulary));
-    if (j > 0) {
-      processor.pop();
-      --pushed;
-    }
-  }
-  push_again();
-  return status::ok;
+  addition<M> call;
+  status s = detail::score_call(tokens, model, logits, call);
+  if (s == status::ok) s = model.extend(call.tokens, logits);
+  if (s == status::ok) detail::process_rows(tokens, model.vocab_size(), processor, logits);
+  return s;
 }
 
 SPECAGG_END

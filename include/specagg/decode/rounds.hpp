@@ -49,6 +49,19 @@ void tell(After& after_round, const Result& result, Work& work) {
   if constexpr (fits) after_round(result, work);
 }
 
+// Of what a round has emitted after `before` tokens: whether a token ends the text. Then `why` is
+// the status of cut(n), where n is the size after that token.
+template <class Cut, class Accept>
+bool ends_text(std::span<const emission> emitted, std::size_t before, const end_tokens& end_of_text,
+               Cut&& cut, Accept& accept, status& why) {
+  for (std::size_t i = 0; i < emitted.size(); ++i) {
+    if (detail::accepts(accept, emitted[i]) && !end_of_text.contains(emitted[i].token)) continue;
+    why = cut(before + i + 1);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace detail
 
 // Runs rounds until `most` tokens were appended, the text ended, accept(emission) returned false,
@@ -64,12 +77,10 @@ status decode_rounds(text& t, std::size_t most, const end_tokens& end_of_text,
   for (std::size_t left = most; left > 0;) {
     const std::size_t before = t.size;
     const auto result = round(left);
-    for (std::size_t i = 0; i < result.emitted; ++i) {
-      if (detail::accepts(accept, emissions[i]) && !end_of_text.contains(emissions[i].token))
-        continue;
-      return cut(before + i + 1);
-    }
-    if (result.why != status::ok) return result.why;
+    status why = result.why;
+    if (detail::ends_text(emissions.first(result.emitted), before, end_of_text, cut, accept, why) ||
+        why != status::ok)
+      return why;
     left -= result.emitted;
   }
   return status::ok;

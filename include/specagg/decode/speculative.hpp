@@ -12,6 +12,7 @@
 #include <specagg/decode/misfit.hpp>
 #include <specagg/decode/rounds.hpp>
 #include <specagg/draft/model.hpp>
+#include <specagg/verify/batch.hpp>
 #include <specagg/verify/verifiers.hpp>
 
 SPECAGG_BEGIN
@@ -121,6 +122,9 @@ struct speculation {
   speculative_result result = {};
   std::remove_const_t<L> length = learned;  // it learns only from a round that was verified
   std::array<std::size_t, drafter_count<D>> asked = {};  // rows, of each drafter
+  std::size_t gamma = 0;                                 // most tokens that may be drafted
+  bool drafts = false;                                   // one more is to be drafted
+  bool computed = false;                                 // of the next row (draft_position)
   std::size_t tried = 0;  // drafters asked for the row after the draft
   bool has_row = false;   // one of them gave it
   verdict decided = {};
@@ -135,24 +139,30 @@ struct speculation {
   // If a model refuses to go back, the next score() reports it.
   void roll_back() { (void)specagg::truncate(t, start, processor, drafter, target); }
 
+  void draft() {
+    begin_draft();
+    while (drafts) draft_token();
+  }
   // The last token of a round comes from the target, so one token fewer than `most`, and than fit,
   // is drafted.
-  void draft() {
-    const std::size_t gamma =
-        std::min({options.gamma, most - 1, detail::room(t, target) - start - 1});
-    std::size_t& g = result.drafted;
+  void begin_draft() {
+    gamma = std::min({options.gamma, most - 1, detail::room(t, target) - start - 1});
     length.begin();
-    while (g < gamma && next_row()) {
-      const token_id y = specagg::with_row(work.draft_rows[g], [&](auto& row) {
-        return verifier.propose(row, std::uint32_t(start), g, chooser, work.scratch);
-      });
-      if (y == no_token) return;
-      specagg::append(t, y, processor);
-      ++g;
-      has_row = false;
-      tried = 0;
-      if (options.end_of_text.contains(y)) return;
-    }
+    drafts = gamma > 0;
+  }
+  void draft_token() {
+    drafts = false;
+    std::size_t& g = result.drafted;
+    if (!next_row()) return;
+    const token_id y = specagg::with_row(work.draft_rows[g], [&](auto& row) {
+      return verifier.propose(row, std::uint32_t(start), g, chooser, work.scratch);
+    });
+    if (y == no_token) return;
+    specagg::append(t, y, processor);
+    ++g;
+    has_row = false;
+    tried = 0;
+    drafts = g < gamma && !options.end_of_text.contains(y);
   }
 
   // The row after the draft, from the first drafter that has one that is worth a token.
@@ -172,12 +182,15 @@ struct speculation {
     typename One::row_type row;
     ++asked[number];
     ++tried;
-    result.draft_why =
-        one.next({t.tokens.first(t.size), result.drafted, bool(length.reads_confidence)}, processor,
-                 row, confidence);
+    result.draft_why = one.next(position(), processor, row, confidence);
+    computed = false;
     has_row = result.draft_why == status::ok;
     if (has_row) work.draft_rows[result.drafted] = row;
     return has_row;
+  }
+
+  draft_position position() const {
+    return {t.tokens.first(t.size), result.drafted, bool(length.reads_confidence), computed};
   }
 
   std::span<T> target_logits() {
@@ -187,20 +200,28 @@ struct speculation {
     return specagg::score(t.tokens.first(t.size), target, processor, target_logits());
   }
 
-  void verify() {
+  auto request() {
     const std::size_t g = result.drafted;
-    const auto q_rows = rows_of(g + 1, [&](std::size_t j) -> const row_type& {
+    const auto q_rows = rows_of(g + 1, [this, g](std::size_t j) -> const row_type& {
       return j < g ? work.draft_rows[j] : bonus_row();
     });
     const auto p_rows = sampled_rows<Policy>(target_logits(), options.sample,
                                              std::span(work.target_rows).first(g + 1));
     const specagg::draft drafted{t.tokens.subspan(start, g), std::uint32_t(start),
                                  options.end_of_text};
+    using Q = std::remove_const_t<decltype(q_rows)>;
+    using R = std::remove_const_t<decltype(p_rows)>;
+    return verification<Q, R, const Policy&, C&>{drafted, q_rows,         p_rows,    policy,
+                                                 chooser, work.emissions, measured()};
+  }
+  std::span<draft_acceptance> measured() {
     const bool measure = options.acceptances || length.reads_acceptances;
-    const auto acceptances = std::span(work.acceptances).first(measure ? g : 0);
-    decided = verifier.verify(drafted, q_rows, p_rows, policy, chooser, work.emissions,
-                              work.scratch, acceptances);
-    learn(acceptances);
+    return std::span(work.acceptances).first(measure ? result.drafted : 0);
+  }
+  void verify() {
+    auto asked_for = request();
+    decided = specagg::verify(asked_for, verifier, work.scratch);
+    learn(measured());
   }
   // The drafter's row after the draft: only a policy that reads the draft needs it, for the bonus
   // token. It may cost one more call.

@@ -16,6 +16,7 @@ struct draft_position {
   std::span<const token_id> tokens;
   std::size_t drafted = 0;
   bool confidence = false;  // the untempered row will be read too
+  bool computed = false;    // the call of the drafter's model was made (model_drafter::call)
 };
 
 // A drafter gives rows, and the round draws the tokens from them. So q is the row that the token

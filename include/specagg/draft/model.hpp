@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model as a drafter.
 #pragma once
+#include <span>
+
 #include <specagg/draft/drafter.hpp>
 
 SPECAGG_BEGIN
@@ -24,13 +26,13 @@ class model_drafter {
 
   template <class P>
   status next(const draft_position& at, P& processor, row_type& row, double& confidence) {
-    const std::size_t v = vocab_size();
     row = row_type();
     confidence = 0;
-    if (at.tokens.size() > std::size_t(model_->capacity())) return status::context_full;
-    if (logits_.size() < (at.drafted + 1) * v) return status::invalid_parameter;
-    const std::span<T> logits = logits_.subspan(at.drafted * v, v);
-    if (const status s = specagg::score(at.tokens, *model_, processor, logits); s != status::ok)
+    if (const status s = takes(at); s != status::ok) return s;
+    const std::span<T> logits = row_of(at);
+    if (at.computed) detail::process_rows(at.tokens, vocab_size(), processor, logits);
+    else if (const status s = specagg::score(at.tokens, *model_, processor, logits);
+             s != status::ok)
       return s;
     row = row_type(logits, sample_);
     if (const status s = row.normalise(at.confidence); s != status::ok) return s;
@@ -38,7 +40,24 @@ class model_drafter {
     return status::ok;
   }
 
+  // The call of the model that next(at) makes unless at.computed: for a caller that makes those of
+  // several texts in one. False: there is none, and next(at) says why.
+  using model_type = M;
+  bool call(const draft_position& at, addition<M>& to_make) const {
+    return takes(at) == status::ok &&
+           detail::score_call(at.tokens, *model_, row_of(at), to_make) == status::ok;
+  }
+
  private:
+  status takes(const draft_position& at) const {
+    if (at.tokens.size() > std::size_t(model_->capacity())) return status::context_full;
+    return logits_.size() < (at.drafted + 1) * vocab_size() ? status::invalid_parameter
+                                                            : status::ok;
+  }
+  std::span<T> row_of(const draft_position& at) const {
+    return logits_.subspan(at.drafted * vocab_size(), vocab_size());
+  }
+
   M* model_;
   std::span<T> logits_;
   sampling sample_;

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speculative decoding of many texts in rounds that they share: the rows of all in one call of the
+// target model, and in one call of the draft model for each drafted token. Texts come and go
+// between rounds. With models that give a text the same row in any call, every text is, token by
+// token, the one that speculative_decode writes alone.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <specagg/decode/speculative.hpp>
+#include <specagg/verify/batch.hpp>
+
+SPECAGG_BEGIN
+
+// One of the texts: the arguments of speculative_decode, which must outlive it, and how far it is.
+// Drafters, models and workspaces are its own. All that share a round have one type; policies may
+// differ where Policy is any_of. most: tokens that may still be appended.
+template <class D, LogitSource M, class Policy, Chooser C, class P = no_processor,
+          class Accept = accept_all, class V = token_verifier, class L = fixed_draft_length>
+struct together_text {
+  using model_type = M;
+  using round_type = detail::speculation<D, M, Policy, C, P, V, L>;
+  text& written;
+  std::size_t most;
+  D& drafter;
+  M& target_model;
+  const Policy& policy;
+  C& chooser;
+  const decode_options& options;
+  drafting_workspace<typename M::value_type, typename D::row_type>& work;
+  P processor = {};
+  Accept accept = {};
+  V verifier = {};
+  L length = {};
+  // After a round: its result; whether the text has ended; and with which status.
+  speculative_result result = {};
+  bool ended = false;
+  status why = status::ok;
+};
+template <class D, class M, class Policy, class C, class W>
+together_text(text&, std::size_t, D&, M&, const Policy&, C&, const decode_options&, W&)
+    -> together_text<D, M, Policy, C>;
+
+namespace detail {
+
+// The model that the drafter's rows are of, if it lets others call it (draft/model.hpp).
+template <class D>
+struct model_of {
+  using type = D;
+  static constexpr bool there = false;
+};
+template <class D>
+  requires requires { typename D::model_type; }
+struct model_of<D> {
+  using type = typename D::model_type;
+  static constexpr bool there = true;
+};
+
+}  // namespace detail
+
+// Memory for rounds of texts of one type; it grows to the most that were in a round. Nothing in it
+// is kept for the next one.
+template <class Text>
+class together_workspace {
+ public:
+  // together_round.
+  template <class Pool>
+  std::size_t run(std::span<Text* const> texts, Pool& pool) {
+    rounds_.clear();
+    texts_.clear();
+    for (Text* const t : texts)
+      if (!t->ended) begin(*t);
+    {
+      const detail::on_exception restore([&] {
+        for (round& r : rounds_) r.roll_back();
+      });
+      draft();
+      score();
+      verify(pool);
+      for (round& r : rounds_)
+        if (r.result.why == status::ok) r.commit();
+    }
+    for (std::size_t i = 0; i < rounds_.size(); ++i) end(*texts_[i], rounds_[i]);
+    return std::size_t(
+        std::count_if(texts.begin(), texts.end(), [](Text* t) { return !t->ended; }));
+  }
+
+ private:
+  using round = typename Text::round_type;
+  using drafter_type = std::remove_reference_t<decltype(std::declval<Text&>().drafter)>;
+  using draft_model = detail::model_of<drafter_type>;
+
+  void begin(Text& t) {
+    if (t.most == 0) {
+      t.ended = true;
+      return;
+    }
+    rounds_.push_back(round{t.written, t.most, t.drafter, t.target_model, t.policy, t.chooser,
+                            t.processor, t.options, t.work, t.verifier, t.length});
+    texts_.push_back(&t);
+    round& r = rounds_.back();
+    r.result.why = r.begin();
+    if (r.result.why == status::ok) r.begin_draft();
+  }
+
+  // The j-th tokens of all drafts, one j after another.
+  void draft() {
+    const auto drafts = [](const round& r) { return r.drafts; };
+    while (std::any_of(rounds_.begin(), rounds_.end(), drafts)) {
+      call_drafters([&](round& r) { return r.drafts && r.length.another(0); });
+      for (round& r : rounds_)
+        if (r.drafts) r.draft_token();
+    }
+    for (round& r : rounds_)
+      if (r.result.draft_why == status::stopped) fail(r, status::stopped);
+    // the row that a policy may need for the bonus token
+    call_drafters([](round& r) {
+      return r.result.why == status::ok && !r.has_row && r.tried == 0 &&
+             detail::needs_draft(r.policy);
+    });
+  }
+  template <class Wanted>
+  void call_drafters(Wanted&& wanted) {
+    if constexpr (draft_model::there) {
+      auto& calls = calls_of_drafters_;
+      calls.clear();
+      called_.clear();
+      addition<typename draft_model::type> call;
+      for (round& r : rounds_)
+        if (wanted(r) && r.drafter.call(r.position(), call)) {
+          calls.push_back(call);
+          called_.push_back(&r);
+        }
+      // Where it fails, the drafter's next() finds out why.
+      (void)specagg::extend_all(std::span(calls));
+      for (std::size_t i = 0; i < calls.size(); ++i)
+        called_[i]->computed = calls[i].why == status::ok;
+    }
+  }
+
+  void score() {
+    calls_.clear();
+    called_.clear();
+    for (round& r : rounds_) {
+      if (r.result.why != status::ok) continue;
+      addition<typename Text::model_type> call;
+      const auto tokens = r.t.tokens.first(r.t.size);
+      const status s = detail::score_call(tokens, r.target, r.target_logits(), call);
+      if (s != status::ok) {
+        fail(r, s);
+        continue;
+      }
+      calls_.push_back(call);
+      called_.push_back(&r);
+    }
+    (void)specagg::extend_all(std::span(calls_));  // each has its status
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      round& r = *called_[i];
+      if (calls_[i].why != status::ok) fail(r, calls_[i].why);
+      else
+        detail::process_rows(r.t.tokens.first(r.t.size), r.work.vocabulary, r.processor,
+                             r.target_logits());
+    }
+    std::erase_if(called_, [](const round* r) { return r->result.why != status::ok; });
+  }
+
+  template <class Pool>
+  void verify(Pool& pool) {
+    std::size_t part = 0;
+    for (const round* r : called_)
+      part = std::max(part, verify_scratch(r->work.vocabulary, r->result.drafted));
+    scratch_.resize(part * called_.size());
+    verdicts_.resize(called_.size());
+    specagg::verify_batch([&](std::size_t i) { return called_[i]->request(); },
+                          std::span(verdicts_), std::span(scratch_),
+                          [&](std::size_t i) -> const auto& { return called_[i]->verifier; }, pool);
+    for (std::size_t i = 0; i < called_.size(); ++i) {
+      round& r = *called_[i];
+      r.decided = verdicts_[i];
+      r.learn(r.measured());
+    }
+  }
+
+  // As detail::run_round.
+  void fail(round& r, status why) {
+    r.roll_back();
+    r.drafts = false;
+    r.result = {.why = why, .draft_why = r.result.draft_why};
+  }
+
+  // As decode_rounds.
+  void end(Text& t, round& r) {
+    t.result = r.result;
+    t.why = r.result.why;
+    const auto cut = [&](std::size_t n) {
+      return specagg::truncate(t.written, n, t.processor, t.drafter, t.target_model);
+    };
+    t.ended = detail::ends_text(std::span(t.work.emissions).first(r.result.emitted), r.start,
+                                t.options.end_of_text, cut, t.accept, t.why) ||
+              t.why != status::ok;
+    t.most -= r.result.emitted;
+    t.ended = t.ended || t.most == 0;
+  }
+
+  std::vector<round> rounds_;
+  std::vector<Text*> texts_;  // of the rounds
+  std::vector<addition<typename draft_model::type>> calls_of_drafters_;
+  std::vector<addition<typename Text::model_type>> calls_;
+  std::vector<round*> called_;  // of the last call
+  std::vector<verdict> verdicts_;
+  std::vector<double> scratch_;
+};
+
+// One round of each text that has not ended: what speculative_decode does until it asks `accept`
+// again. A text that fails ends with its status, and changes nothing of the others. Returns how
+// many have not ended. A text that is left out of `texts` stays as it is.
+//   pool    verifies the texts. It may be the models' own, unless the policy reads the draft and
+//           the drafter calls a model but is no model_drafter: then rows are computed from here
+template <class Text, class Pool = this_thread>
+std::size_t together_round(std::type_identity_t<std::span<Text* const>> texts,
+                           together_workspace<Text>& work, Pool&& pool = {}) {
+  return work.run(texts, pool);
+}
+
+SPECAGG_END

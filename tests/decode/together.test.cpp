@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many texts that share rounds: each is the text that it is alone.
+#include <specagg/backend/cpu/llama.hpp>  // first: it puts kernel/simd.hpp before Eigen
+
+#include <specagg/decode/together.hpp>
+#include <specagg/specagg.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include <specagg/audit/toy_source.hpp>
+
+#include "backend/cpu/models.hpp"
+#include "support/catch.hpp"
+
+using namespace specagg;
+
+namespace {
+
+using policies = any_of<lossless, token_v3, ensemble>;
+
+// What one text is asked for, when it comes, and when it is cancelled.
+struct order {
+  std::uint64_t seed;
+  std::vector<token_id> prompt;
+  std::size_t most, come, cancelled;  // rounds
+  decode_options how;
+  policies policy = lossless{};
+  penalty_options penalty = {};
+  token_id last_of = 0;  // not accepted as anything but the last: multiples of it
+};
+std::vector<order> orders(std::size_t count, std::size_t vocab, unsigned seed, bool any_policy) {
+  std::mt19937 random(seed);
+  const auto below = [&](std::size_t n) { return random() % n; };
+  std::vector<order> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    order o{.seed = seed + i,
+            .prompt = test::some_tokens(1 + below(9), vocab, unsigned(random())),
+            .most = below(20),
+            .come = i / 3,
+            .cancelled = below(4) ? 1000 : i / 3 + below(6),
+            .how = {.gamma = below(6), .acceptances = below(2) == 0}};
+    o.how.sample.temperature = double(below(4)) / 2;  // 0 too
+    if (below(3) == 0) o.how.sample.top_k = 5;
+    if (below(3) == 0) o.how.end_of_text = token_id(below(vocab));
+    if (any_policy && below(3)) o.policy = below(2) ? policies(token_v3{0.4}) : ensemble{0.3};
+    if (below(4) == 0) o.penalty.repetition = 1.3;
+    if (below(4) == 0) o.last_of = token_id(2 + below(20));
+    all.push_back(std::move(o));
+  }
+  return all;
+}
+
+// A text, with models of its own.
+template <class M, class V, class L>
+struct session {
+  struct accept_type {
+    token_id last_of;
+    bool operator()(const emission& e) const { return last_of == 0 || e.token % last_of != 0; }
+  };
+  using one =
+      together_text<model_drafter<M>, M, policies, random_streams, penalties, accept_type, V, L>;
+  order asked;
+  M draft, target;
+  std::vector<token_id> memory, of_penalties;
+  text t;
+  random_streams random;
+  speculative_workspace<float> work;
+  model_drafter<M> drafter;
+  penalties pushed;
+  one shared;
+  std::size_t rounds = 0;
+
+  template <class Make>
+  session(const order& o, const V& verifier, const L& length, Make&& make)
+      : asked(o),
+        draft(make(false)),
+        target(make(true)),
+        memory(o.prompt),
+        random(o.seed),
+        work(target.vocab_size(), o.how),
+        drafter(draft, work.draft_logits, o.how.sample),
+        shared{t,        o.most,    drafter, target,      asked.policy,
+               random,   asked.how, work,    penalties(), accept_type{o.last_of},
+               verifier, length} {
+    memory.resize(o.prompt.size() + o.most + o.how.gamma + 1);
+    of_penalties.resize(penalties::memory(target.vocab_size(), memory.size()));
+    pushed = penalties(o.penalty, target.vocab_size(), o.prompt, of_penalties);
+    shared.processor = pushed;
+    t = {memory, o.prompt.size()};
+  }
+  std::vector<token_id> written() const { return {memory.begin(), memory.begin() + t.size}; }
+  void alone(const V& verifier, L length) {
+    shared.why = speculative_decode(t, asked.most, drafter, target, asked.policy, random, asked.how,
+                                    work, pushed, shared.accept, {}, verifier, length);
+  }
+};
+
+// How many of the texts differ from those that they are alone: all written together, at most
+// `limit` at once.
+template <class V, class L, class Make>
+std::size_t differing(const std::vector<order>& asked, const L& length, Make&& make,
+                      std::size_t limit, thread_pool& pool) {
+  using M = std::invoke_result_t<Make&, bool>;
+  using S = session<M, V, L>;
+  const auto verifier = [](const order& o) {
+    if constexpr (shares_noise<V>) return V{shared_noise(o.seed, 0)};
+    else return V{};
+  };
+  std::vector<std::unique_ptr<S>> all;
+  std::vector<typename S::one*> now;
+  together_workspace<typename S::one> work;
+  std::size_t next = 0, most = 0, differ = 0;
+  for (std::size_t round = 0; next < asked.size() || !now.empty(); ++round) {
+    for (; next < asked.size() && asked[next].come <= round && now.size() < limit; ++next) {
+      all.push_back(std::make_unique<S>(asked[next], verifier(asked[next]), length, make));
+      now.push_back(&all.back()->shared);
+    }
+    for (auto& s : all)
+      if (s->asked.cancelled <= round) std::erase(now, &s->shared);
+    most = std::max(most, now.size());
+    const std::size_t left = together_round(now, work, pool);
+    for (auto& s : all) s->rounds += std::ranges::count(now, &s->shared) > 0;
+    std::erase_if(now, [](const auto* one) { return one->ended; });
+    REQUIRE(left == now.size());
+  }
+  CHECK(most > 1);
+  for (auto& s : all) {
+    S alone(s->asked, verifier(s->asked), length, make);
+    alone.alone(verifier(s->asked), length);
+    const auto given = s->written(), expected = alone.written();
+    const bool same = s->shared.ended
+                          ? given == expected && s->shared.why == alone.shared.why
+                          : given.size() <= expected.size() &&
+                                std::equal(given.begin(), given.end(), expected.begin());
+    differ += !same;
+  }
+  return differ;
+}
+
+// A model for many texts that counts its calls, and how many texts were in them.
+struct counted : toy_source<float> {
+  static inline std::vector<std::pair<bool, std::size_t>> calls;
+  bool target, throws = false;
+  status fails = status::ok;
+  counted(std::size_t vocab, bool is_target, std::size_t capacity)
+      : toy_source<float>(vocab, 7, 2, is_target ? 6 : 4, capacity), target(is_target) {}
+  status extend(std::span<const token_id> tokens, std::span<float> logits) {
+    return fails != status::ok ? fails : toy_source<float>::extend(tokens, logits);
+  }
+  static status extend(std::span<addition<counted>> all) {
+    status first = status::ok;
+    if (!all.empty()) calls.emplace_back(all[0].to->target, all.size());
+    for (auto& a : all) {
+      if (a.to->throws) throw std::runtime_error("no memory");
+      a.why = a.to->extend(a.tokens, a.logits);
+      if (first == status::ok) first = a.why;
+    }
+    return first;
+  }
+};
+static_assert(BatchLogitSource<counted>);
+
+}  // namespace
+
+TEST_CASE(
+    "texts of toy models that share rounds are those that they are alone, with every verifier and "
+    "length of drafts") {
+  thread_pool pool(2);
+  const auto make = [](bool target) {
+    return toy_source<float>(40, 7, 2, target ? 6 : 4, target ? 30 : 24);  // some become full
+  };
+  unsigned seed = 0;
+  for_each_verifier(1, 1, [&]<class V>(const V&) {
+    const auto asked = orders(60, 40, ++seed, true);
+    CHECK(differing<V>(asked, fixed_draft_length(), make, 16, pool) == 0);
+    CHECK(differing<V>(asked, plan::draft_length_controller({1, 0.2, 0.1}), make, 7, pool) == 0);
+  });
+}
+
+TEST_CASE("a round calls the target once, and the draft model once for each token of the drafts") {
+  counted::calls.clear();
+  thread_pool pool(1);
+  const auto make = [](bool target) { return counted(40, target, 100); };
+  auto asked = orders(12, 40, 3, true);
+  std::vector<std::unique_ptr<session<counted, token_verifier, fixed_draft_length>>> all;
+  std::vector<session<counted, token_verifier, fixed_draft_length>::one*> now;
+  for (order& o : asked) {
+    o.most = 30;
+    o.last_of = 0;
+    o.how.gamma = 3;
+    o.how.end_of_text = {};
+    all.push_back(std::make_unique<session<counted, token_verifier, fixed_draft_length>>(
+        o, token_verifier(), fixed_draft_length(), make));
+    now.push_back(&all.back()->shared);
+  }
+  together_workspace<std::remove_pointer_t<decltype(now)::value_type>> work;
+  const auto reading = std::size_t(
+      std::ranges::count_if(asked, [](const order& o) { return detail::needs_draft(o.policy); }));
+  CHECK((reading > 0 && reading < 12));
+  CHECK(together_round(now, work, pool) == 12);
+  const std::vector<std::pair<bool, std::size_t>> expected = {
+      {false, 12}, {false, 12}, {false, 12}, {false, reading}, {true, 12}};
+  CHECK(counted::calls == expected);
+  CHECK(together_round({}, work, pool) == 0);
+  CHECK(counted::calls == expected);
+}
+
+TEST_CASE("a text that fails ends alone; an exception leaves all as they were before the round") {
+  counted::calls.clear();
+  thread_pool pool(1);
+  const auto make = [](bool target) { return counted(40, target, 100); };
+  using S = session<counted, token_verifier, fixed_draft_length>;
+  const order asked{1, {1, 2, 3}, 30, 0, 1000, {.gamma = 3}};
+  S a(asked, {}, {}, make), b(asked, {}, {}, make), c(asked, {}, {}, make),
+      twin(asked, {}, {}, make);
+  b.target.fails = status::model_failed;
+  std::vector<S::one*> now = {&a.shared, &b.shared, &c.shared};
+  together_workspace<S::one> work;
+  CHECK(together_round(now, work, pool) == 2);
+  CHECK((b.shared.ended && b.shared.why == status::model_failed && b.t.size == 3));
+  CHECK((!a.shared.ended && a.t.size > 3 && a.written() == c.written()));
+  c.target.throws = true;
+  const auto before = a.written();
+  CHECK_THROWS_AS(together_round(now, work, pool), std::runtime_error);
+  CHECK((a.written() == before && c.written() == before && b.t.size == 3));
+  CHECK((a.draft.position() <= before.size() && a.target.position() <= before.size()));
+  c.target.throws = false;
+  while (together_round(now, work, pool) > 0) {
+  }
+  twin.alone({}, {});
+  CHECK((a.written() == twin.written() && c.written() == twin.written()));
+  // without a draft model, or one that is stopped
+  S g(asked, {}, {}, make), h(asked, {}, {}, make), i(asked, {}, {}, make);
+  g.draft.fails = h.draft.fails = status::model_failed;
+  i.draft.fails = status::stopped;
+  now = {&g.shared, &i.shared};
+  CHECK(together_round(now, work, pool) == 1);
+  CHECK((g.shared.result.draft_why == status::model_failed && g.shared.result.emitted == 1));
+  CHECK((i.shared.why == status::stopped && i.t.size == 3));
+  while (together_round(now, work, pool) > 0) {
+  }
+  h.alone({}, {});
+  CHECK(g.written() == h.written());
+  // what ends a text that has begun: no room, a policy that is no policy, nothing to append
+  order full = asked, wrong = asked, none = asked;
+  wrong.policy = ensemble{2};
+  none.most = 0;
+  full.prompt.assign(100, 1);
+  S d(full, {}, {}, make), e(wrong, {}, {}, make), f(none, {}, {}, make);
+  now = {&d.shared, &e.shared, &f.shared};
+  CHECK(together_round(now, work, pool) == 0);
+  CHECK((d.shared.why == status::context_full && e.shared.why == status::invalid_parameter));
+  CHECK((f.shared.why == status::ok && f.shared.ended && f.t.size == 3));
+}
+
+TEST_CASE(
+    "0 of 200 texts of the bundled models, with their own seeds, temperatures, drafts, arrivals "
+    "and cancels, differ from the text alone, on 1, 2 and 4 threads") {
+  const auto small = test::bundled("draft"), large = test::bundled("target");
+  const auto asked = orders(200, small->vocab, 9, true);
+  for (const unsigned threads : {1u, 2u, 4u}) {
+    const auto pool = std::make_shared<thread_pool>(threads);
+    const auto make = [&](bool target) { return cpu::llama(target ? large : small, pool, 40); };
+    CHECK(differing<token_verifier>(asked, fixed_draft_length(), make, 32, *pool) == 0);
+  }
+}
