@@ -266,13 +266,14 @@ struct way {
   continuation decode;
 };
 template <std::size_t N>
-std::vector<way> ways(const collaboration& c, bool quick, bool timed) {
+std::vector<way> ways(const collaboration& c, const cos_plan& of, bool quick, bool timed) {
   std::vector<way> all{{"standard", 0, standard<N>(c)}};
   // its calls are those of the standard way
   if (timed && c.of_a_table) all.push_back({"parallel", 0, parallel<N>(c)});
   for (std::size_t g = 1; g <= 5; ++g) {
     const bool ends = g == 1 || g == 5;  // what the paper's tables have
     if (quick && g % 2 == 0) continue;
+    if (!ends && !of.every_gamma && !c.of_a_table) continue;
     std::array<std::size_t, N> alone{}, turns;
     turns.fill(1);
     alone[0] = turns[0] = g;
@@ -285,8 +286,8 @@ std::vector<way> ways(const collaboration& c, bool quick, bool timed) {
   }
   return all;
 }
-std::vector<way> ways(const collaboration& c, bool quick, bool timed) {
-  return c.models.size() == 3 ? ways<3>(c, quick, timed) : ways<2>(c, quick, timed);
+std::vector<way> ways(const collaboration& c, const cos_plan& of, bool quick, bool timed) {
+  return c.models.size() == 3 ? ways<3>(c, of, quick, timed) : ways<2>(c, of, quick, timed);
 }
 
 std::string name_of(const collaboration& c) {
@@ -340,7 +341,7 @@ void cos_calls(lab& lab, const cos_plan& of, table& out) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const collaboration& c = all[i];
     known a;
-    for (const way& w : ways(c, lab.how.quick, false)) {
+    for (const way& w : ways(c, of, lab.how.quick, false)) {
       std::vector<decoded> of_prompt(prompts.size());
       lab.each(prompts.size(), [&](std::size_t k) {
         readers sessions = lab.open(c.models);
@@ -387,7 +388,7 @@ void cos_speed(lab& lab, const cos_plan& of, table& out) {
   const auto all = collaborations(of);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const collaboration& c = all[i];
-    const auto decoders = ways(c, lab.how.quick, true);
+    const auto decoders = ways(c, of, lab.how.quick, true);
     // of each repeat
     std::vector<std::vector<double>> rate(decoders.size()), speedups(decoders.size());
     // tokens a second by the calls counted and the part `times`

@@ -156,6 +156,7 @@ struct cos_plan {
   cos_models models;
   std::vector<double> lambdas, mus;
   bool trade;
+  bool every_gamma;                      // 1 to 5 in all settings, not in those of the tables alone
   std::size_t prompts, tokens, repeats;  // prompts of each text
 };
 void cos_calls(lab&, const cos_plan&, table&);

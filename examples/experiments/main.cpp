@@ -13,8 +13,8 @@ constexpr const char* cascades_header =
 
 cos_plan cos(bool quick, std::size_t prompts, std::size_t tokens, std::size_t repeats = 1) {
   const cos_models models{{"bard", "bible", "target"}, "draft", "target", true};
-  if (quick) return {models, {0.3, 0.5}, {0.1}, true, prompts, tokens, repeats};
-  return {models, {0.1, 0.3, 0.5, 0.7, 0.9}, {0.1, 0.2, 0.3, 0.4, 0.5}, true, prompts, tokens,
+  if (quick) return {models, {0.3, 0.5}, {0.1}, true, true, prompts, tokens, repeats};
+  return {models, {0.1, 0.3, 0.5, 0.7, 0.9}, {0.1, 0.2, 0.3, 0.4, 0.5}, true, true, prompts, tokens,
           repeats};
 }
 

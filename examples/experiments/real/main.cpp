@@ -68,8 +68,9 @@ void ask(laboratory& l, const pair& models, table& t) {
 cos_plan cos(bool quick, std::size_t prompts, std::size_t tokens, std::size_t repeats = 1) {
   const cos_models models{
       {"smollm2/plain", "smollm2/vivid", "smollm2/teacher"}, "amateur", "smollm2", false};
-  if (quick) return {models, {0.5}, {0.1}, true, prompts, tokens, repeats};
-  return {models, {0.1, 0.3, 0.5, 0.7, 0.9}, {0.1, 0.3, 0.5}, true, prompts, tokens, repeats};
+  if (quick) return {models, {0.5}, {0.1}, true, true, prompts, tokens, repeats};
+  return {models, {0.1, 0.3, 0.5, 0.7, 0.9}, {0.1, 0.3, 0.5}, true, false, prompts, tokens,
+          repeats};
 }
 // The tables' first setting, a task at a time.
 void tasks(laboratory& l, table& t) {
@@ -77,7 +78,7 @@ void tasks(laboratory& l, table& t) {
   for (std::size_t k = 0; k < kinds.size(); ++k) {
     const auto one = l.chat({kinds[k]});
     one->progress = [&](double share) { l.progress((double(k) + share) / double(kinds.size())); };
-    cos_plan plan = cos(true, l.how.quick ? 1 : 10, l.how.quick ? 16 : 64);
+    cos_plan plan = cos(true, l.how.quick ? 1 : 5, l.how.quick ? 16 : 64);
     plan.mus = {};
     plan.trade = false;
     plan.models.experts.pop_back();
@@ -128,7 +129,7 @@ const std::vector<part<laboratory>> parts = {
     {"real-cos-calls", false, 300, 20, calls_header,
      [](laboratory& l, table& t) {
        const auto one = l.chat({"chat", "story"});
-       cos_calls(*one, l.how.quick ? cos(true, 1, 16) : cos(false, 3, 48), t);
+       cos_calls(*one, l.how.quick ? cos(true, 1, 16) : cos(false, 1, 96), t);
      }},
     {"real-cos-tasks", false, 300, 20, tasks_header, tasks},
     {"real-times", true, 20, 5, "model,tokens,seconds,quartile_1,quartile_3,v",
