@@ -259,6 +259,31 @@ TEST_CASE("a text that fails ends alone; an exception leaves all as they were be
   CHECK((f.shared.why == status::ok && f.shared.ended && f.t.size == 3));
 }
 
+TEST_CASE("drafters without a model share rounds, too") {
+  struct one {
+    toy_source<float> target{6, 7, 1, 20};
+    std::vector<token_id> memory = std::vector<token_id>(60, 1);
+    text t{memory, 3};
+    random_streams random;
+    decode_options how{.gamma = 3};
+    lookup_drafter<> drafter{6, 60};
+    drafting_workspace<float, one_hot_row<float>> work{6, how};
+    lossless policy;
+    together_text<lookup_drafter<>, toy_source<float>, lossless, random_streams> shared{
+        t, 50, drafter, target, policy, random, how, work};
+    explicit one(std::uint64_t seed) : random(seed) {}
+  };
+  one a(1), b(2), alone(2);
+  together_workspace<decltype(a.shared)> work;
+  const std::vector both = {&a.shared, &b.shared};
+  std::size_t accepted = 0;
+  while (together_round(both, work) > 0) accepted += b.shared.result.accepted;
+  CHECK(accepted > 0);
+  REQUIRE(speculative_decode(alone.t, 50, alone.drafter, alone.target, alone.policy, alone.random,
+                             alone.how, alone.work) == status::ok);
+  CHECK((b.t.size == 53 && b.memory == alone.memory && a.memory != b.memory));
+}
+
 TEST_CASE(
     "0 of 200 texts of the bundled models, with their own seeds, temperatures, drafts, arrivals "
     "and cancels, differ from the text alone, on 1, 2 and 4 threads") {

@@ -47,15 +47,16 @@ together_text(text&, std::size_t, D&, M&, const Policy&, C&, const decode_option
 
 namespace detail {
 
-// The model that the drafter's rows are of, if it lets others call it (draft/model.hpp).
-template <class D>
+// Whether the drafter's rows are those of a model that others may call (draft/model.hpp), and which
+// model that is; else any other.
+template <class D, class Other>
 struct model_of {
-  using type = D;
+  using type = Other;
   static constexpr bool there = false;
 };
-template <class D>
+template <class D, class Other>
   requires requires { typename D::model_type; }
-struct model_of<D> {
+struct model_of<D, Other> {
   using type = typename D::model_type;
   static constexpr bool there = true;
 };
@@ -92,7 +93,7 @@ class together_workspace {
  private:
   using round = typename Text::round_type;
   using drafter_type = std::remove_reference_t<decltype(std::declval<Text&>().drafter)>;
-  using draft_model = detail::model_of<drafter_type>;
+  using draft_model = detail::model_of<drafter_type, typename Text::model_type>;
 
   void begin(Text& t) {
     if (t.most == 0) {

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// What long texts cost on the CPU backend, and what many texts gain in one call.
+//   bench-together [model.gguf] [threads]
+// Default: the bundled target, two threads. Rows and texts are checked before times are printed:
+// together they must have the bits and the tokens that they have alone. Medians of 9; warm.
+#include <specagg/backend/cpu/llama.hpp>
+#include <specagg/specagg.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace specagg;
+using cpu::llama;
+
+struct setting {
+  std::shared_ptr<const cpu::llama_weights> weights;
+  std::shared_ptr<thread_pool> pool;
+};
+
+std::vector<token_id> some_tokens(std::size_t count, std::size_t vocab, std::size_t seed) {
+  std::vector<token_id> tokens(count);
+  for (std::size_t i = 0; i < count; ++i)
+    tokens[i] = static_cast<token_id>((seed * 104729 + i * i * 31 + i * 7919) % vocab);
+  return tokens;
+}
+void check(bool right, const char* what) {
+  if (right) return;
+  std::fprintf(stderr, "bench-together: %s\n", what);
+  std::exit(1);
+}
+template <class Body>
+double milliseconds(Body&& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+double median(std::vector<double> x) {
+  std::nth_element(x.begin(), x.begin() + std::ptrdiff_t(x.size() / 2), x.end());
+  return x[x.size() / 2];
+}
+
+// One text: t(n) where its context has so many tokens.
+void time_contexts(const setting& s) {
+  constexpr std::size_t counts[] = {1, 5, 17, 33};
+  const std::size_t V = s.weights->vocab;
+  llama model(s.weights, s.pool);
+  const auto tokens = some_tokens(model.capacity(), V, 1);
+  std::vector<float> logits(std::ranges::max(counts) * V);
+  std::printf("One text: t(n), ms\n\n| context | n = 1 | 5 | 17 | 33 |\n");
+  std::printf("| ---: | ---: | ---: | ---: | ---: |\n");
+  for (const std::size_t context : {100, 1000, 2000, 3900}) {
+    if (context + std::ranges::max(counts) > model.capacity()) break;
+    const auto before = std::span(tokens).first(context).subspan(model.position());
+    check(model.extend(before, {}) == status::ok, "the model failed");
+    std::vector<double> times[std::size(counts)];
+    for (int round = 0; round < 9; ++round)  // in turn, so that a slow second meets all of them
+      for (std::size_t i = 0; i < std::size(counts); ++i)
+        times[i].push_back(milliseconds([&] {
+          const auto next = std::span(tokens).subspan(context, counts[i]);
+          check(model.extend(next, std::span(logits).first(counts[i] * V)) == status::ok,
+                "the model failed");
+          (void)model.rollback(context);
+        }));
+    std::printf("| %zu |", context);
+    for (const auto& t : times) std::printf(" %.2f |", median(t));
+    std::printf("\n");
+  }
+}
+
+// Calls of k texts with n tokens each, after 100 tokens of context.
+void time_calls(const setting& s) {
+  constexpr std::size_t context = 100, most = 32;
+  const std::size_t V = s.weights->vocab;
+  std::deque<llama> texts;
+  std::vector<std::vector<token_id>> tokens;
+  std::vector<std::vector<float>> rows(most), alone(most);
+  for (std::size_t i = 0; i < most; ++i) {
+    tokens.push_back(some_tokens(context + 5, V, i));
+    texts.emplace_back(s.weights, s.pool, context + 28);
+    rows[i].resize(5 * V);
+    alone[i].resize(5 * V);
+    check(texts[i].extend(std::span(tokens[i]).first(context), {}) == status::ok,
+          "the model failed");
+  }
+  std::printf("\nk texts, n tokens of each in one call, %zu of context; against one by one\n\n",
+              context);
+  std::printf("| n | k | a call, ms | tokens a second | one by one | gain |\n");
+  std::printf("| ---: | ---: | ---: | ---: | ---: | ---: |\n");
+  for (const std::size_t n : {1, 5})
+    for (const std::size_t k : {1, 8, 32}) {
+      const auto next = [&](std::size_t i) { return std::span(tokens[i]).subspan(context, n); };
+      std::vector<double> one_by_one, together;
+      for (int round = 0; round < 9; ++round) {
+        one_by_one.push_back(milliseconds([&] {
+          for (std::size_t i = 0; i < k; ++i)
+            check(texts[i].extend(next(i), std::span(alone[i]).first(n * V)) == status::ok,
+                  "the model failed");
+        }));
+        for (llama& text : texts) (void)text.rollback(context);
+        std::vector<llama::addition> all;
+        for (std::size_t i = 0; i < k; ++i)
+          all.push_back({&texts[i], next(i), std::span(rows[i]).first(n * V)});
+        together.push_back(
+            milliseconds([&] { check(llama::extend(all) == status::ok, "the model failed"); }));
+        for (llama& text : texts) (void)text.rollback(context);
+        for (std::size_t i = 0; i < k; ++i)
+          check(std::memcmp(rows[i].data(), alone[i].data(), n * V * sizeof(float)) == 0,
+                "a row in a call of several texts is not that of the text alone");
+      }
+      const double a = median(one_by_one), b = median(together), all = double(n * k);
+      std::printf("| %zu | %zu | %.2f | %.0f | %.0f | %.2f |\n", n, k, b, all / b * 1e3,
+                  all / a * 1e3, a / b);
+    }
+}
+
+// Whole texts: 32 of 64 tokens after 32, at temperature 0.5, with lookups that draft up to 4.
+struct request {
+  std::vector<token_id> memory;
+  text written{memory, 32};
+  random_streams random;
+  decode_options how{.gamma = 4, .sample = {.temperature = 0.5}};
+  llama target;
+  lookup_drafter<> drafter;
+  drafting_workspace<float, one_hot_row<float>> work;
+  lossless policy;
+  together_text<lookup_drafter<>, llama, lossless, random_streams> shared{
+      written, 64, drafter, target, policy, random, how, work};
+  request(const setting& s, std::size_t seed)
+      : memory(some_tokens(128, s.weights->vocab, seed)),
+        random(seed),
+        target(s.weights, s.pool, 128),
+        drafter(s.weights->vocab, 128),
+        work(s.weights->vocab, how) {}
+};
+using shared_text = decltype(request::shared);
+
+std::vector<token_id> write(const setting& s, std::size_t at_once, double& seconds) {
+  std::deque<request> all;
+  for (std::size_t i = 0; i < 32; ++i) all.emplace_back(s, i);
+  std::vector<shared_text*> now;
+  together_workspace<shared_text> work;
+  std::size_t next = 0;
+  seconds = milliseconds([&] {
+              do {
+                while (now.size() < at_once && next < all.size())
+                  now.push_back(&all[next++].shared);
+                (void)together_round(now, work, *s.pool);
+                std::erase_if(now, [](const shared_text* t) { return t->ended; });
+              } while (!now.empty() || next < all.size());
+            }) /
+            1e3;
+  std::vector<token_id> tokens;
+  for (request& r : all) {
+    check(r.shared.why == status::ok && r.written.size == 96, "a text failed");
+    tokens.insert(tokens.end(), r.memory.begin(), r.memory.begin() + 96);
+  }
+  return tokens;
+}
+void time_texts(const setting& s) {
+  std::printf("\n32 texts of 64 tokens, lookups draft up to 4, so many at once\n\n");
+  std::printf("| at once | seconds | tokens a second | gain |\n| ---: | ---: | ---: | ---: |\n");
+  std::vector<token_id> alone;
+  double one = 0;
+  for (const std::size_t at_once : {1, 8, 32}) {
+    double seconds;
+    const auto tokens = write(s, at_once, seconds);
+    if (at_once == 1) {
+      alone = tokens;
+      one = seconds;
+    }
+    check(tokens == alone, "texts together and one by one differ");
+    std::printf("| %zu | %.2f | %.0f | %.2f |\n", at_once, seconds, 32 * 64 / seconds,
+                one / seconds);
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) try {
+  const std::string path = count > 1 ? arguments[1] : SPECAGG_MODELS "/target.gguf";
+  const unsigned threads = count > 2 ? unsigned(std::atoi(arguments[2])) : 2;
+  const setting s{std::make_shared<const cpu::llama_weights>(cpu::gguf_file::open(path)),
+                  std::make_shared<thread_pool>(threads)};
+  std::printf("%s, %u threads, %s\n\n", path.substr(path.rfind('/') + 1).c_str(), s.pool->threads(),
+              instruction_set);
+  time_contexts(s);
+  time_calls(s);
+  time_texts(s);
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return 2;
+}
