@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model, as the decoders see it: it appends tokens to its context and can remove them again.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -100,16 +101,28 @@ concept BatchLogitSource = LogitSource<S> && requires(std::span<addition<S>> all
   { S::extend(all) } -> std::same_as<status>;
 };
 
+namespace detail {
+
+// Whether the source of an addition stands in `all` before.
+template <class S>
+bool again(std::span<addition<S>> all, addition<S>& a) {
+  return std::any_of(all.data(), &a, [&](const addition<S>& before) { return before.to == a.to; });
+}
+template <class S>
+status first_failure(std::span<addition<S>> all) {
+  for (const addition<S>& a : all)
+    if (a.why != status::ok) return a.why;
+  return status::ok;
+}
+
+}  // namespace detail
+
 // The same of any sources: in one call where they have one, else in turn. There are no parents.
 template <LogitSource S>
 status extend_all(std::span<addition<S>> all) {
   if constexpr (BatchLogitSource<S>) return S::extend(all);
-  status first = status::ok;
-  for (addition<S>& a : all) {
-    a.why = a.to->extend(a.tokens, a.logits);
-    if (first == status::ok) first = a.why;
-  }
-  return first;
+  for (addition<S>& a : all) a.why = a.to->extend(a.tokens, a.logits);
+  return detail::first_failure(all);
 }
 
 // Wraps a model, which must outlive it; counts its calls and the tokens in them, and measures their

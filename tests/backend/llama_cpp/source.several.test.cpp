@@ -18,6 +18,16 @@ using test::same_bits;
 using test::small_context;
 using test::some_tokens;
 
+static_assert(BatchLogitSource<llama_cpp::source>);
+
+namespace {
+
+status extend(std::vector<llama_cpp::source::addition> all) {
+  return llama_cpp::source::extend(all);
+}
+
+}  // namespace
+
 TEST_CASE(
     "several sequences in one call have the rows of each alone within 0.02; a failure changes "
     "nothing") {
@@ -35,60 +45,70 @@ TEST_CASE(
   const auto of = [](const std::vector<token_id>& t, std::size_t from, std::size_t n) {
     return std::span(t).subspan(from, n);
   };
-  REQUIRE(source::extend(std::vector<source::addition>{{&a, of(text, 0, 20), {}},
-                                                       {&b, of(other, 0, 7), second},
-                                                       {&c, of(text, 0, 30), first}}) ==
-          status::ok);
+  REQUIRE(extend({{&a, of(text, 0, 20), {}},
+                  {&b, of(other, 0, 7), second},
+                  {&c, of(text, 0, 30), first}}) == status::ok);
   CHECK(a.position() == 20);
   CHECK(b.position() == 7);
   CHECK(c.position() == 30);
   CHECK(test::difference(second, row(of_other, 6, V)) < 0.02);
   CHECK(test::difference(first, std::span(expected).subspan(28 * V, 2 * V)) < 0.02);
   // in another order, from where each stands
-  REQUIRE(source::extend(std::vector<source::addition>{
-              {&b, of(other, 7, 3), second}, {&a, of(text, 20, 5), first}}) == status::ok);
+  REQUIRE(extend({{&b, of(other, 7, 3), second}, {&a, of(text, 20, 5), first}}) == status::ok);
   CHECK(test::difference(second, row(of_other, 9, V)) < 0.02);
   CHECK(test::difference(first, std::span(expected).subspan(23 * V, 2 * V)) < 0.02);
 
-  const auto refused = [&](std::vector<source::addition> all, status why) {
+  // What is refused changes nothing of the others: here a, by a token.
+  const auto refused = [&](std::vector<source::addition> all, std::size_t which, status why) {
     CHECK(source::extend(all) == why);
-    CHECK(a.position() == 25);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      CHECK(all[i].why == (i == which ? why : status::ok));
+    CHECK(a.position() == 26);
     CHECK(b.position() == 10);
     CHECK(c.position() == 30);
+    REQUIRE(a.rollback(25) == status::ok);
   };
   // twice
-  refused({{&a, of(text, 25, 1), {}}, {&a, of(text, 26, 1), {}}}, status::invalid_parameter);
+  refused({{&a, of(text, 25, 1), {}}, {&a, of(text, 26, 1), {}}}, 1, status::invalid_parameter);
   // 2 rows of 1
-  refused({{&b, of(other, 10, 1), second}, {&a, of(text, 25, 1), first}},
+  refused({{&b, of(other, 10, 1), first}, {&a, of(text, 25, 1), second}}, 0,
           status::invalid_parameter);
+  CHECK(test::difference(second, row(expected, 25, V)) < 0.02);
   const auto many = some_tokens(100, V, 7);
-  // n_batch is 128
-  refused({{&a, of(many, 0, 100), {}}, {&b, of(many, 0, 29), {}}}, status::invalid_parameter);
   const std::vector<token_id> wrong{token_id(V)};
-  refused({{&a, of(text, 25, 1), {}}, {&b, wrong, {}}}, status::token_out_of_range);
+  refused({{&a, of(text, 25, 1), {}}, {&b, wrong, {}}}, 1, status::token_out_of_range);
   loaded another(test::bundled_file("target"));
-  refused({{&a, of(text, 25, 1), {}}, {&another.source, of(text, 0, 1), {}}},
+  refused({{&a, of(text, 25, 1), {}}, {&another.source, of(text, 0, 1), {}}}, 1,
           status::invalid_parameter);
+  // n_batch is 128: three calls
+  REQUIRE(extend({{&a, of(many, 0, 100), {}},
+                  {&b, of(other, 10, 29), second},
+                  {&c, of(many, 0, 100), {}}}) == status::ok);
+  CHECK(test::difference(second, row(of_other, 38, V)) < 0.02);
+  CHECK((a.position() == 125 && c.position() == 130));
+  REQUIRE(a.rollback(25) == status::ok);
+  REQUIRE(c.rollback(30) == status::ok);
+  REQUIRE(b.rollback(10) == status::ok);
   std::atomic<bool> stop = true;
   a.stop_when(&stop);
-  refused({{&a, of(text, 25, 1), {}}, {&b, of(other, 10, 1), {}}}, status::stopped);
+  std::vector<source::addition> both = {{&a, of(text, 25, 1), {}}, {&b, of(other, 10, 1), {}}};
+  CHECK(source::extend(both) == status::stopped);  // the context stops
+  CHECK((both[0].why == status::stopped && both[1].why == status::stopped));
+  CHECK((a.position() == 25 && b.position() == 10));
   a.stop_when(nullptr);
   // libllama has no cell left: 512 in all, of which 65 are taken
   for (int i = 0; i < 4; ++i) REQUIRE(c.extend(of(many, 0, 100), {}) == status::ok);
-  CHECK(source::extend(std::vector<source::addition>{
-            {&a, of(many, 0, 24), {}}, {&b, of(many, 0, 24), {}}}) == status::context_full);
+  CHECK(extend({{&a, of(many, 0, 24), {}}, {&b, of(many, 0, 24), {}}}) == status::context_full);
   CHECK(a.position() == 25);
   CHECK(b.position() == 10);
   REQUIRE(c.rollback(30) == status::ok);
   REQUIRE(b.extend(of(many, 0, 3), {}) == status::ok);  // with as many tokens as a call has
   REQUIRE(b.rollback(10) == status::ok);
-  REQUIRE(source::extend(std::vector<source::addition>{{&a, of(many, 0, 28), {}},
-                                                       {&c, of(many, 0, 100), {}}}) == status::ok);
+  REQUIRE(extend({{&a, of(many, 0, 28), {}}, {&c, of(many, 0, 100), {}}}) == status::ok);
   REQUIRE(a.rollback(25) == status::ok);
   REQUIRE(c.rollback(30) == status::ok);
   // all go on as if nothing had been refused
-  REQUIRE(source::extend(std::vector<source::addition>{
-              {&a, of(text, 25, 1), second}, {&c, of(text, 30, 2), first}}) == status::ok);
+  REQUIRE(extend({{&a, of(text, 25, 1), second}, {&c, of(text, 30, 2), first}}) == status::ok);
   CHECK(test::difference(second, row(expected, 25, V)) < 0.02);
   CHECK(test::difference(first, std::span(expected).subspan(30 * V, 2 * V)) < 0.02);
 }
@@ -152,8 +172,8 @@ TEST_CASE(
       std::this_thread::sleep_for(std::chrono::microseconds(500 * i));
       stop = true;
     });
-    const status why = source::extend(std::vector<source::addition>{
-        {&a, std::span(text).subspan(20, 60), {}}, {&b, std::span(other).subspan(10, 60), {}}});
+    const status why = extend(
+        {{&a, std::span(text).subspan(20, 60), {}}, {&b, std::span(other).subspan(10, 60), {}}});
     later.join();
     stop = false;
     if (why == status::ok) {
@@ -165,9 +185,8 @@ TEST_CASE(
     REQUIRE(why == status::stopped);
     REQUIRE(a.position() == 20);
     REQUIRE(b.position() == 10);
-    REQUIRE(source::extend(std::vector<source::addition>{
-                {&a, std::span(text).subspan(20, 1), first},
-                {&b, std::span(other).subspan(10, 1), second}}) == status::ok);
+    REQUIRE(extend({{&a, std::span(text).subspan(20, 1), first},
+                    {&b, std::span(other).subspan(10, 1), second}}) == status::ok);
     CHECK(test::difference(first, row(expected, 20, V)) < 0.02);
     CHECK(test::difference(second, row(of_other, 10, V)) < 0.02);
     REQUIRE(a.rollback(20) == status::ok);
@@ -190,17 +209,40 @@ TEST_CASE("exact batches: several sequences have the rows that each has alone, b
   REQUIRE(b.rollback(0) == status::ok);
   std::vector<float> first(3 * V), second(3 * V);
   for (std::size_t i = 0; i + 5 < 40; i += 3) {
-    REQUIRE(source::extend(std::vector<source::addition>{
-                {&b, std::span(other).subspan(i, 5), second},
-                {&a, std::span(text).subspan(i, 3), first}}) == status::ok);
+    REQUIRE(extend({{&b, std::span(other).subspan(i, 5), second},
+                    {&a, std::span(text).subspan(i, 3), first}}) == status::ok);
     REQUIRE(b.rollback(i + 3) == status::ok);
     CHECK(same_bits(first, std::span(expected).subspan(i * V, 3 * V)));
     CHECK(same_bits(second, std::span(of_other).subspan((i + 2) * V, 3 * V)));
   }
-  // a failure of the second undoes the first
+  // the second is refused alone
   const std::size_t before = a.position();
   const std::vector<token_id> long_text(300, 1);
-  CHECK(source::extend(std::vector<source::addition>{{&a, std::span(text).subspan(0, 1), {}},
-                                                     {&b, long_text, {}}}) == status::context_full);
-  CHECK(a.position() == before);
+  CHECK(extend({{&a, std::span(text).subspan(0, 1), {}}, {&b, long_text, {}}}) ==
+        status::context_full);
+  CHECK(a.position() == before + 1);
+}
+
+TEST_CASE("several sequences in one call: a tree among them has calls of its own") {
+  loaded model(test::bundled_file("target"), small_context(512, 5),
+               {.first_branch = 2, .branches = 3});
+  using source = llama_cpp::source;
+  source& a = model.source;
+  source b(model.context.get(), {.sequence = 1});
+  const std::size_t V = a.vocab_size();
+  const auto text = some_tokens(30, V, 5), other = some_tokens(30, V, 6);
+  const auto expected = test::rows_of(a, text), of_other = test::rows_of(b, other);
+  REQUIRE(a.rollback(20) == status::ok);
+  REQUIRE(b.rollback(20) == status::ok);
+  const std::vector<std::uint32_t> parents = {0, 0, 1}, path = {1, 3};
+  const std::vector<token_id> nodes = {text[20], other[3], text[21]};
+  std::vector<float> rows(3 * V), second(V);
+  std::vector<source::addition> all = {{&a, nodes, rows, parents},
+                                       {&b, std::span(other).subspan(20, 1), second}};
+  REQUIRE(source::extend(all) == status::ok);
+  CHECK(test::difference(second, row(of_other, 20, V)) < 0.02);
+  CHECK(test::difference(row(rows, 0, V), row(expected, 20, V)) < 0.02);
+  CHECK(test::difference(row(rows, 2, V), row(expected, 21, V)) < 0.02);
+  REQUIRE(a.keep_path(path) == status::ok);
+  CHECK((a.position() == 22 && b.position() == 21));
 }

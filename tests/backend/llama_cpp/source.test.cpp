@@ -367,8 +367,8 @@ TEST_CASE("a source knows its tokens after every call, whether it failed or not"
     CHECK(a.extend(other, {}) == status::stopped);
     CHECK(holds(a, held));
     a.stop_when(nullptr);
-    const std::vector<llama_cpp::source::addition> both{{&a, std::span(tokens).subspan(10, 5), {}},
-                                                        {&b, other, {}}};
+    std::vector<llama_cpp::source::addition> both{{&a, std::span(tokens).subspan(10, 5), {}},
+                                                  {&b, other, {}}};
     REQUIRE(llama_cpp::source::extend(both) == status::ok);
     CHECK(holds(a, {tokens.begin(), tokens.begin() + 15}));
     CHECK(holds(b, other));

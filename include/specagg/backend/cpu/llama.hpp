@@ -111,9 +111,8 @@ class llama {
     segments.reserve(all.size());
     try {
       for (addition& a : all) {
-        const bool again =
-            std::any_of(all.data(), &a, [&](const addition& b) { return b.to == a.to; });
-        a.why = again || a.to->w_ != all[0].to->w_ ? status::invalid_parameter : a.to->begin(a);
+        const bool other = a.to->w_ != all[0].to->w_ || specagg::detail::again(all, a);
+        a.why = other ? status::invalid_parameter : a.to->begin(a);
         segments.push_back({&a.to->text_, a.tokens.size(), a.logits, a.why});
       }
     } catch (const std::bad_alloc&) {  // for a tree
@@ -127,12 +126,9 @@ class llama {
                  static_cast<std::size_t>(all[j].tokens[begin + static_cast<std::size_t>(t)]),
                  &x(t, 0));
     });
-    status first = status::ok;
-    for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].why == status::ok) all[i].why = all[i].to->end(all[i], segments[i].why);
-      if (first == status::ok) first = all[i].why;
-    }
-    return first;
+    return specagg::detail::first_failure(all);
   }
   status keep_path(std::span<const std::uint32_t> nodes) {
     const status s = text_.keep_path(nodes);

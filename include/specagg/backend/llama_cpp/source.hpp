@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <specagg/config.hpp>
+#include <specagg/logit_source.hpp>
 #include <specagg/token.hpp>
 
 SPECAGG_BEGIN
@@ -99,59 +100,33 @@ class source {
                   [&](std::size_t j, std::size_t in_call) { copy_row(in_call, logits, j); });
   }
 
-  // extend() of several sequences of one context in one call of libllama: in `all`, each source
-  // stands at most once. In exact batches each has calls of its own. Together at most n_batch
-  // tokens. On any status but ok nothing was appended to any of them, but for what extend() says of
-  // memory that refuses to go back.
-  struct addition {
-    source* to;
-    std::span<const token_id> tokens;
-    std::span<float> logits;
-  };
-  static status extend(std::span<const addition> all) {
-    std::size_t count = 0, done = 0;
-    for (const addition& a : all) {
-      const bool again =
-          std::any_of(all.data(), &a, [&](const addition& b) { return b.to == a.to; });
-      if (again || a.to->context_ != all[0].to->context_ || a.logits.size() % a.to->vocab_ != 0)
-        return status::invalid_parameter;
-      if (const status s = a.to->takes(a.tokens, a.logits.size() / a.to->vocab_); s != status::ok)
-        return s;
+  // The member of a BatchLogitSource (logit_source.hpp), for sequences of one context: in as few
+  // calls of libllama as hold n_batch tokens. Trees, what is longer than that, and in exact batches
+  // all have calls of their own. Where libllama fails, so do all that were in the call.
+  using addition = specagg::addition<source>;
+  static status extend(std::span<addition> all) {
+    std::size_t begin = 0, count = 0;  // of those that wait for a call; their tokens
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      addition& a = all[i];
+      const std::size_t numbers = a.logits.size(), vocab = a.to->vocab_;
+      const bool other = a.to->context_ != all[0].to->context_ || detail::again(all, a);
+      a.why = a.parents.empty() ? a.to->takes(a.tokens, numbers / vocab) : status::ok;
+      if (other || numbers % vocab != 0) a.why = status::invalid_parameter;
+      if (a.why != status::ok) continue;
+      if (called_alone(a)) {
+        a.why = a.parents.empty() ? a.to->extend(a.tokens, a.logits)
+                                  : a.to->extend_tree(a.tokens, a.parents, a.logits);
+        continue;
+      }
+      if (count + a.tokens.size() > a.to->most_) {
+        call_together(all.subspan(begin, i - begin));
+        begin = i;
+        count = 0;
+      }
       count += a.tokens.size();
     }
-    if (count == 0) return status::ok;
-    source& caller = *all[0].to;
-    const auto undo = [&](status why) {  // `done` of them were appended
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        const std::size_t appended = i < done ? all[i].tokens.size() : 0;
-        all[i].to->go_back(all[i].to->text_.size() - appended);
-      }
-      return why;
-    };
-    if (caller.options_.exact_batches) {
-      for (; done < all.size(); ++done)
-        if (const status s = all[done].to->extend(all[done].tokens, all[done].logits);
-            s != status::ok)
-          return undo(s);
-      return status::ok;
-    }
-    if (count > caller.most_) return status::invalid_parameter;
-    std::size_t k = 0;
-    for (const addition& a : all)
-      for (std::size_t i = 0; i < a.tokens.size(); ++i)
-        caller.put(k++, *a.to, a.tokens[i], i,
-                   i + a.logits.size() / a.to->vocab_ >= a.tokens.size());
-    if (const status s = caller.call(count); s != status::ok) return undo(s);
-    k = 0;
-    for (const addition& a : all) {
-      const std::size_t rows = a.logits.size() / a.to->vocab_;
-      k += a.tokens.size();
-      a.to->text_.insert(a.to->text_.end(), a.tokens.begin(), a.tokens.end());
-      a.to->hidden_begin_ = a.to->text_.size() - rows;
-      a.to->first_hidden_ = k - rows;
-      for (std::size_t j = 0; j < rows; ++j) a.to->copy_row(k - rows + j, a.logits, j);
-    }
-    return status::ok;
+    call_together(all.subspan(begin));
+    return detail::first_failure(all);
   }
 
   // extend() without a copy: row(j) is the row of the j-th of the last `rows` tokens. They must be
@@ -347,6 +322,35 @@ class source {
         if (i - n + k >= first_row) take(i - n + k - first_row, k);
     }
     return status::ok;
+  }
+  static bool called_alone(const addition& a) {
+    return !a.parents.empty() || a.to->options_.exact_batches || a.tokens.size() > a.to->most_;
+  }
+  // One call for all of `some` that are ok and have none of their own.
+  static void call_together(std::span<addition> some) {
+    const auto for_each = [&](auto&& body) {
+      for (addition& a : some)
+        if (a.why == status::ok && !called_alone(a)) body(a, a.logits.size() / a.to->vocab_);
+    };
+    source* caller = nullptr;
+    std::size_t k = 0;
+    for_each([&](addition& a, std::size_t rows) {
+      if (!caller) caller = a.to;
+      for (std::size_t i = 0; i < a.tokens.size(); ++i)
+        caller->put(k++, *a.to, a.tokens[i], i, i + rows >= a.tokens.size());
+    });
+    if (k == 0) return;
+    const status s = caller->call(k);
+    k = 0;
+    for_each([&](addition& a, std::size_t rows) {
+      a.why = s;
+      if (s != status::ok) return a.to->go_back(a.to->text_.size());
+      k += a.tokens.size();
+      a.to->text_.insert(a.to->text_.end(), a.tokens.begin(), a.tokens.end());
+      a.to->hidden_begin_ = a.to->text_.size() - rows;
+      a.to->first_hidden_ = k - rows;
+      for (std::size_t j = 0; j < rows; ++j) a.to->copy_row(k - rows + j, a.logits, j);
+    });
   }
   status call(std::size_t n) {
     if (stopped()) return status::stopped;
