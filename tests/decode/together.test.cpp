@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
+#include <limits>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -146,12 +146,15 @@ std::size_t differing(const std::vector<order>& asked, const L& length, Make&& m
 // A model for many texts that counts its calls, and how many texts were in them.
 struct counted : toy_source<float> {
   static inline std::vector<std::pair<bool, std::size_t>> calls;
-  bool target, throws = false;
+  bool target, throws = false, nan = false;
   status fails = status::ok;
   counted(std::size_t vocab, bool is_target, std::size_t capacity)
       : toy_source<float>(vocab, 7, 2, is_target ? 6 : 4, capacity), target(is_target) {}
   status extend(std::span<const token_id> tokens, std::span<float> logits) {
-    return fails != status::ok ? fails : toy_source<float>::extend(tokens, logits);
+    if (fails != status::ok) return fails;
+    const status s = toy_source<float>::extend(tokens, logits);
+    if (nan) std::ranges::fill(logits, std::numeric_limits<float>::quiet_NaN());
+    return s;
   }
   static status extend(std::span<addition<counted>> all) {
     status first = status::ok;
@@ -247,6 +250,17 @@ TEST_CASE("a text that fails ends alone; an exception leaves all as they were be
   }
   h.alone({}, {});
   CHECK(g.written() == h.written());
+  // rows of NaN; a model that another text has, too
+  S j(asked, {}, {}, make), k(asked, {}, {}, make), l(asked, {}, {}, make);
+  j.target.nan = true;
+  S::one again{l.t, 30, l.drafter, k.target, l.asked.policy, l.random, l.asked.how, l.work};
+  now = {&j.shared, &k.shared, &again};
+  CHECK(together_round(now, work, pool) == 1);
+  CHECK((j.shared.why == status::invalid_row && j.t.size == 3));
+  CHECK((again.why == status::invalid_parameter && l.t.size == 3));
+  while (together_round(now, work, pool) > 0) {
+  }
+  CHECK(k.written() == twin.written());
   // what ends a text that has begun: no room, a policy that is no policy, nothing to append
   order full = asked, wrong = asked, none = asked;
   wrong.policy = ensemble{2};

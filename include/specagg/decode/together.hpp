@@ -104,7 +104,11 @@ class together_workspace {
                             t.processor, t.options, t.work, t.verifier, t.length});
     texts_.push_back(&t);
     round& r = rounds_.back();
-    r.result.why = r.begin();
+    const bool again = std::any_of(rounds_.data(), &r, [&](const round& before) {
+      return &before.target == &r.target || &before.drafter == &r.drafter ||
+             &before.work == &r.work;
+    });
+    r.result.why = again ? status::invalid_parameter : r.begin();
     if (r.result.why == status::ok) r.begin_draft();
   }
 
@@ -217,8 +221,9 @@ class together_workspace {
 };
 
 // One round of each text that has not ended: what speculative_decode does until it asks `accept`
-// again. A text that fails ends with its status, and changes nothing of the others. Returns how
-// many have not ended. A text that is left out of `texts` stays as it is.
+// again. A text that fails ends with its status, and changes nothing of the others
+// (invalid_parameter, too: its model, drafter or workspace is also that of a text before). Returns
+// how many have not ended. A text that is left out of `texts` stays as it is.
 //   pool    verifies the texts. It may be the models' own, unless the policy reads the draft and
 //           the drafter calls a model but is no model_drafter: then rows are computed from here
 template <class Text, class Pool = this_thread>
