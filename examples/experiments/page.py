@@ -66,11 +66,16 @@ passages = "dragon-passages" in judged
 slower = " or ".join(f"1/{share} (gamma {', '.join(g for g, s in results['slower'] if s == share)})" for share in dict(map(reversed, results["slower"])))
 GROUPS = [  # as claims.json names it, the heading, what one must know
     ("Cascades", "Speculative cascades (*Cascades*)", "A *cascade* (Chow, Diff, OPT, BiLD) takes pi = q or pi = p at each position. "
-     "V1 to V3 are the token-specific policies (V3: the paper's [Token]). *Lossy decoding* is `lenient` (beta 1)."),
+     "V1 to V3 are the token-specific policies (V3: the paper's [Token]). *Lossy decoding* is `lenient` (beta 1)." + (
+         " Models that read: *head*, SmolLM2's draft head for SmolLM2 (135 M); *up*, SmolLM2 for Gemma 3 (270 M) through the map of their "
+         "vocabularies; *down*, Gemma for SmolLM2. Texts: manual pages, a handbook, a dictionary; *answers*: capitals of countries, codes of "
+         "currencies; all from Debian's packages (`examples/experiments/real/texts.py` has names and licences)." if "cascade-over-target" in real else "")),
     ("CoS", "Collaborative decoding (*CoS*)",
      "*Standard*: all models score each token, one after another. *Alternating* is CoS: the models take turns to propose and to verify. "
      "*Without turns* neither is a bonus token used. *SD* is speculative decoding with the first model as draft and the combined distribution as target; "
-     "its bonus token costs one more call of the first model. T: temperature."),
+     "its bonus token costs one more call of the first model. T: temperature." + (
+         " Models that read: SmolLM2 under two and three system prompts are experts of one size; its head is the small model, and with the tokens "
+         "that it lacks as likely as its least likely one the amateur of contrastive decoding." if "we-speed" in real else "")),
     ("DRAGON", "DRAGON", "Simulated (`specagg plan schedulers`): 100 tokens, a cloud of 22 ms a token, a device of 88 (or 22) ms, a round trip "
      "that varies by a fifth, the exact acceptance rates of `bard` and `bible`. *Eq 8* is the paper's scheduler."
      + (" *CRCG* and *DRCG*: passages of one site and of both, in one context; *DRDG/SW*: the sites' texts, mixed once." if "dragon-dealt" in {**judged, **real} else "")

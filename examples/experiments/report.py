@@ -1380,6 +1380,91 @@ def dealt_plot():
     finish(f, "dragon-dealt", "One corpus dealt to both sites (bands: one standard error)")
 
 
+def real_cascades_plot():
+    f, axes = figure(12.4, 4, len(reads) + len(answers))
+    rules = [("chow", ORANGE), ("diff", BLUE), ("opt", PURPLE), ("token-v3", GREEN), ("lenient", RED), ("ensemble", GREY)]
+    for axis, (name, h) in zip(axes, {**reads, **answers}.items()):
+        for rule, colour in rules:
+            points = [(x, y) for x, y in h.curve(rule, "sampled_accuracy") if x <= 1.02 * h.tv()]
+            axis.plot([x for x, _ in points], [y for _, y in points], "o-", color=colour, ms=3, lw=1.4)
+        axis.axhline(h.setting(*TARGET, "sampled_accuracy"), color="#bbb", lw=1, zorder=0)
+        axis.axhline(h.setting(*DRAFT, "sampled_accuracy"), color="#bbb", lw=1, ls=":", zorder=0)
+        axis.set_title(name, weight="normal", size=9)
+        axis.set_xlabel("rejection rate")
+    axes[0].set_ylabel("chance that a sampled token (answer) is right")
+    for i, (rule, colour) in enumerate(rules):
+        axes[-1].text(1.03, 0.95 - 0.07 * i, rule, color=colour, transform=axes[-1].transAxes, size=8.5, weight="bold")
+    finish(f, "real-cascades", "Cascades of models that read (lines: the target; dotted: the draft model)")
+
+
+def real_latency_plot():
+    f, axes = figure(9.6, 4, 2)
+    rules = [("chow", ORANGE), ("diff", BLUE), ("opt", PURPLE), ("token-v3", GREEN), ("lenient", RED), ("lossless", "#222")]
+    for axis, rows, h, title in ((axes[0], real_latency, reads.get("head"), "SmolLM2's head for SmolLM2, gamma 1 and 3"),
+                                 (axes[1], up_latency, reads.get("up"), "SmolLM2 for Gemma, gamma 3")):
+        for rule, colour in rules:
+            for execution, mark in (("speculative", "o"), ("sequential", "s"), ("oracle", "x")):
+                of = pick(rows, rule=rule, execution=execution)
+                known = [(r.relative_latency, h.setting(*(TARGET if rule == "lossless" else (rule, r.parameter)), "sampled_accuracy")) for r in of]
+                axis.plot([x for x, _ in known], [y for _, y in known], mark, color=colour, ms=5)
+        axis.axvline(1, color="#bbb", lw=1, zorder=0)
+        if h:
+            axis.axhline(h.setting(*TARGET, "sampled_accuracy"), color="#bbb", lw=1, zorder=0)
+        axis.set_title(title, weight="normal", size=9)
+        axis.set_xlabel("measured time a token, over the target alone")
+    axes[0].set_ylabel("chance that a sampled token is right")
+    for i, (rule, colour) in enumerate(rules):
+        axes[1].text(1.03, 0.95 - 0.07 * i, rule, color=colour, transform=axes[1].transAxes, size=8.5, weight="bold")
+    axes[1].text(1.03, 0.45, "o speculative\ns sequential\nx oracle", transform=axes[1].transAxes, size=8.5, va="top")
+    finish(f, "real-latency", "Quality against measured time")
+
+
+def real_texts_plot():
+    f, axes = figure(9.6, 4, 2)
+    for axis, temperature, y in ((axes[0], 0, "agreement"), (axes[1], 1, "rouge_l")):
+        ends = []
+        for execution, mark in (("speculative", "o"), ("sequential", "s"), ("oracle", "x"), ("sequence", "^")):
+            for rule, colour in (("chow", ORANGE), ("diff", BLUE), ("opt", PURPLE), ("token-v3", GREEN), ("lenient", RED), ("lossless", "#222")):
+                of = sorted(pick(written, execution=execution, rule=rule, temperature=temperature), key=lambda r: r.target_calls)
+                axis.plot([r.target_calls for r in of], [getattr(r, y) for r in of], mark + ("-" if len(of) > 1 else ""), color=colour, ms=5, lw=1)
+        axis.set_xlabel("calls of the target a token")
+        axis.set_title(f"temperature {temperature}", weight="normal", size=9)
+    axes[0].set_ylabel("share of tokens that are the target's most likely")
+    axes[1].set_ylabel("ROUGE-L with the true text")
+    axes[1].text(1.03, 0.95, "o speculative, gamma 3\ns token by token\nx oracle\n^ whole texts", transform=axes[1].transAxes, size=8.5, va="top")
+    for i, (rule, colour) in enumerate((("chow", ORANGE), ("diff", BLUE), ("opt", PURPLE), ("token-v3", GREEN), ("lenient", RED), ("lossless", "#222"))):
+        axes[1].text(1.03, 0.6 - 0.07 * i, rule, color=colour, transform=axes[1].transAxes, size=8.5, weight="bold")
+    finish(f, "real-texts", "What cascades of SmolLM2's head and SmolLM2 write")
+
+
+def real_cos_plot():
+    f, (left, right) = figure(11, 4.2, 2)
+    ways = [("standard", 0, GREY), ("parallel", 0, "#222"), ("speculative", 1, ORANGE), ("sd", 1, RED), ("sd", 5, PURPLE), ("alternating", 1, GREEN), ("alternating", 5, BLUE)]
+    groups = [("two, 0.5", EXPERTS_THAT_READ, 0.5, 1), ("three", EXPERTS_THAT_READ + "-smollm2/teacher", None, 1),
+              ("contrast, T 1", "amateur-smollm2", 0.1, 1), ("contrast, T 0", "amateur-smollm2", 0.1, 0)]
+    for i, (method, gamma, colour) in enumerate(ways):
+        xs, ys = [], []
+        for k, (_, models, number, temperature) in enumerate(groups):
+            of = [r for r in pick(real_speed, models=models, method=method, temperature=temperature)
+                  if r.gamma in (gamma, 0) and (number is None or r.value == number) and (models != "amateur-smollm2" or r.policy.startswith("contrastive"))]
+            if of:
+                xs.append(k + 0.11 * (i - 3))
+                ys.append(of[0].speedup)
+        left.bar(xs, ys, 0.1, color=colour)
+        left.text(1.02, 0.95 - 0.07 * i, method + (f", gamma {gamma}" if gamma else ""), color=colour, transform=left.transAxes, size=8.5, weight="bold")
+    left.set_xticks(range(len(groups)), [g[0] for g in groups], size=8.5)
+    left.axhline(1, color="#bbb", lw=1)
+    left.set_ylabel("speed-up over the standard way")
+    kinds = ["code", "rewrite", "story", "chat"]
+    for method, colour in (("sd", RED), ("speculative", ORANGE), ("alternating", GREEN)):
+        for k, kind in enumerate(kinds):
+            of = sorted(pick(real_tasks, task=kind, method=method), key=lambda r: r.gamma)
+            right.plot([k + 0.14 * (r.gamma - 3) for r in of], [2 / r.calls for r in of], "o-", color=colour, ms=3.5, lw=1.2)
+    right.set_xticks(range(len(kinds)), kinds)
+    right.set_ylabel("times fewer calls than the standard way (gamma 1 to 5)")
+    finish(f, "real-cos", "SmolLM2 under several system prompts, and its head as an amateur")
+
+
 def real_dealt_plot():
     f, (left, right) = figure(10.4, 4, 2)
     dealt_lines(left, Dealt(real_dealt), DEALT_LAWS, "none")
@@ -1491,7 +1576,8 @@ if matplotlib is not None:
                         (latency_plot, ["latency", CASCADES]), (prediction, ["latency", "cos-speed", "draft-length-speed"]),
                         (cos_plots, ["cos-speed", "cos-calls"]), (trade_plot, ["cos-speed", CASCADES]), (verifier_plots, ["verifiers"]), (dragon_plots, ["dragon-latency", "dragon-acceptance"]),
                         (bild_plot, ["bild"]), (regret_plot, ["regret"]), (paired_plot, ["dssd-paired"]), (passages_plot, ["dragon-passages"]), (dealt_plot, ["dragon-dealt"]),
-                        (real_dealt_plot, ["real-dragon-dealt", "real-dragon-answers"]), (real_sites_plot, ["real-dragon-latency"]),
+                        (real_cascades_plot, ["real-cascades-head"]), (real_latency_plot, ["real-latency", "real-cascades-head"]), (real_texts_plot, ["real-texts"]),
+                        (real_cos_plot, ["real-cos-speed", "real-cos-tasks"]), (real_dealt_plot, ["real-dragon-dealt", "real-dragon-answers"]), (real_sites_plot, ["real-dragon-latency"]),
                         (dssd_plot, ["dssd", "verifiers", "acceptance"]), (real_dssd_plot, ["real-dssd"]), (length_plot, ["draft-length"])):
         if have(*needs):
             plot()
