@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +19,7 @@
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/draft/mapped.hpp>
 #include <specagg/format.hpp>
+#include <specagg/net/gathered.hpp>
 #include <specagg/site/documents.hpp>
 
 #include "joined_vocabularies.hpp"
@@ -79,10 +81,15 @@ std::shared_ptr<site_maker> make_llama_cpp_site_maker(const site_options& option
 
 // A model file and how sessions of it are made. Other kinds have the same members.
 struct cpu_sites {
-  using source = specagg::cpu::llama;                        // a LogitSource that can be moved
-  using saved = std::shared_ptr<const specagg::cpu::llama>;  // its keys and values
+  using llama = specagg::cpu::llama;
+  // A LogitSource that can be moved. What waits of all sessions is scored in one call; as many
+  // calls run side by side as there are processors for.
+  using source = specagg::net::gathered_source<llama>;
+  using saved = std::shared_ptr<const llama>;  // its keys and values
   const std::shared_ptr<const specagg::cpu::llama_weights> weights;
   const specagg::cpu::tokenizer tokens;
+  const std::shared_ptr<specagg::net::gathering<llama>> calls =
+      std::make_shared<specagg::net::gathering<llama>>();
 
   explicit cpu_sites(const site_options& o)
       : weights(std::make_shared<const specagg::cpu::llama_weights>(
@@ -94,14 +101,16 @@ struct cpu_sites {
   std::size_t vocab() const { return weights->vocab; }
   // pool: none means one thread.
   source make(std::size_t room, const std::shared_ptr<specagg::thread_pool>& pool) const {
-    return source(weights, pool, room);
+    const unsigned threads = pool ? pool->threads() : 1;
+    calls->allow(std::max(1u, std::thread::hardware_concurrency() / threads));
+    return source(llama(weights, pool, room), calls);
   }
   // Room for what it holds, and no threads. Null: it cannot be saved.
   saved save(const source& of) const {
-    auto copy = std::make_shared<source>(weights, nullptr, of.position());
-    return copy->adopt(of) == specagg::status::ok ? copy : nullptr;
+    auto copy = std::make_shared<llama>(weights, nullptr, of.position());
+    return copy->adopt(of.source()) == specagg::status::ok ? copy : nullptr;
   }
-  specagg::status restore(source& to, const saved& from) const { return to.adopt(*from); }
+  specagg::status restore(source& to, const saved& from) const { return to.source().adopt(*from); }
 };
 
 // Sites of a Kind over the vocabulary of another file: the model reads the text in its own tokens,

@@ -335,7 +335,7 @@ TEST_CASE(
 
 TEST_CASE("of the passages kept, the one asked for least recently makes room") {
   const auto shared = library({.prefixes = 2});
-  const cpu::llama session(shared->weights, nullptr, 1);
+  const auto session = shared->make(1, nullptr);
   shared->keep(1, session);
   shared->keep(2, session);
   CHECK(shared->prefix(1));

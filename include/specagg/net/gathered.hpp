@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of one model that come from several threads, such as the sessions of a server, made
+// together: while a call runs, others wait, and the next one is for all that wait. So weights are
+// read once for all, and a session that is alone waits for nothing.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <specagg/logit_source.hpp>
+
+SPECAGG_BEGIN
+namespace net {
+
+// What makes the calls. Any thread.
+template <BatchLogitSource S>
+class gathering {
+ public:
+  // at_a_time: calls that may run side by side. With more than 1, sources must not share what calls
+  // use, such as a thread_pool.
+  explicit gathering(std::size_t at_a_time = 1) : at_a_time_(at_a_time) {}
+  void allow(std::size_t at_a_time) {
+    const std::lock_guard lock(mutex_);
+    at_a_time_ = at_a_time;
+  }
+
+  // Does what the addition says, and returns its status. A source is used by one thread at a time.
+  // An exception reaches one of the callers; the others of its call get model_failed.
+  status extend(const addition<S>& one) {
+    request mine{one};
+    std::unique_lock lock(mutex_);
+    waiting_.push_back(&mine);
+    while (!mine.done) {
+      if (running_ >= at_a_time_) {
+        changed_.wait(lock);
+        continue;
+      }
+      ++running_;
+      const std::vector<request*> now = std::exchange(waiting_, {});
+      lock.unlock();
+      struct leave {  // also by an exception
+        gathering& of;
+        const std::vector<request*>& now;
+        std::unique_lock<std::mutex>& lock;
+        ~leave() {
+          lock.lock();
+          for (request* r : now) r->done = true;
+          --of.running_;
+          of.changed_.notify_all();
+        }
+      } const at_end{*this, now, lock};
+      std::vector<addition<S>> all;
+      for (const request* r : now) all.push_back(r->what);
+      (void)S::extend(std::span(all));  // each has its status
+      for (std::size_t i = 0; i < all.size(); ++i) now[i]->why = all[i].why;
+    }
+    return mine.why;
+  }
+
+  // How many wait for the next call.
+  std::size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return waiting_.size();
+  }
+
+ private:
+  struct request {
+    addition<S> what;
+    status why = status::model_failed;
+    bool done = false;
+  };
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<request*> waiting_;
+  std::size_t at_a_time_, running_ = 0;
+};
+
+// A source whose calls are made by a gathering that others share. One thread at a time.
+template <BatchLogitSource S>
+class gathered_source {
+ public:
+  using value_type = typename S::value_type;
+  gathered_source(S source, std::shared_ptr<gathering<S>> with)
+      : source_(std::move(source)), with_(std::move(with)) {}
+  // The source itself, for what is not a call.
+  S& source() { return source_; }
+  const S& source() const { return source_; }
+
+  std::size_t vocab_size() const { return source_.vocab_size(); }
+  std::size_t capacity() const { return source_.capacity(); }
+  std::size_t position() const { return source_.position(); }
+  std::span<const token_id> tokens() const
+    requires requires(const S& s) { s.tokens(); }
+  {
+    return source_.tokens();
+  }
+  status extend(std::span<const token_id> tokens, std::span<value_type> logits) {
+    return with_->extend({&source_, tokens, logits});
+  }
+  status rollback(std::size_t position) { return source_.rollback(position); }
+  // As of a llama (backend/cpu/llama.hpp); a call that waits is made first.
+  void stop_when(const std::atomic<bool>* flag)
+    requires requires(S& s) { s.stop_when(flag); }
+  {
+    source_.stop_when(flag);
+  }
+
+ private:
+  S source_;
+  std::shared_ptr<gathering<S>> with_;
+};
+
+}  // namespace net
+SPECAGG_END
