@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <latch>
 #include <memory>
 #include <stdexcept>
@@ -85,6 +86,32 @@ TEST_CASE("what waits while a call runs is the next call, and each has its own s
   all[1].source().throws = true;
   CHECK_THROWS_AS(all[1].extend(tokens, {}), std::runtime_error);
   CHECK(all[0].extend(tokens, {}) == status::ok);
+}
+
+TEST_CASE("with two calls at a time no call is made for nothing") {
+  static std::atomic<std::size_t> made, empty;
+  struct slow : toy_source<float> {
+    slow() : toy_source<float>(9, 1) {}
+    using toy_source<float>::extend;
+    static status extend(std::span<addition<slow>> all) {
+      ++(all.empty() ? empty : made);
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      for (auto& a : all) a.why = a.to->extend(a.tokens, a.logits);
+      return status::ok;
+    }
+  };
+  made = empty = 0;
+  const auto with = std::make_shared<net::gathering<slow>>(2);
+  const std::vector<token_id> tokens = {1};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i)
+    threads.emplace_back([&] {
+      net::gathered_source<slow> text(slow(), with);
+      for (int call = 0; call < 50; ++call) (void)text.extend(tokens, {});
+    });
+  for (auto& t : threads) t.join();
+  CHECK((made >= 50 && made <= 300));
+  CHECK(empty == 0);
 }
 
 TEST_CASE("sessions on threads of their own have the bits that each has alone, on one pool") {

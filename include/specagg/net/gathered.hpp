@@ -36,7 +36,7 @@ class gathering {
     std::unique_lock lock(mutex_);
     waiting_.push_back(&mine);
     while (!mine.done) {
-      if (running_ >= at_a_time_) {
+      if (running_ >= at_a_time_ || waiting_.empty()) {  // empty: a call that runs has this one
         changed_.wait(lock);
         continue;
       }
