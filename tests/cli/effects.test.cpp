@@ -133,8 +133,9 @@ std::map<std::string, words> options_of_all() {
   return all;
 }
 
-const words flags = {"--json", "--compare",  "--chat",  "--enumerate", "--batch",
-                     "--grid", "--insecure", "--alone", "--schemes",   "--law-reads-draft"};
+const words flags = {"--json",   "--compare",  "--chat",  "--enumerate", "--batch",
+                     "--grid",   "--insecure", "--alone", "--schemes",   "--law-reads-draft",
+                     "--origins"};
 const words texts = {"--prompt", "--system", "--text"};
 std::string with_a_value(const std::string& option) {
   const std::map<std::string, std::string> others = {
