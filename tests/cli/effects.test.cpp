@@ -102,7 +102,8 @@ const std::vector<mode> modes = {
     {"dragon device", "--model /none", passages + rpc + words{"--row-total"}},
     // --codec has none
     {"dragon device", "--model /none --codec counts --documents /none", rpc + words{"--alone"}},
-    {"dragon device", "--model /none --alone", passages + rpc + link + by_turns},
+    {"dragon device", "--model /none --alone",
+     passages + rpc + link + by_turns + words{"--origins"}},
     {"dragon profile", "--model /none", passages + rpc},
     {"dragon profile", "--model /none --temperature 0", passages + rpc + filters},
     {"dssd device", "--model /none --temperature 0", rpc + filters + words{"--row-total"}},
