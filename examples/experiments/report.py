@@ -1466,11 +1466,12 @@ def real_cos_plot():
 
 
 def real_dealt_plot():
-    f, (left, right) = figure(10.4, 4, 2)
+    f, (left, *right) = figure(10.4 if real_answers else 5.6, 4, 2 if real_answers else 1)
     dealt_lines(left, Dealt(real_dealt), DEALT_LAWS, "none")
     left.set_ylabel("nats more than without passages")
-    dealt_lines(right, Dealt(real_answers, "exact", -1, 5), DEALT_LAWS, None, -1)
-    right.set_ylabel("share of exact answers")
+    if real_answers:
+        dealt_lines(right[0], Dealt(real_answers, "exact", -1, 5), DEALT_LAWS, None, -1)
+        right[0].set_ylabel("share of exact answers")
     finish(f, "real-dragon-passages", "SmolLM2 on both sites, one corpus dealt to them (bands: one standard error)")
 
 
@@ -1577,7 +1578,7 @@ if matplotlib is not None:
                         (cos_plots, ["cos-speed", "cos-calls"]), (trade_plot, ["cos-speed", CASCADES]), (verifier_plots, ["verifiers"]), (dragon_plots, ["dragon-latency", "dragon-acceptance"]),
                         (bild_plot, ["bild"]), (regret_plot, ["regret"]), (paired_plot, ["dssd-paired"]), (passages_plot, ["dragon-passages"]), (dealt_plot, ["dragon-dealt"]),
                         (real_cascades_plot, ["real-cascades-head"]), (real_latency_plot, ["real-latency", "real-cascades-head"]), (real_texts_plot, ["real-texts"]),
-                        (real_cos_plot, ["real-cos-speed", "real-cos-tasks"]), (real_dealt_plot, ["real-dragon-dealt", "real-dragon-answers"]), (real_sites_plot, ["real-dragon-latency"]),
+                        (real_cos_plot, ["real-cos-speed", "real-cos-tasks"]), (real_dealt_plot, ["real-dragon-dealt"]), (real_sites_plot, ["real-dragon-latency"]),
                         (dssd_plot, ["dssd", "verifiers", "acceptance"]), (real_dssd_plot, ["real-dssd"]), (length_plot, ["draft-length"])):
         if have(*needs):
             plot()
