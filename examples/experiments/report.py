@@ -1398,24 +1398,25 @@ def real_cascades_plot():
 
 
 def real_latency_plot():
-    f, axes = figure(9.6, 4, 2)
+    shown = [(real_latency, reads["head"], "SmolLM2's head for SmolLM2, gamma 1 and 3")]
+    if up_latency and "up" in reads:
+        shown.append((up_latency, reads["up"], "SmolLM2 for Gemma, gamma 3"))
+    f, axes = figure(5.4 * len(shown), 4, len(shown))
     rules = [("chow", ORANGE), ("diff", BLUE), ("opt", PURPLE), ("token-v3", GREEN), ("lenient", RED), ("lossless", "#222")]
-    for axis, rows, h, title in ((axes[0], real_latency, reads.get("head"), "SmolLM2's head for SmolLM2, gamma 1 and 3"),
-                                 (axes[1], up_latency, reads.get("up"), "SmolLM2 for Gemma, gamma 3")):
+    for axis, (rows, h, title) in zip(axes, shown):
         for rule, colour in rules:
             for execution, mark in (("speculative", "o"), ("sequential", "s"), ("oracle", "x")):
                 of = pick(rows, rule=rule, execution=execution)
                 known = [(r.relative_latency, h.setting(*(TARGET if rule == "lossless" else (rule, r.parameter)), "sampled_accuracy")) for r in of]
                 axis.plot([x for x, _ in known], [y for _, y in known], mark, color=colour, ms=5)
         axis.axvline(1, color="#bbb", lw=1, zorder=0)
-        if h:
-            axis.axhline(h.setting(*TARGET, "sampled_accuracy"), color="#bbb", lw=1, zorder=0)
+        axis.axhline(h.setting(*TARGET, "sampled_accuracy"), color="#bbb", lw=1, zorder=0)
         axis.set_title(title, weight="normal", size=9)
         axis.set_xlabel("measured time a token, over the target alone")
     axes[0].set_ylabel("chance that a sampled token is right")
     for i, (rule, colour) in enumerate(rules):
-        axes[1].text(1.03, 0.95 - 0.07 * i, rule, color=colour, transform=axes[1].transAxes, size=8.5, weight="bold")
-    axes[1].text(1.03, 0.45, "o speculative\ns sequential\nx oracle", transform=axes[1].transAxes, size=8.5, va="top")
+        axes[-1].text(1.03, 0.95 - 0.07 * i, rule, color=colour, transform=axes[-1].transAxes, size=8.5, weight="bold")
+    axes[-1].text(1.03, 0.45, "o speculative\ns sequential\nx oracle", transform=axes[-1].transAxes, size=8.5, va="top")
     finish(f, "real-latency", "Quality against measured time")
 
 
