@@ -249,21 +249,28 @@ inline site_law mix(std::span<const double> scores, double scale,
   return s;
 }
 
+// A window of held-out text, and what is found there.
+struct job {
+  std::size_t text, window;
+  std::vector<token_id> tokens;
+  std::vector<std::function<void(table&)>> rows = {};
+};
+inline std::vector<job> jobs_of(const reader& reads, const corpora& documents, std::size_t of_each,
+                                std::uint64_t seed) {
+  std::vector<job> jobs;
+  for (std::size_t t = 0; t < documents.of.size(); ++t) {
+    auto w = windows_of(reads, documents.of[t].test, of_each, seed);
+    for (std::size_t i = 0; i < w.size(); ++i) jobs.push_back({t, i, std::move(w[i])});
+  }
+  return jobs;
+}
+
 // Figure 5, with one corpus dealt to both sites and with a corpus for each. A row for each window:
 // text, window, corpora, law, scale, passages a site, nats of a token of the continuation, device's
 // weight.
 inline void figure_5(const reader& reads, const corpora& documents, std::size_t of_each,
                      const settings& how, table& out, const std::function<void(double)>& progress) {
-  struct job {
-    std::size_t text, window;
-    std::vector<token_id> tokens;
-    std::vector<std::function<void(table&)>> rows = {};
-  };
-  std::vector<job> jobs;
-  for (std::size_t t = 0; t < documents.of.size(); ++t) {
-    auto w = windows_of(reads, documents.of[t].test, of_each, how.seed);
-    for (std::size_t i = 0; i < w.size(); ++i) jobs.push_back({t, i, std::move(w[i])});
-  }
+  std::vector<job> jobs = jobs_of(reads, documents, of_each, how.seed);
   const auto run = [&](job& j) {
     const auto query = reads.tokens.decode(std::span<const token_id>(j.tokens).first(query_tokens));
     const std::string& text = documents.of[j.text].name;

@@ -315,16 +315,7 @@ void rows(real_lab& lab, table& out) {
   const corpora& documents = lab.documents();
   const std::size_t of_each = lab.how.quick ? 1 : 16, each = lab.how.quick ? 2 : 16;
   const std::size_t v = reads.weights->vocab;
-  struct job {
-    std::size_t text, window;
-    std::vector<token_id> tokens;
-    std::vector<std::function<void(table&)>> rows = {};
-  };
-  std::vector<job> jobs;
-  for (std::size_t t = 0; t < documents.of.size(); ++t) {
-    auto w = windows_of(reads, documents.of[t].test, of_each, lab.how.seed);
-    for (std::size_t i = 0; i < w.size(); ++i) jobs.push_back({t, i, std::move(w[i])});
-  }
+  std::vector<job> jobs = jobs_of(reads, documents, of_each, lab.how.seed);
   using values = row_codec::values;
   const std::vector<std::pair<const char*, row_codec>> codecs{
       {"whole", {.vocabulary = v}},
