@@ -1185,6 +1185,7 @@ def cos_plots():
 
 def trade_plot():
     f, (axis,) = figure(6.4, 3.8)
+    weights = sorted({r.value for r in TRADE})
     best = {x: best_speed(TRADE, "alternating", value=x) for x in weights}
     accuracy = [setting("ensemble", x, "sampled_accuracy") for x in weights]
     axis.plot(list(best.values()), accuracy, "o-", color=BLUE, ms=4)
