@@ -69,31 +69,6 @@ struct cpu_backend final : backend {
   unsigned threads() const override { return pool->threads(); }
 };
 
-struct chat_ml_turns final : chat {
-  chat_ml form;
-  explicit chat_ml_turns(const cpu::gguf_file& file) : form(file) {}
-  std::vector<token_id> first(const std::optional<std::string>& system,
-                              const std::string& text) const override {
-    auto tokens = form.beginning(system);
-    form.ask(tokens, text);
-    return tokens;
-  }
-  void next(std::vector<token_id>& tokens, const std::string& text) const override {
-    form.end_answer(tokens);
-    form.ask(tokens, text);
-  }
-};
-
-struct cpu_tokenizer final : tokenizer_of<cpu::tokenizer> {
-  cpu::gguf_file file;
-  explicit cpu_tokenizer(const cpu::gguf_file& from)
-      : tokenizer_of<cpu::tokenizer>(from), file(from) {}
-  std::vector<token_id> end_tokens() const override { return end_tokens_of(file); }
-  std::unique_ptr<const cli::chat> chat() const override {
-    return std::make_unique<chat_ml_turns>(file);
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<session> over_target(std::unique_ptr<head_session> head) {

@@ -6,6 +6,7 @@
 #pragma once
 #include <algorithm>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/backend/cpu/vocabulary.hpp>
 #include <specagg/token.hpp>
+
+#include "backends.hpp"
 
 namespace cli {
 
@@ -134,6 +137,29 @@ class chat_ml {
   specagg::cpu::tokenizer tokens_;
   specagg::token_id begin_ = specagg::no_token, end_ = specagg::no_token;
   std::optional<std::string> default_system_;
+};
+
+// The tokenizer of a file for cpu::llama, and its conversations.
+struct cpu_tokenizer final : tokenizer_of<specagg::cpu::tokenizer> {
+  struct turns final : cli::chat {
+    chat_ml form;
+    explicit turns(const specagg::cpu::gguf_file& of) : form(of) {}
+    std::vector<specagg::token_id> first(const std::optional<std::string>& system,
+                                         const std::string& text) const override {
+      auto tokens = form.beginning(system);
+      form.ask(tokens, text);
+      return tokens;
+    }
+    void next(std::vector<specagg::token_id>& tokens, const std::string& text) const override {
+      form.end_answer(tokens);
+      form.ask(tokens, text);
+    }
+  };
+  specagg::cpu::gguf_file file;
+  explicit cpu_tokenizer(const specagg::cpu::gguf_file& from)
+      : tokenizer_of<specagg::cpu::tokenizer>(from), file(from) {}
+  std::vector<specagg::token_id> end_tokens() const override { return end_tokens_of(file); }
+  std::unique_ptr<const cli::chat> chat() const override { return std::make_unique<turns>(file); }
 };
 
 }  // namespace cli

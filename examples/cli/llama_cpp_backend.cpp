@@ -8,14 +8,13 @@
 
 #if defined(SPECAGG_CLI_LLAMA_CPP)
 
-#include <specagg/backend/llama_cpp/chat_template.hpp>
 #include <specagg/backend/llama_cpp/model.hpp>
 #include <specagg/backend/llama_cpp/source.hpp>
-#include <specagg/backend/llama_cpp/tokenizer.hpp>
 
 #include <algorithm>
 #include <map>
 
+#include "llama_cpp_tokenizer.hpp"
 #include "rpc.hpp"
 #include "terminal.hpp"
 
@@ -63,30 +62,6 @@ llama_context_params context_of(const llama_model& model, std::size_t most, unsi
   how.swa_full = true;  // so that rounds can go back
   return how;
 }
-
-struct template_turns final : chat {
-  llama_cpp::tokenizer tokens;
-  llama_cpp::chat_template form;
-  template_turns(const llama_cpp::tokenizer& of, const std::string& file)
-      : tokens(of), form(tokens, file) {}
-  std::vector<token_id> first(const std::optional<std::string>& system,
-                              const std::string& text) const override {
-    return form.first(system, text);
-  }
-  void next(std::vector<token_id>& all, const std::string& text) const override {
-    form.next(all, text);
-  }
-};
-
-struct llama_cpp_tokenizer final : tokenizer_of<llama_cpp::tokenizer> {
-  std::string file;
-  llama_cpp_tokenizer(const std::shared_ptr<const llama_model>& model, const std::string& from)
-      : tokenizer_of<llama_cpp::tokenizer>(model), file(from) {}
-  std::vector<token_id> end_tokens() const override { return of.end_of_generation(); }
-  std::unique_ptr<const cli::chat> chat() const override {
-    return std::make_unique<template_turns>(of, file);
-  }
-};
 
 struct llama_cpp_backend final : backend {
   unsigned threads_;

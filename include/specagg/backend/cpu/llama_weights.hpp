@@ -240,22 +240,26 @@ inline sine_cosine sin_cos(double x) {
 
 }  // namespace detail
 
+// Bytes that a session of `capacity` positions takes: keys and values, scores, a hidden state for
+// each, and scratch memory for the 32 tokens that are computed at a time. Pages that nothing was
+// written to are counted, too. A double, because products of hostile sizes overflow integers.
+[[nodiscard]] inline double session_bytes(const layer_weights& w, std::size_t capacity) {
+  const auto real = [](std::size_t n) { return static_cast<double>(n); };
+  const double keys_and_values = 2 * real(w.layers.size() * w.kv_heads) * real(padded(w.head_dim));
+  const double a_position = keys_and_values + 32 * real(w.heads) + real(padded(w.dim));
+  const double a_token =
+      5 * real(w.dim) + 3 * real((w.heads + w.kv_heads) * w.head_dim) + 4 * real(w.ffn);
+  return 4 * (real(padded(capacity)) * a_position + 32 * a_token);
+}
+
 // The number of positions that a session keeps: `wanted`, but at most the model's context. 0 means
 // the whole context, but at most 4096. Throws specagg::error if a session would take more than 64
 // times the file's size, and more than 16 MiB: a hostile file could ask for that. Sessions of real
 // models take a few times the file at most.
 [[nodiscard]] inline std::size_t checked_capacity(const layer_weights& w, std::size_t wanted) {
   const auto capacity = std::min(wanted ? wanted : std::size_t{4096}, w.context);
-  // In double, because products of hostile sizes would overflow integers.
-  const auto real = [](std::size_t n) { return static_cast<double>(n); };
-  const double keys_and_values = 2 * real(w.layers.size() * w.kv_heads) * real(padded(w.head_dim));
-  // scores; a hidden state
-  const double a_position = keys_and_values + 32 * real(w.heads) + real(padded(w.dim));
-  const double a_token =
-      5 * real(w.dim) + 3 * real((w.heads + w.kv_heads) * w.head_dim) + 4 * real(w.ffn);
-  // 32 tokens are computed at a time
-  const double bytes = 4 * (real(padded(capacity)) * a_position + 32 * a_token);
-  if (bytes > std::max(64 * real(w.file.size()), 0x1p24))
+  const double bytes = session_bytes(w, capacity);
+  if (bytes > std::max(64 * static_cast<double>(w.file.size()), 0x1p24))
     throw error(w.file.name(), text("context of ", capacity, " tokens"),
                 text("takes ", static_cast<std::uint64_t>(bytes) >> 20, " MiB of memory"));
   return capacity;

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a client asks for, as OpenAI's API spells it, and what the engine writes for it.
 #pragma once
-#include <cmath>
+#include <algorithm>
+#include <charconv>
+#include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include <specagg/backend/llama_cpp/chat_template.hpp>
-#include <specagg/backend/llama_cpp/tokenizer.hpp>
 #include <specagg/specagg.hpp>
 
+#include "../cli/backends.hpp"
 #include "../cli/policies.hpp"
+#include "../cli/terminal.hpp"
+#include "stops.hpp"
 
 using json = nlohmann::json;
 
@@ -34,33 +41,71 @@ struct api_error {
 // have a row for every token.
 using any_rule = specagg::any_of<specagg::lossless, cli::any_policy>;
 
-enum class drafts { none, lookup, counts, model };
+enum class drafts { none, lookup, counts, model, head };
+inline const std::vector<std::string> draft_names = {"none", "lookup", "counts", "model", "head"};
 enum class ended { no, stop, length, failed };
 
+// Tells the thread of a call that there is news of one of its requests.
+struct bell {
+  std::condition_variable rings;
+  std::uint64_t rung = 0;
+};
+
+// One text that is asked for: a choice of the answer.
 struct request {
+  using biases = std::vector<std::pair<specagg::token_id, float>>;
   std::vector<specagg::token_id> prompt;
   std::size_t max_tokens = 16, gamma = 0;
   specagg::sampling how;
-  std::uint64_t seed = 0;
+  specagg::penalty_options penalties;
+  std::shared_ptr<const biases> bias;  // null: none
+  std::uint64_t seed = 0, choice = 0;  // of the random numbers
   any_rule policy;
   drafts draft = drafts::none;
-  std::vector<std::string> stops;
-  bool stream = false, usage = false, origins = false, chat = false;
-  // Written by the engine, or by who waits for it; the engine's lock protects them.
+  std::shared_ptr<const stop_strings> stops;
+  bool stream = false, usage = false, origins = false, chat = false, logprobs = false;
+  std::shared_ptr<bell> told = std::make_shared<bell>();
+  // Written by the engine; its lock protects them.
+  std::uint64_t number = 0;  // in the order of arrival
   std::vector<specagg::emission> tokens;
+  std::string text;
+  stop_strings::state stop_state = 0;
+  std::size_t prompt_read = 0, steps = 0, drafted = 0, accepted = 0;
   enum ended ended = ended::no;
   std::string failure;
-  bool cancelled = false, enough = false;
+  int status = 500;  // of the answer, if it has failed
+  bool cancelled = false;
 
   bool reads_draft() const { return std::holds_alternative<cli::any_policy>(policy.rule); }
+  bool repeats() const { return penalties.repetition != 1; }
+  bool occurs() const { return penalties.presence != 0 || penalties.frequency != 0; }
+  std::size_t longest() const { return prompt.size() + max_tokens; }  // tokens of the whole text
+
+  // Appends a token with these bytes. True: a stop string is complete, and cut off.
+  bool append(const specagg::emission& e, std::string_view bytes) {
+    tokens.push_back(e);
+    for (const char c : bytes) {
+      text += c;
+      const std::size_t n = stops ? stops->read(stop_state, c) : 0;
+      if (n == 0) continue;
+      text.resize(text.size() - n);
+      return true;
+    }
+    return false;
+  }
+  // The bytes that no later token takes back, cut between characters.
+  std::size_t sure() const {
+    if (ended != ended::no) return text.size();
+    return text.size() - std::max(stops ? stops->begun(stop_state) : 0, cli::unfinished(text));
+  }
 };
 
 // What the server's options allow.
 struct request_limits {
   std::string model;           // its name
   std::size_t context, gamma;  // tokens of a request; of a draft
-  bool draft_model;            // there is one
-  std::size_t prompts;         // of a call
+  bool draft_model, head;      // there is one
+  std::size_t choices;         // of a call
 };
 
 inline api_error no_model(const std::string& name, const std::string& has) {
@@ -112,21 +157,23 @@ class members {
     return x.is_null() ? otherwise : x.get<std::string>();
   }
   // What this server does not do may be given as long as it asks for nothing.
-  void neutral(const std::string& name, const std::vector<json>& values) {
+  void neutral(const std::string& name, const std::vector<json>& values, const std::string& why) {
     const json& x = take(name);
     if (!x.is_null() && std::find(values.begin(), values.end(), x) == values.end())
-      throw api_error{400, "\"" + name + "\" is not supported", name};
+      throw api_error{400, "\"" + name + "\" is not served: " + why, name};
   }
   void none_left() const {
     for (const auto& [name, value] : of_.items())
       if (!taken_.contains(name) && !value.is_null())
-        throw api_error{400, "unrecognized request argument: " + name, name};
+        throw api_error{400, "\"" + name + "\" is not served: it is unknown here", name};
   }
 
  private:
   const json& of_;
   std::set<std::string> taken_;
 };
+
+inline const char* const no_tools = "the model answers with text and calls no tools";
 
 // What a message says: a string, or an array of parts that are texts.
 inline std::string content(members& message) {
@@ -148,8 +195,8 @@ inline std::string content(members& message) {
 
 // One user's turn after the other, with the model's answers between them.
 inline std::vector<specagg::token_id> conversation(const json& messages,
-                                                   const specagg::llama_cpp::tokenizer& tokens,
-                                                   const specagg::llama_cpp::chat_template& turns) {
+                                                   const cli::tokenizer& tokens,
+                                                   const cli::chat& turns) {
   const auto wrong = [](const std::string& why) {
     throw api_error{400, "\"messages\" " + why, "messages"};
   };
@@ -159,8 +206,8 @@ inline std::vector<specagg::token_id> conversation(const json& messages,
   for (const json& message : messages) {
     members m(message);
     const std::string role = m.string("role", ""), text = content(m);
-    m.neutral("tool_calls", {json::array()});
-    m.neutral("annotations", {json::array()});
+    m.neutral("tool_calls", {json::array()}, no_tools);
+    m.neutral("annotations", {json::array()}, "messages are texts");
     m.none_left();
     if (&message == &messages[0] && (role == "system" || role == "developer")) system = text;
     else if (role != (texts.size() % 2 ? "assistant" : "user"))
@@ -179,35 +226,92 @@ inline std::vector<specagg::token_id> conversation(const json& messages,
 
 // What OpenAI's API has and this server has not, where it asks for nothing.
 inline void ask_for_nothing(members& m, bool chat) {
-  m.neutral("n", {1});
-  m.neutral("logprobs", {false});
-  m.neutral("presence_penalty", {0});
-  m.neutral("frequency_penalty", {0});
-  m.neutral("logit_bias", {json::object()});
-  m.neutral("service_tier", {"auto", "default"});
+  m.neutral("service_tier", {"auto", "default"}, "there is one tier");
   if (chat) {
-    m.neutral("top_logprobs", {0});
-    m.neutral("store", {false});
-    m.neutral("response_format", {json{{"type", "text"}}});
-    m.neutral("tools", {json::array()});
-    m.neutral("tool_choice", {"none", "auto"});
-    m.neutral("parallel_tool_calls", {true, false});
-    m.neutral("functions", {json::array()});
-    m.neutral("function_call", {"none", "auto"});
-    m.neutral("modalities", {json::array({"text"})});
+    m.neutral("store", {false}, "no answer is stored");
+    m.neutral("response_format", {json{{"type", "text"}}}, "the model answers with text");
+    m.neutral("tools", {json::array()}, no_tools);
+    m.neutral("tool_choice", {"none", "auto"}, no_tools);
+    m.neutral("parallel_tool_calls", {true, false}, no_tools);
+    m.neutral("functions", {json::array()}, no_tools);
+    m.neutral("function_call", {"none", "auto"}, no_tools);
+    m.neutral("modalities", {json::array({"text"})}, "the model answers with text");
   } else {
-    m.neutral("best_of", {1});
-    m.neutral("echo", {false});
-    m.neutral("suffix", {""});
+    m.neutral("best_of", {1}, "all choices are returned (\"n\")");
+    m.neutral("echo", {false}, "an answer is what follows the prompt");
+    m.neutral("suffix", {""}, "the model writes from left to right");
   }
   (void)m.take("user");
   (void)m.take("metadata");
 }
 
+// Log-probabilities: of the answer's tokens, not of others.
+inline bool wants_logprobs(members& m, bool chat) {
+  if (chat) {
+    const bool wanted = m.flag("logprobs");
+    m.neutral("top_logprobs", {0}, "only tokens of the answer have log-probabilities");
+    return wanted;
+  }
+  const json& x = m.take("logprobs");
+  m.neutral("logprobs", {false, 0}, "only tokens of the answer have log-probabilities (0)");
+  return x.is_number();
+}
+
+// {"TOKEN": number, ...}, added to the logits.
+inline std::shared_ptr<const request::biases> parse_bias(members& m, std::size_t vocabulary) {
+  const json& x = m.take("logit_bias");
+  if (x.is_null() || (x.is_object() && x.empty())) return nullptr;
+  const auto wrong = [&] {
+    throw api_error{400,
+                    fmt::format("\"logit_bias\" must have tokens below {} as names, and numbers "
+                                "from -100 to 100",
+                                vocabulary),
+                    "logit_bias"};
+  };
+  if (!x.is_object()) wrong();
+  const auto all = std::make_shared<request::biases>();
+  for (const auto& [name, by] : x.items()) {
+    specagg::token_id token = 0;
+    const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), token);
+    if (failure != std::errc() || end != name.data() + name.size() || token < 0 ||
+        std::size_t(token) >= vocabulary || !by.is_number() || !(std::abs(by.get<double>()) <= 100))
+      wrong();
+    all->emplace_back(token, by.get<float>());
+  }
+  return all;
+}
+
+inline std::shared_ptr<const stop_strings> parse_stops(members& m) {
+  const json& x = m.take("stop");
+  if (x.is_null()) return nullptr;
+  std::vector<std::string> all;
+  if (x.is_string()) all.push_back(x.get<std::string>());
+  else if (x.is_array() &&
+           std::all_of(x.begin(), x.end(), [](const json& s) { return s.is_string(); }))
+    all = x.get<std::vector<std::string>>();
+  else throw api_error{400, "\"stop\" must be a string or an array of strings", "stop"};
+  return std::make_shared<const stop_strings>(std::move(all));
+}
+
+inline drafts parse_drafter(members& m, const request_limits& most) {
+  const std::string name = m.string("draft", most.head          ? "head"
+                                             : most.draft_model ? "model"
+                                                                : "lookup");
+  const auto chosen = std::find(draft_names.begin(), draft_names.end(), name);
+  if (chosen == draft_names.end())
+    throw api_error{400, "\"draft\" must be none, lookup, counts, model or head", "draft"};
+  const auto drafter = drafts(chosen - draft_names.begin());
+  if (drafter == drafts::model && !most.draft_model)
+    throw api_error{400, "\"draft\": this server has no draft model (--draft)", "draft"};
+  if (drafter == drafts::head && !most.head)
+    throw api_error{400, "\"draft\": this server has no draft head (--head)", "draft"};
+  return drafter;
+}
+
 // The prompts of /v1/completions: a text, an array of texts, an array of tokens, or an array of
 // such arrays.
-inline std::vector<std::vector<specagg::token_id>> prompts(
-    const json& given, std::size_t most, const specagg::llama_cpp::tokenizer& tokens) {
+inline std::vector<std::vector<specagg::token_id>> prompts(const json& given, std::size_t most,
+                                                           const cli::tokenizer& tokens) {
   const auto wrong = [](const std::string& why) {
     throw api_error{400, "\"prompt\" " + why, "prompt"};
   };
@@ -229,10 +333,12 @@ inline std::vector<std::vector<specagg::token_id>> prompts(
   return all;
 }
 
-// One request for each prompt. turns: null if the model has no chat template. Throws api_error.
-inline std::vector<std::shared_ptr<request>> parse_requests(
-    const std::string& body, bool chat, const request_limits& most,
-    const specagg::llama_cpp::tokenizer& tokens, const specagg::llama_cpp::chat_template* turns) {
+// The requests of a call: for each prompt as many as "n" says. turns: null if the model has no chat
+// template. Throws api_error.
+inline std::vector<std::shared_ptr<request>> parse_requests(const std::string& body, bool chat,
+                                                            const request_limits& most,
+                                                            const cli::tokenizer& tokens,
+                                                            const cli::chat* turns) {
   const auto shallow = [](int depth, json::parse_event_t, json&) {
     if (depth > 16) throw api_error{400, "the body is nested too deeply"};
     return true;
@@ -253,7 +359,7 @@ inline std::vector<std::shared_ptr<request>> parse_requests(
     if (chat && !turns)
       throw api_error{400, "this model has no chat template; use /v1/completions", "messages"};
     if (chat) texts.push_back(conversation(m.take("messages"), tokens, *turns));
-    else texts = prompts(m.take("prompt"), most.prompts, tokens);
+    else texts = prompts(m.take("prompt"), most.choices, tokens);
   } catch (const specagg::error& e) {
     throw api_error{400, e.what(), chat ? "messages" : "prompt"};
   }
@@ -269,14 +375,8 @@ inline std::vector<std::shared_ptr<request>> parse_requests(
   const bool seeded = !m.take("seed").is_null();
   r->seed = m.integer("seed", 0, 0, UINT64_MAX);
   r->gamma = m.integer("gamma", most.gamma, 0, most.gamma);
-  const std::string drafter = m.string("draft", most.draft_model ? "model" : "lookup");
-  const std::vector<std::string> names = {"none", "lookup", "counts", "model"};
-  const auto chosen = std::find(names.begin(), names.end(), drafter);
-  if (chosen == names.end())
-    throw api_error{400, "\"draft\" must be none, lookup, counts or model", "draft"};
-  r->draft = drafts(chosen - names.begin());
-  if (r->draft == drafts::model && !most.draft_model)
-    throw api_error{400, "this server has no draft model (--draft)", "draft"};
+  r->draft = parse_drafter(m, most);
+  if (r->draft == drafts::none) r->gamma = 0;
   try {
     const auto policy = cli::parse_policy(m.string("policy", "lossless"), r->how.temperature);
     if (!std::holds_alternative<specagg::lossless>(policy.rule)) r->policy = policy;
@@ -287,22 +387,28 @@ inline std::vector<std::shared_ptr<request>> parse_requests(
     throw api_error{
         400, "this policy needs a row of a draft model for every token (\"draft\": \"model\")",
         "policy"};
-  if (const json& stop = m.take("stop"); stop.is_string()) r->stops = {stop.get<std::string>()};
-  else if (stop.is_array() && stop.size() <= 4 &&
-           std::all_of(stop.begin(), stop.end(), [](const json& s) { return s.is_string(); }))
-    r->stops = stop.get<std::vector<std::string>>();
-  else if (!stop.is_null())
-    throw api_error{400, "\"stop\" must be a string or an array of up to 4 strings", "stop"};
+  r->penalties = {.repetition = m.number("repetition_penalty", 1, 1e-3, 1e3),
+                  .presence = m.number("presence_penalty", 0, -2, 2),
+                  .frequency = m.number("frequency_penalty", 0, -2, 2)};
+  r->bias = parse_bias(m, tokens.size());
+  r->stops = parse_stops(m);
+  r->logprobs = wants_logprobs(m, chat);
   r->stream = m.flag("stream");
   if (const json& options = m.take("stream_options"); !options.is_null()) {
     if (!r->stream)
       throw api_error{400, "\"stream_options\" needs \"stream\": true", "stream_options"};
     members o(options);
     r->usage = o.flag("include_usage");
-    o.neutral("include_obfuscation", {false});
+    o.neutral("include_obfuscation", {false}, "parts are as long as their texts");
     o.none_left();
   }
   r->origins = m.flag("origins");
+  const std::uint64_t n = m.integer("n", 1, 1, most.choices);
+  if (n * texts.size() > most.choices)
+    throw api_error{400,
+                    fmt::format("\"n\": {} choices of {} prompts; a call may have {} in all", n,
+                                texts.size(), most.choices),
+                    "n"};
   ask_for_nothing(m, chat);
   m.none_left();
 
@@ -319,10 +425,11 @@ inline std::vector<std::shared_ptr<request>> parse_requests(
           fmt::format("the prompt has {} tokens and {} are asked for; a request may have {} in all",
                       text.size(), tokens_asked, most.context),
           newer < longest ? "max_completion_tokens" : "max_tokens", "context_length_exceeded"};
-    requests.push_back(std::make_shared<request>(*r));
-    requests.back()->prompt = std::move(text);
-    requests.back()->max_tokens = tokens_asked;
-    if (!seeded) requests.back()->seed = std::random_device()();
+    r->prompt = std::move(text);
+    r->max_tokens = tokens_asked;
+    if (!seeded) r->seed = std::random_device()();
+    for (r->choice = 0; r->choice < n; ++r->choice)
+      requests.push_back(std::make_shared<request>(*r));  // with one bell
   }
   return requests;
 }

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <string>
 #include <system_error>
 
@@ -170,8 +171,11 @@ class http_server final : public httplib::Server {
     if (full) return refuse(socket);
     connection client(socket, ends_[0], limits_);
     current = &client;
-    bool closed = false;
-    const bool done = process_request(client, true, closed, {});
+    bool closed = false, done = false;
+    try {
+      done = process_request(client, true, closed, {});
+    } catch (const std::exception&) {  // no memory, outside of what the exception handler sees
+    }
     current = nullptr;
     client.close();
     return done;

@@ -1,139 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server with OpenAI's API over libllama. engine.hpp decodes, request.hpp reads what is asked
-// for, http.hpp limits what a client may do. docs/server.md says how to run it.
+// A server with OpenAI's API. decoder.hpp writes the texts, engine.hpp gives requests their places,
+// request.hpp reads what is asked for, answer.hpp writes what is answered, http.hpp limits what a
+// client may do. docs/server.md says how to run it.
 #include <sys/auxv.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
-#include <deque>
 #include <filesystem>
 
 #include "../cli/effects.hpp"
-#include "../cli/rpc.hpp"
-#include "../cli/terminal.hpp"
+#include "answer.hpp"
 #include "engine.hpp"
 #include "http.hpp"
+#include "page.hpp"
 #include "request.hpp"
 
 namespace {
 
-struct server_options : engine_options {
-  std::string host = "127.0.0.1", key, rpc;
+using specagg::error;
+
+struct program_options : server_options {
+  std::string host = "127.0.0.1", key;
   int port = 8080;
-};
-
-// The text of one request as it comes, cut only between characters, and before the first stop
-// string.
-class answer {
- public:
-  struct piece {
-    std::string text;
-    json tokens = json::array(), origins = json::array();  // of the tokens that came
-  };
-  answer(engine& by, std::shared_ptr<request> asked) : by_(by), asked_(std::move(asked)) {}
-  answer(const answer&) = delete;
-  ~answer() {
-    if (how_ == ended::no) by_.leave(*asked_, stopped_);
-  }
-  const request& asked() const { return *asked_; }
-  ended how() const { return stopped_ ? ended::stop : how_; }
-  std::size_t count() const { return count_; }
-  // What has come since the last call. Nothing comes once how() is not ended::no.
-  piece next() {
-    piece p;
-    how_ = by_.more(*asked_, count_, new_);
-    const std::size_t searched = text_.size();
-    for (const emission& e : new_) {
-      text_ += by_.tokens().piece(e.token);
-      p.tokens.push_back(e.token);
-      p.origins.push_back(e.from == origin::accepted ? "draft" : "target");
-    }
-    count_ += new_.size();
-    std::size_t end = find_stop(text_, searched, asked_->stops);
-    stopped_ = end != std::string::npos;
-    if (!stopped_) end = text_.size();
-    if (how() == ended::no)
-      end -= std::max(held_back(text_, asked_->stops), cli::unfinished(text_));
-    end = std::max(end, sent_);
-    p.text = text_.substr(sent_, end - sent_);
-    sent_ = end;
-    return p;
-  }
-
- private:
-  engine& by_;
-  std::shared_ptr<request> asked_;
-  std::vector<emission> new_;
-  std::string text_;
-  std::size_t count_ = 0, sent_ = 0;
-  ended how_ = ended::no;
-  bool stopped_ = false;  // by a stop string
-};
-
-using answers = std::deque<answer>;  // one for each prompt
-
-// The JSON of answers, or of a part of them.
-class writer {
- public:
-  writer(const std::string& model, bool chat, bool stream) : chat_(chat), stream_(stream) {
-    static std::atomic<std::uint64_t> number = 0;
-    all_["id"] =
-        fmt::format("{}-{:x}-{}", chat ? "chatcmpl" : "cmpl", std::time(nullptr), number++);
-    all_["object"] = !chat    ? "text_completion"
-                     : stream ? "chat.completion.chunk"
-                              : "chat.completion";
-    all_["created"] = std::time(nullptr);
-    all_["model"] = model;
-  }
-  std::string part(const answer::piece& p, const answer& a, std::size_t index) {
-    all_["choices"] = json::array({choice(p, a, index)});
-    return text();
-  }
-  std::string whole(const std::vector<answer::piece>& pieces, const answers& all) {
-    all_["choices"] = json::array();
-    for (std::size_t i = 0; i < all.size(); ++i)
-      all_["choices"].push_back(choice(pieces[i], all[i], i));
-    add_usage(all);
-    return text();
-  }
-  std::string usage(const answers& all) {
-    all_["choices"] = json::array();
-    add_usage(all);
-    return text();
-  }
-
- private:
-  json choice(const answer::piece& p, const answer& a, std::size_t index) const {
-    json c = {{"index", index}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
-    if (a.how() != ended::no) c["finish_reason"] = a.how() == ended::length ? "length" : "stop";
-    if (!chat_) c["text"] = p.text;
-    else c[stream_ ? "delta" : "message"] = {{"role", "assistant"}, {"content", p.text}};
-    if (a.asked().origins) {
-      c["tokens"] = p.tokens;
-      c["origins"] = p.origins;
-    }
-    return c;
-  }
-  void add_usage(const answers& all) {
-    std::size_t before = 0, written = 0;
-    for (const answer& a : all) {
-      before += a.asked().prompt.size();
-      written += a.count();
-    }
-    all_["usage"] = {{"prompt_tokens", before},
-                     {"completion_tokens", written},
-                     {"total_tokens", before + written}};
-  }
-  std::string text() const { return all_.dump(-1, ' ', false, json::error_handler_t::replace); }
-  bool chat_, stream_;
-  json all_;
+  unsigned drain = 30;  // seconds
 };
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// Whether the page that asks came from here, by a name of this machine: any other name may have
+// been given to it by whoever made the page.
+bool own_page(const httplib::Request& from) {
+  const std::string host = from.get_header_value("Host");
+  const std::size_t port = host.rfind(':');
+  const std::string name = host.substr(0, port);
+  return from.get_header_value("Origin") == "http://" + host &&
+         (name == "localhost" || name == "127.0.0.1" || name == "[::1]");
 }
 
 void fail(httplib::Response& to, const api_error& e) {
@@ -143,7 +50,7 @@ void fail(httplib::Response& to, const api_error& e) {
 }
 
 // Throws api_error if the client may not ask.
-void check(const httplib::Request& from, const server_options& o) {
+void check(const httplib::Request& from, const program_options& o) {
   if (!o.key.empty()) {
     const std::string given = from.get_header_value("Authorization"), right = "Bearer " + o.key;
     // the time does not depend on where they differ
@@ -151,9 +58,9 @@ void check(const httplib::Request& from, const server_options& o) {
     for (std::size_t i = 0; i < given.size(); ++i)
       different |= unsigned(given[i] ^ right[i % right.size()]);
     if (different) throw api_error{401, "the key is missing or wrong", "", "invalid_api_key"};
-    // a page that a browser shows must not use a server without a key
-  } else if (from.has_header("Origin")) {
-    throw api_error{403, "without a key this server answers no pages of a browser"};
+    // a page that a browser shows must not use a server without a key, unless it is the server's
+  } else if (from.has_header("Origin") && !own_page(from)) {
+    throw api_error{403, "without a key this server answers no pages of a browser but its own"};
   }
   if (from.method == "POST" &&
       !from.get_header_value("Content-Type").starts_with("application/json"))
@@ -176,22 +83,22 @@ void check_body(const httplib::Request& from, std::size_t most) {
     throw api_error{411, "Content-Length is missing"};
 }
 
+api_error failure(const news& n) { return {n.status, n.failure}; }
+
 void answer_whole(engine& by, answers& all, const std::string& model, const httplib::Request& from,
                   httplib::Response& to) {
-  std::vector<answer::piece> whole(all.size());
+  std::vector<news> whole(all.size());
   std::uint64_t seen = 0;
   for (bool more = true; more;) {
     more = false;
-    by.wait(seen);
+    by.wait(*all[0].asked().told, seen);
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (all[i].how() != ended::no) continue;
-      const auto p = all[i].next();
-      whole[i].text += p.text;
-      whole[i].tokens.insert(whole[i].tokens.end(), p.tokens.begin(), p.tokens.end());
-      whole[i].origins.insert(whole[i].origins.end(), p.origins.begin(), p.origins.end());
-      if (all[i].how() == ended::failed)
-        throw api_error{by.stopped() ? 503 : 500, all[i].asked().failure};
-      more |= all[i].how() == ended::no;
+      const news n = all[i].next();
+      whole[i].text += n.text;
+      whole[i].tokens.insert(whole[i].tokens.end(), n.tokens.begin(), n.tokens.end());
+      if (n.ended == ended::failed) throw failure(n);
+      more |= n.ended == ended::no;
     }
     // A client that has closed its end is asked by a line that clients drop. Before HTTP/1.1 there
     // was none.
@@ -202,28 +109,33 @@ void answer_whole(engine& by, answers& all, const std::string& model, const http
         }))
       throw api_error{400, "the client closed its connection before the answer was there"};
   }
-  to.set_content(writer(model, all[0].asked().chat, false).whole(whole, all), "application/json");
+  writer write(model, all[0].asked().chat, false, by.models().tokens());
+  to.set_content(write.whole(whole, all), "application/json");
 }
 void answer_in_parts(engine& by, const std::shared_ptr<answers>& all, const std::string& model,
                      httplib::Response& to) {
-  const auto write = std::make_shared<writer>(model, all->front().asked().chat, true);
+  const auto write =
+      std::make_shared<writer>(model, all->front().asked().chat, true, by.models().tokens());
   to.set_header("Cache-Control", "no-cache");
   to.set_chunked_content_provider(
-      "text/event-stream",
-      [&by, all, write, seen = std::uint64_t(0)](std::size_t, httplib::DataSink& sink) mutable {
+      "text/event-stream", [&by, all, write, seen = std::uint64_t(0), read = std::size_t(0)](
+                               std::size_t, httplib::DataSink& sink) mutable {
         const auto send = [&](std::string line) {
           line += "\n\n";
           return sink.write(line.data(), line.size());
         };
         bool more = false, failed = false;
-        by.wait(seen);
+        by.wait(*all->front().asked().told, seen);
         for (std::size_t i = 0; i < all->size(); ++i) {
           answer& a = (*all)[i];
           if (a.how() == ended::no) {
-            const auto p = a.next();
-            if (a.how() == ended::failed) send("data: " + api_error{500, a.asked().failure}.text());
-            else if (!p.text.empty() || !p.tokens.empty() || a.how() != ended::no)
-              if (!send("data: " + write->part(p, a, i))) return false;
+            const news n = a.next();
+            const std::size_t size = a.asked().prompt.size();
+            if (i == 0 && n.prompt_read > std::exchange(read, n.prompt_read) && n.tokens.empty())
+              if (!send(fmt::format(": read {} of {} tokens", read, size))) return false;
+            if (n.ended == ended::failed) send("data: " + failure(n).text());
+            else if (!n.text.empty() || !n.tokens.empty() || n.ended != ended::no)
+              if (!send("data: " + write->part(n, a, i))) return false;
           }
           more |= a.how() == ended::no;
           failed |= a.how() == ended::failed;
@@ -251,26 +163,50 @@ void spin_for_microseconds(char** argv) {
   execv(self.c_str(), argv);  // returns only if it fails: then the threads spin
 }
 
-void serve(const server_options& o) {
-  cli::use_rpc_servers(o.rpc);
-  engine decoder(o);
+// Bytes that requests may have.
+double memory_for(const program_options& o) {
+  if (o.memory > 0) return double(o.memory) * 0x1p20;
+  return 0.5 * double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
+}
+
+// A connection is a file, and there may be more of them than a shell allows at first.
+void allow_files(std::size_t most) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= most) return;
+  limit.rlim_cur = std::min<rlim_t>(most, limit.rlim_max);
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void serve(const program_options& o) {
+  engine decoder(o.backend == "cpu" ? make_cpu_decoder(o) : make_llama_cpp_decoder(o), o.requests,
+                 o.waiting, memory_for(o));
+  const cli::tokenizer& tokens = decoder.models().tokens();
   const std::string model = std::filesystem::path(o.target).stem().string();
-  const request_limits most{model, o.context, o.gamma, !o.draft.empty(), o.requests + o.waiting};
-  std::optional<llama_cpp::chat_template> turns;
+  const request_limits most{model,           decoder.models().context(), o.gamma, !o.draft.empty(),
+                            !o.head.empty(), o.requests + o.waiting};
+  std::unique_ptr<const cli::chat> turns;
   try {
-    turns.emplace(decoder.tokens(), o.target);
+    turns = tokens.chat();
   } catch (const error&) {  // no chat template: /v1/completions alone
   }
   // A monitor and a request that is refused need a thread, too.
   const http_limits limits{.body = 65536 + 16 * o.context,
                            .connections = o.requests + o.waiting + 16};
+  allow_files(limits.connections + 64);
   http_server http(limits);
   const auto complete = [&](bool chat) {
     return [&, chat](const httplib::Request& from, httplib::Response& to) {
-      const auto asked =
-          parse_requests(from.body, chat, most, decoder.tokens(), turns ? &*turns : nullptr);
+      const auto asked = parse_requests(from.body, chat, most, tokens, turns.get());
+      for (const auto& r : asked)
+        if (const double bytes = decoder.models().bytes(*r); bytes > decoder.memory())
+          throw api_error{400,
+                          fmt::format("\"max_tokens\": a text of {} tokens takes {:.0f} MiB; this "
+                                      "server has {:.0f} (--memory)",
+                                      r->longest(), bytes / 0x1p20, decoder.memory() / 0x1p20),
+                          "max_tokens", "context_length_exceeded"};
       if (!decoder.submit(asked))
-        throw api_error{503, "all places are taken, and the queue is full"};
+        throw api_error{503, decoder.draining() ? "the server stops"
+                                                : "all places are taken, and the queue is full"};
       const auto all = std::make_shared<answers>();
       for (const auto& r : asked) all->emplace_back(decoder, r);
       if (asked[0]->stream) answer_in_parts(decoder, all, model, to);
@@ -287,8 +223,15 @@ void serve(const server_options& o) {
     if (from.matches[1] != model) throw no_model(from.matches[1], model);
     to.set_content(one.dump(), "application/json");
   });
-  http.Get("/health", [](const httplib::Request&, httplib::Response& to) {
+  http.Get("/health", [&](const httplib::Request&, httplib::Response& to) {
+    if (decoder.draining()) throw api_error{503, "the server stops"};
     to.set_content(R"({"status":"ok"})", "application/json");
+  });
+  http.Get("/", [&](const httplib::Request&, httplib::Response& to) {
+    to.set_header("Content-Security-Policy",
+                  "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
+                  "style-src 'unsafe-inline'");
+    to.set_content(turns ? page_of("chat") : page_of("completions"), "text/html; charset=utf-8");
   });
   http.Get("/metrics", [&](const httplib::Request&, httplib::Response& to) {
     to.set_content(decoder.metrics(), "text/plain; version=0.0.4");
@@ -296,7 +239,7 @@ void serve(const server_options& o) {
   using handled = httplib::Server::HandlerResponse;
   http.set_pre_routing_handler([&](const httplib::Request& from, httplib::Response& to) {
     try {
-      if (from.path != "/health") check(from, o);
+      if (from.path != "/health" && from.path != "/") check(from, o);
       check_body(from, limits.body);
       return handled::Unhandled;
     } catch (const api_error& e) {
@@ -334,6 +277,11 @@ void serve(const server_options& o) {
     sigaddset(&ends, SIGTERM);
     int which;
     sigwait(&ends, &which);
+    decoder.drain();
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(o.drain);
+    const timespec tenth{0, 100'000'000};
+    while (!decoder.idle() && std::chrono::steady_clock::now() < until)
+      if (sigtimedwait(&ends, nullptr, &tenth) > 0) break;  // a second signal
     decoder.stop();
     http.finish();
   });
@@ -345,13 +293,17 @@ void serve(const server_options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  spin_for_microseconds(argv);
-  server_options o;
-  CLI::App app("An OpenAI-style server over libllama, with speculative decoding", "server");
+  program_options o;
+  CLI::App app("An OpenAI-style server with speculative decoding", "specagg-server");
+  app.add_option("--backend", o.backend, "cpu, or llama.cpp where there is libllama")
+      ->check(CLI::IsMember({"cpu", "llama.cpp"}))
+      ->capture_default_str();
   app.add_option("--target", o.target, "GGUF file of the target model")
       ->required()
       ->type_name("FILE");
   app.add_option("--draft", o.draft, "GGUF file of a draft model with the same vocabulary")
+      ->type_name("FILE");
+  app.add_option("--head", o.head, "GGUF file of a draft head of the target (--backend cpu)")
       ->type_name("FILE");
   app.add_option("--gamma", o.gamma, "Tokens drafted in a step at most")
       ->check(CLI::Range(1, 32))
@@ -365,14 +317,18 @@ int main(int argc, char** argv) {
   app.add_option("--context", o.context, "Tokens of a request, with its answer")
       ->check(CLI::Range(16, 1 << 20))
       ->capture_default_str();
-  app.add_option("--exact-batches", o.exact_batches,
-                 "Compute in calls of so many tokens, so that texts do not depend "
-                 "on other requests (docs/llama_cpp.md)")
-      ->check(CLI::Range(1, 128));
+  app.add_option("--memory", o.memory,
+                 "MiB that requests may have together (--backend cpu) [half of the machine's]")
+      ->check(CLI::Range(1, 1 << 30));
   app.add_option("--threads", o.threads, "Threads of the models")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--rpc", o.rpc, "RPC servers that hold the models and compute (docs/llama_cpp.md)")
+  app.add_option("--exact-batches", o.llama_cpp.exact_batches,
+                 "Compute in calls of so many tokens, so that texts do not depend on other "
+                 "requests (--backend llama.cpp; those of cpu never do)")
+      ->check(CLI::Range(1, 128));
+  app.add_option("--rpc", o.llama_cpp.rpc,
+                 "RPC servers that hold the models and compute (--backend llama.cpp)")
       ->type_name("HOST:PORT,...");
   app.add_option("--host", o.host, "Address; one that is not this machine's own needs a key")
       ->capture_default_str();
@@ -382,6 +338,10 @@ int main(int argc, char** argv) {
   app.add_option("--api-key", o.key,
                  "Key that clients must send; better in the environment, which others cannot read")
       ->envname("SPECAGG_API_KEY");
+  app.add_option("--drain", o.drain,
+                 "Seconds that requests have to end after SIGTERM, which takes no new ones")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
   cli::check_values_of_all(app);
   sigset_t ends;
   sigemptyset(&ends);
@@ -390,15 +350,18 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   try {
     app.parse(argc, argv);
+    cli::refuse_without_effect(
+        app, {{o.backend == "cpu", "with --backend cpu", {"--exact-batches", "--rpc"}},
+              {o.backend != "cpu", "with --backend " + o.backend, {"--head", "--memory"}}});
     if (o.key.empty() && !is_loopback(o.host))
       throw error("--host " + o.host, "", "needs --api-key");
-    llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+    if (o.backend == "llama.cpp") spin_for_microseconds(argv);
     serve(o);
     return 0;
   } catch (const CLI::Success& e) {
     return app.exit(e);  // --help
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "server: %s\n", e.what());
+    std::fprintf(stderr, "specagg-server: %s\n", e.what());
     return 2;
   }
 }

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""examples/llama_cpp/server: texts of requests at once are those that each gets alone, cancelled requests leave nothing
-behind, and hostile clients get clear errors.
+"""examples/server: texts of requests at once are those that each gets alone, cancelled requests leave nothing behind,
+and hostile clients get clear errors.
 
-usage: llama_cpp_server.py SERVER [MODELS [REQUESTS]]   (REQUESTS with random cancels, 200)
+usage: server.py SERVER cpu|llama.cpp [quick|rest|CHECK...]   (nothing: all checks)
 """
-import gzip, http.client, json, os, pathlib, random, re, signal, socket, subprocess, sys, threading, time, zlib
+import gzip, http.client, json, math, os, pathlib, random, re, resource, signal, socket, subprocess, sys, threading, time, zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 server = sys.argv[1]
-models = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "examples/models")
-cancels = int(sys.argv[3]) if len(sys.argv) > 3 else 200
+backend = sys.argv[2]
+cpu = backend == "cpu"
+models = ROOT / "examples/models"
+CANCELS = 200  # requests with random cancels
 TARGET, DRAFT = models / "target.gguf", models / "draft.gguf"
 JSON = {"Content-Type": "application/json"}
 # AddressSanitizer keeps 256 MB of what was freed, which would look like a leak.
@@ -18,14 +20,15 @@ JSON = {"Content-Type": "application/json"}
 UNDER_ASAN = {"ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=16",
               "LSAN_OPTIONS": f"suppressions={pathlib.Path(__file__).with_name('leaks_of_libllama.txt')}:print_suppressions=0"}
 CACHE = os.environ.get("SPECAGG_MODELS") or (os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) + "/specagg"
-SMOLLM2 = pathlib.Path(CACHE, "SmolLM2-135M-Instruct.Q4_1.gguf")
+SMOLLM2, HEAD = pathlib.Path(CACHE, "SmolLM2-135M-Instruct.Q4_1.gguf"), models / "smollm2-head.gguf"
+EXACT = () if cpu else ("--exact-batches", 1)  # texts that do not depend on other requests
 
 
 class running:
-    def __init__(self, *options, target=None, environment=None):
+    def __init__(self, *options, target=None, environment=None, threads=1):
         named = ["--target", target] if target else ["--target", TARGET, "--draft", DRAFT]
         self.process = subprocess.Popen(
-            [server, *named, "--port", "0", "--threads", "1", *map(str, options)],
+            [server, "--backend", backend, *named, "--port", "0", "--threads", str(threads), *map(str, options)],
             stdout=subprocess.PIPE, text=True, env={**UNDER_ASAN, **os.environ, **(environment or {})})
         line = self.process.stdout.readline()
         self.port = int(re.search(r":(\d+)$", line)[1])
@@ -112,33 +115,64 @@ def asked(i):
     return what
 
 
-def texts_at_once():
-    with running("--exact-batches", 1, "--requests", 32, "--context", 128) as s:
+def same(one, other):
+    return all(one[k] == other[k] for k in ("tokens", "text", "origins"))
+
+
+def texts_at_once(counts=(1, 8, 32), threads=1):
+    with running(*EXACT, "--requests", 32, "--context", 128, threads=threads) as s:
         alone = [s.complete(**asked(i))["choices"][0] for i in range(32)]
-        for count in (1, 8, 32):
+        for count in counts:
             for first in range(0, 32, count):
                 got = at_once([lambda i=i: s.complete(**asked(i)) for i in range(first, first + count)])
                 for i, g in enumerate(got, first):
                     c = g["choices"][0]
-                    assert c["tokens"] == alone[i]["tokens"] and c["text"] == alone[i]["text"], f"{count} at once: {i}"
+                    assert same(c, alone[i]), f"{count} at once: {i}"
                     assert g["usage"]["completion_tokens"] == len(c["tokens"]) == len(c["origins"])
-                    assert c["origins"] == alone[i]["origins"]
+                    accepted = g["usage"]["completion_tokens_details"]["accepted_prediction_tokens"]
+                    assert accepted == c["origins"].count("draft"), f"{i}: {g['usage']}"
         origins = [o for a in alone for o in a["origins"]]
         assert origins.count("draft") > 50 and origins.count("target") > 50
         assert all(o == "target" for i in range(3, 32, 4) for o in alone[i]["origins"])  # draft: none
         assert len({a["text"] for a in alone}) > 20
-        emitted, steps = s.metric("tokens_total"), s.metric("request_steps_total")
-        assert emitted == 4 * sum(len(a["tokens"]) for a in alone)
+        emitted, steps, times = s.metric("tokens_total"), s.metric("request_steps_total"), 1 + len(counts)
+        assert emitted == times * sum(len(a["tokens"]) for a in alone)
         assert abs(s.metric("tokens_per_call") - emitted / steps) < 1e-9
         assert abs(s.metric("expected_tokens_per_call") - emitted / steps) < 0.2
-        assert s.metric("accepted_tokens_total") == 4 * origins.count("draft")
-    print("1, 8 and 32 requests at once: 32 texts each are those of the requests alone")
+        assert s.metric("accepted_tokens_total") == times * origins.count("draft")
+    print(f"{counts} requests at once, {threads} threads: 32 texts each are those of the requests alone")
+    return alone
+
+
+def calls_are_shared():
     with running("--requests", 8, "--context", 128) as s:  # not exact: one call for all
         got = at_once([lambda i=i: s.complete(**asked(i)) for i in range(8)])
-        longest = max(len(g["choices"][0]["tokens"]) for g in got)
         assert all(len(g["choices"][0]["tokens"]) == asked(i)["max_tokens"] for i, g in enumerate(got))
         assert s.metric("decode_calls_total") < s.metric("request_steps_total") / 2, "requests do not share calls"
     print("8 requests at once share calls")
+
+
+def arrivals():
+    """32 requests that come at random, a third of which leave, at 1, 2 and 4 threads: each text is that of the request
+    alone, on any number of threads."""
+    due = None
+    for threads in (1, 2, 4):
+        alone = texts_at_once(counts=(32,), threads=threads)
+        assert due is None or all(map(same, due, alone)), f"{threads} threads write other texts"
+        due, rng = alone, random.Random(threads)
+        with running(*EXACT, "--requests", 8, "--queue", 64, "--context", 1000, "--gamma", 32, threads=threads) as s:
+            def one(i, wait, leaves):
+                time.sleep(wait)
+                if leaves:
+                    c = s.open("/v1/completions", {**LONG, "stream": True, "seed": i})
+                    c.recv(100)
+                    c.close()
+                else:
+                    assert same(s.complete(**asked(i))["choices"][0], due[i]), f"{threads} threads: {i}"
+            at_once([lambda i=i, w=rng.random() * 2, l=i % 3 == 0: one(i, w, l) for i in range(32)])
+            s.until("requests_active", 0)
+            assert s.metric("requests_failed_total") == 0
+    print("requests that come and go: each text is that of the request alone")
 
 
 def streams():
@@ -148,7 +182,7 @@ def streams():
             status, text = s.call("POST", "/v1/completions",
                                   {**what, "stream": True, "stream_options": {"include_usage": True}})
             assert status == 200
-            events = [e.removeprefix("data: ") for e in text.split("\n\n") if e]
+            events = [e.removeprefix("data: ") for e in text.split("\n\n") if e.startswith("data: ")]
             assert events[-1] == "[DONE]"
             parts = [json.loads(e) for e in events[:-1]]
             assert parts[-1]["choices"] == [] and parts[-1]["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
@@ -180,12 +214,12 @@ def cancels_at_random():
                     went[2] += 1
                 except ConnectionResetError:  # too many connections
                     went[0] += 1
-        at_once([lambda i=i: one(i) for i in range(cancels)])
+        at_once([lambda i=i: one(i) for i in range(CANCELS)])
         s.until("requests_active", 0)
         s.until("requests_waiting", 0)
         grown = s.memory() - before
         assert grown < 24, f"memory grew by {grown:.1f} MB"
-        assert s.metric("requests_cancelled_total") > cancels / 4 and s.metric("requests_failed_total") == 0
+        assert s.metric("requests_cancelled_total") > CANCELS / 4 and s.metric("requests_failed_total") == 0
         ask = [s.complete(**asked(i))["choices"][0]["tokens"] for i in range(8)]
         at_once([lambda i=i: s.complete(**asked(i)) for i in range(24)])  # every place can be had
         assert all(len(t) == asked(i)["max_tokens"] for i, t in enumerate(ask))
@@ -210,7 +244,8 @@ def hostile():
         good = {"prompt": "And", "max_tokens": 4, "seed": 1}
         def refused(status, word, body, path="/v1/completions", headers=JSON, method="POST"):
             got, text = s.call(method, path, body, headers)
-            assert got == status and word in json.loads(text)["error"]["message"], f"{body!r:.80}: {got} {text}"
+            why = json.loads(text)["error"]
+            assert got == status and word in why["message"] and "\n" not in why["message"], f"{body!r:.80}: {got} {text}"
         for change, word in [
                 ({"temperature": "hot"}, '"temperature"'), ({"temperature": -1}, '"temperature"'),
                 ({"max_tokens": -3}, '"max_tokens"'), ({"max_tokens": 1.5}, '"max_tokens"'), ({"max_tokens": 0}, "max_tok"),
@@ -224,13 +259,22 @@ def hostile():
                 ({"stream": True, "stream_options": {"colour": 1}}, "colour"),
                 ({"stream": True, "stream_options": {"include_usage": 1}}, "include_usage"),
                 ({"stream_options": {"include_usage": True}}, '"stream": true'),
-                ({"max_completion_tokens": 4}, "max_completion_tokens"), ({"logprobs": 0}, '"logprobs"'),
+                ({"max_completion_tokens": 4}, "max_completion_tokens"), ({"logprobs": 5}, '"logprobs" is not served'), ({"logprobs": True}, '"logprobs"'),
                 ({"policy": "token-v9"}, '"token-v9" is unknown'), ({"policy": 7}, '"policy"'),
                 ({"policy": "ensemble:lambda=2"}, "lambda"), ({"policy": "ensemble", "draft": "lookup"}, "draft model"),
                 ({"draft": "oracle"}, '"draft"'), ({"gamma": 5}, '"gamma"'), ({"seed": -1}, '"seed"'),
-                ({"stop": [1]}, '"stop"'), ({"stop": ["a"] * 5}, '"stop"'), ({"n": 2}, '"n" is not supported'),
+                ({"stop": [1]}, '"stop"'), ({"stop": {"a": 1}}, '"stop"'), ({"n": 5}, '"n"'), ({"n": 0}, '"n"'),
+                ({"n": 2, "prompt": ["a"] * 3}, "may have 4 in all"), ({"n": 1.5}, '"n"'),
+                ({"presence_penalty": 3}, '"presence_penalty"'), ({"repetition_penalty": 0}, '"repetition_penalty"'),
+                ({"logit_bias": {"x": 1}}, '"logit_bias"'), ({"logit_bias": {"-1": 1}}, '"logit_bias"'),
+                ({"logit_bias": {"1 ": 1}}, '"logit_bias"'), ({"logit_bias": {"999999": 1}}, '"logit_bias"'),
+                ({"logit_bias": {"1": 101}}, '"logit_bias"'), ({"logit_bias": {"1": None}}, '"logit_bias"'),
+                ({"logit_bias": [1]}, '"logit_bias"'), ({"best_of": 2}, '"best_of" is not served'),
+                ({"echo": True}, '"echo" is not served'), ({"suffix": "x"}, '"suffix" is not served'),
+                ({"service_tier": "flex"}, '"service_tier" is not served'), ({"draft": "head"}, "no draft head"),
+                ({"tools": []}, '"tools" is not served'), ({"response_format": {}}, '"response_format" is not served'),
                 ({"top_p": 0}, '"top_p"'), ({"stream": "yes"}, '"stream"'), ({"colour": 1}, "colour"),
-                ({"stream": True, "stream_options": 3}, "no JSON object"), ({"frequency_penalty": 1}, "frequency_penalty")]:
+                ({"stream": True, "stream_options": 3}, "no JSON object"), ({"frequency_penalty": "x"}, '"frequency_penalty"')]:
             refused(400, word, {**good, **change})
         refused(404, "does not exist", {**good, "model": "gpt-4"})
         refused(400, "no JSON object", [1])
@@ -328,7 +372,7 @@ def bodies():
 
 def ports():
     with running("--context", 64) as s:
-        options = [server, "--target", TARGET, "--context", "64", "--port", str(s.port)]
+        options = [server, "--backend", backend, "--target", TARGET, "--context", "64", "--port", str(s.port)]
         r = subprocess.run(options, capture_output=True, text=True, timeout=60)
         assert r.returncode == 2 and "cannot be listened to" in r.stderr, f"{r.returncode} {r.stdout} {r.stderr}"
         s.call("GET", "/health")
@@ -342,16 +386,16 @@ def ports():
 
 def command_line():
     for option, value in [("--gamma", "04"), ("--port", "0x10"), ("--threads", "08"), ("--context", "1e2"),
-                          ("--exact-batches", "010"), ("--host", "")]:
+                          ("--memory", "010"), ("--host", "")]:
         r = subprocess.run([server, "--target", "/none", option, value], capture_output=True, text=True, timeout=60)
         assert r.returncode == 2 and r.stderr.count("\n") == 1, f"{option} {value}: {r.returncode} {r.stderr}"
-        assert r.stderr.startswith("server: ") and option in r.stderr, f"{option} {value}: {r.stderr}"
+        assert r.stderr.startswith("specagg-server: ") and option in r.stderr, f"{option} {value}: {r.stderr}"
     # ld.so runs it as a shell runs any other program
     loader = re.search(rb"/lib[\w/.-]*/ld-[\w.-]*", pathlib.Path(server).read_bytes())
     if not loader:
         return print("numbers of the command line")
     r = subprocess.run([loader[0], server, "--target", "/none"], capture_output=True, text=True, timeout=60)
-    assert r.returncode == 2 and r.stderr.startswith("server: /none"), r.stderr
+    assert r.returncode == 2 and r.stderr.startswith("specagg-server: /none"), r.stderr
     print("numbers of the command line, and a start through ld.so")
 
 
@@ -382,11 +426,13 @@ def threads():
     print("threads spin for microseconds")
 
 
-LONG = {"prompt": "And", "max_tokens": 8000, "draft": "none", "seed": 1}
+# Some seconds, with --gamma 32: nearly every drafted token is rejected.
+LONG = {"prompt": "And", "max_tokens": 900, "draft": "model", "gamma": 32, "temperature": 5, "seed": 1}
+ROOM = ("--context", 1000, "--gamma", 32)
 
 
 def clients_that_leave():
-    with running("--requests", 1, "--queue", 1, "--context", 8192) as s:
+    with running("--requests", 1, "--queue", 1, *ROOM) as s:
         for stream in (False, True):
             first = s.open("/v1/completions", {**LONG, "stream": True})
             s.until("requests_active", 1)
@@ -402,8 +448,8 @@ def clients_that_leave():
         s.until("requests_active", 1)
         whole.close()
         s.until("requests_active", 0, seconds=3)
-    with running("--requests", 1, "--queue", 4, "--context", 2048) as s:
-        what = {**LONG, "max_tokens": 2000}
+    with running("--requests", 1, "--queue", 4, *ROOM) as s:
+        what = {**LONG, "max_tokens": 300}
         due = s.complete(**what)["choices"][0]["text"]
         def half_closed(stream, version):
             c = s.open("/v1/completions", {**what, "stream": stream}, version)
@@ -427,39 +473,123 @@ def clients_that_leave():
     print("clients that leave take no place, and those that close one end are answered")
 
 
+def whole_of(c):
+    got = b""
+    while part := c.recv(65536): got += part
+    c.close()
+    return got
+
+
 def stops():
-    """SIGTERM while streams are written, one request waits, and a connection says nothing."""
-    with running("--requests", 4, "--queue", 2, "--context", 4096) as s:
-        streams = [s.open("/v1/completions", {**LONG, "max_tokens": 4000, "stream": True}) for _ in range(4)]
-        for c in streams: assert c.recv(1).startswith(b"H")
-        whole = s.open("/v1/completions", {**LONG, "max_tokens": 4000})
-        idle = socket.create_connection(("127.0.0.1", s.port))
-        half = socket.create_connection(("127.0.0.1", s.port))
-        half.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-        s.until("requests_waiting", 1)
-        start = time.time()
+    """SIGTERM while streams are written, one request waits, and connections say nothing."""
+    head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    for drain in (60, 0):
+        with running("--requests", 2, "--queue", 1, *ROOM, "--drain", drain, *EXACT) as s:
+            what = {**LONG, "max_tokens": 100 if drain else 900, "stream": True}
+            due = s.complete(**{**what, "stream": False})["choices"][0]["text"] if drain else None
+            streams = [s.open("/v1/completions", what) for _ in range(2)]
+            for c in streams: assert c.recv(1).startswith(b"H")
+            last = s.open("/v1/completions", {**what, "stream": False})
+            s.until("requests_waiting", 1)
+            idle = socket.create_connection(("127.0.0.1", s.port))
+            half = socket.create_connection(("127.0.0.1", s.port))
+            half.sendall(head)
+            start = time.time()
+            s.process.terminate()
+            if drain:
+                time.sleep(0.05)
+                for method, path, body in [("POST", "/v1/completions", {"prompt": "x"}), ("GET", "/health", None)]:
+                    status, text = s.call(method, path, body)
+                    assert status == 503 and "the server stops" in text, f"{path}: {status} {text}"
+            for c in streams:
+                got = whole_of(c)
+                assert got.endswith(b"\r\n0\r\n\r\n") and b"data: [DONE]" in got, got[-300:]
+                events = [json.loads(e) for e in re.findall(rb"^data: (\{.*\})$", got, re.M)]
+                if drain: assert "".join(e["choices"][0]["text"] for e in events) == due
+                else: assert "the server stops" in events[-1]["error"]["message"]
+            got = whole_of(last).decode()
+            body = json.loads(got.split("\r\n\r\n", 1)[1])
+            if drain: assert got.startswith("HTTP/1.1 200 ") and body["choices"][0]["text"] == due, got[:300]
+            else: assert got.startswith("HTTP/1.1 503 ") and "the server stops" in body["error"]["message"], got[:300]
+            s.process.wait(30)
+            assert drain or time.time() - start < 5, f"SIGTERM takes {time.time() - start:.1f} s"
+            for c in (idle, half): c.close()
+    with running("--requests", 1, *ROOM) as s:  # a second signal does not wait
+        c = s.open("/v1/completions", {**LONG, "stream": True})
+        assert c.recv(1) == b"H"
         s.process.terminate()
-        for c in streams:
-            got = b""
-            while part := c.recv(65536): got += part
-            assert got.endswith(b"\r\n0\r\n\r\n") and b"data: [DONE]" in got and b"the server stops" in got, got[-300:]
-        answer = b""
-        while part := whole.recv(65536): answer += part
-        assert answer.startswith(b"HTTP/1.1 503 ") and b"the server stops" in answer, answer
-        s.process.wait(30)
-        assert time.time() - start < 5, f"SIGTERM takes {time.time() - start:.1f} s"
-        for c in (*streams, whole, idle, half): c.close()
-    print("SIGTERM ends all answers, and waits for nobody")
+        time.sleep(0.2)
+        assert s.process.poll() is None
+        s.process.terminate()
+        assert b"the server stops" in whole_of(c)
+        s.process.wait(5)
+    print("SIGTERM lets requests end, for as long as --drain says")
+
+
+def choices():
+    """n, logprobs, penalties, logit_bias, and the acceptance of a request."""
+    with running(*EXACT, "--context", 256) as s:
+        how = {"prompt": "And it came to pass", "max_tokens": 24, "seed": 3, "origins": True}
+        one, three = s.complete(**how), s.complete(**how, n=3)
+        assert three["choices"][0] == one["choices"][0] and [c["index"] for c in three["choices"]] == [0, 1, 2]
+        assert len({c["text"] for c in three["choices"]}) == 3
+        assert three["usage"]["prompt_tokens"] == one["usage"]["prompt_tokens"]
+        assert three["usage"]["completion_tokens"] == 72
+        two = s.complete(**{**how, "prompt": [how["prompt"], "The king"]}, n=2)["choices"]
+        assert [c["text"] for c in two[:2]] == [c["text"] for c in three["choices"][:2]] and len(two) == 4
+        # pi is the target's row for lossless, and another for a policy
+        for policy in ("lossless", "ensemble:lambda=0.3"):
+            l = s.complete(**how, policy=policy, logprobs=0)["choices"][0]
+            pi, p = l["logprobs"]["token_logprobs"], l["logprobs"]["target_logprobs"]
+            assert "".join(l["logprobs"]["tokens"]) == l["text"] and len(pi) == len(p) == 24
+            assert all(x <= 0 and math.isfinite(x) for x in pi)
+            assert (pi == p) == (policy == "lossless"), policy
+        greedy = {**how, "temperature": 0, "max_tokens": 60}
+        plain = s.complete(**greedy)["choices"][0]
+        def counted(**change):
+            tokens = s.complete(**greedy, **change)["choices"][0]["tokens"]
+            return len(set(tokens)) / len(tokens)
+        assert counted(frequency_penalty=2) > counted() and counted(presence_penalty=2) > counted()
+        assert counted(repetition_penalty=1.5) > counted()
+        # the same with no drafts: penalties and biases are functions of the text
+        for change in ({"frequency_penalty": 1}, {"presence_penalty": -1}, {"repetition_penalty": 1.3},
+                       {"logit_bias": {str(plain["tokens"][0]): -100}}):
+            texts = {s.complete(**greedy, **change, draft=d)["choices"][0]["text"]
+                     for d in ("none", "lookup", "counts", "model")}
+            assert len(texts) == 1 and (texts != {plain["text"]}), f"{change}: {texts}"
+        banned = plain["tokens"][0]
+        assert banned not in s.complete(**greedy, logit_bias={str(banned): -100})["choices"][0]["tokens"]
+        always = s.complete(**greedy, logit_bias={str(banned): 100})["choices"][0]["tokens"]
+        assert set(always) == {banned}
+        u = s.complete(**how, draft="model")["usage"]
+        d = u["completion_tokens_details"]
+        drafted = d["accepted_prediction_tokens"] + d["rejected_prediction_tokens"]
+        assert u["acceptance"] == d["accepted_prediction_tokens"] / drafted and 0 < u["steps"] < 24
+        assert s.complete(**how, draft="none")["usage"]["acceptance"] is None
+        # cut before the stop string that is complete first, the longest of several
+        text = plain["text"]
+        def cut(stops):
+            for end in range(len(text) + 1):
+                if found := [x for x in stops if x and text[:end].endswith(x)]:
+                    return text[:end - max(map(len, found))], "stop"
+            return text, "length"
+        for stop in ([text[10:14]], [text[10:20], text[12:15]], [text[5:8], text[3:8]], [""], [], ["\x01"],
+                     [text[20:30] + "\x01", text[22:26]], [text[i:i + 3] for i in range(40, 3, -1)]):
+            for d in ("none", "model"):
+                got = s.complete(**greedy, stop=stop, draft=d)["choices"][0]
+                assert (got["text"], got["finish_reason"]) == cut(stop), f"{stop!r}: {got['text']!r}"
+    print("choices, log-probabilities, penalties, biases and stop strings")
 
 
 def forms():
     """What OpenAI's clients send."""
-    with running("--exact-batches", 1, "--context", 128, "--queue", 16) as s:
+    with running(*EXACT, "--context", 128, "--queue", 16) as s:
         how = {"max_tokens": 12, "seed": 3, "origins": True}
         alone = [s.complete(**how, prompt=p) for p in PROMPTS]
         together = s.complete(**how, prompt=PROMPTS)
         assert together["choices"] == [{**a["choices"][0], "index": i} for i, a in enumerate(alone)]
-        assert together["usage"] == {k: sum(a["usage"][k] for a in alone) for k in together["usage"]}
+        assert all(together["usage"][k] == sum(a["usage"][k] for a in alone)
+                   for k in ("prompt_tokens", "completion_tokens", "total_tokens", "steps"))
         tokens = [a["choices"][0]["tokens"] for a in alone]  # as good as others
         answers = [s.complete(**how, prompt=t) for t in tokens]
         assert s.complete(**how, prompt=tokens)["choices"] == [
@@ -468,7 +598,7 @@ def forms():
         assert s.complete(**how, prompt=PROMPTS[:1])["choices"] == alone[0]["choices"]
         status, text = s.call("POST", "/v1/completions", {**how, "prompt": PROMPTS, "stream": True,
                                                           "stream_options": {"include_usage": True}})
-        events = [json.loads(e.removeprefix("data: ")) for e in text.split("\n\n")[:-2]]
+        events = [json.loads(e) for e in re.findall(r"^data: (\{.*\})$", text, re.M)]
         assert status == 200 and text.endswith("data: [DONE]\n\n") and events[-1]["usage"] == together["usage"]
         for i, a in enumerate(alone):
             mine = [e["choices"][0] for e in events[:-1] if e["choices"][0]["index"] == i]
@@ -477,7 +607,7 @@ def forms():
         free = {k: v for k, v in how.items() if k != "seed"}
         several = s.complete(**free, prompt=["And"] * 8, temperature=1)["choices"]
         assert len({c["text"] for c in several}) > 1, "one seed for all prompts"
-        nothing = {"n": 1, "best_of": None, "logprobs": None, "suffix": None, "user": "me", "service_tier": "auto", "x": None}
+        nothing = {"n": 1, "best_of": 1, "logprobs": None, "logit_bias": {}, "presence_penalty": 0, "echo": False, "suffix": None, "user": "me", "service_tier": "auto", "x": None}
         assert s.complete(**how, prompt=PROMPTS[0], **nothing)["choices"] == alone[0]["choices"]
         status, text = s.call("GET", "/v1/models/target")
         assert status == 200 and json.loads(text) == json.loads(s.call("GET", "/v1/models")[1])["data"][0]
@@ -489,8 +619,9 @@ def forms():
 def chat():
     if not SMOLLM2.exists():
         return print("skipped: no chat without SmolLM2 (scripts/get-model)")
-    with running("--context", 256, "--exact-batches", 1, target=SMOLLM2) as s:
-        asks = [{"role": "user", "content": "What is the capital of France?"}]
+    with running("--context", 256, *EXACT, target=SMOLLM2) as s:
+        # a system text, because the CPU backend else has that of the template, and libllama none
+        asks = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "What is the capital of France?"}]
         def say(messages=asks, **change):
             how = {"messages": messages, "max_tokens": 8, "temperature": 0}
             status, text = s.call("POST", "/v1/chat/completions", {**how, **change})
@@ -498,7 +629,7 @@ def chat():
         said = say()[1]["choices"][0]["message"]
         assert "Paris" in said["content"]
         parts = [{"type": "text", "text": "What is the "}, {"type": "text", "text": "capital of France?"}]
-        for same in ([{"role": "user", "content": parts}], [{**asks[0], "name": None}]):
+        for same in ([asks[0], {"role": "user", "content": parts}], [asks[0], {**asks[1], "name": None}]):
             assert say(same)[1]["choices"][0]["message"] == said
         for nothing in ({"response_format": {"type": "text"}}, {"tools": []}, {"tool_choice": "none"},
                         {"tools": [], "tool_choice": "none", "parallel_tool_calls": True}, {"tools": None},
@@ -510,8 +641,8 @@ def chat():
         dumped = {"annotations": None, "audio": None, "function_call": None, "refusal": None, "tool_calls": None, **said}
         again = [*asks, said, {"role": "user", "content": "And of Italy?"}]
         due = say(again)[1]["choices"][0]["message"]
-        assert say([asks[0], dumped, again[2]])[1]["choices"][0]["message"] == due
-        assert say([asks[0], {**dumped, "tool_calls": [], "annotations": []}, again[2]])[1]["choices"][0]["message"] == due
+        assert say([*asks, dumped, again[3]])[1]["choices"][0]["message"] == due
+        assert say([*asks, {**dumped, "tool_calls": [], "annotations": []}, again[3]])[1]["choices"][0]["message"] == due
         for wrong, word in [
                 ({"max_tokens": 0, "max_completion_tokens": 4}, '"max_tokens"'),
                 ({"max_tokens": "x", "max_completion_tokens": 4}, '"max_tokens"'),
@@ -536,6 +667,11 @@ def chat():
 
 
 def keys():
+    for options, word in [(["--rpc", "x:1"], "--rpc"), (["--exact-batches", "1"], "--exact-batches"),
+                          (["--backend", "llama.cpp", "--head", HEAD], "--head"), (["--backend", "gpu"], "--backend"),
+                          (["--head", ROOT / "README.md"], "README.md"), (["--head", HEAD], "another target")]:
+        r = subprocess.run([server, "--target", TARGET, *map(str, options)], capture_output=True, text=True, timeout=60)
+        assert r.returncode == 2 and word in r.stderr and r.stderr.count("\n") == 1, f"{options}: {r.stderr}"
     refused = subprocess.run([server, "--target", TARGET, "--host", "0.0.0.0"], capture_output=True, text=True, timeout=60)
     assert refused.returncode == 2 and "needs --api-key" in refused.stderr and refused.stderr.count("\n") == 1
     for options, word in [(["--target", "/nonexistent"], "/nonexistent"), ([], "--target"),
@@ -560,7 +696,7 @@ def on_other_machines():
     if not program:
         return print("skipped: no $SPECAGG_RPC_SERVER (ggml-rpc-server, which scripts/get-llama-cpp builds)")
     asking = [asked(i) for i in (0, 2, 4, 8)]
-    with running("--exact-batches", 1, "--context", 128) as s:
+    with running(*EXACT, "--context", 128) as s:
         due = [s.complete(**a)["choices"][0]["tokens"] for a in asking]
     with socket.socket() as a, socket.socket() as b:  # ports that are free
         a.bind(("127.0.0.1", 0)), b.bind(("127.0.0.1", 0))
@@ -575,7 +711,7 @@ def on_other_machines():
                     if probe.connect_ex(("127.0.0.1", int(address.split(":")[1]))) == 0: break
                 assert time.time() < end, f"{program} does not listen"
                 time.sleep(0.05)
-        with running("--exact-batches", 1, "--context", 128, "--rpc", ",".join(at)) as s:
+        with running(*EXACT, "--context", 128, "--rpc", ",".join(at)) as s:
             got = at_once([lambda a=a: s.complete(**a)["choices"][0]["tokens"] for a in asking])
             assert got == due
     finally:
@@ -606,7 +742,7 @@ def openai_client():
         assert "".join(p.choices[0].text for p in parts if p.choices) == whole.choices[0].text
         assert parts[-1].usage == whole.usage
         for change, kind in [(dict(temperature=-1), openai.BadRequestError), (dict(model="gpt-4"), openai.NotFoundError),
-                             (dict(n=3), openai.BadRequestError)]:
+                             (dict(logprobs=3), openai.BadRequestError)]:
             try:
                 client.completions.create(**{**how, **change})
                 assert False, change
@@ -640,8 +776,153 @@ def openai_client():
     print("the openai client" + ("" if SMOLLM2.exists() else ", without chat (scripts/get-model)"))
 
 
-wanted = sys.argv[4:] or ["command_line", "keys", "threads", "bursts", "bodies", "ports", "forms", "chat", "streams", "texts_at_once",
-                          "full", "clients_that_leave", "stops", "hostile", "cancels_at_random", "on_other_machines",
-                          "openai_client"]
-for check in wanted:
+def prefixes():
+    """A prompt that several requests share is read once."""
+    if not cpu: return print("skipped: libllama's sequences share nothing here")
+    prompt = " ".join(PROMPTS * 6)
+    what = {"prompt": prompt, "max_tokens": 10, "origins": True, "n": 4, "draft": "model"}
+    with running("--context", 900) as s:
+        alone = [s.complete(**{**what, "n": 1, "seed": seed})["choices"][0] for seed in (1, 2)]
+        calls = s.metric("decode_calls_total")
+        size = s.complete(**what, seed=1)["usage"]["prompt_tokens"]
+        # 128 tokens of prompts in each step, so four prompts that are read take four times as many
+        reading = -(-size // 128)
+        calls = s.metric("decode_calls_total") - calls
+        assert size > 256 and calls <= reading + 11, f"{size} tokens of the prompt, {calls} calls"
+        # others that begin alike come while one reads and one writes
+        got = at_once([lambda seed=seed: s.complete(**what, seed=seed) for seed in (1, 2)])
+        assert [g["choices"][0] for g in got] == alone
+        longer = {**what, "prompt": prompt + " and the", "n": 1, "seed": 5}
+        due = s.complete(**longer)["choices"][0]
+        assert at_once([lambda: s.complete(**what, seed=1), lambda: s.complete(**longer)])[1]["choices"][0] == due
+    print("prompts that begin alike are read once, and the texts are the same")
+
+
+def heads():
+    if not cpu or not SMOLLM2.exists():
+        return print("skipped: no draft head without SmolLM2 (scripts/get-model) and --backend cpu")
+    with running("--context", 256, "--head", HEAD, "--requests", 8, target=SMOLLM2, threads=2) as s:
+        what = [{"prompt": p, "max_tokens": 16, "seed": i, "temperature": [0, 0.8][i % 2], "origins": True,
+                 "draft": ["head", "lookup", "counts"][i % 3]} for i, p in enumerate(PROMPTS)]
+        alone = [s.complete(**w)["choices"][0] for w in what]
+        got = at_once([lambda w=w: s.complete(**w)["choices"][0] for w in what * 2])
+        assert all(map(same, got, alone * 2))
+        greedy = {"prompt": PROMPTS[0], "max_tokens": 24, "temperature": 0}
+        assert s.complete(**greedy)["choices"] == s.complete(**greedy, draft="none")["choices"]
+        assert s.complete(**greedy)["usage"]["acceptance"] > 0.1  # the head is the default
+        status, text = s.call("POST", "/v1/completions", {**greedy, "policy": "ensemble:lambda=0.3"})
+        assert status == 400 and '"policy"' in text, text
+    print("a draft head drafts for several requests, each text as alone")
+
+
+def page():
+    with running("--context", 64) as s:
+        status, text = s.call("GET", "/", headers={})
+        assert status == 200 and "<!doctype html>" in text and 'const way = "completions";' in text
+        good = {"prompt": "x", "max_tokens": 2}
+        for origin, host, due in [(f"http://127.0.0.1:{s.port}", f"127.0.0.1:{s.port}", 200),
+                                  (f"http://localhost:{s.port}", f"localhost:{s.port}", 200),
+                                  ("http://example.com", f"127.0.0.1:{s.port}", 403),
+                                  (f"http://example.com:{s.port}", f"example.com:{s.port}", 403),  # its name, our address
+                                  (f"http://127.0.0.1.example.com:{s.port}", f"127.0.0.1.example.com:{s.port}", 403),
+                                  ("null", f"127.0.0.1:{s.port}", 403), (f"http://127.0.0.1:1", f"127.0.0.1:{s.port}", 403)]:
+            status, _ = s.call("POST", "/v1/completions", good, {**JSON, "Origin": origin, "Host": host})
+            assert status == due, f"{origin} at {host}: {status}"
+    with running("--context", 64, environment={"SPECAGG_API_KEY": "secret"}) as s:
+        assert s.call("GET", "/", headers={})[0] == 200 and s.call("POST", "/v1/completions", good)[0] == 401
+    print("the page under /, which alone may ask without a key")
+
+
+def memory():
+    """Requests that want more memory than there is. Those that fit get the texts that they get alone."""
+    if not cpu: return print("skipped: libllama takes the memory at once")
+    with running("--context", 1000, "--memory", 4, "--requests", 8, "--queue", 64) as s:
+        due = [s.complete(**asked(i))["choices"][0] for i in range(8)]
+        large = {"prompt": "And", "max_tokens": 990, "draft": "counts"}
+        status, text = s.call("POST", "/v1/completions", large)
+        assert status == 400 and "--memory" in json.loads(text)["error"]["message"], text
+        # more at once than 4 MiB have room for: some wait
+        got = at_once([lambda i=i: s.complete(**asked(i % 8))["choices"][0] for i in range(32)])
+        assert all(map(same, got, due * 4))
+        assert s.metric("memory_bytes") == 0
+    # the system refuses memory
+    with running("--context", 1000, "--requests", 64, "--queue", 64) as s:
+        s.complete(**asked(0))
+        before, room = s.memory(), int(s.memory("VmSize") + 60) << 20
+        resource.prlimit(s.process.pid, resource.RLIMIT_AS, (room, room))
+        def one(i):
+            try:
+                what = asked(i // 2 % 8) if i % 2 else {**large, "draft": "model", "n": 4, "seed": i}
+                return s.call("POST", "/v1/completions", what)
+            except http.client.RemoteDisconnected:
+                return 503, "no memory for the answer"
+        got = at_once([lambda i=i: one(i) for i in range(32)])
+        for i, (status, text) in enumerate(got):
+            assert status == 200 or "memory" in text or "bad_alloc" in text, f"{i}: {status} {text}"
+            assert i % 2 == 0 or status != 200 or same(json.loads(text)["choices"][0], due[i // 2 % 8]), i
+        assert sum(status != 200 for status, _ in got[::2]) > 0 and sum(status == 200 for status, _ in got[1::2]) > 4
+        s.until("requests_active", 0)
+        assert all(same(s.complete(**asked(i))["choices"][0], due[i]) for i in range(8))
+        assert s.memory() - before < 24, f"memory grew by {s.memory() - before:.1f} MB"
+    print("requests that want more memory than there is are refused, and disturb nobody")
+
+
+def ten_thousand_stops():
+    with running(*EXACT, "--context", 1000, "--requests", 8) as s:
+        before = s.memory()
+        due = [s.complete(**asked(i))["choices"][0] for i in range(4)]
+        stops = [f"{i:x}~" for i in range(9000)] + ["\x01" * n for n in range(1, 150)]
+        def one(i):
+            got = s.complete(**asked(i % 4), **({"stop": stops} if i > 3 else {}))["choices"][0]
+            assert same(got, due[i % 4])
+        start = time.time()
+        at_once([lambda i=i: one(i) for i in range(8)])
+        spent = time.time() - start
+        many = [str(i) for i in range(10_000)]
+        assert s.complete(**{**asked(0), "max_tokens": 2}, stop=many)["choices"][0]["finish_reason"] in ("stop", "length")
+        assert s.memory() - before < 24 and spent < 30, f"{s.memory() - before:.1f} MB, {spent:.1f} s"
+    print("10,000 stop strings cost others nothing")
+
+
+def thousand_connections():
+    """1,000 connections at once; half of the clients are killed while their answers come."""
+    with running(*EXACT, "--requests", 32, "--queue", 1024, "--context", 128) as s:
+        due = [s.complete(**asked(i))["choices"][0] for i in range(32)]
+        at_once([lambda i=i: s.complete(**asked(i)) for i in range(32)])
+        before, went = s.memory(), [0, 0]
+        lock = threading.Lock()
+        def one(i):
+            killed = i % 2 == 0
+            c = s.open("/v1/completions", {**asked(i % 32), "stream": True})
+            c.settimeout(300)
+            got = b""
+            if killed:
+                c.recv(1)
+                c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # reset, as of a killed process
+                c.close()
+            else:
+                got = whole_of(c)
+                events = [json.loads(e)["choices"][0] for e in re.findall(rb"^data: (\{.*\})$", got, re.M)]
+                text, tokens = "".join(e["text"] for e in events), sum((e["tokens"] for e in events), [])
+                assert text == due[i % 32]["text"] and tokens == due[i % 32]["tokens"], f"{i}: {got[:200]}"
+            with lock: went[killed] += 1
+        at_once([lambda i=i: one(i) for i in range(1000)])
+        s.until("requests_active", 0, seconds=60)
+        s.until("requests_waiting", 0)
+        assert went == [500, 500] and s.metric("requests_failed_total") == 0
+        time.sleep(1)
+        assert s.memory() - before < 32, f"memory grew by {s.memory() - before:.1f} MB"
+        assert all(same(s.complete(**asked(i))["choices"][0], due[i]) for i in range(8))
+    print("1,000 connections, half of them killed: the other texts are those of the requests alone")
+
+
+QUICK = ["command_line", "keys", "page", "forms", "chat", "choices", "streams", "texts_at_once", "calls_are_shared", "prefixes",
+         "full", "stops"]
+REST = ["bursts", "bodies", "ports", "clients_that_leave", "hostile", "arrivals", "heads", "ten_thousand_stops",
+        "thousand_connections", "cancels_at_random", "openai_client"]
+sets = {"quick": QUICK, "rest": REST}
+wanted = sys.argv[3:] or ["quick", "rest"] + ([] if cpu else ["threads", "on_other_machines"])
+for check in (one for name in wanted for one in sets.get(name, [name])):
+    start = time.time()
     globals()[check]()
+    print(f"  ({time.time() - start:.1f} s)", flush=True)
