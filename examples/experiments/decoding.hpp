@@ -50,17 +50,25 @@ struct decoded {
 using continuation =
     std::function<status(text&, std::size_t, std::vector<meter>&, random_streams&, decoded&)>;
 
-inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t most, readers& models,
-                             const continuation& decode, std::uint64_t seed,
-                             std::uint64_t request) {
+// Every model reads the prompt, all but its last token.
+inline void read_prompt(const std::vector<token_id>& prompt, readers& models) {
+  for (const auto& m : models) {
+    (void)m->rollback(0);
+    if (m->extend(std::span(prompt).first(prompt.size() - 1), {}) != status::ok)
+      throw error("prompt", "", "is too long");
+  }
+}
+
+// models: they have read the prompt, and what came behind it is forgotten.
+inline decoded continue_prompt(const std::vector<token_id>& prompt, std::size_t most,
+                               readers& models, const continuation& decode, std::uint64_t seed,
+                               std::uint64_t request) {
   decoded d;
   d.text = prompt;
   d.text.resize(prompt.size() + most + 80);  // and what is drafted beyond
   std::vector<meter> meters;
   for (const auto& m : models) {
-    (void)m->rollback(0);
-    if (m->extend(std::span(prompt).first(prompt.size() - 1), {}) != status::ok)
-      throw error("prompt", "", "is too long");
+    (void)m->rollback(prompt.size() - 1);
     meters.emplace_back(*m);
   }
   text t{d.text, prompt.size()};
@@ -78,14 +86,23 @@ inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t mo
   return d;
 }
 
-// All prompts, one after the other, on this thread: for the clock.
+inline decoded decode_prompt(const std::vector<token_id>& prompt, std::size_t most, readers& models,
+                             const continuation& decode, std::uint64_t seed,
+                             std::uint64_t request) {
+  read_prompt(prompt, models);
+  return continue_prompt(prompt, most, models, decode, seed, request);
+}
+
+// All prompts, one after the other, on this thread: for the clock. Each is read once in a part.
 inline decoded decode_all(lab& lab, const std::vector<std::string>& models,
                           const std::vector<std::vector<token_id>>& prompts, std::size_t most,
                           const continuation& decode) {
-  readers sessions = lab.open(models);
   decoded all;
-  for (std::size_t i = 0; i < prompts.size(); ++i)
-    all += decode_prompt(prompts[i], most, sessions, decode, lab.how.seed, i);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    readers& kept = lab.kept(models, prompts[i]);
+    if (kept[0]->position() < prompts[i].size() - 1) read_prompt(prompts[i], kept);
+    all += continue_prompt(prompts[i], most, kept, decode, lab.how.seed, i);
+  }
   return all;
 }
 

@@ -88,6 +88,12 @@ class lab {
   }
 
   readers open(const std::vector<std::string>& models) const { return world_.open(models); }
+  // The same ones for a prompt in every call. On one thread.
+  readers& kept(const std::vector<std::string>& models, const std::vector<token_id>& prompt) {
+    readers& of = kept_[{models, prompt}];
+    if (of.empty()) of = open(models);
+    return of;
+  }
   const std::vector<std::string>& texts() const { return world_.texts; }
   std::size_t windows() const { return world_.windows; }
   std::size_t scored() const { return world_.scored; }
@@ -119,6 +125,7 @@ class lab {
  private:
   const world world_;
   thread_pool pool_;
+  std::map<std::pair<std::vector<std::string>, std::vector<token_id>>, readers> kept_;
   std::map<std::string, std::vector<std::vector<token_id>>> held_out_;
   std::map<std::string, std::vector<float>> logits_;
   mutable std::map<std::string, std::vector<double>> seconds_;
