@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <specagg/backend/cpu/product.hpp>
 
+#include <bit>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <random>
 
 #include <specagg/backend/cpu/dots.hpp>  // a file a machine: specagg/backend/cpu/dots/
@@ -142,31 +145,84 @@ TEST_CASE("a token's products have the same bits alone, in any batch and in any 
     }
 }
 
-TEST_CASE("the largest whole numbers do not overflow: weights of 15, activations of 127") {
-  for (auto type : test::quantised_types) {
-    const std::size_t rows = 16, cols = 64;
-    std::vector<std::byte> bytes(rows * row_bytes(type, cols), std::byte{0xff});
-    for (std::size_t i = 0; i < bytes.size(); i += block_bytes(type)) {
-      bytes[i] = std::byte{0};
-      bytes[i + 1] = std::byte{0x3c};  // d = 1
-      if (type == tensor_type::q4_1) bytes[i + 2] = bytes[i + 3] = std::byte{0};
-      if (type == tensor_type::q8_0) std::fill_n(bytes.data() + i + 2, 32, std::byte{0x7f});
+namespace {
+
+// The steps of integer_product.hpp for row r and token t of n, in plain numbers.
+float stated_product(const stored_matrix& m, const rounded_activations& x, std::size_t r,
+                     std::size_t t, std::size_t n) {
+  float acc = 0;
+  const auto add = [&](const rounded_part& part, std::size_t b) {
+    const std::byte* block = m.bytes.data() + (r * m.w.cols / 32 + b) * block_bytes(m.w.type);
+    const auto half = [&](std::size_t at) {
+      std::uint16_t bits;
+      std::memcpy(&bits, block + at, sizeof bits);
+      return specagg::detail::float_of_f16(bits);
+    };
+    const float d = half(0), s = part.scale[b * n + t];
+    int sum = 0, total = 0;
+    for (std::size_t i = 0; i < 32; ++i) {
+      const int byte = std::to_integer<int>(
+          block[m.w.type == tensor_type::q8_0 ? 2 + i : block_bytes(m.w.type) - 16 + i % 16]);
+      const int half_byte = i < 16 ? byte & 15 : byte >> 4;
+      const int k = m.w.type == tensor_type::q8_0   ? static_cast<std::int8_t>(byte)
+                    : m.w.type == tensor_type::q4_0 ? half_byte - 8
+                                                    : half_byte;
+      const int number = part.numbers[(b * n + t) * 32 + i];
+      sum += k * number;
+      total += number;
     }
-    tensor t;
-    t.type = type;
-    t.rank = 2;
-    t.rows = rows;
-    t.cols = cols;
-    t.data = bytes.data();
-    for (const float x : {127.f, -127.f}) {
-      activation_buffer buffer(1, cols);
-      buffer.top(1).fill(x);
-      rounding_buffer rounding(1, cols);
-      rounding.round(buffer.top(1), 0, 2);
-      std::vector<float> y(rows);
-      multiply(repack(t), 0, rows, buffer.top(1), rounding.rows(1, 2), y.data(), rows);
-      const float k = type == tensor_type::q8_0 ? 127 : type == tensor_type::q4_0 ? 7 : 15;
-      for (const float sum : y) CHECK(sum == k * x * 64);
+    const float ds = d * s, st = s * float(total);
+    acc = std::fma(ds, float(sum), acc);
+    if (m.w.type == tensor_type::q4_1) acc = std::fma(half(2), st, acc);
+  };
+  for (std::size_t b = 0; b < m.w.cols / 32; ++b) add(x.first, b);
+  for (auto i = x.from[t]; i < x.from[t + 1]; ++i) add(x.second, x.blocks[i]);
+  return acc;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a product of quantised weights has the bits of the stated steps, with the largest whole "
+    "numbers, too") {
+  std::mt19937 random(8);
+  const std::size_t rows = 19, cols = 96, most = 33;
+  for (auto type : test::quantised_types)
+    for (const int bytes : {-1, 0x00, 0x7f, 0x80, 0xff})  // -1: random numbers
+      for (const float x : {0.f, 127.f, -127.f}) {        // 0: random
+        stored_matrix m(type, rows, cols, random);
+        for (std::size_t i = 0; i < m.bytes.size() && bytes >= 0; ++i)
+          if (i % block_bytes(type) >= (type == tensor_type::q4_1 ? 4u : 2u))
+            m.bytes[i] = static_cast<std::byte>(bytes);
+        const auto w = repack(m.w);
+        random_activations a(most, cols, random);
+        if (x != 0) a.buffer.top(most).fill(x);
+        std::vector<float> y(most * rows);
+        for (std::size_t n = 1; n <= most; ++n) {
+          a.multiply(w, 0, rows, n, y.data(), rows);
+          const auto rounded = a.rounding.rows(n, cols / 32);
+          std::size_t wrong = 0;
+          for (std::size_t t = 0; t < n; ++t)
+            for (std::size_t r = 0; r < rows; ++r)
+              wrong += std::bit_cast<std::uint32_t>(y[t * rows + r]) !=
+                       std::bit_cast<std::uint32_t>(stated_product(m, rounded, r, t, n));
+          CHECK(wrong == 0);
+        }
+      }
+}
+
+TEST_CASE("a token with a number that is not finite has products that are NaN, the others not") {
+  std::mt19937 random(9);
+  for (auto type : test::quantised_types)
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+          std::numeric_limits<float>::quiet_NaN()}) {
+      const std::size_t rows = 17, cols = 64, n = 17;
+      const stored_matrix m(type, rows, cols, random);
+      random_activations a(n, cols, random);
+      a.buffer.top(n)(11, 40) = bad;
+      std::vector<float> y(n * rows);
+      a.multiply(repack(m.w), 0, rows, n, y.data(), rows);
+      for (std::size_t i = 0; i < y.size(); ++i) CHECK(std::isnan(y[i]) == (i / rows == 11));
     }
-  }
 }

@@ -73,7 +73,7 @@ struct stored_matrix {
         const auto q = static_cast<std::int8_t>(random());
         put(raw(q));
         numbers.push_back(scale * q);
-        sizes.push_back(std::abs(scale) * (16 * std::abs((q + 128) / 16 - 8) + (q + 128) % 16));
+        sizes.push_back(std::abs(scale * q));
       }
     }
     w.type = type;

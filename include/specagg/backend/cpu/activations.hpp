@@ -73,8 +73,8 @@ inline void copy_with_one_nan(const float* from, std::size_t n, float* to) {
 struct rounded_part {
   const std::int8_t* numbers = nullptr;  // [blocks][n][32]
   const float* scale = nullptr;          // [blocks][n]
-  // [blocks][n]: the sum of the block's numbers, a whole number
-  const float* sum = nullptr;
+  // [blocks][n]: the sum of the block's numbers, a whole number, and scale * sum
+  const float *sum = nullptr, *scaled_sum = nullptr;
 };
 // x rounded: the first part has every block. A few blocks have one very large number among small
 // ones, which would be rounded away; what the first part lost of them is in the second part.
@@ -144,6 +144,7 @@ class rounding_buffer {
       p.numbers.resize(tokens * cols);
       p.scale.resize(has_second_.size());
       p.sum.resize(has_second_.size());
+      p.scaled_sum.resize(has_second_.size());
     }
   }
 
@@ -159,6 +160,7 @@ class rounding_buffer {
         has_second_[i] = detail::round_block(
             x.data() + t * stride + b * quantised_block, first.numbers.data() + at, first.scale[i],
             first.sum[i], second.numbers.data() + at, second.scale[i], second.sum[i]);
+        for (part* p : {&first, &second}) p->scaled_sum[i] = p->scale[i] * p->sum[i];
       }
   }
   // What round() made of n rows of `blocks` blocks, once all of them are rounded. Valid until the
@@ -172,7 +174,7 @@ class rounding_buffer {
     }
     from_[n] = count;
     const auto view = [](const part& p) {
-      return rounded_part{p.numbers.data(), p.scale.data(), p.sum.data()};
+      return rounded_part{p.numbers.data(), p.scale.data(), p.sum.data(), p.scaled_sum.data()};
     };
     return {n, view(parts_[0]), view(parts_[1]), blocks_.data(), from_.data()};
   }
@@ -180,7 +182,7 @@ class rounding_buffer {
  private:
   struct part {
     std::vector<std::int8_t> numbers;
-    std::vector<float> scale, sum;
+    std::vector<float> scale, sum, scaled_sum;
   };
   part parts_[2];
   std::vector<std::uint8_t> has_second_;  // of block i = b n + t

@@ -4,18 +4,12 @@
 //
 // Repacked weights stand in strips of 16 rows. A strip consists of blocks of 32 columns, from left
 // to right. A block has, in this order,
-//   one plane (Q4_0, Q4_1) or two (Q8_0) of 4-bit numbers: 256 bytes each. Byte
-//             64 g + 4 r + i holds, of row r, the columns 8 g + i (low half) and 8 g + 4 + i
-//             (high half)
+//   the numbers k: Q4_0, Q4_1  256 bytes. Byte 64 g + 4 r + i has, of row r, the columns 8 g + i
+//                              (low half) and 8 g + 4 + i (high half)
+//                  Q8_0        512 bytes. Byte 64 g + 4 r + i is k + 128 of row r, column 4 g + i
 //   16 scales d, F16, one a row
 //   16 minima m, F16, one a row (Q4_1 only)
-// An element is
-//   q4_0   d (k - 8)
-//   q4_1   d k + m
-//   q8_0   16 d (h - 8) + d l: the first plane has the high halves h of k + 128, the second the low
-//          halves l
-// So a machine needs one kernel, for whole numbers from 0 to 15, and one load brings 4 columns of
-// 16 rows.
+// So one load brings 4 columns, or 8 of 4 bits, of 16 rows. What an element is tensor.hpp says.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -38,13 +32,13 @@ struct matrix : tensor {
   std::shared_ptr<const std::byte> strips;
 };
 
-// The rows of a strip; bytes and number of the planes of a block; and bytes of a block.
-inline constexpr std::size_t strip_rows = 16, plane_bytes = strip_rows * quantised_block / 2;
-[[nodiscard]] constexpr std::size_t planes(tensor_type type) {
-  return type == tensor_type::q8_0 ? 2 : 1;
+// The rows of a strip; bytes of the numbers of a block; and bytes of a block.
+inline constexpr std::size_t strip_rows = 16;
+[[nodiscard]] constexpr std::size_t number_bytes(tensor_type type) {
+  return strip_rows * quantised_block / (type == tensor_type::q8_0 ? 1 : 2);
 }
 [[nodiscard]] constexpr std::size_t packed_block_bytes(tensor_type type) {
-  return planes(type) * plane_bytes + strip_rows * (type == tensor_type::q4_1 ? 4 : 2);
+  return number_bytes(type) + strip_rows * (type == tensor_type::q4_1 ? 4 : 2);
 }
 
 namespace detail {
@@ -63,18 +57,26 @@ inline void unpack_block(tensor_type type, const std::byte* block, std::uint8_t*
   }
 }
 
-// Writes one row into its place of a plane; k: its 32 numbers of 4 bits.
-inline void pack_row(const std::uint8_t* k, std::size_t row, std::byte* plane) {
-  for (std::size_t g = 0; g < 4; ++g)
+// Writes one row into its place of a block, or reads it; k: its 32 numbers, as unpack_block() has
+// them.
+inline void pack_row(tensor_type type, const std::uint8_t* k, std::size_t row, std::byte* numbers) {
+  for (std::size_t g = 0; g < number_bytes(type) / 64; ++g)
     for (std::size_t i = 0; i < 4; ++i)
-      plane[64 * g + 4 * row + i] = static_cast<std::byte>(k[8 * g + i] | k[8 * g + 4 + i] << 4);
+      numbers[64 * g + 4 * row + i] =
+          type == tensor_type::q8_0 ? std::byte{k[4 * g + i]}
+                                    : static_cast<std::byte>(k[8 * g + i] | k[8 * g + 4 + i] << 4);
 }
-inline void unpack_row(const std::byte* plane, std::size_t row, std::uint8_t* k) {
-  for (std::size_t g = 0; g < 4; ++g)
+inline void unpack_row(tensor_type type, const std::byte* numbers, std::size_t row,
+                       std::uint8_t* k) {
+  for (std::size_t g = 0; g < number_bytes(type) / 64; ++g)
     for (std::size_t i = 0; i < 4; ++i) {
-      const auto pair = std::to_integer<unsigned>(plane[64 * g + 4 * row + i]);
-      k[8 * g + i] = pair & 15;
-      k[8 * g + 4 + i] = static_cast<std::uint8_t>(pair >> 4);
+      const auto byte = std::to_integer<std::uint8_t>(numbers[64 * g + 4 * row + i]);
+      if (type == tensor_type::q8_0) {
+        k[4 * g + i] = byte;
+        continue;
+      }
+      k[8 * g + i] = byte & 15;
+      k[8 * g + 4 + i] = static_cast<std::uint8_t>(byte >> 4);
     }
 }
 
@@ -98,16 +100,10 @@ inline void unpack_row(const std::byte* plane, std::size_t row, std::uint8_t* k)
     for (std::size_t b = 0; b < blocks; ++b, to += out)
       for (std::size_t r = 0; r < rows; ++r) {
         const auto* from = t.data + ((strip * strip_rows + r) * blocks + b) * in;
-        std::uint8_t k[32], high[32];
+        std::uint8_t k[32];
         detail::unpack_block(t.type, from, k);
-        auto* scales = to + planes(t.type) * plane_bytes + 2 * r;
-        if (t.type == tensor_type::q8_0) {
-          for (std::size_t i = 0; i < 32; ++i) high[i] = k[i] >> 4, k[i] &= 15;
-          detail::pack_row(high, r, to);
-          detail::pack_row(k, r, to + plane_bytes);
-        } else {
-          detail::pack_row(k, r, to);
-        }
+        detail::pack_row(t.type, k, r, to);
+        auto* scales = to + number_bytes(t.type) + 2 * r;
         std::memcpy(scales, from, 2);
         if (t.type == tensor_type::q4_1) std::memcpy(scales + 2 * strip_rows, from + 2, 2);
       }
@@ -125,17 +121,16 @@ inline void read_row(const matrix& m, std::size_t r, float* y) {
   for (std::size_t b = 0; b < blocks; ++b, block += size, y += quantised_block) {
     const auto half = [&](std::size_t at) {
       std::uint16_t bits;
-      std::memcpy(&bits, block + planes(m.type) * plane_bytes + 2 * at, sizeof bits);
+      std::memcpy(&bits, block + number_bytes(m.type) + 2 * at, sizeof bits);
       return specagg::detail::float_of_f16(bits);
     };
     const float d = half(row), minimum = m.type == tensor_type::q4_1 ? half(strip_rows + row) : 0;
-    std::uint8_t k[32], low[32];
-    detail::unpack_row(block, row, k);
-    if (m.type == tensor_type::q8_0) detail::unpack_row(block + plane_bytes, row, low);
+    std::uint8_t k[32];
+    detail::unpack_row(m.type, block, row, k);
     for (std::size_t i = 0; i < quantised_block; ++i)
-      y[i] = m.type == tensor_type::q4_1   ? specagg::detail::fused(d, float(k[i]), minimum)
-             : m.type == tensor_type::q4_0 ? d * float(k[i] - 8)
-                                           : d * float(16 * (k[i] - 8) + low[i]);
+      y[i] = m.type == tensor_type::q4_1
+                 ? specagg::detail::fused(d, float(k[i]), minimum)
+                 : d * float(k[i] - (m.type == tensor_type::q4_0 ? 8 : 128));
   }
 }
 

@@ -13,7 +13,7 @@ namespace cpu {
 namespace detail {
 
 struct dots {
-  static constexpr int rows = 8;
+  static constexpr int rows = 8, tokens = 5;
   using bytes = __m256i;
   static SPECAGG_LANE bytes load(const std::byte* p) {
     return _mm256_loadu_si256(reinterpret_cast<const bytes*>(p));
@@ -29,6 +29,26 @@ struct dots {
   SPECAGG_LANE vec<float, rows> total() const {
     return specagg::detail::batch<float>(
         _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1))));
+  }
+};
+
+struct byte_dots {
+  static constexpr int rows = dots::rows, offset = 0;
+  using bytes = __m256i;
+  static SPECAGG_LANE bytes load(const std::byte* p) {  // k
+    return _mm256_xor_si256(dots::load(p), _mm256_set1_epi8(-128));
+  }
+  __m256i sums = _mm256_setzero_si256();
+  // |k| times x with the sign of k: two products, at most 2 128 127, are within 16 bits.
+  SPECAGG_LANE void add(bytes k, const std::int8_t* x) {
+    std::int32_t four;
+    std::memcpy(&four, x, sizeof four);
+    const __m256i two =
+        _mm256_maddubs_epi16(_mm256_abs_epi8(k), _mm256_sign_epi8(_mm256_set1_epi32(four), k));
+    sums = _mm256_add_epi32(sums, _mm256_madd_epi16(two, _mm256_set1_epi16(1)));
+  }
+  SPECAGG_LANE vec<float, rows> total() const {
+    return specagg::detail::batch<float>(_mm256_cvtepi32_ps(sums));
   }
 };
 

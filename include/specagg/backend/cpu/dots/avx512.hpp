@@ -14,7 +14,11 @@ namespace cpu {
 namespace detail {
 
 struct dots {
-  static constexpr int rows = 16;
+#if defined(__AVX512VNNI__)
+  static constexpr int rows = 16, tokens = 12;
+#else
+  static constexpr int rows = 16, tokens = 7;
+#endif
   using bytes = __m512i;
   static SPECAGG_LANE bytes load(const std::byte* p) { return _mm512_loadu_si512(p); }
   static SPECAGG_LANE bytes low(bytes w) { return _mm512_and_si512(w, _mm512_set1_epi8(15)); }
@@ -44,7 +48,7 @@ struct dots {
   }
 #endif
 
- private:
+ protected:
   struct four {
     std::int8_t x[4];
   };
@@ -54,6 +58,30 @@ struct dots {
     return _mm512_set1_epi32(bits);
   }
 };
+
+#if defined(__AVX512VNNI__)
+struct byte_dots : dots {
+  static constexpr int offset = 128;
+};
+#else
+struct byte_dots : dots {
+  static constexpr int offset = 0;
+  static SPECAGG_LANE bytes load(const std::byte* p) {  // k
+    return _mm512_xor_si512(dots::load(p), _mm512_set1_epi8(-128));
+  }
+  // |k| times x with the sign of k: two products, at most 2 128 127, are within 16 bits.
+  SPECAGG_LANE void add(bytes k, const std::int8_t* x) {
+    const __m512i four = all_lanes(x), zero = _mm512_setzero_si512(),
+                  two = _mm512_maddubs_epi16(
+                      _mm512_abs_epi8(k),
+                      _mm512_mask_sub_epi8(four, _mm512_movepi8_mask(k), zero, four));
+    sums = _mm512_add_epi32(sums, _mm512_madd_epi16(two, _mm512_set1_epi16(1)));
+  }
+  SPECAGG_LANE vec<float, rows> total() const {
+    return specagg::detail::batch<float>(_mm512_cvtepi32_ps(sums));
+  }
+};
+#endif
 
 }  // namespace detail
 }  // namespace cpu

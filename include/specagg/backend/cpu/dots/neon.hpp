@@ -19,7 +19,7 @@ SPECAGG_LANE void store_bytes(const float* x, std::int8_t* bytes) {
 }
 
 struct dots {
-  static constexpr int rows = 4;
+  static constexpr int rows = 4, tokens = 8;
   using bytes = uint8x16_t;
   static SPECAGG_LANE bytes load(const std::byte* p) {
     return vld1q_u8(reinterpret_cast<const std::uint8_t*>(p));
@@ -39,6 +39,26 @@ struct dots {
   SPECAGG_LANE vec<float, rows> total() const {
     return specagg::detail::batch<float>(
         vcvtq_f32_s32(vpaddq_s32(vpaddlq_s16(first), vpaddlq_s16(last))));
+  }
+};
+
+struct byte_dots {
+  static constexpr int rows = dots::rows, offset = 0;
+  using bytes = int8x16_t;
+  static SPECAGG_LANE bytes load(const std::byte* p) {  // k
+    return vreinterpretq_s8_u8(veorq_u8(dots::load(p), vdupq_n_u8(128)));
+  }
+  // of rows 0 and 1, 2 and 3: columns 0 and 1, columns 2 and 3
+  int32x4_t first = vdupq_n_s32(0), last = first;
+  SPECAGG_LANE void add(bytes k, const std::int8_t* x) {
+    std::int32_t four;
+    std::memcpy(&four, x, sizeof four);
+    const int8x8_t twice = vreinterpret_s8_s32(vdup_n_s32(four));
+    first = vpadalq_s16(first, vmull_s8(vget_low_s8(k), twice));
+    last = vpadalq_s16(last, vmull_s8(vget_high_s8(k), twice));
+  }
+  SPECAGG_LANE vec<float, rows> total() const {
+    return specagg::detail::batch<float>(vcvtq_f32_s32(vpaddq_s32(first, last)));
   }
 };
 

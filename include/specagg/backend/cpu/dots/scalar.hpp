@@ -18,7 +18,7 @@ SPECAGG_LANE void store_bytes(const float* x, std::int8_t* bytes) {
 }
 
 struct dots {
-  static constexpr int rows = 16;
+  static constexpr int rows = 16, tokens = 2;
   struct bytes {
     std::uint8_t k[4 * rows];
   };
@@ -45,6 +45,9 @@ struct dots {
     for (int r = 0; r < rows; ++r) y[r] = static_cast<float>(sums[r]);
     return vec<float, rows>::load(y);
   }
+};
+struct byte_dots : dots {
+  static constexpr int offset = 128;
 };
 
 }  // namespace detail

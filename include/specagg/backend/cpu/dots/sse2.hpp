@@ -22,7 +22,7 @@ SPECAGG_LANE void store_bytes(const float* x, std::int8_t* bytes) {
 
 #if SPECAGG_ISA_ID == 1
 struct dots {
-  static constexpr int rows = 4;
+  static constexpr int rows = 4, tokens = 3;
   using bytes = __m128i;
   static SPECAGG_LANE bytes load(const std::byte* p) {
     return _mm_loadu_si128(reinterpret_cast<const bytes*>(p));
@@ -46,6 +46,9 @@ struct dots {
                   odd = _mm_castps_si128(_mm_shuffle_ps(a, b, 0xdd));
     return specagg::detail::batch<float>(_mm_cvtepi32_ps(_mm_add_epi32(even, odd)));
   }
+};
+struct byte_dots : dots {
+  static constexpr int offset = 128;
 };
 #endif
 
