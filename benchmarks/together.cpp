@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What long texts cost on the CPU backend, and what many texts gain in one call.
-//   bench-together [model.gguf] [threads]
-// Default: the bundled target, two threads. Rows and texts are checked before times are printed:
-// together they must have the bits and the tokens that they have alone. Medians of 9; warm.
+//   bench-together [model.gguf] [threads] [turns]
+// Default: the bundled target, two threads, whole texts in 5 turns. Rows and texts are checked
+// before times are printed: together they must have the bits and the tokens that they have alone.
+// Medians, of 9 where nothing else is said; warm.
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/specagg.hpp>
 
@@ -124,64 +125,103 @@ void time_calls(const setting& s) {
     }
 }
 
-// Whole texts: 32 of 64 tokens after 32, at temperature 0.5, with lookups that draft up to 4.
+// Whole texts: 32 of 64 tokens after 32. Lookups draft nothing, up to 4 tokens, or up to 4 by load
+// (plan/load.hpp), by times of calls that were measured before.
+template <class L>
 struct request {
   std::vector<token_id> memory;
   text written{memory, 32};
   random_streams random;
-  decode_options how{.gamma = 4, .sample = {.temperature = 0.5}};
+  decode_options how;
   llama target;
   lookup_drafter<> drafter;
   drafting_workspace<float, one_hot_row<float>> work;
   lossless policy;
-  together_text<lookup_drafter<>, llama, lossless, random_streams> shared{
-      written, 64, drafter, target, policy, random, how, work};
-  request(const setting& s, std::size_t seed)
+  using shared_text = together_text<lookup_drafter<>, llama, lossless, random_streams, no_processor,
+                                    accept_all, token_verifier, L>;
+  shared_text shared{written, 64, drafter, target, policy, random, how, work};
+  request(const setting& s, std::size_t seed, const decode_options& options)
       : memory(some_tokens(128, s.weights->vocab, seed)),
         random(seed),
+        how(options),
         target(s.weights, s.pool, 128),
         drafter(s.weights->vocab, 128),
         work(s.weights->vocab, how) {}
 };
-using shared_text = decltype(request::shared);
-
-std::vector<token_id> write(const setting& s, std::size_t at_once, double& seconds) {
-  std::deque<request> all;
-  for (std::size_t i = 0; i < 32; ++i) all.emplace_back(s, i);
+struct written {
+  std::vector<token_id> tokens = {};
+  double seconds = 0;
+  std::size_t drafted = 0, rounds = 0;
+};
+template <class L, class Load>
+written write(const setting& s, std::size_t at_once, const decode_options& options, Load load) {
+  std::deque<request<L>> all;
+  for (std::size_t i = 0; i < 32; ++i) all.emplace_back(s, i, options);
+  using shared_text = typename request<L>::shared_text;
   std::vector<shared_text*> now;
   together_workspace<shared_text> work;
   std::size_t next = 0;
-  seconds = milliseconds([&] {
-              do {
-                while (now.size() < at_once && next < all.size())
-                  now.push_back(&all[next++].shared);
-                (void)together_round(now, work, *s.pool);
-                std::erase_if(now, [](const shared_text* t) { return t->ended; });
-              } while (!now.empty() || next < all.size());
-            }) /
-            1e3;
-  std::vector<token_id> tokens;
-  for (request& r : all) {
+  written out;
+  out.seconds = milliseconds([&] {
+                  do {
+                    while (now.size() < at_once && next < all.size())
+                      now.push_back(&all[next++].shared);
+                    (void)together_round(now, work, *s.pool, load);
+                    ++out.rounds;
+                    for (const shared_text* t : now) out.drafted += t->result.drafted;
+                    std::erase_if(now, [](const shared_text* t) { return t->ended; });
+                  } while (!now.empty() || next < all.size());
+                }) /
+                1e3;
+  for (request<L>& r : all) {
     check(r.shared.why == status::ok && r.written.size == 96, "a text failed");
-    tokens.insert(tokens.end(), r.memory.begin(), r.memory.begin() + 96);
+    out.tokens.insert(out.tokens.end(), r.memory.begin(), r.memory.begin() + 96);
   }
-  return tokens;
+  return out;
 }
-void time_texts(const setting& s) {
-  std::printf("\n32 texts of 64 tokens, lookups draft up to 4, so many at once\n\n");
-  std::printf("| at once | seconds | tokens a second | gain |\n| ---: | ---: | ---: | ---: |\n");
-  std::vector<token_id> alone;
-  double one = 0;
-  for (const std::size_t at_once : {1, 8, 32}) {
-    double seconds;
-    const auto tokens = write(s, at_once, seconds);
-    if (at_once == 1) {
-      alone = tokens;
-      one = seconds;
-    }
-    check(tokens == alone, "texts together and one by one differ");
-    std::printf("| %zu | %.2f | %.0f | %.2f |\n", at_once, seconds, 32 * 64 / seconds,
-                one / seconds);
+void time_texts(const setting& s, std::size_t turns) {
+  llama model(s.weights, s.pool, 300);
+  const auto context = some_tokens(64, s.weights->vocab, 1);
+  check(model.extend(context, {}) == status::ok, "the model failed");
+  constexpr std::size_t rows[] = {1, 2, 4, 8, 16, 32, 64, 160};
+  const plan::draft_load load(plan::measured_calls(model, rows, {}, 15));
+  std::printf("\nms of a call of n rows:");
+  for (const auto& p : load.target.points) std::printf(" %zu: %.2f", p.rows, 1e3 * p.seconds);
+  std::printf(
+      "\n\n32 texts of 64 tokens, lookups, so many texts at once; gain over one by one with drafts "
+      "of 4; medians of %zu\n\n| temperature | at once | drafts | tokens a second | gain | drafted "
+      "in a round |\n| ---: | ---: | :--- | ---: | ---: | ---: |\n",
+      turns);
+  struct way {
+    std::size_t at_once, gamma;
+    bool by_load;
+    std::vector<double> seconds = {};
+    double drafted = 0;
+  };
+  for (const double temperature : {0.0, 0.5}) {
+    std::vector<way> ways;
+    for (const std::size_t at_once : {1, 8, 32})
+      for (const std::size_t gamma : {0, 4, 4})
+        ways.push_back({at_once, gamma, gamma > 0 && ways.back().gamma > 0});
+    std::vector<token_id> alone;
+    for (std::size_t turn = 0; turn < turns; ++turn)
+      for (way& w : ways) {
+        const decode_options how{.gamma = w.gamma, .sample = {.temperature = temperature}};
+        const written out = w.by_load ? write<plan::draft_forecast>(s, w.at_once, how, load)
+                                      : write<fixed_draft_length>(s, w.at_once, how, each_alone());
+        w.seconds.push_back(out.seconds);
+        w.drafted = double(out.drafted) / double(out.rounds);
+        if (w.at_once == 1 && w.gamma == 4 && !w.by_load) alone = out.tokens;
+        // with random tokens and other lengths a text has its law, and other tokens
+        if (w.gamma == 4 && (temperature == 0 || !w.by_load))
+          check(out.tokens == alone, "texts together and one by one differ");
+      }
+    for (const way& w : ways)
+      std::printf("| %.1f | %zu | %s | %.0f | %.2f | %.1f |\n", temperature, w.at_once,
+                  w.by_load     ? "by load"
+                  : w.gamma > 0 ? "4"
+                                : "none",
+                  2048 / median(w.seconds), median(ways[1].seconds) / median(w.seconds), w.drafted);
   }
 }
 
@@ -196,7 +236,7 @@ int main(int count, char** arguments) try {
               instruction_set);
   time_contexts(s);
   time_calls(s);
-  time_texts(s);
+  time_texts(s, count > 3 ? std::size_t(std::atoi(arguments[3])) : 5);
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 2;

@@ -39,6 +39,7 @@
 #include <specagg/plan/acceptance.hpp>
 #include <specagg/plan/speedup.hpp>
 #include <specagg/plan/draft_length.hpp>
+#include <specagg/plan/load.hpp>
 #include <specagg/plan/tree_growth.hpp>
 #include <specagg/plan/link.hpp>
 #include <specagg/plan/dragon.hpp>

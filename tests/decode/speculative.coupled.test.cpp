@@ -18,25 +18,6 @@ namespace {
 constexpr std::size_t two = 2;
 constexpr double lambda = 0.5;
 
-// Its rows also depend on where the round began, and on its seed.
-struct started_drafter {
-  using row_type = processed_row<T>;
-  std::uint64_t seed = 1;
-  std::array<std::array<T, two>, 8> logits = {};
-  std::size_t vocab_size() const { return two; }
-  std::size_t position() const { return 0; }
-  status rollback(std::size_t) { return status::ok; }
-  template <class P>
-  status next(const draft_position& at, P&, row_type& row, double& confidence) {
-    auto& own = logits[at.drafted];
-    toy_source<T>(two, seed + 7 * (at.tokens.size() - at.drafted)).row(at.tokens, own);
-    row = processed_row<T>(own);
-    const status s = row.normalise();
-    confidence = std::max(row[0], row[1]);
-    return s;
-  }
-};
-
 // Drafts nothing in a round after the one whose last row was not sure.
 struct moody_length : fixed_draft_length {
   static constexpr bool reads_confidence = true;

@@ -103,9 +103,9 @@ struct session {
 
 // How many of the texts differ from those that they are alone: all written together, at most
 // `limit` at once.
-template <class V, class L, class Make>
+template <class V, class L, class Make, class Load = each_alone>
 std::size_t differing(const std::vector<order>& asked, const L& length, Make&& make,
-                      std::size_t limit, thread_pool& pool) {
+                      std::size_t limit, thread_pool& pool, Load load = {}) {
   using M = std::invoke_result_t<Make&, bool>;
   using S = session<M, V, L>;
   const auto verifier = [](const order& o) {
@@ -124,7 +124,10 @@ std::size_t differing(const std::vector<order>& asked, const L& length, Make&& m
     for (auto& s : all)
       if (s->asked.cancelled <= round) std::erase(now, &s->shared);
     most = std::max(most, now.size());
-    const std::size_t left = together_round(now, work, pool);
+    const std::size_t left = together_round(now, work, pool, load);
+    std::size_t drafted = 0;
+    for (const auto* one : now) drafted += one->result.drafted;
+    CHECK(drafted <= load.most);
     for (auto& s : all) s->rounds += std::ranges::count(now, &s->shared) > 0;
     std::erase_if(now, [](const auto* one) { return one->ended; });
     REQUIRE(left == now.size());
@@ -186,6 +189,24 @@ TEST_CASE(
   });
 }
 
+TEST_CASE(
+    "with one budget for all, texts are those that they are alone where tokens do not depend on "
+    "the "
+    "length of drafts: of one token's law, and with coupled verification") {
+  thread_pool pool(2);
+  const auto make = [](bool target) { return toy_source<float>(40, 7, 2, target ? 6 : 4); };
+  const plan::draft_load load({{{1, 1}, {4, 1.3}, {40, 4}}}, {{{1, 0.1}, {8, 0.2}}}, 9);
+  unsigned seed = 20;
+  for_each_verifier(1, 1, [&]<class V>(const V&) {
+    auto asked = orders(40, 40, ++seed, shares_noise<V>);
+    for (order& o : asked)
+      if (!shares_noise<V>) o.how.sample = {.temperature = 0};
+    CHECK(differing<V>(asked, plan::draft_forecast(), make, 7, pool, load) == 0);
+    CHECK(differing<V>(asked, plan::draft_length_controller({1, 0.2, 0.1}), make, 7, pool, load) ==
+          0);
+  });
+}
+
 TEST_CASE("a round calls the target once, and the draft model once for each token of the drafts") {
   counted::calls.clear();
   thread_pool pool(1);
@@ -212,6 +233,39 @@ TEST_CASE("a round calls the target once, and the draft model once for each toke
   CHECK(counted::calls == expected);
   CHECK(together_round({}, work, pool) == 0);
   CHECK(counted::calls == expected);
+}
+
+TEST_CASE(
+    "a draft model is called where a row is wanted, and a length learns where a text went on") {
+  struct picky : fixed_draft_length {
+    std::size_t wanted = 0, learned = 0;
+    bool another(std::size_t) const { return wanted > 0; }
+    void observe(std::span<const draft_acceptance>, std::size_t, std::span<const std::size_t>) {
+      ++learned;
+    }
+  };
+  counted::calls.clear();
+  thread_pool pool(1);
+  const auto make = [](bool target) { return counted(40, target, 100); };
+  using S = session<counted, token_verifier, picky>;
+  const order asked{1, {1, 2, 3}, 30, 0, 1000, {.gamma = 3}};
+  order reads = asked;
+  reads.policy = ensemble{0.3};
+  picky wants;
+  wants.wanted = 1;
+  S a(asked, {}, {}, make), b(asked, {}, {}, make), c(asked, {}, wants, make),
+      d(reads, {}, wants, make);
+  b.target.fails = d.draft.fails = status::model_failed;
+  const std::vector<S::one*> now = {&a.shared, &b.shared, &c.shared, &d.shared};
+  together_workspace<S::one> work;
+  CHECK(together_round(now, work, pool) == 2);
+  // c and d, then c; that of d failed, and is not called again for the bonus token
+  const std::vector<std::pair<bool, std::size_t>> expected = {
+      {false, 2}, {false, 1}, {false, 1}, {true, 4}};
+  CHECK(counted::calls == expected);
+  CHECK((b.shared.why == status::model_failed && d.shared.why == status::model_failed));
+  CHECK((a.shared.length.learned == 1 && c.shared.length.learned == 1));
+  CHECK(b.shared.length.learned == 0);
 }
 
 TEST_CASE("a text that fails ends alone; an exception leaves all as they were before the round") {

@@ -124,6 +124,25 @@ struct mixed_drafter {
   }
 };
 
+// Rows of two tokens that also depend on where the round began, and on a seed.
+struct started_drafter {
+  using row_type = specagg::processed_row<double>;
+  std::uint64_t seed = 1;
+  std::array<std::array<double, 2>, 8> logits = {};
+  std::size_t vocab_size() const { return 2; }
+  std::size_t position() const { return 0; }
+  specagg::status rollback(std::size_t) { return specagg::status::ok; }
+  template <class P>
+  specagg::status next(const specagg::draft_position& at, P&, row_type& row, double& confidence) {
+    auto& own = logits[at.drafted];
+    specagg::toy_source<double>(2, seed + 7 * (at.tokens.size() - at.drafted)).row(at.tokens, own);
+    row = row_type(own);
+    const specagg::status s = row.normalise();
+    confidence = std::max(row[0], row[1]);
+    return s;
+  }
+};
+
 // Coupled verification whose noise is enumerated: each position has one number, with which draft
 // and target draw by inverse transform. (For two tokens that is the race of verify/coupled.hpp.) So
 // every token has exactly the law pi, if what decides pi does not depend on that number.

@@ -105,6 +105,8 @@ template <class D, class M, class Policy, class C, class P, class V, class L>
 struct speculation {
   using T = typename M::value_type;
   using row_type = typename D::row_type;
+  // Later rounds use the noise of what was drafted after a rejection, and pi may depend on that.
+  static constexpr bool remembers = shares_noise<V> && reads_draft<Policy>;
 
   text& t;
   std::size_t most;
@@ -141,7 +143,8 @@ struct speculation {
 
   void draft() {
     begin_draft();
-    while (drafts) draft_token();
+    while (drafts)
+      if (drafts = next_row(); drafts) draft_token();
   }
   // The last token of a round comes from the target, so one token fewer than `most`, and than fit,
   // is drafted.
@@ -150,10 +153,15 @@ struct speculation {
     length.begin();
     drafts = gamma > 0;
   }
+  std::size_t left() const { return gamma - result.drafted; }
+  void limit(std::size_t most_drafted) {
+    gamma = std::min(gamma, most_drafted);
+    drafts = drafts && gamma > 0;
+  }
+  // From the row that next_row() found.
   void draft_token() {
     drafts = false;
     std::size_t& g = result.drafted;
-    if (!next_row()) return;
     const token_id y = specagg::with_row(work.draft_rows[g], [&](auto& row) {
       return verifier.propose(row, std::uint32_t(start), g, chooser, work.scratch);
     });
@@ -239,7 +247,7 @@ struct speculation {
 
   // What was drafted with noise that later rounds use is not seen.
   void learn(std::span<const draft_acceptance> acceptances) {
-    if constexpr (shares_noise<V> && reads_draft<Policy>) {
+    if constexpr (remembers) {
       const std::size_t seen = std::min(result.drafted, decided.accepted + 1);
       length = learned;
       length.begin();

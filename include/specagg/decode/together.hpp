@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speculative decoding of many texts in rounds that they share: the rows of all in one call of the
 // target model, and in one call of the draft model for each drafted token. Texts come and go
-// between rounds. With models that give a text the same row in any call, every text is, token by
-// token, the one that speculative_decode writes alone.
+// between rounds.
+//
+// What is promised, with models that give a text the same row in any call:
+// * Every text has the law that it has alone.
+// * Where each text decides alone how long its drafts are (each_alone), it is, token by token, the
+//   one that speculative_decode writes alone.
+// * Where lengths depend on the other texts (plan/load.hpp), it is so where a token is a function
+//   of the text before it: with coupled verification, and where pi is one token (`lossless` at
+//   temperature 0); if pi reads the draft, its row must be a function of the text, too. Otherwise
+//   the lengths decide which random numbers a token is drawn with. And a text that failed goes on
+//   with a chooser of other numbers, for the other texts have seen what it drafted.
 #pragma once
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -45,6 +55,27 @@ template <class D, class M, class Policy, class C, class W>
 together_text(text&, std::size_t, D&, M&, const Policy&, C&, const decode_options&, W&)
     -> together_text<D, M, Policy, C>;
 
+// Decides, before each j, which texts of a round draft a j-th token. This one leaves it to each
+// text; plan::draft_load has one budget for all.
+//
+// The law does not change if the decision reads the rows of position j and the tokens before it, of
+// all texts, and earlier rounds, but no token drawn at position j. But with coupled verification of
+// a policy that reads the draft nothing may have seen what was drafted after a rejection
+// (fixed_draft_length), and rows of position j have. So there nobody is asked: each text has an
+// equal share of `most`, and decides alone.
+struct each_alone {
+  // Tokens that all texts together may draft in a round.
+  static constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  void begin(std::size_t /*texts*/) {}  // a round of so many
+  // Which of those that may draft (drafts) ask for a row; and, once rows are known, which of those
+  // that have one draw a token from it: drafts = false for the others.
+  template <class Text>
+  void ask(std::span<Text>) {}
+  template <class Text>
+  void take(std::span<Text>) {}
+  void observe(std::size_t /*emitted*/) {}  // by all texts; not called if the round throws
+};
+
 namespace detail {
 
 // Whether the drafter's rows are those of a model that others may call (draft/model.hpp), and which
@@ -69,8 +100,8 @@ template <class Text>
 class together_workspace {
  public:
   // together_round.
-  template <class Pool>
-  std::size_t run(std::span<Text* const> texts, Pool& pool) {
+  template <class Pool, class Load>
+  std::size_t run(std::span<Text* const> texts, Pool& pool, Load& load) {
     rounds_.clear();
     texts_.clear();
     for (Text* const t : texts)
@@ -79,9 +110,16 @@ class together_workspace {
       const detail::on_exception restore([&] {
         for (round& r : rounds_) r.roll_back();
       });
-      draft();
+      each_alone alone;
+      auto& decides = [&]() -> auto& {
+        if constexpr (round::remembers) return alone;
+        else return load;
+      }();
+      if constexpr (round::remembers)
+        for (round& r : rounds_) r.limit(load.most / rounds_.size());
+      draft(decides);
       score();
-      verify(pool);
+      verify(pool, decides);
       for (round& r : rounds_)
         if (r.result.why == status::ok) r.commit();
     }
@@ -113,10 +151,17 @@ class together_workspace {
   }
 
   // The j-th tokens of all drafts, one j after another.
-  void draft() {
+  template <class Load>
+  void draft(Load& load) {
     const auto drafts = [](const round& r) { return r.drafts; };
+    load.begin(std::size_t(std::count_if(rounds_.begin(), rounds_.end(), [](const round& r) {
+      return r.result.why == status::ok;
+    })));
     while (std::any_of(rounds_.begin(), rounds_.end(), drafts)) {
-      call_drafters([&](round& r) { return r.drafts && r.length.another(0); });
+      load.ask(std::span(rounds_));
+      call_drafters([](round& r) { return r.drafts && r.length.another(0); });
+      for (round& r : rounds_) r.drafts = r.drafts && r.next_row();
+      load.take(std::span(rounds_));
       for (round& r : rounds_)
         if (r.drafts) r.draft_token();
     }
@@ -163,18 +208,22 @@ class together_workspace {
       called_.push_back(&r);
     }
     (void)specagg::extend_all(std::span(calls_));  // each has its status
+    std::size_t scored = 0;
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       round& r = *called_[i];
-      if (calls_[i].why != status::ok) fail(r, calls_[i].why);
-      else
-        detail::process_rows(r.t.tokens.first(r.t.size), r.work.vocabulary, r.processor,
-                             r.target_logits());
+      if (calls_[i].why != status::ok) {
+        fail(r, calls_[i].why);
+        continue;
+      }
+      detail::process_rows(r.t.tokens.first(r.t.size), r.work.vocabulary, r.processor,
+                           r.target_logits());
+      called_[scored++] = &r;
     }
-    std::erase_if(called_, [](const round* r) { return r->result.why != status::ok; });
+    called_.resize(scored);
   }
 
-  template <class Pool>
-  void verify(Pool& pool) {
+  template <class Pool, class Load>
+  void verify(Pool& pool, Load& load) {
     std::size_t part = 0;
     for (const round* r : called_)
       part = std::max(part, verify_scratch(r->work.vocabulary, r->result.drafted));
@@ -183,17 +232,19 @@ class together_workspace {
     specagg::verify_batch([&](std::size_t i) { return called_[i]->request(); },
                           std::span(verdicts_), std::span(scratch_),
                           [&](std::size_t i) -> const auto& { return called_[i]->verifier; }, pool);
+    std::size_t emitted = 0;
     for (std::size_t i = 0; i < called_.size(); ++i) {
       round& r = *called_[i];
       r.decided = verdicts_[i];
       r.learn(r.measured());
+      emitted += r.decided.emitted;
     }
+    load.observe(emitted);
   }
 
   // As detail::run_round.
   void fail(round& r, status why) {
     r.roll_back();
-    r.drafts = false;
     r.result = {.why = why, .draft_why = r.result.draft_why};
   }
 
@@ -226,10 +277,11 @@ class together_workspace {
 // how many have not ended. A text that is left out of `texts` stays as it is.
 //   pool    verifies the texts. It may be the models' own, unless the policy reads the draft and
 //           the drafter calls a model but is no model_drafter: then rows are computed from here
-template <class Text, class Pool = this_thread>
+//   load    each_alone, or what decides for all texts how much is drafted (plan/load.hpp)
+template <class Text, class Pool = this_thread, class Load = each_alone>
 std::size_t together_round(std::type_identity_t<std::span<Text* const>> texts,
-                           together_workspace<Text>& work, Pool&& pool = {}) {
-  return work.run(texts, pool);
+                           together_workspace<Text>& work, Pool&& pool = {}, Load&& load = {}) {
+  return work.run(texts, pool, load);
 }
 
 SPECAGG_END

@@ -185,6 +185,69 @@ struct acceptance_predictor {
   }
 };
 
+// What is expected of the tokens of a draft before p is known, of up to 4 drafters. It reads rows
+// and measured acceptances, and no token. It is a length (decode/speculative.hpp: begin, another,
+// keep, observe) that refuses no row, and what one that does is made of.
+struct draft_forecast {
+  static constexpr bool reads_acceptances = true, reads_confidence = true;
+  // most tokens drafted in a round; then `another` is false
+  static constexpr std::size_t most = 64;
+  static constexpr std::size_t most_drafters = 4;
+  std::size_t drafters = 1;
+  std::array<acceptance_predictor, most_drafters> acceptance = {};
+  // m_d, of each drafter: the mean of the acceptances predicted at depth d for the rows seen
+  std::array<std::array<double, acceptance_predictor::depths>, most_drafters> mean = {};
+  double reached = 1;    // the product of the acceptances of the rows kept
+  std::size_t kept = 0;  // rows, in this round
+  // rounds since a token of this drafter was measured
+  std::array<std::size_t, most_drafters> unmeasured = {};
+  std::array<double, most> confidence = {};     // of the rows kept in this round
+  std::array<std::uint8_t, most> drafter = {};  // which drafter gave them
+
+  void begin() {
+    reached = 1;
+    kept = 0;
+    for (std::size_t k = 0; k < drafters; ++k) {
+      ++unmeasured[k];
+      acceptance[k].begin_round();
+      for (std::size_t d = 0; d < mean[k].size(); ++d)
+        mean[k][d] = acceptance[k].over_seen(d, [](double a) { return a; });
+    }
+  }
+  bool another(std::size_t /*drafter*/) const { return kept < most; }
+  bool keep(std::size_t k, double row_confidence) {
+    acceptance[k].see(row_confidence);
+    if (kept >= most) return false;
+    add(k, row_confidence, acceptance[k](row_confidence, kept));
+    return true;
+  }
+  void observe(std::span<const draft_acceptance> drafted, std::size_t /*emitted*/,
+               std::span<const std::size_t> /*asked*/) {
+    for (std::size_t k = 0; k < std::min(drafted.size(), kept); ++k) {
+      acceptance[drafter[k]].observe(confidence[k], drafted[k].of_row, k);
+      unmeasured[drafter[k]] = 0;
+      // after a certain rejection a verifier may measure nothing
+      if (!(drafted[k].of_token > 0)) break;
+    }
+  }
+  // Keeps a row whose acceptance is predicted as a.
+  void add(std::size_t k, double row_confidence, double a) {
+    confidence[kept] = row_confidence;
+    drafter[kept] = std::uint8_t(k);
+    ++kept;
+    reached *= a;
+  }
+  // The acceptance expected of a row of drafter k after n rows.
+  double expected(std::size_t k, std::size_t n) const {
+    return mean[k][std::min(n, mean[k].size() - 1)];
+  }
+  // No token of drafter k was measured for 32 rounds, or for more if drafting one costs more than
+  // 1/100 of these rounds. cost: of one, in rounds without drafts.
+  bool stale(std::size_t k, double cost) const {
+    return double(unmeasured[k]) >= std::max(32.0, 100 * cost);
+  }
+};
+
 // Decides, token by token, whether to draft on, and which of several drafters proposes the token.
 // For each round
 //   c.begin();
@@ -220,29 +283,15 @@ struct acceptance_predictor {
 // same drafts on every machine. tests/decode/speculative.models.test.cpp prints its tokens per cost
 // beside those of the best fixed gamma, with max q as confidence, and asserts at least 97 % of
 // them.
-struct draft_length_controller {
-  static constexpr bool reads_acceptances = true, reads_confidence = true;
-  // most tokens drafted in a round; then `another` is false
-  static constexpr std::size_t most = 64;
-  static constexpr std::size_t most_drafters = 4;
+struct draft_length_controller : draft_forecast {
   draft_costs cost;
-  std::size_t drafters = 1;
-  std::array<acceptance_predictor, most_drafters> acceptance;
-  // m_d, of each drafter
-  std::array<std::array<double, acceptance_predictor::depths>, most_drafters> mean = {};
   // fading sums
   double tokens = 0, spent = 0;
-  double reached = 1;
-  std::size_t kept = 0;
-  // rounds since a token of this drafter was measured
-  std::array<std::size_t, most_drafters> unmeasured = {};
-  std::array<double, most> confidence = {};     // of the rows kept in this round
-  std::array<std::uint8_t, most> drafter = {};  // which drafter gave them
 
-  // drafters: how many, at most 4; their costs are cost.draft and cost.others.
+  // number_of_drafters: at most 4; their costs are cost.draft and cost.others.
   explicit constexpr draft_length_controller(const draft_costs& c = {},
                                              std::size_t number_of_drafters = 1)
-      : cost(c), drafters(number_of_drafters) {}
+      : draft_forecast{.drafters = number_of_drafters}, cost(c) {}
 
   double rho() const { return tokens / spent; }
   // worth(R, a), of a row of drafter k.
@@ -250,7 +299,7 @@ struct draft_length_controller {
     double best = -infinity, gained = 0, next = reached * a;
     for (std::size_t n = 1; n <= 1 + cost.jumps.size() && kept + n <= most; ++n) {
       gained += next;
-      next *= mean[k][std::min(kept + n, mean[k].size() - 1)];
+      next *= expected(k, kept + n);
       const double price =
           fma(cost.row(k), double(n - 1), cost.scoring(kept + n) - cost.scoring(kept));
       best = std::max(best, fma(-rho(), price, gained));
@@ -263,8 +312,7 @@ struct draft_length_controller {
            rho() * cost.row(k);
   }
   bool explores(std::size_t k) const {
-    const double price = cost.row(k) + cost.scoring(1);
-    return kept == 0 && double(unmeasured[k]) >= std::max(32.0, 100 * price / cost.target);
+    return kept == 0 && stale(k, (cost.row(k) + cost.scoring(1)) / cost.target);
   }
   void begin() {
     if (!(spent > 0)) {
@@ -273,14 +321,7 @@ struct draft_length_controller {
       spent = 4 * of(start.gamma);
       tokens = start.rate * spent;
     }
-    reached = 1;
-    kept = 0;
-    for (std::size_t k = 0; k < drafters; ++k) {
-      ++unmeasured[k];
-      acceptance[k].begin_round();
-      for (std::size_t d = 0; d < mean[k].size(); ++d)
-        mean[k][d] = acceptance[k].over_seen(d, [](double a) { return a; });
-    }
+    draft_forecast::begin();
   }
   bool another(std::size_t k) const { return kept < most && (explores(k) || promises(k) >= 0); }
   bool keep(std::size_t k, double row_confidence) {
@@ -291,21 +332,13 @@ struct draft_length_controller {
     for (std::size_t later = k + 1; later < drafters && better; ++later)
       better = value >= promises(later);
     if (!better && !explores(k)) return false;
-    confidence[kept] = row_confidence;
-    drafter[kept] = std::uint8_t(k);
-    ++kept;
-    reached *= a;
+    add(k, row_confidence, a);
     return true;
   }
   // asked: the rows asked of each drafter. A lookup that had nothing was asked, too.
   void observe(std::span<const draft_acceptance> drafted, std::size_t emitted,
                std::span<const std::size_t> asked) {
-    for (std::size_t k = 0; k < std::min(drafted.size(), kept); ++k) {
-      acceptance[drafter[k]].observe(confidence[k], drafted[k].of_row, k);
-      unmeasured[drafter[k]] = 0;
-      // after a certain rejection a verifier may measure nothing
-      if (!(drafted[k].of_token > 0)) break;
-    }
+    draft_forecast::observe(drafted, emitted, asked);
     tokens = fma(tokens, 1 - 1.0 / 100, double(emitted));
     spent = fma(spent, 1 - 1.0 / 100, cost.round(asked, drafted.size()));
   }

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many tokens the texts of shared rounds draft (decode/together.hpp), by load: by what a call
+// costs with so many rows.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <specagg/logit_source.hpp>
+#include <specagg/plan/draft_length.hpp>
+#include <specagg/process.hpp>
+
+SPECAGG_BEGIN
+namespace plan {
+
+// Seconds of a call that computes so many rows: on the lines between measured points, before the
+// first point as there, after the last one on the line of the last two. Without points, and of no
+// rows: 0.
+struct call_times {
+  struct point {
+    std::size_t rows;
+    double seconds;
+  };
+  std::vector<point> points = {};  // rows ascending, from 1; seconds not falling
+  double operator()(std::size_t rows) const {
+    if (rows == 0 || points.empty()) return 0;
+    if (rows <= points[0].rows || points.size() == 1) return points[0].seconds;
+    std::size_t i = 1;
+    while (i + 1 < points.size() && points[i].rows < rows) ++i;
+    const point &a = points[i - 1], &b = points[i];
+    return a.seconds + (b.seconds - a.seconds) * double(rows - a.rows) / double(b.rows - a.rows);
+  }
+};
+
+// The times of calls that append n tokens to what the source holds, for each n of `rows`
+// (ascending, from 1) that it has room for, with their rows normalised as `how` says: the fastest
+// of `turns`, which are taken in turn. The source holds afterwards what it held. any: a token.
+// Allocates. If the source fails, there is nothing from that n on.
+template <LogitSource S>
+call_times measured_calls(S& source, std::span<const std::size_t> rows, const sampling& how = {},
+                          std::size_t turns = 5, token_id any = 0) {
+  const std::size_t position = source.position(), vocabulary = source.vocab_size();
+  std::vector<call_times::point> fastest;
+  for (const std::size_t n : rows)
+    if (position + n <= std::size_t(source.capacity())) fastest.push_back({n, infinity});
+  const std::vector<token_id> tokens(fastest.empty() ? 0 : fastest.back().rows, any);
+  std::vector<typename S::value_type> logits(tokens.size() * vocabulary);
+  for (std::size_t turn = 0; turn < turns; ++turn)
+    for (std::size_t i = 0; i < fastest.size(); ++i) {
+      const std::size_t n = fastest[i].rows;
+      const auto start = std::chrono::steady_clock::now();
+      const auto out = std::span(logits).first(n * vocabulary);
+      if (source.extend(std::span(tokens).first(n), out) != status::ok) {
+        fastest.resize(i);
+        break;
+      }
+      for (std::size_t j = 0; j < n; ++j)
+        (void)processed_row<typename S::value_type>(out.subspan(j * vocabulary, vocabulary), how)
+            .normalise();
+      const std::chrono::duration<double> t = std::chrono::steady_clock::now() - start;
+      (void)source.rollback(position);
+      fastest[i].seconds = std::min(fastest[i].seconds, t.count());
+    }
+  for (std::size_t i = 1; i < fastest.size(); ++i)
+    fastest[i].seconds = std::max(fastest[i].seconds, fastest[i - 1].seconds);
+  return {fastest};
+}
+
+// One budget for the drafts of all texts of a round. Before each j it decides which texts draft a
+// j-th token: the most promising first, while a token brings more than it costs.
+//
+// A token that is emitted with probability g brings g tokens; g is the product of the acceptances
+// that the text's length predicts (draft_forecast). With N rows already in the call of the target,
+// it costs rho (target(N + 1) - target(N)) tokens, and where the drafter is a model, rho times what
+// one row more in its call costs. rho is the tokens a second of rounds: those of rounds without
+// drafts of as many texts, times what the last rounds wrote more than such rounds would have in the
+// same time (fading by 1 in 100; at least 1). Of the next tokens of all texts, up to 8 of each, the
+// one with the largest g is added until none is left. The best number of them is where gain minus
+// cost is largest: so a jump of target() is jumped where enough promising tokens stand beyond it.
+// Texts whose token is among these draft it. Then the next j is decided, with the new rows.
+//
+// It reads the rows of position j of all texts and the tokens before, and no token drawn at
+// position j.
+class draft_load {
+ public:
+  // No budget; and how many tokens of a text are looked at.
+  static constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max(), ahead = 8;
+  // Of the target's calls; of the drafter's, for one row of each text (without points: a row costs
+  // nothing). Where target has no points, `most` alone decides.
+  call_times target, draft = {};
+  std::size_t most = no_limit;  // tokens drafted in a round, of all texts together
+
+  explicit draft_load(call_times of_target, call_times of_draft = {},
+                      std::size_t most_drafted = no_limit)
+      : target(std::move(of_target)), draft(std::move(of_draft)), most(most_drafted) {}
+
+  // What together_round calls. A round of so many texts begins. Text (below) has
+  //   drafts   it may draft a further token; false afterwards if it is not to
+  //   left()   how many more it may draft
+  //   length   a draft_forecast, or what is made of one
+  void begin(std::size_t texts) {
+    texts_ = texts;
+    drafted_ = 0;
+    drafting_ = 0;
+    rho_ = target(texts) > 0
+               ? std::max(1.0, plain_ > 0 ? tokens_ / plain_ : 1.0) * double(texts) / target(texts)
+               : 0;
+  }
+  // Which texts ask their drafter for a row: the gain of a token is the mean over the rows that the
+  // drafter gave.
+  template <class Text>
+  void ask(std::span<Text> texts) {
+    if (draft.points.empty()) return;
+    order_.clear();
+    const double price = rho_ * (target(texts_ + drafted_ + 1) - target(texts_ + drafted_));
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto& l = texts[i].length;
+      if (!texts[i].drafts) continue;
+      const double gain = explores(l, 0) ? 1 : l.acceptance[0].over_seen(l.kept, [&](double a) {
+        return std::max(0.0, fma(l.reached, a, -price));
+      });
+      order_.push_back({gain, i, 0});
+    }
+    std::sort(order_.begin(), order_.end(), before);
+    double gained = 0, best = 0;
+    std::size_t asked = 0;
+    for (std::size_t n = 1; n <= order_.size() && n <= most - drafted_; ++n) {
+      gained += order_[n - 1].gain;
+      if (const double value = fma(-rho_, draft(n), gained); value >= best) {
+        best = value;
+        asked = n;
+      }
+    }
+    for (std::size_t n = asked; n < order_.size(); ++n) texts[order_[n].text].drafts = false;
+    drafting_ += draft(asked);
+  }
+  // Their rows are known: which draw a token.
+  template <class Text>
+  void take(std::span<Text> texts) {
+    order_.clear();
+    drawn_.assign(texts.size(), no_limit);
+    calls_.assign(ahead, 0);
+    std::size_t n = 0;  // tokens added
+    const auto add = [&](const token& x) {
+      const auto& l = texts[x.text].length;
+      if (x.n == 0) drawn_[x.text] = n;
+      ++n;
+      ++calls_[x.n];
+      if (x.n + 1 == std::min(ahead, texts[x.text].left())) return;
+      const double a = l.expected(l.drafter[l.kept - 1], l.kept + x.n);
+      order_.push_back({(x.n == 0 ? l.reached : x.gain) * a, x.text, x.n + 1});
+      std::push_heap(order_.begin(), order_.end(), after);
+    };
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto& l = texts[i].length;
+      if (texts[i].drafts) order_.push_back({explores(l, 1) ? 2 : l.reached, i, 0});
+    }
+    std::make_heap(order_.begin(), order_.end(), after);
+    double value = 0, best = 0;
+    std::size_t taken = 0;
+    while (!order_.empty() && n < most - drafted_) {
+      std::pop_heap(order_.begin(), order_.end(), after);
+      const token x = order_.back();
+      order_.pop_back();
+      const std::size_t rows = texts_ + drafted_ + n, asked = calls_[x.n];
+      double price = target(rows + 1) - target(rows);
+      if (x.n > 0) price += draft(asked + 1) - draft(asked);
+      value += fma(-rho_, price, x.gain);
+      add(x);
+      if (value < best) continue;
+      best = value;
+      taken = n;
+    }
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      if (texts[i].drafts) {
+        texts[i].drafts = drawn_[i] < taken;
+        drafted_ += texts[i].drafts;
+      }
+  }
+  // The round is over, and has emitted so many tokens.
+  void observe(std::size_t emitted) {
+    const double plain = target(texts_);
+    if (!(plain > 0)) return;
+    const double rounds = (target(texts_ + drafted_) + drafting_) / plain;
+    tokens_ = fma(tokens_, 1 - 1.0 / 100, double(emitted));
+    plain_ = fma(plain_, 1 - 1.0 / 100, rounds * double(texts_));
+  }
+
+ private:
+  struct token {
+    double gain;
+    std::size_t text, n;  // n: of those that follow what is drafted
+  };
+  static bool before(const token& a, const token& b) {  // equal ones by their text
+    return a.gain > b.gain || (a.gain == b.gain && a.text < b.text);
+  }
+  static bool after(const token& a, const token& b) { return before(b, a); }
+  // Whether a text whose length has kept so many rows drafts one token to measure it: all texts
+  // together spend at most 1/100 of their rounds on that.
+  template <class Length>
+  bool explores(const Length& l, std::size_t kept) const {
+    const double row = target(texts_ + 1) - target(texts_) + draft(1);
+    return l.kept == kept && rho_ > 0 &&
+           l.stale(kept > 0 ? l.drafter[0] : 0, double(texts_) * row / target(texts_));
+  }
+
+  std::size_t texts_ = 0, drafted_ = 0;  // of this round
+  double drafting_ = 0, rho_ = 0;        // seconds of the drafter's calls; tokens a second
+  // fading sums: tokens emitted, and those of rounds without drafts in the same time
+  double tokens_ = 0, plain_ = 0;
+  std::vector<token> order_;
+  std::vector<std::size_t> drawn_, calls_;  // by text: which token of all its next one is; by n
+};
+
+}  // namespace plan
+SPECAGG_END
