@@ -43,6 +43,9 @@ class engine {
   // memory: bytes that requests may have together.
   engine(std::unique_ptr<decoder> how, std::size_t requests, std::size_t waiting, double memory)
       : decoder_(std::move(how)), waiting_(waiting), memory_(memory), places_(requests) {
+#ifdef __GLIBC__
+    mallopt(M_ARENA_MAX, 4);  // else each thread keeps what it has freed
+#endif
     thread_ = std::thread([this] { run(); });
   }
   ~engine() {
@@ -205,6 +208,8 @@ class engine {
   bool fits(const request& r) const { return used_ == 0 || used_ + decoder_->bytes(r) <= memory_; }
   void begin(std::size_t i, const std::shared_ptr<request>& r) {
     try {
+      // What parses and writes JSON needs memory, too: some must be left.
+      const std::unique_ptr<char[]> left(new char[least_left]);
       places_[i] = decoder_->begin(r, i);
       used_ += decoder_->bytes(*r);
     } catch (const std::bad_alloc&) {
@@ -242,6 +247,7 @@ class engine {
     ++r.told->rung;
     r.told->rings.notify_all();
   }
+  static constexpr std::size_t least_left = 64 << 20;
   // so short that it takes none
   static constexpr const char* no_memory = "no memory";
   void settle(request& r, ended how, const std::string& why, int status = 500) {

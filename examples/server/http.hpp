@@ -14,7 +14,9 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <new>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 struct http_limits {
@@ -153,17 +155,18 @@ class http_server final : public httplib::Server {
     explicit queue(http_server& of) : ThreadPool(of.limits_.connections), server(of) {}
     // Called by the thread that accepts connections.
     void enqueue(std::function<void()> answer) override {
-      if (server.busy_ >= server.limits_.connections) {
-        full = true;
-        answer();
-        full = false;
-      } else {
-        ++server.busy_;
-        ThreadPool::enqueue([this, answer] {
-          answer();
-          --server.busy_;
-        });
-      }
+      if (server.busy_ < server.limits_.connections) try {
+          ThreadPool::enqueue([this, answer] {
+            answer();
+            --server.busy_;
+          });
+          ++server.busy_;
+          return;
+        } catch (const std::bad_alloc&) {
+        }
+      full = true;
+      answer();
+      full = false;
     }
     http_server& server;
   };
@@ -181,12 +184,11 @@ class http_server final : public httplib::Server {
     return done;
   }
   static bool refuse(socket_t socket) {
-    static const std::string body =
-        R"({"error":{"message":"too many connections","type":"server_error"}})";
-    static const std::string answer =
+    static constexpr std::string_view answer =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-        "Retry-After: 1\r\nConnection: close\r\nContent-Length: " +
-        std::to_string(body.size()) + "\r\n\r\n" + body;
+        "Retry-After: 1\r\nConnection: close\r\nContent-Length: 66\r\n\r\n"
+        R"({"error":{"message":"too many connections","type":"server_error"}})";
+    static_assert(answer.size() - answer.find("{") == 66);
     char dropped[4096];
     (void)recv(socket, dropped, sizeof dropped, MSG_DONTWAIT);
     (void)send(socket, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
