@@ -229,7 +229,8 @@ class decoder_on final : public decoder {
     const double rows = double(r.gamma + 1) * 4 * V * (r.draft == drafts::model ? 2 : 1);
     const double drafter = r.draft == drafts::counts ? 16 * V + 220 * longest : 100 * longest;
     const double adjusted = (r.repeats() + r.occurs()) * 4 * (2 * V + longest);
-    return rows + drafter + adjusted + models_.bytes(r);
+    const double stops = r.stop ? 24 * double(r.stop->bytes()) : 0;
+    return rows + drafter + adjusted + stops + models_.bytes(r);
   }
   std::unique_ptr<job> begin(std::shared_ptr<request> r, std::size_t place) override {
     return std::make_unique<text_job>(std::move(r), place, *this);

@@ -210,6 +210,7 @@ class engine {
     try {
       // What parses and writes JSON needs memory, too: some must be left.
       const std::unique_ptr<char[]> left(new char[least_left]);
+      if (r->stop) r->stops = r->stop->find();
       places_[i] = decoder_->begin(r, i);
       used_ += decoder_->bytes(*r);
     } catch (const std::bad_alloc&) {
@@ -261,6 +262,7 @@ class engine {
     const auto r = p->asked;
     used_ -= decoder_->bytes(*r);
     p.reset();
+    r->stops.reset();
     if (std::none_of(places_.begin(), places_.end(), [](const auto& q) { return bool(q); }))
       used_ = 0;
     settle(*r, how, why, status);

@@ -62,13 +62,14 @@ struct request {
   std::uint64_t seed = 0, choice = 0;  // of the random numbers
   any_rule policy;
   drafts draft = drafts::none;
-  std::shared_ptr<const stop_strings> stops;
+  std::shared_ptr<stop_list> stop;  // null: none
   bool stream = false, usage = false, origins = false, chat = false, logprobs = false;
   std::shared_ptr<bell> told = std::make_shared<bell>();
   // Written by the engine; its lock protects them.
   std::uint64_t number = 0;  // in the order of arrival
   std::vector<specagg::emission> tokens;
   std::string text;
+  std::shared_ptr<const stop_strings> stops;  // while it is written
   stop_strings::state stop_state = 0;
   std::size_t prompt_read = 0, steps = 0, drafted = 0, accepted = 0;
   enum ended ended = ended::no;
@@ -281,7 +282,7 @@ inline std::shared_ptr<const request::biases> parse_bias(members& m, std::size_t
   return all;
 }
 
-inline std::shared_ptr<const stop_strings> parse_stops(members& m) {
+inline std::shared_ptr<stop_list> parse_stops(members& m) {
   const json& x = m.take("stop");
   if (x.is_null()) return nullptr;
   std::vector<std::string> all;
@@ -290,7 +291,7 @@ inline std::shared_ptr<const stop_strings> parse_stops(members& m) {
            std::all_of(x.begin(), x.end(), [](const json& s) { return s.is_string(); }))
     all = x.get<std::vector<std::string>>();
   else throw api_error{400, "\"stop\" must be a string or an array of strings", "stop"};
-  return std::make_shared<const stop_strings>(std::move(all));
+  return std::make_shared<stop_list>(std::move(all));
 }
 
 inline drafts parse_drafter(members& m, const request_limits& most) {
@@ -391,7 +392,7 @@ inline std::vector<std::shared_ptr<request>> parse_requests(const std::string& b
                   .presence = m.number("presence_penalty", 0, -2, 2),
                   .frequency = m.number("frequency_penalty", 0, -2, 2)};
   r->bias = parse_bias(m, tokens.size());
-  r->stops = parse_stops(m);
+  r->stop = parse_stops(m);
   r->logprobs = wants_logprobs(m, chat);
   r->stream = m.flag("stream");
   if (const json& options = m.take("stream_options"); !options.is_null()) {

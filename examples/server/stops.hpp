@@ -5,15 +5,16 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 class stop_strings {
  public:
   using state = std::uint32_t;  // of a text: the longest of its ends that begins a stop string
 
-  // Empty strings never match. Memory: 20 bytes for each byte of the strings.
+  // Empty strings never match. Memory: 24 bytes for each byte of the strings.
   explicit stop_strings(std::vector<std::string> all) : nodes_(1) {
     std::sort(all.begin(), all.end());  // then the next string follows the last child, or adds one
     for (const std::string& one : all) {
@@ -69,4 +70,24 @@ class stop_strings {
       }
   }
   std::vector<node> nodes_;  // 0: no byte
+};
+
+// The strings that a call asks for, which its texts share. What finds them is made for a text that
+// is written, because it takes more memory than those that wait should have. One thread calls it.
+class stop_list {
+ public:
+  explicit stop_list(std::vector<std::string> all) : all_(std::move(all)) {
+    for (const std::string& one : all_) bytes_ += one.size();
+  }
+  std::size_t bytes() const { return bytes_; }
+  std::shared_ptr<const stop_strings> find() {
+    auto found = found_.lock();
+    if (!found) found_ = found = std::make_shared<const stop_strings>(all_);
+    return found;
+  }
+
+ private:
+  std::vector<std::string> all_;
+  std::size_t bytes_ = 0;
+  std::weak_ptr<const stop_strings> found_;
 };

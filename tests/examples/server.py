@@ -112,6 +112,10 @@ def asked(i):
         what["policy"] = ["lossless", "ensemble:lambda=0.3", "token-v3:alpha=0.4"][i // 4 % 3]
     if i % 5 == 1:
         what["top_p"] = 0.9
+    if i % 7 == 3:
+        what |= {"frequency_penalty": 0.5, "repetition_penalty": 1.1}
+    if i % 9 == 5:
+        what |= {"logit_bias": {str(t): -2 for t in range(300, 400)}, "stop": ["~", "\n\n\n"]}
     return what
 
 
@@ -763,7 +767,8 @@ def openai_client():
         with running("--context", 256, target=SMOLLM2) as s:
             client = openai.OpenAI(api_key="-", base_url=f"http://127.0.0.1:{s.port}/v1", max_retries=0)
             how = dict(model=SMOLLM2.stem, max_tokens=24, temperature=0,
-                       messages=[{"role": "user", "content": "What is the capital of France?"}])
+                       messages=[{"role": "system", "content": "Answer."},
+                                 {"role": "user", "content": "What is the capital of France?"}])
             whole = client.chat.completions.create(**how)
             assert "Paris" in whole.choices[0].message.content
             parts = client.chat.completions.create(**how, stream=True)
@@ -869,7 +874,7 @@ def memory():
 
 
 def ten_thousand_stops():
-    with running(*EXACT, "--context", 4096 if cpu else 512, "--requests", 8, "--queue", 8) as s:
+    with running(*EXACT, "--context", 4096, "--requests", 8, "--queue", 8) as s:
         before = s.memory()
         due = [s.complete(**asked(i))["choices"][0] for i in range(4)]
         stops = [f"{i:x}~" for i in range(9000)] + ["~" * n for n in range(1, 100)] + [f"{i:x}#" for i in range(1000)]
