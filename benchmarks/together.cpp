@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What long texts cost on the CPU backend, and what many texts gain in one call.
+// What long texts cost on the CPU backend, beside libllama where CMake has found it, and what many
+// texts gain in one call.
 //   bench-together [model.gguf] [threads] [turns]
 // Default: the bundled target, two threads, whole texts in 5 turns. Rows and texts are checked
 // before times are printed: together they must have the bits and the tokens that they have alone.
 // Medians, of 9 where nothing else is said; warm.
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/specagg.hpp>
+#if defined(SPECAGG_BENCH_LLAMA)
+#include <specagg/backend/llama_cpp/model.hpp>
+#include <specagg/backend/llama_cpp/source.hpp>
+#endif
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +22,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -51,31 +58,112 @@ double median(std::vector<double> x) {
   return x[x.size() / 2];
 }
 
+#if defined(SPECAGG_BENCH_LLAMA)
+struct libllama {
+  static constexpr bool found = true;
+  std::shared_ptr<llama_model> model;
+  std::shared_ptr<llama_context> context;
+  llama_cpp::source text;
+  libllama(const std::string& file, unsigned threads, std::size_t most)
+      : model(llama_cpp::load_model(file)),
+        context(llama_cpp::make_context(model, setting_of(threads, most), file)),
+        text(context.get()) {
+    llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+  }
+  static llama_context_params setting_of(unsigned threads, std::size_t most) {
+    auto how = llama_context_default_params();
+    how.n_ctx = std::uint32_t(most);
+    how.n_threads = how.n_threads_batch = int(threads);
+    return how;
+  }
+  status extend(std::span<const token_id> tokens, std::size_t rows) {
+    const status s = text.decode(tokens, rows);
+    if (s == status::ok && rows > 0) (void)text.row(0);  // waits for them
+    return s;
+  }
+};
+#else
+struct libllama {
+  static constexpr bool found = false;
+  struct {
+    std::size_t position() const { return 0; }
+    std::span<float> row(std::size_t) const { return {}; }
+    status rollback(std::size_t) { return status::ok; }
+  } text;
+  libllama(const std::string&, unsigned, std::size_t) {}
+  status extend(std::span<const token_id>, std::size_t) { return status::ok; }
+};
+#endif
+
+// How far two rows of logits are apart: the standard deviation of their difference, in that of the
+// first.
+double apart(std::span<const float> a, std::span<const float> b) {
+  const auto deviation = [&](auto&& x) {
+    double sum = 0, squares = 0;
+    for (std::size_t v = 0; v < a.size(); ++v) sum += x(v), squares += x(v) * x(v);
+    const double n = double(a.size());
+    return std::sqrt(squares / n - sum / n * (sum / n));
+  };
+  return deviation([&](std::size_t v) { return double(a[v]) - double(b[v]); }) /
+         deviation([&](std::size_t v) { return double(a[v]); });
+}
+
 // One text: t(n) where its context has so many tokens.
-void time_contexts(const setting& s) {
-  constexpr std::size_t counts[] = {1, 5, 17, 33};
+void time_contexts(const setting& s, const std::string& file) {
+  constexpr std::size_t counts[] = {1, 5, 17, 33}, most = std::ranges::max(counts);
+  constexpr std::size_t contexts[] = {100, 1000, 2000, 3900};
   const std::size_t V = s.weights->vocab;
   llama model(s.weights, s.pool);
+  libllama rival(file, s.pool->threads(), 4096);
   const auto tokens = some_tokens(model.capacity(), V, 1);
-  std::vector<float> logits(std::ranges::max(counts) * V);
-  std::printf("One text: t(n), ms\n\n| context | n = 1 | 5 | 17 | 33 |\n");
-  std::printf("| ---: | ---: | ---: | ---: | ---: |\n");
-  for (const std::size_t context : {100, 1000, 2000, 3900}) {
-    if (context + std::ranges::max(counts) > model.capacity()) break;
-    const auto before = std::span(tokens).first(context).subspan(model.position());
-    check(model.extend(before, {}) == status::ok, "the model failed");
-    std::vector<double> times[std::size(counts)];
-    for (int round = 0; round < 9; ++round)  // in turn, so that a slow second meets all of them
-      for (std::size_t i = 0; i < std::size(counts); ++i)
-        times[i].push_back(milliseconds([&] {
+  std::vector<float> logits(most * V);
+  const auto ours = [&](std::span<const token_id> next, std::size_t rows) {
+    check(model.extend(next, std::span(logits).first(rows * V)) == status::ok, "the model failed");
+  };
+  const auto theirs = [&](std::span<const token_id> next, std::size_t rows) {
+    check(rival.extend(next, rows) == status::ok, "libllama failed");
+  };
+  std::printf("One text: t(n), ms\n\n| context | | n = 1 | 5 | 17 | 33 |\n");
+  std::printf("| ---: | --- | ---: | ---: | ---: | ---: |\n");
+  for (const std::size_t context : contexts) {
+    if (context + most > model.capacity()) break;
+    const auto until = std::span(tokens).first(context);
+    ours(until.subspan(model.position()), 0);
+    theirs(until.subspan(rival.text.position()), 0);
+    std::vector<double> times[2][std::size(counts)];
+    const auto time = [&](std::size_t who, auto& text, const auto& extend) {
+      // The threads of the other sleep by then.
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      for (int round = 0; round < 4; ++round)  // the first is not counted
+        for (std::size_t i = 0; i < std::size(counts); ++i) {
+          (void)text.rollback(context);
           const auto next = std::span(tokens).subspan(context, counts[i]);
-          check(model.extend(next, std::span(logits).first(counts[i] * V)) == status::ok,
-                "the model failed");
-          (void)model.rollback(context);
-        }));
-    std::printf("| %zu |", context);
-    for (const auto& t : times) std::printf(" %.2f |", median(t));
-    std::printf("\n");
+          const auto t = milliseconds([&] { extend(next, counts[i]); });
+          if (round > 0) times[who][i].push_back(t);
+        }
+    };
+    for (int turn = 0; turn < 3; ++turn) {  // so that a slow second meets all of them
+      time(0, model, ours);
+      if (libllama::found) time(1, rival.text, theirs);
+    }
+    for (std::size_t t = 0; t < most && libllama::found; ++t)
+      check(apart(std::span(logits).subspan(t * V, V), rival.text.row(t)) < 0.1,
+            "libllama has other rows");
+    (void)model.rollback(context);
+    (void)rival.text.rollback(context);
+    const auto line = [&](const char* who, auto&& number) {
+      std::printf("| %zu | %s |", context, who);
+      for (std::size_t i = 0; i < std::size(counts); ++i) std::printf(" %.2f |", number(i));
+      std::printf("\n");
+      std::fflush(stdout);
+    };
+    const auto of = [&](std::size_t who) {
+      return [&times, who](std::size_t i) { return median(times[who][i]); };
+    };
+    line("specagg", of(0));
+    if (!libllama::found) continue;
+    line("libllama", of(1));
+    line("its time / ours", [&](std::size_t i) { return of(1)(i) / of(0)(i); });
   }
 }
 
@@ -234,7 +322,7 @@ int main(int count, char** arguments) try {
                   std::make_shared<thread_pool>(threads)};
   std::printf("%s, %u threads, %s\n\n", path.substr(path.rfind('/') + 1).c_str(), s.pool->threads(),
               instruction_set);
-  time_contexts(s);
+  time_contexts(s, path);
   time_calls(s);
   time_texts(s, count > 3 ? std::size_t(std::atoi(arguments[3])) : 5);
 } catch (const std::exception& e) {
