@@ -390,7 +390,7 @@ TEST_CASE(
   const auto weights = weights_of(bytes);
   CHECK(llama(weights).capacity() == 4096);
   CHECK(test::error_of([&] { llama(weights, nullptr, 1 << 24); }) ==
-        "test.gguf: context of 16777216 tokens: takes 20480 MiB of memory");
+        "test.gguf: context of 16777216 tokens: takes 24576 MiB of memory");
 }
 
 TEST_CASE(

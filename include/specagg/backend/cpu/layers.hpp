@@ -378,7 +378,7 @@ class layer_stack {
         .compute();
   }
 
-  static constexpr std::size_t most_rows = 32;
+  static constexpr std::size_t most_rows = tokens_at_a_time;
   static constexpr std::size_t together = 4;  // inputs whose queries are processed together
 
   // Scratch memory for the scores of this many groups of queries.

@@ -95,10 +95,11 @@ class llama {
     return extend_alone({this, tokens, logits, parents});
   }
 
-  // The member of a BatchLogitSource (logit_source.hpp): the weights are read once for 32 tokens,
-  // of any sequences, and each has the bits that it gets alone. invalid_parameter, too: a sequence
-  // whose weights are not those of the first. The call runs on the pool of one of them, and none
-  // may run at the same time. Memory is allocated if no call was as large before.
+  // The member of a BatchLogitSource (logit_source.hpp): the weights are read once for
+  // tokens_at_a_time, of any sequences, and each has the bits that it gets alone.
+  // invalid_parameter, too: a sequence whose weights are not those of the first. The call runs on
+  // the pool of one of them, and none may run at the same time. Memory is allocated if no call was
+  // as large before.
   using addition = specagg::addition<llama>;
   static status extend(std::span<addition> all) {
     llama* caller = nullptr;

@@ -240,16 +240,20 @@ inline sine_cosine sin_cos(double x) {
 
 }  // namespace detail
 
+// The weights are read once for so many tokens of a call.
+inline constexpr std::size_t tokens_at_a_time = 48;
+
 // Bytes that a session of `capacity` positions takes: keys and values, scores, a hidden state for
-// each, and scratch memory for the 32 tokens that are computed at a time. Pages that nothing was
-// written to are counted, too. A double, because products of hostile sizes overflow integers.
+// each, and scratch memory for tokens_at_a_time. Pages that nothing was written to are counted,
+// too. A double, because products of hostile sizes overflow integers.
 [[nodiscard]] inline double session_bytes(const layer_weights& w, std::size_t capacity) {
   const auto real = [](std::size_t n) { return static_cast<double>(n); };
   const double keys_and_values = 2 * real(w.layers.size() * w.kv_heads) * real(padded(w.head_dim));
-  const double a_position = keys_and_values + 32 * real(w.heads) + real(padded(w.dim));
+  const double a_position =
+      keys_and_values + real(tokens_at_a_time * w.heads) + real(padded(w.dim));
   const double a_token =
       5 * real(w.dim) + 3 * real((w.heads + w.kv_heads) * w.head_dim) + 4 * real(w.ffn);
-  return 4 * (real(padded(capacity)) * a_position + 32 * a_token);
+  return 4 * (real(padded(capacity)) * a_position + real(tokens_at_a_time) * a_token);
 }
 
 // The number of positions that a session keeps: `wanted`, but at most the model's context. 0 means
