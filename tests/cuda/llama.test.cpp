@@ -48,8 +48,8 @@ double distance_to_cpu(const std::shared_ptr<const cpu::llama_weights>& weights,
   return distance(rows_of(model, some), rows_of(reference, some));
 }
 
-// Rounding of activations to 22 bits (f16), sums in other orders. Measured in the emulator: 2e-6.
-const double tolerance = 5e-5, bf16_tolerance = 2e-3;
+// The CPU rounds keys and values to f16.
+const double tolerance = 5e-4, bf16_tolerance = 2e-3;
 
 }  // namespace
 

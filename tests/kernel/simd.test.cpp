@@ -361,6 +361,37 @@ TEMPLATE_TEST_CASE(
   CHECK(std::isnan(specagg::detail::number(specagg::detail::stored<S>(std::nan("")))));
 }
 
+TEST_CASE("floats are stored as the nearest half, of two the even one, in every lane") {
+  std::vector<float> numbers = {65519.996f,
+                                65520,
+                                1e30f,
+                                std::numeric_limits<float>::infinity(),
+                                std::numeric_limits<float>::denorm_min(),
+                                std::nanf("")};
+  for (std::uint32_t low = 0; low < 0x7bff; ++low) {
+    const auto value = [](std::uint32_t bits) {
+      return specagg::detail::number(specagg::f16{std::uint16_t(bits)});
+    };
+    const float middle = (value(low) + value(low + 1)) / 2;  // exact
+    for (const float x : {value(low), middle, below(middle), above(middle)}) numbers.push_back(x);
+  }
+  numbers.resize((numbers.size() + 15) / 16 * 16);
+  std::size_t wrong = 0;
+  for (const float sign : {1.f, -1.f})
+    for (std::size_t i = 0; i < numbers.size(); i += 16) {
+      lanes<float> x;
+      specagg::f16 one, all[16];
+      for (std::size_t k = 0; k < 16; ++k) x[k] = std::copysign(numbers[i + k], sign);
+      wide(x).store(all);
+      for (std::size_t k = 0; k < 16; ++k) {
+        vec<float, 1>(x[k]).store(&one);
+        const auto due = specagg::detail::stored<specagg::f16>(double(x[k])).bits;
+        wrong += one.bits != due || all[k].bits != due;
+      }
+    }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("every half, every bfloat16 and every 8-bit integer loads as its value, in every lane") {
   const auto value_of_half = [](std::uint32_t h) {
     const std::uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
@@ -414,6 +445,8 @@ TEMPLATE_TEST_CASE("loads and stores touch their own elements and nothing beside
     CHECK(narrow(V::load(x)) == narrow(V::iota(3)));
   }
   const fenced<std::uint16_t> halves(16);
+  for (auto* const x : {halves.begin(), halves.end() - 16})
+    vec<float, 16>(0).store(reinterpret_cast<specagg::f16*>(x));
   const fenced<std::int8_t> bytes(16);
   for (const int from_end : {0, 1}) {
     const auto* h = from_end ? halves.end() - 16 : halves.begin();

@@ -92,8 +92,11 @@ std::vector<numbers> rows_by_hand(const head_weights& w, const llama_weights& ta
           b = a * std::sin(angle) + b * std::cos(angle);
           a = turned;
         }
+    numbers v = times(l.v, h);
+    for (numbers* each : {&k, &v})
+      for (double& x : *each) x = double(specagg::detail::number(specagg::detail::stored<f16>(x)));
     keys.push_back(k);
-    values.push_back(times(l.v, h));
+    values.push_back(v);
     for (std::size_t head = 0; head < w.heads; ++head) {
       numbers score(t + 1);
       double sum = 0;

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include <specagg/backend/cpu/kv_cache.hpp>
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/backend/cpu/tree_paths.hpp>
@@ -35,55 +36,6 @@ namespace detail {
   const float scale = 1 / std::sqrt(reduce_add(squares) / static_cast<float>(dim) + epsilon);
   for (std::size_t c = 0; c < weight.size(); c += 16)
     (lanes::load(x + c) * lanes(scale) * lanes::load(weight.data() + c)).store(y + c);
-}
-
-// Adds weight[p] values[p * stride + ...] for p in [begin, end), for Wide * 16 dimensions of one
-// head. There are four accumulators, chosen by p mod 4. `sums` holds their 64 * Wide floats between
-// calls. begin % 4 must be 0.
-template <int Wide>
-[[gnu::flatten]] void weigh_values(const float* weight, const float* values, std::size_t stride,
-                                   std::size_t begin, std::size_t end, float* sums) {
-  const auto at = [&](int i) { return lanes::load(sums + 16 * i); };
-  lanes a0 = at(0), a1 = at(1), a2 = at(2), a3 = at(3), b0 = 0, b1 = 0, b2 = 0, b3 = 0;
-  if constexpr (Wide == 2) {
-    b0 = at(4);
-    b1 = at(5);
-    b2 = at(6);
-    b3 = at(7);
-  }
-  const auto add = [&](std::size_t p, lanes& a, lanes& b) {
-    const lanes w = weight[p];
-    a = fma(lanes::load(values + p * stride), w, a);
-    if constexpr (Wide == 2) b = fma(lanes::load(values + p * stride + 16), w, b);
-  };
-  auto p = begin;
-  for (; p + 4 <= end; p += 4) {
-    add(p, a0, b0);
-    add(p + 1, a1, b1);
-    add(p + 2, a2, b2);
-    add(p + 3, a3, b3);
-  }
-  if (p < end) add(p, a0, b0);
-  if (p + 1 < end) add(p + 1, a1, b1);
-  if (p + 2 < end) add(p + 2, a2, b2);
-  a0.store(sums);
-  a1.store(sums + 16);
-  a2.store(sums + 32);
-  a3.store(sums + 48);
-  if constexpr (Wide == 2) {
-    b0.store(sums + 64);
-    b1.store(sums + 80);
-    b2.store(sums + 96);
-    b3.store(sums + 112);
-  }
-}
-
-// The same for one position: accumulator p mod 4 of `sums`. value: of that position.
-template <int Wide>
-[[gnu::flatten]] void weigh_value(float weight, const float* value, std::size_t p, float* sums) {
-  float* const sum = sums + 16 * (p % 4);
-  for (int i = 0; i < Wide; ++i)
-    fma(lanes::load(value + 16 * i), lanes(weight), lanes::load(sum + 64 * i)).store(sum + 64 * i);
 }
 
 // The rotation of a position: cosine and sine of every pair, then minus the sine and the cosine. 4
@@ -155,149 +107,316 @@ struct score_tile<0> {
   SPECAGG_LANE void store(float* const*, std::size_t, bool) const {}
 };
 
-// Writes s[i][p] for the queries q[i] and all positions p in [begin, end), both multiples of 16.
-// keys: [block of 16 positions][dimension][16].
+// Writes s[i][from + p] for the queries q[i] and the positions p < count, a multiple of 16. keys:
+// [block of 16 positions][dimension][16].
 template <int Queries>
-[[gnu::flatten]] void score_positions(const float* keys, std::size_t dims, std::size_t begin,
-                                      std::size_t end, const float* const* q, float* const* s) {
-  auto p = begin;
-  for (; p + 16 < end; p += 32) {
+[[gnu::flatten]] void score_positions(const f16* keys, std::size_t dims, std::size_t count,
+                                      const float* const* q, float* const* s, std::size_t from) {
+  std::size_t p = 0;
+  for (; p + 16 < count; p += 32) {
     score_tile<Queries> tile;
     const auto* at = keys + p * dims;
     for (std::size_t d = 0; d < dims; ++d, at += 16)
       tile.add(lanes::load(at), lanes::load(at + 16 * dims), q, d);
-    tile.store(s, p, true);
+    tile.store(s, from + p, true);
   }
-  if (p == end) return;
+  if (p == count) return;
   score_tile<Queries> tile;
   const auto* at = keys + p * dims;
   for (std::size_t d = 0; d < dims; ++d, at += 16) tile.add(lanes::load(at), q, d);
-  tile.store(s, p, false);
+  tile.store(s, from + p, false);
 }
 
-// Replaces the first `count` scores by e^(score - largest score) and returns their sum. Fills the
-// last group of 16 with 0.
-[[gnu::flatten]] inline float exponentiate(float* scores, std::size_t count) {
-  const lanes infinity = std::numeric_limits<float>::infinity();
+// Weighted sums of values, for several queries: Wide * 16 dimensions of each, in the order of the
+// positions.
+template <int Wide>
+struct value_lanes {
+  lanes first;
+  value_lanes<Wide - 1> rest;
+  template <class T>
+  SPECAGG_LANE void load(const T* x) {
+    first = lanes::load(x);
+    rest.load(x + 16);
+  }
+  SPECAGG_LANE void store(float* x) const {
+    first.store(x);
+    rest.store(x + 16);
+  }
+  SPECAGG_LANE void add(const value_lanes& value, lanes weight) {
+    first = fma(value.first, weight, first);
+    rest.add(value.rest, weight);
+  }
+};
+template <>
+struct value_lanes<0> {
+  SPECAGG_LANE void load(const auto*) {}
+  SPECAGG_LANE void store(float*) const {}
+  SPECAGG_LANE void add(const value_lanes&, lanes) {}
+};
+template <int Queries, int Wide>
+struct value_tile {
+  value_lanes<Wide> sum;
+  value_tile<Queries - 1, Wide> rest;
+  SPECAGG_LANE void load(float* const* sums, std::size_t d) {
+    sum.load(sums[0] + d);
+    rest.load(sums + 1, d);
+  }
+  SPECAGG_LANE void store(float* const* sums, std::size_t d) const {
+    sum.store(sums[0] + d);
+    rest.store(sums + 1, d);
+  }
+  SPECAGG_LANE void add(const value_lanes<Wide>& value, const float* const* weight, std::size_t p) {
+    sum.add(value, weight[0][p]);
+    rest.add(value, weight + 1, p);
+  }
+};
+template <int Wide>
+struct value_tile<0, Wide> {
+  SPECAGG_LANE void load(float* const*, std::size_t) {}
+  SPECAGG_LANE void store(float* const*, std::size_t) const {}
+  SPECAGG_LANE void add(const value_lanes<Wide>&, const float* const*, std::size_t) {}
+};
+
+// sums[i][d] += weight[i][from + p] values[p * stride + d] for p < count, for Wide * 16 dimensions
+// from d on.
+template <int Queries, int Wide, class T>
+[[gnu::flatten]] void weigh_values(const float* const* weight, std::size_t from, const T* values,
+                                   std::size_t stride, std::size_t count, float* const* sums,
+                                   std::size_t d) {
+  value_tile<Queries, Wide> tile;
+  tile.load(sums, d);
+  for (std::size_t p = 0; p < count; ++p) {
+    value_lanes<Wide> value;
+    value.load(values + p * stride + d);
+    tile.add(value, weight, from + p);
+  }
+  tile.store(sums, d);
+}
+// The same for all `dims` dimensions, a multiple of 16.
+template <int Queries, class T>
+void weigh_all(const float* const* weight, std::size_t from, const T* values, std::size_t stride,
+               std::size_t count, float* const* sums, std::size_t dims) {
+  constexpr int wide =
+      specagg::detail::native_lanes<float> == 16 ? 4 : 2;  // as many sums as there are registers
+  std::size_t d = 0;
+  for (; d + 16 * wide <= dims; d += 16 * wide)
+    weigh_values<Queries, wide>(weight, from, values, stride, count, sums, d);
+  for (; d < dims; d += 16) weigh_values<Queries, 1>(weight, from, values, stride, count, sums, d);
+}
+
+// Replaces the first `count` scores by e^(score - top) and returns their sum. top: the largest
+// score, or if it is larger the lowest finite number. Fills the last group of 16 with 0.
+[[gnu::flatten]] inline float exponentiate(float* scores, std::size_t count, float& top) {
   const auto end = padded(count);
   auto* last = scores + (end - 16);
   select(lanes::iota(static_cast<float>(end - 16)) < lanes(static_cast<float>(count)),
-         lanes::load(last), -infinity)
+         lanes::load(last), lanes(-std::numeric_limits<float>::infinity()))
       .store(last);
-  auto most = -infinity;
+  lanes most = std::numeric_limits<float>::lowest();
   for (std::size_t p = 0; p < end; p += 16) most = max(most, lanes::load(scores + p));
-  const lanes top = reduce_max(most);
+  top = reduce_max(most);
   const auto scale = exp_scale<float>::of_temperature(1);
   lanes sum = 0;
   for (std::size_t p = 0; p < end; p += 16) {
-    const auto e = exp_scaled(lanes::load(scores + p) - top, scale);
+    const auto e = exp_scaled(lanes::load(scores + p) - lanes(top), scale);
     e.store(scores + p);
     sum = sum + e;
   }
   return reduce_add(sum);
 }
 
-// Attention for tokens [first, end) of a step and all query heads of one key-value head. It
-// processes a few keys or values at a time for all of these queries, so the cache is read from
-// memory once. Token t of the step is stored at `position` + t. In a tree it sees the text, which
-// ends at tree_begin, and its path.
-struct grouped_attention {
-  const float *keys, *values;  // of the key-value head (kv_cache.hpp)
-  const tree_paths& tree;
-  std::size_t tree_begin, position, first, end;
-  std::size_t group, dims, column;  // query heads; of each; where the first one begins in a row
-  float* memory;                    // a row of scores for each query
-  std::size_t row_size;
-  const activations& qkv;
-  activations& attended;
+// What the queries of a step have found in each range of the positions that they see. For the
+// scores s of a range: top (of exponentiate), total = sum e^(s - top), values = sum e^(s - top)
+// value.
+class partial_sums {
+ public:
+  // queries: the most in a step, of all heads; ranges: the most that one sees. dims: of a head.
+  partial_sums(std::size_t queries, std::size_t ranges, std::size_t dims)
+      : ranges_(ranges),
+        dims_(dims),
+        values_(queries * ranges, dims),
+        totals_(queries, ranges),
+        tops_(queries, ranges) {}
 
-  void compute() const {
-    const std::size_t queries = (end - first) * group;
-    score(queries);
-    for (std::size_t from = 0; from < queries; from += most_weighed)
-      weigh(from, std::min(most_weighed, queries - from));
+  float* values(std::size_t query, std::size_t range) {
+    return values_.data() + (query * ranges_ + range) * padded(dims_);
+  }
+  float& total(std::size_t query, std::size_t range) {
+    return totals_.data()[query * padded(ranges_) + range];
+  }
+  float& top(std::size_t query, std::size_t range) {
+    return tops_.data()[query * padded(ranges_) + range];
+  }
+
+  // The mean of the values in the first `ranges` ranges: dims numbers. Once, because it overwrites
+  // the tops.
+  void mean(std::size_t query, std::size_t ranges, float* to) {
+    float* const weight = &top(query, 0);
+    float of_all = 0, all = 0;
+    if (ranges > 1) exponentiate(weight, ranges, of_all);
+    else *weight = 1;
+    for (std::size_t k = 0; k < ranges; ++k)
+      all = specagg::detail::fused(weight[k], total(query, k), all);
+    for (std::size_t d = 0; d < dims_; d += 16) {
+      lanes sum = 0;
+      for (std::size_t k = 0; k < ranges; ++k)
+        sum = fma(lanes::load(values(query, k) + d), lanes(weight[k]), sum);
+      float some[16];
+      (sum / lanes(all)).store(some);
+      std::copy_n(some, std::min<std::size_t>(16, dims_ - d), to + d);
+    }
   }
 
  private:
-  static constexpr std::size_t most_weighed = 32;  // queries
+  std::size_t ranges_, dims_;
+  activation_buffer values_, totals_, tops_;
+};
 
-  std::size_t token_of(std::size_t i) const { return first + i / group; }
-  // In a tree the positions of the path to query i's token, numbered after the text in the order of
-  // the path.
-  std::span<const std::uint32_t> path(std::size_t i) const {
+// Attention of the queries of one key-value head, of `count` tokens of a step, in one range of
+// positions. Token t of the step is stored at `position` + t. In a tree it sees the text, which
+// ends at tree_begin, and its path, numbered after the text in the order of the path.
+struct range_attention {
+  // positions: those of a few pages, so that a task has work and its keys and values stay in cache
+  static constexpr std::size_t size = 2 * kv_cache::page_positions;
+  static std::size_t ranges_for(std::size_t positions) { return (positions + size - 1) / size; }
+
+  const kv_cache& cache;
+  std::size_t layer, head;
+  const tree_paths& tree;
+  std::size_t tree_begin, position, count;
+  std::size_t group, dims;   // query heads of the key-value head; dimensions of each
+  const activations& qkv;    // of the tokens
+  std::size_t first_query;   // the number of the first token's first query of this head
+  std::size_t queries_each;  // of a token, all heads
+  partial_sums& sums;
+
+  void compute(std::size_t range) const {
+    for (std::size_t i = 0; i < count * group; i += at_once)
+      compute(range, i, std::min(at_once, count * group - i));
+  }
+  // Once all ranges are computed: writes rows of `attended`.
+  void finish(activations& attended) const {
+    for (std::size_t t = 0; t < count; ++t)
+      for (std::size_t g = 0; g < group; ++g)
+        sums.mean(number(t, g), ranges_for(seen(t)), attended.data() + place(attended, t, g));
+  }
+
+ private:
+  static constexpr std::size_t at_once = 12;  // queries
+  static constexpr std::size_t page = kv_cache::page_positions;
+
+  // Some queries, one after another in the order of tokens and heads.
+  struct some_queries {
+    std::size_t count, token[at_once], number[at_once];
+    const float* q[at_once];
+    float *scores[at_once], *found[at_once], memory[at_once][size];
+  };
+
+  // Of head g of the group and token t: the number in `sums`, and where it is in rows of tokens.
+  std::size_t number(std::size_t t, std::size_t g) const {
+    return first_query + t * queries_each + g;
+  }
+  std::size_t place(const activations& a, std::size_t t, std::size_t g) const {
+    return t * static_cast<std::size_t>(a.outerStride()) + (head * group + g) * dims;
+  }
+  // In a tree the path to token t.
+  std::span<const std::uint32_t> path(std::size_t t) const {
     if (tree.size() == 0) return {};
-    return tree.path(position + token_of(i) - tree_begin + 1);
+    return tree.path(position + t - tree_begin + 1);
   }
-  // Positions that query i sees in the order of the text, and all that it sees.
-  std::size_t in_order(std::size_t i) const {
-    return tree.size() == 0 ? position + token_of(i) + 1 : tree_begin;
+  // Positions that token t sees in the order of the text, and all that it sees.
+  std::size_t in_order(std::size_t t) const {
+    return tree.size() == 0 ? position + t + 1 : tree_begin;
   }
-  std::size_t seen(std::size_t i) const { return in_order(i) + path(i).size(); }
-  // Where the head of query i is in a row of token_of(i).
-  std::size_t place(const activations& a, std::size_t i) const {
-    return token_of(i) * static_cast<std::size_t>(a.outerStride()) + column + i % group * dims;
-  }
-  float* scores(std::size_t i) const { return memory + i * row_size; }
+  std::size_t seen(std::size_t t) const { return in_order(t) + path(t).size(); }
 
-  // For a query that sees less than others, the scores after that are not read.
-  void score(std::size_t queries) const {
-    const auto end_of_keys = padded(position + end);
-    for (std::size_t p = 0; p < end_of_keys; p += 64)
-      for (std::size_t i = 0; i < queries; i += 3) {
-        const float* q[3];
-        float* s[3];
-        const auto some = std::min<std::size_t>(3, queries - i);
-        for (std::size_t j = 0; j < some; ++j) {
-          q[j] = qkv.data() + place(qkv, i + j);
-          s[j] = scores(i + j);
-        }
-        const auto to = std::min(p + 64, end_of_keys);
-        if (some == 3) score_positions<3>(keys, dims, p, to, q, s);
-        else if (some == 2) score_positions<2>(keys, dims, p, to, q, s);
-        else score_positions<1>(keys, dims, p, to, q, s);
-      }
+  // Runs body<n>(j) for n queries from j on, where n is 3 but for the last ones.
+  template <class Body>
+  static void in_tiles(const some_queries& some, Body&& body) {
+    std::size_t j = 0;
+    for (; j + 3 <= some.count; j += 3) body.template operator()<3>(j);
+    if (some.count - j == 2) body.template operator()<2>(j);
+    else if (some.count - j == 1) body.template operator()<1>(j);
   }
-  // The mean of the values, weighed by the exponentials of the scores, of the queries from, from +
-  // 1, ...
-  void weigh(std::size_t from, std::size_t some) const {
-    float totals[most_weighed], sums[most_weighed][128];
-    for (std::size_t i = 0; i < some; ++i) {
-      auto* const s = scores(from + i);
-      std::size_t p = tree_begin;
-      // a path ascends, so none is lost
-      for (const auto node : path(from + i)) s[p++] = s[tree_begin + node - 1];
-      totals[i] = exponentiate(s, seen(from + i));
+
+  void compute(std::size_t range, std::size_t from, std::size_t many) const {
+    some_queries some;
+    some.count = many;
+    for (std::size_t j = 0, t = from / group, g = from % group; j < many; ++j) {
+      some.token[j] = t;
+      some.number[j] = number(t, g);
+      some.q[j] = qkv.data() + place(qkv, t, g);
+      some.scores[j] = some.memory[j];
+      some.found[j] = sums.values(some.number[j], range);
+      std::fill_n(some.found[j], padded(dims), 0.f);
+      if (++g == group) ++t, g = 0;
     }
-    for (std::size_t d = 0; d < dims; d += 32) {
-      for (std::size_t i = 0; i < some; ++i) std::fill_n(sums[i], 128, 0.f);
-      if (d + 16 < dims) add_values<2>(from, some, d, sums);
-      else add_values<1>(from, some, d, sums);
-      for (std::size_t i = 0; i < some; ++i)
-        for (std::size_t e = d; e < std::min(dims, d + 32); e += 16) {
-          const auto* a = sums[i] + (e - d) * 4;
-          const auto sum =
-              (lanes::load(a) + lanes::load(a + 16)) + (lanes::load(a + 32) + lanes::load(a + 48));
-          float mean[16];
-          (sum / lanes(totals[i])).store(mean);
-          std::copy_n(mean, std::min<std::size_t>(16, dims - e),
-                      attended.data() + place(attended, from + i) + e);
+    const auto begin = range * size, end = begin + size,
+               text_end = std::min(end, in_order(some.token[many - 1]));  // of the last: the most
+    // For a query that sees less than others, the scores after that are not read.
+    for (auto p = begin; p < text_end; p += page) {
+      const auto* const keys = cache.keys(p / page, layer, head);
+      in_tiles(some, [&]<int N>(std::size_t j) {
+        score_positions<N>(keys, dims, padded(std::min(page, text_end - p)), some.q + j,
+                           some.scores + j, p - begin);
+      });
+    }
+    const bool nodes = tree.size() > 0 && end > tree_begin;
+    if (nodes) score_paths(begin, end, some);
+    for (std::size_t j = 0; j < many; ++j)
+      if (const auto all = std::min(end, seen(some.token[j])); all > begin)
+        sums.total(some.number[j], range) =
+            exponentiate(some.scores[j], all - begin, sums.top(some.number[j], range));
+    for (auto p = begin; p < text_end; p += page) weigh_page(p, begin, text_end, some);
+    if (nodes) weigh_paths(begin, end, some);
+  }
+
+  // Values of the page from position p on, of which the queries see those before text_end, or less.
+  void weigh_page(std::size_t p, std::size_t begin, std::size_t text_end,
+                  const some_queries& some) const {
+    const auto* const values = cache.values(p / page, layer, head);
+    const auto stride = padded(dims);
+    const auto sees = [&](std::size_t j) {
+      return std::max(p, std::min({p + page, text_end, in_order(some.token[j])})) - p;
+    };
+    in_tiles(some, [&]<int N>(std::size_t j) {
+      const auto all_see = sees(j);  // later tokens see as much, or more
+      weigh_all<N>(some.scores + j, p - begin, values, stride, all_see, some.found + j, stride);
+      for (auto k = j + 1; k < j + N; ++k)
+        if (sees(k) > all_see)
+          weigh_all<1>(some.scores + k, p - begin + all_see, values + all_see * stride, stride,
+                       sees(k) - all_see, some.found + k, stride);
+    });
+  }
+
+  // The scores of the nodes of each query's path whose place in the order of the path is in [begin,
+  // end).
+  void score_paths(std::size_t begin, std::size_t end, const some_queries& some) const {
+    std::size_t next[at_once] = {};  // of each path; it ascends
+    float memory[at_once][16], *found[at_once];
+    for (std::size_t j = 0; j < some.count; ++j) found[j] = memory[j];
+    for (auto p = tree_begin / 16 * 16; p < position + count; p += 16) {
+      const auto* const keys = cache.keys(p / page, layer, head) + p % page * dims;
+      in_tiles(some, [&]<int N>(std::size_t j) {
+        score_positions<N>(keys, dims, 16, some.q + j, found + j, 0);
+      });
+      for (std::size_t j = 0; j < some.count; ++j)
+        for (const auto nodes = path(some.token[j]); next[j] < nodes.size(); ++next[j]) {
+          const auto at = tree_begin + nodes[next[j]] - 1, to = tree_begin + next[j];
+          if (at >= p + 16) break;
+          if (to >= begin && to < end) some.scores[j][to - begin] = found[j][at - p];
         }
     }
   }
-  // Adds the weighed values, Wide * 16 dimensions from d on.
-  template <int Wide>
-  void add_values(std::size_t from, std::size_t some, std::size_t d, float (*sums)[128]) const {
-    const auto* v = values + d;
-    for (std::size_t p = 0; p < in_order(from + some - 1); p += 64)
-      for (std::size_t i = 0; i < some; ++i)
-        if (const auto to = std::min(p + 64, in_order(from + i)); p < to)
-          weigh_values<Wide>(scores(from + i), v, padded(dims), p, to, sums[i]);
-    for (std::size_t i = 0; i < some; ++i) {
-      std::size_t p = tree_begin;
-      for (const auto node : path(from + i)) {
-        const auto* const value = v + (tree_begin + node - 1) * padded(dims);
-        weigh_value<Wide>(scores(from + i)[p], value, p, sums[i]);
-        ++p;
+  // Their values.
+  void weigh_paths(std::size_t begin, std::size_t end, const some_queries& some) const {
+    for (std::size_t j = 0; j < some.count; ++j) {
+      const auto nodes = path(some.token[j]);
+      for (auto p = std::max(begin, tree_begin); p < std::min(end, tree_begin + nodes.size());
+           ++p) {
+        const auto at = tree_begin + nodes[p - tree_begin] - 1;
+        const auto* const value = cache.values(at / page, layer, head) + at % page * padded(dims);
+        weigh_all<1>(some.scores + j, p - begin, value, 0, 1, some.found + j, padded(dims));
       }
     }
   }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -18,7 +19,7 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// A TreeDraftHead (draft/head.hpp). One sequence; the constructor allocates all memory.
+// A TreeDraftHead (draft/head.hpp). One sequence. Memory is allocated as by a llama (llama.hpp).
 //   x      = W [h ; e(y)]        h the target's state, e its embedding of the token y that follows
 //   hidden = norm(layers(x))     which stands for the target's state after y
 //   row    = output hidden       over the head's own vocabulary: weights().map has the
@@ -61,7 +62,12 @@ class draft_head {
     if (parents.size() != tokens.size()) return status::invalid_parameter;
     const auto before = text_.nodes();
     status s = text_.add_nodes(parents);
-    if (s == status::ok) s = append(tokens, states, logits);
+    try {
+      if (s == status::ok) s = append(tokens, states, logits);
+    } catch (const std::bad_alloc&) {
+      text_.cut_nodes(before);
+      throw;
+    }
     if (s != status::ok) text_.cut_nodes(before);
     return s;
   }
@@ -83,6 +89,7 @@ class draft_head {
     for (const token_id token : tokens)
       if (token < 0 || static_cast<std::size_t>(token) >= target_->vocab)
         return status::token_out_of_range;
+    text_.open(tokens.size());
     return stack_.append(text_, tokens.size(), logits, [&](std::size_t begin, activations x) {
       auto pairs = pairs_.top(static_cast<std::size_t>(x.rows()));
       for (Eigen::Index t = 0; t < x.rows(); ++t) {

@@ -4,7 +4,13 @@
 #include <specagg/backend/cpu/product.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <utility>
+#include <vector>
 
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/config.hpp>
@@ -12,71 +18,135 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// Keys are stored in blocks of 16 positions, [layer][kv head][block][dimension][16]. One load is
-// one dimension of 16 positions, so 16 scores are summed at once and no sum over lanes is needed.
-// Values are stored as [layer][kv head] [position][dimension]. All sizes are padded to multiples of
-// 16. Allocated once.
+// Memory for f16 numbers, which several caches may hold. It is freed with the last of them.
+class kv_page {
+ public:
+  // Copies `from`, or is zero if that is null. Throws std::bad_alloc.
+  kv_page(std::size_t count, const f16* from)
+      : memory_(static_cast<std::byte*>(
+            ::operator new(alignment + count * sizeof(f16), std::align_val_t(alignment)))) {
+    new (memory_) std::atomic<std::size_t>(1);
+    if (from) std::memcpy(data(), from, count * sizeof(f16));
+    else std::memset(data(), 0, count * sizeof(f16));
+  }
+  kv_page(const kv_page& other) noexcept : memory_(other.memory_) {
+    holders().fetch_add(1, std::memory_order_relaxed);
+  }
+  kv_page(kv_page&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+  kv_page& operator=(kv_page other) noexcept {
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~kv_page() {
+    if (memory_ && holders().fetch_sub(1, std::memory_order_acq_rel) == 1)
+      ::operator delete(memory_, std::align_val_t(alignment));
+  }
+
+  // 64-byte aligned; and whether another page object holds the memory, too.
+  f16* data() const { return reinterpret_cast<f16*>(memory_ + alignment); }
+  bool shared() const { return holders().load(std::memory_order_acquire) > 1; }
+
+ private:
+  static constexpr std::size_t alignment = 64;
+  std::atomic<std::size_t>& holders() const {
+    return *std::launder(reinterpret_cast<std::atomic<std::size_t>*>(memory_));
+  }
+  std::byte* memory_;  // the number of holders, and from `alignment` on the numbers
+};
+
+// Keys and values are f16 numbers, in pages of 64 positions with those of all layers and heads,
+// [layer][kv head][keys, then values]. Keys are stored in blocks of 16 positions,
+// [block][dimension][16]. One load is one dimension of 16 positions, so 16 scores are summed at
+// once and no sum over lanes is needed. Values are [position][dimension, padded to a multiple of
+// 16].
+//
+// Caches share pages. What is stored goes to pages that no other cache holds.
 class kv_cache {
  public:
+  static constexpr std::size_t page_positions = 64;  // in a page
+
   kv_cache(std::size_t layers, std::size_t heads, std::size_t dims, std::size_t capacity)
-      : layers_(layers),
-        heads_(heads),
-        dims_(dims),
-        capacity_(capacity),
-        keys_(layers * heads * dims, capacity),
-        values_(layers * heads * capacity, dims) {}
-
-  // Where those of one layer and head begin, in the order above.
-  float* keys(std::size_t layer, std::size_t head) { return keys_.data() + keys_at(layer, head); }
-  float* values(std::size_t layer, std::size_t head) {
-    return values_.data() + values_at(layer, head);
-  }
-  const float* keys(std::size_t layer, std::size_t head) const {
-    return keys_.data() + keys_at(layer, head);
-  }
-  const float* values(std::size_t layer, std::size_t head) const {
-    return values_.data() + values_at(layer, head);
+      : layers_(layers), heads_(heads), dims_(dims) {
+    pages_.reserve(pages_for(capacity));
   }
 
-  // Of one position: `key` and `value` are arrays of `dims` numbers.
+  // Those of one page, layer and head, in the order above.
+  const f16* keys(std::size_t page, std::size_t layer, std::size_t head) const {
+    return pages_[page].data() + (layer * heads_ + head) * part();
+  }
+  const f16* values(std::size_t page, std::size_t layer, std::size_t head) const {
+    return keys(page, layer, head) + page_positions * dims_;
+  }
+
+  // Must be called before positions [begin, end) are stored: makes the pages that are missing, and
+  // copies those that other caches hold. If it throws std::bad_alloc nothing that was stored has
+  // changed.
+  void open(std::size_t begin, std::size_t end) {
+    for (auto i = begin / page_positions; i < pages_for(end); ++i)
+      if (i == pages_.size()) pages_.emplace_back(layers_ * heads_ * part(), nullptr);
+      else if (pages_[i].shared()) pages_[i] = kv_page(layers_ * heads_ * part(), pages_[i].data());
+  }
+  // Of one position: `key` and `value` are arrays of `dims` numbers, and are rounded to f16. A
+  // number that is too large for that (65520 or more) becomes NaN, and so does every row that
+  // attends to it.
   void store(std::size_t layer, std::size_t head, std::size_t position, const float* key,
              const float* value) {
-    float* const to = keys(layer, head) + key_at(position);
-    for (std::size_t d = 0; d < dims_; ++d) to[16 * d] = key[d];
-    std::copy_n(value, dims_, values(layer, head) + position * padded(dims_));
+    auto *const k = key_of(layer, head, position), *const v = value_of(layer, head, position);
+    f16 some[16];
+    for (std::size_t d = 0; d < dims_; d += 16) {
+      const auto n = std::min<std::size_t>(16, dims_ - d);
+      round(key + d, n, some);
+      for (std::size_t i = 0; i < n; ++i) k[16 * (d + i)] = some[i];
+      round(value + d, n, v + d);
+    }
   }
   // Position `from` of every layer and head becomes position `to`.
   void move(std::size_t from, std::size_t to) {
     for (std::size_t layer = 0; layer < layers_; ++layer)
       for (std::size_t head = 0; head < heads_; ++head) {
-        float* const k = keys(layer, head);
-        for (std::size_t d = 0; d < dims_; ++d) k[key_at(to) + 16 * d] = k[key_at(from) + 16 * d];
-        float* const v = values(layer, head);
-        std::copy_n(v + from * padded(dims_), dims_, v + to * padded(dims_));
+        const auto *const k = key_of(layer, head, from), *const v = value_of(layer, head, from);
+        auto* const key = key_of(layer, head, to);
+        for (std::size_t d = 0; d < dims_; ++d) key[16 * d] = k[16 * d];
+        std::copy_n(v, dims_, value_of(layer, head, to));
       }
   }
-  // The first n positions of another cache of the same model.
-  void copy(const kv_cache& other, std::size_t n) {
-    for (std::size_t layer = 0; layer < layers_; ++layer)
-      for (std::size_t head = 0; head < heads_; ++head) {
-        std::copy_n(other.keys(layer, head), padded(n) * dims_, keys(layer, head));
-        std::copy_n(other.values(layer, head), n * padded(dims_), values(layer, head));
-      }
+  // The first n positions become those of another cache of the same model, whose pages are shared.
+  // Allocates nothing.
+  void share(const kv_cache& other, std::size_t n) {
+    for (std::size_t i = 0; i < pages_for(n); ++i)
+      if (i < pages_.size()) pages_[i] = other.pages_[i];
+      else pages_.push_back(other.pages_[i]);
+  }
+  // Gives back the pages after the first `positions`.
+  void cut(std::size_t positions) {
+    if (pages_for(positions) < pages_.size())
+      pages_.erase(pages_.begin() + static_cast<std::ptrdiff_t>(pages_for(positions)),
+                   pages_.end());
   }
 
  private:
-  std::size_t keys_at(std::size_t layer, std::size_t head) const {
-    return (layer * heads_ + head) * dims_ * padded(capacity_);
+  static constexpr std::size_t pages_for(std::size_t positions) {
+    return (positions + page_positions - 1) / page_positions;
   }
-  std::size_t values_at(std::size_t layer, std::size_t head) const {
-    return (layer * heads_ + head) * capacity_ * padded(dims_);
+  // The numbers of one layer and head in a page.
+  std::size_t part() const { return page_positions * (dims_ + padded(dims_)); }
+  f16* key_of(std::size_t layer, std::size_t head, std::size_t position) {
+    const auto at = position % page_positions;
+    return pages_[position / page_positions].data() + (layer * heads_ + head) * part() +
+           at / 16 * 16 * dims_ + at % 16;
   }
-  std::size_t key_at(std::size_t position) const {
-    return position / 16 * 16 * dims_ + position % 16;
+  f16* value_of(std::size_t layer, std::size_t head, std::size_t position) {
+    return pages_[position / page_positions].data() + (layer * heads_ + head) * part() +
+           page_positions * dims_ + position % page_positions * padded(dims_);
+  }
+  // n numbers, at most 16; to[n] to to[15] become 0.
+  static SPECAGG_LANE void round(const float* from, std::size_t n, f16* to) {
+    const auto x = n == 16 ? lanes::load(from) : lanes::load_partial(from, static_cast<int>(n), 0);
+    select(abs(x) < lanes(65520.f), x, lanes(std::numeric_limits<float>::quiet_NaN())).store(to);
   }
 
-  std::size_t layers_, heads_, dims_, capacity_;
-  activation_buffer keys_, values_;
+  std::size_t layers_, heads_, dims_;
+  std::vector<kv_page> pages_;
 };
 
 }  // namespace cpu

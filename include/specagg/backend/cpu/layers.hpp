@@ -71,9 +71,10 @@ class layer_stack {
         gate_(chunk_, w.ffn),
         up_(chunk_, w.ffn),
         rotations_(chunk_, 4 * w.frequencies.size()),
-        scores_(slots() * together * (w.heads / w.kv_heads), capacity_) {
+        sums_(chunk_ * w.heads, ranges_for(capacity_), w.head_dim),
+        ranges_left_(chunk_ * w.kv_heads) {
     pieces_.reserve(chunk_);
-    groups_.reserve(chunk_);
+    ranges_.reserve(chunk_ * ranges_for(capacity_));
     const auto cols = widest_quantised(w, further);
     rounding_ = rounding_buffer(chunk_, cols);
     if (cols > 0) ffn_rounding_ = rounding_buffer(chunk_, w.ffn);
@@ -147,10 +148,9 @@ class layer_stack {
     std::size_t first, count, skip;
     float* logits;
   };
-  // Rows [first, end) of a piece, whose queries are processed together.
-  struct group {
-    const piece* of;
-    std::size_t first, end;
+  // A range of the positions that a piece sees (attention.hpp).
+  struct piece_range {
+    std::size_t piece, number, all;  // all: how many the piece sees
   };
 
   // Asks every sequence whether it is to stop, and marks those that are. True if none goes on.
@@ -167,6 +167,7 @@ class layer_stack {
   // sequence has from its position on have no meaning.
   void step(std::size_t n) {
     find_rotations();
+    find_ranges();
     bool none = stopped();
     for (std::size_t i = 0; i < w_->layers.size() && !none; ++i) {
       auto x = x_.top(n), h = h_.top(n);
@@ -335,61 +336,75 @@ class layer_stack {
       }
   }
 
-  // The attention of all pieces, each to its own sequence.
-  void attend(std::size_t layer, activations& qkv, activations& attended) {
-    const auto& w = *w_;
-    groups_.clear();
+  static std::size_t ranges_for(std::size_t positions) {
+    return detail::range_attention::ranges_for(positions);
+  }
+  void find_ranges() {
+    ranges_.clear();
     std::size_t cost = 0;
-    for (const piece& p : pieces_)
-      for (std::size_t t = 0; t < p.count; t += together) {
-        const auto end = std::min(p.count, t + together);
-        groups_.push_back({&p, t, end});
-        cost += (p.of->to->position_ + p.count) * (end - t);
-      }
-    cost = cost * w.head_dim * (w.heads / w.kv_heads) * 2 / groups_.size();
-    const auto count = groups_.size() * w.kv_heads,
-               grain = std::max(1 + 16384 / cost, (count + slots() - 1) / slots());
-    pool_->for_ranges(count, grain, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const piece& p = pieces_[i];
+      std::size_t most = 0;
+      for (std::size_t t = 0; t < p.count; ++t) most = std::max(most, p.of->to->seen_by(t));
+      for (std::size_t k = 0; k < ranges_for(most); ++k)
+        ranges_.push_back({i, k, ranges_for(most)});
+      for (std::size_t head = 0; head < w_->kv_heads; ++head)
+        ranges_left_[i * w_->kv_heads + head].store(ranges_for(most), std::memory_order_relaxed);
+      cost += most * p.count;
+    }
+    cost = cost * w_->head_dim * (w_->heads / w_->kv_heads) * 2 / ranges_.size();
+    grain_ = 1 + 16384 / cost;
+  }
+
+  // The attention of all pieces, each to its own sequence. A task is one range and one key-value
+  // head. The last of the ranges adds them up, in their order.
+  void attend(std::size_t layer, activations& qkv, activations& attended) {
+    const auto heads = w_->kv_heads;
+    pool_->for_ranges(ranges_.size() * heads, grain_, [&](std::size_t begin, std::size_t end) {
       for (auto j = begin; j < end; ++j)
-        attend(layer, j % w.kv_heads, groups_[j / w.kv_heads], begin / grain, qkv, attended);
+        attend(layer, j % heads, ranges_[j / heads], qkv, attended);
     });
   }
-  // slot: which scratch memory to use.
-  void attend(std::size_t layer, std::size_t kv_head, const group& g, std::size_t slot,
-              activations& all_qkv, activations& all_attended) {
-    const auto size = w_->heads / w_->kv_heads;
-    const sequence& to = *g.of->of->to;
-    const auto qkv = rows(all_qkv, g.of->first, g.of->count);
-    auto attended = rows(all_attended, g.of->first, g.of->count);
-    detail::grouped_attention{to.cache_.keys(layer, kv_head),
-                              to.cache_.values(layer, kv_head),
-                              to.tree_,
-                              to.tree_begin_,
-                              to.position_,
-                              g.first,
-                              g.end,
-                              size,
-                              w_->head_dim,
-                              kv_head * size * w_->head_dim,
-                              scores_.data() + slot * together * size * padded(capacity_),
-                              padded(capacity_),
-                              qkv,
-                              attended}
-        .compute();
+  void attend(std::size_t layer, std::size_t head, const piece_range& r, activations& all_qkv,
+              activations& all_attended) {
+    const piece& p = pieces_[r.piece];
+    const sequence& to = *p.of->to;
+    const auto group = w_->heads / w_->kv_heads;
+    const auto qkv = rows(all_qkv, p.first, p.count);
+    const detail::range_attention attention{to.cache_,
+                                            layer,
+                                            head,
+                                            to.tree_,
+                                            to.tree_begin_,
+                                            to.position_,
+                                            p.count,
+                                            group,
+                                            w_->head_dim,
+                                            qkv,
+                                            p.first * w_->heads + head * group,
+                                            w_->heads,
+                                            sums_};
+    attention.compute(r.number);
+    auto& left = ranges_left_[r.piece * w_->kv_heads + head];
+    if (r.all > 1) {
+      if (left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+      left.store(r.all, std::memory_order_relaxed);  // for the next layer
+    }
+    auto attended = rows(all_attended, p.first, p.count);
+    attention.finish(attended);
   }
 
   static constexpr std::size_t most_rows = tokens_at_a_time;
-  static constexpr std::size_t together = 4;  // inputs whose queries are processed together
-
-  // Scratch memory for the scores of this many groups of queries.
-  std::size_t slots() const { return (chunk_ + together - 1) / together * w_->kv_heads; }
 
   const layer_weights* w_;
   std::shared_ptr<thread_pool> pool_;
   std::size_t capacity_, chunk_;
-  activation_buffer x_, h_, qkv_, attended_, gate_, up_, rotations_, scores_;
+  activation_buffer x_, h_, qkv_, attended_, gate_, up_, rotations_;
+  detail::partial_sums sums_;
   std::vector<piece> pieces_;  // of a step
-  std::vector<group> groups_;
+  std::vector<piece_range> ranges_;
+  std::vector<std::atomic<std::size_t>> ranges_left_;  // [piece][kv head], in this layer
+  std::size_t grain_ = 1;
   float* logits_[most_rows];
   rounding_buffer rounding_{0, 0}, ffn_rounding_{0, 0};
 };

@@ -24,8 +24,11 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-// One text: the weights, a KV cache, scratch memory. The constructor allocates all memory; extend()
-// of one text allocates none.
+// One text: the weights, a KV cache, scratch memory. The constructor allocates all memory but that
+// of the cache, which comes in pages of 64 positions: extend() of one text allocates nothing but
+// the pages that its text begins, or that it writes to and shares with a copy. reserve() takes them
+// before. rollback() gives back all after the next one. Where there is no memory extend() throws
+// std::bad_alloc, and no text of the call has changed.
 class llama {
  public:
   using value_type = float;
@@ -41,7 +44,8 @@ class llama {
     segments_.reserve(1);
   }
 
-  // A copy continues the same text on the same pool, with its own cache. It has no stop flag.
+  // A copy continues the same text on the same pool. It shares pages of the cache, until one of the
+  // two writes to them. It has no stop flag.
   llama(const llama& other) : llama(other.w_, other.stack_.pool(), other.capacity()) {
     if (other.text_.keeps_hidden()) keep_hidden();
     (void)adopt(other);
@@ -49,9 +53,10 @@ class llama {
   llama(llama&&) = default;
   llama& operator=(llama&&) = default;
 
-  // Replaces its text by that of `other`, a session with the same weights: copies the keys and
-  // values, and computes nothing. context_full, or invalid_parameter (other weights, a tree):
-  // nothing has changed. Several threads may copy from `other` at once.
+  // Replaces its text by that of `other`, a session with the same weights: shares its pages, and
+  // computes nothing. context_full, or invalid_parameter (other weights, a tree): nothing has
+  // changed. Several threads may copy from `other` at once, and sessions that share pages may run
+  // at the same time.
   status adopt(const llama& other) {
     if (other.w_ != w_) return status::invalid_parameter;
     const status s = text_.adopt(other.text_);
@@ -75,6 +80,11 @@ class llama {
   void keep_hidden() { text_.keep_hidden(); }
   std::size_t hidden_size() const { return w_->dim; }
   std::span<const float> hidden(std::size_t i) const { return text_.hidden(i); }
+
+  // Takes the pages for the first `count` positions now, and keeps them (those of a text that is
+  // adopted later are shared, and are copied when they are written to). context_full: more than
+  // capacity(). Throws std::bad_alloc.
+  status reserve(std::size_t count) { return text_.reserve(count); }
 
   // While *flag is true, extend() stops within one layer. Any thread may set the flag. Null: never
   // stop.
@@ -116,7 +126,7 @@ class llama {
         a.why = other ? status::invalid_parameter : a.to->begin(a);
         segments.push_back({&a.to->text_, a.tokens.size(), a.logits, a.why});
       }
-    } catch (const std::bad_alloc&) {  // for a tree
+    } catch (const std::bad_alloc&) {  // for a tree or a page
       for (const addition& a : all) a.to->text_.cut_nodes(a.to->nodes_.size());
       throw;
     }
@@ -143,8 +153,8 @@ class llama {
   // not kept when it was read.
   std::span<const float> node_hidden(std::uint32_t node) const { return text_.node_hidden(node); }
 
-  // Removes all tokens from `position` on. `position` must not be beyond the present one. O(1). A
-  // tree is removed.
+  // Removes all tokens from `position` on. `position` must not be beyond the present one. Takes the
+  // time to free their pages. A tree is removed.
   status rollback(std::size_t position) {
     text_.rollback(position);
     nodes_.clear();
@@ -164,7 +174,9 @@ class llama {
     for (const token_id token : a.tokens)
       if (token < 0 || static_cast<std::size_t>(token) >= w_->vocab)
         return status::token_out_of_range;
-    return tree ? text_.add_nodes(a.parents) : status::ok;
+    const status s = tree ? text_.add_nodes(a.parents) : status::ok;
+    if (s == status::ok) text_.open(a.tokens.size());
+    return s;
   }
   // The tokens were appended to the keys and values, or not.
   status end(const addition& a, status why) {

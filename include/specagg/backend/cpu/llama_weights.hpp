@@ -243,17 +243,19 @@ inline sine_cosine sin_cos(double x) {
 // The weights are read once for so many tokens of a call.
 inline constexpr std::size_t tokens_at_a_time = 48;
 
-// Bytes that a session of `capacity` positions takes: keys and values, scores, a hidden state for
-// each, and scratch memory for tokens_at_a_time. Pages that nothing was written to are counted,
-// too. A double, because products of hostile sizes overflow integers.
+// Bytes that a session of `capacity` positions takes, where all of them are in use and none is
+// shared: keys and values (f16), partial sums of attention (one in 128 positions), a hidden state
+// for each, and scratch memory for tokens_at_a_time. A double, because products of hostile sizes
+// overflow integers.
 [[nodiscard]] inline double session_bytes(const layer_weights& w, std::size_t capacity) {
   const auto real = [](std::size_t n) { return static_cast<double>(n); };
-  const double keys_and_values = 2 * real(w.layers.size() * w.kv_heads) * real(padded(w.head_dim));
-  const double a_position =
-      keys_and_values + real(tokens_at_a_time * w.heads) + real(padded(w.dim));
-  const double a_token =
-      5 * real(w.dim) + 3 * real((w.heads + w.kv_heads) * w.head_dim) + 4 * real(w.ffn);
-  return 4 * (real(padded(capacity)) * a_position + real(tokens_at_a_time) * a_token);
+  const double head = real(padded(w.head_dim)), tokens = real(tokens_at_a_time);
+  const double keys_and_values = real(w.layers.size() * w.kv_heads) * head,
+               sums = tokens * real(w.heads) * (head + 2) / 128;
+  const double a_position = keys_and_values + sums + real(padded(w.dim));
+  const double a_token = 5 * real(w.dim) + 3 * real((w.heads + w.kv_heads) * w.head_dim) +
+                         4 * real(w.ffn) + 32 * real(w.heads);
+  return 4 * (real((capacity + 127) / 128 * 128) * a_position + tokens * a_token);
 }
 
 // The number of positions that a session keeps: `wanted`, but at most the model's context. 0 means

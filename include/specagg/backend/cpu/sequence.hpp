@@ -20,7 +20,8 @@ namespace cpu {
 
 class layer_stack;
 
-// The constructor allocates all memory but that for trees and hidden states.
+// The constructor allocates no pages of keys and values (kv_cache.hpp), and nothing for trees and
+// hidden states.
 class sequence {
  public:
   // w must outlive the object. capacity: the number of positions to keep (see checked_capacity,
@@ -61,13 +62,14 @@ class sequence {
             kept ? dim_ : 0};
   }
 
-  // The text of `other`, with the same weights: copies what is kept, and computes nothing.
-  // context_full, or invalid_parameter (a tree): nothing has changed.
+  // The text of `other`, with the same weights: shares its keys and values, copies its hidden
+  // states, and computes nothing. context_full, or invalid_parameter (a tree): nothing has changed.
   status adopt(const sequence& other) {
     if (other.position_ > capacity_) return status::context_full;
     if (tree_.size() + other.tree_.size() > 0) return status::invalid_parameter;
     position_ = other.position_;
-    cache_.copy(other.cache_, position_);
+    cache_.share(other.cache_, position_);
+    give_back();
     hidden_begin_ = position_;
     if (hidden_ && other.hidden_) {
       hidden_begin_ = std::min(other.hidden_begin_, position_);
@@ -110,12 +112,24 @@ class sequence {
     return status::ok;
   }
 
-  // Removes all positions from `position` on, and a tree. O(1).
+  // Takes the pages of the next `count` positions, which must be done before they are appended.
+  // std::bad_alloc: nothing that can be seen has changed.
+  void open(std::size_t count) { cache_.open(position_, position_ + count); }
+  // The same for the first `count` positions. They are kept from now on. context_full: nothing has
+  // changed.
+  status reserve(std::size_t count) {
+    if (count > capacity_) return status::context_full;
+    if (count > position_) open(count - position_);
+    reserved_ = count;
+    return status::ok;
+  }
+  // Removes all positions from `position` on, and a tree. Their pages are given back, but for one.
   void rollback(std::size_t position) {
     if (tree_.size() > 0) position_ = tree_begin_;
     tree_.cut(0);
     position_ = std::min(position, position_);
     hidden_begin_ = std::min(hidden_begin_, position_);
+    give_back();
   }
 
   // Whether layer_stack::append takes `count` inputs and writes these rows.
@@ -136,7 +150,10 @@ class sequence {
                              : tree_begin_ + tree_.path(position_ + t - tree_begin_ + 1).size();
   }
 
-  std::size_t capacity_, dim_, vocab_, position_ = 0;
+  // The next page is kept, because drafted tokens come and go.
+  void give_back() { cache_.cut(std::max(position_ + kv_cache::page_positions, reserved_)); }
+
+  std::size_t capacity_, dim_, vocab_, position_ = 0, reserved_ = 0;
   std::size_t tree_begin_ = 0;  // the position of the first node
   tree_paths tree_;
   kv_cache cache_;

@@ -41,6 +41,9 @@ SPECAGG_LANE double tree_add(__m256d x) {
 SPECAGG_LANE __m256 wide(const f16* x) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
 }
+SPECAGG_LANE void narrow(__m256 x, f16* y) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(y), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
 SPECAGG_LANE __m256 wide(const bf16* x) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(
       _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))), 16));

@@ -10,7 +10,8 @@ SPECAGG_BEGIN
 template <class T, int N>
 struct lane_mask;
 // N lanes of float or double. Operators, abs, sqrt, max, min and fma work lane by lane.
-//   load(x), store(x)          N numbers in memory, of any alignment; f16 and bf16 are converted
+//   load(x), store(x)          N numbers in memory, of any alignment; f16 and bf16 are converted.
+//                              (floats only) store to f16 rounds to nearest, ties to even
 //   load_partial(x, n, fill)   the first n numbers at x (no more are read), and `fill` after them
 //   load_i8(x)                 N signed bytes
 //   iota(first)                first, first + 1, ...
@@ -74,6 +75,7 @@ struct vec<T, 1> {
   static SPECAGG_LANE vec load_i8(const std::int8_t* x) { return *x; }
   SPECAGG_FUNCTION static SPECAGG_LANE vec iota(T first) { return first; }
   SPECAGG_FUNCTION SPECAGG_LANE void store(T* x) const { *x = v; }
+  SPECAGG_LANE void store(f16* x) const { *x = detail::f16_of_float(v); }
 
 #if defined(__CUDA_ARCH__)  // the intrinsics are never contracted, whatever -fmad is
 #define SPECAGG_SCALAR_OP(op, f32, f64)                                \

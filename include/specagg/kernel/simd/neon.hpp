@@ -36,6 +36,9 @@ SPECAGG_LANE float64x2_t root_of(float64x2_t x) { return vsqrtq_f64(x); }
 SPECAGG_LANE float32x4_t wide(const f16* x) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&x->bits)));
 }
+SPECAGG_LANE void narrow(float32x4_t x, f16* y) {
+  vst1_u16(&y->bits, vreinterpret_u16_f16(vcvt_f16_f32(x)));
+}
 SPECAGG_LANE float32x4_t wide(const bf16* x) {
   return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(&x->bits), 16));
 }

@@ -145,6 +145,17 @@ SPECAGG_FUNCTION SPECAGG_LANE float number(f16 h) { return float_of_f16(h.bits);
 SPECAGG_FUNCTION SPECAGG_LANE float number(bf16 h) { return float_of_bf16(h.bits); }
 SPECAGG_FUNCTION SPECAGG_LANE float number(float x) { return x; }
 SPECAGG_FUNCTION SPECAGG_LANE double number(double x) { return x; }
+// The nearest f16, the even one of two equally near: as the machines' own instruction, but for the
+// payload of NaN.
+SPECAGG_LANE f16 f16_of_float(float x) {
+  const std::uint32_t bits = bit_cast<std::uint32_t>(x), sign = bits >> 16 & 0x8000u,
+                      rest = bits & 0x7fffffffu;
+  if (rest > 0x7f800000u) return {std::uint16_t(sign | 0x7e00u)};
+  if (rest >= 0x477ff000u) return {std::uint16_t(sign | 0x7c00u)};
+  if (rest < 0x38800000u)  // subnormal: units of 2^-24, the last place of 0.5
+    return {std::uint16_t(sign | (bit_cast<std::uint32_t>(bit_cast<float>(rest) + 0.5f) & 0x7ffu))};
+  return {std::uint16_t(sign | (rest - 0x38000000u + 0xfffu + (rest >> 13 & 1)) >> 13)};
+}
 // Converts back: the nearest number of S, the even one of two equally near. Rounded once; by way of
 // a float it would be rounded twice.
 template <class S>

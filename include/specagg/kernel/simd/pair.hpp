@@ -51,7 +51,8 @@ struct vec<T, N> {
   SPECAGG_FUNCTION static SPECAGG_PAIR vec iota(T first) {
     return {half::iota(first), half::iota(first + T(N / 2))};
   }
-  SPECAGG_FUNCTION SPECAGG_PAIR void store(T* x) const {
+  template <class S>
+  SPECAGG_FUNCTION SPECAGG_PAIR void store(S* x) const {
     lo.store(x);
     hi.store(x + N / 2);
   }

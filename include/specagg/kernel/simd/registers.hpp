@@ -67,6 +67,7 @@ struct vec<T, N> {
     return load(y);
   }
   SPECAGG_LANE void store(T* x) const { v.store_unaligned(x); }
+  SPECAGG_LANE void store(f16* x) const { detail::narrow(reg(v), x); }
 
   friend SPECAGG_LANE vec operator+(vec a, vec b) { return a.v + b.v; }
   friend SPECAGG_LANE vec operator-(vec a, vec b) { return a.v - b.v; }

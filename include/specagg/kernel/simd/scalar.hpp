@@ -77,6 +77,9 @@ struct vec<T, N> {
     return each([=](int i) { return first + T(i); });
   }
   SPECAGG_LANE void store(T* x) const { std::memcpy(x, &v, sizeof v); }
+  SPECAGG_LANE void store(f16* x) const {
+    for (int i = 0; i < N; ++i) x[i] = detail::f16_of_float(v[i]);
+  }
 
   friend SPECAGG_LANE vec operator+(vec a, vec b) { return a.v + b.v; }
   friend SPECAGG_LANE vec operator-(vec a, vec b) { return a.v - b.v; }

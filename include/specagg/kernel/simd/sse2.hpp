@@ -107,8 +107,27 @@ SPECAGG_LANE __m128 shift_right_exponent(__m128 t) {
 SPECAGG_LANE __m128d shift_right_exponent(__m128d t) {
   return _mm_castsi128_pd(_mm_srli_epi64(_mm_castpd_si128(t), 52));
 }
+// As float_of_f16, without branches.
 SPECAGG_LANE __m128 wide(const f16* x) {
-  return _mm_set_ps(number(x[3]), number(x[2]), number(x[1]), number(x[0]));
+  const __m128i h =
+      _mm_unpacklo_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x)), _mm_setzero_si128());
+  const __m128i rest = _mm_and_si128(h, _mm_set1_epi32(0x7fff));
+  const __m128i subnormal = _mm_cmplt_epi32(rest, _mm_set1_epi32(0x400)),
+                special = _mm_cmpgt_epi32(rest, _mm_set1_epi32(0x7bff)),
+                nan = _mm_cmpgt_epi32(rest, _mm_set1_epi32(0x7c00));
+  const __m128i normal = _mm_add_epi32(_mm_slli_epi32(rest, 13), _mm_set1_epi32(0x38000000));
+  const __m128i least = _mm_castps_si128(_mm_mul_ps(_mm_cvtepi32_ps(rest), _mm_set1_ps(0x1p-24f)));
+  const __m128i sign = _mm_slli_epi32(_mm_xor_si128(h, rest), 16);
+  const __m128i raised = _mm_or_si128(_mm_and_si128(special, _mm_set1_epi32(0x7f800000)),
+                                      _mm_and_si128(nan, _mm_set1_epi32(0x400000)));
+  return _mm_castsi128_ps(_mm_or_si128(
+      _mm_or_si128(sign, raised),
+      _mm_or_si128(_mm_and_si128(subnormal, least), _mm_andnot_si128(subnormal, normal))));
+}
+SPECAGG_LANE void narrow(__m128 x, f16* y) {
+  float z[4];
+  _mm_storeu_ps(z, x);
+  for (int i = 0; i < 4; ++i) y[i] = f16_of_float(z[i]);
 }
 SPECAGG_LANE __m128 wide(const bf16* x) {
   return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(),
