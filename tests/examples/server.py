@@ -555,6 +555,11 @@ def choices():
             return len(set(tokens)) / len(tokens)
         assert counted(frequency_penalty=2) > counted() and counted(presence_penalty=2) > counted()
         assert counted(repetition_penalty=1.5) > counted()
+        # the answer's tokens alone count, but for repetition
+        again = {"prompt": "king of Israel, king of Israel, king of", "max_tokens": 1, "temperature": 0}
+        first = s.complete(**again)["choices"][0]["text"]
+        assert first == " Israel" and s.complete(**again, presence_penalty=2, frequency_penalty=2)["choices"][0]["text"] == first
+        assert s.complete(**again, repetition_penalty=100)["choices"][0]["text"] != first
         # the same with no drafts: penalties and biases are functions of the text
         for change in ({"frequency_penalty": 1}, {"presence_penalty": -1}, {"repetition_penalty": 1.3},
                        {"logit_bias": {str(plain["tokens"][0]): -100}}):
@@ -848,9 +853,15 @@ def memory():
         status, text = s.call("POST", "/v1/completions", large)
         assert status == 400 and "--memory" in json.loads(text)["error"]["message"], text
         # more at once than 4 MiB have room for: some wait
+        used, done = [], threading.Event()
+        def look():
+            while not done.wait(0.005): used.append(s.metric("memory_bytes"))
+        looking = threading.Thread(target=look)
+        looking.start()
         got = at_once([lambda i=i: s.complete(**asked(i % 8))["choices"][0] for i in range(32)])
-        assert all(map(same, got, due * 4))
-        assert s.metric("memory_bytes") == 0
+        done.set(), looking.join()
+        assert all(map(same, got, due * 4)) and s.metric("memory_bytes") == 0
+        assert 1 << 20 < max(used) <= 4 << 20, max(used)
     # the system refuses memory
     with running("--context", 1000, "--requests", 64, "--queue", 64) as s:
         s.complete(**asked(0))
