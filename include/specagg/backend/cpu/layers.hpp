@@ -72,9 +72,9 @@ class layer_stack {
         up_(chunk_, w.ffn),
         rotations_(chunk_, 4 * w.frequencies.size()),
         sums_(chunk_ * w.heads, ranges_for(capacity_), w.head_dim),
-        ranges_left_(chunk_ * w.kv_heads) {
+        tasks_left_(chunk_ * w.kv_heads) {
     pieces_.reserve(chunk_);
-    ranges_.reserve(chunk_ * ranges_for(capacity_));
+    ranges_.reserve(chunk_ * ranges_for(capacity_) + enough_tasks());
     const auto cols = widest_quantised(w, further);
     rounding_ = rounding_buffer(chunk_, cols);
     if (cols > 0) ffn_rounding_ = rounding_buffer(chunk_, w.ffn);
@@ -148,9 +148,10 @@ class layer_stack {
     std::size_t first, count, skip;
     float* logits;
   };
-  // A range of the positions that a piece sees (attention.hpp).
+  // A range of the positions that a piece sees (attention.hpp), for one of `parts` parts of its
+  // queries. tasks: how many of these the piece has.
   struct piece_range {
-    std::size_t piece, number, all;  // all: how many the piece sees
+    std::size_t piece, number, part, parts, tasks;
   };
 
   // Asks every sequence whether it is to stop, and marks those that are. True if none goes on.
@@ -339,25 +340,35 @@ class layer_stack {
   static std::size_t ranges_for(std::size_t positions) {
     return detail::range_attention::ranges_for(positions);
   }
+  // Tasks of attention that keep all threads busy.
+  std::size_t enough_tasks() const { return 8 * std::size_t{pool_->threads()}; }
+  // The queries of a piece are divided only where there are few ranges.
   void find_ranges() {
     ranges_.clear();
-    std::size_t cost = 0;
+    std::size_t seen[most_rows], all = 0, cost = 0;
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
       const piece& p = pieces_[i];
-      std::size_t most = 0;
-      for (std::size_t t = 0; t < p.count; ++t) most = std::max(most, p.of->to->seen_by(t));
-      for (std::size_t k = 0; k < ranges_for(most); ++k)
-        ranges_.push_back({i, k, ranges_for(most)});
+      seen[i] = 0;
+      for (std::size_t t = 0; t < p.count; ++t) seen[i] = std::max(seen[i], p.of->to->seen_by(t));
+      all += ranges_for(seen[i]);
+      cost += seen[i] * p.count;
+    }
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const auto parts = std::clamp<std::size_t>(
+          enough_tasks() / (all * w_->kv_heads), 1,
+          detail::range_attention::most_parts(pieces_[i].count * (w_->heads / w_->kv_heads)));
+      const auto tasks = ranges_for(seen[i]) * parts;
+      for (std::size_t k = 0; k < tasks; ++k)
+        ranges_.push_back({i, k / parts, k % parts, parts, tasks});
       for (std::size_t head = 0; head < w_->kv_heads; ++head)
-        ranges_left_[i * w_->kv_heads + head].store(ranges_for(most), std::memory_order_relaxed);
-      cost += most * p.count;
+        tasks_left_[i * w_->kv_heads + head].store(tasks, std::memory_order_relaxed);
     }
     cost = cost * w_->head_dim * (w_->heads / w_->kv_heads) * 2 / ranges_.size();
     grain_ = 1 + 16384 / cost;
   }
 
-  // The attention of all pieces, each to its own sequence. A task is one range and one key-value
-  // head. The last of the ranges adds them up, in their order.
+  // The attention of all pieces, each to its own sequence. A task is a part of one range, for one
+  // key-value head. The last of a piece and a head adds up the ranges, in their order.
   void attend(std::size_t layer, activations& qkv, activations& attended) {
     const auto heads = w_->kv_heads;
     pool_->for_ranges(ranges_.size() * heads, grain_, [&](std::size_t begin, std::size_t end) {
@@ -384,11 +395,11 @@ class layer_stack {
                                             p.first * w_->heads + head * group,
                                             w_->heads,
                                             sums_};
-    attention.compute(r.number);
-    auto& left = ranges_left_[r.piece * w_->kv_heads + head];
-    if (r.all > 1) {
+    attention.compute(r.number, r.part, r.parts);
+    auto& left = tasks_left_[r.piece * w_->kv_heads + head];
+    if (r.tasks > 1) {
       if (left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-      left.store(r.all, std::memory_order_relaxed);  // for the next layer
+      left.store(r.tasks, std::memory_order_relaxed);  // for the next layer
     }
     auto attended = rows(all_attended, p.first, p.count);
     attention.finish(attended);
@@ -403,7 +414,7 @@ class layer_stack {
   detail::partial_sums sums_;
   std::vector<piece> pieces_;  // of a step
   std::vector<piece_range> ranges_;
-  std::vector<std::atomic<std::size_t>> ranges_left_;  // [piece][kv head], in this layer
+  std::vector<std::atomic<std::size_t>> tasks_left_;  // [piece][kv head], in this layer
   std::size_t grain_ = 1;
   float* logits_[most_rows];
   rounding_buffer rounding_{0, 0}, ffn_rounding_{0, 0};
