@@ -25,6 +25,8 @@ set(SPECAGG_MORE
   "^counts:"
   # scripts that download
   "^get-model:"
+  # a thousand connections, and a lack of memory
+  "^server: hostile clients"
   # where libllama is: the adapter and its server
   "llama_cpp"
   # the CPU backend's products and layers; whole texts stay

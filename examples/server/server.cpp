@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "../cli/effects.hpp"
 #include "answer.hpp"
@@ -166,7 +167,9 @@ void spin_for_microseconds(char** argv) {
 // Bytes that requests may have.
 double memory_for(const program_options& o) {
   if (o.memory > 0) return double(o.memory) * 0x1p20;
-  return 0.5 * double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
+  double all = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)), of_group = all;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> of_group) all = std::min(all, of_group);
+  return all / 2;
 }
 
 // A connection is a file, and there may be more of them than a shell allows at first.

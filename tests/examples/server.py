@@ -862,7 +862,8 @@ def memory():
         done.set(), looking.join()
         assert all(map(same, got, due * 4)) and s.metric("memory_bytes") == 0
         assert 1 << 20 < max(used) <= 4 << 20, max(used)
-    # the system refuses memory
+    # the system refuses memory (AddressSanitizer has terabytes for itself)
+    if "asan" in server: return print("skipped under AddressSanitizer: a limit of memory")
     with running("--context", 1000, "--requests", 64, "--queue", 64) as s:
         s.complete(**asked(0))
         before, room = s.memory(), int(s.memory("VmSize") + 120) << 20
