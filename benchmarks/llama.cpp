@@ -45,9 +45,7 @@ double median_milliseconds(int repetitions, Body&& body) {
 std::vector<std::span<const std::byte>> memory_of(const llama_weights& w) {
   std::vector<std::span<const std::byte>> all;
   const auto add = [&](const matrix& m) {
-    if (m.strips)
-      all.emplace_back(m.strips.get(), (m.rows + strip_rows - 1) / strip_rows *
-                                           (m.cols / quantised_block) * packed_block_bytes(m.type));
+    if (m.strips) all.emplace_back(m.strips.get(), packed_bytes(m));
     else all.emplace_back(m.data, m.rows * row_bytes(m.type, m.cols));
   };
   for (const auto& l : w.layers)

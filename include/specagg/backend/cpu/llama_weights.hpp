@@ -28,7 +28,7 @@ namespace cpu {
 // A stack of Llama layers, its final norm and its output matrix, with the sizes that the metadata
 // of a file give them. Matrices of floats stay in the mapped file. Quantised matrices are repacked
 // for the CPU. That takes the memory that they take in the file, with rows up to the next multiple
-// of 16; a mapped file's pages are given back.
+// of 16, in one piece (strip_memory); a mapped file's pages are given back.
 struct layer_weights {
   struct layer {
     std::vector<float> attention_norm, ffn_norm;  // [dim], padded to 16 with zeros
@@ -124,7 +124,12 @@ struct layer_weights {
   matrix take_matrix(const std::string& name, std::size_t rows, std::size_t cols, bool repack,
                      const std::function<void(double)>& progress) {
     const auto t = take(name, rows, cols);
-    auto m = repack ? cpu::repack(t) : matrix{t, nullptr};
+    if (repack && !strips_) {
+      std::size_t room = 0;
+      for (const tensor& each : file.tensors()) room += strip_memory::room_for(each);
+      strips_.emplace(room);
+    }
+    auto m = repack ? cpu::repack(t, *strips_) : matrix{t, nullptr};
     if (m.strips) file.give_back(t);
     bytes_done_ += rows * row_bytes(t.type, cols);
     if (progress) progress(static_cast<double>(bytes_done_) / static_cast<double>(file.size()));
@@ -162,7 +167,8 @@ struct layer_weights {
 
  private:
   std::size_t blocks_ = 0, bytes_done_ = 0;
-  std::vector<bool> used_;  // tensors of the file
+  std::vector<bool> used_;              // tensors of the file
+  std::optional<strip_memory> strips_;  // of all matrices that are repacked
 };
 
 // The columns of the widest quantised matrix, of `further` too if it is not null; 0 if there is

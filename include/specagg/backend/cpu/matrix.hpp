@@ -19,6 +19,8 @@
 #include <new>
 #include <utility>
 
+#include <sys/mman.h>
+
 #include <specagg/backend/cpu/tensor.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/config.hpp>
@@ -28,8 +30,7 @@ namespace cpu {
 
 // A tensor, and its weights repacked if it is quantised and repack() was called. Copies share them.
 struct matrix : tensor {
-  // ceil(rows / 16) * cols / 32 * packed_block_bytes(type), 64-byte aligned
-  std::shared_ptr<const std::byte> strips;
+  std::shared_ptr<const std::byte> strips;  // packed_bytes() bytes, 64-byte aligned
 };
 
 // The rows of a strip; bytes of the numbers of a block; and bytes of a block.
@@ -40,6 +41,44 @@ inline constexpr std::size_t strip_rows = 16;
 [[nodiscard]] constexpr std::size_t packed_block_bytes(tensor_type type) {
   return number_bytes(type) + strip_rows * (type == tensor_type::q4_1 ? 4 : 2);
 }
+// Bytes of a tensor's strips; 0 if it is not quantised.
+[[nodiscard]] constexpr std::size_t packed_bytes(const tensor& t) {
+  if (block_bytes(t.type) == 0) return 0;
+  return (t.rows + strip_rows - 1) / strip_rows * (t.cols / quantised_block) *
+         packed_block_bytes(t.type);
+}
+
+// Memory for the strips of several matrices: one piece, in huge pages where the system has some. A
+// call of one token reads all of it, and with pages of 4 KiB TLB misses take much of its time.
+class strip_memory {
+ public:
+  // bytes: the sum of room_for() all matrices.
+  explicit strip_memory(std::size_t bytes) {
+    constexpr std::size_t huge = std::size_t{1} << 21;
+    const bool large = bytes >= huge;
+    if (large) bytes = (bytes + huge - 1) / huge * huge;
+    const std::align_val_t alignment{large ? huge : 64};
+    all_ = {static_cast<std::byte*>(::operator new(bytes, alignment)),
+            [alignment](std::byte* p) { ::operator delete(p, alignment); }};
+#if defined(MADV_HUGEPAGE)
+    if (large) ::madvise(all_.get(), bytes, MADV_HUGEPAGE);
+#endif
+  }
+  // Bytes that take() takes.
+  [[nodiscard]] static std::size_t room_for(const tensor& t) {
+    return (packed_bytes(t) + 63) / 64 * 64;
+  }
+  // The next piece, for this tensor.
+  [[nodiscard]] std::shared_ptr<std::byte> take(const tensor& t) {
+    auto* const piece = all_.get() + used_;
+    used_ += room_for(t);
+    return {all_, piece};
+  }
+
+ private:
+  std::shared_ptr<std::byte> all_;
+  std::size_t used_ = 0;
+};
 
 namespace detail {
 
@@ -82,18 +121,16 @@ inline void unpack_row(tensor_type type, const std::byte* numbers, std::size_t r
 
 }  // namespace detail
 
-// Repacks a quantised tensor; any other stays as it is. Rows up to the next multiple of 16 are
-// zero.
-[[nodiscard]] inline matrix repack(const tensor& t) {
+// Repacks a quantised tensor into the next piece of `memory`; any other stays as it is. Rows up to
+// the next multiple of 16 are zero.
+[[nodiscard]] inline matrix repack(const tensor& t, strip_memory& memory) {
   matrix m{t, nullptr};
   const auto in = block_bytes(t.type), out = packed_block_bytes(t.type),
              blocks = t.cols / quantised_block;
   if (in == 0) return m;
-  const auto strips = (t.rows + strip_rows - 1) / strip_rows, bytes = strips * blocks * out;
-  constexpr std::align_val_t alignment{64};
-  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(::operator new(bytes, alignment)),
-                                    [](std::byte* p) { ::operator delete(p, alignment); });
-  auto* to = memory.get();
+  const auto strips = (t.rows + strip_rows - 1) / strip_rows;
+  auto packed = memory.take(t);
+  auto* to = packed.get();
   for (std::size_t strip = 0; strip < strips; ++strip) {
     const auto rows = std::min(strip_rows, t.rows - strip * strip_rows);
     if (rows < strip_rows) std::fill_n(to, blocks * out, std::byte{0});
@@ -108,8 +145,12 @@ inline void unpack_row(tensor_type type, const std::byte* numbers, std::size_t r
         if (t.type == tensor_type::q4_1) std::memcpy(scales + 2 * strip_rows, from + 2, 2);
       }
   }
-  m.strips = std::move(memory);
+  m.strips = std::move(packed);
   return m;
+}
+[[nodiscard]] inline matrix repack(const tensor& t) {
+  strip_memory memory(strip_memory::room_for(t));
+  return repack(t, memory);
 }
 
 // One row as floats: exactly as read_row of the tensor gives it.
