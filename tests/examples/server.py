@@ -847,12 +847,12 @@ def page():
 def memory():
     """Requests that want more memory than there is. Those that fit get the texts that they get alone."""
     if not cpu: return print("skipped: libllama takes the memory at once")
-    with running("--context", 1000, "--memory", 4, "--requests", 8, "--queue", 64) as s:
+    with running("--context", 1000, "--memory", 3, "--requests", 8, "--queue", 64) as s:
         due = [s.complete(**asked(i))["choices"][0] for i in range(8)]
-        large = {"prompt": "And", "max_tokens": 990, "draft": "counts"}
+        large = {"prompt": "And", "max_tokens": 990, "draft": "model"}
         status, text = s.call("POST", "/v1/completions", large)
         assert status == 400 and "--memory" in json.loads(text)["error"]["message"], text
-        # more at once than 4 MiB have room for: some wait
+        # more at once than 3 MiB have room for: some wait
         used, done = [], threading.Event()
         def look():
             while not done.wait(0.005): used.append(s.metric("memory_bytes"))
@@ -861,7 +861,7 @@ def memory():
         got = at_once([lambda i=i: s.complete(**asked(i % 8))["choices"][0] for i in range(32)])
         done.set(), looking.join()
         assert all(map(same, got, due * 4)) and s.metric("memory_bytes") == 0
-        assert 1 << 20 < max(used) <= 4 << 20, max(used)
+        assert 1 << 20 < max(used) <= 3 << 20, max(used)
     # the system refuses memory (AddressSanitizer has terabytes for itself)
     if "asan" in server: return print("skipped under AddressSanitizer: a limit of memory")
     with running("--context", 1000, "--requests", 64, "--queue", 64) as s:
@@ -870,7 +870,7 @@ def memory():
         resource.prlimit(s.process.pid, resource.RLIMIT_AS, (room, room))
         def one(i):
             try:
-                what = asked(i // 2 % 8) if i % 2 else {**large, "draft": "model", "n": 4, "seed": i}
+                what = asked(i // 2 % 8) if i % 2 else {**large, "n": 2, "seed": i}
                 return s.call("POST", "/v1/completions", what)
             except http.client.RemoteDisconnected:
                 return 503, "no memory for the answer"
@@ -929,7 +929,8 @@ def thousand_connections():
         s.until("requests_waiting", 0)
         assert went == [500, 500] and s.metric("requests_failed_total") == 0
         time.sleep(1)
-        assert s.memory() - before < 32, f"memory grew by {s.memory() - before:.1f} MB"
+        most = 512 if "asan" in server else 32  # AddressSanitizer has stacks of its own for each thread
+        assert s.memory() - before < most, f"memory grew by {s.memory() - before:.1f} MB"
         assert all(same(s.complete(**asked(i))["choices"][0], due[i]) for i in range(8))
     print("1,000 connections, half of them killed: the other texts are those of the requests alone")
 
