@@ -725,10 +725,10 @@ void device(two_sites_options o) {
                        connection.over = true;
                        connection.why = why;
                      });
-    std::this_thread::sleep_for(5ms);
+    std::this_thread::sleep_for(20ms);
     client.tick();
     r.site->tick();
-    if (live && i % 20 == 0) {
+    if (live && i % 5 == 0) {
       fmt::print(stderr, "\r\033[K{}\n\033[K{}\033[A", live_line(side::l, r),
                  live_line(side::r, r));
       std::fflush(stderr);

@@ -9,6 +9,7 @@
 #include "draft/toy_vocabularies.hpp"
 #include "site/two_sites.hpp"
 #include "support/catch.hpp"
+#include "support/numbers.hpp"
 
 using namespace specagg;
 using namespace specagg::sites;
@@ -511,4 +512,17 @@ TEST_CASE("tokens of an order that a message has taken back, and behind it, are 
   lone_end<split_device<double>> d(side::l);
   d.site.decoded(d.sink.orders.back().ticket, sure[0], 0, 0, d.sink);
   CHECK((d.site.token(0) == 0 && d.site.token(1) == 1 && d.site.token(2) == no_token));
+}
+TEST_CASE("a row that is kept has the bits that are read from it, whatever its size") {
+  numbers n(1);
+  for (const std::size_t size : {1, 15, 16, 17, 1023, 1024, 1025, 2500}) {
+    std::vector<float> logits(size), kept(size + 1, 7);
+    for (float& l : logits) l = float(n.between(-9, 9));
+    processed_row<float> row(logits, {.temperature = 0.7, .top_k = 900});
+    REQUIRE(row.normalise() == status::ok);
+    sites::detail::write_row(row, kept.data());
+    std::size_t differ = 0;
+    for (std::size_t v = 0; v < size; ++v) differ += !same(kept[v], row[v]);
+    CHECK((differ == 0 && kept[size] == 7));
+  }
 }

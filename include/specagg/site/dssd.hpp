@@ -38,6 +38,21 @@ struct score_order {
 
 namespace detail {
 
+// Writes a normalised row's probabilities.
+template <Row R, class T>
+SPECAGG_FLATTEN void write_row(const R& row, T* to) {
+  using V = vec<typename R::value_type, 16>;
+  for (std::size_t begin = 0, count; begin < row.size(); begin += count) {
+    count = std::min(block_size, row.size() - begin);
+    const auto block = row.open(begin, count);
+    std::size_t k = 0;
+    if constexpr (std::is_same_v<typename R::value_type, T>)
+      for (; k + V::lanes <= count; k += V::lanes)
+        block.template operator()<V>(k, V::lanes).store(to + begin + k);
+    for (; k < count; ++k) to[begin + k] = T(row[begin + k]);
+  }
+}
+
 // The part that both ends have in common. The text is the settled tokens. The two ends differ in
 // how much of it they may tell each other.
 template <class T, class Chooser>
@@ -169,8 +184,7 @@ class split_device : public detail::split_end<T, Chooser> {
       return link_.refuse(
           "row of position " + std::to_string(size() + j) + ": " + std::string(name(s)), sink);
     if (kind == protocol::dssd && !dead_end_)
-      for (std::size_t v = 0; v < terms().codec.vocabulary; ++v)
-        q_[j * terms().codec.vocabulary + v] = T(row[v]);
+      detail::write_row(row, q_.data() + j * terms().codec.vocabulary);
     go_on(sink);
   }
   // A message of the edge. Bytes that are none end the connection (problem()).
