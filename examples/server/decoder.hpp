@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +28,8 @@ struct server_options {
 };
 
 inline constexpr std::size_t prompt_tokens = 128;  // of prompts, read in each step
+
+inline constexpr const char* no_memory = "no memory";  // so short that a string of it takes none
 
 // What a request has of the models while its text is written, and what its last step gave.
 struct job {
@@ -247,6 +250,8 @@ class decoder_on final : public decoder {
       // What threw has changed no text. Alone it throws again, and the others go on.
       for (job* const j : all) try {
           step_together({&j, 1});
+        } catch (const std::bad_alloc&) {
+          j->failure = no_memory;
         } catch (const std::exception& e) {
           j->failure = e.what();
         }

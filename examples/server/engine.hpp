@@ -166,6 +166,17 @@ class engine {
     std::vector<job*> active;
     active.reserve(places_.size());
     while (wait_for_work(active)) {
+      // Texts take memory as they grow. Where so little is left, the youngest gives way.
+      const std::unique_ptr<char[]> left(new (std::nothrow) char[least_left]);
+      if (!left) {
+        const std::lock_guard hold(lock_);
+        end(*std::max_element(places_.begin(), places_.end(),
+                              [](const auto& a, const auto& b) {
+                                return b && (!a || a->asked->number < b->asked->number);
+                              }),
+            ended::failed, no_memory, 503);
+        continue;
+      }
       const auto start = std::chrono::steady_clock::now();
       decoder_->step(active);
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
@@ -240,7 +251,8 @@ class engine {
     const bool ended_here =
         n > 0 && std::find(ends.begin(), ends.end(), r.tokens.back().token) != ends.end();
     if (stopped || ended_here) end(p, ended::stop, "");
-    else if (!j.failure.empty()) end(p, ended::failed, j.failure);
+    else if (!j.failure.empty())
+      end(p, ended::failed, j.failure, j.failure == no_memory ? 503 : 500);
     else if (r.tokens.size() >= r.max_tokens) end(p, ended::length, "");
     else ring(r);
   }
@@ -249,8 +261,6 @@ class engine {
     r.told->rings.notify_all();
   }
   static constexpr std::size_t least_left = 64 << 20;
-  // so short that it takes none
-  static constexpr const char* no_memory = "no memory";
   void settle(request& r, ended how, const std::string& why, int status = 500) {
     r.ended = how;
     r.status = status;
