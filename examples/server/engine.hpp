@@ -254,7 +254,7 @@ class engine {
     else if (!j.failure.empty())
       end(p, ended::failed, j.failure, j.failure == no_memory ? 503 : 500);
     else if (r.tokens.size() >= r.max_tokens) end(p, ended::length, "");
-    else ring(r);
+    else if (r.stream) ring(r);  // a whole answer is asked for at its end
   }
   void ring(request& r) {
     ++r.told->rung;

@@ -45,7 +45,7 @@ enum class drafts { none, lookup, counts, model, head };
 inline const std::vector<std::string> draft_names = {"none", "lookup", "counts", "model", "head"};
 enum class ended { no, stop, length, failed };
 
-// Tells the thread of a call that there is news of one of its requests.
+// Tells the thread of a call that one of its requests has ended, or in a stream gone on.
 struct bell {
   std::condition_variable rings;
   std::uint64_t rung = 0;

@@ -402,18 +402,18 @@ TEST_CASE(
   if (file.empty()) return;
   const std::string options = "--temperature 0 --max-tokens 40 --threads 2 --target " + file;
   const auto all =
-      answers(options + " --prompt 'Which city is the capital of France?'", "And of Italy?\n");
+      answers(options + " --prompt 'Which city is the capital of Germany?'", "And of Italy?\n");
   REQUIRE(all.size() == 2);
   for (const auto& a : all) {
     INFO(a["text"]);
     CHECK(a["ended_by"] == "end of text");
     CHECK(a["tokens"].back() == 2);
   }
-  CHECK(all[0]["text"].get<std::string>().find("Paris") != std::string::npos);
+  CHECK(all[0]["text"].get<std::string>().find("Berlin") != std::string::npos);
   CHECK(all[1]["text"].get<std::string>().find("Rome") != std::string::npos);
   CHECK(all[0]["prompt_tokens"] == 38);  // with the template's system text
   const auto drafted = answers(options + " --gamma 2 --draft " + file,
-                               "Which city is the capital of France?\nAnd of Italy?");
+                               "Which city is the capital of Germany?\nAnd of Italy?");
   REQUIRE(drafted.size() == 2);
   for (std::size_t i = 0; i < 2; ++i) {
     CHECK(drafted[i]["tokens"] == all[i]["tokens"]);

@@ -14,7 +14,7 @@ MISTAKES = [
     # comments of a function, a group, a member, a template
     ("include/specagg/kernel/select.hpp", r"// One pass.\n", "", "find_largest is public and has no comment"),
     ("include/specagg/backend/cpu/matrix.hpp", r"// The rows of a strip;.*\n", "", "strip_rows is public and has no comment"),
-    ("include/specagg/backend/cpu/matrix.hpp", None, None, "planes is public and has no comment"),
+    ("include/specagg/backend/cpu/matrix.hpp", None, None, "number_bytes is public and has no comment"),
     ("include/specagg/backend/cpu/matrix.hpp", None, None, "packed_block_bytes is public and has no comment"),
     ("include/specagg/kernel/select.hpp", r" *// Whether 16 more tokens fit.\n", "", "shortlist::has_room is public and has no comment"),
     ("include/specagg/policy/models.hpp", r"// Makes a view of N numbers.\n", "", "view_of is public and has no comment"),
