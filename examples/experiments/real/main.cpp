@@ -152,17 +152,17 @@ const std::vector<part<laboratory>> parts = {
        latency(*one, by_the_clock(head, l.how.quick), t);
      },
      "real-times real-cascades-head"},
+    {"real-up-times", true, 20, 5, "model,tokens,seconds,quartile_1,quartile_3,v",
+     [](laboratory& l, table& t) {
+       const auto one = l.clock("gemma");
+       times(*one, {"gemma", "smollm2"}, t);
+     }},
     {"real-up-latency", true, 300, 40, latency_header,
      [](laboratory& l, table& t) {
        const auto one = l.clock("gemma");
        latency(*one, by_the_clock(up, l.how.quick), t);
      },
      "real-up-times real-cascades-up"},
-    {"real-up-times", true, 20, 5, "model,tokens,seconds,quartile_1,quartile_3,v",
-     [](laboratory& l, table& t) {
-       const auto one = l.clock("gemma");
-       times(*one, {"gemma", "smollm2"}, t);
-     }},
     {"real-cos-speed", true, 700, 40,
      "models,policy,value,temperature,method,gamma,tokens_per_second,speedup,predicted,error,"
      "predicted_free_scoring,speedups",
