@@ -19,7 +19,7 @@ SPECAGG_BEGIN
 //                           logits.size() / V of them, row by row (V each), into the caller's
 //                           memory. On any status but ok nothing is appended. `logits` may be empty
 //                           (prefill).
-//   rollback(position)      removes all tokens from that position on, and returns ok. O(1) for a
+//   rollback(position)      removes all tokens from that position on, and returns ok. Cheap for a
 //                           model with a KV cache. A model that cannot do it (a recurrent state
 //                           that was not kept) returns another status and removes nothing. The
 //                           decoders then call rollback(0) and feed the whole text again. If that
