@@ -5,7 +5,8 @@ and hostile clients get clear errors.
 
 usage: server.py SERVER cpu|llama.cpp [quick|rest|CHECK...]   (nothing: all checks)
 """
-import gzip, http.client, json, math, os, pathlib, random, re, resource, signal, socket, subprocess, sys, threading, time, zlib
+import gzip, http.client, json, math, os, pathlib, random, re, resource, signal, socket, struct, subprocess, sys
+import tempfile, threading, time, zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 server = sys.argv[1]
@@ -168,7 +169,7 @@ def arrivals():
             def one(i, wait, leaves):
                 time.sleep(wait)
                 if leaves:
-                    c = s.open("/v1/completions", {**LONG, "stream": True, "seed": i})
+                    c = s.open("/v1/completions", {**LONG, "max_tokens": 900, "stream": True, "seed": i})
                     c.recv(100)
                     c.close()
                 else:
@@ -232,8 +233,8 @@ def cancels_at_random():
 
 
 def full():
-    with running("--requests", 1, "--queue", 1, "--context", 512) as s:
-        long = {"prompt": "And", "max_tokens": 480, "draft": "none"}
+    with with_long_texts("--requests", 1, "--queue", 1, "--context", 4000) as s:
+        long = {"prompt": "And", "max_tokens": SOME, "draft": "none"}
         got = at_once([lambda: s.call("POST", "/v1/completions", long)] * 6)
         statuses = sorted(status for status, _ in got)
         assert statuses[:2] == [200, 200] and statuses[-1] == 503, statuses
@@ -430,13 +431,24 @@ def threads():
     print("threads spin for microseconds")
 
 
-# Some seconds, with --gamma 32: nearly every drafted token is rejected.
-LONG = {"prompt": "And", "max_tokens": 900, "draft": "model", "gamma": 32, "temperature": 5, "seed": 1}
-ROOM = ("--context", 1000, "--gamma", 32)
+# Many seconds on a fast machine, too: 20,000 tokens, for which the models' texts may be longer than they were trained on.
+LONG = {"prompt": "And", "max_tokens": 20000, "draft": "model", "gamma": 32, "temperature": 5, "seed": 1}
+SOME = 3000 if cpu else 300  # a second or some
+ROOM = ("--context", 20100, "--gamma", 32)
+def with_long_texts(*options):
+    folder = tempfile.TemporaryDirectory()
+    for name in (TARGET, DRAFT):
+        model, key = bytearray(name.read_bytes()), b".context_length" + struct.pack("<I", 4)  # a number of 32 bits
+        at = model.index(key) + len(key)
+        model[at:at + 4] = struct.pack("<I", 1 << 20)
+        pathlib.Path(folder.name, name.name).write_bytes(model)
+    started = running(*options, "--draft", f"{folder.name}/{DRAFT.name}", target=f"{folder.name}/{TARGET.name}")
+    folder.cleanup()  # the server has them open
+    return started
 
 
 def clients_that_leave():
-    with running("--requests", 1, "--queue", 1, *ROOM) as s:
+    with with_long_texts("--requests", 1, "--queue", 1, *ROOM) as s:
         for stream in (False, True):
             first = s.open("/v1/completions", {**LONG, "stream": True})
             s.until("requests_active", 1)
@@ -452,7 +464,7 @@ def clients_that_leave():
         s.until("requests_active", 1)
         whole.close()
         s.until("requests_active", 0, seconds=3)
-    with running("--requests", 1, "--queue", 4, *ROOM) as s:
+    with running("--requests", 1, "--queue", 4, "--context", 1000, "--gamma", 32) as s:
         what = {**LONG, "max_tokens": 300}
         due = s.complete(**what)["choices"][0]["text"]
         def half_closed(stream, version):
@@ -488,8 +500,8 @@ def stops():
     """SIGTERM while streams are written, one request waits, and connections say nothing."""
     head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     for drain in (60, 0):
-        with running("--requests", 2, "--queue", 1, *ROOM, "--drain", drain, *EXACT) as s:
-            what = {**LONG, "max_tokens": 100 if drain else 900, "stream": True}
+        with with_long_texts("--requests", 2, "--queue", 1, *ROOM, "--drain", drain, *EXACT) as s:
+            what = {**LONG, "max_tokens": SOME if drain else 20000, "stream": True}
             due = s.complete(**{**what, "stream": False})["choices"][0]["text"] if drain else None
             streams = [s.open("/v1/completions", what) for _ in range(2)]
             for c in streams: assert c.recv(1).startswith(b"H")
@@ -518,7 +530,7 @@ def stops():
             s.process.wait(30)
             assert drain or time.time() - start < 5, f"SIGTERM takes {time.time() - start:.1f} s"
             for c in (idle, half): c.close()
-    with running("--requests", 1, *ROOM) as s:  # a second signal does not wait
+    with with_long_texts("--requests", 1, *ROOM) as s:  # a second signal does not wait
         c = s.open("/v1/completions", {**LONG, "stream": True})
         assert c.recv(1) == b"H"
         s.process.terminate()
