@@ -88,8 +88,11 @@ class layer_stack {
   // for chunk() inputs, of whichever sequences. read(j, i, x) writes the inputs i, i + 1, ... of
   // all[j] as the rows of x. all[j].why: context_full, invalid_parameter (of the rows), stopped:
   // nothing was appended to this one. If it is not ok before, nothing is done.
+  // alone: on the calling thread, which may be one of the pool.
   template <class Read>
-  void append(std::span<segment> all, Read&& read) {
+  void append(std::span<segment> all, Read&& read, bool alone = false) {
+    static thread_pool no_others(1);
+    on_ = alone ? &no_others : pool_.get();
     std::size_t left = 0;  // inputs
     for (segment& s : all) {
       if (s.why == status::ok) s.why = s.to->takes(s.count, s.logits);
@@ -125,6 +128,7 @@ class layer_stack {
 
   // out = m y, for up to chunk() rows of y.
   void product(const matrix& m, const activations& y, activations& out) {
+    on_ = pool_.get();
     const auto rounded = round(y, {&m});
     for_rows(m.rows, m.cols * static_cast<std::size_t>(y.rows()),
              [&](std::size_t begin, std::size_t end) {
@@ -137,8 +141,8 @@ class layer_stack {
   // (about a microsecond).
   template <class Body>
   void for_rows(std::size_t count, std::size_t cost, Body&& body) {
-    pool_->for_ranges(count, padded(std::max<std::size_t>(1, 16384 / cost)),
-                      std::forward<Body>(body));
+    on_->for_ranges(count, padded(std::max<std::size_t>(1, 16384 / cost)),
+                    std::forward<Body>(body));
   }
 
   // Inputs of one segment that go through the layers with others: `count`, in the rows from `first`
@@ -222,10 +226,10 @@ class layer_stack {
                  first += m->rows;
                }
              });
-    pool_->for_ranges(w.heads + w.kv_heads, 1 + 2048 / (w.head_dim * n),
-                      [&](std::size_t begin, std::size_t end) {
-                        for (auto head = begin; head < end; ++head) rotate_head(i, head, qkv);
-                      });
+    on_->for_ranges(w.heads + w.kv_heads, 1 + 2048 / (w.head_dim * n),
+                    [&](std::size_t begin, std::size_t end) {
+                      for (auto head = begin; head < end; ++head) rotate_head(i, head, qkv);
+                    });
     attend(i, qkv, attended);
     add_product(l.output, attended, round(attended, {&l.output}), h, x);
   }
@@ -238,7 +242,7 @@ class layer_stack {
     normalise(x, l.ffn_norm, h);
     const auto rounded = round(h, {&l.gate, &l.up});
     const auto blocks = (w.ffn + quantised_block - 1) / quantised_block;
-    pool_->for_ranges(blocks, 1 + 256 / (w.dim * n), [&](std::size_t first, std::size_t last) {
+    on_->for_ranges(blocks, 1 + 256 / (w.dim * n), [&](std::size_t first, std::size_t last) {
       const auto begin = first * quantised_block, end = std::min(w.ffn, last * quantised_block);
       multiply(l.gate, begin, end, h, rounded, gate.data() + begin, stride(gate));
       multiply(l.up, begin, end, h, rounded, up.data() + begin, stride(up));
@@ -289,8 +293,8 @@ class layer_stack {
     if (std::none_of(by.begin(), by.end(), [](const matrix* m) { return m->strips; })) return {};
     const auto n = static_cast<std::size_t>(x.rows()),
                blocks = static_cast<std::size_t>(x.cols()) / quantised_block;
-    pool_->for_ranges(blocks, 1 + 128 / n,
-                      [&](std::size_t begin, std::size_t end) { rounding_.round(x, begin, end); });
+    on_->for_ranges(blocks, 1 + 128 / n,
+                    [&](std::size_t begin, std::size_t end) { rounding_.round(x, begin, end); });
     return rounding_.rows(n, blocks);
   }
 
@@ -341,7 +345,7 @@ class layer_stack {
     return detail::range_attention::ranges_for(positions);
   }
   // Tasks of attention that keep all threads busy.
-  std::size_t enough_tasks() const { return 8 * std::size_t{pool_->threads()}; }
+  std::size_t enough_tasks() const { return 8 * std::size_t{on_->threads()}; }
   // The queries of a piece are divided only where there are few ranges.
   void find_ranges() {
     ranges_.clear();
@@ -371,7 +375,7 @@ class layer_stack {
   // key-value head. The last of a piece and a head adds up the ranges, in their order.
   void attend(std::size_t layer, activations& qkv, activations& attended) {
     const auto heads = w_->kv_heads;
-    pool_->for_ranges(ranges_.size() * heads, grain_, [&](std::size_t begin, std::size_t end) {
+    on_->for_ranges(ranges_.size() * heads, grain_, [&](std::size_t begin, std::size_t end) {
       for (auto j = begin; j < end; ++j)
         attend(layer, j % heads, ranges_[j / heads], qkv, attended);
     });
@@ -409,6 +413,7 @@ class layer_stack {
 
   const layer_weights* w_;
   std::shared_ptr<thread_pool> pool_;
+  thread_pool* on_ = pool_.get();  // of this call
   std::size_t capacity_, chunk_;
   activation_buffer x_, h_, qkv_, attended_, gate_, up_, rotations_;
   detail::partial_sums sums_;

@@ -106,7 +106,8 @@ class llama {
   }
 
   // The member of a BatchLogitSource (logit_source.hpp): the weights are read once for
-  // tokens_at_a_time, of any sequences, and each has the bits that it gets alone.
+  // tokens_at_a_time, of any sequences, and each has the bits that it gets alone. (Of many tokens
+  // each thread computes sequences of its own, and reads all weights.)
   // invalid_parameter, too: a sequence whose weights are not those of the first. The call runs on
   // the pool of one of them, and none may run at the same time. Memory is allocated if no call was
   // as large before.
@@ -130,13 +131,7 @@ class llama {
       for (const addition& a : all) a.to->text_.cut_nodes(a.to->nodes_.size());
       throw;
     }
-    const auto& w = *caller->w_;
-    caller->stack_.append(segments, [&](std::size_t j, std::size_t begin, activations x) {
-      for (Eigen::Index t = 0; t < x.rows(); ++t)
-        read_row(w.embedding,
-                 static_cast<std::size_t>(all[j].tokens[begin + static_cast<std::size_t>(t)]),
-                 &x(t, 0));
-    });
+    append(all, segments, *caller->stack_.pool());
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].why == status::ok) all[i].why = all[i].to->end(all[i], segments[i].why);
     return specagg::detail::first_failure(all);
@@ -164,6 +159,51 @@ class llama {
 
  private:
   static status extend_alone(addition one) { return extend(std::span(&one, 1)); }
+
+  // Where there are many tokens each thread computes sequences of its own: then threads exchange
+  // nothing. But each reads all weights, and they share the memory's bandwidth, so the more threads
+  // there are, the more tokens each must have.
+  static void append(std::span<const addition> all, std::span<segment> segments,
+                     thread_pool& pool) {
+    const std::size_t parts = pool.threads();
+    std::size_t tokens = 0;
+    for (const addition& a : all) tokens += a.tokens.size();
+    const auto first_of = [&](std::size_t part) {
+      std::size_t i = 0, before = 0;  // tokens
+      for (; i < all.size() && (2 * before + all[i].tokens.size()) * parts < 2 * part * tokens; ++i)
+        before += all[i].tokens.size();
+      return i;
+    };
+    bool divided = parts > 1 && tokens >= 2 * parts * parts;
+    for (std::size_t part = 0; part < parts && divided; ++part) {
+      std::size_t some = 0;
+      for (auto i = first_of(part), end = first_of(part + 1); i < end; ++i)
+        some += all[i].tokens.size();
+      divided = 4 * some * parts <= 5 * tokens;
+    }
+    if (!divided) return append(all, segments, false);
+    pool.for_ranges(parts, 1, [&](std::size_t begin, std::size_t end) {
+      for (; begin < end; ++begin) {
+        const auto first = first_of(begin), count = first_of(begin + 1) - first;
+        append(all.subspan(first, count), segments.subspan(first, count), true);
+      }
+    });
+  }
+  // In the memory of one of the sequences.
+  static void append(std::span<const addition> all, std::span<segment> segments, bool alone) {
+    llama* in = nullptr;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (segments[i].why == status::ok && (!in || all[i].to->capacity() > in->capacity()))
+        in = all[i].to;
+    if (!in) return;
+    const auto read = [&](std::size_t j, std::size_t begin, activations x) {
+      for (Eigen::Index t = 0; t < x.rows(); ++t)
+        read_row(in->w_->embedding,
+                 static_cast<std::size_t>(all[j].tokens[begin + static_cast<std::size_t>(t)]),
+                 &x(t, 0));
+    };
+    in->stack_.append(segments, read, alone);
+  }
 
   // What is to be appended is checked, and the nodes of a tree are added.
   status begin(const addition& a) {
