@@ -166,9 +166,8 @@ class engine {
     std::vector<job*> active;
     active.reserve(places_.size());
     while (wait_for_work(active)) {
-      // Texts take memory as they grow. Where so little is left, the youngest gives way.
-      const std::unique_ptr<char[]> left(new (std::nothrow) char[least_left]);
-      if (!left) {
+      // Texts take memory as they grow. Where little is left, the youngest gives way.
+      if (!is_left()) {
         const std::lock_guard hold(lock_);
         end(*std::max_element(places_.begin(), places_.end(),
                               [](const auto& a, const auto& b) {
@@ -219,11 +218,10 @@ class engine {
   bool fits(const request& r) const { return used_ == 0 || used_ + decoder_->bytes(r) <= memory_; }
   void begin(std::size_t i, const std::shared_ptr<request>& r) {
     try {
-      // What parses and writes JSON needs memory, too: some must be left.
-      const std::unique_ptr<char[]> left(new char[least_left]);
       if (r->stop) r->stops = r->stop->find();
       places_[i] = decoder_->begin(r, i);
       used_ += decoder_->bytes(*r);
+      if (!is_left()) end(places_[i], ended::failed, no_memory, 503);
     } catch (const std::bad_alloc&) {
       settle(*r, ended::failed, no_memory, 503);
     } catch (const std::exception& e) {
@@ -260,7 +258,14 @@ class engine {
     ++r.told->rung;
     r.told->rings.notify_all();
   }
-  static constexpr std::size_t least_left = 64 << 20;
+  // What parses and writes JSON needs memory, too: some must be left, and is not held, for other
+  // threads use it.
+  static bool is_left() {
+    constexpr std::size_t least_left = 64 << 20;
+    void* const some = ::operator new(least_left, std::nothrow);
+    ::operator delete(some);
+    return some;
+  }
   void settle(request& r, ended how, const std::string& why, int status = 500) {
     r.ended = how;
     r.status = status;
