@@ -507,8 +507,9 @@ TEST_CASE("documents that are no rows get their status; a site without documents
 }
 
 TEST_CASE("a document that is left out is not read, whatever its logits are") {
-  const std::vector<float> good{0.5f, -1, 2}, bad(3, float(quiet_nan)), masked(3, -float(inf));
-  std::vector<float> out(3), due(3), scratch(6);
+  const std::vector<float> good{0.5f, -1, 2, -float(inf)}, bad(4, float(quiet_nan)),
+      masked(4, -float(inf));
+  std::vector<float> out(4), due(4), scratch(6);
   const auto row = [](const std::vector<float>& l) { return std::span<const float>(l); };
   REQUIRE(mix_documents<float>(std::vector{row(good)}, std::vector{0.3}, due, scratch).why ==
           status::ok);

@@ -205,7 +205,7 @@ TEST_CASE("top-k and top-p keep what `sampling` keeps") {
   const random_streams noise(5);
   for (std::size_t v = 0; v < logits.size(); ++v)
     logits[v] = float(-int(8 * noise.noise(0, token_id(v)))) / 8;  // with ties
-  for (const std::uint32_t k : {0u, 1u, 17u, 500u})
+  for (const std::uint32_t k : {0u, 1u, 17u, 500u, 1500u})
     for (const double p : {0.1, 0.8, 1.0}) {
       processed_row<float> due(logits, {.top_k = k, .top_p = p});
       REQUIRE(due.normalise() == status::ok);

@@ -91,20 +91,27 @@ site_share mix_documents(std::span<const std::span<const T>> documents,
   }
   for (std::size_t v = 0; v < out.size(); v += 16) {
     const int lanes = int(std::min<std::size_t>(out.size() - v, 16));
+    const auto store = [&](V x) {
+      T lane[16];
+      x.store(lane);
+      std::copy_n(lane, lanes, out.data() + v);
+    };
     const auto term = [&](std::size_t d) {
       const T* l = documents[d].data() + v;
       return ((lanes == 16 ? V::load(l) : V::load_partial(l, lanes, -inf)) - V(top[d])) +
              V(weight[d]);
     };
+    if (documents.size() == 1) {  // what the sum below is then
+      store(term(0));
+      continue;
+    }
     V largest(-inf), sum(0);
     for (std::size_t d = 0; d < documents.size(); ++d)
       if (weight[d] > -inf) largest = max(largest, term(d));
     const V shift = select(largest > V(-inf), largest, V(0));
     for (std::size_t d = 0; d < documents.size(); ++d)
       if (weight[d] > -inf) sum = sum + exp(term(d) - shift);
-    T lane[16];
-    (shift + log(sum)).store(lane);
-    std::copy_n(lane, lanes, out.data() + v);
+    store(shift + log(sum));
   }
   return share;
 }

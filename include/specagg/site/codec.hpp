@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include <specagg/distribution.hpp>
 #include <specagg/process.hpp>
@@ -148,25 +149,36 @@ std::size_t keep(const row_codec& codec, const R& row, std::span<token_id> ids, 
       std::copy_n(lane, lanes, mass.data() + begin + k);
     }
   }
-  cutoff<T> cut{T(0)};
+  std::size_t n = 0;
+  const auto take = [&](token_id v, T x) {
+    if (!(x > 0)) return;
+    ids[n] = v;
+    mass[n++] = x;
+  };
   const auto sum = [&] {
     double kept = 0;
-    for (std::size_t v = 0; v < size; ++v)
-      if (cut.keeps(mass[v], v)) kept += double(mass[v]);
+    for (std::size_t i = 0; i < n; ++i) kept += double(mass[i]);
     return kept;
   };
-  if (codec.max_tokens() < size)
-    cut = shortest_prefix(mass.data(), size, cut, codec.top_k, [](T) { return 1.0; });
-  if (codec.top_p < 1)
-    cut =
-        shortest_prefix(mass.data(), size, cut, codec.top_p * sum(), [](T x) { return double(x); });
+  shortlist<T> list;
+  cutoff<T> cut;
+  const std::size_t most = codec.max_tokens();
+  if (most < size && most <= list.capacity / 2 &&
+      list_largest(mass.data(), size, most, list, cut)) {
+    for (std::size_t i = 0; i < list.size; ++i) take(list.ids[i], list.logits[i]);
+  } else {
+    if (most < size)
+      cut = shortest_prefix(mass.data(), size, cut, double(most), [](T) { return 1.0; });
+    for (std::size_t v = 0; v < size; ++v)
+      if (cut.keeps(mass[v], v)) take(token_id(v), mass[v]);
+  }
+  if (codec.top_p < 1) {
+    cut = shortest_prefix(mass.data(), n, {}, codec.top_p * sum(), [](T x) { return double(x); });
+    for (std::size_t i = std::exchange(n, 0), j = 0; j < i; ++j)
+      if (cut.keeps(mass[j], j)) take(ids[j], mass[j]);
+  }
   const double scale = codec.truncates() ? sum() : 1;
-  std::size_t n = 0;
-  for (std::size_t v = 0; v < size; ++v)
-    if (cut.keeps(mass[v], v) && mass[v] > 0) {
-      ids[n] = token_id(v);
-      mass[n++] = T(double(mass[v]) / scale);
-    }
+  for (std::size_t i = 0; i < n; ++i) mass[i] = T(double(mass[i]) / scale);
   return n;
 }
 
