@@ -9,6 +9,8 @@
 #include <chrono>
 #include <latch>
 #include <memory>
+#include <mutex>
+#include <semaphore>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -86,6 +88,50 @@ TEST_CASE("what waits while a call runs is the next call, and each has its own s
   all[1].source().throws = true;
   CHECK_THROWS_AS(all[1].extend(tokens, {}), std::runtime_error);
   CHECK(all[0].extend(tokens, {}) == status::ok);
+}
+
+TEST_CASE("of two calls side by side each is for half of what waits and runs") {
+  static std::mutex mutex;
+  static std::vector<std::size_t> sizes;
+  static std::counting_semaphore<> ends(0);
+  struct held : toy_source<float> {
+    held() : toy_source<float>(9, 1) {}
+    using toy_source<float>::extend;
+    static status extend(std::span<addition<held>> all) {
+      {
+        const std::lock_guard lock(mutex);
+        sizes.push_back(all.size());
+      }
+      ends.acquire();
+      for (auto& a : all) a.why = a.to->extend(a.tokens, a.logits);
+      return status::ok;
+    }
+  };
+  const auto until = [](std::size_t calls) {
+    for (;; std::this_thread::yield()) {
+      const std::lock_guard lock(mutex);
+      if (sizes.size() == calls) return;
+    }
+  };
+  const auto with = std::make_shared<net::gathering<held>>(2);
+  const std::vector<token_id> tokens = {1};
+  std::atomic<std::size_t> good = 0;
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 9; ++i) {
+    threads.emplace_back([&] {
+      net::gathered_source<held> text(held(), with);
+      good += text.extend(tokens, {}) == status::ok;
+    });
+    if (i < 2) until(i + 1);
+  }
+  while (with->waiting() < 7) std::this_thread::yield();
+  ends.release();
+  until(3);
+  CHECK(sizes[2] == 4);  // one runs, seven wait
+  CHECK(with->waiting() == 3);
+  ends.release(9);
+  for (auto& t : threads) t.join();
+  CHECK(good == 9);
 }
 
 TEST_CASE("with two calls at a time no call is made for nothing") {

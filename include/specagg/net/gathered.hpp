@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of one model that come from several threads, such as the sessions of a server, made
-// together: while a call runs, others wait, and the next one is for all that wait. So weights are
-// read once for all, and a session that is alone waits for nothing.
+// together: while a call runs, others wait, and the next one is for all that wait, or for a share
+// of them. So weights are read once for many, and a session that is alone waits for nothing.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -27,6 +28,7 @@ class gathering {
   void allow(std::size_t at_a_time) {
     const std::lock_guard lock(mutex_);
     at_a_time_ = at_a_time;
+    wake_next();
   }
 
   // Does what the addition says, and returns its status. A source is used by one thread at a time.
@@ -35,30 +37,44 @@ class gathering {
     request mine{one};
     std::unique_lock lock(mutex_);
     waiting_.push_back(&mine);
-    while (!mine.done) {
-      if (running_ >= at_a_time_ || waiting_.empty()) {  // empty: a call that runs has this one
-        changed_.wait(lock);
-        continue;
-      }
-      ++running_;
-      const std::vector<request*> now = std::exchange(waiting_, {});
-      lock.unlock();
-      struct leave {  // also by an exception
-        gathering& of;
-        const std::vector<request*>& now;
-        std::unique_lock<std::mutex>& lock;
-        ~leave() {
-          lock.lock();
-          for (request* r : now) r->done = true;
-          --of.running_;
-          of.changed_.notify_all();
-        }
-      } const at_end{*this, now, lock};
-      std::vector<addition<S>> all;
-      for (const request* r : now) all.push_back(r->what);
-      (void)S::extend(std::span(all));  // each has its status
-      for (std::size_t i = 0; i < all.size(); ++i) now[i]->why = all[i].why;
+    mine.changed.wait(lock, [&] { return mine.done || is_next(mine); });
+    if (mine.done) return mine.why;
+    // calls side by side share evenly what waits and runs: none idles while another is long
+    const std::size_t all = waiting_.size() + called_,
+                      some = std::min(waiting_.size(), (all + at_a_time_ - 1) / at_a_time_);
+    const auto first = waiting_.begin(), last = first + std::ptrdiff_t(some);
+    std::vector<request*> now;
+    try {
+      now.assign(first, last);
+    } catch (...) {
+      waiting_.erase(first);
+      wake_next();
+      throw;
     }
+    waiting_.erase(first, last);
+    ++running_;
+    called_ += some;
+    wake_next();
+    lock.unlock();
+    struct leave {  // also by an exception
+      gathering& of;
+      const std::vector<request*>& now;
+      std::unique_lock<std::mutex>& lock;
+      ~leave() {
+        lock.lock();
+        for (request* r : now) {
+          r->done = true;
+          r->changed.notify_one();
+        }
+        --of.running_;
+        of.called_ -= now.size();
+        of.wake_next();
+      }
+    } const at_end{*this, now, lock};
+    std::vector<addition<S>> calls;
+    for (const request* r : now) calls.push_back(r->what);
+    (void)S::extend(std::span(calls));  // each has its status
+    for (std::size_t i = 0; i < calls.size(); ++i) now[i]->why = calls[i].why;
     return mine.why;
   }
 
@@ -73,11 +89,19 @@ class gathering {
     addition<S> what;
     status why = status::model_failed;
     bool done = false;
+    std::condition_variable changed = {};
   };
+  // Whether it is to make the next call, which is for those that have waited longest.
+  bool is_next(const request& r) const {
+    return running_ < at_a_time_ && !waiting_.empty() && waiting_.front() == &r;
+  }
+  void wake_next() {
+    if (!waiting_.empty()) waiting_.front()->changed.notify_one();
+  }
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::vector<request*> waiting_;
-  std::size_t at_a_time_, running_ = 0;
+  // calls that run, and what they are for
+  std::size_t at_a_time_, running_ = 0, called_ = 0;
 };
 
 // A source whose calls are made by a gathering that others share. One thread at a time.
