@@ -57,7 +57,7 @@ class running:
 
     def open(self, path, body, version="1.1"):
         """A connection that has sent a request."""
-        s = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        s = socket.create_connection(("127.0.0.1", self.port), timeout=300)
         text = json.dumps(body).encode()
         s.sendall(f"POST {path} HTTP/{version}\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
                   f"{len(text)}\r\n\r\n".encode() + text)
@@ -81,6 +81,11 @@ class running:
 
     def memory(self, what="VmRSS"):  # MB; VmHWM: the most so far
         return int(re.search(what + r":\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text())[1]) / 1024
+
+    def drains(self, seconds=10):
+        """Waits until SIGTERM has come."""
+        end = time.time() + seconds
+        while self.call("GET", "/health")[0] != 503: assert time.time() < end, "SIGTERM is not seen"
 
     def until(self, name, value, seconds=30):
         end = time.time() + seconds
@@ -151,8 +156,13 @@ def texts_at_once(counts=(1, 8, 32), threads=1):
 
 def calls_are_shared():
     with running("--requests", 8, "--context", 128) as s:  # not exact: one call for all
-        got = at_once([lambda i=i: s.complete(**asked(i)) for i in range(8)])
-        assert all(len(g["choices"][0]["tokens"]) == asked(i)["max_tokens"] for i, g in enumerate(got))
+        s.process.send_signal(signal.SIGSTOP)  # all are there when the first is read
+        try:
+            sent = [s.open("/v1/completions", {**asked(i), "max_tokens": 100}) for i in range(8)]
+        finally:
+            s.process.send_signal(signal.SIGCONT)
+        got = [json.loads(whole_of(c).split(b"\r\n\r\n", 1)[1]) for c in sent]
+        assert all(len(g["choices"][0]["tokens"]) == 100 for g in got)
         assert s.metric("decode_calls_total") < s.metric("request_steps_total") / 2, "requests do not share calls"
     print("8 requests at once share calls")
 
@@ -202,12 +212,12 @@ def streams():
 
 
 def cancels_at_random():
-    with running("--requests", 8, "--queue", 16, "--context", 256) as s:
+    with with_long_texts("--requests", 8, "--queue", 16, "--context", 4000) as s:
         at_once([lambda i=i: s.complete(**asked(i)) for i in range(16)])
         before, rng, went = s.memory(), random.Random(1), [0, 0, 0]
         def one(i):
             time.sleep(rng.random() * 3)
-            body = json.dumps({**asked(i), "max_tokens": 200, "stream": i % 2 == 0}).encode()
+            body = json.dumps({**asked(i), "max_tokens": 3900, "stream": i % 2 == 0}).encode()
             with socket.create_connection(("127.0.0.1", s.port)) as c:
                 c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                           b"Content-Length: %d\r\n\r\n" % len(body) + body)
@@ -224,7 +234,7 @@ def cancels_at_random():
         s.until("requests_waiting", 0)
         grown = s.memory() - before
         assert grown < 24, f"memory grew by {grown:.1f} MB"
-        assert s.metric("requests_cancelled_total") > CANCELS / 4 and s.metric("requests_failed_total") == 0
+        assert s.metric("requests_cancelled_total") > (CANCELS - went[0]) / 2 and s.metric("requests_failed_total") == 0
         ask = [s.complete(**asked(i))["choices"][0]["tokens"] for i in range(8)]
         at_once([lambda i=i: s.complete(**asked(i)) for i in range(24)])  # every place can be had
         assert all(len(t) == asked(i)["max_tokens"] for i, t in enumerate(ask))
@@ -361,7 +371,7 @@ def bodies():
             start = time.time()
             answer = s.raw(head + sent, close=False)
             assert answer.startswith(f"HTTP/1.1 {status} ") and '"error"' in answer, f"{sent[:40]}: {answer[:200]}"
-            assert time.time() - start < 5, f"{sent[:40]}: {status} takes {time.time() - start:.1f} s"
+            assert time.time() - start < 8, f"{sent[:40]}: {status} takes {time.time() - start:.1f} s"
         for name, part in [("Range", "bytes=0-9"), ("Range", "bytes=x"), ("RANGE", "lines=1-2"), ("range", "bytes=9-1"),
                            ("Range", "")]:
             status, text = s.call("POST", "/v1/completions", good, {**JSON, name: part})
@@ -499,7 +509,7 @@ def whole_of(c):
 def stops():
     """SIGTERM while streams are written, one request waits, and connections say nothing."""
     head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    for drain in (60, 0):
+    for drain in (600, 0):
         with with_long_texts("--requests", 2, "--queue", 1, *ROOM, "--drain", drain, *EXACT) as s:
             what = {**LONG, "max_tokens": SOME if drain else 20000, "stream": True}
             due = s.complete(**{**what, "stream": False})["choices"][0]["text"] if drain else None
@@ -513,7 +523,7 @@ def stops():
             start = time.time()
             s.process.terminate()
             if drain:
-                time.sleep(0.05)
+                s.drains()
                 for method, path, body in [("POST", "/v1/completions", {"prompt": "x"}), ("GET", "/health", None)]:
                     status, text = s.call(method, path, body)
                     assert status == 503 and "the server stops" in text, f"{path}: {status} {text}"
@@ -534,7 +544,7 @@ def stops():
         c = s.open("/v1/completions", {**LONG, "stream": True})
         assert c.recv(1) == b"H"
         s.process.terminate()
-        time.sleep(0.2)
+        s.drains()
         assert s.process.poll() is None
         s.process.terminate()
         assert b"the server stops" in whole_of(c)
@@ -747,7 +757,7 @@ def openai_client():
     except ImportError:
         return print("skipped: no openai package (pip install openai)")
     key = {"SPECAGG_API_KEY": "secret"}
-    with running("--context", 128, environment=key) as s:
+    with with_long_texts("--context", 20100, environment=key) as s:
         at = dict(base_url=f"http://127.0.0.1:{s.port}/v1", max_retries=0)
         client = openai.OpenAI(api_key="secret", **at)
         assert [m.id for m in client.models.list()] == ["target"]
@@ -774,7 +784,7 @@ def openai_client():
             assert False
         except openai.AuthenticationError:
             pass
-        stream = client.completions.create(**{**how, "max_tokens": 100}, stream=True)
+        stream = client.completions.create(**{**how, "max_tokens": 20000, "temperature": 2}, stream=True)
         next(iter(stream))
         stream.close()
         end = time.time() + 30
