@@ -126,6 +126,12 @@ class gguf_bytes {
     return specagg::cpu::gguf_file::view({reinterpret_cast<const std::byte*>(words_.data()), size_},
                                          "test.gguf");
   }
+  // Changes element i of a tensor, in files that are open too. T: of the tensor's element's size.
+  template <class T>
+  void put(std::string_view tensor, std::size_t i, T x) {
+    auto* const begin = reinterpret_cast<std::byte*>(words_.data());
+    std::memcpy(begin + (open().find_tensor(tensor)->data - begin) + i * sizeof x, &x, sizeof x);
+  }
 
  private:
   std::vector<std::uint64_t> words_;

@@ -6,7 +6,6 @@
 #include <specagg/backend/cpu/llama.hpp>
 
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <limits>
 #include <memory>
@@ -99,16 +98,9 @@ TEST_CASE("a cache holds numbers as the nearest f16, and NaN for those that are 
 }
 
 TEST_CASE("a key that is too large for f16 makes NaN of every row that attends to it") {
-  const auto file = test::small_model{.separate_output = 1}.write().bytes();
-  std::vector<std::uint64_t> memory(file.size() / 8 + 1);
-  std::memcpy(memory.data(), file.data(), file.size());
-  auto* const begin = reinterpret_cast<std::byte*>(memory.data());
-  const auto weights =
-      std::make_shared<const llama_weights>(gguf_file::view({begin, file.size()}, "test.gguf"));
-  const auto at = weights->file.find_tensor("blk.1.attn_v.weight")->data - begin;
-  const float large = 1e30f;
-  std::memcpy(begin + at + 4 * 3, &large, sizeof large);
-  llama model(weights);
+  test::gguf_bytes file(test::small_model{.separate_output = 1}.write().bytes());
+  file.put("blk.1.attn_v.weight", 3, 1e30f);
+  llama model(weights_of(file));
   for (const float x : rows_of(model, std::vector<token_id>{1, 2, 3})) CHECK(x != x);
 }
 

@@ -369,17 +369,11 @@ TEST_CASE("the last position of a context that is no multiple of 16 works") {
 TEST_CASE(
     "every NaN of a row or a hidden state is the same one, whichever NaNs and infinities the "
     "weights hold") {
-  const auto file = test::small_model{.separate_output = 1}.write().bytes();
-  std::vector<std::uint64_t> memory(file.size() / 8 + 1);
-  std::memcpy(memory.data(), file.data(), file.size());
-  auto* const begin = reinterpret_cast<std::byte*>(memory.data());
-  const auto weights =
-      std::make_shared<const llama_weights>(gguf_file::view({begin, file.size()}, "test.gguf"));
+  test::gguf_bytes file(test::small_model{.separate_output = 1}.write().bytes());
+  const auto weights = weights_of(file);
   const std::size_t dim = weights->dim, vocab = weights->vocab;
   const auto put = [&](const char* name, std::size_t row, std::size_t col, std::uint32_t bits) {
-    const auto at = weights->file.find_tensor(name)->data - begin +
-                    static_cast<std::ptrdiff_t>(4 * (row * dim + col));
-    std::memcpy(begin + at, &bits, sizeof bits);
+    file.put(name, row * dim + col, bits);
   };
   const auto nans_of = [](std::span<const float> numbers) {
     std::size_t nans = 0, others = 0;

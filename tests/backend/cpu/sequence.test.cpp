@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
@@ -200,15 +199,9 @@ TEST_CASE("a text that is stopped in a call for several ends alone") {
 }
 
 TEST_CASE("NaN of one text is not seen by the others of its call") {
-  const auto file = test::small_model{.separate_output = 1}.write().bytes();
-  std::vector<std::uint64_t> memory(file.size() / 8 + 1);
-  std::memcpy(memory.data(), file.data(), file.size());
-  auto* const begin = reinterpret_cast<std::byte*>(memory.data());
-  const auto weights =
-      std::make_shared<const llama_weights>(gguf_file::view({begin, file.size()}, "test.gguf"));
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const auto at = weights->file.find_tensor("token_embd.weight")->data - begin;
-  std::memcpy(begin + at + std::ptrdiff_t(4 * 4 * weights->dim), &nan, sizeof nan);  // token 4
+  test::gguf_bytes file(test::small_model{.separate_output = 1}.write().bytes());
+  const auto weights = weights_of(file);
+  file.put("token_embd.weight", 4 * weights->dim, std::numeric_limits<float>::quiet_NaN());
   const std::size_t V = weights->vocab;
   const std::vector<token_id> bad = {1, 4, 2}, good = {1, 3, 2};
   llama a(weights), b(weights), c(weights), alone(weights);
