@@ -102,6 +102,7 @@ async function ask(prompt) {
         $("usage").textContent = `${part.usage.completion_tokens} tokens in ${part.usage.steps} ` +
             "steps" + (a === null ? "" : `; ${(100 * a).toFixed(0)} % of drafted tokens accepted`);
       }
+      if (part.choices.length > 0) $("usage").textContent = "";  // the prompt is read
       for (const choice of part.choices) {
         text += way == "chat" ? choice.delta.content : choice.text;
         tokens_of(choice, decode).forEach(([piece, pi, p_], i) => {
@@ -121,6 +122,7 @@ $("form").addEventListener("submit", async event => {
   if (!prompt) return;
   $("send").disabled = true;
   $("stop").disabled = false;
+  $("usage").textContent = "";
   try {
     const text = await ask(prompt);
     messages.push({role: "user", content: prompt}, {role: "assistant", content: text});
