@@ -12,7 +12,7 @@ namespace experiments {
 
 void times(lab& lab, const std::vector<std::string>& models, table& out) {
   const auto prompt = lab.prompts(1, 128)[0];
-  const std::size_t longest = 9, repeats = lab.how.quick ? 25 : 101;
+  const std::size_t longest = 9, repeats = lab.how.quick ? 11 : 101;
   const readers opened = lab.open(models);
   for (std::size_t m = 0; m < models.size(); ++m) {
     cli::session& one = *opened[m];

@@ -111,7 +111,9 @@ latency_plan by_the_clock(const pair& models, bool quick) {
           rules,
           small ? std::vector<std::size_t>{1, 3} : std::vector<std::size_t>{3},
           1,
-          std::size_t(quick ? 16 : 32),
+          std::size_t(!quick  ? 32
+                      : small ? 16
+                              : 8),
           std::size_t(quick ? 3 : 15)};
 }
 
@@ -152,12 +154,12 @@ const std::vector<part<laboratory>> parts = {
        latency(*one, by_the_clock(head, l.how.quick), t);
      },
      "real-times real-cascades-head"},
-    {"real-up-times", true, 20, 5, "model,tokens,seconds,quartile_1,quartile_3,v",
+    {"real-up-times", true, 90, 12, "model,tokens,seconds,quartile_1,quartile_3,v",
      [](laboratory& l, table& t) {
        const auto one = l.clock("gemma");
        times(*one, {"gemma", "smollm2"}, t);
      }},
-    {"real-up-latency", true, 300, 40, latency_header,
+    {"real-up-latency", true, 700, 45, latency_header,
      [](laboratory& l, table& t) {
        const auto one = l.clock("gemma");
        latency(*one, by_the_clock(up, l.how.quick), t);
