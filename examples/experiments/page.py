@@ -114,7 +114,10 @@ add(f"* **Accuracy** (the probability that a sampled token is right), **cross-en
     "Policies are compared at equal rejection rates (the mean at 25, 50 and 75 % of TV(q, p)). A best parameter is chosen on one half of the text "
     "and reported on the other.")
 low, high = results["standard_over_itself"]
-add(f"* **Speeds** are medians on one thread: {results['machine']} Errors are those of timing. The standard way of CoS timed against itself "
+machines = results["machine"]
+if results["real_machine"] not in (None, machines):
+    machines = f"with the bundled models {machines} With models that read {results['real_machine']}"
+add(f"* **Speeds** are medians on one thread: {machines} Errors are those of timing. The standard way of CoS timed against itself "
     f"gives {low} to {high}.\n")
 
 add("## Claims\n")

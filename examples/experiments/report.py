@@ -1615,6 +1615,8 @@ if have("times"):
     now["machine"] = (folder / "machine.txt").read_text().strip()
     now["scoring"] = [[f"{n}", f"{one(times, model='target', tokens=n).v:.2f}"] for n in range(2, 10)]
     now["draft_step"] = f"{one(times, model='draft', tokens=1).seconds / one(times, model='target', tokens=1).seconds:.2f}"
+if real_times:
+    now["real_machine"] = (real_folder / "machine.txt").read_text().strip()
 if have("latency", CASCADES):
     now["speculative"] = [[r.policy, f"{r.gamma:g}", f"{r.speedup:.2f}", f"{r.predicted:.2f}", f"{100 * r.error:+.0f} %",
                            f"{r.predicted_free_scoring:.2f}"] for r in speculative if r.gamma == 3]
@@ -1633,7 +1635,7 @@ if have("dssd-paired"):
     below = lambda g: max([r.up_mbit_per_s / r.down_mbit_per_s for r in links(False) if r.gamma == g and r.gain_ms >= 0], default=1)
     now["slower"] = [[f"{g:g}", f"{below(g):g}"] for g in sorted({r.gamma for r in slower})]
 
-ORDER = ("seed", "quick", "positions", "machine", "standard_over_itself", "claims", "real", "rules", "pairs", "best", "greedy", "scoring", "draft_step",
+ORDER = ("seed", "quick", "positions", "machine", "real_machine", "standard_over_itself", "claims", "real", "rules", "pairs", "best", "greedy", "scoring", "draft_step",
          "speculative", "cos", "eq8", "target_step_ms", "slower")
 results = {key: now.get(key, earlier.get(key)) for key in ORDER}
 recorded.write(plots / "results.json", results)
