@@ -56,7 +56,7 @@ void check_next(llama& model) {
 TEST_CASE("a cache holds numbers as the nearest f16, and NaN for those that are too large") {
   constexpr std::size_t layers = 2, heads = 3, positions = 150;
   for (const std::size_t dims : {2u, 16u, 22u, 64u}) {
-    kv_cache cache(layers, heads, dims, positions);
+    kv_cache cache(layers, heads, dims, positions, kv_cache::memory_for(layers, heads, dims));
     cache.open(0, positions);
     std::mt19937 random(3);
     std::vector<float> numbers(2 * layers * heads * positions * dims);

@@ -15,6 +15,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <span>
 #include <vector>
 
 #include <specagg/backend/cpu/dots.hpp>
@@ -73,17 +74,22 @@ inline void copy_with_one_nan(const float* from, std::size_t n, float* to) {
 struct rounded_part {
   const std::int8_t* numbers = nullptr;  // [blocks][n][32]
   const float* scale = nullptr;          // [blocks][n]
-  // [blocks][n]: the sum of the block's numbers, a whole number, and scale * sum
-  const float *sum = nullptr, *scaled_sum = nullptr;
+  // [blocks][n]: 8 and 128 times the sum of the block's numbers, whole numbers, and scale * sum
+  const float *sum_8 = nullptr, *sum_128 = nullptr, *scaled_sum = nullptr;
 };
 // x rounded: the first part has every block. A few blocks have one very large number among small
-// ones, which would be rounded away; what the first part lost of them is in the second part.
+// ones, which would be rounded away; what the first part lost of them is in the second part. There
+// the tokens of a block that have any stand next to each other: the i-th of block b is at b n + i,
+// and is token second_tokens[b n + i], ascending.
 struct rounded_activations {
   std::size_t tokens = 0;  // n
   rounded_part first, second;
-  // blocks of the second part: those of token t are blocks[from[t]] to
-  const std::uint32_t* blocks = nullptr;
-  const std::uint32_t* from = nullptr;  // blocks[from[t + 1]] (exclusive), ascending; [n + 1]
+  const std::uint32_t* second_tokens = nullptr;
+  // block b is in the second part of `tokens` tokens, at least one
+  struct shared_block {
+    std::uint32_t b, tokens;
+  };
+  std::span<const shared_block> second_blocks;  // ascending
 };
 
 namespace detail {
@@ -137,14 +143,15 @@ SPECAGG_LANE void round_lanes(lanes& a, lanes& b, float largest, std::int8_t* nu
 class rounding_buffer {
  public:
   rounding_buffer(std::size_t tokens, std::size_t cols)
-      : has_second_(tokens * cols / quantised_block),
-        blocks_(has_second_.size()),
-        from_(tokens + 1) {
+      : second_tokens_(tokens * cols / quantised_block),
+        second_counts_(cols / quantised_block),
+        second_blocks_(cols / quantised_block) {
     for (auto& p : parts_) {
       p.numbers.resize(tokens * cols);
-      p.scale.resize(has_second_.size());
-      p.sum.resize(has_second_.size());
-      p.scaled_sum.resize(has_second_.size());
+      p.scale.resize(second_tokens_.size());
+      p.sum_8.resize(second_tokens_.size());
+      p.sum_128.resize(second_tokens_.size());
+      p.scaled_sum.resize(second_tokens_.size());
     }
   }
 
@@ -154,39 +161,50 @@ class rounding_buffer {
     const auto n = static_cast<std::size_t>(x.rows()),
                stride = static_cast<std::size_t>(x.outerStride());
     auto& [first, second] = parts_;
-    for (auto b = begin; b < end; ++b)
+    for (auto b = begin; b < end; ++b) {
+      auto j = b * n;
       for (std::size_t t = 0; t < n; ++t) {
-        const auto i = b * n + t, at = i * quantised_block;
-        has_second_[i] = detail::round_block(
-            x.data() + t * stride + b * quantised_block, first.numbers.data() + at, first.scale[i],
-            first.sum[i], second.numbers.data() + at, second.scale[i], second.sum[i]);
-        for (part* p : {&first, &second}) p->scaled_sum[i] = p->scale[i] * p->sum[i];
+        const auto i = b * n + t;
+        float sum, second_sum;
+        const bool has_second = detail::round_block(
+            x.data() + t * stride + b * quantised_block, first.numbers.data() + i * quantised_block,
+            first.scale[i], sum, second.numbers.data() + j * quantised_block, second.scale[j],
+            second_sum);
+        first.set_sums(i, sum);
+        if (!has_second) continue;
+        second.set_sums(j, second_sum);
+        second_tokens_[j++] = static_cast<std::uint32_t>(t);
       }
+      second_counts_[b] = static_cast<std::uint32_t>(j - b * n);
+    }
   }
   // What round() made of n rows of `blocks` blocks, once all of them are rounded. Valid until the
   // next round().
   rounded_activations rows(std::size_t n, std::size_t blocks) {
-    std::uint32_t count = 0;
-    for (std::size_t t = 0; t < n; ++t) {
-      from_[t] = count;
-      for (std::size_t b = 0; b < blocks; ++b)
-        if (has_second_[b * n + t]) blocks_[count++] = static_cast<std::uint32_t>(b);
-    }
-    from_[n] = count;
+    std::size_t count = 0;
+    for (std::uint32_t b = 0; b < blocks; ++b)
+      if (second_counts_[b] > 0) second_blocks_[count++] = {b, second_counts_[b]};
     const auto view = [](const part& p) {
-      return rounded_part{p.numbers.data(), p.scale.data(), p.sum.data(), p.scaled_sum.data()};
+      return rounded_part{p.numbers.data(), p.scale.data(), p.sum_8.data(), p.sum_128.data(),
+                          p.scaled_sum.data()};
     };
-    return {n, view(parts_[0]), view(parts_[1]), blocks_.data(), from_.data()};
+    return {n, view(parts_[0]), view(parts_[1]), second_tokens_.data(),
+            std::span(second_blocks_).first(count)};
   }
 
  private:
   struct part {
     std::vector<std::int8_t> numbers;
-    std::vector<float> scale, sum, scaled_sum;
+    std::vector<float> scale, sum_8, sum_128, scaled_sum;
+    void set_sums(std::size_t i, float sum) {
+      sum_8[i] = 8 * sum;
+      sum_128[i] = 128 * sum;
+      scaled_sum[i] = scale[i] * sum;
+    }
   };
   part parts_[2];
-  std::vector<std::uint8_t> has_second_;  // of block i = b n + t
-  std::vector<std::uint32_t> blocks_, from_;
+  std::vector<std::uint32_t> second_tokens_, second_counts_;
+  std::vector<rounded_activations::shared_block> second_blocks_;
 };
 
 }  // namespace cpu

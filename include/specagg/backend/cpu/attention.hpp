@@ -78,9 +78,8 @@ inline void find_rotation(double position, const std::vector<double>& frequencie
   }
 }
 
-// What lies one page's keys or values after those that are read now is read next (kv_cache.hpp:
-// the values follow the keys, the next head's keys the values). One core reads memory much faster
-// if it is asked for before.
+// One core reads memory much faster if it is asked for before: while keys are read the values that
+// follow them (kv_cache.hpp), while values are read the keys that come next.
 SPECAGG_LANE void ask_for(const f16* at) { __builtin_prefetch(at, 0, 2); }
 
 // Scores of 16 or 32 positions for several queries: sums over the dimensions of keys times queries,
@@ -185,32 +184,32 @@ struct value_tile<0, Wide> {
 };
 
 // sums[i][d] += weight[i][from + p] values[p * stride + d] for p < count, for Wide * 16 dimensions
-// from d on.
-template <int Queries, int Wide, class T>
-[[gnu::flatten]] void weigh_values(const float* const* weight, std::size_t from, const T* values,
+// from d on. Asks for as much memory at `next`.
+template <int Queries, int Wide>
+[[gnu::flatten]] void weigh_values(const float* const* weight, std::size_t from, const f16* values,
                                    std::size_t stride, std::size_t count, float* const* sums,
-                                   std::size_t d) {
+                                   std::size_t d, const f16* next) {
   value_tile<Queries, Wide> tile;
   tile.load(sums, d);
   for (std::size_t p = 0; p < count; ++p) {
     value_lanes<Wide> value;
-    const auto* at = values + p * stride + d;
-    value.load(at);
-    for (int i = 0; i < Wide; i += 2) ask_for(at + kv_cache::page_positions * stride + 16 * i);
+    value.load(values + p * stride + d);
+    for (int i = 0; i < Wide; i += 2) ask_for(next + (p * stride + d) + 16 * i);
     tile.add(value, weight, from + p);
   }
   tile.store(sums, d);
 }
 // The same for all `dims` dimensions, a multiple of 16.
-template <int Queries, class T>
-void weigh_all(const float* const* weight, std::size_t from, const T* values, std::size_t stride,
-               std::size_t count, float* const* sums, std::size_t dims) {
+template <int Queries>
+void weigh_all(const float* const* weight, std::size_t from, const f16* values, std::size_t stride,
+               std::size_t count, float* const* sums, std::size_t dims, const f16* next) {
   constexpr int wide =
       specagg::detail::native_lanes<float> == 16 ? 4 : 2;  // as many sums as there are registers
   std::size_t d = 0;
   for (; d + 16 * wide <= dims; d += 16 * wide)
-    weigh_values<Queries, wide>(weight, from, values, stride, count, sums, d);
-  for (; d < dims; d += 16) weigh_values<Queries, 1>(weight, from, values, stride, count, sums, d);
+    weigh_values<Queries, wide>(weight, from, values, stride, count, sums, d, next);
+  for (; d < dims; d += 16)
+    weigh_values<Queries, 1>(weight, from, values, stride, count, sums, d, next);
 }
 
 // Replaces the first `count` scores by e^(score - top) and returns their sum. top: the largest
@@ -298,6 +297,11 @@ struct range_attention {
   std::size_t first_query;   // the number of the first token's first query of this head
   std::size_t queries_each;  // of a token, all heads
   partial_sums& sums;
+  // What is probably read after this: a range, and a head of a cache.
+  struct later {
+    const kv_cache* cache;
+    std::size_t head, range;
+  } next;
 
   // Into how many parts the queries can be divided. Every part of every range must be computed.
   static std::size_t most_parts(std::size_t queries) { return (queries + at_once - 1) / at_once; }
@@ -386,17 +390,20 @@ struct range_attention {
   void weigh_page(std::size_t p, std::size_t begin, std::size_t text_end,
                   const some_queries& some) const {
     const auto* const values = cache.values(p / page, layer, head);
-    const auto stride = padded(dims);
+    const auto stride = padded(dims), at = next.range * (size / page) + (p - begin) / page;
+    const auto* const then =
+        at < next.cache->pages() ? next.cache->keys(at, layer, next.head) : values;
     const auto sees = [&](std::size_t j) {
       return std::max(p, std::min({p + page, text_end, in_order(some.token[j])})) - p;
     };
     in_tiles(some, [&]<int N>(std::size_t j) {
       const auto all_see = sees(j);  // later tokens see as much, or more
-      weigh_all<N>(some.scores + j, p - begin, values, stride, all_see, some.found + j, stride);
+      weigh_all<N>(some.scores + j, p - begin, values, stride, all_see, some.found + j, stride,
+                   then);
       for (auto k = j + 1; k < j + N; ++k)
         if (sees(k) > all_see)
           weigh_all<1>(some.scores + k, p - begin + all_see, values + all_see * stride, stride,
-                       sees(k) - all_see, some.found + k, stride);
+                       sees(k) - all_see, some.found + k, stride, then);
     });
   }
 
@@ -427,7 +434,7 @@ struct range_attention {
            ++p) {
         const auto at = tree_begin + nodes[p - tree_begin] - 1;
         const auto* const value = cache.values(at / page, layer, head) + at % page * padded(dims);
-        weigh_all<1>(some.scores + j, p - begin, value, 0, 1, some.found + j, padded(dims));
+        weigh_all<1>(some.scores + j, p - begin, value, 0, 1, some.found + j, padded(dims), value);
       }
     }
   }

@@ -28,6 +28,15 @@ SPECAGG_BEGIN
 namespace cpu {
 namespace detail {
 
+// Runs body<n>(), n at most Most.
+template <int Most, class Body>
+SPECAGG_LANE void with_count(std::size_t n, Body&& body) {
+  if constexpr (Most > 0) {
+    if (n == Most) return body.template operator()<Most>();
+    with_count<Most - 1>(n, body);
+  }
+}
+
 using sums_of_rows = vec<float, dots::rows>;
 
 // dots::rows weight rows times `Tokens` tokens. Recursive, because compilers put arrays of vectors
@@ -43,42 +52,49 @@ struct integer_tile {
     sums.add(next, x + 4);
     rest.add(first, next, x + quantised_block);
   }
-  // The end of a block, whose weights were added too large by Offset.
-  template <int Offset>
-  SPECAGG_LANE void scale(sums_of_rows d, const float* scales, const float* totals) {
+  // The end of a block. excess: by how much each token's sums are too large, if they are; whole
+  // numbers, and sums are below 2^24, so that this is exact.
+  template <bool TooLarge>
+  SPECAGG_LANE void scale(sums_of_rows d, const float* scales, const float* excess) {
     auto sum = sums.total();
-    // whole numbers below 2^24, so that this is exact
-    if constexpr (Offset != 0) sum = sum - sums_of_rows(Offset) * sums_of_rows(*totals);
+    if constexpr (TooLarge) sum = sum - sums_of_rows(*excess);
     acc = fma(d * sums_of_rows(*scales), sum, acc);
     sums = {};
-    rest.template scale<Offset>(d, scales + 1, totals + 1);
+    rest.template scale<TooLarge>(d, scales + 1, excess + 1);
   }
   SPECAGG_LANE void add_minimum(sums_of_rows m, const float* scaled_totals) {
     acc = fma(m, sums_of_rows(*scaled_totals), acc);
     rest.add_minimum(m, scaled_totals + 1);
   }
-  SPECAGG_LANE void store(float* y, std::size_t y_stride) const {
-    acc.store(y);
-    rest.store(y + y_stride, y_stride);
+  // of the i-th token and the next ones, at(i)
+  SPECAGG_LANE void load(const auto& at, std::size_t i = 0) {
+    acc = sums_of_rows::load(at(i));
+    rest.load(at, i + 1);
+  }
+  SPECAGG_LANE void store(const auto& at, std::size_t i = 0) const {
+    acc.store(at(i));
+    rest.store(at, i + 1);
   }
 };
 template <class Dots>
 struct integer_tile<Dots, 0> {
   SPECAGG_LANE void add(typename Dots::bytes, typename Dots::bytes, const std::int8_t*) {}
-  template <int>
+  template <bool>
   SPECAGG_LANE void scale(sums_of_rows, const float*, const float*) {}
   SPECAGG_LANE void add_minimum(sums_of_rows, const float*) {}
-  SPECAGG_LANE void store(float*, std::size_t) const {}
+  SPECAGG_LANE void load(const auto&, std::size_t) {}
+  SPECAGG_LANE void store(const auto&, std::size_t) const {}
 };
 
 // A block of a token in a part; the same block of the next tokens follows.
 struct rounded_at {
   const std::int8_t* numbers;
-  const float *scale, *sum, *scaled_sum;
+  const float *scale, *sum_8, *sum_128, *scaled_sum;
   rounded_at(const rounded_part& p, std::size_t i)
       : numbers(p.numbers + i * quantised_block),
         scale(p.scale + i),
-        sum(p.sum + i),
+        sum_8(p.sum_8 + i),
+        sum_128(p.sum_128 + i),
         scaled_sum(p.scaled_sum + i) {}
 };
 
@@ -105,7 +121,8 @@ SPECAGG_LANE void add_block(integer_tile<dots_of<Type>, Tokens>& tile, const std
   constexpr int offset = Type == tensor_type::q8_0   ? byte_dots::offset
                          : Type == tensor_type::q4_0 ? 8
                                                      : 0;
-  tile.template scale<offset>(sums_of_rows::load(halves), x.scale, x.sum);
+  tile.template scale<offset != 0>(sums_of_rows::load(halves), x.scale,
+                                   offset == 8 ? x.sum_8 : x.sum_128);
   if constexpr (Type == tensor_type::q4_1)
     tile.add_minimum(sums_of_rows::load(halves + strip_rows), x.scaled_sum);
 }
@@ -127,33 +144,38 @@ template <tensor_type Type, int Tokens>
       add_block<Type>(tile, block, row, {x.first, b * x.tokens + first});
       block += packed_block_bytes(Type);
     }
-    tile.store(y + row, y_stride);
+    tile.store([&](std::size_t i) { return y + row + i * y_stride; });
   }
 }
 
-// Adds the second part of token t to its 16 products.
-template <tensor_type Type>
-[[gnu::flatten]] void add_second_part(const std::byte* strip, const rounded_activations& x,
-                                      std::size_t t, float* y) {
+// Adds one block of the second part to the products of `Tokens` tokens, at(i) those of the i-th. x:
+// of the first of them.
+template <tensor_type Type, int Tokens, class At>
+[[gnu::flatten]] void add_second(const std::byte* block, const rounded_at& x, At&& at) {
   for (std::size_t row = 0; row < strip_rows; row += dots::rows) {
-    integer_tile<dots_of<Type>, 1> tile;
-    tile.acc = sums_of_rows::load(y + row);
-    for (auto i = x.from[t]; i < x.from[t + 1]; ++i) {
-      const auto b = x.blocks[i];
-      add_block<Type>(tile, strip + b * packed_block_bytes(Type), row,
-                      {x.second, b * x.tokens + t});
-    }
-    tile.store(y + row, 0);
+    integer_tile<dots_of<Type>, Tokens> tile;
+    const auto of_row = [&](std::size_t i) { return at(i) + row; };
+    tile.load(of_row);
+    add_block<Type>(tile, block, row, x);
+    tile.store(of_row);
   }
 }
 
-template <tensor_type Type, int Tokens = dots::tokens>
-SPECAGG_LANE void multiply_strip(std::size_t tokens, const std::byte* strip, std::size_t blocks,
-                                 const rounded_activations& x, std::size_t first, float* y,
-                                 std::size_t y_stride) {
-  if constexpr (Tokens > 0) {
-    if (tokens == Tokens) return multiply_strip<Type, Tokens>(strip, blocks, x, first, y, y_stride);
-    multiply_strip<Type, Tokens - 1>(tokens, strip, blocks, x, first, y, y_stride);
+// Adds the second part of the tokens [first, last) to their 16 products, of which those of token
+// `first` are at y.
+template <tensor_type Type>
+void add_second_part(const std::byte* strip, const rounded_activations& x, std::size_t first,
+                     std::size_t last, float* y, std::size_t y_stride) {
+  constexpr int at_once = 4;  // more gain little and take long to compile
+  for (const auto& [b, count] : x.second_blocks) {
+    const auto* const all = x.second_tokens + b * x.tokens;
+    const auto* const end = std::lower_bound(all, all + count, last);
+    for (const auto* t = std::lower_bound(all, end, first); t < end; t += at_once)
+      with_count<at_once>(std::min<std::size_t>(end - t, at_once), [&]<int Tokens> {
+        add_second<Type, Tokens>(strip + b * packed_block_bytes(Type),
+                                 {x.second, static_cast<std::size_t>(t - x.second_tokens)},
+                                 [&](std::size_t i) { return y + (t[i] - first) * y_stride; });
+      });
   }
 }
 
@@ -172,15 +194,15 @@ void multiply_integers(const matrix& w, std::size_t begin, std::size_t end,
       const auto t = n * i / tiles, some = n * (i + 1) / tiles - t;
       auto* to = whole ? y + t * y_stride + (from - begin) : part_of_strip;
       const auto stride = whole ? y_stride : strip_rows;
-      multiply_strip<Type>(some, strip, blocks, x, t, to, stride);
-      for (std::size_t j = 0; j < some; ++j) {
-        if (x.from[t + j] < x.from[t + j + 1])
-          add_second_part<Type>(strip, x, t + j, to + j * stride);
-        if (whole) continue;
+      with_count<dots::tokens>(
+          some, [&]<int Tokens> { multiply_strip<Type, Tokens>(strip, blocks, x, t, to, stride); });
+      if (whole) continue;
+      add_second_part<Type>(strip, x, t, t + some, to, stride);
+      for (std::size_t j = 0; j < some; ++j)
         for (auto r = std::max(begin, from); r < std::min(end, from + strip_rows); ++r)
           y[(t + j) * y_stride + (r - begin)] = to[j * stride + r - from];
-      }
     }
+    if (whole) add_second_part<Type>(strip, x, 0, n, y + (from - begin), y_stride);
   }
 }
 

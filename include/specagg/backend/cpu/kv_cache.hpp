@@ -1,36 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 // The keys and values of one sequence.
 #pragma once
-#include <specagg/backend/cpu/product.hpp>  // first: it puts kernel/simd.hpp before Eigen
+#include <specagg/kernel/simd.hpp>  // before Eigen: otherwise g++ 12 warns about its intrinsics
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 #include <utility>
 #include <vector>
 
+#include <specagg/backend/cpu/large_memory.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/config.hpp>
 
 SPECAGG_BEGIN
 namespace cpu {
 
-// Memory for f16 numbers, which several caches may hold. It is freed with the last of them.
+// f16 numbers, which several caches may hold. Their memory is given back with the last of them.
 class kv_page {
  public:
-  // Copies `from`, or is zero if that is null. Throws std::bad_alloc.
-  kv_page(std::size_t count, const f16* from)
-      : memory_(static_cast<std::byte*>(
-            ::operator new(alignment + count * sizeof(f16), std::align_val_t(alignment)))) {
-    new (memory_) std::atomic<std::size_t>(1);
+  // Bytes of a page of `count` numbers.
+  static constexpr std::size_t bytes(std::size_t count) { return alignment + count * sizeof(f16); }
+  // Takes a block of bytes(count). Copies `from`, or is zero if that is null. Throws
+  // std::bad_alloc.
+  kv_page(std::shared_ptr<block_memory> in, std::size_t count, const f16* from)
+      : memory_(in->take()) {
+    new (memory_) header{std::move(in)};
     if (from) std::memcpy(data(), from, count * sizeof(f16));
     else std::memset(data(), 0, count * sizeof(f16));
   }
   kv_page(const kv_page& other) noexcept : memory_(other.memory_) {
-    holders().fetch_add(1, std::memory_order_relaxed);
+    head().holders.fetch_add(1, std::memory_order_relaxed);
   }
   kv_page(kv_page&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
   kv_page& operator=(kv_page other) noexcept {
@@ -38,20 +42,24 @@ class kv_page {
     return *this;
   }
   ~kv_page() {
-    if (memory_ && holders().fetch_sub(1, std::memory_order_acq_rel) == 1)
-      ::operator delete(memory_, std::align_val_t(alignment));
+    if (!memory_ || head().holders.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    const auto in = std::move(head().in);
+    head().~header();
+    in->give_back(memory_);
   }
 
   // 64-byte aligned; and whether another page object holds the memory, too.
   f16* data() const { return reinterpret_cast<f16*>(memory_ + alignment); }
-  bool shared() const { return holders().load(std::memory_order_acquire) > 1; }
+  bool shared() const { return head().holders.load(std::memory_order_acquire) > 1; }
 
  private:
   static constexpr std::size_t alignment = 64;
-  std::atomic<std::size_t>& holders() const {
-    return *std::launder(reinterpret_cast<std::atomic<std::size_t>*>(memory_));
-  }
-  std::byte* memory_;  // the number of holders, and from `alignment` on the numbers
+  struct header {
+    std::shared_ptr<block_memory> in;
+    std::atomic<std::size_t> holders = 1;
+  };
+  header& head() const { return *std::launder(reinterpret_cast<header*>(memory_)); }
+  std::byte* memory_;  // a header, and from `alignment` on the numbers
 };
 
 // Keys and values are f16 numbers, in pages of 64 positions with those of all layers and heads,
@@ -65,14 +73,22 @@ class kv_cache {
  public:
   static constexpr std::size_t page_positions = 64;  // in a page
 
-  kv_cache(std::size_t layers, std::size_t heads, std::size_t dims, std::size_t capacity)
-      : layers_(layers), heads_(heads), dims_(dims) {
+  // Where the pages of caches of such sizes come from.
+  static std::shared_ptr<block_memory> memory_for(std::size_t layers, std::size_t heads,
+                                                  std::size_t dims) {
+    return std::make_shared<block_memory>(kv_page::bytes(layers * heads * part(dims)));
+  }
+  // memory: of memory_for() with the same sizes.
+  kv_cache(std::size_t layers, std::size_t heads, std::size_t dims, std::size_t capacity,
+           std::shared_ptr<block_memory> memory)
+      : layers_(layers), heads_(heads), dims_(dims), memory_(std::move(memory)) {
     pages_.reserve(pages_for(capacity));
   }
 
+  std::size_t pages() const { return pages_.size(); }
   // Those of one page, layer and head, in the order above.
   const f16* keys(std::size_t page, std::size_t layer, std::size_t head) const {
-    return pages_[page].data() + (layer * heads_ + head) * part();
+    return pages_[page].data() + (layer * heads_ + head) * part(dims_);
   }
   const f16* values(std::size_t page, std::size_t layer, std::size_t head) const {
     return keys(page, layer, head) + page_positions * dims_;
@@ -83,8 +99,9 @@ class kv_cache {
   // changed.
   void open(std::size_t begin, std::size_t end) {
     for (auto i = begin / page_positions; i < pages_for(end); ++i)
-      if (i == pages_.size()) pages_.emplace_back(layers_ * heads_ * part(), nullptr);
-      else if (pages_[i].shared()) pages_[i] = kv_page(layers_ * heads_ * part(), pages_[i].data());
+      if (i == pages_.size()) pages_.emplace_back(memory_, layers_ * heads_ * part(dims_), nullptr);
+      else if (pages_[i].shared())
+        pages_[i] = kv_page(memory_, layers_ * heads_ * part(dims_), pages_[i].data());
   }
   // Of one position: `key` and `value` are arrays of `dims` numbers, and are rounded to f16. A
   // number that is too large for that (65520 or more) becomes NaN, and so does every row that
@@ -129,14 +146,16 @@ class kv_cache {
     return (positions + page_positions - 1) / page_positions;
   }
   // The numbers of one layer and head in a page.
-  std::size_t part() const { return page_positions * (dims_ + padded(dims_)); }
+  static constexpr std::size_t part(std::size_t dims) {
+    return page_positions * (dims + padded(dims));
+  }
   f16* key_of(std::size_t layer, std::size_t head, std::size_t position) {
     const auto at = position % page_positions;
-    return pages_[position / page_positions].data() + (layer * heads_ + head) * part() +
+    return pages_[position / page_positions].data() + (layer * heads_ + head) * part(dims_) +
            at / 16 * 16 * dims_ + at % 16;
   }
   f16* value_of(std::size_t layer, std::size_t head, std::size_t position) {
-    return pages_[position / page_positions].data() + (layer * heads_ + head) * part() +
+    return pages_[position / page_positions].data() + (layer * heads_ + head) * part(dims_) +
            page_positions * dims_ + position % page_positions * padded(dims_);
   }
   // n numbers, at most 16; to[n] to to[15] become 0.
@@ -146,6 +165,7 @@ class kv_cache {
   }
 
   std::size_t layers_, heads_, dims_;
+  std::shared_ptr<block_memory> memory_;
   std::vector<kv_page> pages_;
 };
 

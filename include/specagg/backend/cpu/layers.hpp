@@ -267,6 +267,8 @@ class layer_stack {
       float part[most_rows * some];
       for (; begin < end; begin += some) {
         const auto to = std::min(end, begin + some);
+        for (std::size_t t = 0; t < n; ++t)  // the rows come from memory meanwhile
+          for (auto c = begin; c < to; c += 16) __builtin_prefetch(logits_[t] + c, 1);
         multiply(w.output, begin, to, last, rounded, part, some);
         for (std::size_t t = 0; t < n; ++t)
           copy_with_one_nan(part + t * some, to - begin, logits_[t] + begin);
@@ -376,12 +378,16 @@ class layer_stack {
   void attend(std::size_t layer, activations& qkv, activations& attended) {
     const auto heads = w_->kv_heads;
     on_->for_ranges(ranges_.size() * heads, grain_, [&](std::size_t begin, std::size_t end) {
-      for (auto j = begin; j < end; ++j)
-        attend(layer, j % heads, ranges_[j / heads], qkv, attended);
+      for (auto j = begin; j < end; ++j) {
+        const auto then = j + 1 < end ? j + 1 : j;
+        const auto& next = ranges_[then / heads];
+        attend(layer, j % heads, ranges_[j / heads], qkv, attended,
+               {&pieces_[next.piece].of->to->cache_, then % heads, next.number});
+      }
     });
   }
   void attend(std::size_t layer, std::size_t head, const piece_range& r, activations& all_qkv,
-              activations& all_attended) {
+              activations& all_attended, const detail::range_attention::later& next) {
     const piece& p = pieces_[r.piece];
     const sequence& to = *p.of->to;
     const auto group = w_->heads / w_->kv_heads;
@@ -398,7 +404,8 @@ class layer_stack {
                                             qkv,
                                             p.first * w_->heads + head * group,
                                             w_->heads,
-                                            sums_};
+                                            sums_,
+                                            next};
     attention.compute(r.number, r.part, r.parts);
     auto& left = tasks_left_[r.piece * w_->kv_heads + head];
     if (r.tasks > 1) {

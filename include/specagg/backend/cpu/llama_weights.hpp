@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include <specagg/backend/cpu/gguf.hpp>
+#include <specagg/backend/cpu/kv_cache.hpp>
 #include <specagg/backend/cpu/matrix.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/config.hpp>
@@ -45,6 +47,7 @@ struct layer_weights {
   matrix output;  // [vocab, dim]
   std::vector<float> output_norm;
   std::vector<layer> layers;
+  std::shared_ptr<block_memory> kv_memory;  // for the caches of all sequences (kv_cache.hpp)
 
  protected:
   // Reads the sizes, from metadata that begin with the name of the architecture.
@@ -156,6 +159,7 @@ struct layer_weights {
       l.down = multiplied("ffn_down.weight", dim, ffn);
       layers.push_back(std::move(l));
     }
+    kv_memory = kv_cache::memory_for(layers.size(), kv_heads, head_dim);
     const auto unknown = std::find(used_.begin(), used_.end(), false) - used_.begin();
     if (static_cast<std::size_t>(unknown) < used_.size())
       throw error(

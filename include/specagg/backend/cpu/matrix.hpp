@@ -16,11 +16,9 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <utility>
 
-#include <sys/mman.h>
-
+#include <specagg/backend/cpu/large_memory.hpp>
 #include <specagg/backend/cpu/tensor.hpp>
 #include <specagg/backend/cpu/tensor_row.hpp>
 #include <specagg/config.hpp>
@@ -48,22 +46,11 @@ inline constexpr std::size_t strip_rows = 16;
          packed_block_bytes(t.type);
 }
 
-// Memory for the strips of several matrices: one piece, in huge pages where the system has some. A
-// call of one token reads all of it, and with pages of 4 KiB TLB misses take much of its time.
+// Memory for the strips of several matrices: one piece (large_memory.hpp).
 class strip_memory {
  public:
   // bytes: the sum of room_for() all matrices.
-  explicit strip_memory(std::size_t bytes) {
-    constexpr std::size_t huge = std::size_t{1} << 21;
-    const bool large = bytes >= huge;
-    if (large) bytes = (bytes + huge - 1) / huge * huge;
-    const std::align_val_t alignment{large ? huge : 64};
-    all_ = {static_cast<std::byte*>(::operator new(bytes, alignment)),
-            [alignment](std::byte* p) { ::operator delete(p, alignment); }};
-#if defined(MADV_HUGEPAGE)
-    if (large) ::madvise(all_.get(), bytes, MADV_HUGEPAGE);
-#endif
-  }
+  explicit strip_memory(std::size_t bytes) : all_(large_memory(bytes)) {}
   // Bytes that take() takes.
   [[nodiscard]] static std::size_t room_for(const tensor& t) {
     return (packed_bytes(t) + 63) / 64 * 64;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the layers (layers.hpp) keep of one text: keys and values, a tree, hidden states.
 #pragma once
-#include <specagg/backend/cpu/kv_cache.hpp>  // first: it puts kernel/simd.hpp before Eigen
+#include <specagg/backend/cpu/activations.hpp>  // first: it puts kernel/simd.hpp before Eigen
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 
+#include <specagg/backend/cpu/kv_cache.hpp>
 #include <specagg/backend/cpu/llama_weights.hpp>
 #include <specagg/backend/cpu/tree_paths.hpp>
 #include <specagg/config.hpp>
@@ -30,7 +31,7 @@ class sequence {
       : capacity_(checked_capacity(w, capacity)),
         dim_(w.dim),
         vocab_(w.vocab),
-        cache_(w.layers.size(), w.kv_heads, w.head_dim, capacity_) {}
+        cache_(w.layers.size(), w.kv_heads, w.head_dim, capacity_, w.kv_memory) {}
 
   std::size_t position() const { return position_; }
   std::size_t capacity() const { return capacity_; }
