@@ -92,6 +92,7 @@ site_share mix_documents(std::span<const std::span<const T>> documents,
   for (std::size_t v = 0; v < out.size(); v += 16) {
     const int lanes = int(std::min<std::size_t>(out.size() - v, 16));
     const auto store = [&](V x) {
+      if (lanes == 16) return x.store(out.data() + v);
       T lane[16];
       x.store(lane);
       std::copy_n(lane, lanes, out.data() + v);
