@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <specagg/backend/cpu/kv_cache.hpp>
@@ -53,17 +54,26 @@ inline void find_rotation(double position, const std::vector<double>& frequencie
   }
 }
 
+// A register of numbers, at least four; and (a, b, c, d, ...) as (a, a, c, c, ...), or with Odd = 1 as
+// (b, b, d, d, ...).
+inline constexpr std::size_t numbers = std::max(4, specagg::detail::native_lanes<float>);
+typedef float some_numbers __attribute__((vector_size(4 * numbers)));
+template <std::size_t Odd, std::size_t... I>
+SPECAGG_LANE some_numbers twice(some_numbers x, std::index_sequence<I...>) {
+  return __builtin_shufflevector(x, x, (I / 2 * 2 + Odd)...);
+}
+
 // Rotates `size` dimensions of one head, in pairs (a, b): to (a cosine - b sine, a sine + b
 // cosine).
 [[gnu::flatten]] inline void rotate(float* head, const float* rotation, std::size_t size) {
   std::size_t i = 0;
   for (; i + 16 <= size; i += 16) {
     float a[16], b[16];
-    for (std::size_t j = 0; j < 16; j += 4) {
-      f32x4 x;
+    for (std::size_t j = 0; j < 16; j += numbers) {
+      some_numbers x;
       std::memcpy(&x, head + i + j, sizeof x);
-      const auto even = __builtin_shufflevector(x, x, 0, 0, 2, 2),
-                 odd = __builtin_shufflevector(x, x, 1, 1, 3, 3);
+      const auto even = twice<0>(x, std::make_index_sequence<numbers>()),
+                 odd = twice<1>(x, std::make_index_sequence<numbers>());
       std::memcpy(a + j, &even, sizeof even);
       std::memcpy(b + j, &odd, sizeof odd);
     }

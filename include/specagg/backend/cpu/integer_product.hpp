@@ -168,12 +168,12 @@ void add_second_part(const std::byte* strip, const rounded_activations& x, std::
                      std::size_t last, float* y, std::size_t y_stride) {
   constexpr int at_once = 4;  // more gain little and take long to compile
   for (const auto& [b, count] : x.second_blocks) {
+    const auto* const block = strip + b * packed_block_bytes(Type);
     const auto* const all = x.second_tokens + b * x.tokens;
     const auto* const end = std::lower_bound(all, all + count, last);
     for (const auto* t = std::lower_bound(all, end, first); t < end; t += at_once)
       with_count<at_once>(std::min<std::size_t>(end - t, at_once), [&]<int Tokens> {
-        add_second<Type, Tokens>(strip + b * packed_block_bytes(Type),
-                                 {x.second, static_cast<std::size_t>(t - x.second_tokens)},
+        add_second<Type, Tokens>(block, {x.second, static_cast<std::size_t>(t - x.second_tokens)},
                                  [&](std::size_t i) { return y + (t[i] - first) * y_stride; });
       });
   }
