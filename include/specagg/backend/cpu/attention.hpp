@@ -54,8 +54,8 @@ inline void find_rotation(double position, const std::vector<double>& frequencie
   }
 }
 
-// A register of numbers, at least four; and (a, b, c, d, ...) as (a, a, c, c, ...), or with Odd = 1 as
-// (b, b, d, d, ...).
+// A register of numbers, at least four; and (a, b, c, d, ...) as (a, a, c, c, ...), or with Odd = 1
+// as (b, b, d, d, ...).
 inline constexpr std::size_t numbers = std::max(4, specagg::detail::native_lanes<float>);
 typedef float some_numbers __attribute__((vector_size(4 * numbers)));
 template <std::size_t Odd, std::size_t... I>

@@ -19,7 +19,7 @@
 SPECAGG_BEGIN
 namespace cpu {
 
-inline constexpr std::size_t huge_page = std::size_t{1} << 21;
+inline constexpr std::size_t huge_page = std::size_t{1} << 21;  // bytes
 
 // 64-byte aligned; from the size of a huge page on whole huge pages. Throws std::bad_alloc.
 [[nodiscard]] inline std::shared_ptr<std::byte> large_memory(std::size_t bytes) {
@@ -52,19 +52,14 @@ class block_memory {
     const std::lock_guard lock(mutex_);
     auto p = std::find_if(pieces_.begin(), pieces_.end(), [](const piece& x) { return x.free; });
     if (p == pieces_.end()) {
-      pieces_.push_back({nullptr, 0});
+      pieces_.push_back({large_memory(in_piece_ * bytes_), all()});
       p = pieces_.end() - 1;
-      try {
-        *p = {large_memory(in_piece_ * bytes_), all()};
-      } catch (...) {
-        pieces_.pop_back();
-        throw;
-      }
     }
     const auto i = static_cast<std::size_t>(std::countr_zero(p->free));
     p->free &= p->free - 1;
     return p->memory.get() + i * bytes_;
   }
+  // block: of take(), which has not been given back since.
   void give_back(std::byte* block) noexcept {
     const std::lock_guard lock(mutex_);
     const auto p = std::find_if(pieces_.begin(), pieces_.end(), [&](const piece& x) {
