@@ -673,8 +673,11 @@ void device(two_sites_options o) {
   scheduling_of(o.scheduler);
   o.decode = profiles_of(o);
   const net::security security = security_of(o, false);
-  // Never freed: that takes 30 ms for two vocabularies, and the system does it at once.
-  static const auto& library = *new std::shared_ptr<site_maker>(open_sites(o));
+  const auto library = open_sites(o);
+  // Freeing two vocabularies takes 30 ms; the system does it at once. (Libllama frees what it has.)
+  if (o.backend == "cpu") {
+    [[maybe_unused]] static const auto* const kept = new auto(library);
+  }
   const std::vector<token_id> tokens = prompt_of(o, *library);
   const hello terms = terms_of(o, *library, tokens.size());
   until_interrupted();

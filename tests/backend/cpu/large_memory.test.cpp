@@ -64,6 +64,13 @@ TEST_CASE("blocks do not overlap, and pieces of several blocks are freed with th
       memory.give_back(blocks[0]);
       CHECK(memory.take() == blocks[0]);
     }
+    // Of two pieces with free blocks the fuller one gives the next.
+    if (in_piece > 2) {
+      for (const std::size_t i : {std::size_t{0}, std::size_t{1}, 2 * in_piece})
+        memory.give_back(blocks[i]);
+      CHECK(memory.take() == blocks[2 * in_piece]);
+      CHECK(std::min(memory.take(), memory.take()) == std::min(blocks[0], blocks[1]));
+    }
     // Where there is no memory nothing has changed.
     aligned_blocks_left = 0;
     CHECK_THROWS_AS(memory.take(), std::bad_alloc);

@@ -311,7 +311,7 @@ struct range_attention {
   struct later {
     const kv_cache* cache;
     std::size_t head, range;
-  } next;
+  } after;
 
   // Into how many parts the queries can be divided. Every part of every range must be computed.
   static std::size_t most_parts(std::size_t queries) { return (queries + at_once - 1) / at_once; }
@@ -400,9 +400,9 @@ struct range_attention {
   void weigh_page(std::size_t p, std::size_t begin, std::size_t text_end,
                   const some_queries& some) const {
     const auto* const values = cache.values(p / page, layer, head);
-    const auto stride = padded(dims), at = next.range * (size / page) + (p - begin) / page;
+    const auto stride = padded(dims), at = after.range * (size / page) + (p - begin) / page;
     const auto* const then =
-        at < next.cache->pages() ? next.cache->keys(at, layer, next.head) : values;
+        at < after.cache->pages() ? after.cache->keys(at, layer, after.head) : values;
     const auto sees = [&](std::size_t j) {
       return std::max(p, std::min({p + page, text_end, in_order(some.token[j])})) - p;
     };

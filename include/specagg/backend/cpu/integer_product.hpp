@@ -166,15 +166,21 @@ template <tensor_type Type, int Tokens, class At>
 template <tensor_type Type>
 void add_second_part(const std::byte* strip, const rounded_activations& x, std::size_t first,
                      std::size_t last, float* y, std::size_t y_stride) {
-  constexpr int at_once = 4;  // more gain little and take long to compile
-  for (const auto& [b, count] : x.second_blocks) {
+  constexpr std::size_t at_once = 4;  // more gain little and take long to compile
+  for (const auto& shared : x.second_blocks) {
+    const std::size_t b = shared.b, count = shared.tokens;
     const auto* const block = strip + b * packed_block_bytes(Type);
-    const auto* const all = x.second_tokens + b * x.tokens;
-    const auto* const end = std::lower_bound(all, all + count, last);
-    for (const auto* t = std::lower_bound(all, end, first); t < end; t += at_once)
-      with_count<at_once>(std::min<std::size_t>(end - t, at_once), [&]<int Tokens> {
-        add_second<Type, Tokens>(block, {x.second, static_cast<std::size_t>(t - x.second_tokens)},
-                                 [&](std::size_t i) { return y + (t[i] - first) * y_stride; });
+    const auto begin = b * x.tokens;
+    const auto place_of = [&](std::size_t token) {  // of the first from `token` on
+      return static_cast<std::size_t>(
+          std::lower_bound(x.second_tokens + begin, x.second_tokens + begin + count, token) -
+          x.second_tokens);
+    };
+    for (auto i = place_of(first), end = place_of(last); i < end; i += at_once)
+      with_count<at_once>(std::min(end - i, at_once), [&]<int Tokens> {
+        add_second<Type, Tokens>(block, {x.second, i}, [&](std::size_t j) {
+          return y + (x.second_tokens[i + j] - first) * y_stride;
+        });
       });
   }
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -34,40 +35,47 @@ inline constexpr std::size_t huge_page = std::size_t{1} << 21;  // bytes
   return memory;
 }
 
-// Blocks of one size. Several stand in one piece of large_memory, so many that they fill seven
-// eighths of it, if they are that large. A piece is freed with its last block. Any thread may call.
+// Blocks of one size. Up to 8 stand in one piece of large_memory, where one block would leave much
+// of its huge pages empty. A piece is freed with its last block. Any thread may call.
 class block_memory {
  public:
   // bytes: a multiple of 64.
   explicit block_memory(std::size_t bytes) : bytes_(bytes) {
-    const auto filled = [&] {
-      const auto all = in_piece_ * bytes_;
-      return 8 * all >= 7 * ((all + huge_page - 1) / huge_page * huge_page);
+    const auto filled = [&](std::size_t blocks) {
+      const auto all = blocks * bytes_;
+      return double(all) / double((all + huge_page - 1) / huge_page * huge_page);
     };
-    if (8 * bytes_ >= huge_page)
-      while (in_piece_ < 8 && !filled()) ++in_piece_;
+    if (8 * bytes_ < huge_page) return;
+    for (std::size_t n = 1; n <= 8 && filled(in_piece_) < 0.875; ++n)
+      if (filled(n) > filled(in_piece_)) in_piece_ = n;
   }
   // 64-byte aligned, until it is given back. Throws std::bad_alloc.
   [[nodiscard]] std::byte* take() {
     const std::lock_guard lock(mutex_);
-    auto p = std::find_if(pieces_.begin(), pieces_.end(), [](const piece& x) { return x.free; });
-    if (p == pieces_.end()) {
+    piece* fullest = nullptr;  // so that others are emptied
+    for (piece& p : pieces_)
+      if (p.free && (!fullest || std::popcount(p.free) < std::popcount(fullest->free)))
+        fullest = &p;
+    if (!fullest) {
       pieces_.push_back({large_memory(in_piece_ * bytes_), all()});
-      p = pieces_.end() - 1;
+      fullest = &pieces_.back();
     }
-    const auto i = static_cast<std::size_t>(std::countr_zero(p->free));
-    p->free &= p->free - 1;
-    return p->memory.get() + i * bytes_;
+    const auto i = static_cast<std::size_t>(std::countr_zero(fullest->free));
+    fullest->free &= fullest->free - 1;
+    return fullest->memory.get() + i * bytes_;
   }
   // block: of take(), which has not been given back since.
   void give_back(std::byte* block) noexcept {
+    std::shared_ptr<std::byte> empty;  // freed after the lock
     const std::lock_guard lock(mutex_);
     const auto p = std::find_if(pieces_.begin(), pieces_.end(), [&](const piece& x) {
       return !std::less<>()(block, x.memory.get()) &&
              std::less<>()(block, x.memory.get() + in_piece_ * bytes_);
     });
     p->free |= 1u << static_cast<std::size_t>(block - p->memory.get()) / bytes_;
-    if (p->free == all()) pieces_.erase(p);
+    if (p->free != all()) return;
+    empty = std::move(p->memory);
+    pieces_.erase(p);
   }
 
  private:
