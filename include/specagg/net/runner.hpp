@@ -73,7 +73,7 @@ class running_site {
   virtual void disconnected(const outlet* from) = 0;
   virtual bool online() = 0;
   virtual void received(const outlet* from, std::span<const std::uint8_t> bytes) = 0;
-  virtual void tick() = 0;  // every 20 ms or so
+  virtual void tick() = 0;  // every 20 to 50 ms
   virtual bool finished() = 0;
   virtual std::string problem() = 0;  // why nothing happens until the next connection; or empty
   virtual std::vector<token_id> text() = 0;

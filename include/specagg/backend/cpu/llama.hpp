@@ -27,7 +27,8 @@ namespace cpu {
 // One text: the weights, a KV cache, scratch memory. The constructor allocates all memory but that
 // of the cache, which comes in pages of 64 positions: extend() of one text allocates nothing but
 // the pages that its text begins, or that it writes to and shares with a copy. reserve() takes them
-// before. rollback() gives back all after the next one. Where there is no memory extend() throws
+// before. rollback() gives back all after the next one. Up to 8 pages of sessions with the same
+// weights stand in one piece of memory (large_memory.hpp). Where there is no memory extend() throws
 // std::bad_alloc, and no text of the call has changed.
 class llama {
  public:

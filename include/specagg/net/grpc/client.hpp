@@ -112,7 +112,7 @@ class client {
   void close(const std::string& why) {  // first sends what is queued
     if (const auto s = stream()) s->close(why);
   }
-  void tick() {  // every 20 ms or so
+  void tick() {  // every 20 to 50 ms
     if (const auto s = stream()) s->tick();
   }
 

@@ -83,7 +83,7 @@ class stream : public Reactor, public outlet, public std::enable_shared_from_thi
     if (!out_.empty()) this->StartWrite(&out_.front());
     else if (closing_) all_sent();
   }
-  // Call it every 20 ms or so. Continues reading, and ends connections that take too long.
+  // Call it every 20 to 50 ms. Continues reading, and ends connections that take too long.
   void tick() {
     const std::lock_guard lock(mutex_);
     if (gone_) return;
