@@ -40,6 +40,7 @@ TEST_CASE("blocks do not overlap, and pieces of several blocks are freed with th
   for (const auto& [bytes, in_piece] : {expected{64, 1},
                                         {huge_page / 8 - 64, 1},
                                         {huge_page / 8, 7},
+                                        {303168, 6},
                                         {page_of_smollm2, 4},
                                         {huge_page, 1},
                                         {huge_page + 64, 7},
