@@ -80,6 +80,39 @@ TEST_CASE("workers do take part, and the loop ends when the last of them has") {
   CHECK(helped);
 }
 
+TEST_CASE(
+    "a loop inside a loop, and one beside another thread's, runs on the thread that began it") {
+  for (const unsigned threads : {1u, 2u, 3u}) {
+    thread_pool pool(threads);
+    for (int i = 0; i < 200; ++i) {
+      std::atomic<std::size_t> outer = 0, inner = 0, moved = 0;
+      const auto both = [&] {
+        pool.for_ranges(16, 1, [&](std::size_t begin, std::size_t end) {
+          outer += end - begin;
+          const auto here = std::this_thread::get_id();
+          pool.for_ranges(64, 1, [&](std::size_t first, std::size_t last) {
+            inner += last - first;
+            moved += threads > 1 && std::this_thread::get_id() != here;
+          });
+        });
+      };
+      std::thread beside(both);
+      both();
+      beside.join();
+      REQUIRE((outer == 32 && moved == 0));
+    }
+    CHECK_THROWS_AS(pool.for_ranges(4, 1,
+                                    [&](std::size_t, std::size_t) {
+                                      pool.for_ranges(4, 1,
+                                                      [](std::size_t, std::size_t) { throw 5; });
+                                    }),
+                    int);
+    std::atomic<std::size_t> sum = 0;
+    pool.for_ranges(1000, 1, [&](std::size_t begin, std::size_t end) { sum += end - begin; });
+    CHECK(sum == 1000);
+  }
+}
+
 TEST_CASE("one thread means the calling thread") {
   thread_pool pool(1);
   const auto caller = std::this_thread::get_id();

@@ -34,7 +34,8 @@ inline void spin_pause() {
 
 }  // namespace detail
 
-// Runs one loop at a time. Do not call it from two threads at once, or from inside a loop.
+// Shares out one loop at a time. A loop that begins meanwhile, inside that loop or on another
+// thread, runs whole on the thread that began it.
 class thread_pool {
  public:
   // If the system makes fewer threads than asked for (limited memory or processes), the pool keeps
@@ -50,6 +51,7 @@ class thread_pool {
   thread_pool& operator=(const thread_pool&) = delete;
   ~thread_pool() { stop(); }
 
+  // The calling thread included.
   unsigned threads() const { return static_cast<unsigned>(workers_.size()) + 1; }
 
   // Calls body(begin, end) for ranges that cover [0, count) once. All ranges but the last are
@@ -63,7 +65,8 @@ class thread_pool {
     const auto share =
         std::max<std::size_t>(grain, count / (2 * std::size_t{threads()}) / grain * grain);
     const auto ranges = (count + share - 1) / share;
-    if (workers_.empty() || ranges < 2 || ranges > max_ranges) {
+    if (workers_.empty() || ranges < 2 || ranges > max_ranges ||
+        busy_.exchange(true, std::memory_order_acquire)) {
       if (count != 0) body(std::size_t{0}, count);
       return;
     }
@@ -83,8 +86,11 @@ class thread_pool {
     for (auto seen = finished_.load(std::memory_order_acquire); seen != left;
          seen = finished_.load(std::memory_order_acquire))
       finished_.wait(seen, std::memory_order_acquire);
+    std::exception_ptr failure;
     if (failed_.exchange(false, std::memory_order_relaxed))
-      std::rethrow_exception(std::exchange(failure_, nullptr));
+      failure = std::exchange(failure_, nullptr);
+    busy_.store(false, std::memory_order_release);
+    if (failure) std::rethrow_exception(failure);
   }
 
  private:
@@ -158,6 +164,7 @@ class thread_pool {
   // in one cache line with what is read after taking a range
   alignas(64) std::atomic<std::uint32_t> state_{0};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> busy_{false};  // a loop is shared out
   void (*run_)(void*, std::size_t, std::size_t) = nullptr;
   void* body_ = nullptr;
   std::size_t count_ = 0, share_ = 0;

@@ -327,6 +327,89 @@ TEST_CASE("a text that fails ends alone; an exception leaves all as they were be
   CHECK((f.shared.why == status::ok && f.shared.ended && f.t.size == 3));
 }
 
+namespace {
+
+// A model whose loops run on the pool that verifies the texts, and whose calls fail at will.
+struct pooled : toy_source<float> {
+  thread_pool* pool;
+  static inline std::atomic<int> calls_inside = 0;  // of the pool's loops
+  static inline thread_local bool inside = false;
+  std::size_t calls = 0, fails_at = 0;  // shared calls of a round, from 1
+  pooled(thread_pool& with, bool target)
+      : toy_source<float>(40, 7, 2, target ? 6 : 4, 100), pool(&with) {}
+  status extend(std::span<const token_id> tokens, std::span<float> logits) {
+    calls_inside += inside;
+    std::atomic<std::size_t> rows = 0;
+    pool->for_ranges(64, 1, [&](std::size_t begin, std::size_t end) { rows += end - begin; });
+    if (rows != 64) return status::model_failed;
+    return toy_source<float>::extend(tokens, logits);
+  }
+  static status extend(std::span<addition<pooled>> all) {
+    for (auto& a : all)
+      a.why =
+          ++a.to->calls == a.to->fails_at ? status::model_failed : a.to->extend(a.tokens, a.logits);
+    return detail::first_failure(all);
+  }
+};
+static_assert(BatchLogitSource<pooled>);
+// A pool that tells the models when they are called from one of its loops.
+struct watched_pool {
+  thread_pool& pool;
+  template <class Body>
+  void for_ranges(std::size_t count, std::size_t grain, Body&& body) {
+    pool.for_ranges(count, grain, [&](std::size_t begin, std::size_t end) {
+      pooled::inside = true;
+      body(begin, end);
+      pooled::inside = false;
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a shared call for bonus rows that fails leaves the texts as they are alone, and no model is "
+    "called while texts are verified") {
+  const auto texts = []<class L>(const L& length, unsigned threads) {
+    thread_pool pool(threads);
+    watched_pool verifies{pool};
+    const auto make = [&](bool target) { return pooled(pool, target); };
+    using S = session<pooled, token_verifier, L>;
+    using one = typename S::one;
+    std::vector<std::unique_ptr<S>> all;
+    std::vector<one*> now;
+    for (order& o : orders(12, 40, 5, false)) {
+      o.most = 30;
+      o.last_of = 0;
+      o.how.end_of_text = {};
+      o.policy = ensemble{0.3};
+      all.push_back(std::make_unique<S>(o, token_verifier(), length, make));
+      now.push_back(&all.back()->shared);
+    }
+    together_workspace<one> work;
+    pooled::calls_inside = 0;
+    std::size_t left = now.size();
+    for (std::size_t round = 0; left > 0; ++round) {
+      // One call of each text fails; after gamma drafted tokens that is the one for the bonus row.
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i]->draft.calls = 0;
+        all[i]->draft.fails_at = (i + round) % 2 ? all[i]->asked.how.gamma + 1 : round % 5;
+      }
+      left = together_round(now, work, verifies);
+    }
+    CHECK(pooled::calls_inside == 0);
+    for (auto& s : all) {
+      S alone(s->asked, {}, length, make);
+      alone.alone({}, length);
+      CHECK((s->written() == alone.written() && s->shared.why == status::ok));
+    }
+  };
+  for (const unsigned threads : {1u, 2u, 3u}) {
+    texts(fixed_draft_length(), threads);
+    texts(plan::draft_length_controller({1, 0.2, 0.1}), threads);
+  }
+}
+
 TEST_CASE("drafters without a model share rounds, too") {
   struct one {
     toy_source<float> target{6, 7, 1, 20};

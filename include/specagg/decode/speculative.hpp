@@ -129,6 +129,13 @@ struct speculation {
   bool computed = false;                                 // of the next row (draft_position)
   std::size_t tried = 0;  // drafters asked for the row after the draft
   bool has_row = false;   // one of them gave it
+  // What is known after asking for that row, once ask_bonus_row() has.
+  struct answer {
+    bool known = false;
+    status why = status::ok;
+    std::array<std::size_t, drafter_count<D>> asked = {};
+  };
+  answer bonus = {};
   verdict decided = {};
 
   status begin() const {
@@ -235,14 +242,28 @@ struct speculation {
   // token. It may cost one more call.
   const row_type& bonus_row() {
     row_type& row = work.draft_rows[result.drafted];
-    if (has_row) return row;
-    row = row_type();
-    if (tried < drafter_count<D>)
-      specagg::any_in_turn(drafter, [&](auto& one, std::size_t number) {
-        double confidence;
-        return ask(one, number, confidence) || result.draft_why == status::stopped;
-      });
+    if (bonus.known) {
+      result.draft_why = bonus.why;
+      asked = bonus.asked;
+    } else if (!has_row) {
+      row = row_type();
+      if (tried < drafter_count<D>)
+        specagg::any_in_turn(drafter, [&](auto& one, std::size_t number) {
+          double confidence;
+          return ask(one, number, confidence) || result.draft_why == status::stopped;
+        });
+    }
     return row;
+  }
+  // Asks for it now, so that verification calls no model. The round is told the answer only if
+  // verification looks at the row, as where it asks itself.
+  void ask_bonus_row() {
+    if (has_row || !detail::needs_draft(policy)) return;
+    const answer before{false, result.draft_why, asked};
+    (void)bonus_row();
+    bonus = {true, result.draft_why, asked};
+    result.draft_why = before.why;
+    asked = before.asked;
   }
 
   // What was drafted with noise that later rounds use is not seen.

@@ -172,6 +172,8 @@ class together_workspace {
       return r.result.why == status::ok && !r.has_row && r.tried == 0 &&
              detail::needs_draft(r.policy);
     });
+    for (round& r : rounds_)
+      if (r.result.why == status::ok) r.ask_bonus_row();
   }
   template <class Wanted>
   void call_drafters(Wanted&& wanted) {
@@ -275,8 +277,7 @@ class together_workspace {
 // again. A text that fails ends with its status, and changes nothing of the others
 // (invalid_parameter, too: its model, drafter or workspace is also that of a text before). Returns
 // how many have not ended. A text that is left out of `texts` stays as it is.
-//   pool    verifies the texts. It may be the models' own, unless the policy reads the draft and
-//           the drafter calls a model but is no model_drafter: then rows are computed from here
+//   pool    verifies the texts; no model or drafter is called meanwhile. It may be the models' own
 //   load    each_alone, or what decides for all texts how much is drafted (plan/load.hpp)
 template <class Text, class Pool = this_thread, class Load = each_alone>
 std::size_t together_round(std::type_identity_t<std::span<Text* const>> texts,
