@@ -327,6 +327,48 @@ TEST_CASE("a copy goes on from the same text with the same bits, and neither dis
   }
 }
 
+TEST_CASE("a copy of a session with a tree has the tree, too, and neither disturbs the other") {
+  const auto weights = bundled("draft");
+  const auto vocab = weights->vocab;
+  const auto nodes = some_tokens(5, vocab, 2);
+  const std::vector<std::uint32_t> parents = {0, 0, 1, 2, 4}, left = {1, 3}, right = {2, 4, 5};
+  for (const std::size_t size : {0u, 4u, 60u, 62u, 64u}) {  // a page has 64 positions
+    const auto context = some_tokens(size, vocab);
+    const auto ends_as = [&](llama& m, std::span<const std::uint32_t> path) {
+      auto whole = context;
+      REQUIRE(m.keep_path(path) == status::ok);
+      for (const std::uint32_t n : path) whole.push_back(nodes[n - 1]);
+      CHECK(std::ranges::equal(m.tokens(), whole));
+      CHECK(m.position() == whole.size());
+      const auto more = some_tokens(3, vocab, 3);
+      llama plain(weights);
+      if (!whole.empty()) REQUIRE(plain.extend(whole, {}) == status::ok);
+      CHECK(same_bits(rows_of(m, more), rows_of(plain, more)));
+    };
+    llama model(weights);
+    model.keep_hidden();
+    if (size > 0) REQUIRE(model.extend(context, {}) == status::ok);
+    std::vector<float> rows(5 * vocab), again(2 * vocab), due(2 * vocab);
+    REQUIRE(model.extend_tree(nodes, parents, rows) == status::ok);
+    llama copy(model), other(weights);
+    CHECK((copy.position() == size + 5 && std::ranges::equal(copy.tokens(), context)));
+    CHECK(same_bits(copy.node_hidden(4), model.node_hidden(4)));
+    CHECK(copy.extend(some_tokens(1, vocab), {}) == status::invalid_parameter);  // end it first
+    REQUIRE(other.extend_tree(nodes, parents, {}) == status::ok);
+    CHECK(other.adopt(model) == status::ok);
+    CHECK((other.position() == size + 5 && std::ranges::equal(other.tokens(), context)));
+    // Both go on with the tree, and keep other paths.
+    const auto grown = some_tokens(2, vocab, 7);
+    const std::vector<std::uint32_t> under = {5, 6};
+    REQUIRE(copy.extend_tree(grown, under, again) == status::ok);
+    REQUIRE(model.extend_tree(grown, under, due) == status::ok);
+    CHECK(same_bits(again, due));
+    ends_as(model, left);
+    ends_as(copy, right);
+    ends_as(other, right);
+  }
+}
+
 TEST_CASE(
     "a session says which tokens it holds, after rollbacks, trees, copies and what it refused") {
   const auto weights = bundled("draft");

@@ -45,17 +45,17 @@ class llama {
     segments_.reserve(1);
   }
 
-  // A copy continues the same text on the same pool. It shares pages of the cache, until one of the
-  // two writes to them. It has no stop flag.
+  // A copy continues the same text, and the same tree, on the same pool. It shares pages of the
+  // cache, until one of the two writes to them. It has no stop flag.
   llama(const llama& other) : llama(other.w_, other.stack_.pool(), other.capacity()) {
     if (other.text_.keeps_hidden()) keep_hidden();
-    (void)adopt(other);
+    (void)adopt(other);  // they have the same weights and capacity
   }
   llama(llama&&) = default;
   llama& operator=(llama&&) = default;
 
-  // Replaces its text by that of `other`, a session with the same weights: shares its pages, and
-  // computes nothing. context_full, or invalid_parameter (other weights, a tree): nothing has
+  // Replaces its text and tree by those of `other`, a session with the same weights: shares its
+  // pages, and computes nothing. context_full, or invalid_parameter (other weights): nothing has
   // changed. Several threads may copy from `other` at once, and sessions that share pages may run
   // at the same time.
   status adopt(const llama& other) {
@@ -63,7 +63,7 @@ class llama {
     const status s = text_.adopt(other.text_);
     if (s == status::ok) {
       tokens_ = other.tokens_;
-      nodes_.clear();
+      nodes_ = other.nodes_;
     }
     return s;
   }

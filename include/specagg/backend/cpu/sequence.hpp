@@ -63,11 +63,13 @@ class sequence {
             kept ? dim_ : 0};
   }
 
-  // The text of `other`, with the same weights: shares its keys and values, copies its hidden
-  // states, and computes nothing. context_full, or invalid_parameter (a tree): nothing has changed.
+  // The text and tree of `other`, with the same weights: shares its keys and values, copies its
+  // hidden states, and computes nothing. context_full: nothing has changed.
   status adopt(const sequence& other) {
     if (other.position_ > capacity_) return status::context_full;
-    if (tree_.size() + other.tree_.size() > 0) return status::invalid_parameter;
+    tree_paths tree = other.tree_;
+    tree_ = std::move(tree);
+    tree_begin_ = other.tree_begin_;
     position_ = other.position_;
     cache_.share(other.cache_, position_);
     give_back();
@@ -99,6 +101,8 @@ class sequence {
   }
   status keep_path(std::span<const std::uint32_t> nodes) {
     if (!tree_.is_path(nodes)) return status::invalid_parameter;
+    // a copy may share these pages
+    if (!nodes.empty()) cache_.open(tree_begin_, tree_begin_ + nodes.size());
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       const auto from = tree_begin_ + nodes[i] - 1, to = tree_begin_ + i, width = padded(dim_);
       if (from == to) continue;
