@@ -102,6 +102,36 @@ TEST_CASE(
     CHECK(std::fabs(diagonal - coupled_acceptance(q, pi)) < 1e-14);
   }
 }
+TEST_CASE(
+    "the joint law loses no mass where quotients of probabilities are near the largest number") {
+  const auto whole = [](const row& q, const row& pi) {
+    const std::size_t size = q.size();
+    const row joint = coupled_joint_law(q, pi);
+    for (std::size_t j = 0; j < size; ++j) {
+      double column = 0, line = 0;
+      for (std::size_t i = 0; i < size; ++i) {
+        column += joint[i * size + j];
+        line += joint[j * size + i];
+      }
+      CHECK(std::fabs(column - pi[j]) < 1e-12);
+      CHECK(std::fabs(line - q[j]) < 1e-12);
+    }
+  };
+  whole({0.2, 0.8, 0}, {2.3e-308, 0, 1});
+  numbers n(4);
+  for (int trial = 0; trial < 2000; ++trial) {  // 1e-309 to 1: one of them is denormal at most
+    row q(2 + n.below(5)), pi(q.size());
+    const auto tiny = [&] { return std::pow(10, -309 * n.between(0, 1)); };
+    double rest_q = 1, rest_pi = 1;
+    for (std::size_t v = 1; v < q.size(); ++v) {
+      rest_q -= q[v] = n.below(3) == 0 ? 0 : tiny() / double(q.size());
+      rest_pi -= pi[v] = n.below(3) == 0 ? 0 : tiny() / double(q.size());
+    }
+    q[0] = rest_q;
+    pi[n.below(q.size())] += rest_pi;
+    whole(q, pi);
+  }
+}
 TEST_CASE("a denormal probability leaves the joint law finite") {
   // pi[0] / pi[2] is infinite
   const row q{0.5, 0.5, 0}, pi{0.5, 0.5, 5e-324}, joint = coupled_joint_law(q, pi);

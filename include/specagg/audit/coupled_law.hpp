@@ -88,10 +88,10 @@ template <class F = std::identity>
         }
         // J(i, j) <= min(q_i, pi_j), which is denormal here
         if (!(constant < inf && slope < inf)) continue;
-        // integral of du / (a + b u)^2 = (hi - lo) / ((a + b lo) (a + b hi))
-        const double at_lo = constant + slope * lo;
-        law[i * n + j] +=
-            hi < inf ? (hi - lo) / (at_lo * (constant + slope * hi)) : 1 / (slope * at_lo);
+        // integral of du / (a + b u)^2 = (hi - lo) / ((a + b lo) (a + b hi)). Divided twice: the
+        // product may be beyond the numbers where the quotient is not
+        const double at_lo = constant + slope * lo, at_hi = constant + slope * hi;
+        law[i * n + j] += at_hi < inf ? (hi - lo) / at_lo / at_hi : 1 / slope / at_lo;
       }
     }
   return law;
