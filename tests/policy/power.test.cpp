@@ -96,6 +96,15 @@ TEST_CASE("rows that share no token have a power mean for rho > 0 only") {
     CHECK(target_law(power{0.5, rho}, q, p, &why).empty());
     CHECK(why == status::undefined_target);
   }
+  // 0.5^(1/rho) is below the smallest double from rho = 1 / 1075 down
+  for (const double rho : {1e-6, 0.0009}) {
+    status why = status::ok;
+    CHECK(target_law(power{0.5, rho}, q, p, &why).empty());
+    CHECK(why == status::undefined_target);
+    row law = target_law(power{0.5, rho}, row{0.75, 0.25, 0}, row{0, 0.25, 0.75});
+    CHECK(law == row{0, 1, 0});
+  }
+  CHECK(target_law(power{0.5, 0.002}, q, p) == row{0.5, 0.5});
   for (const double rho : {0.5, 2.0}) {  // 0.25^(1/rho) to 0.75^(1/rho)
     const double a = std::pow(0.25, 1 / rho), b = std::pow(0.75, 1 / rho);
     CHECK(target_law(power{0.25, rho}, q, p)[0] == Approx(a / (a + b)).epsilon(1e-14));

@@ -8,7 +8,7 @@ SPECAGG_BEGIN
 
 // pi is the law of `lossy` with exact beta, with the alpha for which KL(p || pi) = kl. Bisection
 // finds alpha. Each step runs lossy's own iteration and one more sum: about 40 times the cost of a
-// lossy row. pi = q if KL(p || q) <= kl.
+// lossy row. pi = q if KL(p || q) <= kl, and p if kl = 0.
 struct mentored {
   double kl = 0;
   static constexpr bool reads_confidence = false;
@@ -20,8 +20,9 @@ struct mentored {
       return kl_divergence(rows, [](auto at) { return at.p; }, pi);
     };
     double low = 0, high = 1;  // KL(low) <= kl < KL(high), if q = pi (alpha -> 1) is too far
-    const bool free = divergence([](auto at) { return at.q; }) <= kl;
-    for (int step = 0; !free && step < 48; ++step) {
+    // rounding makes 0 of a small divergence, so kl = 0 is no comparison
+    const bool free = kl > 0 && divergence([](auto at) { return at.q; }) <= kl;
+    for (int step = 0; kl > 0 && !free && step < 48; ++step) {
       const double middle = 0.5 * (low + high);
       (divergence(lossy{middle}.bind(rows)) <= kl ? low : high) = middle;
     }
