@@ -26,7 +26,7 @@ void measure(const char* what, auto&& decode) {
   }
   const auto n = double(t.size - 1);
   std::printf("%-22s calls: small %.2f large %.2f; mean log p %.2f (%s)\n", what,
-              double(small.calls) / n, double(large.calls) / n, quality / n, name(why).data());
+              double(small.calls) / n, double(large.calls) / n, quality / n, name(why));
 }
 
 int main() {

@@ -25,7 +25,7 @@ int main() {
   collaborative_workspace<double, 2> work(V, two);
   status why = collaborative_decode(t, most, std::tie(q, p), ensemble{0.5}, random, two, work);
   std::printf("calls for each token: %.3f %.3f (%s)\n", double(q.calls) / most,
-              double(p.calls) / most, name(why).data());
+              double(p.calls) / most, name(why));
 
   std::vector<double> q_logits(V), p_logits(V);
   q.row({}, q_logits);
@@ -50,7 +50,7 @@ int main() {
   why = collaborative_decode(t, most, std::tie(x, y, z), mixture<3>{{0.4, 0.3, 0.3}}, random, three,
                              room);
   std::printf("three models:         %.3f %.3f %.3f (%s)\n", double(x.calls) / most,
-              double(y.calls) / most, double(z.calls) / most, name(why).data());
+              double(y.calls) / most, double(z.calls) / most, name(why));
 }
 
 // Output:

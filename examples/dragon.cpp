@@ -42,7 +42,7 @@ int main() {
   const status s =
       dragon_decode(t, 200, device, cloud, weights, drafts, options, work, {}, {}, watch);
   std::printf("%zu tokens, %s; drafts kept: device %d (Eq 5: %.1f), cloud %d (%.1f)\n", t.size - 1,
-              std::string(name(s)).c_str(), kept_l, 200 * mean.l(), kept_r, 200 * mean.r());
+              name(s), kept_l, 200 * mean.l(), kept_r, 200 * mean.r());
 
   for (const double trip : {0.02, 0.1, 0.5}) {  // seconds; 0.1 for a token here, 0.03 there
     const plan::dragon d{0.1, 0.03, trip / 2, trip / 2, mean};

@@ -47,7 +47,7 @@ int main() {
   request alone("What say you", 3, 1, 6);
   const status why = speculative_decode(alone.written, most, alone.drafter, alone.target, policy,
                                         alone.random, alone.how, alone.work);
-  std::printf("%zu rounds; the last text alone, %s: %s\n", rounds, name(why).data(),
+  std::printf("%zu rounds; the last text alone, %s: %s\n", rounds, name(why),
               alone.said() == c.said() ? "the same" : "another");
 }
 

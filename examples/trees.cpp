@@ -50,7 +50,7 @@ int main() {
     tree_workspace<float> work(V, options);
     const status why = tree_decode(t, most, small, large, lossless{}, random, options, work);
     std::printf("tree of %zu nodes: %.2f tokens for each call of the target (%s)\n",
-                options.nodes(), double(t.size) / double(large.calls), name(why).data());
+                options.nodes(), double(t.size) / double(large.calls), name(why));
   }
 }
 

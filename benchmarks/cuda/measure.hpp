@@ -291,8 +291,7 @@ class inputs {
     double sum = 0;
     for (const auto& c : copies_)
       for (const verdict& v : c.verdicts.read()) {
-        if (v.emitted == 0)
-          std::printf("  a request was not verified: %s\n", std::string(name(v.why)).c_str());
+        if (v.emitted == 0) std::printf("  a request was not verified: %s\n", name(v.why));
         sum += double(v.accepted);
       }
     return sum / double(copies_.size() * shape_.requests);

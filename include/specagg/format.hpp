@@ -10,8 +10,7 @@
 template <>
 struct fmt::formatter<specagg::status> : fmt::formatter<fmt::string_view> {
   auto format(specagg::status s, fmt::format_context& context) const {
-    const auto n = specagg::name(s);
-    return fmt::formatter<fmt::string_view>::format({n.data(), n.size()}, context);
+    return fmt::formatter<fmt::string_view>::format(specagg::name(s), context);
   }
 };
 template <>

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <ranges>
 #include <span>
-#include <string_view>
 
 #include <specagg/config.hpp>
 
@@ -58,7 +57,7 @@ enum class [[nodiscard]] status : std::uint8_t {
 };
 
 // The enumerator's name as text.
-constexpr std::string_view name(status s) {
+constexpr const char* name(status s) {
   switch (s) {
     case status::ok: return "ok";
     case status::draft_not_in_support: return "draft_not_in_support";

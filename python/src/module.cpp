@@ -779,7 +779,7 @@ NB_MODULE(_core, m) {
     return all;
   });
   int statuses = 0;
-  while (specagg::name(specagg::status(statuses)) != "unknown") ++statuses;
+  while (specagg::name(specagg::status(statuses)) != std::string_view("unknown")) ++statuses;
   m.attr("status_count") = statuses;
   m.def("status_name", [](int s) { return std::string(specagg::name(specagg::status(s))); });
 

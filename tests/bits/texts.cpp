@@ -31,7 +31,7 @@ void print_text(const char* title, cpu::llama& d, cpu::llama& m, const cpu::toke
         return true;
       },
       [](auto&&...) {});
-  std::printf("%s, seed %d, %s, log pi %a\n%s\n", title, int(seed), name(why).data(), log_pi,
+  std::printf("%s, seed %d, %s, log pi %a\n%s\n", title, int(seed), name(why), log_pi,
               tokens.decode(std::span(buffer).first(t.size)).c_str());
 }
 

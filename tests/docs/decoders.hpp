@@ -14,7 +14,7 @@ bool appends_20(auto&& write, M&&... models) {
   specagg::text t{buffer, 2};
   specagg::random_streams random(42);
   const specagg::status why = write(t, 20, random, models...);
-  std::printf("%s, %zu tokens\n", name(why).data(), t.size);
+  std::printf("%s, %zu tokens\n", name(why), t.size);
   return why == specagg::status::ok && t.size == 22 && (models.misuses + ...) == 0 &&
          (models.calls + ...) > 0;
 }

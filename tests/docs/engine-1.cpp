@@ -21,8 +21,7 @@ int main() {
     for (std::size_t i = 0; i < n; ++i) {  // q = p: every drafted token is kept
       const bool lacks = rows == gamma && i > 0;
       const verdict& v = verdicts[i];
-      std::printf("%zu rows, request %zu: %zu tokens, %s\n", rows, i, v.emitted,
-                  std::string(name(v.why)).c_str());
+      std::printf("%zu rows, request %zu: %zu tokens, %s\n", rows, i, v.emitted, name(v.why));
       if (v.emitted != gamma + !lacks || v.why != (lacks ? status::missing_row : status::ok))
         return 1;
     }
