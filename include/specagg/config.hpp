@@ -8,11 +8,22 @@
 #define SPECAGG_VERSION_PATCH 0
 #define SPECAGG_VERSION "0.3.0"
 
+// The second line ends the compilation: older compilers would go on with thousands of errors.
+#if !defined(SPECAGG_ALLOW_OTHER_COMPILERS) && defined(__cplusplus) && __cplusplus < 202002L
+#error "specagg: needs C++20: compile with -std=c++20 or newer"
+#define SPECAGG_STOP_ <specagg needs C++20>
+#include SPECAGG_STOP_
+#endif
+
 // -ffast-math lets the compiler assume that NaN and infinity do not exist, and lets it reorder
 // sums. Rows of NaN would then pass as valid, and tokens would differ from machine to machine.
-#if !defined(SPECAGG_ALLOW_FAST_MATH) &&                                                        \
-    (defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
-     (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__))
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#define SPECAGG_FAST_MATH_ 1
+#else
+#define SPECAGG_FAST_MATH_ 0
+#endif
+#if SPECAGG_FAST_MATH_ && !defined(SPECAGG_ALLOW_FAST_MATH)
 #error \
     "specagg: -ffast-math hides NaN and changes tokens from machine to machine; compile this file without it (SPECAGG_ALLOW_FAST_MATH accepts that)"
 #endif
@@ -194,15 +205,41 @@
 #endif
 #define SPECAGG_END_CALLS SPECAGG_POP_WARNINGS_
 
-// Builds without NDEBUG check more, so their functions have names of their own, too: a program may
-// have both.
+// What else makes other code of the same functions has a part in the namespace's name, so one
+// program may have both: a build without NDEBUG checks more; nvcc has other vectors than g++, in
+// host code, too; AVX-512 without all of its parts above works on registers of 256 bits.
 #if defined(NDEBUG) || defined(__CUDACC__)
 #define SPECAGG_CHECKS_LAWS 0
-#define SPECAGG_BUILD_ SPECAGG_ISA
+#define SPECAGG_CHECKED_
 #else
 #define SPECAGG_CHECKS_LAWS 1
-#define SPECAGG_BUILD_ SPECAGG_CAT(SPECAGG_ISA, _checked)
+#define SPECAGG_CHECKED_ _checked
 #endif
+#if defined(__CUDACC__)
+#define SPECAGG_CUDA_ _cuda
+#else
+#define SPECAGG_CUDA_
+#endif
+#if SPECAGG_FAST_MATH_
+#define SPECAGG_FAST_ _fastmath
+#else
+#define SPECAGG_FAST_
+#endif
+#if defined(SPECAGG_COMPILE_FAST)
+#define SPECAGG_COMPACT_ _compact
+#else
+#define SPECAGG_COMPACT_
+#endif
+#if defined(__AVX512F__) && SPECAGG_ISA_ID != 3
+#define SPECAGG_PARTLY_ _avx512f
+#else
+#define SPECAGG_PARTLY_
+#endif
+#define SPECAGG_CAT6_(a, b, c, d, e, f) a##b##c##d##e##f
+#define SPECAGG_CAT6(a, b, c, d, e, f) SPECAGG_CAT6_(a, b, c, d, e, f)
+#define SPECAGG_BUILD_                                                                       \
+  SPECAGG_CAT6(SPECAGG_ISA, SPECAGG_PARTLY_, SPECAGG_CUDA_, SPECAGG_FAST_, SPECAGG_COMPACT_, \
+               SPECAGG_CHECKED_)
 
 #define SPECAGG_BEGIN    \
   SPECAGG_PUSH_WARNINGS_ \

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# Parts built for different instruction sets, in one program.
+# Parts built for different instruction sets, or with other flags that change the code, in one program.
 set(SPECAGG_FLAGS_scalar_fma ${SPECAGG_FLAGS_scalar} -mfma)
 set(linked_isas ${isas})
 if("avx2" IN_LIST isas)
   list(APPEND linked_isas scalar_fma)
+endif()
+set(fast "-ffast-math -DSPECAGG_ALLOW_FAST_MATH")
+list(GET isas -1 built_isa)
+set(partly)
+if("avx2" IN_LIST isas)
+  set(built_isa avx2)
+  set(partly "-DNDEBUG -mavx512f")
 endif()
 foreach(compiler IN LISTS one_or_all)
   set(objects)
@@ -21,4 +28,20 @@ foreach(compiler IN LISTS one_or_all)
   add_test(NAME "isa: plain data brings no function along, ${compiler}" COMMAND bash -c "
     ! nm -C \"$@\" | grep -E ' [WVu] specagg::(draft|draft_tree|end_tokens|emission|sampling|verdict|tree_\\w+)::'"
     bash ${objects})
+
+  # One instruction set, built otherwise: the linker would merge functions of one name, so there may be none.
+  set(apart)
+  foreach(way IN ITEMS "" -DNDEBUG "-DNDEBUG -DSPECAGG_COMPILE_FAST" "${fast}" "-DNDEBUG ${fast}"
+      "-DNDEBUG -DSPECAGG_COMPILE_FAST ${fast}" ${partly})
+    string(MAKE_C_IDENTIFIER "part${way}" name)
+    separate_arguments(flags UNIX_COMMAND "${way}")
+    specagg_compile(isa/${compiler}-${name}.o ${compiler} ${package}/isa_part.cpp -c -O1 ${SPECAGG_FLAGS_${built_isa}}
+      ${flags} -DPART=part)
+    list(APPEND apart ${tree}/isa/${compiler}-${name}.o)
+  endforeach()
+  add_test(NAME "isa: parts built otherwise share no function, ${compiler}" COMMAND bash -c "
+    for object; do nm \"$object\" | grep -oE ' [WVu] _Z[A-Z]*7specagg.*' | sort -u; done >symbols.txt
+    echo \"$(wc -l <symbols.txt) functions in $# objects\"
+    (( $(wc -l <symbols.txt) > 20 * $# )) && ! sort symbols.txt | uniq -d | grep ." bash ${apart}
+    WORKING_DIRECTORY ${tree}/isa)
 endforeach()
