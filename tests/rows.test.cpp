@@ -85,6 +85,31 @@ TEST_CASE("a matrix of logits has whole rows, or none") {
   CHECK(rows_of_logits(logits, 0).size() == 0);
   CHECK(rows_of_logits(std::span<const float>(), 3).size() == 0);
 }
+TEST_CASE("logits that are no whole number of rows are a vocabulary_mismatch for every verifier") {
+  const std::vector<float> logits(16, 1);
+  const std::vector<token_id> drafted{1, 0, 2};
+  const auto why = [&](std::size_t of_q, std::size_t of_p, auto verify) {
+    std::vector<emission> out(4);
+    std::vector<double> scratch(verify_scratch(4, 3));
+    const verdict v = verify(draft{drafted}, rows_of_logits(std::span(logits).first(12), of_q),
+                             rows_of_logits(logits, of_p), out, scratch);
+    return v.emitted == 0 ? v.why : status::ok;
+  };
+  const auto each = [&](auto verify) {
+    CHECK(why(4, 4, verify) == status::ok);
+    CHECK(why(5, 4, verify) == status::vocabulary_mismatch);
+    CHECK(why(4, 5, verify) == status::vocabulary_mismatch);
+    CHECK(why(4, 0, verify) == status::vocabulary_mismatch);
+  };
+  each([](auto&&... all) {
+    const auto [d, q, p, out, scratch] = std::tie(all...);
+    return verify_token(d, q, p, lossless{}, random_streams(1), out, scratch);
+  });
+  each([](auto&&... all) {
+    const auto [d, q, p, out, scratch] = std::tie(all...);
+    return verify_block(d, q, p, ensemble{0.5}, random_streams(1), out, scratch);
+  });
+}
 
 TEST_CASE(
     "a row of the draft or target that was not given is missing_row; the tokens before it remain "

@@ -397,7 +397,7 @@ class confident_row {
 // Draws a token from a normalised row. scratch: block_count(V) doubles. A one-hot row has its token
 // without a draw.
 template <Row R, Chooser C>
-token_id draw(const R& row, moment m, C& chooser, std::span<double> scratch) {
+token_id draw(const R& row, moment m, C&& chooser, std::span<double> scratch) {
   if constexpr (requires { row.token(); }) return row.token();
   if constexpr (requires { row.keeps_few(); })
     if (row.keeps_few())

@@ -5,6 +5,7 @@
 
 struct rule {  // of a sequential cascade: decides before the target is called
   double alpha;
+  static constexpr bool decides_by_draft = true;
   template <class Rows>
   auto bind(const Rows& rows) const {
 #ifdef SPECAGG_BROKEN

@@ -4,6 +4,7 @@
 # "// LATER: regex" what its notes must; "// ERRORS: number" is how many errors there may be (1 unless it says so).
 specagg_must_not_compile("-ffast-math" ${package}/consumer.cpp "specagg: -ffast-math" 1
   -ffast-math -Wfatal-errors)
+specagg_must_not_compile("-std=c++17" ${package}/consumer.cpp "specagg: needs C\\+\\+20" 2 -std=c++17)
 file(GLOB sources CONFIGURE_DEPENDS must_not_compile/*.cpp)
 foreach(source IN LISTS sources)
   cmake_path(GET source STEM name)

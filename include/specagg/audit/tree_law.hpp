@@ -24,7 +24,7 @@ struct drafted_tree {
 
   template <class Draft, class Target, class C>
   drafted_tree(std::span<const std::size_t> shape, proposal kind, Draft&& draft_model,
-               Target&& target_model, C& chooser, std::uint32_t start = 0) {
+               Target&& target_model, C&& chooser, std::uint32_t start = 0) {
     std::size_t most = 1;  // nodes; vectors must not move, because laws view them
     for (std::size_t d = shape.size(); d-- > 0;) most = 1 + shape[d] * most;
     tokens.reserve(most);

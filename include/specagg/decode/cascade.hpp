@@ -143,6 +143,10 @@ std::pair<token_id, double> likeliest(const R& row) {
   return {token_id(best), double(row[best])};
 }
 
+template <class Text, class D, class M, class C, class W, class P, class... More>
+using misfit_of_cascade =
+    misfit_of_two<Text, D, M, C, P, false, check_workspace<W, cascade_workspace, M>, More...>;
+
 }  // namespace detail
 
 // Sequential token cascade: the token is drawn from p if the rule defers, or if the small model has
@@ -154,9 +158,9 @@ std::pair<token_id, double> likeliest(const R& row) {
 // What is left out, or given as {}, is in all cascades as in speculative_decode.
 template <LogitSource D, LogitSource M, class Rule, Chooser C,
           Processor<typename M::value_type> P = no_processor, class Accept = accept_all>
-  requires std::same_as<typename D::value_type, typename M::value_type>
+  requires std::same_as<typename D::value_type, typename M::value_type> && decides_by_draft<Rule>
 status sequential_decode(text& t, std::size_t most, D& small, M& large, const Rule& rule,
-                         C& chooser, const cascade_options& options,
+                         C&& chooser, const cascade_options& options,
                          cascade_workspace<typename M::value_type>& work, P&& processor = {},
                          Accept&& accept = {}) {
   using T = typename M::value_type;
@@ -191,10 +195,11 @@ status sequential_decode(text& t, std::size_t most, D& small, M& large, const Ru
 // What does not fit.
 template <class Text, class Most, class D, class M, class Policy, class C,
           class O = cascade_options, class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_two<Text, D, M, C, P>>
+  requires detail::Misfit<
+      detail::misfit_of_cascade<Text, D, M, C, W, P, detail::check_decides_by_draft<Policy>>>
 status sequential_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
                          detail::anything = {}) {
-  detail::misfit_of_two<Text, D, M, C, P>::say();
+  detail::misfit_of_cascade<Text, D, M, C, W, P, detail::check_decides_by_draft<Policy>>::say();
   return status::invalid_parameter;
 }
 
@@ -204,7 +209,7 @@ template <LogitSource D, LogitSource M, class Policy, Chooser C,
           Processor<typename M::value_type> P = no_processor, class Accept = accept_all>
   requires std::same_as<typename D::value_type, typename M::value_type>
 status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy& policy,
-                     C& chooser, const cascade_options& options,
+                     C&& chooser, const cascade_options& options,
                      cascade_workspace<typename M::value_type>& work, P&& processor = {},
                      Accept&& accept = {}) {
   using T = typename M::value_type;
@@ -237,10 +242,10 @@ status oracle_decode(text& t, std::size_t most, D& small, M& large, const Policy
 // What does not fit.
 template <class Text, class Most, class D, class M, class Policy, class C,
           class O = cascade_options, class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_two<Text, D, M, C, P>>
+  requires detail::Misfit<detail::misfit_of_cascade<Text, D, M, C, W, P>>
 status oracle_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
                      detail::anything = {}) {
-  detail::misfit_of_two<Text, D, M, C, P>::say();
+  detail::misfit_of_cascade<Text, D, M, C, W, P>::say();
   return status::invalid_parameter;
 }
 
@@ -258,7 +263,7 @@ status oracle_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&&
 template <LogitSource D, LogitSource M, Chooser C,
           Processor<typename M::value_type> P = no_processor, class Accept = accept_all>
   requires std::same_as<typename D::value_type, typename M::value_type>
-status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C& chooser,
+status sequence_decode(text& t, std::size_t most, D& small, M& large, double alpha, C&& chooser,
                        const cascade_options& options,
                        cascade_workspace<typename M::value_type>& work, P&& processor = {},
                        Accept&& accept = {}) {
@@ -322,10 +327,10 @@ status sequence_decode(text& t, std::size_t most, D& small, M& large, double alp
 // What does not fit.
 template <class Text, class Most, class D, class M, class Policy, class C,
           class O = cascade_options, class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_two<Text, D, M, C, P>>
+  requires detail::Misfit<detail::misfit_of_cascade<Text, D, M, C, W, P>>
 status sequence_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
                        detail::anything = {}) {
-  detail::misfit_of_two<Text, D, M, C, P>::say();
+  detail::misfit_of_cascade<Text, D, M, C, W, P>::say();
   return status::invalid_parameter;
 }
 
@@ -401,6 +406,13 @@ cascade_result bild_round(text& t, std::size_t most, D& small, M& large,
   return result;
 }
 
+namespace detail {
+template <class Text, class D, class M, class O, class W, class P>
+using misfit_of_bild = std::conditional_t<check_no_chooser<std::remove_cvref_t<O>>::fits,
+                                          misfit_of_cascade<Text, D, M, random_streams, W, P>,
+                                          check_no_chooser<std::remove_cvref_t<O>>>;
+}
+
 // Runs rounds as decode_rounds does. after_round(result, workspace) is called after each.
 //   bild_decode(text, 64, small, large, bild_thresholds{0.6, 5}, options, work)
 template <LogitSource D, LogitSource M, Processor<typename M::value_type> P = no_processor,
@@ -415,6 +427,15 @@ status bild_decode(text& t, std::size_t most, D& small, M& large, const bild_thr
   };
   const auto cut = [&](std::size_t n) { return specagg::truncate(t, n, processor, small, large); };
   return specagg::decode_rounds(t, most, options.end_of_text, work.emissions, round, cut, accept);
+}
+// What does not fit.
+template <class Text, class Most, class D, class M, class O = cascade_options,
+          class W = detail::anything, class P = no_processor>
+  requires detail::Misfit<detail::misfit_of_bild<Text, D, M, O, W, P>>
+status bild_decode(Text&&, Most&&, D&&, M&&, const detail::anything&, O&&, W&& = {}, P&& = {},
+                   detail::anything = {}, detail::anything = {}) {
+  detail::misfit_of_bild<Text, D, M, O, W, P>::say();
+  return status::invalid_parameter;
 }
 
 SPECAGG_END

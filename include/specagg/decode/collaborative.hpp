@@ -337,7 +337,7 @@ template <class T, LogitSource... M, class Policy, Chooser C, class R,
   requires(models_in_std_tie<M...> && (std::same_as<typename M::value_type, T> && ...) &&
            detail::drafter_or_none<D, P>)
 collaborative_result collaborative_turn(text& t, std::size_t most, const std::tuple<M&...>& models,
-                                        const Policy& policy, C& chooser,
+                                        const Policy& policy, C&& chooser,
                                         const collaborative_options<sizeof...(M)>& options,
                                         collaborative_workspace<T, sizeof...(M), R>& work,
                                         P&& processor = {}, D&& drafter = {}) {
@@ -367,6 +367,30 @@ collaborative_result collaborative_turn(text& t, std::size_t most, const std::tu
   }
 }
 
+namespace detail {
+
+template <class W, class Models>
+struct check_turns_workspace {
+  static constexpr bool fits = std::is_void_v<W>;  // never
+  static void say() {
+    static_assert(fits,
+                  "specagg: after the options comes the workspace of this decoder, of the models' "
+                  "value_type and number: collaborative_workspace<float, 2> (docs/decoders.md)");
+  }
+};
+template <class First, class... M, class R>
+struct check_turns_workspace<
+    collaborative_workspace<typename First::value_type, sizeof...(M) + 1, R>,
+    std::tuple<First&, M&...>> {
+  static constexpr bool fits = true;
+};
+template <class Text, class Models, class C, class W, class P>
+using misfit_of_turns =
+    misfit_of_all<Text, Models, C, P,
+                  check_turns_workspace<std::remove_cvref_t<W>, std::remove_cvref_t<Models>>>;
+
+}  // namespace detail
+
 // Runs turns as decode_rounds runs rounds:
 //   collaborative_options<2> options{{5, 1}};
 //   collaborative_workspace<float, 2> work(vocab_size, options);
@@ -378,7 +402,7 @@ template <class T, LogitSource... M, class Policy, Chooser C, class R,
           class D = no_drafter>
   requires(models_in_std_tie<M...> && (std::same_as<typename M::value_type, T> && ...))
 status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& models,
-                            const Policy& policy, C& chooser,
+                            const Policy& policy, C&& chooser,
                             const collaborative_options<sizeof...(M)>& options,
                             collaborative_workspace<T, sizeof...(M), R>& work, P&& processor = {},
                             Accept&& accept = {}, AfterTurn&& after_turn = {}, D&& drafter = {}) {
@@ -401,11 +425,11 @@ status collaborative_decode(text& t, std::size_t most, const std::tuple<M&...>& 
 // What does not fit.
 template <class Text, class Most, class Models = detail::anything, class Policy, class C,
           class O = collaborative_options<8>, class W, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_all<Text, Models, C, P>>
+  requires detail::Misfit<detail::misfit_of_turns<Text, Models, C, W, P>>
 status collaborative_decode(Text&&, Most&&, Models&&, Policy&&, C&&, O&&, W&&, P&& = {},
                             detail::anything = {}, detail::anything = {}, detail::anything = {},
                             detail::anything = {}) {
-  detail::misfit_of_all<Text, Models, C, P>::say();
+  detail::misfit_of_turns<Text, Models, C, W, P>::say();
   return status::invalid_parameter;
 }
 

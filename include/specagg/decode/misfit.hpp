@@ -9,6 +9,7 @@
 #include <specagg/draft/drafter.hpp>
 #include <specagg/logit_source.hpp>
 #include <specagg/misfit.hpp>
+#include <specagg/policy/policy.hpp>
 #include <specagg/process.hpp>
 #include <specagg/random.hpp>
 #include <specagg/text.hpp>
@@ -84,14 +85,46 @@ struct check_processor {
   }
 };
 
-// Of a decoder with two models, none of them const.
-template <class Text, class D, class M, class C, class P, bool Proposes = false>
-using misfit_of_two = typename first_misfit<
-    check_text<Text>, check_drafter<std::remove_reference_t<D>, Proposes>,
-    check_model<std::remove_reference_t<M>>,
-    check_models<std::remove_reference_t<D>, std::remove_reference_t<M>>,
-    check_chooser<std::remove_reference_t<C>>,
-    check_processor<std::remove_reference_t<P>, std::remove_reference_t<M>>>::type;
+template <class W, template <class> class Work, class M>
+struct check_workspace {
+  static constexpr bool fits =
+      std::derived_from<std::remove_cvref_t<W>, Work<typename std::remove_cvref_t<M>::value_type>>;
+  static void say() {
+    static_assert(fits,
+                  "specagg: after the options comes the workspace of this decoder, of the models' "
+                  "value_type: speculative_workspace<float>, tree_workspace<float>, "
+                  "cascade_workspace<float> (docs/decoders.md)");
+  }
+};
+template <class Policy>
+struct check_decides_by_draft {
+  static constexpr bool fits = decides_by_draft<std::remove_cvref_t<Policy>>;
+  static void say() {
+    static_assert(fits,
+                  "specagg: sequential_decode decides before the target is called, so its policy "
+                  "reads q alone: chow, chow_log, or your own that declares decides_by_draft "
+                  "(docs/decoders.md)");
+  }
+};
+template <class C>
+struct check_no_chooser {
+  static constexpr bool fits = !Chooser<C>;
+  static void say() {
+    static_assert(fits,
+                  "specagg: bild_decode is greedy and takes no chooser: after the thresholds come "
+                  "options and workspace (docs/decoders.md)");
+  }
+};
+
+// Of a decoder with two models, none of them const. More: checks of its own.
+template <class Text, class D, class M, class C, class P, bool Proposes, class... More>
+using misfit_of_two =
+    typename first_misfit<check_text<Text>, check_drafter<std::remove_reference_t<D>, Proposes>,
+                          check_model<std::remove_reference_t<M>>,
+                          check_models<std::remove_reference_t<D>, std::remove_reference_t<M>>,
+                          check_chooser<std::remove_reference_t<C>>,
+                          check_processor<std::remove_reference_t<P>, std::remove_reference_t<M>>,
+                          More...>::type;
 
 // Of one with n models.
 template <class Models>
@@ -101,17 +134,18 @@ struct check_tie {
     static_assert(fits, "specagg: give the models as std::tie(q, p) (docs/decoders.md)");
   }
 };
-template <class Text, class Models, class C, class P>
+template <class Text, class Models, class C, class P, class... More>
 struct all_fit : first_misfit<check_text<Text>, check_tie<Models>> {};
-template <class Text, class First, class... M, class C, class P>
+template <class Text, class First, class... M, class C, class P, class... More>
   requires(sizeof...(M) > 0)
-struct all_fit<Text, std::tuple<First&, M&...>, C, P>
+struct all_fit<Text, std::tuple<First&, M&...>, C, P, More...>
     : first_misfit<check_text<Text>, check_model<First>, check_model<M>...,
-                   check_models<First, M>..., check_chooser<C>, check_processor<P, First>> {};
-template <class Text, class Models, class C, class P>
+                   check_models<First, M>..., check_chooser<C>, check_processor<P, First>,
+                   More...> {};
+template <class Text, class Models, class C, class P, class... More>
 using misfit_of_all =
     typename all_fit<Text, std::remove_cvref_t<Models>, std::remove_reference_t<C>,
-                     std::remove_reference_t<P>>::type;
+                     std::remove_reference_t<P>, More...>::type;
 
 }  // namespace detail
 SPECAGG_END

@@ -314,7 +314,7 @@ template <class D, LogitSource M, class Policy, Chooser C,
           class L = fixed_draft_length>
   requires(!LogitSource<D>)
 speculative_result speculative_round(
-    text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C& chooser,
+    text& t, std::size_t most, D& drafter, M& target_model, const Policy& policy, C&& chooser,
     const decode_options& options,
     drafting_workspace<typename M::value_type, typename D::row_type>& work, P&& processor = {},
     const V& verifier = {}, L&& length = {}) {
@@ -341,7 +341,7 @@ template <LogitSource D, LogitSource M, class Policy, Chooser C,
           class L = fixed_draft_length>
   requires models_of_one_value_type<D, M>
 speculative_result speculative_round(text& t, std::size_t most, D& draft_model, M& target_model,
-                                     const Policy& policy, C& chooser,
+                                     const Policy& policy, C&& chooser,
                                      const decode_options& options,
                                      speculative_workspace<typename M::value_type>& work,
                                      P&& processor = {}, const V& verifier = {}, L&& length = {}) {
@@ -349,6 +349,28 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
   return specagg::speculative_round(t, most, drafter, target_model, policy, chooser, options, work,
                                     processor, verifier, length);
 }
+
+namespace detail {
+
+template <class W, class D, class M>
+struct check_drafting_workspace {
+  static constexpr bool fits =
+      std::derived_from<W, drafting_workspace<typename M::value_type, typename D::row_type>>;
+  static void say() {
+    static_assert(fits,
+                  "specagg: with a drafter the workspace is a drafting_workspace of the target's "
+                  "value_type and the drafter's row_type (docs/drafters.md)");
+  }
+};
+template <class W, LogitSource D, class M>
+struct check_drafting_workspace<W, D, M> : check_workspace<W, speculative_workspace, M> {};
+template <class Text, class D, class M, class C, class W, class P>
+using misfit_of_speculation =
+    misfit_of_two<Text, D, M, C, P, Drafter<std::remove_reference_t<D>, std::remove_reference_t<P>>,
+                  check_drafting_workspace<std::remove_reference_t<W>, std::remove_reference_t<D>,
+                                           std::remove_reference_t<M>>>;
+
+}  // namespace detail
 
 // Runs rounds as decode_rounds does, with a drafter or a draft model:
 //   decode_options options;
@@ -360,9 +382,10 @@ speculative_result speculative_round(text& t, std::size_t most, D& draft_model, 
 template <class D, LogitSource M, class Policy, Chooser C, class W,
           Processor<typename M::value_type> P = no_processor, class Accept = accept_all,
           class AfterRound = ignore_round, class V = token_verifier, class L = fixed_draft_length>
-  requires((LogitSource<D> && models_of_one_value_type<D, M>) || Drafter<D, P>)
+  requires((LogitSource<D> && models_of_one_value_type<D, M>) || Drafter<D, P>) &&
+          detail::check_drafting_workspace<W, D, M>::fits
 status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model,
-                          const Policy& policy, C& chooser, const decode_options& options, W& work,
+                          const Policy& policy, C&& chooser, const decode_options& options, W& work,
                           P&& processor = {}, Accept&& accept = {}, AfterRound&& after_round = {},
                           const V& verifier = {}, L&& length = {}) {
   const auto round = [&](std::size_t left) {
@@ -379,13 +402,11 @@ status speculative_decode(text& t, std::size_t most, D& drafter, M& target_model
 // What does not fit.
 template <class Text, class Most, class D, class M, class Policy, class C, class O = decode_options,
           class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<detail::misfit_of_two<
-      Text, D, M, C, P, Drafter<std::remove_reference_t<D>, std::remove_reference_t<P>>>>
+  requires detail::Misfit<detail::misfit_of_speculation<Text, D, M, C, W, P>>
 status speculative_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
                           detail::anything = {}, detail::anything = {}, detail::anything = {},
                           detail::anything = {}) {
-  detail::misfit_of_two<Text, D, M, C, P,
-                        Drafter<std::remove_reference_t<D>, std::remove_reference_t<P>>>::say();
+  detail::misfit_of_speculation<Text, D, M, C, W, P>::say();
   return status::invalid_parameter;
 }
 

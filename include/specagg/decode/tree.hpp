@@ -236,7 +236,7 @@ template <class D, LogitSource M, class Policy, Chooser C,
   requires TreeDrafter<D> ||
            (LogitSource<D> && std::same_as<typename D::value_type, typename M::value_type>)
 tree_result tree_round(text& t, std::size_t most, D& draft_model, M& target_model,
-                       const Policy& policy, C& chooser, const tree_options& options,
+                       const Policy& policy, C&& chooser, const tree_options& options,
                        tree_workspace<typename M::value_type>& work, P&& processor = {},
                        const V& verifier = {}, G&& growth = {}) {
   static_assert(LogitSource<D> || !std::remove_cvref_t<G>::grows,
@@ -245,6 +245,12 @@ tree_result tree_round(text& t, std::size_t most, D& draft_model, M& target_mode
                                                     std::remove_reference_t<G>>{
       t, most, draft_model, target_model, policy, chooser, processor, options, work, verifier,
       growth});
+}
+
+namespace detail {
+template <class Text, class D, class M, class C, class W, class P>
+using misfit_of_tree = misfit_of_two<Text, D, M, C, P, TreeDrafter<std::remove_reference_t<D>>,
+                                     check_workspace<W, tree_workspace, M>>;
 }
 
 // Runs rounds as decode_rounds does:
@@ -260,7 +266,7 @@ template <class D, LogitSource M, class Policy, Chooser C,
   requires TreeDrafter<D> ||
            (LogitSource<D> && std::same_as<typename D::value_type, typename M::value_type>)
 status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, const Policy& policy,
-                   C& chooser, const tree_options& options,
+                   C&& chooser, const tree_options& options,
                    tree_workspace<typename M::value_type>& work, P&& processor = {},
                    Accept&& accept = {}, AfterRound&& after_round = {}, const V& verifier = {},
                    G&& growth = {}) {
@@ -280,12 +286,11 @@ status tree_decode(text& t, std::size_t most, D& draft_model, M& target_model, c
 // What does not fit.
 template <class Text, class Most, class D, class M, class Policy, class C, class O = tree_options,
           class W = detail::anything, class P = no_processor>
-  requires detail::Misfit<
-      detail::misfit_of_two<Text, D, M, C, P, TreeDrafter<std::remove_reference_t<D>>>>
+  requires detail::Misfit<detail::misfit_of_tree<Text, D, M, C, W, P>>
 status tree_decode(Text&&, Most&&, D&&, M&&, Policy&&, C&&, O&&, W&& = {}, P&& = {},
                    detail::anything = {}, detail::anything = {}, detail::anything = {},
                    detail::anything = {}) {
-  detail::misfit_of_two<Text, D, M, C, P, TreeDrafter<std::remove_reference_t<D>>>::say();
+  detail::misfit_of_tree<Text, D, M, C, W, P>::say();
   return status::invalid_parameter;
 }
 

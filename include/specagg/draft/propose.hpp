@@ -50,7 +50,7 @@ using proposal_row = typename detail::proposal_rows<R>::type;
 //   scratch  verify_scratch(V) doubles
 template <Row R, Chooser C>
 std::size_t propose_children(proposal kind, R& q, std::size_t first, std::uint32_t depth,
-                             std::uint32_t start, C& chooser, std::span<token_id> tokens,
+                             std::uint32_t start, C&& chooser, std::span<token_id> tokens,
                              std::span<proposal_row<R>> laws, std::span<double> scratch) {
   return specagg::with_row(q, [&](auto& row) -> std::size_t {
     using one = std::remove_cvref_t<decltype(row)>;

@@ -10,6 +10,7 @@ SPECAGG_BEGIN
 // Defer iff max q < 1 - alpha.
 struct chow {
   double alpha = 0;
+  static constexpr bool decides_by_draft = true;
   constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>

@@ -10,6 +10,7 @@ SPECAGG_BEGIN
 // Defer iff H(q) > alpha.
 struct chow_log {
   double alpha = 0;
+  static constexpr bool decides_by_draft = true;
   constexpr bool valid() const { return is_finite(alpha); }
 
   template <class Rows>

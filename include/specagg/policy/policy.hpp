@@ -32,7 +32,8 @@ SPECAGG_BEGIN
 //                                                     row of the draft
 //   static constexpr bool reads_confidence = false;   saves a pass over rows that differ from their
 //                                                     untempered view
-// And one that adds a member to the view:
+// Two more: sequential_decode takes policies with the first; the second adds a member to the view:
+//   static constexpr bool decides_by_draft = true;    whether pi is p or q is known from q alone
 //   static constexpr bool reads_ids = true;           at.id is the token's id, as a number of the
 //                                                     rows' type (exact up to 2^24)
 template <class P>
@@ -44,6 +45,11 @@ template <class P>
 constexpr bool reads_confidence = [] {
   if constexpr (requires { P::reads_confidence; }) return P::reads_confidence;
   else return true;
+}();
+template <class P>
+constexpr bool decides_by_draft = [] {
+  if constexpr (requires { P::decides_by_draft; }) return P::decides_by_draft;
+  else return false;
 }();
 template <class P>
 constexpr bool reads_ids = [] {

@@ -144,7 +144,7 @@ struct [[nodiscard]] sampled {
 // scratch: verify_scratch(V) doubles.
 template <class A, class B, Chooser C>
 sampled sample(const row_pair<false, A, B>& rows, token_id x, double eta, std::uint32_t position,
-               C& chooser, std::span<double> scratch) {
+               C&& chooser, std::span<double> scratch) {
   const auto pi = ensemble{1 - eta}.bind(rows);
   emission e;
   const status s = detail::keep_or_replace(rows, pi, detail::judge(rows, pi, x), position, 0,

@@ -122,7 +122,7 @@ moment draft_moment(const split_workspace<T>& work) {
 // For DSD and quantised drafts: drafts one more token, from the row as the edge will decode it.
 // work.up is what to send.
 template <class T, Distribution R, Chooser C>
-status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& row, C& chooser) {
+status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& row, C&& chooser) {
   if (!can_draft(work)) return status::invalid_parameter;
   const coded_row<T> coded =
       encode(codec, row, std::span(work.bytes).subspan(work.used), work.ids, work.mass);
@@ -138,7 +138,7 @@ status draft_coded(split_workspace<T>& work, const row_codec& codec, const R& ro
 
 // For DSSD: drafts one more token, from the row itself, which the device keeps.
 template <class T, Distribution D, Chooser C>
-status draft_split(split_workspace<T>& work, const D& distribution, C& chooser) {
+status draft_split(split_workspace<T>& work, const D& distribution, C&& chooser) {
   auto row = specagg::as_row(distribution);
   if (!can_draft(work)) return status::invalid_parameter;
   if (block_count(row.size()) > work.scratch.size()) return status::vocabulary_mismatch;
@@ -165,7 +165,7 @@ struct [[nodiscard]] finished {
 // drafted: work.up.drafted, as it was sent.
 template <class T, class QRows, Chooser C>
 finished finish_round(const downlink& down, const draft& drafted, const row_codec& codec,
-                      QRows&& q_rows, C& chooser, split_workspace<T>& work) {
+                      QRows&& q_rows, C&& chooser, split_workspace<T>& work) {
   const std::size_t j = down.accepted, g = drafted.size();
   if (down.why != status::ok) return {.why = down.why};
   if (j > g || (!down.row.empty() && (j == g || down.token != no_token)))
@@ -230,7 +230,7 @@ status decode_rows(std::span<const std::uint8_t> bytes, std::size_t count, const
 // block_verifier. If the rows do not decode to one row for each token, or the draft is too long,
 // nothing is decided.
 template <class T, class PRows, Chooser C, class Verifier = token_verifier>
-downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser,
+downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C&& chooser,
                       split_workspace<T>& work, const Verifier& verifier = {}) {
   const std::size_t g = up.drafted.size();
   if (const status s = decode_rows(up.rows, g, codec, work); s != status::ok) return {.why = s};
@@ -246,7 +246,7 @@ downlink verify_coded(const uplink<T>& up, const row_codec& codec, PRows&& p_row
 // q_j from the decoded row. A foreign token (outside the vocabulary, or of probability 0) ends the
 // draft before it. The edge then draws the token there from p.
 template <class T, class PRows, Chooser C>
-downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C& chooser,
+downlink verify_split(const uplink<T>& up, const row_codec& codec, PRows&& p_rows, C&& chooser,
                       split_workspace<T>& work) {
   const draft& drafted = up.drafted;
   const std::size_t g = drafted.size();

@@ -21,7 +21,7 @@ SPECAGG_BEGIN
 // reported if all tokens before it were accepted.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_block(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
-                                      const Policy& policy, C& chooser, std::span<emission> out,
+                                      const Policy& policy, C&& chooser, std::span<emission> out,
                                       std::span<double> scratch,
                                       std::span<draft_acceptance> acceptances = {}) {
   verdict result;

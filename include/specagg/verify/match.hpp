@@ -13,7 +13,7 @@ SPECAGG_BEGIN
 // is invalid.
 template <class Policy, class QRows, class PRows, Chooser C>
 SPECAGG_FUNCTION verdict verify_match(const draft& drafted, QRows&& q_rows, PRows&& p_rows,
-                                      const Policy& policy, C& chooser, std::span<emission> out,
+                                      const Policy& policy, C&& chooser, std::span<emission> out,
                                       std::span<double> scratch,
                                       std::span<draft_acceptance> acceptances = {}) {
   verdict result;

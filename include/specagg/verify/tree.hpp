@@ -17,7 +17,7 @@ SPECAGG_BEGIN
 // draw_draft (verify/verify.hpp).
 template <class R, Chooser C>
   requires Row<std::remove_cvref_t<R>>
-token_id draw_node(R&& row, std::uint32_t start, std::size_t i, std::uint32_t depth, C& chooser,
+token_id draw_node(R&& row, std::uint32_t start, std::size_t i, std::uint32_t depth, C&& chooser,
                    std::span<double> scratch) {
   const moment m{stream::draft, start + depth - 1, start, draft_tree::branch(i, depth)};
   return specagg::draw_draft(row, m, chooser, scratch);
@@ -80,7 +80,7 @@ SPECAGG_FUNCTION tree_verdict walk_tree(const draft_tree& tree, const Policy& po
 // no allocation; time O(nodes + V rows visited).
 template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T, class Walker>
 SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, QRows&& q_rows,
-                                          PRows&& p_rows, const Policy& policy, C& chooser,
+                                          PRows&& p_rows, const Policy& policy, C&& chooser,
                                           std::span<emission> out,
                                           const tree_scratch<T, Walker>& work) {
   return detail::walk_tree(tree, policy, laws, q_rows, p_rows, out, work,
@@ -124,7 +124,7 @@ SPECAGG_FUNCTION tree_verdict verify_tree(const draft_tree& tree, Laws&& laws, Q
 template <class Policy, class Laws, class QRows, class PRows, Chooser C, class T, class Walker>
 SPECAGG_FUNCTION tree_verdict verify_tree_recursive(const draft_tree& tree, Laws&& laws,
                                                     QRows&& q_rows, PRows&& p_rows,
-                                                    const Policy& policy, C& chooser,
+                                                    const Policy& policy, C&& chooser,
                                                     std::span<emission> out,
                                                     const tree_scratch<T, Walker>& work) {
   return detail::walk_tree(

@@ -28,7 +28,7 @@ struct token_verifier {
   static constexpr const char* name = "token";
   static constexpr bool reads_draft_rows(bool /*acceptances*/) { return true; }
   template <Row R, Chooser C>
-  token_id propose(R& q, std::uint32_t start, std::size_t j, C& chooser,
+  token_id propose(R& q, std::uint32_t start, std::size_t j, C&& chooser,
                    std::span<double> scratch) const {
     return specagg::draw_draft(q, start, j, chooser, scratch);
   }

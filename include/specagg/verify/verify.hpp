@@ -93,7 +93,7 @@ SPECAGG_BEGIN
 // no_token: the row is invalid or scratch is too small.
 template <class R, Chooser C>
   requires Row<std::remove_cvref_t<R>>
-token_id draw_draft(R&& row, moment m, C& chooser, std::span<double> scratch) {
+token_id draw_draft(R&& row, moment m, C&& chooser, std::span<double> scratch) {
   static_assert(!std::is_const_v<std::remove_reference_t<R>>,
                 "specagg: draw_draft normalises its row, which is const");
   if (row.normalise() != status::ok || !specagg::can_weigh(row, scratch)) return no_token;
@@ -103,7 +103,7 @@ token_id draw_draft(R&& row, moment m, C& chooser, std::span<double> scratch) {
 // are drawn by draw_node (verify/tree.hpp): two tokens that are drawn here for one position come
 // from one random number.
 template <class R, Chooser C>
-token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C& chooser,
+token_id draw_draft(R&& row, std::uint32_t start, std::size_t j, C&& chooser,
                     std::span<double> scratch) {
   return specagg::draw_draft(row, {stream::draft, std::uint32_t(start + j), start}, chooser,
                              scratch);

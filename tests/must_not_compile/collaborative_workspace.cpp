@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: specagg: after the options comes the workspace
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/specagg.hpp>
+
+using namespace specagg;
+
+#ifdef SPECAGG_BROKEN
+using number = double;  // of floats
+#else
+using number = float;
+#endif
+
+status decode(text& t, toy_source<float>& q, collaborative_workspace<number, 2>& work);
+status decode(text& t, toy_source<float>& q, collaborative_workspace<number, 2>& work) {
+  random_streams chooser(1);
+  return collaborative_decode(t, 9, std::tie(q, q), ensemble{0.3}, chooser,
+                              collaborative_options<2>{{1, 1}}, work);
+}

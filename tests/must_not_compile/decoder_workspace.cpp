@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXPECT: specagg: after the options comes the workspace
+#include <specagg/audit/toy_source.hpp>
+#include <specagg/specagg.hpp>
+
+using namespace specagg;
+
+#ifdef SPECAGG_BROKEN
+using number = double;  // of floats
+#else
+using number = float;
+#endif
+
+status decode(text& t, toy_source<float>& q, speculative_workspace<number>& work);
+status decode(text& t, toy_source<float>& q, speculative_workspace<number>& work) {
+  random_streams chooser(1);
+  return speculative_decode(t, 9, q, q, lossless{}, chooser, {}, work);
+}
