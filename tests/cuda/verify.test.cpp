@@ -199,6 +199,77 @@ TEST_CASE("cuda: verification is captured in a graph, and replayed with what the
   cudaStreamDestroy(stream);
 }
 
+namespace {
+
+// The token that facts_of() gives a row at temperature 0: the first of the largest logits, NaN left
+// out. If all are NaN, the last token of the first block.
+std::size_t first_of_the_largest(const float* row, std::size_t size) {
+  std::size_t best = std::min(size, specagg::block_size) - 1;
+  float top = -INFINITY;
+  for (std::size_t v = size; v-- > 0;)
+    if (row[v] >= top) top = row[v], best = v;
+  return best;
+}
+
+// Rows whose largest logit is at the edges of what a thread, a warp or a block reads, or twice
+// there.
+std::vector<float> rows_with_ties(std::size_t V, std::size_t& rows, numbers& random) {
+  std::vector<float> all;
+  const auto add = [&](auto&& logit) {
+    for (std::size_t v = 0; v < V; ++v) all.push_back(float(logit(v)));
+  };
+  add([](std::size_t) { return 2; });
+  add([](std::size_t) { return -INFINITY; });
+  add([](std::size_t) { return NAN; });
+  add([](std::size_t v) { return v; });
+  add([](std::size_t v) { return -double(v); });
+  add([&](std::size_t v) { return v + 1 == V ? -3 : -INFINITY; });
+  add([&](std::size_t v) { return v % 5 == 3 ? NAN : double(random.below(2)); });
+  for (const std::size_t edge : {1, 3, 4, 127, 128, 1023, 1024, 2000, 2048, 16384})
+    for (const std::size_t second : {edge + 1, edge + 127, edge + 1024, edge + 32 * 1024, V - 1})
+      if (edge < second && second < V)
+        add([&](std::size_t v) { return v == edge || v == second ? 9 : random.below(9); });
+  rows = all.size() / V;
+  return all;
+}
+
+template <bool Whole>
+void check_greedy_tokens(std::size_t V, numbers& random) {
+  std::size_t rows;
+  const auto logits = rows_with_ties(V, rows, random);
+  const on_device row(logits);
+  const on_device zero(std::vector<double>(rows, 0));
+  const on_device start(std::vector<std::uint32_t>(rows, 1));
+  const on_device facts(std::vector<device::row_facts>(rows, device::row_facts{}));
+  device::batch<float> b;
+  b.requests = b.target_count = rows;
+  b.vocabulary = b.target_stride = V;
+  b.most = 0;
+  b.target = row.data();
+  b.temperature = zero.data();
+  b.start = start.data();
+  constexpr auto* kernel = device::detail::normalise_rows<Whole, float>;
+  REQUIRE(device::detail::launch<kernel>(rows, 4, V, nullptr, b, std::size_t(0), false, false,
+                                         facts.data()) == cudaSuccess);
+  REQUIRE(cudaStreamSynchronize(nullptr) == cudaSuccess);
+  const auto got = facts.read();
+  for (std::size_t r = 0; r < rows; ++r) {
+    CAPTURE(V, r, Whole);
+    CHECK(got[r].token == first_of_the_largest(logits.data() + r * V, V));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("cuda: at temperature 0 a row's token is the first of the largest logits") {
+  if (!have_device()) return;
+  numbers random(11);
+  for (const std::size_t V : {1, 3, 4, 130, 1000, 1024, 1025, 2048, 3001, 40000}) {
+    check_greedy_tokens<false>(V, random);
+    if (V % 4 == 0) check_greedy_tokens<true>(V, random);
+  }
+}
+
 TEST_CASE("cuda: a token wins by the second word of its noise") {
   if (!have_device()) return;
   // where the first word of that token is the largest there is

@@ -66,6 +66,14 @@ struct shared_memory {
 __device__ inline float other(float x, int d) {
   return __shfl_xor_sync(threadIdx.x & 16 ? 0xffff0000u : 0x0000ffffu, x, d);
 }
+// The least value of the 32 threads of a warp; each gets it.
+__device__ inline unsigned least_of_warp(unsigned x) {
+  for (int d = 16; d > 0; d /= 2) {
+    const unsigned y = __shfl_xor_sync(~0u, x, d);
+    x = y < x ? y : x;
+  }
+  return x;
+}
 template <int N>
 __device__ vec<float, N> other(vec<float, N> x, int d) {
   if constexpr (N == 1) {
@@ -300,23 +308,40 @@ class collective {
     return leads() ? sum_of_blocks(blocks, largest, part, temperature)
                    : softmax_sum<float>{lowest, 0};
   }
-  // The first token with the largest logit. Call it directly after sum_exponentials, which left the
-  // largest logit of every block in shared memory. One block of the row is read. Each thread block
-  // does this itself; its first thread gets the result.
+  // The first token with the largest logit; every thread gets it. Call it directly after
+  // sum_exponentials, which left the largest logit of every block in shared memory. One block of
+  // the row is read. Each thread block does this itself.
   template <class Open>
   __device__ std::size_t first_largest(std::size_t size, const Open& open) {
-    const auto* largest = reinterpret_cast<const float*>(shared_->results[0]);
-    std::size_t b = 0;
-    for (std::size_t i = 1; i < block_count(size); ++i) b = largest[i] > largest[b] ? i : b;
+    const auto* largest = reinterpret_cast<const float*>(shared_->results[0]);  // none is NaN
+    const unsigned blocks = unsigned(block_count(size)), lane = threadIdx.x % 32;
+    // every warp finds the same block
+    float top = -std::numeric_limits<float>::infinity();
+    for (unsigned i = lane; i < blocks; i += 32) top = largest[i] > top ? largest[i] : top;
+    for (int d = 16; d > 0; d /= 2) {
+      const float x = __shfl_xor_sync(~0u, top, d);
+      top = x > top ? x : top;
+    }
+    unsigned b = blocks;
+    for (unsigned i = lane; i < blocks && b == blocks; i += 32)
+      if (largest[i] == top) b = i;
+    b = detail::least_of_warp(b);
+    // a thread looks at four logits of it
     const std::size_t begin = b * block_size, k = 4 * threadIdx.x;
-    const int n = lanes_at(size - begin < block_size ? size - begin : block_size, k);
-    if (n > 0) open(begin, k, n).store(shared_->weight + k);
+    const std::size_t count = size - begin < block_size ? size - begin : block_size;
+    const int n = lanes_at(count, k);
+    unsigned first = unsigned(count) - 1;  // if all are NaN
+    if (n > 0) {
+      float x[4];
+      open(begin, k, n).store(x);
+      for (int i = 3; i >= 0; --i)
+        if (i < n && x[i] == top) first = unsigned(k) + unsigned(i);
+    }
+    first = detail::least_of_warp(first);
+    auto* of_warp = reinterpret_cast<unsigned*>(shared_->weight);
+    if (lane == 0) of_warp[threadIdx.x / 32] = first;
     __syncthreads();
-    std::size_t first = 0;
-    if (threadIdx.x == 0)
-      while (begin + first + 1 < size && first + 1 < block_size &&
-             !(shared_->weight[first] == largest[b]))
-        ++first;
+    for (unsigned i = 0; i < threads / 32; ++i) first = of_warp[i] < first ? of_warp[i] : first;
     return begin + first;
   }
   // Waits for all threads of the block or cluster: they see what the others have written.
