@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every policy, each with a few parameters, for the tests of the device.
 #pragma once
+#include <array>
+
 #include "cuda/agree.hpp"
 #if !defined(__CUDACC__)
 #include "../examples/cli/policies.hpp"
@@ -19,7 +21,7 @@ auto choices_of(const Line& line) {
   std::vector all(line.values.begin(), line.values.end());
   for (const auto& one : line.parameters) {
     if (!one.number || one.low == -specagg::infinity) continue;
-    for (const double x : {one.low, one.low - 1}) {
+    for (const double x : std::array{one.low, one.low - 1}) {  // nvcc 13 loses {...} here
       all.push_back(line.values[0]);
       all.back().*one.number = x;
     }

@@ -60,7 +60,7 @@ inline constexpr std::size_t numbers = std::max(4, specagg::detail::native_lanes
 typedef float some_numbers __attribute__((vector_size(4 * numbers)));
 template <std::size_t Odd, std::size_t... I>
 SPECAGG_LANE some_numbers twice(some_numbers x, std::index_sequence<I...>) {
-  return __builtin_shufflevector(x, x, (I / 2 * 2 + Odd)...);
+  return some_numbers{x[I / 2 * 2 + Odd]...};  // one shuffle; nvcc takes no pack in the builtin
 }
 
 // Rotates `size` dimensions of one head, in pairs (a, b): to (a cosine - b sine, a sine + b
