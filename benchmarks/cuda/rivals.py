@@ -1,40 +1,45 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rivals of verification on the device: the Hugging Face steps in torch, rejection sampling in Triton, and the kernels of
-FlashInfer and vLLM themselves where these are installed.
+"""Rivals of verification on the device that are Python: the Hugging Face steps in torch, rejection sampling in Triton, and
+the kernels of vLLM itself.
 
-usage: rivals.py OUT.json         on a CUDA device: checked, then timed at the shapes of verify.cu
-       rivals.py --cpu [ROWS]     without one: checked only. TRITON_INTERPRET=1 checks Triton's kernels as well.
-                                  ROWS, written by bench-verify --export ROWS: torch against the library's law too
+usage: rivals.py RIVAL...          torch, triton, vllm; on a CUDA device: checked, then timed at the shapes of verify.cu
+       rivals.py --cpu RIVAL...    without one: checked only. Triton's kernels need TRITON_INTERPRET=1
+       --rows ROWS                 with --cpu: torch and triton against the law of the library, too, of the rows that
+                                   bench-verify --export ROWS wrote
 
-The Triton kernels are our own statement of what vLLM does in its sampler: log-sum-exp block by block, rejection request
-by request, the recovered token as the winner of an exponential race over blocks of the vocabulary. Ours is a strong one:
-nothing V-sized is written, and only the row of the rejection is raced.
+The kernels of `triton` are our own statement of what an earlier vLLM does in its sampler: log-sum-exp block by block,
+rejection request by request, the recovered token as the winner of an exponential race over blocks of the vocabulary.
+Ours is a strong one: nothing V-sized is written, and only the row of the rejection is raced.
 
-FlashInfer and vLLM start from probabilities: the softmax of the rows counts. A version that is called otherwise is left
-out, with the reason.
+vLLM's are those of its package (0.33: vllm/v1/worker/gpu/spec_decode), called as its GPU model runner does: logits of both
+models, a temperature and a seed for each request. `scripts/gpu-check --kit` takes along the files that this needs.
 
 All are checked by the law of what they emit: the first token of lossless verification has the target's law, whatever
 the draft's. Timed as verify.cu times: copies of the input used in turn, at least 4 times the L2 cache, a row of calls
 between two events, replayed from a graph where it can be captured; medians. Of Triton's block sizes the fastest counts.
 """
-import importlib.util, inspect, json, math, os, pathlib, statistics, struct, sys, types
+import argparse, math, os, pathlib, statistics, struct, sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+arguments = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n\n")[0])
+arguments.add_argument("--cpu", action="store_true")
+arguments.add_argument("--rows")
+arguments.add_argument("rivals", nargs="+", choices=("torch", "triton", "vllm"))
+options = arguments.parse_args()
 try:
     import torch
 except ImportError:
     sys.exit("rivals.py: there is no torch: not measured")
 import hf_steps
 
-cpu = sys.argv[1:2] == ["--cpu"]
-if len(sys.argv) < 2 or sys.argv[1].startswith("-") and not cpu:
-    sys.exit(__doc__)
+cpu = options.cpu
 if not cpu and not torch.cuda.is_available():
     sys.exit("rivals.py: torch sees no CUDA device: not measured")
 device = "cpu" if cpu else "cuda"
-if not hasattr(torch.Tensor, "untyped_storage"):  # torch 1, which Triton's interpreter does not know
+if not hasattr(torch.Tensor, "untyped_storage"):  # torch 1, which Triton's interpreter and vLLM do not know
     torch.Tensor.untyped_storage = lambda tensor: tensor.storage().untyped()
+    torch.compile = lambda function, **_: function
 try:
     import triton
     import triton.language as tl
@@ -139,43 +144,35 @@ class Triton:
         return self.accepted, self.out
 
 
-# ---- FlashInfer and vLLM ---------------------------------------------------------------------------------------------
+# ---- vLLM ------------------------------------------------------------------------------------------------------------
 
 
-def of_output(output):
-    """Accepted tokens and the token behind them, from rows of tokens that end in -1."""
-    n = (output >= 0).sum(-1) - 1
-    return n, output.gather(-1, n.clamp(min=0).unsqueeze(-1).long()).squeeze(-1)
+class Vllm:
+    """Verification of batches of one shape. Temperature 1; request r has seed r + 1."""
 
+    def __init__(self, requests, gamma):
+        from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
+        self.sample, self.gamma = rejection_sample, gamma
+        each = gamma + 1  # rows of the target, and tokens: the last one that was emitted, then the drafted ones
+        whole = lambda x: x.to(device=device, dtype=torch.int32)
+        self.first_row = whole(torch.arange(requests + 1) * each)
+        self.request = whole(torch.arange(requests))
+        self.request_of_row = whole(torch.arange(requests).repeat_interleave(each))
+        self.step_of_row = whole(torch.arange(each).repeat(requests))
+        self.position = 100 + self.step_of_row.long()
+        self.temperature = torch.ones(requests, device=device)
+        self.seed = 1 + self.request.long()
+        self.last = torch.zeros(requests, 1, dtype=torch.int64, device=device)
 
-def flashinfer_step(q_logits, p_logits, drafted):
-    import flashinfer
-    q, p = (torch.softmax(x, -1, dtype=torch.float32) for x in (q_logits, p_logits))
-    uniforms = [torch.rand(drafted.shape[0], drafted.shape[1] + 1, device=device)] if flashinfer_wants_uniforms else []
-    return of_output(flashinfer.sampling.chain_speculative_sampling(q, drafted.int(), *uniforms, p)[0])
+    def __call__(self, q_logits, p_logits, drafted):
+        tokens = torch.cat([self.last, drafted.long()], 1).reshape(-1)
+        # its sampler works on float32 logits of the target that it may change
+        emitted, count = self.sample(p_logits.flatten(0, 1).to(torch.float32, copy=True), q_logits, tokens, self.first_row,
+                                     self.position, self.request, self.request_of_row, self.step_of_row,
+                                     self.temperature, self.seed, self.gamma)
+        accepted = count - 1
+        return accepted, emitted.gather(-1, accepted.long().unsqueeze(-1)).squeeze(-1)
 
-
-def vllm_step(q_logits, p_logits, drafted):
-    from vllm.v1.sample.rejection_sampler import rejection_sample
-    requests, gamma = drafted.shape
-    q, p = (torch.softmax(x, -1, dtype=torch.float32) for x in (q_logits, p_logits))
-    ends = torch.arange(1, requests + 1, device=device, dtype=torch.int32) * gamma
-    how = types.SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.ones(requests, device=device),
-                                generators={}, top_k=None, top_p=None)
-    bonus = torch.multinomial(p[:, gamma], 1).int()
-    return of_output(rejection_sample(drafted.int().reshape(-1), [gamma] * requests, gamma, ends, q.flatten(0, 1),
-                                      p[:, :gamma].flatten(0, 1), bonus, how))
-
-
-installed, flashinfer_wants_uniforms = {}, False
-if not cpu:
-    for rival, step in ("flashinfer", flashinfer_step), ("vllm", vllm_step):
-        if importlib.util.find_spec(rival):
-            installed[rival] = step
-    if "flashinfer" in installed:
-        import flashinfer
-        flashinfer_wants_uniforms = "uniform_samples" in inspect.signature(
-            flashinfer.sampling.chain_speculative_sampling).parameters
 
 # ---- inputs and checks -----------------------------------------------------------------------------------------------
 
@@ -272,69 +269,58 @@ def in_a_row(calls, repetitions=30):
     return eager, graphed
 
 
-def measure(path):
+def copies_like_ours(shape, vocabulary, kind):
+    l2 = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 60 << 20)
+    size = (2 * shape[1] + 1) * shape[0] * vocabulary * kind.itemsize
+    return [rows_like_ours(*shape, vocabulary, kind) for _ in range(min(max(4 * l2 // size + 1, 2), 64))]
+
+
+def fastest_triton(copies, shape, vocabulary, sizes):
+    """(times, the verification) of the best of these (block, warps)."""
+    steps = [Triton(*shape, vocabulary, block, warps) for block, warps in sizes]
+    timed = [(in_a_row([lambda c=c: step(*c) for c in copies], 15), step) for step in steps]
+    return min(timed, key=lambda t: t[0][1] or t[0][0])
+
+
+def measure(rival):
     torch.manual_seed(1)
-    properties = torch.cuda.get_device_properties(0)
-    l2 = getattr(properties, "L2_cache_size", 60 << 20)
-    report = {"torch": torch.__version__, "triton": no_triton or triton.__version__, "device": properties.name,
-              "results": []}
-    tried, vocabulary = [(4096, 8), (8192, 8), (16384, 16)], 128256
-
-    def add(name, shape, kind, times, n, **more):
-        eager, graphed = times
-        report["results"].append({"rival": name, "requests": shape[0], "gamma": shape[1], "vocabulary": vocabulary,
-                                  "type": kind, "us": graphed or eager, "eager_us": eager, "graph_us": graphed,
-                                  "accepted": float(n.double().mean()), **more})
-        print(f"{name:8} {kind:5} {shape[0]:4} {shape[1]:3} {eager:10.1f} {graphed or float('nan'):10.1f} "
-              f"{report['results'][-1]['accepted']:9.2f} {more}", flush=True)
-        pathlib.Path(path).write_text(json.dumps(report, indent=1))
-
     print("rival    type     B   g   eager us   graph us  accepted", flush=True)
+    vocabulary, sizes = 128256, [(4096, 8), (8192, 8), (16384, 16)]
     kinds = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-    shapes = [(64, 4), (1, 4), (8, 4), (256, 4), (64, 8), (64, 16)]  # the one of the bars first
+    shapes = [(64, 4), (1, 4), (8, 4), (32, 4), (256, 4), (64, 8), (64, 16)]
     for shape in shapes:
         for kind in kinds if shape in shapes[:2] else ["f32"]:
-            size = (2 * shape[1] + 1) * shape[0] * vocabulary * kinds[kind].itemsize
-            copies = [rows_like_ours(*shape, vocabulary, kinds[kind]) for _ in range(min(max(4 * l2 // size + 1, 2), 64))]
-            if correct["torch"]:
-                add("torch", shape, kind, in_a_row([lambda c=c: hf_steps.batched(*c) for c in copies]),
-                    hf_steps.batched(*copies[0])[0])
-            for rival in (r for r in installed if correct.get(r)):
-                add(rival, shape, kind, in_a_row([lambda c=c: installed[rival](*c) for c in copies]),
-                    installed[rival](*copies[0])[0])
-            if correct["triton"]:
-                best = None
-                for block, warps in tried:
-                    step = Triton(*shape, vocabulary, block, warps)
-                    times = in_a_row([lambda c=c: step(*c) for c in copies], 15)
-                    if best is None or (times[1] or times[0]) < (best[0][1] or best[0][0]):
-                        best = times, step(*copies[0])[0].clone(), block, warps
-                add("triton", shape, kind, best[0], best[1], block=best[2], warps=best[3])
-                if shape == shapes[0]:  # the two best sizes for the rest
-                    tried.sort(key=lambda t: t != best[2:])
-                    tried = tried[:2] if kind == "f16" else tried
-            del copies
+            copies = copies_like_ours(shape, vocabulary, kinds[kind])
+            if rival == "triton":
+                (eager, graphed), step = fastest_triton(copies, shape, vocabulary, sizes)
+            else:
+                step = hf_steps.batched if rival == "torch" else Vllm(*shape)
+                eager, graphed = in_a_row([lambda c=c: step(*c) for c in copies])
+            accepted = float(step(*copies[0])[0].double().mean())
+            print(f"{rival:8} {kind:5} {shape[0]:4} {shape[1]:3} {eager:10.1f} {graphed or float('nan'):10.1f} "
+                  f"{accepted:9.2f}", flush=True)
+            del copies, step
             torch.cuda.empty_cache()
 
 
+def check(rival):
+    if rival == "torch":
+        return check_law(rival, hf_steps.batched)
+    if no_triton:
+        sys.exit(f"rivals.py: {rival} needs Triton: {no_triton}")
+    if rival == "triton":
+        return check_law(rival, lambda q, p, d: Triton(*d.shape, q.shape[-1], 32, 1)(q, p, d, 5), 32)
+    try:
+        return check_law(rival, lambda q, p, d: Vllm(*d.shape)(q, p, d), 32)
+    except ImportError as e:
+        sys.exit(f"rivals.py: vllm is not installed, or another version: {e}")
+
+
 torch.manual_seed(3)
-correct = {"torch": check_law("torch", hf_steps.batched), "triton": False}
-if no_triton:
-    print(f"Triton is left out: {no_triton}")
-else:
-    try:
-        correct["triton"] = check_law("triton", lambda q, p, d: Triton(*d.shape, q.shape[-1], 32, 1)(q, p, d, 5), 32)
-    except Exception as e:  # a version of Triton that wants something else: torch is measured all the same
-        no_triton = f"{type(e).__name__}: {e}".splitlines()[0]
-        print(f"Triton is left out: {no_triton}")
-for rival, step in installed.items():
-    try:
-        correct[rival] = check_law(rival, step)
-    except Exception as e:
-        print(f"{rival} is left out: {type(e).__name__}: {e}".splitlines()[0])
-fine = correct["torch"] and (correct["triton"] or bool(no_triton))
-if cpu and len(sys.argv) > 2:
-    fine &= check_rows(sys.argv[2])
-if not cpu:
-    measure(sys.argv[1])
-sys.exit(not fine)
+for name in options.rivals:
+    if not check(name):
+        sys.exit(f"rivals.py: {name} has another law: not measured")
+    if not cpu:
+        measure(name)
+if options.rows and not check_rows(options.rows):
+    sys.exit("rivals.py: another law than the library's")

@@ -4,18 +4,30 @@ find_program(SPECAGG_nvcc nvcc PATHS /usr/local/cuda/bin)
 mark_as_advanced(SPECAGG_nvcc)
 set(nvcc ${SPECAGG_nvcc} -ccbin ${CMAKE_CXX_COMPILER} -std=c++20 --expt-relaxed-constexpr -Werror all-warnings
   -I${PROJECT_SOURCE_DIR}/include -I${CMAKE_CURRENT_SOURCE_DIR})
-# Two of the tests that scripts/gpu-check runs, as far as nvcc and the host's compiler understand them: no code is made,
-# which takes a quarter of the time. One has every policy, the other the CPU backend.
-foreach(test IN ITEMS verify.match llama)
-  if(SPECAGG_nvcc)
-    add_test(NAME "cuda: nvcc understands ${test}.test.cpp"
-      COMMAND ${nvcc} -arch=sm_90 -fdevice-syntax-only -Xcompiler -fsyntax-only -x cu
-              -c ${CMAKE_CURRENT_SOURCE_DIR}/cuda/${test}.test.cpp -o ${tree}/cuda/none.o -DPART=1 -DEIGEN_NO_CUDA
-              "-DSPECAGG_MODELS=\"none\"" -isystem $<TARGET_PROPERTY:Eigen3::Eigen,INTERFACE_INCLUDE_DIRECTORIES>)
-  else()
-    specagg_skip("cuda: nvcc understands ${test}.test.cpp" "there is no nvcc")
+# A source of the checks on a GPU, as far as nvcc and the host's compiler understand it: no code is made, which takes a
+# quarter of the time. scripts/gpu-check --kit makes the code.
+function(specagg_nvcc_understands source)  # and flags
+  string(JOIN " " name "cuda: nvcc understands ${source}" ${ARGN})
+  if(NOT SPECAGG_nvcc)
+    specagg_skip("${name}" "there is no nvcc")
+    return()
   endif()
-endforeach()
+  add_test(NAME "${name}" COMMAND ${nvcc} -arch=sm_90 -fdevice-syntax-only -Xcompiler -fsyntax-only -x cu
+    -c ${PROJECT_SOURCE_DIR}/${source} -o ${tree}/cuda/none.o ${ARGN} -DEIGEN_NO_CUDA "-DSPECAGG_MODELS=\"none\""
+    -isystem $<TARGET_PROPERTY:Eigen3::Eigen,INTERFACE_INCLUDE_DIRECTORIES>)
+endfunction()
+specagg_nvcc_understands(tests/cuda/llama.test.cpp)  # the CPU backend
+specagg_nvcc_understands(tests/cuda/verify.match.test.cpp -DPART=1)  # policies of the catalogue
+if(all)
+  foreach(verifier IN ITEMS token block match coupled)
+    foreach(part RANGE 5)
+      specagg_nvcc_understands(benchmarks/cuda/policies.cu -DVERIFIER=${verifier} -DPART=${part})
+      if(NOT "${verifier} ${part}" STREQUAL "match 1")
+        specagg_nvcc_understands(tests/cuda/verify.${verifier}.test.cpp -DPART=${part})
+      endif()
+    endforeach()
+  endforeach()
+endif()
 if(NOT all)
   # the rest is tested by `make test-all`
 elseif(SPECAGG_nvcc)

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench-sweep: each of the two kernels in clusters of 1 to 8, and both as verify() launches them,
+// at three temperatures (1, 0.7, and 0: greedy). Microseconds, medians; a line for each batch.
+#include "measure.hpp"
+
+namespace bench {
+namespace {
+
+constexpr unsigned clusters[] = {1, 2, 4, 8};
+
+template <auto Kernel, class... A>
+void launch_in(unsigned cluster, std::size_t units, cudaStream_t stream, A... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(units * cluster));
+  config.blockDim = dim3(gpu::threads);
+  config.stream = stream;
+  cudaLaunchAttribute shape{};
+  shape.id = cudaLaunchAttributeClusterDimension;
+  shape.val.clusterDim = {cluster, 1, 1};
+  config.attrs = &shape;
+  config.numAttrs = cluster > 1;
+  CHECK_CUDA(cudaLaunchKernelEx(&config, Kernel, arguments...));
+}
+
+template <class S>
+void at_temperature(double temperature, const shape& s, const inputs<S, token_verifier>& in) {
+  using policies = gpu::detail::same_for_all<lossless>;
+  constexpr auto* normalise = gpu::detail::normalise_rows<true, S>;
+  constexpr auto* verify = gpu::detail::verify_requests<true, S, policies, token_verifier>;
+  const device_array of_each(std::vector<double>(s.requests, temperature));
+  const auto batch = [&](std::size_t c) {
+    auto b = in.batch(c);
+    b.temperature = of_each.data();
+    return b;
+  };
+  stopwatch watch;
+  const auto time = [&](const auto& call) {
+    return watch.in_a_row(in.copies(), true, 15, call).median;
+  };
+  std::printf("%-4s %4zu %5.1f ", type_name<S>(), s.requests, temperature);
+  for (const unsigned cluster : clusters)
+    std::printf(" %8.1f", time([&](std::size_t c, cudaStream_t stream) {
+                  launch_in<normalise>(cluster, s.requests * (2 * s.gamma + 1), stream, batch(c),
+                                       s.gamma, false, false,
+                                       static_cast<gpu::row_facts*>(in.storage(c)));
+                }));
+  std::printf(" ");
+  for (const unsigned cluster : clusters)
+    std::printf(" %8.1f", time([&](std::size_t c, cudaStream_t stream) {
+                  launch_in<verify>(cluster, s.requests, stream, batch(c), policies{},
+                                    token_verifier{}, s.gamma,
+                                    static_cast<const gpu::row_facts*>(in.storage(c)), in.out(c));
+                }));
+  const auto both = [&](std::size_t c, cudaStream_t stream) {
+    const auto b = batch(c);
+    CHECK_CUDA(gpu::verify(b, lossless{}, token_verifier{}, in.out(c), in.storage(c),
+                           gpu::verify_storage(b), stream));
+  };
+  std::printf("  %8.1f %8.1f\n", time(both), watch.alone(in.copies(), true, 60, both).median);
+}
+
+template <class S>
+void sweep(const shape& s) {
+  const inputs<S, token_verifier> in(s, token_verifier{});
+  for (const double temperature : {1., 0.7, 0.}) at_temperature<S>(temperature, s, in);
+}
+
+}  // namespace
+}  // namespace bench
+
+int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  std::printf("lossless token verification, gamma = 4, V = 128256; in clusters of 1, 2, 4, 8:\n");
+  std::printf("type    B     T  1st kernel                            2nd kernel");
+  std::printf("                              both    alone\n");
+  for (const std::size_t requests : {64, 1, 8, 32, 256}) {
+    bench::sweep<float>({requests, 4, 128256});
+    bench::sweep<specagg::bf16>({requests, 4, 128256});
+  }
+}
