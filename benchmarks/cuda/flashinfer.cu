@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench-flashinfer: the kernels of FlashInfer's headers on the batches of verify.cu, and ours on
-// the same device. FlashInfer starts from probabilities: the softmax of the rows counts. Its headers
-// come with its Python package (flashinfer/data/include); no Python runs.
+// the same device. FlashInfer starts from probabilities: the softmax of the rows counts. The
+// headers come with its Python package (flashinfer/data/include); no Python runs.
+
 #include <flashinfer/sampling.cuh>
 
 #include "measure.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every policy by one verifier: compiled once for each, with -DVERIFIER=token (block, match,
 // coupled). With -DPART=0 (to 5) only a part of the policies, so that compilers can work side by
-// side.
+// side. Linked with verify.cu, it adds a table to bench-cuda; scripts/gpu-check leaves it out, as
+// nvcc takes half a minute for each policy.
 #include "measure.hpp"
 
 #include <type_traits>
