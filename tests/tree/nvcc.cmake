@@ -4,6 +4,13 @@ find_program(SPECAGG_nvcc nvcc PATHS /usr/local/cuda/bin)
 mark_as_advanced(SPECAGG_nvcc)
 set(nvcc ${SPECAGG_nvcc} -ccbin ${CMAKE_CXX_COMPILER} -std=c++20 --expt-relaxed-constexpr -Werror all-warnings
   -I${PROJECT_SOURCE_DIR}/include -I${CMAKE_CURRENT_SOURCE_DIR})
+set(no_code -Xcompiler -fsyntax-only)
+if(SPECAGG_nvcc)
+  execute_process(COMMAND ${SPECAGG_nvcc} --help OUTPUT_VARIABLE help)
+  if(help MATCHES "-fdevice-syntax-only")  # older ones make the device's code
+    list(APPEND no_code -fdevice-syntax-only)
+  endif()
+endif()
 # A source of the checks on a GPU, as far as nvcc and the host's compiler understand it: no code is made, which takes a
 # quarter of the time. scripts/gpu-check --kit makes the code.
 function(specagg_nvcc_understands source)  # and flags
@@ -12,13 +19,15 @@ function(specagg_nvcc_understands source)  # and flags
     specagg_skip("${name}" "there is no nvcc")
     return()
   endif()
-  add_test(NAME "${name}" COMMAND ${nvcc} -arch=sm_90 -fdevice-syntax-only -Xcompiler -fsyntax-only -x cu
+  add_test(NAME "${name}" COMMAND ${nvcc} -arch=sm_90 ${no_code} -x cu
     -c ${PROJECT_SOURCE_DIR}/${source} -o ${tree}/cuda/none.o ${ARGN} -DEIGEN_NO_CUDA "-DSPECAGG_MODELS=\"none\""
     -isystem $<TARGET_PROPERTY:Eigen3::Eigen,INTERFACE_INCLUDE_DIRECTORIES>)
 endfunction()
 specagg_nvcc_understands(tests/cuda/llama.test.cpp)  # the CPU backend
 specagg_nvcc_understands(tests/cuda/verify.match.test.cpp -DPART=1)  # policies of the catalogue
-if(all)
+if(NOT all)
+  # the rest is tested by `make test-all`
+elseif(SPECAGG_nvcc)
   foreach(verifier IN ITEMS token block match coupled)
     foreach(part RANGE 5)
       specagg_nvcc_understands(benchmarks/cuda/policies.cu -DVERIFIER=${verifier} -DPART=${part})
@@ -27,10 +36,6 @@ if(all)
       endif()
     endforeach()
   endforeach()
-endif()
-if(NOT all)
-  # the rest is tested by `make test-all`
-elseif(SPECAGG_nvcc)
   function(specagg_nvcc output source)  # as specagg_compile
     add_custom_command(
       OUTPUT ${tree}/${output} COMMAND ${nvcc} ${ARGN} ${source} -o ${tree}/${output} -MD -MF ${tree}/${output}.d
