@@ -2,6 +2,7 @@
 // --backend NAME: where models run. What the decoders see is the same for all.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -81,6 +82,21 @@ struct chat {
   virtual void next(std::vector<specagg::token_id>& tokens, const std::string& text) const = 0;
 };
 
+// The tokens that the file of a tokenizer calls unused. They fill up the vocabulary, and are never
+// drawn: mask() takes them out of a row of logits.
+template <class Tokenizer>
+std::vector<specagg::token_id> unused_tokens(const Tokenizer& of) {
+  std::vector<specagg::token_id> all;
+  for (specagg::token_id t = 0; std::size_t(t) < of.size(); ++t)
+    if (of.is_unused(t)) all.push_back(t);
+  return all;
+}
+inline void mask(std::span<float> logits, std::span<const specagg::token_id> tokens) {
+  for (const specagg::token_id t : tokens)
+    if (std::size_t(t) < logits.size())
+      logits[std::size_t(t)] = -std::numeric_limits<float>::infinity();
+}
+
 // A tokenizer of any backend; cpu::tokenizer says what its members do.
 struct tokenizer {
   virtual ~tokenizer() = default;
@@ -93,6 +109,7 @@ struct tokenizer {
   virtual std::string piece(specagg::token_id token) const = 0;
   virtual std::vector<specagg::token_text> texts() const = 0;
   virtual std::vector<specagg::token_id> end_tokens() const = 0;  // those that end a text
+  virtual std::vector<specagg::token_id> unused() const = 0;      // unused_tokens()
   // throws specagg::error if the file has no template
   virtual std::unique_ptr<const cli::chat> chat() const = 0;
 };
@@ -113,6 +130,7 @@ struct tokenizer_of : tokenizer {
   std::vector<specagg::token_id> beginning() const override { return of.beginning(); }
   std::string piece(specagg::token_id token) const override { return of.piece(token); }
   std::vector<specagg::token_text> texts() const override { return of.texts(); }
+  std::vector<specagg::token_id> unused() const override { return unused_tokens(of); }
 };
 
 struct backend {

@@ -7,7 +7,10 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <specagg/printable.hpp>
 
 #include "engine.hpp"
 
@@ -77,7 +80,7 @@ class writer {
     if (a.how() != ended::no) c["finish_reason"] = a.how() == ended::length ? "length" : "stop";
     if (!chat_) c["text"] = n.text;
     else c[stream_ ? "delta" : "message"] = {{"role", "assistant"}, {"content", n.text}};
-    if (a.asked().logprobs) c["logprobs"] = logprobs(n);
+    if (a.asked().logprobs) c["logprobs"] = logprobs(n, *a.asked().logprobs);
     if (a.asked().origins) {
       c["tokens"] = c["origins"] = json::array();
       for (const auto& e : n.tokens) {
@@ -87,28 +90,60 @@ class writer {
     }
     return c;
   }
-  // Of pi, the law that the policy gives the token; and of p, the target's row.
-  json logprobs(const news& n) const {
-    json content = json::array(), texts = json::array(), pi = json::array(), p = json::array();
-    for (const auto& e : n.tokens) {
-      const std::string piece = tokens_.piece(e.token);
-      if (chat_) {
-        content.push_back({{"token", piece},
-                           {"logprob", e.log_pi},
-                           {"target_logprob", e.log_p},  // null: probability 0
-                           {"bytes", std::vector<unsigned char>(piece.begin(), piece.end())},
-                           {"top_logprobs", json::array()}});
-      } else {
-        texts.push_back(piece);
-        pi.push_back(e.log_pi);
-        p.push_back(e.log_p);
-      }
+  // Of the target model's row at temperature 1, as clients expect; and beyond OpenAI's of pi, the
+  // law that the policy gives the token, and of p, the target's row after temperature and filters.
+  json logprobs(const news& n, std::size_t others) const {
+    return chat_ ? chat_logprobs(n) : completion_logprobs(n, others);
+  }
+  json chat_logprobs(const news& n) const {
+    const auto one = [&](specagg::token_id t, double log_p) {
+      const std::string piece = tokens_.piece(t);
+      return json{{"token", piece},
+                  {"logprob", log_p},
+                  {"bytes", std::vector<unsigned char>(piece.begin(), piece.end())}};
+    };
+    json content = json::array();
+    for (const auto& t : n.tokens) {
+      json all = one(t.token, t.model.log_p);
+      all["top_logprobs"] = json::array();
+      for (const auto& other : t.model.most_likely)
+        all["top_logprobs"].push_back(one(other.token, other.log_p));
+      all["pi_logprob"] = t.log_pi;
+      all["target_logprob"] = t.log_p;  // null: probability 0
+      content.push_back(std::move(all));
     }
-    if (chat_) return {{"content", content}};
-    return {{"tokens", texts},
-            {"token_logprobs", pi},
-            {"target_logprobs", p},
-            {"top_logprobs", nullptr}};
+    return {{"content", content}};
+  }
+  json completion_logprobs(const news& n, std::size_t others) const {
+    json all = {{"tokens", json::array()},          {"token_logprobs", json::array()},
+                {"text_offset", json::array()},     {"pi_logprobs", json::array()},
+                {"target_logprobs", json::array()}, {"top_logprobs", nullptr}};
+    if (others > 0) all["top_logprobs"] = json::array();
+    for (const auto& t : n.tokens) {
+      all["tokens"].push_back(name(t.token));
+      all["token_logprobs"].push_back(t.model.log_p);
+      all["text_offset"].push_back(t.characters);
+      all["pi_logprobs"].push_back(t.log_pi);
+      all["target_logprobs"].push_back(t.log_p);
+      if (others == 0) continue;
+      json top = {{name(t.token), t.model.log_p}};
+      for (const auto& other : t.model.most_likely)
+        top.emplace(name(other.token), other.log_p);  // the more likely one of two names
+      all["top_logprobs"].push_back(std::move(top));
+    }
+    return all;
+  }
+  // A token's text; as OpenAI spells it where its bytes are a part of a character: bytes:\xE2\x80
+  std::string name(specagg::token_id t) const {
+    std::string piece = tokens_.piece(t), spelled = "bytes:";
+    bool valid = true;
+    for (std::string_view rest = piece; !rest.empty();) {
+      const auto c = specagg::utf8::first_code_point(rest);
+      valid &= c.valid;
+      rest.remove_prefix(c.bytes);
+    }
+    for (const char c : piece) spelled += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    return valid ? piece : spelled;
   }
   void add_usage(const answers& all) {
     std::size_t before = 0, written = 0, steps = 0, drafted = 0, accepted = 0;

@@ -59,14 +59,15 @@ class cpu_models {
     cli::say_if_fewer(pool_->threads(), o.threads);
     if (draft_ && cpu::tokenizer(draft_->file).hash() != tokens_.hash())
       throw error(o.draft, "", "has another vocabulary than " + o.target);
-    context_ = cpu::checked_capacity(*target_, o.context);
-    if (draft_) context_ = std::min(context_, cpu::checked_capacity(*draft_, o.context));
+    context_ = draft_context_ = cpu::checked_capacity(*target_, o.context);
+    if (draft_) draft_context_ = cpu::checked_capacity(*draft_, context_);
     if (o.head.empty()) return;
     head_ = std::make_shared<const cpu::head_weights>(cpu::gguf_file::open(o.head));
     head_->check_target(*target_);
   }
 
   std::size_t context() const { return context_; }
+  std::size_t draft_context() const { return draft_context_; }
   const cli::tokenizer& tokens() const { return tokens_; }
   thread_pool& pool() const { return *pool_; }
   std::unique_ptr<model> target(std::size_t /*place*/, std::size_t capacity) const {
@@ -75,14 +76,15 @@ class cpu_models {
     return made;
   }
   std::unique_ptr<model> draft(std::size_t /*place*/, std::size_t capacity) const {
-    return std::make_unique<model>(draft_, pool_, capacity);
+    return std::make_unique<model>(draft_, pool_, std::min(capacity, draft_context_));
   }
   head make_head(const model& target, const decode_options& how) const {
     return head(head_, target, pool_, how);
   }
   double bytes(const request& r) const {
     double all = cpu::session_bytes(*target_, r.longest());
-    if (r.draft == drafts::model) all += cpu::session_bytes(*draft_, r.longest());
+    if (r.draft == drafts::model)
+      all += cpu::session_bytes(*draft_, std::min(r.longest(), draft_context_));
     if (r.draft == drafts::head) all += cpu::session_bytes(*head_, r.longest());
     return all;
   }
@@ -93,7 +95,7 @@ class cpu_models {
   std::shared_ptr<const cpu::head_weights> head_;
   cli::cpu_tokenizer tokens_;
   std::shared_ptr<thread_pool> pool_;
-  std::size_t context_ = 0;
+  std::size_t context_ = 0, draft_context_ = 0;
 };
 
 }  // namespace

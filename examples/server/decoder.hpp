@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,9 +38,9 @@ struct job {
   std::size_t prompt_read = 0;                               // tokens
   bool drafted = false;                                      // there was a draft, an empty one too
   std::span<const specagg::emission> emitted = {};           // tokens of the text
+  std::vector<model_logprobs> logprobs = {};                 // of each, where asked for
   std::span<const specagg::draft_acceptance> measured = {};  // of the drafted tokens
-  std::size_t accepted = 0;
-  std::string failure = {};  // not empty: the text cannot go on
+  std::string failure = {};                                  // not empty: the text cannot go on
   explicit job(std::shared_ptr<request> r) : asked(std::move(r)) {}
   virtual ~job() = default;
 };
@@ -47,7 +48,8 @@ struct job {
 class decoder {
  public:
   virtual ~decoder() = default;
-  virtual std::size_t context() const = 0;  // tokens of a request, with its answer
+  virtual std::size_t context() const = 0;        // tokens of a request, with its answer
+  virtual std::size_t draft_context() const = 0;  // the same where all need the draft model
   virtual const cli::tokenizer& tokens() const = 0;
   virtual std::span<const specagg::token_id> ends() const = 0;  // tokens that end a text
   // Memory that begin() takes for this request.
@@ -70,7 +72,7 @@ std::unique_ptr<decoder> make_llama_cpp_decoder(const server_options& o);
 //   target(place, capacity)    a std::unique_ptr<model>; draft(place, capacity) likewise
 //   make_head(model, ...)      a head
 //   extend(additions)          those of one model in one call; each has its status then
-//   bytes(request), context(), tokens(), pool()
+//   bytes(request), context(), draft_context(), tokens(), pool()
 
 // Nothing is drafted.
 struct never_drafts {
@@ -108,11 +110,21 @@ class shared_source {
   }
   static specagg::status extend(std::span<addition> all) {
     if (!all.empty()) all[0].to->call_->make(all);
+    for (addition& a : all) {
+      std::vector<float>& kept = a.to->kept_;
+      std::copy_n(a.logits.begin(), std::min(a.logits.size(), kept.size()), kept.begin());
+    }
     return specagg::detail::first_failure(all);
+  }
+  // Keeps the rows of each call, which a round overwrites; so many at most.
+  void keep(std::size_t rows) { kept_.resize(rows * vocab_size()); }
+  std::span<const float> kept(std::size_t row) const {
+    return std::span(kept_).subspan(row * vocab_size(), vocab_size());
   }
 
  private:
   std::unique_ptr<model> own_;
+  std::vector<float> kept_;
   shared_call<Models>* call_;
 };
 
@@ -179,11 +191,13 @@ class chosen_drafter {
   drafters own_;
 };
 
-// logit_bias and penalties, as processors of one text. Presence and frequency count the answer's
-// tokens, repetition the prompt's, too.
+// logit_bias, penalties and the tokens that are never drawn, as processors of one text. Presence
+// and frequency count the answer's tokens, repetition the prompt's, too.
 class adjustments {
  public:
-  adjustments(const request& r, std::size_t vocabulary, std::size_t longest) : bias_(r.bias) {
+  adjustments(const request& r, std::size_t vocabulary, std::size_t longest,
+              std::span<const specagg::token_id> unused)
+      : bias_(r.bias), unused_(unused) {
     using specagg::penalties;
     const std::size_t each = penalties::memory(vocabulary, longest), one = r.repeats() ? each : 0;
     memory_.resize(one + (r.occurs() ? each : 0));
@@ -197,7 +211,9 @@ class adjustments {
   }
   adjustments(const adjustments&) = delete;
 
-  bool none() const { return repeated_.none() && occurring_.none() && (!bias_ || bias_->empty()); }
+  bool none() const {
+    return repeated_.none() && occurring_.none() && (!bias_ || bias_->empty()) && unused_.empty();
+  }
   void push(specagg::token_id t) {
     (void)repeated_.push(t);
     (void)occurring_.push(t);
@@ -211,10 +227,12 @@ class adjustments {
     occurring_.apply(logits);
     if (bias_)
       for (const auto& [token, by] : *bias_) logits[std::size_t(token)] += by;
+    cli::mask(logits, unused_);
   }
 
  private:
   std::shared_ptr<const request::biases> bias_;
+  std::span<const specagg::token_id> unused_;
   std::vector<specagg::token_id> memory_;
   specagg::penalties repeated_, occurring_;
 };
@@ -222,18 +240,22 @@ class adjustments {
 template <class Models>
 class decoder_on final : public decoder {
  public:
-  explicit decoder_on(const server_options& o) : models_(o), ends_(models_.tokens().end_tokens()) {}
+  explicit decoder_on(const server_options& o)
+      : models_(o), ends_(models_.tokens().end_tokens()), unused_(models_.tokens().unused()) {}
   std::size_t context() const override { return models_.context(); }
+  std::size_t draft_context() const override { return models_.draft_context(); }
   const cli::tokenizer& tokens() const override { return models_.tokens(); }
   std::span<const specagg::token_id> ends() const override { return ends_; }
 
   double bytes(const request& r) const override {
     const double V = double(tokens().size()), longest = double(r.longest());
-    const double rows = double(r.gamma + 1) * 4 * V * (r.draft == drafts::model ? 2 : 1);
+    const double rows =
+        double(r.gamma + 1) * 4 * V * (1 + (r.draft == drafts::model) + r.logprobs.has_value());
+    const double logprobs = r.logprobs ? longest * double(32 + 16 * *r.logprobs) : 0;
     const double drafter = r.draft == drafts::counts ? 16 * V + 220 * longest : 100 * longest;
     const double adjusted = (r.repeats() + r.occurs()) * 4 * (2 * V + longest);
     const double stops = r.stop ? 24 * double(r.stop->bytes()) : 0;
-    return rows + drafter + adjusted + stops + models_.bytes(r);
+    return rows + logprobs + drafter + adjusted + stops + models_.bytes(r);
   }
   std::unique_ptr<job> begin(std::shared_ptr<request> r, std::size_t place) override {
     return std::make_unique<text_job>(std::move(r), place, *this);
@@ -256,6 +278,12 @@ class decoder_on final : public decoder {
           j->failure = e.what();
         }
     }
+    for (job* const j : all) try {
+        describe(static_cast<text_job&>(*j));
+      } catch (const std::bad_alloc&) {
+        j->emitted = {};
+        j->failure = no_memory;
+      }
   }
 
  private:
@@ -293,8 +321,9 @@ class decoder_on final : public decoder {
                   random,
                   how,
                   work,
-                  adjustments(*asked, work.vocabulary, memory.size())} {
+                  adjustments(*asked, work.vocabulary, memory.size(), of.unused_)} {
       std::copy(asked->prompt.begin(), asked->prompt.end(), memory.begin());
+      if (asked->logprobs) target.keep(how.gamma + 1);
     }
     typename drafter_type::drafters choose(std::size_t place, decoder_on& of) {
       const std::size_t V = work.vocabulary, longest = memory.size();
@@ -315,7 +344,10 @@ class decoder_on final : public decoder {
     std::span<const specagg::token_id> prompt() const {
       return std::span<const specagg::token_id>(asked->prompt).first(asked->prompt.size() - 1);
     }
-    bool has_read(const source& s) const { return s.position() >= prompt().size(); }
+    // A draft model whose context is too small for the prompt reads nothing, and drafts nothing.
+    bool has_read(const source& s) const {
+      return s.position() >= prompt().size() || s.capacity() < asked->prompt.size();
+    }
     bool ready() const { return has_read(target) && (!draft || has_read(*draft)); }
   };
 
@@ -338,7 +370,6 @@ class decoder_on final : public decoder {
       t->drafted = true;
       t->emitted = std::span(t->work.emissions).first(result.emitted);
       t->measured = std::span(t->work.acceptances).first(result.drafted);
-      t->accepted = result.accepted;
       if (t->decoded.why != specagg::status::ok) t->failure = std::string(name(t->decoded.why));
     }
     for (text_job* const t : reading_) {
@@ -347,6 +378,26 @@ class decoder_on final : public decoder {
         if (s->why != specagg::status::ok) t->failure = std::string(name(s->why));
     }
     for (text_job* const t : ready_) t->prompt_read = t->asked->prompt.size();
+  }
+
+  // The target model's log-probabilities of what a step has emitted, where they are asked for.
+  void describe(text_job& t) {
+    t.logprobs.clear();
+    if (!t.asked->logprobs) return;
+    for (std::size_t i = 0; i < t.emitted.size(); ++i) {
+      const std::span<const float> row = t.target.kept(i);
+      const double all = specagg::log_sum_exp(row);
+      const auto log_p = [&](specagg::token_id v) { return double(row[std::size_t(v)]) - all; };
+      order_.resize(row.size());
+      std::iota(order_.begin(), order_.end(), specagg::token_id(0));
+      const auto end = order_.begin() + std::ptrdiff_t(std::min(*t.asked->logprobs, row.size()));
+      std::partial_sort(order_.begin(), end, order_.end(), [&](auto a, auto b) {
+        return std::pair(-row[std::size_t(a)], a) < std::pair(-row[std::size_t(b)], b);
+      });
+      t.logprobs.push_back({log_p(t.emitted[i].token), {}});
+      for (auto v = order_.begin(); v != end; ++v)
+        t.logprobs.back().most_likely.push_back({*v, log_p(*v)});
+    }
   }
 
   // Puts pieces of prompts into the calls of this step; each text is the first in turn.
@@ -369,6 +420,7 @@ class decoder_on final : public decoder {
   template <class Of>
   void read(text_job& t, source& s, std::span<job* const> all, Of&& of, shared_call<Models>& call,
             std::size_t& left) {
+    if (t.has_read(s)) return;
     const auto prompt = t.prompt();
     if constexpr (requires { s.own().adopt(s.own()); }) {
       const std::size_t own = s.position(), worth = own + 16;
@@ -389,7 +441,6 @@ class decoder_on final : public decoder {
       if (best && s.own().adopt(best->own()) == specagg::status::ok)
         (void)s.rollback(specagg::common_prefix(s.tokens(), prompt));
     }
-    if (t.has_read(s)) return;
     const std::size_t n = std::min(left, prompt.size() - s.position());
     if (n > 0) call.prompts.push_back({&s, prompt.subspan(s.position(), n), {}});
     left -= n;
@@ -397,10 +448,11 @@ class decoder_on final : public decoder {
 
   std::size_t turn_ = 0;
   Models models_;
-  std::vector<specagg::token_id> ends_;
+  std::vector<specagg::token_id> ends_, unused_;
   shared_call<Models> target_call_, draft_call_;
   specagg::together_workspace<shared> work_;
   // Of a step.
   std::vector<text_job*> ready_, reading_;
   std::vector<shared*> decoded_;
+  std::vector<specagg::token_id> order_;  // of a row
 };

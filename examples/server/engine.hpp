@@ -30,7 +30,7 @@ struct counters {
 
 // What has come of a request.
 struct news {
-  std::vector<specagg::emission> tokens;
+  std::vector<written_token> tokens;
   std::string text;
   std::size_t prompt_read = 0;
   enum ended ended = ended::no;
@@ -235,15 +235,22 @@ class engine {
     count_.prompts += j.prompt_read - r.prompt_read;
     r.prompt_read = j.prompt_read;
     bool stopped = false;
-    std::size_t n = 0;
-    for (; n < j.emitted.size() && !stopped; ++n)
-      stopped = r.append(j.emitted[n], decoder_->tokens().piece(j.emitted[n].token));
+    std::size_t n = 0, accepted = 0;
+    for (; n < j.emitted.size() && !stopped; ++n) {
+      written_token next{j.emitted[n]};
+      if (r.logprobs) next.model = std::move(j.logprobs[n]);
+      stopped = r.append(std::move(next), decoder_->tokens().piece(j.emitted[n].token));
+      accepted += j.emitted[n].from == specagg::origin::accepted;
+    }
     if (j.drafted) {
       count_.emitted += n;
       ++count_.steps, ++r.steps;
       count_.drafted += j.measured.size(), r.drafted += j.measured.size();
-      count_.accepted += j.accepted, r.accepted += j.accepted;
-      count_.expected += specagg::expected_tokens(j.measured);
+      count_.accepted += accepted, r.accepted += accepted;
+      // Tokens after a stop string are none of the text, so none of them was expected.
+      const bool cut = n < j.emitted.size();
+      count_.expected +=
+          specagg::expected_tokens(j.measured.first(cut ? n - 1 : j.measured.size()));
     }
     const auto ends = decoder_->ends();
     const bool ended_here =

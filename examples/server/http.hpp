@@ -15,14 +15,54 @@
 #include <cstddef>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 struct http_limits {
   std::size_t body = 1 << 20, head = 1 << 14;           // bytes of a request
   std::size_t connections = 64;                         // a thread each; more are answered 503
   std::chrono::milliseconds read{10000}, write{10000};  // a whole request; one piece of an answer
+};
+
+// Follows the bytes of a body in chunks. cpp-httplib refuses trailers, which may stand after the
+// last chunk and say nothing that is needed here, so it does not get them.
+class chunk_reader {
+ public:
+  // Whether this byte, the next one, is of a trailer.
+  bool in_trailer(char c) {
+    const bool line_begins = std::exchange(line_begins_, c == '\n');
+    switch (at_) {
+      case part::size:
+        if (c == ';') at_ = part::extension;
+        else if (c != '\r' && c != '\n') size_ = 16 * std::min(size_, most) + digit(c);
+        [[fallthrough]];
+      case part::extension:
+        if (c == '\n') at_ = size_ > 0 ? part::data : part::trailers;
+        return false;
+      case part::data:  // and the end of its line
+        if (size_ > 0) --size_;
+        else if (c == '\n') at_ = part::size;
+        return false;
+      case part::trailers:
+        if (line_begins && (c == '\r' || c == '\n')) at_ = part::end;
+        return at_ == part::trailers;
+      case part::end: break;
+    }
+    return false;
+  }
+
+ private:
+  enum class part { size, extension, data, trailers, end };
+  static constexpr std::size_t most = std::size_t(1) << 32;
+  static std::size_t digit(char c) {  // what is none cpp-httplib refuses
+    return std::size_t(c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' ? (c | 32) - 'a' + 10 : 0);
+  }
+  part at_ = part::size;
+  std::size_t size_ = 0;
+  bool line_begins_ = false;
 };
 
 // The socket of a client, as cpp-httplib reads and writes it. Reading ends with an error where a
@@ -55,12 +95,21 @@ class connection final : public httplib::Stream {
   bool is_readable() const override { return true; }
   bool is_writable() const override { return true; }
   ssize_t read(char* to, std::size_t size) override {
-    if (left_ == 0 || !wait(POLLIN, until_)) return -1;
-    const ssize_t n = recv(socket_, to, std::min(size, left_), 0);
-    for (ssize_t i = 0; i < n; ++i) hide_range(to[i]);
-    if (n > 0) left_ -= static_cast<std::size_t>(n);
-    return n;
+    for (;;) {
+      if (left_ == 0 || !wait(POLLIN, until_)) return -1;
+      const ssize_t n = recv(socket_, to, std::min(size, left_), 0);
+      if (n <= 0) return n;
+      left_ -= static_cast<std::size_t>(n);
+      ssize_t shown = 0;
+      for (ssize_t i = 0; i < n; ++i) {
+        hide_range(to[i]);
+        if (!chunks_ || !chunks_->in_trailer(to[i])) to[shown++] = to[i];
+      }
+      if (shown > 0) return shown;
+    }
   }
+  // What is read from now on is a body in chunks.
+  void expect_chunks() { chunks_.emplace(); }
   ssize_t write(const char* from, std::size_t size) override {
     const auto until = clock::now() + limits_.write;
     for (std::size_t done = 0; done < size;) {
@@ -115,6 +164,7 @@ class connection final : public httplib::Stream {
   std::size_t left_;       // bytes that may still be read
   bool in_head_ = true;    // of the request
   std::string line_ = {};  // the beginning of a line of it
+  std::optional<chunk_reader> chunks_{};
   clock::time_point until_, next_probe_{};
 };
 

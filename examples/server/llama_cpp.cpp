@@ -57,6 +57,7 @@ class llama_cpp_models {
   }
 
   std::size_t context() const { return context_; }
+  std::size_t draft_context() const { return context_; }
   const cli::tokenizer& tokens() const { return tokens_; }
   this_thread pool() const { return {}; }
   std::unique_ptr<model> target(std::size_t place, std::size_t) const {

@@ -64,11 +64,12 @@ function asked(prompt) {
 }
 // The tokens of a part of the answer: their text, which may end inside a character, and numbers.
 function tokens_of(choice, decode) {
-  const l = choice.logprobs;
+  const l = choice.logprobs, text = bytes => decode.decode(new Uint8Array(bytes), {stream: true});
+  const bytes_of = token => token.startsWith("bytes:")  // bytes:\xE2\x80, a part of a character
+      ? token.split("\\x").slice(1).map(b => parseInt(b, 16)) : new TextEncoder().encode(token);
   if (way != "chat")
-    return l.tokens.map((t, i) => [t, l.token_logprobs[i], l.target_logprobs[i]]);
-  return l.content.map(c => [decode.decode(new Uint8Array(c.bytes), {stream: true}), c.logprob,
-                             c.target_logprob]);
+    return l.tokens.map((t, i) => [text(bytes_of(t)), l.pi_logprobs[i], l.target_logprobs[i]]);
+  return l.content.map(c => [text(c.bytes), c.pi_logprob, c.target_logprob]);
 }
 async function ask(prompt) {
   const headers = {"Content-Type": "application/json"};

@@ -45,6 +45,22 @@ enum class drafts { none, lookup, counts, model, head };
 inline const std::vector<std::string> draft_names = {"none", "lookup", "counts", "model", "head"};
 enum class ended { no, stop, length, failed };
 
+// Of the target model's row before a token, at temperature 1 and before penalties and filters: the
+// log-probability of the token, and the most likely tokens with theirs.
+struct model_logprobs {
+  struct one {
+    specagg::token_id token;
+    double log_p;
+  };
+  double log_p = 0;
+  std::vector<one> most_likely = {};
+};
+// A token of the text.
+struct written_token : specagg::emission {
+  model_logprobs model = {};   // where it was asked for
+  std::size_t characters = 0;  // of the text before it
+};
+
 // Tells the thread of a call that one of its requests has ended, or in a stream gone on.
 struct bell {
   std::condition_variable rings;
@@ -63,12 +79,14 @@ struct request {
   any_rule policy;
   drafts draft = drafts::none;
   std::shared_ptr<stop_list> stop;  // null: none
-  bool stream = false, usage = false, origins = false, chat = false, logprobs = false;
+  bool stream = false, usage = false, origins = false, chat = false;
+  std::optional<std::size_t> logprobs;  // of so many other tokens; none: not even of the text's
   std::shared_ptr<bell> told = std::make_shared<bell>();
   // Written by the engine; its lock protects them.
   std::uint64_t number = 0;  // in the order of arrival
-  std::vector<specagg::emission> tokens;
+  std::vector<written_token> tokens;
   std::string text;
+  std::size_t characters = 0;                 // of the text
   std::shared_ptr<const stop_strings> stops;  // while it is written
   stop_strings::state stop_state = 0;
   std::size_t prompt_read = 0, steps = 0, drafted = 0, accepted = 0;
@@ -83,10 +101,12 @@ struct request {
   std::size_t longest() const { return prompt.size() + max_tokens; }  // tokens of the whole text
 
   // Appends a token with these bytes. True: a stop string is complete, and cut off.
-  bool append(const specagg::emission& e, std::string_view bytes) {
-    tokens.push_back(e);
+  bool append(written_token e, std::string_view bytes) {
+    e.characters = characters;
+    tokens.push_back(std::move(e));
     for (const char c : bytes) {
       text += c;
+      characters += (c & 0xC0) != 0x80;
       const std::size_t n = stops ? stops->read(stop_state, c) : 0;
       if (n == 0) continue;
       text.resize(text.size() - n);
@@ -105,6 +125,7 @@ struct request {
 struct request_limits {
   std::string model;           // its name
   std::size_t context, gamma;  // tokens of a request; of a draft
+  std::size_t draft_context;   // tokens of a request whose policy reads the draft
   bool draft_model, head;      // there is one
   std::size_t choices;         // of a call
 };
@@ -143,6 +164,14 @@ class members {
     if (!x.is_number_unsigned() || x.get<std::uint64_t>() < low || x.get<std::uint64_t>() > high)
       throw api_error{400, fmt::format("\"{}\" must be an integer from {} to {}", name, low, high),
                       name};
+    return x.get<std::uint64_t>();
+  }
+  // Any integer of 64 bits, as its bits. None if it is absent.
+  std::optional<std::uint64_t> bits(const std::string& name) {
+    const json& x = take(name);
+    if (x.is_null()) return std::nullopt;
+    if (!x.is_number_integer())
+      throw api_error{400, "\"" + name + "\" must be an integer of 64 bits", name};
     return x.get<std::uint64_t>();
   }
   bool flag(const std::string& name) {
@@ -207,6 +236,7 @@ inline std::vector<specagg::token_id> conversation(const json& messages,
   for (const json& message : messages) {
     members m(message);
     const std::string role = m.string("role", ""), text = content(m);
+    (void)m.string("name", "");  // templates have roles alone
     m.neutral("tool_calls", {json::array()}, no_tools);
     m.neutral("annotations", {json::array()}, "messages are texts");
     m.none_left();
@@ -246,16 +276,19 @@ inline void ask_for_nothing(members& m, bool chat) {
   (void)m.take("metadata");
 }
 
-// Log-probabilities: of the answer's tokens, not of others.
-inline bool wants_logprobs(members& m, bool chat) {
-  if (chat) {
-    const bool wanted = m.flag("logprobs");
-    m.neutral("top_logprobs", {0}, "only tokens of the answer have log-probabilities");
-    return wanted;
+// Log-probabilities: of so many tokens beside the answer's; none: not even of those.
+inline std::optional<std::size_t> parse_logprobs(members& m, bool chat) {
+  if (!chat) {
+    const json& x = m.take("logprobs");
+    if (x.is_null() || x == json(false)) return std::nullopt;
+    return m.integer("logprobs", 0, 0, 5);
   }
-  const json& x = m.take("logprobs");
-  m.neutral("logprobs", {false, 0}, "only tokens of the answer have log-probabilities (0)");
-  return x.is_number();
+  const bool wanted = m.flag("logprobs");
+  const std::uint64_t others = m.integer("top_logprobs", 0, 0, 20);
+  if (others > 0 && !wanted)
+    throw api_error{400, "\"top_logprobs\" needs \"logprobs\": true", "top_logprobs"};
+  if (!wanted) return std::nullopt;
+  return others;
 }
 
 // {"TOKEN": number, ...}, added to the logits.
@@ -264,8 +297,8 @@ inline std::shared_ptr<const request::biases> parse_bias(members& m, std::size_t
   if (x.is_null() || (x.is_object() && x.empty())) return nullptr;
   const auto wrong = [&] {
     throw api_error{400,
-                    fmt::format("\"logit_bias\" must have tokens below {} as names, and numbers "
-                                "from -100 to 100",
+                    fmt::format("\"logit_bias\" must have tokens below {} as names (\"5\", not "
+                                "\"05\"), and numbers from -100 to 100",
                                 vocabulary),
                     "logit_bias"};
   };
@@ -275,7 +308,8 @@ inline std::shared_ptr<const request::biases> parse_bias(members& m, std::size_t
     specagg::token_id token = 0;
     const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), token);
     if (failure != std::errc() || end != name.data() + name.size() || token < 0 ||
-        std::size_t(token) >= vocabulary || !by.is_number() || !(std::abs(by.get<double>()) <= 100))
+        std::to_string(token) != name || std::size_t(token) >= vocabulary || !by.is_number() ||
+        !(std::abs(by.get<double>()) <= 100))
       wrong();
     all->emplace_back(token, by.get<float>());
   }
@@ -334,22 +368,106 @@ inline std::vector<std::vector<specagg::token_id>> prompts(const json& given, st
   return all;
 }
 
+// Throws api_error, also where a name stands twice in one object: nobody knows which was meant.
+inline json parse_body(const std::string& body) {
+  std::vector<std::set<std::string>> names;  // of the objects that are open
+  const auto look = [&](int depth, json::parse_event_t event, json& value) {
+    using is = json::parse_event_t;
+    if (depth > 16) throw api_error{400, "the body is nested too deeply"};
+    if (event == is::object_start) names.emplace_back();
+    if (event == is::object_end) names.pop_back();
+    if (event == is::key && !names.back().insert(value.get<std::string>()).second)
+      throw api_error{400, value.dump() + " is given twice", value.get<std::string>()};
+    return true;
+  };
+  try {
+    return json::parse(body, look);
+  } catch (const json::exception& e) {
+    throw api_error{400, std::string("the body is no valid JSON: ") + e.what()};
+  }
+}
+
+// How the tokens of a text are drafted and drawn.
+inline void parse_sampling(members& m, request& r, const request_limits& most,
+                           std::size_t vocabulary) {
+  r.how.temperature = m.number("temperature", 1, 0, 1e6);
+  r.how.top_p = m.number("top_p", 1, 1e-9, 1);
+  r.how.min_p = m.number("min_p", 0, 0, 1);
+  r.how.top_k = static_cast<std::uint32_t>(m.integer("top_k", 0, 0, UINT32_MAX));
+  r.gamma = m.integer("gamma", most.gamma, 0, most.gamma);
+  r.draft = parse_drafter(m, most);
+  if (r.draft == drafts::none) r.gamma = 0;
+  try {
+    const auto policy = cli::parse_policy(m.string("policy", "lossless"), r.how.temperature);
+    if (!std::holds_alternative<specagg::lossless>(policy.rule)) r.policy = policy;
+  } catch (const specagg::error& e) {
+    throw api_error{400, e.what(), "policy"};
+  }
+  if (r.reads_draft() && r.draft != drafts::model)
+    throw api_error{
+        400, "this policy needs a row of a draft model for every token (\"draft\": \"model\")",
+        "policy"};
+  r.penalties = {.repetition = m.number("repetition_penalty", 1, 1e-3, 1e3),
+                 .presence = m.number("presence_penalty", 0, -2, 2),
+                 .frequency = m.number("frequency_penalty", 0, -2, 2)};
+  r.bias = parse_bias(m, vocabulary);
+}
+
+inline void parse_stream(members& m, request& r) {
+  r.stream = m.flag("stream");
+  const json& options = m.take("stream_options");
+  if (options.is_null()) return;
+  if (!r.stream)
+    throw api_error{400, "\"stream_options\" needs \"stream\": true", "stream_options"};
+  members o(options);
+  r.usage = o.flag("include_usage");
+  o.neutral("include_obfuscation", {false}, "parts are as long as their texts");
+  o.none_left();
+}
+
+// How many tokens an answer may have. A policy that reads the draft needs its row for each token;
+// all others go on without drafts where the draft model's context is full.
+struct lengths {
+  std::uint64_t asked = UINT64_MAX;  // it was not said
+  std::string name = "max_tokens";   // of the field that said it
+  // "max_completion_tokens" is the newer name; where both are given, both hold.
+  lengths(members& m, bool chat, std::size_t context) {
+    asked = m.integer("max_tokens", UINT64_MAX, 1, context);
+    const std::uint64_t newer =
+        chat ? m.integer("max_completion_tokens", UINT64_MAX, 1, context) : UINT64_MAX;
+    if (newer < asked) asked = newer, name = "max_completion_tokens";
+  }
+  std::size_t after(std::size_t prompt, const request& r, const request_limits& most) const {
+    const bool of_draft = r.reads_draft() && most.draft_context < most.context;
+    const std::size_t context = of_draft ? most.draft_context : most.context,
+                      rest = context - std::min(context, prompt),
+                      wanted = asked != UINT64_MAX ? asked
+                               : r.chat            ? std::max<std::size_t>(rest, 1)
+                                                   : 16;
+    if (wanted > rest)
+      throw api_error{
+          400,
+          fmt::format("the prompt has {} tokens and {} are asked for; a request {}may "
+                      "have {} in all",
+                      prompt, wanted, of_draft ? "whose policy reads the draft model's rows " : "",
+                      context),
+          name, "context_length_exceeded"};
+    return wanted;
+  }
+};
+
+inline std::uint64_t random_seed() {
+  std::random_device bits;  // 32 at a time
+  return std::uint64_t(bits()) << 32 | bits();
+}
+
 // The requests of a call: for each prompt as many as "n" says. turns: null if the model has no chat
 // template. Throws api_error.
 inline std::vector<std::shared_ptr<request>> parse_requests(const std::string& body, bool chat,
                                                             const request_limits& most,
                                                             const cli::tokenizer& tokens,
                                                             const cli::chat* turns) {
-  const auto shallow = [](int depth, json::parse_event_t, json&) {
-    if (depth > 16) throw api_error{400, "the body is nested too deeply"};
-    return true;
-  };
-  json all;
-  try {
-    all = json::parse(body, shallow);
-  } catch (const json::exception& e) {
-    throw api_error{400, std::string("the body is no valid JSON: ") + e.what()};
-  }
+  const json all = parse_body(body);
   members m(all);
   const auto r = std::make_shared<request>();
   r->chat = chat;
@@ -364,45 +482,12 @@ inline std::vector<std::shared_ptr<request>> parse_requests(const std::string& b
   } catch (const specagg::error& e) {
     throw api_error{400, e.what(), chat ? "messages" : "prompt"};
   }
-  // "max_completion_tokens" is the newer name; where both are given, both hold.
-  const std::uint64_t longest = m.integer("max_tokens", UINT64_MAX, 1, most.context);
-  const std::uint64_t newer =
-      chat ? m.integer("max_completion_tokens", UINT64_MAX, 1, most.context) : UINT64_MAX;
-  const std::uint64_t asked = std::min(longest, newer);
-  r->how.temperature = m.number("temperature", 1, 0, 1e6);
-  r->how.top_p = m.number("top_p", 1, 1e-9, 1);
-  r->how.min_p = m.number("min_p", 0, 0, 1);
-  r->how.top_k = static_cast<std::uint32_t>(m.integer("top_k", 0, 0, UINT32_MAX));
-  const bool seeded = !m.take("seed").is_null();
-  r->seed = m.integer("seed", 0, 0, UINT64_MAX);
-  r->gamma = m.integer("gamma", most.gamma, 0, most.gamma);
-  r->draft = parse_drafter(m, most);
-  if (r->draft == drafts::none) r->gamma = 0;
-  try {
-    const auto policy = cli::parse_policy(m.string("policy", "lossless"), r->how.temperature);
-    if (!std::holds_alternative<specagg::lossless>(policy.rule)) r->policy = policy;
-  } catch (const specagg::error& e) {
-    throw api_error{400, e.what(), "policy"};
-  }
-  if (r->reads_draft() && r->draft != drafts::model)
-    throw api_error{
-        400, "this policy needs a row of a draft model for every token (\"draft\": \"model\")",
-        "policy"};
-  r->penalties = {.repetition = m.number("repetition_penalty", 1, 1e-3, 1e3),
-                  .presence = m.number("presence_penalty", 0, -2, 2),
-                  .frequency = m.number("frequency_penalty", 0, -2, 2)};
-  r->bias = parse_bias(m, tokens.size());
+  const lengths length(m, chat, most.context);
+  parse_sampling(m, *r, most, tokens.size());
+  const auto seed = m.bits("seed");
   r->stop = parse_stops(m);
-  r->logprobs = wants_logprobs(m, chat);
-  r->stream = m.flag("stream");
-  if (const json& options = m.take("stream_options"); !options.is_null()) {
-    if (!r->stream)
-      throw api_error{400, "\"stream_options\" needs \"stream\": true", "stream_options"};
-    members o(options);
-    r->usage = o.flag("include_usage");
-    o.neutral("include_obfuscation", {false}, "parts are as long as their texts");
-    o.none_left();
-  }
+  r->logprobs = parse_logprobs(m, chat);
+  parse_stream(m, *r);
   r->origins = m.flag("origins");
   const std::uint64_t n = m.integer("n", 1, 1, most.choices);
   if (n * texts.size() > most.choices)
@@ -416,19 +501,9 @@ inline std::vector<std::shared_ptr<request>> parse_requests(const std::string& b
   std::vector<std::shared_ptr<request>> requests;
   for (auto& text : texts) {
     if (text.empty()) throw api_error{400, "\"prompt\" has no tokens", "prompt"};
-    const std::size_t rest = most.context - std::min(most.context, text.size());
-    const std::size_t tokens_asked = asked != UINT64_MAX ? asked
-                                     : chat              ? std::max<std::size_t>(rest, 1)
-                                                         : 16;
-    if (tokens_asked > rest)
-      throw api_error{
-          400,
-          fmt::format("the prompt has {} tokens and {} are asked for; a request may have {} in all",
-                      text.size(), tokens_asked, most.context),
-          newer < longest ? "max_completion_tokens" : "max_tokens", "context_length_exceeded"};
+    r->max_tokens = length.after(text.size(), *r, most);
     r->prompt = std::move(text);
-    r->max_tokens = tokens_asked;
-    if (!seeded) r->seed = std::random_device()();
+    r->seed = seed ? *seed : random_seed();
     for (r->choice = 0; r->choice < n; ++r->choice)
       requests.push_back(std::make_shared<request>(*r));  // with one bell
   }

@@ -44,6 +44,15 @@ bool own_page(const httplib::Request& from) {
          (name == "localhost" || name == "127.0.0.1" || name == "[::1]");
 }
 
+// Whether a header's value is this word, in small or large letters, with spaces around it or not.
+bool is_word(std::string_view value, std::string_view word) {
+  const auto first = std::min(value.find_first_not_of(" \t"), value.size());
+  value = value.substr(first, value.find_last_not_of(" \t") + 1 - first);
+  return std::equal(value.begin(), value.end(), word.begin(), word.end(), [](char a, char b) {
+    return (a >= 'A' && a <= 'Z' ? char(a - 'A' + 'a') : a) == b;
+  });
+}
+
 void fail(httplib::Response& to, const api_error& e) {
   to.status = e.status;
   if (e.status == 503) to.set_header("Retry-After", "1");
@@ -63,8 +72,8 @@ void check(const httplib::Request& from, const program_options& o) {
   } else if (from.has_header("Origin") && !own_page(from)) {
     throw api_error{403, "without a key this server answers no pages of a browser but its own"};
   }
-  if (from.method == "POST" &&
-      !from.get_header_value("Content-Type").starts_with("application/json"))
+  const std::string type = from.get_header_value("Content-Type");
+  if (from.method == "POST" && !is_word(type.substr(0, type.find(';')), "application/json"))
     throw api_error{415, "Content-Type must be application/json"};
 }
 
@@ -74,13 +83,20 @@ void check(const httplib::Request& from, const program_options& o) {
 void check_body(const httplib::Request& from, std::size_t most) {
   if (from.has_header("Content-Encoding"))
     throw api_error{415, "a body may not have a Content-Encoding"};
+  const auto length = from.get_header_value("Content-Length");
+  for (std::size_t i = 0; i < from.get_header_value_count("Content-Length"); ++i)
+    if (const std::string one = from.get_header_value("Content-Length", i);
+        one.empty() || one.find_first_not_of("0123456789") != std::string::npos || one != length)
+      throw api_error{400, "Content-Length must be one decimal number"};
   if (from.get_header_value<std::uint64_t>("Content-Length") > most)
     throw api_error{413, "the request is too large"};
-  const std::string transfer = from.get_header_value("Transfer-Encoding");
-  if (!transfer.empty() && transfer != "chunked")
+  const std::size_t transfers = from.get_header_value_count("Transfer-Encoding");
+  if (transfers > 1 ||
+      (transfers && !is_word(from.get_header_value("Transfer-Encoding"), "chunked")))
     throw api_error{400, "Transfer-Encoding must be chunked"};
+  if (transfers) http_server::here().expect_chunks();
   const bool has_body = from.method == "POST" || from.method == "PUT" || from.method == "PATCH";
-  if (has_body && !from.has_header("Content-Length") && transfer.empty())
+  if (has_body && !from.has_header("Content-Length") && !transfers)
     throw api_error{411, "Content-Length is missing"};
 }
 
@@ -185,8 +201,13 @@ void serve(const program_options& o) {
                  o.waiting, memory_for(o));
   const cli::tokenizer& tokens = decoder.models().tokens();
   const std::string model = std::filesystem::path(o.target).stem().string();
-  const request_limits most{model,           decoder.models().context(), o.gamma, !o.draft.empty(),
-                            !o.head.empty(), o.requests + o.waiting};
+  const request_limits most{.model = model,
+                            .context = decoder.models().context(),
+                            .gamma = o.gamma,
+                            .draft_context = decoder.models().draft_context(),
+                            .draft_model = !o.draft.empty(),
+                            .head = !o.head.empty(),
+                            .choices = o.requests + o.waiting};
   std::unique_ptr<const cli::chat> turns;
   try {
     turns = tokens.chat();

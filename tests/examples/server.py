@@ -14,6 +14,7 @@ backend = sys.argv[2]
 cpu = backend == "cpu"
 models = ROOT / "examples/models"
 CANCELS = 200  # requests with random cancels
+END = "2"  # the token that ends a text of TARGET
 TARGET, DRAFT = models / "target.gguf", models / "draft.gguf"
 JSON = {"Content-Type": "application/json"}
 # AddressSanitizer keeps 256 MB of what was freed, which would look like a leak.
@@ -125,16 +126,22 @@ def asked(i):
     return what
 
 
+def ending(i):
+    """The same, of which some end at a stop string or at the token that ends a text."""
+    early = {2: {"stop": ["he", "a"]}, 4: {"logit_bias": {END: 12}}}
+    return {**asked(i), **early.get(i % 6, {})}
+
+
 def same(one, other):
     return all(one[k] == other[k] for k in ("tokens", "text", "origins"))
 
 
 def texts_at_once(counts=(1, 8, 32), threads=1):
     with running(*EXACT, "--requests", 32, "--context", 128, threads=threads) as s:
-        alone = [s.complete(**asked(i))["choices"][0] for i in range(32)]
+        alone = [s.complete(**ending(i))["choices"][0] for i in range(32)]
         for count in counts:
             for first in range(0, 32, count):
-                got = at_once([lambda i=i: s.complete(**asked(i)) for i in range(first, first + count)])
+                got = at_once([lambda i=i: s.complete(**ending(i)) for i in range(first, first + count)])
                 for i, g in enumerate(got, first):
                     c = g["choices"][0]
                     assert same(c, alone[i]), f"{count} at once: {i}"
@@ -144,7 +151,9 @@ def texts_at_once(counts=(1, 8, 32), threads=1):
         origins = [o for a in alone for o in a["origins"]]
         assert origins.count("draft") > 50 and origins.count("target") > 50
         assert all(o == "target" for i in range(3, 32, 4) for o in alone[i]["origins"])  # draft: none
-        assert len({a["text"] for a in alone}) > 20
+        assert len({a["text"] for a in alone}) > 16
+        early = [a["origins"][-1] for a in alone if a["finish_reason"] == "stop"]
+        assert len(early) > 6 and early.count("draft") > 1, early
         emitted, steps, times = s.metric("tokens_total"), s.metric("request_steps_total"), 1 + len(counts)
         assert emitted == times * sum(len(a["tokens"]) for a in alone)
         assert abs(s.metric("tokens_per_call") - emitted / steps) < 1e-9
@@ -152,6 +161,43 @@ def texts_at_once(counts=(1, 8, 32), threads=1):
         assert s.metric("accepted_tokens_total") == times * origins.count("draft")
     print(f"{counts} requests at once, {threads} threads: 32 texts each are those of the requests alone")
     return alone
+
+
+def counts():
+    """What a text counts is what it shows, for every reason to end; and /metrics says the same of all texts."""
+    with running("--requests", 4, "--context", 256) as s:
+        names = ("tokens_total", "accepted_tokens_total", "drafted_tokens_total", "request_steps_total")
+        before, ended, cut = [s.metric(n) for n in names], [], 0
+        kinds = [({"stop": stop}, "stop") for stop in (" to", ["e"], ["he", "a"], ["\n", " the"], ["in", "t"], "s", ["o", "d "])]
+        kinds += [({"logit_bias": {END: by}}, "stop") for by in (8, 12, 16)] + [({}, "length")]
+        shown = [0, 0, 0, 0]
+        for more, why in kinds:
+            for i in range(24):
+                what = {"prompt": PROMPTS[i % 6], "max_tokens": 8 + i, "temperature": [0, 1][i % 2], "seed": i, "origins": True,
+                        "draft": ["lookup", "counts", "model", "none"][i // 6], **more}
+                got = s.complete(**what)
+                c, u = got["choices"][0], got["usage"]
+                d = u["completion_tokens_details"]
+                assert u["completion_tokens"] == len(c["tokens"]) == len(c["origins"]), f"{what}: {got}"
+                assert d["accepted_prediction_tokens"] == c["origins"].count("draft"), f"{what}: {got}"
+                ended.append(c["finish_reason"] == why)
+                cut += c["finish_reason"] == "stop" and c["origins"][-1] == "draft"
+                drafted = d["accepted_prediction_tokens"] + d["rejected_prediction_tokens"]
+                for k, x in enumerate((len(c["tokens"]), c["origins"].count("draft"), drafted, u["steps"])): shown[k] += x
+        assert sum(ended) > len(ended) / 2 and cut > 20, f"{sum(ended)} of {len(ended)} ended as they should, {cut} in a draft"
+        assert [s.metric(n) - b for n, b in zip(names, before)] == shown
+        emitted, expected = s.metric("tokens_per_call"), s.metric("expected_tokens_per_call")
+        assert abs(emitted - expected) < 0.1, f"{emitted} tokens a call, {expected} expected"
+    with with_long_texts("--requests", 4, *ROOM) as s:  # every round emits what was accepted, and one more token
+        for i in range(4):
+            c = s.open("/v1/completions", {**LONG, "temperature": i / 2, "stream": True})
+            got = b""
+            while got.count(b"data: ") < 4: got += c.recv(1000)
+            c.close()
+        s.until("requests_active", 0)
+        tokens, accepted, steps = (s.metric(n) for n in ("tokens_total", "accepted_tokens_total", "request_steps_total"))
+        assert s.metric("requests_cancelled_total") == 4 and tokens - accepted == steps > 4 and accepted > 10, f"{tokens} {accepted} {steps}"
+    print(f"{len(ended)} texts, {cut} of them cut in a draft, count what they show")
 
 
 def calls_are_shared():
@@ -183,7 +229,7 @@ def arrivals():
                     c.recv(100)
                     c.close()
                 else:
-                    assert same(s.complete(**asked(i))["choices"][0], due[i]), f"{threads} threads: {i}"
+                    assert same(s.complete(**ending(i))["choices"][0], due[i]), f"{threads} threads: {i}"
             at_once([lambda i=i, w=rng.random() * 2, l=i % 3 == 0: one(i, w, l) for i in range(32)])
             s.until("requests_active", 0)
             assert s.metric("requests_failed_total") == 0
@@ -274,16 +320,17 @@ def hostile():
                 ({"stream": True, "stream_options": {"colour": 1}}, "colour"),
                 ({"stream": True, "stream_options": {"include_usage": 1}}, "include_usage"),
                 ({"stream_options": {"include_usage": True}}, '"stream": true'),
-                ({"max_completion_tokens": 4}, "max_completion_tokens"), ({"logprobs": 5}, '"logprobs" is not served'), ({"logprobs": True}, '"logprobs"'),
+                ({"max_completion_tokens": 4}, "max_completion_tokens"), ({"logprobs": 6}, '"logprobs" must be'), ({"logprobs": True}, '"logprobs"'), ({"logprobs": -1}, '"logprobs"'),
+                ({"top_logprobs": 1}, '"top_logprobs"'),
                 ({"policy": "token-v9"}, '"token-v9" is unknown'), ({"policy": 7}, '"policy"'),
                 ({"policy": "ensemble:lambda=2"}, "lambda"), ({"policy": "ensemble", "draft": "lookup"}, "draft model"),
-                ({"draft": "oracle"}, '"draft"'), ({"gamma": 5}, '"gamma"'), ({"seed": -1}, '"seed"'),
+                ({"draft": "oracle"}, '"draft"'), ({"gamma": 5}, '"gamma"'), ({"seed": 2**64}, '"seed"'), ({"seed": -2**63 - 1}, '"seed"'), ({"seed": 1.5}, '"seed"'), ({"seed": "1"}, '"seed"'),
                 ({"stop": [1]}, '"stop"'), ({"stop": {"a": 1}}, '"stop"'), ({"n": 5}, '"n"'), ({"n": 0}, '"n"'),
                 ({"n": 2, "prompt": ["a"] * 3}, "may have 4 in all"), ({"n": 1.5}, '"n"'),
                 ({"presence_penalty": 3}, '"presence_penalty"'), ({"repetition_penalty": 0}, '"repetition_penalty"'),
                 ({"logit_bias": {"x": 1}}, '"logit_bias"'), ({"logit_bias": {"-1": 1}}, '"logit_bias"'),
                 ({"logit_bias": {"1 ": 1}}, '"logit_bias"'), ({"logit_bias": {"999999": 1}}, '"logit_bias"'),
-                ({"logit_bias": {"1": 101}}, '"logit_bias"'), ({"logit_bias": {"1": None}}, '"logit_bias"'),
+                ({"logit_bias": {"1": 101}}, '"logit_bias"'), ({"logit_bias": {"05": 1}}, '"logit_bias"'), ({"logit_bias": {"5": 1, "05": 1}}, '"logit_bias"'), ({"logit_bias": {"1": None}}, '"logit_bias"'),
                 ({"logit_bias": [1]}, '"logit_bias"'), ({"best_of": 2}, '"best_of" is not served'),
                 ({"echo": True}, '"echo" is not served'), ({"suffix": "x"}, '"suffix" is not served'),
                 ({"service_tier": "flex"}, '"service_tier" is not served'), ({"draft": "head"}, "no draft head"),
@@ -293,6 +340,8 @@ def hostile():
             refused(400, word, {**good, **change})
         refused(404, "does not exist", {**good, "model": "gpt-4"})
         refused(400, "no JSON object", [1])
+        for twice in ('"logit_bias": {"5": 1, "5": 2}', '"max_tokens": 4, "max_tokens": 5', '"x": [{"a": {"b": 1, "c": {"b": 1}, "b": 2}}]'):
+            refused(400, "is given twice", '{"prompt": "x", %s}' % twice)
         for body in ("", "{", '{"prompt": "x", "temperature": NaN}', '{"prompt": "x", "temperature": 1e999}',
                      b'{"prompt": "\xff\xfe"}', b'{"prompt": "\xed\xa0\x80"}', "\0" * 100, '{"prompt": "\\ud800"}'):
             refused(400, "no valid JSON", body)
@@ -385,6 +434,125 @@ def bodies():
     print("bodies are refused before they take memory or time")
 
 
+def forms_of_http():
+    """What HTTP allows is taken, and what it does not allow is refused."""
+    with running("--context", 64) as s:
+        good = {"prompt": "And", "max_tokens": 4, "seed": 1}
+        due, body = s.complete(**good)["choices"], json.dumps(good).encode()
+        for kind in ("Application/JSON", "application/json; charset=utf-8", "APPLICATION/JSON ;x=y"):
+            status, text = s.call("POST", "/v1/completions", good, {"Content-Type": kind})
+            assert status == 200 and json.loads(text)["choices"] == due, f"{kind}: {status} {text}"
+        for kind in ("application/jsonl", "text/json", "", "json"):
+            assert s.call("POST", "/v1/completions", good, {"Content-Type": kind})[0] == 415, kind
+        head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
+        chunks = b"%x\r\n%s\r\n%X;name=value\r\n%s\r\n" % (10, body[:10], len(body) - 10, body[10:])
+        for coding in (b"chunked", b"Chunked", b"CHUNKED"):
+            for trailers in (b"", b"X-Sum: 1\r\n", b"A: b\r\nContent-Length: 3\r\n"):
+                for last in (b"0\r\n", b"000;x\r\n"):
+                    answer = s.raw(head + b"Transfer-Encoding: " + coding + b"\r\n\r\n" + chunks + last + trailers + b"\r\n", close=False)
+                    assert answer.startswith("HTTP/1.1 200 "), f"{coding} {last} {trailers}: {answer[:300]}"
+                    assert json.loads(answer.split("\r\n\r\n")[1])["choices"] == due
+        n = len(body)
+        def with_lengths(*lengths):
+            return s.raw(head + b"".join(b"Content-Length: %s\r\n" % x for x in lengths) + b"\r\n" + body, close=False)
+        assert with_lengths(b"%d" % n).startswith("HTTP/1.1 200 ") and with_lengths(b"%d" % n, b"%d" % n).startswith("HTTP/1.1 200 ")
+        for wrong in ([b"%d" % n, b"%d" % (n + 1)], [b"+%d" % n], [b"abc"], [b"0x%x" % n], [b"%d, %d" % (n, n)], [b"-%d" % n],
+                      [b"%d " % n + b"7"], [b"%d.0" % n], [b"%d" % n, b"abc"]):
+            answer = with_lengths(*wrong)
+            assert answer.startswith("HTTP/1.1 400 ") and "Content-Length" in answer.split("\r\n\r\n")[1], f"{wrong}: {answer[:300]}"
+        assert with_lengths(b"9" * 30).startswith("HTTP/1.1 413 ")
+        for coding in (b"gzip", b"chunked, gzip", b"chunkedx", b"chunked\r\nTransfer-Encoding: gzip"):
+            answer = s.raw(head + b"Transfer-Encoding: " + coding + b"\r\n\r\n" + chunks + b"0\r\n\r\n")
+            assert answer.startswith("HTTP/1.1 400 "), f"{coding}: {answer[:300]}"
+    print("what HTTP allows is taken, and what it does not allow is refused")
+
+
+def small_draft():
+    """Where the draft model's context is full, the target goes on without drafts."""
+    def small(name, model):
+        if name == DRAFT: set_context(model, 64)
+    with changed(small, *EXACT, "--requests", 4, "--context", 300) as s:
+        prompts = ["And it came to pass", " ".join(PROMPTS), " ".join(PROMPTS * 2)]  # the last two are too long for the draft
+        for prompt in prompts:
+            for temperature in (0, 0.8):
+                what = {"prompt": prompt, "max_tokens": 120, "temperature": temperature, "seed": 2, "origins": True}
+                got = s.complete(**what)
+                c, size = got["choices"][0], got["usage"]["prompt_tokens"]
+                assert c["finish_reason"] == "length" and len(c["tokens"]) == 120, got
+                of_draft = [i for i, o in enumerate(c["origins"]) if o == "draft"]
+                if cpu: assert all(size + i < 64 + 1 for i in of_draft), f"{size}: {of_draft}"
+                if size < 50 and temperature == 0: assert len(of_draft) > 10, f"{size}: {of_draft}"
+                if temperature == 0: assert c["text"] == s.complete(**what, draft="none")["choices"][0]["text"]
+        at_once([lambda p=p: s.complete(prompt=p, max_tokens=100, draft="model") for p in prompts * 3])
+        if not cpu: return print("a small draft model (libllama's have any context)")
+        # a policy that reads the draft's rows cannot go on, and says so before it begins
+        mixed = {"prompt": prompts[0], "policy": "ensemble:lambda=0.3", "seed": 1}
+        assert s.complete(**mixed, max_tokens=40)["usage"]["completion_tokens"] == 40
+        status, text = s.call("POST", "/v1/completions", {**mixed, "max_tokens": 100})
+        assert status == 400 and "policy reads the draft model's rows may have 64 in all" in text, text
+    print("where the draft model's context is full, the target goes on without drafts")
+
+
+def logprobs():
+    """The target model's log-probabilities at temperature 1, in OpenAI's forms, and those of the most likely tokens."""
+    near = lambda a, b: abs(a - b) < 2e-3  # keys and values are kept as f16
+    with running(*EXACT, "--context", 128) as s:
+        for case in json.loads(TARGET.with_suffix(".reference.json").read_text()):  # another program's numbers
+            due = {t: l - case["last_logsumexp"] for t, l in case["last_logits_top8"]}
+            order, greedy = list(due), case["greedy_continuation_ids"][0]
+            for more in ({"temperature": 0}, {"temperature": 0, "draft": "none"}, {"temperature": 0.3, "top_k": 1},
+                         {"temperature": 0, "logit_bias": {str(t): -1 for t in order}}, {"temperature": 2, "top_k": 2, "seed": 1},
+                         {"temperature": 0, "repetition_penalty": 1.001, "presence_penalty": 1}):
+                c = s.complete(prompt=case["ids"], max_tokens=3, logprobs=5, origins=True, **more)["choices"][0]
+                l, first = c["logprobs"], c["tokens"][0]
+                if more == {"temperature": 0}: assert first == greedy
+                assert near(l["token_logprobs"][0], due[first]), f"{more}: {l}"
+                top = list(l["top_logprobs"][0].values())
+                assert len(top) in (5, 6) and all(map(near, sorted(top)[-5:], sorted(due.values())[-5:])), f"{more}: {l}"
+                assert l["tokens"][0] in l["top_logprobs"][0] and len(l["tokens"]) == len(l["top_logprobs"]) == len(l["text_offset"]) == 3
+        how = {"prompt": "And it came to pass", "max_tokens": 30, "seed": 3, "temperature": 1, "origins": True}
+        for more in ({}, {"draft": "none"}, {"draft": "model"}, {"draft": "model", "policy": "ensemble:lambda=0.3"}):
+            c = s.complete(**how, **more, logprobs=3)["choices"][0]
+            l = c["logprobs"]
+            assert all(map(near, l["token_logprobs"], l["target_logprobs"])), more  # the same at temperature 1
+            assert (l["pi_logprobs"] == l["target_logprobs"]) == ("policy" not in more)
+            for text, at, p, top in zip(l["tokens"], l["text_offset"], l["token_logprobs"], l["top_logprobs"]):
+                assert c["text"][at:].startswith(text) and top[text] == p and 3 <= len(top) <= 4
+                assert sum(map(math.exp, top.values())) <= 1 + 1e-9 and p >= min(top.values())
+            assert s.complete(**how, **more, logprobs=0)["choices"][0]["logprobs"] == {**l, "top_logprobs": None}
+            status, text = s.call("POST", "/v1/completions", {**how, **more, "logprobs": 3, "stream": True})
+            parts = [json.loads(e)["choices"][0]["logprobs"] for e in re.findall(r"^data: (\{.*\})$", text, re.M)]
+            assert {k: sum((x[k] for x in parts), []) for k in l} == l, more
+        greedy = {**how, "temperature": 0, "logprobs": 5}
+        assert len({json.dumps(s.complete(**greedy, draft=d)["choices"][0]["logprobs"]) for d in ("none", "lookup", "counts", "model")}) == 1
+        assert any(p < -0.1 for p in s.complete(**greedy)["choices"][0]["logprobs"]["token_logprobs"])
+        # a character of several tokens
+        l = s.complete(prompt="And", max_tokens=3, temperature=0, logprobs=1,
+                       logit_bias={str(0xE2 + 3): 100})["choices"][0]["logprobs"]
+        assert l["tokens"] == ["bytes:\\xe2"] * 3 and all("bytes:\\xe2" in t for t in l["top_logprobs"]), l
+        status, text = s.call("POST", "/v1/completions", {**how, "logprobs": 6})
+        assert status == 400 and '\\"logprobs\\" must be an integer from 0 to 5' in text, text
+    print("log-probabilities of the target model, and of its most likely tokens")
+
+
+def unused():
+    """Tokens that the file calls unused are never drawn."""
+    never = range(270, 398)  # 128 pieces that are often drawn
+    def set_types(_, model):
+        key = b"tokenizer.ggml.token_type" + struct.pack("<II", 9, 5)  # an array of 32-bit integers
+        at = model.index(key) + len(key) + 8
+        for t in never: struct.pack_into("<i", model, at + 4 * t, 5)
+    what = [{"prompt": "A", "max_tokens": 60, "temperature": t, "seed": 1, "origins": True, "draft": d}
+            for t in (0, 1, 3) for d in ("none", "lookup", "counts", "model")]
+    with running(*EXACT, "--context", 100) as s:
+        drawn = [t in never for w in what for t in s.complete(**w)["choices"][0]["tokens"]]
+    with changed(set_types, *EXACT, "--context", 100) as s:
+        what.append({**what[3], "policy": "ensemble:lambda=0.3"})
+        left = [t for w in what for t in s.complete(**w)["choices"][0]["tokens"]]
+    assert sum(drawn) > 100 and not set(left) & set(never), f"{sum(drawn)} of {len(drawn)}; {set(left) & set(never)}"
+    print(f"tokens of the type unused are never drawn (as normal ones {sum(drawn)} of {len(drawn)})")
+
+
 def ports():
     with running("--context", 64) as s:
         options = [server, "--backend", backend, "--target", TARGET, "--context", "64", "--port", str(s.port)]
@@ -445,16 +613,22 @@ def threads():
 LONG = {"prompt": "And", "max_tokens": 20000, "draft": "model", "gamma": 32, "temperature": 5, "seed": 1}
 SOME = 3000 if cpu else 300  # a second or some
 ROOM = ("--context", 20100, "--gamma", 32)
-def with_long_texts(*options, **how):
+def changed(change, *options, **how):
+    """A server of the bundled pair, of which change(name, bytes) has changed the files."""
     folder = tempfile.TemporaryDirectory()
     for name in (TARGET, DRAFT):
-        model, key = bytearray(name.read_bytes()), b".context_length" + struct.pack("<I", 4)  # a number of 32 bits
-        at = model.index(key) + len(key)
-        model[at:at + 4] = struct.pack("<I", 1 << 20)
+        model = bytearray(name.read_bytes())
+        change(name, model)
         pathlib.Path(folder.name, name.name).write_bytes(model)
     started = running(*options, "--draft", f"{folder.name}/{DRAFT.name}", target=f"{folder.name}/{TARGET.name}", **how)
     folder.cleanup()  # the server has them open
     return started
+def set_context(model, tokens):
+    key = b".context_length" + struct.pack("<I", 4)  # a number of 32 bits
+    at = model.index(key) + len(key)
+    model[at:at + 4] = struct.pack("<I", tokens)
+def with_long_texts(*options, **how):
+    return changed(lambda _, model: set_context(model, 1 << 20), *options, **how)
 
 
 def clients_that_leave():
@@ -566,12 +740,15 @@ def choices():
         # pi is the target's row for lossless, and another for a policy
         for policy in ("lossless", "ensemble:lambda=0.3"):
             l = s.complete(**how, policy=policy, logprobs=0)["choices"][0]
-            pi, p = l["logprobs"]["token_logprobs"], l["logprobs"]["target_logprobs"]
+            pi, p = l["logprobs"]["pi_logprobs"], l["logprobs"]["target_logprobs"]
             assert "".join(l["logprobs"]["tokens"]) == l["text"] and len(pi) == len(p) == 24
             assert all(x <= 0 and math.isfinite(x) for x in pi)
             assert (pi == p) == (policy == "lossless"), policy
         greedy = {**how, "temperature": 0, "max_tokens": 60}
         plain = s.complete(**greedy)["choices"][0]
+        for seed in (-1, -2**63, 2**63 - 1, 2**64 - 1):
+            assert s.complete(**{**how, "seed": seed})["choices"] != one["choices"]
+        assert s.complete(**{**how, "seed": -1})["choices"] == s.complete(**{**how, "seed": 2**64 - 1})["choices"]
         def counted(**change):
             tokens = s.complete(**greedy, **change)["choices"][0]["tokens"]
             return len(set(tokens)) / len(tokens)
@@ -660,7 +837,8 @@ def chat():
         said = say()[1]["choices"][0]["message"]
         assert "Paris" in said["content"]
         parts = [{"type": "text", "text": "What is the "}, {"type": "text", "text": "capital of France?"}]
-        for same in ([asks[0], {"role": "user", "content": parts}], [asks[0], {**asks[1], "name": None}]):
+        for same in ([asks[0], {"role": "user", "content": parts}], [asks[0], {**asks[1], "name": None}],
+                     [{**asks[0], "name": "me"}, {**asks[1], "name": "you"}]):
             assert say(same)[1]["choices"][0]["message"] == said
         for nothing in ({"response_format": {"type": "text"}}, {"tools": []}, {"tool_choice": "none"},
                         {"tools": [], "tool_choice": "none", "parallel_tool_calls": True}, {"tools": None},
@@ -674,7 +852,19 @@ def chat():
         due = say(again)[1]["choices"][0]["message"]
         assert say([*asks, dumped, again[3]])[1]["choices"][0]["message"] == due
         assert say([*asks, {**dumped, "tool_calls": [], "annotations": []}, again[3]])[1]["choices"][0]["message"] == due
+        def listed(**more):
+            return say(**more)[1]["choices"][0]["logprobs"]["content"]
+        bare, top = listed(logprobs=True), listed(logprobs=True, top_logprobs=20)
+        for one, other in zip(bare, top):
+            assert one == {**other, "top_logprobs": []} and len(other["top_logprobs"]) == 20
+            assert bytes(other["bytes"]).decode() == other["token"]
+            best = other["top_logprobs"][0]  # temperature 0
+            assert {k: other[k] for k in best} == best and set(best) == {"token", "logprob", "bytes"}
+            assert [t["logprob"] for t in other["top_logprobs"]] == sorted((t["logprob"] for t in other["top_logprobs"]), reverse=True)
+        assert len(top) == 8 or said["content"] and any(t["logprob"] < 0 for t in bare)
         for wrong, word in [
+                ({"top_logprobs": 2}, '"logprobs": true'), ({"top_logprobs": 21, "logprobs": True}, '"top_logprobs"'),
+                ({"logprobs": 1}, '"logprobs"'), ({"messages": [{"role": "user", "content": "x", "name": 1}]}, '"name"'),
                 ({"max_tokens": 0, "max_completion_tokens": 4}, '"max_tokens"'),
                 ({"max_tokens": "x", "max_completion_tokens": 4}, '"max_tokens"'),
                 ({"max_completion_tokens": 0}, '"max_completion_tokens"'),
@@ -768,12 +958,14 @@ def openai_client():
         whole = client.completions.create(**how, extra_body={"origins": True, "policy": "token-v3:alpha=0.4"})
         assert whole.usage.completion_tokens == 30 and whole.choices[0].finish_reason == "length"
         assert set(whole.choices[0].origins) == {"draft", "target"}
+        listed = client.completions.create(**how, logprobs=2).choices[0].logprobs
+        assert all(3 >= len(t) >= 2 for t in listed.top_logprobs) and len(listed.text_offset) == 30
         parts = list(client.completions.create(**how, stream=True, stream_options={"include_usage": True},
                                                extra_body={"policy": "token-v3:alpha=0.4"}))
         assert "".join(p.choices[0].text for p in parts if p.choices) == whole.choices[0].text
         assert parts[-1].usage == whole.usage
         for change, kind in [(dict(temperature=-1), openai.BadRequestError), (dict(model="gpt-4"), openai.NotFoundError),
-                             (dict(logprobs=3), openai.BadRequestError)]:
+                             (dict(logprobs=6), openai.BadRequestError)]:
             try:
                 client.completions.create(**{**how, **change})
                 assert False, change
@@ -798,6 +990,8 @@ def openai_client():
                                  {"role": "user", "content": "What is the capital of France?"}])
             whole = client.chat.completions.create(**how)
             assert "Paris" in whole.choices[0].message.content
+            listed = client.chat.completions.create(**how, logprobs=True, top_logprobs=3).choices[0].logprobs.content
+            assert [t.top_logprobs[0].token for t in listed] == [t.token for t in listed] and len(listed[0].top_logprobs) == 3
             parts = client.chat.completions.create(**how, stream=True)
             assert "".join(p.choices[0].delta.content for p in parts) == whole.choices[0].message.content
             messages = [*how["messages"], whole.choices[0].message.model_dump(),
@@ -977,8 +1171,8 @@ def thousand_connections():
     print("1,000 connections, half of them killed: the other texts are those of the requests alone")
 
 
-QUICK = ["command_line", "keys", "page", "forms", "choices", "streams", "texts_at_once", "calls_are_shared", "prefixes",
-         "full", "stops"]
+QUICK = ["command_line", "keys", "page", "forms", "choices", "counts", "logprobs", "streams", "texts_at_once", "calls_are_shared", "prefixes",
+         "full", "small_draft", "unused", "forms_of_http", "stops"]
 REST = ["chat", "bursts", "bodies", "ports", "clients_that_leave", "hostile", "arrivals", "memory", "little_memory", "heads", "ten_thousand_stops",
         "thousand_connections", "cancels_at_random", "openai_client"]
 sets = {"quick": QUICK, "rest": REST}

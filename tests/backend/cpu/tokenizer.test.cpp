@@ -167,6 +167,19 @@ TEST_CASE("flags decide about begin token, end token and the space in front") {
   CHECK(encode_with("tokenizer.ggml.add_space_prefix", false) == std::vector<token_id>{1, 268});
 }
 
+TEST_CASE("the file says which tokens are unused") {
+  const auto pieces = test::small_vocabulary();
+  test::gguf_writer file;
+  test::write_tokenizer(file, pieces);
+  auto bytes = file.bytes();
+  const std::string key = "tokenizer.ggml.token_type";
+  const auto types = bytes.find(key) + key.size() + 16;
+  for (const std::size_t i : {262u, 265u}) bytes[types + 4 * i] = 5;
+  const test::gguf_bytes some(bytes);
+  const tokenizer t(some.open());
+  for (token_id i = 0; std::size_t(i) < t.size(); ++i)
+    CHECK(t.is_unused(i) == (i == 262 || i == 265));
+}
 TEST_CASE("user-defined pieces are kept whole, the longest first") {
   auto pieces = test::small_vocabulary();
   pieces.insert(pieces.end(), {"ca", "cab|", "\xe2\x96\x81|"});

@@ -49,6 +49,7 @@ void check_against_ours(const std::string& file) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (a[i].is == token_text::kind::special) CHECK(b[i].is == token_text::kind::special);
     else CHECK(theirs.piece(token_id(i)) == ours.piece(token_id(i)));
+    CHECK(theirs.is_unused(token_id(i)) == ours.is_unused(token_id(i)));
     other += a[i].bytes != b[i].bytes || a[i].is != b[i].is;
   }
   CHECK(other == 0);

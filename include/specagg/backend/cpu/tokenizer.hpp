@@ -30,6 +30,11 @@ class tokenizer {
   // on every machine.
   std::uint64_t hash() const { return words().hash; }
 
+  // Whether the file calls this token of the vocabulary unused: it fills up the vocabulary.
+  bool is_unused(token_id token) const {
+    return words().kind_of(token) == vocabulary::kind::unused;
+  }
+
   // Encodes text. The file says whether a begin token and an end token are added. O(n log n).
   [[nodiscard]] std::vector<token_id> encode(std::string_view text) const {
     return std::visit([&](const auto& m) { return m.encode(text); }, model_);

@@ -114,10 +114,7 @@ class tokenizer {
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto id = static_cast<token_id>(i);
       if (is_control(id)) all[i] = {name(id), kind::special};
-      else
-        all[i] = {piece(id), llama_vocab_get_attr(vocab_, id) & LLAMA_TOKEN_ATTR_UNUSED
-                                 ? kind::spare
-                                 : kind::text};
+      else all[i] = {piece(id), is_unused(id) ? kind::spare : kind::text};
     }
     mark_spare_tokens(all, [&](std::string_view bytes) {
       try {
@@ -133,6 +130,9 @@ class tokenizer {
   bool is_control(token_id token) const { return llama_vocab_is_control(vocab_, token); }
   bool is_user_defined(token_id token) const {
     return llama_vocab_get_attr(vocab_, token) & LLAMA_TOKEN_ATTR_USER_DEFINED;
+  }
+  bool is_unused(token_id token) const {
+    return llama_vocab_get_attr(vocab_, token) & LLAMA_TOKEN_ATTR_UNUSED;
   }
   std::string name(token_id token) const { return llama_vocab_get_text(vocab_, token); }
   const llama_model* model() const { return model_.get(); }
