@@ -46,8 +46,9 @@ foreach(name IN LISTS names)
     set(seconds 3600)  # law --grid takes more than fifteen minutes under a sanitizer
   endif()
   set(skip)
-  if(name MATCHES "^SmolLM2:")  # needs a model that may not be there (support/smollm2.hpp)
-    set(skip " SKIP_REGULAR_EXPRESSION [==[skipped: SmolLM2 is ]==]")
+  # Needs what may not be there, and says so then: a model (support/smollm2.hpp), a terminal (cli/command.hpp).
+  if(name MATCHES "^(SmolLM2|terminal):")
+    set(skip " SKIP_REGULAR_EXPRESSION [==[skipped: (SmolLM2 is|there is no pseudo-terminal) ]==]")
   endif()
   string(APPEND script
     "add_test([==[${FOLDER}: ${name}]==] ${EMULATOR} [==[${PROGRAM}]==] [==[${filter}]==] ${strict})\n"

@@ -51,6 +51,18 @@ inline void refuses(const std::string& arguments, std::initializer_list<const ch
   for (const char* word : words) CHECK(r.out.find(word) != std::string::npos);
 }
 
+// Whether the system has a pseudo-terminal for run_at_terminal. If not, the test has said so and
+// should return; its name begins with "terminal:", so it is reported as not run
+// (tests/discover.cmake).
+inline bool has_terminals() {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  const bool there = terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0 &&
+                     access(ptsname(terminal), R_OK | W_OK) == 0;
+  if (terminal >= 0) close(terminal);
+  if (!there) std::puts("skipped: there is no pseudo-terminal (/dev/ptmx, /dev/pts)");
+  std::fflush(stdout);
+  return there;
+}
 // At a terminal. environment: as for env, "TERM=dumb" or "-u TERM".
 inline ran run_at_terminal(const std::string& environment, const std::string& arguments) {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);

@@ -59,7 +59,8 @@ TEST_CASE("a misspelt subcommand or option is named, with what it may have been 
   refuses("", {"A subcommand is required"});
 }
 
-TEST_CASE("colours are for a terminal that has them, unless NO_COLOR is set") {
+TEST_CASE("terminal: colours are for one that has them, unless NO_COLOR is set") {
+  if (!cli::has_terminals()) return;
   const std::string arguments = "generate --max-tokens 4";
   const ran coloured = run_at_terminal("-u NO_COLOR TERM=xterm", arguments);
   INFO(coloured.out);
@@ -76,8 +77,9 @@ TEST_CASE("colours are for a terminal that has them, unless NO_COLOR is set") {
   CHECK_FALSE(has_escapes(run(arguments)));
 }
 TEST_CASE(
-    "the option --color is stronger than the terminal and than NO_COLOR; an empty NO_COLOR says "
+    "terminal: the option --color is stronger than it and than NO_COLOR; an empty NO_COLOR says "
     "nothing") {
+  if (!cli::has_terminals()) return;
   const std::string arguments = "generate --max-tokens 20 --prompt x --color ";
   CHECK(has_escapes(run(arguments + "always")));
   CHECK(has_escapes(run_at_terminal("NO_COLOR=1 TERM=dumb", arguments + "always")));
