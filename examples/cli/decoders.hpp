@@ -17,6 +17,16 @@ namespace cli {
 
 using metered_model = specagg::metered<session>;
 
+// The penalties of a text, and the tokens that are never drawn.
+struct adjustments : specagg::penalties {
+  std::span<const specagg::token_id> unused;
+  bool none() const { return penalties::none() && unused.empty(); }
+  void apply(std::span<float> logits) const {
+    penalties::apply(logits);
+    mask(logits, unused);
+  }
+};
+
 // What a round did. drafters: for each drafted token, which of decoder::drafters proposed it; empty
 // where all tokens come from models that take turns.
 struct round_report {
@@ -33,7 +43,7 @@ struct decoding {
   specagg::end_tokens end_of_text;
   std::span<metered_model> models;
   specagg::random_streams& chooser;
-  specagg::penalties& processor;
+  adjustments& processor;
   specagg::plan::draft_costs costs;  // for --gamma auto
   std::function<bool(const specagg::emission&)> accept;
   std::function<void(const round_report&)> after_round;

@@ -59,6 +59,14 @@ struct decoded {
   std::vector<int> drafters;
   std::vector<std::size_t> drafted_by, accepted_by;  // tokens of each drafter
 
+  // The i-th token of a round is one of the text.
+  void count(const round_report& round, std::size_t i) {
+    const bool draft = i < round.accepted;
+    accepted += draft;
+    const int drafter = draft && i < round.drafters.size() ? round.drafters[i] : -1;
+    drafters.push_back(drafter);
+    if (drafter >= 0) ++accepted_by[std::size_t(drafter)];
+  }
   std::size_t target_calls() const { return models.back().calls; }
   double target_seconds() const { return models.back().seconds; }
   std::size_t draft_calls() const {
@@ -91,8 +99,9 @@ struct job {
   const generate_options& options;
   std::vector<std::unique_ptr<model>>& models;  // the target is the last
   std::vector<token_id> prompt;
-  std::size_t most;            // tokens to emit
-  std::vector<token_id> ends;  // the tokens that end a text
+  std::size_t most;              // tokens to emit
+  std::vector<token_id> ends;    // the tokens that end a text
+  std::vector<token_id> unused;  // those that are never drawn
   // tokens of the prompt that the models may have seen before, in this order
   std::size_t known = 0;
   suffix_automaton documents = suffix_automaton();  // of --lookup, for lookups
@@ -110,7 +119,7 @@ struct job {
     const std::size_t vocabulary = tokens().size(), room = prompt.size() + most + d.drafts;
     std::vector<token_id> buffer(prompt), memory(penalties::memory(vocabulary, room + 1));
     buffer.resize(room);
-    penalties processor(options.penalty, vocabulary, prompt, memory);
+    adjustments processor{penalties(options.penalty, vocabulary, prompt, memory), unused};
     text t{buffer, prompt.size()};
     random_streams chooser(options.seed);
 
@@ -142,10 +151,14 @@ struct job {
         std::swap(result.costs.others[d.drafters.size() - 2], result.costs.draft);
     }
 
+    // A round is reported before its tokens come. Those after a stop string are not of the text.
+    round_report round = {};
+    std::size_t of_round = 0;
     const auto accept = [&](const emission& e) {
       const std::size_t from = result.text.size();
       result.text += tokens().piece(e.token);
       result.emissions.push_back(e);
+      result.count(round, of_round++);
       if (end_tokens(ends).contains(e.token)) result.ended_by = "end of text";
       if (const std::size_t stop = find_stop(result.text, from, options.stops);
           stop != std::string::npos) {
@@ -162,17 +175,10 @@ struct job {
     const auto after_round = [&](const round_report& r) {
       ++result.rounds;
       result.drafted += r.drafted;
-      result.accepted += r.accepted;
       result.expected += r.expected;
-      for (std::size_t i = 0; i < r.drafters.size(); ++i) {
-        ++result.drafted_by[r.drafters[i]];
-        if (i < r.accepted) {
-          ++result.accepted_by[r.drafters[i]];
-          result.drafters.push_back(r.drafters[i]);
-        }
-      }
-      result.drafters.resize(
-          result.drafters.size() + r.emitted - std::min(r.accepted, r.drafters.size()), -1);
+      for (const std::uint8_t drafter : r.drafters) ++result.drafted_by[drafter];
+      round = r;
+      of_round = 0;
     };
     const auto decode = d.prepare(vocabulary, most);
     start = steady_clock::now();
@@ -191,7 +197,6 @@ struct job {
       throw error("decoding", fmt::format("token {}", result.emissions.size()), reason);
     }
     if (result.ended_by.empty()) result.ended_by = "length";
-    result.drafters.resize(result.emissions.size(), -1);
     return result;
   }
 };
@@ -280,13 +285,18 @@ comparison compare(const job& j, const decoder& d) {
     const double rounds = double(r.chosen.rounds), expected = r.chosen.expected / rounds,
                  steps = double(r.chosen.draft_calls()) / rounds;
     r.predicted = expected / fma(r.c, steps, r.v);
-    r.formula = fmt::format("E / (c g + v): E {:.3f}, c {:.3f}, g {:.2f}, v {:.3f}", expected, r.c,
-                            steps, r.v);
+    r.formula = fmt::format(
+        "predicted from {:.3f} tokens a round, which costs {:.3f} steps of the target alone: "
+        "drafting {:.3f}, scoring {:.3f}",
+        expected, fma(r.c, steps, r.v), r.c * steps, r.v);
     if (r.chosen.drafted > 0) plan_gamma(r, d);
   } else {
     r.predicted = median(calls);
-    r.formula = fmt::format("the model calls alone: c {:.3f}, {} draft calls, {} target calls", r.c,
-                            r.chosen.draft_calls(), r.chosen.target_calls());
+    r.formula = fmt::format(
+        "predicted from the models' calls: {} of drafts, each {:.3f} steps of the target alone, "
+        "and "
+        "{} of the target",
+        r.chosen.draft_calls(), r.c, r.chosen.target_calls());
   }
   return r;
 }
@@ -353,6 +363,16 @@ nlohmann::json report(const decoded& d) {
           {"tokens_per_second", d.tokens_per_second()}};
 }
 
+// A line that explains the marks of a text; empty where it has none.
+std::string legend(const decoded& d) {
+  if (output_marks() == marks::none || d.drafted == 0) return {};
+  return fmt::format(
+      "{}, {}: the target's in place of a rejected draft, {}: the target's after the "
+      "drafts\n",
+      marked("accepted draft", origin::accepted), marked("residual", origin::residual),
+      marked("bonus", origin::bonus));
+}
+
 std::string marked_text(const decoded& d, const tokenizer& tokens) {
   std::string all;
   const std::string_view text = d.text;
@@ -392,8 +412,8 @@ void print_summary(std::FILE* to, const decoded& d) {
                d.acceptance(), d.accepted, d.drafted, d.per_target_call(), d.target_calls());
 }
 
-// Decodes the prompt once, and prints what comes as it comes.
-decoded run_and_print(const job& j, const decoder& d) {
+// Decodes the prompt once, and prints what comes as it comes. explain: its marks.
+decoded run_and_print(const job& j, const decoder& d, bool explain) {
   const generate_options& o = j.options;
   std::size_t printed = 0;
   const auto stream_out = [&](const emission& e, const decoded& so_far) {
@@ -411,7 +431,7 @@ decoded run_and_print(const job& j, const decoder& d) {
   const decoded once = j.run(d, stream_out);
   if (!o.json) {
     if (printed < once.text.size()) fmt::print("{}", shown(once.text.substr(printed)));
-    fmt::print("\n");
+    fmt::print("\n{}", explain ? legend(once) : "");
     flush_output();
   }
   return once;
@@ -459,7 +479,7 @@ void converse(job& j, const decoder& d, const chat& turns, std::size_t context) 
           "conversation", fmt::format("turn {}", turn),
           fmt::format("has {} tokens, the models' context holds {}", j.prompt.size(), context));
     j.most = std::min(o.max_tokens, context - j.prompt.size());
-    const decoded answer = run_and_print(j, d);
+    const decoded answer = run_and_print(j, d, turn == 1);
     if (o.json) {
       auto out = report(answer);
       report_drafters(out, answer, d);
@@ -497,6 +517,40 @@ std::string origins(const decoded& d) {
   };
   return fmt::format("from: {} accepted, {} residual, {} bonus", count(origin::accepted),
                      count(origin::residual), count(origin::bonus));
+}
+
+// The prompt, the text, which is printed once where both are the same, and what drafting gained.
+void print_comparison(const job& j, const decoder& d, const std::string& prompt,
+                      const comparison& r) {
+  const generate_options& o = j.options;
+  const bool all_models = o.baseline == "all-models", equal = same(r.chosen, r.alone);
+  const char* const alone = all_models ? "all models at every token" : "target alone";
+  fmt::print("{}\n{}{}\n\n", bold("prompt"), shown(prompt), prompt.ends_with('\n') ? "" : "\n");
+  fmt::print("{}\n{}\n", bold(alone),
+             equal ? "the same text as below, bit for bit" : shown(r.alone.text));
+  print_summary(stdout, r.alone);
+  const std::string how = d.propose.empty() ? "lookup" : d.propose;
+  const std::string gamma = !d.tree.empty()    ? fmt::format(" {}, {}", d.tree, how)
+                            : !d.gamma.empty() ? ", gamma " + d.gamma
+                                               : "";
+  fmt::print(
+      "\n{}\n{}{}\n",
+      bold(fmt::format("{} {}{}, temperature {:g}", d.name, d.policy, gamma, o.sample.temperature)),
+      legend(r.chosen), marked_text(r.chosen, j.tokens()));
+  print_summary(stdout, r.chosen);
+  fmt::print("{}{}\n", origins(r.chosen),
+             equal ? fmt::format("; the same {} tokens as {}, bit for bit",
+                                 r.chosen.emissions.size(), all_models ? alone : "the target alone")
+                   : "");
+  // at temperature 0 every token is the target's most likely one
+  if (!equal)
+    fmt::print("mean log-probability of a token under the target: {:.3f} ({} {:.3f})\n",
+               mean_log_p(r.chosen), alone, mean_log_p(r.alone));
+  fmt::print("{}\n{}\n",
+             bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f}",
+                              r.measured, r.repeats, r.predicted)),
+             r.formula);
+  if (d.name == "speculative" && r.chosen.drafted > 0) fmt::print("{}\n", reason(r));
 }
 
 std::string read_prompt(const generate_options& o) {
@@ -546,7 +600,7 @@ void generate(const generate_options& given) {
                   "--exact-batches)");
   }
 
-  job j{o, models, {}, o.max_tokens, tokens.end_tokens()};
+  job j{o, models, {}, o.max_tokens, tokens.end_tokens(), tokens.unused()};
   const auto drafts = [&](const char* name) {
     return std::count(d.drafters.begin(), d.drafters.end(), name) > 0;
   };
@@ -608,43 +662,14 @@ void generate(const generate_options& given) {
         out["all_models"]["mean_logprob_target"] = mean_log_p(r.alone);
       }
     } else {
-      fmt::print("{}\n{}{}\n\n", bold("prompt"), shown(prompt), prompt.ends_with('\n') ? "" : "\n");
-      const char* alone = o.baseline == "all-models" ? "all models at every token" : "target alone";
-      fmt::print("{}\n{}\n", bold(alone), shown(r.alone.text));
-      print_summary(stdout, r.alone);
-      const std::string how = d.propose.empty() ? "lookup" : d.propose;
-      const std::string gamma = !d.tree.empty()    ? fmt::format(" {}, {}", d.tree, how)
-                                : !d.gamma.empty() ? ", gamma " + d.gamma
-                                                   : "";
-      const std::string legend =
-          output_marks() == marks::none
-              ? ""
-              : fmt::format("  {} {} {}", marked("accepted draft", origin::accepted),
-                            marked("residual", origin::residual), marked("bonus", origin::bonus));
-      fmt::print("\n{}{}\n{}\n",
-                 bold(fmt::format("{} {}{}, temperature {:g}", d.name, d.policy, gamma,
-                                  o.sample.temperature)),
-                 legend, marked_text(r.chosen, tokens));
-      print_summary(stdout, r.chosen);
-      fmt::print(
-          "{}{}\n", origins(r.chosen),
-          same(r.chosen, r.alone)
-              ? fmt::format("; the same {} tokens as {}, bit for bit", r.chosen.emissions.size(),
-                            o.baseline == "all-models" ? alone : "the target alone")
-              : "");
-      fmt::print("mean log-probability under the target {:.3f} ({} {:.3f})\n", mean_log_p(r.chosen),
-                 alone, mean_log_p(r.alone));
-      fmt::print("{}\n",
-                 bold(fmt::format("speed-up measured {:.2f} (median of {}), predicted {:.2f} = {}",
-                                  r.measured, r.repeats, r.predicted, r.formula)));
-      if (d.name == "speculative" && r.chosen.drafted > 0) fmt::print("{}\n", reason(r));
+      print_comparison(j, d, prompt, r);
     }
   } else {
     if (!o.json) {
       fmt::print("{}", dim(prompt));
       std::fflush(stdout);
     }
-    const decoded once = run_and_print(j, d);
+    const decoded once = run_and_print(j, d, true);
     if (o.json) {
       out = report(once);
       report_drafters(out, once, d);

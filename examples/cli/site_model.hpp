@@ -22,6 +22,7 @@
 #include <specagg/net/gathered.hpp>
 #include <specagg/site/documents.hpp>
 
+#include "backends.hpp"
 #include "joined_vocabularies.hpp"
 #include "llama_cpp_options.hpp"
 #include "passages.hpp"
@@ -182,6 +183,7 @@ class site_library_of : public Kind {
 
   const site_options options;
   const std::optional<passages> texts;
+  const std::vector<specagg::token_id> unused = unused_tokens(this->tokens);  // never drawn
 
   // A session's that has read the passage: null if none is kept.
   typename Kind::saved prefix(std::uint32_t passage) {
@@ -286,6 +288,8 @@ class site_model_of final : public site {
     const status s =
         mixture_->see(text_, relevance_, logits, h_,
                       [&](std::size_t count, const auto& body) { for_each(count, body); });
+    for (std::size_t row = 0; row < rows; ++row)
+      mask(logits.subspan(row * vocab_size(), vocab_size()), library_->unused);
     if (!h_.empty()) h = h_.back();
     return s;
   }

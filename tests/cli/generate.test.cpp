@@ -416,6 +416,73 @@ TEST_CASE("a stop string ends the text before it, also where it spans tokens") {
   CHECK(j["text"] == whole.substr(0, whole.find(stop)));
   CHECK(j["ended_by"] == "stop");
 }
+TEST_CASE("what a text counts is what it shows, also where a stop string cuts a round") {
+  std::size_t cut = 0;
+  for (const std::string& drafts :
+       {std::string("--gamma 6"), "--gamma 6 --draft lookup,counts," + models + "/draft.gguf",
+        std::string("--tree 2,2,1,1"), std::string("--decoder alternating --gamma 6")})
+    for (const char* stop : {" to", "he", "a", " the"}) {
+      const auto j = generated("--temperature 0 --max-tokens 60 --prompt 'And it came' " + drafts +
+                               " --stop '" + stop + "'");
+      INFO(drafts << " --stop " << stop << "\n" << j.dump());
+      const std::size_t accepted = std::size_t(
+          std::count(j["origin"].begin(), j["origin"].end(), nlohmann::json("accepted")));
+      CHECK(j["ended_by"] == "stop");
+      CHECK(j["accepted"] == accepted);
+      cut += j["origin"].back() == "accepted";
+      if (!j.contains("drafters")) continue;
+      std::size_t of_drafters = 0;
+      for (const auto& one : j["drafters"]) of_drafters += std::size_t(one["accepted"]);
+      CHECK(of_drafters == accepted);
+    }
+  CHECK(cut > 2);
+}
+// docs/engine.md, "What the text of a seed depends on"
+TEST_CASE(
+    "with drafts the text of a seed depends on the limit of tokens, without them it does not") {
+  const auto differ = [](const std::string& options) {
+    std::size_t n = 0;
+    for (int seed = 1; seed <= 20; ++seed) {
+      const std::string how = options + " --prompt The --seed " + std::to_string(seed);
+      const std::string one = generated("--max-tokens 1 " + how)["text"],
+                        all = generated("--max-tokens 6 " + how)["text"];
+      n += !all.starts_with(one);
+    }
+    return n;
+  };
+  CHECK(differ("--gamma 0") == 0);
+  CHECK(differ("--gamma 4 --verify coupled") == 0);
+  CHECK(differ("--gamma 4") > 0);
+}
+TEST_CASE("tokens that the file calls unused are never drawn") {
+  // 128 pieces that are often drawn
+  const auto drawn = [](const nlohmann::json& j) {
+    return std::count_if(j["tokens"].begin(), j["tokens"].end(),
+                         [](int token) { return token >= 270 && token < 398; });
+  };
+  for (const char* name : {"target", "draft"}) {
+    std::ifstream in(models + "/" + name + ".gguf", std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    const std::string key = "tokenizer.ggml.token_type";
+    const auto types = bytes.find(key) + key.size() + 16;  // 32 bits each
+    for (std::size_t t = 270; t < 398; ++t) bytes[types + 4 * t] = 5;
+    std::ofstream(std::string(name) + ".unused.tmp", std::ios::binary) << bytes;
+  }
+  const std::string common = "--max-tokens 60 --prompt A --temperature ";
+  for (const std::string how :
+       {"0 --gamma 3", "3", "1 --draft lookup,counts,draft.unused.tmp", "1 --tree 2,2,1",
+        "1 --decoder alternating", "1 --decoder oracle --policy contrastive",
+        "1 --policy geometric --repeat-penalty 1.1", "1 --decoder sequential"}) {
+    INFO(how);
+    const auto j = generated("--target target.unused.tmp " + common + how +
+                             (how.find("--draft") < how.size() ? "" : " --draft draft.unused.tmp"));
+    CHECK(j["tokens"].size() > 30);
+    CHECK(drawn(j) == 0);
+  }
+  CHECK(drawn(generated(common + "3")) > 0);
+  for (const char* name : {"target", "draft"})
+    std::filesystem::remove(std::string(name) + ".unused.tmp");
+}
 TEST_CASE("a prompt comes from a pipe, too; one that nobody writes to is not waited for") {
   std::filesystem::remove("pipe.tmp");
   REQUIRE(mkfifo("pipe.tmp", 0600) == 0);
@@ -471,8 +538,9 @@ TEST_CASE(
   std::filesystem::remove("bare-text.tmp");
 }
 TEST_CASE(
-    "a terminal without colours gets brackets that show where each token came from; a pipe gets "
+    "terminal: one without colours gets brackets that show where each token came from; a pipe gets "
     "none") {
+  if (!cli::has_terminals()) return;
   const std::string arguments = "generate --compare --max-tokens 60";
   const ran dumb = cli::run_at_terminal("-u NO_COLOR TERM=dumb", arguments), piped = run(arguments);
   for (const auto& [r, marks] : {std::pair(dumb, true), std::pair(piped, false)}) {
