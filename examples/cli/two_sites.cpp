@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <string>
 #include <system_error>
@@ -669,6 +670,67 @@ void profile(const two_sites_options& o) {
   }
 }
 
+// Of a device that connects again and again: how its last connection ended. Any thread.
+struct connection_end {
+  std::mutex mutex;
+  bool over = true;
+  std::string why;
+  // since when every connection fails for a reason that is known, and that time hardly mends: one
+  // end has no TLS, or a certificate is wrong
+  std::optional<net::clock::time_point> hopeless;
+
+  void ended(const std::string& reason, const net::security& security) {
+    const std::lock_guard lock(mutex);
+    over = true;
+    why = reason;
+    if (net::probable_cause(why, security).empty()) hopeless.reset();
+    else if (!hopeless) hopeless = net::clock::now();
+  }
+  // Why no further connection is tried; empty if one is. answered: when the other end was last
+  // heard; none: never.
+  std::string given_up(double seconds, net::clock::time_point began,
+                       std::optional<net::clock::time_point> answered) {
+    const std::lock_guard lock(mutex);
+    const auto now = net::clock::now();
+    if (hopeless && !answered && now - *hopeless > 3s) return why;
+    if (now - answered.value_or(began) <= std::chrono::duration<double>(seconds)) return {};
+    return fmt::format("no answer for {:g} s ({})", seconds, why.empty() ? "silence" : why);
+  }
+};
+
+// What a device prints at the end. Throws specagg::error if the text is not whole.
+void conclude(const two_sites_options& o, const site_maker& library, const running& r,
+              const std::string& problem) {
+  json j = report(r);
+  const auto emitted = j["tokens"].get<std::vector<token_id>>();
+  const std::string text = text_of(library, emitted);
+  const bool whole = r.site->finished();
+  // Who got no token has nothing to go on with: the same command begins anew.
+  const std::string hint =
+      emitted.empty() ? ""
+                      : fmt::format("; --session {:016x} goes on with it", r.watch->terms.session);
+  if (o.as_json) {
+    j["text"] = text;
+    j["finished"] = whole;
+    add_mapped(j, library);
+    if (!problem.empty()) j["problem"] = problem;
+    fmt::print("{}\n", line_of(j));
+  } else if (!emitted.empty()) {
+    fmt::print("{}\n", shown(text));
+    if (o.origins) print_origins(library, emitted, j["origins"].get<std::vector<std::string>>());
+    fmt::print("\n{} tokens, {:.2f} ms a token", emitted.size(),
+               1e3 * j.value("seconds_per_token", 0.0));
+    if (j.contains("seconds_per_token_predicted"))
+      fmt::print(" (the recursion says {:.2f})",
+                 1e3 * j["seconds_per_token_predicted"].get<double>());
+    fmt::print("\n{}\n{}\n", live_line(side::l, r), live_line(side::r, r));
+  }
+  std::fflush(stdout);
+  if (!whole)
+    throw error(o.address, fmt::format("token {}", emitted.size()),
+                (problem.empty() ? "interrupted" : problem) + hint);
+}
+
 void device(two_sites_options o) {
   scheduling_of(o.scheduler);
   o.decode = profiles_of(o);
@@ -685,16 +747,12 @@ void device(two_sites_options o) {
   const auto trace = o.trace.empty() ? nullptr : std::make_shared<trace_file>(o.trace);
   running r = run_site(o, terms, tokens, *library, terms.most_tokens, trace);
 
-  // Connects again and again; how the last connection ended.
-  struct {
-    std::mutex mutex;
-    bool over = true;
-    std::string why;
-  } connection;
+  connection_end connection;
   net::client client(o.address, security, limits_of(o, library->vocab_size()));
   const bool live = knows_escapes(STDERR_FILENO);
   const auto began = net::clock::now();
-  auto answered = began, next = began;
+  std::optional<net::clock::time_point> answered;
+  auto next = began;
   auto pause = 100ms;
   std::size_t heard = 0;
   std::string problem;
@@ -706,12 +764,7 @@ void device(two_sites_options o) {
       pause = 100ms;
     }
     if (problem = r.site->problem(); !problem.empty() || r.site->finished()) break;
-    if (now - answered > std::chrono::duration<double>(o.give_up)) {
-      const std::lock_guard lock(connection.mutex);
-      problem = fmt::format("no answer for {:g} s ({})", o.give_up,
-                            connection.why.empty() ? "silence" : connection.why);
-      break;
-    }
+    if (problem = connection.given_up(o.give_up, began, answered); !problem.empty()) break;
     bool again = false;
     {
       const std::lock_guard lock(connection.mutex);
@@ -724,11 +777,7 @@ void device(two_sites_options o) {
     }
     if (again)
       client.connect([&](const auto& out) { return std::make_shared<to_site>(r.site, out); },
-                     [&](const std::string& why) {
-                       const std::lock_guard lock(connection.mutex);
-                       connection.over = true;
-                       connection.why = why;
-                     });
+                     [&](const std::string& why) { connection.ended(why, security); });
     std::this_thread::sleep_for(50ms);
     client.tick();
     r.site->tick();
@@ -748,33 +797,7 @@ void device(two_sites_options o) {
     std::this_thread::sleep_for(2ms);
     client.tick();
   }
-  json j = report(r);
-  const auto emitted = j["tokens"].get<std::vector<token_id>>();
-  const std::string text = text_of(*library, emitted);
-  const bool whole = r.site->finished();
-  // Who got no token has nothing to go on with: the same command begins anew.
-  const std::string hint =
-      emitted.empty() ? "" : fmt::format("; --session {:016x} goes on with it", terms.session);
-  if (o.as_json) {
-    j["text"] = text;
-    j["finished"] = whole;
-    add_mapped(j, *library);
-    if (!problem.empty()) j["problem"] = problem;
-    fmt::print("{}\n", line_of(j));
-  } else if (!emitted.empty()) {
-    fmt::print("{}\n", shown(text));
-    if (o.origins) print_origins(*library, emitted, j["origins"].get<std::vector<std::string>>());
-    fmt::print("\n{} tokens, {:.2f} ms a token", emitted.size(),
-               1e3 * j.value("seconds_per_token", 0.0));
-    if (j.contains("seconds_per_token_predicted"))
-      fmt::print(" (the recursion says {:.2f})",
-                 1e3 * j["seconds_per_token_predicted"].get<double>());
-    fmt::print("\n{}\n{}\n", live_line(side::l, r), live_line(side::r, r));
-  }
-  std::fflush(stdout);
-  if (!whole)
-    throw error(o.address, fmt::format("token {}", emitted.size()),
-                (problem.empty() ? "interrupted" : problem) + hint);
+  conclude(o, *library, r, problem);
   if (trace) trace->check();
 }
 

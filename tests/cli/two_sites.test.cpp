@@ -56,8 +56,9 @@ bool soon(const std::function<bool()>& what) {
 struct server {
   std::unique_ptr<background> process;
   int port = 0;
-  explicit server(const std::string& arguments, int at = 0, const std::string& before = "") {
-    const std::string where = " --insecure --json --listen 127.0.0.1:" + std::to_string(at);
+  explicit server(const std::string& arguments, int at = 0, const std::string& before = "",
+                  const std::string& security = " --insecure") {
+    const std::string where = security + " --json --listen 127.0.0.1:" + std::to_string(at);
     process = std::make_unique<background>(arguments + where, before);
     const std::string said = process->line();
     INFO(said);
@@ -150,7 +151,9 @@ TEST_CASE("a device whose model has other tokens drafts for the text's, in every
 }
 
 TEST_CASE(
-    "a device prints no control bytes of a text at a terminal; a pipe gets the text's own bytes") {
+    "terminal: a device prints no control bytes of a text at one; a pipe gets the text's own "
+    "bytes") {
+  if (!cli::has_terminals()) return;
   // a terminal's title; red, and a control of Latin-1
   const std::string lord = "\x1b]0;xx\x07", the = "\x1b[31m\x9b";
   const test::renamed target("target", lord, the), draft("draft", lord, the);
@@ -169,6 +172,31 @@ TEST_CASE(
     CHECK(shown.out.find("\\x1b[31m\\x9b") != std::string::npos);
     CHECK(shown.out.find('\x1b') == std::string::npos);
   }
+}
+
+TEST_CASE("one end with TLS and one without find out at once, not after --give-up") {
+  if (cli::shell("openssl version").status != 0) {
+    WARN("skipped: there is no openssl to make a certificate with");
+    return;
+  }
+  folder f;
+  const std::string key = f.path + "/own.key", pem = f.path + "/own.pem";
+  REQUIRE(
+      cli::shell("openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout " +
+                 key + " -out " + pem + " 2>&1")
+          .status == 0);
+  const auto at_once = [](const std::string& arguments, int port, const char* word) {
+    const auto began = std::chrono::steady_clock::now();
+    refuses(
+        "dragon device --prompt x " + arguments + " --connect 127.0.0.1:" + std::to_string(port),
+        {"127.0.0.1:", word});
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(15));  // --give-up: 30
+  };
+  const server plain("dragon serve");
+  at_once("", plain.port, "the server does not speak TLS");
+  const server tls("dragon serve", 0, "", " --certificate " + pem + " --key " + key);
+  at_once("--insecure", tls.port, "the server hangs up: it may want TLS");
+  at_once("", tls.port, "has signed the server's certificate");
 }
 
 TEST_CASE(
@@ -231,7 +259,7 @@ TEST_CASE(
   for (auto& d : devices) {
     const ran r = d->end();
     finished += r.status == 0;
-    refused += r.out.find("refused by the other end: this s") != std::string::npos;
+    refused += r.out.find("refused by the other end: \"this s") != std::string::npos;
   }
   CHECK(finished > 0);
   CHECK(refused > 0);
@@ -496,12 +524,12 @@ TEST_CASE("two sites: what cannot be used is said in one line, with status 2") {
           {"127.0.0.1:1", "no answer for 0.5 s"});
   refuses(
       "dragon device --seed 4 --insecure --give-up 5 --connect 127.0.0.1:" + std::to_string(s.port),
-      {"hash of the seed", "refused"});
+      {"seed: device and server have different ones", "--seed", "refused"});
   refuses(
       "dssd device --seed 3 --insecure --give-up 5 --connect 127.0.0.1:" + std::to_string(s.port),
       {"this is a server of dragon"});
   refuses("dragon device --seed 3 --give-up 1 --connect 127.0.0.1:" + std::to_string(s.port),
-          {"no answer for 1 s", "the server does not speak TLS"});
+          {"the server does not speak TLS"});
   refuses("dragon serve --listen 127.0.0.1:0", {"serve", "--certificate", "--insecure"});
   refuses("dragon serve --insecure --certificate x", {"x", "cannot be read"});
   refuses("dragon serve --insecure --listen 127.0.0.1:" + std::to_string(s.port),
@@ -573,7 +601,7 @@ TEST_CASE("two sites whose tokenizers make other tokens of one text do not begin
   refuses(
       "dragon device --insecure --give-up 5 --model " + other +
           " --connect 127.0.0.1:" + std::to_string(s.port),
-      {"refused by the other end: tokenization: the two ends make different tokens of one text"});
+      {"refused by the other end: \"tokenization: the two ends make different tokens of one text"});
 }
 TEST_CASE("a token is asked for, and a unix socket is listened to") {
   const folder f;

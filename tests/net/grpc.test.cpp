@@ -421,7 +421,7 @@ TEST_CASE("what a peer refuses or closes with is one printable line at the other
   p.say(s.at(side::l, 7), s.terms);
   p.say(refusal{short_text(hostile)}, s.terms);
   CHECK(soon([&] { return c.ends().size() == 1 && !c.ends()[0].site->problem().empty(); }));
-  CHECK(c.ends()[0].site->problem() == "refused by the other end: " + shown);
+  CHECK(c.ends()[0].site->problem() == "refused by the other end: \"" + shown + '"');
   net::server rude("127.0.0.1:0", open_to_all, cloud::small(),
                    [&](const std::shared_ptr<net::outlet>& out) {
                      auto l = std::make_shared<heard>();

@@ -158,7 +158,7 @@ TEST_CASE(
     CHECK((said == due || said == "the model: context full"));
     CHECK_FALSE(r.site->online());
     REQUIRE(soon([&] { return !l.site->problem().empty(); }));
-    CHECK(l.site->problem() == "refused by the other end: the model of the other end fails");
+    CHECK(l.site->problem() == "refused by the other end: \"the model of the other end fails\"");
     CHECK_FALSE(c.closed(1).empty());
 
     // Asked again at the next connection, when all is well.

@@ -117,13 +117,12 @@ TEST_CASE(
   other.seed_hash ^= 1;
   bytes.assign(500, 0);
   bytes.resize(encode(other, other, bytes));
-  refused(bytes, "hash of the seed: " + std::to_string(terms.seed_hash) + " here, " +
-                     std::to_string(other.seed_hash) + " there");
+  refused(bytes, "seed: device and server have different ones (--seed of their commands)");
   other = terms;
   other.from = side::r;
   bytes.assign(500, 0);
   bytes.resize(encode(other, other, bytes));
-  refused(bytes, "side: 1 here, 0 there");
+  refused(bytes, "side: both ends are the server");
   CHECK(c.made == 0);
   CHECK(c.ended == 0);
 }
@@ -180,7 +179,7 @@ TEST_CASE(
   hello other = named(1);
   other.most_tokens = 8;
   thief.say(other, other);
-  CHECK(thief.out->why() == "most tokens: 9 here, 8 there");
+  CHECK(thief.out->why() == "most tokens: 8 on the device, 9 on the server");
   CHECK(newer.out->why().empty());
   CHECK(c.made == 1);
   const std::size_t before = older.out->messages();

@@ -469,7 +469,7 @@ TEST_CASE("before hello, and after a refusal, a site listens to nothing and deci
   CHECK(r.site.waiting(side::l) == 0);
   hello other = r.terms;
   r.hears(other);
-  CHECK(r.site.problem() == "side: 1 here, 0 there");  // both say r
+  CHECK(r.site.problem() == "side: both ends are the server");
   other.from = side::l;
   r.hears(other);
   r.hears(r.says(1, 1, 1));

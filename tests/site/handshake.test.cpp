@@ -99,9 +99,11 @@ TEST_CASE("ends that differ refuse, both know why, and a new connection begins a
   l.link.connected(l.out);
   r.link.connected(r.out);
   CHECK(r.hears(l.out.sent[0]) == arrival::nothing);
-  CHECK(r.link.problem() == "vocabulary: 6 here, 5 there");
+  // what both print names the ends
+  const std::string difference = "vocabulary: 5 on the device, 6 on the server";
+  CHECK(r.link.problem() == difference);
   CHECK(l.hears(r.out.sent.back()) == arrival::nothing);
-  CHECK(l.link.problem() == "refused by the other end: vocabulary: 6 here, 5 there");
+  CHECK(l.link.problem() == "refused by the other end: \"" + difference + '"');
   const std::size_t said = l.out.sent.size();
   CHECK(l.hears(r.out.sent[0]) == arrival::nothing);
   l.link.knock(l.out);
@@ -118,7 +120,7 @@ TEST_CASE("bytes that are no message end the connection, and the other end learn
   CHECK(l.hears({9, 9}) == arrival::nothing);
   CHECK(l.link.problem() == "message of 2 bytes: unknown kind");
   CHECK(r.hears(l.out.sent.back()) == arrival::nothing);
-  CHECK(r.link.problem() == "refused by the other end: message of 2 bytes: unknown kind");
+  CHECK(r.link.problem() == "refused by the other end: \"message of 2 bytes: unknown kind\"");
   CHECK(l.hears(r.out.sent[0]) == arrival::nothing);
 }
 TEST_CASE("a problem is one printable line, whatever the other end calls itself or refuses with") {
@@ -132,12 +134,12 @@ TEST_CASE("a problem is one printable line, whatever the other end calls itself 
   end r(side::r);
   r.link.connected(r.out);
   r.hears(said(refusal{short_text(hostile)}));
-  CHECK(r.link.problem() == "refused by the other end: " + shown);
+  CHECK(r.link.problem() == "refused by the other end: \"" + shown + '"');
   r.link.connected(r.out);
   hello other = end::terms(side::l, 2, 5);
   other.sampling = short_text(hostile);
   r.hears(said(other));
-  CHECK(r.link.problem() == "sampling:  here, " + shown + " there");
+  CHECK(r.link.problem() == "sampling: " + shown + " on the device,  on the server");
   message m;  // and so is what is sent back
   REQUIRE(decode(r.out.sent.back(), r.link.terms(), m) == wire::ok);
   CHECK(std::get<refusal>(m).reason.view() == r.link.problem());

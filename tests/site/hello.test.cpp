@@ -45,12 +45,20 @@ TEST_CASE("two ends that differ are told where first, and what each says") {
   CHECK(told([](hello& h) {
           h.version = 9;
           h.codec.vocabulary = 1;
-        }) == "version: 2 here, 9 there");
-  CHECK(told([](hello& h) { h.kind = protocol::dssd; }) == "protocol: dragon here, dssd there");
-  CHECK(told([](hello& h) { h.from = side::l; }) == "side: 0 here, 1 there");
+        }) == "version: 2 on the device, 9 on the server");
+  CHECK(told([](hello& h) { h.kind = protocol::dssd; }) ==
+        "protocol: dragon on the device, dssd on the server");
+  CHECK(told([](hello& h) { h.seed_hash = hash_of_seed(2); }) ==
+        "seed: device and server have different ones (--seed of their commands)");
+  CHECK(told([](hello& h) { h.from = side::l; }) == "side: both ends are the device");
   CHECK(told([](hello& h) { h.model_l = short_text("draft-8b"); }) ==
-        "model of l: draft-7b here, draft-8b there");
-  CHECK(told([](hello& h) { h.codec.vocabulary = 32000; }) == "vocabulary: 300 here, 32000 there");
+        "model of l: draft-7b on the device, draft-8b on the server");
+  const std::string sizes = "vocabulary: 300 on the device, 32000 on the server";
+  CHECK(told([](hello& h) { h.codec.vocabulary = 32000; }) == sizes);
+  hello there = here;  // the other end says the same
+  there.from = side::r;
+  there.codec.vocabulary = 32000;
+  CHECK(first_difference(there, here) == sizes);
   CHECK(told([](hello& h) { h.codec.top_p = 0.9 + 1e-12; }) ==
         "codec, top-p: they differ in the last digits");
   for (const auto& change : std::vector<std::function<void(hello&)>>{
@@ -148,12 +156,13 @@ TEST_CASE("hello_for makes terms of two ends that agree; what is left out of hel
   static_assert(l.codec.vocabulary == 32000 && l.real_bytes == 4);
   CHECK(valid(l));
   CHECK(first_difference(l, hello_for(32000, side::r)) == "");
-  CHECK(first_difference(l, hello_for(32000, side::l)) == "side: 0 here, 1 there");
-  CHECK(first_difference(l, hello_for(50272, side::r)) == "vocabulary: 32000 here, 50272 there");
+  CHECK(first_difference(l, hello_for(32000, side::l)) == "side: both ends are the device");
+  CHECK(first_difference(l, hello_for(50272, side::r)) ==
+        "vocabulary: 32000 on the device, 50272 on the server");
   CHECK(first_difference(l, hello_for<double>(32000, side::r)) ==
-        "codec, bytes of a number: 4 here, 8 there");
+        "codec, bytes of a number: 4 on the device, 8 on the server");
   CHECK(first_difference(l, hello_for(32000, side::r, protocol::dssd)) ==
-        "protocol: dragon here, dssd there");
+        "protocol: dragon on the device, dssd on the server");
   hello same{.from = side::r};  // one field is enough
   CHECK_FALSE(valid(same));
   same.codec.vocabulary = 32000;

@@ -86,7 +86,7 @@ class handshake {
       return arrival::nothing;
     }
     if (const auto* r = std::get_if<refusal>(&m)) {
-      problem_ = "refused by the other end: " + printable(r->reason.view());
+      problem_ = "refused by the other end: \"" + printable(r->reason.view()) + '"';
       return arrival::nothing;
     }
     const auto* h = std::get_if<hello>(&m);

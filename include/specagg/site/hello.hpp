@@ -148,16 +148,19 @@ inline constexpr std::string_view tokenization_probe =
     "\xf0\x90\xb5\x8a\xf0\x90\xb5\x80 a\xea\x9f\x8b 1\xf0\x90\xb5\x81.\xe0\xa2\x97\n"
     "\xea\x9f\x8e\xea\x9f\x92 a\xf0\xb2\x8e\xb0 1\xea\x9f\x8f.\xe1\xab\x8f\n";
 
-// The first difference of two ends: "vocabulary: 32000 here, 50272 there". Empty if there is none.
+// The first difference of two ends: "vocabulary: 32000 on the device, 50272 on the server", as each
+// of them says it (the device is side l). Empty if there is none.
 [[nodiscard]] inline std::string first_difference(const hello& here, const hello& there) {
   std::string found;
+  const bool own_l = here.from == side::l;
   const auto text = [](const auto& x) {
     if constexpr (requires { x.view(); }) return std::string(x.view());
     else return std::to_string(x);
   };
   const auto differ = [&](std::string_view what, const auto& a, const auto& b) {
     if (found.empty() && text(a) != text(b))
-      found = std::string(what) + ": " + text(a) + " here, " + text(b) + " there";
+      found = std::string(what) + ": " + text(own_l ? a : b) + " on the device, " +
+              text(own_l ? b : a) + " on the server";
   };
   const auto both = [&](std::string_view what, auto member) {
     differ(what, member(here), member(there));
@@ -165,7 +168,8 @@ inline constexpr std::string_view tokenization_probe =
   both("version", [](const hello& h) { return h.version; });
   both("protocol", [](const hello& h) { return short_text(name(h.kind)); });
   both("session", [](const hello& h) { return h.session; });
-  differ("side", int(here.from), 1 - int(there.from));
+  if (found.empty() && here.from == there.from)
+    found = std::string("side: both ends are the ") + (own_l ? "device" : "server");
   if (here.model_l.size > 0 && there.model_l.size > 0)
     both("model of l", [](const hello& h) { return h.model_l; });
   if (here.model_r.size > 0 && there.model_r.size > 0)
@@ -177,7 +181,8 @@ inline constexpr std::string_view tokenization_probe =
     found =
         "tokenization: the two ends make different tokens of one text (do their tables of Unicode "
         "differ?)";
-  both("hash of the seed", [](const hello& h) { return h.seed_hash; });
+  if (found.empty() && here.seed_hash != there.seed_hash)
+    found = "seed: device and server have different ones (--seed of their commands)";
   both("sampling", [](const hello& h) { return h.sampling; });
   both("codec, values", [](const hello& h) { return int(h.codec.format); });
   both("codec, bytes of a number", [](const hello& h) { return h.real_bytes; });

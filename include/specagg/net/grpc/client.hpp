@@ -102,7 +102,7 @@ class client {
         channel_, token_, limits_, std::move(accept),
         [all = all_, with = security_, ended = std::move(ended)](const std::string& why) {
           const is_over last{*all};
-          const std::string cause = detail::probable_cause(why, with);
+          const std::string cause = net::probable_cause(why, with);
           ended(cause.empty() ? why : cause + " (" + why + ")");
         });
     all_->stream = s;

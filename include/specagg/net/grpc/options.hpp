@@ -118,9 +118,12 @@ inline void check_credentials(const security& s) {
   if (!s.authority.empty() && !usable(s.certificate, s.key, s.authority))
     throw error("the authority", "", "is damaged: no certificate can be read from it");
 }
+
+}  // namespace detail
+
 // What is probably wrong where gRPC reports that a client cannot connect; empty if nothing is
 // known.
-inline std::string probable_cause(std::string_view report, const security& s) {
+[[nodiscard]] inline std::string probable_cause(std::string_view report, const security& s) {
   const auto says = [&](std::string_view what) {
     return report.find(what) != std::string_view::npos;
   };
@@ -141,6 +144,9 @@ inline std::string probable_cause(std::string_view report, const security& s) {
              ? "the server hangs up: it may want a certificate of this end (mutual TLS)"
              : "the server hangs up: its authority may not have signed this end's certificate";
 }
+
+namespace detail {
+
 // gRPC would use another port for a number above 65535, and 443 if there is none.
 inline const std::string& checked_address(const std::string& address, unsigned lowest_port) {
   if (address.starts_with("unix:")) return address;
