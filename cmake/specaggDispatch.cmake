@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # One program for every machine: a source built once for each instruction set, the best version chosen at start.
 #
-#   specagg_dispatch(<target> SOURCE step.cpp ENTRY step [another...] [ISAS avx512 avx2 sse2])
+#   specagg_dispatch(<target> SOURCE step.cpp ENTRY step [another...] [ISAS avx512 avx2 sse2] [NOT_EVERYWHERE])
 #
 # <target>  a target of this directory; it gets the versions, and step() itself, which jumps to the chosen one
 # SOURCE    an ordinary source with  extern "C" ... step(...)  in it; callers declare and call step() as ever
 # ENTRY     its extern "C" functions
 # ISAS      avx512vnni avx512 avx2 sse2 scalar on x86-64 (default: avx512 avx2 sse2), neon scalar on aarch64 (default:
 #           neon). avx512vnni is for sources that include backend/cpu: its products of quantised weights are faster
+#
+# NOT_EVERYWHERE  ISAS need not have one that every machine runs. A machine that runs none of them gets a message and
+#           status 2 at start
 #
 # At start the best version that this machine runs is taken, or the one the environment's SPECAGG_ISA names; a name that
 # was not built or cannot run here ends the program with a message and status 2.
@@ -47,9 +50,10 @@ if(CMAKE_SCRIPT_MODE_FILE)  # cmake -DNM= -DOBJDUMP= -DOBJECT= -DENTRIES= -P: wh
 endif()
 
 function(specagg_dispatch target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SOURCE" "ENTRY;ISAS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NOT_EVERYWHERE" "SOURCE" "ENTRY;ISAS")
   if(NOT arg_SOURCE OR NOT arg_ENTRY OR arg_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "specagg_dispatch(<target> SOURCE step.cpp ENTRY step [ISAS avx512 avx2 sse2])")
+    message(FATAL_ERROR "specagg_dispatch(<target> SOURCE step.cpp ENTRY step [ISAS avx512 avx2 sse2] "
+                        "[NOT_EVERYWHERE])")
   endif()
   set(here ${CMAKE_CURRENT_FUNCTION_LIST_DIR})  # a variable of this file is not seen by callers in a parent directory
   include(${here}/specaggInstructionSets.cmake)
@@ -95,7 +99,7 @@ function(specagg_dispatch target)
       message(FATAL_ERROR "specagg_dispatch: no instruction set '${isa}' on ${arch}; there are: ${known}")
     endif()
   endforeach()
-  if(NOT arg_ISAS MATCHES "sse2|scalar|neon")
+  if(NOT arg_NOT_EVERYWHERE AND NOT arg_ISAS MATCHES "sse2|scalar|neon")
     message(FATAL_ERROR "specagg_dispatch: ISAS has nothing that every ${arch} runs; add one of sse2, neon, scalar")
   endif()
 

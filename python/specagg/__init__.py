@@ -11,7 +11,7 @@ from . import plan
 from ._core import Policy, Verified, VerifiedTrees, isa, set_threads
 from ._law import Audit, Curve, Fit, Law, acceptance, curve, goodness_of_fit, law, total_variation, worst_error
 from ._policy import policies, policy
-from ._verify import Penalties, Sampling, Status, draw, parents_of, verify, verify_tree
+from ._verify import Origin, Penalties, Sampling, Status, draw, parents_of, verify, verify_tree
 from .rule import rule
 
 __version__ = "0.3.0"
@@ -20,6 +20,7 @@ __all__ = [
     "Curve",
     "Fit",
     "Law",
+    "Origin",
     "Penalties",
     "Policy",
     "Sampling",

@@ -25,6 +25,7 @@ class _Plan:
 
 plan: _Plan
 status_count: int
+origins: list[str]
 
 def isa() -> str:
     """The instruction set that was chosen at import; SPECAGG_ISA in the environment names another."""
@@ -67,7 +68,7 @@ class Edits:
     def __init__(self, repetition: Any, presence: Any, frequency: Any, history: Any, mask: Any) -> None: ...
 
 class Verified:
-    """The result of verify() for B requests. The arrays are views of this object."""
+    """The result of verify() for B requests. The arrays are views of this object. It can be pickled."""
 
     def __len__(self) -> int: ...
     @property
@@ -87,7 +88,8 @@ class Verified:
         """[B]: Status.ok, or why no further token could be emitted."""
     @property
     def origins(self) -> npt.NDArray[np.int8]:
-        """[B, gamma + 1]: 0 accepted, 1 residual, 2 bonus, -1 no token."""
+        """[B, gamma + 1]: where the token is from: Origin.accepted: the draft; residual: drawn in place of a rejected
+        one; bonus: drawn from the law where the draft has ended; no_token."""
     @property
     def reasons(self) -> npt.NDArray[np.uint8]:
         """[B, gamma + 1]: Status.ok, or what ended the draft at this position."""
@@ -99,11 +101,12 @@ class Verified:
         """[B, gamma + 1]: the same under p."""
     @property
     def acceptance_of_row(self) -> npt.NDArray[np.float64]:
-        """[B, gamma]: sum min(q, pi), the probability that a token of this row is accepted; NaN
-        beyond the draft."""
+        """[B, gamma]: the probability that a token drawn from this row is accepted, sum min(q, pi); match: sum q pi;
+        coupled: 1 or 0, whether the drafted token is accepted, as Gumbel-max coupling leaves no chance. NaN beyond the
+        draft."""
     @property
     def acceptance_of_token(self) -> npt.NDArray[np.float64]:
-        """[B, gamma]: min(1, pi(y) / q(y)) of the drafted token."""
+        """[B, gamma]: that of the drafted token y: min(1, pi(y) / q(y)); match: pi(y); coupled: as of_row."""
 
 class VerifiedTrees(Verified):
     """The result of verify_tree(). Acceptances are not computed (NaN)."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from . import _core
 from ._policy import PolicyLike, as_policy, policy as make_policy
-from ._verify import Sampling, Status, _are_logits, _named, _sampling, _verifiers
+from ._verify import Sampling, Status, _are_logits, _array, _named, _sampling, _verifiers
 
 Floats = npt.NDArray[np.float64]
 
@@ -56,10 +56,7 @@ def _row(x: npt.ArrayLike, name: str) -> Floats:
 
 
 def _floats(x: npt.ArrayLike, name: str) -> Floats:
-    try:
-        given = np.asarray(x)
-    except Exception:
-        given = np.empty(1, object)
+    given = _array(x, name)
     if given.size and given.dtype.kind not in "biuf":
         raise TypeError(f"{name}: expected numbers, not {type(x).__name__} of {given.dtype}")
     return np.asarray(given, np.float64, order="C")
@@ -152,10 +149,7 @@ def goodness_of_fit(tokens: npt.ArrayLike, law: npt.ArrayLike, false_alarm: floa
 
     ValueError: a token outside the law, a law that is no distribution.
     """
-    try:
-        seen = np.asarray(tokens)
-    except Exception:
-        seen = np.empty(1, object)
+    seen = _array(tokens, "tokens")
     pi = _floats(law, "law")
     if seen.size == 0:
         raise ValueError("tokens: there are none")

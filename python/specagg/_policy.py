@@ -53,7 +53,7 @@ def policy(name: str, **parameters: float | str) -> Policy:
     ValueError: an unknown policy or parameter, or a value out of range. TypeError: a name that is none.
     """
     if not isinstance(name, str):
-        raise TypeError(f"policy: expected a name, not {type(name).__name__}")
+        raise _no_policy(name, "a name")
     name, _, written = name.partition(":")
     given: dict[str, float | str] = dict(parameters)
     for item in written.split(",") if written else []:
@@ -107,4 +107,17 @@ def as_policy(given: PolicyLike) -> Policy:
         return given
     if isinstance(given, str):
         return _parsed(given)
-    raise TypeError(f"policy: expected a name or specagg.policy(...), not {type(given).__name__}")
+    raise _no_policy(given, "a name or specagg.policy(...)")
+
+
+def _no_policy(given: object, expected: str) -> TypeError:
+    """The error for what is no policy of the C++ library."""
+    from .rule import Rule
+
+    if not isinstance(given, Rule):
+        return TypeError(f"policy: expected {expected}, not {type(given).__name__}")
+    name = given.name
+    return TypeError(
+        f"policy: {name} is a policy in Python, and this function takes those of the C++ library: use {name}.law, "
+        f"{name}.acceptance, {name}.curve or {name}.audit; to verify with it, give its law as the target's rows, "
+        f'p={name}.law(q, p) with rows="probabilities", or compile {name}.cpp() into a C++ program')

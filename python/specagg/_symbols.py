@@ -26,7 +26,6 @@ class Node:
     symbols are one object."""
 
     __slots__ = ("op", "value", "args", "row", "truth", "confidence", "__weakref__")
-    __array_ufunc__ = None  # numpy's numbers leave the operation to the symbol
     __hash__ = object.__hash__
     op: str
     value: Any  # a number's; the name of a parameter or of a member of the rows
@@ -42,6 +41,17 @@ class Node:
     __pow__, __rpow__ = _binary("pow"), _binary("pow", swapped=True)
     __lt__, __le__, __gt__, __ge__ = _binary("<"), _binary("<="), _binary(">"), _binary(">=")
     __and__, __or__ = _binary("&"), _binary("|")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **_: Any) -> Node:
+        """Operators whose left side is a number of numpy."""
+        op = _OF_NUMPY.get(ufunc.__name__)
+        if op is None or method != "__call__":
+            raise TypeError(_instead_of(ufunc.__name__))
+        a, b = (x.item() if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in args)
+        return ~_operation("==", a, b) if op == "!=" else _operation(op, a, b)
+
+    def __array_function__(self, function: Any, *_: Any) -> Node:
+        raise TypeError(_instead_of(function.__name__))
 
     def __eq__(self, other: Number) -> Node:  # type: ignore[override]
         return _operation("==", self, other)
@@ -80,10 +90,23 @@ class Node:
         )
 
 
+def _instead_of(name: str) -> str:
+    """What a rule uses in place of numpy's function."""
+    own = {"amax": "max", "amin": "min", "absolute": "abs() of Python", "clip": "minimum and maximum",
+           "logical_and": "&", "logical_or": "|", "logical_not": "~", "invert": "~"}.get(name, name)
+    if own == name and not callable(globals().get(name)):
+        return f"specagg: numpy.{name} cannot be used in a rule: specagg.rule says which functions can"
+    where = "" if own[0] in "&|~" or " " in own else " from specagg.rule"
+    return f"specagg: numpy.{name} has no value in a rule, which is traced with symbols: use {own}{where}"
+
+
 Number = Node | float
 _nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 _CONDITIONS = {"<", "<=", ">", ">=", "==", "&", "|", "!"}
 _LEAST = sys.float_info.min  # what is smaller counts as 0 in log
+_OF_NUMPY = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "true_divide": "/", "power": "pow",
+             "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
+             "bitwise_and": "&", "bitwise_or": "|"}
 REDUCTIONS = {"sum", "largest", "argmax", "at"}
 
 

@@ -21,9 +21,24 @@ Numbers = Union[float, npt.ArrayLike]
 # The name of each number in Verified.statuses and Verified.reasons.
 Status = IntEnum("Status", {_core.status_name(i): i for i in range(_core.status_count)})  # type: ignore[misc]
 
+# The name of each number in Verified.origins: where a token is from.
+Origin = IntEnum("Origin", {"no_token": -1, **{name: i for i, name in enumerate(_core.origins)}})  # type: ignore[misc]
+
 _tree_verifiers = {"traversal": False, "recursive": True}
 _proposals = {"greedy": 0, "sampled": 1, "top": 2, "independent": 3}  # draft/propose.hpp
 _verifiers = {"token": 0, "block": 1, "match": 2, "coupled": 3}
+
+
+def _array(x: Any, name: str) -> npt.NDArray[Any]:
+    """x as an array; of what is none, an array of objects. ValueError: a tensor on another device than the CPU."""
+    try:
+        return np.asarray(x)
+    except Exception:
+        device = str(getattr(x, "device", "cpu"))
+        if not device.startswith("cpu"):
+            raise ValueError(f"{name}: is on the device {device}; specagg reads memory of the CPU: copy it there, in torch "
+                             f"by {name}.cpu()") from None
+        return np.empty((), object)
 
 
 def _number(x: Any, name: str, dtype: Any) -> Any:
@@ -34,10 +49,7 @@ def _number(x: Any, name: str, dtype: Any) -> Any:
             return x if whole else float(x)
         except OverflowError:
             raise ValueError(f"{name}: {x} is out of range") from None
-    try:
-        given = np.asarray(x)
-    except Exception:
-        given = np.empty((), object)
+    given = _array(x, name)
     if given.dtype.kind not in ("biu" if whole else "biuf"):
         raise TypeError(f"{name}: expected {'whole numbers' if whole else 'numbers'}, not {type(x).__name__} of {given.dtype}")
     if given.ndim == 0:
@@ -52,9 +64,10 @@ def _number(x: Any, name: str, dtype: Any) -> Any:
 def _ids(x: Any, name: str) -> npt.NDArray[np.int64]:
     """Token ids, from any sequence of whole numbers or one. What an int64 does not hold becomes negative."""
     try:
-        given = np.asarray(list(x) if isinstance(x, Iterable) and not hasattr(x, "__array__") else x)
+        values = list(x) if isinstance(x, Iterable) and not hasattr(x, "__array__") else x
     except Exception:
-        given = np.empty(1, object)
+        values = None
+    given = _array(values, name)
     if given.size and given.dtype.kind not in "iu":
         raise TypeError(f"{name}: expected token ids, not {type(x).__name__} of {given.dtype}")
     return given.reshape(-1).astype(np.int64)
@@ -131,7 +144,13 @@ def _are_logits(rows: Any) -> bool:
 
 
 def _streams(seed: Any, requests: Any, positions: Any) -> tuple[Any, Any, Any]:
-    """Which random numbers decide. Without a seed a fresh one: numbers that decided before must not decide again."""
+    """Which random numbers decide: no numbers that decided before. So without a seed a fresh one; and with a seed the
+    caller must say where in its text a draft begins."""
+    if positions is None:
+        if seed is not None:
+            raise ValueError("positions: a seed needs them: how many tokens each text has before its draft (0 for one "
+                             "round alone); without them all rounds of a text would have the same random numbers")
+        positions = 0
     return (secrets.randbits(64) if seed is None else _number(seed, "seed", np.uint64),
             None if requests is None else _number(requests, "requests", np.uint64),
             _number(positions, "positions", np.uint32))
@@ -174,7 +193,7 @@ def verify(
     *,
     seed: Union[int, npt.ArrayLike, None] = None,
     requests: Union[int, npt.ArrayLike, None] = None,
-    positions: Union[int, npt.ArrayLike] = 0,
+    positions: Union[int, npt.ArrayLike, None] = None,
     rows: str | tuple[str, str] = "logits",
     sampling: Sampling | None = None,
     draft_sampling: Sampling | None = None,
@@ -202,9 +221,8 @@ def verify(
     seed, requests, positions
                random numbers are a function of (seed, request, position) alone, each a number or [B];
                requests for which all three are equal share them.
-               seed: a fresh one for each call unless given. With a seed, every round of a text needs
-               positions of its own: position of the first drafted token in its text. requests: 0 to
-               B - 1 unless given
+               seed: a fresh one for each call unless given. positions: of the first drafted token in its text,
+               so how many tokens stand before it; needed with a seed. requests: 0 to B - 1 unless given
     rows       "logits" or "probabilities", or a pair: of q and of p
     sampling   temperature and filters of the logits of p, and of q unless draft_sampling is given. An error
                with probabilities
@@ -250,7 +268,7 @@ def draw(
     coupled: bool = False,
     seed: Union[int, npt.ArrayLike, None] = None,
     requests: Union[int, npt.ArrayLike, None] = None,
-    positions: Union[int, npt.ArrayLike] = 0,
+    positions: Union[int, npt.ArrayLike, None] = None,
     rows: str = "logits",
     sampling: Sampling | None = None,
     penalties: Penalties | None = None,
@@ -322,7 +340,7 @@ def verify_tree(
     proposed: str = "greedy",
     seed: Union[int, npt.ArrayLike, None] = None,
     requests: Union[int, npt.ArrayLike, None] = None,
-    positions: Union[int, npt.ArrayLike] = 0,
+    positions: Union[int, npt.ArrayLike, None] = None,
     rows: str | tuple[str, str] = "logits",
     sampling: Sampling | None = None,
     draft_sampling: Sampling | None = None,

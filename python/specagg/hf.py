@@ -24,6 +24,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from . import plan
 from ._hf_cache import Cached
+from ._hf_config import HANDED_OVER, new_tokens, processors_of, refuse_others, values_of
 from ._law import law
 from ._policy import PolicyLike, as_policy
 from ._verify import Sampling, Status, draw, verify
@@ -82,12 +83,14 @@ class _Decoding:
     """The requests that are not finished, `active`, and the two models' caches of them."""
 
     def __init__(self, target: Any, draft: Any, sequences: list[list[int]], pads: list[int], policy: PolicyLike,
-                 verifier: str, sampling: Sampling, seeds: Sequence[int], eos: Sequence[int], processors: Any) -> None:
+                 verifier: str, sampling: Sampling, seeds: Sequence[int], requests: Sequence[int], eos: Sequence[int],
+                 processors: Any) -> None:
         self.target = Cached(target, "target", len(sequences))
         self.draft = Cached(draft, "draft", len(sequences))
         self.sequences, self.pads, self.active = sequences, pads, list(range(len(sequences)))
         self.policy, self.verifier, self.sampling = as_policy(policy), verifier, sampling
-        self.seeds, self.eos, self.processors = np.array(seeds, np.uint64), list(eos), processors
+        self.seeds, self.requests = np.array(seeds, np.uint64), np.array(requests, np.uint64)
+        self.eos, self.processors = list(eos), processors
         self.vocabulary = int(target.config.vocab_size)
         self.wide = torch.float64 in (target.dtype, draft.dtype)
         self.times = (0, 0.0, 0.0)  # of the last round: calls of the draft, seconds of draft and target
@@ -97,7 +100,7 @@ class _Decoding:
 
     def streams(self) -> dict[str, Any]:
         """The random numbers of a round are a function of seed, request and position."""
-        return {"seed": self.seeds[self.active], "requests": np.array(self.active, np.uint64),
+        return {"seed": self.seeds[self.active], "requests": self.requests[self.active],
                 "positions": np.array(self.sizes(), np.uint32), "sampling": self.sampling}
 
     def rows(self, model: Cached, drafts: Sequence[list[int]], wanted: Sequence[int]) -> Any:
@@ -219,68 +222,33 @@ def _number(x: Any, name: str, kind: Any, low: float, high: float) -> Any:
     return x
 
 
-def generate(
-    target: Any,
-    draft: Any,
-    input_ids: Any,
-    *,
-    policy: PolicyLike = "lossless",
-    verifier: str = "token",
-    decoder: str = "speculative",
-    gamma: Union[int, str] = 4,
-    max_new_tokens: int = 20,
-    do_sample: bool = False,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    seed: Union[int, Sequence[int], None] = None,
-    attention_mask: Any = None,
-    eos_token_id: Union[int, Sequence[int], None] = None,
-    pad_token_id: Union[int, None] = None,
-    logits_processor: Any = None,
-    stopping_criteria: Any = None,
-    streamer: Any = None,
-    return_dict_in_generate: bool = False,
-) -> Any:
-    """Continues input_ids [B, S] with two models. Returns ids [B, S + n] as `model.generate` does: each row is
-    padded with pad_token_id after its end; or a Generated.
+def _sampling(values: dict[str, Any]) -> Sampling:
+    """Temperature and filters; without do_sample the most likely token, as in transformers, whatever they are."""
+    sampled = bool(values.get("do_sample"))
+    temperature = values.get("temperature", 1.0) if sampled else 1.0
+    how = Sampling(_number(temperature, "temperature", (int, float), 1e-30, 1e30),
+                   _number(values.get("top_k", 50), "top_k", int, 0, 2**31 - 1),
+                   _number(values.get("top_p", 1.0), "top_p", (int, float), 1e-30, 1),
+                   _number(values.get("min_p", 0.0), "min_p", (int, float), 0, 1))
+    return how if sampled else Sampling(0.0)
 
-    policy     what law the tokens have, given the rows of draft and target: specagg.policies()
-    verifier   "token", "block", "match", or "coupled": then each token is a function of seed, request, position and
-               the models' rows; for policies that do not read the draft gamma does not change the text
-    decoder    "speculative"; "sequential": the draft model writes, and the target is only called for a token
-               where the policy ("chow" or "chow-log", which read q alone) defers to it
-    gamma      tokens drafted in a round, at least 1; "auto": chosen by measured acceptances and times, so that with
-               the token and block verifiers a sampled text differs from run to run (its law does not)
-    do_sample  False: the most likely token (of pi at temperature 0); True: temperature, top_k (0: off), top_p and
-               min_p apply to both models
-    seed       a number, or one for each request; None: from torch's generator (torch.manual_seed)
-    attention_mask  [B, S], left-padded; None: all tokens but the leading pad_token_id, unless that ends a text
-    eos_token_id, pad_token_id
-               by default those of target.generation_config; no end of text: eos_token_id=[]
-    logits_processor   a list, applied to the rows of both models, one row at a time, before temperature and filters
-    stopping_criteria  a list, asked after each token of each request; scores are None. Both get a batch [B, n] whose
-               row b is request b's text, with its pads and the draft; the other rows are not read
-    streamer   put(prompt), put(token) for each token, end(); for a batch of one
 
-    TypeError or ValueError, with the argument's name: a wrong argument. RuntimeError: a row that no token can be
-    drawn from (NaN, all masked).
-    """
-    config = getattr(target, "generation_config", None)
-    ends = getattr(config, "eos_token_id", None) if eos_token_id is None else eos_token_id
-    eos = [] if ends is None else [ends] if isinstance(ends, int) else [int(one) for one in ends]
-    known_pad = getattr(config, "pad_token_id", None) if pad_token_id is None else pad_token_id
+def _write(target: Any, draft: Any, input_ids: Any, values: dict[str, Any], *, policy: PolicyLike, verifier: str,
+           decoder: str, gamma: Union[int, str], seed: Union[int, Sequence[int], None], attention_mask: Any,
+           logits_processor: Any, stopping_criteria: Any, streamer: Any) -> Any:
+    """generate(), with all of its values."""
+    ends = values.get("eos_token_id", [])
+    eos = [ends] if isinstance(ends, int) else [int(one) for one in ends]
+    known_pad = values.get("pad_token_id")
     pad = known_pad if known_pad is not None else eos[0] if eos else 0
     sequences, pads = _prompts(input_ids, attention_mask, pad, known_pad is not None and pad not in eos)
     count = len(sequences)
 
     auto = _DraftLength() if gamma == "auto" else None
     fixed = 0 if auto else _number(gamma, "gamma", int, 1, 1024)
-    room = _number(max_new_tokens, "max_new_tokens", int, 1, 2**31 - 1)
-    sampling = Sampling(_number(temperature, "temperature", (int, float), 1e-30, 1e30) if do_sample else 0.0,
-                        _number(top_k, "top_k", int, 0, 2**31 - 1), _number(top_p, "top_p", (int, float), 1e-30, 1),
-                        _number(min_p, "min_p", (int, float), 0, 1))
+    start = input_ids.shape[1]
+    room = _number(new_tokens(values, start), "max_new_tokens", int, 1, 2**31 - 1)
+    sampling = _sampling(values)
     if decoder not in ("speculative", "sequential"):
         raise ValueError(f'decoder: expected "speculative" or "sequential", not {decoder!r}')
     if decoder == "sequential" and as_policy(policy).name not in ("chow", "chow-log"):
@@ -292,13 +260,14 @@ def generate(
     seeds = [_number(one, "seed", int, 0, 2**64 - 1) for one in ([seed] * count if isinstance(seed, int) else seed)]
     if len(seeds) != count:
         raise ValueError(f"seed: expected one number or {count}, not {len(seeds)}")
+    requests = range(count) if isinstance(seed, int) else [0] * count
 
     criteria = StoppingCriteriaList(stopping_criteria or [])
-    work = _Decoding(target, draft, sequences, pads, policy, verifier, sampling, seeds, eos,
-                     LogitsProcessorList(logits_processor or []))
+    made = processors_of(values, eos, torch.tensor(pads, device=input_ids.device), start, start + room, input_ids.device)
+    work = _Decoding(target, draft, sequences, pads, policy, verifier, sampling, seeds, requests, eos,
+                     LogitsProcessorList([*made, *(logits_processor or [])]))
     if int(input_ids.min()) < 0 or int(input_ids.max()) >= work.vocabulary:
         raise ValueError(f"input_ids: not in 0 to {work.vocabulary - 1}")
-    start = input_ids.shape[1]
     totals = [[0] * count, [0] * count]
     rounds = 0
 
@@ -338,9 +307,60 @@ def generate(
     longest = max(map(len, sequences))
     ids = torch.tensor([s + [pad] * (longest - len(s)) for s in sequences], dtype=input_ids.dtype,
                        device=input_ids.device)
-    if not return_dict_in_generate:
+    if not values.get("return_dict_in_generate"):
         return ids
     return Generated(ids, totals[0], totals[1], [len(s) - start for s in sequences], rounds)
+
+
+def generate(
+    target: Any,
+    draft: Any,
+    input_ids: Any,
+    *,
+    policy: PolicyLike = "lossless",
+    verifier: str = "token",
+    decoder: str = "speculative",
+    gamma: Union[int, str] = 4,
+    seed: Union[int, Sequence[int], None] = None,
+    attention_mask: Any = None,
+    logits_processor: Any = None,
+    stopping_criteria: Any = None,
+    streamer: Any = None,
+    generation_config: Any = None,
+    **options: Any,
+) -> Any:
+    """Continues input_ids [B, S] with two models. Returns ids [B, S + n] as `model.generate` does: each row is
+    padded with pad_token_id after its end; or a Generated.
+
+    policy     what law the tokens have, given the rows of draft and target: specagg.policies()
+    verifier   "token", "block", "match", or "coupled": then each token is a function of seed, request, position and
+               the models' rows; for policies that do not read the draft gamma does not change the text
+    decoder    "speculative"; "sequential": the draft model writes, and the target is only called for a token
+               where the policy ("chow" or "chow-log", which read q alone) defers to it
+    gamma      tokens drafted in a round, at least 1; "auto": chosen by measured acceptances and times, so that with
+               the token and block verifiers a sampled text differs from run to run (its law does not)
+    seed       a number: each row of the batch has random numbers of its own; or a number for each request, of which
+               alone its text depends, not of its row; None: from torch's generator (torch.manual_seed)
+    attention_mask  [B, S], left-padded; None: all tokens but the leading pad_token_id, unless that ends a text
+    generation_config, options
+               as for model.generate(): what the call does not say, target.generation_config says, else the defaults
+               of transformers (greedy; if do_sample, top_k 50). They apply to the rows of both models: do_sample (else
+               the most likely token, of pi at temperature 0), temperature, top_k (0: off), top_p, min_p,
+               repetition_penalty, no_repeat_ngram_size, bad_words_ids, sequence_bias, suppress_tokens,
+               begin_suppress_tokens, forced_bos_token_id, forced_eos_token_id, remove_invalid_values,
+               exponential_decay_length_penalty, min_length, min_new_tokens. And max_new_tokens or max_length (20 new
+               tokens), eos_token_id ([]: no end of text), pad_token_id, return_dict_in_generate. Others are refused
+    logits_processor   a list, applied to the rows of both models, one row at a time, before temperature and filters
+    stopping_criteria  a list, asked after each token of each request; scores are None. Both get a batch [B, n] whose
+               row b is request b's text, with its pads and the draft; the other rows are not read
+    streamer   put(prompt), put(token) for each token, end(); for a batch of one
+
+    TypeError or ValueError, with the argument's name: a wrong argument. RuntimeError: a row that no token can be
+    drawn from (NaN, all masked).
+    """
+    return _write(target, draft, input_ids, values_of(target, generation_config, options), policy=policy,
+                  verifier=verifier, decoder=decoder, gamma=gamma, seed=seed, attention_mask=attention_mask,
+                  logits_processor=logits_processor, stopping_criteria=stopping_criteria, streamer=streamer)
 
 
 def custom_generate(draft: Any, *, policy: PolicyLike = "lossless", verifier: str = "token",
@@ -355,16 +375,18 @@ def custom_generate(draft: Any, *, policy: PolicyLike = "lossless", verifier: st
 
     def decode(model: Any, input_ids: Any, logits_processor: Any = None, stopping_criteria: Any = None,
                generation_config: Any = None, synced_gpus: bool = False, **model_kwargs: Any) -> Any:
-        if (generation_config.num_beams or 1) > 1:
-            raise ValueError("num_beams: 1 is the most here")
-        ends, mask = generation_config.eos_token_id, model_kwargs.get("attention_mask")
-        return generate(
-            model, draft, input_ids, policy=policy, verifier=verifier, decoder=decoder, gamma=gamma, seed=seed,
-            streamer=streamer, max_new_tokens=generation_config.max_length - input_ids.shape[1],
-            do_sample=bool(generation_config.do_sample), logits_processor=logits_processor,
-            stopping_criteria=stopping_criteria, eos_token_id=[] if ends is None else ends,
-            pad_token_id=generation_config.pad_token_id,
-            attention_mask=torch.ones_like(input_ids) if mask is None else mask,
-            return_dict_in_generate=bool(generation_config.return_dict_in_generate))
+        refuse_others(generation_config.to_dict(), HANDED_OVER)
+        for name, value in model_kwargs.items():
+            if torch.is_tensor(value) and name not in ("attention_mask", "position_ids", "cache_position"):
+                raise ValueError(f"{name}: is not given to the models by specagg.hf")
+        mask = model_kwargs.get("attention_mask")
+        values = {name: value for name, value in generation_config.to_dict().items()
+                  if name in ("do_sample", "eos_token_id", "pad_token_id", "return_dict_in_generate") and value is not None}
+        # temperature, filters and penalties are among the processors
+        values |= {"top_k": 0, "max_new_tokens": generation_config.max_length - input_ids.shape[1]}
+        return _write(
+            model, draft, input_ids, values, policy=policy, verifier=verifier, decoder=decoder, gamma=gamma, seed=seed,
+            attention_mask=torch.ones_like(input_ids) if mask is None else mask, logits_processor=logits_processor,
+            stopping_criteria=stopping_criteria, streamer=streamer)
 
     return decode

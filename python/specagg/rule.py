@@ -28,6 +28,7 @@ import functools
 import inspect
 import math
 import sys
+import warnings
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
@@ -61,9 +62,9 @@ from ._symbols import (
 )
 
 __all__ = [
-    "Audit",
-    "Curve",
     "Rule",
+    "RuleAudit",
+    "RuleCurve",
     "argmax",
     "entropy",
     "exp",
@@ -87,7 +88,7 @@ TOLERANCE = 1e-9  # of the sum of pi
 ROW_TOLERANCE = 1e-3  # of the sums of q and p, which are then divided by them
 
 
-class Curve(NamedTuple):
+class RuleCurve(NamedTuple):
     """Arrays with a number for each value of the parameter: means over the rows."""
 
     values: Array
@@ -95,7 +96,7 @@ class Curve(NamedTuple):
     distance_to_target: Array  # total variation between pi and p
 
 
-class Audit(NamedTuple):
+class RuleAudit(NamedTuple):
     """The largest difference of a conditional probability of the emitted law from pi's, and where it was."""
 
     error: float  # 1 if pi has values that are no law
@@ -194,16 +195,16 @@ class Rule:
         q_confidence: npt.ArrayLike | None = None,
         p_confidence: npt.ArrayLike | None = None,
         **parameters: float,
-    ) -> Curve:
+    ) -> RuleCurve:
         """What pi gives and takes at each of the values [N] of one parameter. Errors: as law."""
         numbers = np.atleast_1d(np.asarray(values, np.float64))
         rows = self._rows(q, p, q_confidence, p_confidence)
         laws = (self._law(rows, {**parameters, parameter: float(x)}) for x in numbers)
         means = [(_acceptance(rows, pi).mean(), _distance(rows, pi).mean()) for pi in laws]
         acceptance, distance = np.array(means).reshape(-1, 2).T
-        return Curve(numbers, acceptance, distance)
+        return RuleCurve(numbers, acceptance, distance)
 
-    def audit(self, **parameters: float) -> Audit:
+    def audit(self, **parameters: float) -> RuleAudit:
         """The exact law of the tokens that token verification emits, by all branches of all drafts of 1
         to 3 tokens, for the 2,025 pairs of rows over three tokens in steps of 1/8. Each later position
         has another pair, as in the C++ audit. Takes 0.2 s."""
@@ -228,7 +229,7 @@ class Rule:
                 if error.max() > worst[0]:
                     worst = float(error.max()), gamma, prefix, int(pair[np.argmax(error)])
         q, p = (tuple(map(float, everything[name][worst[3]])) for name in "qp")
-        return Audit(*worst[:3], q, p, pairs, int(undefined.sum()), int(no_law.sum()))
+        return RuleAudit(*worst[:3], q, p, pairs, int(undefined.sum()), int(no_law.sum()))
 
     def cpp(self, name: str | None = None) -> str:
         """A header with the same policy in C++, a struct of this name (the rule's, if none is given)."""
@@ -278,6 +279,14 @@ class Rule:
         if fault:
             raise ValueError(f"specagg: pi of {self.name} {fault}")
         return pi
+
+
+def __getattr__(name: str) -> Any:
+    """Names until 0.3. specagg.Audit and specagg.Curve are other classes."""
+    if name not in ("Audit", "Curve"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"specagg.rule.{name} is now specagg.rule.Rule{name}", DeprecationWarning, stacklevel=2)
+    return {"Audit": RuleAudit, "Curve": RuleCurve}[name]
 
 
 def rule(function: Callable[..., Any]) -> Rule:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verification, drafting and laws, with the library's own verifiers. Built once for each
-// instruction set.
+// The catalogue, edits of rows, drafting and laws. Built once for each instruction set.
 #include <algorithm>
 #include <vector>
 
@@ -11,10 +10,6 @@
 #include "any.hpp"
 
 namespace {
-
-token_id drafted_at(const draft& d, std::size_t j) {
-  return j < d.tokens.size() ? d.tokens[j] : no_token;
-}
 
 // The rows after edits: penalties and masks, in memory of their own.
 struct edited {
@@ -37,8 +32,7 @@ void edit_in_place(std::span<S> logits, std::size_t vocabulary, const engine::ed
   if (!e.mask) return;
   for (std::size_t j = 0; j * vocabulary < logits.size(); ++j)
     for (std::size_t v = 0; v < vocabulary; ++v)
-      if (!e.mask[std::ptrdiff_t(j) * e.mask_stride + std::ptrdiff_t(v)])
-        logits[j * vocabulary + v] = detail::stored<S>(-infinity);
+      if (e.forbids(j, token_id(v))) logits[j * vocabulary + v] = detail::stored<S>(-infinity);
 }
 
 edited edit(const engine::rows& all, std::size_t vocabulary, const engine::edits& e,
@@ -63,65 +57,7 @@ edited edit(const engine::rows& all, std::size_t vocabulary, const engine::edits
   return out;
 }
 
-// ---- verification -------------------------------------------------------------------------------
-
-template <class Verifier, class Policy, class QRows, class PRows>
-verdict judge(const engine::request& r, const Verifier& verifier, const Policy& policy,
-              const QRows& q, const PRows& p) {
-  random_streams chooser(r.seed, r.id);
-  return verifier.verify(r.drafted, q, p, policy, chooser, r.out, r.scratch, r.acceptances);
-}
-
-template <class Any, class Verifier>
-verdict judge_any(const engine::request& r, const Verifier& verifier, const engine::rows& q,
-                  const engine::rows& p) {
-  const auto rows = [&](const engine::rows& all) {
-    return rows_of(all.count, [&](std::size_t j) {
-      return row_at<Any>(all, j, r.vocabulary, drafted_at(r.drafted, j));
-    });
-  };
-  return with_policy(
-      r.policy, [&](const auto& policy) { return judge(r, verifier, policy, rows(q), rows(p)); });
-}
-
-// The usual case, without a jump for every 16 tokens of a row: token verification of logits in
-// float32.
-verdict judge_fast(const engine::request& r, const engine::rows& q, const engine::rows& p) {
-  const auto logits = [&](const engine::rows& all) {
-    return rows_of(all.count, [&](std::size_t j) {
-      return processed_row<float>(numbers<float>(all, j, r.vocabulary), all.sampling);
-    });
-  };
-  const auto with = [&](const auto& q_rows) {
-    return with_policy(r.policy, [&](const auto& policy) {
-      return judge(r, token_verifier{}, policy, q_rows, logits(p));
-    });
-  };
-  if (q.kind == engine::row_kind::one_hot)
-    return with(rows_of(q.count, [&](std::size_t j) {
-      return one_hot_row<float>(drafted_at(r.drafted, j), r.vocabulary);
-    }));
-  return with(logits(q));
-}
-
-verdict judge_edited(const engine::request& r, engine::verifier how, const engine::rows& q,
-                     const engine::rows& p) {
-  using enum engine::row_kind;
-  if (how == engine::verifier::token && p.kind == logits_f32 &&
-      (q.kind == logits_f32 || q.kind == one_hot))
-    return judge_fast(r, q, p);
-  const auto with = [&](const auto& verifier) {
-    return engine::in_double(p.kind) ? judge_any<double_row>(r, verifier, q, p)
-                                     : judge_any<float_row>(r, verifier, q, p);
-  };
-  switch (how) {
-    case engine::verifier::token: return with(token_verifier{});
-    case engine::verifier::block: return with(block_verifier{});
-    case engine::verifier::match: return with(match_verifier{});
-    case engine::verifier::coupled: return with(coupled_verifier{shared_noise(r.seed, r.id)});
-  }
-  return {};
-}
+// ---- drafting ----------------------------------------------------------------------------------
 
 template <class Any>
 token_id draw_any(const engine::draw& d, const engine::rows& q) {
@@ -166,7 +102,16 @@ void specagg_python_verify(const engine::request* r, engine::verifier how, verdi
   const std::size_t g = r->drafted.size();
   const edited q = edit(r->q, r->vocabulary, r->edits, r->drafted.tokens.first(g)),
                p = edit(r->p, r->vocabulary, r->edits, r->drafted.tokens.first(g));
-  *result = judge_edited(*r, how, q.rows, p.rows);
+  engine::request edited_request = *r;
+  edited_request.q = q.rows;
+  edited_request.p = p.rows;
+  using enum engine::row_kind;
+  if (how == engine::verifier::token && p.rows.kind == logits_f32 &&
+      (q.rows.kind == logits_f32 || q.rows.kind == one_hot))
+    specagg_python_verify_usual(&edited_request, result);
+  else if (engine::in_double(p.rows.kind))
+    specagg_python_verify_double(&edited_request, how, result);
+  else specagg_python_verify_float(&edited_request, how, result);
 }
 
 token_id specagg_python_draw(const engine::draw* d) {

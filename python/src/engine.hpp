@@ -55,6 +55,10 @@ struct edits {
   const std::uint8_t* mask = nullptr;  // one byte a token: 0 where it may not be emitted
   std::ptrdiff_t mask_stride = 0;      // bytes from the mask of a row to the next one; 0: one mask
   bool none() const { return penalties.none() && !mask; }
+  // Whether token v of the vocabulary may not be emitted at position j.
+  bool forbids(std::size_t j, specagg::token_id v) const {
+    return mask && !mask[std::ptrdiff_t(j) * mask_stride + v];
+  }
 };
 
 enum class verifier : int { token, block, match, coupled };
@@ -142,6 +146,10 @@ const char* specagg_python_isa();
 bool specagg_python_rule(int line, engine::rule* out);
 bool specagg_python_valid(const engine::policy*);
 void specagg_python_verify(const engine::request*, engine::verifier, specagg::verdict*);
+// Parts of it, after edits: token verification of logits in float32, and the others by their type.
+void specagg_python_verify_usual(const engine::request*, specagg::verdict*);
+void specagg_python_verify_float(const engine::request*, engine::verifier, specagg::verdict*);
+void specagg_python_verify_double(const engine::request*, engine::verifier, specagg::verdict*);
 // path: the accepted nodes, as many as accepted; `path` has room for the tree's depth.
 void specagg_python_verify_tree(const engine::tree_request*, specagg::tree_verdict*,
                                 std::uint32_t* path);

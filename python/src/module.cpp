@@ -8,6 +8,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <specagg/audit/goodness_of_fit.hpp>
@@ -112,16 +114,24 @@ struct array {
   }
 };
 
+// Why x is not read where it is.
+[[noreturn]] void refuse_memory(nb::handle x, const char* name) {
+  const nb::object found = nb::getattr(x, "device", nb::str("cpu"));
+  const std::string device = nb::str(found).c_str();
+  if (!device.starts_with("cpu"))
+    refuse(name, ": is on the device ", device,
+           "; specagg reads memory of the CPU: copy it there, in torch by ", name, ".cpu()");
+  throw nb::type_error((std::string(name) +
+                        ": expected a numpy array or a tensor on the CPU "
+                        "(DLPack), in the machine's byte order and without gradient, not " +
+                        nb::type_name(x.type()).c_str())
+                           .c_str());
+}
+
 array array_of(nb::handle x, const char* name) {
   array a{{}, name};
-  if (!nb::try_cast<any_array>(x, a.given))
-    throw nb::type_error((std::string(name) +
-                          ": expected a numpy array or a tensor on the CPU "
-                          "(DLPack), in the machine's byte order and without gradient, not " +
-                          nb::type_name(x.type()).c_str())
-                             .c_str());
-  if (a.given.device_type() != nb::device::cpu::value)
-    refuse(name, ": is on another device; specagg reads memory of the CPU");
+  if (!nb::try_cast<any_array>(x, a.given) || a.given.device_type() != nb::device::cpu::value)
+    refuse_memory(x, name);
   if (a.element() > 0 && reinterpret_cast<std::uintptr_t>(a.data()) % a.element() != 0)
     refuse(name, ": its memory is not aligned");
   return a;
@@ -137,6 +147,43 @@ engine::row_kind kind_of(const array& a, bool logits) {
   throw nb::type_error((a.name + (logits ? ": logits are float32, float16, bfloat16 or float64"
                                          : ": probabilities are float32 or float64"))
                            .c_str());
+}
+
+// Whether V numbers look like probabilities: none is negative, and they sum to 1 or nearly. Stops
+// at the first number that says no, which of logits is one of the first few.
+template <class S>
+bool looks_like_probabilities(const std::byte* row, std::size_t vocabulary) {
+  double total = 0;
+  for (std::size_t v = 0; v < vocabulary; ++v) {
+    S stored;
+    std::memcpy(&stored, row + v * sizeof stored, sizeof stored);
+    const double x = double(specagg::detail::number(stored));
+    if (!(x >= 0) || (total += x) > 1.01) return false;
+  }
+  return vocabulary > 1 && total > 0.99;
+}
+
+// Warns if one of these rows is given as logits and looks like probabilities.
+void warn_of_probabilities(const std::string& name, const engine::rows& all,
+                           std::size_t vocabulary) {
+  const auto any = [&]<class S>(S) {
+    for (std::size_t i = 0; i < all.count; ++i)
+      if (looks_like_probabilities<S>(all.data + std::ptrdiff_t(i) * all.stride, vocabulary))
+        return true;
+    return false;
+  };
+  using enum engine::row_kind;
+  bool found = false;
+  if (all.kind == logits_f32) found = any(0.0f);
+  else if (all.kind == logits_f64) found = any(0.0);
+  else if (all.kind == logits_f16) found = any(specagg::f16{});
+  else if (all.kind == logits_bf16) found = any(specagg::bf16{});
+  if (!found) return;
+  const std::string text =
+      name +
+      ": rows without negative numbers that sum to 1, taken as logits; if they are probabilities, "
+      "say rows=\"probabilities\"";
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 2) != 0) throw nb::python_error();
 }
 
 // The last dimension is a row, so its numbers stand side by side.
@@ -281,9 +328,9 @@ struct edits {
 
 // Arrays of B requests, views of one object.
 template <class T>
-using view1 = nb::ndarray<nb::numpy, const T, nb::ndim<1>>;
+using view1 = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 template <class T>
-using view2 = nb::ndarray<nb::numpy, const T, nb::ndim<2>>;
+using view2 = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
 
 struct verified {
   std::size_t requests = 0, columns = 0;  // columns: of tokens; one less of acceptances
@@ -308,6 +355,13 @@ struct verified {
         of_row(B * gamma, std::numeric_limits<double>::quiet_NaN()),
         of_token(of_row) {}
 
+  // f(each array)
+  template <class F>
+  void for_each_array(F&& f) {
+    f(tokens), f(emitted), f(accepted), f(ended), f(origins), f(statuses), f(reasons);
+    f(log_pi), f(log_p), f(of_row), f(of_token);
+  }
+
   void keep(std::size_t i, const specagg::verdict& v, std::span<const specagg::emission> out,
             std::span<const specagg::draft_acceptance> acceptances) {
     emitted[i] = std::int32_t(v.emitted);
@@ -328,6 +382,46 @@ struct verified {
     }
   }
 };
+
+// one(i) for each of the first 8 of n: "[a, b]".
+template <class F>
+std::string listed(std::size_t n, F&& one) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < std::min<std::size_t>(n, 8); ++i) text += (i ? ", " : "") + one(i);
+  return text + (n > 8 ? ", ...]" : "]");
+}
+std::string status_text(std::uint8_t s) { return std::string(specagg::name(specagg::status(s))); }
+// What is in a result: emitted tokens, accepted counts, and statuses.
+std::string text_of(const verified& v) {
+  const auto tokens = [&](std::size_t i) {
+    return listed(std::size_t(v.emitted[i]),
+                  [&](std::size_t j) { return std::to_string(v.tokens[i * v.columns + j]); });
+  };
+  return "tokens=" + listed(v.requests, tokens) +
+         ", accepted=" + listed(v.requests, [&](auto i) { return std::to_string(v.accepted[i]); }) +
+         ", statuses=" + listed(v.requests, [&](auto i) { return status_text(v.statuses[i]); });
+}
+
+// For pickle: sizes, and the bytes of each array.
+using pickled = std::tuple<std::size_t, std::size_t, std::vector<nb::bytes>>;
+template <class Result>
+pickled state_of(Result& v) {
+  std::vector<nb::bytes> parts;
+  v.for_each_array([&](auto& x) { parts.emplace_back(x.data(), x.size() * sizeof x[0]); });
+  return {v.requests, v.columns, parts};
+}
+template <class Result>
+void set_state(Result& v, const pickled& state) {
+  const auto& [B, columns, parts] = state;
+  new (&v) Result(B, columns - 1);
+  std::size_t k = 0;
+  v.for_each_array([&](auto& x) {
+    if (k == parts.size() || parts[k].size() != x.size() * sizeof x[0])
+      refuse("state: was pickled by another version of specagg");
+    std::memcpy(x.data(), parts[k].c_str(), parts[k].size());
+    ++k;
+  });
+}
 
 // ---- verify -------------------------------------------------------------------------------------
 
@@ -351,6 +445,10 @@ placed_rows place(const array& a, bool logits, std::size_t B, std::size_t vocabu
              text_of(B), " requests");
     r.request_stride = a.stride(0);
   }
+  engine::rows first = r.all;  // the first row of each request, or of all
+  first.count = r.most == 0 ? 0 : a.ndim() == 3 ? B : 1;
+  first.stride = r.request_stride;
+  warn_of_probabilities(a.name, first, vocabulary);
   return r;
 }
 
@@ -566,6 +664,11 @@ verified verify(const verify_arguments& a) {
 struct verified_trees : verified {
   std::vector<std::int32_t> paths;  // [B, columns - 1], -1 behind the path
   verified_trees(std::size_t B, std::size_t depth) : verified(B, depth), paths(B * depth, -1) {}
+  template <class F>
+  void for_each_array(F&& f) {
+    verified::for_each_array(f);
+    f(paths);
+  }
 };
 
 struct tree_arguments {
@@ -781,7 +884,12 @@ NB_MODULE(_core, m) {
   int statuses = 0;
   while (specagg::name(specagg::status(statuses)) != std::string_view("unknown")) ++statuses;
   m.attr("status_count") = statuses;
-  m.def("status_name", [](int s) { return std::string(specagg::name(specagg::status(s))); });
+  m.def("status_name", [](int s) { return status_text(std::uint8_t(s)); });
+  nb::list origins;
+  using enum specagg::origin;
+  for (const specagg::origin one : {accepted, residual, bonus})
+    origins.append(std::string(specagg::name(one)));
+  m.attr("origins") = origins;
 
   nb::class_<sampling>(m, "Sampling")
       .def(nb::init<nb::object, nb::object, nb::object, nb::object>())
@@ -795,12 +903,12 @@ NB_MODULE(_core, m) {
 
 #define VIEW1(name, member, T)                            \
   def_prop_ro(name, [](nb::handle_t<verified> self) {     \
-    const verified& v = nb::cast<const verified&>(self);  \
+    verified& v = nb::cast<verified&>(self);              \
     return view1<T>(v.member.data(), {v.requests}, self); \
   })
 #define VIEW2(name, member, T, columns)                            \
   def_prop_ro(name, [](nb::handle_t<verified> self) {              \
-    const verified& v = nb::cast<const verified&>(self);           \
+    verified& v = nb::cast<verified&>(self);                       \
     return view2<T>(v.member.data(), {v.requests, columns}, self); \
   })
   nb::class_<verified>(m, "Verified")
@@ -815,14 +923,21 @@ NB_MODULE(_core, m) {
       .VIEW2("log_p", log_p, double, v.columns)
       .VIEW2("acceptance_of_row", of_row, double, v.columns - 1)
       .VIEW2("acceptance_of_token", of_token, double, v.columns - 1)
-      .def("__len__", [](const verified& v) { return v.requests; });
+      .def("__len__", [](const verified& v) { return v.requests; })
+      .def("__repr__", [](const verified& v) { return "Verified(" + text_of(v) + ")"; })
+      .def("__getstate__", &state_of<verified>)
+      .def("__setstate__", &set_state<verified>);
 #undef VIEW1
 #undef VIEW2
   nb::class_<verified_trees, verified>(m, "VerifiedTrees")
-      .def_prop_ro("paths", [](nb::handle_t<verified_trees> self) {
-        const verified_trees& v = nb::cast<const verified_trees&>(self);
-        return view2<std::int32_t>(v.paths.data(), {v.requests, v.columns - 1}, self);
-      });
+      .def_prop_ro("paths",
+                   [](nb::handle_t<verified_trees> self) {
+                     verified_trees& v = nb::cast<verified_trees&>(self);
+                     return view2<std::int32_t>(v.paths.data(), {v.requests, v.columns - 1}, self);
+                   })
+      .def("__repr__", [](const verified_trees& v) { return "VerifiedTrees(" + text_of(v) + ")"; })
+      .def("__getstate__", &state_of<verified_trees>)
+      .def("__setstate__", &set_state<verified_trees>);
   m.def(
       "verify_tree",
       [](nb::handle tokens, nb::handle parents, nb::handle q, nb::handle p, nb::handle policies,
@@ -865,6 +980,8 @@ NB_MODULE(_core, m) {
         if (V == 0 || V > 0x7fffffff) refuse("rows: have no numbers, or too many");
         const engine::row_kind kind = kind_of(a, logits);
         check_row(a, V);
+        const engine::rows all{kind, a.data(), a.ndim() == 2 ? a.stride(0) : 0, B};
+        warn_of_probabilities("rows", all, V);
         const streams numbers(seeds, requests, positions, B);
         const samplings sampled(how, B);
         const edits edited(edit, B, V);
@@ -880,8 +997,7 @@ NB_MODULE(_core, m) {
           shared_workers().for_each(B, [&](std::size_t i) {
             engine::draw d;
             d.vocabulary = V;
-            d.q = {kind, a.data() + (a.ndim() == 2 ? std::ptrdiff_t(i) * a.stride(0) : 0), 0, 1,
-                   sampled[i]};
+            d.q = {kind, all.data + std::ptrdiff_t(i) * all.stride, 0, 1, sampled[i]};
             d.edits = edit_of[i];
             d.seed = numbers.seed[i];
             d.id = numbers.id(i);
@@ -911,6 +1027,8 @@ NB_MODULE(_core, m) {
           sampling_of(temperature, top_k, top_p, min_p)};
     };
     const engine::pair both{V, rows(q_row), rows(p_row), specagg::no_token, p.chosen};
+    warn_of_probabilities("q", both.q, V);
+    warn_of_probabilities("p", both.p, V);
     engine::pair_numbers found;
     specagg::status why;
     {

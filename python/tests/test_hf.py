@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import inspect
 import itertools
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -265,6 +268,19 @@ def test_sequential_calls_the_target_only_where_the_rule_defers(target: Any, nea
     assert torch.equal(greedy, own(near, PROMPTS, MASK))
 
 
+def test_a_seed_of_a_request_goes_with_it(target: Any, near: Any) -> None:
+    how = dict(do_sample=True, temperature=1.3, max_new_tokens=20)
+    for decoder, policy in (("speculative", "lossless"), ("sequential", "chow:alpha=0.5")):
+        rows = hf.generate(target, near, FULL, seed=[5, 6, 7], decoder=decoder, policy=policy, **how)
+        turned = hf.generate(target, near, FULL[[2, 0, 1]], seed=[7, 5, 6], decoder=decoder, policy=policy, **how)
+        assert torch.equal(turned, rows[[2, 0, 1]])
+        others = hf.generate(target, near, FULL, seed=[6, 5, 7], decoder=decoder, policy=policy, **how)
+        assert not torch.equal(others, rows)
+    # one seed: rows of one prompt differ
+    same = hf.generate(target, near, PROMPT.repeat(3, 1), seed=5, **how)
+    assert len({tuple(row) for row in same.tolist()}) == 3
+
+
 # ---- where texts end ------------------------------------------------------------------------------
 
 
@@ -369,6 +385,77 @@ def test_logits_processors_change_both_rows(target: Any, near: Any) -> None:
     assert found.accepted == found.drafted
 
 
+@contextlib.contextmanager
+def configured(model: Any, values: dict[str, Any]) -> Iterator[None]:
+    """The model with these values in its generation_config."""
+    before = model.generation_config
+    model.generation_config = copy.deepcopy(before)
+    for name, value in values.items():
+        setattr(model.generation_config, name, value)
+    try:
+        yield
+    finally:
+        model.generation_config = before
+
+
+BIAS: Any = [[[8], -9.0], [[0, 2], 9.0]] if takes_functions else {(8,): -9.0, (0, 2): 9.0}
+HONOURED: list[dict[str, Any]] = [
+    {"repetition_penalty": 1.8}, {"no_repeat_ngram_size": 2}, {"bad_words_ids": [[11], [0, 8]]},
+    {"suppress_tokens": [1, 8, 9]}, {"begin_suppress_tokens": [8, 12]}, {"eos_token_id": 8, "min_new_tokens": 9},
+    {"eos_token_id": 8, "min_length": 14}, {"max_length": 12}, {"max_new_tokens": 7}, {"forced_eos_token_id": 3},
+    {"sequence_bias": BIAS}, {"eos_token_id": 7, "exponential_decay_length_penalty": (3, 1.5)},
+    {"eos_token_id": [2, 8], "pad_token_id": 15},
+]
+
+
+@pytest.mark.parametrize("values", HONOURED, ids=lambda values: "+".join(values))
+def test_options_and_generation_config_are_honoured(target: Any, near: Any, values: dict[str, Any]) -> None:
+    lengths = {} if "max_length" in values or "max_new_tokens" in values else {"max_new_tokens": 16}
+    pad = {} if "pad_token_id" in values else {"pad_token_id": 0}
+    expected = target.generate(PROMPTS, attention_mask=MASK, do_sample=False, **pad, **lengths, **values)
+    assert not torch.equal(expected, own(target, PROMPTS, MASK))
+    for draft in (near, target):
+        how: dict[str, Any] = dict(attention_mask=MASK, gamma=3, **pad, **lengths)
+        assert torch.equal(hf.generate(target, draft, PROMPTS, **how, **values), expected)
+        config = transformers.GenerationConfig(**values)
+        assert torch.equal(hf.generate(target, draft, PROMPTS, generation_config=config, **how), expected)
+        with configured(target, values):
+            assert torch.equal(hf.generate(target, draft, PROMPTS, **how), expected)
+
+
+def test_how_the_generation_config_samples(target: Any, near: Any) -> None:
+    values = dict(do_sample=True, temperature=0.7, top_k=3, top_p=0.9)
+    asked = hf.generate(target, near, PROMPT, seed=3, **values)
+    greedy = hf.generate(target, near, PROMPT)
+    assert not torch.equal(asked, greedy)
+    with configured(target, values):
+        assert torch.equal(hf.generate(target, near, PROMPT, seed=3), asked)
+        assert torch.equal(hf.generate(target, near, PROMPT, seed=3, do_sample=False), greedy)
+        hot = hf.generate(target, near, PROMPT, seed=3, temperature=5.0)
+    assert torch.equal(hot, hf.generate(target, near, PROMPT, seed=3, **{**values, "temperature": 5.0}))
+    # 50 is the top_k of transformers
+    big, small = tiny(3, vocabulary=200), tiny(4, vocabulary=200)
+    how = dict(do_sample=True, temperature=4.0, max_new_tokens=200, seed=1)
+    usual = hf.generate(big, small, PROMPT, **how)
+    assert torch.equal(usual, hf.generate(big, small, PROMPT, top_k=50, **how))
+    assert not torch.equal(usual, hf.generate(big, small, PROMPT, top_k=0, **how))
+
+
+REFUSED: dict[str, Any] = {"num_beams": 2, "num_return_sequences": 2, "typical_p": 0.5, "epsilon_cutoff": 0.1, "eta_cutoff": 0.1,
+                           "guidance_scale": 1.5, "output_scores": True, "output_logits": True, "output_attentions": True,
+                           "output_hidden_states": True, "stop_strings": "a", "max_time": 3.0, "token_healing": True}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_done_is_refused_by_name(target: Any, near: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        hf.generate(target, near, PROMPT, **{name: REFUSED[name]})
+    with configured(target, {name: REFUSED[name]}), pytest.raises(ValueError, match=name):
+        hf.generate(target, near, PROMPT)
+    with pytest.raises(TypeError, match="no_such"):
+        hf.generate(target, near, PROMPT, no_such=1)
+
+
 # ---- the draft length -----------------------------------------------------------------------------
 
 
@@ -415,8 +502,13 @@ def test_custom_generate(target: Any, near: Any) -> None:
     assert len(listener.heard) == 4
     out = own(target, PROMPT, custom_generate=hook, return_dict_in_generate=True)
     assert torch.equal(out.sequences, own(target, PROMPT))
-    with pytest.raises(ValueError, match="num_beams"):
-        own(target, PROMPT, custom_generate=hook, num_beams=2)
+    for name in ("num_beams", "output_scores", "output_logits", "guidance_scale"):
+        with pytest.raises(ValueError, match=name):
+            own(target, PROMPT, custom_generate=hook, return_dict_in_generate=True, **{name: REFUSED[name]})
+    with pytest.raises(ValueError, match="token_type_ids"):
+        hook(target, PROMPT, generation_config=transformers.GenerationConfig(max_length=9), token_type_ids=PROMPT)
+    with configured(target, {"repetition_penalty": 1.8}):  # once, not twice
+        assert torch.equal(own(target, PROMPTS, MASK, custom_generate=hook), own(target, PROMPTS, MASK))
 
 
 @pytest.mark.skipif(not takes_functions, reason="this version's generate() takes no function")
@@ -459,6 +551,8 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"seed": [1, 2]}, ValueError, "seed"),
     ({"seed": -1}, ValueError, "seed"),
     ({"input_ids": torch.tensor([[3, 16]])}, ValueError, "input_ids"),
+    ({"max_length": 5}, ValueError, "max_length"),
+    ({"generation_config": 3}, TypeError, "generation_config"),
     ({"input_ids": PROMPTS, "streamer": Listener()}, ValueError, "streamer"),
 ]
 

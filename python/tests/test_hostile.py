@@ -227,7 +227,8 @@ def base(rng):
     q, p = (rng.normal(0, 3, (B, n, V)).astype(kind) for n in (of(rng, gamma, rows, rows, rows), rows))
     drafts = rng.integers(0, V, (B, gamma)).astype(of(rng, np.int32, np.int64))
     arguments = {"drafts": drafts, "q": q, "p": p, "bonus": bonus, "policy": policy(rng, B),
-                 "verifier": of(rng, "token", "block", "match", "coupled"), "seed": int(rng.integers(100))}
+                 "verifier": of(rng, "token", "block", "match", "coupled"), "seed": int(rng.integers(100)),
+                 "positions": of(rng, *[0] * 19, None)}
     if kind != "f2" and rng.random() < 0.1:
         arguments |= {"rows": "probabilities", "q": softmax(q), "p": softmax(p)}
     return B, gamma, V, rows, arguments
@@ -456,7 +457,7 @@ def test_padding_among_siblings_and_greedy_children_without_chance():
     # greedy: the first child that is no padding was drawn from q, and is accepted where p = q
     q = np.log(np.array([0.1, 0.3, 0.6], np.float32))
     rows = np.broadcast_to(q, (200, 3, 3))
-    drawn = specagg.draw(rows[:, 0], seed=1)
+    drawn = specagg.draw(rows[:, 0])
     for tokens in (np.stack([np.full(200, -1), drawn], 1), np.stack([drawn, np.full(200, -1)], 1)):
         assert (specagg.verify_tree(tokens, np.zeros((200, 2), int), rows, rows).accepted == 1).all()
     # at temperature 0, and with top-k 1, the second likeliest was chosen without chance, too
@@ -483,7 +484,7 @@ REFUSED = {
     "next_sibling: node 0": lambda: specagg.parents_of([1, -1, -1], [2, -1, -1]),
     "next_child, next_sibling: two links": lambda: specagg.parents_of([1, 2, -1], [-1, 2, -1]),
     "temperature: expected one number": lambda: specagg.law("lossless", [0], [0], rows="logits", sampling=Sampling([1.0])),
-    "seed: expected whole numbers": lambda: verify(seed=0.5),
+    "seed: expected whole numbers": lambda: verify(seed=0.5, positions=0),
     "step: ": lambda: specagg.draw(ROWS[0], step=-1),
     "end_of_text: expected token ids": lambda: verify(end_of_text="a"),
     "rows: expected": lambda: verify(rows=None),

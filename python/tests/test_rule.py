@@ -469,6 +469,52 @@ def test_numbers_of_numpy_are_numbers():
     half = np.float64(0.5)
     mixed = rule.rule(lambda q, p: half * q + p * half)
     assert (mixed.law([1, 0], [0, 1]) == 0.5).all()
+    symbols = importlib.import_module("specagg._symbols")
+    q, x = symbols.node("member", value="q", row=True), np.array([0.25, 0.5, 0.75])
+    for of in (lambda h: h + q, lambda h: h - q, lambda h: h * q, lambda h: h / q, lambda h: h**q, lambda h: h < q, lambda h: h <= q,
+               lambda h: h > q, lambda h: h >= q, lambda h: h == q, lambda h: h != q):
+        for number in (half, np.float32(0.5), np.array(0.5)):
+            found, expected = (symbols.evaluate(of(h), {("member", "q"): x}) for h in (number, 0.5))
+            assert found.tolist() == expected.tolist()
+    with pytest.raises(TypeError, match="not of a ndarray"):
+        x * q
+
+
+@pytest.mark.parametrize(
+    "function, says",
+    [
+        (lambda q, p: np.where(q < p, q, p), "numpy.where .* use where from specagg.rule"),
+        (lambda q, p: np.exp(q), "numpy.exp .* use exp from specagg.rule"),
+        (lambda q, p: q / np.sum(q), "numpy.sum .* use sum from specagg.rule"),
+        (lambda q, p: q / np.max(q), "numpy.(a)?max .* use max from specagg.rule"),
+        (lambda q, p: np.minimum(q, p), "numpy.minimum .* use minimum from specagg.rule"),
+        (lambda q, p: q[np.argmax(q)] * p, "numpy.argmax .* use argmax from specagg.rule"),
+        (lambda q, p: q * np.logical_not(q < p), "numpy.logical_not .* use ~"),
+        (lambda q, p: np.cumsum(q), "numpy.cumsum cannot be used"),
+        (lambda q, p: np.tanh(q), "numpy.tanh cannot be used"),
+    ],
+)
+def test_a_function_of_numpy_says_what_to_use(function, says):
+    with pytest.raises(TypeError, match=says):
+        rule.rule(function)
+
+
+def test_names_that_changed():
+    for name in ("Audit", "Curve"):
+        with pytest.warns(DeprecationWarning, match=f"Rule{name}"):
+            assert getattr(rule, name) is getattr(rule, f"Rule{name}")
+    with pytest.raises(AttributeError, match="no attribute 'Other'"):
+        rule.Other
+
+
+def test_functions_of_the_library_say_what_a_rule_has_instead():
+    library = pytest.importorskip("specagg._core") and importlib.import_module("specagg")
+    rows = np.array([0.5, 0.5])
+    for call in (lambda: library.curve(rules.chow, "alpha", [0.1], rows, rows), lambda: library.law(rules.chow, rows, rows),
+                 lambda: library.worst_error(rules.chow),
+                 lambda: library.verify(np.array([0]), None, rows[None], rules.chow, rows="probabilities")):
+        with pytest.raises(TypeError, match=r"policy: chow .* chow.curve .* p=chow.law\(q, p\) .* chow.cpp\(\)"):
+            call()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """verify() and draw(): tokens, laws, every kind of array, and what is refused."""
 
+import copy
 import functools
 import itertools
+import pickle
 import subprocess
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -13,8 +16,8 @@ import pytest
 import specagg
 from specagg import Penalties, Sampling, Status
 
-verify = functools.partial(specagg.verify, seed=0, acceptances=True)
-draw = functools.partial(specagg.draw, seed=0)
+verify = functools.partial(specagg.verify, seed=0, positions=0, acceptances=True)
+draw = functools.partial(specagg.draw, seed=0, positions=0)
 
 V = 300
 
@@ -198,6 +201,30 @@ def test_sampling_masks_penalties_per_request():
         np.testing.assert_array_equal(verify(drafts[i], *rows, requests=i).tokens[0], penalised.tokens[i])
 
 
+@pytest.mark.parametrize("kind", [None, np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("verifier", ["token", "block", "match", "coupled"])
+def test_a_masked_token_is_not_emitted(kind, verifier):
+    # kind: of the rows q that the drafts are said to come from; None: q=None
+    rng = np.random.default_rng(5)
+    B, size = 400, 6
+    rows = rng.normal(0, 1, (2, B, 3, size)).astype(kind or np.float32)
+    q, p = None if kind is None else rows[0], rows[1]
+    drafts = rng.integers(0, size, (B, 2)).astype(np.int32)
+    allowed = rng.random((B, 3, size)) < 0.6
+    allowed[..., 0] = True
+    first_is_allowed = np.take_along_axis(allowed[:, 0], drafts[:, :1], 1)[:, 0]
+    assert 100 < first_is_allowed.sum() < 350
+    for one in specagg.policies():
+        bonus = kind is not None or not one.reads_draft
+        r = verify(drafts, q, p, one.name, verifier, mask=allowed, bonus=bonus)
+        there = r.tokens >= 0
+        assert np.take_along_axis(allowed, np.maximum(r.tokens, 0)[..., None], 2)[there].all(), one.name
+        assert (r.accepted[~first_is_allowed] == 0).all() and r.accepted[first_is_allowed].sum() > 0, one.name
+        if kind is None and not bonus:  # the draft ends there, and nothing follows
+            assert (r.statuses[~first_is_allowed] == Status.invalid_row).all(), one.name
+            assert (r.emitted[~first_is_allowed] == 0).all(), one.name
+
+
 def test_policy_of_each_request_and_end_of_text():
     drafts, q, p = batch()
     names = ["lossless", "chow:alpha=0.4", "opt", "ensemble:lambda=0.5"]
@@ -282,6 +309,113 @@ def test_what_is_refused_names_the_argument(message):
         verify(d, q, p, **others)
 
 
+class Elsewhere:
+    """A tensor of another device, as torch's."""
+
+    device = "cuda:1"
+
+    def __array__(self, *_, **__):
+        raise TypeError("can't convert cuda:1 device type tensor to numpy")
+
+
+def test_a_tensor_elsewhere_is_named_with_its_device():
+    drafts, q, p = batch()
+    for call in (lambda x: verify(drafts, q, x), lambda x: verify(drafts, x, p), lambda x: verify(x, q, p),
+                 lambda x: verify(drafts, q, p, mask=x), lambda x: verify(drafts, q, p, positions=x),
+                 lambda x: verify(drafts, q, p, end_of_text=x), lambda x: draw(x), lambda x: specagg.law("opt", x, x),
+                 lambda x: specagg.goodness_of_fit(x, [1.0])):
+        with pytest.raises(ValueError, match=r"^(\w+): is on the device cuda:1; .* in torch by \1.cpu\(\)$"):
+            call(Elsewhere())
+
+
+def test_a_torch_tensor_without_memory_is_named_with_its_device():
+    torch = pytest.importorskip("torch")
+    drafts, q, _ = batch()
+    with pytest.raises(ValueError, match=r"^p: is on the device meta; .* p.cpu\(\)$"):
+        verify(drafts, q, torch.zeros(q.shape, device="meta"))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_probabilities_taken_as_logits_are_warned_of(kind):
+    drafts, q, p = batch()
+    likely = [(np.exp(x) / np.exp(x).sum(-1, keepdims=True)).astype(kind) for x in (q, p)]
+    logits = [x.astype(kind) for x in (q, p)]
+    with pytest.warns(UserWarning, match='^p: rows .* say rows="probabilities"$') as seen:
+        verify(drafts, logits[0], likely[1])
+    assert [one.filename for one in seen] == [__file__]
+    with pytest.warns(UserWarning, match="^q: rows"):
+        verify(drafts[0], likely[0][0], logits[1][0])
+    with pytest.warns(UserWarning, match="^rows: rows"):
+        draw(likely[0][:, 0])
+    with pytest.warns(UserWarning, match="^q: rows"):
+        specagg.law("opt", likely[0][0, 0], logits[1][0, 0], rows="logits")
+    with pytest.warns(UserWarning, match="^p: rows"):
+        specagg.verify_tree(drafts, np.zeros(drafts.shape, int), None, likely[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        verify(drafts, *logits)
+        verify(np.zeros((2, 0), int), None, np.zeros((2, 1, 4), kind))  # all alike
+        verify(np.zeros((2, 0), int), None, np.ones((2, 1, 1), kind))  # one token
+        if kind != np.float16:
+            verify(drafts, *likely, rows="probabilities")
+        with pytest.raises(UserWarning, match="^p: rows"):
+            verify(drafts, logits[0], likely[1])
+
+
+def test_what_a_result_prints():
+    drafts, q, p = batch()
+    r = verify(drafts, q, p)
+    tokens = [row[:n] for row, n in zip(r.tokens.tolist(), r.emitted)]
+    assert repr(r) == f"Verified(tokens={tokens}, accepted={r.accepted.tolist()}, statuses=[ok, ok, ok, ok])"
+    p[1] = np.nan
+    assert "statuses=[ok, invalid_row, ok, ok]" in repr(verify(drafts, q, p))
+    many = repr(verify(*batch(B=9)))
+    assert many.count(", ...]") == 3 and len(many) < 500
+    tree = specagg.verify_tree(drafts, np.zeros(drafts.shape, int), q, p)
+    assert repr(tree).startswith("VerifiedTrees(tokens=[[")
+    assert repr(verify(np.zeros((0, 3), int), None, p[:0])) == "Verified(tokens=[], accepted=[], statuses=[])"
+
+
+def test_results_are_pickled_and_writable():
+    drafts, q, p = batch()
+    results = [verify(drafts, q, p), specagg.verify_tree(drafts, np.zeros(drafts.shape, int), q, p),
+               verify(np.zeros((0, 3), int), None, p[:0])]
+    for r in results:
+        again = pickle.loads(pickle.dumps(r))
+        assert type(again) is type(r) and repr(again) == repr(r) and len(again) == len(r)
+        same(again, r)
+        same(copy.deepcopy(r), r)
+        for name in ("tokens", "emitted", "statuses", "log_pi", "acceptance_of_row"):
+            array = getattr(r, name)
+            assert array.flags.writeable
+            array[...] = 1
+            assert (getattr(r, name) == 1).all() and (array.size == 0 or not (getattr(again, name) == 1).all())
+    assert np.array_equal(pickle.loads(pickle.dumps(results[1])).paths, results[1].paths)
+    with pytest.raises(ValueError, match="another version"):
+        specagg.Verified.__new__(specagg.Verified).__setstate__((4, 4, [b""]))
+
+
+def test_origins_have_names():
+    drafts, q, p = batch(B=40)
+    r = verify(drafts, q, p)
+    assert [one.name for one in specagg.Origin] == ["no_token", "accepted", "residual", "bonus"]
+    column = np.arange(r.tokens.shape[1])
+    np.testing.assert_array_equal(r.origins == specagg.Origin.accepted, column < r.accepted[:, None])
+    np.testing.assert_array_equal(r.origins == specagg.Origin.no_token, column >= r.emitted[:, None])
+    last = r.origins[np.arange(40), r.accepted]
+    assert set(last.tolist()) == {specagg.Origin.residual, specagg.Origin.bonus}
+    np.testing.assert_array_equal(last == specagg.Origin.bonus, r.accepted == 3)
+
+
+def test_acceptances_of_coupled_verification_are_0_or_1():
+    _, q, p = batch(B=40)
+    drafts = np.stack([draw(q[:, j], step=j, coupled=True) for j in range(3)], axis=1)
+    r = verify(drafts, q, p, verifier="coupled")
+    accepted = np.arange(3) < r.accepted[:, None]
+    np.testing.assert_array_equal(r.acceptance_of_row, accepted)
+    np.testing.assert_array_equal(r.acceptance_of_token, accepted)
+
+
 def test_empty_batches():
     r = verify(np.zeros((0, 3), np.int32), np.zeros((0, 4, V), np.float32), np.zeros((0, 4, V), np.float32))
     assert len(r) == 0 and r.tokens.shape == (0, 4)
@@ -330,9 +464,10 @@ def test_same_tokens_on_every_instruction_set(isa):
         "import numpy as np, specagg\n"
         "rng = np.random.default_rng(0)\n"
         "q, p = rng.normal(0, 3, (2, 8, 5, 5000)).astype(np.float32)\n"
-        "d = np.stack([specagg.draw(q[:, j], step=j, seed=1) for j in range(4)], 1)\n"
-        "out = [specagg.verify(d, q, q + p / 4, rule.name, seed=1) for rule in specagg.policies()]\n"
-        "out += [specagg.verify(d, q.astype(np.float16), q.astype(np.float16), verifier=v, seed=1) for v in ('block', 'match')]\n"
+        "how = dict(seed=1, positions=0)\n"
+        "d = np.stack([specagg.draw(q[:, j], step=j, **how) for j in range(4)], 1)\n"
+        "out = [specagg.verify(d, q, q + p / 4, rule.name, **how) for rule in specagg.policies()]\n"
+        "out += [specagg.verify(d, q.astype(np.float16), q.astype(np.float16), verifier=v, **how) for v in ('block', 'match')]\n"
         "import zlib\n"
         "print(specagg.isa(), zlib.crc32(b''.join(r.tokens.tobytes() + r.log_pi.tobytes() for r in out)))\n")
     def run(**env):
@@ -343,7 +478,7 @@ def test_same_tokens_on_every_instruction_set(isa):
         pytest.skip(here.stderr)
     name, bits = here.stdout.split()
     assert name == isa
-    assert run(SPECAGG_ISA="sse2").stdout.split()[1] == bits
+    assert run(SPECAGG_ISA="").stdout.split()[1] == bits
 
 
 def test_acceptances_change_no_token():
@@ -355,6 +490,11 @@ def test_acceptances_change_no_token():
 
 def test_seeds():
     drafts, q, p = batch(B=16)
+    for call in (specagg.verify, functools.partial(specagg.verify_tree, parents=np.zeros((16, 3), int))):
+        with pytest.raises(ValueError, match="positions: a seed needs them"):
+            call(drafts, q=q, p=p, seed=3)
+    with pytest.raises(ValueError, match="positions: a seed needs them"):
+        specagg.draw(q[:, 0], seed=3)
     fresh = [specagg.verify(drafts, q, p).tokens.tolist() for _ in range(4)]
     assert fresh[0] != fresh[1] or fresh[1] != fresh[2]  # no call decides with numbers of another
     for refused in (lambda: specagg.verify(drafts, q, p, verifier="coupled"), lambda: specagg.draw(q[:, 0], coupled=True)):

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verification with the library's own verifiers. Each source that includes this is compiled by
+// itself: one for all would take 2.6 GB of memory.
+#pragma once
+#include <specagg/kernels.hpp>
+#include <specagg/verify/verifiers.hpp>
+
+#include "any.hpp"
+
+namespace {
+
+// The token of one-hot row j. There is none if the mask forbids it. Then the row is invalid, as
+// rows of logits are where all tokens are masked, and the draft ends before it.
+token_id one_hot_at(const engine::request& r, std::size_t j) {
+  if (j >= r.drafted.tokens.size()) return no_token;
+  const token_id y = r.drafted.tokens[j];
+  const bool known = y >= 0 && std::size_t(y) < r.vocabulary;
+  return known && r.edits.forbids(j, y) ? no_token : y;
+}
+
+template <class Verifier, class Policy, class QRows, class PRows>
+verdict judge(const engine::request& r, const Verifier& verifier, const Policy& policy,
+              const QRows& q, const PRows& p) {
+  random_streams chooser(r.seed, r.id);
+  return verifier.verify(r.drafted, q, p, policy, chooser, r.out, r.scratch, r.acceptances);
+}
+
+// Rows of any kind with one value type.
+template <class Any>
+verdict judge_any(const engine::request& r, engine::verifier how) {
+  const auto rows = [&](const engine::rows& all) {
+    return rows_of(all.count, [&](std::size_t j) {
+      return row_at<Any>(all, j, r.vocabulary, one_hot_at(r, j));
+    });
+  };
+  const auto with = [&](const auto& verifier) {
+    return with_policy(r.policy, [&](const auto& policy) {
+      return judge(r, verifier, policy, rows(r.q), rows(r.p));
+    });
+  };
+  switch (how) {
+    case engine::verifier::token: return with(token_verifier{});
+    case engine::verifier::block: return with(block_verifier{});
+    case engine::verifier::match: return with(match_verifier{});
+    case engine::verifier::coupled: return with(coupled_verifier{shared_noise(r.seed, r.id)});
+  }
+  return {};
+}
+
+}  // namespace

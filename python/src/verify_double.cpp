@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verification of rows that are computed in double. Built once for each instruction set.
+#include "verify.hpp"
+
+extern "C" void specagg_python_verify_double(const engine::request* r, engine::verifier how,
+                                             verdict* result) {
+  *result = judge_any<double_row>(*r, how);
+}
