@@ -553,6 +553,14 @@ TEST_CASE(
       CHECK((r.out.find(mark) != std::string::npos) == marks);
   }
 }
+TEST_CASE("generate --compare prints a text once where both are the same") {
+  const std::string options = "--temperature 0 --max-tokens 30", text = generated(options)["text"];
+  const ran r = run("generate --compare " + options);
+  INFO(r.out);
+  const auto first = r.out.find(text);
+  CHECK(first != std::string::npos);
+  CHECK(r.out.find(text, first + 1) == std::string::npos);
+}
 TEST_CASE("every subcommand has --help") {
   for (const char* command : {"--help", "generate --help"}) CHECK(run(command).status == 0);
   CHECK(run("generate --help").out.find("token-v3") != std::string::npos);

@@ -66,6 +66,9 @@ TEST_CASE("terminal: colours are for one that has them, unless NO_COLOR is set")
   INFO(coloured.out);
   CHECK(coloured.status == 0);
   CHECK(has_escapes(coloured));
+  const char* const legend = "the target's in place of a rejected draft";
+  CHECK(coloured.out.find(legend) != std::string::npos);
+  CHECK(run(arguments).out.find(legend) == std::string::npos);
   for (const char* plain : {"-u NO_COLOR TERM=dumb", "-u NO_COLOR -u TERM",
                             "-u NO_COLOR TERM=", "NO_COLOR=1 TERM=xterm"}) {
     const ran r = run_at_terminal(plain, arguments);
