@@ -480,6 +480,11 @@ TEST_CASE("tokens that the file calls unused are never drawn") {
     CHECK(drawn(j) == 0);
   }
   CHECK(drawn(generated(common + "3")) > 0);
+#ifdef SPECAGG_CLI_NET
+  const ran alone = run("dssd device --alone --json --model draft.unused.tmp " + common + "3");
+  REQUIRE(alone.status == 0);
+  CHECK(drawn(nlohmann::json::parse(alone.out)) == 0);
+#endif
   for (const char* name : {"target", "draft"})
     std::filesystem::remove(std::string(name) + ".unused.tmp");
 }
