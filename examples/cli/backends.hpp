@@ -2,7 +2,6 @@
 // --backend NAME: where models run. What the decoders see is the same for all.
 #pragma once
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +15,7 @@
 #include <specagg/logit_source.hpp>
 
 #include "llama_cpp_options.hpp"
+#include "unused.hpp"
 
 namespace cli {
 
@@ -81,21 +81,6 @@ struct chat {
   // Appends what ends an answer, the user's next turn, and the beginning of the next answer.
   virtual void next(std::vector<specagg::token_id>& tokens, const std::string& text) const = 0;
 };
-
-// The tokens that the file of a tokenizer calls unused. They fill up the vocabulary, and are never
-// drawn: mask() takes them out of a row of logits.
-template <class Tokenizer>
-std::vector<specagg::token_id> unused_tokens(const Tokenizer& of) {
-  std::vector<specagg::token_id> all;
-  for (specagg::token_id t = 0; std::size_t(t) < of.size(); ++t)
-    if (of.is_unused(t)) all.push_back(t);
-  return all;
-}
-inline void mask(std::span<float> logits, std::span<const specagg::token_id> tokens) {
-  for (const specagg::token_id t : tokens)
-    if (std::size_t(t) < logits.size())
-      logits[std::size_t(t)] = -std::numeric_limits<float>::infinity();
-}
 
 // A tokenizer of any backend; cpu::tokenizer says what its members do.
 struct tokenizer {

@@ -22,10 +22,10 @@
 #include <specagg/net/gathered.hpp>
 #include <specagg/site/documents.hpp>
 
-#include "backends.hpp"
 #include "joined_vocabularies.hpp"
 #include "llama_cpp_options.hpp"
 #include "passages.hpp"
+#include "unused.hpp"
 
 namespace cli {
 

@@ -24,10 +24,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string model = std::string(SPECAGG_MODELS) + "/draft.gguf";
+const std::string bundled_model = std::string(SPECAGG_MODELS) + "/draft.gguf";
 const std::string texts = std::string(SPECAGG_SOURCE_DIR) + "/examples/text";
 const cpu::tokenizer& pieces() {
-  static const cpu::tokenizer t(cpu::gguf_file::open(model));
+  static const cpu::tokenizer t(cpu::gguf_file::open(bundled_model));
   return t;
 }
 
@@ -75,7 +75,7 @@ std::string text_of(const std::vector<token_id>& tokens) {
 }
 
 std::shared_ptr<cli::site_library> library(cli::site_options o) {
-  o.model = model;
+  o.model = bundled_model;
   return std::make_shared<cli::site_library>(o);
 }
 const std::string kjv = texts + "/kjv";
@@ -370,7 +370,7 @@ TEST_CASE(
   const auto open = [&](const cli::site_options& how) {
     cli::site_options o = how;
     o.model = file.path;
-    o.vocabulary = model;
+    o.vocabulary = bundled_model;
     return cli::make_cpu_site_maker(o);
   };
   const auto text = pieces().encode("And he went up into");
@@ -419,7 +419,7 @@ TEST_CASE(
   CHECK(dynamic_cast<cli::site_maker_of<cli::mapped_sites<cli::cpu_sites>>&>(*kept)
             .library->prefixes_computed == 3);
 
-  cli::site_options same{.model = model, .vocabulary = model};  // nothing to map
+  cli::site_options same{.model = bundled_model, .vocabulary = bundled_model};  // nothing to map
   CHECK_FALSE(cli::make_cpu_site_maker(same)->map());
   same.vocabulary = texts + "/kjv/test.txt";
   CHECK_THROWS_AS(cli::make_cpu_site_maker(same), error);
@@ -438,7 +438,7 @@ TEST_CASE(
   wide.write("b.txt", "xyzzy is a word of a game");
   const auto open = [&](const std::string& documents) {
     return cli::make_cpu_site_maker(
-        {.model = model, .folder = documents, .vocabulary = smol, .most = 100});
+        {.model = bundled_model, .folder = documents, .vocabulary = smol, .most = 100});
   };
   const auto text = tokens.encode("xyzzy, and what then");
   const auto of = open(wide.path);
