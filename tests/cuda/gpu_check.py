@@ -52,6 +52,7 @@ with tempfile.TemporaryDirectory() as folder:
     expect("there is no nvcc", 2, "none: No such file", "--kit", kit, NVCC=str(folder / "none"))
     expect("a program does not compile", 1, "test-tree-1 does not compile:\nerror: broken", "--kit", kit, BROKEN="PART=1")
     expect("there is no kit", 2, "kit.tar.xz'", "--dry", kit)
+    expect("a kit that cannot be written", 2, "no/kit: Not a directory", "--kit", tools / "nvcc/no/kit")
     expect("a kit", 0, "16 programs", "--kit", kit)
     with tarfile.open(kit) as tar:
         tar.extractall(folder / "programs")
@@ -66,6 +67,7 @@ with tempfile.TemporaryDirectory() as folder:
     expect("all stages", 0, "soak: soak: passed", *run)
     expect("all stages in the report", 0, '{"results": []}', *run)
     expect("the second run: without torch no rivals", 1, "Llama backend: llama: passed", "--run", "2", kit, report)
+    expect("a report that cannot be written", 2, "no/report: Not a directory", *run[:3], tools / "nvcc/no/report")
     expect("no report", 2, "--run needs a REPORT", *run[:3])
     expect("a test fails", 1, "side by side: token: failed (3)", *run, FAILING="test-token")
     expect("the soak fails", 1, "soak: soak: failed (3)", *run, FAILING="--soak")
