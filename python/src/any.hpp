@@ -54,15 +54,23 @@ any_policy make(const engine::policy& chosen) {
   return made;
 }
 
-// f(the policy). Rules that do not read the draft are compiled by themselves: any_policy would ask
-// for the draft's rows, which need not be there.
+// f(the policy) if it is one that does not read the draft; and whether it is. They are compiled by
+// themselves: any_policy would ask for the draft's rows, which need not be there.
+template <class F>
+bool with_target_policy(const any_policy& any, F&& f) {
+  static_assert(any_policy::reads_draft && !reads_draft<lossless> && !reads_draft<typical>);
+  if (const auto* exact = std::get_if<lossless>(&any.rule)) f(*exact);
+  else if (const auto* rule = std::get_if<typical>(&any.rule)) f(*rule);
+  else return false;
+  return true;
+}
+// The verdict f(the policy).
 template <class F>
 auto with_policy(const engine::policy& chosen, F&& f) {
-  static_assert(any_policy::reads_draft && !reads_draft<lossless> && !reads_draft<typical>);
   const any_policy any = make(chosen);
-  if (const auto* exact = std::get_if<lossless>(&any.rule)) return f(*exact);
-  if (const auto* rule = std::get_if<typical>(&any.rule)) return f(*rule);
-  return f(any);
+  decltype(f(any)) found;
+  if (!with_target_policy(any, [&](const auto& policy) { found = f(policy); })) found = f(any);
+  return found;
 }
 
 // ---- rows ---------------------------------------------------------------------------------------

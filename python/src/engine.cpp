@@ -105,12 +105,8 @@ void specagg_python_verify(const engine::request* r, engine::verifier how, verdi
   engine::request edited_request = *r;
   edited_request.q = q.rows;
   edited_request.p = p.rows;
-  using enum engine::row_kind;
-  if (how == engine::verifier::token && p.rows.kind == logits_f32 &&
-      (q.rows.kind == logits_f32 || q.rows.kind == one_hot))
-    specagg_python_verify_usual(&edited_request, result);
-  else if (engine::in_double(p.rows.kind))
-    specagg_python_verify_double(&edited_request, how, result);
+  if (specagg_python_verify_usual(&edited_request, how, result)) return;
+  if (engine::in_double(p.rows.kind)) specagg_python_verify_double(&edited_request, how, result);
   else specagg_python_verify_float(&edited_request, how, result);
 }
 

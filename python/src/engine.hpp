@@ -146,8 +146,8 @@ const char* specagg_python_isa();
 bool specagg_python_rule(int line, engine::rule* out);
 bool specagg_python_valid(const engine::policy*);
 void specagg_python_verify(const engine::request*, engine::verifier, specagg::verdict*);
-// Parts of it, after edits: token verification of logits in float32, and the others by their type.
-void specagg_python_verify_usual(const engine::request*, specagg::verdict*);
+// Parts of it, after edits: the usual case (false: it is another), and the others by their type.
+bool specagg_python_verify_usual(const engine::request*, engine::verifier, specagg::verdict*);
 void specagg_python_verify_float(const engine::request*, engine::verifier, specagg::verdict*);
 void specagg_python_verify_double(const engine::request*, engine::verifier, specagg::verdict*);
 // path: the accepted nodes, as many as accepted; `path` has room for the tree's depth.

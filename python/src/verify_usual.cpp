@@ -3,21 +3,25 @@
 // float32. Built once for each instruction set.
 #include "verify.hpp"
 
-extern "C" void specagg_python_verify_usual(const engine::request* request, verdict* result) {
+extern "C" bool specagg_python_verify_usual(const engine::request* request, engine::verifier how,
+                                            verdict* result) {
+  using enum engine::row_kind;
   const engine::request& r = *request;
+  if (how != engine::verifier::token || r.p.kind != logits_f32) return false;
   const auto logits = [&](const engine::rows& all) {
     return rows_of(all.count, [&](std::size_t j) {
       return processed_row<float>(numbers<float>(all, j, r.vocabulary), all.sampling);
     });
   };
-  const auto with = [&](const auto& q_rows) {
-    return with_policy(r.policy, [&](const auto& policy) {
-      return judge(r, token_verifier{}, policy, q_rows, logits(r.p));
+  if (r.q.kind == logits_f32) {
+    *result = with_policy(r.policy, [&](const auto& policy) {
+      return judge(r, token_verifier{}, policy, logits(r.q), logits(r.p));
     });
-  };
-  if (r.q.kind == engine::row_kind::one_hot)
-    *result = with(rows_of(r.q.count, [&](std::size_t j) {
-      return one_hot_row<float>(one_hot_at(r, j), r.vocabulary);
-    }));
-  else *result = with(logits(r.q));
+    return true;
+  }
+  const auto one_hot_rows = rows_of(
+      r.q.count, [&](std::size_t j) { return one_hot_row<float>(one_hot_at(r, j), r.vocabulary); });
+  return r.q.kind == one_hot && with_target_policy(make(r.policy), [&](const auto& policy) {
+           *result = judge(r, token_verifier{}, policy, one_hot_rows, logits(r.p));
+         });
 }
