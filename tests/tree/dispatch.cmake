@@ -50,6 +50,10 @@ if("sse2" IN_LIST isas)
       set_tests_properties("dispatch: avx2 wanted on ${machine}, ${compiler}" PROPERTIES
         PASS_REGULAR_EXPRESSION "^specagg: SPECAGG_ISA=avx2: this machine cannot run it")
     endforeach()
+    specagg_dispatch_test("a machine that runs none, ${compiler}"
+      "cmake --build . --target dispatch_avx2 && ./dispatch_avx2 && ! ${SPECAGG_qemu} -cpu Nehalem ./dispatch_avx2")
+    set_tests_properties("dispatch: a machine that runs none, ${compiler}" PROPERTIES PASS_REGULAR_EXPRESSION
+      "specagg: this machine runs none of the instruction sets that this was built for \\(step, step_isa: avx2\\)")
     specagg_dispatch_test("on max, ${compiler}"
       "diff <(SPECAGG_ISA=scalar ./dispatch | sed 1s/scalar/avx2/) <(${SPECAGG_qemu} -cpu max ./dispatch)")
     specagg_dispatch_test("linked with no precaution an older machine crashes, ${compiler}"
