@@ -565,6 +565,11 @@ def test_a_wrong_argument_is_named(target: Any, near: Any, wrong: dict[str, Any]
         hf.generate(**how)
 
 
+def test_a_tensor_without_memory_is_named_with_its_device() -> None:
+    with pytest.raises(ValueError, match=r"^p: is on the device meta; .* p.cpu\(\)$"):
+        specagg.verify(np.array([[1, 2]]), None, torch.zeros(1, 3, 8, device="meta"))
+
+
 def test_models_that_cannot_go_back_are_refused(target: Any) -> None:
     model = tiny(2)
     model.config.layer_types = ["linear_attention"]

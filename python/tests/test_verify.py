@@ -328,13 +328,6 @@ def test_a_tensor_elsewhere_is_named_with_its_device():
             call(Elsewhere())
 
 
-def test_a_torch_tensor_without_memory_is_named_with_its_device():
-    torch = pytest.importorskip("torch")
-    drafts, q, _ = batch()
-    with pytest.raises(ValueError, match=r"^p: is on the device meta; .* p.cpu\(\)$"):
-        verify(drafts, q, torch.zeros(q.shape, device="meta"))
-
-
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_probabilities_taken_as_logits_are_warned_of(kind):
     drafts, q, p = batch()
