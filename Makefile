@@ -68,9 +68,9 @@ format:  ## lay out every C++ file as .clang-format says
 	@scripts/format --install
 	@scripts/format
 
-tidy:  ## clang-tidy over tests and examples
+tidy:  ## clang-tidy over tests, examples and tools
 	@cmake --preset asan >/dev/null && cmake --build build/asan --target specagg_testing
-	@run-clang-tidy -quiet -p build/asan '(tests|examples)/.*\.cpp$$'
+	@run-clang-tidy -quiet -p build/asan '(tests|examples|tools|research)/.*\.cpp$$'
 
 clean:  ## remove build/
 	@rm -rf build

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The server of examples/server under load: tokens per second with 1, 8 and 32 requests at once, and how long a
+"""The server of tools/server under load: tokens per second with 1, 8 and 32 requests at once, and how long a
 request takes.
 
 usage: server.py SERVER cpu|llama.cpp TARGET.gguf [DRAFT.gguf]
 
-Each request is a line of examples/prompts.txt, 48 tokens at temperature 0.7. As many clients as there are requests at
+Each request is a line of research/prompts.txt, 48 tokens at temperature 0.7. As many clients as there are requests at
 once each send the next request when the last is answered. Drafts: none, and the server's default (the draft model, or a
 lookup). p99: one by one, of 32 requests, it is the longest.
 """
@@ -13,7 +13,7 @@ import concurrent.futures
 import http.client, json, os, pathlib, re, subprocess, sys, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROMPTS = (ROOT / "examples" / "prompts.txt").read_text().splitlines()
+PROMPTS = (ROOT / "research" / "prompts.txt").read_text().splitlines()
 TOKENS = 48
 
 

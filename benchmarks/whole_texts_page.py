@@ -27,8 +27,8 @@ texts_greedy = sum(prompts[kind] for kind, temperature, _ in rows if temperature
 same, loops = sum(int(row["same"]) for row in greedy), sum(int(row["loops"]) for row in rows.values())
 
 add("# Whole texts: what drafts gain\n")
-add(f"`scripts/bench --prompts examples/models/smollm2-head.gguf --docs` on {r['date']}: {r['machine']}. SmolLM2-135M-Instruct (Q4_1) on the CPU "
-    f"backend, {r['threads']} threads, the {total} prompts of `examples/prompts` ({', '.join(f'{n} {kind}' for kind, n in prompts.items())}), 128 "
+add(f"`scripts/bench --prompts models/smollm2-head.gguf --docs` on {r['date']}: {r['machine']}. SmolLM2-135M-Instruct (Q4_1) on the CPU "
+    f"backend, {r['threads']} threads, the {total} prompts of `research/prompts` ({', '.join(f'{n} {kind}' for kind, n in prompts.items())}), 128 "
     "tokens each. *Speed-up*: the median over the prompts, against the same model without drafts.\n")
 def gain(temperature):
     speeds = [rows[kind, temperature, ALL]["speed"] for kind in KINDS if (kind, temperature, ALL) in rows]

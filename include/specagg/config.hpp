@@ -150,7 +150,7 @@
 //            Both work as INLINE
 //   OUTLINE  never inlined: rarely called, or too long to have twice
 // SPECAGG_COMPILE_FAST leaves all but LANE to the compiler. The tokens are the same, and the loops
-// are slower. With -O2 for AVX2, g++ 12 takes 0.27 (examples/cli/decoders.cpp), 0.5
+// are slower. With -O2 for AVX2, g++ 12 takes 0.27 (tools/cli/decoders.cpp), 0.5
 // (examples/batch.cpp), 0.7 (README's program) or all (an audit in double) of the time to compile,
 // and clang++ 14 0.8 to 1. It is for tests, audits and debugging.
 #if defined(__CUDACC__)

@@ -8,7 +8,7 @@ set(VCPKG_BUILD_TYPE release)  # headers only: there is no debug build
 
 # Component net is installed whether there is gRPC or not, and looking for gRPC takes long.
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -DSPECAGG_TESTS=OFF -DSPECAGG_EXAMPLES=OFF
-  -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON -DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON)
+  -DSPECAGG_TOOLS=OFF -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON -DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON)
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH share/cmake/specagg)
 vcpkg_fixup_pkgconfig()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../examples/cli/chat.hpp"
+#include "../tools/cli/chat.hpp"
 
 #include <specagg/backend/cpu/llama.hpp>
 

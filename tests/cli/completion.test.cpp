@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "../examples/cli/policies.hpp"
+#include "../tools/cli/policies.hpp"
 #include "cli/command.hpp"
 
 namespace {

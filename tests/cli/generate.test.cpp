@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "../examples/cli/policies.hpp"
+#include "../tools/cli/policies.hpp"
 #include "cli/command.hpp"
 #include "cli/generated.hpp"
 #include "support/sanitized.hpp"

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "../examples/cli/policies.hpp"
+#include "../tools/cli/policies.hpp"
 #include "cli/command.hpp"
 
 TEST_CASE(

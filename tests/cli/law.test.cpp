@@ -13,7 +13,7 @@
 #include <sstream>
 #include <vector>
 
-#include "../examples/cli/policies.hpp"
+#include "../tools/cli/policies.hpp"
 #include "cli/command.hpp"
 
 using nlohmann::json;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../examples/cli/lengths.hpp"
+#include "../tools/cli/lengths.hpp"
 
 #include <array>
 #include <vector>

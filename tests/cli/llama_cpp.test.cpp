@@ -194,7 +194,7 @@ TEST_CASE(
     "llama.cpp: a site reads its passages as the CPU backend does, and keeps them for the next "
     "session") {
   const std::string documents =
-      "--documents " SPECAGG_SOURCE_DIR "/examples/text/kjv --passages 3 ";
+      "--documents " SPECAGG_SOURCE_DIR "/research/text/kjv --passages 3 ";
   const auto expected = two_sites("dragon", documents, "");
   const auto there =
       two_sites("dragon", documents + "--backend llama.cpp --threads 2 ", "--backend llama.cpp ");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../examples/server/request.hpp"
+#include "../tools/server/request.hpp"
 
 #include <set>
 #include <specagg/backend/cpu/gguf.hpp>
 #include <string>
 
-#include "../examples/cli/chat.hpp"
+#include "../tools/cli/chat.hpp"
 #include "support/catch.hpp"
 
 TEST_CASE("a request without a seed has one of 64 bits; one that is given is any of 64 bits") {

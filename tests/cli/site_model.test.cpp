@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../examples/cli/site_model.hpp"
+#include "../tools/cli/site_model.hpp"
 
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 namespace {
 
 const std::string bundled_model = std::string(SPECAGG_MODELS) + "/draft.gguf";
-const std::string texts = std::string(SPECAGG_SOURCE_DIR) + "/examples/text";
+const std::string texts = std::string(SPECAGG_SOURCE_DIR) + "/research/text";
 const cpu::tokenizer& pieces() {
   static const cpu::tokenizer t(cpu::gguf_file::open(bundled_model));
   return t;

@@ -35,7 +35,7 @@ TEST_CASE("at temperature 0 trees of drafts change no text and no log-probabilit
 }
 TEST_CASE("at temperature 0 trees of a lookup change no text, and draft more than a chain does") {
   const std::string document =
-      std::string(SPECAGG_SOURCE_DIR) + "/examples/text/shakespeare/valid.txt";
+      std::string(SPECAGG_SOURCE_DIR) + "/research/text/shakespeare/valid.txt";
   const std::string common = "--temperature 0 --max-tokens 80 --prompt \"ROMEO:\n\" ";
   const std::string lookup = common + "--draft lookup --lookup " + document + " ";
   const auto alone = generated(common + "--gamma 0"), chain = generated(lookup + "--tree 1,1,1");

@@ -135,7 +135,7 @@ TEST_CASE("a device whose model has other tokens drafts for the text's, in every
     CHECK(result(run("dssd" + own + to(s.port), "/dev/null"))["tokens"].size() == 30);
   }
   const std::string read_here =
-      " --documents " + std::string(SPECAGG_SOURCE_DIR) + "/examples/text/shakespeare";
+      " --documents " + std::string(SPECAGG_SOURCE_DIR) + "/research/text/shakespeare";
   server s("dragon serve");
   for (const std::string noise : {"shared", "independent"}) {
     const json j =

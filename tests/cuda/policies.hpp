@@ -5,7 +5,7 @@
 
 #include "cuda/agree.hpp"
 #if !defined(__CUDACC__)
-#include "../examples/cli/policies.hpp"
+#include "../tools/cli/policies.hpp"
 #endif
 
 // With -DPART=k (0 to 5) only some of the rules: nvcc takes half a minute for each, and compilers

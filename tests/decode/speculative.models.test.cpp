@@ -19,7 +19,7 @@ using namespace specagg;
 
 namespace {
 
-// A text for every line of examples/prompts.txt, 10^4 tokens in all, and what they took.
+// A text for every line of research/prompts.txt, 10^4 tokens in all, and what they took.
 struct spent {
   double tokens = 0, draft_steps = 0, scored = 0, rounds = 0;
   double rate(const plan::draft_costs& c) const {

@@ -47,7 +47,7 @@ MISTAKES = [
     ("proofs/theorems.v", "Print Assumptions unanimous_winner.", "", None),
     ("docs/proofs.md", None, None, "unanimous_winner is not in proofs/theorems.v"),
     ("CHANGELOG.md", r"\n## 0\.2\.0 ", "\n## 0.3.0 (2026-11-30)\n\n## 0.2.0 ", "results have changed since 0.3.0, and the version is 0.3.0"),
-    ("examples/cli/law.cpp", "after the last comma", "behind the last comma", "says behind: after"),
+    ("tools/cli/law.cpp", "after the last comma", "behind the last comma", "says behind: after"),
     ("docs/drafters.md", "more than three target steps", "more than four target steps", "and include/specagg/plan/draft_length.hpp has 3"),
     ("docs/drafters.md", r"\(`draft/suffix_automaton.hpp`\)", "(`draft/suffix_tree.hpp`)", "names draft/suffix_tree.hpp, which is not"),
     ("docs/trees.md", "--propose sampled", "--suggest sampled", "names --suggest, which no command has"),

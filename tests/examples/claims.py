@@ -9,7 +9,7 @@ usage: claims.py
 import ast, decimal, json, pathlib, re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-HERE = ROOT / "examples" / "experiments"
+HERE = ROOT / "research" / "experiments"
 report = (HERE / "report.py").read_text()
 claims = json.loads((HERE / "claims.json").read_text())["claims"]
 parts = {name for file in HERE.glob("**/*.cpp") for name in re.findall(r'^    \{"([a-z-]+)", (?:true|false)', file.read_text(), re.M)}

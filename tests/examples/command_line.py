@@ -14,7 +14,7 @@ wrong = []
 blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
-    shutil.copytree(ROOT / "examples/models", folder / "examples/models")
+    shutil.copytree(ROOT / "models", folder / "models")
     (folder / "bin").mkdir()
     (folder / "bin/specagg").symlink_to(specagg)
     environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "NO_COLOR": "1"}

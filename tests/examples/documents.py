@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""examples/experiments/passages/documents.py: pages of the manual, plain texts and HTML become paragraphs; without a package
+"""research/experiments/passages/documents.py: pages of the manual, plain texts and HTML become paragraphs; without a package
 it says which; where Debian's packages are, no answer and no page is held out and given as a passage, and each question's
 answer is what the passages say.
 
@@ -9,7 +9,7 @@ usage: documents.py
 import importlib.util, pathlib, re, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-script = ROOT / "examples" / "experiments" / "passages" / "documents.py"
+script = ROOT / "research" / "experiments" / "passages" / "documents.py"
 spec = importlib.util.spec_from_file_location("documents", script)
 documents = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(documents)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the experiments plot is the library's exact law: their numbers at held-out positions against
 // sums over the law of the audit, and against what `specagg law` answers.
-#include "../examples/experiments/exact.hpp"
+#include "../research/experiments/exact.hpp"
 
 #include <unistd.h>
 
@@ -15,8 +15,8 @@
 #include <specagg/backend/cpu/llama.hpp>
 #include <specagg/backend/cpu/tokenizer.hpp>
 
-#include "../examples/experiments/regret.hpp"
-#include "../examples/experiments/rules.hpp"
+#include "../research/experiments/regret.hpp"
+#include "../research/experiments/rules.hpp"
 #include "cli/command.hpp"
 #include "support/catch.hpp"
 

@@ -8,7 +8,7 @@ usage: measured_pages.py
 import json, pathlib, re, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = {"experiments": "examples/experiments/page.py", "two-sites-measured": "benchmarks/two_sites_page.py",
+PAGES = {"experiments": "research/experiments/page.py", "two-sites-measured": "benchmarks/two_sites_page.py",
          "performance": "benchmarks/performance_page.py", "whole-texts": "benchmarks/whole_texts_page.py"}
 recorded = {}
 
@@ -29,13 +29,13 @@ table = re.search(r"^\|[^\n]*microseconds[^\n]*\n\|[ :|-]*\n((?:\|.*\n)+)", (ROO
 named = [x for row in table.splitlines() for x in re.findall(r"\| *(\d{3,}) *(?=\|)", row)]
 assert len(named) >= 4 and set(named) <= times, f"README.md has {sorted(set(named) - times)}, which docs/performance.md lacks"
 
-# The prompts that were timed are those of examples/prompts.
-counted = {kind: len(list((ROOT / "examples/prompts").glob(f"{kind}-*.txt"))) for kind in ("chat", "story", "code", "rewrite")}
+# The prompts that were timed are those of research/prompts.
+counted = {kind: len(list((ROOT / "research/prompts").glob(f"{kind}-*.txt"))) for kind in ("chat", "story", "code", "rewrite")}
 for kind, number in ((row[0].split()[1], int(row[0].split()[0])) for row in recorded["whole-texts"]["prompts"]):
-    assert counted[kind] == number, f"examples/prompts has {counted[kind]} of {kind}, and {number} were timed"
+    assert counted[kind] == number, f"research/prompts has {counted[kind]} of {kind}, and {number} were timed"
 
 # The reason that docs/experiments.md gives for predictions that are too high has the shares of docs/performance.md.
-claims = json.loads((ROOT / "examples/experiments/claims.json").read_text())["claims"]
+claims = json.loads((ROOT / "research/experiments/claims.json").read_text())["claims"]
 reason = next(c for c in claims if c["id"] == "speedup-formula")["perhaps"]
 shares = [float(cells[-1].rstrip(" %")) for cells in recorded["performance"]["decode"]]
 said = re.search(r"(\d+) to (\d+) %", reason)
@@ -52,6 +52,6 @@ said = re.search(r"At 100 Mbit/s and 20 ms all\s+four write (\d+) to (\d+)", two
 assert [int(x) for x in said] == [round(f(float(x) for x in fast)) for f in (min, max)], f"docs/two-sites.md has {said}, measured were {fast}"
 
 # What a page says of a default, the command line has.
-default = re.search(r'\bscheduler = "(\w+)"', (ROOT / "examples/cli/two_sites.cpp").read_text())[1]
+default = re.search(r'\bscheduler = "(\w+)"', (ROOT / "tools/cli/two_sites.cpp").read_text())[1]
 assert f"`{default}`, the default," in (ROOT / "docs/two-sites-measured.md").read_text(), f"the default scheduler is {default}"
 print(f"{len(PAGES)} pages")

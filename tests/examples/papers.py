@@ -11,10 +11,10 @@ import collections, json, pathlib, re, subprocess, sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 folder, cxx, flags = pathlib.Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "g++", sys.argv[3:]
 page = ROOT / "docs/papers.md"
-parts = {name for file in (ROOT / "examples/experiments").glob("**/*.cpp")
+parts = {name for file in (ROOT / "research/experiments").glob("**/*.cpp")
          for name in re.findall(r'^    \{"([\w-]+)", (?:true|false)', file.read_text(), re.M)}
 judged = json.loads((ROOT / "docs/experiments/results.json").read_text())["claims"]
-claims = json.loads((ROOT / "examples/experiments/claims.json").read_text())["claims"]
+claims = json.loads((ROOT / "research/experiments/claims.json").read_text())["claims"]
 verdicts = {c["claim"]: judged[c["id"]]["verdict"] for c in claims if c["id"] in judged}
 wrong, includes, lines, rows = [], {}, [], 0
 

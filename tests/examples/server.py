@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""examples/server: texts of requests at once are those that each gets alone, cancelled requests leave nothing behind,
+"""tools/server: texts of requests at once are those that each gets alone, cancelled requests leave nothing behind,
 and hostile clients get clear errors.
 
 usage: server.py SERVER cpu|llama.cpp [quick|rest|CHECK...]   (nothing: all checks)
@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 server = sys.argv[1]
 backend = sys.argv[2]
 cpu = backend == "cpu"
-models = ROOT / "examples/models"
+models = ROOT / "models"
 CANCELS = 200  # requests with random cancels
 END = "2"  # the token that ends a text of TARGET
 TARGET, DRAFT = models / "target.gguf", models / "draft.gguf"

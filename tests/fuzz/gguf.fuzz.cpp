@@ -12,7 +12,7 @@
 #include <fstream>
 #include <random>
 
-#include "../examples/cli/chat.hpp"
+#include "../tools/cli/chat.hpp"
 #include "backend/cpu/gguf_writer.hpp"
 #include "backend/cpu/tiny_models.hpp"
 #include "support/bounded_memory.hpp"

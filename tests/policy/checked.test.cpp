@@ -5,7 +5,7 @@
 
 #include <specagg/site/aggregate.hpp>
 
-#include "../examples/cli/policies.hpp"
+#include "../tools/cli/policies.hpp"
 #include "decode/toy_text.hpp"
 #include "policy/every_verifier.hpp"
 #include "policy/plain.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "../examples/cli/policies.hpp"
+#include "../tools/cli/policies.hpp"
 
 inline std::vector<std::string> all_rules() {
   std::vector<std::string> all;

@@ -64,6 +64,6 @@ foreach(isa IN LISTS stepping)
     specagg_expect_bits("bits: 100,000 steps, ${isa}, ${n} threads" steps.expected.txt ${tree}/bits/steps-${isa} ${n})
   endforeach()
   specagg_compile(bits/texts-${isa} ${compiler} ${CMAKE_CURRENT_SOURCE_DIR}/bits/texts.cpp
-    -O2 ${SPECAGG_FLAGS_${isa}} -pthread -DSPECAGG_MODELS="${PROJECT_SOURCE_DIR}/examples/models")
+    -O2 ${SPECAGG_FLAGS_${isa}} -pthread -DSPECAGG_MODELS="${PROJECT_SOURCE_DIR}/models")
   specagg_expect_bits("bits: texts, ${isa}" texts.expected.txt ${tree}/bits/texts-${isa})
 endforeach()

@@ -18,7 +18,7 @@ foreach(source IN LISTS sources)
   cmake_path(GET source STEM name)
   specagg_compile(fuzz/${name} clang++ ${source} -g -O1 -march=native -fsanitize=fuzzer,address,undefined
     -fno-sanitize-recover=all -DSPECAGG_COMPILE_FAST -DFMT_HEADER_ONLY -pthread -I${CMAKE_CURRENT_SOURCE_DIR} ${pcre2}
-    -DSPECAGG_MODELS="${PROJECT_SOURCE_DIR}/examples/models")
+    -DSPECAGG_MODELS="${PROJECT_SOURCE_DIR}/models")
   file(STRINGS ${source} options REGEX "^// FUZZ: ")
   string(REPLACE "// FUZZ: " "" options "${options}")
   set(seeds)

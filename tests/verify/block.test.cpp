@@ -9,7 +9,7 @@
 #include <specagg/audit/exact_law.hpp>
 #include <specagg/specagg.hpp>
 
-#include "../examples/cli/policies.hpp"
+#include "../tools/cli/policies.hpp"
 #include "support/all_rules.hpp"
 #include "support/catch.hpp"
 

@@ -10,7 +10,7 @@
 #include <specagg/specagg.hpp>
 #include <specagg/verify/tree_walk.hpp>
 
-#include "../examples/cli/policies.hpp"
+#include "../tools/cli/policies.hpp"
 #include "support/all_rules.hpp"
 #include "support/catch.hpp"
 #include "verify/random_rows.hpp"

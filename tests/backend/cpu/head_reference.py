@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes target_head.reference.json: rows of the trained head, computed with numpy in double from the two GGUF files.
 
-It shares no code with the library or with scripts/train-head. Needs numpy. Quantised matrices are multiplied with
+It shares no code with the library or with tools/train-head. Needs numpy. Quantised matrices are multiplied with
 activations rounded to 8 bits in blocks of 32, as the CPU backend documents it (16 bits where one number of a block is
 more than 12 times the block's mean). Keys and values are rounded to f16.
 """
@@ -10,7 +10,7 @@ import json, pathlib, struct
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
-TARGET, HEAD = HERE.parents[2] / "examples/models/target.gguf", HERE / "target_head.gguf"
+TARGET, HEAD = HERE.parents[2] / "models/target.gguf", HERE / "target_head.gguf"
 
 
 def read(path):

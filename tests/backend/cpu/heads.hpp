@@ -17,7 +17,7 @@ inline std::shared_ptr<const specagg::cpu::head_weights> head_of(const gguf_byte
   return std::make_shared<const specagg::cpu::head_weights>(bytes.open());
 }
 
-// scripts/train-head wrote it for the bundled target; examples/models/heads.md has the command.
+// tools/train-head wrote it for the bundled target; models/heads.md has the command.
 inline const std::string trained_head_file =
     std::string(SPECAGG_SOURCE_DIR) + "/tests/backend/cpu/target_head.gguf";
 inline std::shared_ptr<const specagg::cpu::head_weights> trained_head() {

@@ -27,7 +27,7 @@ TEST_CASE(
   if (file.empty()) return;
   std::set<std::string> prompts;  // in the order of their names
   for (const auto& entry :
-       std::filesystem::directory_iterator(SPECAGG_SOURCE_DIR "/examples/prompts"))
+       std::filesystem::directory_iterator(SPECAGG_SOURCE_DIR "/research/prompts"))
     if (entry.path().extension() == ".txt") prompts.insert(entry.path().string());
   REQUIRE(prompts.size() >= 20);
   test::loaded model(file, test::small_context(2048), {.exact_batches = 1});

@@ -26,7 +26,7 @@ namespace cpu {
   return h;
 }
 
-// A GGUF file with general.architecture = "specagg-head" (scripts/train-head writes it). The layers
+// A GGUF file with general.architecture = "specagg-head" (tools/train-head writes it). The layers
 // are those of a Llama file, with metadata that begin with "specagg-head.", and the same tensors.
 // Beside them:
 //   fc.weight            [dim, 2 dim]: the first layer's input from a hidden state of the target

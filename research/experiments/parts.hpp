@@ -13,7 +13,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "../cli/effects.hpp"
+#include "../../tools/cli/effects.hpp"
 #include "table.hpp"
 
 namespace experiments {

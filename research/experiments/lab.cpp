@@ -7,7 +7,7 @@
 #include <specagg/backend/cpu/tokenizer.hpp>
 #include <specagg/error.hpp>
 
-#include "../cli/files.hpp"
+#include "../../tools/cli/files.hpp"
 
 namespace experiments {
 

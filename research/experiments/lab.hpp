@@ -15,7 +15,7 @@
 #include <specagg/thread_pool.hpp>
 #include <specagg/specagg.hpp>
 
-#include "../cli/backends.hpp"
+#include "../../tools/cli/backends.hpp"
 #include "rules.hpp"
 #include "table.hpp"
 

@@ -15,7 +15,7 @@
 #include <specagg/plan/dragon.hpp>
 #include <specagg/site/codec.hpp>
 
-#include "../../cli/scheduled.hpp"
+#include "../../../tools/cli/scheduled.hpp"
 #include "../parts.hpp"
 #include "documents.hpp"
 

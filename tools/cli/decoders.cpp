@@ -699,7 +699,7 @@ std::string decoders_help() {
          "  model FILE, where those before it have nothing; any part may be left out. FILE may be "
          "a draft head of the "
          "target\n"
-         "  (scripts/train-head makes one). Lookup and counts are for --decoder "
+         "  (tools/train-head makes one). Lookup and counts are for --decoder "
          "speculative,\n"
          "  --policy lossless. In alternating and n-model a lookup goes before the first model "
          "(lookup,FILE) and "

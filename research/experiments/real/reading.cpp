@@ -7,9 +7,9 @@
 
 #include <specagg/error.hpp>
 
-#include "../../cli/chat.hpp"
-#include "../../cli/files.hpp"
-#include "../../cli/mapped_model.hpp"
+#include "../../../tools/cli/chat.hpp"
+#include "../../../tools/cli/files.hpp"
+#include "../../../tools/cli/mapped_model.hpp"
 
 namespace experiments::real {
 namespace {

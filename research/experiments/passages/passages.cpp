@@ -16,7 +16,7 @@
 #include <specagg/error.hpp>
 #include <specagg/site/aggregate.hpp>
 
-#include "../../cli/site_model.hpp"
+#include "../../../tools/cli/site_model.hpp"
 #include "../lab.hpp"
 #include "../parts.hpp"
 

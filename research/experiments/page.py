@@ -69,7 +69,7 @@ GROUPS = [  # as claims.json names it, the heading, what one must know
      "V1 to V3 are the token-specific policies (V3: the paper's [Token]). *Lossy decoding* is `lenient` (beta 1)." + (
          " Models that read: *head*, SmolLM2's draft head for SmolLM2 (135 M); *up*, SmolLM2 for Gemma 3 (270 M) through the map of their "
          "vocabularies; *down*, Gemma for SmolLM2. Texts: manual pages, a handbook, a dictionary; *answers*: capitals of countries, codes of "
-         "currencies; all from Debian's packages (`examples/experiments/real/texts.py` has names and licences)." if "cascade-over-target" in real else "")),
+         "currencies; all from Debian's packages (`research/experiments/real/texts.py` has names and licences)." if "cascade-over-target" in real else "")),
     ("CoS", "Collaborative decoding (*CoS*)",
      "*Standard*: all models score each token, one after another. *Alternating* is CoS: the models take turns to propose and to verify. "
      "*Without turns* neither is a bonus token used. *SD* is speculative decoding with the first model as draft and the combined distribution as target; "
@@ -179,7 +179,7 @@ out = "build/experiments-quick" if results["quick"] else "build/experiments"
 add("## How to run\n")
 add(f"`make experiments` takes 40 minutes (`QUICK=1`: 3), resumes after an interruption, and writes this page (seed {results['seed']}); with "
     "`MODELS=real` it takes 90 and measures the models that read. "
-    f"`build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. `examples/experiments/claims.json` has each claim's part, "
+    f"`build/bin/specagg-experiments --part PART` writes one CSV file into `{out}`. `research/experiments/claims.json` has each claim's part, "
     "threshold, exact measure and quote; [results.json](experiments/results.json) has what was measured. Thresholds are older than the runs "
     "(`git log -p`), but earlier runs of most parts were known.")
 page.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@
 #include <specagg/specagg.hpp>
 #include <specagg/thread_pool.hpp>
 
-#include "../../cli/passages.hpp"
+#include "../../../tools/cli/passages.hpp"
 #include "../table.hpp"
 
 namespace experiments {

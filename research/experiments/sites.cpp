@@ -10,7 +10,7 @@
 #include <specagg/plan/link.hpp>
 #include <specagg/site/aggregate.hpp>
 
-#include "../cli/scheduled.hpp"
+#include "../../tools/cli/scheduled.hpp"
 #include "decoding.hpp"
 #include "exact.hpp"
 

@@ -30,7 +30,7 @@ world reading(const sources& of, const std::string& target, std::size_t windows,
               unsigned threads);
 
 // The same models over SmolLM2's vocabulary, one thread each, with prompts of these kinds (code,
-// rewrite, story, chat: examples/prompts) as turns of a user that follow a system prompt.
+// rewrite, story, chat: research/prompts) as turns of a user that follow a system prompt.
 world chatting(const sources& of, const std::vector<std::string>& kinds);
 
 // A question and its answer, in the tokens of a world's vocabulary.
